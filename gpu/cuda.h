@@ -64,8 +64,6 @@ struct cuda_measure {
 struct cuda_lane {
   struct lane lane; /* first: a lane is one of these */
   cudaStream_t stream;
-  cudaStream_t background; /* of a lane that communicates, for passes that can wait; else NULL */
-  cudaEvent_t turn;        /* between the two */
   void *workspace; /* CUDA_WORKSPACE bytes, of cuBLAS and of the operations that have no room of their own; one at a time, in the stream's order */
   uint64_t *fault; /* pinned: gpu_fault_row() and its neighbours say what it tells */
   unsigned long long *fault_there;

@@ -15,12 +15,6 @@ void cuda_lane_destroy(struct lane *lane)
     (void)cudaStreamSynchronize(cuda->stream);
     (void)cudaStreamDestroy(cuda->stream);
   }
-  if (cuda->background) {
-    (void)cudaStreamSynchronize(cuda->background);
-    (void)cudaStreamDestroy(cuda->background);
-  }
-  if (cuda->turn)
-    (void)cudaEventDestroy(cuda->turn);
   cuda_measure_end(&cuda->measure);
   (void)cudaFree(cuda->workspace);
   cuda_release_host(lane->device, cuda->fault);
@@ -28,23 +22,16 @@ void cuda_lane_destroy(struct lane *lane)
 }
 
 /* Communication starts as soon as it can, even if the GPU is full of the blocks of a product. Its
- * input is complete, and other ranks wait for it. Sums over ranks use what the compute lane leaves.
- * The exception is the update of resident units on the reduce lane, because the next step waits. */
-static enum status create_streams(struct cuda_lane *cuda, enum lane_role role)
+ * input is complete, and other ranks wait for it. Sums over ranks run there too: a backward pass
+ * waits for the exchange after each sum, and a sum that only gets idle multiprocessors delays it. */
+static enum status create_stream(struct cuda_lane *cuda, enum lane_role role)
 {
   int least = 0, greatest = 0;
   enum status status = cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for the priorities of streams");
-  if (!status)
-    status = cuda_check(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking,
-                                                     lane_priority(role, least, greatest)),
-                        "making a stream");
-  if (status || role != LANE_ROLE_COMMUNICATE_SUM)
-    return status;
-  status = cuda_check(cudaStreamCreateWithPriority(&cuda->background, cudaStreamNonBlocking, least),
-                      "making a stream");
   return status ? status
-                : cuda_check(cudaEventCreateWithFlags(&cuda->turn, cudaEventDisableTiming),
-                             "making an event");
+                : cuda_check(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking,
+                                                          lane_priority(role, least, greatest)),
+                             "making a stream");
 }
 
 enum status cuda_lane_create(struct device *device, const char *name, enum lane_role role,
@@ -58,7 +45,7 @@ enum status cuda_lane_create(struct device *device, const char *name, enum lane_
     return status;
   cuda->lane.device = device;
   snprintf(cuda->lane.name, sizeof cuda->lane.name, "%s", name);
-  status = create_streams(cuda, role);
+  status = create_stream(cuda, role);
   if (!status)
     status = cuda_alloc_host(device, MEM_META, sizeof *cuda->fault, &fault);
   cuda->fault = fault;

@@ -132,43 +132,15 @@ enum status cuda_cast(struct lane *lane, int64_t n, enum dtype from, const void 
   return cuda_check_launch("a conversion");
 }
 
-/* What is on `then` from now on comes after all that is on `now`. */
-static enum status take_turns(struct cuda_lane *cuda, cudaStream_t now, cudaStream_t then)
-{
-  enum status status = cuda_check(cudaEventRecord(cuda->turn, now), "recording an event");
-  return status ? status : cuda_check(cudaStreamWaitEvent(then, cuda->turn, 0), "waiting for an event");
-}
-
-/* Where a pass over memory goes that nobody waits for yet: on a lane that communicates its multiprocessors are those that the compute lane leaves, in the lane's order all the same. */
-static enum status background_begin(struct lane *lane, struct gpu_launch *out)
-{
-  struct cuda_lane *cuda = cuda_lane(lane);
-  *out = cuda_launch(lane);
-  if (!cuda->background)
-    return STATUS_OK;
-  out->stream = cuda->background;
-  return take_turns(cuda, cuda->stream, cuda->background);
-}
-
-static enum status background_end(struct lane *lane, const char *kernel)
-{
-  struct cuda_lane *cuda = cuda_lane(lane);
-  enum status status = cuda_check_launch(kernel);
-  return status || !cuda->background ? status : take_turns(cuda, cuda->background, cuda->stream);
-}
-
 enum status cuda_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate, void *dst)
 {
-  struct gpu_launch launch;
+  const struct gpu_launch launch = cuda_launch(lane);
   if (parts < 1)
     return status_set(STATUS_INTERNAL, "a sum over %d parts", parts);
   if (type != DTYPE_F32 && type != DTYPE_BF16)
     return status_set(STATUS_UNSUPPORTED, "a device sums parts of fp32 or bf16, not of %s", dtype_name(type));
-  enum status status = background_begin(lane, &launch);
-  if (status)
-    return status;
   gpu_sum_parts(&launch, n, parts, type, base, stride, accumulate, dst);
-  return background_end(lane, "a sum over ranks");
+  return cuda_check_launch("a sum over ranks");
 }
 
 enum status cuda_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum)
@@ -194,12 +166,9 @@ enum status cuda_conclude(struct lane *lane, const struct exactsum *loss, const 
 
 enum status cuda_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum)
 {
-  struct gpu_launch launch;
-  enum status status = background_begin(lane, &launch);
-  if (status)
-    return status;
+  const struct gpu_launch launch = cuda_launch(lane);
   gpu_sum_squares(&launch, n, x, sum);
-  return background_end(lane, "a sum of squares");
+  return cuda_check_launch("a sum of squares");
 }
 
 static enum status check_update(const struct update *op, bool copies)

@@ -15,6 +15,8 @@ forbid() {
 }
 
 code=$(find gpu src io -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
+beside_devices=$(find src io -name '*.[ch]' ! -path 'src/device/*' ! -path src/plan/policy.c \
+  ! -path src/plan/build_input.c)
 tests=$(find tests -name '*.[ch]')
 above_base=$(find gpu src io \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \) ! -path 'src/base/*')
 
@@ -24,6 +26,8 @@ above_base=$(find gpu src io \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' 
     $above_base
   forbid "unbounded string functions" '(^|[^_[:alnum:]])(gets|strcpy|strcat|sprintf|vsprintf|alloca)\(' $code
   forbid "numbers are parsed by strtol and friends, which tell of errors" '(^|[^_[:alnum:]])ato[ifl]+\(' $code
+  forbid "types come from operands: only devices and the plan builder read the compute type" \
+    '(device|model)(->|\.)compute([^_[:alnum:]]|$)' $beside_devices
   forbid "random numbers come from base/rng.h" '(^|[^_[:alnum:]])s?rand(om)?(48)?\(' $code
   forbid "no tabs, no blanks at the end of a line" '	|[[:blank:]]$' $code $tests
   forbid "unfinished work" '(^|[^_[:alnum:]])(TODO|FIXME|HACK)([^_[:alnum:]]|$)' $code $tests

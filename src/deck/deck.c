@@ -801,48 +801,54 @@ static bool updates_at_once(const struct deck *deck)
   return deck->tiers.optimizer == DECK_TIER_HOST && deck->optim.clip == 0 && deck->optim.nonfinite == NONFINITE_STOP;
 }
 
-static enum status resolve_tiers(const struct deck *deck, int local_ranks, struct deck_shape *shape)
+static enum status resolve_policy(const struct deck *deck, int local_ranks, int group,
+                                  struct deck_policy *out)
 {
   static const enum dtype moments[] = {[DECK_F32] = DTYPE_F32, [DECK_BF16] = DTYPE_BF16, [DECK_F16] = DTYPE_F16};
-  shape->moments = moments[deck->optim.moments];
-  shape->host_state = deck->tiers.optimizer == DECK_TIER_HOST;
-  shape->params_full = shape->host_state && deck->transfer.params == DECK_PARAMS_FULL && shape->group > 1;
-  shape->cpu_reduce = deck->transfer.grads == DECK_CPU_REDUCE && shape->group > 1;
-  shape->one_node = local_ranks % shape->group == 0;
-  shape->immediate = updates_at_once(deck);
-  shape->tight = deck->tiers.workspace == DECK_WORKSPACE_TIGHT;
-  shape->keep_working = !shape->host_state && deck->tiers.working == DECK_WORKING_KEEP;
-  shape->nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0;
-  shape->resident = shape->host_state ? deck->tiers.resident : 0;
-  if (shape->params_full && !shape->one_node)
+  const bool host = deck->tiers.optimizer == DECK_TIER_HOST;
+  *out = (struct deck_policy){
+      .reduce_every_micro = reduce_every_micro(deck),
+      .tight = deck->tiers.workspace == DECK_WORKSPACE_TIGHT,
+      .keep_working = !host && deck->tiers.working == DECK_WORKING_KEEP,
+      .host_state = host,
+      .params_full = host && deck->transfer.params == DECK_PARAMS_FULL && group > 1,
+      .cpu_reduce = deck->transfer.grads == DECK_CPU_REDUCE && group > 1,
+      .one_node = local_ranks % group == 0,
+      .immediate = updates_at_once(deck),
+      .moments = moments[deck->optim.moments],
+      .codec = deck->comm.gradients > 0 ? gradients[deck->comm.gradients] : NULL,
+      .nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0,
+      .resident = host ? deck->tiers.resident : 0};
+  if (out->params_full && !out->one_node)
     return status_set(
         STATUS_USAGE,
         "%s is full, where the ranks of a shard group share the parameters in the memory of a node, but a group has %d ranks and a node "
         "%d: set transfer.params=shard, or shard.strategy=hybrid_shard with shard.group=node",
-        cite(deck, "transfer.params").text, shape->group, local_ranks);
-  if (!deck_parse_activations(deck->tiers.activations, deck->model.layers, &shape->activations))
+        cite(deck, "transfer.params").text, group, local_ranks);
+  if (!deck_parse_activations(deck->tiers.activations, deck->model.layers, &out->activations))
     return check_tiers(deck);
   return STATUS_OK;
 }
 
-enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, struct deck_shape *out)
+enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
+                         struct deck_shape *shape, struct deck_policy *policy)
 {
   if (ranks < 1 || local_ranks < 1 || local_ranks > ranks)
     return status_set(STATUS_USAGE, "%d ranks with %d on a node is not a job; both must be at least 1, and the first the larger", ranks, local_ranks);
-  struct deck_shape shape = {.ranks = ranks};
-  enum status status = resolve_group(deck, ranks, local_ranks, &shape.group);
+  struct deck_shape s = {.ranks = ranks};
+  struct deck_policy p;
+  enum status status = resolve_group(deck, ranks, local_ranks, &s.group);
   if (!status)
-    status = resolve_batch(deck, ranks, &shape);
+    status = resolve_batch(deck, ranks, &s);
+  if (!status)
+    status = resolve_policy(deck, local_ranks, s.group, &p);
   if (status)
     return status;
-  shape.replicas = ranks / shape.group;
-  shape.sequence = deck->data.sequence > 0 ? deck->data.sequence : deck->model.context;
-  shape.reduce_every_micro = reduce_every_micro(deck);
-  shape.codec = deck->comm.gradients > 0 ? gradients[deck->comm.gradients] : NULL;
-  status = resolve_tiers(deck, local_ranks, &shape);
-  if (!status)
-    *out = shape;
-  return status;
+  s.replicas = ranks / s.group;
+  s.sequence = deck->data.sequence > 0 ? deck->data.sequence : deck->model.context;
+  *shape = s;
+  *policy = p;
+  return STATUS_OK;
 }
 
 void deck_hash(const struct deck *deck, char *out)

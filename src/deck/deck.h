@@ -103,28 +103,37 @@ bool deck_keeps(const struct deck_pattern *pattern, enum deck_keep what); /* of 
  * others are kept. false: none of these, or longer than the model has blocks, or than DECK_PATTERN. */
 bool deck_parse_activations(const char *text, int64_t layers, struct deck_pattern *out);
 
-/* What the deck means on `ranks` ranks with `local_ranks` on this node. STATUS_USAGE names the keys that do not fit (batch not divisible, group
- * that does not divide the ranks, ...). Pure arithmetic. */
+/* The arithmetic of a step. */
 struct deck_shape {
-  int ranks, group;        /* ranks in a shard group: 1 for no_shard, all but for hybrid_shard */
-  int replicas;            /* ranks / group */
-  int64_t rank_batch;      /* sequences of one rank a step */
+  int ranks, group;   /* ranks in a shard group: 1 for no_shard, all except for hybrid_shard */
+  int replicas;       /* ranks / group */
+  int64_t rank_batch; /* sequences of one rank a step */
   int64_t micro_batch, micros, sequence; /* sequences of one micro-batch; micro-batches a step */
+};
+
+/* What the deck asks for all units. unit_policy_make() makes the policy of each unit from it. */
+struct deck_policy {
   bool reduce_every_micro; /* reduce gradients after each micro-batch, or once a step */
   struct deck_pattern activations;
-  bool tight;              /* attention's backward pass takes the least room while hardly any activations have been given back */
-  bool keep_working;       /* with masters on the device, and another type to compute in: the update leaves a copy in it of what it owns, which is what is gathered */
-  bool host_state;         /* masters, moments and gradients in host memory, of parameters only windows on the device */
-  bool params_full;        /* with host_state: each rank copies whole units from what its group shares; else its shard, and the group gathers */
-  bool cpu_reduce;         /* with host_state: whole gradients are copied down and reduced on the host; else shards that the devices reduced */
-  bool one_node;           /* the ranks of a shard group are on one node, where they can share memory: so far as this rank's node tells */
-  bool immediate;          /* a unit is updated as soon as its gradient is there, without clipping and without a look at other units */
-  enum dtype moments;      /* type of both moments */
-  const char *codec;       /* of gradients between ranks, by its name in src/compress; NULL: none */
-  double nvme_state;       /* with host_state: share of the units whose moments lie on NVMe */
-  int64_t resident;        /* with host_state: the first so many units have masters, moments and reduced gradients on the device; 0 with params_full or cpu_reduce */
+  bool tight;              /* tiers.workspace=tight */
+  bool keep_working;       /* tiers.working=keep, with masters on the device */
+  bool host_state;         /* masters, moments and gradients are in host memory */
+  bool params_full;        /* with host_state: the shard group shares whole units, which each rank
+                            * copies. Otherwise a rank copies its shard and the group gathers. */
+  bool cpu_reduce;         /* with host_state: whole gradients are reduced on the host */
+  bool one_node;           /* a shard group is on one node, as far as this rank's node tells */
+  bool immediate;          /* a unit is updated as soon as its gradient is complete */
+  enum dtype moments;
+  const char *codec;       /* of gradients between ranks, its name in src/compress; NULL: none */
+  double nvme_state;       /* with host_state: share of the units with moments on NVMe */
+  int64_t resident;        /* with host_state: the first units, which stay on the device; 0 with
+                            * params_full or cpu_reduce */
 };
-enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks, struct deck_shape *out);
+
+/* What the deck means on `ranks` ranks with `local_ranks` on this node. STATUS_USAGE names the keys
+ * that do not fit: batch not divisible, group that does not divide the ranks. Pure. */
+enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
+                         struct deck_shape *shape, struct deck_policy *policy);
 
 /* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.minutes, run.threads, run.counters, topo.*, train.trace, data.reorder, comm.timeout, transfer.rate, tiers.nvme,
  * tiers.preset, tiers.workspace, tiers.working, checkpoint.background). out: at least 17 bytes. */

@@ -47,8 +47,7 @@ void device_prepare(char **argv)
 
 int lane_priority(enum lane_role role, int least, int greatest)
 {
-  const bool urgent = role == LANE_ROLE_COMMUNICATE || role == LANE_ROLE_COMMUNICATE_SUM;
-  return urgent ? greatest : role == LANE_ROLE_COMPUTE ? (least + greatest) / 2 : least;
+  return role == LANE_ROLE_COMMUNICATE ? greatest : role == LANE_ROLE_COMPUTE ? (least + greatest) / 2 : least;
 }
 
 enum status device_create(const char *name, int ordinal, enum dtype compute, struct device **out)

@@ -28,10 +28,9 @@ struct mark; /* a point in a lane's work */
 
 /* The priority that a lane's work needs. */
 enum lane_role {
-  LANE_ROLE_BACKGROUND,      /* copies and updates: they use the capacity that other lanes leave */
-  LANE_ROLE_COMPUTE,         /* the passes of the model */
-  LANE_ROLE_COMMUNICATE,     /* before all other work, because other ranks wait for it */
-  LANE_ROLE_COMMUNICATE_SUM, /* the same, except that its sums run in the background */
+  LANE_ROLE_BACKGROUND,  /* copies and updates: they use the capacity that other lanes leave */
+  LANE_ROLE_COMPUTE,     /* the passes of the model */
+  LANE_ROLE_COMMUNICATE, /* before all other work, because other ranks wait for it */
 };
 /* The priority of a lane on a device that ranks its streams from `least` to `greatest`, both
  * included. With CUDA `greatest` is the smaller number. Local, pure. */

@@ -272,8 +272,8 @@ static enum lane_role role_of(enum plan_lane lane)
 {
   switch (lane) {
   case LANE_COMPUTE: return LANE_ROLE_COMPUTE;
-  case LANE_GATHER: return LANE_ROLE_COMMUNICATE;
-  case LANE_REDUCE: return LANE_ROLE_COMMUNICATE_SUM;
+  case LANE_GATHER:
+  case LANE_REDUCE: return LANE_ROLE_COMMUNICATE;
   default: return LANE_ROLE_BACKGROUND;
   }
 }

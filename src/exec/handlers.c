@@ -497,11 +497,12 @@ enum status run_direction(const struct call *call)
   const struct plan *plan = call->exec->plan;
   const int unit = call->instr->unit;
   const struct layout_range mine = plan->owned[unit];
-  const struct update op = update_of(call);
+  struct update op = update_of(call);
+  op.copy = buffer_of(call, DIRECTION_OUT)->dtype;
   char *const out = use(call, DIRECTION_OUT);
   void *const state[PLAN_MAX_STATE] = {use(call, DIRECTION_STATE)};
   return optim_direction(call->lane, &plan->segments[unit], mine, &op, use(call, DIRECTION_GRADS),
-                         state, out - mine.begin * (int64_t)dtype_size(plan->policy[unit].window));
+                         state, out - mine.begin * (int64_t)dtype_size(op.copy));
 }
 
 enum status run_gather_direction(const struct call *call)
@@ -510,16 +511,18 @@ enum status run_gather_direction(const struct call *call)
                          use_bytes(call, GATHER_DIRECTION_PIECE), use(call, GATHER_DIRECTION_WHOLE));
 }
 
-static enum status update_matrices(const struct call *call, const struct update *op)
+static enum status update_matrices(const struct call *call, const struct update *elements)
 {
   const struct plan *plan = call->exec->plan;
   const struct optim_segments *segments = &plan->segments[call->instr->unit];
   const struct layout_range mine = plan->owned[call->instr->unit];
   void *const direction = use(call, UPDATE_DIRECTION);
+  struct update op = *elements;
+  op.grad = buffer_of(call, UPDATE_DIRECTION)->dtype;
   const enum status status =
-      optim_transform(call->lane, segments, mine, direction, use(call, UPDATE_WORK));
+      optim_transform(call->lane, segments, mine, op.grad, direction, use(call, UPDATE_WORK));
   return status ? status
-                : optim_apply(call->lane, segments, mine, op, use(call, UPDATE_MASTER), direction,
+                : optim_apply(call->lane, segments, mine, &op, use(call, UPDATE_MASTER), direction,
                               use(call, UPDATE_WORKING));
 }
 
@@ -549,8 +552,9 @@ enum status exec_try_matrices(struct exec *exec, struct lane *lane, int index)
   const struct instr *instr = &plan->instr[index];
   const struct call call = {.exec = exec, .lane = lane, .instr = instr, .index = index};
   const struct layout_range all = {0, plan->layout[instr->unit].trained};
-  return optim_transform(lane, &plan->segments[instr->unit], all, use(&call, UPDATE_DIRECTION),
-                         use(&call, UPDATE_WORK));
+  const enum dtype type = buffer_of(&call, UPDATE_DIRECTION)->dtype;
+  return optim_transform(lane, &plan->segments[instr->unit], all, type,
+                         use(&call, UPDATE_DIRECTION), use(&call, UPDATE_WORK));
 }
 
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)

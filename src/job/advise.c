@@ -57,7 +57,7 @@ static enum status plan_deck(const struct advise_case *job, const struct plan *p
   if (status)
     return status;
   if (input.shape.group == now->shape.group) /* the ranks have agreed on where they are */
-    input.shape.one_node = now->shape.one_node;
+    input.policy.one_node = now->policy.one_node;
   status = plan_build(&input, out);
   if (!status)
     status = plan_place(*out);

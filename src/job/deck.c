@@ -26,9 +26,10 @@ static void shape_without_batch(const struct deck *deck, struct plan_input *inpu
                                      .rank_batch = micro,
                                      .micro_batch = micro,
                                      .micros = 1,
-                                     .sequence = sequence,
-                                     .reduce_every_micro = true,
-                                     .host_state = deck->tiers.optimizer == DECK_TIER_HOST}; /* what did not fit in training does not fit here */
+                                     .sequence = sequence};
+  /* What did not fit on the device in training does not fit here. */
+  input->policy = (struct deck_policy){.reduce_every_micro = true,
+                                       .host_state = deck->tiers.optimizer == DECK_TIER_HOST};
 }
 
 struct job_cited job_cite(const struct deck *deck, const char *key, const char *value)
@@ -60,7 +61,7 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
     return STATUS_OK;
   }
   input->strategy = (enum deck_strategy)deck->shard.strategy;
-  enum status status = deck_resolve(deck, input->ranks, local_ranks, &input->shape);
+  enum status status = deck_resolve(deck, input->ranks, local_ranks, &input->shape, &input->policy);
   if (!status)
     status = check_device(deck, input);
   if (status)

@@ -11,7 +11,7 @@ static enum status find_groups(const struct job *job, struct plan_input *input)
   const int group = input->shape.group;
   int64_t most[] = {comm_local_rank(job->comm) % group != input->rank % group, group, -group};
   const enum status status = comm_max_i64(job->comm, most, 3);
-  input->shape.one_node = most[0] == 0;
+  input->policy.one_node = most[0] == 0;
   if (status || most[1] == -most[2])
     return status;
   return status_set(STATUS_USAGE,

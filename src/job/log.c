@@ -83,30 +83,36 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
       log_info("%s is ignored: %s", keys[i].key, keys[i].why);
 }
 
-static void log_tiers(const struct job *job)
+/* The first units may be resident. The last unit is in host memory. */
+static void log_tiers(const struct plan *plan)
 {
-  const struct deck_shape *shape = &job->shape;
-  const char *const hosts = shape->one_node ? "on the hosts, in shared memory" : "on the hosts";
+  const struct unit_policy *last = &plan->policy[plan->input.model->units - 1];
+  const char *const hosts =
+      last->sums == SUMS_SHARED ? "on the hosts, in shared memory" : "on the hosts";
+  const double nvme = plan->input.policy.nvme_state;
   char disk[64] = "";
-  if (shape->nvme_state > 0)
-    snprintf(disk, sizeof disk, " (moments of %.0f %% of the units are on NVMe)",
-             100 * shape->nvme_state);
-  if (shape->resident > 0)
-    log_info("the first %lld unit%s: masters and moments are on the device and are updated there",
-             (long long)shape->resident, shape->resident == 1 ? "" : "s");
-  log_info("masters and %s moments: in host memory%s", dtype_name(shape->moments), disk);
+  int resident = 0;
+  while (!plan->policy[resident].host)
+    resident++;
+  if (nvme > 0)
+    snprintf(disk, sizeof disk, " (moments of %.0f %% of the units are on NVMe)", 100 * nvme);
+  if (resident > 0)
+    log_info("the first %d unit%s: masters and moments are on the device and are updated there",
+             resident, resident == 1 ? "" : "s");
+  log_info("masters and %s moments: in host memory%s", dtype_name(last->state), disk);
   log_info("parameters are copied to the device %s, gradients are reduced %s, units are updated %s",
-           shape->params_full ? "whole, from memory that a node shares" : "in shards",
-           shape->cpu_reduce ? hosts : "on the devices",
-           shape->immediate ? "as soon as their gradients arrive"
-                            : "after the norm of all gradients is known");
+           last->working == WORKING_SHARED ? "whole, from memory that a node shares" : "in shards",
+           last->sums == SUMS_DEVICE ? "on the devices" : hosts,
+           last->immediate ? "as soon as their gradients arrive"
+                           : "after the norm of all gradients is known");
 }
 
 /* What hybrid sharding comes to here: nodes may be one, or have a rank each. */
 static void log_groups(const struct job *job)
 {
   const struct deck_shape *shape = &job->shape;
-  if (shape->ranks == 1 || job_state_plan(job)->input.strategy != STRATEGY_HYBRID_SHARD)
+  const struct plan_input *input = &job_state_plan(job)->input;
+  if (shape->ranks == 1 || input->strategy != STRATEGY_HYBRID_SHARD)
     return;
   if (shape->group == shape->ranks)
     log_info("hybrid_shard: all %d ranks are one group, which is the same as full_shard",
@@ -115,11 +121,12 @@ static void log_groups(const struct job *job)
     log_info("hybrid_shard: each rank is a group of its own, so nothing is sharded");
   else
     log_info("hybrid_shard: %d groups of %d ranks%s", shape->replicas, shape->group,
-             shape->one_node ? "" : ", some of which span nodes");
+             input->policy.one_node ? "" : ", some of which span nodes");
 }
 
 static void log_job(const struct job *job)
 {
+  const struct plan *plan = job_state_plan(job);
   const int ranks = comm_ranks(job->comm);
   char frozen[48] = "";
   if (job->model->frozen > 0)
@@ -134,9 +141,9 @@ static void log_job(const struct job *job)
            ranks > 1 ? ", transport between ranks: " : "",
            ranks > 1 ? comm_carrier_text(job->comm) : "");
   log_groups(job);
-  if (job->shape.host_state)
-    log_tiers(job);
-  else if (job->shape.immediate)
+  if (plan_is_on_host(plan, plan->input.model->units - 1))
+    log_tiers(plan);
+  else if (plan->policy[0].immediate)
     log_info("units are updated as soon as their gradients are complete");
 }
 

@@ -12,13 +12,22 @@ int job_state_piece_index(const struct plan *plan, int kind, int u, bool frozen)
   return (kind * plan->input.model->units + u) * JOB_STATE_PARTS + frozen;
 }
 
-/* Of what a rank holds of a part of `all` elements, the piece that it alone writes: what several ranks hold is cut among them. */
-static struct layout_range unique_range(const struct plan_input *input, struct layout_range held, int64_t all)
+/* Ranks that hold different values. */
+static int holders_of(const struct plan_input *input, enum plan_scope scope)
 {
-  const int64_t size = held.end - held.begin;
-  const int holders = size > 0 ? (int)(all / size) : 1; /* ranks that hold different shards */
-  const int64_t piece = size / (input->ranks / holders);
-  const int index = holders == 1 ? input->rank : input->rank / holders;
+  switch (scope) {
+  case SCOPE_SHARD: return input->shape.group;
+  case SCOPE_RANK: return input->ranks;
+  default: return 1;
+  }
+}
+
+/* Of what a rank holds, the piece that it alone writes. Ranks that hold the same cut it up. */
+static struct layout_range unique_range(const struct plan_input *input, enum plan_scope scope,
+                                        struct layout_range held)
+{
+  const int holders = holders_of(input, scope), index = input->rank / holders;
+  const int64_t piece = (held.end - held.begin) / (input->ranks / holders);
   return (struct layout_range){held.begin + index * piece, held.begin + (index + 1) * piece};
 }
 
@@ -37,12 +46,13 @@ static struct job_state_piece holding_of(const struct plan *plan, int kind, int 
 struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, int u, bool frozen, bool unique)
 {
   struct job_state_piece piece = holding_of(plan, kind, u, frozen);
-  const struct layout_unit *layout = &plan->layout[u];
   const struct layout_range held = piece.range;
   if (piece.buffer < 0)
     return piece;
+  const enum plan_scope scope =
+      kind == 0 ? plan->buffer[piece.buffer].scope : plan->state[kind - 1].scope;
   if (unique)
-    piece.range = unique_range(&plan->input, held, frozen ? layout->flat - layout->trained : layout->trained);
+    piece.range = unique_range(&plan->input, scope, held);
   const int64_t begin = job_state_offset(plan, kind, u, piece.range.begin);
   piece.elements = job_state_offset(plan, kind, u, piece.range.end) - begin;
   piece.offset = (begin - job_state_offset(plan, kind, u, held.begin)) * (int64_t)dtype_size(piece.type);

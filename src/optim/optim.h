@@ -12,14 +12,15 @@
 #include "layout/layout.h"
 #include "model/model.h"
 
-/* Arithmetic of an optimizer on a whole matrix of a block. All Local. */
+/* Arithmetic of an optimizer on a whole matrix of a block. `type` is the type that the device
+ * computes in. All Local. */
 struct optim_matrix {
   /* Bytes of work that transform() takes. */
-  size_t (*workspace)(const struct device_model *device, int64_t rows, int64_t cols);
-  /* out = the step's direction from in, both [rows, cols] in the device's compute type; out may be
-   * in. On `lane`; work is of its device. */
-  enum status (*transform)(struct lane *lane, int64_t rows, int64_t cols, const void *in, void *out,
-                           void *work);
+  size_t (*workspace)(enum dtype type, int64_t rows, int64_t cols);
+  /* out = the step's direction from in, both [rows, cols] in `type`; out may be in. On `lane`; work
+   * is of its device. */
+  enum status (*transform)(struct lane *lane, enum dtype type, int64_t rows, int64_t cols,
+                           const void *in, void *out, void *work);
   /* Factor of the step, besides the learning rate. */
   double (*scale)(int64_t rows, int64_t cols);
   double (*flops)(int64_t rows, int64_t cols); /* of transform() */
@@ -93,22 +94,24 @@ enum status optim_update(struct lane *lane, const struct optim_segments *segment
                          struct layout_range r, const struct update *op, void *master,
                          const void *grad, void *const *state, void *copy);
 
-/* Whole matrices are updated in three steps. `window` is the whole unit, flat, in the device's
- * compute type. Only elements of whole matrices are read and written.
+/* Whole matrices are updated in three steps. `window` is the whole unit, flat, in the type that the
+ * device computes in. Only elements of whole matrices are read and written.
  *
  * 1. The momentum's direction in range r: b = momentum b + g; window = g + momentum b (Nesterov).
- *    grad and state[] as for optim_update(). Next, the ranks gather the window. */
+ *    grad and state[] as for optim_update(), op->copy is the type of the window. Next, the ranks
+ *    gather the window. */
 enum status optim_direction(struct lane *lane, const struct optim_segments *segments,
                             struct layout_range r, const struct update *op, const void *grad,
                             void *const *state, void *window);
-/* 2. In place, matrix->transform() of each matrix that r intersects. */
+/* 2. In place, matrix->transform() of each matrix that r intersects. `type` is the window's. */
 enum status optim_transform(struct lane *lane, const struct optim_segments *segments,
-                            struct layout_range r, void *window, void *work);
-size_t optim_transform_workspace(const struct optim_segments *segments,
-                                 const struct device_model *device, struct layout_range r);
+                            struct layout_range r, enum dtype type, void *window, void *work);
+size_t optim_transform_workspace(const struct optim_segments *segments, enum dtype type,
+                                 struct layout_range r);
 double optim_transform_flops(const struct optim_segments *segments, struct layout_range r);
-/* 3. In range r: p = (1 - lr decay) p - lr scale window. Rounding and copy are those of
- *    optim_update(). The outcome's scale is already part of the momentum: only `finite` is read. */
+/* 3. In range r: p = (1 - lr decay) p - lr scale window. op->grad is the type of the window.
+ *    Rounding and copy are those of optim_update(). The outcome's scale is already part of the
+ *    momentum: only `finite` is read. */
 enum status optim_apply(struct lane *lane, const struct optim_segments *segments,
                         struct layout_range r, const struct update *op, void *master,
                         const void *window, void *copy);

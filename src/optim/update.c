@@ -72,7 +72,6 @@ enum status optim_direction(struct lane *lane, const struct optim_segments *segm
     pass.lr = -1;
     pass.decay = 0;
     pass.nesterov = true;
-    pass.copy = lane->device->model.compute;
     void *states[OPTIM_STATES] = {NULL};
     states_at(segments, i, r, part.begin, op->states, state, states);
     enum status status = lane->device->ops->update(lane, part.end - part.begin, &pass, NULL,
@@ -96,15 +95,15 @@ double optim_transform_flops(const struct optim_segments *segments, struct layou
   return flops;
 }
 
-size_t optim_transform_workspace(const struct optim_segments *segments,
-                                 const struct device_model *device, struct layout_range r)
+size_t optim_transform_workspace(const struct optim_segments *segments, enum dtype type,
+                                 struct layout_range r)
 {
   size_t most = 0;
   for (int i = 0; i < segments->n; i++) {
     const struct optim_segment *s = &segments->at[i];
     const struct layout_range part = part_of(segments, i, r);
     const size_t bytes = s->rows && part.begin < part.end
-                             ? segments->ops->matrix->workspace(device, s->rows, s->cols)
+                             ? segments->ops->matrix->workspace(type, s->rows, s->cols)
                              : 0;
     most = bytes > most ? bytes : most;
   }
@@ -112,15 +111,15 @@ size_t optim_transform_workspace(const struct optim_segments *segments,
 }
 
 enum status optim_transform(struct lane *lane, const struct optim_segments *segments,
-                            struct layout_range r, void *window, void *work)
+                            struct layout_range r, enum dtype type, void *window, void *work)
 {
   enum status status = STATUS_OK;
   for (int i = 0; i < segments->n && !status; i++) {
     const struct optim_segment *s = &segments->at[i];
     const struct layout_range part = part_of(segments, i, r);
-    void *matrix = element(window, lane->device->model.compute, s->begin);
+    void *matrix = element(window, type, s->begin);
     if (s->rows && part.begin < part.end)
-      status = segments->ops->matrix->transform(lane, s->rows, s->cols, matrix, matrix, work);
+      status = segments->ops->matrix->transform(lane, type, s->rows, s->cols, matrix, matrix, work);
   }
   return status;
 }
@@ -138,7 +137,6 @@ enum status optim_apply(struct lane *lane, const struct optim_segments *segments
       continue;
     struct update pass = pass_of(op, OPTIM_sgd, s, part.begin);
     const int64_t at = part.begin - r.begin;
-    pass.grad = lane->device->model.compute;
     pass.grad_scale = (float)segments->ops->matrix->scale(s->rows, s->cols);
     pass.keep_scale = true;
     pass.momentum = 0;

@@ -21,12 +21,15 @@ static void place_lanes(struct plan *plan)
   }
 }
 
-static void list_states(struct plan *plan)
+static void list_states(struct builder *b)
 {
+  struct plan *plan = b->plan;
   const struct optim_ops *ops = optim_ops(plan->input.optim.name);
   plan->states = plan->input.mode == PLAN_TRAIN ? ops->n_states : 0;
   for (int s = 0; s < plan->states; s++)
-    plan->state[s] = (struct plan_state){.row = &ops->state[s], .dtype = plan->policy[0].state};
+    plan->state[s] = (struct plan_state){.row = &ops->state[s],
+                                         .dtype = plan->policy[0].state,
+                                         .scope = build_scope(b)};
 }
 
 static void choose(struct builder *b)
@@ -50,7 +53,7 @@ static void choose(struct builder *b)
   b->gathers = b->shards || b->host || b->element != DTYPE_F32;
   b->gather_once = !b->host && (input->strategy == STRATEGY_SHARD_GRAD_OP || input->strategy == STRATEGY_SHARD_OPTIM || !b->shards);
   b->reduce_micros = b->plan->policy[0].each_micro && b->micros > 1;
-  list_states(b->plan);
+  list_states(b);
 }
 
 /* ---- what a rank owns ---- */
@@ -177,11 +180,12 @@ static void add_params(struct builder *b, int u)
     return;
   }
   unit->params = build_persistent(b, "params", u, TIER_DEVICE, PURPOSE_PARAMS, b->element, b->plan->layout[u].flat);
+  b->plan->buffer[unit->params].scope = SCOPE_GROUP;
   if (!b->gathers) {
     *master = build_part(b, "master", u, unit->params, false);
   } else if (mine > 0) {
     unit->trained = build_part(b, "trained_window", u, unit->params, false);
-    *master = build_view(b, "master", unit->trained, b->shard_index * mine, mine);
+    *master = build_mine(b, "master", unit->trained, mine);
   }
   *frozen = build_part(b, "frozen", u, unit->params, true);
 }
@@ -212,7 +216,10 @@ static int add_state(struct builder *b, int s, int u)
   const enum plan_tier tier = policy->disk ? TIER_DISK : policy->host ? TIER_HOST : TIER_DEVICE;
   if (elements == 0)
     return -1;
-  return build_persistent(b, state->row->name, u, tier, PURPOSE_STATE, state->dtype, elements);
+  const int buffer =
+      build_persistent(b, state->row->name, u, tier, PURPOSE_STATE, state->dtype, elements);
+  b->plan->buffer[buffer].scope = state->scope;
+  return buffer;
 }
 
 /* Reduced ones live from the first reduce to the update only: where a step is one micro-batch, in the place of the activations that the backward pass has done with. */
@@ -233,7 +240,7 @@ static void add_grads(struct builder *b, int u)
                                                                         : build_transient(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, DTYPE_F32, mine);
   unit->shard = unit->piece = unit->grads;
   if (!b->shards && b->group > 1)
-    unit->shard = build_view(b, "shard", unit->grads, b->shard_index * build_shard(b, u), build_shard(b, u));
+    unit->shard = build_mine(b, "shard", unit->grads, build_shard(b, u));
   unit->piece = unit->shard;
   int64_t piece = build_shard(b, u) / b->replicas;
   if (b->replicas > 1)

@@ -133,7 +133,7 @@ static void emit_direction(struct builder *b, int u)
   if (plan->master[u] < 0 || !optim_has_matrices(&plan->segments[u]))
     return;
   unit->direction = build_transient(b, "direction", u, TIER_DEVICE, PURPOSE_STAGING, b->element, trained);
-  const int piece = mine < trained ? build_view(b, "direction_mine", unit->direction, b->shard_index * mine, mine)
+  const int piece = mine < trained ? build_mine(b, "direction_mine", unit->direction, mine)
                                    : unit->direction;
   struct instr *direction = build_emit(b, OP_DIRECTION, u, -1);
   build_use(direction, DIRECTION_METRICS, plan->metrics);
@@ -149,7 +149,7 @@ static int transform_work(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
   const struct layout_range all = {0, plan->layout[u].trained};
-  const size_t bytes = optim_transform_workspace(&plan->segments[u], plan->input.device, all);
+  const size_t bytes = optim_transform_workspace(&plan->segments[u], b->element, all);
   return build_bytes(b, "work", u, TIER_DEVICE, PURPOSE_WORK, (int64_t)bytes);
 }
 

@@ -21,9 +21,10 @@ void build_host_params(struct builder *b, int u)
   if (plan->policy[u].working == WORKING_SHARED) {
     plan->shared[u] = build_persistent(b, "working", u, TIER_SHARED, PURPOSE_WORKING, b->element,
                                        plan->layout[u].flat);
+    plan->buffer[plan->shared[u]].scope = SCOPE_GROUP;
     b->unit[u].shared = build_part(b, "working_trained", u, plan->shared[u], false);
     if (mine > 0)
-      plan->working[u] = build_view(b, "working_mine", b->unit[u].shared, b->shard_index * mine, mine);
+      plan->working[u] = build_mine(b, "working_mine", b->unit[u].shared, mine);
   } else if (mine > 0 && plan->policy[u].working == WORKING_OWN) {
     plan->working[u] = build_persistent(b, "working", u, TIER_HOST, PURPOSE_WORKING, b->element, mine);
   }
@@ -53,10 +54,11 @@ static void fetch_part(struct builder *b, const struct window *window, int micro
   const int u = window->unit, part = build_part(b, frozen ? "frozen_window" : "trained_window", u, window->buffer, frozen);
   const int64_t elements = plan->buffer[source].elements;
   int place = part;
-  if (cast)
+  if (cast) {
     place = build_transient(b, "uncast", u, TIER_DEVICE, PURPOSE_WINDOW, DTYPE_F32, elements);
-  else if (b->group > 1)
-    place = build_view(b, "mine", part, b->shard_index * elements, elements);
+    plan->buffer[place].scope = build_scope(b);
+  } else if (b->group > 1)
+    place = build_mine(b, "mine", part, elements);
   build_move(b, OP_FETCH, u, micro, source, place);
   if (place != part)
     build_gather(b, u, micro, place, part);

@@ -5,7 +5,6 @@ enum { MOST_VISITS = 1 << 20 };
 
 enum status build_check_input(const struct plan_input *input)
 {
-  struct codec codec;
   const struct deck_shape *shape = &input->shape;
   if (input->ranks < 1 || input->rank < 0 || input->rank >= input->ranks)
     return status_set(STATUS_USAGE, "rank %d of %d ranks is not a place in a job", input->rank, input->ranks);
@@ -26,25 +25,10 @@ enum status build_check_input(const struct plan_input *input)
   if (input->model->config.compute != input->device->compute)
     return status_set(STATUS_INTERNAL, "the model computes in %s, but its device in %s",
                       dtype_name(input->model->config.compute), dtype_name(input->device->compute));
-  if (shape->host_state && input->strategy != STRATEGY_FULL_SHARD && input->strategy != STRATEGY_HYBRID_SHARD && input->ranks > 1)
-    return status_set(STATUS_USAGE, "masters in host memory are sharded: use full_shard or hybrid_shard");
-  if (shape->host_state && shape->resident >= input->model->units)
-    return status_set(STATUS_USAGE,
-                      "tiers.resident is %lld, but the model has %d units, of which one at least is to be in host memory: lower it, or set "
-                      "tiers.params=device and tiers.optimizer=device",
-                      (long long)shape->resident, input->model->units);
-  if (input->mode == PLAN_TRAIN && optim_ops(input->optim.name)->matrix &&
-      (shape->host_state || shape->immediate))
-    return status_set(STATUS_UNSUPPORTED,
-                      "optim.name=%s updates whole matrices, on the device and after the norm: set "
-                      "tiers.optimizer and tiers.params to device and optim.update to deferred",
-                      optim_ops(input->optim.name)->name);
-  if (shape->moments != DTYPE_F32 && shape->moments != DTYPE_BF16 && shape->moments != DTYPE_F16)
-    return status_set(STATUS_UNSUPPORTED, "moments in %s: they are kept in fp32, bf16 or fp16", dtype_name(shape->moments));
   if (shape->micros > MOST_VISITS / (2 * (int64_t)input->model->units))
     return status_set(STATUS_USAGE, "a step of %lld micro-batches through %d units is too long a plan: raise data.micro_batch",
                       (long long)shape->micros, input->model->units);
-  return codec_find(shape->codec, &codec);
+  return unit_policy_check(input);
 }
 
 static enum status size_from(size_t bytes, int64_t *out)

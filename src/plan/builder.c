@@ -36,13 +36,17 @@ enum status build_begin(struct builder *b)
   return status ? status : grow_instructions(b);
 }
 
-static enum plan_scope scope_of(enum plan_purpose purpose)
+enum plan_scope build_scope(const struct builder *b)
+{
+  return b->shards ? SCOPE_SHARD : SCOPE_GROUP;
+}
+
+/* If the caller does not know better. */
+static enum plan_scope scope_of(const struct builder *b, enum plan_purpose purpose)
 {
   switch (purpose) {
   case PURPOSE_PARAMS:
-  case PURPOSE_WORKING:
-  case PURPOSE_STATE:
-  case PURPOSE_GRADS: return SCOPE_SHARD;
+  case PURPOSE_WORKING: return build_scope(b);
   case PURPOSE_WINDOW: return SCOPE_GROUP;
   default: return SCOPE_RANK;
   }
@@ -51,7 +55,6 @@ static enum plan_scope scope_of(enum plan_purpose purpose)
 static int add_buffer(struct builder *b, const char *name, int unit, struct plan_buffer buffer)
 {
   struct plan *plan = b->plan;
-  buffer.scope = scope_of(buffer.purpose);
   buffer.bytes = buffer.elements * (int64_t)dtype_size(buffer.dtype);
   if (unit < 0)
     snprintf(buffer.name, sizeof buffer.name, "%s", name);
@@ -70,6 +73,7 @@ int build_persistent(struct builder *b, const char *name, int unit, enum plan_ti
 {
   const struct plan_buffer buffer = {.tier = tier,
                                      .purpose = purpose,
+                                     .scope = scope_of(b, purpose),
                                      .dtype = dtype,
                                      .elements = elements,
                                      .unit = unit,
@@ -86,6 +90,14 @@ int build_view(struct builder *b, const char *name, int parent, int64_t from, in
   view.parent_offset = from * (int64_t)dtype_size(view.dtype);
   view.elements = elements;
   return add_buffer(b, name, view.unit, view);
+}
+
+int build_mine(struct builder *b, const char *name, int whole, int64_t elements)
+{
+  const int mine = build_view(b, name, whole, b->shard_index * elements, elements);
+  if (b->plan->buffer[whole].scope == SCOPE_GROUP)
+    b->plan->buffer[mine].scope = build_scope(b);
+  return mine;
 }
 
 int build_part(struct builder *b, const char *name, int u, int whole, bool frozen)
@@ -108,6 +120,7 @@ int build_transient(struct builder *b, const char *name, int of, enum plan_tier 
 {
   const struct plan_buffer buffer = {.tier = tier,
                                      .purpose = purpose,
+                                     .scope = scope_of(b, purpose),
                                      .dtype = dtype,
                                      .elements = elements,
                                      .unit = is_of_unit(purpose) ? of : -1,
@@ -134,6 +147,7 @@ int build_outside(struct builder *b, const char *name, enum plan_tier tier, enum
 {
   const struct plan_buffer buffer = {.tier = tier,
                                      .purpose = purpose,
+                                     .scope = scope_of(b, purpose),
                                      .dtype = dtype,
                                      .elements = elements,
                                      .unit = -1,

@@ -72,10 +72,15 @@ enum status build_begin(struct builder *b);
 int64_t build_length(struct layout_range range);
 int64_t build_shard(const struct builder *b, int u); /* of the gradient, per rank of its group */
 
+/* Of masters, the state that belongs to them, and frozen parameters. */
+enum plan_scope build_scope(const struct builder *b);
+
 int build_persistent(struct builder *b, const char *name, int unit, enum plan_tier tier,
                      enum plan_purpose purpose, enum dtype dtype, int64_t elements);
 /* `elements` of `parent` from its element `from` on. */
 int build_view(struct builder *b, const char *name, int parent, int64_t from, int64_t elements);
+/* The `elements` of `whole` at this rank's place among its group. */
+int build_mine(struct builder *b, const char *name, int whole, int64_t elements);
 /* The trained or the frozen part of a buffer of a whole unit: itself where there is no other, -1 where there is no such part. */
 int build_part(struct builder *b, const char *name, int u, int whole, bool frozen);
 /* Of unit `of` by name only, unless the values are those of its parameters. */

@@ -135,8 +135,8 @@ enum plan_access { ACCESS_READ, ACCESS_WRITE, ACCESS_ADD };
 /* Memory of the device; of the host, which lanes reach; of the host, which all members of a shard group reach, at the same offsets: what is persistent is one copy for all of them, what is
  * transient each has for itself; a file on the node's disk. */
 enum plan_tier { TIER_DEVICE, TIER_HOST, TIER_SHARED, TIER_DISK, TIER_COUNT };
-/* Who has the elements of a buffer: each rank of a shard group a part, each rank values of its own, or
- * all members of the group the same. */
+/* Who has the elements of a buffer: each member of a shard group a part that no other member has,
+ * each rank values of its own, or all members of the group the same. */
 enum plan_scope { SCOPE_SHARD, SCOPE_RANK, SCOPE_GROUP };
 enum plan_purpose {
   PURPOSE_PARAMS,      /* this rank's master weights */
@@ -188,7 +188,7 @@ struct plan_buffer {
   char name[32];       /* "params.h.3", "saved.h.3" */
   enum plan_tier tier;
   enum plan_purpose purpose;
-  enum plan_scope scope;
+  enum plan_scope scope; /* SHARD or GROUP of parameters, a state has its own; else RANK */
   enum dtype dtype;    /* DTYPE_U8: bytes whose meaning is a model's or the executor's */
   int64_t elements;
   int unit;            /* -1: none */
@@ -210,6 +210,7 @@ struct plan_input {
   int rank, ranks;
   enum deck_strategy strategy;
   struct deck_shape shape;    /* PLAN_GENERATE: `sequence` is the most new tokens of a step */
+  struct deck_policy policy;  /* for all units; only policy.c reads it, others plan->policy */
   int64_t capacity;           /* PLAN_GENERATE: tokens a sequence in the cache */
   int prefetch;               /* units gathered ahead of their use */
   const struct model *model;  /* packed for `ranks` (model_freeze), or nothing frozen */
@@ -222,7 +223,7 @@ struct plan_input {
 struct plan_state {
   const struct state_row *row; /* of the optimizer: its name, the code of fp16, its parameters */
   enum dtype dtype;
-  enum plan_scope scope;
+  enum plan_scope scope; /* of its buffers. Checkpoints cut pieces by it. */
   int *buffer;         /* of each unit, -1: none. Packed as optim_state_offset() says, with room
                         * for the most that a rank of the group keeps: all place buffers alike. */
 };

@@ -4,46 +4,74 @@
 
 /* The first `resident` units stay on the device, unless the group shares parameters or adds up
  * gradients on the host. */
-static bool is_on_host(const struct deck_shape *shape, bool shares, int unit)
+static bool is_on_host(const struct deck_policy *asked, bool shares, int unit)
 {
-  return shape->host_state && (shares || unit >= shape->resident);
+  return asked->host_state && (shares || unit >= asked->resident);
 }
 
 /* A share of the units in host memory, spread evenly. */
-static bool is_on_disk(const struct deck_shape *shape, int unit)
+static bool is_on_disk(const struct deck_policy *asked, int unit)
 {
-  const int64_t nth = unit - shape->resident;
-  return (int64_t)(shape->nvme_state * (double)(nth + 1)) > (int64_t)(shape->nvme_state * (double)nth);
+  const int64_t nth = unit - asked->resident;
+  return (int64_t)(asked->nvme_state * (double)(nth + 1)) >
+         (int64_t)(asked->nvme_state * (double)nth);
 }
 
 static enum deck_keep keep_of(const struct plan_input *input, int unit)
 {
-  const struct deck_pattern *pattern = &input->shape.activations;
+  const struct deck_pattern *pattern = &input->policy.activations;
   const bool block = unit > 0 && unit <= input->model->blocks;
   return block && pattern->n > 0 ? (enum deck_keep)pattern->of[(unit - 1) % pattern->n] : KEEP_ACTIVATIONS;
 }
 
+enum status unit_policy_check(const struct plan_input *input)
+{
+  const struct deck_policy *asked = &input->policy;
+  const struct optim_ops *ops = optim_ops(input->optim.name);
+  const bool shards =
+      input->strategy == STRATEGY_FULL_SHARD || input->strategy == STRATEGY_HYBRID_SHARD;
+  struct codec codec;
+  if (asked->host_state && !shards && input->ranks > 1)
+    return status_set(STATUS_USAGE,
+                      "masters in host memory are sharded: use full_shard or hybrid_shard");
+  if (asked->host_state && asked->resident >= input->model->units)
+    return status_set(STATUS_USAGE,
+                      "tiers.resident is %lld, but the model has %d units, of which one at least "
+                      "is to be in host memory: lower it, or set tiers.params=device and "
+                      "tiers.optimizer=device",
+                      (long long)asked->resident, input->model->units);
+  if (input->mode == PLAN_TRAIN && ops->matrix && (asked->host_state || asked->immediate))
+    return status_set(STATUS_UNSUPPORTED,
+                      "optim.name=%s updates whole matrices, on the device and after the norm: set "
+                      "tiers.optimizer and tiers.params to device and optim.update to deferred",
+                      ops->name);
+  if (asked->moments != DTYPE_F32 && asked->moments != DTYPE_BF16 && asked->moments != DTYPE_F16)
+    return status_set(STATUS_UNSUPPORTED, "moments in %s: they are kept in fp32, bf16 or fp16",
+                      dtype_name(asked->moments));
+  return codec_find(asked->codec, &codec);
+}
+
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
 {
-  const struct deck_shape *shape = &input->shape;
-  const int group = input->strategy == STRATEGY_NO_SHARD ? input->ranks : shape->group;
-  const bool meets = shape->host_state && group > 1, full = meets && shape->params_full,
-             reduces = meets && shape->cpu_reduce, narrow = input->device->compute != DTYPE_F32;
-  struct unit_policy policy = {.host = is_on_host(shape, full || reduces, unit),
+  const struct deck_policy *asked = &input->policy;
+  const int group = input->strategy == STRATEGY_NO_SHARD ? input->ranks : input->shape.group;
+  const bool meets = asked->host_state && group > 1, full = meets && asked->params_full,
+             reduces = meets && asked->cpu_reduce, narrow = input->device->compute != DTYPE_F32;
+  struct unit_policy policy = {.host = is_on_host(asked, full || reduces, unit),
                                .window = input->device->compute,
-                               .state = shape->moments,
+                               .state = asked->moments,
                                .each_micro =
-                                   shape->host_state || (group > 1 && shape->reduce_every_micro),
-                               .immediate = shape->immediate,
-                               .tight = shape->tight,
+                                   asked->host_state || (group > 1 && asked->reduce_every_micro),
+                               .immediate = asked->immediate,
+                               .tight = asked->tight,
                                .keep = keep_of(input, unit)};
-  (void)codec_find(shape->codec, &policy.codec); /* see build_check_input() */
-  policy.disk = policy.host && is_on_disk(shape, unit);
+  (void)codec_find(asked->codec, &policy.codec); /* see unit_policy_check() */
+  policy.disk = policy.host && is_on_disk(asked, unit);
   if (full)
     policy.working = WORKING_SHARED;
-  else if (narrow && (policy.host || (!shape->host_state && shape->keep_working)))
+  else if (narrow && (policy.host || (!asked->host_state && asked->keep_working)))
     policy.working = WORKING_OWN;
   if (reduces)
-    policy.sums = shape->one_node ? SUMS_SHARED : SUMS_HOST;
+    policy.sums = asked->one_node ? SUMS_SHARED : SUMS_HOST;
   return policy;
 }

@@ -40,7 +40,9 @@ struct unit_policy {
 
 struct plan_input;
 
-/* The policy of one unit, from the input alone, whose codec is known. Pure. Local. */
+/* STATUS_USAGE, STATUS_UNSUPPORTED: no units can have the policy that the deck asks for. Local. */
+enum status unit_policy_check(const struct plan_input *input);
+/* The policy of one unit, from an input that was checked. Pure. Local. */
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit);
 
 #endif

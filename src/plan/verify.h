@@ -6,6 +6,7 @@
  *   verify_bytes()    happens-before, and all that meets over the same bytes, through two steps; what a shard group shares
  *   verify_counts()   how many of each operation a unit has in a micro-batch and in the step
  *   verify_roles()    which buffer, of which size, stands in which place of an operation; each sum is begun once
+ *   verify_scopes()   which buffers have a shard, the whole unit, or a rank's own values
  *   verify_values()   what each buffer holds as the step goes on: sums are whole, moments are the unit's, inputs come back from where they went
  *
  * verify.c has the words and the families of buffers, verify_shape.c what follows from the input alone. */
@@ -21,6 +22,7 @@ enum status verify_windows(const struct plan *plan);
 enum status verify_bytes(const struct plan *plan);
 enum status verify_counts(const struct plan *plan);
 enum status verify_roles(const struct plan *plan);
+enum status verify_scopes(const struct plan *plan);
 enum status verify_values(const struct plan *plan);
 
 /* ---- words ---- */

@@ -192,7 +192,8 @@ enum status check_update(const struct plan *plan, int i)
   const struct layout_range all = {0, plan->layout[unit].trained};
   if (instr->use[UPDATE_WORK].buffer >= 0 &&
       plan->buffer[instr->use[UPDATE_WORK].buffer].elements <
-          (int64_t)optim_transform_workspace(&plan->segments[unit], input->device, all))
+          (int64_t)optim_transform_workspace(&plan->segments[unit],
+                                         verify_window_type(plan, unit), all))
     return verify_fail(plan, i, "has too little room for a matrix of the unit");
   return verify_has_working(plan, unit) ? check_working(plan, i) : STATUS_OK;
 }

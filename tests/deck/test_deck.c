@@ -374,7 +374,7 @@ static void test_tiers(void **state)
     bool on_host;
     const char *given;
     int ranks, local_ranks;
-    struct deck_shape shape;
+    struct deck_policy policy;
   } known[] = {
       {true, "", 4, 4, {.host_state = true}},
       {true, "transfer.params=full transfer.grads=cpu_reduce", 4, 4, {.host_state = true, .params_full = true, .cpu_reduce = true}},
@@ -403,21 +403,22 @@ static void test_tiers(void **state)
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
     struct deck_shape shape;
-    const struct deck_shape *expected = &known[i].shape;
+    struct deck_policy policy;
+    const struct deck_policy *expected = &known[i].policy;
     char given[256];
     snprintf(given, sizeof given, "%s %s", known[i].on_host ? host : "", known[i].given);
     assert_int_equal(load(&deck, NULL, given), STATUS_OK);
-    if (deck_resolve(&deck, known[i].ranks, known[i].local_ranks, &shape))
+    if (deck_resolve(&deck, known[i].ranks, known[i].local_ranks, &shape, &policy))
       fail_msg("%s: %s", given, status_text());
-    assert_int_equal(shape.host_state, expected->host_state);
-    assert_int_equal(shape.params_full, expected->params_full);
-    assert_int_equal(shape.resident, expected->resident);
-    assert_int_equal(shape.cpu_reduce, expected->cpu_reduce);
-    assert_int_equal(shape.one_node, known[i].local_ranks >= shape.group);
-    assert_int_equal(shape.immediate, expected->immediate);
-    assert_string_equal(shape.codec ? shape.codec : "", expected->codec ? expected->codec : "");
-    assert_int_equal(shape.moments, expected->moments);
-    assert_true(shape.nvme_state == expected->nvme_state);
+    assert_int_equal(policy.host_state, expected->host_state);
+    assert_int_equal(policy.params_full, expected->params_full);
+    assert_int_equal(policy.resident, expected->resident);
+    assert_int_equal(policy.cpu_reduce, expected->cpu_reduce);
+    assert_int_equal(policy.one_node, known[i].local_ranks >= shape.group);
+    assert_int_equal(policy.immediate, expected->immediate);
+    assert_string_equal(policy.codec ? policy.codec : "", expected->codec ? expected->codec : "");
+    assert_int_equal(policy.moments, expected->moments);
+    assert_true(policy.nvme_state == expected->nvme_state);
     deck_destroy(&deck);
   }
 }
@@ -427,89 +428,42 @@ static void test_resolve(void **state)
   (void)state;
   static const struct {
     const char *given;
-    int ranks, local_ranks;
-    struct deck_shape shape;
+    int local_ranks;
+    struct deck_shape shape; /* ranks, group, replicas, rank_batch, micro_batch, micros, sequence */
+    bool each_micro;
+    struct deck_pattern activations;
   } known[] = {
-      {"data.batch=8",
-       1,
-       1,
-       {.group = 1, .replicas = 1, .rank_batch = 8, .micro_batch = 8, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-      {"data.batch=12 data.micro_batch=2 data.sequence=64",
-       3,
-       3,
-       {.group = 3, .replicas = 1, .rank_batch = 4, .micro_batch = 2, .micros = 2, .sequence = 64, .reduce_every_micro = true}},
-      {"shard.strategy=shard_grad_op",
-       4,
-       2,
-       {.group = 4, .replicas = 1, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-      {"shard.strategy=shard_optim", 4, 2, {.group = 4, .replicas = 1, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024}},
-      {"shard.strategy=no_shard", 4, 2, {.group = 1, .replicas = 4, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024}},
-      {"shard.strategy=no_shard shard.reduce=micro",
-       4,
-       4,
-       {.group = 1, .replicas = 4, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-      {"shard.reduce=step", 2, 2, {.group = 2, .replicas = 1, .rank_batch = 4, .micro_batch = 4, .micros = 1, .sequence = 1024}},
-      {"shard.strategy=hybrid_shard shard.group=2",
-       8,
-       4,
-       {.group = 2, .replicas = 4, .rank_batch = 1, .micro_batch = 1, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-      {"shard.strategy=hybrid_shard shard.group=node",
-       8,
-       4,
-       {.group = 4, .replicas = 2, .rank_batch = 1, .micro_batch = 1, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-      {"shard.strategy=hybrid_shard",
-       8,
-       4,
-       {.group = 4, .replicas = 2, .rank_batch = 1, .micro_batch = 1, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-      {"shard.strategy=hybrid_shard",
-       4,
-       4, /* one node: full_shard */
-       {.group = 4, .replicas = 1, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-      {"shard.strategy=hybrid_shard",
-       2,
-       1, /* a rank a node: nothing is sharded */
-       {.group = 1, .replicas = 2, .rank_batch = 4, .micro_batch = 4, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-      {"shard.group=world",
-       4,
-       2,
-       {.group = 4, .replicas = 1, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-      {"shard.strategy=hybrid_shard shard.group=4",
-       4,
-       4,
-       {.group = 4, .replicas = 1, .rank_batch = 2, .micro_batch = 2, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-      {"shard.strategy=hybrid_shard shard.group=2",
-       1,
-       1, /* one rank: anything goes */
-       {.group = 1, .replicas = 1, .rank_batch = 8, .micro_batch = 8, .micros = 1, .sequence = 1024, .reduce_every_micro = true}},
-      {"tiers.activations=recompute",
-       1,
-       1,
-       {.group = 1,
-        .replicas = 1,
-        .rank_batch = 8,
-        .micro_batch = 8,
-        .micros = 1,
-        .sequence = 1024,
-        .reduce_every_micro = true,
-        .activations = {1, {KEEP_INPUT}}}},
-      {"tiers.activations=recompute:3",
-       1,
-       1,
-       {.group = 1,
-        .replicas = 1,
-        .rank_batch = 8,
-        .micro_batch = 8,
-        .micros = 1,
-        .sequence = 1024,
-        .reduce_every_micro = true,
-        .activations = {3, {KEEP_INPUT}}}},
+      {"data.batch=8", 1, {1, 1, 1, 8, 8, 1, 1024}, true, {0}},
+      {"data.batch=12 data.micro_batch=2 data.sequence=64", 3, {3, 3, 1, 4, 2, 2, 64}, true, {0}},
+      {"shard.strategy=shard_grad_op", 2, {4, 4, 1, 2, 2, 1, 1024}, true, {0}},
+      {"shard.strategy=shard_optim", 2, {4, 4, 1, 2, 2, 1, 1024}, false, {0}},
+      {"shard.strategy=no_shard", 2, {4, 1, 4, 2, 2, 1, 1024}, false, {0}},
+      {"shard.strategy=no_shard shard.reduce=micro", 4, {4, 1, 4, 2, 2, 1, 1024}, true, {0}},
+      {"shard.reduce=step", 2, {2, 2, 1, 4, 4, 1, 1024}, false, {0}},
+      {"shard.strategy=hybrid_shard shard.group=2", 4, {8, 2, 4, 1, 1, 1, 1024}, true, {0}},
+      {"shard.strategy=hybrid_shard shard.group=node", 4, {8, 4, 2, 1, 1, 1, 1024}, true, {0}},
+      {"shard.strategy=hybrid_shard", 4, {8, 4, 2, 1, 1, 1, 1024}, true, {0}},
+      /* one node: full_shard */
+      {"shard.strategy=hybrid_shard", 4, {4, 4, 1, 2, 2, 1, 1024}, true, {0}},
+      /* a rank a node: nothing is sharded */
+      {"shard.strategy=hybrid_shard", 1, {2, 1, 2, 4, 4, 1, 1024}, true, {0}},
+      {"shard.group=world", 2, {4, 4, 1, 2, 2, 1, 1024}, true, {0}},
+      {"shard.strategy=hybrid_shard shard.group=4", 4, {4, 4, 1, 2, 2, 1, 1024}, true, {0}},
+      /* one rank: anything goes */
+      {"shard.strategy=hybrid_shard shard.group=2", 1, {1, 1, 1, 8, 8, 1, 1024}, true, {0}},
+      {"tiers.activations=recompute", 1, {1, 1, 1, 8, 8, 1, 1024}, true, {1, {KEEP_INPUT}}},
+      {"tiers.activations=recompute:3", 1, {1, 1, 1, 8, 8, 1, 1024}, true, {3, {KEEP_INPUT}}},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
-    struct deck_shape shape, expected = known[i].shape;
-    expected.ranks = known[i].ranks;
+    const struct deck_shape expected = known[i].shape;
+    struct deck_shape shape;
+    struct deck_policy policy;
+    struct deck_pattern activations = known[i].activations;
     assert_int_equal(load(&deck, NULL, known[i].given), STATUS_OK);
-    assert_int_equal(deck_resolve(&deck, known[i].ranks, known[i].local_ranks, &shape), STATUS_OK);
+    assert_int_equal(
+        deck_resolve(&deck, expected.ranks, known[i].local_ranks, &shape, &policy),
+        STATUS_OK);
     assert_int_equal(shape.ranks, expected.ranks);
     assert_int_equal(shape.group, expected.group);
     assert_int_equal(shape.replicas, expected.replicas);
@@ -517,13 +471,13 @@ static void test_resolve(void **state)
     assert_int_equal(shape.micro_batch, expected.micro_batch);
     assert_int_equal(shape.micros, expected.micros);
     assert_int_equal(shape.sequence, expected.sequence);
-    if (expected.activations.n == 0) /* unless said */
-      expected.activations.n = 1;
-    check_pattern(&shape.activations, &expected.activations);
-    assert_int_equal(shape.reduce_every_micro, expected.reduce_every_micro);
-    assert_int_equal(shape.moments, DTYPE_F32);
-    assert_false(shape.host_state || shape.params_full || shape.cpu_reduce || shape.immediate);
-    assert_true(shape.nvme_state == 0);
+    if (activations.n == 0) /* unless said */
+      activations.n = 1;
+    check_pattern(&policy.activations, &activations);
+    assert_int_equal(policy.reduce_every_micro, known[i].each_micro);
+    assert_int_equal(policy.moments, DTYPE_F32);
+    assert_false(policy.host_state || policy.params_full || policy.cpu_reduce || policy.immediate);
+    assert_true(policy.nvme_state == 0);
     deck_destroy(&deck);
   }
 }
@@ -584,10 +538,14 @@ static void test_does_not_fit(void **state)
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
     struct deck_shape shape = {.ranks = -1};
+    struct deck_policy policy = {.resident = -1};
     assert_int_equal(load(&deck, NULL, known[i].given), STATUS_OK);
-    assert_int_equal(deck_resolve(&deck, known[i].ranks, known[i].local_ranks, &shape), STATUS_USAGE);
+    assert_int_equal(
+        deck_resolve(&deck, known[i].ranks, known[i].local_ranks, &shape, &policy),
+        STATUS_USAGE);
     assert_string_equal(status_text(), known[i].sentence);
     assert_int_equal(shape.ranks, -1); /* outputs are set on success only */
+    assert_int_equal(policy.resident, -1);
     deck_destroy(&deck);
   }
 }
@@ -631,11 +589,12 @@ static void check_input(const char *path)
 {
   struct deck deck, again;
   struct deck_shape shape;
+  struct deck_policy policy;
   char *text, hash[17], hash_again[17], content[8192], stated[64];
   if (deck_load(&deck, path, 0, NULL))
     fail_msg("%s", status_text());
   for (int ranks = 1; ranks <= 8; ranks *= 2)
-    if (deck_resolve(&deck, ranks, ranks, &shape))
+    if (deck_resolve(&deck, ranks, ranks, &shape, &policy))
       fail_msg("%s", status_text());
   assert_int_equal(options_print_yaml(deck.set, &text), STATUS_OK);
   if (deck_load_text(&again, "echo", text, strlen(text), 0, NULL))

@@ -187,8 +187,7 @@ static void a_lane_has_the_priority_of_its_role(void **state)
     int cuda, one;
   } known[] = {{LANE_ROLE_BACKGROUND, 0, 3},
                {LANE_ROLE_COMPUTE, -2, 3},
-               {LANE_ROLE_COMMUNICATE, -5, 3},
-               {LANE_ROLE_COMMUNICATE_SUM, -5, 3}};
+               {LANE_ROLE_COMMUNICATE, -5, 3}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     assert_int_equal(lane_priority(known[i].role, 0, -5), known[i].cuda);
     assert_int_equal(lane_priority(known[i].role, 3, 3), known[i].one);

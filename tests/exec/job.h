@@ -22,9 +22,10 @@ struct job_setup {
   bool no_clip;
   int64_t capacity;               /* PLAN_GENERATE; 0: JOB_SEQUENCE */
   bool half;                      /* computes in bf16 */
-  bool keep_working;              /* and keeps a copy in it: deck_shape's */
+  bool keep_working;              /* and keeps a copy in it: deck_policy's */
   bool whole;                     /* a device that does not work by sequence, with padded rows of logits */
-  bool host, params_full, cpu_reduce, one_node, immediate; /* deck_shape's host_state and what goes with it */
+  /* deck_policy's host_state and what goes with it */
+  bool host, params_full, cpu_reduce, one_node, immediate;
   bool narrow_wire;               /* comm.gradients=bf16 */
   bool beside;                    /* lanes of the host have a device of their own, as beside a GPU */
   bool late;                      /* beside it copies between tiers go on behind the call: late.h */

@@ -41,7 +41,8 @@ static void resolve(const struct deck *deck)
   static const int ranks[] = {1, 3, 8};
   for (int i = 0; i < 3; i++) {
     struct deck_shape shape;
-    if (fuzz_accepted(deck_resolve(deck, ranks[i], ranks[i] % 4, &shape)))
+    struct deck_policy policy;
+    if (fuzz_accepted(deck_resolve(deck, ranks[i], ranks[i] % 4, &shape, &policy)))
       fuzz_expect(shape.micros > 0 && shape.micro_batch > 0 && shape.sequence > 0 && shape.group * shape.replicas == ranks[i],
                   "a shape that cannot be");
   }

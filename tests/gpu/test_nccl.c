@@ -293,7 +293,7 @@ static void worker_start(struct worker *w, int salt)
 {
   const size_t bytes = ROUNDS * COUNT * sizeof(float);
   must(comm_group_create(job, COMM_WORLD, 0, &w->group));
-  must(device->ops->lane_create(device, "reduce", LANE_ROLE_COMMUNICATE_SUM, 1, &w->lane));
+  must(device->ops->lane_create(device, "reduce", LANE_ROLE_COMMUNICATE, 1, &w->lane));
   const int64_t size = comm_group_size(w->group);
   w->salt = salt;
   w->wire = salt ? DTYPE_BF16 : DTYPE_F32;

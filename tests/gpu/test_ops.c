@@ -1642,10 +1642,10 @@ static void test_orthogonalize(void **state)
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     const int64_t rows = shapes[i][0], cols = shapes[i][1];
     struct twin in = input(rows * cols), out = output(rows * cols);
-    void *here = room(host, muon->workspace(&host->model, rows, cols)),
-         *there = room(gpu, muon->workspace(&gpu->model, rows, cols));
-    must(muon->transform(host_lane, rows, cols, in.here, out.here, here));
-    must(muon->transform(gpu_lane, rows, cols, in.there, out.there, there));
+    void *here = room(host, muon->workspace(host->model.compute, rows, cols)),
+         *there = room(gpu, muon->workspace(gpu->model.compute, rows, cols));
+    must(muon->transform(host_lane, host->model.compute, rows, cols, in.here, out.here, here));
+    must(muon->transform(gpu_lane, gpu->model.compute, rows, cols, in.there, out.there, there));
     expect_within("an orthogonal matrix", &out, compute == DTYPE_F32 ? 1e-4 : 0.05);
     host->ops->release(host, here);
     gpu->ops->release(gpu, there);

@@ -397,7 +397,7 @@ static void the_disk_is_asked_for_its_room(void **state)
   sized_open(&sized, false);
   sized.plan.persistent_bytes[TIER_DISK] = INT64_C(3) * GI;
   sized.plan.transient_bytes[TIER_DISK] = INT64_C(1) * GI;
-  sized.plan.input.shape.nvme_state = 1;
+  sized.plan.input.policy.nvme_state = 1;
   sized.job.nvme = (char *)"/scratch/run";
   struct job_limits limits = no_limits;
   limits.disk = INT64_C(8) * GI;
@@ -406,7 +406,7 @@ static void the_disk_is_asked_for_its_room(void **state)
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
   check_text("the job does not fit: of the disk of /scratch/run the 2 ranks of this node need 8.00 GiB and have 8.00 GiB: use ");
   check_text("tiers.nvme=FOLDER on a larger disk");
-  sized.plan.input.shape.nvme_state = 0;
+  sized.plan.input.policy.nvme_state = 0;
   sized.plan.persistent_bytes[TIER_DISK] = INT64_C(1) << 60; /* the file system itself is asked */
   const struct plan *plans[] = {&sized.plan};
   char folder[] = "/tmp/sluice-XXXXXX", words[192], below[64];

@@ -181,6 +181,25 @@ static void nothing_is_copied_in_vain(void **arg)
   }
 }
 
+/* Replicas cut what they all hold. A rank writes all of a state that is its own. */
+static void a_rank_saves_the_state_of_its_own(void **arg)
+{
+  (void)arg;
+  struct deck deck;
+  struct job job;
+  open_job(&job, &deck, JOBS - 1, false);
+  assert_string_equal(jobs[JOBS - 1].strategy, "no_shard");
+  struct plan *plan = job.plan[PLAN_TRAIN];
+  const int64_t masters = job_state_bytes(plan, false);
+  const int64_t states = job_state_bytes(plan, true) - masters;
+  assert_true(states > 0);
+  assert_int_equal(job_state_snapshot_bytes(&job), (masters + states) / comm_ranks(comm));
+  for (int s = 0; s < plan->states; s++)
+    plan->state[s].scope = SCOPE_RANK;
+  assert_int_equal(job_state_snapshot_bytes(&job), masters / comm_ranks(comm) + states);
+  close_job(&job, &deck);
+}
+
 static enum status save(const struct job *job, const char *path)
 {
   struct checkpoint_meta meta = {.step = 3, .samples = 36, .ranks = comm_ranks(comm), .seed = 1, .version = (char *)"test"};
@@ -280,6 +299,7 @@ int main(int argc, char **argv)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_device_holds_what_the_host_would),
       cmocka_unit_test(nothing_is_copied_in_vain),
+      cmocka_unit_test(a_rank_saves_the_state_of_its_own),
       cmocka_unit_test(either_device_goes_on_from_the_other_s_checkpoint),
       cmocka_unit_test(what_was_opened_to_be_saved_is_not_committed),
       cmocka_unit_test(auto_means_the_same_on_every_rank),

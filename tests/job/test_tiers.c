@@ -191,9 +191,10 @@ static void working_copies_are_the_masters_rounded(void **arg)
       struct deck deck;
       struct job job;
       open_with(&job, &deck, which, freezes[f]);
-      const struct deck_shape *shape = &job.plan[PLAN_TRAIN]->input.shape;
+      const struct deck_policy *asked = &job.plan[PLAN_TRAIN]->input.policy;
       const bool narrow = job.device->model.compute == DTYPE_BF16,
-                 expected = shape->host_state ? narrow || shape->params_full : narrow && shape->keep_working;
+                 expected = asked->host_state ? narrow || asked->params_full
+                                              : narrow && asked->keep_working;
       must(job_state_init(&job));
       must(comm_barrier(comm));
       assert_int_equal(check_copies(&job, false) > 0, expected);
@@ -268,7 +269,8 @@ static void every_tier_goes_on_from_every_other(void **arg)
 static void scribble(struct job *job, int buffer, uint64_t seed)
 {
   const struct plan *plan = job->plan[PLAN_TRAIN];
-  const uint32_t finite = plan->input.shape.moments == DTYPE_F16 ? 0x7bff : 0xbbff; /* an exponent that is not infinity's */
+  /* An exponent that is not infinity's. */
+  const uint32_t finite = plan->input.policy.moments == DTYPE_F16 ? 0x7bff : 0xbbff;
   const struct plan_buffer *b = &plan->buffer[buffer];
   static uint16_t bits[MOST_ELEMENTS * 4];
   const int64_t n = b->bytes / (int64_t)sizeof *bits;
@@ -285,7 +287,7 @@ static void scribble(struct job *job, int buffer, uint64_t seed)
 static bool same_parameters(const struct plan *plan, int u, const char *a, const char *b)
 {
   const struct layout_unit *layout = &plan->layout[u];
-  const int64_t size = (int64_t)dtype_size(plan->input.shape.moments);
+  const int64_t size = (int64_t)dtype_size(plan->input.policy.moments);
   for (int p = 0; p < layout->params; p++) {
     const struct layout_range part = layout_param_part(layout, p, plan->owned[u]);
     const int64_t at = (layout->offset[p] + part.begin - plan->owned[u].begin) * size;
@@ -304,7 +306,9 @@ static void moments_of_16_bits_come_back_as_they_were(void **arg)
     char path[512];
     open_job(&job, &deck, which);
     const struct plan *plan = job.plan[PLAN_TRAIN];
-    if (plan->input.shape.moments == DTYPE_F32 || (jobs[which].apart && (!plan->input.shape.host_state || plan->input.shape.resident > 0))) {
+    const struct deck_policy *asked = &plan->input.policy;
+    if (asked->moments == DTYPE_F32 ||
+        (jobs[which].apart && (!asked->host_state || asked->resident > 0))) {
       close_job(&job, &deck);
       continue;
     }
@@ -366,7 +370,7 @@ static void the_disk_is_zeroed(void **arg)
           on_disk++;
         }
     }
-    assert_int_equal(on_disk > 0, plan->input.shape.nvme_state > 0);
+    assert_int_equal(on_disk > 0, plan->input.policy.nvme_state > 0);
     remove_file(path);
     close_job(&job, &deck);
   }
@@ -378,15 +382,15 @@ static void the_disk_is_zeroed(void **arg)
 /* Of masters and moments: all, or those of resident units, of which here nothing is frozen. */
 static int64_t bytes_on_device(const struct plan *plan)
 {
-  const struct deck_shape *shape = &plan->input.shape;
-  const int there = shape->host_state ? (int)shape->resident : plan->input.model->units;
+  const struct deck_policy *asked = &plan->input.policy;
+  const int there = asked->host_state ? (int)asked->resident : plan->input.model->units;
   int64_t masters = 0, states = 0;
   for (int u = 0; u < there; u++) {
     masters += plan->owned[u].end - plan->owned[u].begin;
     for (int s = 0; s < plan->states; s++)
       states += optim_state_elements(&plan->segments[u], s, plan->owned[u]);
   }
-  return masters * (int64_t)sizeof(float) + states * (int64_t)dtype_size(shape->moments);
+  return masters * (int64_t)sizeof(float) + states * (int64_t)dtype_size(asked->moments);
 }
 
 static void masters_in_host_memory_need_no_second_copy(void **arg)
@@ -398,7 +402,7 @@ static void masters_in_host_memory_need_no_second_copy(void **arg)
     struct job_state *state = NULL;
     open_job(&job, &deck, which);
     const struct plan *plan = job.plan[PLAN_TRAIN];
-    const bool host = plan->input.shape.host_state && plan->input.shape.resident == 0;
+    const bool host = plan->input.policy.host_state && plan->input.policy.resident == 0;
     assert_int_equal(job_state_bytes(plan, true), bytes_on_device(plan));
     assert_int_equal(bytes_on_device(plan) == 0, host);
     (void)apart_counts();

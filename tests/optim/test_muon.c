@@ -78,8 +78,8 @@ static void check_orthogonal(enum dtype compute, int64_t rows, int64_t cols, dou
   assert_ok(device_create("host", 0, compute, &mine));
   assert_ok(mine->ops->lane_create(mine, "muon", LANE_ROLE_COMPUTE, 2, &lane));
   dtype_convert(out, compute, in, DTYPE_F32, (size_t)n);
-  void *work = bytes(muon->workspace(&mine->model, rows, cols));
-  assert_ok(muon->transform(lane, rows, cols, out, out, work));
+  void *work = bytes(muon->workspace(compute, rows, cols));
+  assert_ok(muon->transform(lane, compute, rows, cols, out, out, work));
   dtype_convert(in, DTYPE_F32, out, compute, (size_t)n);
   for (int64_t i = 0; i < n; i++)
     if (!(fabs(in[i] - want[i]) <= tolerance))
@@ -105,7 +105,8 @@ static void zero_stays_zero(void **state)
   const struct optim_matrix *muon = optim_ops(OPTIM_muon)->matrix;
   float *x = bytes(12 * sizeof *x), *out = nans(12);
   (void)state;
-  assert_ok(muon->transform(lanes[0], 3, 4, x, out, bytes(muon->workspace(&device->model, 3, 4))));
+  assert_ok(muon->transform(lanes[0], DTYPE_F32, 3, 4, x, out,
+                            bytes(muon->workspace(DTYPE_F32, 3, 4))));
   assert_same_bits(out, x, 12 * sizeof *x);
 }
 
@@ -175,8 +176,8 @@ static void step(const struct optim_segments *segments, const struct update *op,
   for (int i = 0; i < n; i++) {
     const struct layout_range r = shard[i].r;
     float *mine = copy_of(window, flat);
-    assert_ok(optim_transform(lanes[1], segments, r, mine,
-                              bytes(optim_transform_workspace(segments, &device->model, r))));
+    assert_ok(optim_transform(lanes[1], segments, r, DTYPE_F32, mine,
+                              bytes(optim_transform_workspace(segments, DTYPE_F32, r))));
     assert_ok(optim_apply(lanes[i % LANE_SIZES], segments, r, op, master + r.begin, mine,
                           copy + r.begin));
     assert_ok(optim_update(lanes[i % LANE_SIZES], segments, r, op, master + r.begin, grad + r.begin,

@@ -148,8 +148,8 @@ static void truth_create(struct truth *t, const struct plan *plan)
   const struct plan_input *input = &plan->input;
   *t = (struct truth){.model = input->model,
                       .half = input->device->compute != DTYPE_F32,
-                      .half_moments = input->shape.moments != DTYPE_F32,
-                      .immediate = input->shape.immediate};
+                      .half_moments = input->policy.moments != DTYPE_F32,
+                      .immediate = input->policy.immediate};
   for (int u = 0; u < t->model->units; u++) {
     int64_t trained = plan->layout[u].trained;
     t->p[u] = make_words(plan->layout[u].flat);

@@ -612,10 +612,10 @@ static struct plan_forecast host_forecast(bool params_full, bool cpu_reduce, enu
 {
   const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, RANKS, RANKS, 1, 1, 1, true, TIED, FREEZE_NOTHING, true};
   struct plan_input input = fixture_input(&model, &point, 0);
-  input.shape.host_state = true;
-  input.shape.params_full = params_full;
-  input.shape.cpu_reduce = cpu_reduce;
-  input.shape.moments = moments;
+  input.policy.host_state = true;
+  input.policy.params_full = params_full;
+  input.policy.cpu_reduce = cpu_reduce;
+  input.policy.moments = moments;
   struct plan *plan;
   struct plan_forecast out;
   if (plan_create(&input, &plan))

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -232,6 +233,77 @@ static void states_are_those_of_the_optimizer(void **state)
   buffer->bytes -= 64 * (int64_t)sizeof(float);
   broken_settle(plan);
   broken_refused(plan, "elements of exp_avg_sq.h.0 where there must be");
+}
+
+static void refuses_other_scopes(struct plan *plan, enum plan_scope *scope)
+{
+  const enum plan_scope right = *scope;
+  for (int wrong = SCOPE_SHARD; wrong <= SCOPE_GROUP; wrong++) {
+    *scope = (enum plan_scope)wrong;
+    assert_int_equal(plan_verify(plan), *scope == right ? STATUS_OK : STATUS_PLAN);
+    if (*scope != right)
+      assert_non_null(strstr(status_text(), " is planned as "));
+  }
+  *scope = right;
+}
+
+static void every_buffer_has_one_scope(void **state)
+{
+  (void)state;
+  const struct point frozen = {.strategy = STRATEGY_SHARD_OPTIM,
+                               .ranks = 2,
+                               .group = 2,
+                               .micros = 1,
+                               .freeze = FREEZE_ODD};
+  const struct point *const points[] = {&frozen, &broken_full_shard, &broken_no_shard,
+                                        &broken_hybrid_shard, &broken_host_shared};
+  for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
+    struct plan *plan = broken_start(points[p]);
+    for (int b = 0; b < plan->buffers; b++)
+      refuses_other_scopes(plan, &plan->buffer[b].scope);
+    for (int s = 0; s < plan->states; s++)
+      refuses_other_scopes(plan, &plan->state[s].scope);
+    plan_destroy(plan);
+  }
+}
+
+static void scopes_are_held_against_the_elements(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&broken_full_shard);
+  plan->buffer[plan->master[1]].scope = SCOPE_GROUP;
+  broken_refused(plan, "master.h.0 is planned as the same in the whole group, but it has another "
+                       "number of elements");
+
+  plan = broken_start(&broken_full_shard);
+  plan->buffer[plan->master[1]].scope = SCOPE_RANK;
+  broken_refused(plan, "master.h.0 is planned as each rank's own, but members share a unit's "
+                       "parameters");
+
+  plan = broken_start(&broken_no_shard);
+  plan->buffer[plan->master[1]].scope = SCOPE_SHARD;
+  broken_refused(plan, "params.h.0 is planned as one shard per member, but nothing is sharded");
+
+  plan = broken_start(&broken_full_shard);
+  plan->buffer[plan->metrics].scope = SCOPE_GROUP;
+  broken_refused(plan, "metrics is planned as the same in the whole group, but other ranks have "
+                       "other values");
+
+  plan = broken_start(&broken_full_shard);
+  plan->buffer[plan->metrics].purpose = PURPOSE_WINDOW;
+  plan->buffer[plan->metrics].scope = SCOPE_GROUP;
+  broken_refused(plan, "but it belongs to no unit");
+
+  plan = broken_start(&broken_full_shard);
+  plan->state[1].scope = SCOPE_RANK;
+  broken_refused(plan, "exp_avg_sq.root is planned as one shard per member, but checkpoints take "
+                       "it for another scope");
+
+  plan = broken_start(&broken_full_shard);
+  plan->state[1].scope = SCOPE_RANK;
+  for (int u = 0; u < plan->input.model->units; u++)
+    plan->buffer[plan->state[1].buffer[u]].scope = SCOPE_RANK;
+  broken_refused(plan, "is planned as each rank's own, but its masters have another scope");
 }
 
 static void buffers_have_their_roles(void **state)
@@ -554,6 +626,8 @@ int main(void)
       cmocka_unit_test(what_is_missing_is_said),
       cmocka_unit_test(what_is_done_twice_is_said),
       cmocka_unit_test(states_are_those_of_the_optimizer),
+      cmocka_unit_test(every_buffer_has_one_scope),
+      cmocka_unit_test(scopes_are_held_against_the_elements),
       cmocka_unit_test(buffers_have_their_roles),
       cmocka_unit_test(collectives_have_their_sizes),
       cmocka_unit_test(every_part_of_a_sum_is_written_and_no_other),

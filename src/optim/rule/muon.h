@@ -10,28 +10,29 @@ enum { MUON_ITERATIONS = 5 };
 
 /* Where the pieces of work begin, in bytes. The smaller side is d. */
 struct muon_work {
+  enum dtype type; /* of matrices */
   int64_t d;
-  size_t sums, x, a, b, wide, bytes; /* wide: fp32, where the compute type has 16 bits */
+  size_t sums, x, a, b, wide, bytes; /* wide: fp32, if `type` has 16 bits */
 };
 
-static struct muon_work muon_work_of(const struct device_model *device, int64_t rows, int64_t cols)
+static struct muon_work muon_work_of(enum dtype type, int64_t rows, int64_t cols)
 {
   enum { LINE = 256 };
-  const size_t size = dtype_size(device->compute);
+  const size_t size = dtype_size(type);
   const int64_t d = rows < cols ? rows : cols;
   const size_t sums = 2 * sizeof(struct exactsum) + sizeof(struct outcome);
   const size_t whole = (size_t)(rows * cols), square = (size_t)(d * d);
   const size_t part[] = {sums, whole * size, square * size, square * size,
-                         device->compute == DTYPE_F32 ? 0 : whole * sizeof(float)};
+                         type == DTYPE_F32 ? 0 : whole * sizeof(float)};
   size_t at[6] = {0};
   for (int i = 0; i < 5; i++)
     at[i + 1] = at[i] + (part[i] + LINE - 1) / LINE * LINE;
-  return (struct muon_work){d, at[0], at[1], at[2], at[3], at[4], at[5]};
+  return (struct muon_work){type, d, at[0], at[1], at[2], at[3], at[4], at[5]};
 }
 
-static size_t muon_workspace(const struct device_model *device, int64_t rows, int64_t cols)
+static size_t muon_workspace(enum dtype type, int64_t rows, int64_t cols)
 {
-  return muon_work_of(device, rows, cols).bytes;
+  return muon_work_of(type, rows, cols).bytes;
 }
 
 /* x = in / its Frobenius norm. conclude() makes tiny / norm of a norm above `tiny`; a smaller
@@ -40,7 +41,7 @@ static enum status muon_normalize(struct lane *lane, int64_t n, const void *in, 
                                   const struct muon_work *at)
 {
   const struct device_ops *ops = lane->device->ops;
-  const enum dtype type = lane->device->model.compute;
+  const enum dtype type = at->type;
   const double tiny = 0x1p-40;
   struct exactsum *none = (struct exactsum *)(void *)(work + at->sums), *squares = none + 1;
   struct outcome *outcome = (struct outcome *)(void *)(squares + 1);
@@ -64,7 +65,7 @@ static enum status muon_square(struct lane *lane, int64_t rows, int64_t cols, co
                                char *work, const struct muon_work *at)
 {
   const struct device_ops *ops = lane->device->ops;
-  const enum dtype type = lane->device->model.compute;
+  const enum dtype type = at->type;
   const bool tall = rows > cols, cast = tall && type != DTYPE_F32;
   const struct matmul op = {.m = at->d,
                             .n = at->d,
@@ -119,10 +120,10 @@ static enum status muon_iterate(struct lane *lane, int64_t rows, int64_t cols, c
   return status ? status : ops->matmul(lane, &next);
 }
 
-static enum status muon_orthogonalize(struct lane *lane, int64_t rows, int64_t cols, const void *in,
-                                      void *out, void *work)
+static enum status muon_orthogonalize(struct lane *lane, enum dtype type, int64_t rows,
+                                      int64_t cols, const void *in, void *out, void *work)
 {
-  const struct muon_work at = muon_work_of(&lane->device->model, rows, cols);
+  const struct muon_work at = muon_work_of(type, rows, cols);
   void *x = (char *)work + at.x, *to = out;
   enum status status = muon_normalize(lane, rows * cols, in, work, &at);
   for (int i = 0; i < MUON_ITERATIONS && !status; i++) {
