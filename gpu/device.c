@@ -152,15 +152,14 @@ enum status cuda_device_create(int ordinal, enum dtype compute, struct device **
 {
   const int64_t most_scores = INT64_C(1) << 32, least_scores = INT64_C(1) << 30;
   struct device_model model;
-  void *block;
+  struct cuda_device *cuda;
   if (ordinal < 0)
     return status_set(STATUS_INTERNAL, "GPU %d was asked for", ordinal);
   enum status status = device_model_find("cuda", compute, &model);
   if (!status)
-    status = mem_alloc(MEM_META, sizeof(struct cuda_device), &block);
+    status = mem_new(MEM_META, 1, &cuda);
   if (status)
     return status;
-  struct cuda_device *cuda = block;
   model.device = &cuda->device;
   model.attention_workspace = cuda_attention_workspace;
   model.layernorm_workspace = cuda_layernorm_workspace;
@@ -172,10 +171,9 @@ enum status cuda_device_create(int ordinal, enum dtype compute, struct device **
                                .keeps_cache = true};
   pthread_mutex_init(&cuda->mutex, NULL); /* with default attributes this does not fail on Linux */
   status = start(cuda);
-  if (status) {
+  if (status)
     destroy(&cuda->device);
-    return status;
-  }
-  *out = &cuda->device;
-  return STATUS_OK;
+  else
+    *out = &cuda->device;
+  return status;
 }

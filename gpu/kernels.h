@@ -20,24 +20,8 @@ struct gpu_launch {
   int multiprocessors;
 };
 
-/* Norms. `mean` NULL: root mean square. Rows of `groups` pieces of C elements. */
-struct gpu_norm {
-  int64_t rows, groups, C, x_stride, y_stride;
-  float eps;
-  const void *x, *add, *gamma, *beta;
-  void *sum, *y;
-  float *mean, *rstd;
-};
-void gpu_norm_forward(const struct gpu_launch *launch, const struct gpu_norm *op);
-struct gpu_norm_backward {
-  int64_t rows, groups, C, x_stride, dy_stride, dx_stride;
-  const void *dy, *x, *gamma;
-  const float *mean, *rstd;
-  bool dx_accumulate, accumulate;
-  void *dx;
-  float *dgamma, *dbeta, *work;
-};
-void gpu_norm_gradient(const struct gpu_launch *launch, const struct gpu_norm_backward *op);
+void gpu_norm_forward(const struct gpu_launch *launch, const struct row_norm *op);
+void gpu_norm_gradient(const struct gpu_launch *launch, const struct row_norm_backward *op);
 size_t gpu_norm_workspace(int multiprocessors, int64_t rows, int64_t groups, int64_t C);
 
 void gpu_rope(const struct gpu_launch *launch, const struct rope *op);

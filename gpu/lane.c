@@ -37,12 +37,12 @@ static enum status create_stream(struct cuda_lane *cuda, enum lane_role role)
 enum status cuda_lane_create(struct device *device, const char *name, enum lane_role role,
                              int threads, struct lane **out)
 {
-  void *block, *fault = NULL, *fault_there = NULL;
+  struct cuda_lane *cuda;
+  void *fault = NULL, *fault_there = NULL;
   (void)threads;
-  enum status status = mem_alloc(MEM_META, sizeof(struct cuda_lane), &block);
+  enum status status = mem_new(MEM_META, 1, &cuda);
   if (status)
     return status;
-  struct cuda_lane *cuda = block;
   cuda->lane.device = device;
   snprintf(cuda->lane.name, sizeof cuda->lane.name, "%s", name);
   status = create_stream(cuda, role);
@@ -52,12 +52,11 @@ enum status cuda_lane_create(struct device *device, const char *name, enum lane_
   if (!status)
     status = cuda_check(cudaHostGetDevicePointer(&fault_there, fault, 0), "mapping memory of the host");
   cuda->fault_there = fault_there;
-  if (status) {
+  if (status)
     cuda_lane_destroy(&cuda->lane);
-    return status;
-  }
-  *out = &cuda->lane;
-  return STATUS_OK;
+  else
+    *out = &cuda->lane;
+  return status;
 }
 
 enum status cuda_lane_reserve(struct lane *lane)

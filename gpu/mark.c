@@ -17,19 +17,17 @@ void cuda_mark_destroy(struct mark *mark)
 
 enum status cuda_mark_create(struct device *device, struct mark **out)
 {
-  void *block;
+  struct mark *mark;
   (void)device;
-  enum status status = mem_alloc(MEM_META, sizeof(struct mark), &block);
+  enum status status = mem_new(MEM_META, 1, &mark);
   if (status)
     return status;
-  struct mark *mark = block;
   status = cuda_check(cudaEventCreateWithFlags(&mark->event, cudaEventBlockingSync), "making an event");
-  if (status) {
+  if (status)
     cuda_mark_destroy(mark);
-    return status;
-  }
-  *out = mark;
-  return STATUS_OK;
+  else
+    *out = mark;
+  return status;
 }
 
 enum status cuda_mark_set(struct lane *lane, struct mark *mark)

@@ -220,11 +220,10 @@ enum status cuda_learn(struct device *device, const void *data, int64_t bytes)
 
 enum status matmul_cache_create(const struct cuda_device *device, struct matmul_cache **out)
 {
-  void *block;
-  enum status status = mem_alloc(MEM_META, sizeof(struct matmul_cache), &block);
+  struct matmul_cache *cache;
+  enum status status = mem_new(MEM_META, 1, &cache);
   if (status)
     return status;
-  struct matmul_cache *cache = block;
   pthread_mutex_init(&cache->mutex, NULL); /* with default attributes these do not fail on Linux */
   cache->kind = (struct matmul_kind){.magic = "sluice3",
                                      .version = (int64_t)cublasLtGetVersion(),
@@ -233,12 +232,11 @@ enum status matmul_cache_create(const struct cuda_device *device, struct matmul_
                                      .record_bytes = sizeof(struct matmul_record)};
   snprintf(cache->kind.name, sizeof cache->kind.name, "%s", device->name);
   status = matmul_make_room(cache);
-  if (status) {
+  if (status)
     matmul_cache_destroy(cache);
-    return status;
-  }
-  *out = cache;
-  return STATUS_OK;
+  else
+    *out = cache;
+  return status;
 }
 
 void matmul_cache_destroy(struct matmul_cache *cache)

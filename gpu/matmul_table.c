@@ -25,11 +25,9 @@ enum status matmul_make_room(struct matmul_cache *cache)
   if (2 * (cache->entries + 1) <= cache->slots)
     return STATUS_OK;
   struct matmul_cache wider = {.slots = cache->slots > 0 ? 2 * cache->slots : FIRST_SLOTS};
-  void *block;
-  enum status status = mem_alloc(MEM_META, (size_t)wider.slots * sizeof(struct matmul_entry), &block);
+  enum status status = mem_new(MEM_META, wider.slots, &wider.entry);
   if (status)
     return status;
-  wider.entry = block;
   for (int64_t i = 0; i < cache->slots; i++)
     if (cache->entry[i].known)
       *matmul_find_entry(&wider, &cache->entry[i].record.key) = cache->entry[i];

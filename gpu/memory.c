@@ -78,12 +78,11 @@ enum status cuda_alloc(struct device *device, enum mem_tag tag, size_t bytes, vo
   status = clear(block, bytes);
   if (!status)
     status = note_block(device, tag, bytes, block);
-  if (status) {
+  if (status)
     give_memory(device, block);
-    return status;
-  }
-  *out = block;
-  return STATUS_OK;
+  else
+    *out = block;
+  return status;
 }
 
 /* Forgotten first: another thread may be given the same place at once. */

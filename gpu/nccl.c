@@ -47,11 +47,7 @@ enum status nccl_id(void *id)
 
 enum status nccl_group_create(struct nccl_group **out)
 {
-  void *block;
-  enum status status = mem_alloc(MEM_META, sizeof(struct nccl_group), &block);
-  if (!status)
-    *out = block;
-  return status;
+  return mem_new(MEM_META, 1, out);
 }
 
 enum status nccl_group_start(struct nccl_group *group, const char *name, const void *id, bool one_node, int size, int index)

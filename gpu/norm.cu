@@ -76,7 +76,8 @@ template <typename T, int W, int P> __device__ __forceinline__ void keep_packed(
 }
 
 template <typename T, int W, int P, bool RMS, bool ADD>
-__global__ void __launch_bounds__(W == 8 && P == 16 ? FORWARD_THREADS : MOST_THREADS) forward(const gpu_norm op)
+__global__ void __launch_bounds__(W == 8 && P == 16 ? FORWARD_THREADS : MOST_THREADS)
+    forward(const row_norm op)
 {
   __shared__ float shared[MOST_THREADS / 32];
   const int64_t piece = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
@@ -181,7 +182,8 @@ template <int W> shape forward_shape(int64_t C)
   return {packs, warps_of(pieces_of(all, packs)), 1};
 }
 
-template <typename T, int W, int P> void run_forward(const gpu_launch *launch, const gpu_norm *op, const shape &s)
+template <typename T, int W, int P>
+void run_forward(const gpu_launch *launch, const row_norm *op, const shape &s)
 {
   const dim3 block(s.threads, s.rows);
   const unsigned grid = (unsigned)pieces_of(op->rows * op->groups, s.rows);
@@ -193,7 +195,7 @@ template <typename T, int W, int P> void run_forward(const gpu_launch *launch, c
             : forward<T, W, P, true, false><<<grid, block, 0, launch->stream>>>(*op);
 }
 
-template <typename T, int W> void choose_forward(const gpu_launch *launch, const gpu_norm *op)
+template <typename T, int W> void choose_forward(const gpu_launch *launch, const row_norm *op)
 {
   const shape s = forward_shape<W>(op->C);
   if (s.packs == MOST_PACKS<W>)
@@ -236,7 +238,8 @@ template <typename T> struct place {
   bool there;
 };
 
-template <typename T> __device__ __forceinline__ place<T> place_of(const gpu_norm_backward &op, int64_t piece)
+template <typename T>
+__device__ __forceinline__ place<T> place_of(const row_norm_backward &op, int64_t piece)
 {
   int64_t row = piece, group = 0;
   if (piece >= op.rows * op.groups)
@@ -271,7 +274,8 @@ template <typename T, int W, int P> struct ring {
 
 /* Of any piece, also one that is not there: there is one group of copies for each. */
 template <typename T, int W, int P>
-__device__ __forceinline__ void fetch(const gpu_norm_backward &op, const ring<T, W, P> &to, int stage, int64_t piece)
+__device__ __forceinline__ void fetch(const row_norm_backward &op, const ring<T, W, P> &to,
+                                      int stage, int64_t piece)
 {
   const place<T> from = place_of<T>(op, piece);
 #pragma unroll
@@ -291,7 +295,8 @@ struct statistics {
   float mean, rstd;
 };
 
-template <bool RMS> __device__ __forceinline__ statistics statistics_of(const gpu_norm_backward &op, int64_t piece)
+template <bool RMS>
+__device__ __forceinline__ statistics statistics_of(const row_norm_backward &op, int64_t piece)
 {
   if (piece >= op.rows * op.groups)
     return {0, 0};
@@ -299,9 +304,12 @@ template <bool RMS> __device__ __forceinline__ statistics statistics_of(const gp
 }
 
 /* The sums of the block's rows, one after the other, are this block's piece: work[array][gridDim.x][C]. `columns`: [rows][C], where a block has several rows. */
-template <int W, int P> __device__ void leave_sums(const gpu_norm_backward &op, int array, const float sum[P][W], float *columns)
+template <int W, int P>
+__device__ void leave_sums(const row_norm_backward &op, int array, const float sum[P][W],
+                           float *columns)
 {
-  float *out = op.work + ((int64_t)array * gridDim.x + blockIdx.x) * op.C, *to = blockDim.y > 1 ? columns + threadIdx.y * op.C : out;
+  float *out = (float *)op.work + ((int64_t)array * gridDim.x + blockIdx.x) * op.C,
+        *to = blockDim.y > 1 ? columns + threadIdx.y * op.C : out;
   __syncthreads(); /* what lies in the columns has been read */
 #pragma unroll
   for (int p = 0; p < P; p++) {
@@ -323,7 +331,8 @@ template <int W, int P> __device__ void leave_sums(const gpu_norm_backward &op, 
 }
 
 /* dx = rstd (g - mean(g) - hat mean(g hat)), g = dy gamma; without mean(g) for the root mean square. */
-template <typename T, int W, int P, bool RMS> __global__ void __launch_bounds__(MOST_THREADS, blocks_each(P)) backward(const gpu_norm_backward op)
+template <typename T, int W, int P, bool RMS>
+__global__ void __launch_bounds__(MOST_THREADS, blocks_each(P)) backward(const row_norm_backward op)
 {
   constexpr int STAGES = STAGES_OF<W, P>;
   extern __shared__ int4 room[];
@@ -427,7 +436,8 @@ template <int W> shape backward_shape(int64_t C, int threads)
 }
 
 /* False where the GPU has not so much shared memory. */
-template <typename T, int W, int P, bool RMS> bool run_backward(const gpu_launch *launch, const gpu_norm_backward *op, const shape &s)
+template <typename T, int W, int P, bool RMS>
+bool run_backward(const gpu_launch *launch, const row_norm_backward *op, const shape &s)
 {
   const size_t rows = (size_t)STAGES_OF<W, P> * OPERANDS * P * s.threads * s.rows * sizeof(int4);
   const size_t columns = s.rows > 1 ? (size_t)s.rows * (size_t)op->C * sizeof(float) : 0, bytes = rows > columns ? rows : columns;
@@ -438,12 +448,15 @@ template <typename T, int W, int P, bool RMS> bool run_backward(const gpu_launch
   const int blocks = backward_blocks(launch->multiprocessors, op->rows * op->groups, s.rows, P);
   backward<T, W, P, RMS><<<blocks, dim3(s.threads, s.rows), bytes, launch->stream>>>(*op);
   if (op->dgamma || op->dbeta)
-    add_pieces<PIECE_ROWS><<<pieces_grid(op->C, RMS ? 1 : 2), dim3(32, PIECE_ROWS), 0, launch->stream>>>(op->C, blocks, op->work, op->accumulate,
-                                                                                                         op->dgamma, op->dbeta);
+    add_pieces<PIECE_ROWS>
+        <<<pieces_grid(op->C, RMS ? 1 : 2), dim3(32, PIECE_ROWS), 0, launch->stream>>>(
+            op->C, blocks, (const float *)op->work, op->accumulate, (float *)op->dgamma,
+            (float *)op->dbeta);
   return true;
 }
 
-template <typename T, int W, bool RMS> bool try_backward(const gpu_launch *launch, const gpu_norm_backward *op, const shape &s)
+template <typename T, int W, bool RMS>
+bool try_backward(const gpu_launch *launch, const row_norm_backward *op, const shape &s)
 {
   if (s.packs == MOST_PACKS<W>)
     return run_backward<T, W, MOST_PACKS<W>, RMS>(launch, op, s);
@@ -458,7 +471,8 @@ template <typename T, int W, bool RMS> bool try_backward(const gpu_launch *launc
   return run_backward<T, W, 4, RMS>(launch, op, s);
 }
 
-template <typename T, int W, bool RMS> bool launch_backward(const gpu_launch *launch, const gpu_norm_backward *op)
+template <typename T, int W, bool RMS>
+bool launch_backward(const gpu_launch *launch, const row_norm_backward *op)
 {
   for (int threads = MOST_THREADS; threads >= 128; threads /= 2) {
     const shape s = backward_shape<W>(op->C, threads);
@@ -468,7 +482,8 @@ template <typename T, int W, bool RMS> bool launch_backward(const gpu_launch *la
   return false;
 }
 
-template <typename T, int W> bool choose_backward(const gpu_launch *launch, const gpu_norm_backward *op)
+template <typename T, int W>
+bool choose_backward(const gpu_launch *launch, const row_norm_backward *op)
 {
   return op->mean ? launch_backward<T, W, false>(launch, op) : launch_backward<T, W, true>(launch, op);
 }
@@ -480,7 +495,7 @@ size_t gpu_norm_workspace(int multiprocessors, int64_t rows, int64_t groups, int
   return 2 * (size_t)backward_blocks(multiprocessors, rows * groups, 1, 1) * (size_t)C * sizeof(float);
 }
 
-void gpu_norm_forward(const gpu_launch *launch, const gpu_norm *op)
+void gpu_norm_forward(const gpu_launch *launch, const row_norm *op)
 {
   if (op->rows == 0)
     return;
@@ -498,7 +513,7 @@ void gpu_norm_forward(const gpu_launch *launch, const gpu_norm *op)
   }
 }
 
-void gpu_norm_gradient(const gpu_launch *launch, const gpu_norm_backward *op)
+void gpu_norm_gradient(const gpu_launch *launch, const row_norm_backward *op)
 {
   if (op->rows == 0)
     return;

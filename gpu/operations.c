@@ -21,113 +21,30 @@ enum status cuda_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64
   return cuda_check_launch("a bias gradient");
 }
 
-enum status cuda_layernorm(struct lane *lane, int64_t rows, int64_t C, float eps, const void *x, const void *add, void *sum, const void *gamma,
-                           const void *beta, void *y, float *mean, float *rstd)
+enum status cuda_norm(struct lane *lane, const struct row_norm *op)
 {
   const struct gpu_launch launch = cuda_launch(lane);
-  const struct gpu_norm op = {.rows = rows,
-                              .groups = 1,
-                              .C = C,
-                              .x_stride = C,
-                              .y_stride = C,
-                              .eps = eps,
-                              .x = x,
-                              .add = add,
-                              .gamma = gamma,
-                              .beta = beta,
-                              .sum = sum,
-                              .y = y,
-                              .mean = mean,
-                              .rstd = rstd};
-  enum status status = check_norm(C);
+  enum status status = check_norm(op->C);
   if (status)
     return status;
-  gpu_norm_forward(&launch, &op);
-  return cuda_check_launch("a layer norm");
+  gpu_norm_forward(&launch, op);
+  return cuda_check_launch("a norm");
 }
 
-enum status cuda_layernorm_backward(struct lane *lane, int64_t rows, int64_t C, int64_t tile, const void *dy, const void *x, const void *gamma,
-                                    const float *mean, const float *rstd, bool dx_accumulate, void *dx, bool accumulate, void *dgamma, void *dbeta,
-                                    void *work)
+enum status cuda_norm_backward(struct lane *lane, const struct row_norm_backward *op)
 {
   const struct gpu_launch launch = cuda_launch(lane);
-  const struct gpu_norm_backward op = {.rows = rows,
-                                       .groups = 1,
-                                       .C = C,
-                                       .x_stride = C,
-                                       .dy_stride = C,
-                                       .dx_stride = C,
-                                       .dy = dy,
-                                       .x = x,
-                                       .gamma = gamma,
-                                       .mean = mean,
-                                       .rstd = rstd,
-                                       .dx_accumulate = dx_accumulate,
-                                       .accumulate = accumulate,
-                                       .dx = dx,
-                                       .dgamma = dgamma,
-                                       .dbeta = dbeta,
-                                       .work = work};
-  (void)tile;
-  enum status status = check_norm(C);
+  enum status status = check_norm(op->C);
   if (status)
     return status;
-  gpu_norm_gradient(&launch, &op);
-  return cuda_check_launch("a layer norm's gradient");
+  gpu_norm_gradient(&launch, op);
+  return cuda_check_launch("a norm's gradient");
 }
 
 size_t cuda_layernorm_workspace(const struct device_model *model, int64_t rows, int64_t C,
                                 int threads)
 {
-  (void)threads;
-  return gpu_norm_workspace(cuda_device(model->device)->multiprocessors, rows, 1, C);
-}
-
-enum status cuda_rmsnorm(struct lane *lane, const struct rmsnorm *op)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  const struct gpu_norm norm = {.rows = op->rows,
-                                .groups = op->groups,
-                                .C = op->C,
-                                .x_stride = op->x_stride,
-                                .y_stride = op->y_stride,
-                                .eps = op->eps,
-                                .x = op->x,
-                                .add = op->add,
-                                .gamma = op->gamma,
-                                .sum = op->sum,
-                                .y = op->y,
-                                .rstd = op->rstd};
-  enum status status = check_norm(op->C);
-  if (status)
-    return status;
-  gpu_norm_forward(&launch, &norm);
-  return cuda_check_launch("a root mean square norm");
-}
-
-enum status cuda_rmsnorm_backward(struct lane *lane, const struct rmsnorm_backward *op)
-{
-  const struct gpu_launch launch = cuda_launch(lane);
-  const struct gpu_norm_backward norm = {.rows = op->rows,
-                                         .groups = op->groups,
-                                         .C = op->C,
-                                         .x_stride = op->x_stride,
-                                         .dy_stride = op->dy_stride,
-                                         .dx_stride = op->dx_stride,
-                                         .dy = op->dy,
-                                         .x = op->x,
-                                         .gamma = op->gamma,
-                                         .rstd = op->rstd,
-                                         .dx_accumulate = op->dx_accumulate,
-                                         .accumulate = op->accumulate,
-                                         .dx = op->dx,
-                                         .dgamma = op->dgamma,
-                                         .work = op->work};
-  enum status status = check_norm(op->C);
-  if (status)
-    return status;
-  gpu_norm_gradient(&launch, &norm);
-  return cuda_check_launch("a root mean square norm's gradient");
+  return cuda_rmsnorm_workspace(model, rows, 1, C, threads);
 }
 
 size_t cuda_rmsnorm_workspace(const struct device_model *model, int64_t rows, int64_t groups,

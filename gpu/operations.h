@@ -13,21 +13,9 @@ OPERATION(bias_gradient, (struct lane *lane, int64_t rows, int64_t n, int64_t ti
                           const void *d, bool accumulate, void *db),
           (lane, rows, n, tile, ld, d, accumulate, db),
           CLASS_ACTIVATIONS, bytes_of(lane, 1.0 * rows * n))
-OPERATION(layernorm, (struct lane *lane, int64_t rows, int64_t C, float eps, const void *x,
-                      const void *add, void *sum, const void *gamma, const void *beta, void *y,
-                      float *mean, float *rstd),
-          (lane, rows, C, eps, x, add, sum, gamma, beta, y, mean, rstd),
-          CLASS_NORMS, bytes_of(lane, (add ? 4.0 : 2.0) * rows * C))
-OPERATION(layernorm_backward, (struct lane *lane, int64_t rows, int64_t C, int64_t tile,
-                               const void *dy, const void *x, const void *gamma, const float *mean,
-                               const float *rstd, bool dx_accumulate, void *dx, bool accumulate,
-                               void *dgamma, void *dbeta, void *work),
-          (lane, rows, C, tile, dy, x, gamma, mean, rstd, dx_accumulate, dx, accumulate, dgamma,
-           dbeta, work),
-          CLASS_NORMS, bytes_of(lane, (dx_accumulate ? 4.0 : 3.0) * rows * C))
-OPERATION(rmsnorm, (struct lane *lane, const struct rmsnorm *op), (lane, op),
+OPERATION(norm, (struct lane *lane, const struct row_norm *op), (lane, op),
           CLASS_NORMS, bytes_of(lane, (op->add ? 4.0 : 2.0) * op->rows * op->groups * op->C))
-OPERATION(rmsnorm_backward, (struct lane *lane, const struct rmsnorm_backward *op), (lane, op),
+OPERATION(norm_backward, (struct lane *lane, const struct row_norm_backward *op), (lane, op),
           CLASS_NORMS,
           bytes_of(lane, (op->dx_accumulate ? 4.0 : 3.0) * op->rows * op->groups * op->C))
 OPERATION(rope, (struct lane *lane, const struct rope *op), (lane, op),

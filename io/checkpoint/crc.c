@@ -46,7 +46,7 @@ static enum status exchange_pieces(struct comm *comm, int64_t tensors, int64_t n
 {
   MPI_Comm mpi = *(MPI_Comm *)comm_mpi(comm);
   size_t ranks = (size_t)exchange->ranks;
-  enum status status = mem_alloc(MEM_IO, 4 * ranks * sizeof(int), (void **)&exchange->send_count);
+  enum status status = mem_new(MEM_IO, 4 * ranks, &exchange->send_count);
   status = comm_agree(comm, status);
   if (status != STATUS_OK)
     return status;
@@ -173,7 +173,7 @@ static enum status crc_of_share(struct comm *comm, hid_t file, const struct chec
     total += is_wanted(wanted, t) ? table->entry[t].elements * (int64_t)dtype_size((enum dtype)table->entry[t].type) : 0;
   int64_t first = (int64_t)((__int128)total * rank / ranks), last = (int64_t)((__int128)total * (rank + 1) / ranks);
   char *buffer = NULL;
-  enum status status = mem_alloc(MEM_IO, PART_BYTES, (void **)&buffer);
+  enum status status = mem_new(MEM_IO, PART_BYTES, &buffer);
   for (int64_t t = 0; t < table->n && status == STATUS_OK; t++) {
     if (!is_wanted(wanted, t))
       continue;
@@ -194,9 +194,9 @@ enum status checkpoint_crc_verify(struct comm *comm, hid_t file, const struct ch
 {
   struct checkpoint_piece *pieces = NULL;
   int64_t *sums = NULL, n = 0;
-  enum status status = mem_alloc(MEM_IO, (size_t)table->n * sizeof *pieces, (void **)&pieces);
+  enum status status = mem_new(MEM_IO, table->n, &pieces);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_IO, 2 * (size_t)table->n * sizeof *sums, (void **)&sums);
+    status = mem_new(MEM_IO, 2 * (size_t)table->n, &sums);
   if (status == STATUS_OK)
     status = crc_of_share(comm, file, table, wanted, pieces, &n);
   status = comm_agree(comm, status);

@@ -73,14 +73,14 @@ static bool is_temporary(const char *name)
   return parse_name(own, "." NAME_FORMAT ".tmp", &step) && (!*end || is_of_mpi(end));
 }
 
-static enum status remove_temporary(const char *dir, const char *name)
+/* Frees `path`; NULL: memory is out. `which`: "old checkpoint". */
+static enum status remove_file(char *path, const char *which)
 {
-  char *path = mem_printf("%s/%s", dir, name);
   if (!path)
     return STATUS_MEMORY;
   enum status status = STATUS_OK;
   if (unlink(path) != 0 && errno != ENOENT)
-    status = status_set(STATUS_IO, "cannot remove %s, which an interrupted job left: %s", path, strerror(errno));
+    status = status_set(STATUS_IO, "cannot remove the %s %s: %s", which, path, strerror(errno));
   mem_free(path);
   return status;
 }
@@ -92,10 +92,9 @@ static enum status scan(DIR *folder, const char *dir, bool clean, int64_t **step
   errno = 0; /* which alone tells the end from a failure */
   for (struct dirent *item; status == STATUS_OK && (item = readdir(folder)); errno = 0) {
     if (clean && is_temporary(item->d_name)) {
-      status = remove_temporary(dir, item->d_name);
+      status = remove_file(mem_printf("%s/%s", dir, item->d_name), "rest of an interrupted job");
     } else if (steps && parse_name(item->d_name, NAME_FORMAT, &step)) {
-      if (*n == room)
-        status = mem_resize(MEM_META, (size_t)(room = 2 * room + 16) * sizeof **steps, (void **)steps);
+      status = mem_grow(MEM_META, (void **)steps, &room, *n + 1, sizeof **steps);
       if (status == STATUS_OK)
         (*steps)[(*n)++] = step;
     }
@@ -143,7 +142,7 @@ static enum status share_steps(struct comm *comm, int64_t **steps, int64_t *n)
   if (status != STATUS_OK)
     return status;
   if (comm_rank(comm) != 0)
-    status = mem_alloc(MEM_META, (size_t)*n * sizeof **steps, (void **)steps);
+    status = mem_new(MEM_META, *n, steps);
   status = comm_agree(comm, status);
   if (status == STATUS_OK && *n > 0)
     status = comm_broadcast(comm, *steps, *n * (int64_t)sizeof **steps, 0);
@@ -253,18 +252,6 @@ enum status checkpoint_set_aside(struct comm *comm, const char *dir, int64_t ste
   return comm_agree(comm, comm_rank(comm) == 0 ? set_aside(dir, step) : STATUS_OK);
 }
 
-static enum status remove_checkpoint(const char *dir, int64_t step)
-{
-  char *path = checkpoint_folder_path(dir, step);
-  if (!path)
-    return STATUS_MEMORY;
-  enum status status = STATUS_OK;
-  if (unlink(path) != 0 && errno != ENOENT)
-    status = status_set(STATUS_IO, "cannot remove the old checkpoint %s: %s", path, strerror(errno));
-  mem_free(path);
-  return status;
-}
-
 static enum status prune(const char *dir, int64_t keep, int64_t keep_every, int64_t saved)
 {
   int64_t *steps = NULL, n = 0;
@@ -275,7 +262,7 @@ static enum status prune(const char *dir, int64_t keep, int64_t keep_every, int6
       continue;
     excess--;
     if (keep_every <= 0 || steps[i] % keep_every != 0)
-      status = remove_checkpoint(dir, steps[i]);
+      status = remove_file(checkpoint_folder_path(dir, steps[i]), "old checkpoint");
   }
   mem_free(steps);
   return status;

@@ -3,7 +3,6 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "base/append.h"
 #include "base/mem.h"
 #include "base/printable.h"
 #include "base/progress.h"
@@ -114,12 +113,11 @@ enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_
     printable_make(meta.version);
   if (status == STATUS_OK)
     status = hdf5_read_text(file, "deck", MOST_TEXT, &meta.deck);
-  if (status != STATUS_OK) {
+  if (status)
     checkpoint_meta_free(&meta);
-    return status;
-  }
-  *out = meta;
-  return STATUS_OK;
+  else
+    *out = meta;
+  return status;
 }
 
 static enum status meta_from_path(const char *path, struct checkpoint_meta *out)
@@ -190,13 +188,6 @@ static enum status read_structure(hid_t file, struct checkpoint_table *table)
   return status;
 }
 
-static void shape_text(int64_t ndim, const int64_t *shape, char *text, size_t size)
-{
-  text[0] = '\0';
-  for (int64_t d = 0; d < ndim; d++)
-    append_text(text, size, d ? " x %lld" : "%lld", (long long)shape[d]);
-}
-
 static enum status match_entry(const struct checkpoint_table *wanted, int64_t i, const struct checkpoint_table *found, int64_t at)
 {
   const struct checkpoint_entry *want = &wanted->entry[i], *have = &found->entry[at];
@@ -207,8 +198,8 @@ static enum status match_entry(const struct checkpoint_table *wanted, int64_t i,
   if (want->ndim == have->ndim && memcmp(want->shape, have->shape, (size_t)want->ndim * sizeof want->shape[0]) == 0)
     return STATUS_OK;
   char here[128], there[128];
-  shape_text(want->ndim, want->shape, here, sizeof here);
-  shape_text(have->ndim, have->shape, there, sizeof there);
+  checkpoint_shape_text(want, here, sizeof here);
+  checkpoint_shape_text(have, there, sizeof there);
   return status_set(STATUS_INPUT, "tensor %s has shape %s in the file and %s in this run: the deck describes another model", name, there, here);
 }
 
@@ -291,13 +282,13 @@ static enum status match_structure(struct load *load)
 {
   enum status status = checkpoint_table_from(load->n, load->tensors, &load->wanted);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_IO, (size_t)load->n * sizeof *load->at, (void **)&load->at);
+    status = mem_new(MEM_IO, load->n, &load->at);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_IO, (size_t)load->n * sizeof *load->pieces, (void **)&load->pieces);
+    status = mem_new(MEM_IO, load->n, &load->pieces);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_IO, 2 * (size_t)load->n * sizeof *load->sums, (void **)&load->sums);
+    status = mem_new(MEM_IO, 2 * (size_t)load->n, &load->sums);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_IO, (size_t)load->found.n * sizeof *load->used, (void **)&load->used);
+    status = mem_new(MEM_IO, load->found.n, &load->used);
   if (status == STATUS_OK)
     status = checkpoint_piece_buffer(load->n, load->tensors, &load->buffer);
   if (status == STATUS_OK)

@@ -20,6 +20,8 @@ struct checkpoint_table {
   int64_t names_bytes;
 };
 const char *checkpoint_table_name(const struct checkpoint_table *table, int64_t i);
+void checkpoint_shape_text(const struct checkpoint_entry *entry, char *text,
+                           size_t size);                              /* "2 x 3" */
 int64_t checkpoint_table_bytes(const struct checkpoint_table *table); /* of all tensors */
 /* From the caller's tensors, in their order, crc 0: names, shapes and ranges are checked. Local. */
 enum status checkpoint_table_from(int n, const struct io_tensor *tensors, struct checkpoint_table *out);

@@ -85,11 +85,11 @@ static enum status prepare(struct save *save)
 {
   enum status status = checkpoint_table_from(save->n, save->tensors, &save->table);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_IO, (size_t)save->n * sizeof *save->pieces, (void **)&save->pieces);
+    status = mem_new(MEM_IO, save->n, &save->pieces);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_IO, 2 * (size_t)save->n * sizeof *save->sums, (void **)&save->sums);
+    status = mem_new(MEM_IO, 2 * (size_t)save->n, &save->sums);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_IO, (size_t)save->n * sizeof *save->opened, (void **)&save->opened);
+    status = mem_new(MEM_IO, save->n, &save->opened);
   if (status == STATUS_OK)
     status = checkpoint_piece_buffer(save->n, save->tensors, &save->buffer);
   if (status != STATUS_OK)

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/append.h"
 #include "base/mem.h"
 #include "base/printable.h"
 #include "io/checkpoint/private.h"
@@ -70,13 +69,6 @@ enum status checkpoint_list(const char *dir, FILE *to)
 
 /* show */
 
-static void shape_text(const struct checkpoint_entry *entry, char *text, size_t size)
-{
-  text[0] = '\0';
-  for (int64_t d = 0; d < entry->ndim; d++)
-    append_text(text, size, d ? " x %" PRId64 : "%" PRId64, entry->shape[d]);
-}
-
 static void print_table(const struct checkpoint_table *table, FILE *to)
 {
   int width = (int)strlen("tensor");
@@ -88,7 +80,7 @@ static void print_table(const struct checkpoint_table *table, FILE *to)
   for (int64_t t = 0; t < table->n; t++) {
     char shape[128];
     const struct checkpoint_entry *entry = &table->entry[t];
-    shape_text(entry, shape, sizeof shape);
+    checkpoint_shape_text(entry, shape, sizeof shape);
     fprintf(to, "%-*s  %-8s  %-24s %14" PRId64 "  %08" PRIx64 "\n", width, checkpoint_table_name(table, t), dtype_name((enum dtype)entry->type),
             shape, entry->elements, (uint64_t)entry->crc);
   }
@@ -248,8 +240,8 @@ static enum status diff_tensor(struct side *a, struct side *b, int64_t t, int64_
   const struct checkpoint_entry *left = &a->table.entry[t], *right = &b->table.entry[u];
   const char *name = checkpoint_table_name(&a->table, t);
   char left_shape[128], right_shape[128];
-  shape_text(left, left_shape, sizeof left_shape);
-  shape_text(right, right_shape, sizeof right_shape);
+  checkpoint_shape_text(left, left_shape, sizeof left_shape);
+  checkpoint_shape_text(right, right_shape, sizeof right_shape);
   if (left->type != right->type || strcmp(left_shape, right_shape) != 0) {
     fprintf(to, "%s: %s %s | %s %s\n", name, dtype_name((enum dtype)left->type), left_shape, dtype_name((enum dtype)right->type), right_shape);
     *same = false;

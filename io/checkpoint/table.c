@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "base/printable.h"
 #include "io/checkpoint/private.h"
@@ -11,6 +12,13 @@ int64_t checkpoint_piece_bytes = 4 << 20, checkpoint_call_bytes = 16 << 20, chec
 const char *checkpoint_table_name(const struct checkpoint_table *table, int64_t i)
 {
   return table->names + table->entry[i].name;
+}
+
+void checkpoint_shape_text(const struct checkpoint_entry *entry, char *text, size_t size)
+{
+  text[0] = '\0';
+  for (int64_t d = 0; d < entry->ndim; d++)
+    append_text(text, size, d ? " x %lld" : "%lld", (long long)entry->shape[d]);
 }
 
 int64_t checkpoint_table_bytes(const struct checkpoint_table *table)
@@ -35,25 +43,16 @@ struct builder {
   int64_t bytes; /* of the tensors of a file */
 };
 
-static enum status grow(int64_t used, int64_t more, size_t size, int64_t *room, void **data)
-{
-  if (used + more <= *room)
-    return STATUS_OK;
-  int64_t wanted = 2 * (used + more) + 64;
-  enum status status = mem_resize(MEM_META, (size_t)wanted * size, data);
-  if (status == STATUS_OK)
-    *room = wanted;
-  return status;
-}
-
 static enum status append(struct builder *builder, const char *group, const char *name, struct checkpoint_entry entry)
 {
   struct checkpoint_table *table = &builder->table;
   size_t group_bytes = strlen(group), name_bytes = strlen(name);
   int64_t bytes = (int64_t)(group_bytes + 1 + name_bytes + 1);
-  enum status status = grow(table->n, 1, sizeof *table->entry, &builder->entries_room, (void **)&table->entry);
+  enum status status = mem_grow(MEM_META, (void **)&table->entry, &builder->entries_room,
+                                table->n + 1, sizeof *table->entry);
   if (status == STATUS_OK)
-    status = grow(table->names_bytes, bytes, 1, &builder->names_room, (void **)&table->names);
+    status = mem_grow(MEM_META, (void **)&table->names, &builder->names_room,
+                      table->names_bytes + bytes, 1);
   if (status != STATUS_OK)
     return status;
   char *text = table->names + table->names_bytes;
@@ -123,16 +122,14 @@ enum status checkpoint_table_from(int n, const struct io_tensor *tensors, struct
     status = check_tensor(&tensors[i], &entry.elements);
     if (status != STATUS_OK)
       break;
-    for (int d = 0; d < tensors[i].ndim; d++)
-      entry.shape[d] = tensors[i].shape[d];
+    memcpy(entry.shape, tensors[i].shape, (size_t)entry.ndim * sizeof entry.shape[0]);
     status = append(&builder, tensors[i].group, tensors[i].name, entry);
   }
-  if (status != STATUS_OK) {
+  if (status)
     checkpoint_table_free(&builder.table);
-    return status;
-  }
-  *out = builder.table;
-  return STATUS_OK;
+  else
+    *out = builder.table;
+  return status;
 }
 
 /* From a file. */
@@ -264,9 +261,9 @@ enum status checkpoint_table_share(struct comm *comm, struct checkpoint_table *t
     return status;
   if (comm_rank(comm) != 0) {
     *table = (struct checkpoint_table){.n = sizes[0], .names_bytes = sizes[1]};
-    status = mem_alloc(MEM_META, (size_t)sizes[0] * sizeof *table->entry, (void **)&table->entry);
+    status = mem_new(MEM_META, sizes[0], &table->entry);
     if (status == STATUS_OK)
-      status = mem_alloc(MEM_META, (size_t)sizes[1], (void **)&table->names);
+      status = mem_new(MEM_META, sizes[1], &table->names);
   }
   status = comm_agree(comm, status);
   if (status == STATUS_OK && sizes[0] > 0)

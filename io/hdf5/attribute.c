@@ -105,16 +105,15 @@ enum status hdf5_get_text(hid_t object, const char *name, size_t most, char **ou
   size_t bytes = 0;
   status = hdf5_text_size(stored, name, most, &bytes);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_META, bytes + 1, (void **)&text);
+    status = mem_new(MEM_META, bytes + 1, &text);
   if (status == STATUS_OK)
     status = hdf5_check(H5Aread(attribute, stored, text), STATUS_INPUT, "read the attribute %s", name);
   status = hdf5_close(attribute, hdf5_close(stored, status));
-  if (status != STATUS_OK) {
+  if (status)
     mem_free(text);
-    return status;
-  }
-  *out = text;
-  return STATUS_OK;
+  else
+    *out = text;
+  return status;
 }
 
 enum status hdf5_copy_text(hid_t object, const char *name, char *out, size_t size)

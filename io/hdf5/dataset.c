@@ -10,26 +10,18 @@ int64_t hdf5_transfer_bytes = (int64_t)256 << 20;
 static enum status create_with(hid_t parent, const char *name, hid_t type, hid_t space, hid_t *out)
 {
   hid_t creation = H5Pcreate(H5P_DATASET_CREATE);
-  int64_t done = creation;
-  if (done >= 0)
-    done = H5Pset_layout(creation, H5D_CONTIGUOUS);
-  if (done >= 0)
-    done = H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY);
-  if (done >= 0)
-    done = H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER);
-  if (done >= 0)
-    done = H5Pset_obj_track_times(creation, false);
-  enum status status = hdf5_check(done, STATUS_LIBRARY, "set up an HDF5 dataset");
+  const bool made = creation >= 0 && H5Pset_layout(creation, H5D_CONTIGUOUS) >= 0 &&
+                    H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY) >= 0 &&
+                    H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER) >= 0 &&
+                    H5Pset_obj_track_times(creation, false) >= 0;
+  enum status status = hdf5_check(made ? 0 : -1, STATUS_LIBRARY, "set up an HDF5 dataset");
   hid_t dataset = H5I_INVALID_HID;
   if (status == STATUS_OK) {
     dataset = H5Dcreate2(parent, name, type, space, H5P_DEFAULT, creation, H5P_DEFAULT);
     status = hdf5_check(dataset, STATUS_IO, "create the dataset %s", name);
   }
   status = hdf5_close(creation, status);
-  if (status != STATUS_OK)
-    return hdf5_close(dataset, status);
-  *out = dataset;
-  return STATUS_OK;
+  return hdf5_keep(dataset, status, out);
 }
 
 static enum status count_elements(const char *name, enum dtype type, int ndim, const int64_t *shape, int64_t *out)
@@ -308,10 +300,9 @@ enum status hdf5_read_text(hid_t parent, const char *name, size_t most, char **o
   if (status == STATUS_OK && crc != (uint32_t)crc32_z(0, (const unsigned char *)text, strlen(text)))
     status = status_set(STATUS_INPUT, "the text %s does not match its checksum: the file is damaged", name);
   status = hdf5_close(dataset, status);
-  if (status != STATUS_OK) {
+  if (status)
     mem_free(text);
-    return status;
-  }
-  *out = text;
-  return STATUS_OK;
+  else
+    *out = text;
+  return status;
 }

@@ -95,47 +95,33 @@ static enum status access_list(int64_t alignment, hid_t *out)
   if (H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0)
     return status_set(STATUS_LIBRARY, "cannot silence HDF5's error stack: the HDF5 library is not working");
   hid_t list = H5Pcreate(H5P_FILE_ACCESS);
-  enum status status = hdf5_check(list, STATUS_LIBRARY, "make an HDF5 property list");
-  if (status != STATUS_OK)
-    return status;
-  int64_t done = H5Pset_libver_bounds(list, H5F_LIBVER_V18, H5F_LIBVER_LATEST);
-  if (done >= 0)
-    done = H5Pset_fclose_degree(list, H5F_CLOSE_STRONG);
-  if (done >= 0)
-    done = H5Pset_alignment(list, (hsize_t)alignment, (hsize_t)alignment);
-  if (done >= 0)
-    done = H5Pset_meta_block_size(list, META_BLOCK_BYTES);
-  if (done >= 0)
-    done = H5Pset_sieve_buf_size(list, 0); /* so that a failed write of data fails in H5Dwrite and not in H5Dclose, which HDF5 does not survive */
+  bool made = list >= 0 && H5Pset_libver_bounds(list, H5F_LIBVER_V18, H5F_LIBVER_LATEST) >= 0 &&
+              H5Pset_fclose_degree(list, H5F_CLOSE_STRONG) >= 0 &&
+              H5Pset_alignment(list, (hsize_t)alignment, (hsize_t)alignment) >= 0 &&
+              H5Pset_meta_block_size(list, META_BLOCK_BYTES) >= 0;
+  /* A failed write of data must fail in H5Dwrite and not in H5Dclose, which HDF5 does not survive. */
+  made = made && H5Pset_sieve_buf_size(list, 0) >= 0;
 #if H5_VERSION_GE(1, 10, 7)
   /* Finished files never change, and many cluster file systems have no locks. */
-  if (done >= 0)
-    done = H5Pset_file_locking(list, false, true);
+  made = made && H5Pset_file_locking(list, false, true) >= 0;
 #endif
-  status = hdf5_check(done, STATUS_LIBRARY, "set up HDF5's file access");
-  if (status != STATUS_OK)
-    return hdf5_close(list, status);
-  *out = list;
-  return STATUS_OK;
+  enum status status = hdf5_check(made ? 0 : -1, STATUS_LIBRARY, "set up HDF5's file access");
+  return hdf5_keep(list, status, out);
 }
 
 static enum status create_file(const char *path, hid_t access, hid_t *out)
 {
   hid_t creation = H5Pcreate(H5P_FILE_CREATE), file = H5I_INVALID_HID;
-  enum status status = hdf5_check(creation, STATUS_LIBRARY, "make an HDF5 property list");
-  if (status == STATUS_OK)
-    status = hdf5_check(H5Pset_obj_track_times(creation, false), STATUS_LIBRARY, "set up an HDF5 file");
-  if (status == STATUS_OK) /* the root's attributes stay in its header */
-    status = hdf5_check(H5Pset_attr_phase_change(creation, MOST_COMPACT, MOST_COMPACT / 2), STATUS_LIBRARY, "set up an HDF5 file");
+  /* The root's attributes stay in its header. */
+  const bool made = creation >= 0 && H5Pset_obj_track_times(creation, false) >= 0 &&
+                    H5Pset_attr_phase_change(creation, MOST_COMPACT, MOST_COMPACT / 2) >= 0;
+  enum status status = hdf5_check(made ? 0 : -1, STATUS_LIBRARY, "set up an HDF5 file");
   if (status == STATUS_OK) {
     file = H5Fcreate(path, H5F_ACC_TRUNC, creation, access);
     status = hdf5_check(file, STATUS_IO, "create it");
   }
   status = hdf5_close(creation, status);
-  if (status != STATUS_OK)
-    return hdf5_close(file, status);
-  *out = file;
-  return STATUS_OK;
+  return hdf5_keep(file, status, out);
 }
 
 enum status hdf5_create_aligned(const char *path, void *mpi_comm, int64_t alignment, hid_t *out)
@@ -148,10 +134,7 @@ enum status hdf5_create_aligned(const char *path, void *mpi_comm, int64_t alignm
   if (status == STATUS_OK)
     status = create_file(path, access, &file);
   status = hdf5_close(access, status);
-  if (status != STATUS_OK)
-    return hdf5_close(file, status);
-  *out = file;
-  return STATUS_OK;
+  return hdf5_keep(file, status, out);
 }
 
 enum status hdf5_create(const char *path, hid_t *out)
@@ -224,10 +207,7 @@ static enum status open_with(const char *path, bool write, hid_t access, hid_t *
   hid_t file = H5Fopen(path, write ? H5F_ACC_RDWR : H5F_ACC_RDONLY, access);
   enum status status = hdf5_check(file, STATUS_INPUT, "open it as HDF5 (it is truncated or damaged)");
   status = hdf5_close(access, status);
-  if (status != STATUS_OK)
-    return hdf5_close(file, status);
-  *out = file;
-  return STATUS_OK;
+  return hdf5_keep(file, status, out);
 }
 
 enum status hdf5_open(const char *path, bool write, hid_t *out)

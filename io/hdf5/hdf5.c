@@ -105,6 +105,14 @@ enum status hdf5_close(hid_t id, enum status so_far)
   return hdf5_check(left, STATUS_IO, "close %s", file ? "it" : "a part of it");
 }
 
+enum status hdf5_keep(hid_t id, enum status status, hid_t *out)
+{
+  if (status)
+    return hdf5_close(id, status);
+  *out = id;
+  return STATUS_OK;
+}
+
 /* Types. */
 
 /* sign bit at the top, then the exponent, then the mantissa */
@@ -112,18 +120,10 @@ static enum status small_float(int exponent_bits, int mantissa_bits, size_t bias
 {
   size_t e = (size_t)exponent_bits, m = (size_t)mantissa_bits;
   hid_t type = H5Tcopy(H5T_IEEE_F32LE);
-  int64_t done = type;
-  if (done >= 0)
-    done = H5Tset_fields(type, e + m, m, e, 0, m);
-  if (done >= 0)
-    done = H5Tset_size(type, (e + m + 1) / 8);
-  if (done >= 0)
-    done = H5Tset_ebias(type, bias);
-  enum status status = hdf5_check(done, STATUS_LIBRARY, "make an HDF5 number type");
-  if (status != STATUS_OK)
-    return hdf5_close(type, status);
-  *out = type;
-  return STATUS_OK;
+  const bool made = type >= 0 && H5Tset_fields(type, e + m, m, e, 0, m) >= 0 &&
+                    H5Tset_size(type, (e + m + 1) / 8) >= 0 && H5Tset_ebias(type, bias) >= 0;
+  enum status status = hdf5_check(made ? 0 : -1, STATUS_LIBRARY, "make an HDF5 number type");
+  return hdf5_keep(type, status, out);
 }
 
 static enum status copy_type(hid_t standard, hid_t *out)
@@ -173,14 +173,9 @@ int hdf5_type_find(hid_t type)
 enum status hdf5_text_type(size_t bytes, hid_t *out)
 {
   hid_t type = H5Tcopy(H5T_C_S1);
-  int64_t done = type;
-  if (done >= 0)
-    done = H5Tset_size(type, bytes);
-  enum status status = hdf5_check(done, STATUS_LIBRARY, "make an HDF5 string type");
-  if (status != STATUS_OK)
-    return hdf5_close(type, status);
-  *out = type;
-  return STATUS_OK;
+  const bool made = type >= 0 && H5Tset_size(type, bytes) >= 0;
+  enum status status = hdf5_check(made ? 0 : -1, STATUS_LIBRARY, "make an HDF5 string type");
+  return hdf5_keep(type, status, out);
 }
 
 /* Bytes that a fixed-length string type holds, at most `most` and a NUL. */
@@ -202,18 +197,14 @@ enum status hdf5_create_group(hid_t parent, const char *name, hid_t *out)
 {
   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
   hid_t creation = H5Pcreate(H5P_GROUP_CREATE), group = H5I_INVALID_HID;
-  enum status status = hdf5_check(creation, STATUS_LIBRARY, "make an HDF5 property list");
-  if (status == STATUS_OK)
-    status = hdf5_check(H5Pset_obj_track_times(creation, false), STATUS_LIBRARY, "set up an HDF5 group");
+  const bool made = creation >= 0 && H5Pset_obj_track_times(creation, false) >= 0;
+  enum status status = hdf5_check(made ? 0 : -1, STATUS_LIBRARY, "set up an HDF5 group");
   if (status == STATUS_OK) {
     group = H5Gcreate2(parent, name, H5P_DEFAULT, creation, H5P_DEFAULT);
     status = hdf5_check(group, STATUS_IO, "create the group %s", name);
   }
   status = hdf5_close(creation, status);
-  if (status != STATUS_OK)
-    return hdf5_close(group, status);
-  *out = group;
-  return STATUS_OK;
+  return hdf5_keep(group, status, out);
 }
 
 /* A name that lies in this file, and is of the wanted kind: links into other files are not followed. */
@@ -235,10 +226,7 @@ enum status hdf5_open_object(hid_t parent, const char *name, H5I_type_t kind, co
   status = hdf5_check(object, STATUS_INPUT, "open %s", name);
   if (status == STATUS_OK && H5Iget_type(object) != kind)
     status = status_set(STATUS_INPUT, "%s is not a %s", name, kind_name);
-  if (status != STATUS_OK)
-    return hdf5_close(object, status);
-  *out = object;
-  return STATUS_OK;
+  return hdf5_keep(object, status, out);
 }
 
 enum status hdf5_open_group(hid_t parent, const char *name, hid_t *out)

@@ -12,6 +12,9 @@ void hdf5_release(int *held);
 
 /* With the lock held: */
 
+/* *out = id if `status` is good, else id is closed. */
+enum status hdf5_keep(hid_t id, enum status status, hid_t *out);
+
 /* The type of text of fixed length, to be closed. `bytes`: with its NUL. */
 enum status hdf5_text_type(size_t bytes, hid_t *out);
 /* Bytes that a fixed-length string type holds, at most `most` and a NUL. `name`: whose type it is. */

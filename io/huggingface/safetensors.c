@@ -134,7 +134,7 @@ static enum status check_metadata(const struct json_node *node)
 static enum status read_tensors(struct safetensors *file, int64_t data_bytes)
 {
   const struct json_node *root = json_tree_root(file->header);
-  enum status status = mem_alloc(MEM_META, (size_t)json_length(root) * sizeof *file->tensor, (void **)&file->tensor);
+  enum status status = mem_new(MEM_META, json_length(root), &file->tensor);
   for (const struct json_node *node = json_first(root); node && !status; node = json_next(node)) {
     if (!strcmp(json_key(node, NULL), "__metadata__"))
       status = check_metadata(node);
@@ -176,7 +176,7 @@ static enum status check_places(struct safetensors *file, int64_t data_bytes)
 
 static enum status sort_tensors(struct safetensors *file, int64_t data_bytes)
 {
-  enum status status = mem_alloc(MEM_META, (size_t)file->n * sizeof *file->by_name, (void **)&file->by_name);
+  enum status status = mem_new(MEM_META, file->n, &file->by_name);
   if (status)
     return status;
   for (int64_t i = 0; i < file->n; i++)
@@ -190,16 +190,12 @@ static enum status sort_tensors(struct safetensors *file, int64_t data_bytes)
 /* Bytes of the file, which another program may cut meanwhile. */
 static enum status read_bytes(int fd, const char *path, int64_t at, size_t bytes, void *out)
 {
-  for (size_t done = 0; done < bytes;) {
-    const ssize_t got = pread(fd, (char *)out + done, bytes - done, (off_t)at + (off_t)done);
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0)
-      return status_set(STATUS_IO, "cannot read %s: %s", path, strerror(errno));
-    if (got == 0)
-      return status_set(STATUS_INPUT, "%s ends at byte %lld: it was cut after it was opened", path, (long long)at + (long long)done);
-    done += (size_t)got;
-  }
+  const int64_t got = file_read_at(fd, out, bytes, at);
+  if (got < 0)
+    return status_set(STATUS_IO, "cannot read %s: %s", path, strerror(errno));
+  if (got < (int64_t)bytes)
+    return status_set(STATUS_INPUT, "%s ends at byte %lld: it was cut after it was opened", path,
+                      (long long)(at + got));
   return STATUS_OK;
 }
 
@@ -224,7 +220,7 @@ static enum status read_header(struct safetensors *file)
   if (length > HEADER_MOST || length > (uint64_t)(file->bytes - LENGTH_BYTES))
     return status_set(STATUS_INPUT, "%s: a header of %llu bytes in a file of %lld: this is no safetensors file, or it is truncated", file->path,
                       (unsigned long long)length, (long long)file->bytes);
-  status = mem_alloc(MEM_META, (size_t)length + 1, (void **)&text);
+  status = mem_new(MEM_META, length + 1, &text);
   if (!status)
     status = read_bytes(file->fd, file->path, LENGTH_BYTES, length, text);
   if (!status)
@@ -257,7 +253,7 @@ static enum status open_file(struct safetensors *file)
 enum status safetensors_open(const char *path, struct safetensors **out)
 {
   struct safetensors *file = NULL;
-  enum status status = mem_alloc(MEM_META, sizeof *file, (void **)&file);
+  enum status status = mem_new(MEM_META, 1, &file);
   if (status)
     return status;
   file->fd = -1;
@@ -265,12 +261,11 @@ enum status safetensors_open(const char *path, struct safetensors **out)
   status = file->path ? open_file(file) : STATUS_MEMORY;
   if (!status)
     status = read_header(file);
-  if (status) {
+  if (status)
     safetensors_close(file);
-    return status;
-  }
-  *out = file;
-  return STATUS_OK;
+  else
+    *out = file;
+  return status;
 }
 
 void safetensors_close(struct safetensors *file)
@@ -446,7 +441,7 @@ static enum status open_files(struct safetensors_folder *folder, const char *dir
 static enum status sort_folder(struct safetensors_folder *folder)
 {
   int64_t n = 0;
-  enum status status = mem_alloc(MEM_META, (size_t)folder->n * sizeof *folder->by_name, (void **)&folder->by_name);
+  enum status status = mem_new(MEM_META, folder->n, &folder->by_name);
   if (status)
     return status;
   for (int64_t i = 0; i < folder->files; i++)
@@ -459,18 +454,17 @@ static enum status sort_folder(struct safetensors_folder *folder)
 enum status safetensors_folder_open(const char *dir, struct safetensors_folder **out)
 {
   struct safetensors_folder *folder = NULL;
-  enum status status = mem_alloc(MEM_META, sizeof *folder, (void **)&folder);
+  enum status status = mem_new(MEM_META, 1, &folder);
   if (status)
     return status;
   status = open_files(folder, dir);
   if (!status)
     status = sort_folder(folder);
-  if (status) {
+  if (status)
     safetensors_folder_close(folder);
-    return status;
-  }
-  *out = folder;
-  return STATUS_OK;
+  else
+    *out = folder;
+  return status;
 }
 
 void safetensors_folder_close(struct safetensors_folder *folder)

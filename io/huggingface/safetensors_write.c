@@ -181,13 +181,13 @@ static enum status lay_out(struct safetensors_writer *writer, const char *dir, c
     return STATUS_MEMORY;
   enum status status = mem_alloc(MEM_IO, PART * dtype_size(writer->type), &writer->part);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)writer->n * sizeof *writer->place, (void **)&writer->place);
+    status = mem_new(MEM_META, writer->n, &writer->place);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)writer->n * sizeof *writer->by_name, (void **)&writer->by_name);
+    status = mem_new(MEM_META, writer->n, &writer->by_name);
   if (!status)
     status = split(writer, tensors, most_bytes);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)writer->files * sizeof *writer->file, (void **)&writer->file);
+    status = mem_new(MEM_META, writer->files, &writer->file);
   if (status) {
     writer->files = 0;
     return status;
@@ -270,7 +270,7 @@ enum status safetensors_writer_open(struct comm *comm, const char *dir, enum dty
                                     struct safetensors_writer **out)
 {
   struct safetensors_writer *writer = NULL;
-  enum status status = comm_agree(comm, mem_alloc(MEM_META, sizeof *writer, (void **)&writer));
+  enum status status = comm_agree(comm, mem_new(MEM_META, 1, &writer));
   if (status) {
     mem_free(writer);
     return status;

@@ -21,7 +21,8 @@ enum { FIRST_ROOM = 8192 };
 struct results {
   int fd;
   char *path, *line;
-  size_t used, room;
+  size_t used;
+  int64_t room;
   enum status status; /* of the fields so far */
 };
 
@@ -31,13 +32,10 @@ static void append_bytes(struct results *results, const char *bytes, size_t n)
 {
   if (results->status != STATUS_OK)
     return;
-  if (results->used + n > results->room) {
-    size_t room = 2 * (results->used + n);
-    results->status = mem_resize(MEM_META, room, (void **)&results->line);
-    if (results->status != STATUS_OK)
-      return;
-    results->room = room;
-  }
+  results->status =
+      mem_grow(MEM_META, (void **)&results->line, &results->room, (int64_t)(results->used + n), 1);
+  if (results->status != STATUS_OK)
+    return;
   memcpy(results->line + results->used, bytes, n);
   results->used += n;
 }
@@ -201,13 +199,13 @@ static enum status open_file(const char *path, int *out)
 enum status results_open(const char *path, struct results **out)
 {
   struct results *results = NULL;
-  enum status status = mem_alloc(MEM_META, sizeof *results, (void **)&results);
+  enum status status = mem_new(MEM_META, 1, &results);
   if (status != STATUS_OK)
     return status;
   results->fd = -1;
   results->room = FIRST_ROOM;
   results->path = mem_strdup(path);
-  status = results->path ? mem_alloc(MEM_META, FIRST_ROOM, (void **)&results->line) : STATUS_MEMORY;
+  status = results->path ? mem_new(MEM_META, FIRST_ROOM, &results->line) : STATUS_MEMORY;
   if (status == STATUS_OK)
     status = open_file(path, &results->fd);
   if (status != STATUS_OK) {

@@ -134,11 +134,10 @@ static enum status open_file(struct trace *trace, const char *path)
 
 enum status trace_create(const char *path, struct trace **out)
 {
-  void *block;
-  enum status status = mem_alloc(MEM_META, sizeof(struct trace), &block);
+  struct trace *trace;
+  enum status status = mem_new(MEM_META, 1, &trace);
   if (status)
     return status;
-  struct trace *trace = block;
   status = open_file(trace, path);
   if (status) {
     release(trace);

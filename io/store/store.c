@@ -119,7 +119,7 @@ static enum status share_path(struct making *making)
   enum status status =
       comm_mpi_check(MPI_Bcast(&bytes, 1, MPI_INT64_T, 0, making->node), "MPI_Bcast");
   if (!status && making->index != 0)
-    status = mem_alloc(MEM_META, (size_t)bytes, (void **)&making->path);
+    status = mem_new(MEM_META, bytes, &making->path);
   status = comm_agree(making->comm, status);
   if (status)
     return status;
@@ -291,7 +291,7 @@ static enum status try_direct(struct making *making)
 {
   struct store *store = making->store;
   char *blocks = NULL;
-  const enum status status = mem_alloc(MEM_IO, 2 * (size_t)BLOCK_BYTES, (void **)&blocks);
+  const enum status status = mem_new(MEM_IO, 2 * (size_t)BLOCK_BYTES, &blocks);
   if (status)
     return status;
   char *aligned = blocks + (BLOCK_BYTES - (uintptr_t)blocks % BLOCK_BYTES) % BLOCK_BYTES;
@@ -360,15 +360,14 @@ static enum status start_making(const char *dir, int64_t bytes, struct making *m
 {
   enum status status = bytes < 0 ? status_set(STATUS_INTERNAL, "a store of %lld bytes is asked for", (long long)bytes) : STATUS_OK;
   if (!status)
-    status = mem_alloc(MEM_META, sizeof *making->store, (void **)&making->store);
+    status = mem_new(MEM_META, 1, &making->store);
   if (status)
     return status;
   *making->store = (struct store){.room = bytes, .fd = -1, .direct = -1, .dir = mem_strdup(dir)};
   making->bytes = (bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
   if (!making->store->dir)
     return STATUS_MEMORY;
-  return mem_alloc(MEM_META, (size_t)comm_ranks(making->comm) * sizeof *making->node_bytes,
-                   (void **)&making->node_bytes);
+  return mem_new(MEM_META, comm_ranks(making->comm), &making->node_bytes);
 }
 
 enum status store_create(struct comm *comm, const char *dir, int64_t bytes, struct store **out)
@@ -381,12 +380,11 @@ enum status store_create(struct comm *comm, const char *dir, int64_t bytes, stru
   if (!status)
     status = make(&making);
   end_making(&making);
-  if (status) {
+  if (status)
     store_destroy(making.store);
-    return status;
-  }
-  *out = making.store;
-  return STATUS_OK;
+  else
+    *out = making.store;
+  return status;
 }
 
 void store_destroy(struct store *store)

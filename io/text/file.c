@@ -136,6 +136,22 @@ enum status file_write_all(const char *path, const void *data, size_t bytes)
   return status;
 }
 
+int64_t file_read_at(int fd, void *to, size_t bytes, int64_t at)
+{
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t got = pread(fd, (char *)to + done, bytes - done, (off_t)at + (off_t)done);
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got < 0)
+      return -1;
+    if (got == 0)
+      break;
+    done += (size_t)got;
+  }
+  return (int64_t)done;
+}
+
 static enum status read_from(int fd, const char *path, size_t most, size_t room, char **out, size_t *bytes)
 {
   char *text = NULL;

@@ -20,6 +20,8 @@ enum status file_read_all(const char *path, size_t most, char **out, size_t *byt
 enum status file_read_own(const char *path, size_t most, char **out, size_t *bytes);
 /* Likewise, of any kind: a file that the user names may be a pipe. */
 enum status file_read_stream(const char *path, size_t most, char **out, size_t *bytes);
+/* pread(2) of all `bytes`, or of those before the end of the file. Returns how many, or -1 with errno. */
+int64_t file_read_at(int fd, void *to, size_t bytes, int64_t at);
 enum status file_sync(const char *path); /* what any process of this node wrote to it is on the disk */
 enum status file_sync_rename(const char *temporary, const char *final); /* fsync file, rename, fsync folder */
 /* Make sure that `bytes` can be written to an existing file; its size stays. A full disk, a quota

@@ -35,33 +35,22 @@ enum status text_input_fail(const struct text_input *input, int64_t offset, cons
 static enum status open_input(const char *path, bool unchecked, struct text_input **out)
 {
   struct text_input *input = NULL;
-  enum status status = mem_alloc(MEM_DATA, sizeof *input, (void **)&input);
+  enum status status = mem_new(MEM_DATA, 1, &input);
   if (status)
     return status;
-  input->fd = -1;
-  input->unchecked = unchecked;
-  status = mem_alloc(MEM_DATA, ROOM, (void **)&input->buffer);
-  if (status)
-    goto fail;
-  input->room = ROOM;
-  input->path = mem_strdup(path);
-  if (!input->path) {
-    status = STATUS_MEMORY;
-    goto fail;
-  }
-  input->fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (input->fd < 0) {
+  *input =
+      (struct text_input){.fd = -1, .unchecked = unchecked, .room = ROOM, .path = mem_strdup(path)};
+  status = input->path ? mem_new(MEM_DATA, ROOM, &input->buffer) : STATUS_MEMORY;
+  if (!status)
+    input->fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (!status && input->fd < 0)
     status = open_unreadable(errno, path);
-    goto fail;
-  }
-  status = text_input_seek(input, 0);
+  if (!status)
+    status = text_input_seek(input, 0);
   if (status)
-    goto fail;
-  *out = input;
-  return STATUS_OK;
-
-fail:
-  text_input_close(input);
+    text_input_close(input);
+  else
+    *out = input;
   return status;
 }
 
@@ -170,13 +159,10 @@ enum status text_buffer_append(struct text_buffer *buffer, const char *data, siz
 {
   if (bytes > text_document_most || buffer->bytes > text_document_most - bytes)
     return status_set(STATUS_INPUT, "more than %zu MiB in one document; split it", text_document_most >> 20);
-  if (buffer->bytes + bytes > buffer->room) {
-    size_t room = 2 * (buffer->bytes + bytes) + 256;
-    enum status status = mem_resize(MEM_DATA, room, (void **)&buffer->data);
-    if (status)
-      return status;
-    buffer->room = room;
-  }
+  enum status status = mem_grow(MEM_DATA, (void **)&buffer->data, &buffer->room,
+                                (int64_t)(buffer->bytes + bytes), 1);
+  if (status)
+    return status;
   if (bytes)
     memcpy(buffer->data + buffer->bytes, data, bytes);
   buffer->bytes += bytes;

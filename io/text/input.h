@@ -41,7 +41,11 @@ static inline int64_t text_input_offset(const struct text_input *input)
 enum status text_input_fail(const struct text_input *input, int64_t offset, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* Bytes that grow, with a limit. */
-struct text_buffer { char *data; size_t bytes, room; };
+struct text_buffer {
+  char *data;
+  size_t bytes;
+  int64_t room;
+};
 extern size_t text_document_most; /* bytes of a document, or of any other string of a file: 256 MiB; tests lower it */
 void text_buffer_free(struct text_buffer *buffer); /* takes a zeroed one */
 /* STATUS_INPUT where the limit is passed. */

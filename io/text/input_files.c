@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/open.h"
 #include "base/printable.h"
+#include "io/text/file.h"
 #include "io/text/input.h"
 #include "io/text/utf8.h"
 
@@ -33,17 +34,13 @@ static enum status failed(const char *doing, const char *path)
 
 static enum status add_range(int fd, const char *path, int64_t begin, int64_t end, unsigned char *piece, uint32_t *crc)
 {
-  while (begin < end) {
-    ssize_t got = pread(fd, piece, (size_t)(end - begin), (off_t)begin);
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0)
-      return failed("read", path);
-    if (got == 0)
-      return status_set(STATUS_INPUT, "%s became shorter while it was read", path);
-    *crc = (uint32_t)crc32_z(*crc, piece, (size_t)got);
-    begin += got;
-  }
+  const int64_t bytes = begin < end ? end - begin : 0,
+                got = file_read_at(fd, piece, (size_t)bytes, begin);
+  if (got < 0)
+    return failed("read", path);
+  if (got < bytes)
+    return status_set(STATUS_INPUT, "%s became shorter while it was read", path);
+  *crc = (uint32_t)crc32_z(*crc, piece, (size_t)got);
   return STATUS_OK;
 }
 
@@ -52,7 +49,7 @@ static enum status fingerprint(const char *path, int64_t bytes, uint32_t *out)
 {
   unsigned char *piece = NULL;
   uint32_t crc = 0;
-  enum status status = mem_alloc(MEM_DATA, FINGERPRINT, (void **)&piece);
+  enum status status = mem_new(MEM_DATA, FINGERPRINT, &piece);
   if (status)
     return status;
   int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -80,13 +77,10 @@ static enum status add_file(struct input_files *inputs, const char *path, const 
 {
   if (!is_plain_name(path))
     return status_set(STATUS_USAGE, "the name of an input file holds control characters or is not UTF-8 ('%s'); rename it", path);
-  if (inputs->count == inputs->room) {
-    int64_t room = 2 * inputs->room + 64;
-    enum status status = mem_resize(MEM_META, (size_t)room * sizeof *inputs->file, (void **)&inputs->file);
-    if (status)
-      return status;
-    inputs->room = room;
-  }
+  enum status status = mem_grow(MEM_META, (void **)&inputs->file, &inputs->room, inputs->count + 1,
+                                sizeof *inputs->file);
+  if (status)
+    return status;
   struct input_file *file = &inputs->file[inputs->count];
   *file = (struct input_file){.path = mem_strdup(path), .name = mem_strdup(name), .bytes = bytes};
   inputs->count++; /* freed with the others, whatever happens */
@@ -169,7 +163,7 @@ static int compare_pointers(const void *a, const void *b)
 static enum status refuse_repeated(const struct input_files *inputs)
 {
   const struct input_file **sorted = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)inputs->count * sizeof *sorted, (void **)&sorted);
+  enum status status = mem_new(MEM_META, inputs->count, &sorted);
   if (status)
     return status;
   for (int64_t i = 0; i < inputs->count; i++)
@@ -229,7 +223,7 @@ static enum status write_list(const struct input_files *inputs, struct text_buff
 static enum status read_list(char *text, int64_t count, struct input_files *out)
 {
   char *rest = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)count * sizeof *out->file, (void **)&out->file);
+  enum status status = mem_new(MEM_META, count, &out->file);
   for (int64_t i = 0; i < count && status == STATUS_OK; i++) {
     struct input_file *file = &out->file[out->count++];
     file->path = mem_strdup(strtok_r(i ? NULL : text, "\n", &rest));

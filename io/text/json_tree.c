@@ -62,7 +62,7 @@ static enum status grow_table(struct json_tree *tree)
 {
   int32_t *old = tree->slot, *fresh = NULL;
   const int64_t slots = tree->slots ? 4 * tree->slots : 64;
-  enum status status = mem_alloc(MEM_META, (size_t)slots * sizeof *fresh, (void **)&fresh);
+  enum status status = mem_new(MEM_META, slots, &fresh);
   if (status)
     return status;
   const int64_t before = tree->slots;
@@ -84,13 +84,10 @@ static enum status add_node(struct parser *parser, enum json_kind kind, int32_t 
   struct json_tree *tree = parser->tree;
   if (tree->nodes == NODES_MOST)
     return text_input_fail(&parser->input, text_input_offset(&parser->input), "more than %d values", NODES_MOST);
-  if (tree->nodes == tree->room) {
-    const int64_t room = tree->room ? 2 * tree->room : 64;
-    enum status status = mem_resize(MEM_META, (size_t)room * sizeof *tree->node, (void **)&tree->node);
-    if (status)
-      return status;
-    tree->room = room;
-  }
+  enum status status =
+      mem_grow(MEM_META, (void **)&tree->node, &tree->room, tree->nodes + 1, sizeof *tree->node);
+  if (status)
+    return status;
   const int32_t self = (int32_t)tree->nodes++;
   tree->node[self] = (struct json_node){.self = self, .parent = parent, .kind = (uint8_t)kind};
   *out = self;
@@ -281,7 +278,7 @@ enum status json_tree_parse(const char *label, const char *text, size_t bytes, s
     return status;
   if (bytes >= BOM_BYTES && !memcmp(text, "\xEF\xBB\xBF", BOM_BYTES))
     parser.input.at = BOM_BYTES;
-  status = mem_alloc(MEM_META, sizeof *tree, (void **)&tree);
+  status = mem_new(MEM_META, 1, &tree);
   if (status)
     return status;
   parser.tree = tree;
@@ -290,12 +287,11 @@ enum status json_tree_parse(const char *label, const char *text, size_t bytes, s
   status = mem_alloc(MEM_META, tree->arena.room, (void **)&tree->arena.data);
   if (!status)
     status = parse_all(&parser, label);
-  if (status) {
+  if (status)
     json_tree_free(tree);
-    return status;
-  }
-  *out = tree;
-  return STATUS_OK;
+  else
+    *out = tree;
+  return status;
 }
 
 enum status json_tree_read(const char *path, int64_t most, struct json_tree **out)
@@ -377,6 +373,12 @@ const struct json_node *json_find(const struct json_node *object, const char *ke
   if (object->kind != JSON_OBJECT || !tree->slots)
     return NULL;
   return neighbour(object, *find_slot(tree, object->self, key, strlen(key)));
+}
+
+const struct json_node *json_find_said(const struct json_node *object, const char *key)
+{
+  const struct json_node *node = json_find(object, key);
+  return node && json_kind(node) != JSON_NULL ? node : NULL;
 }
 
 /* --- typed access --------------------------------------------------------------------------------------------------------------- */

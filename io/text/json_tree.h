@@ -29,6 +29,8 @@ const struct json_node *json_first(
 const struct json_node *json_next(const struct json_node *node);                        /* sibling */
 const char *json_key(const struct json_node *node, size_t *bytes);                      /* of a member of an object; zero-terminated; bytes may be NULL */
 const struct json_node *json_find(const struct json_node *object, const char *key);     /* NULL: not there, or not an object (NULL is none); by hash: fast for large objects */
+/* The same, and NULL for a member that is null. */
+const struct json_node *json_find_said(const struct json_node *object, const char *key);
 
 /* Typed access. STATUS_INPUT with the sentence above, or with the range that was expected. `out` is set on success only. */
 enum status json_get_text(const struct json_node *node, const char **out, size_t *bytes); /* zero-terminated; bytes may be NULL */

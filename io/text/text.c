@@ -71,7 +71,7 @@ static enum status find_format(const char *path, struct text_input *input, enum 
 static enum status open_text(const char *path, struct text_position from, bool replacing, struct text **out)
 {
   struct text *text = NULL;
-  enum status status = mem_alloc(MEM_DATA, sizeof *text, (void **)&text);
+  enum status status = mem_new(MEM_DATA, 1, &text);
   if (status)
     return status;
   text->at = from;
@@ -80,12 +80,11 @@ static enum status open_text(const char *path, struct text_position from, bool r
     status = find_format(path, text->input, &text->format);
   if (status == STATUS_OK && from.byte > 0)
     status = text_input_seek(text->input, from.byte);
-  if (status) {
+  if (status)
     text_close(text);
-    return status;
-  }
-  *out = text;
-  return STATUS_OK;
+  else
+    *out = text;
+  return status;
 }
 
 enum status text_open(const char *path, struct text_position from, struct text **out)

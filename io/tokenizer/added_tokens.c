@@ -7,13 +7,10 @@
 
 enum status added_tokens_add(struct added_tokens *set, const struct added_token *token)
 {
-  if (set->count == set->room) {
-    int64_t room = 2 * set->room + 16;
-    enum status status = mem_resize(MEM_DATA, (size_t)room * sizeof *set->token, (void **)&set->token);
-    if (status)
-      return status;
-    set->room = room;
-  }
+  enum status status =
+      mem_grow(MEM_DATA, (void **)&set->token, &set->room, set->count + 1, sizeof *set->token);
+  if (status)
+    return status;
   set->token[set->count++] = *token;
   unsigned char first = (unsigned char)token->text[0];
   set->first_bytes += !set->first[first];

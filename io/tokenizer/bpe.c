@@ -96,17 +96,17 @@ static uint64_t slots_for(int64_t n)
 enum status bpe_create(int64_t vocab, struct bpe **out)
 {
   struct bpe *bpe = NULL;
-  enum status status = mem_alloc(MEM_DATA, sizeof *bpe, (void **)&bpe);
+  enum status status = mem_new(MEM_DATA, 1, &bpe);
   if (status)
     return status;
   bpe->vocab = vocab;
   bpe->seed = hash_seed();
   bpe->slot_count = slots_for(vocab);
-  status = mem_alloc(MEM_DATA, (size_t)vocab * sizeof *bpe->token, (void **)&bpe->token);
+  status = mem_new(MEM_DATA, vocab, &bpe->token);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_DATA, bpe->slot_count * sizeof *bpe->slots, (void **)&bpe->slots);
+    status = mem_new(MEM_DATA, bpe->slot_count, &bpe->slots);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_DATA, CACHE_SLOTS * sizeof *bpe->cache, (void **)&bpe->cache);
+    status = mem_new(MEM_DATA, CACHE_SLOTS, &bpe->cache);
   if (status) {
     bpe_destroy(bpe);
     return status;
@@ -201,7 +201,7 @@ static struct pair *pair_slot(const struct bpe *bpe, uint64_t key)
 enum status bpe_reserve_merges(struct bpe *bpe, int64_t merges)
 {
   bpe->pair_slots = slots_for(merges);
-  enum status status = mem_alloc(MEM_DATA, bpe->pair_slots * sizeof *bpe->pairs, (void **)&bpe->pairs);
+  enum status status = mem_new(MEM_DATA, bpe->pair_slots, &bpe->pairs);
   if (status == STATUS_OK)
     for (uint64_t i = 0; i < bpe->pair_slots; i++)
       bpe->pairs[i].rank = NO_RANK;

@@ -105,7 +105,7 @@ static enum status cut(const struct input_files *inputs, int ranks, struct share
 {
   struct share *share = NULL;
   int64_t most = (inputs->bytes + ranks - 1) / ranks;
-  enum status status = mem_alloc(MEM_META, (size_t)(inputs->count + ranks) * sizeof *share, (void **)&share);
+  enum status status = mem_new(MEM_META, inputs->count + ranks, &share);
   if (status)
     return status;
   *n = 0;
@@ -123,7 +123,7 @@ static enum status cut(const struct input_files *inputs, int ranks, struct share
 static enum status deal(struct counter *counter, int rank, int ranks)
 {
   int64_t *dealt = NULL, n = 0;
-  enum status status = mem_alloc(MEM_META, (size_t)ranks * sizeof *dealt, (void **)&dealt);
+  enum status status = mem_new(MEM_META, ranks, &dealt);
   if (status == STATUS_OK)
     status = cut(&counter->inputs, ranks, &counter->share, &n);
   for (int64_t i = 0; i < n; i++) {

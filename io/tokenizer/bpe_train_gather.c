@@ -100,7 +100,7 @@ static enum status reserve(struct comm *comm, const struct bpe_words *words, str
     return status;
   status = mem_alloc(MEM_DATA, (size_t)BATCH_BYTES + sizeof *wire->word, (void **)&wire->word);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_DATA, (size_t)(BATCH_BYTES + longest), (void **)&wire->text);
+    status = mem_new(MEM_DATA, BATCH_BYTES + longest, &wire->text);
   return comm_agree(comm, status);
 }
 

@@ -61,14 +61,16 @@ struct trainer {
   struct pair *pair; /* a hash table */
   uint64_t pair_slots, pairs;
   struct item *heap;
-  uint64_t items, item_room;
+  uint64_t items;
+  int64_t item_room;
   uint32_t *list;
   uint64_t listed, list_room;
   struct beside *beside; /* [tokens] */
   int32_t *touched;
   int64_t touched_n;
   struct place *left, *right; /* of the merge at hand */
-  uint64_t left_n, right_n, left_room, right_room;
+  uint64_t left_n, right_n;
+  int64_t left_room, right_room;
   struct bpe_vocabulary *out;
   int64_t merge_room;
   double shown; /* when progress was, in seconds since the start */
@@ -142,7 +144,7 @@ static enum status rebuild_pairs(struct trainer *t, uint64_t slots)
 {
   struct pair *old = t->pair;
   uint64_t old_slots = t->pair_slots;
-  enum status status = mem_alloc(MEM_DATA, slots * sizeof *t->pair, (void **)&t->pair);
+  enum status status = mem_new(MEM_DATA, slots, &t->pair);
   if (status) {
     t->pair = old;
     return status;
@@ -243,13 +245,8 @@ static void drop_top(struct trainer *t)
 
 static enum status reserve_items(struct trainer *t, uint64_t more)
 {
-  if (t->items + more <= t->item_room)
-    return STATUS_OK;
-  uint64_t room = 2 * (t->items + more);
-  enum status status = mem_resize(MEM_DATA, room * sizeof *t->heap, (void **)&t->heap);
-  if (status == STATUS_OK)
-    t->item_room = room;
-  return status;
+  return mem_grow(MEM_DATA, (void **)&t->heap, &t->item_room, (int64_t)(t->items + more),
+                  sizeof *t->heap);
 }
 
 /* ---- lists of places */
@@ -288,7 +285,7 @@ static enum status reserve_lists(struct trainer *t, uint64_t more)
     live += t->heap[i].n;
   uint64_t room = live + more + (live + more) / 2 + LIST_ROOM;
   uint32_t *fresh = NULL;
-  enum status status = mem_alloc(MEM_DATA, room * sizeof *fresh, (void **)&fresh);
+  enum status status = mem_new(MEM_DATA, room, &fresh);
   if (status)
     return status;
   copy_lists(t, fresh);
@@ -354,11 +351,11 @@ static enum status lay_out(struct trainer *t, struct bpe_words *words, const int
   for (int64_t i = 1; i < words->n; i++)
     counts += words->word[i].count != words->word[i - 1].count;
   t->slots = words->bytes + (uint64_t)words->n + 1;
-  enum status status = mem_alloc(MEM_DATA, t->slots * sizeof *t->slot, (void **)&t->slot);
+  enum status status = mem_new(MEM_DATA, t->slots, &t->slot);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_DATA, (size_t)(counts + 1) * sizeof *t->run, (void **)&t->run);
+    status = mem_new(MEM_DATA, counts + 1, &t->run);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_DATA, (t->slots / BLOCK + 1) * sizeof *t->run_of_block, (void **)&t->run_of_block);
+    status = mem_new(MEM_DATA, t->slots / BLOCK + 1, &t->run_of_block);
   if (status)
     return status;
   spell(t, words, id_of);
@@ -409,7 +406,7 @@ static void list_first(struct trainer *t, struct first *first)
 static enum status find_first(struct trainer *t)
 {
   struct first *first = NULL;
-  enum status status = mem_alloc(MEM_DATA, BPE_BYTES * BPE_BYTES * sizeof *first, (void **)&first);
+  enum status status = mem_new(MEM_DATA, BPE_BYTES * BPE_BYTES, &first);
   if (status)
     return status;
   uint64_t pairs = count_first(t, first);
@@ -502,21 +499,12 @@ static void push_pairs(struct trainer *t, int32_t id)
   t->left_n = t->right_n = 0;
 }
 
-static enum status reserve_places(struct place **places, uint64_t *room, uint64_t n)
-{
-  if (n <= *room)
-    return STATUS_OK;
-  enum status status = mem_resize(MEM_DATA, (n + n / 2) * sizeof **places, (void **)places);
-  if (status == STATUS_OK)
-    *room = n + n / 2;
-  return status;
-}
-
 static enum status merge_pair(struct trainer *t, const struct item *item, int32_t id)
 {
-  enum status status = reserve_places(&t->left, &t->left_room, item->n);
+  enum status status =
+      mem_grow(MEM_DATA, (void **)&t->left, &t->left_room, item->n, sizeof *t->left);
   if (status == STATUS_OK)
-    status = reserve_places(&t->right, &t->right_room, item->n);
+    status = mem_grow(MEM_DATA, (void **)&t->right, &t->right_room, item->n, sizeof *t->right);
   if (status)
     return status;
   join_all(t, item, id);
@@ -541,7 +529,7 @@ static enum status make_token(struct trainer *t, uint64_t key, const struct bpe_
   char *text = NULL;
   size_t bytes = (size_t)left->bytes + right->bytes;
   int64_t id = -1;
-  enum status status = mem_alloc(MEM_DATA, bytes, (void **)&text);
+  enum status status = mem_new(MEM_DATA, bytes, &text);
   if (status)
     return status;
   memcpy(text, tokens->pool + left->begin, left->bytes);
@@ -556,13 +544,10 @@ static enum status make_token(struct trainer *t, uint64_t key, const struct bpe_
 static enum status put_down(struct trainer *t, uint64_t key)
 {
   struct bpe_vocabulary *out = t->out;
-  if (out->merges == t->merge_room) {
-    int64_t room = 2 * t->merge_room + 1024;
-    enum status status = mem_resize(MEM_DATA, (size_t)room * sizeof *out->merge, (void **)&out->merge);
-    if (status)
-      return status;
-    t->merge_room = room;
-  }
+  enum status status =
+      mem_grow(MEM_DATA, (void **)&out->merge, &t->merge_room, out->merges + 1, sizeof *out->merge);
+  if (status)
+    return status;
   out->merge[out->merges++] = (struct bpe_merge){.left = (int32_t)(key >> 32), .right = (int32_t)(uint32_t)key};
   return STATUS_OK;
 }
@@ -633,9 +618,9 @@ enum status bpe_merge_run(struct bpe_words *words, int64_t tokens, int64_t min_c
   if (status == STATUS_OK)
     status = lay_out(&t, words, id_of);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_DATA, (size_t)tokens * sizeof *t.beside, (void **)&t.beside);
+    status = mem_new(MEM_DATA, tokens, &t.beside);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_DATA, (size_t)tokens * sizeof *t.touched, (void **)&t.touched);
+    status = mem_new(MEM_DATA, tokens, &t.touched);
   if (status == STATUS_OK)
     status = find_first(&t);
   if (status == STATUS_OK)

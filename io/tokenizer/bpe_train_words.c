@@ -61,7 +61,7 @@ static uint64_t *slot_of(const struct bpe_words *words, const char *text, size_t
 static enum status grow_slots(struct bpe_words *words)
 {
   uint64_t slots = words->slots ? 2 * words->slots : SLOTS_FIRST, *fresh = NULL;
-  enum status status = mem_alloc(MEM_DATA, slots * sizeof *fresh, (void **)&fresh);
+  enum status status = mem_new(MEM_DATA, slots, &fresh);
   if (status)
     return status;
   for (int64_t n = 0; n < words->n; n++) {
@@ -78,26 +78,16 @@ static enum status grow_slots(struct bpe_words *words)
 
 static enum status reserve(struct bpe_words *words, size_t bytes)
 {
-  enum status status = STATUS_OK;
   if (bytes >= bpe_words_most || words->bytes + (uint64_t)words->n > bpe_words_most - bytes - 1)
     return status_set(STATUS_UNSUPPORTED,
                       "the distinct words of the corpus take more than %llu bytes; train on a part of it, or leave out long words",
                       (unsigned long long)bpe_words_most);
-  if (words->n == words->room) {
-    int64_t room = 2 * words->room + SLOTS_FIRST / 2;
-    status = mem_resize(MEM_DATA, (size_t)room * sizeof *words->word, (void **)&words->word);
-    if (status)
-      return status;
-    words->room = room;
-  }
-  if (words->bytes + bytes > words->pool_room) {
-    uint64_t room = 2 * (words->bytes + bytes) + SLOTS_FIRST;
-    status = mem_resize(MEM_DATA, room, (void **)&words->pool);
-    if (status)
-      return status;
-    words->pool_room = room;
-  }
-  return 2 * (uint64_t)words->n >= words->slots ? grow_slots(words) : STATUS_OK;
+  enum status status =
+      mem_grow(MEM_DATA, (void **)&words->word, &words->room, words->n + 1, sizeof *words->word);
+  if (!status)
+    status = mem_grow(MEM_DATA, (void **)&words->pool, &words->pool_room,
+                      (int64_t)(words->bytes + bytes), 1);
+  return status || 2 * (uint64_t)words->n < words->slots ? status : grow_slots(words);
 }
 
 enum status bpe_words_add(struct bpe_words *words, const char *text, size_t bytes, int64_t count, int64_t *number)

@@ -16,9 +16,9 @@ struct bpe_word {
 /* Words are numbered in the order in which they came, and lie one after another in the pool. Starts zeroed. */
 struct bpe_words {
   struct bpe_word *word; /* [n] */
-  int64_t n, room;
+  int64_t n, room, pool_room;
   char *pool;
-  uint64_t bytes, pool_room;
+  uint64_t bytes;
   uint64_t *slot; /* a hash table: hash << 32 | number + 1, 0 where empty */
   uint64_t slots; /* a power of two */
 };

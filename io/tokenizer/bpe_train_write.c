@@ -12,7 +12,8 @@
 /* A text in the making; the first failure stays. */
 struct output {
   char *data;
-  size_t bytes, room;
+  size_t bytes;
+  int64_t room;
   enum status status;
   char spelled[BPE_BYTES][BPE_SPELLED_MOST];
   size_t spelled_bytes[BPE_BYTES];
@@ -20,12 +21,9 @@ struct output {
 
 static void put(struct output *out, const char *data, size_t bytes)
 {
-  if (out->status == STATUS_OK && out->bytes + bytes > out->room) {
-    size_t room = 2 * (out->bytes + bytes) + 4096;
-    out->status = mem_resize(MEM_DATA, room, (void **)&out->data);
-    if (out->status == STATUS_OK)
-      out->room = room;
-  }
+  if (!out->status)
+    out->status =
+        mem_grow(MEM_DATA, (void **)&out->data, &out->room, (int64_t)(out->bytes + bytes), 1);
   if (out->status)
     return;
   memcpy(out->data + out->bytes, data, bytes);

@@ -6,7 +6,7 @@
 static enum status bytes_create(const char *folder, struct tokenizer **out)
 {
   (void)folder;
-  enum status status = mem_alloc(MEM_DATA, sizeof **out, (void **)out);
+  enum status status = mem_new(MEM_DATA, 1, out);
   if (status == STATUS_OK)
     **out = (struct tokenizer){.ops = &tokenizer_bytes, .vocab = TOKENIZER_BYTES_VOCAB, .end_of_text = TOKENIZER_BYTES_END, .begin_of_text = -1};
   return status;

@@ -61,10 +61,7 @@ static enum status read_entries(struct loader *loader, struct entry **entries, i
   bool more = true; /* one token at least */
   enum status status = json_expect(input, '{', "an object, '{',");
   while (status == STATUS_OK && more) {
-    if (*n == room) {
-      room = 2 * room + 1024;
-      status = mem_resize(MEM_DATA, (size_t)room * sizeof **entries, (void **)entries);
-    }
+    status = mem_grow(MEM_DATA, (void **)entries, &room, *n + 1, sizeof **entries);
     if (status == STATUS_OK)
       status = read_entry(loader, &(*entries)[*n]);
     if (status == STATUS_OK)
@@ -227,12 +224,11 @@ static enum status gpt2_create(const char *folder, struct tokenizer **out)
   status = vocab && merges ? load(&(struct loader){.t = t, .vocab_path = vocab, .merges_path = merges}) : STATUS_MEMORY;
   mem_free(vocab);
   mem_free(merges);
-  if (status) {
+  if (status)
     tokenizer_bpe_destroy(&t->base);
-    return status;
-  }
-  *out = &t->base;
-  return STATUS_OK;
+  else
+    *out = &t->base;
+  return status;
 }
 
 static enum status gpt2_copy(const struct tokenizer *tokenizer, const char *folder)

@@ -23,13 +23,6 @@ struct loader {
 
 /* ---- keys */
 
-/* NULL also for null. */
-static const struct json_node *member(const struct json_node *object, const char *key)
-{
-  const struct json_node *node = json_find(object, key);
-  return node && json_kind(node) != JSON_NULL ? node : NULL;
-}
-
 /* `known` ends with NULL. */
 static enum status refuse_other_keys(const struct json_node *object, const char *const *known)
 {
@@ -53,9 +46,16 @@ static enum status require(const struct json_node *object, const char *key, enum
   return json_kind(*out) == kind ? STATUS_OK : json_fail(*out, "is not %s", kinds[kind]);
 }
 
+static enum status require_text(const struct json_node *object, const char *key,
+                                const struct json_node **out, const char **text)
+{
+  enum status status = require(object, key, JSON_STRING, out);
+  return status ? status : json_get_text(*out, text, NULL);
+}
+
 static enum status get_flag(const struct json_node *object, const char *key, bool otherwise, bool *out)
 {
-  const struct json_node *node = member(object, key);
+  const struct json_node *node = json_find_said(object, key);
   *out = otherwise;
   return node ? json_get_bool(node, out) : STATUS_OK;
 }
@@ -63,7 +63,7 @@ static enum status get_flag(const struct json_node *object, const char *key, boo
 /* A setting that Sluice does not follow must be off: absent, null, false, 0 or an empty text. */
 static enum status refuse_setting(const struct json_node *object, const char *key)
 {
-  const struct json_node *node = member(object, key);
+  const struct json_node *node = json_find_said(object, key);
   bool flag = false;
   double number = 0;
   size_t bytes = 0;
@@ -85,8 +85,7 @@ static enum status get_type(const struct json_node *object, const char **out)
   const struct json_node *type = NULL;
   if (json_kind(object) != JSON_OBJECT)
     return json_fail(object, "is not an object");
-  enum status status = require(object, "type", JSON_STRING, &type);
-  return status ? status : json_get_text(type, out, NULL);
+  return require_text(object, "type", &type, out);
 }
 
 static enum status refuse_type(const struct json_node *object, const char *type, const char *known)
@@ -346,7 +345,8 @@ static enum status check_model(const struct json_node *model)
 static enum status load_model(struct loader *loader)
 {
   struct tokenizer_bpe *t = loader->t;
-  const struct json_node *model = NULL, *merges = NULL, *list = member(loader->root, "added_tokens");
+  const struct json_node *model = NULL, *merges = NULL,
+                         *list = json_find_said(loader->root, "added_tokens");
   int64_t fresh = 0;
   size_t text_bytes = 0;
   bool whole_words = false;
@@ -368,9 +368,9 @@ static enum status load_model(struct loader *loader)
   t->base.vocab = loader->words + fresh;
   status = bpe_create(t->base.vocab, &t->bpe);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_DATA, (size_t)t->base.vocab * sizeof *t->special, (void **)&t->special);
+    status = mem_new(MEM_DATA, t->base.vocab, &t->special);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_DATA, text_bytes, (void **)&t->texts);
+    status = mem_new(MEM_DATA, text_bytes, &t->texts);
   if (status == STATUS_OK)
     status = load_added(loader, list);
   if (status == STATUS_OK)
@@ -386,7 +386,7 @@ static enum status load_model(struct loader *loader)
 
 static enum status load_normalizer(struct loader *loader)
 {
-  const struct json_node *node = member(loader->root, "normalizer");
+  const struct json_node *node = json_find_said(loader->root, "normalizer");
   const char *type = NULL;
   enum status status = node ? get_type(node, &type) : STATUS_OK;
   if (status || !node)
@@ -418,16 +418,12 @@ static enum status check_split(const struct json_node *node, const char **patter
   if (status == STATUS_OK)
     status = refuse_other_keys(node, known);
   if (status == STATUS_OK)
-    status = require(node, "behavior", JSON_STRING, &behavior);
-  if (status == STATUS_OK)
-    status = json_get_text(behavior, &text, NULL);
+    status = require_text(node, "behavior", &behavior, &text);
   if (status == STATUS_OK && strcmp(text, "Isolated") != 0)
     status = json_fail(behavior, "is %s, which Sluice does not support; it knows Isolated", text);
   if (status == STATUS_OK)
     status = require(node, "pattern", JSON_OBJECT, &object);
-  if (status == STATUS_OK)
-    status = require(object, "Regex", JSON_STRING, &regex);
-  return status == STATUS_OK ? json_get_text(regex, pattern, NULL) : status;
+  return status == STATUS_OK ? require_text(object, "Regex", &regex, pattern) : status;
 }
 
 static enum status load_sequence(const struct json_node *node, const char **pattern)
@@ -480,7 +476,7 @@ static enum status load_pre_tokenizer(struct loader *loader, const char *path)
 
 static enum status check_decoder(const struct loader *loader)
 {
-  const struct json_node *node = member(loader->root, "decoder");
+  const struct json_node *node = json_find_said(loader->root, "decoder");
   const char *type = NULL;
   enum status status = node ? get_type(node, &type) : STATUS_OK;
   return status == STATUS_OK && node && strcmp(type, "ByteLevel") != 0 ? refuse_type(node, type, "ByteLevel") : status;
@@ -494,9 +490,7 @@ static enum status template_id(const struct loader *loader, const struct json_no
   const struct json_node *name_node = NULL, *tokens = NULL, *token = NULL, *ids = NULL;
   const char *name = NULL;
   int64_t id = -1;
-  enum status status = require(piece, "id", JSON_STRING, &name_node);
-  if (status == STATUS_OK)
-    status = json_get_text(name_node, &name, NULL);
+  enum status status = require_text(piece, "id", &name_node, &name);
   if (status == STATUS_OK)
     status = require(template, "special_tokens", JSON_OBJECT, &tokens);
   if (status == STATUS_OK)
@@ -555,7 +549,8 @@ static enum status load_processor(struct loader *loader, const struct json_node 
 /* Whatever else tokenizer_config.json says about tokens must be what tokenizer.json says. */
 static enum status check_config(const struct loader *loader, const struct json_node *config)
 {
-  const struct json_node *begins = member(config, "add_bos_token"), *decoder = member(config, "added_tokens_decoder");
+  const struct json_node *begins = json_find_said(config, "add_bos_token"),
+                         *decoder = json_find_said(config, "added_tokens_decoder");
   bool begin = false;
   enum status status = refuse_setting(config, "add_prefix_space");
   if (status == STATUS_OK && begins)
@@ -567,9 +562,7 @@ static enum status check_config(const struct loader *loader, const struct json_n
     const struct json_node *content = NULL;
     const char *text = NULL, *key = json_key(node, NULL);
     char id[32];
-    status = require(node, "content", JSON_STRING, &content);
-    if (status == STATUS_OK)
-      status = json_get_text(content, &text, NULL);
+    status = require_text(node, "content", &content, &text);
     if (status)
       break;
     snprintf(id, sizeof id, "%" PRId64, find_token(loader, text));
@@ -582,7 +575,7 @@ static enum status check_config(const struct loader *loader, const struct json_n
 /* "eos_token": a text, or an object with "content". */
 static enum status end_of_config(const struct loader *loader, const struct json_node *config, int64_t *out)
 {
-  const struct json_node *node = member(config, "eos_token");
+  const struct json_node *node = json_find_said(config, "eos_token");
   const char *text = NULL;
   if (!node)
     return STATUS_OK;
@@ -601,7 +594,7 @@ static enum status end_of_config(const struct loader *loader, const struct json_
 /* "eos_token_id": an id, or a list of them, of which the first one counts. */
 static enum status end_of_model(const struct loader *loader, const struct json_node *config, int64_t *out)
 {
-  const struct json_node *node = member(config, "eos_token_id");
+  const struct json_node *node = json_find_said(config, "eos_token_id");
   if (node && json_kind(node) == JSON_ARRAY)
     node = json_first(node);
   return node ? json_get_whole(node, 0, loader->t->base.vocab - 1, out) : STATUS_OK;
@@ -674,7 +667,7 @@ static enum status load(struct loader *loader, const char *path)
                                       "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
   if (json_kind(loader->root) != JSON_OBJECT)
     return json_fail(loader->root, "is not an object");
-  const struct json_node *processor = member(loader->root, "post_processor");
+  const struct json_node *processor = json_find_said(loader->root, "post_processor");
   enum status status = refuse_other_keys(loader->root, known);
   if (status == STATUS_OK)
     status = refuse_setting(loader->root, "truncation");
@@ -717,12 +710,11 @@ static enum status json_create(const char *folder, struct tokenizer **out)
   char *path = mem_printf("%s/%s", folder, main_name);
   status = path ? load_file(t, path) : STATUS_MEMORY;
   mem_free(path);
-  if (status) {
+  if (status)
     tokenizer_bpe_destroy(&t->base);
-    return status;
-  }
-  *out = &t->base;
-  return STATUS_OK;
+  else
+    *out = &t->base;
+  return status;
 }
 
 /* Where the end of text is known from the model's configuration, which is not the tokenizer's, a small file of the same kind says so. */

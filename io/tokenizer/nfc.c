@@ -21,7 +21,8 @@ struct nfc {
   uint64_t *keys; /* of a row of marks */
   int64_t keys_room;
   char *out;
-  size_t bytes, room;
+  size_t bytes;
+  int64_t room;
 };
 
 /* One check for all calls of utf8proc. */
@@ -86,7 +87,7 @@ static int combining_class(const struct nfc *nfc, int32_t code)
 
 enum status nfc_create(struct nfc **out)
 {
-  enum status status = mem_alloc(MEM_DATA, sizeof **out, (void **)out);
+  enum status status = mem_new(MEM_DATA, 1, out);
   if (status)
     return status;
   for (size_t i = 0; i < sizeof active_ranges / sizeof *active_ranges; i++)
@@ -160,13 +161,10 @@ static enum status append(struct nfc *nfc, const char *text, size_t bytes)
 {
   if (bytes == 0)
     return STATUS_OK;
-  if (nfc->bytes + bytes > nfc->room) {
-    size_t room = 2 * (nfc->bytes + bytes) + 256;
-    enum status status = mem_resize(MEM_DATA, room, (void **)&nfc->out);
-    if (status)
-      return status;
-    nfc->room = room;
-  }
+  enum status status =
+      mem_grow(MEM_DATA, (void **)&nfc->out, &nfc->room, (int64_t)(nfc->bytes + bytes), 1);
+  if (status)
+    return status;
   memcpy(nfc->out + nfc->bytes, text, bytes);
   nfc->bytes += bytes;
   return STATUS_OK;

@@ -320,7 +320,7 @@ static enum status match_next(struct split *split, const char *text, size_t byte
 enum status split_create(const char *where, const char *pattern, struct split **out)
 {
   struct split *split = NULL;
-  enum status status = mem_alloc(MEM_DATA, sizeof *split, (void **)&split);
+  enum status status = mem_new(MEM_DATA, 1, &split);
   if (status)
     return status;
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -332,12 +332,11 @@ enum status split_create(const char *where, const char *pattern, struct split **
     split_classes_fill(&split->classes);
   else
     status = compile(split, where, pattern);
-  if (status) {
+  if (status)
     split_destroy(split);
-    return status;
-  }
-  *out = split;
-  return STATUS_OK;
+  else
+    *out = split;
+  return status;
 }
 
 void split_destroy(struct split *split)

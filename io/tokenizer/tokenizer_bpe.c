@@ -12,7 +12,7 @@ enum { TEXT_MOST = INT32_MAX / 4 };
 enum status tokenizer_bpe_create(const struct tokenizer_ops *ops, const char *folder, struct tokenizer_bpe **out)
 {
   struct tokenizer_bpe *t = NULL;
-  enum status status = mem_alloc(MEM_DATA, sizeof *t, (void **)&t);
+  enum status status = mem_new(MEM_DATA, 1, &t);
   if (status)
     return status;
   t->base = (struct tokenizer){.ops = ops, .begin_of_text = -1};

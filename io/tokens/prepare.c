@@ -205,7 +205,7 @@ static void leave_folder(const char *dir, bool clear)
 
 static enum status make_groups(struct prepare_job *job)
 {
-  enum status status = mem_alloc(MEM_META, (size_t)(job->inputs.count + 1) * sizeof *job->group_begin, (void **)&job->group_begin);
+  enum status status = mem_new(MEM_META, job->inputs.count + 1, &job->group_begin);
   if (status)
     return status;
   int64_t bytes = 0;
@@ -235,9 +235,9 @@ static enum status deal(const struct prepare_job *job, int rank, int ranks, int6
 {
   struct load *loads = NULL;
   int64_t *dealt = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)job->groups * sizeof *loads, (void **)&loads);
+  enum status status = mem_new(MEM_META, job->groups, &loads);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_META, (size_t)ranks * sizeof *dealt, (void **)&dealt);
+    status = mem_new(MEM_META, ranks, &dealt);
   if (status)
     goto out;
   for (int64_t g = 0; g < job->groups; g++) {
@@ -427,7 +427,7 @@ static enum status hand_over(struct comm *comm, int root, struct prepare_done *d
   if (first)
     status = mem_grow(MEM_META, (void **)&done->shard, &done->room, done->shards + n, (int64_t)sizeof *done->shard);
   else if (!mine)
-    status = mem_alloc(MEM_META, (size_t)n * sizeof *piece, (void **)&piece);
+    status = mem_new(MEM_META, n, &piece);
   status = comm_agree(comm, status);
   if (status == STATUS_OK && n > 0)
     status = comm_broadcast(comm, first ? done->shard + done->shards : piece, n * (int64_t)sizeof *piece, root);
@@ -479,7 +479,7 @@ static enum status run_groups(struct comm *comm, struct prepare_job *job, struct
   struct worker worker = {.job = job};
   enum status status = make_groups(job);
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_META, (size_t)job->groups * sizeof *worker.mine, (void **)&worker.mine);
+    status = mem_new(MEM_META, job->groups, &worker.mine);
   if (status == STATUS_OK)
     status = deal(job, comm_rank(comm), comm_ranks(comm), worker.mine, &worker.count);
   status = comm_agree(comm, status);

@@ -60,7 +60,7 @@ static enum status reserve_draft(struct prepare_group *group)
 enum status prepare_group_open(const struct prepare_job *job, int64_t number, struct prepare_group **out)
 {
   struct prepare_group *group = NULL;
-  enum status status = mem_alloc(MEM_DATA, sizeof *group, (void **)&group);
+  enum status status = mem_new(MEM_DATA, 1, &group);
   if (status)
     return status;
   group->job = job;
@@ -68,12 +68,11 @@ enum status prepare_group_open(const struct prepare_job *job, int64_t number, st
   group->at.file = job->group_begin[number];
   group->token_bytes = shard_token_bytes(tokenizer_vocab(job->tokenizer));
   status = reserve_draft(group);
-  if (status) {
+  if (status)
     prepare_group_close(group);
-    return status;
-  }
-  *out = group;
-  return STATUS_OK;
+  else
+    *out = group;
+  return status;
 }
 
 void prepare_group_close(struct prepare_group *group)

@@ -168,18 +168,10 @@ static enum status find_row(hid_t file, const char *name, enum dtype type, int64
 enum status shard_read_head(int fd, uint32_t *crc)
 {
   unsigned char head[SHARD_HEAD];
-  size_t done = 0;
-  while (done < sizeof head) {
-    const ssize_t got = pread(fd, head + done, sizeof head - done, (off_t)done);
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0)
-      return status_set(STATUS_IO, "cannot be read: %s", strerror(errno));
-    if (got == 0)
-      break;
-    done += (size_t)got;
-  }
-  *crc = (uint32_t)crc32_z(0, head, done);
+  const int64_t got = file_read_at(fd, head, sizeof head, 0);
+  if (got < 0)
+    return status_set(STATUS_IO, "cannot be read: %s", strerror(errno));
+  *crc = (uint32_t)crc32_z(0, head, (size_t)got);
   return STATUS_OK;
 }
 

@@ -50,13 +50,10 @@ static enum status add_shard(struct token_set *set, enum token_split split, cons
 {
   if (info->split != split || shard_tokens(info) == 0)
     return STATUS_OK;
-  if (set->count == set->room) {
-    int64_t room = 2 * set->room + 16;
-    enum status status = mem_resize(MEM_DATA, (size_t)room * sizeof *set->shards, (void **)&set->shards);
-    if (status)
-      return status;
-    set->room = room;
-  }
+  enum status status =
+      mem_grow(MEM_DATA, (void **)&set->shards, &set->room, set->count + 1, sizeof *set->shards);
+  if (status)
+    return status;
   set->shards[set->count++] = (struct shard){.begin = set->tokens, .info = *info, .fd = -1};
   set->tokens += shard_tokens(info);
   set->text_bytes += info->text_bytes;
@@ -201,7 +198,7 @@ static enum status share(struct comm *comm, struct token_set *set)
   set->tokens = totals[1];
   set->text_bytes = totals[2];
   if (!reads_headers(comm))
-    status = mem_alloc(MEM_DATA, (size_t)set->count * sizeof *set->shards, (void **)&set->shards);
+    status = mem_new(MEM_DATA, set->count, &set->shards);
   status = comm_agree(comm, status);
   if (status == STATUS_OK)
     status = comm_broadcast(comm, set->shards, set->count * (int64_t)sizeof *set->shards, 0);
@@ -212,7 +209,7 @@ static enum status share(struct comm *comm, struct token_set *set)
 enum status token_set_open(struct comm *comm, const char *dir, enum token_split split, struct token_set **out)
 {
   struct token_set *set = NULL;
-  enum status status = mem_alloc(MEM_DATA, sizeof *set, (void **)&set);
+  enum status status = mem_new(MEM_DATA, 1, &set);
   if (status == STATUS_OK && !(set->dir = mem_strdup(dir)))
     status = STATUS_MEMORY;
   if (status == STATUS_OK && reads_headers(comm))
@@ -220,12 +217,11 @@ enum status token_set_open(struct comm *comm, const char *dir, enum token_split 
   status = comm_agree(comm, status);
   if (status == STATUS_OK)
     status = share(comm, set);
-  if (status) {
+  if (status)
     token_set_close(set);
-    return status;
-  }
-  *out = set;
-  return STATUS_OK;
+  else
+    *out = set;
+  return status;
 }
 
 void token_set_close(struct token_set *set)
@@ -358,18 +354,15 @@ static enum status open_shard(struct token_set *set, struct shard *shard)
 /* `n` tokens of the shard, from `first`, as they lie in the file, into set->piece. */
 static enum status read_piece(struct token_set *set, struct shard *shard, int64_t first, int64_t n)
 {
-  size_t bytes = (size_t)n * (size_t)shard->info.token_bytes, done = 0;
-  off_t at = (off_t)(shard->info.tokens_at + first * shard->info.token_bytes);
+  const int64_t bytes = n * shard->info.token_bytes,
+                at = shard->info.tokens_at + first * shard->info.token_bytes;
   enum status status = open_shard(set, shard);
-  while (status == STATUS_OK && done < bytes) {
-    ssize_t got = pread(shard->fd, set->piece + done, bytes - done, at + (off_t)done);
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got <= 0)
-      return shard_fail(set, shard, got < 0 ? STATUS_IO : STATUS_INPUT, got < 0 ? "cannot be read" : "is truncated");
-    done += (size_t)got;
-  }
-  return status;
+  if (status)
+    return status;
+  const int64_t got = file_read_at(shard->fd, set->piece, (size_t)bytes, at);
+  if (got < 0)
+    return shard_fail(set, shard, STATUS_IO, "cannot be read");
+  return got == bytes ? STATUS_OK : shard_fail(set, shard, STATUS_INPUT, "is truncated");
 }
 
 static uint32_t token_at(const struct token_set *set, const struct shard *shard, int64_t i)

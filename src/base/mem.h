@@ -30,6 +30,9 @@ struct mem_amount mem_amount(double bytes);
  * advised (arenas), not touched before use. *out is set on success only; bytes == 0 gives a valid pointer. */
 enum status mem_alloc(enum mem_tag tag, size_t bytes, void **out);
 
+/* The same for `count` elements of the type that the pointer *to points to. */
+#define mem_new(tag, count, to) mem_alloc((tag), (size_t)(count) * sizeof **(to), (void **)(to))
+
 /* Grow or shrink; content is kept up to the smaller size. *ptr may be NULL. */
 enum status mem_resize(enum mem_tag tag, size_t bytes, void **ptr);
 

@@ -84,8 +84,8 @@ enum status comm_collect_clocks(struct comm *comm, struct comm_offset *offset)
 {
   const MPI_Comm world = *(MPI_Comm *)comm_mpi(comm);
   const int mine = comm->node == comm->rank;
-  void *leads;
-  enum status status = comm_agree(comm, mem_alloc(MEM_META, (size_t)comm->ranks * sizeof(int), &leads));
+  int *leads;
+  enum status status = comm_agree(comm, mem_new(MEM_META, comm->ranks, &leads));
   if (status)
     return status;
   status = comm_collect_bytes(comm, &mine, sizeof mine, leads);

@@ -334,12 +334,11 @@ static enum status create_group(struct comm *comm, enum comm_kind kind, int size
   group->parts = parts;
   if (group->size > 1)
     status = group->carrier->open(group);
-  if (status) {
+  if (status)
     comm->ops->group_destroy(group);
-    return status;
-  }
-  *out = group;
-  return STATUS_OK;
+  else
+    *out = group;
+  return status;
 }
 
 enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, struct comm_group **out)

@@ -14,11 +14,10 @@ static void destroy(struct comm *comm)
 
 static enum status create_sibling(struct comm *comm, struct comm **out)
 {
-  void *block;
-  enum status status = mem_alloc(MEM_META, sizeof(struct comm), &block);
+  struct comm *sibling;
+  enum status status = mem_new(MEM_META, 1, &sibling);
   if (status)
     return status;
-  struct comm *sibling = block;
   *sibling = *comm;
   *out = sibling;
   return STATUS_OK;
@@ -58,11 +57,7 @@ static enum status fold(struct comm *comm, enum comm_fold how, void *values, int
 static enum status group_create(struct comm *comm, int color, int index, struct comm_group **out)
 {
   (void)comm, (void)color, (void)index;
-  void *group;
-  enum status status = mem_alloc(MEM_META, sizeof(struct comm_group), &group);
-  if (!status)
-    *out = group;
-  return status;
+  return mem_new(MEM_META, 1, out);
 }
 
 static void group_destroy(struct comm_group *group)
@@ -134,11 +129,10 @@ enum status comm_create_fake(int rank, int ranks, int local_ranks, struct comm *
 {
   if (ranks < 1 || rank < 0 || rank >= ranks || local_ranks < 1)
     return status_set(STATUS_USAGE, "there is no rank %d of %d with %d on a node", rank, ranks, local_ranks);
-  void *block;
-  enum status status = mem_alloc(MEM_META, sizeof(struct comm), &block);
+  struct comm *comm;
+  enum status status = mem_new(MEM_META, 1, &comm);
   if (status)
     return status;
-  struct comm *comm = block;
   *comm = (struct comm){.ops = &fake_ops,
                         .carrier = &fake_carrier,
                         .rank = rank,

@@ -177,11 +177,10 @@ static void destroy(struct comm *comm)
 
 static enum status create_sibling(struct comm *comm, struct comm **out)
 {
-  void *block;
-  enum status status = comm_agree(comm, mem_alloc(MEM_META, sizeof(struct mpi_comm), &block));
+  struct mpi_comm *sibling;
+  enum status status = comm_agree(comm, mem_new(MEM_META, 1, &sibling));
   if (status)
     return status;
-  struct mpi_comm *sibling = block;
   *sibling = *mpi_comm(comm);
   sibling->is_sibling = true;
   status = comm_agree(comm, comm_mpi_check(MPI_Comm_dup(mpi_comm(comm)->world, &sibling->world), "MPI_Comm_dup"));
@@ -243,14 +242,13 @@ static enum status fold(struct comm *comm, enum comm_fold how, void *values, int
 
 static enum status group_create(struct comm *comm, int color, int index, struct comm_group **out)
 {
-  void *block;
-  enum status status = comm_agree(comm, mem_alloc(MEM_META, sizeof(struct mpi_group), &block));
+  struct mpi_group *group;
+  enum status status = comm_agree(comm, mem_new(MEM_META, 1, &group));
   if (status)
     return status;
-  struct mpi_group *group = block;
   status = comm_agree(comm, comm_mpi_check(MPI_Comm_split(mpi_comm(comm)->world, color, index, &group->members), "MPI_Comm_split"));
   if (status)
-    mem_free(block); /* and not the communicator, as for a sibling */
+    mem_free(group); /* and not the communicator, as for a sibling */
   else
     *out = &group->base;
   return status;
@@ -455,11 +453,10 @@ enum status comm_create_mpi(int *argc, char ***argv, struct comm **out)
   enum status status = start_mpi(argc, argv);
   if (status)
     return status;
-  void *block;
-  status = mem_alloc(MEM_META, sizeof(struct mpi_comm), &block);
+  struct mpi_comm *comm;
+  status = mem_new(MEM_META, 1, &comm);
   if (status)
     return status;
-  struct mpi_comm *comm = block;
   comm->base.ops = &mpi_ops;
   comm->base.carrier = &comm_mpi_carrier;
   int launched;

@@ -103,11 +103,10 @@ static enum status take_slots(struct stage *stage)
 /* All that a member does alone. */
 static enum status create(struct comm_group *group, bool direct, struct stage **out)
 {
-  void *block;
-  enum status status = mem_alloc(MEM_META, sizeof(struct stage), &block);
+  struct stage *stage;
+  enum status status = mem_new(MEM_META, 1, &stage);
   if (status)
     return status;
-  struct stage *stage = block;
   *stage = (struct stage){.device = group->comm->device,
                           .members = comm_mpi_members(group),
                           .size = group->size,

@@ -186,16 +186,15 @@ static enum status take(struct comm *comm, struct comm_shared *shared, int size,
 
 enum status comm_shared_create_as(struct comm *comm, enum mem_tag tag, int size, int64_t bytes, struct comm_shared **out)
 {
-  void *block;
+  struct comm_shared *shared;
   enum status status = comm_check_group_size(comm, size);
   if (!status)
     status = bytes < 0 || bytes > INT64_MAX / 2 ? status_set(STATUS_USAGE, "%" PRId64 " bytes cannot be shared", bytes) : STATUS_OK;
   if (status)
     return status;
-  status = comm_agree(comm, mem_alloc(MEM_META, sizeof(struct comm_shared), &block));
+  status = comm_agree(comm, mem_new(MEM_META, 1, &shared));
   if (status)
     return status;
-  struct comm_shared *shared = block;
   *shared = (struct comm_shared){.members = MPI_COMM_NULL, .window = MPI_WIN_NULL, .tag = tag};
   status = take(comm, shared, size, round_up(bytes, page_bytes()));
   if (status)

@@ -45,11 +45,10 @@ int64_t shm_bytes(int size)
 
 enum status shm_create(struct comm *comm, int size, struct shm **out)
 {
-  void *block;
-  enum status status = comm_agree(comm, mem_alloc(MEM_META, sizeof(struct shm), &block));
+  struct shm *box;
+  enum status status = comm_agree(comm, mem_new(MEM_META, 1, &box));
   if (status)
     return status;
-  struct shm *box = block;
   *box = (struct shm){.half = half_for(size), .size = size, .index = comm->rank % size};
   status = comm_shared_create_as(comm, MEM_META, size, shm_bytes(size), &box->shared);
   if (status) {

@@ -25,16 +25,15 @@ struct watchdog_channel {
 
 enum status watchdog_channel_create(struct comm *comm, int64_t bytes, struct watchdog_channel **out)
 {
-  void *block;
+  struct watchdog_channel *channel;
   MPI_Comm *world = comm_mpi(comm);
   enum status status = bytes < 1 || bytes > INT_MAX
                            ? status_set(STATUS_INTERNAL, "a state of %lld bytes cannot be reported",
                                         (long long)bytes)
-                           : mem_alloc(MEM_META, sizeof(struct watchdog_channel), &block);
+                           : mem_new(MEM_META, 1, &channel);
   status = comm_agree(comm, status);
   if (status)
     return status;
-  struct watchdog_channel *channel = block;
   *channel = (struct watchdog_channel){.comm = comm,
                                        .members = MPI_COMM_NULL,
                                        .answer = MPI_REQUEST_NULL,
@@ -188,12 +187,12 @@ static enum status collect(struct watchdog_channel *channel, double seconds, cha
                            bool *answered)
 {
   const int ranks = comm_ranks(channel->comm);
-  void *block;
+  MPI_Request *answer;
   char first[2048]; /* what giving up must not talk over */
-  enum status status = mem_alloc(MEM_META, 2 * (size_t)ranks * sizeof(MPI_Request), &block);
+  enum status status = mem_new(MEM_META, 2 * ranks, &answer);
   if (status)
     return status;
-  MPI_Request *answer = block, *asked = answer + ranks;
+  MPI_Request *asked = answer + ranks;
   for (int r = 0; r < 2 * ranks; r++)
     answer[r] = MPI_REQUEST_NULL;
   status = ask_all(channel, states, asked, answer);
@@ -201,7 +200,7 @@ static enum status collect(struct watchdog_channel *channel, double seconds, cha
     status = wait_for(ranks - 1, answer + 1, answered + 1, seconds);
   snprintf(first, sizeof first, "%s", status_text());
   const enum status end = give_up(ranks, asked, answer);
-  mem_free(block);
+  mem_free(answer);
   return status ? status_set(status, "%s", first) : end;
 }
 

@@ -83,26 +83,31 @@ struct attention_backward {
   int64_t dq_stride, dk_stride, dv_stride;
 };
 
-/* Root mean square norm (Zhang & Sennrich 2019, arXiv:1910.07467) of `groups` pieces of C elements in each of `rows` rows: all of a row (groups 1), or each head by itself.
- * sum = x + add (add may be NULL: then sum is x and not written; with add, groups is 1); y = sum * rstd * gamma [C]; rstd [rows * groups] is kept.
- * x, add and sum have x_stride elements a row, y has y_stride. y may be x where add is NULL and strides agree. */
-struct rmsnorm {
+/* Norms of rows: y = (sum - m) * rstd * gamma [C] + beta [C], where sum = x + add. add may be NULL:
+ * then sum is x and not written.
+ * With `mean` a layer norm: m is the mean, which is kept in `mean` [rows]. groups is 1, and rows lie
+ * one after the other. Without it a root mean square norm (Zhang & Sennrich 2019, arXiv:1910.07467),
+ * without m and beta, of `groups` pieces of C elements in each of `rows` rows: all of a row (groups
+ * 1), or each head by itself. With add, groups is 1.
+ * rstd [rows * groups] is kept. x, add and sum have x_stride elements a row, y has y_stride. y may be
+ * x where add is NULL and strides agree. */
+struct row_norm {
   int64_t rows, groups, C, x_stride, y_stride;
   float eps;
   const void *x, *add;
   void *sum;
-  const void *gamma;
+  const void *gamma, *beta;
   void *y;
-  float *rstd;
+  float *mean, *rstd;
 };
-/* dx (= or += by dx_accumulate) from dy; dgamma [C] (= or += by accumulate; NULL: not wanted). x is the normalised input (`sum` above). dx may be dy. Sums over tokens as
+/* dx (= or += by dx_accumulate) from dy; dgamma, dbeta [C] (= or += by accumulate; NULL: not wanted). x is the normalised input (`sum` above). dx may be dy. Sums over tokens as
  * for any weight gradient: tile rows, one sequence after the other. */
-struct rmsnorm_backward {
+struct row_norm_backward {
   int64_t rows, groups, C, tile, x_stride, dy_stride, dx_stride;
   const void *dy, *x, *gamma;
-  const float *rstd;
+  const float *mean, *rstd;
   bool dx_accumulate, accumulate;
-  void *dx, *dgamma, *work; /* rmsnorm_workspace() bytes */
+  void *dx, *dgamma, *dbeta, *work; /* layernorm_workspace() or rmsnorm_workspace() bytes */
 };
 
 /* Rotary positions (Su et al. 2021, arXiv:2104.09864), in place on `heads` heads of D elements in each of `rows` rows of `stride` elements, halves paired as in Hugging Face's
@@ -203,15 +208,8 @@ struct device_ops {
   /* db[n] (= or +=) column sums of d[rows, n], whose rows are ld elements apart. */
   enum status (*bias_gradient)(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld, const void *d, bool accumulate, void *db);
 
-  /* sum = x + add (add may be NULL: then sum is x and not written); y = (sum - mean) * rstd * gamma + beta; mean, rstd [rows] are kept. */
-  enum status (*layernorm)(struct lane *lane, int64_t rows, int64_t C, float eps, const void *x, const void *add, void *sum, const void *gamma, const void *beta,
-                           void *y, float *mean, float *rstd);
-  /* dx (= or += by dx_accumulate) from dy; dgamma, dbeta (= or += by accumulate; either may be NULL: not wanted). x is the normalised input (`sum` above). */
-  enum status (*layernorm_backward)(struct lane *lane, int64_t rows, int64_t C, int64_t tile, const void *dy, const void *x, const void *gamma, const float *mean,
-                                    const float *rstd, bool dx_accumulate, void *dx, bool accumulate, void *dgamma, void *dbeta, void *work);
-
-  enum status (*rmsnorm)(struct lane *lane, const struct rmsnorm *op);
-  enum status (*rmsnorm_backward)(struct lane *lane, const struct rmsnorm_backward *op);
+  enum status (*norm)(struct lane *lane, const struct row_norm *op);
+  enum status (*norm_backward)(struct lane *lane, const struct row_norm_backward *op);
 
   enum status (*rope)(struct lane *lane, const struct rope *op);
 

@@ -20,13 +20,14 @@ struct token_board {
 
 enum status token_board_create(int64_t tokens, struct token_board **out)
 {
-  void *block;
+  struct token_board *board;
   if (tokens < 0)
-    return status_set(STATUS_INTERNAL, "a token board of %lld tokens was asked for", (long long)tokens);
-  enum status status = mem_alloc(MEM_META, sizeof(struct token_board) + (size_t)tokens * sizeof(struct token), &block);
+    return status_set(STATUS_INTERNAL, "a token board of %lld tokens was asked for",
+                      (long long)tokens);
+  enum status status =
+      mem_alloc(MEM_META, sizeof *board + (size_t)tokens * sizeof *board->token, (void **)&board);
   if (status)
     return status;
-  struct token_board *board = block;
   board->tokens = tokens;
   pthread_mutex_init(&board->mutex, NULL); /* with default attributes these do not fail on Linux */
   pthread_cond_init(&board->changed, NULL);

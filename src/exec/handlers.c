@@ -260,16 +260,20 @@ enum status run_embed(const struct call *call)
 enum status run_forward(const struct call *call)
 {
   const struct model *model = model_of(call);
-  return model->ops->block_forward(model, call->lane, call->instr->unit, shape_of(call), use(call, FORWARD_PARAMS), use(call, FORWARD_IN),
-                                   use(call, FORWARD_OUT), use(call, FORWARD_SAVED), use(call, FORWARD_WORK));
+  return model->ops->block_forward(model, call->lane, call->instr->unit, shape_of(call), NULL,
+                                   use(call, FORWARD_PARAMS), use(call, FORWARD_IN),
+                                   use(call, FORWARD_OUT), use(call, FORWARD_SAVED),
+                                   use(call, FORWARD_WORK));
 }
 
 enum status run_decode(const struct call *call)
 {
   const struct model *model = model_of(call);
-  return model->ops->block_decode(model, call->lane, call->instr->unit, shape_of(call), call->args->past, call->exec->plan->input.capacity,
-                                  use(call, DECODE_PARAMS), use(call, DECODE_IN), use(call, DECODE_OUT), use(call, DECODE_CACHE),
-                                  use(call, DECODE_WORK));
+  const struct model_cache cache = {use(call, DECODE_CACHE), call->args->past,
+                                    call->exec->plan->input.capacity};
+  return model->ops->block_forward(model, call->lane, call->instr->unit, shape_of(call), &cache,
+                                   use(call, DECODE_PARAMS), use(call, DECODE_IN),
+                                   use(call, DECODE_OUT), NULL, use(call, DECODE_WORK));
 }
 
 static enum status zero_elements(const struct call *call, void *base, int64_t begin, int64_t end)

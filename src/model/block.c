@@ -72,6 +72,7 @@ size_t block_work_bytes(const struct block_pieces *pieces, const struct model *m
                         const struct device_model *device, struct model_shape s,
                         enum model_work what, int threads)
 {
+  const struct head head = head_bind(model, NULL, NULL);
   struct carve total = {0};
   size_t scratch = 0;
   switch (what) {
@@ -86,11 +87,12 @@ size_t block_work_bytes(const struct block_pieces *pieces, const struct model *m
   case WORK_BACKWARD_TIGHT:
     total = pieces->backward;
     if (total.used < SIZE_MAX)
-      scratch = backward_scratch(model, device, &pieces->head.norm, s, what == WORK_BACKWARD ? ATTENTION_BEST : ATTENTION_TIGHT, threads);
+      scratch = backward_scratch(model, device, &head.norm, s,
+                                 what == WORK_BACKWARD ? ATTENTION_BEST : ATTENTION_TIGHT, threads);
     break;
   case WORK_LOSS:
   case WORK_LOSS_GRADIENT:
-  case WORK_LOGITS: return head_work_bytes(&pieces->head, device, s, what, threads);
+  case WORK_LOGITS: return head_work_bytes(&head, device, s, what, threads);
   }
   carve(&total, 1, (int64_t)scratch, 1);
   return total.used;

@@ -21,15 +21,16 @@ size_t cache_scratch(const struct model *model, const struct device_model *devic
 }
 
 /* Rows of keys or values [K, D]: those of the products and of the cache are not equally far apart. */
-enum status cache_append(struct lane *lane, const struct cache *cache, struct attention *op)
+enum status cache_append(struct lane *lane, const struct model_cache *cache, enum dtype type,
+                         struct attention *op)
 {
   const struct device *device = lane->device;
   const int64_t width = op->kv_heads * op->head_width, row = 2 * width;
-  const size_t size = dtype_size(cache->type), bytes = (size_t)width * size;
+  const size_t size = dtype_size(type), bytes = (size_t)width * size;
   for (int64_t b = 0; b < op->batch; b++) {
     char *at = (char *)cache->base + (size_t)((b * cache->capacity + cache->past) * row) * size;
-    const void *k = element_at(op->k, b * op->tokens * op->k_stride, cache->type),
-               *v = element_at(op->v, b * op->tokens * op->v_stride, cache->type);
+    const void *k = element_at(op->k, b * op->tokens * op->k_stride, type),
+               *v = element_at(op->v, b * op->tokens * op->v_stride, type);
     enum status status = device->ops->copy_rows(lane, op->tokens, bytes, at, (size_t)row * size, k, (size_t)op->k_stride * size);
     if (status == STATUS_OK)
       status = device->ops->copy_rows(lane, op->tokens, bytes, at + bytes, (size_t)row * size, v, (size_t)op->v_stride * size);
@@ -40,7 +41,7 @@ enum status cache_append(struct lane *lane, const struct cache *cache, struct at
     return STATUS_OK; /* the new ones are all there is */
   op->past = cache->past;
   op->k = cache->base;
-  op->v = element_at(cache->base, width, cache->type);
+  op->v = element_at(cache->base, width, type);
   op->k_stride = op->v_stride = row;
   op->kv_batch_stride = cache->capacity * row;
   return STATUS_OK;

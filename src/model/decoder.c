@@ -22,6 +22,13 @@ static const struct unit_row head_rows[HEAD_PARAMS] = {
     [HEAD_WEIGHT] = {.name = "lm_head.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_V, DIM_C}, .padded = true},
 };
 
+const struct model_ends decoder_ends = {
+    .tokens = ROOT_TOKENS,
+    .positions = -1,
+    .tied = {ROOT_NORM, -1, ROOT_TOKENS},
+    .untied = {HEAD_NORM, -1, HEAD_WEIGHT},
+};
+
 /* Weights with one input stand together, so that one product can make them all; so do their biases. */
 enum { NORM_1, Q_WEIGHT, K_WEIGHT, V_WEIGHT, Q_BIAS, K_BIAS, V_BIAS, Q_NORM, K_NORM, PROJECTION, NORM_2, GATE, UP, DOWN, BLOCK_ROWS };
 static const struct unit_row block_rows[BLOCK_ROWS] = {
@@ -68,13 +75,10 @@ static enum status create_ends(const struct unit_description *any, struct model 
 
 static enum status create_frequencies(const struct model_config *config, struct model *model)
 {
-  void *frequencies;
-  enum status status = mem_alloc(MEM_META, (size_t)(config->head_width / 2) * sizeof(float), &frequencies);
-  if (status)
-    return status;
-  model->inv_freq = frequencies;
-  config_frequencies(&config->rope, config->head_width, model->inv_freq);
-  return STATUS_OK;
+  const enum status status = mem_new(MEM_META, config->head_width / 2, &model->inv_freq);
+  if (!status)
+    config_frequencies(&config->rope, config->head_width, model->inv_freq);
+  return status;
 }
 
 enum status decoder_create(const struct model_config *config, struct model *model)
@@ -205,15 +209,6 @@ static struct block_heads heads_of(const struct saved *saved, const struct turne
   return (struct block_heads){.qkv = saved->qkv, .qk = turned->qk, .attended = saved->attended, .lse = saved->lse};
 }
 
-static struct head head_of(const struct model *model, const void *params, void *grads)
-{
-  struct flat flat = flat_of(model, model->head, params, grads);
-  return (struct head){
-      .norm = norm_bind(&flat, model->head ? HEAD_NORM : ROOT_NORM, -1, model->config.norm_eps),
-      .linear = linear_bind(&flat, model->head ? HEAD_WEIGHT : ROOT_TOKENS, -1, true),
-      .type = model->config.compute};
-}
-
 size_t decoder_saved_bytes(const struct model *model, struct model_shape s)
 {
   struct carve total = {0};
@@ -224,7 +219,7 @@ size_t decoder_saved_bytes(const struct model *model, struct model_shape s)
 size_t decoder_work_bytes(const struct model *model, const struct device_model *device,
                           struct model_shape s, enum model_work what, int threads)
 {
-  struct block_pieces pieces = {.head = head_of(model, NULL, NULL)};
+  struct block_pieces pieces = {0};
   lay_saved(&pieces.saved, model, s);
   lay_forward(&pieces.forward, model, s);
   lay_backward(&pieces.backward, model, s);
@@ -246,14 +241,6 @@ double decoder_block_flops(const struct model *model, struct model_shape s)
   double projections = 2 * B * T * (double)n.C * (double)(n.qkv + n.heads + 3 * n.F);
   double seen = (open * pairs(T, 0) + (L - open) * pairs(T, (double)c->window)) / L;
   return projections + 4 * B * seen * (double)n.heads; /* q k^T and p v */
-}
-
-enum status decoder_embed(const struct model *model, struct lane *lane, struct model_shape s, int64_t past, const void *root, const int32_t *token,
-                          void *x)
-{
-  struct flat flat = flat_of(model, 0, root, NULL);
-  struct embedding embedding = embedding_bind(&flat, ROOT_TOKENS, -1);
-  return embedding_forward(&embedding, model, lane, s, past, token, x);
 }
 
 struct block {
@@ -312,25 +299,25 @@ static enum status normalize_heads(const struct run *run, const struct turned *t
   const struct model_config *c = &run->model->config;
   const struct device *device = run->pass.lane->device;
   const enum dtype type = run->pass.type;
-  struct rmsnorm q = {.rows = run->pass.rows,
-                      .groups = c->heads,
-                      .C = c->head_width,
-                      .x_stride = run->n.qkv,
-                      .y_stride = run->n.heads + run->n.keys,
-                      .eps = run->block.q_norm.eps,
-                      .x = run->saved.qkv,
-                      .gamma = run->block.q_norm.weight,
-                      .y = turned->qk,
-                      .rstd = turned->q_rstd},
-                 k = q;
+  struct row_norm q = {.rows = run->pass.rows,
+                       .groups = c->heads,
+                       .C = c->head_width,
+                       .x_stride = run->n.qkv,
+                       .y_stride = run->n.heads + run->n.keys,
+                       .eps = run->block.q_norm.eps,
+                       .x = run->saved.qkv,
+                       .gamma = run->block.q_norm.weight,
+                       .y = turned->qk,
+                       .rstd = turned->q_rstd},
+                  k = q;
   k.groups = c->kv_heads;
   k.x = element_at(q.x, run->n.heads, type);
   k.gamma = run->block.k_norm.weight;
   k.y = (void *)element_at(q.y, run->n.heads, type);
   k.rstd = turned->k_rstd;
-  enum status status = device->ops->rmsnorm(run->pass.lane, &q);
+  enum status status = device->ops->norm(run->pass.lane, &q);
   if (status == STATUS_OK)
-    status = device->ops->rmsnorm(run->pass.lane, &k);
+    status = device->ops->norm(run->pass.lane, &k);
   return status;
 }
 
@@ -359,9 +346,10 @@ static enum status forward_mlp(const struct run *run, const struct forward_work 
   return status;
 }
 
-/* cache NULL: training or evaluation. */
-static enum status run_block(const struct model *model, struct lane *lane, int unit, struct model_shape s, const struct cache *cache,
-                             const void *params, const void *x_in, void *x_out, void *saved, void *work)
+enum status decoder_block_forward(const struct model *model, struct lane *lane, int unit,
+                                  struct model_shape s, const struct model_cache *cache,
+                                  const void *params, const void *x_in, void *x_out, void *saved,
+                                  void *work)
 {
   struct carve room = {.base = work}, keep = {.base = saved};
   struct run run = {
@@ -380,7 +368,7 @@ static enum status run_block(const struct model *model, struct lane *lane, int u
   if (status == STATUS_OK)
     status = turn_heads(&run, cache ? cache->past : 0, &w.turned);
   if (status == STATUS_OK && cache)
-    status = cache_append(lane, cache, &attention);
+    status = cache_append(lane, cache, model->config.compute, &attention);
   if (status == STATUS_OK)
     status = lane->device->ops->attention(lane, &attention);
   if (status == STATUS_OK)
@@ -390,20 +378,6 @@ static enum status run_block(const struct model *model, struct lane *lane, int u
   if (status == STATUS_OK)
     status = forward_mlp(&run, &w, x_out);
   return status;
-}
-
-enum status decoder_block_forward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in,
-                                  void *x_out, void *saved, void *work)
-{
-  return run_block(model, lane, unit, s, NULL, params, x_in, x_out, saved, work);
-}
-
-enum status decoder_block_decode(const struct model *model, struct lane *lane, int unit, struct model_shape s, int64_t past, int64_t capacity,
-                                 const void *params, const void *x_in, void *x_out, void *cache, void *work)
-{
-  return run_block(model, lane, unit, s,
-                   &(struct cache){cache, past, capacity, model->config.compute}, params, x_in,
-                   x_out, NULL, work);
 }
 
 /* d: gradient by the block's output on entry, by the middle of the stream on return. */
@@ -434,31 +408,31 @@ static enum status denormalize_heads(const struct run *run, const struct backwar
   const struct model_config *c = &run->model->config;
   const struct device *device = run->pass.lane->device;
   const enum dtype type = run->pass.type;
-  struct rmsnorm_backward q = {.rows = run->pass.rows,
-                               .groups = c->heads,
-                               .C = c->head_width,
-                               .tile = run->pass.tile,
-                               .x_stride = run->n.qkv,
-                               .dy_stride = run->n.qkv,
-                               .dx_stride = run->n.qkv,
-                               .dy = w->dqkv,
-                               .x = run->saved.qkv,
-                               .gamma = run->block.q_norm.weight,
-                               .rstd = w->turned.q_rstd,
-                               .accumulate = run->pass.accumulate,
-                               .dx = w->dqkv,
-                               .dgamma = run->block.q_norm.dweight,
-                               .work = w->scratch},
-                          k = q;
+  struct row_norm_backward q = {.rows = run->pass.rows,
+                                .groups = c->heads,
+                                .C = c->head_width,
+                                .tile = run->pass.tile,
+                                .x_stride = run->n.qkv,
+                                .dy_stride = run->n.qkv,
+                                .dx_stride = run->n.qkv,
+                                .dy = w->dqkv,
+                                .x = run->saved.qkv,
+                                .gamma = run->block.q_norm.weight,
+                                .rstd = w->turned.q_rstd,
+                                .accumulate = run->pass.accumulate,
+                                .dx = w->dqkv,
+                                .dgamma = run->block.q_norm.dweight,
+                                .work = w->scratch},
+                           k = q;
   k.groups = c->kv_heads;
   k.dy = k.dx = (void *)element_at(w->dqkv, run->n.heads, type);
   k.x = element_at(q.x, run->n.heads, type);
   k.gamma = run->block.k_norm.weight;
   k.rstd = w->turned.k_rstd;
   k.dgamma = run->block.k_norm.dweight;
-  enum status status = device->ops->rmsnorm_backward(run->pass.lane, &q);
+  enum status status = device->ops->norm_backward(run->pass.lane, &q);
   if (status == STATUS_OK)
-    status = device->ops->rmsnorm_backward(run->pass.lane, &k);
+    status = device->ops->norm_backward(run->pass.lane, &k);
   return status;
 }
 
@@ -536,29 +510,4 @@ enum status decoder_block_backward(const struct model *model, struct lane *lane,
   if (status == STATUS_OK)
     status = backward_attention(&run, &attention, &w, x_in, d);
   return status;
-}
-
-enum status decoder_head_loss(const struct model *model, struct lane *lane, struct model_shape s, const void *params, const void *x,
-                              const int32_t *target, float scale, struct exactsum *loss, void *d, bool accumulate, void *grads, void *work)
-{
-  struct head head = head_of(model, params, grads);
-  enum status status = d && !accumulate ? unit_zero_gaps(&model->unit[model->head], lane, grads) : STATUS_OK;
-  if (status == STATUS_OK)
-    status = head_loss(&head, lane, s, x, target, scale, loss, d, accumulate, work);
-  return status;
-}
-
-enum status decoder_head_logits(const struct model *model, struct lane *lane, struct model_shape s, const void *params, const void *x,
-                                int64_t position, float *logits, void *work)
-{
-  struct head head = head_of(model, params, NULL);
-  return head_logits(&head, lane, s, x, position, logits, work);
-}
-
-enum status decoder_embed_backward(const struct model *model, struct lane *lane, struct model_shape s, const int32_t *token, const void *d,
-                                   bool accumulate, void *grads)
-{
-  struct flat flat = flat_of(model, 0, NULL, grads);
-  struct embedding embedding = embedding_bind(&flat, ROOT_TOKENS, -1);
-  return embedding_backward(&embedding, model, lane, s, token, d, accumulate);
 }

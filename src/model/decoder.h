@@ -12,33 +12,30 @@ size_t decoder_saved_bytes(const struct model *model, struct model_shape s);
 size_t decoder_work_bytes(const struct model *model, const struct device_model *device,
                           struct model_shape s, enum model_work what, int threads);
 double decoder_block_flops(const struct model *model, struct model_shape s); /* the mean over the blocks, of which some may have a window */
-enum status decoder_embed(const struct model *model, struct lane *lane, struct model_shape s, int64_t past, const void *root, const int32_t *token, void *x);
-enum status decoder_block_forward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in, void *x_out,
-                                  void *saved, void *work);
+enum status decoder_block_forward(const struct model *model, struct lane *lane, int unit,
+                                  struct model_shape s, const struct model_cache *cache,
+                                  const void *params, const void *x_in, void *x_out, void *saved,
+                                  void *work);
 enum status decoder_block_backward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in, const void *saved,
                                    void *d, bool accumulate, void *grads, void *work, int64_t work_bytes);
-enum status decoder_head_loss(const struct model *model, struct lane *lane, struct model_shape s, const void *params, const void *x, const int32_t *target, float scale,
-                              struct exactsum *loss, void *d, bool accumulate, void *grads, void *work);
-enum status decoder_head_logits(const struct model *model, struct lane *lane, struct model_shape s, const void *params, const void *x, int64_t position, float *logits,
-                                void *work);
-enum status decoder_embed_backward(const struct model *model, struct lane *lane, struct model_shape s, const int32_t *token, const void *d, bool accumulate, void *grads);
-enum status decoder_block_decode(const struct model *model, struct lane *lane, int unit, struct model_shape s, int64_t past, int64_t capacity, const void *params,
-                                 const void *x_in, void *x_out, void *cache, void *work);
+extern const struct model_ends decoder_ends;
 
-#define DECODER_OPS(name)                   \
-  {.arch = (name),                          \
-   .create = decoder_create,                \
-   .saved_bytes = decoder_saved_bytes,      \
-   .work_bytes = decoder_work_bytes,        \
-   .block_flops = decoder_block_flops,      \
-   .head_flops = head_flops,                \
-   .embed = decoder_embed,                  \
-   .block_forward = decoder_block_forward,  \
-   .block_backward = decoder_block_backward, \
-   .head_loss = decoder_head_loss,          \
-   .head_logits = decoder_head_logits,      \
-   .embed_backward = decoder_embed_backward, \
-   .cache_bytes = cache_bytes,              \
-   .block_decode = decoder_block_decode}
+#define DECODER(name, more_features)                                                               \
+  {                                                                                                \
+    .ops = {.arch = (name),                                                                        \
+            .create = decoder_create,                                                              \
+            .saved_bytes = decoder_saved_bytes,                                                    \
+            .work_bytes = decoder_work_bytes,                                                      \
+            .block_flops = decoder_block_flops,                                                    \
+            .head_flops = head_flops,                                                              \
+            .embed = embedding_forward,                                                            \
+            .block_forward = decoder_block_forward,                                                \
+            .block_backward = decoder_block_backward,                                              \
+            .head_loss = head_loss,                                                                \
+            .head_logits = head_logits,                                                            \
+            .embed_backward = embedding_backward,                                                  \
+            .cache_bytes = cache_bytes},                                                           \
+    .ends = &decoder_ends, .features = DECODER_FEATURES | (more_features)                          \
+  }
 
 #endif

@@ -143,14 +143,6 @@ static struct block_heads heads_of(const struct saved *saved)
   return (struct block_heads){.qkv = saved->qkv, .attended = saved->attended, .lse = saved->lse};
 }
 
-static struct head head_of(const struct model *model, const void *root, void *grads)
-{
-  struct flat flat = flat_of(model, 0, root, grads);
-  return (struct head){.norm = norm_bind(&flat, ROOT_NORM_WEIGHT, ROOT_NORM_BIAS, model->config.norm_eps),
-                       .linear = linear_bind(&flat, ROOT_WTE, -1, true),
-                       .type = model->config.compute};
-}
-
 static size_t gpt2_saved_bytes(const struct model *model, struct model_shape s)
 {
   struct carve total = {0};
@@ -161,7 +153,7 @@ static size_t gpt2_saved_bytes(const struct model *model, struct model_shape s)
 static size_t gpt2_work_bytes(const struct model *model, const struct device_model *device,
                               struct model_shape s, enum model_work what, int threads)
 {
-  struct block_pieces pieces = {.head = head_of(model, NULL, NULL)};
+  struct block_pieces pieces = {0};
   lay_saved(&pieces.saved, model, s);
   lay_forward(&pieces.forward, model, s);
   lay_backward(&pieces.backward, model, s);
@@ -173,14 +165,6 @@ static double gpt2_block_flops(const struct model *model, struct model_shape s)
   double B = (double)s.B, T = (double)s.T, C = (double)model->config.width, F = (double)model->config.ffn;
   double projections = 2 * B * T * C * (3 * C + C + F + F), attention = 4 * B * T * T * C / 2; /* q k^T and p v; half of it is masked */
   return projections + attention;
-}
-
-static enum status gpt2_embed(const struct model *model, struct lane *lane, struct model_shape s, int64_t past, const void *root,
-                              const int32_t *token, void *x)
-{
-  struct flat flat = flat_of(model, 0, root, NULL);
-  struct embedding embedding = embedding_bind(&flat, ROOT_WTE, ROOT_WPE);
-  return embedding_forward(&embedding, model, lane, s, past, token, x);
 }
 
 struct block {
@@ -208,9 +192,10 @@ static enum status forward_mlp(const struct pass *pass, const struct block *bloc
   return linear_forward_add(pass, &block->down, saved->activation, saved->middle, x_out);
 }
 
-/* cache NULL: training or evaluation. */
-static enum status run_block(const struct model *model, struct lane *lane, int unit, struct model_shape s, const struct cache *cache,
-                             const void *params, const void *x_in, void *x_out, void *saved_base, void *work)
+static enum status gpt2_block_forward(const struct model *model, struct lane *lane, int unit,
+                                      struct model_shape s, const struct model_cache *cache,
+                                      const void *params, const void *x_in, void *x_out,
+                                      void *saved_base, void *work)
 {
   struct carve room = {.base = work}, keep = {.base = saved_base};
   struct saved saved = lay_saved(saved_base ? &keep : &room, model, s);
@@ -224,7 +209,7 @@ static enum status run_block(const struct model *model, struct lane *lane, int u
   if (status == STATUS_OK)
     status = linear_forward(&pass, &block.qkv, w.y, saved.qkv);
   if (status == STATUS_OK && cache)
-    status = cache_append(lane, cache, &attention);
+    status = cache_append(lane, cache, model->config.compute, &attention);
   if (status == STATUS_OK)
     status = lane->device->ops->attention(lane, &attention);
   if (status == STATUS_OK)
@@ -234,20 +219,6 @@ static enum status run_block(const struct model *model, struct lane *lane, int u
   if (status == STATUS_OK)
     status = forward_mlp(&pass, &block, &saved, w.y, x_out);
   return status;
-}
-
-static enum status gpt2_block_forward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params,
-                                      const void *x_in, void *x_out, void *saved, void *work)
-{
-  return run_block(model, lane, unit, s, NULL, params, x_in, x_out, saved, work);
-}
-
-static enum status gpt2_block_decode(const struct model *model, struct lane *lane, int unit, struct model_shape s, int64_t past, int64_t capacity,
-                                     const void *params, const void *x_in, void *x_out, void *cache, void *work)
-{
-  return run_block(model, lane, unit, s,
-                   &(struct cache){cache, past, capacity, model->config.compute}, params, x_in,
-                   x_out, NULL, work);
 }
 
 /* d: gradient by the block's output on entry, by the middle of the stream on return. */
@@ -322,46 +293,14 @@ static enum status gpt2_block_backward(const struct model *model, struct lane *l
   return status;
 }
 
-static enum status clear_positions(const struct model *model, struct lane *lane, void *grads)
-{
-  const struct model_unit *root = &model->unit[0];
-  struct flat flat = flat_of(model, 0, NULL, grads);
-  void *dpositions = flat_grad(&flat, ROOT_WPE);
-  enum status status = unit_zero_gaps(root, lane, grads);
-  if (status == STATUS_OK && dpositions)
-    status = lane->device->ops->zero(lane, dpositions,
-                                     (size_t)root->layout.elements[ROOT_WPE] * GRADIENT_BYTES);
-  return status;
-}
-
-static enum status gpt2_head_loss(const struct model *model, struct lane *lane, struct model_shape s, const void *root, const void *x,
-                                  const int32_t *target, float scale, struct exactsum *loss, void *d, bool accumulate, void *grads, void *work)
-{
-  if (d && !accumulate) {
-    enum status status = clear_positions(model, lane, grads);
-    if (status)
-      return status;
-  }
-  struct head head = head_of(model, root, grads);
-  return head_loss(&head, lane, s, x, target, scale, loss, d, accumulate, work);
-}
-
-static enum status gpt2_head_logits(const struct model *model, struct lane *lane, struct model_shape s, const void *root, const void *x,
-                                    int64_t position, float *logits, void *work)
-{
-  struct head head = head_of(model, root, NULL);
-  return head_logits(&head, lane, s, x, position, logits, work);
-}
-
-static enum status gpt2_embed_backward(const struct model *model, struct lane *lane, struct model_shape s, const int32_t *token, const void *d,
-                                       bool accumulate, void *grads)
-{
-  struct flat flat = flat_of(model, 0, NULL, grads);
-  struct embedding embedding = embedding_bind(&flat, ROOT_WTE, ROOT_WPE);
-  return embedding_backward(&embedding, model, lane, s, token, d, accumulate);
-}
+static const struct model_ends gpt2_ends = {
+    .tokens = ROOT_WTE,
+    .positions = ROOT_WPE,
+    .tied = {ROOT_NORM_WEIGHT, ROOT_NORM_BIAS, ROOT_WTE},
+};
 
 const struct architecture model_gpt2 = {
+    .ends = &gpt2_ends,
     .features = FEATURE_FFN_4C,
     .ops = {.arch = "gpt2",
             .create = gpt2_create,
@@ -369,12 +308,11 @@ const struct architecture model_gpt2 = {
             .work_bytes = gpt2_work_bytes,
             .block_flops = gpt2_block_flops,
             .head_flops = head_flops,
-            .embed = gpt2_embed,
+            .embed = embedding_forward,
             .block_forward = gpt2_block_forward,
             .block_backward = gpt2_block_backward,
-            .head_loss = gpt2_head_loss,
-            .head_logits = gpt2_head_logits,
-            .embed_backward = gpt2_embed_backward,
-            .cache_bytes = cache_bytes,
-            .block_decode = gpt2_block_decode},
+            .head_loss = head_loss,
+            .head_logits = head_logits,
+            .embed_backward = embedding_backward,
+            .cache_bytes = cache_bytes},
 };

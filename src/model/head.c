@@ -1,4 +1,5 @@
 #include "model/parts.h"
+#include "model/unit.h"
 
 /* Logits and their gradient exist for one chunk of tokens at a time (as in Liger Kernel, Hsu et al. 2024, arXiv:2410.10989). On a device that works by sequence chunks are cut within
  * one: they depend on T and V only and gradients are added chunk after chunk, so the split into micro-batches changes no bit. Elsewhere all tokens are one span. */
@@ -58,6 +59,16 @@ static struct head_work lay_work(struct carve *from, const struct head *head,
   return w;
 }
 
+struct head head_bind(const struct model *model, const void *params, void *grads)
+{
+  const struct model_ends *ends = model_ends(model);
+  const struct head_rows *rows = model->head ? &ends->untied : &ends->tied;
+  const struct flat flat = flat_of(model, model->head, params, grads);
+  return (struct head){.norm = norm_bind(&flat, rows->norm, rows->bias, model->config.norm_eps),
+                       .linear = linear_bind(&flat, rows->weight, -1, true),
+                       .type = model->config.compute};
+}
+
 double head_flops(const struct model *model, struct model_shape s)
 {
   return 2 * (double)s.B * (double)s.T * (double)model->config.width * (double)model->config.vocab;
@@ -100,9 +111,28 @@ static enum status chunk_backward(const struct head *head, const struct pass *pa
   return status;
 }
 
-enum status head_loss(const struct head *head, struct lane *lane, struct model_shape s, const void *x, const int32_t *target, float scale,
-                      struct exactsum *loss, void *d, bool accumulate, void *work)
+/* What the backward pass does not write of the gradients of the head's unit. */
+static enum status clear_rest(const struct model *model, struct lane *lane, void *grads)
 {
+  const struct model_unit *unit = &model->unit[model->head];
+  const struct flat flat = flat_of(model, model->head, NULL, grads);
+  const int positions = model->head ? -1 : model_ends(model)->positions;
+  void *dpositions = positions < 0 ? NULL : flat_grad(&flat, positions);
+  enum status status = unit_zero_gaps(unit, lane, grads);
+  if (status == STATUS_OK && dpositions)
+    status = lane->device->ops->zero(lane, dpositions,
+                                     (size_t)unit->layout.elements[positions] * GRADIENT_BYTES);
+  return status;
+}
+
+enum status head_loss(const struct model *model, struct lane *lane, struct model_shape s,
+                      const void *params, const void *x, const int32_t *target, float scale,
+                      struct exactsum *loss, void *d, bool accumulate, void *grads, void *work)
+{
+  const struct head bound = head_bind(model, params, grads), *head = &bound;
+  enum status status = d && !accumulate ? clear_rest(model, lane, grads) : STATUS_OK;
+  if (status)
+    return status;
   const struct device_model *device = &lane->device->model;
   const int64_t span = span_of(device, s), most = chunk_rows(device, span, head->linear.out);
   size_t row_bytes = (size_t)head->norm.width * dtype_size(head->type);
@@ -117,7 +147,8 @@ enum status head_loss(const struct head *head, struct lane *lane, struct model_s
                           .tile = rows,
                           .type = head->type,
                           .accumulate = accumulate || first > 0};
-      enum status status = chunk_loss(head, &pass, &w, (const char *)x + at, target + first, scale, d != NULL, loss);
+      status =
+          chunk_loss(head, &pass, &w, (const char *)x + at, target + first, scale, d != NULL, loss);
       if (status == STATUS_OK && d)
         status = chunk_backward(head, &pass, &w, (const char *)x + at, (char *)d + at);
       if (status)
@@ -126,8 +157,11 @@ enum status head_loss(const struct head *head, struct lane *lane, struct model_s
   return STATUS_OK;
 }
 
-enum status head_logits(const struct head *head, struct lane *lane, struct model_shape s, const void *x, int64_t position, float *logits, void *work)
+enum status head_logits(const struct model *model, struct lane *lane, struct model_shape s,
+                        const void *params, const void *x, int64_t position, float *logits,
+                        void *work)
 {
+  const struct head bound = head_bind(model, params, NULL), *head = &bound;
   const struct device_model *device = &lane->device->model;
   const struct linear linear = logits_of(head, device);
   const int64_t V = head->linear.out;

@@ -132,12 +132,6 @@ static const struct names harmless[] = {
 /* --- one key -------------------------------------------------------------------------------------------------------------------- */
 
 /* A member that is there and not null. */
-const struct json_node *hf_find_said(const struct json_node *object, const char *key)
-{
-  const struct json_node *node = json_find(object, key);
-  return node && json_kind(node) != JSON_NULL ? node : NULL;
-}
-
 /* -1 stands for none. */
 static enum status add_token(const struct json_node *node, struct hf_tokens *out)
 {

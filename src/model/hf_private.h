@@ -32,9 +32,6 @@ const struct hf_family *hf_family_find(const char *arch);
 struct hf_names { char text[128]; };
 struct hf_names hf_family_names(void);
 
-/* A member that is there and not null. */
-const struct json_node *hf_find_said(const struct json_node *object, const char *key);
-
 enum status hf_read_real(const struct json_node *node, double least, double most, double *out);
 enum status hf_read_tokens(const struct json_node *node, struct hf_tokens *out); /* an id, or a list of them */
 enum status hf_check_one(const struct json_node *node);                          /* the number 1 */

@@ -21,7 +21,7 @@ static enum status read_type(const struct json_node *root, const struct hf_famil
 
 static enum status check_classes(const struct json_node *root, const struct hf_family *family)
 {
-  const struct json_node *node = hf_find_said(root, "architectures");
+  const struct json_node *node = json_find_said(root, "architectures");
   enum status status = node && json_kind(node) != JSON_ARRAY ? json_fail(node, "is not an array of names") : STATUS_OK;
   for (const struct json_node *item = json_first(node); item && !status; item = json_next(item)) {
     const char *name = NULL;
@@ -38,10 +38,10 @@ static enum status read_dtype(const struct json_node *root, enum dtype *out)
     const char *name;
     enum dtype type;
   } names[] = {{"float32", DTYPE_F32}, {"bfloat16", DTYPE_BF16}, {"float16", DTYPE_F16}};
-  const struct json_node *node = hf_find_said(root, "dtype");
+  const struct json_node *node = json_find_said(root, "dtype");
   const char *name = NULL;
   if (!node)
-    node = hf_find_said(root, "torch_dtype");
+    node = json_find_said(root, "torch_dtype");
   if (!node)
     return STATUS_OK;
   enum status status = json_get_text(node, &name, NULL);
@@ -114,7 +114,9 @@ enum status hf_config_tokens(const char *path, struct hf_tokens *bos, struct hf_
   enum status status = json_tree_read(path, CONFIG_MOST, &tree);
   if (status)
     return status;
-  const struct json_node *root = json_tree_root(tree), *first = hf_find_said(root, "bos_token_id"), *last = hf_find_said(root, "eos_token_id");
+  const struct json_node *root = json_tree_root(tree),
+                         *first = json_find_said(root, "bos_token_id"),
+                         *last = json_find_said(root, "eos_token_id");
   struct hf_tokens begin = {0}, end = {0};
   if (first)
     status = hf_read_tokens(first, &begin);

@@ -20,7 +20,7 @@ static enum status check_rope_keys(const struct json_node *rope)
     if (i == sizeof known / sizeof *known)
       return json_fail(node, "is given: Sluice knows no such parameter of rotary positions");
   }
-  const struct json_node *partial = hf_find_said(rope, "partial_rotary_factor");
+  const struct json_node *partial = json_find_said(rope, "partial_rotary_factor");
   return partial ? hf_check_one(partial) : STATUS_OK;
 }
 
@@ -28,10 +28,10 @@ static const char *const rope_types[] = {[ROPE_PLAIN] = "default", [ROPE_LINEAR]
 
 static enum status read_scaling(const struct json_node *rope, int *scaling)
 {
-  const struct json_node *node = hf_find_said(rope, "rope_type");
+  const struct json_node *node = json_find_said(rope, "rope_type");
   const char *name = NULL;
   if (!node)
-    node = hf_find_said(rope, "type");
+    node = json_find_said(rope, "type");
   if (!node)
     return STATUS_OK;
   enum status status = json_get_text(node, &name, NULL);
@@ -55,7 +55,7 @@ static enum status refuse_unused(const struct json_node *rope, int scaling)
                  {"high_freq_factor", ROPE_LLAMA3},
                  {"original_max_position_embeddings", ROPE_LLAMA3}};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-    const struct json_node *node = hf_find_said(rope, numbers[i].key);
+    const struct json_node *node = json_find_said(rope, numbers[i].key);
     if (node && scaling < numbers[i].least)
       return json_fail(node, "is given, but the rope type is %s, which does not use it", rope_types[scaling]);
   }
@@ -64,7 +64,7 @@ static enum status refuse_unused(const struct json_node *rope, int scaling)
 
 static enum status read_rope_number(const struct json_node *rope, const char *key, double *out)
 {
-  const struct json_node *node = hf_find_said(rope, key);
+  const struct json_node *node = json_find_said(rope, key);
   if (!node)
     return json_fail(rope, "has no %s, which its rope type needs", key);
   return hf_read_real(node, 0, 1e6, out);
@@ -73,8 +73,8 @@ static enum status read_rope_number(const struct json_node *rope, const char *ke
 /* Older versions say it once more beside. */
 static enum status read_original(const struct json_node *root, const struct json_node *rope, int64_t *out)
 {
-  const struct json_node *node = hf_find_said(rope, "original_max_position_embeddings"),
-                         *beside = hf_find_said(root, "original_max_position_embeddings");
+  const struct json_node *node = json_find_said(rope, "original_max_position_embeddings"),
+                         *beside = json_find_said(root, "original_max_position_embeddings");
   int64_t other = 0;
   if (!node)
     return json_fail(rope, "has no original_max_position_embeddings, which its rope type needs");
@@ -97,7 +97,7 @@ static enum status read_rope_object(const struct json_node *root, const struct j
 {
   if (json_kind(rope) != JSON_OBJECT)
     return json_fail(rope, "is not an object");
-  const struct json_node *theta = hf_find_said(rope, "rope_theta");
+  const struct json_node *theta = json_find_said(rope, "rope_theta");
   enum status status = read_theta(theta, &out->theta);
   if (!status)
     status = read_scaling(rope, &out->scaling);
@@ -124,8 +124,9 @@ static bool same_rope(const struct rope_config *a, const struct rope_config *b)
 /* 5.x writes rope_parameters, which holds all; 4.x rope_theta, and rope_scaling where there is any. What is said twice must be the same. */
 enum status hf_read_rope(const struct json_node *root, struct rope_config *out)
 {
-  const struct json_node *old = hf_find_said(root, "rope_scaling"), *new = hf_find_said(root, "rope_parameters"),
-                         *theta = hf_find_said(root, "rope_theta");
+  const struct json_node *old = json_find_said(root, "rope_scaling"),
+                         *new = json_find_said(root, "rope_parameters"),
+                         *theta = json_find_said(root, "rope_theta");
   out->theta = 10000;
   enum status status = read_theta(theta, &out->theta);
   struct rope_config plain = *out, first = plain, second = plain;

@@ -51,7 +51,7 @@ static enum status read_window(const struct json_node *root, const struct hf_fam
 
 enum status hf_read_windows(const struct json_node *root, const struct hf_family *family, struct model_config *out)
 {
-  const struct json_node *types = hf_find_said(root, "layer_types");
+  const struct json_node *types = json_find_said(root, "layer_types");
   int64_t window = 0, from = 0, listed = 0;
   enum status status = family->window ? read_window(root, family, &window, &from) : STATUS_OK;
   if (!status && types)

@@ -29,6 +29,11 @@ unsigned model_features(const struct model *model)
   return ((const struct architecture *)model->ops)->features;
 }
 
+const struct model_ends *model_ends(const struct model *model)
+{
+  return ((const struct architecture *)model->ops)->ends;
+}
+
 static enum status count_parameters(struct model *model)
 {
   for (int u = 0; u < model->units; u++)
@@ -56,22 +61,20 @@ enum status model_create(const struct model_config *config, struct model **out)
   enum status status = find_architecture(config->arch, &architecture);
   if (status)
     return status;
-  void *block;
-  status = mem_alloc(MEM_META, sizeof(struct model), &block);
+  struct model *model;
+  status = mem_new(MEM_META, 1, &model);
   if (status)
     return status;
-  struct model *model = block;
   model->ops = &architecture->ops;
   model->config = *config;
   model->config.arch = architecture->ops.arch;
   model->ranks = 1;
   status = fill(model, architecture);
-  if (status) {
+  if (status)
     model_destroy(model);
-    return status;
-  }
-  *out = model;
-  return STATUS_OK;
+  else
+    *out = model;
+  return status;
 }
 
 void model_destroy(struct model *model)

@@ -71,7 +71,14 @@ struct model {
 /* What one micro-batch is. */
 struct model_shape { int64_t B, T; };
 
-/* FORWARD covers every call of block_forward; FORWARD_SAVED, which is less, those with `saved`. DECODE: block_decode of up to s.T tokens behind any past. BACKWARD_TIGHT: the least that
+/* Keys and values of one block for generation: [B, capacity, 2, K, D], key and value of a token side by
+ * side, of which the first `past` tokens are there. */
+struct model_cache {
+  void *base;
+  int64_t past, capacity;
+};
+
+/* FORWARD covers every call of block_forward without a cache; FORWARD_SAVED, which is less, those with `saved`. DECODE: block_forward with a cache, of up to s.T tokens behind any past. BACKWARD_TIGHT: the least that
  * block_backward can do with, more slowly; BACKWARD: what it is best given. */
 enum model_work { WORK_FORWARD, WORK_BACKWARD, WORK_BACKWARD_TIGHT, WORK_LOSS, WORK_LOSS_GRADIENT, WORK_LOGITS, WORK_FORWARD_SAVED, WORK_DECODE };
 
@@ -93,9 +100,14 @@ struct model_ops {
 
   /* x [R, C] = embedding of token [R]; the first token of each sequence stands at position `past` (0 but in generation) */
   enum status (*embed)(const struct model *model, struct lane *lane, struct model_shape s, int64_t past, const void *root, const int32_t *token, void *x);
-  /* x_out [R, C] from x_in; x_out NULL: only `saved` is wanted (recompute). saved NULL: nothing is kept (evaluation). x_out may not be x_in. */
-  enum status (*block_forward)(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in, void *x_out,
-                               void *saved, void *work);
+  /* x_out [R, C] from x_in; x_out NULL: only `saved` is wanted (recompute). saved NULL: nothing is kept (evaluation). x_out may not be x_in.
+   * cache NULL: training or evaluation. Generation: s.T new tokens of each of s.B sequences after
+   * those in the cache of this block, to which the keys and values of the new ones are added
+   * (cache_bytes(); past + s.T <= capacity). The bits of x_out may then differ. */
+  enum status (*block_forward)(const struct model *model, struct lane *lane, int unit,
+                               struct model_shape s, const struct model_cache *cache,
+                               const void *params, const void *x_in, void *x_out, void *saved,
+                               void *work);
   /* d [R, C] is the gradient by x_out on entry, by x_in on return. work_bytes: of work, between those of WORK_BACKWARD_TIGHT and WORK_BACKWARD. */
   enum status (*block_backward)(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in, const void *saved,
                                 void *d, bool accumulate, void *grads, void *work, int64_t work_bytes);
@@ -110,11 +122,8 @@ struct model_ops {
   /* grads of unit 0 (= or += by accumulate; a tied head has written them before: then +=) the embedding's part, from d [R, C] by its output */
   enum status (*embed_backward)(const struct model *model, struct lane *lane, struct model_shape s, const int32_t *token, const void *d, bool accumulate, void *grads);
 
-  /* Generation: s.T new tokens of each of s.B sequences behind `past` ones, whose keys and values are in `cache` (of this block; cache_bytes() for `capacity` tokens a
-   * sequence, past + s.T <= capacity); those of the new ones are added to it. As block_forward otherwise; the bits of x_out may differ from its. */
+  /* Of a block's cache for `capacity` tokens a sequence. */
   size_t (*cache_bytes)(const struct model *model, int64_t B, int64_t capacity);
-  enum status (*block_decode)(const struct model *model, struct lane *lane, int unit, struct model_shape s, int64_t past, int64_t capacity, const void *params,
-                              const void *x_in, void *x_out, void *cache, void *work);
 };
 
 /* Packed for one rank, nothing frozen. Unknown arch: STATUS_USAGE listing the known ones. Sizes that cannot be, and keys that the architecture does not have: STATUS_USAGE

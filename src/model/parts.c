@@ -282,46 +282,47 @@ size_t norm_workspace(const struct norm *n, const struct device_model *device, i
                 : device->layernorm_workspace(device, rows, n->width, threads);
 }
 
-enum status norm_forward(const struct pass *pass, const struct norm *n, const void *x, const void *add, void *sum, void *y, struct norm_stats stats)
+enum status norm_forward(const struct pass *pass, const struct norm *n, const void *x,
+                         const void *add, void *sum, void *y, struct norm_stats stats)
 {
-  const struct device_ops *ops = pass->lane->device->ops;
-  if (!n->rms)
-    return ops->layernorm(pass->lane, pass->rows, n->width, n->eps, x, add, sum, n->weight, n->bias, y, stats.mean, stats.rstd);
-  return ops->rmsnorm(pass->lane, &(struct rmsnorm){.rows = pass->rows,
-                                                    .groups = 1,
-                                                    .C = n->width,
-                                                    .x_stride = n->width,
-                                                    .y_stride = n->width,
-                                                    .eps = n->eps,
-                                                    .x = x,
-                                                    .add = add,
-                                                    .sum = sum,
-                                                    .gamma = n->weight,
-                                                    .y = y,
-                                                    .rstd = stats.rstd});
+  return pass->lane->device->ops->norm(pass->lane,
+                                       &(struct row_norm){.rows = pass->rows,
+                                                          .groups = 1,
+                                                          .C = n->width,
+                                                          .x_stride = n->width,
+                                                          .y_stride = n->width,
+                                                          .eps = n->eps,
+                                                          .x = x,
+                                                          .add = add,
+                                                          .sum = sum,
+                                                          .gamma = n->weight,
+                                                          .beta = n->bias,
+                                                          .y = y,
+                                                          .mean = n->rms ? NULL : stats.mean,
+                                                          .rstd = stats.rstd});
 }
 
-enum status norm_backward(const struct pass *pass, const struct norm *n, const void *dy, const void *x, struct norm_stats stats, bool add_to_dx,
-                          void *dx, void *work)
+enum status norm_backward(const struct pass *pass, const struct norm *n, const void *dy,
+                          const void *x, struct norm_stats stats, bool add_to_dx, void *dx,
+                          void *work)
 {
-  const struct device_ops *ops = pass->lane->device->ops;
-  if (!n->rms)
-    return ops->layernorm_backward(pass->lane, pass->rows, n->width, pass->tile, dy, x, n->weight, stats.mean, stats.rstd, add_to_dx, dx,
-                                   pass->accumulate, n->dweight, n->dbias, work);
-  return ops->rmsnorm_backward(pass->lane, &(struct rmsnorm_backward){.rows = pass->rows,
-                                                                      .groups = 1,
-                                                                      .C = n->width,
-                                                                      .tile = pass->tile,
-                                                                      .x_stride = n->width,
-                                                                      .dy_stride = n->width,
-                                                                      .dx_stride = n->width,
-                                                                      .dy = dy,
-                                                                      .x = x,
-                                                                      .gamma = n->weight,
-                                                                      .rstd = stats.rstd,
-                                                                      .dx_accumulate = add_to_dx,
-                                                                      .accumulate = pass->accumulate,
-                                                                      .dx = dx,
-                                                                      .dgamma = n->dweight,
-                                                                      .work = work});
+  const struct row_norm_backward op = {.rows = pass->rows,
+                                       .groups = 1,
+                                       .C = n->width,
+                                       .tile = pass->tile,
+                                       .x_stride = n->width,
+                                       .dy_stride = n->width,
+                                       .dx_stride = n->width,
+                                       .dy = dy,
+                                       .x = x,
+                                       .gamma = n->weight,
+                                       .mean = n->rms ? NULL : stats.mean,
+                                       .rstd = stats.rstd,
+                                       .dx_accumulate = add_to_dx,
+                                       .accumulate = pass->accumulate,
+                                       .dx = dx,
+                                       .dgamma = n->dweight,
+                                       .dbeta = n->dbias,
+                                       .work = work};
+  return pass->lane->device->ops->norm_backward(pass->lane, &op);
 }

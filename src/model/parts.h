@@ -100,30 +100,21 @@ enum status norm_forward(const struct pass *pass, const struct norm *n, const vo
 enum status norm_backward(const struct pass *pass, const struct norm *n, const void *dy, const void *x, struct norm_stats stats, bool add_to_dx,
                           void *dx, void *work);
 
-/* Embedding of tokens and, where there are, of positions; `positions` -1: none. */
-struct embedding {
-  const void *tokens, *positions;
-  void *dtokens, *dpositions;
-};
-struct embedding embedding_bind(const struct flat *flat, int tokens, int positions);
-/* STATUS_USAGE if the sequence does not fit the model's context. */
-enum status embedding_forward(const struct embedding *e, const struct model *model, struct lane *lane, struct model_shape s, int64_t past, const int32_t *token, void *x);
-enum status embedding_backward(const struct embedding *e, const struct model *model, struct lane *lane, struct model_shape s, const int32_t *token, const void *d,
-                               bool accumulate);
+/* A model_ops.embed and embed_backward: tokens and, where there are, positions. STATUS_USAGE if the
+ * sequence does not fit the model's context. */
+enum status embedding_forward(const struct model *model, struct lane *lane, struct model_shape s,
+                              int64_t past, const void *root, const int32_t *token, void *x);
+enum status embedding_backward(const struct model *model, struct lane *lane, struct model_shape s,
+                               const int32_t *token, const void *d, bool accumulate, void *grads);
 
-/* Keys and values of one block for generation: [B, capacity, 2, K, D], key and value of a token side by side. */
-struct cache {
-  void *base;
-  int64_t past, capacity;
-  enum dtype type;
-};
 size_t cache_bytes(const struct model *model, int64_t B,
                    int64_t capacity); /* a model_ops.cache_bytes */
 /* Workspace of attention for up to op.tokens new tokens behind any past, none included. Pointers in op are not read. */
 size_t cache_scratch(const struct model *model, const struct device_model *device,
                      struct attention op, int threads);
 /* Copies the keys and values of op's tokens behind those of the past, and lets op attend to all of them. */
-enum status cache_append(struct lane *lane, const struct cache *cache, struct attention *op);
+enum status cache_append(struct lane *lane, const struct model_cache *cache, enum dtype type,
+                         struct attention *op);
 
 /* Final norm, output projection and loss, in chunks of tokens: see model_ops.head_loss. */
 struct head {
@@ -131,12 +122,17 @@ struct head {
   struct linear linear;
   enum dtype type; /* of inputs and logits */
 };
-double head_flops(const struct model *model, struct model_shape s); /* a model_ops.head_flops */
+struct head head_bind(const struct model *model, const void *params, void *grads);
 size_t head_work_bytes(const struct head *head, const struct device_model *device,
                        struct model_shape s, enum model_work what, int threads);
-enum status head_loss(const struct head *head, struct lane *lane, struct model_shape s, const void *x, const int32_t *target, float scale,
-                      struct exactsum *loss, void *d, bool accumulate, void *work);
-enum status head_logits(const struct head *head, struct lane *lane, struct model_shape s, const void *x, int64_t position, float *logits, void *work);
+/* Each is a member of model_ops. */
+double head_flops(const struct model *model, struct model_shape s);
+enum status head_loss(const struct model *model, struct lane *lane, struct model_shape s,
+                      const void *params, const void *x, const int32_t *target, float scale,
+                      struct exactsum *loss, void *d, bool accumulate, void *grads, void *work);
+enum status head_logits(const struct model *model, struct lane *lane, struct model_shape s,
+                        const void *params, const void *x, int64_t position, float *logits,
+                        void *work);
 
 /* What attention of a block reads and writes, rows of tokens: queries, keys and values [R, H D + 2 K D] side by side, and what comes out. */
 struct block_heads {
@@ -151,7 +147,6 @@ struct attention block_attention(const struct model *model, int unit, struct mod
 /* What an architecture says of its memory, each cut from {0}: what a block keeps, and what its passes work in but for workspace of the device. Norms of blocks are as the head's. */
 struct block_pieces {
   struct carve saved, forward, backward;
-  struct head head;
 };
 /* A model_ops.work_bytes: pieces, and behind them the workspace that the device asks for. */
 size_t block_work_bytes(const struct block_pieces *pieces, const struct model *model,

@@ -61,15 +61,13 @@ enum status unit_create(const struct unit_description *description, const char *
   *out = (struct model_unit){.name = mem_strdup(name)};
   if (!out->name)
     return STATUS_MEMORY;
-  void *params, *elements;
-  enum status status = mem_alloc(MEM_META, (size_t)description->rows * sizeof(struct model_param), &params);
+  int64_t *elements;
+  enum status status = mem_new(MEM_META, description->rows, &out->param);
+  if (!status)
+    status = mem_new(MEM_META, 2 * description->rows, &elements);
   if (status)
     return status;
-  out->param = params;
-  status = mem_alloc(MEM_META, 2 * (size_t)description->rows * sizeof(int64_t), &elements);
-  if (status)
-    return status;
-  int64_t *room = (int64_t *)elements + description->rows;
+  int64_t *room = elements + description->rows;
   status = describe_params(description, prefix, out, elements, room);
   if (status == STATUS_OK)
     status = layout_unit_pack_roomy(out->params, elements, room, NULL, 1, &out->layout);
@@ -79,12 +77,10 @@ enum status unit_create(const struct unit_description *description, const char *
 
 enum status units_allocate(struct model *model, bool head)
 {
-  void *units;
   int64_t blocks = model->config.layers, count = 1 + blocks + head;
-  enum status status = mem_alloc(MEM_META, (size_t)count * sizeof(struct model_unit), &units);
+  enum status status = mem_new(MEM_META, count, &model->unit);
   if (status)
     return status;
-  model->unit = units;
   model->blocks = (int)blocks;
   model->units = (int)count;
   model->head = head ? (int)blocks + 1 : 0;
@@ -106,12 +102,12 @@ enum status units_create_blocks(const struct unit_description *description, cons
 enum status unit_pack(struct model_unit *unit, int ranks)
 {
   struct layout_unit packed;
-  void *frozen;
-  enum status status = mem_alloc(MEM_META, (size_t)unit->params * sizeof(bool), &frozen);
+  bool *frozen;
+  enum status status = mem_new(MEM_META, unit->params, &frozen);
   if (status)
     return status;
   for (int p = 0; p < unit->params; p++)
-    ((bool *)frozen)[p] = unit->param[p].frozen;
+    frozen[p] = unit->param[p].frozen;
   status = layout_unit_pack_roomy(unit->params, unit->layout.elements, unit->layout.room, frozen, ranks, &packed);
   mem_free(frozen);
   if (status)

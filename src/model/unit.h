@@ -29,12 +29,23 @@ void config_frequencies(const struct rope_config *rope, int64_t D, float *out);
 enum { UNIT_ROWS = 64 };
 _Static_assert(UNIT_ROWS % DEVICE_CUDA_ROW_MULTIPLE == 0, "rows of logits run over the room of the vocabulary");
 
+/* The parameters of the embedding and of the head: rows of the root, and of the head's unit if there
+ * is one; -1: none. */
+struct model_ends {
+  int tokens, positions;
+  struct head_rows {
+    int norm, bias, weight;
+  } tied, untied;
+};
+
 /* A model's `ops` is always the first member of one of these. One explicit list of them is in model.c. */
 struct architecture {
   struct model_ops ops;
+  const struct model_ends *ends;
   unsigned features; /* enum feature */
 };
 unsigned model_features(const struct model *model); /* of its architecture */
+const struct model_ends *model_ends(const struct model *model);
 extern const struct architecture model_gpt2, model_llama, model_mistral, model_qwen2, model_qwen3;
 
 /* A row of a unit's description. `dim` indexes the architecture's array of sizes; 0 ends it. */

@@ -55,11 +55,9 @@ enum status optim_segments_create(const struct optim_ops *ops, const struct mode
 {
   const struct layout_unit *layout = &model->unit[unit].layout;
   struct optim_segments segments = {.ops = ops};
-  void *at;
-  enum status status = mem_alloc(MEM_META, (size_t)layout->params * sizeof *segments.at, &at);
+  enum status status = mem_new(MEM_META, layout->params, &segments.at);
   if (status)
     return status;
-  segments.at = at;
   for (int p = 0; p < layout->params; p++) {
     if (layout->frozen[p])
       continue;

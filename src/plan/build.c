@@ -5,19 +5,8 @@
  * backward, down to the lowest one whose gradient somebody wants. While visit v computes, the windows of visits v .. v + prefetch are held, no others:
  * prefetch + 1 at most. So a unit that is visited again within prefetch + 1 visits keeps its window, which costs no window and saves a gather: the last block
  * from forward over the loss to backward, for one. */
-#include <string.h>
-
 #include "base/mem.h"
 #include "plan/builder.h"
-
-static enum status alloc_array(int64_t count, size_t size, void *out)
-{
-  void *block;
-  enum status status = mem_alloc(MEM_META, (size_t)count * size, &block);
-  if (!status)
-    memcpy(out, &block, sizeof block);
-  return status;
-}
 
 /* ---- what is asked for ---- */
 
@@ -543,35 +532,35 @@ static enum status alloc_plan(struct builder *b)
   struct plan *plan = b->plan;
   int units = b->model->units;
   int64_t visits = (int64_t)b->micros * 2 * units;
-  enum status status = alloc_array(units, sizeof *plan->master, &plan->master);
+  enum status status = mem_new(MEM_META, units, &plan->master);
   for (int s = 0; s < plan->states && !status; s++)
-    status = alloc_array(units, sizeof(int), &plan->state[s].buffer);
+    status = mem_new(MEM_META, units, &plan->state[s].buffer);
   if (!status)
-    status = alloc_array(units, sizeof *plan->working, &plan->working);
+    status = mem_new(MEM_META, units, &plan->working);
   if (!status)
-    status = alloc_array(units, sizeof *plan->shared, &plan->shared);
+    status = mem_new(MEM_META, units, &plan->shared);
   if (!status)
-    status = alloc_array(units, sizeof *plan->owned, &plan->owned);
+    status = mem_new(MEM_META, units, &plan->owned);
   if (!status)
-    status = alloc_array(units, sizeof *plan->frozen, &plan->frozen);
+    status = mem_new(MEM_META, units, &plan->frozen);
   if (!status)
-    status = alloc_array(units, sizeof *plan->frozen_owned, &plan->frozen_owned);
+    status = mem_new(MEM_META, units, &plan->frozen_owned);
   if (!status)
-    status = alloc_array(units, sizeof *plan->layout, &plan->layout);
+    status = mem_new(MEM_META, units, &plan->layout);
   if (!status)
-    status = alloc_array(units, sizeof *plan->segments, &plan->segments);
+    status = mem_new(MEM_META, units, &plan->segments);
   if (!status)
-    status = alloc_array(b->micros, sizeof *plan->tokens, &plan->tokens);
+    status = mem_new(MEM_META, b->micros, &plan->tokens);
   if (!status)
-    status = alloc_array(b->micros, sizeof *b->d, &b->d);
+    status = mem_new(MEM_META, b->micros, &b->d);
   if (!status)
-    status = alloc_array(units, sizeof *b->unit, &b->unit);
+    status = mem_new(MEM_META, units, &b->unit);
   if (!status)
-    status = alloc_array(units, sizeof *b->pending, &b->pending);
+    status = mem_new(MEM_META, units, &b->pending);
   if (!status)
-    status = alloc_array(visits, sizeof *b->visit, &b->visit);
+    status = mem_new(MEM_META, visits, &b->visit);
   if (!status)
-    status = alloc_array(visits, sizeof *b->window, &b->window);
+    status = mem_new(MEM_META, visits, &b->window);
   return status;
 }
 
@@ -598,13 +587,13 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
   if (!status)
     status = build_measure(input, &b.size);
   if (!status)
-    status = alloc_array(1, sizeof *b.plan, &b.plan);
+    status = mem_new(MEM_META, 1, &b.plan);
   if (status)
     return status;
   b.plan->input = *input;
   b.plan->tight_saves = b.size.work_backward - b.size.work_backward_tight;
   b.plan->loss = b.plan->metrics = b.plan->logits = b.plan->squares = b.plan->loss_host = -1;
-  status = alloc_array(input->model->units, sizeof *b.plan->policy, &b.plan->policy);
+  status = mem_new(MEM_META, input->model->units, &b.plan->policy);
   if (!status) {
     choose(&b);
     status = build(&b);
@@ -614,10 +603,9 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
   mem_free(b.pending);
   mem_free(b.visit);
   mem_free(b.window);
-  if (status) {
+  if (status)
     plan_destroy(b.plan);
-    return status;
-  }
-  *out = b.plan;
-  return STATUS_OK;
+  else
+    *out = b.plan;
+  return status;
 }

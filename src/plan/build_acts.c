@@ -1,14 +1,9 @@
 /* What waits for a block's backward pass in another tier: its input, from which the rest is computed again, or all that it keeps. */
 #include "plan/builder.h"
 
-enum deck_keep build_keep_of(const struct builder *b, int u)
-{
-  return b->plan->policy[u].keep;
-}
-
 bool build_recomputes(const struct builder *b, int u)
 {
-  const enum deck_keep keep = build_keep_of(b, u);
+  const enum deck_keep keep = b->plan->policy[u].keep;
   return keep != KEEP_ACTIVATIONS && keep != KEEP_ACTIVATIONS_HOST;
 }
 
@@ -30,7 +25,7 @@ static bool leaves(const struct builder *b, int u)
   const struct plan_input *input = &b->plan->input;
   if (input->mode != PLAN_TRAIN || u < b->lowest)
     return false;
-  switch (build_keep_of(b, u)) {
+  switch (b->plan->policy[u].keep) {
   case KEEP_INPUT_HOST:
   case KEEP_INPUT_NVME: return visits_apart(b, u) > input->prefetch + 2;
   case KEEP_ACTIVATIONS_HOST: return visits_apart(b, u) > input->prefetch + visits_behind(b);
@@ -47,7 +42,7 @@ void build_save_input(struct builder *b, int v)
   struct unit_buffers *unit = &b->unit[u];
   unit->act = build_stream(b, "act", u, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
   build_move(b, OP_SAVE_ACT, u, visit->micro, b->unit[u - 1].x, unit->act);
-  if (build_keep_of(b, u) != KEEP_INPUT_NVME)
+  if (b->plan->policy[u].keep != KEEP_INPUT_NVME)
     return;
   const int slot = build_stream(b, "slot", u, TIER_DISK, PURPOSE_ACTIVATIONS, b->size.x);
   build_move(b, OP_WRITE_ACT, u, visit->micro, unit->act, slot);
@@ -84,7 +79,7 @@ static bool wants_back(const struct builder *b, int w)
 static void read_back(struct builder *b, const struct visit *visit)
 {
   struct unit_buffers *unit = &b->unit[visit->unit];
-  if (build_keep_of(b, visit->unit) != KEEP_INPUT_NVME)
+  if (b->plan->policy[visit->unit].keep != KEEP_INPUT_NVME)
     return;
   const int act = build_stream(b, "act", visit->unit, TIER_HOST, PURPOSE_ACTIVATIONS, b->size.x);
   build_move(b, OP_READ_ACT, visit->unit, visit->micro, unit->act, act);

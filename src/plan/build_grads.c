@@ -63,10 +63,7 @@ static int messages_in(struct builder *b, const char *name, int u, int staging, 
 void build_encode(struct builder *b, enum plan_group group, int u, int micro, int whole,
                   int messages)
 {
-  struct instr *encode = build_emit(b, OP_ENCODE, u, micro);
-  encode->attr.group = group;
-  build_use(encode, ENCODE_GRADS, whole);
-  build_use(encode, ENCODE_MESSAGES, messages);
+  build_move(b, OP_ENCODE, u, micro, whole, messages)->attr.group = group;
 }
 
 void build_reduce(struct builder *b, enum plan_group group, int u, int micro, int whole,
@@ -82,10 +79,7 @@ void build_reduce(struct builder *b, enum plan_group group, int u, int micro, in
   }
   const int received =
       messages_in(b, "received", u, staging, encodes ? bytes : 0, bytes, &unit->received[group]);
-  struct instr *exchange = build_emit(b, OP_EXCHANGE, u, micro);
-  exchange->attr.group = group;
-  build_use(exchange, EXCHANGE_SENT, sent);
-  build_use(exchange, EXCHANGE_RECEIVED, received);
+  build_move(b, OP_EXCHANGE, u, micro, sent, received)->attr.group = group;
   struct instr *sum = build_emit(b, OP_DECODE_SUM, u, micro);
   sum->attr.group = group;
   build_use(sum, DECODE_SUM_MESSAGES, received);
@@ -124,9 +118,7 @@ void build_norm(struct builder *b, int u)
 /* Over the replicas, or without sharding over the group that has reduced together. */
 static void emit_gather_grads(struct builder *b, int u, int part, int whole)
 {
-  struct instr *gather = build_emit(b, OP_GATHER_GRADS, u, -1);
-  build_use(gather, GATHER_GRADS_PIECE, part);
-  build_use(gather, GATHER_GRADS_WHOLE, whole);
+  struct instr *gather = build_move(b, OP_GATHER_GRADS, u, -1, part, whole);
   if (b->replicas == 1)
     gather->attr.group = GROUP_REDUCE;
 }
@@ -148,11 +140,8 @@ static void emit_direction(struct builder *b, int u)
   build_use(direction, DIRECTION_GRADS, unit->grads);
   build_use(direction, DIRECTION_OUT, piece);
   build_use(direction, DIRECTION_STATE, plan->state[0].buffer[u]);
-  if (piece == unit->direction)
-    return;
-  struct instr *gather = build_emit(b, OP_GATHER_DIRECTION, u, -1);
-  build_use(gather, GATHER_DIRECTION_PIECE, piece);
-  build_use(gather, GATHER_DIRECTION_WHOLE, unit->direction);
+  if (piece != unit->direction)
+    build_move(b, OP_GATHER_DIRECTION, u, -1, piece, unit->direction);
 }
 
 /* Room for any matrix of the unit. */

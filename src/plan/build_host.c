@@ -8,11 +8,6 @@
 #include "base/dtype.h"
 #include "plan/builder.h"
 
-static bool is_on_disk(const struct builder *b, int u)
-{
-  return b->plan->policy[u].disk;
-}
-
 /* ---- storage ---- */
 
 void build_host_params(struct builder *b, int u)
@@ -173,11 +168,8 @@ static void reduce_on_device(struct builder *b, int u, int m)
             : unit->grads;
   build_move(b, OP_FETCH_GRAD, u, micro, shard, landed);
   leave(b, u, shard);
-  if (m > 0) {
-    struct instr *add = build_emit(b, OP_ACCUMULATE, u, micro);
-    build_use(add, ACCUMULATE_LANDED, landed);
-    build_use(add, ACCUMULATE_GRADS, unit->grads);
-  }
+  if (m > 0)
+    build_move(b, OP_ACCUMULATE, u, micro, landed, unit->grads);
   if (b->micros > 1 && m == b->micros - 1)
     build_norm(b, u);
 }
@@ -187,7 +179,7 @@ static void reduce_on_device(struct builder *b, int u, int m)
 static void read_state(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
-  if (b->plan->master[u] < 0 || !plan_is_on_host(b->plan, u) || !is_on_disk(b, u))
+  if (b->plan->master[u] < 0 || !b->plan->policy[u].disk)
     return;
   struct instr *read = build_emit(b, OP_READ_STATE, u, -1);
   for (int s = 0; s < b->plan->states; s++) {
@@ -220,7 +212,7 @@ static void update(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
   build_update(b, u);
-  if (is_on_disk(b, u))
+  if (b->plan->policy[u].disk)
     write_state(b, u);
   if (plan->shared[u] >= 0)
     build_move(b, OP_PUBLISH, u, -1, plan->working[u], b->unit[u].shared);

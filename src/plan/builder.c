@@ -19,13 +19,15 @@ int64_t build_shard(const struct builder *b, int u)
 static enum status grow_buffers(struct builder *b)
 {
   struct plan *plan = b->plan;
-  return mem_grow(MEM_META, (void **)&plan->buffer, &b->buffer_room, (int64_t)plan->buffers + 1, sizeof *plan->buffer);
+  return mem_grow(MEM_META, (void **)&plan->buffer, &b->buffer_room, (int64_t)plan->buffers + 1,
+                  sizeof *plan->buffer);
 }
 
 static enum status grow_instructions(struct builder *b)
 {
   struct plan *plan = b->plan;
-  return mem_grow(MEM_META, (void **)&plan->instr, &b->instr_room, (int64_t)plan->n + 1, sizeof *plan->instr);
+  return mem_grow(MEM_META, (void **)&plan->instr, &b->instr_room, (int64_t)plan->n + 1,
+                  sizeof *plan->instr);
 }
 
 enum status build_begin(struct builder *b)
@@ -154,13 +156,6 @@ int build_outside(struct builder *b, const char *name, enum plan_tier tier, enum
   return add_buffer(b, name, -1, buffer);
 }
 
-static void add_optimizer(struct attributes *attr, const struct optim_settings *optim)
-{
-  attr->optimizer = optim->name;
-  attr->stochastic = optim->stochastic;
-  attr->seed = optim->seed;
-}
-
 struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
 {
   if (!b->status)
@@ -170,10 +165,14 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
   instr->attr.group = op_rows[op].group;
   if (op_rows[op].coded)
     instr->attr.codec = b->plan->policy[unit].codec;
+  const struct optim_settings *optim = &b->plan->input.optim;
   if (op == OP_METRICS)
-    instr->attr.clip = b->plan->input.optim.clip;
-  if (op_rows[op].updates)
-    add_optimizer(&instr->attr, &b->plan->input.optim);
+    instr->attr.clip = optim->clip;
+  if (op_rows[op].updates) {
+    instr->attr.optimizer = optim->name;
+    instr->attr.stochastic = optim->stochastic;
+    instr->attr.seed = optim->seed;
+  }
   for (int k = 0; k < PLAN_MAX_USE; k++)
     instr->use[k].buffer = -1;
   return instr;
@@ -201,9 +200,7 @@ struct instr *build_move(struct builder *b, enum op op, int unit, int micro, int
 
 void build_gather(struct builder *b, int unit, int micro, int shard, int whole)
 {
-  struct instr *gather = build_emit(b, OP_GATHER, unit, micro);
-  build_use(gather, GATHER_SHARD, shard);
-  build_use(gather, GATHER_WHOLE, whole);
+  struct instr *gather = build_move(b, OP_GATHER, unit, micro, shard, whole);
   if (!b->shards)
     gather->attr.group = GROUP_NONE;
 }

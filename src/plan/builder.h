@@ -101,7 +101,7 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro);
 void build_use(struct instr *instr, int k, int buffer);
 /* The same for an operand that may begin a sum or go on with it. */
 void build_sum(struct instr *instr, int k, int buffer, bool adds);
-/* An operation that reads one buffer and writes another. */
+/* An operation that reads one buffer, its first operand, and writes another, its second. */
 struct instr *build_move(struct builder *b, enum op op, int unit, int micro, int from, int to);
 
 /* All-gather of a part of a unit, or a cast where this rank has all of it. */
@@ -155,7 +155,6 @@ void build_host_updates(struct builder *b);
 
 /* ---- build_acts.c ---- */
 
-enum deck_keep build_keep_of(const struct builder *b, int u);
 bool build_recomputes(const struct builder *b, int u); /* what the block keeps is computed again, from its input */
 /* Before visit v: its block's input goes to where it is kept; behind it: all that its block keeps. */
 void build_save_input(struct builder *b, int v);

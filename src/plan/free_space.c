@@ -131,32 +131,29 @@ void free_space_clear(struct free_space *space)
 
 enum status free_space_create(int moments, struct free_space **out)
 {
-  void *space = NULL, *within = NULL, *through = NULL;
-  int leaves = 1;
-  while (leaves < moments)
-    leaves *= 2;
-  enum status status = mem_alloc(MEM_META, sizeof(struct free_space), &space);
-  if (!status)
-    status = mem_alloc(MEM_META, 2 * (size_t)leaves * sizeof(struct runs), &within);
-  if (!status)
-    status = mem_alloc(MEM_META, (size_t)leaves * sizeof(struct runs), &through);
-  if (status) {
-    mem_free(within);
-    mem_free(space);
+  struct free_space *space;
+  enum status status = mem_new(MEM_META, 1, &space);
+  if (status)
     return status;
-  }
-  *out = space;
-  **out = (struct free_space){.leaves = leaves, .within = within, .through = through};
-  return STATUS_OK;
+  for (space->leaves = 1; space->leaves < moments;)
+    space->leaves *= 2;
+  status = mem_new(MEM_META, 2 * space->leaves, &space->within);
+  if (!status)
+    status = mem_new(MEM_META, space->leaves, &space->through);
+  if (status)
+    free_space_destroy(space);
+  else
+    *out = space;
+  return status;
 }
 
 void free_space_destroy(struct free_space *space)
 {
   if (!space)
     return;
-  for (int node = 0; node < 2 * space->leaves; node++)
+  for (int node = 0; space->within && node < 2 * space->leaves; node++)
     mem_free(space->within[node].run);
-  for (int node = 0; node < space->leaves; node++)
+  for (int node = 0; space->through && node < space->leaves; node++)
     mem_free(space->through[node].run);
   mem_free(space->through);
   mem_free(space->within);

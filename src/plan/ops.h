@@ -74,8 +74,8 @@ enum operand_role {
   ROLE_HOST_SQUARES
 };
 
-/* Whether an optional operand must be there. */
-typedef bool operand_wanted(const struct plan *plan, const struct instr *instr);
+/* A condition on a unit (-1: none) and the input. */
+typedef bool unit_holds(const struct plan *plan, int unit);
 
 struct operand {
   const char *name; /* NULL: the operation has no such operand */
@@ -85,7 +85,8 @@ struct operand {
   enum operand_extent extent;
   enum operand_role role;
   int index;              /* of TYPE_STATE: which state */
-  operand_wanted *wanted; /* NULL: always, or of TYPE_STATE, if the unit has that state */
+  unit_holds
+      *wanted; /* an optional operand; NULL: always, or of TYPE_STATE, if the unit has that state */
 };
 
 /* How an operation moves data between ranks. */
@@ -100,27 +101,26 @@ enum op_collective {
 struct tally;  /* how many of each operation a unit has in a micro-batch: verify_counts.c */
 struct walker; /* the values that buffers hold: verify_values.c */
 struct call;   /* an instruction that runs: exec/handlers.c */
+struct pricing; /* an instruction and the rates by which it is priced: simulate.c */
 struct cost;   /* seconds and bytes: simulate.c */
 
 /* For which units an operation must be there, and for each of their micro-batches or once a step. A
  * gradient is reduced, and meets its replicas, in each micro-batch or once a step. */
 enum due_unit { UNIT_ANY, UNIT_NONE, UNIT_ROOT, UNIT_BLOCK, UNIT_HEAD, UNIT_TRAINED };
 enum due_when { EACH_MICRO, EACH_LATER_MICRO, EACH_STEP, WHEN_REDUCED, WHEN_REPLICAS_MEET };
-typedef bool due_holds(const struct plan *plan, int unit);
 
 /* UNIT_ANY: any number. Otherwise one for each unit and time for which `holds` (NULL: always). */
 struct due {
   enum due_unit unit;
   enum due_when when;
-  due_holds *holds;
+  unit_holds *holds;
 };
 
 /* How many there must be for a unit (-1: none) and micro-batch (-1: the step). */
 typedef int op_due(const struct plan *plan, int unit, int micro, const struct tally *tally);
 typedef enum status op_check(const struct plan *plan, int i);
 typedef enum status op_value(const struct walker *walker);
-typedef struct cost op_cost(const struct plan *plan, const struct instr *instr,
-                            const struct plan_rates *rates);
+typedef struct cost op_cost(const struct pricing *p);
 typedef enum status op_run(const struct call *call);
 
 struct op_row {
@@ -146,16 +146,15 @@ struct op_row {
 
 extern const struct op_row op_rows[OP_COUNT];
 
-/* ---- verify_shape.c: operands that depend on the input ---- */
-operand_wanted verify_wants_saved, verify_wants_stream_gradient, verify_wants_gradient;
-operand_wanted verify_wants_squares, verify_wants_metrics, verify_wants_working;
-operand_wanted verify_wants_direction;
+/* ---- verify_shape.c ---- */
+unit_holds verify_learns, verify_on_host, verify_has_matrices, verify_has_working;
+unit_holds verify_wants_saved, verify_wants_stream_gradient;
+unit_holds verify_wants_squares, verify_wants_metrics;
 
 /* ---- verify_counts.c ---- */
-due_holds due_evaluates, due_generates, due_passes_back, due_recomputes;
-due_holds due_embedding, due_gathers_grads, due_loss_on_host, due_sharded_matrices;
-due_holds verify_on_host, verify_has_matrices, due_stored, due_adds_on_host;
-due_holds due_shared_copy, due_sums_shared;
+unit_holds due_evaluates, due_generates, due_passes_back, due_recomputes;
+unit_holds due_embedding, due_gathers_grads, due_loss_on_host, due_sharded_matrices;
+unit_holds due_stored, due_adds_on_host, due_shared_copy, due_sums_shared;
 op_due due_encode, due_exchange, due_kept_on_host, due_kept_on_disk;
 
 /* ---- verify_roles.c ---- */

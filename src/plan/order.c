@@ -152,26 +152,22 @@ static void order_one(struct orderer *o, int moment)
 enum status plan_order(struct plan *plan)
 {
   struct orderer o = {.plan = plan};
-  void *cut = NULL, *segment = NULL, *run = NULL, *before = NULL;
-  size_t ends = 2 * (size_t)plan->buffers;
-  enum status status = mem_alloc(MEM_META, ends * sizeof(int64_t), &cut);
+  int64_t *cut = NULL;
+  enum status status = mem_new(MEM_META, 2 * plan->buffers, &cut);
   if (!status)
-    status = mem_alloc(MEM_META, ends * sizeof *o.segment, &segment);
+    status = mem_new(MEM_META, 2 * plan->buffers, &o.segment);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof *o.run, &run);
+    status = mem_new(MEM_META, plan->buffers, &o.run);
   if (!status)
-    status = mem_alloc(MEM_META, (2 * (size_t)plan->n + 1) * sizeof *o.before, &before);
+    status = mem_new(MEM_META, 2 * plan->n + 1, &o.before);
   if (!status) {
-    o.segment = segment;
-    o.run = run;
-    o.before = before;
-    cut_arenas(plan, cut, run);
+    cut_arenas(plan, cut, o.run);
     for (int moment = 1; moment <= 2 * plan->n; moment++)
       order_one(&o, moment);
   }
-  mem_free(before);
-  mem_free(run);
-  mem_free(segment);
+  mem_free(o.before);
+  mem_free(o.run);
+  mem_free(o.segment);
   mem_free(cut);
   return status;
 }

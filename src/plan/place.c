@@ -89,8 +89,9 @@ static int64_t duration_of(const struct block *block)
   return block->last - block->first;
 }
 
-static int in_order(const struct block *a, const struct block *b)
+static int earlier_first(const void *left, const void *right)
 {
+  const struct block *a = left, *b = right;
   int order = compare(a->first, b->first);
   return order != 0 ? order : compare(a->buffer, b->buffer);
 }
@@ -99,7 +100,7 @@ static int larger_first(const void *left, const void *right)
 {
   const struct block *a = left, *b = right;
   int order = compare(b->bytes, a->bytes);
-  return order != 0 ? order : in_order(a, b);
+  return order != 0 ? order : earlier_first(a, b);
 }
 
 static int longer_first(const void *left, const void *right)
@@ -113,11 +114,6 @@ static int more_first(const void *left, const void *right)
   const struct block *l = left, *r = right;
   const double a = (double)l->bytes * (double)(1 + duration_of(l)), b = (double)r->bytes * (double)(1 + duration_of(r));
   return a != b ? (a < b) - (a > b) : larger_first(left, right);
-}
-
-static int earlier_first(const void *left, const void *right)
-{
-  return in_order(left, right);
 }
 
 static int latest_first(const void *left, const void *right)
@@ -210,20 +206,19 @@ static enum status pack_tier(struct plan *plan, enum plan_tier tier, struct pack
 
 enum status plan_pack(struct plan *plan)
 {
-  void *block = NULL, *moment = NULL;
-  struct free_space *space = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(struct block), &block);
+  struct packer p = {.block = NULL};
+  enum status status = mem_new(MEM_META, plan->buffers, &p.block);
   if (!status)
-    status = mem_alloc(MEM_META, ((size_t)plan->n + 1) * sizeof(uint64_t), &moment);
+    status = mem_new(MEM_META, plan->n + 1, &p.moment);
   if (!status)
-    status = free_space_create(plan->n, &space);
+    status = free_space_create(plan->n, &p.space);
   if (!status)
     status = place_persistent(plan);
   for (int tier = 0; tier < TIER_COUNT && !status; tier++)
-    status = pack_tier(plan, (enum plan_tier)tier, &(struct packer){block, moment, space});
-  free_space_destroy(space);
-  mem_free(moment);
-  mem_free(block);
+    status = pack_tier(plan, (enum plan_tier)tier, &p);
+  free_space_destroy(p.space);
+  mem_free(p.moment);
+  mem_free(p.block);
   if (!status)
     place_views(plan);
   return status;

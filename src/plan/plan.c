@@ -29,14 +29,6 @@ static const char *const purpose_names[PURPOSE_COUNT] = {
     [PURPOSE_METRICS] = "results",
 };
 
-int plan_operands(enum op op)
-{
-  int n = PLAN_MAX_USE;
-  while (n > 0 && !op_rows[op].operand[n - 1].name)
-    n--;
-  return n;
-}
-
 const char *plan_op_name(enum op op)
 {
   return op_rows[op].name;
@@ -155,12 +147,11 @@ enum status plan_create(const struct plan_input *input, struct plan **out)
     status = plan_order(plan);
   if (!status)
     status = plan_verify(plan);
-  if (status) {
+  if (status)
     plan_destroy(plan);
-    return status;
-  }
-  *out = plan;
-  return STATUS_OK;
+  else
+    *out = plan;
+  return status;
 }
 
 void plan_destroy(struct plan *plan)

@@ -298,8 +298,6 @@ int plan_instr_ranks(const struct plan *plan, const struct instr *instr);
 /* Bytes of the whole buffer of a collective, as they are sent. */
 int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr);
 
-/* Operands of an operation, absent ones included: use[0 .. n - 1]. */
-int plan_operands(enum op op);
 const char *plan_op_name(enum op op);
 const char *plan_lane_name(enum plan_lane lane);
 const char *plan_purpose_name(enum plan_purpose purpose);

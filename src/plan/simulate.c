@@ -15,195 +15,207 @@ struct cost {
   double seconds, host, local;
 };
 
+struct pricing {
+  const struct plan *plan;
+  const struct instr *instr;
+  const struct plan_rates *rates;
+};
+
 static double ratio(double work, double rate)
 {
   return rate > 0 ? work / rate : 0;
 }
 
-static double bytes_of(const struct plan *plan, const struct instr *instr, int k)
+static double bytes_of(const struct pricing *p, int k)
 {
-  return (double)plan->buffer[instr->use[k].buffer].bytes;
+  return (double)p->plan->buffer[p->instr->use[k].buffer].bytes;
 }
 
-static bool has(const struct instr *instr, int k)
+static bool has(const struct pricing *p, int k)
 {
-  return instr->use[k].buffer >= 0;
-}
-
-/* Whether an operation goes through the host's memory. */
-static bool uses_host(const struct plan *plan, const struct instr *instr)
-{
-  return plan->on_host[instr->lane];
+  return p->instr->use[k].buffer >= 0;
 }
 
 /* Bytes through the memory that the operation works on. */
-static struct cost traffic_cost(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates,
-                                double bytes)
+static struct cost traffic_cost(const struct pricing *p, double bytes)
 {
-  const bool host = uses_host(plan, instr);
-  return (struct cost){.seconds = ratio(bytes, host ? rates->host_bytes : rates->memory_bytes), .host = host ? bytes : 0};
+  const bool host = p->plan->on_host[p->instr->lane];
+  return (struct cost){.seconds =
+                           ratio(bytes, host ? p->rates->host_bytes : p->rates->memory_bytes),
+                       .host = host ? bytes : 0};
 }
 
-static struct cost flops_cost(double flops, const struct plan_rates *rates)
+static struct cost flops_cost(const struct pricing *p, double flops)
 {
-  return (struct cost){.seconds = ratio(flops, rates->gemm_flops)};
+  return (struct cost){.seconds = ratio(flops, p->rates->gemm_flops)};
 }
 
-static struct model_shape shape_of(const struct plan *plan)
+static struct model_shape shape_of(const struct pricing *p)
 {
-  return (struct model_shape){plan->input.shape.micro_batch, plan->input.shape.sequence};
+  return (struct model_shape){p->plan->input.shape.micro_batch, p->plan->input.shape.sequence};
 }
 
 /* An operation that does little else than read and write its operands: a change is both. */
-struct cost cost_operands(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+struct cost cost_operands(const struct pricing *p)
 {
   double bytes = 0;
   for (int k = 0; k < PLAN_MAX_USE; k++)
-    if (has(instr, k))
-      bytes += bytes_of(plan, instr, k) * (instr->use[k].access == ACCESS_ADD ? 2 : 1);
-  return traffic_cost(plan, instr, rates, bytes);
+    if (has(p, k))
+      bytes += bytes_of(p, k) * (p->instr->use[k].access == ACCESS_ADD ? 2 : 1);
+  return traffic_cost(p, bytes);
 }
 
 /* And what this rank makes of whole matrices. */
-struct cost cost_update(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+struct cost cost_update(const struct pricing *p)
 {
-  struct cost cost = cost_operands(plan, instr, rates);
-  if (has(instr, UPDATE_DIRECTION)) {
-    const double flops = optim_transform_flops(&plan->segments[instr->unit], plan->owned[instr->unit]);
-    cost.seconds += ratio(flops, rates->gemm_flops);
+  struct cost cost = cost_operands(p);
+  if (has(p, UPDATE_DIRECTION)) {
+    const double flops =
+        optim_transform_flops(&p->plan->segments[p->instr->unit], p->plan->owned[p->instr->unit]);
+    cost.seconds += ratio(flops, p->rates->gemm_flops);
   }
   return cost;
 }
 
-struct cost cost_embed(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+struct cost cost_embed(const struct pricing *p)
 {
-  return traffic_cost(plan, instr, rates, 2 * bytes_of(plan, instr, EMBED_OUT));
+  return traffic_cost(p, 2 * bytes_of(p, EMBED_OUT));
 }
 
-struct cost cost_embed_backward(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+struct cost cost_embed_backward(const struct pricing *p)
 {
-  return traffic_cost(plan, instr, rates, 3 * bytes_of(plan, instr, EMBED_BACKWARD_D));
+  return traffic_cost(p, 3 * bytes_of(p, EMBED_BACKWARD_D));
 }
 
-struct cost cost_block(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+struct cost cost_block(const struct pricing *p)
 {
-  (void)instr;
-  return flops_cost(plan->input.model->ops->block_flops(plan->input.model, shape_of(plan)), rates);
+  return flops_cost(p, p->plan->input.model->ops->block_flops(p->plan->input.model, shape_of(p)));
 }
 
 /* With respect to the input, and to the parameters if there are gradients of them. */
-struct cost cost_backward(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+struct cost cost_backward(const struct pricing *p)
 {
-  const double flops = plan->input.model->ops->block_flops(plan->input.model, shape_of(plan));
-  return flops_cost((1 + has(instr, BACKWARD_GRADS)) * flops, rates);
+  const double flops = p->plan->input.model->ops->block_flops(p->plan->input.model, shape_of(p));
+  return flops_cost(p, (1 + has(p, BACKWARD_GRADS)) * flops);
 }
 
-struct cost cost_loss(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+struct cost cost_loss(const struct pricing *p)
 {
-  const double flops = plan->input.model->ops->head_flops(plan->input.model, shape_of(plan));
-  return flops_cost((1 + has(instr, LOSS_D) + has(instr, LOSS_GRADS)) * flops, rates);
+  const double flops = p->plan->input.model->ops->head_flops(p->plan->input.model, shape_of(p));
+  return flops_cost(p, (1 + has(p, LOSS_D) + has(p, LOSS_GRADS)) * flops);
 }
 
 /* Of one token of each sequence. */
-struct cost cost_logits(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+struct cost cost_logits(const struct pricing *p)
 {
-  const struct model_shape s = shape_of(plan);
-  (void)instr;
-  return flops_cost(plan->input.model->ops->head_flops(plan->input.model, s) / (double)s.T, rates);
+  const struct model_shape s = shape_of(p);
+  return flops_cost(p,
+                    p->plan->input.model->ops->head_flops(p->plan->input.model, s) / (double)s.T);
 }
 
 /* By itself, and its part of the host's memory. */
-struct cost cost_copy(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+struct cost cost_copy(const struct pricing *p)
 {
-  const bool up = instr->lane == LANE_H2D;
-  const double bytes = bytes_of(plan, instr, MOVE_TO), together = rates->h2d_bytes + rates->d2h_bytes;
-  const double alone = up ? rates->h2d_alone_bytes : rates->d2h_alone_bytes, rate = up ? rates->h2d_bytes : rates->d2h_bytes;
+  const bool up = p->instr->lane == LANE_H2D;
+  const double bytes = bytes_of(p, MOVE_TO), together = p->rates->h2d_bytes + p->rates->d2h_bytes;
+  const double alone = up ? p->rates->h2d_alone_bytes : p->rates->d2h_alone_bytes,
+               rate = up ? p->rates->h2d_bytes : p->rates->d2h_bytes;
   if (alone <= rate)
     return (struct cost){.seconds = ratio(bytes, rate), .host = bytes};
-  return (struct cost){.seconds = bytes / alone, .host = bytes * fmax(1, ratio(rates->host_bytes, together))};
+  return (struct cost){.seconds = bytes / alone,
+                       .host = bytes * fmax(1, ratio(p->rates->host_bytes, together))};
 }
 
-struct cost cost_disk(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+struct cost cost_disk(const struct pricing *p)
 {
   double seconds = 0;
   for (int k = 0; k < PLAN_MAX_USE; k++)
-    if (has(instr, k) && plan->buffer[instr->use[k].buffer].tier == TIER_DISK)
-      seconds += ratio(bytes_of(plan, instr, k),
-                       instr->use[k].access == ACCESS_READ ? rates->disk_read_bytes : rates->disk_write_bytes);
+    if (has(p, k) && p->plan->buffer[p->instr->use[k].buffer].tier == TIER_DISK)
+      seconds += ratio(bytes_of(p, k), p->instr->use[k].access == ACCESS_READ
+                                           ? p->rates->disk_read_bytes
+                                           : p->rates->disk_write_bytes);
   return (struct cost){.seconds = seconds};
 }
 
-static double barrier_s(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+static double barrier_s(const struct pricing *p)
 {
-  return 2 * ceil(log2(plan_instr_ranks(plan, instr))) * rates->link_latency_s;
+  return 2 * ceil(log2(plan_instr_ranks(p->plan, p->instr))) * p->rates->link_latency_s;
 }
 
-struct cost cost_barrier(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+struct cost cost_barrier(const struct pricing *p)
 {
-  return (struct cost){.seconds = barrier_s(plan, instr, rates)};
+  return (struct cost){.seconds = barrier_s(p)};
 }
 
-static double link_of(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+static double link_of(const struct pricing *p)
 {
-  return uses_host(plan, instr) ? rates->host_link_bytes : rates->link_bytes;
+  return p->plan->on_host[p->instr->lane] ? p->rates->host_link_bytes : p->rates->link_bytes;
 }
 
 /* Up a tree and down. */
-struct cost cost_tree(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+struct cost cost_tree(const struct pricing *p)
 {
-  const double bytes = (double)plan_instr_bytes(plan, instr), levels = ceil(log2(plan_instr_ranks(plan, instr)));
-  return (struct cost){.seconds = 2 * levels * (ratio(bytes, link_of(plan, instr, rates)) + rates->link_latency_s)};
+  const double bytes = (double)plan_instr_bytes(p->plan, p->instr),
+               levels = ceil(log2(plan_instr_ranks(p->plan, p->instr)));
+  return (struct cost){.seconds =
+                           2 * levels * (ratio(bytes, link_of(p)) + p->rates->link_latency_s)};
 }
 
 /* All parts but one's own. */
-static double exchange_s(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+static double exchange_s(const struct pricing *p)
 {
-  const double ranks = plan_instr_ranks(plan, instr), bytes = (double)plan_instr_bytes(plan, instr);
-  return ratio(bytes * (ranks - 1) / ranks, link_of(plan, instr, rates)) + rates->link_latency_s * (ranks - 1);
+  const double ranks = plan_instr_ranks(p->plan, p->instr),
+               bytes = (double)plan_instr_bytes(p->plan, p->instr);
+  return ratio(bytes * (ranks - 1) / ranks, link_of(p)) + p->rates->link_latency_s * (ranks - 1);
 }
 
 /* A shard of another type than the window's is cast on the device. A rank that has all of the working
  * copy copies it. */
-static double place_s(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+static double place_s(const struct pricing *p)
 {
-  const struct plan_buffer *shard = &plan->buffer[instr->use[GATHER_SHARD].buffer],
-                           *whole = &plan->buffer[instr->use[GATHER_WHOLE].buffer];
-  const bool casts = shard->dtype != whole->dtype, copies = shard->purpose == PURPOSE_WORKING && plan_instr_ranks(plan, instr) == 1;
+  const struct plan_buffer *shard = &p->plan->buffer[p->instr->use[GATHER_SHARD].buffer],
+                           *whole = &p->plan->buffer[p->instr->use[GATHER_WHOLE].buffer];
+  const bool casts = shard->dtype != whole->dtype,
+             copies = shard->purpose == PURPOSE_WORKING && plan_instr_ranks(p->plan, p->instr) == 1;
   const double elements = (double)shard->elements;
-  return casts || copies ? ratio(elements * (double)(dtype_size(shard->dtype) + dtype_size(whole->dtype)), rates->memory_bytes) : 0;
+  return casts || copies
+             ? ratio(elements * (double)(dtype_size(shard->dtype) + dtype_size(whole->dtype)),
+                     p->rates->memory_bytes)
+             : 0;
 }
 
-struct cost cost_gather(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+struct cost cost_gather(const struct pricing *p)
 {
-  const double local = place_s(plan, instr, rates);
-  return (struct cost){exchange_s(plan, instr, rates) + local, 0, local};
+  const double local = place_s(p);
+  return (struct cost){exchange_s(p) + local, 0, local};
 }
 
-struct cost cost_exchange(const struct plan *plan, const struct instr *instr,
-                          const struct plan_rates *rates)
+struct cost cost_exchange(const struct pricing *p)
 {
-  return (struct cost){.seconds = exchange_s(plan, instr, rates)};
+  return (struct cost){.seconds = exchange_s(p)};
 }
 
 /* All members' messages are read as they came, and the shard is written, or read and written. */
-struct cost cost_sum_shared(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+struct cost cost_sum_shared(const struct pricing *p)
 {
-  struct cost cost = cost_operands(plan, instr, rates);
-  cost.seconds += 2 * barrier_s(plan, instr, rates);
+  struct cost cost = cost_operands(p);
+  cost.seconds += 2 * barrier_s(p);
   return cost;
 }
 
-static struct cost cost_of(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates)
+static struct cost cost_of(const struct pricing *p)
 {
-  op_cost *const cost = op_rows[instr->op].cost;
-  return cost ? cost(plan, instr, rates) : (struct cost){0};
+  op_cost *const cost = op_rows[p->instr->op].cost;
+  return cost ? cost(p) : (struct cost){0};
 }
 
 /* With `free` taking no time. Casts around a collective stay. */
-static struct cost cost_without(const struct plan *plan, const struct instr *instr, const struct plan_rates *rates, enum plan_part free)
+static struct cost cost_without(const struct pricing *p, enum plan_part free)
 {
-  const struct cost cost = cost_of(plan, instr, rates);
-  return op_rows[instr->op].part != free || free == PART_NOTHING ? cost : (struct cost){.seconds = cost.local};
+  const struct cost cost = cost_of(p);
+  return op_rows[p->instr->op].part != free || free == PART_NOTHING
+             ? cost
+             : (struct cost){.seconds = cost.local};
 }
 
 /* Until each is like the one before: what is deferred to the next step delays that one's end. The last is company for the one before it, which shares the host's memory with it. */
@@ -253,7 +265,8 @@ static bool may_start(const struct replay *r, const struct runner *lane)
 
 static void start(const struct replay *r, struct runner *lane)
 {
-  const struct cost cost = cost_without(r->plan, &r->plan->instr[lane->time % r->plan->n], r->rates, r->free);
+  const struct cost cost = cost_without(
+      &(struct pricing){r->plan, &r->plan->instr[lane->time % r->plan->n], r->rates}, r->free);
   *lane = (struct runner){lane->time, .runs = true, .since = r->now, .speed = 1, .left = cost.seconds, .draw = ratio(cost.host, cost.seconds)};
 }
 
@@ -332,7 +345,7 @@ static double replay(const struct plan *plan, const struct plan_rates *rates, en
   while (advance(&r))
     ;
   for (int i = 0; i < n; i++)
-    host += cost_without(plan, &plan->instr[i], rates, free).host;
+    host += cost_without(&(struct pricing){plan, &plan->instr[i], rates}, free).host;
   return fmax(latest(&end[(STEPS - 2) * n], n) - latest(&end[(STEPS - 3) * n], n), ratio(host, rates->host_bytes));
 }
 
@@ -344,8 +357,8 @@ static double exposed(const struct plan *plan, const struct plan_rates *rates, d
 
 enum status plan_simulate(const struct plan *plan, const struct plan_rates *rates, struct plan_forecast *out)
 {
-  void *end;
-  enum status status = mem_alloc(MEM_META, STEPS * (size_t)plan->n * sizeof(double), &end);
+  double *end;
+  enum status status = mem_new(MEM_META, STEPS * plan->n, &end);
   if (status)
     return status;
   struct plan_forecast forecast = {.step_s = replay(plan, rates, PART_NOTHING, end)};
@@ -355,7 +368,8 @@ enum status plan_simulate(const struct plan *plan, const struct plan_rates *rate
   forecast.exposed_disk_s = exposed(plan, rates, forecast.step_s, PART_DISK, end);
   mem_free(end);
   for (int i = 0; i < plan->n; i++)
-    forecast.busy_s[plan->instr[i].lane] += cost_of(plan, &plan->instr[i], rates).seconds;
+    forecast.busy_s[plan->instr[i].lane] +=
+        cost_of(&(struct pricing){plan, &plan->instr[i], rates}).seconds;
   *out = forecast;
   return STATUS_OK;
 }

@@ -67,23 +67,6 @@ struct job {
   int64_t tree;
 };
 
-static int64_t part_of(const struct job *job, const struct instr *instr)
-{
-  return plan_instr_bytes(job->plan, instr) / plan_instr_ranks(job->plan, instr);
-}
-
-static int64_t gathered(const struct job *job, const struct instr *instr, const struct crossings *crossings)
-{
-  const int64_t part = part_of(job, instr), others = plan_instr_ranks(job->plan, instr) - 1;
-  return part * (job->model->ring ? crossings->links * others : crossings->pairs);
-}
-
-/* In a group of one nothing travels, and crossings are none. */
-static int64_t reduced(const struct job *job, const struct instr *instr, const struct crossings *crossings)
-{
-  return part_of(job, instr) * crossings->pairs;
-}
-
 /* Without sharding the members of a group are replicas. */
 static int64_t *kind_of(const struct job *job, const struct instr *instr, struct traffic_bytes *out)
 {
@@ -98,9 +81,13 @@ static void add(const struct job *job, const struct instr *instr, struct traffic
   const struct crossings *crossings = instr->attr.group == GROUP_REPLICAS ? &job->replica : &job->shard;
   if (instr->attr.group == GROUP_NONE)
     return;
+  /* In a group of one nothing travels, and crossings are none. */
+  const int64_t ranks = plan_instr_ranks(job->plan, instr),
+                part = plan_instr_bytes(job->plan, instr) / ranks;
+  const int64_t links = job->model->ring ? crossings->links * (ranks - 1) : crossings->pairs;
   switch (op_rows[instr->op].collective) {
-  case COLLECTIVE_GATHER: *kind_of(job, instr, out) += gathered(job, instr, crossings); break;
-  case COLLECTIVE_EXCHANGE: *kind_of(job, instr, out) += reduced(job, instr, crossings); break;
+  case COLLECTIVE_GATHER: *kind_of(job, instr, out) += part * links; break;
+  case COLLECTIVE_EXCHANGE: *kind_of(job, instr, out) += part * crossings->pairs; break;
   case COLLECTIVE_TREE: out->sums += 2 * (int64_t)sizeof(struct exactsum) * job->tree; break;
   default: break;
   }

@@ -2,7 +2,10 @@
  * Each part may take for granted what the parts before it have proven. */
 #include "plan/verify.h"
 
+#include <stdarg.h>
 #include <string.h>
+
+#include "base/mem.h"
 
 struct verify_label verify_name(const struct plan *plan, int time, int now)
 {
@@ -19,13 +22,22 @@ const char *verify_verb(enum plan_access access)
   return access == ACCESS_READ ? "reads" : access == ACCESS_WRITE ? "writes" : "changes";
 }
 
-enum status verify_fail(const struct plan *plan, int i, const char *why)
+enum status verify_fail(const struct plan *plan, int time, const char *why, ...)
 {
-  return status_set(STATUS_PLAN, "%s %s", verify_name(plan, i, i).text, why);
+  char text[1024];
+  va_list args;
+  va_start(args, why);
+  vsnprintf(text, sizeof text, why, args);
+  va_end(args);
+  return status_set(STATUS_PLAN, "%s %s", verify_name(plan, time, time).text, text);
 }
 
-void verify_families(const struct plan *plan, int *next)
+enum status verify_families(const struct plan *plan, int **out)
 {
+  int *next;
+  const enum status status = mem_new(MEM_META, plan->buffers, &next);
+  if (status)
+    return status;
   for (int b = 0; b < plan->buffers; b++)
     next[b] = -1;
   for (int b = 0; b < plan->buffers; b++) {
@@ -35,22 +47,17 @@ void verify_families(const struct plan *plan, int *next)
     next[b] = next[root];
     next[root] = b;
   }
+  *out = next;
+  return STATUS_OK;
 }
 
 enum status plan_verify(const struct plan *plan)
 {
-  enum status status = verify_form(plan);
-  if (!status)
-    status = verify_windows(plan);
-  if (!status)
-    status = verify_bytes(plan);
-  if (!status)
-    status = verify_counts(plan);
-  if (!status)
-    status = verify_roles(plan);
-  if (!status)
-    status = verify_scopes(plan);
-  if (!status)
-    status = verify_values(plan);
+  static enum status (*const parts[])(const struct plan *plan) = {
+      verify_form,  verify_windows, verify_bytes, verify_counts,
+      verify_roles, verify_scopes,  verify_values};
+  enum status status = STATUS_OK;
+  for (size_t p = 0; p < sizeof parts / sizeof *parts && !status; p++)
+    status = parts[p](plan);
   return status;
 }

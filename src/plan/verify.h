@@ -31,13 +31,15 @@ struct verify_label { char text[128]; };
 /* Times count instructions over two steps. "FORWARD h.3 (#41, compute)", and "of the step before" where `now` is of the one after. */
 struct verify_label verify_name(const struct plan *plan, int time, int now);
 const char *verify_verb(enum plan_access access);
-/* "(instruction i) (why)" */
-enum status verify_fail(const struct plan *plan, int i, const char *why);
+/* "(instruction) (why)" */
+enum status verify_fail(const struct plan *plan, int time, const char *why, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* ---- buffers ---- */
 
-/* next[buffers] receives for each buffer another one of its family, a list that begins with the root; -1: the last. */
-void verify_families(const struct plan *plan, int *next);
+/* next[buffers], the caller's to mem_free: for each buffer another one of its family, a list that
+ * begins with the root; -1: the last. */
+enum status verify_families(const struct plan *plan, int **next);
 /* The type in which parameters are gathered and computed with. */
 enum dtype verify_window_type(const struct plan *plan, int unit);
 /* Whether the buffer is exactly these elements' place in a window of the unit. */
@@ -46,23 +48,20 @@ bool verify_is_place(const struct plan *plan, int unit, int buffer, struct layou
 /* ---- what the input asks for ---- */
 
 bool verify_is_block(const struct plan *plan, int unit);
-enum deck_keep verify_keep_of(const struct plan *plan, int block);
 bool verify_recomputes(const struct plan *plan, int block); /* the block keeps its input alone */
-bool verify_learns(const struct plan *plan, int unit);      /* false for -1 */
+/* verify_learns(): false for -1. verify_on_host(): masters, moments and reduced gradients of a unit
+ * (-1: of any) are in host memory. verify_has_matrices(): that are updated as a whole.
+ * verify_has_working(): the update leaves a copy to compute with. See ops.h. */
 bool verify_embedding_learns(const struct plan *plan);      /* the embedding's matrices, whatever else is in their unit */
 /* Somebody needs the gradient with respect to a block's output: it, a block before it, or the
  * embedding. */
 bool verify_passes_back(const struct plan *plan, int block);
-bool verify_has_matrices(const struct plan *plan, int unit); /* that are updated as a whole */
 /* The most elements of state s that a rank keeps of a unit; 0: the unit does not have it. */
 int64_t verify_state_elements(const struct plan *plan, int unit, int s);
 /* Must this operand be there? */
 bool verify_wants(const struct plan *plan, const struct instr *instr, const struct operand *operand);
 bool verify_state_on_disk(const struct plan *plan, int unit);
-bool verify_has_working(const struct plan *plan, int unit); /* the update leaves a copy to compute with */
-bool verify_on_host(const struct plan *plan, int unit);     /* masters, moments and reduced gradients of a unit (-1: of units) are in host memory */
 bool verify_squares_on_host(const struct plan *plan, int unit); /* its gradients add up on the host and metrics are made on the device */
-bool verify_any_squares_on_host(const struct plan *plan);   /* of some unit that learns */
 bool verify_sums_shared(const struct plan *plan, int unit);         /* gradients land in memory that the members of a group share, and are added up there */
 /* Whether the unit's gradients travel as they are, so that nothing is encoded. */
 bool verify_sends_gradients(const struct plan *plan, int unit);

@@ -17,7 +17,8 @@ struct span {
 
 struct span_list {
   struct span *span;
-  int n, room;
+  int n;
+  int64_t room;
 };
 
 struct clock {
@@ -99,20 +100,11 @@ static int find_span(const struct span_list *list, int64_t at)
 
 static enum status make_span_room(struct span_list *list, int more)
 {
-  if (list->n + more <= list->room)
-    return STATUS_OK;
-  int room = 2 * (list->n + more);
-  void *span = list->span;
-  enum status status = mem_resize(MEM_META, (size_t)room * sizeof *list->span, &span);
-  if (status)
-    return status;
-  list->span = span;
-  list->room = room;
-  return STATUS_OK;
+  return mem_grow(MEM_META, (void **)&list->span, &list->room, list->n + more, sizeof *list->span);
 }
 
 /* Make a span begin at `at`. */
-static void split(struct span_list *list, int64_t at)
+static void split_at(struct span_list *list, int64_t at)
 {
   int s = find_span(list, at);
   if (s == list->n || list->span[s].begin == at)
@@ -120,6 +112,17 @@ static void split(struct span_list *list, int64_t at)
   memmove(&list->span[s + 1], &list->span[s], (size_t)(list->n - s) * sizeof *list->span);
   list->span[s].end = list->span[s + 1].begin = at;
   list->n++;
+}
+
+/* Spans are then inside or outside of the place. */
+static enum status split(const struct place *place)
+{
+  enum status status = make_span_room(place->list, 2);
+  if (status)
+    return status;
+  split_at(place->list, place->begin);
+  split_at(place->list, place->end);
+  return STATUS_OK;
 }
 
 static const struct span fresh = {.owner = -1, .writer = -1, .reader = {[0 ... LANE_COUNT - 1] = -1}};
@@ -139,11 +142,9 @@ static enum status start_arena(struct span_list *list, int64_t bytes)
 static enum status write_span(const struct place *place, int time)
 {
   struct span_list *list = place->list;
-  enum status status = make_span_room(list, 2);
+  enum status status = split(place);
   if (status || place->begin == place->end)
     return status;
-  split(list, place->begin);
-  split(list, place->end);
   int first = find_span(list, place->begin), behind = find_span(list, place->end);
   memmove(&list->span[first + 1], &list->span[behind], (size_t)(list->n - behind) * sizeof *list->span);
   list->n -= behind - first - 1;
@@ -158,11 +159,9 @@ static enum status write_span(const struct place *place, int time)
 static enum status read_span(const struct place *place, int time, enum plan_lane lane)
 {
   struct span_list *list = place->list;
-  enum status status = make_span_room(list, 2);
+  enum status status = split(place);
   if (status || place->begin == place->end)
     return status;
-  split(list, place->begin);
-  split(list, place->end);
   for (int s = find_span(list, place->begin); s < list->n && list->span[s].begin < place->end; s++)
     list->span[s].reader[lane] = time;
   return STATUS_OK;
@@ -186,9 +185,10 @@ static const struct plan_use *used_there(struct verifier *v, int time, bool chan
 static enum status fail_race(struct verifier *v, int time, const struct plan_use *use, int other, const struct plan_use *there)
 {
   const struct plan *plan = v->plan;
-  return status_set(STATUS_PLAN, "%s %s %s while %s %s %s over the same bytes: nothing orders them", verify_name(plan, time, time).text,
-                    verify_verb(use->access), plan->buffer[use->buffer].name, verify_name(plan, other, time).text, verify_verb(there->access),
-                    plan->buffer[there->buffer].name);
+  return verify_fail(plan, time, "%s %s while %s %s %s over the same bytes: nothing orders them",
+                     verify_verb(use->access), plan->buffer[use->buffer].name,
+                     verify_name(plan, other, time).text, verify_verb(there->access),
+                     plan->buffer[there->buffer].name);
 }
 
 static enum status check_race(struct verifier *v, int time, const struct plan_use *use, const struct span_list *list, const struct span *span)
@@ -210,20 +210,18 @@ static bool lies_in(const struct plan *plan, int buffer, int root, int64_t begin
 
 /* Whether the bytes mean something from step to step: this rank's masters, frozen parameters, moments and caches, and the copy that is computed with. What is
  * gathered around a master is as old as its gradients. */
-static bool carries(const struct plan *plan, int root, int64_t begin, int64_t end)
+static bool carries_over(const struct plan *plan, const struct place *place,
+                         const struct span *span)
 {
+  const int root = place->root;
+  const int64_t begin = span->begin > place->begin ? span->begin : place->begin,
+                end = span->end < place->end ? span->end : place->end;
   const struct plan_buffer *buffer = &plan->buffer[root];
   if (!buffer->persistent || buffer->unit < 0)
     return false;
   if (buffer->purpose != PURPOSE_PARAMS)
     return buffer->purpose == PURPOSE_STATE || buffer->purpose == PURPOSE_CACHE || buffer->purpose == PURPOSE_WORKING;
   return lies_in(plan, plan->master[buffer->unit], root, begin, end) || lies_in(plan, plan->frozen[buffer->unit], root, begin, end);
-}
-
-static bool carries_over(const struct plan *plan, const struct place *place, const struct span *span)
-{
-  int64_t begin = span->begin > place->begin ? span->begin : place->begin, end = span->end < place->end ? span->end : place->end;
-  return carries(plan, place->root, begin, end);
 }
 
 /* What is read or added to must be the buffer's own value: written in this step, unless it carries over from the one before. */
@@ -235,11 +233,12 @@ static enum status check_value(struct verifier *v, int time, const struct plan_u
   if (use->access == ACCESS_WRITE || (span->owner == place->root && (now || carries_over(plan, place, span))))
     return STATUS_OK;
   if (!now)
-    return status_set(STATUS_PLAN, "%s %s %s before anything has written it in this step", verify_name(plan, time, time).text,
-                      verify_verb(use->access), buffer->name);
-  return status_set(STATUS_PLAN, "%s %s %s, but %s has written %s over its bytes", verify_name(plan, time, time).text, verify_verb(use->access),
-                    buffer->name, verify_name(plan, span->writer, time).text,
-                    plan->buffer[used_there(v, span->writer, true, place->list, span)->buffer].name);
+    return verify_fail(plan, time, "%s %s before anything has written it in this step",
+                       verify_verb(use->access), buffer->name);
+  return verify_fail(
+      plan, time, "%s %s, but %s has written %s over its bytes", verify_verb(use->access),
+      buffer->name, verify_name(plan, span->writer, time).text,
+      plan->buffer[used_there(v, span->writer, true, place->list, span)->buffer].name);
 }
 
 static enum status check_access(struct verifier *v, int time, const struct plan_use *use)
@@ -273,8 +272,9 @@ static enum status check_inside(struct verifier *v, int i)
         continue;
       if (op_rows[instr->op].in_place && left.root == right.root)
         continue;
-      return status_set(STATUS_PLAN, "%s %s %s and %s %s over the same bytes", verify_name(plan, i, i).text, verify_verb(a->access),
-                        plan->buffer[a->buffer].name, verify_verb(b->access), plan->buffer[b->buffer].name);
+      return verify_fail(plan, i, "%s %s and %s %s over the same bytes", verify_verb(a->access),
+                         plan->buffer[a->buffer].name, verify_verb(b->access),
+                         plan->buffer[b->buffer].name);
     }
   return STATUS_OK;
 }
@@ -302,12 +302,7 @@ static enum status cut_at(struct verifier *v, int buffer)
   if (buffer < 0)
     return STATUS_OK;
   struct place place = place_of(v, buffer);
-  enum status status = make_span_room(place.list, 2);
-  if (!status) {
-    split(place.list, place.begin);
-    split(place.list, place.end);
-  }
-  return status;
+  return split(&place);
 }
 
 /* Persistent buffers own their bytes before the first step, each its own. */
@@ -359,8 +354,10 @@ static enum status check_sharing_of(const struct verifier *v, int update)
     while (c > f && !(meets_group(&instr[c]) && is_before(v, f, c) && is_before(v, c, update)))
       c--;
     if (c == f)
-      return status_set(STATUS_PLAN, "%s writes what other ranks may still be reading by %s: no collective lies between",
-                        verify_name(plan, update, update).text, verify_name(plan, f, update).text);
+      return verify_fail(
+          plan, update,
+          "writes what other ranks may still be reading by %s: no collective lies between",
+          verify_name(plan, f, update).text);
   }
   return STATUS_OK;
 }
@@ -378,11 +375,9 @@ static enum status check_sharing(const struct verifier *v)
 enum status verify_bytes(const struct plan *plan)
 {
   struct verifier v = {.plan = plan};
-  void *clock;
-  enum status status = mem_alloc(MEM_META, 2 * (size_t)plan->n * sizeof *v.clock, &clock);
+  enum status status = mem_new(MEM_META, 2 * plan->n, &v.clock);
   if (status)
     return status;
-  v.clock = clock;
   run_clocks(&v);
   status = start(&v);
   for (int time = 0; time < 2 * plan->n && !status; time++)

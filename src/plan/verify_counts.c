@@ -140,14 +140,13 @@ int due_kept_on_host(const struct plan *plan, int unit, int micro, const struct 
 {
   if (!is_due(plan, &op_rows[OP_BACKWARD].one, unit, micro) || tally->of[OP_SAVE_ACT] == 0)
     return 0;
-  const enum deck_keep keep = verify_keep_of(plan, unit);
+  const enum deck_keep keep = plan->policy[unit].keep;
   return keep != KEEP_ACTIVATIONS && keep != KEEP_INPUT;
 }
 
 int due_kept_on_disk(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
-  return due_kept_on_host(plan, unit, micro, tally) &&
-         verify_keep_of(plan, unit) == KEEP_INPUT_NVME;
+  return due_kept_on_host(plan, unit, micro, tally) && plan->policy[unit].keep == KEEP_INPUT_NVME;
 }
 
 static int count_due(const struct plan *plan, int op, int unit, int micro, const struct tally *tally)
@@ -181,16 +180,15 @@ enum status verify_counts(const struct plan *plan)
 {
   int units = plan->input.model->units, micros = (int)plan->input.shape.micros;
   size_t width = (size_t)micros + 1;
-  void *block;
-  enum status status = mem_alloc(MEM_META, ((size_t)units + 1) * width * sizeof(struct tally), &block);
+  struct tally *tally;
+  enum status status = mem_new(MEM_META, ((size_t)units + 1) * width, &tally);
   if (status)
     return status;
-  struct tally *tally = block;
   for (int i = 0; i < plan->n; i++)
     tally[(size_t)(plan->instr[i].unit + 1) * width + (size_t)(plan->instr[i].micro + 1)].of[plan->instr[i].op]++;
   for (int unit = -1; unit < units && !status; unit++)
     for (int micro = -1; micro < micros && !status; micro++)
       status = check_tally(plan, &tally[(size_t)(unit + 1) * width + (size_t)(micro + 1)], unit, micro);
-  mem_free(block);
+  mem_free(tally);
   return status;
 }

@@ -23,25 +23,17 @@ static enum status check_operand(const struct plan *plan, int i, int k)
   if (use->buffer < -1 || use->buffer >= plan->buffers)
     return verify_fail(plan, i, "uses a buffer that does not exist");
   if (wanted != (use->buffer >= 0))
-    return status_set(STATUS_PLAN, "%s has %s operand %s", verify_name(plan, i, i).text, wanted ? "no" : "a superfluous",
-                      operand->name ? operand->name : plan->buffer[use->buffer].name);
+    return verify_fail(plan, i, "has %s operand %s", wanted ? "no" : "a superfluous",
+                       operand->name ? operand->name : plan->buffer[use->buffer].name);
   if (!wanted)
     return STATUS_OK;
   const struct plan_buffer *buffer = &plan->buffer[use->buffer];
   if (!access_fits(operand->access, use->access))
-    return status_set(STATUS_PLAN, "%s %s %s, which its operation does not do in that place", verify_name(plan, i, i).text,
-                      verify_verb(use->access), buffer->name);
+    return verify_fail(plan, i, "%s %s, which its operation does not do in that place",
+                       verify_verb(use->access), buffer->name);
   if (buffer->unit >= 0 && buffer->unit != instr->unit)
-    return status_set(STATUS_PLAN, "%s uses %s, which belongs to another unit", verify_name(plan, i, i).text, buffer->name);
+    return verify_fail(plan, i, "uses %s, which belongs to another unit", buffer->name);
   return STATUS_OK;
-}
-
-static enum status check_operands(const struct plan *plan, int i)
-{
-  enum status status = STATUS_OK;
-  for (int k = 0; k < PLAN_MAX_USE && !status; k++)
-    status = check_operand(plan, i, k);
-  return status;
 }
 
 static enum status check_waits(const struct plan *plan, int i)
@@ -54,8 +46,8 @@ static enum status check_waits(const struct plan *plan, int i)
     if (wait->instr < 0 || wait->instr >= plan->n || wait->back < 0 || wait->back > 1)
       return verify_fail(plan, i, "waits for an instruction that does not exist");
     if (wait->back == 0 && wait->instr >= i)
-      return status_set(STATUS_PLAN, "%s waits for %s, which does not come before it", verify_name(plan, i, i).text,
-                        verify_name(plan, wait->instr, i).text);
+      return verify_fail(plan, i, "waits for %s, which does not come before it",
+                         verify_name(plan, wait->instr, i).text);
   }
   return STATUS_OK;
 }
@@ -76,7 +68,9 @@ static enum status check_form(const struct plan *plan)
       return status_set(STATUS_PLAN, "instruction #%d has an unknown operation, unit or micro-batch", i);
     if (instr->lane != lane_of(plan, instr))
       return verify_fail(plan, i, "is on the wrong lane");
-    enum status status = check_operands(plan, i);
+    enum status status = STATUS_OK;
+    for (int k = 0; k < PLAN_MAX_USE && !status; k++)
+      status = check_operand(plan, i, k);
     if (!status)
       status = check_waits(plan, i);
     if (status)
@@ -152,21 +146,15 @@ static enum status check_tiers(const struct plan *plan, int i)
       continue;
     const struct plan_buffer *buffer = &plan->buffer[instr->use[k].buffer];
     if (!(tiers_of(plan, op_rows[instr->op].operand[k].place, instr) >> buffer->tier & 1))
-      return status_set(STATUS_PLAN, "%s %s %s, which lies %s, where it must not lie", verify_name(plan, i, i).text,
-                        verify_verb(instr->use[k].access), buffer->name, names[buffer->tier]);
+      return verify_fail(plan, i, "%s %s, which lies %s, where it must not lie",
+                         verify_verb(instr->use[k].access), buffer->name, names[buffer->tier]);
     if (buffer->tier == TIER_SHARED && buffer->persistent == lands(instr->op))
-      return status_set(STATUS_PLAN, "%s %s %s, of which %s", verify_name(plan, i, i).text, verify_verb(instr->use[k].access), buffer->name,
-                        buffer->persistent ? "the members of its group have one between them" : "each member of its group has one of its own");
+      return verify_fail(plan, i, "%s %s, of which %s", verify_verb(instr->use[k].access),
+                         buffer->name,
+                         buffer->persistent ? "the members of its group have one between them"
+                                            : "each member of its group has one of its own");
   }
   return STATUS_OK;
-}
-
-static enum status check_places(const struct plan *plan)
-{
-  enum status status = check_lanes(plan);
-  for (int i = 0; i < plan->n && !status; i++)
-    status = check_tiers(plan, i);
-  return status;
 }
 
 /* ---- buffers ---- */
@@ -201,24 +189,23 @@ static enum status check_buffers(const struct plan *plan)
   return STATUS_OK;
 }
 
-static enum status check_lifetimes(const struct plan *plan)
+static enum status check_lifetimes(const struct plan *plan, int i)
 {
-  for (int i = 0; i < plan->n; i++)
-    for (int k = 0; k < PLAN_MAX_USE; k++) {
-      if (plan->instr[i].use[k].buffer < 0)
-        continue;
-      const struct plan_buffer *b = &plan->buffer[plan->instr[i].use[k].buffer];
-      if (i < b->first || i > b->last)
-        return status_set(STATUS_PLAN, "%s %s %s outside of its lifetime, #%d to #%d", verify_name(plan, i, i).text,
-                          verify_verb(plan->instr[i].use[k].access), b->name, b->first, b->last);
-    }
+  for (int k = 0; k < PLAN_MAX_USE; k++) {
+    if (plan->instr[i].use[k].buffer < 0)
+      continue;
+    const struct plan_buffer *b = &plan->buffer[plan->instr[i].use[k].buffer];
+    if (i < b->first || i > b->last)
+      return verify_fail(plan, i, "%s %s outside of its lifetime, #%d to #%d",
+                         verify_verb(plan->instr[i].use[k].access), b->name, b->first, b->last);
+  }
   return STATUS_OK;
 }
 
 /* ---- what is frozen ---- */
 
 /* Of another unit than the instruction's nothing is used: see check_operand(). */
-static enum status check_frozen_of(const struct plan *plan, int i)
+static enum status check_frozen(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
   if (instr->unit < 0 || plan->frozen[instr->unit] < 0)
@@ -231,30 +218,22 @@ static enum status check_frozen_of(const struct plan *plan, int i)
     bool meets = used->persistent && used->tier == frozen->tier && used->offset < frozen->offset + frozen->bytes &&
                  frozen->offset < used->offset + used->bytes;
     if (meets && instr->use[k].access != ACCESS_READ)
-      return status_set(STATUS_PLAN, "%s %s %s, but %s never changes", verify_name(plan, i, i).text, verify_verb(instr->use[k].access), used->name,
-                        frozen->name);
+      return verify_fail(plan, i, "%s %s, but %s never changes", verify_verb(instr->use[k].access),
+                         used->name, frozen->name);
   }
   return STATUS_OK;
 }
 
-static enum status check_frozen(const struct plan *plan)
-{
-  enum status status = STATUS_OK;
-  for (int i = 0; i < plan->n && !status; i++)
-    status = check_frozen_of(plan, i);
-  return status;
-}
-
 enum status verify_form(const struct plan *plan)
 {
+  op_check *const checks[] = {check_tiers, check_lifetimes, check_frozen};
   enum status status = check_form(plan);
   if (!status)
     status = check_buffers(plan);
   if (!status)
-    status = check_places(plan);
-  if (!status)
-    status = check_lifetimes(plan);
-  if (!status)
-    status = check_frozen(plan);
+    status = check_lanes(plan);
+  for (size_t c = 0; c < sizeof checks / sizeof *checks; c++)
+    for (int i = 0; i < plan->n && !status; i++)
+      status = checks[c](plan, i);
   return status;
 }

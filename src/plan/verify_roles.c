@@ -29,8 +29,9 @@ static enum status check_role(const struct plan *plan, int i, int k, int buffer)
   const struct plan_use *use = &plan->instr[i].use[k];
   if (use->buffer == buffer)
     return STATUS_OK;
-  return status_set(STATUS_PLAN, "%s %s %s in the place of %s", verify_name(plan, i, i).text, verify_verb(use->access),
-                    plan->buffer[use->buffer].name, buffer < 0 ? "nothing" : plan->buffer[buffer].name);
+  return verify_fail(plan, i, "%s %s in the place of %s", verify_verb(use->access),
+                     plan->buffer[use->buffer].name,
+                     buffer < 0 ? "nothing" : plan->buffer[buffer].name);
 }
 
 static enum status check_elements(const struct plan *plan, int i, int k, int64_t elements)
@@ -39,8 +40,9 @@ static enum status check_elements(const struct plan *plan, int i, int k, int64_t
   const struct plan_buffer *buffer = &plan->buffer[use->buffer];
   if (buffer->elements == elements)
     return STATUS_OK;
-  return status_set(STATUS_PLAN, "%s %s the %lld elements of %s where there must be %lld", verify_name(plan, i, i).text,
-                    verify_verb(use->access), (long long)buffer->elements, buffer->name, (long long)elements);
+  return verify_fail(plan, i, "%s the %lld elements of %s where there must be %lld",
+                     verify_verb(use->access), (long long)buffer->elements, buffer->name,
+                     (long long)elements);
 }
 
 static enum status check_type(const struct plan *plan, int i, int k, enum dtype type)
@@ -49,8 +51,8 @@ static enum status check_type(const struct plan *plan, int i, int k, enum dtype 
   const struct plan_buffer *buffer = &plan->buffer[use->buffer];
   if (buffer->dtype == type)
     return STATUS_OK;
-  return status_set(STATUS_PLAN, "%s %s %s in %s where there must be %s", verify_name(plan, i, i).text, verify_verb(use->access),
-                    buffer->name, dtype_name(buffer->dtype), dtype_name(type));
+  return verify_fail(plan, i, "%s %s in %s where there must be %s", verify_verb(use->access),
+                     buffer->name, dtype_name(buffer->dtype), dtype_name(type));
 }
 
 /* A rank updates its shard, or without sharding all. */
@@ -127,8 +129,7 @@ static enum status check_optimizer(const struct plan *plan, int i)
   const bool updates = op_rows[plan->instr[i].op].updates;
   const double clip = plan->instr[i].op == OP_METRICS ? optim->clip : 0;
   if (attr->clip != clip)
-    return status_set(STATUS_PLAN, "%s clips to a norm of %g, where %g is asked for",
-                      verify_name(plan, i, i).text, attr->clip, clip);
+    return verify_fail(plan, i, "clips to a norm of %g, where %g is asked for", attr->clip, clip);
   if (attr->optimizer != (updates ? optim->name : (enum optimizer)0))
     return verify_fail(plan, i, "updates by another optimizer than the plan's");
   if (attr->stochastic != (updates && optim->stochastic) || attr->seed != (updates ? optim->seed : 0))
@@ -145,9 +146,8 @@ static enum status check_codec(const struct plan *plan, int i)
   const struct codec *mine = &instr->attr.codec, *codec = &plan->policy[instr->unit].codec;
   if (mine->ops && (!sends || codec_equal(codec, mine)))
     return STATUS_OK;
-  return status_set(
-      STATUS_PLAN, "%s sends gradients by codec %s, and its unit's travel by codec %s",
-      verify_name(plan, i, i).text, mine->ops ? mine->ops->name : "(absent)", codec->ops->name);
+  return verify_fail(plan, i, "sends gradients by codec %s, and its unit's travel by codec %s",
+                     mine->ops ? mine->ops->name : "(absent)", codec->ops->name);
 }
 
 static enum status check_attributes(const struct plan *plan, int i)
@@ -173,7 +173,8 @@ static enum status check_working(const struct plan *plan, int i)
   const bool whole = plan->policy[unit].working == WORKING_SHARED;
   if (whole ? plan_root(plan, working, NULL) != shared || !verify_is_place(plan, unit, working, plan->owned[unit])
             : plan->buffer[working].parent >= 0)
-    return status_set(STATUS_PLAN, "%s writes %s, which is not at its place in the unit", verify_name(plan, i, i).text, plan->buffer[working].name);
+    return verify_fail(plan, i, "writes %s, which is not at its place in the unit",
+                       plan->buffer[working].name);
   return STATUS_OK;
 }
 
@@ -206,8 +207,8 @@ enum status check_gather_direction(const struct plan *plan, int i)
   const bool inside = plan_root(plan, piece, &at) == plan_root(plan, whole, &begin);
   const int64_t place = plan->owned[plan->instr[i].unit].begin * (int64_t)dtype_size(plan->buffer[whole].dtype);
   if (!inside || at - begin != place)
-    return status_set(STATUS_PLAN, "%s gathers %s, which is not at its place in the unit",
-                      verify_name(plan, i, i).text, plan->buffer[piece].name);
+    return verify_fail(plan, i, "gathers %s, which is not at its place in the unit",
+                       plan->buffer[piece].name);
   return STATUS_OK;
 }
 
@@ -215,8 +216,9 @@ enum status check_publish(const struct plan *plan, int i)
 {
   const int unit = plan->instr[i].unit, whole = plan->instr[i].use[MOVE_TO].buffer;
   if (plan_root(plan, whole, NULL) != plan->shared[unit] || !verify_is_place(plan, unit, whole, (struct layout_range){0, plan->layout[unit].trained}))
-    return status_set(STATUS_PLAN, "%s writes %s, which is not what its group updates of the copy that it shares", verify_name(plan, i, i).text,
-                      plan->buffer[whole].name);
+    return verify_fail(plan, i,
+                       "writes %s, which is not what its group updates of the copy that it shares",
+                       plan->buffer[whole].name);
   return STATUS_OK;
 }
 
@@ -257,7 +259,8 @@ enum status check_gather(const struct plan *plan, int i)
     status = check_elements(plan, i, GATHER_WHOLE, elements);
   plan_root(plan, whole, &offset);
   if (!status && offset != begin * (int64_t)dtype_size(verify_window_type(plan, unit)))
-    return status_set(STATUS_PLAN, "%s gathers %s to the wrong place in the unit", verify_name(plan, i, i).text, plan->buffer[whole].name);
+    return verify_fail(plan, i, "gathers %s to the wrong place in the unit",
+                       plan->buffer[whole].name);
   return status;
 }
 
@@ -266,12 +269,12 @@ enum status check_decode(const struct plan *plan, int i)
   const struct plan_input *input = &plan->input;
   const struct plan_buffer *cache = &plan->buffer[plan->instr[i].use[DECODE_CACHE].buffer];
   if (cache->purpose != PURPOSE_CACHE || !cache->persistent || cache->unit != plan->instr[i].unit)
-    return status_set(STATUS_PLAN, "%s changes %s in the place of its keys and values", verify_name(plan, i, i).text, cache->name);
+    return verify_fail(plan, i, "changes %s in the place of its keys and values", cache->name);
   size_t needed =
       input->model->ops->cache_bytes(input->model, input->shape.micro_batch, input->capacity);
   if ((uint64_t)cache->bytes < needed)
-    return status_set(STATUS_PLAN, "%s adds to %s, which is too small for %lld tokens", verify_name(plan, i, i).text, cache->name,
-                      (long long)input->capacity);
+    return verify_fail(plan, i, "adds to %s, which is too small for %lld tokens", cache->name,
+                       (long long)input->capacity);
   return STATUS_OK;
 }
 
@@ -295,8 +298,9 @@ static enum status check_sums(const struct plan *plan, int i, int *begun)
     if (use->buffer < 0 || op_rows[instr->op].operand[k].access != OPERAND_SUM || use->access != ACCESS_WRITE)
       continue;
     if (begun[use->buffer])
-      return status_set(STATUS_PLAN, "%s writes %s and so loses what %s has put there", verify_name(plan, i, i).text, plan->buffer[use->buffer].name,
-                        verify_name(plan, begun[use->buffer] - 1, i).text);
+      return verify_fail(plan, i, "writes %s and so loses what %s has put there",
+                         plan->buffer[use->buffer].name,
+                         verify_name(plan, begun[use->buffer] - 1, i).text);
     begun[use->buffer] = i + 1;
   }
   return STATUS_OK;
@@ -317,10 +321,10 @@ static enum status check_states(const struct plan *plan)
 
 enum status verify_roles(const struct plan *plan)
 {
-  void *begun;
+  int *begun;
   enum status status = check_states(plan);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(int), &begun);
+    status = mem_new(MEM_META, plan->buffers, &begun);
   if (status)
     return status;
   for (int i = 0; i < plan->n && !status; i++) {

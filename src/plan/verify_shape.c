@@ -14,14 +14,6 @@ bool verify_squares_on_host(const struct plan *plan, int unit)
   return unit >= 0 && plan->policy[unit].host && plan->policy[unit].sums == SUMS_DEVICE && plan->input.shape.micros > 1;
 }
 
-bool verify_any_squares_on_host(const struct plan *plan)
-{
-  for (int u = 0; u < plan->input.model->units; u++)
-    if (verify_learns(plan, u) && verify_squares_on_host(plan, u))
-      return true;
-  return false;
-}
-
 bool verify_sums_shared(const struct plan *plan, int unit)
 {
   return unit >= 0 && plan->policy[unit].sums == SUMS_SHARED;
@@ -46,14 +38,9 @@ bool verify_is_block(const struct plan *plan, int unit)
   return unit > 0 && unit <= plan->input.model->blocks;
 }
 
-enum deck_keep verify_keep_of(const struct plan *plan, int block)
-{
-  return plan->policy[block].keep;
-}
-
 bool verify_recomputes(const struct plan *plan, int block)
 {
-  enum deck_keep keep = verify_keep_of(plan, block);
+  enum deck_keep keep = plan->policy[block].keep;
   return keep == KEEP_INPUT || keep == KEEP_INPUT_HOST || keep == KEEP_INPUT_NVME;
 }
 
@@ -149,43 +136,32 @@ bool verify_wants(const struct plan *plan, const struct instr *instr, const stru
   if (operand->type == TYPE_STATE)
     return verify_state_elements(plan, instr->unit, operand->index) > 0 &&
            works_on_state(plan, instr->op, operand->index);
-  return !operand->wanted || operand->wanted(plan, instr);
+  return !operand->wanted || operand->wanted(plan, instr->unit);
 }
 
-bool verify_wants_saved(const struct plan *plan, const struct instr *instr)
+bool verify_wants_saved(const struct plan *plan, int unit)
 {
-  return plan->input.mode == PLAN_TRAIN && verify_is_block(plan, instr->unit) &&
-         !verify_recomputes(plan, instr->unit) && verify_passes_back(plan, instr->unit);
+  return plan->input.mode == PLAN_TRAIN && verify_is_block(plan, unit) &&
+         !verify_recomputes(plan, unit) && verify_passes_back(plan, unit);
 }
 
-bool verify_wants_stream_gradient(const struct plan *plan, const struct instr *instr)
+bool verify_wants_stream_gradient(const struct plan *plan, int unit)
 {
-  (void)instr;
+  (void)unit;
   return plan->input.mode == PLAN_TRAIN;
 }
 
-bool verify_wants_gradient(const struct plan *plan, const struct instr *instr)
+/* Of some unit that learns. */
+bool verify_wants_squares(const struct plan *plan, int unit)
 {
-  return verify_learns(plan, instr->unit);
+  (void)unit;
+  for (int u = 0; u < plan->input.model->units; u++)
+    if (verify_learns(plan, u) && verify_squares_on_host(plan, u))
+      return true;
+  return false;
 }
 
-bool verify_wants_squares(const struct plan *plan, const struct instr *instr)
+bool verify_wants_metrics(const struct plan *plan, int unit)
 {
-  (void)instr;
-  return verify_any_squares_on_host(plan);
-}
-
-bool verify_wants_metrics(const struct plan *plan, const struct instr *instr)
-{
-  return instr->unit >= 0 && !plan->policy[instr->unit].immediate;
-}
-
-bool verify_wants_direction(const struct plan *plan, const struct instr *instr)
-{
-  return verify_has_matrices(plan, instr->unit);
-}
-
-bool verify_wants_working(const struct plan *plan, const struct instr *instr)
-{
-  return verify_has_working(plan, instr->unit);
+  return unit >= 0 && !plan->policy[unit].immediate;
 }

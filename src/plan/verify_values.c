@@ -85,8 +85,8 @@ static enum status expect(const struct walker *w, int k, enum kind kind, int uni
   struct value value = value_of(w, k);
   if (value.kind == kind && value.unit == unit && value.micro == micro)
     return STATUS_OK;
-  return status_set(STATUS_PLAN, "%s reads %s, which is not %s", verify_name(w->plan, w->now, w->now).text, w->plan->buffer[buffer_of(w, k)].name,
-                    words_of[kind]);
+  return verify_fail(w->plan, w->now, "reads %s, which is not %s",
+                     w->plan->buffer[buffer_of(w, k)].name, words_of[kind]);
 }
 
 static enum status expect_here(const struct walker *w, int k, enum kind kind, int unit)
@@ -94,8 +94,8 @@ static enum status expect_here(const struct walker *w, int k, enum kind kind, in
   enum status status = expect(w, k, kind, unit, w->plan->instr[w->now].micro);
   if (status || !value_of(w, k).gone)
     return status;
-  return status_set(STATUS_PLAN, "%s reads %s, from where it has gone to another tier", verify_name(w->plan, w->now, w->now).text,
-                    w->plan->buffer[buffer_of(w, k)].name);
+  return verify_fail(w->plan, w->now, "reads %s, from where it has gone to another tier",
+                     w->plan->buffer[buffer_of(w, k)].name);
 }
 
 /* For a block's backward pass. */
@@ -130,8 +130,9 @@ static enum status add_gradient(const struct walker *w, int k)
     sum = value_of(w, k);
   int next = sum.micro + (embeds ? sum.embeds : sum.micros);
   if (sum.kind != VALUE_GRADIENT || sum.unit != instr->unit || sum.ranks != 1 || next != instr->micro)
-    return status_set(STATUS_PLAN, "%s adds to %s, which is not the sum over the micro-batches before it", verify_name(w->plan, w->now, w->now).text,
-                      w->plan->buffer[buffer_of(w, k)].name);
+    return verify_fail(w->plan, w->now,
+                       "adds to %s, which is not the sum over the micro-batches before it",
+                       w->plan->buffer[buffer_of(w, k)].name);
   *(embeds ? &sum.embeds : &sum.micros) += 1;
   set_value(w, k, sum);
   return STATUS_OK;
@@ -143,8 +144,9 @@ static enum status join_sums(const struct walker *w, int k, struct value more)
   struct value sum = value_of(w, k);
   int behind = sum.micro + (sum.micros > sum.embeds ? sum.micros : sum.embeds);
   if (sum.kind != VALUE_GRADIENT || sum.unit != more.unit || sum.ranks != more.ranks || behind != more.micro)
-    return status_set(STATUS_PLAN, "%s adds to %s, which is not the sum over the micro-batches before it", verify_name(w->plan, w->now, w->now).text,
-                      w->plan->buffer[buffer_of(w, k)].name);
+    return verify_fail(w->plan, w->now,
+                       "adds to %s, which is not the sum over the micro-batches before it",
+                       w->plan->buffer[buffer_of(w, k)].name);
   sum.micros += more.micros;
   sum.embeds += more.embeds;
   set_value(w, k, sum);
@@ -172,10 +174,9 @@ static enum status expect_own_sum(const struct walker *w, int k)
   const enum status status = expect_gradient(w, k);
   if (status || value_of(w, k).ranks == ranks)
     return status;
-  return status_set(STATUS_PLAN,
-                    "%s reads %s, the sum over %d ranks where its group adds up sums over %d",
-                    verify_name(w->plan, w->now, w->now).text,
-                    w->plan->buffer[buffer_of(w, k)].name, value_of(w, k).ranks, ranks);
+  return verify_fail(w->plan, w->now,
+                     "reads %s, the sum over %d ranks where its group adds up sums over %d",
+                     w->plan->buffer[buffer_of(w, k)].name, value_of(w, k).ranks, ranks);
 }
 
 /* Messages between the members of the instruction's group, by its codec. */
@@ -186,10 +187,9 @@ static enum status expect_messages(const struct walker *w, int k, enum kind kind
   const enum status status = expect_sum(w, k, kind);
   if (status || (value.group == attr->group && codec_equal(&value.codec, &attr->codec)))
     return status;
-  return status_set(STATUS_PLAN, "%s reads %s, messages of another %s than its own",
-                    verify_name(w->plan, w->now, w->now).text,
-                    w->plan->buffer[buffer_of(w, k)].name,
-                    value.group == attr->group ? "codec" : "group");
+  return verify_fail(w->plan, w->now, "reads %s, messages of another %s than its own",
+                     w->plan->buffer[buffer_of(w, k)].name,
+                     value.group == attr->group ? "codec" : "group");
 }
 
 /* Messages, or the gradient itself if the codec sends it as it is. */
@@ -278,8 +278,10 @@ static enum status expect_whole_sum(const struct walker *w, int k)
   bool own = verify_is_block(w->plan, unit) || unit == input->model->head, embeds = unit == 0 && verify_embedding_learns(w->plan);
   if (sum.ranks == input->ranks && sum.micros == (own ? micros : 0) && sum.embeds == (embeds ? micros : 0))
     return STATUS_OK;
-  return status_set(STATUS_PLAN, "%s reads %s, the sum over %d of %d ranks and %d of %d micro-batches", verify_name(w->plan, w->now, w->now).text,
-                    w->plan->buffer[buffer_of(w, k)].name, sum.ranks, input->ranks, own ? sum.micros : sum.embeds, micros);
+  return verify_fail(w->plan, w->now,
+                     "reads %s, the sum over %d of %d ranks and %d of %d micro-batches",
+                     w->plan->buffer[buffer_of(w, k)].name, sum.ranks, input->ranks,
+                     own ? sum.micros : sum.embeds, micros);
 }
 
 enum status value_squares(const struct walker *w)
@@ -472,18 +474,12 @@ enum status value_embed_backward(const struct walker *w)
 enum status verify_values(const struct plan *plan)
 {
   struct walker w = {.plan = plan};
-  void *value = NULL, *next = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof *w.value, &value);
+  enum status status = mem_new(MEM_META, plan->buffers, &w.value);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof *w.next, &next);
-  if (!status) {
-    w.value = value;
-    w.next = next;
-    verify_families(plan, next);
-  }
+    status = verify_families(plan, &w.next);
   for (; w.now < plan->n && !status; w.now++)
     status = op_rows[plan->instr[w.now].op].value ? op_rows[plan->instr[w.now].op].value(&w) : STATUS_OK;
-  mem_free(next);
-  mem_free(value);
+  mem_free(w.next);
+  mem_free(w.value);
   return status;
 }

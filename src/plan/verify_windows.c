@@ -37,11 +37,11 @@ static enum status check_params(const struct windows *w, int i, int buffer)
   const struct plan_buffer *params = &plan->buffer[buffer];
   int unit = plan->instr[i].unit;
   if (params->unit != unit)
-    return status_set(STATUS_PLAN, "%s reads %s, which are not its parameters", verify_name(plan, i, i).text, params->name);
+    return verify_fail(plan, i, "reads %s, which are not its parameters", params->name);
   if (params->elements != plan->layout[unit].flat)
-    return status_set(STATUS_PLAN, "%s reads %s, which are not all of its parameters", verify_name(plan, i, i).text, params->name);
+    return verify_fail(plan, i, "reads %s, which are not all of its parameters", params->name);
   if (!part_is_there(w, buffer, false) || !part_is_there(w, buffer, true))
-    return status_set(STATUS_PLAN, "%s reads %s, which is not gathered", verify_name(plan, i, i).text, params->name);
+    return verify_fail(plan, i, "reads %s, which is not gathered", params->name);
   return STATUS_OK;
 }
 
@@ -72,14 +72,16 @@ static enum status fetch(const struct windows *w, int i)
   struct layout_range range = range_of_source(plan, instr->unit, from);
   bool frozen = range.begin >= layout->trained, placed = verify_is_place(plan, instr->unit, to, range);
   if (range.begin == range.end)
-    return status_set(STATUS_PLAN, "%s reads %s in the place of the unit's parameters", verify_name(plan, i, i).text, plan->buffer[from].name);
+    return verify_fail(plan, i, "reads %s in the place of the unit's parameters",
+                       plan->buffer[from].name);
   if (!placed && !(frozen && waits_outside(plan, instr->unit, to, range)))
-    return status_set(STATUS_PLAN, "%s fetches %s to the wrong place in the unit", verify_name(plan, i, i).text, plan->buffer[to].name);
+    return verify_fail(plan, i, "fetches %s to the wrong place in the unit", plan->buffer[to].name);
   if (plan->buffer[from].bytes != plan->buffer[to].bytes || plan->buffer[from].dtype != plan->buffer[to].dtype)
-    return status_set(STATUS_PLAN, "%s copies the %lld bytes of %s into the %lld of %s", verify_name(plan, i, i).text,
-                      (long long)plan->buffer[from].bytes, plan->buffer[from].name, (long long)plan->buffer[to].bytes, plan->buffer[to].name);
+    return verify_fail(plan, i, "copies the %lld bytes of %s into the %lld of %s",
+                       (long long)plan->buffer[from].bytes, plan->buffer[from].name,
+                       (long long)plan->buffer[to].bytes, plan->buffer[to].name);
   if (w->held[to] != HELD_NOT)
-    return status_set(STATUS_PLAN, "%s fetches %s, which has not been released", verify_name(plan, i, i).text, plan->buffer[to].name);
+    return verify_fail(plan, i, "fetches %s, which has not been released", plan->buffer[to].name);
   int64_t part = frozen ? layout->flat - layout->trained : layout->trained;
   w->held[to] = placed && range.end - range.begin >= part ? HELD_WHOLE : frozen ? HELD_FROZEN_SHARD : HELD_SHARD;
   return STATUS_OK;
@@ -94,11 +96,12 @@ static enum status check_fetched(const struct windows *w, int i)
   int from = instr->use[GATHER_SHARD].buffer, to = instr->use[GATHER_WHOLE].buffer;
   bool frozen = w->held[from] == HELD_FROZEN_SHARD;
   if (w->held[from] != HELD_SHARD && !frozen)
-    return status_set(STATUS_PLAN, "%s gathers from %s, which nothing has fetched", verify_name(plan, i, i).text, plan->buffer[from].name);
+    return verify_fail(plan, i, "gathers from %s, which nothing has fetched",
+                       plan->buffer[from].name);
   struct layout_range part = frozen ? (struct layout_range){layout->trained, layout->flat} : (struct layout_range){0, layout->trained};
   bool same = plan->buffer[from].parent < 0 || plan_root(plan, from, NULL) == plan_root(plan, to, NULL);
   if (!same || !verify_is_place(plan, instr->unit, to, part))
-    return status_set(STATUS_PLAN, "%s gathers %s to the wrong place in the unit", verify_name(plan, i, i).text, plan->buffer[to].name);
+    return verify_fail(plan, i, "gathers %s to the wrong place in the unit", plan->buffer[to].name);
   return STATUS_OK;
 }
 
@@ -107,7 +110,7 @@ static enum status gather(const struct windows *w, int i)
   const struct plan *plan = w->plan;
   int from = plan->instr[i].use[GATHER_SHARD].buffer, to = plan->instr[i].use[GATHER_WHOLE].buffer;
   if (w->held[to] != HELD_NOT)
-    return status_set(STATUS_PLAN, "%s gathers %s, which has not been released", verify_name(plan, i, i).text, plan->buffer[to].name);
+    return verify_fail(plan, i, "gathers %s, which has not been released", plan->buffer[to].name);
   enum status status = verify_on_host(plan, plan->instr[i].unit) ? check_fetched(w, i) : STATUS_OK;
   w->held[from] = HELD_NOT;
   w->held[to] = HELD_WHOLE;
@@ -125,7 +128,7 @@ static enum status close_window(const struct windows *w, int i)
       closed++;
     }
   if (closed == 0)
-    return status_set(STATUS_PLAN, "%s releases %s, which is not gathered", verify_name(plan, i, i).text, plan->buffer[buffer].name);
+    return verify_fail(plan, i, "releases %s, which is not gathered", plan->buffer[buffer].name);
   return STATUS_OK;
 }
 
@@ -157,15 +160,13 @@ static enum status walk_windows(const struct windows *w)
 
 enum status verify_windows(const struct plan *plan)
 {
-  void *held = NULL, *next = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(enum held), &held);
+  struct windows w = {.plan = plan};
+  enum status status = mem_new(MEM_META, plan->buffers, &w.held);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)plan->buffers * sizeof(int), &next);
-  if (!status) {
-    verify_families(plan, next);
-    status = walk_windows(&(struct windows){plan, held, next});
-  }
-  mem_free(next);
-  mem_free(held);
+    status = verify_families(plan, &w.next);
+  if (!status)
+    status = walk_windows(&w);
+  mem_free(w.next);
+  mem_free(w.held);
   return status;
 }

@@ -2,6 +2,7 @@
  * activations agree bit for bit (and are within 2^-9 of fp32's relative to their size), gradients of parameters, statistics and losses as they are. Outputs are NaN before,
  * in both: what is not to be written stays. */
 #include "fixture.h"
+#include "layernorm.h"
 
 #include <math.h>
 #include <string.h>
@@ -162,19 +163,23 @@ static void layer_norms(void **state)
   for (int option = 0; option < 2; option++) {
     struct twin sum = output(R * C), y = output(R * C), dx = option ? input(R * C, 1) : output(R * C);
     struct sums mean = sums(R, false), rstd = sums(R, false), dgamma = sums(C, option), dbeta = sums(C, option);
-    assert_ok(ops->layernorm(lanes[0], R, C, 1e-5f, x.wide, option ? add.wide : NULL, option ? sum.wide : NULL, gamma.wide, beta.wide, y.wide,
-                             mean.wide, rstd.wide));
-    assert_ok(half->ops->layernorm(half_lane, R, C, 1e-5f, x.half, option ? add.half : NULL, option ? sum.half : NULL, gamma.half, beta.half, y.half,
-                                   mean.half, rstd.half));
+    assert_ok(layernorm(lanes[0], R, C, 1e-5f, x.wide, option ? add.wide : NULL,
+                        option ? sum.wide : NULL, gamma.wide, beta.wide, y.wide, mean.wide,
+                        rstd.wide));
+    assert_ok(layernorm(half_lane, R, C, 1e-5f, x.half, option ? add.half : NULL,
+                        option ? sum.half : NULL, gamma.half, beta.half, y.half, mean.half,
+                        rstd.half));
     assert_rounded(&y);
     assert_same(&mean);
     assert_same(&rstd);
     if (option)
       assert_rounded(&sum);
-    assert_ok(ops->layernorm_backward(lanes[0], R, C, T, dy.wide, x.wide, gamma.wide, mean.wide, rstd.wide, option, dx.wide, option, dgamma.wide,
-                                      dbeta.wide, NULL));
-    assert_ok(half->ops->layernorm_backward(half_lane, R, C, T, dy.half, x.half, gamma.half, mean.half, rstd.half, option, dx.half, option,
-                                            dgamma.half, dbeta.half, NULL));
+    assert_ok(layernorm_backward(lanes[0], R, C, T, dy.wide, x.wide, gamma.wide, mean.wide,
+                                 rstd.wide, option, dx.wide, option, dgamma.wide, dbeta.wide,
+                                 NULL));
+    assert_ok(layernorm_backward(half_lane, R, C, T, dy.half, x.half, gamma.half, mean.half,
+                                 rstd.half, option, dx.half, option, dgamma.half, dbeta.half,
+                                 NULL));
     assert_rounded(&dx);
     assert_same(&dgamma);
     assert_same(&dbeta);
@@ -193,23 +198,30 @@ static void rms_norms(void **state)
     struct twin kept = {.n = x.n, .wide = copy_of(x.wide, x.n), .half = bytes((size_t)x.n * sizeof *x.half)};
     struct sums rstd = sums(R * groups, false), dgamma = sums(C, heads);
     memcpy(kept.half, x.half, (size_t)x.n * sizeof *x.half);
-    struct rmsnorm op = {.rows = R, .groups = groups, .C = C, .x_stride = stride, .y_stride = stride, .eps = 1e-6f};
+    struct row_norm op = {
+        .rows = R, .groups = groups, .C = C, .x_stride = stride, .y_stride = stride, .eps = 1e-6f};
     op.x = x.wide, op.add = heads ? NULL : add.wide, op.sum = heads ? NULL : sum.wide, op.gamma = gamma.wide, op.y = y.wide, op.rstd = rstd.wide;
-    assert_ok(ops->rmsnorm(lanes[0], &op));
+    assert_ok(ops->norm(lanes[0], &op));
     op.x = x.half, op.add = heads ? NULL : add.half, op.sum = heads ? NULL : sum.half, op.gamma = gamma.half, op.y = y.half, op.rstd = rstd.half;
-    assert_ok(half->ops->rmsnorm(half_lane, &op));
+    assert_ok(half->ops->norm(half_lane, &op));
     assert_rounded(&y);
     assert_same(&rstd);
     if (!heads)
       assert_rounded(&sum);
-    struct rmsnorm_backward back = {
-        .rows = R, .groups = groups, .C = C, .tile = T, .x_stride = stride, .dy_stride = stride, .dx_stride = stride, .accumulate = heads};
+    struct row_norm_backward back = {.rows = R,
+                                     .groups = groups,
+                                     .C = C,
+                                     .tile = T,
+                                     .x_stride = stride,
+                                     .dy_stride = stride,
+                                     .dx_stride = stride,
+                                     .accumulate = heads};
     back.dx_accumulate = !heads;
     back.work = bytes(device->model.rmsnorm_workspace(&device->model, R, groups, C, 3));
     back.x = kept.wide, back.dy = dy.wide, back.gamma = gamma.wide, back.rstd = rstd.wide, back.dx = dx.wide, back.dgamma = dgamma.wide;
-    assert_ok(ops->rmsnorm_backward(lanes[0], &back));
+    assert_ok(ops->norm_backward(lanes[0], &back));
     back.x = kept.half, back.dy = dy.half, back.gamma = gamma.half, back.rstd = rstd.half, back.dx = dx.half, back.dgamma = dgamma.half;
-    assert_ok(half->ops->rmsnorm_backward(half_lane, &back));
+    assert_ok(half->ops->norm_backward(half_lane, &back));
     assert_rounded(&dx);
     assert_same(&dgamma);
   }

@@ -1,6 +1,7 @@
 /* Layer norm. Oracles: the formulas in fp64; bit equality over 1 to 4 threads and of a batch in one call with the same batch sequence by sequence.
  * Tolerances are relative to the largest element: sums of at most 768 terms, errors of 1e-7 each that walk at random. */
 #include "fixture.h"
+#include "layernorm.h"
 
 #include <math.h>
 #include <string.h>
@@ -44,7 +45,8 @@ static void forward_is_the_formula(void **state)
       }
       for (int l = 0; l < LANE_SIZES; l++) {
         float *y = nans(n), *sum = nans(n), *got_mean = nans(R), *got_rstd = nans(R);
-        assert_ok(ops->layernorm(lanes[l], R, C, eps, x, with_add ? add : NULL, with_add ? sum : NULL, gamma, beta, y, got_mean, got_rstd));
+        assert_ok(layernorm(lanes[l], R, C, eps, x, with_add ? add : NULL, with_add ? sum : NULL,
+                            gamma, beta, y, got_mean, got_rstd));
         assert_near(y, want, n, 2e-6);
         assert_near(got_mean, mean, R, 2e-6);
         assert_near(got_rstd, rstd, R, 2e-6);
@@ -63,8 +65,8 @@ static void sum_may_take_the_place_of_x(void **state)
   int64_t C = 40, n = R * C;
   float *x = normals(n, 2), *add = normals(n, 3), *gamma = normals(C, 1), *y = nans(n), *y2 = nans(n), *sum = nans(n), *mean = nans(R),
         *rstd = nans(R);
-  assert_ok(ops->layernorm(lanes[1], R, C, eps, x, add, sum, gamma, gamma, y, mean, rstd));
-  assert_ok(ops->layernorm(lanes[1], R, C, eps, x, add, x, gamma, gamma, y2, mean, rstd));
+  assert_ok(layernorm(lanes[1], R, C, eps, x, add, sum, gamma, gamma, y, mean, rstd));
+  assert_ok(layernorm(lanes[1], R, C, eps, x, add, x, gamma, gamma, y2, mean, rstd));
   assert_same_bits(x, sum, (size_t)n * sizeof *x);
   assert_same_bits(y, y2, (size_t)n * sizeof *y);
 }
@@ -80,8 +82,9 @@ static void run_backward(struct lane *on, int64_t each, int64_t C, bool dx_accum
       bytes(device->model.layernorm_workspace(&device->model, each * T, C, team_size(on->team)));
   for (int64_t b = 0; b < B; b += each) {
     int64_t row = b * T, at = row * C, rows = (B - b < each ? B - b : each) * T;
-    assert_ok(ops->layernorm_backward(on, rows, C, T, dy + at, x + at, gamma, mean + row, rstd + row, dx_accumulate, to.dx + at, accumulate || b > 0,
-                                      to.dgamma, to.dbeta, work));
+    assert_ok(layernorm_backward(on, rows, C, T, dy + at, x + at, gamma, mean + row, rstd + row,
+                                 dx_accumulate, to.dx + at, accumulate || b > 0, to.dgamma,
+                                 to.dbeta, work));
   }
 }
 
@@ -93,7 +96,7 @@ static void backward_is_the_formula_however_it_is_split(void **state)
       int64_t C = widths[w], n = R * C;
       bool to_dx = accumulate & 1, to_parameters = accumulate & 2;
       float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(C, 1), *beta = normals(C, 1), *y = nans(n), *mean = nans(R), *rstd = nans(R);
-      assert_ok(ops->layernorm(lanes[0], R, C, eps, x, NULL, NULL, gamma, beta, y, mean, rstd));
+      assert_ok(layernorm(lanes[0], R, C, eps, x, NULL, NULL, gamma, beta, y, mean, rstd));
       struct gradients start = {to_dx ? normals(n, 1) : nans(n), to_parameters ? normals(C, 1) : nans(C), to_parameters ? normals(C, 1) : nans(C)},
                        first = {0};
       double *dx = doubles(n), *dgamma = doubles(C), *dbeta = doubles(C);
@@ -137,7 +140,7 @@ static void dx_may_take_the_place_of_dy(void **state)
   (void)state;
   int64_t C = 101, n = R * C;
   float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(C, 1), *y = nans(n), *mean = nans(R), *rstd = nans(R);
-  assert_ok(ops->layernorm(lanes[0], R, C, eps, x, NULL, NULL, gamma, gamma, y, mean, rstd));
+  assert_ok(layernorm(lanes[0], R, C, eps, x, NULL, NULL, gamma, gamma, y, mean, rstd));
   struct gradients apart = {nans(n), nans(C), nans(C)}, within = {copy_of(dy, n), nans(C), nans(C)};
   run_backward(lanes[2], B, C, false, false, dy, x, gamma, mean, rstd, apart);
   run_backward(lanes[2], B, C, false, false, within.dx, x, gamma, mean, rstd, within);
@@ -151,7 +154,7 @@ static void gradients_of_parameters_may_be_left_out(void **state)
   (void)state;
   int64_t C = 101, n = R * C;
   float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(C, 1), *y = nans(n), *mean = nans(R), *rstd = nans(R);
-  assert_ok(ops->layernorm(lanes[0], R, C, eps, x, NULL, NULL, gamma, gamma, y, mean, rstd));
+  assert_ok(layernorm(lanes[0], R, C, eps, x, NULL, NULL, gamma, gamma, y, mean, rstd));
   struct gradients all = {nans(n), nans(C), nans(C)}, some = {nans(n), nans(C), nans(C)};
   run_backward(lanes[2], B, C, false, false, dy, x, gamma, mean, rstd, all);
   run_backward(lanes[2], B, C, false, false, dy, x, gamma, mean, rstd, (struct gradients){some.dx, some.dgamma, NULL});

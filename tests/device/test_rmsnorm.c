@@ -98,19 +98,19 @@ static void forward_is_the_formula(void **state)
       for (int v = 0; fixture_use(v); v++)
         for (int l = 0; l < LANE_SIZES; l++) {
           float *y = nans(rows * y_stride), *sum = nans(rows * x_stride), *got = nans(pieces);
-          struct rmsnorm op = {.rows = rows,
-                               .groups = s->groups,
-                               .C = s->C,
-                               .x_stride = x_stride,
-                               .y_stride = y_stride,
-                               .eps = eps,
-                               .x = x,
-                               .gamma = gamma,
-                               .y = y,
-                               .rstd = got};
+          struct row_norm op = {.rows = rows,
+                                .groups = s->groups,
+                                .C = s->C,
+                                .x_stride = x_stride,
+                                .y_stride = y_stride,
+                                .eps = eps,
+                                .x = x,
+                                .gamma = gamma,
+                                .y = y,
+                                .rstd = got};
           if (with_add)
             op.add = add, op.sum = sum;
-          assert_ok(ops->rmsnorm(lanes[l], &op));
+          assert_ok(ops->norm(lanes[l], &op));
           assert_near(compact(y, rows, n, y_stride), want, rows * n, 1e-6);
           assert_near(got, rstd, pieces, 1e-6);
           if (with_add)
@@ -128,16 +128,25 @@ static void results_may_take_the_place_of_inputs(void **state)
   (void)state;
   int64_t rows = 77, C = 101, n = rows * C;
   float *x = normals(n, 2), *add = normals(n, 3), *gamma = normals(C, 1), *rstd = nans(rows), *y = nans(n), *within = copy_of(x, n);
-  struct rmsnorm op = {.rows = rows, .groups = 1, .C = C, .x_stride = C, .y_stride = C, .eps = eps, .x = x, .gamma = gamma, .y = y, .rstd = rstd};
-  assert_ok(ops->rmsnorm(lanes[1], &op));
+  struct row_norm op = {.rows = rows,
+                        .groups = 1,
+                        .C = C,
+                        .x_stride = C,
+                        .y_stride = C,
+                        .eps = eps,
+                        .x = x,
+                        .gamma = gamma,
+                        .y = y,
+                        .rstd = rstd};
+  assert_ok(ops->norm(lanes[1], &op));
   op.x = op.y = within;
-  assert_ok(ops->rmsnorm(lanes[1], &op));
+  assert_ok(ops->norm(lanes[1], &op));
   assert_same_bits(within, y, (size_t)n * sizeof *y);
   float *sum = nans(n), *both = copy_of(x, n), *y2 = nans(n);
   op.x = x, op.add = add, op.sum = sum, op.y = y;
-  assert_ok(ops->rmsnorm(lanes[1], &op));
+  assert_ok(ops->norm(lanes[1], &op));
   op.x = op.sum = both, op.y = y2;
-  assert_ok(ops->rmsnorm(lanes[1], &op));
+  assert_ok(ops->norm(lanes[1], &op));
   assert_same_bits(both, sum, (size_t)n * sizeof *y);
   assert_same_bits(y2, y, (size_t)n * sizeof *y);
 }
@@ -146,14 +155,15 @@ struct gradients {
   float *dx, *dgamma;
 };
 
-static void run_backward(struct lane *on, const struct shape *s, int64_t each, struct rmsnorm_backward op)
+static void run_backward(struct lane *on, const struct shape *s, int64_t each,
+                         struct row_norm_backward op)
 {
   void *work =
       nans((int64_t)(device->model.rmsnorm_workspace(&device->model, each * s->T, s->groups, s->C,
                                                      team_size(on->team)) /
                      sizeof(float)));
   for (int64_t b = 0; b < s->B; b += each) {
-    struct rmsnorm_backward part = op;
+    struct row_norm_backward part = op;
     int64_t row = b * s->T;
     part.rows = (s->B - b < each ? s->B - b : each) * s->T;
     part.x = (const float *)op.x + row * op.x_stride;
@@ -162,7 +172,7 @@ static void run_backward(struct lane *on, const struct shape *s, int64_t each, s
     part.rstd = op.rstd + row * s->groups;
     part.accumulate = op.accumulate || b > 0;
     part.work = work;
-    assert_ok(ops->rmsnorm_backward(on, &part));
+    assert_ok(ops->norm_backward(on, &part));
   }
 }
 
@@ -186,20 +196,20 @@ static void check_backward(const struct shape *s, bool to_dx, bool to_gamma)
       for (int64_t each = 1; each <= s->B; each++) {
         struct gradients got = {copy_of(start.dx, rows * dx_stride), copy_of(start.dgamma, s->C)};
         run_backward(lanes[l], s, each,
-                     (struct rmsnorm_backward){.groups = s->groups,
-                                               .C = s->C,
-                                               .tile = s->T,
-                                               .x_stride = x_stride,
-                                               .dy_stride = dy_stride,
-                                               .dx_stride = dx_stride,
-                                               .dy = dy,
-                                               .x = x,
-                                               .gamma = gamma,
-                                               .rstd = rstd,
-                                               .dx_accumulate = to_dx,
-                                               .accumulate = to_gamma,
-                                               .dx = got.dx,
-                                               .dgamma = got.dgamma});
+                     (struct row_norm_backward){.groups = s->groups,
+                                                .C = s->C,
+                                                .tile = s->T,
+                                                .x_stride = x_stride,
+                                                .dy_stride = dy_stride,
+                                                .dx_stride = dx_stride,
+                                                .dy = dy,
+                                                .x = x,
+                                                .gamma = gamma,
+                                                .rstd = rstd,
+                                                .dx_accumulate = to_dx,
+                                                .accumulate = to_gamma,
+                                                .dx = got.dx,
+                                                .dgamma = got.dgamma});
         if (s->C > 1) /* of a single column dx is 0: what is left is rounding */
           assert_near(compact(got.dx, rows, n, dx_stride), dx, rows * n, 3e-6);
         assert_near(got.dgamma, dgamma, s->C, 3e-6);
@@ -227,18 +237,18 @@ static void dx_may_take_the_place_of_dy_and_dgamma_may_be_left_out(void **state)
   int64_t rows = s.B * s.T, n = rows * s.groups * s.C, stride = s.groups * s.C;
   float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(s.C, 1), *rstd = normals(rows * s.groups, 1), *apart = nans(n),
         *within = copy_of(dy, n), *alone = nans(n), *dgamma = nans(s.C), *dgamma2 = nans(s.C);
-  struct rmsnorm_backward op = {.groups = s.groups,
-                                .C = s.C,
-                                .tile = s.T,
-                                .x_stride = stride,
-                                .dy_stride = stride,
-                                .dx_stride = stride,
-                                .dy = dy,
-                                .x = x,
-                                .gamma = gamma,
-                                .rstd = rstd,
-                                .dx = apart,
-                                .dgamma = dgamma};
+  struct row_norm_backward op = {.groups = s.groups,
+                                 .C = s.C,
+                                 .tile = s.T,
+                                 .x_stride = stride,
+                                 .dy_stride = stride,
+                                 .dx_stride = stride,
+                                 .dy = dy,
+                                 .x = x,
+                                 .gamma = gamma,
+                                 .rstd = rstd,
+                                 .dx = apart,
+                                 .dgamma = dgamma};
   run_backward(lanes[2], &s, s.B, op);
   op.dy = op.dx = within;
   op.dgamma = dgamma2;
@@ -263,21 +273,21 @@ static void tiles_need_not_divide_the_rows(void **state)
     float *dgamma = nans(C);
     void *work = nans(
         (int64_t)(device->model.rmsnorm_workspace(&device->model, rows, 1, C, 2) / sizeof(float)));
-    struct rmsnorm_backward op = {.rows = rows,
-                                  .groups = 1,
-                                  .C = C,
-                                  .tile = tile,
-                                  .x_stride = C,
-                                  .dy_stride = C,
-                                  .dx_stride = C,
-                                  .dy = dy,
-                                  .x = x,
-                                  .gamma = gamma,
-                                  .rstd = rstd,
-                                  .dx = dx,
-                                  .dgamma = dgamma,
-                                  .work = work};
-    assert_ok(ops->rmsnorm_backward(lanes[1], &op));
+    struct row_norm_backward op = {.rows = rows,
+                                   .groups = 1,
+                                   .C = C,
+                                   .tile = tile,
+                                   .x_stride = C,
+                                   .dy_stride = C,
+                                   .dx_stride = C,
+                                   .dy = dy,
+                                   .x = x,
+                                   .gamma = gamma,
+                                   .rstd = rstd,
+                                   .dx = dx,
+                                   .dgamma = dgamma,
+                                   .work = work};
+    assert_ok(ops->norm_backward(lanes[1], &op));
     assert_near(dgamma, want, C, 3e-6);
   }
 }
@@ -286,8 +296,16 @@ static void guards_fire(void **state)
 {
   (void)state;
   float x[16] = {0};
-  const struct rmsnorm good = {.rows = 2, .groups = 2, .C = 4, .x_stride = 8, .y_stride = 8, .x = x, .gamma = x, .y = x, .rstd = x};
-  struct rmsnorm bad[] = {good, good, good, good, good, good};
+  const struct row_norm good = {.rows = 2,
+                                .groups = 2,
+                                .C = 4,
+                                .x_stride = 8,
+                                .y_stride = 8,
+                                .x = x,
+                                .gamma = x,
+                                .y = x,
+                                .rstd = x};
+  struct row_norm bad[] = {good, good, good, good, good, good};
   bad[0].rows = -1;
   bad[1].groups = 0;
   bad[2].C = 0;
@@ -295,10 +313,19 @@ static void guards_fire(void **state)
   bad[4].y_stride = 7;
   bad[5].add = x;
   for (int i = 0; i < 6; i++)
-    assert_int_equal(ops->rmsnorm(lanes[0], &bad[i]), STATUS_INTERNAL);
-  const struct rmsnorm_backward back = {
-      .rows = 2, .groups = 2, .C = 4, .x_stride = 8, .dy_stride = 8, .dx_stride = 8, .dy = x, .x = x, .gamma = x, .rstd = x, .dx = x};
-  struct rmsnorm_backward worse[] = {back, back, back, back, back, back, back};
+    assert_int_equal(ops->norm(lanes[0], &bad[i]), STATUS_INTERNAL);
+  const struct row_norm_backward back = {.rows = 2,
+                                         .groups = 2,
+                                         .C = 4,
+                                         .x_stride = 8,
+                                         .dy_stride = 8,
+                                         .dx_stride = 8,
+                                         .dy = x,
+                                         .x = x,
+                                         .gamma = x,
+                                         .rstd = x,
+                                         .dx = x};
+  struct row_norm_backward worse[] = {back, back, back, back, back, back, back};
   worse[0].rows = -1;
   worse[1].groups = 0;
   worse[2].C = -4;
@@ -307,7 +334,7 @@ static void guards_fire(void **state)
   worse[5].dx_stride = 7;
   worse[6].tile = -1;
   for (int i = 0; i < 7; i++)
-    assert_int_equal(ops->rmsnorm_backward(lanes[0], &worse[i]), STATUS_INTERNAL);
+    assert_int_equal(ops->norm_backward(lanes[0], &worse[i]), STATUS_INTERNAL);
 }
 
 int main(void)

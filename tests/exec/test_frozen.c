@@ -271,7 +271,9 @@ static void hand_run(struct hand *h)
   exactsum_zero(&loss);
   assert_int_equal(ops->embed(model, h->lane, h->shape, 0, h->params[0], h->tokens, h->x[0]), STATUS_OK);
   for (int u = 1; u <= JOB_BLOCKS; u++)
-    assert_int_equal(ops->block_forward(model, h->lane, u, h->shape, h->params[u], h->x[u - 1], h->x[u], h->saved[u], h->work), STATUS_OK);
+    assert_int_equal(ops->block_forward(model, h->lane, u, h->shape, NULL, h->params[u],
+                                        h->x[u - 1], h->x[u], h->saved[u], h->work),
+                     STATUS_OK);
   int head = model->head;
   assert_int_equal(head, JOB_BLOCKS + 1);
   assert_int_equal(ops->head_loss(model, h->lane, h->shape, h->params[head], h->x[JOB_BLOCKS], h->targets, 1.0f / (JOB_BATCH * JOB_SEQUENCE), &loss,

@@ -319,20 +319,22 @@ static void norm(const struct model *m, struct cut *cut, const int64_t *n)
   float *mean = single(cut, rows), *rstd = single(cut, rows);
   if (!n[0])
     add = sum = NULL;
-  const struct rmsnorm op = {.rows = rows,
-                             .groups = 1,
-                             .C = C,
-                             .x_stride = C,
-                             .y_stride = C,
-                             .eps = 1e-5f,
-                             .x = x,
-                             .add = add,
-                             .sum = sum,
-                             .gamma = gamma,
-                             .y = y,
-                             .rstd = rstd};
+  const struct row_norm op = {.rows = rows,
+                              .groups = 1,
+                              .C = C,
+                              .x_stride = C,
+                              .y_stride = C,
+                              .eps = 1e-5f,
+                              .x = x,
+                              .add = add,
+                              .sum = sum,
+                              .gamma = gamma,
+                              .beta = m->gpt2 ? beta : NULL,
+                              .y = y,
+                              .mean = m->gpt2 ? mean : NULL,
+                              .rstd = rstd};
   if (cut->at)
-    must(m->gpt2 ? ops->layernorm(lane, rows, C, 1e-5f, x, add, sum, gamma, beta, y, mean, rstd) : ops->rmsnorm(lane, &op));
+    must(ops->norm(lane, &op));
 }
 
 static void norm_backward(const struct model *m, struct cut *cut, const int64_t *n)
@@ -346,26 +348,27 @@ static void norm_backward(const struct model *m, struct cut *cut, const int64_t 
            (int64_t)(m->gpt2 ? device->model.layernorm_workspace(&device->model, rows, C, 1)
                              : device->model.rmsnorm_workspace(&device->model, rows, 1, C, 1)),
            1);
-  const struct rmsnorm_backward op = {.rows = rows,
-                                      .groups = 1,
-                                      .C = C,
-                                      .tile = m->T,
-                                      .x_stride = C,
-                                      .dy_stride = C,
-                                      .dx_stride = C,
-                                      .dy = dy,
-                                      .x = x,
-                                      .gamma = gamma,
-                                      .rstd = rstd,
-                                      .dx_accumulate = true,
-                                      .accumulate = true,
-                                      .dx = dx,
-                                      .dgamma = dgamma,
-                                      .work = work};
+  const struct row_norm_backward op = {.rows = rows,
+                                       .groups = 1,
+                                       .C = C,
+                                       .tile = m->T,
+                                       .x_stride = C,
+                                       .dy_stride = C,
+                                       .dx_stride = C,
+                                       .dy = dy,
+                                       .x = x,
+                                       .gamma = gamma,
+                                       .mean = m->gpt2 ? mean : NULL,
+                                       .rstd = rstd,
+                                       .dx_accumulate = true,
+                                       .accumulate = true,
+                                       .dx = dx,
+                                       .dgamma = dgamma,
+                                       .dbeta = m->gpt2 ? dbeta : NULL,
+                                       .work = work};
   (void)n;
   if (cut->at)
-    must(m->gpt2 ? ops->layernorm_backward(lane, rows, C, m->T, dy, x, gamma, mean, rstd, true, dx, true, dgamma, dbeta, work)
-                 : ops->rmsnorm_backward(lane, &op));
+    must(ops->norm_backward(lane, &op));
 }
 
 static void bias_gradient(const struct model *m, struct cut *cut, const int64_t *n)

@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "../device/layernorm.h"
 #include "base/rng.h"
 #include "compress/compress.h"
 #include "device/device.h"
@@ -695,16 +696,16 @@ static void check_rmsnorm(int64_t rows, int64_t groups, int64_t C, int64_t strid
 {
   struct twin x = input(rows * stride), add = input(rows * stride), sum = input(rows * stride), gamma = input(C), y = input(rows * stride),
               dy = input(rows * stride), dx = input(rows * stride), rstd = sums(rows * groups, false), dgamma = sums(C, true);
-  struct rmsnorm op = {
+  struct row_norm op = {
       .rows = rows, .groups = groups, .C = C, .x_stride = stride, .y_stride = stride};
-  struct rmsnorm_backward back = {.rows = rows, .groups = groups, .C = C, .tile = rows};
+  struct row_norm_backward back = {.rows = rows, .groups = groups, .C = C, .tile = rows};
   op.eps = 1e-5f;
   back.x_stride = back.dy_stride = back.dx_stride = stride;
   back.accumulate = true;
   for (const struct side *s = sides; s < sides + 2; s++) {
     op.x = at(s, &x), op.gamma = at(s, &gamma), op.y = at(s, &y), op.rstd = at(s, &rstd);
     op.add = at(s, with_add ? &add : NULL), op.sum = at(s, with_add ? &sum : NULL);
-    must(s->ops->rmsnorm(s->lane, &op));
+    must(s->ops->norm(s->lane, &op));
   }
   expect_same("a root mean square norm", &y);
   expect_same("its scale", &rstd);
@@ -717,7 +718,7 @@ static void check_rmsnorm(int64_t rows, int64_t groups, int64_t C, int64_t strid
       back.dy = at(s, &dy), back.x = at(s, &x), back.gamma = at(s, &gamma);
       back.rstd = at(s, &rstd), back.dx = at(s, &dx), back.dgamma = at(s, &dgamma);
       back.work = scratch(s->device, model->rmsnorm_workspace(model, rows, groups, C, s->threads));
-      must(s->ops->rmsnorm_backward(s->lane, &back));
+      must(s->ops->norm_backward(s->lane, &back));
     }
     expect_same("the norm's gradient", &dx);
     expect_same("its weight's gradient", &dgamma);
@@ -750,17 +751,17 @@ static void check_layernorm(int64_t rows, int64_t C)
               dy = input(rows * C), dx = input(rows * C), mean = sums(rows, false), rstd = sums(rows, false), dgamma = sums(C, true),
               dbeta = sums(C, true);
   for (const struct side *s = sides; s < sides + 2; s++)
-    must(s->ops->layernorm(s->lane, rows, C, 1e-5f, at(s, &x), at(s, &add), at(s, &sum),
-                           at(s, &gamma), at(s, &beta), at(s, &y), at(s, &mean), at(s, &rstd)));
+    must(layernorm(s->lane, rows, C, 1e-5f, at(s, &x), at(s, &add), at(s, &sum), at(s, &gamma),
+                   at(s, &beta), at(s, &y), at(s, &mean), at(s, &rstd)));
   expect_same("a layer norm", &y);
   expect_same("its sum", &sum);
   expect_same("its scale", &rstd);
   for (const struct side *s = sides; s < sides + 2; s++) {
     const struct device_model *model = &s->device->model;
     void *work = scratch(s->device, model->layernorm_workspace(model, rows, C, s->threads));
-    must(s->ops->layernorm_backward(s->lane, rows, C, rows, at(s, &dy), at(s, &sum), at(s, &gamma),
-                                    at(s, &mean), at(s, &rstd), true, at(s, &dx), true,
-                                    at(s, &dgamma), at(s, &dbeta), work));
+    must(layernorm_backward(s->lane, rows, C, rows, at(s, &dy), at(s, &sum), at(s, &gamma),
+                            at(s, &mean), at(s, &rstd), true, at(s, &dx), true, at(s, &dgamma),
+                            at(s, &dbeta), work));
   }
   expect_same("a layer norm's gradient", &dx);
   expect_same("its weight's", &dgamma);
@@ -788,8 +789,8 @@ static void gradients_to(int64_t rows, int64_t C, const struct twin *dy, const s
 {
   char *dx = out, *dgamma = dx + (size_t)(rows * C) * 4, *dbeta = dgamma + (size_t)C * 4;
   void *work = scratch(gpu, gpu->model.layernorm_workspace(&gpu->model, rows, C, 1));
-  must(gpu->ops->layernorm_backward(gpu_lane, rows, C, rows, dy->there, x->there, gamma->there, statistics, statistics + rows, false, dx, false,
-                                    dgamma, dbeta, work));
+  must(layernorm_backward(gpu_lane, rows, C, rows, dy->there, x->there, gamma->there, statistics,
+                          statistics + rows, false, dx, false, dgamma, dbeta, work));
   must_cuda(cudaDeviceSynchronize());
 }
 
@@ -1877,18 +1878,16 @@ static void test_refusals(void **state)
 {
   const struct device_ops *ops = gpu->ops;
   const int64_t wide = 32768 + 1;
-  const struct rmsnorm norm = {.rows = 1, .groups = 1, .C = wide, .x_stride = wide, .y_stride = wide};
-  const struct rmsnorm_backward back = {.rows = 1, .groups = 1, .C = wide};
+  const struct row_norm norm = {
+      .rows = 1, .groups = 1, .C = wide, .x_stride = wide, .y_stride = wide};
+  const struct row_norm_backward back = {.rows = 1, .groups = 1, .C = wide};
   struct rope turn = {.rows = 1, .T = 1, .heads = 1, .D = 1026, .stride = 1026};
   const struct attention heads = {.batch = 1, .tokens = 1, .heads = 1, .kv_heads = 1, .head_width = 257};
   void *work = NULL;
   (void)state;
-  assert_int_equal(ops->layernorm(gpu_lane, 1, wide, 1e-5f, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL), STATUS_UNSUPPORTED);
+  assert_int_equal(ops->norm(gpu_lane, &norm), STATUS_UNSUPPORTED);
   assert_non_null(strstr(status_text(), "32769"));
-  assert_int_equal(ops->layernorm_backward(gpu_lane, 1, wide, 1, NULL, NULL, NULL, NULL, NULL, false, NULL, false, NULL, NULL, NULL),
-                   STATUS_UNSUPPORTED);
-  assert_int_equal(ops->rmsnorm(gpu_lane, &norm), STATUS_UNSUPPORTED);
-  assert_int_equal(ops->rmsnorm_backward(gpu_lane, &back), STATUS_UNSUPPORTED);
+  assert_int_equal(ops->norm_backward(gpu_lane, &back), STATUS_UNSUPPORTED);
   assert_int_equal(ops->rope(gpu_lane, &turn), STATUS_UNSUPPORTED);
   turn.D = 33;
   assert_int_equal(ops->rope(gpu_lane, &turn), STATUS_UNSUPPORTED);

@@ -162,7 +162,8 @@ static void forward_block(struct engine *e, struct room *room, int u, void *x_ou
 {
   size_t bytes = room->work_bytes[saved ? WORK_FORWARD_SAVED : WORK_FORWARD];
   void *work = engine_alloc(e, bytes);
-  must(e->model->ops->block_forward(e->model, e->lane, u, room->shape, e->params[u], room->x[u - 1], x_out, saved, work));
+  must(e->model->ops->block_forward(e->model, e->lane, u, room->shape, NULL, e->params[u],
+                                    room->x[u - 1], x_out, saved, work));
   engine_free(e, work, bytes);
 }
 
@@ -284,7 +285,9 @@ void engine_decode(struct engine *e, struct caches *caches, int64_t past, int64_
   must(ops->embed(e->model, e->lane, room.shape, past, e->params[0], token, room.x[0]));
   for (int u = 1; u <= e->model->blocks; u++) {
     void *work = engine_alloc(e, room.work_bytes[WORK_DECODE]);
-    must(ops->block_decode(e->model, e->lane, u, room.shape, past, caches->capacity, e->params[u], room.x[u - 1], room.x[u], caches->block[u], work));
+    must(ops->block_forward(e->model, e->lane, u, room.shape,
+                            &(struct model_cache){caches->block[u], past, caches->capacity},
+                            e->params[u], room.x[u - 1], room.x[u], NULL, work));
     engine_free(e, work, room.work_bytes[WORK_DECODE]);
   }
   void *work = engine_alloc(e, room.work_bytes[WORK_LOGITS]);

@@ -174,7 +174,10 @@ static void decode_block(struct engine *e, const struct caches *caches, int unit
   for (size_t i = 0; i < stream / sizeof *x; i++)
     x[i] = (float)(i % 17) - 8;
   watch.end = work + bytes;
-  must(e->model->ops->block_decode(e->model, e->lane, unit, s, past, caches->capacity, e->params[unit], x, y, caches->block[unit], work));
+  must(e->model->ops->block_forward(
+      e->model, e->lane, unit, s,
+      &(struct model_cache){caches->block[unit], past, caches->capacity}, e->params[unit], x, y,
+      NULL, work));
   engine_free(e, work, bytes);
   engine_free(e, y, stream);
   engine_free(e, x, stream);

@@ -489,7 +489,7 @@ static void check_tight_room(struct engine *e)
   void *saved = engine_alloc(e, kept), *work = engine_alloc(e, forward);
   for (size_t i = 0; i < stream / sizeof *x; i++)
     x[i] = (float)(i % 11) - 5;
-  must(ops->block_forward(e->model, e->lane, 1, s, e->params[1], x, NULL, saved, work));
+  must(ops->block_forward(e->model, e->lane, 1, s, NULL, e->params[1], x, NULL, saved, work));
   const double want = pass_back(e, s, x, saved, best);
   assert_true(watch.bytes >= room_for[ATTENTION_BEST]);
   assert_true(pass_back(e, s, x, saved, tight) == want);

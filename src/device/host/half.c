@@ -2,6 +2,8 @@
  * gradients of parameters and statistics fp32. Meant as an oracle for devices that compute in bf16, and for tests of the engine with such windows: not for speed. */
 #include "device/host/host.h"
 
+enum { MOST_OUTPUTS = 3 };
+
 /* `batch` pieces, `apart` elements apart, of `rows` rows of `columns` elements, `ld` apart. */
 struct extent {
   int64_t batch, apart, rows, columns, ld;
@@ -31,14 +33,19 @@ static void convert(const struct extent *e, void *dst, enum dtype to, const void
     }
 }
 
-/* A call: the lane's room that it has taken so far, and what went wrong first. */
+/* A call: the lane's room that it has taken so far, what it writes, and what went wrong first. */
 struct call {
   struct lane *lane;
-  int taken;
+  int taken, outputs;
   enum status status;
+  struct {
+    const float *wide;
+    void *x;
+    struct extent e;
+  } output[MOST_OUTPUTS];
 };
 
-/* fp32 room for x, which has the places of x's elements: of an output. NULL for NULL. */
+/* fp32 room for x, which has the places of x's elements. NULL for NULL. */
 static float *blank(struct call *call, const void *x, struct extent e)
 {
   if (!x || call->status)
@@ -57,16 +64,29 @@ static float *widen(struct call *call, const void *x, struct extent e)
   return wide;
 }
 
-/* Room for an output that is added to what is there, or written. */
-static float *output(struct call *call, const void *x, struct extent e, bool accumulate)
+/* Room for an output, which end_call() rounds to x. */
+static float *output(struct call *call, void *x, struct extent e)
 {
-  return accumulate ? widen(call, x, e) : blank(call, x, e);
+  float *wide = blank(call, x, e);
+  if (wide)
+    call->output[call->outputs++] = (typeof(call->output[0])){wide, x, e};
+  return wide;
 }
 
-static void narrow(const struct call *call, const float *wide, void *x, struct extent e)
+/* The same for one that is added to what is there, or written. */
+static float *added(struct call *call, void *x, struct extent e, bool accumulate)
 {
-  if (x && !call->status)
-    convert(&e, x, DTYPE_BF16, wide, DTYPE_F32);
+  float *wide = output(call, x, e);
+  if (wide && accumulate && !call->status)
+    convert(&e, wide, DTYPE_F32, x, DTYPE_BF16);
+  return wide;
+}
+
+static enum status end_call(const struct call *call, enum status status)
+{
+  for (int i = 0; i < call->outputs && !status; i++)
+    convert(&call->output[i].e, call->output[i].x, DTYPE_BF16, call->output[i].wide, DTYPE_F32);
+  return status;
 }
 
 /* A weight gradient (trans_a) is fp32, and so is what is added to it. */
@@ -78,18 +98,13 @@ static enum status matmul(struct lane *lane, const struct matmul *op)
   wide.a = widen(&call, op->a, op->trans_a ? matrix(op->k, op->m, op->lda) : matrix(op->m, op->k, op->lda));
   wide.b = widen(&call, op->b, op->trans_b ? matrix(op->n, op->k, op->ldb) : matrix(op->k, op->n, op->ldb));
   wide.bias = widen(&call, op->bias, vector(op->n));
-  wide.aux = output(&call, op->aux, c, op->epilogue == EPILOGUE_DGELU);
+  wide.aux =
+      op->epilogue == EPILOGUE_BIAS_GELU ? output(&call, op->aux, c) : widen(&call, op->aux, c);
   if (!op->trans_a) {
-    wide.c = output(&call, op->c, c, op->accumulate);
+    wide.c = added(&call, op->c, c, op->accumulate);
     wide.add = widen(&call, op->add, c);
   }
-  if (!call.status)
-    call.status = host_matmul(lane, &wide);
-  if (!op->trans_a)
-    narrow(&call, wide.c, op->c, c);
-  if (op->epilogue == EPILOGUE_BIAS_GELU)
-    narrow(&call, wide.aux, op->aux, c);
-  return call.status;
+  return end_call(&call, call.status ? call.status : host_matmul(lane, &wide));
 }
 
 static enum status bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld, const void *d, bool accumulate, void *db)
@@ -99,67 +114,31 @@ static enum status bias_gradient(struct lane *lane, int64_t rows, int64_t n, int
   return call.status ? call.status : host_bias_gradient(lane, rows, n, tile, ld, wide, accumulate, db);
 }
 
-static enum status layernorm(struct lane *lane, int64_t rows, int64_t C, float eps, const void *x, const void *add, void *sum, const void *gamma,
-                             const void *beta, void *y, float *mean, float *rstd)
-{
-  struct call call = {.lane = lane};
-  const struct extent all = matrix(rows, C, C);
-  const float *wide_x = widen(&call, x, all), *wide_add = widen(&call, add, all);
-  const float *wide_gamma = widen(&call, gamma, vector(C)), *wide_beta = widen(&call, beta, vector(C));
-  float *wide_sum = add ? blank(&call, sum, all) : NULL, *wide_y = blank(&call, y, all);
-  if (!call.status)
-    call.status = host_layernorm(lane, rows, C, eps, wide_x, wide_add, wide_sum, wide_gamma, wide_beta, wide_y, mean, rstd);
-  narrow(&call, wide_sum, add ? sum : NULL, all);
-  narrow(&call, wide_y, y, all);
-  return call.status;
-}
-
-static enum status layernorm_backward(struct lane *lane, int64_t rows, int64_t C, int64_t tile, const void *dy, const void *x, const void *gamma,
-                                      const float *mean, const float *rstd, bool dx_accumulate, void *dx, bool accumulate, void *dgamma, void *dbeta,
-                                      void *work)
-{
-  struct call call = {.lane = lane};
-  const struct extent all = matrix(rows, C, C);
-  const float *wide_dy = widen(&call, dy, all), *wide_x = widen(&call, x, all), *wide_gamma = widen(&call, gamma, vector(C));
-  float *wide_dx = output(&call, dx, all, dx_accumulate);
-  if (!call.status)
-    call.status = host_layernorm_backward(lane, rows, C, tile, wide_dy, wide_x, wide_gamma, mean, rstd, dx_accumulate, wide_dx, accumulate, dgamma,
-                                          dbeta, work);
-  narrow(&call, wide_dx, dx, all);
-  return call.status;
-}
-
-static enum status rmsnorm(struct lane *lane, const struct rmsnorm *op)
+static enum status norm(struct lane *lane, const struct row_norm *op)
 {
   struct call call = {.lane = lane};
   const struct extent x = matrix(op->rows, op->groups * op->C, op->x_stride), y = matrix(op->rows, op->groups * op->C, op->y_stride);
-  struct rmsnorm wide = *op;
+  struct row_norm wide = *op;
   wide.x = widen(&call, op->x, x);
   wide.add = widen(&call, op->add, x);
-  wide.sum = op->add ? blank(&call, op->sum, x) : NULL;
+  wide.sum = output(&call, op->add ? op->sum : NULL, x);
   wide.gamma = widen(&call, op->gamma, vector(op->C));
-  wide.y = blank(&call, op->y, y);
-  if (!call.status)
-    call.status = host_rmsnorm(lane, &wide);
-  narrow(&call, wide.sum, op->add ? op->sum : NULL, x);
-  narrow(&call, wide.y, op->y, y);
-  return call.status;
+  wide.beta = widen(&call, op->beta, vector(op->C));
+  wide.y = output(&call, op->y, y);
+  return end_call(&call, call.status ? call.status : host_norm(lane, &wide));
 }
 
-static enum status rmsnorm_backward(struct lane *lane, const struct rmsnorm_backward *op)
+static enum status norm_backward(struct lane *lane, const struct row_norm_backward *op)
 {
   struct call call = {.lane = lane};
   const int64_t columns = op->groups * op->C;
   const struct extent dx = matrix(op->rows, columns, op->dx_stride);
-  struct rmsnorm_backward wide = *op;
+  struct row_norm_backward wide = *op;
   wide.dy = widen(&call, op->dy, matrix(op->rows, columns, op->dy_stride));
   wide.x = widen(&call, op->x, matrix(op->rows, columns, op->x_stride));
   wide.gamma = widen(&call, op->gamma, vector(op->C));
-  wide.dx = output(&call, op->dx, dx, op->dx_accumulate);
-  if (!call.status)
-    call.status = host_rmsnorm_backward(lane, &wide);
-  narrow(&call, wide.dx, op->dx, dx);
-  return call.status;
+  wide.dx = added(&call, op->dx, dx, op->dx_accumulate);
+  return end_call(&call, call.status ? call.status : host_norm_backward(lane, &wide));
 }
 
 static enum status rope(struct lane *lane, const struct rope *op)
@@ -167,34 +146,27 @@ static enum status rope(struct lane *lane, const struct rope *op)
   struct call call = {.lane = lane};
   const struct extent x = matrix(op->rows, op->heads * op->D, op->stride);
   struct rope wide = *op;
-  wide.x = widen(&call, op->x, x);
-  if (!call.status)
-    call.status = host_rope(lane, &wide);
-  narrow(&call, wide.x, op->x, x);
-  return call.status;
+  wide.x = added(&call, op->x, x, true);
+  return end_call(&call, call.status ? call.status : host_rope(lane, &wide));
 }
 
 static enum status swiglu(struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y)
 {
   struct call call = {.lane = lane};
   const float *wide_gu = widen(&call, gu, vector(rows * 2 * F));
-  float *wide_y = blank(&call, y, vector(rows * F));
-  if (!call.status)
-    call.status = host_swiglu(lane, rows, F, wide_gu, wide_y);
-  narrow(&call, wide_y, y, vector(rows * F));
-  return call.status;
+  float *wide_y = output(&call, y, vector(rows * F));
+  return end_call(&call, call.status ? call.status : host_swiglu(lane, rows, F, wide_gu, wide_y));
 }
 
 static enum status swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y)
 {
   struct call call = {.lane = lane};
   const float *wide_gu = widen(&call, gu, vector(rows * 2 * F)), *wide_dy = widen(&call, dy, vector(rows * F));
-  float *wide_dgu = blank(&call, dgu, vector(rows * 2 * F)), *wide_y = blank(&call, y, vector(rows * F));
-  if (!call.status)
-    call.status = host_swiglu_backward(lane, rows, F, wide_gu, wide_dy, wide_dgu, wide_y);
-  narrow(&call, wide_dgu, dgu, vector(rows * 2 * F));
-  narrow(&call, wide_y, y, vector(rows * F));
-  return call.status;
+  float *wide_dgu = output(&call, dgu, vector(rows * 2 * F)),
+        *wide_y = output(&call, y, vector(rows * F));
+  return end_call(
+      &call, call.status ? call.status
+                         : host_swiglu_backward(lane, rows, F, wide_gu, wide_dy, wide_dgu, wide_y));
 }
 
 /* [batch, tokens, heads, head width] as the queries lie, and as the keys do, of which there are more behind a cache. */
@@ -225,11 +197,8 @@ static enum status attention(struct lane *lane, const struct attention *op)
   struct call call = {.lane = lane};
   struct attention wide = *op;
   widen_attention(&call, op, &wide);
-  wide.out = blank(&call, op->out, queries(op, op->out_stride));
-  if (!call.status)
-    call.status = host_attention(lane, &wide);
-  narrow(&call, wide.out, op->out, queries(op, op->out_stride));
-  return call.status;
+  wide.out = output(&call, op->out, queries(op, op->out_stride));
+  return end_call(&call, call.status ? call.status : host_attention(lane, &wide));
 }
 
 static enum status attention_backward(struct lane *lane, const struct attention_backward *op)
@@ -243,15 +212,10 @@ static enum status attention_backward(struct lane *lane, const struct attention_
   widen_attention(&call, forward, &wide.forward);
   wide.forward.out = widen(&call, forward->out, queries(forward, forward->out_stride));
   wide.dout = widen(&call, op->dout, queries(forward, forward->out_stride));
-  wide.dq = blank(&call, op->dq, dq);
-  wide.dk = blank(&call, op->dk, dk);
-  wide.dv = blank(&call, op->dv, dv);
-  if (!call.status)
-    call.status = host_attention_backward(lane, &wide);
-  narrow(&call, wide.dq, op->dq, dq);
-  narrow(&call, wide.dk, op->dk, dk);
-  narrow(&call, wide.dv, op->dv, dv);
-  return call.status;
+  wide.dq = output(&call, op->dq, dq);
+  wide.dk = output(&call, op->dk, dk);
+  wide.dv = output(&call, op->dv, dv);
+  return end_call(&call, call.status ? call.status : host_attention_backward(lane, &wide));
 }
 
 static enum status embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe,
@@ -259,11 +223,10 @@ static enum status embedding(struct lane *lane, int64_t rows, int64_t T, int64_t
 {
   struct call call = {.lane = lane};
   const float *words = widen(&call, wte, vector(V * C)), *positions = widen(&call, wpe, vector((rows < T ? rows : T) * C));
-  float *wide = blank(&call, x, vector(rows * C));
-  if (!call.status)
-    call.status = host_embedding(lane, rows, T, C, V, token, words, positions, wide);
-  narrow(&call, wide, x, vector(rows * C));
-  return call.status;
+  float *wide = output(&call, x, vector(rows * C));
+  return end_call(&call, call.status
+                             ? call.status
+                             : host_embedding(lane, rows, T, C, V, token, words, positions, wide));
 }
 
 static enum status embedding_backward(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx,
@@ -278,33 +241,27 @@ static enum status cross_entropy(struct lane *lane, int64_t rows, int64_t V, int
                                  bool gradient, double *loss)
 {
   struct call call = {.lane = lane};
-  float *wide = widen(&call, logits, matrix(rows, ld, ld));
-  if (!call.status)
-    call.status = host_cross_entropy(lane, rows, V, ld, wide, target, scale, gradient, loss);
-  if (gradient)
-    narrow(&call, wide, logits, matrix(rows, ld, ld));
-  return call.status;
+  const struct extent all = matrix(rows, ld, ld);
+  float *wide = gradient ? added(&call, logits, all, true) : widen(&call, logits, all);
+  return end_call(&call, call.status ? call.status
+                                     : host_cross_entropy(lane, rows, V, ld, wide, target, scale,
+                                                          gradient, loss));
 }
 
 static enum status add(struct lane *lane, int64_t n, const void *a, const void *b, void *out)
 {
   struct call call = {.lane = lane};
   const float *wide_a = widen(&call, a, vector(n)), *wide_b = widen(&call, b, vector(n));
-  float *wide = blank(&call, out, vector(n));
-  if (!call.status)
-    call.status = host_add(lane, n, wide_a, wide_b, wide);
-  narrow(&call, wide, out, vector(n));
-  return call.status;
+  float *wide = output(&call, out, vector(n));
+  return end_call(&call, call.status ? call.status : host_add(lane, n, wide_a, wide_b, wide));
 }
 
 const struct device_ops host_half_ops = {
     HOST_COMMON_OPS,
     .matmul = matmul,
     .bias_gradient = bias_gradient,
-    .layernorm = layernorm,
-    .layernorm_backward = layernorm_backward,
-    .rmsnorm = rmsnorm,
-    .rmsnorm_backward = rmsnorm_backward,
+    .norm = norm,
+    .norm_backward = norm_backward,
     .rope = rope,
     .swiglu = swiglu,
     .swiglu_backward = swiglu_backward,

@@ -98,23 +98,21 @@ enum status host_memory(struct device *device, int64_t *used, int64_t *all)
 enum status host_lane_create(struct device *device, const char *name, enum lane_role role,
                              int threads, struct lane **out)
 {
-  void *block;
-  enum status status = mem_alloc(MEM_META, sizeof(struct host_lane), &block);
+  struct host_lane *host;
+  enum status status = mem_new(MEM_META, 1, &host);
   if (status)
     return status;
-  struct host_lane *host = block;
   struct lane *lane = &host->lane;
   (void)role; /* threads have no priorities */
   host->pack_floats = threads < PACK_FLOATS / PACK_FLOATS_EACH ? threads * (int64_t)PACK_FLOATS_EACH : PACK_FLOATS;
   lane->device = device;
   snprintf(lane->name, sizeof lane->name, "%s", name);
   status = team_create(threads, NULL, &lane->team);
-  if (status) {
-    mem_free(block);
-    return status;
-  }
-  *out = lane;
-  return STATUS_OK;
+  if (status)
+    mem_free(host);
+  else
+    *out = lane;
+  return status;
 }
 
 void host_lane_destroy(struct lane *lane)
@@ -156,13 +154,7 @@ enum status host_measured(struct lane *lane, struct class_total total[CLASS_COUN
 enum status host_lane_reserve(struct lane *lane)
 {
   struct host_lane *host = (struct host_lane *)lane;
-  void *block;
-  if (host->pack)
-    return STATUS_OK;
-  enum status status = mem_alloc(MEM_META, (size_t)host->pack_floats * sizeof(float), &block);
-  if (!status)
-    host->pack = block;
-  return status;
+  return host->pack ? STATUS_OK : mem_new(MEM_META, host->pack_floats, &host->pack);
 }
 
 enum status host_learned(struct device *device, void **out, int64_t *bytes)
@@ -186,10 +178,8 @@ const struct device_ops host_ops = {
     HOST_COMMON_OPS,
     .matmul = host_matmul,
     .bias_gradient = host_bias_gradient,
-    .layernorm = host_layernorm,
-    .layernorm_backward = host_layernorm_backward,
-    .rmsnorm = host_rmsnorm,
-    .rmsnorm_backward = host_rmsnorm_backward,
+    .norm = host_norm,
+    .norm_backward = host_norm_backward,
     .rope = host_rope,
     .swiglu = host_swiglu,
     .swiglu_backward = host_swiglu_backward,
@@ -216,16 +206,15 @@ enum status host_device_bus(int ordinal, char *out, int size)
 enum status host_device_create(int ordinal, enum dtype compute, struct device **out)
 {
   struct device_model model;
-  void *block;
+  struct host_device *host;
   if (ordinal != 0)
     return status_set(STATUS_USAGE, "there is no host device %d: a process has one, number 0", ordinal);
   enum status status = device_model_find("host", compute, &model);
   if (!status)
-    status = mem_alloc(MEM_META, sizeof(struct host_device), &block);
+    status = mem_new(MEM_META, 1, &host);
   if (status)
     return status;
   host_blas_start();
-  struct host_device *host = block;
   *host = (struct host_device){
       .device = {.ops = compute == DTYPE_F32 ? &host_ops : &host_half_ops, .model = model},
       .kernels = kernels_best()};

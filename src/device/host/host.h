@@ -110,15 +110,12 @@ enum status host_learn(struct device *device, const void *data, int64_t bytes);
 enum status host_matmul(struct lane *lane, const struct matmul *op);
 enum status host_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld, const void *d, bool accumulate,
                                void *db);
-enum status host_layernorm(struct lane *lane, int64_t rows, int64_t C, float eps, const void *x, const void *add, void *sum, const void *gamma,
-                           const void *beta, void *y, float *mean, float *rstd);
-enum status host_layernorm_backward(struct lane *lane, int64_t rows, int64_t C, int64_t tile, const void *dy, const void *x, const void *gamma,
-                                    const float *mean, const float *rstd, bool dx_accumulate, void *dx, bool accumulate, void *dgamma, void *dbeta,
-                                    void *work);
+enum status host_layernorm(struct lane *lane, const struct row_norm *op); /* norm.c */
+enum status host_layernorm_backward(struct lane *lane, const struct row_norm_backward *op);
+enum status host_norm(struct lane *lane, const struct row_norm *op);
+enum status host_norm_backward(struct lane *lane, const struct row_norm_backward *op);
 size_t host_layernorm_workspace(const struct device_model *model, int64_t rows, int64_t C,
                                 int threads);
-enum status host_rmsnorm(struct lane *lane, const struct rmsnorm *op);
-enum status host_rmsnorm_backward(struct lane *lane, const struct rmsnorm_backward *op);
 size_t host_rmsnorm_workspace(const struct device_model *model, int64_t rows, int64_t groups,
                               int64_t C, int threads);
 enum status host_rope(struct lane *lane, const struct rope *op);

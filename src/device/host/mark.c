@@ -9,12 +9,8 @@ struct mark {
 
 enum status host_mark_create(struct device *device, struct mark **out)
 {
-  void *block;
   (void)device;
-  enum status status = mem_alloc(MEM_META, sizeof(struct mark), &block);
-  if (!status)
-    *out = block;
-  return status;
+  return mem_new(MEM_META, 1, out);
 }
 
 void host_mark_destroy(struct mark *mark)

@@ -20,14 +20,14 @@ static enum status check(int64_t rows, int64_t groups, int64_t C, int64_t x_stri
 }
 
 struct forward_job {
-  const struct rmsnorm *op;
+  const struct row_norm *op;
   const struct kernels *kernels;
 };
 
 static void run_forward(void *arg, int64_t begin, int64_t end)
 {
   const struct forward_job *job = arg;
-  const struct rmsnorm *op = job->op;
+  const struct row_norm *op = job->op;
   for (int64_t r = begin; r < end; r++)
     for (int64_t g = 0; g < op->groups; g++) {
       int64_t at = r * op->x_stride + g * op->C, y_at = r * op->y_stride + g * op->C;
@@ -36,7 +36,7 @@ static void run_forward(void *arg, int64_t begin, int64_t end)
     }
 }
 
-enum status host_rmsnorm(struct lane *lane, const struct rmsnorm *op)
+static enum status rmsnorm(struct lane *lane, const struct row_norm *op)
 {
   struct forward_job job = {op, host_kernels(lane)};
   enum status status = check(op->rows, op->groups, op->C, op->x_stride, op->y_stride);
@@ -49,7 +49,7 @@ enum status host_rmsnorm(struct lane *lane, const struct rmsnorm *op)
 }
 
 struct backward_job {
-  const struct rmsnorm_backward *op;
+  const struct row_norm_backward *op;
   const struct kernels *kernels;
   int64_t tile, block, tile_blocks; /* rows of a sequence and of a block, blocks of a sequence */
   int64_t first;                    /* row that task 0 starts at */
@@ -59,7 +59,7 @@ struct backward_job {
 static void run_backward(void *arg, int64_t task, int worker)
 {
   const struct backward_job *job = arg;
-  const struct rmsnorm_backward *op = job->op;
+  const struct row_norm_backward *op = job->op;
   int64_t start = job->first + task / job->tile_blocks * job->tile, stop = start + job->tile;
   int64_t begin = start + task % job->tile_blocks * job->block, end = begin + job->block;
   float *part = op->dgamma ? (float *)op->work + task * op->C : NULL;
@@ -87,7 +87,7 @@ size_t host_rmsnorm_workspace(const struct device_model *model, int64_t rows, in
   return (size_t)(parts_held(rows, groups) * C) * sizeof(float);
 }
 
-enum status host_rmsnorm_backward(struct lane *lane, const struct rmsnorm_backward *op)
+static enum status rmsnorm_backward(struct lane *lane, const struct row_norm_backward *op)
 {
   struct backward_job job = {.op = op, .kernels = host_kernels(lane), .block = block_rows(op->groups > 0 ? op->groups : 1)};
   enum status status = check(op->rows, op->groups, op->C, op->x_stride, op->dy_stride < op->dx_stride ? op->dy_stride : op->dx_stride);
@@ -109,4 +109,14 @@ enum status host_rmsnorm_backward(struct lane *lane, const struct rmsnorm_backwa
                                op->accumulate || job.first > 0 || part > 0, op->dgamma);
   }
   return STATUS_OK;
+}
+
+enum status host_norm(struct lane *lane, const struct row_norm *op)
+{
+  return op->mean ? host_layernorm(lane, op) : rmsnorm(lane, op);
+}
+
+enum status host_norm_backward(struct lane *lane, const struct row_norm_backward *op)
+{
+  return op->mean ? host_layernorm_backward(lane, op) : rmsnorm_backward(lane, op);
 }
