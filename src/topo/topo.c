@@ -35,25 +35,6 @@ static void read_mask(void *mask, size_t bytes)
     memset(mask, 0xff, bytes);
 }
 
-int64_t topo_mask_id(void)
-{
-  unsigned char mask[TOPO_MASK_WORDS * sizeof(int64_t)];
-  read_mask(mask, sizeof mask);
-  return (int64_t)(hash_bytes(hash_machine(), mask, sizeof mask) >> 1);
-}
-
-void topo_place(const int64_t *ids, int ranks, int rank, int *index, int *sharers)
-{
-  int before = 0, all = 0;
-  for (int r = 0; r < ranks; r++)
-    if (ids[r] == ids[rank]) {
-      before += r < rank;
-      all++;
-    }
-  *index = before;
-  *sharers = all;
-}
-
 enum status topo_record(int gpus, const char *const bus[], struct topo_record *out)
 {
   struct topo_record record = {.machine = (int64_t)(hash_machine() >> 1), .gpus = gpus};
@@ -306,34 +287,9 @@ enum status topo_create_scene(const struct topo_scene *scene, const struct topo_
   enum status status = create(scene->xml, scene->synthetic, options, &topo);
   if (status)
     return status;
+  topo->self = scene->self;
   topo->quota = scene->xml || scene->synthetic ? scene->quota : own_quota();
   return finish(topo, set_scene(topo, scene), out);
-}
-
-static enum status create_alike(const struct topo_scene *scene, int index, int threads, struct topo **out)
-{
-  const struct topo_options options = {.bind = true, .threads = threads};
-  struct topo *topo;
-  if (scene->ranks < 1 || index < 0 || index >= scene->ranks || threads < 0)
-    return status_set(STATUS_INTERNAL, "rank %d of %d with %d threads cannot have a share of the cores", index, scene->ranks, threads);
-  enum status status = create(scene->xml, scene->synthetic, &options, &topo);
-  if (status)
-    return status;
-  topo->self = index;
-  topo->quota = scene->synthetic ? scene->quota : own_quota();
-  return finish(topo, set_scene(topo, scene), out);
-}
-
-enum status topo_create(int index, int sharers, int threads, struct topo **out)
-{
-  return create_alike(&(struct topo_scene){.ranks = sharers}, index, threads, out);
-}
-
-enum status topo_create_synthetic(const char *machine, const char *mask, double quota, int index, int sharers, int threads, struct topo **out)
-{
-  char *masks[] = {(char *)mask};
-  return create_alike(&(struct topo_scene){.synthetic = machine, .masks = mask != NULL, .mask = masks, .quota = quota, .ranks = sharers}, index,
-                      threads, out);
 }
 
 void topo_destroy(struct topo *topo)
