@@ -132,15 +132,13 @@ static char *list_files(int argc, char **argv, int first)
   return files;
 }
 
-/* Rank 0 looks for all ranks, which may see other folders. Collective; comm may be NULL. */
+/* Rank 0 looks for all ranks, which may see other folders. Collective. */
 static enum status find_files(struct comm *comm, int argc, char **argv, int first, char **out)
 {
-  char *mine = !comm || comm_rank(comm) == 0 ? list_files(argc, argv, first) : mem_strdup("");
+  char *mine = comm_rank(comm) == 0 ? list_files(argc, argv, first) : mem_strdup("");
   char *files = mine;
-  enum status status = mine ? STATUS_OK : STATUS_MEMORY;
-  if (comm)
-    status = comm_agree(comm, status);
-  if (comm && !status)
+  enum status status = comm_agree(comm, mine ? STATUS_OK : STATUS_MEMORY);
+  if (!status)
     status = comm_broadcast_text(comm, &files, 0);
   if (files != mine || status)
     mem_free(mine);
@@ -240,12 +238,6 @@ static enum status check_alike(const struct command *command, const struct argum
   return alike_check_options(arguments->comm, command->options, own_set(arguments));
 }
 
-/* A failing rank finds out alone, and the others must know. */
-static enum status agree(const struct arguments *arguments, enum status status)
-{
-  return arguments->comm ? comm_agree(arguments->comm, status) : status;
-}
-
 enum status arguments_read(const struct command *command, struct comm *comm, int argc, char **argv,
                            int first, struct arguments *out)
 {
@@ -253,9 +245,9 @@ enum status arguments_read(const struct command *command, struct comm *comm, int
   char *files = NULL;
   enum status status = find_files(comm, argc, argv, first, &files);
   if (!status)
-    status = agree(&a, read_alone(command, argc, argv, first, files, &a));
+    status = comm_agree(comm, read_alone(command, argc, argv, first, files, &a));
   mem_free(files);
-  if (!status && comm)
+  if (!status)
     status = check_alike(command, &a);
   if (status) {
     arguments_free(&a);
@@ -302,32 +294,16 @@ static enum status read_deck(const struct arguments *arguments, read_file *read,
                              struct deck *out)
 {
   char *text = NULL;
-  enum status status = STATUS_OK;
-  if (!arguments->comm || comm_rank(arguments->comm) == 0)
-    status = read_text(read, path, &text);
-  status = agree(arguments, status);
-  if (!status && arguments->comm)
-    status = comm_broadcast_text(arguments->comm, &text, 0);
+  struct comm *comm = arguments->comm;
+  enum status status =
+      comm_agree(comm, comm_rank(comm) == 0 ? read_text(read, path, &text) : STATUS_OK);
   if (!status)
-    status = agree(arguments, deck_load_text(out, path, text, strlen(text), arguments->assignments, arguments->assignment));
+    status = comm_broadcast_text(comm, &text, 0);
+  if (!status)
+    status =
+        comm_agree(arguments->comm, deck_load_text(out, path, text, strlen(text),
+                                                   arguments->assignments, arguments->assignment));
   mem_free(text);
-  return status;
-}
-
-/* Collective. */
-static enum status check_same_deck(const struct arguments *arguments, const struct deck *deck)
-{
-  return arguments->comm ? alike_check_options(arguments->comm, deck_table, deck->set) : STATUS_OK;
-}
-
-/* For commands without MPI too. */
-static enum status resolve(const struct arguments *arguments, const char *path, struct deck *deck)
-{
-  struct comm *alone = NULL;
-  enum status status = arguments->comm ? STATUS_OK : comm_create_fake(0, 1, 1, &alone);
-  if (!status)
-    status = model_source_resolve(arguments->comm ? arguments->comm : alone, path, deck);
-  comm_destroy(alone);
   return status;
 }
 
@@ -341,16 +317,17 @@ enum status deck_open(const struct arguments *arguments, const char *path, struc
 {
   enum status status =
       path ? read_deck(arguments, file_read_stream, path, out)
-           : agree(arguments, deck_load(out, NULL, arguments->assignments, arguments->assignment));
+           : comm_agree(arguments->comm,
+                        deck_load(out, NULL, arguments->assignments, arguments->assignment));
   if (!status && path && *out->train.init)
-    status = resolve(arguments, out->train.init, out);
-  return status ? status : check_same_deck(arguments, out);
+    status = model_source_resolve(arguments->comm, out->train.init, out);
+  return status ? status : alike_check_options(arguments->comm, deck_table, out->set);
 }
 
 static enum status newest_in(const struct arguments *arguments, const char *run_dir, char **out)
 {
   char *dir = mem_printf("%s/ckpt", run_dir);
-  enum status status = agree(arguments, dir ? STATUS_OK : STATUS_MEMORY);
+  enum status status = comm_agree(arguments->comm, dir ? STATUS_OK : STATUS_MEMORY);
   if (!status)
     status = checkpoint_find(arguments->comm, dir, false, out);
   mem_free(dir);
@@ -381,7 +358,7 @@ static enum status resolve_from_run(const struct arguments *arguments, const cha
   if (!status && strcmp(run.train.init, deck->train.init) != 0) {
     status = refuse_other_start(arguments, &run, deck);
   } else if (!status) {
-    status = agree(arguments, model_source_resolve_from(&run, path, deck));
+    status = comm_agree(arguments->comm, model_source_resolve_from(&run, path, deck));
     *done = true;
   }
   deck_destroy(&run);
@@ -400,13 +377,13 @@ static enum status resolve_resumed(const struct arguments *arguments, struct dec
 {
   bool there = false, done = false;
   char *path = mem_printf("%s/deck.yaml", deck->run.dir);
-  enum status status = agree(arguments, path ? STATUS_OK : STATUS_MEMORY);
+  enum status status = comm_agree(arguments->comm, path ? STATUS_OK : STATUS_MEMORY);
   if (!status)
     status = exists_anywhere(arguments, path, &there);
   if (!status && there)
     status = resolve_from_run(arguments, path, deck, &done);
   mem_free(path);
-  return status || done ? status : resolve(arguments, deck->train.init, deck);
+  return status || done ? status : model_source_resolve(arguments->comm, deck->train.init, deck);
 }
 
 static enum status open_resumed(const struct arguments *arguments, const char *path,
@@ -419,14 +396,14 @@ static enum status open_resumed(const struct arguments *arguments, const char *p
     return resolve_resumed(arguments, out);
   if (*resume && strcmp(resume, "none") != 0)
     return model_source_resolve_checkpoint(arguments->comm, resume, out);
-  return resolve(arguments, out->train.init, out);
+  return model_source_resolve(arguments->comm, out->train.init, out);
 }
 
 enum status deck_open_resumed(const struct arguments *arguments, const char *path,
                               const char *resume, struct deck *out)
 {
   const enum status status = open_resumed(arguments, path, resume, out);
-  return status ? status : check_same_deck(arguments, out);
+  return status ? status : alike_check_options(arguments->comm, deck_table, out->set);
 }
 
 /* A stored deck holds its model.*; what the command line changes is checked like any deck. */
@@ -436,7 +413,7 @@ static enum status deck_of_checkpoint(const struct arguments *arguments, const c
   enum status status = checkpoint_read_meta(arguments->comm, path, &meta);
   if (!status) {
     status = deck_load_text(out, path, meta.deck, strlen(meta.deck), arguments->assignments, arguments->assignment);
-    status = agree(arguments, status ? status : deck_check(out));
+    status = comm_agree(arguments->comm, status ? status : deck_check(out));
   }
   checkpoint_meta_free(&meta);
   return status;
@@ -445,11 +422,11 @@ static enum status deck_of_checkpoint(const struct arguments *arguments, const c
 static enum status deck_of_run(const struct arguments *arguments, const char *dir, struct deck *out)
 {
   char *path = mem_printf("%s/deck.yaml", dir);
-  enum status status = agree(arguments, path ? STATUS_OK : STATUS_MEMORY);
+  enum status status = comm_agree(arguments->comm, path ? STATUS_OK : STATUS_MEMORY);
   if (!status)
     status = read_deck(arguments, file_read_all, path, out);
   if (!status)
-    status = agree(arguments, deck_check(out));
+    status = comm_agree(arguments->comm, deck_check(out));
   mem_free(path);
   return status;
 }
@@ -484,10 +461,10 @@ static enum status refuse_other_model(const struct arguments *arguments, const c
 static enum status deck_of_model(const struct arguments *arguments, const char *dir,
                                  struct deck *out)
 {
-  enum status status = agree(arguments, refuse_other_model(arguments, dir));
+  enum status status = comm_agree(arguments->comm, refuse_other_model(arguments, dir));
   if (!status)
-    status = agree(arguments, load_defaults(arguments, dir, out));
-  return status ? status : resolve(arguments, dir, out);
+    status = comm_agree(arguments->comm, load_defaults(arguments, dir, out));
+  return status ? status : model_source_resolve(arguments->comm, dir, out);
 }
 
 /* A deck: what its run has saved, or else where it would begin. */
@@ -497,7 +474,8 @@ static enum status open_deck_file(const struct arguments *arguments, const char 
   if (!status && search)
     status = newest_in(arguments, out->deck.run.dir, &out->checkpoint);
   if (!status && *out->deck.train.init)
-    status = resolve(arguments, out->checkpoint ? out->checkpoint : out->deck.train.init, &out->deck);
+    status = model_source_resolve(
+        arguments->comm, out->checkpoint ? out->checkpoint : out->deck.train.init, &out->deck);
   return status;
 }
 
@@ -524,8 +502,8 @@ static enum word_kind look_at(const char *word)
 static enum status find_kind(const struct arguments *arguments, const char *word,
                              enum word_kind *out)
 {
-  *out = !arguments->comm || comm_rank(arguments->comm) == 0 ? look_at(word) : A_DECK;
-  return arguments->comm ? comm_broadcast(arguments->comm, out, sizeof *out, 0) : STATUS_OK;
+  *out = comm_rank(arguments->comm) == 0 ? look_at(word) : A_DECK;
+  return comm_broadcast(arguments->comm, out, sizeof *out, 0);
 }
 
 static enum status open_kind(const struct arguments *arguments, enum word_kind kind,
@@ -549,10 +527,10 @@ static enum status open_source(const struct arguments *arguments, const char *wo
     status = open_kind(arguments, kind, word, search, out);
   if (!status && search && (kind == A_MODEL_FOLDER || kind == A_CHECKPOINT)) {
     out->checkpoint = mem_strdup(word);
-    status = agree(arguments, out->checkpoint ? STATUS_OK : STATUS_MEMORY);
+    status = comm_agree(arguments->comm, out->checkpoint ? STATUS_OK : STATUS_MEMORY);
   }
   if (!status)
-    status = check_same_deck(arguments, &out->deck);
+    status = alike_check_options(arguments->comm, deck_table, out->deck.set);
   if (status)
     source_close(out);
   return status;

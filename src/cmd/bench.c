@@ -295,13 +295,12 @@ static void open_counters(struct measurement *m)
   close_counters(m);
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   struct measurement measurement = {0};
   struct deck deck = {0};
   struct job *job = NULL;
-  (void)exit_code;
   enum status status = bench_check_results(arguments->comm, values->results);
   if (!status)
     status = deck_open(arguments, arguments->word[0], &deck);

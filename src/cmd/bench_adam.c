@@ -327,11 +327,10 @@ static void tear_down(struct bench *bench)
   topo_destroy(bench->topo);
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   struct comm *comm = arguments->comm;
   struct bench bench = {.comm = comm, .values = arguments->values};
-  (void)exit_code;
   enum status status = bench_check_results(comm, bench.values->results);
   if (!status)
     status = comm_agree(comm, choose_update(&bench));

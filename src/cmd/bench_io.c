@@ -275,12 +275,11 @@ static enum status report(struct bench *bench)
   return bench_record(bench->values->results, record, bench);
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   struct comm *comm = arguments->comm;
   const struct values *values = arguments->values;
   struct bench bench = {.comm = comm, .values = values, .disk = -1, .file = -1};
-  (void)exit_code;
   enum status status = bench_check_results(comm, values->results);
   if (!status)
     status = comm_agree(comm, check_values(values));

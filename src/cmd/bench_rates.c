@@ -616,11 +616,10 @@ static enum status report(struct bench *bench)
   return status ? status : bench_record(bench->values->results, record, bench);
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   struct comm *comm = arguments->comm;
   struct bench bench = {.comm = comm, .values = arguments->values};
-  (void)exit_code;
   enum status status = bench_check_results(comm, bench.values->results);
   if (!status)
     status = comm_agree(comm, choose_bytes(&bench));

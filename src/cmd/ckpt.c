@@ -42,10 +42,9 @@ static enum status find_folder(const char *word, char **out)
   return *out ? STATUS_OK : STATUS_MEMORY;
 }
 
-static enum status list(const struct arguments *arguments, int *exit_code)
+static enum status list(const struct arguments *arguments)
 {
   char *folder = NULL;
-  (void)exit_code;
   enum status status = find_folder(arguments->word[1], &folder);
   if (!status)
     status = checkpoint_list(folder, stdout);
@@ -87,11 +86,10 @@ static enum status find_file(struct comm *comm, const char *word, char **out)
   return comm_agree(comm, !status && !*out ? STATUS_MEMORY : status);
 }
 
-static enum status show(const struct arguments *arguments, int *exit_code)
+static enum status show(const struct arguments *arguments)
 {
   struct comm *comm = arguments->comm;
   char *file = NULL;
-  (void)exit_code;
   enum status status = find_file(comm, arguments->word[1], &file);
   if (!status)
     status = comm_agree(comm, comm_rank(comm) == 0 ? checkpoint_show(file, stdout) : STATUS_OK);
@@ -106,13 +104,12 @@ static enum status verify_file(void *comm, const char *path, bool *damaged)
   return checkpoint_verify(comm, path);
 }
 
-static enum status verify(const struct arguments *arguments, int *exit_code)
+static enum status verify(const struct arguments *arguments)
 {
   struct comm *comm = arguments->comm;
   const char *word = arguments->word[1];
   bool folder = false;
   char *newest = NULL;
-  (void)exit_code;
   enum status status = is_folder_anywhere(comm, word, &folder);
   if (!status)
     status = folder ? use_newest(comm, word, verify_file, &newest) : checkpoint_verify(comm, word);
@@ -123,7 +120,7 @@ static enum status verify(const struct arguments *arguments, int *exit_code)
 }
 
 /* As diff(1): exit code 1 when the files differ. */
-static enum status diff(const struct arguments *arguments, int *exit_code)
+static enum status diff(const struct arguments *arguments)
 {
   struct comm *comm = arguments->comm;
   char *left = NULL, *right = NULL;
@@ -135,25 +132,23 @@ static enum status diff(const struct arguments *arguments, int *exit_code)
     status = comm_agree(comm, comm_rank(comm) == 0 ? checkpoint_diff(left, right, stdout, &same)
                                                    : STATUS_OK);
   if (!status && !same)
-    *exit_code = 1;
+    *arguments->exit_code = 1;
   mem_free(left);
   mem_free(right);
   return status;
 }
 
-static enum status import_model(const struct arguments *arguments, int *exit_code)
+static enum status import_model(const struct arguments *arguments)
 {
-  (void)exit_code;
   return hf_convert_import(arguments->comm, arguments->word[1], arguments->word[2]);
 }
 
-static enum status export_model(const struct arguments *arguments, int *exit_code)
+static enum status export_model(const struct arguments *arguments)
 {
   enum { TYPES = 3 };
   static const enum dtype types[TYPES] = {[DECK_F32] = DTYPE_F32, [DECK_BF16] = DTYPE_BF16, [DECK_F16] = DTYPE_F16};
   const struct values *values = arguments->values;
   struct source source = {0};
-  (void)exit_code;
   enum status status = source_open(arguments, arguments->word[1], &source);
   if (!status && !source.checkpoint)
     status = status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies", source.deck.run.dir);
@@ -173,7 +168,7 @@ static const struct action {
   const char *name, *usage;
   int words;
   bool parallel;
-  enum status (*run)(const struct arguments *, int *);
+  enum status (*run)(const struct arguments *);
 } actions[] = {
     {"ls", "FOLDER", 2, false, list},
     {"show", "FILE|RUN_FOLDER", 2, true, show},
@@ -183,7 +178,7 @@ static const struct action {
     {"export", "FILE|RUN_FOLDER MODEL_FOLDER [dtype=fp32|bf16|fp16] [tokenizer=bytes|FOLDER] [shard_bytes=N]", 3, true, export_model},
 };
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
     if (strcmp(actions[i].name, arguments->word[0]) != 0)
@@ -192,7 +187,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
       return status_set(STATUS_USAGE, "usage: sluice ckpt %s %s", actions[i].name, actions[i].usage);
     if (!actions[i].parallel && comm_rank(arguments->comm) != 0)
       return STATUS_OK;
-    return actions[i].run(arguments, exit_code);
+    return actions[i].run(arguments);
   }
   return status_set(STATUS_USAGE, "sluice ckpt cannot '%s': it knows ls, show, verify, diff, import and export", arguments->word[0]);
 }

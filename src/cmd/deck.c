@@ -29,9 +29,8 @@ static enum status open_deck(const struct arguments *arguments, const char *key,
                   : deck_open_as_written(arguments, arguments->word[0], out);
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
-  (void)exit_code;
   const struct values *values = arguments->values;
   struct deck deck = {0};
   char *text = NULL;

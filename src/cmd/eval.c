@@ -62,12 +62,11 @@ static enum status evaluate(struct job *job, const struct source *source, bool u
   return status;
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   struct source source = {0};
   struct job *job = NULL;
-  (void)exit_code;
   enum status status = (values->untrained ? source_open_deck : source_open)(arguments, arguments->word[0], &source);
   if (!status)
     status = job_create(arguments->comm, &source.deck, JOB_EVAL, &job);

@@ -304,11 +304,10 @@ static enum status set_context(int64_t context, struct deck *deck)
   return STATUS_OK;
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   struct source source = {0};
-  (void)exit_code;
   enum status status = check_values(values);
   if (!status)
     status = source_open(arguments, arguments->word[0], &source);

@@ -336,7 +336,7 @@ static enum status check_values(const struct values *values, struct fit_room *ro
   return status ? status : fit_host(values->host, room);
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   struct values *values = arguments->values;
   struct deck deck = {0};
@@ -362,7 +362,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
     print_head(&input, &target);
     status = print_plan(values, &deck, &target, &input, &room, &fits);
   }
-  *exit_code = !status && !fits;
+  *arguments->exit_code = !status && !fits;
   model_destroy(model);
   device_destroy(target.device);
   deck_destroy(&deck);

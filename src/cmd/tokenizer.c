@@ -421,10 +421,9 @@ static const struct action {
     {"show", "FOLDER", 2, 2, false, show},
 };
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
-  (void)exit_code;
   for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
     if (strcmp(actions[i].name, arguments->word[0]) != 0)
       continue;

@@ -75,9 +75,8 @@ static enum status show(const struct arguments *arguments, const struct deck *de
   return status;
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
-  (void)exit_code;
   struct deck deck = {0};
   enum status status =
       deck_open(arguments, arguments->words > 0 ? arguments->word[0] : NULL, &deck);

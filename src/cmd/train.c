@@ -100,7 +100,7 @@ static void say_how_to_continue(const struct arguments *arguments)
            cut || getenv("SLURM_JOB_ID") ? "the same command with --resume auto" : line.text);
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   struct deck deck = {0};
@@ -113,7 +113,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
   if (!status)
     status = train_run(arguments->comm, &deck, values->resume, &end);
   if (!status && end == TRAIN_UNFINISHED) {
-    *exit_code = EXIT_UNFINISHED;
+    *arguments->exit_code = EXIT_UNFINISHED;
     say_how_to_continue(arguments);
   }
   deck_destroy(&deck);
