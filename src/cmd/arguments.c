@@ -365,21 +365,14 @@ static enum status resolve_from_run(const struct arguments *arguments, const cha
   return status;
 }
 
-static enum status exists_anywhere(const struct arguments *arguments, const char *path, bool *out)
-{
-  int64_t there = comm_rank(arguments->comm) == 0 && file_exists(path);
-  const enum status status = comm_max_i64(arguments->comm, &there, 1);
-  *out = there;
-  return status;
-}
-
 static enum status resolve_resumed(const struct arguments *arguments, struct deck *deck)
 {
   bool there = false, done = false;
   char *path = mem_printf("%s/deck.yaml", deck->run.dir);
   enum status status = comm_agree(arguments->comm, path ? STATUS_OK : STATUS_MEMORY);
+  there = !status && comm_rank(arguments->comm) == 0 && file_exists(path);
   if (!status)
-    status = exists_anywhere(arguments, path, &there);
+    status = comm_broadcast(arguments->comm, &there, sizeof there, 0);
   if (!status && there)
     status = resolve_from_run(arguments, path, deck, &done);
   mem_free(path);

@@ -245,8 +245,8 @@ static enum status run_lanes(struct bench *bench, struct run *runs, int n, int64
   return status;
 }
 
-/* For about so many seconds: the first time warms up, the second one tells how often to repeat. */
-static enum status measure_for(struct bench *bench, double seconds, struct run *runs, int n)
+/* One of so many rounds: the first time warms up, the second one tells how often to repeat. */
+static enum status measure(struct bench *bench, int rounds, struct run *runs, int n)
 {
   double longest = 0;
   enum status status = run_lanes(bench, runs, n, 1, &longest);
@@ -254,7 +254,7 @@ static enum status measure_for(struct bench *bench, double seconds, struct run *
     status = run_lanes(bench, runs, n, 1, &longest);
   if (status)
     return status;
-  const double wanted = seconds / (longest > 0 ? longest : 1e-6);
+  const double wanted = bench->values->seconds / rounds / (longest > 0 ? longest : 1e-6);
   const int64_t times = wanted < 1 ? 1 : wanted > MOST_TIMES ? MOST_TIMES : (int64_t)wanted;
   status = run_lanes(bench, runs, n, times, &longest);
   for (int i = 0; i < n; i++)
@@ -262,53 +262,48 @@ static enum status measure_for(struct bench *bench, double seconds, struct run *
   return status;
 }
 
-static enum status measure(struct bench *bench, struct run *runs, int n)
+/* `amount`: of what a run does, in the rate's unit. */
+static enum status measure_rate(struct bench *bench, enum rate rate, struct run run, double amount)
 {
-  return measure_for(bench, bench->values->seconds, runs, n);
-}
-
-/* One of several rounds. */
-static enum status measure_round(struct bench *bench, struct run *runs, int n)
-{
-  return measure_for(bench, bench->values->seconds / ROUNDS, runs, n);
+  const enum status status = measure(bench, 1, &run, 1);
+  if (!status)
+    bench->rate[rate] = amount / run.seconds;
+  return status;
 }
 
 static enum status measure_device(struct bench *bench)
 {
-  struct run products = {.work = multiply, .lane = bench->compute}, copies = {.work = copy_near, .lane = bench->compute};
+  const struct run products = {.work = multiply, .lane = bench->compute};
+  const struct run copies = {.work = copy_near, .lane = bench->compute};
   const double n = (double)bench->matrix;
-  enum status status = measure(bench, &products, 1);
-  if (!status)
-    status = measure(bench, &copies, 1);
-  if (status)
-    return status;
-  bench->rate[GEMM] = 2 * n * n * n / products.seconds * 1e-9;
-  bench->rate[MEMORY] = 2 * (double)bench->bytes / copies.seconds * 1e-9;
-  return STATUS_OK;
+  const enum status status = measure_rate(bench, GEMM, products, 2 * n * n * n * 1e-9);
+  return status ? status : measure_rate(bench, MEMORY, copies, 2 * (double)bench->bytes * 1e-9);
 }
 
-static enum status measure_link(struct bench *bench)
+/* A plan adds the time of the sum of an exchange, by host_memory. */
+static enum status measure_links(struct bench *bench)
 {
-  struct run all = {.work = gather, .lane = bench->gather, .collective = true}, little = all;
+  const struct run all = {.work = gather, .lane = bench->gather, .collective = true};
+  const struct run little = {.work = gather_little, .lane = bench->gather, .collective = true};
+  const struct run exchanges = {.work = exchange, .lane = bench->cpu, .collective = true};
   const double others = comm_ranks(bench->comm) - 1;
-  little.work = gather_little;
+  const double received = (double)part(bench) * sizeof(float) * others * 1e-9;
   if (others == 0)
     return STATUS_OK;
-  enum status status = measure(bench, &all, 1);
+  enum status status = measure_rate(bench, LINK, all, received);
   if (!status)
-    status = measure(bench, &little, 1);
+    status = measure_rate(bench, LATENCY, little, others * 1e-6);
   if (status)
     return status;
-  bench->rate[LINK] = (double)part(bench) * sizeof(float) * others / all.seconds * 1e-9;
-  bench->rate[LATENCY] = little.seconds / others * 1e6;
-  return STATUS_OK;
+  bench->rate[LATENCY] = 1 / bench->rate[LATENCY]; /* a time */
+  return measure_rate(bench, HOST_LINK, exchanges, received);
 }
 
 /* Both rates are of the round in which they are most together. */
 static enum status measure_both_ways(struct bench *bench, bool idle, double *up, double *down)
 {
   struct run runs[2] = {{.work = copy_up, .lane = bench->up, .idle = idle}, {.work = copy_down, .lane = bench->down, .idle = idle}};
-  const enum status status = measure_round(bench, runs, 2);
+  const enum status status = measure(bench, ROUNDS, runs, 2);
   if (status)
     return status;
   const double now_up = (double)bench->bytes / runs[0].seconds * 1e-9, now_down = (double)bench->bytes / runs[1].seconds * 1e-9;
@@ -336,7 +331,7 @@ static enum status measure_copies(struct bench *bench)
 static enum status measure_updates(struct bench *bench)
 {
   struct run updates = {.work = update, .lane = bench->cpu};
-  const enum status status = measure_round(bench, &updates, 1);
+  const enum status status = measure(bench, ROUNDS, &updates, 1);
   if (status)
     return status;
   const double now = 7.5 * (double)bench->bytes / updates.seconds * 1e-9;
@@ -345,48 +340,26 @@ static enum status measure_updates(struct bench *bench)
   return STATUS_OK;
 }
 
-/* A plan adds the time of the sum, by host_memory. */
-static enum status measure_host_link(struct bench *bench)
-{
-  struct run exchanges = {.work = exchange, .lane = bench->cpu, .collective = true};
-  const int ranks = comm_ranks(bench->comm);
-  if (ranks == 1)
-    return STATUS_OK;
-  const enum status status = measure(bench, &exchanges, 1);
-  if (status)
-    return status;
-  bench->rate[HOST_LINK] =
-      (double)part(bench) * sizeof(float) * (ranks - 1) / exchanges.seconds * 1e-9;
-  return STATUS_OK;
-}
-
 static enum status measure_disk(struct bench *bench)
 {
-  struct run writes = {.work = write_disk, .lane = bench->cpu}, reads = {.work = read_disk, .lane = bench->cpu};
+  const struct run writes = {.work = write_disk, .lane = bench->cpu};
+  const struct run reads = {.work = read_disk, .lane = bench->cpu};
   if (!bench->store)
     return STATUS_OK;
-  enum status status = measure(bench, &writes, 1);
-  if (!status)
-    status = measure(bench, &reads, 1);
-  if (status)
-    return status;
-  bench->rate[DISK_WRITE] = (double)bench->bytes / writes.seconds * 1e-9;
-  bench->rate[DISK_READ] = (double)bench->bytes / reads.seconds * 1e-9;
-  return STATUS_OK;
+  const enum status status = measure_rate(bench, DISK_WRITE, writes, (double)bench->bytes * 1e-9);
+  return status ? status : measure_rate(bench, DISK_READ, reads, (double)bench->bytes * 1e-9);
 }
 
 static enum status measure_all(struct bench *bench)
 {
   enum status status = measure_device(bench);
   if (!status)
-    status = measure_link(bench);
+    status = measure_links(bench);
   for (int round = 0; round < ROUNDS && !status; round++) {
     status = measure_copies(bench);
     if (!status)
       status = measure_updates(bench);
   }
-  if (!status)
-    status = measure_host_link(bench);
   return status ? status : measure_disk(bench);
 }
 

@@ -54,10 +54,8 @@ static enum status list(const struct arguments *arguments)
 
 static enum status is_folder_anywhere(struct comm *comm, const char *word, bool *out)
 {
-  int64_t folder = comm_rank(comm) == 0 && file_is_folder(word);
-  const enum status status = comm_max_i64(comm, &folder, 1);
-  *out = folder;
-  return status;
+  *out = comm_rank(comm) == 0 && file_is_folder(word);
+  return comm_broadcast(comm, out, sizeof *out, 0);
 }
 
 static enum status use_newest(struct comm *comm, const char *word, checkpoint_use *use, char **out)
