@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "base/log.h"
+#include "base/append.h"
 #include "base/mem.h"
 #include "cmd/alike.h"
 #include "cmd/cmd.h"
@@ -21,8 +21,7 @@ const struct command *command_find(const struct command *const list[], const cha
     if (distance < least)
       snprintf(meant, sizeof meant, "did you mean 'sluice %s'? ", list[i]->name);
     least = distance < least ? distance : least;
-    const size_t used = strlen(known);
-    snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", list[i]->name);
+    append_text(known, sizeof known, "%s%s", i ? ", " : "", list[i]->name);
   }
   status_set(STATUS_USAGE, "there is no subcommand '%s': %sthe subcommands are %s", name, meant,
              known);
@@ -37,6 +36,26 @@ const struct command *command_part(const struct command *command, const char *wo
     if (!strcmp(command->parts[i]->name, name))
       return command->parts[i];
   return command;
+}
+
+enum status action_run(const char *command, int n, const struct action actions[n],
+                       const struct arguments *arguments)
+{
+  char known[200] = "";
+  for (int i = 0; i < n; i++) {
+    const struct action *action = &actions[i];
+    append_text(known, sizeof known, "%s%s", i == 0 ? "" : i < n - 1 ? ", " : " and ",
+                action->name);
+    if (strcmp(action->name, arguments->word[0]) != 0)
+      continue;
+    if (arguments->words < action->least_words || arguments->words > action->most_words)
+      return status_set(STATUS_USAGE, "usage: sluice %s %s %s", command, action->name,
+                        action->usage);
+    const bool idle = !action->parallel && comm_rank(arguments->comm) != 0;
+    return idle ? STATUS_OK : action->run(arguments);
+  }
+  return status_set(STATUS_USAGE, "sluice %s cannot '%s': it knows %s", command,
+                    arguments->word[0], known);
 }
 
 static bool is_own(const struct command *command, const char *key, size_t length)

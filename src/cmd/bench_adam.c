@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "cmd/bench_frame.h"
@@ -135,10 +136,9 @@ static enum status check_kernel(const char *name)
 {
   char known[64] = "";
   for (int i = 0; kernels_variant(i); i++) {
-    const size_t used = strlen(known);
     if (!strcmp(kernels_variant(i)->name, name))
       return STATUS_OK;
-    snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", kernels_variant(i)->name);
+    append_text(known, sizeof known, "%s%s", i ? ", " : "", kernels_variant(i)->name);
   }
   if (!*name || !strcmp(name, "all"))
     return STATUS_OK;

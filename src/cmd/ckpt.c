@@ -162,32 +162,20 @@ static enum status export_model(const struct arguments *arguments)
   return status;
 }
 
-static const struct action {
-  const char *name, *usage;
-  int words;
-  bool parallel;
-  enum status (*run)(const struct arguments *);
-} actions[] = {
-    {"ls", "FOLDER", 2, false, list},
-    {"show", "FILE|RUN_FOLDER", 2, true, show},
-    {"verify", "FILE|RUN_FOLDER", 2, true, verify},
-    {"diff", "FILE|RUN_FOLDER FILE|RUN_FOLDER", 3, true, diff},
-    {"import", "MODEL_FOLDER FILE", 3, true, import_model},
-    {"export", "FILE|RUN_FOLDER MODEL_FOLDER [dtype=fp32|bf16|fp16] [tokenizer=bytes|FOLDER] [shard_bytes=N]", 3, true, export_model},
+static const struct action actions[] = {
+    {"ls", "FOLDER", 2, 2, false, list},
+    {"show", "FILE|RUN_FOLDER", 2, 2, true, show},
+    {"verify", "FILE|RUN_FOLDER", 2, 2, true, verify},
+    {"diff", "FILE|RUN_FOLDER FILE|RUN_FOLDER", 3, 3, true, diff},
+    {"import", "MODEL_FOLDER FILE", 3, 3, true, import_model},
+    {"export",
+     "FILE|RUN_FOLDER MODEL_FOLDER [dtype=fp32|bf16|fp16] [tokenizer=bytes|FOLDER] [shard_bytes=N]",
+     3, 3, true, export_model},
 };
 
 static enum status run(const struct arguments *arguments)
 {
-  for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
-    if (strcmp(actions[i].name, arguments->word[0]) != 0)
-      continue;
-    if (arguments->words != actions[i].words)
-      return status_set(STATUS_USAGE, "usage: sluice ckpt %s %s", actions[i].name, actions[i].usage);
-    if (!actions[i].parallel && comm_rank(arguments->comm) != 0)
-      return STATUS_OK;
-    return actions[i].run(arguments);
-  }
-  return status_set(STATUS_USAGE, "sluice ckpt cannot '%s': it knows ls, show, verify, diff, import and export", arguments->word[0]);
+  return action_run("ckpt", sizeof actions / sizeof *actions, actions, arguments);
 }
 
 const struct command command_ckpt = {

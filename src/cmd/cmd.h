@@ -46,6 +46,16 @@ const struct command *command_find(const struct command *const list[], const cha
  * `word` may be NULL. Local. */
 const struct command *command_part(const struct command *command, const char *word);
 
+/* What the first word of a command names, such as show of ckpt. */
+struct action {
+  const char *name, *usage;
+  int least_words, most_words;
+  bool parallel; /* otherwise rank 0 does it alone */
+  enum status (*run)(const struct arguments *arguments);
+};
+enum status action_run(const char *command, int n, const struct action actions[n],
+                       const struct arguments *arguments);
+
 /* Read argv[first..) by the command's table. STATUS_USAGE if the ranks of `comm` were given
  * different words, or different values of the command's own options. Free with arguments_free.
  * Collective. */
