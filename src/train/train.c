@@ -60,7 +60,6 @@ static void take_step(struct train_run *run, const struct train_step *step)
   run->step++;
   run->samples += run->deck->data.batch;
   stats_add(&run->stats, step->seconds);
-  stop_steps_add(&run->recent, step->seconds);
 }
 
 /* What the ranks have to say to each other, and rank 0 of the step before, holds up no lane beside a step. Before the first one nobody knows how long a step takes: they meet behind it. */
