@@ -337,7 +337,7 @@ enum status deck_open(const struct arguments *arguments, const char *path, struc
   enum status status =
       path ? read_deck(arguments, file_read_stream, path, out)
            : comm_agree(arguments->comm,
-                        deck_load(out, NULL, arguments->assignments, arguments->assignment));
+                        deck_load(out, arguments->assignments, arguments->assignment));
   if (!status && path && *out->train.init)
     status = model_source_resolve(arguments->comm, out->train.init, out);
   return status ? status : alike_check_options(arguments->comm, deck_table, out->set);
@@ -453,7 +453,7 @@ static enum status load_defaults(const struct arguments *arguments, const char *
     if (n > 0)
       memcpy(assignments, arguments->assignment, (size_t)n * sizeof *assignments);
     assignments[n] = init;
-    status = deck_load(out, NULL, n + 1, assignments);
+    status = deck_load(out, n + 1, assignments);
   }
   mem_free(assignments);
   mem_free(init);

@@ -7,6 +7,7 @@
 #include "cmd/cmd.h"
 #include "cmd/fit.h"
 #include "cmd/forecast.h"
+#include "io/text/file.h"
 #include "job/job.h"
 
 struct values {
@@ -146,7 +147,7 @@ static enum status make_input(const struct values *values, const struct deck *de
   return job_shape(deck, uses[values->mode], ranks_on_node(values), out);
 }
 
-enum { MEASURED = sizeof(struct plan_rates) / sizeof(double) };
+enum { MEASURED = sizeof(struct plan_rates) / sizeof(double), RATES_MOST_BYTES = 1 << 20 };
 
 /* The rows of the rates, for a file that has nothing else. */
 static void list_rates(struct option rates[MEASURED + 1])
@@ -171,14 +172,17 @@ static enum status read_rates(struct values *values)
 {
   struct option rates[MEASURED + 1];
   struct option_set *set = NULL;
-  struct plan_rates file = {0};
+  struct plan_rates file;
+  char *text = NULL;
+  size_t bytes = 0;
   enum status status = STATUS_OK;
   list_rates(rates);
-  if (*values->rates) {
+  if (*values->rates)
+    status = file_read_stream(values->rates, RATES_MOST_BYTES, &text, &bytes);
+  if (!status)
     status = options_create(rates, &file, &set);
-    if (!status)
-      status = options_read_file(set, values->rates);
-  }
+  if (!status && text)
+    status = options_read_text(set, values->rates, text, bytes);
   for (const struct option *option = rates; option->name && !status; option++) {
     double *rate = (double *)(void *)((char *)&values->measured + option->offset);
     if (*rate == 0)
@@ -186,6 +190,7 @@ static enum status read_rates(struct values *values)
     *rate *= scale_of(option->unit);
   }
   options_destroy(set);
+  mem_free(text);
   return status;
 }
 

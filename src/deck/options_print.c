@@ -110,26 +110,6 @@ static void add_string(struct text *text, const char *string)
   add(text, "\"");
 }
 
-static void add_strings(struct text *text, const struct option_strings *strings)
-{
-  add(text, "[");
-  for (int i = 0; i < strings->n; i++) {
-    add(text, i ? ", " : "");
-    add_string(text, strings->item[i]);
-  }
-  add(text, "]");
-}
-
-static void add_reals(struct text *text, const double *reals, int n)
-{
-  add(text, "[");
-  for (int i = 0; i < n; i++) {
-    add(text, i ? ", " : "");
-    add_real(text, reals[i]);
-  }
-  add(text, "]");
-}
-
 static void add_int(struct text *text, int64_t x)
 {
   char digits[32];
@@ -137,12 +117,22 @@ static void add_int(struct text *text, int64_t x)
   add(text, digits);
 }
 
-static void add_ints(struct text *text, const struct option_ints *ints)
+static void add_list(struct text *text, const struct option *option, const void *from)
 {
+  const struct option_ints *ints = from;
+  const struct option_strings *strings = from;
+  const int n = option->type == OPTION_REALS  ? option->count
+                : option->type == OPTION_INTS ? ints->n
+                                              : strings->n;
   add(text, "[");
-  for (int i = 0; i < ints->n; i++) {
+  for (int i = 0; i < n; i++) {
     add(text, i ? ", " : "");
-    add_int(text, ints->item[i]);
+    if (option->type == OPTION_REALS)
+      add_real(text, ((const double *)from)[i]);
+    else if (option->type == OPTION_INTS)
+      add_int(text, ints->item[i]);
+    else
+      add_string(text, strings->item[i]);
   }
   add(text, "]");
 }
@@ -155,9 +145,9 @@ static void add_value(struct text *text, const struct option *option, const void
   case OPTION_BOOL: add(text, *(const bool *)from ? "true" : "false"); return;
   case OPTION_STRING: add_string(text, *(char *const *)from); return;
   case OPTION_CHOICE: add(text, option->choices[*(const int *)from]); return;
-  case OPTION_REALS: add_reals(text, from, option->count); return;
-  case OPTION_INTS: add_ints(text, from); return;
-  case OPTION_STRINGS: add_strings(text, from); return;
+  case OPTION_REALS:
+  case OPTION_INTS:
+  case OPTION_STRINGS: add_list(text, option, from); return;
   }
 }
 

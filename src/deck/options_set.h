@@ -42,6 +42,11 @@ enum status options_unknown(const struct option_set *set, const char *where, con
 /* "an integer of at least 1", "one of a, b": what a value of this option looks like. */
 void options_expected(const struct option *option, char *out, size_t size);
 
+/* Adds "a, b, c" to `out`. */
+void options_append_choices(const struct option *option, char *out, size_t size);
+/* Whether its unit is OPTIONS_BYTES. */
+bool options_is_size(const struct option *option);
+
 /* The code point at `text` (zero-terminated) and its length in bytes; 0: not UTF-8. */
 int options_decode_utf8(const char *text, uint32_t *code);
 

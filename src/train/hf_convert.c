@@ -77,13 +77,14 @@ static enum status read_piece(const struct io_tensor *tensor, struct layout_rang
 static enum status describe(struct import *import)
 {
   char *init = mem_printf("train.init=%s", import->dir);
-  enum status status = init ? deck_load(&import->deck, NULL, 1, &init) : STATUS_MEMORY;
+  enum status status = init ? deck_load(&import->deck, 1, &init) : STATUS_MEMORY;
   mem_free(init);
   status = comm_agree(import->comm, status);
   if (!status)
     status = model_source_resolve(import->comm, import->dir, &import->deck);
   if (!status)
-    status = comm_agree(import->comm, options_resolve(import->deck.set, "train.init", ""));
+    status = comm_agree(import->comm, options_resolve_from(import->deck.set, "sluice ckpt import",
+                                                           "train.init", ""));
   return status;
 }
 

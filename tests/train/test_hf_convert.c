@@ -193,7 +193,7 @@ static void start_deck(struct deck *deck, int n, const char *const *more)
   char *assignments[16] = {(char *)"data.batch=6", (char *)"run.threads=1", (char *)"run.dir=nowhere", (char *)"run.device=host"};
   for (int i = 0; i < n; i++)
     assignments[OWN + i] = (char *)more[i];
-  must(deck_load(deck, NULL, OWN + n, assignments));
+  must(deck_load(deck, OWN + n, assignments));
 }
 
 static void a_job_has_the_folders_weights(void **state)
