@@ -225,13 +225,13 @@ static enum status print_advice(const struct values *values, const struct advise
   const bool timed = rates->gemm_flops > 0, sized = room->gpu_bytes > 0 || room->host_bytes > 0;
   enum status status = STATUS_OK;
   if (timed)
-    status = forecast_print(job, rates, stdout);
+    status = forecast_print(job, rates);
   else if (has_rates(rates))
     printf("\nno forecast: gemm, the rate of products, is not among the rates\n");
   if (!status && sized)
-    status = fit_print(job, stdout, fits);
+    status = fit_print(job, fits);
   if (!status && (timed || sized))
-    status = forecast_print_presets(job, timed ? rates : NULL, stdout);
+    status = forecast_print_presets(job, timed ? rates : NULL);
   return status;
 }
 
@@ -239,7 +239,7 @@ static enum status print_traffic(const struct advise_case *job, const struct tar
 {
   const struct traffic_model model = {.local_ranks = job->local_ranks,
                                       .ring = strcmp(target->place.carrier, "mpi") != 0};
-  return forecast_print_traffic(job, &model, stdout);
+  return forecast_print_traffic(job, &model);
 }
 
 /* By tier, as those are of different memories. */
