@@ -270,7 +270,7 @@ static enum status generate(const struct arguments *arguments, const struct sour
   if (!status)
     status = job_create(arguments->comm, &source->deck, JOB_GENERATE, &job);
   if (!status)
-    status = weights_load(job, source->checkpoint, false);
+    status = weights_load(job, source->checkpoint);
   if (!status)
     status = generate_run(
         job, language.tokenizer,
