@@ -78,11 +78,13 @@ static bool is_nearly_own(const struct command *command, const char *text)
 }
 
 /* An own key is set at once, a deck key kept for when the deck is read. `text` is "key=value". */
-static enum status take_assignment(const struct command *command, struct option_set *set, const char *text, struct arguments *out)
+static enum status take_assignment(const struct command *command, const char *text,
+                                   struct arguments *out)
 {
   const size_t length = strcspn(text, "=");
-  if (is_own(command, text, length) || (set && (!command->takes_deck || is_nearly_own(command, text))))
-    return options_assign(set, text);
+  if (is_own(command, text, length) ||
+      (out->set && (!command->takes_deck || is_nearly_own(command, text))))
+    return options_assign(out->set, text);
   if (!command->takes_deck)
     return status_set(STATUS_USAGE, "sluice %s takes no '%.*s': see sluice %s --help", command->name, (int)length, text, command->name);
   out->assignment[out->assignments] = mem_strdup(text);
@@ -117,11 +119,12 @@ static bool is_option(const struct command *command, const char *key)
 }
 
 /* "--key value", "--key=value", or "--flag", behind which a word that is no value of it is one of its own. *i is advanced over what was used. */
-static enum status take_dashed(const struct command *command, struct option_set *set, int argc, char **argv, int *i, struct arguments *out)
+static enum status take_dashed(const struct command *command, int argc, char **argv, int *i,
+                               struct arguments *out)
 {
   const char *key = argv[*i] + 2;
   if (strchr(key, '='))
-    return take_assignment(command, set, key, out);
+    return take_assignment(command, key, out);
   if (!is_option(command, key))
     return refuse_option(command, argv[*i]);
   const char *next = *i + 1 < argc ? argv[*i + 1] : NULL, *value = next;
@@ -132,7 +135,7 @@ static enum status take_dashed(const struct command *command, struct option_set 
   else
     ++*i;
   char *text = mem_printf("%s=%s", key, value);
-  const enum status status = text ? take_assignment(command, set, text, out) : STATUS_MEMORY;
+  const enum status status = text ? take_assignment(command, text, out) : STATUS_MEMORY;
   mem_free(text);
   return status;
 }
@@ -176,16 +179,16 @@ static bool is_file(const char *files, const char *word)
 }
 
 static enum status take_all(const struct command *command, int argc, char **argv, int first,
-                            const char *files, struct option_set *set, struct arguments *out)
+                            const char *files, struct arguments *out)
 {
   for (int i = first; i < argc; i++) {
     enum status status = STATUS_OK;
     if (!strncmp(argv[i], "--", 2))
-      status = take_dashed(command, set, argc, argv, &i, out);
+      status = take_dashed(command, argc, argv, &i, out);
     else if (argv[i][0] == '-' && argv[i][1])
       status = refuse_option(command, argv[i]);
     else if (strchr(argv[i], '=') && !is_file(files, argv[i]))
-      status = take_assignment(command, set, argv[i], out);
+      status = take_assignment(command, argv[i], out);
     else
       out->word[out->words++] = argv[i];
     if (status)
@@ -195,34 +198,20 @@ static enum status take_all(const struct command *command, int argc, char **argv
     return status_set(STATUS_USAGE, "'%s' is one word too many; usage: sluice %s %s", out->word[command->most_words], command->name, command->usage);
   if (out->words < command->least_words)
     return status_set(STATUS_USAGE, "usage: sluice %s %s", command->name, command->usage);
-  return set ? options_check_required(set) : STATUS_OK;
-}
-
-/* The option set travels in front of the values, so that both are freed together. */
-struct own {
-  struct option_set *set;
-};
-
-static struct option_set *own_set(const struct arguments *arguments)
-{
-  return ((struct own *)arguments->values - 1)->set;
+  return out->set ? options_check_required(out->set) : STATUS_OK;
 }
 
 static enum status read_alone(const struct command *command, int argc, char **argv, int first,
                               const char *files, struct arguments *out)
 {
-  struct own *own = NULL;
   enum status status = mem_alloc(MEM_META, (size_t)argc * sizeof *out->word, (void **)&out->word);
   if (!status)
     status = mem_alloc(MEM_META, (size_t)argc * sizeof *out->assignment, (void **)&out->assignment);
   if (!status)
-    status = mem_alloc(MEM_META, sizeof *own + command->values_size, (void **)&own);
-  if (!status) {
-    out->values = own + 1;
-    if (command->options)
-      status = options_create(command->options, out->values, &own->set);
-  }
-  return status ? status : take_all(command, argc, argv, first, files, own->set, out);
+    status = mem_alloc(MEM_META, command->values_size, &out->values);
+  if (!status && command->options)
+    status = options_create(command->options, out->values, &out->set);
+  return status ? status : take_all(command, argc, argv, first, files, out);
 }
 
 /* `text`, which is freed, with the words after it. */
@@ -254,7 +243,7 @@ static enum status check_alike(const struct command *command, const struct argum
   mem_free(words);
   if (status || !command->options)
     return status;
-  return alike_check_options(arguments->comm, command->options, own_set(arguments));
+  return alike_check_options(arguments->comm, command->options, arguments->set);
 }
 
 enum status arguments_read(const struct command *command, struct comm *comm, int argc, char **argv,
@@ -280,11 +269,8 @@ void arguments_free(struct arguments *arguments)
 {
   for (int i = 0; i < arguments->assignments; i++)
     mem_free(arguments->assignment[i]);
-  if (arguments->values) {
-    struct own *own = (struct own *)arguments->values - 1;
-    options_destroy(own->set);
-    mem_free(own);
-  }
+  options_destroy(arguments->set);
+  mem_free(arguments->values);
   mem_free(arguments->assignment);
   mem_free(arguments->word);
   *arguments = (struct arguments){0};

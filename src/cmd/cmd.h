@@ -14,6 +14,7 @@ struct arguments {
   int assignments; /* key=value for the deck */
   char **assignment;
   void *values;      /* the command's own options, by its table */
+  struct option_set *set; /* behind them; NULL: the command has none */
   struct comm *comm; /* of one rank for commands without MPI */
   int *exit_code;    /* if the command succeeds; *exit_code is 0 on entry */
   int argc;          /* the command line as the program was started */

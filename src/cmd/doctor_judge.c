@@ -334,12 +334,6 @@ bool doctor_uses_gpus(const struct doctor_gpus *gpus)
   return gpus->cuda && (gpus->card || gpus->driver > 0);
 }
 
-/* "2.27.3" of 22703. */
-static void print_nccl(int version, char *out, size_t size)
-{
-  snprintf(out, size, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
-}
-
 /* As printed in x.y.z; what is not a number ends it. */
 static int compare_versions(const char *a, const char *b)
 {
@@ -354,6 +348,16 @@ static int compare_versions(const char *a, const char *b)
   return 0;
 }
 
+static struct finding judge_version(const char *what, const char *loaded, const char *built)
+{
+  if (compare_versions(loaded, built) < 0)
+    return everywhere(
+        found(VERDICT_WARNING, what,
+              "%s is loaded, older than %s that Sluice was built with: see LD_LIBRARY_PATH", loaded,
+              built));
+  return everywhere(found(VERDICT_OK, what, "%s", loaded));
+}
+
 struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks)
 {
   char loaded[32];
@@ -362,11 +366,9 @@ struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks)
   if (!gpus->nccl)
     return everywhere(found(ranks > 1 ? VERDICT_WARNING : VERDICT_OK, "NCCL", "not in this build%s",
                             ranks > 1 ? ": data between GPUs go by MPI, configure with --with-nccl" : ""));
-  print_nccl(gpus->nccl, loaded, sizeof loaded);
-  if (compare_versions(loaded, gpus->nccl_built) < 0)
-    return everywhere(
-        found(VERDICT_WARNING, "NCCL", "%s is loaded, older than %s that Sluice was built with: see LD_LIBRARY_PATH", loaded, gpus->nccl_built));
-  return everywhere(found(VERDICT_OK, "NCCL", "%s", loaded));
+  snprintf(loaded, sizeof loaded, "%d.%d.%d", gpus->nccl / 10000, gpus->nccl / 100 % 100,
+           gpus->nccl % 100);
+  return judge_version("NCCL", loaded, gpus->nccl_built);
 }
 
 struct finding judge_cudnn(const struct doctor_gpus *gpus)
@@ -380,10 +382,7 @@ struct finding judge_cudnn(const struct doctor_gpus *gpus)
   if (gpus->cudnn_runtime / 1000 != gpus->runtime / 1000)
     return everywhere(found(VERDICT_FAULT, "cuDNN", "%s is for CUDA %d, Sluice for CUDA %d: put the fitting one first in LD_LIBRARY_PATH", loaded,
                             gpus->cudnn_runtime / 1000, gpus->runtime / 1000));
-  if (compare_versions(loaded, gpus->cudnn_built) < 0)
-    return everywhere(
-        found(VERDICT_WARNING, "cuDNN", "%s is loaded, older than %s that Sluice was built with: see LD_LIBRARY_PATH", loaded, gpus->cudnn_built));
-  return everywhere(found(VERDICT_OK, "cuDNN", "%s", loaded));
+  return judge_version("cuDNN", loaded, gpus->cudnn_built);
 }
 
 /* --- other libraries -------------------------------------------------------------------------------------------------------------------------------- */

@@ -87,11 +87,6 @@ static enum status train(const struct arguments *arguments)
 
 /* ---- the tokenizer of a folder */
 
-static char *path_in(const char *folder, const char *name)
-{
-  return mem_printf("%s/%s", folder, name);
-}
-
 static enum status open_folder(const char *folder, struct tokenizer **out)
 {
   const char *name = tokenizer_in_folder(folder);
@@ -373,7 +368,7 @@ static void show_pattern(const char *pattern)
 static enum status show_json(const struct tokenizer *tokenizer, const char *folder)
 {
   struct json_tree *tree = NULL;
-  char *path = path_in(folder, "tokenizer.json");
+  char *path = mem_printf("%s/tokenizer.json", folder);
   enum status status = path ? json_tree_read(path, JSON_MOST, &tree) : STATUS_MEMORY;
   mem_free(path);
   if (status)

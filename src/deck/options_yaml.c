@@ -12,14 +12,10 @@ struct reader {
   const char *label;
 };
 
-static enum status fail(const struct reader *reader, size_t line, const char *sentence)
-{
-  return status_set(STATUS_USAGE, "%s:%zu: %s", reader->label, line + 1, sentence);
-}
-
 static enum status fail_here(const struct reader *reader, const char *sentence)
 {
-  return fail(reader, reader->event.start_mark.line, sentence);
+  return status_set(STATUS_USAGE, "%s:%zu: %s", reader->label, reader->event.start_mark.line + 1,
+                    sentence);
 }
 
 static enum status parse_error(const struct reader *reader)

@@ -4,11 +4,6 @@
 #include "base/mem.h"
 #include "topo/place.h"
 
-static enum status set_and(hwloc_bitmap_t out, hwloc_const_bitmap_t a, hwloc_const_bitmap_t b)
-{
-  return topo_check(hwloc_bitmap_and(out, a, b), "hwloc_bitmap_and");
-}
-
 static enum status set_copy(hwloc_bitmap_t out, hwloc_const_bitmap_t from)
 {
   return topo_check(hwloc_bitmap_copy(out, from), "hwloc_bitmap_copy");
@@ -332,7 +327,9 @@ static enum status find_near(const struct topo *topo, struct share *share, hwloc
   judge_mask(topo, share, gpu, near);
   if (!share->warning && machine_count_cores(topo->machine, share->mask) == 1)
     judge_single_core(topo, share, gpu, masks);
-  return near == 0 ? set_copy(share->near, share->mask) : set_and(share->near, share->mask, gpu->near);
+  return near == 0 ? set_copy(share->near, share->mask)
+                   : topo_check(hwloc_bitmap_and(share->near, share->mask, gpu->near),
+                                "hwloc_bitmap_and");
 }
 
 static enum status find_all_near(const struct topo *topo)
