@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "base/append.h"
 #include "job/job.h"
 
 enum status bench_check_results(struct comm *comm, const char *path)
@@ -27,8 +28,8 @@ struct bench_size bench_size(const struct comm *comm, int threads)
 {
   struct bench_size size;
   const int ranks = comm_ranks(comm);
-  snprintf(size.text, sizeof size.text, "%d rank%s x %d thread%s", ranks, ranks == 1 ? "" : "s",
-           threads, threads == 1 ? "" : "s");
+  snprintf(size.text, sizeof size.text, "%d rank%s x %d thread%s", ranks, plural(ranks), threads,
+           plural(threads));
   return size;
 }
 

@@ -533,8 +533,9 @@ static void tear_down(struct bench *bench)
 static void describe(const struct bench *bench, char *out, size_t size)
 {
   const int ranks = comm_ranks(bench->comm);
-  snprintf(out, size, "%d rank%s, %d on a node, x %d thread%s, device %s%s%s%s", ranks, ranks == 1 ? "" : "s", comm_local_ranks(bench->comm),
-           bench->threads, bench->threads == 1 ? "" : "s", bench->device->ops->name, *bench->device->product ? " (" : "", bench->device->product,
+  snprintf(out, size, "%d rank%s, %d on a node, x %d thread%s, device %s%s%s%s", ranks,
+           plural(ranks), comm_local_ranks(bench->comm), bench->threads, plural(bench->threads),
+           bench->device->ops->name, *bench->device->product ? " (" : "", bench->device->product,
            *bench->device->product ? ")" : "");
 }
 

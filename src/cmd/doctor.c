@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
@@ -366,7 +367,8 @@ static void print_page(const struct doctor *doctor, const struct everyone *all)
     if (line == MEMORY)
       print_line(&page, &clocks);
   }
-  printf("%d fault%s, %d warning%s\n", page.faults, page.faults == 1 ? "" : "s", page.warnings, page.warnings == 1 ? "" : "s");
+  printf("%d fault%s, %d warning%s\n", page.faults, plural(page.faults), page.warnings,
+         plural(page.warnings));
   *doctor->exit_code = page.faults > 0;
 }
 

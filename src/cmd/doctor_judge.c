@@ -52,11 +52,6 @@ static struct finding by_amount(struct finding finding, double amount)
   return finding;
 }
 
-static const char *plural(int64_t n)
-{
-  return n == 1 ? "" : "s";
-}
-
 /* --- the page ------------------------------------------------------------------------------------------------------------------------------------- */
 
 static bool is_worse(const struct finding *a, const struct finding *b)
@@ -506,25 +501,32 @@ struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool 
   if (shared && !seen)
     return found(VERDICT_FAULT, "disk", "%s: this node does not see what rank 0's writes there; use a folder on a file system that all nodes share",
                  text);
-  if ((double)disk->system.free < least_disk_bytes)
-    return by_amount(found(VERDICT_FAULT, "disk", "%s: no room for checkpoints; free some, or use another folder", text), rate);
-  if (!shared && disk->system.reach == REACH_SHARED)
-    return by_amount(
-        found(VERDICT_WARNING, "disk",
-              "%s: all nodes share it, and what goes to NVMe waits for it in every step; set tiers.nvme to a folder on the node's own disk", text),
-        rate);
-  if (disk->system.in_memory)
-    return by_amount(found(VERDICT_WARNING, "disk", "%s: lies in memory and ends with the machine; use a folder on a disk", text), rate);
-  if ((double)disk->system.free < good_disk_bytes)
-    return by_amount(found(VERDICT_WARNING, "disk", "%s: room for few checkpoints; free some, or use another folder", text), rate);
-  if (rate < good_write_rate)
-    return by_amount(found(VERDICT_WARNING, "disk",
-                           "%s: slow; checkpoints behind the steps (checkpoint.background=true) hide it, a parallel file system cures it", text),
-                     rate);
+  const struct {
+    bool found;
+    enum verdict verdict;
+    const char *text;
+  } faults[] = {
+      {(double)disk->system.free < least_disk_bytes, VERDICT_FAULT,
+       "no room for checkpoints; free some, or use another folder"},
+      {!shared && disk->system.reach == REACH_SHARED, VERDICT_WARNING,
+       "all nodes share it, and what goes to NVMe waits for it in every step; set tiers.nvme to a "
+       "folder on the node's own disk"},
+      {disk->system.in_memory, VERDICT_WARNING,
+       "lies in memory and ends with the machine; use a folder on a disk"},
+      {(double)disk->system.free < good_disk_bytes, VERDICT_WARNING,
+       "room for few checkpoints; free some, or use another folder"},
+      {rate < good_write_rate, VERDICT_WARNING,
+       "slow; checkpoints behind the steps (checkpoint.background=true) hide it, a parallel file "
+       "system cures it"},
+  };
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+    if (faults[i].found)
+      return by_amount(found(faults[i].verdict, "disk", "%s: %s", text, faults[i].text), rate);
   if (shared && nodes > 1 && disk->system.one_writer)
     return by_amount(found(VERDICT_WARNING, "disk",
-                           "%s: %s is not made for one file written by many nodes; a parallel file system (Lustre, GPFS, BeeGFS) is", text,
-                           disk->system.type),
+                           "%s: %s is not made for one file written by many nodes; a parallel file "
+                           "system (Lustre, GPFS, BeeGFS) is",
+                           text, disk->system.type),
                      rate);
   return by_amount(found(VERDICT_OK, "disk", "%s", text), rate);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "deck/options.h"
 #include "job/state.h"
@@ -182,8 +183,9 @@ enum status fit_print(const struct advise_case *job, bool *fits)
     print_line("device: a rank needs", plan_tier_bytes(plan, TIER_DEVICE), room->gpu,
                room->gpu_bytes);
   if (room->host_bytes > 0) {
-    snprintf(who, sizeof who, "host: the %d rank%s of a node need%s%s", room->local_ranks, room->local_ranks == 1 ? "" : "s",
-             room->local_ranks == 1 ? "s" : "", moving_bytes(plan, room) > 0 ? ", to load and save what is on their GPUs," : "");
+    snprintf(who, sizeof who, "host: the %d rank%s of a node need%s%s", room->local_ranks,
+             plural(room->local_ranks), room->local_ranks == 1 ? "s" : "",
+             moving_bytes(plan, room) > 0 ? ", to load and save what is on their GPUs," : "");
     print_line(who, node_bytes(plan, room), "it", room->host_bytes);
   }
   *fits = rooms_fit(&rooms);

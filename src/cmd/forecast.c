@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "cmd/fit.h"
 
@@ -307,7 +308,7 @@ enum status forecast_print_traffic(const struct advise_case *job, const struct t
     return STATUS_OK;
   printf("\nbytes that each of %d nodes of %d rank%s sends to others in a step; %s\n  %-20s %19s "
          "%19s %19s %19s\n",
-         nodes, model->local_ranks, model->local_ranks == 1 ? "" : "s",
+         nodes, model->local_ranks, plural(model->local_ranks),
          model->ring ? "all-gathers go round in a ring"
                      : "in an all-gather each member sends its part to every other one",
          "strategy", "parameters", "gradients", "replicas", "all");

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
 #include "cmd/fit.h"
@@ -248,8 +249,8 @@ static void print_arenas(const struct plan *plan)
   static const char *const names[TIER_DISK] = {[TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_SHARED] = "shared host memory"};
   const int64_t bytes = job_arena_bytes(1, &plan);
   const char *between = " (";
-  printf("\narenas of rank %d with %d thread%s, %s", plan->input.rank, plan->input.threads, plan->input.threads == 1 ? "" : "s",
-         mem_amount((double)bytes).text);
+  printf("\narenas of rank %d with %d thread%s, %s", plan->input.rank, plan->input.threads,
+         plural(plan->input.threads), mem_amount((double)bytes).text);
   for (int tier = 0; tier < TIER_DISK; tier++) {
     const int64_t here = plan_tier_bytes(plan, (enum plan_tier)tier);
     if (here > 0) {
@@ -303,9 +304,11 @@ static void print_head(const struct plan_input *input, const struct target *targ
   struct fit_count all = fit_count(model->parameters), trained = fit_count(model->parameters - model->frozen), frozen = fit_count(model->frozen);
   char groups[48] = "";
   if (input->strategy == STRATEGY_HYBRID_SHARD)
-    snprintf(groups, sizeof groups, " in %d group%s of %d", input->shape.replicas, input->shape.replicas == 1 ? "" : "s", input->shape.group);
-  printf("%s, %s parameters (%s trained, %s frozen), %d rank%s, %s%s\n", model->config.arch, all.text, trained.text, frozen.text, input->ranks,
-         input->ranks == 1 ? "" : "s", deck_strategy_name(input->strategy), groups);
+    snprintf(groups, sizeof groups, " in %d group%s of %d", input->shape.replicas,
+             plural(input->shape.replicas), input->shape.group);
+  printf("%s, %s parameters (%s trained, %s frozen), %d rank%s, %s%s\n", model->config.arch,
+         all.text, trained.text, frozen.text, input->ranks, plural(input->ranks),
+         deck_strategy_name(input->strategy), groups);
   printf("device %s, computing in %s%s\n\n", target->place.device, dtype_name(target->place.compute),
          !target->device && !target->model.host_memory
              ? "; this machine has none, so workspace sizes are estimated with the host's"

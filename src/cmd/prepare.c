@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "base/append.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
@@ -48,11 +49,6 @@ static const struct option table[] = {
     {.name = NULL},
 };
 // clang-format on
-
-static const char *plural(int64_t n)
-{
-  return n == 1 ? "" : "s";
-}
 
 /* A file of plain text that is in both splits is two documents. */
 static void print_result(const char *out, const struct prepare_result *result)

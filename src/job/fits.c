@@ -130,7 +130,7 @@ struct words {
 static void describe(const struct need *need, enum room room, struct words *words)
 {
   const struct job *job = need->job;
-  const char *plural = need->local == 1 ? "" : "s", *verb = need->local == 1 ? "needs" : "need";
+  const char *verb = need->local == 1 ? "needs" : "need";
   const char *owns = need->local == 1 ? "has" : "have";
   const double bytes = need->rooms.need[room], have = need->rooms.have[room];
   switch (room) {
@@ -140,8 +140,12 @@ static void describe(const struct need *need, enum room room, struct words *word
         mem_amount((double)need->device.transient).text, mem_amount(need->reserve).text, mem_amount(have).text);
     break;
   case ROOM_HOST:
-    say(words, "of host memory the %d rank%s of this node %s %s (each %s for what stays from step to step, %s for a step", need->local, plural, verb,
-        mem_amount(bytes).text, mem_amount((double)need->host.persistent).text, mem_amount((double)need->host.transient).text);
+    say(words,
+        "of host memory the %d rank%s of this node %s %s (each %s for what stays from step to "
+        "step, %s for a step",
+        need->local, plural(need->local), verb, mem_amount(bytes).text,
+        mem_amount((double)need->host.persistent).text,
+        mem_amount((double)need->host.transient).text);
     if (need->state > 0)
       say(words, ", %s to load and save what its device holds", mem_amount(need->state).text);
     if (need->rooms.need[ROOM_SHARED] > 0)
@@ -154,9 +158,11 @@ static void describe(const struct need *need, enum room room, struct words *word
     say(words, "of %s what they share needs %s and has %s", comm_shared_folder(), mem_amount(bytes).text, mem_amount(have).text);
     break;
   default:
-    say(words, "of the disk of %s%s the %d rank%s of %s %s %s and %s %s", job->nvme ? job->nvme : "",
-        need->no_folder ? ", a folder that is not there yet," : "", need->on_disk, need->on_disk == 1 ? "" : "s",
-        need->on_disk == need->local ? "this node" : "all nodes, which share it,", need->on_disk == 1 ? "needs" : "need", mem_amount(bytes).text,
+    say(words, "of the disk of %s%s the %d rank%s of %s %s %s and %s %s",
+        job->nvme ? job->nvme : "", need->no_folder ? ", a folder that is not there yet," : "",
+        need->on_disk, plural(need->on_disk),
+        need->on_disk == need->local ? "this node" : "all nodes, which share it,",
+        need->on_disk == 1 ? "needs" : "need", mem_amount(bytes).text,
         need->on_disk == 1 ? "has" : "have", mem_amount(have).text);
   }
 }

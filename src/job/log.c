@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/log.h"
 #include "plan/arenas.h"
 
@@ -93,7 +94,7 @@ static void log_tiers(const struct job *job)
              100 * shape->nvme_state);
   if (shape->resident > 0)
     log_info("the first %lld unit%s: masters and moments are on the device and are updated there",
-             (long long)shape->resident, shape->resident == 1 ? "" : "s");
+             (long long)shape->resident, plural(shape->resident));
   log_info("masters and %s moments: in host memory%s", dtype_name(shape->moments), disk);
   log_info("parameters are copied to the device %s, gradients are reduced %s, units are updated %s",
            shape->params_full ? "whole, from memory that a node shares" : "in shards",
@@ -125,8 +126,8 @@ static void log_job(const struct job *job)
   if (job->model->frozen > 0)
     snprintf(frozen, sizeof frozen, " (%.1f M frozen)", (double)job->model->frozen * 1e-6);
   log_info("%s: %.1f M parameters%s, %d rank%s, %d thread%s per rank, %s", job->deck->model.arch,
-           (double)job->model->parameters * 1e-6, frozen, ranks, ranks == 1 ? "" : "s",
-           job->threads, job->threads == 1 ? "" : "s", comm_description(job->comm));
+           (double)job->model->parameters * 1e-6, frozen, ranks, plural(ranks), job->threads,
+           plural(job->threads), comm_description(job->comm));
   log_info("rank 0 runs on %s", topo_description(job->topo));
   log_info("device %s%s%s%s, computing in %s%s%s", job->place.device,
            *job->device->product ? " (" : "", job->device->product,

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/append.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -123,12 +124,12 @@ static enum status check_threads(const struct deck *deck, const struct topo *top
     return status_set(STATUS_USAGE,
                       "run.threads is %lld (%s), but this machine has %d CPU%s: set it to 0, which "
                       "uses the cores of each rank, or to at most %d",
-                      (long long)threads, options_where(deck->set, "run.threads"), all,
-                      all == 1 ? "" : "s", TURNS * all);
+                      (long long)threads, options_where(deck->set, "run.threads"), all, plural(all),
+                      TURNS * all);
   if (threads > own)
     log_warn_alike("run.threads is %lld, but this rank has %d CPU%s for them: its threads take "
                    "turns, and steps are slower than with run.threads=0",
-                   (long long)threads, own, own == 1 ? "" : "s");
+                   (long long)threads, own, plural(own));
   return STATUS_OK;
 }
 

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "topo/place.h"
 
@@ -249,11 +250,6 @@ static enum status choose_gpus(struct topo *topo)
 
 /* --- what of the mask is near ---------------------------------------------------------------------------------------------------------------- */
 
-const char *plural(int n)
-{
-  return n == 1 ? "" : "s";
-}
-
 char *list_text(hwloc_const_bitmap_t set)
 {
   const int length = hwloc_bitmap_list_snprintf(NULL, 0, set);
@@ -422,24 +418,20 @@ static int threads_of(const struct topo *topo, const struct share *share)
 
 static enum status list_math(const struct topo *topo, struct share *share)
 {
-  void *cpus;
   share->threads = threads_of(topo, share);
-  enum status status = mem_alloc(MEM_META, (size_t)share->threads * sizeof(int), &cpus);
-  if (status)
-    return status;
-  share->cpu = cpus;
-  list_cpus(topo, share);
-  return STATUS_OK;
+  const enum status status =
+      mem_alloc(MEM_META, (size_t)share->threads * sizeof(int), (void **)&share->cpu);
+  if (!status)
+    list_cpus(topo, share);
+  return status;
 }
 
 static enum status list_io(struct share *share)
 {
-  void *cpus;
   const int n = share->split ? hwloc_bitmap_weight(share->io) : 0;
-  enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int), &cpus);
+  const enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int), (void **)&share->io_cpu);
   if (status)
     return status;
-  share->io_cpu = cpus;
   for (int cpu = hwloc_bitmap_first(share->io); share->io_cpus < n; cpu = hwloc_bitmap_next(share->io, cpu))
     share->io_cpu[share->io_cpus++] = cpu;
   return STATUS_OK;

@@ -53,11 +53,10 @@ enum status topo_record(int gpus, const char *const bus[], struct topo_record *o
 /* Without shares: how many there are may depend on the machine. */
 static enum status create(const char *xml, const char *synthetic, const struct topo_options *options, struct topo **out)
 {
-  void *block;
-  enum status status = mem_alloc(MEM_META, sizeof(struct topo), &block);
+  struct topo *topo = NULL;
+  enum status status = mem_alloc(MEM_META, sizeof *topo, (void **)&topo);
   if (status)
     return status;
-  struct topo *topo = block;
   topo->options = *options;
   status = machine_load(xml, synthetic, &topo->machine);
   if (!status)
@@ -71,11 +70,10 @@ static enum status create(const char *xml, const char *synthetic, const struct t
 
 static enum status create_shares(struct topo *topo, int ranks)
 {
-  void *block;
-  enum status status = mem_alloc(MEM_META, (size_t)ranks * sizeof *topo->share, &block);
+  enum status status =
+      mem_alloc(MEM_META, (size_t)ranks * sizeof *topo->share, (void **)&topo->share);
   if (status)
     return status;
-  topo->share = block;
   topo->ranks = ranks;
   for (int k = 0; k < ranks && !status; k++)
     status = share_create(&topo->share[k]);
