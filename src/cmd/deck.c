@@ -58,7 +58,6 @@ const struct command command_deck = {
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,
-    .uses_mpi = false,
     .least_words = 1,
     .most_words = 1,
     .run = run,

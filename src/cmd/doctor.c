@@ -490,7 +490,6 @@ const struct command command_doctor = {
     .values_size = sizeof(struct values),
     .takes_deck = true,
     .uses_mpi = true,
-    .least_words = 0,
     .most_words = 1,
     .run = run,
 };

@@ -33,6 +33,13 @@ int options_section_length(const char *name)
   return dot ? (int)(dot - name) : 0;
 }
 
+bool options_begins_section(const struct option *table, const struct option *option)
+{
+  const int length = options_section_length(option->name);
+  return option == table || length != options_section_length(option[-1].name) ||
+         strncmp(option->name, option[-1].name, (size_t)length) != 0;
+}
+
 int options_find_section(const struct option *table, const char *section)
 {
   int length = (int)strlen(section);
@@ -351,29 +358,23 @@ static enum status store_string(char **to, const char *text)
   return STATUS_OK;
 }
 
-static enum status store_reals(const struct option *option, const struct option_given *given, double *to)
+/* Exactly `count` numbers; also none of OPTION_INTS. */
+static enum status store_numbers(const struct option *option, const struct option_given *given,
+                                 void *to)
 {
-  if (given->n != option->count)
-    return reject(option, given, "");
-  for (int i = 0; i < given->n; i++) {
-    double value;
-    if (!parse_real(option, given->item[i], &value))
-      return reject(option, given, given->item[i]);
-  }
-  for (int i = 0; i < given->n; i++)
-    (void)parse_real(option, given->item[i], &to[i]); /* all were seen to be good */
-  return STATUS_OK;
-}
-
-static enum status store_ints(const struct option *option, const struct option_given *given, struct option_ints *to)
-{
-  struct option_ints fresh = {.n = given->n};
-  if (given->n != option->count && given->n != 0)
+  const bool reals = option->type == OPTION_REALS;
+  struct option_ints ints = {.n = given->n};
+  double *real = to, value;
+  if (given->n != option->count && (reals || given->n != 0))
     return reject(option, given, "");
   for (int i = 0; i < given->n; i++)
-    if (!parse_int(option, given->item[i], &fresh.item[i]))
+    if (!(reals ? parse_real(option, given->item[i], &value)
+                : parse_int(option, given->item[i], &ints.item[i])))
       return reject(option, given, given->item[i]);
-  *to = fresh;
+  for (int i = 0; reals && i < given->n; i++)
+    (void)parse_real(option, given->item[i], &real[i]); /* all were seen to be good */
+  if (!reals)
+    *(struct option_ints *)to = ints;
   return STATUS_OK;
 }
 
@@ -434,10 +435,8 @@ enum status options_store(struct option_set *set, int index, const struct option
 {
   const struct option *option = &set->table[index];
   void *to = field(set, option);
-  if (option->type == OPTION_REALS)
-    return store_reals(option, given, to);
-  if (option->type == OPTION_INTS)
-    return store_ints(option, given, to);
+  if (option->type == OPTION_REALS || option->type == OPTION_INTS)
+    return store_numbers(option, given, to);
   if (option->type == OPTION_STRINGS)
     return store_strings(option, given, to);
   return given->list ? reject(option, given, "") : store_scalar(option, given, to);

@@ -97,13 +97,6 @@ static bool has_part(const struct option *table, const char *part)
   return false;
 }
 
-static bool begins_section(const struct option *table, const struct option *option)
-{
-  const int length = options_section_length(option->name);
-  return option > table && (length != options_section_length(option[-1].name) ||
-                            strncmp(option->name, option[-1].name, (size_t)length) != 0);
-}
-
 void options_print_brief(const struct option *table, bool with_rare, FILE *to)
 {
   int width = 0;
@@ -113,7 +106,7 @@ void options_print_brief(const struct option *table, bool with_rare, FILE *to)
   for (const struct option *option = table; option->name; option++) {
     if (option->rare && !with_rare)
       continue;
-    if (begins_section(table, option))
+    if (option > table && options_begins_section(table, option))
       fputc('\n', to);
     fprintf(to, "  %-*s  %.*s\n", width, option->name, prose_sentence(option->text), option->text);
   }

@@ -172,19 +172,13 @@ enum status options_print_value(const struct option *option, const void *values,
   return finish(&text, out);
 }
 
-static bool same_section(const char *a, const char *b)
-{
-  int length = options_section_length(a);
-  return options_section_length(b) == length && strncmp(a, b, (size_t)length) == 0;
-}
-
 enum status options_print_yaml(const struct option_set *set, char **out)
 {
   struct text text = {0};
   add(&text, "");
   for (const struct option *option = set->table; option->name; option++) {
     int section = options_section_length(option->name);
-    if (section > 0 && (option == set->table || !same_section(option->name, option[-1].name))) {
+    if (section > 0 && options_begins_section(set->table, option)) {
       add_bytes(&text, option->name, (size_t)section);
       add(&text, ":\n");
     }

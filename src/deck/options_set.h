@@ -36,6 +36,8 @@ int options_find(const struct option *table, const char *name);
 int options_find_section(const struct option *table, const char *section);
 /* Bytes of "section" in "section.key", 0 without one. */
 int options_section_length(const char *name);
+/* Whether the option before it is of another section, or there is none. */
+bool options_begins_section(const struct option *table, const struct option *option);
 
 /* STATUS_USAGE with the nearest known name. */
 enum status options_unknown(const struct option_set *set, const char *where, const char *name);
