@@ -58,12 +58,12 @@ enum status action_run(const char *command, int n, const struct action actions[n
                     arguments->word[0], known);
 }
 
-static bool is_own(const struct command *command, const char *key, size_t length)
+static const struct option *find_own(const struct command *command, const char *key, size_t length)
 {
   for (const struct option *o = command->options; o && o->name; o++)
     if (strlen(o->name) == length && !strncmp(o->name, key, length))
-      return true;
-  return false;
+      return o;
+  return NULL;
 }
 
 /* A deck's keys have a section, so that a key without one that is nearly an own key is that. */
@@ -82,21 +82,13 @@ static enum status take_assignment(const struct command *command, const char *te
                                    struct arguments *out)
 {
   const size_t length = strcspn(text, "=");
-  if (is_own(command, text, length) ||
+  if (find_own(command, text, length) ||
       (out->set && (!command->takes_deck || is_nearly_own(command, text))))
     return options_assign(out->set, text);
   if (!command->takes_deck)
     return status_set(STATUS_USAGE, "sluice %s takes no '%.*s': see sluice %s --help", command->name, (int)length, text, command->name);
   out->assignment[out->assignments] = mem_strdup(text);
   return out->assignment[out->assignments++] ? STATUS_OK : STATUS_MEMORY;
-}
-
-static bool is_flag(const struct command *command, const char *key)
-{
-  for (const struct option *o = command->options; o && o->name; o++)
-    if (!strcmp(o->name, key))
-      return o->type == OPTION_BOOL;
-  return false;
 }
 
 /* `word`: with its dashes. */
@@ -112,12 +104,6 @@ static enum status refuse_option(const struct command *command, const char *word
                     command->name);
 }
 
-static bool is_option(const struct command *command, const char *key)
-{
-  return (command->options && options_has(command->options, key)) ||
-         (command->takes_deck && options_has(deck_table, key));
-}
-
 /* "--key value", "--key=value", or "--flag", behind which a word that is no value of it is one of its own. *i is advanced over what was used. */
 static enum status take_dashed(const struct command *command, int argc, char **argv, int *i,
                                struct arguments *out)
@@ -125,10 +111,11 @@ static enum status take_dashed(const struct command *command, int argc, char **a
   const char *key = argv[*i] + 2;
   if (strchr(key, '='))
     return take_assignment(command, key, out);
-  if (!is_option(command, key))
+  const struct option *own = find_own(command, key, strlen(key));
+  if (!own && !(command->takes_deck && options_has(deck_table, key)))
     return refuse_option(command, argv[*i]);
   const char *next = *i + 1 < argc ? argv[*i + 1] : NULL, *value = next;
-  if (is_flag(command, key) && !(next && options_is_bool(next)))
+  if (own && own->type == OPTION_BOOL && !(next && options_is_bool(next)))
     value = "true";
   else if (!next)
     return status_set(STATUS_USAGE, "--%s needs a value", key);

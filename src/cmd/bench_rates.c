@@ -454,11 +454,6 @@ static enum status allocate(struct bench *bench)
   return status;
 }
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-  return a < b ? a : b;
-}
-
 /* Normal numbers in both factors: a chip is faster on zeros than on anything that it will see. */
 static enum status fill_matrices(struct bench *bench)
 {
@@ -469,9 +464,11 @@ static enum status fill_matrices(struct bench *bench)
   rng_fill_normal(rng_key_make(1, "rates"), 0, 0, block, 0, 1, bench->far[MASTER]);
   dtype_convert(pattern, bench->type, bench->far[MASTER], DTYPE_F32, (size_t)block);
   for (int i = 0; i < 2; i++)
-    for (int64_t at = 0; at < matrix_bytes(bench) && !status; at += block * size)
-      status =
-          bench->device->ops->copy(bench->compute, (char *)bench->near[i] + at, pattern, (size_t)smaller(matrix_bytes(bench) - at, block * size));
+    for (int64_t at = 0; at < matrix_bytes(bench) && !status; at += block * size) {
+      const int64_t left = matrix_bytes(bench) - at;
+      status = bench->device->ops->copy(bench->compute, (char *)bench->near[i] + at, pattern,
+                                        (size_t)(left < block * size ? left : block * size));
+    }
   return status;
 }
 
@@ -578,11 +575,6 @@ static enum status record(struct results *results, void *arg)
   return results_end(results);
 }
 
-static enum status check_out(const struct bench *bench)
-{
-  return *bench->values->out ? file_check_write(bench->values->out, FILE_BYTES) : STATUS_OK;
-}
-
 static enum status report(struct bench *bench)
 {
   print(bench);
@@ -594,11 +586,13 @@ static enum status run(const struct arguments *arguments)
 {
   struct comm *comm = arguments->comm;
   struct bench bench = {.comm = comm, .values = arguments->values};
+  const char *out = bench.values->out;
   enum status status = bench_check_results(comm, bench.values->results);
   if (!status)
     status = comm_agree(comm, choose_bytes(&bench));
   if (!status)
-    status = comm_agree(comm, comm_rank(comm) == 0 ? check_out(&bench) : STATUS_OK);
+    status = comm_agree(comm, comm_rank(comm) == 0 && *out ? file_check_write(out, FILE_BYTES)
+                                                           : STATUS_OK);
   if (!status)
     status = bench_take_cores(comm, bench.values->threads, &bench.topo, &bench.threads);
   if (!status)

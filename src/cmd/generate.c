@@ -72,12 +72,6 @@ struct language {
   size_t prompt_bytes;
 };
 
-static void language_free(struct language *language)
-{
-  tokenizer_destroy(language->tokenizer);
-  mem_free(language->prompt);
-}
-
 /* The tokenizer comes from the option, else from the model folder, else from the data (`set`, NULL: none).
  * The model folder may be the one that the run began with. *folder is mem_free()d, NULL for bytes. */
 static enum status choose(const struct values *values, const struct source *source,
@@ -285,7 +279,8 @@ static enum status generate(const struct arguments *arguments, const struct sour
             .tokens = values->tokens,
             .sample = {.temperature = values->temperature, .top_k = values->top_k, .top_p = values->top_p, .seed = (uint64_t)values->seed}});
   job_destroy(job);
-  language_free(&language);
+  tokenizer_destroy(language.tokenizer);
+  mem_free(language.prompt);
   mem_free(ids);
   return status;
 }

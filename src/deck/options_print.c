@@ -10,7 +10,8 @@
 
 struct text {
   char *data;
-  size_t used, size;
+  size_t used;
+  int64_t room;
   enum status status; /* the first failure; nothing is added after it */
 };
 
@@ -18,15 +19,10 @@ static void add_bytes(struct text *text, const char *bytes, size_t n)
 {
   if (text->status)
     return;
-  if (text->used + n + 1 > text->size) {
-    void *data = text->data;
-    size_t size = 64 + 2 * (text->used + n); /* most values fit at once */
-    text->status = mem_resize(MEM_META, size, &data);
-    if (text->status)
-      return;
-    text->data = data;
-    text->size = size;
-  }
+  const size_t need = text->used + n + 64; /* most values fit at once */
+  text->status = mem_grow(MEM_META, (void **)&text->data, &text->room, (int64_t)need, 1);
+  if (text->status)
+    return;
   memcpy(text->data + text->used, bytes, n);
   text->used += n;
   text->data[text->used] = '\0';
