@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/open.h"
 #include "topo/place.h"
 
 enum { TOPO_CPUS = TOPO_MASK_WORDS * 64 };
@@ -31,13 +32,10 @@ static enum status look_at_pci_only(hwloc_topology_t machine)
 /* Whether the root element names a version beyond this hwloc's. */
 static bool is_of_newer_hwloc(const char *xml)
 {
-  char head[1024] = "";
-  FILE *file = fopen(xml, "re");
-  const size_t bytes = file ? fread(head, 1, sizeof head - 1, file) : 0;
-  if (file)
-    fclose(file);
-  head[bytes] = '\0';
-  const char *root = strstr(head, "<topology"), *version = root ? strstr(root, "version=\"") : NULL;
+  char head[1024];
+  const bool found = open_read_text(xml, head, sizeof head);
+  const char *root = found ? strstr(head, "<topology") : NULL;
+  const char *version = root ? strstr(root, "version=\"") : NULL;
   return version &&
          strtol(version + strlen("version=\""), NULL, 10) > (long)(hwloc_get_api_version() >> 16);
 }

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "topo/place.h"
 
 /* --- what a rank knows of itself ------------------------------------------------------------------------------------------------------------- */
@@ -18,11 +19,8 @@
 static uint64_t hash_machine(void)
 {
   char text[256] = "";
-  FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-  bool found = file && fgets(text, sizeof text, file);
-  if (file)
-    fclose(file);
-  if (!found && gethostname(text, sizeof text - 1) != 0)
+  if (!open_read_text("/proc/sys/kernel/random/boot_id", text, sizeof text) &&
+      gethostname(text, sizeof text - 1) != 0)
     text[0] = '\0';
   return hash_text(text);
 }
