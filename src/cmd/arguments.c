@@ -483,14 +483,6 @@ static enum word_kind look_at(const char *word)
   return model_source_is_checkpoint(word) ? A_CHECKPOINT : A_DECK;
 }
 
-/* Rank 0 decides for all ranks, because each kind begins with other collectives. */
-static enum status find_kind(const struct arguments *arguments, const char *word,
-                             enum word_kind *out)
-{
-  *out = comm_rank(arguments->comm) == 0 ? look_at(word) : A_DECK;
-  return comm_broadcast(arguments->comm, out, sizeof *out, 0);
-}
-
 static enum status open_kind(const struct arguments *arguments, enum word_kind kind,
                              const char *word, bool search, struct source *out)
 {
@@ -505,9 +497,11 @@ static enum status open_kind(const struct arguments *arguments, enum word_kind k
 /* The deck stays where it is filled: its option set points into it. */
 static enum status open_source(const struct arguments *arguments, const char *word, bool search, struct source *out)
 {
-  enum word_kind kind = A_DECK;
+  struct comm *comm = arguments->comm;
+  /* Rank 0 decides for all ranks, because each kind begins with other collectives. */
+  enum word_kind kind = comm_rank(comm) == 0 ? look_at(word) : A_DECK;
   *out = (struct source){0};
-  enum status status = find_kind(arguments, word, &kind);
+  enum status status = comm_broadcast(comm, &kind, sizeof kind, 0);
   if (!status)
     status = open_kind(arguments, kind, word, search, out);
   if (!status && search && (kind == A_MODEL_FOLDER || kind == A_CHECKPOINT)) {

@@ -291,7 +291,7 @@ static enum status set_context(int64_t context, struct deck *deck)
   if (context > deck->model.context)
     return status_set(STATUS_USAGE, "context=%lld is more than the %lld tokens that the model was made for (model.context)", (long long)context,
                       (long long)deck->model.context);
-  if (context > 0 && context != deck->data.sequence && !strcmp(options_where(deck->set, "data.sequence"), OPTIONS_COMMAND_LINE))
+  if (context > 0 && context != deck->data.sequence && options_is_typed(deck->set, "data.sequence"))
     return status_set(STATUS_USAGE, "context=%lld and data.sequence=%lld are both given, and both are the room in the cache: give one of them",
                       (long long)context, (long long)deck->data.sequence);
   if (context > 0)

@@ -194,21 +194,18 @@ bool options_is_size(const struct option *option)
   return option->unit && strcmp(option->unit, OPTIONS_BYTES) == 0;
 }
 
-static void integer_text(const struct option *option, const char *range, char *out, size_t size)
-{
-  if (options_is_size(option))
-    snprintf(out, size, "a size%s, such as 8000000, 8M, 8Mi or 8MiB", range);
-  else
-    snprintf(out, size, "an integer%s", range);
-}
-
 void options_expected(const struct option *option, char *out, size_t size)
 {
   char range[80], choices[400] = "";
   range_text(option, range, sizeof range);
   options_append_choices(option, choices, sizeof choices);
   switch (option->type) {
-  case OPTION_INT: integer_text(option, range, out, size); return;
+  case OPTION_INT:
+    snprintf(out, size,
+             options_is_size(option) ? "a size%s, such as 8000000, 8M, 8Mi or 8MiB"
+                                     : "an integer%s",
+             range);
+    return;
   case OPTION_REAL: snprintf(out, size, "a number%s", range); return;
   case OPTION_BOOL: snprintf(out, size, "true or false"); return;
   case OPTION_STRING: snprintf(out, size, "a string"); return;
@@ -705,6 +702,11 @@ const char *options_where(const struct option_set *set, const char *name)
 {
   int index = options_find(set->table, name);
   return index >= 0 && set->origin[index].where ? set->origin[index].where : "default";
+}
+
+bool options_is_typed(const struct option_set *set, const char *name)
+{
+  return strcmp(options_where(set, name), OPTIONS_COMMAND_LINE) == 0;
 }
 
 static uint64_t hash_string(uint64_t hash, const char *text)

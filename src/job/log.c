@@ -8,11 +8,6 @@
 #include "base/log.h"
 #include "plan/arenas.h"
 
-static bool is_typed(const struct deck *deck, const char *key)
-{
-  return strcmp(options_where(deck->set, key), OPTIONS_COMMAND_LINE) == 0;
-}
-
 /* Without a training step there is nothing for these keys to act on. Those of a deck were meant for its training; one that was just typed was meant for this. */
 static void warn_ignored(const struct deck *deck, enum job_use use)
 {
@@ -30,7 +25,7 @@ static void warn_ignored(const struct deck *deck, enum job_use use)
   if (use != JOB_EVAL && use != JOB_GENERATE)
     return;
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    if (keys[i].other && is_typed(deck, keys[i].key))
+    if (keys[i].other && options_is_typed(deck->set, keys[i].key))
       log_warn("%s is ignored: it is for training. Here parameters are sharded over all ranks, no "
                "activations are kept and nothing is updated",
                keys[i].key);
@@ -78,7 +73,7 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
       {"tiers.nvme", *deck->tiers.nvme && disk.persistent + disk.transient == 0,
        "nothing is offloaded to NVMe (optim.state, tiers.activations)"}};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    if (keys[i].idle && is_typed(deck, keys[i].key))
+    if (keys[i].idle && options_is_typed(deck->set, keys[i].key))
       log_warn("%s is ignored: %s", keys[i].key, keys[i].why);
     else if (keys[i].idle && use != JOB_EVAL && use != JOB_GENERATE)
       log_info("%s is ignored: %s", keys[i].key, keys[i].why);

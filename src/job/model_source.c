@@ -259,7 +259,7 @@ static enum status refuse(const char *path, const struct deck *deck)
                       "(hf download %s --local-dir DIR), and name DIR",
                       path, path);
   if (!file_exists(path) && options_is_set(deck->set, "train.init") &&
-      strcmp(options_where(deck->set, "train.init"), OPTIONS_COMMAND_LINE) != 0)
+      !options_is_typed(deck->set, "train.init"))
     return status_set(STATUS_INPUT,
                       "there is no folder %s (train.init, %s): download it as the head of the deck "
                       "says, or set train.init",

@@ -68,26 +68,24 @@ enum status job_check_same_place(struct comm *comm, const struct deck *deck, boo
 }
 
 /* Where each rank sees one GPU, it may be its own or that of all. */
-static enum status find_shared_device(const struct job *job, int64_t *ids)
-{
-  const int ranks = comm_ranks(job->comm), rank = comm_rank(job->comm);
-  ids[rank] = (int64_t)(hash_text(job->device->id) >> 1);
-  enum status status = comm_sum_i64(job->comm, ids, ranks);
-  for (int other = 0; other < ranks && !status; other++)
-    if (*job->device->id && other != rank && ids[other] == ids[rank])
-      status = status_set(STATUS_USAGE, "ranks %d and %d have the same GPU (%s), and each needs its own: start fewer ranks, or say run.device=host",
-                          rank, other, job->device->product);
-  return comm_agree(job->comm, status);
-}
-
 static enum status check_own_device(const struct job *job)
 {
-  void *ids = NULL;
-  enum status status = comm_agree(job->comm, mem_alloc(MEM_META, (size_t)comm_ranks(job->comm) * sizeof(int64_t), &ids));
-  if (!status)
-    status = find_shared_device(job, ids);
+  const int ranks = comm_ranks(job->comm), rank = comm_rank(job->comm);
+  int64_t *ids = NULL;
+  enum status status =
+      comm_agree(job->comm, mem_alloc(MEM_META, (size_t)ranks * sizeof *ids, (void **)&ids));
+  if (status)
+    return status;
+  ids[rank] = (int64_t)(hash_text(job->device->id) >> 1);
+  status = comm_sum_i64(job->comm, ids, ranks);
+  for (int other = 0; other < ranks && !status; other++)
+    if (*job->device->id && other != rank && ids[other] == ids[rank])
+      status = status_set(STATUS_USAGE,
+                          "ranks %d and %d have the same GPU (%s), and each needs its own: start "
+                          "fewer ranks, or say run.device=host",
+                          rank, other, job->device->product);
   mem_free(ids);
-  return status;
+  return comm_agree(job->comm, status);
 }
 
 enum status job_count_gpus(const struct deck *deck, int *out)
