@@ -12,3 +12,8 @@ void append_text(char *text, size_t size, const char *format, ...)
   vsnprintf(text + used, size - used, format, values);
   va_end(values);
 }
+
+const char *plural(int64_t n)
+{
+  return n == 1 ? "" : "s";
+}

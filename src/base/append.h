@@ -3,10 +3,13 @@
 #define SLUICE_BASE_APPEND_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* Add formatted text to the string in `text`, an array of `size` bytes. If it does not fit,
  * it is cut. It always ends with a NUL. Local. */
 void append_text(char *text, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* "s" unless n is 1. */
+const char *plural(int64_t n);
 
 #endif

@@ -21,14 +21,6 @@ const char *dtype_name(enum dtype type)
   return (unsigned)type < DTYPE_COUNT ? types[type].name : "unknown";
 }
 
-int dtype_find(const char *name)
-{
-  for (int i = 0; i < DTYPE_COUNT; i++)
-    if (strcmp(name, types[i].name) == 0)
-      return i;
-  return -1;
-}
-
 static inline uint32_t bits_of(float x)
 {
   uint32_t bits;
@@ -109,26 +101,6 @@ uint16_t f16_from_f32(float x)
 float f32_from_f16(uint16_t x)
 {
   return decode(&f16, x);
-}
-
-uint8_t e4m3_from_f32(float x)
-{
-  return (uint8_t)encode(&e4m3, x);
-}
-
-float f32_from_e4m3(uint8_t x)
-{
-  return decode(&e4m3, x);
-}
-
-uint8_t e5m2_from_f32(float x)
-{
-  return (uint8_t)encode(&e5m2, x);
-}
-
-float f32_from_e5m2(uint8_t x)
-{
-  return decode(&e5m2, x);
 }
 
 static void widen(float *restrict dst, const void *restrict src, enum dtype from, size_t n)

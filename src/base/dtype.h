@@ -9,18 +9,11 @@ enum dtype { DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F8_E4M3, DTYPE_F8_E5M2, DTY
 
 size_t dtype_size(enum dtype type);      /* bytes an element */
 const char *dtype_name(enum dtype type); /* "fp32", "bf16", "fp16", "fp8_e4m3", ..., "int32", "uint16" */
-int dtype_find(const char *name);        /* enum dtype, or -1 */
-
 /* Scalar conversions, round to nearest even; overflow goes to infinity (e4m3: to NaN, it has no infinity). NaN stays NaN. */
 uint16_t bf16_from_f32(float x);
 float f32_from_bf16(uint16_t x);
 uint16_t f16_from_f32(float x);
 float f32_from_f16(uint16_t x);
-uint8_t e4m3_from_f32(float x);
-float f32_from_e4m3(uint8_t x);
-uint8_t e5m2_from_f32(float x);
-float f32_from_e5m2(uint8_t x);
-
 /* dst[i] = (to) src[i] for n elements; any pair of fp32, bf16, fp16, fp8. Buffers do not overlap. */
 void dtype_convert(void *dst, enum dtype to, const void *src, enum dtype from, size_t n);
 

@@ -1,7 +1,6 @@
 #include "base/mem.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -11,6 +10,8 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
+
+#include "base/open.h"
 
 enum { ALIGN = 64, PAGE = 65536, HUGE_PAGE = 2 << 20 }; /* PAGE: a multiple of every Linux page size in use */
 
@@ -182,25 +183,11 @@ int64_t mem_calls(void)
   return calls;
 }
 
-/* The start of a file of /proc as a string, or false. */
-static bool read_proc(const char *path, char *text, size_t size)
-{
-  int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0)
-    return false;
-  ssize_t length = read(file, text, size - 1);
-  close(file);
-  if (length <= 0)
-    return false;
-  text[length] = '\0';
-  return true;
-}
-
 int64_t mem_resident_bytes(void)
 {
   char text[128];
   long long pages;
-  if (!read_proc("/proc/self/statm", text, sizeof text))
+  if (!open_read_text("/proc/self/statm", text, sizeof text))
     return -1;
   return sscanf(text, "%*d %lld", &pages) == 1 ? pages * sysconf(_SC_PAGESIZE) : -1;
 }
@@ -210,7 +197,7 @@ static int64_t read_meminfo(const char *name)
 {
   char text[1024];
   long long kib;
-  const char *line = read_proc("/proc/meminfo", text, sizeof text) ? strstr(text, name) : NULL;
+  const char *line = open_read_text("/proc/meminfo", text, sizeof text) ? strstr(text, name) : NULL;
   return line && sscanf(line + strlen(name), ": %lld", &kib) == 1 ? kib * 1024 : -1;
 }
 
@@ -247,7 +234,8 @@ static int64_t limit_of_group(const char *mount, const char *group, int length, 
     while (length > 0 && group[length - 1] == '/')
       length--;
     snprintf(path, sizeof path, "%s%.*s/%s", mount, length, group, file);
-    if (read_proc(path, text, sizeof text) && sscanf(text, "%lld", &bytes) == 1 && bytes < none)
+    if (open_read_text(path, text, sizeof text) && sscanf(text, "%lld", &bytes) == 1 &&
+        bytes < none)
       limit = tighter(limit, bytes);
     if (length == 0)
       return limit;
@@ -278,7 +266,9 @@ int64_t mem_limit_of(const char *root, const char *groups)
 int64_t mem_limit_bytes(void)
 {
   char groups[4096];
-  return mem_limit_of("/sys/fs/cgroup", read_proc("/proc/self/cgroup", groups, sizeof groups) ? groups : "0::/\n1:memory:/\n");
+  return mem_limit_of("/sys/fs/cgroup", open_read_text("/proc/self/cgroup", groups, sizeof groups)
+                                            ? groups
+                                            : "0::/\n1:memory:/\n");
 }
 
 int64_t mem_lock_limit_bytes(void)

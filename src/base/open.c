@@ -83,3 +83,15 @@ enum status open_regular(const char *path, enum open_as as, int *out)
   *out = fd;
   return STATUS_OK;
 }
+
+bool open_read_text(const char *path, char *text, size_t size)
+{
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  const ssize_t length = file < 0 ? -1 : read(file, text, size - 1);
+  if (file >= 0)
+    close(file);
+  if (length <= 0)
+    return false;
+  text[length] = '\0';
+  return true;
+}

@@ -6,6 +6,9 @@
 #ifndef SLUICE_BASE_OPEN_H
 #define SLUICE_BASE_OPEN_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 #include "base/status.h"
 
 enum open_as {
@@ -26,5 +29,9 @@ enum status open_failed(int error, const char *doing, const char *path);
 
 /* The same for a file of the user's. Returns STATUS_INPUT if there is no such file, else STATUS_IO. Local. */
 enum status open_unreadable(int error, const char *path);
+
+/* The start of a small file, such as one of /proc, as a string. false: it is empty, or cannot be
+ * read, and `text` is as it was. Local. */
+bool open_read_text(const char *path, char *text, size_t size);
 
 #endif

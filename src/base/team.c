@@ -161,13 +161,13 @@ static void stop_workers(struct team *team, int started)
 
 enum status team_create(int threads, const int *cores, struct team **out)
 {
-  void *block;
+  struct team *team = NULL;
   if (threads < 1)
     return status_set(STATUS_INTERNAL, "a team of %d threads was asked for; it needs at least one", threads);
-  enum status status = mem_alloc(MEM_META, sizeof(struct team) + (size_t)threads * sizeof(struct worker), &block);
+  enum status status = mem_alloc(
+      MEM_META, sizeof(struct team) + (size_t)threads * sizeof(struct worker), (void **)&team);
   if (status)
     return status;
-  struct team *team = block;
   team->size = threads;
   team->spins = spins_for(threads);
   pthread_mutex_init(&team->mutex, NULL); /* with default attributes these do not fail on Linux */

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "base/log.h"
+#include "base/append.h"
 #include "base/mem.h"
 #include "cmd/alike.h"
 #include "cmd/cmd.h"
@@ -21,8 +21,7 @@ const struct command *command_find(const struct command *const list[], const cha
     if (distance < least)
       snprintf(meant, sizeof meant, "did you mean 'sluice %s'? ", list[i]->name);
     least = distance < least ? distance : least;
-    const size_t used = strlen(known);
-    snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", list[i]->name);
+    append_text(known, sizeof known, "%s%s", i ? ", " : "", list[i]->name);
   }
   status_set(STATUS_USAGE, "there is no subcommand '%s': %sthe subcommands are %s", name, meant,
              known);
@@ -39,12 +38,32 @@ const struct command *command_part(const struct command *command, const char *wo
   return command;
 }
 
-static bool is_own(const struct command *command, const char *key, size_t length)
+enum status action_run(const char *command, int n, const struct action actions[n],
+                       const struct arguments *arguments)
+{
+  char known[200] = "";
+  for (int i = 0; i < n; i++) {
+    const struct action *action = &actions[i];
+    append_text(known, sizeof known, "%s%s", i == 0 ? "" : i < n - 1 ? ", " : " and ",
+                action->name);
+    if (strcmp(action->name, arguments->word[0]) != 0)
+      continue;
+    if (arguments->words < action->least_words || arguments->words > action->most_words)
+      return status_set(STATUS_USAGE, "usage: sluice %s %s %s", command, action->name,
+                        action->usage);
+    const bool idle = !action->parallel && comm_rank(arguments->comm) != 0;
+    return idle ? STATUS_OK : action->run(arguments);
+  }
+  return status_set(STATUS_USAGE, "sluice %s cannot '%s': it knows %s", command,
+                    arguments->word[0], known);
+}
+
+static const struct option *find_own(const struct command *command, const char *key, size_t length)
 {
   for (const struct option *o = command->options; o && o->name; o++)
     if (strlen(o->name) == length && !strncmp(o->name, key, length))
-      return true;
-  return false;
+      return o;
+  return NULL;
 }
 
 /* A deck's keys have a section, so that a key without one that is nearly an own key is that. */
@@ -59,23 +78,17 @@ static bool is_nearly_own(const struct command *command, const char *text)
 }
 
 /* An own key is set at once, a deck key kept for when the deck is read. `text` is "key=value". */
-static enum status take_assignment(const struct command *command, struct option_set *set, const char *text, struct arguments *out)
+static enum status take_assignment(const struct command *command, const char *text,
+                                   struct arguments *out)
 {
   const size_t length = strcspn(text, "=");
-  if (is_own(command, text, length) || (set && (!command->takes_deck || is_nearly_own(command, text))))
-    return options_assign(set, text);
+  if (find_own(command, text, length) ||
+      (out->set && (!command->takes_deck || is_nearly_own(command, text))))
+    return options_assign(out->set, text);
   if (!command->takes_deck)
     return status_set(STATUS_USAGE, "sluice %s takes no '%.*s': see sluice %s --help", command->name, (int)length, text, command->name);
   out->assignment[out->assignments] = mem_strdup(text);
   return out->assignment[out->assignments++] ? STATUS_OK : STATUS_MEMORY;
-}
-
-static bool is_flag(const struct command *command, const char *key)
-{
-  for (const struct option *o = command->options; o && o->name; o++)
-    if (!strcmp(o->name, key))
-      return o->type == OPTION_BOOL;
-  return false;
 }
 
 /* `word`: with its dashes. */
@@ -91,29 +104,25 @@ static enum status refuse_option(const struct command *command, const char *word
                     command->name);
 }
 
-static bool is_option(const struct command *command, const char *key)
-{
-  return (command->options && options_has(command->options, key)) ||
-         (command->takes_deck && options_has(deck_table, key));
-}
-
 /* "--key value", "--key=value", or "--flag", behind which a word that is no value of it is one of its own. *i is advanced over what was used. */
-static enum status take_dashed(const struct command *command, struct option_set *set, int argc, char **argv, int *i, struct arguments *out)
+static enum status take_dashed(const struct command *command, int argc, char **argv, int *i,
+                               struct arguments *out)
 {
   const char *key = argv[*i] + 2;
   if (strchr(key, '='))
-    return take_assignment(command, set, key, out);
-  if (!is_option(command, key))
+    return take_assignment(command, key, out);
+  const struct option *own = find_own(command, key, strlen(key));
+  if (!own && !(command->takes_deck && options_has(deck_table, key)))
     return refuse_option(command, argv[*i]);
   const char *next = *i + 1 < argc ? argv[*i + 1] : NULL, *value = next;
-  if (is_flag(command, key) && !(next && options_is_bool(next)))
+  if (own && own->type == OPTION_BOOL && !(next && options_is_bool(next)))
     value = "true";
   else if (!next)
     return status_set(STATUS_USAGE, "--%s needs a value", key);
   else
     ++*i;
   char *text = mem_printf("%s=%s", key, value);
-  const enum status status = text ? take_assignment(command, set, text, out) : STATUS_MEMORY;
+  const enum status status = text ? take_assignment(command, text, out) : STATUS_MEMORY;
   mem_free(text);
   return status;
 }
@@ -132,15 +141,13 @@ static char *list_files(int argc, char **argv, int first)
   return files;
 }
 
-/* Rank 0 looks for all ranks, which may see other folders. Collective; comm may be NULL. */
+/* Rank 0 looks for all ranks, which may see other folders. Collective. */
 static enum status find_files(struct comm *comm, int argc, char **argv, int first, char **out)
 {
-  char *mine = !comm || comm_rank(comm) == 0 ? list_files(argc, argv, first) : mem_strdup("");
+  char *mine = comm_rank(comm) == 0 ? list_files(argc, argv, first) : mem_strdup("");
   char *files = mine;
-  enum status status = mine ? STATUS_OK : STATUS_MEMORY;
-  if (comm)
-    status = comm_agree(comm, status);
-  if (comm && !status)
+  enum status status = comm_agree(comm, mine ? STATUS_OK : STATUS_MEMORY);
+  if (!status)
     status = comm_broadcast_text(comm, &files, 0);
   if (files != mine || status)
     mem_free(mine);
@@ -159,16 +166,16 @@ static bool is_file(const char *files, const char *word)
 }
 
 static enum status take_all(const struct command *command, int argc, char **argv, int first,
-                            const char *files, struct option_set *set, struct arguments *out)
+                            const char *files, struct arguments *out)
 {
   for (int i = first; i < argc; i++) {
     enum status status = STATUS_OK;
     if (!strncmp(argv[i], "--", 2))
-      status = take_dashed(command, set, argc, argv, &i, out);
+      status = take_dashed(command, argc, argv, &i, out);
     else if (argv[i][0] == '-' && argv[i][1])
       status = refuse_option(command, argv[i]);
     else if (strchr(argv[i], '=') && !is_file(files, argv[i]))
-      status = take_assignment(command, set, argv[i], out);
+      status = take_assignment(command, argv[i], out);
     else
       out->word[out->words++] = argv[i];
     if (status)
@@ -178,34 +185,20 @@ static enum status take_all(const struct command *command, int argc, char **argv
     return status_set(STATUS_USAGE, "'%s' is one word too many; usage: sluice %s %s", out->word[command->most_words], command->name, command->usage);
   if (out->words < command->least_words)
     return status_set(STATUS_USAGE, "usage: sluice %s %s", command->name, command->usage);
-  return set ? options_check_required(set) : STATUS_OK;
-}
-
-/* The option set travels in front of the values, so that both are freed together. */
-struct own {
-  struct option_set *set;
-};
-
-static struct option_set *own_set(const struct arguments *arguments)
-{
-  return ((struct own *)arguments->values - 1)->set;
+  return out->set ? options_check_required(out->set) : STATUS_OK;
 }
 
 static enum status read_alone(const struct command *command, int argc, char **argv, int first,
                               const char *files, struct arguments *out)
 {
-  struct own *own = NULL;
   enum status status = mem_alloc(MEM_META, (size_t)argc * sizeof *out->word, (void **)&out->word);
   if (!status)
     status = mem_alloc(MEM_META, (size_t)argc * sizeof *out->assignment, (void **)&out->assignment);
   if (!status)
-    status = mem_alloc(MEM_META, sizeof *own + command->values_size, (void **)&own);
-  if (!status) {
-    out->values = own + 1;
-    if (command->options)
-      status = options_create(command->options, out->values, &own->set);
-  }
-  return status ? status : take_all(command, argc, argv, first, files, own->set, out);
+    status = mem_alloc(MEM_META, command->values_size, &out->values);
+  if (!status && command->options)
+    status = options_create(command->options, out->values, &out->set);
+  return status ? status : take_all(command, argc, argv, first, files, out);
 }
 
 /* `text`, which is freed, with the words after it. */
@@ -237,13 +230,7 @@ static enum status check_alike(const struct command *command, const struct argum
   mem_free(words);
   if (status || !command->options)
     return status;
-  return alike_check_options(arguments->comm, command->options, own_set(arguments));
-}
-
-/* A failing rank finds out alone, and the others must know. */
-static enum status agree(const struct arguments *arguments, enum status status)
-{
-  return arguments->comm ? comm_agree(arguments->comm, status) : status;
+  return alike_check_options(arguments->comm, command->options, arguments->set);
 }
 
 enum status arguments_read(const struct command *command, struct comm *comm, int argc, char **argv,
@@ -253,9 +240,9 @@ enum status arguments_read(const struct command *command, struct comm *comm, int
   char *files = NULL;
   enum status status = find_files(comm, argc, argv, first, &files);
   if (!status)
-    status = agree(&a, read_alone(command, argc, argv, first, files, &a));
+    status = comm_agree(comm, read_alone(command, argc, argv, first, files, &a));
   mem_free(files);
-  if (!status && comm)
+  if (!status)
     status = check_alike(command, &a);
   if (status) {
     arguments_free(&a);
@@ -269,11 +256,8 @@ void arguments_free(struct arguments *arguments)
 {
   for (int i = 0; i < arguments->assignments; i++)
     mem_free(arguments->assignment[i]);
-  if (arguments->values) {
-    struct own *own = (struct own *)arguments->values - 1;
-    options_destroy(own->set);
-    mem_free(own);
-  }
+  options_destroy(arguments->set);
+  mem_free(arguments->values);
   mem_free(arguments->assignment);
   mem_free(arguments->word);
   *arguments = (struct arguments){0};
@@ -302,32 +286,16 @@ static enum status read_deck(const struct arguments *arguments, read_file *read,
                              struct deck *out)
 {
   char *text = NULL;
-  enum status status = STATUS_OK;
-  if (!arguments->comm || comm_rank(arguments->comm) == 0)
-    status = read_text(read, path, &text);
-  status = agree(arguments, status);
-  if (!status && arguments->comm)
-    status = comm_broadcast_text(arguments->comm, &text, 0);
+  struct comm *comm = arguments->comm;
+  enum status status =
+      comm_agree(comm, comm_rank(comm) == 0 ? read_text(read, path, &text) : STATUS_OK);
   if (!status)
-    status = agree(arguments, deck_load_text(out, path, text, strlen(text), arguments->assignments, arguments->assignment));
+    status = comm_broadcast_text(comm, &text, 0);
+  if (!status)
+    status =
+        comm_agree(arguments->comm, deck_load_text(out, path, text, strlen(text),
+                                                   arguments->assignments, arguments->assignment));
   mem_free(text);
-  return status;
-}
-
-/* Collective. */
-static enum status check_same_deck(const struct arguments *arguments, const struct deck *deck)
-{
-  return arguments->comm ? alike_check_options(arguments->comm, deck_table, deck->set) : STATUS_OK;
-}
-
-/* For commands without MPI too. */
-static enum status resolve(const struct arguments *arguments, const char *path, struct deck *deck)
-{
-  struct comm *alone = NULL;
-  enum status status = arguments->comm ? STATUS_OK : comm_create_fake(0, 1, 1, &alone);
-  if (!status)
-    status = model_source_resolve(arguments->comm ? arguments->comm : alone, path, deck);
-  comm_destroy(alone);
   return status;
 }
 
@@ -341,16 +309,17 @@ enum status deck_open(const struct arguments *arguments, const char *path, struc
 {
   enum status status =
       path ? read_deck(arguments, file_read_stream, path, out)
-           : agree(arguments, deck_load(out, NULL, arguments->assignments, arguments->assignment));
+           : comm_agree(arguments->comm,
+                        deck_load(out, arguments->assignments, arguments->assignment));
   if (!status && path && *out->train.init)
-    status = resolve(arguments, out->train.init, out);
-  return status ? status : check_same_deck(arguments, out);
+    status = model_source_resolve(arguments->comm, out->train.init, out);
+  return status ? status : alike_check_options(arguments->comm, deck_table, out->set);
 }
 
 static enum status newest_in(const struct arguments *arguments, const char *run_dir, char **out)
 {
   char *dir = mem_printf("%s/ckpt", run_dir);
-  enum status status = agree(arguments, dir ? STATUS_OK : STATUS_MEMORY);
+  enum status status = comm_agree(arguments->comm, dir ? STATUS_OK : STATUS_MEMORY);
   if (!status)
     status = checkpoint_find(arguments->comm, dir, false, out);
   mem_free(dir);
@@ -381,18 +350,10 @@ static enum status resolve_from_run(const struct arguments *arguments, const cha
   if (!status && strcmp(run.train.init, deck->train.init) != 0) {
     status = refuse_other_start(arguments, &run, deck);
   } else if (!status) {
-    status = agree(arguments, model_source_resolve_from(&run, path, deck));
+    status = comm_agree(arguments->comm, model_source_resolve_from(&run, path, deck));
     *done = true;
   }
   deck_destroy(&run);
-  return status;
-}
-
-static enum status exists_anywhere(const struct arguments *arguments, const char *path, bool *out)
-{
-  int64_t there = comm_rank(arguments->comm) == 0 && file_exists(path);
-  const enum status status = comm_max_i64(arguments->comm, &there, 1);
-  *out = there;
   return status;
 }
 
@@ -400,13 +361,14 @@ static enum status resolve_resumed(const struct arguments *arguments, struct dec
 {
   bool there = false, done = false;
   char *path = mem_printf("%s/deck.yaml", deck->run.dir);
-  enum status status = agree(arguments, path ? STATUS_OK : STATUS_MEMORY);
+  enum status status = comm_agree(arguments->comm, path ? STATUS_OK : STATUS_MEMORY);
+  there = !status && comm_rank(arguments->comm) == 0 && file_exists(path);
   if (!status)
-    status = exists_anywhere(arguments, path, &there);
+    status = comm_broadcast(arguments->comm, &there, sizeof there, 0);
   if (!status && there)
     status = resolve_from_run(arguments, path, deck, &done);
   mem_free(path);
-  return status || done ? status : resolve(arguments, deck->train.init, deck);
+  return status || done ? status : model_source_resolve(arguments->comm, deck->train.init, deck);
 }
 
 static enum status open_resumed(const struct arguments *arguments, const char *path,
@@ -419,14 +381,14 @@ static enum status open_resumed(const struct arguments *arguments, const char *p
     return resolve_resumed(arguments, out);
   if (*resume && strcmp(resume, "none") != 0)
     return model_source_resolve_checkpoint(arguments->comm, resume, out);
-  return resolve(arguments, out->train.init, out);
+  return model_source_resolve(arguments->comm, out->train.init, out);
 }
 
 enum status deck_open_resumed(const struct arguments *arguments, const char *path,
                               const char *resume, struct deck *out)
 {
   const enum status status = open_resumed(arguments, path, resume, out);
-  return status ? status : check_same_deck(arguments, out);
+  return status ? status : alike_check_options(arguments->comm, deck_table, out->set);
 }
 
 /* A stored deck holds its model.*; what the command line changes is checked like any deck. */
@@ -436,7 +398,7 @@ static enum status deck_of_checkpoint(const struct arguments *arguments, const c
   enum status status = checkpoint_read_meta(arguments->comm, path, &meta);
   if (!status) {
     status = deck_load_text(out, path, meta.deck, strlen(meta.deck), arguments->assignments, arguments->assignment);
-    status = agree(arguments, status ? status : deck_check(out));
+    status = comm_agree(arguments->comm, status ? status : deck_check(out));
   }
   checkpoint_meta_free(&meta);
   return status;
@@ -445,11 +407,11 @@ static enum status deck_of_checkpoint(const struct arguments *arguments, const c
 static enum status deck_of_run(const struct arguments *arguments, const char *dir, struct deck *out)
 {
   char *path = mem_printf("%s/deck.yaml", dir);
-  enum status status = agree(arguments, path ? STATUS_OK : STATUS_MEMORY);
+  enum status status = comm_agree(arguments->comm, path ? STATUS_OK : STATUS_MEMORY);
   if (!status)
     status = read_deck(arguments, file_read_all, path, out);
   if (!status)
-    status = agree(arguments, deck_check(out));
+    status = comm_agree(arguments->comm, deck_check(out));
   mem_free(path);
   return status;
 }
@@ -464,7 +426,7 @@ static enum status load_defaults(const struct arguments *arguments, const char *
     if (n > 0)
       memcpy(assignments, arguments->assignment, (size_t)n * sizeof *assignments);
     assignments[n] = init;
-    status = deck_load(out, NULL, n + 1, assignments);
+    status = deck_load(out, n + 1, assignments);
   }
   mem_free(assignments);
   mem_free(init);
@@ -484,10 +446,10 @@ static enum status refuse_other_model(const struct arguments *arguments, const c
 static enum status deck_of_model(const struct arguments *arguments, const char *dir,
                                  struct deck *out)
 {
-  enum status status = agree(arguments, refuse_other_model(arguments, dir));
+  enum status status = comm_agree(arguments->comm, refuse_other_model(arguments, dir));
   if (!status)
-    status = agree(arguments, load_defaults(arguments, dir, out));
-  return status ? status : resolve(arguments, dir, out);
+    status = comm_agree(arguments->comm, load_defaults(arguments, dir, out));
+  return status ? status : model_source_resolve(arguments->comm, dir, out);
 }
 
 /* A deck: what its run has saved, or else where it would begin. */
@@ -497,7 +459,8 @@ static enum status open_deck_file(const struct arguments *arguments, const char 
   if (!status && search)
     status = newest_in(arguments, out->deck.run.dir, &out->checkpoint);
   if (!status && *out->deck.train.init)
-    status = resolve(arguments, out->checkpoint ? out->checkpoint : out->deck.train.init, &out->deck);
+    status = model_source_resolve(
+        arguments->comm, out->checkpoint ? out->checkpoint : out->deck.train.init, &out->deck);
   return status;
 }
 
@@ -520,14 +483,6 @@ static enum word_kind look_at(const char *word)
   return model_source_is_checkpoint(word) ? A_CHECKPOINT : A_DECK;
 }
 
-/* Rank 0 decides for all ranks, because each kind begins with other collectives. */
-static enum status find_kind(const struct arguments *arguments, const char *word,
-                             enum word_kind *out)
-{
-  *out = !arguments->comm || comm_rank(arguments->comm) == 0 ? look_at(word) : A_DECK;
-  return arguments->comm ? comm_broadcast(arguments->comm, out, sizeof *out, 0) : STATUS_OK;
-}
-
 static enum status open_kind(const struct arguments *arguments, enum word_kind kind,
                              const char *word, bool search, struct source *out)
 {
@@ -542,17 +497,19 @@ static enum status open_kind(const struct arguments *arguments, enum word_kind k
 /* The deck stays where it is filled: its option set points into it. */
 static enum status open_source(const struct arguments *arguments, const char *word, bool search, struct source *out)
 {
-  enum word_kind kind = A_DECK;
+  struct comm *comm = arguments->comm;
+  /* Rank 0 decides for all ranks, because each kind begins with other collectives. */
+  enum word_kind kind = comm_rank(comm) == 0 ? look_at(word) : A_DECK;
   *out = (struct source){0};
-  enum status status = find_kind(arguments, word, &kind);
+  enum status status = comm_broadcast(comm, &kind, sizeof kind, 0);
   if (!status)
     status = open_kind(arguments, kind, word, search, out);
   if (!status && search && (kind == A_MODEL_FOLDER || kind == A_CHECKPOINT)) {
     out->checkpoint = mem_strdup(word);
-    status = agree(arguments, out->checkpoint ? STATUS_OK : STATUS_MEMORY);
+    status = comm_agree(arguments->comm, out->checkpoint ? STATUS_OK : STATUS_MEMORY);
   }
   if (!status)
-    status = check_same_deck(arguments, &out->deck);
+    status = alike_check_options(arguments->comm, deck_table, out->deck.set);
   if (status)
     source_close(out);
   return status;

@@ -31,6 +31,8 @@ static const struct option table[] = {
 // clang-format on
 
 struct measurement {
+  const struct job *job;
+  const struct values *values;
   struct stats stats;
   struct exec_profile profile;
   bool by_lane;                     /* run.counters has the threads' hardware counters */
@@ -70,8 +72,10 @@ static void come_to_rest(struct job *job)
 
 /* The last step of the warm-up begins at rest. The clock runs from its end to the end of the last
  * step, so that work that a step leaves to the next counts once. */
-static enum status measure(struct job *job, const struct values *values, struct measurement *out)
+static enum status measure(struct job *job, struct measurement *out)
 {
+  const struct values *values = out->values;
+  out->job = job;
   enum status status = comm_agree(job->comm, stats_create(values->steps, &out->stats));
   if (status)
     return status;
@@ -138,33 +142,37 @@ static void print_counters(const struct measurement *m)
   }
 }
 
-static double tokens_per_s(const struct job *job, const struct measurement *m)
+static double tokens_per_s(const struct measurement *m)
 {
+  const struct job *job = m->job;
   return (double)(job->deck->data.batch * job->shape.sequence) / step_seconds(m);
 }
 
 /* Of a rank. */
-static double model_flops(const struct job *job, const struct measurement *m)
+static double model_flops(const struct measurement *m)
 {
-  return step_flops(job) / step_seconds(m) / comm_ranks(job->comm);
+  return step_flops(m->job) / step_seconds(m) / comm_ranks(m->job->comm);
 }
 
-static void print_speed(const struct job *job, struct measurement *m, double peak)
+static void print_speed(struct measurement *m)
 {
-  const int ranks = comm_ranks(job->comm);
-  printf("%-22s %.0f tokens/s, %.0f a rank\n", "speed", tokens_per_s(job, m), tokens_per_s(job, m) / ranks);
+  const int ranks = comm_ranks(m->job->comm);
+  const double peak = m->values->peak;
+  printf("%-22s %.0f tokens/s, %.0f a rank\n", "speed", tokens_per_s(m), tokens_per_s(m) / ranks);
   printf("%-22s mean %.4f s, p50 %.4f, p90 %.4f, p95 %.4f\n", "step", step_seconds(m), stats_percentile(&m->stats, 50),
          stats_percentile(&m->stats, 90), stats_percentile(&m->stats, 95));
   if (m->profile.matmul_s > 0)
     printf("%-22s %.1f %% of the step, at %.1f GFLOP/s a rank\n", "matrix products", 100 * share(m, m->profile.matmul_s),
            m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
-  printf("%-22s %.1f GFLOP/s, %.1f a rank (3 x forward)\n", "model", model_flops(job, m) * ranks * 1e-9, model_flops(job, m) * 1e-9);
+  printf("%-22s %.1f GFLOP/s, %.1f a rank (3 x forward)\n", "model", model_flops(m) * ranks * 1e-9,
+         model_flops(m) * 1e-9);
   if (peak > 0)
-    printf("%-22s %.1f %% of %.1f TFLOP/s\n", "MFU", 100 * model_flops(job, m) / (peak * 1e12), peak);
+    printf("%-22s %.1f %% of %.1f TFLOP/s\n", "MFU", 100 * model_flops(m) / (peak * 1e12), peak);
 }
 
-static void print(const struct job *job, struct measurement *m, double peak)
+static void print(struct measurement *m)
 {
+  const struct job *job = m->job;
   const struct exec_profile *p = &m->profile;
   printf("%-22s %s, %.1f M parameters, B %lld, T %lld, %s\n", "model", job->deck->model.arch,
          (double)job->model->parameters * 1e-6, (long long)job->deck->data.batch,
@@ -172,7 +180,7 @@ static void print(const struct job *job, struct measurement *m, double peak)
   printf("%-22s %s in %s, %s of %s in use on rank 0, %s planned\n", "device", job->place.device, dtype_name(job->place.compute),
          mem_amount((double)m->device_used).text, mem_amount((double)m->device_all).text,
          mem_amount((double)plan_tier_bytes(job->plan[PLAN_TRAIN], TIER_DEVICE)).text);
-  print_speed(job, m, peak);
+  print_speed(m);
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (p->busy_s[lane] > 0)
       printf("lane %-17s busy %.1f %%, waiting %.1f %%\n", plan_lane_name((enum plan_lane)lane), 100 * share(m, p->busy_s[lane]),
@@ -220,18 +228,11 @@ static void record_lanes(struct results *results, const struct measurement *m)
   }
 }
 
-struct report {
-  const struct job *job;
-  struct measurement *m;
-  const struct values *values;
-};
-
 static enum status record(struct results *results, void *arg)
 {
-  const struct report *report = arg;
-  const struct job *job = report->job;
-  struct measurement *m = report->m;
-  const double peak = report->values->peak;
+  struct measurement *m = arg;
+  const struct job *job = m->job;
+  const double peak = m->values->peak;
   if (m->trace.steps > 0) {
     const enum status status = trace_record(results, &m->trace);
     if (status)
@@ -250,11 +251,11 @@ static enum status record(struct results *results, void *arg)
   record_tiers(results, job);
   results_real(results, "step_s", step_seconds(m));
   results_real(results, "step_p50", stats_percentile(&m->stats, 50));
-  results_real(results, "tokens_per_s", tokens_per_s(job, m));
-  results_real(results, "tokens_per_s_rank", tokens_per_s(job, m) / comm_ranks(job->comm));
-  results_real(results, "model_gflops_rank", model_flops(job, m) * 1e-9);
+  results_real(results, "tokens_per_s", tokens_per_s(m));
+  results_real(results, "tokens_per_s_rank", tokens_per_s(m) / comm_ranks(job->comm));
+  results_real(results, "model_gflops_rank", model_flops(m) * 1e-9);
   if (peak > 0)
-    results_real(results, "mfu", model_flops(job, m) / (peak * 1e12));
+    results_real(results, "mfu", model_flops(m) / (peak * 1e12));
   if (m->profile.matmul_s > 0) {
     results_real(results, "matmul_share", share(m, m->profile.matmul_s));
     results_real(results, "matmul_gflops", m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
@@ -265,10 +266,10 @@ static enum status record(struct results *results, void *arg)
   return results_end(results);
 }
 
-static enum status report(const struct job *job, struct measurement *m, const struct values *values)
+static enum status report(struct measurement *m)
 {
-  print(job, m, values->peak);
-  return bench_record(values->results, record, &(struct report){job, m, values});
+  print(m);
+  return bench_record(m->values->results, record, m);
 }
 
 static void close_counters(struct measurement *m)
@@ -295,13 +296,12 @@ static void open_counters(struct measurement *m)
   close_counters(m);
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
-  struct measurement measurement = {0};
+  struct measurement measurement = {.values = values};
   struct deck deck = {0};
   struct job *job = NULL;
-  (void)exit_code;
   enum status status = bench_check_results(arguments->comm, values->results);
   if (!status)
     status = deck_open(arguments, arguments->word[0], &deck);
@@ -322,12 +322,13 @@ static enum status run(const struct arguments *arguments, int *exit_code)
     if (!status)
       job_read_ahead(job, PLAN_TRAIN, 0, values->warmup + values->steps);
     if (!status)
-      status = measure(job, values, &measurement);
+      status = measure(job, &measurement);
     if (!status)
       status = comm_agree(arguments->comm, job_end_trace(job, &measurement.trace));
   }
   if (!status)
-    status = comm_agree(arguments->comm, comm_rank(arguments->comm) == 0 ? report(job, &measurement, values) : STATUS_OK);
+    status = comm_agree(arguments->comm,
+                        comm_rank(arguments->comm) == 0 ? report(&measurement) : STATUS_OK);
   job_destroy(job);
   close_counters(&measurement);
   stats_destroy(&measurement.stats);

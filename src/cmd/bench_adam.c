@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "cmd/bench_frame.h"
@@ -135,10 +136,9 @@ static enum status check_kernel(const char *name)
 {
   char known[64] = "";
   for (int i = 0; kernels_variant(i); i++) {
-    const size_t used = strlen(known);
     if (!strcmp(kernels_variant(i)->name, name))
       return STATUS_OK;
-    snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", kernels_variant(i)->name);
+    append_text(known, sizeof known, "%s%s", i ? ", " : "", kernels_variant(i)->name);
   }
   if (!*name || !strcmp(name, "all"))
     return STATUS_OK;
@@ -327,11 +327,10 @@ static void tear_down(struct bench *bench)
   topo_destroy(bench->topo);
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   struct comm *comm = arguments->comm;
   struct bench bench = {.comm = comm, .values = arguments->values};
-  (void)exit_code;
   enum status status = bench_check_results(comm, bench.values->results);
   if (!status)
     status = comm_agree(comm, choose_update(&bench));

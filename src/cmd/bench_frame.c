@@ -2,7 +2,8 @@
 
 #include <stdio.h>
 
-#include "base/mem.h"
+#include "base/append.h"
+#include "job/job.h"
 
 enum status bench_check_results(struct comm *comm, const char *path)
 {
@@ -27,30 +28,17 @@ struct bench_size bench_size(const struct comm *comm, int threads)
 {
   struct bench_size size;
   const int ranks = comm_ranks(comm);
-  snprintf(size.text, sizeof size.text, "%d rank%s x %d thread%s", ranks, ranks == 1 ? "" : "s",
-           threads, threads == 1 ? "" : "s");
+  snprintf(size.text, sizeof size.text, "%d rank%s x %d thread%s", ranks, plural(ranks), threads,
+           plural(threads));
   return size;
 }
 
 enum status bench_take_cores(struct comm *comm, int64_t asked, struct topo **out, int *threads)
 {
-  const int ranks = comm_ranks(comm), rank = comm_rank(comm);
-  int64_t *ids = NULL;
-  int index = 0, sharers = 1;
-  enum status status =
-      comm_agree(comm, mem_alloc(MEM_META, (size_t)ranks * sizeof *ids, (void **)&ids));
+  const struct topo_options options = {.bind = true, .threads = (int)asked};
+  enum status status = job_create_topo(comm, &(struct job_buses){0}, &options, out);
   if (status)
     return status;
-  ids[rank] = topo_mask_id();
-  status = comm_sum_i64(comm, ids, ranks);
-  if (!status)
-    topo_place(ids, ranks, rank, &index, &sharers);
-  mem_free(ids);
-  if (!status)
-    status = topo_create(index, sharers, (int)asked, out);
-  if (!status)
-    status = topo_bind(*out);
-  if (!status)
-    *threads = topo_threads(*out);
-  return comm_agree(comm, status);
+  *threads = topo_threads(*out);
+  return comm_agree(comm, topo_bind(*out));
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/team.h"
@@ -240,8 +241,9 @@ static void print(const struct bench *bench)
 {
   const struct values *values = bench->values;
   const int ranks = comm_ranks(bench->comm);
-  printf("%-22s %s, %d rank%s, each %s in pieces of %s, %lld pass%s\n", "disk of", values->dir, ranks, ranks == 1 ? "" : "s",
-         mem_amount((double)(bench->pieces * values->piece)).text, mem_amount((double)values->piece).text, (long long)bench->passes,
+  printf("%-22s %s, %d rank%s, each %s in pieces of %s, %lld pass%s\n", "disk of", values->dir,
+         ranks, plural(ranks), mem_amount((double)(bench->pieces * values->piece)).text,
+         mem_amount((double)values->piece).text, (long long)bench->passes,
          bench->passes == 1 ? "" : "es");
   printf("%-22s an HDF5 file, pread and pwrite by one thread per rank, %s\n", "store",
          store_is_direct(bench->store) ? "past the page cache" : "through the page cache, which flatters: choose a size= larger than memory");
@@ -275,12 +277,11 @@ static enum status report(struct bench *bench)
   return bench_record(bench->values->results, record, bench);
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   struct comm *comm = arguments->comm;
   const struct values *values = arguments->values;
   struct bench bench = {.comm = comm, .values = values, .disk = -1, .file = -1};
-  (void)exit_code;
   enum status status = bench_check_results(comm, values->results);
   if (!status)
     status = comm_agree(comm, check_values(values));

@@ -245,8 +245,8 @@ static enum status run_lanes(struct bench *bench, struct run *runs, int n, int64
   return status;
 }
 
-/* For about so many seconds: the first time warms up, the second one tells how often to repeat. */
-static enum status measure_for(struct bench *bench, double seconds, struct run *runs, int n)
+/* One of so many rounds: the first time warms up, the second one tells how often to repeat. */
+static enum status measure(struct bench *bench, int rounds, struct run *runs, int n)
 {
   double longest = 0;
   enum status status = run_lanes(bench, runs, n, 1, &longest);
@@ -254,7 +254,7 @@ static enum status measure_for(struct bench *bench, double seconds, struct run *
     status = run_lanes(bench, runs, n, 1, &longest);
   if (status)
     return status;
-  const double wanted = seconds / (longest > 0 ? longest : 1e-6);
+  const double wanted = bench->values->seconds / rounds / (longest > 0 ? longest : 1e-6);
   const int64_t times = wanted < 1 ? 1 : wanted > MOST_TIMES ? MOST_TIMES : (int64_t)wanted;
   status = run_lanes(bench, runs, n, times, &longest);
   for (int i = 0; i < n; i++)
@@ -262,53 +262,48 @@ static enum status measure_for(struct bench *bench, double seconds, struct run *
   return status;
 }
 
-static enum status measure(struct bench *bench, struct run *runs, int n)
+/* `amount`: of what a run does, in the rate's unit. */
+static enum status measure_rate(struct bench *bench, enum rate rate, struct run run, double amount)
 {
-  return measure_for(bench, bench->values->seconds, runs, n);
-}
-
-/* One of several rounds. */
-static enum status measure_round(struct bench *bench, struct run *runs, int n)
-{
-  return measure_for(bench, bench->values->seconds / ROUNDS, runs, n);
+  const enum status status = measure(bench, 1, &run, 1);
+  if (!status)
+    bench->rate[rate] = amount / run.seconds;
+  return status;
 }
 
 static enum status measure_device(struct bench *bench)
 {
-  struct run products = {.work = multiply, .lane = bench->compute}, copies = {.work = copy_near, .lane = bench->compute};
+  const struct run products = {.work = multiply, .lane = bench->compute};
+  const struct run copies = {.work = copy_near, .lane = bench->compute};
   const double n = (double)bench->matrix;
-  enum status status = measure(bench, &products, 1);
-  if (!status)
-    status = measure(bench, &copies, 1);
-  if (status)
-    return status;
-  bench->rate[GEMM] = 2 * n * n * n / products.seconds * 1e-9;
-  bench->rate[MEMORY] = 2 * (double)bench->bytes / copies.seconds * 1e-9;
-  return STATUS_OK;
+  const enum status status = measure_rate(bench, GEMM, products, 2 * n * n * n * 1e-9);
+  return status ? status : measure_rate(bench, MEMORY, copies, 2 * (double)bench->bytes * 1e-9);
 }
 
-static enum status measure_link(struct bench *bench)
+/* A plan adds the time of the sum of an exchange, by host_memory. */
+static enum status measure_links(struct bench *bench)
 {
-  struct run all = {.work = gather, .lane = bench->gather, .collective = true}, little = all;
+  const struct run all = {.work = gather, .lane = bench->gather, .collective = true};
+  const struct run little = {.work = gather_little, .lane = bench->gather, .collective = true};
+  const struct run exchanges = {.work = exchange, .lane = bench->cpu, .collective = true};
   const double others = comm_ranks(bench->comm) - 1;
-  little.work = gather_little;
+  const double received = (double)part(bench) * sizeof(float) * others * 1e-9;
   if (others == 0)
     return STATUS_OK;
-  enum status status = measure(bench, &all, 1);
+  enum status status = measure_rate(bench, LINK, all, received);
   if (!status)
-    status = measure(bench, &little, 1);
+    status = measure_rate(bench, LATENCY, little, others * 1e-6);
   if (status)
     return status;
-  bench->rate[LINK] = (double)part(bench) * sizeof(float) * others / all.seconds * 1e-9;
-  bench->rate[LATENCY] = little.seconds / others * 1e6;
-  return STATUS_OK;
+  bench->rate[LATENCY] = 1 / bench->rate[LATENCY]; /* a time */
+  return measure_rate(bench, HOST_LINK, exchanges, received);
 }
 
 /* Both rates are of the round in which they are most together. */
 static enum status measure_both_ways(struct bench *bench, bool idle, double *up, double *down)
 {
   struct run runs[2] = {{.work = copy_up, .lane = bench->up, .idle = idle}, {.work = copy_down, .lane = bench->down, .idle = idle}};
-  const enum status status = measure_round(bench, runs, 2);
+  const enum status status = measure(bench, ROUNDS, runs, 2);
   if (status)
     return status;
   const double now_up = (double)bench->bytes / runs[0].seconds * 1e-9, now_down = (double)bench->bytes / runs[1].seconds * 1e-9;
@@ -336,7 +331,7 @@ static enum status measure_copies(struct bench *bench)
 static enum status measure_updates(struct bench *bench)
 {
   struct run updates = {.work = update, .lane = bench->cpu};
-  const enum status status = measure_round(bench, &updates, 1);
+  const enum status status = measure(bench, ROUNDS, &updates, 1);
   if (status)
     return status;
   const double now = 7.5 * (double)bench->bytes / updates.seconds * 1e-9;
@@ -345,48 +340,26 @@ static enum status measure_updates(struct bench *bench)
   return STATUS_OK;
 }
 
-/* A plan adds the time of the sum, by host_memory. */
-static enum status measure_host_link(struct bench *bench)
-{
-  struct run exchanges = {.work = exchange, .lane = bench->cpu, .collective = true};
-  const int ranks = comm_ranks(bench->comm);
-  if (ranks == 1)
-    return STATUS_OK;
-  const enum status status = measure(bench, &exchanges, 1);
-  if (status)
-    return status;
-  bench->rate[HOST_LINK] =
-      (double)part(bench) * sizeof(float) * (ranks - 1) / exchanges.seconds * 1e-9;
-  return STATUS_OK;
-}
-
 static enum status measure_disk(struct bench *bench)
 {
-  struct run writes = {.work = write_disk, .lane = bench->cpu}, reads = {.work = read_disk, .lane = bench->cpu};
+  const struct run writes = {.work = write_disk, .lane = bench->cpu};
+  const struct run reads = {.work = read_disk, .lane = bench->cpu};
   if (!bench->store)
     return STATUS_OK;
-  enum status status = measure(bench, &writes, 1);
-  if (!status)
-    status = measure(bench, &reads, 1);
-  if (status)
-    return status;
-  bench->rate[DISK_WRITE] = (double)bench->bytes / writes.seconds * 1e-9;
-  bench->rate[DISK_READ] = (double)bench->bytes / reads.seconds * 1e-9;
-  return STATUS_OK;
+  const enum status status = measure_rate(bench, DISK_WRITE, writes, (double)bench->bytes * 1e-9);
+  return status ? status : measure_rate(bench, DISK_READ, reads, (double)bench->bytes * 1e-9);
 }
 
 static enum status measure_all(struct bench *bench)
 {
   enum status status = measure_device(bench);
   if (!status)
-    status = measure_link(bench);
+    status = measure_links(bench);
   for (int round = 0; round < ROUNDS && !status; round++) {
     status = measure_copies(bench);
     if (!status)
       status = measure_updates(bench);
   }
-  if (!status)
-    status = measure_host_link(bench);
   return status ? status : measure_disk(bench);
 }
 
@@ -481,11 +454,6 @@ static enum status allocate(struct bench *bench)
   return status;
 }
 
-static int64_t smaller(int64_t a, int64_t b)
-{
-  return a < b ? a : b;
-}
-
 /* Normal numbers in both factors: a chip is faster on zeros than on anything that it will see. */
 static enum status fill_matrices(struct bench *bench)
 {
@@ -496,9 +464,11 @@ static enum status fill_matrices(struct bench *bench)
   rng_fill_normal(rng_key_make(1, "rates"), 0, 0, block, 0, 1, bench->far[MASTER]);
   dtype_convert(pattern, bench->type, bench->far[MASTER], DTYPE_F32, (size_t)block);
   for (int i = 0; i < 2; i++)
-    for (int64_t at = 0; at < matrix_bytes(bench) && !status; at += block * size)
-      status =
-          bench->device->ops->copy(bench->compute, (char *)bench->near[i] + at, pattern, (size_t)smaller(matrix_bytes(bench) - at, block * size));
+    for (int64_t at = 0; at < matrix_bytes(bench) && !status; at += block * size) {
+      const int64_t left = matrix_bytes(bench) - at;
+      status = bench->device->ops->copy(bench->compute, (char *)bench->near[i] + at, pattern,
+                                        (size_t)(left < block * size ? left : block * size));
+    }
   return status;
 }
 
@@ -560,8 +530,9 @@ static void tear_down(struct bench *bench)
 static void describe(const struct bench *bench, char *out, size_t size)
 {
   const int ranks = comm_ranks(bench->comm);
-  snprintf(out, size, "%d rank%s, %d on a node, x %d thread%s, device %s%s%s%s", ranks, ranks == 1 ? "" : "s", comm_local_ranks(bench->comm),
-           bench->threads, bench->threads == 1 ? "" : "s", bench->device->ops->name, *bench->device->product ? " (" : "", bench->device->product,
+  snprintf(out, size, "%d rank%s, %d on a node, x %d thread%s, device %s%s%s%s", ranks,
+           plural(ranks), comm_local_ranks(bench->comm), bench->threads, plural(bench->threads),
+           bench->device->ops->name, *bench->device->product ? " (" : "", bench->device->product,
            *bench->device->product ? ")" : "");
 }
 
@@ -604,11 +575,6 @@ static enum status record(struct results *results, void *arg)
   return results_end(results);
 }
 
-static enum status check_out(const struct bench *bench)
-{
-  return *bench->values->out ? file_check_write(bench->values->out, FILE_BYTES) : STATUS_OK;
-}
-
 static enum status report(struct bench *bench)
 {
   print(bench);
@@ -616,16 +582,17 @@ static enum status report(struct bench *bench)
   return status ? status : bench_record(bench->values->results, record, bench);
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   struct comm *comm = arguments->comm;
   struct bench bench = {.comm = comm, .values = arguments->values};
-  (void)exit_code;
+  const char *out = bench.values->out;
   enum status status = bench_check_results(comm, bench.values->results);
   if (!status)
     status = comm_agree(comm, choose_bytes(&bench));
   if (!status)
-    status = comm_agree(comm, comm_rank(comm) == 0 ? check_out(&bench) : STATUS_OK);
+    status = comm_agree(comm, comm_rank(comm) == 0 && *out ? file_check_write(out, FILE_BYTES)
+                                                           : STATUS_OK);
   if (!status)
     status = bench_take_cores(comm, bench.values->threads, &bench.topo, &bench.threads);
   if (!status)

@@ -42,10 +42,9 @@ static enum status find_folder(const char *word, char **out)
   return *out ? STATUS_OK : STATUS_MEMORY;
 }
 
-static enum status list(const struct arguments *arguments, int *exit_code)
+static enum status list(const struct arguments *arguments)
 {
   char *folder = NULL;
-  (void)exit_code;
   enum status status = find_folder(arguments->word[1], &folder);
   if (!status)
     status = checkpoint_list(folder, stdout);
@@ -55,10 +54,8 @@ static enum status list(const struct arguments *arguments, int *exit_code)
 
 static enum status is_folder_anywhere(struct comm *comm, const char *word, bool *out)
 {
-  int64_t folder = comm_rank(comm) == 0 && file_is_folder(word);
-  const enum status status = comm_max_i64(comm, &folder, 1);
-  *out = folder;
-  return status;
+  *out = comm_rank(comm) == 0 && file_is_folder(word);
+  return comm_broadcast(comm, out, sizeof *out, 0);
 }
 
 static enum status use_newest(struct comm *comm, const char *word, checkpoint_use *use, char **out)
@@ -87,11 +84,10 @@ static enum status find_file(struct comm *comm, const char *word, char **out)
   return comm_agree(comm, !status && !*out ? STATUS_MEMORY : status);
 }
 
-static enum status show(const struct arguments *arguments, int *exit_code)
+static enum status show(const struct arguments *arguments)
 {
   struct comm *comm = arguments->comm;
   char *file = NULL;
-  (void)exit_code;
   enum status status = find_file(comm, arguments->word[1], &file);
   if (!status)
     status = comm_agree(comm, comm_rank(comm) == 0 ? checkpoint_show(file, stdout) : STATUS_OK);
@@ -106,13 +102,12 @@ static enum status verify_file(void *comm, const char *path, bool *damaged)
   return checkpoint_verify(comm, path);
 }
 
-static enum status verify(const struct arguments *arguments, int *exit_code)
+static enum status verify(const struct arguments *arguments)
 {
   struct comm *comm = arguments->comm;
   const char *word = arguments->word[1];
   bool folder = false;
   char *newest = NULL;
-  (void)exit_code;
   enum status status = is_folder_anywhere(comm, word, &folder);
   if (!status)
     status = folder ? use_newest(comm, word, verify_file, &newest) : checkpoint_verify(comm, word);
@@ -123,7 +118,7 @@ static enum status verify(const struct arguments *arguments, int *exit_code)
 }
 
 /* As diff(1): exit code 1 when the files differ. */
-static enum status diff(const struct arguments *arguments, int *exit_code)
+static enum status diff(const struct arguments *arguments)
 {
   struct comm *comm = arguments->comm;
   char *left = NULL, *right = NULL;
@@ -135,25 +130,23 @@ static enum status diff(const struct arguments *arguments, int *exit_code)
     status = comm_agree(comm, comm_rank(comm) == 0 ? checkpoint_diff(left, right, stdout, &same)
                                                    : STATUS_OK);
   if (!status && !same)
-    *exit_code = 1;
+    *arguments->exit_code = 1;
   mem_free(left);
   mem_free(right);
   return status;
 }
 
-static enum status import_model(const struct arguments *arguments, int *exit_code)
+static enum status import_model(const struct arguments *arguments)
 {
-  (void)exit_code;
   return hf_convert_import(arguments->comm, arguments->word[1], arguments->word[2]);
 }
 
-static enum status export_model(const struct arguments *arguments, int *exit_code)
+static enum status export_model(const struct arguments *arguments)
 {
   enum { TYPES = 3 };
   static const enum dtype types[TYPES] = {[DECK_F32] = DTYPE_F32, [DECK_BF16] = DTYPE_BF16, [DECK_F16] = DTYPE_F16};
   const struct values *values = arguments->values;
   struct source source = {0};
-  (void)exit_code;
   enum status status = source_open(arguments, arguments->word[1], &source);
   if (!status && !source.checkpoint)
     status = status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies", source.deck.run.dir);
@@ -169,32 +162,20 @@ static enum status export_model(const struct arguments *arguments, int *exit_cod
   return status;
 }
 
-static const struct action {
-  const char *name, *usage;
-  int words;
-  bool parallel;
-  enum status (*run)(const struct arguments *, int *);
-} actions[] = {
-    {"ls", "FOLDER", 2, false, list},
-    {"show", "FILE|RUN_FOLDER", 2, true, show},
-    {"verify", "FILE|RUN_FOLDER", 2, true, verify},
-    {"diff", "FILE|RUN_FOLDER FILE|RUN_FOLDER", 3, true, diff},
-    {"import", "MODEL_FOLDER FILE", 3, true, import_model},
-    {"export", "FILE|RUN_FOLDER MODEL_FOLDER [dtype=fp32|bf16|fp16] [tokenizer=bytes|FOLDER] [shard_bytes=N]", 3, true, export_model},
+static const struct action actions[] = {
+    {"ls", "FOLDER", 2, 2, false, list},
+    {"show", "FILE|RUN_FOLDER", 2, 2, true, show},
+    {"verify", "FILE|RUN_FOLDER", 2, 2, true, verify},
+    {"diff", "FILE|RUN_FOLDER FILE|RUN_FOLDER", 3, 3, true, diff},
+    {"import", "MODEL_FOLDER FILE", 3, 3, true, import_model},
+    {"export",
+     "FILE|RUN_FOLDER MODEL_FOLDER [dtype=fp32|bf16|fp16] [tokenizer=bytes|FOLDER] [shard_bytes=N]",
+     3, 3, true, export_model},
 };
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
-  for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
-    if (strcmp(actions[i].name, arguments->word[0]) != 0)
-      continue;
-    if (arguments->words != actions[i].words)
-      return status_set(STATUS_USAGE, "usage: sluice ckpt %s %s", actions[i].name, actions[i].usage);
-    if (!actions[i].parallel && comm_rank(arguments->comm) != 0)
-      return STATUS_OK;
-    return actions[i].run(arguments, exit_code);
-  }
-  return status_set(STATUS_USAGE, "sluice ckpt cannot '%s': it knows ls, show, verify, diff, import and export", arguments->word[0]);
+  return action_run("ckpt", sizeof actions / sizeof *actions, actions, arguments);
 }
 
 const struct command command_ckpt = {

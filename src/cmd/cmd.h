@@ -14,7 +14,9 @@ struct arguments {
   int assignments; /* key=value for the deck */
   char **assignment;
   void *values;      /* the command's own options, by its table */
-  struct comm *comm; /* NULL for commands without MPI */
+  struct option_set *set; /* behind them; NULL: the command has none */
+  struct comm *comm; /* of one rank for commands without MPI */
+  int *exit_code;    /* if the command succeeds; *exit_code is 0 on entry */
   int argc;          /* the command line as the program was started */
   char **argv;
 };
@@ -29,8 +31,8 @@ struct command {
   bool takes_deck;                    /* other keys are deck keys */
   bool lists_keys;                    /* most deck keys matter, so --help names them */
   bool uses_mpi;
-  int least_words, most_words;                                           /* most -1: any */
-  enum status (*run)(const struct arguments *arguments, int *exit_code); /* *exit_code is 0 on entry */
+  int least_words, most_words; /* most -1: any */
+  enum status (*run)(const struct arguments *arguments);
 };
 
 /* Place of an option of a command, whose `values` are the `struct values` of its file. */
@@ -45,9 +47,19 @@ const struct command *command_find(const struct command *const list[], const cha
  * `word` may be NULL. Local. */
 const struct command *command_part(const struct command *command, const char *word);
 
+/* What the first word of a command names, such as show of ckpt. */
+struct action {
+  const char *name, *usage;
+  int least_words, most_words;
+  bool parallel; /* otherwise rank 0 does it alone */
+  enum status (*run)(const struct arguments *arguments);
+};
+enum status action_run(const char *command, int n, const struct action actions[n],
+                       const struct arguments *arguments);
+
 /* Read argv[first..) by the command's table. STATUS_USAGE if the ranks of `comm` were given
  * different words, or different values of the command's own options. Free with arguments_free.
- * Collective; comm is NULL for a command without MPI. */
+ * Collective. */
 enum status arguments_read(const struct command *command, struct comm *comm, int argc, char **argv,
                            int first, struct arguments *out);
 void arguments_free(struct arguments *arguments); /* takes a zeroed one */

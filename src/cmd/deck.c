@@ -29,9 +29,8 @@ static enum status open_deck(const struct arguments *arguments, const char *key,
                   : deck_open_as_written(arguments, arguments->word[0], out);
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
-  (void)exit_code;
   const struct values *values = arguments->values;
   struct deck deck = {0};
   char *text = NULL;
@@ -59,7 +58,6 @@ const struct command command_deck = {
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,
-    .uses_mpi = false,
     .least_words = 1,
     .most_words = 1,
     .run = run,

@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
@@ -79,6 +80,7 @@ struct place {
 struct doctor {
   struct comm *comm;
   const struct values *values;
+  int *exit_code;
   struct deck deck; /* zeroed where none was named */
   bool named;
   struct place place[MOST_PLACES];
@@ -348,7 +350,7 @@ struct everyone {
   int *node;
 };
 
-static void print_page(const struct doctor *doctor, const struct everyone *all, int *exit_code)
+static void print_page(const struct doctor *doctor, const struct everyone *all)
 {
   struct page page = {0};
   const char(*host)[DOCTOR_HOST] = (const char(*)[DOCTOR_HOST])all->host;
@@ -365,8 +367,9 @@ static void print_page(const struct doctor *doctor, const struct everyone *all, 
     if (line == MEMORY)
       print_line(&page, &clocks);
   }
-  printf("%d fault%s, %d warning%s\n", page.faults, page.faults == 1 ? "" : "s", page.warnings, page.warnings == 1 ? "" : "s");
-  *exit_code = page.faults > 0;
+  printf("%d fault%s, %d warning%s\n", page.faults, plural(page.faults), page.warnings,
+         plural(page.warnings));
+  *doctor->exit_code = page.faults > 0;
 }
 
 /* Of everyone, on rank 0; empty elsewhere. */
@@ -425,7 +428,7 @@ static void sign(struct report *mine, int node)
 }
 
 /* The exit code is rank 0's alone: a launcher that sees another rank fail may end this one before its page is out. */
-static enum status examine(struct doctor *doctor, int *exit_code)
+static enum status examine(struct doctor *doctor)
 {
   struct everyone all = {0};
   enum status status = count_nodes(doctor);
@@ -440,12 +443,12 @@ static enum status examine(struct doctor *doctor, int *exit_code)
   sign(&doctor->mine, comm_node_leader(doctor->comm));
   status = ask_everyone(doctor, &all);
   if (!status && comm_rank(doctor->comm) == 0)
-    print_page(doctor, &all, exit_code);
+    print_page(doctor, &all);
   free_everyone(&all);
   return status;
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   struct doctor *doctor = NULL;
   enum status status = comm_agree(arguments->comm, mem_alloc(MEM_META, sizeof *doctor, (void **)&doctor));
@@ -453,9 +456,10 @@ static enum status run(const struct arguments *arguments, int *exit_code)
     return status;
   doctor->comm = arguments->comm;
   doctor->values = arguments->values;
+  doctor->exit_code = arguments->exit_code;
   status = name_places(doctor, arguments);
   if (!status)
-    status = examine(doctor, exit_code);
+    status = examine(doctor);
   deck_destroy(&doctor->deck);
   mem_free(doctor->nvme);
   mem_free(doctor);
@@ -486,7 +490,6 @@ const struct command command_doctor = {
     .values_size = sizeof(struct values),
     .takes_deck = true,
     .uses_mpi = true,
-    .least_words = 0,
     .most_words = 1,
     .run = run,
 };

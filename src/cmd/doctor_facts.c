@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "base/rng.h"
 #include "cmd/doctor.h"
 
@@ -100,11 +101,7 @@ static long read_number(const char *sys, const char *device, const char *name)
 {
   char path[1024], line[32] = "";
   snprintf(path, sizeof path, "%s/bus/pci/devices/%s/%s", sys, device, name);
-  FILE *file = fopen(path, "re");
-  const bool read = file && fgets(line, sizeof line, file);
-  if (file)
-    fclose(file);
-  return read ? strtol(line, NULL, 16) : -1;
+  return open_read_text(path, line, sizeof line) ? strtol(line, NULL, 16) : -1;
 }
 
 bool doctor_has_card(const char *sys)

@@ -52,11 +52,6 @@ static struct finding by_amount(struct finding finding, double amount)
   return finding;
 }
 
-static const char *plural(int64_t n)
-{
-  return n == 1 ? "" : "s";
-}
-
 /* --- the page ------------------------------------------------------------------------------------------------------------------------------------- */
 
 static bool is_worse(const struct finding *a, const struct finding *b)
@@ -334,12 +329,6 @@ bool doctor_uses_gpus(const struct doctor_gpus *gpus)
   return gpus->cuda && (gpus->card || gpus->driver > 0);
 }
 
-/* "2.27.3" of 22703. */
-static void print_nccl(int version, char *out, size_t size)
-{
-  snprintf(out, size, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
-}
-
 /* As printed in x.y.z; what is not a number ends it. */
 static int compare_versions(const char *a, const char *b)
 {
@@ -354,6 +343,16 @@ static int compare_versions(const char *a, const char *b)
   return 0;
 }
 
+static struct finding judge_version(const char *what, const char *loaded, const char *built)
+{
+  if (compare_versions(loaded, built) < 0)
+    return everywhere(
+        found(VERDICT_WARNING, what,
+              "%s is loaded, older than %s that Sluice was built with: see LD_LIBRARY_PATH", loaded,
+              built));
+  return everywhere(found(VERDICT_OK, what, "%s", loaded));
+}
+
 struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks)
 {
   char loaded[32];
@@ -362,11 +361,9 @@ struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks)
   if (!gpus->nccl)
     return everywhere(found(ranks > 1 ? VERDICT_WARNING : VERDICT_OK, "NCCL", "not in this build%s",
                             ranks > 1 ? ": data between GPUs go by MPI, configure with --with-nccl" : ""));
-  print_nccl(gpus->nccl, loaded, sizeof loaded);
-  if (compare_versions(loaded, gpus->nccl_built) < 0)
-    return everywhere(
-        found(VERDICT_WARNING, "NCCL", "%s is loaded, older than %s that Sluice was built with: see LD_LIBRARY_PATH", loaded, gpus->nccl_built));
-  return everywhere(found(VERDICT_OK, "NCCL", "%s", loaded));
+  snprintf(loaded, sizeof loaded, "%d.%d.%d", gpus->nccl / 10000, gpus->nccl / 100 % 100,
+           gpus->nccl % 100);
+  return judge_version("NCCL", loaded, gpus->nccl_built);
 }
 
 struct finding judge_cudnn(const struct doctor_gpus *gpus)
@@ -380,10 +377,7 @@ struct finding judge_cudnn(const struct doctor_gpus *gpus)
   if (gpus->cudnn_runtime / 1000 != gpus->runtime / 1000)
     return everywhere(found(VERDICT_FAULT, "cuDNN", "%s is for CUDA %d, Sluice for CUDA %d: put the fitting one first in LD_LIBRARY_PATH", loaded,
                             gpus->cudnn_runtime / 1000, gpus->runtime / 1000));
-  if (compare_versions(loaded, gpus->cudnn_built) < 0)
-    return everywhere(
-        found(VERDICT_WARNING, "cuDNN", "%s is loaded, older than %s that Sluice was built with: see LD_LIBRARY_PATH", loaded, gpus->cudnn_built));
-  return everywhere(found(VERDICT_OK, "cuDNN", "%s", loaded));
+  return judge_version("cuDNN", loaded, gpus->cudnn_built);
 }
 
 /* --- other libraries -------------------------------------------------------------------------------------------------------------------------------- */
@@ -507,25 +501,32 @@ struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool 
   if (shared && !seen)
     return found(VERDICT_FAULT, "disk", "%s: this node does not see what rank 0's writes there; use a folder on a file system that all nodes share",
                  text);
-  if ((double)disk->system.free < least_disk_bytes)
-    return by_amount(found(VERDICT_FAULT, "disk", "%s: no room for checkpoints; free some, or use another folder", text), rate);
-  if (!shared && disk->system.reach == REACH_SHARED)
-    return by_amount(
-        found(VERDICT_WARNING, "disk",
-              "%s: all nodes share it, and what goes to NVMe waits for it in every step; set tiers.nvme to a folder on the node's own disk", text),
-        rate);
-  if (disk->system.in_memory)
-    return by_amount(found(VERDICT_WARNING, "disk", "%s: lies in memory and ends with the machine; use a folder on a disk", text), rate);
-  if ((double)disk->system.free < good_disk_bytes)
-    return by_amount(found(VERDICT_WARNING, "disk", "%s: room for few checkpoints; free some, or use another folder", text), rate);
-  if (rate < good_write_rate)
-    return by_amount(found(VERDICT_WARNING, "disk",
-                           "%s: slow; checkpoints behind the steps (checkpoint.background=true) hide it, a parallel file system cures it", text),
-                     rate);
+  const struct {
+    bool found;
+    enum verdict verdict;
+    const char *text;
+  } faults[] = {
+      {(double)disk->system.free < least_disk_bytes, VERDICT_FAULT,
+       "no room for checkpoints; free some, or use another folder"},
+      {!shared && disk->system.reach == REACH_SHARED, VERDICT_WARNING,
+       "all nodes share it, and what goes to NVMe waits for it in every step; set tiers.nvme to a "
+       "folder on the node's own disk"},
+      {disk->system.in_memory, VERDICT_WARNING,
+       "lies in memory and ends with the machine; use a folder on a disk"},
+      {(double)disk->system.free < good_disk_bytes, VERDICT_WARNING,
+       "room for few checkpoints; free some, or use another folder"},
+      {rate < good_write_rate, VERDICT_WARNING,
+       "slow; checkpoints behind the steps (checkpoint.background=true) hide it, a parallel file "
+       "system cures it"},
+  };
+  for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)
+    if (faults[i].found)
+      return by_amount(found(faults[i].verdict, "disk", "%s: %s", text, faults[i].text), rate);
   if (shared && nodes > 1 && disk->system.one_writer)
     return by_amount(found(VERDICT_WARNING, "disk",
-                           "%s: %s is not made for one file written by many nodes; a parallel file system (Lustre, GPFS, BeeGFS) is", text,
-                           disk->system.type),
+                           "%s: %s is not made for one file written by many nodes; a parallel file "
+                           "system (Lustre, GPFS, BeeGFS) is",
+                           text, disk->system.type),
                      rate);
   return by_amount(found(VERDICT_OK, "disk", "%s", text), rate);
 }

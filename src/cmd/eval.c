@@ -24,7 +24,7 @@ static enum status load_parameters(struct job *job, const struct source *source,
   if (!source->checkpoint)
     return status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies: train first, name a checkpoint, or use --untrained",
                       source->deck.run.dir);
-  return weights_load(job, source->checkpoint, false);
+  return weights_load(job, source->checkpoint);
 }
 
 /* The tokens that were scored. A deck may limit them without the user's notice. */
@@ -51,7 +51,7 @@ static enum status evaluate(struct job *job, const struct source *source, bool u
     return status;
   status = evaluator_open(job, &maker, &evaluator);
   if (!status)
-    status = evaluator_run(&evaluator, source->deck.eval.batches, true, &e);
+    evaluator_run(&evaluator, source->deck.eval.batches, true, &e);
   if (!status && comm_rank(job->comm) == 0) {
     printf("%s: validation loss %.12g  perplexity %.6g  bits per byte %.6f  (", untrained ? init : source->checkpoint, e.loss, e.perplexity,
            e.bits_per_byte);
@@ -62,12 +62,11 @@ static enum status evaluate(struct job *job, const struct source *source, bool u
   return status;
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   struct source source = {0};
   struct job *job = NULL;
-  (void)exit_code;
   enum status status = (values->untrained ? source_open_deck : source_open)(arguments, arguments->word[0], &source);
   if (!status)
     status = job_create(arguments->comm, &source.deck, JOB_EVAL, &job);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "deck/options.h"
 #include "job/state.h"
@@ -98,39 +99,35 @@ void fit_judge(const void *arg, int n, const struct plan *const plans[], struct 
                                  [ROOM_DISK] = -1}};
 }
 
-static void print_line(const char *who, int64_t need, const char *what, int64_t have, FILE *to)
+static void print_line(const char *who, int64_t need, const char *what, int64_t have)
 {
-  fprintf(to, "  %s %s, %s has %s: %s\n", who, mem_amount(need).text, what, mem_amount(have).text, need <= have ? "fits" : "does not fit");
+  printf("  %s %s, %s has %s: %s\n", who, mem_amount(need).text, what, mem_amount(have).text,
+         need <= have ? "fits" : "does not fit");
 }
 
 /* ---- what would make it fit ---- */
 
-struct page {
-  FILE *to;
-  struct rooms rooms; /* of the plan that does not fit */
-};
-
-/* A line: changes, what is then needed of what the plan is short of, and whether all fits. */
-static void print_advice(void *to, const struct advice *advice)
+/* A line: changes, what is then needed of what the plan is short of, and whether all fits. `arg`:
+ * the rooms of the plan that does not fit. */
+static void print_advice(void *arg, const struct advice *advice)
 {
-  const struct page *page = to;
+  const struct rooms *now = arg;
   const double *need = advice->measure.rooms.need;
   char name[sizeof advice->name + 64] = "";
   advise_append_name(advice, name, sizeof name);
-  fprintf(page->to, "with %s", name);
-  if (!rooms_is_short(&page->rooms, ROOM_DEVICE))
-    fprintf(page->to, " a node needs %s", mem_amount(need[ROOM_HOST]).text);
+  printf("with %s", name);
+  if (!rooms_is_short(now, ROOM_DEVICE))
+    printf(" a node needs %s", mem_amount(need[ROOM_HOST]).text);
   else
-    fprintf(page->to, " a rank needs %s of its GPU", mem_amount(need[ROOM_DEVICE]).text);
-  if (rooms_is_short(&page->rooms, ROOM_DEVICE) &&
-      (page->rooms.have[ROOM_HOST] >= 0 || need[ROOM_HOST] > page->rooms.need[ROOM_HOST]))
-    fprintf(page->to, ", and a node %s", mem_amount(need[ROOM_HOST]).text);
-  fprintf(page->to, ": %s\n", advice->fits ? "fits" : "does not fit either");
+    printf(" a rank needs %s of its GPU", mem_amount(need[ROOM_DEVICE]).text);
+  if (rooms_is_short(now, ROOM_DEVICE) &&
+      (now->have[ROOM_HOST] >= 0 || need[ROOM_HOST] > now->need[ROOM_HOST]))
+    printf(", and a node %s", mem_amount(need[ROOM_HOST]).text);
+  printf(": %s\n", advice->fits ? "fits" : "does not fit either");
 }
 
 /* Besides keys. */
-static void print_hopes(const struct advise_hopes *hopes, const struct rooms *rooms, bool fits,
-                        FILE *to)
+static void print_hopes(const struct advise_hopes *hopes, const struct rooms *rooms, bool fits)
 {
   const char *use = fits ? "or use" : "use";
   const bool gpu = rooms->have[ROOM_DEVICE] >= 0;
@@ -138,57 +135,59 @@ static void print_hopes(const struct advise_hopes *hopes, const struct rooms *ro
                      : rooms_is_short(rooms, ROOM_HOST) ? "more ranks on more nodes"
                                                         : "more ranks";
   if (hopes->ranks)
-    fprintf(to, "%s %s\n", use, more);
+    printf("%s %s\n", use, more);
   else if (hopes->both)
-    fprintf(to, "%s %s with a shorter data.sequence\n", use, more);
+    printf("%s %s with a shorter data.sequence\n", use, more);
   else if (!fits)
-    fprintf(to, "neither %s nor a much shorter data.sequence would do: use %s with more memory\n",
-            more, gpu ? "GPUs" : "nodes");
+    printf("neither %s nor a much shorter data.sequence would do: use %s with more memory\n", more,
+           gpu ? "GPUs" : "nodes");
 }
 
-static void print_besides_on_node(const struct plan *plan, const struct fit_room *room, bool fits, FILE *to)
+static void print_besides_on_node(const struct plan *plan, const struct fit_room *room, bool fits)
 {
   const int64_t moving = room->local_ranks * moving_bytes(plan, room);
-  fprintf(to, "%s more nodes with fewer ranks on each\n", fits ? "or use" : "use");
+  printf("%s more nodes with fewer ranks on each\n", fits ? "or use" : "use");
   if (moving > 0 && node_bytes(plan, room) - moving <= room->host_bytes)
-    fprintf(to, "or neither load nor save: without train.init, with checkpoint.every=0 and checkpoint.at_end=false, a node needs %s\n",
-            mem_amount(node_bytes(plan, room) - moving).text);
+    printf("or neither load nor save: without train.init, with checkpoint.every=0 and "
+           "checkpoint.at_end=false, a node needs %s\n",
+           mem_amount(node_bytes(plan, room) - moving).text);
 }
 
-static enum status print_cures(const struct advise_case *job, const struct rooms *rooms, FILE *to)
+static enum status print_cures(const struct advise_case *job, struct rooms *rooms)
 {
   const struct fit_room *room = job->arg;
   const bool node = !rooms_is_short(rooms, ROOM_DEVICE) && room->gpu_bytes > 0;
-  struct page page = {to, *rooms};
   struct advise_hopes hopes;
   bool fits;
   if (node)
-    fprintf(to, "the node's memory is %s short:\n", mem_amount(rooms->need[ROOM_HOST] - rooms->have[ROOM_HOST]).text);
-  const enum status status = advise_fit(job, print_advice, &page, &fits, &hopes);
+    printf("the node's memory is %s short:\n",
+           mem_amount(rooms->need[ROOM_HOST] - rooms->have[ROOM_HOST]).text);
+  const enum status status = advise_fit(job, print_advice, rooms, &fits, &hopes);
   if (!status && node)
-    print_besides_on_node(job->plans[0], room, fits, to);
+    print_besides_on_node(job->plans[0], room, fits);
   else if (!status)
-    print_hopes(&hopes, rooms, fits, to);
+    print_hopes(&hopes, rooms, fits);
   return status;
 }
 
-enum status fit_print(const struct advise_case *job, FILE *to, bool *fits)
+enum status fit_print(const struct advise_case *job, bool *fits)
 {
   const struct fit_room *room = job->arg;
   const struct plan *plan = job->plans[0];
   char who[96];
   struct rooms rooms;
   fit_judge(room, 1, job->plans, &rooms);
-  fprintf(to,
-          "\nmemory of this plan, which computes in %s with gradients in %s and masters in fp32:\n",
-          dtype_name(plan->input.model->config.compute), dtype_name(plan->input.device->gradient));
+  printf("\nmemory of this plan, which computes in %s with gradients in %s and masters in fp32:\n",
+         dtype_name(plan->input.model->config.compute), dtype_name(plan->input.device->gradient));
   if (room->gpu_bytes > 0)
-    print_line("device: a rank needs", plan_tier_bytes(plan, TIER_DEVICE), room->gpu, room->gpu_bytes, to);
+    print_line("device: a rank needs", plan_tier_bytes(plan, TIER_DEVICE), room->gpu,
+               room->gpu_bytes);
   if (room->host_bytes > 0) {
-    snprintf(who, sizeof who, "host: the %d rank%s of a node need%s%s", room->local_ranks, room->local_ranks == 1 ? "" : "s",
-             room->local_ranks == 1 ? "s" : "", moving_bytes(plan, room) > 0 ? ", to load and save what is on their GPUs," : "");
-    print_line(who, node_bytes(plan, room), "it", room->host_bytes, to);
+    snprintf(who, sizeof who, "host: the %d rank%s of a node need%s%s", room->local_ranks,
+             plural(room->local_ranks), room->local_ranks == 1 ? "s" : "",
+             moving_bytes(plan, room) > 0 ? ", to load and save what is on their GPUs," : "");
+    print_line(who, node_bytes(plan, room), "it", room->host_bytes);
   }
   *fits = rooms_fit(&rooms);
-  return *fits ? STATUS_OK : print_cures(job, &rooms, to);
+  return *fits ? STATUS_OK : print_cures(job, &rooms);
 }

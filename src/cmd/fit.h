@@ -27,7 +27,7 @@ void fit_judge(const void *arg, int n, const struct plan *const plans[], struct 
 
 /* A line per memory: need, have, verdict. For what does not fit, the keys that would make it fit.
  * *fits: all do. Local. */
-enum status fit_print(const struct advise_case *job, FILE *to, bool *fits);
+enum status fit_print(const struct advise_case *job, bool *fits);
 
 /* 8030261248 as "8,030,261,248". */
 struct fit_count { char text[32]; };

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "cmd/fit.h"
 
@@ -18,18 +19,17 @@ static bool has_tiers(const struct plan_forecast *forecast, const struct plan *p
          forecast->busy_s[LANE_H2D] + forecast->busy_s[LANE_D2H] + forecast->busy_s[LANE_DISK] > 0;
 }
 
-static void print_step(const struct plan *plan, const struct plan_forecast *forecast, FILE *to)
+static void print_step(const struct plan *plan, const struct plan_forecast *forecast)
 {
-  fprintf(to, "\npredicted step %.4f s, %.0f tokens/s over all ranks, exposed communication %.4f s",
-          forecast->step_s, tokens_of(plan) / forecast->step_s, forecast->exposed_comm_s);
+  printf("\npredicted step %.4f s, %.0f tokens/s over all ranks, exposed communication %.4f s",
+         forecast->step_s, tokens_of(plan) / forecast->step_s, forecast->exposed_comm_s);
   if (has_tiers(forecast, plan))
-    fprintf(to, ", copies %.4f s, updates %.4f s, disk %.4f s", forecast->exposed_copy_s,
-            forecast->exposed_update_s, forecast->exposed_disk_s);
-  fputc('\n', to);
+    printf(", copies %.4f s, updates %.4f s, disk %.4f s", forecast->exposed_copy_s,
+           forecast->exposed_update_s, forecast->exposed_disk_s);
+  putchar('\n');
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (forecast->busy_s[lane] > 0)
-      fprintf(to, "  %-8s busy %.4f s\n", plan_lane_name((enum plan_lane)lane),
-              forecast->busy_s[lane]);
+      printf("  %-8s busy %.4f s\n", plan_lane_name((enum plan_lane)lane), forecast->busy_s[lane]);
 }
 
 /* ---- the four ways ---- */
@@ -59,19 +59,19 @@ static enum status try_way(const struct advise_case *job, int way, const struct 
   return advise_try(job, set, rates, out);
 }
 
-static void print_way(const struct advice *way, int index, int best, FILE *to)
+static void print_way(const struct advice *way, int index, int best)
 {
   const struct plan_forecast *forecast = &way->measure.forecast;
-  fprintf(to, "  %-15s %-15s ", params_of(index), grads_of(index));
+  printf("  %-15s %-15s ", params_of(index), grads_of(index));
   if (way->possible)
-    fprintf(to, "%11.4f s  %11.4f s  %11.4f s  %11.4f s", forecast->step_s,
-            forecast->exposed_comm_s, forecast->exposed_copy_s, forecast->exposed_update_s);
+    printf("%11.4f s  %11.4f s  %11.4f s  %11.4f s", forecast->step_s, forecast->exposed_comm_s,
+           forecast->exposed_copy_s, forecast->exposed_update_s);
   else
-    fprintf(to, "a group spans nodes");
+    printf("a group spans nodes");
   const bool gone = strstr(way->name, "tiers.resident=0");
   const bool same = !*way->name && way->possible;
-  fprintf(to, "%s%s%s\n", index == best ? "  fastest" : "", same ? "  (this deck)" : "",
-          gone ? "  (without tiers.resident)" : "");
+  printf("%s%s%s\n", index == best ? "  fastest" : "", same ? "  (this deck)" : "",
+         gone ? "  (without tiers.resident)" : "");
 }
 
 static enum plan_lane busiest(const struct plan_forecast *forecast)
@@ -84,7 +84,7 @@ static enum plan_lane busiest(const struct plan_forecast *forecast)
 }
 
 /* What costs nothing because nobody said what it costs may look like the best. */
-static void print_unknown(const struct plan_rates *rates, FILE *to)
+static void print_unknown(const struct plan_rates *rates)
 {
   const struct {
     const char *name;
@@ -97,40 +97,37 @@ static void print_unknown(const struct plan_rates *rates, FILE *to)
   int n = 0;
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (known[i].rate <= 0)
-      fprintf(to, "%s%s",
-              n++ > 0 ? ", " : "not given, and so without cost in this: ", known[i].name);
+      printf("%s%s", n++ > 0 ? ", " : "not given, and so without cost in this: ", known[i].name);
   if (n > 0)
-    fputc('\n', to);
+    putchar('\n');
 }
 
 static void print_busy(const char *key, const char *choice, const struct advice *way,
-                       enum plan_lane copies, enum plan_lane link, FILE *to)
+                       enum plan_lane copies, enum plan_lane link)
 {
   const double *busy = way->measure.forecast.busy_s;
   if (way->possible)
-    fprintf(to, "; %s=%s: %s busy %.3f s, %s %.3f s", key, choice, plan_lane_name(copies),
-            busy[copies], plan_lane_name(link), busy[link]);
+    printf("; %s=%s: %s busy %.3f s, %s %.3f s", key, choice, plan_lane_name(copies), busy[copies],
+           plan_lane_name(link), busy[link]);
 }
 
 /* What bounds the fastest way, and what the other choice of each would cost in its place. */
-static void print_reason(const struct advice way[WAYS], int best, FILE *to)
+static void print_reason(const struct advice way[WAYS], int best)
 {
   const struct plan_forecast *forecast = &way[best].measure.forecast;
   const enum plan_lane lane = busiest(forecast);
-  fprintf(to,
-          "transfer.params=%s with transfer.grads=%s is predicted fastest, with the %s lane busy "
-          "%.3f of %.3f s",
-          params_of(best), grads_of(best), plan_lane_name(lane), forecast->busy_s[lane],
-          forecast->step_s);
-  print_busy("transfer.params", params_of(best), &way[best], LANE_H2D, LANE_GATHER, to);
-  print_busy("transfer.params", params_of(best ^ 2), &way[best ^ 2], LANE_H2D, LANE_GATHER, to);
-  print_busy("transfer.grads", grads_of(best), &way[best], LANE_D2H, LANE_REDUCE, to);
-  print_busy("transfer.grads", grads_of(best ^ 1), &way[best ^ 1], LANE_D2H, LANE_REDUCE, to);
-  fputc('\n', to);
+  printf("transfer.params=%s with transfer.grads=%s is predicted fastest, with the %s lane busy "
+         "%.3f of %.3f s",
+         params_of(best), grads_of(best), plan_lane_name(lane), forecast->busy_s[lane],
+         forecast->step_s);
+  print_busy("transfer.params", params_of(best), &way[best], LANE_H2D, LANE_GATHER);
+  print_busy("transfer.params", params_of(best ^ 2), &way[best ^ 2], LANE_H2D, LANE_GATHER);
+  print_busy("transfer.grads", grads_of(best), &way[best], LANE_D2H, LANE_REDUCE);
+  print_busy("transfer.grads", grads_of(best ^ 1), &way[best ^ 1], LANE_D2H, LANE_REDUCE);
+  putchar('\n');
 }
 
-static enum status print_ways(const struct advise_case *job, const struct plan_rates *rates,
-                              FILE *to)
+static enum status print_ways(const struct advise_case *job, const struct plan_rates *rates)
 {
   struct advice way[WAYS];
   int best = 0; /* the first one is always possible */
@@ -141,33 +138,32 @@ static enum status print_ways(const struct advise_case *job, const struct plan_r
     if (way[w].possible && way[w].measure.forecast.step_s < way[best].measure.forecast.step_s)
       best = w;
   }
-  fprintf(to, "\n  %-15s %-15s %13s  %13s  %13s  %13s\n", "transfer.params", "transfer.grads",
-          "step", "exposed comm.", "copies", "updates");
+  printf("\n  %-15s %-15s %13s  %13s  %13s  %13s\n", "transfer.params", "transfer.grads", "step",
+         "exposed comm.", "copies", "updates");
   for (int w = 0; w < WAYS; w++)
-    print_way(&way[w], w, best, to);
-  print_reason(way, best, to);
-  print_unknown(rates, to);
+    print_way(&way[w], w, best);
+  print_reason(way, best);
+  print_unknown(rates);
   return STATUS_OK;
 }
 
 /* ---- units that stay on the device ---- */
 
 static enum status print_with_resident(const struct advise_case *job,
-                                       const struct plan_rates *rates, int64_t units, FILE *to)
+                                       const struct plan_rates *rates, int64_t units)
 {
   char set[48];
   struct advice advice;
   snprintf(set, sizeof set, "tiers.resident=%lld", (long long)units);
   const enum status status = advise_try(job, set, rates, &advice);
   if (!status && advice.possible)
-    fprintf(to, "  %-15lld %11.4f s  %13s%s\n", (long long)units, advice.measure.forecast.step_s,
-            mem_amount(advice.measure.tier[TIER_DEVICE]).text, *advice.name ? "" : "  (this deck)");
+    printf("  %-15lld %11.4f s  %13s%s\n", (long long)units, advice.measure.forecast.step_s,
+           mem_amount(advice.measure.tier[TIER_DEVICE]).text, *advice.name ? "" : "  (this deck)");
   return status;
 }
 
 /* A few, and as many as the deck asks for. */
-static enum status print_resident(const struct advise_case *job, const struct plan_rates *rates,
-                                  FILE *to)
+static enum status print_resident(const struct advise_case *job, const struct plan_rates *rates)
 {
   enum { MOST = 3 };
   const struct deck *deck = job->deck;
@@ -175,25 +171,25 @@ static enum status print_resident(const struct advise_case *job, const struct pl
   enum status status = STATUS_OK;
   if (deck->transfer.params == DECK_PARAMS_FULL || deck->transfer.grads == DECK_CPU_REDUCE)
     return STATUS_OK;
-  fprintf(to, "\n  %-15s %13s  %13s\n", "tiers.resident", "step", "device");
+  printf("\n  %-15s %13s  %13s\n", "tiers.resident", "step", "device");
   for (int n = 0; n <= MOST && n < units && !status; n++)
-    status = print_with_resident(job, rates, n, to);
-  return status || resident <= MOST ? status : print_with_resident(job, rates, resident, to);
+    status = print_with_resident(job, rates, n);
+  return status || resident <= MOST ? status : print_with_resident(job, rates, resident);
 }
 
-enum status forecast_print(const struct advise_case *job, const struct plan_rates *rates, FILE *to)
+enum status forecast_print(const struct advise_case *job, const struct plan_rates *rates)
 {
   const struct plan *plan = job->plans[0];
   struct plan_forecast forecast;
   enum status status = plan_simulate(plan, rates, &forecast);
   if (status)
     return status;
-  print_step(plan, &forecast, to);
+  print_step(plan, &forecast);
   if (job->deck->tiers.optimizer != DECK_TIER_HOST || plan->input.mode != PLAN_TRAIN)
     return STATUS_OK;
   if (plan->input.shape.group > 1)
-    status = print_ways(job, rates, to);
-  return status ? status : print_resident(job, rates, to);
+    status = print_ways(job, rates);
+  return status ? status : print_resident(job, rates);
 }
 
 /* ---- presets ---- */
@@ -219,27 +215,26 @@ static void sort(int order[PRESETS], const struct advice advice[PRESETS])
 }
 
 static void print_preset(const struct deck *deck, int preset, const struct advice *advice,
-                         bool timed, FILE *to)
+                         bool timed)
 {
   static const enum plan_tier tiers[] = {TIER_DEVICE, TIER_HOST, TIER_DISK};
   const struct advise_measure *measure = &advice->measure;
   const struct rooms *rooms = &measure->rooms;
-  fprintf(to, "  %-16s", deck_preset_name((enum deck_preset)preset));
+  printf("  %-16s", deck_preset_name((enum deck_preset)preset));
   if (!advice->possible) {
-    fprintf(to, "  not with the other keys of this deck\n");
+    printf("  not with the other keys of this deck\n");
     return;
   }
   if (timed)
-    fprintf(to, "  %11.4f s", measure->forecast.step_s);
+    printf("  %11.4f s", measure->forecast.step_s);
   for (size_t t = 0; t < sizeof tiers / sizeof *tiers; t++)
-    fprintf(to, "  %11s", mem_amount(measure->tier[tiers[t]]).text);
+    printf("  %11s", mem_amount(measure->tier[tiers[t]]).text);
   if (rooms->have[ROOM_DEVICE] >= 0 || rooms->have[ROOM_HOST] >= 0)
-    fputs(advice->fits ? "  fits" : "  too large", to);
-  fprintf(to, "%s\n", deck->tiers.preset == preset ? "  (tiers.preset of this deck)" : "");
+    fputs(advice->fits ? "  fits" : "  too large", stdout);
+  printf("%s\n", deck->tiers.preset == preset ? "  (tiers.preset of this deck)" : "");
 }
 
-enum status forecast_print_presets(const struct advise_case *job, const struct plan_rates *rates,
-                                   FILE *to)
+enum status forecast_print_presets(const struct advise_case *job, const struct plan_rates *rates)
 {
   struct advice advice[PRESETS];
   int order[PRESETS];
@@ -253,12 +248,12 @@ enum status forecast_print_presets(const struct advise_case *job, const struct p
       return status;
   }
   sort(order, advice);
-  fprintf(to, "\n  %-16s", "tiers.preset");
+  printf("\n  %-16s", "tiers.preset");
   if (rates)
-    fprintf(to, "  %13s", "step");
-  fprintf(to, "  %11s  %11s  %11s\n", "device", "host", "NVMe");
+    printf("  %13s", "step");
+  printf("  %11s  %11s  %11s\n", "device", "host", "NVMe");
   for (int p = 0; p < PRESETS; p++)
-    print_preset(job->deck, order[p] + 1, &advice[order[p]], rates, to);
+    print_preset(job->deck, order[p] + 1, &advice[order[p]], rates);
   return STATUS_OK;
 }
 
@@ -278,7 +273,7 @@ static enum status plan_strategy(const struct advise_case *job, enum deck_strate
 }
 
 static enum status print_strategy(const struct advise_case *job, enum deck_strategy strategy,
-                                  const struct traffic_model *model, FILE *to)
+                                  const struct traffic_model *model)
 {
   const struct plan *plan = job->plans[0];
   const bool chosen = strategy == plan->input.strategy;
@@ -294,15 +289,14 @@ static enum status print_strategy(const struct advise_case *job, enum deck_strat
   const struct traffic_bytes traffic = plan_traffic(plan, model);
   snprintf(name, sizeof name, strategy == STRATEGY_HYBRID_SHARD ? "%s, %d" : "%s",
            deck_strategy_name(strategy), plan->input.shape.group);
-  fprintf(to, "  %-20s %19s %19s %19s %19s%s\n", name, fit_count(traffic.gather / nodes).text,
-          fit_count(traffic.reduce / nodes).text, fit_count(traffic.replicas / nodes).text,
-          fit_count(traffic.all / nodes).text, chosen ? "  (this deck)" : "");
+  printf("  %-20s %19s %19s %19s %19s%s\n", name, fit_count(traffic.gather / nodes).text,
+         fit_count(traffic.reduce / nodes).text, fit_count(traffic.replicas / nodes).text,
+         fit_count(traffic.all / nodes).text, chosen ? "  (this deck)" : "");
   plan_destroy(other);
   return STATUS_OK;
 }
 
-enum status forecast_print_traffic(const struct advise_case *job, const struct traffic_model *model,
-                                   FILE *to)
+enum status forecast_print_traffic(const struct advise_case *job, const struct traffic_model *model)
 {
   static const enum deck_strategy strategies[] = {STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP,
                                                   STRATEGY_SHARD_OPTIM, STRATEGY_NO_SHARD,
@@ -312,16 +306,15 @@ enum status forecast_print_traffic(const struct advise_case *job, const struct t
   enum status status = STATUS_OK;
   if (nodes == 1 || plan->input.mode != PLAN_TRAIN)
     return STATUS_OK;
-  fprintf(to,
-          "\nbytes that each of %d nodes of %d rank%s sends to others in a step; %s\n  %-20s %19s "
-          "%19s %19s %19s\n",
-          nodes, model->local_ranks, model->local_ranks == 1 ? "" : "s",
-          model->ring ? "all-gathers go round in a ring"
-                      : "in an all-gather each member sends its part to every other one",
-          "strategy", "parameters", "gradients", "replicas", "all");
+  printf("\nbytes that each of %d nodes of %d rank%s sends to others in a step; %s\n  %-20s %19s "
+         "%19s %19s %19s\n",
+         nodes, model->local_ranks, plural(model->local_ranks),
+         model->ring ? "all-gathers go round in a ring"
+                     : "in an all-gather each member sends its part to every other one",
+         "strategy", "parameters", "gradients", "replicas", "all");
   for (size_t i = 0; i < sizeof strategies / sizeof *strategies && !status; i++)
     if (strategies[i] != STRATEGY_HYBRID_SHARD || strategies[i] == plan->input.strategy ||
         model->local_ranks > 1)
-      status = print_strategy(job, strategies[i], model, to);
+      status = print_strategy(job, strategies[i], model);
   return status;
 }

@@ -12,16 +12,15 @@
  *     ranks, and the reason why the fastest one is fastest;
  *   - what a few units gain that stay on the device (tiers.resident).
  * Local. */
-enum status forecast_print(const struct advise_case *job, const struct plan_rates *rates, FILE *to);
+enum status forecast_print(const struct advise_case *job, const struct plan_rates *rates);
 
 /* The presets of tiers.preset: step, memory and whether they fit. First those that fit, then the
  * fastest; without rates (NULL) in the order of the presets. Only of training. Local. */
-enum status forecast_print_presets(const struct advise_case *job, const struct plan_rates *rates,
-                                   FILE *to);
+enum status forecast_print_presets(const struct advise_case *job, const struct plan_rates *rates);
 
 /* If there are several nodes: the bytes that a node sends to others in a step, for each strategy.
  * Local. */
-enum status forecast_print_traffic(const struct advise_case *job, const struct traffic_model *model,
-                                   FILE *to);
+enum status forecast_print_traffic(const struct advise_case *job,
+                                   const struct traffic_model *model);
 
 #endif

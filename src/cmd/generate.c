@@ -72,12 +72,6 @@ struct language {
   size_t prompt_bytes;
 };
 
-static void language_free(struct language *language)
-{
-  tokenizer_destroy(language->tokenizer);
-  mem_free(language->prompt);
-}
-
 /* The tokenizer comes from the option, else from the model folder, else from the data (`set`, NULL: none).
  * The model folder may be the one that the run began with. *folder is mem_free()d, NULL for bytes. */
 static enum status choose(const struct values *values, const struct source *source,
@@ -270,7 +264,7 @@ static enum status generate(const struct arguments *arguments, const struct sour
   if (!status)
     status = job_create(arguments->comm, &source->deck, JOB_GENERATE, &job);
   if (!status)
-    status = weights_load(job, source->checkpoint, false);
+    status = weights_load(job, source->checkpoint);
   if (!status)
     status = generate_run(
         job, language.tokenizer,
@@ -285,7 +279,8 @@ static enum status generate(const struct arguments *arguments, const struct sour
             .tokens = values->tokens,
             .sample = {.temperature = values->temperature, .top_k = values->top_k, .top_p = values->top_p, .seed = (uint64_t)values->seed}});
   job_destroy(job);
-  language_free(&language);
+  tokenizer_destroy(language.tokenizer);
+  mem_free(language.prompt);
   mem_free(ids);
   return status;
 }
@@ -296,7 +291,7 @@ static enum status set_context(int64_t context, struct deck *deck)
   if (context > deck->model.context)
     return status_set(STATUS_USAGE, "context=%lld is more than the %lld tokens that the model was made for (model.context)", (long long)context,
                       (long long)deck->model.context);
-  if (context > 0 && context != deck->data.sequence && !strcmp(options_where(deck->set, "data.sequence"), OPTIONS_COMMAND_LINE))
+  if (context > 0 && context != deck->data.sequence && options_is_typed(deck->set, "data.sequence"))
     return status_set(STATUS_USAGE, "context=%lld and data.sequence=%lld are both given, and both are the room in the cache: give one of them",
                       (long long)context, (long long)deck->data.sequence);
   if (context > 0)
@@ -304,11 +299,10 @@ static enum status set_context(int64_t context, struct deck *deck)
   return STATUS_OK;
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   struct source source = {0};
-  (void)exit_code;
   enum status status = check_values(values);
   if (!status)
     status = source_open(arguments, arguments->word[0], &source);

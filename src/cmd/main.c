@@ -63,7 +63,7 @@ static void say_warnings(struct comm *comm, enum status status)
 {
   char end[2048];
   snprintf(end, sizeof end, "%s", status_text());
-  if (comm && comm_say_warnings(comm))
+  if (comm_say_warnings(comm))
     log_say_kept();
   if (status)
     (void)status_set(status, "%s", end);
@@ -76,16 +76,18 @@ static int run(const struct command *command, int argc, char **argv, int first)
   struct arguments arguments = {0};
   struct comm *comm = NULL;
   int exit_code = 0;
-  enum status status = command->uses_mpi ? comm_create_mpi(&argc, &argv, &comm) : STATUS_OK;
+  enum status status = command->uses_mpi ? comm_create_mpi(&argc, &argv, &comm)
+                                         : comm_create_fake(0, 1, 1, &comm);
   if (status)
     return fail(status);
-  log_set_rank(comm ? comm_rank(comm) : 0);
-  log_keep_alike(comm && comm_ranks(comm) > 1);
+  log_set_rank(comm_rank(comm));
+  log_keep_alike(comm_ranks(comm) > 1);
   status = arguments_read(command, comm, argc, argv, first, &arguments);
   arguments.argc = argc;
   arguments.argv = argv;
+  arguments.exit_code = &exit_code;
   if (!status)
-    status = command->run(&arguments, &exit_code);
+    status = command->run(&arguments);
   say_warnings(comm, status);
   if (status)
     exit_code = fail(status);

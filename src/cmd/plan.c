@@ -3,23 +3,20 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
 #include "cmd/fit.h"
 #include "cmd/forecast.h"
+#include "io/text/file.h"
 #include "job/job.h"
-
-/* Measured; 0: not given. */
-struct measured {
-  double gemm, memory, link, latency, h2d, d2h, h2d_alone, d2h_alone, host_memory, host_link, disk_write, disk_read;
-};
 
 struct values {
   int64_t ranks, rank, threads, local_ranks;
   int mode;
   bool list;
   char *gpu, *host, *rates;
-  struct measured measured;
+  struct plan_rates measured; /* in the units of their options until read_rates(); 0: not given */
 };
 
 static const char *const modes[] = {"train", "eval", "generate", NULL};
@@ -37,8 +34,7 @@ static const struct option table[] = {
      .text = "Threads per rank, for workspace sizes. 0: run.threads of the deck, or 1."},
     {"mode", OPTION_CHOICE, AT(mode), "train", .choices = modes,
      .text = "Which plan: train, eval or generate."},
-    {"list", OPTION_BOOL, AT(list), "true",
-     .text = "Print the instructions."},
+    {"list", OPTION_BOOL, AT(list), "true", .text = "Print the instructions."},
     {"gpu", OPTION_STRING, AT(gpu), "",
      .text = "Say whether a rank fits on this GPU. One of " FIT_GPUS ", or a size such as 64GiB."},
     {"host", OPTION_STRING, AT(host), "",
@@ -47,47 +43,44 @@ static const struct option table[] = {
     {"rates", OPTION_STRING, AT(rates), "",
      .text = "File of measured rates, from sluice bench rates. Its lines are such as 'gemm: "
              "700000'. The options below take precedence."},
-    {"gemm", OPTION_REAL, AT(measured.gemm), "0", .least = 0, .most = 1e12, .unit = "GFLOP/s",
+    {"gemm", OPTION_REAL, AT(measured.gemm_flops), "0", .least = 0, .most = 1e12, .unit = "GFLOP/s",
      .rare = true,
      .text = "Measured matrix rate of a rank. With it the time of a step is predicted."},
-    {"memory", OPTION_REAL, AT(measured.memory), "0", .least = 0, .most = 1e9, .unit = "GB/s",
-     .rare = true,
-     .text = "Measured memory bandwidth of a rank."},
-    {"link", OPTION_REAL, AT(measured.link), "0", .least = 0, .most = 1e9, .unit = "GB/s",
-     .rare = true,
-     .text = "Measured link bandwidth of a rank."},
-    {"latency", OPTION_REAL, AT(measured.latency), "0", .least = 0, .most = 1e9, .unit = "us",
-     .rare = true,
-     .text = "Measured latency of a message."},
-    {"h2d", OPTION_REAL, AT(measured.h2d), "0", .least = 0, .most = 1e9, .unit = "GB/s",
+    {"memory", OPTION_REAL, AT(measured.memory_bytes), "0", .least = 0, .most = 1e9, .unit = "GB/s",
+     .rare = true, .text = "Measured memory bandwidth of a rank."},
+    {"link", OPTION_REAL, AT(measured.link_bytes), "0", .least = 0, .most = 1e9, .unit = "GB/s",
+     .rare = true, .text = "Measured link bandwidth of a rank."},
+    {"latency", OPTION_REAL, AT(measured.link_latency_s), "0", .least = 0, .most = 1e9,
+     .unit = "us", .rare = true, .text = "Measured latency of a message."},
+    {"h2d", OPTION_REAL, AT(measured.h2d_bytes), "0", .least = 0, .most = 1e9, .unit = "GB/s",
      .rare = true,
      .text = "Measured copy rate of a rank to its device. All ranks of the node copy in both "
              "directions at the same time."},
-    {"d2h", OPTION_REAL, AT(measured.d2h), "0", .least = 0, .most = 1e9, .unit = "GB/s",
+    {"d2h", OPTION_REAL, AT(measured.d2h_bytes), "0", .least = 0, .most = 1e9, .unit = "GB/s",
      .rare = true,
      .text = "Measured copy rate of a rank from its device. All ranks of the node copy in both "
              "directions at the same time."},
-    {"h2d_alone", OPTION_REAL, AT(measured.h2d_alone), "0", .least = 0, .most = 1e9, .unit = "GB/s",
-     .rare = true,
+    {"h2d_alone", OPTION_REAL, AT(measured.h2d_alone_bytes), "0", .least = 0, .most = 1e9,
+     .unit = "GB/s", .rare = true,
      .text = "Copy rate to the device of a rank alone, 0 for h2d. The rank copies in both "
              "directions and no other rank of the node copies."},
-    {"d2h_alone", OPTION_REAL, AT(measured.d2h_alone), "0", .least = 0, .most = 1e9, .unit = "GB/s",
-     .rare = true,
+    {"d2h_alone", OPTION_REAL, AT(measured.d2h_alone_bytes), "0", .least = 0, .most = 1e9,
+     .unit = "GB/s", .rare = true,
      .text = "Copy rate from the device of a rank alone, 0 for d2h. The rank copies in both "
              "directions and no other rank of the node copies."},
-    {"host_memory", OPTION_REAL, AT(measured.host_memory), "0", .least = 0, .most = 1e9,
+    {"host_memory", OPTION_REAL, AT(measured.host_bytes), "0", .least = 0, .most = 1e9,
      .unit = "GB/s", .rare = true,
      .text = "Measured rate of a rank's updates in host memory. It counts bytes read and written "
              "while all ranks of the node update."},
-    {"host_link", OPTION_REAL, AT(measured.host_link), "0", .least = 0, .most = 1e9, .unit = "GB/s",
-     .rare = true,
+    {"host_link", OPTION_REAL, AT(measured.host_link_bytes), "0", .least = 0, .most = 1e9,
+     .unit = "GB/s", .rare = true,
      .text = "Measured bandwidth between ranks in host memory. For transfer.grads=cpu_reduce."},
-    {"disk_write", OPTION_REAL, AT(measured.disk_write), "0", .least = 0, .most = 1e9,
+    {"disk_write", OPTION_REAL, AT(measured.disk_write_bytes), "0", .least = 0, .most = 1e9,
      .unit = "GB/s", .rare = true,
      .text = "Measured rate of a rank's writes to NVMe. All ranks of the node write at the same "
              "time."},
-    {"disk_read", OPTION_REAL, AT(measured.disk_read), "0", .least = 0, .most = 1e9, .unit = "GB/s",
-     .rare = true,
+    {"disk_read", OPTION_REAL, AT(measured.disk_read_bytes), "0", .least = 0, .most = 1e9,
+     .unit = "GB/s", .rare = true,
      .text = "Measured rate of a rank's reads from NVMe. All ranks of the node read at the same "
              "time."},
     {.name = NULL},
@@ -155,7 +148,7 @@ static enum status make_input(const struct values *values, const struct deck *de
   return job_shape(deck, uses[values->mode], ranks_on_node(values), out);
 }
 
-enum { MEASURED = sizeof(struct measured) / sizeof(double) };
+enum { MEASURED = sizeof(struct plan_rates) / sizeof(double), RATES_MOST_BYTES = 1 << 20 };
 
 /* The rows of the rates, for a file that has nothing else. */
 static void list_rates(struct option rates[MEASURED + 1])
@@ -169,50 +162,43 @@ static void list_rates(struct option rates[MEASURED + 1])
   rates[n] = (struct option){.name = NULL};
 }
 
+/* Seconds, bytes and operations of those that a person writes. */
+static double scale_of(const char *unit)
+{
+  return strcmp(unit, "us") ? 1e9 : 1e-6;
+}
+
 /* What was not given, from the file. */
 static enum status read_rates(struct values *values)
 {
   struct option rates[MEASURED + 1];
   struct option_set *set = NULL;
-  struct measured file;
-  if (!*values->rates)
-    return STATUS_OK;
+  struct plan_rates file;
+  char *text = NULL;
+  size_t bytes = 0;
+  enum status status = STATUS_OK;
   list_rates(rates);
-  enum status status = options_create(rates, &file, &set);
+  if (*values->rates)
+    status = file_read_stream(values->rates, RATES_MOST_BYTES, &text, &bytes);
   if (!status)
-    status = options_read_file(set, values->rates);
+    status = options_create(rates, &file, &set);
+  if (!status && text)
+    status = options_read_text(set, values->rates, text, bytes);
   for (const struct option *option = rates; option->name && !status; option++) {
     double *rate = (double *)(void *)((char *)&values->measured + option->offset);
     if (*rate == 0)
       *rate = *(const double *)(const void *)((const char *)&file + option->offset);
+    *rate *= scale_of(option->unit);
   }
   options_destroy(set);
+  mem_free(text);
   return status;
 }
 
-static bool has_rates(const struct measured *rate)
+static bool has_rates(const struct plan_rates *rates)
 {
-  const double *all = (const double *)(const void *)rate;
-  for (size_t i = 0; i < sizeof *rate / sizeof *all; i++)
-    if (all[i] > 0)
-      return true;
-  return false;
-}
-
-static struct plan_rates rates_of(const struct measured *rate)
-{
-  return (struct plan_rates){.gemm_flops = rate->gemm * 1e9,
-                             .memory_bytes = rate->memory * 1e9,
-                             .link_bytes = rate->link * 1e9,
-                             .link_latency_s = rate->latency * 1e-6,
-                             .h2d_bytes = rate->h2d * 1e9,
-                             .d2h_bytes = rate->d2h * 1e9,
-                             .h2d_alone_bytes = rate->h2d_alone * 1e9,
-                             .d2h_alone_bytes = rate->d2h_alone * 1e9,
-                             .host_bytes = rate->host_memory * 1e9,
-                             .host_link_bytes = rate->host_link * 1e9,
-                             .disk_write_bytes = rate->disk_write * 1e9,
-                             .disk_read_bytes = rate->disk_read * 1e9};
+  static const struct plan_rates none;
+  return memcmp(rates, &none, sizeof none) != 0;
 }
 
 /* Ranks differ only in which part they own, so two of them stand for all. */
@@ -235,18 +221,18 @@ static enum status check_ranks_agree(const struct plan *plan, const struct plan_
 /* What the plan takes, whether it fits, and what other keys would change. */
 static enum status print_advice(const struct values *values, const struct advise_case *job, bool *fits)
 {
-  const struct plan_rates rates = rates_of(&values->measured);
+  const struct plan_rates *rates = &values->measured;
   const struct fit_room *room = job->arg;
-  const bool timed = rates.gemm_flops > 0, sized = room->gpu_bytes > 0 || room->host_bytes > 0;
+  const bool timed = rates->gemm_flops > 0, sized = room->gpu_bytes > 0 || room->host_bytes > 0;
   enum status status = STATUS_OK;
   if (timed)
-    status = forecast_print(job, &rates, stdout);
-  else if (has_rates(&values->measured))
+    status = forecast_print(job, rates);
+  else if (has_rates(rates))
     printf("\nno forecast: gemm, the rate of products, is not among the rates\n");
   if (!status && sized)
-    status = fit_print(job, stdout, fits);
+    status = fit_print(job, fits);
   if (!status && (timed || sized))
-    status = forecast_print_presets(job, timed ? &rates : NULL, stdout);
+    status = forecast_print_presets(job, timed ? rates : NULL);
   return status;
 }
 
@@ -254,7 +240,7 @@ static enum status print_traffic(const struct advise_case *job, const struct tar
 {
   const struct traffic_model model = {.local_ranks = job->local_ranks,
                                       .ring = strcmp(target->place.carrier, "mpi") != 0};
-  return forecast_print_traffic(job, &model, stdout);
+  return forecast_print_traffic(job, &model);
 }
 
 /* By tier, as those are of different memories. */
@@ -263,8 +249,8 @@ static void print_arenas(const struct plan *plan)
   static const char *const names[TIER_DISK] = {[TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_SHARED] = "shared host memory"};
   const int64_t bytes = job_arena_bytes(1, &plan);
   const char *between = " (";
-  printf("\narenas of rank %d with %d thread%s, %s", plan->input.rank, plan->input.threads, plan->input.threads == 1 ? "" : "s",
-         mem_amount((double)bytes).text);
+  printf("\narenas of rank %d with %d thread%s, %s", plan->input.rank, plan->input.threads,
+         plural(plan->input.threads), mem_amount((double)bytes).text);
   for (int tier = 0; tier < TIER_DISK; tier++) {
     const int64_t here = plan_tier_bytes(plan, (enum plan_tier)tier);
     if (here > 0) {
@@ -318,9 +304,11 @@ static void print_head(const struct plan_input *input, const struct target *targ
   struct fit_count all = fit_count(model->parameters), trained = fit_count(model->parameters - model->frozen), frozen = fit_count(model->frozen);
   char groups[48] = "";
   if (input->strategy == STRATEGY_HYBRID_SHARD)
-    snprintf(groups, sizeof groups, " in %d group%s of %d", input->shape.replicas, input->shape.replicas == 1 ? "" : "s", input->shape.group);
-  printf("%s, %s parameters (%s trained, %s frozen), %d rank%s, %s%s\n", model->config.arch, all.text, trained.text, frozen.text, input->ranks,
-         input->ranks == 1 ? "" : "s", deck_strategy_name(input->strategy), groups);
+    snprintf(groups, sizeof groups, " in %d group%s of %d", input->shape.replicas,
+             plural(input->shape.replicas), input->shape.group);
+  printf("%s, %s parameters (%s trained, %s frozen), %d rank%s, %s%s\n", model->config.arch,
+         all.text, trained.text, frozen.text, input->ranks, plural(input->ranks),
+         deck_strategy_name(input->strategy), groups);
   printf("device %s, computing in %s%s\n\n", target->place.device, dtype_name(target->place.compute),
          !target->device && !target->model.host_memory
              ? "; this machine has none, so workspace sizes are estimated with the host's"
@@ -336,7 +324,7 @@ static enum status check_values(const struct values *values, struct fit_room *ro
   return status ? status : fit_host(values->host, room);
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   struct values *values = arguments->values;
   struct deck deck = {0};
@@ -362,7 +350,7 @@ static enum status run(const struct arguments *arguments, int *exit_code)
     print_head(&input, &target);
     status = print_plan(values, &deck, &target, &input, &room, &fits);
   }
-  *exit_code = !status && !fits;
+  *arguments->exit_code = !status && !fits;
   model_destroy(model);
   device_destroy(target.device);
   deck_destroy(&deck);

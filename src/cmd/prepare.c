@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "base/append.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd/cmd.h"
@@ -49,11 +50,6 @@ static const struct option table[] = {
 };
 // clang-format on
 
-static const char *plural(int64_t n)
-{
-  return n == 1 ? "" : "s";
-}
-
 /* A file of plain text that is in both splits is two documents. */
 static void print_result(const char *out, const struct prepare_result *result)
 {
@@ -69,7 +65,7 @@ static void print_result(const char *out, const struct prepare_result *result)
              (long long)result->val_tokens, (long long)result->train_tokens);
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   struct prepare_result result;
@@ -82,7 +78,6 @@ static enum status run(const struct arguments *arguments, int *exit_code)
                                   .seed = (uint64_t)values->seed,
                                   .shard_tokens = values->shard_tokens};
   char *folder = NULL;
-  (void)exit_code;
   enum status status =
       comm_agree(arguments->comm, tokenizer_find(values->tokenizer, values->tokenizer_dir,
                                                  &config.tokenizer, &folder));

@@ -87,11 +87,6 @@ static enum status train(const struct arguments *arguments)
 
 /* ---- the tokenizer of a folder */
 
-static char *path_in(const char *folder, const char *name)
-{
-  return mem_printf("%s/%s", folder, name);
-}
-
 static enum status open_folder(const char *folder, struct tokenizer **out)
 {
   const char *name = tokenizer_in_folder(folder);
@@ -373,7 +368,7 @@ static void show_pattern(const char *pattern)
 static enum status show_json(const struct tokenizer *tokenizer, const char *folder)
 {
   struct json_tree *tree = NULL;
-  char *path = path_in(folder, "tokenizer.json");
+  char *path = mem_printf("%s/tokenizer.json", folder);
   enum status status = path ? json_tree_read(path, JSON_MOST, &tree) : STATUS_MEMORY;
   mem_free(path);
   if (status)
@@ -409,34 +404,19 @@ static enum status show(const struct arguments *arguments)
   return status;
 }
 
-static const struct action {
-  const char *name, *usage;
-  int least, most;
-  bool parallel;
-  enum status (*run)(const struct arguments *);
-} actions[] = {
+static const struct action actions[] = {
     {"train", "OUT input=FILE|FOLDER[,...] [vocab=32000] [pattern=gpt2] [special=[...]] [min_count=2]", 2, 2, true, train},
     {"encode", "FOLDER [text=... | FILE]", 2, 3, false, encode},
     {"decode", "FOLDER [FILE]", 2, 3, false, decode},
     {"show", "FOLDER", 2, 2, false, show},
 };
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
-  (void)exit_code;
-  for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) {
-    if (strcmp(actions[i].name, arguments->word[0]) != 0)
-      continue;
-    if (actions[i].run == train && values->input.n == 0)
-      return refuse_no_input(arguments);
-    if (arguments->words < actions[i].least || arguments->words > actions[i].most)
-      return status_set(STATUS_USAGE, "usage: sluice tokenizer %s %s", actions[i].name, actions[i].usage);
-    if (!actions[i].parallel && comm_rank(arguments->comm) != 0)
-      return STATUS_OK;
-    return actions[i].run(arguments);
-  }
-  return status_set(STATUS_USAGE, "sluice tokenizer cannot '%s': it knows train, encode, decode and show", arguments->word[0]);
+  if (!strcmp(arguments->word[0], "train") && values->input.n == 0)
+    return refuse_no_input(arguments);
+  return action_run("tokenizer", sizeof actions / sizeof *actions, actions, arguments);
 }
 
 const struct command command_tokenizer = {

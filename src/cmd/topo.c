@@ -2,9 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/mem.h"
 #include "cmd/cmd.h"
-#include "device/device.h"
 #include "job/job.h"
 #include "topo/topo.h"
 
@@ -34,43 +32,7 @@ static const struct option table[] = {
 };
 // clang-format on
 
-enum { BUS = 24 };
-struct buses {
-  int n;
-  char text[TOPO_GPUS][BUS];
-  const char *bus[TOPO_GPUS];
-};
-
-/* Those that a job would use: none that the deck does not ask for. */
-static enum status list_gpus(const struct deck *deck, struct buses *out)
-{
-  int gpus = 0;
-  enum status status = job_count_gpus(deck, &gpus);
-  out->n = gpus < TOPO_GPUS ? gpus : TOPO_GPUS;
-  for (int g = 0; g < out->n && !status; g++) {
-    out->bus[g] = out->text[g];
-    status = device_bus("cuda", g, out->text[g], BUS);
-  }
-  return status;
-}
-
-static enum status create_job(struct comm *comm, const struct buses *buses, const struct topo_options *options, struct topo **out)
-{
-  const int ranks = comm_ranks(comm), rank = comm_rank(comm);
-  struct topo_record *records = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)ranks * sizeof *records, (void **)&records);
-  if (!status)
-    status = topo_record(buses->n, buses->bus, &records[rank]);
-  status = comm_agree(comm, status);
-  if (!status)
-    status = comm_sum_i64(comm, (int64_t *)records, ranks * TOPO_RECORD_WORDS);
-  if (!status)
-    status = comm_agree(comm, topo_create_job(records, ranks, rank, options, out));
-  mem_free(records);
-  return status;
-}
-
-static enum status create_scene(const struct values *values, const struct deck *deck, const struct buses *buses, const struct topo_options *options,
+static enum status create_scene(const struct values *values, const struct deck *deck, const struct job_buses *buses, const struct topo_options *options,
                                 struct topo **out)
 {
   const bool described = *values->xml || *values->machine, none = !described && deck->run.device == DECK_DEVICE_HOST;
@@ -97,25 +59,24 @@ static enum status show(const struct arguments *arguments, const struct deck *de
   const bool described = *values->xml || *values->machine;
   const bool job = comm_ranks(comm) > 1 && !described && values->ranks < 0 && values->gpus < 0 &&
                    values->mask.n == 0;
-  const struct topo_options options = {.bind = deck->topo.bind,
-                                       .threads = (int)deck->run.threads,
-                                       .controller = (int)deck->topo.controller,
-                                       .lists = deck->topo.cores.n,
-                                       .list = deck->topo.cores.item};
-  struct buses buses = {0};
+  const struct topo_options options = job_topo_options(deck);
+  struct job_buses buses = {0};
   struct topo *topo = NULL;
-  enum status status = comm_agree(comm, described ? STATUS_OK : list_gpus(deck, &buses));
+  int gpus = 0;
+  enum status status = described ? STATUS_OK : job_count_gpus(deck, &gpus);
   if (!status)
-    status = job ? create_job(comm, &buses, &options, &topo) : comm_agree(comm, create_scene(values, deck, &buses, &options, &topo));
+    status = job_list_buses(gpus, &buses);
+  status = comm_agree(comm, status);
+  if (!status)
+    status = job ? job_create_topo(comm, &buses, &options, &topo) : comm_agree(comm, create_scene(values, deck, &buses, &options, &topo));
   if (!status)
     status = comm_agree(comm, comm_rank(comm) == 0 ? topo_print(topo, stdout) : STATUS_OK);
   topo_destroy(topo);
   return status;
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
-  (void)exit_code;
   struct deck deck = {0};
   enum status status =
       deck_open(arguments, arguments->words > 0 ? arguments->word[0] : NULL, &deck);
@@ -148,7 +109,6 @@ const struct command command_topo = {
     .values_size = sizeof(struct values),
     .takes_deck = true,
     .uses_mpi = true,
-    .least_words = 0,
     .most_words = 1,
     .run = run,
 };

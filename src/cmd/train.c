@@ -73,12 +73,6 @@ static enum status check_resume_file(const char *resume)
   return STATUS_OK;
 }
 
-/* Rank 0 looks and all ranks agree with it. Collective. */
-static enum status check_resume(struct comm *comm, const char *resume)
-{
-  return comm_agree(comm, comm_rank(comm) == 0 ? check_resume_file(resume) : STATUS_OK);
-}
-
 /* Log the command that continues this run. In a Slurm job the number of ranks is not all that the
  * launcher was told. */
 static void say_how_to_continue(const struct arguments *arguments)
@@ -100,20 +94,22 @@ static void say_how_to_continue(const struct arguments *arguments)
            cut || getenv("SLURM_JOB_ID") ? "the same command with --resume auto" : line.text);
 }
 
-static enum status run(const struct arguments *arguments, int *exit_code)
+static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   struct deck deck = {0};
   enum train_end end = TRAIN_FINISHED;
-  enum status status = check_resume(arguments->comm, values->resume);
+  struct comm *comm = arguments->comm;
+  enum status status =
+      comm_agree(comm, comm_rank(comm) == 0 ? check_resume_file(values->resume) : STATUS_OK);
   if (!status)
     status = deck_open_resumed(arguments, arguments->word[0], values->resume, &deck);
   if (!status)
     log_start(arguments);
   if (!status)
-    status = train_run(arguments->comm, &deck, values->resume, &end);
+    status = train_run(comm, &deck, values->resume, &end);
   if (!status && end == TRAIN_UNFINISHED) {
-    *exit_code = EXIT_UNFINISHED;
+    *arguments->exit_code = EXIT_UNFINISHED;
     say_how_to_continue(arguments);
   }
   deck_destroy(&deck);

@@ -385,37 +385,25 @@ static enum status assign_all(struct deck *deck, int n, char *const assignments[
   return status || *deck->train.init ? status : deck_check(deck);
 }
 
-static enum status create(struct deck *deck)
+enum status deck_load_text(struct deck *deck, const char *label, const char *text, size_t bytes,
+                           int n, char *const assignments[])
 {
   memset(deck, 0, sizeof *deck);
-  const enum status status = options_create(deck_table, deck, &deck->set);
+  enum status status = options_create(deck_table, deck, &deck->set);
   if (!status)
     options_set_aliases(deck->set, deck_aliases);
-  return status;
-}
-
-enum status deck_load(struct deck *deck, const char *path, int n, char *const assignments[])
-{
-  enum status status = create(deck);
-  if (!status && path)
-    status = options_read_file(deck->set, path);
-  if (!status)
-    status = assign_all(deck, n, assignments);
-  if (status)
-    deck_destroy(deck);
-  return status;
-}
-
-enum status deck_load_text(struct deck *deck, const char *label, const char *text, size_t bytes, int n, char *const assignments[])
-{
-  enum status status = create(deck);
-  if (!status)
+  if (!status && text)
     status = options_read_text(deck->set, label, text, bytes);
   if (!status)
     status = assign_all(deck, n, assignments);
   if (status)
     deck_destroy(deck);
   return status;
+}
+
+enum status deck_load(struct deck *deck, int n, char *const assignments[])
+{
+  return deck_load_text(deck, NULL, NULL, 0, n, assignments);
 }
 
 /* Adds "key=value" to `changes` if that is not the deck's value. */

@@ -66,9 +66,9 @@ extern const struct option deck_table[];
 extern const struct option_alias deck_aliases[];
 extern const struct option_alias deck_strategy_aliases[]; /* of the choices of shard.strategy */
 
-/* Defaults, then `path` (NULL: none), then the `n` assignments; then the checks that need more than one key (deck_check) - but with train.init, which may hold the model,
+/* Defaults, then the `n` assignments; then the checks that need more than one key (deck_check) - but with train.init, which may hold the model,
  * they are the caller's, once model.* is known. Free with deck_destroy. */
-enum status deck_load(struct deck *deck, const char *path, int n, char *const assignments[]);
+enum status deck_load(struct deck *deck, int n, char *const assignments[]);
 /* From the YAML text stored in a checkpoint (`label` names it in messages), then assignments. */
 enum status deck_load_text(struct deck *deck, const char *label, const char *text, size_t bytes, int n, char *const assignments[]);
 void deck_destroy(struct deck *deck); /* takes a zeroed deck */

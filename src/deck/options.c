@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/append.h"
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/prose.h"
@@ -30,6 +31,13 @@ int options_section_length(const char *name)
 {
   const char *dot = strchr(name, '.');
   return dot ? (int)(dot - name) : 0;
+}
+
+bool options_begins_section(const struct option *table, const struct option *option)
+{
+  const int length = options_section_length(option->name);
+  return option == table || length != options_section_length(option[-1].name) ||
+         strncmp(option->name, option[-1].name, (size_t)length) != 0;
 }
 
 int options_find_section(const struct option *table, const char *section)
@@ -175,34 +183,29 @@ static void range_text(const struct option *option, char *out, size_t size)
     snprintf(out, size, " from %.10g to %.10g", option->least, option->most);
 }
 
-static void choices_text(const struct option *option, char *out, size_t size)
+void options_append_choices(const struct option *option, char *out, size_t size)
 {
-  size_t used = 0;
-  for (int i = 0; option->choices[i] && used < size; i++)
-    used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", option->choices[i]);
+  for (int i = 0; option->choices && option->choices[i]; i++)
+    append_text(out, size, "%s%s", i ? ", " : "", option->choices[i]);
 }
 
-static bool is_size(const struct option *option)
+bool options_is_size(const struct option *option)
 {
   return option->unit && strcmp(option->unit, OPTIONS_BYTES) == 0;
-}
-
-static void integer_text(const struct option *option, const char *range, char *out, size_t size)
-{
-  if (is_size(option))
-    snprintf(out, size, "a size%s, such as 8000000, 8M, 8Mi or 8MiB", range);
-  else
-    snprintf(out, size, "an integer%s", range);
 }
 
 void options_expected(const struct option *option, char *out, size_t size)
 {
   char range[80], choices[400] = "";
   range_text(option, range, sizeof range);
-  if (option->choices)
-    choices_text(option, choices, sizeof choices);
+  options_append_choices(option, choices, sizeof choices);
   switch (option->type) {
-  case OPTION_INT: integer_text(option, range, out, size); return;
+  case OPTION_INT:
+    snprintf(out, size,
+             options_is_size(option) ? "a size%s, such as 8000000, 8M, 8Mi or 8MiB"
+                                     : "an integer%s",
+             range);
+    return;
   case OPTION_REAL: snprintf(out, size, "a number%s", range); return;
   case OPTION_BOOL: snprintf(out, size, "true or false"); return;
   case OPTION_STRING: snprintf(out, size, "a string"); return;
@@ -297,7 +300,8 @@ static bool parse_int(const struct option *option, const char *text, int64_t *ou
 {
   const char *end;
   int64_t scale, number, value;
-  if (!parse_decimal(text, &number, &end) || !options_parse_scale(end, is_size(option), &scale) ||
+  if (!parse_decimal(text, &number, &end) ||
+      !options_parse_scale(end, options_is_size(option), &scale) ||
       __builtin_mul_overflow(number, scale, &value) || !in_range(option, (double)value))
     return false;
   *out = value;
@@ -351,29 +355,23 @@ static enum status store_string(char **to, const char *text)
   return STATUS_OK;
 }
 
-static enum status store_reals(const struct option *option, const struct option_given *given, double *to)
+/* Exactly `count` numbers; also none of OPTION_INTS. */
+static enum status store_numbers(const struct option *option, const struct option_given *given,
+                                 void *to)
 {
-  if (given->n != option->count)
-    return reject(option, given, "");
-  for (int i = 0; i < given->n; i++) {
-    double value;
-    if (!parse_real(option, given->item[i], &value))
-      return reject(option, given, given->item[i]);
-  }
-  for (int i = 0; i < given->n; i++)
-    (void)parse_real(option, given->item[i], &to[i]); /* all were seen to be good */
-  return STATUS_OK;
-}
-
-static enum status store_ints(const struct option *option, const struct option_given *given, struct option_ints *to)
-{
-  struct option_ints fresh = {.n = given->n};
-  if (given->n != option->count && given->n != 0)
+  const bool reals = option->type == OPTION_REALS;
+  struct option_ints ints = {.n = given->n};
+  double *real = to, value;
+  if (given->n != option->count && (reals || given->n != 0))
     return reject(option, given, "");
   for (int i = 0; i < given->n; i++)
-    if (!parse_int(option, given->item[i], &fresh.item[i]))
+    if (!(reals ? parse_real(option, given->item[i], &value)
+                : parse_int(option, given->item[i], &ints.item[i])))
       return reject(option, given, given->item[i]);
-  *to = fresh;
+  for (int i = 0; reals && i < given->n; i++)
+    (void)parse_real(option, given->item[i], &real[i]); /* all were seen to be good */
+  if (!reals)
+    *(struct option_ints *)to = ints;
   return STATUS_OK;
 }
 
@@ -388,14 +386,13 @@ static void free_strings(struct option_strings *strings)
 static enum status store_strings(const struct option *option, const struct option_given *given, struct option_strings *to)
 {
   struct option_strings fresh = {0};
-  void *items;
   for (int i = 0; option->choices && i < given->n; i++)
     if (find_choice(option, given->item[i]) < 0)
       return reject(option, given, given->item[i]);
-  enum status status = mem_alloc(MEM_META, (size_t)given->n * sizeof(char *), &items);
+  const enum status status =
+      mem_alloc(MEM_META, (size_t)given->n * sizeof(char *), (void **)&fresh.item);
   if (status)
     return status;
-  fresh.item = items;
   for (; fresh.n < given->n; fresh.n++) {
     fresh.item[fresh.n] = mem_strdup(given->item[fresh.n]);
     if (!fresh.item[fresh.n]) {
@@ -435,10 +432,8 @@ enum status options_store(struct option_set *set, int index, const struct option
 {
   const struct option *option = &set->table[index];
   void *to = field(set, option);
-  if (option->type == OPTION_REALS)
-    return store_reals(option, given, to);
-  if (option->type == OPTION_INTS)
-    return store_ints(option, given, to);
+  if (option->type == OPTION_REALS || option->type == OPTION_INTS)
+    return store_numbers(option, given, to);
   if (option->type == OPTION_STRINGS)
     return store_strings(option, given, to);
   return given->list ? reject(option, given, "") : store_scalar(option, given, to);
@@ -497,21 +492,19 @@ static int split_list(char *text, char **item)
 
 static enum status store_text(struct option_set *set, int index, const char *where, const char *text)
 {
-  size_t most = 1 + strlen(text);
-  void *items;
+  const size_t most = 1 + strlen(text);
+  struct option_given given = {.where = where, .n = 1, .list = is_list(set->table[index].type)};
   char *copy = mem_strdup(text);
   if (!copy)
     return STATUS_MEMORY;
-  enum status status = mem_alloc(MEM_META, most * sizeof(char *), &items);
-  if (status)
-    goto free_copy;
-  struct option_given given = {.where = where, .n = 1, .item = items, .list = is_list(set->table[index].type)};
-  given.item[0] = copy;
-  if (given.list)
-    given.n = split_list(copy, given.item);
-  status = options_store(set, index, &given);
-  mem_free(items);
-free_copy:
+  enum status status = mem_alloc(MEM_META, most * sizeof(char *), (void **)&given.item);
+  if (!status) {
+    given.item[0] = copy;
+    if (given.list)
+      given.n = split_list(copy, given.item);
+    status = options_store(set, index, &given);
+  }
+  mem_free(given.item);
   mem_free(copy);
   return status;
 }
@@ -550,45 +543,31 @@ static enum status set_where(struct option_set *set, int index, const char *wher
   return store_string(&set->origin[index].where, where);
 }
 
-static enum status assign(struct option_set *set, const char *where, const char *name, const char *value, int *index)
+enum status options_resolve_from(struct option_set *set, const char *where, const char *name,
+                                 const char *value)
 {
-  *index = options_find(set->table, name);
-  if (*index < 0)
+  const int index = options_find(set->table, name);
+  if (index < 0)
     return options_unknown(set, where, name);
   if (!is_utf8(value))
     return status_set(STATUS_USAGE, "%s: the value of %s is not UTF-8; rename the file or set the terminal to UTF-8", where, name);
-  return store_text(set, *index, where, value);
+  const enum status status = store_text(set, index, where, value);
+  return status ? status : set_where(set, index, where);
 }
 
 enum status options_assign(struct option_set *set, const char *assignment)
 {
   static const char where[] = OPTIONS_COMMAND_LINE;
   const char *equals = strchr(assignment, '=');
-  int index;
   if (!equals || equals == assignment)
     return status_set(STATUS_USAGE, "%s: '%s' is not of the form key=value, such as %s=%s", where, assignment, set->table[0].name,
                       set->table[0].value ? set->table[0].value : "...");
   char *name = mem_printf("%.*s", (int)(equals - assignment), assignment);
   if (!name)
     return STATUS_MEMORY;
-  enum status status = assign(set, where, name, equals + 1, &index);
-  if (!status)
-    status = set_where(set, index, where);
+  const enum status status = options_resolve_from(set, where, name, equals + 1);
   mem_free(name);
   return status;
-}
-
-enum status options_resolve(struct option_set *set, const char *name, const char *value)
-{
-  int index;
-  return assign(set, "value worked out", name, value, &index);
-}
-
-enum status options_resolve_from(struct option_set *set, const char *where, const char *name, const char *value)
-{
-  int index;
-  enum status status = assign(set, where, name, value, &index);
-  return status ? status : set_where(set, index, where);
 }
 
 /* --- the set --------------------------------------------------------------------------------------------------------------------------------- */
@@ -616,13 +595,14 @@ static enum status set_default(struct option_set *set, int index)
 enum status options_create(const struct option *table, void *values, struct option_set **out)
 {
   int n = 0;
-  void *block;
+  struct option_set *set = NULL;
   for (; table[n].name; n++)
     clear_field(&table[n], (char *)values + table[n].offset);
-  enum status status = mem_alloc(MEM_META, sizeof(struct option_set) + (size_t)n * sizeof(struct option_origin), &block);
+  enum status status =
+      mem_alloc(MEM_META, sizeof(struct option_set) + (size_t)n * sizeof(struct option_origin),
+                (void **)&set);
   if (status)
     return status;
-  struct option_set *set = block;
   set->table = table;
   set->values = values;
   set->n = n;
@@ -722,6 +702,11 @@ const char *options_where(const struct option_set *set, const char *name)
 {
   int index = options_find(set->table, name);
   return index >= 0 && set->origin[index].where ? set->origin[index].where : "default";
+}
+
+bool options_is_typed(const struct option_set *set, const char *name)
+{
+  return strcmp(options_where(set, name), OPTIONS_COMMAND_LINE) == 0;
 }
 
 static uint64_t hash_string(uint64_t hash, const char *text)

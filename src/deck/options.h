@@ -63,9 +63,8 @@ enum status options_create(const struct option *table, void *values, struct opti
 void options_set_aliases(struct option_set *set, const struct option_alias *aliases);
 void options_destroy(struct option_set *set); /* frees the strings in `values` too; takes NULL */
 
-/* Read a YAML mapping (one level of sections) from a file, or from memory (`label` names it in messages). An unknown key names the
+/* Read a YAML mapping (one level of sections; `label` names it in messages). An unknown key names the
  * nearest known one; wrong type, out of range, duplicate key: one sentence with file, line and what was expected. */
-enum status options_read_file(struct option_set *set, const char *path);
 enum status options_read_text(struct option_set *set, const char *label, const char *text, size_t bytes);
 /* STATUS_USAGE if a deck has a NUL, or the mark of UTF-16 or UTF-32: it is damaged or not UTF-8.
  * Local. */
@@ -87,9 +86,9 @@ bool options_is_set(const struct option_set *set, const char *name); /* by a fil
 #define OPTIONS_COMMAND_LINE "command line"
 /* "quickstart.yaml:12", OPTIONS_COMMAND_LINE or "default": for messages of later checks. */
 const char *options_where(const struct option_set *set, const char *name);
-/* Set a value that the program worked out itself (kept in the echo as if written). Same rules as options_assign. It counts as not set; options_resolve_from says where it
- * comes from, as a file that was read. */
-enum status options_resolve(struct option_set *set, const char *name, const char *value);
+bool options_is_typed(const struct option_set *set, const char *name); /* on the command line */
+/* Set a value that the program worked out itself, kept in the echo as if written. Same rules as
+ * options_assign. `where` says where it comes from, as a file that was read. */
 enum status options_resolve_from(struct option_set *set, const char *where, const char *name, const char *value);
 
 /* A copy of `from`, its values in `values`, and where they come from. Free with options_destroy.
@@ -108,7 +107,7 @@ int options_distance(const char *a, const char *b);
 /* A 64-bit name for the values of all options but those of `except` (NULL-terminated, or NULL). The same in every run and on every machine. */
 uint64_t options_hash(const struct option_set *set, const char *const *except);
 
-/* The resolved values as YAML that options_read_file reads back to the same values, bit for bit. *out is owned by the caller (mem_free). */
+/* The resolved values as YAML that options_read_text reads back to the same values, bit for bit. *out is owned by the caller (mem_free). */
 enum status options_print_yaml(const struct option_set *set, char **out);
 /* The value of one option as text that the caller owns (mem_free): a text as it is, all others as in
  * YAML. Local. */

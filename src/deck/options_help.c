@@ -8,11 +8,6 @@
 
 enum { TOLD_MOST = 100, INDENT = 6 };
 
-static bool is_size(const struct option *option)
-{
-  return option->unit && !strcmp(option->unit, OPTIONS_BYTES);
-}
-
 static bool lists_choices(const struct option *option)
 {
   return strstr(option->text, "\n  ") != NULL;
@@ -23,17 +18,10 @@ static void range_text(const struct option *option, char *out, size_t size)
 {
   if (option->most > 0 && option->most <= TOLD_MOST)
     snprintf(out, size, ", %.10g to %.10g", option->least, option->most);
-  else if (option->least > 0 && !is_size(option))
+  else if (option->least > 0 && !options_is_size(option))
     snprintf(out, size, ", at least %.10g", option->least);
   else
     snprintf(out, size, "%s", "");
-}
-
-static void choices_text(const struct option *option, const char *before, char *out, size_t size)
-{
-  size_t used = (size_t)snprintf(out, size, "%s", before);
-  for (int i = 0; option->choices[i] && used < size; i++)
-    used += (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", option->choices[i]);
 }
 
 static void type_text(const struct option *option, char *out, size_t size)
@@ -42,24 +30,22 @@ static void type_text(const struct option *option, char *out, size_t size)
   range_text(option, range, sizeof range);
   switch (option->type) {
   case OPTION_INT:
-    snprintf(out, size, "%s%s", is_size(option) ? "size, such as 8M or 8MiB" : "integer", range);
+    snprintf(out, size, "%s%s", options_is_size(option) ? "size, such as 8M or 8MiB" : "integer",
+             range);
     return;
   case OPTION_REAL: snprintf(out, size, "number%s", range); return;
   case OPTION_BOOL: snprintf(out, size, "true or false"); return;
   case OPTION_STRING: snprintf(out, size, "string"); return;
   case OPTION_CHOICE:
-    if (lists_choices(option))
-      snprintf(out, size, "name");
-    else
-      choices_text(option, option->choices[1] ? "one of " : "", out, size);
+    snprintf(out, size, "%s", lists_choices(option) ? "name" : option->choices[1] ? "one of " : "");
+    if (!lists_choices(option))
+      options_append_choices(option, out, size);
     return;
   case OPTION_REALS: snprintf(out, size, "list of %d numbers%s", option->count, range); return;
   case OPTION_INTS: snprintf(out, size, "list of %d integers%s", option->count, range); return;
   case OPTION_STRINGS:
-    if (option->choices)
-      choices_text(option, "list of ", out, size);
-    else
-      snprintf(out, size, "list of strings");
+    snprintf(out, size, "list of %s", option->choices ? "" : "strings");
+    options_append_choices(option, out, size);
     return;
   }
 }
@@ -75,7 +61,7 @@ static int unit_length(const char *unit, bool one)
 static void describe(const struct option *option, char *out, size_t size)
 {
   char type[500];
-  const char *unit = option->unit && !is_size(option) ? option->unit : "";
+  const char *unit = option->unit && !options_is_size(option) ? option->unit : "";
   const bool one = option->value && !strcmp(option->value, "1");
   type_text(option, type, sizeof type);
   if (!option->value)
@@ -111,13 +97,6 @@ static bool has_part(const struct option *table, const char *part)
   return false;
 }
 
-static bool begins_section(const struct option *table, const struct option *option)
-{
-  const int length = options_section_length(option->name);
-  return option > table && (length != options_section_length(option[-1].name) ||
-                            strncmp(option->name, option[-1].name, (size_t)length) != 0);
-}
-
 void options_print_brief(const struct option *table, bool with_rare, FILE *to)
 {
   int width = 0;
@@ -127,7 +106,7 @@ void options_print_brief(const struct option *table, bool with_rare, FILE *to)
   for (const struct option *option = table; option->name; option++) {
     if (option->rare && !with_rare)
       continue;
-    if (begins_section(table, option))
+    if (option > table && options_begins_section(table, option))
       fputc('\n', to);
     fprintf(to, "  %-*s  %.*s\n", width, option->name, prose_sentence(option->text), option->text);
   }

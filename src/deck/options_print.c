@@ -10,7 +10,8 @@
 
 struct text {
   char *data;
-  size_t used, size;
+  size_t used;
+  int64_t room;
   enum status status; /* the first failure; nothing is added after it */
 };
 
@@ -18,15 +19,10 @@ static void add_bytes(struct text *text, const char *bytes, size_t n)
 {
   if (text->status)
     return;
-  if (text->used + n + 1 > text->size) {
-    void *data = text->data;
-    size_t size = 64 + 2 * (text->used + n); /* most values fit at once */
-    text->status = mem_resize(MEM_META, size, &data);
-    if (text->status)
-      return;
-    text->data = data;
-    text->size = size;
-  }
+  const size_t need = text->used + n + 64; /* most values fit at once */
+  text->status = mem_grow(MEM_META, (void **)&text->data, &text->room, (int64_t)need, 1);
+  if (text->status)
+    return;
   memcpy(text->data + text->used, bytes, n);
   text->used += n;
   text->data[text->used] = '\0';
@@ -110,26 +106,6 @@ static void add_string(struct text *text, const char *string)
   add(text, "\"");
 }
 
-static void add_strings(struct text *text, const struct option_strings *strings)
-{
-  add(text, "[");
-  for (int i = 0; i < strings->n; i++) {
-    add(text, i ? ", " : "");
-    add_string(text, strings->item[i]);
-  }
-  add(text, "]");
-}
-
-static void add_reals(struct text *text, const double *reals, int n)
-{
-  add(text, "[");
-  for (int i = 0; i < n; i++) {
-    add(text, i ? ", " : "");
-    add_real(text, reals[i]);
-  }
-  add(text, "]");
-}
-
 static void add_int(struct text *text, int64_t x)
 {
   char digits[32];
@@ -137,12 +113,22 @@ static void add_int(struct text *text, int64_t x)
   add(text, digits);
 }
 
-static void add_ints(struct text *text, const struct option_ints *ints)
+static void add_list(struct text *text, const struct option *option, const void *from)
 {
+  const struct option_ints *ints = from;
+  const struct option_strings *strings = from;
+  const int n = option->type == OPTION_REALS  ? option->count
+                : option->type == OPTION_INTS ? ints->n
+                                              : strings->n;
   add(text, "[");
-  for (int i = 0; i < ints->n; i++) {
+  for (int i = 0; i < n; i++) {
     add(text, i ? ", " : "");
-    add_int(text, ints->item[i]);
+    if (option->type == OPTION_REALS)
+      add_real(text, ((const double *)from)[i]);
+    else if (option->type == OPTION_INTS)
+      add_int(text, ints->item[i]);
+    else
+      add_string(text, strings->item[i]);
   }
   add(text, "]");
 }
@@ -155,9 +141,9 @@ static void add_value(struct text *text, const struct option *option, const void
   case OPTION_BOOL: add(text, *(const bool *)from ? "true" : "false"); return;
   case OPTION_STRING: add_string(text, *(char *const *)from); return;
   case OPTION_CHOICE: add(text, option->choices[*(const int *)from]); return;
-  case OPTION_REALS: add_reals(text, from, option->count); return;
-  case OPTION_INTS: add_ints(text, from); return;
-  case OPTION_STRINGS: add_strings(text, from); return;
+  case OPTION_REALS:
+  case OPTION_INTS:
+  case OPTION_STRINGS: add_list(text, option, from); return;
   }
 }
 
@@ -182,19 +168,13 @@ enum status options_print_value(const struct option *option, const void *values,
   return finish(&text, out);
 }
 
-static bool same_section(const char *a, const char *b)
-{
-  int length = options_section_length(a);
-  return options_section_length(b) == length && strncmp(a, b, (size_t)length) == 0;
-}
-
 enum status options_print_yaml(const struct option_set *set, char **out)
 {
   struct text text = {0};
   add(&text, "");
   for (const struct option *option = set->table; option->name; option++) {
     int section = options_section_length(option->name);
-    if (section > 0 && (option == set->table || !same_section(option->name, option[-1].name))) {
+    if (section > 0 && options_begins_section(set->table, option)) {
       add_bytes(&text, option->name, (size_t)section);
       add(&text, ":\n");
     }

@@ -36,11 +36,18 @@ int options_find(const struct option *table, const char *name);
 int options_find_section(const struct option *table, const char *section);
 /* Bytes of "section" in "section.key", 0 without one. */
 int options_section_length(const char *name);
+/* Whether the option before it is of another section, or there is none. */
+bool options_begins_section(const struct option *table, const struct option *option);
 
 /* STATUS_USAGE with the nearest known name. */
 enum status options_unknown(const struct option_set *set, const char *where, const char *name);
 /* "an integer of at least 1", "one of a, b": what a value of this option looks like. */
 void options_expected(const struct option *option, char *out, size_t size);
+
+/* Adds "a, b, c" to `out`. */
+void options_append_choices(const struct option *option, char *out, size_t size);
+/* Whether its unit is OPTIONS_BYTES. */
+bool options_is_size(const struct option *option);
 
 /* The code point at `text` (zero-terminated) and its length in bytes; 0: not UTF-8. */
 int options_decode_utf8(const char *text, uint32_t *code);

@@ -1,6 +1,4 @@
-#include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <yaml.h>
 
 #include "base/mem.h"
@@ -14,14 +12,10 @@ struct reader {
   const char *label;
 };
 
-static enum status fail(const struct reader *reader, size_t line, const char *sentence)
-{
-  return status_set(STATUS_USAGE, "%s:%zu: %s", reader->label, line + 1, sentence);
-}
-
 static enum status fail_here(const struct reader *reader, const char *sentence)
 {
-  return fail(reader, reader->event.start_mark.line, sentence);
+  return status_set(STATUS_USAGE, "%s:%zu: %s", reader->label, reader->event.start_mark.line + 1,
+                    sentence);
 }
 
 static enum status parse_error(const struct reader *reader)
@@ -228,15 +222,6 @@ static enum status read_stream(struct reader *reader)
   return status;
 }
 
-static enum status read_with(struct reader *reader)
-{
-  reader->set->reads++;
-  enum status status = read_stream(reader);
-  drop_event(reader);
-  yaml_parser_delete(&reader->parser);
-  return status;
-}
-
 /* The encoding that the first bytes of a text tell, or NULL. */
 static const char *encoding_of(const char *text, size_t bytes)
 {
@@ -274,37 +259,15 @@ enum status options_check_text(const char *label, const char *text, size_t bytes
 enum status options_read_text(struct option_set *set, const char *label, const char *text, size_t bytes)
 {
   struct reader reader = {.set = set, .label = label};
-  const enum status status = options_check_text(label, text, bytes);
+  enum status status = options_check_text(label, text, bytes);
   if (status)
     return status;
   if (!yaml_parser_initialize(&reader.parser))
     return status_set(STATUS_MEMORY, "%s: the YAML parser cannot start: no memory", label);
   yaml_parser_set_input_string(&reader.parser, (const unsigned char *)text, bytes);
-  return read_with(&reader);
-}
-
-static enum status read_open_file(struct option_set *set, const char *path, FILE *file)
-{
-  struct stat info;
-  struct reader reader = {.set = set, .label = path};
-  if (fstat(fileno(file), &info) != 0)
-    return status_set(STATUS_IO, "cannot look at '%s': %s", path, strerror(errno));
-  if (S_ISDIR(info.st_mode))
-    return status_set(STATUS_USAGE, "'%s' is a folder; name the YAML file in it", path);
-  if (!yaml_parser_initialize(&reader.parser))
-    return status_set(STATUS_MEMORY, "%s: the YAML parser cannot start: no memory", path);
-  yaml_parser_set_input_file(&reader.parser, file);
-  return read_with(&reader);
-}
-
-enum status options_read_file(struct option_set *set, const char *path)
-{
-  FILE *file = fopen(path, "re");
-  if (!file)
-    return status_set(errno == ENOENT || errno == ENOTDIR ? STATUS_INPUT : STATUS_IO,
-                      "cannot open '%s': %s", path, strerror(errno));
-  enum status status = read_open_file(set, path, file);
-  if (fclose(file) != 0 && !status)
-    return status_set(STATUS_IO, "cannot close '%s': %s", path, strerror(errno));
+  set->reads++;
+  status = read_stream(&reader);
+  drop_event(&reader);
+  yaml_parser_delete(&reader.parser);
   return status;
 }

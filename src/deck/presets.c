@@ -39,11 +39,6 @@ const char *deck_preset_name(enum deck_preset preset)
   return deck_presets[preset];
 }
 
-static bool is_typed(const struct deck *deck, const char *name)
-{
-  return strcmp(options_where(deck->set, name), OPTIONS_COMMAND_LINE) == 0;
-}
-
 /* A value that another preset gave is not the user's. */
 static bool is_users(const struct deck *deck, const char *name)
 {
@@ -61,7 +56,8 @@ enum status deck_apply_preset(struct deck *deck, bool all)
     return STATUS_MEMORY;
   for (size_t i = 0; i < sizeof rows / sizeof *rows && !status; i++) {
     const char *row = rows[i].key;
-    const bool kept = is_typed(deck, key) ? is_typed(deck, row) : is_users(deck, row);
+    const bool kept =
+        options_is_typed(deck->set, key) ? options_is_typed(deck->set, row) : is_users(deck, row);
     if (all || !kept)
       status = options_resolve_from(deck->set, where, row, rows[i].value[deck->tiers.preset]);
   }

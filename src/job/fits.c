@@ -1,8 +1,8 @@
 /* Whether a job fits into its node: what the arenas of its plans need of each memory, against what is there. */
-#include <stdarg.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
+#include "base/append.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/mpi_info.h"
@@ -121,28 +121,16 @@ static void judge(const void *arg, int n, const struct plan *const plans[], stru
 
 /* ---- what is said ---- */
 
-/* A text that grows, as far as a status takes it. */
+/* As much as a status takes. */
 struct words {
   char text[2048];
-  size_t length;
 };
-
-static void say(struct words *words, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(struct words *words, const char *format, ...)
-{
-  const size_t room = sizeof words->text - words->length;
-  va_list args;
-  va_start(args, format);
-  const int written = vsnprintf(words->text + words->length, room, format, args);
-  va_end(args);
-  if (written > 0)
-    words->length += (size_t)written < room ? (size_t)written : room - 1;
-}
+#define say(words, ...) append_text((words)->text, sizeof(words)->text, __VA_ARGS__)
 
 static void describe(const struct need *need, enum room room, struct words *words)
 {
   const struct job *job = need->job;
-  const char *plural = need->local == 1 ? "" : "s", *verb = need->local == 1 ? "needs" : "need";
+  const char *verb = need->local == 1 ? "needs" : "need";
   const char *owns = need->local == 1 ? "has" : "have";
   const double bytes = need->rooms.need[room], have = need->rooms.have[room];
   switch (room) {
@@ -152,8 +140,12 @@ static void describe(const struct need *need, enum room room, struct words *word
         mem_amount((double)need->device.transient).text, mem_amount(need->reserve).text, mem_amount(have).text);
     break;
   case ROOM_HOST:
-    say(words, "of host memory the %d rank%s of this node %s %s (each %s for what stays from step to step, %s for a step", need->local, plural, verb,
-        mem_amount(bytes).text, mem_amount((double)need->host.persistent).text, mem_amount((double)need->host.transient).text);
+    say(words,
+        "of host memory the %d rank%s of this node %s %s (each %s for what stays from step to "
+        "step, %s for a step",
+        need->local, plural(need->local), verb, mem_amount(bytes).text,
+        mem_amount((double)need->host.persistent).text,
+        mem_amount((double)need->host.transient).text);
     if (need->state > 0)
       say(words, ", %s to load and save what its device holds", mem_amount(need->state).text);
     if (need->rooms.need[ROOM_SHARED] > 0)
@@ -166,9 +158,11 @@ static void describe(const struct need *need, enum room room, struct words *word
     say(words, "of %s what they share needs %s and has %s", comm_shared_folder(), mem_amount(bytes).text, mem_amount(have).text);
     break;
   default:
-    say(words, "of the disk of %s%s the %d rank%s of %s %s %s and %s %s", job->nvme ? job->nvme : "",
-        need->no_folder ? ", a folder that is not there yet," : "", need->on_disk, need->on_disk == 1 ? "" : "s",
-        need->on_disk == need->local ? "this node" : "all nodes, which share it,", need->on_disk == 1 ? "needs" : "need", mem_amount(bytes).text,
+    say(words, "of the disk of %s%s the %d rank%s of %s %s %s and %s %s",
+        job->nvme ? job->nvme : "", need->no_folder ? ", a folder that is not there yet," : "",
+        need->on_disk, plural(need->on_disk),
+        need->on_disk == need->local ? "this node" : "all nodes, which share it,",
+        need->on_disk == 1 ? "needs" : "need", mem_amount(bytes).text,
         need->on_disk == 1 ? "has" : "have", mem_amount(have).text);
   }
 }
@@ -177,7 +171,7 @@ static void describe(const struct need *need, enum room room, struct words *word
 static void say_besides(const struct need *need, enum room room, const struct advise_hopes *hopes,
                         struct words *cures)
 {
-  const char *between = cures->length > 0 ? ", or " : "";
+  const char *between = *cures->text ? ", or " : "";
   const char *more = need->job->device->model.host_memory ? "more nodes" : "more ranks";
   if (room == ROOM_SHARED)
     say(cures,
@@ -197,7 +191,7 @@ static void say_advice(void *to, const struct advice *advice)
   char name[sizeof advice->name + 64] = "";
   advise_append_name(advice, name, sizeof name);
   if (advice->fits)
-    say(words, "%s%s", words->length > 0 ? ", or " : "", name);
+    say(words, "%s%s", *words->text ? ", or " : "", name);
 }
 
 /* The keys that make all of it fit. */
@@ -211,7 +205,7 @@ static enum status say_cures(const struct site *site, const struct need *need, i
                                   .plans = plans,
                                   .judge = judge,
                                   .arg = site};
-  struct words cures = {.length = 0};
+  struct words cures = {""};
   struct advise_hopes hopes;
   bool fits;
   int is_short = 0, last = 0;
@@ -225,7 +219,7 @@ static enum status say_cures(const struct site *site, const struct need *need, i
     return status;
   if (is_short == 1)
     say_besides(need, (enum room)last, &hopes, &cures);
-  if (cures.length > 0)
+  if (*cures.text)
     say(words, ": use %s", cures.text);
   else
     say(words, ": none of the keys that were tried makes it fit; use %s with more memory",
@@ -236,10 +230,10 @@ static enum status say_cures(const struct site *site, const struct need *need, i
 /* Those that are too small first, with the cures, where this rank is to look for them; the others fit. */
 static enum status refuse(const struct site *site, const struct need *need, int n, const struct plan *const plans[], bool cures, const char *what)
 {
-  struct words words = {.length = 0};
+  struct words words = {""};
   for (int room = 0; room < ROOMS; room++)
     if (rooms_is_short(&need->rooms, (enum room)room)) {
-      say(&words, "%s", words.length > 0 ? "; " : "");
+      say(&words, "%s", *words.text ? "; " : "");
       describe(need, (enum room)room, &words);
     }
   const enum status status = cures ? say_cures(site, need, n, plans, &words) : STATUS_OK;

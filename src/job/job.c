@@ -76,18 +76,13 @@ static enum status create_memory(struct job *job)
   return comm_agree(job->comm, exec_memory_create(job->device, job->comm, job->nvme, plans, n, &job->memory));
 }
 
-static enum status name_nvme(struct job *job)
-{
-  job->nvme = job_nvme_folder(job->deck);
-  return job->nvme ? STATUS_OK : STATUS_MEMORY;
-}
-
 /* All that needs no memory of its own: what cannot fit fails here. Collective. */
 static enum status create_parts(struct job *job, enum job_use use)
 {
   const struct plan *plans[JOB_PLANS];
   watchdog_start(job->start, "planning");
-  enum status status = name_nvme(job);
+  job->nvme = job_nvme_folder(job->deck);
+  enum status status = job->nvme ? STATUS_OK : STATUS_MEMORY;
   if (!status)
     status = job_model(job->deck, job->place.compute, comm_ranks(job->comm), &job->model);
   status = comm_agree(job->comm, status);

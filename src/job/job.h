@@ -22,6 +22,19 @@ enum status job_check_same_place(struct comm *comm, const struct deck *deck, boo
 /* GPUs that this process sees; a deck that says run.device=host does not ask. STATUS_LIBRARY where they cannot be counted: a driver that is there and broken. Local. */
 enum status job_count_gpus(const struct deck *deck, int *out);
 
+/* Where the GPUs are that this process sees, by ordinal, as topo_record() takes them. Local. */
+struct job_buses {
+  int n;
+  char text[TOPO_GPUS][24];
+  const char *bus[TOPO_GPUS];
+};
+enum status job_list_buses(int gpus, struct job_buses *out);
+/* What the deck says of the cores of its ranks. */
+struct topo_options job_topo_options(const struct deck *deck);
+/* This rank's share of its machine, which it splits with the other ranks there. Collective. */
+enum status job_create_topo(struct comm *comm, const struct job_buses *buses,
+                            const struct topo_options *options, struct topo **out);
+
 enum { JOB_PLANS = PLAN_GENERATE + 1 };
 
 struct job {

@@ -4,13 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/log.h"
 #include "plan/arenas.h"
-
-static bool is_typed(const struct deck *deck, const char *key)
-{
-  return strcmp(options_where(deck->set, key), OPTIONS_COMMAND_LINE) == 0;
-}
 
 /* Without a training step there is nothing for these keys to act on. Those of a deck were meant for its training; one that was just typed was meant for this. */
 static void warn_ignored(const struct deck *deck, enum job_use use)
@@ -29,7 +25,7 @@ static void warn_ignored(const struct deck *deck, enum job_use use)
   if (use != JOB_EVAL && use != JOB_GENERATE)
     return;
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    if (keys[i].other && is_typed(deck, keys[i].key))
+    if (keys[i].other && options_is_typed(deck->set, keys[i].key))
       log_warn("%s is ignored: it is for training. Here parameters are sharded over all ranks, no "
                "activations are kept and nothing is updated",
                keys[i].key);
@@ -77,7 +73,7 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
       {"tiers.nvme", *deck->tiers.nvme && disk.persistent + disk.transient == 0,
        "nothing is offloaded to NVMe (optim.state, tiers.activations)"}};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    if (keys[i].idle && is_typed(deck, keys[i].key))
+    if (keys[i].idle && options_is_typed(deck->set, keys[i].key))
       log_warn("%s is ignored: %s", keys[i].key, keys[i].why);
     else if (keys[i].idle && use != JOB_EVAL && use != JOB_GENERATE)
       log_info("%s is ignored: %s", keys[i].key, keys[i].why);
@@ -98,7 +94,7 @@ static void log_tiers(const struct plan *plan)
     snprintf(disk, sizeof disk, " (moments of %.0f %% of the units are on NVMe)", 100 * nvme);
   if (resident > 0)
     log_info("the first %d unit%s: masters and moments are on the device and are updated there",
-             resident, resident == 1 ? "" : "s");
+             resident, plural(resident));
   log_info("masters and %s moments: in host memory%s", dtype_name(last->state), disk);
   log_info("parameters are copied to the device %s, gradients are reduced %s, units are updated %s",
            last->working == WORKING_SHARED ? "whole, from memory that a node shares" : "in shards",
@@ -132,8 +128,8 @@ static void log_job(const struct job *job)
   if (job->model->frozen > 0)
     snprintf(frozen, sizeof frozen, " (%.1f M frozen)", (double)job->model->frozen * 1e-6);
   log_info("%s: %.1f M parameters%s, %d rank%s, %d thread%s per rank, %s", job->deck->model.arch,
-           (double)job->model->parameters * 1e-6, frozen, ranks, ranks == 1 ? "" : "s",
-           job->threads, job->threads == 1 ? "" : "s", comm_description(job->comm));
+           (double)job->model->parameters * 1e-6, frozen, ranks, plural(ranks), job->threads,
+           plural(job->threads), comm_description(job->comm));
   log_info("rank 0 runs on %s", topo_description(job->topo));
   log_info("device %s%s%s%s, computing in %s%s%s", job->place.device,
            *job->device->product ? " (" : "", job->device->product,

@@ -99,12 +99,23 @@ static bool agrees(const struct deck *deck, const struct deck *found, const stru
   return !strcmp(option->name, "model.context") && deck->model.context < found->model.context && strcmp(found->model.arch, "gpt2") != 0;
 }
 
+/* The first key that does not agree, or NULL. */
+static const struct option *find_other(const struct deck *deck, const struct deck *found,
+                                       struct value *here, struct value *there)
+{
+  for (const struct option *option = deck_table; option->name; option++)
+    if (is_model_key(option) && !agrees(deck, found, option, here, there))
+      return option;
+  return NULL;
+}
+
 enum status model_source_check(const struct deck *found, const char *path, const struct deck *deck)
 {
   struct value here, there;
-  for (const struct option *option = deck_table; option->name; option++)
-    if (is_model_key(option) && !agrees(deck, found, option, &here, &there))
-      return status_set(STATUS_USAGE, "%s holds a model of %s=%s, the deck says %s: they must agree", path, option->name, there.text, here.text);
+  const struct option *option = find_other(deck, found, &here, &there);
+  if (option)
+    return status_set(STATUS_USAGE, "%s holds a model of %s=%s, the deck says %s: they must agree",
+                      path, option->name, there.text, here.text);
   return STATUS_OK;
 }
 
@@ -125,10 +136,11 @@ static enum status take_unset(const struct deck *found, const char *where, struc
 static enum status check_set(const struct deck *found, const char *path, const struct deck *deck)
 {
   struct value here, there;
-  for (const struct option *option = deck_table; option->name; option++)
-    if (is_model_key(option) && !agrees(deck, found, option, &here, &there))
-      return status_set(STATUS_USAGE, "%s is %s (%s), but %s holds a model of %s: leave the key out", option->name, here.text,
-                        options_where(deck->set, option->name), path, there.text);
+  const struct option *option = find_other(deck, found, &here, &there);
+  if (option)
+    return status_set(STATUS_USAGE, "%s is %s (%s), but %s holds a model of %s: leave the key out",
+                      option->name, here.text, options_where(deck->set, option->name), path,
+                      there.text);
   return STATUS_OK;
 }
 
@@ -247,7 +259,7 @@ static enum status refuse(const char *path, const struct deck *deck)
                       "(hf download %s --local-dir DIR), and name DIR",
                       path, path);
   if (!file_exists(path) && options_is_set(deck->set, "train.init") &&
-      strcmp(options_where(deck->set, "train.init"), OPTIONS_COMMAND_LINE) != 0)
+      !options_is_typed(deck->set, "train.init"))
     return status_set(STATUS_INPUT,
                       "there is no folder %s (train.init, %s): download it as the head of the deck "
                       "says, or set train.init",

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/append.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -67,26 +68,24 @@ enum status job_check_same_place(struct comm *comm, const struct deck *deck, boo
 }
 
 /* Where each rank sees one GPU, it may be its own or that of all. */
-static enum status find_shared_device(const struct job *job, int64_t *ids)
-{
-  const int ranks = comm_ranks(job->comm), rank = comm_rank(job->comm);
-  ids[rank] = (int64_t)(hash_text(job->device->id) >> 1);
-  enum status status = comm_sum_i64(job->comm, ids, ranks);
-  for (int other = 0; other < ranks && !status; other++)
-    if (*job->device->id && other != rank && ids[other] == ids[rank])
-      status = status_set(STATUS_USAGE, "ranks %d and %d have the same GPU (%s), and each needs its own: start fewer ranks, or say run.device=host",
-                          rank, other, job->device->product);
-  return comm_agree(job->comm, status);
-}
-
 static enum status check_own_device(const struct job *job)
 {
-  void *ids = NULL;
-  enum status status = comm_agree(job->comm, mem_alloc(MEM_META, (size_t)comm_ranks(job->comm) * sizeof(int64_t), &ids));
-  if (!status)
-    status = find_shared_device(job, ids);
+  const int ranks = comm_ranks(job->comm), rank = comm_rank(job->comm);
+  int64_t *ids = NULL;
+  enum status status =
+      comm_agree(job->comm, mem_alloc(MEM_META, (size_t)ranks * sizeof *ids, (void **)&ids));
+  if (status)
+    return status;
+  ids[rank] = (int64_t)(hash_text(job->device->id) >> 1);
+  status = comm_sum_i64(job->comm, ids, ranks);
+  for (int other = 0; other < ranks && !status; other++)
+    if (*job->device->id && other != rank && ids[other] == ids[rank])
+      status = status_set(STATUS_USAGE,
+                          "ranks %d and %d have the same GPU (%s), and each needs its own: start "
+                          "fewer ranks, or say run.device=host",
+                          rank, other, job->device->product);
   mem_free(ids);
-  return status;
+  return comm_agree(job->comm, status);
 }
 
 enum status job_count_gpus(const struct deck *deck, int *out)
@@ -123,26 +122,56 @@ static enum status check_threads(const struct deck *deck, const struct topo *top
     return status_set(STATUS_USAGE,
                       "run.threads is %lld (%s), but this machine has %d CPU%s: set it to 0, which "
                       "uses the cores of each rank, or to at most %d",
-                      (long long)threads, options_where(deck->set, "run.threads"), all,
-                      all == 1 ? "" : "s", TURNS * all);
+                      (long long)threads, options_where(deck->set, "run.threads"), all, plural(all),
+                      TURNS * all);
   if (threads > own)
     log_warn_alike("run.threads is %lld, but this rank has %d CPU%s for them: its threads take "
                    "turns, and steps are slower than with run.threads=0",
-                   (long long)threads, own, own == 1 ? "" : "s");
+                   (long long)threads, own, plural(own));
   return STATUS_OK;
 }
 
-static enum status take_cores(struct job *job, const struct topo_record *records)
+struct topo_options job_topo_options(const struct deck *deck)
 {
-  const struct deck *deck = job->deck;
-  const struct topo_options options = {.bind = deck->topo.bind,
-                                       .threads = (int)deck->run.threads,
-                                       .controller = (int)deck->topo.controller,
-                                       .lists = deck->topo.cores.n,
-                                       .list = deck->topo.cores.item};
-  enum status status = topo_create_job(records, comm_ranks(job->comm), comm_rank(job->comm), &options, &job->topo);
+  return (struct topo_options){.bind = deck->topo.bind,
+                               .threads = (int)deck->run.threads,
+                               .controller = (int)deck->topo.controller,
+                               .lists = deck->topo.cores.n,
+                               .list = deck->topo.cores.item};
+}
+
+enum status job_list_buses(int gpus, struct job_buses *out)
+{
+  enum status status = STATUS_OK;
+  *out = (struct job_buses){.n = gpus};
+  for (int g = 0; g < gpus && g < TOPO_GPUS && !status; g++) {
+    out->bus[g] = out->text[g];
+    status = device_bus("cuda", g, out->text[g], sizeof out->text[g]);
+  }
+  return status;
+}
+
+enum status job_create_topo(struct comm *comm, const struct job_buses *buses,
+                            const struct topo_options *options, struct topo **out)
+{
+  const int ranks = comm_ranks(comm), rank = comm_rank(comm);
+  struct topo_record *records = NULL;
+  enum status status =
+      mem_alloc(MEM_META, (size_t)ranks * sizeof *records, (void **)&records);
   if (!status)
-    status = check_threads(deck, job->topo);
+    status = topo_record(buses->n, buses->bus, &records[rank]);
+  status = comm_agree(comm, status);
+  if (!status)
+    status = comm_sum_i64(comm, (int64_t *)records, ranks * TOPO_RECORD_WORDS);
+  if (!status)
+    status = comm_agree(comm, topo_create_job(records, ranks, rank, options, out));
+  mem_free(records);
+  return status;
+}
+
+static enum status take_cores(struct job *job)
+{
+  enum status status = check_threads(job->deck, job->topo);
   if (!status)
     status = topo_bind(job->topo);
   if (status)
@@ -153,34 +182,15 @@ static enum status take_cores(struct job *job, const struct topo_record *records
   return STATUS_OK;
 }
 
-static enum status make_record(const struct job *job, int gpus, struct topo_record *out)
-{
-  enum { BUS = 24 };
-  char text[TOPO_GPUS][BUS];
-  const char *bus[TOPO_GPUS];
-  enum status status = STATUS_OK;
-  for (int g = 0; g < gpus && g < TOPO_GPUS && !status; g++) {
-    bus[g] = text[g];
-    status = device_bus(job->place.device, g, text[g], BUS);
-  }
-  return status ? status : topo_record(gpus, bus, out);
-}
-
 /* Each rank gets a GPU, the cores near it, and these to itself: what this rank's threads are bound to. Collective. */
 static enum status place_rank(struct job *job, int gpus)
 {
-  const int ranks = comm_ranks(job->comm), rank = comm_rank(job->comm);
-  struct topo_record *records = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)ranks * sizeof *records, (void **)&records);
+  const struct topo_options options = job_topo_options(job->deck);
+  struct job_buses buses;
+  enum status status = comm_agree(job->comm, job_list_buses(gpus, &buses));
   if (!status)
-    status = make_record(job, gpus, &records[rank]);
-  status = comm_agree(job->comm, status);
-  if (!status)
-    status = comm_sum_i64(job->comm, (int64_t *)records, ranks * TOPO_RECORD_WORDS);
-  if (!status)
-    status = comm_agree(job->comm, take_cores(job, records));
-  mem_free(records);
-  return status;
+    status = job_create_topo(job->comm, &buses, &options, &job->topo);
+  return status ? status : comm_agree(job->comm, take_cores(job));
 }
 
 /* The device, and what carries its data. Collective. */

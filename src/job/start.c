@@ -53,16 +53,11 @@ static enum status open_counters(struct job *job)
   return status;
 }
 
-/* What watches the training steps. */
-static enum status open_instruments(struct job *job)
-{
-  const enum status status = open_counters(job);
-  return status ? status : open_trace(job);
-}
-
 enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, void *arg)
 {
-  enum status status = mode == PLAN_TRAIN ? open_instruments(job) : STATUS_OK;
+  enum status status = mode == PLAN_TRAIN ? open_counters(job) : STATUS_OK;
+  if (!status && mode == PLAN_TRAIN)
+    status = open_trace(job);
   if (!status && mode != PLAN_GENERATE)
     status = prefetch_create(job->plan[mode], load, arg, job->topo, &job->prefetch[mode]);
   status = comm_agree(job->comm, status);

@@ -44,11 +44,6 @@ static void describe_tensors(struct job_state *state, int kinds)
       }
 }
 
-static bool uses_disk(const struct plan *plan)
-{
-  return plan->persistent_bytes[TIER_DISK] > 0;
-}
-
 static enum status alloc_tables(struct job_state *state, int kinds)
 {
   const struct model *model = state->plan->input.model;
@@ -61,7 +56,7 @@ static enum status alloc_tables(struct job_state *state, int kinds)
     status = mem_alloc(MEM_IO, params * (size_t)kinds * sizeof *state->tensor, (void **)&state->tensor);
   if (!status)
     status = mem_alloc(MEM_IO, params * (size_t)kinds * sizeof *state->part, (void **)&state->part);
-  if (!status && uses_disk(state->plan))
+  if (!status && state->plan->persistent_bytes[TIER_DISK] > 0)
     status = mem_alloc(MEM_IO, JOB_STATE_SCRATCH * sizeof(float), &state->scratch);
   return status;
 }
@@ -82,27 +77,18 @@ static enum status fill(struct job_state *state, bool moments, bool unique, bool
   return status;
 }
 
-static enum status create(const struct job *job, bool load, struct job_state **out)
+static enum status create(const struct job *job, bool moments, bool unique, bool load,
+                          bool snapshot, struct job_state **out)
 {
   struct job_state *state = NULL;
-  const enum status status = mem_alloc(MEM_IO, sizeof *state, (void **)&state);
+  enum status status = mem_alloc(MEM_IO, sizeof *state, (void **)&state);
   if (status)
     return status;
   state->job = job;
   state->plan = job_state_plan(job);
   state->loads = load;
-  *out = state;
-  return STATUS_OK;
-}
-
-enum status job_state_open(const struct job *job, bool moments, bool unique, bool load, struct job_state **out)
-{
-  struct job_state *state = NULL;
-  enum status status = create(job, load, &state);
-  if (status)
-    return status;
-  status = fill(state, moments, unique, false);
-  if (!status)
+  status = fill(state, moments, unique, snapshot);
+  if (!status && !snapshot)
     status = load ? job_state_zero_disk(state, moments) : job_state_transfer(state, false);
   if (status)
     job_state_close(state);
@@ -111,18 +97,15 @@ enum status job_state_open(const struct job *job, bool moments, bool unique, boo
   return status;
 }
 
+enum status job_state_open(const struct job *job, bool moments, bool unique, bool load,
+                           struct job_state **out)
+{
+  return create(job, moments, unique, load, false, out);
+}
+
 enum status job_state_create_snapshot(const struct job *job, struct job_state **out)
 {
-  struct job_state *state = NULL;
-  enum status status = create(job, false, &state);
-  if (status)
-    return status;
-  status = fill(state, true, true, true);
-  if (status)
-    job_state_close(state);
-  else
-    *out = state;
-  return status;
+  return create(job, true, true, false, true, out);
 }
 
 /* --- filled --------------------------------------------------------------------------------------------------------------------- */

@@ -205,15 +205,15 @@ static enum status load_checkpoint(struct job *job, const char *path, bool momen
   return status;
 }
 
-enum status weights_load(struct job *job, const char *path, bool moments)
+enum status weights_load(struct job *job, const char *path)
 {
-  int64_t folder = !moments && comm_rank(job->comm) == 0 && model_source_is_folder(path);
+  int64_t folder = comm_rank(job->comm) == 0 && model_source_is_folder(path);
   watchdog_start(job->start, "reading %s", path);
   const enum status status = comm_max_i64(job->comm, &folder, 1);
   if (status)
     return status;
   bool damaged;
-  return folder ? load_folder(job, path) : load_checkpoint(job, path, moments, &damaged);
+  return folder ? load_folder(job, path) : load_checkpoint(job, path, false, &damaged);
 }
 
 enum status weights_resume(struct job *job, const char *path, bool *damaged)
@@ -226,7 +226,7 @@ enum status weights_start(struct job *job)
   const char *init = job->deck->train.init;
   if (!*init)
     return comm_agree(job->comm, job_state_init(job));
-  const enum status status = weights_load(job, init, false);
+  const enum status status = weights_load(job, init);
   if (!status)
     log_info("weights from %s", init);
   return status;

@@ -6,9 +6,9 @@
 #include "io/huggingface/safetensors.h"
 #include "job/job.h"
 
-/* Fill the parameters of a job at rest from a folder or a checkpoint; with `moments` also the optimizer's state, which only a checkpoint has. Each rank reads what it holds
+/* Fill the parameters of a job at rest from a folder or a checkpoint. Each rank reads what it holds
  * and nothing else. A missing, misshapen or unknown tensor, and a checkpoint of another model: a sentence that names it. Collective. */
-enum status weights_load(struct job *job, const char *path, bool moments);
+enum status weights_load(struct job *job, const char *path);
 /* The same with moments, from a checkpoint that may be damaged: *damaged is as checkpoint_try() has it, and the job may then load another. Collective. */
 enum status weights_resume(struct job *job, const char *path, bool *damaged);
 /* As a fresh run begins: from the deck's train.init, or initialised. Collective. */

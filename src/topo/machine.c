@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/open.h"
 #include "topo/place.h"
 
 enum { TOPO_CPUS = TOPO_MASK_WORDS * 64 };
@@ -31,13 +32,10 @@ static enum status look_at_pci_only(hwloc_topology_t machine)
 /* Whether the root element names a version beyond this hwloc's. */
 static bool is_of_newer_hwloc(const char *xml)
 {
-  char head[1024] = "";
-  FILE *file = fopen(xml, "re");
-  const size_t bytes = file ? fread(head, 1, sizeof head - 1, file) : 0;
-  if (file)
-    fclose(file);
-  head[bytes] = '\0';
-  const char *root = strstr(head, "<topology"), *version = root ? strstr(root, "version=\"") : NULL;
+  char head[1024];
+  const bool found = open_read_text(xml, head, sizeof head);
+  const char *root = found ? strstr(head, "<topology") : NULL;
+  const char *version = root ? strstr(root, "version=\"") : NULL;
   return version &&
          strtol(version + strlen("version=\""), NULL, 10) > (long)(hwloc_get_api_version() >> 16);
 }
@@ -256,11 +254,7 @@ enum status machine_find_domains(struct topo *topo)
 {
   hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(topo->machine);
   const size_t most = (size_t)machine_count_cores(topo->machine, whole);
-  void *block;
-  enum status status = mem_alloc(MEM_META, most * sizeof *topo->domain, &block);
-  if (status)
-    return status;
-  topo->domain = block;
+  enum status status = mem_alloc(MEM_META, most * sizeof *topo->domain, (void **)&topo->domain);
   for (hwloc_obj_t core = machine_next_core(topo->machine, whole, NULL); core && !status;
        core = machine_next_core(topo->machine, whole, core))
     status = add_to_domain(topo, core);
@@ -325,13 +319,18 @@ static enum status append_device(struct topo *topo, int64_t bus, hwloc_obj_t dev
   return append_gpu(topo, bus, found ? around->cpuset : hwloc_topology_get_topology_cpuset(topo->machine));
 }
 
+static int64_t bus_of(hwloc_obj_t device)
+{
+  const struct hwloc_pcidev_attr_s *pci = &device->attr->pcidev;
+  return pack_bus(pci->domain, pci->bus, pci->dev, pci->func);
+}
+
 static hwloc_obj_t find_device(hwloc_topology_t machine, int64_t bus)
 {
-  for (hwloc_obj_t device = hwloc_get_next_pcidev(machine, NULL); device; device = hwloc_get_next_pcidev(machine, device)) {
-    const struct hwloc_pcidev_attr_s *pci = &device->attr->pcidev;
-    if (pack_bus(pci->domain, pci->bus, pci->dev, pci->func) == bus)
+  for (hwloc_obj_t device = hwloc_get_next_pcidev(machine, NULL); device;
+       device = hwloc_get_next_pcidev(machine, device))
+    if (bus_of(device) == bus)
       return device;
-  }
   return NULL;
 }
 
@@ -355,12 +354,10 @@ static bool is_gpu(hwloc_obj_t device)
 static int64_t next_bus(hwloc_topology_t machine, int64_t after)
 {
   int64_t least = -1;
-  for (hwloc_obj_t device = hwloc_get_next_pcidev(machine, NULL); device; device = hwloc_get_next_pcidev(machine, device)) {
-    const struct hwloc_pcidev_attr_s *pci = &device->attr->pcidev;
-    const int64_t bus = pack_bus(pci->domain, pci->bus, pci->dev, pci->func);
-    if (is_gpu(device) && bus > after && (least < 0 || bus < least))
-      least = bus;
-  }
+  for (hwloc_obj_t device = hwloc_get_next_pcidev(machine, NULL); device;
+       device = hwloc_get_next_pcidev(machine, device))
+    if (is_gpu(device) && bus_of(device) > after && (least < 0 || bus_of(device) < least))
+      least = bus_of(device);
   return least;
 }
 

@@ -1,25 +1,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "topo/place.h"
-
-static enum status set_and(hwloc_bitmap_t out, hwloc_const_bitmap_t a, hwloc_const_bitmap_t b)
-{
-  return topo_check(hwloc_bitmap_and(out, a, b), "hwloc_bitmap_and");
-}
 
 static enum status set_copy(hwloc_bitmap_t out, hwloc_const_bitmap_t from)
 {
   return topo_check(hwloc_bitmap_copy(out, from), "hwloc_bitmap_copy");
-}
-
-static int count_in_both(hwloc_topology_t machine, hwloc_const_bitmap_t a, hwloc_const_bitmap_t b)
-{
-  int n = 0;
-  for (hwloc_obj_t core = machine_next_core(machine, a, NULL); core; core = machine_next_core(machine, a, core))
-    n += hwloc_bitmap_intersects(core->cpuset, b);
-  return n;
 }
 
 /* --- a share --------------------------------------------------------------------------------------------------------------------------------- */
@@ -254,11 +242,6 @@ static enum status choose_gpus(struct topo *topo)
 
 /* --- what of the mask is near ---------------------------------------------------------------------------------------------------------------- */
 
-const char *plural(int n)
-{
-  return n == 1 ? "" : "s";
-}
-
 char *list_text(hwloc_const_bitmap_t set)
 {
   const int length = hwloc_bitmap_list_snprintf(NULL, 0, set);
@@ -269,22 +252,22 @@ char *list_text(hwloc_const_bitmap_t set)
   return text;
 }
 
-/* Cores with a CPU in `set`, one in `within`, and none in `mask`. */
-static int count_outside(hwloc_topology_t machine, hwloc_const_bitmap_t set,
-                         hwloc_const_bitmap_t within, hwloc_const_bitmap_t mask)
+/* Cores with a CPU in `set` and one in `within`, and none in `outside` unless that is NULL. */
+static int count_cores(hwloc_topology_t machine, hwloc_const_bitmap_t set,
+                       hwloc_const_bitmap_t within, hwloc_const_bitmap_t outside)
 {
   int n = 0;
   for (hwloc_obj_t core = machine_next_core(machine, set, NULL); core;
        core = machine_next_core(machine, set, core))
     n += hwloc_bitmap_intersects(core->cpuset, within) &&
-         !hwloc_bitmap_intersects(core->cpuset, mask);
+         !(outside && hwloc_bitmap_intersects(core->cpuset, outside));
   return n;
 }
 
 static int count_withheld(const struct topo *topo, const struct gpu *gpu, hwloc_const_bitmap_t mask)
 {
-  return count_outside(topo->machine, gpu->near, hwloc_topology_get_allowed_cpuset(topo->machine),
-                       mask);
+  return count_cores(topo->machine, gpu->near, hwloc_topology_get_allowed_cpuset(topo->machine),
+                     mask);
 }
 
 /* A mask is wrong if most of its cores are far from the GPU and it lacks cores near the GPU. Cores
@@ -293,7 +276,7 @@ static int count_withheld(const struct topo *topo, const struct gpu *gpu, hwloc_
 static void judge_mask(const struct topo *topo, struct share *share, const struct gpu *gpu, int near)
 {
   const int given = machine_count_cores(topo->machine, share->mask);
-  if (count_outside(topo->machine, gpu->near, gpu->near, share->mask) == 0 || 2 * near >= given)
+  if (count_cores(topo->machine, gpu->near, gpu->near, share->mask) == 0 || 2 * near >= given)
     return;
   const bool launcher = count_withheld(topo, gpu, share->mask) > 0;
   char *left = list_text(share->mask), *wanted = list_text(gpu->near);
@@ -328,11 +311,13 @@ static enum status find_near(const struct topo *topo, struct share *share, hwloc
   const struct gpu *gpu = gpu_of(topo, share);
   if (!gpu || topo->options.lists > 0 || !topo->options.bind)
     return set_copy(share->near, share->mask);
-  const int near = count_in_both(topo->machine, share->mask, gpu->near);
+  const int near = count_cores(topo->machine, share->mask, gpu->near, NULL);
   judge_mask(topo, share, gpu, near);
   if (!share->warning && machine_count_cores(topo->machine, share->mask) == 1)
     judge_single_core(topo, share, gpu, masks);
-  return near == 0 ? set_copy(share->near, share->mask) : set_and(share->near, share->mask, gpu->near);
+  return near == 0 ? set_copy(share->near, share->mask)
+                   : topo_check(hwloc_bitmap_and(share->near, share->mask, gpu->near),
+                                "hwloc_bitmap_and");
 }
 
 static enum status find_all_near(const struct topo *topo)
@@ -425,24 +410,20 @@ static int threads_of(const struct topo *topo, const struct share *share)
 
 static enum status list_math(const struct topo *topo, struct share *share)
 {
-  void *cpus;
   share->threads = threads_of(topo, share);
-  enum status status = mem_alloc(MEM_META, (size_t)share->threads * sizeof(int), &cpus);
-  if (status)
-    return status;
-  share->cpu = cpus;
-  list_cpus(topo, share);
-  return STATUS_OK;
+  const enum status status =
+      mem_alloc(MEM_META, (size_t)share->threads * sizeof(int), (void **)&share->cpu);
+  if (!status)
+    list_cpus(topo, share);
+  return status;
 }
 
 static enum status list_io(struct share *share)
 {
-  void *cpus;
   const int n = share->split ? hwloc_bitmap_weight(share->io) : 0;
-  enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int), &cpus);
+  const enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int), (void **)&share->io_cpu);
   if (status)
     return status;
-  share->io_cpu = cpus;
   for (int cpu = hwloc_bitmap_first(share->io); share->io_cpus < n; cpu = hwloc_bitmap_next(share->io, cpu))
     share->io_cpu[share->io_cpus++] = cpu;
   return STATUS_OK;

@@ -97,8 +97,6 @@ enum status split_cores(const struct topo *topo);
 
 /* --- the shares (place.c) */
 
-/* "s" unless n is 1 */
-const char *plural(int n);
 /* "0-3,8"; the caller frees it. NULL: status set. */
 char *list_text(hwloc_const_bitmap_t set);
 enum status share_create(struct share *share);

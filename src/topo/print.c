@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/mem.h"
 #include "topo/place.h"
 
@@ -250,11 +251,6 @@ static enum status print_picture(const struct topo *topo, FILE *to)
 
 /* --- all of it ------------------------------------------------------------------------------------------------------------------------------- */
 
-static void print_count(int n, const char *what, FILE *to)
-{
-  fprintf(to, "%d %s%s", n, what, plural(n));
-}
-
 /* The machine's CPUs include withheld ones, but not offline ones. */
 static void print_unusable(hwloc_topology_t machine, FILE *to)
 {
@@ -273,19 +269,14 @@ static void print_machine(const struct topo *topo, FILE *to)
   hwloc_topology_t machine = topo->machine;
   hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(machine);
   const int packages = hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_PACKAGE);
-  if (packages > 0) {
-    print_count(packages, "package", to);
-    fputs(", ", to);
-  }
-  print_count(hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_NUMANODE), "NUMA node", to);
-  fputs(", ", to);
-  print_count(machine_count_cores(machine, whole), "core", to);
-  fputs(", ", to);
-  print_count(hwloc_bitmap_weight(whole), "CPU", to);
+  const int nodes = hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_NUMANODE);
+  const int cores = machine_count_cores(machine, whole), cpus = hwloc_bitmap_weight(whole);
+  if (packages > 0)
+    fprintf(to, "%d package%s, ", packages, plural(packages));
+  fprintf(to, "%d NUMA node%s, %d core%s, %d CPU%s", nodes, plural(nodes), cores, plural(cores),
+          cpus, plural(cpus));
   print_unusable(machine, to);
-  fputs(", ", to);
-  print_count(topo->gpus, "GPU", to);
-  fputs("\n\n", to);
+  fprintf(to, ", %d GPU%s\n\n", topo->gpus, plural(topo->gpus));
 }
 
 static void print_warnings(const struct topo *topo, FILE *to)

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/open.h"
 #include "topo/topo.h"
 
 enum { PATH_SIZE = 4096 + 256 };
@@ -10,17 +11,12 @@ static double least_of(double a, double b)
   return a > 0 && (b <= 0 || a < b) ? a : b;
 }
 
-/* The first line of a small file; false where there is none. */
-static int read_line(const char *folder, const char *name, char *line, int size)
+/* A file of one line; false where there is none. */
+static bool read_line(const char *folder, const char *name, char *line, size_t size)
 {
   char path[PATH_SIZE + 64];
   snprintf(path, sizeof path, "%s/%s", folder, name);
-  FILE *file = fopen(path, "re");
-  if (!file)
-    return 0;
-  int found = fgets(line, size, file) != NULL;
-  fclose(file);
-  return found;
+  return open_read_text(path, line, size);
 }
 
 static double quota_v2(const char *folder)

@@ -1,9 +1,7 @@
 #include "topo/topo.h"
 
-#include <errno.h>
 #include <hwloc.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "topo/place.h"
 
@@ -36,12 +34,13 @@ enum status topo_summary_read(struct topo_summary *out)
 {
   const unsigned version = hwloc_get_api_version();
   hwloc_topology_t machine;
-  if (hwloc_topology_init(&machine) != 0)
-    return status_set(STATUS_LIBRARY, "hwloc: hwloc_topology_init failed: %s", strerror(errno));
-  if (hwloc_topology_load(machine) != 0) {
-    const int error = errno;
+  enum status status = topo_check(hwloc_topology_init(&machine), "hwloc_topology_init");
+  if (status)
+    return status;
+  status = topo_check(hwloc_topology_load(machine), "hwloc_topology_load");
+  if (status) {
     hwloc_topology_destroy(machine);
-    return status_set(STATUS_LIBRARY, "hwloc: hwloc_topology_load failed: %s", strerror(error));
+    return status;
   }
   struct topo_summary summary = {.packages = count(machine, HWLOC_OBJ_PACKAGE),
                                  .nodes = count_nodes(machine),

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/open.h"
 #include "topo/place.h"
 
 /* --- what a rank knows of itself ------------------------------------------------------------------------------------------------------------- */
@@ -18,11 +19,8 @@
 static uint64_t hash_machine(void)
 {
   char text[256] = "";
-  FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-  bool found = file && fgets(text, sizeof text, file);
-  if (file)
-    fclose(file);
-  if (!found && gethostname(text, sizeof text - 1) != 0)
+  if (!open_read_text("/proc/sys/kernel/random/boot_id", text, sizeof text) &&
+      gethostname(text, sizeof text - 1) != 0)
     text[0] = '\0';
   return hash_text(text);
 }
@@ -33,25 +31,6 @@ static void read_mask(void *mask, size_t bytes)
   memset(mask, 0, bytes);
   if (sched_getaffinity(0, bytes, mask) != 0)
     memset(mask, 0xff, bytes);
-}
-
-int64_t topo_mask_id(void)
-{
-  unsigned char mask[TOPO_MASK_WORDS * sizeof(int64_t)];
-  read_mask(mask, sizeof mask);
-  return (int64_t)(hash_bytes(hash_machine(), mask, sizeof mask) >> 1);
-}
-
-void topo_place(const int64_t *ids, int ranks, int rank, int *index, int *sharers)
-{
-  int before = 0, all = 0;
-  for (int r = 0; r < ranks; r++)
-    if (ids[r] == ids[rank]) {
-      before += r < rank;
-      all++;
-    }
-  *index = before;
-  *sharers = all;
 }
 
 enum status topo_record(int gpus, const char *const bus[], struct topo_record *out)
@@ -72,11 +51,10 @@ enum status topo_record(int gpus, const char *const bus[], struct topo_record *o
 /* Without shares: how many there are may depend on the machine. */
 static enum status create(const char *xml, const char *synthetic, const struct topo_options *options, struct topo **out)
 {
-  void *block;
-  enum status status = mem_alloc(MEM_META, sizeof(struct topo), &block);
+  struct topo *topo = NULL;
+  enum status status = mem_alloc(MEM_META, sizeof *topo, (void **)&topo);
   if (status)
     return status;
-  struct topo *topo = block;
   topo->options = *options;
   status = machine_load(xml, synthetic, &topo->machine);
   if (!status)
@@ -90,11 +68,10 @@ static enum status create(const char *xml, const char *synthetic, const struct t
 
 static enum status create_shares(struct topo *topo, int ranks)
 {
-  void *block;
-  enum status status = mem_alloc(MEM_META, (size_t)ranks * sizeof *topo->share, &block);
+  enum status status =
+      mem_alloc(MEM_META, (size_t)ranks * sizeof *topo->share, (void **)&topo->share);
   if (status)
     return status;
-  topo->share = block;
   topo->ranks = ranks;
   for (int k = 0; k < ranks && !status; k++)
     status = share_create(&topo->share[k]);
@@ -306,34 +283,9 @@ enum status topo_create_scene(const struct topo_scene *scene, const struct topo_
   enum status status = create(scene->xml, scene->synthetic, options, &topo);
   if (status)
     return status;
+  topo->self = scene->self;
   topo->quota = scene->xml || scene->synthetic ? scene->quota : own_quota();
   return finish(topo, set_scene(topo, scene), out);
-}
-
-static enum status create_alike(const struct topo_scene *scene, int index, int threads, struct topo **out)
-{
-  const struct topo_options options = {.bind = true, .threads = threads};
-  struct topo *topo;
-  if (scene->ranks < 1 || index < 0 || index >= scene->ranks || threads < 0)
-    return status_set(STATUS_INTERNAL, "rank %d of %d with %d threads cannot have a share of the cores", index, scene->ranks, threads);
-  enum status status = create(scene->xml, scene->synthetic, &options, &topo);
-  if (status)
-    return status;
-  topo->self = index;
-  topo->quota = scene->synthetic ? scene->quota : own_quota();
-  return finish(topo, set_scene(topo, scene), out);
-}
-
-enum status topo_create(int index, int sharers, int threads, struct topo **out)
-{
-  return create_alike(&(struct topo_scene){.ranks = sharers}, index, threads, out);
-}
-
-enum status topo_create_synthetic(const char *machine, const char *mask, double quota, int index, int sharers, int threads, struct topo **out)
-{
-  char *masks[] = {(char *)mask};
-  return create_alike(&(struct topo_scene){.synthetic = machine, .masks = mask != NULL, .mask = masks, .quota = quota, .ranks = sharers}, index,
-                      threads, out);
 }
 
 void topo_destroy(struct topo *topo)

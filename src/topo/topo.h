@@ -43,6 +43,7 @@ enum status topo_create_job(const struct topo_record *records, int ranks, int ra
 struct topo_scene {
   const char *xml, *synthetic; /* a file that hwloc wrote; hwloc's synthetic language ("pack:2 numa:1 core:4 pu:2"); both NULL: this machine */
   int ranks;                   /* on the machine; 0: one per GPU */
+  int self;                    /* the one that topo_threads() and the like speak of */
   int gpus;                    /* -1: those that the machine shows. A machine that shows none is assumed to have so many */
   int buses;                   /* GPUs of this machine by ordinal, as in topo_record(); 0: look for them */
   const char *const *bus;
@@ -53,14 +54,6 @@ struct topo_scene {
 };
 enum status topo_create_scene(const struct topo_scene *scene, const struct topo_options *options, struct topo **out);
 
-/* A name of this machine and of the cores that this process may use (before topo_bind()); not negative. Local. */
-int64_t topo_mask_id(void);
-/* This rank's place among those with the same id, given everyone's: *index of *sharers. */
-void topo_place(const int64_t *ids, int ranks, int rank, int *index, int *sharers);
-/* The share of rank `index` of `sharers` in this process' cores, without a GPU. Local. */
-enum status topo_create(int index, int sharers, int threads, struct topo **out);
-/* Likewise on a machine described in hwloc's synthetic language. mask: CPUs ("0-7,16"), NULL: all. */
-enum status topo_create_synthetic(const char *machine, const char *mask, double quota, int index, int sharers, int threads, struct topo **out);
 void topo_destroy(struct topo *topo); /* takes NULL */
 
 int topo_threads(const struct topo *topo);             /* math threads of this rank, at least 1 */

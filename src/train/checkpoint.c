@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -136,51 +137,39 @@ static void change_free(struct change *change)
 {
   mem_free(change->before);
   mem_free(change->now);
+  *change = (struct change){0};
 }
 
-/* Whether a key has another value than before. Free *out in any case. */
+/* The values of a key if they differ, else NULLs. Free *out in any case. */
 static enum status find_change(const struct decks *decks, const struct option *option,
-                               struct change *out, bool *changed)
+                               struct change *out)
 {
   *out = (struct change){0};
   enum status status = options_print_value(option, &decks->before, &out->before);
   if (!status)
     status = options_print_value(option, &decks->now, &out->now);
-  *changed = !status && strcmp(out->before, out->now) != 0;
+  if (status || strcmp(out->before, out->now) == 0)
+    change_free(out);
   return status;
 }
 
 static const char reorder[] = "the samples would come in another order, some twice and some never";
 
-static enum status refuse_reordering(const struct decks *decks, const char *path)
+/* One line per key that changes the mathematics, or the order of samples. `refused`: the checkpoint
+ * whose order of samples must stay, and nothing is logged. */
+static enum status compare_decks(const struct decks *decks, const char *refused)
 {
   enum status status = STATUS_OK;
   for (const struct option *option = deck_table; option->name && !status; option++) {
     struct change change;
-    bool changed = false;
-    if (option->effect != EFFECT_ORDER)
+    if (option->effect == EFFECT_NONE || (refused && option->effect != EFFECT_ORDER))
       continue;
-    status = find_change(decks, option, &change, &changed);
-    if (changed)
+    status = find_change(decks, option, &change);
+    if (change.now && refused)
       status = status_set(
           STATUS_USAGE, "%s is %s, but %s was trained with %s: %s; set %s=%s, or data.reorder=true",
-          option->name, change.now, path, change.before, reorder, option->name, change.before);
-    change_free(&change);
-  }
-  return status;
-}
-
-/* One line per key that changes the mathematics, or the order of samples. */
-static enum status tell_changes(const struct decks *decks)
-{
-  enum status status = STATUS_OK;
-  for (const struct option *option = deck_table; option->name && !status; option++) {
-    struct change change;
-    bool changed = false;
-    if (option->effect == EFFECT_NONE)
-      continue;
-    status = find_change(decks, option, &change, &changed);
-    if (changed)
+          option->name, change.now, refused, change.before, reorder, option->name, change.before);
+    else if (change.now)
       log_info("changed: %s: %s -> %s", option->name, change.before, change.now);
     change_free(&change);
   }
@@ -201,7 +190,7 @@ static enum status check_saved(const struct train_run *run, const char *path,
   if (status || run->deck->data.reorder || meta->samples == 0)
     return status;
   const struct decks decks = spell_both(run, meta, saved);
-  return refuse_reordering(&decks, path);
+  return compare_decks(&decks, path);
 }
 
 static enum status take_up(struct train_run *run, const char *path,
@@ -214,9 +203,9 @@ static enum status take_up(struct train_run *run, const char *path,
   run->from = mem_strdup(path);
   log_info("resumed from %s: step %lld, %lld samples seen, written by %lld rank%s", path,
            (long long)meta->step, (long long)meta->samples, (long long)meta->ranks,
-           meta->ranks == 1 ? "" : "s");
+           plural(meta->ranks));
   const struct decks decks = spell_both(run, meta, saved);
-  return run->from ? tell_changes(&decks) : STATUS_MEMORY;
+  return run->from ? compare_decks(&decks, NULL) : STATUS_MEMORY;
 }
 
 /* The model, its frozen parameters and the order of samples stay as they were. Other keys may differ

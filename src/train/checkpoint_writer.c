@@ -212,16 +212,13 @@ static enum status begin_behind(struct checkpoint_writer *writer, const struct c
   return STATUS_OK;
 }
 
-/* What lies on a device apart goes by way of a copy in any case. */
-static bool needs_copy(const struct checkpoint_writer *writer)
-{
-  return !writer->job->device->model.host_memory && job_state_bytes(job_state_plan(writer->job), true) > 0;
-}
-
 static enum status save_now(struct checkpoint_writer *writer, const struct checkpoint_meta *meta)
 {
   struct comm *comm = writer->job->comm;
-  struct job_state *copy = needs_copy(writer) ? writer->copy : NULL, *state = copy;
+  /* What lies on a device apart goes by way of a copy in any case. */
+  const bool copies = !writer->job->device->model.host_memory &&
+                      job_state_bytes(job_state_plan(writer->job), true) > 0;
+  struct job_state *copy = copies ? writer->copy : NULL, *state = copy;
   enum status status = comm_agree(comm, copy ? job_state_take_snapshot(copy) : job_state_open(writer->job, true, true, false, &state));
   if (!status)
     status = write_checkpoint(writer, comm, meta, state);

@@ -33,7 +33,7 @@ void evaluator_close(struct evaluator *evaluator)
   evaluator->scan.set = NULL;
 }
 
-static enum status run_steps(struct evaluator *evaluator, bool show, struct exactsum *sum)
+static void run_steps(struct evaluator *evaluator, bool show, struct exactsum *sum)
 {
   const struct data_scan *scan = &evaluator->scan;
   const int64_t windows = (scan->scored + scan->sequence - 1) / scan->sequence;
@@ -59,10 +59,9 @@ static enum status run_steps(struct evaluator *evaluator, bool show, struct exac
   const enum status status = exec_drain(exec);
   if (status)
     comm_abort(job->comm, status);
-  return STATUS_OK;
 }
 
-enum status evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, struct evaluation *out)
+void evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, struct evaluation *out)
 {
   struct data_scan *scan = &evaluator->scan;
   const int64_t T = scan->sequence, batch = evaluator->job->deck->data.batch;
@@ -73,9 +72,7 @@ enum status evaluator_run(struct evaluator *evaluator, int64_t batches, bool sho
   const double start = clock_s();
   struct exactsum sum;
   exactsum_zero(&sum);
-  enum status status = run_steps(evaluator, show, &sum);
-  if (status)
-    return status;
+  run_steps(evaluator, show, &sum);
   const double loss = exactsum_value(&sum) / (double)scan->scored;
   const double bytes_per_token = (double)token_set_bytes(scan->set) / (double)token_set_tokens(scan->set);
   *out = (struct evaluation){.loss = loss,
@@ -84,5 +81,4 @@ enum status evaluator_run(struct evaluator *evaluator, int64_t batches, bool sho
                              .tokens = scan->scored,
                              .all = all,
                              .seconds = clock_s() - start};
-  return STATUS_OK;
 }

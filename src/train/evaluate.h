@@ -28,6 +28,6 @@ void evaluator_close(struct evaluator *evaluator); /* takes a zeroed one */
 /* Every token of the split but its first, which nothing foretells; or only the first `batches` batches of data.batch sequences. The same ones at any rank count. The split is
  * cut into windows of the sequence length, and a token is scored given those before it in its window. The training executor must be drained. Shows progress when `show`.
  * Collective. */
-enum status evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, struct evaluation *out);
+void evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, struct evaluation *out);
 
 #endif

@@ -158,32 +158,24 @@ static enum status write_deck(const struct deck *deck)
   return status;
 }
 
-static enum status make_folder(struct train_run *run)
+static enum status open_log(const struct deck *deck)
 {
-  enum status status = file_make_folders(run->checkpoint_dir);
-  if (status)
-    return status;
-  status = write_deck(run->deck);
-  if (status)
-    return status;
-  char *log = mem_printf("%s/log.txt", run->deck->run.dir);
-  status = log ? log_open_file(log) : STATUS_MEMORY;
+  char *log = mem_printf("%s/log.txt", deck->run.dir);
+  const enum status status = log ? log_open_file(log) : STATUS_MEMORY;
   mem_free(log);
   return status;
 }
 
-static enum status open_results(struct train_run *run)
-{
-  enum status status = results_rewind(run->results_path, run->step);
-  if (status)
-    return status;
-  return results_open(run->results_path, &run->results);
-}
-
 enum status train_folder_open(struct train_run *run)
 {
-  enum status status = make_folder(run);
+  enum status status = file_make_folders(run->checkpoint_dir);
+  if (!status)
+    status = write_deck(run->deck);
+  if (!status)
+    status = open_log(run->deck);
   if (!status)
     status = keep_learned(run);
-  return status ? status : open_results(run);
+  if (!status)
+    status = results_rewind(run->results_path, run->step);
+  return status ? status : results_open(run->results_path, &run->results);
 }

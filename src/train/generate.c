@@ -233,13 +233,11 @@ static enum status answer(struct generation *g)
 static enum status encode(struct generation *g, const char *text, size_t n)
 {
   const int32_t begin = tokenizer_begin_of_text(g->tokenizer);
+  const enum status status =
+      mem_grow(MEM_DATA, (void **)&g->line, &g->line_room, 1, sizeof *g->line);
+  if (status)
+    return status;
   g->line_n = 0;
-  if (g->line_room == 0) {
-    const enum status status = mem_resize(MEM_DATA, sizeof *g->line, (void **)&g->line);
-    if (status)
-      return status;
-    g->line_room = 1;
-  }
   if (g->n == 0 && (begin >= 0 || n == 0))
     g->line[g->line_n++] = begin >= 0 ? begin : tokenizer_end_of_text(g->tokenizer);
   return tokenizer_encode(g->tokenizer, text, n, &g->line, &g->line_n, &g->line_room);

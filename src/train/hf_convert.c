@@ -77,13 +77,14 @@ static enum status read_piece(const struct io_tensor *tensor, struct layout_rang
 static enum status describe(struct import *import)
 {
   char *init = mem_printf("train.init=%s", import->dir);
-  enum status status = init ? deck_load(&import->deck, NULL, 1, &init) : STATUS_MEMORY;
+  enum status status = init ? deck_load(&import->deck, 1, &init) : STATUS_MEMORY;
   mem_free(init);
   status = comm_agree(import->comm, status);
   if (!status)
     status = model_source_resolve(import->comm, import->dir, &import->deck);
   if (!status)
-    status = comm_agree(import->comm, options_resolve(import->deck.set, "train.init", ""));
+    status = comm_agree(import->comm, options_resolve_from(import->deck.set, "sluice ckpt import",
+                                                           "train.init", ""));
   return status;
 }
 
@@ -170,10 +171,12 @@ static enum status write_piece(const struct io_tensor *tensor, struct layout_ran
   return safetensors_writer_put(export->writer, (int)(tensor - export->tensors), piece, data);
 }
 
-static enum status in_folder(const char *dir, const char *name, char **out)
+static enum status write_file(const char *dir, const char *name, const char *text, size_t bytes)
 {
-  *out = mem_printf("%s/%s", dir, name);
-  return *out ? STATUS_OK : STATUS_MEMORY;
+  char *path = mem_printf("%s/%s", dir, name);
+  const enum status status = path ? file_write_all(path, text, bytes) : STATUS_MEMORY;
+  mem_free(path);
+  return status;
 }
 
 static enum status refuse_model(const char *dir)
@@ -207,17 +210,12 @@ static bool has_tokenizer(const char *dir)
 static enum status copy_file(const char *from, const char *to, const char *name)
 {
   enum { MOST = 256 << 20 };
-  char *source = NULL, *target = NULL, *text = NULL;
+  char *source = mem_printf("%s/%s", from, name), *text = NULL;
   size_t bytes = 0;
-  enum status status = in_folder(from, name, &source);
+  enum status status = source ? file_read_all(source, MOST, &text, &bytes) : STATUS_MEMORY;
   if (!status)
-    status = in_folder(to, name, &target);
-  if (!status)
-    status = file_read_all(source, MOST, &text, &bytes);
-  if (!status)
-    status = file_write_all(target, text, bytes);
+    status = write_file(to, name, text, bytes);
   mem_free(text);
-  mem_free(target);
   mem_free(source);
   return status;
 }
@@ -296,13 +294,13 @@ static enum status tokens_of_tokenizer(const char *name, const char *folder,
  * the tokenizer itself. */
 static void find_tokens(const struct export *export, const char *from, struct hf_config *config)
 {
-  char *path = NULL;
+  const bool known = model_source_holds(from, "config.json");
+  char *path = known ? mem_printf("%s/config.json", from) : NULL;
   enum status status = STATUS_OK;
   const char *name = export->bytes ? "bytes" : tokenizer_in_folder(from);
-  if (!model_source_holds(from, "config.json") && name)
+  if (!known && name)
     status = tokens_of_tokenizer(name, from, config);
-  else if (model_source_holds(from, "config.json") &&
-           in_folder(from, "config.json", &path) == STATUS_OK)
+  else if (path)
     status = hf_config_tokens(path, &config->bos, &config->eos);
   if (status)
     log_warn("%s: config.json gets no bos_token_id and eos_token_id", status_text());
@@ -312,19 +310,11 @@ static void find_tokens(const struct export *export, const char *from, struct hf
 /* Where no folder has one: transformers then ends a text as the tokenizer does. */
 static enum status write_generation(const struct export *export, const struct hf_config *config)
 {
-  char *path = NULL, *bos = config->bos.n > 0 ? mem_printf("\"bos_token_id\": %lld, ",
-                                                           (long long)config->bos.id[0])
-                                              : mem_strdup("");
-  char *text =
-      bos ? mem_printf("{%s\"eos_token_id\": %lld}\n", bos, (long long)config->eos.id[0]) : NULL;
-  enum status status =
-      text ? in_folder(export->dir, "generation_config.json", &path) : STATUS_MEMORY;
-  if (!status)
-    status = file_write_all(path, text, strlen(text));
-  mem_free(path);
-  mem_free(text);
-  mem_free(bos);
-  return status;
+  char text[128] = "{";
+  if (config->bos.n > 0)
+    append_text(text, sizeof text, "\"bos_token_id\": %lld, ", (long long)config->bos.id[0]);
+  append_text(text, sizeof text, "\"eos_token_id\": %lld}\n", (long long)config->eos.id[0]);
+  return write_file(export->dir, "generation_config.json", text, strlen(text));
 }
 
 /* A model's folder, or a tokenizer, that lacks one of these never had it. */
@@ -353,7 +343,7 @@ static enum status write_config(const struct export *export)
 {
   struct hf_config config = {.model = export->model->config, .dtype = export->options->type};
   const char *from = find_tokenizer(export);
-  char *text = NULL, *path = NULL;
+  char *text = NULL;
   find_tokens(export, from, &config);
   warn_of_missing(export, from, &config);
   enum status status = STATUS_OK;
@@ -363,10 +353,7 @@ static enum status write_config(const struct export *export)
   if (!status)
     status = hf_config_print(&config, &text);
   if (!status)
-    status = in_folder(export->dir, "config.json", &path);
-  if (!status)
-    status = file_write_all(path, text, strlen(text));
-  mem_free(path);
+    status = write_file(export->dir, "config.json", text, strlen(text));
   mem_free(text);
   return status;
 }
@@ -397,8 +384,8 @@ static enum status open_export(struct export *export)
 static void remove_folder(const struct export *export)
 {
   for (int i = 0; i < FILES; i++) {
-    char *path = NULL;
-    if (in_folder(export->dir, files[i].name, &path) == STATUS_OK)
+    char *path = mem_printf("%s/%s", export->dir, files[i].name);
+    if (path)
       unlink(path);
     mem_free(path);
   }

@@ -35,7 +35,7 @@ static double evaluation_cost(const struct train_run *run)
     return run->eval_s;
   const int64_t all = token_set_tokens(run->evaluator.scan.set) / run->job->shape.sequence / deck->data.batch + 1;
   const int64_t batches = deck->eval.batches > 0 && deck->eval.batches < all ? deck->eval.batches : all;
-  return (double)batches * stop_steps_high(&run->recent);
+  return (double)batches * stats_high(&run->stats);
 }
 
 static double save_cost(const struct train_run *run)
@@ -55,7 +55,7 @@ static struct stop_costs costs_of_staying(struct train_run *run, bool under_way)
   const int saves =
       checkpoint_writer_is_writing(run->writer) + train_is_due(after, deck->checkpoint.every);
   return (struct stop_costs){.due_s = (train_is_due(after, deck->eval.every) ? evaluation_cost(run) : 0) + saves * save_s,
-                             .step_s = (1 + under_way) * stop_steps_high(&run->recent),
+                             .step_s = (1 + under_way) * stats_high(&run->stats),
                              .save_s = save_s};
 }
 

@@ -35,7 +35,6 @@ struct train_run {
   double eval_loss, best_loss; /* the last and the lowest validation loss since this start */
   int64_t best_step;           /* of best_loss, 0: no validation yet */
   double start_s, save_s, eval_s; /* save_s, eval_s: of the last one, 0: none yet */
-  struct stop_steps recent;
   struct stop_file stop_file; /* rank 0 */
   double end_s;               /* of the job, in seconds since 1970; INFINITY: nobody says. Rank 0's is heeded */
   int lock;                   /* rank 0: the run folder, while this run writes it; -1: not open */

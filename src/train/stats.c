@@ -54,6 +54,17 @@ static int ascending(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
+double stats_high(const struct stats *stats)
+{
+  enum { LAST = 32 };
+  double last[LAST];
+  const int64_t n = stored(stats) < LAST ? stored(stats) : LAST;
+  for (int64_t i = 0; i < n; i++)
+    last[i] = stats->seconds[(stats->n - 1 - i) % stats->room];
+  qsort(last, (size_t)n, sizeof *last, ascending);
+  return n ? last[n - 1 - n / 20] : 0;
+}
+
 double stats_percentile(struct stats *stats, double p)
 {
   const int64_t n = stored(stats);

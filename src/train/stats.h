@@ -16,6 +16,8 @@ void stats_destroy(struct stats *stats);                   /* takes a zeroed one
 void stats_add(struct stats *stats, double seconds);       /* no allocation; beyond `room` the oldest are overwritten */
 double stats_mean(const struct stats *stats);              /* 0 if empty */
 double stats_recent(const struct stats *stats, int64_t n); /* mean of the last n */
+/* The 95 % quantile of the last 32, 0 if empty. */
+double stats_high(const struct stats *stats);
 /* Nearest-rank percentile, p in [0, 100]; sorts the stored values: call at the end. */
 double stats_percentile(struct stats *stats, double p);
 

@@ -43,32 +43,6 @@ enum status stop_find_end(const char *text, double minutes, double now, double *
   return STATUS_OK;
 }
 
-/* --- steps ---------------------------------------------------------------------------------------------------------------------- */
-
-enum { REMEMBERED = sizeof((struct stop_steps *)NULL)->seconds / sizeof(double) };
-
-void stop_steps_add(struct stop_steps *steps, double seconds)
-{
-  steps->seconds[steps->n++ % REMEMBERED] = seconds;
-}
-
-static int descending(const void *a, const void *b)
-{
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x < y) - (x > y);
-}
-
-double stop_steps_high(const struct stop_steps *steps)
-{
-  double sorted[REMEMBERED];
-  const int n = steps->n < REMEMBERED ? (int)steps->n : REMEMBERED;
-  if (n == 0)
-    return 0;
-  memcpy(sorted, steps->seconds, (size_t)n * sizeof *sorted);
-  qsort(sorted, (size_t)n, sizeof *sorted, descending);
-  return sorted[n / 20];
-}
-
 /* --- the file ------------------------------------------------------------------------------------------------------------------- */
 
 enum status stop_file_open(const char *dir, struct stop_file *out)

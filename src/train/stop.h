@@ -23,11 +23,6 @@ double stop_guess_save(int64_t bytes, int nodes);
  * (0: no such limit). INFINITY: nobody says. STATUS_USAGE: `text` is not a time. One that is past, as of a job whose limit was extended, is not heeded, with a warning. */
 enum status stop_find_end(const char *text, double minutes, double now, double *out);
 
-/* Times of the last steps. */
-struct stop_steps { int64_t n; double seconds[32]; };
-void stop_steps_add(struct stop_steps *steps, double seconds);
-double stop_steps_high(const struct stop_steps *steps); /* their 95 % quantile, 0 if there are none */
-
 /* The file STOP of a run's folder. */
 struct stop_file {
   char *path;

@@ -60,7 +60,6 @@ static void the_best_round_is_kept(void **state)
   struct comm *comm = NULL;
   struct option_set *set = NULL;
   void *values = calloc(1, bench_rates.values_size);
-  int exit_code = 0;
   size_t bytes;
   assert_true(fd >= 0 && close(fd) == 0);
   snprintf(assignment, sizeof assignment, "out=%s", out);
@@ -68,7 +67,7 @@ static void the_best_round_is_kept(void **state)
   assert_int_equal(options_create(bench_rates.options, values, &set), STATUS_OK);
   for (size_t i = 0; i < sizeof assignments / sizeof *assignments; i++)
     assert_int_equal(options_assign(set, assignments[i]), STATUS_OK);
-  if (bench_rates.run(&(struct arguments){.comm = comm, .values = values}, &exit_code))
+  if (bench_rates.run(&(struct arguments){.comm = comm, .values = values}))
     fail_msg("%s", status_text());
   options_destroy(set);
   free(values);

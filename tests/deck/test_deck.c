@@ -17,14 +17,14 @@
 enum { MOST = 8 };
 
 /* `text` holds assignments separated by blanks. */
-static enum status load(struct deck *deck, const char *path, const char *text)
+static enum status load(struct deck *deck, const char *text)
 {
   char copy[512], *assignment[MOST], *rest;
   int n = 0;
   snprintf(copy, sizeof copy, "%s", text);
   for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
     assignment[n++] = word;
-  return deck_load(deck, path, n, assignment);
+  return deck_load(deck, n, assignment);
 }
 
 static void test_impossible_combinations(void **state)
@@ -244,7 +244,7 @@ static void test_impossible_combinations(void **state)
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
-    assert_int_equal(load(&deck, NULL, known[i].given), STATUS_USAGE);
+    assert_int_equal(load(&deck, known[i].given), STATUS_USAGE);
     assert_string_equal(status_text(), known[i].sentence);
     assert_null(deck.set);
   }
@@ -283,7 +283,7 @@ static void test_possible_combinations(void **state)
   };
   for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
     struct deck deck;
-    if (load(&deck, NULL, good[i]))
+    if (load(&deck, good[i]))
       fail_msg("%s: %s", good[i], status_text());
     deck_destroy(&deck);
   }
@@ -302,7 +302,6 @@ static void test_where_of_files(void **state)
   assert_int_equal(deck.model.width, 8);
   assert_string_equal(options_where(deck.set, "model.heads"), "step-1.h5:4");
   deck_destroy(&deck);
-  assert_int_equal(load(&deck, "/nowhere.yaml", ""), STATUS_INPUT);
 }
 
 static void check_pattern(const struct deck_pattern *found, const struct deck_pattern *expected)
@@ -407,7 +406,7 @@ static void test_tiers(void **state)
     const struct deck_policy *expected = &known[i].policy;
     char given[256];
     snprintf(given, sizeof given, "%s %s", known[i].on_host ? host : "", known[i].given);
-    assert_int_equal(load(&deck, NULL, given), STATUS_OK);
+    assert_int_equal(load(&deck, given), STATUS_OK);
     if (deck_resolve(&deck, known[i].ranks, known[i].local_ranks, &shape, &policy))
       fail_msg("%s: %s", given, status_text());
     assert_int_equal(policy.host_state, expected->host_state);
@@ -460,7 +459,7 @@ static void test_resolve(void **state)
     struct deck_shape shape;
     struct deck_policy policy;
     struct deck_pattern activations = known[i].activations;
-    assert_int_equal(load(&deck, NULL, known[i].given), STATUS_OK);
+    assert_int_equal(load(&deck, known[i].given), STATUS_OK);
     assert_int_equal(
         deck_resolve(&deck, expected.ranks, known[i].local_ranks, &shape, &policy),
         STATUS_OK);
@@ -488,8 +487,8 @@ static void test_patterns_are_echoed(void **state)
   (void)state;
   struct deck deck, again;
   char *text;
-  assert_int_equal(load(&deck, NULL, "tiers.activations=recompute,host:"), STATUS_USAGE);
-  assert_int_equal(load(&deck, NULL, "tiers.activations=recompute,host"), STATUS_OK);
+  assert_int_equal(load(&deck, "tiers.activations=recompute,host:"), STATUS_USAGE);
+  assert_int_equal(load(&deck, "tiers.activations=recompute,host"), STATUS_OK);
   assert_int_equal(options_print_yaml(deck.set, &text), STATUS_OK);
   assert_int_equal(deck_load_text(&again, "echo", text, strlen(text), 0, NULL), STATUS_OK);
   assert_string_equal(again.tiers.activations, "recompute,host");
@@ -539,7 +538,7 @@ static void test_does_not_fit(void **state)
     struct deck deck;
     struct deck_shape shape = {.ranks = -1};
     struct deck_policy policy = {.resident = -1};
-    assert_int_equal(load(&deck, NULL, known[i].given), STATUS_OK);
+    assert_int_equal(load(&deck, known[i].given), STATUS_OK);
     assert_int_equal(
         deck_resolve(&deck, known[i].ranks, known[i].local_ranks, &shape, &policy),
         STATUS_USAGE);
@@ -565,12 +564,12 @@ static void test_hash(void **state)
       "optim.no_decay=",    "run.device=host",        "run.compute=fp32",     "comm.backend=mpi", "comm.gradients=bf16",
       "optim.moments=bf16", "tiers.activations=host", "transfer.params=full", "tiers.resident=1"};
   enum { SAME = sizeof same / sizeof same[0], DIFFERENT = sizeof different / sizeof different[0] };
-  assert_int_equal(load(&deck, NULL, ""), STATUS_OK);
+  assert_int_equal(load(&deck, ""), STATUS_OK);
   deck_hash(&deck, base);
   deck_destroy(&deck);
   assert_int_equal(strspn(base, "0123456789abcdef"), 16);
   for (int i = 0; i < SAME + DIFFERENT; i++) {
-    assert_int_equal(load(&deck, NULL, i < SAME ? same[i] : different[i - SAME]), STATUS_OK);
+    assert_int_equal(load(&deck, i < SAME ? same[i] : different[i - SAME]), STATUS_OK);
     deck_hash(&deck, other);
     deck_destroy(&deck);
     assert_int_equal(strcmp(base, other) == 0, i < SAME);
@@ -591,7 +590,11 @@ static void check_input(const char *path)
   struct deck_shape shape;
   struct deck_policy policy;
   char *text, hash[17], hash_again[17], content[8192], stated[64];
-  if (deck_load(&deck, path, 0, NULL))
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  content[fread(content, 1, sizeof content - 1, file)] = '\0';
+  fclose(file);
+  if (deck_load_text(&deck, path, content, strlen(content), 0, NULL))
     fail_msg("%s", status_text());
   for (int ranks = 1; ranks <= 8; ranks *= 2)
     if (deck_resolve(&deck, ranks, ranks, &shape, &policy))
@@ -603,10 +606,6 @@ static void check_input(const char *path)
   deck_hash(&again, hash_again);
   assert_string_equal(hash, hash_again);
 
-  FILE *file = fopen(path, "r");
-  assert_non_null(file);
-  content[fread(content, 1, sizeof content - 1, file)] = '\0';
-  fclose(file);
   long long n = parameters(&deck);
   if (n >= 1000000)
     snprintf(stated, sizeof stated, "\n# %lld,%03lld,%03lld parameters", n / 1000000, n / 1000 % 1000, n % 1000);
@@ -688,7 +687,7 @@ static void test_aliases(void **state)
   };
   struct deck deck;
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-    assert_int_equal(load(&deck, NULL, known[i].given), STATUS_USAGE);
+    assert_int_equal(load(&deck, known[i].given), STATUS_USAGE);
     assert_string_equal(status_text(), known[i].sentence);
   }
   char all[8192] = " ", name[64];
@@ -753,7 +752,7 @@ static void test_presets(void **state)
     char typed[48], hash[17], hash_same[17], hash_again[17], *text;
     snprintf(typed, sizeof typed, "%s", known[i].typed);
     load_yaml(&deck, known[i].yaml, typed);
-    assert_int_equal(load(&same, NULL, known[i].same), STATUS_OK);
+    assert_int_equal(load(&same, known[i].same), STATUS_OK);
     check_values(&deck, known[i].same);
     assert_int_equal(options_print_yaml(deck.set, &text), STATUS_OK);
     load_yaml(&again, text, (char[]){""}); /* the saved deck is spelled out */
@@ -786,9 +785,11 @@ static void test_variants(void **state)
       {"tiers.wrong=1", NULL, NULL}};
   struct deck deck, other;
   char changes[64];
-  assert_int_equal(load(&deck, NULL, "tiers.params=host tiers.optimizer=host tiers.resident=2 tiers.activations=recompute "
-                                     "train.freeze=[a\\b,\"c,d\"] optim.betas=[0.8,0.9]"),
-                   STATUS_OK);
+  assert_int_equal(
+      load(&deck,
+           "tiers.params=host tiers.optimizer=host tiers.resident=2 tiers.activations=recompute "
+           "train.freeze=[a\\b,\"c,d\"] optim.betas=[0.8,0.9]"),
+      STATUS_OK);
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     const enum status status = deck_vary(&deck, known[i].set, &other, changes, sizeof changes);
     assert_int_equal(status, known[i].changes ? STATUS_OK : STATUS_USAGE);

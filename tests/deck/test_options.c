@@ -263,10 +263,10 @@ static void test_assign(void **state)
   assert_int_equal(options_assign(set, "list.names=[]"), STATUS_OK);
   assert_int_equal(values.list.names.n, 0);
   assert_string_equal(options_where(set, "list.names"), "command line");
-  assert_int_equal(options_resolve(set, "run.steps", "77"), STATUS_OK);
+  assert_int_equal(options_resolve_from(set, "here", "run.steps", "77"), STATUS_OK);
   assert_int_equal(values.run.steps, 77);
-  assert_false(options_is_set(set, "run.steps"));
-  assert_int_equal(options_resolve(set, "run.steps", "x"), STATUS_USAGE);
+  assert_string_equal(options_where(set, "run.steps"), "here");
+  assert_int_equal(options_resolve_from(set, "here", "run.steps", "x"), STATUS_USAGE);
 }
 
 /* Oracle: the list that YAML reads from the same text, where it is one. */
@@ -389,23 +389,6 @@ static void test_only_choice(void **state)
   options_destroy(small);
   const struct option wrong[] = {{"tier", OPTION_CHOICE, 0, "none", .choices = only, .text = "t"}, {0}};
   assert_int_equal(options_create(wrong, &value, &small), STATUS_USAGE); /* a table's own default is held to its rules */
-}
-
-static void test_files(void **state)
-{
-  (void)state;
-  char path[] = "/tmp/sluice-options-XXXXXX", expected[128];
-  int fd = mkstemp(path);
-  assert_true(fd >= 0 && write(fd, "run:\n  steps: 0\n", 16) == 16 && close(fd) == 0);
-  assert_int_equal(options_read_file(set, path), STATUS_USAGE);
-  snprintf(expected, sizeof expected, "%s:2: run.steps must be an integer of at least 1, not '0'", path);
-  assert_string_equal(status_text(), expected);
-  unlink(path);
-  assert_int_equal(options_read_file(set, path), STATUS_INPUT);
-  snprintf(expected, sizeof expected, "cannot open '%s': No such file or directory", path);
-  assert_string_equal(status_text(), expected);
-  assert_int_equal(options_read_file(set, "/tmp"), STATUS_USAGE);
-  assert_string_equal(status_text(), "'/tmp' is a folder; name the YAML file in it");
 }
 
 /* --- echo ------------------------------------------------------------------------------------------------------------------------------------ */
@@ -711,7 +694,6 @@ int main(void)
       TEST(test_refusals_of_assignments),
       TEST(test_refusals_of_yaml),
       TEST(test_only_choice),
-      TEST(test_files),
       TEST(test_numbers_as_people_write_them),
       TEST(test_echo_of_numbers),
       TEST(test_echo_of_texts),

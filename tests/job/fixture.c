@@ -231,5 +231,5 @@ void fixture_deck(struct deck *deck, const char *arch, const char *strategy, con
     assignment[11] = (char *)"model.ffn=20";
     assignment[12] = (char *)"model.tied=false";
   }
-  must(deck_load(deck, NULL, (int)(sizeof assignment / sizeof assignment[0]), assignment));
+  must(deck_load(deck, (int)(sizeof assignment / sizeof assignment[0]), assignment));
 }

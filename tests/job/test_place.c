@@ -34,7 +34,7 @@ static enum status choose(const char *text, int ranks, int local_ranks, int gpus
   snprintf(copy, sizeof copy, "%s", text);
   for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
     assignment[n++] = word;
-  must(deck_load(&deck, NULL, n, assignment));
+  must(deck_load(&deck, n, assignment));
   const enum status status = job_choose_place(&deck, ranks, local_ranks, gpus, out);
   deck_destroy(&deck);
   return status;
@@ -699,7 +699,7 @@ static void a_device_apart_refuses_what_it_does_not_do(void **state)
     snprintf(copy, sizeof copy, "%s", known[i].given);
     for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
       assignment[n++] = word;
-    must(deck_load(&deck, NULL, n, assignment));
+    must(deck_load(&deck, n, assignment));
     struct device_model device = {.host_memory = !known[i].apart};
     struct plan_input input = {.mode = PLAN_TRAIN, .ranks = 1, .device = &device};
     assert_int_equal(job_shape(&deck, JOB_TRAIN, 1, &input), known[i].status);

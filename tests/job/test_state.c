@@ -226,7 +226,7 @@ static void either_device_goes_on_from_the_other_s_checkpoint(void **arg)
     fill(&job[0]);
     for (int i = 0; i < 2; i++) {
       must(save(&job[i], path[i]));
-      must(weights_load(&job[i + 1], path[i], true));
+      must(weights_resume(&job[i + 1], path[i], &(bool){false}));
       check_same_state(&job[i], &job[i + 1]);
     }
     check_filled(&job[2], true);

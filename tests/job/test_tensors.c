@@ -168,7 +168,7 @@ static void plans_without_a_batch_have_their_shapes(void **state)
     struct deck deck;
     char *assignment[] = {(char *)row[r].sequence, (char *)row[r].micro, (char *)"model.context=4096", (char *)"data.batch=12"};
     struct plan_input input = {.mode = row[r].mode, .ranks = 5};
-    assert_int_equal(deck_load(&deck, NULL, 4, assignment), STATUS_OK);
+    assert_int_equal(deck_load(&deck, 4, assignment), STATUS_OK);
     assert_int_equal(job_shape(&deck, row[r].use, 5, &input), STATUS_OK);
     assert_int_equal(input.shape.sequence, row[r].T);
     assert_int_equal(input.shape.micro_batch, row[r].B);
@@ -195,7 +195,8 @@ static void the_model_is_the_deck_s(void **state)
   for (int i = 0; i < 3; i++) {
     struct deck deck;
     char *scaling[] = {(char *)scalings[i].text};
-    assert_int_equal(deck_load(&deck, NULL, sizeof assignment / sizeof assignment[0], assignment), STATUS_OK);
+    assert_int_equal(deck_load(&deck, sizeof assignment / sizeof assignment[0], assignment),
+                     STATUS_OK);
     assert_int_equal(options_assign(deck.set, scaling[0]), STATUS_OK);
     struct model_config c = job_model_config(&deck);
     assert_string_equal(c.arch, "qwen2");

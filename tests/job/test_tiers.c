@@ -257,7 +257,7 @@ static void every_tier_goes_on_from_every_other(void **arg)
     close_job(&job[0], &deck[0]);
 
     open_job(&job[1], &deck[1], to);
-    must(weights_load(&job[1], path, true));
+    must(weights_resume(&job[1], path, &(bool){false}));
     check_filled(&job[1], false);
     check_filled(&job[1], true);
     close_job(&job[1], &deck[1]);
@@ -323,7 +323,7 @@ static void moments_of_16_bits_come_back_as_they_were(void **arg)
     snprintf(path, sizeof path, "%s/bits-%d.h5", dir, which);
     save(&job, path);
     fill(&job, true);
-    must(weights_load(&job, path, true));
+    must(weights_resume(&job, path, &(bool){false}));
     for (int u = 0; u < job.model->units; u++) {
       read_buffer(&job, last->buffer[u], &after);
       assert_true(same_parameters(plan, u, before[u], after));
@@ -355,7 +355,7 @@ static void the_disk_is_zeroed(void **arg)
         for (int s = 0; s < plan->states && plan->policy[u].disk; s++)
           scribble(&job, plan->state[s].buffer[u], 1 + (uint64_t)s);
       if (loads)
-        must(weights_load(&job, path, true));
+        must(weights_resume(&job, path, &(bool){false}));
       else
         must(job_state_init(&job));
       for (int u = 0; u < job.model->units; u++)

@@ -259,7 +259,7 @@ static void the_kernel_reports_pages(void **state)
   struct topo_pages found = {0};
   struct topo *topo = NULL;
   unsetenv("HWLOC_XMLFILE");
-  assert_int_equal(topo_create(0, 1, 1, &topo), STATUS_OK);
+  assert_int_equal(topo_create_scene(&(struct topo_scene){.ranks = 1}, &(struct topo_options){.bind = true, .threads = 1}, &topo), STATUS_OK);
   const size_t bytes = (size_t)PAGES * (size_t)sysconf(_SC_PAGESIZE);
   assert_int_equal(mem_alloc(MEM_META, bytes, &memory), STATUS_OK); /* and cleared, thus touched */
   if (topo_find_pages(topo, memory, (int64_t)bytes, &found) == STATUS_UNSUPPORTED)

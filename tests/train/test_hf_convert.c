@@ -193,7 +193,7 @@ static void start_deck(struct deck *deck, int n, const char *const *more)
   char *assignments[16] = {(char *)"data.batch=6", (char *)"run.threads=1", (char *)"run.dir=nowhere", (char *)"run.device=host"};
   for (int i = 0; i < n; i++)
     assignments[OWN + i] = (char *)more[i];
-  must(deck_load(deck, NULL, OWN + n, assignments));
+  must(deck_load(deck, OWN + n, assignments));
 }
 
 static void a_job_has_the_folders_weights(void **state)
@@ -234,11 +234,11 @@ static void a_job_has_the_checkpoints_weights(void **state)
   must(job_create(comm, &deck, JOB_TRAIN, &job));
   must(weights_start(job));
   check_job(job, from);
-  refused(weights_load(job, file, true), STATUS_INPUT, "it has no optimizer state to go on from");
+  refused(weights_resume(job, file, &(bool){false}), STATUS_INPUT, "it has no optimizer state to go on from");
   char *other = fixture("llama"), *other_file = own("%s-init.h5", "llama", 0);
   must(hf_convert_import(comm, other, other_file));
-  refused(weights_load(job, other_file, false), STATUS_USAGE, "holds a model of model.arch=llama, the deck says qwen3: they must agree");
-  refused(weights_load(job, other, false), STATUS_INPUT, "tensor model.embed_tokens.weight has shape 61 x 48, and 64 x 32 in this model");
+  refused(weights_load(job, other_file), STATUS_USAGE, "holds a model of model.arch=llama, the deck says qwen3: they must agree");
+  refused(weights_load(job, other), STATUS_INPUT, "tensor model.embed_tokens.weight has shape 61 x 48, and 64 x 32 in this model");
   job_destroy(job);
   deck_destroy(&deck);
   mem_free(other_file);

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/rng.h"
+#include "train/stats.h"
 #include "train/stop.h"
 
 static void the_lead(void **state)
@@ -64,18 +65,19 @@ static void the_end(void **state)
 static void steps_that_are_slow_for_once(void **state)
 {
   (void)state;
-  struct stop_steps steps = {0};
-  assert_true(stop_steps_high(&steps) == 0);
-  stop_steps_add(&steps, 50);
-  assert_true(stop_steps_high(&steps) == 50);
+  double seconds[64];
+  struct stats steps = {.room = 64, .seconds = seconds};
+  assert_true(stats_high(&steps) == 0);
+  stats_add(&steps, 50);
+  assert_true(stats_high(&steps) == 50);
   for (int i = 1; i <= 18; i++)
-    stop_steps_add(&steps, i);
-  assert_true(stop_steps_high(&steps) == 50); /* of 19 the slowest */
-  stop_steps_add(&steps, 2);
-  assert_true(stop_steps_high(&steps) == 18); /* of 20 the second */
+    stats_add(&steps, i);
+  assert_true(stats_high(&steps) == 50); /* of 19 the slowest */
+  stats_add(&steps, 2);
+  assert_true(stats_high(&steps) == 18); /* of 20 the second */
   for (int i = 0; i < 32; i++)
-    stop_steps_add(&steps, 3);
-  assert_true(stop_steps_high(&steps) == 3); /* the old ones are forgotten */
+    stats_add(&steps, 3);
+  assert_true(stats_high(&steps) == 3); /* the old ones are forgotten */
 }
 
 /* --- a job that is replayed ----------------------------------------------------------------------------------------------------- */
@@ -94,16 +96,17 @@ static double about(const struct replay *replay, int step, int what, double seco
 /* Decides beside each step but the first whether to leave behind it, and leaves where it must; the time that is left when all is saved. */
 static double left_at_the_end(const struct replay *replay, double limit_s, int *steps)
 {
-  struct stop_steps times = {0};
+  double seconds[64];
+  struct stats times = {.room = 64, .seconds = seconds};
   double now = 0;
   for (int step = 1;; step++) {
     const double took = about(replay, step, 0, replay->step_s);
     const bool due = step % replay->every == 0;
     const struct stop_costs costs = {
-        .due_s = due ? replay->eval_s + replay->save_s : 0, .step_s = 2 * stop_steps_high(&times), .save_s = replay->save_s};
+        .due_s = due ? replay->eval_s + replay->save_s : 0, .step_s = 2 * stats_high(&times), .save_s = replay->save_s};
     const bool leaves = step > 1 && limit_s - now < stop_lead(&costs);
     now += took;
-    stop_steps_add(&times, took);
+    stats_add(&times, took);
     *steps = step;
     if (leaves)
       return limit_s - now - about(replay, step, 1, replay->save_s);
