@@ -11,7 +11,7 @@ struct trace;
 
 /* What a click on a span shows. */
 struct trace_arg { const char *key, *text; int64_t number; }; /* `number` where text is NULL */
-enum { TRACE_MAX_ARGS = 13 };
+enum { TRACE_MAX_ARGS = 18 };
 
 struct trace_span {
   const char *name, *category;

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,11 +119,43 @@ static bool between_ranks(const struct plan *plan, const struct instr *instr)
   return plan_instr_ranks(plan, instr) > 1;
 }
 
+static void add_text(struct trace_span *span, const char *key, const char *text)
+{
+  span->arg[span->args++] = (struct trace_arg){.key = key, .text = text};
+}
+
+static void add_number(struct trace_span *span, const char *key, int64_t number)
+{
+  span->arg[span->args++] = (struct trace_arg){.key = key, .number = number};
+}
+
+/* Everything that changes bits or bytes. A norm is limited by a decimal number, which is a text. */
+static void add_attributes(struct trace_span *span, const struct instr *instr, char *clip, size_t size)
+{
+  static const char *const groups[] = {[GROUP_GATHER] = "gather", [GROUP_REDUCE] = "reduce",
+                                       [GROUP_REPLICAS] = "replicas", [GROUP_WORLD] = "world"};
+  const struct attributes *attr = &instr->attr;
+  if (attr->group != GROUP_NONE)
+    add_text(span, "group", groups[attr->group]);
+  if (attr->codec.ops)
+    add_text(span, "codec", attr->codec.ops->name);
+  if (attr->clip > 0) {
+    snprintf(clip, size, "%g", attr->clip);
+    add_text(span, "clip", clip);
+  }
+  if (!op_rows[instr->op].updates)
+    return;
+  add_text(span, "optimizer", optim_ops(attr->optimizer)->name);
+  add_text(span, "rounding", attr->stochastic ? "stochastic" : "nearest");
+  if (attr->stochastic)
+    add_number(span, "seed", (int64_t)attr->seed);
+}
+
 static void draw(struct trace_run *run, const struct exec_event *event)
 {
   const struct plan *plan = run->plan;
   const struct instr *instr = &plan->instr[event->instr];
-  char name[96];
+  char name[96], clip[32];
   plan_instr_name(plan, event->instr, name, sizeof name);
   struct trace_span span = {.name = name,
                             .category = plan_op_name(instr->op),
@@ -130,19 +163,17 @@ static void draw(struct trace_run *run, const struct exec_event *event)
                             .tid = instr->lane,
                             .begin_s = event->begin_s,
                             .end_s = event->end_s};
-  span.arg[span.args++] = (struct trace_arg){.key = "step", .number = event->step};
+  add_number(&span, "step", event->step);
   if (instr->unit >= 0)
-    span.arg[span.args++] = (struct trace_arg){.key = "unit", .text = plan->input.model->unit[instr->unit].name};
+    add_text(&span, "unit", plan->input.model->unit[instr->unit].name);
   if (instr->micro >= 0)
-    span.arg[span.args++] = (struct trace_arg){.key = "micro", .number = instr->micro};
+    add_number(&span, "micro", instr->micro);
   if (between_ranks(plan, instr))
-    span.arg[span.args++] = (struct trace_arg){.key = "bytes", .number = plan_instr_bytes(plan, instr)};
-  if (instr->attr.codec.ops)
-    span.arg[span.args++] = (struct trace_arg){.key = "codec", .text = instr->attr.codec.ops->name};
+    add_number(&span, "bytes", plan_instr_bytes(plan, instr));
+  add_attributes(&span, instr, clip, sizeof clip);
   for (int e = 0; event->spent && e < op_counters_events(run->counters); e++)
     if (event->spent[e] >= 0)
-      span.arg[span.args++] =
-          (struct trace_arg){.key = op_counters_key(run->counters, e), .number = event->spent[e]};
+      add_number(&span, op_counters_key(run->counters, e), event->spent[e]);
   trace_span(run->timeline, &span);
 }
 

@@ -221,6 +221,25 @@ static void sums(const struct plan *plan)
                "the compute lane runs nothing for 6.000 ms of 15.000 ms a step\nThis is of all that was traced, ");
 }
 
+/* An attribute of the first instruction of this operation in the timeline. */
+static void timeline_says(const char *op, const char *key, const char *expected)
+{
+  struct json_tree *tree;
+  const char *text = "";
+  check(json_tree_read(timeline, 1 << 20, &tree));
+  const struct json_node *event = json_first(json_find(json_tree_root(tree), "traceEvents"));
+  for (; event; event = json_next(event))
+    if (json_find(event, "cat")) {
+      check(json_get_text(json_find(event, "cat"), &text, NULL));
+      if (strcmp(text, op) == 0)
+        break;
+    }
+  assert_non_null(event);
+  check(json_get_text(json_find(json_find(event, "args"), key), &text, NULL));
+  assert_string_equal(text, expected);
+  json_tree_free(tree);
+}
+
 /* Two bytes an element between ranks: gathers, of parameters in fp32, stay as they are. */
 static void narrow_sums(const struct plan *plan)
 {
@@ -231,6 +250,8 @@ static void narrow_sums(const struct plan *plan)
   open_trace(plan, 1e9, &run);
   happened(run, 5, gather, 0, 1);
   happened(run, 5, reduce, 1, 2);
+  happened(run, 5, find_op(plan, OP_METRICS), 2, 3);
+  happened(run, 5, find_op(plan, OP_UPDATE), 3, 4);
   check(trace_run_close(run, &sum));
   const double gathered = (double)plan->buffer[plan->instr[gather].use[1].buffer].bytes,
                reduced =
@@ -241,17 +262,12 @@ static void narrow_sums(const struct plan *plan)
   snprintf(line, sizeof line, " %10.2f %11.1f %%\n", 1e-9 * rate, 1e-7 * rate);
   summary_says(line);
 
-  struct json_tree *tree;
-  const char *text = NULL;
-  check(json_tree_read(timeline, 1 << 20, &tree));
-  const struct json_node *event = json_first(json_find(json_tree_root(tree), "traceEvents"));
-  while (!json_find(json_find(event, "args"), "codec"))
-    event = json_next(event);
-  check(json_get_text(json_find(event, "cat"), &text, NULL));
-  assert_string_equal(text, "EXCHANGE");
-  check(json_get_text(json_find(json_find(event, "args"), "codec"), &text, NULL));
-  assert_string_equal(text, "bf16");
-  json_tree_free(tree);
+  timeline_says("EXCHANGE", "group", "reduce");
+  timeline_says("EXCHANGE", "codec", "bf16");
+  timeline_says("GATHER", "group", "gather");
+  timeline_says("UPDATE", "optimizer", "adamw");
+  timeline_says("UPDATE", "rounding", "nearest");
+  timeline_says("METRICS", "clip", "0.5");
 }
 
 static void gradients_in_bf16_count_half(void **state)
