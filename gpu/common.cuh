@@ -3,7 +3,9 @@
 #define SLUICE_GPU_COMMON_CUH
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <stdint.h>
+#include <type_traits>
 
 typedef __nv_bfloat16 bf16;
 
@@ -61,6 +63,10 @@ __device__ __forceinline__ float to_float(bf16 x)
 {
   return __bfloat162float(x);
 }
+__device__ __forceinline__ float to_float(__half x)
+{
+  return __half2float(x);
+}
 template <typename T> __device__ __forceinline__ T from_float(float x);
 template <> __device__ __forceinline__ float from_float<float>(float x)
 {
@@ -70,12 +76,16 @@ template <> __device__ __forceinline__ bf16 from_float<bf16>(float x)
 {
   return __float2bfloat16_rn(x);
 }
+template <> __device__ __forceinline__ __half from_float<__half>(float x)
+{
+  return __float2half_rn(x);
+}
 
 /* Nearest, ties to even; of bf16 two at a time. */
 template <typename T, int W> __device__ __forceinline__ pack<T, W> rounded(const float *x)
 {
   pack<T, W> out;
-  if constexpr (sizeof(T) == 2 && W % 2 == 0) {
+  if constexpr (std::is_same_v<T, bf16> && W % 2 == 0) {
     for (int i = 0; i < W / 2; i++)
       reinterpret_cast<__nv_bfloat162 *>(&out)[i] = __floats2bfloat162_rn(x[2 * i], x[2 * i + 1]);
   } else {

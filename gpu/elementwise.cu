@@ -299,6 +299,31 @@ template <typename From, typename To, int W> __global__ void __launch_bounds__(T
   }
 }
 
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) subtract(int64_t n, const T *from, float *x)
+{
+  const int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * W;
+  if (first + W <= n) {
+    const pack<T, W> less = load_once<T, W>(from + first);
+    pack<float, W> v = load<float, W>(x + first);
+#pragma unroll
+    for (int k = 0; k < W; k++)
+      v.at[k] -= to_float(less.at[k]);
+    store<float, W>(x + first, v);
+  } else {
+    for (int64_t k = first; k < n; k++)
+      x[k] -= to_float(from[k]);
+  }
+}
+
+template <typename T> void run_subtract(const gpu_launch *launch, int64_t n, const T *from, float *x)
+{
+  if (((uintptr_t)from | (uintptr_t)x) % 16 == 0)
+    subtract<T, 4><<<grid_of(pieces_of(n, 4)), THREADS, 0, launch->stream>>>(n, from, x);
+  else
+    subtract<T, 1><<<grid_of(n), THREADS, 0, launch->stream>>>(n, from, x);
+}
+
 template <typename From, typename To> void run_cast(const gpu_launch *launch, int64_t n, const From *from, To *to)
 {
   if (((uintptr_t)from | (uintptr_t)to) % 16 == 0)
@@ -414,14 +439,30 @@ void gpu_bias_gradient(const gpu_launch *launch, int64_t rows, int64_t n, int64_
   }
 }
 
-void gpu_widen(const gpu_launch *launch, int64_t n, const void *from, float *to)
+void gpu_widen(const gpu_launch *launch, int64_t n, enum dtype type, const void *from, float *to)
 {
-  if (n > 0)
+  if (n > 0 && type == DTYPE_BF16)
     run_cast(launch, n, (const bf16 *)from, to);
+  else if (n > 0)
+    run_cast(launch, n, (const __half *)from, to);
 }
 
-void gpu_narrow(const gpu_launch *launch, int64_t n, const float *from, void *to)
+void gpu_narrow(const gpu_launch *launch, int64_t n, const float *from, enum dtype type, void *to)
 {
-  if (n > 0)
+  if (n > 0 && type == DTYPE_BF16)
     run_cast(launch, n, from, (bf16 *)to);
+  else if (n > 0)
+    run_cast(launch, n, from, (__half *)to);
+}
+
+void gpu_subtract(const gpu_launch *launch, int64_t n, enum dtype type, const void *from, float *x)
+{
+  if (n == 0)
+    return;
+  if (type == DTYPE_F32)
+    run_subtract(launch, n, (const float *)from, x);
+  else if (type == DTYPE_BF16)
+    run_subtract(launch, n, (const bf16 *)from, x);
+  else
+    run_subtract(launch, n, (const __half *)from, x);
 }

@@ -30,8 +30,13 @@ void gpu_swiglu_backward(const struct gpu_launch *launch, int64_t rows, int64_t 
 void gpu_add(const struct gpu_launch *launch, int64_t n, const void *a, const void *b, void *out);
 /* The epilogue of a product that has gone to c without one; for BIAS_GELU to aux. bias NULL: it has been added. */
 void gpu_finish(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, enum epilogue epilogue, const void *bias, void *aux, void *c);
-void gpu_widen(const struct gpu_launch *launch, int64_t n, const void *from, float *to);  /* bf16 to fp32 */
-void gpu_narrow(const struct gpu_launch *launch, int64_t n, const float *from, void *to); /* fp32 to bf16 */
+/* Between fp32 and `type`: bf16 or fp16. */
+void gpu_widen(const struct gpu_launch *launch, int64_t n, enum dtype type, const void *from,
+               float *to);
+void gpu_narrow(const struct gpu_launch *launch, int64_t n, const float *from, enum dtype type,
+                void *to);
+void gpu_subtract(const struct gpu_launch *launch, int64_t n, enum dtype type, const void *from,
+                  float *x);
 void gpu_bias_gradient(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d, bool accumulate, float *db, float *work);
 size_t gpu_bias_workspace(int multiprocessors, int64_t rows, int64_t n);
 

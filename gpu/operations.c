@@ -118,17 +118,24 @@ enum status cuda_add(struct lane *lane, int64_t n, const void *a, const void *b,
   return cuda_check_launch("an addition");
 }
 
+static bool is_narrow(enum dtype type)
+{
+  return type == DTYPE_BF16 || type == DTYPE_F16;
+}
+
 enum status cuda_cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to, void *dst)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   if (from == to)
     return cuda_copy(lane, dst, src, (size_t)n * dtype_size(from));
-  if (from == DTYPE_F32 && to == DTYPE_BF16)
-    gpu_narrow(&launch, n, src, dst);
-  else if (from == DTYPE_BF16 && to == DTYPE_F32)
-    gpu_widen(&launch, n, src, dst);
+  if (from == DTYPE_F32 && is_narrow(to))
+    gpu_narrow(&launch, n, src, to, dst);
+  else if (is_narrow(from) && to == DTYPE_F32)
+    gpu_widen(&launch, n, from, src, dst);
   else
-    return status_set(STATUS_UNSUPPORTED, "a device converts between fp32 and bf16, not from %s to %s", dtype_name(from), dtype_name(to));
+    return status_set(STATUS_UNSUPPORTED,
+                      "a device converts between fp32 and bf16 or fp16, not from %s to %s",
+                      dtype_name(from), dtype_name(to));
   return cuda_check_launch("a conversion");
 }
 
@@ -137,10 +144,21 @@ enum status cuda_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype t
   const struct gpu_launch launch = cuda_launch(lane);
   if (parts < 1)
     return status_set(STATUS_INTERNAL, "a sum over %d parts", parts);
-  if (type != DTYPE_F32 && type != DTYPE_BF16)
-    return status_set(STATUS_UNSUPPORTED, "a device sums parts of fp32 or bf16, not of %s", dtype_name(type));
+  if (type != DTYPE_F32 && !is_narrow(type))
+    return status_set(STATUS_UNSUPPORTED, "a device sums parts of fp32, bf16 or fp16, not of %s",
+                      dtype_name(type));
   gpu_sum_parts(&launch, n, parts, type, base, stride, accumulate, dst);
   return cuda_check_launch("a sum over ranks");
+}
+
+enum status cuda_subtract(struct lane *lane, int64_t n, enum dtype type, const void *from, float *x)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  if (type != DTYPE_F32 && !is_narrow(type))
+    return status_set(STATUS_UNSUPPORTED, "a device subtracts fp32, bf16 or fp16, not %s",
+                      dtype_name(type));
+  gpu_subtract(&launch, n, type, from, x);
+  return cuda_check_launch("a subtraction");
 }
 
 enum status cuda_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum)

@@ -53,6 +53,9 @@ OPERATION(sum_parts, (struct lane *lane, int64_t n, int parts, enum dtype type, 
                       int64_t stride, bool accumulate, void *dst),
           (lane, n, parts, type, base, stride, accumulate, dst),
           CLASS_SUMS, (double)n * (1.0 * parts * dtype_size(type) + (accumulate ? 8 : 4)))
+OPERATION(subtract, (struct lane *lane, int64_t n, enum dtype type, const void *from, float *x),
+          (lane, n, type, from, x),
+          CLASS_SUMS, (double)n * (8 + dtype_size(type)))
 OPERATION(sum_exact, (struct lane *lane, int64_t n, const double *term, struct exactsum *sum),
           (lane, n, term, sum),
           CLASS_SUMS, 8.0 * n)

@@ -352,6 +352,8 @@ void gpu_sum_parts(const gpu_launch *launch, int64_t n, int count, enum dtype ty
 {
   if (type == DTYPE_BF16)
     sum_of<bf16>(launch, n, count, base, stride, accumulate, dst);
+  else if (type == DTYPE_F16)
+    sum_of<__half>(launch, n, count, base, stride, accumulate, dst);
   else
     sum_of<float>(launch, n, count, base, stride, accumulate, dst);
 }

@@ -1,22 +1,10 @@
 /* One pass of an optimizer over elements: one kernel template for every rule of optim/rule. It
  * is compiled without fused multiply-adds (gpu/local.mk), because the same pass gives the same
  * bits on the host. */
-#include <cuda_fp16.h>
-#include <type_traits>
-
 #include "device/moments.h"
 #include "device/rounding.h"
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"
-
-__device__ __forceinline__ float to_float(__half x)
-{
-  return __half2float(x);
-}
-template <> __device__ __forceinline__ __half from_float<__half>(float x)
-{
-  return __float2half_rn(x);
-}
 
 namespace {
 

@@ -5,30 +5,123 @@
 #include "base/append.h"
 #include "base/hash.h"
 
-static const struct codec_ops *const codecs[] = {&codec_none, &codec_bf16};
+#define CODEC_ADDRESS(name, kind, title, source) &codec_##name,
+static const struct codec_ops *const codecs[] = {CODEC_ROWS(CODEC_ADDRESS)};
+#undef CODEC_ADDRESS
 enum { CODECS = sizeof codecs / sizeof codecs[0] };
 
-enum status codec_find(const char *name, struct codec *out)
+static enum status find(const char *name, size_t length, const struct codec_ops **out)
 {
   char known[256] = "";
-  if (!name)
-    name = codec_none.name;
   for (int i = 0; i < CODECS; i++) {
-    if (strcmp(codecs[i]->name, name) == 0) {
-      out->ops = codecs[i];
+    if (strlen(codecs[i]->name) == length && memcmp(codecs[i]->name, name, length) == 0) {
+      *out = codecs[i];
       return STATUS_OK;
     }
     append_text(known, sizeof known, "%s%s", i ? ", " : "", codecs[i]->name);
   }
-  return status_set(STATUS_USAGE, "there is no codec '%s': use one of %s", name, known);
+  return status_set(STATUS_USAGE, "there is no codec '%.*s': use one of %s", (int)length, name,
+                    known);
+}
+
+static enum status find_values(const struct codec *codec, const char *name,
+                               const struct codec_ops **out)
+{
+  enum status status = find(name, strlen(name), out);
+  if (!status && !(codec->ops->traits & CODEC_SPARSE))
+    return status_set(STATUS_USAGE, "codec %s selects no values that codec %s could code",
+                      codec->ops->name, (*out)->name);
+  if (!status && (*out)->traits & CODEC_SPARSE)
+    return status_set(STATUS_USAGE, "codec %s selects values, so it cannot code those of %s",
+                      (*out)->name, codec->ops->name);
+  return status;
+}
+
+/* One setting: *out is what is asked for, or the default. */
+static enum status settle(const char *name, const char *what, double asked, double usual,
+                          double least, double most, double *out)
+{
+  *out = asked != 0 ? asked : usual;
+  if (asked == 0 || (usual != 0 && asked >= least && asked <= most))
+    return STATUS_OK;
+  return usual != 0 ? status_set(STATUS_USAGE, "%s of codec %s is %g: use %g to %g", what, name,
+                                 asked, least, most)
+                    : status_set(STATUS_USAGE, "codec %s has no %s", name, what);
+}
+
+#define SETTLE(ops, what)                                                                          \
+  settle((ops)->name, #what, (double)asked->what, (double)(ops)->usual.what,                       \
+         (double)(ops)->least.what, (double)(ops)->most.what, &what)
+
+/* A sparsifier leaves levels to the codec of its values. */
+static enum status settle_all(const struct codec_settings *asked, struct codec *codec)
+{
+  const struct codec_ops *ops = codec->ops, *leveled = ops->usual.levels ? ops : codec->values;
+  double block, levels, density, threshold;
+  enum status status = SETTLE(ops, block);
+  if (!status)
+    status = SETTLE(leveled->usual.levels ? leveled : ops, levels);
+  if (!status)
+    status = SETTLE(ops, density);
+  if (!status)
+    status = SETTLE(ops, threshold);
+  if (status)
+    return status;
+  codec->set = (struct codec_settings){(int64_t)block, (int)levels, density, threshold};
+  if (codec->set.block & (codec->set.block - 1))
+    return status_set(STATUS_USAGE, "block of codec %s is %lld: use a power of two", ops->name,
+                      (long long)codec->set.block);
+  return STATUS_OK;
+}
+
+enum status codec_make(const char *name, const struct codec_settings *settings, bool feedback,
+                       struct codec *out)
+{
+  const struct codec_settings nothing = {0};
+  struct codec codec = {.values = &codec_none, .feedback = feedback};
+  if (!name)
+    name = codec_none.name;
+  const size_t length = strcspn(name, "+");
+  enum status status = find(name, length, &codec.ops);
+  if (!status && name[length])
+    status = find_values(&codec, name + length + 1, &codec.values);
+  if (!status)
+    status = settle_all(settings ? settings : &nothing, &codec);
+  if (!status)
+    *out = codec;
+  return status;
+}
+
+struct codec codec_of_values(const struct codec *codec)
+{
+  struct codec values = {codec->values, &codec_none, codec->values->usual, codec->feedback};
+  if (values.set.levels)
+    values.set.levels = codec->set.levels;
+  return values;
+}
+
+int64_t codec_work(const struct codec *codec, int64_t n, int parts)
+{
+  return codec->ops->work ? codec->ops->work(codec, n, parts) : 0;
 }
 
 bool codec_equal(const struct codec *a, const struct codec *b)
 {
-  return a->ops == b->ops;
+  return a->ops == b->ops && a->values == b->values && a->set.block == b->set.block &&
+         a->set.levels == b->set.levels && a->set.density == b->set.density &&
+         a->set.threshold == b->set.threshold && a->feedback == b->feedback;
 }
 
 uint64_t codec_hash(uint64_t hash, const struct codec *codec)
 {
-  return codec->ops ? hash_bytes(hash, codec->ops->name, strlen(codec->ops->name)) : hash;
+  const struct codec_ops *const ops[] = {codec->ops, codec->values};
+  if (!codec->ops)
+    return hash;
+  for (int i = 0; i < 2 && ops[i]; i++)
+    hash = hash_bytes(hash, ops[i]->name, strlen(ops[i]->name) + 1);
+  hash = hash_bytes(hash, &codec->set.block, sizeof codec->set.block);
+  hash = hash_bytes(hash, &codec->set.levels, sizeof codec->set.levels);
+  hash = hash_bytes(hash, &codec->set.density, sizeof codec->set.density);
+  hash = hash_bytes(hash, &codec->set.threshold, sizeof codec->set.threshold);
+  return hash_bytes(hash, &codec->feedback, sizeof codec->feedback);
 }

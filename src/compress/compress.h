@@ -1,8 +1,8 @@
 /* Codecs: a codec turns vectors of fp32 elements into messages of bytes, and sums messages into a
  * vector. It knows nothing of ranks or plans.
  *
- * Each codec is one file and one row of the list in compress.c. All work is done by operations of
- * the lane's device, in memory that this device works on. */
+ * Each codec is a row of rule/codecs.h. All work is done by operations of the lane's device, in
+ * memory that this device works on. */
 #ifndef SLUICE_COMPRESS_COMPRESS_H
 #define SLUICE_COMPRESS_COMPRESS_H
 
@@ -10,51 +10,99 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "compress/rule/codecs.h"
 
 struct lane;
 struct codec_ops;
 
-struct codec {
-  const struct codec_ops *ops;
+/* Zero: the codec's default, or the codec does not have the setting. */
+struct codec_settings {
+  int64_t block; /* elements that are coded together: a power of two */
+  int levels;
+  double density, threshold;
 };
 
-/* Traits. IDENTITY: a message is the vector itself, so a caller may send the vector and leave out
- * encode(). */
-enum { CODEC_IDENTITY = 1 };
+struct codec {
+  const struct codec_ops *ops, *values; /* values: of those that a sparsifier selects */
+  struct codec_settings set;            /* defaults filled in */
+  bool feedback; /* what a message loses comes back with the next one: messages are not scaled up
+                  * to be unbiased */
+};
+
+/* Vectors of n elements, and the memory of a call. */
+struct codec_pass {
+  struct lane *lane;
+  int64_t n;
+  int parts;
+  uint64_t seed; /* of random bits: the message is a function of the vectors and of the seed */
+  void *work;    /* codec_work() bytes, aligned to 256 bytes */
+};
+
+enum {
+  CODEC_IDENTITY = 1,    /* a message is the vector itself: encode() may be left out */
+  CODEC_LOSSLESS = 2,
+  CODEC_UNBIASED = 4,    /* the mean over all seeds is the vector, without feedback */
+  CODEC_VOTE = 8,        /* decode_sum() is a majority vote, not a sum of what each message says */
+  CODEC_SPARSE = 16,     /* most elements are not sent: another codec may code the values */
+  CODEC_COMMON_SEED = 32 /* all messages of a sum have one seed */
+};
 
 struct codec_ops {
   const char *name;
   const char *source; /* of the format: the paper or standard */
   unsigned traits;
+  int rule; /* the number format, the rule of a quantiser or of a sparsifier */
+
+  /* Settings if nothing is asked for, zero: there is no such setting; and their bounds. */
+  struct codec_settings usual, least, most;
 
   /* Capacity of a message of n elements, a function of n alone: a plan allocates it before the
-   * first step. It is a multiple of the alignment that a message needs, so messages may lie one
-   * after another. Local. */
+   * first step. It is a multiple of 4 bytes and of the alignment that a message needs, except for
+   * plain vectors, so messages may lie one after another. Local. */
   int64_t (*bytes)(const struct codec *codec, int64_t n);
+
+  /* Bytes of scratch memory of the calls below; NULL: none. Local. */
+  int64_t (*work)(const struct codec *codec, int64_t n, int parts);
 
   /* messages[i * bytes(n)] = the message of x[i * n .. i * n + n), for i < parts. Writes no byte
    * after the last message. The two do not overlap. Enqueued on the lane. Local. */
-  enum status (*encode)(const struct codec *codec, struct lane *lane, int64_t n, int parts,
-                        const float *x, void *messages);
+  enum status (*encode)(const struct codec *codec, const struct codec_pass *pass, const float *x,
+                        void *messages);
 
   /* out[n] (= or += by accumulate) the sum of `parts` messages of n elements, `stride` bytes
    * apart; stride is a multiple of the alignment. Additions are those of fp32, in the order of the
    * device's sum_parts, the same on every device. Enqueued on the lane. Local. */
-  enum status (*decode_sum)(const struct codec *codec, struct lane *lane, int64_t n, int parts,
+  enum status (*decode_sum)(const struct codec *codec, const struct codec_pass *pass,
                             const void *messages, int64_t stride, bool accumulate, float *out);
+
+  /* x[i * n ..] -= what the message at messages[i * bytes(n)] decodes to: what it lost, if x is
+   * what was encoded. One subtraction of fp32. Enqueued on the lane. Local. */
+  enum status (*subtract)(const struct codec *codec, const struct codec_pass *pass,
+                          const void *messages, float *x);
 };
 
 /* none: n fp32 elements, aligned to 4 bytes. `out` may be one of the messages.
- * bf16: n bf16 elements, rounded to nearest, ties to even, aligned to 2 bytes. */
-extern const struct codec_ops codec_none, codec_bf16;
+ * bf16, fp16: n elements of 16 bits, rounded to nearest, ties to even, aligned to 2 bytes. */
+#define CODEC_DECLARE(name, kind, title, source) extern const struct codec_ops codec_##name;
+CODEC_ROWS(CODEC_DECLARE)
+#undef CODEC_DECLARE
 
-/* The codec of this name, `none` for NULL. STATUS_USAGE lists the known names. Local. */
-enum status codec_find(const char *name, struct codec *out);
+/* The codec of this name, such as "int8", or of "topk+int8": a sparsifier, and the codec of its
+ * values. NULL is `none`. settings: NULL asks for nothing. STATUS_USAGE: the name is unknown, or the
+ * codec does not have a setting that is asked for, or not this value of it. Local. */
+enum status codec_make(const char *name, const struct codec_settings *settings, bool feedback,
+                       struct codec *out);
+
+/* The codec of a sparsifier's values, which are one vector. Pure. */
+struct codec codec_of_values(const struct codec *codec);
+
+/* Bytes of scratch memory of a pass, 0: none. Local. */
+int64_t codec_work(const struct codec *codec, int64_t n, int parts);
 
 /* Whether a message of one codec can be decoded by the other. Local. */
 bool codec_equal(const struct codec *a, const struct codec *b);
 
-/* `hash` continued by the codec's name and parameters; the same on all ranks that use the same
+/* `hash` continued by the codec's names and settings; the same on all ranks that use the same
  * codec. A codec without ops adds nothing. Local. */
 uint64_t codec_hash(uint64_t hash, const struct codec *codec);
 

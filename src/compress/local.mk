@@ -1,7 +1,7 @@
 noinst_LIBRARIES += src/compress/libcompress.a
 layers += src/compress/libcompress.a
+EXTRA_DIST += src/compress/rule
 src_compress_libcompress_a_SOURCES = \
-	src/compress/bf16.c \
 	src/compress/compress.c \
 	src/compress/compress.h \
-	src/compress/none.c
+	src/compress/plain.c

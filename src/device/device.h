@@ -134,7 +134,7 @@ enum device_class {
   CLASS_ACTIVATIONS, /* swiglu, rope, add, bias_gradient */
   CLASS_CLASSIFIER,  /* cross_entropy */
   CLASS_EMBEDDING,
-  CLASS_SUMS, /* sum_parts, sum_squares, sum_exact, merge_exact, conclude, cast */
+  CLASS_SUMS, /* sum_parts, subtract, sum_squares, sum_exact, merge_exact, conclude, cast */
   CLASS_UPDATE,
   CLASS_COUNT
 };
@@ -200,7 +200,7 @@ struct device_ops {
   enum status (*copy)(struct lane *lane, void *dst, const void *src, size_t bytes);
   /* `rows` pieces of `bytes` bytes, whose beginnings are strides (bytes) apart. */
   enum status (*copy_rows)(struct lane *lane, int64_t rows, size_t bytes, void *dst, size_t dst_stride, const void *src, size_t src_stride);
-  /* Between fp32, bf16 and fp16 (nearest, ties to even; on CUDA fp32 and bf16 only), or a copy. dst may be src only where it is a copy. */
+  /* Between fp32, bf16 and fp16 (nearest, ties to even; on CUDA with fp32 on one side), or a copy. dst may be src only where it is a copy. */
   enum status (*cast)(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to, void *dst);
 
   enum status (*matmul)(struct lane *lane, const struct matmul *op);
@@ -236,8 +236,12 @@ struct device_ops {
 
   /* dst (fp32; = or +=) the sum over `parts` arrays of n elements of `type`, parts[i] = base + i * stride (elements), however many: adjacent pairs first, then pairs of
    * pairs (an odd one passes), so that the sum over a group of 2^k neighbours is a subtree of the sum over all. type is fp32, where dst may be one of the parts, or
-   * bf16, which is widened: all additions are fp32's. */
+   * bf16 or fp16, which are widened: all additions are fp32's. */
   enum status (*sum_parts)(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate, void *dst);
+
+  /* x -= from, n elements of `type` (fp32, bf16 or fp16), which are widened. */
+  enum status (*subtract)(struct lane *lane, int64_t n, enum dtype type, const void *from,
+                          float *x);
 
   /* Adds n doubles to *sum, exactly; it is normalized then. */
   enum status (*sum_exact)(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);

@@ -354,8 +354,9 @@ enum status run_encode(const struct call *call)
 {
   const struct codec *codec = &call->instr->attr.codec;
   const int parts = comm_group_size(group_of(call));
-  return codec->ops->encode(codec, call->lane, buffer_of(call, ENCODE_GRADS)->elements / parts,
-                            parts, use(call, ENCODE_GRADS), use(call, ENCODE_MESSAGES));
+  const struct codec_pass pass = {
+      .lane = call->lane, .n = buffer_of(call, ENCODE_GRADS)->elements / parts, .parts = parts};
+  return codec->ops->encode(codec, &pass, use(call, ENCODE_GRADS), use(call, ENCODE_MESSAGES));
 }
 
 enum status run_exchange(const struct call *call)
@@ -371,9 +372,11 @@ static enum status decode_sum(const struct call *call, const void *messages, int
                               int shard)
 {
   const struct codec *codec = &call->instr->attr.codec;
-  return codec->ops->decode_sum(codec, call->lane, buffer_of(call, shard)->elements,
-                                comm_group_size(group_of(call)), messages, stride,
-                                adds(call, shard), use(call, shard));
+  const struct codec_pass pass = {.lane = call->lane,
+                                  .n = buffer_of(call, shard)->elements,
+                                  .parts = comm_group_size(group_of(call))};
+  return codec->ops->decode_sum(codec, &pass, messages, stride, adds(call, shard),
+                                use(call, shard));
 }
 
 enum status run_decode_sum(const struct call *call)

@@ -48,7 +48,7 @@ enum status unit_policy_check(const struct plan_input *input)
   if (asked->moments != DTYPE_F32 && asked->moments != DTYPE_BF16 && asked->moments != DTYPE_F16)
     return status_set(STATUS_UNSUPPORTED, "moments in %s: they are kept in fp32, bf16 or fp16",
                       dtype_name(asked->moments));
-  return codec_find(asked->codec, &codec);
+  return codec_make(asked->codec, NULL, false, &codec);
 }
 
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
@@ -65,7 +65,7 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
                                .immediate = asked->immediate,
                                .tight = asked->tight,
                                .keep = keep_of(input, unit)};
-  (void)codec_find(asked->codec, &policy.codec); /* see unit_policy_check() */
+  (void)codec_make(asked->codec, NULL, false, &policy.codec); /* see unit_policy_check() */
   policy.disk = policy.host && is_on_disk(asked, unit);
   if (full)
     policy.working = WORKING_SHARED;

@@ -32,12 +32,19 @@ static float through_bf16(float x)
   return f32_from_bf16(bf16_from_f32(x));
 }
 
+static float through_fp16(float x)
+{
+  return f32_from_f16(f16_from_f32(x));
+}
+
 static const struct {
   const char *name;
   float (*round)(float x); /* the value of an element after encode and decode */
   int64_t size;            /* bytes per element */
   unsigned traits;
-} cases[] = {{"none", through_f32, 4, CODEC_IDENTITY}, {"bf16", through_bf16, 2, 0}};
+} cases[] = {{"none", through_f32, 4, CODEC_IDENTITY | CODEC_LOSSLESS},
+           {"bf16", through_bf16, 2, 0},
+           {"fp16", through_fp16, 2, 0}};
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 static const int64_t lengths[] = {1, 3, 17, 65537};
@@ -46,7 +53,7 @@ enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
 static struct codec codec_of(int which)
 {
   struct codec codec;
-  assert_int_equal(codec_find(cases[which].name, &codec), STATUS_OK);
+  assert_int_equal(codec_make(cases[which].name, NULL, false, &codec), STATUS_OK);
   return codec;
 }
 
@@ -89,6 +96,23 @@ static float *vectors(int64_t n, float (*of)(int64_t i))
   return x;
 }
 
+/* subtract() leaves what the messages of x lost. */
+static void check_loss(int which, const struct codec_pass *pass, const char *messages, float *x)
+{
+  const struct codec codec = codec_of(which);
+  const int64_t all = pass->n * pass->parts;
+  float *before = vectors(all, value);
+  assert_int_equal(codec.ops->subtract(&codec, pass, messages, x), STATUS_OK);
+  for (int64_t i = 0; i < all; i++) {
+    const float expected = before[i] - cases[which].round(before[i]);
+    if (expected == expected)
+      assert_memory_equal(&x[i], &expected, sizeof expected);
+    else
+      assert_true(isnan(x[i])); /* infinity, less infinity */
+  }
+  release(before, all * 4);
+}
+
 static void round_trip(int which, int64_t n, struct lane *lane)
 {
   enum { PARTS = 3 };
@@ -96,18 +120,21 @@ static void round_trip(int which, int64_t n, struct lane *lane)
   const int64_t bytes = codec.ops->bytes(&codec, n);
   float *x = vectors(PARTS * n, value), *out = guarded(n * 4);
   char *messages = guarded(PARTS * bytes);
-  assert_int_equal(codec.ops->encode(&codec, lane, n, PARTS, x, messages), STATUS_OK);
+  const struct codec_pass pass = {.lane = lane, .n = n, .parts = PARTS},
+                          one = {.lane = lane, .n = n, .parts = 1};
+  assert_int_equal(codec.ops->encode(&codec, &pass, x, messages), STATUS_OK);
   if (codec.ops->traits & CODEC_IDENTITY)
     assert_memory_equal(messages, x, (size_t)(PARTS * bytes));
   for (int part = 0; part < PARTS; part++) {
     assert_int_equal(
-        codec.ops->decode_sum(&codec, lane, n, 1, messages + part * bytes, bytes, false, out),
+        codec.ops->decode_sum(&codec, &one, messages + part * bytes, bytes, false, out),
         STATUS_OK);
     for (int64_t i = 0; i < n; i++) {
       const float expected = cases[which].round(x[part * n + i]);
       assert_memory_equal(&out[i], &expected, sizeof expected);
     }
   }
+  check_loss(which, &pass, messages, x);
   release(messages, PARTS * bytes);
   release(out, n * 4);
   release(x, PARTS * n * 4);
@@ -160,15 +187,15 @@ static void sum_up(int which, int64_t n, int parts, bool accumulate, int64_t gap
                 all = (parts - 1) * stride + bytes;
   float *x = vectors(parts * n, bounded), *out = guarded(n * 4);
   char *messages = guarded(all);
+  const struct codec_pass pass = {.lane = lanes[1], .n = n, .parts = parts},
+                          one = {.lane = lanes[1], .n = n, .parts = 1};
   for (int part = 0; part < parts; part++)
-    assert_int_equal(
-        codec.ops->encode(&codec, lanes[1], n, 1, x + part * n, messages + part * stride),
-        STATUS_OK);
+    assert_int_equal(codec.ops->encode(&codec, &one, x + part * n, messages + part * stride),
+                     STATUS_OK);
   for (int64_t i = 0; accumulate && i < n; i++)
     out[i] = 0.25f * (float)i;
-  assert_int_equal(
-      codec.ops->decode_sum(&codec, lanes[1], n, parts, messages, stride, accumulate, out),
-      STATUS_OK);
+  assert_int_equal(codec.ops->decode_sum(&codec, &pass, messages, stride, accumulate, out),
+                   STATUS_OK);
   for (int64_t i = 0; i < n; i++) {
     float terms[MOST_PARTS];
     for (int part = 0; part < parts; part++)
@@ -201,9 +228,10 @@ static void one_vector_is_its_own_sum(void **state)
   const struct codec codec = codec_of(0);
   float *x = vectors(N, bounded), expected[N];
   memcpy(expected, x, sizeof expected);
-  assert_int_equal(codec.ops->decode_sum(&codec, lanes[0], N, 1, x, N * 4, false, x), STATUS_OK);
+  const struct codec_pass pass = {.lane = lanes[0], .n = N, .parts = 1};
+  assert_int_equal(codec.ops->decode_sum(&codec, &pass, x, N * 4, false, x), STATUS_OK);
   assert_memory_equal(x, expected, sizeof expected);
-  assert_int_equal(codec.ops->decode_sum(&codec, lanes[0], N, 1, x, N * 4, true, x), STATUS_OK);
+  assert_int_equal(codec.ops->decode_sum(&codec, &pass, x, N * 4, true, x), STATUS_OK);
   for (int i = 0; i < N; i++)
     assert_true(x[i] == 2 * expected[i]);
   release(x, N * 4);
@@ -223,14 +251,54 @@ static void a_codec_is_what_its_row_says(void **state)
   }
 }
 
+static void refused(const char *name, const struct codec_settings *settings, const char *why)
+{
+  struct codec codec = {NULL};
+  assert_int_equal(codec_make(name, settings, false, &codec), STATUS_USAGE);
+  assert_non_null(strstr(status_text(), why));
+  assert_null(codec.ops);
+}
+
 static void an_unknown_codec_is_refused(void **state)
 {
   (void)state;
-  struct codec codec = {NULL};
-  assert_int_equal(codec_find("fp8", &codec), STATUS_USAGE);
-  assert_string_equal(status_text(), "there is no codec 'fp8': use one of none, bf16");
-  assert_int_equal(codec_find("", &codec), STATUS_USAGE);
-  assert_null(codec.ops);
+  refused("fp8", NULL, "there is no codec 'fp8': use one of none, bf16, fp16");
+  refused("", NULL, "there is no codec ''");
+  refused("bf16+zip", NULL, "there is no codec 'zip'");
+  refused("bf16+none", NULL, "codec bf16 selects no values that codec none could code");
+}
+
+static void a_setting_that_a_codec_lacks_is_refused(void **state)
+{
+  (void)state;
+  refused("none", &(struct codec_settings){.block = 256}, "codec none has no block");
+  refused("bf16", &(struct codec_settings){.levels = 7}, "codec bf16 has no levels");
+  refused("bf16", &(struct codec_settings){.density = 0.01}, "codec bf16 has no density");
+  refused("bf16", &(struct codec_settings){.threshold = NAN}, "codec bf16 has no threshold");
+}
+
+/* Each part of a codec counts. */
+static void codecs_are_told_apart(void **state)
+{
+  (void)state;
+  const struct codec one = codec_of(0);
+  struct codec other[7] = {one, one, one, one, one, one, one};
+  other[0].ops = &codec_bf16;
+  other[1].values = &codec_bf16;
+  other[2].set.block = 1;
+  other[3].set.levels = 1;
+  other[4].set.density = 1;
+  other[5].set.threshold = 1;
+  other[6].feedback = true;
+  assert_true(codec_equal(&one, &one));
+  for (int i = 0; i < 7; i++) {
+    assert_false(codec_equal(&one, &other[i]));
+    assert_false(codec_equal(&other[i], &one));
+    assert_true(codec_hash(1, &one) != codec_hash(1, &other[i]));
+    for (int j = 0; j < i; j++)
+      assert_true(codec_hash(1, &other[j]) != codec_hash(1, &other[i]));
+  }
+  assert_true(codec_hash(1, &(struct codec){NULL}) == 1);
 }
 
 static int start(void **state)
@@ -259,6 +327,8 @@ int main(void)
       cmocka_unit_test(one_vector_is_its_own_sum),
       cmocka_unit_test(a_codec_is_what_its_row_says),
       cmocka_unit_test(an_unknown_codec_is_refused),
+      cmocka_unit_test(a_setting_that_a_codec_lacks_is_refused),
+      cmocka_unit_test(codecs_are_told_apart),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -76,13 +76,13 @@ static float tree(float *x, int n)
   return x[0];
 }
 
-/* The bf16 of each element, whose value takes its place. */
-static uint16_t *round_all(float *x, int64_t n)
+/* The code of each element, whose value takes its place. */
+static uint16_t *round_all(float *x, int64_t n, enum dtype type)
 {
   uint16_t *narrow = bytes((size_t)n * sizeof *narrow);
   for (int64_t i = 0; i < n; i++) {
-    narrow[i] = bf16_from_f32(x[i]);
-    x[i] = f32_from_bf16(narrow[i]);
+    narrow[i] = type == DTYPE_BF16 ? bf16_from_f32(x[i]) : f16_from_f32(x[i]);
+    x[i] = type == DTYPE_BF16 ? f32_from_bf16(narrow[i]) : f32_from_f16(narrow[i]);
   }
   return narrow;
 }
@@ -91,7 +91,7 @@ static void check_sum_parts(enum dtype type)
 {
   enum { N = 1301, STRIDE = N + 5, MOST = 17 };
   float *base = normals(MOST * STRIDE, 1), *before = normals(N, 1);
-  const void *stored = type == DTYPE_BF16 ? (void *)round_all(base, MOST * STRIDE) : base;
+  const void *stored = type == DTYPE_F32 ? base : (void *)round_all(base, MOST * STRIDE, type);
   for (int parts = 1; parts <= MOST; parts++)
     for (int accumulate = 0; accumulate < 2; accumulate++)
       for (int l = 0; l < LANE_SIZES; l++) {
@@ -114,10 +114,27 @@ static void sum_parts_is_the_tree(void **state)
   check_sum_parts(DTYPE_F32);
 }
 
-static void sum_parts_of_bf16_is_the_tree_in_fp32(void **state)
+static void sum_parts_of_16_bits_is_the_tree_in_fp32(void **state)
 {
   (void)state;
   check_sum_parts(DTYPE_BF16);
+  check_sum_parts(DTYPE_F16);
+}
+
+static void a_difference_is_rounded_once(void **state)
+{
+  (void)state;
+  enum { N = 1301 };
+  static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
+  for (int t = 0; t < 3; t++)
+    for (int l = 0; l < LANE_SIZES; l++) {
+      float *less = normals(N, 1), *x = normals(N, 1), *before = copy_of(x, N);
+      const void *from = types[t] == DTYPE_F32 ? less : (void *)round_all(less, N, types[t]);
+      assert_ok(ops->subtract(lanes[l], N, types[t], from, x));
+      for (int i = 0; i < N; i++)
+        assert_true(x[i] == before[i] - less[i]);
+    }
+  assert_int_equal(ops->subtract(lanes[0], 1, DTYPE_F64, NULL, NULL), STATUS_UNSUPPORTED);
 }
 
 /* As many as there are ranks in a large job, and more. */
@@ -193,7 +210,7 @@ static void sum_may_take_the_place_of_a_part(void **state)
   assert_ok(ops->sum_parts(lanes[1], N, 1, DTYPE_F32, alone, N, false, alone));
   assert_same_bits(alone, base, N * sizeof *alone);
   assert_int_equal(ops->sum_parts(lanes[1], N, 0, DTYPE_F32, base, N, false, alone), STATUS_INTERNAL);
-  assert_int_equal(ops->sum_parts(lanes[1], N, 1, DTYPE_F16, base, N, false, alone), STATUS_UNSUPPORTED);
+  assert_int_equal(ops->sum_parts(lanes[1], N, 1, DTYPE_F64, base, N, false, alone), STATUS_UNSUPPORTED);
 }
 
 static void squares_are_exact_over_blocks_threads_and_cuts(void **state)
@@ -364,7 +381,8 @@ int main(void)
       DEVICE_TEST(bias_gradient_is_the_column_sum_however_it_is_split),
       DEVICE_TEST(bias_gradient_guards_fire),
       DEVICE_TEST(sum_parts_is_the_tree),
-      DEVICE_TEST(sum_parts_of_bf16_is_the_tree_in_fp32),
+      DEVICE_TEST(sum_parts_of_16_bits_is_the_tree_in_fp32),
+      DEVICE_TEST(a_difference_is_rounded_once),
       DEVICE_TEST(sums_over_thousands_are_the_tree),
       DEVICE_TEST(long_sums_are_the_tree),
       DEVICE_TEST(sum_over_a_group_is_a_subtree),

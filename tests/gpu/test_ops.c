@@ -850,7 +850,7 @@ static void test_cast(void **state)
       assert_memory_equal(got, want, (size_t)n * 4);
       forget();
     }
-  assert_int_equal(gpu->ops->cast(gpu_lane, 1, DTYPE_F32, NULL, DTYPE_F16, NULL), STATUS_UNSUPPORTED);
+  assert_int_equal(gpu->ops->cast(gpu_lane, 1, DTYPE_BF16, NULL, DTYPE_F16, NULL), STATUS_UNSUPPORTED);
 }
 
 static void test_copy_rows(void **state)
@@ -1705,25 +1705,29 @@ static void test_sum_parts(void **state)
       sum_parts_as_the_host(thousands[c], n, DTYPE_BF16);
     }
   assert_int_equal(gpu->ops->sum_parts(gpu_lane, 1, 0, DTYPE_F32, NULL, 1, false, NULL), STATUS_INTERNAL);
-  assert_int_equal(gpu->ops->sum_parts(gpu_lane, 1, 2, DTYPE_F16, NULL, 1, false, NULL), STATUS_UNSUPPORTED);
+  assert_int_equal(gpu->ops->sum_parts(gpu_lane, 1, 2, DTYPE_F64, NULL, 1, false, NULL), STATUS_UNSUPPORTED);
+  assert_int_equal(gpu->ops->subtract(gpu_lane, 1, DTYPE_F64, NULL, NULL), STATUS_UNSUPPORTED);
 }
 
 /* Messages of both devices and the sums of them are the same bits. */
 static void codec_as_the_host(const char *name, int parts, int64_t n)
 {
   struct codec codec;
-  must(codec_find(name, &codec));
+  must(codec_make(name, NULL, false, &codec));
+  const struct codec_pass here = {.lane = host_lane, .n = n, .parts = parts},
+                          there = {.lane = gpu_lane, .n = n, .parts = parts};
   const int64_t bytes = codec.ops->bytes(&codec, n);
   const bool accumulate = parts % 2 == 0;
   struct twin x = sums(n * parts, true), messages = sums(n * parts, false), out = sums(n, true);
-  must(codec.ops->encode(&codec, host_lane, n, parts, x.here, messages.here));
-  must(codec.ops->encode(&codec, gpu_lane, n, parts, x.there, messages.there));
+  must(codec.ops->encode(&codec, &here, x.here, messages.here));
+  must(codec.ops->encode(&codec, &there, x.there, messages.there));
   expect_bits(name, messages.there, messages.here, (size_t)(parts * bytes));
-  must(codec.ops->decode_sum(&codec, host_lane, n, parts, messages.here, bytes, accumulate,
-                             out.here));
-  must(codec.ops->decode_sum(&codec, gpu_lane, n, parts, messages.there, bytes, accumulate,
-                             out.there));
+  must(codec.ops->decode_sum(&codec, &here, messages.here, bytes, accumulate, out.here));
+  must(codec.ops->decode_sum(&codec, &there, messages.there, bytes, accumulate, out.there));
   expect_bits(name, out.there, out.here, (size_t)n * 4);
+  must(codec.ops->subtract(&codec, &here, messages.here, x.here));
+  must(codec.ops->subtract(&codec, &there, messages.there, x.there));
+  expect_bits(name, x.there, x.here, (size_t)(n * parts) * 4);
   twin_free(&x);
   twin_free(&messages);
   twin_free(&out);
@@ -1732,10 +1736,10 @@ static void codec_as_the_host(const char *name, int parts, int64_t n)
 static void test_codecs(void **state)
 {
   (void)state;
-  static const char *const names[] = {"none", "bf16"};
+  static const char *const names[] = {"none", "bf16", "fp16"};
   static const int64_t lengths[] = {1, 3, 17, 65537};
   static const int parts[] = {1, 2, 3, 5};
-  for (int c = 0; c < 2; c++)
+  for (int c = 0; c < 3; c++)
     for (int l = 0; l < 4; l++)
       for (int p = 0; p < 4; p++)
         codec_as_the_host(names[c], parts[p], lengths[l]);

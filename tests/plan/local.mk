@@ -22,7 +22,7 @@ plan_broken = \
 tests_plan_test_build_SOURCES = tests/plan/test_build.c $(plan_fixture)
 tests_plan_test_build_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=mem_grow
 tests_plan_test_meaning_SOURCES = tests/plan/test_meaning.c $(plan_fixture)
-tests_plan_test_meaning_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=codec_find
+tests_plan_test_meaning_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=codec_make
 tests_plan_test_memory_SOURCES = tests/plan/test_memory.c $(plan_fixture)
 tests_plan_test_plan_SOURCES = tests/plan/test_plan.c $(plan_fixture)
 tests_plan_test_print_SOURCES = tests/plan/test_print.c $(plan_fixture)
@@ -30,7 +30,7 @@ tests_plan_test_schedule_SOURCES = tests/plan/test_schedule.c $(plan_fixture)
 tests_plan_test_simulate_SOURCES = tests/plan/test_simulate.c $(plan_fixture)
 tests_plan_test_free_space_SOURCES = tests/plan/test_free_space.c
 tests_plan_test_verify_SOURCES = tests/plan/test_verify.c $(plan_broken)
-tests_plan_test_verify_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=codec_find
+tests_plan_test_verify_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=codec_make
 tests_plan_test_verify_bytes_SOURCES = tests/plan/test_verify_bytes.c $(plan_broken)
 tests_plan_test_verify_host_SOURCES = tests/plan/test_verify_host.c $(plan_broken)
 tests_plan_test_verify_whole_SOURCES = tests/plan/test_verify_whole.c $(plan_broken)

@@ -254,13 +254,15 @@ static int64_t inverted_bytes(const struct codec *codec, int64_t n)
 
 static const struct codec_ops inverted = {.name = "inverted", .bytes = inverted_bytes};
 
-enum status __real_codec_find(const char *name, struct codec *out);
-enum status __wrap_codec_find(const char *name, struct codec *out);
-enum status __wrap_codec_find(const char *name, struct codec *out)
+typedef enum status make(const char *name, const struct codec_settings *settings, bool feedback,
+                         struct codec *out);
+make __real_codec_make, __wrap_codec_make;
+enum status __wrap_codec_make(const char *name, const struct codec_settings *settings,
+                              bool feedback, struct codec *out)
 {
   if (!name || strcmp(name, inverted.name) != 0)
-    return __real_codec_find(name, out);
-  out->ops = &inverted;
+    return __real_codec_make(name, settings, feedback, out);
+  *out = (struct codec){.ops = &inverted};
   return STATUS_OK;
 }
 

@@ -566,13 +566,15 @@ static int64_t fixed_bytes(const struct codec *codec, int64_t n)
 
 static const struct codec_ops fixed = {.name = "fixed", .bytes = fixed_bytes};
 
-enum status __real_codec_find(const char *name, struct codec *out);
-enum status __wrap_codec_find(const char *name, struct codec *out);
-enum status __wrap_codec_find(const char *name, struct codec *out)
+typedef enum status make(const char *name, const struct codec_settings *settings, bool feedback,
+                         struct codec *out);
+make __real_codec_make, __wrap_codec_make;
+enum status __wrap_codec_make(const char *name, const struct codec_settings *settings,
+                              bool feedback, struct codec *out)
 {
   if (!name || strcmp(name, fixed.name) != 0)
-    return __real_codec_find(name, out);
-  out->ops = &fixed;
+    return __real_codec_make(name, settings, feedback, out);
+  *out = (struct codec){.ops = &fixed};
   return STATUS_OK;
 }
 

@@ -1,0 +1,54 @@
+/* Plain vectors: a message is the vector in another number format. */
+#include "compress/compress.h"
+#include "device/device.h"
+#include "device/lane.h"
+
+static enum dtype type_of(const struct codec *codec)
+{
+  return (enum dtype)codec->ops->rule;
+}
+
+static int64_t bytes(const struct codec *codec, int64_t n)
+{
+  return n * (int64_t)dtype_size(type_of(codec));
+}
+
+static enum status encode(const struct codec *codec, const struct codec_pass *pass, const float *x,
+                          void *messages)
+{
+  return pass->lane->device->ops->cast(pass->lane, pass->parts * pass->n, DTYPE_F32, x,
+                                       type_of(codec), messages);
+}
+
+/* The only message of a sum may be the sum already. */
+static enum status decode_sum(const struct codec *codec, const struct codec_pass *pass,
+                              const void *messages, int64_t stride, bool accumulate, float *out)
+{
+  if (pass->parts == 1 && messages == out && !accumulate)
+    return STATUS_OK;
+  return pass->lane->device->ops->sum_parts(pass->lane, pass->n, pass->parts, type_of(codec),
+                                            messages, stride / bytes(codec, 1), accumulate, out);
+}
+
+static enum status subtract(const struct codec *codec, const struct codec_pass *pass,
+                            const void *messages, float *x)
+{
+  return pass->lane->device->ops->subtract(pass->lane, pass->parts * pass->n, type_of(codec),
+                                           messages, x);
+}
+
+enum { TYPE_none = DTYPE_F32, TYPE_bf16 = DTYPE_BF16, TYPE_fp16 = DTYPE_F16 };
+
+#define PLAIN(id, from)                                                                            \
+  const struct codec_ops codec_##id = {                                                            \
+      .name = #id,                                                                                 \
+      .source = from,                                                                              \
+      .traits = (enum dtype)TYPE_##id == DTYPE_F32 ? CODEC_IDENTITY | CODEC_LOSSLESS : 0,                      \
+      .rule = TYPE_##id,                                                                           \
+      .bytes = bytes,                                                                              \
+      .encode = encode,                                                                            \
+      .decode_sum = decode_sum,                                                                    \
+      .subtract = subtract,                                                                        \
+  };
+#define CODEC_DEFINE(id, kind, title, source) kind(id, source)
+CODEC_ROWS(CODEC_DEFINE)
