@@ -314,6 +314,7 @@ struct plan_rates {
   double host_bytes;               /* memory of the host, of this rank while all ranks of a node use it, read and written bytes counted alike */
   double host_link_bytes;          /* between ranks on hosts (cpu_reduce) */
   double disk_write_bytes, disk_read_bytes;
+  bool step_only;                  /* predict step_s and busy_s alone, in a fifth of the time */
 };
 /* exposed: how much shorter the step would be if enum plan_part's took no time, each by itself. */
 struct plan_forecast { double step_s, busy_s[LANE_COUNT], exposed_comm_s, exposed_copy_s, exposed_update_s, exposed_disk_s; };

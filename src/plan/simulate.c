@@ -228,10 +228,11 @@ struct runner {
   double left, draw;   /* of it at `since`, seconds by itself; bytes a second through the host's memory, by itself */
 };
 
-/* One instruction of the plan: its cost, and the distance to the next one on its lane. */
+/* One instruction of the plan: its cost, its waits, the distance to the next one on its lane. */
 struct turn {
   struct cost cost;
-  int next;
+  const struct plan_wait *wait;
+  int n_wait, next;
 };
 
 struct replay {
@@ -250,7 +251,8 @@ static void begin(struct replay *r, const struct plan_rates *rates, enum plan_pa
     next[lane] = STEPS * n;
   for (int time = 2 * n - 1; time >= 0; time--) {
     const struct instr *instr = &r->plan->instr[time % n];
-    r->turn[time % n] = (struct turn){cost_without(&(struct pricing){r->plan, instr, rates}, free), next[instr->lane] - time};
+    r->turn[time % n] = (struct turn){cost_without(&(struct pricing){r->plan, instr, rates}, free),
+                                      instr->wait, instr->n_wait, next[instr->lane] - time};
     next[instr->lane] = time;
   }
   for (int time = 0; time < STEPS * n; time++)
@@ -264,9 +266,9 @@ static bool may_start(const struct replay *r, const struct runner *lane)
   const int n = r->plan->n, step = lane->time / n;
   if (lane->runs || step >= STEPS)
     return false;
-  const struct instr *instr = &r->plan->instr[lane->time % n];
-  for (int w = 0; w < instr->n_wait; w++)
-    if (step >= instr->wait[w].back && r->end[(step - instr->wait[w].back) * n + instr->wait[w].instr] > r->now)
+  const struct turn *turn = &r->turn[lane->time % n];
+  for (int w = 0; w < turn->n_wait; w++)
+    if (step >= turn->wait[w].back && r->end[(step - turn->wait[w].back) * n + turn->wait[w].instr] > r->now)
       return false;
   return true;
 }
@@ -361,7 +363,7 @@ static double replay(struct replay *r, const struct plan_rates *rates, enum plan
 /* How much shorter the step would be. Not at all, too, where what is left meets more of what it shares the host's memory with. */
 static double exposed(struct replay *r, const struct plan_rates *rates, double step_s, enum plan_part free)
 {
-  for (int i = 0; i < r->plan->n; i++)
+  for (int i = 0; i < r->plan->n && !rates->step_only; i++)
     if (op_rows[r->plan->instr[i].op].part == free)
       return fmax(0, step_s - replay(r, rates, free));
   return 0;
