@@ -1532,14 +1532,14 @@ static void test_update_of_nothing(void **state)
                           .bias1 = 0.3,
                           .bias2 = 0.2};
        optim_states(op.rule) > 0; op.rule++)
-    for (int kept = 0; kept < 2; kept++) {
+    for (int keeps = 0; keeps < 2; keeps++) {
       struct same grad = same_make(N, op.grad, true, false),
                   copy = same_make(N, op.copy, false, false),
                   m = same_make(N, op.states, true, false);
       must(host->ops->update(host_lane, N, &op, NULL, grad.here,
-                             (void *[]){kept ? m.here : NULL, NULL}, copy.here));
+                             (void *[]){keeps ? m.here : NULL, NULL}, copy.here));
       must(gpu->ops->update(gpu_lane, N, &op, NULL, grad.there,
-                            (void *[]){kept ? m.there : NULL, NULL}, copy.there));
+                            (void *[]){keeps ? m.there : NULL, NULL}, copy.there));
       struct same *all[] = {&m, &copy, &grad};
       for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         expect_bits("an update without a master", all[i]->there, all[i]->here, all[i]->bytes);
