@@ -111,7 +111,7 @@ struct deck_shape {
   int64_t micro_batch, micros, sequence; /* sequences of one micro-batch; micro-batches a step */
 };
 
-/* What the deck asks for all units. unit_policy_make() makes the policy of each unit from it. */
+/* Requests of the deck that hold for all units. unit_policy_make() makes the policy of each unit from it. */
 struct deck_policy {
   bool reduce_every_micro; /* reduce gradients after each micro-batch, or once a step */
   struct deck_pattern activations;
@@ -130,8 +130,8 @@ struct deck_policy {
                             * params_full or cpu_reduce */
 };
 
-/* What the deck means on `ranks` ranks with `local_ranks` on this node. STATUS_USAGE names the keys
- * that do not fit: batch not divisible, group that does not divide the ranks. Pure. */
+/* Shape and policy of the deck on `ranks` ranks with `local_ranks` on this node. STATUS_USAGE names
+ * keys that do not fit, such as a batch or a group that does not divide. Pure. */
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
                          struct deck_shape *shape, struct deck_policy *policy);
 

@@ -22,7 +22,7 @@ static int holders_of(const struct plan_input *input, enum plan_scope scope)
   }
 }
 
-/* Of what a rank holds, the piece that it alone writes. Ranks that hold the same cut it up. */
+/* The piece that this rank alone writes. Ranks that hold the same elements divide them. */
 static struct layout_range unique_range(const struct plan_input *input, enum plan_scope scope,
                                         struct layout_range held)
 {

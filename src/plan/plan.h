@@ -135,9 +135,12 @@ enum plan_access { ACCESS_READ, ACCESS_WRITE, ACCESS_ADD };
 /* Memory of the device; of the host, which lanes reach; of the host, which all members of a shard group reach, at the same offsets: what is persistent is one copy for all of them, what is
  * transient each has for itself; a file on the node's disk. */
 enum plan_tier { TIER_DEVICE, TIER_HOST, TIER_SHARED, TIER_DISK, TIER_COUNT };
-/* Who has the elements of a buffer: each member of a shard group a part that no other member has,
- * each rank values of its own, or all members of the group the same. */
-enum plan_scope { SCOPE_SHARD, SCOPE_RANK, SCOPE_GROUP };
+/* How a group shares the elements of a buffer. */
+enum plan_scope {
+  SCOPE_SHARD, /* each element is on one member */
+  SCOPE_RANK,  /* each rank has values of its own */
+  SCOPE_GROUP  /* all members have the same elements */
+};
 enum plan_purpose {
   PURPOSE_PARAMS,      /* this rank's master weights */
   PURPOSE_WINDOW,      /* gathered parameters */
