@@ -46,7 +46,8 @@ struct deck {
   struct { char *train, *val; int64_t batch, sequence, micro_batch; bool reorder, verify; } data; /* batch: sequences a step over all ranks; micro_batch: a rank's, at a time;
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "auto", "world", "node" or a number of ranks */
-  struct { int backend, gradients; double timeout; } comm;
+  struct { int backend; double timeout; } comm;
+  struct { int codec, values, feedback; int64_t block, levels; double density, threshold; } compress; /* 0 of the last four: as the codec has it */
   struct { int preset, params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
   struct { int params, grads; double rate; } transfer;                 /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
   struct { int name; double lr, betas[2], momentum; bool nesterov; double eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
@@ -124,7 +125,13 @@ struct deck_policy {
   bool one_node;           /* a shard group is on one node, as far as this rank's node tells */
   bool immediate;          /* a unit is updated as soon as its gradient is complete */
   enum dtype moments;
-  const char *codec;       /* of gradients between ranks, its name in src/compress; NULL: none */
+  /* Of gradients between ranks: names in src/compress, NULL: none. Of a sparse codec's values.
+   * Zero settings: as the codec has them. */
+  const char *codec, *values;
+  int64_t block;
+  int levels;
+  double density, threshold;
+  const char *feedback;    /* fp32, or the codec of what messages have lost; NULL: it is lost */
   double nvme_state;       /* with host_state: share of the units with moments on NVMe */
   int64_t resident;        /* with host_state: the first units, which stay on the device; 0 with
                             * params_full or cpu_reduce */
