@@ -6,6 +6,7 @@
 
 #include "base/append.h"
 #include "base/mem.h"
+#include "compress/rule/codecs.h"
 #include "deck/presets.h"
 #include "optim/rule/rules.h"
 
@@ -33,11 +34,13 @@ static const char *const nonfinites[] = {"stop", "skip", NULL};
 static const char *const devices[] = {"auto", "host", "cuda", NULL};
 static const char *const computes[] = {"auto", "fp32", "bf16", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
-/* fp32 is an older name of none. */
-enum { CODEC_NONE, CODEC_FP32 };
-static const char *const codecs[] = {"none", "fp32", "bf16", NULL};
-#define CODEC_TEXT                                                                                 \
-  "\n  none  fp32\n  fp32  the same\n  bf16  bfloat16: half the bytes"
+/* After the codecs comes fp32, an older name of none. */
+#define CODEC_CHOICE(name, ...) CHOICE_##name,
+#define CODEC_NAME(name, ...) #name,
+#define CODEC_TEXT(name, kind, title, ...) "\n  " #name "  " title
+enum { CODEC_ROWS(CODEC_CHOICE) CHOICE_FP32 };
+static const char *const codecs[] = {CODEC_ROWS(CODEC_NAME) "fp32", NULL};
+#define CODEC_TEXTS CODEC_ROWS(CODEC_TEXT) "\n  fp32  an older name of none"
 static const char *const feedbacks[] = {"off", "fp32", "bf16", "int8", NULL};
 static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 
@@ -226,10 +229,10 @@ const struct option deck_table[] = {
              "  int8  1 byte, and a scale per block"},
     {"compress.grads.codec", OPTION_CHOICE, AT(compress.codec), "none",
      .effect = EFFECT_MATH, .choices = codecs, .was = "comm.gradients",
-     .text = "Codec of gradients between ranks. Sums are computed in fp32." CODEC_TEXT},
+     .text = "Codec of gradients between ranks. Sums are computed in fp32." CODEC_TEXTS},
     {"compress.grads.values", OPTION_CHOICE, AT(compress.values), "none",
      .effect = EFFECT_MATH, .choices = codecs,
-     .text = "Codec of the values that a sparse codec sends." CODEC_TEXT},
+     .text = "Codec of the values that a sparse codec sends." CODEC_TEXTS},
     {"compress.grads.block", OPTION_INT, AT(compress.block), "0",
      .effect = EFFECT_MATH, .least = 0, .most = 1 << 20, .unit = "elements",
      .text = "Elements that are encoded together, a power of two. 0: as the codec has it."},
@@ -406,8 +409,8 @@ static enum status assign_all(struct deck *deck, int n, char *const assignments[
       return status;
   }
   enum status status = options_check_required(deck->set);
-  if (deck->compress.codec == CODEC_FP32) /* one name, so that decks compare equal */
-    deck->compress.codec = CODEC_NONE;
+  if (deck->compress.codec == CHOICE_FP32) /* one name, so that decks compare equal */
+    deck->compress.codec = CHOICE_none;
   if (!status)
     status = deck_apply_preset(deck, false);
   return status || *deck->train.init ? status : deck_check(deck);
@@ -707,9 +710,18 @@ static enum status check_optim(const struct deck *deck)
   return STATUS_OK;
 }
 
+/* A step that is skipped because of a gradient that is not finite leaves what its messages lost. */
 static enum status check_compress(const struct deck *deck)
 {
-  if (deck->compress.codec > CODEC_FP32 || deck->compress.feedback == 0)
+  if (deck->compress.feedback == 0)
+    return STATUS_OK;
+  if (deck->optim.nonfinite != NONFINITE_STOP)
+    return status_set(STATUS_USAGE,
+                      "%s is %s, but %s is skip, and feedback of a step that is not finite would "
+                      "spoil all others: set optim.nonfinite=stop, or compress.feedback=off",
+                      cite(deck, "compress.feedback").text, feedbacks[deck->compress.feedback],
+                      cite(deck, "optim.nonfinite").text);
+  if (deck->compress.codec != CHOICE_none)
     return STATUS_OK;
   return status_set(STATUS_USAGE,
                     "%s is %s, but %s is none, whose messages lose nothing: choose a codec, or "
@@ -818,7 +830,7 @@ static enum status resolve_batch(const struct deck *deck, int ranks, struct deck
 /* NULL: none. */
 static const char *codec_name(int choice)
 {
-  return choice > CODEC_FP32 ? codecs[choice] : NULL;
+  return choice == CHOICE_none || choice == CHOICE_FP32 ? NULL : codecs[choice];
 }
 
 static bool reduce_every_micro(const struct deck *deck)

@@ -216,6 +216,10 @@ static void test_impossible_combinations(void **state)
       {"comm.gradients=fp32 compress.feedback=fp32",
        "compress.feedback (command line) is fp32, but compress.grads.codec (command line) is none, "
        "whose messages lose nothing: choose a codec, or leave it out"},
+      {"compress.grads.codec=bf16 compress.feedback=fp32 optim.nonfinite=skip",
+       "compress.feedback (command line) is fp32, but optim.nonfinite (command line) is skip, and "
+       "feedback of a step that is not finite would spoil all others: set optim.nonfinite=stop, or "
+       "compress.feedback=off"},
       {"compress.grads.density=2",
        "command line: compress.grads.density must be a number from 0 to 1, not '2'"},
       {"compress.grads.block=-1", "command line: compress.grads.block must be an integer from 0 to "
