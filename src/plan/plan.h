@@ -79,9 +79,9 @@ enum { DECODE_PARAMS, DECODE_IN, DECODE_OUT, DECODE_WORK, DECODE_CACHE };
 enum { BACKWARD_PARAMS, BACKWARD_IN, BACKWARD_SAVED, BACKWARD_D, BACKWARD_WORK, BACKWARD_GRADS };
 enum { EMBED_BACKWARD_TOKENS, EMBED_BACKWARD_D, EMBED_BACKWARD_GRADS };
 enum { RELEASE_PARAMS };
-enum { ENCODE_GRADS, ENCODE_MESSAGES };
+enum { ENCODE_GRADS, ENCODE_MESSAGES, ENCODE_RESIDUAL, ENCODE_WORK };
 enum { EXCHANGE_SENT, EXCHANGE_RECEIVED }; /* sent: messages, or the gradient itself */
-enum { DECODE_SUM_MESSAGES, DECODE_SUM_SHARD };
+enum { DECODE_SUM_MESSAGES, DECODE_SUM_SHARD, DECODE_SUM_WORK };
 enum { GATHER_GRADS_PIECE, GATHER_GRADS_WHOLE };
 enum { SQUARES_GRADS, SQUARES_SUM };
 enum { METRICS_LOSS, METRICS_OUT, METRICS_SQUARES };
@@ -117,6 +117,8 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  *   - GATHER of a shard that lies at its place in the window gathers in place.
  *   - A new gradient is written by the model up to the last parameter. The executor zeroes the
  *     elements after it, layout[unit].used to trained.
+ *   - ENCODE with a residual adds it to the gradient first, and leaves there what the messages have
+ *     lost. The gradient is of no value after that.
  *   - DECODE_SUM_SHARD with ACCESS_ADD accumulates over micro-batches. It may be a part of the
  *     gradient that was sent, at its place: then it is ACCESS_WRITE. GATHER_SHARD and
  *     GATHER_GRADS_PIECE may be such parts too.
@@ -146,6 +148,7 @@ enum plan_purpose {
   PURPOSE_WINDOW,      /* gathered parameters */
   PURPOSE_WORKING,     /* copy of the parameters in the compute type, beside the masters */
   PURPOSE_STATE,       /* of the optimizer */
+  PURPOSE_RESIDUAL,    /* what this rank's messages of gradients have lost */
   PURPOSE_GRADS,       /* this rank's reduced gradients */
   PURPOSE_GRAD_WINDOW, /* whole-unit gradients before they are reduced */
   PURPOSE_STAGING,     /* messages of gradients; states on their way from and to the disk;
@@ -174,7 +177,7 @@ struct attributes {
   /* Of op_rows[].updates. Its numbers are those of plan_input.optim. */
   enum optimizer optimizer;
   bool stochastic;       /* rounding of masters and states of 16 bits */
-  uint64_t seed;         /* of its random bits, with the update and the unit */
+  uint64_t seed;         /* of random bits, with the update and the unit; also of coded rows */
 };
 
 struct instr {
@@ -196,7 +199,7 @@ struct plan_buffer {
   int64_t elements;
   int unit;            /* -1: none */
   /* Lives in the persistent arena, where its bytes are its own from step to step. Of the values only those of masters, frozen shards,
-   * PURPOSE_WORKING, PURPOSE_STATE and PURPOSE_CACHE carry over; everything else, gradients and what is gathered around a master included, has to be written anew in each
+   * PURPOSE_WORKING, PURPOSE_STATE, PURPOSE_RESIDUAL and PURPOSE_CACHE carry over; everything else, gradients and what is gathered around a master included, has to be written anew in each
    * step before it is read or added to. */
   bool persistent;
   int parent;          /* -1, or a buffer that this one is a part of, from byte `parent_offset` */
@@ -245,6 +248,7 @@ struct plan {
   struct optim_segments *segments;     /* of each unit */
   int states;
   struct plan_state state[PLAN_MAX_STATE]; /* none unless PLAN_TRAIN */
+  int *residual;                       /* what this rank's messages have lost, a message of policy.residual; -1: none */
   int *working;                        /* this rank's part of the copy in the compute type, in the masters' tier or shared; -1: none (or frozen) */
   bool on_host[LANE_COUNT];            /* lanes whose operations work on the host's memory, where the device's is apart */
   struct layout_range *owned;          /* flat range (elements) of those */

@@ -30,6 +30,7 @@ struct unit_policy {
   enum dtype window;   /* in which parameters are gathered and computed with */
   enum dtype state;    /* of optimizer state */
   struct codec codec;  /* of gradients between ranks */
+  struct codec residual; /* of what messages lose and the next ones bring; ops NULL: it is lost */
   enum working working;
   enum sums sums;
   bool each_micro;     /* gradients are reduced after each micro-batch, or once a step */

@@ -65,6 +65,17 @@ struct cost cost_operands(const struct pricing *p)
   return traffic_cost(p, bytes);
 }
 
+/* With feedback the gradient is changed twice, to add and to subtract, and read twice. */
+struct cost cost_encode(const struct pricing *p)
+{
+  const struct cost cost = cost_operands(p);
+  if (!has(p, ENCODE_RESIDUAL))
+    return cost;
+  const struct cost more =
+      traffic_cost(p, 4 * bytes_of(p, ENCODE_GRADS) + bytes_of(p, ENCODE_MESSAGES));
+  return (struct cost){.seconds = cost.seconds + more.seconds, .host = cost.host + more.host};
+}
+
 /* And what this rank makes of whole matrices. */
 struct cost cost_update(const struct pricing *p)
 {
