@@ -864,7 +864,7 @@ static enum status resolve_policy(const struct deck *deck, int local_ranks, int 
       .moments = moments[deck->optim.moments],
       .codec = codec_name(deck->compress.codec),
       .values = codec_name(deck->compress.values),
-      .feedback = deck->compress.feedback ? feedbacks[deck->compress.feedback] : NULL,
+      .feedback = deck_feedback(deck),
       .block = deck->compress.block,
       .levels = (int)deck->compress.levels,
       .density = deck->compress.density,
@@ -930,6 +930,11 @@ bool deck_counts(const struct deck *deck)
 {
   const struct option_strings *counters = &deck->run.counters;
   return counters->n > 0 && strcmp(counters->item[0], "none") != 0;
+}
+
+const char *deck_feedback(const struct deck *deck)
+{
+  return deck->compress.feedback ? feedbacks[deck->compress.feedback] : NULL;
 }
 
 const char *deck_strategy_name(enum deck_strategy strategy)

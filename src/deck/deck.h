@@ -92,6 +92,9 @@ enum { DECK_COUNTERS = 8 }; /* the most events that run.counters may name */
 /* Whether run.counters asks for any. */
 bool deck_counts(const struct deck *deck);
 
+/* The type of what messages of gradients lose: compress.feedback, NULL: off. */
+const char *deck_feedback(const struct deck *deck);
+
 const char *deck_strategy_name(enum deck_strategy strategy); /* "full_shard" */
 
 /* What is kept of a block from its forward pass to its backward pass: all activations, on the device or (but for its input) in host memory; or its input alone, from which they are computed again: on

@@ -38,12 +38,10 @@ static enum status make_codec(const struct deck_policy *asked, struct codec *out
   return codec_make(asked->values ? name : asked->codec, &settings, asked->feedback != NULL, out);
 }
 
-/* What is lost is as it is in fp32. */
-static enum status make_residual(const struct deck_policy *asked, struct codec *out)
+enum status unit_policy_residual(const char *feedback, struct codec *out)
 {
-  const bool plain = asked->feedback && !strcmp(asked->feedback, "fp32");
-  if (asked->feedback)
-    return codec_make(plain ? NULL : asked->feedback, NULL, false, out);
+  if (feedback)
+    return codec_make(strcmp(feedback, "fp32") ? feedback : NULL, NULL, false, out);
   *out = (struct codec){0};
   return STATUS_OK;
 }
@@ -55,7 +53,7 @@ static enum status check_codecs(const struct plan_input *input)
   struct codec codec, residual;
   enum status status = make_codec(asked, &codec);
   if (!status)
-    status = make_residual(asked, &residual);
+    status = unit_policy_residual(asked->feedback, &residual);
   if (status || input->ranks == 1)
     return status;
   if (asked->feedback && input->strategy != STRATEGY_NO_SHARD && input->shape.replicas > 1)
@@ -118,7 +116,7 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
                                .tight = asked->tight,
                                .keep = keep_of(input, unit)};
   (void)make_codec(asked, &policy.codec); /* see unit_policy_check() */
-  (void)make_residual(asked, &policy.residual);
+  (void)unit_policy_residual(asked->feedback, &policy.residual);
   policy.disk = policy.host && is_on_disk(asked, unit);
   if (full)
     policy.working = WORKING_SHARED;

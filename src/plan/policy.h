@@ -43,6 +43,8 @@ struct plan_input;
 
 /* STATUS_USAGE, STATUS_UNSUPPORTED: no units can have the policy that the deck asks for. Local. */
 enum status unit_policy_check(const struct plan_input *input);
+/* The codec in which compress.feedback keeps what messages lose; NULL: none, without ops. Local. */
+enum status unit_policy_residual(const char *feedback, struct codec *out);
 /* The policy of one unit, from an input that was checked. Pure. Local. */
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit);
 
