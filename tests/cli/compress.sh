@@ -29,6 +29,9 @@ if "$SLUICE" ckpt diff "$(newest none)" "$(newest new)" > /dev/null; then die "a
 fails 2 "compress.grads.codec must be one of none, bf16" "$SLUICE" plan tiny.yaml --ranks 2 compress.grads.codec=zip
 fails 2 "codec bf16 has no block" "$SLUICE" plan tiny.yaml --ranks 2 compress.grads.codec=bf16 compress.grads.block=64
 
+train 1 alone compress.grads.codec=bf16 compress.feedback=bf16
+grep -q "compress.grads.codec is ignored: one rank sends no gradients" alone.log || die "one rank has a codec without a word"
+
 # What messages lose is planned, saved, and there again after a stop.
 "$SLUICE" plan tiny.yaml --ranks 2 compress.grads.codec=bf16 compress.feedback=bf16 > plan.out
 grep -q '^ *residuals ' plan.out || { cat plan.out >&2; die "the plan counts no residuals"; }
@@ -68,3 +71,22 @@ train 2 off compress.grads.codec=bf16 run.steps=4 --resume auto
 train 2 off compress.grads.codec=bf16 compress.feedback=fp32 --resume auto
 grep -q "changed: compress.feedback: off -> fp32" off.log || die "nobody says that feedback begins"
 close_to none off 1e-3
+
+# Each codec of the list, with feedback: the loss falls, and a stop changes no bit.
+falls() { losses "$1" | awk 'NR == 1 { first = $2 } { last = $2 } END { exit !(last < first) }'; }
+names=$(sed -n 's/^ *ROW(\([a-z0-9_]*\),.*/\1/p' "$top_srcdir/src/compress/rule/codecs.h")
+for codec in $names; do
+  test "$codec" != none || continue
+  keys="compress.grads.codec=$codec compress.feedback=fp32"
+  # shellcheck disable=SC2086 # assignments
+  {
+    "$SLUICE" plan tiny.yaml list=false --ranks 3 $keys > plan.out
+    train 2 straight $keys
+    train 2 stopped $keys run.steps=3
+    train 2 stopped $keys --resume auto
+    train 2 lossy compress.grads.codec="$codec" run.steps=2
+  }
+  falls straight || die "nothing is learned with $codec"
+  same straight stopped
+  rm -r straight stopped lossy
+done
