@@ -11,15 +11,16 @@ struct cut {
 
 typedef uint32_t key_of(const struct selection *op, float x);
 
-/* A histogram of the next digit of all keys that may still be the smallest chosen one. */
+/* A histogram of the next digit of the keys that may still be the smallest chosen one, among the n
+ * elements of `list` (NULL: the first n of x). */
 __attribute__((always_inline)) static inline void
-narrow_cut(const struct selection *op, int64_t n, const float *x, key_of *key, int pass,
-           struct cut *cut)
+narrow_cut(const struct selection *op, int64_t n, const uint16_t *list, const float *x, key_of *key,
+           int pass, struct cut *cut)
 {
   uint16_t count[SELECT_BINS] = {0};
   uint32_t top = 0;
   for (int64_t i = 0; i < n; i++) {
-    const uint32_t k = key(op, x[i]), digit = select_digit(k, pass);
+    const uint32_t k = key(op, x[list ? list[i] : i]), digit = select_digit(k, pass);
     if ((k ^ cut->key) >> select_known(pass))
       continue;
     count[digit]++;
@@ -30,20 +31,38 @@ narrow_cut(const struct selection *op, int64_t n, const float *x, key_of *key, i
   cut->key |= top << select_shift(pass);
 }
 
+/* Elements with keys of at least `least`, without branches that depend on them. Returns their
+ * number. */
+__attribute__((always_inline)) static inline int64_t
+list_from(const struct selection *op, int64_t n, const float *x, key_of *key, uint32_t least,
+          uint16_t *list)
+{
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; i++) {
+    list[count] = (uint16_t)i;
+    count += key(op, x[i]) >= least;
+  }
+  return count;
+}
+
 __attribute__((always_inline)) static inline void
 choose(const struct selection *op, int64_t n, const float *x, key_of *key, bool ranked,
        uint16_t *indices, float *values)
 {
+  uint16_t list[SELECT_MOST_BLOCK];
   struct cut cut = {ranked ? 0 : 1, op->keep};
   int64_t chosen = 0;
-  for (int pass = 0; ranked && pass < SELECT_PASSES; pass++)
-    narrow_cut(op, n, x, key, pass, &cut);
-  for (int64_t i = 0; i < n; i++) {
-    const uint32_t k = key(op, x[i]);
-    if (k < cut.key || k == 0 || (k == cut.key && cut.ties-- <= 0))
+  if (ranked)
+    narrow_cut(op, n, NULL, x, key, 0, &cut);
+  const int64_t listed = list_from(op, n, x, key, cut.key > 0 ? cut.key : 1, list);
+  for (int pass = 1; ranked && pass < SELECT_PASSES; pass++)
+    narrow_cut(op, listed, list, x, key, pass, &cut);
+  for (int64_t i = 0; i < listed; i++) {
+    const uint32_t k = key(op, x[list[i]]);
+    if (k < cut.key || (k == cut.key && cut.ties-- <= 0))
       continue;
-    indices[chosen] = (uint16_t)i;
-    values[chosen++] = x[i];
+    indices[chosen] = list[i];
+    values[chosen++] = x[list[i]];
   }
   for (; chosen < op->keep; chosen++) {
     indices[chosen] = SELECT_UNUSED;
