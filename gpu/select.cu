@@ -9,7 +9,7 @@ namespace {
 
 constexpr int THREADS = 256, WARPS = THREADS / 32, OWN = SELECT_BINS / THREADS;
 
-#define KEYED(name)                                                                                \
+#define KEYED(name, ...)                                                                           \
   struct name##_rule {                                                                             \
     static constexpr bool ranked = name##_ranked;                                                  \
     static __device__ __forceinline__ uint32_t key(const selection &op, float x)                   \
@@ -17,7 +17,7 @@ constexpr int THREADS = 256, WARPS = THREADS / 32, OWN = SELECT_BINS / THREADS;
       return name##_key(&op, x);                                                                   \
     }                                                                                              \
   };
-SELECT_KEYED(KEYED)
+CODEC_KEYED(KEYED)
 
 /* Elements of larger keys are chosen, and the first `ties` of this key. */
 struct cut {
@@ -223,13 +223,13 @@ void gpu_select(const gpu_launch *launch, const selection *op, int64_t n, int pa
   const int64_t blocks = select_blocks(op, n), all = parts * blocks * op->keep;
   if (all == 0)
     return;
-#define SELECT_CASE(name)                                                                          \
+#define SELECT_CASE(name, ...)                                                                     \
   case SELECT_##name:                                                                              \
     select_keyed<name##_rule>                                                                      \
         <<<(unsigned)(parts * blocks), THREADS, 0, launch->stream>>>(*op, n, blocks, x, *slots);   \
     break;
   switch (op->rule) {
-    SELECT_KEYED(SELECT_CASE)
+    CODEC_KEYED(SELECT_CASE)
   case SELECT_randomk:
     select_random<<<(unsigned)pieces_of(all, THREADS), THREADS, 0, launch->stream>>>(
         *op, n, blocks, all, x, *slots);

@@ -18,15 +18,16 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "compress/rule/codecs.h"
+
 #if defined __CUDACC__
 #define SELECT_FN static __host__ __device__ __forceinline__
 #else
 #define SELECT_FN __attribute__((always_inline)) static inline
 #endif
 
-#define SELECT_KEYED(RULE) RULE(topk) RULE(threshold)
-#define SELECT_ENUM(name) SELECT_##name,
-enum select_rule { SELECT_KEYED(SELECT_ENUM) SELECT_randomk };
+#define SELECT_ENUM(name, ...) SELECT_##name,
+enum select_rule { CODEC_SPARSIFIERS(SELECT_ENUM) };
 #undef SELECT_ENUM
 
 enum {

@@ -70,13 +70,13 @@ choose(const struct selection *op, int64_t n, const float *x, key_of *key, bool 
   }
 }
 
-#define CHOOSE(name)                                                                               \
+#define CHOOSE(name, ...)                                                                           \
   static void choose_##name(const struct selection *op, int64_t n, const float *x,                 \
                             uint16_t *indices, float *values)                                      \
   {                                                                                                \
     choose(op, n, x, name##_key, name##_ranked, indices, values);                                  \
   }
-SELECT_KEYED(CHOOSE)
+CODEC_KEYED(CHOOSE)
 
 static void choose_randomk(const struct selection *op, int64_t block, int64_t n, const float *x,
                            float *values)
@@ -123,10 +123,10 @@ static void select_range(void *arg, int64_t begin, int64_t end)
     const int64_t part = i / job->blocks, block = i % job->blocks, n = length_of(job, block);
     const float *x = job->x + part * job->n + block * job->op->block;
     float *values = values_of(job, part, block);
-#define SELECT_CASE(name)                                                                          \
+#define SELECT_CASE(name, ...)                                                                     \
   case SELECT_##name: choose_##name(job->op, n, x, indices_of(job, part, block), values); break;
     switch (job->op->rule) {
-      SELECT_KEYED(SELECT_CASE)
+      CODEC_KEYED(SELECT_CASE)
     case SELECT_randomk: choose_randomk(job->op, block, n, x, values); break;
     }
   }
