@@ -42,12 +42,13 @@ __device__ __forceinline__ int64_t length_of(const selection &op, int64_t n, int
   return rest < op.block ? rest : op.block;
 }
 
-/* Counts of bins, largest first: *digit is the bin that has the ties-th key, and *ties its rank
- * among the keys of the bin. Both stay as they are if there are not so many keys. */
+/* From the top bin down: the bin that has the ties-th key, and the rank of this key in the bin.
+ * *found stays as it is if there are fewer keys. */
 __device__ void find_digit(const uint32_t *count, uint32_t ties, cut *found)
 {
   __shared__ uint32_t sum[WARPS];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, top = SELECT_BINS - 1 - threadIdx.x * OWN;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32,
+            top = SELECT_BINS - 1 - threadIdx.x * OWN;
   uint32_t own = 0;
   for (int i = 0; i < OWN; i++)
     own += count[top - i];

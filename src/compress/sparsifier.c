@@ -1,5 +1,5 @@
-/* Sparsifiers: a message has the indices of the chosen elements, if the rule has indices, then their
- * values. The values of a whole vector are one vector of another codec. */
+/* Sparsifiers: a message has the indices of the chosen elements, if the rule has indices, then
+ * their values. The values of a whole vector are one vector of another codec. */
 #include <math.h>
 
 #include "compress/compress.h"

@@ -1,6 +1,7 @@
-/* Sparsifiers on the host device. Oracles: the rank of an element, counted pair by pair; base/dtype.h
- * for coded values; identities (x is what arrives plus what is left); the contraction that error
- * feedback relies on (Stich et al. 2018, definition 2.1), in the mean within 5 standard errors. */
+/* Sparsifiers on the host device. Oracles: the rank of an element, counted pair by pair;
+ * base/dtype.h for coded values; identities (x is what arrives plus what is left); the contraction
+ * that error feedback relies on (Stich et al. 2018, definition 2.1), in the mean within 5 standard
+ * errors. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -125,7 +126,8 @@ static bool is_random_choice(const struct codec *codec, uint64_t seed, int64_t b
 }
 
 /* What arrives of x[at]. */
-static float arrives(const struct codec *codec, uint64_t seed, const float *x, int64_t n, int64_t at)
+static float arrives(const struct codec *codec, uint64_t seed, const float *x, int64_t n,
+                     int64_t at)
 {
   const int64_t size = codec->set.block, block = at / size, i = at % size,
                 length = n - block * size < size ? n - block * size : size;

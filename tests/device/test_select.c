@@ -94,8 +94,8 @@ static int64_t sorted_choice(const struct selection *op, int64_t n, const float 
   return count;
 }
 
-static void check_block(const struct selection *op, int64_t n, const float *x, const uint16_t *index,
-                        const float *values)
+static void check_block(const struct selection *op, int64_t n, const float *x,
+                        const uint16_t *index, const float *values)
 {
   struct element *chosen = bytes((size_t)n * sizeof *chosen);
   const int64_t count = sorted_choice(op, n, x, chosen);

@@ -1,13 +1,13 @@
 /* Sparse messages: the arguments of the operations select and scatter of a device, and the rules
  * of selection. C and CUDA C++ include this page. It uses nothing but the C library.
  *
- * A vector is cut into blocks of `block` elements. The last one may be shorter. A message has `keep`
- * slots per block. A slot is an index within the block and a value. An unused slot has index
- * SELECT_UNUSED and value 0.
+ * A vector is cut into blocks of `block` elements. The last one may be shorter. A message has
+ * `keep` slots per block. A slot is an index within the block and a value. An unused slot has
+ * index SELECT_UNUSED and value 0.
  *
- * A keyed rule gives each element a key below 2^31. The slots of a block hold the `keep` elements of
- * the largest keys, in ascending order of index. Of equal keys, lower indices come first. A key of 0
- * is never chosen. NAME.h defines
+ * A keyed rule gives each element a key below 2^31. The slots of a block hold the `keep` elements
+ * of the largest keys, in ascending order of index. Of equal keys, lower indices come first. A key
+ * of 0 is never chosen. NAME.h defines
  *   NAME_key(op, x)  the key of an element
  *   NAME_ranked      0: all keys are 0 or 1, so no search for the smallest chosen key is needed
  * randomk needs no keys: positions follow from a seed, and no indices travel. */

@@ -70,7 +70,7 @@ choose(const struct selection *op, int64_t n, const float *x, key_of *key, bool 
   }
 }
 
-#define CHOOSE(name, ...)                                                                           \
+#define CHOOSE(name, ...)                                                                          \
   static void choose_##name(const struct selection *op, int64_t n, const float *x,                 \
                             uint16_t *indices, float *values)                                      \
   {                                                                                                \
