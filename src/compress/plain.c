@@ -50,5 +50,6 @@ enum { TYPE_none = DTYPE_F32, TYPE_bf16 = DTYPE_BF16, TYPE_fp16 = DTYPE_F16 };
       .decode_sum = decode_sum,                                                                    \
       .subtract = subtract,                                                                        \
   };
+#define SPARSE(id, from)
 #define CODEC_DEFINE(id, kind, title, source) kind(id, source)
 CODEC_ROWS(CODEC_DEFINE)
