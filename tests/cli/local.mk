@@ -25,6 +25,7 @@ check_scripts += \
 	tests/cli/performance.sh \
 	tests/cli/rates.sh \
 	tests/cli/reshard.sh \
+	tests/cli/rig.sh \
 	tests/cli/sanitize_judge.sh \
 	tests/cli/spy_judge.sh \
 	tests/cli/start.sh \
