@@ -43,12 +43,14 @@ static const char *text_of(const struct json_node *record, const char *key)
 static void take_step(struct reading *reading, const struct json_node *record)
 {
   struct matrix_result *r = &reading->result;
+  const struct json_node *step = json_find_said(record, "step");
   const double seconds = real_of(record, "seconds");
-  r->steps = (int64_t)real_of(record, "step");
+  if (step)
+    (void)json_get_whole(step, 0, INT64_MAX, &r->steps);
   r->train_loss = real_of(record, "loss");
-  r->seconds += seconds;
+  r->seconds += isfinite(seconds) ? seconds : 0;
   *r->end = '\0';
-  if (reading->since++ >= reading->warmup)
+  if (reading->since++ >= reading->warmup && isfinite(seconds))
     stats_add(&reading->stats, seconds);
 }
 

@@ -8,7 +8,7 @@
 #include "io/results/results.h"
 #include "io/text/file.h"
 
-enum { MATRIX_MOST_BYTES = 1 << 20 };
+enum { MATRIX_MOST_BYTES = 1 << 20, MATRIX_MOST_RUNS = 10000 };
 
 static const char blanks[] = " \t\n";
 
@@ -55,6 +55,9 @@ static enum status check_values(const struct matrix *matrix)
     if (lists[i].n == 0)
       return status_set(STATUS_USAGE, "%s names no %s: a matrix needs deck and methods",
                         matrix->path, lists[i].key);
+  if ((double)v->deck.n * v->ranks.n * v->seeds.n * v->methods.n > MATRIX_MOST_RUNS)
+    return status_set(STATUS_USAGE, "%s has more than %d runs: split it", matrix->path,
+                      MATRIX_MOST_RUNS);
   return STATUS_OK;
 }
 

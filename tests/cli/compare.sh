@@ -51,6 +51,7 @@ refused "'a/b optim.lr=1' does not begin with the name of a method" "methods=a/b
 refused "ranks must be integers from 1 to" ranks=0
 refused "seeds must be integers from 0 to" seeds=1,two
 refused "names no methods" "methods=[]"
+refused "m.yaml has more than 10000 runs" seeds="$(seq -s, 1 2501)"
 refused "task is 9, and m.yaml has 8 runs" task=9
 (export OMPI_COMM_WORLD_RANK=0; refused "start it without mpirun")
 echo 'method: [none]' > bad.yaml
