@@ -58,6 +58,7 @@ man_pages = \
 	doc/man/sluice.1 \
 	doc/man/sluice-bench.1 \
 	doc/man/sluice-ckpt.1 \
+	doc/man/sluice-compare.1 \
 	doc/man/sluice-deck.1 \
 	doc/man/sluice-doctor.1 \
 	doc/man/sluice-eval.1 \

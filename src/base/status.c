@@ -82,7 +82,8 @@ int status_exit_code(enum status code)
 
 const struct exit_code exit_codes[] = {
     {0, "done"},
-    {EXIT_VERDICT, "ckpt diff: the files differ; plan: it does not fit; doctor: there is a fault"},
+    {EXIT_VERDICT, "ckpt diff: the files differ; plan: it does not fit; doctor: there is a fault; "
+                   "compare: a run failed"},
     {2, "the command line or the deck has an error"},
     {3, "an input is missing or cannot be used"},
     {4, "reading or writing failed: the file system may be full or broken"},

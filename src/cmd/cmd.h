@@ -38,7 +38,8 @@ struct command {
 /* Place of an option of a command, whose `values` are the `struct values` of its file. */
 #define AT(field) offsetof(struct values, field)
 
-extern const struct command command_train, command_eval, command_generate, command_prepare, command_plan, command_ckpt, command_bench, command_tokenizer, command_topo, command_doctor, command_deck;
+extern const struct command command_train, command_eval, command_generate, command_prepare, command_plan, command_ckpt, command_bench, command_tokenizer, command_topo, command_doctor, command_deck,
+    command_compare;
 
 /* `list` ends with NULL. */
 const struct command *command_find(const struct command *const list[], const char *name);

@@ -11,6 +11,11 @@ sluice_SOURCES = \
 	src/cmd/bench_rates.c \
 	src/cmd/ckpt.c \
 	src/cmd/cmd.h \
+	src/cmd/compare.c \
+	src/cmd/compare.h \
+	src/cmd/compare_collect.c \
+	src/cmd/compare_launch.c \
+	src/cmd/compare_matrix.c \
 	src/cmd/deck.c \
 	src/cmd/doctor.c \
 	src/cmd/doctor.h \

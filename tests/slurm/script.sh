@@ -11,7 +11,7 @@ cd "$scratch/of a group"
 for name in train sweep bench; do cp "$top_srcdir/slurm/$name.sbatch" "slurm scripts"; done
 
 die() {
-  cat job.out r/job-*.out runs/*/job-*.out >&2 || true
+  cat job.out r/job-*.out runs/*/job-*.out runs/m/*/job-*.out >&2 || true
   echo "$0: $*" >&2
   exit 1
 }
@@ -26,7 +26,7 @@ answer() {
   answer ../answers/scontrol 'test "$1 $2" != "show job" || printf "JobId=7\n   Command=%s\n" "$COMMAND"'
   answer ../answers/srun 'case $1 in --mpi=list) echo pmix; exit ;; --help) exit ;; esac; while test "${1#-}" != "$1"; do shift; done; exec "$@"'
   for name in squeue sacct nvidia-smi; do answer ../answers/$name ''; done
-  answer ours 'case $1 in deck | --exit-codes) exec "$PROGRAM" "$@" ;; esac; for word; do printf "<%s>" "$word"; done; echo; echo "fence=${SLURM_PMIX_FENCE:-}"; echo "$WORDS"; exit "${CODE:-0}"'
+  answer ours 'case $1 in deck | compare | --exit-codes) exec "$PROGRAM" "$@" ;; esac; for word; do printf "<%s>" "$word"; done; echo; echo "fence=${SLURM_PMIX_FENCE:-}"; echo "$WORDS"; exit "${CODE:-0}"'
   echo 'SLUICE=$PWD/ours' > "slurm scripts/site.conf"
 }
 printf 'run: {dir: r}\n' > d.yaml
@@ -37,7 +37,7 @@ job() {
   shift 2
   cp "slurm scripts/$name.sbatch" ../copy
   env -i PATH="$scratch/answers:$PATH" HOME="$scratch/home" PROGRAM="$SLUICE" SLURM_JOB_ID=7 SLURM_SUBMIT_DIR="$PWD" COMMAND="$PWD/slurm scripts/$name.sbatch $*" WORDS="${WORDS:-}" CODE="${CODE:-0}" \
-    SLURM_ARRAY_TASK_ID="${TASK:-}" bash ../copy "$@" > job.out 2>&1 || status=$?
+    SLURM_ARRAY_TASK_ID="${TASK:-}" SLURM_JOB_NUM_NODES="${NODES:-}" bash ../copy "$@" > job.out 2>&1 || status=$?
   test $status = "$expected" || die "exit $status of $name.sbatch $*"
 }
 
@@ -93,6 +93,26 @@ for task in 0 2 x 1x -1; do
   TASK=$task job 2 sweep list.txt d.yaml
   test "$(wc -l < job.out)" = 1 || die "task $task is not refused in one line"
 done
+
+# A task of an array that is a run of a matrix, with its ranks; a finished one is not started.
+printf 'out: runs/m\ndeck: d.yaml\nranks: 2\nmethods: [none, fast optim.lr=1]\n' > m.yaml
+TASK=2 job 0 sweep m.yaml run.steps=7
+says runs/m/d-2-fast-1 '<train><d.yaml><--resume><auto><optim.lr=1><run.steps=7><run.dir=runs/m/d-2-fast-1><run.seed=1>'
+says runs/m/d-2-fast-1 '2 ranks on 1 node(s), 2 a node (as the matrix says)'
+TASK='' job 2 sweep m.yaml
+grep -q 'which run of m.yaml?' job.out || die "a matrix without a task"
+TASK=3 job 2 sweep m.yaml
+grep -q 'task is 3, and m.yaml has 2 runs' job.out || die "a task beyond the matrix"
+mkdir -p runs/m/d-2-none-1
+"$SLUICE" deck d.yaml > runs/m/d-2-none-1/deck.yaml
+echo '{"kind":"step","step":1}' > runs/m/d-2-none-1/results.jsonl
+"$SLUICE" compare m.yaml collect=true > table 2>&1 || die "collect: $(cat table)"
+hash=$(sed -n 's/.*"deck_hash":"\([^"]*\)".*/\1/p' runs/m/results.jsonl)
+echo "{\"kind\":\"run\",\"end\":\"finished\",\"deck\":\"$hash\"}" >> runs/m/d-2-none-1/results.jsonl
+TASK=1 job 0 sweep m.yaml
+grep -q 'd-2-none-1 is finished' job.out || die "a finished run is not skipped"
+NODES=3 TASK=2 job 2 sweep m.yaml
+says runs/m/d-2-fast-1 '2 ranks of the matrix do not spread evenly over 3 nodes'
 
 # Where Slurm does not say where the script is, nothing of the folder of submission is run.
 echo 'touch sourced' > site.conf

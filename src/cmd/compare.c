@@ -1,0 +1,199 @@
+/* sluice compare: runs a matrix of decks, rank counts, methods and seeds, and collects the results.
+ * It starts one launcher after the other and is no MPI program itself. */
+#include "cmd/compare.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "io/text/file.h"
+
+// clang-format off: one row an option
+static const struct option table[] = {
+    {"out", OPTION_STRING, AT(out), "runs/compare", .text = "Folder of all runs."},
+    {"deck", OPTION_STRINGS, AT(deck), "", .text = "Deck, or a list of decks. Required."},
+    {"ranks", OPTION_STRINGS, AT(ranks), "1",
+     .text = "Number of ranks of a run, or a list of numbers."},
+    {"methods", OPTION_STRINGS, AT(methods), "",
+     .text = "List of methods. A method is its name, and then key=value of the deck, separated by "
+             "blanks. Required."},
+    {"seeds", OPTION_STRINGS, AT(seeds), "1", .text = "List of seeds (run.seed)."},
+    {"common", OPTION_STRINGS, AT(common), "",
+     .text = "key=value of the deck for all runs, separated by blanks or as a list."},
+    {"warmup", OPTION_INT, AT(warmup), "2", .least = 0, .most = 1e6, .unit = "steps",
+     .text = "Steps that times and tokens/s leave out after each start of a run."},
+    {"task", OPTION_INT, AT(task), "0", .least = 0, .most = 1e6,
+     .text = "Run only the run with this number, counted from 1. Nothing is collected. 0: all."},
+    {"list", OPTION_BOOL, AT(list), "false",
+     .text = "Only list the runs: number, state, ranks, name, deck and keys."},
+    {"collect", OPTION_BOOL, AT(collect), "false",
+     .text = "Only collect the results of the runs that are there."},
+    {.name = NULL},
+};
+// clang-format on
+
+/* Another launcher inside the ranks of a launcher would run the matrix once per rank. */
+static enum status refuse_launcher(void)
+{
+  if (getenv("OMPI_COMM_WORLD_RANK") || getenv("PMIX_RANK"))
+    return status_set(
+        STATUS_USAGE,
+        "sluice compare starts the ranks of each run itself: start it without mpirun");
+  return STATUS_OK;
+}
+
+static bool is_chosen(const struct matrix *matrix, int i)
+{
+  return matrix->values.task == 0 || matrix->values.task == i + 1;
+}
+
+static void list_runs(const struct matrix *matrix)
+{
+  static const char *const states[] = {
+      [RUN_NEW] = "new", [RUN_STARTED] = "started", [RUN_FINISHED] = "finished"};
+  for (int i = 0; i < matrix->runs; i++) {
+    const struct matrix_run *run = &matrix->run[i];
+    if (!is_chosen(matrix, i))
+      continue;
+    printf("%3d %-8s %2lld %s %s", i + 1, states[run->state], (long long)run->ranks, run->name,
+           run->deck);
+    for (int w = 0; w < run->words; w++)
+      printf(" %s", run->word[w]);
+    printf("\n");
+  }
+}
+
+/* The first line of Sluice's own in the output of a failed run, because later ones come from ranks
+ * that could not go on. "": there is none. */
+static void find_words(const struct matrix_run *run, int64_t begin, char *out, size_t size)
+{
+  static const char mark[] = "sluice: ";
+  char line[2048];
+  FILE *file = fopen(run->log, "re");
+  *out = '\0';
+  if (!file || fseek(file, (long)begin, SEEK_SET) != 0)
+    begin = -1;
+  while (begin >= 0 && !*out && fgets(line, sizeof line, file))
+    if (!strncmp(line, mark, sizeof mark - 1))
+      snprintf(out, size, ": %.*s", (int)strcspn(line + sizeof mark - 1, "\n"),
+               line + sizeof mark - 1);
+  if (file)
+    fclose(file);
+}
+
+struct tally {
+  int failed, unfinished;
+  bool stopped;
+};
+
+static enum status run_one(const struct matrix *matrix, int i, struct tally *tally)
+{
+  const struct matrix_run *run = &matrix->run[i];
+  const int64_t begin = file_exists(run->log) ? file_size(run->log) : 0;
+  const double start = clock_s();
+  char words[2048];
+  int code = 0;
+  log_info("run %d of %d, %s: %s; output goes to %s", i + 1, matrix->runs, run->name,
+           run->state == RUN_STARTED ? "continues" : "starts", run->log);
+  const enum status status = matrix_launch(run, &code, &tally->stopped);
+  if (status)
+    return status;
+  tally->unfinished += code == EXIT_UNFINISHED || (code && tally->stopped);
+  if (code == 0)
+    log_info("%s: finished in %.1f s", run->name, clock_s() - start);
+  else if (code == EXIT_UNFINISHED || tally->stopped)
+    log_info("%s: stopped; the same command continues it", run->name);
+  else {
+    find_words(run, begin, words, sizeof words);
+    log_error("%s: failed with exit code %d%s", run->name, code, words);
+    tally->failed++;
+  }
+  return STATUS_OK;
+}
+
+static enum status run_all(const struct matrix *matrix, struct tally *tally)
+{
+  int skipped = 0;
+  enum status status = file_make_folders(matrix->values.out);
+  for (int i = 0; i < matrix->runs && !status && !tally->stopped; i++) {
+    if (!is_chosen(matrix, i))
+      continue;
+    if (matrix->run[i].state == RUN_FINISHED)
+      skipped++;
+    else
+      status = run_one(matrix, i, tally);
+  }
+  if (skipped > 0)
+    log_info("%d of %d runs were finished before and are skipped", skipped, matrix->runs);
+  return status;
+}
+
+static enum status run_matrix(const struct arguments *arguments, const struct matrix *matrix)
+{
+  const struct values *values = &matrix->values;
+  struct tally tally = {0};
+  if (values->list) {
+    list_runs(matrix);
+    return STATUS_OK;
+  }
+  enum status status = values->collect ? STATUS_OK : run_all(matrix, &tally);
+  if (!status && !tally.stopped && values->task == 0)
+    status = matrix_collect(matrix);
+  if (tally.failed > 0)
+    log_error("%d of %d runs failed", tally.failed, matrix->runs);
+  *arguments->exit_code = tally.failed > 0                        ? EXIT_VERDICT
+                          : tally.unfinished > 0 || tally.stopped ? EXIT_UNFINISHED
+                                                                  : 0;
+  return status;
+}
+
+static enum status run(const struct arguments *arguments)
+{
+  struct matrix matrix = {0};
+  enum status status = refuse_launcher();
+  if (!status)
+    status = matrix_read(arguments, &matrix);
+  if (!status)
+    status = run_matrix(arguments, &matrix);
+  matrix_free(&matrix);
+  return status;
+}
+
+const struct command command_compare = {
+    .name = "compare",
+    .usage = "MATRIX.yaml [key=value ...]",
+    .summary = "run decks with several methods and seeds, and collect results",
+    .text = "Runs each deck with each number of ranks, method and seed, one run after the other. "
+            "MATRIX.yaml holds the keys below:\n"
+            "\n"
+            "  deck:  inputs/gpt2-62m.yaml\n"
+            "  ranks:  2\n"
+            "  seeds:  [1, 2, 3]\n"
+            "  common:  run.steps=100 eval.every=50\n"
+            "  methods:  [none, fast optim.lr=1e-3, replicas shard.strategy=no_shard]\n"
+            "\n"
+            "Keys on the command line, also those of decks, win over the file. A run is "
+            "sluice train under the launcher in the environment variable MPIRUN (default: mpirun "
+            "--bind-to none). Its folder is OUT/DECK-RANKS-METHOD-SEED, and the output of the "
+            "launcher is in the file of this name with .log.\n"
+            "\n"
+            "All decks are checked before anything runs. A finished run is skipped, and an "
+            "unfinished one continues. A folder that holds a run of another deck is refused. If a "
+            "run fails, the others still run, and the exit code is 1. SIGTERM, SIGINT, SIGUSR1 or "
+            "SIGUSR2 has the current run save and leave; the exit code is then 75.\n"
+            "\n"
+            "At the end OUT/results.jsonl has one line per run: losses, validation, step times and "
+            "tokens/s. A table shows the mean of each method over its finished seeds, and the "
+            "standard deviation.",
+    .examples = "  sluice compare matrix.yaml list=true\n"
+                "  sluice compare matrix.yaml seeds=[1,2] run.steps=200\n"
+                "  sluice compare matrix.yaml collect=true\n",
+    .options = table,
+    .values_size = sizeof(struct values),
+    .takes_deck = true,
+    .least_words = 1,
+    .most_words = 1,
+    .run = run,
+};
