@@ -24,7 +24,7 @@ static struct comm *comm;
 struct seen {
   float *x, *sum;
   int64_t n, part;
-  uint64_t seed;
+  uint64_t seed, sum_seed;
 };
 
 /* By step, in the order of the plan. */
@@ -35,6 +35,7 @@ struct log {
 
 static struct log *now;
 static struct codec_ops spy;
+static unsigned traits; /* of it */
 
 static float *copy_of(const float *x, int64_t n)
 {
@@ -70,6 +71,7 @@ static enum status spy_decode_sum(const struct codec *codec, const struct codec_
   const enum status status =
       codec_bf16.decode_sum(codec, pass, messages, stride, accumulate, out);
   seen->part = pass->n;
+  seen->sum_seed = pass->seed;
   seen->sum = copy_of(out, pass->n);
   return status;
 }
@@ -84,6 +86,7 @@ enum status __wrap_codec_make(const char *name, const struct codec_settings *set
   const enum status status = __real_codec_make(spies ? "bf16" : name, settings, feedback, out);
   spy = codec_bf16;
   spy.name = "spy";
+  spy.traits = traits;
   spy.encode = spy_encode;
   spy.decode_sum = spy_decode_sum;
   if (spies)
@@ -254,6 +257,27 @@ static void seeds_differ_and_come_again(void **state)
   log_free(&again);
 }
 
+/* A codec without indices chooses the same elements on all ranks, others in each step and unit. */
+static void seeds_of_a_sum_may_be_one(void **state)
+{
+  (void)state;
+  struct log log;
+  struct job job = {0};
+  traits = CODEC_COMMON_SEED;
+  run(&job, &setups[0], &log);
+  traits = 0;
+  job_close(&job);
+  for (int i = 0; i < STEPS * units; i++) {
+    const struct seen *seen = &log.of[i / units][i % units];
+    uint64_t first = seen->seed;
+    MPI_Bcast(&first, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    assert_true(seen->seed == first && seen->sum_seed == first);
+    for (int k = 0; k < i; k++)
+      assert_true(log.of[k / units][k % units].seed != first);
+  }
+  log_free(&log);
+}
+
 static int start(void **state)
 {
   (void)state;
@@ -273,6 +297,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_messages_lose_comes_with_the_next_ones),
       cmocka_unit_test(seeds_differ_and_come_again),
+      cmocka_unit_test(seeds_of_a_sum_may_be_one),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }
