@@ -87,7 +87,7 @@ const struct option deck_table[] = {
              "GPU."},
     {"topo.controller", OPTION_INT, AT(topo.controller), "0", .least = 0, .most = 4096,
      .unit = "cores",
-     .text = "Cores per rank for the threads that drive lanes and MPI. 0: one or two cores with a "
+     .text = "Cores per rank for threads that drive lanes and MPI. 0: one or two cores with a "
              "GPU, none without a GPU."},
 
     {"model.arch", OPTION_STRING, AT(model.arch), "gpt2",
@@ -331,7 +331,7 @@ const struct option deck_table[] = {
      .text = "Decoupled weight decay."},
     {"optim.clip", OPTION_REAL, AT(optim.clip), "1.0",
      .effect = EFFECT_MATH, .least = 0, .most = INFINITY,
-     .text = "Largest global norm of the gradient, 0 for no clipping."},
+     .text = "Largest global norm of gradients, 0 for no clipping."},
     {"optim.min_lr", OPTION_REAL, AT(optim.min_lr), "0.1",
      .effect = EFFECT_MATH, .least = 0, .most = 1,
      .text = "Final learning rate, as a share of optim.lr."},
