@@ -4,4 +4,5 @@ EXTRA_DIST += src/compress/rule
 src_compress_libcompress_a_SOURCES = \
 	src/compress/compress.c \
 	src/compress/compress.h \
-	src/compress/plain.c
+	src/compress/plain.c \
+	src/compress/quantiser.c

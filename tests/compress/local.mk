@@ -1,1 +1,1 @@
-check_PROGRAMS += tests/compress/test_compress
+check_PROGRAMS += tests/compress/test_compress tests/compress/test_quantise

@@ -1709,16 +1709,18 @@ static void test_sum_parts(void **state)
   assert_int_equal(gpu->ops->subtract(gpu_lane, 1, DTYPE_F64, NULL, NULL), STATUS_UNSUPPORTED);
 }
 
-/* Messages of both devices and the sums of them are the same bits. */
-static void codec_as_the_host(const char *name, int parts, int64_t n)
+/* Messages of both devices, the sums of them and their losses are the same bits. */
+static void codec_as_the_host(const char *name, int64_t block, int parts, int64_t n)
 {
+  const struct codec_settings set = {.block = block};
   struct codec codec;
-  must(codec_make(name, NULL, false, &codec));
-  const struct codec_pass here = {.lane = host_lane, .n = n, .parts = parts},
-                          there = {.lane = gpu_lane, .n = n, .parts = parts};
+  must(codec_make(name, &set, false, &codec));
+  const struct codec_pass here = {.lane = host_lane, .n = n, .parts = parts, .seed = 7},
+                          there = {.lane = gpu_lane, .n = n, .parts = parts, .seed = 7};
   const int64_t bytes = codec.ops->bytes(&codec, n);
   const bool accumulate = parts % 2 == 0;
-  struct twin x = sums(n * parts, true), messages = sums(n * parts, false), out = sums(n, true);
+  struct twin x = sums(n * parts, true), messages = sums(bytes * parts / 4 + 1, false),
+              out = sums(n, true);
   must(codec.ops->encode(&codec, &here, x.here, messages.here));
   must(codec.ops->encode(&codec, &there, x.there, messages.there));
   expect_bits(name, messages.there, messages.here, (size_t)(parts * bytes));
@@ -1733,16 +1735,29 @@ static void codec_as_the_host(const char *name, int parts, int64_t n)
   twin_free(&out);
 }
 
+/* Blocks of 4096 elements are read twice by a warp. The others are kept in registers. */
 static void test_codecs(void **state)
 {
   (void)state;
-  static const char *const names[] = {"none", "bf16", "fp16"};
-  static const int64_t lengths[] = {1, 3, 17, 65537};
-  static const int parts[] = {1, 2, 3, 5};
-  for (int c = 0; c < 3; c++)
-    for (int l = 0; l < 4; l++)
-      for (int p = 0; p < 4; p++)
-        codec_as_the_host(names[c], parts[p], lengths[l]);
+  static const struct {
+    const char *name;
+    bool blocks;
+  } codecs[] = {
+#define CODEC_NAME(name, kind, title, source) {#name, false},
+#define QUANTISER_NAME(name, kind, title, source) {#name, true},
+      CODEC_PLAIN(CODEC_NAME) CODEC_QUANTISERS(QUANTISER_NAME)
+#undef CODEC_NAME
+#undef QUANTISER_NAME
+  };
+  static const int64_t lengths[] = {1, 3, 17, 1025, 65537};
+  static const int parts[] = {1, 2, 3, 5, 17};
+  for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++)
+    for (int l = 0; l < 5; l++)
+      for (int p = 0; p < 5; p++) {
+        codec_as_the_host(codecs[c].name, 0, parts[p], lengths[l]);
+        if (codecs[c].blocks)
+          codec_as_the_host(codecs[c].name, 4096, parts[p], lengths[l]);
+      }
 }
 
 static void expect_normalized(const struct exactsum *sum)
