@@ -35,6 +35,11 @@ void gpu_widen(const struct gpu_launch *launch, int64_t n, enum dtype type, cons
                float *to);
 void gpu_narrow(const struct gpu_launch *launch, int64_t n, const float *from, enum dtype type,
                 void *to);
+void gpu_quantise(const struct gpu_launch *launch, const struct quantise *op, int64_t n, int parts,
+                  const float *x, void *messages);
+void gpu_dequantise(const struct gpu_launch *launch, const struct quantise *op, int64_t n,
+                    int parts, const void *messages, int64_t stride, enum quant_mode mode,
+                    float *out);
 void gpu_subtract(const struct gpu_launch *launch, int64_t n, enum dtype type, const void *from,
                   float *x);
 void gpu_bias_gradient(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d, bool accumulate, float *db, float *work);

@@ -15,8 +15,8 @@ gpu/attention_cudnn.o: gpu/attention_cudnn.cpp
 	$(AM_V_NVCC)$(gpu_nvcc) -std=c++20 -O1 -DCUDNN_FRONTEND_SKIP_JSON_LIB $(CUDA_CFLAGS) $(CUDNN_CFLAGS) $(CUDNN_FRONTEND_CFLAGS) \
 	  $(top_srcdir)/gpu/attention_cudnn.cpp
 
-# A pass of an optimizer gives the host's bits: no product is fused with a sum.
-gpu/update.o: gpu_nvcc += -fmad=false
+# Passes of optimizers and messages are the host's bits: no product is fused with a sum.
+gpu/quantise.o gpu/update.o: gpu_nvcc += -fmad=false
 
 gpu_sources = \
 	gpu/attention.c \
@@ -48,6 +48,7 @@ gpu_sources = \
 	gpu/operations.h \
 	gpu/select.cu \
 	gpu/optim.cu \
+	gpu/quantise.cu \
 	gpu/update.cu \
 	gpu/versions.c \
 	gpu/versions.h

@@ -161,6 +161,22 @@ enum status cuda_subtract(struct lane *lane, int64_t n, enum dtype type, const v
   return cuda_check_launch("a subtraction");
 }
 
+enum status cuda_quantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
+                          const float *x, void *messages)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_quantise(&launch, op, n, parts, x, messages);
+  return cuda_check_launch("quantisation");
+}
+
+enum status cuda_dequantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
+                            const void *messages, int64_t stride, enum quant_mode mode, float *out)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_dequantise(&launch, op, n, parts, messages, stride, mode, out);
+  return cuda_check_launch("a sum of quantised messages");
+}
+
 enum status cuda_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum)
 {
   const struct gpu_launch launch = cuda_launch(lane);

@@ -56,6 +56,15 @@ OPERATION(sum_parts, (struct lane *lane, int64_t n, int parts, enum dtype type, 
 OPERATION(subtract, (struct lane *lane, int64_t n, enum dtype type, const void *from, float *x),
           (lane, n, type, from, x),
           CLASS_SUMS, (double)n * (8 + dtype_size(type)))
+OPERATION(quantise, (struct lane *lane, const struct quantise *op, int64_t n, int parts,
+                     const float *x, void *messages),
+          (lane, op, n, parts, x, messages),
+          CLASS_SUMS, (double)parts * (4 * n + quant_bytes(op, n)))
+OPERATION(dequantise, (struct lane *lane, const struct quantise *op, int64_t n, int parts,
+                       const void *messages, int64_t stride, enum quant_mode mode, float *out),
+          (lane, op, n, parts, messages, stride, mode, out),
+          CLASS_SUMS, (double)parts * quant_bytes(op, n) +
+            4.0 * n * (mode == QUANT_SET ? 1 : mode == QUANT_ADD ? 2 : 2 * parts))
 OPERATION(sum_exact, (struct lane *lane, int64_t n, const double *term, struct exactsum *sum),
           (lane, n, term, sum),
           CLASS_SUMS, 8.0 * n)

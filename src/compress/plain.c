@@ -39,17 +39,15 @@ static enum status subtract(const struct codec *codec, const struct codec_pass *
 
 enum { TYPE_none = DTYPE_F32, TYPE_bf16 = DTYPE_BF16, TYPE_fp16 = DTYPE_F16 };
 
-#define PLAIN(id, from)                                                                            \
+#define PLAIN(id, kind, title, from)                                                               \
   const struct codec_ops codec_##id = {                                                            \
       .name = #id,                                                                                 \
       .source = from,                                                                              \
-      .traits = (enum dtype)TYPE_##id == DTYPE_F32 ? CODEC_IDENTITY | CODEC_LOSSLESS : 0,                      \
+      .traits = (enum dtype)TYPE_##id == DTYPE_F32 ? CODEC_IDENTITY | CODEC_LOSSLESS : 0,          \
       .rule = TYPE_##id,                                                                           \
       .bytes = bytes,                                                                              \
       .encode = encode,                                                                            \
       .decode_sum = decode_sum,                                                                    \
       .subtract = subtract,                                                                        \
   };
-#define SPARSE(id, from)
-#define CODEC_DEFINE(id, kind, title, source) kind(id, source)
-CODEC_ROWS(CODEC_DEFINE)
+CODEC_PLAIN(PLAIN)

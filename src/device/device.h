@@ -19,6 +19,7 @@
 #include "base/exactsum.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "compress/rule/quantise.h"
 #include "compress/rule/select.h"
 #include "device/device_model.h"
 #include "optim/rule/rules.h"
@@ -243,6 +244,16 @@ struct device_ops {
   /* x -= from, n elements of `type` (fp32, bf16 or fp16), which are widened. */
   enum status (*subtract)(struct lane *lane, int64_t n, enum dtype type, const void *from,
                           float *x);
+
+  /* messages[i], quant_bytes() apart, = the message of x[i * n .. i * n + n), for i < parts. x and
+   * messages are aligned to 4 and 128 bytes. */
+  enum status (*quantise)(struct lane *lane, const struct quantise *op, int64_t n, int parts,
+                          const float *x, void *messages);
+  /* The reverse, of messages `stride` bytes apart (a multiple of 128). enum quant_mode says what
+   * becomes of out, and op's seed is not used. */
+  enum status (*dequantise)(struct lane *lane, const struct quantise *op, int64_t n, int parts,
+                            const void *messages, int64_t stride, enum quant_mode mode,
+                            float *out);
 
   /* Adds n doubles to *sum, exactly; it is normalized then. */
   enum status (*sum_exact)(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);

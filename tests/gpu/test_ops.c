@@ -1709,11 +1709,12 @@ static void test_sum_parts(void **state)
   assert_int_equal(gpu->ops->subtract(gpu_lane, 1, DTYPE_F64, NULL, NULL), STATUS_UNSUPPORTED);
 }
 
-/* Messages of both devices and the sums of them are the same bits. */
-static void codec_as_the_host(const char *name, int parts, int64_t n)
+/* Messages of both devices, the sums of them and their losses are the same bits. */
+static void codec_as_the_host(const char *name, int64_t block, int parts, int64_t n)
 {
+  const struct codec_settings set = {.block = block};
   struct codec codec;
-  must(codec_make(name, NULL, false, &codec));
+  must(codec_make(name, &set, false, &codec));
   const size_t work = (size_t)codec_work(&codec, n, parts);
   const struct codec_pass here = {host_lane, n, parts, draws, scratch(host, work)},
                           there = {gpu_lane, n, parts, draws, scratch(gpu, work)};
@@ -1733,17 +1734,30 @@ static void codec_as_the_host(const char *name, int parts, int64_t n)
   forget();
 }
 
+/* Blocks of 4096 elements are read twice by a warp. The others are kept in registers. */
 static void test_codecs(void **state)
 {
   (void)state;
-  static const char *const names[] = {"none",    "bf16",    "fp16",      "topk",
-                                      "randomk", "threshold", "topk+bf16"};
-  static const int64_t lengths[] = {1, 3, 17, 65537};
-  static const int parts[] = {1, 2, 3, 5};
-  for (size_t c = 0; c < sizeof names / sizeof *names; c++)
-    for (int l = 0; l < 4; l++)
-      for (int p = 0; p < 4; p++)
-        codec_as_the_host(names[c], parts[p], lengths[l]);
+  static const struct {
+    const char *name;
+    bool blocks;
+  } codecs[] = {
+#define CODEC_NAME(name, kind, title, source) {#name, false},
+#define QUANTISER_NAME(name, kind, title, source) {#name, true},
+      CODEC_PLAIN(CODEC_NAME) CODEC_QUANTISERS(QUANTISER_NAME) CODEC_SPARSIFIERS(QUANTISER_NAME)
+      {"topk+bf16", true}, {"topk+int8", true},  {"randomk+qsgd", true},
+#undef CODEC_NAME
+#undef QUANTISER_NAME
+  };
+  static const int64_t lengths[] = {1, 3, 17, 1025, 65537};
+  static const int parts[] = {1, 2, 3, 5, 17};
+  for (size_t c = 0; c < sizeof codecs / sizeof *codecs; c++)
+    for (int l = 0; l < 5; l++)
+      for (int p = 0; p < 5; p++) {
+        codec_as_the_host(codecs[c].name, 0, parts[p], lengths[l]);
+        if (codecs[c].blocks)
+          codec_as_the_host(codecs[c].name, 4096, parts[p], lengths[l]);
+      }
 }
 
 /* Zeros of both signs, subnormals, many ties, infinities and NaN of several bits, by turns. */

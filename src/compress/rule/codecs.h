@@ -1,25 +1,44 @@
-/* The codecs, one row each. This page uses nothing but src/base, so that the deck and the kernels
- * of devices may include it.
+/* The codecs, one row each. This page includes nothing, so that the deck and the kernels of
+ * devices may include it.
  *
- * ROW(name, kind, title, source): the name in a deck, the kind, the line in its help, where the
- * format comes from. The name of the row is a C name too. Kinds:
- *   PLAIN   a vector in another number format (plain.c)
- *   SPARSE  chosen elements of a vector (sparsifier.c), by a rule in NAME.h (select.h) */
+ * ROW(name, kind, title, source): the name in a deck, which is a C name too, the kind, the line in
+ * its help, where the format comes from. A row is in the list of its kind. */
 #ifndef SLUICE_COMPRESS_RULE_CODECS_H
 #define SLUICE_COMPRESS_RULE_CODECS_H
 
+/* Plain vectors in another number format (src/compress/plain.c). */
+#define CODEC_PLAIN(ROW)                                                                           \
+  ROW(none, PLAIN, "fp32, as they are", "IEEE 754-2019, binary32")                                 \
+  ROW(bf16, PLAIN, "bf16, rounded to nearest", "Kalamkar et al. 2019, arXiv:1905.12322")           \
+  ROW(fp16, PLAIN, "fp16, rounded to nearest", "IEEE 754-2019, binary16")
+
+/* Blocks of elements that share a scale: the arithmetic is in NAME.h (quantise.h). */
+#define CODEC_QUANTISERS(ROW)                                                                      \
+  ROW(e4m3, QUANTISER, "8-bit floats with 3 bits of mantissa, a scale per block",                  \
+      "Micikevicius et al. 2022, arXiv:2209.05433")                                                \
+  ROW(e5m2, QUANTISER, "8-bit floats with 2 bits of mantissa, a scale per block",                  \
+      "Micikevicius et al. 2022, arXiv:2209.05433")                                                \
+  ROW(int8, QUANTISER, "8-bit integers, a scale per block", "Dettmers 2016, arXiv:1511.04561")     \
+  ROW(int4, QUANTISER, "4-bit integers, a scale per block", "Wang et al. 2023, arXiv:2306.10209")  \
+  ROW(hadamard_int4, QUANTISER, "int4 after a Walsh-Hadamard transform",                           \
+      "Jia et al. 2024, arXiv:2410.15526")                                                         \
+  ROW(qsgd, QUANTISER, "stochastic levels up to the norm of a block, unbiased",                    \
+      "Alistarh et al. 2017, arXiv:1610.02132")                                                    \
+  ROW(natural, QUANTISER, "stochastic powers of two in 8 bits, unbiased",                          \
+      "Horvath et al. 2019, arXiv:1905.10988")                                                     \
+  ROW(signsgd, QUANTISER, "signs, summed by majority vote",                                        \
+      "Bernstein et al. 2018, arXiv:1810.05291")                                                   \
+  ROW(onebit, QUANTISER, "signs, with the means of both signs in a block",                         \
+      "Seide et al. 2014, 1-bit SGD, Interspeech")
+
+/* Chosen elements of each block: NAME.h chooses by keys (select.h), or by a seed. */
 #define CODEC_KEYED(ROW)                                                                           \
   ROW(topk, SPARSE, "largest elements of each block", "Aji and Heafield 2017, arXiv:1704.05021")   \
   ROW(threshold, SPARSE, "elements of a threshold or more", "Dutta et al. 2020, arXiv:1911.08727")
-
 #define CODEC_SPARSIFIERS(ROW)                                                                     \
   CODEC_KEYED(ROW)                                                                                 \
   ROW(randomk, SPARSE, "random elements of each block", "Stich et al. 2018, arXiv:1809.07599")
 
-#define CODEC_ROWS(ROW)                                                                            \
-  ROW(none, PLAIN, "fp32, as they are", "IEEE 754-2019, binary32")                                 \
-  ROW(bf16, PLAIN, "bf16, rounded to nearest", "Kalamkar et al. 2019, arXiv:1905.12322")                           \
-  ROW(fp16, PLAIN, "fp16, rounded to nearest", "IEEE 754-2019, binary16")             \
-  CODEC_SPARSIFIERS(ROW)
+#define CODEC_ROWS(ROW) CODEC_PLAIN(ROW) CODEC_QUANTISERS(ROW) CODEC_SPARSIFIERS(ROW)
 
 #endif

@@ -164,21 +164,12 @@ static const float *part_of_sum(const struct parts_job *job, int64_t at, int64_t
   return work;
 }
 
-/* The larger power of two below `count` parts goes to the left, so that groups of 2^k neighbours are subtrees. */
-static int left_of(int count)
-{
-  int left = 1;
-  while (left < count - left)
-    left *= 2;
-  return left;
-}
-
 /* Elements [at, at + n) of the sum of parts [first, first + count): the part itself, or in work[0]. */
 static const float *sum_tree(const struct parts_job *job, int64_t at, int64_t n, int first, int count, float (*work)[PIECE])
 {
   if (count == 1)
     return part_of_sum(job, at, n, first, work[0]);
-  const int left = left_of(count);
+  const int left = kernels_left(count);
   const float *a = sum_tree(job, at, n, first, left, work);
   const float *b = sum_tree(job, at, n, first + left, count - left, work + 1);
   job->kernels->add(n, a, b, work[0]);
@@ -188,7 +179,7 @@ static const float *sum_tree(const struct parts_job *job, int64_t at, int64_t n,
 /* The tree's last addition goes to its place, which may be that of a part. */
 static void sum_piece(const struct parts_job *job, int64_t at, int64_t n, float (*work)[PIECE])
 {
-  const int left = left_of(job->parts);
+  const int left = kernels_left(job->parts);
   const float *a = sum_tree(job, at, n, 0, left, work);
   const float *b = sum_tree(job, at, n, left, job->parts - left, work + 1);
   (job->around ? job->kernels->add_around : job->kernels->add)(n, a, b, job->dst + at);

@@ -138,6 +138,10 @@ enum status host_cast(struct lane *lane, int64_t n, enum dtype from, const void 
 enum status host_add(struct lane *lane, int64_t n, const void *a, const void *b, void *out);
 enum status host_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate, void *dst);
 enum status host_subtract(struct lane *lane, int64_t n, enum dtype type, const void *from, float *x);
+enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
+                          const float *x, void *messages);
+enum status host_dequantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
+                            const void *messages, int64_t stride, enum quant_mode mode, float *out);
 enum status host_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
 enum status host_merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum);
 enum status host_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
@@ -161,7 +165,8 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
   .mark_destroy = host_mark_destroy, .mark_set = host_mark_set, .mark_follow = host_mark_follow, .mark_wait = host_mark_wait,                \
   .mark_reached = host_mark_reached, .mark_seconds = host_mark_seconds, .measure = host_measure, .measured = host_measured,                  \
   .learned = host_learned, .learn = host_learn, .zero = host_zero, .copy = host_copy, .copy_rows = host_copy_rows, .cast = host_cast,        \
-  .sum_parts = host_sum_parts, .subtract = host_subtract, .sum_exact = host_sum_exact,                                                       \
+  .sum_parts = host_sum_parts, .subtract = host_subtract, .quantise = host_quantise, .dequantise = host_dequantise,                          \
+  .sum_exact = host_sum_exact,                                                                                                               \
   .merge_exact = host_merge_exact, .conclude = host_conclude,                                                                                \
   .sum_squares = host_sum_squares, .select = host_select, .scatter = host_scatter, .update = host_update
 

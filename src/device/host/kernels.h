@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "compress/rule/quantise.h"
 #include "device/moments.h"
 #include "device/rounding.h"
 #include "optim/rule/rules.h"
@@ -82,6 +83,15 @@ struct kernels {
    * but copy. */
   void (*update_traffic)(int64_t n, const struct update_pass *pass, const struct update_arrays *a);
 
+  /* One block of a message (compress/rule/quantise.h) from m elements. number: of the block among
+   * all blocks of all messages. Its scales lie `apart` floats apart. */
+  void (*quantise)(const struct quantise *op, int64_t number, int64_t m, const float *x,
+                   int64_t apart, float *scale, uint32_t *words);
+  /* m elements of out from one block of each of `parts` messages, `stride` bytes apart. */
+  void (*dequantise)(const struct quantise *op, int parts, int64_t stride, int64_t apart,
+                     const float *scale, const uint32_t *words, enum quant_mode mode, int64_t m,
+                     float *out);
+
   /* Matrix products (kernels_gemm.h): panels of tile_rows rows of a, of tile_columns columns of b, and a tile of c from one panel of each. `along`:
    * the panel's lanes lie next to each other in memory, else ld apart; of n lanes the missing ones are zero. */
   int tile_rows, tile_columns;
@@ -92,6 +102,16 @@ struct kernels {
   void (*multiply_narrow)(bool along, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, bool accumulate,
                           float *c, int64_t ldc);
 };
+
+/* Of a sum over `count` > 1 parts: the larger power of two below it goes to the left, so that groups
+ * of 2^k neighbours are subtrees. */
+static inline int kernels_left(int count)
+{
+  int left = 1;
+  while (left < count - left)
+    left *= 2;
+  return left;
+}
 
 /* From plain to wide; those that this processor cannot run are left out. NULL past the end. The last one is the best. */
 const struct kernels *kernels_variant(int index);

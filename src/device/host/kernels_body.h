@@ -539,6 +539,7 @@ static double log_sum_exp(int64_t n, bool gradient, float factor, float *logits)
   return top + log(total);
 }
 
+#include "device/host/kernels_quantise.h"
 #include "device/host/kernels_update.h"
 #include "device/host/kernels_gemm.h"
 
@@ -567,6 +568,8 @@ const struct kernels KERNELS = {
     .convert = convert,
     .update = update,
     .update_traffic = update_traffic,
+    .quantise = quantise,
+    .dequantise = dequantise,
     .tile_rows = TILE_ROWS,
     .tile_columns = TILE_COLUMNS,
     .pack_rows = pack_rows,

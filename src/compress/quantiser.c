@@ -1,0 +1,61 @@
+/* Quantisers: blocks of elements share scales, and each element has a code of a few bits. */
+#include "compress/compress.h"
+#include "compress/rule/quantise.h"
+#include "device/device.h"
+#include "device/lane.h"
+
+static struct quantise op_of(const struct codec *codec, uint64_t seed)
+{
+  return (struct quantise){.rule = (enum quantiser)codec->ops->rule,
+                           .block = codec->set.block,
+                           .levels = codec->set.levels,
+                           .seed = seed};
+}
+
+static int64_t bytes(const struct codec *codec, int64_t n)
+{
+  const struct quantise op = op_of(codec, 0);
+  return quant_bytes(&op, n);
+}
+
+static enum status encode(const struct codec *codec, const struct codec_pass *pass, const float *x,
+                          void *messages)
+{
+  const struct quantise op = op_of(codec, pass->seed);
+  return pass->lane->device->ops->quantise(pass->lane, &op, pass->n, pass->parts, x, messages);
+}
+
+static enum status decode_sum(const struct codec *codec, const struct codec_pass *pass,
+                              const void *messages, int64_t stride, bool accumulate, float *out)
+{
+  const struct quantise op = op_of(codec, 0);
+  return pass->lane->device->ops->dequantise(pass->lane, &op, pass->n, pass->parts, messages,
+                                             stride, accumulate ? QUANT_ADD : QUANT_SET, out);
+}
+
+static enum status subtract(const struct codec *codec, const struct codec_pass *pass,
+                            const void *messages, float *x)
+{
+  const struct quantise op = op_of(codec, 0);
+  return pass->lane->device->ops->dequantise(pass->lane, &op, pass->n, pass->parts, messages,
+                                             quant_bytes(&op, pass->n), QUANT_SUBTRACT, x);
+}
+
+/* A lane fills one word of 32 bits at least. Codes of 1 bit share scales among more elements. */
+#define QUANTISER(id, kind, title, from)                                                           \
+  const struct codec_ops codec_##id = {                                                            \
+      .name = #id,                                                                                 \
+      .source = from,                                                                              \
+      .traits = (id##_needs & QUANT_VOTES ? CODEC_VOTE : 0) |                                      \
+                (id##_needs & QUANT_RANDOM ? CODEC_UNBIASED : 0),                                  \
+      .rule = QUANT_##id,                                                                          \
+      .usual = {.block = id##_bits == 1 ? 1024 : 256,                                              \
+                .levels = id##_needs & QUANT_LEVELS ? 127 : 0},                                    \
+      .least = {.block = 1024 / id##_bits, .levels = 1},                                           \
+      .most = {.block = QUANT_MOST_BLOCK, .levels = 127},                                          \
+      .bytes = bytes,                                                                              \
+      .encode = encode,                                                                            \
+      .decode_sum = decode_sum,                                                                    \
+      .subtract = subtract,                                                                        \
+  };
+CODEC_QUANTISERS(QUANTISER)

@@ -1,0 +1,255 @@
+/* Quantised messages: the arguments of the operations quantise and dequantise of a device, the
+ * layout of a message, and the rules. C and CUDA C++ include this page. It uses nothing but the C
+ * library.
+ *
+ * A vector is cut into blocks. Zeros fill the last one. A block has one or two scales, and a code
+ * of a few bits per element. A message holds the scales of all blocks (the first of each block,
+ * then the second of each), zeros up to a multiple of 128 bytes, then the codes of each block.
+ *
+ * Lane l of 32 owns elements l, l + 32, ... of a block. It packs their codes into words of 32 bits, from
+ * the low bits up. Word w of lane l is word 32 w + l of the block.
+ *
+ * NAME.h is the rule of codec NAME. It defines
+ *   NAME_bits   bits per code: 1, 2, 4 or 8
+ *   NAME_scales floats per block: 1 or 2
+ *   NAME_needs  QUANT_ flags
+ *   NAME_scale(s, op)              scales of a block from its statistics: no scale is negative
+ *   NAME_code(x, scale, op, bits)  code of an element; bits: 32 random bits, if the rule needs them
+ *   NAME_value(code, scale)        number that a code stands for, NaN if the scales are NaN
+ * A block with an element or a scale that is not finite is sent as zeros with scales of NaN. All
+ * elements of a block that have scales of 0 are 0.
+ *
+ * Sums have one order: a lane adds its elements in ascending order, then lanes l and l + 16 are
+ * added, l and l + 8, and so on. No product and sum are fused. All devices give the same bits. */
+#ifndef SLUICE_COMPRESS_RULE_QUANTISE_H
+#define SLUICE_COMPRESS_RULE_QUANTISE_H
+
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "compress/rule/codecs.h"
+
+#if defined __CUDACC__
+#define QUANT_FN static __host__ __device__ __forceinline__
+#define QUANT_CONST static constexpr __host__ __device__ __forceinline__
+#else
+#define QUANT_FN __attribute__((always_inline)) static inline
+#define QUANT_CONST QUANT_FN
+#endif
+
+#define QUANT_ENUM(name, kind, title, source) QUANT_##name,
+enum quantiser { CODEC_QUANTISERS(QUANT_ENUM) QUANT_COUNT };
+#undef QUANT_ENUM
+
+enum {
+  QUANT_LANES = 32,
+  QUANT_MOST_BLOCK = 4096,
+  QUANT_LINE = 128, /* alignment of a message, and of its codes */
+};
+
+/* What a rule needs besides the largest magnitude of a block. */
+enum {
+  QUANT_SIGNS = 1,   /* the sums over negative elements and over the others */
+  QUANT_SQUARES = 2, /* the sum of squares */
+  QUANT_RANDOM = 4,  /* random bits */
+  QUANT_VOTES = 8,   /* a sum is the sign of the sum of signs, times the sum of scales */
+  QUANT_ROTATE = 16, /* codes of a Walsh-Hadamard transform of the elements over the lanes */
+  QUANT_LEVELS = 32  /* the setting `levels` */
+};
+
+/* Messages of SET and ADD are summed in the order of sum_parts, out is one vector. Message i of
+ * SUBTRACT is subtracted from out[i * n ..]. */
+enum quant_mode { QUANT_SET, QUANT_ADD, QUANT_SUBTRACT };
+
+struct quantise {
+  enum quantiser rule;
+  int64_t block; /* elements: a power of two, 1024 / bits to QUANT_MOST_BLOCK */
+  int levels;
+  uint64_t seed; /* of random bits, a function of it and of the number of block and element */
+};
+
+struct quant_stats {
+  float n; /* elements without those that fill the block */
+  float max; /* magnitude */
+  float positive, negative, negatives; /* sums of magnitudes; number of negative elements */
+  float squares;
+};
+
+struct quant_scale {
+  float at[2];   /* what the message holds */
+  float inverse; /* for NAME_code */
+};
+
+QUANT_FN uint32_t quant_bits(float x)
+{
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+QUANT_FN float quant_float(uint32_t bits)
+{
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+QUANT_FN float quant_magnitude(float x)
+{
+  return quant_float(quant_bits(x) & 0x7fffffff);
+}
+
+/* The largest magnitude is `most` steps. A subnormal step is 0. A step that was rounded up must not
+ * make an infinity of the largest float. */
+QUANT_FN struct quant_scale quant_steps(float max, float most)
+{
+  float step = max / most;
+  if (max <= FLT_MAX && step * most > FLT_MAX)
+    step = quant_float(quant_bits(step) - 1);
+  struct quant_scale scale = {{0, 0}, 0};
+  if (step >= FLT_MIN) {
+    scale.at[0] = step;
+    scale.inverse = 1 / step;
+  }
+  return scale;
+}
+
+/* The nearest integer, ties to even, in two's complement. |x| < 2^22. */
+QUANT_FN uint32_t quant_round(float x)
+{
+  return quant_bits(x + 12582912.0f) - 0x4b400000; /* 1.5 * 2^23: units are the last bit */
+}
+
+/* The integer that the low bits of `code` are. */
+QUANT_FN float quant_signed(uint32_t code, int bits)
+{
+  return (float)((int32_t)(code << (32 - bits)) >> (32 - bits));
+}
+
+/* Numbers of 8 bits with `mantissa` bits behind the point and subnormals. Exponents are `down` less
+ * than those of fp32. |x| rounds to a number of the format, to nearest, ties to even. */
+QUANT_FN uint32_t quant_minifloat(float x, int mantissa, uint32_t down)
+{
+  const int drop = 23 - mantissa;
+  const uint32_t word = quant_bits(x), magnitude = word & 0x7fffffff;
+  const uint32_t even = magnitude >> drop & 1;
+  const uint32_t normal =
+      ((magnitude + (1u << (drop - 1)) - 1 + even) >> drop) - (down << mantissa);
+  const float unit = quant_float((down - (uint32_t)mantissa + 24) << 23); /* its ulp: code 1 */
+  const uint32_t subnormal = quant_bits(quant_float(magnitude) + unit) & 0xff;
+  return (magnitude >= (down + 1) << 23 ? normal : subnormal) | (word >> 24 & 0x80);
+}
+
+QUANT_FN float quant_from_minifloat(uint32_t code, int mantissa, uint32_t down)
+{
+  const float x = quant_float((code & 0x7f) << (23 - mantissa)) * quant_float((127 + down) << 23);
+  return quant_float(quant_bits(x) | (code & 0x80) << 24);
+}
+
+#include "compress/rule/e4m3.h"
+#include "compress/rule/e5m2.h"
+#include "compress/rule/int4.h"
+#include "compress/rule/int8.h"
+#include "compress/rule/natural.h"
+#include "compress/rule/onebit.h"
+#include "compress/rule/qsgd.h"
+#include "compress/rule/signsgd.h"
+
+#include "compress/rule/hadamard_int4.h"
+
+/* The parts of a rule, by a number that is a constant in each loop. */
+#define QUANT_BITS(name, kind, title, source) rule == QUANT_##name ? name##_bits:
+#define QUANT_SCALES(name, kind, title, source) rule == QUANT_##name ? name##_scales:
+#define QUANT_NEEDS(name, kind, title, source) rule == QUANT_##name ? name##_needs:
+QUANT_CONST int quant_bits_of(enum quantiser rule)
+{
+  return CODEC_QUANTISERS(QUANT_BITS) 8;
+}
+
+QUANT_CONST int quant_scales_of(enum quantiser rule)
+{
+  return CODEC_QUANTISERS(QUANT_SCALES) 1;
+}
+
+QUANT_CONST int quant_needs_of(enum quantiser rule)
+{
+  return CODEC_QUANTISERS(QUANT_NEEDS) 0;
+}
+#undef QUANT_BITS
+#undef QUANT_SCALES
+#undef QUANT_NEEDS
+
+#define QUANT_CASE(name, kind, title, source)                                                      \
+  case QUANT_##name: scale = name##_scale(s, op); break;
+/* False: the block is not finite, and its elements are to be taken for zeros. */
+QUANT_FN bool quant_settle(enum quantiser rule, struct quant_stats s, const struct quantise *op,
+                           struct quant_scale *out)
+{
+  struct quant_scale scale = {{0, 0}, 0};
+  switch (rule) {
+    CODEC_QUANTISERS(QUANT_CASE)
+  default: break;
+  }
+  const bool finite = s.max <= FLT_MAX && scale.at[0] <= FLT_MAX && scale.at[1] <= FLT_MAX;
+  if (!finite) {
+    scale.at[0] = scale.at[1] = quant_float(0x7fc00000);
+    scale.inverse = 0;
+  }
+  *out = scale;
+  return finite;
+}
+#undef QUANT_CASE
+
+#define QUANT_CASE(name, kind, title, source)                                                      \
+  case QUANT_##name: return name##_code(x, scale, op, bits);
+QUANT_FN uint32_t quant_code(enum quantiser rule, float x, struct quant_scale scale,
+                             const struct quantise *op, uint32_t bits)
+{
+  switch (rule) {
+    CODEC_QUANTISERS(QUANT_CASE)
+  default: return 0;
+  }
+}
+#undef QUANT_CASE
+
+#define QUANT_CASE(name, kind, title, source)                                                      \
+  case QUANT_##name: return name##_value(code, scale);
+QUANT_FN float quant_value(enum quantiser rule, uint32_t code, struct quant_scale scale)
+{
+  switch (rule) {
+    CODEC_QUANTISERS(QUANT_CASE)
+  default: return 0;
+  }
+}
+#undef QUANT_CASE
+
+/* 1 / sqrt(32): a transform with this factor is its own inverse. */
+#define QUANT_ROTATION 0.17677669529663687f
+
+QUANT_FN int64_t quant_blocks(const struct quantise *op, int64_t n)
+{
+  return (n + op->block - 1) / op->block;
+}
+
+/* Bytes of scales of a message of n elements, where its codes begin. */
+QUANT_FN int64_t quant_scale_bytes(const struct quantise *op, int64_t n)
+{
+  const int64_t bytes = quant_blocks(op, n) * quant_scales_of(op->rule) * (int64_t)sizeof(float);
+  return (bytes + QUANT_LINE - 1) / QUANT_LINE * QUANT_LINE;
+}
+
+/* Words of codes of a block. */
+QUANT_FN int64_t quant_words(const struct quantise *op)
+{
+  return op->block * quant_bits_of(op->rule) / 32;
+}
+
+QUANT_FN int64_t quant_bytes(const struct quantise *op, int64_t n)
+{
+  return quant_scale_bytes(op, n) + quant_blocks(op, n) * quant_words(op) * 4;
+}
+
+#endif

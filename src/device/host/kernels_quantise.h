@@ -1,0 +1,210 @@
+/* Part of kernels_body.h: blocks of quantised messages (compress/rule/quantise.h). Loops over the
+ * lanes of a block are innermost, and the compiler makes vectors of them. */
+
+/* Most elements of a lane's word, times lanes. Levels of a sum over parts: an int counts fewer. */
+enum { QUANT_GROUP = 32 * QUANT_LANES, QUANT_DEPTH = 33 };
+
+/* The transform of each row of 32 elements. The butterflies of a warp are in this order. */
+static void rotate_rows(int64_t n, float *x)
+{
+  for (; n > 0; n -= QUANT_LANES, x += QUANT_LANES) {
+    for (int half = QUANT_LANES / 2; half > 0; half /= 2)
+      for (int at = 0; at < QUANT_LANES; at += 2 * half)
+        for (int l = at; l < at + half; l++) {
+          const float sum = x[l] + x[l + half], difference = x[l] - x[l + half];
+          x[l] = sum;
+          x[l + half] = difference;
+        }
+    for (int l = 0; l < QUANT_LANES; l++)
+      x[l] *= QUANT_ROTATION;
+  }
+}
+
+INLINE float fold_lanes(float *lane)
+{
+  for (int half = QUANT_LANES / 2; half > 0; half /= 2)
+    for (int l = 0; l < half; l++)
+      lane[l] += lane[l + half];
+  return lane[0];
+}
+
+INLINE float largest(int64_t n, const float *x)
+{
+  int32_t lane[QUANT_LANES] = {0}, top = 0;
+  for (int64_t j = 0; j < n; j += QUANT_LANES)
+    for (int l = 0; l < QUANT_LANES; l++) {
+      const int32_t magnitude = (int32_t)(quant_bits(x[j + l]) & 0x7fffffff);
+      lane[l] = magnitude > lane[l] ? magnitude : lane[l];
+    }
+  for (int l = 0; l < QUANT_LANES; l++)
+    top = lane[l] > top ? lane[l] : top;
+  return quant_float((uint32_t)top);
+}
+
+INLINE struct quant_stats stats_of(int needs, int64_t n, const float *x)
+{
+  float positive[QUANT_LANES] = {0}, negative[QUANT_LANES] = {0}, negatives[QUANT_LANES] = {0},
+        squares[QUANT_LANES] = {0};
+  struct quant_stats s = {.max = largest(n, x)};
+  for (int64_t j = 0; needs & QUANT_SIGNS && j < n; j += QUANT_LANES)
+    for (int l = 0; l < QUANT_LANES; l++) {
+      const float v = x[j + l];
+      positive[l] += v < 0 ? 0 : v;
+      negative[l] += v < 0 ? -v : 0;
+      negatives[l] += v < 0 ? 1 : 0;
+    }
+  for (int64_t j = 0; needs & QUANT_SQUARES && j < n; j += QUANT_LANES)
+    for (int l = 0; l < QUANT_LANES; l++)
+      squares[l] += x[j + l] * x[j + l];
+  s.positive = fold_lanes(positive);
+  s.negative = fold_lanes(negative);
+  s.negatives = fold_lanes(negatives);
+  s.squares = fold_lanes(squares);
+  return s;
+}
+
+INLINE void encode_block(enum quantiser rule, const struct quantise *op, int64_t number, int64_t m,
+                         const float *x, int64_t apart, float *scales, uint32_t *words)
+{
+  static const float zeros[QUANT_MOST_BLOCK];
+  const int bits = quant_bits_of(rule), needs = quant_needs_of(rule), each = 32 / bits;
+  const int64_t first = number * op->block;
+  const struct rounding_key key = rounding_key_make(op->seed, first);
+  float whole[QUANT_MOST_BLOCK];
+  if (m < op->block || needs & QUANT_ROTATE) {
+    memcpy(whole, x, (size_t)m * sizeof *x);
+    memset(whole + m, 0, (size_t)(op->block - m) * sizeof *x);
+    x = whole;
+  }
+  if (needs & QUANT_ROTATE)
+    rotate_rows(op->block, whole);
+  struct quant_stats s = stats_of(needs, op->block, x);
+  struct quant_scale scale;
+  s.n = (float)m;
+  if (!quant_settle(rule, s, op, &scale))
+    x = zeros;
+  for (int k = 0; k < quant_scales_of(rule); k++)
+    scales[k * apart] = scale.at[k];
+  for (int64_t at = 0; at < op->block; at += QUANT_LANES * each, words += QUANT_LANES) {
+    uint32_t word[QUANT_LANES] = {0};
+    for (int k = 0; k < each; k++)
+      for (int l = 0; l < QUANT_LANES; l++) {
+        const int64_t i = at + k * QUANT_LANES + l;
+        const uint32_t random = needs & QUANT_RANDOM ? rounding_mix(key, (uint32_t)(first + i)) : 0;
+        word[l] |= quant_code(rule, x[i], scale, op, random) << (k * bits);
+      }
+    memcpy(words, word, sizeof word);
+  }
+}
+
+#define QUANT_CASE(name, kind, title, source)                                                      \
+  case QUANT_##name: encode_block(QUANT_##name, op, number, m, x, apart, scale, words); break;
+static void quantise(const struct quantise *op, int64_t number, int64_t m, const float *x,
+                     int64_t apart, float *scale, uint32_t *words)
+{
+  switch (op->rule) {
+    CODEC_QUANTISERS(QUANT_CASE)
+  default: break;
+  }
+}
+#undef QUANT_CASE
+
+/* One word of each lane. */
+INLINE void decode_words(enum quantiser rule, const uint32_t *word, struct quant_scale scale,
+                         float *out)
+{
+  const int bits = quant_bits_of(rule);
+  for (int k = 0; k < 32 / bits; k++)
+    for (int l = 0; l < QUANT_LANES; l++)
+      out[k * QUANT_LANES + l] =
+          quant_value(rule, word[l] >> (k * bits) & ((1u << bits) - 1), scale);
+}
+
+typedef void decode_function(const uint32_t *word, struct quant_scale scale, float *out);
+#define QUANT_DECODE(name, kind, title, source)                                                    \
+  static void decode_##name(const uint32_t *word, struct quant_scale scale, float *out)            \
+  {                                                                                                \
+    decode_words(QUANT_##name, word, scale, out);                                                  \
+  }
+CODEC_QUANTISERS(QUANT_DECODE)
+#undef QUANT_DECODE
+
+/* One block of each message. */
+struct blocks {
+  decode_function *decode;
+  int64_t stride, group; /* group: elements of a word of each lane */
+  int64_t apart;
+  int scales;
+  bool votes;
+  const float *scale;
+};
+
+INLINE struct quant_scale scale_of(const struct blocks *b, int part)
+{
+  const float *at = (const float *)(const void *)((const char *)b->scale + part * b->stride);
+  return (struct quant_scale){{at[0], at[b->scales > 1 ? b->apart : 0]}, 0};
+}
+
+/* The sum of parts [first, first + count) of a group, in work[0]. */
+static void sum_group(const struct blocks *b, const uint32_t *word, int first, int count,
+                      float (*work)[QUANT_GROUP])
+{
+  if (count == 1) {
+    const void *at = (const char *)word + first * b->stride;
+    const struct quant_scale vote = {{1, 1}, 0};
+    b->decode(at, b->votes ? vote : scale_of(b, first), work[0]);
+    return;
+  }
+  const int left = kernels_left(count);
+  sum_group(b, word, first, left, work);
+  sum_group(b, word, first + left, count - left, work + 1);
+  for (int64_t i = 0; i < b->group; i++)
+    work[0][i] += work[1][i];
+}
+
+static float sum_scales(const struct blocks *b, int first, int count)
+{
+  if (count == 1)
+    return scale_of(b, first).at[0];
+  const int left = kernels_left(count);
+  return sum_scales(b, first, left) + sum_scales(b, first + left, count - left);
+}
+
+static void put_group(enum quant_mode mode, int64_t m, const float *sum, float *out)
+{
+  if (mode == QUANT_SET)
+    memcpy(out, sum, (size_t)m * sizeof *out);
+  else if (mode == QUANT_ADD)
+    for (int64_t i = 0; i < m; i++)
+      out[i] += sum[i];
+  else
+    for (int64_t i = 0; i < m; i++)
+      out[i] -= sum[i];
+}
+
+#define QUANT_DECODE(name, kind, title, source) [QUANT_##name] = decode_##name,
+static void dequantise(const struct quantise *op, int parts, int64_t stride, int64_t apart,
+                       const float *scale, const uint32_t *words, enum quant_mode mode, int64_t m,
+                       float *out)
+{
+  static decode_function *const decode[QUANT_COUNT] = {CODEC_QUANTISERS(QUANT_DECODE)};
+  const int needs = quant_needs_of(op->rule);
+  const struct blocks b = {.decode = decode[op->rule],
+                           .stride = stride,
+                           .group = 32 / quant_bits_of(op->rule) * QUANT_LANES,
+                           .apart = apart,
+                           .scales = quant_scales_of(op->rule),
+                           .votes = needs & QUANT_VOTES,
+                           .scale = scale};
+  const float votes = b.votes ? sum_scales(&b, 0, parts) : 0;
+  float work[QUANT_DEPTH][QUANT_GROUP];
+  for (int64_t at = 0; at < m; at += b.group, words += QUANT_LANES) {
+    sum_group(&b, words, 0, parts, work);
+    if (needs & QUANT_ROTATE)
+      rotate_rows(b.group, work[0]);
+    for (int64_t i = 0; b.votes && i < b.group; i++)
+      work[0][i] = (work[0][i] > 0 ? 1.0f : work[0][i] < 0 ? -1.0f : 0.0f) * votes;
+    put_group(mode, m - at < b.group ? m - at : b.group, work[0], out + at);
+  }
+}
+#undef QUANT_DECODE

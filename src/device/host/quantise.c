@@ -1,0 +1,90 @@
+/* Quantised messages, block by block. */
+#include "device/host/host.h"
+
+enum { GRAIN = 1 << 16 }; /* elements */
+
+struct quantise_job {
+  const struct kernels *kernels;
+  const struct quantise *op;
+  int64_t n, blocks; /* of a vector */
+  int parts;
+  int64_t stride;
+  char *messages;
+  enum quant_mode mode;
+  float *x;
+};
+
+static struct quantise_job job_of(struct lane *lane, const struct quantise *op, int64_t n)
+{
+  return (struct quantise_job){
+      .kernels = host_kernels(lane), .op = op, .n = n, .blocks = quant_blocks(op, n)};
+}
+
+/* Elements of a block of a vector. */
+static int64_t length_of(const struct quantise_job *job, int64_t block)
+{
+  const int64_t left = job->n - block * job->op->block;
+  return left < job->op->block ? left : job->op->block;
+}
+
+static uint32_t *words_of(const struct quantise_job *job, char *message, int64_t block)
+{
+  return (uint32_t *)(void *)(message + quant_scale_bytes(job->op, job->n)) +
+         block * quant_words(job->op);
+}
+
+static void quantise_range(void *arg, int64_t begin, int64_t end)
+{
+  const struct quantise_job *job = arg;
+  for (int64_t number = begin; number < end; number++) {
+    const int64_t part = number / job->blocks, block = number % job->blocks;
+    char *message = job->messages + part * job->stride;
+    job->kernels->quantise(job->op, number, length_of(job, block),
+                           job->x + part * job->n + block * job->op->block, job->blocks,
+                           (float *)(void *)message + block, words_of(job, message, block));
+  }
+}
+
+static void dequantise_range(void *arg, int64_t begin, int64_t end)
+{
+  const struct quantise_job *job = arg;
+  for (int64_t number = begin; number < end; number++) {
+    const int64_t part = number / job->blocks, block = number % job->blocks;
+    char *message = job->messages + part * job->stride;
+    job->kernels->dequantise(job->op, job->parts, job->stride, job->blocks,
+                             (float *)(void *)message + block, words_of(job, message, block),
+                             job->mode, length_of(job, block),
+                             job->x + part * job->n + block * job->op->block);
+  }
+}
+
+/* Bytes between the scales and the codes are zeros, so that messages are a function of vectors. */
+enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
+                          const float *x, void *messages)
+{
+  struct quantise_job job = job_of(lane, op, n);
+  const int64_t scales = job.blocks * quant_scales_of(op->rule) * (int64_t)sizeof(float);
+  job.stride = quant_bytes(op, n);
+  job.messages = messages;
+  job.x = (float *)x;
+  for (int part = 0; part < parts; part++)
+    memset(job.messages + part * job.stride + scales, 0,
+           (size_t)(quant_scale_bytes(op, n) - scales));
+  host_run_ranges(lane, parts * job.blocks, GRAIN / op->block, quantise_range, &job);
+  return STATUS_OK;
+}
+
+enum status host_dequantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
+                            const void *messages, int64_t stride, enum quant_mode mode, float *out)
+{
+  struct quantise_job job = job_of(lane, op, n);
+  const bool apart = mode == QUANT_SUBTRACT;
+  job.parts = apart ? 1 : parts;
+  job.stride = stride;
+  job.messages = (char *)messages;
+  job.mode = mode;
+  job.x = out;
+  host_run_ranges(lane, (apart ? parts : 1) * job.blocks, GRAIN / op->block, dequantise_range,
+                  &job);
+  return STATUS_OK;
+}

@@ -1,0 +1,823 @@
+/* Quantisers on the host device. Oracles: a scalar reference that is written from the description
+ * in compress/rule/quantise.h, element by element, with functions of the C library; error bounds;
+ * means over seeds; sums of messages that were decoded one by one. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/dtype.h"
+#include "base/mem.h"
+#include "compress/compress.h"
+#include "device/device.h"
+#include "device/host/kernels.h"
+#include "device/lane.h"
+#include "device/rounding.h"
+
+enum { GUARD = 64, FILL = 0xa5, PARTS = 2, SEED = 77, LANES_OF_BLOCK = 32 };
+
+static struct device *device;
+static struct lane *lanes[2]; /* of 1 and 3 threads */
+
+struct scales {
+  float at[2];
+};
+
+/* ---- the reference of each rule ---- */
+
+/* Per lane in ascending order, then halves of the lanes. */
+static float lane_sum(const float *term, int64_t n)
+{
+  float lane[LANES_OF_BLOCK] = {0};
+  for (int64_t i = 0; i < n; i++)
+    lane[i % LANES_OF_BLOCK] += term[i];
+  for (int width = LANES_OF_BLOCK / 2; width > 0; width /= 2)
+    for (int l = 0; l < width; l++)
+      lane[l] += lane[l + width];
+  return lane[0];
+}
+
+static float most_of(const float *x, int64_t n)
+{
+  float most = 0;
+  for (int64_t i = 0; i < n; i++)
+    most = fmaxf(most, fabsf(x[i]));
+  return most;
+}
+
+/* The sum over elements of this sign of their magnitudes, and how many there are. */
+static float sum_of_sign(const float *x, int64_t n, bool negative, int *count)
+{
+  static float term[QUANT_MOST_BLOCK];
+  *count = 0;
+  for (int64_t i = 0; i < n; i++) {
+    *count += (x[i] < 0) == negative;
+    term[i] = (x[i] < 0) == negative ? fabsf(x[i]) : 0;
+  }
+  return lane_sum(term, n);
+}
+
+static struct scales by_steps(const float *x, int64_t n, float most)
+{
+  const float step = most_of(x, n) / most;
+  return (struct scales){{step < FLT_MIN ? 0 : step}};
+}
+
+static struct scales int8_ref(const float *x, int64_t n)
+{
+  return by_steps(x, n, 127);
+}
+static struct scales int4_ref(const float *x, int64_t n)
+{
+  return by_steps(x, n, 7);
+}
+static struct scales e4m3_ref(const float *x, int64_t n)
+{
+  return by_steps(x, n, 448);
+}
+static struct scales e5m2_ref(const float *x, int64_t n)
+{
+  return by_steps(x, n, 57344);
+}
+
+static struct scales qsgd_ref(const float *x, int64_t n)
+{
+  static float term[QUANT_MOST_BLOCK];
+  for (int64_t i = 0; i < n; i++)
+    term[i] = x[i] * x[i];
+  const float step = sqrtf(lane_sum(term, n)) / 127;
+  return (struct scales){{step < FLT_MIN ? 0 : step}};
+}
+
+static struct scales natural_ref(const float *x, int64_t n)
+{
+  const float most = most_of(x, n);
+  return (struct scales){{most < FLT_MIN ? 0 : ldexpf(1, ilogbf(most))}};
+}
+
+static struct scales onebit_ref(const float *x, int64_t n)
+{
+  int others, negatives;
+  const float sum = sum_of_sign(x, n, false, &others), less = sum_of_sign(x, n, true, &negatives);
+  return (struct scales){
+      {others ? sum / (float)others : 0, negatives ? less / (float)negatives : 0}};
+}
+
+static struct scales signsgd_ref(const float *x, int64_t n)
+{
+  int others, negatives;
+  const float sum = sum_of_sign(x, n, false, &others);
+  return (struct scales){{(sum + sum_of_sign(x, n, true, &negatives)) / (float)n}};
+}
+
+/* x in steps. */
+static float in_steps(float x, const struct scales *s)
+{
+  return s->at[0] > 0 ? x * (1 / s->at[0]) : 0;
+}
+
+static float integer_number(float x, const struct scales *s, uint32_t bits)
+{
+  (void)bits;
+  return rintf(in_steps(x, s));
+}
+
+/* To nearest even, with subnormals below 2^least. */
+static float minifloat(float x, int mantissa, int least)
+{
+  const int exponent = x == 0 ? least : ilogbf(x);
+  const float last = ldexpf(1, (exponent < least ? least : exponent) - mantissa);
+  return rintf(x / last) * last;
+}
+
+static float e4m3_number(float x, const struct scales *s, uint32_t bits)
+{
+  (void)bits;
+  return minifloat(in_steps(x, s), 3, -6);
+}
+
+static float e5m2_number(float x, const struct scales *s, uint32_t bits)
+{
+  (void)bits;
+  return minifloat(in_steps(x, s), 2, -14);
+}
+
+static float qsgd_number(float x, const struct scales *s, uint32_t bits)
+{
+  const float q = fabsf(in_steps(x, s)), down = floorf(q);
+  const float level = down + ((bits >> 8) / 0x1p24 < (double)q - down);
+  return copysignf(fminf(level, 127), x);
+}
+
+/* In units of the block's largest power of two. */
+static float natural_number(float x, const struct scales *s, uint32_t bits)
+{
+  if (s->at[0] == 0 || x == 0)
+    return 0;
+  const int exponent = ilogbf(x);
+  const double down = ldexp(1, exponent), rest = fabs((double)x) / down - 1;
+  const bool up = rest + (bits >> 9) / 0x1p23 >= 1;
+  const double units = ldexp(up ? 2 : 1, exponent) / s->at[0];
+  return units < 0x1p-125 ? 0 : copysignf((float)units, x);
+}
+
+static float sign_number(float x, const struct scales *s, uint32_t bits)
+{
+  (void)s, (void)bits;
+  return x < 0 ? -1 : 1;
+}
+
+/* Bounds of |x - decoded|. */
+static double half_step(float x, const struct scales *s)
+{
+  (void)x;
+  return 0.5001 * s->at[0];
+}
+
+/* Half of the last place: 4 bits of significand, or the least subnormal. */
+static double e4m3_bound(float x, const struct scales *s)
+{
+  return fmax(fabs((double)x) / 16, s->at[0] * 0x1p-10) * 1.0001;
+}
+
+static double e5m2_bound(float x, const struct scales *s)
+{
+  return fmax(fabs((double)x) / 8, s->at[0] * 0x1p-17) * 1.0001;
+}
+
+static double whole_step(float x, const struct scales *s)
+{
+  (void)x;
+  return 1.0001 * s->at[0];
+}
+
+static double own_size(float x, const struct scales *s)
+{
+  return fmax(fabs((double)x), s->at[0] * 0x1p-125);
+}
+
+static double sign_bound(float x, const struct scales *s)
+{
+  return fmax(fabs((double)x), fmax(s->at[0], s->at[1]));
+}
+
+static const struct rule {
+  const char *name;
+  int bits, scales, block;
+  unsigned traits;
+  struct scales (*scale)(const float *x, int64_t n);
+  float (*number)(float x, const struct scales *s, uint32_t bits); /* that the code means */
+  double (*bound)(float x, const struct scales *s);
+} rules[] = {
+    {"int8", 8, 1, 256, 0, int8_ref, integer_number, half_step},
+    {"int4", 4, 1, 256, 0, int4_ref, integer_number, half_step},
+    {"e4m3", 8, 1, 256, 0, e4m3_ref, e4m3_number, e4m3_bound},
+    {"e5m2", 8, 1, 256, 0, e5m2_ref, e5m2_number, e5m2_bound},
+    {"qsgd", 8, 1, 256, CODEC_UNBIASED, qsgd_ref, qsgd_number, whole_step},
+    {"natural", 8, 1, 256, CODEC_UNBIASED, natural_ref, natural_number, own_size},
+    {"signsgd", 1, 1, 1024, CODEC_VOTE, signsgd_ref, sign_number, sign_bound},
+    {"onebit", 1, 2, 1024, 0, onebit_ref, sign_number, sign_bound},
+    {"hadamard_int4", 4, 1, 256, 0, NULL, NULL, NULL},
+};
+enum { RULES = sizeof rules / sizeof rules[0], REFERENCES = RULES - 1, ROTATED = RULES - 1 };
+
+static const int64_t lengths[] = {1, 33, 256, 1025, 9000};
+enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
+
+/* ---- fixtures ---- */
+
+static struct codec codec_of(const char *name, int64_t block)
+{
+  struct codec codec;
+  const struct codec_settings set = {.block = block};
+  assert_int_equal(codec_make(name, &set, false, &codec), STATUS_OK);
+  return codec;
+}
+
+static void *guarded(int64_t bytes)
+{
+  void *block;
+  assert_int_equal(mem_alloc(MEM_DATA, (size_t)bytes + 2 * GUARD, &block), STATUS_OK);
+  memset(block, FILL, (size_t)bytes + 2 * GUARD);
+  return (char *)block + GUARD;
+}
+
+static void release(void *guarded, int64_t bytes)
+{
+  const unsigned char *before = (unsigned char *)guarded - GUARD, *after = before + GUARD + bytes;
+  for (int i = 0; i < GUARD; i++) {
+    assert_int_equal(before[i], FILL);
+    assert_int_equal(after[i], FILL);
+  }
+  mem_free((char *)guarded - GUARD);
+}
+
+/* Numbers of both signs over 12 binary orders of magnitude, zeros among them. */
+static float number(int64_t i)
+{
+  const uint32_t h = rounding_bits(5, i);
+  return h % 37 == 0 ? 0 : ((float)(h >> 8) - 8388608.0f) * ldexpf(1, (int)(h % 12) - 30);
+}
+
+static float *vector(int64_t n, int64_t from)
+{
+  float *x = guarded(n * 4);
+  for (int64_t i = 0; i < n; i++)
+    x[i] = number(from + i);
+  return x;
+}
+
+static struct codec_pass pass_of(struct lane *lane, int64_t n, int parts)
+{
+  return (struct codec_pass){.lane = lane, .n = n, .parts = parts, .seed = SEED};
+}
+
+static char *encoded(const struct codec *codec, const struct codec_pass *pass, const float *x)
+{
+  char *messages = guarded(pass->parts * codec->ops->bytes(codec, pass->n));
+  assert_int_equal(codec->ops->encode(codec, pass, x, messages), STATUS_OK);
+  return messages;
+}
+
+static float *decoded(const struct codec *codec, struct lane *lane, int64_t n, const char *message)
+{
+  const struct codec_pass pass = pass_of(lane, n, 1);
+  float *out = guarded(n * 4);
+  assert_int_equal(codec->ops->decode_sum(codec, &pass, message, codec->ops->bytes(codec, n), false,
+                                          out),
+                   STATUS_OK);
+  return out;
+}
+
+/* ---- layout of a message ---- */
+
+static int64_t blocks_of(const struct codec *codec, int64_t n)
+{
+  return (n + codec->set.block - 1) / codec->set.block;
+}
+
+static int64_t codes_begin(const struct codec *codec, const struct rule *rule, int64_t n)
+{
+  return (blocks_of(codec, n) * rule->scales * 4 + 127) / 128 * 128;
+}
+
+static struct scales scales_at(const struct codec *codec, const struct rule *rule, int64_t n,
+                               const char *message, int64_t block)
+{
+  struct scales s = {{0}};
+  for (int k = 0; k < rule->scales; k++)
+    memcpy(&s.at[k], message + (k * blocks_of(codec, n) + block) * 4, 4);
+  return s;
+}
+
+/* ---- messages ---- */
+
+/* Each element of a block against the reference. */
+static void check_block(const struct rule *rule, const struct codec *codec, int64_t n, int64_t m,
+                        const char *message, int64_t part, int64_t block, const float *x,
+                        const float *out)
+{
+  const struct scales s = scales_at(codec, rule, n, message, block), want = rule->scale(x, m);
+  const int64_t first = (part * blocks_of(codec, n) + block) * codec->set.block;
+  assert_memory_equal(&s, &want, sizeof s);
+  for (int64_t i = 0; i < m; i++) {
+    const float code = rule->number(x[i], &s, rounding_bits(SEED, first + i));
+    const float value = code * s.at[rule->scales > 1 && code < 0];
+    assert_true(out[i] == value);
+    assert_true(fabs((double)x[i] - out[i]) <= rule->bound(x[i], &s));
+  }
+}
+
+static void check_messages(const struct rule *rule, int64_t block, int64_t n, struct lane *lane)
+{
+  const struct codec codec = codec_of(rule->name, block);
+  const struct codec_pass pass = pass_of(lane, n, PARTS);
+  const int64_t bytes = codec.ops->bytes(&codec, n), blocks = blocks_of(&codec, n),
+                codes = codes_begin(&codec, rule, n);
+  float *x = vector(PARTS * n, block);
+  char *messages = encoded(&codec, &pass, x);
+  assert_int_equal(bytes, codes + blocks * codec.set.block * rule->bits / 8);
+  for (int part = 0; part < PARTS; part++) {
+    const char *message = messages + part * bytes;
+    float *out = decoded(&codec, lane, n, message);
+    for (int64_t b = 0; b < blocks; b++) {
+      const int64_t at = b * codec.set.block, left = n - at,
+                    m = left < codec.set.block ? left : codec.set.block;
+      check_block(rule, &codec, n, m, message, part, b, x + part * n + at, out + at);
+    }
+    for (int64_t i = blocks * rule->scales * 4; i < codes; i++)
+      assert_int_equal(message[i], 0);
+    release(out, n * 4);
+  }
+  release(messages, PARTS * bytes);
+  release(x, PARTS * n * 4);
+}
+
+static void messages_are_those_of_the_reference(void **state)
+{
+  (void)state;
+  for (int r = 0; r < REFERENCES; r++)
+    for (int l = 0; l < LENGTHS; l++)
+      for (int t = 0; t < 2; t++) {
+        check_messages(&rules[r], rules[r].block, lengths[l], lanes[t]);
+        check_messages(&rules[r], 1024 / rules[r].bits, lengths[l], lanes[t]);
+        check_messages(&rules[r], QUANT_MOST_BLOCK, lengths[l], lanes[t]);
+      }
+}
+
+/* Codes of int4 lie as the page says: the first three words of lane 5. */
+static void codes_lie_in_words_of_lanes(void **state)
+{
+  (void)state;
+  enum { N = 1024, LANE = 5 };
+  const struct codec codec = codec_of("int4", N);
+  const struct codec_pass pass = pass_of(lanes[0], N, 1);
+  float x[N];
+  for (int i = 0; i < N; i++)
+    x[i] = (float)(i / 32 % 15 - 7);
+  char *message = encoded(&codec, &pass, x);
+  for (int w = 0; w < 3; w++) {
+    uint32_t word, want = 0;
+    memcpy(&word, message + 128 + (w * 32 + LANE) * 4, 4);
+    for (int k = 0; k < 8; k++)
+      want |= (uint32_t)((w * 8 + k) % 15 - 7 + 16) % 16 << 4 * k;
+    assert_int_equal(word, want);
+  }
+  release(message, codec.ops->bytes(&codec, N));
+}
+
+/* The transform in fp64, by the signs of its matrix. */
+static void transform(const float *x, double *to)
+{
+  for (int k = 0; k < 32; k++) {
+    to[k] = 0;
+    for (int l = 0; l < 32; l++)
+      to[k] += __builtin_parity((unsigned)(k & l)) ? -(double)x[l] : (double)x[l];
+    to[k] /= sqrt(32);
+  }
+}
+
+/* Codes of a row of 32 are off by half a step each, and the transform keeps lengths. */
+static void a_rotation_keeps_the_length_of_errors(void **state)
+{
+  (void)state;
+  enum { N = 2048 };
+  const struct codec codec = codec_of(rules[ROTATED].name, 0);
+  const struct codec_pass pass = pass_of(lanes[0], N, 1);
+  float *x = vector(N, 3);
+  x[700] = 1; /* larger than the others: its block's codes still tell them apart */
+  char *message = encoded(&codec, &pass, x);
+  float *out = decoded(&codec, lanes[0], N, message);
+  for (int64_t b = 0; b < N / 256; b++) {
+    const float step = scales_at(&codec, &rules[ROTATED], N, message, b).at[0];
+    double most = 0, row[32];
+    for (int r = 0; r < 8; r++) {
+      const float *from = x + b * 256 + r * 32, *to = out + b * 256 + r * 32;
+      float error[32];
+      transform(from, row);
+      for (int k = 0; k < 32; k++) {
+        most = fmax(most, fabs(row[k]));
+        error[k] = from[k] - to[k];
+      }
+      transform(error, row);
+      for (int k = 0; k < 32; k++)
+        assert_true(fabs(row[k]) <= 0.5001 * step);
+    }
+    assert_true(fabs(step - most / 7) <= 1e-6 * step);
+  }
+  release(out, N * 4);
+  release(message, codec.ops->bytes(&codec, N));
+  release(x, N * 4);
+}
+
+/* ---- sums ---- */
+
+static float tree_sum(const float *x, int n)
+{
+  int left = 1;
+  while (2 * left < n)
+    left *= 2;
+  return n == 1 ? x[0] : tree_sum(x, left) + tree_sum(x + left, n - left);
+}
+
+/* Sign of the sum of signs, times the sum of scales. */
+static float vote(const float *value, int parts)
+{
+  float size[8], votes = 0;
+  for (int p = 0; p < parts; p++) {
+    size[p] = fabsf(value[p]);
+    votes += signbit(value[p]) ? -1 : 1;
+  }
+  return votes == 0 ? 0 : copysignf(tree_sum(size, parts), votes);
+}
+
+static void check_sum(const struct rule *rule, int64_t n, int parts, bool accumulate, int64_t gap)
+{
+  const struct codec codec = codec_of(rule->name, 0);
+  const int64_t bytes = codec.ops->bytes(&codec, n), stride = bytes + gap;
+  const struct codec_pass one = pass_of(lanes[1], n, 1), all = pass_of(lanes[1], n, parts);
+  char *messages = guarded(parts * stride);
+  float *x = vector(parts * n, 1), *out = guarded(n * 4), *single[8];
+  for (int p = 0; p < parts; p++) {
+    codec.ops->encode(&codec, &one, x + p * n, messages + p * stride);
+    single[p] = decoded(&codec, lanes[0], n, messages + p * stride);
+  }
+  for (int64_t i = 0; i < n; i++)
+    out[i] = accumulate ? (float)i : NAN;
+  assert_int_equal(codec.ops->decode_sum(&codec, &all, messages, stride, accumulate, out),
+                   STATUS_OK);
+  for (int64_t i = 0; i < n; i++) {
+    float value[8];
+    for (int p = 0; p < parts; p++)
+      value[p] = single[p][i];
+    const float sum = rule->traits & CODEC_VOTE ? vote(value, parts) : tree_sum(value, parts);
+    const float want = accumulate ? (float)i + sum : sum;
+    if (rule == &rules[ROTATED]) /* is transformed after the sum */
+      assert_true(fabsf(out[i] - want) <= 1e-5f * (1 + fabsf(want)));
+    else
+      assert_true(out[i] == want);
+  }
+  for (int p = 0; p < parts; p++)
+    release(single[p], n * 4);
+  release(out, n * 4);
+  release(x, parts * n * 4);
+  release(messages, parts * stride);
+}
+
+static void sums_have_the_order_of_the_parts(void **state)
+{
+  (void)state;
+  static const int parts[] = {1, 2, 3, 5, 8};
+  for (int r = 0; r < RULES; r++)
+    for (int p = 0; p < 5; p++)
+      for (int accumulate = 0; accumulate < 2; accumulate++) {
+        check_sum(&rules[r], 1300, parts[p], accumulate, 0);
+        check_sum(&rules[r], 77, parts[p], accumulate, 128);
+      }
+}
+
+static void a_loss_is_what_a_message_leaves(void **state)
+{
+  (void)state;
+  enum { N = 1300 };
+  for (int r = 0; r < RULES; r++) {
+    const struct codec codec = codec_of(rules[r].name, 0);
+    const struct codec_pass pass = pass_of(lanes[1], N, PARTS);
+    const int64_t bytes = codec.ops->bytes(&codec, N);
+    float *x = vector(PARTS * N, 2), *before = vector(PARTS * N, 2);
+    char *messages = encoded(&codec, &pass, x);
+    assert_int_equal(codec.ops->subtract(&codec, &pass, messages, x), STATUS_OK);
+    for (int part = 0; part < PARTS; part++) {
+      float *out = decoded(&codec, lanes[0], N, messages + part * bytes);
+      for (int i = 0; i < N; i++)
+        assert_true(x[part * N + i] == before[part * N + i] - out[i]);
+      release(out, N * 4);
+    }
+    release(messages, PARTS * bytes);
+    release(before, PARTS * N * 4);
+    release(x, PARTS * N * 4);
+  }
+}
+
+/* ---- edges ---- */
+
+/* What three blocks decode to, the middle one with x[at] = value among `fill`. */
+static float *middle_block(const struct codec *codec, float fill, float value)
+{
+  const int64_t block = codec->set.block, n = 3 * block;
+  const struct codec_pass pass = pass_of(lanes[0], n, 1);
+  float *x = guarded(n * 4);
+  for (int64_t i = 0; i < n; i++)
+    x[i] = fill;
+  x[block + 17] = value;
+  char *message = encoded(codec, &pass, x);
+  float *out = decoded(codec, lanes[0], n, message);
+  release(message, codec->ops->bytes(codec, n));
+  release(x, n * 4);
+  return out;
+}
+
+static void what_is_not_finite_shows_in_its_block(void **state)
+{
+  (void)state;
+  static const float bad[] = {INFINITY, -INFINITY, NAN, -NAN};
+  for (int r = 0; r < RULES; r++)
+    for (int v = 0; v < 4; v++) {
+      const struct codec codec = codec_of(rules[r].name, 0);
+      float *out = middle_block(&codec, 0.5f, bad[v]);
+      for (int64_t i = 0; i < 3 * codec.set.block; i++)
+        assert_true(!isnan(out[i]) == (i / codec.set.block != 1));
+      release(out, 3 * codec.set.block * 4);
+    }
+}
+
+static void tiny_numbers_are_finite_and_zeros_are_zeros(void **state)
+{
+  (void)state;
+  static const float tiny[] = {0, -0.0f, 0x1p-149f, -0x1p-149f, 0x1p-127f, FLT_MIN, 0x1p-120f};
+  for (int r = 0; r < RULES; r++)
+    for (int v = 0; v < 7; v++) {
+      const struct codec codec = codec_of(rules[r].name, 0);
+      float *out = middle_block(&codec, 0, tiny[v]);
+      for (int64_t i = 0; i < 3 * codec.set.block; i++) {
+        assert_true(fabsf(out[i]) <= 2 * fabsf(tiny[v]));
+        if (i / codec.set.block != 1)
+          assert_true(out[i] == 0);
+      }
+      release(out, 3 * codec.set.block * 4);
+    }
+}
+
+/* Powers of two below the largest float, because natural may double. */
+static void large_numbers_are_finite(void **state)
+{
+  (void)state;
+  for (int r = 0; r < RULES; r++) {
+    const struct codec codec = codec_of(rules[r].name, 0);
+    const bool squares = !strcmp(rules[r].name, "qsgd"), sums = r == ROTATED || rules[r].bits == 1;
+    float *out = middle_block(&codec, 0, squares ? 0x1p63f : sums ? 0x1p122f : FLT_MAX / 2);
+    for (int64_t i = 0; i < 3 * codec.set.block; i++)
+      assert_true(isfinite(out[i]));
+    release(out, 3 * codec.set.block * 4);
+  }
+  const char *const steps[] = {"int8", "int4", "e4m3", "e5m2"};
+  for (int r = 0; r < 4; r++) {
+    const struct codec codec = codec_of(steps[r], 0);
+    float *out = middle_block(&codec, 0, FLT_MAX);
+    assert_true(isfinite(out[codec.set.block + 17]));
+    release(out, 3 * codec.set.block * 4);
+  }
+}
+
+static void an_empty_vector_is_an_empty_message(void **state)
+{
+  (void)state;
+  for (int r = 0; r < RULES; r++) {
+    const struct codec codec = codec_of(rules[r].name, 0);
+    const struct codec_pass pass = pass_of(lanes[1], 0, PARTS);
+    float *nothing = guarded(0);
+    assert_int_equal(codec.ops->bytes(&codec, 0), 0);
+    assert_int_equal(codec.ops->encode(&codec, &pass, nothing, nothing), STATUS_OK);
+    assert_int_equal(codec.ops->decode_sum(&codec, &pass, nothing, 0, true, nothing), STATUS_OK);
+    assert_int_equal(codec.ops->subtract(&codec, &pass, nothing, nothing), STATUS_OK);
+    release(nothing, 0);
+  }
+}
+
+/* Any bytes are a message. A scale of NaN gives NaN. */
+static void a_damaged_message_stays_in_bounds(void **state)
+{
+  (void)state;
+  enum { N = 3000 };
+  for (int r = 0; r < RULES; r++) {
+    const struct codec codec = codec_of(rules[r].name, 0);
+    const int64_t bytes = codec.ops->bytes(&codec, N);
+    char *message = guarded(bytes);
+    memset(message, 0xff, (size_t)bytes); /* NaN */
+    float *out = decoded(&codec, lanes[0], N, message);
+    for (int i = 0; i < N; i++)
+      assert_true(isnan(out[i]));
+    release(out, N * 4);
+    for (int64_t i = 0; i < bytes; i++)
+      message[i] = (char)rounding_bits(3, i);
+    release(decoded(&codec, lanes[0], N, message), N * 4);
+    release(message, bytes);
+  }
+}
+
+/* ---- random bits ---- */
+
+enum { SEEDS = 4000, ELEMENTS = 256 };
+
+/* The variance of a choice between two neighbours is the product of the distances. */
+static double variance_of(const char *name, float x, float step)
+{
+  const double size = fabs((double)x), down = strcmp(name, "qsgd") == 0
+                                                  ? floor(size / step) * step
+                                                  : size > 0 ? ldexp(1, ilogb(size)) : 0,
+               up = strcmp(name, "qsgd") == 0 ? down + step : 2 * down;
+  return (size - down) * (up - size);
+}
+
+static void the_mean_over_seeds_is_the_vector(void **state)
+{
+  (void)state;
+  for (int r = 0; r < RULES; r++) {
+    if (!(rules[r].traits & CODEC_UNBIASED))
+      continue;
+    const struct codec codec = codec_of(rules[r].name, 0);
+    struct codec_pass pass = pass_of(lanes[0], ELEMENTS, 1);
+    double sum[ELEMENTS] = {0};
+    float *x = vector(ELEMENTS, 9), step = 0;
+    for (pass.seed = 0; pass.seed < SEEDS; pass.seed++) {
+      char *message = encoded(&codec, &pass, x);
+      float *out = decoded(&codec, lanes[0], ELEMENTS, message);
+      for (int i = 0; i < ELEMENTS; i++)
+        sum[i] += out[i];
+      step = scales_at(&codec, &rules[r], ELEMENTS, message, 0).at[0];
+      release(out, ELEMENTS * 4);
+      release(message, codec.ops->bytes(&codec, ELEMENTS));
+    }
+    for (int i = 0; i < ELEMENTS; i++) {
+      const double error = sqrt(variance_of(rules[r].name, x[i], step) / SEEDS);
+      assert_true(fabs(sum[i] / SEEDS - x[i]) <= 5 * error + 1e-5 * fabs((double)x[i]));
+    }
+    release(x, ELEMENTS * 4);
+  }
+}
+
+/* Equal vectors of one call, and calls of another seed, get bits of their own. */
+static void random_bits_are_of_seed_and_element(void **state)
+{
+  (void)state;
+  enum { N = 512 };
+  for (int r = 0; r < RULES; r++) {
+    const struct codec codec = codec_of(rules[r].name, 0);
+    const int64_t bytes = codec.ops->bytes(&codec, N);
+    struct codec_pass pass = pass_of(lanes[0], N, 2);
+    float *x = vector(2 * N, 4);
+    memcpy(x + N, x, N * sizeof *x);
+    char *first = encoded(&codec, &pass, x), *same = encoded(&codec, &pass, x);
+    pass.seed++;
+    char *other = encoded(&codec, &pass, x);
+    const bool random = rules[r].traits & CODEC_UNBIASED;
+    assert_memory_equal(first, same, (size_t)(2 * bytes));
+    assert_true((memcmp(first, other, (size_t)bytes) != 0) == random);
+    assert_true((memcmp(first, first + bytes, (size_t)bytes) != 0) == random);
+    release(first, 2 * bytes);
+    release(same, 2 * bytes);
+    release(other, 2 * bytes);
+    release(x, 2 * N * 4);
+  }
+}
+
+/* ---- instruction sets, settings ---- */
+
+static void all_instruction_sets_give_the_same_bits(void **state)
+{
+  (void)state;
+  enum { M = 1000, BLOCK = 1024 };
+  float *x = vector(M, 6);
+  for (int r = 0; r < QUANT_COUNT; r++) {
+    const struct quantise op = {(enum quantiser)r, BLOCK, 127, SEED};
+    uint32_t words[2][BLOCK / 4] = {{0}};
+    float scale[2][2] = {{0}}, out[2][M] = {{0}};
+    for (int v = 0; kernels_variant(v); v++) {
+      const struct kernels *k = kernels_variant(v);
+      k->quantise(&op, 3, M, x, 1, scale[v > 0], words[v > 0]);
+      k->dequantise(&op, 1, 0, 1, scale[v > 0], words[v > 0], QUANT_SET, M, out[v > 0]);
+      if (v == 0)
+        continue;
+      assert_memory_equal(scale[1], scale[0], sizeof scale[0]);
+      assert_memory_equal(words[1], words[0], sizeof words[0]);
+      assert_memory_equal(out[1], out[0], sizeof out[0]);
+    }
+  }
+  release(x, M * 4);
+}
+
+static void refused(const char *name, struct codec_settings set, const char *why)
+{
+  struct codec codec = {NULL};
+  assert_int_equal(codec_make(name, &set, false, &codec), STATUS_USAGE);
+  assert_non_null(strstr(status_text(), why));
+  assert_null(codec.ops);
+}
+
+static void settings_have_bounds(void **state)
+{
+  (void)state;
+  typedef struct codec_settings set;
+  refused("int8", (set){.block = 64}, "block of codec int8 is 64: use 128 to 4096");
+  refused("int4", (set){.block = 128}, "block of codec int4 is 128: use 256 to 4096");
+  refused("onebit", (set){.block = 512}, "block of codec onebit is 512: use 1024 to 4096");
+  refused("int8", (set){.block = 8192}, "block of codec int8 is 8192: use 128 to 4096");
+  refused("int8", (set){.block = 300}, "block of codec int8 is 300: use a power of two");
+  refused("int8", (set){.block = -256}, "block of codec int8 is -256: use 128 to 4096");
+  refused("int8", (set){.levels = 7}, "codec int8 has no levels");
+  refused("qsgd", (set){.levels = 128}, "levels of codec qsgd is 128: use 1 to 127");
+  refused("qsgd", (set){.levels = -1}, "levels of codec qsgd is -1: use 1 to 127");
+  refused("qsgd", (set){.density = 0.5}, "codec qsgd has no density");
+}
+
+/* Fewer levels, larger steps. */
+static void levels_are_of_the_norm(void **state)
+{
+  (void)state;
+  enum { N = 256 };
+  struct codec codec;
+  assert_int_equal(codec_make("qsgd", &(struct codec_settings){.levels = 3}, false, &codec),
+                   STATUS_OK);
+  const struct codec_pass pass = pass_of(lanes[0], N, 1);
+  float x[N] = {[17] = -3, [40] = 4}; /* the norm is 5 */
+  char *message = encoded(&codec, &pass, x);
+  float *out = decoded(&codec, lanes[0], N, message);
+  const float step = 5.0f / 3;
+  assert_true(out[17] == -step || out[17] == -2 * step);
+  assert_true(out[40] == 2 * step || out[40] == 3 * step);
+  release(out, N * 4);
+  release(message, codec.ops->bytes(&codec, N));
+}
+
+static void a_quantiser_is_what_its_row_says(void **state)
+{
+  (void)state;
+  assert_int_equal(RULES, QUANT_COUNT);
+  for (int r = 0; r < RULES; r++) {
+    const struct codec codec = codec_of(rules[r].name, 0);
+    assert_string_equal(codec.ops->name, rules[r].name);
+    assert_true(*codec.ops->source);
+    assert_int_equal(codec.ops->traits, rules[r].traits);
+    assert_int_equal(codec.set.block, rules[r].block);
+    assert_int_equal(codec_work(&codec, 1000, 2), 0);
+    assert_true(codec.ops->bytes(&codec, INT64_C(1) << 33) ==
+                (INT64_C(1) << 33) / rules[r].block * rules[r].scales * 4 +
+                    (INT64_C(1) << 30) * rules[r].bits);
+  }
+}
+
+static int start(void **state)
+{
+  (void)state;
+  if (device_create("host", 0, DTYPE_F32, &device) ||
+      device->ops->lane_create(device, "one", LANE_ROLE_COMPUTE, 1, &lanes[0]))
+    return -1;
+  return device->ops->lane_create(device, "three", LANE_ROLE_COMPUTE, 3, &lanes[1]) ? -1 : 0;
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  device->ops->lane_destroy(lanes[0]);
+  device->ops->lane_destroy(lanes[1]);
+  device_destroy(device);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(messages_are_those_of_the_reference),
+      cmocka_unit_test(codes_lie_in_words_of_lanes),
+      cmocka_unit_test(a_rotation_keeps_the_length_of_errors),
+      cmocka_unit_test(sums_have_the_order_of_the_parts),
+      cmocka_unit_test(a_loss_is_what_a_message_leaves),
+      cmocka_unit_test(what_is_not_finite_shows_in_its_block),
+      cmocka_unit_test(tiny_numbers_are_finite_and_zeros_are_zeros),
+      cmocka_unit_test(large_numbers_are_finite),
+      cmocka_unit_test(an_empty_vector_is_an_empty_message),
+      cmocka_unit_test(a_damaged_message_stays_in_bounds),
+      cmocka_unit_test(the_mean_over_seeds_is_the_vector),
+      cmocka_unit_test(random_bits_are_of_seed_and_element),
+      cmocka_unit_test(all_instruction_sets_give_the_same_bits),
+      cmocka_unit_test(settings_have_bounds),
+      cmocka_unit_test(levels_are_of_the_norm),
+      cmocka_unit_test(a_quantiser_is_what_its_row_says),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}
