@@ -74,6 +74,12 @@ void gpu_cross_entropy(const struct gpu_launch *launch, int64_t rows, int64_t V,
 void gpu_sum_parts(const struct gpu_launch *launch, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate,
                    float *dst);
 
+/* The caller has checked op. */
+void gpu_select(const struct gpu_launch *launch, const struct selection *op, int64_t n, int parts,
+                const float *x, const struct slots *slots);
+void gpu_scatter(const struct gpu_launch *launch, const struct selection *op, int64_t n, int parts,
+                 const struct slots *slots, enum scatter_mode mode, float *out);
+
 /* As device.h's; all in device memory. */
 void gpu_sum_exact(const struct gpu_launch *launch, int64_t n, const double *term, struct exactsum *sum);
 void gpu_sum_squares(const struct gpu_launch *launch, int64_t n, const float *x, struct exactsum *sum);

@@ -46,6 +46,7 @@ gpu_sources = \
 	gpu/norm.cu \
 	gpu/operations.c \
 	gpu/operations.h \
+	gpu/select.cu \
 	gpu/optim.cu \
 	gpu/quantise.cu \
 	gpu/update.cu \

@@ -102,6 +102,11 @@ static double pairs_of(const struct attention *op)
   return growing * past + growing * (growing + 1) / 2 + (T - growing) * window;
 }
 
+static double slots_of(const struct selection *op, int64_t n, int parts)
+{
+  return 1.0 * parts * select_blocks(op, n) * op->keep;
+}
+
 static double attention_flops(const struct attention *op, int products)
 {
   return 2.0 * products * pairs_of(op) * (double)op->head_width * (double)op->heads * (double)op->batch;

@@ -205,6 +205,36 @@ enum status cuda_sum_squares(struct lane *lane, int64_t n, const void *x, struct
   return cuda_check_launch("a sum of squares");
 }
 
+static enum status check_selection(const struct selection *op, int64_t n)
+{
+  if (select_is_valid(op) && n >= 0)
+    return STATUS_OK;
+  return status_set(STATUS_INTERNAL, "a message with %lld of %lld elements per block",
+                    (long long)op->keep, (long long)op->block);
+}
+
+enum status cuda_select(struct lane *lane, const struct selection *op, int64_t n, int parts,
+                        const float *x, const struct slots *slots)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  enum status status = check_selection(op, n);
+  if (status)
+    return status;
+  gpu_select(&launch, op, n, parts, x, slots);
+  return cuda_check_launch("a selection");
+}
+
+enum status cuda_scatter(struct lane *lane, const struct selection *op, int64_t n, int parts,
+                         const struct slots *slots, enum scatter_mode mode, float *out)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  enum status status = check_selection(op, n);
+  if (status)
+    return status;
+  gpu_scatter(&launch, op, n, parts, slots, mode, out);
+  return cuda_check_launch("a sparse sum");
+}
+
 static enum status check_update(const struct update *op, bool copies)
 {
   if (op->master != DTYPE_F32)

@@ -78,6 +78,14 @@ OPERATION(conclude, (struct lane *lane, const struct exactsum *loss, const struc
 OPERATION(sum_squares, (struct lane *lane, int64_t n, const void *x, struct exactsum *sum),
           (lane, n, x, sum),
           CLASS_SUMS, 4.0 * n)
+OPERATION(select, (struct lane *lane, const struct selection *op, int64_t n, int parts,
+                   const float *x, const struct slots *slots),
+          (lane, op, n, parts, x, slots),
+          CLASS_SUMS, 4.0 * parts * n + 6.0 * slots_of(op, n, parts))
+OPERATION(scatter, (struct lane *lane, const struct selection *op, int64_t n, int parts,
+                    const struct slots *slots, enum scatter_mode mode, float *out),
+          (lane, op, n, parts, slots, mode, out),
+          CLASS_SUMS, (mode == SCATTER_SET ? 4.0 * n : 0) + 14.0 * slots_of(op, n, parts))
 OPERATION(update, (struct lane *lane, int64_t n, const struct update *op, void *master,
                    const void *grad, void *const *state, void *copy),
           (lane, n, op, master, grad, state, copy),

@@ -47,7 +47,7 @@ const struct command *command_find(const struct command *const list[], const cha
  * `word` may be NULL. Local. */
 const struct command *command_part(const struct command *command, const char *word);
 
-/* What the first word of a command names, such as show of ckpt. */
+/* The first word after some commands, such as show after ckpt. */
 struct action {
   const char *name, *usage;
   int least_words, most_words;

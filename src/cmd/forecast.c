@@ -237,13 +237,15 @@ static void print_preset(const struct deck *deck, int preset, const struct advic
 enum status forecast_print_presets(const struct advise_case *job, const struct plan_rates *rates)
 {
   struct advice advice[PRESETS];
+  struct plan_rates step = rates ? *rates : (struct plan_rates){0};
   int order[PRESETS];
+  step.step_only = true;
   if (job->plans[0]->input.mode != PLAN_TRAIN)
     return STATUS_OK;
   for (int p = 0; p < PRESETS; p++) {
     char set[48];
     snprintf(set, sizeof set, "tiers.preset=%s", deck_preset_name((enum deck_preset)(p + 1)));
-    const enum status status = advise_try(job, set, rates, &advice[p]);
+    const enum status status = advise_try(job, set, rates ? &step : NULL, &advice[p]);
     if (status)
       return status;
   }

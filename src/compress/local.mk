@@ -5,4 +5,5 @@ src_compress_libcompress_a_SOURCES = \
 	src/compress/compress.c \
 	src/compress/compress.h \
 	src/compress/plain.c \
-	src/compress/quantiser.c
+	src/compress/quantiser.c \
+	src/compress/sparsifier.c

@@ -79,6 +79,10 @@ const struct option_alias deck_aliases[] = {
     {"ddp_timeout dist_timeout nccl_timeout", "comm.timeout", NULL},
     {"ddp_backend dist_backend distributed_backend", "comm.backend", NULL},
 
+    {"gradients reduce_dtype comm_hook compression gradient_compression communication_data_type",
+     "compress.grads.codec", NULL},
+    {"error_feedback", "compress.feedback", NULL},
+
     {"gradient_checkpointing activation_checkpointing activation_checkpoint "
      "recompute_granularity",
      "tiers.activations",

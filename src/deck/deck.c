@@ -6,6 +6,7 @@
 
 #include "base/append.h"
 #include "base/mem.h"
+#include "compress/rule/codecs.h"
 #include "deck/presets.h"
 #include "optim/rule/rules.h"
 
@@ -33,8 +34,14 @@ static const char *const nonfinites[] = {"stop", "skip", NULL};
 static const char *const devices[] = {"auto", "host", "cuda", NULL};
 static const char *const computes[] = {"auto", "fp32", "bf16", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
-/* Codecs by name, after fp32, which sends gradients as they are. */
-static const char *const gradients[] = {"fp32", "bf16", NULL};
+/* After the codecs comes fp32, an older name of none. */
+#define CODEC_CHOICE(name, ...) CHOICE_##name,
+#define CODEC_NAME(name, ...) #name,
+#define CODEC_TEXT(name, kind, title, ...) "\n  " #name "  " title
+enum { CODEC_ROWS(CODEC_CHOICE) CHOICE_FP32 };
+static const char *const codecs[] = {CODEC_ROWS(CODEC_NAME) "fp32", NULL};
+#define CODEC_TEXTS CODEC_ROWS(CODEC_TEXT) "\n  fp32  an older name of none"
+static const char *const feedbacks[] = {"off", "fp32", "bf16", "int8", NULL};
 static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 
 // clang-format off: one row an option
@@ -208,14 +215,36 @@ const struct option deck_table[] = {
              "  auto  nccl between GPUs, mpi between hosts\n"
              "  mpi  MPI\n"
              "  nccl  NCCL, for GPUs only"},
-    {"comm.gradients", OPTION_CHOICE, AT(comm.gradients), "fp32",
-     .effect = EFFECT_MATH, .choices = gradients,
-     .text = "Data type in which gradients are sent.\n"
-             "  fp32  32-bit floating point\n"
-             "  bf16  bfloat16: half the bytes; the sum is still computed in fp32"},
     {"comm.timeout", OPTION_REAL, AT(comm.timeout), "600", .least = 0, .most = 1e6, .unit = "s",
      .text = "Time without progress that ends a job, 0 for never. It applies to the start, to a "
              "step and to a checkpoint. The job ends with the state of every rank."},
+
+    {"compress.feedback", OPTION_CHOICE, AT(compress.feedback), "off",
+     .effect = EFFECT_MATH, .choices = feedbacks,
+     .text = "Data type of what messages of gradients have lost. It is added to the next "
+             "gradient. It takes memory of the device for each element of the gradient.\n"
+             "  off  what a message loses is lost\n"
+             "  fp32  4 bytes\n"
+             "  bf16  2 bytes\n"
+             "  int8  1 byte, and a scale per block"},
+    {"compress.grads.codec", OPTION_CHOICE, AT(compress.codec), "none",
+     .effect = EFFECT_MATH, .choices = codecs, .was = "comm.gradients",
+     .text = "Codec of gradients between ranks. Sums are computed in fp32." CODEC_TEXTS},
+    {"compress.grads.values", OPTION_CHOICE, AT(compress.values), "none",
+     .effect = EFFECT_MATH, .choices = codecs,
+     .text = "Codec of the values that a sparse codec sends." CODEC_TEXTS},
+    {"compress.grads.block", OPTION_INT, AT(compress.block), "0",
+     .effect = EFFECT_MATH, .least = 0, .most = 1 << 20, .unit = "elements",
+     .text = "Elements that are encoded together, a power of two. 0: as the codec has it."},
+    {"compress.grads.levels", OPTION_INT, AT(compress.levels), "0",
+     .effect = EFFECT_MATH, .least = 0, .most = 1 << 16, .unit = "levels",
+     .text = "Levels of qsgd. 0: as the codec has it."},
+    {"compress.grads.density", OPTION_REAL, AT(compress.density), "0",
+     .effect = EFFECT_MATH, .least = 0, .most = 1,
+     .text = "Share of the elements that a sparse codec sends. 0: as the codec has it."},
+    {"compress.grads.threshold", OPTION_REAL, AT(compress.threshold), "0",
+     .effect = EFFECT_MATH, .least = 0, .most = INFINITY,
+     .text = "Smallest magnitude that the codec threshold sends. 0: as the codec has it."},
 
     {"tiers.preset", OPTION_CHOICE, AT(tiers.preset), "none", .choices = deck_presets,
      .text = "Where everything is stored, as one choice. It sets tiers.params, tiers.optimizer, "
@@ -380,6 +409,8 @@ static enum status assign_all(struct deck *deck, int n, char *const assignments[
       return status;
   }
   enum status status = options_check_required(deck->set);
+  if (deck->compress.codec == CHOICE_FP32) /* one name, so that decks compare equal */
+    deck->compress.codec = CHOICE_none;
   if (!status)
     status = deck_apply_preset(deck, false);
   return status || *deck->train.init ? status : deck_check(deck);
@@ -679,6 +710,26 @@ static enum status check_optim(const struct deck *deck)
   return STATUS_OK;
 }
 
+/* A step that is skipped because of a gradient that is not finite leaves what its messages lost. */
+static enum status check_compress(const struct deck *deck)
+{
+  if (deck->compress.feedback == 0)
+    return STATUS_OK;
+  if (deck->optim.nonfinite != NONFINITE_STOP)
+    return status_set(STATUS_USAGE,
+                      "%s is %s, but %s is skip, and feedback of a step that is not finite would "
+                      "spoil all others: set optim.nonfinite=stop, or compress.feedback=off",
+                      cite(deck, "compress.feedback").text, feedbacks[deck->compress.feedback],
+                      cite(deck, "optim.nonfinite").text);
+  if (deck->compress.codec != CHOICE_none)
+    return STATUS_OK;
+  return status_set(STATUS_USAGE,
+                    "%s is %s, but %s is none, whose messages lose nothing: choose a codec, or "
+                    "leave it out",
+                    cite(deck, "compress.feedback").text, feedbacks[deck->compress.feedback],
+                    cite(deck, "compress.grads.codec").text);
+}
+
 static enum status check_trace(const struct deck *deck)
 {
   const struct option_ints *trace = &deck->train.trace;
@@ -718,7 +769,8 @@ enum status deck_check(const struct deck *deck)
 {
   typedef enum status check(const struct deck *);
   static check *const checks[] = {check_model, check_data,  check_shard,    check_tiers,     check_state,
-                                  check_optim, check_trace, check_counters, check_checkpoint};
+                                  check_optim, check_trace, check_counters, check_checkpoint,
+                                  check_compress};
   if (!*deck->run.dir)
     return status_set(STATUS_USAGE, "%s must name a folder, such as runs/first", cite(deck, "run.dir").text);
   for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
@@ -775,6 +827,12 @@ static enum status resolve_batch(const struct deck *deck, int ranks, struct deck
   return STATUS_OK;
 }
 
+/* NULL: none. */
+static const char *codec_name(int choice)
+{
+  return choice == CHOICE_none || choice == CHOICE_FP32 ? NULL : codecs[choice];
+}
+
 static bool reduce_every_micro(const struct deck *deck)
 {
   if (deck->shard.reduce != REDUCE_AUTO)
@@ -804,7 +862,13 @@ static enum status resolve_policy(const struct deck *deck, int local_ranks, int 
       .one_node = local_ranks % group == 0,
       .immediate = updates_at_once(deck),
       .moments = moments[deck->optim.moments],
-      .codec = deck->comm.gradients > 0 ? gradients[deck->comm.gradients] : NULL,
+      .codec = codec_name(deck->compress.codec),
+      .values = codec_name(deck->compress.values),
+      .feedback = deck_feedback(deck),
+      .block = deck->compress.block,
+      .levels = (int)deck->compress.levels,
+      .density = deck->compress.density,
+      .threshold = deck->compress.threshold,
       .nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0,
       .resident = host ? deck->tiers.resident : 0};
   if (out->params_full && !out->one_node)
@@ -866,6 +930,11 @@ bool deck_counts(const struct deck *deck)
 {
   const struct option_strings *counters = &deck->run.counters;
   return counters->n > 0 && strcmp(counters->item[0], "none") != 0;
+}
+
+const char *deck_feedback(const struct deck *deck)
+{
+  return deck->compress.feedback ? feedbacks[deck->compress.feedback] : NULL;
 }
 
 const char *deck_strategy_name(enum deck_strategy strategy)

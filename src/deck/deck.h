@@ -46,7 +46,8 @@ struct deck {
   struct { char *train, *val; int64_t batch, sequence, micro_batch; bool reorder, verify; } data; /* batch: sequences a step over all ranks; micro_batch: a rank's, at a time;
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "auto", "world", "node" or a number of ranks */
-  struct { int backend, gradients; double timeout; } comm;
+  struct { int backend; double timeout; } comm;
+  struct { int codec, values, feedback; int64_t block, levels; double density, threshold; } compress; /* 0 of the last four: as the codec has it */
   struct { int preset, params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
   struct { int params, grads; double rate; } transfer;                 /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
   struct { int name; double lr, betas[2], momentum; bool nesterov; double eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
@@ -91,6 +92,9 @@ enum { DECK_COUNTERS = 8 }; /* the most events that run.counters may name */
 /* Whether run.counters asks for any. */
 bool deck_counts(const struct deck *deck);
 
+/* The type of what messages of gradients lose: compress.feedback, NULL: off. */
+const char *deck_feedback(const struct deck *deck);
+
 const char *deck_strategy_name(enum deck_strategy strategy); /* "full_shard" */
 
 /* What is kept of a block from its forward pass to its backward pass: all activations, on the device or (but for its input) in host memory; or its input alone, from which they are computed again: on
@@ -111,7 +115,7 @@ struct deck_shape {
   int64_t micro_batch, micros, sequence; /* sequences of one micro-batch; micro-batches a step */
 };
 
-/* What the deck asks for all units. unit_policy_make() makes the policy of each unit from it. */
+/* Requests of the deck that hold for all units. unit_policy_make() makes the policy of each unit from it. */
 struct deck_policy {
   bool reduce_every_micro; /* reduce gradients after each micro-batch, or once a step */
   struct deck_pattern activations;
@@ -124,14 +128,20 @@ struct deck_policy {
   bool one_node;           /* a shard group is on one node, as far as this rank's node tells */
   bool immediate;          /* a unit is updated as soon as its gradient is complete */
   enum dtype moments;
-  const char *codec;       /* of gradients between ranks, its name in src/compress; NULL: none */
+  /* Of gradients between ranks: names in src/compress, NULL: none. Of a sparse codec's values.
+   * Zero settings: as the codec has them. */
+  const char *codec, *values;
+  int64_t block;
+  int levels;
+  double density, threshold;
+  const char *feedback;    /* fp32, or the codec of what messages have lost; NULL: it is lost */
   double nvme_state;       /* with host_state: share of the units with moments on NVMe */
   int64_t resident;        /* with host_state: the first units, which stay on the device; 0 with
                             * params_full or cpu_reduce */
 };
 
-/* What the deck means on `ranks` ranks with `local_ranks` on this node. STATUS_USAGE names the keys
- * that do not fit: batch not divisible, group that does not divide the ranks. Pure. */
+/* Shape and policy of the deck on `ranks` ranks with `local_ranks` on this node. STATUS_USAGE names
+ * keys that do not fit, such as a batch or a group that does not divide. Pure. */
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
                          struct deck_shape *shape, struct deck_policy *policy);
 

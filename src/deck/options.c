@@ -22,7 +22,7 @@ static void *field(const struct option_set *set, const struct option *option)
 int options_find(const struct option *table, const char *name)
 {
   for (int i = 0; table[i].name; i++)
-    if (strcmp(table[i].name, name) == 0)
+    if (strcmp(table[i].name, name) == 0 || (table[i].was && strcmp(table[i].was, name) == 0))
       return i;
   return -1;
 }
@@ -40,11 +40,16 @@ bool options_begins_section(const struct option *table, const struct option *opt
          strncmp(option->name, option[-1].name, (size_t)length) != 0;
 }
 
+bool options_in_section(const char *name, const char *section)
+{
+  const size_t length = strlen(section);
+  return length > 0 && strncmp(name, section, length) == 0 && name[length] == '.';
+}
+
 int options_find_section(const struct option *table, const char *section)
 {
-  int length = (int)strlen(section);
-  for (int i = 0; length > 0 && table[i].name; i++)
-    if (options_section_length(table[i].name) == length && strncmp(table[i].name, section, (size_t)length) == 0)
+  for (int i = 0; table[i].name; i++)
+    if (options_in_section(table[i].name, section))
       return i;
   return -1;
 }
@@ -76,7 +81,7 @@ int options_distance(const char *a, const char *b)
 
 static const char *key_of(const char *name)
 {
-  const char *dot = strchr(name, '.');
+  const char *dot = strrchr(name, '.');
   return dot ? dot + 1 : name;
 }
 
@@ -97,12 +102,20 @@ static int name_distance(const char *given, const char *known)
   return key == INT_MAX || whole < key + 2 ? whole : key + 2;
 }
 
-/* A name without a dot may also be a section's. */
-static int section_distance(const char *given, const char *known)
+/* A name may also be a section's. The nearest section of `known`, and its length. */
+static int section_distance(const char *given, const char *known, int *length)
 {
-  char section[64];
-  snprintf(section, sizeof section, "%.*s", options_section_length(known), known);
-  return typing_distance(given, section);
+  int least = INT_MAX;
+  for (const char *dot = strchr(known, '.'); dot; dot = strchr(dot + 1, '.')) {
+    char section[64];
+    snprintf(section, sizeof section, "%.*s", (int)(dot - known), known);
+    const int distance = typing_distance(given, section);
+    if (distance < least) {
+      least = distance;
+      *length = (int)strlen(section);
+    }
+  }
+  return least;
 }
 
 /* Whether `word` is one of the blank-separated `names`, whatever its case and with - or _. */
@@ -135,16 +148,18 @@ static void suggest_nearest(const struct option *table, const char *name, char *
   int least = INT_MAX, length = 0;
   *out = '\0';
   for (const struct option *option = table; option->name; option++) {
-    int distance = name_distance(name, option->name), section = options_section_length(option->name);
+    int section_length = 0;
+    const int distance = name_distance(name, option->name),
+              section = section_distance(name, option->name, &section_length);
     if (distance < least) {
       nearest = option->name;
       length = (int)strlen(nearest);
       least = distance;
     }
-    if (section > 0 && !strchr(name, '.') && section_distance(name, option->name) < least) {
+    if (section < least) {
       nearest = option->name;
-      length = section;
-      least = section_distance(name, option->name);
+      length = section_length;
+      least = section;
     }
   }
   if (least == 0)

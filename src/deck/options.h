@@ -32,7 +32,7 @@ struct option_strings { int n; char **item; };
 struct option_alias;
 
 struct option {
-  const char *name;           /* "shard.prefetch" (section.key) or "out" (no section) */
+  const char *name;           /* "shard.prefetch" (section.key), "compress.grads.codec" or "out" */
   enum option_type type;
   size_t offset;              /* of the field in the struct */
   const char *value;          /* default, as a user would write it; NULL: required; "" for an absent string */
@@ -44,6 +44,7 @@ struct option {
                                  a short sentence, then perhaps a list of the choices */
   bool rare;                  /* left out of -h */
   int effect;                 /* class of a value's effect, defined by the table; 0: none */
+  const char *was;            /* an older name in a section that there is, which decks may still have */
   const struct option_alias *aliases; /* OPTION_CHOICE: other names of choices, which a refusal
                                          cites; NULL: none */
 };
@@ -63,7 +64,7 @@ enum status options_create(const struct option *table, void *values, struct opti
 void options_set_aliases(struct option_set *set, const struct option_alias *aliases);
 void options_destroy(struct option_set *set); /* frees the strings in `values` too; takes NULL */
 
-/* Read a YAML mapping (one level of sections; `label` names it in messages). An unknown key names the
+/* Read a YAML mapping (sections in sections; `label` names it in messages). An unknown key names the
  * nearest known one; wrong type, out of range, duplicate key: one sentence with file, line and what was expected. */
 enum status options_read_text(struct option_set *set, const char *label, const char *text, size_t bytes);
 /* STATUS_USAGE if a deck has a NUL, or the mark of UTF-16 or UTF-32: it is damaged or not UTF-8.

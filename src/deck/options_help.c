@@ -76,16 +76,13 @@ static void describe(const struct option *option, char *out, size_t size)
 /* Whether an option has the name `part` or is in the section `part`. NULL: it is. */
 static bool is_part(const struct option *option, const char *part)
 {
-  const size_t length = part ? strlen(part) : 0;
-  return !part || !strcmp(option->name, part) ||
-         (length > 0 && (int)length == options_section_length(option->name) &&
-          !strncmp(option->name, part, length));
+  return !part || !strcmp(option->name, part) || options_in_section(option->name, part);
 }
 
 /* The same for the name without its section. */
 static bool is_key(const struct option *option, const char *key)
 {
-  const char *dot = strchr(option->name, '.');
+  const char *dot = strrchr(option->name, '.');
   return dot && !strcmp(dot + 1, key);
 }
 

@@ -168,18 +168,34 @@ enum status options_print_value(const struct option *option, const void *values,
   return finish(&text, out);
 }
 
+static void add_indent(struct text *text, int level)
+{
+  for (int i = 0; i < level; i++)
+    add(text, "  ");
+}
+
+/* The key, after those of its sections in which the option before it is not. */
+static void add_key(struct text *text, const char *name, const char *before)
+{
+  const char *part = name;
+  int level = 0;
+  for (const char *dot; (dot = strchr(part, '.')); part = dot + 1, level++) {
+    if (strncmp(name, before, (size_t)(dot + 1 - name)) == 0)
+      continue;
+    add_indent(text, level);
+    add_bytes(text, part, (size_t)(dot - part));
+    add(text, ":\n");
+  }
+  add_indent(text, level);
+  add(text, part);
+}
+
 enum status options_print_yaml(const struct option_set *set, char **out)
 {
   struct text text = {0};
   add(&text, "");
   for (const struct option *option = set->table; option->name; option++) {
-    int section = options_section_length(option->name);
-    if (section > 0 && options_begins_section(set->table, option)) {
-      add_bytes(&text, option->name, (size_t)section);
-      add(&text, ":\n");
-    }
-    add(&text, section > 0 ? "  " : "");
-    add(&text, option->name + section + (section > 0));
+    add_key(&text, option->name, option == set->table ? "" : option[-1].name);
     add(&text, ": ");
     add_value(&text, option, (const char *)set->values + option->offset);
     add(&text, "\n");

@@ -4,11 +4,13 @@
 
 #include "deck/options.h"
 
+enum { OPTIONS_DEPTH = 2 }; /* of sections: section.section.key */
+
 struct option_origin {
   char *where;       /* "quickstart.yaml:12" or "command line"; NULL: default */
   int read;          /* the reading that set it, to find duplicates */
-  int section_read;  /* likewise for the section, kept by the first option of it */
-  int section_line;
+  /* Likewise for the section, kept by its first option, by the dots of the section's name. */
+  int section_read[OPTIONS_DEPTH], section_line[OPTIONS_DEPTH];
 };
 
 struct option_set {
@@ -34,7 +36,8 @@ enum status options_store(struct option_set *set, int index, const struct option
 /* Index of a name in the table, or of the first option of a section; -1. */
 int options_find(const struct option *table, const char *name);
 int options_find_section(const struct option *table, const char *section);
-/* Bytes of "section" in "section.key", 0 without one. */
+bool options_in_section(const char *name, const char *section);
+/* Bytes of the outermost section of "section.key", 0 without one. */
 int options_section_length(const char *name);
 /* Whether the option before it is of another section, or there is none. */
 bool options_begins_section(const struct option *table, const struct option *option);

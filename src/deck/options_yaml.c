@@ -70,7 +70,7 @@ static enum status check_scalar(const struct reader *reader)
       return fail_here(reader, "a text must not contain a zero byte");
     return check_lines(reader);
   case YAML_ALIAS_EVENT: return fail_here(reader, "a deck has no aliases (*name); write the value out");
-  case YAML_MAPPING_START_EVENT: return fail_here(reader, "expected a value, found a mapping; a deck has one level of sections");
+  case YAML_MAPPING_START_EVENT: return fail_here(reader, "expected a value, found a mapping");
   case YAML_SEQUENCE_START_EVENT: return fail_here(reader, "expected a text or a number, found a list");
   default: return fail_here(reader, "expected a value");
   }
@@ -149,11 +149,12 @@ static enum status read_mapping(struct reader *reader, const char *section);
 static enum status read_section(struct reader *reader, const char *name, int index, size_t line)
 {
   struct option_origin *origin = &reader->set->origin[index];
-  if (origin->section_read == reader->set->reads)
+  const int depth = strchr(name, '.') ? 1 : 0;
+  if (origin->section_read[depth] == reader->set->reads)
     return status_set(STATUS_USAGE, "%s:%zu: the section '%s' was already opened at line %d; put its keys together", reader->label, line + 1, name,
-                      origin->section_line);
-  origin->section_read = reader->set->reads;
-  origin->section_line = (int)line + 1;
+                      origin->section_line[depth]);
+  origin->section_read[depth] = reader->set->reads;
+  origin->section_line[depth] = (int)line + 1;
   if (reader->event.type == YAML_SCALAR_EVENT && !*scalar(reader)) /* all of its keys commented out */
     return STATUS_OK;
   if (reader->event.type != YAML_MAPPING_START_EVENT)
@@ -174,7 +175,7 @@ static enum status read_entry(struct reader *reader, const char *section)
     return STATUS_MEMORY;
   status = next(reader);
   if (!status) {
-    int first = section ? -1 : options_find_section(reader->set->table, name);
+    const int first = options_find_section(reader->set->table, name);
     status = first >= 0 ? read_section(reader, name, first, line) : read_option(reader, name, line);
   }
   mem_free(name);

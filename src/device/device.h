@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "compress/rule/quantise.h"
+#include "compress/rule/select.h"
 #include "device/device_model.h"
 #include "optim/rule/rules.h"
 
@@ -263,6 +264,15 @@ struct device_ops {
 
   /* Adds the squares of n fp32 elements to *sum, blocks of 256 elements from the start, each in a fixed order in double; it is normalized then. */
   enum status (*sum_squares)(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
+
+  /* Slots of `parts` messages, one per vector of n elements of x: what the rule chooses. */
+  enum status (*select)(struct lane *lane, const struct selection *op, int64_t n, int parts,
+                        const float *x, const struct slots *slots);
+  /* Values of `parts` messages back to their places. SET and ADD: out[n] is or gets the sum, message
+   * after message. SUBTRACT: vector i of out[parts * n] loses message i. Indices that are not within
+   * the block or the vector are ignored. */
+  enum status (*scatter)(struct lane *lane, const struct selection *op, int64_t n, int parts,
+                         const struct slots *slots, enum scatter_mode mode, float *out);
 
   /* One pass of an optimizer over n elements, in the types of op (optim/rule/rules.h). `state` has
    * one array per state of the rule. The master or a state may be NULL. Then zeros are read and

@@ -31,6 +31,7 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/quantise.c \
 	src/device/host/rmsnorm.c \
 	src/device/host/rope.c \
+	src/device/host/select.c \
 	src/device/host/swiglu.c \
 	src/device/host/update.c \
 	src/device/lane.c \

@@ -350,12 +350,54 @@ enum status run_release(const struct call *call)
   return STATUS_OK;
 }
 
+/* Random bits are new in each step, and those of one rank, unless messages of a sum share them. */
+static uint64_t codec_seed(const struct call *call)
+{
+  const struct attributes *attr = &call->instr->attr;
+  const bool common = attr->codec.ops->traits & CODEC_COMMON_SEED;
+  const int64_t word[] = {(int64_t)attr->seed,  call->args->step,   attr->group,
+                          call->instr->unit,    call->instr->micro,
+                          common ? -1 : call->exec->plan->input.rank};
+  return hash_bytes(HASH_START, word, sizeof word);
+}
+
+/* As many parts as the group has members, of so many elements each. */
+static struct codec_pass pass_of(const struct call *call, int64_t elements, void *work)
+{
+  return (struct codec_pass){.lane = call->lane,
+                             .n = elements,
+                             .parts = comm_group_size(group_of(call)),
+                             .seed = codec_seed(call),
+                             .work = work};
+}
+
+/* Error feedback: Seide et al. 2014; Karimireddy et al. 2019, arXiv:1901.09847. What the messages lose
+ * is what is left of the gradient if they are subtracted from it. */
+static enum status encode_with_feedback(const struct call *call, const struct codec_pass *pass)
+{
+  const struct codec *codec = &call->instr->attr.codec,
+                     *lost = &call->exec->plan->policy[call->instr->unit].residual;
+  float *x = use(call, ENCODE_GRADS);
+  void *messages = use(call, ENCODE_MESSAGES), *residual = use(call, ENCODE_RESIDUAL);
+  struct codec_pass whole = *pass;
+  whole.n *= whole.parts;
+  whole.parts = 1;
+  enum status status =
+      lost->ops->decode_sum(lost, &whole, residual, use_bytes(call, ENCODE_RESIDUAL), true, x);
+  if (!status)
+    status = codec->ops->encode(codec, pass, x, messages);
+  if (!status)
+    status = codec->ops->subtract(codec, pass, messages, x);
+  return status ? status : lost->ops->encode(lost, &whole, x, residual);
+}
+
 enum status run_encode(const struct call *call)
 {
   const struct codec *codec = &call->instr->attr.codec;
-  const int parts = comm_group_size(group_of(call));
-  const struct codec_pass pass = {
-      .lane = call->lane, .n = buffer_of(call, ENCODE_GRADS)->elements / parts, .parts = parts};
+  const int64_t part = buffer_of(call, ENCODE_GRADS)->elements / comm_group_size(group_of(call));
+  const struct codec_pass pass = pass_of(call, part, use(call, ENCODE_WORK));
+  if (use(call, ENCODE_RESIDUAL))
+    return encode_with_feedback(call, &pass);
   return codec->ops->encode(codec, &pass, use(call, ENCODE_GRADS), use(call, ENCODE_MESSAGES));
 }
 
@@ -369,12 +411,10 @@ enum status run_exchange(const struct call *call)
 
 /* Messages from all members for operand `shard`, `stride` bytes apart. */
 static enum status decode_sum(const struct call *call, const void *messages, int64_t stride,
-                              int shard)
+                              int shard, void *work)
 {
   const struct codec *codec = &call->instr->attr.codec;
-  const struct codec_pass pass = {.lane = call->lane,
-                                  .n = buffer_of(call, shard)->elements,
-                                  .parts = comm_group_size(group_of(call))};
+  const struct codec_pass pass = pass_of(call, buffer_of(call, shard)->elements, work);
   return codec->ops->decode_sum(codec, &pass, messages, stride, adds(call, shard),
                                 use(call, shard));
 }
@@ -382,7 +422,8 @@ static enum status decode_sum(const struct call *call, const void *messages, int
 enum status run_decode_sum(const struct call *call)
 {
   const int64_t stride = use_bytes(call, DECODE_SUM_MESSAGES) / comm_group_size(group_of(call));
-  return decode_sum(call, use(call, DECODE_SUM_MESSAGES), stride, DECODE_SUM_SHARD);
+  return decode_sum(call, use(call, DECODE_SUM_MESSAGES), stride, DECODE_SUM_SHARD,
+                    use(call, DECODE_SUM_WORK));
 }
 
 /* Messages are read where their senders have them. After the first barrier all are there. After the
@@ -397,7 +438,7 @@ enum status run_sum_shared(const struct call *call)
   enum status status = comm_group_barrier(group);
   if (!status)
     status = decode_sum(call, first + comm_group_index(group) * bytes, memory->region_bytes,
-                        SUM_SHARED_SHARD);
+                        SUM_SHARED_SHARD, NULL);
   return status ? status : comm_group_barrier(group);
 }
 

@@ -139,6 +139,8 @@ static void add_attributes(struct trace_span *span, const struct instr *instr, c
     add_text(span, "group", groups[attr->group]);
   if (attr->codec.ops)
     add_text(span, "codec", attr->codec.ops->name);
+  if (attr->codec.values && !(attr->codec.values->traits & CODEC_IDENTITY))
+    add_text(span, "values", attr->codec.values->name);
   if (attr->clip > 0) {
     snprintf(clip, size, "%g", attr->clip);
     add_text(span, "clip", clip);

@@ -21,6 +21,7 @@ src_job_libjob_a_SOURCES = \
 	src/job/state.h \
 	src/job/state_move.c \
 	src/job/state_piece.c \
+	src/job/state_residual.c \
 	src/job/state_private.h \
 	src/job/weights.c \
 	src/job/weights.h

@@ -13,6 +13,7 @@ static void describe_tensor(struct job_state *state, int kind, int u, int p, con
   struct io_tensor *out = &state->tensor[state->n++];
   *part = (struct job_state_part){.state = state,
                                   .piece = piece,
+                                  .unit = u,
                                   .at = job_state_offset(plan, kind, u, layout->offset[p]) -
                                         job_state_offset(plan, kind, u, piece->range.begin)};
   *out = (struct io_tensor){.group = kind == 0 ? "model" : plan->state[kind - 1].row->name,
@@ -31,23 +32,33 @@ static void describe_tensor(struct job_state *state, int kind, int u, int p, con
     out->move = job_state_move;
 }
 
-static void describe_tensors(struct job_state *state, int kinds)
+static enum status describe_residuals(struct job_state *state)
+{
+  enum status status = STATUS_OK;
+  for (int u = 0; u < state->plan->input.model->units && !status; u++)
+    if (state->plan->residual[u] >= 0)
+      status = job_state_describe_residual(state, u);
+  return status;
+}
+
+static enum status describe_tensors(struct job_state *state, int kinds)
 {
   const struct plan *plan = state->plan;
   const struct model *model = plan->input.model;
   for (int kind = 0; kind < kinds; kind++)
-    for (int u = 0; u < model->units; u++)
+    for (int u = 0; u < model->units && !job_state_is_residual(plan, kind); u++)
       for (int p = 0; p < model->unit[u].params; p++) {
         const struct job_state_piece *piece = &state->piece[job_state_piece_index(plan, kind, u, plan->layout[u].frozen[p])];
         if (piece->buffer >= 0 && job_state_has(plan, kind, u, p))
           describe_tensor(state, kind, u, p, piece);
       }
+  return job_state_is_residual(plan, kinds - 1) ? describe_residuals(state) : STATUS_OK;
 }
 
 static enum status alloc_tables(struct job_state *state, int kinds)
 {
   const struct model *model = state->plan->input.model;
-  size_t params = 0;
+  size_t params = (size_t)model->units; /* of residuals */
   for (int u = 0; u < model->units; u++)
     params += (size_t)model->unit[u].params;
   state->pieces = kinds * model->units * JOB_STATE_PARTS;
@@ -72,13 +83,12 @@ static enum status fill(struct job_state *state, bool moments, bool unique, bool
         state->piece[job_state_piece_index(plan, kind, u, frozen)] = job_state_make_piece(plan, kind, u, frozen, unique);
   if (!status)
     status = job_state_place_pieces(state, snapshot);
-  if (!status)
-    describe_tensors(state, kinds);
-  return status;
+  return status ? status : describe_tensors(state, kinds);
 }
 
 static enum status create(const struct job *job, bool moments, bool unique, bool load,
-                          bool snapshot, struct job_state **out)
+                          bool snapshot, const struct job_state_saved *saved,
+                          struct job_state **out)
 {
   struct job_state *state = NULL;
   enum status status = mem_alloc(MEM_IO, sizeof *state, (void **)&state);
@@ -87,6 +97,7 @@ static enum status create(const struct job *job, bool moments, bool unique, bool
   state->job = job;
   state->plan = job_state_plan(job);
   state->loads = load;
+  state->saved = saved;
   status = fill(state, moments, unique, snapshot);
   if (!status && !snapshot)
     status = load ? job_state_zero_disk(state, moments) : job_state_transfer(state, false);
@@ -100,12 +111,18 @@ static enum status create(const struct job *job, bool moments, bool unique, bool
 enum status job_state_open(const struct job *job, bool moments, bool unique, bool load,
                            struct job_state **out)
 {
-  return create(job, moments, unique, load, false, out);
+  return create(job, moments, unique, load, false, NULL, out);
+}
+
+enum status job_state_open_saved(const struct job *job, const struct job_state_saved *saved,
+                                 struct job_state **out)
+{
+  return create(job, true, false, true, false, saved, out);
 }
 
 enum status job_state_create_snapshot(const struct job *job, struct job_state **out)
 {
-  return create(job, true, true, false, true, out);
+  return create(job, true, true, false, true, NULL, out);
 }
 
 /* --- filled --------------------------------------------------------------------------------------------------------------------- */
@@ -154,6 +171,7 @@ void job_state_close(struct job_state *state)
     state->job->device->ops->release_host(state->job->device, state->block);
   else
     mem_free(state->block);
+  job_state_merge_destroy(state->merge);
   mem_free(state->scratch);
   mem_free(state->part);
   mem_free(state->tensor);

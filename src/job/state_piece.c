@@ -2,9 +2,22 @@
 #include "base/mem.h"
 #include "job/state_private.h"
 
+static bool has_residuals(const struct plan *plan)
+{
+  for (int u = 0; u < plan->input.model->units; u++)
+    if (plan->residual[u] >= 0)
+      return true;
+  return false;
+}
+
 int job_state_kinds(const struct plan *plan, bool moments)
 {
-  return 1 + (moments ? plan->states : 0);
+  return 1 + (moments ? plan->states + has_residuals(plan) : 0);
+}
+
+bool job_state_is_residual(const struct plan *plan, int kind)
+{
+  return kind == 1 + plan->states;
 }
 
 int job_state_piece_index(const struct plan *plan, int kind, int u, bool frozen)
@@ -22,13 +35,22 @@ static int holders_of(const struct plan_input *input, enum plan_scope scope)
   }
 }
 
-/* Of what a rank holds, the piece that it alone writes. Ranks that hold the same cut it up. */
+/* The piece that this rank alone writes. Ranks that hold the same elements divide them. */
 static struct layout_range unique_range(const struct plan_input *input, enum plan_scope scope,
                                         struct layout_range held)
 {
   const int holders = holders_of(input, scope), index = input->rank / holders;
   const int64_t piece = (held.end - held.begin) / (input->ranks / holders);
   return (struct layout_range){held.begin + index * piece, held.begin + (index + 1) * piece};
+}
+
+/* The whole message, which is cut nowhere. */
+static struct job_state_piece residual_of(const struct plan *plan, int u, bool frozen)
+{
+  const int buffer = frozen ? -1 : plan->residual[u];
+  const int64_t bytes = buffer >= 0 ? plan->buffer[buffer].bytes : 0;
+  return (struct job_state_piece){
+      .buffer = buffer, .range = {0, bytes}, .elements = bytes, .type = DTYPE_U8};
 }
 
 /* kind 0: the parameters; from 1 on: the optimizer's state, which frozen ones do not have. */
@@ -45,6 +67,8 @@ static struct job_state_piece holding_of(const struct plan *plan, int kind, int 
 
 struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, int u, bool frozen, bool unique)
 {
+  if (job_state_is_residual(plan, kind))
+    return residual_of(plan, u, frozen);
   struct job_state_piece piece = holding_of(plan, kind, u, frozen);
   const struct layout_range held = piece.range;
   if (piece.buffer < 0)

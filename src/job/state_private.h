@@ -25,10 +25,13 @@ struct job_state_piece {
 struct job_state_part {
   const struct job_state *state;
   const struct job_state_piece *piece;
-  int64_t at; /* of the parameter's element 0 in the piece */
+  int64_t at; /* of the parameter's element 0 in the piece; of a residual: 0 */
+  int unit;
 };
 
 int job_state_kinds(const struct plan *plan, bool moments);
+/* The last kind: what messages of gradients have lost, as the bytes of one message per rank and unit. */
+bool job_state_is_residual(const struct plan *plan, int kind);
 int job_state_piece_index(const struct plan *plan, int kind, int u, bool frozen);
 /* The part of a holding that is asked for: `unique`, the one that this rank alone writes. */
 struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, int u, bool frozen, bool unique);
@@ -53,6 +56,9 @@ enum status job_state_run_team(const struct job *job, team_task *task, void *arg
 enum status job_state_transfer(const struct job_state *state, bool to_job);
 /* io_tensor's move: a range of a tensor without data. */
 enum status job_state_move(const struct io_tensor *tensor, struct layout_range range, void *data);
+/* A unit's residual as a tensor with a row per rank: this rank's row, or what it makes its own of. */
+enum status job_state_describe_residual(struct job_state *state, int u);
+void job_state_merge_destroy(struct job_state_merge *merge); /* takes NULL */
 /* All moments on the disk, which begins with any bits, or with `moments` what no parameter's elements are going to be written to. */
 enum status job_state_zero_disk(const struct job_state *state, bool moments);
 

@@ -176,30 +176,55 @@ static enum status load_folder(struct job *job, const char *dir)
 
 /* --- from a checkpoint ---------------------------------------------------------------------------------------------------------- */
 
-static enum status check_saved_deck(const struct job *job, const char *path, const struct checkpoint_meta *meta)
+/* One rank sends nothing, and so loses nothing. */
+static struct job_state_saved residuals_of(const struct deck *deck, int ranks)
+{
+  const char *feedback = deck_feedback(deck);
+  return (struct job_state_saved){ranks, ranks > 1 ? feedback : NULL};
+}
+
+static enum status check_saved_deck(const struct job *job, const char *path,
+                                    const struct checkpoint_meta *meta,
+                                    struct job_state_saved *residuals)
 {
   struct deck saved = {0};
   enum status status = deck_load_text(&saved, path, meta->deck, strlen(meta->deck), 0, NULL);
   if (!status)
     status = model_source_check(&saved, path, job->deck);
+  if (!status)
+    *residuals = residuals_of(&saved, (int)meta->ranks);
   deck_destroy(&saved);
   return status;
+}
+
+static void tell_residuals(const struct job *job, const char *path,
+                           const struct job_state_saved *saved)
+{
+  const int ranks = comm_ranks(job->comm);
+  if (saved->feedback && deck_feedback(job->deck) && saved->ranks != ranks)
+    log_info("residuals: %s has those of %d ranks; %s", path, saved->ranks,
+             ranks > 1 ? "each rank starts with an equal share of their sum"
+                       : "one rank sends nothing and leaves them out");
 }
 
 static enum status load_checkpoint(struct job *job, const char *path, bool moments, bool *damaged)
 {
   struct checkpoint_meta meta = {0};
   struct job_state *state = NULL;
+  struct job_state_saved saved;
   enum status status = checkpoint_read_meta(job->comm, path, &meta);
   *damaged = status != STATUS_OK;
   if (!status)
-    status = comm_agree(job->comm, check_saved_deck(job, path, &meta));
+    status = comm_agree(job->comm, check_saved_deck(job, path, &meta, &saved));
   if (!status)
-    status = comm_agree(job->comm, job_state_open(job, moments, false, true, &state));
+    status = comm_agree(job->comm, moments ? job_state_open_saved(job, &saved, &state)
+                                           : job_state_open(job, false, false, true, &state));
   if (!status)
     status = checkpoint_try(job->comm, path, state->n, state->tensor, damaged);
   if (!status)
     status = comm_agree(job->comm, job_state_commit(state));
+  if (!status && moments)
+    tell_residuals(job, path, &saved);
   job_state_close(state);
   checkpoint_meta_free(&meta);
   return status;

@@ -222,6 +222,16 @@ static int add_state(struct builder *b, int s, int u)
   return buffer;
 }
 
+/* Of the whole gradient: what this rank sends is lost at this rank. */
+static int add_residual(struct builder *b, int u)
+{
+  const struct codec *codec = &b->plan->policy[u].residual;
+  if (!codec->ops || !learns(b, u) || b->group == 1)
+    return -1;
+  return build_persistent(b, "residual", u, TIER_DEVICE, PURPOSE_RESIDUAL, DTYPE_U8,
+                          codec->ops->bytes(codec, b->plan->layout[u].trained));
+}
+
 /* Reduced ones live from the first reduce to the update only: where a step is one micro-batch, in the place of the activations that the backward pass has done with. */
 static void add_grads(struct builder *b, int u)
 {
@@ -277,6 +287,8 @@ static void add_storage(struct builder *b)
   for (int s = 0; s < plan->states; s++)
     for (int u = 0; u < units; u++)
       plan->state[s].buffer[u] = add_state(b, s, u);
+  for (int u = 0; u < units; u++)
+    plan->residual[u] = add_residual(b, u);
   for (int u = 0; u < units; u++)
     add_grads(b, u);
   for (int u = 1; u <= b->model->blocks && plan->input.mode == PLAN_GENERATE; u++)
@@ -536,6 +548,8 @@ static enum status alloc_plan(struct builder *b)
   for (int s = 0; s < plan->states && !status; s++)
     status = mem_new(MEM_META, units, &plan->state[s].buffer);
   if (!status)
+    status = mem_new(MEM_META, units, &plan->residual);
+  if (!status)
     status = mem_new(MEM_META, units, &plan->working);
   if (!status)
     status = mem_new(MEM_META, units, &plan->shared);
@@ -582,7 +596,7 @@ static enum status build(struct builder *b)
 
 enum status plan_build(const struct plan_input *input, struct plan **out)
 {
-  struct builder b = {.model = input->model, .staging = -1, .leaving = -1};
+  struct builder b = {.model = input->model, .staging = -1, .work = -1, .leaving = -1};
   enum status status = build_check_input(input);
   if (!status)
     status = build_measure(input, &b.size);

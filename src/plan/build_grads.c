@@ -3,19 +3,63 @@
 
 #include "plan/builder.h"
 
+static int members_of(const struct builder *b, enum plan_group group)
+{
+  return group == GROUP_REPLICAS ? b->replicas : b->group;
+}
+
+/* Scratch memory of the codec that makes messages of `elements`, or sums them up. */
+static int64_t sum_work(const struct builder *b, enum plan_group group, int u, int64_t elements)
+{
+  const int members = members_of(b, group);
+  return codec_work(&b->plan->policy[u].codec, elements / members, members);
+}
+
+/* And of that of what they lose, which is one message. */
+static int64_t encode_work(const struct builder *b, enum plan_group group, int u, int64_t elements)
+{
+  const struct codec *residual = &b->plan->policy[u].residual;
+  const int64_t sum = sum_work(b, group, u, elements),
+                lost = residual->ops ? codec_work(residual, elements, 1) : 0;
+  return lost > sum ? lost : sum;
+}
+
+/* Beside a staging buffer, from where that may be used. */
+static int codec_work_at(struct builder *b, int u, int staging, int64_t bytes)
+{
+  const int first = b->plan->buffer[staging].first,
+            work = build_bytes(b, "codec_work", u, b->plan->buffer[staging].tier, PURPOSE_STAGING,
+                               bytes);
+  b->plan->buffer[work].first = first;
+  return work;
+}
+
+static void use_work(struct builder *b, struct instr *instr, int k, int staging, int64_t bytes)
+{
+  const int64_t at = instr - b->plan->instr;
+  if (bytes == 0)
+    return;
+  const int work = b->work >= 0 ? b->work : codec_work_at(b, instr->unit, staging, bytes);
+  build_use(b->status ? &b->nowhere : &b->plan->instr[at], k, work);
+}
+
 /* One for all: the reduce lane uses it for one collective after the other. Its bytes are its own from where the first of them may start. */
 static void add_staging(struct builder *b)
 {
-  int64_t most = 0;
+  int64_t most = 0, most_work = 0;
   for (int u = 0; u < b->model->units; u++)
     for (int replicas = 0; replicas <= 1; replicas++) {
+      const enum plan_group group = replicas ? GROUP_REPLICAS : GROUP_REDUCE;
       const int64_t elements = replicas ? build_shard(b, u) : b->plan->layout[u].trained;
-      const int64_t bytes =
-          build_staging_bytes(b, replicas ? GROUP_REPLICAS : GROUP_REDUCE, u, elements);
+      const int64_t bytes = build_staging_bytes(b, group, u, elements),
+                    work = encode_work(b, group, u, elements);
       most = bytes > most ? bytes : most;
+      most_work = work > most_work ? work : most_work;
     }
   b->staging = build_bytes(b, "staging", -1, TIER_DEVICE, PURPOSE_STAGING, most);
   b->plan->buffer[b->staging].first = b->plan->n;
+  if (most_work > 0)
+    b->work = codec_work_at(b, -1, b->staging, most_work);
 }
 
 /* Each resident unit has a buffer of its own, because these are few. The embedding's is larger than
@@ -38,7 +82,7 @@ bool build_sends_gradients(const struct builder *b, int u)
 int64_t build_message_bytes(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
   const struct codec *codec = &b->plan->policy[u].codec;
-  const int members = group == GROUP_REPLICAS ? b->replicas : b->group;
+  const int members = members_of(b, group);
   return members * codec->ops->bytes(codec, elements / members);
 }
 
@@ -61,9 +105,17 @@ static int messages_in(struct builder *b, const char *name, int u, int staging, 
 }
 
 void build_encode(struct builder *b, enum plan_group group, int u, int micro, int whole,
-                  int messages)
+                  int messages, int staging)
 {
-  build_move(b, OP_ENCODE, u, micro, whole, messages)->attr.group = group;
+  const int residual = b->plan->residual[u];
+  struct instr *encode = build_move(b, OP_ENCODE, u, micro, whole, messages);
+  encode->attr.group = group;
+  if (residual >= 0) {
+    encode->use[ENCODE_GRADS].access = ACCESS_ADD;
+    build_use(encode, ENCODE_RESIDUAL, residual);
+  }
+  use_work(b, encode, ENCODE_WORK, staging,
+           encode_work(b, group, u, b->plan->buffer[whole].elements));
 }
 
 void build_reduce(struct builder *b, enum plan_group group, int u, int micro, int whole,
@@ -75,7 +127,7 @@ void build_reduce(struct builder *b, enum plan_group group, int u, int micro, in
   int sent = whole;
   if (encodes) {
     sent = messages_in(b, "sent", u, staging, 0, bytes, &unit->sent[group]);
-    build_encode(b, group, u, micro, whole, sent);
+    build_encode(b, group, u, micro, whole, sent, staging);
   }
   const int received =
       messages_in(b, "received", u, staging, encodes ? bytes : 0, bytes, &unit->received[group]);
@@ -84,6 +136,8 @@ void build_reduce(struct builder *b, enum plan_group group, int u, int micro, in
   sum->attr.group = group;
   build_use(sum, DECODE_SUM_MESSAGES, received);
   build_sum(sum, DECODE_SUM_SHARD, part, adds);
+  use_work(b, sum, DECODE_SUM_WORK, staging,
+           sum_work(b, group, u, b->plan->buffer[whole].elements));
 }
 
 bool build_grads_whole(const struct builder *b, int u)

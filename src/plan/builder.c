@@ -163,15 +163,16 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
   struct instr *instr = b->status ? &b->nowhere : &b->plan->instr[b->plan->n++];
   *instr = (struct instr){.op = op, .unit = unit, .micro = micro, .lane = plan_lane_of(b->plan, op, unit)};
   instr->attr.group = op_rows[op].group;
+  const struct optim_settings *optim = &b->plan->input.optim;
   if (op_rows[op].coded)
     instr->attr.codec = b->plan->policy[unit].codec;
-  const struct optim_settings *optim = &b->plan->input.optim;
+  if (op_rows[op].coded || op_rows[op].updates)
+    instr->attr.seed = optim->seed;
   if (op == OP_METRICS)
     instr->attr.clip = optim->clip;
   if (op_rows[op].updates) {
     instr->attr.optimizer = optim->name;
     instr->attr.stochastic = optim->stochastic;
-    instr->attr.seed = optim->seed;
   }
   for (int k = 0; k < PLAN_MAX_USE; k++)
     instr->use[k].buffer = -1;
@@ -181,7 +182,8 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
 void build_use(struct instr *instr, int k, int buffer)
 {
   static const enum plan_access access[] = {
-      [OPERAND_READ] = ACCESS_READ, [OPERAND_WRITE] = ACCESS_WRITE, [OPERAND_ADD] = ACCESS_ADD, [OPERAND_SUM] = ACCESS_WRITE};
+      [OPERAND_READ] = ACCESS_READ, [OPERAND_WRITE] = ACCESS_WRITE, [OPERAND_ADD] = ACCESS_ADD, [OPERAND_SUM] = ACCESS_WRITE,
+      [OPERAND_SPEND] = ACCESS_READ};
   instr->use[k] = (struct plan_use){buffer, access[op_rows[instr->op].operand[k].access]};
 }
 

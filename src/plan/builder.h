@@ -54,6 +54,7 @@ struct builder {
   int next_read, next_fetch;   /* visits up to which activations have been asked back from NVMe, and from host memory */
   int *pending, n_pending;     /* units whose gradients are ready to be reduced */
   int *d, staging;             /* d: of each micro-batch */
+  int work;                    /* of codecs, beside `staging`; -1: none */
   int leaving;                 /* a gradient on its way to the host ahead of the first backward pass, beside which it keeps its place; -1: none */
   int before, earlier;         /* instructions before those gradients that became ready a visit ago were reduced; two visits ago */
   int next_state;              /* units whose moments are on their way from NVMe */
@@ -130,9 +131,9 @@ int64_t build_message_bytes(const struct builder *b, enum plan_group group, int 
  * received ones. */
 int64_t build_staging_bytes(const struct builder *b, enum plan_group group, int u,
                             int64_t elements);
-/* `whole` as messages into another buffer. */
+/* `whole` as messages into another buffer. `staging` lies where the codec works, and when. */
 void build_encode(struct builder *b, enum plan_group group, int u, int micro, int whole,
-                  int messages);
+                  int messages, int staging);
 /* part = or += this rank's part of the sum of `whole` over `group`. */
 void build_reduce(struct builder *b, enum plan_group group, int u, int micro, int whole,
                   int staging, int part, bool adds);

@@ -3,6 +3,7 @@
 #define READS(n, ...) {.name = n, .access = OPERAND_READ, __VA_ARGS__}
 #define WRITES(n, ...) {.name = n, .access = OPERAND_WRITE, __VA_ARGS__}
 #define CHANGES(n, ...) {.name = n, .access = OPERAND_ADD, __VA_ARGS__}
+#define SPENDS(n, ...) {.name = n, .access = OPERAND_SPEND, __VA_ARGS__}
 #define SUMS(n, ...) {.name = n, .access = OPERAND_SUM, __VA_ARGS__}
 
 #define PARAMS READS("params", .type = TYPE_WINDOW, .extent = EXTENT_UNIT)
@@ -143,12 +144,16 @@ const struct op_row op_rows[OP_COUNT] = {
         .coded = true,
         .without = "the other ranks would get no messages",
         .operand = {
-            [ENCODE_GRADS] = READS("grads", .place = PLACE_REDUCE, .type = TYPE_GRADIENT,
+            [ENCODE_GRADS] = SPENDS("grads", .place = PLACE_REDUCE, .type = TYPE_GRADIENT,
                 .extent = EXTENT_SUMMED),
             [ENCODE_MESSAGES] = WRITES("messages", .place = PLACE_ENCODED, .type = TYPE_BYTES,
                 .extent = EXTENT_MESSAGES),
+            [ENCODE_RESIDUAL] = CHANGES("residual", .type = TYPE_BYTES, .extent = EXTENT_RESIDUAL,
+                .role = ROLE_RESIDUAL, .wanted = verify_has_residual),
+            [ENCODE_WORK] = WRITES("work", .type = TYPE_BYTES, .wanted = verify_wants_encode_work),
         },
-        .due = due_encode, .value = value_encode, .cost = cost_operands, .run = run_encode,
+        .due = due_encode, .check = check_encode, .value = value_encode, .cost = cost_encode,
+        .run = run_encode,
     },
     [OP_EXCHANGE] = {
         .name = "EXCHANGE", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_REDUCE,
@@ -171,9 +176,11 @@ const struct op_row op_rows[OP_COUNT] = {
                 .extent = EXTENT_MESSAGES),
             [DECODE_SUM_SHARD] = SUMS("shard", .place = PLACE_REDUCE, .type = TYPE_GRADIENT,
                 .extent = EXTENT_PART),
+            [DECODE_SUM_WORK] = WRITES("work", .type = TYPE_BYTES,
+                .wanted = verify_wants_decode_work),
         },
-        .due = due_exchange, .value = value_decode_sum, .cost = cost_operands,
-        .run = run_decode_sum,
+        .due = due_exchange, .check = check_decode_sum, .value = value_decode_sum,
+        .cost = cost_operands, .run = run_decode_sum,
     },
     [OP_GATHER_GRADS] = {
         .name = "GATHER_GRADS", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_REPLICAS,

@@ -9,7 +9,8 @@
 #include "plan/plan.h"
 
 /* May an operand be read, written, changed, or either begin or continue a sum? */
-enum operand_access { OPERAND_READ, OPERAND_WRITE, OPERAND_ADD, OPERAND_SUM };
+/* SPEND: read, or with feedback changed and then of no value. */
+enum operand_access { OPERAND_READ, OPERAND_WRITE, OPERAND_ADD, OPERAND_SUM, OPERAND_SPEND };
 
 /* The tiers where an operand may lie. */
 enum operand_place {
@@ -45,7 +46,8 @@ enum operand_type {
 /* The elements of an operand: of the whole unit, of its trained part, of this rank's range, of the
  * part that no other rank has, of an optimizer state, or as many as operand
  * 0 has. A sum over a group has three
- * more: a member's gradient, the part that a member gets, and the messages that bring it. */
+ * more: a member's gradient, the part that a member gets, and the messages that bring it. What
+ * messages lose is a message of the unit's gradient too. */
 enum operand_extent {
   EXTENT_ANY,
   EXTENT_UNIT,
@@ -56,7 +58,8 @@ enum operand_extent {
   EXTENT_FIRST,
   EXTENT_SUMMED,
   EXTENT_PART,
-  EXTENT_MESSAGES
+  EXTENT_MESSAGES,
+  EXTENT_RESIDUAL
 };
 
 /* The buffer that must stand there, if the plan has only one. */
@@ -71,7 +74,8 @@ enum operand_role {
   ROLE_LOSS_HOST,
   ROLE_SUMMED_LOSS,  /* the loss where METRICS sums it */
   ROLE_SQUARES,      /* where the unit's squares add up */
-  ROLE_HOST_SQUARES
+  ROLE_HOST_SQUARES,
+  ROLE_RESIDUAL
 };
 
 /* A condition on a unit (-1: none) and the input. */
@@ -150,6 +154,7 @@ extern const struct op_row op_rows[OP_COUNT];
 unit_holds verify_learns, verify_on_host, verify_has_matrices, verify_has_working;
 unit_holds verify_wants_saved, verify_wants_stream_gradient;
 unit_holds verify_wants_squares, verify_wants_metrics;
+unit_holds verify_has_residual, verify_wants_encode_work, verify_wants_decode_work;
 
 /* ---- verify_counts.c ---- */
 unit_holds due_evaluates, due_generates, due_passes_back, due_recomputes;
@@ -158,7 +163,7 @@ unit_holds due_stored, due_adds_on_host, due_shared_copy, due_sums_shared;
 op_due due_encode, due_exchange, due_kept_on_host, due_kept_on_disk;
 
 /* ---- verify_roles.c ---- */
-op_check check_gather, check_decode, check_gather_grads;
+op_check check_gather, check_decode, check_gather_grads, check_encode, check_decode_sum;
 op_check check_metrics, check_gather_direction, check_update, check_publish;
 
 /* ---- verify_values.c ---- */
@@ -170,7 +175,7 @@ op_value value_write_state, value_direction, value_gather_direction;
 
 /* ---- simulate.c ---- */
 op_cost cost_operands, cost_embed, cost_embed_backward, cost_block, cost_backward, cost_loss;
-op_cost cost_logits, cost_copy, cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange;
+op_cost cost_encode, cost_logits, cost_copy, cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange;
 op_cost cost_sum_shared, cost_update;
 
 /* ---- src/exec/handlers.c ---- */

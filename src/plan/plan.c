@@ -17,6 +17,7 @@ static const char *const purpose_names[PURPOSE_COUNT] = {
     [PURPOSE_WINDOW] = "gathered parameters",
     [PURPOSE_WORKING] = "working copy",
     [PURPOSE_STATE] = "optimizer state",
+    [PURPOSE_RESIDUAL] = "residuals",
     [PURPOSE_GRADS] = "gradients",
     [PURPOSE_GRAD_WINDOW] = "whole-unit gradients",
     [PURPOSE_STAGING] = "staging",
@@ -169,6 +170,7 @@ void plan_destroy(struct plan *plan)
   mem_free(plan->master);
   for (int s = 0; s < plan->states; s++)
     mem_free(plan->state[s].buffer);
+  mem_free(plan->residual);
   mem_free(plan->working);
   mem_free(plan->shared);
   mem_free(plan->owned);

@@ -79,9 +79,9 @@ enum { DECODE_PARAMS, DECODE_IN, DECODE_OUT, DECODE_WORK, DECODE_CACHE };
 enum { BACKWARD_PARAMS, BACKWARD_IN, BACKWARD_SAVED, BACKWARD_D, BACKWARD_WORK, BACKWARD_GRADS };
 enum { EMBED_BACKWARD_TOKENS, EMBED_BACKWARD_D, EMBED_BACKWARD_GRADS };
 enum { RELEASE_PARAMS };
-enum { ENCODE_GRADS, ENCODE_MESSAGES };
+enum { ENCODE_GRADS, ENCODE_MESSAGES, ENCODE_RESIDUAL, ENCODE_WORK };
 enum { EXCHANGE_SENT, EXCHANGE_RECEIVED }; /* sent: messages, or the gradient itself */
-enum { DECODE_SUM_MESSAGES, DECODE_SUM_SHARD };
+enum { DECODE_SUM_MESSAGES, DECODE_SUM_SHARD, DECODE_SUM_WORK };
 enum { GATHER_GRADS_PIECE, GATHER_GRADS_WHOLE };
 enum { SQUARES_GRADS, SQUARES_SUM };
 enum { METRICS_LOSS, METRICS_OUT, METRICS_SQUARES };
@@ -117,6 +117,8 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  *   - GATHER of a shard that lies at its place in the window gathers in place.
  *   - A new gradient is written by the model up to the last parameter. The executor zeroes the
  *     elements after it, layout[unit].used to trained.
+ *   - ENCODE with a residual adds it to the gradient first, and leaves there what the messages have
+ *     lost. The gradient is of no value after that.
  *   - DECODE_SUM_SHARD with ACCESS_ADD accumulates over micro-batches. It may be a part of the
  *     gradient that was sent, at its place: then it is ACCESS_WRITE. GATHER_SHARD and
  *     GATHER_GRADS_PIECE may be such parts too.
@@ -135,14 +137,18 @@ enum plan_access { ACCESS_READ, ACCESS_WRITE, ACCESS_ADD };
 /* Memory of the device; of the host, which lanes reach; of the host, which all members of a shard group reach, at the same offsets: what is persistent is one copy for all of them, what is
  * transient each has for itself; a file on the node's disk. */
 enum plan_tier { TIER_DEVICE, TIER_HOST, TIER_SHARED, TIER_DISK, TIER_COUNT };
-/* Who has the elements of a buffer: each member of a shard group a part that no other member has,
- * each rank values of its own, or all members of the group the same. */
-enum plan_scope { SCOPE_SHARD, SCOPE_RANK, SCOPE_GROUP };
+/* How a group shares the elements of a buffer. */
+enum plan_scope {
+  SCOPE_SHARD, /* each element is on one member */
+  SCOPE_RANK,  /* each rank has values of its own */
+  SCOPE_GROUP  /* all members have the same elements */
+};
 enum plan_purpose {
   PURPOSE_PARAMS,      /* this rank's master weights */
   PURPOSE_WINDOW,      /* gathered parameters */
   PURPOSE_WORKING,     /* copy of the parameters in the compute type, beside the masters */
   PURPOSE_STATE,       /* of the optimizer */
+  PURPOSE_RESIDUAL,    /* what this rank's messages of gradients have lost */
   PURPOSE_GRADS,       /* this rank's reduced gradients */
   PURPOSE_GRAD_WINDOW, /* whole-unit gradients before they are reduced */
   PURPOSE_STAGING,     /* messages of gradients; states on their way from and to the disk;
@@ -171,7 +177,7 @@ struct attributes {
   /* Of op_rows[].updates. Its numbers are those of plan_input.optim. */
   enum optimizer optimizer;
   bool stochastic;       /* rounding of masters and states of 16 bits */
-  uint64_t seed;         /* of its random bits, with the update and the unit */
+  uint64_t seed;         /* of random bits, with the update and the unit; also of coded rows */
 };
 
 struct instr {
@@ -193,7 +199,7 @@ struct plan_buffer {
   int64_t elements;
   int unit;            /* -1: none */
   /* Lives in the persistent arena, where its bytes are its own from step to step. Of the values only those of masters, frozen shards,
-   * PURPOSE_WORKING, PURPOSE_STATE and PURPOSE_CACHE carry over; everything else, gradients and what is gathered around a master included, has to be written anew in each
+   * PURPOSE_WORKING, PURPOSE_STATE, PURPOSE_RESIDUAL and PURPOSE_CACHE carry over; everything else, gradients and what is gathered around a master included, has to be written anew in each
    * step before it is read or added to. */
   bool persistent;
   int parent;          /* -1, or a buffer that this one is a part of, from byte `parent_offset` */
@@ -242,6 +248,7 @@ struct plan {
   struct optim_segments *segments;     /* of each unit */
   int states;
   struct plan_state state[PLAN_MAX_STATE]; /* none unless PLAN_TRAIN */
+  int *residual;                       /* what this rank's messages have lost, a message of policy.residual; -1: none */
   int *working;                        /* this rank's part of the copy in the compute type, in the masters' tier or shared; -1: none (or frozen) */
   bool on_host[LANE_COUNT];            /* lanes whose operations work on the host's memory, where the device's is apart */
   struct layout_range *owned;          /* flat range (elements) of those */
@@ -314,6 +321,7 @@ struct plan_rates {
   double host_bytes;               /* memory of the host, of this rank while all ranks of a node use it, read and written bytes counted alike */
   double host_link_bytes;          /* between ranks on hosts (cpu_reduce) */
   double disk_write_bytes, disk_read_bytes;
+  bool step_only;                  /* predict step_s and busy_s alone, in a fifth of the time */
 };
 /* exposed: how much shorter the step would be if enum plan_part's took no time, each by itself. */
 struct plan_forecast { double step_s, busy_s[LANE_COUNT], exposed_comm_s, exposed_copy_s, exposed_update_s, exposed_disk_s; };

@@ -1,5 +1,8 @@
 #include "plan/policy.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "plan/plan.h"
 
 /* The first `resident` units stay on the device, unless the group shares parameters or adds up
@@ -24,13 +27,60 @@ static enum deck_keep keep_of(const struct plan_input *input, int unit)
   return block && pattern->n > 0 ? (enum deck_keep)pattern->of[(unit - 1) % pattern->n] : KEEP_ACTIVATIONS;
 }
 
+/* "topk+int8": a codec, and that of the values that it selects. */
+static enum status make_codec(const struct deck_policy *asked, struct codec *out)
+{
+  const struct codec_settings settings = {asked->block, asked->levels, asked->density,
+                                          asked->threshold};
+  char name[64];
+  if (asked->values)
+    snprintf(name, sizeof name, "%s+%s", asked->codec ? asked->codec : "none", asked->values);
+  return codec_make(asked->values ? name : asked->codec, &settings, asked->feedback != NULL, out);
+}
+
+enum status unit_policy_residual(const char *feedback, struct codec *out)
+{
+  if (feedback)
+    return codec_make(strcmp(feedback, "fp32") ? feedback : NULL, NULL, false, out);
+  *out = (struct codec){0};
+  return STATUS_OK;
+}
+
+static enum status check_codecs(const struct plan_input *input)
+{
+  const struct deck_policy *asked = &input->policy;
+  const bool host = asked->host_state && asked->cpu_reduce;
+  struct codec codec, residual;
+  enum status status = make_codec(asked, &codec);
+  if (!status)
+    status = unit_policy_residual(asked->feedback, &residual);
+  if (status || input->ranks == 1)
+    return status;
+  if (asked->feedback && input->strategy != STRATEGY_NO_SHARD && input->shape.replicas > 1)
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.feedback=%s with %d replicas of shards, whose sums are encoded "
+                      "twice: use another shard.strategy than hybrid_shard, or "
+                      "compress.feedback=off",
+                      asked->feedback, input->shape.replicas);
+  if (host && asked->feedback)
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.feedback=%s is for gradients that devices reduce: use "
+                      "transfer.grads=gpu_reduce, or compress.feedback=off",
+                      asked->feedback);
+  if (host && codec_work(&codec, 1, 1) > 0)
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.grads.codec=%s needs memory to work in, which hosts that reduce "
+                      "gradients do not have: use transfer.grads=gpu_reduce, or another codec",
+                      codec.ops->name);
+  return STATUS_OK;
+}
+
 enum status unit_policy_check(const struct plan_input *input)
 {
   const struct deck_policy *asked = &input->policy;
   const struct optim_ops *ops = optim_ops(input->optim.name);
   const bool shards =
       input->strategy == STRATEGY_FULL_SHARD || input->strategy == STRATEGY_HYBRID_SHARD;
-  struct codec codec;
   if (asked->host_state && !shards && input->ranks > 1)
     return status_set(STATUS_USAGE,
                       "masters in host memory are sharded: use full_shard or hybrid_shard");
@@ -48,7 +98,7 @@ enum status unit_policy_check(const struct plan_input *input)
   if (asked->moments != DTYPE_F32 && asked->moments != DTYPE_BF16 && asked->moments != DTYPE_F16)
     return status_set(STATUS_UNSUPPORTED, "moments in %s: they are kept in fp32, bf16 or fp16",
                       dtype_name(asked->moments));
-  return codec_make(asked->codec, NULL, false, &codec);
+  return check_codecs(input);
 }
 
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
@@ -65,7 +115,8 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
                                .immediate = asked->immediate,
                                .tight = asked->tight,
                                .keep = keep_of(input, unit)};
-  (void)codec_make(asked->codec, NULL, false, &policy.codec); /* see unit_policy_check() */
+  (void)make_codec(asked, &policy.codec); /* see unit_policy_check() */
+  (void)unit_policy_residual(asked->feedback, &policy.residual);
   policy.disk = policy.host && is_on_disk(asked, unit);
   if (full)
     policy.working = WORKING_SHARED;

@@ -30,6 +30,7 @@ struct unit_policy {
   enum dtype window;   /* in which parameters are gathered and computed with */
   enum dtype state;    /* of optimizer state */
   struct codec codec;  /* of gradients between ranks */
+  struct codec residual; /* of what messages lose and the next ones bring; ops NULL: it is lost */
   enum working working;
   enum sums sums;
   bool each_micro;     /* gradients are reduced after each micro-batch, or once a step */
@@ -42,6 +43,8 @@ struct plan_input;
 
 /* STATUS_USAGE, STATUS_UNSUPPORTED: no units can have the policy that the deck asks for. Local. */
 enum status unit_policy_check(const struct plan_input *input);
+/* The codec in which compress.feedback keeps what messages lose; NULL: none, without ops. Local. */
+enum status unit_policy_residual(const char *feedback, struct codec *out);
 /* The policy of one unit, from an input that was checked. Pure. Local. */
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit);
 

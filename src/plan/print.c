@@ -26,9 +26,11 @@ static void print_uses(const struct plan *plan, const struct instr *instr, FILE 
     fprintf(to, "%s%s%s", between, sign[instr->use[k].access], plan->buffer[instr->use[k].buffer].name);
     between = " ";
   }
-  const struct codec_ops *codec = instr->attr.codec.ops;
-  if (codec && !(codec->traits & CODEC_IDENTITY))
-    fprintf(to, " in %s", codec->name);
+  const struct codec *codec = &instr->attr.codec;
+  if (codec->ops && !(codec->ops->traits & CODEC_IDENTITY))
+    fprintf(to, " in %s", codec->ops->name);
+  if (codec->values && !(codec->values->traits & CODEC_IDENTITY))
+    fprintf(to, "+%s", codec->values->name);
   if (instr->attr.clip > 0)
     fprintf(to, " clipped to %g", instr->attr.clip);
   if (instr->attr.optimizer != OPTIM_adamw)

@@ -65,6 +65,17 @@ struct cost cost_operands(const struct pricing *p)
   return traffic_cost(p, bytes);
 }
 
+/* With feedback the gradient is changed twice, to add and to subtract, and read twice. */
+struct cost cost_encode(const struct pricing *p)
+{
+  const struct cost cost = cost_operands(p);
+  if (!has(p, ENCODE_RESIDUAL))
+    return cost;
+  const struct cost more =
+      traffic_cost(p, 4 * bytes_of(p, ENCODE_GRADS) + bytes_of(p, ENCODE_MESSAGES));
+  return (struct cost){.seconds = cost.seconds + more.seconds, .host = cost.host + more.host};
+}
+
 /* And what this rank makes of whole matrices. */
 struct cost cost_update(const struct pricing *p)
 {
@@ -228,54 +239,63 @@ struct runner {
   double left, draw;   /* of it at `since`, seconds by itself; bytes a second through the host's memory, by itself */
 };
 
+/* One instruction of the plan: its cost, its waits, the distance to the next one on its lane. */
+struct turn {
+  struct cost cost;
+  const struct plan_wait *wait;
+  int n_wait, next;
+};
+
 struct replay {
   const struct plan *plan;
-  const struct plan_rates *rates;
-  enum plan_part free;
+  struct turn *turn; /* [plan->n] */
   struct runner lane[LANE_COUNT];
   double now, *end; /* of each instruction of each step; INFINITY while it has not ended */
 };
 
-static int next_on(const struct plan *plan, int lane, int time)
+/* From the end back: the first instructions of the next step follow the last ones of this step. */
+static void begin(struct replay *r, const struct plan_rates *rates, enum plan_part free)
 {
-  while (time < STEPS * plan->n && (int)plan->instr[time % plan->n].lane != lane)
-    time++;
-  return time;
-}
-
-static void begin(struct replay *r)
-{
-  for (int time = 0; time < STEPS * r->plan->n; time++)
+  const int n = r->plan->n;
+  int next[LANE_COUNT];
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    next[lane] = STEPS * n;
+  for (int time = 2 * n - 1; time >= 0; time--) {
+    const struct instr *instr = &r->plan->instr[time % n];
+    r->turn[time % n] = (struct turn){cost_without(&(struct pricing){r->plan, instr, rates}, free),
+                                      instr->wait, instr->n_wait, next[instr->lane] - time};
+    next[instr->lane] = time;
+  }
+  for (int time = 0; time < STEPS * n; time++)
     r->end[time] = INFINITY;
   for (int lane = 0; lane < LANE_COUNT; lane++)
-    r->lane[lane].time = next_on(r->plan, lane, 0);
+    r->lane[lane].time = next[lane];
 }
 
 static bool may_start(const struct replay *r, const struct runner *lane)
 {
   const int n = r->plan->n, step = lane->time / n;
-  if (lane->runs || step == STEPS)
+  if (lane->runs || step >= STEPS)
     return false;
-  const struct instr *instr = &r->plan->instr[lane->time % n];
-  for (int w = 0; w < instr->n_wait; w++)
-    if (step >= instr->wait[w].back && r->end[(step - instr->wait[w].back) * n + instr->wait[w].instr] > r->now)
+  const struct turn *turn = &r->turn[lane->time % n];
+  for (int w = 0; w < turn->n_wait; w++)
+    if (step >= turn->wait[w].back && r->end[(step - turn->wait[w].back) * n + turn->wait[w].instr] > r->now)
       return false;
   return true;
 }
 
 static void start(const struct replay *r, struct runner *lane)
 {
-  const struct cost cost = cost_without(
-      &(struct pricing){r->plan, &r->plan->instr[lane->time % r->plan->n], r->rates}, r->free);
+  const struct cost cost = r->turn[lane->time % r->plan->n].cost;
   *lane = (struct runner){lane->time, .runs = true, .since = r->now, .speed = 1, .left = cost.seconds, .draw = ratio(cost.host, cost.seconds)};
 }
 
 /* What one that runs may take of the host's memory, in bytes a second: those that want less leave the rest to the others. */
-static double fair_share(const struct replay *r)
+static double fair_share(const struct replay *r, double host_bytes)
 {
-  double share = r->rates->host_bytes > 0 ? 0 : INFINITY;
+  double share = host_bytes > 0 ? 0 : INFINITY;
   for (int round = 0; round < LANE_COUNT && isfinite(share); round++) {
-    double rest = r->rates->host_bytes;
+    double rest = host_bytes;
     int takers = 0;
     for (int lane = 0; lane < LANE_COUNT; lane++)
       if (r->lane[lane].runs && r->lane[lane].draw > share)
@@ -303,12 +323,12 @@ static double end_of(const struct runner *lane)
 }
 
 /* To the next end of an instruction; false where nothing runs any more. */
-static bool advance(struct replay *r)
+static bool advance(struct replay *r, double host_bytes)
 {
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (may_start(r, &r->lane[lane]))
       start(r, &r->lane[lane]);
-  const double share = fair_share(r);
+  const double share = fair_share(r, host_bytes);
   double next = INFINITY;
   for (int lane = 0; lane < LANE_COUNT; lane++) {
     if (r->lane[lane].runs)
@@ -320,8 +340,9 @@ static bool advance(struct replay *r)
   r->now = next;
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (end_of(&r->lane[lane]) <= next) {
-      r->end[r->lane[lane].time] = next;
-      r->lane[lane] = (struct runner){next_on(r->plan, lane, r->lane[lane].time + 1), .speed = 1};
+      const int time = r->lane[lane].time;
+      r->end[time] = next;
+      r->lane[lane] = (struct runner){time + r->turn[time % r->plan->n].next, .speed = 1};
     }
   return true;
 }
@@ -335,41 +356,48 @@ static double latest(const double *end, int n)
 }
 
 /* How much later a step ends than the one before, and at least as long as its traffic through the host's memory takes: lanes that wait for no other one run ahead, and have it to themselves.
- * `end` has room for all steps. */
-static double replay(const struct plan *plan, const struct plan_rates *rates, enum plan_part free, double *end)
+ * `r` has room: end for all steps. */
+static double replay(struct replay *r, const struct plan_rates *rates, enum plan_part free)
 {
-  struct replay r = {plan, rates, free, .end = end};
-  const int n = plan->n;
+  const int n = r->plan->n;
+  const double *end = r->end;
   double host = 0;
-  begin(&r);
-  while (advance(&r))
+  *r = (struct replay){r->plan, r->turn, .end = r->end};
+  begin(r, rates, free);
+  while (advance(r, rates->host_bytes))
     ;
   for (int i = 0; i < n; i++)
-    host += cost_without(&(struct pricing){plan, &plan->instr[i], rates}, free).host;
+    host += r->turn[i].cost.host;
   return fmax(latest(&end[(STEPS - 2) * n], n) - latest(&end[(STEPS - 3) * n], n), ratio(host, rates->host_bytes));
 }
 
 /* How much shorter the step would be. Not at all, too, where what is left meets more of what it shares the host's memory with. */
-static double exposed(const struct plan *plan, const struct plan_rates *rates, double step_s, enum plan_part free, double *end)
+static double exposed(struct replay *r, const struct plan_rates *rates, double step_s, enum plan_part free)
 {
-  return fmax(0, step_s - replay(plan, rates, free, end));
+  for (int i = 0; i < r->plan->n && !rates->step_only; i++)
+    if (op_rows[r->plan->instr[i].op].part == free)
+      return fmax(0, step_s - replay(r, rates, free));
+  return 0;
 }
 
 enum status plan_simulate(const struct plan *plan, const struct plan_rates *rates, struct plan_forecast *out)
 {
-  double *end;
-  enum status status = mem_new(MEM_META, STEPS * plan->n, &end);
-  if (status)
-    return status;
-  struct plan_forecast forecast = {.step_s = replay(plan, rates, PART_NOTHING, end)};
-  forecast.exposed_comm_s = exposed(plan, rates, forecast.step_s, PART_COMM, end);
-  forecast.exposed_copy_s = exposed(plan, rates, forecast.step_s, PART_COPY, end);
-  forecast.exposed_update_s = exposed(plan, rates, forecast.step_s, PART_UPDATE, end);
-  forecast.exposed_disk_s = exposed(plan, rates, forecast.step_s, PART_DISK, end);
-  mem_free(end);
-  for (int i = 0; i < plan->n; i++)
-    forecast.busy_s[plan->instr[i].lane] +=
-        cost_of(&(struct pricing){plan, &plan->instr[i], rates}).seconds;
-  *out = forecast;
-  return STATUS_OK;
+  struct replay r = {.plan = plan};
+  struct plan_forecast forecast = {0};
+  enum status status = mem_new(MEM_META, plan->n, &r.turn);
+  if (!status)
+    status = mem_new(MEM_META, STEPS * plan->n, &r.end);
+  if (!status) {
+    const double step_s = forecast.step_s = replay(&r, rates, PART_NOTHING);
+    for (int i = 0; i < plan->n; i++)
+      forecast.busy_s[plan->instr[i].lane] += r.turn[i].cost.seconds;
+    forecast.exposed_comm_s = exposed(&r, rates, step_s, PART_COMM);
+    forecast.exposed_copy_s = exposed(&r, rates, step_s, PART_COPY);
+    forecast.exposed_update_s = exposed(&r, rates, step_s, PART_UPDATE);
+    forecast.exposed_disk_s = exposed(&r, rates, step_s, PART_DISK);
+    *out = forecast;
+  }
+  mem_free(r.end);
+  mem_free(r.turn);
+  return status;
 }

@@ -220,7 +220,8 @@ static bool carries_over(const struct plan *plan, const struct place *place,
   if (!buffer->persistent || buffer->unit < 0)
     return false;
   if (buffer->purpose != PURPOSE_PARAMS)
-    return buffer->purpose == PURPOSE_STATE || buffer->purpose == PURPOSE_CACHE || buffer->purpose == PURPOSE_WORKING;
+    return buffer->purpose == PURPOSE_STATE || buffer->purpose == PURPOSE_RESIDUAL ||
+           buffer->purpose == PURPOSE_CACHE || buffer->purpose == PURPOSE_WORKING;
   return lies_in(plan, plan->master[buffer->unit], root, begin, end) || lies_in(plan, plan->frozen[buffer->unit], root, begin, end);
 }
 

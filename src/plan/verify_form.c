@@ -4,12 +4,15 @@
 
 /* ---- the rows of ops.c ---- */
 
-static bool access_fits(enum operand_access may, enum plan_access access)
+static bool access_fits(const struct plan *plan, int unit, enum operand_access may,
+                        enum plan_access access)
 {
   switch (may) {
   case OPERAND_READ: return access == ACCESS_READ;
   case OPERAND_WRITE: return access == ACCESS_WRITE;
   case OPERAND_ADD: return access == ACCESS_ADD;
+  case OPERAND_SPEND:
+    return access == (verify_has_residual(plan, unit) ? ACCESS_ADD : ACCESS_READ);
   default: return access != ACCESS_READ;
   }
 }
@@ -28,7 +31,7 @@ static enum status check_operand(const struct plan *plan, int i, int k)
   if (!wanted)
     return STATUS_OK;
   const struct plan_buffer *buffer = &plan->buffer[use->buffer];
-  if (!access_fits(operand->access, use->access))
+  if (!access_fits(plan, instr->unit, operand->access, use->access))
     return verify_fail(plan, i, "%s %s, which its operation does not do in that place",
                        verify_verb(use->access), buffer->name);
   if (buffer->unit >= 0 && buffer->unit != instr->unit)

@@ -20,6 +20,7 @@ static int buffer_of_role(const struct plan *plan, int unit, const struct operan
   case ROLE_SUMMED_LOSS: return plan->on_host[LANE_REDUCE] ? plan->loss_host : plan->loss;
   case ROLE_SQUARES: return verify_squares_on_host(plan, unit) ? plan->squares : plan->metrics;
   case ROLE_HOST_SQUARES: return plan->squares;
+  case ROLE_RESIDUAL: return plan->residual[unit];
   default: return ANY;
   }
 }
@@ -79,6 +80,13 @@ static int64_t message_elements(const struct plan *plan, const struct instr *ins
   return verify_members(plan, instr) * (plain ? part : codec->ops->bytes(codec, part));
 }
 
+/* One message of all that this rank sends. */
+static int64_t residual_elements(const struct plan *plan, int unit)
+{
+  const struct codec *codec = &plan->policy[unit].residual;
+  return codec->ops->bytes(codec, plan->layout[unit].trained);
+}
+
 static int64_t elements_of(const struct plan *plan, const struct instr *instr, const struct operand *operand)
 {
   const struct layout_unit *layout = instr->unit < 0 ? NULL : &plan->layout[instr->unit];
@@ -91,6 +99,7 @@ static int64_t elements_of(const struct plan *plan, const struct instr *instr, c
   case EXTENT_FIRST: return plan->buffer[instr->use[0].buffer].elements;
   case EXTENT_SUMMED: return verify_members(plan, instr) * part_elements(plan, instr);
   case EXTENT_PART: return part_elements(plan, instr);
+  case EXTENT_RESIDUAL: return residual_elements(plan, instr->unit);
   case EXTENT_MESSAGES: return message_elements(plan, instr, operand);
   default: return -1;
   }
@@ -126,13 +135,14 @@ static enum status check_optimizer(const struct plan *plan, int i)
 {
   const struct attributes *attr = &plan->instr[i].attr;
   const struct optim_settings *optim = &plan->input.optim;
-  const bool updates = op_rows[plan->instr[i].op].updates;
+  const bool updates = op_rows[plan->instr[i].op].updates,
+             seeded = updates || op_rows[plan->instr[i].op].coded;
   const double clip = plan->instr[i].op == OP_METRICS ? optim->clip : 0;
   if (attr->clip != clip)
     return verify_fail(plan, i, "clips to a norm of %g, where %g is asked for", attr->clip, clip);
   if (attr->optimizer != (updates ? optim->name : (enum optimizer)0))
     return verify_fail(plan, i, "updates by another optimizer than the plan's");
-  if (attr->stochastic != (updates && optim->stochastic) || attr->seed != (updates ? optim->seed : 0))
+  if (attr->stochastic != (updates && optim->stochastic) || attr->seed != (seeded ? optim->seed : 0))
     return verify_fail(plan, i, "rounds in another way, or with another seed, than the plan");
   return STATUS_OK;
 }
@@ -210,6 +220,34 @@ enum status check_gather_direction(const struct plan *plan, int i)
     return verify_fail(plan, i, "gathers %s, which is not at its place in the unit",
                        plan->buffer[piece].name);
   return STATUS_OK;
+}
+
+/* Operand k has room for a codec that works on so many elements. */
+static enum status check_work(const struct plan *plan, int i, int k, const struct codec *codec,
+                              int64_t n, int parts)
+{
+  const struct plan_use *use = &plan->instr[i].use[k];
+  if (use->buffer < 0 || !codec->ops || plan->buffer[use->buffer].bytes >= codec_work(codec, n, parts))
+    return STATUS_OK;
+  return verify_fail(plan, i, "has too little room for its codec %s", codec->ops->name);
+}
+
+enum status check_encode(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  const int64_t part = part_elements(plan, instr);
+  const int members = (int)verify_members(plan, instr);
+  const struct unit_policy *policy = &plan->policy[instr->unit];
+  const enum status status = check_work(plan, i, ENCODE_WORK, &policy->codec, part, members);
+  return status ? status
+                : check_work(plan, i, ENCODE_WORK, &policy->residual, part * members, 1);
+}
+
+enum status check_decode_sum(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  return check_work(plan, i, DECODE_SUM_WORK, &plan->policy[instr->unit].codec,
+                    part_elements(plan, instr), (int)verify_members(plan, instr));
 }
 
 enum status check_publish(const struct plan *plan, int i)

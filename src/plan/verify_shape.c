@@ -88,6 +88,24 @@ bool verify_sends_gradients(const struct plan *plan, int unit)
   return plan->policy[unit].codec.ops->traits & CODEC_IDENTITY;
 }
 
+bool verify_has_residual(const struct plan *plan, int unit)
+{
+  return verify_learns(plan, unit) && plan->policy[unit].residual.ops &&
+         plan->input.shape.group > 1;
+}
+
+bool verify_wants_decode_work(const struct plan *plan, int unit)
+{
+  return codec_work(&plan->policy[unit].codec, plan->layout[unit].trained, 1) > 0;
+}
+
+bool verify_wants_encode_work(const struct plan *plan, int unit)
+{
+  return verify_wants_decode_work(plan, unit) ||
+         (verify_has_residual(plan, unit) &&
+          codec_work(&plan->policy[unit].residual, plan->layout[unit].trained, 1) > 0);
+}
+
 enum plan_group verify_group(const struct plan *plan, const struct instr *instr)
 {
   const struct plan_input *input = &plan->input;

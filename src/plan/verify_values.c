@@ -226,9 +226,12 @@ static enum status sum_messages(const struct walker *w, int from, int to)
 enum status value_encode(const struct walker *w)
 {
   const enum status status = expect_own_sum(w, ENCODE_GRADS);
-  if (!status)
-    set_messages(w, ENCODE_GRADS, ENCODE_MESSAGES, VALUE_ENCODED);
-  return status;
+  if (status)
+    return status;
+  set_messages(w, ENCODE_GRADS, ENCODE_MESSAGES, VALUE_ENCODED);
+  if (w->plan->instr[w->now].use[ENCODE_GRADS].access == ACCESS_ADD)
+    set_value(w, ENCODE_GRADS, (struct value){0}); /* the rest, and no gradient */
+  return STATUS_OK;
 }
 
 enum status value_exchange(const struct walker *w)

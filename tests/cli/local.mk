@@ -1,5 +1,6 @@
 check_scripts += \
 	tests/cli/cli.sh \
+	tests/cli/compress.sh \
 	tests/cli/counters.sh \
 	tests/cli/cuda.sh \
 	tests/cli/cuda_mpi.sh \
@@ -24,6 +25,7 @@ check_scripts += \
 	tests/cli/performance.sh \
 	tests/cli/rates.sh \
 	tests/cli/reshard.sh \
+	tests/cli/rig.sh \
 	tests/cli/sanitize_judge.sh \
 	tests/cli/spy_judge.sh \
 	tests/cli/start.sh \

@@ -210,7 +210,25 @@ static void test_impossible_combinations(void **state)
        "most of those checkpoints are never written; use 90 or 120"},
       {"run.device=gpu", "command line: run.device must be one of auto, host, cuda, not 'gpu'"},
       {"run.compute=fp16", "command line: run.compute must be one of auto, fp32, bf16, not 'fp16'"},
-      {"comm.gradients=fp16", "command line: comm.gradients must be one of fp32, bf16, not 'fp16'"},
+      {"compress.feedback=bf16",
+       "compress.feedback (command line) is bf16, but compress.grads.codec (default) is none, "
+       "whose messages lose nothing: choose a codec, or leave it out"},
+      {"comm.gradients=fp32 compress.feedback=fp32",
+       "compress.feedback (command line) is fp32, but compress.grads.codec (command line) is none, "
+       "whose messages lose nothing: choose a codec, or leave it out"},
+      {"compress.grads.codec=bf16 compress.feedback=fp32 optim.nonfinite=skip",
+       "compress.feedback (command line) is fp32, but optim.nonfinite (command line) is skip, and "
+       "feedback of a step that is not finite would spoil all others: set optim.nonfinite=stop, or "
+       "compress.feedback=off"},
+      {"compress.grads.density=2",
+       "command line: compress.grads.density must be a number from 0 to 1, not '2'"},
+      {"compress.grads.block=-1", "command line: compress.grads.block must be an integer from 0 to "
+                                  "1048576, not '-1'"},
+      {"compress.grads=bf16", "command line: unknown key 'compress.grads'; it is a section: name "
+                              "one of its keys, such as 'compress.grads.codec'"},
+      {"compress.grads.reduce_dtype=bf16", "command line: unknown key "
+                                           "'compress.grads.reduce_dtype': use "
+                                           "compress.grads.codec"},
       {"comm.backend=gloo",
        "command line: comm.backend must be one of auto, mpi, nccl, not 'gloo'"},
       {"train.trace=7", "command line: train.trace must be a list of 2 integers of at least 0, or "
@@ -279,6 +297,7 @@ static void test_possible_combinations(void **state)
       "train.trace=0,1",
       "train.trace=[]",
       "run.device=host run.compute=bf16 comm.backend=mpi comm.gradients=bf16",
+      "compress.grads.codec=bf16 compress.feedback=fp32",
       "run.device=cuda run.compute=fp32 comm.backend=nccl", /* whether there is one: job_choose_place() */
   };
   for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -398,6 +417,19 @@ static void test_tiers(void **state)
       {false, "optim.moments=bf16", 1, 1, {.moments = DTYPE_BF16}},
       {false, "optim.moments=fp16", 1, 1, {.moments = DTYPE_F16}},
       {false, "comm.gradients=bf16", 2, 2, {.codec = "bf16"}},
+      {false, "comm.gradients=fp32", 2, 2, {.codec = NULL}},
+      {false, "compress.grads.codec=none", 2, 2, {.codec = NULL}},
+      {false,
+       "compress.grads.codec=bf16 compress.grads.values=bf16 compress.feedback=fp32",
+       2,
+       2,
+       {.codec = "bf16", .values = "bf16", .feedback = "fp32"}},
+      {false,
+       "compress.grads.block=512 compress.grads.levels=3 compress.grads.density=0.5 "
+       "compress.grads.threshold=2",
+       2,
+       2,
+       {.block = 512, .levels = 3, .density = 0.5, .threshold = 2}},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
@@ -416,6 +448,12 @@ static void test_tiers(void **state)
     assert_int_equal(policy.one_node, known[i].local_ranks >= shape.group);
     assert_int_equal(policy.immediate, expected->immediate);
     assert_string_equal(policy.codec ? policy.codec : "", expected->codec ? expected->codec : "");
+    assert_string_equal(policy.values ? policy.values : "",
+                        expected->values ? expected->values : "");
+    assert_string_equal(policy.feedback ? policy.feedback : "",
+                        expected->feedback ? expected->feedback : "");
+    assert_true(policy.block == expected->block && policy.levels == expected->levels &&
+                policy.density == expected->density && policy.threshold == expected->threshold);
     assert_int_equal(policy.moments, expected->moments);
     assert_true(policy.nvme_state == expected->nvme_state);
     deck_destroy(&deck);
@@ -557,7 +595,7 @@ static void test_hash(void **state)
   static const char *const same[] = {"run.dir=elsewhere", "run.steps=7",           "run.threads=2",
                                      "optim.lr=0.0006",   "train.trace=2,4",       "comm.timeout=5",
                                      "transfer.rate=2",   "tiers.nvme=/x",         "checkpoint.background=false",
-                                     "topo.bind=false",   "topo.cores=[0-7,8-15]", "topo.controller=2",
+                                     "topo.bind=false",   "topo.cores=[0-7,8-15]", "topo.controller=2", "comm.gradients=fp32",
                                      "run.counters=auto", "tiers.working=keep"};
   static const char *const different[] = {
       "run.seed=2",         "model.layers=3",         "optim.lr=0.0007",      "data.train=x",     "shard.strategy=no_shard",

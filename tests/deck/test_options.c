@@ -357,10 +357,10 @@ static void test_refusals_of_yaml(void **state)
       {"run: {steps: 1}\nlist: {names: a}\nrun: {rate: 0}\n", "t.yaml:3: the section 'run' was already opened at line 1; put its keys together"},
       {"run:\n  steps: 1\n  rate: 0\n  steps: 2\n", "t.yaml:4: run.steps was already given at t.yaml:2; keep one of them"},
       {"run:\n  steps: [1]\n", "t.yaml:2: run.steps must be an integer of at least 1, not a list"},
-      {"run:\n  steps: {a: 1}\n", "t.yaml:2: expected a value, found a mapping; a deck has one level of sections"},
+      {"run:\n  steps: {a: 1}\n", "t.yaml:2: expected a value, found a mapping"},
       {"run:\n  steps:\n", "t.yaml:2: run.steps must be an integer of at least 1, not ''"},
       {"list: {names: [a, [b]]}\n", "t.yaml:1: expected a text or a number, found a list"},
-      {"list: {names: [a, {b: c}]}\n", "t.yaml:1: expected a value, found a mapping; a deck has one level of sections"},
+      {"list: {names: [a, {b: c}]}\n", "t.yaml:1: expected a value, found a mapping"},
       {"out: &o x\nrun:\n  dir: *o\n", "t.yaml:3: a deck has no aliases (*name); write the value out"},
       {"run:\n  dir: \"a\\0b\"\n", "t.yaml:2: a text must not contain a zero byte"},
       {"? [a]\n: b\n", "t.yaml:1: expected a text or a number, found a list"},
@@ -679,9 +679,90 @@ static void test_man(void **state)
   assert_non_null(strstr(text, "\n\\&.names \\- of \\eall\n"));
 }
 
+/* --- sections in sections -------------------------------------------------------------------- */
+
+struct deep {
+  int64_t before, x, y;
+};
+static const struct option deep_table[] = {
+    {"a.before", OPTION_INT, offsetof(struct deep, before), "1", .text = "one"},
+    {"a.b.x", OPTION_INT, offsetof(struct deep, x), "2", .was = "a.old", .text = "two"},
+    {"a.b.y", OPTION_INT, offsetof(struct deep, y), "3", .text = "three"},
+    {0},
+};
+static struct deep deep;
+
+static int make_deep(void **state)
+{
+  (void)state;
+  return options_create(deep_table, &deep, &set);
+}
+
+static void print_inner(FILE *file)
+{
+  assert_int_equal(options_print_help(deep_table, "a", 80, file), 3);
+  assert_int_equal(options_print_help(deep_table, "a.b", 80, file), 2);
+  assert_int_equal(options_print_help(deep_table, "y", 80, file), 1);
+}
+
+static void test_nested_sections(void **state)
+{
+  (void)state;
+  char *yaml = NULL, text[4096];
+  assert_int_equal(read_text("a: {b: {x: 7, y: 8}, before: 6}\n"), STATUS_OK);
+  assert_true(deep.before == 6 && deep.x == 7 && deep.y == 8);
+  assert_int_equal(options_assign(set, "a.b.y=9"), STATUS_OK);
+  assert_int_equal(options_print_yaml(set, &yaml), STATUS_OK);
+  assert_string_equal(yaml, "a:\n  before: 6\n  b:\n    x: 7\n    y: 9\n");
+  assert_int_equal(read_text(yaml), STATUS_OK);
+  mem_free(yaml);
+  assert_int_equal(read_text("a:\n"), STATUS_OK);
+  assert_int_equal(read_text("a:\n  b:\n"), STATUS_OK);
+  capture(print_inner, text, sizeof text);
+  assert_non_null(strstr(text, "  a.b.x  ("));
+}
+
+static void test_nested_mistakes(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *yaml, *says;
+  } cases[] = {
+      {"a: {b: {z: 1}}\n", "t.yaml:1: unknown key 'a.b.z'; the nearest known key is 'a.b.x'"},
+      {"a: {b: 5}\n", "t.yaml:1: 'a.b' is a section: expected its keys, such as 'a.b.x'"},
+      {"a: {b: {x: {y: 1}}}\n", "t.yaml:1: expected a value, found a mapping"},
+      {"a: {b: {x: 1}, b: {y: 1}}\n",
+       "t.yaml:1: the section 'a.b' was already opened at line 1; put its keys together"},
+      {"a: {before: 1}\na: {b: {x: 1}}\n",
+       "t.yaml:2: the section 'a' was already opened at line 1; put its keys together"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    assert_int_equal(read_text(cases[i].yaml), STATUS_USAGE);
+    assert_string_equal(status_text(), cases[i].says);
+  }
+  assert_int_equal(options_assign(set, "a.b=1"), STATUS_USAGE);
+  assert_string_equal(status_text(), "command line: unknown key 'a.b'; it is a section: name one "
+                                     "of its keys, such as 'a.b.x'");
+}
+
+/* Decks keep working after a key has got another name. */
+static void test_older_names(void **state)
+{
+  (void)state;
+  assert_int_equal(read_text("a: {old: 5}\n"), STATUS_OK);
+  assert_int_equal(deep.x, 5);
+  assert_string_equal(options_where(set, "a.b.x"), "t.yaml:1");
+  assert_int_equal(options_assign(set, "a.old=6"), STATUS_OK);
+  assert_int_equal(deep.x, 6);
+  assert_int_equal(read_text("a: {old: 5, b: {x: 4}}\n"), STATUS_USAGE);
+  assert_string_equal(status_text(),
+                      "t.yaml:1: a.b.x was already given at t.yaml:1; keep one of them");
+}
+
 int main(void)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make, unmake)
+#define DEEP(f) cmocka_unit_test_setup_teardown(f, make_deep, unmake)
   const struct CMUnitTest tests[] = {
       TEST(test_defaults),
       TEST(test_required),
@@ -704,6 +785,9 @@ int main(void)
       TEST(test_help),
       TEST(test_brief),
       TEST(test_man),
+      DEEP(test_nested_sections),
+      DEEP(test_nested_mistakes),
+      DEEP(test_older_names),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   return failed || mem_usage(MEM_META).bytes != 0; /* nothing is left behind */

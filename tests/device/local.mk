@@ -13,6 +13,7 @@ check_PROGRAMS += \
 	tests/device/test_norm \
 	tests/device/test_rmsnorm \
 	tests/device/test_rope \
+	tests/device/test_select \
 	tests/device/test_swiglu
 tests_device_test_adamw_SOURCES = tests/device/test_adamw.c tests/device/fixture.c tests/device/fixture.h
 tests_device_test_attention_SOURCES = tests/device/test_attention.c tests/device/fixture.c tests/device/fixture.h
@@ -26,4 +27,5 @@ tests_device_test_matmul_SOURCES = tests/device/test_matmul.c tests/device/fixtu
 tests_device_test_norm_SOURCES = tests/device/test_norm.c tests/device/layernorm.h tests/device/fixture.c tests/device/fixture.h
 tests_device_test_rmsnorm_SOURCES = tests/device/test_rmsnorm.c tests/device/fixture.c tests/device/fixture.h
 tests_device_test_rope_SOURCES = tests/device/test_rope.c tests/device/fixture.c tests/device/fixture.h
+tests_device_test_select_SOURCES = tests/device/test_select.c tests/device/fixture.c tests/device/fixture.h
 tests_device_test_swiglu_SOURCES = tests/device/test_swiglu.c tests/device/fixture.c tests/device/fixture.h

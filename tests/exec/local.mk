@@ -1,6 +1,7 @@
 check_PROGRAMS += \
 	tests/exec/test_alloc \
 	tests/exec/test_bits \
+	tests/exec/test_codecs \
 	tests/exec/test_failure \
 	tests/exec/test_frozen \
 	tests/exec/test_generate \
@@ -15,6 +16,8 @@ check_PROGRAMS += \
 exec_job = tests/exec/job.c tests/exec/job.h tests/exec/late.c tests/exec/late.h
 tests_exec_test_alloc_SOURCES = tests/exec/test_alloc.c $(exec_job)
 tests_exec_test_bits_SOURCES = tests/exec/test_bits.c $(exec_job)
+tests_exec_test_codecs_SOURCES = tests/exec/test_codecs.c $(exec_job)
+tests_exec_test_codecs_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=codec_make
 tests_exec_test_failure_SOURCES = tests/exec/test_failure.c $(comm_again) $(exec_job)
 tests_exec_test_frozen_SOURCES = tests/exec/test_frozen.c $(exec_job)
 tests_exec_test_generate_SOURCES = tests/exec/test_generate.c $(exec_job)

@@ -232,7 +232,7 @@ static struct job_record run_narrow(struct job_setup setup)
   struct job job;
   struct job_record record = {0};
   setup.half = half;
-  setup.narrow_wire = true;
+  setup.codec = "bf16";
   job_open(&job, comm, &setup);
   for (int step = 0; step < JOB_STEPS; step++) {
     struct exec_result result = job_step(&job, step);

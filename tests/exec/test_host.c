@@ -293,7 +293,7 @@ static void narrow_parts(void **state)
 {
   (void)state;
   for (int micros = 1; micros <= 3; micros += 2) {
-    const struct job_setup setup = {.prefetch = 1, .micros = micros, .reduce_every_micro = true, .narrow_wire = true};
+    const struct job_setup setup = {.prefetch = 1, .micros = micros, .reduce_every_micro = true, .codec = "bf16"};
     if (comm_ranks(comm) == 1)
       return; /* nothing travels */
     struct job_record expected = run(setup), record;

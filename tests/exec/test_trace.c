@@ -273,7 +273,7 @@ static void narrow_sums(const struct plan *plan)
 static void gradients_in_bf16_count_half(void **state)
 {
   (void)state;
-  with_plan(3, &(struct job_setup){.prefetch = 1, .narrow_wire = true}, narrow_sums);
+  with_plan(3, &(struct job_setup){.prefetch = 1, .codec = "bf16"}, narrow_sums);
 }
 
 static int find_on(const struct plan *plan, enum op op, enum plan_lane lane)

@@ -1532,14 +1532,14 @@ static void test_update_of_nothing(void **state)
                           .bias1 = 0.3,
                           .bias2 = 0.2};
        optim_states(op.rule) > 0; op.rule++)
-    for (int kept = 0; kept < 2; kept++) {
+    for (int keeps = 0; keeps < 2; keeps++) {
       struct same grad = same_make(N, op.grad, true, false),
                   copy = same_make(N, op.copy, false, false),
                   m = same_make(N, op.states, true, false);
       must(host->ops->update(host_lane, N, &op, NULL, grad.here,
-                             (void *[]){kept ? m.here : NULL, NULL}, copy.here));
+                             (void *[]){keeps ? m.here : NULL, NULL}, copy.here));
       must(gpu->ops->update(gpu_lane, N, &op, NULL, grad.there,
-                            (void *[]){kept ? m.there : NULL, NULL}, copy.there));
+                            (void *[]){keeps ? m.there : NULL, NULL}, copy.there));
       struct same *all[] = {&m, &copy, &grad};
       for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         expect_bits("an update without a master", all[i]->there, all[i]->here, all[i]->bytes);
@@ -1715,11 +1715,12 @@ static void codec_as_the_host(const char *name, int64_t block, int parts, int64_
   const struct codec_settings set = {.block = block};
   struct codec codec;
   must(codec_make(name, &set, false, &codec));
-  const struct codec_pass here = {.lane = host_lane, .n = n, .parts = parts, .seed = 7},
-                          there = {.lane = gpu_lane, .n = n, .parts = parts, .seed = 7};
+  const size_t work = (size_t)codec_work(&codec, n, parts);
+  const struct codec_pass here = {host_lane, n, parts, draws, scratch(host, work)},
+                          there = {gpu_lane, n, parts, draws, scratch(gpu, work)};
   const int64_t bytes = codec.ops->bytes(&codec, n);
   const bool accumulate = parts % 2 == 0;
-  struct twin x = sums(n * parts, true), messages = sums(bytes * parts / 4 + 1, false),
+  struct twin x = sums(n * parts, true), messages = sums((parts * bytes + 3) / 4, false),
               out = sums(n, true);
   must(codec.ops->encode(&codec, &here, x.here, messages.here));
   must(codec.ops->encode(&codec, &there, x.there, messages.there));
@@ -1730,9 +1731,7 @@ static void codec_as_the_host(const char *name, int64_t block, int parts, int64_
   must(codec.ops->subtract(&codec, &here, messages.here, x.here));
   must(codec.ops->subtract(&codec, &there, messages.there, x.there));
   expect_bits(name, x.there, x.here, (size_t)(n * parts) * 4);
-  twin_free(&x);
-  twin_free(&messages);
-  twin_free(&out);
+  forget();
 }
 
 /* Blocks of 4096 elements are read twice by a warp. The others are kept in registers. */
@@ -1745,7 +1744,8 @@ static void test_codecs(void **state)
   } codecs[] = {
 #define CODEC_NAME(name, kind, title, source) {#name, false},
 #define QUANTISER_NAME(name, kind, title, source) {#name, true},
-      CODEC_PLAIN(CODEC_NAME) CODEC_QUANTISERS(QUANTISER_NAME)
+      CODEC_PLAIN(CODEC_NAME) CODEC_QUANTISERS(QUANTISER_NAME) CODEC_SPARSIFIERS(QUANTISER_NAME)
+      {"topk+bf16", true}, {"topk+int8", true},  {"randomk+qsgd", true},
 #undef CODEC_NAME
 #undef QUANTISER_NAME
   };
@@ -1758,6 +1758,67 @@ static void test_codecs(void **state)
         if (codecs[c].blocks)
           codec_as_the_host(codecs[c].name, 4096, parts[p], lengths[l]);
       }
+}
+
+/* Zeros of both signs, subnormals, many ties, infinities and NaN of several bits, by turns. */
+static void fill_extremes(int kind, int64_t n, float *x)
+{
+  static const uint32_t words[][3] = {{0, 0x80000000, 0x80000001},
+                                      {0x3f800000, 0xbf800000, 0x3f800000},
+                                      {0x7f800000, 0xff800000, 0x3f800000},
+                                      {0x7fc00000, 0xffc00001, 0x7f800000}};
+  for (int64_t i = 0; kind < 4 && i < n; i++)
+    if (i % 7 != kind || kind == 1)
+      memcpy(&x[i], &words[kind][i % 3], sizeof x[i]);
+}
+
+/* Slots of both devices are the same bits, and so is what they give, if it is not NaN. */
+static void selection_as_the_host(const struct selection *op, int64_t n, int kind)
+{
+  enum { PARTS = 3 };
+  const int64_t each = select_blocks(op, n) * op->keep, stride = 6 * each + 2 * (each % 2);
+  struct twin x = sums(PARTS * n, true), slots = sums(PARTS * stride / 4, false),
+              out = sums(PARTS * n, true);
+  const struct slots here = {(uint16_t *)(slots.here + each), slots.here, stride, stride},
+                     there = {(uint16_t *)((float *)slots.there + each), slots.there, stride,
+                              stride};
+  fill_extremes(kind, PARTS * n, x.here);
+  upload(&x);
+  must(host->ops->select(host_lane, op, n, PARTS, x.here, &here));
+  must(gpu->ops->select(gpu_lane, op, n, PARTS, x.there, &there));
+  expect_bits("a selection", slots.there, slots.here, (size_t)(PARTS * stride));
+  for (int mode = SCATTER_SET; mode <= SCATTER_SUBTRACT && kind != 2 && kind != 3; mode++) {
+    must(host->ops->scatter(host_lane, op, n, PARTS, &here, (enum scatter_mode)mode, out.here));
+    must(gpu->ops->scatter(gpu_lane, op, n, PARTS, &there, (enum scatter_mode)mode, out.there));
+    expect_bits("a sparse sum", out.there, out.here, (size_t)(PARTS * n) * 4);
+  }
+  forget();
+}
+
+static void test_select(void **state)
+{
+  (void)state;
+  static const struct selection rules[] = {
+      {.rule = SELECT_topk, .block = 256, .keep = 3},
+      {.rule = SELECT_topk, .block = 4096, .keep = 41},
+      {.rule = SELECT_topk, .block = 4096, .keep = 4096},
+      {.rule = SELECT_topk, .block = SELECT_MOST_BLOCK, .keep = 999},
+      {.rule = SELECT_threshold, .block = 512, .keep = 40, .threshold = 1},
+      {.rule = SELECT_randomk, .block = 256, .keep = 256, .scale = 1, .seed = 1},
+      {.rule = SELECT_randomk, .block = 4096, .keep = 41, .scale = 99.9f, .seed = 2}};
+  static const int64_t lengths[] = {1, 31, 256, 4097, 100003};
+  for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+      for (int kind = 0; kind < 5; kind++)
+        if (rules[r].rule != SELECT_randomk || (kind != 2 && kind != 3))
+          selection_as_the_host(&rules[r], lengths[l], kind);
+  const struct selection bad = {.block = 300, .keep = 1};
+  const struct slots none = {NULL, NULL, 0, 0};
+  assert_int_equal(gpu->ops->select(gpu_lane, &bad, 0, 1, NULL, &none), STATUS_INTERNAL);
+  assert_int_equal(gpu->ops->scatter(gpu_lane, &bad, 0, 1, &none, SCATTER_SET, NULL),
+                   STATUS_INTERNAL);
+  must(gpu->ops->select(gpu_lane, &rules[0], 0, 1, NULL, &none));
+  must(gpu->ops->scatter(gpu_lane, &rules[0], 0, 1, &none, SCATTER_SET, NULL));
 }
 
 static void expect_normalized(const struct exactsum *sum)
@@ -2226,6 +2287,7 @@ int main(int argc, char **argv)
                                        TEST(test_adamw_refusals),
                                        TEST(test_sum_parts),
                                        TEST(test_codecs),
+                                       TEST(test_select),
                                        TEST(test_sum_squares),
                                        TEST(test_sum_exact),
                                        TEST(test_merge_exact),

@@ -1,1 +1,2 @@
 check_scripts += tests/net/hosts.sh
+EXTRA_DIST += tests/net/rig.sh

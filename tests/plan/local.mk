@@ -30,6 +30,7 @@ tests_plan_test_schedule_SOURCES = tests/plan/test_schedule.c $(plan_fixture)
 tests_plan_test_simulate_SOURCES = tests/plan/test_simulate.c $(plan_fixture)
 tests_plan_test_free_space_SOURCES = tests/plan/test_free_space.c
 tests_plan_test_verify_SOURCES = tests/plan/test_verify.c $(plan_broken)
+tests_plan_test_verify_whole_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=codec_make
 tests_plan_test_verify_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=codec_make
 tests_plan_test_verify_bytes_SOURCES = tests/plan/test_verify_bytes.c $(plan_broken)
 tests_plan_test_verify_host_SOURCES = tests/plan/test_verify_host.c $(plan_broken)
@@ -40,6 +41,7 @@ EXTRA_DIST += \
 	tests/plan/golden/bf16_kept.txt \
 	tests/plan/golden/bf16_no_shard.txt \
 	tests/plan/golden/eval.txt \
+	tests/plan/golden/feedback.txt \
 	tests/plan/golden/frozen.txt \
 	tests/plan/golden/frozen_no_shard.txt \
 	tests/plan/golden/frozen_shard_optim.txt \

@@ -506,6 +506,37 @@ static void run_adam(const struct machine *m, struct words *w, bool works, uint3
   }
 }
 
+/* Nothing is lost. A residual holds the name of its unit from the first step on. What has been sent
+ * is rubbish then. */
+static void run_encode(const struct machine *m, const struct instr *instr, struct words *w)
+{
+  const uint32_t name = 1 + (uint32_t)instr->unit;
+  assert_int_equal(w[ENCODE_GRADS].n, w[ENCODE_MESSAGES].n);
+  for (int64_t e = 0; e < w[ENCODE_GRADS].n; e++)
+    w[ENCODE_MESSAGES].at[e] = ~w[ENCODE_GRADS].at[e];
+  if (w[ENCODE_RESIDUAL].n == 0)
+    return;
+  assert_int_equal(w[ENCODE_RESIDUAL].n, m->plan[0]->layout[instr->unit].trained);
+  for (int64_t e = 0; e < w[ENCODE_RESIDUAL].n; e++) {
+    uint32_t *at = &w[ENCODE_RESIDUAL].at[e];
+    assert_true(*at == 0 || *at == name);
+    *at = name;
+  }
+  spoil(w[ENCODE_GRADS]);
+}
+
+static void compare_residuals(const struct machine *m)
+{
+  for (int rank = 0; rank < m->ranks; rank++)
+    for (int u = 0; u < m->model.units; u++) {
+      if (m->plan[rank]->residual[u] < 0)
+        continue;
+      const struct words residual = words_at(m, rank, m->plan[rank]->residual[u]);
+      for (int64_t e = 0; e < residual.n; e++)
+        assert_int_equal(residual.at[e], 1 + u);
+    }
+}
+
 static void run_local(const struct machine *m, int rank, int i, int step)
 {
   const struct instr *instr = &m->plan[rank]->instr[i];
@@ -549,11 +580,7 @@ static void run_local(const struct machine *m, int rank, int i, int step)
   case OP_FETCH_ACT:
   case OP_FETCH_GRAD:
   case OP_FETCH_LOSS: copy(w[0], w[1]); break;
-  case OP_ENCODE:
-    assert_int_equal(w[0].n, w[1].n);
-    for (int64_t e = 0; e < w[0].n; e++)
-      w[1].at[e] = ~w[0].at[e];
-    break;
+  case OP_ENCODE: run_encode(m, instr, w); break;
   case OP_DECODE_SUM: decode_sum(instr, w[0], w[1]); break;
   case OP_ACCUMULATE:
     for (int64_t e = 0; e < w[1].n; e++)
@@ -665,11 +692,18 @@ static void compare_with_truth(const struct machine *m, const struct truth *t, c
     }
 }
 
-/* Points of a grid take turns with the codec, too. */
+static bool point_takes_feedback(const struct point *point)
+{
+  return !point->cpu_reduce && (point->ranks == point->group);
+}
+
+/* Points of a grid take turns with the codec, too, and with feedback where there can be. */
 static void check_point(const struct point *given, int how)
 {
   struct point coded = *given;
   coded.codec = how % 2 ? inverted.name : NULL;
+  if (coded.codec && point_takes_feedback(given))
+    coded.feedback = "fp32";
   const struct point *point = &coded;
   struct machine m;
   struct truth t;
@@ -683,6 +717,7 @@ static void check_point(const struct point *given, int how)
   for (int step = 0; step < STEPS; step++)
     truth_step(&t, m.plan[0], step);
   compare_with_truth(&m, &t, point);
+  compare_residuals(&m);
   truth_destroy(&t);
   machine_destroy(&m);
 }

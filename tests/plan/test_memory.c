@@ -79,6 +79,29 @@ static void full_sharding_keeps_exactly_its_part(void **state)
   }
 }
 
+/* Each rank keeps what it loses of all that it sends, in the type of the feedback. */
+static void residuals_are_of_whole_gradients(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *feedback;
+    int64_t size;
+  } cases[] = {{"fp32", 4}, {"bf16", 2}};
+  for (int strategy = 0; strategy <= STRATEGY_NO_SHARD; strategy++)
+    for (int c = 0; c < 2; c++) {
+      const struct point point = {.strategy = (enum deck_strategy)strategy,
+                                  .ranks = 3,
+                                  .group = 3,
+                                  .micros = 2,
+                                  .codec = "bf16",
+                                  .feedback = cases[c].feedback};
+      struct plan *plan = fixture_plan(&fixture_small, &point, 1);
+      assert_int_equal(plan_purpose_bytes(plan, TIER_DEVICE, PURPOSE_RESIDUAL, true),
+                       fixture_flat_bytes(plan) / 4 * cases[c].size);
+      plan_destroy(plan);
+    }
+}
+
 /* By hand: each optimizer keeps its states and no more. Muon has one state of matrices, two of all
  * else. */
 static void each_optimizer_keeps_its_own_states(void **state)
@@ -671,6 +694,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(memory_is_packed_tightly_and_aligned),
       cmocka_unit_test(full_sharding_keeps_exactly_its_part),
+      cmocka_unit_test(residuals_are_of_whole_gradients),
       cmocka_unit_test(each_optimizer_keeps_its_own_states),
       cmocka_unit_test(other_strategies_keep_what_they_do_not_shard),
       cmocka_unit_test(owned_ranges_are_those_of_the_masters),

@@ -117,6 +117,10 @@ static void the_hash_sees_what_peers_must_agree_on(void **state)
   update->seed++;
   assert_true(plan_collective_hash(plan) != hash);
   *update = attr;
+  struct attributes *sends = &plan->instr[fixture_find(plan, OP_EXCHANGE, 1, -1)].attr;
+  sends->seed++;
+  assert_true(plan_collective_hash(plan) != hash);
+  sends->seed--;
   assert_true(plan_collective_hash(plan) == hash);
   struct optim_settings *optim = &plan->input.optim;
   double *const number[] = {&optim->beta1, &optim->beta2, &optim->eps, &optim->decay, &optim->momentum};
@@ -202,6 +206,26 @@ static void impossible_plans_are_refused(void **state)
   bad = good;
   bad.policy.codec = "zip";
   expect_refusal(bad, STATUS_USAGE, "there is no codec 'zip': use one of none, bf16");
+  bad = good;
+  bad.policy.codec = "bf16";
+  bad.policy.values = "bf16";
+  expect_refusal(bad, STATUS_USAGE, "codec bf16 selects no values that codec bf16 could code");
+  bad.policy.values = NULL;
+  bad.policy.feedback = "zip";
+  expect_refusal(bad, STATUS_USAGE, "there is no codec 'zip': use one of none, bf16");
+  bad.policy.feedback = "fp32";
+  bad.strategy = STRATEGY_HYBRID_SHARD;
+  bad.shape.group /= 2;
+  bad.shape.replicas *= 2;
+  expect_refusal(bad, STATUS_UNSUPPORTED, "compress.feedback=fp32 with 2 replicas of shards");
+  bad = good;
+  bad.policy.codec = "bf16";
+  bad.policy.feedback = "fp32";
+  bad.policy.host_state = bad.policy.cpu_reduce = true;
+  bad.strategy = STRATEGY_FULL_SHARD;
+  expect_refusal(bad, STATUS_UNSUPPORTED,
+                 "compress.feedback=fp32 is for gradients that devices reduce: use "
+                 "transfer.grads=gpu_reduce");
   bad = good;
   bad.model = &empty;
   expect_refusal(bad, STATUS_USAGE, "at least one decoder block");

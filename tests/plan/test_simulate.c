@@ -260,6 +260,7 @@ static void what_tiers_exchange_takes_their_rates(void **state)
       {OP_SQUARES, LANE_HOST, "ra", (1000 + 2 * 2000) / 1e4},
       {OP_SQUARES, LANE_REDUCE, "ra", (1000 + 2 * 2000) / 1e12},
       {OP_ENCODE, LANE_REDUCE, "rw", (1000 + 2000) / 1e12},
+      {OP_ENCODE, LANE_REDUCE, "awa", (6 * 1000 + 2 * 2000 + 2 * 3000) / 1e12},
       {OP_EXCHANGE, LANE_REDUCE, "rw", 2000 * 3 / 4.0 / 4e4 + 3e-3},
       {OP_DECODE_SUM, LANE_REDUCE, "ra", (1000 + 2 * 2000) / 1e12},
   };

@@ -518,6 +518,10 @@ static void attributes_are_the_inputs(void **state)
   plan = broken_start(&broken_no_shard);
   plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.seed = 5;
   broken_refused(plan, "rounds in another way, or with another seed");
+
+  plan = broken_start(&broken_no_shard);
+  plan->instr[fixture_find(plan, OP_DECODE_SUM, 1, -1)].attr.seed = 5;
+  broken_refused(plan, "rounds in another way, or with another seed");
 }
 
 /* Messages that travel are of their unit's codec, and they are encoded and decoded by it. The other
@@ -576,6 +580,25 @@ enum status __wrap_codec_make(const char *name, const struct codec_settings *set
     return __real_codec_make(name, settings, feedback, out);
   *out = (struct codec){.ops = &fixed};
   return STATUS_OK;
+}
+
+/* With feedback ENCODE leaves no gradient. Before the sum is there, nothing can be gathered. */
+static void encoded_gradients_are_spent(void **state)
+{
+  (void)state;
+  for (int feedback = 0; feedback < 2; feedback++) {
+    struct point point = broken_no_shard;
+    point.codec = "bf16";
+    point.feedback = feedback ? "fp32" : NULL;
+    struct plan *plan = broken_start(&point);
+    const int sum = fixture_find(plan, OP_DECODE_SUM, 1, -1),
+              gather = fixture_find(plan, OP_GATHER_GRADS, 1, -1);
+    const struct instr early = plan->instr[gather];
+    plan->instr[gather] = plan->instr[sum];
+    plan->instr[sum] = early;
+    broken_settle(plan);
+    broken_refused(plan, feedback ? "which is not the unit's gradient" : "the sum over");
+  }
 }
 
 static void messages_stay_in_their_group(void **state)
@@ -639,6 +662,7 @@ int main(void)
       cmocka_unit_test(keys_and_values_have_their_place),
       cmocka_unit_test(attributes_are_the_inputs),
       cmocka_unit_test(gradients_travel_by_one_codec),
+      cmocka_unit_test(encoded_gradients_are_spent),
       cmocka_unit_test(messages_stay_in_their_group),
       cmocka_unit_test(what_surrounds_a_master_is_old),
   };

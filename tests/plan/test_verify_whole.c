@@ -80,6 +80,35 @@ static const struct point whole[] = {
      .cpu_reduce = true,
      .one_node = true,
      .codec = "bf16"},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 3,
+     .group = 3,
+     .prefetch = 1,
+     .micros = 2,
+     .reduce_every_micro = true,
+     .codec = "bf16",
+     .feedback = "fp32"},
+    {.strategy = STRATEGY_NO_SHARD,
+     .ranks = 3,
+     .group = 3,
+     .micros = 2,
+     .freeze = FREEZE_ODD,
+     .codec = "worked",
+     .feedback = "bf16"},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .micros = 2,
+     .host = true,
+     .codec = "worked",
+     .feedback = "bf16"},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .micros = 1,
+     .codec = "bf16",
+     .feedback = "worked"},
+    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .micros = 1, .codec = "worked"},
     {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .keep = KEEP_ACTIVATIONS_HOST},
     {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .head = UNTIED, .half = true, .host = true, .keep = KEEP_ACTIVATIONS_HOST},
     {.strategy = STRATEGY_FULL_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .freeze = FREEZE_ODD, .half = true, .keep_working = true},
@@ -165,6 +194,65 @@ static const struct point whole[] = {
     {.mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD, .half = true, .host = true},
 };
 enum { WHOLE = sizeof whole / sizeof *whole };
+
+/* ---- a codec that needs memory to work in ---- */
+
+static int64_t work_of(const struct codec *codec, int64_t n, int parts)
+{
+  (void)codec;
+  return n * parts;
+}
+
+static struct codec_ops worked;
+
+typedef enum status make(const char *name, const struct codec_settings *settings, bool feedback,
+                         struct codec *out);
+make __real_codec_make, __wrap_codec_make;
+enum status __wrap_codec_make(const char *name, const struct codec_settings *settings,
+                              bool feedback, struct codec *out)
+{
+  if (!name || strcmp(name, "worked") != 0)
+    return __real_codec_make(name, settings, feedback, out);
+  worked = codec_bf16;
+  worked.name = "worked";
+  worked.work = work_of;
+  *out = (struct codec){.ops = &worked, .feedback = feedback};
+  return STATUS_OK;
+}
+
+static void codecs_have_room_to_work(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *codec, *feedback;
+    enum op op;
+    int k;
+  } cases[] = {{"worked", NULL, OP_ENCODE, ENCODE_WORK},
+               {"worked", NULL, OP_DECODE_SUM, DECODE_SUM_WORK},
+               {"bf16", "worked", OP_ENCODE, ENCODE_WORK}};
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+    struct point point = broken_full_shard;
+    point.codec = cases[c].codec;
+    point.feedback = cases[c].feedback;
+    struct plan *plan = broken_start(&point);
+    const struct instr *instr = &plan->instr[fixture_find(plan, cases[c].op, 1, -1)];
+    broken_resize(plan, instr->use[cases[c].k].buffer, plan->layout[1].trained - 1);
+    broken_refused(plan, "has too little room for its codec worked");
+  }
+}
+
+static void hosts_have_no_room_for_codecs(void **state)
+{
+  (void)state;
+  struct point point = broken_host_shared;
+  struct plan *plan = NULL;
+  point.codec = "worked";
+  const struct plan_input input = fixture_input(&fixture_small, &point, 0);
+  assert_int_equal(plan_create(&input, &plan), STATUS_UNSUPPORTED);
+  assert_string_equal(status_text(),
+                      "compress.grads.codec=worked needs memory to work in, which hosts that reduce "
+                      "gradients do not have: use transfer.grads=gpu_reduce, or another codec");
+}
 
 static bool names_one(const struct plan *plan, const struct instr *instr)
 {
@@ -339,6 +427,9 @@ int main(void)
       cmocka_unit_test(no_access_can_be_exchanged),
       cmocka_unit_test(no_operand_can_be_absent_or_superfluous_or_of_another_type),
       cmocka_unit_test(no_buffer_can_be_exchanged),
+      cmocka_unit_test(codecs_have_room_to_work),
+      cmocka_unit_test_setup_teardown(hosts_have_no_room_for_codecs, fixture_make_small,
+                                      fixture_free_small),
   };
   return cmocka_run_group_tests(tests, NULL, broken_end);
 }

@@ -31,6 +31,14 @@
   ROW(onebit, QUANTISER, "signs, with the means of both signs in a block",                         \
       "Seide et al. 2014, 1-bit SGD, Interspeech")
 
-#define CODEC_ROWS(ROW) CODEC_PLAIN(ROW) CODEC_QUANTISERS(ROW)
+/* Chosen elements of each block: NAME.h chooses by keys (select.h), or by a seed. */
+#define CODEC_KEYED(ROW)                                                                           \
+  ROW(topk, SPARSE, "largest elements of each block", "Aji and Heafield 2017, arXiv:1704.05021")   \
+  ROW(threshold, SPARSE, "elements of a threshold or more", "Dutta et al. 2020, arXiv:1911.08727")
+#define CODEC_SPARSIFIERS(ROW)                                                                     \
+  CODEC_KEYED(ROW)                                                                                 \
+  ROW(randomk, SPARSE, "random elements of each block", "Stich et al. 2018, arXiv:1809.07599")
+
+#define CODEC_ROWS(ROW) CODEC_PLAIN(ROW) CODEC_QUANTISERS(ROW) CODEC_SPARSIFIERS(ROW)
 
 #endif

@@ -1,0 +1,255 @@
+/* Sparse messages: elements chosen from vectors, and put back. One block of threads per block of a
+ * vector. The first pass over x brings it to the caches. Later passes read it from there. */
+#include "compress/rule/select.h"
+#include "device/rounding.h"
+#include "gpu/common.cuh"
+#include "gpu/kernels.h"
+
+namespace {
+
+constexpr int THREADS = 256, WARPS = THREADS / 32, OWN = SELECT_BINS / THREADS;
+
+#define KEYED(name, ...)                                                                           \
+  struct name##_rule {                                                                             \
+    static constexpr bool ranked = name##_ranked;                                                  \
+    static __device__ __forceinline__ uint32_t key(const selection &op, float x)                   \
+    {                                                                                              \
+      return name##_key(&op, x);                                                                   \
+    }                                                                                              \
+  };
+CODEC_KEYED(KEYED)
+
+/* Elements of larger keys are chosen, and the first `ties` of this key. */
+struct cut {
+  uint32_t key, ties;
+};
+
+__device__ __forceinline__ uint16_t *indices_of(const selection &op, const slots &slots,
+                                                int64_t part, int64_t block)
+{
+  return (uint16_t *)((char *)slots.indices + part * slots.index_stride) + block * op.keep;
+}
+
+__device__ __forceinline__ float *values_of(const selection &op, const slots &slots, int64_t part,
+                                            int64_t block)
+{
+  return (float *)((char *)slots.values + part * slots.value_stride) + block * op.keep;
+}
+
+__device__ __forceinline__ int64_t length_of(const selection &op, int64_t n, int64_t block)
+{
+  const int64_t rest = n - block * op.block;
+  return rest < op.block ? rest : op.block;
+}
+
+/* From the top bin down: the bin that has the ties-th key, and the rank of this key in the bin.
+ * *found stays as it is if there are fewer keys. */
+__device__ void find_digit(const uint32_t *count, uint32_t ties, cut *found)
+{
+  __shared__ uint32_t sum[WARPS];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32,
+            top = SELECT_BINS - 1 - threadIdx.x * OWN;
+  uint32_t own = 0;
+  for (int i = 0; i < OWN; i++)
+    own += count[top - i];
+  uint32_t until = own;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const uint32_t other = __shfl_up_sync(0xFFFFFFFF, until, distance);
+    until += lane >= distance ? other : 0;
+  }
+  if (lane == 31)
+    sum[warp] = until;
+  __syncthreads();
+  for (int w = 0; w < warp; w++)
+    until += sum[w];
+  uint32_t before = until - own;
+  if (before >= ties || until < ties)
+    return;
+  int digit = top;
+  for (; before + count[digit] < ties; digit--)
+    before += count[digit];
+  *found = {(uint32_t)digit, ties - before};
+}
+
+/* A histogram of the next digit of all keys that may still be the smallest chosen one. */
+template <typename R>
+__device__ cut narrow_cut(const selection &op, int64_t n, const float *x, int pass, cut known)
+{
+  __shared__ uint32_t count[SELECT_BINS];
+  __shared__ cut found;
+  for (int i = threadIdx.x; i < SELECT_BINS; i += THREADS)
+    count[i] = 0;
+  if (threadIdx.x == 0)
+    found = {0, known.ties};
+  __syncthreads();
+#pragma unroll 4
+  for (int i = threadIdx.x; i < n; i += THREADS) {
+    const uint32_t k = R::key(op, x[i]);
+    if ((k ^ known.key) >> select_known(pass) == 0)
+      atomicAdd(&count[select_digit(k, pass)], 1u);
+  }
+  __syncthreads();
+  find_digit(count, known.ties, &found);
+  __syncthreads();
+  const cut next = {known.key | found.key << select_shift(pass), found.ties};
+  __syncthreads();
+  return next;
+}
+
+/* Elements of a warp's share: of larger keys than the cut's in x, of the cut's key in y. */
+template <typename R>
+__device__ uint2 count_share(const selection &op, int begin, int end, const float *x, cut cut)
+{
+  uint2 count = {0, 0};
+  for (int i = begin + threadIdx.x % 32; i < end; i += 32) {
+    const uint32_t k = R::key(op, x[i]);
+    count.x += k > cut.key;
+    count.y += k == cut.key && k > 0;
+  }
+  return {(uint32_t)__reduce_add_sync(0xFFFFFFFF, count.x),
+          (uint32_t)__reduce_add_sync(0xFFFFFFFF, count.y)};
+}
+
+/* The same elements to their slots, after those `before` the share. Returns the slots in use. */
+template <typename R>
+__device__ uint32_t store_share(const selection &op, int begin, int end, const float *x, cut cut,
+                                uint2 before, uint16_t *indices, float *values)
+{
+  const uint32_t lower = (1u << threadIdx.x % 32) - 1;
+  for (int base = begin; base < end; base += 32) {
+    const int i = base + threadIdx.x % 32;
+    const float value = i < end ? x[i] : 0;
+    const uint32_t k = i < end ? R::key(op, value) : 0;
+    const bool larger = k > cut.key, equal = k == cut.key && k > 0;
+    const uint32_t all_larger = __ballot_sync(0xFFFFFFFF, larger),
+                   all_equal = __ballot_sync(0xFFFFFFFF, equal),
+                   ties = before.y + __popc(all_equal & lower);
+    if (larger || (equal && ties < cut.ties)) {
+      const uint32_t slot = before.x + __popc(all_larger & lower) + min(ties, cut.ties);
+      indices[slot] = (uint16_t)i;
+      values[slot] = value;
+    }
+    before.x += __popc(all_larger);
+    before.y += __popc(all_equal);
+  }
+  return before.x + min(before.y, cut.ties);
+}
+
+/* A warp's share are consecutive elements, so that slots ascend. */
+template <typename R>
+__device__ void store_chosen(const selection &op, int n, const float *x, cut cut, uint16_t *indices,
+                             float *values)
+{
+  __shared__ uint2 count[WARPS];
+  __shared__ uint32_t used;
+  const int warp = threadIdx.x / 32, share = (n + THREADS - 1) / THREADS * 32,
+            begin = min(warp * share, n), end = min(begin + share, n);
+  const uint2 mine = count_share<R>(op, begin, end, x, cut);
+  if (threadIdx.x % 32 == 0)
+    count[warp] = mine;
+  __syncthreads();
+  uint2 before = {0, 0};
+  for (int w = 0; w < warp; w++)
+    before.x += count[w].x, before.y += count[w].y;
+  const uint32_t until = store_share<R>(op, begin, end, x, cut, before, indices, values);
+  if (threadIdx.x == THREADS - 1)
+    used = until;
+  __syncthreads();
+  for (int slot = used + threadIdx.x; slot < op.keep; slot += THREADS) {
+    indices[slot] = SELECT_UNUSED;
+    values[slot] = 0;
+  }
+}
+
+template <typename R>
+__global__ void __launch_bounds__(THREADS)
+    select_keyed(const selection op, int64_t n, int64_t blocks, const float *x, const slots slots)
+{
+  const int64_t part = blockIdx.x / blocks, block = blockIdx.x % blocks;
+  const int length = (int)length_of(op, n, block);
+  const float *from = x + part * n + block * op.block;
+  cut cut = {R::ranked ? 0u : 1u, (uint32_t)op.keep};
+  for (int pass = 0; R::ranked && pass < SELECT_PASSES; pass++)
+    cut = narrow_cut<R>(op, length, from, pass, cut);
+  store_chosen<R>(op, length, from, cut, indices_of(op, slots, part, block),
+                  values_of(op, slots, part, block));
+}
+
+/* A thread per slot. */
+__global__ void __launch_bounds__(THREADS)
+    select_random(const selection op, int64_t n, int64_t blocks, int64_t all, const float *x,
+                  const slots slots)
+{
+  const int64_t item = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+  if (item >= all)
+    return;
+  int64_t row, slot, part, block;
+  split(item, op.keep, &row, &slot);
+  split(row, blocks, &part, &block);
+  const int64_t i = randomk_index(&op, rounding_bits(op.seed, block), slot);
+  const float *from = x + part * n + block * op.block;
+  values_of(op, slots, part, block)[slot] = i < length_of(op, n, block) ? from[i] * op.scale : 0;
+}
+
+/* `parts` messages are added to one vector, one after the other. */
+template <bool RANDOM>
+__global__ void __launch_bounds__(THREADS)
+    scatter_parts(const selection op, int64_t n, int64_t blocks, int parts, const slots slots,
+                  enum scatter_mode mode, float *out)
+{
+  const int64_t first = blockIdx.x / blocks, block = blockIdx.x % blocks,
+                length = length_of(op, n, block);
+  const uint32_t bits = RANDOM ? rounding_bits(op.seed, block) : 0;
+  float *to = out + first * n + block * op.block;
+  for (int64_t i = threadIdx.x; mode == SCATTER_SET && i < length; i += THREADS)
+    to[i] = 0;
+  for (int64_t part = first; part < first + parts; part++) {
+    const uint16_t *indices = RANDOM ? NULL : indices_of(op, slots, part, block);
+    const float *values = values_of(op, slots, part, block);
+    __syncthreads();
+    for (int64_t slot = threadIdx.x; slot < op.keep; slot += THREADS) {
+      const int64_t i = RANDOM ? randomk_index(&op, bits, slot) : indices[slot];
+      if (i < length)
+        to[i] += mode == SCATTER_SUBTRACT ? -values[slot] : values[slot];
+    }
+  }
+}
+
+} // namespace
+
+void gpu_select(const gpu_launch *launch, const selection *op, int64_t n, int parts, const float *x,
+                const slots *slots)
+{
+  const int64_t blocks = select_blocks(op, n), all = parts * blocks * op->keep;
+  if (all == 0)
+    return;
+#define SELECT_CASE(name, ...)                                                                     \
+  case SELECT_##name:                                                                              \
+    select_keyed<name##_rule>                                                                      \
+        <<<(unsigned)(parts * blocks), THREADS, 0, launch->stream>>>(*op, n, blocks, x, *slots);   \
+    break;
+  switch (op->rule) {
+    CODEC_KEYED(SELECT_CASE)
+  case SELECT_randomk:
+    select_random<<<(unsigned)pieces_of(all, THREADS), THREADS, 0, launch->stream>>>(
+        *op, n, blocks, all, x, *slots);
+    break;
+  }
+}
+
+void gpu_scatter(const gpu_launch *launch, const selection *op, int64_t n, int parts,
+                 const slots *slots, enum scatter_mode mode, float *out)
+{
+  const bool sum = mode != SCATTER_SUBTRACT;
+  const int64_t blocks = select_blocks(op, n);
+  const unsigned grid = (unsigned)((sum ? 1 : parts) * blocks);
+  if (grid == 0)
+    return;
+  if (op->rule == SELECT_randomk)
+    scatter_parts<true><<<grid, THREADS, 0, launch->stream>>>(*op, n, blocks, sum ? parts : 1,
+                                                              *slots, mode, out);
+  else
+    scatter_parts<false><<<grid, THREADS, 0, launch->stream>>>(*op, n, blocks, sum ? parts : 1,
+                                                               *slots, mode, out);
+}

@@ -1,0 +1,97 @@
+/* Sparse messages: the arguments of the operations select and scatter of a device, and the rules
+ * of selection. C and CUDA C++ include this page. It uses nothing but the C library.
+ *
+ * A vector is cut into blocks of `block` elements. The last one may be shorter. A message has
+ * `keep` slots per block. A slot is an index within the block and a value. An unused slot has
+ * index SELECT_UNUSED and value 0.
+ *
+ * A keyed rule gives each element a key below 2^31. The slots of a block hold the `keep` elements
+ * of the largest keys, in ascending order of index. Of equal keys, lower indices come first. A key
+ * of 0 is never chosen. NAME.h defines
+ *   NAME_key(op, x)  the key of an element
+ *   NAME_ranked      0: all keys are 0 or 1, so no search for the smallest chosen key is needed
+ * randomk needs no keys: positions follow from a seed, and no indices travel. */
+#ifndef SLUICE_COMPRESS_RULE_SELECT_H
+#define SLUICE_COMPRESS_RULE_SELECT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "compress/rule/codecs.h"
+
+#if defined __CUDACC__
+#define SELECT_FN static __host__ __device__ __forceinline__
+#else
+#define SELECT_FN __attribute__((always_inline)) static inline
+#endif
+
+#define SELECT_ENUM(name, ...) SELECT_##name,
+enum select_rule { CODEC_SPARSIFIERS(SELECT_ENUM) };
+#undef SELECT_ENUM
+
+enum {
+  SELECT_LEAST_BLOCK = 256, /* a power of two, as every block */
+  SELECT_MOST_BLOCK = 32768,
+  SELECT_UNUSED = 0xffff, /* no index of a block */
+};
+
+struct selection {
+  enum select_rule rule;
+  int64_t block, keep; /* elements; slots per block, at most as many */
+  float threshold;     /* threshold: the least magnitude that is chosen */
+  float scale;         /* randomk: factor of the values */
+  uint64_t seed;       /* randomk */
+};
+
+/* Slots of several messages: indices and values of message i lie i * index_stride and
+ * i * value_stride bytes after those of message 0. randomk has no indices. */
+struct slots {
+  uint16_t *indices;
+  float *values;
+  int64_t index_stride, value_stride;
+};
+
+/* SET, ADD: out = or += the sum of all messages. SUBTRACT: message i from the i-th vector. */
+enum scatter_mode { SCATTER_SET, SCATTER_ADD, SCATTER_SUBTRACT };
+
+SELECT_FN int64_t select_blocks(const struct selection *op, int64_t n)
+{
+  return (n + op->block - 1) / op->block;
+}
+
+SELECT_FN bool select_is_valid(const struct selection *op)
+{
+  return op->block >= SELECT_LEAST_BLOCK && op->block <= SELECT_MOST_BLOCK &&
+         (op->block & (op->block - 1)) == 0 && op->keep >= 1 && op->keep <= op->block;
+}
+
+/* Order of magnitudes as integers: infinity comes after all numbers, and NaN after infinity. */
+SELECT_FN uint32_t select_magnitude(float x)
+{
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits & 0x7fffffff;
+}
+
+/* A search for the smallest chosen key reads its bits in passes: `shift` is the lowest bit of a
+ * pass, and bits from `known` on are known from the passes before. */
+enum { SELECT_PASSES = 3, SELECT_BINS = 1 << 11 };
+SELECT_FN int select_shift(int pass)
+{
+  return 20 - 10 * pass;
+}
+SELECT_FN int select_known(int pass)
+{
+  return pass == 0 ? 31 : 30 - 10 * pass;
+}
+SELECT_FN uint32_t select_digit(uint32_t key, int pass)
+{
+  return key >> select_shift(pass) & ((1u << (select_known(pass) - select_shift(pass))) - 1);
+}
+
+#include "compress/rule/randomk.h"
+#include "compress/rule/threshold.h"
+#include "compress/rule/topk.h"
+
+#endif

@@ -1,0 +1,172 @@
+/* Sparsifiers: a message has the indices of the chosen elements, if the rule has indices, then
+ * their values. The values of a whole vector are one vector of another codec. */
+#include <math.h>
+
+#include "compress/compress.h"
+#include "device/device.h"
+#include "device/lane.h"
+
+enum { ALIGNMENT = 256 }; /* of messages, of their values, of pieces of scratch memory */
+
+static int64_t aligned(int64_t bytes)
+{
+  return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Messages of n elements. */
+struct format {
+  struct selection op;
+  struct codec values;
+  int64_t slots, values_at, values_bytes, bytes;
+};
+
+static struct selection selection_of(const struct codec *codec, uint64_t seed)
+{
+  const double block = (double)codec->set.block, keep = ceil(codec->set.density * block);
+  return (struct selection){.rule = (enum select_rule)codec->ops->rule,
+                            .block = codec->set.block,
+                            .keep = (int64_t)keep,
+                            .threshold = (float)codec->set.threshold,
+                            .scale = codec->feedback ? 1 : (float)(block / keep),
+                            .seed = seed};
+}
+
+static struct format format_of(const struct codec *codec, int64_t n, uint64_t seed)
+{
+  struct format f = {.op = selection_of(codec, seed), .values = codec_of_values(codec)};
+  f.slots = select_blocks(&f.op, n) * f.op.keep;
+  f.values_at = f.op.rule == SELECT_randomk ? 0 : aligned(f.slots * (int64_t)sizeof(uint16_t));
+  f.values_bytes = f.values.ops->bytes(&f.values, f.slots);
+  f.bytes = f.values_at + aligned(f.values_bytes);
+  return f;
+}
+
+static bool is_plain(const struct format *f)
+{
+  return f->values.ops->traits & CODEC_IDENTITY;
+}
+
+/* Scratch memory: values of all messages in fp32, their codes, and what the codec of the values
+ * needs. */
+static int64_t floats_bytes(const struct format *f, int parts)
+{
+  return aligned(parts * f->slots * (int64_t)sizeof(float));
+}
+
+static int64_t codes_bytes(const struct format *f, int parts)
+{
+  return aligned(parts * f->values_bytes);
+}
+
+static int64_t work(const struct codec *codec, int64_t n, int parts)
+{
+  const struct format f = format_of(codec, n, 0);
+  return is_plain(&f) ? 0
+                      : floats_bytes(&f, parts) + codes_bytes(&f, parts) +
+                            codec_work(&f.values, f.slots, parts);
+}
+
+static int64_t bytes(const struct codec *codec, int64_t n)
+{
+  return format_of(codec, n, 0).bytes;
+}
+
+/* A pass over the values of `parts` messages. */
+static struct codec_pass values_pass(const struct format *f, const struct codec_pass *pass,
+                                     int parts)
+{
+  struct codec_pass values = *pass;
+  values.n = f->slots;
+  values.parts = parts;
+  values.work = (char *)pass->work + floats_bytes(f, pass->parts) + codes_bytes(f, pass->parts);
+  return values;
+}
+
+/* Messages `stride` bytes apart. Their values are in place, or in scratch memory. */
+static struct slots slots_of(const struct format *f, const struct codec_pass *pass,
+                             const void *messages, int64_t stride)
+{
+  struct slots slots = {(void *)messages, pass->work, stride, f->slots * (int64_t)sizeof(float)};
+  if (is_plain(f)) {
+    slots.values = (float *)((char *)messages + f->values_at);
+    slots.value_stride = stride;
+  }
+  return slots;
+}
+
+static enum status encode(const struct codec *codec, const struct codec_pass *pass, const float *x,
+                          void *messages)
+{
+  const struct device_ops *ops = pass->lane->device->ops;
+  const struct format f = format_of(codec, pass->n, pass->seed);
+  const struct slots slots = slots_of(&f, pass, messages, f.bytes);
+  enum status status = ops->select(pass->lane, &f.op, pass->n, pass->parts, x, &slots);
+  if (status || is_plain(&f))
+    return status;
+  const struct codec_pass values = values_pass(&f, pass, pass->parts);
+  char *codes = (char *)pass->work + floats_bytes(&f, pass->parts);
+  status = f.values.ops->encode(&f.values, &values, slots.values, codes);
+  if (status)
+    return status;
+  return ops->copy_rows(pass->lane, pass->parts, (size_t)f.values_bytes,
+                        (char *)messages + f.values_at, (size_t)f.bytes, codes,
+                        (size_t)f.values_bytes);
+}
+
+/* Message by message: a decoded sum would have one place for values of several indices. */
+static enum status decode_values(const struct format *f, const struct codec_pass *pass,
+                                 const char *codes, int64_t stride, float *out)
+{
+  const struct codec_pass values = values_pass(f, pass, 1);
+  enum status status = STATUS_OK;
+  for (int i = 0; i < pass->parts && !status; i++)
+    status = f->values.ops->decode_sum(&f->values, &values, codes + i * stride, stride, false,
+                                       out + i * f->slots);
+  return status;
+}
+
+static enum status scatter(const struct format *f, const struct codec_pass *pass,
+                           const void *messages, int64_t stride, enum scatter_mode mode, float *out)
+{
+  const struct slots slots = slots_of(f, pass, messages, stride);
+  enum status status = STATUS_OK;
+  if (!is_plain(f))
+    status = decode_values(f, pass, (const char *)messages + f->values_at, stride, slots.values);
+  if (status)
+    return status;
+  return pass->lane->device->ops->scatter(pass->lane, &f->op, pass->n, pass->parts, &slots, mode,
+                                          out);
+}
+
+static enum status decode_sum(const struct codec *codec, const struct codec_pass *pass,
+                              const void *messages, int64_t stride, bool accumulate, float *out)
+{
+  const struct format f = format_of(codec, pass->n, pass->seed);
+  return scatter(&f, pass, messages, stride, accumulate ? SCATTER_ADD : SCATTER_SET, out);
+}
+
+static enum status subtract(const struct codec *codec, const struct codec_pass *pass,
+                            const void *messages, float *x)
+{
+  const struct format f = format_of(codec, pass->n, pass->seed);
+  return scatter(&f, pass, messages, f.bytes, SCATTER_SUBTRACT, x);
+}
+
+/* A density of 1e-5 is below one element of the largest block. */
+#define SPARSIFIER(id, kind, title, from)                                                          \
+  const struct codec_ops codec_##id = {                                                            \
+      .name = #id,                                                                                 \
+      .source = from,                                                                              \
+      .traits = CODEC_SPARSE | (SELECT_##id == SELECT_randomk ? RANDOM : 0),                       \
+      .rule = SELECT_##id,                                                                         \
+      .usual = {4096, 0, 0.01, SELECT_##id == SELECT_threshold ? 1e-3 : 0},                        \
+      .least = {SELECT_LEAST_BLOCK, 0, 1e-5, 1e-37},                                               \
+      .most = {SELECT_MOST_BLOCK, 0, 1, 1e37},                                                     \
+      .bytes = bytes,                                                                              \
+      .work = work,                                                                                \
+      .encode = encode,                                                                            \
+      .decode_sum = decode_sum,                                                                    \
+      .subtract = subtract,                                                                        \
+  };
+enum { RANDOM = CODEC_UNBIASED | CODEC_COMMON_SEED };
+CODEC_SPARSIFIERS(SPARSIFIER)

@@ -1,0 +1,187 @@
+/* Sparse messages: elements chosen from vectors, and put back. Work is shared by blocks. */
+#include "device/host/host.h"
+
+enum { GRAIN = 1 << 16 }; /* elements */
+
+/* Elements of larger keys are chosen, and the first `ties` of this key. */
+struct cut {
+  uint32_t key;
+  int64_t ties;
+};
+
+typedef uint32_t key_of(const struct selection *op, float x);
+
+/* A histogram of the next digit of the keys that may still be the smallest chosen one, among the n
+ * elements of `list` (NULL: the first n of x). */
+__attribute__((always_inline)) static inline void
+narrow_cut(const struct selection *op, int64_t n, const uint16_t *list, const float *x, key_of *key,
+           int pass, struct cut *cut)
+{
+  uint16_t count[SELECT_BINS] = {0};
+  uint32_t top = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const uint32_t k = key(op, x[list ? list[i] : i]), digit = select_digit(k, pass);
+    if ((k ^ cut->key) >> select_known(pass))
+      continue;
+    count[digit]++;
+    top = digit > top ? digit : top;
+  }
+  for (; top > 0 && count[top] < cut->ties; top--)
+    cut->ties -= count[top];
+  cut->key |= top << select_shift(pass);
+}
+
+/* Elements with keys of at least `least`, without branches that depend on them. Returns their
+ * number. */
+__attribute__((always_inline)) static inline int64_t
+list_from(const struct selection *op, int64_t n, const float *x, key_of *key, uint32_t least,
+          uint16_t *list)
+{
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; i++) {
+    list[count] = (uint16_t)i;
+    count += key(op, x[i]) >= least;
+  }
+  return count;
+}
+
+__attribute__((always_inline)) static inline void
+choose(const struct selection *op, int64_t n, const float *x, key_of *key, bool ranked,
+       uint16_t *indices, float *values)
+{
+  uint16_t list[SELECT_MOST_BLOCK];
+  struct cut cut = {ranked ? 0 : 1, op->keep};
+  int64_t chosen = 0;
+  if (ranked)
+    narrow_cut(op, n, NULL, x, key, 0, &cut);
+  const int64_t listed = list_from(op, n, x, key, cut.key > 0 ? cut.key : 1, list);
+  for (int pass = 1; ranked && pass < SELECT_PASSES; pass++)
+    narrow_cut(op, listed, list, x, key, pass, &cut);
+  for (int64_t i = 0; i < listed; i++) {
+    const uint32_t k = key(op, x[list[i]]);
+    if (k < cut.key || (k == cut.key && cut.ties-- <= 0))
+      continue;
+    indices[chosen] = list[i];
+    values[chosen++] = x[list[i]];
+  }
+  for (; chosen < op->keep; chosen++) {
+    indices[chosen] = SELECT_UNUSED;
+    values[chosen] = 0;
+  }
+}
+
+#define CHOOSE(name, ...)                                                                          \
+  static void choose_##name(const struct selection *op, int64_t n, const float *x,                 \
+                            uint16_t *indices, float *values)                                      \
+  {                                                                                                \
+    choose(op, n, x, name##_key, name##_ranked, indices, values);                                  \
+  }
+CODEC_KEYED(CHOOSE)
+
+static void choose_randomk(const struct selection *op, int64_t block, int64_t n, const float *x,
+                           float *values)
+{
+  const uint32_t bits = rounding_bits(op->seed, block);
+  for (int64_t j = 0; j < op->keep; j++) {
+    const int64_t i = randomk_index(op, bits, j);
+    values[j] = i < n ? x[i] * op->scale : 0;
+  }
+}
+
+struct job {
+  const struct selection *op;
+  int64_t n, blocks; /* of a vector */
+  int parts;         /* summed by scatter() */
+  const struct slots *slots;
+  enum scatter_mode mode;
+  const float *x;
+  float *out;
+};
+
+static uint16_t *indices_of(const struct job *job, int64_t part, int64_t block)
+{
+  char *base = (char *)job->slots->indices;
+  return (uint16_t *)(base + part * job->slots->index_stride) + block * job->op->keep;
+}
+
+static float *values_of(const struct job *job, int64_t part, int64_t block)
+{
+  char *base = (char *)job->slots->values;
+  return (float *)(base + part * job->slots->value_stride) + block * job->op->keep;
+}
+
+static int64_t length_of(const struct job *job, int64_t block)
+{
+  const int64_t rest = job->n - block * job->op->block;
+  return rest < job->op->block ? rest : job->op->block;
+}
+
+static void select_range(void *arg, int64_t begin, int64_t end)
+{
+  const struct job *job = arg;
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t part = i / job->blocks, block = i % job->blocks, n = length_of(job, block);
+    const float *x = job->x + part * job->n + block * job->op->block;
+    float *values = values_of(job, part, block);
+#define SELECT_CASE(name, ...)                                                                     \
+  case SELECT_##name: choose_##name(job->op, n, x, indices_of(job, part, block), values); break;
+    switch (job->op->rule) {
+      CODEC_KEYED(SELECT_CASE)
+    case SELECT_randomk: choose_randomk(job->op, block, n, x, values); break;
+    }
+  }
+}
+
+static void scatter_block(const struct job *job, int64_t part, int64_t block, float *out)
+{
+  const struct selection *op = job->op;
+  const int64_t n = length_of(job, block);
+  const bool random = op->rule == SELECT_randomk;
+  const uint16_t *indices = random ? NULL : indices_of(job, part, block);
+  const float *values = values_of(job, part, block);
+  const uint32_t bits = random ? rounding_bits(op->seed, block) : 0;
+  for (int64_t j = 0; j < op->keep; j++) {
+    const int64_t i = random ? randomk_index(op, bits, j) : indices[j];
+    if (i < n) /* not so if unused, damaged, or after the vector's end */
+      out[i] += job->mode == SCATTER_SUBTRACT ? -values[j] : values[j];
+  }
+}
+
+static void scatter_range(void *arg, int64_t begin, int64_t end)
+{
+  const struct job *job = arg;
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t first = i / job->blocks, block = i % job->blocks;
+    float *out = job->out + first * job->n + block * job->op->block;
+    if (job->mode == SCATTER_SET)
+      memset(out, 0, (size_t)length_of(job, block) * sizeof *out);
+    for (int part = 0; part < job->parts; part++)
+      scatter_block(job, first + part, block, out);
+  }
+}
+
+/* `vectors` vectors of n elements. */
+static enum status run(struct lane *lane, struct job *job, int64_t vectors, host_range *range)
+{
+  if (!select_is_valid(job->op) || job->n < 0)
+    return status_set(STATUS_INTERNAL, "a message with %lld of %lld elements per block",
+                      (long long)job->op->keep, (long long)job->op->block);
+  job->blocks = select_blocks(job->op, job->n);
+  host_run_ranges(lane, vectors * job->blocks, host_pieces(GRAIN, job->op->block), range, job);
+  return STATUS_OK;
+}
+
+enum status host_select(struct lane *lane, const struct selection *op, int64_t n, int parts,
+                        const float *x, const struct slots *slots)
+{
+  struct job job = {.op = op, .n = n, .slots = slots, .x = x};
+  return run(lane, &job, parts, select_range);
+}
+
+enum status host_scatter(struct lane *lane, const struct selection *op, int64_t n, int parts,
+                         const struct slots *slots, enum scatter_mode mode, float *out)
+{
+  const bool sum = mode != SCATTER_SUBTRACT;
+  struct job job = {op, n, 0, sum ? parts : 1, slots, mode, NULL, out};
+  return run(lane, &job, sum ? 1 : parts, scatter_range);
+}

@@ -1,0 +1,196 @@
+/* Residuals, what messages of gradients have lost, as tensors: a row of bytes per rank and unit. Ranks
+ * that have saved them may be others than those that go on from them. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "compress/compress.h"
+#include "device/device.h"
+#include "job/state_private.h"
+
+/* Messages of one unit on their way to this rank's. */
+struct job_state_merge {
+  struct codec codec; /* of the messages that were saved */
+  struct device *device;
+  struct lane *lane;
+  void *work;
+  char *message;    /* one that was saved */
+  float *sum, *own; /* all of them, as the ranks that saved lay out the unit; and this rank's */
+  int64_t room;     /* of `message`, bytes */
+};
+
+void job_state_merge_destroy(struct job_state_merge *merge)
+{
+  if (!merge)
+    return;
+  if (merge->lane)
+    merge->device->ops->lane_destroy(merge->lane);
+  device_destroy(merge->device);
+  mem_free(merge->work);
+  mem_free(merge->message);
+  mem_free(merge->sum);
+  mem_free(merge->own);
+  mem_free(merge);
+}
+
+static enum status pack(const struct job_state *state, int u, int ranks, struct layout_unit *out)
+{
+  const struct layout_unit *unit = &state->plan->input.model->unit[u].layout;
+  return layout_unit_pack_roomy(unit->params, unit->elements, unit->room, unit->frozen, ranks, out);
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+  return a > b ? a : b;
+}
+
+/* Room for the largest unit of all. */
+static enum status alloc_merge(const struct job_state *state, struct job_state_merge *merge)
+{
+  int64_t before = 0, now = 0, work = 0;
+  enum status status = STATUS_OK;
+  for (int u = 0; u < state->plan->input.model->units && !status; u++) {
+    struct layout_unit saved = {0};
+    status = pack(state, u, state->saved->ranks, &saved);
+    const struct codec *own = &state->plan->policy[u].residual;
+    const int64_t trained = state->plan->layout[u].trained;
+    before = larger(before, saved.trained);
+    now = larger(now, trained);
+    work = larger(work, codec_work(&merge->codec, saved.trained, 1));
+    work = larger(work, codec_work(own, trained, 1));
+    layout_unit_free(&saved);
+  }
+  merge->room = merge->codec.ops->bytes(&merge->codec, before);
+  if (!status)
+    status = mem_alloc(MEM_IO, (size_t)merge->room, (void **)&merge->message);
+  if (!status)
+    status = mem_alloc(MEM_IO, (size_t)work, &merge->work);
+  if (!status)
+    status = mem_alloc(MEM_IO, (size_t)before * sizeof(float), (void **)&merge->sum);
+  return status ? status : mem_alloc(MEM_IO, (size_t)now * sizeof(float), (void **)&merge->own);
+}
+
+static enum status create_merge(struct job_state *state)
+{
+  struct job_state_merge *merge = NULL;
+  enum status status = mem_alloc(MEM_IO, sizeof *merge, (void **)&merge);
+  if (status)
+    return status;
+  state->merge = merge;
+  status = unit_policy_residual(state->saved->feedback, &merge->codec);
+  if (!status)
+    status = device_create("host", 0, DTYPE_F32, &merge->device);
+  if (!status)
+    status = merge->device->ops->lane_create(merge->device, "residual", LANE_ROLE_BACKGROUND, 1,
+                                             &merge->lane);
+  return status ? status : alloc_merge(state, merge);
+}
+
+/* Parameters of the sum at their places among this many ranks, each an equal share. */
+static void share_out(const struct job_state *state, int u, const struct layout_unit *saved)
+{
+  const struct job_state_merge *merge = state->merge;
+  const struct layout_unit *layout = &state->plan->layout[u];
+  const int ranks = state->plan->input.ranks;
+  const float share = state->saved->ranks == ranks ? 1 : 1 / (float)ranks;
+  memset(merge->own, 0, (size_t)layout->trained * sizeof *merge->own);
+  for (int p = 0; p < layout->params; p++)
+    for (int64_t e = 0; e < layout->elements[p] && !layout->frozen[p]; e++)
+      merge->own[layout->offset[p] + e] = merge->sum[saved->offset[p] + e] * share;
+}
+
+/* One message is complete. After the last one this rank has its own. */
+static enum status take_message(const struct job_state_part *part, bool first, bool last)
+{
+  const struct job_state *state = part->state;
+  const struct job_state_merge *merge = state->merge;
+  const struct codec *own = &state->plan->policy[part->unit].residual, *codec = &merge->codec;
+  struct layout_unit saved = {0};
+  enum status status = pack(state, part->unit, state->saved->ranks, &saved);
+  struct codec_pass pass = {
+      .lane = merge->lane, .n = saved.trained, .parts = 1, .work = merge->work};
+  if (!status)
+    status = codec->ops->decode_sum(codec, &pass, merge->message, merge->room, !first, merge->sum);
+  if (!status && last) {
+    share_out(state, part->unit, &saved);
+    pass.n = state->plan->layout[part->unit].trained;
+    status = own->ops->encode(own, &pass, merge->own, part->piece->host);
+  }
+  layout_unit_free(&saved);
+  return status;
+}
+
+/* io_tensor's move: rows come in rising pieces, one unit after the other. */
+static enum status take_rows(const struct io_tensor *tensor, struct layout_range range, void *data)
+{
+  const struct job_state_part *part = tensor->arg;
+  const int64_t bytes = tensor->shape[1];
+  const char *from = data;
+  enum status status = STATUS_OK;
+  while (range.begin < range.end && !status) {
+    const int64_t at = range.begin % bytes, left = range.end - range.begin,
+                  n = left < bytes - at ? left : bytes - at;
+    memcpy(part->state->merge->message + at, from, (size_t)n);
+    if (at + n == bytes)
+      status = take_message(part, range.begin - at == tensor->range.begin,
+                            range.begin + n == tensor->range.end);
+    range.begin += n;
+    from += n;
+  }
+  return status;
+}
+
+/* Rows that were saved: this rank's, or all if the ranks are not the same. */
+static enum status describe_saved(struct job_state *state, int u, struct io_tensor *tensor)
+{
+  struct layout_unit saved = {0};
+  const int ranks = state->saved->ranks, rank = state->plan->input.rank;
+  enum status status = state->merge ? STATUS_OK : create_merge(state);
+  if (!status)
+    status = pack(state, u, ranks, &saved);
+  if (status)
+    return status;
+  const struct codec *codec = &state->merge->codec;
+  const int64_t bytes = codec->ops->bytes(codec, saved.trained);
+  const bool same = ranks == state->plan->input.ranks;
+  tensor->shape[0] = ranks;
+  tensor->shape[1] = bytes;
+  tensor->range = same ? (struct layout_range){rank * bytes, (rank + 1) * bytes}
+                       : (struct layout_range){0, ranks * bytes};
+  tensor->data = NULL;
+  tensor->move = take_rows;
+  layout_unit_free(&saved);
+  return STATUS_OK;
+}
+
+/* Whether what was saved is what this job would save. */
+static bool is_same(const struct job_state *state)
+{
+  const struct job_state_saved *saved = state->saved;
+  struct codec codec;
+  return !saved || (saved->ranks == state->plan->input.ranks &&
+                    unit_policy_residual(saved->feedback, &codec) == STATUS_OK &&
+                    codec_equal(&codec, &state->plan->policy[0].residual));
+}
+
+enum status job_state_describe_residual(struct job_state *state, int u)
+{
+  const struct plan *plan = state->plan;
+  const struct job_state_piece *piece =
+      &state->piece[job_state_piece_index(plan, 1 + plan->states, u, false)];
+  const int64_t bytes = piece->elements, rank = plan->input.rank;
+  if (state->saved && !state->saved->feedback)
+    return STATUS_OK;
+  struct job_state_part *part = &state->part[state->n];
+  struct io_tensor *tensor = &state->tensor[state->n++];
+  *part = (struct job_state_part){.state = state, .piece = piece, .unit = u};
+  *tensor = (struct io_tensor){.group = "residual",
+                               .name = plan->input.model->unit[u].name,
+                               .type = DTYPE_U8,
+                               .ndim = 2,
+                               .shape = {plan->input.ranks, bytes},
+                               .range = {rank * bytes, (rank + 1) * bytes},
+                               .writer = true,
+                               .data = piece->host,
+                               .arg = part};
+  return is_same(state) ? STATUS_OK : describe_saved(state, u, tensor);
+}

@@ -1,0 +1,92 @@
+#!/bin/sh
+# Gradients between ranks by a codec of the deck, and what messages lose. Oracles: the run that was
+# not stopped, bit for bit on as many ranks; a run without codec, within a bound on other ranks.
+. "${top_srcdir:?}/tests/cli/common.sh"
+make_data
+make_deck
+
+# residuals FILE: how many tensors of them a checkpoint has.
+residuals() { "$SLUICE" ckpt show "$1" | grep -c '^residual/' || true; }
+
+# The sections of a deck nest, and an older name of the codec does as well.
+cat tiny.yaml - > nested.yaml <<END
+compress:
+  grads:
+    codec: bf16
+  feedback: fp32
+END
+train 2 none
+train 2 bf16 compress.grads.codec=bf16 compress.feedback=fp32
+on 2 "$SLUICE" train nested.yaml run.dir=nested > nested.log 2>&1 || { cat nested.log >&2; die "a nested deck"; }
+same bf16 nested
+train 2 old comm.gradients=bf16
+train 2 new compress.grads.codec=bf16
+same old new
+train 2 fp32 comm.gradients=fp32
+same none fp32
+close_to none bf16 1e-3
+if "$SLUICE" ckpt diff "$(newest none)" "$(newest new)" > /dev/null; then die "a codec changes nothing"; fi
+fails 2 "compress.grads.codec must be one of none, bf16" "$SLUICE" plan tiny.yaml --ranks 2 compress.grads.codec=zip
+fails 2 "codec bf16 has no block" "$SLUICE" plan tiny.yaml --ranks 2 compress.grads.codec=bf16 compress.grads.block=64
+
+train 1 alone compress.grads.codec=bf16 compress.feedback=bf16
+grep -q "compress.grads.codec is ignored: one rank sends no gradients" alone.log || die "one rank has a codec without a word"
+
+# What messages lose is planned, saved, and there again after a stop.
+"$SLUICE" plan tiny.yaml --ranks 2 compress.grads.codec=bf16 compress.feedback=bf16 > plan.out
+grep -q '^ *residuals ' plan.out || { cat plan.out >&2; die "the plan counts no residuals"; }
+test "$(residuals "$(newest new)")" = 0 || die "residuals without feedback"
+for feedback in fp32 bf16; do
+  for strategy in full_shard no_shard; do
+    keys="compress.grads.codec=bf16 compress.feedback=$feedback shard.strategy=$strategy"
+    # shellcheck disable=SC2086 # assignments
+    {
+      train 2 straight $keys
+      train 2 stopped $keys run.steps=3
+      train 2 stopped $keys --resume auto
+    }
+    same straight stopped
+    test "$(residuals "$(newest straight)")" = 3 || die "not a residual per unit: $keys"
+    rm -r straight stopped
+  done
+done
+
+# On other ranks each has a share of the sum. Another type of feedback takes what there is.
+keys="compress.grads.codec=bf16 compress.feedback=bf16"
+# shellcheck disable=SC2086 # assignments
+{
+  train 2 turns $keys run.steps=2
+  train 3 turns $keys run.steps=4 --resume auto
+  grep -q "residuals: .* has those of 2 ranks; each rank starts with an equal share of their sum" turns.log || die "nobody says what becomes of residuals"
+  train 3 turns $keys run.steps=5 compress.feedback=fp32 --resume auto
+  if grep -q "equal share" turns.log; then die "residuals are shared out on as many ranks"; fi
+  train 1 turns $keys --resume auto
+  grep -q "residuals: .* has those of 3 ranks; one rank sends nothing and leaves them out" turns.log || die "nobody says that residuals are left out"
+}
+close_to none turns 1e-3
+
+# Feedback goes and comes.
+train 2 off compress.grads.codec=bf16 compress.feedback=fp32 run.steps=2
+train 2 off compress.grads.codec=bf16 run.steps=4 --resume auto
+train 2 off compress.grads.codec=bf16 compress.feedback=fp32 --resume auto
+grep -q "changed: compress.feedback: off -> fp32" off.log || die "nobody says that feedback begins"
+close_to none off 1e-3
+
+# Each codec of the list, with feedback: the loss falls, and a stop changes no bit.
+falls() { losses "$1" | awk 'NR == 1 { first = $2 } { last = $2 } END { exit !(last < first) }'; }
+names=$(sed -n 's/^ *ROW(\([a-z0-9_]*\),.*/\1/p' "$top_srcdir/src/compress/rule/codecs.h")
+for codec in $names; do
+  test "$codec" != none || continue
+  keys="compress.grads.codec=$codec compress.feedback=fp32"
+  # shellcheck disable=SC2086 # assignments
+  {
+    "$SLUICE" plan tiny.yaml list=false --ranks 3 $keys > plan.out
+    train 2 straight $keys
+    train 2 stopped $keys run.steps=3
+    train 2 stopped $keys --resume auto
+    train 2 lossy compress.grads.codec="$codec" run.steps=2
+  }
+  falls straight || die "nothing is learned with $codec"
+  same straight stopped
+  rm -r straight stopped lossy
+done

@@ -1,0 +1,464 @@
+/* Sparsifiers on the host device. Oracles: the rank of an element, counted pair by pair;
+ * base/dtype.h for coded values; identities (x is what arrives plus what is left); the contraction
+ * that error feedback relies on (Stich et al. 2018, definition 2.1), in the mean within 5 standard
+ * errors. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "compress/compress.h"
+#include "device/device.h"
+#include "device/lane.h"
+#include "device/rounding.h"
+
+enum { GUARD = 64, FILL = 0xa5, PARTS = 3, BLOCK = 256 };
+
+static struct device *device;
+static struct lane *lane;
+static uint64_t draws;
+
+static struct codec codec_of(const char *name, struct codec_settings settings, bool feedback)
+{
+  struct codec codec;
+  if (codec_make(name, &settings, feedback, &codec))
+    fail_msg("%s", status_text());
+  return codec;
+}
+
+/* `bytes` bytes between two guards. */
+static void *guarded(int64_t bytes)
+{
+  void *block;
+  assert_int_equal(mem_alloc(MEM_DATA, (size_t)bytes + 2 * GUARD, &block), STATUS_OK);
+  memset(block, FILL, (size_t)bytes + 2 * GUARD);
+  return (char *)block + GUARD;
+}
+
+static void release(void *guarded, int64_t bytes)
+{
+  const unsigned char *before = (unsigned char *)guarded - GUARD, *after = before + GUARD + bytes;
+  for (int i = 0; i < GUARD; i++) {
+    assert_int_equal(before[i], FILL);
+    assert_int_equal(after[i], FILL);
+  }
+  mem_free((char *)guarded - GUARD);
+}
+
+/* Normals with ties and zeros. */
+static float *vectors(int64_t n)
+{
+  float *x = guarded(n * 4);
+  rng_fill_normal(rng_key_make(1, "sparse"), draws++, 0, n, 0, 1, x);
+  for (int64_t i = 0; i < n; i++)
+    if (i % 5 == 0)
+      x[i] = i % 3 ? -1.25f : i % 2 ? 1.25f : 0;
+  return x;
+}
+
+/* Exactly the scratch memory that the codec asks for. */
+static struct codec_pass pass_of(const struct codec *codec, int64_t n, int parts, uint64_t seed)
+{
+  return (struct codec_pass){lane, n, parts, seed, guarded(codec_work(codec, n, parts))};
+}
+
+static void end_pass(const struct codec *codec, const struct codec_pass *pass)
+{
+  release(pass->work, codec_work(codec, pass->n, pass->parts));
+}
+
+static void encode(const struct codec *codec, int64_t n, int parts, uint64_t seed, const float *x,
+                   void *messages)
+{
+  const struct codec_pass pass = pass_of(codec, n, parts, seed);
+  assert_int_equal(codec->ops->encode(codec, &pass, x, messages), STATUS_OK);
+  end_pass(codec, &pass);
+}
+
+static void decode_sum(const struct codec *codec, int64_t n, int parts, uint64_t seed,
+                       const void *messages, int64_t stride, bool accumulate, float *out)
+{
+  const struct codec_pass pass = pass_of(codec, n, parts, seed);
+  assert_int_equal(codec->ops->decode_sum(codec, &pass, messages, stride, accumulate, out),
+                   STATUS_OK);
+  end_pass(codec, &pass);
+}
+
+static void subtract(const struct codec *codec, int64_t n, int parts, uint64_t seed,
+                     const void *messages, float *x)
+{
+  const struct codec_pass pass = pass_of(codec, n, parts, seed);
+  assert_int_equal(codec->ops->subtract(codec, &pass, messages, x), STATUS_OK);
+  end_pass(codec, &pass);
+}
+
+static int64_t keep_of(const struct codec *codec)
+{
+  return (int64_t)ceil(codec->set.density * (double)codec->set.block);
+}
+
+/* Elements of the block that a message prefers to element i. */
+static int64_t preferred(const struct codec *codec, const float *x, int64_t n, int64_t i)
+{
+  const bool ranked = strcmp(codec->ops->name, "topk") == 0;
+  int64_t count = 0;
+  for (int64_t j = 0; j < n; j++)
+    if (ranked)
+      count += fabsf(x[j]) > fabsf(x[i]) || (fabsf(x[j]) == fabsf(x[i]) && j < i);
+    else
+      count += fabs(x[j]) >= codec->set.threshold && j < i;
+  return count;
+}
+
+static bool is_random_choice(const struct codec *codec, uint64_t seed, int64_t block, int64_t i)
+{
+  const uint32_t bits = rounding_bits(seed, block);
+  for (int64_t j = 0; j < keep_of(codec); j++)
+    if ((((bits & 0xffff) | 1) * j + (bits >> 16)) % codec->set.block == i)
+      return true;
+  return false;
+}
+
+/* What arrives of x[at]. */
+static float arrives(const struct codec *codec, uint64_t seed, const float *x, int64_t n,
+                     int64_t at)
+{
+  const int64_t size = codec->set.block, block = at / size, i = at % size,
+                length = n - block * size < size ? n - block * size : size;
+  const float *from = x + block * size;
+  float value = x[at];
+  bool chosen = preferred(codec, from, length, i) < keep_of(codec);
+  if (strcmp(codec->ops->name, "threshold") == 0)
+    chosen = chosen && fabsf(value) >= (float)codec->set.threshold;
+  if (strcmp(codec->ops->name, "randomk") == 0) {
+    chosen = is_random_choice(codec, seed, block, i);
+    value *= codec->feedback ? 1 : (float)size / (float)keep_of(codec);
+  }
+  if (strcmp(codec->values->name, "bf16") == 0)
+    value = f32_from_bf16(bf16_from_f32(value));
+  return chosen ? value : 0;
+}
+
+static const struct {
+  const char *name;
+  struct codec_settings settings;
+  bool feedback;
+} cases[] = {
+    {"topk", {.block = BLOCK, .density = 0.05}, false},
+    {"topk", {0}, true},
+    {"topk", {.block = BLOCK, .density = 1}, false},
+    {"topk+bf16", {.block = BLOCK, .density = 0.1}, false},
+    {"threshold", {.block = BLOCK, .density = 0.05, .threshold = 1.25}, false},
+    {"threshold+bf16", {.block = 512, .density = 0.5}, false},
+    {"randomk", {.block = BLOCK, .density = 0.125}, false},
+    {"randomk", {.block = 1024, .density = 0.03}, true},
+    {"randomk+bf16", {.block = BLOCK, .density = 0.1}, true},
+};
+enum { CASES = sizeof cases / sizeof cases[0] };
+static const int64_t lengths[] = {1, 255, 256, 4097};
+enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
+
+static struct codec case_of(int c)
+{
+  return codec_of(cases[c].name, cases[c].settings, cases[c].feedback);
+}
+
+/* Messages lie `gap` bytes further apart than they must. Sums are message after message. */
+static void check_sum(const struct codec *codec, int64_t n, int64_t gap, bool accumulate)
+{
+  const int64_t bytes = codec->ops->bytes(codec, n), stride = bytes + gap;
+  float *x = vectors(PARTS * n), *out = vectors(n), *before = guarded(n * 4);
+  char *messages = guarded(PARTS * stride);
+  memcpy(before, out, (size_t)n * 4);
+  for (int part = 0; part < PARTS; part++)
+    encode(codec, n, 1, 77, x + part * n, messages + part * stride);
+  decode_sum(codec, n, PARTS, 77, messages, stride, accumulate, out);
+  for (int64_t i = 0; i < n; i++) {
+    float want = accumulate ? before[i] : 0;
+    for (int part = 0; part < PARTS; part++)
+      want += arrives(codec, 77, x + part * n, n, i);
+    assert_true(out[i] == want);
+  }
+  release(before, n * 4);
+  release(out, n * 4);
+  release(x, PARTS * n * 4);
+  release(messages, PARTS * stride);
+}
+
+static void the_chosen_elements_arrive(void **state)
+{
+  (void)state;
+  for (int c = 0; c < CASES; c++)
+    for (int l = 0; l < LENGTHS; l++) {
+      const struct codec codec = case_of(c);
+      check_sum(&codec, lengths[l], 0, false);
+      check_sum(&codec, lengths[l], 512, true);
+    }
+}
+
+/* Without rounding, each bit of x arrives or is left, however x is scaled. */
+static void x_is_what_arrives_and_what_is_left(void **state)
+{
+  (void)state;
+  for (int c = 0; c < CASES; c++)
+    for (int l = 0; l < LENGTHS; l++) {
+      const struct codec codec = case_of(c);
+      const int64_t n = lengths[l], bytes = codec.ops->bytes(&codec, n);
+      float *x = vectors(PARTS * n), *left = guarded(PARTS * n * 4), *out = guarded(n * 4);
+      char *messages = guarded(PARTS * bytes);
+      memcpy(left, x, (size_t)(PARTS * n) * 4);
+      encode(&codec, n, PARTS, 5, x, messages);
+      subtract(&codec, n, PARTS, 5, messages, left);
+      for (int part = 0; part < PARTS; part++) {
+        decode_sum(&codec, n, 1, 5, messages + part * bytes, bytes, false, out);
+        for (int64_t i = 0; i < n; i++)
+          assert_true(left[part * n + i] == x[part * n + i] - out[i]);
+      }
+      release(out, n * 4);
+      release(left, PARTS * n * 4);
+      release(x, PARTS * n * 4);
+      release(messages, PARTS * bytes);
+    }
+}
+
+static double squares(const float *x, int64_t n)
+{
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++)
+    sum += (double)x[i] * x[i];
+  return sum;
+}
+
+/* ||x - C(x)||^2 / ||x||^2 */
+static double lost(const struct codec *codec, int64_t n, uint64_t seed, const float *x)
+{
+  const int64_t bytes = codec->ops->bytes(codec, n);
+  float *left = guarded(n * 4);
+  char *message = guarded(bytes);
+  memcpy(left, x, (size_t)n * 4);
+  encode(codec, n, 1, seed, x, message);
+  subtract(codec, n, 1, seed, message, left);
+  const double ratio = squares(left, n) / squares(x, n);
+  release(message, bytes);
+  release(left, n * 4);
+  return ratio;
+}
+
+static void topk_contracts_every_input(void **state)
+{
+  (void)state;
+  enum { N = 16 * BLOCK };
+  const struct codec codec = codec_of("topk", (struct codec_settings){BLOCK, 0, 0.1, 0}, true);
+  const double most = 1 - (double)keep_of(&codec) / BLOCK;
+  float *x = vectors(N);
+  for (int power = 0; power < 3; power++) {
+    assert_true(lost(&codec, N, 0, x) < most);
+    for (int i = 0; i < N; i++)
+      x[i] *= x[i] * x[i];
+  }
+  for (int i = 0; i < N; i++)
+    x[i] = i % 2 ? 1 : -1; /* the worst input: all are equal */
+  assert_true(fabs(lost(&codec, N, 0, x) - most) <= 1e-12);
+  release(x, N * 4);
+}
+
+/* A mean over seeds, and its standard error. */
+struct mean {
+  double sum, squares;
+  int count;
+};
+
+static void mean_add(struct mean *mean, double x)
+{
+  mean->sum += x;
+  mean->squares += x * x;
+  mean->count++;
+}
+
+static void expect_mean(const struct mean *mean, double want)
+{
+  const double got = mean->sum / mean->count,
+               variance = fmax(mean->squares / mean->count - got * got, 0);
+  if (!(fabs(got - want) <= 5 * sqrt(variance / mean->count) + 1e-6 * fabs(want)))
+    fail_msg("a mean is %g, not %g", got, want);
+}
+
+static void randomk_contracts_in_the_mean(void **state)
+{
+  (void)state;
+  enum { N = 4 * BLOCK, SEEDS = 2000 };
+  const struct codec codec = codec_of("randomk", (struct codec_settings){BLOCK, 0, 0.1, 0}, true);
+  struct mean mean = {0};
+  float *x = vectors(N);
+  for (uint64_t seed = 0; seed < SEEDS; seed++)
+    mean_add(&mean, lost(&codec, N, seed, x));
+  expect_mean(&mean, 1 - (double)keep_of(&codec) / BLOCK);
+  release(x, N * 4);
+}
+
+static void randomk_without_feedback_is_unbiased(void **state)
+{
+  (void)state;
+  enum { N = 300, SEEDS = 4000 };
+  const struct codec codec = codec_of("randomk", (struct codec_settings){BLOCK, 0, 0.25, 0}, false);
+  const int64_t bytes = codec.ops->bytes(&codec, N);
+  struct mean mean[N] = {{0}};
+  float *x = vectors(N), *out = guarded(N * 4);
+  char *message = guarded(bytes);
+  for (uint64_t seed = 0; seed < SEEDS; seed++) {
+    encode(&codec, N, 1, seed, x, message);
+    decode_sum(&codec, N, 1, seed, message, bytes, false, out);
+    for (int i = 0; i < N; i++)
+      mean_add(&mean[i], out[i]);
+  }
+  for (int i = 0; i < N; i++)
+    expect_mean(&mean[i], x[i]);
+  release(message, bytes);
+  release(out, N * 4);
+  release(x, N * 4);
+}
+
+/* The step must see a gradient that is not finite. */
+static void what_is_not_finite_arrives(void **state)
+{
+  (void)state;
+  enum { N = 1000 };
+  static const char *const names[] = {"topk", "threshold", "topk+bf16"};
+  for (int c = 0; c < 3; c++) {
+    const struct codec codec = codec_of(names[c], (struct codec_settings){BLOCK, 0, 0.01, 0}, true);
+    const int64_t bytes = codec.ops->bytes(&codec, N);
+    float *x = guarded(N * 4), *out = guarded(N * 4);
+    char *message = guarded(bytes);
+    memset(x, 0, N * 4);
+    x[3] = NAN, x[300] = INFINITY, x[999] = -0x1.fffffep127f;
+    encode(&codec, N, 1, 0, x, message);
+    decode_sum(&codec, N, 1, 0, message, bytes, false, out);
+    assert_true(isnan(out[3]));
+    assert_true(out[300] == INFINITY);
+    assert_true(out[999] <= x[999]);
+    assert_true(out[998] == 0);
+    release(message, bytes);
+    release(out, N * 4);
+    release(x, N * 4);
+  }
+}
+
+/* Guards around the output and the scratch memory are the oracle. */
+static void a_damaged_message_stays_within_the_vector(void **state)
+{
+  (void)state;
+  for (int c = 0; c < CASES; c++)
+    for (int l = 0; l < LENGTHS; l++) {
+      const struct codec codec = case_of(c);
+      const int64_t n = lengths[l], bytes = codec.ops->bytes(&codec, n);
+      float *out = guarded(n * 4);
+      char *message = guarded(bytes);
+      rng_fill_normal(rng_key_make(2, "damage"), draws++, 0, bytes / 4, 0, 1, (float *)message);
+      decode_sum(&codec, n, 1, 9, message, bytes, false, out);
+      subtract(&codec, n, 1, 9, message, out);
+      release(message, bytes);
+      release(out, n * 4);
+    }
+}
+
+static void a_message_has_its_stated_size(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *name;
+    int64_t n, bytes;
+  } sizes[] = {{"topk", 0, 0},
+               {"topk", 1, 256 + 256},
+               {"topk", 1000000, 20224 + 40192}, /* 245 blocks of 41 slots */
+               {"topk+bf16", 1000000, 20224 + 20224},
+               {"threshold", 1000000, 20224 + 40192},
+               {"randomk", 1000000, 40192},
+               {"topk", INT64_C(1) << 40, (INT64_C(41) << 28) * 6}};
+  for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+    const struct codec codec = codec_of(sizes[s].name, (struct codec_settings){0}, false);
+    assert_true(codec.ops->bytes(&codec, sizes[s].n) == sizes[s].bytes);
+  }
+}
+
+static void a_codec_is_what_its_row_says(void **state)
+{
+  (void)state;
+  const struct codec_settings none = {0};
+  const struct codec topk = codec_of("topk", none, false),
+                     mixed = codec_of("topk+bf16", none, false);
+  assert_int_equal(topk.ops->traits, CODEC_SPARSE);
+  assert_int_equal(codec_of("threshold", none, false).ops->traits, CODEC_SPARSE);
+  assert_int_equal(codec_of("randomk", none, false).ops->traits,
+                   CODEC_SPARSE | CODEC_UNBIASED | CODEC_COMMON_SEED);
+  assert_int_equal(topk.set.block, 4096);
+  assert_true(topk.set.density == 0.01 && topk.set.threshold == 0);
+  assert_true(codec_of("threshold", none, false).set.threshold == 1e-3);
+  assert_false(codec_equal(&topk, &mixed));
+  assert_true(codec_hash(1, &topk) != codec_hash(1, &mixed));
+}
+
+static void bad_settings_are_refused(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *name;
+    struct codec_settings settings;
+    const char *text;
+  } bad[] = {
+      {"topk", {.block = 128}, "block of codec topk is 128: use 256 to 32768"},
+      {"topk", {.block = 65536}, "block of codec topk is 65536: use 256 to 32768"},
+      {"topk", {.block = 300}, "block of codec topk is 300: use a power of two"},
+      {"randomk", {.density = 1.5}, "density of codec randomk is 1.5: use 1e-05 to 1"},
+      {"randomk", {.density = -0.1}, "density of codec randomk is -0.1: use 1e-05 to 1"},
+      {"topk", {.threshold = 1}, "codec topk has no threshold"},
+      {"threshold", {.threshold = -1}, "threshold of codec threshold is -1: use 1e-37 to 1e+37"},
+      {"topk", {.levels = 3}, "codec topk has no levels"},
+      {"bf16", {.density = 0.5}, "codec bf16 has no density"},
+      {"topk+randomk", {0}, "codec randomk selects values, so it cannot code those of topk"},
+      {"bf16+bf16", {0}, "codec bf16 selects no values that codec bf16 could code"}};
+  for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
+    struct codec codec = {NULL};
+    assert_int_equal(codec_make(bad[b].name, &bad[b].settings, false, &codec), STATUS_USAGE);
+    assert_string_equal(status_text(), bad[b].text);
+    assert_null(codec.ops);
+  }
+}
+
+static int start(void **state)
+{
+  (void)state;
+  if (device_create("host", 0, DTYPE_F32, &device))
+    return -1;
+  return device->ops->lane_create(device, "two", LANE_ROLE_COMPUTE, 2, &lane) ? -1 : 0;
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  device->ops->lane_destroy(lane);
+  device_destroy(device);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_chosen_elements_arrive),
+      cmocka_unit_test(x_is_what_arrives_and_what_is_left),
+      cmocka_unit_test(topk_contracts_every_input),
+      cmocka_unit_test(randomk_contracts_in_the_mean),
+      cmocka_unit_test(randomk_without_feedback_is_unbiased),
+      cmocka_unit_test(what_is_not_finite_arrives),
+      cmocka_unit_test(a_damaged_message_stays_within_the_vector),
+      cmocka_unit_test(a_message_has_its_stated_size),
+      cmocka_unit_test(a_codec_is_what_its_row_says),
+      cmocka_unit_test(bad_settings_are_refused),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}

@@ -1,0 +1,278 @@
+/* Codecs in a step. Oracle: what ranks have given to their codec, added up by hand; and what the
+ * messages have lost of it, rounded by hand to the type of the feedback. */
+/* ranks: 2 3 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <mpi.h>
+
+#include "base/mem.h"
+#include "job.h"
+#include "optim/optim.h"
+
+enum { STEPS = 3, MOST_UNITS = 8 };
+
+static struct comm *comm;
+
+/* ---- a codec that remembers ---- */
+
+/* Of one gradient: what was encoded, of all parts, and the sum of this rank's part. */
+struct seen {
+  float *x, *sum;
+  int64_t n, part;
+  uint64_t seed;
+};
+
+/* By step, in the order of the plan. */
+struct log {
+  struct seen of[STEPS][MOST_UNITS];
+  int encoded, summed;
+};
+
+static struct log *now;
+static struct codec_ops spy;
+
+static float *copy_of(const float *x, int64_t n)
+{
+  float *copy = NULL;
+  assert_int_equal(mem_new(MEM_META, (size_t)n, &copy), STATUS_OK);
+  memcpy(copy, x, (size_t)n * sizeof *x);
+  return copy;
+}
+
+static struct seen *next_of(int *count, int units)
+{
+  struct seen *seen = &now->of[*count / units][*count % units];
+  ++*count;
+  return seen;
+}
+
+static int units; /* that are encoded in a step */
+
+static enum status spy_encode(const struct codec *codec, const struct codec_pass *pass,
+                              const float *x, void *messages)
+{
+  struct seen *seen = next_of(&now->encoded, units);
+  seen->n = pass->n * pass->parts;
+  seen->x = copy_of(x, seen->n);
+  seen->seed = pass->seed;
+  return codec_bf16.encode(codec, pass, x, messages);
+}
+
+static enum status spy_decode_sum(const struct codec *codec, const struct codec_pass *pass,
+                                  const void *messages, int64_t stride, bool accumulate, float *out)
+{
+  struct seen *seen = next_of(&now->summed, units);
+  const enum status status =
+      codec_bf16.decode_sum(codec, pass, messages, stride, accumulate, out);
+  seen->part = pass->n;
+  seen->sum = copy_of(out, pass->n);
+  return status;
+}
+
+typedef enum status make(const char *name, const struct codec_settings *settings, bool feedback,
+                         struct codec *out);
+make __real_codec_make, __wrap_codec_make;
+enum status __wrap_codec_make(const char *name, const struct codec_settings *settings,
+                              bool feedback, struct codec *out)
+{
+  const bool spies = name && strcmp(name, "spy") == 0;
+  const enum status status = __real_codec_make(spies ? "bf16" : name, settings, feedback, out);
+  spy = codec_bf16;
+  spy.name = "spy";
+  spy.encode = spy_encode;
+  spy.decode_sum = spy_decode_sum;
+  if (spies)
+    out->ops = &spy;
+  return status;
+}
+
+static void log_free(struct log *log)
+{
+  for (int s = 0; s < STEPS; s++)
+    for (int i = 0; i < MOST_UNITS; i++) {
+      mem_free(log->of[s][i].x);
+      mem_free(log->of[s][i].sum);
+    }
+  *log = (struct log){0};
+}
+
+/* ---- by hand ---- */
+
+static float rounded(float x, enum dtype type)
+{
+  uint16_t half;
+  if (type == DTYPE_F32)
+    return x;
+  dtype_convert(&half, type, &x, DTYPE_F32, 1);
+  dtype_convert(&x, DTYPE_F32, &half, type, 1);
+  return x;
+}
+
+/* The part of this rank: messages of all ranks, in the order of ranks. */
+static void expect_sum(const struct seen *seen)
+{
+  const int ranks = comm_ranks(comm);
+  const int64_t begin = comm_rank(comm) * seen->part;
+  float *all = NULL;
+  assert_int_equal(mem_new(MEM_META, (size_t)(seen->n * ranks), &all), STATUS_OK);
+  MPI_Allgather(seen->x, (int)seen->n, MPI_FLOAT, all, (int)seen->n, MPI_FLOAT, MPI_COMM_WORLD);
+  assert_int_equal(seen->part * ranks, seen->n);
+  for (int64_t e = 0; e < seen->part; e++) {
+    float sum = rounded(all[begin + e], DTYPE_BF16);
+    for (int rank = 1; rank < ranks; rank++)
+      sum += rounded(all[rank * seen->n + begin + e], DTYPE_BF16);
+    assert_memory_equal(&sum, &seen->sum[e], sizeof sum);
+  }
+  mem_free(all);
+}
+
+static float lost(float x, enum dtype type)
+{
+  return rounded(x - rounded(x, DTYPE_BF16), type);
+}
+
+/* Parameters of both runs are the same until a residual changes a sum, which it does in the second
+ * step. Then x is the gradient and what was lost before. */
+static void expect_feedback(const struct seen *without, const struct seen *with, int step,
+                            enum dtype type)
+{
+  int64_t changed = 0;
+  for (int64_t e = 0; e < with->n && step < 2; e++) {
+    const float before = step > 0 ? lost(with[-MOST_UNITS].x[e], type) : 0,
+                x = without->x[e] + before;
+    changed += x != without->x[e];
+    assert_true(x == with->x[e]);
+  }
+  assert_true(step != 1 || changed > 0);
+}
+
+/* What the plan keeps of the last step. */
+static void expect_residual(const struct job *job, int unit, const struct seen *seen,
+                            enum dtype type)
+{
+  const char *kept = exec_pointer(job->exec, job->plan->residual[unit]);
+  const int64_t size = (int64_t)dtype_size(type);
+  assert_int_equal(job->plan->buffer[job->plan->residual[unit]].bytes, seen->n * size);
+  for (int64_t e = 0; e < seen->n; e++) {
+    float value;
+    dtype_convert(&value, DTYPE_F32, kept + e * size, type, 1);
+    assert_true(value == lost(seen->x[e], type));
+  }
+}
+
+static int unit_of(const struct plan *plan, int nth)
+{
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].op == OP_ENCODE && nth-- == 0)
+      return plan->instr[i].unit;
+  return -1;
+}
+
+static int count_encoded(const struct plan *plan)
+{
+  int n = 0;
+  while (unit_of(plan, n) >= 0)
+    n++;
+  return n;
+}
+
+static void run(struct job *job, const struct job_setup *setup, struct log *log)
+{
+  *log = (struct log){0};
+  now = log;
+  job_open(job, comm, setup);
+  units = count_encoded(job->plan);
+  assert_true(units > 1 && units <= MOST_UNITS);
+  for (int step = 0; step < STEPS; step++)
+    job_step(job, step);
+  assert_int_equal(exec_drain(job->exec), STATUS_OK);
+}
+
+static const struct job_setup setups[] = {
+    {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .llama = true},
+    {.strategy = STRATEGY_NO_SHARD, .codec = "spy"},
+    {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .host = true, .half = true},
+};
+enum { SETUPS = sizeof setups / sizeof *setups };
+
+static void what_messages_lose_comes_with_the_next_ones(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *name;
+    enum dtype type;
+  } feedbacks[] = {{"fp32", DTYPE_F32}, {"bf16", DTYPE_BF16}};
+  for (int s = 0; s < SETUPS; s++)
+    for (int f = 0; f < 2; f++) {
+      struct job_setup setup = setups[s];
+      struct job job = {0};
+      struct log without, with;
+      run(&job, &setup, &without);
+      job_close(&job);
+      setup.feedback = feedbacks[f].name;
+      run(&job, &setup, &with);
+      for (int step = 0; step < STEPS; step++)
+        for (int i = 0; i < units; i++) {
+          expect_sum(&with.of[step][i]);
+          expect_feedback(&without.of[step][i], &with.of[step][i], step, feedbacks[f].type);
+        }
+      for (int i = 0; i < units; i++)
+        expect_residual(&job, unit_of(job.plan, i), &with.of[STEPS - 1][i], feedbacks[f].type);
+      job_close(&job);
+      log_free(&without);
+      log_free(&with);
+    }
+}
+
+/* Random bits: of each rank, step and unit others, and in the next run the same. */
+static void seeds_differ_and_come_again(void **state)
+{
+  (void)state;
+  struct log first, again;
+  struct job job = {0};
+  const int ranks = comm_ranks(comm);
+  run(&job, &setups[0], &first);
+  job_close(&job);
+  run(&job, &setups[0], &again);
+  job_close(&job);
+  uint64_t mine[STEPS * MOST_UNITS], all[3 * STEPS * MOST_UNITS];
+  const int n = STEPS * units;
+  for (int i = 0; i < n; i++) {
+    mine[i] = first.of[i / units][i % units].seed;
+    assert_true(mine[i] == again.of[i / units][i % units].seed);
+  }
+  MPI_Allgather(mine, n, MPI_UINT64_T, all, n, MPI_UINT64_T, MPI_COMM_WORLD);
+  for (int i = 0; i < n * ranks; i++)
+    for (int k = 0; k < i; k++)
+      assert_true(all[i] != all[k]);
+  log_free(&first);
+  log_free(&again);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  comm = job_start_mpi();
+  return comm ? 0 : -1;
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  comm_destroy(comm);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(what_messages_lose_comes_with_the_next_ones),
+      cmocka_unit_test(seeds_differ_and_come_again),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}
