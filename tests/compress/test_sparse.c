@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -224,6 +225,66 @@ static void x_is_what_arrives_and_what_is_left(void **state)
       release(left, PARTS * n * 4);
       release(x, PARTS * n * 4);
       release(messages, PARTS * bytes);
+    }
+}
+
+/* Values of two messages, as their codec changes them: both vectors at once, then one by one. */
+static void through_values(const struct codec *codec, int64_t slots, float *values)
+{
+  const struct codec of_values = codec_of_values(codec);
+  const int64_t bytes = of_values.ops->bytes(&of_values, slots);
+  char *codes = guarded(2 * bytes);
+  encode(&of_values, slots, 2, 21, values, codes);
+  for (int i = 0; i < 2; i++)
+    decode_sum(&of_values, slots, 1, 21, codes + i * bytes, bytes, false, values + i * slots);
+  release(codes, 2 * bytes);
+}
+
+/* A message with fp32 values, which the codec then changes, gives what a message with codes does. */
+static void check_values(const char *name, const struct codec_settings *settings, int64_t n)
+{
+  const struct codec coded = codec_of(name, *settings, true);
+  struct codec plain = coded;
+  plain.values = codec_of("none", (struct codec_settings){0}, true).ops;
+  const int64_t slots = (n + coded.set.block - 1) / coded.set.block * keep_of(&coded),
+                at = coded.ops->traits & CODEC_COMMON_SEED ? 0 : (2 * slots + 255) / 256 * 256,
+                bytes = coded.ops->bytes(&coded, n), plain_bytes = plain.ops->bytes(&plain, n);
+  float *x = vectors(2 * n), *want = guarded(n * 4), *got = guarded(n * 4),
+        *values = guarded(2 * slots * 4);
+  char *messages = guarded(2 * bytes), *plain_messages = guarded(2 * plain_bytes);
+  encode(&plain, n, 2, 21, x, plain_messages);
+  for (int i = 0; i < 2; i++)
+    memcpy(values + i * slots, plain_messages + i * plain_bytes + at, (size_t)slots * 4);
+  through_values(&coded, slots, values);
+  for (int i = 0; i < 2; i++)
+    memcpy(plain_messages + i * plain_bytes + at, values + i * slots, (size_t)slots * 4);
+  decode_sum(&plain, n, 2, 21, plain_messages, plain_bytes, false, want);
+  encode(&coded, n, 2, 21, x, messages);
+  decode_sum(&coded, n, 2, 21, messages, bytes, false, got);
+  assert_memory_equal(got, want, (size_t)n * 4);
+  release(plain_messages, 2 * plain_bytes);
+  release(messages, 2 * bytes);
+  release(values, 2 * slots * 4);
+  release(got, n * 4);
+  release(want, n * 4);
+  release(x, 2 * n * 4);
+}
+
+static void any_codec_may_code_the_values(void **state)
+{
+  (void)state;
+#define CODEC_POINTER(name, ...) &codec_##name,
+  static const struct codec_ops *const all[] = {CODEC_ROWS(CODEC_POINTER)};
+#undef CODEC_POINTER
+  static const struct codec_settings settings = {.block = BLOCK, .density = 0.1};
+  for (size_t s = 0; s < sizeof all / sizeof all[0]; s++)
+    for (size_t v = 0; v < sizeof all / sizeof all[0]; v++) {
+      char name[64];
+      snprintf(name, sizeof name, "%s+%s", all[s]->name, all[v]->name);
+      if (!(all[s]->traits & CODEC_SPARSE) || all[v]->traits & CODEC_SPARSE)
+        continue;
+      check_values(name, &settings, 1);
+      check_values(name, &settings, 12345);
     }
 }
 
@@ -451,6 +512,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_chosen_elements_arrive),
       cmocka_unit_test(x_is_what_arrives_and_what_is_left),
+      cmocka_unit_test(any_codec_may_code_the_values),
       cmocka_unit_test(topk_contracts_every_input),
       cmocka_unit_test(randomk_contracts_in_the_mean),
       cmocka_unit_test(randomk_without_feedback_is_unbiased),
