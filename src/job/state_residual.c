@@ -1,5 +1,5 @@
-/* Residuals, what messages of gradients have lost, as tensors: a row of bytes per rank and unit. Ranks
- * that have saved them may be others than those that go on from them. */
+/* Residuals, what messages of gradients have lost, as tensors: a row of bytes per rank and unit. The
+ * ranks that have saved them may be others than those that go on from them. */
 #include <string.h>
 
 #include "base/mem.h"
