@@ -36,7 +36,7 @@ grep -q "compress.grads.codec is ignored: one rank sends no gradients" alone.log
 "$SLUICE" plan tiny.yaml --ranks 2 compress.grads.codec=bf16 compress.feedback=bf16 > plan.out
 grep -q '^ *residuals ' plan.out || { cat plan.out >&2; die "the plan counts no residuals"; }
 test "$(residuals "$(newest new)")" = 0 || die "residuals without feedback"
-for feedback in fp32 bf16; do
+for feedback in fp32 bf16 int8; do
   for strategy in full_shard no_shard; do
     keys="compress.grads.codec=bf16 compress.feedback=$feedback shard.strategy=$strategy"
     # shellcheck disable=SC2086 # assignments
