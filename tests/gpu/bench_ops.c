@@ -2,13 +2,15 @@
  * same run; TFLOP/s of products and of attention, of which half is counted as masked. Operands move through memory from one call to the next, so that caches do not help.
  * And what a CUDA graph of a block's operations would save.
  *
- *   bench_ops [MODEL]     gpt2_124m, qwen2.5_0.5b, qwen2.5_7b or llama3.1_8b, or sequences (attention by their length); all without one. Exits with 77 without a GPU. */
+ *   bench_ops [MODEL]     gpt2_124m, qwen2.5_0.5b, qwen2.5_7b or llama3.1_8b, or sequences (attention
+ *                         by their length), or codecs; all without one. Exits with 77 without a GPU. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/rng.h"
+#include "compress/compress.h"
 #include "gpu/cuda.h"
 
 static const size_t ARENA = (size_t)10 << 30, MOVED = (size_t)1 << 30; /* smaller operations than this move */
@@ -589,6 +591,74 @@ static void bench_updates(void)
   }
 }
 
+/* --- codecs --- */
+
+static const char *const codecs[] = {
+#define CODEC_NAME(name, kind, title, source) #name,
+    CODEC_ROWS(CODEC_NAME)
+#undef CODEC_NAME
+    "topk+int8"};
+
+enum { WHICH, LENGTH };
+
+static struct codec codec_at(const int64_t *n)
+{
+  struct codec codec;
+  must(codec_make(codecs[n[WHICH]], NULL, false, &codec));
+  return codec;
+}
+
+/* A vector, its message, and the scratch memory of a pass over them. */
+struct coded {
+  float *x;
+  void *message;
+  struct codec_pass pass;
+};
+
+static struct coded coded_at(const struct codec *codec, struct cut *cut, int64_t n)
+{
+  return (struct coded){single(cut, n), take(cut, codec->ops->bytes(codec, n), 1),
+                        {lane, n, 1, 1, take(cut, codec_work(codec, n, 1), 1)}};
+}
+
+static void encoding(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const struct codec codec = codec_at(n);
+  const struct coded at = coded_at(&codec, cut, n[LENGTH]);
+  (void)m;
+  if (cut->at)
+    must(codec.ops->encode(&codec, &at.pass, at.x, at.message));
+}
+
+/* The message is whatever the arena holds: bits of random numbers. */
+static void decoding(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  const struct codec codec = codec_at(n);
+  const struct coded at = coded_at(&codec, cut, n[LENGTH]);
+  (void)m;
+  if (cut->at)
+    must(codec.ops->decode_sum(&codec, &at.pass, at.message, codec.ops->bytes(&codec, n[LENGTH]),
+                               false, at.x));
+}
+
+/* Of sparse codecs the bytes are those of a copy of the vector: 0.33 is the time of three copies. */
+static void bench_codecs(void)
+{
+  const struct model any = {.name = "any"};
+  for (int64_t c = 0; c < (int64_t)(sizeof codecs / sizeof *codecs); c++) {
+    const int64_t n[] = {c, 64 << 20};
+    const struct codec codec = codec_at(n);
+    const bool sparse = codec.ops->traits & CODEC_SPARSE;
+    const double vector = 4.0 * (double)n[LENGTH],
+                 bytes = vector + (sparse ? vector : (double)codec.ops->bytes(&codec, n[LENGTH]));
+    char name[64];
+    snprintf(name, sizeof name, "%s, encoding", codecs[c]);
+    report_bytes(&any, name, encoding, n, bytes);
+    snprintf(name, sizeof name, "%s, decoding", codecs[c]);
+    report_bytes(&any, name, decoding, n, bytes);
+  }
+}
+
 /* --- a block, call by call and as a graph ---------------------------------------------------------------------------------------------------------------- */
 
 static void one_product(const struct model *m, struct cut *cut, int64_t in, int64_t out, enum what what)
@@ -789,6 +859,8 @@ int main(int argc, char **argv)
   }
   if (argc == 1 || strcmp(argv[1], "sequences") == 0)
     bench_sequences();
+  if (argc == 1 || strcmp(argv[1], "codecs") == 0)
+    bench_codecs();
   stop();
   return 0;
 }
