@@ -1,5 +1,6 @@
 #include "compress/compress.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/append.h"
@@ -90,6 +91,13 @@ enum status codec_make(const char *name, const struct codec_settings *settings, 
   if (!status)
     *out = codec;
   return status;
+}
+
+void codec_print_name(const struct codec *codec, char *out, size_t size)
+{
+  const bool coded = codec->values && !(codec->values->traits & CODEC_IDENTITY);
+  snprintf(out, size, "%s%s%s", codec->ops->name, coded ? "+" : "",
+           coded ? codec->values->name : "");
 }
 
 struct codec codec_of_values(const struct codec *codec)

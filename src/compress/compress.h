@@ -7,6 +7,7 @@
 #define SLUICE_COMPRESS_COMPRESS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -92,6 +93,9 @@ CODEC_ROWS(CODEC_DECLARE)
  * codec does not have a setting that is asked for, or not this value of it. Local. */
 enum status codec_make(const char *name, const struct codec_settings *settings, bool feedback,
                        struct codec *out);
+
+/* "int8", or "topk+int8", into out. Local. */
+void codec_print_name(const struct codec *codec, char *out, size_t size);
 
 /* The codec of a sparsifier's values, which are one vector. Pure. */
 struct codec codec_of_values(const struct codec *codec);

@@ -27,10 +27,11 @@ static void print_uses(const struct plan *plan, const struct instr *instr, FILE 
     between = " ";
   }
   const struct codec *codec = &instr->attr.codec;
-  if (codec->ops && !(codec->ops->traits & CODEC_IDENTITY))
-    fprintf(to, " in %s", codec->ops->name);
-  if (codec->values && !(codec->values->traits & CODEC_IDENTITY))
-    fprintf(to, "+%s", codec->values->name);
+  if (codec->ops && !(codec->ops->traits & CODEC_IDENTITY)) {
+    char name[64];
+    codec_print_name(codec, name, sizeof name);
+    fprintf(to, " in %s", name);
+  }
   if (instr->attr.clip > 0)
     fprintf(to, " clipped to %g", instr->attr.clip);
   if (instr->attr.optimizer != OPTIM_adamw)

@@ -109,3 +109,20 @@ struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_
   out.all = out.gather + out.reduce + out.replicas + out.sums;
   return out;
 }
+
+struct gradient_bytes plan_gradient_bytes(const struct plan *plan)
+{
+  struct gradient_bytes out = {0};
+  for (int i = 0; i < plan->n; i++) {
+    const struct instr *instr = &plan->instr[i];
+    const struct codec *codec = &instr->attr.codec;
+    if (instr->op != OP_DECODE_SUM)
+      continue;
+    const int64_t n = plan->buffer[instr->use[DECODE_SUM_SHARD].buffer].elements;
+    const bool replicas = instr->attr.group == GROUP_REPLICAS;
+    const int others = (replicas ? plan->input.shape.replicas : plan->input.shape.group) - 1;
+    out.raw += others * n * (int64_t)sizeof(float);
+    out.messages += others * codec->ops->bytes(codec, n);
+  }
+  return out;
+}

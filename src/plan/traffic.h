@@ -21,6 +21,11 @@ struct traffic_bytes {
 
 /* Nodes that `ranks` ranks take up. */
 int traffic_nodes(int ranks, int local_ranks);
+/* Gradients that this rank sends to other ranks in a step: as fp32, and as messages, with scales and
+ * indices. Gradients that ranks of a node read in shared memory are not sent. Local, pure. */
+struct gradient_bytes { int64_t raw, messages; };
+struct gradient_bytes plan_gradient_bytes(const struct plan *plan);
+
 /* Local, pure. */
 struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_model *model);
 

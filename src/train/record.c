@@ -6,7 +6,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "compress/compress.h"
 #include "config.h"
+#include "plan/traffic.h"
 
 enum status train_record_save(struct train_run *run, const struct checkpoint_writer_report *report)
 {
@@ -75,6 +77,22 @@ enum status train_record_evaluation(struct train_run *run, const struct evaluati
   return results_end(run->results);
 }
 
+/* Gradients of all ranks since the start, in fp32 and as they were sent. */
+static void record_messages(struct train_run *run)
+{
+  const struct plan *plan = run->job->plan[PLAN_TRAIN];
+  const struct codec *codec = &plan->policy[0].codec;
+  const struct gradient_bytes bytes = plan_gradient_bytes(plan);
+  const int64_t all = (run->step - run->first) * comm_ranks(run->comm);
+  char method[64];
+  codec_print_name(codec, method, sizeof method);
+  results_text(run->results, "compress_method", method);
+  results_int(run->results, "bytes_raw_total", all * bytes.raw);
+  results_int(run->results, "bytes_compressed_total", all * bytes.messages);
+  if (bytes.messages > 0)
+    results_real(run->results, "compression_ratio", (double)bytes.raw / (double)bytes.messages);
+}
+
 enum status train_record_run(struct train_run *run, const char *end, const char *reason, double left_s)
 {
   char hash[17];
@@ -114,6 +132,7 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   results_real(run->results, "step_p90", stats_percentile(&run->stats, 90));
   results_real(run->results, "step_p95", stats_percentile(&run->stats, 95));
   results_real(run->results, "tokens_per_s", mean > 0 ? (double)step_tokens(run) / mean : 0);
+  record_messages(run);
   results_int(run->results, "planned_bytes", job_planned_bytes(run->job));
   results_int(run->results, "arena_bytes", mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes);
   results_int(run->results, "resident_start_bytes", run->job->resident_start);

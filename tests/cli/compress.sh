@@ -51,6 +51,13 @@ for feedback in fp32 bf16 int8; do
   done
 done
 
+# The record of a run has its codec, and bytes with scales: a byte per element, 4 bytes per block.
+train 2 counted compress.grads.codec=int8 run.steps=2
+grep '"kind": *"run"' counted/results.jsonl | grep -q '"compress_method": *"int8".*"bytes_raw_total": *[1-9]' ||
+  die "the record of a run does not name its codec"
+grep '"kind": *"run"' counted/results.jsonl | sed 's/.*"compression_ratio": *\([0-9.]*\).*/\1/' |
+  awk '{ exit !($1 > 3.6 && $1 < 4 * 256 / 260) }' || die "int8 does not send a quarter of the bytes"
+
 # On other ranks each has a share of the sum. Another type of feedback takes what there is.
 keys="compress.grads.codec=bf16 compress.feedback=bf16"
 # shellcheck disable=SC2086 # assignments

@@ -80,6 +80,19 @@ static void send_sums(int ranks, struct count *count)
       send(count, rank, rank + bit, bytes);
 }
 
+/* Ranks send alike, and all others are on other nodes if each rank has a node. bf16 halves. */
+static void check_gradients(const struct plan *plan)
+{
+  const struct traffic_model alone = {.local_ranks = 1};
+  const struct gradient_bytes mine = plan_gradient_bytes(plan);
+  struct count count = {.local_ranks = 1};
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].op == OP_EXCHANGE)
+      send_collective(plan, &plan->instr[i], &alone, &count);
+  assert_int_equal(mine.messages * plan->input.ranks, count.crossing);
+  assert_int_equal(mine.raw, mine.messages * (plan->input.policy.codec ? 2 : 1));
+}
+
 static struct traffic_bytes check(const struct point *point, const struct traffic_model *by)
 {
   struct plan_input input = fixture_input(&model, point, 0);
@@ -87,6 +100,7 @@ static struct traffic_bytes check(const struct point *point, const struct traffi
   struct count count = {.local_ranks = by->local_ranks};
   assert_int_equal(plan_create(&input, &plan), STATUS_OK);
   const struct traffic_bytes got = plan_traffic(plan, by);
+  check_gradients(plan);
   for (int i = 0; i < plan->n; i++)
     send_collective(plan, &plan->instr[i], by, &count);
   const int64_t data = count.crossing;
