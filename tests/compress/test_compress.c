@@ -16,8 +16,9 @@
 #include "compress/compress.h"
 #include "device/device.h"
 #include "device/lane.h"
+#include "guard.h"
 
-enum { GUARD = 64, FILL = 0xa5, MOST_PARTS = 5, LANES = 2 };
+enum { MOST_PARTS = 5, LANES = 2 };
 
 static struct device *device;
 static struct lane *lanes[LANES]; /* of 1 and 3 threads */
@@ -55,25 +56,6 @@ static struct codec codec_of(int which)
   struct codec codec;
   assert_int_equal(codec_make(cases[which].name, NULL, false, &codec), STATUS_OK);
   return codec;
-}
-
-/* `bytes` bytes between two guards. */
-static void *guarded(int64_t bytes)
-{
-  void *block;
-  assert_int_equal(mem_alloc(MEM_DATA, (size_t)bytes + 2 * GUARD, &block), STATUS_OK);
-  memset(block, FILL, (size_t)bytes + 2 * GUARD);
-  return (char *)block + GUARD;
-}
-
-static void release(void *guarded, int64_t bytes)
-{
-  const unsigned char *before = (unsigned char *)guarded - GUARD, *after = before + GUARD + bytes;
-  for (int i = 0; i < GUARD; i++) {
-    assert_int_equal(before[i], FILL);
-    assert_int_equal(after[i], FILL);
-  }
-  mem_free((char *)guarded - GUARD);
 }
 
 /* Values of many magnitudes, with zeros, a subnormal, ties of bf16, infinity and the largest float

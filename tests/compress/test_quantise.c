@@ -17,9 +17,10 @@
 #include "device/device.h"
 #include "device/host/kernels.h"
 #include "device/lane.h"
+#include "guard.h"
 #include "device/rounding.h"
 
-enum { GUARD = 64, FILL = 0xa5, PARTS = 2, SEED = 77, LANES_OF_BLOCK = 32 };
+enum { PARTS = 2, SEED = 77, LANES_OF_BLOCK = 32 };
 
 static struct device *device;
 static struct lane *lanes[2]; /* of 1 and 3 threads */
@@ -237,24 +238,6 @@ static struct codec codec_of(const char *name, int64_t block)
   const struct codec_settings set = {.block = block};
   assert_int_equal(codec_make(name, &set, false, &codec), STATUS_OK);
   return codec;
-}
-
-static void *guarded(int64_t bytes)
-{
-  void *block;
-  assert_int_equal(mem_alloc(MEM_DATA, (size_t)bytes + 2 * GUARD, &block), STATUS_OK);
-  memset(block, FILL, (size_t)bytes + 2 * GUARD);
-  return (char *)block + GUARD;
-}
-
-static void release(void *guarded, int64_t bytes)
-{
-  const unsigned char *before = (unsigned char *)guarded - GUARD, *after = before + GUARD + bytes;
-  for (int i = 0; i < GUARD; i++) {
-    assert_int_equal(before[i], FILL);
-    assert_int_equal(after[i], FILL);
-  }
-  mem_free((char *)guarded - GUARD);
 }
 
 /* Numbers of both signs over 12 binary orders of magnitude, zeros among them. */

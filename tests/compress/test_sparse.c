@@ -17,9 +17,10 @@
 #include "compress/compress.h"
 #include "device/device.h"
 #include "device/lane.h"
+#include "guard.h"
 #include "device/rounding.h"
 
-enum { GUARD = 64, FILL = 0xa5, PARTS = 3, BLOCK = 256 };
+enum { PARTS = 3, BLOCK = 256 };
 
 static struct device *device;
 static struct lane *lane;
@@ -31,25 +32,6 @@ static struct codec codec_of(const char *name, struct codec_settings settings, b
   if (codec_make(name, &settings, feedback, &codec))
     fail_msg("%s", status_text());
   return codec;
-}
-
-/* `bytes` bytes between two guards. */
-static void *guarded(int64_t bytes)
-{
-  void *block;
-  assert_int_equal(mem_alloc(MEM_DATA, (size_t)bytes + 2 * GUARD, &block), STATUS_OK);
-  memset(block, FILL, (size_t)bytes + 2 * GUARD);
-  return (char *)block + GUARD;
-}
-
-static void release(void *guarded, int64_t bytes)
-{
-  const unsigned char *before = (unsigned char *)guarded - GUARD, *after = before + GUARD + bytes;
-  for (int i = 0; i < GUARD; i++) {
-    assert_int_equal(before[i], FILL);
-    assert_int_equal(after[i], FILL);
-  }
-  mem_free((char *)guarded - GUARD);
 }
 
 /* Normals with ties and zeros. */
