@@ -58,17 +58,23 @@ static enum status settle(const char *name, const char *what, double asked, doub
 static enum status settle_all(const struct codec_settings *asked, struct codec *codec)
 {
   const struct codec_ops *ops = codec->ops, *leveled = ops->usual.levels ? ops : codec->values;
-  double block, levels, density, threshold;
+  double block, levels, rank, density, threshold;
   enum status status = SETTLE(ops, block);
   if (!status)
     status = SETTLE(leveled->usual.levels ? leveled : ops, levels);
+  if (!status)
+    status = SETTLE(ops, rank);
   if (!status)
     status = SETTLE(ops, density);
   if (!status)
     status = SETTLE(ops, threshold);
   if (status)
     return status;
-  codec->set = (struct codec_settings){(int64_t)block, (int)levels, density, threshold};
+  codec->set = (struct codec_settings){.block = (int64_t)block,
+                                       .levels = (int)levels,
+                                       .rank = (int)rank,
+                                       .density = density,
+                                       .threshold = threshold};
   if (codec->set.block & (codec->set.block - 1))
     return status_set(STATUS_USAGE, "block of codec %s is %lld: use a power of two", ops->name,
                       (long long)codec->set.block);
@@ -116,8 +122,8 @@ int64_t codec_work(const struct codec *codec, int64_t n, int parts)
 bool codec_equal(const struct codec *a, const struct codec *b)
 {
   return a->ops == b->ops && a->values == b->values && a->set.block == b->set.block &&
-         a->set.levels == b->set.levels && a->set.density == b->set.density &&
-         a->set.threshold == b->set.threshold && a->feedback == b->feedback;
+         a->set.levels == b->set.levels && a->set.rank == b->set.rank &&
+         a->set.density == b->set.density && a->set.threshold == b->set.threshold && a->feedback == b->feedback;
 }
 
 uint64_t codec_hash(uint64_t hash, const struct codec *codec)
@@ -129,6 +135,7 @@ uint64_t codec_hash(uint64_t hash, const struct codec *codec)
     hash = hash_bytes(hash, ops[i]->name, strlen(ops[i]->name) + 1);
   hash = hash_bytes(hash, &codec->set.block, sizeof codec->set.block);
   hash = hash_bytes(hash, &codec->set.levels, sizeof codec->set.levels);
+  hash = hash_bytes(hash, &codec->set.rank, sizeof codec->set.rank);
   hash = hash_bytes(hash, &codec->set.density, sizeof codec->set.density);
   hash = hash_bytes(hash, &codec->set.threshold, sizeof codec->set.threshold);
   return hash_bytes(hash, &codec->feedback, sizeof codec->feedback);

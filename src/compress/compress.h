@@ -20,6 +20,7 @@ struct codec_ops;
 struct codec_settings {
   int64_t block; /* elements that are coded together: a power of two */
   int levels;
+  int rank; /* vectors of a low-rank codec */
   double density, threshold;
 };
 

@@ -159,9 +159,11 @@ static enum status subtract(const struct codec *codec, const struct codec_pass *
       .source = from,                                                                              \
       .traits = CODEC_SPARSE | (SELECT_##id == SELECT_randomk ? RANDOM : 0),                       \
       .rule = SELECT_##id,                                                                         \
-      .usual = {4096, 0, 0.01, SELECT_##id == SELECT_threshold ? 1e-3 : 0},                        \
-      .least = {SELECT_LEAST_BLOCK, 0, 1e-5, 1e-37},                                               \
-      .most = {SELECT_MOST_BLOCK, 0, 1, 1e37},                                                     \
+      .usual = {.block = 4096,                                                                     \
+                .density = 0.01,                                                                   \
+                .threshold = SELECT_##id == SELECT_threshold ? 1e-3 : 0},                          \
+      .least = {.block = SELECT_LEAST_BLOCK, .density = 1e-5, .threshold = 1e-37},                 \
+      .most = {.block = SELECT_MOST_BLOCK, .density = 1, .threshold = 1e37},                       \
       .bytes = bytes,                                                                              \
       .work = work,                                                                                \
       .encode = encode,                                                                            \

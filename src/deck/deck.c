@@ -227,22 +227,25 @@ const struct option deck_table[] = {
              "  fp32  4 bytes\n"
              "  bf16  2 bytes\n"
              "  int8  1 byte, and a scale per block"},
-    {"compress.grads.codec", OPTION_CHOICE, AT(compress.codec), "none",
+    {"compress.grads.codec", OPTION_CHOICE, AT(compress.grads.codec), "none",
      .effect = EFFECT_MATH, .choices = codecs, .was = "comm.gradients",
      .text = "Codec of gradients between ranks. Sums are computed in fp32." CODEC_TEXTS},
-    {"compress.grads.values", OPTION_CHOICE, AT(compress.values), "none",
+    {"compress.grads.values", OPTION_CHOICE, AT(compress.grads.values), "none",
      .effect = EFFECT_MATH, .choices = codecs,
      .text = "Codec of the values that a sparse codec sends." CODEC_TEXTS},
-    {"compress.grads.block", OPTION_INT, AT(compress.block), "0",
+    {"compress.grads.block", OPTION_INT, AT(compress.grads.block), "0",
      .effect = EFFECT_MATH, .least = 0, .most = 1 << 20, .unit = "elements",
      .text = "Elements that are encoded together, a power of two. 0: as the codec has it."},
-    {"compress.grads.levels", OPTION_INT, AT(compress.levels), "0",
+    {"compress.grads.levels", OPTION_INT, AT(compress.grads.levels), "0",
      .effect = EFFECT_MATH, .least = 0, .most = 1 << 16, .unit = "levels",
      .text = "Levels of qsgd. 0: as the codec has it."},
-    {"compress.grads.density", OPTION_REAL, AT(compress.density), "0",
+    {"compress.grads.rank", OPTION_INT, AT(compress.grads.rank), "0",
+     .effect = EFFECT_MATH, .least = 0, .most = 1 << 10, .unit = "vectors",
+     .text = "Rank of a low-rank codec. 0: as the codec has it."},
+    {"compress.grads.density", OPTION_REAL, AT(compress.grads.density), "0",
      .effect = EFFECT_MATH, .least = 0, .most = 1,
      .text = "Share of the elements that a sparse codec sends. 0: as the codec has it."},
-    {"compress.grads.threshold", OPTION_REAL, AT(compress.threshold), "0",
+    {"compress.grads.threshold", OPTION_REAL, AT(compress.grads.threshold), "0",
      .effect = EFFECT_MATH, .least = 0, .most = INFINITY,
      .text = "Smallest magnitude that the codec threshold sends. 0: as the codec has it."},
 
@@ -409,8 +412,8 @@ static enum status assign_all(struct deck *deck, int n, char *const assignments[
       return status;
   }
   enum status status = options_check_required(deck->set);
-  if (deck->compress.codec == CHOICE_FP32) /* one name, so that decks compare equal */
-    deck->compress.codec = CHOICE_none;
+  if (deck->compress.grads.codec == CHOICE_FP32) /* one name, so that decks compare equal */
+    deck->compress.grads.codec = CHOICE_none;
   if (!status)
     status = deck_apply_preset(deck, false);
   return status || *deck->train.init ? status : deck_check(deck);
@@ -721,7 +724,7 @@ static enum status check_compress(const struct deck *deck)
                       "spoil all others: set optim.nonfinite=stop, or compress.feedback=off",
                       cite(deck, "compress.feedback").text, feedbacks[deck->compress.feedback],
                       cite(deck, "optim.nonfinite").text);
-  if (deck->compress.codec != CHOICE_none)
+  if (deck->compress.grads.codec != CHOICE_none)
     return STATUS_OK;
   return status_set(STATUS_USAGE,
                     "%s is %s, but %s is none, whose messages lose nothing: choose a codec, or "
@@ -847,6 +850,17 @@ static bool updates_at_once(const struct deck *deck)
   return deck->tiers.optimizer == DECK_TIER_HOST && deck->optim.clip == 0 && deck->optim.nonfinite == NONFINITE_STOP;
 }
 
+static struct deck_codec codec_of(const struct deck_compress *asked)
+{
+  return (struct deck_codec){.codec = codec_name(asked->codec),
+                             .values = codec_name(asked->values),
+                             .block = asked->block,
+                             .levels = (int)asked->levels,
+                             .rank = (int)asked->rank,
+                             .density = asked->density,
+                             .threshold = asked->threshold};
+}
+
 static enum status resolve_policy(const struct deck *deck, int local_ranks, int group,
                                   struct deck_policy *out)
 {
@@ -862,13 +876,8 @@ static enum status resolve_policy(const struct deck *deck, int local_ranks, int 
       .one_node = local_ranks % group == 0,
       .immediate = updates_at_once(deck),
       .moments = moments[deck->optim.moments],
-      .codec = codec_name(deck->compress.codec),
-      .values = codec_name(deck->compress.values),
+      .grads = codec_of(&deck->compress.grads),
       .feedback = deck_feedback(deck),
-      .block = deck->compress.block,
-      .levels = (int)deck->compress.levels,
-      .density = deck->compress.density,
-      .threshold = deck->compress.threshold,
       .nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0,
       .resident = host ? deck->tiers.resident : 0};
   if (out->params_full && !out->one_node)

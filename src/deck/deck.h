@@ -33,6 +33,10 @@ enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16 };
 enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
 enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 
+/* A codec and that of a sparse codec's values, as choices. Other settings: 0 is as the codec has
+ * them. */
+struct deck_compress { int codec, values; int64_t block, levels, rank; double density, threshold; };
+
 struct deck {
   struct { char *dir; int64_t steps; double minutes; int64_t seed, threads; int device, compute; struct option_strings counters; } run; /* minutes 0: no such limit; threads 0: the cores this
                                                                           rank may use; counters: none, auto or events' names: exec/op_counters.h */
@@ -47,7 +51,7 @@ struct deck {
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "auto", "world", "node" or a number of ranks */
   struct { int backend; double timeout; } comm;
-  struct { int codec, values, feedback; int64_t block, levels; double density, threshold; } compress; /* 0 of the last four: as the codec has it */
+  struct { int feedback; struct deck_compress grads; } compress;
   struct { int preset, params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
   struct { int params, grads; double rate; } transfer;                 /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
   struct { int name; double lr, betas[2], momentum; bool nesterov; double eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
@@ -115,6 +119,15 @@ struct deck_shape {
   int64_t micro_batch, micros, sequence; /* sequences of one micro-batch; micro-batches a step */
 };
 
+/* What travels between ranks: names in src/compress, NULL: none. `values`: of those that a sparse
+ * codec selects. Zero settings: as the codec has them. */
+struct deck_codec {
+  const char *codec, *values;
+  int64_t block;
+  int levels, rank;
+  double density, threshold;
+};
+
 /* Requests of the deck that hold for all units. unit_policy_make() makes the policy of each unit from it. */
 struct deck_policy {
   bool reduce_every_micro; /* reduce gradients after each micro-batch, or once a step */
@@ -128,12 +141,7 @@ struct deck_policy {
   bool one_node;           /* a shard group is on one node, as far as this rank's node tells */
   bool immediate;          /* a unit is updated as soon as its gradient is complete */
   enum dtype moments;
-  /* Of gradients between ranks: names in src/compress, NULL: none. Of a sparse codec's values.
-   * Zero settings: as the codec has them. */
-  const char *codec, *values;
-  int64_t block;
-  int levels;
-  double density, threshold;
+  struct deck_codec grads; /* between ranks */
   const char *feedback;    /* fp32, or the codec of what messages have lost; NULL: it is lost */
   double nvme_state;       /* with host_state: share of the units with moments on NVMe */
   int64_t resident;        /* with host_state: the first units, which stay on the device; 0 with

@@ -68,7 +68,7 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
             : "the compute type is fp32, so the masters need no working copy (run.compute)"},
       {"compress.grads.codec",
        trains && plans[0]->input.ranks == 1 &&
-           !(plans[0]->policy[0].codec.ops->traits & CODEC_IDENTITY),
+           !(plans[0]->policy[0].grads.ops->traits & CODEC_IDENTITY),
        "one rank sends no gradients"},
       {"tiers.resident", deck->tiers.resident > 0 && !host,
        "all masters are on the device (tiers.params)"},

@@ -12,7 +12,7 @@ static int members_of(const struct builder *b, enum plan_group group)
 static int64_t sum_work(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
   const int members = members_of(b, group);
-  return codec_work(&b->plan->policy[u].codec, elements / members, members);
+  return codec_work(&b->plan->policy[u].grads, elements / members, members);
 }
 
 /* And of that of what they lose, which is one message. */
@@ -76,12 +76,12 @@ static int staging_of(struct builder *b, enum plan_group group, int u, int64_t e
 
 bool build_sends_gradients(const struct builder *b, int u)
 {
-  return b->plan->policy[u].codec.ops->traits & CODEC_IDENTITY;
+  return b->plan->policy[u].grads.ops->traits & CODEC_IDENTITY;
 }
 
 int64_t build_message_bytes(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
-  const struct codec *codec = &b->plan->policy[u].codec;
+  const struct codec *codec = &b->plan->policy[u].grads;
   const int members = members_of(b, group);
   return members * codec->ops->bytes(codec, elements / members);
 }

@@ -165,7 +165,7 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
   instr->attr.group = op_rows[op].group;
   const struct optim_settings *optim = &b->plan->input.optim;
   if (op_rows[op].coded)
-    instr->attr.codec = b->plan->policy[unit].codec;
+    instr->attr.codec = b->plan->policy[unit].grads;
   if (op_rows[op].coded || op_rows[op].updates)
     instr->attr.seed = optim->seed;
   if (op == OP_METRICS)

@@ -28,14 +28,17 @@ static enum deck_keep keep_of(const struct plan_input *input, int unit)
 }
 
 /* "topk+int8": a codec, and that of the values that it selects. */
-static enum status make_codec(const struct deck_policy *asked, struct codec *out)
+static enum status make_codec(const struct deck_codec *asked, bool feedback, struct codec *out)
 {
-  const struct codec_settings settings = {asked->block, asked->levels, asked->density,
-                                          asked->threshold};
+  const struct codec_settings settings = {.block = asked->block,
+                                          .levels = asked->levels,
+                                          .rank = asked->rank,
+                                          .density = asked->density,
+                                          .threshold = asked->threshold};
   char name[64];
   if (asked->values)
     snprintf(name, sizeof name, "%s+%s", asked->codec ? asked->codec : "none", asked->values);
-  return codec_make(asked->values ? name : asked->codec, &settings, asked->feedback != NULL, out);
+  return codec_make(asked->values ? name : asked->codec, &settings, feedback, out);
 }
 
 enum status unit_policy_residual(const char *feedback, struct codec *out)
@@ -51,7 +54,7 @@ static enum status check_codecs(const struct plan_input *input)
   const struct deck_policy *asked = &input->policy;
   const bool host = asked->host_state && asked->cpu_reduce;
   struct codec codec, residual;
-  enum status status = make_codec(asked, &codec);
+  enum status status = make_codec(&asked->grads, asked->feedback != NULL, &codec);
   if (!status)
     status = unit_policy_residual(asked->feedback, &residual);
   if (status || input->ranks == 1)
@@ -115,7 +118,7 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
                                .immediate = asked->immediate,
                                .tight = asked->tight,
                                .keep = keep_of(input, unit)};
-  (void)make_codec(asked, &policy.codec); /* see unit_policy_check() */
+  (void)make_codec(&asked->grads, asked->feedback != NULL, &policy.grads); /* see unit_policy_check() */
   (void)unit_policy_residual(asked->feedback, &policy.residual);
   policy.disk = policy.host && is_on_disk(asked, unit);
   if (full)

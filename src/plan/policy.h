@@ -29,7 +29,7 @@ struct unit_policy {
   bool disk;           /* and the optimizer state is on NVMe between updates */
   enum dtype window;   /* in which parameters are gathered and computed with */
   enum dtype state;    /* of optimizer state */
-  struct codec codec;  /* of gradients between ranks */
+  struct codec grads;  /* of gradients between ranks */
   struct codec residual; /* of what messages lose and the next ones bring; ops NULL: it is lost */
   enum working working;
   enum sums sums;

@@ -153,7 +153,7 @@ static enum status check_codec(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
   const bool sends = op_rows[instr->op].collective != COLLECTIVE_NONE;
-  const struct codec *mine = &instr->attr.codec, *codec = &plan->policy[instr->unit].codec;
+  const struct codec *mine = &instr->attr.codec, *codec = &plan->policy[instr->unit].grads;
   if (mine->ops && (!sends || codec_equal(codec, mine)))
     return STATUS_OK;
   return verify_fail(plan, i, "sends gradients by codec %s, and its unit's travel by codec %s",
@@ -238,7 +238,7 @@ enum status check_encode(const struct plan *plan, int i)
   const int64_t part = part_elements(plan, instr);
   const int members = (int)verify_members(plan, instr);
   const struct unit_policy *policy = &plan->policy[instr->unit];
-  const enum status status = check_work(plan, i, ENCODE_WORK, &policy->codec, part, members);
+  const enum status status = check_work(plan, i, ENCODE_WORK, &policy->grads, part, members);
   return status ? status
                 : check_work(plan, i, ENCODE_WORK, &policy->residual, part * members, 1);
 }
@@ -246,7 +246,7 @@ enum status check_encode(const struct plan *plan, int i)
 enum status check_decode_sum(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
-  return check_work(plan, i, DECODE_SUM_WORK, &plan->policy[instr->unit].codec,
+  return check_work(plan, i, DECODE_SUM_WORK, &plan->policy[instr->unit].grads,
                     part_elements(plan, instr), (int)verify_members(plan, instr));
 }
 

@@ -85,7 +85,7 @@ bool verify_has_working(const struct plan *plan, int unit)
 
 bool verify_sends_gradients(const struct plan *plan, int unit)
 {
-  return plan->policy[unit].codec.ops->traits & CODEC_IDENTITY;
+  return plan->policy[unit].grads.ops->traits & CODEC_IDENTITY;
 }
 
 bool verify_has_residual(const struct plan *plan, int unit)
@@ -96,7 +96,7 @@ bool verify_has_residual(const struct plan *plan, int unit)
 
 bool verify_wants_decode_work(const struct plan *plan, int unit)
 {
-  return codec_work(&plan->policy[unit].codec, plan->layout[unit].trained, 1) > 0;
+  return codec_work(&plan->policy[unit].grads, plan->layout[unit].trained, 1) > 0;
 }
 
 bool verify_wants_encode_work(const struct plan *plan, int unit)

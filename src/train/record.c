@@ -81,7 +81,7 @@ enum status train_record_evaluation(struct train_run *run, const struct evaluati
 static void record_messages(struct train_run *run)
 {
   const struct plan *plan = run->job->plan[PLAN_TRAIN];
-  const struct codec *codec = &plan->policy[0].codec;
+  const struct codec *codec = &plan->policy[0].grads;
   const struct gradient_bytes bytes = plan_gradient_bytes(plan);
   const int64_t all = (run->step - run->first) * comm_ranks(run->comm);
   char method[64];

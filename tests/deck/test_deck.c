@@ -384,6 +384,15 @@ static void test_activations(void **state)
 }
 
 /* What decks with masters in host memory, and with moments in 16 bits, mean. */
+static void assert_codec(const struct deck_codec *got, const struct deck_codec *expected)
+{
+  assert_string_equal(got->codec ? got->codec : "", expected->codec ? expected->codec : "");
+  assert_string_equal(got->values ? got->values : "", expected->values ? expected->values : "");
+  assert_true(got->block == expected->block && got->levels == expected->levels &&
+              got->rank == expected->rank && got->density == expected->density &&
+              got->threshold == expected->threshold);
+}
+
 static void test_tiers(void **state)
 {
   (void)state;
@@ -416,20 +425,20 @@ static void test_tiers(void **state)
       {false, "transfer.params=full", 8, 2, {.host_state = false}},
       {false, "optim.moments=bf16", 1, 1, {.moments = DTYPE_BF16}},
       {false, "optim.moments=fp16", 1, 1, {.moments = DTYPE_F16}},
-      {false, "comm.gradients=bf16", 2, 2, {.codec = "bf16"}},
-      {false, "comm.gradients=fp32", 2, 2, {.codec = NULL}},
-      {false, "compress.grads.codec=none", 2, 2, {.codec = NULL}},
+      {false, "comm.gradients=bf16", 2, 2, {.grads.codec = "bf16"}},
+      {false, "comm.gradients=fp32", 2, 2, {.grads.codec = NULL}},
+      {false, "compress.grads.codec=none", 2, 2, {.grads.codec = NULL}},
       {false,
        "compress.grads.codec=bf16 compress.grads.values=bf16 compress.feedback=fp32",
        2,
        2,
-       {.codec = "bf16", .values = "bf16", .feedback = "fp32"}},
+       {.grads = {.codec = "bf16", .values = "bf16"}, .feedback = "fp32"}},
       {false,
        "compress.grads.block=512 compress.grads.levels=3 compress.grads.density=0.5 "
-       "compress.grads.threshold=2",
+       "compress.grads.threshold=2 compress.grads.rank=4",
        2,
        2,
-       {.block = 512, .levels = 3, .density = 0.5, .threshold = 2}},
+       {.grads = {.block = 512, .levels = 3, .rank = 4, .density = 0.5, .threshold = 2}}},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
@@ -447,13 +456,9 @@ static void test_tiers(void **state)
     assert_int_equal(policy.cpu_reduce, expected->cpu_reduce);
     assert_int_equal(policy.one_node, known[i].local_ranks >= shape.group);
     assert_int_equal(policy.immediate, expected->immediate);
-    assert_string_equal(policy.codec ? policy.codec : "", expected->codec ? expected->codec : "");
-    assert_string_equal(policy.values ? policy.values : "",
-                        expected->values ? expected->values : "");
+    assert_codec(&policy.grads, &expected->grads);
     assert_string_equal(policy.feedback ? policy.feedback : "",
                         expected->feedback ? expected->feedback : "");
-    assert_true(policy.block == expected->block && policy.levels == expected->levels &&
-                policy.density == expected->density && policy.threshold == expected->threshold);
     assert_int_equal(policy.moments, expected->moments);
     assert_true(policy.nvme_state == expected->nvme_state);
     deck_destroy(&deck);

@@ -133,7 +133,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
                  .one_node = setup->one_node,
                  .immediate = setup->immediate,
                  .moments = setup->moments,
-                 .codec = setup->codec,
+                 .grads.codec = setup->codec,
                  .feedback = setup->feedback,
                  .nvme_state = setup->nvme_state,
                  .resident = setup->resident,

@@ -186,7 +186,7 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
                                         .immediate = point->immediate,
                                         .tight = point->tight,
                                         .moments = point->moments,
-                                        .codec = point->codec,
+                                        .grads.codec = point->codec,
                                         .feedback = point->feedback,
                                         .nvme_state = point->nvme_state,
                                         .resident = point->resident}};

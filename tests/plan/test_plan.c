@@ -204,13 +204,13 @@ static void impossible_plans_are_refused(void **state)
   bad.policy.moments = DTYPE_F64;
   expect_refusal(bad, STATUS_UNSUPPORTED, "moments in");
   bad = good;
-  bad.policy.codec = "zip";
+  bad.policy.grads.codec = "zip";
   expect_refusal(bad, STATUS_USAGE, "there is no codec 'zip': use one of none, bf16");
   bad = good;
-  bad.policy.codec = "bf16";
-  bad.policy.values = "bf16";
+  bad.policy.grads.codec = "bf16";
+  bad.policy.grads.values = "bf16";
   expect_refusal(bad, STATUS_USAGE, "codec bf16 selects no values that codec bf16 could code");
-  bad.policy.values = NULL;
+  bad.policy.grads.values = NULL;
   bad.policy.feedback = "zip";
   expect_refusal(bad, STATUS_USAGE, "there is no codec 'zip': use one of none, bf16");
   bad.policy.feedback = "fp32";
@@ -219,7 +219,7 @@ static void impossible_plans_are_refused(void **state)
   bad.shape.replicas *= 2;
   expect_refusal(bad, STATUS_UNSUPPORTED, "compress.feedback=fp32 with 2 replicas of shards");
   bad = good;
-  bad.policy.codec = "bf16";
+  bad.policy.grads.codec = "bf16";
   bad.policy.feedback = "fp32";
   bad.policy.host_state = bad.policy.cpu_reduce = true;
   bad.strategy = STRATEGY_FULL_SHARD;

@@ -60,7 +60,7 @@ static void send_collective(const struct plan *plan, const struct instr *instr,
     const int64_t gradient =
         plan->layout[instr->unit].trained / (shards ? plan->input.shape.group : 1);
     const int64_t whole = gathers ? plan->buffer[instr->use[1].buffer].bytes
-                                  : gradient * (plan->input.policy.codec ? 2 : 4);
+                                  : gradient * (plan->input.policy.grads.codec ? 2 : 4);
     const int64_t part = whole / n;
     for (int step = 1; step < n; step++)
       send(count, rank, gathers && by->ring ? member[(mine + 1) % n] : member[(mine + step) % n],
@@ -90,7 +90,7 @@ static void check_gradients(const struct plan *plan)
     if (plan->instr[i].op == OP_EXCHANGE)
       send_collective(plan, &plan->instr[i], &alone, &count);
   assert_int_equal(mine.messages * plan->input.ranks, count.crossing);
-  assert_int_equal(mine.raw, mine.messages * (plan->input.policy.codec ? 2 : 1));
+  assert_int_equal(mine.raw, mine.messages * (plan->input.policy.grads.codec ? 2 : 1));
 }
 
 static struct traffic_bytes check(const struct point *point, const struct traffic_model *by)
