@@ -22,6 +22,13 @@ struct values {
 static const char *const modes[] = {"train", "eval", "generate", NULL};
 
 // clang-format off: one row an option
+#define CODEC_RATES(id, kind, title, source) \
+    {"encode_" #id, OPTION_REAL, AT(measured.encode_bytes[CODEC_##id]), "0", .least = 0, \
+     .most = 1e9, .unit = "GB/s", .rare = true, \
+     .text = "Measured rate of elements that codec " #id " encodes, 0 for memory."}, \
+    {"decode_" #id, OPTION_REAL, AT(measured.decode_bytes[CODEC_##id]), "0", .least = 0, \
+     .most = 1e9, .unit = "GB/s", .rare = true, \
+     .text = "Measured rate of elements that codec " #id " decodes and sums, 0 for memory."},
 static const struct option table[] = {
     {"ranks", OPTION_INT, AT(ranks), "1", .least = 1, .most = 1e6,
      .text = "Number of ranks to plan for."},
@@ -83,8 +90,10 @@ static const struct option table[] = {
      .unit = "GB/s", .rare = true,
      .text = "Measured rate of a rank's reads from NVMe. All ranks of the node read at the same "
              "time."},
+    CODEC_ROWS(CODEC_RATES)
     {.name = NULL},
 };
+#undef CODEC_RATES
 // clang-format on
 
 static int threads_of(const struct values *values, const struct deck *deck)

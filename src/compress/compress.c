@@ -9,7 +9,6 @@
 #define CODEC_ADDRESS(name, kind, title, source) &codec_##name,
 static const struct codec_ops *const codecs[] = {CODEC_ROWS(CODEC_ADDRESS)};
 #undef CODEC_ADDRESS
-enum { CODECS = sizeof codecs / sizeof codecs[0] };
 
 static enum status find(const char *name, size_t length, const struct codec_ops **out)
 {
@@ -97,6 +96,14 @@ enum status codec_make(const char *name, const struct codec_settings *settings, 
   if (!status)
     *out = codec;
   return status;
+}
+
+enum codec_number codec_number(const struct codec_ops *ops)
+{
+  int i = 0;
+  while (i < CODECS - 1 && codecs[i] != ops)
+    i++;
+  return (enum codec_number)i;
 }
 
 void codec_print_name(const struct codec *codec, char *out, size_t size)

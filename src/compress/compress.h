@@ -95,6 +95,9 @@ CODEC_ROWS(CODEC_DECLARE)
 enum status codec_make(const char *name, const struct codec_settings *settings, bool feedback,
                        struct codec *out);
 
+/* The number of a codec's row. Pure. */
+enum codec_number codec_number(const struct codec_ops *ops);
+
 /* "int8", or "topk+int8", into out. Local. */
 void codec_print_name(const struct codec *codec, char *out, size_t size);
 

@@ -95,14 +95,15 @@ enum status advise_try(const struct advise_case *job, const char *assignments,
   return STATUS_OK;
 }
 
-enum status advise_plan(const struct advise_case *job, const char *assignments, struct plan **out)
+enum status advise_plan(const struct advise_case *job, const char *assignments, bool ordered,
+                        struct plan **out)
 {
   struct deck deck;
   char changes[sizeof((struct advice *)0)->name];
   *out = NULL;
   enum status status = deck_vary(job->deck, assignments, &deck, changes, sizeof changes);
   if (!status) {
-    status = plan_deck(job, job->plans[0], &deck, false, out);
+    status = plan_deck(job, job->plans[0], &deck, ordered, out);
     deck_destroy(&deck);
   }
   if (status) {

@@ -180,7 +180,7 @@ const struct op_row op_rows[OP_COUNT] = {
                 .wanted = verify_wants_decode_work),
         },
         .due = due_exchange, .check = check_decode_sum, .value = value_decode_sum,
-        .cost = cost_operands, .run = run_decode_sum,
+        .cost = cost_decode_sum, .run = run_decode_sum,
     },
     [OP_GATHER_GRADS] = {
         .name = "GATHER_GRADS", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_REPLICAS,

@@ -175,7 +175,7 @@ op_value value_write_state, value_direction, value_gather_direction;
 
 /* ---- simulate.c ---- */
 op_cost cost_operands, cost_embed, cost_embed_backward, cost_block, cost_backward, cost_loss;
-op_cost cost_encode, cost_logits, cost_copy, cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange;
+op_cost cost_encode, cost_decode_sum, cost_logits, cost_copy, cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange;
 op_cost cost_sum_shared, cost_update;
 
 /* ---- src/exec/handlers.c ---- */

@@ -321,6 +321,9 @@ struct plan_rates {
   double host_bytes;               /* memory of the host, of this rank while all ranks of a node use it, read and written bytes counted alike */
   double host_link_bytes;          /* between ranks on hosts (cpu_reduce) */
   double disk_write_bytes, disk_read_bytes;
+  /* Bytes of fp32 elements that a codec encodes, and that messages hold which it decodes and sums,
+   * on the device. 0: as fast as memory_bytes lets read and write them. */
+  double encode_bytes[CODECS], decode_bytes[CODECS];
   bool step_only;                  /* predict step_s and busy_s alone, in a fifth of the time */
 };
 /* exposed: how much shorter the step would be if enum plan_part's took no time, each by itself. */

@@ -41,4 +41,8 @@
 
 #define CODEC_ROWS(ROW) CODEC_PLAIN(ROW) CODEC_QUANTISERS(ROW) CODEC_SPARSIFIERS(ROW)
 
+#define CODEC_ENUM(name, kind, title, source) CODEC_##name,
+enum codec_number { CODEC_ROWS(CODEC_ENUM) CODECS };
+#undef CODEC_ENUM
+
 #endif

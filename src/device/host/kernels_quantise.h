@@ -48,10 +48,10 @@ INLINE struct quant_stats stats_of(int needs, int64_t n, const float *x)
   struct quant_stats s = {.max = largest(n, x)};
   for (int64_t j = 0; needs & QUANT_SIGNS && j < n; j += QUANT_LANES)
     for (int l = 0; l < QUANT_LANES; l++) {
-      const float v = x[j + l];
-      positive[l] += v < 0 ? 0 : v;
-      negative[l] += v < 0 ? -v : 0;
-      negatives[l] += v < 0 ? 1 : 0;
+      const int32_t bits = (int32_t)quant_bits(x[j + l]), sign = bits >> 31;
+      positive[l] += quant_float((uint32_t)(bits & ~sign));
+      negative[l] += quant_float((uint32_t)(bits & sign & INT32_MAX));
+      negatives[l] += (float)((bits < 0) & (bits > INT32_MIN)); /* not -0 */
     }
   for (int64_t j = 0; needs & QUANT_MAGNITUDES && j < n; j += QUANT_LANES)
     for (int l = 0; l < QUANT_LANES; l++)
