@@ -209,7 +209,7 @@ static void impossible_plans_are_refused(void **state)
   bad = good;
   bad.policy.grads.codec = "bf16";
   bad.policy.grads.values = "bf16";
-  expect_refusal(bad, STATUS_USAGE, "codec bf16 selects no values that codec bf16 could code");
+  expect_refusal(bad, STATUS_USAGE, "codec bf16 has no values that codec bf16 could code");
   bad.policy.grads.values = NULL;
   bad.policy.feedback = "zip";
   expect_refusal(bad, STATUS_USAGE, "there is no codec 'zip': use one of none, bf16");
