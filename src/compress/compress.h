@@ -18,7 +18,7 @@ struct codec_ops;
 
 /* Zero: the codec's default, or the codec does not have the setting. */
 struct codec_settings {
-  int64_t block; /* elements that are coded together, or of a row: a power of two, or CODEC_LOW_RANK */
+  int64_t block; /* elements that are coded together, or elements of a row */
   int levels;
   int rank; /* vectors of a low-rank codec */
   double density, threshold;
@@ -47,7 +47,7 @@ enum {
   CODEC_VOTE = 8,        /* decode_sum() is a majority vote, not a sum of what each message says */
   CODEC_SPARSE = 16,     /* most elements are not sent */
   CODEC_COMMON_SEED = 32, /* all messages of a sum have one seed */
-  CODEC_LOW_RANK = 64,    /* blocks are rows of a matrix, multiples of 32; numbers are values */
+  CODEC_LOW_RANK = 64,    /* a block is a row of a matrix: a multiple of 32, not a power of two */
   CODEC_HAS_VALUES = CODEC_SPARSE | CODEC_LOW_RANK /* another codec may code the values */
 };
 
@@ -96,8 +96,8 @@ CODEC_ROWS(CODEC_DECLARE)
 #undef CODEC_DECLARE
 
 /* The codec of this name, such as "int8", or of "topk+int8": a codec that has values, and that of
- * its values. NULL is `none`. settings: NULL asks for nothing. STATUS_USAGE: the name is unknown, or the
- * codec does not have a setting that is asked for, or not this value of it. Local. */
+ * its values. NULL is `none`. settings: NULL asks for nothing. STATUS_USAGE: the name is unknown,
+ * or the codec does not have a setting that is asked for, or not this value of it. Local. */
 enum status codec_make(const char *name, const struct codec_settings *settings, bool feedback,
                        struct codec *out);
 

@@ -17,12 +17,13 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "compress/compress.h"
+#include "compress/rule/lowrank.h"
 #include "device/device.h"
 #include "device/lane.h"
 #include "device/rounding.h"
 #include "guard.h"
 
-enum { LANES = 2, MOST_RANK = 32 };
+enum { LANES = 2, MOST_RANK = 32, ROUNDS = 2 };
 
 static struct device *device;
 static struct lane *lanes[LANES]; /* of 1 and 3 threads */
@@ -46,11 +47,6 @@ static struct codec codec_of(const char *name, int64_t block, int rank)
   if (codec_make(name, &settings, false, &codec))
     fail_msg("%s", status_text());
   return codec;
-}
-
-static int rounds_of(const struct codec *codec)
-{
-  return strcmp(codec->ops->name, "powersgd") ? 2 : 1;
 }
 
 static float *normals(int64_t n)
@@ -219,9 +215,9 @@ static void factorise(const struct codec *codec, int64_t n, int part, uint64_t s
   memcpy(m, x, (size_t)n * sizeof *m);
   for (int64_t i = 0; i < rows * rank; i++)
     c[i] = (float)((int32_t)rounding_bits(seed, part * rows * rank + i) >> 8) / 8388608;
-  for (int round = 1; round <= rounds_of(codec); round++) {
+  for (int round = 1; round <= ROUNDS; round++) {
     collect(rows, block, rank, m, c, basis);
-    orthonormalise(block, rank, round == rounds_of(codec), basis);
+    orthonormalise(block, rank, round == ROUNDS, basis);
     for (int64_t r = 0; r < rows; r++)
       for (int k = 0; k < rank; k++)
         c[r * rank + k] = dot(block, m + r * block, basis + k * block);
@@ -311,6 +307,11 @@ static double harmonic(int64_t k)
   return 1.0 / (double)(k + 1);
 }
 
+static double root(int64_t k)
+{
+  return 1 / sqrt((double)(k + 1));
+}
+
 static double five(int64_t k)
 {
   return k < 5 ? pow(10, -0.5 * (double)k) : 0;
@@ -370,24 +371,44 @@ static double error_of(const struct codec *codec, int64_t n, uint64_t seed, cons
   return error;
 }
 
-/* No error is below the best one of its rank. The mean of one round over seeds is below the bound for any
- * target rank k < rank - 1. The second round lowers it, to `near` times the best one. */
+/* The error of factors after so many rounds. */
+static double error_after(int rounds, int64_t n, int64_t block, int rank, uint64_t seed,
+                          const float *x)
+{
+  const struct lowrank op = {block, rank, rounds, seed};
+  const int64_t rows = lowrank_rows(&op, n), bytes = lowrank_work(&op, n, 1) * 4;
+  float *basis = guarded(rank * block * 4), *c = guarded(rows * rank * 4), *work = guarded(bytes),
+        *left = guarded(n * 4);
+  const struct factors factors = {basis, c, 0};
+  memcpy(left, x, (size_t)n * 4);
+  assert_int_equal(device->ops->factorise(lanes[1], &op, n, 1, x, &factors, work), STATUS_OK);
+  assert_int_equal(device->ops->expand(lanes[1], &op, n, 1, &factors, QUANT_SUBTRACT, left),
+                   STATUS_OK);
+  const double error = norm(n, left);
+  release(left, n * 4);
+  release(work, bytes);
+  release(c, rows * rank * 4);
+  release(basis, rank * block * 4);
+  return error;
+}
+
+/* No error is below the best one of its rank. After one round the mean over seeds is within the
+ * bound for each target rank k < rank - 1. The second round brings it to `near` times the best. */
 static void check_errors(double (*value)(int64_t k), double near)
 {
   enum { ROWS = 150, BLOCK = 64, RANK = 16, SEEDS = 20, N = ROWS * BLOCK };
   float *x = spectrum(ROWS, BLOCK, value);
-  double tail[BLOCK + 1], mean[NAMES] = {0};
+  double tail[BLOCK + 1], mean[2] = {0};
   tails(ROWS, BLOCK, x, tail);
-  for (int which = 0; which < NAMES; which++)
+  for (int rounds = 1; rounds <= 2; rounds++)
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
-      const struct codec codec = codec_of(names[which], BLOCK, RANK);
-      const double error = error_of(&codec, N, seed, x);
+      const double error = error_after(rounds, N, BLOCK, RANK, seed, x);
       assert_true(error >= tail[RANK] * (1 - 1e-4));
-      mean[which] += error / SEEDS;
+      mean[rounds - 1] += error / SEEDS;
     }
   for (int k = 1; k < RANK - 1; k++)
     assert_true(mean[0] <= sqrt(1 + (double)k / (RANK - k - 1)) * tail[k]);
-  print_message("errors over the best: powersgd %g, gradiveq %g\n", mean[0] / tail[RANK],
+  print_message("errors over the best one: %.3f, then %.3f\n", mean[0] / tail[RANK],
                 mean[1] / tail[RANK]);
   assert_true(mean[1] < mean[0]);
   assert_true(mean[1] <= near * tail[RANK]);
@@ -398,6 +419,7 @@ static void errors_are_near_the_best(void **state)
 {
   (void)state;
   check_errors(harmonic, 1.1);
+  check_errors(root, 1.1);
 }
 
 static void a_matrix_of_low_rank_arrives(void **state)
@@ -493,7 +515,7 @@ static void nearly_dependent_vectors_are_orthonormal(void **state)
     const int64_t n = ROWS * BLOCK, bytes = codec.ops->bytes(&codec, n);
     float *x = normals(n), *message = guarded(bytes);
     for (int64_t i = BLOCK; i < n; i++)
-      x[i] = x[i % BLOCK] + (which ? 1e-3f : 1e-6f) * x[i];
+      x[i] = x[i % BLOCK] + 1e-3f * x[i];
     encode(&codec, n, 1, 5, x, message);
     check_basis(&codec, message, 0);
     release(message, bytes);
@@ -522,7 +544,7 @@ static void what_is_not_finite_arrives(void **state)
   enum { N = 3000 };
   static const char *const coded[] = {"powersgd",      "gradiveq",      "powersgd+bf16",
                                       "gradiveq+int8", "powersgd+int4", "gradiveq+onebit"};
-  static const float bad[] = {INFINITY, -INFINITY, NAN, 0x1.fffffep127f};
+  static const float bad[] = {INFINITY, -INFINITY, NAN};
   static const int64_t places[] = {0, 31, 1777, N - 1};
   for (int which = 0; which < 6; which++)
     for (int b = 0; b < 3; b++)
