@@ -19,14 +19,15 @@
 #include "compress/compress.h"
 #include "compress/rule/lowrank.h"
 #include "device/device.h"
+#include "device/host/kernels.h"
 #include "device/lane.h"
 #include "device/rounding.h"
 #include "guard.h"
 
-enum { LANES = 2, MOST_RANK = 32, ROUNDS = 2 };
+enum { TEAMS = 2, MOST_RANK = 32, ROUNDS = 2 };
 
 static struct device *device;
-static struct lane *lanes[LANES]; /* of 1 and 3 threads */
+static struct lane *lanes[TEAMS]; /* of 1 and 3 threads */
 static uint64_t draws;
 
 static const char *const names[] = {"powersgd", "gradiveq"};
@@ -246,7 +247,7 @@ static float *message_of(const struct codec *codec, int64_t n, int part, uint64_
 static void check_messages(const struct codec *codec, int64_t n, int parts, const float *x)
 {
   const int64_t bytes = codec->ops->bytes(codec, n);
-  for (int t = 0; t < LANES; t++) {
+  for (int t = 0; t < TEAMS; t++) {
     char *messages = guarded(parts * bytes);
     const struct codec_pass pass = pass_of(codec, n, parts, 7, lanes[t]);
     assert_int_equal(codec->ops->encode(codec, &pass, x, messages), STATUS_OK);
@@ -281,6 +282,32 @@ static void a_tall_matrix_has_higher_bands(void **state)
   const struct codec codec = codec_of("powersgd", 32, 2);
   float *x = normals(N);
   check_messages(&codec, N, 1, x);
+  release(x, N * 4);
+}
+
+/* Oracle: the plainest of them. The last row is short. */
+static void all_instruction_sets_give_the_same_bits(void **state)
+{
+  (void)state;
+  enum { BLOCK = 96, RANK = 7, M = 3, N = 11 * BLOCK - 29 };
+  const struct lowrank op = {BLOCK, RANK, 1, 0};
+  float *x = normals(N), *c = normals(11 * RANK);
+  float basis[2][RANK * BLOCK], along[2][RANK], out[2][BLOCK] = {{0}};
+  for (int v = 0; kernels_variant(v); v++) {
+    const struct kernels *k = kernels_variant(v);
+    const int i = v > 0;
+    k->lowrank_collect(&op, 11, N, x, c, basis[i]);
+    k->lowrank_orthonormalise(&op, false, basis[i]);
+    k->lowrank_orthonormalise(&op, true, basis[i]);
+    k->lowrank_project(&op, BLOCK - 29, x + 10 * BLOCK, basis[i], RANK, along[i]);
+    k->lowrank_expand(&op, M, 0, basis[i], c, QUANT_SET, BLOCK - 29, out[i]);
+    if (v == 0)
+      continue;
+    assert_memory_equal(basis[1], basis[0], sizeof basis[0]);
+    assert_memory_equal(along[1], along[0], sizeof along[0]);
+    assert_memory_equal(out[1], out[0], sizeof out[0]);
+  }
+  release(c, 11 * RANK * 4);
   release(x, N * 4);
 }
 
@@ -841,7 +868,7 @@ static int start(void **state)
 static int stop(void **state)
 {
   (void)state;
-  for (int t = 0; t < LANES; t++)
+  for (int t = 0; t < TEAMS; t++)
     device->ops->lane_destroy(lanes[t]);
   device_destroy(device);
   return 0;
@@ -852,6 +879,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(messages_are_those_of_scalars),
       cmocka_unit_test(a_tall_matrix_has_higher_bands),
+      cmocka_unit_test(all_instruction_sets_give_the_same_bits),
       cmocka_unit_test(errors_are_near_the_best),
       cmocka_unit_test(a_matrix_of_low_rank_arrives),
       cmocka_unit_test(what_is_left_is_never_longer),
