@@ -36,8 +36,10 @@ __device__ __forceinline__ float element(const float *x, int64_t n, int64_t i)
 __global__ void __launch_bounds__(THREADS) start_coefficients(const task t)
 {
   const int64_t each = t.rows * t.op.rank, i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-  if (i < t.parts * each)
-    coefficients_of(t, i / each)[i % each] = lowrank_uniform(rounding_bits(t.op.seed, i));
+  int64_t part, at;
+  split(i, each, &part, &at);
+  if (part < t.parts)
+    coefficients_of(t, part)[at] = lowrank_uniform(rounding_bits(t.op.seed, i));
 }
 
 /* C^T M of a band: a thread has a column of M, and K rows of the result. */
@@ -45,13 +47,13 @@ template <int K>
 __global__ void __launch_bounds__(THREADS)
     collect_band(const task t, int64_t band, int64_t bands, const float *x, float *sums)
 {
-  const int64_t pieces = (t.op.block + THREADS - 1) / THREADS, number = blockIdx.x / pieces,
-                part = number / bands, first = number % bands * band,
-                last = min(first + band, t.rows),
-                column = blockIdx.x % pieces * THREADS + threadIdx.x;
-  const int k0 = blockIdx.y * K;
+  const int64_t column = (int64_t)blockIdx.y * THREADS + threadIdx.x;
+  const int k0 = blockIdx.z * K;
+  int64_t part, number;
+  split(blockIdx.x, bands, &part, &number);
   if (column >= t.op.block)
     return;
+  const int64_t first = number * band, last = min(first + band, t.rows);
   const float *c = coefficients_of(t, part), *from = x + part * t.n;
   float sum[K] = {};
 #pragma unroll 8
@@ -65,7 +67,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
   for (int k = 0; k < K; k++)
     if (k0 + k < t.op.rank)
-      sums[(number * t.op.rank + k0 + k) * t.op.block + column] = sum[k];
+      sums[((int64_t)blockIdx.x * t.op.rank + k0 + k) * t.op.block + column] = sum[k];
 }
 
 /* The product of two rows by a warp, in each of its lanes. */
@@ -163,11 +165,13 @@ __global__ void __launch_bounds__(MANY_THREADS) orthonormalise(const task t, boo
 }
 
 /* C = M V^T: a warp has ROWS rows of M, and K columns of C at a time. */
-template <int K> __global__ void __launch_bounds__(THREADS) project_rows(const task t, const float *x)
+template <int K>
+__global__ void __launch_bounds__(THREADS) project_rows(const task t, const float *x)
 {
-  const int64_t pieces = (t.rows + ROWS - 1) / ROWS, lane = threadIdx.x % 32,
-                number = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, part = number / pieces,
-                first = number % pieces * ROWS, block = t.op.block;
+  const int64_t block = t.op.block, lane = threadIdx.x % 32;
+  int64_t part, first;
+  split((int64_t)blockIdx.x * WARPS + threadIdx.x / 32, (t.rows + ROWS - 1) / ROWS, &part, &first);
+  first *= ROWS;
   if (part >= t.parts)
     return;
   const float *basis = basis_of(t, part), *from = x + part * t.n;
@@ -199,16 +203,45 @@ template <int K> __global__ void __launch_bounds__(THREADS) project_rows(const t
   }
 }
 
+/* sum = the sum over parts of N numbers each, in the order of sum_parts: a binary counter of
+ * complete subtrees. Fewer than 1 << LEVELS parts. */
+template <int LEVELS, int N, typename F>
+__device__ __forceinline__ void sum_tree(int parts, const F &value, float (&sum)[N])
+{
+  float tree[LEVELS][N];
+  for (int i = 0; i < parts; i++) {
+    value(i, sum);
+#pragma unroll
+    for (int level = 0; level < LEVELS; level++) {
+      const int below = (1 << level) - 1, all = 2 * below + 1;
+      if ((i & all) == below)
+        for (int k = 0; k < N; k++)
+          tree[level][k] = sum[k];
+      else if ((i & all) == all)
+        for (int k = 0; k < N; k++)
+          sum[k] = tree[level][k] + sum[k];
+    }
+  }
+  bool any = false;
+#pragma unroll
+  for (int level = 0; level < LEVELS; level++)
+    if (parts >> level & 1) {
+      for (int k = 0; k < N; k++)
+        sum[k] = any ? tree[level][k] + sum[k] : tree[level][k];
+      any = true;
+    }
+}
+
 /* A thread has a column of ROWS rows of the sum. */
 template <int LEVELS>
 __global__ void __launch_bounds__(THREADS)
     expand_rows(const task t, enum quant_mode mode, float *out)
 {
-  const int64_t pieces = (t.op.block + THREADS - 1) / THREADS, groups = (t.rows + ROWS - 1) / ROWS,
-                number = blockIdx.x / pieces, vector = number / groups,
-                first = number % groups * ROWS,
-                column = blockIdx.x % pieces * THREADS + threadIdx.x;
+  const int64_t column = (int64_t)blockIdx.y * THREADS + threadIdx.x;
   const int rank = t.op.rank;
+  int64_t vector, first;
+  split(blockIdx.x, (t.rows + ROWS - 1) / ROWS, &vector, &first);
+  first *= ROWS;
   if (column >= t.op.block)
     return;
   const auto value = [&](int part, float(&to)[ROWS]) {
@@ -246,10 +279,9 @@ template <int K>
 void run_round(const gpu_launch *launch, const task &t, const float *x, bool last, float *sums)
 {
   const int64_t bands = lowrank_bands(t.rows), size = t.op.rank * t.op.block;
-  const dim3 grid((unsigned)(t.parts * bands * pieces_of(t.op.block, THREADS)),
+  const dim3 grid((unsigned)(t.parts * bands), (unsigned)pieces_of(t.op.block, THREADS),
                   (unsigned)pieces_of(t.op.rank, K));
-  collect_band<K>
-      <<<grid, THREADS, 0, launch->stream>>>(t, lowrank_band(t.rows), bands, x, sums);
+  collect_band<K><<<grid, THREADS, 0, launch->stream>>>(t, lowrank_band(t.rows), bands, x, sums);
   for (int part = 0; part < t.parts; part++)
     gpu_sum_parts(launch, size, (int)bands, DTYPE_F32, sums + part * bands * size, size, false,
                   (float *)((char *)t.factors.basis + part * t.factors.stride));
@@ -282,8 +314,8 @@ void gpu_expand(const gpu_launch *launch, const struct lowrank *op, int64_t n, i
   constexpr int FEW = 4, MANY = 31; /* levels of a sum over parts */
   const task t = task_of(op, n, parts, factors);
   const bool apart = mode == QUANT_SUBTRACT;
-  const unsigned grid = (unsigned)((apart ? parts : 1) * pieces_of(t.rows, ROWS) *
-                                   pieces_of(op->block, THREADS));
+  const dim3 grid((unsigned)((apart ? parts : 1) * pieces_of(t.rows, ROWS)),
+                  (unsigned)pieces_of(op->block, THREADS));
   if (n == 0)
     return;
   if (apart || parts < 1 << FEW)

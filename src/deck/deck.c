@@ -235,8 +235,8 @@ const struct option deck_table[] = {
      .text = "Codec of the values that a sparse or low-rank codec sends." CODEC_TEXTS},
     {"compress.grads.block", OPTION_INT, AT(compress.grads.block), "0",
      .effect = EFFECT_MATH, .least = 0, .most = 1 << 20, .unit = "elements",
-     .text = "Elements that are encoded together, a power of two. With a low-rank codec: elements of "
-             "a row, a multiple of 32, such as model.width. 0: as the codec has it."},
+     .text = "Elements that are encoded together, a power of two. With a low-rank codec: elements "
+             "of a row, a multiple of 32, such as model.width. 0: as the codec has it."},
     {"compress.grads.levels", OPTION_INT, AT(compress.grads.levels), "0",
      .effect = EFFECT_MATH, .least = 0, .most = 1 << 16, .unit = "levels",
      .text = "Levels of qsgd. 0: as the codec has it."},

@@ -172,7 +172,7 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
   .sum_parts = host_sum_parts, .subtract = host_subtract, .quantise = host_quantise, .dequantise = host_dequantise,                          \
   .sum_exact = host_sum_exact,                                                                                                               \
   .merge_exact = host_merge_exact, .conclude = host_conclude,                                                                                \
-  .sum_squares = host_sum_squares, .select = host_select, .scatter = host_scatter, .factorise = host_factorise,                         \
-  .expand = host_expand, .update = host_update
+  .sum_squares = host_sum_squares, .select = host_select, .scatter = host_scatter,                                                       \
+  .factorise = host_factorise, .expand = host_expand, .update = host_update
 
 #endif

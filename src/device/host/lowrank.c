@@ -114,12 +114,8 @@ static enum status run_round(struct lane *lane, struct job *job, int parts)
 enum status host_factorise(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
                            const float *x, const struct factors *factors, float *work)
 {
-  struct job job = {.kernels = host_kernels(lane),
-                    .op = op,
-                    .n = n,
-                    .x = x,
-                    .factors = factors,
-                    .sums = work};
+  struct job job = {
+      .kernels = host_kernels(lane), .op = op, .n = n, .x = x, .factors = factors, .sums = work};
   enum status status = check(op, n);
   if (status || n == 0)
     return status;
@@ -147,7 +143,7 @@ enum status host_expand(struct lane *lane, const struct lowrank *op, int64_t n, 
   if (status)
     return status;
   job.rows = lowrank_rows(op, n);
-  host_run_ranges(lane, (apart ? parts : 1) * job.rows, host_pieces(GRAIN, op->block),
-                  expand_range, &job);
+  host_run_ranges(lane, (apart ? parts : 1) * job.rows, host_pieces(GRAIN, op->block), expand_range,
+                  &job);
   return STATUS_OK;
 }
