@@ -232,7 +232,7 @@ const struct option deck_table[] = {
      .text = "Codec of gradients between ranks. Sums are computed in fp32." CODEC_TEXTS},
     {"compress.grads.values", OPTION_CHOICE, AT(compress.grads.values), "none",
      .effect = EFFECT_MATH, .choices = codecs,
-     .text = "Codec of the values that a sparse or low-rank codec sends." CODEC_TEXTS},
+     .text = "Codec of the values of a sparse or low-rank codec." CODEC_TEXTS},
     {"compress.grads.block", OPTION_INT, AT(compress.grads.block), "0",
      .effect = EFFECT_MATH, .least = 0, .most = 1 << 20, .unit = "elements",
      .text = "Elements that are encoded together, a power of two. With a low-rank codec: elements "
