@@ -95,11 +95,27 @@ static bool trains_embedding(const struct builder *b)
   return trains;
 }
 
+/* Vectors that messages of the unit's gradient stand for: one per rank, and one per replica. */
+static enum status check_codec(const struct builder *b, int u)
+{
+  const struct codec *codec = &b->plan->policy[u].grads;
+  const char *name = b->model->unit[u].name;
+  const int64_t part = b->plan->layout[u].trained / b->group;
+  enum status status = STATUS_OK;
+  if (b->group > 1)
+    status = codec_check(codec, part, name);
+  if (!status && b->replicas > 1)
+    status = codec_check(codec, part / b->replicas, name);
+  return status;
+}
+
 static enum status pack_units(struct builder *b)
 {
   int64_t trained = 0;
   for (int u = 0; u < b->model->units; u++) {
     enum status status = pack_unit(b, u);
+    if (!status && b->plan->input.mode == PLAN_TRAIN)
+      status = check_codec(b, u);
     if (status)
       return status;
     trained |= b->plan->layout[u].trained;

@@ -209,10 +209,15 @@ static void impossible_plans_are_refused(void **state)
   bad = good;
   bad.policy.grads.codec = "bf16";
   bad.policy.grads.values = "bf16";
-  expect_refusal(bad, STATUS_USAGE, "codec bf16 selects no values that codec bf16 could code");
+  expect_refusal(bad, STATUS_USAGE, "codec bf16 has no values that codec bf16 could code");
   bad.policy.grads.values = NULL;
   bad.policy.feedback = "zip";
   expect_refusal(bad, STATUS_USAGE, "there is no codec 'zip': use one of none, bf16");
+  bad.policy.feedback = NULL;
+  bad.policy.grads.codec = "powersgd";
+  bad.policy.grads.block = 16384;
+  expect_refusal(bad, STATUS_USAGE, "codec powersgd of rank 4 with rows of 16384 elements makes");
+  bad.policy.grads = (struct deck_codec){.codec = "bf16"};
   bad.policy.feedback = "fp32";
   bad.strategy = STRATEGY_HYBRID_SHARD;
   bad.shape.group /= 2;
