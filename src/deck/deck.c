@@ -23,6 +23,7 @@ static const char *const updates[] = {"auto", "deferred", "immediate", NULL};
 static const char *const workspaces[] = {"fast", "tight", NULL};
 static const char *const workings[] = {"gather", "keep", NULL};
 static const char *const state_tiers[] = {"host", "nvme", NULL};
+static const char *const residual_tiers[] = {"device", "host", "nvme", NULL};
 #define OPTIM_NAME(name, ...) #name,
 #define OPTIM_TEXT(name, title, ...) "\n  " #name "  " title
 static const char *const optimizers[] = {
@@ -222,7 +223,7 @@ const struct option deck_table[] = {
     {"compress.feedback", OPTION_CHOICE, AT(compress.feedback), "off",
      .effect = EFFECT_MATH, .choices = feedbacks,
      .text = "Data type of what messages of gradients have lost. It is added to the next "
-             "gradient. It takes memory of the device for each element of the gradient.\n"
+             "gradient. It takes memory for each element of the gradient, see tiers.residual.\n"
              "  off  what a message loses is lost\n"
              "  fp32  4 bytes\n"
              "  bf16  2 bytes\n"
@@ -299,6 +300,11 @@ const struct option deck_table[] = {
      .text = "Units that stay on the device with host offload. The first units, from the embedding "
              "on, are updated on the device because the next step needs them first. Only with "
              "tiers.optimizer=host."},
+    {"tiers.residual", OPTION_CHOICE, AT(tiers.residual), "device", .choices = residual_tiers,
+     .text = "Memory that holds what messages of gradients have lost (compress.feedback).\n"
+             "  device  device memory\n"
+             "  host  host memory; the device holds those of a few units\n"
+             "  nvme  tiers.nvme; host and device memory hold those of a few units"},
 
     {"transfer.params", OPTION_CHOICE, AT(transfer.params), "shard", .choices = param_transfers,
      .text = "Host-to-device transfer with tiers.params=host.\n"
@@ -878,6 +884,7 @@ static enum status resolve_policy(const struct deck *deck, int local_ranks, int 
       .moments = moments[deck->optim.moments],
       .grads = codec_of(&deck->compress.grads),
       .feedback = deck_feedback(deck),
+      .residual = (enum deck_residual)deck->tiers.residual,
       .nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0,
       .resident = host ? deck->tiers.resident : 0};
   if (out->params_full && !out->one_node)

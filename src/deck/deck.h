@@ -28,6 +28,7 @@ enum deck_rounding { DECK_ROUND_NEAREST, DECK_ROUND_STOCHASTIC };
 enum deck_state { DECK_STATE_HOST, DECK_STATE_NVME };
 enum deck_workspace { DECK_WORKSPACE_FAST, DECK_WORKSPACE_TIGHT };
 enum deck_working { DECK_WORKING_GATHER, DECK_WORKING_KEEP };
+enum deck_residual { DECK_RESIDUAL_DEVICE, DECK_RESIDUAL_HOST, DECK_RESIDUAL_NVME };
 enum deck_device { DECK_DEVICE_AUTO, DECK_DEVICE_HOST, DECK_DEVICE_CUDA };
 enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16 };
 enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
@@ -52,7 +53,7 @@ struct deck {
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "auto", "world", "node" or a number of ranks */
   struct { int backend; double timeout; } comm;
   struct { int feedback; struct deck_compress grads; } compress;
-  struct { int preset, params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
+  struct { int preset, params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; int residual; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
   struct { int params, grads; double rate; } transfer;                 /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
   struct { int name; double lr, betas[2], momentum; bool nesterov; double eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
            struct option_strings no_decay; int moments, rounding, update, state; double state_share; } optim; /* no_decay: of norm, bias, embedding; clip 0:
@@ -143,6 +144,7 @@ struct deck_policy {
   enum dtype moments;
   struct deck_codec grads; /* between ranks */
   const char *feedback;    /* fp32, or the codec of what messages have lost; NULL: it is lost */
+  enum deck_residual residual; /* the memory that keeps it */
   double nvme_state;       /* with host_state: share of the units with moments on NVMe */
   int64_t resident;        /* with host_state: the first units, which stay on the device; 0 with
                             * params_full or cpu_reduce */

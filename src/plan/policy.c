@@ -116,6 +116,7 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
                                .each_micro =
                                    asked->host_state || (group > 1 && asked->reduce_every_micro),
                                .immediate = asked->immediate,
+                               .residual_tier = asked->residual,
                                .tight = asked->tight,
                                .keep = keep_of(input, unit)};
   (void)make_codec(&asked->grads, asked->feedback != NULL, &policy.grads); /* see unit_policy_check() */
