@@ -177,6 +177,36 @@ static enum status print_resident(const struct advise_case *job, const struct pl
   return status || resident <= MOST ? status : print_with_resident(job, rates, resident);
 }
 
+/* ---- where residuals are kept ---- */
+
+static enum status print_residual(const struct advise_case *job, const struct plan_rates *rates,
+                                  const char *tier)
+{
+  char set[48];
+  struct advice advice;
+  snprintf(set, sizeof set, "tiers.residual=%s", tier);
+  const enum status status = advise_try(job, set, rates, &advice);
+  if (!status && advice.possible)
+    printf("  %-15s %11.4f s  %13s%s\n", tier, advice.measure.forecast.step_s,
+           mem_amount(advice.measure.tier[TIER_DEVICE]).text, *advice.name ? "" : "  (this deck)");
+  return status;
+}
+
+/* NVMe only if its rates are known, or if the deck asks for it. */
+static enum status print_residuals(const struct advise_case *job, const struct plan_rates *rates)
+{
+  const bool disk = rates->disk_read_bytes > 0 && rates->disk_write_bytes > 0;
+  if (!plan_keeps_residuals(job->plans[0]))
+    return STATUS_OK;
+  printf("\n  %-15s %13s  %13s\n", "tiers.residual", "step", "device");
+  enum status status = print_residual(job, rates, "device");
+  if (!status)
+    status = print_residual(job, rates, "host");
+  if (!status && (disk || job->deck->tiers.residual == DECK_RESIDUAL_NVME))
+    status = print_residual(job, rates, "nvme");
+  return status;
+}
+
 enum status forecast_print(const struct advise_case *job, const struct plan_rates *rates)
 {
   const struct plan *plan = job->plans[0];
@@ -185,6 +215,9 @@ enum status forecast_print(const struct advise_case *job, const struct plan_rate
   if (status)
     return status;
   print_step(plan, &forecast);
+  status = print_residuals(job, rates);
+  if (status)
+    return status;
   if (job->deck->tiers.optimizer != DECK_TIER_HOST || plan->input.mode != PLAN_TRAIN)
     return STATUS_OK;
   if (plan->input.shape.group > 1)

@@ -52,7 +52,7 @@ struct deck {
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "auto", "world", "node" or a number of ranks */
   struct { int backend; double timeout; } comm;
-  struct { int feedback; struct deck_compress grads; } compress;
+  struct { int feedback; int64_t warmup; struct deck_compress grads; struct option_strings units; } compress; /* units: PATTERN=CODEC, of grads */
   struct { int preset, params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; int residual; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
   struct { int params, grads; double rate; } transfer;                 /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
   struct { int name; double lr, betas[2], momentum; bool nesterov; double eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
@@ -129,6 +129,13 @@ struct deck_codec {
   double density, threshold;
 };
 
+/* Codecs of single units: the first pattern, as for file names, that a unit's name matches. */
+enum { DECK_UNIT_CODECS = 32, DECK_UNIT_TEXT = 48 };
+struct deck_unit_codecs {
+  int n;
+  struct { char pattern[DECK_UNIT_TEXT], codec[DECK_UNIT_TEXT]; } of[DECK_UNIT_CODECS];
+};
+
 /* Requests of the deck that hold for all units. unit_policy_make() makes the policy of each unit from it. */
 struct deck_policy {
   bool reduce_every_micro; /* reduce gradients after each micro-batch, or once a step */
@@ -142,7 +149,9 @@ struct deck_policy {
   bool one_node;           /* a shard group is on one node, as far as this rank's node tells */
   bool immediate;          /* a unit is updated as soon as its gradient is complete */
   enum dtype moments;
-  struct deck_codec grads; /* between ranks */
+  struct deck_codec grads; /* between ranks, of units that no pattern of `units` matches */
+  struct deck_unit_codecs units;
+  bool warmup;             /* the first updates, of which no gradient is encoded: not by the deck */
   const char *feedback;    /* fp32, or the codec of what messages have lost; NULL: it is lost */
   enum deck_residual residual; /* the memory that keeps it */
   double nvme_state;       /* with host_state: share of the units with moments on NVMe */

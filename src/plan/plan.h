@@ -304,6 +304,10 @@ int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum pl
 
 /* Whether masters, state and reduced gradients of a unit (-1: of any unit) are in host memory. */
 bool plan_is_on_host(const struct plan *plan, int unit);
+/* Names of the codecs of gradients, each once, in the order of units: "bf16, none". Local. */
+void plan_print_codecs(const struct plan *plan, char *out, size_t size);
+/* Whether what messages of any unit lose is kept. */
+bool plan_keeps_residuals(const struct plan *plan);
 /* The lane that an operation of a unit (-1: none) runs on in this plan. */
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
 /* Ranks that take part in a collective; 1 for other instructions. */

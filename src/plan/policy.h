@@ -46,6 +46,9 @@ struct plan_input;
 enum status unit_policy_check(const struct plan_input *input);
 /* The codec in which compress.feedback keeps what messages lose; NULL: none, without ops. Local. */
 enum status unit_policy_residual(const char *feedback, struct codec *out);
+/* The codec of the gradients of the unit of this name. STATUS_USAGE. Local. */
+enum status unit_policy_codec(const struct deck_policy *asked, const char *unit,
+                              struct codec *out);
 /* The policy of one unit, from an input that was checked. Pure. Local. */
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit);
 

@@ -141,7 +141,8 @@ static void ranks_go_on_from_others(void **state)
                {3, 2, 0, "bf16", "fp32", false}, {3, 3, 2, "fp32", "bf16", false},
                {2, 4, 3, "fp32", "fp32", true},  {2, 2, 0, "fp32", "fp32", true}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-    const struct job_state_saved saved = {cases[c].saved, cases[c].before};
+    const struct job_state_saved saved = {
+        cases[c].saved, {.grads.codec = "bf16", .feedback = cases[c].before}};
     struct job job;
     struct deck deck;
     struct job_state *loading = NULL;
@@ -162,7 +163,7 @@ static void ranks_go_on_from_others(void **state)
 static void ranks_begin_without_residuals(void **state)
 {
   (void)state;
-  const struct job_state_saved saved = {2, NULL};
+  const struct job_state_saved saved = {2, {.grads.codec = "bf16"}};
   struct job job;
   struct deck deck;
   struct job_state *loading = NULL;
