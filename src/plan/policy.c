@@ -51,7 +51,7 @@ static struct codec_settings select_settings(struct codec_settings all, const st
                                              bool has)
 {
   const struct codec_settings *usual = &codec->ops->usual;
-  const bool levels = usual->levels > 0 || codec->values->usual.levels > 0;
+  const bool levels = usual->levels > 0 || (codec->values && codec->values->usual.levels > 0);
   return (struct codec_settings){
       .block = (usual->block > 0) == has ? all.block : 0,
       .levels = levels == has ? all.levels : 0,

@@ -189,6 +189,7 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
                                         .grads.codec = point->codec,
                                         .feedback = point->feedback,
                                         .residual = point->residual,
+                                        .units = {point->mixed, {{"h.1", "none"}}},
                                         .nvme_state = point->nvme_state,
                                         .resident = point->resident}};
 }

@@ -36,6 +36,7 @@ struct point {
   const char *codec;   /* of gradients between ranks; NULL: none */
   const char *feedback; /* how what messages lose is kept; NULL: it is lost */
   enum deck_residual residual; /* and where */
+  bool mixed;           /* gradients of h.1 travel as they are */
   enum optimizer optim;
 };
 

@@ -719,6 +719,7 @@ static void check_point(const struct point *given, int how)
   if (coded.codec && point_takes_feedback(given))
     coded.feedback = "fp32";
   coded.residual = (enum deck_residual)(how / 2 % 3);
+  coded.mixed = coded.codec && how % 4 == 1;
   const struct point *point = &coded;
   struct machine m;
   struct truth t;

@@ -540,6 +540,14 @@ static void gradients_travel_by_one_codec(void **state)
   plan->instr[fixture_find(plan, OP_SUM_SHARED, 1, -1)].attr.codec.ops = &codec_none;
   broken_refused(plan, "sends gradients by codec none, and its unit's travel by codec bf16");
 
+  /* A unit without a codec next to units that have one. */
+  point = broken_full_shard;
+  point.codec = "bf16";
+  point.mixed = true;
+  plan = broken_start(&point);
+  plan->instr[fixture_find(plan, OP_EXCHANGE, 2, 0)].attr.codec.ops = &codec_bf16;
+  broken_refused(plan, "sends gradients by codec bf16, and its unit's travel by codec none");
+
   static const enum op reads_messages[] = {OP_EXCHANGE, OP_DECODE_SUM};
   for (int r = 0; r < 2; r++) {
     point = broken_full_shard;
