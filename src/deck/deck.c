@@ -1,6 +1,7 @@
 #include "deck/deck.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -934,9 +935,10 @@ static struct deck_unit_codecs unit_codecs_of(const struct option_strings *units
 {
   struct deck_unit_codecs out = {.n = units->n};
   for (int i = 0; i < units->n; i++) {
-    const size_t length = split_unit(units->item[i]);
-    memcpy(out.of[i].pattern, units->item[i], length);
-    strcpy(out.of[i].codec, units->item[i] + length + 1);
+    const char *item = units->item[i];
+    const int length = (int)split_unit(item);
+    snprintf(out.of[i].pattern, DECK_UNIT_TEXT, "%.*s", length, item);
+    snprintf(out.of[i].codec, DECK_UNIT_TEXT, "%s", item + length + 1);
   }
   return out;
 }
