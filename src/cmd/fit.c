@@ -97,10 +97,9 @@ static int64_t shared_bytes(int n, const struct plan *const plans[])
 /* What the ranks of a node need of its memory. */
 static int64_t node_bytes(int n, const struct plan *const plans[], const struct fit_room *room)
 {
-  const int group = plans[0]->input.shape.group,
-            groups = (room->local_ranks + group - 1) / group;
-  const int64_t device = room->gpu_bytes > 0 ? moving_bytes(plans[0], room)
-                                             : tier_bytes(n, plans, TIER_DEVICE);
+  const int group = plans[0]->input.shape.group, groups = (room->local_ranks + group - 1) / group;
+  const int64_t device =
+      room->gpu_bytes > 0 ? moving_bytes(plans[0], room) : tier_bytes(n, plans, TIER_DEVICE);
   return room->local_ranks * (tier_bytes(n, plans, TIER_HOST) + device) +
          groups * shared_bytes(n, plans);
 }

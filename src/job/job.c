@@ -29,8 +29,8 @@ static enum status create_plan(struct job *job, enum job_use use, int slot)
                              .model = job->model,
                              .device = &job->device->model,
                              .threads = job->threads};
-  enum status status = comm_agree(
-      job->comm, job_shape(job->deck, use, comm_local_ranks(job->comm), &input));
+  enum status status =
+      comm_agree(job->comm, job_shape(job->deck, use, comm_local_ranks(job->comm), &input));
   if (!status)
     status = find_groups(job, &input);
   if (status)

@@ -35,8 +35,8 @@ struct topo_options job_topo_options(const struct deck *deck);
 enum status job_create_topo(struct comm *comm, const struct job_buses *buses,
                             const struct topo_options *options, struct topo **out);
 
-/* Plans by enum plan_mode. JOB_WARMUP: the training plan of the first compress.warmup updates, whose
- * gradients no codec encodes. */
+/* Plans by enum plan_mode. JOB_WARMUP: the training plan of the first compress.warmup updates, of
+ * which no gradient is encoded. */
 enum { JOB_WARMUP = PLAN_GENERATE + 1, JOB_PLANS };
 
 struct job {
@@ -127,7 +127,7 @@ const struct plan *job_state_plan(const struct job *job);
 /* Lanes and groups of one plan. Its steps take what `load` reads: in generation on the thread that runs them, else one step ahead, on a thread of its own, as job_read_ahead() announces. With
  * train.trace the training plan's steps are traced into the folder `trace` of run.dir. Collective. */
 enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, void *arg);
-/* After job_start() of the training plan, in a job with a plan for the warm-up: steps begin with that.
+/* After job_start() of the training plan, in a job with a plan for the warm-up: steps begin with it.
  * job_end_warmup() waits for the last of them. Collective. */
 enum status job_start_warmup(struct job *job);
 enum status job_end_warmup(struct job *job);

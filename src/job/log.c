@@ -78,15 +78,16 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
        host ? "masters in host memory always have a working copy, resident ones have none "
               "(tiers.params)"
             : "the compute type is fp32, so the masters need no working copy (run.compute)"},
-      {"compress.grads.codec", alone && deck->compress.grads.codec != 0, nothing_sent},
-      {"compress.grads.units", alone && deck->compress.units.n > 0, nothing_sent},
+      {"compress.grads.codec", alone && plans[0]->input.policy.grads.codec, nothing_sent},
+      {"compress.grads.units", alone && plans[0]->input.policy.units.n > 0, nothing_sent},
       {"tiers.resident", deck->tiers.resident > 0 && !host,
        "all masters are on the device (tiers.params)"},
       {"transfer.rate", deck->transfer.rate > 0 && !(copies && device->host_memory),
        "no copies between tiers are simulated on the host device"},
       {"tiers.nvme", *deck->tiers.nvme && disk.persistent + disk.transient == 0,
        "nothing is offloaded to NVMe (optim.state, tiers.activations, tiers.residual)"},
-      {"tiers.residual", trains && deck->tiers.residual != DECK_RESIDUAL_DEVICE && !plan_keeps_residuals(plans[0]),
+      {"tiers.residual",
+       trains && deck->tiers.residual != DECK_RESIDUAL_DEVICE && !plan_keeps_residuals(plans[0]),
        "what messages lose is not kept (compress.feedback)"}};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     if (keys[i].idle && options_is_typed(deck->set, keys[i].key))

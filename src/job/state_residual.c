@@ -112,10 +112,9 @@ static enum status put_message(const struct job_state_part *part)
                                   .work = merge->work};
   const enum status status =
       own->ops->encode(own, &pass, merge->own, piece->host ? piece->host : merge->message);
-  return status || piece->host
-             ? status
-             : exec_memory_write(&state->job->memory, state->plan, piece->buffer, 0,
-                                 piece->elements, merge->message);
+  return status || piece->host ? status
+                               : exec_memory_write(&state->job->memory, state->plan, piece->buffer,
+                                                   0, piece->elements, merge->message);
 }
 
 /* One message is complete. After the last one this rank has its own. */
@@ -165,9 +164,8 @@ static enum status move_row(const struct io_tensor *tensor, struct layout_range 
   const struct job_state *state = part->state;
   const struct exec_memory *memory = &state->job->memory;
   const int64_t at = range.begin - tensor->range.begin, n = range.end - range.begin;
-  return state->loads
-             ? exec_memory_write(memory, state->plan, part->piece->buffer, at, n, data)
-             : exec_memory_read(memory, state->plan, part->piece->buffer, at, n, data);
+  return state->loads ? exec_memory_write(memory, state->plan, part->piece->buffer, at, n, data)
+                      : exec_memory_read(memory, state->plan, part->piece->buffer, at, n, data);
 }
 
 /* Rows that were saved: this rank's, or all if the ranks are not the same. */

@@ -281,8 +281,8 @@ static void add_metrics(struct builder *b)
     plan->squares = build_outside(b, "squares", TIER_HOST, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
 }
 
-/* Parameters come first, so that the plans of a job find them at the same place whatever else each of
- * them keeps. Residuals come after gradients, because the plan of a warm-up has none. */
+/* Parameters come first, so that the plans of a job find them at the same place whatever else each
+ * of them keeps. Residuals come after gradients, because the plan of a warm-up has none. */
 static void add_storage(struct builder *b)
 {
   struct plan *plan = b->plan;

@@ -45,8 +45,8 @@ static void fetch_residual(struct builder *b, int u, int micro)
   build_move(b, OP_FETCH_RESIDUAL, u, micro, from, b->unit[u].residual);
 }
 
-/* Visits that a copy of the unit's residual may take. A block computes for longer than its own takes,
- * so the embedding, which is as large as many blocks, has as many visits. */
+/* Visits that a copy of the unit's residual may take. A block computes for longer than its own
+ * takes, so the embedding, which is as large as many blocks, has as many visits. */
 static int copy_visits(const struct builder *b, int u)
 {
   const int64_t block = b->plan->layout[b->model->blocks].trained;

@@ -34,7 +34,7 @@ struct unit_buffers {
   int cache;    /* keys and values of generation */
   int state[RULE_STATES]; /* copies of state on NVMe, in host memory, for the update at hand */
   int residual, residual_host; /* copies of a residual in another tier, for the ENCODE at hand */
-  int residual_until;          /* the visit until which `residual` is on its way back; -1: it is not */
+  int residual_until; /* the visit until which `residual` is on its way back; -1: it is not */
 };
 
 struct builder {

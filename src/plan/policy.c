@@ -77,8 +77,7 @@ static enum status check_settings(const struct deck_policy *asked)
   return status ? status : codec_make(name, &rest, false, &codec);
 }
 
-enum status unit_policy_codec(const struct deck_policy *asked, const char *unit,
-                              struct codec *out)
+enum status unit_policy_codec(const struct deck_policy *asked, const char *unit, struct codec *out)
 {
   char text[2 * DECK_UNIT_TEXT];
   struct codec_settings settings = settings_of(&asked->grads);
@@ -208,7 +207,8 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
                                .residual_tier = asked->residual,
                                .tight = asked->tight,
                                .keep = keep_of(input, unit)};
-  (void)unit_policy_codec(asked, input->model->unit[unit].name, &policy.grads); /* see unit_policy_check() */
+  (void)unit_policy_codec(asked, input->model->unit[unit].name,
+                          &policy.grads); /* see unit_policy_check() */
   if (!(policy.grads.ops->traits & CODEC_IDENTITY))
     (void)unit_policy_residual(asked->feedback, &policy.residual);
   policy.disk = policy.host && is_on_disk(asked, unit);

@@ -4,7 +4,7 @@
 
 /* ---- the facts of an operand ---- */
 
-/* Whether a residual is kept where the operand lies. Its copies elsewhere are followed as values. */
+/* Whether a residual is kept where the operand lies. verify_values() follows its copies. */
 static bool is_home(const struct plan *plan, int unit, const struct operand *operand)
 {
   static const enum operand_place places[] = {[DECK_RESIDUAL_DEVICE] = PLACE_DEVICE,

@@ -16,7 +16,7 @@ enum kind {
   VALUE_STATE,
   VALUE_DIRECTION, /* of this rank's range, or with `ranks` of all */
   VALUE_WORKING,
-  VALUE_RESIDUAL   /* of so many sums of this step */
+  VALUE_RESIDUAL /* of so many sums of this step */
 };
 
 /* The value of a buffer. A gradient is a sum over so many ranks and micro-batches, from `micro` on, of
@@ -225,7 +225,7 @@ static enum status sum_messages(const struct walker *w, int from, int to)
   return STATUS_OK;
 }
 
-/* Where a residual is kept it is, before the first sum of a step, as the step before has left it. */
+/* Before the first sum of a step a residual is, in its own tier, as the step before has left it. */
 static struct value residual_at(const struct walker *w, int k)
 {
   const int unit = w->plan->instr[w->now].unit;

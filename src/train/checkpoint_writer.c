@@ -240,7 +240,8 @@ enum status checkpoint_writer_save(struct checkpoint_writer *writer, const struc
   writer->prunes = prune;
   writer->report = (struct checkpoint_writer_report){.step = meta->step};
   writer->begin_s = clock_s();
-  watchdog_enter(job_trainer(writer->job), TASK_SAVE, ask_progress, "the checkpoint of step %lld", (long long)meta->step);
+  watchdog_enter(job_trainer(writer->job), TASK_SAVE, ask_progress, "the checkpoint of step %lld",
+                 (long long)meta->step);
   status = behind && writer->copy ? begin_behind(writer, meta) : save_now(writer, meta);
   if (status || !writer->report.behind)
     watchdog_leave(job_trainer(writer->job), TASK_SAVE);

@@ -108,4 +108,6 @@ if grep -q "the warm-up of" first.log; then die "a run without a warm-up ends on
 grep -q "the warm-up of compress.warmup=3 updates comes before this plan" plan.out || die "the plan does not name the warm-up"
 train 2 traced compress.warmup=2 train.trace=2,4
 test -s traced/trace/summary-00000.txt || die "nothing is traced after the warm-up"
+# The warm-up may be all of the run.
+train 2 short compress.warmup=9 run.steps=3 train.trace=9,10 run.counters=auto
 fails 2 "steps of the warm-up are not traced" "$SLUICE" plan tiny.yaml --ranks 2 compress.warmup=3 train.trace=2,4

@@ -323,7 +323,8 @@ static void test_possible_combinations(void **state)
       "train.trace=[]",
       "run.device=host run.compute=bf16 comm.backend=mpi comm.gradients=bf16",
       "compress.grads.codec=bf16 compress.feedback=fp32",
-      "compress.grads.units=[h.1=int8] compress.feedback=fp32 compress.warmup=5 tiers.residual=nvme",
+      "compress.grads.units=[h.1=int8] compress.feedback=fp32 compress.warmup=5 "
+      "tiers.residual=nvme",
       "compress.grads.codec=bf16 compress.warmup=5 train.trace=5,6",
       "run.device=cuda run.compute=fp32 comm.backend=nccl", /* whether there is one: job_choose_place() */
   };

@@ -140,15 +140,16 @@ static void ranks_go_on_from_others(void **state)
     int saved, ranks, rank;
     const char *before, *now, *tier;
     bool apart;
-  } cases[] = {{2, 2, 1, "bf16", "bf16", "device", false}, {2, 3, 1, "bf16", "bf16", "device", false},
-               {3, 2, 0, "bf16", "fp32", "device", false}, {3, 3, 2, "fp32", "bf16", "device", false},
-               {2, 4, 3, "fp32", "fp32", "device", true},  {2, 2, 0, "fp32", "fp32", "device", true},
-               {2, 2, 1, "bf16", "bf16", "host", true},    {2, 3, 1, "bf16", "fp32", "host", false},
-               {2, 2, 0, "fp32", "fp32", "nvme", false},   {3, 2, 1, "bf16", "fp32", "nvme", false},
-               {3, 3, 2, "fp32", "bf16", "nvme", true}};
+  } cases[] = {
+      {2, 2, 1, "bf16", "bf16", "device", false}, {2, 3, 1, "bf16", "bf16", "device", false},
+      {3, 2, 0, "bf16", "fp32", "device", false}, {3, 3, 2, "fp32", "bf16", "device", false},
+      {2, 4, 3, "fp32", "fp32", "device", true},  {2, 2, 0, "fp32", "fp32", "device", true},
+      {2, 2, 1, "bf16", "bf16", "host", true},    {2, 3, 1, "bf16", "fp32", "host", false},
+      {2, 2, 0, "fp32", "fp32", "nvme", false},   {3, 2, 1, "bf16", "fp32", "nvme", false},
+      {3, 3, 2, "fp32", "bf16", "nvme", true}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-    const struct job_state_saved saved = {
-        cases[c].saved, {.grads.codec = "bf16", .feedback = cases[c].before}};
+    const struct job_state_saved saved = {cases[c].saved,
+                                          {.grads.codec = "bf16", .feedback = cases[c].before}};
     struct job job;
     struct deck deck;
     struct job_state *loading = NULL;
@@ -222,8 +223,7 @@ static void units_without_a_codec_have_saved_nothing(void **state)
 {
   (void)state;
   const struct job_state_saved saved = {
-      2,
-      {.grads.codec = "bf16", .feedback = "fp32", .units = {1, {{"*.1", "none"}}}}};
+      2, {.grads.codec = "bf16", .feedback = "fp32", .units = {1, {{"*.1", "none"}}}}};
   struct job job;
   struct deck deck;
   struct job_state *loading = NULL;

@@ -506,8 +506,8 @@ static void run_adam(const struct machine *m, struct words *w, bool works, uint3
   }
 }
 
-/* Nothing is lost. A residual holds as many times the name of its unit as it has been used. What has
- * been sent is rubbish then. */
+/* Nothing is lost. A residual holds as many times the name of its unit as it has been used. What
+ * has been sent is rubbish then. */
 static void run_encode(const struct machine *m, const struct instr *instr, struct words *w)
 {
   const uint32_t name = 1 + (uint32_t)instr->unit;
@@ -710,8 +710,8 @@ static bool point_takes_feedback(const struct point *point)
   return !point->cpu_reduce && (point->ranks == point->group);
 }
 
-/* Points of a grid take turns with the codec, too, and with feedback where there can be, and with the
- * memory that keeps what messages lose. */
+/* Points of a grid take turns with the codec, too, and with feedback where there can be, and with
+ * the memory that keeps what messages lose. */
 static void check_point(const struct point *given, int how)
 {
   struct point coded = *given;

@@ -102,13 +102,13 @@ static void residuals_are_of_whole_gradients(void **state)
     }
 }
 
-/* The device has no residual from step to step. At a time it has that of the unit that computes, that
- * of the next one, and those of two that are encoded or on their way back. */
+/* The device has no residual from step to step. At a time it has that of the unit that computes,
+ * that of the next one, and those of two that are encoded or on their way back. */
 static void residuals_leave_the_device(void **state)
 {
   (void)state;
-  static const enum plan_tier homes[] = {[DECK_RESIDUAL_HOST] = TIER_HOST,
-                                         [DECK_RESIDUAL_NVME] = TIER_DISK};
+  static const enum plan_tier homes[] = {
+      [DECK_RESIDUAL_HOST] = TIER_HOST, [DECK_RESIDUAL_NVME] = TIER_DISK};
   struct model tower;
   fixture_model(&tower, 12);
   for (int residual = DECK_RESIDUAL_HOST; residual <= DECK_RESIDUAL_NVME; residual++) {

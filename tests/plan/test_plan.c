@@ -313,8 +313,7 @@ static void a_warmup_has_no_codec(void **state)
       snprintf(name, sizeof name, "%s.%s", kept[k], fixture_small.unit[u].name);
       assert_int_equal(offset_of(warmup, name), offset_of(coded, name));
     }
-    assert_true(coded->buffer[coded->residual[u]].offset >=
-                warmup->persistent_bytes[TIER_DEVICE]);
+    assert_true(coded->buffer[coded->residual[u]].offset >= warmup->persistent_bytes[TIER_DEVICE]);
   }
   plan_destroy(none);
   plan_destroy(coded);

@@ -646,7 +646,8 @@ static void residuals_come_back_as_they_went(void **state)
       plan->instr[fixture_find(plan, OP_READ_RESIDUAL, 1, 0)].use[MOVE_TO].buffer;
   broken_spread(plan);
   broken_settle(plan);
-  broken_refused(plan, "reads residual_read.h.0, which is not what the messages of the unit have lost");
+  broken_refused(plan,
+                 "reads residual_read.h.0, which is not what the messages of the unit have lost");
 }
 
 static void messages_stay_in_their_group(void **state)
