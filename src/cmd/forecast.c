@@ -222,7 +222,8 @@ static enum status print_codec(const struct advise_case *job, const struct plan_
   struct plan *plain = NULL;
   double link = 0;
   enum status status = advise_plan(job,
-                                   "compress.feedback=off compress.grads.codec=none "
+                                   "compress.feedback=off compress.warmup=0 "
+                                   "compress.grads.units=[] compress.grads.codec=none "
                                    "compress.grads.values=none compress.grads.block=0 "
                                    "compress.grads.levels=0 compress.grads.rank=0 "
                                    "compress.grads.density=0 compress.grads.threshold=0",
@@ -248,7 +249,35 @@ static bool has_codec(const struct plan *plan)
   return any && plan->input.ranks > 1;
 }
 
-/* ---- */
+/* ---- where residuals are kept ---- */
+
+static enum status print_residual(const struct advise_case *job, const struct plan_rates *rates,
+                                  const char *tier)
+{
+  char set[48];
+  struct advice advice;
+  snprintf(set, sizeof set, "tiers.residual=%s", tier);
+  const enum status status = advise_try(job, set, rates, &advice);
+  if (!status && advice.possible)
+    printf("  %-15s %11.4f s  %13s%s\n", tier, advice.measure.forecast.step_s,
+           mem_amount(advice.measure.tier[TIER_DEVICE]).text, *advice.name ? "" : "  (this deck)");
+  return status;
+}
+
+/* NVMe only if its rates are known, or if the deck asks for it. */
+static enum status print_residuals(const struct advise_case *job, const struct plan_rates *rates)
+{
+  const bool disk = rates->disk_read_bytes > 0 && rates->disk_write_bytes > 0;
+  if (!plan_keeps_residuals(job->plans[0]))
+    return STATUS_OK;
+  printf("\n  %-15s %13s  %13s\n", "tiers.residual", "step", "device");
+  enum status status = print_residual(job, rates, "device");
+  if (!status)
+    status = print_residual(job, rates, "host");
+  if (!status && (disk || job->deck->tiers.residual == DECK_RESIDUAL_NVME))
+    status = print_residual(job, rates, "nvme");
+  return status;
+}
 
 enum status forecast_print(const struct advise_case *job, const struct plan_rates *rates)
 {
@@ -260,6 +289,8 @@ enum status forecast_print(const struct advise_case *job, const struct plan_rate
   print_step(plan, &forecast);
   if (has_codec(plan) && rates->link_bytes > 0)
     status = print_codec(job, rates, forecast.step_s);
+  if (!status)
+    status = print_residuals(job, rates);
   if (status)
     return status;
   if (job->deck->tiers.optimizer != DECK_TIER_HOST || plan->input.mode != PLAN_TRAIN)

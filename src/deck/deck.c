@@ -1,6 +1,7 @@
 #include "deck/deck.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ static const char *const updates[] = {"auto", "deferred", "immediate", NULL};
 static const char *const workspaces[] = {"fast", "tight", NULL};
 static const char *const workings[] = {"gather", "keep", NULL};
 static const char *const state_tiers[] = {"host", "nvme", NULL};
+static const char *const residual_tiers[] = {"device", "host", "nvme", NULL};
 #define OPTIM_NAME(name, ...) #name,
 #define OPTIM_TEXT(name, title, ...) "\n  " #name "  " title
 static const char *const optimizers[] = {
@@ -222,11 +224,15 @@ const struct option deck_table[] = {
     {"compress.feedback", OPTION_CHOICE, AT(compress.feedback), "off",
      .effect = EFFECT_MATH, .choices = feedbacks,
      .text = "Data type of what messages of gradients have lost. It is added to the next "
-             "gradient. It takes memory of the device for each element of the gradient.\n"
+             "gradient. It takes memory for each element of the gradient, see tiers.residual.\n"
              "  off  what a message loses is lost\n"
              "  fp32  4 bytes\n"
              "  bf16  2 bytes\n"
              "  int8  1 byte, and a scale per block"},
+    {"compress.warmup", OPTION_INT, AT(compress.warmup), "0",
+     .effect = EFFECT_MATH, .least = 0, .most = INT64_C(1) << 32, .unit = "updates",
+     .text = "First updates, which send gradients without a codec. A resumed run goes on counting. "
+             "Steps that are skipped as not finite are no updates."},
     {"compress.grads.codec", OPTION_CHOICE, AT(compress.grads.codec), "none",
      .effect = EFFECT_MATH, .choices = codecs, .was = "comm.gradients",
      .text = "Codec of gradients between ranks. Sums are computed in fp32." CODEC_TEXTS},
@@ -249,6 +255,12 @@ const struct option deck_table[] = {
     {"compress.grads.threshold", OPTION_REAL, AT(compress.grads.threshold), "0",
      .effect = EFFECT_MATH, .least = 0, .most = INFINITY,
      .text = "Smallest magnitude that the codec threshold sends. 0: as the codec has it."},
+    {"compress.grads.units", OPTION_STRINGS, AT(compress.units), "[]",
+     .effect = EFFECT_MATH,
+     .text = "Codecs of single units. Each item is PATTERN=CODEC, such as h.1*=topk+int8. The "
+             "pattern is for the name of a unit (sluice plan prints it), with * and ? as for file "
+             "names. The first item that matches counts. Other units have compress.grads.codec. "
+             "Settings are those of compress.grads, where a codec has them."},
 
     {"tiers.preset", OPTION_CHOICE, AT(tiers.preset), "none", .choices = deck_presets,
      .text = "Where everything is stored, as one choice. It sets tiers.params, tiers.optimizer, "
@@ -300,6 +312,11 @@ const struct option deck_table[] = {
      .text = "Units that stay on the device with host offload. The first units, from the embedding "
              "on, are updated on the device because the next step needs them first. Only with "
              "tiers.optimizer=host."},
+    {"tiers.residual", OPTION_CHOICE, AT(tiers.residual), "device", .choices = residual_tiers,
+     .text = "Memory that holds residuals (compress.feedback).\n"
+             "  device  device memory\n"
+             "  host  host memory; the device holds those of a few units\n"
+             "  nvme  tiers.nvme; host and device memory hold those of a few units"},
 
     {"transfer.params", OPTION_CHOICE, AT(transfer.params), "shard", .choices = param_transfers,
      .text = "Host-to-device transfer with tiers.params=host.\n"
@@ -714,18 +731,71 @@ static enum status check_optim(const struct deck *deck)
   return STATUS_OK;
 }
 
+/* "PATTERN=CODEC": the length of the pattern; 0: it is something else, or too long. */
+static size_t split_unit(const char *item)
+{
+  const size_t length = strcspn(item, "=");
+  const bool both = length > 0 && item[length] && item[length + 1];
+  return both && length < DECK_UNIT_TEXT && strlen(item + length + 1) < DECK_UNIT_TEXT ? length : 0;
+}
+
+static enum status check_units(const struct deck *deck)
+{
+  const struct option_strings *units = &deck->compress.units;
+  if (units->n > DECK_UNIT_CODECS)
+    return status_set(STATUS_USAGE, "%s has %d items, and at most %d are possible: use patterns",
+                      cite(deck, "compress.grads.units").text, units->n, DECK_UNIT_CODECS);
+  for (int i = 0; i < units->n; i++)
+    if (split_unit(units->item[i]) == 0)
+      return status_set(STATUS_USAGE,
+                        "%s has '%s': an item is PATTERN=CODEC with at most %d letters each, such "
+                        "as h.1*=int8",
+                        cite(deck, "compress.grads.units").text, units->item[i],
+                        DECK_UNIT_TEXT - 1);
+  return STATUS_OK;
+}
+
+static bool encodes(const struct deck *deck)
+{
+  return deck->compress.grads.codec != CHOICE_none || deck->compress.units.n > 0;
+}
+
+static enum status check_warmup(const struct deck *deck)
+{
+  const struct option_ints *trace = &deck->train.trace;
+  const long long warmup = (long long)deck->compress.warmup;
+  if (warmup == 0)
+    return STATUS_OK;
+  if (!encodes(deck))
+    return status_set(STATUS_USAGE,
+                      "%s is %lld, but %s is none, and no codec follows the warm-up: choose a "
+                      "codec, or leave it out",
+                      cite(deck, "compress.warmup").text, warmup,
+                      cite(deck, "compress.grads.codec").text);
+  if (trace->n > 0 && trace->item[0] < warmup)
+    return status_set(STATUS_USAGE,
+                      "%s begins at step %lld, but steps of the warm-up are not traced: begin at "
+                      "%s = %lld or later",
+                      cite(deck, "train.trace").text, (long long)trace->item[0],
+                      cite(deck, "compress.warmup").text, warmup);
+  return STATUS_OK;
+}
+
 /* A step that is skipped because of a gradient that is not finite leaves what its messages lost. */
 static enum status check_compress(const struct deck *deck)
 {
-  if (deck->compress.feedback == 0)
-    return STATUS_OK;
+  enum status status = check_units(deck);
+  if (!status)
+    status = check_warmup(deck);
+  if (status || deck->compress.feedback == 0)
+    return status;
   if (deck->optim.nonfinite != NONFINITE_STOP)
     return status_set(STATUS_USAGE,
                       "%s is %s, but %s is skip, and feedback of a step that is not finite would "
                       "spoil all others: set optim.nonfinite=stop, or compress.feedback=off",
                       cite(deck, "compress.feedback").text, feedbacks[deck->compress.feedback],
                       cite(deck, "optim.nonfinite").text);
-  if (deck->compress.grads.codec != CHOICE_none)
+  if (encodes(deck))
     return STATUS_OK;
   return status_set(STATUS_USAGE,
                     "%s is %s, but %s is none, whose messages lose nothing: choose a codec, or "
@@ -862,6 +932,18 @@ static struct deck_codec codec_of(const struct deck_compress *asked)
                              .threshold = asked->threshold};
 }
 
+static struct deck_unit_codecs unit_codecs_of(const struct option_strings *units)
+{
+  struct deck_unit_codecs out = {.n = units->n};
+  for (int i = 0; i < units->n; i++) {
+    const char *item = units->item[i];
+    const int length = (int)split_unit(item);
+    snprintf(out.of[i].pattern, DECK_UNIT_TEXT, "%.*s", length, item);
+    snprintf(out.of[i].codec, DECK_UNIT_TEXT, "%s", item + length + 1);
+  }
+  return out;
+}
+
 static enum status resolve_policy(const struct deck *deck, int local_ranks, int group,
                                   struct deck_policy *out)
 {
@@ -878,7 +960,9 @@ static enum status resolve_policy(const struct deck *deck, int local_ranks, int 
       .immediate = updates_at_once(deck),
       .moments = moments[deck->optim.moments],
       .grads = codec_of(&deck->compress.grads),
+      .units = unit_codecs_of(&deck->compress.units),
       .feedback = deck_feedback(deck),
+      .residual = (enum deck_residual)deck->tiers.residual,
       .nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0,
       .resident = host ? deck->tiers.resident : 0};
   if (out->params_full && !out->one_node)

@@ -28,6 +28,7 @@ enum deck_rounding { DECK_ROUND_NEAREST, DECK_ROUND_STOCHASTIC };
 enum deck_state { DECK_STATE_HOST, DECK_STATE_NVME };
 enum deck_workspace { DECK_WORKSPACE_FAST, DECK_WORKSPACE_TIGHT };
 enum deck_working { DECK_WORKING_GATHER, DECK_WORKING_KEEP };
+enum deck_residual { DECK_RESIDUAL_DEVICE, DECK_RESIDUAL_HOST, DECK_RESIDUAL_NVME };
 enum deck_device { DECK_DEVICE_AUTO, DECK_DEVICE_HOST, DECK_DEVICE_CUDA };
 enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16 };
 enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
@@ -51,8 +52,14 @@ struct deck {
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "auto", "world", "node" or a number of ranks */
   struct { int backend; double timeout; } comm;
-  struct { int feedback; struct deck_compress grads; } compress;
-  struct { int preset, params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
+  /* units: PATTERN=CODEC, of grads */
+  struct {
+    int feedback;
+    int64_t warmup;
+    struct deck_compress grads;
+    struct option_strings units;
+  } compress;
+  struct { int preset, params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; int residual; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
   struct { int params, grads; double rate; } transfer;                 /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
   struct { int name; double lr, betas[2], momentum; bool nesterov; double eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
            struct option_strings no_decay; int moments, rounding, update, state; double state_share; } optim; /* no_decay: of norm, bias, embedding; clip 0:
@@ -128,6 +135,13 @@ struct deck_codec {
   double density, threshold;
 };
 
+/* Codecs of single units: the first pattern, as for file names, that a unit's name matches. */
+enum { DECK_UNIT_CODECS = 32, DECK_UNIT_TEXT = 48 };
+struct deck_unit_codecs {
+  int n;
+  struct { char pattern[DECK_UNIT_TEXT], codec[DECK_UNIT_TEXT]; } of[DECK_UNIT_CODECS];
+};
+
 /* Requests of the deck that hold for all units. unit_policy_make() makes the policy of each unit from it. */
 struct deck_policy {
   bool reduce_every_micro; /* reduce gradients after each micro-batch, or once a step */
@@ -141,8 +155,11 @@ struct deck_policy {
   bool one_node;           /* a shard group is on one node, as far as this rank's node tells */
   bool immediate;          /* a unit is updated as soon as its gradient is complete */
   enum dtype moments;
-  struct deck_codec grads; /* between ranks */
+  struct deck_codec grads; /* between ranks, of units that no pattern of `units` matches */
+  struct deck_unit_codecs units;
+  bool warmup;             /* the first updates, of which no gradient is encoded: not by the deck */
   const char *feedback;    /* fp32, or the codec of what messages have lost; NULL: it is lost */
+  enum deck_residual residual; /* the memory that keeps it */
   double nvme_state;       /* with host_state: share of the units with moments on NVMe */
   int64_t resident;        /* with host_state: the first units, which stay on the device; 0 with
                             * params_full or cpu_reduce */

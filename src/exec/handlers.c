@@ -221,12 +221,12 @@ static enum status from_disk(const struct call *call, int slot, int to)
   return exec_memory_read(call->exec->config.memory, call->exec->plan, call->instr->use[slot].buffer, 0, use_bytes(call, slot), use(call, to));
 }
 
-enum status run_write_act(const struct call *call)
+enum status run_write(const struct call *call)
 {
   return to_disk(call, MOVE_FROM, MOVE_TO);
 }
 
-enum status run_read_act(const struct call *call)
+enum status run_read(const struct call *call)
 {
   return from_disk(call, MOVE_FROM, MOVE_TO);
 }

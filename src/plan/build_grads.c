@@ -107,7 +107,7 @@ static int messages_in(struct builder *b, const char *name, int u, int staging, 
 void build_encode(struct builder *b, enum plan_group group, int u, int micro, int whole,
                   int messages, int staging)
 {
-  const int residual = b->plan->residual[u];
+  const int residual = build_residual_here(b, u);
   struct instr *encode = build_move(b, OP_ENCODE, u, micro, whole, messages);
   encode->attr.group = group;
   if (residual >= 0) {
@@ -116,6 +116,7 @@ void build_encode(struct builder *b, enum plan_group group, int u, int micro, in
   }
   use_work(b, encode, ENCODE_WORK, staging,
            encode_work(b, group, u, b->plan->buffer[whole].elements));
+  build_save_residual(b, u, micro);
 }
 
 void build_reduce(struct builder *b, enum plan_group group, int u, int micro, int whole,

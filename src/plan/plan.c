@@ -68,6 +68,14 @@ bool plan_is_on_host(const struct plan *plan, int unit)
   return unit < 0 ? plan->on_host[LANE_HOST] : plan->policy[unit].host;
 }
 
+bool plan_keeps_residuals(const struct plan *plan)
+{
+  for (int u = 0; u < plan->input.model->units; u++)
+    if (plan->residual[u] >= 0)
+      return true;
+  return false;
+}
+
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit)
 {
   const bool host = plan_is_on_host(plan, unit);

@@ -39,6 +39,11 @@ enum op {
   /* A reduce-scatter of gradients over the shard group, or of the reduced shard over the replicas.
    * ENCODE is left out if the codec's message is the gradient itself. */
   OP_ENCODE,         /* one message per destination */
+  /* What messages lose, if another tier than the device's memory keeps it between its uses. */
+  OP_READ_RESIDUAL,
+  OP_FETCH_RESIDUAL,
+  OP_SAVE_RESIDUAL,
+  OP_WRITE_RESIDUAL,
   OP_EXCHANGE,       /* messages between the members of the group */
   OP_DECODE_SUM,     /* the sum of the received messages */
   OP_GATHER_GRADS,   /* all-gather of gradients over the replicas, or without sharding over the
@@ -96,7 +101,8 @@ enum {
   UPDATE_WORK,
   UPDATE_STATE
 };
-enum { MOVE_FROM, MOVE_TO }; /* FETCH, PUBLISH, FETCH_GRAD, FETCH_LOSS and the moves of activations */
+/* FETCH, PUBLISH, FETCH_GRAD, FETCH_LOSS, and the moves of activations and residuals */
+enum { MOVE_FROM, MOVE_TO };
 enum { ACCUMULATE_LANDED, ACCUMULATE_GRADS };
 enum { STATE_FROM, STATE_TO = STATE_FROM + RULE_STATES }; /* READ_STATE and WRITE_STATE */
 enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
@@ -298,6 +304,10 @@ int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum pl
 
 /* Whether masters, state and reduced gradients of a unit (-1: of any unit) are in host memory. */
 bool plan_is_on_host(const struct plan *plan, int unit);
+/* Names of the codecs of gradients, each once, in the order of units: "bf16, none". Local. */
+void plan_print_codecs(const struct plan *plan, char *out, size_t size);
+/* Whether what messages of any unit lose is kept. */
+bool plan_keeps_residuals(const struct plan *plan);
 /* The lane that an operation of a unit (-1: none) runs on in this plan. */
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
 /* Ranks that take part in a collective; 1 for other instructions. */

@@ -4,6 +4,15 @@
 
 /* ---- the facts of an operand ---- */
 
+/* Whether a residual is kept where the operand lies. verify_values() follows its copies. */
+static bool is_home(const struct plan *plan, int unit, const struct operand *operand)
+{
+  static const enum operand_place places[] = {[DECK_RESIDUAL_DEVICE] = PLACE_DEVICE,
+                                              [DECK_RESIDUAL_HOST] = PLACE_HOST,
+                                              [DECK_RESIDUAL_NVME] = PLACE_DISK};
+  return operand->place == places[plan->policy[unit].residual_tier];
+}
+
 /* The only buffer that may stand there; -1: none may; ANY: any may. */
 enum { ANY = -2 };
 static int buffer_of_role(const struct plan *plan, int unit, const struct operand *operand)
@@ -20,7 +29,7 @@ static int buffer_of_role(const struct plan *plan, int unit, const struct operan
   case ROLE_SUMMED_LOSS: return plan->on_host[LANE_REDUCE] ? plan->loss_host : plan->loss;
   case ROLE_SQUARES: return verify_squares_on_host(plan, unit) ? plan->squares : plan->metrics;
   case ROLE_HOST_SQUARES: return plan->squares;
-  case ROLE_RESIDUAL: return plan->residual[unit];
+  case ROLE_RESIDUAL: return is_home(plan, unit, operand) ? plan->residual[unit] : ANY;
   default: return ANY;
   }
 }

@@ -94,6 +94,17 @@ bool verify_has_residual(const struct plan *plan, int unit)
          plan->input.shape.group > 1;
 }
 
+bool verify_moves_residual(const struct plan *plan, int unit)
+{
+  return verify_has_residual(plan, unit) &&
+         plan->policy[unit].residual_tier != DECK_RESIDUAL_DEVICE;
+}
+
+bool verify_stores_residual(const struct plan *plan, int unit)
+{
+  return verify_has_residual(plan, unit) && plan->policy[unit].residual_tier == DECK_RESIDUAL_NVME;
+}
+
 bool verify_wants_decode_work(const struct plan *plan, int unit)
 {
   return codec_work(&plan->policy[unit].grads, plan->layout[unit].trained, 1) > 0;

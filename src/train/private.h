@@ -30,6 +30,7 @@ struct train_run {
   struct stats stats;
   char *checkpoint_dir, *results_path, *learned_path;
   int64_t first, step, skipped, bad; /* step: completed steps; bad: how many of the last ones were skipped in a row */
+  int64_t warmed;                    /* steps of the warm-up (compress.warmup) since this start */
   int64_t samples;
   struct train_step last;
   double eval_loss, best_loss; /* the last and the lowest validation loss since this start */

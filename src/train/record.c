@@ -81,16 +81,17 @@ enum status train_record_evaluation(struct train_run *run, const struct evaluati
 static void record_messages(struct train_run *run)
 {
   const struct plan *plan = run->job->plan[PLAN_TRAIN];
-  const struct codec *codec = &plan->policy[0].grads;
   const struct gradient_bytes bytes = plan_gradient_bytes(plan);
-  const int64_t all = (run->step - run->first) * comm_ranks(run->comm);
-  char method[64];
-  codec_print_name(codec, method, sizeof method);
+  const int64_t ranks = comm_ranks(run->comm), all = (run->step - run->first) * ranks,
+                warmed = run->warmed * ranks; /* of which messages are as large as gradients */
+  const int64_t raw = all * bytes.raw, sent = warmed * bytes.raw + (all - warmed) * bytes.messages;
+  char method[256];
+  plan_print_codecs(plan, method, sizeof method);
   results_text(run->results, "compress_method", method);
-  results_int(run->results, "bytes_raw_total", all * bytes.raw);
-  results_int(run->results, "bytes_compressed_total", all * bytes.messages);
-  if (bytes.messages > 0)
-    results_real(run->results, "compression_ratio", (double)bytes.raw / (double)bytes.messages);
+  results_int(run->results, "bytes_raw_total", raw);
+  results_int(run->results, "bytes_compressed_total", sent);
+  if (sent > 0)
+    results_real(run->results, "compression_ratio", (double)raw / (double)sent);
 }
 
 enum status train_record_run(struct train_run *run, const char *end, const char *reason, double left_s)

@@ -11,6 +11,7 @@ check_scripts += \
 	tests/cli/doctor.sh \
 	tests/cli/evaluate.sh \
 	tests/cli/exactness.sh \
+	tests/cli/feedback.sh \
 	tests/cli/hardening.sh \
 	tests/cli/huggingface.sh \
 	tests/cli/losses.sh \

@@ -154,18 +154,27 @@ static void expect_feedback(const struct seen *without, const struct seen *with,
   assert_true(step != 1 || changed > 0);
 }
 
+static void read_residual(const struct job *job, int buffer, char *out)
+{
+  const struct plan_buffer *b = &job->plan->buffer[buffer];
+  assert_int_equal(exec_memory_read(&job->memory, job->plan, buffer, 0, b->bytes, out), STATUS_OK);
+}
+
 /* What the plan keeps of the last step. */
 static void expect_residual(const struct job *job, int unit, const struct seen *seen,
                             enum dtype type)
 {
-  const char *kept = exec_pointer(job->exec, job->plan->residual[unit]);
   const int64_t size = (int64_t)dtype_size(type);
+  char *kept = NULL;
   assert_int_equal(job->plan->buffer[job->plan->residual[unit]].bytes, seen->n * size);
+  assert_int_equal(mem_new(MEM_META, (size_t)(seen->n * size), &kept), STATUS_OK);
+  read_residual(job, job->plan->residual[unit], kept);
   for (int64_t e = 0; e < seen->n; e++) {
     float value;
     dtype_convert(&value, DTYPE_F32, kept + e * size, type, 1);
     assert_true(value == lost(seen->x[e], type));
   }
+  mem_free(kept);
 }
 
 static int unit_of(const struct plan *plan, int nth)
@@ -200,6 +209,8 @@ static const struct job_setup setups[] = {
     {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .llama = true},
     {.strategy = STRATEGY_NO_SHARD, .codec = "spy"},
     {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .host = true, .half = true},
+    {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .residual = DECK_RESIDUAL_HOST},
+    {.strategy = STRATEGY_NO_SHARD, .codec = "spy", .residual = DECK_RESIDUAL_NVME},
 };
 enum { SETUPS = sizeof setups / sizeof *setups };
 
