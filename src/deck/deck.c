@@ -61,6 +61,8 @@ const struct option deck_table[] = {
              "and stochastic rounding."},
     {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
      .text = "Math threads per rank, 0 for all cores of the rank."},
+    {"run.warmup", OPTION_INT, AT(run.warmup), "2", .least = 0, .most = 1e6, .unit = "steps",
+     .text = "Steps after each start that the times in the record of the run leave out."},
     {"run.device", OPTION_CHOICE, AT(run.device), "auto", .choices = devices,
      .text = "Device that computes the model.\n"
              "  auto  cuda if this build and this machine have CUDA, otherwise host\n"
@@ -227,6 +229,11 @@ const struct option deck_table[] = {
              "  fp32  4 bytes\n"
              "  bf16  2 bytes\n"
              "  int8  1 byte, and a scale per block"},
+    {"compress.sample", OPTION_INT, AT(compress.sample), "0", .least = 0, .most = INFINITY,
+     .unit = "steps",
+     .text = "Steps between measurements of the error of messages, 0 for never. A measurement "
+             "compares up to 65,536 elements of each message with their decoded values. It does "
+             "not change the training. results.jsonl has the errors of each unit."},
     {"compress.grads.codec", OPTION_CHOICE, AT(compress.grads.codec), "none",
      .effect = EFFECT_MATH, .choices = codecs, .was = "comm.gradients",
      .text = "Codec of gradients between ranks. Sums are computed in fp32." CODEC_TEXTS},
@@ -398,6 +405,9 @@ const struct option deck_table[] = {
      .text = "Steps between validations, 0 for none."},
     {"eval.batches", OPTION_INT, AT(eval.batches), "0", .least = 0, .most = INFINITY,
      .unit = "batches", .text = "Batches per validation, 0 for the whole set."},
+    {"eval.target", OPTION_REAL, AT(eval.target), "0", .least = 0, .most = INFINITY,
+     .text = "Validation perplexity to reach, 0 for none. results.jsonl has the first step and "
+             "the time at which a validation is at or below it."},
     {0},
 };
 // clang-format on
@@ -878,6 +888,7 @@ static enum status resolve_policy(const struct deck *deck, int local_ranks, int 
       .moments = moments[deck->optim.moments],
       .grads = codec_of(&deck->compress.grads),
       .feedback = deck_feedback(deck),
+      .sample = deck->compress.sample,
       .nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0,
       .resident = host ? deck->tiers.resident : 0};
   if (out->params_full && !out->one_node)
@@ -919,18 +930,21 @@ void deck_hash(const struct deck *deck, char *out)
                                        "run.minutes",
                                        "run.threads",
                                        "run.counters",
+                                       "run.warmup",
                                        "topo.bind",
                                        "topo.cores",
                                        "topo.controller",
                                        "train.trace",
                                        "data.reorder",
                                        "comm.timeout",
+                                       "compress.sample",
                                        "transfer.rate",
                                        "tiers.nvme",
                                        "tiers.preset",
                                        "tiers.workspace",
                                        "tiers.working",
                                        "checkpoint.background",
+                                       "eval.target",
                                        NULL};
   snprintf(out, 17, "%016llx", (unsigned long long)options_hash(deck->set, except));
 }

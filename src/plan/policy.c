@@ -70,6 +70,11 @@ static enum status check_codecs(const struct plan_input *input)
                       "compress.feedback=%s is for gradients that devices reduce: use "
                       "transfer.grads=gpu_reduce, or compress.feedback=off",
                       asked->feedback);
+  if (host && asked->sample > 0 && !(codec.ops->traits & CODEC_IDENTITY))
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.sample=%lld needs memory to work in, which hosts that reduce "
+                      "gradients do not have: use transfer.grads=gpu_reduce, or compress.sample=0",
+                      (long long)asked->sample);
   if (host && codec_work(&codec, 1, 1) > 0)
     return status_set(STATUS_UNSUPPORTED,
                       "compress.grads.codec=%s needs memory to work in, which hosts that reduce "
@@ -117,6 +122,7 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
                                    asked->host_state || (group > 1 && asked->reduce_every_micro),
                                .immediate = asked->immediate,
                                .tight = asked->tight,
+                               .sample = asked->sample,
                                .keep = keep_of(input, unit)};
   (void)make_codec(&asked->grads, asked->feedback != NULL, &policy.grads); /* see unit_policy_check() */
   (void)unit_policy_residual(asked->feedback, &policy.residual);

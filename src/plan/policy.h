@@ -31,6 +31,7 @@ struct unit_policy {
   enum dtype state;    /* of optimizer state */
   struct codec grads;  /* of gradients between ranks */
   struct codec residual; /* of what messages lose and the next ones bring; ops NULL: it is lost */
+  int64_t sample; /* steps between measurements of what messages of gradients lose; 0: never */
   enum working working;
   enum sums sums;
   bool each_micro;     /* gradients are reduced after each micro-batch, or once a step */

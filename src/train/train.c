@@ -56,10 +56,10 @@ static enum status nonfinite(struct train_run *run, const struct exec_result *re
 
 static void take_step(struct train_run *run, const struct train_step *step)
 {
+  train_count_step(run, step);
   run->last = *step;
   run->step++;
   run->samples += run->deck->data.batch;
-  stats_add(&run->stats, step->seconds);
 }
 
 /* What the ranks have to say to each other, and rank 0 of the step before, holds up no lane beside a step. Before the first one nobody knows how long a step takes: they meet behind it. */
@@ -78,6 +78,7 @@ static enum status one_step(struct train_run *run, struct train_leaving *leaving
   must(run, exec_end(exec, &step.result));
   step.seconds = clock_s() - start;
   take_step(run, &step);
+  must(run, train_measure_messages(run));
   if (step.result.finite)
     run->bad = 0;
   else
@@ -92,6 +93,7 @@ static enum status evaluate(struct train_run *run)
   struct evaluation e;
   must(run, exec_drain(run->job->exec[PLAN_TRAIN]));
   evaluator_run(&run->evaluator, run->deck->eval.batches, false, &e);
+  train_count_evaluation(run, &e);
   run->eval_s = e.seconds;
   run->eval_loss = e.loss;
   if (run->best_step == 0 || e.loss < run->best_loss) {
@@ -230,6 +232,8 @@ static enum status prepare_loop(struct train_run *run)
   if (!status)
     status = comm_agree(run->comm, stats_create(remembered_steps(run), &run->stats));
   if (!status)
+    status = comm_agree(run->comm, train_metrics_create(run));
+  if (!status)
     status = checkpoint_writer_create(run->job, run->checkpoint_dir, &run->writer);
   watchdog_started(run->job->start);
   return status;
@@ -243,6 +247,7 @@ static void release(struct train_run *run)
   evaluator_close(&run->evaluator);
   token_set_close(run->order.set);
   stats_destroy(&run->stats);
+  train_metrics_destroy(run);
   stop_file_close(&run->stop_file);
   mem_free(run->checkpoint_dir);
   mem_free(run->results_path);

@@ -188,6 +188,7 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
                                         .moments = point->moments,
                                         .grads.codec = point->codec,
                                         .feedback = point->feedback,
+                                        .sample = point->sample,
                                         .nvme_state = point->nvme_state,
                                         .resident = point->resident}};
 }
