@@ -240,8 +240,8 @@ static enum status check_sample(const struct plan *plan, int i, int64_t part, in
   const int64_t coded = codec_work(&policy->grads, part, members),
                 lost = policy->residual.ops ? codec_work(&policy->residual, part * members, 1) : 0,
                 bytes = plan->buffer[instr->use[ENCODE_WORK].buffer].bytes,
-                before = (bytes - plan_sample_bytes(part)) / 256 * 256;
-  if (before < (coded > lost ? coded : lost))
+                rest = bytes - plan_sample_bytes(part);
+  if (rest < 0 || rest / 256 * 256 < (coded > lost ? coded : lost))
     return verify_fail(plan, i, "has too little room to measure what its messages lose");
   return STATUS_OK;
 }
