@@ -70,6 +70,12 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
        trains && plans[0]->input.ranks == 1 &&
            !(plans[0]->policy[0].grads.ops->traits & CODEC_IDENTITY),
        "one rank sends no gradients"},
+      {"compress.sample",
+       trains && deck->compress.sample > 0 &&
+           (plans[0]->input.ranks == 1 || plans[0]->policy[0].grads.ops->traits & CODEC_IDENTITY),
+       "gradients are not encoded (compress.grads.codec)"},
+      {"eval.target", trains && deck->eval.target > 0 && deck->eval.every == 0,
+       "there are no validations (eval.every)"},
       {"tiers.resident", deck->tiers.resident > 0 && !host,
        "all masters are on the device (tiers.params)"},
       {"transfer.rate", deck->transfer.rate > 0 && !(copies && device->host_memory),

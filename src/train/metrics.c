@@ -6,6 +6,7 @@
 
 #include "base/append.h"
 #include "base/mem.h"
+#include "compress/compress.h"
 #include "exec/watchdog.h"
 #include "plan/ops.h"
 #include "plan/traffic.h"
