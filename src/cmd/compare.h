@@ -29,10 +29,10 @@ struct matrix_run {
   char **word;
   char hash[17]; /* of the resolved deck, as all below */
   int64_t steps, step_tokens;
-  double target;       /* eval.target */
+  double target; /* eval.target */
   enum matrix_state state;
-  /* Of its results, when all runs have been read once: seconds of all steps, NAN of a run that has not
-   * finished, and the time of ppl_at_fixed_time. */
+  /* Of its results, when all runs have been read once: seconds of all steps, NAN of a run that has
+   * not finished, and the time of ppl_at_fixed_time. */
   double seconds, tokens_per_s, fixed_s;
 };
 

@@ -62,7 +62,8 @@ const struct option deck_table[] = {
     {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
      .text = "Math threads per rank, 0 for all cores of the rank."},
     {"run.warmup", OPTION_INT, AT(run.warmup), "2", .least = 0, .most = 1e6, .unit = "steps",
-     .text = "Steps after each start that the times in the record of the run leave out."},
+     .text = "Steps that the times of a run leave out. These are the first steps after each "
+             "start. The record of the run in results.jsonl has the times."},
     {"run.device", OPTION_CHOICE, AT(run.device), "auto", .choices = devices,
      .text = "Device that computes the model.\n"
              "  auto  cuda if this build and this machine have CUDA, otherwise host\n"
@@ -231,9 +232,9 @@ const struct option deck_table[] = {
              "  int8  1 byte, and a scale per block"},
     {"compress.sample", OPTION_INT, AT(compress.sample), "0", .least = 0, .most = INFINITY,
      .unit = "steps",
-     .text = "Steps between measurements of the error of messages, 0 for never. A measurement "
-             "compares up to 65,536 elements of each message with their decoded values. It does "
-             "not change the training. results.jsonl has the errors of each unit."},
+     .text = "Steps between tests of what messages lose, 0: none. A test compares up to 65,536 "
+             "elements of each unit and rank with their decoded values. It does not change the "
+             "training. results.jsonl has the errors of each unit."},
     {"compress.grads.codec", OPTION_CHOICE, AT(compress.grads.codec), "none",
      .effect = EFFECT_MATH, .choices = codecs, .was = "comm.gradients",
      .text = "Codec of gradients between ranks. Sums are computed in fp32." CODEC_TEXTS},

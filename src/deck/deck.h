@@ -58,7 +58,8 @@ struct deck {
            struct option_strings no_decay; int moments, rounding, update, state; double state_share; } optim; /* no_decay: of norm, bias, embedding; clip 0:
                                                                           none; min_lr: share of lr at the end; decay_steps 0: run.steps */
   struct { int64_t every, keep, keep_every; bool at_end, background; } checkpoint; /* every 0: only at the end */
-  struct { int64_t every, batches; double target; } eval;              /* every 0: never during training; batches 0: the whole validation set; target 0: none */
+  /* every 0: never during training; batches 0: the whole validation set; target 0: none */
+  struct { int64_t every, batches; double target; } eval;
   struct option_set *set;                                              /* owns the strings above */
 };
 
@@ -154,8 +155,10 @@ struct deck_policy {
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
                          struct deck_shape *shape, struct deck_policy *policy);
 
-/* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.minutes, run.threads, run.counters, topo.*, train.trace, data.reorder, comm.timeout, compress.sample, run.warmup, eval.target, transfer.rate, tiers.nvme,
- * tiers.preset, tiers.workspace, tiers.working, checkpoint.background). out: at least 17 bytes. */
+/* 16 hex digits naming the resolved deck. out: at least 17 bytes. All keys but run.dir, run.steps,
+ * run.minutes, run.threads, run.counters, run.warmup, topo.*, train.trace, data.reorder,
+ * comm.timeout, compress.sample, transfer.rate, tiers.nvme, tiers.preset, tiers.workspace,
+ * tiers.working, checkpoint.background, eval.target. */
 void deck_hash(const struct deck *deck, char *out);
 
 #endif

@@ -121,8 +121,8 @@ int64_t *exec_spent(const struct exec *exec, int index, int64_t n);
 /* Take the times of steps up to n, which are complete. */
 enum status exec_take_times(struct exec *exec, int64_t n);
 
-/* Whether what messages lose is measured in a step, if that is done every so many steps. Steps count
- * from 0 here, and from 1 in results. */
+/* Whether what messages lose is measured in a step, if that is done every so many steps. Steps
+ * count from 0 here, and from 1 in results. */
 static inline bool exec_is_sampled(int64_t every, int64_t step)
 {
   return (step + 1) % every == 0;

@@ -84,8 +84,8 @@ struct exec_result {
 enum status exec_begin(struct exec *exec, int64_t step, int64_t update, double lr);
 enum status exec_end(struct exec *exec, struct exec_result *result);
 enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr, struct exec_result *result);
-/* What messages of a unit's gradient lost in the last step that measured it, of this rank: sums over
- * all messages, and the residual that they left. Normalized. Zeros if nothing measures. After
+/* What messages of a unit's gradient lost in the last step that measured it, of this rank: sums
+ * over all messages, and the residual that they left. Normalized. Zeros if nothing measures. After
  * exec_end(). Local. */
 void exec_read_sample(const struct exec *exec, int unit, struct plan_sample *out);
 /* Wait until every instruction released so far is complete: all tiers at rest. Local. */
@@ -112,7 +112,8 @@ struct exec_profile {
   double hidden_s;         /* of all of comm_s: while an instruction of the compute lane ran */
 };
 void exec_profile(struct exec *exec, struct exec_profile *out);
-/* Leave steps before `step` out of the profile, except for matrix products. At first: none. Local. */
+/* Leave steps before `step` out of the profile, except for matrix products. At first: none.
+ * Local. */
 void exec_profile_from(struct exec *exec, int64_t step);
 
 /* What the instructions of a lane took so far, [OP_COUNT]; NULL: nothing of it is counted. Only after exec_drain(). Local. */

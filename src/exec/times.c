@@ -156,14 +156,15 @@ static void count_hidden(struct driver *driver, int64_t n, int64_t beside)
 {
   const struct exec *exec = driver->exec;
   const struct driver *compute = &exec->driver[LANE_COMPUTE];
+  const struct stretch *ran = driver->ran[n & 1], *by = compute->ran[beside & 1];
   int from = 0;
   for (int i = 0; i < driver->n; i++)
     if (exec->span[driver->instr[i]].comm)
-      driver->hidden_s += exec_covered(driver->ran[n & 1][i], compute->n, compute->ran[beside & 1], &from);
+      driver->hidden_s += exec_covered(ran[i], compute->n, by, &from);
 }
 
-/* At most two steps are in flight. So each pair of steps that overlap is met once, when the times of
- * the second are taken. */
+/* At most two steps are in flight. So each pair of steps that overlap is met once, when the times
+ * of the second are taken. */
 static void count_overlap(struct exec *exec, int64_t n)
 {
   const int64_t step = exec->args[n & 1].step;

@@ -9,7 +9,8 @@
 #include "plan/plan.h"
 
 /* May an operand be read, written, changed, or either begin or continue a sum? */
-/* SPEND: read, or changed and then of no value, with feedback or if the loss of messages is measured. */
+/* SPEND: read. With feedback, or if the loss of messages is measured, changed and then of no
+ * value. */
 enum operand_access { OPERAND_READ, OPERAND_WRITE, OPERAND_ADD, OPERAND_SUM, OPERAND_SPEND };
 
 /* The tiers where an operand may lie. */

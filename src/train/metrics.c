@@ -81,7 +81,8 @@ static enum status record_sample(struct train_run *run, int unit)
   struct train_metrics *m = &run->metrics;
   struct plan_sample *sample = &m->sample[unit];
   const double x = exactsum_value(&sample->elements), lost = exactsum_value(&sample->lost),
-               sent = exactsum_value(&sample->decoded), residual = exactsum_value(&sample->residual);
+               sent = exactsum_value(&sample->decoded),
+               residual = exactsum_value(&sample->residual);
   const bool feedback = plan_of(run)->policy[unit].residual.ops;
   const double error = sqrt(lost / x), cosine = (x + sent - lost) / (2 * sqrt(x * sent));
   if (x == 0)

@@ -116,7 +116,8 @@ void train_count_step(struct train_run *run, const struct train_step *step);
 void train_count_evaluation(struct train_run *run, const struct evaluation *e);
 /* After a step that measures what messages lose: adds up over ranks, and records it. Collective. */
 enum status train_measure_messages(struct train_run *run);
-/* Fields of the record of the run, which is open. Drains the training plan's executor. On rank 0. */
+/* Fields of the record of the run, which is open. Drains the training plan's executor. On rank
+ * 0. */
 enum status train_record_metrics(struct train_run *run, int64_t device_bytes);
 
 /* Why the run leaves: the same on all ranks but for `why`. */

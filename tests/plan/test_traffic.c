@@ -177,7 +177,9 @@ static void indices_are_counted(void **state)
   (void)state;
   static const char *const names[] = {"topk", "randomk"};
   for (int c = 0; c < 2; c++) {
-    struct plan_input input = fixture_input(&model, &(struct point){.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .micros = 1}, 0);
+    const struct point point = {
+        .strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .micros = 1};
+    struct plan_input input = fixture_input(&model, &point, 0);
     input.policy.grads = (struct deck_codec){.codec = names[c], .block = 512, .density = 1. / 32};
     struct plan *plan;
     int64_t blocks = 0, elements = 0;

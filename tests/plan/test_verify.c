@@ -582,7 +582,8 @@ enum status __wrap_codec_make(const char *name, const struct codec_settings *set
   return STATUS_OK;
 }
 
-/* With feedback, or to measure what is lost, ENCODE leaves no gradient. Before the sum is there, nothing can be gathered. */
+/* With feedback, or to measure what is lost, ENCODE leaves no gradient. Before the sum is there,
+ * nothing can be gathered. */
 static void encoded_gradients_are_spent(void **state)
 {
   (void)state;
