@@ -25,8 +25,9 @@ static const struct option table[] = {
     {"warmup", OPTION_INT, AT(warmup), "2", .least = 0, .most = 1e6, .unit = "steps",
      .text = "Steps that times and tokens/s leave out after each start of a run."},
     {"time", OPTION_REAL, AT(time), "0", .least = 0, .most = INFINITY, .unit = "s",
-     .text = "Training time of ppl_at_fixed_time, the perplexity of the last validation until "
-             "then. 0: that of the shortest finished run of the same deck and ranks."},
+     .text = "Time of ppl_at_fixed_time. It is the perplexity of the last validation within this "
+             "time of training. 0: the time of the shortest finished run of the same deck and "
+             "ranks."},
     {"task", OPTION_INT, AT(task), "0", .least = 0, .most = 1e6,
      .text = "Run only the run with this number, counted from 1. Nothing is collected. 0: all."},
     {"list", OPTION_BOOL, AT(list), "false",
