@@ -16,6 +16,7 @@ sluice_SOURCES = \
 	src/cmd/compare_collect.c \
 	src/cmd/compare_launch.c \
 	src/cmd/compare_matrix.c \
+	src/cmd/compare_metrics.c \
 	src/cmd/deck.c \
 	src/cmd/doctor.c \
 	src/cmd/doctor.h \

@@ -146,6 +146,12 @@ int64_t codec_work(const struct codec *codec, int64_t n, int parts)
   return codec->ops->work ? codec->ops->work(codec, n, parts) : 0;
 }
 
+int64_t codec_chosen(const struct codec *codec, int64_t n, int64_t *index_bytes)
+{
+  *index_bytes = 0;
+  return codec->ops->chosen ? codec->ops->chosen(codec, n, index_bytes) : n;
+}
+
 bool codec_equal(const struct codec *a, const struct codec *b)
 {
   return a->ops == b->ops && a->values == b->values && a->set.block == b->set.block &&

@@ -69,6 +69,10 @@ struct codec_ops {
    * the vector. Local. */
   int64_t (*numbers)(const struct codec *codec, int64_t n);
 
+  /* The most elements of n that have a value in a message, and the bytes of their indices.
+   * NULL: all of them, without indices. Local. */
+  int64_t (*chosen)(const struct codec *codec, int64_t n, int64_t *index_bytes);
+
   /* Bytes of scratch memory of the calls below; NULL: none. Local. */
   int64_t (*work)(const struct codec *codec, int64_t n, int parts);
 
@@ -116,6 +120,9 @@ struct codec codec_of_values(const struct codec *codec);
 
 /* Bytes of scratch memory of a pass, 0: none. Local. */
 int64_t codec_work(const struct codec *codec, int64_t n, int parts);
+
+/* codec_ops.chosen() of any codec. Local. */
+int64_t codec_chosen(const struct codec *codec, int64_t n, int64_t *index_bytes);
 
 /* Whether a message of one codec can be decoded by the other. Local. */
 bool codec_equal(const struct codec *a, const struct codec *b);

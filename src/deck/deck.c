@@ -63,6 +63,9 @@ const struct option deck_table[] = {
              "and stochastic rounding."},
     {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
      .text = "Math threads per rank, 0 for all cores of the rank."},
+    {"run.warmup", OPTION_INT, AT(run.warmup), "2", .least = 0, .most = 1e6, .unit = "steps",
+     .text = "Steps that the times of a run leave out. These are the first steps after each "
+             "start. The record of the run in results.jsonl has the times."},
     {"run.device", OPTION_CHOICE, AT(run.device), "auto", .choices = devices,
      .text = "Device that computes the model.\n"
              "  auto  cuda if this build and this machine have CUDA, otherwise host\n"
@@ -233,6 +236,11 @@ const struct option deck_table[] = {
      .effect = EFFECT_MATH, .least = 0, .most = INT64_C(1) << 32, .unit = "updates",
      .text = "First updates, which send gradients without a codec. A resumed run goes on counting. "
              "Steps that are skipped as not finite are no updates."},
+    {"compress.sample", OPTION_INT, AT(compress.sample), "0", .least = 0, .most = INFINITY,
+     .unit = "steps",
+     .text = "Steps between tests of what messages lose, 0: none. A test compares up to 65,536 "
+             "elements of each unit and rank with their decoded values. It does not change the "
+             "training. results.jsonl has the errors of each unit."},
     {"compress.grads.codec", OPTION_CHOICE, AT(compress.grads.codec), "none",
      .effect = EFFECT_MATH, .choices = codecs, .was = "comm.gradients",
      .text = "Codec of gradients between ranks. Sums are computed in fp32." CODEC_TEXTS},
@@ -416,6 +424,9 @@ const struct option deck_table[] = {
      .text = "Steps between validations, 0 for none."},
     {"eval.batches", OPTION_INT, AT(eval.batches), "0", .least = 0, .most = INFINITY,
      .unit = "batches", .text = "Batches per validation, 0 for the whole set."},
+    {"eval.target", OPTION_REAL, AT(eval.target), "0", .least = 0, .most = INFINITY,
+     .text = "Validation perplexity to reach, 0 for none. results.jsonl has the first step and "
+             "the time at which a validation is at or below it."},
     {0},
 };
 // clang-format on
@@ -963,6 +974,7 @@ static enum status resolve_policy(const struct deck *deck, int local_ranks, int 
       .units = unit_codecs_of(&deck->compress.units),
       .feedback = deck_feedback(deck),
       .residual = (enum deck_residual)deck->tiers.residual,
+      .sample = deck->compress.sample,
       .nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0,
       .resident = host ? deck->tiers.resident : 0};
   if (out->params_full && !out->one_node)
@@ -1004,18 +1016,21 @@ void deck_hash(const struct deck *deck, char *out)
                                        "run.minutes",
                                        "run.threads",
                                        "run.counters",
+                                       "run.warmup",
                                        "topo.bind",
                                        "topo.cores",
                                        "topo.controller",
                                        "train.trace",
                                        "data.reorder",
                                        "comm.timeout",
+                                       "compress.sample",
                                        "transfer.rate",
                                        "tiers.nvme",
                                        "tiers.preset",
                                        "tiers.workspace",
                                        "tiers.working",
                                        "checkpoint.background",
+                                       "eval.target",
                                        NULL};
   snprintf(out, 17, "%016llx", (unsigned long long)options_hash(deck->set, except));
 }

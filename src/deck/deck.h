@@ -39,7 +39,7 @@ enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 struct deck_compress { int codec, values; int64_t block, levels, rank; double density, threshold; };
 
 struct deck {
-  struct { char *dir; int64_t steps; double minutes; int64_t seed, threads; int device, compute; struct option_strings counters; } run; /* minutes 0: no such limit; threads 0: the cores this
+  struct { char *dir; int64_t steps; double minutes; int64_t seed, threads, warmup; int device, compute; struct option_strings counters; } run; /* minutes 0: no such limit; threads 0: the cores this
                                                                           rank may use; counters: none, auto or events' names: exec/op_counters.h */
   struct { char *arch; int64_t layers, width, heads, kv_heads, head_width, ffn, context, vocab, window, window_from; bool tied; double norm_eps, init_std, rope_theta;
            int rope_scaling; double rope_factor, rope_low_freq, rope_high_freq; int64_t rope_original; int dtype; } model; /* 0 of kv_heads, head_width, ffn: as the
@@ -55,7 +55,7 @@ struct deck {
   /* units: PATTERN=CODEC, of grads */
   struct {
     int feedback;
-    int64_t warmup;
+    int64_t warmup, sample;
     struct deck_compress grads;
     struct option_strings units;
   } compress;
@@ -65,7 +65,8 @@ struct deck {
            struct option_strings no_decay; int moments, rounding, update, state; double state_share; } optim; /* no_decay: of norm, bias, embedding; clip 0:
                                                                           none; min_lr: share of lr at the end; decay_steps 0: run.steps */
   struct { int64_t every, keep, keep_every; bool at_end, background; } checkpoint; /* every 0: only at the end */
-  struct { int64_t every, batches; } eval;                             /* every 0: never during training; batches 0: the whole validation set */
+  /* every 0: never during training; batches 0: the whole validation set; target 0: none */
+  struct { int64_t every, batches; double target; } eval;
   struct option_set *set;                                              /* owns the strings above */
 };
 
@@ -158,6 +159,7 @@ struct deck_policy {
   struct deck_codec grads; /* between ranks, of units that no pattern of `units` matches */
   struct deck_unit_codecs units;
   bool warmup;             /* the first updates, of which no gradient is encoded: not by the deck */
+  int64_t sample;          /* steps between measurements of what messages lose; 0: never */
   const char *feedback;    /* fp32, or the codec of what messages have lost; NULL: it is lost */
   enum deck_residual residual; /* the memory that keeps it */
   double nvme_state;       /* with host_state: share of the units with moments on NVMe */
@@ -170,8 +172,10 @@ struct deck_policy {
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
                          struct deck_shape *shape, struct deck_policy *policy);
 
-/* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.minutes, run.threads, run.counters, topo.*, train.trace, data.reorder, comm.timeout, transfer.rate, tiers.nvme,
- * tiers.preset, tiers.workspace, tiers.working, checkpoint.background). out: at least 17 bytes. */
+/* 16 hex digits naming the resolved deck. out: at least 17 bytes. All keys but run.dir, run.steps,
+ * run.minutes, run.threads, run.counters, run.warmup, topo.*, train.trace, data.reorder,
+ * comm.timeout, compress.sample, transfer.rate, tiers.nvme, tiers.preset, tiers.workspace,
+ * tiers.working, checkpoint.background, eval.target. */
 void deck_hash(const struct deck *deck, char *out);
 
 #endif

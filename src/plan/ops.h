@@ -9,7 +9,8 @@
 #include "plan/plan.h"
 
 /* May an operand be read, written, changed, or either begin or continue a sum? */
-/* SPEND: read, or with feedback changed and then of no value. */
+/* SPEND: read. With feedback, or if the loss of messages is measured, changed and then of no
+ * value. */
 enum operand_access { OPERAND_READ, OPERAND_WRITE, OPERAND_ADD, OPERAND_SUM, OPERAND_SPEND };
 
 /* The tiers where an operand may lie. */
@@ -136,6 +137,7 @@ struct op_row {
   enum op_collective collective;
   int whole;            /* of a collective: the operand that all ranks' parts make up */
   bool coded;           /* gradients over ranks: they travel as messages of attr.codec */
+  bool extra;           /* a collective that only some codecs need */
   bool updates;         /* by the optimizer of attr */
   bool in_place;        /* operands of one buffer family may overlap */
   bool params;          /* operand 0 is the unit's parameters, gathered */
@@ -154,7 +156,7 @@ extern const struct op_row op_rows[OP_COUNT];
 unit_holds verify_learns, verify_on_host, verify_has_matrices, verify_has_working;
 unit_holds verify_wants_saved, verify_wants_stream_gradient;
 unit_holds verify_wants_squares, verify_wants_metrics;
-unit_holds verify_has_residual, verify_wants_encode_work, verify_wants_decode_work;
+unit_holds verify_has_residual, verify_spends, verify_wants_encode_work, verify_wants_decode_work;
 unit_holds verify_moves_residual, verify_stores_residual;
 
 /* ---- verify_counts.c ---- */

@@ -100,6 +100,18 @@ int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr)
   return plan->buffer[instr->use[op_rows[instr->op].whole].buffer].bytes;
 }
 
+int64_t plan_sampled(int64_t n)
+{
+  return n < PLAN_SAMPLE ? n : PLAN_SAMPLE;
+}
+
+int64_t plan_sample_bytes(int64_t n)
+{
+  const int64_t bytes =
+      plan_sampled(n) * (int64_t)sizeof(float) + (int64_t)sizeof(struct plan_sample);
+  return (bytes + 255) / 256 * 256;
+}
+
 int64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier)
 {
   return plan->persistent_bytes[tier] + plan->transient_bytes[tier];

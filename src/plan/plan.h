@@ -124,7 +124,8 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  *   - A new gradient is written by the model up to the last parameter. The executor zeroes the
  *     elements after it, layout[unit].used to trained.
  *   - ENCODE with a residual adds it to the gradient first, and leaves there what the messages have
- *     lost. The gradient is of no value after that.
+ *     lost. The gradient is of no value after that. The same holds if ENCODE measures what its
+ *     messages lose (policy.sample). For that the end of ENCODE_WORK has plan_sample_bytes().
  *   - DECODE_SUM_SHARD with ACCESS_ADD accumulates over micro-batches. It may be a part of the
  *     gradient that was sent, at its place: then it is ACCESS_WRITE. GATHER_SHARD and
  *     GATHER_GRADS_PIECE may be such parts too.
@@ -270,6 +271,16 @@ struct plan {
 
 /* Content of the metrics buffer. */
 struct plan_metrics { struct exactsum squares, loss; struct outcome outcome; struct exactsum landed; }; /* landed: plan->squares on the device, where METRICS adds them */
+
+/* What ENCODE measures of its messages: sums of squares of a sample of the elements, of what the
+ * messages lose of it, and of what they decode to. residual: of all that the messages lose; zero
+ * without feedback. */
+struct plan_sample { struct exactsum elements, lost, decoded, residual; };
+enum { PLAN_SAMPLE = 1 << 16 };
+/* Elements of a message of `n` that are measured: whole blocks of its codec. Pure. */
+int64_t plan_sampled(int64_t n);
+/* Bytes at the end of ENCODE_WORK for that: a copy of the elements, and the sums. Pure. */
+int64_t plan_sample_bytes(int64_t n);
 
 /* Persistent buffers lie in the order of the plan, parameters first: the persistent arenas of plans of one job, same strategy and ranks, start alike.
  * With policy.each_micro a replicated shard is summed over the micro-batches before it meets its replicas, once a step; in all else strategies on the

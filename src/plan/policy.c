@@ -112,6 +112,11 @@ static enum status check_host_codec(const char *unit, const struct deck_policy *
 {
   struct codec codec;
   const enum status status = unit_policy_codec(asked, unit, &codec);
+  if (!status && asked->sample > 0 && !(codec.ops->traits & CODEC_IDENTITY))
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.sample=%lld needs memory to work in, which hosts that reduce "
+                      "gradients do not have: use transfer.grads=gpu_reduce, or compress.sample=0",
+                      (long long)asked->sample);
   if (status || codec_work(&codec, 1, 1) == 0)
     return status;
   return status_set(STATUS_UNSUPPORTED,
@@ -206,6 +211,7 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
                                .immediate = asked->immediate,
                                .residual_tier = asked->residual,
                                .tight = asked->tight,
+                               .sample = asked->sample,
                                .keep = keep_of(input, unit)};
   (void)unit_policy_codec(asked, input->model->unit[unit].name,
                           &policy.grads); /* see unit_policy_check() */

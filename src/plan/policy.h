@@ -32,6 +32,7 @@ struct unit_policy {
   struct codec grads;  /* of gradients between ranks */
   struct codec residual; /* of what messages lose and the next ones bring; ops NULL: it is lost */
   enum deck_residual residual_tier; /* where it is between its uses */
+  int64_t sample; /* steps between measurements of what messages of gradients lose; 0: never */
   enum working working;
   enum sums sums;
   bool each_micro;     /* gradients are reduced after each micro-batch, or once a step */

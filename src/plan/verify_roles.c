@@ -241,15 +241,30 @@ static enum status check_work(const struct plan *plan, int i, int k, const struc
   return verify_fail(plan, i, "has too little room for its codec %s", codec->ops->name);
 }
 
+/* The sample is after what both codecs work in. */
+static enum status check_sample(const struct plan *plan, int i, int64_t part, int members)
+{
+  const struct instr *instr = &plan->instr[i];
+  const struct unit_policy *policy = &plan->policy[instr->unit];
+  const int64_t coded = codec_work(&policy->grads, part, members),
+                lost = policy->residual.ops ? codec_work(&policy->residual, part * members, 1) : 0,
+                bytes = plan->buffer[instr->use[ENCODE_WORK].buffer].bytes,
+                rest = bytes - plan_sample_bytes(part);
+  if (rest < 0 || rest / 256 * 256 < (coded > lost ? coded : lost))
+    return verify_fail(plan, i, "has too little room to measure what its messages lose");
+  return STATUS_OK;
+}
+
 enum status check_encode(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
   const int64_t part = part_elements(plan, instr);
   const int members = (int)verify_members(plan, instr);
   const struct unit_policy *policy = &plan->policy[instr->unit];
-  const enum status status = check_work(plan, i, ENCODE_WORK, &policy->grads, part, members);
-  return status ? status
-                : check_work(plan, i, ENCODE_WORK, &policy->residual, part * members, 1);
+  enum status status = check_work(plan, i, ENCODE_WORK, &policy->grads, part, members);
+  if (!status)
+    status = check_work(plan, i, ENCODE_WORK, &policy->residual, part * members, 1);
+  return status || policy->sample == 0 ? status : check_sample(plan, i, part, members);
 }
 
 enum status check_decode_sum(const struct plan *plan, int i)

@@ -56,10 +56,10 @@ static enum status nonfinite(struct train_run *run, const struct exec_result *re
 
 static void take_step(struct train_run *run, const struct train_step *step)
 {
+  train_count_step(run, step);
   run->last = *step;
   run->step++;
   run->samples += run->deck->data.batch;
-  stats_add(&run->stats, step->seconds);
 }
 
 /* The optimizer's next update, from 1 on. */
@@ -103,6 +103,7 @@ static enum status one_step(struct train_run *run, struct train_leaving *leaving
   run->warmed += exec == run->job->exec[JOB_WARMUP];
   step.seconds = clock_s() - start;
   take_step(run, &step);
+  must(run, train_measure_messages(run));
   if (step.result.finite)
     run->bad = 0;
   else
@@ -117,6 +118,7 @@ static enum status evaluate(struct train_run *run)
   struct evaluation e;
   must(run, exec_drain(job_trainer(run->job)));
   evaluator_run(&run->evaluator, run->deck->eval.batches, false, &e);
+  train_count_evaluation(run, &e);
   run->eval_s = e.seconds;
   run->eval_loss = e.loss;
   if (run->best_step == 0 || e.loss < run->best_loss) {
@@ -257,6 +259,8 @@ static enum status prepare_loop(struct train_run *run)
   if (!status)
     status = comm_agree(run->comm, stats_create(remembered_steps(run), &run->stats));
   if (!status)
+    status = comm_agree(run->comm, train_metrics_create(run));
+  if (!status)
     status = checkpoint_writer_create(run->job, run->checkpoint_dir, &run->writer);
   watchdog_started(run->job->start);
   return status;
@@ -270,6 +274,7 @@ static void release(struct train_run *run)
   evaluator_close(&run->evaluator);
   token_set_close(run->order.set);
   stats_destroy(&run->stats);
+  train_metrics_destroy(run);
   stop_file_close(&run->stop_file);
   mem_free(run->checkpoint_dir);
   mem_free(run->results_path);

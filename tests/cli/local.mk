@@ -21,6 +21,7 @@ check_scripts += \
 	tests/cli/help.sh \
 	tests/cli/hybrid.sh \
 	tests/cli/memory.sh \
+	tests/cli/metrics.sh \
 	tests/cli/mixups.sh \
 	tests/cli/offload.sh \
 	tests/cli/offload_tables.sh \

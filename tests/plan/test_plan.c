@@ -231,6 +231,10 @@ static void impossible_plans_are_refused(void **state)
   expect_refusal(bad, STATUS_UNSUPPORTED,
                  "compress.feedback=fp32 is for gradients that devices reduce: use "
                  "transfer.grads=gpu_reduce");
+  bad.policy.feedback = NULL;
+  bad.policy.sample = 5;
+  expect_refusal(bad, STATUS_UNSUPPORTED,
+                 "compress.sample=5 needs memory to work in, which hosts that reduce gradients");
   bad = good;
   bad.model = &empty;
   expect_refusal(bad, STATUS_USAGE, "at least one decoder block");

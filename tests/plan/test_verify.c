@@ -590,14 +590,16 @@ enum status __wrap_codec_make(const char *name, const struct codec_settings *set
   return STATUS_OK;
 }
 
-/* With feedback ENCODE leaves no gradient. Before the sum is there, nothing can be gathered. */
+/* With feedback, or to measure what is lost, ENCODE leaves no gradient. Before the sum is there,
+ * nothing can be gathered. */
 static void encoded_gradients_are_spent(void **state)
 {
   (void)state;
-  for (int feedback = 0; feedback < 2; feedback++) {
+  for (int spent = 0; spent < 3; spent++) {
     struct point point = broken_no_shard;
     point.codec = "bf16";
-    point.feedback = feedback ? "fp32" : NULL;
+    point.feedback = spent == 1 ? "fp32" : NULL;
+    point.sample = spent == 2 ? 7 : 0;
     struct plan *plan = broken_start(&point);
     const int sum = fixture_find(plan, OP_DECODE_SUM, 1, -1),
               gather = fixture_find(plan, OP_GATHER_GRADS, 1, -1);
@@ -605,7 +607,7 @@ static void encoded_gradients_are_spent(void **state)
     plan->instr[gather] = plan->instr[sum];
     plan->instr[sum] = early;
     broken_settle(plan);
-    broken_refused(plan, feedback ? "which is not the unit's gradient" : "the sum over");
+    broken_refused(plan, spent ? "which is not the unit's gradient" : "the sum over");
   }
 }
 
