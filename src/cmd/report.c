@@ -73,8 +73,8 @@ static const struct report_column columns[] = {{VALUE_STEPS, UNIT_REAL, 0, "step
                                                {VALUE_VAL_PPL, UNIT_REAL, 3, "val ppl", NULL},
                                                {VALUE_RATIO, UNIT_REAL, 2, "ratio", NULL},
                                                {VALUE_PPL_CHANGE, UNIT_CHANGE, 2, "ppl", NULL}};
-static const int widths[] = {7, 9, 9, 8, 9, 6, 9};
-enum { COLUMNS = sizeof columns / sizeof *columns, NAME_WIDTH = 19 };
+static const int widths[] = {8, 8, 8, 7, 8, 5, 8}; /* without the blank before each */
+enum { COLUMNS = sizeof columns / sizeof *columns, NAME_WIDTH = 17 };
 
 static int letters(const char *text)
 {
@@ -101,7 +101,7 @@ static void print_table(const struct report *report)
 {
   printf("%-*s %3s", NAME_WIDTH, "run or method", "n");
   for (int c = 0; c < COLUMNS; c++)
-    printf("%*s", widths[c], columns[c].name);
+    printf(" %*s", widths[c], columns[c].name);
   printf("\n");
   for (int g = 0; g < report->groups; g++) {
     const struct report_group *group = &report->group[g];
@@ -109,7 +109,7 @@ static void print_table(const struct report *report)
     printf(" %3d", group->runs);
     for (int c = 0; c < COLUMNS; c++) {
       const struct report_sample *sample = &group->sample[columns[c].value];
-      printf("%*s", widths[c], report_number(&columns[c], sample->n ? sample->mean : NAN).text);
+      printf(" %*s", widths[c], report_number(&columns[c], sample->n ? sample->mean : NAN).text);
     }
     printf("\n");
   }

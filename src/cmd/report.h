@@ -40,10 +40,12 @@ enum report_value {
 };
 
 /* A series of at most SERIES_POINTS points. If it gets longer, neighbours are joined in pairs,
- * which keeps the least and the largest value. */
+ * which keeps the least value, the largest value and the mean. */
 struct report_point {
   double step, seconds; /* of the first value that was joined; seconds: sum of step times so far */
   double low, high;     /* NAN: no finite value */
+  double sum;           /* of the finite ones */
+  int64_t finite;
 };
 enum { SERIES_POINTS = 512 };
 struct report_series {

@@ -217,30 +217,58 @@ static void begin_row(const struct drawing *d, const struct chart_row *row)
   fputs("</title>", d->to);
 }
 
-/* A joined point is a vertical line from its least to its largest value. A point without a finite
- * value is a gap. A point alone between gaps is a dot. */
-static void put_line(const struct drawing *d, const struct chart_row *row)
+/* From the least to the largest value of each joined point. */
+static void put_band(const struct drawing *d, const struct chart_row *row)
+{
+  fputs("<path class=\"band\" d=\"", d->to);
+  for (int64_t i = 0; i < row->n; i++) {
+    const struct report_point *point = &row->point[i];
+    const double x = place(&d->x, x_of(d->chart, point));
+    if (isfinite(x) && point->high > point->low)
+      fprintf(d->to, "M%.1f %.1fV%.1f", x, place(&d->y, point->low), place(&d->y, point->high));
+  }
+  fputs("\"/>", d->to);
+}
+
+/* The line goes through the means. A point without a finite value is a gap. A point alone between
+ * gaps is a dot. */
+static void put_path(const struct drawing *d, const struct chart_row *row)
 {
   bool pen = false;
-  begin_row(d, row);
   fputs("<path d=\"", d->to);
   for (int64_t i = 0; i < row->n; i++) {
     const struct report_point *point = &row->point[i];
-    const double x = place(&d->x, x_of(d->chart, point)), y = place(&d->y, point->low);
-    if (isfinite(x) && isfinite(y)) {
+    const double x = place(&d->x, x_of(d->chart, point));
+    const double y = place(&d->y, point->sum / (double)point->finite);
+    const bool drawn = isfinite(x) && isfinite(y);
+    if (drawn)
       fprintf(d->to, pen ? "L%.1f %.1f" : "M%.1f %.1fh0", x, y);
-      if (point->high > point->low)
-        fprintf(d->to, "V%.1f", place(&d->y, point->high));
-    }
-    pen = isfinite(x) && isfinite(y);
+    pen = drawn;
   }
   fputs("\"/>", d->to);
+}
+
+/* A series of few values shows each of them. */
+static void put_marks(const struct drawing *d, const struct chart_row *row)
+{
   for (int64_t i = 0; i < row->n && row->n <= MARKS_MOST; i++) {
-    const double x = place(&d->x, x_of(d->chart, &row->point[i]));
-    const double y = place(&d->y, row->point[i].low);
+    const struct report_point *point = &row->point[i];
+    const double x = place(&d->x, x_of(d->chart, point)), y = place(&d->y, point->low);
     if (isfinite(x) && isfinite(y))
       fprintf(d->to, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.2\"/>", x, y);
   }
+}
+
+static void put_line(const struct drawing *d, const struct chart_row *row)
+{
+  bool joined = false;
+  for (int64_t i = 0; i < row->n; i++)
+    joined |= row->point[i].high > row->point[i].low;
+  begin_row(d, row);
+  if (joined)
+    put_band(d, row);
+  put_path(d, row);
+  put_marks(d, row);
   fputs("</g>\n", d->to);
 }
 

@@ -40,7 +40,8 @@ static const char style[] =
     "g text{fill:var(--text)}\n"
     ".grid{stroke:var(--line);fill:none}.axis{stroke:var(--faint);fill:none}\n"
     "g path{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}\n"
-    ".thin path{stroke-width:1;stroke-opacity:.75}g .bar{stroke-dasharray:none}\n"
+    ".thin path{stroke-width:1;stroke-opacity:.75}g path.bar{stroke-dasharray:none}\n"
+    "g path.band{stroke-opacity:.25;stroke-linecap:butt;stroke-dasharray:none;stroke-width:1.6}\n"
     "g circle{stroke:none}\n"
     ".legend{display:flex;flex-wrap:wrap;gap:2px 16px;padding:8px 0;background:var(--back);"
     "font-size:13px;max-height:30vh;overflow-y:auto}\n"
@@ -331,10 +332,12 @@ static void put_curves(const struct report *report, const struct sketch *sketch,
     any |= report->run[i].value[VALUE_STEPS] > 0;
   if (!any)
     return;
-  put_heading("Curves",
-              "A long series is drawn as its smallest and largest values. A gap is a value that is "
-              "not finite. A box in the legend hides a line.",
-              to);
+  put_heading(
+      "Curves",
+      "The line of a long series is a mean over neighbours, and the band behind it goes from "
+      "the smallest to the largest value. A gap is a value that is not finite. A box in the "
+      "legend hides a line.",
+      to);
   fputs("<section>", to);
   put_legend(report, to);
   fputs("<div class=\"charts\">\n", to);
@@ -361,7 +364,8 @@ static void put_quality(const struct report *report, const struct sketch *sketch
     if (x->n == 0 || y->n == 0)
       continue;
     const double deviation = sample_deviation(y);
-    point[rows] = (struct report_point){x->mean, 0, y->mean - deviation, y->mean + deviation};
+    point[rows] = (struct report_point){
+        .step = x->mean, .low = y->mean - deviation, .high = y->mean + deviation};
     row[rows] = (struct chart_row){report->group[g].label, g, false, 1, &point[rows]};
     rows++;
   }

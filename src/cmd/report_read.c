@@ -134,8 +134,10 @@ static enum status take_step(struct reading *reading, const struct json_node *re
   const int64_t step = whole_of(record, "step");
   const double seconds = real_of(record, "seconds"), rate = real_of(record, "tokens_per_s");
   enum status status = STATUS_OK;
+  if (step == 0) /* steps count from 1 */
+    return STATUS_OK;
   if (run->event[EVENT_START].n == 0 || reading->since == 0)
-    add_event(run, EVENT_START, step > 0 ? step - 1 : 0, 0);
+    add_event(run, EVENT_START, step - 1, 0);
   reading->seconds += isfinite(seconds) ? seconds : 0;
   for (int c = 0; c < CURVES && !status; c++)
     if (curves[c] && json_find(record, curves[c]))
