@@ -73,8 +73,8 @@ static const struct report_column columns[] = {{VALUE_STEPS, UNIT_REAL, 0, "step
                                                {VALUE_VAL_PPL, UNIT_REAL, 3, "val ppl", NULL},
                                                {VALUE_RATIO, UNIT_REAL, 2, "ratio", NULL},
                                                {VALUE_PPL_CHANGE, UNIT_CHANGE, 2, "ppl", NULL}};
-static const int widths[] = {8, 8, 8, 7, 8, 5, 8}; /* without the blank before each */
-enum { COLUMNS = sizeof columns / sizeof *columns, NAME_WIDTH = 17 };
+static const int widths[] = {8, 8, 8, 7, 8, 5, 9}; /* without the blank before each */
+enum { COLUMNS = sizeof columns / sizeof *columns, NAME_WIDTH = 16 };
 
 static int letters(const char *text)
 {

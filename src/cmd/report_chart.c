@@ -307,8 +307,10 @@ static void put_label(struct drawing *d, const char *text, double x, double y)
   } places[] = {{"start", x + 8, x + 8, y - 7},
                 {"end", x - 8, x - 8 - width, y - 7},
                 {"middle", x, x - width / 2, y - 9 - LETTER_HEIGHT},
-                {"middle", x, x - width / 2, y + 9}};
-  for (int i = 0; i < 4; i++) {
+                {"middle", x, x - width / 2, y + 9},
+                {"start", x - 4, x - 4, y - 9 - LETTER_HEIGHT},
+                {"start", x - 4, x - 4, y + 9}};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
     const struct box box = {places[i].left, places[i].top, width, LETTER_HEIGHT};
     if (!is_free(d, &box))
       continue;

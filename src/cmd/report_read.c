@@ -375,7 +375,9 @@ static void finish_communication(struct reading *reading)
   if (!isfinite(value[VALUE_COMM_SHARE]) && t->step_s > 0)
     value[VALUE_COMM_SHARE] = t->comm_s / t->step_s;
   value[VALUE_COMM_MS] = value[VALUE_COMM_SHARE] * step;
-  value[VALUE_EXPOSED_MS] = value[VALUE_COMM_MS] * (1 - value[VALUE_OVERLAP]);
+  value[VALUE_EXPOSED_MS] = value[VALUE_COMM_MS] > 0
+                                ? value[VALUE_COMM_MS] * (1 - value[VALUE_OVERLAP])
+                                : value[VALUE_COMM_MS];
   if (!(t->step_s > 0))
     return;
   value[VALUE_BUSY_SHARE] = 1 - t->idle_s / t->step_s;
