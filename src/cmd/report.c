@@ -113,7 +113,8 @@ static void print_table(const struct report *report)
     }
     printf("\n");
   }
-  printf("\nn: runs of a method, which differ only in the seed. Numbers are their means.\n"
+  printf("\nn: runs of a method, which differ only in the seed. Numbers are means over the\n"
+         "finished runs, or over all runs if none is finished.\n"
          "ppl: change of the validation perplexity to the uncompressed runs.\n");
 }
 
@@ -173,20 +174,22 @@ const struct command command_report = {
     .name = "report",
     .usage = "DIR... [out=FILE] [warmup=N]",
     .summary = "write a page with tables and charts of runs",
-    .text = "Reads results.jsonl and deck.yaml of run folders, and writes one HTML page that needs "
-            "no other file. DIR is a run folder, or the folder of the runs of sluice compare. A "
-            "run that is still going on can be read. A table of the runs is printed.\n"
-            "\n"
-            "Runs that differ only in seed and folder are one method. Their numbers are means, "
-            "with the standard deviation on the page.\n"
-            "\n"
-            "The page has a summary, curves of loss, evaluation, learning rate, gradient norm and "
-            "tokens/s, events, and the settings. If the records have them, it also shows where the "
-            "time of a step goes, quality against compression ratio, and the break-even bandwidth "
-            "of each codec. Uncompressed runs of the same deck and rank count are the reference of "
-            "a codec.\n"
-            "\n"
-            "A damaged line of results.jsonl is reported and left out.",
+    .text =
+        "Reads results.jsonl and deck.yaml of run folders, and writes one HTML page that needs "
+        "no other file. DIR is a run folder, or the folder of the runs of sluice compare. A "
+        "run that is still going on can be read. A table of the runs is printed.\n"
+        "\n"
+        "Runs that differ only in seed and folder are one method. Its numbers are means over the "
+        "finished runs, or over all runs if none is finished. The page also has the standard "
+        "deviation.\n"
+        "\n"
+        "The page has a summary, curves of loss, evaluation, learning rate, gradient norm and "
+        "tokens/s, events, and the settings. If the records have them, it also shows where the "
+        "time of a step goes, quality against compression ratio, and the break-even bandwidth "
+        "of each codec. Uncompressed runs of the same deck and rank count are the reference of "
+        "a codec.\n"
+        "\n"
+        "A damaged line of results.jsonl is reported and left out.",
     .examples = "  sluice report runs/quickstart\n"
                 "  sluice report runs/a runs/b out=ab.html\n"
                 "  sluice report runs/compare out=compare.html\n",

@@ -49,11 +49,36 @@ bool report_has_codec(const struct report_run *run)
   return false;
 }
 
+static bool is_finished(const struct report_run *run)
+{
+  return !strcmp(run->end, "finished");
+}
+
+/* Bytes of a run's name without "-SEED" at its end. */
+static int length_without_seed(const struct report_run *run)
+{
+  char seed[32];
+  const int length = (int)strlen(run->name);
+  const int end = snprintf(seed, sizeof seed, "-%lld", (long long)run->seed);
+  return length > end && !strcmp(run->name + length - end, seed) ? length - end : length;
+}
+
+/* A run without a run record does not know its rank count, but in a folder of sluice compare its
+ * name has it. */
+static bool has_same_ranks(const struct report_run *a, const struct report_run *b)
+{
+  const int length = length_without_seed(a);
+  if (a->ranks > 0 && b->ranks > 0)
+    return a->ranks == b->ranks;
+  return a->nested && b->nested && length == length_without_seed(b) &&
+         !strncmp(a->name, b->name, (size_t)length);
+}
+
 static int find_group(const struct report *report, const struct report_run *run)
 {
   for (int g = 0; g < report->groups; g++) {
     const struct report_run *first = &report->run[report->group[g].first];
-    if (first->ranks == run->ranks && report_same_deck(first, run, false))
+    if (has_same_ranks(first, run) && report_same_deck(first, run, false))
       return g;
   }
   return -1;
@@ -72,20 +97,23 @@ static enum status join_group(struct report *report, int index)
     report->group[run->group] = (struct report_group){.first = index, .base = -1};
   }
   struct report_group *group = &report->group[run->group];
+  struct report_run *first = &report->run[group->first];
+  first->ranks = first->ranks > 0 ? first->ranks : run->ranks;
   group->runs++;
-  group->finished += !strcmp(run->end, "finished");
-  for (int v = 0; v < VALUES; v++)
-    sample_add(&group->sample[v], run->value[v]);
+  group->finished += is_finished(run);
   return STATUS_OK;
 }
 
-/* Bytes of a run's name without "-SEED" at its end. */
-static int length_without_seed(const struct report_run *run)
+/* The numbers of a run that goes on are those of an earlier step, so they count only if no run of
+ * the group is finished. */
+static void add_values(struct report *report)
 {
-  char seed[32];
-  const int length = (int)strlen(run->name);
-  const int end = snprintf(seed, sizeof seed, "-%lld", (long long)run->seed);
-  return length > end && !strcmp(run->name + length - end, seed) ? length - end : length;
+  for (int i = 0; i < report->runs; i++) {
+    const struct report_run *run = &report->run[i];
+    struct report_group *group = &report->group[run->group];
+    for (int v = 0; v < VALUES && (is_finished(run) || group->finished == 0); v++)
+      sample_add(&group->sample[v], run->value[v]);
+  }
 }
 
 static bool is_name_taken(const struct report *report, int before, const char *label)
@@ -139,6 +167,8 @@ enum status report_group_runs(struct report *report)
   enum status status = STATUS_OK;
   for (int i = 0; i < report->runs && !status; i++)
     status = join_group(report, i);
+  if (!status)
+    add_values(report);
   for (int g = 0; g < report->groups && !status; g++)
     status = name_group(report, g);
   for (int g = 0; g < report->groups && !status; g++) {

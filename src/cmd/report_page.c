@@ -240,7 +240,8 @@ static void put_summary(const struct report *report, FILE *to)
   char text[400];
   snprintf(text, sizeof text,
            "%s Step times and tokens/s leave out the first %lld step%s after each start.%s",
-           seeds ? "Mean and standard deviation over the runs that differ only in the seed." : "",
+           seeds ? "Mean and standard deviation over finished runs that differ only in the seed."
+                 : "",
            (long long)report->warmup, plural(report->warmup),
            has_value(report, VALUE_RATIO)
                ? " The ratio is bytes of gradients in fp32 divided by bytes of messages."

@@ -97,6 +97,17 @@ cp report.html first.html
 report $run $run/ ./$run lab/../$run
 cmp report.html first.html || die "a folder that is named twice is read twice"
 
+# A run that goes on does not count next to finished ones, but it counts alone.
+sed '/"step":[456],/d; /"kind":"run"/d' lab/tiny-2-none-5/results.jsonl > results.new
+mv results.new lab/tiny-2-none-5/results.jsonl
+report lab
+cell summary tiny-2-none finished "1 of 2"
+cell summary tiny-2-none steps 6
+near summary tiny-2-none "train loss" \
+  "$(values lab/tiny-2-none-4/results.jsonl step loss | tail -n 1)"
+report lab/tiny-2-none-5
+cell summary tiny-2-none-5 steps 3
+
 # A resumed run has two starts.
 train 2 resumed run.steps=3
 train 2 resumed run.steps=6 --resume auto
