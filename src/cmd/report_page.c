@@ -31,7 +31,7 @@ static const char style[] =
     "overflow-wrap:anywhere}\n"
     "td.text{text-align:left;white-space:normal;min-width:12ch;max-width:48ch;"
     "overflow-wrap:break-word}\n"
-    ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,360px),1fr));"
+    ".charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,360px),1fr));"
     "gap:14px}\n"
     "figure{margin:0;padding:10px 8px 4px;background:var(--card);border-radius:8px}\n"
     "figcaption{font-weight:600;font-size:14px;margin:0 0 4px 6px}\n"

@@ -39,11 +39,11 @@ deck: tiny.yaml
 ranks: [1, 2]
 seeds: [4, 5]
 common: run.steps=6 eval.every=2 eval.batches=1 checkpoint.every=3
-methods: [none, small compress.grads.codec=int8]
+methods: [none, int8 compress.grads.codec=int8]
 END
 "$SLUICE" compare m.yaml > compare.out 2>&1 || { cat compare.out >&2; die "compare"; }
 report lab
-for method in tiny-2-none tiny-2-small; do
+for method in tiny-2-none tiny-2-int8; do
   for seed in 4 5; do
     values lab/$method-$seed/results.jsonl step loss | tail -n 1
   done | awk '{ x[NR] = $1 } END { d = x[1] - x[2]
@@ -64,21 +64,21 @@ ppl() {
   for seed in 4 5; do values lab/tiny-2-"$1"-$seed/results.jsonl eval perplexity | tail -n 1; done |
     awk '{ s += $1 } END { printf "%.17g", s / NR }'
 }
-near summary tiny-2-small "val perplexity" "$(ppl small)"
-near summary tiny-2-small "perplexity change" \
-  "$(awk -v a="$(ppl small)" -v b="$(ppl none)" 'BEGIN { printf "%.17g", a / b - 1 }')"
+near summary tiny-2-int8 "val perplexity" "$(ppl int8)"
+near summary tiny-2-int8 "perplexity change" \
+  "$(awk -v a="$(ppl int8)" -v b="$(ppl none)" 'BEGIN { printf "%.17g", a / b - 1 }')"
 cell summary tiny-2-none "perplexity change" -
-near summary tiny-2-small ratio "$(values lab/tiny-2-small-4/results.jsonl run compression_ratio)"
+near summary tiny-2-int8 ratio "$(values lab/tiny-2-int8-4/results.jsonl run compression_ratio)"
 best=$(values lab/tiny-1-none-4/results.jsonl eval loss | sort -g | head -n 1)
 cell events tiny-2-none-4 saves \
   "2, at steps 3, 6 ($(values lab/tiny-2-none-4/results.jsonl save blocked_seconds |
     awk '{ s += $1 } END { printf "%.3g", s }') s of training held)"
-cell keys compress.grads.codec tiny-2-small int8
+cell keys compress.grads.codec tiny-2-int8 int8
 test "$(page text report.html figcaption | tail -n 1)" = "Validation perplexity" ||
   die "there is no chart of quality against ratio"
 awk 'length > 80 { bad = 1 } END { exit bad }' report.out ||
   die "the table is wider than 80 columns"
-grep -q "^tiny-2-small  *2  *6 .* $(printf %.3f "$(ppl small)") .* %\$" report.out ||
+grep -q "^tiny-2-int8  *2  *6 .* $(printf %.3f "$(ppl int8)") .* %\$" report.out ||
   { cat report.out >&2; die "the table does not have the perplexity"; }
 sed 's/http:..www.w3.org[^"]*//g' report.html > stripped
 if grep 'script\|src=\|href=\|@import\|://' stripped; then die "the page needs another file"; fi
@@ -219,8 +219,9 @@ has div "cut: no step was completed."
   printf '{"kind":"st\377ep"}\n'
   printf 'a\000b\n'
   echo '[1, 2]'
+  printf '{"kind":"'
   head -c 2000000 /dev/zero | tr '\0' x
-  echo
+  echo '"}'
   sed -n '3,$p' one/results.jsonl
 } > cut/results.jsonl
 report cut
