@@ -67,6 +67,7 @@ man_pages = \
 	doc/man/sluice-generate.1 \
 	doc/man/sluice-plan.1 \
 	doc/man/sluice-prepare.1 \
+	doc/man/sluice-report.1 \
 	doc/man/sluice-tokenizer.1 \
 	doc/man/sluice-topo.1 \
 	doc/man/sluice-train.1

@@ -27,6 +27,7 @@ check_scripts += \
 	tests/cli/offload_tables.sh \
 	tests/cli/performance.sh \
 	tests/cli/rates.sh \
+	tests/cli/report.sh \
 	tests/cli/reshard.sh \
 	tests/cli/rig.sh \
 	tests/cli/sanitize_judge.sh \
@@ -38,6 +39,7 @@ check_scripts += \
 	tests/cli/usage.sh
 EXTRA_DIST += \
 	tests/cli/common.sh \
+	tests/cli/report.py \
 	tests/cli/spy.awk \
 	tests/cli/trace.awk \
 	tests/peers/adam.py \
