@@ -32,6 +32,7 @@ enum deck_device { DECK_DEVICE_AUTO, DECK_DEVICE_HOST, DECK_DEVICE_CUDA };
 enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16 };
 enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
 enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
+enum deck_across { DECK_ACROSS_RANKS, DECK_ACROSS_NODE };
 
 /* A codec and that of a sparse codec's values, as choices. Other settings: 0 is as the codec has
  * them. */
@@ -51,7 +52,7 @@ struct deck {
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "auto", "world", "node" or a number of ranks */
   struct { int backend; double timeout; } comm;
-  struct { int feedback; struct deck_compress grads; } compress;
+  struct { int across, feedback; struct deck_compress grads; } compress;
   struct { int preset, params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
   struct { int params, grads; double rate; } transfer;                 /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
   struct { int name; double lr, betas[2], momentum; bool nesterov; double eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
@@ -115,6 +116,7 @@ bool deck_parse_activations(const char *text, int64_t layers, struct deck_patter
 struct deck_shape {
   int ranks, group;   /* ranks in a shard group: 1 for no_shard, all except for hybrid_shard */
   int replicas;       /* ranks / group */
+  int local_ranks;    /* of each node, numbered node by node; 0: all ranks are on one node */
   int64_t rank_batch; /* sequences of one rank a step */
   int64_t micro_batch, micros, sequence; /* sequences of one micro-batch; micro-batches a step */
 };
@@ -142,6 +144,7 @@ struct deck_policy {
   bool immediate;          /* a unit is updated as soon as its gradient is complete */
   enum dtype moments;
   struct deck_codec grads; /* between ranks */
+  bool across_nodes;       /* gradients are encoded between nodes alone */
   const char *feedback;    /* fp32, or the codec of what messages have lost; NULL: it is lost */
   double nvme_state;       /* with host_state: share of the units with moments on NVMe */
   int64_t resident;        /* with host_state: the first units, which stay on the device; 0 with

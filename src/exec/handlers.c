@@ -404,26 +404,39 @@ enum status run_encode(const struct call *call)
 enum status run_exchange(const struct call *call)
 {
   struct comm_group *group = group_of(call);
-  return comm_exchange(group, call->lane, use(call, EXCHANGE_SENT),
-                       use_bytes(call, EXCHANGE_RECEIVED) / comm_group_size(group),
-                       use(call, EXCHANGE_RECEIVED));
+  const int blocks = call->instr->attr.blocks;
+  const int64_t bytes = use_bytes(call, EXCHANGE_RECEIVED) / blocks;
+  const char *sent = use(call, EXCHANGE_SENT);
+  char *received = use(call, EXCHANGE_RECEIVED);
+  enum status status = STATUS_OK;
+  for (int b = 0; b < blocks && !status; b++)
+    status = comm_exchange(group, call->lane, sent + b * bytes, bytes / comm_group_size(group),
+                           received + b * bytes);
+  return status;
 }
 
-/* Messages from all members for operand `shard`, `stride` bytes apart. */
+/* Messages from all members for `out`, which is `elements` of operand `shard`, `stride` bytes
+ * apart. */
 static enum status decode_sum(const struct call *call, const void *messages, int64_t stride,
-                              int shard, void *work)
+                              int shard, int64_t elements, float *out, void *work)
 {
   const struct codec *codec = &call->instr->attr.codec;
-  const struct codec_pass pass = pass_of(call, buffer_of(call, shard)->elements, work);
-  return codec->ops->decode_sum(codec, &pass, messages, stride, adds(call, shard),
-                                use(call, shard));
+  const struct codec_pass pass = pass_of(call, elements, work);
+  return codec->ops->decode_sum(codec, &pass, messages, stride, adds(call, shard), out);
 }
 
 enum status run_decode_sum(const struct call *call)
 {
-  const int64_t stride = use_bytes(call, DECODE_SUM_MESSAGES) / comm_group_size(group_of(call));
-  return decode_sum(call, use(call, DECODE_SUM_MESSAGES), stride, DECODE_SUM_SHARD,
-                    use(call, DECODE_SUM_WORK));
+  const int blocks = call->instr->attr.blocks, members = comm_group_size(group_of(call));
+  const int64_t bytes = use_bytes(call, DECODE_SUM_MESSAGES) / blocks,
+                elements = buffer_of(call, DECODE_SUM_SHARD)->elements / blocks;
+  const char *messages = use(call, DECODE_SUM_MESSAGES);
+  float *shard = use(call, DECODE_SUM_SHARD);
+  enum status status = STATUS_OK;
+  for (int b = 0; b < blocks && !status; b++)
+    status = decode_sum(call, messages + b * bytes, bytes / members, DECODE_SUM_SHARD, elements,
+                        shard + b * elements, use(call, DECODE_SUM_WORK));
+  return status;
 }
 
 /* Messages are read where their senders have them. After the first barrier all are there. After the
@@ -438,7 +451,8 @@ enum status run_sum_shared(const struct call *call)
   enum status status = comm_group_barrier(group);
   if (!status)
     status = decode_sum(call, first + comm_group_index(group) * bytes, memory->region_bytes,
-                        SUM_SHARED_SHARD, NULL);
+                        SUM_SHARED_SHARD, buffer_of(call, SUM_SHARED_SHARD)->elements,
+                        use(call, SUM_SHARED_SHARD), NULL);
   return status ? status : comm_group_barrier(group);
 }
 

@@ -37,7 +37,9 @@ enum op {
   OP_EMBED_BACKWARD,
   OP_RELEASE,        /* the gathered window ends here */
   /* A reduce-scatter of gradients over the shard group, or of the reduced shard over the replicas.
-   * ENCODE is left out if the codec's message is the gradient itself. */
+   * ENCODE is left out if the codec's message is the gradient itself. With ACROSS_NODES the
+   * reduce-scatter is two of these: over GROUP_NODE as it is, in a block for each node, and then
+   * over GROUP_ACROSS. */
   OP_ENCODE,         /* one message per destination */
   OP_EXCHANGE,       /* messages between the members of the group */
   OP_DECODE_SUM,     /* the sum of the received messages */
@@ -132,7 +134,16 @@ enum plan_lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_HOST, LANE_IO, LAN
 /* What can run beside the compute lane, and be imagined to take no time: collectives, copies between tiers, updates on the host, the disk. */
 enum plan_part { PART_COMM, PART_COPY, PART_UPDATE, PART_DISK, PART_NOTHING };
 /* Who takes part in a collective: for each of them the executor makes a communicator of its own. */
-enum plan_group { GROUP_NONE, GROUP_GATHER, GROUP_REDUCE, GROUP_REPLICAS, GROUP_WORLD, GROUP_COUNT };
+enum plan_group {
+  GROUP_NONE,
+  GROUP_GATHER,
+  GROUP_REDUCE,   /* the shard group */
+  GROUP_REPLICAS, /* the ranks of one index in all shard groups */
+  GROUP_NODE,     /* ACROSS_NODES: the ranks of a node */
+  GROUP_ACROSS,   /* ACROSS_NODES: the ranks of one index on all nodes */
+  GROUP_WORLD,
+  GROUP_COUNT
+};
 enum plan_access { ACCESS_READ, ACCESS_WRITE, ACCESS_ADD };
 /* Memory of the device; of the host, which lanes reach; of the host, which all members of a shard group reach, at the same offsets: what is persistent is one copy for all of them, what is
  * transient each has for itself; a file on the node's disk. */
@@ -173,6 +184,9 @@ struct plan_wait { int instr; int back; }; /* instruction index, 0: of this step
 struct attributes {
   enum plan_group group; /* whose members take part, or get and send messages; GROUP_NONE: none */
   struct codec codec;    /* of op_rows[].coded: of the messages; elsewhere ops is NULL */
+  int blocks;            /* of op_rows[].coded: the gradient is so many blocks, one after another.
+                          * The group adds up each block by itself, and the parts that a member
+                          * gets lie one after another. Elsewhere 0. */
   double clip;           /* METRICS: largest norm of the gradient; 0: any */
   /* Of op_rows[].updates. Its numbers are those of plan_input.optim. */
   enum optimizer optimizer;
@@ -300,6 +314,8 @@ int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum pl
 bool plan_is_on_host(const struct plan *plan, int unit);
 /* The lane that an operation of a unit (-1: none) runs on in this plan. */
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
+/* Ranks of a group. */
+int plan_group_ranks(const struct plan *plan, enum plan_group group);
 /* Ranks that take part in a collective; 1 for other instructions. */
 int plan_instr_ranks(const struct plan *plan, const struct instr *instr);
 /* Bytes of the whole buffer of a collective, as they are sent. */

@@ -49,6 +49,45 @@ enum status unit_policy_residual(const char *feedback, struct codec *out)
   return STATUS_OK;
 }
 
+static int group_of(const struct plan_input *input)
+{
+  return input->strategy == STRATEGY_NO_SHARD ? input->ranks : input->shape.group;
+}
+
+enum across unit_policy_across(const struct plan_input *input)
+{
+  const int local = input->shape.local_ranks;
+  if (!input->policy.across_nodes || input->ranks == 1)
+    return ACROSS_RANKS;
+  if (local == 0 || local >= input->ranks)
+    return ACROSS_NOTHING;
+  if (group_of(input) < input->ranks)
+    return ACROSS_REPLICAS;
+  return local > 1 ? ACROSS_NODES : ACROSS_RANKS;
+}
+
+static enum status check_across(const struct plan_input *input, enum across across)
+{
+  const int ranks = input->ranks, group = group_of(input), local = input->shape.local_ranks;
+  if (!input->policy.across_nodes || across == ACROSS_NOTHING)
+    return STATUS_OK;
+  if (ranks % local != 0)
+    return status_set(STATUS_USAGE,
+                      "compress.across is node, but %d ranks do not fill nodes of %d: start the "
+                      "same number of ranks on every node, or set compress.across=ranks",
+                      ranks, local);
+  if (across == ACROSS_REPLICAS && group != local)
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.across is node, but groups have %d ranks and nodes have %d: set "
+                      "shard.group=node, or compress.across=ranks",
+                      group, local);
+  if (input->policy.host_state && input->policy.cpu_reduce)
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.across=node is for gradients that devices reduce: set "
+                      "transfer.grads=gpu_reduce, or compress.across=ranks");
+  return STATUS_OK;
+}
+
 static enum status check_codecs(const struct plan_input *input)
 {
   const struct deck_policy *asked = &input->policy;
@@ -57,13 +96,17 @@ static enum status check_codecs(const struct plan_input *input)
   enum status status = make_codec(&asked->grads, asked->feedback != NULL, &codec);
   if (!status)
     status = unit_policy_residual(asked->feedback, &residual);
-  if (status || input->ranks == 1)
+  if (status || input->ranks == 1 || codec.ops->traits & CODEC_IDENTITY)
     return status;
-  if (asked->feedback && input->strategy != STRATEGY_NO_SHARD && input->shape.replicas > 1)
+  const enum across across = unit_policy_across(input);
+  status = check_across(input, across);
+  if (status || across == ACROSS_NOTHING)
+    return status;
+  if (asked->feedback && across == ACROSS_RANKS && group_of(input) < input->ranks)
     return status_set(STATUS_UNSUPPORTED,
                       "compress.feedback=%s with %d replicas of shards, whose sums are encoded "
-                      "twice: use another shard.strategy than hybrid_shard, or "
-                      "compress.feedback=off",
+                      "twice: use another shard.strategy than hybrid_shard, "
+                      "compress.across=node, or compress.feedback=off",
                       asked->feedback, input->shape.replicas);
   if (host && asked->feedback)
     return status_set(STATUS_UNSUPPORTED,
@@ -107,7 +150,7 @@ enum status unit_policy_check(const struct plan_input *input)
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
 {
   const struct deck_policy *asked = &input->policy;
-  const int group = input->strategy == STRATEGY_NO_SHARD ? input->ranks : input->shape.group;
+  const int group = group_of(input);
   const bool meets = asked->host_state && group > 1, full = meets && asked->params_full,
              reduces = meets && asked->cpu_reduce, narrow = input->device->compute != DTYPE_F32;
   struct unit_policy policy = {.host = is_on_host(asked, full || reduces, unit),
@@ -119,7 +162,12 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
                                .tight = asked->tight,
                                .keep = keep_of(input, unit)};
   (void)make_codec(&asked->grads, asked->feedback != NULL, &policy.grads); /* see unit_policy_check() */
-  (void)unit_policy_residual(asked->feedback, &policy.residual);
+  if (!(policy.grads.ops->traits & CODEC_IDENTITY))
+    policy.across = unit_policy_across(input);
+  if (policy.across == ACROSS_NOTHING)
+    (void)codec_make(NULL, NULL, false, &policy.grads);
+  else
+    (void)unit_policy_residual(asked->feedback, &policy.residual);
   policy.disk = policy.host && is_on_disk(asked, unit);
   if (full)
     policy.working = WORKING_SHARED;

@@ -172,12 +172,14 @@ struct cost cost_tree(const struct pricing *p)
                            2 * levels * (ratio(bytes, link_of(p)) + p->rates->link_latency_s)};
 }
 
-/* All parts but one's own. */
+/* All parts but one's own, block by block. */
 static double exchange_s(const struct pricing *p)
 {
+  const double messages = p->instr->attr.blocks > 1 ? p->instr->attr.blocks : 1;
   const double ranks = plan_instr_ranks(p->plan, p->instr),
                bytes = (double)plan_instr_bytes(p->plan, p->instr);
-  return ratio(bytes * (ranks - 1) / ranks, link_of(p)) + p->rates->link_latency_s * (ranks - 1);
+  return ratio(bytes * (ranks - 1) / ranks, link_of(p)) +
+         p->rates->link_latency_s * (ranks - 1) * messages;
 }
 
 /* A shard of another type than the window's is cast on the device. A rank that has all of the working

@@ -63,11 +63,16 @@ static int64_t owned_elements(const struct plan *plan, int unit)
   return plan->layout[unit].trained / (whole ? 1 : plan->input.shape.group);
 }
 
-/* A member gets a shard of the unit from a sum over its group, and over replicas a piece of that. */
+/* A member gets a shard of the unit from a sum over its group, and over replicas a piece of that.
+ * From a sum over its node it gets the shards of its index on all nodes. */
 static int64_t part_elements(const struct plan *plan, const struct instr *instr)
 {
-  const bool shard = verify_group(plan, instr) == GROUP_REDUCE;
-  return plan->layout[instr->unit].trained / (shard ? plan->input.shape.group : plan->input.ranks);
+  const int64_t trained = plan->layout[instr->unit].trained;
+  switch (verify_group(plan, instr)) {
+  case GROUP_REPLICAS: return trained / plan->input.ranks;
+  case GROUP_NODE: return trained / plan->input.shape.local_ranks;
+  default: return trained / plan->input.shape.group;
+  }
 }
 
 /* Messages are counted in bytes. */
@@ -84,7 +89,7 @@ static int64_t message_elements(const struct plan *plan, const struct instr *ins
 static int64_t residual_elements(const struct plan *plan, int unit)
 {
   const struct codec *codec = &plan->policy[unit].residual;
-  return codec->ops->bytes(codec, plan->layout[unit].trained);
+  return codec->ops->bytes(codec, verify_encoded(plan, unit));
 }
 
 static int64_t elements_of(const struct plan *plan, const struct instr *instr, const struct operand *operand)
@@ -153,11 +158,26 @@ static enum status check_codec(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
   const bool sends = op_rows[instr->op].collective != COLLECTIVE_NONE;
-  const struct codec *mine = &instr->attr.codec, *codec = &plan->policy[instr->unit].grads;
-  if (mine->ops && (!sends || codec_equal(codec, mine)))
+  const struct codec *mine = &instr->attr.codec, codec = verify_codec(plan, instr);
+  if (mine->ops && (!sends || codec_equal(&codec, mine)))
     return STATUS_OK;
   return verify_fail(plan, i, "sends gradients by codec %s, and its unit's travel by codec %s",
-                     mine->ops ? mine->ops->name : "(absent)", codec->ops->name);
+                     mine->ops ? mine->ops->name : "(absent)", codec.ops->name);
+}
+
+/* A member's shards of all nodes do not lie together. Each node's block is added up by itself. */
+static enum status check_blocks(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  const bool coded = op_rows[instr->op].coded;
+  const int64_t blocks = !coded ? 0
+                         : instr->attr.group == GROUP_NODE
+                             ? plan->input.ranks / plan->input.shape.local_ranks
+                             : 1;
+  if (instr->attr.blocks == blocks)
+    return STATUS_OK;
+  return verify_fail(plan, i, "adds up %d blocks where there must be %lld", instr->attr.blocks,
+                     (long long)blocks);
 }
 
 static enum status check_attributes(const struct plan *plan, int i)
@@ -165,7 +185,9 @@ static enum status check_attributes(const struct plan *plan, int i)
   const struct instr *instr = &plan->instr[i];
   if (instr->attr.group != verify_group(plan, instr))
     return verify_fail(plan, i, "meets another group than its own");
-  const enum status status = check_optimizer(plan, i);
+  enum status status = check_optimizer(plan, i);
+  if (!status)
+    status = check_blocks(plan, i);
   if (status)
     return status;
   if (op_rows[instr->op].coded)

@@ -165,12 +165,21 @@ static enum status expect_gradient(const struct walker *w, int k)
   return expect_sum(w, k, VALUE_GRADIENT);
 }
 
-/* Members of a group send their own sums. In a shard group a member's sum is over itself alone, and
- * between replicas it is over the ranks of the shard group. */
+/* Ranks over which a member of the group has added up what it sends: itself alone, or all ranks of
+ * its shard group or node. */
+static int summed_ranks(const struct plan *plan, enum plan_group group)
+{
+  switch (group) {
+  case GROUP_REPLICAS: return plan->input.shape.group;
+  case GROUP_ACROSS: return plan->input.shape.local_ranks;
+  default: return 1;
+  }
+}
+
 static enum status expect_own_sum(const struct walker *w, int k)
 {
   const struct instr *instr = &w->plan->instr[w->now];
-  const int ranks = instr->attr.group == GROUP_REPLICAS ? w->plan->input.shape.group : 1;
+  const int ranks = summed_ranks(w->plan, instr->attr.group);
   const enum status status = expect_gradient(w, k);
   if (status || value_of(w, k).ranks == ranks)
     return status;
