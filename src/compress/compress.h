@@ -89,6 +89,9 @@ struct codec_ops {
 CODEC_ROWS(CODEC_DECLARE)
 #undef CODEC_DECLARE
 
+/* `none`, as codec_make() makes it. */
+extern const struct codec codec_as_it_is;
+
 /* The codec of this name, such as "int8", or of "topk+int8": a sparsifier, and the codec of its
  * values. NULL is `none`. settings: NULL asks for nothing. STATUS_USAGE: the name is unknown, or the
  * codec does not have a setting that is asked for, or not this value of it. Local. */

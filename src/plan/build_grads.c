@@ -9,7 +9,7 @@ static struct codec codec_of(const struct builder *b, enum plan_group group, int
   const struct unit_policy *policy = &b->plan->policy[u];
   const bool plain = group == GROUP_NODE ||
                      (policy->across == ACROSS_REPLICAS && group == GROUP_REDUCE);
-  return plain ? (struct codec){.ops = &codec_none} : policy->grads;
+  return plain ? codec_as_it_is : policy->grads;
 }
 
 /* In two hops: what the ranks of a node have added up has a part for each node. */

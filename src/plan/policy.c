@@ -165,7 +165,7 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
   if (!(policy.grads.ops->traits & CODEC_IDENTITY))
     policy.across = unit_policy_across(input);
   if (policy.across == ACROSS_NOTHING)
-    (void)codec_make(NULL, NULL, false, &policy.grads);
+    policy.grads = codec_as_it_is;
   else
     (void)unit_policy_residual(asked->feedback, &policy.residual);
   policy.disk = policy.host && is_on_disk(asked, unit);

@@ -95,7 +95,7 @@ struct codec verify_codec(const struct plan *plan, const struct instr *instr)
   const bool encodes = policy->across == ACROSS_RANKS ||
                        (policy->across == ACROSS_REPLICAS && group == GROUP_REPLICAS) ||
                        (policy->across == ACROSS_NODES && group == GROUP_ACROSS);
-  return encodes ? policy->grads : (struct codec){.ops = &codec_none};
+  return encodes ? policy->grads : codec_as_it_is;
 }
 
 int64_t verify_encoded(const struct plan *plan, int unit)

@@ -36,6 +36,7 @@ struct point {
   const char *codec;   /* of gradients between ranks; NULL: none */
   const char *feedback; /* how what messages lose is kept; NULL: it is lost */
   enum optimizer optim;
+  int local_ranks; /* of a node, between which alone messages travel; 0: between all ranks */
 };
 
 /* The root and `blocks` blocks whose sizes are no multiples of anything, tied and trained. Free with fixture_free. */
