@@ -176,11 +176,25 @@ static enum status load_folder(struct job *job, const char *dir)
 
 /* --- from a checkpoint ---------------------------------------------------------------------------------------------------------- */
 
-/* One rank sends nothing, and so loses nothing. */
-static struct job_state_saved residuals_of(const struct deck *deck, int ranks)
+/* One rank sends nothing, and so loses nothing. Nor do ranks of one node that encode between nodes. */
+static enum status residuals_of(const struct deck *deck, const struct checkpoint_meta *meta,
+                                struct job_state_saved *out)
 {
-  const char *feedback = deck_feedback(deck);
-  return (struct job_state_saved){ranks, ranks > 1 ? feedback : NULL};
+  const int ranks = (int)meta->ranks;
+  const int local = meta->local_ranks > 0 ? (int)meta->local_ranks : ranks;
+  struct plan_input input = {.ranks = ranks, .strategy = (enum deck_strategy)deck->shard.strategy};
+  *out = (struct job_state_saved){.ranks = ranks,
+                                  .feedback = ranks > 1 ? deck_feedback(deck) : NULL,
+                                  .encoded = {1, 1}};
+  if (!out->feedback || deck->compress.across == DECK_ACROSS_RANKS)
+    return STATUS_OK;
+  const enum status status = deck_resolve(deck, ranks, local, &input.shape, &input.policy);
+  if (status)
+    return status;
+  if (unit_policy_across(&input) == ACROSS_NOTHING)
+    out->feedback = NULL;
+  out->encoded = unit_policy_encoded(&input);
+  return STATUS_OK;
 }
 
 static enum status check_saved_deck(const struct job *job, const char *path,
@@ -192,7 +206,7 @@ static enum status check_saved_deck(const struct job *job, const char *path,
   if (!status)
     status = model_source_check(&saved, path, job->deck);
   if (!status)
-    *residuals = residuals_of(&saved, (int)meta->ranks);
+    status = residuals_of(&saved, meta, residuals);
   deck_destroy(&saved);
   return status;
 }
@@ -200,11 +214,16 @@ static enum status check_saved_deck(const struct job *job, const char *path,
 static void tell_residuals(const struct job *job, const char *path,
                            const struct job_state_saved *saved)
 {
-  const int ranks = comm_ranks(job->comm);
-  if (saved->feedback && deck_feedback(job->deck) && saved->ranks != ranks)
+  const struct plan *plan = job_state_plan(job);
+  const struct encoded here = unit_policy_encoded(&plan->input);
+  const bool same = saved->ranks == plan->input.ranks && saved->encoded.parts == here.parts &&
+                    saved->encoded.blocks == here.blocks;
+  const bool loses = unit_policy_across(&plan->input) != ACROSS_NOTHING && plan->input.ranks > 1;
+  if (saved->feedback && deck_feedback(job->deck) && (!same || !loses))
     log_info("residuals: %s has those of %d ranks; %s", path, saved->ranks,
-             ranks > 1 ? "each rank starts with an equal share of their sum"
-                       : "one rank sends nothing and leaves them out");
+             loses                    ? "each rank starts with an equal share of their sum"
+             : plan->input.ranks == 1 ? "one rank sends nothing and leaves them out"
+                                      : "one node encodes nothing and leaves them out");
 }
 
 static enum status load_checkpoint(struct job *job, const char *path, bool moments, bool *damaged)

@@ -66,6 +66,18 @@ enum across unit_policy_across(const struct plan_input *input)
   return local > 1 ? ACROSS_NODES : ACROSS_RANKS;
 }
 
+struct encoded unit_policy_encoded(const struct plan_input *input)
+{
+  const struct deck_shape *shape = &input->shape;
+  switch (unit_policy_across(input)) {
+  case ACROSS_REPLICAS: return (struct encoded){.parts = shape->group, .blocks = 1};
+  case ACROSS_NODES:
+    return (struct encoded){.parts = shape->local_ranks,
+                            .blocks = input->ranks / shape->local_ranks};
+  default: return (struct encoded){.parts = 1, .blocks = 1};
+  }
+}
+
 static enum status check_across(const struct plan_input *input, enum across across)
 {
   const int ranks = input->ranks, group = group_of(input), local = input->shape.local_ranks;

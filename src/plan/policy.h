@@ -53,6 +53,12 @@ struct plan_input;
 
 /* From strategy, ranks, shape and policy alone. Pure. Local. */
 enum across unit_policy_across(const struct plan_input *input);
+/* What of a gradient a rank encodes: the gradient is so many equal blocks, each of so many equal
+ * parts, and the rank has the part of its rank modulo `parts` in each of them. */
+struct encoded {
+  int parts, blocks;
+};
+struct encoded unit_policy_encoded(const struct plan_input *input); /* Pure. Local. */
 /* STATUS_USAGE, STATUS_UNSUPPORTED: no units can have the policy that the deck asks for. Local. */
 enum status unit_policy_check(const struct plan_input *input);
 /* The codec in which compress.feedback keeps what messages lose; NULL: none, without ops. Local. */
