@@ -35,6 +35,11 @@ static enum status find_values(const struct codec *codec, const char *name,
   if (!status && (*out)->traits & CODEC_SPARSE)
     return status_set(STATUS_USAGE, "codec %s selects values, so it cannot code those of %s",
                       (*out)->name, codec->ops->name);
+  if (!status && (*out)->traits & CODEC_NEEDS_MAX)
+    return status_set(STATUS_USAGE,
+                      "codec %s needs the largest magnitude of all ranks, so it cannot code the "
+                      "values of codec %s",
+                      (*out)->name, codec->ops->name);
   return status;
 }
 

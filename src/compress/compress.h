@@ -38,6 +38,7 @@ struct codec_pass {
   int parts;
   uint64_t seed; /* of random bits: the message is a function of the vectors and of the seed */
   void *work;    /* codec_work() bytes, aligned to 256 bytes */
+  const float *largest; /* of CODEC_NEEDS_MAX, for encode(): in memory that this device works on */
 };
 
 enum {
@@ -46,8 +47,11 @@ enum {
   CODEC_UNBIASED = 4,    /* the mean over all seeds is the vector, without feedback */
   CODEC_VOTE = 8,        /* decode_sum() is a majority vote, not a sum of what each message says */
   CODEC_SPARSE = 16,     /* most elements are not sent: another codec may code the values */
-  CODEC_COMMON_SEED = 32 /* all messages of a sum have one seed */
+  CODEC_COMMON_SEED = 32, /* all messages of a sum have one seed */
+  CODEC_NEEDS_MAX = 64 /* encode() must be told the largest magnitude of all members of a sum */
 };
+
+enum { CODEC_MOST_PARTS = 127 }; /* of a sum of messages of CODEC_NEEDS_MAX */
 
 struct codec_ops {
   const char *name;

@@ -371,6 +371,35 @@ static struct codec_pass pass_of(const struct call *call, int64_t elements, void
                              .work = work};
 }
 
+/* What earlier messages have lost, added to the gradient. */
+static enum status add_residual(const struct call *call, float *x, int64_t n, int residual,
+                                void *work)
+{
+  const struct codec *lost = &call->exec->plan->policy[call->instr->unit].residual;
+  const struct codec_pass whole = {.lane = call->lane, .n = n, .parts = 1, .work = work};
+  return lost->ops->decode_sum(lost, &whole, use(call, residual), use_bytes(call, residual), true,
+                               x);
+}
+
+enum status run_magnitude(const struct call *call)
+{
+  const struct device_ops *ops = call->lane->device->ops;
+  struct comm_group *group = group_of(call);
+  const int64_t n = buffer_of(call, MAGNITUDE_GRADS)->elements;
+  float *x = use(call, MAGNITUDE_GRADS), *all = use(call, MAGNITUDE_ALL),
+        *mine = all + comm_group_index(group);
+  enum status status = STATUS_OK;
+  if (use(call, MAGNITUDE_RESIDUAL))
+    status = add_residual(call, x, n, MAGNITUDE_RESIDUAL, use(call, MAGNITUDE_WORK));
+  if (!status)
+    status = ops->max_magnitude(call->lane, n, x, mine);
+  if (!status)
+    status = comm_all_gather(group, call->lane, mine, sizeof *mine, all);
+  return status ? status
+                : ops->max_magnitude(call->lane, comm_group_size(group), all,
+                                     use(call, MAGNITUDE_LARGEST));
+}
+
 /* Error feedback: Seide et al. 2014; Karimireddy et al. 2019, arXiv:1901.09847. What the messages lose
  * is what is left of the gradient if they are subtracted from it. */
 static enum status encode_with_feedback(const struct call *call, const struct codec_pass *pass)
@@ -382,8 +411,9 @@ static enum status encode_with_feedback(const struct call *call, const struct co
   struct codec_pass whole = *pass;
   whole.n *= whole.parts;
   whole.parts = 1;
-  enum status status =
-      lost->ops->decode_sum(lost, &whole, residual, use_bytes(call, ENCODE_RESIDUAL), true, x);
+  enum status status = STATUS_OK;
+  if (!pass->largest)
+    status = add_residual(call, x, whole.n, ENCODE_RESIDUAL, whole.work);
   if (!status)
     status = codec->ops->encode(codec, pass, x, messages);
   if (!status)
@@ -395,7 +425,8 @@ enum status run_encode(const struct call *call)
 {
   const struct codec *codec = &call->instr->attr.codec;
   const int64_t part = buffer_of(call, ENCODE_GRADS)->elements / comm_group_size(group_of(call));
-  const struct codec_pass pass = pass_of(call, part, use(call, ENCODE_WORK));
+  struct codec_pass pass = pass_of(call, part, use(call, ENCODE_WORK));
+  pass.largest = use(call, ENCODE_LARGEST);
   if (use(call, ENCODE_RESIDUAL))
     return encode_with_feedback(call, &pass);
   return codec->ops->encode(codec, &pass, use(call, ENCODE_GRADS), use(call, ENCODE_MESSAGES));

@@ -129,17 +129,35 @@ int64_t build_message_bytes(const struct builder *b, enum plan_group group, int 
   return members * codec.ops->bytes(&codec, elements / members);
 }
 
+static int64_t aligned(int64_t bytes)
+{
+  return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+}
+
+/* The largest magnitudes of a group's members. */
+static int64_t magnitude_bytes(const struct builder *b, enum plan_group group)
+{
+  return aligned(plan_group_ranks(b->plan, group) * (int64_t)sizeof(float));
+}
+
+static bool needs_max(const struct builder *b, enum plan_group group, int u)
+{
+  return codec_of(b, group, u).ops->traits & CODEC_NEEDS_MAX;
+}
+
+/* Messages to send, those received, and largest magnitudes. */
 static int64_t hop_bytes(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
-  return (build_sends_gradients(b, group, u) ? 1 : 2) *
-         build_message_bytes(b, group, u, elements);
+  const int64_t bytes = build_message_bytes(b, group, u, elements);
+  if (needs_max(b, group, u))
+    return aligned(2 * bytes) + magnitude_bytes(b, group) + PLAN_ALIGN;
+  return (build_sends_gradients(b, group, u) ? 1 : 2) * bytes;
 }
 
 /* Where messages begin, behind the sum over a node. */
 static int64_t partial_bytes(const struct builder *b, int64_t elements)
 {
-  const int64_t bytes = partial_elements(b, elements) * (int64_t)sizeof(float);
-  return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+  return aligned(partial_elements(b, elements) * (int64_t)sizeof(float));
 }
 
 /* Messages of the second hop take the place of those of the first one. */
@@ -165,12 +183,45 @@ static int messages_in(struct builder *b, const char *name, int u, int staging, 
   return *known = build_view(b, full, staging, from, bytes);
 }
 
+/* `elements` fp32 elements from byte `at` of a staging buffer on. */
+static int floats_in(struct builder *b, const char *name, int u, int staging, int64_t at,
+                     int64_t elements)
+{
+  char full[32];
+  snprintf(full, sizeof full, "%s.%s", name, b->model->unit[u].name);
+  const int view = build_view(b, full, staging, at, elements * (int64_t)sizeof(float));
+  b->plan->buffer[view].dtype = DTYPE_F32;
+  b->plan->buffer[view].elements = elements;
+  return view;
+}
+
+/* The buffer of the largest magnitude, at byte `at` of the staging buffer, after the members' own. */
+static int find_largest(struct builder *b, enum plan_group group, int u, int micro, int whole,
+                        int staging, int64_t at)
+{
+  const int members = plan_group_ranks(b->plan, group), residual = b->plan->residual[u];
+  const int all = floats_in(b, "magnitudes", u, staging, at, members),
+            largest = floats_in(b, "largest", u, staging, at + magnitude_bytes(b, group), 1);
+  struct instr *find = build_move(b, OP_MAGNITUDE, u, micro, whole, all);
+  set_group(b, find, group);
+  build_use(find, MAGNITUDE_LARGEST, largest);
+  if (residual >= 0) {
+    find->use[MAGNITUDE_GRADS].access = ACCESS_ADD;
+    build_use(find, MAGNITUDE_RESIDUAL, residual);
+  }
+  use_work(b, find, MAGNITUDE_WORK, staging,
+           encode_work(b, group, u, b->plan->buffer[whole].elements));
+  return largest;
+}
+
 void build_encode(struct builder *b, enum plan_group group, int u, int micro, int whole,
-                  int messages, int staging)
+                  int messages, int staging, int largest)
 {
   const int residual = b->plan->residual[u];
   struct instr *encode = build_move(b, OP_ENCODE, u, micro, whole, messages);
   set_group(b, encode, group);
+  if (largest >= 0)
+    build_use(encode, ENCODE_LARGEST, largest);
   if (residual >= 0) {
     encode->use[ENCODE_GRADS].access = ACCESS_ADD;
     build_use(encode, ENCODE_RESIDUAL, residual);
@@ -189,8 +240,11 @@ static void reduce_over(struct builder *b, enum plan_group group, int u, int mic
   const bool encodes = !build_sends_gradients(b, group, u);
   int sent = whole;
   if (encodes) {
+    const int largest = needs_max(b, group, u) ? find_largest(b, group, u, micro, whole, staging,
+                                                              at + aligned(2 * bytes))
+                                               : -1;
     sent = messages_in(b, "sent", u, staging, at, bytes, &unit->sent[group]);
-    build_encode(b, group, u, micro, whole, sent, staging);
+    build_encode(b, group, u, micro, whole, sent, staging, largest);
   }
   const int received = messages_in(b, "received", u, staging, at + (encodes ? bytes : 0), bytes,
                                    &unit->received[group]);
@@ -202,17 +256,6 @@ static void reduce_over(struct builder *b, enum plan_group group, int u, int mic
   use_work(b, sum, DECODE_SUM_WORK, staging, sum_work(b, group, u, elements));
 }
 
-/* The sum over a node, of the ranks of this rank's index on all nodes. */
-static int partial_in(struct builder *b, int u, int staging, int64_t elements)
-{
-  char name[32];
-  snprintf(name, sizeof name, "partial.%s", b->model->unit[u].name);
-  const int partial = build_view(b, name, staging, 0, elements * (int64_t)sizeof(float));
-  b->plan->buffer[partial].dtype = DTYPE_F32;
-  b->plan->buffer[partial].elements = elements;
-  return partial;
-}
-
 void build_reduce(struct builder *b, enum plan_group group, int u, int micro, int whole,
                   int staging, int part, bool adds)
 {
@@ -222,7 +265,7 @@ void build_reduce(struct builder *b, enum plan_group group, int u, int micro, in
     return;
   }
   const int64_t at = partial_bytes(b, elements);
-  const int partial = partial_in(b, u, staging, partial_elements(b, elements));
+  const int partial = floats_in(b, "partial", u, staging, 0, partial_elements(b, elements));
   reduce_over(b, GROUP_NODE, u, micro, whole, staging, at, partial, false);
   reduce_over(b, GROUP_ACROSS, u, micro, partial, staging, at, part, adds);
 }

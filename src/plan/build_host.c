@@ -107,7 +107,7 @@ static void sum_shared(struct builder *b, int u, int micro, int landed, bool add
   if (!build_sends_gradients(b, GROUP_REDUCE, u)) {
     sent = land(b, "messages", u, TIER_SHARED, PURPOSE_STAGING, DTYPE_U8,
                 build_message_bytes(b, GROUP_REDUCE, u, b->plan->layout[u].trained));
-    build_encode(b, GROUP_REDUCE, u, micro, landed, sent, sent);
+    build_encode(b, GROUP_REDUCE, u, micro, landed, sent, sent, -1);
   }
   struct instr *sum = build_emit(b, OP_SUM_SHARED, u, micro);
   build_use(sum, SUM_SHARED_SENT, sent);

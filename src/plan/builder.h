@@ -133,9 +133,10 @@ int64_t build_message_bytes(const struct builder *b, enum plan_group group, int 
  * received ones. */
 int64_t build_staging_bytes(const struct builder *b, enum plan_group group, int u,
                             int64_t elements);
-/* `whole` as messages into another buffer. `staging` lies where the codec works, and when. */
+/* `whole` as messages into another buffer. `staging` lies where the codec works, and when. largest:
+ * the largest magnitude, -1: the codec needs none. */
 void build_encode(struct builder *b, enum plan_group group, int u, int micro, int whole,
-                  int messages, int staging);
+                  int messages, int staging, int largest);
 /* part = or += this rank's part of the sum of `whole` over `group`. */
 void build_reduce(struct builder *b, enum plan_group group, int u, int micro, int whole,
                   int staging, int part, bool adds);

@@ -40,6 +40,8 @@ enum op {
    * ENCODE is left out if the codec's message is the gradient itself. With ACROSS_NODES the
    * reduce-scatter is two of these: over GROUP_NODE as it is, in a block for each node, and then
    * over GROUP_ACROSS. */
+  OP_MAGNITUDE,      /* the largest magnitude of what the group is about to encode, for
+                      * CODEC_NEEDS_MAX: an all-gather of the members' own */
   OP_ENCODE,         /* one message per destination */
   OP_EXCHANGE,       /* messages between the members of the group */
   OP_DECODE_SUM,     /* the sum of the received messages */
@@ -81,7 +83,8 @@ enum { DECODE_PARAMS, DECODE_IN, DECODE_OUT, DECODE_WORK, DECODE_CACHE };
 enum { BACKWARD_PARAMS, BACKWARD_IN, BACKWARD_SAVED, BACKWARD_D, BACKWARD_WORK, BACKWARD_GRADS };
 enum { EMBED_BACKWARD_TOKENS, EMBED_BACKWARD_D, EMBED_BACKWARD_GRADS };
 enum { RELEASE_PARAMS };
-enum { ENCODE_GRADS, ENCODE_MESSAGES, ENCODE_RESIDUAL, ENCODE_WORK };
+enum { MAGNITUDE_GRADS, MAGNITUDE_ALL, MAGNITUDE_LARGEST, MAGNITUDE_RESIDUAL, MAGNITUDE_WORK };
+enum { ENCODE_GRADS, ENCODE_MESSAGES, ENCODE_RESIDUAL, ENCODE_WORK, ENCODE_LARGEST };
 enum { EXCHANGE_SENT, EXCHANGE_RECEIVED }; /* sent: messages, or the gradient itself */
 enum { DECODE_SUM_MESSAGES, DECODE_SUM_SHARD, DECODE_SUM_WORK };
 enum { GATHER_GRADS_PIECE, GATHER_GRADS_WHOLE };
@@ -119,8 +122,8 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  *   - GATHER of a shard that lies at its place in the window gathers in place.
  *   - A new gradient is written by the model up to the last parameter. The executor zeroes the
  *     elements after it, layout[unit].used to trained.
- *   - ENCODE with a residual adds it to the gradient first, and leaves there what the messages have
- *     lost. The gradient is of no value after that.
+ *   - ENCODE with a residual adds it to the gradient first, unless MAGNITUDE has added it, and
+ *     leaves there what the messages have lost. The gradient is of no value after that.
  *   - DECODE_SUM_SHARD with ACCESS_ADD accumulates over micro-batches. It may be a part of the
  *     gradient that was sent, at its place: then it is ACCESS_WRITE. GATHER_SHARD and
  *     GATHER_GRADS_PIECE may be such parts too.

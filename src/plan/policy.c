@@ -100,6 +100,23 @@ static enum status check_across(const struct plan_input *input, enum across acro
   return STATUS_OK;
 }
 
+/* The sum of a code of each member fits into 8 bits. */
+static enum status check_members(const struct plan_input *input, enum across across,
+                                 const char *codec)
+{
+  const int group = group_of(input), replicas = input->ranks / group;
+  const int all = across == ACROSS_NODES      ? input->ranks / input->shape.local_ranks
+                  : across == ACROSS_REPLICAS ? replicas
+                  : group > replicas          ? group
+                                              : replicas;
+  if (all <= CODEC_MOST_PARTS)
+    return STATUS_OK;
+  return status_set(STATUS_UNSUPPORTED,
+                    "compress.grads.codec=%s with %d ranks in a group: it has levels for at most "
+                    "%d, so use another codec, or compress.across=node",
+                    codec, all, CODEC_MOST_PARTS);
+}
+
 static enum status check_codecs(const struct plan_input *input)
 {
   const struct deck_policy *asked = &input->policy;
@@ -125,7 +142,11 @@ static enum status check_codecs(const struct plan_input *input)
                       "compress.feedback=%s is for gradients that devices reduce: use "
                       "transfer.grads=gpu_reduce, or compress.feedback=off",
                       asked->feedback);
-  if (host && codec_work(&codec, 1, 1) > 0)
+  if (codec.ops->traits & CODEC_NEEDS_MAX)
+    status = check_members(input, across, codec.ops->name);
+  if (status)
+    return status;
+  if (host && (codec_work(&codec, 1, 1) > 0 || codec.ops->traits & CODEC_NEEDS_MAX))
     return status_set(STATUS_UNSUPPORTED,
                       "compress.grads.codec=%s needs memory to work in, which hosts that reduce "
                       "gradients do not have: use transfer.grads=gpu_reduce, or another codec",

@@ -203,6 +203,15 @@ struct cost cost_gather(const struct pricing *p)
   return (struct cost){exchange_s(p) + local, 0, local};
 }
 
+/* The gradient is read. A residual is added to it, which changes it before. */
+struct cost cost_magnitude(const struct pricing *p)
+{
+  struct cost cost = cost_operands(p);
+  cost.local = cost.seconds;
+  cost.seconds += exchange_s(p);
+  return cost;
+}
+
 struct cost cost_exchange(const struct pricing *p)
 {
   return (struct cost){.seconds = exchange_s(p)};

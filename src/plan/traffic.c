@@ -137,6 +137,8 @@ struct gradient_bytes plan_gradient_bytes(const struct plan *plan)
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
     const struct codec *codec = &instr->attr.codec;
+    if (instr->op == OP_MAGNITUDE)
+      out.messages += (plan_instr_ranks(plan, instr) - 1) * (int64_t)sizeof(float);
     if (instr->op != OP_DECODE_SUM)
       continue;
     const int64_t n = plan->buffer[instr->use[DECODE_SUM_SHARD].buffer].elements;

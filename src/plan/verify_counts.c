@@ -150,6 +150,12 @@ int due_encode(const struct plan *plan, int unit, int micro, const struct tally 
          is_due(plan, &op_rows[OP_SUM_SHARED].one, unit, micro);
 }
 
+int due_magnitude(const struct plan *plan, int unit, int micro, const struct tally *tally)
+{
+  const int sums = due_encode(plan, unit, micro, tally);
+  return sums > 0 && verify_wants_largest(plan, unit) ? sums : 0;
+}
+
 /* Activations that are wanted back almost at once may stay, whatever the deck says. */
 int due_kept_on_host(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {

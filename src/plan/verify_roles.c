@@ -105,6 +105,8 @@ static int64_t elements_of(const struct plan *plan, const struct instr *instr, c
   case EXTENT_SUMMED: return verify_members(plan, instr) * part_elements(plan, instr);
   case EXTENT_PART: return part_elements(plan, instr);
   case EXTENT_RESIDUAL: return residual_elements(plan, instr->unit);
+  case EXTENT_MEMBERS: return verify_members(plan, instr);
+  case EXTENT_ONE: return 1;
   case EXTENT_MESSAGES: return message_elements(plan, instr, operand);
   default: return -1;
   }
@@ -252,6 +254,14 @@ static enum status check_work(const struct plan *plan, int i, int k, const struc
   if (use->buffer < 0 || !codec->ops || plan->buffer[use->buffer].bytes >= codec_work(codec, n, parts))
     return STATUS_OK;
   return verify_fail(plan, i, "has too little room for its codec %s", codec->ops->name);
+}
+
+/* The residual is decoded. */
+enum status check_magnitude(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  const int64_t elements = verify_members(plan, instr) * part_elements(plan, instr);
+  return check_work(plan, i, MAGNITUDE_WORK, &plan->policy[instr->unit].residual, elements, 1);
 }
 
 enum status check_encode(const struct plan *plan, int i)

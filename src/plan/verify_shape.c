@@ -123,6 +123,11 @@ bool verify_wants_decode_work(const struct plan *plan, int unit)
   return codec_work(&plan->policy[unit].grads, plan->layout[unit].trained, 1) > 0;
 }
 
+bool verify_wants_largest(const struct plan *plan, int unit)
+{
+  return plan->policy[unit].grads.ops->traits & CODEC_NEEDS_MAX;
+}
+
 bool verify_wants_encode_work(const struct plan *plan, int unit)
 {
   return verify_wants_decode_work(plan, unit) ||

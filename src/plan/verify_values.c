@@ -10,6 +10,7 @@ enum kind {
   VALUE_SAVED,
   VALUE_STREAM_GRADIENT,
   VALUE_GRADIENT,
+  VALUE_MAGNITUDE, /* the largest magnitude of the gradients of a group's members */
   VALUE_ENCODED,   /* one message for each member of a group */
   VALUE_RECEIVED,  /* one message of each member of a group */
   VALUE_OLD_STATE, /* as the step before has left it */
@@ -38,6 +39,7 @@ static const char *const words_of[] = {
     [VALUE_SAVED] = "the block's activations",
     [VALUE_STREAM_GRADIENT] = "the gradient by the block's output",
     [VALUE_GRADIENT] = "the unit's gradient",
+    [VALUE_MAGNITUDE] = "the largest magnitude of the unit's gradient",
     [VALUE_ENCODED] = "the messages of the unit's gradient",
     [VALUE_RECEIVED] = "the messages of the unit's gradient from all members of its group",
     [VALUE_OLD_STATE] = "the unit's state from the disk",
@@ -232,9 +234,31 @@ static enum status sum_messages(const struct walker *w, int from, int to)
   return STATUS_OK;
 }
 
+/* A gradient that a residual was added to is one still. */
+enum status value_magnitude(const struct walker *w)
+{
+  const enum status status = expect_own_sum(w, MAGNITUDE_GRADS);
+  if (!status)
+    set_messages(w, MAGNITUDE_GRADS, MAGNITUDE_LARGEST, VALUE_MAGNITUDE);
+  return status;
+}
+
+/* The largest magnitude is that of what is encoded, of all members that encode it. */
+static enum status expect_largest(const struct walker *w)
+{
+  const struct value sum = value_of(w, ENCODE_GRADS), of = value_of(w, ENCODE_LARGEST);
+  const enum status status = expect_messages(w, ENCODE_LARGEST, VALUE_MAGNITUDE);
+  if (status || (sum.micro == of.micro && sum.micros == of.micros && sum.embeds == of.embeds))
+    return status;
+  return verify_fail(w->plan, w->now, "reads %s, the largest magnitude of another sum",
+                     w->plan->buffer[buffer_of(w, ENCODE_LARGEST)].name);
+}
+
 enum status value_encode(const struct walker *w)
 {
-  const enum status status = expect_own_sum(w, ENCODE_GRADS);
+  enum status status = expect_own_sum(w, ENCODE_GRADS);
+  if (!status && w->plan->instr[w->now].use[ENCODE_LARGEST].buffer >= 0)
+    status = expect_largest(w);
   if (status)
     return status;
   set_messages(w, ENCODE_GRADS, ENCODE_MESSAGES, VALUE_ENCODED);
