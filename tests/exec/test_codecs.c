@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <mpi.h>
 
 #include "base/mem.h"
@@ -37,6 +38,7 @@ struct log {
 static struct log *now;
 static struct codec_ops spy;
 static unsigned traits; /* of it */
+static const struct codec_ops *spied = &codec_bf16;
 static struct codec_ops verbatim; /* encodes a gradient as it is */
 
 static float *copy_of(const float *x, int64_t n)
@@ -63,15 +65,14 @@ static enum status spy_encode(const struct codec *codec, const struct codec_pass
   seen->n = pass->n * pass->parts;
   seen->x = copy_of(x, seen->n);
   seen->seed = pass->seed;
-  return codec_bf16.encode(codec, pass, x, messages);
+  return spied->encode(codec, pass, x, messages);
 }
 
 static enum status spy_decode_sum(const struct codec *codec, const struct codec_pass *pass,
                                   const void *messages, int64_t stride, bool accumulate, float *out)
 {
   struct seen *seen = next_of(&now->summed, units);
-  const enum status status =
-      codec_bf16.decode_sum(codec, pass, messages, stride, accumulate, out);
+  const enum status status = spied->decode_sum(codec, pass, messages, stride, accumulate, out);
   seen->part = pass->n;
   seen->sum_seed = pass->seed;
   seen->sum = copy_of(out, pass->n);
@@ -86,11 +87,11 @@ enum status __wrap_codec_make(const char *name, const struct codec_settings *set
 {
   const bool spies = name && strcmp(name, "spy") == 0,
              copies = name && strcmp(name, "verbatim") == 0;
-  const char *real = spies ? "bf16" : copies ? "none" : name;
+  const char *real = spies ? spied->name : copies ? "none" : name;
   const enum status status = __real_codec_make(real, settings, feedback, out);
-  spy = codec_bf16;
+  spy = *spied;
   spy.name = "spy";
-  spy.traits = traits;
+  spy.traits |= traits;
   spy.encode = spy_encode;
   spy.decode_sum = spy_decode_sum;
   verbatim = codec_none;
@@ -299,6 +300,65 @@ static void nodes_change_no_bit_of_what_is_not_lost(void **state)
   }
 }
 
+static float largest_of(const float *x, int64_t n)
+{
+  float largest = 0;
+  for (int64_t e = 0; e < n; e++)
+    largest = fmaxf(largest, fabsf(x[e]));
+  return largest;
+}
+
+/* The part of this rank, in steps of the largest magnitude of all ranks of its index. */
+static void expect_scaled_sum(const struct seen *seen, int local, const float *residual)
+{
+  const int ranks = comm_ranks(comm), members = ranks / local;
+  const int64_t begin = comm_rank(comm) / local * seen->part;
+  float *all = NULL, largest = 0;
+  assert_int_equal(mem_new(MEM_META, (size_t)(seen->n * ranks), &all), STATUS_OK);
+  MPI_Allgather(seen->x, (int)seen->n, MPI_FLOAT, all, (int)seen->n, MPI_FLOAT, MPI_COMM_WORLD);
+  const float *x = all + comm_rank(comm) % local * seen->n;
+  for (int member = 0; member < members; member++)
+    largest = fmaxf(largest, largest_of(x + member * local * seen->n, seen->n));
+  const float step = largest / (float)(127 / members);
+  for (int64_t e = 0; e < seen->part; e++) {
+    float sum = rintf(x[begin + e] * (1 / step)) * step;
+    for (int member = 1; member < members; member++)
+      sum += rintf(x[member * local * seen->n + begin + e] * (1 / step)) * step;
+    assert_true(sum == seen->sum[e]);
+  }
+  for (int64_t e = 0; residual && e < seen->n; e++)
+    assert_true(residual[e] == seen->x[e] - rintf(seen->x[e] * (1 / step)) * step);
+  mem_free(all);
+}
+
+static void one_scale_is_that_of_all_ranks(void **state)
+{
+  (void)state;
+  const bool four = comm_ranks(comm) == 4;
+  const struct job_setup *given = four ? nodes : setups;
+  const size_t n = four ? sizeof nodes / sizeof *nodes : sizeof setups / sizeof *setups;
+  spied = &codec_int8_global;
+  for (size_t s = 0; s < n; s++)
+    for (int feedback = 0; feedback < 2; feedback++) {
+      struct job_setup setup = given[s];
+      const int local = setup.local_ranks > 0 ? setup.local_ranks : 1;
+      struct job job = {0};
+      struct log log;
+      setup.feedback = feedback ? "fp32" : NULL;
+      run(&job, &setup, &log);
+      for (int step = 0; step < STEPS; step++)
+        for (int i = 0; i < units; i++) {
+          const int residual = job.plan->residual[unit_of(job.plan, i)];
+          expect_scaled_sum(&log.of[step][i], local,
+                            step < STEPS - 1 || residual < 0 ? NULL
+                                                             : exec_pointer(job.exec, residual));
+        }
+      job_close(&job);
+      log_free(&log);
+    }
+  spied = &codec_bf16;
+}
+
 /* Random bits: of each rank, step and unit others, and in the next run the same. */
 static void seeds_differ_and_come_again(void **state)
 {
@@ -364,6 +424,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_messages_lose_comes_with_the_next_ones),
       cmocka_unit_test(nodes_change_no_bit_of_what_is_not_lost),
+      cmocka_unit_test(one_scale_is_that_of_all_ranks),
       cmocka_unit_test(seeds_differ_and_come_again),
       cmocka_unit_test(seeds_of_a_sum_may_be_one),
   };

@@ -253,6 +253,9 @@ static int64_t inverted_bytes(const struct codec *codec, int64_t n)
 }
 
 static const struct codec_ops inverted = {.name = "inverted", .bytes = inverted_bytes};
+/* And one that is told the largest word of the group. */
+static const struct codec_ops bounded = {
+    .name = "bounded", .traits = CODEC_NEEDS_MAX, .bytes = inverted_bytes};
 
 typedef enum status make(const char *name, const struct codec_settings *settings, bool feedback,
                          struct codec *out);
@@ -260,9 +263,11 @@ make __real_codec_make, __wrap_codec_make;
 enum status __wrap_codec_make(const char *name, const struct codec_settings *settings,
                               bool feedback, struct codec *out)
 {
-  if (!name || strcmp(name, inverted.name) != 0)
+  const bool inverts = name && strcmp(name, inverted.name) == 0,
+             bounds = name && strcmp(name, bounded.name) == 0;
+  if (!inverts && !bounds)
     return __real_codec_make(name, settings, feedback, out);
-  *out = (struct codec){.ops = &inverted};
+  *out = (struct codec){.ops = inverts ? &inverted : &bounded};
   return STATUS_OK;
 }
 
@@ -374,7 +379,7 @@ static struct members members_of(const struct machine *m, int rank, int i)
   if (plan->instr[i].op == OP_GATHER && plan->input.strategy == STRATEGY_NO_SHARD)
     return (struct members){rank, 1, 1, 0};
   bool replicas =
-      (plan->instr[i].op == OP_EXCHANGE && plan->instr[i].attr.group == GROUP_REPLICAS) ||
+      plan->instr[i].attr.group == GROUP_REPLICAS ||
       (plan->instr[i].op == OP_GATHER_GRADS && plan->input.strategy != STRATEGY_NO_SHARD);
   if (replicas)
     return (struct members){rank % shape->group, shape->group, shape->replicas, rank / shape->group};
@@ -416,6 +421,27 @@ static void exchange_block(struct machine *m, int i, int rank, int64_t begin, in
     assert_int_equal(sent.n, received.n);
     memcpy(received.at + begin + k * part, sent.at + begin + members.index * part,
            (size_t)part * sizeof(uint32_t));
+  }
+}
+
+static uint32_t largest_word(struct words w)
+{
+  uint32_t largest = 0;
+  for (int64_t e = 0; e < w.n; e++)
+    largest = w.at[e] > largest ? w.at[e] : largest;
+  return largest;
+}
+
+static void find_magnitude(struct machine *m, int i)
+{
+  for (int rank = 0; rank < m->ranks; rank++) {
+    const struct members members = members_of(m, rank, i);
+    const struct words all = use_words(m, rank, i, MAGNITUDE_ALL);
+    assert_int_equal(all.n, members.n);
+    for (int k = 0; k < members.n; k++)
+      all.at[k] = largest_word(use_words(m, members.first + k * members.stride, i,
+                                         MAGNITUDE_GRADS));
+    use_words(m, rank, i, MAGNITUDE_LARGEST).at[0] = largest_word(all);
   }
 }
 
@@ -534,6 +560,8 @@ static void run_encode(const struct instr *instr, struct words *w)
 {
   const uint32_t name = 1 + (uint32_t)instr->unit;
   assert_int_equal(w[ENCODE_GRADS].n, w[ENCODE_MESSAGES].n);
+  if (w[ENCODE_LARGEST].n > 0)
+    assert_true(largest_word(w[ENCODE_GRADS]) <= w[ENCODE_LARGEST].at[0]);
   for (int64_t e = 0; e < w[ENCODE_GRADS].n; e++)
     w[ENCODE_MESSAGES].at[e] = ~w[ENCODE_GRADS].at[e];
   if (w[ENCODE_RESIDUAL].n == 0)
@@ -623,6 +651,7 @@ static void run_instr(struct machine *m, int i, int step)
   switch (m->plan[0]->instr[i].op) {
   case OP_GATHER:
   case OP_GATHER_GRADS: all_gather(m, i); break;
+  case OP_MAGNITUDE: find_magnitude(m, i); break;
   case OP_EXCHANGE: exchange(m, i); break;
   case OP_SUM_SHARED: sum_shared(m, i); break;
   case OP_METRICS: all_reduce_metrics(m, i, step); break;
@@ -724,6 +753,8 @@ static void check_point(const struct point *given, int how)
 {
   struct point coded = *given;
   coded.codec = how % 2 ? inverted.name : NULL;
+  if (how % 4 == 3 && !given->cpu_reduce)
+    coded.codec = bounded.name;
   if (coded.codec && point_takes_feedback(given))
     coded.feedback = "fp32";
   const struct point *point = &coded;

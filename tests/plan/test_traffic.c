@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -43,7 +44,7 @@ static int members_of(const struct plan *plan, enum plan_group over, bool replic
 
 static bool is_over_replicas(const struct plan *plan, const struct instr *instr)
 {
-  return (instr->op == OP_EXCHANGE && instr->attr.group == GROUP_REPLICAS) ||
+  return instr->attr.group == GROUP_REPLICAS ||
          (instr->op == OP_GATHER_GRADS && plan->input.strategy != STRATEGY_NO_SHARD);
 }
 
@@ -62,10 +63,20 @@ static bool is_half(const struct plan *plan, enum plan_group group)
   return policy->grads.codec && (!policy->across_nodes || across);
 }
 
+/* Of all members: of int8_global a scale and a byte per element, in blocks of 256. */
+static int64_t message_bytes(const struct plan *plan, const struct instr *instr, int64_t gradient,
+                             int members)
+{
+  if (strcmp(instr->attr.codec.ops->name, "int8_global") == 0)
+    return members * (128 + (gradient / members + 255) / 256 * 256);
+  return gradient * (is_half(plan, instr->attr.group) ? 2 : 4);
+}
+
 static void send_collective(const struct plan *plan, const struct instr *instr,
                             const struct traffic_model *by, struct count *count)
 {
-  const bool gathers = instr->op == OP_GATHER || instr->op == OP_GATHER_GRADS;
+  const bool gathers = instr->op == OP_GATHER || instr->op == OP_GATHER_GRADS ||
+                       instr->op == OP_MAGNITUDE;
   if (!gathers && instr->op != OP_EXCHANGE)
     return;
   for (int rank = 0; rank < plan->input.ranks; rank++) {
@@ -79,7 +90,7 @@ static void send_collective(const struct plan *plan, const struct instr *instr,
     assert_int_equal(n, plan_instr_ranks(plan, instr));
     const int64_t gradient = plan->layout[instr->unit].trained / summed_before(plan, group);
     const int64_t whole = gathers ? plan->buffer[instr->use[1].buffer].bytes
-                                  : gradient * (is_half(plan, group) ? 2 : 4);
+                                  : message_bytes(plan, instr, gradient, n);
     const int64_t part = whole / n;
     for (int step = 1; step < n; step++)
       send(count, rank, gathers && by->ring ? member[(mine + 1) % n] : member[(mine + step) % n],
@@ -106,10 +117,11 @@ static void check_gradients(const struct plan *plan)
   const struct gradient_bytes mine = plan_gradient_bytes(plan);
   struct count count = {.local_ranks = 1};
   for (int i = 0; i < plan->n; i++)
-    if (plan->instr[i].op == OP_EXCHANGE)
+    if (plan->instr[i].op == OP_EXCHANGE || plan->instr[i].op == OP_MAGNITUDE)
       send_collective(plan, &plan->instr[i], &alone, &count);
   assert_int_equal(mine.messages * plan->input.ranks, count.crossing);
-  if (!plan->input.policy.across_nodes)
+  const char *codec = plan->input.policy.grads.codec;
+  if (!plan->input.policy.across_nodes && (!codec || strcmp(codec, "bf16") == 0))
     assert_int_equal(mine.raw, mine.messages * (plan->input.policy.grads.codec ? 2 : 1));
 }
 
@@ -189,6 +201,23 @@ static void nodes_that_add_up_send_less(void **state)
   }
 }
 
+/* Four bytes from each member to each other one for the largest magnitude of a unit. */
+static void a_scale_for_all_ranks_is_counted(void **state)
+{
+  (void)state;
+  static const struct point points[] = {
+      {.strategy = STRATEGY_FULL_SHARD, .ranks = 8, .group = 8},
+      {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 6, .group = 3},
+      {.strategy = STRATEGY_FULL_SHARD, .ranks = 8, .group = 8, .local_ranks = 4}};
+  for (size_t i = 0; i < sizeof points / sizeof *points; i++)
+    for (int ring = 0; ring < 2; ring++) {
+      struct point point = points[i];
+      point.micros = 1;
+      point.codec = "int8_global";
+      check(&point, &(struct traffic_model){.local_ranks = 4, .ring = ring});
+    }
+}
+
 /* Groups inside nodes leave to the wire one reduction of a shard a step and its way back; whole sharding has it carry parameters twice, gradients once. */
 static void hybrid_sharding_spares_the_wire(void **state)
 {
@@ -239,6 +268,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(nodes_that_add_up_send_less),
+      cmocka_unit_test(a_scale_for_all_ranks_is_counted),
       cmocka_unit_test(every_message_is_counted),
       cmocka_unit_test(hybrid_sharding_spares_the_wire),
       cmocka_unit_test(nodes_may_be_partly_used),
