@@ -116,9 +116,9 @@ bool deck_parse_activations(const char *text, int64_t layers, struct deck_patter
 struct deck_shape {
   int ranks, group;   /* ranks in a shard group: 1 for no_shard, all except for hybrid_shard */
   int replicas;       /* ranks / group */
-  int local_ranks;    /* of each node, numbered node by node; 0: all ranks are on one node */
   int64_t rank_batch; /* sequences of one rank a step */
   int64_t micro_batch, micros, sequence; /* sequences of one micro-batch; micro-batches a step */
+  int local_ranks;    /* of each node, numbered node by node; 0: all ranks are on one node */
 };
 
 /* What travels between ranks: names in src/compress, NULL: none. `values`: of those that a sparse

@@ -158,9 +158,24 @@ struct cost cost_barrier(const struct pricing *p)
   return (struct cost){.seconds = barrier_s(p)};
 }
 
+/* Whether all members are on one of several nodes. */
+static bool is_in_a_node(const struct pricing *p)
+{
+  const struct deck_shape *shape = &p->plan->input.shape;
+  const int local = shape->local_ranks;
+  const enum plan_group group = p->instr->attr.group;
+  if (local == 0 || local >= shape->ranks)
+    return false;
+  return group == GROUP_NODE || ((group == GROUP_GATHER || group == GROUP_REDUCE) &&
+                                 local % shape->group == 0);
+}
+
 static double link_of(const struct pricing *p)
 {
-  return p->plan->on_host[p->instr->lane] ? p->rates->host_link_bytes : p->rates->link_bytes;
+  if (p->plan->on_host[p->instr->lane])
+    return p->rates->host_link_bytes;
+  return is_in_a_node(p) && p->rates->node_link_bytes > 0 ? p->rates->node_link_bytes
+                                                          : p->rates->link_bytes;
 }
 
 /* Up a tree and down. */
