@@ -134,23 +134,17 @@ static int64_t aligned(int64_t bytes)
   return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
 }
 
-/* The largest magnitudes of a group's members. */
-static int64_t magnitude_bytes(const struct builder *b, enum plan_group group)
-{
-  return aligned(plan_group_ranks(b->plan, group) * (int64_t)sizeof(float));
-}
-
 static bool needs_max(const struct builder *b, enum plan_group group, int u)
 {
   return codec_of(b, group, u).ops->traits & CODEC_NEEDS_MAX;
 }
 
-/* Messages to send, those received, and largest magnitudes. */
+/* Messages to send, those received, and the largest magnitude. */
 static int64_t hop_bytes(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
   const int64_t bytes = build_message_bytes(b, group, u, elements);
   if (needs_max(b, group, u))
-    return aligned(2 * bytes) + magnitude_bytes(b, group) + PLAN_ALIGN;
+    return aligned(2 * bytes) + PLAN_ALIGN;
   return (build_sends_gradients(b, group, u) ? 1 : 2) * bytes;
 }
 
@@ -195,13 +189,22 @@ static int floats_in(struct builder *b, const char *name, int u, int staging, in
   return view;
 }
 
-/* The buffer of the largest magnitude, at byte `at` of the staging buffer, after the members' own. */
+/* The members' own magnitudes, beside a staging buffer, from where that may be used. */
+static int magnitudes_of(struct builder *b, enum plan_group group, int u, int staging)
+{
+  const struct plan_buffer beside = b->plan->buffer[staging];
+  const int all = build_transient(b, "magnitudes", u, beside.tier, PURPOSE_STAGING, DTYPE_F32,
+                                  plan_group_ranks(b->plan, group));
+  b->plan->buffer[all].first = beside.first;
+  return all;
+}
+
+/* The buffer of the largest magnitude, at byte `at` of the staging buffer. */
 static int find_largest(struct builder *b, enum plan_group group, int u, int micro, int whole,
                         int staging, int64_t at)
 {
-  const int members = plan_group_ranks(b->plan, group), residual = b->plan->residual[u];
-  const int all = floats_in(b, "magnitudes", u, staging, at, members),
-            largest = floats_in(b, "largest", u, staging, at + magnitude_bytes(b, group), 1);
+  const int residual = b->plan->residual[u], all = magnitudes_of(b, group, u, staging),
+            largest = floats_in(b, "largest", u, staging, at, 1);
   struct instr *find = build_move(b, OP_MAGNITUDE, u, micro, whole, all);
   set_group(b, find, group);
   build_use(find, MAGNITUDE_LARGEST, largest);
