@@ -260,7 +260,8 @@ void run_quantise(cudaStream_t stream, const task &t, const float *x, char *mess
 {
   constexpr int usual = quant_bits_of(R) == 1 ? 1024 : 256; /* as compress/quantiser.c has it */
   const unsigned grid = grid_of(t.parts * t.blocks);
-  fill_gaps<<<(unsigned)t.parts, QUANT_LINE / 4, 0, stream>>>(t, quant_scale_count(&t.op, t.n), messages);
+  const int64_t scales = quant_scale_count(&t.op, t.n);
+  fill_gaps<<<(unsigned)t.parts, QUANT_LINE / 4, 0, stream>>>(t, scales, messages);
   if (t.op.block == usual)
     quantise_blocks<R, usual / QUANT_LANES><<<grid, THREADS, 0, stream>>>(t, x, messages);
   else

@@ -57,7 +57,7 @@ static enum status check_numbers(const struct checkpoint_meta *meta)
   if (meta->ranks < 1)
     return status_set(STATUS_INPUT, "it says that %lld ranks wrote it", (long long)meta->ranks);
   if (meta->local_ranks < 0 || (meta->local_ranks > 0 && meta->ranks % meta->local_ranks != 0))
-    return status_set(STATUS_INPUT, "it says that nodes had %lld of %lld ranks, which is no divisor",
+    return status_set(STATUS_INPUT, "it says that nodes had %lld of %lld ranks, no divisor",
                       (long long)meta->local_ranks, (long long)meta->ranks);
   return STATUS_OK;
 }

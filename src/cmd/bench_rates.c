@@ -46,7 +46,22 @@ static const struct option table[] = {
 };
 // clang-format on
 
-enum rate { GEMM, MEMORY, LINK, NODE_LINK, LATENCY, H2D, D2H, H2D_ALONE, D2H_ALONE, HOST_MEMORY, HOST_LINK, DISK_WRITE, DISK_READ, RATES };
+enum rate {
+  GEMM,
+  MEMORY,
+  LINK,
+  NODE_LINK,
+  LATENCY,
+  H2D,
+  D2H,
+  H2D_ALONE,
+  D2H_ALONE,
+  HOST_MEMORY,
+  HOST_LINK,
+  DISK_WRITE,
+  DISK_READ,
+  RATES
+};
 
 /* Names and units are those of sluice plan. */
 static const struct {

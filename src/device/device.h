@@ -136,7 +136,8 @@ enum device_class {
   CLASS_ACTIVATIONS, /* swiglu, rope, add, bias_gradient */
   CLASS_CLASSIFIER,  /* cross_entropy */
   CLASS_EMBEDDING,
-  CLASS_SUMS, /* sum_parts, subtract, max_magnitude, sum_squares, sum_exact, merge_exact, conclude, cast */
+  CLASS_SUMS, /* sum_parts, subtract, max_magnitude, sum_squares, sum_exact, merge_exact, conclude,
+               * cast */
   CLASS_UPDATE,
   CLASS_COUNT
 };

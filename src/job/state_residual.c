@@ -15,7 +15,7 @@ struct job_state_merge {
   void *work;
   char *message;    /* one that was saved */
   float *row;       /* what a message holds */
-  float *sum, *own; /* all of them, as the ranks that saved lay out the unit, and as this rank does */
+  float *sum, *own; /* of all, as the ranks that saved lay out the unit, and as this rank does */
   int64_t room;     /* of `message`, bytes */
 };
 

@@ -176,7 +176,8 @@ static enum status load_folder(struct job *job, const char *dir)
 
 /* --- from a checkpoint ---------------------------------------------------------------------------------------------------------- */
 
-/* One rank sends nothing, and so loses nothing. Nor do ranks of one node that encode between nodes. */
+/* One rank sends nothing, and so loses nothing. Nor do ranks of one node if only hops between nodes
+ * are encoded. */
 static enum status residuals_of(const struct deck *deck, const struct checkpoint_meta *meta,
                                 struct job_state_saved *out)
 {

@@ -126,7 +126,8 @@ static void reduce_on_host(struct builder *b, int u, int m)
 {
   const struct unit_buffers *unit = &b->unit[u];
   const bool shares = b->plan->policy[u].sums == SUMS_SHARED;
-  const enum plan_tier tier = shares && build_sends_gradients(b, GROUP_REDUCE, u) ? TIER_SHARED : TIER_HOST;
+  const bool sends = build_sends_gradients(b, GROUP_REDUCE, u);
+  const enum plan_tier tier = shares && sends ? TIER_SHARED : TIER_HOST;
   const int micro = b->reduce_micros ? m : -1, landed = land(b, "landed", u, tier, PURPOSE_LANDED,
                                                              DTYPE_F32, b->plan->layout[u].trained);
   build_move(b, OP_FETCH_GRAD, u, micro, unit->dparams, landed);

@@ -122,7 +122,7 @@ bool build_grads_whole(const struct builder *b, int u);
 /* The gradient of a unit is complete, for micro-batch m or the step; and those that are go from the whole gradient to what UPDATE reads. */
 void build_add_pending(struct builder *b, int u, int m);
 void build_reduce_pending(struct builder *b, int m);
-/* Whether the unit's gradients travel between members of `group` as they are, and are not encoded. */
+/* Whether the unit's gradients travel between members of `group` as they are. */
 bool build_sends_gradients(const struct builder *b, enum plan_group group, int u);
 /* Elements of the unit's gradient that this rank encodes, 0: none. */
 int64_t build_encoded(const struct builder *b, int u);

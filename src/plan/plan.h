@@ -335,7 +335,7 @@ void plan_instr_name(const struct plan *plan, int index, char *out, size_t size)
 struct plan_rates {
   double gemm_flops, memory_bytes; /* of the device */
   double link_bytes, link_latency_s;
-  double node_link_bytes;          /* between the ranks of a node, if there are several nodes; 0: link_bytes */
+  double node_link_bytes;          /* inside each of several nodes; 0: link_bytes */
   double h2d_bytes, d2h_bytes;     /* copies between tiers, of this rank while all ranks of a node copy, both ways at once */
   double h2d_alone_bytes, d2h_alone_bytes; /* likewise while no other rank of the node copies; 0: as fast as with them */
   double host_bytes;               /* memory of the host, of this rank while all ranks of a node use it, read and written bytes counted alike */

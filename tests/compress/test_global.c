@@ -1,6 +1,6 @@
-/* int8_global, whose messages have one scale for all ranks, and the largest magnitude that it needs.
- * Oracles: a loop over elements with functions of the C library; the bounds that make sums of codes
- * fit into 8 bits; messages decoded one by one. */
+/* int8_global, whose messages have one scale for all ranks, and the largest magnitude that it
+ * needs. Oracles: a loop over elements with functions of the C library; bounds that make sums of
+ * codes fit into 8 bits; messages decoded one by one. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -196,7 +196,8 @@ static void sums_and_losses_are_those_of_the_messages(void **state)
       float value[8];
       for (int p = 0; p < PARTS; p++)
         value[p] = single[p * N + i];
-      assert_true(out[i] == (accumulate ? (float)i + tree_sum(value, PARTS) : tree_sum(value, PARTS)));
+      const float sum = tree_sum(value, PARTS);
+      assert_true(out[i] == (accumulate ? (float)i + sum : sum));
     }
   }
   assert_int_equal(codec.ops->subtract(&codec, &pass, messages, x), STATUS_OK);

@@ -26,7 +26,7 @@ struct job_setup {
   bool whole;                     /* a device that does not work by sequence, with padded rows of logits */
   /* deck_policy's host_state and what goes with it */
   bool host, params_full, cpu_reduce, one_node, immediate;
-  int local_ranks;                /* of made-up nodes, between which gradients are encoded; 0: all */
+  int local_ranks;                /* of made-up nodes, between which alone codecs work; 0: all */
   const char *codec, *feedback;   /* of gradients between ranks, and of what messages lose */
   bool beside;                    /* lanes of the host have a device of their own, as beside a GPU */
   bool late;                      /* beside it copies between tiers go on behind the call: late.h */

@@ -23,8 +23,8 @@ static enum dtype type_of(const char *feedback)
   return strcmp(feedback, "fp32") ? DTYPE_BF16 : DTYPE_F32;
 }
 
-/* Ranks that encode all, or nodes of `local` that encode what they have added up (full_shard), or what
- * replicas of them exchange. */
+/* Ranks that encode all, or nodes of `local` that encode what they have added up (full_shard), or
+ * what replicas of them exchange. */
 struct place {
   int ranks, local;
   bool replicas;

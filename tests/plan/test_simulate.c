@@ -328,8 +328,8 @@ static void a_step_in_bf16_reduces_half_the_bytes(void **state)
   }
 }
 
-/* Two nodes of two ranks: a half of the gradient to the other rank of the node in fp32, in two blocks,
- * and a quarter to the other node in bf16. Gathers are between all ranks. */
+/* Two nodes of two ranks: a half of the gradient to the other rank of the node in fp32, in two
+ * blocks, and a quarter to the other node in bf16. Gathers are between all ranks. */
 static void hops_in_a_node_take_its_link(void **state)
 {
   (void)state;

@@ -676,14 +676,15 @@ static void nodes_add_up_first(void **state)
   broken_refused(plan, "the sum over 1 ranks where its group adds up sums over 2");
 }
 
-/* A scale for all ranks is of the largest magnitude of what they encode, and of no other gradient. */
+/* A scale for all ranks is of the largest magnitude of what they encode. */
 static void one_scale_is_of_the_gradient(void **state)
 {
   (void)state;
   struct point point = nodes;
   point.codec = "int8_global";
   point.feedback = "fp32";
-  broken_without(&point, OP_MAGNITUDE, 1, "h.0 has no MAGNITUDE: ranks would encode by scales of their own");
+  broken_without(&point, OP_MAGNITUDE, 1,
+                 "h.0 has no MAGNITUDE: ranks would encode by scales of their own");
 
   struct plan *plan = broken_start(&point);
   int encode = find_in(plan, OP_ENCODE, GROUP_ACROSS);

@@ -215,7 +215,11 @@ static const struct point whole[] = {
      .codec = "int8_global",
      .feedback = "worked",
      .local_ranks = 2},
-    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .micros = 1, .codec = "int8_global"},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .micros = 1,
+     .codec = "int8_global"},
 };
 enum { WHOLE = sizeof whole / sizeof *whole };
 

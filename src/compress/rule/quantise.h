@@ -59,7 +59,7 @@ enum {
   QUANT_VOTES = 8,   /* a sum is the sign of the sum of signs, times the sum of scales */
   QUANT_ROTATE = 16, /* codes of a Walsh-Hadamard transform of the elements over the lanes */
   QUANT_LEVELS = 32, /* the setting `levels` */
-  QUANT_GLOBAL = 64  /* the largest magnitude of all vectors, of all ranks, instead of the block's */
+  QUANT_GLOBAL = 64  /* the largest magnitude of all ranks' vectors instead of the block's */
 };
 
 /* Messages of SET and ADD are summed in the order of sum_parts, out is one vector. Message i of
