@@ -17,6 +17,10 @@ fails 8 "compress.across is node, but groups have 2 ranks and nodes have 4: set 
 fails 8 "compress.across=node is for gradients that devices reduce" "$SLUICE" plan tiny.yaml \
   ranks=4 local_ranks=2 tiers.params=host tiers.optimizer=host transfer.grads=cpu_reduce \
   compress.grads.codec=int8 compress.across=node
+fails 8 "compress.grads.codec=int8_global with 128 ranks in a group: it has levels for at most 127" \
+  "$SLUICE" plan tiny.yaml ranks=128 data.batch=128 compress.grads.codec=int8_global
+"$SLUICE" plan tiny.yaml list=false ranks=128 local_ranks=4 data.batch=128 \
+  compress.grads.codec=int8_global compress.across=node > /dev/null || die "32 nodes of 4 ranks"
 # shellcheck disable=SC2086 # assignments
 {
   train 2 none
@@ -39,6 +43,15 @@ status=0
 rig true > first.out 2>&1 || status=$?
 if test $status = 77; then cat first.out && exit 77; fi
 test $status = 0 || { cat first.out >&2; die "exit $status of two hosts"; }
+
+# Nodes of several ranks have a link of their own, which plan reads.
+rig "$SLUICE" bench rates out="$PWD/rates.yaml" device=host bytes=1MiB seconds=0 > rates.out 2>&1 ||
+  { cat rates.out >&2; die "rates of two nodes"; }
+grep -q '^node_link: [0-9]' rates.yaml || { cat rates.yaml >&2; die "no rate inside a node"; }
+# shellcheck disable=SC2086 # assignments
+"$SLUICE" plan tiny.yaml list=false ranks=4 local_ranks=2 rates=rates.yaml $codec > plan.out ||
+  { cat plan.out >&2; die "plan with rates of two nodes"; }
+grep -q '^predicted step' plan.out || { cat plan.out >&2; die "no prediction"; }
 
 # sends DIR: each host has sent what is planned, less 66 bytes per packet for Ethernet, IP and TCP.
 sends() {
