@@ -83,6 +83,7 @@ for keys in "shard.strategy=full_shard" "shard.strategy=hybrid_shard shard.group
 done
 
 # Residuals of other nodes: each has a share of the sum. One node has no use for them.
+# shellcheck disable=SC2086 # assignments
 hosts turns $codec compress.feedback=bf16 run.steps=2
 hosted=1
 # shellcheck disable=SC2086 # assignments
