@@ -35,6 +35,7 @@ void gpu_widen(const struct gpu_launch *launch, int64_t n, enum dtype type, cons
                float *to);
 void gpu_narrow(const struct gpu_launch *launch, int64_t n, const float *from, enum dtype type,
                 void *to);
+void gpu_max_magnitude(const struct gpu_launch *launch, int64_t n, const float *x, float *out);
 void gpu_quantise(const struct gpu_launch *launch, const struct quantise *op, int64_t n, int parts,
                   const float *x, void *messages);
 void gpu_dequantise(const struct gpu_launch *launch, const struct quantise *op, int64_t n,

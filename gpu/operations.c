@@ -161,6 +161,16 @@ enum status cuda_subtract(struct lane *lane, int64_t n, enum dtype type, const v
   return cuda_check_launch("a subtraction");
 }
 
+enum status cuda_max_magnitude(struct lane *lane, int64_t n, const float *x, float *out)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  const enum status status = lane->device->ops->zero(lane, out, sizeof *out);
+  if (status)
+    return status;
+  gpu_max_magnitude(&launch, n, x, out);
+  return cuda_check_launch("a largest magnitude");
+}
+
 enum status cuda_quantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                           const float *x, void *messages)
 {

@@ -56,6 +56,9 @@ OPERATION(sum_parts, (struct lane *lane, int64_t n, int parts, enum dtype type, 
 OPERATION(subtract, (struct lane *lane, int64_t n, enum dtype type, const void *from, float *x),
           (lane, n, type, from, x),
           CLASS_SUMS, (double)n * (8 + dtype_size(type)))
+OPERATION(max_magnitude, (struct lane *lane, int64_t n, const float *x, float *out),
+          (lane, n, x, out),
+          CLASS_SUMS, 4.0 * n)
 OPERATION(quantise, (struct lane *lane, const struct quantise *op, int64_t n, int parts,
                      const float *x, void *messages),
           (lane, op, n, parts, x, messages),

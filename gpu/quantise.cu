@@ -94,9 +94,9 @@ template <quantiser R, int EACH> __device__ __forceinline__ quant_stats stats_of
 }
 
 /* Zeros between the scales and the codes of a message. */
-__device__ __forceinline__ void fill_gap(const task &t, int scales, char *message)
+__device__ __forceinline__ void fill_gap(const task &t, char *message)
 {
-  const int64_t i = t.blocks * scales + lane_of();
+  const int64_t i = quant_scale_count(&t.op, t.n) + lane_of();
   if (i < t.codes / 4)
     ((float *)message)[i] = 0;
 }
@@ -117,12 +117,18 @@ __global__ void __launch_bounds__(THREADS) quantise_blocks(const task t, int fir
       mine.kept[j] = mine.read(j);
   }
   quant_scale scale;
-  mine.zeros = !quant_settle(R, stats_of<R, EACH>(mine, each), &t.op, &scale);
+  constexpr bool global = quant_needs_of(R) & QUANT_GLOBAL;
+  quant_stats stats = {};
+  if constexpr (global)
+    stats.max = *t.op.largest;
+  else
+    stats = stats_of<R, EACH>(mine, each);
+  mine.zeros = !quant_settle(R, stats, &t.op, &scale);
   char *message = messages + part * t.stride;
-  if (lane_of() < scales)
+  if (lane_of() < scales && (!global || block == 0))
     ((float *)message)[lane_of() * t.blocks + block] = scale.at[lane_of() ? 1 : 0];
   if (block == t.blocks - 1)
-    fill_gap(t, scales, message);
+    fill_gap(t, message);
   uint32_t *to = (uint32_t *)(message + t.codes) + block * (t.op.block / word) + lane_of();
   const rounding_key key = rounding_key_make(t.op.seed, first);
 #pragma unroll(EACH > 0 ? EACH / word : 1)
@@ -188,7 +194,8 @@ template <quantiser R, int PARTS> struct received {
 
   __device__ __forceinline__ quant_scale scale_of(int part) const
   {
-    const float *at = (const float *)(messages + part * t.stride) + block;
+    const bool global = quant_needs_of(R) & QUANT_GLOBAL;
+    const float *at = (const float *)(messages + part * t.stride) + (global ? 0 : block);
     return {{at[0], at[scales > 1 ? t.blocks : 0]}, 0};
   }
   __device__ __forceinline__ uint32_t word_of(int part, int w) const
@@ -282,6 +289,31 @@ __global__ void __launch_bounds__(THREADS) dequantise_blocks(const task t, int f
   }
 }
 
+/* Four elements at a time if these are aligned to 16 bytes. */
+template <int EACH>
+__global__ void __launch_bounds__(THREADS)
+    max_magnitude(int64_t n, const float *x, unsigned *out)
+{
+  const int64_t step = (int64_t)gridDim.x * THREADS, pieces = n / EACH;
+  const int64_t mine = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+  unsigned top = 0;
+  for (int64_t i = mine; i < pieces; i += step) {
+    float v[EACH];
+    if constexpr (EACH == 4)
+      *(float4 *)v = ((const float4 *)x)[i];
+    else
+      v[0] = x[i];
+#pragma unroll
+    for (int k = 0; k < EACH; k++)
+      top = max(top, quant_bits(v[k]) & 0x7fffffff);
+  }
+  if (mine < n % EACH)
+    top = max(top, quant_bits(x[pieces * EACH + mine]) & 0x7fffffff);
+  top = __reduce_max_sync(ALL_LANES, top);
+  if (lane_of() == 0)
+    atomicMax(out, top);
+}
+
 task task_of(const struct quantise *op, int64_t n, int parts, int64_t stride)
 {
   return {*op, n, quant_blocks(op, n), stride, quant_scale_bytes(op, n), parts};
@@ -314,6 +346,19 @@ template <quantiser R> void run_dequantise(cudaStream_t stream, const task &t, c
 }
 
 } // namespace
+
+/* A maximum of integers, which has no order. *out is 0 before. */
+void gpu_max_magnitude(const gpu_launch *launch, int64_t n, const float *x, float *out)
+{
+  const bool aligned = (uintptr_t)x % 16 == 0;
+  const int64_t blocks = pieces_of(pieces_of(n, 4), THREADS),
+                most = 8 * (int64_t)launch->multiprocessors;
+  const unsigned grid = (unsigned)(blocks < most ? blocks : most);
+  if (n > 0 && aligned)
+    max_magnitude<4><<<grid, THREADS, 0, launch->stream>>>(n, x, (unsigned *)out);
+  else if (n > 0)
+    max_magnitude<1><<<grid, THREADS, 0, launch->stream>>>(n, x, (unsigned *)out);
+}
 
 #define QUANT_CASE(name, kind, title, source)                                                                                                        \
   case QUANT_##name: run_quantise<QUANT_##name>(launch->stream, t, x, (char *)messages); break;

@@ -12,7 +12,8 @@ struct checkpoint_meta {
   int64_t step;          /* completed optimizer steps */
   int64_t samples;       /* sequences consumed: the position in the data order */
   int64_t skipped;       /* steps that the non-finite policy skipped */
-  int64_t ranks;         /* that wrote it (information) */
+  int64_t ranks;         /* that wrote it */
+  int64_t local_ranks;   /* of each of their nodes; 0: not known */
   uint64_t seed;
   struct token_stream data; /* the training data */
   char compute[8];          /* type that the steps were computed in, "" if not known */

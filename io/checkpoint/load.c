@@ -56,6 +56,9 @@ static enum status check_numbers(const struct checkpoint_meta *meta)
     return status_set(STATUS_INPUT, "it says that %lld samples were seen; fewer than 2^62 are possible", (long long)meta->samples);
   if (meta->ranks < 1)
     return status_set(STATUS_INPUT, "it says that %lld ranks wrote it", (long long)meta->ranks);
+  if (meta->local_ranks < 0 || (meta->local_ranks > 0 && meta->ranks % meta->local_ranks != 0))
+    return status_set(STATUS_INPUT, "it says that nodes had %lld of %lld ranks, no divisor",
+                      (long long)meta->local_ranks, (long long)meta->ranks);
   return STATUS_OK;
 }
 
@@ -100,6 +103,8 @@ enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_
   enum status status = check_format(file);
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == STATUS_OK; i++)
     status = hdf5_get_number(file, numbers[i].name, numbers[i].type, numbers[i].value);
+  if (status == STATUS_OK && hdf5_has_attribute(file, "local_ranks"))
+    status = hdf5_get_number(file, "local_ranks", DTYPE_I64, &meta.local_ranks);
   if (status == STATUS_OK)
     status = check_numbers(&meta);
   if (status == STATUS_OK)
@@ -132,7 +137,8 @@ static enum status meta_from_path(const char *path, struct checkpoint_meta *out)
 
 static enum status share_meta(struct comm *comm, struct checkpoint_meta *meta)
 {
-  int64_t numbers[] = {meta->step, meta->samples, meta->skipped, meta->ranks, (int64_t)meta->seed};
+  int64_t numbers[] = {meta->step, meta->samples, meta->skipped, meta->ranks, (int64_t)meta->seed,
+                       meta->local_ranks};
   enum status status = comm_broadcast(comm, numbers, sizeof numbers, 0);
   if (status == STATUS_OK)
     status = comm_broadcast(comm, &meta->data, sizeof meta->data, 0);
@@ -147,6 +153,7 @@ static enum status share_meta(struct comm *comm, struct checkpoint_meta *meta)
   meta->skipped = numbers[2];
   meta->ranks = numbers[3];
   meta->seed = (uint64_t)numbers[4];
+  meta->local_ranks = numbers[5];
   return status;
 }
 

@@ -116,6 +116,7 @@ static enum status check_same(struct save *save)
   const int64_t words[] = {meta->step,
                            meta->samples,
                            meta->skipped,
+                           meta->local_ranks,
                            (int64_t)meta->seed,
                            hash_text(meta->deck),
                            hash_text(meta->version),
@@ -228,6 +229,8 @@ static enum status write_header(hid_t file, const struct save *save)
     status = hdf5_set_text(file, "program", meta->version ? meta->version : "");
   if (status == STATUS_OK && *meta->data.tokenizer.name)
     status = write_stream(file, &meta->data);
+  if (status == STATUS_OK && meta->local_ranks > 0)
+    status = hdf5_set_number(file, "local_ranks", DTYPE_I64, &meta->local_ranks);
   if (status == STATUS_OK && *meta->compute)
     status = hdf5_set_text(file, "compute", meta->compute);
   if (status == STATUS_OK)

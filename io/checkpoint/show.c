@@ -96,6 +96,8 @@ static void print_meta(const char *path, const struct checkpoint_meta *meta, con
   fprintf(to, "skipped   %" PRId64 "\n", meta->skipped);
   fprintf(to, "seed      %" PRIu64 "\n", meta->seed);
   fprintf(to, "ranks     %" PRId64 "\n", meta->ranks);
+  if (meta->local_ranks > 0)
+    fprintf(to, "per node  %" PRId64 "\n", meta->local_ranks);
   if (*meta->data.tokenizer.name)
     fprintf(to, "data      %" PRId64 " tokens of the tokenizer %s\n", meta->data.tokens,
             tokenizer_id_text(&meta->data.tokenizer).text);

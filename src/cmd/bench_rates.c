@@ -47,7 +47,7 @@ static const struct option table[] = {
 };
 // clang-format on
 
-enum rate { GEMM, MEMORY, LINK, LATENCY, H2D, D2H, H2D_ALONE, D2H_ALONE, HOST_MEMORY, HOST_LINK, DISK_WRITE, DISK_READ, ENCODE, DECODE = ENCODE + CODECS, RATES = DECODE + CODECS };
+enum rate { GEMM, MEMORY, LINK, NODE_LINK, LATENCY, H2D, D2H, H2D_ALONE, D2H_ALONE, HOST_MEMORY, HOST_LINK, DISK_WRITE, DISK_READ, ENCODE, DECODE = ENCODE + CODECS, RATES = DECODE + CODECS };
 
 /* Names and units are those of sluice plan. */
 static const struct {
@@ -56,6 +56,7 @@ static const struct {
     [GEMM] = {"gemm", "GFLOP/s", "a product of large matrices"},
     [MEMORY] = {"memory", "GB/s", "a copy in the device's memory, read and written"},
     [LINK] = {"link", "GB/s", "what an all-gather receives"},
+    [NODE_LINK] = {"node_link", "GB/s", "what an all-gather in each of several nodes receives"},
     [LATENCY] = {"latency", "us", "an all-gather of little, for each other rank"},
     [H2D] = {"h2d", "GB/s", "copies to the device, while others come from it"},
     [D2H] = {"d2h", "GB/s", "copies from the device, while others go to it"},
@@ -100,7 +101,7 @@ struct bench {
   struct device *device, *host; /* one and the same where the host computes */
   enum dtype type;              /* that `device` computes in */
   struct lane *compute, *gather, *up, *down, *cpu;
-  struct comm_group *link, *hosts;
+  struct comm_group *link, *hosts, *node; /* node: NULL unless there are several equal ones */
   struct store *store;
   int threads;
   int64_t bytes, matrix;
@@ -150,6 +151,14 @@ static enum status gather_in_place(struct bench *bench, struct lane *lane, int64
                          count * (int64_t)sizeof(float), full);
 }
 
+static enum status gather_in_node(struct bench *bench, struct lane *lane)
+{
+  const int64_t count = bench->bytes / comm_group_size(bench->node);
+  char *full = bench->near[0];
+  return comm_all_gather(bench->node, lane, full + comm_group_index(bench->node) * count, count,
+                         full);
+}
+
 static enum status gather(struct bench *bench, struct lane *lane)
 {
   return gather_in_place(bench, lane, part(bench));
@@ -182,6 +191,12 @@ static enum status exchange(struct bench *bench, struct lane *lane)
                        bench->far[FIRST]);
 }
 
+/* After the scratch memory of codecs. */
+static float *largest_of(const struct bench *bench)
+{
+  return (float *)(void *)((char *)bench->near[2] + bench->bytes / 4 * 3);
+}
+
 /* A message may be somewhat longer than what it is of. */
 static struct codec_pass codec_pass(const struct bench *bench, struct lane *lane)
 {
@@ -189,7 +204,8 @@ static struct codec_pass codec_pass(const struct bench *bench, struct lane *lane
                              .n = bench->bytes / 4 / (int64_t)sizeof(float),
                              .parts = 1,
                              .seed = 1,
-                             .work = (char *)bench->near[2] + bench->bytes / 4};
+                             .work = (char *)bench->near[2] + bench->bytes / 4,
+                             .largest = largest_of(bench)};
 }
 
 static enum status encode(struct bench *bench, struct lane *lane)
@@ -336,7 +352,9 @@ static enum status fill_vector(struct bench *bench)
   for (int64_t at = 0; at < bench->bytes / 4 && !status; at += LEAST_BYTES / 4)
     status = bench->device->ops->copy(bench->compute, (char *)bench->near[0] + at,
                                       bench->far[MASTER], LEAST_BYTES / 4);
-  return status;
+  return status ? status
+                : bench->device->ops->max_magnitude(bench->compute, bench->bytes / 16,
+                                                    bench->near[0], largest_of(bench));
 }
 
 /* Codecs are many, so each gets a fraction of the time of a rate. */
@@ -359,6 +377,13 @@ static enum status measure_codecs(struct bench *bench)
   return status;
 }
 
+static enum status measure_node(struct bench *bench)
+{
+  const struct run run = {.work = gather_in_node, .lane = bench->gather, .collective = true};
+  const int64_t size = comm_group_size(bench->node), part = bench->bytes / size;
+  return measure_rate(bench, NODE_LINK, run, (double)part * (double)(size - 1) * 1e-9);
+}
+
 /* A plan adds the time of the sum of an exchange, by host_memory. */
 static enum status measure_links(struct bench *bench)
 {
@@ -370,6 +395,8 @@ static enum status measure_links(struct bench *bench)
   if (others == 0)
     return STATUS_OK;
   enum status status = measure_rate(bench, LINK, all, received);
+  if (!status && bench->node)
+    status = measure_node(bench);
   if (!status)
     status = measure_rate(bench, LATENCY, little, others * 1e-6);
   if (status)
@@ -554,6 +581,17 @@ static enum status fill_matrices(struct bench *bench)
 }
 
 /* Collective. */
+static enum status create_node(struct bench *bench)
+{
+  const int local = comm_local_ranks(bench->comm);
+  int64_t most[] = {local, -local};
+  const enum status status = comm_max_i64(bench->comm, most, 2);
+  if (status || most[0] != -most[1] || local == 1 || local == comm_ranks(bench->comm))
+    return status;
+  return comm_group_create(bench->comm, COMM_SHARD, local, &bench->node);
+}
+
+/* Collective. */
 static enum status create_groups(struct bench *bench)
 {
   const bool apart = bench->device != bench->host;
@@ -566,7 +604,7 @@ static enum status create_groups(struct bench *bench)
     status = comm_group_create(bench->comm, COMM_WORLD, comm_ranks(bench->comm), &bench->link);
   if (!status && apart)
     status = comm_agree(bench->comm, comm_group_register(bench->link, bench->near[0], bench->bytes));
-  return status;
+  return status ? status : create_node(bench);
 }
 
 static enum status set_up(struct bench *bench)
@@ -589,6 +627,7 @@ static void tear_down(struct bench *bench)
 {
   struct lane *const lanes[] = {bench->compute, bench->gather, bench->up, bench->down, bench->cpu};
   store_destroy(bench->store);
+  comm_group_destroy(bench->node);
   comm_group_destroy(bench->link);
   comm_group_destroy(bench->hosts);
   for (int i = 0; i < FAR; i++)

@@ -57,6 +57,10 @@ static const struct option table[] = {
      .rare = true, .text = "Measured memory bandwidth of a rank."},
     {"link", OPTION_REAL, AT(measured.link_bytes), "0", .least = 0, .most = 1e9, .unit = "GB/s",
      .rare = true, .text = "Measured link bandwidth of a rank."},
+    {"node_link", OPTION_REAL, AT(measured.node_link_bytes), "0", .least = 0, .most = 1e9,
+     .unit = "GB/s", .rare = true,
+     .text = "Measured link bandwidth of a rank to the ranks of its node, 0 for link. For jobs of "
+             "several nodes."},
     {"latency", OPTION_REAL, AT(measured.link_latency_s), "0", .least = 0, .most = 1e9,
      .unit = "us", .rare = true, .text = "Measured latency of a message."},
     {"h2d", OPTION_REAL, AT(measured.h2d_bytes), "0", .least = 0, .most = 1e9, .unit = "GB/s",

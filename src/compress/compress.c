@@ -35,6 +35,11 @@ static enum status find_values(const struct codec *codec, const char *name,
   if (!status && (*out)->traits & CODEC_HAS_VALUES)
     return status_set(STATUS_USAGE, "codec %s has values of its own, so it cannot code those of %s",
                       (*out)->name, codec->ops->name);
+  if (!status && (*out)->traits & CODEC_NEEDS_MAX)
+    return status_set(STATUS_USAGE,
+                      "codec %s needs the largest magnitude of all ranks, so it cannot code the "
+                      "values of codec %s",
+                      (*out)->name, codec->ops->name);
   return status;
 }
 
@@ -87,6 +92,8 @@ static enum status settle_all(const struct codec_settings *asked, struct codec *
                                        .threshold = threshold};
   return check_block(codec);
 }
+
+const struct codec codec_as_it_is = {.ops = &codec_none, .values = &codec_none};
 
 enum status codec_make(const char *name, const struct codec_settings *settings, bool feedback,
                        struct codec *out)

@@ -38,6 +38,7 @@ struct codec_pass {
   int parts;
   uint64_t seed; /* of random bits: the message is a function of the vectors and of the seed */
   void *work;    /* codec_work() bytes, aligned to 256 bytes */
+  const float *largest; /* of CODEC_NEEDS_MAX, for encode(): in memory that this device works on */
 };
 
 enum {
@@ -48,8 +49,11 @@ enum {
   CODEC_SPARSE = 16,     /* most elements are not sent */
   CODEC_COMMON_SEED = 32, /* all messages of a sum have one seed */
   CODEC_LOW_RANK = 64,    /* a block is a row of a matrix: a multiple of 32, not a power of two */
+  CODEC_NEEDS_MAX = 128,  /* encode() must be told the largest magnitude of all members of a sum */
   CODEC_HAS_VALUES = CODEC_SPARSE | CODEC_LOW_RANK /* another codec may code the values */
 };
+
+enum { CODEC_MOST_PARTS = 127 }; /* of a sum of messages of CODEC_NEEDS_MAX */
 
 struct codec_ops {
   const char *name;
@@ -98,6 +102,9 @@ struct codec_ops {
 #define CODEC_DECLARE(name, kind, title, source) extern const struct codec_ops codec_##name;
 CODEC_ROWS(CODEC_DECLARE)
 #undef CODEC_DECLARE
+
+/* `none`, as codec_make() makes it. */
+extern const struct codec codec_as_it_is;
 
 /* The codec of this name, such as "int8", or of "topk+int8": a codec that has values, and that of
  * its values. NULL is `none`. settings: NULL asks for nothing. STATUS_USAGE: the name is unknown,

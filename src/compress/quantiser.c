@@ -4,31 +4,36 @@
 #include "device/device.h"
 #include "device/lane.h"
 
-static struct quantise op_of(const struct codec *codec, uint64_t seed)
+enum { USUAL_BLOCK = 256 }; /* also of codecs without such a setting, whose message has one scale */
+
+static struct quantise op_of(const struct codec *codec)
 {
   return (struct quantise){.rule = (enum quantiser)codec->ops->rule,
-                           .block = codec->set.block,
-                           .levels = codec->set.levels,
-                           .seed = seed};
+                           .block = codec->set.block > 0 ? codec->set.block : USUAL_BLOCK,
+                           .levels = codec->set.levels};
 }
 
 static int64_t bytes(const struct codec *codec, int64_t n)
 {
-  const struct quantise op = op_of(codec, 0);
+  const struct quantise op = op_of(codec);
   return quant_bytes(&op, n);
 }
 
 static enum status encode(const struct codec *codec, const struct codec_pass *pass, const float *x,
                           void *messages)
 {
-  const struct quantise op = op_of(codec, pass->seed);
+  struct quantise op = op_of(codec);
+  op.seed = pass->seed;
+  op.largest = pass->largest;
+  if (codec->ops->traits & CODEC_NEEDS_MAX)
+    op.levels = CODEC_MOST_PARTS / pass->parts;
   return pass->lane->device->ops->quantise(pass->lane, &op, pass->n, pass->parts, x, messages);
 }
 
 static enum status decode_sum(const struct codec *codec, const struct codec_pass *pass,
                               const void *messages, int64_t stride, bool accumulate, float *out)
 {
-  const struct quantise op = op_of(codec, 0);
+  const struct quantise op = op_of(codec);
   return pass->lane->device->ops->dequantise(pass->lane, &op, pass->n, pass->parts, messages,
                                              stride, accumulate ? QUANT_ADD : QUANT_SET, out);
 }
@@ -36,7 +41,7 @@ static enum status decode_sum(const struct codec *codec, const struct codec_pass
 static enum status subtract(const struct codec *codec, const struct codec_pass *pass,
                             const void *messages, float *x)
 {
-  const struct quantise op = op_of(codec, 0);
+  const struct quantise op = op_of(codec);
   return pass->lane->device->ops->dequantise(pass->lane, &op, pass->n, pass->parts, messages,
                                              quant_bytes(&op, pass->n), QUANT_SUBTRACT, x);
 }
@@ -47,9 +52,12 @@ static enum status subtract(const struct codec *codec, const struct codec_pass *
       .name = #id,                                                                                 \
       .source = from,                                                                              \
       .traits = (id##_needs & QUANT_VOTES ? CODEC_VOTE : 0) |                                      \
-                (id##_needs & QUANT_RANDOM ? CODEC_UNBIASED : 0),                                  \
+                (id##_needs & QUANT_RANDOM ? CODEC_UNBIASED : 0) |                                 \
+                (id##_needs & QUANT_GLOBAL ? CODEC_NEEDS_MAX : 0),                                 \
       .rule = QUANT_##id,                                                                          \
-      .usual = {.block = id##_bits == 1 ? 1024 : 256,                                              \
+      .usual = {.block = id##_needs & QUANT_GLOBAL ? 0                                             \
+                         : id##_bits == 1          ? 1024                                          \
+                                                   : USUAL_BLOCK,                                  \
                 .levels = id##_needs & QUANT_LEVELS ? 127 : 0},                                    \
       .least = {.block = 1024 / id##_bits, .levels = 1},                                           \
       .most = {.block = QUANT_MOST_BLOCK, .levels = 127},                                          \

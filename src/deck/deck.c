@@ -43,6 +43,7 @@ static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
 enum { CODEC_ROWS(CODEC_CHOICE) CHOICE_FP32 };
 static const char *const codecs[] = {CODEC_ROWS(CODEC_NAME) "fp32", NULL};
 #define CODEC_TEXTS CODEC_ROWS(CODEC_TEXT) "\n  fp32  an older name of none"
+static const char *const acrosses[] = {"ranks", "node", NULL};
 static const char *const feedbacks[] = {"off", "fp32", "bf16", "int8", NULL};
 static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 
@@ -224,6 +225,13 @@ const struct option deck_table[] = {
      .text = "Time without progress that ends a job, 0 for never. It applies to the start, to a "
              "step and to a checkpoint. The job ends with the state of every rank."},
 
+    {"compress.across", OPTION_CHOICE, AT(compress.across), "ranks",
+     .effect = EFFECT_MATH, .choices = acrosses,
+     .text = "Hops on which gradients are encoded.\n"
+             "  ranks  every hop from rank to rank\n"
+             "  node  the hop from node to node. The ranks of a node exchange fp32 and add up "
+             "first. All nodes must have the same number of ranks. hybrid_shard must have "
+             "shard.group=node."},
     {"compress.feedback", OPTION_CHOICE, AT(compress.feedback), "off",
      .effect = EFFECT_MATH, .choices = feedbacks,
      .text = "Data type of what messages of gradients have lost. It is added to the next "
@@ -972,6 +980,7 @@ static enum status resolve_policy(const struct deck *deck, int local_ranks, int 
       .moments = moments[deck->optim.moments],
       .grads = codec_of(&deck->compress.grads),
       .units = unit_codecs_of(&deck->compress.units),
+      .across_nodes = deck->compress.across == DECK_ACROSS_NODE,
       .feedback = deck_feedback(deck),
       .residual = (enum deck_residual)deck->tiers.residual,
       .sample = deck->compress.sample,
@@ -993,7 +1002,7 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
 {
   if (ranks < 1 || local_ranks < 1 || local_ranks > ranks)
     return status_set(STATUS_USAGE, "%d ranks with %d on a node is not a job; both must be at least 1, and the first the larger", ranks, local_ranks);
-  struct deck_shape s = {.ranks = ranks};
+  struct deck_shape s = {.ranks = ranks, .local_ranks = local_ranks};
   struct deck_policy p;
   enum status status = resolve_group(deck, ranks, local_ranks, &s.group);
   if (!status)

@@ -33,6 +33,7 @@ enum deck_device { DECK_DEVICE_AUTO, DECK_DEVICE_HOST, DECK_DEVICE_CUDA };
 enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16 };
 enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
 enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
+enum deck_across { DECK_ACROSS_RANKS, DECK_ACROSS_NODE };
 
 /* A codec and that of a sparse codec's values, as choices. Other settings: 0 is as the codec has
  * them. */
@@ -54,7 +55,7 @@ struct deck {
   struct { int backend; double timeout; } comm;
   /* units: PATTERN=CODEC, of grads */
   struct {
-    int feedback;
+    int across, feedback;
     int64_t warmup, sample;
     struct deck_compress grads;
     struct option_strings units;
@@ -125,6 +126,7 @@ struct deck_shape {
   int replicas;       /* ranks / group */
   int64_t rank_batch; /* sequences of one rank a step */
   int64_t micro_batch, micros, sequence; /* sequences of one micro-batch; micro-batches a step */
+  int local_ranks;    /* of each node, numbered node by node; 0: all ranks are on one node */
 };
 
 /* What travels between ranks: names in src/compress, NULL: none. `values`: of those that a sparse
@@ -160,6 +162,7 @@ struct deck_policy {
   struct deck_unit_codecs units;
   bool warmup;             /* the first updates, of which no gradient is encoded: not by the deck */
   int64_t sample;          /* steps between measurements of what messages lose; 0: never */
+  bool across_nodes;       /* gradients are encoded between nodes alone */
   const char *feedback;    /* fp32, or the codec of what messages have lost; NULL: it is lost */
   enum deck_residual residual; /* the memory that keeps it */
   double nvme_state;       /* with host_state: share of the units with moments on NVMe */

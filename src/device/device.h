@@ -137,7 +137,8 @@ enum device_class {
   CLASS_ACTIVATIONS, /* swiglu, rope, add, bias_gradient */
   CLASS_CLASSIFIER,  /* cross_entropy */
   CLASS_EMBEDDING,
-  CLASS_SUMS, /* sum_parts, subtract, sum_squares, sum_exact, merge_exact, conclude, cast */
+  CLASS_SUMS, /* sum_parts, subtract, max_magnitude, sum_squares, sum_exact, merge_exact, conclude,
+               * cast */
   CLASS_UPDATE,
   CLASS_COUNT
 };
@@ -245,6 +246,9 @@ struct device_ops {
   /* x -= from, n elements of `type` (fp32, bf16 or fp16), which are widened. */
   enum status (*subtract)(struct lane *lane, int64_t n, enum dtype type, const void *from,
                           float *x);
+
+  /* *out = the largest magnitude of n elements, where NaN is larger than infinity; 0 of none. */
+  enum status (*max_magnitude)(struct lane *lane, int64_t n, const float *x, float *out);
 
   /* messages[i], quant_bytes() apart, = the message of x[i * n .. i * n + n), for i < parts. x and
    * messages are aligned to 4 and 128 bytes. */

@@ -159,11 +159,24 @@ static bool is_host_group(const struct exec *exec, enum plan_group group)
 struct group_use {
   bool wanted, parts; /* parts: all-gathers and reduce-scatters, not barriers and sums alone */
   enum comm_kind kind;
+  int size; /* of the blocks of ranks of which the group is one, or has one of each */
 };
+
+static enum comm_kind kind_of_group(enum plan_group group)
+{
+  switch (group) {
+  case GROUP_WORLD: return COMM_WORLD;
+  case GROUP_REPLICAS:
+  case GROUP_ACROSS: return COMM_REPLICA;
+  default: return COMM_SHARD;
+  }
+}
 
 static struct group_use use_of_group(const struct plan *plan, enum plan_group group)
 {
-  struct group_use use = {.kind = group == GROUP_WORLD ? COMM_WORLD : group == GROUP_REPLICAS ? COMM_REPLICA : COMM_SHARD};
+  const bool nodes = group == GROUP_NODE || group == GROUP_ACROSS;
+  struct group_use use = {.kind = kind_of_group(group),
+                          .size = plan_group_ranks(plan, nodes ? GROUP_NODE : GROUP_REDUCE)};
   for (int i = 0; i < plan->n; i++)
     if (plan->instr[i].attr.group == group) {
       const enum op_collective collective = op_rows[plan->instr[i].op].collective;
@@ -179,7 +192,7 @@ int64_t exec_groups_shared_bytes(const struct plan *plan, const struct comm *com
   for (int g = GROUP_NONE + 1; g < GROUP_COUNT; g++) {
     const struct group_use use = use_of_group(plan, g);
     if (use.wanted && use.parts && (!apart || plan->on_host[lane_of_group(g)]))
-      bytes += comm_group_shared_bytes(comm, use.kind, plan->input.shape.group);
+      bytes += comm_group_shared_bytes(comm, use.kind, use.size);
   }
   return bytes;
 }
@@ -187,12 +200,13 @@ int64_t exec_groups_shared_bytes(const struct plan *plan, const struct comm *com
 static enum status make_group(struct exec *exec, enum plan_group group, const struct group_use *use)
 {
   static const char *const of[] = {
-      [GROUP_GATHER] = "gathers", [GROUP_REDUCE] = "reductions", [GROUP_REPLICAS] = "replicas", [GROUP_WORLD] = "metrics"};
-  const int size = exec->plan->input.shape.group;
+      [GROUP_GATHER] = "gathers", [GROUP_REDUCE] = "reductions",
+      [GROUP_REPLICAS] = "replicas", [GROUP_NODE] = "reductions in a node",
+      [GROUP_ACROSS] = "reductions between nodes", [GROUP_WORLD] = "metrics"};
   watchdog_start(exec->config.start, "joining the group for %s, transport %s", of[group],
                  comm_carrier(exec->config.comm));
   enum status (*const create)(struct comm *, enum comm_kind, int, struct comm_group **) = use->parts ? comm_group_create : comm_group_create_for_sums;
-  return create(exec->config.comm, use->kind, size, &exec->group[group]);
+  return create(exec->config.comm, use->kind, use->size, &exec->group[group]);
 }
 
 /* MPI carries what lies in the host's memory. */

@@ -434,6 +434,35 @@ static enum status encode(const struct call *call, const struct codec_pass *pass
   return status || !measures ? status : measure_sample(call, pass, &sample);
 }
 
+/* What earlier messages have lost, added to the gradient. */
+static enum status add_residual(const struct call *call, float *x, int64_t n, int residual,
+                                void *work)
+{
+  const struct codec *lost = &call->exec->plan->policy[call->instr->unit].residual;
+  const struct codec_pass whole = {.lane = call->lane, .n = n, .parts = 1, .work = work};
+  return lost->ops->decode_sum(lost, &whole, use(call, residual), use_bytes(call, residual), true,
+                               x);
+}
+
+enum status run_magnitude(const struct call *call)
+{
+  const struct device_ops *ops = call->lane->device->ops;
+  struct comm_group *group = group_of(call);
+  const int64_t n = buffer_of(call, MAGNITUDE_GRADS)->elements;
+  float *x = use(call, MAGNITUDE_GRADS), *all = use(call, MAGNITUDE_ALL),
+        *mine = all + comm_group_index(group);
+  enum status status = STATUS_OK;
+  if (use(call, MAGNITUDE_RESIDUAL))
+    status = add_residual(call, x, n, MAGNITUDE_RESIDUAL, use(call, MAGNITUDE_WORK));
+  if (!status)
+    status = ops->max_magnitude(call->lane, n, x, mine);
+  if (!status)
+    status = comm_all_gather(group, call->lane, mine, sizeof *mine, all);
+  return status ? status
+                : ops->max_magnitude(call->lane, comm_group_size(group), all,
+                                     use(call, MAGNITUDE_LARGEST));
+}
+
 /* Error feedback: Seide et al. 2014; Karimireddy et al. 2019, arXiv:1901.09847. What the messages lose
  * is what is left of the gradient if they are subtracted from it. */
 static enum status encode_with_feedback(const struct call *call, const struct codec_pass *pass)
@@ -444,8 +473,9 @@ static enum status encode_with_feedback(const struct call *call, const struct co
   struct codec_pass whole = *pass;
   whole.n *= whole.parts;
   whole.parts = 1;
-  enum status status =
-      lost->ops->decode_sum(lost, &whole, residual, use_bytes(call, ENCODE_RESIDUAL), true, x);
+  enum status status = STATUS_OK;
+  if (!pass->largest)
+    status = add_residual(call, x, whole.n, ENCODE_RESIDUAL, whole.work);
   if (!status)
     status = encode(call, pass);
   return status ? status : lost->ops->encode(lost, &whole, x, residual);
@@ -454,33 +484,47 @@ static enum status encode_with_feedback(const struct call *call, const struct co
 enum status run_encode(const struct call *call)
 {
   const int64_t part = buffer_of(call, ENCODE_GRADS)->elements / comm_group_size(group_of(call));
-  const struct codec_pass pass = pass_of(call, part, use(call, ENCODE_WORK));
+  struct codec_pass pass = pass_of(call, part, use(call, ENCODE_WORK));
+  pass.largest = use(call, ENCODE_LARGEST);
   return use(call, ENCODE_RESIDUAL) ? encode_with_feedback(call, &pass) : encode(call, &pass);
 }
 
 enum status run_exchange(const struct call *call)
 {
   struct comm_group *group = group_of(call);
-  return comm_exchange(group, call->lane, use(call, EXCHANGE_SENT),
-                       use_bytes(call, EXCHANGE_RECEIVED) / comm_group_size(group),
-                       use(call, EXCHANGE_RECEIVED));
+  const int blocks = call->instr->attr.blocks;
+  const int64_t bytes = use_bytes(call, EXCHANGE_RECEIVED) / blocks;
+  const char *sent = use(call, EXCHANGE_SENT);
+  char *received = use(call, EXCHANGE_RECEIVED);
+  enum status status = STATUS_OK;
+  for (int b = 0; b < blocks && !status; b++)
+    status = comm_exchange(group, call->lane, sent + b * bytes, bytes / comm_group_size(group),
+                           received + b * bytes);
+  return status;
 }
 
-/* Messages from all members for operand `shard`, `stride` bytes apart. */
+/* Messages from all members for `out`, which is `elements` of operand `shard`, `stride` bytes
+ * apart. */
 static enum status decode_sum(const struct call *call, const void *messages, int64_t stride,
-                              int shard, void *work)
+                              int shard, int64_t elements, float *out, void *work)
 {
   const struct codec *codec = &call->instr->attr.codec;
-  const struct codec_pass pass = pass_of(call, buffer_of(call, shard)->elements, work);
-  return codec->ops->decode_sum(codec, &pass, messages, stride, adds(call, shard),
-                                use(call, shard));
+  const struct codec_pass pass = pass_of(call, elements, work);
+  return codec->ops->decode_sum(codec, &pass, messages, stride, adds(call, shard), out);
 }
 
 enum status run_decode_sum(const struct call *call)
 {
-  const int64_t stride = use_bytes(call, DECODE_SUM_MESSAGES) / comm_group_size(group_of(call));
-  return decode_sum(call, use(call, DECODE_SUM_MESSAGES), stride, DECODE_SUM_SHARD,
-                    use(call, DECODE_SUM_WORK));
+  const int blocks = call->instr->attr.blocks, members = comm_group_size(group_of(call));
+  const int64_t bytes = use_bytes(call, DECODE_SUM_MESSAGES) / blocks,
+                elements = buffer_of(call, DECODE_SUM_SHARD)->elements / blocks;
+  const char *messages = use(call, DECODE_SUM_MESSAGES);
+  float *shard = use(call, DECODE_SUM_SHARD);
+  enum status status = STATUS_OK;
+  for (int b = 0; b < blocks && !status; b++)
+    status = decode_sum(call, messages + b * bytes, bytes / members, DECODE_SUM_SHARD, elements,
+                        shard + b * elements, use(call, DECODE_SUM_WORK));
+  return status;
 }
 
 /* Messages are read where their senders have them. After the first barrier all are there. After the
@@ -495,7 +539,8 @@ enum status run_sum_shared(const struct call *call)
   enum status status = comm_group_barrier(group);
   if (!status)
     status = decode_sum(call, first + comm_group_index(group) * bytes, memory->region_bytes,
-                        SUM_SHARED_SHARD, NULL);
+                        SUM_SHARED_SHARD, buffer_of(call, SUM_SHARED_SHARD)->elements,
+                        use(call, SUM_SHARED_SHARD), NULL);
   return status ? status : comm_group_barrier(group);
 }
 

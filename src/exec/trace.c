@@ -133,7 +133,8 @@ static void add_number(struct trace_span *span, const char *key, int64_t number)
 static void add_attributes(struct trace_span *span, const struct instr *instr, char *clip, size_t size)
 {
   static const char *const groups[] = {[GROUP_GATHER] = "gather", [GROUP_REDUCE] = "reduce",
-                                       [GROUP_REPLICAS] = "replicas", [GROUP_WORLD] = "world"};
+                                       [GROUP_REPLICAS] = "replicas", [GROUP_NODE] = "node",
+                                       [GROUP_ACROSS] = "across", [GROUP_WORLD] = "world"};
   const struct attributes *attr = &instr->attr;
   if (attr->group != GROUP_NONE)
     add_text(span, "group", groups[attr->group]);

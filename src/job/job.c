@@ -20,6 +20,21 @@ static enum status find_groups(const struct job *job, struct plan_input *input)
                     (long long)-most[2], (long long)most[1]);
 }
 
+/* Nodes exchange messages rank by rank. */
+static enum status check_nodes(const struct job *job, const struct plan_input *input)
+{
+  const int local = input->shape.local_ranks;
+  int64_t most[] = {local, -local};
+  const enum status status = comm_max_i64(job->comm, most, 2);
+  if (status || !input->policy.across_nodes || most[0] == -most[1])
+    return status;
+  return status_set(STATUS_USAGE,
+                    "nodes have between %lld and %lld ranks, and compress.across=node needs equal "
+                    "nodes: start the same number of ranks on every node, or set "
+                    "compress.across=ranks",
+                    (long long)-most[1], (long long)most[0]);
+}
+
 static enum status create_plan(struct job *job, enum job_use use, int slot)
 {
   const bool warmup = slot == JOB_WARMUP;
@@ -33,6 +48,8 @@ static enum status create_plan(struct job *job, enum job_use use, int slot)
       comm_agree(job->comm, job_shape(job->deck, use, comm_local_ranks(job->comm), &input));
   if (!status)
     status = find_groups(job, &input);
+  if (!status)
+    status = check_nodes(job, &input);
   if (status)
     return status;
   input.policy.warmup = warmup;

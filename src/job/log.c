@@ -191,5 +191,7 @@ void job_log(const struct job *job, enum job_use use)
   if (comm_rank(job->comm) != 0)
     return;
   warn_ignored(job->deck, use);
+  if (job_state_plan(job)->policy[0].across == ACROSS_NOTHING)
+    log_warn("compress.across is node, and all ranks are on one node: no gradients are encoded");
   job_warn_without_effect(job->deck, use, job_list_plans(job, plans), plans);
 }

@@ -10,10 +10,11 @@ struct job_state_part;  /* what of a piece is a tensor's */
 struct job_state_merge; /* of residuals that other ranks have saved */
 
 /* What messages of gradients have lost, in a checkpoint: so many ranks have saved it, of the units
- * and in the type that their policy names. */
+ * and in the type that their policy names. Each has lost parts of what it encoded. */
 struct job_state_saved {
   int ranks;
   struct deck_policy policy;
+  struct encoded encoded;
 };
 
 struct job_state {
@@ -37,9 +38,9 @@ struct job_state {
  * of it or, with `load`, zeros until it is filled. What is on the disk, and moments of 16 bits, have no data: they are moved by pieces (which is exact: true moments
  * in fp32, and the same bits again, device/moments.h). With `load` all moments on the disk that are not going to be filled are zeroed. Nothing may be under way. Local. */
 enum status job_state_open(const struct job *job, bool moments, bool unique, bool load, struct job_state **out);
-/* For loading with moments, and with residuals as they were saved. With the same number of ranks each
- * takes its own. Otherwise each takes an equal share of their sum, because only the sum over ranks
- * changes parameters. `saved` must outlive the state. Local. */
+/* For loading with moments, and with residuals as they were saved. If as many ranks have encoded
+ * the same parts, each takes its own. Otherwise each takes an equal share of their sum, because
+ * only the sum over ranks changes parameters. `saved` must outlive the state. Local. */
 enum status job_state_open_saved(const struct job *job, const struct job_state_saved *saved,
                                  struct job_state **out);
 /* What was filled is the job's (`load`), and its working copy is made of it, which ranks that share one may use once all of them have committed. Padding between parameters is zero. Local. */

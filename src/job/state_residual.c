@@ -14,7 +14,8 @@ struct job_state_merge {
   struct lane *lane;
   void *work;
   char *message;    /* one that was saved */
-  float *sum, *own; /* all of them, as the ranks that saved lay out the unit; and this rank's */
+  float *row;       /* what a message holds */
+  float *sum, *own; /* of all, as the ranks that saved lay out the unit, and as this rank does */
   int64_t room;     /* of `message`, bytes. It has room for this rank's message, too. */
 };
 
@@ -27,6 +28,7 @@ void job_state_merge_destroy(struct job_state_merge *merge)
   device_destroy(merge->device);
   mem_free(merge->work);
   mem_free(merge->message);
+  mem_free(merge->row);
   mem_free(merge->sum);
   mem_free(merge->own);
   mem_free(merge);
@@ -38,6 +40,26 @@ static enum status pack(const struct job_state *state, int u, int ranks, struct 
   return layout_unit_pack_roomy(unit->params, unit->elements, unit->room, unit->frozen, ranks, out);
 }
 
+/* The flat element that is element `e` of what a rank has lost. */
+static int64_t flat_element(const struct encoded *encoded, int64_t trained, int rank, int64_t e)
+{
+  const int64_t length = trained / encoded->parts / encoded->blocks;
+  return (e / length * encoded->parts + rank % encoded->parts) * length + e % length;
+}
+
+static struct encoded encoded_here(const struct job_state *state)
+{
+  return unit_policy_encoded(&state->plan->input);
+}
+
+/* Whether each rank has lost the same parts as the one of its number that saved. */
+static bool is_same_part(const struct job_state *state)
+{
+  const struct encoded here = encoded_here(state), saved = state->saved->encoded;
+  return state->saved->ranks == state->plan->input.ranks && here.parts == saved.parts &&
+         here.blocks == saved.blocks;
+}
+
 static int64_t larger(int64_t a, int64_t b)
 {
   return a > b ? a : b;
@@ -46,25 +68,30 @@ static int64_t larger(int64_t a, int64_t b)
 /* Room for the largest unit of all. */
 static enum status alloc_merge(const struct job_state *state, struct job_state_merge *merge)
 {
-  int64_t before = 0, now = 0, work = 0, mine = 0;
+  int64_t before = 0, now = 0, row = 0, work = 0, mine = 0;
   enum status status = STATUS_OK;
   for (int u = 0; u < state->plan->input.model->units && !status; u++) {
     struct layout_unit saved = {0};
     status = pack(state, u, state->saved->ranks, &saved);
     const struct codec *own = &state->plan->policy[u].residual;
     const int64_t trained = state->plan->layout[u].trained;
+    const int64_t lost = saved.trained / state->saved->encoded.parts,
+                  loses = trained / encoded_here(state).parts;
     before = larger(before, saved.trained);
     now = larger(now, trained);
-    mine = larger(mine, state->plan->residual[u] >= 0 ? own->ops->bytes(own, trained) : 0);
-    work = larger(work, codec_work(&merge->codec, saved.trained, 1));
-    work = larger(work, own->ops ? codec_work(own, trained, 1) : 0);
+    row = larger(row, larger(lost, loses));
+    mine = larger(mine, state->plan->residual[u] >= 0 ? own->ops->bytes(own, loses) : 0);
+    work = larger(work, codec_work(&merge->codec, lost, 1));
+    work = larger(work, own->ops ? codec_work(own, loses, 1) : 0);
     layout_unit_free(&saved);
   }
-  merge->room = merge->codec.ops->bytes(&merge->codec, before);
+  merge->room = merge->codec.ops->bytes(&merge->codec, row);
   if (!status)
     status = mem_alloc(MEM_IO, (size_t)larger(merge->room, mine), (void **)&merge->message);
   if (!status)
     status = mem_alloc(MEM_IO, (size_t)work, &merge->work);
+  if (!status)
+    status = mem_alloc(MEM_IO, (size_t)row * sizeof(float), (void **)&merge->row);
   if (!status)
     status = mem_alloc(MEM_IO, (size_t)before * sizeof(float), (void **)&merge->sum);
   return status ? status : mem_alloc(MEM_IO, (size_t)now * sizeof(float), (void **)&merge->own);
@@ -86,17 +113,32 @@ static enum status create_merge(struct job_state *state)
   return status ? status : alloc_merge(state, merge);
 }
 
-/* Parameters of the sum at their places among this many ranks, each an equal share. */
+/* The row of one rank, which `first` begins the sum. */
+static void add_row(const struct job_state *state, int64_t trained, int rank, bool first)
+{
+  const struct job_state_merge *merge = state->merge;
+  const struct encoded *encoded = &state->saved->encoded;
+  if (first)
+    memset(merge->sum, 0, (size_t)trained * sizeof *merge->sum);
+  for (int64_t e = 0; e < trained / encoded->parts; e++)
+    merge->sum[flat_element(encoded, trained, rank, e)] += merge->row[e];
+}
+
+/* Parameters of the sum at their places among this many ranks, and of them what this rank encodes.
+ * All ranks that encode an element have equal shares. */
 static void share_out(const struct job_state *state, int u, const struct layout_unit *saved)
 {
   const struct job_state_merge *merge = state->merge;
   const struct layout_unit *layout = &state->plan->layout[u];
-  const int ranks = state->plan->input.ranks;
-  const float share = state->saved->ranks == ranks ? 1 : 1 / (float)ranks;
+  const struct plan_input *input = &state->plan->input;
+  const struct encoded encoded = encoded_here(state);
+  const float share = is_same_part(state) ? 1 : 1 / (float)(input->ranks / encoded.parts);
   memset(merge->own, 0, (size_t)layout->trained * sizeof *merge->own);
   for (int p = 0; p < layout->params; p++)
     for (int64_t e = 0; e < layout->elements[p] && !layout->frozen[p]; e++)
       merge->own[layout->offset[p] + e] = merge->sum[saved->offset[p] + e] * share;
+  for (int64_t e = 0; e < layout->trained / encoded.parts; e++)
+    merge->row[e] = merge->own[flat_element(&encoded, layout->trained, input->rank, e)];
 }
 
 /* The sum as this rank's message, where its plan has it. */
@@ -107,28 +149,33 @@ static enum status put_message(const struct job_state_part *part)
   struct job_state_merge *merge = state->merge;
   const struct codec *own = &state->plan->policy[part->unit].residual;
   const struct codec_pass pass = {.lane = merge->lane,
-                                  .n = state->plan->layout[part->unit].trained,
+                                  .n = state->plan->layout[part->unit].trained /
+                                       encoded_here(state).parts,
                                   .parts = 1,
                                   .work = merge->work};
   const enum status status =
-      own->ops->encode(own, &pass, merge->own, piece->host ? piece->host : merge->message);
+      own->ops->encode(own, &pass, merge->row, piece->host ? piece->host : merge->message);
   return status || piece->host ? status
                                : exec_memory_write(&state->job->memory, state->plan, piece->buffer,
                                                    0, piece->elements, merge->message);
 }
 
-/* One message is complete. After the last one this rank has its own. */
-static enum status take_message(const struct job_state_part *part, bool first, bool last)
+/* The message of a rank is complete. After the last one this rank has its own. */
+static enum status take_message(const struct job_state_part *part, int rank, bool first, bool last)
 {
   const struct job_state *state = part->state;
   const struct job_state_merge *merge = state->merge;
   const struct codec *codec = &merge->codec;
   struct layout_unit saved = {0};
   enum status status = pack(state, part->unit, state->saved->ranks, &saved);
-  const struct codec_pass pass = {
-      .lane = merge->lane, .n = saved.trained, .parts = 1, .work = merge->work};
+  const struct codec_pass pass = {.lane = merge->lane,
+                                  .n = saved.trained / state->saved->encoded.parts,
+                                  .parts = 1,
+                                  .work = merge->work};
   if (!status)
-    status = codec->ops->decode_sum(codec, &pass, merge->message, merge->room, !first, merge->sum);
+    status = codec->ops->decode_sum(codec, &pass, merge->message, merge->room, false, merge->row);
+  if (!status)
+    add_row(state, saved.trained, rank, first);
   if (!status && last) {
     share_out(state, part->unit, &saved);
     status = put_message(part);
@@ -149,7 +196,8 @@ static enum status take_rows(const struct io_tensor *tensor, struct layout_range
                   n = left < bytes - at ? left : bytes - at;
     memcpy(part->state->merge->message + at, from, (size_t)n);
     if (at + n == bytes)
-      status = take_message(part, range.begin - at == tensor->range.begin,
+      status = take_message(part, (int)(range.begin / bytes),
+                            range.begin - at == tensor->range.begin,
                             range.begin + n == tensor->range.end);
     range.begin += n;
     from += n;
@@ -179,8 +227,9 @@ static enum status describe_saved(struct job_state *state, int u, struct io_tens
   if (status)
     return status;
   const struct codec *codec = &state->merge->codec;
-  const int64_t bytes = codec->ops->bytes(codec, saved.trained);
-  const bool same = ranks == state->plan->input.ranks;
+  const int64_t bytes =
+      codec->ops->bytes(codec, saved.trained / state->saved->encoded.parts);
+  const bool same = is_same_part(state);
   tensor->shape[0] = ranks;
   tensor->shape[1] = bytes;
   tensor->range = same ? (struct layout_range){rank * bytes, (rank + 1) * bytes}
@@ -196,7 +245,7 @@ static bool is_same(const struct job_state *state, int u)
 {
   const struct job_state_saved *saved = state->saved;
   struct codec codec;
-  return !saved || (saved->ranks == state->plan->input.ranks &&
+  return !saved || (is_same_part(state) &&
                     unit_policy_residual(saved->policy.feedback, &codec) == STATUS_OK &&
                     codec_equal(&codec, &state->plan->policy[u].residual));
 }

@@ -176,14 +176,24 @@ static enum status load_folder(struct job *job, const char *dir)
 
 /* --- from a checkpoint ---------------------------------------------------------------------------------------------------------- */
 
-/* On which nodes the ranks were does not matter for residuals. */
-static enum status residuals_of(const struct deck *deck, int ranks, struct job_state_saved *out)
+/* Nothing is lost by ranks of one node if only hops between nodes are encoded. */
+static enum status residuals_of(const struct deck *deck, const struct checkpoint_meta *meta,
+                                struct job_state_saved *out)
 {
-  struct deck_shape shape;
-  *out = (struct job_state_saved){.ranks = ranks};
+  const int ranks = (int)meta->ranks;
+  const int local = meta->local_ranks > 0 ? (int)meta->local_ranks : ranks;
+  struct plan_input input = {.ranks = ranks, .strategy = (enum deck_strategy)deck->shard.strategy};
+  *out = (struct job_state_saved){.ranks = ranks, .encoded = {1, 1}};
   if (!deck_feedback(deck))
     return STATUS_OK;
-  return deck_resolve(deck, ranks, ranks, &shape, &out->policy);
+  const enum status status = deck_resolve(deck, ranks, local, &input.shape, &input.policy);
+  if (status)
+    return status;
+  out->policy = input.policy;
+  if (unit_policy_across(&input) == ACROSS_NOTHING)
+    out->policy.feedback = NULL;
+  out->encoded = unit_policy_encoded(&input);
+  return STATUS_OK;
 }
 
 static enum status check_saved_deck(const struct job *job, const char *path,
@@ -195,7 +205,7 @@ static enum status check_saved_deck(const struct job *job, const char *path,
   if (!status)
     status = model_source_check(&saved, path, job->deck);
   if (!status)
-    status = residuals_of(&saved, (int)meta->ranks, residuals);
+    status = residuals_of(&saved, meta, residuals);
   deck_destroy(&saved);
   return status;
 }
@@ -203,12 +213,16 @@ static enum status check_saved_deck(const struct job *job, const char *path,
 static void tell_residuals(const struct job *job, const char *path,
                            const struct job_state_saved *saved)
 {
-  const int ranks = comm_ranks(job->comm);
-  if (saved->ranks > 1 && saved->policy.feedback && deck_feedback(job->deck) &&
-      saved->ranks != ranks)
+  const struct plan *plan = job_state_plan(job);
+  const struct encoded here = unit_policy_encoded(&plan->input);
+  const bool same = saved->ranks == plan->input.ranks && saved->encoded.parts == here.parts &&
+                    saved->encoded.blocks == here.blocks;
+  const bool loses = unit_policy_across(&plan->input) != ACROSS_NOTHING && plan->input.ranks > 1;
+  if (saved->ranks > 1 && saved->policy.feedback && deck_feedback(job->deck) && (!same || !loses))
     log_info("residuals: %s has those of %d ranks; %s", path, saved->ranks,
-             ranks > 1 ? "each rank starts with an equal share of their sum"
-                       : "one rank sends nothing and leaves them out");
+             loses                    ? "each rank starts with an equal share of their sum"
+             : plan->input.ranks == 1 ? "one rank sends nothing and leaves them out"
+                                      : "one node encodes nothing and leaves them out");
 }
 
 static enum status load_checkpoint(struct job *job, const char *path, bool moments, bool *damaged)

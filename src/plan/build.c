@@ -238,18 +238,19 @@ static int add_state(struct builder *b, int s, int u)
   return buffer;
 }
 
-/* Of the whole gradient: what this rank sends is lost at this rank. */
+/* Of all that this rank encodes: what it sends is lost at this rank. */
 static int add_residual(struct builder *b, int u)
 {
   const struct codec *codec = &b->plan->policy[u].residual;
-  if (!codec->ops || !learns(b, u) || b->group == 1)
+  const int64_t elements = build_encoded(b, u);
+  if (!codec->ops || !learns(b, u) || elements == 0)
     return -1;
   static const enum plan_tier tiers[] = {[DECK_RESIDUAL_DEVICE] = TIER_DEVICE,
                                          [DECK_RESIDUAL_HOST] = TIER_HOST,
                                          [DECK_RESIDUAL_NVME] = TIER_DISK};
   return build_persistent(b, "residual", u, tiers[b->plan->policy[u].residual_tier],
                           PURPOSE_RESIDUAL, DTYPE_U8,
-                          codec->ops->bytes(codec, b->plan->layout[u].trained));
+                          codec->ops->bytes(codec, elements));
 }
 
 /* Reduced ones live from the first reduce to the update only: where a step is one micro-batch, in the place of the activations that the backward pass has done with. */

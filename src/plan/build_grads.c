@@ -3,16 +3,51 @@
 
 #include "plan/builder.h"
 
-static int members_of(const struct builder *b, enum plan_group group)
+/* What travels in a node, or in a shard group if that is a node, is not encoded. */
+static struct codec codec_of(const struct builder *b, enum plan_group group, int u)
 {
-  return group == GROUP_REPLICAS ? b->replicas : b->group;
+  const struct unit_policy *policy = &b->plan->policy[u];
+  const bool plain = group == GROUP_NODE ||
+                     (policy->across == ACROSS_REPLICAS && group == GROUP_REDUCE);
+  return plain ? codec_as_it_is : policy->grads;
+}
+
+/* In two hops: what the ranks of a node have added up has a part for each node. */
+static bool has_hops(const struct builder *b, enum plan_group group, int u)
+{
+  return group == GROUP_REDUCE && b->plan->policy[u].across == ACROSS_NODES;
+}
+
+static int64_t partial_elements(const struct builder *b, int64_t elements)
+{
+  return elements / plan_group_ranks(b->plan, GROUP_NODE);
+}
+
+int64_t build_encoded(const struct builder *b, int u)
+{
+  const int64_t trained = b->plan->layout[u].trained;
+  if (build_sends_gradients(b, GROUP_REPLICAS, u))
+    return 0;
+  switch (b->plan->policy[u].across) {
+  case ACROSS_REPLICAS: return trained / b->group;
+  case ACROSS_NODES: return partial_elements(b, trained);
+  default: return b->group > 1 ? trained : 0;
+  }
+}
+
+static void set_group(const struct builder *b, struct instr *instr, enum plan_group group)
+{
+  instr->attr.group = group;
+  instr->attr.codec = codec_of(b, group, instr->unit);
+  instr->attr.blocks = group == GROUP_NODE ? plan_group_ranks(b->plan, GROUP_ACROSS) : 1;
 }
 
 /* Scratch memory of the codec that makes messages of `elements`, or sums them up. */
 static int64_t sum_work(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
-  const int members = members_of(b, group);
-  return codec_work(&b->plan->policy[u].grads, elements / members, members);
+  const int members = plan_group_ranks(b->plan, group);
+  const struct codec codec = codec_of(b, group, u);
+  return codec_work(&codec, elements / members, members);
 }
 
 /* And of that of what they lose, which is one message; and to measure that. */
@@ -22,9 +57,17 @@ static int64_t encode_work(const struct builder *b, enum plan_group group, int u
   const int64_t sum = sum_work(b, group, u, elements),
                 lost = residual->ops ? codec_work(residual, elements, 1) : 0,
                 most = lost > sum ? lost : sum;
-  if (!b->plan->policy[u].sample || build_sends_gradients(b, u))
+  if (!b->plan->policy[u].sample || build_sends_gradients(b, group, u))
     return most;
-  return (most + 255) / 256 * 256 + plan_sample_bytes(elements / members_of(b, group));
+  return (most + 255) / 256 * 256 + plan_sample_bytes(elements / plan_group_ranks(b->plan, group));
+}
+
+/* Of a sum over a group, or of the second one of two hops. */
+static int64_t most_work(const struct builder *b, enum plan_group group, int u, int64_t elements)
+{
+  return has_hops(b, group, u)
+             ? encode_work(b, GROUP_ACROSS, u, partial_elements(b, elements))
+             : encode_work(b, group, u, elements);
 }
 
 /* Beside a staging buffer, from where that may be used. */
@@ -49,20 +92,20 @@ static void use_work(struct builder *b, struct instr *instr, int k, int staging,
 /* One for all: the reduce lane uses it for one collective after the other. Its bytes are its own from where the first of them may start. */
 static void add_staging(struct builder *b)
 {
-  int64_t most = 0, most_work = 0;
+  int64_t most = 0, work = 0;
   for (int u = 0; u < b->model->units; u++)
     for (int replicas = 0; replicas <= 1; replicas++) {
       const enum plan_group group = replicas ? GROUP_REPLICAS : GROUP_REDUCE;
       const int64_t elements = replicas ? build_shard(b, u) : b->plan->layout[u].trained;
       const int64_t bytes = build_staging_bytes(b, group, u, elements),
-                    work = encode_work(b, group, u, elements);
+                    more = most_work(b, group, u, elements);
       most = bytes > most ? bytes : most;
-      most_work = work > most_work ? work : most_work;
+      work = more > work ? more : work;
     }
   b->staging = build_bytes(b, "staging", -1, TIER_DEVICE, PURPOSE_STAGING, most);
   b->plan->buffer[b->staging].first = b->plan->n;
-  if (most_work > 0)
-    b->work = codec_work_at(b, -1, b->staging, most_work);
+  if (work > 0)
+    b->work = codec_work_at(b, -1, b->staging, work);
 }
 
 /* Each resident unit has a buffer of its own, because these are few. The embedding's is larger than
@@ -77,21 +120,51 @@ static int staging_of(struct builder *b, enum plan_group group, int u, int64_t e
   return staging;
 }
 
-bool build_sends_gradients(const struct builder *b, int u)
+bool build_sends_gradients(const struct builder *b, enum plan_group group, int u)
 {
-  return b->plan->policy[u].grads.ops->traits & CODEC_IDENTITY;
+  return codec_of(b, group, u).ops->traits & CODEC_IDENTITY;
 }
 
 int64_t build_message_bytes(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
-  const struct codec *codec = &b->plan->policy[u].grads;
-  const int members = members_of(b, group);
-  return members * codec->ops->bytes(codec, elements / members);
+  const struct codec codec = codec_of(b, group, u);
+  const int members = plan_group_ranks(b->plan, group);
+  return members * codec.ops->bytes(&codec, elements / members);
 }
 
+static int64_t aligned(int64_t bytes)
+{
+  return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+}
+
+static bool needs_max(const struct builder *b, enum plan_group group, int u)
+{
+  return codec_of(b, group, u).ops->traits & CODEC_NEEDS_MAX;
+}
+
+/* Messages to send, those received, and the largest magnitude. */
+static int64_t hop_bytes(const struct builder *b, enum plan_group group, int u, int64_t elements)
+{
+  const int64_t bytes = build_message_bytes(b, group, u, elements);
+  if (needs_max(b, group, u))
+    return aligned(2 * bytes) + PLAN_ALIGN;
+  return (build_sends_gradients(b, group, u) ? 1 : 2) * bytes;
+}
+
+/* Where messages begin, behind the sum over a node. */
+static int64_t partial_bytes(const struct builder *b, int64_t elements)
+{
+  return aligned(partial_elements(b, elements) * (int64_t)sizeof(float));
+}
+
+/* Messages of the second hop take the place of those of the first one. */
 int64_t build_staging_bytes(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
-  return (build_sends_gradients(b, u) ? 1 : 2) * build_message_bytes(b, group, u, elements);
+  if (!has_hops(b, group, u))
+    return hop_bytes(b, group, u, elements);
+  const int64_t first = hop_bytes(b, GROUP_NODE, u, elements),
+                second = hop_bytes(b, GROUP_ACROSS, u, partial_elements(b, elements));
+  return partial_bytes(b, elements) + (first > second ? first : second);
 }
 
 /* Messages in a staging buffer, or all of it. Micro-batches that share the buffer share them. */
@@ -107,12 +180,54 @@ static int messages_in(struct builder *b, const char *name, int u, int staging, 
   return *known = build_view(b, full, staging, from, bytes);
 }
 
+/* `elements` fp32 elements from byte `at` of a staging buffer on. */
+static int floats_in(struct builder *b, const char *name, int u, int staging, int64_t at,
+                     int64_t elements)
+{
+  char full[32];
+  snprintf(full, sizeof full, "%s.%s", name, b->model->unit[u].name);
+  const int view = build_view(b, full, staging, at, elements * (int64_t)sizeof(float));
+  b->plan->buffer[view].dtype = DTYPE_F32;
+  b->plan->buffer[view].elements = elements;
+  return view;
+}
+
+/* The members' own magnitudes, beside a staging buffer, from where that may be used. */
+static int magnitudes_of(struct builder *b, enum plan_group group, int u, int staging)
+{
+  const struct plan_buffer beside = b->plan->buffer[staging];
+  const int all = build_transient(b, "magnitudes", u, beside.tier, PURPOSE_STAGING, DTYPE_F32,
+                                  plan_group_ranks(b->plan, group));
+  b->plan->buffer[all].first = beside.first;
+  return all;
+}
+
+/* The buffer of the largest magnitude, at byte `at` of the staging buffer. */
+static int find_largest(struct builder *b, enum plan_group group, int u, int micro, int whole,
+                        int staging, int64_t at)
+{
+  const int residual = build_residual_here(b, u), all = magnitudes_of(b, group, u, staging),
+            largest = floats_in(b, "largest", u, staging, at, 1);
+  struct instr *find = build_move(b, OP_MAGNITUDE, u, micro, whole, all);
+  set_group(b, find, group);
+  build_use(find, MAGNITUDE_LARGEST, largest);
+  if (residual >= 0) {
+    find->use[MAGNITUDE_GRADS].access = ACCESS_ADD;
+    build_use(find, MAGNITUDE_RESIDUAL, residual);
+  }
+  use_work(b, find, MAGNITUDE_WORK, staging,
+           encode_work(b, group, u, b->plan->buffer[whole].elements));
+  return largest;
+}
+
 void build_encode(struct builder *b, enum plan_group group, int u, int micro, int whole,
-                  int messages, int staging)
+                  int messages, int staging, int largest)
 {
   const int residual = build_residual_here(b, u);
   struct instr *encode = build_move(b, OP_ENCODE, u, micro, whole, messages);
-  encode->attr.group = group;
+  set_group(b, encode, group);
+  if (largest >= 0)
+    build_use(encode, ENCODE_LARGEST, largest);
   if (residual >= 0 || b->plan->policy[u].sample > 0)
     encode->use[ENCODE_GRADS].access = ACCESS_ADD;
   if (residual >= 0)
@@ -122,26 +237,44 @@ void build_encode(struct builder *b, enum plan_group group, int u, int micro, in
   build_save_residual(b, u, micro);
 }
 
+/* With messages at byte `at` of the staging buffer. */
+static void reduce_over(struct builder *b, enum plan_group group, int u, int micro, int whole,
+                        int staging, int64_t at, int part, bool adds)
+{
+  struct unit_buffers *unit = &b->unit[u];
+  const int64_t elements = b->plan->buffer[whole].elements,
+                bytes = build_message_bytes(b, group, u, elements);
+  const bool encodes = !build_sends_gradients(b, group, u);
+  int sent = whole;
+  if (encodes) {
+    const int largest = needs_max(b, group, u) ? find_largest(b, group, u, micro, whole, staging,
+                                                              at + aligned(2 * bytes))
+                                               : -1;
+    sent = messages_in(b, "sent", u, staging, at, bytes, &unit->sent[group]);
+    build_encode(b, group, u, micro, whole, sent, staging, largest);
+  }
+  const int received = messages_in(b, "received", u, staging, at + (encodes ? bytes : 0), bytes,
+                                   &unit->received[group]);
+  set_group(b, build_move(b, OP_EXCHANGE, u, micro, sent, received), group);
+  struct instr *sum = build_emit(b, OP_DECODE_SUM, u, micro);
+  set_group(b, sum, group);
+  build_use(sum, DECODE_SUM_MESSAGES, received);
+  build_sum(sum, DECODE_SUM_SHARD, part, adds);
+  use_work(b, sum, DECODE_SUM_WORK, staging, sum_work(b, group, u, elements));
+}
+
 void build_reduce(struct builder *b, enum plan_group group, int u, int micro, int whole,
                   int staging, int part, bool adds)
 {
-  struct unit_buffers *unit = &b->unit[u];
-  const int64_t bytes = build_message_bytes(b, group, u, b->plan->buffer[whole].elements);
-  const bool encodes = !build_sends_gradients(b, u);
-  int sent = whole;
-  if (encodes) {
-    sent = messages_in(b, "sent", u, staging, 0, bytes, &unit->sent[group]);
-    build_encode(b, group, u, micro, whole, sent, staging);
+  const int64_t elements = b->plan->buffer[whole].elements;
+  if (!has_hops(b, group, u)) {
+    reduce_over(b, group, u, micro, whole, staging, 0, part, adds);
+    return;
   }
-  const int received =
-      messages_in(b, "received", u, staging, encodes ? bytes : 0, bytes, &unit->received[group]);
-  build_move(b, OP_EXCHANGE, u, micro, sent, received)->attr.group = group;
-  struct instr *sum = build_emit(b, OP_DECODE_SUM, u, micro);
-  sum->attr.group = group;
-  build_use(sum, DECODE_SUM_MESSAGES, received);
-  build_sum(sum, DECODE_SUM_SHARD, part, adds);
-  use_work(b, sum, DECODE_SUM_WORK, staging,
-           sum_work(b, group, u, b->plan->buffer[whole].elements));
+  const int64_t at = partial_bytes(b, elements);
+  const int partial = floats_in(b, "partial", u, staging, 0, partial_elements(b, elements));
+  reduce_over(b, GROUP_NODE, u, micro, whole, staging, at, partial, false);
+  reduce_over(b, GROUP_ACROSS, u, micro, partial, staging, at, part, adds);
 }
 
 bool build_grads_whole(const struct builder *b, int u)

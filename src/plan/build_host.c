@@ -104,10 +104,10 @@ static void reduce_scatter(struct builder *b, enum plan_group group, int u, int 
 static void sum_shared(struct builder *b, int u, int micro, int landed, bool adds)
 {
   int sent = landed;
-  if (!build_sends_gradients(b, u)) {
+  if (!build_sends_gradients(b, GROUP_REDUCE, u)) {
     sent = land(b, "messages", u, TIER_SHARED, PURPOSE_STAGING, DTYPE_U8,
                 build_message_bytes(b, GROUP_REDUCE, u, b->plan->layout[u].trained));
-    build_encode(b, GROUP_REDUCE, u, micro, landed, sent, sent);
+    build_encode(b, GROUP_REDUCE, u, micro, landed, sent, sent, -1);
   }
   struct instr *sum = build_emit(b, OP_SUM_SHARED, u, micro);
   build_use(sum, SUM_SHARED_SENT, sent);
@@ -126,7 +126,8 @@ static void reduce_on_host(struct builder *b, int u, int m)
 {
   const struct unit_buffers *unit = &b->unit[u];
   const bool shares = b->plan->policy[u].sums == SUMS_SHARED;
-  const enum plan_tier tier = shares && build_sends_gradients(b, u) ? TIER_SHARED : TIER_HOST;
+  const bool sends = build_sends_gradients(b, GROUP_REDUCE, u);
+  const enum plan_tier tier = shares && sends ? TIER_SHARED : TIER_HOST;
   const int micro = b->reduce_micros ? m : -1, landed = land(b, "landed", u, tier, PURPOSE_LANDED,
                                                              DTYPE_F32, b->plan->layout[u].trained);
   build_move(b, OP_FETCH_GRAD, u, micro, unit->dparams, landed);

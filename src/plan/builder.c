@@ -164,8 +164,10 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
   *instr = (struct instr){.op = op, .unit = unit, .micro = micro, .lane = plan_lane_of(b->plan, op, unit)};
   instr->attr.group = op_rows[op].group;
   const struct optim_settings *optim = &b->plan->input.optim;
-  if (op_rows[op].coded)
+  if (op_rows[op].coded) {
     instr->attr.codec = b->plan->policy[unit].grads;
+    instr->attr.blocks = 1;
+  }
   if (op_rows[op].coded || op_rows[op].updates)
     instr->attr.seed = optim->seed;
   if (op == OP_METRICS)

@@ -126,8 +126,10 @@ bool build_grads_whole(const struct builder *b, int u);
 /* The gradient of a unit is complete, for micro-batch m or the step; and those that are go from the whole gradient to what UPDATE reads. */
 void build_add_pending(struct builder *b, int u, int m);
 void build_reduce_pending(struct builder *b, int m);
-/* Whether the unit's gradients travel as they are, and are not encoded. */
-bool build_sends_gradients(const struct builder *b, int u);
+/* Whether the unit's gradients travel between members of `group` as they are. */
+bool build_sends_gradients(const struct builder *b, enum plan_group group, int u);
+/* Elements of the unit's gradient that this rank encodes, 0: none. */
+int64_t build_encoded(const struct builder *b, int u);
 /* Bytes of the messages by which members of `group` get the sum of their `elements` elements. */
 int64_t build_message_bytes(const struct builder *b, enum plan_group group, int u,
                             int64_t elements);
@@ -135,9 +137,10 @@ int64_t build_message_bytes(const struct builder *b, enum plan_group group, int 
  * received ones. */
 int64_t build_staging_bytes(const struct builder *b, enum plan_group group, int u,
                             int64_t elements);
-/* `whole` as messages into another buffer. `staging` lies where the codec works, and when. */
+/* `whole` as messages into another buffer. `staging` lies where the codec works, and when. largest:
+ * the largest magnitude, -1: the codec needs none. */
 void build_encode(struct builder *b, enum plan_group group, int u, int micro, int whole,
-                  int messages, int staging);
+                  int messages, int staging, int largest);
 /* part = or += this rank's part of the sum of `whole` over `group`. */
 void build_reduce(struct builder *b, enum plan_group group, int u, int micro, int whole,
                   int staging, int part, bool adds);

@@ -60,7 +60,9 @@ enum operand_extent {
   EXTENT_SUMMED,
   EXTENT_PART,
   EXTENT_MESSAGES,
-  EXTENT_RESIDUAL
+  EXTENT_RESIDUAL,
+  EXTENT_MEMBERS, /* one for each member of the group */
+  EXTENT_ONE
 };
 
 /* The buffer that must stand there, if the plan has only one. */
@@ -158,34 +160,35 @@ unit_holds verify_wants_saved, verify_wants_stream_gradient;
 unit_holds verify_wants_squares, verify_wants_metrics;
 unit_holds verify_has_residual, verify_spends, verify_wants_encode_work, verify_wants_decode_work;
 unit_holds verify_moves_residual, verify_stores_residual;
+unit_holds verify_wants_largest;
 
 /* ---- verify_counts.c ---- */
 unit_holds due_evaluates, due_generates, due_passes_back, due_recomputes;
 unit_holds due_embedding, due_gathers_grads, due_loss_on_host, due_sharded_matrices;
 unit_holds due_stored, due_adds_on_host, due_shared_copy, due_sums_shared;
-op_due due_encode, due_exchange, due_kept_on_host, due_kept_on_disk;
+op_due due_magnitude, due_encode, due_exchange, due_kept_on_host, due_kept_on_disk;
 
 /* ---- verify_roles.c ---- */
 op_check check_gather, check_decode, check_gather_grads, check_encode, check_decode_sum;
-op_check check_metrics, check_gather_direction, check_update, check_publish;
+op_check check_magnitude, check_metrics, check_gather_direction, check_update, check_publish;
 
 /* ---- verify_values.c ---- */
 op_value value_load, value_embed, value_embed_backward, value_forward, value_recompute, value_loss;
 op_value value_logits, value_backward, value_kept, value_encode, value_exchange, value_decode_sum;
-op_value value_sum_shared, value_gradient;
+op_value value_magnitude, value_sum_shared, value_gradient;
 op_value value_accumulate, value_squares, value_update, value_publish, value_read_state;
 op_value value_write_state, value_direction, value_gather_direction, value_residual;
 
 /* ---- simulate.c ---- */
 op_cost cost_operands, cost_embed, cost_embed_backward, cost_block, cost_backward, cost_loss;
-op_cost cost_encode, cost_decode_sum, cost_logits, cost_copy, cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange;
-op_cost cost_sum_shared, cost_update;
+op_cost cost_encode, cost_decode_sum, cost_logits, cost_copy, cost_disk, cost_barrier, cost_tree;
+op_cost cost_gather, cost_exchange, cost_magnitude, cost_sum_shared, cost_update;
 
 /* ---- src/exec/handlers.c ---- */
 op_run run_load, run_gather, run_embed, run_forward, run_loss, run_logits, run_decode;
 op_run run_backward, run_embed_backward, run_release, run_encode, run_exchange, run_gather_grads;
 op_run run_squares, run_metrics, run_update, run_fetch, run_publish, run_move, run_write;
 op_run run_read, run_accumulate, run_read_state, run_write_state, run_decode_sum;
-op_run run_sum_shared, run_direction, run_gather_direction;
+op_run run_magnitude, run_sum_shared, run_direction, run_gather_direction;
 
 #endif

@@ -84,15 +84,25 @@ enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit)
   return op == OP_UPDATE && plan->on_host[LANE_HOST] && !host ? LANE_REDUCE : op_rows[op].lane;
 }
 
-int plan_instr_ranks(const struct plan *plan, const struct instr *instr)
+int plan_group_ranks(const struct plan *plan, enum plan_group group)
 {
   const struct deck_shape *shape = &plan->input.shape;
+  const int local = shape->local_ranks;
   const int ranks[GROUP_COUNT] = {[GROUP_NONE] = 1,
                                   [GROUP_GATHER] = shape->group,
                                   [GROUP_REDUCE] = shape->group,
                                   [GROUP_REPLICAS] = shape->replicas,
+                                  [GROUP_NODE] = shape->local_ranks,
+                                  [GROUP_ACROSS] = local > 0 ? shape->ranks / local : 0,
                                   [GROUP_WORLD] = shape->ranks};
-  return op_rows[instr->op].collective == COLLECTIVE_NONE ? 1 : ranks[instr->attr.group];
+  return ranks[group];
+}
+
+int plan_instr_ranks(const struct plan *plan, const struct instr *instr)
+{
+  return op_rows[instr->op].collective == COLLECTIVE_NONE
+             ? 1
+             : plan_group_ranks(plan, instr->attr.group);
 }
 
 int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr)
@@ -145,6 +155,7 @@ uint64_t plan_collective_hash(const struct plan *plan)
         plan_instr_ranks(plan, instr),
         collective ? plan_instr_bytes(plan, instr) : 0,
         instr->attr.group,
+        instr->attr.blocks,
         instr->attr.optimizer,
         instr->attr.stochastic,
         (int64_t)instr->attr.seed,

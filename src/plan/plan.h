@@ -37,7 +37,11 @@ enum op {
   OP_EMBED_BACKWARD,
   OP_RELEASE,        /* the gathered window ends here */
   /* A reduce-scatter of gradients over the shard group, or of the reduced shard over the replicas.
-   * ENCODE is left out if the codec's message is the gradient itself. */
+   * ENCODE is left out if the codec's message is the gradient itself. With ACROSS_NODES the
+   * reduce-scatter is two of these: over GROUP_NODE as it is, in a block for each node, and then
+   * over GROUP_ACROSS. */
+  OP_MAGNITUDE,      /* the largest magnitude of what the group is about to encode, for
+                      * CODEC_NEEDS_MAX: an all-gather of the members' own */
   OP_ENCODE,         /* one message per destination */
   /* What messages lose, if another tier than the device's memory keeps it between its uses. */
   OP_READ_RESIDUAL,
@@ -84,7 +88,8 @@ enum { DECODE_PARAMS, DECODE_IN, DECODE_OUT, DECODE_WORK, DECODE_CACHE };
 enum { BACKWARD_PARAMS, BACKWARD_IN, BACKWARD_SAVED, BACKWARD_D, BACKWARD_WORK, BACKWARD_GRADS };
 enum { EMBED_BACKWARD_TOKENS, EMBED_BACKWARD_D, EMBED_BACKWARD_GRADS };
 enum { RELEASE_PARAMS };
-enum { ENCODE_GRADS, ENCODE_MESSAGES, ENCODE_RESIDUAL, ENCODE_WORK };
+enum { MAGNITUDE_GRADS, MAGNITUDE_ALL, MAGNITUDE_LARGEST, MAGNITUDE_RESIDUAL, MAGNITUDE_WORK };
+enum { ENCODE_GRADS, ENCODE_MESSAGES, ENCODE_RESIDUAL, ENCODE_WORK, ENCODE_LARGEST };
 enum { EXCHANGE_SENT, EXCHANGE_RECEIVED }; /* sent: messages, or the gradient itself */
 enum { DECODE_SUM_MESSAGES, DECODE_SUM_SHARD, DECODE_SUM_WORK };
 enum { GATHER_GRADS_PIECE, GATHER_GRADS_WHOLE };
@@ -123,8 +128,8 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  *   - GATHER of a shard that lies at its place in the window gathers in place.
  *   - A new gradient is written by the model up to the last parameter. The executor zeroes the
  *     elements after it, layout[unit].used to trained.
- *   - ENCODE with a residual adds it to the gradient first, and leaves there what the messages have
- *     lost. The gradient is of no value after that. The same holds if ENCODE measures what its
+ *   - ENCODE with a residual adds it to the gradient first, unless MAGNITUDE has added it, and
+ *     leaves there what the messages have lost. The gradient is of no value after that. The same holds if ENCODE measures what its
  *     messages lose (policy.sample). For that the end of ENCODE_WORK has plan_sample_bytes().
  *   - DECODE_SUM_SHARD with ACCESS_ADD accumulates over micro-batches. It may be a part of the
  *     gradient that was sent, at its place: then it is ACCESS_WRITE. GATHER_SHARD and
@@ -139,7 +144,16 @@ enum plan_lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_HOST, LANE_IO, LAN
 /* What can run beside the compute lane, and be imagined to take no time: collectives, copies between tiers, updates on the host, the disk. */
 enum plan_part { PART_COMM, PART_COPY, PART_UPDATE, PART_DISK, PART_NOTHING };
 /* Who takes part in a collective: for each of them the executor makes a communicator of its own. */
-enum plan_group { GROUP_NONE, GROUP_GATHER, GROUP_REDUCE, GROUP_REPLICAS, GROUP_WORLD, GROUP_COUNT };
+enum plan_group {
+  GROUP_NONE,
+  GROUP_GATHER,
+  GROUP_REDUCE,   /* the shard group */
+  GROUP_REPLICAS, /* the ranks of one index in all shard groups */
+  GROUP_NODE,     /* ACROSS_NODES: the ranks of a node */
+  GROUP_ACROSS,   /* ACROSS_NODES: the ranks of one index on all nodes */
+  GROUP_WORLD,
+  GROUP_COUNT
+};
 enum plan_access { ACCESS_READ, ACCESS_WRITE, ACCESS_ADD };
 /* Memory of the device; of the host, which lanes reach; of the host, which all members of a shard group reach, at the same offsets: what is persistent is one copy for all of them, what is
  * transient each has for itself; a file on the node's disk. */
@@ -180,6 +194,9 @@ struct plan_wait { int instr; int back; }; /* instruction index, 0: of this step
 struct attributes {
   enum plan_group group; /* whose members take part, or get and send messages; GROUP_NONE: none */
   struct codec codec;    /* of op_rows[].coded: of the messages; elsewhere ops is NULL */
+  int blocks;            /* of op_rows[].coded: the gradient is so many blocks, one after another.
+                          * The group adds up each block by itself, and the parts that a member
+                          * gets lie one after another. Elsewhere 0. */
   double clip;           /* METRICS: largest norm of the gradient; 0: any */
   /* Of op_rows[].updates. Its numbers are those of plan_input.optim. */
   enum optimizer optimizer;
@@ -321,6 +338,8 @@ void plan_print_codecs(const struct plan *plan, char *out, size_t size);
 bool plan_keeps_residuals(const struct plan *plan);
 /* The lane that an operation of a unit (-1: none) runs on in this plan. */
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
+/* Ranks of a group. */
+int plan_group_ranks(const struct plan *plan, enum plan_group group);
 /* Ranks that take part in a collective; 1 for other instructions. */
 int plan_instr_ranks(const struct plan *plan, const struct instr *instr);
 /* Bytes of the whole buffer of a collective, as they are sent. */
@@ -337,6 +356,7 @@ void plan_instr_name(const struct plan *plan, int index, char *out, size_t size)
 struct plan_rates {
   double gemm_flops, memory_bytes; /* of the device */
   double link_bytes, link_latency_s;
+  double node_link_bytes;          /* inside each of several nodes; 0: link_bytes */
   double h2d_bytes, d2h_bytes;     /* copies between tiers, of this rank while all ranks of a node copy, both ways at once */
   double h2d_alone_bytes, d2h_alone_bytes; /* likewise while no other rank of the node copies; 0: as fast as with them */
   double host_bytes;               /* memory of the host, of this rank while all ranks of a node use it, read and written bytes counted alike */

@@ -107,18 +107,91 @@ enum status unit_policy_residual(const char *feedback, struct codec *out)
   return STATUS_OK;
 }
 
-/* A unit's sums on hosts, which keep nothing for a codec. */
-static enum status check_host_codec(const char *unit, const struct deck_policy *asked)
+static int group_of(const struct plan_input *input)
 {
+  return input->strategy == STRATEGY_NO_SHARD ? input->ranks : input->shape.group;
+}
+
+enum across unit_policy_across(const struct plan_input *input)
+{
+  const int local = input->shape.local_ranks;
+  if (!input->policy.across_nodes || input->ranks == 1)
+    return ACROSS_RANKS;
+  if (local == 0 || local >= input->ranks)
+    return ACROSS_NOTHING;
+  if (group_of(input) < input->ranks)
+    return ACROSS_REPLICAS;
+  return local > 1 ? ACROSS_NODES : ACROSS_RANKS;
+}
+
+struct encoded unit_policy_encoded(const struct plan_input *input)
+{
+  const struct deck_shape *shape = &input->shape;
+  switch (unit_policy_across(input)) {
+  case ACROSS_REPLICAS: return (struct encoded){.parts = shape->group, .blocks = 1};
+  case ACROSS_NODES:
+    return (struct encoded){.parts = shape->local_ranks,
+                            .blocks = input->ranks / shape->local_ranks};
+  default: return (struct encoded){.parts = 1, .blocks = 1};
+  }
+}
+
+static enum status check_across(const struct plan_input *input, enum across across)
+{
+  const int ranks = input->ranks, group = group_of(input), local = input->shape.local_ranks;
+  if (!input->policy.across_nodes || across == ACROSS_NOTHING)
+    return STATUS_OK;
+  if (ranks % local != 0)
+    return status_set(STATUS_USAGE,
+                      "compress.across is node, but %d ranks do not fill nodes of %d: start the "
+                      "same number of ranks on every node, or set compress.across=ranks",
+                      ranks, local);
+  if (across == ACROSS_REPLICAS && group != local)
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.across is node, but groups have %d ranks and nodes have %d: set "
+                      "shard.group=node, or compress.across=ranks",
+                      group, local);
+  if (input->policy.host_state && input->policy.cpu_reduce)
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.across=node is for gradients that devices reduce: set "
+                      "transfer.grads=gpu_reduce, or compress.across=ranks");
+  return STATUS_OK;
+}
+
+/* The sum of a code of each member fits into 8 bits. */
+static enum status check_members(const struct plan_input *input, enum across across,
+                                 const char *codec)
+{
+  const int group = group_of(input), replicas = input->ranks / group;
+  const int all = across == ACROSS_NODES      ? input->ranks / input->shape.local_ranks
+                  : across == ACROSS_REPLICAS ? replicas
+                  : group > replicas          ? group
+                                              : replicas;
+  if (all <= CODEC_MOST_PARTS)
+    return STATUS_OK;
+  return status_set(STATUS_UNSUPPORTED,
+                    "compress.grads.codec=%s with %d ranks in a group: it has levels for at most "
+                    "%d, so use another codec, or compress.across=node",
+                    codec, all, CODEC_MOST_PARTS);
+}
+
+/* A unit's codec, between these ranks. Hosts that reduce keep no memory for a codec. */
+static enum status check_unit(const struct plan_input *input, enum across across, const char *unit)
+{
+  const struct deck_policy *asked = &input->policy;
   struct codec codec;
-  const enum status status = unit_policy_codec(asked, unit, &codec);
-  if (!status && asked->sample > 0 && !(codec.ops->traits & CODEC_IDENTITY))
+  enum status status = unit_policy_codec(asked, unit, &codec);
+  if (!status && codec.ops->traits & CODEC_NEEDS_MAX)
+    status = check_members(input, across, codec.ops->name);
+  if (status || !asked->host_state || !asked->cpu_reduce)
+    return status;
+  if (asked->sample > 0 && !(codec.ops->traits & CODEC_IDENTITY))
     return status_set(STATUS_UNSUPPORTED,
                       "compress.sample=%lld needs memory to work in, which hosts that reduce "
                       "gradients do not have: use transfer.grads=gpu_reduce, or compress.sample=0",
                       (long long)asked->sample);
-  if (status || codec_work(&codec, 1, 1) == 0)
-    return status;
+  if (codec_work(&codec, 1, 1) == 0 && !(codec.ops->traits & CODEC_NEEDS_MAX))
+    return STATUS_OK;
   return status_set(STATUS_UNSUPPORTED,
                     "compress.grads.codec=%s needs memory to work in, which hosts that reduce "
                     "gradients do not have: use transfer.grads=gpu_reduce, or another codec",
@@ -136,39 +209,56 @@ static enum status check_pattern(const struct model *model, const char *pattern)
                     pattern, model->unit[0].name, model->unit[model->units - 1].name);
 }
 
-static enum status check_units(const struct plan_input *input, bool host)
+/* Patterns and codecs, whatever the ranks. *any: a unit's gradients are encoded. */
+static enum status check_names(const struct plan_input *input, bool *any)
 {
   const struct deck_policy *asked = &input->policy;
   const struct model *model = input->model;
   struct codec codec;
   enum status status = check_settings(asked);
+  *any = false;
   for (int i = 0; i < asked->units.n && !status; i++)
     status = check_pattern(model, asked->units.of[i].pattern);
-  for (int u = 0; u < model->units && !status; u++)
-    status = host ? check_host_codec(model->unit[u].name, asked)
-                  : unit_policy_codec(asked, model->unit[u].name, &codec);
+  for (int u = 0; u < model->units && !status; u++) {
+    status = unit_policy_codec(asked, model->unit[u].name, &codec);
+    *any |= !status && !(codec.ops->traits & CODEC_IDENTITY);
+  }
   return status;
 }
 
 static enum status check_codecs(const struct plan_input *input)
 {
   const struct deck_policy *asked = &input->policy;
-  const bool host = asked->host_state && asked->cpu_reduce && input->ranks > 1;
+  const bool host = asked->host_state && asked->cpu_reduce;
   struct codec residual;
+  bool any;
   enum status status = unit_policy_residual(asked->feedback, &residual);
-  if (!status && asked->feedback && input->ranks > 1 && input->strategy != STRATEGY_NO_SHARD &&
-      input->shape.replicas > 1)
+  if (!status)
+    status = check_names(input, &any);
+  if (status || input->ranks == 1 || !any)
+    return status;
+  const enum across across = unit_policy_across(input);
+  status = check_across(input, across);
+  if (status || across == ACROSS_NOTHING)
+    return status;
+  if (asked->feedback && across == ACROSS_RANKS && group_of(input) < input->ranks)
     return status_set(STATUS_UNSUPPORTED,
                       "compress.feedback=%s with %d replicas of shards, whose sums are encoded "
-                      "twice: use another shard.strategy than hybrid_shard, or "
-                      "compress.feedback=off",
+                      "twice: use another shard.strategy than hybrid_shard, "
+                      "compress.across=node, or compress.feedback=off",
                       asked->feedback, input->shape.replicas);
-  if (!status && host && asked->feedback)
+  if (host && asked->feedback)
     return status_set(STATUS_UNSUPPORTED,
                       "compress.feedback=%s is for gradients that devices reduce: use "
                       "transfer.grads=gpu_reduce, or compress.feedback=off",
                       asked->feedback);
-  return status ? status : check_units(input, host);
+  if (asked->feedback && across == ACROSS_REPLICAS && asked->residual != DECK_RESIDUAL_DEVICE)
+    return status_set(STATUS_UNSUPPORTED,
+                      "tiers.residual moves residuals of whole units, but hybrid_shard with "
+                      "compress.across=node has those of shards: set tiers.residual=device");
+  for (int u = 0; u < input->model->units && !status; u++)
+    status = check_unit(input, across, input->model->unit[u].name);
+  return status;
 }
 
 enum status unit_policy_check(const struct plan_input *input)
@@ -200,7 +290,7 @@ enum status unit_policy_check(const struct plan_input *input)
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
 {
   const struct deck_policy *asked = &input->policy;
-  const int group = input->strategy == STRATEGY_NO_SHARD ? input->ranks : input->shape.group;
+  const int group = group_of(input);
   const bool meets = asked->host_state && group > 1, full = meets && asked->params_full,
              reduces = meets && asked->cpu_reduce, narrow = input->device->compute != DTYPE_F32;
   struct unit_policy policy = {.host = is_on_host(asked, full || reduces, unit),
@@ -215,7 +305,12 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
                                .keep = keep_of(input, unit)};
   (void)unit_policy_codec(asked, input->model->unit[unit].name,
                           &policy.grads); /* see unit_policy_check() */
-  if (!(policy.grads.ops->traits & CODEC_IDENTITY))
+  const bool encodes = !(policy.grads.ops->traits & CODEC_IDENTITY);
+  if (encodes)
+    policy.across = unit_policy_across(input);
+  if (policy.across == ACROSS_NOTHING)
+    policy.grads = codec_as_it_is;
+  else if (encodes)
     (void)unit_policy_residual(asked->feedback, &policy.residual);
   policy.disk = policy.host && is_on_disk(asked, unit);
   if (full)

@@ -24,12 +24,22 @@ enum sums {
   SUMS_SHARED /* the shard group adds them up in host memory that it shares */
 };
 
+/* Which exchanges of gradients between ranks are encoded. */
+enum across {
+  ACROSS_RANKS,    /* all */
+  ACROSS_REPLICAS, /* shard groups are nodes: those between replicas */
+  ACROSS_NODES,    /* the shard group spans nodes: its members on a node exchange and add up their
+                    * gradients first, and then those of one index on all nodes exchange messages */
+  ACROSS_NOTHING   /* all ranks are on one node: none */
+};
+
 struct unit_policy {
   bool host;           /* masters, optimizer state and reduced gradients are in host memory */
   bool disk;           /* and the optimizer state is on NVMe between updates */
   enum dtype window;   /* in which parameters are gathered and computed with */
   enum dtype state;    /* of optimizer state */
-  struct codec grads;  /* of gradients between ranks */
+  enum across across;
+  struct codec grads;  /* of gradients between ranks, in the exchanges that `across` names */
   struct codec residual; /* of what messages lose and the next ones bring; ops NULL: it is lost */
   enum deck_residual residual_tier; /* where it is between its uses */
   int64_t sample; /* steps between measurements of what messages of gradients lose; 0: never */
@@ -43,6 +53,14 @@ struct unit_policy {
 
 struct plan_input;
 
+/* From strategy, ranks, shape and policy alone. Pure. Local. */
+enum across unit_policy_across(const struct plan_input *input);
+/* What of a gradient a rank encodes: the gradient is so many equal blocks, each of so many equal
+ * parts, and the rank has the part of its rank modulo `parts` in each of them. */
+struct encoded {
+  int parts, blocks;
+};
+struct encoded unit_policy_encoded(const struct plan_input *input); /* Pure. Local. */
 /* STATUS_USAGE, STATUS_UNSUPPORTED: no units can have the policy that the deck asks for. Local. */
 enum status unit_policy_check(const struct plan_input *input);
 /* The codec in which compress.feedback keeps what messages lose; NULL: none, without ops. Local. */

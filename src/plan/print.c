@@ -33,6 +33,10 @@ static void print_uses(const struct plan *plan, const struct instr *instr, FILE 
     codec_print_name(codec, name, sizeof name);
     fprintf(to, " in %s", name);
   }
+  if (instr->attr.group == GROUP_NODE)
+    fprintf(to, " in a node");
+  if (instr->attr.group == GROUP_ACROSS)
+    fprintf(to, " between nodes");
   if (instr->attr.clip > 0)
     fprintf(to, " clipped to %g", instr->attr.clip);
   if (instr->attr.optimizer != OPTIM_adamw)

@@ -204,9 +204,24 @@ struct cost cost_barrier(const struct pricing *p)
   return (struct cost){.seconds = barrier_s(p)};
 }
 
+/* Whether all members are on one of several nodes. */
+static bool is_in_a_node(const struct pricing *p)
+{
+  const struct deck_shape *shape = &p->plan->input.shape;
+  const int local = shape->local_ranks;
+  const enum plan_group group = p->instr->attr.group;
+  if (local == 0 || local >= shape->ranks)
+    return false;
+  return group == GROUP_NODE || ((group == GROUP_GATHER || group == GROUP_REDUCE) &&
+                                 local % shape->group == 0);
+}
+
 static double link_of(const struct pricing *p)
 {
-  return p->plan->on_host[p->instr->lane] ? p->rates->host_link_bytes : p->rates->link_bytes;
+  if (p->plan->on_host[p->instr->lane])
+    return p->rates->host_link_bytes;
+  return is_in_a_node(p) && p->rates->node_link_bytes > 0 ? p->rates->node_link_bytes
+                                                          : p->rates->link_bytes;
 }
 
 /* Up a tree and down. */
@@ -218,12 +233,14 @@ struct cost cost_tree(const struct pricing *p)
                            2 * levels * (ratio(bytes, link_of(p)) + p->rates->link_latency_s)};
 }
 
-/* All parts but one's own. */
+/* All parts but one's own, block by block. */
 static double exchange_s(const struct pricing *p)
 {
+  const double messages = p->instr->attr.blocks > 1 ? p->instr->attr.blocks : 1;
   const double ranks = plan_instr_ranks(p->plan, p->instr),
                bytes = (double)plan_instr_bytes(p->plan, p->instr);
-  return ratio(bytes * (ranks - 1) / ranks, link_of(p)) + p->rates->link_latency_s * (ranks - 1);
+  return ratio(bytes * (ranks - 1) / ranks, link_of(p)) +
+         p->rates->link_latency_s * (ranks - 1) * messages;
 }
 
 /* A shard of another type than the window's is cast on the device. A rank that has all of the working
@@ -245,6 +262,15 @@ struct cost cost_gather(const struct pricing *p)
 {
   const double local = place_s(p);
   return (struct cost){exchange_s(p) + local, 0, local};
+}
+
+/* The gradient is read. A residual is added to it, which changes it before. */
+struct cost cost_magnitude(const struct pricing *p)
+{
+  struct cost cost = cost_operands(p);
+  cost.local = cost.seconds;
+  cost.seconds += exchange_s(p);
+  return cost;
 }
 
 struct cost cost_exchange(const struct pricing *p)

@@ -63,7 +63,7 @@ static int64_t count_tree(int ranks, int local_ranks)
 struct job {
   const struct plan *plan;
   const struct traffic_model *model;
-  struct crossings shard, replica;
+  struct crossings shard, replica, across;
   int64_t tree;
 };
 
@@ -76,10 +76,29 @@ static int64_t *kind_of(const struct job *job, const struct instr *instr, struct
   return instr->attr.group == GROUP_REPLICAS || whole ? &out->replicas : &out->reduce;
 }
 
+static const struct crossings *crossings_of(const struct job *job, enum plan_group group)
+{
+  switch (group) {
+  case GROUP_REPLICAS: return &job->replica;
+  case GROUP_ACROSS: return &job->across;
+  default: return &job->shard;
+  }
+}
+
+/* Ranks of one index on all nodes, none if the plan does not know its nodes. */
+static struct groups groups_across(const struct plan_input *input)
+{
+  const int local = input->shape.local_ranks;
+  return (struct groups){.groups = local,
+                         .size = local > 0 ? input->ranks / local : 0,
+                         .between = local,
+                         .between_groups = 1};
+}
+
 static void add(const struct job *job, const struct instr *instr, struct traffic_bytes *out)
 {
-  const struct crossings *crossings = instr->attr.group == GROUP_REPLICAS ? &job->replica : &job->shard;
-  if (instr->attr.group == GROUP_NONE)
+  const struct crossings *crossings = crossings_of(job, instr->attr.group);
+  if (instr->attr.group == GROUP_NONE || instr->attr.group == GROUP_NODE)
     return;
   /* In a group of one nothing travels, and crossings are none. */
   const int64_t ranks = plan_instr_ranks(job->plan, instr),
@@ -98,10 +117,12 @@ struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_
   const int ranks = plan->input.ranks, group = plan->input.shape.group;
   const struct groups shards = {.groups = ranks / group, .size = group, .between = 1, .between_groups = group};
   const struct groups replicas = {.groups = group, .size = ranks / group, .between = group, .between_groups = 1};
+  const struct groups across = groups_across(&plan->input);
   const struct job job = {.plan = plan,
                           .model = model,
                           .shard = count(&shards, model->local_ranks),
                           .replica = count(&replicas, model->local_ranks),
+                          .across = count(&across, model->local_ranks),
                           .tree = count_tree(ranks, model->local_ranks)};
   struct traffic_bytes out = {0};
   for (int i = 0; i < plan->n; i++)
@@ -116,11 +137,12 @@ struct gradient_bytes plan_gradient_bytes(const struct plan *plan)
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
     const struct codec *codec = &instr->attr.codec;
+    if (instr->op == OP_MAGNITUDE)
+      out.messages += (plan_instr_ranks(plan, instr) - 1) * (int64_t)sizeof(float);
     if (instr->op != OP_DECODE_SUM)
       continue;
     const int64_t n = plan->buffer[instr->use[DECODE_SUM_SHARD].buffer].elements;
-    const bool replicas = instr->attr.group == GROUP_REPLICAS;
-    const int others = (replicas ? plan->input.shape.replicas : plan->input.shape.group) - 1;
+    const int others = plan_group_ranks(plan, instr->attr.group) - 1;
     int64_t indices;
     out.raw += others * n * (int64_t)sizeof(float);
     out.messages += others * codec->ops->bytes(codec, n);

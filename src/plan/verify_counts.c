@@ -117,22 +117,43 @@ static bool is_due(const struct plan *plan, const struct due *due, int unit, int
          (!due->holds || due->holds(plan, unit));
 }
 
-/* Over the shard group, and over the replicas. */
+/* Over the shard group, in one hop or two. */
+static int group_hops(const struct plan *plan, int unit, int micro)
+{
+  if (plan->input.shape.group == 1 || !is_time(plan, WHEN_REDUCED, unit, micro) ||
+      verify_sums_shared(plan, unit))
+    return 0;
+  return plan->policy[unit].across == ACROSS_NODES ? 2 : 1;
+}
+
+static int replica_hops(const struct plan *plan, int unit, int micro)
+{
+  return plan->input.shape.replicas > 1 && is_time(plan, WHEN_REPLICAS_MEET, unit, micro);
+}
+
 int due_exchange(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
-  const struct deck_shape *shape = &plan->input.shape;
   (void)tally;
   if (!verify_learns(plan, unit))
     return 0;
-  return (shape->group > 1 && is_time(plan, WHEN_REDUCED, unit, micro) && !verify_sums_shared(plan, unit)) +
-         (shape->replicas > 1 && is_time(plan, WHEN_REPLICAS_MEET, unit, micro));
+  return group_hops(plan, unit, micro) + replica_hops(plan, unit, micro);
 }
 
+/* Of two hops the second is encoded. */
 int due_encode(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
-  const int sums = due_exchange(plan, unit, micro, tally) +
-                   is_due(plan, &op_rows[OP_SUM_SHARED].one, unit, micro);
-  return sums > 0 && !verify_sends_gradients(plan, unit) ? sums : 0;
+  (void)tally;
+  if (!verify_learns(plan, unit) || verify_sends_gradients(plan, unit))
+    return 0;
+  const bool groups = plan->policy[unit].across != ACROSS_REPLICAS;
+  return (groups && group_hops(plan, unit, micro) > 0) + replica_hops(plan, unit, micro) +
+         is_due(plan, &op_rows[OP_SUM_SHARED].one, unit, micro);
+}
+
+int due_magnitude(const struct plan *plan, int unit, int micro, const struct tally *tally)
+{
+  const int sums = due_encode(plan, unit, micro, tally);
+  return sums > 0 && verify_wants_largest(plan, unit) ? sums : 0;
 }
 
 /* Activations that are wanted back almost at once may stay, whatever the deck says. */

@@ -72,11 +72,16 @@ static int64_t owned_elements(const struct plan *plan, int unit)
   return plan->layout[unit].trained / (whole ? 1 : plan->input.shape.group);
 }
 
-/* A member gets a shard of the unit from a sum over its group, and over replicas a piece of that. */
+/* A member gets a shard of the unit from a sum over its group, and over replicas a piece of that.
+ * From a sum over its node it gets the shards of its index on all nodes. */
 static int64_t part_elements(const struct plan *plan, const struct instr *instr)
 {
-  const bool shard = verify_group(plan, instr) == GROUP_REDUCE;
-  return plan->layout[instr->unit].trained / (shard ? plan->input.shape.group : plan->input.ranks);
+  const int64_t trained = plan->layout[instr->unit].trained;
+  switch (verify_group(plan, instr)) {
+  case GROUP_REPLICAS: return trained / plan->input.ranks;
+  case GROUP_NODE: return trained / plan->input.shape.local_ranks;
+  default: return trained / plan->input.shape.group;
+  }
 }
 
 /* Messages are counted in bytes. */
@@ -93,7 +98,7 @@ static int64_t message_elements(const struct plan *plan, const struct instr *ins
 static int64_t residual_elements(const struct plan *plan, int unit)
 {
   const struct codec *codec = &plan->policy[unit].residual;
-  return codec->ops->bytes(codec, plan->layout[unit].trained);
+  return codec->ops->bytes(codec, verify_encoded(plan, unit));
 }
 
 static int64_t elements_of(const struct plan *plan, const struct instr *instr, const struct operand *operand)
@@ -109,6 +114,8 @@ static int64_t elements_of(const struct plan *plan, const struct instr *instr, c
   case EXTENT_SUMMED: return verify_members(plan, instr) * part_elements(plan, instr);
   case EXTENT_PART: return part_elements(plan, instr);
   case EXTENT_RESIDUAL: return residual_elements(plan, instr->unit);
+  case EXTENT_MEMBERS: return verify_members(plan, instr);
+  case EXTENT_ONE: return 1;
   case EXTENT_MESSAGES: return message_elements(plan, instr, operand);
   default: return -1;
   }
@@ -162,11 +169,26 @@ static enum status check_codec(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
   const bool sends = op_rows[instr->op].collective != COLLECTIVE_NONE;
-  const struct codec *mine = &instr->attr.codec, *codec = &plan->policy[instr->unit].grads;
-  if (mine->ops && (!sends || codec_equal(codec, mine)))
+  const struct codec *mine = &instr->attr.codec, codec = verify_codec(plan, instr);
+  if (mine->ops && (!sends || codec_equal(&codec, mine)))
     return STATUS_OK;
   return verify_fail(plan, i, "sends gradients by codec %s, and its unit's travel by codec %s",
-                     mine->ops ? mine->ops->name : "(absent)", codec->ops->name);
+                     mine->ops ? mine->ops->name : "(absent)", codec.ops->name);
+}
+
+/* A member's shards of all nodes do not lie together. Each node's block is added up by itself. */
+static enum status check_blocks(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  const bool coded = op_rows[instr->op].coded;
+  const int64_t blocks = !coded ? 0
+                         : instr->attr.group == GROUP_NODE
+                             ? plan->input.ranks / plan->input.shape.local_ranks
+                             : 1;
+  if (instr->attr.blocks == blocks)
+    return STATUS_OK;
+  return verify_fail(plan, i, "adds up %d blocks where there must be %lld", instr->attr.blocks,
+                     (long long)blocks);
 }
 
 static enum status check_attributes(const struct plan *plan, int i)
@@ -174,7 +196,9 @@ static enum status check_attributes(const struct plan *plan, int i)
   const struct instr *instr = &plan->instr[i];
   if (instr->attr.group != verify_group(plan, instr))
     return verify_fail(plan, i, "meets another group than its own");
-  const enum status status = check_optimizer(plan, i);
+  enum status status = check_optimizer(plan, i);
+  if (!status)
+    status = check_blocks(plan, i);
   if (status)
     return status;
   if (op_rows[instr->op].coded)
@@ -253,6 +277,14 @@ static enum status check_sample(const struct plan *plan, int i, int64_t part, in
   if (rest < 0 || rest / 256 * 256 < (coded > lost ? coded : lost))
     return verify_fail(plan, i, "has too little room to measure what its messages lose");
   return STATUS_OK;
+}
+
+/* The residual is decoded. */
+enum status check_magnitude(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  const int64_t elements = verify_members(plan, instr) * part_elements(plan, instr);
+  return check_work(plan, i, MAGNITUDE_WORK, &plan->policy[instr->unit].residual, elements, 1);
 }
 
 enum status check_encode(const struct plan *plan, int i)

@@ -88,10 +88,34 @@ bool verify_sends_gradients(const struct plan *plan, int unit)
   return plan->policy[unit].grads.ops->traits & CODEC_IDENTITY;
 }
 
+struct codec verify_codec(const struct plan *plan, const struct instr *instr)
+{
+  const struct unit_policy *policy = &plan->policy[instr->unit];
+  const enum plan_group group = instr->attr.group;
+  const bool encodes = policy->across == ACROSS_RANKS ||
+                       (policy->across == ACROSS_REPLICAS && group == GROUP_REPLICAS) ||
+                       (policy->across == ACROSS_NODES && group == GROUP_ACROSS);
+  return encodes ? policy->grads : codec_as_it_is;
+}
+
+int64_t verify_encoded(const struct plan *plan, int unit)
+{
+  const struct deck_shape *shape = &plan->input.shape;
+  const int64_t trained = plan->layout[unit].trained;
+  if (verify_sends_gradients(plan, unit))
+    return 0;
+  switch (plan->policy[unit].across) {
+  case ACROSS_RANKS: return shape->group > 1 ? trained : 0;
+  case ACROSS_REPLICAS: return trained / shape->group;
+  case ACROSS_NODES: return trained / shape->local_ranks;
+  default: return 0;
+  }
+}
+
 bool verify_has_residual(const struct plan *plan, int unit)
 {
   return verify_learns(plan, unit) && plan->policy[unit].residual.ops &&
-         plan->input.shape.group > 1;
+         verify_encoded(plan, unit) > 0;
 }
 
 bool verify_moves_residual(const struct plan *plan, int unit)
@@ -115,6 +139,11 @@ bool verify_wants_decode_work(const struct plan *plan, int unit)
   return codec_work(&plan->policy[unit].grads, plan->layout[unit].trained, 1) > 0;
 }
 
+bool verify_wants_largest(const struct plan *plan, int unit)
+{
+  return plan->policy[unit].grads.ops->traits & CODEC_NEEDS_MAX;
+}
+
 bool verify_wants_encode_work(const struct plan *plan, int unit)
 {
   return plan->policy[unit].sample > 0 || verify_wants_decode_work(plan, unit) ||
@@ -126,7 +155,10 @@ enum plan_group verify_group(const struct plan *plan, const struct instr *instr)
 {
   const struct plan_input *input = &plan->input;
   const bool shards = input->strategy != STRATEGY_NO_SHARD && input->shape.group > 1;
-  if (op_rows[instr->op].coded && instr->op != OP_SUM_SHARED && input->shape.replicas > 1)
+  const bool coded = op_rows[instr->op].coded && instr->op != OP_SUM_SHARED;
+  if (coded && plan->policy[instr->unit].across == ACROSS_NODES)
+    return instr->attr.group == GROUP_NODE ? GROUP_NODE : GROUP_ACROSS;
+  if (coded && input->shape.replicas > 1)
     return instr->attr.group == GROUP_REPLICAS ? GROUP_REPLICAS : GROUP_REDUCE;
   if (instr->op == OP_GATHER && !shards)
     return GROUP_NONE;
@@ -138,6 +170,8 @@ int64_t verify_members(const struct plan *plan, const struct instr *instr)
   switch (verify_group(plan, instr)) {
   case GROUP_NONE: return 1;
   case GROUP_REPLICAS: return plan->input.shape.replicas;
+  case GROUP_NODE: return plan->input.shape.local_ranks;
+  case GROUP_ACROSS: return plan->input.ranks / plan->input.shape.local_ranks;
   case GROUP_WORLD: return plan->input.ranks;
   default: return plan->input.shape.group;
   }
@@ -170,7 +204,9 @@ bool verify_wants(const struct plan *plan, const struct instr *instr, const stru
   if (operand->type == TYPE_STATE)
     return verify_state_elements(plan, instr->unit, operand->index) > 0 &&
            works_on_state(plan, instr->op, operand->index);
-  return !operand->wanted || operand->wanted(plan, instr->unit);
+  const bool encoded = !op_rows[instr->op].coded ||
+                       !(verify_codec(plan, instr).ops->traits & CODEC_IDENTITY);
+  return !operand->wanted || (encoded && operand->wanted(plan, instr->unit));
 }
 
 bool verify_wants_saved(const struct plan *plan, int unit)

@@ -10,6 +10,7 @@ enum kind {
   VALUE_SAVED,
   VALUE_STREAM_GRADIENT,
   VALUE_GRADIENT,
+  VALUE_MAGNITUDE, /* the largest magnitude of the gradients of a group's members */
   VALUE_ENCODED,   /* one message for each member of a group */
   VALUE_RECEIVED,  /* one message of each member of a group */
   VALUE_OLD_STATE, /* as the step before has left it */
@@ -39,6 +40,7 @@ static const char *const words_of[] = {
     [VALUE_SAVED] = "the block's activations",
     [VALUE_STREAM_GRADIENT] = "the gradient by the block's output",
     [VALUE_GRADIENT] = "the unit's gradient",
+    [VALUE_MAGNITUDE] = "the largest magnitude of the unit's gradient",
     [VALUE_ENCODED] = "the messages of the unit's gradient",
     [VALUE_RECEIVED] = "the messages of the unit's gradient from all members of its group",
     [VALUE_OLD_STATE] = "the unit's state from the disk",
@@ -167,12 +169,21 @@ static enum status expect_gradient(const struct walker *w, int k)
   return expect_sum(w, k, VALUE_GRADIENT);
 }
 
-/* Members of a group send their own sums. In a shard group a member's sum is over itself alone, and
- * between replicas it is over the ranks of the shard group. */
+/* Ranks over which a member of the group has added up what it sends: itself alone, or all ranks of
+ * its shard group or node. */
+static int summed_ranks(const struct plan *plan, enum plan_group group)
+{
+  switch (group) {
+  case GROUP_REPLICAS: return plan->input.shape.group;
+  case GROUP_ACROSS: return plan->input.shape.local_ranks;
+  default: return 1;
+  }
+}
+
 static enum status expect_own_sum(const struct walker *w, int k)
 {
   const struct instr *instr = &w->plan->instr[w->now];
-  const int ranks = instr->attr.group == GROUP_REPLICAS ? w->plan->input.shape.group : 1;
+  const int ranks = summed_ranks(w->plan, instr->attr.group);
   const enum status status = expect_gradient(w, k);
   if (status || value_of(w, k).ranks == ranks)
     return status;
@@ -286,9 +297,33 @@ static enum status encode_residual(const struct walker *w)
   return status;
 }
 
+/* A gradient that a residual was added to is one still. */
+enum status value_magnitude(const struct walker *w)
+{
+  enum status status = expect_own_sum(w, MAGNITUDE_GRADS);
+  if (!status && w->plan->instr[w->now].use[MAGNITUDE_RESIDUAL].buffer >= 0)
+    status = expect_residual(w, MAGNITUDE_RESIDUAL, sums_before(w));
+  if (!status)
+    set_messages(w, MAGNITUDE_GRADS, MAGNITUDE_LARGEST, VALUE_MAGNITUDE);
+  return status;
+}
+
+/* The largest magnitude is that of what is encoded, of all members that encode it. */
+static enum status expect_largest(const struct walker *w)
+{
+  const struct value sum = value_of(w, ENCODE_GRADS), of = value_of(w, ENCODE_LARGEST);
+  const enum status status = expect_messages(w, ENCODE_LARGEST, VALUE_MAGNITUDE);
+  if (status || (sum.micro == of.micro && sum.micros == of.micros && sum.embeds == of.embeds))
+    return status;
+  return verify_fail(w->plan, w->now, "reads %s, the largest magnitude of another sum",
+                     w->plan->buffer[buffer_of(w, ENCODE_LARGEST)].name);
+}
+
 enum status value_encode(const struct walker *w)
 {
   enum status status = expect_own_sum(w, ENCODE_GRADS);
+  if (!status && w->plan->instr[w->now].use[ENCODE_LARGEST].buffer >= 0)
+    status = expect_largest(w);
   if (!status && w->plan->instr[w->now].use[ENCODE_RESIDUAL].buffer >= 0)
     status = encode_residual(w);
   if (status)

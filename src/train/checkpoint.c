@@ -38,6 +38,8 @@ static enum status begin_save(struct train_run *run, bool behind)
                                  .seed = (uint64_t)run->deck->run.seed,
                                  .data = token_set_stream(run->order.set),
                                  .version = (char *)PACKAGE_VERSION};
+  if (run->deck->compress.across == DECK_ACROSS_NODE)
+    meta.local_ranks = run->job->shape.local_ranks;
   snprintf(meta.compute, sizeof meta.compute, "%s", dtype_name(run->job->place.compute));
   enum status status = exec_drain(job_trainer(run->job));
   if (status)

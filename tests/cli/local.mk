@@ -1,4 +1,5 @@
 check_scripts += \
+	tests/cli/across.sh \
 	tests/cli/cli.sh \
 	tests/cli/compress.sh \
 	tests/cli/compare.sh \

@@ -26,6 +26,7 @@ struct job_setup {
   bool whole;                     /* a device that does not work by sequence, with padded rows of logits */
   /* deck_policy's host_state and what goes with it */
   bool host, params_full, cpu_reduce, one_node, immediate;
+  int local_ranks;                /* of made-up nodes, between which alone codecs work; 0: all */
   const char *codec, *feedback;   /* of gradients between ranks, and of what messages lose */
   enum deck_residual residual;    /* where that is kept */
   int64_t sample;                 /* steps between measurements of that */

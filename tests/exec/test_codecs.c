@@ -1,6 +1,7 @@
 /* Codecs in a step. Oracle: what ranks have given to their codec, added up by hand; and what the
- * messages have lost of it, rounded by hand to the type of the feedback. */
-/* ranks: 2 3 */
+ * messages have lost of it, rounded by hand to the type of the feedback. Between nodes: the
+ * parameters of a run whose ranks encode all, bit for bit. */
+/* ranks: 2 3 4 */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <mpi.h>
 
 #include "base/mem.h"
@@ -37,6 +39,8 @@ struct log {
 static struct log *now;
 static struct codec_ops spy;
 static unsigned traits; /* of it */
+static const struct codec_ops *spied = &codec_bf16;
+static struct codec_ops verbatim; /* encodes a gradient as it is */
 
 static float *copy_of(const float *x, int64_t n)
 {
@@ -62,15 +66,14 @@ static enum status spy_encode(const struct codec *codec, const struct codec_pass
   seen->n = pass->n * pass->parts;
   seen->x = copy_of(x, seen->n);
   seen->seed = pass->seed;
-  return codec_bf16.encode(codec, pass, x, messages);
+  return spied->encode(codec, pass, x, messages);
 }
 
 static enum status spy_decode_sum(const struct codec *codec, const struct codec_pass *pass,
                                   const void *messages, int64_t stride, bool accumulate, float *out)
 {
   struct seen *seen = next_of(&now->summed, units);
-  const enum status status =
-      codec_bf16.decode_sum(codec, pass, messages, stride, accumulate, out);
+  const enum status status = spied->decode_sum(codec, pass, messages, stride, accumulate, out);
   seen->part = pass->n;
   seen->sum_seed = pass->seed;
   seen->sum = copy_of(out, pass->n);
@@ -83,15 +86,20 @@ make __real_codec_make, __wrap_codec_make;
 enum status __wrap_codec_make(const char *name, const struct codec_settings *settings,
                               bool feedback, struct codec *out)
 {
-  const bool spies = name && strcmp(name, "spy") == 0;
-  const enum status status = __real_codec_make(spies ? "bf16" : name, settings, feedback, out);
-  spy = codec_bf16;
+  const bool spies = name && strcmp(name, "spy") == 0,
+             copies = name && strcmp(name, "verbatim") == 0;
+  const char *real = spies ? spied->name : copies ? "none" : name;
+  const enum status status = __real_codec_make(real, settings, feedback, out);
+  spy = *spied;
   spy.name = "spy";
-  spy.traits = traits;
+  spy.traits |= traits;
   spy.encode = spy_encode;
   spy.decode_sum = spy_decode_sum;
-  if (spies)
-    out->ops = &spy;
+  verbatim = codec_none;
+  verbatim.name = "verbatim";
+  verbatim.traits = 0;
+  if (spies || copies)
+    out->ops = spies ? &spy : &verbatim;
   return status;
 }
 
@@ -117,19 +125,20 @@ static float rounded(float x, enum dtype type)
   return x;
 }
 
-/* The part of this rank: messages of all ranks, in the order of ranks. */
-static void expect_sum(const struct seen *seen)
+/* The part of this rank: messages of the ranks of its index on all nodes, in their order. */
+static void expect_sum(const struct seen *seen, int local)
 {
-  const int ranks = comm_ranks(comm);
-  const int64_t begin = comm_rank(comm) * seen->part;
+  const int ranks = comm_ranks(comm), nodes = ranks / local;
+  const int64_t begin = comm_rank(comm) / local * seen->part;
   float *all = NULL;
   assert_int_equal(mem_new(MEM_META, (size_t)(seen->n * ranks), &all), STATUS_OK);
   MPI_Allgather(seen->x, (int)seen->n, MPI_FLOAT, all, (int)seen->n, MPI_FLOAT, MPI_COMM_WORLD);
-  assert_int_equal(seen->part * ranks, seen->n);
+  assert_int_equal(seen->part * nodes, seen->n);
   for (int64_t e = 0; e < seen->part; e++) {
-    float sum = rounded(all[begin + e], DTYPE_BF16);
-    for (int rank = 1; rank < ranks; rank++)
-      sum += rounded(all[rank * seen->n + begin + e], DTYPE_BF16);
+    const float *x = all + comm_rank(comm) % local * seen->n + begin + e;
+    float sum = rounded(x[0], DTYPE_BF16);
+    for (int node = 1; node < nodes; node++)
+      sum += rounded(x[node * local * seen->n], DTYPE_BF16);
     assert_memory_equal(&sum, &seen->sum[e], sizeof sum);
   }
   mem_free(all);
@@ -206,25 +215,33 @@ static void run(struct job *job, const struct job_setup *setup, struct log *log)
   assert_int_equal(exec_drain(job->exec), STATUS_OK);
 }
 
+/* Nodes have a rank each, or two of four. */
 static const struct job_setup setups[] = {
     {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .llama = true},
     {.strategy = STRATEGY_NO_SHARD, .codec = "spy"},
     {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .host = true, .half = true},
     {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .residual = DECK_RESIDUAL_HOST},
     {.strategy = STRATEGY_NO_SHARD, .codec = "spy", .residual = DECK_RESIDUAL_NVME},
+    {.strategy = STRATEGY_HYBRID_SHARD, .group = 1, .codec = "spy", .local_ranks = 1},
 };
 enum { SETUPS = sizeof setups / sizeof *setups };
+static const struct job_setup nodes[] = {
+    {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .llama = true, .local_ranks = 2},
+    {.strategy = STRATEGY_NO_SHARD, .codec = "spy", .micros = 3, .local_ranks = 2},
+    {.strategy = STRATEGY_HYBRID_SHARD, .group = 2, .codec = "spy", .local_ranks = 2},
+    {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .host = true, .half = true, .local_ranks = 2},
+};
 
-static void what_messages_lose_comes_with_the_next_ones(void **state)
+static void expect_what_messages_lose(const struct job_setup *given, int n)
 {
-  (void)state;
   static const struct {
     const char *name;
     enum dtype type;
   } feedbacks[] = {{"fp32", DTYPE_F32}, {"bf16", DTYPE_BF16}};
-  for (int s = 0; s < SETUPS; s++)
+  for (int s = 0; s < n; s++)
     for (int f = 0; f < 2; f++) {
-      struct job_setup setup = setups[s];
+      struct job_setup setup = given[s];
+      const int local = setup.local_ranks > 0 ? setup.local_ranks : 1;
       struct job job = {0};
       struct log without, with;
       run(&job, &setup, &without);
@@ -233,7 +250,7 @@ static void what_messages_lose_comes_with_the_next_ones(void **state)
       run(&job, &setup, &with);
       for (int step = 0; step < STEPS; step++)
         for (int i = 0; i < units; i++) {
-          expect_sum(&with.of[step][i]);
+          expect_sum(&with.of[step][i], local);
           expect_feedback(&without.of[step][i], &with.of[step][i], step, feedbacks[f].type);
         }
       for (int i = 0; i < units; i++)
@@ -312,6 +329,117 @@ static void what_messages_lose_is_measured(void **state)
     }
 }
 
+static void what_messages_lose_comes_with_the_next_ones(void **state)
+{
+  (void)state;
+  if (comm_ranks(comm) == 4)
+    expect_what_messages_lose(nodes, sizeof nodes / sizeof *nodes);
+  else
+    expect_what_messages_lose(setups, sizeof setups / sizeof *setups);
+}
+
+static float *parameters_after(const struct job_setup *setup, int64_t *n)
+{
+  struct job job = {0};
+  job_open(&job, comm, setup);
+  for (int step = 0; step < STEPS; step++)
+    job_step(&job, step);
+  float *parameters = job_collect(&job);
+  *n = job_parameters(&job);
+  job_close(&job);
+  return parameters;
+}
+
+/* Two pairs of ranks add up as four ranks do. */
+static void nodes_change_no_bit_of_what_is_not_lost(void **state)
+{
+  (void)state;
+  static const struct job_setup ways[] = {
+      {.strategy = STRATEGY_FULL_SHARD, .micros = 3, .reduce_every_micro = true},
+      {.strategy = STRATEGY_SHARD_GRAD_OP, .llama = true},
+      {.strategy = STRATEGY_SHARD_OPTIM, .micros = 3},
+      {.strategy = STRATEGY_NO_SHARD, .half = true},
+      {.strategy = STRATEGY_HYBRID_SHARD, .group = 2, .micros = 3},
+      {.strategy = STRATEGY_FULL_SHARD, .host = true, .immediate = true, .no_clip = true},
+  };
+  if (comm_ranks(comm) != 4)
+    return;
+  for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+    struct job_setup setup = ways[w];
+    int64_t n, more;
+    setup.codec = "verbatim";
+    float *all = parameters_after(&setup, &n);
+    setup.local_ranks = 2;
+    for (int feedback = 0; feedback < 2; feedback++) {
+      setup.feedback = feedback ? "fp32" : NULL;
+      float *across = parameters_after(&setup, &more);
+      assert_int_equal(n, more);
+      assert_memory_equal(all, across, (size_t)n * sizeof *all);
+      mem_free(across);
+    }
+    mem_free(all);
+  }
+}
+
+static float largest_of(const float *x, int64_t n)
+{
+  float largest = 0;
+  for (int64_t e = 0; e < n; e++)
+    largest = fmaxf(largest, fabsf(x[e]));
+  return largest;
+}
+
+/* The part of this rank, in steps of the largest magnitude of all ranks of its index. */
+static void expect_scaled_sum(const struct seen *seen, int local, const float *residual)
+{
+  const int ranks = comm_ranks(comm), members = ranks / local;
+  const int64_t begin = comm_rank(comm) / local * seen->part;
+  float *all = NULL, largest = 0;
+  assert_int_equal(mem_new(MEM_META, (size_t)(seen->n * ranks), &all), STATUS_OK);
+  MPI_Allgather(seen->x, (int)seen->n, MPI_FLOAT, all, (int)seen->n, MPI_FLOAT, MPI_COMM_WORLD);
+  const float *x = all + comm_rank(comm) % local * seen->n;
+  for (int member = 0; member < members; member++)
+    largest = fmaxf(largest, largest_of(x + member * local * seen->n, seen->n));
+  const float step = largest / (float)(127 / members);
+  for (int64_t e = 0; e < seen->part; e++) {
+    float sum = rintf(x[begin + e] * (1 / step)) * step;
+    for (int member = 1; member < members; member++)
+      sum += rintf(x[member * local * seen->n + begin + e] * (1 / step)) * step;
+    assert_true(sum == seen->sum[e]);
+  }
+  for (int64_t e = 0; residual && e < seen->n; e++)
+    assert_true(residual[e] == seen->x[e] - rintf(seen->x[e] * (1 / step)) * step);
+  mem_free(all);
+}
+
+static void one_scale_is_that_of_all_ranks(void **state)
+{
+  (void)state;
+  const bool four = comm_ranks(comm) == 4;
+  const struct job_setup *given = four ? nodes : setups;
+  const size_t n = four ? sizeof nodes / sizeof *nodes : sizeof setups / sizeof *setups;
+  spied = &codec_int8_global;
+  for (size_t s = 0; s < n; s++)
+    for (int feedback = 0; feedback < 2; feedback++) {
+      struct job_setup setup = given[s];
+      const int local = setup.local_ranks > 0 ? setup.local_ranks : 1;
+      struct job job = {0};
+      struct log log;
+      setup.feedback = feedback ? "fp32" : NULL;
+      run(&job, &setup, &log);
+      for (int step = 0; step < STEPS; step++)
+        for (int i = 0; i < units; i++) {
+          const int residual = job.plan->residual[unit_of(job.plan, i)];
+          expect_scaled_sum(&log.of[step][i], local,
+                            step < STEPS - 1 || residual < 0 ? NULL
+                                                             : exec_pointer(job.exec, residual));
+        }
+      job_close(&job);
+      log_free(&log);
+    }
+  spied = &codec_bf16;
+}
+
 /* Random bits: of each rank, step and unit others, and in the next run the same. */
 static void seeds_differ_and_come_again(void **state)
 {
@@ -323,7 +451,7 @@ static void seeds_differ_and_come_again(void **state)
   job_close(&job);
   run(&job, &setups[0], &again);
   job_close(&job);
-  uint64_t mine[STEPS * MOST_UNITS], all[3 * STEPS * MOST_UNITS];
+  uint64_t mine[STEPS * MOST_UNITS], all[4 * STEPS * MOST_UNITS];
   const int n = STEPS * units;
   for (int i = 0; i < n; i++) {
     mine[i] = first.of[i / units][i % units].seed;
@@ -377,6 +505,8 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_messages_lose_comes_with_the_next_ones),
       cmocka_unit_test(what_messages_lose_is_measured),
+      cmocka_unit_test(nodes_change_no_bit_of_what_is_not_lost),
+      cmocka_unit_test(one_scale_is_that_of_all_ranks),
       cmocka_unit_test(seeds_differ_and_come_again),
       cmocka_unit_test(seeds_of_a_sum_may_be_one),
   };

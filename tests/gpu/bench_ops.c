@@ -617,8 +617,9 @@ struct coded {
 
 static struct coded coded_at(const struct codec *codec, struct cut *cut, int64_t n)
 {
-  return (struct coded){single(cut, n), take(cut, codec->ops->bytes(codec, n), 1),
-                        {lane, n, 1, 1, take(cut, codec_work(codec, n, 1), 1)}};
+  return (struct coded){
+      single(cut, n), take(cut, codec->ops->bytes(codec, n), 1),
+      {lane, n, 1, 1, take(cut, codec_work(codec, n, 1), 1), single(cut, 1)}};
 }
 
 static void encoding(const struct model *m, struct cut *cut, const int64_t *n)
@@ -628,6 +629,15 @@ static void encoding(const struct model *m, struct cut *cut, const int64_t *n)
   (void)m;
   if (cut->at)
     must(codec.ops->encode(&codec, &at.pass, at.x, at.message));
+}
+
+/* Of what is encoded by one scale for all ranks. */
+static void finding_the_largest(const struct model *m, struct cut *cut, const int64_t *n)
+{
+  float *const x = single(cut, n[LENGTH]), *const out = single(cut, 1);
+  (void)m;
+  if (cut->at)
+    must(lane->device->ops->max_magnitude(lane, n[LENGTH], x, out));
 }
 
 /* The message is whatever the arena holds: bits of random numbers. */
@@ -658,6 +668,8 @@ static void bench_codecs(void)
     snprintf(name, sizeof name, "%s, decoding", codecs[c]);
     report_bytes(&any, name, decoding, n, bytes);
   }
+  const int64_t n[] = {0, 64 << 20};
+  report_bytes(&any, "the largest magnitude", finding_the_largest, n, 4.0 * (double)n[LENGTH]);
 }
 
 /* --- a block, call by call and as a graph ---------------------------------------------------------------------------------------------------------------- */

@@ -1716,12 +1716,17 @@ static void codec_as_the_host(const char *name, int64_t block, int parts, int64_
   struct codec codec;
   must(codec_make(name, &set, false, &codec));
   const size_t work = (size_t)codec_work(&codec, n, parts);
-  const struct codec_pass here = {host_lane, n, parts, draws, scratch(host, work)},
-                          there = {gpu_lane, n, parts, draws, scratch(gpu, work)};
+  struct codec_pass here = {host_lane, n, parts, draws, scratch(host, work), NULL},
+                    there = {gpu_lane, n, parts, draws, scratch(gpu, work), NULL};
   const int64_t bytes = codec.ops->bytes(&codec, n);
   const bool accumulate = parts % 2 == 0;
   struct twin x = sums(n * parts, true), messages = sums((parts * bytes + 3) / 4, false),
-              out = sums(n, true);
+              out = sums(n, true), largest = sums(1, false);
+  must(host->ops->max_magnitude(host_lane, n * parts, x.here, largest.here));
+  must(gpu->ops->max_magnitude(gpu_lane, n * parts, x.there, largest.there));
+  expect_bits("the largest magnitude", largest.there, largest.here, 4);
+  here.largest = largest.here;
+  there.largest = largest.there;
   must(codec.ops->encode(&codec, &here, x.here, messages.here));
   must(codec.ops->encode(&codec, &there, x.there, messages.there));
   expect_bits(name, messages.there, messages.here, (size_t)(parts * bytes));
@@ -1756,7 +1761,7 @@ static void test_codecs(void **state)
     for (int l = 0; l < 5; l++)
       for (int p = 0; p < 5; p++) {
         codec_as_the_host(codecs[c].name, 0, parts[p], lengths[l]);
-        if (codecs[c].blocks)
+        if (codecs[c].blocks && strcmp(codecs[c].name, "int8_global") != 0)
           codec_as_the_host(codecs[c].name, 4096, parts[p], lengths[l]);
       }
 }

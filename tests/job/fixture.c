@@ -145,12 +145,20 @@ void apart_set_memory(int64_t used, int64_t all)
 
 /* --- a rank --------------------------------------------------------------------------------------------------------------------- */
 
+static int local_ranks;
+
+void fixture_set_nodes(int ranks)
+{
+  local_ranks = ranks;
+}
+
 void fixture_open(struct job *job, const struct deck *deck, struct comm *comm, int rank, int ranks, bool apart_device)
 {
+  const int local = local_ranks > 0 ? local_ranks : ranks;
   const enum dtype compute = deck->run.compute == DECK_COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
   *job = (struct job){.deck = deck, .comm = comm, .place = {.compute = compute}, .threads = 1};
   if (!comm)
-    must(comm_create_fake(rank, ranks, ranks, &job->comm));
+    must(comm_create_fake(rank, ranks, local, &job->comm));
   must(device_create("host", 0, compute, &job->device));
   if (apart_device)
     apart_make(job->device);
@@ -161,7 +169,7 @@ void fixture_open(struct job *job, const struct deck *deck, struct comm *comm, i
                              .model = job->model,
                              .device = &job->device->model,
                              .threads = 1};
-  must(job_shape(deck, JOB_TRAIN, ranks, &input));
+  must(job_shape(deck, JOB_TRAIN, local, &input));
   must(plan_create(&input, &job->plan[PLAN_TRAIN]));
   const struct plan *plans[] = {job->plan[PLAN_TRAIN]};
   must(exec_memory_create(job->device, job->comm, deck->tiers.nvme, plans, 1, &job->memory));

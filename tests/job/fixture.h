@@ -6,6 +6,8 @@
 
 /* All that job_create() makes for training but lanes and cores, in the deck's run.compute (auto: fp32). `comm` NULL: a fake job of its own. */
 void fixture_open(struct job *job, const struct deck *deck, struct comm *comm, int rank, int ranks, bool apart);
+/* Ranks of each node of jobs that are opened from then on; 0, at first: all. */
+void fixture_set_nodes(int local_ranks);
 void fixture_close(struct job *job); /* leaves a comm that was given alone */
 
 /* A deck of seconds: two blocks of a few kB, 12 sequences a step. */

@@ -23,18 +23,47 @@ static enum dtype type_of(const char *feedback)
   return strcmp(feedback, "fp32") ? DTYPE_BF16 : DTYPE_F32;
 }
 
-static void open_job(struct job *job, struct deck *deck, int rank, int ranks, const char *feedback,
-                     const char *tier, bool apart)
+/* Ranks that encode all, or nodes of `local` that encode what they have added up (full_shard), or
+ * what replicas of them exchange. */
+struct place {
+  int ranks, local;
+  bool replicas;
+};
+
+static struct encoded encoded_by(const struct place *place)
+{
+  const int nodes = place->local > 0 ? place->ranks / place->local : 0;
+  if (nodes < 2)
+    return (struct encoded){1, 1};
+  return (struct encoded){place->local, place->replicas ? 1 : nodes};
+}
+
+static int64_t part_length(const struct encoded *encoded, int64_t trained)
+{
+  return trained / (encoded->parts * encoded->blocks);
+}
+
+static bool encodes(const struct encoded *encoded, int64_t trained, int rank, int64_t flat)
+{
+  return flat / part_length(encoded, trained) % encoded->parts == rank % encoded->parts;
+}
+
+static void open_job(struct job *job, struct deck *deck, int rank, const struct place *place,
+                     const char *feedback, const char *tier, bool apart)
 {
   char assignment[64];
-  fixture_deck(deck, "llama", "full_shard", "world", "[model.layers.0.*]");
+  fixture_set_nodes(place->local);
+  fixture_deck(deck, "llama", place->replicas ? "hybrid_shard" : "full_shard",
+               place->replicas ? "node" : "world", "[model.layers.0.*]");
   must(options_assign(deck->set, "compress.grads.codec=bf16"));
+  if (place->local > 0)
+    must(options_assign(deck->set, "compress.across=node"));
   snprintf(assignment, sizeof assignment, "compress.feedback=%s", feedback);
   must(options_assign(deck->set, assignment));
   snprintf(assignment, sizeof assignment, "tiers.residual=%s", tier);
   must(options_assign(deck->set, assignment));
   must(options_assign(deck->set, "tiers.nvme=/tmp"));
-  fixture_open(job, deck, NULL, rank, ranks, apart);
+  fixture_open(job, deck, NULL, rank, place->ranks, apart);
 }
 
 /* Few bits, so that bf16 holds the value and all sums are exact. */
@@ -43,21 +72,33 @@ static float value_of(int row, int u, int p, int64_t e)
   return (float)((row + 1) * 8 + (u + 3 * p + e) % 8);
 }
 
-/* A row of a unit as `ranks` ranks lay it out, with rubbish in its gaps. */
-static void make_row(const struct job *job, int u, int ranks, int row, enum dtype type, char *out)
+/* A row of a unit as ranks lay it out and encode it, with rubbish in its gaps. Bytes. */
+static int64_t make_row(const struct job *job, int u, const struct place *place, int row,
+                        enum dtype type, char *out)
 {
+  const struct encoded encoded = encoded_by(place);
+  const int64_t size = (int64_t)dtype_size(type);
+  int64_t bytes = 0;
+  char *all = NULL;
   const struct layout_unit *unit = &job->model->unit[u].layout;
   struct layout_unit layout;
-  must(layout_unit_pack_roomy(unit->params, unit->elements, unit->room, unit->frozen, ranks,
+  must(layout_unit_pack_roomy(unit->params, unit->elements, unit->room, unit->frozen, place->ranks,
                               &layout));
-  memset(out, 0x3f, (size_t)layout.trained * dtype_size(type));
+  must(mem_new(MEM_IO, (size_t)(layout.trained * size), &all));
+  memset(all, 0x3f, (size_t)(layout.trained * size));
   for (int p = 0; p < layout.params; p++)
     for (int64_t e = 0; e < layout.elements[p] && !layout.frozen[p]; e++) {
       const float value = value_of(row, u, p, e);
-      dtype_convert(out + (layout.offset[p] + e) * (int64_t)dtype_size(type), type, &value,
-                    DTYPE_F32, 1);
+      dtype_convert(all + (layout.offset[p] + e) * size, type, &value, DTYPE_F32, 1);
     }
+  for (int64_t flat = 0; flat < layout.trained; flat++)
+    if (encodes(&encoded, layout.trained, row, flat)) {
+      memcpy(out + bytes, all + flat * size, (size_t)size);
+      bytes += size;
+    }
+  mem_free(all);
   layout_unit_free(&layout);
+  return bytes;
 }
 
 static int unit_named(const struct job *job, const char *name)
@@ -70,9 +111,10 @@ static int unit_named(const struct job *job, const char *name)
 }
 
 /* Rows come in pieces that end anywhere. */
-static int put_rows(const struct job *job, const struct job_state *state, int ranks,
-                    enum dtype type)
+static int put_rows(const struct job *job, const struct job_state *state,
+                    const struct place *saved, enum dtype type)
 {
+  const int ranks = saved->ranks;
   int seen = 0;
   for (int t = 0; t < state->n; t++) {
     const struct io_tensor *tensor = &state->tensor[t];
@@ -84,7 +126,7 @@ static int put_rows(const struct job *job, const struct job_state *state, int ra
     must(mem_new(MEM_IO, (size_t)(ranks * bytes), &all));
     assert_int_equal(tensor->shape[0], ranks);
     for (int row = 0; row < ranks; row++)
-      make_row(job, u, ranks, row, type, all + row * bytes);
+      assert_int_equal(make_row(job, u, saved, row, type, all + row * bytes), bytes);
     for (int64_t at = tensor->range.begin, n; at < tensor->range.end; at += n) {
       n = tensor->range.end - at < 1001 ? tensor->range.end - at : 1001;
       if (tensor->move)
@@ -98,19 +140,29 @@ static int put_rows(const struct job *job, const struct job_state *state, int ra
   return seen;
 }
 
-static float expected(int u, int p, int64_t e, int rank, int ranks, int saved)
+static float expected(const struct job *job, int u, int p, int64_t e, const struct place *now,
+                      const struct place *saved)
 {
+  const struct encoded here = encoded_by(now), before = encoded_by(saved);
+  const struct layout_unit *unit = &job->model->unit[u].layout;
+  struct layout_unit layout;
   float sum = 0;
-  if (saved == ranks)
-    return value_of(rank, u, p, e);
-  for (int row = 0; row < saved; row++)
-    sum += value_of(row, u, p, e);
-  return sum * (1 / (float)ranks);
+  if (memcmp(now, saved, sizeof *now) == 0)
+    return value_of(job_state_plan(job)->input.rank, u, p, e);
+  must(layout_unit_pack_roomy(unit->params, unit->elements, unit->room, unit->frozen,
+                              saved->ranks, &layout));
+  for (int row = 0; row < saved->ranks; row++)
+    if (encodes(&before, layout.trained, row, layout.offset[p] + e))
+      sum += value_of(row, u, p, e);
+  layout_unit_free(&layout);
+  return sum * (1 / (float)(now->ranks / here.parts));
 }
 
 /* Gaps are zero unless the row is as it was. */
-static void check_residual(const struct job *job, int u, enum dtype type, int saved, bool apart)
+static void check_residual(const struct job *job, int u, enum dtype type, const struct place *now,
+                           const struct place *saved, bool apart)
 {
+  const struct encoded here = encoded_by(now);
   const struct plan *plan = job_state_plan(job);
   const struct plan_buffer *buffer = &plan->buffer[plan->residual[u]];
   const struct layout_unit *layout = &plan->layout[u];
@@ -123,9 +175,13 @@ static void check_residual(const struct job *job, int u, enum dtype type, int sa
     must(exec_memory_read(&job->memory, plan, plan->residual[u], 0, buffer->bytes, bytes));
   for (int p = 0; p < layout->params; p++)
     for (int64_t e = 0; e < layout->elements[p] && !layout->frozen[p]; e++) {
-      const int64_t at = (layout->offset[p] + e) * (int64_t)dtype_size(type);
-      float want = expected(u, p, e, plan->input.rank, plan->input.ranks, saved);
+      const int64_t flat = layout->offset[p] + e, length = part_length(&here, layout->trained),
+                    nth = flat / length / here.parts * length + flat % length,
+                    at = nth * (int64_t)dtype_size(type);
+      float want = expected(job, u, p, e, now, saved);
       char rounded[4];
+      if (!encodes(&here, layout->trained, plan->input.rank, flat))
+        continue;
       dtype_convert(rounded, type, &want, DTYPE_F32, 1);
       if (memcmp(rounded, bytes + at, dtype_size(type)) != 0)
         fail_msg("element %lld of parameter %d of unit %d", (long long)e, p, u);
@@ -137,31 +193,42 @@ static void ranks_go_on_from_others(void **state)
 {
   (void)state;
   static const struct {
-    int saved, ranks, rank;
+    struct place saved, here;
+    int rank;
     const char *before, *now, *tier;
     bool apart;
-  } cases[] = {
-      {2, 2, 1, "bf16", "bf16", "device", false}, {2, 3, 1, "bf16", "bf16", "device", false},
-      {3, 2, 0, "bf16", "fp32", "device", false}, {3, 3, 2, "fp32", "bf16", "device", false},
-      {2, 4, 3, "fp32", "fp32", "device", true},  {2, 2, 0, "fp32", "fp32", "device", true},
-      {2, 2, 1, "bf16", "bf16", "host", true},    {2, 3, 1, "bf16", "fp32", "host", false},
-      {2, 2, 0, "fp32", "fp32", "nvme", false},   {3, 2, 1, "bf16", "fp32", "nvme", false},
-      {3, 3, 2, "fp32", "bf16", "nvme", true}};
+  } cases[] = {{{2, 0, false}, {2, 0, false}, 1, "bf16", "bf16", "device", false},
+               {{2, 0, false}, {3, 0, false}, 1, "bf16", "bf16", "device", false},
+               {{3, 0, false}, {2, 0, false}, 0, "bf16", "fp32", "device", false},
+               {{3, 0, false}, {3, 0, false}, 2, "fp32", "bf16", "device", false},
+               {{2, 0, false}, {4, 0, false}, 3, "fp32", "fp32", "device", true},
+               {{2, 0, false}, {2, 0, false}, 0, "fp32", "fp32", "device", true},
+               {{4, 2, false}, {4, 2, false}, 3, "fp32", "fp32", "device", false},
+               {{4, 2, false}, {4, 2, false}, 1, "fp32", "bf16", "device", true},
+               {{4, 2, false}, {4, 0, false}, 2, "fp32", "fp32", "device", false},
+               {{4, 0, false}, {4, 2, false}, 3, "bf16", "fp32", "device", false},
+               {{6, 3, false}, {6, 2, false}, 5, "fp32", "fp32", "device", false},
+               {{6, 2, false}, {3, 1, false}, 1, "fp32", "bf16", "device", false},
+               {{4, 2, true}, {4, 2, true}, 2, "bf16", "bf16", "device", false},
+               {{4, 2, true}, {6, 3, false}, 4, "fp32", "fp32", "device", true},
+               {{6, 3, false}, {4, 2, true}, 1, "fp32", "fp32", "device", false}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-    const struct job_state_saved saved = {cases[c].saved,
-                                          {.grads.codec = "bf16", .feedback = cases[c].before}};
+    const struct place *here = &cases[c].here;
+    const struct job_state_saved saved = {cases[c].saved.ranks,
+                                          {.grads.codec = "bf16", .feedback = cases[c].before},
+                                          encoded_by(&cases[c].saved)};
     struct job job;
     struct deck deck;
     struct job_state *loading = NULL;
-    open_job(&job, &deck, cases[c].rank, cases[c].ranks, cases[c].now, cases[c].tier,
+    open_job(&job, &deck, cases[c].rank, here, cases[c].now, cases[c].tier,
              cases[c].apart);
     must(job_state_open_saved(&job, &saved, &loading));
-    assert_true(put_rows(&job, loading, cases[c].saved, type_of(cases[c].before)) > 1);
+    assert_true(put_rows(&job, loading, &cases[c].saved, type_of(cases[c].before)) > 1);
     must(job_state_commit(loading));
     job_state_close(loading);
     for (int u = 0; u < job.model->units; u++)
       if (job_state_plan(&job)->residual[u] >= 0)
-        check_residual(&job, u, type_of(cases[c].now), cases[c].saved, cases[c].apart);
+        check_residual(&job, u, type_of(cases[c].now), here, &cases[c].saved, cases[c].apart);
     fixture_close(&job);
     deck_destroy(&deck);
   }
@@ -186,13 +253,15 @@ static void what_is_loaded_is_saved(void **state)
   static const char *const tiers[] = {"device", "host", "nvme"};
   for (int choice = 0; choice < 12; choice++) {
     const bool apart = choice & 1, copies = choice & 2;
-    const struct job_state_saved saved = {2, {.grads.codec = "bf16", .feedback = "fp32"}};
+    const struct place here = {.ranks = 2};
+    const struct job_state_saved saved = {
+        2, {.grads.codec = "bf16", .feedback = "fp32"}, {1, 1}};
     struct job job;
     struct deck deck;
     struct job_state *loading = NULL, *saving = NULL;
-    open_job(&job, &deck, 1, 2, "fp32", tiers[choice / 4], apart);
+    open_job(&job, &deck, 1, &here, "fp32", tiers[choice / 4], apart);
     must(job_state_open_saved(&job, &saved, &loading));
-    assert_true(put_rows(&job, loading, 2, DTYPE_F32) > 1);
+    assert_true(put_rows(&job, loading, &here, DTYPE_F32) > 1);
     must(job_state_commit(loading));
     job_state_close(loading);
     must(copies ? job_state_create_snapshot(&job, &saving)
@@ -206,7 +275,7 @@ static void what_is_loaded_is_saved(void **state)
         continue;
       must(mem_new(MEM_IO, (size_t)tensor->shape[1], &row));
       must(mem_new(MEM_IO, (size_t)tensor->shape[1], &want));
-      make_row(&job, unit_named(&job, tensor->name), 2, 1, DTYPE_F32, want);
+      make_row(&job, unit_named(&job, tensor->name), &here, 1, DTYPE_F32, want);
       get_row(tensor, row);
       assert_memory_equal(row, want, (size_t)tensor->shape[1]);
       mem_free(want);
@@ -222,17 +291,18 @@ static void what_is_loaded_is_saved(void **state)
 static void units_without_a_codec_have_saved_nothing(void **state)
 {
   (void)state;
+  const struct place here = {.ranks = 2};
   const struct job_state_saved saved = {
-      2, {.grads.codec = "bf16", .feedback = "fp32", .units = {1, {{"*.1", "none"}}}}};
+      2, {.grads.codec = "bf16", .feedback = "fp32", .units = {1, {{"*.1", "none"}}}}, {1, 1}};
   struct job job;
   struct deck deck;
   struct job_state *loading = NULL;
-  open_job(&job, &deck, 0, 2, "fp32", "device", false);
+  open_job(&job, &deck, 0, &here, "fp32", "device", false);
   must(job_state_open_saved(&job, &saved, &loading));
   int all = 0;
   for (int u = 0; u < job.model->units; u++)
     all += job_state_plan(&job)->residual[u] >= 0;
-  assert_int_equal(put_rows(&job, loading, 2, DTYPE_F32), all - 1);
+  assert_int_equal(put_rows(&job, loading, &here, DTYPE_F32), all - 1);
   job_state_close(loading);
   fixture_close(&job);
   deck_destroy(&deck);
@@ -242,13 +312,14 @@ static void units_without_a_codec_have_saved_nothing(void **state)
 static void ranks_begin_without_residuals(void **state)
 {
   (void)state;
-  const struct job_state_saved saved = {2, {.grads.codec = "bf16"}};
+  const struct place here = {.ranks = 2};
+  const struct job_state_saved saved = {2, {.grads.codec = "bf16"}, {1, 1}};
   struct job job;
   struct deck deck;
   struct job_state *loading = NULL;
-  open_job(&job, &deck, 0, 2, "fp32", "device", false);
+  open_job(&job, &deck, 0, &here, "fp32", "device", false);
   must(job_state_open_saved(&job, &saved, &loading));
-  assert_int_equal(put_rows(&job, loading, 2, DTYPE_F32), 0);
+  assert_int_equal(put_rows(&job, loading, &here, DTYPE_F32), 0);
   job_state_close(loading);
   fixture_close(&job);
   deck_destroy(&deck);

@@ -138,3 +138,4 @@ grep -q "hybrid_shard: 4 groups of 2 ranks" hybrid.log || { cat hybrid.log >&2; 
 ! grep -q "span nodes" hybrid.log || { cat hybrid.log >&2; die "groups of hosts span them"; }
 grep -q "hybrid_shard: 2 groups of 2 ranks, some of which span nodes" hybrid4.log || { cat hybrid4.log >&2; die "groups span hosts without a word"; }
 fails 2 "nodes have between 1 and 2 ranks, and groups of a node are as large everywhere" at host0:2,host1:1,host2:1 "$SLUICE" train tiny.yaml run.dir=uneven shard.strategy=hybrid_shard
+fails 2 "nodes have between 1 and 2 ranks, and compress.across=node needs equal nodes" at host0:2,host1:1,host2:1 "$SLUICE" train tiny.yaml run.dir=uneven compress.grads.codec=int8 compress.across=node

@@ -172,6 +172,7 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
                              .shape = {.ranks = point->ranks,
                                        .group = point->group,
                                        .replicas = point->ranks / point->group,
+                                       .local_ranks = point->local_ranks,
                                        .rank_batch = 2 * point->micros,
                                        .micro_batch = 2,
                                        .micros = point->micros,
@@ -191,6 +192,7 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
                                         .residual = point->residual,
                                         .units = {point->mixed, {{"h.1", "none"}}},
                                         .sample = point->sample,
+                                        .across_nodes = point->local_ranks > 0,
                                         .nvme_state = point->nvme_state,
                                         .resident = point->resident}};
 }
@@ -213,6 +215,9 @@ const char *fixture_name(const struct point *point)
   snprintf(name + length, sizeof name - length, ", keep %s, %s, states in %s", keeps[point->keep],
            optim_ops(point->optim)->name, dtype_name(point->moments));
   length = strlen(name);
+  if (point->local_ranks > 0)
+    length += (size_t)snprintf(name + length, sizeof name - length, ", nodes of %d",
+                               point->local_ranks);
   if (point->host)
     snprintf(name + length, sizeof name - length, ", host: params %s, %s, %s, %g of moments on NVMe, %d units resident",
              point->params_full ? "full" : "shard", point->cpu_reduce ? by_hosts : "gpu_reduce", point->immediate ? "immediate" : "deferred",

@@ -39,6 +39,7 @@ struct point {
   enum deck_residual residual; /* and where */
   bool mixed;           /* gradients of h.1 travel as they are */
   enum optimizer optim;
+  int local_ranks; /* of a node, between which alone messages travel; 0: between all ranks */
 };
 
 /* The root and `blocks` blocks whose sizes are no multiples of anything, tied and trained. Free with fixture_free. */

@@ -37,6 +37,7 @@ tests_plan_test_verify_host_SOURCES = tests/plan/test_verify_host.c $(plan_broke
 tests_plan_test_verify_whole_SOURCES = tests/plan/test_verify_whole.c $(plan_broken)
 tests_plan_test_traffic_SOURCES = tests/plan/test_traffic.c $(plan_fixture)
 EXTRA_DIST += \
+	tests/plan/golden/across_nodes.txt \
 	tests/plan/golden/bf16.txt \
 	tests/plan/golden/bf16_kept.txt \
 	tests/plan/golden/bf16_no_shard.txt \
@@ -56,6 +57,7 @@ EXTRA_DIST += \
 	tests/plan/golden/host_shared.txt \
 	tests/plan/golden/hybrid_shard.txt \
 	tests/plan/golden/keep_host.txt \
+	tests/plan/golden/int8_global.txt \
 	tests/plan/golden/no_shard.txt \
 	tests/plan/golden/one_rank.txt \
 	tests/plan/golden/shard_grad_op.txt \

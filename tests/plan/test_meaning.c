@@ -253,6 +253,9 @@ static int64_t inverted_bytes(const struct codec *codec, int64_t n)
 }
 
 static const struct codec_ops inverted = {.name = "inverted", .bytes = inverted_bytes};
+/* And one that is told the largest word of the group. */
+static const struct codec_ops bounded = {
+    .name = "bounded", .traits = CODEC_NEEDS_MAX, .bytes = inverted_bytes};
 
 typedef enum status make(const char *name, const struct codec_settings *settings, bool feedback,
                          struct codec *out);
@@ -260,9 +263,11 @@ make __real_codec_make, __wrap_codec_make;
 enum status __wrap_codec_make(const char *name, const struct codec_settings *settings,
                               bool feedback, struct codec *out)
 {
-  if (!name || strcmp(name, inverted.name) != 0)
+  const bool inverts = name && strcmp(name, inverted.name) == 0,
+             bounds = name && strcmp(name, bounded.name) == 0;
+  if (!inverts && !bounds)
     return __real_codec_make(name, settings, feedback, out);
-  *out = (struct codec){.ops = &inverted};
+  *out = (struct codec){.ops = inverts ? &inverted : &bounded};
   return STATUS_OK;
 }
 
@@ -366,10 +371,15 @@ static struct members members_of(const struct machine *m, int rank, int i)
 {
   const struct plan *plan = m->plan[rank];
   const struct deck_shape *shape = &plan->input.shape;
+  const int local = shape->local_ranks;
+  if (plan->instr[i].attr.group == GROUP_NODE)
+    return (struct members){rank / local * local, 1, local, rank % local};
+  if (plan->instr[i].attr.group == GROUP_ACROSS)
+    return (struct members){rank % local, local, m->ranks / local, rank / local};
   if (plan->instr[i].op == OP_GATHER && plan->input.strategy == STRATEGY_NO_SHARD)
     return (struct members){rank, 1, 1, 0};
   bool replicas =
-      (plan->instr[i].op == OP_EXCHANGE && plan->instr[i].attr.group == GROUP_REPLICAS) ||
+      plan->instr[i].attr.group == GROUP_REPLICAS ||
       (plan->instr[i].op == OP_GATHER_GRADS && plan->input.strategy != STRATEGY_NO_SHARD);
   if (replicas)
     return (struct members){rank % shape->group, shape->group, shape->replicas, rank / shape->group};
@@ -401,22 +411,51 @@ static uint32_t decoded(const struct instr *instr, uint32_t word)
   return instr->attr.codec.ops->traits & CODEC_IDENTITY ? word : ~word;
 }
 
-static void exchange(struct machine *m, int i)
+static void exchange_block(struct machine *m, int i, int rank, int64_t begin, int64_t words)
 {
-  for (int rank = 0; rank < m->ranks; rank++) {
-    const struct members members = members_of(m, rank, i);
-    const struct words received = use_words(m, rank, i, EXCHANGE_RECEIVED);
-    const int64_t part = received.n / members.n;
-    for (int k = 0; k < members.n; k++) {
-      const struct words sent = use_words(m, members.first + k * members.stride, i, EXCHANGE_SENT);
-      assert_int_equal(sent.n, received.n);
-      memcpy(received.at + k * part, sent.at + members.index * part,
-             (size_t)part * sizeof(uint32_t));
-    }
+  const struct members members = members_of(m, rank, i);
+  const struct words received = use_words(m, rank, i, EXCHANGE_RECEIVED);
+  const int64_t part = words / members.n;
+  for (int k = 0; k < members.n; k++) {
+    const struct words sent = use_words(m, members.first + k * members.stride, i, EXCHANGE_SENT);
+    assert_int_equal(sent.n, received.n);
+    memcpy(received.at + begin + k * part, sent.at + begin + members.index * part,
+           (size_t)part * sizeof(uint32_t));
   }
 }
 
-static void decode_sum(const struct instr *instr, struct words messages, struct words shard)
+static uint32_t largest_word(struct words w)
+{
+  uint32_t largest = 0;
+  for (int64_t e = 0; e < w.n; e++)
+    largest = w.at[e] > largest ? w.at[e] : largest;
+  return largest;
+}
+
+static void find_magnitude(struct machine *m, int i)
+{
+  for (int rank = 0; rank < m->ranks; rank++) {
+    const struct members members = members_of(m, rank, i);
+    const struct words all = use_words(m, rank, i, MAGNITUDE_ALL);
+    assert_int_equal(all.n, members.n);
+    for (int k = 0; k < members.n; k++)
+      all.at[k] = largest_word(use_words(m, members.first + k * members.stride, i,
+                                         MAGNITUDE_GRADS));
+    use_words(m, rank, i, MAGNITUDE_LARGEST).at[0] = largest_word(all);
+  }
+}
+
+static void exchange(struct machine *m, int i)
+{
+  const int blocks = m->plan[0]->instr[i].attr.blocks;
+  for (int rank = 0; rank < m->ranks; rank++) {
+    const int64_t words = use_words(m, rank, i, EXCHANGE_RECEIVED).n / blocks;
+    for (int b = 0; b < blocks; b++)
+      exchange_block(m, i, rank, b * words, words);
+  }
+}
+
+static void decode_block(const struct instr *instr, struct words messages, struct words shard)
 {
   for (int64_t e = 0; e < shard.n; e++) {
     uint32_t sum = instr->use[DECODE_SUM_SHARD].access == ACCESS_ADD ? shard.at[e] : 0;
@@ -424,6 +463,15 @@ static void decode_sum(const struct instr *instr, struct words messages, struct 
       sum += decoded(instr, messages.at[at]);
     shard.at[e] = sum;
   }
+}
+
+static void decode_sum(const struct instr *instr, struct words messages, struct words shard)
+{
+  const int blocks = instr->attr.blocks;
+  const int64_t words = messages.n / blocks, part = shard.n / blocks;
+  for (int b = 0; b < blocks; b++)
+    decode_block(instr, (struct words){messages.at + b * words, words},
+                 (struct words){shard.at + b * part, part});
 }
 
 /* Whatever lies at the place of this rank's in the members' own memory. */
@@ -508,15 +556,17 @@ static void run_adam(const struct machine *m, struct words *w, bool works, uint3
 
 /* Nothing is lost. A residual holds as many times the name of its unit as it has been used. What
  * has been sent is rubbish then. */
-static void run_encode(const struct machine *m, const struct instr *instr, struct words *w)
+static void run_encode(const struct instr *instr, struct words *w)
 {
   const uint32_t name = 1 + (uint32_t)instr->unit;
   assert_int_equal(w[ENCODE_GRADS].n, w[ENCODE_MESSAGES].n);
+  if (w[ENCODE_LARGEST].n > 0)
+    assert_true(largest_word(w[ENCODE_GRADS]) <= w[ENCODE_LARGEST].at[0]);
   for (int64_t e = 0; e < w[ENCODE_GRADS].n; e++)
     w[ENCODE_MESSAGES].at[e] = ~w[ENCODE_GRADS].at[e];
   if (w[ENCODE_RESIDUAL].n == 0)
     return;
-  assert_int_equal(w[ENCODE_RESIDUAL].n, m->plan[0]->layout[instr->unit].trained);
+  assert_int_equal(w[ENCODE_RESIDUAL].n, w[ENCODE_GRADS].n);
   for (int64_t e = 0; e < w[ENCODE_RESIDUAL].n; e++) {
     uint32_t *at = &w[ENCODE_RESIDUAL].at[e];
     assert_int_equal(*at % name, 0);
@@ -593,7 +643,7 @@ static void run_local(const struct machine *m, int rank, int i, int step)
   case OP_SAVE_RESIDUAL:
   case OP_WRITE_RESIDUAL:
   case OP_FETCH_LOSS: copy(w[0], w[1]); break;
-  case OP_ENCODE: run_encode(m, instr, w); break;
+  case OP_ENCODE: run_encode(instr, w); break;
   case OP_DECODE_SUM: decode_sum(instr, w[0], w[1]); break;
   case OP_ACCUMULATE:
     for (int64_t e = 0; e < w[1].n; e++)
@@ -614,6 +664,7 @@ static void run_instr(struct machine *m, int i, int step)
   switch (m->plan[0]->instr[i].op) {
   case OP_GATHER:
   case OP_GATHER_GRADS: all_gather(m, i); break;
+  case OP_MAGNITUDE: find_magnitude(m, i); break;
   case OP_EXCHANGE: exchange(m, i); break;
   case OP_SUM_SHARED: sum_shared(m, i); break;
   case OP_METRICS: all_reduce_metrics(m, i, step); break;
@@ -707,7 +758,7 @@ static void compare_with_truth(const struct machine *m, const struct truth *t, c
 
 static bool point_takes_feedback(const struct point *point)
 {
-  return !point->cpu_reduce && (point->ranks == point->group);
+  return !point->cpu_reduce && (point->ranks == point->group || point->local_ranks > 0);
 }
 
 /* Points of a grid take turns with the codec, too, and with feedback where there can be, and with
@@ -716,9 +767,12 @@ static void check_point(const struct point *given, int how)
 {
   struct point coded = *given;
   coded.codec = how % 2 ? inverted.name : NULL;
+  if (how % 4 == 3 && !given->cpu_reduce)
+    coded.codec = bounded.name;
   if (coded.codec && point_takes_feedback(given))
     coded.feedback = "fp32";
-  coded.residual = (enum deck_residual)(how / 2 % 3);
+  if (given->local_ranks == 0 || given->ranks == given->group)
+    coded.residual = (enum deck_residual)(how / 2 % 3);
   coded.mixed = coded.codec && how % 4 == 1;
   const struct point *point = &coded;
   struct machine m;
@@ -828,6 +882,42 @@ static void any_order_that_heeds_lanes_and_waits_will_do(void **state)
   }
 }
 
+/* Ranks of a node add up their gradients before they are encoded. */
+static void nodes_may_add_up_first(void **state)
+{
+  (void)state;
+  static const struct point points[] = {
+      {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .prefetch = 1, .local_ranks = 2},
+      {.strategy = STRATEGY_FULL_SHARD, .ranks = 6, .group = 6, .head = UNTIED, .local_ranks = 3},
+      {.strategy = STRATEGY_SHARD_GRAD_OP, .ranks = 6, .group = 6, .prefetch = 2, .local_ranks = 2},
+      {.strategy = STRATEGY_SHARD_OPTIM,
+       .ranks = 4,
+       .group = 4,
+       .freeze = FREEZE_ODD,
+       .local_ranks = 2},
+      {.strategy = STRATEGY_NO_SHARD, .ranks = 6, .group = 6, .prefetch = 1, .local_ranks = 2},
+      {.strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .local_ranks = 1},
+      {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 6, .group = 3, .half = true, .local_ranks = 3},
+      {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 1, .prefetch = 1, .local_ranks = 1},
+      {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 4, .half = true, .local_ranks = 2},
+      {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .host = true, .local_ranks = 2},
+      {.strategy = STRATEGY_HYBRID_SHARD,
+       .ranks = 6,
+       .group = 2,
+       .host = true,
+       .immediate = true,
+       .local_ranks = 2},
+      {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .local_ranks = 4},
+  };
+  for (size_t i = 0; i < sizeof points / sizeof *points; i++)
+    for (int how = 0; how < 12; how++) {
+      struct point point = points[i];
+      point.micros = 1 + how / 2 % 3;
+      point.reduce_every_micro = how % 4 < 2;
+      check_point(&point, how);
+    }
+}
+
 /* Evidence that the comparison can fail: without its waits a plan computes something else. */
 static void without_waits_the_result_is_another(void **state)
 {
@@ -853,6 +943,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(updates_are_those_of_a_plain_loop),   cmocka_unit_test(heads_and_frozen_parts_too),
       cmocka_unit_test(masters_in_host_memory_too),          cmocka_unit_test(any_order_that_heeds_lanes_and_waits_will_do),
+      cmocka_unit_test(nodes_may_add_up_first),
       cmocka_unit_test(without_waits_the_result_is_another),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -332,6 +332,36 @@ static void a_step_in_bf16_reduces_half_the_bytes(void **state)
   }
 }
 
+/* Two nodes of two ranks: a half of the gradient to the other rank of the node in fp32, in two
+ * blocks, and a quarter to the other node in bf16. Gathers are between all ranks. */
+static void hops_in_a_node_take_its_link(void **state)
+{
+  (void)state;
+  struct plan_rates rates = {.link_bytes = 1e6, .node_link_bytes = 1e7, .link_latency_s = 1e-6};
+  const struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                              .ranks = 4,
+                              .group = 4,
+                              .micros = 1,
+                              .codec = "bf16",
+                              .local_ranks = 2};
+  struct plan_input input = fixture_input(&model, &point, 0);
+  struct plan *plan;
+  assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+  double node = 0, across = 0;
+  const double metrics = 2 * 2 * (sizeof(struct exactsum) / 1e6 + 1e-6);
+  for (int u = 0; u <= BLOCKS; u++) {
+    node += (double)plan->layout[u].trained * 4 / 2;
+    across += (double)plan->layout[u].trained * 2 / 4 / 1e6 + 3e-6;
+  }
+  plan_destroy(plan);
+  const struct plan_forecast apart = forecast(&point, &rates);
+  expect_near(apart.busy_s[LANE_REDUCE], node / 1e7 + across + metrics);
+  rates.node_link_bytes = 0;
+  const struct plan_forecast alike = forecast(&point, &rates);
+  expect_near(alike.busy_s[LANE_REDUCE], node / 1e6 + across + metrics);
+  expect_near(alike.busy_s[LANE_GATHER], apart.busy_s[LANE_GATHER]);
+}
+
 /* No link: both barriers, and all parts read where they lie. */
 static void a_sum_in_shared_memory_takes_its_memory_and_two_barriers(void **state)
 {
@@ -747,6 +777,7 @@ int main(void)
       cmocka_unit_test(updates_and_norms_take_their_traffic),
       cmocka_unit_test(what_tiers_exchange_takes_their_rates),
       cmocka_unit_test(a_reduce_on_the_host_takes_its_link_and_its_memory),
+      cmocka_unit_test(hops_in_a_node_take_its_link),
       cmocka_unit_test(a_step_in_bf16_reduces_half_the_bytes),
       cmocka_unit_test(a_sum_in_shared_memory_takes_its_memory_and_two_barriers),
       cmocka_unit_test(what_lies_in_its_window_is_not_cast),

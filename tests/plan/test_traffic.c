@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -25,11 +26,16 @@ static void send(struct count *count, int from, int to, int64_t bytes)
     count->crossing += bytes;
 }
 
-/* The ranks of the group in which `rank` is a member, in order. */
-static int members_of(const struct plan *plan, bool replicas, int rank, int *out)
+/* The ranks of the group in which `rank` is a member, in order. Nodes are blocks, and ranks of one
+ * index on all nodes are replicas of them. */
+static int members_of(const struct plan *plan, enum plan_group over, bool replicas, int rank,
+                      int *out)
 {
-  const int ranks = plan->input.ranks, group = plan->input.shape.group;
+  const bool nodes = over == GROUP_NODE || over == GROUP_ACROSS;
+  const int ranks = plan->input.ranks,
+            group = nodes ? plan->input.shape.local_ranks : plan->input.shape.group;
   int n = 0;
+  replicas |= over == GROUP_ACROSS;
   for (int other = 0; other < ranks; other++)
     if (replicas ? other % group == rank % group : other / group == rank / group)
       out[n++] = other;
@@ -38,29 +44,53 @@ static int members_of(const struct plan *plan, bool replicas, int rank, int *out
 
 static bool is_over_replicas(const struct plan *plan, const struct instr *instr)
 {
-  return (instr->op == OP_EXCHANGE && instr->attr.group == GROUP_REPLICAS) ||
+  return instr->attr.group == GROUP_REPLICAS ||
          (instr->op == OP_GATHER_GRADS && plan->input.strategy != STRATEGY_NO_SHARD);
+}
+
+/* Members of the group send one part of so many. */
+static int summed_before(const struct plan *plan, enum plan_group group)
+{
+  const struct deck_shape *shape = &plan->input.shape;
+  return group == GROUP_REPLICAS ? shape->group : group == GROUP_ACROSS ? shape->local_ranks : 1;
+}
+
+/* In bf16: all gradients, or those between nodes. */
+static bool is_half(const struct plan *plan, enum plan_group group)
+{
+  const struct deck_policy *policy = &plan->input.policy;
+  const bool across = group == GROUP_REPLICAS || group == GROUP_ACROSS;
+  return policy->grads.codec && (!policy->across_nodes || across);
+}
+
+/* Of all members: of int8_global a scale and a byte per element, in blocks of 256. */
+static int64_t message_bytes(const struct plan *plan, const struct instr *instr, int64_t gradient,
+                             int members)
+{
+  if (strcmp(instr->attr.codec.ops->name, "int8_global") == 0)
+    return members * (128 + (gradient / members + 255) / 256 * 256);
+  return gradient * (is_half(plan, instr->attr.group) ? 2 : 4);
 }
 
 static void send_collective(const struct plan *plan, const struct instr *instr,
                             const struct traffic_model *by, struct count *count)
 {
-  const bool gathers = instr->op == OP_GATHER || instr->op == OP_GATHER_GRADS;
+  const bool gathers = instr->op == OP_GATHER || instr->op == OP_GATHER_GRADS ||
+                       instr->op == OP_MAGNITUDE;
   if (!gathers && instr->op != OP_EXCHANGE)
     return;
   for (int rank = 0; rank < plan->input.ranks; rank++) {
     int member[64], mine = 0;
-    const int n = members_of(plan, is_over_replicas(plan, instr), rank, member);
+    const enum plan_group group = instr->attr.group;
+    const int n = members_of(plan, group, is_over_replicas(plan, instr), rank, member);
     while (member[mine] != rank)
       mine++;
     if (instr->op == OP_GATHER && plan->input.strategy == STRATEGY_NO_SHARD)
       continue;
     assert_int_equal(n, plan_instr_ranks(plan, instr));
-    const bool shards = instr->op == OP_EXCHANGE && instr->attr.group == GROUP_REPLICAS;
-    const int64_t gradient =
-        plan->layout[instr->unit].trained / (shards ? plan->input.shape.group : 1);
+    const int64_t gradient = plan->layout[instr->unit].trained / summed_before(plan, group);
     const int64_t whole = gathers ? plan->buffer[instr->use[1].buffer].bytes
-                                  : gradient * (plan->input.policy.grads.codec ? 2 : 4);
+                                  : message_bytes(plan, instr, gradient, n);
     const int64_t part = whole / n;
     for (int step = 1; step < n; step++)
       send(count, rank, gathers && by->ring ? member[(mine + 1) % n] : member[(mine + step) % n],
@@ -87,15 +117,17 @@ static void check_gradients(const struct plan *plan)
   const struct gradient_bytes mine = plan_gradient_bytes(plan);
   struct count count = {.local_ranks = 1};
   for (int i = 0; i < plan->n; i++)
-    if (plan->instr[i].op == OP_EXCHANGE)
+    if (plan->instr[i].op == OP_EXCHANGE || plan->instr[i].op == OP_MAGNITUDE)
       send_collective(plan, &plan->instr[i], &alone, &count);
   assert_int_equal(mine.messages * plan->input.ranks, count.crossing);
-  assert_int_equal(mine.raw, mine.messages * (plan->input.policy.grads.codec ? 2 : 1));
+  const char *codec = plan->input.policy.grads.codec;
+  if (!plan->input.policy.across_nodes && (!codec || strcmp(codec, "bf16") == 0))
+    assert_int_equal(mine.raw, mine.messages * (codec ? 2 : 1));
   assert_int_equal(mine.elements * 4, mine.raw);
   assert_int_equal(mine.chosen, mine.elements);
   assert_int_equal(mine.indices, 0);
   for (int i = 0; i < plan->n; i++)
-    if (plan->instr[i].op != OP_EXCHANGE)
+    if (plan->instr[i].op != OP_EXCHANGE && plan->instr[i].op != OP_MAGNITUDE)
       send_collective(plan, &plan->instr[i], &alone, &count);
   assert_int_equal(plan_sent_bytes(plan) * plan->input.ranks, count.crossing);
 }
@@ -145,6 +177,52 @@ static void every_message_is_counted(void **state)
         const struct traffic_bytes got = check(&point, &by);
         assert_true((got.all == 0) == (known[i].ranks <= local));
       }
+}
+
+/* If a node adds up first, its ranks together send what one rank on a node alone would send, and in
+ * bf16 half of it. A raw gradient is one that each rank sends to each other one. */
+static void nodes_that_add_up_send_less(void **state)
+{
+  (void)state;
+  static const struct {
+    enum deck_strategy strategy;
+    int ranks, group, local;
+  } known[] = {{STRATEGY_FULL_SHARD, 8, 8, 4},
+               {STRATEGY_SHARD_GRAD_OP, 6, 6, 2},
+               {STRATEGY_FULL_SHARD, 6, 6, 3},
+               {STRATEGY_HYBRID_SHARD, 8, 4, 4}};
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    const struct traffic_model by = {.local_ranks = known[i].local};
+    struct point point = {.strategy = known[i].strategy,
+                          .ranks = known[i].ranks,
+                          .group = known[i].group,
+                          .micros = 1,
+                          .codec = "bf16"};
+    const struct traffic_bytes all = check(&point, &by);
+    point.local_ranks = known[i].local;
+    const struct traffic_bytes across = check(&point, &by);
+    const bool replicas = known[i].strategy == STRATEGY_HYBRID_SHARD;
+    assert_int_equal(across.gather, all.gather);
+    assert_int_equal(across.replicas, all.replicas);
+    assert_int_equal(across.reduce * (replicas ? 1 : known[i].local), all.reduce);
+  }
+}
+
+/* Four bytes from each member to each other one for the largest magnitude of a unit. */
+static void a_scale_for_all_ranks_is_counted(void **state)
+{
+  (void)state;
+  static const struct point points[] = {
+      {.strategy = STRATEGY_FULL_SHARD, .ranks = 8, .group = 8},
+      {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 6, .group = 3},
+      {.strategy = STRATEGY_FULL_SHARD, .ranks = 8, .group = 8, .local_ranks = 4}};
+  for (size_t i = 0; i < sizeof points / sizeof *points; i++)
+    for (int ring = 0; ring < 2; ring++) {
+      struct point point = points[i];
+      point.micros = 1;
+      point.codec = "int8_global";
+      check(&point, &(struct traffic_model){.local_ranks = 4, .ring = ring});
+    }
 }
 
 /* Groups inside nodes leave to the wire one reduction of a shard a step and its way back; whole sharding has it carry parameters twice, gradients once. */
@@ -223,6 +301,8 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(nodes_that_add_up_send_less),
+      cmocka_unit_test(a_scale_for_all_ranks_is_counted),
       cmocka_unit_test(every_message_is_counted),
       cmocka_unit_test(hybrid_sharding_spares_the_wire),
       cmocka_unit_test(indices_are_counted),

@@ -677,6 +677,104 @@ static void messages_stay_in_their_group(void **state)
   broken_refused(plan, "the sum over 1 ranks where its group adds up sums over 2");
 }
 
+/* Two nodes of two ranks. */
+static const struct point nodes = {.strategy = STRATEGY_FULL_SHARD,
+                                   .ranks = 4,
+                                   .group = 4,
+                                   .prefetch = 1,
+                                   .micros = 1,
+                                   .codec = "bf16",
+                                   .local_ranks = 2};
+
+static int find_in(const struct plan *plan, enum op op, enum plan_group group)
+{
+  int i = fixture_find(plan, op, 1, -1);
+  while (plan->instr[i].attr.group != group || plan->instr[i].op != op)
+    i++;
+  return i;
+}
+
+/* What is not added up in the node, or in the wrong blocks of the unit, or is encoded there. */
+static void nodes_add_up_first(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&nodes);
+  broken_delete(plan, find_in(plan, OP_EXCHANGE, GROUP_NODE));
+  broken_refused(plan, "h.0 has 1 EXCHANGE for the whole step where there must be 2");
+
+  plan = broken_start(&nodes);
+  plan->instr[find_in(plan, OP_DECODE_SUM, GROUP_NODE)].attr.blocks = 1;
+  broken_refused(plan, "adds up 1 blocks where there must be 2");
+
+  plan = broken_start(&nodes);
+  plan->instr[find_in(plan, OP_DECODE_SUM, GROUP_ACROSS)].attr.blocks = 2;
+  broken_refused(plan, "adds up 2 blocks where there must be 1");
+
+  plan = broken_start(&nodes);
+  plan->instr[find_in(plan, OP_EXCHANGE, GROUP_NODE)].attr.codec = plan->policy[1].grads;
+  broken_refused(plan, "sends gradients by codec bf16, and its unit's travel by codec none");
+
+  plan = broken_start(&nodes);
+  plan->instr[find_in(plan, OP_ENCODE, GROUP_ACROSS)].attr.group = GROUP_REDUCE;
+  broken_refused(plan, "meets another group than its own");
+
+  plan = broken_start(&nodes); /* what only this rank has */
+  const int own = plan->instr[find_in(plan, OP_EXCHANGE, GROUP_NODE)].use[EXCHANGE_SENT].buffer,
+            encode = find_in(plan, OP_ENCODE, GROUP_ACROSS),
+            half = broken_view(plan, own, plan->layout[1].trained / 2);
+  plan->instr[encode].use[ENCODE_GRADS].buffer = half;
+  broken_spread(plan);
+  broken_refused(plan, "the sum over 1 ranks where its group adds up sums over 2");
+}
+
+/* A scale for all ranks is of the largest magnitude of what they encode. */
+static void one_scale_is_of_the_gradient(void **state)
+{
+  (void)state;
+  struct point point = nodes;
+  point.codec = "int8_global";
+  point.feedback = "fp32";
+  broken_without(&point, OP_MAGNITUDE, 1,
+                 "h.0 has no MAGNITUDE: ranks would encode by scales of their own");
+
+  struct plan *plan = broken_start(&point);
+  int encode = find_in(plan, OP_ENCODE, GROUP_ACROSS);
+  plan->instr[encode].use[ENCODE_LARGEST].buffer = -1;
+  broken_settle(plan);
+  broken_refused(plan, "has no operand largest");
+
+  plan = broken_start(&point);
+  encode = find_in(plan, OP_ENCODE, GROUP_ACROSS);
+  plan->instr[encode].use[ENCODE_LARGEST].buffer =
+      plan->instr[fixture_find(plan, OP_MAGNITUDE, 2, -1)].use[MAGNITUDE_LARGEST].buffer;
+  broken_spread(plan);
+  broken_refused(plan, "which is not the largest magnitude of the unit's gradient");
+
+  plan = broken_start(&point);
+  struct instr *find = &plan->instr[find_in(plan, OP_MAGNITUDE, GROUP_ACROSS)];
+  broken_resize(plan, find->use[MAGNITUDE_ALL].buffer, 3);
+  broken_spread(plan);
+  broken_refused(plan, "the 3 elements of magnitudes.h.0 where there must be 2");
+
+  plan = broken_start(&point); /* of what this rank alone has */
+  find = &plan->instr[find_in(plan, OP_MAGNITUDE, GROUP_ACROSS)];
+  const int own = plan->instr[find_in(plan, OP_EXCHANGE, GROUP_NODE)].use[EXCHANGE_SENT].buffer,
+            half = broken_view(plan, own, plan->layout[1].trained / 2);
+  find = &plan->instr[find_in(plan, OP_MAGNITUDE, GROUP_ACROSS)];
+  find->use[MAGNITUDE_GRADS].buffer = half;
+  broken_spread(plan);
+  broken_refused(plan, "the sum over 1 ranks where its group adds up sums over 2");
+
+  point = broken_hybrid_shard; /* the groups' largest, where replicas exchange */
+  point.codec = "int8_global";
+  plan = broken_start(&point);
+  const int first = find_in(plan, OP_MAGNITUDE, GROUP_REDUCE);
+  plan->instr[find_in(plan, OP_ENCODE, GROUP_REPLICAS)].use[ENCODE_LARGEST].buffer =
+      plan->instr[first].use[MAGNITUDE_LARGEST].buffer;
+  broken_spread(plan);
+  broken_refused(plan, "messages of another group than its own");
+}
+
 /* Whole parameters that stay in place (ZeRO-1) carry over where the master is, and only there: read before they are gathered, even by an instruction that
  * needs no open window, the rest is old. */
 static void what_surrounds_a_master_is_old(void **state)
@@ -716,6 +814,8 @@ int main(void)
       cmocka_unit_test(encoded_gradients_are_spent),
       cmocka_unit_test(residuals_come_back_as_they_went),
       cmocka_unit_test(messages_stay_in_their_group),
+      cmocka_unit_test(nodes_add_up_first),
+      cmocka_unit_test(one_scale_is_of_the_gradient),
       cmocka_unit_test(what_surrounds_a_master_is_old),
   };
   return cmocka_run_group_tests(tests, NULL, broken_end);

@@ -253,6 +253,34 @@ static const struct point whole[] = {
     {.mode = PLAN_EVAL, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 2, .half = true, .host = true, .cpu_reduce = true},
     {.mode = PLAN_EVAL, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .host = true, .params_full = true},
     {.mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD, .half = true, .host = true},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 4,
+     .group = 4,
+     .micros = 2,
+     .reduce_every_micro = true,
+     .codec = "int8_global",
+     .feedback = "fp32",
+     .local_ranks = 2},
+    {.strategy = STRATEGY_NO_SHARD,
+     .ranks = 6,
+     .group = 6,
+     .micros = 1,
+     .codec = "worked",
+     .feedback = "bf16",
+     .local_ranks = 3},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .micros = 2,
+     .host = true,
+     .codec = "int8_global",
+     .feedback = "worked",
+     .local_ranks = 2},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .micros = 1,
+     .codec = "int8_global"},
 };
 enum { WHOLE = sizeof whole / sizeof *whole };
 
@@ -290,7 +318,8 @@ static void codecs_have_room_to_work(void **state)
     int k;
   } cases[] = {{"worked", NULL, OP_ENCODE, ENCODE_WORK},
                {"worked", NULL, OP_DECODE_SUM, DECODE_SUM_WORK},
-               {"bf16", "worked", OP_ENCODE, ENCODE_WORK}};
+               {"bf16", "worked", OP_ENCODE, ENCODE_WORK},
+               {"int8_global", "worked", OP_MAGNITUDE, MAGNITUDE_WORK}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     struct point point = broken_full_shard;
     point.codec = cases[c].codec;

@@ -19,6 +19,8 @@
   ROW(e5m2, QUANTISER, "8-bit floats with 2 bits of mantissa, a scale per block",                  \
       "Micikevicius et al. 2022, arXiv:2209.05433")                                                \
   ROW(int8, QUANTISER, "8-bit integers, a scale per block", "Dettmers 2016, arXiv:1511.04561")     \
+  ROW(int8_global, QUANTISER, "8-bit integers whose sums fit too, one scale for all ranks",        \
+      "Wen et al. 2017, arXiv:1705.07878")                                                         \
   ROW(int4, QUANTISER, "4-bit integers, a scale per block", "Wang et al. 2023, arXiv:2306.10209")  \
   ROW(hadamard_int4, QUANTISER, "int4 after a Walsh-Hadamard transform",                           \
       "Jia et al. 2024, arXiv:2410.15526")                                                         \

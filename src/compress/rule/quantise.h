@@ -16,6 +16,7 @@
  *   NAME_scale(s, op)              scales of a block from its statistics: no scale is negative
  *   NAME_code(x, scale, op, bits)  code of an element; bits: 16 random bits, if the rule needs them
  *   NAME_value(code, scale)        number that a code stands for, NaN if the scales are NaN
+ * With QUANT_GLOBAL a message has the scales of one block, which are those of all blocks.
  * A block with an element or a scale that is not finite is sent as zeros with scales of NaN. All
  * elements of a block that have scales of 0 are 0.
  *
@@ -58,7 +59,8 @@ enum {
   QUANT_VOTES = 8,   /* a sum is the sign of the sum of signs, times the sum of scales */
   QUANT_ROTATE = 16, /* codes of a Walsh-Hadamard transform of the elements over the lanes */
   QUANT_LEVELS = 32, /* the setting `levels` */
-  QUANT_MAGNITUDES = 64 /* the sum of magnitudes */
+  QUANT_MAGNITUDES = 64, /* the sum of magnitudes */
+  QUANT_GLOBAL = 128     /* the largest magnitude of all ranks' vectors instead of the block's */
 };
 
 /* Messages of SET and ADD are summed in the order of sum_parts, out is one vector. Message i of
@@ -68,10 +70,11 @@ enum quant_mode { QUANT_SET, QUANT_ADD, QUANT_SUBTRACT };
 struct quantise {
   enum quantiser rule;
   int64_t block; /* elements: a power of two, 1024 / bits to QUANT_MOST_BLOCK */
-  int levels;
+  int levels; /* QUANT_GLOBAL: 127 / ranks */
   /* Of random bits, a function of it and of the number of block and element. Two elements of a word
    * that follow each other share 32 bits: the first has the low half. */
   uint64_t seed;
+  const float *largest; /* QUANT_GLOBAL: no magnitude is larger; in memory of the device */
 };
 
 struct quant_stats {
@@ -162,6 +165,7 @@ QUANT_FN float quant_from_minifloat(uint32_t code, int mantissa, uint32_t down)
 #include "compress/rule/signsgd.h"
 
 #include "compress/rule/hadamard_int4.h"
+#include "compress/rule/int8_global.h"
 
 /* The parts of a rule, by a number that is a constant in each loop. */
 #define QUANT_BITS(name, kind, title, source) rule == QUANT_##name ? name##_bits:
@@ -237,10 +241,23 @@ QUANT_FN int64_t quant_blocks(const struct quantise *op, int64_t n)
   return (n + op->block - 1) / op->block;
 }
 
+/* Where the first scale of a block is among those of its message. */
+QUANT_FN int64_t quant_scale_at(const struct quantise *op, int64_t block)
+{
+  return quant_needs_of(op->rule) & QUANT_GLOBAL ? 0 : block;
+}
+
+/* Scales of a message of n elements. */
+QUANT_FN int64_t quant_scale_count(const struct quantise *op, int64_t n)
+{
+  const bool one = n > 0 && quant_needs_of(op->rule) & QUANT_GLOBAL;
+  return (one ? 1 : quant_blocks(op, n)) * quant_scales_of(op->rule);
+}
+
 /* Bytes of scales of a message of n elements, where its codes begin. */
 QUANT_FN int64_t quant_scale_bytes(const struct quantise *op, int64_t n)
 {
-  const int64_t bytes = quant_blocks(op, n) * quant_scales_of(op->rule) * (int64_t)sizeof(float);
+  const int64_t bytes = quant_scale_count(op, n) * (int64_t)sizeof(float);
   return (bytes + QUANT_LINE - 1) / QUANT_LINE * QUANT_LINE;
 }
 

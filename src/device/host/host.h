@@ -138,6 +138,7 @@ enum status host_cast(struct lane *lane, int64_t n, enum dtype from, const void 
 enum status host_add(struct lane *lane, int64_t n, const void *a, const void *b, void *out);
 enum status host_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate, void *dst);
 enum status host_subtract(struct lane *lane, int64_t n, enum dtype type, const void *from, float *x);
+enum status host_max_magnitude(struct lane *lane, int64_t n, const float *x, float *out);
 enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                           const float *x, void *messages);
 enum status host_dequantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
@@ -170,6 +171,7 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
   .mark_reached = host_mark_reached, .mark_seconds = host_mark_seconds, .measure = host_measure, .measured = host_measured,                  \
   .learned = host_learned, .learn = host_learn, .zero = host_zero, .copy = host_copy, .copy_rows = host_copy_rows, .cast = host_cast,        \
   .sum_parts = host_sum_parts, .subtract = host_subtract, .quantise = host_quantise, .dequantise = host_dequantise,                          \
+  .max_magnitude = host_max_magnitude,                                                             \
   .sum_exact = host_sum_exact,                                                                                                               \
   .merge_exact = host_merge_exact, .conclude = host_conclude,                                                                                \
   .sum_squares = host_sum_squares, .select = host_select, .scatter = host_scatter,                                                       \

@@ -84,6 +84,7 @@ struct kernels {
    * but copy. */
   void (*update_traffic)(int64_t n, const struct update_pass *pass, const struct update_arrays *a);
 
+  float (*max_magnitude)(int64_t n, const float *x); /* as device_ops */
   /* One block of a message (compress/rule/quantise.h) from m elements. number: of the block among
    * all blocks of all messages. Its scales lie `apart` floats apart. */
   void (*quantise)(const struct quantise *op, int64_t number, int64_t m, const float *x,

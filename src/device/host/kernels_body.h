@@ -569,6 +569,7 @@ const struct kernels KERNELS = {
     .convert = convert,
     .update = update,
     .update_traffic = update_traffic,
+    .max_magnitude = max_magnitude,
     .quantise = quantise,
     .dequantise = dequantise,
     .lowrank_collect = lowrank_collect,

@@ -41,6 +41,15 @@ INLINE float largest(int64_t n, const float *x)
   return quant_float((uint32_t)top);
 }
 
+static float max_magnitude(int64_t n, const float *x)
+{
+  const int64_t whole = n / QUANT_LANES * QUANT_LANES;
+  float rest[QUANT_LANES] = {0};
+  memcpy(rest, x + whole, (size_t)(n - whole) * sizeof *x);
+  const uint32_t a = quant_bits(largest(whole, x)), b = quant_bits(largest(QUANT_LANES, rest));
+  return quant_float(a > b ? a : b);
+}
+
 INLINE struct quant_stats stats_of(int needs, int64_t n, const float *x)
 {
   float positive[QUANT_LANES] = {0}, negative[QUANT_LANES] = {0}, negatives[QUANT_LANES] = {0},
@@ -82,7 +91,11 @@ INLINE void encode_block(enum quantiser rule, const struct quantise *op, int64_t
   }
   if (needs & QUANT_ROTATE)
     rotate_rows(op->block, whole);
-  struct quant_stats s = stats_of(needs, op->block, x);
+  struct quant_stats s = {.max = 0};
+  if (needs & QUANT_GLOBAL)
+    s.max = *op->largest;
+  else
+    s = stats_of(needs, op->block, x);
   struct quant_scale scale;
   s.n = (float)m;
   if (!quant_settle(rule, s, op, &scale))

@@ -1,4 +1,6 @@
 /* Quantised messages, block by block. */
+#include <pthread.h>
+
 #include "device/host/host.h"
 
 enum { GRAIN = 1 << 16 }; /* elements */
@@ -39,9 +41,12 @@ static void quantise_range(void *arg, int64_t begin, int64_t end)
   for (int64_t number = begin; number < end; number++) {
     const int64_t part = number / job->blocks, block = number % job->blocks;
     char *message = job->messages + part * job->stride;
+    float again[2]; /* scales that block 0 writes */
+    const bool writes = block == 0 || quant_scale_at(job->op, block) > 0;
+    float *scales = writes ? (float *)(void *)message + block : again;
     job->kernels->quantise(job->op, number, length_of(job, block),
-                           job->x + part * job->n + block * job->op->block, job->blocks,
-                           (float *)(void *)message + block, words_of(job, message, block));
+                           job->x + part * job->n + block * job->op->block,
+                           writes ? job->blocks : 1, scales, words_of(job, message, block));
   }
 }
 
@@ -52,8 +57,8 @@ static void dequantise_range(void *arg, int64_t begin, int64_t end)
     const int64_t part = number / job->blocks, block = number % job->blocks;
     char *message = job->messages + part * job->stride;
     job->kernels->dequantise(job->op, job->parts, job->stride, job->blocks,
-                             (float *)(void *)message + block, words_of(job, message, block),
-                             job->mode, length_of(job, block),
+                             (float *)(void *)message + quant_scale_at(job->op, block),
+                             words_of(job, message, block), job->mode, length_of(job, block),
                              job->x + part * job->n + block * job->op->block);
   }
 }
@@ -63,7 +68,7 @@ enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t 
                           const float *x, void *messages)
 {
   struct quantise_job job = job_of(lane, op, n);
-  const int64_t scales = job.blocks * quant_scales_of(op->rule) * (int64_t)sizeof(float);
+  const int64_t scales = quant_scale_count(op, n) * (int64_t)sizeof(float);
   job.stride = quant_bytes(op, n);
   job.messages = messages;
   job.x = (float *)x;
@@ -86,5 +91,30 @@ enum status host_dequantise(struct lane *lane, const struct quantise *op, int64_
   job.x = out;
   host_run_ranges(lane, (apart ? parts : 1) * job.blocks, GRAIN / op->block, dequantise_range,
                   &job);
+  return STATUS_OK;
+}
+
+struct largest_job {
+  const struct kernels *kernels;
+  const float *x;
+  pthread_mutex_t mutex;
+  uint32_t top; /* bits */
+};
+
+static void largest_range(void *arg, int64_t begin, int64_t end)
+{
+  struct largest_job *job = arg;
+  const uint32_t mine = quant_bits(job->kernels->max_magnitude(end - begin, job->x + begin));
+  pthread_mutex_lock(&job->mutex);
+  job->top = mine > job->top ? mine : job->top;
+  pthread_mutex_unlock(&job->mutex);
+}
+
+enum status host_max_magnitude(struct lane *lane, int64_t n, const float *x, float *out)
+{
+  struct largest_job job = {
+      .kernels = host_kernels(lane), .x = x, .mutex = PTHREAD_MUTEX_INITIALIZER};
+  host_run_ranges(lane, n, GRAIN, largest_range, &job);
+  *out = quant_float(job.top);
   return STATUS_OK;
 }

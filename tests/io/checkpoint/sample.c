@@ -73,6 +73,7 @@ void sample_make(struct sample *sample, struct comm *comm, enum sample_split spl
       .step = step,
       .samples = step * 8 + seed,
       .skipped = step > 0,
+      .local_ranks = 1,
       .seed = 0xfedcba9876543210u,
       .data = {.tokenizer = {.name = "json", .vocab = 300, .crc32 = 7, .meaning = 1},
                .tokens = seed,

@@ -202,6 +202,7 @@ static void meta_data_comes_back_on_all_ranks(void **state)
   assert_int_equal(meta.samples, 4002);
   assert_int_equal(meta.skipped, 1);
   assert_int_equal(meta.ranks, comm_ranks(job));
+  assert_int_equal(meta.local_ranks, 1);
   assert_true(meta.seed == 0xfedcba9876543210u);
   assert_string_equal(meta.data.tokenizer.name, "json");
   assert_int_equal(meta.data.tokenizer.vocab, 300);

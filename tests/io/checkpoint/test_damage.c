@@ -371,6 +371,10 @@ static void no_ranks(hid_t file)
 {
   put_number(file, "ranks", DTYPE_I64, 0);
 }
+static void odd_nodes(hid_t file)
+{
+  put_number(file, "local_ranks", DTYPE_I64, 7);
+}
 static void drop_seed(hid_t file)
 {
   assert_true(H5Adelete(file, "seed") >= 0);
@@ -566,6 +570,7 @@ static const struct {
     {skipped_more, "it says that 41 steps were skipped, which is more than the 40 steps that it has", true},
     {far_samples, "it says that 4611686018427387904 samples were seen; fewer than 2^62 are possible", true},
     {no_ranks, "it says that 0 ranks wrote it", true},
+    {odd_nodes, "it says that nodes had 7 of ", true},
     {drop_seed, "the attribute seed is missing", true},
     {drop_deck, "there is no dataset deck", true},
     {variable_deck, "deck is not text of fixed length", true},

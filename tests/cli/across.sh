@@ -1,0 +1,101 @@
+#!/bin/sh
+# Gradients that are encoded between nodes alone, on hosts of the network bench. Oracles: bytes that
+# `sluice plan` predicts; the run that was not stopped, bit for bit; a run without codec, within a
+# bound, and on one node bit for bit.
+. "${top_srcdir:?}/tests/need.sh"
+. "$top_srcdir/tests/cli/common.sh"
+make_data
+make_deck
+codec="compress.grads.codec=int8 compress.across=node"
+
+# What does not go together, and a job of one node.
+fails 2 "compress.across is node, but 5 ranks do not fill nodes of 2" "$SLUICE" plan tiny.yaml \
+  ranks=5 local_ranks=2 data.batch=10 compress.grads.codec=int8 compress.across=node
+fails 8 "compress.across is node, but groups have 2 ranks and nodes have 4: set shard.group=node" \
+  "$SLUICE" plan tiny.yaml ranks=12 local_ranks=4 shard.strategy=hybrid_shard shard.group=2 \
+  compress.grads.codec=int8 compress.across=node
+fails 8 "tiers.residual moves residuals of whole units, but hybrid_shard with compress.across=node" \
+  "$SLUICE" plan tiny.yaml ranks=4 local_ranks=2 shard.strategy=hybrid_shard shard.group=node \
+  compress.grads.codec=int8 compress.across=node compress.feedback=bf16 tiers.residual=host
+fails 8 "compress.across=node is for gradients that devices reduce" "$SLUICE" plan tiny.yaml \
+  ranks=4 local_ranks=2 tiers.params=host tiers.optimizer=host transfer.grads=cpu_reduce \
+  compress.grads.codec=int8 compress.across=node
+fails 8 "compress.grads.codec=int8_global with 128 ranks in a group: it has levels for at most 127" \
+  "$SLUICE" plan tiny.yaml ranks=128 data.batch=128 compress.grads.codec=int8_global
+"$SLUICE" plan tiny.yaml list=false ranks=128 local_ranks=4 data.batch=128 \
+  compress.grads.codec=int8_global compress.across=node > /dev/null || die "32 nodes of 4 ranks"
+# shellcheck disable=SC2086 # assignments
+{
+  train 2 none
+  train 2 alone $codec compress.feedback=fp32
+}
+grep -q "compress.across is node, and all ranks are on one node: no gradients" alone.log ||
+  die "one node encodes nothing without a word"
+same none alone
+
+# Two hosts of two ranks.
+rig() { timeout -k 10 120 sh "$top_srcdir/tests/net/rig.sh" 2 1gbit ranks="$hosted" -- "$@"; }
+hosts() {
+  dir=$1
+  shift
+  rig "$SLUICE" train tiny.yaml run.dir="$dir" "$@" > "$dir.log" 2>&1 ||
+    { cat "$dir.log" >&2; die "train $dir $*"; }
+}
+hosted=2
+status=0
+rig true > first.out 2>&1 || status=$?
+if test $status = 77; then cat first.out && exit 77; fi
+test $status = 0 || { cat first.out >&2; die "exit $status of two hosts"; }
+
+# Nodes of several ranks have a link of their own, which plan reads.
+rig "$SLUICE" bench rates out="$PWD/rates.yaml" device=host bytes=1MiB seconds=0 > rates.out 2>&1 ||
+  { cat rates.out >&2; die "rates of two nodes"; }
+grep -q '^node_link: [0-9]' rates.yaml || { cat rates.yaml >&2; die "no rate inside a node"; }
+# shellcheck disable=SC2086 # assignments
+"$SLUICE" plan tiny.yaml list=false ranks=4 local_ranks=2 rates=rates.yaml $codec > plan.out ||
+  { cat plan.out >&2; die "plan with rates of two nodes"; }
+grep -q '^predicted step' plan.out || { cat plan.out >&2; die "no prediction"; }
+
+# sends DIR: each host has sent what is planned, less 66 bytes per packet for Ethernet, IP and TCP.
+sends() {
+  sed -n 's/^rig: host[01] sent \([0-9]*\) bytes in \([0-9]*\) packets$/\1 \2/p' "$1.log" |
+    awk -v want="$planned" '
+      { payload = ($1 - 66 * $2) / 6; bad += payload < 0.9 * want || payload > 1.1 * want }
+      END { exit bad || NR != 2 || want == 0 }' ||
+    { cat plan.out "$1.log" >&2; die "$1: other bytes than planned"; }
+}
+for keys in "shard.strategy=full_shard" "shard.strategy=hybrid_shard shard.group=node" \
+  "shard.strategy=no_shard"; do
+  keys="$keys $codec compress.feedback=bf16"
+  # shellcheck disable=SC2086 # assignments
+  {
+    "$SLUICE" plan tiny.yaml list=false ranks=4 local_ranks=2 $keys > plan.out || die "plan $keys"
+    planned=$(sed -n 's/.* \([0-9,]*\)  (this deck)$/\1/p' plan.out | tr -d ,)
+    hosts straight $keys checkpoint.at_end=false
+    sends straight
+    rm -r straight
+    hosts straight $keys
+    hosts stopped $keys run.steps=3
+    hosts stopped $keys --resume auto
+  }
+  same straight stopped
+  close_to none straight 1e-2
+  test "$("$SLUICE" ckpt show "$(newest straight)" | grep -c '^residual/')" = 3 ||
+    die "not a residual per unit: $keys"
+  rm -r straight stopped
+done
+
+# Residuals of other nodes: each has a share of the sum. One node has no use for them.
+# shellcheck disable=SC2086 # assignments
+hosts turns $codec compress.feedback=bf16 run.steps=2
+hosted=1
+# shellcheck disable=SC2086 # assignments
+{
+  hosts turns $codec compress.feedback=bf16 run.steps=4 --resume auto
+  grep -q "residuals: .* has those of 4 ranks; each rank starts with an equal share" turns.log ||
+    { cat turns.log >&2; die "nobody says what becomes of residuals"; }
+  train 3 turns $codec compress.feedback=bf16 --resume auto
+  grep -q "residuals: .* has those of 2 ranks; one node encodes nothing and leaves them out" \
+    turns.log || { cat turns.log >&2; die "nobody says that residuals are left out"; }
+}
+close_to none turns 1e-2

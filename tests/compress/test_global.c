@@ -1,0 +1,319 @@
+/* int8_global, whose messages have one scale for all ranks, and the largest magnitude that it
+ * needs. Oracles: a loop over elements with functions of the C library; bounds that make sums of
+ * codes fit into 8 bits; messages decoded one by one. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "compress/compress.h"
+#include "device/device.h"
+#include "device/host/kernels.h"
+#include "device/lane.h"
+#include "device/rounding.h"
+#include "guard.h"
+
+static struct device *device;
+static struct lane *lanes[2]; /* of 1 and 3 threads */
+
+static const int64_t lengths[] = {1, 31, 256, 1025, 200003};
+enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
+
+static struct codec global(void)
+{
+  struct codec codec;
+  assert_int_equal(codec_make("int8_global", NULL, false, &codec), STATUS_OK);
+  return codec;
+}
+
+static float *vector(int64_t n)
+{
+  float *x = guarded(n * 4);
+  for (int64_t i = 0; i < n; i++)
+    x[i] = ((float)(rounding_bits(7, i) >> 8) - 8388608.0f) * 0x1p-30f;
+  return x;
+}
+
+static float most_of(const float *x, int64_t n)
+{
+  float most = 0;
+  for (int64_t i = 0; i < n; i++)
+    most = fmaxf(most, fabsf(x[i]));
+  return most;
+}
+
+static float largest_by(struct lane *lane, int64_t n, const float *x)
+{
+  float out = -1;
+  assert_int_equal(device->ops->max_magnitude(lane, n, x, &out), STATUS_OK);
+  return out;
+}
+
+/* ---- the largest magnitude ---- */
+
+static void the_largest_magnitude_is_found_anywhere(void **state)
+{
+  (void)state;
+  for (int l = 0; l < LENGTHS; l++)
+    for (int t = 0; t < 2; t++) {
+      const int64_t n = lengths[l], places[] = {0, n / 2, n - 1};
+      float *x = vector(n);
+      assert_true(largest_by(lanes[t], n, x) == most_of(x, n));
+      for (int p = 0; p < 3; p++) {
+        const float before = x[places[p]];
+        x[places[p]] = -3;
+        assert_true(largest_by(lanes[t], n, x) == 3);
+        x[places[p]] = -INFINITY;
+        assert_true(largest_by(lanes[t], n, x) == INFINITY);
+        x[(places[p] + n / 3) % n] = -NAN;
+        assert_true(isnan(largest_by(lanes[t], n, x)));
+        release(x, n * 4);
+        x = vector(n);
+        assert_true(x[places[p]] == before);
+      }
+      release(x, n * 4);
+    }
+  assert_true(largest_by(lanes[1], 0, NULL) == 0);
+}
+
+static void all_instruction_sets_find_the_same(void **state)
+{
+  (void)state;
+  float *x = vector(1025);
+  x[1024] = -0x1p-148f;
+  for (int v = 0; kernels_variant(v); v++)
+    for (int l = 0; l < 4; l++) {
+      assert_true(kernels_variant(v)->max_magnitude(lengths[l], x) == most_of(x, lengths[l]));
+      assert_true(kernels_variant(v)->max_magnitude(1, x + 1024) == 0x1p-148f);
+    }
+  release(x, 1025 * 4);
+}
+
+/* ---- messages ---- */
+
+/* The code of an element as it lies in a word of a lane: see rule/quantise.h. */
+static int code_at(const char *message, int64_t i)
+{
+  const int64_t in = i % 256, lane = in % 32, word = in / 32 / 4, byte = in / 32 % 4;
+  return (int8_t)message[128 + i / 256 * 256 + (word * 32 + lane) * 4 + byte];
+}
+
+/* Fewer levels if more ranks add up. */
+static void check_message(int64_t n, int parts, struct lane *lane)
+{
+  const struct codec codec = global();
+  const int64_t bytes = codec.ops->bytes(&codec, n), whole = n * parts;
+  float *x = vector(whole), *out = guarded(n * 4);
+  const float largest = most_of(x, whole), step = largest / (float)(127 / parts);
+  const struct codec_pass pass = {.lane = lane, .n = n, .parts = parts, .largest = &largest};
+  char *messages = guarded(parts * bytes);
+  assert_int_equal(bytes, 128 + (n + 255) / 256 * 256);
+  assert_int_equal(codec.ops->encode(&codec, &pass, x, messages), STATUS_OK);
+  for (int part = 0; part < parts; part++) {
+    const char *message = messages + part * bytes;
+    const struct codec_pass one = {.lane = lane, .n = n, .parts = 1};
+    assert_memory_equal(message, &step, sizeof step);
+    for (int i = sizeof step; i < 128; i++)
+      assert_int_equal(message[i], 0);
+    assert_int_equal(codec.ops->decode_sum(&codec, &one, message, bytes, false, out), STATUS_OK);
+    for (int64_t i = 0; i < n; i++) {
+      const float value = x[part * n + i], code = rintf(value * (1 / step));
+      assert_int_equal(code_at(message, i), (int)code);
+      assert_true(fabsf(code) <= (float)(127 / parts));
+      assert_true(out[i] == code * step);
+      assert_true(fabs((double)value - out[i]) <= 0.5001 * step);
+    }
+  }
+  release(messages, parts * bytes);
+  release(out, n * 4);
+  release(x, whole * 4);
+}
+
+static void messages_are_those_of_the_reference(void **state)
+{
+  (void)state;
+  static const int parts[] = {1, 2, 3, 7, 127};
+  for (int p = 0; p < 5; p++)
+    for (int l = 0; l < LENGTHS - 1; l++)
+      for (int t = 0; t < 2; t++)
+        check_message(lengths[l], parts[p], lanes[t]);
+}
+
+/* The largest code of each of so many ranks. */
+static void sums_of_codes_fit_into_8_bits(void **state)
+{
+  (void)state;
+  const struct codec codec = global();
+  for (int parts = 1; parts <= CODEC_MOST_PARTS; parts++) {
+    const float x[2 * CODEC_MOST_PARTS] = {0.7f, -0.7f}, largest = 0.7f;
+    const struct codec_pass pass = {.lane = lanes[0], .n = 2, .parts = parts, .largest = &largest};
+    const int64_t bytes = codec.ops->bytes(&codec, 2);
+    char *messages = guarded(parts * bytes);
+    assert_int_equal(codec.ops->encode(&codec, &pass, x, messages), STATUS_OK);
+    assert_int_equal(code_at(messages, 0), 127 / parts);
+    assert_int_equal(code_at(messages, 1), -(127 / parts));
+    assert_in_range(parts * code_at(messages, 0), 1, 127);
+    release(messages, parts * bytes);
+  }
+}
+
+static float tree_sum(const float *x, int n)
+{
+  int left = 1;
+  while (2 * left < n)
+    left *= 2;
+  return n == 1 ? x[0] : tree_sum(x, left) + tree_sum(x + left, n - left);
+}
+
+static void sums_and_losses_are_those_of_the_messages(void **state)
+{
+  (void)state;
+  enum { N = 1300, PARTS = 5 };
+  const struct codec codec = global();
+  const int64_t bytes = codec.ops->bytes(&codec, N), stride = bytes + 128;
+  float *x = vector(N * PARTS), *before = vector(N * PARTS), *out = guarded(N * 4),
+        *single = guarded(N * PARTS * 4);
+  const float largest = most_of(x, N * PARTS);
+  const struct codec_pass pass = {
+      .lane = lanes[1], .n = N, .parts = PARTS, .largest = &largest};
+  const struct codec_pass one = {.lane = lanes[1], .n = N, .parts = 1};
+  char *messages = guarded(PARTS * bytes), *apart = guarded(PARTS * stride);
+  assert_int_equal(codec.ops->encode(&codec, &pass, x, messages), STATUS_OK);
+  for (int p = 0; p < PARTS; p++) {
+    memcpy(apart + p * stride, messages + p * bytes, (size_t)bytes);
+    codec.ops->decode_sum(&codec, &one, messages + p * bytes, bytes, false, single + p * N);
+  }
+  for (int accumulate = 0; accumulate < 2; accumulate++) {
+    for (int i = 0; i < N; i++)
+      out[i] = accumulate ? (float)i : NAN;
+    codec.ops->decode_sum(&codec, &pass, apart, stride, accumulate, out);
+    for (int i = 0; i < N; i++) {
+      float value[8];
+      for (int p = 0; p < PARTS; p++)
+        value[p] = single[p * N + i];
+      const float sum = tree_sum(value, PARTS);
+      assert_true(out[i] == (accumulate ? (float)i + sum : sum));
+    }
+  }
+  assert_int_equal(codec.ops->subtract(&codec, &pass, messages, x), STATUS_OK);
+  for (int i = 0; i < N * PARTS; i++)
+    assert_true(x[i] == before[i] - single[i]);
+  release(apart, PARTS * stride);
+  release(messages, PARTS * bytes);
+  release(single, N * PARTS * 4);
+  release(out, N * 4);
+  release(before, N * PARTS * 4);
+  release(x, N * PARTS * 4);
+}
+
+/* ---- edges ---- */
+
+/* What three blocks of x decode to. */
+static void decode_with(float largest, float x, float *out)
+{
+  enum { N = 600 };
+  const struct codec codec = global();
+  const struct codec_pass pass = {.lane = lanes[0], .n = N, .parts = 1, .largest = &largest};
+  const int64_t bytes = codec.ops->bytes(&codec, N);
+  float *all = guarded(N * 4), *back = guarded(N * 4);
+  char *message = guarded(bytes);
+  for (int i = 0; i < N; i++)
+    all[i] = x;
+  codec.ops->encode(&codec, &pass, all, message);
+  codec.ops->decode_sum(&codec, &pass, message, bytes, false, back);
+  for (int i = 1; i < N; i++)
+    assert_memory_equal(&back[i], &back[0], sizeof *back);
+  *out = back[0];
+  release(message, bytes);
+  release(all, N * 4);
+  release(back, N * 4);
+}
+
+/* What one rank has shows at all ranks. */
+static void one_number_that_is_not_finite_spoils_all(void **state)
+{
+  (void)state;
+  float out;
+  const float bad[] = {INFINITY, NAN};
+  for (int b = 0; b < 2; b++) {
+    decode_with(bad[b], 0.5f, &out);
+    assert_true(isnan(out));
+  }
+  decode_with(0, 0, &out);
+  assert_true(out == 0);
+  decode_with(0x1p-140f, 0x1p-140f, &out); /* a step below the normal numbers */
+  assert_true(out == 0);
+  decode_with(FLT_MAX, -FLT_MAX, &out);
+  assert_true(isfinite(out) && out < -0.99f * FLT_MAX);
+}
+
+static void an_empty_vector_is_an_empty_message(void **state)
+{
+  (void)state;
+  const struct codec codec = global();
+  const float largest = 1;
+  const struct codec_pass pass = {.lane = lanes[1], .n = 0, .parts = 3, .largest = &largest};
+  float *nothing = guarded(0);
+  assert_int_equal(codec.ops->bytes(&codec, 0), 0);
+  assert_int_equal(codec.ops->encode(&codec, &pass, nothing, nothing), STATUS_OK);
+  assert_int_equal(codec.ops->decode_sum(&codec, &pass, nothing, 0, true, nothing), STATUS_OK);
+  release(nothing, 0);
+}
+
+static void refused(const char *name, struct codec_settings set, const char *why)
+{
+  struct codec codec;
+  assert_int_equal(codec_make(name, &set, false, &codec), STATUS_USAGE);
+  assert_non_null(strstr(status_text(), why));
+}
+
+static void there_is_nothing_to_set(void **state)
+{
+  (void)state;
+  typedef struct codec_settings set;
+  const struct codec codec = global();
+  refused("int8_global", (set){.block = 256}, "codec int8_global has no block");
+  refused("int8_global", (set){.levels = 7}, "codec int8_global has no levels");
+  refused("topk+int8_global", (set){0},
+          "codec int8_global needs the largest magnitude of all ranks, so it cannot code the "
+          "values of codec topk");
+  assert_int_equal(codec.ops->traits, CODEC_NEEDS_MAX);
+}
+
+static int start(void **state)
+{
+  (void)state;
+  if (device_create("host", 0, DTYPE_F32, &device) ||
+      device->ops->lane_create(device, "one", LANE_ROLE_COMPUTE, 1, &lanes[0]))
+    return -1;
+  return device->ops->lane_create(device, "three", LANE_ROLE_COMPUTE, 3, &lanes[1]) ? -1 : 0;
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  device->ops->lane_destroy(lanes[0]);
+  device->ops->lane_destroy(lanes[1]);
+  device_destroy(device);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(the_largest_magnitude_is_found_anywhere),
+      cmocka_unit_test(all_instruction_sets_find_the_same),
+      cmocka_unit_test(messages_are_those_of_the_reference),
+      cmocka_unit_test(sums_of_codes_fit_into_8_bits),
+      cmocka_unit_test(sums_and_losses_are_those_of_the_messages),
+      cmocka_unit_test(one_number_that_is_not_finite_spoils_all),
+      cmocka_unit_test(an_empty_vector_is_an_empty_message),
+      cmocka_unit_test(there_is_nothing_to_set),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}
