@@ -3,6 +3,7 @@ nobase_dist_doc_DATA = \
 	README.md \
 	doc/architecture.md \
 	doc/checkpoint.md \
+	doc/compression.md \
 	doc/extending.md \
 	doc/install.md \
 	doc/limits.md \

@@ -27,7 +27,7 @@ static const char style[] =
     "white-space:nowrap;vertical-align:top}\n"
     "th{font-weight:600;color:var(--faint)}\n"
     "th:first-child,td:first-child{text-align:left;position:sticky;left:0;"
-    "background:var(--back);min-width:9ch;max-width:40vw;white-space:normal;"
+    "background:var(--back);min-width:min(22ch,40vw);max-width:40vw;white-space:normal;"
     "overflow-wrap:anywhere}\n"
     "td.text{text-align:left;white-space:normal;min-width:12ch;max-width:48ch;"
     "overflow-wrap:break-word}\n"
