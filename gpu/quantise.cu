@@ -165,15 +165,16 @@ __device__ __forceinline__ void sum_tree(int parts, const F &value, float (&sum)
     }
 }
 
-template <quantiser R, int LEVELS>
+template <quantiser R, int LEVELS, typename T>
 __global__ void __launch_bounds__(THREADS)
-    dequantise_blocks(const task t, const char *messages, enum quant_mode mode, float *out)
+    dequantise_blocks(const task t, const char *messages, enum quant_mode mode, T *out)
 {
   constexpr int bits = quant_bits_of(R), word = 32 / bits;
   constexpr bool votes = quant_needs_of(R) & QUANT_VOTES;
   const int64_t number = number_of(), vector = number / t.blocks, block = number % t.blocks;
-  const int parts = mode == QUANT_SUBTRACT ? 1 : t.parts;
-  if (vector >= (mode == QUANT_SUBTRACT ? t.parts : 1))
+  const bool sets = mode == QUANT_SET || mode == QUANT_SET_EACH;
+  const int parts = quant_takes_each(mode) ? 1 : t.parts;
+  if (vector >= (quant_takes_each(mode) ? t.parts : 1))
     return;
   messages += vector * t.stride;
   const auto scale_of = [&](int part) {
@@ -201,14 +202,16 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int k = 0; k < word; k++) {
       const int64_t i = ((int64_t)w * word + k) * QUANT_LANES + lane_of();
-      float *to = out + vector * t.n + before + i;
+      T *to = out + vector * t.n + before + i;
       float v = sum[k];
       if (quant_needs_of(R) & QUANT_ROTATE)
         v = rotate(v);
       if (votes)
         v = (v > 0 ? 1.0f : v < 0 ? -1.0f : 0.0f) * total[0];
       if (i < m)
-        *to = mode == QUANT_SET ? v : mode == QUANT_ADD ? *to + v : *to - v;
+        *to = from_float<T>(sets                     ? v
+                            : mode == QUANT_SUBTRACT ? to_float(*to) - v
+                                                     : to_float(*to) + v);
     }
   }
 }
@@ -238,14 +241,17 @@ void run_quantise(cudaStream_t stream, const task &t, const float *x, char *mess
 /* Subtrees are kept in registers if parts are few. */
 template <quantiser R>
 void run_dequantise(cudaStream_t stream, const task &t, const char *messages, enum quant_mode mode,
-                    float *out)
+                    enum dtype type, void *out)
 {
   constexpr int FEW = 4, MANY = 31;
-  const unsigned grid = grid_of((mode == QUANT_SUBTRACT ? t.parts : 1) * t.blocks);
-  if (t.parts < 1 << FEW || mode == QUANT_SUBTRACT)
-    dequantise_blocks<R, FEW><<<grid, THREADS, 0, stream>>>(t, messages, mode, out);
+  const bool each = quant_takes_each(mode);
+  const unsigned grid = grid_of((each ? t.parts : 1) * t.blocks);
+  if (type == DTYPE_BF16)
+    dequantise_blocks<R, FEW><<<grid, THREADS, 0, stream>>>(t, messages, mode, (bf16 *)out);
+  else if (t.parts < 1 << FEW || each)
+    dequantise_blocks<R, FEW><<<grid, THREADS, 0, stream>>>(t, messages, mode, (float *)out);
   else
-    dequantise_blocks<R, MANY><<<grid, THREADS, 0, stream>>>(t, messages, mode, out);
+    dequantise_blocks<R, MANY><<<grid, THREADS, 0, stream>>>(t, messages, mode, (float *)out);
 }
 
 } // namespace
@@ -267,10 +273,11 @@ void gpu_quantise(const gpu_launch *launch, const struct quantise *op, int64_t n
 
 #define QUANT_CASE(name, kind, title, source)                                                      \
   case QUANT_##name:                                                                               \
-    run_dequantise<QUANT_##name>(launch->stream, t, (const char *)messages, mode, out);            \
+    run_dequantise<QUANT_##name>(launch->stream, t, (const char *)messages, mode, type, out);      \
     break;
 void gpu_dequantise(const gpu_launch *launch, const struct quantise *op, int64_t n, int parts,
-                    const void *messages, int64_t stride, enum quant_mode mode, float *out)
+                    const void *messages, int64_t stride, enum quant_mode mode,
+                    enum dtype type, void *out)
 {
   const task t = task_of(op, n, parts, stride);
   if (n == 0)

@@ -141,7 +141,8 @@ enum status host_subtract(struct lane *lane, int64_t n, enum dtype type, const v
 enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                           const float *x, void *messages);
 enum status host_dequantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
-                            const void *messages, int64_t stride, enum quant_mode mode, float *out);
+                            const void *messages, int64_t stride, enum quant_mode mode,
+                            enum dtype type, void *out);
 enum status host_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
 enum status host_merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum);
 enum status host_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
@@ -149,7 +150,8 @@ enum status host_sum_squares(struct lane *lane, int64_t n, const void *x, struct
 enum status host_select(struct lane *lane, const struct selection *op, int64_t n, int parts,
                         const float *x, const struct slots *slots);
 enum status host_scatter(struct lane *lane, const struct selection *op, int64_t n, int parts,
-                         const struct slots *slots, enum scatter_mode mode, float *out);
+                         const struct slots *slots, enum scatter_mode mode, enum dtype type,
+                         void *out);
 enum status host_update(struct lane *lane, int64_t n, const struct update *op, void *master,
                         const void *grad, void *const *state, void *copy);
 /* As kernels' update_traffic(), by all threads of the lane. */
