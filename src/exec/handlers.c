@@ -401,6 +401,79 @@ enum status run_encode(const struct call *call)
   return codec->ops->encode(codec, &pass, use(call, ENCODE_GRADS), use(call, ENCODE_MESSAGES));
 }
 
+/* All gathers of a step send the same messages. Replicas of a shard do, too. */
+static uint64_t params_seed(const struct call *call)
+{
+  const struct attributes *attr = &call->instr->attr;
+  const bool common = attr->codec.ops->traits & CODEC_COMMON_SEED;
+  const int64_t word[] = {(int64_t)attr->seed, call->args->update, attr->group, call->instr->unit,
+                          common ? -1 : comm_group_index(group_of(call))};
+  return hash_bytes(HASH_START, word, sizeof word);
+}
+
+/* The shard less the copy: what the other ranks do not have yet. */
+static enum status subtract_copy(const struct call *call)
+{
+  const struct device_ops *ops = call->lane->device->ops;
+  const struct plan_buffer *copy = buffer_of(call, ENCODE_PARAMS_COPY);
+  float *difference = use(call, ENCODE_PARAMS_DIFFERENCE);
+  const enum status status =
+      ops->copy(call->lane, difference, use(call, ENCODE_PARAMS_SHARD),
+                (size_t)use_bytes(call, ENCODE_PARAMS_SHARD));
+  return status ? status
+                : ops->subtract(call->lane, copy->elements, copy->dtype,
+                                use(call, ENCODE_PARAMS_COPY), difference);
+}
+
+enum status run_encode_params(const struct call *call)
+{
+  const struct codec *codec = &call->instr->attr.codec;
+  const struct codec_pass pass = {.lane = call->lane,
+                                  .n = buffer_of(call, ENCODE_PARAMS_SHARD)->elements,
+                                  .parts = 1,
+                                  .seed = params_seed(call),
+                                  .work = use(call, ENCODE_PARAMS_WORK)};
+  const bool differs = use(call, ENCODE_PARAMS_DIFFERENCE) != NULL;
+  const enum status status = differs ? subtract_copy(call) : STATUS_OK;
+  return status ? status
+                : codec->ops->encode(
+                      codec, &pass,
+                      use(call, differs ? ENCODE_PARAMS_DIFFERENCE : ENCODE_PARAMS_SHARD),
+                      use(call, ENCODE_PARAMS_MESSAGE));
+}
+
+enum status run_gather_messages(const struct call *call)
+{
+  return comm_all_gather(group_of(call), call->lane, use(call, GATHER_MESSAGES_MINE),
+                         use_bytes(call, GATHER_MESSAGES_MINE), use(call, GATHER_MESSAGES_ALL));
+}
+
+static enum status decode_params(const struct call *call)
+{
+  const struct codec *codec = &call->instr->attr.codec;
+  const struct plan_buffer *whole = buffer_of(call, DECODE_PARAMS_WHOLE);
+  const int members = comm_group_size(group_of(call));
+  const struct codec_pass pass = {.lane = call->lane,
+                                  .n = whole->elements / members,
+                                  .parts = members,
+                                  .seed = params_seed(call),
+                                  .work = use(call, DECODE_PARAMS_WORK)};
+  return codec->ops->decode(codec, &pass, use(call, DECODE_PARAMS_MESSAGES),
+                            adds(call, DECODE_PARAMS_WHOLE), whole->dtype,
+                            use(call, DECODE_PARAMS_WHOLE));
+}
+
+enum status run_decode_params(const struct call *call)
+{
+  const int window = call->instr->use[DECODE_PARAMS_WHOLE].buffer;
+  enum status status = open_window(call, window);
+  if (!status)
+    status = decode_params(call);
+  if (!status)
+    hold_window(call, window);
+  return status;
+}
+
 enum status run_exchange(const struct call *call)
 {
   struct comm_group *group = group_of(call);

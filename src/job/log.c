@@ -70,6 +70,9 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
        trains && plans[0]->input.ranks == 1 &&
            !(plans[0]->policy[0].grads.ops->traits & CODEC_IDENTITY),
        "one rank sends no gradients"},
+      {"compress.weights.codec",
+       trains && plans[0]->input.ranks == 1 && deck->compress.weights.codec != 0,
+       "one rank gathers no parameters"},
       {"tiers.resident", deck->tiers.resident > 0 && !host,
        "all masters are on the device (tiers.params)"},
       {"transfer.rate", deck->transfer.rate > 0 && !(copies && device->host_memory),

@@ -31,6 +31,8 @@ struct unit_policy {
   enum dtype state;    /* of optimizer state */
   struct codec grads;  /* of gradients between ranks */
   struct codec residual; /* of what messages lose and the next ones bring; ops NULL: it is lost */
+  struct codec weights;  /* of gathered parameters in training; ops NULL: they travel as they are */
+  bool difference;       /* messages of parameters are differences to a copy of the whole unit */
   enum working working;
   enum sums sums;
   bool each_micro;     /* gradients are reduced after each micro-batch, or once a step */

@@ -76,6 +76,16 @@ struct cost cost_encode(const struct pricing *p)
   return (struct cost){.seconds = cost.seconds + more.seconds, .host = cost.host + more.host};
 }
 
+/* A difference is made from the shard and a part of the copy, and is read once more. */
+struct cost cost_encode_params(const struct pricing *p)
+{
+  const struct cost cost = cost_operands(p);
+  if (!has(p, ENCODE_PARAMS_DIFFERENCE))
+    return cost;
+  const struct cost more = traffic_cost(p, 3 * bytes_of(p, ENCODE_PARAMS_DIFFERENCE));
+  return (struct cost){.seconds = cost.seconds + more.seconds, .host = cost.host + more.host};
+}
+
 /* And what this rank makes of whole matrices. */
 struct cost cost_update(const struct pricing *p)
 {

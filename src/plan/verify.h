@@ -65,6 +65,8 @@ bool verify_squares_on_host(const struct plan *plan, int unit); /* its gradients
 bool verify_sums_shared(const struct plan *plan, int unit);         /* gradients land in memory that the members of a group share, and are added up there */
 /* Whether the unit's gradients travel as they are, so that nothing is encoded. */
 bool verify_sends_gradients(const struct plan *plan, int unit);
+/* Whether the unit's parameters travel as messages of a codec. */
+bool verify_encodes_params(const struct plan *plan, int unit);
 /* A reduction may be over either group: verify_values() proves that it is over the right one. */
 enum plan_group verify_group(const struct plan *plan, const struct instr *instr);
 int64_t verify_members(const struct plan *plan, const struct instr *instr); /* of verify_group() */

@@ -128,6 +128,15 @@ int due_exchange(const struct plan *plan, int unit, int micro, const struct tall
          (shape->replicas > 1 && is_time(plan, WHEN_REPLICAS_MEET, unit, micro));
 }
 
+/* A copy gets one difference per step. Windows get any number of messages: verify_windows() proves
+ * that each is encoded, gathered and decoded. */
+int due_messages(const struct plan *plan, int unit, int micro, const struct tally *tally)
+{
+  if (!verify_keeps_copy(plan, unit))
+    return tally->of[OP_DECODE_PARAMS];
+  return micro < 0 && verify_learns(plan, unit);
+}
+
 int due_encode(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
   const int sums = due_exchange(plan, unit, micro, tally) +

@@ -188,6 +188,8 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
                                         .moments = point->moments,
                                         .grads.codec = point->codec,
                                         .feedback = point->feedback,
+                                        .weights.codec = point->weights,
+                                        .difference = point->difference,
                                         .nvme_state = point->nvme_state,
                                         .resident = point->resident}};
 }
@@ -209,6 +211,10 @@ const char *fixture_name(const struct point *point)
   size_t length = strlen(name);
   snprintf(name + length, sizeof name - length, ", keep %s, %s, states in %s", keeps[point->keep],
            optim_ops(point->optim)->name, dtype_name(point->moments));
+  length = strlen(name);
+  if (point->weights)
+    snprintf(name + length, sizeof name - length, ", parameters in %s%s", point->weights,
+             point->difference ? " of differences" : "");
   length = strlen(name);
   if (point->host)
     snprintf(name + length, sizeof name - length, ", host: params %s, %s, %s, %g of moments on NVMe, %d units resident",

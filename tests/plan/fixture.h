@@ -35,6 +35,8 @@ struct point {
   enum deck_keep keep; /* what is kept of the blocks that `recompute` names, or of all; by default those have their input */
   const char *codec;   /* of gradients between ranks; NULL: none */
   const char *feedback; /* how what messages lose is kept; NULL: it is lost */
+  const char *weights;  /* codec of gathered parameters; NULL: none */
+  bool difference;      /* by which differences travel */
   enum optimizer optim;
 };
 
