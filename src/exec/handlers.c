@@ -448,6 +448,27 @@ enum status run_gather_messages(const struct call *call)
                          use_bytes(call, GATHER_MESSAGES_MINE), use(call, GATHER_MESSAGES_ALL));
 }
 
+/* A codec may make other numbers of zeros. Between parameters zeros stay, because masters and copies
+ * are encoded with what lies between them. `part`: elements [begin, end) of the trained part. */
+static enum status zero_gaps(const struct call *call, char *part, int64_t begin, int64_t end,
+                             int64_t size)
+{
+  const struct layout_unit *layout = &call->exec->plan->layout[call->instr->unit];
+  enum status status = STATUS_OK;
+  int64_t at = 0;
+  for (int p = 0; p <= layout->params && !status; p++) {
+    if (p < layout->params && layout->frozen[p])
+      continue;
+    const int64_t next = p < layout->params ? layout->offset[p] : layout->trained,
+                  from = at > begin ? at : begin, to = next < end ? next : end;
+    if (from < to)
+      status = call->lane->device->ops->zero(call->lane, part + (from - begin) * size,
+                                             (size_t)((to - from) * size));
+    at = p < layout->params ? next + layout->elements[p] : next;
+  }
+  return status;
+}
+
 static enum status decode_params(const struct call *call)
 {
   const struct codec *codec = &call->instr->attr.codec;
@@ -458,9 +479,13 @@ static enum status decode_params(const struct call *call)
                                   .parts = members,
                                   .seed = params_seed(call),
                                   .work = use(call, DECODE_PARAMS_WORK)};
-  return codec->ops->decode(codec, &pass, use(call, DECODE_PARAMS_MESSAGES),
-                            adds(call, DECODE_PARAMS_WHOLE), whole->dtype,
-                            use(call, DECODE_PARAMS_WHOLE));
+  const bool copies = adds(call, DECODE_PARAMS_WHOLE);
+  const enum status status =
+      codec->ops->decode(codec, &pass, use(call, DECODE_PARAMS_MESSAGES), copies, whole->dtype,
+                         use(call, DECODE_PARAMS_WHOLE));
+  return status || !copies ? status
+                           : zero_gaps(call, use(call, DECODE_PARAMS_WHOLE), 0, whole->elements,
+                                       (int64_t)dtype_size(whole->dtype));
 }
 
 enum status run_decode_params(const struct call *call)
@@ -488,8 +513,14 @@ static enum status decode_sum(const struct call *call, const void *messages, int
 {
   const struct codec *codec = &call->instr->attr.codec;
   const struct codec_pass pass = pass_of(call, buffer_of(call, shard)->elements, work);
-  return codec->ops->decode_sum(codec, &pass, messages, stride, adds(call, shard),
-                                use(call, shard));
+  const enum status status =
+      codec->ops->decode_sum(codec, &pass, messages, stride, adds(call, shard), use(call, shard));
+  const bool replicas = call->instr->attr.group == GROUP_REPLICAS;
+  const int64_t begin = comm_group_index(group_of(call)) * pass.n +
+                        (replicas ? call->exec->plan->owned[call->instr->unit].begin : 0);
+  return status || codec->ops->traits & CODEC_IDENTITY
+             ? status
+             : zero_gaps(call, use(call, shard), begin, begin + pass.n, sizeof(float));
 }
 
 enum status run_decode_sum(const struct call *call)

@@ -168,6 +168,8 @@ static enum status load_folder(struct job *job, const char *dir)
     status = weights_match(job->comm, job->model, dir, folder, from);
   if (!status)
     status = comm_agree(job->comm, read_ranges(state, from));
+  if (!status)
+    status = job_state_share_copies(job);
   job_state_close(state);
   mem_free(from);
   safetensors_folder_close(folder);
@@ -180,7 +182,8 @@ static enum status load_folder(struct job *job, const char *dir)
 static struct job_state_saved residuals_of(const struct deck *deck, int ranks)
 {
   const char *feedback = deck_feedback(deck);
-  return (struct job_state_saved){ranks, ranks > 1 ? feedback : NULL};
+  return (struct job_state_saved){ranks, ranks > 1 ? feedback : NULL,
+                                  ranks > 1 && deck->compress.difference};
 }
 
 static enum status check_saved_deck(const struct job *job, const char *path,
@@ -223,6 +226,8 @@ static enum status load_checkpoint(struct job *job, const char *path, bool momen
     status = checkpoint_try(job->comm, path, state->n, state->tensor, damaged);
   if (!status)
     status = comm_agree(job->comm, job_state_commit(state));
+  if (!status)
+    status = job_state_share_copies(job);
   if (!status && moments)
     tell_residuals(job, path, &saved);
   job_state_close(state);
@@ -249,8 +254,10 @@ enum status weights_resume(struct job *job, const char *path, bool *damaged)
 enum status weights_start(struct job *job)
 {
   const char *init = job->deck->train.init;
-  if (!*init)
-    return comm_agree(job->comm, job_state_init(job));
+  if (!*init) {
+    const enum status made = comm_agree(job->comm, job_state_init(job));
+    return made ? made : job_state_share_copies(job);
+  }
   const enum status status = weights_load(job, init);
   if (!status)
     log_info("weights from %s", init);

@@ -192,6 +192,7 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
                                .keep = keep_of(input, unit)};
   (void)make_codec(&asked->grads, asked->feedback != NULL, &policy.grads); /* see unit_policy_check() */
   (void)unit_policy_residual(asked->feedback, &policy.residual);
+  policy.apart = coded;
   policy.difference = coded && asked->difference;
   if (coded && input->mode == PLAN_TRAIN)
     (void)make_codec(&asked->weights, asked->difference, &policy.weights);

@@ -33,6 +33,8 @@ struct unit_policy {
   struct codec residual; /* of what messages lose and the next ones bring; ops NULL: it is lost */
   struct codec weights;  /* of gathered parameters in training; ops NULL: they travel as they are */
   bool difference;       /* messages of parameters are differences to a copy of the whole unit */
+  bool apart;            /* masters have a buffer of their own: training decodes other values around
+                          * them. The same in all plans of a job. */
   enum working working;
   enum sums sums;
   bool each_micro;     /* gradients are reduced after each micro-batch, or once a step */

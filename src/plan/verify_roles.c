@@ -308,6 +308,11 @@ enum status check_gather_messages(const struct plan *plan, int i)
   return check_elements(plan, i, GATHER_MESSAGES_ALL, members * bytes);
 }
 
+static bool lies_around(const struct plan *plan, int whole, int mine)
+{
+  return mine >= 0 && plan_root(plan, whole, NULL) == plan_root(plan, mine, NULL);
+}
+
 /* Differences are added to the copy, and other messages make a new window. */
 enum status check_decode_params(const struct plan *plan, int i)
 {
@@ -320,6 +325,10 @@ enum status check_decode_params(const struct plan *plan, int i)
       keeps != (whole->access == ACCESS_ADD))
     return verify_fail(plan, i, "%s %s, where differences are added to a copy and nothing else is",
                        verify_verb(whole->access), plan->buffer[whole->buffer].name);
+  if (lies_around(plan, whole->buffer, plan->master[instr->unit]) ||
+      lies_around(plan, whole->buffer, plan->frozen[instr->unit]))
+    return verify_fail(plan, i, "decodes %s over the parameters that it holds",
+                       plan->buffer[whole->buffer].name);
   const enum status status = check_elements(plan, i, DECODE_PARAMS_MESSAGES,
                                             members * codec->ops->bytes(codec, n));
   return status ? status : check_work(plan, i, DECODE_PARAMS_WORK, codec, n, (int)members);

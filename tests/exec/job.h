@@ -27,6 +27,8 @@ struct job_setup {
   /* deck_policy's host_state and what goes with it */
   bool host, params_full, cpu_reduce, one_node, immediate;
   const char *codec, *feedback;   /* of gradients between ranks, and of what messages lose */
+  const char *weights;            /* codec of gathered parameters */
+  bool difference;                /* by which differences to a copy travel */
   bool beside;                    /* lanes of the host have a device of their own, as beside a GPU */
   bool late;                      /* beside it copies between tiers go on behind the call: late.h */
   enum dtype moments;
