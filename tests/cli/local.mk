@@ -1,6 +1,7 @@
 check_scripts += \
 	tests/cli/cli.sh \
 	tests/cli/compress.sh \
+	tests/cli/compress_weights.sh \
 	tests/cli/compare.sh \
 	tests/cli/counters.sh \
 	tests/cli/cuda.sh \
