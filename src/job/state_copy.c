@@ -98,6 +98,8 @@ enum status job_state_share_copies(const struct job *job)
   const bool apart = !job->device->model.host_memory;
   struct lane *lane = NULL;
   enum status status = STATUS_OK;
+  if (!job_state_has_copies(plan))
+    return STATUS_OK;
   if (apart)
     status = comm_agree(job->comm, ops->lane_create(job->device, "copies", LANE_ROLE_BACKGROUND, 1,
                                                     &lane));

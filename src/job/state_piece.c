@@ -10,7 +10,7 @@ static bool has_residuals(const struct plan *plan)
   return false;
 }
 
-static bool has_copies(const struct plan *plan)
+bool job_state_has_copies(const struct plan *plan)
 {
   for (int u = 0; u < plan->input.model->units; u++)
     if (plan->copy[u] >= 0)
@@ -20,17 +20,17 @@ static bool has_copies(const struct plan *plan)
 
 int job_state_kinds(const struct plan *plan, bool moments)
 {
-  return 1 + (moments ? plan->states + has_copies(plan) + has_residuals(plan) : 0);
+  return 1 + (moments ? plan->states + job_state_has_copies(plan) + has_residuals(plan) : 0);
 }
 
 bool job_state_is_copy(const struct plan *plan, int kind)
 {
-  return kind == 1 + plan->states && has_copies(plan);
+  return kind == 1 + plan->states && job_state_has_copies(plan);
 }
 
 bool job_state_is_residual(const struct plan *plan, int kind)
 {
-  return kind == 1 + plan->states + has_copies(plan);
+  return kind == 1 + plan->states + job_state_has_copies(plan);
 }
 
 int job_state_piece_index(const struct plan *plan, int kind, int u, bool frozen)

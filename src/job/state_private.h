@@ -30,6 +30,8 @@ struct job_state_part {
 };
 
 int job_state_kinds(const struct plan *plan, bool moments);
+/* Whether the plan keeps copies that differences are added to. */
+bool job_state_has_copies(const struct plan *plan);
 /* The kind after the optimizer's states: the copy that differences are added to, of which each rank
  * saves its part. */
 bool job_state_is_copy(const struct plan *plan, int kind);
