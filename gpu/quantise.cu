@@ -276,8 +276,8 @@ void gpu_quantise(const gpu_launch *launch, const struct quantise *op, int64_t n
     run_dequantise<QUANT_##name>(launch->stream, t, (const char *)messages, mode, type, out);      \
     break;
 void gpu_dequantise(const gpu_launch *launch, const struct quantise *op, int64_t n, int parts,
-                    const void *messages, int64_t stride, enum quant_mode mode,
-                    enum dtype type, void *out)
+                    const void *messages, int64_t stride, enum quant_mode mode, enum dtype type,
+                    void *out)
 {
   const task t = task_of(op, n, parts, stride);
   if (n == 0)

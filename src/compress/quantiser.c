@@ -30,8 +30,8 @@ static enum status decode_sum(const struct codec *codec, const struct codec_pass
 {
   const struct quantise op = op_of(codec, 0);
   return pass->lane->device->ops->dequantise(pass->lane, &op, pass->n, pass->parts, messages,
-                                             stride, accumulate ? QUANT_ADD : QUANT_SET,
-                                             DTYPE_F32, out);
+                                             stride, accumulate ? QUANT_ADD : QUANT_SET, DTYPE_F32,
+                                             out);
 }
 
 static enum status decode_each(const struct codec *codec, const struct codec_pass *pass,

@@ -143,8 +143,8 @@ static enum status decode_sum(const struct codec *codec, const struct codec_pass
                               const void *messages, int64_t stride, bool accumulate, float *out)
 {
   const struct format f = format_of(codec, pass->n, pass->seed);
-  return scatter(&f, pass, messages, stride, accumulate ? SCATTER_ADD : SCATTER_SET,
-                 DTYPE_F32, out);
+  return scatter(&f, pass, messages, stride, accumulate ? SCATTER_ADD : SCATTER_SET, DTYPE_F32,
+                 out);
 }
 
 static enum status subtract(const struct codec *codec, const struct codec_pass *pass,
@@ -161,8 +161,7 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
   const size_t bytes = (size_t)(pass->parts * pass->n) * dtype_size(type);
   const enum status status =
       accumulate ? STATUS_OK : pass->lane->device->ops->zero(pass->lane, out, bytes);
-  return status ? status
-                : scatter(&f, pass, messages, f.bytes, SCATTER_ADD_EACH, type, out);
+  return status ? status : scatter(&f, pass, messages, f.bytes, SCATTER_ADD_EACH, type, out);
 }
 
 /* A density of 1e-5 is below one element of the largest block. */

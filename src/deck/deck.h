@@ -51,7 +51,11 @@ struct deck {
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "auto", "world", "node" or a number of ranks */
   struct { int backend; double timeout; } comm;
-  struct { int feedback; struct deck_compress grads, weights; bool difference; } compress;
+  struct {
+    int feedback;
+    struct deck_compress grads, weights;
+    bool difference;
+  } compress;
   struct { int preset, params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
   struct { int params, grads; double rate; } transfer;                 /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
   struct { int name; double lr, betas[2], momentum; bool nesterov; double eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
@@ -144,7 +148,7 @@ struct deck_policy {
   struct deck_codec grads; /* between ranks */
   const char *feedback;    /* fp32, or the codec of what messages have lost; NULL: it is lost */
   struct deck_codec weights; /* that are gathered for training */
-  bool difference; /* with weights.codec: what is sent is the difference to a copy of the whole unit */
+  bool difference; /* with weights.codec: to a copy of the whole unit, which each rank keeps */
   double nvme_state;       /* with host_state: share of the units with moments on NVMe */
   int64_t resident;        /* with host_state: the first units, which stay on the device; 0 with
                             * params_full or cpu_reduce */

@@ -417,9 +417,8 @@ static enum status subtract_copy(const struct call *call)
   const struct device_ops *ops = call->lane->device->ops;
   const struct plan_buffer *copy = buffer_of(call, ENCODE_PARAMS_COPY);
   float *difference = use(call, ENCODE_PARAMS_DIFFERENCE);
-  const enum status status =
-      ops->copy(call->lane, difference, use(call, ENCODE_PARAMS_SHARD),
-                (size_t)use_bytes(call, ENCODE_PARAMS_SHARD));
+  const enum status status = ops->copy(call->lane, difference, use(call, ENCODE_PARAMS_SHARD),
+                                       (size_t)use_bytes(call, ENCODE_PARAMS_SHARD));
   return status ? status
                 : ops->subtract(call->lane, copy->elements, copy->dtype,
                                 use(call, ENCODE_PARAMS_COPY), difference);
@@ -448,8 +447,9 @@ enum status run_gather_messages(const struct call *call)
                          use_bytes(call, GATHER_MESSAGES_MINE), use(call, GATHER_MESSAGES_ALL));
 }
 
-/* A codec may make other numbers of zeros. Between parameters zeros stay, because masters and copies
- * are encoded with what lies between them. `part`: elements [begin, end) of the trained part. */
+/* A codec may make other numbers of zeros. Between parameters zeros stay, because masters and
+ * copies are encoded with what lies between them. `part`: elements [begin, end) of the trained
+ * part. */
 static enum status zero_gaps(const struct call *call, char *part, int64_t begin, int64_t end,
                              int64_t size)
 {

@@ -163,9 +163,8 @@ static void round_copy(const struct job_state *state, int u, int worker, int wor
 {
   const struct plan *plan = state->plan;
   const int64_t size = (int64_t)dtype_size(state->job->place.compute);
-  char *const copy = plan->copy[u] >= 0
-                         ? job_state_host_pointer(state->job, plan, plan->copy[u])
-                         : NULL;
+  char *const copy =
+      plan->copy[u] >= 0 ? job_state_host_pointer(state->job, plan, plan->copy[u]) : NULL;
   if (!copy)
     return;
   if (!state->copies)

@@ -47,8 +47,8 @@ enum status job_state_open_saved(const struct job *job, const struct job_state_s
 /* What was filled is the job's (`load`), and its working copy is made of it, which ranks that share one may use once all of them have committed. Padding between parameters is zero. Local. */
 enum status job_state_commit(struct job_state *state);
 void job_state_close(struct job_state *state); /* takes NULL */
-/* After job_state_commit() of all ranks: each rank completes its copies (compress.weights.difference)
- * by the other ranks' parts. Collective. */
+/* After job_state_commit() of all ranks: each rank completes its copies, which belong to
+ * compress.weights.difference, by the other ranks' parts. Collective. */
 enum status job_state_share_copies(const struct job *job);
 
 /* Host memory that the state of this rank's plan takes beside a device apart, as opened for loading. Local. */

@@ -18,8 +18,8 @@ static enum status round_part(const struct job_state *state, struct lane *lane, 
   if (master < 0)
     return STATUS_OK;
   char *const to = pointer_of(job, state->plan->copy[u]) + range.begin * (int64_t)dtype_size(type);
-  return lane->device->ops->cast(lane, range.end - range.begin, DTYPE_F32,
-                                 pointer_of(job, master), type, to);
+  return lane->device->ops->cast(lane, range.end - range.begin, DTYPE_F32, pointer_of(job, master),
+                                 type, to);
 }
 
 enum status job_state_round_copies(const struct job_state *state, struct lane *lane)
@@ -101,12 +101,12 @@ enum status job_state_share_copies(const struct job *job)
   if (!job_state_has_copies(plan))
     return STATUS_OK;
   if (apart)
-    status = comm_agree(job->comm, ops->lane_create(job->device, "copies", LANE_ROLE_BACKGROUND, 1,
-                                                    &lane));
+    status = comm_agree(job->comm,
+                        ops->lane_create(job->device, "copies", LANE_ROLE_BACKGROUND, 1, &lane));
   for (int u = 0; u < plan->input.model->units && !status; u++)
     if (plan->copy[u] >= 0)
-      status = apart ? share_apart(job, lane, u)
-                     : share_unit(job, u, pointer_of(job, plan->copy[u]));
+      status =
+          apart ? share_apart(job, lane, u) : share_unit(job, u, pointer_of(job, plan->copy[u]));
   if (lane)
     ops->lane_destroy(lane);
   return status;

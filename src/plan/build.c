@@ -58,7 +58,8 @@ static void choose(struct builder *b)
 
 /* ---- what a rank owns ---- */
 
-/* ZeRO-1 keeps whole parameters from step to step, around the master. In another type than its, or by a codec, they are made anew like any window. */
+/* ZeRO-1 keeps whole parameters from step to step, around the master. In another type than its, or
+ * by a codec, they are made anew like any window. */
 static bool stays_in_place(const struct builder *b, int u)
 {
   return b->plan->input.strategy == STRATEGY_SHARD_OPTIM && b->element == DTYPE_F32 &&

@@ -47,12 +47,15 @@ void build_host_grads(struct builder *b, int u)
 
 /* ---- windows ---- */
 
-/* One part of a unit, trained or frozen, from this rank's `source` to its place in the part, and from all ranks to everywhere. What is encoded, or not in the compute type, waits outside of the
+/* One part of a unit, trained or frozen, from this rank's `source` to its place in the part, and
+ * from all ranks to everywhere. What is encoded, or not in the compute type, waits outside of the
  * part. */
-static void fetch_part(struct builder *b, const struct window *window, int micro, bool frozen, int source)
+static void fetch_part(struct builder *b, const struct window *window, int micro, bool frozen,
+                       int source)
 {
   struct plan *plan = b->plan;
-  const bool encodes = build_encodes_params(b, window->unit), cast = plan->buffer[source].dtype != b->element;
+  const bool encodes = build_encodes_params(b, window->unit),
+             cast = plan->buffer[source].dtype != b->element;
   const int u = window->unit, part = build_part(b, frozen ? "frozen_window" : "trained_window", u, window->buffer, frozen);
   const int64_t elements = plan->buffer[source].elements;
   int place = part;

@@ -1,5 +1,5 @@
-/* Parameters that a codec gathers: messages instead of shards, into a window, or as differences into
- * a copy of the unit that each rank keeps. */
+/* Parameters that a codec gathers: messages instead of shards, into a window, or as differences
+ * into a copy of the unit that each rank keeps. */
 #include "plan/builder.h"
 
 bool build_encodes_params(const struct builder *b, int u)
@@ -35,8 +35,8 @@ static void encode(struct builder *b, int u, int micro, int source, int message)
   const int copy = b->plan->copy[u], work = work_of(b, u, elements, 1);
   int difference = -1;
   if (copy >= 0)
-    difference = build_transient(b, "difference", u, TIER_DEVICE, PURPOSE_STAGING, DTYPE_F32,
-                                 elements);
+    difference =
+        build_transient(b, "difference", u, TIER_DEVICE, PURPOSE_STAGING, DTYPE_F32, elements);
   struct instr *encode = build_move(b, OP_ENCODE_PARAMS, u, micro, source, message);
   if (copy >= 0) {
     build_use(encode, ENCODE_PARAMS_COPY, b->plan->copy_mine[u]);

@@ -1,5 +1,6 @@
 /* What the files of the builder share: build_input.c looks at what is asked for, build.c walks through the step, build_grads.c does what follows from gradients, build_host.c
- * adds what masters in host memory need, build_params.c what a codec of parameters needs, build_acts.c what waits for the backward pass elsewhere. Private to src/plan. */
+ * adds what masters in host memory need, build_acts.c what waits for the backward pass elsewhere,
+ * build_params.c what a codec of parameters needs. Private to src/plan. */
 #ifndef SLUICE_PLAN_BUILDER_H
 #define SLUICE_PLAN_BUILDER_H
 
@@ -160,8 +161,8 @@ void build_host_updates(struct builder *b);
 bool build_encodes_params(const struct builder *b, int u);
 /* With differences: the copy of the whole unit, which takes the place of its windows. */
 void build_copy(struct builder *b, int u);
-/* One part of a unit, trained or frozen: this rank's `source`, in fp32 on the device, as messages to
- * its place in the window, or to the copy. */
+/* One part of a unit, trained or frozen: this rank's `source`, in fp32 on the device, as messages
+ * to its place in the window, or to the copy. */
 void build_coded_gather(struct builder *b, int u, int micro, int source, int whole);
 
 /* ---- build_acts.c ---- */

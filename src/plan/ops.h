@@ -76,7 +76,7 @@ enum operand_role {
   ROLE_SQUARES,      /* where the unit's squares add up */
   ROLE_HOST_SQUARES,
   ROLE_RESIDUAL,
-  ROLE_COPY          /* this rank's part of the copy that differences are added to */
+  ROLE_COPY /* this rank's part of the copy that differences are added to */
 };
 
 /* A condition on a unit (-1: none) and the input. */
@@ -179,7 +179,8 @@ op_value value_write_state, value_direction, value_gather_direction;
 
 /* ---- simulate.c ---- */
 op_cost cost_operands, cost_embed, cost_embed_backward, cost_block, cost_backward, cost_loss;
-op_cost cost_encode, cost_encode_params, cost_logits, cost_copy, cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange;
+op_cost cost_encode, cost_encode_params, cost_logits, cost_copy, cost_disk, cost_barrier, cost_tree,
+    cost_gather, cost_exchange;
 op_cost cost_sum_shared, cost_update;
 
 /* ---- src/exec/handlers.c ---- */

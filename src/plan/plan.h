@@ -130,8 +130,8 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  *   - If some units are on the host and others are not, the others differ in two points: UPDATE is on
  *     the reduce lane, and gradients are reduced into staging of their own.
  *   - GATHER of a shard that lies at its place in the window gathers in place.
- *   - DECODE_PARAMS with ACCESS_ADD adds differences to plan->copy. The sum is rounded to the type of
- *     the copy.
+ *   - DECODE_PARAMS with ACCESS_ADD adds differences to plan->copy. The sum is rounded to the type
+ *     of the copy.
  *   - A new gradient is written by the model up to the last parameter. The executor zeroes the
  *     elements after it, layout[unit].used to trained.
  *   - ENCODE with a residual adds it to the gradient first, and leaves there what the messages have
@@ -168,8 +168,8 @@ enum plan_purpose {
   PURPOSE_RESIDUAL,    /* what this rank's messages of gradients have lost */
   PURPOSE_GRADS,       /* this rank's reduced gradients */
   PURPOSE_GRAD_WINDOW, /* whole-unit gradients before they are reduced */
-  PURPOSE_STAGING,     /* messages of gradients and parameters; states on their way from and to the disk;
-                        * directions of whole matrices */
+  PURPOSE_STAGING,     /* messages of gradients and parameters; states on their way from and to the
+                        * disk; directions of whole matrices */
   PURPOSE_LANDED,      /* gradients on the host that are not reduced or not added yet */
   PURPOSE_ACTIVATIONS, /* kept from forward to backward */
   PURPOSE_STREAM,      /* residual stream and its gradient */
@@ -270,8 +270,9 @@ struct plan {
   int *working;                        /* this rank's part of the copy in the compute type, in the masters' tier or shared; -1: none (or frozen) */
   bool on_host[LANE_COUNT];            /* lanes whose operations work on the host's memory, where the device's is apart */
   struct layout_range *owned;          /* flat range (elements) of those */
-  int *copy, *copy_mine; /* what differences are added to: a whole unit in the compute type, the same
-                          * on all ranks, and this rank's part of what is trained; -1: none */
+  int *copy;      /* a whole unit in the compute type, to which each rank adds all differences;
+                   * -1: none */
+  int *copy_mine; /* this rank's part of what is trained in it; -1: none */
   int *frozen;                         /* this rank's frozen parameters, -1: none */
   struct layout_range *frozen_owned;   /* flat range of those, inside [layout.trained, layout.flat) */
   struct layout_unit *layout;          /* each unit packed for `ranks` */

@@ -329,8 +329,8 @@ enum status check_decode_params(const struct plan *plan, int i)
       lies_around(plan, whole->buffer, plan->frozen[instr->unit]))
     return verify_fail(plan, i, "decodes %s over the parameters that it holds",
                        plan->buffer[whole->buffer].name);
-  const enum status status = check_elements(plan, i, DECODE_PARAMS_MESSAGES,
-                                            members * codec->ops->bytes(codec, n));
+  const enum status status =
+      check_elements(plan, i, DECODE_PARAMS_MESSAGES, members * codec->ops->bytes(codec, n));
   return status ? status : check_work(plan, i, DECODE_PARAMS_WORK, codec, n, (int)members);
 }
 

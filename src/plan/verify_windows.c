@@ -1,9 +1,10 @@
-/* Windows: fetch -> gather -> use -> release; with a codec fetch -> encode -> gather -> decode -> use -> release. Whoever reads a unit's parameters reads all of them, and nothing is left open behind the step. */
+/* Windows: fetch -> gather -> use -> release. A codec encodes before the gather and decodes after
+ * it. Whoever reads a unit's parameters reads all of them, and nothing is left open behind the step. */
 #include "base/mem.h"
 #include "plan/verify.h"
 
 /* What of a unit has been brought into a buffer: nothing, this rank's shard of the trained or the frozen part, which the group has still to gather,
- * or what is whole. A message of a shard, and then those of all members, have still to be decoded. */
+ * or what is whole. Messages of shards are still to be gathered, and then to be decoded. */
 enum held {
   HELD_NOT,
   HELD_SHARD,
@@ -182,8 +183,7 @@ static enum status decode(const struct windows *w, int i)
     return verify_fail(plan, i, "decodes into %s, which has not been released",
                        plan->buffer[to].name);
   if (!verify_is_place(plan, instr->unit, to, part))
-    return verify_fail(plan, i, "decodes %s to the wrong place in the unit",
-                       plan->buffer[to].name);
+    return verify_fail(plan, i, "decodes %s to the wrong place in the unit", plan->buffer[to].name);
   w->held[from] = HELD_NOT;
   w->held[to] = HELD_WHOLE;
   return STATUS_OK;

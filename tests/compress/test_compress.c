@@ -242,8 +242,7 @@ static void decode_all(const struct codec *codec, int64_t n, struct lane *lane, 
                        enum dtype type)
 {
   enum { PARTS = 3 };
-  const int64_t bytes = codec->ops->bytes(codec, n),
-                size = PARTS * n * (int64_t)dtype_size(type),
+  const int64_t bytes = codec->ops->bytes(codec, n), size = PARTS * n * (int64_t)dtype_size(type),
                 work = codec_work(codec, n, PARTS) + 1;
   float *x = vectors(PARTS * n, bounded), *one = guarded(n * 4);
   char *messages = guarded(PARTS * bytes), *out = guarded(size), *room = guarded(work);

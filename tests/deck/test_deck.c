@@ -221,7 +221,8 @@ static void test_impossible_combinations(void **state)
        "feedback of a step that is not finite would spoil all others: set optim.nonfinite=stop, or "
        "compress.feedback=off"},
       {"compress.weights.difference=true",
-       "compress.weights.difference (command line) is true, but compress.weights.codec (default) is "
+       "compress.weights.difference (command line) is true, but compress.weights.codec (default) "
+       "is "
        "none, which sends no messages: choose a codec, or leave it out"},
       {"compress.grads.density=2",
        "command line: compress.grads.density must be a number from 0 to 1, not '2'"},

@@ -1,12 +1,11 @@
-/* Parameters that a codec gathers. Oracles: a run without codec, whose masters are what the messages
- * decode to, made by hand; bit equality of strategies, and of ranks; and a run without codec within
- * a stated bound. */
+/* Parameters that a codec gathers. Oracles: a run without codec, whose masters are what the
+ * messages decode to, made by hand; bit equality of strategies, and of ranks; and a run without
+ * codec within a stated bound. */
 /* ranks: 2 3 4 */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <math.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -90,7 +89,8 @@ static bool is_inside(const struct layout_unit *layout, int64_t i)
   return inside;
 }
 
-/* A new message of the master, or of its difference to the copy, which is zero between parameters. */
+/* A new message of the master, or of its difference to the copy. Between parameters the copy is
+ * zero. */
 static void renew(const struct job *job, const struct codec *codec, int u, int master, float *part)
 {
   const enum dtype type = job->device->model.compute;
@@ -196,7 +196,11 @@ static void ranks_compute_with_what_messages_say(void **state)
   const struct job_setup setups[] = {
       {.strategy = STRATEGY_FULL_SHARD, .prefetch = 1, .weights = "int8"},
       {.strategy = STRATEGY_FULL_SHARD, .weights = "bf16", .llama = true},
-      {.strategy = STRATEGY_FULL_SHARD, .prefetch = 1, .weights = "int4", .half = true, .micros = 3},
+      {.strategy = STRATEGY_FULL_SHARD,
+       .prefetch = 1,
+       .weights = "int4",
+       .half = true,
+       .micros = 3},
       {.strategy = STRATEGY_FULL_SHARD,
        .weights = "hadamard_int4",
        .half = true,
@@ -308,7 +312,10 @@ static void nothing_gathers_between_parameters(void **state)
 {
   (void)state;
   const struct job_setup setups[] = {
-      {.strategy = STRATEGY_SHARD_OPTIM, .codec = "onebit", .weights = "onebit", .difference = true},
+      {.strategy = STRATEGY_SHARD_OPTIM,
+       .codec = "onebit",
+       .weights = "onebit",
+       .difference = true},
       {.strategy = STRATEGY_SHARD_GRAD_OP,
        .half = true,
        .micros = 3,

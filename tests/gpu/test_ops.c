@@ -1799,8 +1799,10 @@ static void selection_as_the_host(const struct selection *op, int64_t n, int kin
   must(gpu->ops->select(gpu_lane, op, n, PARTS, x.there, &there));
   expect_bits("a selection", slots.there, slots.here, (size_t)(PARTS * stride));
   for (int mode = SCATTER_SET; mode <= SCATTER_ADD_EACH && kind != 2 && kind != 3; mode++) {
-    must(host->ops->scatter(host_lane, op, n, PARTS, &here, (enum scatter_mode)mode, DTYPE_F32, out.here));
-    must(gpu->ops->scatter(gpu_lane, op, n, PARTS, &there, (enum scatter_mode)mode, DTYPE_F32, out.there));
+    must(host->ops->scatter(host_lane, op, n, PARTS, &here, (enum scatter_mode)mode, DTYPE_F32,
+                            out.here));
+    must(gpu->ops->scatter(gpu_lane, op, n, PARTS, &there, (enum scatter_mode)mode, DTYPE_F32,
+                           out.there));
     expect_bits("a sparse sum", out.there, out.here, (size_t)(PARTS * n) * 4);
   }
   forget();

@@ -41,7 +41,10 @@ EXTRA_DIST += \
 	tests/plan/golden/bf16_kept.txt \
 	tests/plan/golden/bf16_no_shard.txt \
 	tests/plan/golden/eval.txt \
+	tests/plan/golden/differences.txt \
 	tests/plan/golden/feedback.txt \
+	tests/plan/golden/weights.txt \
+	tests/plan/golden/weights_host.txt \
 	tests/plan/golden/frozen.txt \
 	tests/plan/golden/frozen_no_shard.txt \
 	tests/plan/golden/frozen_shard_optim.txt \

@@ -330,7 +330,8 @@ static void load_masters(struct machine *m, const struct truth *t)
       load_part(m, rank, plan->frozen[u], plan->frozen_owned[u], &t->p[u], false);
       load_part(m, rank, plan->shared[u], (struct layout_range){0, plan->layout[u].flat}, &t->p[u], m->half);
       load_part(m, rank, plan->working[u], plan->owned[u], &t->p[u], m->half);
-      load_part(m, rank, plan->copy[u], (struct layout_range){0, plan->layout[u].flat}, &t->p[u], m->half);
+      load_part(m, rank, plan->copy[u], (struct layout_range){0, plan->layout[u].flat}, &t->p[u],
+                m->half);
     }
 }
 
@@ -748,8 +749,8 @@ static bool point_gathers(const struct point *point)
 /* Points of a grid take turns with the codecs, too, and with feedback where there can be. */
 static void check_point(const struct point *given, int how)
 {
-  const bool keeps = given->strategy == STRATEGY_SHARD_GRAD_OP ||
-                     given->strategy == STRATEGY_SHARD_OPTIM;
+  const bool keeps =
+      given->strategy == STRATEGY_SHARD_GRAD_OP || given->strategy == STRATEGY_SHARD_OPTIM;
   struct point coded = *given;
   coded.codec = how % 2 ? inverted.name : NULL;
   if (coded.codec && point_takes_feedback(given))

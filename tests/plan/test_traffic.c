@@ -170,9 +170,9 @@ static void messages_of_parameters_are_smaller(void **state)
 {
   (void)state;
   for (int i = 0; i < 3; i++) {
-    struct point point = {.strategy = (enum deck_strategy[]){STRATEGY_FULL_SHARD,
-                                                             STRATEGY_SHARD_GRAD_OP,
-                                                             STRATEGY_SHARD_OPTIM}[i],
+    struct point point = {.strategy =
+                              (enum deck_strategy[]){STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP,
+                                                     STRATEGY_SHARD_OPTIM}[i],
                           .ranks = 4,
                           .group = 4,
                           .micros = 2};

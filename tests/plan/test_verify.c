@@ -682,9 +682,10 @@ static void messages_have_their_places(void **state)
   broken_refused(plan, "in the place of the unit's parameters");
 
   plan = broken_start(&windows);
-  broken_resize(plan,
-                plan->instr[fixture_find(plan, OP_ENCODE_PARAMS, 1, -1)].use[ENCODE_PARAMS_MESSAGE].buffer,
-                1);
+  broken_resize(
+      plan,
+      plan->instr[fixture_find(plan, OP_ENCODE_PARAMS, 1, -1)].use[ENCODE_PARAMS_MESSAGE].buffer,
+      1);
   broken_refused(plan, "where there must be");
 
   struct point host = windows;

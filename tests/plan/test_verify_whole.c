@@ -316,9 +316,8 @@ static void codecs_have_room_to_work(void **state)
     struct plan *plan = broken_start(&point);
     const struct instr *instr = &plan->instr[fixture_find(plan, cases[c].op, 1, -1)];
     const int work = instr->use[cases[c].k].buffer;
-    const int64_t needed = cases[c].op == OP_ENCODE_PARAMS
-                               ? plan->layout[1].trained / point.group
-                               : plan->layout[1].trained;
+    const int64_t needed = cases[c].op == OP_ENCODE_PARAMS ? plan->layout[1].trained / point.group
+                                                           : plan->layout[1].trained;
     broken_resize(plan, work, needed - 1);
     broken_refused(plan, "has too little room for its codec worked");
   }
