@@ -21,6 +21,15 @@ fails 2 "codec int8 has no density" "$SLUICE" plan tiny.yaml --ranks 2 compress.
 train 1 alone compress.weights.codec=int8
 grep -q "compress.weights.codec is ignored: one rank gathers no parameters" alone.log || die "one rank has a codec without a word"
 
+# A plan compares the strategies that the codec has. int8 sends less than a third of fp32.
+gathers() { awk '$1 == "full_shard" { gsub(",", "", $2); print $2 }' "$1"; }
+"$SLUICE" plan tiny.yaml --ranks 4 --local_ranks 2 list=false > plain.out
+"$SLUICE" plan tiny.yaml --ranks 4 --local_ranks 2 list=false compress.weights.codec=int8 > plan.out
+if grep -q '^  no_shard ' plan.out; then die "no_shard has a codec of parameters"; fi
+grep -q '^  hybrid_shard, 2 ' plan.out || { cat plan.out >&2; die "the strategies are not compared"; }
+test "$(gathers plan.out)" -gt 0 || die "the plan counts no messages"
+test $((3 * $(gathers plan.out))) -lt "$(gathers plain.out)" || die "int8 sends no less"
+
 # Windows: strategies agree, masters of a checkpoint are fp32, and a stop changes no bit.
 train 2 none
 train 2 full compress.weights.codec=int8
