@@ -88,7 +88,7 @@ static bool keeps_units(enum deck_strategy strategy)
   return strategy == STRATEGY_SHARD_GRAD_OP || strategy == STRATEGY_SHARD_OPTIM;
 }
 
-/* What parameters are gathered for, and where from. */
+/* Whether masters are gathered, by the strategy and between the tiers. */
 static enum status check_gathers(const struct plan_input *input)
 {
   const struct deck_policy *asked = &input->policy;

@@ -323,7 +323,8 @@ enum status check_decode_params(const struct plan *plan, int i)
   const bool keeps = verify_keeps_copy(plan, instr->unit);
   if (keeps != (plan_root(plan, whole->buffer, NULL) == plan->copy[instr->unit]) ||
       keeps != (whole->access == ACCESS_ADD))
-    return verify_fail(plan, i, "%s %s, where differences are added to a copy and nothing else is",
+    return verify_fail(plan, i,
+                       "%s %s: differences are added to a copy, other messages write a window",
                        verify_verb(whole->access), plan->buffer[whole->buffer].name);
   if (lies_around(plan, whole->buffer, plan->master[instr->unit]) ||
       lies_around(plan, whole->buffer, plan->frozen[instr->unit]))

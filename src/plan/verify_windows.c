@@ -177,7 +177,7 @@ static enum status decode(const struct windows *w, int i)
   const struct layout_range part = {frozen ? layout->trained : 0,
                                     frozen ? layout->flat : layout->trained};
   if (!frozen && w->held[from] != HELD_MESSAGES)
-    return verify_fail(plan, i, "decodes %s, which has not the messages of all members",
+    return verify_fail(plan, i, "decodes %s, which does not hold the messages of all members",
                        plan->buffer[from].name);
   if (w->held[to] != HELD_NOT)
     return verify_fail(plan, i, "decodes into %s, which has not been released",

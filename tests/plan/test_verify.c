@@ -599,7 +599,7 @@ static void copies_get_every_difference(void **state)
   plan->instr[fixture_find(plan, OP_DECODE_PARAMS, 1, -1)].use[DECODE_PARAMS_WHOLE].access =
       ACCESS_WRITE;
   broken_settle(plan);
-  broken_refused(plan, "where differences are added to a copy and nothing else is");
+  broken_refused(plan, "differences are added to a copy, other messages write a window");
 
   plan = broken_start(&differences);
   plan->buffer[plan->copy[1]].scope = SCOPE_RANK;
@@ -673,7 +673,7 @@ static void messages_have_their_places(void **state)
   decode = &plan->instr[fixture_find(plan, OP_DECODE_PARAMS, 1, -1)];
   *(decode - 1) = *decode;
   broken_settle(plan);
-  broken_refused(plan, "which has not the messages of all members");
+  broken_refused(plan, "which does not hold the messages of all members");
 
   plan = broken_start(&windows);
   plan->instr[fixture_find(plan, OP_ENCODE_PARAMS, 1, -1)].use[ENCODE_PARAMS_SHARD].buffer =
