@@ -79,6 +79,10 @@ void gpu_select(const struct gpu_launch *launch, const struct selection *op, int
                 const float *x, const struct slots *slots);
 void gpu_scatter(const struct gpu_launch *launch, const struct selection *op, int64_t n, int parts,
                  const struct slots *slots, enum scatter_mode mode, enum dtype type, void *out);
+void gpu_factorise(const struct gpu_launch *launch, const struct lowrank *op, int64_t n, int parts,
+                   const float *x, const struct factors *factors, float *work);
+void gpu_expand(const struct gpu_launch *launch, const struct lowrank *op, int64_t n, int parts,
+                const struct factors *factors, enum quant_mode mode, float *out);
 
 /* As device.h's; all in device memory. */
 void gpu_sum_exact(const struct gpu_launch *launch, int64_t n, const double *term, struct exactsum *sum);

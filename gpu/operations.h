@@ -90,6 +90,14 @@ OPERATION(scatter, (struct lane *lane, const struct selection *op, int64_t n, in
           (lane, op, n, parts, slots, mode, type, out),
           CLASS_SUMS, (mode == SCATTER_SET ? 4.0 * n : 0) +
             (6.0 + 2 * dtype_size(type)) * slots_of(op, n, parts))
+OPERATION(factorise, (struct lane *lane, const struct lowrank *op, int64_t n, int parts,
+                      const float *x, const struct factors *factors, float *work),
+          (lane, op, n, parts, x, factors, work),
+          CLASS_SUMS, 8.0 * op->rounds * parts * n)
+OPERATION(expand, (struct lane *lane, const struct lowrank *op, int64_t n, int parts,
+                   const struct factors *factors, enum quant_mode mode, float *out),
+          (lane, op, n, parts, factors, mode, out),
+          CLASS_SUMS, 4.0 * n * (mode == QUANT_SET ? 1 : mode == QUANT_ADD ? 2 : 2 * parts))
 OPERATION(update, (struct lane *lane, int64_t n, const struct update *op, void *master,
                    const void *grad, void *const *state, void *copy),
           (lane, n, op, master, grad, state, copy),

@@ -2,14 +2,6 @@
 #include "base/mem.h"
 #include "job/state_private.h"
 
-static bool has_residuals(const struct plan *plan)
-{
-  for (int u = 0; u < plan->input.model->units; u++)
-    if (plan->residual[u] >= 0)
-      return true;
-  return false;
-}
-
 bool job_state_has_copies(const struct plan *plan)
 {
   for (int u = 0; u < plan->input.model->units; u++)
@@ -20,7 +12,7 @@ bool job_state_has_copies(const struct plan *plan)
 
 int job_state_kinds(const struct plan *plan, bool moments)
 {
-  return 1 + (moments ? plan->states + job_state_has_copies(plan) + has_residuals(plan) : 0);
+  return 1 + (moments ? plan->states + job_state_has_copies(plan) + plan_keeps_residuals(plan) : 0);
 }
 
 bool job_state_is_copy(const struct plan *plan, int kind)

@@ -12,6 +12,7 @@ copies() { "$SLUICE" ckpt show "$1" | grep -c '^copy/' || true; }
 # What makes no sense is refused with a sentence.
 fails 8 "no_shard gathers none" "$SLUICE" plan tiny.yaml --ranks 2 shard.strategy=no_shard compress.weights.codec=int8
 fails 8 "compress.weights.codec=topk would send some of the parameters" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=topk
+fails 8 "compress.weights.codec=powersgd is for sums of gradients" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=powersgd
 fails 8 "compress.weights.difference=true needs whole units" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=int8 compress.weights.difference=true
 fails 8 "compress.weights.codec=bf16 saves nothing, because parameters are gathered in bf16" "$SLUICE" plan tiny.yaml --ranks 2 run.compute=bf16 compress.weights.codec=bf16
 fails 8 "with transfer.params=full each rank copies whole units" "$SLUICE" plan tiny.yaml --ranks 2 tiers.params=host tiers.optimizer=host transfer.params=full compress.weights.codec=int8

@@ -270,7 +270,7 @@ static void decode_all(const struct codec *codec, int64_t n, struct lane *lane, 
   release(x, PARTS * n * 4);
 }
 
-/* Of every codec. Oracle: the sum of one message, and one rounding. */
+/* Of every codec but low-rank ones. Oracle: the sum of one message, and one rounding. */
 static void messages_are_decoded_one_by_one(void **state)
 {
   (void)state;
@@ -283,6 +283,10 @@ static void messages_are_decoded_one_by_one(void **state)
       const enum dtype type = way / 2 ? DTYPE_BF16 : DTYPE_F32;
       struct codec codec;
       assert_int_equal(codec_make(names[c], NULL, true, &codec), STATUS_OK);
+      if (codec.ops->usual.rank > 0) { /* low-rank codecs are for sums */
+        assert_null(codec.ops->decode);
+        continue;
+      }
       if (c < CASES && type != DTYPE_F32)
         continue; /* of plain vectors: see below */
       decode_all(&codec, 17, lanes[0], way % 2, type);
@@ -324,7 +328,7 @@ static void an_unknown_codec_is_refused(void **state)
   refused("fp8", NULL, "there is no codec 'fp8': use one of none, bf16, fp16");
   refused("", NULL, "there is no codec ''");
   refused("bf16+zip", NULL, "there is no codec 'zip'");
-  refused("bf16+none", NULL, "codec bf16 selects no values that codec none could code");
+  refused("bf16+none", NULL, "codec bf16 has no values that codec none could code");
 }
 
 static void a_setting_that_a_codec_lacks_is_refused(void **state)

@@ -154,6 +154,8 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
                  .weights = {.codec = codec_of(setup->weights),
                              .values = values_of(setup->weights)},
                  .difference = setup->difference,
+                 .residual = setup->residual,
+                 .sample = setup->sample,
                  .nvme_state = setup->nvme_state,
                  .resident = setup->resident,
                  .reduce_every_micro = setup->reduce_every_micro},

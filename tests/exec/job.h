@@ -29,6 +29,8 @@ struct job_setup {
   const char *codec, *feedback;   /* of gradients between ranks, and of what messages lose */
   const char *weights;            /* codec of gathered parameters */
   bool difference;                /* by which differences to a copy travel */
+  enum deck_residual residual;    /* where that is kept */
+  int64_t sample;                 /* steps between measurements of that */
   bool beside;                    /* lanes of the host have a device of their own, as beside a GPU */
   bool late;                      /* beside it copies between tiers go on behind the call: late.h */
   enum dtype moments;

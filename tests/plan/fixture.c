@@ -190,6 +190,9 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
                                         .feedback = point->feedback,
                                         .weights.codec = point->weights,
                                         .difference = point->difference,
+                                        .residual = point->residual,
+                                        .units = {point->mixed, {{"h.1", "none"}}},
+                                        .sample = point->sample,
                                         .nvme_state = point->nvme_state,
                                         .resident = point->resident}};
 }

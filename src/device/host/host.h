@@ -152,6 +152,10 @@ enum status host_select(struct lane *lane, const struct selection *op, int64_t n
 enum status host_scatter(struct lane *lane, const struct selection *op, int64_t n, int parts,
                          const struct slots *slots, enum scatter_mode mode, enum dtype type,
                          void *out);
+enum status host_factorise(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
+                           const float *x, const struct factors *factors, float *work);
+enum status host_expand(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
+                        const struct factors *factors, enum quant_mode mode, float *out);
 enum status host_update(struct lane *lane, int64_t n, const struct update *op, void *master,
                         const void *grad, void *const *state, void *copy);
 /* As kernels' update_traffic(), by all threads of the lane. */
@@ -170,6 +174,7 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
   .sum_parts = host_sum_parts, .subtract = host_subtract, .quantise = host_quantise, .dequantise = host_dequantise,                          \
   .sum_exact = host_sum_exact,                                                                                                               \
   .merge_exact = host_merge_exact, .conclude = host_conclude,                                                                                \
-  .sum_squares = host_sum_squares, .select = host_select, .scatter = host_scatter, .update = host_update
+  .sum_squares = host_sum_squares, .select = host_select, .scatter = host_scatter,                                                       \
+  .factorise = host_factorise, .expand = host_expand, .update = host_update
 
 #endif
