@@ -40,7 +40,7 @@ void gpu_quantise(const struct gpu_launch *launch, const struct quantise *op, in
                   const float *x, void *messages);
 void gpu_dequantise(const struct gpu_launch *launch, const struct quantise *op, int64_t n,
                     int parts, const void *messages, int64_t stride, enum quant_mode mode,
-                    float *out);
+                    enum dtype type, void *out);
 void gpu_subtract(const struct gpu_launch *launch, int64_t n, enum dtype type, const void *from,
                   float *x);
 void gpu_bias_gradient(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d, bool accumulate, float *db, float *work);
@@ -79,7 +79,7 @@ void gpu_sum_parts(const struct gpu_launch *launch, int64_t n, int parts, enum d
 void gpu_select(const struct gpu_launch *launch, const struct selection *op, int64_t n, int parts,
                 const float *x, const struct slots *slots);
 void gpu_scatter(const struct gpu_launch *launch, const struct selection *op, int64_t n, int parts,
-                 const struct slots *slots, enum scatter_mode mode, float *out);
+                 const struct slots *slots, enum scatter_mode mode, enum dtype type, void *out);
 void gpu_factorise(const struct gpu_launch *launch, const struct lowrank *op, int64_t n, int parts,
                    const float *x, const struct factors *factors, float *work);
 void gpu_expand(const struct gpu_launch *launch, const struct lowrank *op, int64_t n, int parts,

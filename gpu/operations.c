@@ -180,10 +180,11 @@ enum status cuda_quantise(struct lane *lane, const struct quantise *op, int64_t 
 }
 
 enum status cuda_dequantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
-                            const void *messages, int64_t stride, enum quant_mode mode, float *out)
+                            const void *messages, int64_t stride, enum quant_mode mode,
+                            enum dtype type, void *out)
 {
   const struct gpu_launch launch = cuda_launch(lane);
-  gpu_dequantise(&launch, op, n, parts, messages, stride, mode, out);
+  gpu_dequantise(&launch, op, n, parts, messages, stride, mode, type, out);
   return cuda_check_launch("a sum of quantised messages");
 }
 
@@ -235,13 +236,14 @@ enum status cuda_select(struct lane *lane, const struct selection *op, int64_t n
 }
 
 enum status cuda_scatter(struct lane *lane, const struct selection *op, int64_t n, int parts,
-                         const struct slots *slots, enum scatter_mode mode, float *out)
+                         const struct slots *slots, enum scatter_mode mode, enum dtype type,
+                         void *out)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   enum status status = check_selection(op, n);
   if (status)
     return status;
-  gpu_scatter(&launch, op, n, parts, slots, mode, out);
+  gpu_scatter(&launch, op, n, parts, slots, mode, type, out);
   return cuda_check_launch("a sparse sum");
 }
 

@@ -64,10 +64,12 @@ OPERATION(quantise, (struct lane *lane, const struct quantise *op, int64_t n, in
           (lane, op, n, parts, x, messages),
           CLASS_SUMS, (double)parts * (4 * n + quant_bytes(op, n)))
 OPERATION(dequantise, (struct lane *lane, const struct quantise *op, int64_t n, int parts,
-                       const void *messages, int64_t stride, enum quant_mode mode, float *out),
-          (lane, op, n, parts, messages, stride, mode, out),
+                       const void *messages, int64_t stride, enum quant_mode mode,
+                       enum dtype type, void *out),
+          (lane, op, n, parts, messages, stride, mode, type, out),
           CLASS_SUMS, (double)parts * quant_bytes(op, n) +
-            4.0 * n * (mode == QUANT_SET ? 1 : mode == QUANT_ADD ? 2 : 2 * parts))
+            (double)n * dtype_size(type) * (quant_takes_each(mode) ? parts : 1) *
+              (mode == QUANT_SET || mode == QUANT_SET_EACH ? 1 : 2))
 OPERATION(sum_exact, (struct lane *lane, int64_t n, const double *term, struct exactsum *sum),
           (lane, n, term, sum),
           CLASS_SUMS, 8.0 * n)
@@ -86,9 +88,11 @@ OPERATION(select, (struct lane *lane, const struct selection *op, int64_t n, int
           (lane, op, n, parts, x, slots),
           CLASS_SUMS, 4.0 * parts * n + 6.0 * slots_of(op, n, parts))
 OPERATION(scatter, (struct lane *lane, const struct selection *op, int64_t n, int parts,
-                    const struct slots *slots, enum scatter_mode mode, float *out),
-          (lane, op, n, parts, slots, mode, out),
-          CLASS_SUMS, (mode == SCATTER_SET ? 4.0 * n : 0) + 14.0 * slots_of(op, n, parts))
+                    const struct slots *slots, enum scatter_mode mode, enum dtype type,
+                    void *out),
+          (lane, op, n, parts, slots, mode, type, out),
+          CLASS_SUMS, (mode == SCATTER_SET ? 4.0 * n : 0) +
+            (6.0 + 2 * dtype_size(type)) * slots_of(op, n, parts))
 OPERATION(factorise, (struct lane *lane, const struct lowrank *op, int64_t n, int parts,
                       const float *x, const struct factors *factors, float *work),
           (lane, op, n, parts, x, factors, work),

@@ -247,24 +247,26 @@ template <quantiser R, int PARTS> struct received {
 };
 
 /* Elements of a lane's word, to[32 k] of those below m. */
-template <int N> __device__ __forceinline__ void put(enum quant_mode mode, int64_t m, const float (&sum)[N], float *to)
+template <int N, typename T>
+__device__ __forceinline__ void put(enum quant_mode mode, int64_t m, const float (&sum)[N], T *to)
 {
   const bool whole = m >= N * QUANT_LANES;
-  if (mode == QUANT_SET) {
+  if (mode == QUANT_SET || mode == QUANT_SET_EACH) {
 #pragma unroll
     for (int k = 0; k < N; k++)
       if (whole || k * QUANT_LANES + lane_of() < m)
-        to[k * QUANT_LANES] = sum[k];
+        to[k * QUANT_LANES] = from_float<T>(sum[k]);
     return;
   }
 #pragma unroll
   for (int k = 0; k < N; k++)
     if (whole || k * QUANT_LANES + lane_of() < m)
-      to[k * QUANT_LANES] += mode == QUANT_ADD ? sum[k] : -sum[k];
+      to[k * QUANT_LANES] = from_float<T>(to_float(to[k * QUANT_LANES]) +
+                                          (mode == QUANT_SUBTRACT ? -sum[k] : sum[k]));
 }
 
-template <quantiser R, int PARTS>
-__global__ void __launch_bounds__(THREADS) dequantise_blocks(const task t, int first_vector, const char *messages, enum quant_mode mode, float *out)
+template <quantiser R, int PARTS, typename T>
+__global__ void __launch_bounds__(THREADS) dequantise_blocks(const task t, int first_vector, const char *messages, enum quant_mode mode, T *out)
 {
   constexpr int word = 32 / quant_bits_of(R);
   const int64_t vector = first_vector + blockIdx.y, block = block_of();
@@ -274,7 +276,7 @@ __global__ void __launch_bounds__(THREADS) dequantise_blocks(const task t, int f
   from.read_scales();
   const float total = from.votes ? from.sum_of_scales() : 0;
   const int64_t before = block * t.op.block, m = min(t.op.block, t.n - before);
-  float *to = out + vector * t.n + before + lane_of();
+  T *to = out + vector * t.n + before + lane_of();
   for (int w = 0; w * word * QUANT_LANES < m; w++, to += word * QUANT_LANES) {
     float sum[word];
     from.sum_word(w, sum);
@@ -332,15 +334,21 @@ template <quantiser R> void run_quantise(cudaStream_t stream, const task &t, con
     kernel<<<grid_of(t.blocks, t.parts - first), THREADS, 0, stream>>>(t, first, x, messages);
 }
 
-/* The usual numbers of parts have a kernel of their own. */
-template <quantiser R> void run_dequantise(cudaStream_t stream, const task &t, const char *messages, enum quant_mode mode, float *out)
+/* The usual numbers of parts have a kernel of their own. bf16 is for modes that take each message
+ * by itself. */
+template <quantiser R, typename T>
+void run_dequantise(cudaStream_t stream, const task &t, const char *messages, enum quant_mode mode,
+                    T *out)
 {
-  const int parts = mode == QUANT_SUBTRACT ? 1 : t.parts, vectors = mode == QUANT_SUBTRACT ? t.parts : 1;
-  const auto kernel = parts == 1   ? dequantise_blocks<R, 1>
-                      : parts == 2 ? dequantise_blocks<R, 2>
-                      : parts == 4 ? dequantise_blocks<R, 4>
-                      : parts == 8 ? dequantise_blocks<R, 8>
-                                   : dequantise_blocks<R, 0>;
+  const bool each = quant_takes_each(mode);
+  const int parts = each ? 1 : t.parts, vectors = each ? t.parts : 1;
+  auto kernel = dequantise_blocks<R, 1, T>;
+  if constexpr (sizeof(T) == sizeof(float))
+    kernel = parts == 1   ? dequantise_blocks<R, 1, T>
+             : parts == 2 ? dequantise_blocks<R, 2, T>
+             : parts == 4 ? dequantise_blocks<R, 4, T>
+             : parts == 8 ? dequantise_blocks<R, 8, T>
+                          : dequantise_blocks<R, 0, T>;
   for (int first = 0; first < vectors; first += MOST_ROWS)
     kernel<<<grid_of(t.blocks, vectors - first), THREADS, 0, stream>>>(t, first, messages, mode, out);
 }
@@ -374,10 +382,16 @@ void gpu_quantise(const gpu_launch *launch, const struct quantise *op, int64_t n
 }
 #undef QUANT_CASE
 
-#define QUANT_CASE(name, kind, title, source)                                                                                                        \
-  case QUANT_##name: run_dequantise<QUANT_##name>(launch->stream, t, (const char *)messages, mode, out); break;
-void gpu_dequantise(const gpu_launch *launch, const struct quantise *op, int64_t n, int parts, const void *messages, int64_t stride,
-                    enum quant_mode mode, float *out)
+#define QUANT_CASE(name, kind, title, source)                                                      \
+  case QUANT_##name:                                                                               \
+    if (type == DTYPE_BF16)                                                                        \
+      run_dequantise<QUANT_##name>(launch->stream, t, (const char *)messages, mode, (bf16 *)out);  \
+    else                                                                                           \
+      run_dequantise<QUANT_##name>(launch->stream, t, (const char *)messages, mode, (float *)out); \
+    break;
+void gpu_dequantise(const gpu_launch *launch, const struct quantise *op, int64_t n, int parts,
+                    const void *messages, int64_t stride, enum quant_mode mode, enum dtype type,
+                    void *out)
 {
   const task t = task_of(op, n, parts, stride);
   if (n == 0)

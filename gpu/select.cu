@@ -231,25 +231,42 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 /* `parts` messages are added to one vector, one after the other. */
-template <bool RANDOM>
+template <bool RANDOM, typename T>
 __global__ void __launch_bounds__(THREADS)
-    scatter_parts(const selection op, int64_t n, int64_t first, int parts, const slots slots, enum scatter_mode mode, float *out)
+    scatter_parts(const selection op, int64_t n, int64_t first, int parts, const slots slots,
+                  enum scatter_mode mode, T *out)
 {
   first += blockIdx.y;
   const int64_t block = blockIdx.x, length = length_of(op, n, block);
   const uint32_t bits = RANDOM ? rounding_bits(op.seed, block) : 0;
-  float *to = out + first * n + block * op.block;
+  T *to = out + first * n + block * op.block;
   for (int64_t i = threadIdx.x; mode == SCATTER_SET && i < length; i += THREADS)
-    to[i] = 0;
+    to[i] = from_float<T>(0);
   for (int64_t part = first; part < first + parts; part++) {
     const uint16_t *indices = RANDOM ? NULL : indices_of(op, slots, part, block);
     const float *values = values_of(op, slots, part, block);
     __syncthreads();
     for (int64_t slot = threadIdx.x; slot < op.keep; slot += THREADS) {
       const int64_t i = RANDOM ? randomk_index(&op, bits, slot) : indices[slot];
+      const float value = mode == SCATTER_SUBTRACT ? -values[slot] : values[slot];
       if (i < length)
-        to[i] += mode == SCATTER_SUBTRACT ? -values[slot] : values[slot];
+        to[i] = from_float<T>(to_float(to[i]) + value);
     }
+  }
+}
+
+template <typename T>
+void scatter_as(cudaStream_t stream, const selection &op, int64_t n, int parts, const slots &slots,
+                enum scatter_mode mode, T *out)
+{
+  const bool each = scatter_takes_each(mode);
+  const int vectors = each ? parts : 1, together = each ? 1 : parts;
+  const auto kernel = op.rule == SELECT_randomk ? scatter_parts<true, T> : scatter_parts<false, T>;
+  if (n == 0)
+    return;
+  for (int first = 0; first < vectors; first += MOST_ROWS) {
+    const dim3 grid((unsigned)select_blocks(&op, n), (unsigned)min(vectors - first, MOST_ROWS));
+    kernel<<<grid, THREADS, 0, stream>>>(op, n, first, together, slots, mode, out);
   }
 }
 
@@ -268,15 +285,11 @@ void gpu_select(const gpu_launch *launch, const selection *op, int64_t n, int pa
   }
 }
 
-void gpu_scatter(const gpu_launch *launch, const selection *op, int64_t n, int parts, const slots *slots, enum scatter_mode mode, float *out)
+void gpu_scatter(const gpu_launch *launch, const selection *op, int64_t n, int parts,
+                 const slots *slots, enum scatter_mode mode, enum dtype type, void *out)
 {
-  const bool sum = mode != SCATTER_SUBTRACT;
-  const int vectors = sum ? 1 : parts;
-  const auto kernel = op->rule == SELECT_randomk ? scatter_parts<true> : scatter_parts<false>;
-  if (n == 0)
-    return;
-  for (int first = 0; first < vectors; first += MOST_ROWS) {
-    const dim3 grid((unsigned)select_blocks(op, n), (unsigned)min(vectors - first, MOST_ROWS));
-    kernel<<<grid, THREADS, 0, launch->stream>>>(*op, n, first, sum ? parts : 1, *slots, mode, out);
-  }
+  if (type == DTYPE_BF16)
+    scatter_as(launch->stream, *op, n, parts, *slots, mode, (bf16 *)out);
+  else
+    scatter_as(launch->stream, *op, n, parts, *slots, mode, (float *)out);
 }

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/dtype.h"
 #include "base/status.h"
 #include "compress/rule/codecs.h"
 
@@ -95,6 +96,13 @@ struct codec_ops {
    * what was encoded. One subtraction of fp32. Enqueued on the lane. Local. */
   enum status (*subtract)(const struct codec *codec, const struct codec_pass *pass,
                           const void *messages, float *x);
+
+  /* out[i * n ..] (= or += by accumulate) what the message at messages[i * bytes(n)] decodes to.
+   * `type` of out: fp32 or bf16; for plain vectors fp32 alone. bf16 is widened, added in fp32, and
+   * rounded to nearest, ties to even. NULL: the codec is for sums alone. Enqueued on the lane.
+   * STATUS_UNSUPPORTED: another type. Local. */
+  enum status (*decode)(const struct codec *codec, const struct codec_pass *pass,
+                        const void *messages, bool accumulate, enum dtype type, void *out);
 };
 
 /* none: n fp32 elements, aligned to 4 bytes. `out` may be one of the messages.

@@ -37,6 +37,17 @@ static enum status subtract(const struct codec *codec, const struct codec_pass *
                                            messages, x);
 }
 
+static enum status decode(const struct codec *codec, const struct codec_pass *pass,
+                          const void *messages, bool accumulate, enum dtype type, void *out)
+{
+  const int64_t n = pass->parts * pass->n;
+  if (type != DTYPE_F32)
+    return status_set(STATUS_UNSUPPORTED, "codec %s decodes to fp32, not to %s", codec->ops->name,
+                      dtype_name(type));
+  return pass->lane->device->ops->sum_parts(pass->lane, n, 1, type_of(codec), messages, n,
+                                            accumulate, out);
+}
+
 enum { TYPE_none = DTYPE_F32, TYPE_bf16 = DTYPE_BF16, TYPE_fp16 = DTYPE_F16 };
 
 #define PLAIN(id, kind, title, from)                                                               \
@@ -49,5 +60,6 @@ enum { TYPE_none = DTYPE_F32, TYPE_bf16 = DTYPE_BF16, TYPE_fp16 = DTYPE_F16 };
       .encode = encode,                                                                            \
       .decode_sum = decode_sum,                                                                    \
       .subtract = subtract,                                                                        \
+      .decode = decode,                                                                            \
   };
 CODEC_PLAIN(PLAIN)

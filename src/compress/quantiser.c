@@ -35,15 +35,30 @@ static enum status decode_sum(const struct codec *codec, const struct codec_pass
 {
   const struct quantise op = op_of(codec);
   return pass->lane->device->ops->dequantise(pass->lane, &op, pass->n, pass->parts, messages,
-                                             stride, accumulate ? QUANT_ADD : QUANT_SET, out);
+                                             stride, accumulate ? QUANT_ADD : QUANT_SET, DTYPE_F32,
+                                             out);
+}
+
+static enum status decode_each(const struct codec *codec, const struct codec_pass *pass,
+                               const void *messages, enum quant_mode mode, enum dtype type,
+                               void *out)
+{
+  const struct quantise op = op_of(codec);
+  return pass->lane->device->ops->dequantise(pass->lane, &op, pass->n, pass->parts, messages,
+                                             quant_bytes(&op, pass->n), mode, type, out);
 }
 
 static enum status subtract(const struct codec *codec, const struct codec_pass *pass,
                             const void *messages, float *x)
 {
-  const struct quantise op = op_of(codec);
-  return pass->lane->device->ops->dequantise(pass->lane, &op, pass->n, pass->parts, messages,
-                                             quant_bytes(&op, pass->n), QUANT_SUBTRACT, x);
+  return decode_each(codec, pass, messages, QUANT_SUBTRACT, DTYPE_F32, x);
+}
+
+static enum status decode(const struct codec *codec, const struct codec_pass *pass,
+                          const void *messages, bool accumulate, enum dtype type, void *out)
+{
+  return decode_each(codec, pass, messages, accumulate ? QUANT_ADD_EACH : QUANT_SET_EACH, type,
+                     out);
 }
 
 /* A lane fills one word of 32 bits at least. Codes of 1 bit share scales among more elements. */
@@ -65,5 +80,6 @@ static enum status subtract(const struct codec *codec, const struct codec_pass *
       .encode = encode,                                                                            \
       .decode_sum = decode_sum,                                                                    \
       .subtract = subtract,                                                                        \
+      .decode = decode,                                                                            \
   };
 CODEC_QUANTISERS(QUANTISER)

@@ -133,7 +133,8 @@ static enum status decode_values(const struct format *f, const struct codec_pass
 }
 
 static enum status scatter(const struct format *f, const struct codec_pass *pass,
-                           const void *messages, int64_t stride, enum scatter_mode mode, float *out)
+                           const void *messages, int64_t stride, enum scatter_mode mode,
+                           enum dtype type, void *out)
 {
   const struct slots slots = slots_of(f, pass, messages, stride);
   enum status status = STATUS_OK;
@@ -142,21 +143,32 @@ static enum status scatter(const struct format *f, const struct codec_pass *pass
   if (status)
     return status;
   return pass->lane->device->ops->scatter(pass->lane, &f->op, pass->n, pass->parts, &slots, mode,
-                                          out);
+                                          type, out);
 }
 
 static enum status decode_sum(const struct codec *codec, const struct codec_pass *pass,
                               const void *messages, int64_t stride, bool accumulate, float *out)
 {
   const struct format f = format_of(codec, pass->n, pass->seed);
-  return scatter(&f, pass, messages, stride, accumulate ? SCATTER_ADD : SCATTER_SET, out);
+  return scatter(&f, pass, messages, stride, accumulate ? SCATTER_ADD : SCATTER_SET, DTYPE_F32,
+                 out);
 }
 
 static enum status subtract(const struct codec *codec, const struct codec_pass *pass,
                             const void *messages, float *x)
 {
   const struct format f = format_of(codec, pass->n, pass->seed);
-  return scatter(&f, pass, messages, f.bytes, SCATTER_SUBTRACT, x);
+  return scatter(&f, pass, messages, f.bytes, SCATTER_SUBTRACT, DTYPE_F32, x);
+}
+
+static enum status decode(const struct codec *codec, const struct codec_pass *pass,
+                          const void *messages, bool accumulate, enum dtype type, void *out)
+{
+  const struct format f = format_of(codec, pass->n, pass->seed);
+  const size_t bytes = (size_t)(pass->parts * pass->n) * dtype_size(type);
+  const enum status status =
+      accumulate ? STATUS_OK : pass->lane->device->ops->zero(pass->lane, out, bytes);
+  return status ? status : scatter(&f, pass, messages, f.bytes, SCATTER_ADD_EACH, type, out);
 }
 
 /* A density of 1e-5 is below one element of the largest block. */
@@ -177,6 +189,7 @@ static enum status subtract(const struct codec *codec, const struct codec_pass *
       .encode = encode,                                                                            \
       .decode_sum = decode_sum,                                                                    \
       .subtract = subtract,                                                                        \
+      .decode = decode,                                                                            \
   };
 enum { RANDOM = CODEC_UNBIASED | CODEC_COMMON_SEED };
 CODEC_SPARSIFIERS(SPARSIFIER)

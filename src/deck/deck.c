@@ -277,6 +277,30 @@ const struct option deck_table[] = {
              "pattern is for the name of a unit (sluice plan prints it), with * and ? as for file "
              "names. The first item that matches counts. Other units have compress.grads.codec. "
              "Settings are those of compress.grads, where a codec has them."},
+    {"compress.weights.codec", OPTION_CHOICE, AT(compress.weights.codec), "none",
+     .effect = EFFECT_MATH, .choices = codecs,
+     .text = "Codec of parameters that training gathers. Masters and checkpoints stay as they "
+             "are. Evaluation gathers parameters as they are." CODEC_TEXTS},
+    {"compress.weights.difference", OPTION_BOOL, AT(compress.difference), "false",
+     .effect = EFFECT_MATH,
+     .text = "Send differences to a copy of all parameters. Each rank keeps the copy in the "
+             "compute type. What a message loses comes with the next one. For shard_grad_op and "
+             "shard_optim."},
+    {"compress.weights.values", OPTION_CHOICE, AT(compress.weights.values), "none",
+     .effect = EFFECT_MATH, .choices = codecs,
+     .text = "Codec of the values that a sparse codec sends." CODEC_TEXTS},
+    {"compress.weights.block", OPTION_INT, AT(compress.weights.block), "0",
+     .effect = EFFECT_MATH, .least = 0, .most = 1 << 20, .unit = "elements",
+     .text = "Elements that are encoded together, a power of two. 0: as the codec has it."},
+    {"compress.weights.levels", OPTION_INT, AT(compress.weights.levels), "0",
+     .effect = EFFECT_MATH, .least = 0, .most = 1 << 16, .unit = "levels",
+     .text = "Levels of qsgd. 0: as the codec has it."},
+    {"compress.weights.density", OPTION_REAL, AT(compress.weights.density), "0",
+     .effect = EFFECT_MATH, .least = 0, .most = 1,
+     .text = "Share of the elements that a sparse codec sends. 0: as the codec has it."},
+    {"compress.weights.threshold", OPTION_REAL, AT(compress.weights.threshold), "0",
+     .effect = EFFECT_MATH, .least = 0, .most = INFINITY,
+     .text = "Smallest magnitude that the codec threshold sends. 0: as the codec has it."},
 
     {"tiers.preset", OPTION_CHOICE, AT(tiers.preset), "none", .choices = deck_presets,
      .text = "Where everything is stored, as one choice. It sets tiers.params, tiers.optimizer, "
@@ -451,6 +475,8 @@ static enum status assign_all(struct deck *deck, int n, char *const assignments[
   enum status status = options_check_required(deck->set);
   if (deck->compress.grads.codec == CHOICE_FP32) /* one name, so that decks compare equal */
     deck->compress.grads.codec = CHOICE_none;
+  if (deck->compress.weights.codec == CHOICE_FP32)
+    deck->compress.weights.codec = CHOICE_none;
   if (!status)
     status = deck_apply_preset(deck, false);
   return status || *deck->train.init ? status : deck_check(deck);
@@ -823,6 +849,17 @@ static enum status check_compress(const struct deck *deck)
                     cite(deck, "compress.grads.codec").text);
 }
 
+static enum status check_difference(const struct deck *deck)
+{
+  if (!deck->compress.difference || deck->compress.weights.codec != CHOICE_none)
+    return STATUS_OK;
+  return status_set(STATUS_USAGE,
+                    "%s is true, but %s is none, which sends no messages: choose a codec, or leave "
+                    "it out",
+                    cite(deck, "compress.weights.difference").text,
+                    cite(deck, "compress.weights.codec").text);
+}
+
 static enum status check_trace(const struct deck *deck)
 {
   const struct option_ints *trace = &deck->train.trace;
@@ -863,7 +900,7 @@ enum status deck_check(const struct deck *deck)
   typedef enum status check(const struct deck *);
   static check *const checks[] = {check_model, check_data,  check_shard,    check_tiers,     check_state,
                                   check_optim, check_trace, check_counters, check_checkpoint,
-                                  check_compress};
+                                  check_compress, check_difference};
   if (!*deck->run.dir)
     return status_set(STATUS_USAGE, "%s must name a folder, such as runs/first", cite(deck, "run.dir").text);
   for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
@@ -982,6 +1019,8 @@ static enum status resolve_policy(const struct deck *deck, int local_ranks, int 
       .units = unit_codecs_of(&deck->compress.units),
       .across_nodes = deck->compress.across == DECK_ACROSS_NODE,
       .feedback = deck_feedback(deck),
+      .weights = codec_of(&deck->compress.weights),
+      .difference = deck->compress.difference,
       .residual = (enum deck_residual)deck->tiers.residual,
       .sample = deck->compress.sample,
       .nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0,

@@ -53,12 +53,13 @@ struct deck {
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "auto", "world", "node" or a number of ranks */
   struct { int backend; double timeout; } comm;
-  /* units: PATTERN=CODEC, of grads */
+  /* units: PATTERN=CODEC, of grads. difference: of weights. */
   struct {
     int across, feedback;
     int64_t warmup, sample;
-    struct deck_compress grads;
+    struct deck_compress grads, weights;
     struct option_strings units;
+    bool difference;
   } compress;
   struct { int preset, params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; int residual; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
   struct { int params, grads; double rate; } transfer;                 /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
@@ -165,6 +166,8 @@ struct deck_policy {
   bool across_nodes;       /* gradients are encoded between nodes alone */
   const char *feedback;    /* fp32, or the codec of what messages have lost; NULL: it is lost */
   enum deck_residual residual; /* the memory that keeps it */
+  struct deck_codec weights; /* that are gathered for training */
+  bool difference; /* with weights.codec: to a copy of the whole unit, which each rank keeps */
   double nvme_state;       /* with host_state: share of the units with moments on NVMe */
   int64_t resident;        /* with host_state: the first units, which stay on the device; 0 with
                             * params_full or cpu_reduce */

@@ -255,10 +255,11 @@ struct device_ops {
   enum status (*quantise)(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                           const float *x, void *messages);
   /* The reverse, of messages `stride` bytes apart (a multiple of 128). enum quant_mode says what
-   * becomes of out, and op's seed is not used. */
+   * becomes of out, and op's seed is not used. `type` of out: fp32, or bf16 if the mode takes each
+   * message by itself. bf16 is widened, changed in fp32, and rounded to nearest, ties to even. */
   enum status (*dequantise)(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                             const void *messages, int64_t stride, enum quant_mode mode,
-                            float *out);
+                            enum dtype type, void *out);
 
   /* Adds n doubles to *sum, exactly; it is normalized then. */
   enum status (*sum_exact)(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
@@ -274,10 +275,11 @@ struct device_ops {
   enum status (*select)(struct lane *lane, const struct selection *op, int64_t n, int parts,
                         const float *x, const struct slots *slots);
   /* Values of `parts` messages back to their places. SET and ADD: out[n] is or gets the sum, message
-   * after message. SUBTRACT: vector i of out[parts * n] loses message i. Indices that are not within
-   * the block or the vector are ignored. */
+   * after message. SUBTRACT, ADD_EACH: vector i of out[parts * n] loses or gets message i. Indices
+   * that are not within the block or the vector are ignored. `type` of out: as of dequantise(). */
   enum status (*scatter)(struct lane *lane, const struct selection *op, int64_t n, int parts,
-                         const struct slots *slots, enum scatter_mode mode, float *out);
+                         const struct slots *slots, enum scatter_mode mode, enum dtype type,
+                         void *out);
 
   /* Factors of `parts` messages, one per vector of n elements of x. work: lowrank_work() floats. */
   enum status (*factorise)(struct lane *lane, const struct lowrank *op, int64_t n, int parts,

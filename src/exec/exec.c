@@ -49,11 +49,14 @@ static void find_windows_and_metrics(struct exec *exec)
       exec->is_window[instr->use[MOVE_TO].buffer] = true;
     if (instr->op == OP_GATHER)
       exec->is_window[instr->use[GATHER_WHOLE].buffer] = true;
+    if (instr->op == OP_DECODE_PARAMS)
+      exec->is_window[instr->use[DECODE_PARAMS_WHOLE].buffer] = true;
     if (instr->op == OP_METRICS)
       exec->metrics = i;
   }
+  _Static_assert((int)ENCODE_PARAMS_SHARD == (int)GATHER_SHARD, "both take a shard further");
   for (int i = 0; i < plan->n; i++)
-    if (plan->instr[i].op == OP_GATHER)
+    if (plan->instr[i].op == OP_GATHER || plan->instr[i].op == OP_ENCODE_PARAMS)
       exec->is_window[plan->instr[i].use[GATHER_SHARD].buffer] = false;
   for (int b = 0; b < plan->buffers; b++)
     if (exec->is_window[b]) {

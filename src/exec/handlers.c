@@ -489,6 +489,104 @@ enum status run_encode(const struct call *call)
   return use(call, ENCODE_RESIDUAL) ? encode_with_feedback(call, &pass) : encode(call, &pass);
 }
 
+/* All gathers of a step send the same messages. Replicas of a shard do, too. */
+static uint64_t params_seed(const struct call *call)
+{
+  const struct attributes *attr = &call->instr->attr;
+  const bool common = attr->codec.ops->traits & CODEC_COMMON_SEED;
+  const int64_t word[] = {(int64_t)attr->seed, call->args->update, attr->group, call->instr->unit,
+                          common ? -1 : comm_group_index(group_of(call))};
+  return hash_bytes(HASH_START, word, sizeof word);
+}
+
+/* The shard less the copy: what the other ranks do not have yet. */
+static enum status subtract_copy(const struct call *call)
+{
+  const struct device_ops *ops = call->lane->device->ops;
+  const struct plan_buffer *copy = buffer_of(call, ENCODE_PARAMS_COPY);
+  float *difference = use(call, ENCODE_PARAMS_DIFFERENCE);
+  const enum status status = ops->copy(call->lane, difference, use(call, ENCODE_PARAMS_SHARD),
+                                       (size_t)use_bytes(call, ENCODE_PARAMS_SHARD));
+  return status ? status
+                : ops->subtract(call->lane, copy->elements, copy->dtype,
+                                use(call, ENCODE_PARAMS_COPY), difference);
+}
+
+enum status run_encode_params(const struct call *call)
+{
+  const struct codec *codec = &call->instr->attr.codec;
+  const struct codec_pass pass = {.lane = call->lane,
+                                  .n = buffer_of(call, ENCODE_PARAMS_SHARD)->elements,
+                                  .parts = 1,
+                                  .seed = params_seed(call),
+                                  .work = use(call, ENCODE_PARAMS_WORK)};
+  const bool differs = use(call, ENCODE_PARAMS_DIFFERENCE) != NULL;
+  const enum status status = differs ? subtract_copy(call) : STATUS_OK;
+  return status ? status
+                : codec->ops->encode(
+                      codec, &pass,
+                      use(call, differs ? ENCODE_PARAMS_DIFFERENCE : ENCODE_PARAMS_SHARD),
+                      use(call, ENCODE_PARAMS_MESSAGE));
+}
+
+enum status run_gather_messages(const struct call *call)
+{
+  return comm_all_gather(group_of(call), call->lane, use(call, GATHER_MESSAGES_MINE),
+                         use_bytes(call, GATHER_MESSAGES_MINE), use(call, GATHER_MESSAGES_ALL));
+}
+
+/* A codec may make other numbers of zeros. Between parameters zeros stay, because masters and
+ * copies are encoded with what lies between them. `part`: elements [begin, end) of the trained
+ * part. */
+static enum status zero_gaps(const struct call *call, char *part, int64_t begin, int64_t end,
+                             int64_t size)
+{
+  const struct layout_unit *layout = &call->exec->plan->layout[call->instr->unit];
+  enum status status = STATUS_OK;
+  int64_t at = 0;
+  for (int p = 0; p <= layout->params && !status; p++) {
+    if (p < layout->params && layout->frozen[p])
+      continue;
+    const int64_t next = p < layout->params ? layout->offset[p] : layout->trained,
+                  from = at > begin ? at : begin, to = next < end ? next : end;
+    if (from < to)
+      status = call->lane->device->ops->zero(call->lane, part + (from - begin) * size,
+                                             (size_t)((to - from) * size));
+    at = p < layout->params ? next + layout->elements[p] : next;
+  }
+  return status;
+}
+
+static enum status decode_params(const struct call *call)
+{
+  const struct codec *codec = &call->instr->attr.codec;
+  const struct plan_buffer *whole = buffer_of(call, DECODE_PARAMS_WHOLE);
+  const int members = comm_group_size(group_of(call));
+  const struct codec_pass pass = {.lane = call->lane,
+                                  .n = whole->elements / members,
+                                  .parts = members,
+                                  .seed = params_seed(call),
+                                  .work = use(call, DECODE_PARAMS_WORK)};
+  const bool copies = adds(call, DECODE_PARAMS_WHOLE);
+  const enum status status =
+      codec->ops->decode(codec, &pass, use(call, DECODE_PARAMS_MESSAGES), copies, whole->dtype,
+                         use(call, DECODE_PARAMS_WHOLE));
+  return status || !copies ? status
+                           : zero_gaps(call, use(call, DECODE_PARAMS_WHOLE), 0, whole->elements,
+                                       (int64_t)dtype_size(whole->dtype));
+}
+
+enum status run_decode_params(const struct call *call)
+{
+  const int window = call->instr->use[DECODE_PARAMS_WHOLE].buffer;
+  enum status status = open_window(call, window);
+  if (!status)
+    status = decode_params(call);
+  if (!status)
+    hold_window(call, window);
+  return status;
+}
+
 enum status run_exchange(const struct call *call)
 {
   struct comm_group *group = group_of(call);
@@ -503,6 +601,21 @@ enum status run_exchange(const struct call *call)
   return status;
 }
 
+/* The flat element at which this member's part of an encoded sum begins. */
+static int64_t part_begin(const struct call *call, int64_t elements)
+{
+  const struct exec *exec = call->exec;
+  const int index = comm_group_index(group_of(call));
+  switch (call->instr->attr.group) {
+  case GROUP_REPLICAS: return exec->plan->owned[call->instr->unit].begin + index * elements;
+  case GROUP_ACROSS:
+    return (index * (int64_t)comm_group_size(exec->group[GROUP_NODE]) +
+            comm_group_index(exec->group[GROUP_NODE])) *
+           elements;
+  default: return index * elements;
+  }
+}
+
 /* Messages from all members for `out`, which is `elements` of operand `shard`, `stride` bytes
  * apart. */
 static enum status decode_sum(const struct call *call, const void *messages, int64_t stride,
@@ -510,7 +623,12 @@ static enum status decode_sum(const struct call *call, const void *messages, int
 {
   const struct codec *codec = &call->instr->attr.codec;
   const struct codec_pass pass = pass_of(call, elements, work);
-  return codec->ops->decode_sum(codec, &pass, messages, stride, adds(call, shard), out);
+  const enum status status =
+      codec->ops->decode_sum(codec, &pass, messages, stride, adds(call, shard), out);
+  const int64_t begin = part_begin(call, elements);
+  return status || codec->ops->traits & CODEC_IDENTITY
+             ? status
+             : zero_gaps(call, (char *)out, begin, begin + elements, sizeof(float));
 }
 
 enum status run_decode_sum(const struct call *call)

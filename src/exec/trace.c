@@ -555,7 +555,9 @@ enum status trace_record(struct results *results, const struct trace_summary *su
   }
   results_real(results, "overlap", hidden(&sum->beside[PART_COMM]));
   results_real(results, "link_bytes_per_s", sum->link_bytes_s);
-  results_real(results, "gather_bytes_per_s", sum->kind[OP_GATHER].wire_bytes / sum->kind[OP_GATHER].seconds);
+  results_real(results, "gather_bytes_per_s",
+               (sum->kind[OP_GATHER].wire_bytes + sum->kind[OP_GATHER_MESSAGES].wire_bytes) /
+                   (sum->kind[OP_GATHER].seconds + sum->kind[OP_GATHER_MESSAGES].seconds));
   results_real(results, "reduce_bytes_per_s",
                sum->kind[OP_EXCHANGE].wire_bytes / sum->kind[OP_EXCHANGE].seconds);
   return results_end(results);

@@ -79,6 +79,12 @@ static enum status measure_deck(const struct advise_case *job, const struct deck
   return status;
 }
 
+/* Keys that do not go together, or that this build does not do, are no failure of the search. */
+static enum status unless_impossible(enum status status)
+{
+  return status == STATUS_USAGE || status == STATUS_UNSUPPORTED ? STATUS_OK : status;
+}
+
 enum status advise_try(const struct advise_case *job, const char *assignments,
                        const struct plan_rates *rates, struct advice *out)
 {
@@ -90,7 +96,7 @@ enum status advise_try(const struct advise_case *job, const char *assignments,
     deck_destroy(&deck);
   }
   if (status)
-    return status == STATUS_USAGE ? STATUS_OK : status;
+    return unless_impossible(status);
   out->possible = true;
   out->fits = rooms_fit(&out->measure.rooms);
   return STATUS_OK;
@@ -111,7 +117,7 @@ enum status advise_plan(const struct advise_case *job, const char *assignments, 
     plan_destroy(*out);
     *out = NULL;
   }
-  return status == STATUS_USAGE ? STATUS_OK : status;
+  return unless_impossible(status);
 }
 
 void advise_append_name(const struct advice *advice, char *text, size_t size)

@@ -80,6 +80,8 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
             : "the compute type is fp32, so the masters need no working copy (run.compute)"},
       {"compress.grads.codec", alone && plans[0]->input.policy.grads.codec, nothing_sent},
       {"compress.grads.units", alone && plans[0]->input.policy.units.n > 0, nothing_sent},
+      {"compress.weights.codec", alone && deck->compress.weights.codec != 0,
+       "one rank gathers no parameters"},
       {"compress.sample", trains && deck->compress.sample > 0 && (alone || !encodes(plans[0])),
        "gradients are not encoded (compress.grads.codec)"},
       {"eval.target", trains && deck->eval.target > 0 && deck->eval.every == 0,

@@ -4,6 +4,13 @@
 
 /* --- opening -------------------------------------------------------------------------------------------------------------------- */
 
+static const char *group_of(const struct plan *plan, int kind)
+{
+  if (job_state_is_copy(plan, kind))
+    return "copy";
+  return kind == 0 ? "model" : plan->state[kind - 1].row->name;
+}
+
 static void describe_tensor(struct job_state *state, int kind, int u, int p, const struct job_state_piece *piece)
 {
   const struct plan *plan = state->plan;
@@ -16,7 +23,7 @@ static void describe_tensor(struct job_state *state, int kind, int u, int p, con
                                   .unit = u,
                                   .at = job_state_offset(plan, kind, u, layout->offset[p]) -
                                         job_state_offset(plan, kind, u, piece->range.begin)};
-  *out = (struct io_tensor){.group = kind == 0 ? "model" : plan->state[kind - 1].row->name,
+  *out = (struct io_tensor){.group = group_of(plan, kind),
                             .name = param->name,
                             .type = DTYPE_F32,
                             .ndim = param->ndim,
@@ -41,17 +48,28 @@ static enum status describe_residuals(struct job_state *state)
   return status;
 }
 
+/* As tensors of parameters. What was not saved cannot be loaded. */
+static bool is_described(struct job_state *state, int kind)
+{
+  if (!job_state_is_copy(state->plan, kind))
+    return !job_state_is_residual(state->plan, kind);
+  state->copies = !state->saved || state->saved->copies;
+  return state->copies;
+}
+
 static enum status describe_tensors(struct job_state *state, int kinds)
 {
   const struct plan *plan = state->plan;
   const struct model *model = plan->input.model;
-  for (int kind = 0; kind < kinds; kind++)
-    for (int u = 0; u < model->units && !job_state_is_residual(plan, kind); u++)
+  for (int kind = 0; kind < kinds; kind++) {
+    const bool described = is_described(state, kind);
+    for (int u = 0; u < model->units && described; u++)
       for (int p = 0; p < model->unit[u].params; p++) {
         const struct job_state_piece *piece = &state->piece[job_state_piece_index(plan, kind, u, plan->layout[u].frozen[p])];
         if (piece->buffer >= 0 && job_state_has(plan, kind, u, p))
           describe_tensor(state, kind, u, p, piece);
       }
+  }
   return job_state_is_residual(plan, kinds - 1) ? describe_residuals(state) : STATUS_OK;
 }
 
@@ -140,6 +158,22 @@ static void narrow_part(const struct job_state *state, int master, struct layout
     dtype_convert(copy + begin * (int64_t)dtype_size(compute), compute, from + begin, DTYPE_F32, (size_t)(end - begin));
 }
 
+/* Of a copy that the host reaches. */
+static void round_copy(const struct job_state *state, int u, int worker, int workers)
+{
+  const struct plan *plan = state->plan;
+  const int64_t size = (int64_t)dtype_size(state->job->place.compute);
+  char *const copy =
+      plan->copy[u] >= 0 ? job_state_host_pointer(state->job, plan, plan->copy[u]) : NULL;
+  if (!copy)
+    return;
+  if (!state->copies)
+    narrow_part(state, plan->master[u], plan->owned[u], copy + plan->owned[u].begin * size, worker,
+                workers);
+  narrow_part(state, plan->frozen[u], plan->frozen_owned[u],
+              copy + plan->frozen_owned[u].begin * size, worker, workers);
+}
+
 /* Of what the group shares this rank writes its part, the frozen one too. */
 static void publish_part(void *arg, int worker, int workers)
 {
@@ -152,6 +186,7 @@ static void publish_part(void *arg, int worker, int workers)
     if (plan->shared[u] >= 0)
       narrow_part(state, plan->frozen[u], plan->frozen_owned[u],
                   job_state_host_pointer(state->job, plan, plan->shared[u]) + plan->frozen_owned[u].begin * size, worker, workers);
+    round_copy(state, u, worker, workers);
   }
 }
 

@@ -9,11 +9,14 @@ struct job_state_piece; /* what a rank holds of one kind in one unit */
 struct job_state_part;  /* what of a piece is a tensor's */
 struct job_state_merge; /* of residuals that other ranks have saved */
 
-/* What messages of gradients have lost, in a checkpoint: so many ranks have saved it, of the units
- * and in the type that their policy names. Each has lost parts of what it encoded. */
+/* What messages have lost, in a checkpoint: so many ranks have saved it, of the units and in the type
+ * that their policy names. copies: they have saved what differences of parameters were added to
+ * (compress.weights.difference). Each has lost
+ * parts of what it encoded. */
 struct job_state_saved {
   int ranks;
   struct deck_policy policy;
+  bool copies;
   struct encoded encoded;
 };
 
@@ -30,7 +33,7 @@ struct job_state {
   const struct job_state_saved *saved; /* NULL: as this job would save */
   void *block, *scratch;
   int64_t block_bytes;
-  bool loads, pinned;
+  bool loads, pinned, copies; /* copies: as they were saved */
 };
 
 /* Parameters, and with `moments` the optimizer's state, which frozen parameters do not have. `unique`: each element on exactly one rank (for saving), otherwise all that this rank
@@ -46,6 +49,9 @@ enum status job_state_open_saved(const struct job *job, const struct job_state_s
 /* What was filled is the job's (`load`), and its working copy is made of it, which ranks that share one may use once all of them have committed. Padding between parameters is zero. Local. */
 enum status job_state_commit(struct job_state *state);
 void job_state_close(struct job_state *state); /* takes NULL */
+/* After job_state_commit() of all ranks: each rank completes its copies, which belong to
+ * compress.weights.difference, by the other ranks' parts. Collective. */
+enum status job_state_share_copies(const struct job *job);
 
 /* Host memory that the state of this rank's plan takes beside a device apart, as opened for loading. Local. */
 int64_t job_state_bytes(const struct plan *plan, bool moments);

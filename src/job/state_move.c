@@ -49,7 +49,7 @@ static enum status narrow_there(const struct job_state *state, struct lane *lane
       status = device->ops->cast(lane, plan->owned[u].end - plan->owned[u].begin, DTYPE_F32,
                                  device_pointer(state, plan->master[u]), state->job->place.compute,
                                  device_pointer(state, plan->working[u]));
-  return status;
+  return status ? status : job_state_round_copies(state, lane);
 }
 
 /* On a lane: what lies on a device apart. */

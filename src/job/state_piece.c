@@ -2,14 +2,27 @@
 #include "base/mem.h"
 #include "job/state_private.h"
 
+bool job_state_has_copies(const struct plan *plan)
+{
+  for (int u = 0; u < plan->input.model->units; u++)
+    if (plan->copy[u] >= 0)
+      return true;
+  return false;
+}
+
 int job_state_kinds(const struct plan *plan, bool moments)
 {
-  return 1 + (moments ? plan->states + plan_keeps_residuals(plan) : 0);
+  return 1 + (moments ? plan->states + job_state_has_copies(plan) + plan_keeps_residuals(plan) : 0);
+}
+
+bool job_state_is_copy(const struct plan *plan, int kind)
+{
+  return kind == 1 + plan->states && job_state_has_copies(plan);
 }
 
 bool job_state_is_residual(const struct plan *plan, int kind)
 {
-  return kind == 1 + plan->states;
+  return kind == 1 + plan->states + job_state_has_copies(plan);
 }
 
 int job_state_piece_index(const struct plan *plan, int kind, int u, bool frozen)
@@ -45,6 +58,18 @@ static struct job_state_piece residual_of(const struct plan *plan, int u, bool f
       .buffer = buffer, .range = {0, bytes}, .elements = bytes, .type = DTYPE_U8};
 }
 
+/* This rank's part of a copy, which it writes alone: the shard group is all ranks. */
+static struct job_state_piece copy_of(const struct plan *plan, int u, bool frozen)
+{
+  const int buffer = frozen ? -1 : plan->copy_mine[u];
+  struct job_state_piece piece = {.buffer = buffer, .range = plan->owned[u], .code = STATE_LINEAR};
+  if (buffer >= 0) {
+    piece.elements = plan->buffer[buffer].elements;
+    piece.type = plan->buffer[buffer].dtype;
+  }
+  return piece;
+}
+
 /* kind 0: the parameters; from 1 on: the optimizer's state, which frozen ones do not have. */
 static struct job_state_piece holding_of(const struct plan *plan, int kind, int u, bool frozen)
 {
@@ -61,6 +86,8 @@ struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, i
 {
   if (job_state_is_residual(plan, kind))
     return residual_of(plan, u, frozen);
+  if (job_state_is_copy(plan, kind))
+    return copy_of(plan, u, frozen);
   struct job_state_piece piece = holding_of(plan, kind, u, frozen);
   const struct layout_range held = piece.range;
   if (piece.buffer < 0)
@@ -80,6 +107,8 @@ bool job_state_has(const struct plan *plan, int kind, int u, int p)
   const struct optim_ops *ops = optim_ops(plan->input.optim.name);
   if (kind == 0 || plan->layout[u].frozen[p])
     return kind == 0;
+  if (job_state_is_copy(plan, kind))
+    return true;
   const enum state_of of = plan->state[kind - 1].row->of;
   return of == STATE_OF_ALL ||
          (of == STATE_OF_MATRICES) == optim_is_matrix(ops, plan->input.model, u, p);
@@ -87,7 +116,8 @@ bool job_state_has(const struct plan *plan, int kind, int u, int p)
 
 int64_t job_state_offset(const struct plan *plan, int kind, int u, int64_t element)
 {
-  return kind == 0 ? element : optim_state_offset(&plan->segments[u], kind - 1, element);
+  const bool whole = kind == 0 || job_state_is_copy(plan, kind);
+  return whole ? element : optim_state_offset(&plan->segments[u], kind - 1, element);
 }
 
 int64_t job_state_piece_bytes(const struct job_state_piece *piece)

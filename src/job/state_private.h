@@ -30,6 +30,11 @@ struct job_state_part {
 };
 
 int job_state_kinds(const struct plan *plan, bool moments);
+/* Whether the plan keeps copies that differences are added to. */
+bool job_state_has_copies(const struct plan *plan);
+/* The kind after the optimizer's states: the copy that differences are added to, of which each rank
+ * saves its part. */
+bool job_state_is_copy(const struct plan *plan, int kind);
 /* The last kind: what messages of gradients have lost, as the bytes of one message per rank and unit. */
 bool job_state_is_residual(const struct plan *plan, int kind);
 int job_state_piece_index(const struct plan *plan, int kind, int u, bool frozen);
@@ -50,6 +55,9 @@ bool job_state_is_apart(const struct job_state *state, const struct job_state_pi
 /* Where the host finds the pieces: at their place, or one behind the other in a block. */
 enum status job_state_place_pieces(struct job_state *state, bool snapshot);
 
+/* On a lane: this rank's parts of copies on a device apart, as rounded masters, but for those that
+ * were loaded. Local. */
+enum status job_state_round_copies(const struct job_state *state, struct lane *lane);
 /* By the threads of the job, whose cores they run on. */
 enum status job_state_run_team(const struct job *job, team_task *task, void *arg);
 /* Between the block and a device apart, and from what is there now to its copies, on a lane of its own; complete on return. */

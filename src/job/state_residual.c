@@ -262,7 +262,7 @@ enum status job_state_describe_residual(struct job_state *state, int u)
 {
   const struct plan *plan = state->plan;
   const struct job_state_piece *piece =
-      &state->piece[job_state_piece_index(plan, 1 + plan->states, u, false)];
+      &state->piece[job_state_piece_index(plan, job_state_kinds(plan, true) - 1, u, false)];
   const int64_t bytes = piece->elements, rank = plan->input.rank;
   if (state->saved && !was_saved(state->saved, plan->input.model->unit[u].name))
     return STATUS_OK;

@@ -168,6 +168,8 @@ static enum status load_folder(struct job *job, const char *dir)
     status = weights_match(job->comm, job->model, dir, folder, from);
   if (!status)
     status = comm_agree(job->comm, read_ranges(state, from));
+  if (!status)
+    status = job_state_share_copies(job);
   job_state_close(state);
   mem_free(from);
   safetensors_folder_close(folder);
@@ -183,7 +185,9 @@ static enum status residuals_of(const struct deck *deck, const struct checkpoint
   const int ranks = (int)meta->ranks;
   const int local = meta->local_ranks > 0 ? (int)meta->local_ranks : ranks;
   struct plan_input input = {.ranks = ranks, .strategy = (enum deck_strategy)deck->shard.strategy};
-  *out = (struct job_state_saved){.ranks = ranks, .encoded = {1, 1}};
+  *out = (struct job_state_saved){.ranks = ranks,
+                                  .copies = ranks > 1 && deck->compress.difference,
+                                  .encoded = {1, 1}};
   if (!deck_feedback(deck))
     return STATUS_OK;
   const enum status status = deck_resolve(deck, ranks, local, &input.shape, &input.policy);
@@ -241,6 +245,8 @@ static enum status load_checkpoint(struct job *job, const char *path, bool momen
     status = checkpoint_try(job->comm, path, state->n, state->tensor, damaged);
   if (!status)
     status = comm_agree(job->comm, job_state_commit(state));
+  if (!status)
+    status = job_state_share_copies(job);
   if (!status && moments)
     tell_residuals(job, path, &saved);
   job_state_close(state);
@@ -267,8 +273,10 @@ enum status weights_resume(struct job *job, const char *path, bool *damaged)
 enum status weights_start(struct job *job)
 {
   const char *init = job->deck->train.init;
-  if (!*init)
-    return comm_agree(job->comm, job_state_init(job));
+  if (!*init) {
+    const enum status made = comm_agree(job->comm, job_state_init(job));
+    return made ? made : job_state_share_copies(job);
+  }
   const enum status status = weights_load(job, init);
   if (!status)
     log_info("weights from %s", init);

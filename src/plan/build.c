@@ -58,10 +58,18 @@ static void choose(struct builder *b)
 
 /* ---- what a rank owns ---- */
 
-/* ZeRO-1 keeps whole parameters from step to step, around the master. In another type than its they are made anew like any window. */
-static bool stays_in_place(const struct builder *b)
+/* ZeRO-1 keeps whole parameters from step to step, around the master. In another type than its, or
+ * by a codec, they are made anew like any window. */
+static bool stays_in_place(const struct builder *b, int u)
 {
-  return b->plan->input.strategy == STRATEGY_SHARD_OPTIM && b->element == DTYPE_F32;
+  return b->plan->input.strategy == STRATEGY_SHARD_OPTIM && b->element == DTYPE_F32 &&
+         !b->plan->policy[u].apart;
+}
+
+/* Whole parameters from step to step, or a copy of them. */
+static bool keeps_units(const struct builder *b, int u)
+{
+  return stays_in_place(b, u) || (build_encodes_params(b, u) && b->plan->policy[u].difference);
 }
 
 static enum status pack_unit(struct builder *b, int u)
@@ -78,7 +86,7 @@ static enum status pack_unit(struct builder *b, int u)
   if (layout->trained < layout->flat && b->model->ranks != plan->input.ranks)
     return status_set(STATUS_INTERNAL, "%s has frozen parameters and was packed for %d ranks, the plan is for %d", b->model->unit[u].name,
                       b->model->ranks, plan->input.ranks);
-  bool whole = !b->shards, frozen_whole = whole || stays_in_place(b);
+  bool whole = !b->shards, frozen_whole = whole || stays_in_place(b, u);
   plan->owned[u] = whole ? (struct layout_range){0, layout->trained} : layout_shard(layout, b->group, b->shard_index);
   plan->frozen_owned[u] = frozen_whole ? (struct layout_range){layout->trained, layout->flat} : layout_frozen_shard(layout, b->group, b->shard_index);
   return optim_segments_create(optim_ops(plan->input.optim.name), b->model, u,
@@ -130,10 +138,10 @@ static enum status pack_units(struct builder *b)
 
 /* ---- visits and windows ---- */
 
-/* ZeRO-1 has the frozen parameters in place, and so all of a unit that is frozen. */
+/* ZeRO-1 has the frozen parameters in place, and so all of a unit that is frozen. So has a copy. */
 static bool has_window(const struct builder *b, int u)
 {
-  return b->gathers && (!stays_in_place(b) || b->plan->layout[u].trained > 0);
+  return b->gathers && (!keeps_units(b, u) || b->plan->layout[u].trained > 0);
 }
 
 /* A window for visit v, or the one that the unit still has. */
@@ -179,7 +187,7 @@ static void add_params(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
   int *master = &b->plan->master[u], *frozen = &b->plan->frozen[u];
-  bool windows = b->gathers && !stays_in_place(b);
+  bool windows = b->gathers && !stays_in_place(b, u);
   int64_t mine = build_length(b->plan->owned[u]), frozen_mine = build_length(b->plan->frozen_owned[u]);
   unit->params = unit->trained = unit->shared = *master = *frozen = b->plan->working[u] = b->plan->shared[u] = -1;
   if (plan_is_on_host(b->plan, u)) {
@@ -310,6 +318,8 @@ static void add_storage(struct builder *b)
     for (int u = 0; u < units; u++)
       plan->state[s].buffer[u] = add_state(b, s, u);
   for (int u = 0; u < units; u++)
+    build_copy(b, u);
+  for (int u = 0; u < units; u++)
     add_grads(b, u);
   for (int u = 0; u < units; u++)
     plan->residual[u] = add_residual(b, u);
@@ -336,7 +346,10 @@ static int build_work(struct builder *b, int64_t bytes)
 static void emit_gather(struct builder *b, const struct window *window, int shard, int part)
 {
   const int micro = b->gather_once ? -1 : b->visit[window->first].micro;
-  build_gather(b, window->unit, micro, shard, part);
+  if (build_encodes_params(b, window->unit))
+    build_coded_gather(b, window->unit, micro, shard, part);
+  else
+    build_gather(b, window->unit, micro, shard, part);
 }
 
 static void open_window(struct builder *b, struct window *window)
@@ -577,6 +590,10 @@ static enum status alloc_plan(struct builder *b)
     status = mem_new(MEM_META, units, &plan->working);
   if (!status)
     status = mem_new(MEM_META, units, &plan->shared);
+  if (!status)
+    status = mem_new(MEM_META, units, &plan->copy);
+  if (!status)
+    status = mem_new(MEM_META, units, &plan->copy_mine);
   if (!status)
     status = mem_new(MEM_META, units, &plan->owned);
   if (!status)

@@ -47,20 +47,27 @@ void build_host_grads(struct builder *b, int u)
 
 /* ---- windows ---- */
 
-/* One part of a unit, trained or frozen, from this rank's `source` to its place in the part, and from all ranks to everywhere. What is not in the compute type is cast on its way into the part. */
-static void fetch_part(struct builder *b, const struct window *window, int micro, bool frozen, int source, bool cast)
+/* One part of a unit, trained or frozen, from this rank's `source` to its place in the part, and
+ * from all ranks to everywhere. What is encoded, or not in the compute type, waits outside of the
+ * part. */
+static void fetch_part(struct builder *b, const struct window *window, int micro, bool frozen,
+                       int source)
 {
   struct plan *plan = b->plan;
+  const bool encodes = build_encodes_params(b, window->unit),
+             cast = plan->buffer[source].dtype != b->element;
   const int u = window->unit, part = build_part(b, frozen ? "frozen_window" : "trained_window", u, window->buffer, frozen);
   const int64_t elements = plan->buffer[source].elements;
   int place = part;
-  if (cast) {
+  if (cast || encodes) {
     place = build_transient(b, "uncast", u, TIER_DEVICE, PURPOSE_WINDOW, DTYPE_F32, elements);
     plan->buffer[place].scope = build_scope(b);
   } else if (b->group > 1)
     place = build_mine(b, "mine", part, elements);
   build_move(b, OP_FETCH, u, micro, source, place);
-  if (place != part)
+  if (encodes)
+    build_coded_gather(b, u, micro, place, part);
+  else if (place != part)
     build_gather(b, u, micro, place, part);
 }
 
@@ -68,15 +75,14 @@ void build_host_window(struct builder *b, struct window *window, int micro)
 {
   const struct plan *plan = b->plan;
   const int u = window->unit;
-  const bool narrow = b->element != DTYPE_F32;
   if (plan->shared[u] >= 0) {
     build_move(b, OP_FETCH, u, micro, plan->shared[u], window->buffer);
     return;
   }
   if (plan->master[u] >= 0)
-    fetch_part(b, window, micro, false, plan->working[u] >= 0 ? plan->working[u] : plan->master[u], false);
+    fetch_part(b, window, micro, false, plan->working[u] >= 0 ? plan->working[u] : plan->master[u]);
   if (plan->frozen[u] >= 0)
-    fetch_part(b, window, micro, true, plan->frozen[u], narrow);
+    fetch_part(b, window, micro, true, plan->frozen[u]);
 }
 
 /* ---- gradients ---- */

@@ -168,7 +168,9 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
     instr->attr.codec = b->plan->policy[unit].grads;
     instr->attr.blocks = 1;
   }
-  if (op_rows[op].coded || op_rows[op].updates)
+  if (op_rows[op].codes_params)
+    instr->attr.codec = b->plan->policy[unit].weights;
+  if (op_rows[op].coded || op_rows[op].codes_params || op_rows[op].updates)
     instr->attr.seed = optim->seed;
   if (op == OP_METRICS)
     instr->attr.clip = optim->clip;

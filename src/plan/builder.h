@@ -1,6 +1,7 @@
 /* What the files of the builder share: build_input.c looks at what is asked for, build.c walks through the step, build_grads.c does what follows from gradients, build_host.c
  * adds what masters in host memory need, build_acts.c what waits for the backward pass elsewhere,
- * build_residual.c what messages lose. Private to src/plan. */
+ * build_params.c what a codec of parameters needs, build_residual.c what messages lose. Private to
+ * src/plan. */
 #ifndef SLUICE_PLAN_BUILDER_H
 #define SLUICE_PLAN_BUILDER_H
 
@@ -160,6 +161,16 @@ void build_host_window(struct builder *b, struct window *window, int micro);
 void build_host_pending(struct builder *b, int u, int m);
 void build_host_reduce(struct builder *b, int u, int m);
 void build_host_updates(struct builder *b);
+
+/* ---- build_params.c ---- */
+
+/* Whether the unit's parameters travel as messages of a codec. */
+bool build_encodes_params(const struct builder *b, int u);
+/* With differences: the copy of the whole unit, which takes the place of its windows. */
+void build_copy(struct builder *b, int u);
+/* One part of a unit, trained or frozen: this rank's `source`, in fp32 on the device, as messages
+ * to its place in the window, or to the copy. */
+void build_coded_gather(struct builder *b, int u, int micro, int source, int whole);
 
 /* ---- build_acts.c ---- */
 

@@ -78,7 +78,8 @@ enum operand_role {
   ROLE_SUMMED_LOSS,  /* the loss where METRICS sums it */
   ROLE_SQUARES,      /* where the unit's squares add up */
   ROLE_HOST_SQUARES,
-  ROLE_RESIDUAL      /* what messages lose, or its copy on its way between tiers */
+  ROLE_RESIDUAL,     /* what messages lose, or its copy on its way between tiers */
+  ROLE_COPY          /* this rank's part of the copy that differences are added to */
 };
 
 /* A condition on a unit (-1: none) and the input. */
@@ -139,6 +140,7 @@ struct op_row {
   enum op_collective collective;
   int whole;            /* of a collective: the operand that all ranks' parts make up */
   bool coded;           /* gradients over ranks: they travel as messages of attr.codec */
+  bool codes_params;    /* parameters over ranks: they travel as messages of attr.codec */
   bool extra;           /* a collective that only some codecs need */
   bool updates;         /* by the optimizer of attr */
   bool in_place;        /* operands of one buffer family may overlap */
@@ -158,6 +160,7 @@ extern const struct op_row op_rows[OP_COUNT];
 unit_holds verify_learns, verify_on_host, verify_has_matrices, verify_has_working;
 unit_holds verify_wants_saved, verify_wants_stream_gradient;
 unit_holds verify_wants_squares, verify_wants_metrics;
+unit_holds verify_keeps_copy, verify_wants_params_work;
 unit_holds verify_has_residual, verify_spends, verify_wants_encode_work, verify_wants_decode_work;
 unit_holds verify_moves_residual, verify_stores_residual;
 unit_holds verify_wants_largest;
@@ -166,9 +169,10 @@ unit_holds verify_wants_largest;
 unit_holds due_evaluates, due_generates, due_passes_back, due_recomputes;
 unit_holds due_embedding, due_gathers_grads, due_loss_on_host, due_sharded_matrices;
 unit_holds due_stored, due_adds_on_host, due_shared_copy, due_sums_shared;
-op_due due_magnitude, due_encode, due_exchange, due_kept_on_host, due_kept_on_disk;
+op_due due_messages, due_magnitude, due_encode, due_exchange, due_kept_on_host, due_kept_on_disk;
 
 /* ---- verify_roles.c ---- */
+op_check check_encode_params, check_gather_messages, check_decode_params;
 op_check check_gather, check_decode, check_gather_grads, check_encode, check_decode_sum;
 op_check check_magnitude, check_metrics, check_gather_direction, check_update, check_publish;
 
@@ -181,10 +185,12 @@ op_value value_write_state, value_direction, value_gather_direction, value_resid
 
 /* ---- simulate.c ---- */
 op_cost cost_operands, cost_embed, cost_embed_backward, cost_block, cost_backward, cost_loss;
-op_cost cost_encode, cost_decode_sum, cost_logits, cost_copy, cost_disk, cost_barrier, cost_tree;
-op_cost cost_gather, cost_exchange, cost_magnitude, cost_sum_shared, cost_update;
+op_cost cost_encode, cost_decode_sum, cost_encode_params, cost_decode_params, cost_logits, cost_copy;
+op_cost cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange, cost_magnitude;
+op_cost cost_sum_shared, cost_update;
 
 /* ---- src/exec/handlers.c ---- */
+op_run run_encode_params, run_gather_messages, run_decode_params;
 op_run run_load, run_gather, run_embed, run_forward, run_loss, run_logits, run_decode;
 op_run run_backward, run_embed_backward, run_release, run_encode, run_exchange, run_gather_grads;
 op_run run_squares, run_metrics, run_update, run_fetch, run_publish, run_move, run_write;

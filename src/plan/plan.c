@@ -204,6 +204,8 @@ void plan_destroy(struct plan *plan)
   mem_free(plan->residual);
   mem_free(plan->working);
   mem_free(plan->shared);
+  mem_free(plan->copy);
+  mem_free(plan->copy_mine);
   mem_free(plan->owned);
   mem_free(plan->frozen);
   mem_free(plan->frozen_owned);

@@ -27,6 +27,12 @@ enum op {
   OP_LOAD,           /* tokens and targets of a micro-batch */
   OP_GATHER,         /* all-gather of a part of a unit over the shard group. A shard of another type
                       * is cast first. */
+  /* The same by a codec. ENCODE_PARAMS makes one message of this rank's part, or of the difference
+   * to its part of the copy. DECODE_PARAMS writes the window, or adds to the copy. This rank's part
+   * is decoded too: all ranks compute with the same parameters. */
+  OP_ENCODE_PARAMS,
+  OP_GATHER_MESSAGES,
+  OP_DECODE_PARAMS,
   OP_EMBED,
   OP_FORWARD,
   OP_RECOMPUTE,      /* the forward pass again, for the activations alone */
@@ -80,6 +86,15 @@ enum op {
 enum { PLAN_MAX_STATE = OPTIM_STATES }; /* kinds of optimizer state */
 enum { LOAD_TOKENS };
 enum { GATHER_SHARD, GATHER_WHOLE };
+enum {
+  ENCODE_PARAMS_SHARD,
+  ENCODE_PARAMS_MESSAGE,
+  ENCODE_PARAMS_COPY,       /* this rank's part */
+  ENCODE_PARAMS_DIFFERENCE, /* fp32, of shard and copy */
+  ENCODE_PARAMS_WORK
+};
+enum { GATHER_MESSAGES_MINE, GATHER_MESSAGES_ALL };
+enum { DECODE_PARAMS_MESSAGES, DECODE_PARAMS_WHOLE, DECODE_PARAMS_WORK };
 enum { EMBED_PARAMS, EMBED_TOKENS, EMBED_OUT };
 enum { FORWARD_PARAMS, FORWARD_IN, FORWARD_OUT, FORWARD_WORK, FORWARD_SAVED }; /* and RECOMPUTE */
 enum { LOSS_PARAMS, LOSS_IN, LOSS_TOKENS, LOSS_SUM, LOSS_WORK, LOSS_D, LOSS_GRADS };
@@ -126,6 +141,8 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  *   - If some units are on the host and others are not, the others differ in two points: UPDATE is on
  *     the reduce lane, and gradients are reduced into staging of their own.
  *   - GATHER of a shard that lies at its place in the window gathers in place.
+ *   - DECODE_PARAMS with ACCESS_ADD adds differences to plan->copy. The sum is rounded to the type
+ *     of the copy.
  *   - A new gradient is written by the model up to the last parameter. The executor zeroes the
  *     elements after it, layout[unit].used to trained.
  *   - ENCODE with a residual adds it to the gradient first, unless MAGNITUDE has added it, and
@@ -172,8 +189,8 @@ enum plan_purpose {
   PURPOSE_RESIDUAL,    /* what this rank's messages of gradients have lost */
   PURPOSE_GRADS,       /* this rank's reduced gradients */
   PURPOSE_GRAD_WINDOW, /* whole-unit gradients before they are reduced */
-  PURPOSE_STAGING,     /* messages of gradients; states on their way from and to the disk;
-                        * directions of whole matrices */
+  PURPOSE_STAGING,     /* messages of gradients and parameters; states on their way from and to the
+                        * disk; directions of whole matrices */
   PURPOSE_LANDED,      /* gradients on the host that are not reduced or not added yet */
   PURPOSE_ACTIVATIONS, /* kept from forward to backward */
   PURPOSE_STREAM,      /* residual stream and its gradient */
@@ -193,7 +210,8 @@ struct plan_wait { int instr; int back; }; /* instruction index, 0: of this step
  * ranks compare covers it, the simulator prices it and the trace reports it. */
 struct attributes {
   enum plan_group group; /* whose members take part, or get and send messages; GROUP_NONE: none */
-  struct codec codec;    /* of op_rows[].coded: of the messages; elsewhere ops is NULL */
+  struct codec codec;    /* of op_rows[].coded and .codes_params: of the messages; elsewhere ops is
+                          * NULL */
   int blocks;            /* of op_rows[].coded: the gradient is so many blocks, one after another.
                           * The group adds up each block by itself, and the parts that a member
                           * gets lie one after another. Elsewhere 0. */
@@ -276,6 +294,9 @@ struct plan {
   int *working;                        /* this rank's part of the copy in the compute type, in the masters' tier or shared; -1: none (or frozen) */
   bool on_host[LANE_COUNT];            /* lanes whose operations work on the host's memory, where the device's is apart */
   struct layout_range *owned;          /* flat range (elements) of those */
+  int *copy;      /* a whole unit in the compute type, to which each rank adds all differences;
+                   * -1: none */
+  int *copy_mine; /* this rank's part of what is trained in it; -1: none */
   int *frozen;                         /* this rank's frozen parameters, -1: none */
   struct layout_range *frozen_owned;   /* flat range of those, inside [layout.trained, layout.flat) */
   struct layout_unit *layout;          /* each unit packed for `ranks` */

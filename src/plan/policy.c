@@ -46,6 +46,13 @@ static struct codec_settings settings_of(const struct deck_codec *asked)
                                  .threshold = asked->threshold};
 }
 
+static enum status make_codec(const struct deck_codec *asked, bool feedback, struct codec *out)
+{
+  char text[2 * DECK_UNIT_TEXT];
+  const struct codec_settings settings = settings_of(asked);
+  return codec_make(name_of(asked, text, sizeof text), &settings, feedback, out);
+}
+
 /* Of settings for several codecs: those that this one has, or those that it does not have. */
 static struct codec_settings select_settings(struct codec_settings all, const struct codec *codec,
                                              bool has)
@@ -261,6 +268,76 @@ static enum status check_codecs(const struct plan_input *input)
   return status;
 }
 
+static bool gathers(const struct plan_input *input)
+{
+  return input->strategy != STRATEGY_NO_SHARD && input->shape.group > 1;
+}
+
+static bool keeps_units(enum deck_strategy strategy)
+{
+  return strategy == STRATEGY_SHARD_GRAD_OP || strategy == STRATEGY_SHARD_OPTIM;
+}
+
+/* Whether masters are gathered, by the strategy and between the tiers. */
+static enum status check_gathers(const struct plan_input *input)
+{
+  const struct deck_policy *asked = &input->policy;
+  const char *name = asked->weights.codec;
+  if (input->strategy == STRATEGY_NO_SHARD)
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.weights.codec=%s is for parameters that are gathered, and no_shard "
+                      "gathers none: use another shard.strategy, or compress.weights.codec=none",
+                      name);
+  if (asked->host_state && asked->params_full)
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.weights.codec=%s is for parameters that are gathered, and with "
+                      "transfer.params=full each rank copies whole units: use "
+                      "transfer.params=shard, or compress.weights.codec=none",
+                      name);
+  if (asked->keep_working)
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.weights.codec=%s encodes masters, so that a working copy would not "
+                      "be used: use tiers.working=gather, or compress.weights.codec=none",
+                      name);
+  if (asked->difference && !keeps_units(input->strategy))
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.weights.difference=true needs whole units from step to step: use "
+                      "shard.strategy=shard_grad_op or shard_optim, or "
+                      "compress.weights.difference=false");
+  return STATUS_OK;
+}
+
+/* Messages must be smaller than what they stand for. */
+static enum status check_weights(const struct plan_input *input)
+{
+  enum { MANY = 1 << 20 };
+  const struct deck_policy *asked = &input->policy;
+  const enum dtype window = input->device->compute;
+  struct codec codec;
+  if (!asked->weights.codec)
+    return STATUS_OK;
+  enum status status = make_codec(&asked->weights, asked->difference, &codec);
+  if (!status && input->ranks > 1)
+    status = check_gathers(input);
+  if (status || !gathers(input))
+    return status;
+  if (!codec.ops->decode || codec.ops->traits & CODEC_NEEDS_MAX)
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.weights.codec=%s is for sums of gradients: use another codec",
+                      codec.ops->name);
+  if (codec.ops->traits & CODEC_SPARSE && !asked->difference)
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.weights.codec=%s would send some of the parameters and none of the "
+                      "others: use compress.weights.difference=true, or another codec",
+                      codec.ops->name);
+  if (codec.ops->bytes(&codec, MANY) >= MANY * (int64_t)dtype_size(window))
+    return status_set(STATUS_UNSUPPORTED,
+                      "compress.weights.codec=%s saves nothing, because parameters are gathered in "
+                      "%s: use another codec, or none",
+                      codec.ops->name, dtype_name(window));
+  return STATUS_OK;
+}
+
 enum status unit_policy_check(const struct plan_input *input)
 {
   const struct deck_policy *asked = &input->policy;
@@ -284,7 +361,8 @@ enum status unit_policy_check(const struct plan_input *input)
   if (asked->moments != DTYPE_F32 && asked->moments != DTYPE_BF16 && asked->moments != DTYPE_F16)
     return status_set(STATUS_UNSUPPORTED, "moments in %s: they are kept in fp32, bf16 or fp16",
                       dtype_name(asked->moments));
-  return check_codecs(input);
+  const enum status status = check_codecs(input);
+  return status ? status : check_weights(input);
 }
 
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
@@ -292,7 +370,8 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
   const struct deck_policy *asked = &input->policy;
   const int group = group_of(input);
   const bool meets = asked->host_state && group > 1, full = meets && asked->params_full,
-             reduces = meets && asked->cpu_reduce, narrow = input->device->compute != DTYPE_F32;
+             reduces = meets && asked->cpu_reduce, narrow = input->device->compute != DTYPE_F32,
+             coded = asked->weights.codec && gathers(input);
   struct unit_policy policy = {.host = is_on_host(asked, full || reduces, unit),
                                .window = input->device->compute,
                                .state = asked->moments,
@@ -312,10 +391,14 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
     policy.grads = codec_as_it_is;
   else if (encodes)
     (void)unit_policy_residual(asked->feedback, &policy.residual);
+  policy.apart = coded;
+  policy.difference = coded && asked->difference;
+  if (coded && input->mode == PLAN_TRAIN)
+    (void)make_codec(&asked->weights, asked->difference, &policy.weights);
   policy.disk = policy.host && is_on_disk(asked, unit);
   if (full)
     policy.working = WORKING_SHARED;
-  else if (narrow && (policy.host || (!asked->host_state && asked->keep_working)))
+  else if (narrow && !coded && (policy.host || (!asked->host_state && asked->keep_working)))
     policy.working = WORKING_OWN;
   if (reduces)
     policy.sums = asked->one_node ? SUMS_SHARED : SUMS_HOST;

@@ -41,6 +41,10 @@ struct unit_policy {
   enum across across;
   struct codec grads;  /* of gradients between ranks, in the exchanges that `across` names */
   struct codec residual; /* of what messages lose and the next ones bring; ops NULL: it is lost */
+  struct codec weights;  /* of gathered parameters in training; ops NULL: they travel as they are */
+  bool difference;       /* messages of parameters are differences to a copy of the whole unit */
+  bool apart;            /* masters have a buffer of their own: training decodes other values around
+                          * them. The same in all plans of a job. */
   enum deck_residual residual_tier; /* where it is between its uses */
   int64_t sample; /* steps between measurements of what messages of gradients lose; 0: never */
   enum working working;

@@ -122,6 +122,40 @@ struct cost cost_decode_sum(const struct pricing *p)
   return coded_cost(p, p->rates->decode_bytes, codec, parts * bytes_of(p, DECODE_SUM_SHARD));
 }
 
+/* Without rates: a difference is read once more. */
+static struct cost encode_params_traffic(const struct pricing *p)
+{
+  const struct cost cost = cost_operands(p);
+  if (!has(p, ENCODE_PARAMS_DIFFERENCE))
+    return cost;
+  return plus(cost, traffic_cost(p, 3 * bytes_of(p, ENCODE_PARAMS_DIFFERENCE)));
+}
+
+/* A difference is made from the shard and a part of the copy: the copy is widened, and both are
+ * subtracted. */
+struct cost cost_encode_params(const struct pricing *p)
+{
+  const struct codec *codec = &p->instr->attr.codec;
+  const double bytes = bytes_of(p, ENCODE_PARAMS_SHARD);
+  if (p->rates->encode_bytes[codec_number(codec->ops)] <= 0)
+    return encode_params_traffic(p);
+  const struct cost cost = coded_cost(p, p->rates->encode_bytes, codec, bytes);
+  if (!has(p, ENCODE_PARAMS_DIFFERENCE))
+    return cost;
+  return plus(cost, traffic_cost(p, bytes_of(p, ENCODE_PARAMS_COPY) + 3 * bytes));
+}
+
+/* Elements of all messages, as fp32. */
+struct cost cost_decode_params(const struct pricing *p)
+{
+  const struct codec *codec = &p->instr->attr.codec;
+  const struct plan_buffer *whole =
+      &p->plan->buffer[p->instr->use[DECODE_PARAMS_WHOLE].buffer];
+  if (p->rates->decode_bytes[codec_number(codec->ops)] <= 0)
+    return cost_operands(p);
+  return coded_cost(p, p->rates->decode_bytes, codec, 4 * (double)whole->elements);
+}
+
 /* And what this rank makes of whole matrices. */
 struct cost cost_update(const struct pricing *p)
 {

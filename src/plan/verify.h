@@ -69,6 +69,8 @@ bool verify_sends_gradients(const struct plan *plan, int unit);
 struct codec verify_codec(const struct plan *plan, const struct instr *instr);
 /* Elements of the unit's gradient that a rank encodes, 0: none. */
 int64_t verify_encoded(const struct plan *plan, int unit);
+/* Whether the unit's parameters travel as messages of a codec. */
+bool verify_encodes_params(const struct plan *plan, int unit);
 /* A reduction may be over either group: verify_values() proves that it is over the right one. */
 enum plan_group verify_group(const struct plan *plan, const struct instr *instr);
 int64_t verify_members(const struct plan *plan, const struct instr *instr); /* of verify_group() */

@@ -139,6 +139,15 @@ int due_exchange(const struct plan *plan, int unit, int micro, const struct tall
   return group_hops(plan, unit, micro) + replica_hops(plan, unit, micro);
 }
 
+/* A copy gets one difference per step. Windows get any number of messages: verify_windows() proves
+ * that each is encoded, gathered and decoded. */
+int due_messages(const struct plan *plan, int unit, int micro, const struct tally *tally)
+{
+  if (!verify_keeps_copy(plan, unit))
+    return tally->of[OP_DECODE_PARAMS];
+  return micro < 0 && verify_learns(plan, unit);
+}
+
 /* Of two hops the second is encoded. */
 int due_encode(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {

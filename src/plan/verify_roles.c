@@ -30,6 +30,7 @@ static int buffer_of_role(const struct plan *plan, int unit, const struct operan
   case ROLE_SQUARES: return verify_squares_on_host(plan, unit) ? plan->squares : plan->metrics;
   case ROLE_HOST_SQUARES: return plan->squares;
   case ROLE_RESIDUAL: return is_home(plan, unit, operand) ? plan->residual[unit] : ANY;
+  case ROLE_COPY: return plan->copy_mine[unit];
   default: return ANY;
   }
 }
@@ -152,7 +153,8 @@ static enum status check_optimizer(const struct plan *plan, int i)
   const struct attributes *attr = &plan->instr[i].attr;
   const struct optim_settings *optim = &plan->input.optim;
   const bool updates = op_rows[plan->instr[i].op].updates,
-             seeded = updates || op_rows[plan->instr[i].op].coded;
+             seeded = updates || op_rows[plan->instr[i].op].coded ||
+                      op_rows[plan->instr[i].op].codes_params;
   const double clip = plan->instr[i].op == OP_METRICS ? optim->clip : 0;
   if (attr->clip != clip)
     return verify_fail(plan, i, "clips to a norm of %g, where %g is asked for", attr->clip, clip);
@@ -191,6 +193,18 @@ static enum status check_blocks(const struct plan *plan, int i)
                      (long long)blocks);
 }
 
+/* All members decode what all members encode. */
+static enum status check_params_codec(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  const struct codec *mine = &instr->attr.codec, *codec = &plan->policy[instr->unit].weights;
+  if (mine->ops && codec->ops && codec_equal(codec, mine))
+    return STATUS_OK;
+  return verify_fail(plan, i, "has parameters in codec %s, and its unit's travel in codec %s",
+                     mine->ops ? mine->ops->name : "(absent)",
+                     codec->ops ? codec->ops->name : "none");
+}
+
 static enum status check_attributes(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
@@ -203,6 +217,8 @@ static enum status check_attributes(const struct plan *plan, int i)
     return status;
   if (op_rows[instr->op].coded)
     return check_codec(plan, i);
+  if (op_rows[instr->op].codes_params)
+    return check_params_codec(plan, i);
   return instr->attr.codec.ops ? verify_fail(plan, i, "has a codec and no messages") : STATUS_OK;
 }
 
@@ -306,6 +322,75 @@ enum status check_decode_sum(const struct plan *plan, int i)
                     part_elements(plan, instr), (int)verify_members(plan, instr));
 }
 
+/* The elements of one member's part, trained or frozen, of a window or a copy that is decoded. */
+static int64_t decoded_elements(const struct plan *plan, const struct instr *instr)
+{
+  return plan->buffer[instr->use[DECODE_PARAMS_WHOLE].buffer].elements /
+         verify_members(plan, instr);
+}
+
+/* verify_windows() proves that the shard is this rank's. */
+enum status check_encode_params(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  const struct codec *codec = &instr->attr.codec;
+  const int64_t n = plan->buffer[instr->use[ENCODE_PARAMS_SHARD].buffer].elements;
+  const int copy = instr->use[ENCODE_PARAMS_COPY].buffer;
+  enum status status = check_elements(plan, i, ENCODE_PARAMS_MESSAGE, codec->ops->bytes(codec, n));
+  if (!status)
+    status = check_work(plan, i, ENCODE_PARAMS_WORK, codec, n, 1);
+  if (status || copy < 0)
+    return status;
+  if (plan_root(plan, copy, NULL) != plan->copy[instr->unit] ||
+      !verify_is_place(plan, instr->unit, copy, plan->owned[instr->unit]))
+    return verify_fail(plan, i, "reads %s, which is not at its place in the unit",
+                       plan->buffer[copy].name);
+  return STATUS_OK;
+}
+
+/* This rank's message lies at its place among those of all members. */
+enum status check_gather_messages(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  const int mine = instr->use[GATHER_MESSAGES_MINE].buffer,
+            all = instr->use[GATHER_MESSAGES_ALL].buffer;
+  const int64_t bytes = plan->buffer[mine].bytes, members = verify_members(plan, instr),
+                index = plan->input.rank % members;
+  int64_t at;
+  const bool inside = plan_root(plan, mine, &at) == all;
+  if (!inside || at != index * bytes)
+    return verify_fail(plan, i, "gathers %s, which is not at its place among the messages",
+                       plan->buffer[mine].name);
+  return check_elements(plan, i, GATHER_MESSAGES_ALL, members * bytes);
+}
+
+static bool lies_around(const struct plan *plan, int whole, int mine)
+{
+  return mine >= 0 && plan_root(plan, whole, NULL) == plan_root(plan, mine, NULL);
+}
+
+/* Differences are added to the copy, and other messages make a new window. */
+enum status check_decode_params(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  const struct codec *codec = &instr->attr.codec;
+  const struct plan_use *whole = &instr->use[DECODE_PARAMS_WHOLE];
+  const int64_t n = decoded_elements(plan, instr), members = verify_members(plan, instr);
+  const bool keeps = verify_keeps_copy(plan, instr->unit);
+  if (keeps != (plan_root(plan, whole->buffer, NULL) == plan->copy[instr->unit]) ||
+      keeps != (whole->access == ACCESS_ADD))
+    return verify_fail(plan, i,
+                       "%s %s: differences are added to a copy, other messages write a window",
+                       verify_verb(whole->access), plan->buffer[whole->buffer].name);
+  if (lies_around(plan, whole->buffer, plan->master[instr->unit]) ||
+      lies_around(plan, whole->buffer, plan->frozen[instr->unit]))
+    return verify_fail(plan, i, "decodes %s over the parameters that it holds",
+                       plan->buffer[whole->buffer].name);
+  const enum status status =
+      check_elements(plan, i, DECODE_PARAMS_MESSAGES, members * codec->ops->bytes(codec, n));
+  return status ? status : check_work(plan, i, DECODE_PARAMS_WORK, codec, n, (int)members);
+}
+
 enum status check_publish(const struct plan *plan, int i)
 {
   const int unit = plan->instr[i].unit, whole = plan->instr[i].use[MOVE_TO].buffer;
@@ -338,6 +423,9 @@ enum status check_gather(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
   const int unit = instr->unit, shard = instr->use[GATHER_SHARD].buffer, whole = instr->use[GATHER_WHOLE].buffer;
+  if (verify_encodes_params(plan, unit))
+    return verify_fail(plan, i, "gathers parameters as they are, and its unit's travel in codec %s",
+                       plan->policy[unit].weights.ops->name);
   if (verify_on_host(plan, unit)) /* see check_fetched() */
     return STATUS_OK;
   const struct layout_unit *layout = &plan->layout[unit];

@@ -59,11 +59,22 @@ static enum status check_state(const struct plan *plan, int s, int u)
   return STATUS_OK;
 }
 
+/* Each rank adds the differences of all members to its copy. */
+static enum status check_copy(const struct plan *plan, int u)
+{
+  const int copy = plan->copy[u];
+  if (copy < 0 || plan->buffer[copy].scope == SCOPE_GROUP)
+    return STATUS_OK;
+  return fail_scope(&plan->buffer[copy], "all members add the same differences to it");
+}
+
 enum status verify_scopes(const struct plan *plan)
 {
   enum status status = STATUS_OK;
   for (int b = 0; b < plan->buffers && !status; b++)
     status = check_scope(plan, &plan->buffer[b]);
+  for (int u = 0; u < plan->input.model->units && !status; u++)
+    status = check_copy(plan, u);
   for (int s = 0; s < plan->states; s++)
     for (int u = 0; u < plan->input.model->units && !status; u++)
       status = check_state(plan, s, u);

@@ -151,6 +151,22 @@ bool verify_wants_encode_work(const struct plan *plan, int unit)
           codec_work(&plan->policy[unit].residual, plan->layout[unit].trained, 1) > 0);
 }
 
+bool verify_encodes_params(const struct plan *plan, int unit)
+{
+  return unit >= 0 && plan->policy[unit].weights.ops;
+}
+
+bool verify_keeps_copy(const struct plan *plan, int unit)
+{
+  return verify_encodes_params(plan, unit) && plan->policy[unit].difference;
+}
+
+bool verify_wants_params_work(const struct plan *plan, int unit)
+{
+  return verify_encodes_params(plan, unit) &&
+         codec_work(&plan->policy[unit].weights, plan->layout[unit].flat, 1) > 0;
+}
+
 enum plan_group verify_group(const struct plan *plan, const struct instr *instr)
 {
   const struct plan_input *input = &plan->input;

@@ -1,10 +1,20 @@
-/* Windows: fetch -> gather -> use -> release. Whoever reads a unit's parameters reads all of them, and nothing is left open behind the step. */
+/* Windows: fetch -> gather -> use -> release. A codec encodes before the gather and decodes after
+ * it. Whoever reads a unit's parameters reads all of them, and nothing is left open behind the step. */
 #include "base/mem.h"
 #include "plan/verify.h"
 
 /* What of a unit has been brought into a buffer: nothing, this rank's shard of the trained or the frozen part, which the group has still to gather,
- * or what is whole. */
-enum held { HELD_NOT, HELD_SHARD, HELD_FROZEN_SHARD, HELD_WHOLE };
+ * or what is whole. Messages of shards are still to be gathered, and then to be decoded. */
+enum held {
+  HELD_NOT,
+  HELD_SHARD,
+  HELD_FROZEN_SHARD,
+  HELD_MESSAGE,
+  HELD_FROZEN_MESSAGE,
+  HELD_MESSAGES,
+  HELD_FROZEN_MESSAGES,
+  HELD_WHOLE
+};
 
 struct windows {
   const struct plan *plan;
@@ -20,7 +30,7 @@ static bool part_is_there(const struct windows *w, int buffer, bool frozen)
   const int64_t size = (int64_t)dtype_size(plan->buffer[buffer].dtype);
   int64_t trained = plan->layout[u].trained * size, all = plan->layout[u].flat * size;
   int64_t begin = frozen ? trained : 0, end = frozen ? all : trained, offset;
-  if (begin == end)
+  if (begin == end || (frozen && buffer == plan->copy[u]))
     return true;
   bool stays = mine >= 0 && plan->buffer[mine].dtype == plan->buffer[buffer].dtype;
   if (stays && plan_root(plan, mine, &offset) == buffer && offset == begin && plan->buffer[mine].bytes == end - begin)
@@ -74,7 +84,7 @@ static enum status fetch(const struct windows *w, int i)
   if (range.begin == range.end)
     return verify_fail(plan, i, "reads %s in the place of the unit's parameters",
                        plan->buffer[from].name);
-  if (!placed && !(frozen && waits_outside(plan, instr->unit, to, range)))
+  if (!placed && !waits_outside(plan, instr->unit, to, range))
     return verify_fail(plan, i, "fetches %s to the wrong place in the unit", plan->buffer[to].name);
   if (plan->buffer[from].bytes != plan->buffer[to].bytes || plan->buffer[from].dtype != plan->buffer[to].dtype)
     return verify_fail(plan, i, "copies the %lld bytes of %s into the %lld of %s",
@@ -117,6 +127,68 @@ static enum status gather(const struct windows *w, int i)
   return status;
 }
 
+/* The elements of the unit that a message of `from` stands for are trained or frozen. */
+static bool is_frozen_shard(const struct windows *w, int unit, int from)
+{
+  return verify_on_host(w->plan, unit) ? w->held[from] == HELD_FROZEN_SHARD
+                                       : from == w->plan->frozen[unit];
+}
+
+static enum status encode(const struct windows *w, int i)
+{
+  const struct plan *plan = w->plan;
+  const struct instr *instr = &plan->instr[i];
+  const int from = instr->use[ENCODE_PARAMS_SHARD].buffer,
+            to = instr->use[ENCODE_PARAMS_MESSAGE].buffer;
+  const bool host = verify_on_host(plan, instr->unit),
+             frozen = is_frozen_shard(w, instr->unit, from);
+  if (host && !frozen && w->held[from] != HELD_SHARD)
+    return verify_fail(plan, i, "encodes %s, which nothing has fetched", plan->buffer[from].name);
+  if (!host && !frozen && from != plan->master[instr->unit])
+    return verify_fail(plan, i, "reads %s in the place of the unit's parameters",
+                       plan->buffer[from].name);
+  w->held[from] = HELD_NOT;
+  w->held[to] = frozen ? HELD_FROZEN_MESSAGE : HELD_MESSAGE;
+  return STATUS_OK;
+}
+
+static enum status gather_messages(const struct windows *w, int i)
+{
+  const struct instr *instr = &w->plan->instr[i];
+  const int from = instr->use[GATHER_MESSAGES_MINE].buffer,
+            to = instr->use[GATHER_MESSAGES_ALL].buffer;
+  const enum held held = w->held[from];
+  if (held != HELD_MESSAGE && held != HELD_FROZEN_MESSAGE)
+    return verify_fail(w->plan, i, "gathers %s, which is no message of the unit's parameters",
+                       w->plan->buffer[from].name);
+  w->held[from] = HELD_NOT;
+  w->held[to] = held == HELD_MESSAGE ? HELD_MESSAGES : HELD_FROZEN_MESSAGES;
+  return STATUS_OK;
+}
+
+static enum status decode(const struct windows *w, int i)
+{
+  const struct plan *plan = w->plan;
+  const struct instr *instr = &plan->instr[i];
+  const struct layout_unit *layout = &plan->layout[instr->unit];
+  const int from = instr->use[DECODE_PARAMS_MESSAGES].buffer,
+            to = instr->use[DECODE_PARAMS_WHOLE].buffer;
+  const bool frozen = w->held[from] == HELD_FROZEN_MESSAGES;
+  const struct layout_range part = {frozen ? layout->trained : 0,
+                                    frozen ? layout->flat : layout->trained};
+  if (!frozen && w->held[from] != HELD_MESSAGES)
+    return verify_fail(plan, i, "decodes %s, which does not hold the messages of all members",
+                       plan->buffer[from].name);
+  if (w->held[to] != HELD_NOT)
+    return verify_fail(plan, i, "decodes into %s, which has not been released",
+                       plan->buffer[to].name);
+  if (!verify_is_place(plan, instr->unit, to, part))
+    return verify_fail(plan, i, "decodes %s to the wrong place in the unit", plan->buffer[to].name);
+  w->held[from] = HELD_NOT;
+  w->held[to] = HELD_WHOLE;
+  return STATUS_OK;
+}
+
 /* A window is closed as a whole. */
 static enum status close_window(const struct windows *w, int i)
 {
@@ -138,8 +210,21 @@ static enum status check_window(const struct windows *w, int i)
   switch (instr->op) {
   case OP_FETCH: return fetch(w, i);
   case OP_GATHER: return gather(w, i);
+  case OP_ENCODE_PARAMS: return encode(w, i);
+  case OP_GATHER_MESSAGES: return gather_messages(w, i);
+  case OP_DECODE_PARAMS: return decode(w, i);
   case OP_RELEASE: return close_window(w, i);
   default: return op_rows[instr->op].params ? check_params(w, i, instr->use[0].buffer) : STATUS_OK;
+  }
+}
+
+static const char *left_open(enum held held)
+{
+  switch (held) {
+  case HELD_WHOLE: return "%s is gathered and never released";
+  case HELD_SHARD:
+  case HELD_FROZEN_SHARD: return "%s is fetched and never gathered";
+  default: return "%s has messages that are never decoded";
   }
 }
 
@@ -153,8 +238,7 @@ static enum status walk_windows(const struct windows *w)
   }
   for (int b = 0; b < plan->buffers; b++)
     if (w->held[b] != HELD_NOT)
-      return status_set(STATUS_PLAN, w->held[b] == HELD_WHOLE ? "%s is gathered and never released" : "%s is fetched and never gathered",
-                        plan->buffer[b].name);
+      return status_set(STATUS_PLAN, left_open(w->held[b]), plan->buffer[b].name);
   return STATUS_OK;
 }
 

@@ -2,6 +2,7 @@ check_scripts += \
 	tests/cli/across.sh \
 	tests/cli/cli.sh \
 	tests/cli/compress.sh \
+	tests/cli/compress_weights.sh \
 	tests/cli/compare.sh \
 	tests/cli/counters.sh \
 	tests/cli/cuda.sh \

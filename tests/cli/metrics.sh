@@ -64,6 +64,9 @@ train 2 half compress.grads.codec=bf16
 is half compression_ratio 2
 holds half '$1 == 2 * $2' bytes_raw_total bytes_compressed_total
 holds half '$1 > 0 && $2 > 0' compress_time_ms decompress_time_ms
+train 2 params compress.weights.codec=int8
+is params compression_ratio 1
+holds params '$1 > 0 && $2 > 0' compress_time_ms decompress_time_ms
 
 # Times: of instructions, which the reduce lane and the gather lane run one after the other.
 for dir in none half; do

@@ -219,6 +219,85 @@ static void one_vector_is_its_own_sum(void **state)
   release(x, N * 4);
 }
 
+static float rounded(float x, enum dtype type)
+{
+  return type == DTYPE_F32 ? x : f32_from_bf16(bf16_from_f32(x));
+}
+
+static float element_of(const void *x, enum dtype type, int64_t i)
+{
+  return type == DTYPE_F32 ? ((const float *)x)[i] : f32_from_bf16(((const uint16_t *)x)[i]);
+}
+
+static void put_element(void *x, enum dtype type, int64_t i, float value)
+{
+  if (type == DTYPE_F32)
+    ((float *)x)[i] = value;
+  else
+    ((uint16_t *)x)[i] = bf16_from_f32(value);
+}
+
+/* A vector of each message, next to each other. */
+static void decode_all(const struct codec *codec, int64_t n, struct lane *lane, bool accumulate,
+                       enum dtype type)
+{
+  enum { PARTS = 3 };
+  const int64_t bytes = codec->ops->bytes(codec, n), size = PARTS * n * (int64_t)dtype_size(type),
+                work = codec_work(codec, n, PARTS) + 1;
+  float *x = vectors(PARTS * n, bounded), *one = guarded(n * 4);
+  char *messages = guarded(PARTS * bytes), *out = guarded(size), *room = guarded(work);
+  struct codec_pass pass = {.lane = lane, .n = n, .parts = PARTS, .seed = 7, .work = room};
+  for (int64_t i = 0; i < PARTS * n; i++)
+    put_element(out, type, i, 0.25f * (float)i);
+  assert_int_equal(codec->ops->encode(codec, &pass, x, messages), STATUS_OK);
+  assert_int_equal(codec->ops->decode(codec, &pass, messages, accumulate, type, out), STATUS_OK);
+  pass.parts = 1;
+  for (int part = 0; part < PARTS; part++) {
+    assert_int_equal(
+        codec->ops->decode_sum(codec, &pass, messages + part * bytes, bytes, false, one),
+        STATUS_OK);
+    for (int64_t i = 0; i < n; i++) {
+      const int64_t at = part * n + i;
+      const float before = rounded(0.25f * (float)at, type),
+                  expected = rounded(accumulate ? before + one[i] : one[i], type);
+      assert_true(element_of(out, type, at) == expected);
+    }
+  }
+  release(room, work);
+  release(out, size);
+  release(messages, PARTS * bytes);
+  release(one, n * 4);
+  release(x, PARTS * n * 4);
+}
+
+/* Of every codec that is not for sums alone. Oracle: the sum of one message, and one rounding. */
+static void messages_are_decoded_one_by_one(void **state)
+{
+  (void)state;
+  static const char *const names[] = {
+#define CODEC_NAME(name, kind, title, source) #name,
+      CODEC_ROWS(CODEC_NAME) "topk+int8"};
+#undef CODEC_NAME
+  for (size_t c = 0; c < sizeof names / sizeof *names; c++)
+    for (int way = 0; way < 4; way++) {
+      const enum dtype type = way / 2 ? DTYPE_BF16 : DTYPE_F32;
+      struct codec codec;
+      assert_int_equal(codec_make(names[c], NULL, true, &codec), STATUS_OK);
+      if (codec.ops->traits & (CODEC_LOW_RANK | CODEC_NEEDS_MAX))
+        continue; /* for sums alone */
+      if (c < CASES && type != DTYPE_F32)
+        continue; /* of plain vectors: see below */
+      decode_all(&codec, 17, lanes[0], way % 2, type);
+      decode_all(&codec, 65537, lanes[1], way % 2, type);
+    }
+  const struct codec plain = codec_of(1);
+  const struct codec_pass pass = {.lane = lanes[0], .n = 1, .parts = 1};
+  float nothing = 0;
+  assert_int_equal(plain.ops->decode(&plain, &pass, &nothing, false, DTYPE_BF16, &nothing),
+                   STATUS_UNSUPPORTED);
+  assert_string_equal(status_text(), "codec bf16 decodes to fp32, not to bf16");
+}
+
 static void a_codec_is_what_its_row_says(void **state)
 {
   (void)state;
@@ -307,6 +386,7 @@ int main(void)
       cmocka_unit_test(a_vector_comes_back_rounded_once),
       cmocka_unit_test(a_sum_is_the_tree_in_fp32),
       cmocka_unit_test(one_vector_is_its_own_sum),
+      cmocka_unit_test(messages_are_decoded_one_by_one),
       cmocka_unit_test(a_codec_is_what_its_row_says),
       cmocka_unit_test(an_unknown_codec_is_refused),
       cmocka_unit_test(a_setting_that_a_codec_lacks_is_refused),

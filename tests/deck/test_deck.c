@@ -245,6 +245,10 @@ static void test_impossible_combinations(void **state)
        "compress.feedback (command line) is fp32, but optim.nonfinite (command line) is skip, and "
        "feedback of a step that is not finite would spoil all others: set optim.nonfinite=stop, or "
        "compress.feedback=off"},
+      {"compress.weights.difference=true",
+       "compress.weights.difference (command line) is true, but compress.weights.codec (default) "
+       "is "
+       "none, which sends no messages: choose a codec, or leave it out"},
       {"compress.grads.density=2",
        "command line: compress.grads.density must be a number from 0 to 1, not '2'"},
       {"compress.grads.block=-1", "command line: compress.grads.block must be an integer from 0 to "
@@ -475,6 +479,18 @@ static void test_tiers(void **state)
        2,
        2,
        {.grads = {.block = 512, .levels = 3, .rank = 4, .density = 0.5, .threshold = 2}}},
+      {false,
+       "compress.weights.codec=topk compress.weights.values=int8 compress.weights.block=512 "
+       "compress.weights.density=0.5 compress.weights.difference=true",
+       2,
+       2,
+       {.weights = {.codec = "topk", .values = "int8", .block = 512, .density = 0.5},
+        .difference = true}},
+      {false,
+       "compress.weights.levels=3 compress.weights.threshold=2",
+       2,
+       2,
+       {.weights = {.levels = 3, .threshold = 2}}},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
@@ -493,6 +509,8 @@ static void test_tiers(void **state)
     assert_int_equal(policy.one_node, known[i].local_ranks >= shape.group);
     assert_int_equal(policy.immediate, expected->immediate);
     assert_codec(&policy.grads, &expected->grads);
+    assert_codec(&policy.weights, &expected->weights);
+    assert_int_equal(policy.difference, expected->difference);
     assert_string_equal(policy.feedback ? policy.feedback : "",
                         expected->feedback ? expected->feedback : "");
     assert_memory_equal(&policy.units, &expected->units, sizeof policy.units);

@@ -211,7 +211,8 @@ static int64_t place_of(const struct selection *op, const struct message *m, int
 static void check_scatter(const struct selection *op, int64_t n, const struct message *m,
                           enum scatter_mode mode)
 {
-  const int64_t vectors = mode == SCATTER_SUBTRACT ? PARTS : 1;
+  const bool each = mode == SCATTER_SUBTRACT || mode == SCATTER_ADD_EACH;
+  const int64_t vectors = each ? PARTS : 1;
   float *before = normals(vectors * n, 1), *want = copy_of(before, vectors * n);
   for (int64_t i = 0; mode == SCATTER_SET && i < n; i++)
     want[i] = 0;
@@ -221,11 +222,11 @@ static void check_scatter(const struct selection *op, int64_t n, const struct me
       if (i >= 0 && mode == SCATTER_SUBTRACT)
         want[part * n + i] -= values_of(m, part)[slot];
       else if (i >= 0)
-        want[i] += values_of(m, part)[slot];
+        want[(each ? part * n : 0) + i] += values_of(m, part)[slot];
     }
   for (int l = 0; l < LANE_SIZES; l++) {
     float *out = copy_of(before, vectors * n);
-    assert_ok(ops->scatter(lanes[l], op, n, PARTS, &m->slots, mode, out));
+    assert_ok(ops->scatter(lanes[l], op, n, PARTS, &m->slots, mode, DTYPE_F32, out));
     assert_same_bits(out, want, (size_t)(vectors * n) * sizeof *out);
   }
 }
@@ -240,6 +241,7 @@ static void values_go_back_to_their_places(void **state)
       check_scatter(&rules[r], sizes[s], &m, SCATTER_SET);
       check_scatter(&rules[r], sizes[s], &m, SCATTER_ADD);
       check_scatter(&rules[r], sizes[s], &m, SCATTER_SUBTRACT);
+      check_scatter(&rules[r], sizes[s], &m, SCATTER_ADD_EACH);
       fixture_free(NULL);
     }
 }
@@ -258,7 +260,7 @@ static void indices_outside_are_ignored(void **state)
       values_of(&m, part)[slot] = (float)(1 << slot);
   }
   float *out = nans(N + 1);
-  assert_ok(ops->scatter(lanes[1], &op, N, PARTS, &m.slots, SCATTER_SET, out));
+  assert_ok(ops->scatter(lanes[1], &op, N, PARTS, &m.slots, SCATTER_SET, DTYPE_F32, out));
   for (int i = 0; i < N; i++)
     assert_true(out[i] == (i == 255 ? 3 : i == 256 + 43 ? 48 : 0));
   assert_true(isnan(out[N]));
@@ -270,7 +272,7 @@ static void nothing_is_chosen_from_nothing(void **state)
   (void)state;
   const struct slots none = {NULL, NULL, 0, 0};
   assert_ok(ops->select(lanes[1], &rules[0], 0, PARTS, NULL, &none));
-  assert_ok(ops->scatter(lanes[1], &rules[0], 0, PARTS, &none, SCATTER_SET, NULL));
+  assert_ok(ops->scatter(lanes[1], &rules[0], 0, PARTS, &none, SCATTER_SET, DTYPE_F32, NULL));
   assert_ok(ops->select(lanes[1], &rules[0], 5, 0, NULL, &none));
 }
 
@@ -283,7 +285,7 @@ static void guards_fire(void **state)
   const struct slots none = {NULL, NULL, 0, 0};
   for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
     assert_int_equal(ops->select(lanes[0], &bad[b], 0, 1, NULL, &none), STATUS_INTERNAL);
-    assert_int_equal(ops->scatter(lanes[0], &bad[b], 0, 1, &none, SCATTER_SET, NULL),
+    assert_int_equal(ops->scatter(lanes[0], &bad[b], 0, 1, &none, SCATTER_SET, DTYPE_F32, NULL),
                      STATUS_INTERNAL);
   }
   assert_string_equal(status_text(), "a message with 257 of 256 elements per block");

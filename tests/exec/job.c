@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,6 +66,21 @@ static const char *nvme_folder(void)
 {
   const char *folder = getenv("TMPDIR");
   return folder && *folder ? folder : "/tmp";
+}
+
+/* "topk+int8" as a deck has it: two names. */
+static const char *codec_of(const char *name)
+{
+  static char codec[32];
+  if (!name || !strchr(name, '+'))
+    return name;
+  snprintf(codec, sizeof codec, "%.*s", (int)strcspn(name, "+"), name);
+  return codec;
+}
+
+static const char *values_of(const char *name)
+{
+  return name && strchr(name, '+') ? strchr(name, '+') + 1 : NULL;
 }
 
 void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
@@ -136,6 +152,9 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
                  .moments = setup->moments,
                  .grads.codec = setup->codec,
                  .feedback = setup->feedback,
+                 .weights = {.codec = codec_of(setup->weights),
+                             .values = values_of(setup->weights)},
+                 .difference = setup->difference,
                  .residual = setup->residual,
                  .sample = setup->sample,
                  .across_nodes = setup->local_ranks > 0,
@@ -203,6 +222,28 @@ static void make_working_copies(struct job *job)
   check(comm_barrier(job->comm));
 }
 
+/* Of whole units: an element is a function of its place. */
+static void make_copies(struct job *job)
+{
+  const struct plan *plan = job->plan;
+  for (int u = 0; u < job->model->units; u++) {
+    if (plan->copy[u] < 0)
+      continue;
+    const struct layout_unit *layout = &plan->layout[u];
+    const enum dtype type = plan->buffer[plan->copy[u]].dtype;
+    char *copy = exec_pointer(job->exec, plan->copy[u]);
+    for (int p = 0; p < layout->params; p++) {
+      const int64_t n = layout->elements[p];
+      void *values;
+      check(mem_alloc(MEM_META, (size_t)n * sizeof(float), &values));
+      model_init_param(job->model, 1, u, p, (struct layout_range){0, n}, values);
+      dtype_convert(copy + layout->offset[p] * (int64_t)dtype_size(type), type, values, DTYPE_F32,
+                    (size_t)n);
+      mem_free(values);
+    }
+  }
+}
+
 static void init_parameters(struct job *job)
 {
   for (int u = 0; u < job->model->units; u++)
@@ -213,6 +254,7 @@ static void init_parameters(struct job *job)
         model_init_param(job->model, 1, u, p, part, at);
     }
   make_working_copies(job);
+  make_copies(job);
 }
 
 float *job_initial_unit(const struct job *job, int unit)

@@ -28,6 +28,8 @@ struct job_setup {
   bool host, params_full, cpu_reduce, one_node, immediate;
   int local_ranks;                /* of made-up nodes, between which alone codecs work; 0: all */
   const char *codec, *feedback;   /* of gradients between ranks, and of what messages lose */
+  const char *weights;            /* codec of gathered parameters */
+  bool difference;                /* by which differences to a copy travel */
   enum deck_residual residual;    /* where that is kept */
   int64_t sample;                 /* steps between measurements of that */
   bool beside;                    /* lanes of the host have a device of their own, as beside a GPU */

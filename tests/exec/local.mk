@@ -12,7 +12,8 @@ check_PROGRAMS += \
 	tests/exec/test_op_counters_process \
 	tests/exec/test_ranks \
 	tests/exec/test_trace \
-	tests/exec/test_watchdog
+	tests/exec/test_watchdog \
+	tests/exec/test_weights
 exec_job = tests/exec/job.c tests/exec/job.h tests/exec/late.c tests/exec/late.h
 tests_exec_test_alloc_SOURCES = tests/exec/test_alloc.c $(exec_job)
 tests_exec_test_bits_SOURCES = tests/exec/test_bits.c $(exec_job)
@@ -27,4 +28,5 @@ tests_exec_test_late_SOURCES = tests/exec/test_late.c $(exec_job)
 tests_exec_test_ranks_SOURCES = tests/exec/test_ranks.c $(exec_job)
 exec_reopen = tests/exec/reopen.c tests/exec/reopen.h $(exec_job)
 tests_exec_test_trace_SOURCES = tests/exec/test_trace.c tests/base/full.h $(exec_reopen)
+tests_exec_test_weights_SOURCES = tests/exec/test_weights.c $(exec_job)
 tests_exec_test_watchdog_SOURCES = tests/exec/test_watchdog.c $(comm_again) $(exec_reopen)

@@ -1712,6 +1712,7 @@ static void test_sum_parts(void **state)
 /* Messages of both devices, the sums of them and their losses are the same bits. */
 static void codec_as_the_host(const char *name, int64_t block, int parts, int64_t n)
 {
+  const bool plain = !strcmp(name, "none") || !strcmp(name, "bf16") || !strcmp(name, "fp16");
   const struct codec_settings set = {.block = block};
   struct codec codec;
   must(codec_make(name, &set, false, &codec));
@@ -1736,6 +1737,16 @@ static void codec_as_the_host(const char *name, int64_t block, int parts, int64_
   must(codec.ops->subtract(&codec, &here, messages.here, x.here));
   must(codec.ops->subtract(&codec, &there, messages.there, x.there));
   expect_bits(name, x.there, x.here, (size_t)(n * parts) * 4);
+  for (int half = 0; half <= !plain; half++) {
+    const enum dtype type = half ? DTYPE_BF16 : DTYPE_F32;
+    const size_t all = (size_t)(n * parts) * dtype_size(type);
+    struct twin each = sums(n * parts, true);
+    for (int adds = 0; adds < 2; adds++) {
+      must(codec.ops->decode(&codec, &here, messages.here, adds, type, each.here));
+      must(codec.ops->decode(&codec, &there, messages.there, adds, type, each.there));
+      expect_bits(name, each.there, each.here, all);
+    }
+  }
   forget();
 }
 
@@ -1793,9 +1804,11 @@ static void selection_as_the_host(const struct selection *op, int64_t n, int kin
   must(host->ops->select(host_lane, op, n, PARTS, x.here, &here));
   must(gpu->ops->select(gpu_lane, op, n, PARTS, x.there, &there));
   expect_bits("a selection", slots.there, slots.here, (size_t)(PARTS * stride));
-  for (int mode = SCATTER_SET; mode <= SCATTER_SUBTRACT && kind != 2 && kind != 3; mode++) {
-    must(host->ops->scatter(host_lane, op, n, PARTS, &here, (enum scatter_mode)mode, out.here));
-    must(gpu->ops->scatter(gpu_lane, op, n, PARTS, &there, (enum scatter_mode)mode, out.there));
+  for (int mode = SCATTER_SET; mode <= SCATTER_ADD_EACH && kind != 2 && kind != 3; mode++) {
+    must(host->ops->scatter(host_lane, op, n, PARTS, &here, (enum scatter_mode)mode, DTYPE_F32,
+                            out.here));
+    must(gpu->ops->scatter(gpu_lane, op, n, PARTS, &there, (enum scatter_mode)mode, DTYPE_F32,
+                           out.there));
     expect_bits("a sparse sum", out.there, out.here, (size_t)(PARTS * n) * 4);
   }
   forget();
@@ -1821,10 +1834,10 @@ static void test_select(void **state)
   const struct selection bad = {.block = 300, .keep = 1};
   const struct slots none = {NULL, NULL, 0, 0};
   assert_int_equal(gpu->ops->select(gpu_lane, &bad, 0, 1, NULL, &none), STATUS_INTERNAL);
-  assert_int_equal(gpu->ops->scatter(gpu_lane, &bad, 0, 1, &none, SCATTER_SET, NULL),
+  assert_int_equal(gpu->ops->scatter(gpu_lane, &bad, 0, 1, &none, SCATTER_SET, DTYPE_F32, NULL),
                    STATUS_INTERNAL);
   must(gpu->ops->select(gpu_lane, &rules[0], 0, 1, NULL, &none));
-  must(gpu->ops->scatter(gpu_lane, &rules[0], 0, 1, &none, SCATTER_SET, NULL));
+  must(gpu->ops->scatter(gpu_lane, &rules[0], 0, 1, &none, SCATTER_SET, DTYPE_F32, NULL));
 }
 
 /* Factors of both devices are the same bits, and so are sums of their products. */

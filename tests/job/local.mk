@@ -1,4 +1,5 @@
 check_PROGRAMS += \
+	tests/job/test_copies \
 	tests/job/test_place \
 	tests/job/test_prefetch \
 	tests/job/test_residual \
@@ -10,6 +11,7 @@ job_fixture = \
 	tests/comm/far.h \
 	tests/job/fixture.c \
 	tests/job/fixture.h
+tests_job_test_copies_SOURCES = tests/job/test_copies.c $(job_fixture)
 tests_job_test_place_SOURCES = tests/job/test_place.c $(job_fixture)
 tests_job_test_place_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=statfs -Wl,--wrap=mkdtemp
 tests_job_test_prefetch_SOURCES = tests/job/test_prefetch.c $(exec_reopen)

@@ -214,9 +214,10 @@ static void ranks_go_on_from_others(void **state)
                {{6, 3, false}, {4, 2, true}, 1, "fp32", "fp32", "device", false}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     const struct place *here = &cases[c].here;
-    const struct job_state_saved saved = {cases[c].saved.ranks,
-                                          {.grads.codec = "bf16", .feedback = cases[c].before},
-                                          encoded_by(&cases[c].saved)};
+    const struct job_state_saved saved = {
+        .ranks = cases[c].saved.ranks,
+        .policy = {.grads.codec = "bf16", .feedback = cases[c].before},
+        .encoded = encoded_by(&cases[c].saved)};
     struct job job;
     struct deck deck;
     struct job_state *loading = NULL;
@@ -255,7 +256,7 @@ static void what_is_loaded_is_saved(void **state)
     const bool apart = choice & 1, copies = choice & 2;
     const struct place here = {.ranks = 2};
     const struct job_state_saved saved = {
-        2, {.grads.codec = "bf16", .feedback = "fp32"}, {1, 1}};
+        .ranks = 2, .policy = {.grads.codec = "bf16", .feedback = "fp32"}, .encoded = {1, 1}};
     struct job job;
     struct deck deck;
     struct job_state *loading = NULL, *saving = NULL;
@@ -293,7 +294,9 @@ static void units_without_a_codec_have_saved_nothing(void **state)
   (void)state;
   const struct place here = {.ranks = 2};
   const struct job_state_saved saved = {
-      2, {.grads.codec = "bf16", .feedback = "fp32", .units = {1, {{"*.1", "none"}}}}, {1, 1}};
+      .ranks = 2,
+      .policy = {.grads.codec = "bf16", .feedback = "fp32", .units = {1, {{"*.1", "none"}}}},
+      .encoded = {1, 1}};
   struct job job;
   struct deck deck;
   struct job_state *loading = NULL;
@@ -313,7 +316,7 @@ static void ranks_begin_without_residuals(void **state)
 {
   (void)state;
   const struct place here = {.ranks = 2};
-  const struct job_state_saved saved = {2, {.grads.codec = "bf16"}, {1, 1}};
+  const struct job_state_saved saved = {.ranks = 2, .policy = {.grads.codec = "bf16"}, .encoded = {1, 1}};
   struct job job;
   struct deck deck;
   struct job_state *loading = NULL;

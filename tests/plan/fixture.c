@@ -189,6 +189,8 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
                                         .moments = point->moments,
                                         .grads.codec = point->codec,
                                         .feedback = point->feedback,
+                                        .weights.codec = point->weights,
+                                        .difference = point->difference,
                                         .residual = point->residual,
                                         .units = {point->mixed, {{"h.1", "none"}}},
                                         .sample = point->sample,
@@ -218,6 +220,10 @@ const char *fixture_name(const struct point *point)
   if (point->local_ranks > 0)
     length += (size_t)snprintf(name + length, sizeof name - length, ", nodes of %d",
                                point->local_ranks);
+  if (point->weights)
+    snprintf(name + length, sizeof name - length, ", parameters in %s%s", point->weights,
+             point->difference ? " of differences" : "");
+  length = strlen(name);
   if (point->host)
     snprintf(name + length, sizeof name - length, ", host: params %s, %s, %s, %g of moments on NVMe, %d units resident",
              point->params_full ? "full" : "shard", point->cpu_reduce ? by_hosts : "gpu_reduce", point->immediate ? "immediate" : "deferred",

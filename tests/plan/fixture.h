@@ -36,6 +36,8 @@ struct point {
   const char *codec;   /* of gradients between ranks; NULL: none */
   int64_t sample;      /* steps between measurements of what messages lose; 0: never */
   const char *feedback; /* how what messages lose is kept; NULL: it is lost */
+  const char *weights;  /* codec of gathered parameters; NULL: none */
+  bool difference;      /* by which differences travel */
   enum deck_residual residual; /* and where */
   bool mixed;           /* gradients of h.1 travel as they are */
   enum optimizer optim;

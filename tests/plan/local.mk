@@ -41,6 +41,7 @@ EXTRA_DIST += \
 	tests/plan/golden/bf16.txt \
 	tests/plan/golden/bf16_kept.txt \
 	tests/plan/golden/bf16_no_shard.txt \
+	tests/plan/golden/differences.txt \
 	tests/plan/golden/eval.txt \
 	tests/plan/golden/feedback.txt \
 	tests/plan/golden/feedback_nvme.txt \
@@ -62,4 +63,6 @@ EXTRA_DIST += \
 	tests/plan/golden/one_rank.txt \
 	tests/plan/golden/shard_grad_op.txt \
 	tests/plan/golden/shard_optim.txt \
-	tests/plan/golden/untied.txt
+	tests/plan/golden/untied.txt \
+	tests/plan/golden/weights.txt \
+	tests/plan/golden/weights_host.txt

@@ -246,13 +246,23 @@ static void truth_step(struct truth *t, const struct plan *plan, int step)
 
 /* ---- a codec whose messages lose nothing and are not the gradient ---- */
 
+/* Of a vector that is longer than those of the plans it says less: messages that save nothing are
+ * refused. */
 static int64_t inverted_bytes(const struct codec *codec, int64_t n)
 {
   (void)codec;
-  return n * (int64_t)sizeof(uint32_t);
+  return n >= 1 << 20 ? n : n * (int64_t)sizeof(uint32_t);
 }
 
-static const struct codec_ops inverted = {.name = "inverted", .bytes = inverted_bytes};
+static enum status never(const struct codec *codec, const struct codec_pass *pass,
+                         const void *messages, bool accumulate, enum dtype type, void *out)
+{
+  (void)codec, (void)pass, (void)messages, (void)accumulate, (void)type, (void)out;
+  return STATUS_INTERNAL;
+}
+
+static const struct codec_ops inverted = {
+    .name = "inverted", .bytes = inverted_bytes, .decode = never};
 /* And one that is told the largest word of the group. */
 static const struct codec_ops bounded = {
     .name = "bounded", .traits = CODEC_NEEDS_MAX, .bytes = inverted_bytes};
@@ -325,6 +335,8 @@ static void load_masters(struct machine *m, const struct truth *t)
       load_part(m, rank, plan->frozen[u], plan->frozen_owned[u], &t->p[u], false);
       load_part(m, rank, plan->shared[u], (struct layout_range){0, plan->layout[u].flat}, &t->p[u], m->half);
       load_part(m, rank, plan->working[u], plan->owned[u], &t->p[u], m->half);
+      load_part(m, rank, plan->copy[u], (struct layout_range){0, plan->layout[u].flat}, &t->p[u],
+                m->half);
     }
 }
 
@@ -596,6 +608,35 @@ static void compare_residuals(const struct machine *m)
     }
 }
 
+static uint32_t wide(struct words w, int64_t i, bool half)
+{
+  return half ? (uint32_t)halves(w)[i] << 16 : w.at[i];
+}
+
+static void encode_params(const struct machine *m, struct words *w)
+{
+  const struct words shard = w[ENCODE_PARAMS_SHARD], message = w[ENCODE_PARAMS_MESSAGE],
+                     copy = w[ENCODE_PARAMS_COPY];
+  assert_int_equal(message.n, shard.n);
+  for (int64_t e = 0; e < shard.n; e++)
+    message.at[e] = ~(shard.at[e] - (copy.n > 0 ? wide(copy, e, m->half) : 0));
+  spoil(w[ENCODE_PARAMS_DIFFERENCE]);
+}
+
+static void decode_params(const struct machine *m, const struct instr *instr, struct words *w)
+{
+  const bool adds = instr->use[DECODE_PARAMS_WHOLE].access == ACCESS_ADD;
+  const struct words messages = w[DECODE_PARAMS_MESSAGES], whole = w[DECODE_PARAMS_WHOLE];
+  assert_int_equal(messages.n, whole.n * (m->half ? 2 : 1));
+  for (int64_t e = 0; e < messages.n; e++) {
+    const uint32_t value = ~messages.at[e] + (adds ? wide(whole, e, m->half) : 0);
+    if (m->half)
+      halves(whole)[e] = cast(value);
+    else
+      whole.at[e] = value;
+  }
+}
+
 static void run_local(const struct machine *m, int rank, int i, int step)
 {
   const struct instr *instr = &m->plan[rank]->instr[i];
@@ -643,6 +684,8 @@ static void run_local(const struct machine *m, int rank, int i, int step)
   case OP_SAVE_RESIDUAL:
   case OP_WRITE_RESIDUAL:
   case OP_FETCH_LOSS: copy(w[0], w[1]); break;
+  case OP_ENCODE_PARAMS: encode_params(m, w); break;
+  case OP_DECODE_PARAMS: decode_params(m, instr, w); break;
   case OP_ENCODE: run_encode(instr, w); break;
   case OP_DECODE_SUM: decode_sum(instr, w[0], w[1]); break;
   case OP_ACCUMULATE:
@@ -663,6 +706,7 @@ static void run_instr(struct machine *m, int i, int step)
 {
   switch (m->plan[0]->instr[i].op) {
   case OP_GATHER:
+  case OP_GATHER_MESSAGES:
   case OP_GATHER_GRADS: all_gather(m, i); break;
   case OP_MAGNITUDE: find_magnitude(m, i); break;
   case OP_EXCHANGE: exchange(m, i); break;
@@ -761,10 +805,17 @@ static bool point_takes_feedback(const struct point *point)
   return !point->cpu_reduce && (point->ranks == point->group || point->local_ranks > 0);
 }
 
-/* Points of a grid take turns with the codec, too, and with feedback where there can be, and with
+static bool point_gathers(const struct point *point)
+{
+  return point->strategy != STRATEGY_NO_SHARD && !point->params_full && !point->keep_working;
+}
+
+/* Points of a grid take turns with the codecs, too, and with feedback where there can be, and with
  * the memory that keeps what messages lose. */
 static void check_point(const struct point *given, int how)
 {
+  const bool keeps =
+      given->strategy == STRATEGY_SHARD_GRAD_OP || given->strategy == STRATEGY_SHARD_OPTIM;
   struct point coded = *given;
   coded.codec = how % 2 ? inverted.name : NULL;
   if (how % 4 == 3 && !given->cpu_reduce)
@@ -773,6 +824,8 @@ static void check_point(const struct point *given, int how)
     coded.feedback = "fp32";
   if (given->local_ranks == 0 || given->ranks == given->group)
     coded.residual = (enum deck_residual)(how / 2 % 3);
+  coded.weights = how % 3 && point_gathers(given) ? inverted.name : NULL;
+  coded.difference = coded.weights && keeps && how % 3 == 1;
   coded.mixed = coded.codec && how % 4 == 1;
   const struct point *point = &coded;
   struct machine m;

@@ -266,6 +266,11 @@ static void what_tiers_exchange_takes_their_rates(void **state)
       {OP_ENCODE, LANE_REDUCE, "rw", (1000 + 2000) / 1e12},
       {OP_ENCODE, LANE_REDUCE, "awa", (6 * 1000 + 2 * 2000 + 2 * 3000) / 1e12},
       {OP_EXCHANGE, LANE_REDUCE, "rw", 2000 * 3 / 4.0 / 4e4 + 3e-3},
+      {OP_ENCODE_PARAMS, LANE_GATHER, "rw", (1000 + 2000) / 1e12},
+      {OP_ENCODE_PARAMS, LANE_GATHER, "rwrw", (1000 + 2000 + 3000 + 4 * 4000) / 1e12},
+      {OP_GATHER_MESSAGES, LANE_GATHER, "rw", 2000 * 3 / 4.0 / 4e4 + 3e-3},
+      {OP_DECODE_PARAMS, LANE_GATHER, "rw", (1000 + 2000) / 1e12},
+      {OP_DECODE_PARAMS, LANE_GATHER, "ra", (1000 + 2 * 2000) / 1e12},
       {OP_DECODE_SUM, LANE_REDUCE, "ra", (1000 + 2 * 2000) / 1e12},
   };
   for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {

@@ -75,7 +75,8 @@ static int64_t message_bytes(const struct plan *plan, const struct instr *instr,
 static void send_collective(const struct plan *plan, const struct instr *instr,
                             const struct traffic_model *by, struct count *count)
 {
-  const bool gathers = instr->op == OP_GATHER || instr->op == OP_GATHER_GRADS ||
+  const bool messages = instr->op == OP_GATHER_MESSAGES;
+  const bool gathers = messages || instr->op == OP_GATHER || instr->op == OP_GATHER_GRADS ||
                        instr->op == OP_MAGNITUDE;
   if (!gathers && instr->op != OP_EXCHANGE)
     return;
@@ -249,6 +250,34 @@ static void hybrid_sharding_spares_the_wire(void **state)
   assert_int_equal(full.reduce / hybrid.replicas, 2); /* 8 ranks send 4 others an eighth; 8 ranks send one other an eighth, twice */
 }
 
+/* bf16 halves what fp32 gathers. int8 has a byte per element, and scales. */
+static void messages_of_parameters_are_smaller(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 3; i++) {
+    struct point point = {.strategy =
+                              (enum deck_strategy[]){STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP,
+                                                     STRATEGY_SHARD_OPTIM}[i],
+                          .ranks = 4,
+                          .group = 4,
+                          .micros = 2};
+    for (int ring = 0; ring < 2; ring++) {
+      const struct traffic_model by = {.local_ranks = 2, .ring = ring};
+      point.weights = NULL;
+      point.difference = false;
+      const struct traffic_bytes plain = check(&point, &by);
+      point.weights = "bf16";
+      point.difference = i > 0;
+      const struct traffic_bytes half = check(&point, &by);
+      assert_true(half.gather > 0 && 2 * half.gather == plain.gather);
+      assert_int_equal(half.all - half.gather, plain.all - plain.gather);
+      point.weights = "int8";
+      const struct traffic_bytes byte = check(&point, &by);
+      assert_true(4 * byte.gather > plain.gather && 3 * byte.gather < plain.gather);
+    }
+  }
+}
+
 /* At a density of 1/32 a block of 512 sends 16 values and 16 indices of 2 bytes. */
 static void indices_are_counted(void **state)
 {
@@ -305,6 +334,7 @@ int main(void)
       cmocka_unit_test(a_scale_for_all_ranks_is_counted),
       cmocka_unit_test(every_message_is_counted),
       cmocka_unit_test(hybrid_sharding_spares_the_wire),
+      cmocka_unit_test(messages_of_parameters_are_smaller),
       cmocka_unit_test(indices_are_counted),
       cmocka_unit_test(nodes_may_be_partly_used),
   };

@@ -569,6 +569,140 @@ static void gradients_travel_by_one_codec(void **state)
   broken_refused(plan, "has a codec and no messages");
 }
 
+static const struct point windows = {.strategy = STRATEGY_FULL_SHARD,
+                                     .ranks = 2,
+                                     .group = 2,
+                                     .micros = 1,
+                                     .freeze = FREEZE_ODD,
+                                     .weights = "int8"};
+static const struct point differences = {.strategy = STRATEGY_SHARD_OPTIM,
+                                         .ranks = 2,
+                                         .group = 2,
+                                         .micros = 1,
+                                         .weights = "int8",
+                                         .difference = true};
+
+/* Ranks whose copies get different differences would compute with different parameters. */
+static void copies_get_every_difference(void **state)
+{
+  (void)state;
+  broken_without(&differences, OP_DECODE_PARAMS, 1, "reads copy.h.0, which is not gathered");
+  struct plan *plan = broken_start(&differences);
+  plan->instr[plan->n - 1] = plan->instr[fixture_find(plan, OP_ENCODE_PARAMS, 1, -1)];
+  broken_settle(plan);
+  broken_refused(plan, "message.h.0 has messages that are never decoded");
+  plan = broken_start(&differences);
+  const int first = fixture_find(plan, OP_ENCODE_PARAMS, 1, -1),
+            next = fixture_find(plan, OP_ENCODE_PARAMS, 2, -1);
+  memcpy(&plan->instr[next], &plan->instr[first], 3 * sizeof *plan->instr);
+  broken_settle(plan);
+  broken_refused(plan, "decodes into copy.h.0, which has not been released");
+  plan = broken_start(&differences);
+  const enum op ops[] = {OP_ENCODE_PARAMS, OP_GATHER_MESSAGES, OP_DECODE_PARAMS};
+  for (int i = 2; i >= 0; i--)
+    broken_delete(plan, fixture_find(plan, ops[i], 1, -1));
+  broken_refused(plan, "reads copy.h.0, which is not gathered");
+
+  plan = broken_start(&differences);
+  plan->instr[fixture_find(plan, OP_DECODE_PARAMS, 1, -1)].use[DECODE_PARAMS_WHOLE].access =
+      ACCESS_WRITE;
+  broken_settle(plan);
+  broken_refused(plan, "differences are added to a copy, other messages write a window");
+
+  plan = broken_start(&differences);
+  plan->buffer[plan->copy[1]].scope = SCOPE_RANK;
+  broken_refused(plan, "copy.h.0 is planned as each rank's own");
+  plan = broken_start(&differences);
+  plan->buffer[plan->copy[1]].scope = SCOPE_SHARD;
+  broken_refused(plan, "copy.h.0 is planned as one shard per member");
+
+  plan = broken_start(&differences);
+  plan->buffer[plan->copy_mine[1]].parent_offset = 0;
+  plan->buffer[plan->copy_mine[1]].offset = plan->buffer[plan->copy[1]].offset;
+  broken_refused(plan, "reads copy_mine.h.0, which is not at its place in the unit");
+
+  plan = broken_start(&differences);
+  plan->buffer[plan->master[1]].parent = plan->copy[1];
+  plan->buffer[plan->master[1]].parent_offset = plan->buffer[plan->copy_mine[1]].parent_offset;
+  plan->buffer[plan->master[1]].offset = plan->buffer[plan->copy_mine[1]].offset;
+  broken_settle(plan);
+  broken_refused(plan, "decodes copy.h.0 over the parameters that it holds");
+}
+
+static void parameters_travel_by_one_codec(void **state)
+{
+  (void)state;
+  static const enum op ops[] = {OP_ENCODE_PARAMS, OP_GATHER_MESSAGES, OP_DECODE_PARAMS};
+  for (int i = 0; i < 3; i++) {
+    struct plan *plan = broken_start(&windows);
+    plan->instr[fixture_find(plan, ops[i], 1, -1)].attr.codec.ops = &codec_e4m3;
+    broken_refused(plan, "has parameters in codec e4m3, and its unit's travel in codec int8");
+    plan = broken_start(&windows);
+    plan->instr[fixture_find(plan, ops[i], 1, -1)].attr.seed = 5;
+    broken_refused(plan, "rounds in another way, or with another seed");
+    plan = broken_start(&windows);
+    plan->policy[1].weights.ops = NULL;
+    broken_refused(plan, "has parameters in codec int8, and its unit's travel in codec none");
+  }
+  struct plan *plan = broken_start(&broken_full_shard);
+  const struct codec int8 = {.ops = &codec_int8, .values = &codec_none, .set = {.block = 256}};
+  plan->policy[1].weights = int8;
+  broken_refused(plan, "gathers parameters as they are, and its unit's travel in codec int8");
+}
+
+/* Messages are of this rank's part, at its place among the others, and go to the part's place. */
+static void messages_have_their_places(void **state)
+{
+  (void)state;
+  struct plan *plan = broken_start(&windows);
+  struct instr *gather = &plan->instr[fixture_find(plan, OP_GATHER_MESSAGES, 1, -1)];
+  struct plan_buffer *mine = &plan->buffer[gather->use[GATHER_MESSAGES_MINE].buffer];
+  mine->parent_offset = 0;
+  mine->offset = plan->buffer[mine->parent].offset;
+  broken_settle(plan);
+  broken_refused(plan, "which is not at its place among the messages");
+
+  plan = broken_start(&windows);
+  gather = &plan->instr[fixture_find(plan, OP_GATHER_MESSAGES, 1, -1)];
+  gather->use[GATHER_MESSAGES_MINE].buffer = (gather + 3)->use[GATHER_MESSAGES_MINE].buffer;
+  broken_settle(plan);
+  broken_refused(plan, "which is no message of the unit's parameters");
+
+  plan = broken_start(&windows);
+  struct instr *decode = &plan->instr[fixture_find(plan, OP_DECODE_PARAMS, 1, -1)];
+  assert_int_equal((decode + 3)->op, OP_DECODE_PARAMS);
+  const struct plan_use trained = decode->use[DECODE_PARAMS_WHOLE];
+  decode->use[DECODE_PARAMS_WHOLE] = (decode + 3)->use[DECODE_PARAMS_WHOLE];
+  (decode + 3)->use[DECODE_PARAMS_WHOLE] = trained;
+  broken_settle(plan);
+  broken_refused(plan, "to the wrong place in the unit");
+
+  plan = broken_start(&windows);
+  decode = &plan->instr[fixture_find(plan, OP_DECODE_PARAMS, 1, -1)];
+  *(decode - 1) = *decode;
+  broken_settle(plan);
+  broken_refused(plan, "which does not hold the messages of all members");
+
+  plan = broken_start(&windows);
+  plan->instr[fixture_find(plan, OP_ENCODE_PARAMS, 1, -1)].use[ENCODE_PARAMS_SHARD].buffer =
+      plan->state[0].buffer[1];
+  broken_settle(plan);
+  broken_refused(plan, "in the place of the unit's parameters");
+
+  plan = broken_start(&windows);
+  broken_resize(
+      plan,
+      plan->instr[fixture_find(plan, OP_ENCODE_PARAMS, 1, -1)].use[ENCODE_PARAMS_MESSAGE].buffer,
+      1);
+  broken_refused(plan, "where there must be");
+
+  struct point host = windows;
+  host.host = true;
+  plan = broken_start(&host);
+  broken_delete(plan, fixture_find(plan, OP_FETCH, 1, -1));
+  broken_refused(plan, "which nothing has fetched");
+}
+
 /* A codec whose messages have one size, whatever they hold: so sizes give nothing away. */
 static int64_t fixed_bytes(const struct codec *codec, int64_t n)
 {
@@ -811,6 +945,9 @@ int main(void)
       cmocka_unit_test(keys_and_values_have_their_place),
       cmocka_unit_test(attributes_are_the_inputs),
       cmocka_unit_test(gradients_travel_by_one_codec),
+      cmocka_unit_test(copies_get_every_difference),
+      cmocka_unit_test(parameters_travel_by_one_codec),
+      cmocka_unit_test(messages_have_their_places),
       cmocka_unit_test(encoded_gradients_are_spent),
       cmocka_unit_test(residuals_come_back_as_they_went),
       cmocka_unit_test(messages_stay_in_their_group),

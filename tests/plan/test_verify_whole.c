@@ -170,6 +170,75 @@ static const struct point whole[] = {
      .codec = "worked",
      .feedback = "bf16",
      .sample = 1},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 3,
+     .group = 3,
+     .prefetch = 1,
+     .micros = 2,
+     .reduce_every_micro = true,
+     .freeze = FREEZE_ODD,
+     .weights = "worked"},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .micros = 1,
+     .recompute = 1,
+     .half = true,
+     .codec = "bf16",
+     .weights = "int8"},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 2,
+     .freeze = FREEZE_ODD,
+     .half = true,
+     .host = true,
+     .weights = "int8"},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .micros = 1,
+     .host = true,
+     .cpu_reduce = true,
+     .weights = "int4"},
+    {.strategy = STRATEGY_SHARD_GRAD_OP,
+     .ranks = 3,
+     .group = 3,
+     .prefetch = 1,
+     .micros = 2,
+     .head = UNTIED,
+     .freeze = FREEZE_LOW,
+     .weights = "worked",
+     .difference = true},
+    {.strategy = STRATEGY_SHARD_OPTIM,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 1,
+     .freeze = FREEZE_ODD,
+     .half = true,
+     .codec = "bf16",
+     .feedback = "fp32",
+     .weights = "topk",
+     .difference = true},
+    {.mode = PLAN_EVAL,
+     .strategy = STRATEGY_SHARD_OPTIM,
+     .ranks = 2,
+     .group = 2,
+     .micros = 1,
+     .freeze = FREEZE_ODD,
+     .weights = "int8",
+     .difference = true},
+    {.mode = PLAN_EVAL,
+     .strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .micros = 1,
+     .freeze = FREEZE_ODD,
+     .half = true,
+     .host = true,
+     .weights = "int8"},
     {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .keep = KEEP_ACTIVATIONS_HOST},
     {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .head = UNTIED, .half = true, .host = true, .keep = KEEP_ACTIVATIONS_HOST},
     {.strategy = STRATEGY_FULL_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .freeze = FREEZE_ODD, .half = true, .keep_working = true},
@@ -292,7 +361,7 @@ static int64_t work_of(const struct codec *codec, int64_t n, int parts)
   return n * parts;
 }
 
-static struct codec_ops worked;
+static struct codec_ops worked, sums;
 
 typedef enum status make(const char *name, const struct codec_settings *settings, bool feedback,
                          struct codec *out);
@@ -300,6 +369,13 @@ make __real_codec_make, __wrap_codec_make;
 enum status __wrap_codec_make(const char *name, const struct codec_settings *settings,
                               bool feedback, struct codec *out)
 {
+  if (name && strcmp(name, "sums") == 0) {
+    sums = codec_bf16;
+    sums.name = "sums";
+    sums.decode = NULL;
+    *out = (struct codec){.ops = &sums, .feedback = feedback};
+    return STATUS_OK;
+  }
   if (!name || strcmp(name, "worked") != 0)
     return __real_codec_make(name, settings, feedback, out);
   worked = codec_bf16;
@@ -319,16 +395,34 @@ static void codecs_have_room_to_work(void **state)
   } cases[] = {{"worked", NULL, OP_ENCODE, ENCODE_WORK},
                {"worked", NULL, OP_DECODE_SUM, DECODE_SUM_WORK},
                {"bf16", "worked", OP_ENCODE, ENCODE_WORK},
-               {"int8_global", "worked", OP_MAGNITUDE, MAGNITUDE_WORK}};
+               {"int8_global", "worked", OP_MAGNITUDE, MAGNITUDE_WORK},
+               {NULL, NULL, OP_ENCODE_PARAMS, ENCODE_PARAMS_WORK},
+               {NULL, NULL, OP_DECODE_PARAMS, DECODE_PARAMS_WORK}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     struct point point = broken_full_shard;
     point.codec = cases[c].codec;
     point.feedback = cases[c].feedback;
+    point.weights = cases[c].codec ? NULL : "worked";
     struct plan *plan = broken_start(&point);
     const struct instr *instr = &plan->instr[fixture_find(plan, cases[c].op, 1, -1)];
-    broken_resize(plan, instr->use[cases[c].k].buffer, plan->layout[1].trained - 1);
+    const int work = instr->use[cases[c].k].buffer;
+    const int64_t needed = cases[c].op == OP_ENCODE_PARAMS ? plan->layout[1].trained / point.group
+                                                           : plan->layout[1].trained;
+    broken_resize(plan, work, needed - 1);
     broken_refused(plan, "has too little room for its codec worked");
   }
+}
+
+static void parameters_are_decoded_one_by_one(void **state)
+{
+  (void)state;
+  struct point point = broken_full_shard;
+  struct plan *plan = NULL;
+  point.weights = "sums";
+  const struct plan_input input = fixture_input(&fixture_small, &point, 0);
+  assert_int_equal(plan_create(&input, &plan), STATUS_UNSUPPORTED);
+  assert_string_equal(status_text(), "compress.weights.codec=sums is for sums of gradients: use "
+                                     "another codec");
 }
 
 /* A copy of the sample and its four sums, after what the codec works in. All units share it. */
@@ -552,6 +646,8 @@ int main(void)
       cmocka_unit_test(no_operand_can_be_absent_or_superfluous_or_of_another_type),
       cmocka_unit_test(no_buffer_can_be_exchanged),
       cmocka_unit_test(codecs_have_room_to_work),
+      cmocka_unit_test_setup_teardown(parameters_are_decoded_one_by_one, fixture_make_small,
+                                      fixture_free_small),
       cmocka_unit_test_setup_teardown(measuring_has_room, fixture_make_small, fixture_free_small),
       cmocka_unit_test_setup_teardown(hosts_have_no_room_for_codecs, fixture_make_small,
                                       fixture_free_small),

@@ -63,9 +63,14 @@ enum {
   QUANT_GLOBAL = 128     /* the largest magnitude of all ranks' vectors instead of the block's */
 };
 
-/* Messages of SET and ADD are summed in the order of sum_parts, out is one vector. Message i of
- * SUBTRACT is subtracted from out[i * n ..]. */
-enum quant_mode { QUANT_SET, QUANT_ADD, QUANT_SUBTRACT };
+/* Messages of SET and ADD are summed in the order of sum_parts, out is one vector. The others take
+ * each message by itself: message i is subtracted from out[i * n ..], written there, or added. */
+enum quant_mode { QUANT_SET, QUANT_ADD, QUANT_SUBTRACT, QUANT_SET_EACH, QUANT_ADD_EACH };
+
+QUANT_CONST bool quant_takes_each(enum quant_mode mode)
+{
+  return mode >= QUANT_SUBTRACT;
+}
 
 struct quantise {
   enum quantiser rule;

@@ -52,8 +52,14 @@ struct slots {
   int64_t index_stride, value_stride;
 };
 
-/* SET, ADD: out = or += the sum of all messages. SUBTRACT: message i from the i-th vector. */
-enum scatter_mode { SCATTER_SET, SCATTER_ADD, SCATTER_SUBTRACT };
+/* SET, ADD: out = or += the sum of all messages. SUBTRACT, ADD_EACH: message i from or to the i-th
+ * vector. */
+enum scatter_mode { SCATTER_SET, SCATTER_ADD, SCATTER_SUBTRACT, SCATTER_ADD_EACH };
+
+SELECT_FN bool scatter_takes_each(enum scatter_mode mode)
+{
+  return mode >= SCATTER_SUBTRACT;
+}
 
 SELECT_FN int64_t select_blocks(const struct selection *op, int64_t n)
 {

@@ -142,7 +142,8 @@ enum status host_max_magnitude(struct lane *lane, int64_t n, const float *x, flo
 enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                           const float *x, void *messages);
 enum status host_dequantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
-                            const void *messages, int64_t stride, enum quant_mode mode, float *out);
+                            const void *messages, int64_t stride, enum quant_mode mode,
+                            enum dtype type, void *out);
 enum status host_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
 enum status host_merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum);
 enum status host_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
@@ -150,7 +151,8 @@ enum status host_sum_squares(struct lane *lane, int64_t n, const void *x, struct
 enum status host_select(struct lane *lane, const struct selection *op, int64_t n, int parts,
                         const float *x, const struct slots *slots);
 enum status host_scatter(struct lane *lane, const struct selection *op, int64_t n, int parts,
-                         const struct slots *slots, enum scatter_mode mode, float *out);
+                         const struct slots *slots, enum scatter_mode mode, enum dtype type,
+                         void *out);
 enum status host_factorise(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
                            const float *x, const struct factors *factors, float *work);
 enum status host_expand(struct lane *lane, const struct lowrank *op, int64_t n, int parts,

@@ -190,9 +190,9 @@ static float sum_scales(const struct blocks *b, int first, int count)
 
 static void put_group(enum quant_mode mode, int64_t m, const float *sum, float *out)
 {
-  if (mode == QUANT_SET)
+  if (mode == QUANT_SET || mode == QUANT_SET_EACH)
     memcpy(out, sum, (size_t)m * sizeof *out);
-  else if (mode == QUANT_ADD)
+  else if (mode != QUANT_SUBTRACT)
     for (int64_t i = 0; i < m; i++)
       out[i] += sum[i];
   else

@@ -13,7 +13,9 @@ struct quantise_job {
   int64_t stride;
   char *messages;
   enum quant_mode mode;
-  float *x;
+  const float *x;
+  enum dtype type; /* of out */
+  char *out;
 };
 
 static struct quantise_job job_of(struct lane *lane, const struct quantise *op, int64_t n)
@@ -50,16 +52,30 @@ static void quantise_range(void *arg, int64_t begin, int64_t end)
   }
 }
 
+static void dequantise_block(const struct quantise_job *job, int64_t part, int64_t block,
+                             float *out)
+{
+  char *message = job->messages + part * job->stride;
+  job->kernels->dequantise(job->op, job->parts, job->stride, job->blocks,
+                           (float *)(void *)message + quant_scale_at(job->op, block),
+                           words_of(job, message, block), job->mode, length_of(job, block), out);
+}
+
 static void dequantise_range(void *arg, int64_t begin, int64_t end)
 {
   const struct quantise_job *job = arg;
+  float wide[QUANT_MOST_BLOCK];
   for (int64_t number = begin; number < end; number++) {
-    const int64_t part = number / job->blocks, block = number % job->blocks;
-    char *message = job->messages + part * job->stride;
-    job->kernels->dequantise(job->op, job->parts, job->stride, job->blocks,
-                             (float *)(void *)message + quant_scale_at(job->op, block),
-                             words_of(job, message, block), job->mode, length_of(job, block),
-                             job->x + part * job->n + block * job->op->block);
+    const int64_t part = number / job->blocks, block = number % job->blocks,
+                  n = length_of(job, block), at = part * job->n + block * job->op->block;
+    char *out = job->out + at * (int64_t)dtype_size(job->type);
+    if (job->type == DTYPE_F32) {
+      dequantise_block(job, part, block, (float *)(void *)out);
+      continue;
+    }
+    job->kernels->convert(n, job->type, out, DTYPE_F32, wide);
+    dequantise_block(job, part, block, wide);
+    job->kernels->convert(n, DTYPE_F32, wide, job->type, out);
   }
 }
 
@@ -71,7 +87,7 @@ enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t 
   const int64_t scales = quant_scale_count(op, n) * (int64_t)sizeof(float);
   job.stride = quant_bytes(op, n);
   job.messages = messages;
-  job.x = (float *)x;
+  job.x = x;
   for (int part = 0; part < parts; part++)
     memset(job.messages + part * job.stride + scales, 0,
            (size_t)(quant_scale_bytes(op, n) - scales));
@@ -80,15 +96,17 @@ enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t 
 }
 
 enum status host_dequantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
-                            const void *messages, int64_t stride, enum quant_mode mode, float *out)
+                            const void *messages, int64_t stride, enum quant_mode mode,
+                            enum dtype type, void *out)
 {
   struct quantise_job job = job_of(lane, op, n);
-  const bool apart = mode == QUANT_SUBTRACT;
+  const bool apart = quant_takes_each(mode);
   job.parts = apart ? 1 : parts;
   job.stride = stride;
   job.messages = (char *)messages;
   job.mode = mode;
-  job.x = out;
+  job.type = type;
+  job.out = out;
   host_run_ranges(lane, (apart ? parts : 1) * job.blocks, GRAIN / op->block, dequantise_range,
                   &job);
   return STATUS_OK;

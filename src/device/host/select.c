@@ -95,7 +95,8 @@ struct job {
   const struct slots *slots;
   enum scatter_mode mode;
   const float *x;
-  float *out;
+  enum dtype type; /* of out */
+  char *out;
 };
 
 static uint16_t *indices_of(const struct job *job, int64_t part, int64_t block)
@@ -132,7 +133,17 @@ static void select_range(void *arg, int64_t begin, int64_t end)
   }
 }
 
-static void scatter_block(const struct job *job, int64_t part, int64_t block, float *out)
+static void add_to(enum dtype type, char *out, int64_t i, float value)
+{
+  if (type == DTYPE_F32) {
+    ((float *)(void *)out)[i] += value;
+    return;
+  }
+  uint16_t *half = (uint16_t *)(void *)out + i;
+  *half = bf16_from_f32(f32_from_bf16(*half) + value);
+}
+
+static void scatter_block(const struct job *job, int64_t part, int64_t block, char *out)
 {
   const struct selection *op = job->op;
   const int64_t n = length_of(job, block);
@@ -143,18 +154,19 @@ static void scatter_block(const struct job *job, int64_t part, int64_t block, fl
   for (int64_t j = 0; j < op->keep; j++) {
     const int64_t i = random ? randomk_index(op, bits, j) : indices[j];
     if (i < n) /* not so if unused, damaged, or after the vector's end */
-      out[i] += job->mode == SCATTER_SUBTRACT ? -values[j] : values[j];
+      add_to(job->type, out, i, job->mode == SCATTER_SUBTRACT ? -values[j] : values[j]);
   }
 }
 
 static void scatter_range(void *arg, int64_t begin, int64_t end)
 {
   const struct job *job = arg;
+  const int64_t size = (int64_t)dtype_size(job->type);
   for (int64_t i = begin; i < end; i++) {
     const int64_t first = i / job->blocks, block = i % job->blocks;
-    float *out = job->out + first * job->n + block * job->op->block;
+    char *out = job->out + (first * job->n + block * job->op->block) * size;
     if (job->mode == SCATTER_SET)
-      memset(out, 0, (size_t)length_of(job, block) * sizeof *out);
+      memset(out, 0, (size_t)(length_of(job, block) * size));
     for (int part = 0; part < job->parts; part++)
       scatter_block(job, first + part, block, out);
   }
@@ -179,9 +191,10 @@ enum status host_select(struct lane *lane, const struct selection *op, int64_t n
 }
 
 enum status host_scatter(struct lane *lane, const struct selection *op, int64_t n, int parts,
-                         const struct slots *slots, enum scatter_mode mode, float *out)
+                         const struct slots *slots, enum scatter_mode mode, enum dtype type,
+                         void *out)
 {
-  const bool sum = mode != SCATTER_SUBTRACT;
-  struct job job = {op, n, 0, sum ? parts : 1, slots, mode, NULL, out};
+  const bool sum = !scatter_takes_each(mode);
+  struct job job = {op, n, 0, sum ? parts : 1, slots, mode, NULL, type, out};
   return run(lane, &job, sum ? 1 : parts, scatter_range);
 }
