@@ -30,6 +30,7 @@ gpu_sources = \
 	gpu/device.c \
 	gpu/elementwise.cu \
 	gpu/embedding.cu \
+	gpu/exponent.cu \
 	gpu/gpu.h \
 	gpu/hopper.cuh \
 	gpu/kernels.h \

@@ -198,6 +198,22 @@ enum status cuda_conclude(struct lane *lane, const struct exactsum *loss, const 
   return cuda_check_launch("the end of a step");
 }
 
+enum status cuda_pack_exponents(struct lane *lane, int64_t n, int parts, const float *x,
+                                void *messages)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_pack_exponents(&launch, n, parts, x, messages);
+  return cuda_check_launch("a message with short exponents");
+}
+
+enum status cuda_unpack_exponents(struct lane *lane, int64_t n, int parts, const void *messages,
+                                  int64_t stride, float *out)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_unpack_exponents(&launch, n, parts, messages, stride, out);
+  return cuda_check_launch("vectors with short exponents");
+}
+
 enum status cuda_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum)
 {
   const struct gpu_launch launch = cuda_launch(lane);

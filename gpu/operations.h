@@ -65,6 +65,13 @@ OPERATION(dequantise, (struct lane *lane, const struct quantise *op, int64_t n, 
           (lane, op, n, parts, messages, stride, mode, out),
           CLASS_SUMS, (double)parts * quant_bytes(op, n) +
             4.0 * n * (mode == QUANT_SET ? 1 : mode == QUANT_ADD ? 2 : 2 * parts))
+OPERATION(pack_exponents, (struct lane *lane, int64_t n, int parts, const float *x, void *messages),
+          (lane, n, parts, x, messages),
+          CLASS_SUMS, (double)parts * (4 * n + exponent_bytes(n)))
+OPERATION(unpack_exponents, (struct lane *lane, int64_t n, int parts, const void *messages,
+                             int64_t stride, float *out),
+          (lane, n, parts, messages, stride, out),
+          CLASS_SUMS, (double)parts * (4 * n + exponent_bytes(n)))
 OPERATION(sum_exact, (struct lane *lane, int64_t n, const double *term, struct exactsum *sum),
           (lane, n, term, sum),
           CLASS_SUMS, 8.0 * n)

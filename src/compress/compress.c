@@ -35,6 +35,9 @@ static enum status find_values(const struct codec *codec, const char *name,
   if (!status && (*out)->traits & CODEC_SPARSE)
     return status_set(STATUS_USAGE, "codec %s selects values, so it cannot code those of %s",
                       (*out)->name, codec->ops->name);
+  if (!status && (*out)->traits & CODEC_ALONE)
+    return status_set(STATUS_USAGE, "codec %s is for whole vectors, so it cannot code values of %s",
+                      (*out)->name, codec->ops->name);
   return status;
 }
 

@@ -46,7 +46,10 @@ enum {
   CODEC_UNBIASED = 4,    /* the mean over all seeds is the vector, without feedback */
   CODEC_VOTE = 8,        /* decode_sum() is a majority vote, not a sum of what each message says */
   CODEC_SPARSE = 16,     /* most elements are not sent: another codec may code the values */
-  CODEC_COMMON_SEED = 32 /* all messages of a sum have one seed */
+  CODEC_COMMON_SEED = 32, /* all messages of a sum have one seed */
+  CODEC_VARIABLE = 64,   /* a message begins with its length in bytes, an int64_t: only so many
+                          * bytes need to travel */
+  CODEC_ALONE = 128      /* it codes no values of a sparsifier */
 };
 
 struct codec_ops {

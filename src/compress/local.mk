@@ -4,6 +4,7 @@ EXTRA_DIST += src/compress/rule
 src_compress_libcompress_a_SOURCES = \
 	src/compress/compress.c \
 	src/compress/compress.h \
+	src/compress/lossless.c \
 	src/compress/plain.c \
 	src/compress/quantiser.c \
 	src/compress/sparsifier.c

@@ -19,6 +19,7 @@
 #include "base/exactsum.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "compress/rule/exponent.h"
 #include "compress/rule/quantise.h"
 #include "compress/rule/select.h"
 #include "device/device_model.h"
@@ -254,6 +255,16 @@ struct device_ops {
   enum status (*dequantise)(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                             const void *messages, int64_t stride, enum quant_mode mode,
                             float *out);
+
+  /* messages[i], exponent_bytes() apart, = the message of x[i * n .. i * n + n), for i < parts
+   * (compress/rule/exponent.h). Messages are aligned to 16 bytes. */
+  enum status (*pack_exponents)(struct lane *lane, int64_t n, int parts, const float *x,
+                                void *messages);
+  /* out[parts * n] from messages `stride` bytes apart, a multiple of 16. A damaged message: the
+   * host returns STATUS_INPUT and leaves out undefined. CUDA reads nothing outside the message,
+   * and the elements of what is damaged become NaN. */
+  enum status (*unpack_exponents)(struct lane *lane, int64_t n, int parts, const void *messages,
+                                  int64_t stride, float *out);
 
   /* Adds n doubles to *sum, exactly; it is normalized then. */
   enum status (*sum_exact)(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);

@@ -404,9 +404,10 @@ enum status run_encode(const struct call *call)
 enum status run_exchange(const struct call *call)
 {
   struct comm_group *group = group_of(call);
-  return comm_exchange(group, call->lane, use(call, EXCHANGE_SENT),
-                       use_bytes(call, EXCHANGE_RECEIVED) / comm_group_size(group),
-                       use(call, EXCHANGE_RECEIVED));
+  const bool varying = call->instr->attr.codec.ops->traits & CODEC_VARIABLE;
+  return (varying ? comm_exchange_varying : comm_exchange)(
+      group, call->lane, use(call, EXCHANGE_SENT),
+      use_bytes(call, EXCHANGE_RECEIVED) / comm_group_size(group), use(call, EXCHANGE_RECEIVED));
 }
 
 /* Messages from all members for operand `shard`, `stride` bytes apart. */

@@ -122,7 +122,8 @@ struct gradient_bytes plan_gradient_bytes(const struct plan *plan)
     const bool replicas = instr->attr.group == GROUP_REPLICAS;
     const int others = (replicas ? plan->input.shape.replicas : plan->input.shape.group) - 1;
     out.raw += others * n * (int64_t)sizeof(float);
-    out.messages += others * codec->ops->bytes(codec, n);
+    if (!(codec->ops->traits & CODEC_VARIABLE))
+      out.messages += others * codec->ops->bytes(codec, n);
   }
   return out;
 }

@@ -86,6 +86,7 @@ enum status train_finish_save(struct train_run *run);
 /* Lines of results.jsonl, which rank 0 writes; on other ranks nothing. Local. */
 enum status train_record_save(struct train_run *run, const struct checkpoint_writer_report *report);
 enum status train_record_evaluation(struct train_run *run, const struct evaluation *e);
+/* Collective, because it sums up what ranks have sent. */
 enum status train_record_run(struct train_run *run, const char *end, const char *reason, double left_s);
 enum status train_record_trace(struct train_run *run); /* ends the trace, on every rank */
 /* Drains the training plan's executor, on every rank. */

@@ -77,30 +77,33 @@ enum status train_record_evaluation(struct train_run *run, const struct evaluati
   return results_end(run->results);
 }
 
-/* Gradients of all ranks since the start, in fp32 and as they were sent. */
-static void record_messages(struct train_run *run)
+/* Gradients of all ranks since the start, in fp32 and as they were sent. varying: bytes of messages
+ * of varying length. */
+static void record_messages(struct train_run *run, int64_t varying)
 {
   const struct plan *plan = run->job->plan[PLAN_TRAIN];
   const struct codec *codec = &plan->policy[0].grads;
   const struct gradient_bytes bytes = plan_gradient_bytes(plan);
-  const int64_t all = (run->step - run->first) * comm_ranks(run->comm);
+  const int64_t all = (run->step - run->first) * comm_ranks(run->comm),
+                raw = all * bytes.raw, sent = all * bytes.messages + varying;
   char method[64];
   codec_print_name(codec, method, sizeof method);
   results_text(run->results, "compress_method", method);
-  results_int(run->results, "bytes_raw_total", all * bytes.raw);
-  results_int(run->results, "bytes_compressed_total", all * bytes.messages);
-  if (bytes.messages > 0)
-    results_real(run->results, "compression_ratio", (double)bytes.raw / (double)bytes.messages);
+  results_int(run->results, "bytes_raw_total", raw);
+  results_int(run->results, "bytes_compressed_total", sent);
+  if (sent > 0)
+    results_real(run->results, "compression_ratio", (double)raw / (double)sent);
 }
 
 enum status train_record_run(struct train_run *run, const char *end, const char *reason, double left_s)
 {
   char hash[17];
-  int64_t device_bytes = 0, device_all = 0;
+  int64_t device_bytes = 0, device_all = 0, varying = comm_sent_varying(run->comm);
   struct device *device = run->job->device;
-  if (!run->results)
-    return STATUS_OK;
-  const enum status status = device->ops->memory(device, &device_bytes, &device_all);
+  enum status status = comm_sum_i64(run->comm, &varying, 1);
+  if (status || !run->results)
+    return status;
+  status = device->ops->memory(device, &device_bytes, &device_all);
   if (status)
     return status;
   deck_hash(run->deck, hash);
@@ -132,7 +135,7 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   results_real(run->results, "step_p90", stats_percentile(&run->stats, 90));
   results_real(run->results, "step_p95", stats_percentile(&run->stats, 95));
   results_real(run->results, "tokens_per_s", mean > 0 ? (double)step_tokens(run) / mean : 0);
-  record_messages(run);
+  record_messages(run, varying);
   results_int(run->results, "planned_bytes", job_planned_bytes(run->job));
   results_int(run->results, "arena_bytes", mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes);
   results_int(run->results, "resident_start_bytes", run->job->resident_start);

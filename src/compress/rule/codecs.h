@@ -39,6 +39,12 @@
   CODEC_KEYED(ROW)                                                                                 \
   ROW(randomk, SPARSE, "random elements of each block", "Stich et al. 2018, arXiv:1809.07599")
 
-#define CODEC_ROWS(ROW) CODEC_PLAIN(ROW) CODEC_QUANTISERS(ROW) CODEC_SPARSIFIERS(ROW)
+/* Messages of varying length that decode to the vector (exponent.h). */
+#define CODEC_LOSSLESS_ROWS(ROW)                                                                   \
+  ROW(exponent, LOSSLESS, "fp32, exact, with short exponents",                                     \
+      "Hershcovitch et al. 2024, arXiv:2411.05239")
+
+#define CODEC_ROWS(ROW)                                                                            \
+  CODEC_PLAIN(ROW) CODEC_QUANTISERS(ROW) CODEC_SPARSIFIERS(ROW) CODEC_LOSSLESS_ROWS(ROW)
 
 #endif

@@ -142,6 +142,10 @@ enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t 
                           const float *x, void *messages);
 enum status host_dequantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                             const void *messages, int64_t stride, enum quant_mode mode, float *out);
+enum status host_pack_exponents(struct lane *lane, int64_t n, int parts, const float *x,
+                                void *messages);
+enum status host_unpack_exponents(struct lane *lane, int64_t n, int parts, const void *messages,
+                                  int64_t stride, float *out);
 enum status host_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
 enum status host_merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum);
 enum status host_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
@@ -166,6 +170,7 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
   .mark_reached = host_mark_reached, .mark_seconds = host_mark_seconds, .measure = host_measure, .measured = host_measured,                  \
   .learned = host_learned, .learn = host_learn, .zero = host_zero, .copy = host_copy, .copy_rows = host_copy_rows, .cast = host_cast,        \
   .sum_parts = host_sum_parts, .subtract = host_subtract, .quantise = host_quantise, .dequantise = host_dequantise,                          \
+  .pack_exponents = host_pack_exponents, .unpack_exponents = host_unpack_exponents,                                                          \
   .sum_exact = host_sum_exact,                                                                                                               \
   .merge_exact = host_merge_exact, .conclude = host_conclude,                                                                                \
   .sum_squares = host_sum_squares, .select = host_select, .scatter = host_scatter, .update = host_update

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "compress/rule/exponent.h"
 #include "compress/rule/quantise.h"
 #include "device/moments.h"
 #include "device/rounding.h"
@@ -91,6 +92,13 @@ struct kernels {
   void (*dequantise)(const struct quantise *op, int parts, int64_t stride, int64_t apart,
                      const float *scale, const uint32_t *words, enum quant_mode mode, int64_t m,
                      float *out);
+
+  /* One block of a message (compress/rule/exponent.h) of m elements: its form, its data of that
+   * form, and the elements from these. The last one is false, and writes nothing, if the data
+   * do not fit the form. */
+  uint32_t (*exponent_measure)(int64_t m, const float *x);
+  void (*exponent_pack)(uint32_t form, int64_t m, const float *x, void *to);
+  bool (*exponent_unpack)(uint32_t form, int64_t m, const void *from, float *out);
 
   /* Matrix products (kernels_gemm.h): panels of tile_rows rows of a, of tile_columns columns of b, and a tile of c from one panel of each. `along`:
    * the panel's lanes lie next to each other in memory, else ld apart; of n lanes the missing ones are zero. */

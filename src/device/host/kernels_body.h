@@ -539,6 +539,7 @@ static double log_sum_exp(int64_t n, bool gradient, float factor, float *logits)
   return top + log(total);
 }
 
+#include "device/host/kernels_exponent.h"
 #include "device/host/kernels_quantise.h"
 #include "device/host/kernels_update.h"
 #include "device/host/kernels_gemm.h"
@@ -570,6 +571,9 @@ const struct kernels KERNELS = {
     .update_traffic = update_traffic,
     .quantise = quantise,
     .dequantise = dequantise,
+    .exponent_measure = exponent_measure,
+    .exponent_pack = exponent_pack,
+    .exponent_unpack = exponent_unpack,
     .tile_rows = TILE_ROWS,
     .tile_columns = TILE_COLUMNS,
     .pack_rows = pack_rows,
