@@ -84,6 +84,11 @@ void gpu_select(const struct gpu_launch *launch, const struct selection *op, int
 void gpu_scatter(const struct gpu_launch *launch, const struct selection *op, int64_t n, int parts,
                  const struct slots *slots, enum scatter_mode mode, float *out);
 
+void gpu_sketch(const struct gpu_launch *launch, const struct sketch *op, int64_t n, int parts,
+                const float *x, void *messages);
+void gpu_unsketch(const struct gpu_launch *launch, const struct sketch *op, int64_t n, int parts,
+                  const void *messages, int64_t stride, enum scatter_mode mode, float *out);
+
 /* As device.h's; all in device memory. */
 void gpu_sum_exact(const struct gpu_launch *launch, int64_t n, const double *term, struct exactsum *sum);
 void gpu_sum_squares(const struct gpu_launch *launch, int64_t n, const float *x, struct exactsum *sum);

@@ -251,6 +251,36 @@ enum status cuda_scatter(struct lane *lane, const struct selection *op, int64_t 
   return cuda_check_launch("a sparse sum");
 }
 
+static enum status check_sketch(const struct sketch *op, int64_t n)
+{
+  if (sketch_is_valid(op) && n >= 0)
+    return STATUS_OK;
+  return status_set(STATUS_INTERNAL, "a sketch of %lld of %lld elements per block",
+                    (long long)op->keep, (long long)op->block);
+}
+
+enum status cuda_sketch(struct lane *lane, const struct sketch *op, int64_t n, int parts,
+                        const float *x, void *messages)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  enum status status = check_sketch(op, n);
+  if (status)
+    return status;
+  gpu_sketch(&launch, op, n, parts, x, messages);
+  return cuda_check_launch("a sketch");
+}
+
+enum status cuda_unsketch(struct lane *lane, const struct sketch *op, int64_t n, int parts,
+                          const void *messages, int64_t stride, enum scatter_mode mode, float *out)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  enum status status = check_sketch(op, n);
+  if (status)
+    return status;
+  gpu_unsketch(&launch, op, n, parts, messages, stride, mode, out);
+  return cuda_check_launch("a sum of sketches");
+}
+
 static enum status check_update(const struct update *op, bool copies)
 {
   if (op->master != DTYPE_F32)

@@ -93,6 +93,15 @@ OPERATION(scatter, (struct lane *lane, const struct selection *op, int64_t n, in
                     const struct slots *slots, enum scatter_mode mode, float *out),
           (lane, op, n, parts, slots, mode, out),
           CLASS_SUMS, (mode == SCATTER_SET ? 4.0 * n : 0) + 14.0 * slots_of(op, n, parts))
+OPERATION(sketch, (struct lane *lane, const struct sketch *op, int64_t n, int parts, const float *x,
+                   void *messages),
+          (lane, op, n, parts, x, messages),
+          CLASS_SUMS, (double)parts * (4 * n + sketch_bytes(op, n)))
+OPERATION(unsketch, (struct lane *lane, const struct sketch *op, int64_t n, int parts,
+                     const void *messages, int64_t stride, enum scatter_mode mode, float *out),
+          (lane, op, n, parts, messages, stride, mode, out),
+          CLASS_SUMS, (double)parts * sketch_bytes(op, n) +
+            4.0 * n * (mode == SCATTER_SET ? 1 : mode == SCATTER_ADD ? 2 : 2 * parts))
 OPERATION(update, (struct lane *lane, int64_t n, const struct update *op, void *master,
                    const void *grad, void *const *state, void *copy),
           (lane, n, op, master, grad, state, copy),

@@ -7,4 +7,5 @@ src_compress_libcompress_a_SOURCES = \
 	src/compress/lossless.c \
 	src/compress/plain.c \
 	src/compress/quantiser.c \
+	src/compress/sketch.c \
 	src/compress/sparsifier.c

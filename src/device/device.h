@@ -22,6 +22,7 @@
 #include "compress/rule/exponent.h"
 #include "compress/rule/quantise.h"
 #include "compress/rule/select.h"
+#include "compress/rule/sketch.h"
 #include "device/device_model.h"
 #include "optim/rule/rules.h"
 
@@ -284,6 +285,16 @@ struct device_ops {
    * the block or the vector are ignored. */
   enum status (*scatter)(struct lane *lane, const struct selection *op, int64_t n, int parts,
                          const struct slots *slots, enum scatter_mode mode, float *out);
+
+  /* messages[i], sketch_bytes() apart, = the message of x[i * n .. i * n + n), for i < parts
+   * (compress/rule/sketch.h). Messages are aligned to 4 bytes. */
+  enum status (*sketch)(struct lane *lane, const struct sketch *op, int64_t n, int parts,
+                        const float *x, void *messages);
+  /* The reverse, of messages `stride` bytes apart: out[n] is or gets the sum, message after
+   * message. SUBTRACT: vector i of out[parts * n] loses message i. */
+  enum status (*unsketch)(struct lane *lane, const struct sketch *op, int64_t n, int parts,
+                          const void *messages, int64_t stride, enum scatter_mode mode,
+                          float *out);
 
   /* One pass of an optimizer over n elements, in the types of op (optim/rule/rules.h). `state` has
    * one array per state of the rule. The master or a state may be NULL. Then zeros are read and

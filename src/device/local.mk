@@ -34,6 +34,7 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/rmsnorm.c \
 	src/device/host/rope.c \
 	src/device/host/select.c \
+	src/device/host/sketch.c \
 	src/device/host/swiglu.c \
 	src/device/host/update.c \
 	src/device/lane.c \

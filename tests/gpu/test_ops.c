@@ -1745,7 +1745,7 @@ static void test_codecs(void **state)
 #define CODEC_NAME(name, kind, title, source) {#name, false},
 #define QUANTISER_NAME(name, kind, title, source) {#name, true},
       CODEC_PLAIN(CODEC_NAME) CODEC_QUANTISERS(QUANTISER_NAME) CODEC_SPARSIFIERS(QUANTISER_NAME)
-      CODEC_LOSSLESS_ROWS(CODEC_NAME)
+      CODEC_LOSSLESS_ROWS(CODEC_NAME) CODEC_SKETCHES(CODEC_NAME)
       {"topk+bf16", true}, {"topk+int8", true},  {"randomk+qsgd", true},
 #undef CODEC_NAME
 #undef QUANTISER_NAME

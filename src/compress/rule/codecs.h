@@ -44,7 +44,13 @@
   ROW(exponent, LOSSLESS, "fp32, exact, with short exponents",                                     \
       "Hershcovitch et al. 2024, arXiv:2411.05239")
 
+/* Counters from which the largest elements are estimated (sketch.h). */
+#define CODEC_SKETCHES(ROW)                                                                        \
+  ROW(countsketch, SKETCH, "largest elements, estimated from a sketch of each block",              \
+      "Ivkin et al. 2019, arXiv:1903.04488")
+
 #define CODEC_ROWS(ROW)                                                                            \
-  CODEC_PLAIN(ROW) CODEC_QUANTISERS(ROW) CODEC_SPARSIFIERS(ROW) CODEC_LOSSLESS_ROWS(ROW)
+  CODEC_PLAIN(ROW) CODEC_QUANTISERS(ROW) CODEC_SPARSIFIERS(ROW) CODEC_LOSSLESS_ROWS(ROW)         \
+  CODEC_SKETCHES(ROW)
 
 #endif
