@@ -43,7 +43,8 @@ __device__ __forceinline__ uint32_t exponent_of(uint32_t word)
   return word >> 23 & 0xff;
 }
 
-__device__ __forceinline__ void load_words(const task &t, const place &p, const uint32_t *x, uint32_t (&word)[EACH])
+__device__ __forceinline__ void load_words(const task &t, const place &p, const uint32_t *x,
+                                           uint32_t (&word)[EACH])
 {
   x += p.part * t.n + p.block * EXPONENT_BLOCK;
 #pragma unroll
@@ -53,7 +54,8 @@ __device__ __forceinline__ void load_words(const task &t, const place &p, const 
   }
 }
 
-__global__ void __launch_bounds__(THREADS) measure_blocks(const task t, const uint32_t *x, char *messages)
+__global__ void __launch_bounds__(THREADS)
+    measure_blocks(const task t, const uint32_t *x, char *messages)
 {
   const place p = place_of(t);
   if (!p.is)
@@ -73,7 +75,8 @@ __global__ void __launch_bounds__(THREADS) measure_blocks(const task t, const ui
     uint32_t far = 0;
 #pragma unroll
     for (int k = 0; k < EACH; k++)
-      far += k * EXPONENT_LANES + lane_of() < p.m && s.largest - exponent_of(word[k]) >= (1u << width) - 1;
+      far += k * EXPONENT_LANES + lane_of() < p.m &&
+             s.largest - exponent_of(word[k]) >= (1u << width) - 1;
     s.far[width] = __reduce_add_sync(ALL, far);
   }
   if (lane_of() == 0)
@@ -114,7 +117,8 @@ __global__ void __launch_bounds__(SCAN_THREADS) place_blocks(const task t, char 
     gap[threadIdx.x] = 0;
   for (int64_t first = 0; first < t.blocks; first += SCAN_THREADS) {
     const int64_t block = first + threadIdx.x;
-    const int64_t bytes = block < t.blocks ? exponent_data_bytes(entry[block].form, exponent_length(t.n, block)) : 0;
+    const int64_t bytes =
+        block < t.blocks ? exponent_data_bytes(entry[block].form, exponent_length(t.n, block)) : 0;
     int64_t all;
     const int64_t until = scan(bytes, &all);
     if (block < t.blocks)
@@ -140,7 +144,8 @@ __device__ __forceinline__ uint32_t escapes_before(uint32_t escaped, uint32_t *a
 }
 
 /* Returns which elements of the lane have an escape. */
-__device__ __forceinline__ uint32_t store_planes(uint32_t form, int64_t m, const uint32_t (&word)[EACH], uint32_t *to)
+__device__ __forceinline__ uint32_t store_planes(uint32_t form, int64_t m,
+                                                 const uint32_t (&word)[EACH], uint32_t *to)
 {
   const int width = exponent_width(form);
   const uint32_t largest = exponent_largest(form), most = (1u << width) - 1;
@@ -161,7 +166,8 @@ __device__ __forceinline__ uint32_t store_planes(uint32_t form, int64_t m, const
   return width >= 1 && width < EXPONENT_WHOLE ? escaped : 0;
 }
 
-__device__ __forceinline__ void store_coded(uint32_t form, int64_t m, const uint32_t (&word)[EACH], char *data)
+__device__ __forceinline__ void store_coded(uint32_t form, int64_t m, const uint32_t (&word)[EACH],
+                                            char *data)
 {
   const uint32_t escaped = store_planes(form, m, word, (uint32_t *)data);
   uint16_t *low = (uint16_t *)(data + exponent_low_at(exponent_width(form)));
@@ -180,7 +186,8 @@ __device__ __forceinline__ void store_coded(uint32_t form, int64_t m, const uint
   }
 }
 
-__global__ void __launch_bounds__(THREADS) pack_blocks(const task t, const uint32_t *x, char *messages)
+__global__ void __launch_bounds__(THREADS)
+    pack_blocks(const task t, const uint32_t *x, char *messages)
 {
   const place p = place_of(t);
   if (!p.is)
@@ -206,7 +213,8 @@ __global__ void __launch_bounds__(THREADS) pack_blocks(const task t, const uint3
 }
 
 /* False: the data have another number of escapes than the form says. */
-__device__ __forceinline__ bool load_coded(uint32_t form, int64_t m, const char *data, uint32_t (&word)[EACH])
+__device__ __forceinline__ bool load_coded(uint32_t form, int64_t m, const char *data,
+                                           uint32_t (&word)[EACH])
 {
   const int width = exponent_width(form);
   const uint32_t *planes = (const uint32_t *)data, largest = exponent_largest(form);
@@ -238,13 +246,15 @@ __device__ __forceinline__ bool load_coded(uint32_t form, int64_t m, const char 
 }
 
 /* False: the message is damaged here. */
-__device__ __forceinline__ bool load_block(const task &t, const place &p, const char *message, uint32_t (&word)[EACH])
+__device__ __forceinline__ bool load_block(const task &t, const place &p, const char *message,
+                                           uint32_t (&word)[EACH])
 {
   const exponent_header header = *(const exponent_header *)message;
   const exponent_entry entry = table_of((char *)message)[p.block];
   const char *data = message + (int64_t)entry.at * EXPONENT_ALIGN;
   const int width = exponent_width(entry.form);
-  if (!exponent_header_is_valid(&header, t.n) || !exponent_is_valid(entry, p.m, exponent_table_bytes(t.n), header.bytes))
+  if (!exponent_header_is_valid(&header, t.n) ||
+      !exponent_is_valid(entry, p.m, exponent_table_bytes(t.n), header.bytes))
     return false;
   if (width <= EXPONENT_WHOLE)
     return load_coded(entry.form, p.m, data, word);
@@ -256,7 +266,8 @@ __device__ __forceinline__ bool load_block(const task &t, const place &p, const 
   return true;
 }
 
-__global__ void __launch_bounds__(THREADS) unpack_blocks(const task t, const char *messages, uint32_t *out)
+__global__ void __launch_bounds__(THREADS)
+    unpack_blocks(const task t, const char *messages, uint32_t *out)
 {
   const place p = place_of(t);
   uint32_t word[EACH];
@@ -279,19 +290,24 @@ unsigned grid_of(const task &t)
 
 } // namespace
 
-void gpu_pack_exponents(const gpu_launch *launch, int64_t n, int parts, const float *x, void *messages)
+void gpu_pack_exponents(const gpu_launch *launch, int64_t n, int parts, const float *x,
+                        void *messages)
 {
   const task t = {n, exponent_blocks(n), exponent_bytes(n), parts};
   if (n > 0)
-    measure_blocks<<<grid_of(t), THREADS, 0, launch->stream>>>(t, (const uint32_t *)x, (char *)messages);
+    measure_blocks<<<grid_of(t), THREADS, 0, launch->stream>>>(t, (const uint32_t *)x,
+                                                               (char *)messages);
   place_blocks<<<(unsigned)parts, SCAN_THREADS, 0, launch->stream>>>(t, (char *)messages);
   if (n > 0)
-    pack_blocks<<<grid_of(t), THREADS, 0, launch->stream>>>(t, (const uint32_t *)x, (char *)messages);
+    pack_blocks<<<grid_of(t), THREADS, 0, launch->stream>>>(t, (const uint32_t *)x,
+                                                            (char *)messages);
 }
 
-void gpu_unpack_exponents(const gpu_launch *launch, int64_t n, int parts, const void *messages, int64_t stride, float *out)
+void gpu_unpack_exponents(const gpu_launch *launch, int64_t n, int parts, const void *messages,
+                          int64_t stride, float *out)
 {
   const task t = {n, exponent_blocks(n), stride, parts};
   if (n > 0)
-    unpack_blocks<<<grid_of(t), THREADS, 0, launch->stream>>>(t, (const char *)messages, (uint32_t *)out);
+    unpack_blocks<<<grid_of(t), THREADS, 0, launch->stream>>>(t, (const char *)messages,
+                                                              (uint32_t *)out);
 }

@@ -18,12 +18,14 @@ struct task {
   int parts; /* that are summed */
 };
 
-__device__ __forceinline__ sketch_head *head_of(const task &t, char *messages, int64_t part, int64_t block)
+__device__ __forceinline__ sketch_head *head_of(const task &t, char *messages, int64_t part,
+                                                int64_t block)
 {
   return (sketch_head *)(messages + part * t.stride + block * sketch_block_bytes(&t.op));
 }
 
-__device__ __forceinline__ void make_keys(const task &t, int64_t block, sketch_key (&key)[SKETCH_ROWS])
+__device__ __forceinline__ void make_keys(const task &t, int64_t block,
+                                          sketch_key (&key)[SKETCH_ROWS])
 {
 #pragma unroll
   for (int row = 0; row < SKETCH_ROWS; row++)
@@ -105,7 +107,8 @@ __device__ sketch_head settle(int m, const float *x, const int32_t *estimate, fl
 }
 
 /* Counters of finite elements. */
-__device__ void count(const task &t, const sketch_key (&key)[SKETCH_ROWS], int m, const float *x, float inverse, int32_t *counters)
+__device__ void count(const task &t, const sketch_key (&key)[SKETCH_ROWS], int m, const float *x,
+                      float inverse, int32_t *counters)
 {
   const uint32_t columns = sketch_columns(&t.op);
   for (int i = threadIdx.x; i < m; i += THREADS) {
@@ -113,14 +116,17 @@ __device__ void count(const task &t, const sketch_key (&key)[SKETCH_ROWS], int m
 #pragma unroll
     for (int row = 0; row < SKETCH_ROWS; row++) {
       const uint32_t hash = sketch_hash(key[row], i);
-      atomicAdd(&counters[row * columns + sketch_column(hash, columns)], sketch_signed(hash, value));
+      atomicAdd(&counters[row * columns + sketch_column(hash, columns)],
+                sketch_signed(hash, value));
     }
   }
 }
 
-__global__ void __launch_bounds__(THREADS) sketch_blocks_of(const task t, const float *x, char *messages)
+__global__ void __launch_bounds__(THREADS)
+    sketch_blocks_of(const task t, const float *x, char *messages)
 {
-  __shared__ int32_t counters[SKETCH_ROWS * SKETCH_WIDTH * SKETCH_MOST_KEEP], estimate[SKETCH_MOST_BLOCK];
+  __shared__ int32_t counters[SKETCH_ROWS * SKETCH_WIDTH * SKETCH_MOST_KEEP],
+      estimate[SKETCH_MOST_BLOCK];
   const int64_t part = blockIdx.x / t.blocks, block = blockIdx.x % t.blocks;
   const int m = (int)sketch_length(&t.op, t.n, block);
   const uint32_t columns = sketch_columns(&t.op);
@@ -149,7 +155,8 @@ __global__ void __launch_bounds__(THREADS) sketch_blocks_of(const task t, const 
     *head = found;
 }
 
-__global__ void __launch_bounds__(THREADS) unsketch_blocks(const task t, char *messages, enum scatter_mode mode, float *out)
+__global__ void __launch_bounds__(THREADS)
+    unsketch_blocks(const task t, char *messages, enum scatter_mode mode, float *out)
 {
   const int64_t first = blockIdx.x / t.blocks, block = blockIdx.x % t.blocks;
   const int m = (int)sketch_length(&t.op, t.n, block);
@@ -162,7 +169,8 @@ __global__ void __launch_bounds__(THREADS) unsketch_blocks(const task t, char *m
     float sum = mode == SCATTER_SET ? 0 : out[i];
     for (int64_t part = first; part < first + t.parts; part++) {
       const sketch_head *head = head_of(t, messages, part, block);
-      const float value = sketch_value(*head, sketch_estimate(key, columns, limit, (const int32_t *)(head + 1), i));
+      const float value =
+          sketch_value(*head, sketch_estimate(key, columns, limit, (const int32_t *)(head + 1), i));
       sum = mode == SCATTER_SUBTRACT ? sum - value : sum + value;
     }
     out[i] = sum;
@@ -171,15 +179,17 @@ __global__ void __launch_bounds__(THREADS) unsketch_blocks(const task t, char *m
 
 } // namespace
 
-void gpu_sketch(const gpu_launch *launch, const sketch *op, int64_t n, int parts, const float *x, void *messages)
+void gpu_sketch(const gpu_launch *launch, const sketch *op, int64_t n, int parts, const float *x,
+                void *messages)
 {
   const task t = {*op, n, sketch_blocks(op, n), sketch_bytes(op, n), parts};
   if (parts * t.blocks > 0)
-    sketch_blocks_of<<<(unsigned)(parts * t.blocks), THREADS, 0, launch->stream>>>(t, x, (char *)messages);
+    sketch_blocks_of<<<(unsigned)(parts * t.blocks), THREADS, 0, launch->stream>>>(
+        t, x, (char *)messages);
 }
 
-void gpu_unsketch(const gpu_launch *launch, const sketch *op, int64_t n, int parts, const void *messages, int64_t stride, enum scatter_mode mode,
-                  float *out)
+void gpu_unsketch(const gpu_launch *launch, const sketch *op, int64_t n, int parts,
+                  const void *messages, int64_t stride, enum scatter_mode mode, float *out)
 {
   const bool sum = mode != SCATTER_SUBTRACT;
   const task t = {*op, n, sketch_blocks(op, n), stride, sum ? parts : 1};

@@ -4,11 +4,13 @@
 #include "device/device.h"
 #include "device/lane.h"
 
-enum status comm_lengths_create(struct comm_group *group, struct device *device, struct comm_lengths *out)
+enum status comm_lengths_create(struct comm_group *group, struct device *device,
+                                struct comm_lengths *out)
 {
   struct comm_lengths lengths;
   void *memory;
-  enum status status = device->ops->alloc_host(device, MEM_META, 2 * (size_t)group->size * sizeof *lengths.sent, &memory);
+  enum status status = device->ops->alloc_host(
+      device, MEM_META, 2 * (size_t)group->size * sizeof *lengths.sent, &memory);
   if (status)
     return status;
   lengths.sent = memory;
@@ -29,11 +31,13 @@ void comm_lengths_destroy(struct device *device, struct comm_lengths *lengths)
   device->ops->release_host(device, lengths->sent);
 }
 
-static enum status fetch(struct comm_group *group, struct comm_lengths *lengths, struct lane *lane, const void *sent, int64_t bytes)
+static enum status fetch(struct comm_group *group, struct comm_lengths *lengths, struct lane *lane,
+                         const void *sent, int64_t bytes)
 {
   const struct device_ops *ops = lane->device->ops;
   const size_t each = sizeof *lengths->sent;
-  enum status status = ops->copy_rows(lane, group->size, each, lengths->sent, each, sent, (size_t)bytes);
+  enum status status =
+      ops->copy_rows(lane, group->size, each, lengths->sent, each, sent, (size_t)bytes);
   if (!status)
     status = ops->mark_set(lane, lengths->mark);
   if (!status)
@@ -41,12 +45,16 @@ static enum status fetch(struct comm_group *group, struct comm_lengths *lengths,
   return status ? status : comm_check_varying(group, lengths->sent, (int64_t)each, bytes, true);
 }
 
-enum status comm_lengths_exchange(struct comm_group *group, struct comm_lengths *lengths, struct lane *lane, const void *sent, int64_t bytes)
+enum status comm_lengths_exchange(struct comm_group *group, struct comm_lengths *lengths,
+                                  struct lane *lane, const void *sent, int64_t bytes)
 {
   MPI_Request request;
   enum status status = fetch(group, lengths, lane, sent, bytes);
   if (!status)
-    status = comm_mpi_wait(MPI_Ialltoall(lengths->sent, 1, MPI_INT64_T, lengths->received, 1, MPI_INT64_T, comm_mpi_members(group), &request),
+    status = comm_mpi_wait(MPI_Ialltoall(lengths->sent, 1, MPI_INT64_T, lengths->received, 1,
+                                         MPI_INT64_T, comm_mpi_members(group), &request),
                            "MPI_Ialltoall", &request);
-  return status ? status : comm_check_varying(group, lengths->received, (int64_t)sizeof *lengths->received, bytes, false);
+  return status ? status
+                : comm_check_varying(group, lengths->received, (int64_t)sizeof *lengths->received,
+                                     bytes, false);
 }

@@ -13,11 +13,13 @@ struct comm_lengths {
 };
 
 /* Of a group of an mpi job whose data lie on this device. Local. */
-enum status comm_lengths_create(struct comm_group *group, struct device *device, struct comm_lengths *out);
+enum status comm_lengths_create(struct comm_group *group, struct device *device,
+                                struct comm_lengths *out);
 void comm_lengths_destroy(struct device *device, struct comm_lengths *lengths); /* zeros: nothing */
 
-/* Lengths of the messages at `sent`, `bytes` bytes apart, and of those that come. Waits for what the
- * lane was given so far, then travels by MPI. Collective over the group. */
-enum status comm_lengths_exchange(struct comm_group *group, struct comm_lengths *lengths, struct lane *lane, const void *sent, int64_t bytes);
+/* Lengths of the messages at `sent`, `bytes` bytes apart, and of those that come. Waits for what
+ * the lane was given so far, then travels by MPI. Collective over the group. */
+enum status comm_lengths_exchange(struct comm_group *group, struct comm_lengths *lengths,
+                                  struct lane *lane, const void *sent, int64_t bytes);
 
 #endif

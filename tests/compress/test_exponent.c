@@ -51,8 +51,9 @@ static uint32_t bits_of(float x)
 /* Every kind of block: with short codes, with all widths, raw, of zeros, and mixed ones. */
 static uint32_t pattern(int kind, int64_t i)
 {
-  static const uint32_t special[] = {0,          0x80000000, 1,          0x807fffff, 0x7f800000, 0xff800000,
-                                     0x7fc00000, 0x7f800001, 0xffffffff, 0x7f7fffff, 0x00800000, 0x3f800000};
+  static const uint32_t special[] = {0,          0x80000000, 1,          0x807fffff,
+                                     0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001,
+                                     0xffffffff, 0x7f7fffff, 0x00800000, 0x3f800000};
   const uint32_t random = hash((uint64_t)i);
   switch (kind) {
   case 0: return bits_of(normal(i));
@@ -62,7 +63,8 @@ static uint32_t pattern(int kind, int64_t i)
   case 4: return special[random % 12];
   case 5: return (uint32_t)(i / EXPONENT_BLOCK) % 2 ? 0 : bits_of(normal(i) * 1e-38f);
   case 6: /* codes of all widths from block to block */
-    return (127 - random % (1u << ((uint32_t)(i / EXPONENT_BLOCK) % 8))) << 23 | (random >> 3 & 0x807fffff);
+    return (127 - random % (1u << ((uint32_t)(i / EXPONENT_BLOCK) % 8))) << 23 |
+           (random >> 3 & 0x807fffff);
   default: return i % 1021 == 7 ? special[random % 12] : bits_of(normal(i) * 1e-4f);
   }
 }
@@ -146,7 +148,8 @@ static uint32_t element_of(const unsigned char *data, int width, int largest, in
         exponent = escaped ? rest[escapes] : largest - code;
       escapes += escaped;
     }
-  return (uint32_t)(high[i] & 0x80) << 24 | (uint32_t)exponent << 23 | (uint32_t)(high[i] & 0x7f) << 16 | (uint32_t)low[2 * i + 1] << 8 | low[2 * i];
+  return (uint32_t)(high[i] & 0x80) << 24 | (uint32_t)exponent << 23 |
+         (uint32_t)(high[i] & 0x7f) << 16 | (uint32_t)low[2 * i + 1] << 8 | low[2 * i];
 }
 
 /* ---- tests ---- */
@@ -190,9 +193,11 @@ static void each_comes_back(struct pack *p)
   one.parts = 1;
   for (int part = 0; part < PARTS; part++) {
     const char *message = p->messages + part * p->bytes;
-    assert_int_equal(codec.ops->decode_sum(&codec, &one, message, p->bytes, false, p->out), STATUS_OK);
+    assert_int_equal(codec.ops->decode_sum(&codec, &one, message, p->bytes, false, p->out),
+                     STATUS_OK);
     assert_memory_equal(p->out, p->x + part * n, (size_t)n * 4);
-    assert_int_equal(header_of(p, part)->bytes, bytes_of_message((const uint32_t *)(p->x + part * n), n));
+    assert_int_equal(header_of(p, part)->bytes,
+                     bytes_of_message((const uint32_t *)(p->x + part * n), n));
   }
 }
 
@@ -255,8 +260,12 @@ static void a_sum_is_that_of_codec_none(void **state)
       struct pack p = pack(7, 3001, parts, lanes[1]);
       float *expected = vectors(0, 3001);
       memcpy(p.out, expected, 3001 * 4);
-      assert_int_equal(codec.ops->decode_sum(&codec, &p.pass, p.messages, p.bytes, accumulate, p.out), STATUS_OK);
-      assert_int_equal(codec_none.decode_sum(&(struct codec){.ops = &codec_none}, &p.pass, p.x, 3001 * 4, accumulate, expected), STATUS_OK);
+      assert_int_equal(
+          codec.ops->decode_sum(&codec, &p.pass, p.messages, p.bytes, accumulate, p.out),
+          STATUS_OK);
+      assert_int_equal(codec_none.decode_sum(&(struct codec){.ops = &codec_none}, &p.pass, p.x,
+                                             3001 * 4, accumulate, expected),
+                       STATUS_OK);
       assert_memory_equal(p.out, expected, 3001 * 4);
       release(expected, 3001 * 4);
       unpack_and_release(&p);
@@ -302,7 +311,8 @@ static void all_kernels_give_the_same_bytes(void **state)
 
 static void expect_damage(struct pack *p, const char *sentence)
 {
-  assert_int_equal(codec.ops->decode_sum(&codec, &p->pass, p->messages, p->bytes, false, p->out), STATUS_INPUT);
+  assert_int_equal(codec.ops->decode_sum(&codec, &p->pass, p->messages, p->bytes, false, p->out),
+                   STATUS_INPUT);
   assert_string_equal(status_text(), sentence);
   assert_int_equal(codec.ops->subtract(&codec, &p->pass, p->messages, p->out), STATUS_INPUT);
 }
@@ -342,20 +352,22 @@ static void a_damaged_block_is_refused(void **state)
   struct pack p = pack(0, 3000, 2, lanes[1]);
   struct exponent_entry *entry = (struct exponent_entry *)(second_of(&p) + 1) + 2;
   const struct exponent_entry good = *entry;
-  const struct exponent_entry bad[] = {{(good.form & ~0xffu) | 11, good.at},          /* no width */
-                                       {(good.form & 0xffff) | 1025u << 16, good.at}, /* more escapes than elements */
-                                       {good.form + (1u << 16), good.at},             /* another number than the data have */
-                                       {good.form + 1, good.at},                      /* another width than the data have */
-                                       {EXPONENT_RAW, good.at},                       /* longer than the message */
-                                       {good.form, 3},                                /* in the table */
-                                       {good.form, (uint32_t)(second_of(&p)->bytes / 16)},
-                                       {good.form, UINT32_MAX}};
+  const struct exponent_entry bad[] = {
+      {(good.form & ~0xffu) | 11, good.at},          /* no width */
+      {(good.form & 0xffff) | 1025u << 16, good.at}, /* more escapes than elements */
+      {good.form + (1u << 16), good.at},             /* another number than the data have */
+      {good.form + 1, good.at},                      /* another width than the data have */
+      {EXPONENT_RAW, good.at},                       /* longer than the message */
+      {good.form, 3},                                /* in the table */
+      {good.form, (uint32_t)(second_of(&p)->bytes / 16)},
+      {good.form, UINT32_MAX}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     *entry = bad[i];
     expect_damage(&p, sentence);
   }
   *entry = good;
-  assert_int_equal(codec.ops->decode_sum(&codec, &p.pass, p.messages, p.bytes, false, p.out), STATUS_OK);
+  assert_int_equal(codec.ops->decode_sum(&codec, &p.pass, p.messages, p.bytes, false, p.out),
+                   STATUS_OK);
   unpack_and_release(&p);
 }
 
@@ -391,12 +403,14 @@ static void the_capacity_is_that_of_raw_blocks(void **state)
   (void)state;
   for (int l = 0; l < LENGTHS; l++) {
     const int64_t n = lengths[l], blocks = (n + 1023) / 1024;
-    assert_int_equal(codec.ops->bytes(&codec, n), whole_lines(32 + 8 * blocks) + whole_lines(4 * n));
+    assert_int_equal(codec.ops->bytes(&codec, n),
+                     whole_lines(32 + 8 * blocks) + whole_lines(4 * n));
     struct pack p = pack(1, n, 1, lanes[0]);
     assert_int_equal(header_of(&p, 0)->bytes, p.bytes);
     unpack_and_release(&p);
   }
-  assert_int_equal(codec.ops->bytes(&codec, INT64_C(5000000000)), whole_lines(32 + 8 * INT64_C(4882813)) + INT64_C(20000000000));
+  assert_int_equal(codec.ops->bytes(&codec, INT64_C(5000000000)),
+                   whole_lines(32 + 8 * INT64_C(4882813)) + INT64_C(20000000000));
   assert_int_equal(codec.ops->traits, CODEC_LOSSLESS | CODEC_VARIABLE | CODEC_ALONE);
 }
 
@@ -408,7 +422,8 @@ static void settings_are_refused(void **state)
   assert_int_equal(codec_make("exponent", &block, false, &none), STATUS_USAGE);
   assert_string_equal(status_text(), "codec exponent has no block");
   assert_int_equal(codec_make("topk+exponent", NULL, false, &none), STATUS_USAGE);
-  assert_string_equal(status_text(), "codec exponent is for whole vectors, so it cannot code values of topk");
+  assert_string_equal(status_text(),
+                      "codec exponent is for whole vectors, so it cannot code values of topk");
 }
 
 static int make_lanes(void **state)
@@ -417,7 +432,9 @@ static int make_lanes(void **state)
   assert_int_equal(codec_make("exponent", NULL, false, &codec), STATUS_OK);
   assert_int_equal(device_create("host", 0, DTYPE_F32, &device), STATUS_OK);
   for (int i = 0; i < 2; i++)
-    assert_int_equal(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1 + 2 * i, &lanes[i]), STATUS_OK);
+    assert_int_equal(
+        device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1 + 2 * i, &lanes[i]),
+        STATUS_OK);
   return 0;
 }
 

@@ -158,7 +158,9 @@ static void messages_are_those_of_the_reference(void **state)
       float *x = vectors(seed, PARTS * n), *out = guarded(n * 4);
       char *messages = encoded(&pass, x);
       for (int part = 0; part < PARTS; part++) {
-        assert_int_equal(codec.ops->decode_sum(&codec, &one, messages + part * bytes, bytes, false, out), STATUS_OK);
+        assert_int_equal(
+            codec.ops->decode_sum(&codec, &one, messages + part * bytes, bytes, false, out),
+            STATUS_OK);
         for (int64_t block = 0; block * BLOCK < n; block++) {
           const int64_t m = n - block * BLOCK < BLOCK ? n - block * BLOCK : BLOCK;
           double guess[BLOCK];
@@ -207,7 +209,9 @@ static void a_heavy_hitter_arrives(void **state)
       x[i] = 0.01f * normal(seed, i);
     x[3 * seed] = -10;
     char *message = encoded(&pass, x);
-    assert_int_equal(codec.ops->decode_sum(&codec, &pass, message, codec.ops->bytes(&codec, BLOCK), false, out), STATUS_OK);
+    assert_int_equal(
+        codec.ops->decode_sum(&codec, &pass, message, codec.ops->bytes(&codec, BLOCK), false, out),
+        STATUS_OK);
     arrived += out[3 * seed] < 0;
     release_messages(&pass, message);
     release(out, BLOCK * 4);
@@ -249,7 +253,9 @@ static void feedback_brings_all_elements(void **state)
     for (int64_t i = 0; i < N; i++)
       left[i] += x[i];
     char *message = encoded(&pass, left);
-    assert_int_equal(codec.ops->decode_sum(&codec, &pass, message, codec.ops->bytes(&codec, N), true, sum), STATUS_OK);
+    assert_int_equal(
+        codec.ops->decode_sum(&codec, &pass, message, codec.ops->bytes(&codec, N), true, sum),
+        STATUS_OK);
     assert_int_equal(codec.ops->subtract(&codec, &pass, message, left), STATUS_OK);
     release_messages(&pass, message);
   }
@@ -268,11 +274,14 @@ static void sums_and_losses_are_of_decoded_messages(void **state)
   (void)state;
   const struct codec_pass pass = pass_of(N, PARTS, 9), one = pass_of(N, 1, 9);
   const int64_t bytes = codec.ops->bytes(&codec, N), stride = bytes + GAP;
-  float *x = vectors(1, PARTS * N), *out = vectors(2, N), *expected = vectors(2, N), *each = guarded(PARTS * N * 4), *left = vectors(1, PARTS * N);
+  float *x = vectors(1, PARTS * N), *out = vectors(2, N), *expected = vectors(2, N),
+        *each = guarded(PARTS * N * 4), *left = vectors(1, PARTS * N);
   char *messages = encoded(&pass, x), *apart = guarded(PARTS * stride);
   for (int part = 0; part < PARTS; part++) {
     memcpy(apart + part * stride, messages + part * bytes, (size_t)bytes);
-    assert_int_equal(codec.ops->decode_sum(&codec, &one, messages + part * bytes, bytes, false, each + part * N), STATUS_OK);
+    assert_int_equal(
+        codec.ops->decode_sum(&codec, &one, messages + part * bytes, bytes, false, each + part * N),
+        STATUS_OK);
   }
   assert_int_equal(codec.ops->decode_sum(&codec, &pass, apart, stride, true, out), STATUS_OK);
   assert_int_equal(codec.ops->subtract(&codec, &pass, messages, left), STATUS_OK);
@@ -311,7 +320,8 @@ static void counters_do_not_overflow(void **state)
     }
     assert_int_equal(sum, 1 << 30);
     assert_true(most > (1 << 30) / 8);
-    assert_int_equal(device->ops->unsketch(lanes[0], &op, block, 1, message, 0, SCATTER_SET, x), STATUS_OK);
+    assert_int_equal(device->ops->unsketch(lanes[0], &op, block, 1, message, 0, SCATTER_SET, x),
+                     STATUS_OK);
     for (int64_t i = 0; i < block; i++)
       assert_true(isfinite(x[i]));
     release(message, sketch_bytes(&op, block));
@@ -331,7 +341,9 @@ static void special_blocks(void **state)
     x[5] = 0x1p-130f;
     x[2 * BLOCK + 17] = bad[b];
     char *message = encoded(&pass, x);
-    assert_int_equal(codec.ops->decode_sum(&codec, &pass, message, codec.ops->bytes(&codec, N), false, x), STATUS_OK);
+    assert_int_equal(
+        codec.ops->decode_sum(&codec, &pass, message, codec.ops->bytes(&codec, N), false, x),
+        STATUS_OK);
     for (int64_t i = 0; i < N; i++)
       assert_true(i < BLOCK ? x[i] == 0 : i < 2 * BLOCK ? isfinite(x[i]) : isnan(x[i]));
     release_messages(&pass, message);
@@ -350,7 +362,9 @@ static void damaged_messages_stay_in_bounds(void **state)
   for (uint64_t turn = 0; turn < 50; turn++) {
     for (int64_t i = 0; i < codec.ops->bytes(&codec, N); i++)
       message[i] = turn == 0 ? (char)0x80 : (char)sketch_mix(turn * 100000 + (uint64_t)i);
-    assert_int_equal(codec.ops->decode_sum(&codec, &pass, message, codec.ops->bytes(&codec, N), false, x), STATUS_OK);
+    assert_int_equal(
+        codec.ops->decode_sum(&codec, &pass, message, codec.ops->bytes(&codec, N), false, x),
+        STATUS_OK);
   }
   release_messages(&pass, message);
   release(x, N * 4);
@@ -367,7 +381,8 @@ static void settings_have_bounds(void **state)
   assert_int_equal(codec_make("countsketch", &small, false, &made), STATUS_USAGE);
   assert_int_equal(codec_make("topk+countsketch", NULL, false, &made), STATUS_USAGE);
   assert_int_equal(device->ops->sketch(lanes[0], &bad, 1, 1, NULL, NULL), STATUS_INTERNAL);
-  assert_int_equal(device->ops->unsketch(lanes[0], &bad, 1, 1, NULL, 0, SCATTER_SET, NULL), STATUS_INTERNAL);
+  assert_int_equal(device->ops->unsketch(lanes[0], &bad, 1, 1, NULL, 0, SCATTER_SET, NULL),
+                   STATUS_INTERNAL);
   assert_int_equal(codec_make("countsketch", NULL, false, &made), STATUS_OK);
   assert_int_equal(made.ops->bytes(&made, 8192), 2 * (8 + 3 * 4 * 41 * 4));
   assert_int_equal(made.ops->traits, CODEC_COMMON_SEED | CODEC_ALONE);
@@ -377,7 +392,8 @@ static int start(void **state)
 {
   const struct codec_settings settings = {.block = BLOCK};
   (void)state;
-  if (codec_make("countsketch", &settings, true, &codec) || device_create("host", 0, DTYPE_F32, &device) ||
+  if (codec_make("countsketch", &settings, true, &codec) ||
+      device_create("host", 0, DTYPE_F32, &device) ||
       device->ops->lane_create(device, "one", LANE_ROLE_COMPUTE, 1, &lanes[0]))
     return -1;
   return device->ops->lane_create(device, "three", LANE_ROLE_COMPUTE, 3, &lanes[1]) ? -1 : 0;

@@ -20,7 +20,8 @@ static struct codec_ops damaging;
 static bool damages_length; /* before it sends them; or else their first word after the lengths */
 static int my_rank;
 
-static enum status encode_badly(const struct codec *codec, const struct codec_pass *pass, const float *x, void *messages)
+static enum status encode_badly(const struct codec *codec, const struct codec_pass *pass,
+                                const float *x, void *messages)
 {
   const enum status status = codec_exponent.encode(codec, pass, x, messages);
   struct exponent_header *header = messages;
@@ -31,9 +32,11 @@ static enum status encode_badly(const struct codec *codec, const struct codec_pa
   return status;
 }
 
-typedef enum status make(const char *name, const struct codec_settings *settings, bool feedback, struct codec *out);
+typedef enum status make(const char *name, const struct codec_settings *settings, bool feedback,
+                         struct codec *out);
 make __real_codec_make, __wrap_codec_make;
-enum status __wrap_codec_make(const char *name, const struct codec_settings *settings, bool feedback, struct codec *out)
+enum status __wrap_codec_make(const char *name, const struct codec_settings *settings,
+                              bool feedback, struct codec *out)
 {
   const enum status status = __real_codec_make(name, settings, feedback, out);
   damaging = codec_exponent;

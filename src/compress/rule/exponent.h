@@ -90,7 +90,8 @@ EXPONENT_FN int64_t exponent_length(int64_t n, int64_t block)
 /* Header and table. */
 EXPONENT_FN int64_t exponent_table_bytes(int64_t n)
 {
-  return exponent_round((int64_t)sizeof(struct exponent_header) + exponent_blocks(n) * (int64_t)sizeof(struct exponent_entry));
+  return exponent_round((int64_t)sizeof(struct exponent_header) +
+                        exponent_blocks(n) * (int64_t)sizeof(struct exponent_entry));
 }
 
 /* Capacity: all blocks are raw. */
@@ -108,7 +109,9 @@ EXPONENT_FN int64_t exponent_low_at(int width)
 EXPONENT_FN int64_t exponent_used(uint32_t form, int64_t m)
 {
   const int width = exponent_width(form);
-  return width == EXPONENT_ZEROS ? 0 : width == EXPONENT_RAW ? 4 * m : exponent_low_at(width) + 3 * m + exponent_escapes(form);
+  return width == EXPONENT_ZEROS ? 0
+         : width == EXPONENT_RAW ? 4 * m
+                                 : exponent_low_at(width) + 3 * m + exponent_escapes(form);
 }
 
 EXPONENT_FN int64_t exponent_data_bytes(uint32_t form, int64_t m)
@@ -140,16 +143,18 @@ EXPONENT_FN uint32_t exponent_form(const struct exponent_stats *s, int64_t m)
 }
 
 /* Whether an entry describes data of m elements within `bytes` bytes. */
-EXPONENT_FN bool exponent_is_valid(struct exponent_entry entry, int64_t m, int64_t first, int64_t bytes)
+EXPONENT_FN bool exponent_is_valid(struct exponent_entry entry, int64_t m, int64_t first,
+                                   int64_t bytes)
 {
   const int64_t at = (int64_t)entry.at * EXPONENT_ALIGN;
-  return exponent_width(entry.form) <= EXPONENT_ZEROS && exponent_escapes(entry.form) <= m && at >= first && at <= bytes &&
-         exponent_data_bytes(entry.form, m) <= bytes - at;
+  return exponent_width(entry.form) <= EXPONENT_ZEROS && exponent_escapes(entry.form) <= m &&
+         at >= first && at <= bytes && exponent_data_bytes(entry.form, m) <= bytes - at;
 }
 
 EXPONENT_FN bool exponent_header_is_valid(const struct exponent_header *header, int64_t n)
 {
-  return header->magic == EXPONENT_MAGIC && header->n == n && header->bytes >= exponent_table_bytes(n) && header->bytes <= exponent_bytes(n);
+  return header->magic == EXPONENT_MAGIC && header->n == n &&
+         header->bytes >= exponent_table_bytes(n) && header->bytes <= exponent_bytes(n);
 }
 
 EXPONENT_FN uint32_t exponent_join(uint32_t exponent, uint32_t high, uint32_t low)

@@ -65,8 +65,8 @@ struct sketch_key {
 
 SKETCH_FN bool sketch_is_valid(const struct sketch *op)
 {
-  return op->block >= SKETCH_LEAST_BLOCK && op->block <= SKETCH_MOST_BLOCK && (op->block & (op->block - 1)) == 0 && op->keep >= 1 &&
-         op->keep <= op->block / 16;
+  return op->block >= SKETCH_LEAST_BLOCK && op->block <= SKETCH_MOST_BLOCK &&
+         (op->block & (op->block - 1)) == 0 && op->keep >= 1 && op->keep <= op->block / 16;
 }
 
 SKETCH_FN int64_t sketch_blocks(const struct sketch *op, int64_t n)
@@ -113,7 +113,8 @@ SKETCH_FN uint64_t sketch_mix(uint64_t x)
 
 SKETCH_FN struct sketch_key sketch_key_make(const struct sketch *op, int64_t block, int row)
 {
-  const uint64_t word = sketch_mix(op->seed ^ sketch_mix((uint64_t)block * SKETCH_ROWS + (uint64_t)row));
+  const uint64_t word =
+      sketch_mix(op->seed ^ sketch_mix((uint64_t)block * SKETCH_ROWS + (uint64_t)row));
   const struct sketch_key key = {sketch_mix(word), sketch_mix(~word)};
   return key;
 }
@@ -156,7 +157,8 @@ SKETCH_FN int32_t sketch_magnitude(int32_t x)
 
 /* The estimate of element i from the counters of its block. Damaged counters give some estimate
  * within the limit. */
-SKETCH_FN int32_t sketch_estimate(const struct sketch_key *key, uint32_t columns, int32_t limit, const int32_t *counters, uint32_t i)
+SKETCH_FN int32_t sketch_estimate(const struct sketch_key *key, uint32_t columns, int32_t limit,
+                                  const int32_t *counters, uint32_t i)
 {
   int32_t at[SKETCH_ROWS];
   for (int row = 0; row < SKETCH_ROWS; row++) {

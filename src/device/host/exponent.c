@@ -35,7 +35,8 @@ static void measure_range(void *arg, int64_t begin, int64_t end)
   const struct exponent_job *job = arg;
   for (int64_t i = begin; i < end; i++) {
     const int64_t part = i / job->blocks, block = i % job->blocks;
-    entry_of(job, part, block)->form = job->kernels->exponent_measure(exponent_length(job->n, block), vector_of(job, part, block));
+    entry_of(job, part, block)->form =
+        job->kernels->exponent_measure(exponent_length(job->n, block), vector_of(job, part, block));
   }
 }
 
@@ -61,14 +62,20 @@ static void pack_range(void *arg, int64_t begin, int64_t end)
   for (int64_t i = begin; i < end; i++) {
     const int64_t part = i / job->blocks, block = i % job->blocks;
     const struct exponent_entry entry = *entry_of(job, part, block);
-    job->kernels->exponent_pack(entry.form, exponent_length(job->n, block), vector_of(job, part, block), data_of(job, part, entry));
+    job->kernels->exponent_pack(entry.form, exponent_length(job->n, block),
+                                vector_of(job, part, block), data_of(job, part, entry));
   }
 }
 
-enum status host_pack_exponents(struct lane *lane, int64_t n, int parts, const float *x, void *messages)
+enum status host_pack_exponents(struct lane *lane, int64_t n, int parts, const float *x,
+                                void *messages)
 {
-  struct exponent_job job = {
-      .kernels = host_kernels(lane), .n = n, .blocks = exponent_blocks(n), .stride = exponent_bytes(n), .messages = messages, .x = (float *)x};
+  struct exponent_job job = {.kernels = host_kernels(lane),
+                             .n = n,
+                             .blocks = exponent_blocks(n),
+                             .stride = exponent_bytes(n),
+                             .messages = messages,
+                             .x = (float *)x};
   host_run_ranges(lane, parts * job.blocks, GRAIN, measure_range, &job);
   for (int part = 0; part < parts; part++)
     place_blocks(&job, part);
@@ -87,11 +94,13 @@ static void unpack_range(void *arg, int64_t begin, int64_t end)
 {
   struct exponent_job *job = arg;
   for (int64_t i = begin; i < end; i++) {
-    const int64_t part = i / job->blocks, block = i % job->blocks, m = exponent_length(job->n, block);
+    const int64_t part = i / job->blocks, block = i % job->blocks,
+                  m = exponent_length(job->n, block);
     const struct exponent_header *header = (void *)(job->messages + part * job->stride);
     const struct exponent_entry entry = *entry_of(job, part, block);
     if (!exponent_is_valid(entry, m, exponent_table_bytes(job->n), header->bytes) ||
-        !job->kernels->exponent_unpack(entry.form, m, data_of(job, part, entry), vector_of(job, part, block)))
+        !job->kernels->exponent_unpack(entry.form, m, data_of(job, part, entry),
+                                       vector_of(job, part, block)))
       note_damage(job, i);
   }
 }
@@ -104,12 +113,14 @@ static enum status check_headers(const struct exponent_job *job, int parts)
       return status_set(STATUS_INPUT,
                         "message %d of %d is damaged: its header says %lld elements in %lld bytes, "
                         "of %lld in at most %lld",
-                        part, parts, (long long)header->n, (long long)header->bytes, (long long)job->n, (long long)exponent_bytes(job->n));
+                        part, parts, (long long)header->n, (long long)header->bytes,
+                        (long long)job->n, (long long)exponent_bytes(job->n));
   }
   return STATUS_OK;
 }
 
-enum status host_unpack_exponents(struct lane *lane, int64_t n, int parts, const void *messages, int64_t stride, float *out)
+enum status host_unpack_exponents(struct lane *lane, int64_t n, int parts, const void *messages,
+                                  int64_t stride, float *out)
 {
   struct exponent_job job = {.kernels = host_kernels(lane),
                              .n = n,
@@ -125,6 +136,6 @@ enum status host_unpack_exponents(struct lane *lane, int64_t n, int parts, const
   const int64_t damaged = atomic_load(&job.damaged);
   if (damaged == INT64_MAX)
     return STATUS_OK;
-  return status_set(STATUS_INPUT, "message %lld of %d is damaged: block %lld has no valid data", (long long)(damaged / job.blocks), parts,
-                    (long long)(damaged % job.blocks));
+  return status_set(STATUS_INPUT, "message %lld of %d is damaged: block %lld has no valid data",
+                    (long long)(damaged / job.blocks), parts, (long long)(damaged % job.blocks));
 }

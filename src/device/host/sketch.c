@@ -41,13 +41,15 @@ static float largest_of(int64_t m, const float *x)
   return largest;
 }
 
-static void count(const struct sketch *op, const struct sketch_key *key, int64_t m, const float *x, float inverse, int32_t *counters)
+static void count(const struct sketch *op, const struct sketch_key *key, int64_t m, const float *x,
+                  float inverse, int32_t *counters)
 {
   const uint32_t columns = sketch_columns(op);
   for (int row = 0; row < SKETCH_ROWS; row++)
     for (uint32_t i = 0; i < m; i++) {
       const uint32_t hash = sketch_hash(key[row], i);
-      counters[row * columns + sketch_column(hash, columns)] += sketch_signed(hash, sketch_round(x[i] * inverse));
+      counters[row * columns + sketch_column(hash, columns)] +=
+          sketch_signed(hash, sketch_round(x[i] * inverse));
     }
 }
 
@@ -73,7 +75,8 @@ static double fold(double *lane)
   return lane[0];
 }
 
-static struct sketch_head settle(int64_t m, const float *x, const int32_t *estimate, float step, int64_t keep)
+static struct sketch_head settle(int64_t m, const float *x, const int32_t *estimate, float step,
+                                 int64_t keep)
 {
   double product[SKETCH_LANES] = {0}, square[SKETCH_LANES] = {0};
   const int32_t threshold = find_threshold(m, estimate, keep < m ? keep : m);
@@ -85,7 +88,8 @@ static struct sketch_head settle(int64_t m, const float *x, const int32_t *estim
   return (struct sketch_head){sketch_scale(step, fold(product), fold(square)), threshold};
 }
 
-static void sketch_block(const struct sketch *op, int64_t block, int64_t m, const float *x, struct sketch_head *head)
+static void sketch_block(const struct sketch *op, int64_t block, int64_t m, const float *x,
+                         struct sketch_head *head)
 {
   int32_t estimate[SKETCH_MOST_BLOCK], *counters = (int32_t *)(head + 1);
   const int32_t limit = sketch_limit(op);
@@ -111,7 +115,8 @@ static void sketch_range(void *arg, int64_t begin, int64_t end)
   const struct sketch_job *job = arg;
   for (int64_t i = begin; i < end; i++) {
     const int64_t part = i / job->blocks, block = i % job->blocks;
-    sketch_block(job->op, block, sketch_length(job->op, job->n, block), elements_of(job, part, block), head_of(job, part, block));
+    sketch_block(job->op, block, sketch_length(job->op, job->n, block),
+                 elements_of(job, part, block), head_of(job, part, block));
   }
 }
 
@@ -125,7 +130,8 @@ static void put_block(const struct sketch_job *job, int64_t part, int64_t block,
   for (int row = 0; row < SKETCH_ROWS; row++)
     key[row] = sketch_key_make(op, block, row);
   for (uint32_t i = 0; i < m; i++) {
-    const int32_t estimate = sketch_estimate(key, sketch_columns(op), sketch_limit(op), (const int32_t *)(head + 1), i);
+    const int32_t estimate =
+        sketch_estimate(key, sketch_columns(op), sketch_limit(op), (const int32_t *)(head + 1), i);
     const float value = sketch_value(*head, estimate);
     out[i] = job->mode == SCATTER_SUBTRACT ? out[i] - value : out[i] + value;
   }
@@ -144,25 +150,35 @@ static void unsketch_range(void *arg, int64_t begin, int64_t end)
   }
 }
 
-static enum status run(struct lane *lane, struct sketch_job *job, int64_t vectors, host_range *range)
+static enum status run(struct lane *lane, struct sketch_job *job, int64_t vectors,
+                       host_range *range)
 {
   if (!sketch_is_valid(job->op) || job->n < 0)
-    return status_set(STATUS_INTERNAL, "a sketch of %lld of %lld elements per block", (long long)job->op->keep, (long long)job->op->block);
+    return status_set(STATUS_INTERNAL, "a sketch of %lld of %lld elements per block",
+                      (long long)job->op->keep, (long long)job->op->block);
   job->blocks = sketch_blocks(job->op, job->n);
   host_run_ranges(lane, vectors * job->blocks, host_pieces(GRAIN, job->op->block), range, job);
   return STATUS_OK;
 }
 
-enum status host_sketch(struct lane *lane, const struct sketch *op, int64_t n, int parts, const float *x, void *messages)
+enum status host_sketch(struct lane *lane, const struct sketch *op, int64_t n, int parts,
+                        const float *x, void *messages)
 {
-  struct sketch_job job = {.op = op, .n = n, .stride = sketch_bytes(op, n), .messages = messages, .x = (float *)x};
+  struct sketch_job job = {
+      .op = op, .n = n, .stride = sketch_bytes(op, n), .messages = messages, .x = (float *)x};
   return run(lane, &job, parts, sketch_range);
 }
 
-enum status host_unsketch(struct lane *lane, const struct sketch *op, int64_t n, int parts, const void *messages, int64_t stride,
-                          enum scatter_mode mode, float *out)
+enum status host_unsketch(struct lane *lane, const struct sketch *op, int64_t n, int parts,
+                          const void *messages, int64_t stride, enum scatter_mode mode, float *out)
 {
   const bool sum = mode != SCATTER_SUBTRACT;
-  struct sketch_job job = {.op = op, .n = n, .parts = sum ? parts : 1, .stride = stride, .messages = (char *)messages, .mode = mode, .x = out};
+  struct sketch_job job = {.op = op,
+                           .n = n,
+                           .parts = sum ? parts : 1,
+                           .stride = stride,
+                           .messages = (char *)messages,
+                           .mode = mode,
+                           .x = out};
   return run(lane, &job, sum ? 1 : parts, unsketch_range);
 }
