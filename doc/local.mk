@@ -32,8 +32,10 @@ EXTRA_DIST += \
 	doc/measured/adam-h200x2.txt \
 	doc/measured/adam-h200x2-second.txt \
 	doc/measured/carriers-h200x2.jsonl \
+	doc/measured/codecs-h200.txt \
 	doc/measured/io-h200.txt \
 	doc/measured/ops-h100.txt \
+	doc/measured/optimizers-h200.jsonl \
 	doc/measured/ops-h200.txt \
 	doc/measured/offload-h200x2.jsonl \
 	doc/measured/offload-h200x4.jsonl \
@@ -65,6 +67,7 @@ man_pages = \
 	doc/man/sluice-generate.1 \
 	doc/man/sluice-plan.1 \
 	doc/man/sluice-prepare.1 \
+	doc/man/sluice-report.1 \
 	doc/man/sluice-tokenizer.1 \
 	doc/man/sluice-topo.1 \
 	doc/man/sluice-train.1

@@ -139,6 +139,8 @@ __device__ __forceinline__ void report(unsigned long long *fault, int64_t row, i
   *(volatile unsigned long long *)fault = (target ? 1ull << 63 : 0) | (unsigned long long)(row + 1) << 32 | (uint32_t)id;
 }
 
+constexpr int MOST_ROWS = 65535; /* of a grid */
+
 /* item = row * width + column. Division of 64-bit numbers is slow, and the numbers are seldom that long. */
 __device__ __forceinline__ void split(int64_t item, int64_t width, int64_t *row, int64_t *column)
 {

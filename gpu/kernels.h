@@ -83,6 +83,10 @@ void gpu_select(const struct gpu_launch *launch, const struct selection *op, int
                 const float *x, const struct slots *slots);
 void gpu_scatter(const struct gpu_launch *launch, const struct selection *op, int64_t n, int parts,
                  const struct slots *slots, enum scatter_mode mode, float *out);
+void gpu_factorise(const struct gpu_launch *launch, const struct lowrank *op, int64_t n, int parts,
+                   const float *x, const struct factors *factors, float *work);
+void gpu_expand(const struct gpu_launch *launch, const struct lowrank *op, int64_t n, int parts,
+                const struct factors *factors, enum quant_mode mode, float *out);
 
 void gpu_sketch(const struct gpu_launch *launch, const struct sketch *op, int64_t n, int parts,
                 const float *x, void *messages);

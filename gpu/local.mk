@@ -16,7 +16,7 @@ gpu/attention_cudnn.o: gpu/attention_cudnn.cpp
 	  $(top_srcdir)/gpu/attention_cudnn.cpp
 
 # Passes of optimizers and messages are the host's bits: no product is fused with a sum.
-gpu/quantise.o gpu/sketch.o gpu/update.o: gpu_nvcc += -fmad=false
+gpu/lowrank.o gpu/quantise.o gpu/sketch.o gpu/update.o: gpu_nvcc += -fmad=false
 
 gpu_sources = \
 	gpu/attention.c \
@@ -35,6 +35,7 @@ gpu_sources = \
 	gpu/hopper.cuh \
 	gpu/kernels.h \
 	gpu/lane.c \
+	gpu/lowrank.cu \
 	gpu/mark.c \
 	gpu/matmul.c \
 	gpu/matmul_choose.c \

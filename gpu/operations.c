@@ -281,6 +281,36 @@ enum status cuda_unsketch(struct lane *lane, const struct sketch *op, int64_t n,
   return cuda_check_launch("a sum of sketches");
 }
 
+static enum status check_lowrank(const struct lowrank *op, int64_t n)
+{
+  if (lowrank_is_valid(op) && n >= 0)
+    return STATUS_OK;
+  return status_set(STATUS_INTERNAL, "a message of rank %d with rows of %lld elements", op->rank,
+                    (long long)op->block);
+}
+
+enum status cuda_factorise(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
+                           const float *x, const struct factors *factors, float *work)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  enum status status = check_lowrank(op, n);
+  if (status)
+    return status;
+  gpu_factorise(&launch, op, n, parts, x, factors, work);
+  return cuda_check_launch("a factorisation");
+}
+
+enum status cuda_expand(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
+                        const struct factors *factors, enum quant_mode mode, float *out)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  enum status status = check_lowrank(op, n);
+  if (status)
+    return status;
+  gpu_expand(&launch, op, n, parts, factors, mode, out);
+  return cuda_check_launch("a sum of products");
+}
+
 static enum status check_update(const struct update *op, bool copies)
 {
   if (op->master != DTYPE_F32)

@@ -102,6 +102,14 @@ OPERATION(unsketch, (struct lane *lane, const struct sketch *op, int64_t n, int 
           (lane, op, n, parts, messages, stride, mode, out),
           CLASS_SUMS, (double)parts * sketch_bytes(op, n) +
             4.0 * n * (mode == SCATTER_SET ? 1 : mode == SCATTER_ADD ? 2 : 2 * parts))
+OPERATION(factorise, (struct lane *lane, const struct lowrank *op, int64_t n, int parts,
+                      const float *x, const struct factors *factors, float *work),
+          (lane, op, n, parts, x, factors, work),
+          CLASS_SUMS, 8.0 * op->rounds * parts * n)
+OPERATION(expand, (struct lane *lane, const struct lowrank *op, int64_t n, int parts,
+                   const struct factors *factors, enum quant_mode mode, float *out),
+          (lane, op, n, parts, factors, mode, out),
+          CLASS_SUMS, 4.0 * n * (mode == QUANT_SET ? 1 : mode == QUANT_ADD ? 2 : 2 * parts))
 OPERATION(update, (struct lane *lane, int64_t n, const struct update *op, void *master,
                    const void *grad, void *const *state, void *copy),
           (lane, n, op, master, grad, state, copy),

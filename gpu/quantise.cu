@@ -21,8 +21,8 @@ __device__ __forceinline__ int lane_of()
   return (int)threadIdx.x % QUANT_LANES;
 }
 
-/* The block of this warp among all blocks of all vectors. */
-__device__ __forceinline__ int64_t number_of()
+/* The block of this warp in its vector. */
+__device__ __forceinline__ int64_t block_of()
 {
   return ((int64_t)blockIdx.x * THREADS + threadIdx.x) / QUANT_LANES;
 }
@@ -60,13 +60,12 @@ template <quantiser R, int EACH> struct elements {
   }
 };
 
-template <quantiser R, typename E>
-__device__ __forceinline__ quant_stats stats_of(const E &x, int each)
+template <quantiser R, int EACH> __device__ __forceinline__ quant_stats stats_of(const elements<R, EACH> &x, int each)
 {
   constexpr int needs = quant_needs_of(R);
   quant_stats s = {};
   uint32_t top = 0;
-#pragma unroll 8
+#pragma unroll(EACH > 0 ? EACH : 8)
   for (int j = 0; j < each; j++) {
     const float v = x.at(j);
     top = max(top, quant_bits(v) & 0x7fffffff);
@@ -75,6 +74,8 @@ __device__ __forceinline__ quant_stats stats_of(const E &x, int each)
       s.negative += v < 0 ? -v : 0;
       s.negatives += v < 0 ? 1 : 0;
     }
+    if (needs & QUANT_MAGNITUDES)
+      s.magnitudes += quant_magnitude(v);
     if (needs & QUANT_SQUARES)
       s.squares += v * v;
   }
@@ -85,20 +86,29 @@ __device__ __forceinline__ quant_stats stats_of(const E &x, int each)
     s.negative = warp_sum(s.negative);
     s.negatives = warp_sum(s.negatives);
   }
+  if (needs & QUANT_MAGNITUDES)
+    s.magnitudes = warp_sum(s.magnitudes);
   if (needs & QUANT_SQUARES)
     s.squares = warp_sum(s.squares);
   return s;
 }
 
+/* Zeros between the scales and the codes of a message. */
+__device__ __forceinline__ void fill_gap(const task &t, int scales, char *message)
+{
+  const int64_t i = t.blocks * scales + lane_of();
+  if (i < t.codes / 4)
+    ((float *)message)[i] = 0;
+}
+
 template <quantiser R, int EACH>
-__global__ void __launch_bounds__(THREADS)
-    quantise_blocks(const task t, const float *x, char *messages)
+__global__ void __launch_bounds__(THREADS) quantise_blocks(const task t, int first_part, const float *x, char *messages)
 {
   constexpr int bits = quant_bits_of(R), word = 32 / bits, scales = quant_scales_of(R);
-  const int64_t number = number_of(), part = number / t.blocks, block = number % t.blocks;
+  const int64_t part = first_part + blockIdx.y, block = block_of();
   const int each = EACH > 0 ? EACH : (int)t.op.block / QUANT_LANES;
-  const int64_t before = block * t.op.block, first = number * t.op.block;
-  if (part >= t.parts)
+  const int64_t before = block * t.op.block, first = (part * t.blocks + block) * t.op.block;
+  if (block >= t.blocks)
     return;
   elements<R, EACH> mine = {x + part * t.n + before, min(t.op.block, t.n - before), false, {}};
   if constexpr (EACH > 0) {
@@ -107,40 +117,42 @@ __global__ void __launch_bounds__(THREADS)
       mine.kept[j] = mine.read(j);
   }
   quant_scale scale;
-  mine.zeros = !quant_settle(R, stats_of<R>(mine, each), &t.op, &scale);
+  mine.zeros = !quant_settle(R, stats_of<R, EACH>(mine, each), &t.op, &scale);
   char *message = messages + part * t.stride;
   if (lane_of() < scales)
     ((float *)message)[lane_of() * t.blocks + block] = scale.at[lane_of() ? 1 : 0];
+  if (block == t.blocks - 1)
+    fill_gap(t, scales, message);
   uint32_t *to = (uint32_t *)(message + t.codes) + block * (t.op.block / word) + lane_of();
   const rounding_key key = rounding_key_make(t.op.seed, first);
-#pragma unroll
+#pragma unroll(EACH > 0 ? EACH / word : 1)
   for (int w = 0; w < each / word; w++) {
-    uint32_t packed = 0;
+    uint32_t packed = 0, random = 0;
 #pragma unroll
     for (int k = 0; k < word; k++) {
       const int j = w * word + k;
-      const uint32_t i = (uint32_t)first + j * QUANT_LANES + lane_of();
-      const uint32_t random = quant_needs_of(R) & QUANT_RANDOM ? rounding_mix(key, i) : 0;
-      packed |= quant_code(R, mine.at(j), scale, &t.op, random) << (k * bits);
+      if (quant_needs_of(R) & QUANT_RANDOM)
+        random = k & 1 ? random >> 16 : rounding_mix(key, (uint32_t)first + j * QUANT_LANES + lane_of());
+      packed |= quant_code(R, mine.at(j), scale, &t.op, random & 0xffff) << (k * bits);
     }
     to[w * QUANT_LANES] = packed;
   }
 }
 
-/* Zeros between the scales and the codes of a message. */
-__global__ void fill_gaps(const task t, int scales, char *messages)
+/* The sum over parts FIRST to FIRST + COUNT - 1, a power of two, in the order of sum_parts. */
+template <int FIRST, int COUNT, typename F> __device__ __forceinline__ float sum_few(const F &value)
 {
-  float *to = (float *)(messages + blockIdx.x * t.stride);
-  const int64_t i = t.blocks * scales + threadIdx.x;
-  if (i < t.codes / 4)
-    to[i] = 0;
+  if constexpr (COUNT == 1)
+    return value(FIRST);
+  else
+    return sum_few<FIRST, COUNT / 2>(value) + sum_few<FIRST + COUNT / 2, COUNT / 2>(value);
 }
 
-/* sum = the sum over parts of N numbers each, in the order of sum_parts: a binary counter of
- * complete subtrees. Fewer than 1 << LEVELS parts. */
-template <int LEVELS, int N, typename F>
-__device__ __forceinline__ void sum_tree(int parts, const F &value, float (&sum)[N])
+/* sum = the sum over any number of parts of N numbers each, in the same order: a binary counter of
+ * complete subtrees. */
+template <int N, typename F> __device__ __forceinline__ void sum_many(int parts, const F &value, float (&sum)[N])
 {
+  constexpr int LEVELS = 31;
   float tree[LEVELS][N];
   for (int i = 0; i < parts; i++) {
     value(i, sum);
@@ -165,51 +177,108 @@ __device__ __forceinline__ void sum_tree(int parts, const F &value, float (&sum)
     }
 }
 
-template <quantiser R, int LEVELS>
-__global__ void __launch_bounds__(THREADS)
-    dequantise_blocks(const task t, const char *messages, enum quant_mode mode, float *out)
-{
-  constexpr int bits = quant_bits_of(R), word = 32 / bits;
-  constexpr bool votes = quant_needs_of(R) & QUANT_VOTES;
-  const int64_t number = number_of(), vector = number / t.blocks, block = number % t.blocks;
-  const int parts = mode == QUANT_SUBTRACT ? 1 : t.parts;
-  if (vector >= (mode == QUANT_SUBTRACT ? t.parts : 1))
-    return;
-  messages += vector * t.stride;
-  const auto scale_of = [&](int part) {
+/* Messages of one vector. PARTS of them, 0: t.parts. */
+template <quantiser R, int PARTS> struct received {
+  static constexpr int bits = quant_bits_of(R), word = 32 / bits, scales = quant_scales_of(R);
+  static constexpr bool votes = quant_needs_of(R) & QUANT_VOTES;
+  const task &t;
+  const char *messages;
+  int64_t block;
+  quant_scale scale[PARTS > 0 ? PARTS : 1];
+
+  __device__ __forceinline__ quant_scale scale_of(int part) const
+  {
     const float *at = (const float *)(messages + part * t.stride) + block;
-    const quant_scale scale = {{at[0], at[quant_scales_of(R) > 1 ? t.blocks : 0]}, 0};
-    return scale;
-  };
-  float total[1] = {0};
-  if constexpr (votes)
-    sum_tree<LEVELS, 1>(
-        parts, [&](int part, float(&to)[1]) { to[0] = scale_of(part).at[0]; }, total);
-  const int64_t before = block * t.op.block, m = min(t.op.block, t.n - before);
-  for (int w = 0; (int64_t)w * word * QUANT_LANES < m; w++) {
-    const auto value = [&](int part, float(&to)[word]) {
-      const uint32_t *from = (const uint32_t *)(messages + part * t.stride + t.codes) +
-                             block * (t.op.block / word) + w * QUANT_LANES + lane_of();
-      const uint32_t packed = __ldcs(from);
-      const quant_scale scale = votes ? quant_scale{{1, 1}, 0} : scale_of(part);
+    return {{at[0], at[scales > 1 ? t.blocks : 0]}, 0};
+  }
+  __device__ __forceinline__ uint32_t word_of(int part, int w) const
+  {
+    const char *codes = messages + part * t.stride + t.codes;
+    return __ldcs((const uint32_t *)codes + block * (t.op.block / word) + w * QUANT_LANES + lane_of());
+  }
+  static __device__ __forceinline__ float value_of(uint32_t packed, int k, quant_scale scale)
+  {
+    return quant_value(R, packed >> (k * bits) & ((1u << bits) - 1), votes ? quant_scale{{1, 1}, 0} : scale);
+  }
+  __device__ __forceinline__ void read_scales()
+  {
+    if constexpr (PARTS > 0)
+#pragma unroll
+      for (int part = 0; part < PARTS; part++)
+        scale[part] = scale_of(part);
+  }
+  __device__ __forceinline__ float sum_of_scales() const
+  {
+    if constexpr (PARTS > 0)
+      return sum_few<0, PARTS>([&](int part) { return scale[part].at[0]; });
+    float sum[1];
+    sum_many<1>(
+        t.parts, [&](int part, float(&to)[1]) { to[0] = scale_of(part).at[0]; }, sum);
+    return sum[0];
+  }
+  __device__ __forceinline__ void sum_word(int w, float (&sum)[word]) const
+  {
+    if constexpr (PARTS > 0) {
+      uint32_t packed[PARTS];
+#pragma unroll
+      for (int part = 0; part < PARTS; part++)
+        packed[part] = word_of(part, w);
 #pragma unroll
       for (int k = 0; k < word; k++)
-        to[k] = quant_value(R, packed >> (k * bits) & ((1u << bits) - 1), scale);
-    };
+        sum[k] = sum_few<0, PARTS>([&](int part) { return value_of(packed[part], k, scale[part]); });
+    } else {
+      const auto value = [&](int part, float(&to)[word]) {
+        const uint32_t packed = word_of(part, w);
+        const quant_scale own = scale_of(part);
+#pragma unroll
+        for (int k = 0; k < word; k++)
+          to[k] = value_of(packed, k, own);
+      };
+      sum_many<word>(t.parts, value, sum);
+    }
+  }
+};
+
+/* Elements of a lane's word, to[32 k] of those below m. */
+template <int N> __device__ __forceinline__ void put(enum quant_mode mode, int64_t m, const float (&sum)[N], float *to)
+{
+  const bool whole = m >= N * QUANT_LANES;
+  if (mode == QUANT_SET) {
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      if (whole || k * QUANT_LANES + lane_of() < m)
+        to[k * QUANT_LANES] = sum[k];
+    return;
+  }
+#pragma unroll
+  for (int k = 0; k < N; k++)
+    if (whole || k * QUANT_LANES + lane_of() < m)
+      to[k * QUANT_LANES] += mode == QUANT_ADD ? sum[k] : -sum[k];
+}
+
+template <quantiser R, int PARTS>
+__global__ void __launch_bounds__(THREADS) dequantise_blocks(const task t, int first_vector, const char *messages, enum quant_mode mode, float *out)
+{
+  constexpr int word = 32 / quant_bits_of(R);
+  const int64_t vector = first_vector + blockIdx.y, block = block_of();
+  if (block >= t.blocks)
+    return;
+  received<R, PARTS> from = {t, messages + vector * t.stride, block, {}};
+  from.read_scales();
+  const float total = from.votes ? from.sum_of_scales() : 0;
+  const int64_t before = block * t.op.block, m = min(t.op.block, t.n - before);
+  float *to = out + vector * t.n + before + lane_of();
+  for (int w = 0; w * word * QUANT_LANES < m; w++, to += word * QUANT_LANES) {
     float sum[word];
-    sum_tree<LEVELS, word>(parts, value, sum);
+    from.sum_word(w, sum);
 #pragma unroll
     for (int k = 0; k < word; k++) {
-      const int64_t i = ((int64_t)w * word + k) * QUANT_LANES + lane_of();
-      float *to = out + vector * t.n + before + i;
-      float v = sum[k];
       if (quant_needs_of(R) & QUANT_ROTATE)
-        v = rotate(v);
-      if (votes)
-        v = (v > 0 ? 1.0f : v < 0 ? -1.0f : 0.0f) * total[0];
-      if (i < m)
-        *to = mode == QUANT_SET ? v : mode == QUANT_ADD ? *to + v : *to - v;
+        sum[k] = rotate(sum[k]);
+      if (from.votes)
+        sum[k] = (sum[k] > 0 ? 1.0f : sum[k] < 0 ? -1.0f : 0.0f) * total;
     }
+    put<word>(mode, m - w * word * QUANT_LANES, sum, to);
   }
 }
 
@@ -218,42 +287,37 @@ task task_of(const struct quantise *op, int64_t n, int parts, int64_t stride)
   return {*op, n, quant_blocks(op, n), stride, quant_scale_bytes(op, n), parts};
 }
 
-unsigned grid_of(int64_t blocks)
+dim3 grid_of(int64_t blocks, int rows)
 {
-  return (unsigned)pieces_of(blocks, THREADS / QUANT_LANES);
+  return dim3((unsigned)pieces_of(blocks, THREADS / QUANT_LANES), (unsigned)min(rows, MOST_ROWS));
 }
 
-template <quantiser R>
-void run_quantise(cudaStream_t stream, const task &t, const float *x, char *messages)
+template <quantiser R> void run_quantise(cudaStream_t stream, const task &t, const float *x, char *messages)
 {
   constexpr int usual = quant_bits_of(R) == 1 ? 1024 : 256; /* as compress/quantiser.c has it */
-  const unsigned grid = grid_of(t.parts * t.blocks);
-  fill_gaps<<<(unsigned)t.parts, QUANT_LINE / 4, 0, stream>>>(t, quant_scales_of(R), messages);
-  if (t.op.block == usual)
-    quantise_blocks<R, usual / QUANT_LANES><<<grid, THREADS, 0, stream>>>(t, x, messages);
-  else
-    quantise_blocks<R, 0><<<grid, THREADS, 0, stream>>>(t, x, messages);
+  const auto kernel = t.op.block == usual ? quantise_blocks<R, usual / QUANT_LANES> : quantise_blocks<R, 0>;
+  for (int first = 0; first < t.parts; first += MOST_ROWS)
+    kernel<<<grid_of(t.blocks, t.parts - first), THREADS, 0, stream>>>(t, first, x, messages);
 }
 
-/* Subtrees are kept in registers if parts are few. */
-template <quantiser R>
-void run_dequantise(cudaStream_t stream, const task &t, const char *messages, enum quant_mode mode,
-                    float *out)
+/* The usual numbers of parts have a kernel of their own. */
+template <quantiser R> void run_dequantise(cudaStream_t stream, const task &t, const char *messages, enum quant_mode mode, float *out)
 {
-  constexpr int FEW = 4, MANY = 31;
-  const unsigned grid = grid_of((mode == QUANT_SUBTRACT ? t.parts : 1) * t.blocks);
-  if (t.parts < 1 << FEW || mode == QUANT_SUBTRACT)
-    dequantise_blocks<R, FEW><<<grid, THREADS, 0, stream>>>(t, messages, mode, out);
-  else
-    dequantise_blocks<R, MANY><<<grid, THREADS, 0, stream>>>(t, messages, mode, out);
+  const int parts = mode == QUANT_SUBTRACT ? 1 : t.parts, vectors = mode == QUANT_SUBTRACT ? t.parts : 1;
+  const auto kernel = parts == 1   ? dequantise_blocks<R, 1>
+                      : parts == 2 ? dequantise_blocks<R, 2>
+                      : parts == 4 ? dequantise_blocks<R, 4>
+                      : parts == 8 ? dequantise_blocks<R, 8>
+                                   : dequantise_blocks<R, 0>;
+  for (int first = 0; first < vectors; first += MOST_ROWS)
+    kernel<<<grid_of(t.blocks, vectors - first), THREADS, 0, stream>>>(t, first, messages, mode, out);
 }
 
 } // namespace
 
-#define QUANT_CASE(name, kind, title, source)                                                      \
+#define QUANT_CASE(name, kind, title, source)                                                                                                        \
   case QUANT_##name: run_quantise<QUANT_##name>(launch->stream, t, x, (char *)messages); break;
-void gpu_quantise(const gpu_launch *launch, const struct quantise *op, int64_t n, int parts,
-                  const float *x, void *messages)
+void gpu_quantise(const gpu_launch *launch, const struct quantise *op, int64_t n, int parts, const float *x, void *messages)
 {
   const task t = task_of(op, n, parts, quant_bytes(op, n));
   if (n == 0)
@@ -265,12 +329,10 @@ void gpu_quantise(const gpu_launch *launch, const struct quantise *op, int64_t n
 }
 #undef QUANT_CASE
 
-#define QUANT_CASE(name, kind, title, source)                                                      \
-  case QUANT_##name:                                                                               \
-    run_dequantise<QUANT_##name>(launch->stream, t, (const char *)messages, mode, out);            \
-    break;
-void gpu_dequantise(const gpu_launch *launch, const struct quantise *op, int64_t n, int parts,
-                    const void *messages, int64_t stride, enum quant_mode mode, float *out)
+#define QUANT_CASE(name, kind, title, source)                                                                                                        \
+  case QUANT_##name: run_dequantise<QUANT_##name>(launch->stream, t, (const char *)messages, mode, out); break;
+void gpu_dequantise(const gpu_launch *launch, const struct quantise *op, int64_t n, int parts, const void *messages, int64_t stride,
+                    enum quant_mode mode, float *out)
 {
   const task t = task_of(op, n, parts, stride);
   if (n == 0)

@@ -9,13 +9,13 @@ namespace {
 
 constexpr int THREADS = 256, WARPS = THREADS / 32, OWN = SELECT_BINS / THREADS;
 
-#define KEYED(name, ...)                                                                           \
-  struct name##_rule {                                                                             \
-    static constexpr bool ranked = name##_ranked;                                                  \
-    static __device__ __forceinline__ uint32_t key(const selection &op, float x)                   \
-    {                                                                                              \
-      return name##_key(&op, x);                                                                   \
-    }                                                                                              \
+#define KEYED(name, ...)                                                                                                                             \
+  struct name##_rule {                                                                                                                               \
+    static constexpr bool ranked = name##_ranked;                                                                                                    \
+    static __device__ __forceinline__ uint32_t key(const selection &op, float x)                                                                     \
+    {                                                                                                                                                \
+      return name##_key(&op, x);                                                                                                                     \
+    }                                                                                                                                                \
   };
 CODEC_KEYED(KEYED)
 
@@ -24,14 +24,12 @@ struct cut {
   uint32_t key, ties;
 };
 
-__device__ __forceinline__ uint16_t *indices_of(const selection &op, const slots &slots,
-                                                int64_t part, int64_t block)
+__device__ __forceinline__ uint16_t *indices_of(const selection &op, const slots &slots, int64_t part, int64_t block)
 {
   return (uint16_t *)((char *)slots.indices + part * slots.index_stride) + block * op.keep;
 }
 
-__device__ __forceinline__ float *values_of(const selection &op, const slots &slots, int64_t part,
-                                            int64_t block)
+__device__ __forceinline__ float *values_of(const selection &op, const slots &slots, int64_t part, int64_t block)
 {
   return (float *)((char *)slots.values + part * slots.value_stride) + block * op.keep;
 }
@@ -47,8 +45,7 @@ __device__ __forceinline__ int64_t length_of(const selection &op, int64_t n, int
 __device__ void find_digit(const uint32_t *count, uint32_t ties, cut *found)
 {
   __shared__ uint32_t sum[WARPS];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32,
-            top = SELECT_BINS - 1 - threadIdx.x * OWN;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, top = SELECT_BINS - 1 - threadIdx.x * OWN;
   uint32_t own = 0;
   for (int i = 0; i < OWN; i++)
     own += count[top - i];
@@ -72,9 +69,51 @@ __device__ void find_digit(const uint32_t *count, uint32_t ties, cut *found)
   *found = {(uint32_t)digit, ties - before};
 }
 
+/* A warp's share of a block: consecutive elements, in rows of one element per lane. EACH rows are
+ * kept in registers, or (0) elements are read again. */
+template <typename R, int EACH> struct share {
+  const selection &op;
+  const float *x;
+  int begin, end;
+  float kept[EACH > 0 ? EACH : 1];
+
+  __device__ __forceinline__ share(const selection &op, int n, const float *x) : op(op), x(x)
+  {
+    const int warp = threadIdx.x / 32, length = (n + THREADS - 1) / THREADS * 32;
+    begin = min(warp * length, n);
+    end = min(begin + length, n);
+    if constexpr (EACH > 0)
+#pragma unroll
+      for (int row = 0; row < EACH; row++)
+        kept[row] = read(row);
+  }
+  __device__ __forceinline__ int rows() const
+  {
+    return EACH > 0 ? EACH : (end - begin + 31) / 32;
+  }
+  __device__ __forceinline__ int index(int row) const
+  {
+    return begin + row * 32 + threadIdx.x % 32;
+  }
+  __device__ __forceinline__ float read(int row) const
+  {
+    return index(row) < end ? x[index(row)] : 0;
+  }
+  __device__ __forceinline__ float value(int row) const
+  {
+    if constexpr (EACH > 0)
+      return kept[row];
+    return read(row);
+  }
+  /* 0 after the last element. */
+  __device__ __forceinline__ uint32_t key(int row) const
+  {
+    return index(row) < end ? R::key(op, value(row)) : 0;
+  }
+};
+
 /* A histogram of the next digit of all keys that may still be the smallest chosen one. */
-template <typename R>
-__device__ cut narrow_cut(const selection &op, int64_t n, const float *x, int pass, cut known)
+template <typename R, int EACH> __device__ cut narrow_cut(const share<R, EACH> &mine, int pass, cut known)
 {
   __shared__ uint32_t count[SELECT_BINS];
   __shared__ cut found;
@@ -83,10 +122,10 @@ __device__ cut narrow_cut(const selection &op, int64_t n, const float *x, int pa
   if (threadIdx.x == 0)
     found = {0, known.ties};
   __syncthreads();
-#pragma unroll 4
-  for (int i = threadIdx.x; i < n; i += THREADS) {
-    const uint32_t k = R::key(op, x[i]);
-    if ((k ^ known.key) >> select_known(pass) == 0)
+#pragma unroll(EACH > 0 ? EACH : 4)
+  for (int row = 0; row < mine.rows(); row++) {
+    const uint32_t k = mine.key(row);
+    if (k > 0 && (k ^ known.key) >> select_known(pass) == 0)
       atomicAdd(&count[select_digit(k, pass)], 1u);
   }
   __syncthreads();
@@ -98,37 +137,32 @@ __device__ cut narrow_cut(const selection &op, int64_t n, const float *x, int pa
 }
 
 /* Elements of a warp's share: of larger keys than the cut's in x, of the cut's key in y. */
-template <typename R>
-__device__ uint2 count_share(const selection &op, int begin, int end, const float *x, cut cut)
+template <typename R, int EACH> __device__ uint2 count_share(const share<R, EACH> &mine, cut cut)
 {
   uint2 count = {0, 0};
-  for (int i = begin + threadIdx.x % 32; i < end; i += 32) {
-    const uint32_t k = R::key(op, x[i]);
+#pragma unroll(EACH > 0 ? EACH : 4)
+  for (int row = 0; row < mine.rows(); row++) {
+    const uint32_t k = mine.key(row);
     count.x += k > cut.key;
     count.y += k == cut.key && k > 0;
   }
-  return {(uint32_t)__reduce_add_sync(0xFFFFFFFF, count.x),
-          (uint32_t)__reduce_add_sync(0xFFFFFFFF, count.y)};
+  return {(uint32_t)__reduce_add_sync(0xFFFFFFFF, count.x), (uint32_t)__reduce_add_sync(0xFFFFFFFF, count.y)};
 }
 
 /* The same elements to their slots, after those `before` the share. Returns the slots in use. */
-template <typename R>
-__device__ uint32_t store_share(const selection &op, int begin, int end, const float *x, cut cut,
-                                uint2 before, uint16_t *indices, float *values)
+template <typename R, int EACH> __device__ uint32_t store_share(const share<R, EACH> &mine, cut cut, uint2 before, uint16_t *indices, float *values)
 {
   const uint32_t lower = (1u << threadIdx.x % 32) - 1;
-  for (int base = begin; base < end; base += 32) {
-    const int i = base + threadIdx.x % 32;
-    const float value = i < end ? x[i] : 0;
-    const uint32_t k = i < end ? R::key(op, value) : 0;
+#pragma unroll(EACH > 0 ? EACH : 1)
+  for (int row = 0; row < mine.rows(); row++) {
+    const uint32_t k = mine.key(row);
     const bool larger = k > cut.key, equal = k == cut.key && k > 0;
-    const uint32_t all_larger = __ballot_sync(0xFFFFFFFF, larger),
-                   all_equal = __ballot_sync(0xFFFFFFFF, equal),
+    const uint32_t all_larger = __ballot_sync(0xFFFFFFFF, larger), all_equal = __ballot_sync(0xFFFFFFFF, equal),
                    ties = before.y + __popc(all_equal & lower);
     if (larger || (equal && ties < cut.ties)) {
       const uint32_t slot = before.x + __popc(all_larger & lower) + min(ties, cut.ties);
-      indices[slot] = (uint16_t)i;
-      values[slot] = value;
+      indices[slot] = (uint16_t)mine.index(row);
+      values[slot] = mine.value(row);
     }
     before.x += __popc(all_larger);
     before.y += __popc(all_equal);
@@ -136,50 +170,54 @@ __device__ uint32_t store_share(const selection &op, int begin, int end, const f
   return before.x + min(before.y, cut.ties);
 }
 
-/* A warp's share are consecutive elements, so that slots ascend. */
-template <typename R>
-__device__ void store_chosen(const selection &op, int n, const float *x, cut cut, uint16_t *indices,
-                             float *values)
+/* Shares are consecutive, so that slots ascend. */
+template <typename R, int EACH> __device__ void store_chosen(const share<R, EACH> &mine, cut cut, uint16_t *indices, float *values)
 {
   __shared__ uint2 count[WARPS];
   __shared__ uint32_t used;
-  const int warp = threadIdx.x / 32, share = (n + THREADS - 1) / THREADS * 32,
-            begin = min(warp * share, n), end = min(begin + share, n);
-  const uint2 mine = count_share<R>(op, begin, end, x, cut);
+  const int warp = threadIdx.x / 32;
+  const uint2 own = count_share(mine, cut);
   if (threadIdx.x % 32 == 0)
-    count[warp] = mine;
+    count[warp] = own;
   __syncthreads();
   uint2 before = {0, 0};
   for (int w = 0; w < warp; w++)
     before.x += count[w].x, before.y += count[w].y;
-  const uint32_t until = store_share<R>(op, begin, end, x, cut, before, indices, values);
+  const uint32_t until = store_share(mine, cut, before, indices, values);
   if (threadIdx.x == THREADS - 1)
     used = until;
   __syncthreads();
-  for (int slot = used + threadIdx.x; slot < op.keep; slot += THREADS) {
+  for (int slot = used + threadIdx.x; slot < mine.op.keep; slot += THREADS) {
     indices[slot] = SELECT_UNUSED;
     values[slot] = 0;
   }
 }
 
-template <typename R>
-__global__ void __launch_bounds__(THREADS)
-    select_keyed(const selection op, int64_t n, int64_t blocks, const float *x, const slots slots)
+/* A row of the grid per vector. */
+template <typename R, int EACH>
+__global__ void __launch_bounds__(THREADS) select_keyed(const selection op, int64_t n, int first, const float *x, const slots slots)
 {
-  const int64_t part = blockIdx.x / blocks, block = blockIdx.x % blocks;
-  const int length = (int)length_of(op, n, block);
-  const float *from = x + part * n + block * op.block;
+  const int64_t part = first + blockIdx.y, block = blockIdx.x;
+  const share<R, EACH> mine(op, (int)length_of(op, n, block), x + part * n + block * op.block);
   cut cut = {R::ranked ? 0u : 1u, (uint32_t)op.keep};
   for (int pass = 0; R::ranked && pass < SELECT_PASSES; pass++)
-    cut = narrow_cut<R>(op, length, from, pass, cut);
-  store_chosen<R>(op, length, from, cut, indices_of(op, slots, part, block),
-                  values_of(op, slots, part, block));
+    cut = narrow_cut(mine, pass, cut);
+  store_chosen(mine, cut, indices_of(op, slots, part, block), values_of(op, slots, part, block));
+}
+
+template <typename R> void run_select(cudaStream_t stream, const selection &op, int64_t n, int parts, const float *x, const slots &slots)
+{
+  constexpr int usual = 4096; /* as compress/sparsifier.c has it */
+  const auto kernel = op.block == usual ? select_keyed<R, usual / THREADS> : select_keyed<R, 0>;
+  for (int first = 0; first < parts; first += MOST_ROWS) {
+    const dim3 grid((unsigned)select_blocks(&op, n), (unsigned)min(parts - first, MOST_ROWS));
+    kernel<<<grid, THREADS, 0, stream>>>(op, n, first, x, slots);
+  }
 }
 
 /* A thread per slot. */
 __global__ void __launch_bounds__(THREADS)
-    select_random(const selection op, int64_t n, int64_t blocks, int64_t all, const float *x,
-                  const slots slots)
+    select_random(const selection op, int64_t n, int64_t blocks, int64_t all, const float *x, const slots slots)
 {
   const int64_t item = (int64_t)blockIdx.x * THREADS + threadIdx.x;
   if (item >= all)
@@ -195,11 +233,10 @@ __global__ void __launch_bounds__(THREADS)
 /* `parts` messages are added to one vector, one after the other. */
 template <bool RANDOM>
 __global__ void __launch_bounds__(THREADS)
-    scatter_parts(const selection op, int64_t n, int64_t blocks, int parts, const slots slots,
-                  enum scatter_mode mode, float *out)
+    scatter_parts(const selection op, int64_t n, int64_t first, int parts, const slots slots, enum scatter_mode mode, float *out)
 {
-  const int64_t first = blockIdx.x / blocks, block = blockIdx.x % blocks,
-                length = length_of(op, n, block);
+  first += blockIdx.y;
+  const int64_t block = blockIdx.x, length = length_of(op, n, block);
   const uint32_t bits = RANDOM ? rounding_bits(op.seed, block) : 0;
   float *to = out + first * n + block * op.block;
   for (int64_t i = threadIdx.x; mode == SCATTER_SET && i < length; i += THREADS)
@@ -218,38 +255,28 @@ __global__ void __launch_bounds__(THREADS)
 
 } // namespace
 
-void gpu_select(const gpu_launch *launch, const selection *op, int64_t n, int parts, const float *x,
-                const slots *slots)
+void gpu_select(const gpu_launch *launch, const selection *op, int64_t n, int parts, const float *x, const slots *slots)
 {
   const int64_t blocks = select_blocks(op, n), all = parts * blocks * op->keep;
   if (all == 0)
     return;
-#define SELECT_CASE(name, ...)                                                                     \
-  case SELECT_##name:                                                                              \
-    select_keyed<name##_rule>                                                                      \
-        <<<(unsigned)(parts * blocks), THREADS, 0, launch->stream>>>(*op, n, blocks, x, *slots);   \
-    break;
+#define SELECT_CASE(name, ...)                                                                                                                       \
+  case SELECT_##name: run_select<name##_rule>(launch->stream, *op, n, parts, x, *slots); break;
   switch (op->rule) {
     CODEC_KEYED(SELECT_CASE)
-  case SELECT_randomk:
-    select_random<<<(unsigned)pieces_of(all, THREADS), THREADS, 0, launch->stream>>>(
-        *op, n, blocks, all, x, *slots);
-    break;
+  case SELECT_randomk: select_random<<<(unsigned)pieces_of(all, THREADS), THREADS, 0, launch->stream>>>(*op, n, blocks, all, x, *slots); break;
   }
 }
 
-void gpu_scatter(const gpu_launch *launch, const selection *op, int64_t n, int parts,
-                 const slots *slots, enum scatter_mode mode, float *out)
+void gpu_scatter(const gpu_launch *launch, const selection *op, int64_t n, int parts, const slots *slots, enum scatter_mode mode, float *out)
 {
   const bool sum = mode != SCATTER_SUBTRACT;
-  const int64_t blocks = select_blocks(op, n);
-  const unsigned grid = (unsigned)((sum ? 1 : parts) * blocks);
-  if (grid == 0)
+  const int vectors = sum ? 1 : parts;
+  const auto kernel = op->rule == SELECT_randomk ? scatter_parts<true> : scatter_parts<false>;
+  if (n == 0)
     return;
-  if (op->rule == SELECT_randomk)
-    scatter_parts<true><<<grid, THREADS, 0, launch->stream>>>(*op, n, blocks, sum ? parts : 1,
-                                                              *slots, mode, out);
-  else
-    scatter_parts<false><<<grid, THREADS, 0, launch->stream>>>(*op, n, blocks, sum ? parts : 1,
-                                                               *slots, mode, out);
+  for (int first = 0; first < vectors; first += MOST_ROWS) {
+    const dim3 grid((unsigned)select_blocks(op, n), (unsigned)min(vectors - first, MOST_ROWS));
+    kernel<<<grid, THREADS, 0, launch->stream>>>(*op, n, first, sum ? parts : 1, *slots, mode, out);
+  }
 }

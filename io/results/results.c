@@ -92,7 +92,8 @@ static void append_string(struct results *results, const char *text)
 
 static void append_key(struct results *results, const char *key)
 {
-  append_literal(results, results->used > 1 ? "," : "");
+  const bool first = results->used > 0 && results->line[results->used - 1] == '{';
+  append_literal(results, first ? "" : ",");
   append_string(results, key);
   append_literal(results, ":");
 }
@@ -124,6 +125,17 @@ void results_text(struct results *results, const char *key, const char *value)
 {
   append_key(results, key);
   append_string(results, value);
+}
+
+void results_begin_object(struct results *results, const char *key)
+{
+  append_key(results, key);
+  append_literal(results, "{");
+}
+
+void results_end_object(struct results *results)
+{
+  append_literal(results, "}");
 }
 
 static enum status write_line(struct results *results)

@@ -20,6 +20,9 @@ void results_begin(struct results *results, const char *kind); /* "kind": "step"
 void results_int(struct results *results, const char *key, int64_t value);
 void results_real(struct results *results, const char *key, double value); /* %.17g */
 void results_text(struct results *results, const char *key, const char *value);
+/* An object of numbers: begin, results_real() or results_int() for each, end. */
+void results_begin_object(struct results *results, const char *key);
+void results_end_object(struct results *results);
 enum status results_end(struct results *results);
 
 /* Remove the lines of any kind with "step" > last (a run that resumes from an earlier checkpoint writes them again). No file: nothing to do. */

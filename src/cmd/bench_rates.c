@@ -8,13 +8,14 @@
 #include "base/rng.h"
 #include "base/team.h"
 #include "cmd/bench_frame.h"
+#include "compress/compress.h"
 #include "device/device.h"
 #include "device/lane.h"
 #include "io/store/store.h"
 #include "io/text/file.h"
 
 enum { ROUNDS = 3, BLOCK_BYTES = 4096, LEAST_BYTES = 1 << 20, CUDA_MATRIX = 8192, HOST_MATRIX = 512, LITTLE = 64, MOST_TIMES = 10000 };
-enum { FILE_BYTES = 4096 }; /* of out= at most */
+enum { FILE_BYTES = 16384 }; /* of out= at most */
 
 struct values {
   char *out, *dir, *results;
@@ -46,12 +47,12 @@ static const struct option table[] = {
 };
 // clang-format on
 
-enum rate { GEMM, MEMORY, LINK, LATENCY, H2D, D2H, H2D_ALONE, D2H_ALONE, HOST_MEMORY, HOST_LINK, DISK_WRITE, DISK_READ, RATES };
+enum rate { GEMM, MEMORY, LINK, LATENCY, H2D, D2H, H2D_ALONE, D2H_ALONE, HOST_MEMORY, HOST_LINK, DISK_WRITE, DISK_READ, ENCODE, DECODE = ENCODE + CODECS, RATES = DECODE + CODECS };
 
 /* Names and units are those of sluice plan. */
 static const struct {
   const char *name, *unit, *text;
-} rate_of[RATES] = {
+} rate_of[ENCODE] = {
     [GEMM] = {"gemm", "GFLOP/s", "a product of large matrices"},
     [MEMORY] = {"memory", "GB/s", "a copy in the device's memory, read and written"},
     [LINK] = {"link", "GB/s", "what an all-gather receives"},
@@ -65,6 +66,29 @@ static const struct {
     [DISK_WRITE] = {"disk_write", "GB/s", "writes to the store"},
     [DISK_READ] = {"disk_read", "GB/s", "reads from it"},
 };
+
+static const char *const codec_names[CODECS] = {
+#define CODEC_NAME(id, kind, title, source) #id,
+    CODEC_ROWS(CODEC_NAME)
+#undef CODEC_NAME
+};
+
+struct rate_text { char name[40]; const char *unit, *text; };
+
+static struct rate_text rate_text(int rate)
+{
+  struct rate_text out = {.unit = "GB/s"};
+  if (rate < ENCODE) {
+    out.unit = rate_of[rate].unit, out.text = rate_of[rate].text;
+    snprintf(out.name, sizeof out.name, "%s", rate_of[rate].name);
+    return out;
+  }
+  const bool decodes = rate >= DECODE;
+  snprintf(out.name, sizeof out.name, "%s_%s", decodes ? "decode" : "encode",
+           codec_names[rate - (decodes ? DECODE : ENCODE)]);
+  out.text = decodes ? "fp32 elements of decoded messages" : "encoded fp32 elements";
+  return out;
+}
 
 enum { MASTER, GRAD, FIRST, SECOND, COPY, FAR };
 enum { NEAR = 3 };
@@ -82,6 +106,7 @@ struct bench {
   int64_t bytes, matrix;
   void *near[NEAR]; /* the device's memory, of `bytes` or a matrix each */
   void *far[FAR];   /* the host's, which the device's lanes reach, of `bytes` each; half of it for the copy in bf16 */
+  struct codec codec; /* at hand */
   double rate[RATES];
 };
 
@@ -155,6 +180,31 @@ static enum status exchange(struct bench *bench, struct lane *lane)
 {
   return comm_exchange(bench->hosts, lane, bench->far[GRAD], part(bench) * (int64_t)sizeof(float),
                        bench->far[FIRST]);
+}
+
+/* Vectors are short, because a message may be somewhat longer, and scratch memory lies after the
+ * decoded vector. */
+static struct codec_pass codec_pass(const struct bench *bench, struct lane *lane)
+{
+  return (struct codec_pass){.lane = lane,
+                             .n = bench->bytes / 4 / (int64_t)sizeof(float),
+                             .parts = 1,
+                             .seed = 1,
+                             .work = (char *)bench->near[2] + bench->bytes / 4};
+}
+
+static enum status encode(struct bench *bench, struct lane *lane)
+{
+  const struct codec_pass pass = codec_pass(bench, lane);
+  return bench->codec.ops->encode(&bench->codec, &pass, bench->near[0], bench->near[1]);
+}
+
+static enum status decode(struct bench *bench, struct lane *lane)
+{
+  const struct codec_pass pass = codec_pass(bench, lane);
+  return bench->codec.ops->decode_sum(&bench->codec, &pass, bench->near[1],
+                                      bench->codec.ops->bytes(&bench->codec, pass.n), false,
+                                      bench->near[2]);
 }
 
 /* The memory at whole blocks, so that it may go past the page cache. */
@@ -280,6 +330,36 @@ static enum status measure_device(struct bench *bench)
   return status ? status : measure_rate(bench, MEMORY, copies, 2 * (double)bench->bytes * 1e-9);
 }
 
+/* Numbers like gradients, in fp32. */
+static enum status fill_vector(struct bench *bench)
+{
+  enum status status = STATUS_OK;
+  for (int64_t at = 0; at < bench->bytes / 4 && !status; at += LEAST_BYTES / 4)
+    status = bench->device->ops->copy(bench->compute, (char *)bench->near[0] + at,
+                                      bench->far[MASTER], LEAST_BYTES / 4);
+  return status;
+}
+
+/* Codecs are many, so each gets a fraction of the time of a rate. */
+static enum status measure_codecs(struct bench *bench)
+{
+  enum { FRACTION = 10 };
+  struct run encodes = {.work = encode, .lane = bench->compute};
+  struct run decodes = {.work = decode, .lane = bench->compute};
+  enum status status = fill_vector(bench);
+  for (int c = 0; c < CODECS && !status; c++) {
+    status = codec_make(codec_names[c], NULL, false, &bench->codec);
+    if (!status)
+      status = measure(bench, FRACTION, &encodes, 1);
+    if (!status)
+      status = measure(bench, FRACTION, &decodes, 1);
+    const double bytes = (double)codec_pass(bench, NULL).n * sizeof(float) * 1e-9;
+    bench->rate[ENCODE + c] = bytes / encodes.seconds;
+    bench->rate[DECODE + c] = bytes / decodes.seconds;
+  }
+  return status;
+}
+
 /* A plan adds the time of the sum of an exchange, by host_memory. */
 static enum status measure_links(struct bench *bench)
 {
@@ -353,6 +433,8 @@ static enum status measure_disk(struct bench *bench)
 static enum status measure_all(struct bench *bench)
 {
   enum status status = measure_device(bench);
+  if (!status)
+    status = measure_codecs(bench);
   if (!status)
     status = measure_links(bench);
   for (int round = 0; round < ROUNDS && !status; round++) {
@@ -541,9 +623,11 @@ static void print(const struct bench *bench)
   char about[256];
   describe(bench, about, sizeof about);
   printf("%-22s %s; a rank's, of the slowest, while all do the same\n", "rates of", about);
-  for (enum rate i = 0; i < RATES; i++)
+  for (int i = 0; i < RATES; i++) {
+    const struct rate_text text = rate_text(i);
     if (bench->rate[i] > 0)
-      printf("%-22s %.4g %s, %s\n", rate_of[i].name, bench->rate[i], rate_of[i].unit, rate_of[i].text);
+      printf("%-22s %.4g %s, %s\n", text.name, bench->rate[i], text.unit, text.text);
+  }
 }
 
 /* What there was nothing to measure of is left out. */
@@ -554,10 +638,12 @@ static enum status write_rates(const struct bench *bench)
     return STATUS_OK;
   describe(bench, about, sizeof about);
   snprintf(text, sizeof text, "# Measured by sluice bench rates: %s.\n", about);
-  for (enum rate i = 0; i < RATES; i++)
+  for (int i = 0; i < RATES; i++) {
+    const struct rate_text rate = rate_text(i);
     if (bench->rate[i] > 0)
-      append_text(text, sizeof text, "%s: %.6g  # %s, %s\n", rate_of[i].name, bench->rate[i],
-                  rate_of[i].unit, rate_of[i].text);
+      append_text(text, sizeof text, "%s: %.6g  # %s, %s\n", rate.name, bench->rate[i], rate.unit,
+                  rate.text);
+  }
   return file_write_all(bench->values->out, text, strlen(text));
 }
 
@@ -569,9 +655,9 @@ static enum status record(struct results *results, void *arg)
   results_int(results, "threads", bench->threads);
   results_text(results, "device", bench->device->ops->name);
   results_int(results, "bytes", bench->bytes);
-  for (enum rate i = 0; i < RATES; i++)
+  for (int i = 0; i < RATES; i++)
     if (bench->rate[i] > 0)
-      results_real(results, rate_of[i].name, bench->rate[i]);
+      results_real(results, rate_text(i).name, bench->rate[i]);
   return results_end(results);
 }
 
@@ -610,8 +696,8 @@ const struct command bench_rates = {
     .usage = "[key=value ...]",
     .summary = "measure the rates that sluice plan predicts a step from",
     .text = "Measures on all ranks at the same time: matrix products, memory, links, copies "
-            "between host and device in both directions, updates and sums in host memory, and the "
-            "disk. sluice plan DECK rates=FILE reads the result.",
+            "between host and device in both directions, updates and sums in host memory, codecs, "
+            "and the disk. sluice plan DECK rates=FILE reads the result.",
     .examples = "  mpirun -n 4 --bind-to none sluice bench rates out=rates.yaml\n"
                 "  mpirun -n 4 sluice bench rates out=rates.yaml dir=/local/disk\n"
                 "  sluice plan inputs/qwen2.5-7b.yaml --ranks 4 rates=rates.yaml\n",

@@ -24,6 +24,10 @@ static const struct option table[] = {
      .text = "key=value of the deck for all runs, separated by blanks or as a list."},
     {"warmup", OPTION_INT, AT(warmup), "2", .least = 0, .most = 1e6, .unit = "steps",
      .text = "Steps that times and tokens/s leave out after each start of a run."},
+    {"time", OPTION_REAL, AT(time), "0", .least = 0, .most = INFINITY, .unit = "s",
+     .text = "Time of ppl_at_fixed_time. It is the perplexity of the last validation within this "
+             "time of training. 0: the time of the shortest finished run of the same deck and "
+             "ranks."},
     {"task", OPTION_INT, AT(task), "0", .least = 0, .most = 1e6,
      .text = "Run only the run with this number, counted from 1. Nothing is collected. 0: all."},
     {"list", OPTION_BOOL, AT(list), "false",
@@ -130,7 +134,7 @@ static enum status run_all(const struct matrix *matrix, struct tally *tally)
   return status;
 }
 
-static enum status run_matrix(const struct arguments *arguments, const struct matrix *matrix)
+static enum status run_matrix(const struct arguments *arguments, struct matrix *matrix)
 {
   const struct values *values = &matrix->values;
   struct tally tally = {0};
@@ -184,9 +188,9 @@ const struct command command_compare = {
             "run fails, the others still run, and the exit code is 1. SIGTERM, SIGINT, SIGUSR1 or "
             "SIGUSR2 has the current run save and leave; the exit code is then 75.\n"
             "\n"
-            "At the end OUT/results.jsonl has one line per run: losses, validation, step times and "
-            "tokens/s. A table shows the mean of each method over its finished seeds, and the "
-            "standard deviation.",
+            "At the end OUT/results.jsonl has one line per run and one line per method, with the "
+            "metrics that doc/running.md explains. A table shows the mean of each method over its "
+            "finished seeds, and the standard deviation.",
     .examples = "  sluice compare matrix.yaml list=true\n"
                 "  sluice compare matrix.yaml seeds=[1,2] run.steps=200\n"
                 "  sluice compare matrix.yaml collect=true\n",

@@ -4,12 +4,15 @@
 #define SLUICE_CMD_COMPARE_H
 
 #include "cmd/cmd.h"
+#include "io/text/json_tree.h"
+#include "plan/plan.h"
 
 /* Keys of a matrix, in its file and on the command line. */
 struct values {
   char *out;
   struct option_strings deck, ranks, seeds, common, methods;
   int64_t task, warmup;
+  double time;
   bool list, collect;
 };
 
@@ -26,7 +29,11 @@ struct matrix_run {
   char **word;
   char hash[17]; /* of the resolved deck, as all below */
   int64_t steps, step_tokens;
+  double target; /* eval.target */
   enum matrix_state state;
+  /* Of its results, when all runs have been read once: seconds of all steps, NAN of a run that has
+   * not finished, and the time of ppl_at_fixed_time. */
+  double seconds, tokens_per_s, fixed_s;
 };
 
 struct matrix {
@@ -43,12 +50,32 @@ struct matrix {
 enum status matrix_read(const struct arguments *arguments, struct matrix *out);
 void matrix_free(struct matrix *matrix); /* takes a zeroed one */
 
+/* Metrics that are in the record of each start of a run. */
+enum { MATRIX_METRICS = 24 };
+struct matrix_sum { bool known; double value, weight; };
+struct matrix_metrics {
+  struct matrix_sum of[MATRIX_METRICS];
+  double op_ms[OP_COUNT]; /* comm_time_ms_by_op */
+  char model[256], dataset[256], codec[64], config[200];
+};
+/* From the record of one more start. Local. */
+void matrix_metrics_take(struct matrix_metrics *metrics, const struct json_node *record);
+const char *matrix_metric_key(int metric);
+/* NAN: no record has it. Pure. */
+double matrix_metric_value(const struct matrix_metrics *metrics, int metric);
+
+/* A number of a record, NAN if there is none or if it is null; a text, "" if there is none. */
+double matrix_real(const struct json_node *record, const char *key);
+const char *matrix_text(const struct json_node *record, const char *key);
+
 /* What results.jsonl says about a run. Numbers that it does not have are NAN. */
 struct matrix_result {
   int64_t steps;
   double train_loss, val_loss, val_ppl, best_val_loss, best_val_ppl;
   double tokens_per_s, mean_s, p50_s, p90_s, p95_s; /* without the warm-up steps of each start */
   double seconds;                                   /* of all steps */
+  double steps_to_target, time_to_target_s, fixed_ppl;
+  struct matrix_metrics metrics;
   char end[16];  /* of the last run record, "" if steps follow it or there is none */
   char hash[17]; /* of the same record */
 };
@@ -61,6 +88,6 @@ enum status matrix_result_read(const struct matrix_run *run, int64_t warmup,
 enum status matrix_launch(const struct matrix_run *run, int *code, bool *stopped);
 
 /* Write OUT/results.jsonl and print a table of the methods. Local. */
-enum status matrix_collect(const struct matrix *matrix);
+enum status matrix_collect(struct matrix *matrix);
 
 #endif

@@ -8,7 +8,6 @@
 #include "cmd/compare.h"
 #include "io/results/results.h"
 #include "io/text/file.h"
-#include "io/text/json_tree.h"
 #include "train/stats.h"
 
 enum { RESULTS_MOST_BYTES = 1 << 30 };
@@ -20,61 +19,49 @@ struct reading {
   struct matrix_result result;
 };
 
-/* NAN: there is none. A number that is not finite is written as null. */
-static double real_of(const struct json_node *record, const char *key)
-{
-  const struct json_node *node = json_find_said(record, key);
-  double value = NAN;
-  if (node && json_kind(node) == JSON_NUMBER)
-    (void)json_get_real(node, &value);
-  return value;
-}
-
-/* "": there is none. */
-static const char *text_of(const struct json_node *record, const char *key)
-{
-  const struct json_node *node = json_find_said(record, key);
-  const char *text = "";
-  if (node && json_kind(node) == JSON_STRING)
-    (void)json_get_text(node, &text, NULL);
-  return text;
-}
-
 static void take_step(struct reading *reading, const struct json_node *record)
 {
   struct matrix_result *r = &reading->result;
   const struct json_node *step = json_find_said(record, "step");
-  const double seconds = real_of(record, "seconds");
+  const double seconds = matrix_real(record, "seconds");
   if (step)
     (void)json_get_whole(step, 0, INT64_MAX, &r->steps);
-  r->train_loss = real_of(record, "loss");
+  r->train_loss = matrix_real(record, "loss");
   r->seconds += isfinite(seconds) ? seconds : 0;
   *r->end = '\0';
   if (reading->since++ >= reading->warmup && isfinite(seconds))
     stats_add(&reading->stats, seconds);
 }
 
-static void take_evaluation(struct matrix_result *r, const struct json_node *record)
+static void take_evaluation(struct reading *reading, const struct json_node *record)
 {
-  r->val_loss = real_of(record, "loss");
-  r->val_ppl = real_of(record, "perplexity");
+  struct matrix_result *r = &reading->result;
+  r->val_loss = matrix_real(record, "loss");
+  r->val_ppl = matrix_real(record, "perplexity");
   if (!(r->best_val_loss <= r->val_loss)) { /* also true for the first one */
     r->best_val_loss = r->val_loss;
     r->best_val_ppl = r->val_ppl;
+  }
+  if (r->seconds <= reading->run->fixed_s)
+    r->fixed_ppl = r->val_ppl;
+  if (isnan(r->steps_to_target) && r->val_ppl <= reading->run->target) {
+    r->steps_to_target = (double)r->steps;
+    r->time_to_target_s = r->seconds;
   }
 }
 
 static void take_record(struct reading *reading, const struct json_node *record)
 {
   struct matrix_result *r = &reading->result;
-  const char *kind = text_of(record, "kind");
+  const char *kind = matrix_text(record, "kind");
   if (!strcmp(kind, "step"))
     take_step(reading, record);
   if (!strcmp(kind, "eval"))
-    take_evaluation(r, record);
+    take_evaluation(reading, record);
   if (!strcmp(kind, "run")) {
-    snprintf(r->end, sizeof r->end, "%s", text_of(record, "end"));
-    snprintf(r->hash, sizeof r->hash, "%s", text_of(record, "deck"));
+    snprintf(r->end, sizeof r->end, "%s", matrix_text(record, "end"));
+    snprintf(r->hash, sizeof r->hash, "%s", matrix_text(record, "deck"));
+    matrix_metrics_take(&r->metrics, record);
     reading->since = 0;
   }
 }
@@ -120,7 +107,19 @@ enum status matrix_result_read(const struct matrix_run *run, int64_t warmup,
   struct reading reading = {
       .run = run,
       .warmup = warmup,
-      .result = {0, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0, "", ""}};
+      .result = {.train_loss = NAN,
+                 .val_loss = NAN,
+                 .val_ppl = NAN,
+                 .best_val_loss = NAN,
+                 .best_val_ppl = NAN,
+                 .tokens_per_s = NAN,
+                 .mean_s = NAN,
+                 .p50_s = NAN,
+                 .p90_s = NAN,
+                 .p95_s = NAN,
+                 .steps_to_target = NAN,
+                 .time_to_target_s = NAN,
+                 .fixed_ppl = NAN}};
   char *text = NULL;
   size_t bytes = 0;
   enum status status = STATUS_OK;
@@ -140,9 +139,57 @@ enum status matrix_result_read(const struct matrix_run *run, int64_t warmup,
   return status;
 }
 
-static enum status write_run(struct results *results, const struct matrix_run *run,
-                             const struct matrix_result *r)
+/* ---- numbers of a run, in the order of its line ---- */
+
+enum { RESULT_NUMBERS = 16, NUMBERS = RESULT_NUMBERS + MATRIX_METRICS };
+struct number {
+  const char *key;
+  double value;
+};
+
+/* Tokens/s per rank, of those of the run of one rank with the same deck, method and seed. */
+static double scaling_of(const struct matrix *matrix, const struct matrix_run *run,
+                         double tokens_per_s)
 {
+  for (int i = 0; i < matrix->runs; i++) {
+    const struct matrix_run *one = &matrix->run[i];
+    if (one->ranks == 1 && one->seed == run->seed && !strcmp(one->deck, run->deck) &&
+        !strcmp(one->method, run->method))
+      return tokens_per_s / (double)run->ranks / one->tokens_per_s;
+  }
+  return NAN;
+}
+
+static void list_numbers(const struct matrix *matrix, const struct matrix_run *run,
+                         const struct matrix_result *r, struct number out[NUMBERS])
+{
+  const struct number own[RESULT_NUMBERS] = {
+      {"steps", (double)r->steps},
+      {"train_loss", r->train_loss},
+      {"val_loss", r->val_loss},
+      {"val_ppl", r->val_ppl},
+      {"best_val_loss", r->best_val_loss},
+      {"best_val_ppl", r->best_val_ppl},
+      {"tokens_per_s", r->tokens_per_s},
+      {"step_time_ms_mean", 1e3 * r->mean_s},
+      {"step_time_ms_p50", 1e3 * r->p50_s},
+      {"step_time_ms_p90", 1e3 * r->p90_s},
+      {"step_time_ms_p95", 1e3 * r->p95_s},
+      {"time_s", r->seconds},
+      {"scaling_efficiency", scaling_of(matrix, run, r->tokens_per_s)},
+      {"time_to_target_ppl_s", r->time_to_target_s},
+      {"steps_to_target", r->steps_to_target},
+      {"ppl_at_fixed_time", r->fixed_ppl}};
+  memcpy(out, own, sizeof own);
+  for (int i = 0; i < MATRIX_METRICS; i++)
+    out[RESULT_NUMBERS + i] =
+        (struct number){matrix_metric_key(i), matrix_metric_value(&r->metrics, i)};
+}
+
+static enum status write_run(struct results *results, const struct matrix_run *run,
+                             const struct matrix_result *r, const struct number number[NUMBERS])
+{
+  const struct matrix_metrics *m = &r->metrics;
   results_begin(results, "compare");
   results_text(results, "run_name", run->name);
   results_text(results, "deck", run->deck);
@@ -151,22 +198,23 @@ static enum status write_run(struct results *results, const struct matrix_run *r
   results_int(results, "seed", run->seed);
   results_text(results, "deck_hash", run->hash);
   results_text(results, "end", *r->end ? r->end : "unfinished");
-  results_int(results, "steps", r->steps);
-  results_real(results, "train_loss", r->train_loss);
-  results_real(results, "val_loss", r->val_loss);
-  results_real(results, "val_ppl", r->val_ppl);
-  results_real(results, "best_val_loss", r->best_val_loss);
-  results_real(results, "best_val_ppl", r->best_val_ppl);
-  results_real(results, "tokens_per_s", r->tokens_per_s);
-  results_real(results, "step_time_ms_mean", 1e3 * r->mean_s);
-  results_real(results, "step_time_ms_p50", 1e3 * r->p50_s);
-  results_real(results, "step_time_ms_p90", 1e3 * r->p90_s);
-  results_real(results, "step_time_ms_p95", 1e3 * r->p95_s);
-  results_real(results, "time_s", r->seconds);
+  results_text(results, "model", m->model);
+  results_text(results, "dataset", m->dataset);
+  results_text(results, "compress_method", m->codec);
+  results_text(results, "compress_config", m->config);
+  for (int i = 0; i < NUMBERS; i++)
+    results_real(results, number[i].key, number[i].value);
+  results_begin_object(results, "comm_time_ms_by_op");
+  for (int op = 0; op < OP_COUNT; op++)
+    if (m->op_ms[op] > 0)
+      results_real(results, plan_op_name((enum op)op), m->op_ms[op]);
+  results_end_object(results);
   return results_end(results);
 }
 
-/* Numbers of the seeds of one method (Welford's algorithm). */
+/* ---- seeds of a method ---- */
+
+/* One number of the seeds of one method (Welford's algorithm). */
 struct sample {
   int n;
   double mean, squares; /* squares: of the differences to the mean */
@@ -181,6 +229,12 @@ static void sample_add(struct sample *sample, double value)
   sample->squares += difference * (value - sample->mean);
 }
 
+/* NAN for one seed. */
+static double sample_deviation(const struct sample *sample)
+{
+  return sample->n > 1 ? sqrt(sample->squares / (sample->n - 1)) : NAN;
+}
+
 /* "MEAN +- DEVIATION", without a deviation for one seed. */
 static void sample_print(const struct sample *sample, int digits)
 {
@@ -188,32 +242,54 @@ static void sample_print(const struct sample *sample, int digits)
   if (sample->n > 0)
     snprintf(text, sizeof text, "%.*f", digits, sample->mean);
   if (sample->n > 1)
-    append_text(text, sizeof text, " +- %.*f", digits, sqrt(sample->squares / (sample->n - 1)));
+    append_text(text, sizeof text, " +- %.*f", digits, sample_deviation(sample));
   printf("  %-18s", text);
 }
 
-enum { TRAIN_LOSS, VAL_LOSS, VAL_PPL, STEP_MS, TOKENS_PER_S, COLUMNS };
 static const struct column {
-  const char *name;
+  const char *name, *key;
   int digits;
-} columns[COLUMNS] = {[TRAIN_LOSS] = {"train loss", 4},
-                      [VAL_LOSS] = {"val loss", 4},
-                      [VAL_PPL] = {"val ppl", 3},
-                      [STEP_MS] = {"ms per step", 2},
-                      [TOKENS_PER_S] = {"tokens/s", 0}};
+} columns[] = {{"train loss", "train_loss", 4},
+               {"val loss", "val_loss", 4},
+               {"val ppl", "val_ppl", 3},
+               {"ms per step", "step_time_ms_mean", 2},
+               {"tokens/s", "tokens_per_s", 0}};
+enum { COLUMNS = sizeof columns / sizeof *columns };
 
 struct row {
   int finished;
-  struct sample sample[COLUMNS];
+  const char *key[NUMBERS];
+  struct sample sample[NUMBERS];
 };
 
-static void row_add(struct row *row, const struct matrix_result *r)
+static void row_add(struct row *row, const struct number number[NUMBERS])
 {
-  const double value[COLUMNS] = {r->train_loss, r->val_loss, r->val_ppl, 1e3 * r->mean_s,
-                                 r->tokens_per_s};
   row->finished++;
-  for (int i = 0; i < COLUMNS; i++)
-    sample_add(&row->sample[i], value[i]);
+  for (int i = 0; i < NUMBERS; i++) {
+    row->key[i] = number[i].key;
+    sample_add(&row->sample[i], number[i].value);
+  }
+}
+
+/* Without finished runs there is nothing to tell. */
+static enum status write_row(struct results *results, const struct matrix_run *run,
+                             const struct row *row)
+{
+  if (row->finished == 0)
+    return STATUS_OK;
+  results_begin(results, "compare_method");
+  results_text(results, "deck", run->deck);
+  results_int(results, "ranks", run->ranks);
+  results_text(results, "method", run->method);
+  results_int(results, "runs", row->finished);
+  for (int i = 0; i < NUMBERS; i++) {
+    const struct sample *sample = &row->sample[i];
+    results_begin_object(results, row->key[i]);
+    results_real(results, "mean", sample->n > 0 ? sample->mean : NAN);
+    results_real(results, "std", sample_deviation(sample));
+    results_end_object(results);
+  }
+  return results_end(results);
 }
 
 /* "DECK-RANKS-METHOD": the name of a run without its seed. */
@@ -239,11 +315,20 @@ static void print_head(int width)
   printf("\n");
 }
 
+static const struct sample *sample_of(const struct row *row, const char *key)
+{
+  static const struct sample nothing;
+  for (int i = 0; i < NUMBERS && row->finished > 0; i++)
+    if (!strcmp(row->key[i], key))
+      return &row->sample[i];
+  return &nothing;
+}
+
 static void print_row(const struct matrix_run *run, int seeds, const struct row *row, int width)
 {
   printf("%-*.*s  %d/%d ", width, group_length(run), run->name, row->finished, seeds);
-  for (int i = 0; i < COLUMNS; i++)
-    sample_print(&row->sample[i], columns[i].digits);
+  for (int c = 0; c < COLUMNS; c++)
+    sample_print(sample_of(row, columns[c].key), columns[c].digits);
   printf("\n");
 }
 
@@ -253,21 +338,56 @@ static enum status collect_method(const struct matrix *matrix, int first, struct
 {
   enum status status = STATUS_OK;
   for (int i = first; i < first + matrix->values.seeds.n && !status; i++) {
+    const struct matrix_run *run = &matrix->run[i];
     struct matrix_result result;
-    status = matrix_result_read(&matrix->run[i], matrix->values.warmup, &result);
-    if (!status && result.steps > 0)
-      status = write_run(results, &matrix->run[i], &result);
-    if (!status && !strcmp(result.end, "finished"))
-      row_add(row, &result);
+    struct number number[NUMBERS];
+    status = matrix_result_read(run, matrix->values.warmup, &result);
+    if (status)
+      return status;
+    list_numbers(matrix, run, &result, number);
+    if (result.steps > 0)
+      status = write_run(results, run, &result, number);
+    if (!strcmp(result.end, "finished"))
+      row_add(row, number);
   }
-  return status;
+  return status ? status : write_row(results, &matrix->run[first], row);
 }
 
-static enum status collect_to(const struct matrix *matrix, struct results *results)
+/* The shortest finished run of the same deck and ranks. NAN: none has finished. */
+static double shortest(const struct matrix *matrix, const struct matrix_run *run)
+{
+  double seconds = NAN;
+  for (int i = 0; i < matrix->runs; i++)
+    if (matrix->run[i].ranks == run->ranks && !strcmp(matrix->run[i].deck, run->deck))
+      seconds = fmin(seconds, matrix->run[i].seconds);
+  return seconds;
+}
+
+/* What a run says of itself alone, which other runs are compared with. */
+static enum status read_once(struct matrix *matrix)
+{
+  for (int i = 0; i < matrix->runs; i++) {
+    struct matrix_run *run = &matrix->run[i];
+    struct matrix_result result;
+    run->fixed_s = NAN;
+    const enum status status = matrix_result_read(run, matrix->values.warmup, &result);
+    if (status)
+      return status;
+    run->tokens_per_s = result.tokens_per_s;
+    run->seconds = strcmp(result.end, "finished") ? NAN : result.seconds;
+  }
+  for (int i = 0; i < matrix->runs; i++)
+    matrix->run[i].fixed_s =
+        matrix->values.time > 0 ? matrix->values.time : shortest(matrix, &matrix->run[i]);
+  return STATUS_OK;
+}
+
+static enum status collect_to(struct matrix *matrix, struct results *results)
 {
   const int seeds = matrix->values.seeds.n, width = widest_group(matrix);
-  enum status status = STATUS_OK;
-  print_head(width);
+  enum status status = read_once(matrix);
+  if (!status)
+    print_head(width);
   for (int i = 0; i < matrix->runs && !status; i += seeds) {
     struct row row = {0};
     status = collect_method(matrix, i, results, &row);
@@ -277,7 +397,7 @@ static enum status collect_to(const struct matrix *matrix, struct results *resul
   return status;
 }
 
-static enum status write_all(const struct matrix *matrix, const char *temporary, const char *path)
+static enum status write_all(struct matrix *matrix, const char *temporary, const char *path)
 {
   struct results *results = NULL;
   (void)unlink(temporary); /* of a start that was lost */
@@ -294,7 +414,7 @@ static enum status write_all(const struct matrix *matrix, const char *temporary,
   return status;
 }
 
-enum status matrix_collect(const struct matrix *matrix)
+enum status matrix_collect(struct matrix *matrix)
 {
   const char *out = matrix->values.out;
   char *path = mem_printf("%s/results.jsonl", out), *temporary = mem_printf("%s.tmp", path);

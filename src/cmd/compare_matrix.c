@@ -249,6 +249,7 @@ static enum status check_run(const struct arguments *arguments, struct matrix_ru
   else {
     deck_hash(&deck, run->hash);
     run->steps = deck.run.steps;
+    run->target = deck.eval.target;
     run->step_tokens =
         deck.data.batch * (deck.data.sequence ? deck.data.sequence : deck.model.context);
     status = find_state(run, &deck);

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "deck/options.h"
 #include "job/state.h"
+#include "plan/arenas.h"
 
 /* Memory sizes as NVIDIA's data sheets give them, taken as decimal gigabytes. The driver shows some 5 % more (80 GB is 80 GiB on its label): that is left to the
  * driver's context, to the libraries' workspaces and to NCCL. */
@@ -80,19 +81,34 @@ static int64_t moving_bytes(const struct plan *plan, const struct fit_room *room
   return room->gpu_bytes > 0 ? job_state_bytes(plan, plan->input.mode == PLAN_TRAIN) : 0;
 }
 
-/* What the ranks of a node need of its memory. */
-static int64_t node_bytes(const struct plan *plan, const struct fit_room *room)
+/* Arenas that the plans of a job share. */
+static int64_t tier_bytes(int n, const struct plan *const plans[], enum plan_tier tier)
 {
-  const int group = plan->input.shape.group, groups = (room->local_ranks + group - 1) / group;
-  const int64_t rank = plan_tier_bytes(plan, TIER_HOST) + (room->gpu_bytes > 0 ? moving_bytes(plan, room) : plan_tier_bytes(plan, TIER_DEVICE));
-  return room->local_ranks * rank + groups * plan_shared_bytes(plan);
+  const struct plan_arenas arenas = plan_arenas(n, plans, tier);
+  return arenas.persistent + arenas.transient;
+}
+
+static int64_t shared_bytes(int n, const struct plan *const plans[])
+{
+  const struct plan_arenas arenas = plan_arenas(n, plans, TIER_SHARED);
+  return arenas.persistent + plans[0]->input.shape.group * arenas.transient;
+}
+
+/* What the ranks of a node need of its memory. */
+static int64_t node_bytes(int n, const struct plan *const plans[], const struct fit_room *room)
+{
+  const int group = plans[0]->input.shape.group, groups = (room->local_ranks + group - 1) / group;
+  const int64_t device =
+      room->gpu_bytes > 0 ? moving_bytes(plans[0], room) : tier_bytes(n, plans, TIER_DEVICE);
+  return room->local_ranks * (tier_bytes(n, plans, TIER_HOST) + device) +
+         groups * shared_bytes(n, plans);
 }
 
 void fit_judge(const void *arg, int n, const struct plan *const plans[], struct rooms *out)
 {
   const struct fit_room *room = arg;
-  (void)n; /* one */
-  *out = (struct rooms){.need = {[ROOM_DEVICE] = (double)plan_tier_bytes(plans[0], TIER_DEVICE), [ROOM_HOST] = (double)node_bytes(plans[0], room)},
+  *out = (struct rooms){.need = {[ROOM_DEVICE] = (double)tier_bytes(n, plans, TIER_DEVICE),
+                                 [ROOM_HOST] = (double)node_bytes(n, plans, room)},
                         .have = {[ROOM_DEVICE] = room->gpu_bytes > 0 ? (double)room->gpu_bytes : -1,
                                  [ROOM_HOST] = room->host_bytes > 0 ? (double)room->host_bytes : -1,
                                  [ROOM_SHARED] = -1,
@@ -143,14 +159,16 @@ static void print_hopes(const struct advise_hopes *hopes, const struct rooms *ro
            gpu ? "GPUs" : "nodes");
 }
 
-static void print_besides_on_node(const struct plan *plan, const struct fit_room *room, bool fits)
+static void print_besides_on_node(const struct advise_case *job, bool fits)
 {
-  const int64_t moving = room->local_ranks * moving_bytes(plan, room);
+  const struct fit_room *room = job->arg;
+  const int64_t moving = room->local_ranks * moving_bytes(job->plans[0], room),
+                node = node_bytes(job->n, job->plans, room);
   printf("%s more nodes with fewer ranks on each\n", fits ? "or use" : "use");
-  if (moving > 0 && node_bytes(plan, room) - moving <= room->host_bytes)
+  if (moving > 0 && node - moving <= room->host_bytes)
     printf("or neither load nor save: without train.init, with checkpoint.every=0 and "
            "checkpoint.at_end=false, a node needs %s\n",
-           mem_amount(node_bytes(plan, room) - moving).text);
+           mem_amount(node - moving).text);
 }
 
 static enum status print_cures(const struct advise_case *job, struct rooms *rooms)
@@ -164,7 +182,7 @@ static enum status print_cures(const struct advise_case *job, struct rooms *room
            mem_amount(rooms->need[ROOM_HOST] - rooms->have[ROOM_HOST]).text);
   const enum status status = advise_fit(job, print_advice, rooms, &fits, &hopes);
   if (!status && node)
-    print_besides_on_node(job->plans[0], room, fits);
+    print_besides_on_node(job, fits);
   else if (!status)
     print_hopes(&hopes, rooms, fits);
   return status;
@@ -176,17 +194,17 @@ enum status fit_print(const struct advise_case *job, bool *fits)
   const struct plan *plan = job->plans[0];
   char who[96];
   struct rooms rooms;
-  fit_judge(room, 1, job->plans, &rooms);
+  fit_judge(room, job->n, job->plans, &rooms);
   printf("\nmemory of this plan, which computes in %s with gradients in %s and masters in fp32:\n",
          dtype_name(plan->input.model->config.compute), dtype_name(plan->input.device->gradient));
   if (room->gpu_bytes > 0)
-    print_line("device: a rank needs", plan_tier_bytes(plan, TIER_DEVICE), room->gpu,
+    print_line("device: a rank needs", tier_bytes(job->n, job->plans, TIER_DEVICE), room->gpu,
                room->gpu_bytes);
   if (room->host_bytes > 0) {
     snprintf(who, sizeof who, "host: the %d rank%s of a node need%s%s", room->local_ranks,
              plural(room->local_ranks), room->local_ranks == 1 ? "s" : "",
              moving_bytes(plan, room) > 0 ? ", to load and save what is on their GPUs," : "");
-    print_line(who, node_bytes(plan, room), "it", room->host_bytes);
+    print_line(who, node_bytes(job->n, job->plans, room), "it", room->host_bytes);
   }
   *fits = rooms_fit(&rooms);
   return *fits ? STATUS_OK : print_cures(job, &rooms);

@@ -1,5 +1,6 @@
 #include "cmd/forecast.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/append.h"
@@ -177,6 +178,107 @@ static enum status print_resident(const struct advise_case *job, const struct pl
   return status || resident <= MOST ? status : print_with_resident(job, rates, resident);
 }
 
+/* ---- codecs ---- */
+
+static enum status step_at(const struct plan *plan, const struct plan_rates *rates, double link,
+                           double *out)
+{
+  struct plan_rates other = *rates;
+  struct plan_forecast forecast = {0};
+  other.link_bytes = other.host_link_bytes = link;
+  other.step_only = true;
+  const enum status status = plan_simulate(plan, &other, &forecast);
+  *out = forecast.step_s;
+  return status;
+}
+
+/* The rate of a link, in bytes/s, below which the step of `coded` is shorter than that of `plain`.
+ * Bisects the logarithm. */
+static enum status break_even(const struct plan *coded, const struct plan *plain,
+                              const struct plan_rates *rates, double *out)
+{
+  enum { HALVINGS = 16 };
+  double low = 1e5, high = 1e13;
+  for (int i = 0; i < HALVINGS; i++) {
+    const double link = sqrt(low * high);
+    double with, without;
+    enum status status = step_at(coded, rates, link, &with);
+    if (!status)
+      status = step_at(plain, rates, link, &without);
+    if (status)
+      return status;
+    *(with < without ? &low : &high) = link;
+  }
+  *out = sqrt(low * high);
+  return STATUS_OK;
+}
+
+/* What the deck's codec of gradients gains, and on which links. */
+static enum status print_codec(const struct advise_case *job, const struct plan_rates *rates,
+                               double step_s)
+{
+  const struct plan *coded = job->plans[0];
+  struct plan_forecast forecast;
+  struct plan *plain = NULL;
+  double link = 0;
+  enum status status = advise_plan(job,
+                                   "compress.feedback=off compress.warmup=0 "
+                                   "compress.grads.units=[] compress.grads.codec=none "
+                                   "compress.grads.values=none compress.grads.block=0 "
+                                   "compress.grads.levels=0 compress.grads.rank=0 "
+                                   "compress.grads.density=0 compress.grads.threshold=0",
+                                   true, &plain);
+  if (status || !plain)
+    return status;
+  status = plan_simulate(plain, rates, &forecast);
+  if (!status)
+    status = break_even(coded, plain, rates, &link);
+  if (!status)
+    printf("without a codec the predicted step is %.4f s, %.2f times as long; the codec makes it "
+           "shorter on links of less than %.3g GB/s\n",
+           forecast.step_s, forecast.step_s / step_s, link * 1e-9);
+  plan_destroy(plain);
+  return status;
+}
+
+static bool has_codec(const struct plan *plan)
+{
+  bool any = false;
+  for (int u = 0; u < plan->input.model->units && plan->input.mode == PLAN_TRAIN; u++)
+    any |= !(plan->policy[u].grads.ops->traits & CODEC_IDENTITY);
+  return any && plan->input.ranks > 1;
+}
+
+/* ---- where residuals are kept ---- */
+
+static enum status print_residual(const struct advise_case *job, const struct plan_rates *rates,
+                                  const char *tier)
+{
+  char set[48];
+  struct advice advice;
+  snprintf(set, sizeof set, "tiers.residual=%s", tier);
+  const enum status status = advise_try(job, set, rates, &advice);
+  if (!status && advice.possible)
+    printf("  %-15s %11.4f s  %13s%s\n", tier, advice.measure.forecast.step_s,
+           mem_amount(advice.measure.tier[TIER_DEVICE]).text, *advice.name ? "" : "  (this deck)");
+  return status;
+}
+
+/* NVMe only if its rates are known, or if the deck asks for it. */
+static enum status print_residuals(const struct advise_case *job, const struct plan_rates *rates)
+{
+  const bool disk = rates->disk_read_bytes > 0 && rates->disk_write_bytes > 0;
+  if (!plan_keeps_residuals(job->plans[0]))
+    return STATUS_OK;
+  printf("\n  %-15s %13s  %13s\n", "tiers.residual", "step", "device");
+  enum status status = print_residual(job, rates, "device");
+  if (!status)
+    status = print_residual(job, rates, "host");
+  if (!status && (disk || job->deck->tiers.residual == DECK_RESIDUAL_NVME))
+    status = print_residual(job, rates, "nvme");
+  return status;
+}
+
 enum status forecast_print(const struct advise_case *job, const struct plan_rates *rates)
 {
   const struct plan *plan = job->plans[0];
@@ -185,6 +287,12 @@ enum status forecast_print(const struct advise_case *job, const struct plan_rate
   if (status)
     return status;
   print_step(plan, &forecast);
+  if (has_codec(plan) && rates->link_bytes > 0)
+    status = print_codec(job, rates, forecast.step_s);
+  if (!status)
+    status = print_residuals(job, rates);
+  if (status)
+    return status;
   if (job->deck->tiers.optimizer != DECK_TIER_HOST || plan->input.mode != PLAN_TRAIN)
     return STATUS_OK;
   if (plan->input.shape.group > 1)
@@ -271,7 +379,7 @@ static enum status plan_strategy(const struct advise_case *job, enum deck_strate
   snprintf(set, sizeof set,
            "shard.strategy=%s shard.group=%s shard.reduce=auto transfer.params=shard",
            deck_strategy_name(strategy), group);
-  return advise_plan(job, set, out);
+  return advise_plan(job, set, false, out);
 }
 
 static enum status print_strategy(const struct advise_case *job, enum deck_strategy strategy,

@@ -11,6 +11,8 @@
  *   - a line for each combination of transfer.params and transfer.grads, if a group has several
  *     ranks, and the reason why the fastest one is fastest;
  *   - what a few units gain that stay on the device (tiers.resident).
+ * With a codec of gradients also the step without it, and the links on which it makes the step
+ * shorter.
  * Local. */
 enum status forecast_print(const struct advise_case *job, const struct plan_rates *rates);
 

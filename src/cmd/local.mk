@@ -16,6 +16,7 @@ sluice_SOURCES = \
 	src/cmd/compare_collect.c \
 	src/cmd/compare_launch.c \
 	src/cmd/compare_matrix.c \
+	src/cmd/compare_metrics.c \
 	src/cmd/deck.c \
 	src/cmd/doctor.c \
 	src/cmd/doctor.h \
@@ -31,6 +32,13 @@ sluice_SOURCES = \
 	src/cmd/main.c \
 	src/cmd/plan.c \
 	src/cmd/prepare.c \
+	src/cmd/report.c \
+	src/cmd/report.h \
+	src/cmd/report_chart.c \
+	src/cmd/report_groups.c \
+	src/cmd/report_page.c \
+	src/cmd/report_read.c \
+	src/cmd/report_series.c \
 	src/cmd/tokenizer.c \
 	src/cmd/topo.c \
 	src/cmd/train.c

@@ -12,7 +12,7 @@
 static const struct command *const commands[] = {
     &command_train,     &command_eval, &command_generate, &command_prepare,
     &command_deck,      &command_plan, &command_ckpt,     &command_bench,
-    &command_compare,   &command_tokenizer, &command_topo, &command_doctor, NULL};
+    &command_compare,   &command_report, &command_tokenizer, &command_topo, &command_doctor, NULL};
 
 static bool wants(int argc, char **argv, int first, const char *flag)
 {

@@ -22,6 +22,13 @@ struct values {
 static const char *const modes[] = {"train", "eval", "generate", NULL};
 
 // clang-format off: one row an option
+#define CODEC_RATES(id, kind, title, source) \
+    {"encode_" #id, OPTION_REAL, AT(measured.encode_bytes[CODEC_##id]), "0", .least = 0, \
+     .most = 1e9, .unit = "GB/s", .rare = true, \
+     .text = "Measured rate of elements that codec " #id " encodes, 0 for memory."}, \
+    {"decode_" #id, OPTION_REAL, AT(measured.decode_bytes[CODEC_##id]), "0", .least = 0, \
+     .most = 1e9, .unit = "GB/s", .rare = true, \
+     .text = "Measured rate of elements that codec " #id " decodes and sums, 0 for memory."},
 static const struct option table[] = {
     {"ranks", OPTION_INT, AT(ranks), "1", .least = 1, .most = 1e6,
      .text = "Number of ranks to plan for."},
@@ -83,8 +90,10 @@ static const struct option table[] = {
      .unit = "GB/s", .rare = true,
      .text = "Measured rate of a rank's reads from NVMe. All ranks of the node read at the same "
              "time."},
+    CODEC_ROWS(CODEC_RATES)
     {.name = NULL},
 };
+#undef CODEC_RATES
 // clang-format on
 
 static int threads_of(const struct values *values, const struct deck *deck)
@@ -272,29 +281,54 @@ static void print_tables(const struct values *values, const struct plan *plan)
          (unsigned long long)plan_collective_hash(plan));
 }
 
+static bool warms_up(const struct deck *deck, const struct plan_input *input)
+{
+  return input->mode == PLAN_TRAIN && deck->compress.warmup > 0;
+}
+
+static enum status plan_warmup(const struct plan_input *input, struct plan **out)
+{
+  struct plan_input warmup = *input;
+  warmup.policy.warmup = true;
+  return plan_create(&warmup, out);
+}
+
+static void print_warmup(const struct deck *deck, const struct plan *plan)
+{
+  printf("\nthe warm-up of compress.warmup=%lld updates comes before this plan; it sends gradients "
+         "without a codec and needs %s of the device and %s of the host\n",
+         (long long)deck->compress.warmup,
+         mem_amount((double)plan_tier_bytes(plan, TIER_DEVICE)).text,
+         mem_amount((double)plan_tier_bytes(plan, TIER_HOST)).text);
+}
+
 static enum status print_plan(const struct values *values, const struct deck *deck, const struct target *target, const struct plan_input *input,
                               const struct fit_room *room, bool *fits)
 {
-  struct plan *plan = NULL;
-  enum status status = plan_create(input, &plan);
-  if (status)
-    return status;
+  struct plan *plan[2] = {NULL}; /* and that of the warm-up */
+  enum status status = plan_create(input, &plan[0]);
+  if (!status && warms_up(deck, input))
+    status = plan_warmup(input, &plan[1]);
   const struct advise_case job = {.deck = deck,
                                   .use = uses[input->mode],
                                   .local_ranks = ranks_on_node(values),
-                                  .n = 1,
-                                  .plans = (const struct plan *const *)&plan,
+                                  .n = plan[1] ? 2 : 1,
+                                  .plans = (const struct plan *const *)plan,
                                   .judge = fit_judge,
                                   .arg = room};
-  status = check_ranks_agree(plan, input);
+  if (!status)
+    status = check_ranks_agree(plan[0], input);
   if (!status) {
     job_warn_without_effect(deck, job.use, 1, job.plans);
-    print_tables(values, plan);
+    print_tables(values, plan[0]);
+    if (plan[1])
+      print_warmup(deck, plan[1]);
     status = print_traffic(&job, target);
   }
   if (!status)
     status = print_advice(values, &job, fits);
-  plan_destroy(plan);
+  plan_destroy(plan[1]);
+  plan_destroy(plan[0]);
   return status;
 }
 
@@ -368,7 +402,11 @@ const struct command command_plan = {
             "With more ranks than a node has, it also prints the bytes that a node sends to other "
             "nodes per step, for each strategy. With measured rates it also predicts the time of "
             "a step and the exposed parts. With tiers.params=host it then names the fastest "
-            "transfer.params and transfer.grads.\n"
+            "transfer.params and transfer.grads. With compress.feedback it predicts the step for "
+            "each tiers.residual.\n"
+            "\n"
+            "With compress.warmup the plan is that of steps after the warm-up. The memory that is "
+            "compared with gpu= and host= holds both plans.\n"
             "\n"
             "With gpu= or host= it says whether the plan fits. If it does not fit, the exit code "
             "is 1 and the settings that would fit are printed. gpu= and run.device=cuda plan for "
@@ -384,6 +422,7 @@ const struct command command_plan = {
             "  gathered parameters  whole units in the compute type, while they are in use\n"
             "  working copy  this rank's share in the compute type, in addition to the masters\n"
             "  moments  the two moments of AdamW\n"
+            "  residuals  what messages of gradients have lost\n"
             "  gradients  this rank's share of the reduced gradients\n"
             "  whole-unit gradients  gradients of a unit before the reduction\n"
             "  staging  receive buffers of reductions, and moments on their way to and from the "

@@ -5,11 +5,11 @@
 
 #include "base/append.h"
 #include "base/hash.h"
+#include "compress/rule/lowrank.h"
 
 #define CODEC_ADDRESS(name, kind, title, source) &codec_##name,
 static const struct codec_ops *const codecs[] = {CODEC_ROWS(CODEC_ADDRESS)};
 #undef CODEC_ADDRESS
-enum { CODECS = sizeof codecs / sizeof codecs[0] };
 
 static enum status find(const char *name, size_t length, const struct codec_ops **out)
 {
@@ -29,11 +29,11 @@ static enum status find_values(const struct codec *codec, const char *name,
                                const struct codec_ops **out)
 {
   enum status status = find(name, strlen(name), out);
-  if (!status && !(codec->ops->traits & CODEC_SPARSE))
-    return status_set(STATUS_USAGE, "codec %s selects no values that codec %s could code",
+  if (!status && !(codec->ops->traits & CODEC_HAS_VALUES))
+    return status_set(STATUS_USAGE, "codec %s has no values that codec %s could code",
                       codec->ops->name, (*out)->name);
-  if (!status && (*out)->traits & CODEC_SPARSE)
-    return status_set(STATUS_USAGE, "codec %s selects values, so it cannot code those of %s",
+  if (!status && (*out)->traits & CODEC_HAS_VALUES)
+    return status_set(STATUS_USAGE, "codec %s has values of its own, so it cannot code those of %s",
                       (*out)->name, codec->ops->name);
   if (!status && (*out)->traits & CODEC_ALONE)
     return status_set(STATUS_USAGE, "codec %s is for whole vectors, so it cannot code values of %s",
@@ -57,7 +57,17 @@ static enum status settle(const char *name, const char *what, double asked, doub
   settle((ops)->name, #what, (double)asked->what, (double)(ops)->usual.what,                       \
          (double)(ops)->least.what, (double)(ops)->most.what, &what)
 
-/* A sparsifier leaves levels to the codec of its values. */
+static enum status check_block(const struct codec *codec)
+{
+  const int64_t block = codec->set.block;
+  const bool rows = codec->ops->traits & CODEC_LOW_RANK;
+  if (rows ? block % LOWRANK_LANES == 0 : (block & (block - 1)) == 0)
+    return STATUS_OK;
+  return status_set(STATUS_USAGE, "block of codec %s is %lld: use a %s", codec->ops->name,
+                    (long long)block, rows ? "multiple of 32" : "power of two");
+}
+
+/* A codec that has values leaves levels to that of its values. */
 static enum status settle_all(const struct codec_settings *asked, struct codec *codec)
 {
   const struct codec_ops *ops = codec->ops, *leveled = ops->usual.levels ? ops : codec->values;
@@ -78,10 +88,7 @@ static enum status settle_all(const struct codec_settings *asked, struct codec *
                                        .rank = (int)rank,
                                        .density = density,
                                        .threshold = threshold};
-  if (codec->set.block & (codec->set.block - 1))
-    return status_set(STATUS_USAGE, "block of codec %s is %lld: use a power of two", ops->name,
-                      (long long)codec->set.block);
-  return STATUS_OK;
+  return check_block(codec);
 }
 
 enum status codec_make(const char *name, const struct codec_settings *settings, bool feedback,
@@ -102,6 +109,26 @@ enum status codec_make(const char *name, const struct codec_settings *settings, 
   return status;
 }
 
+enum codec_number codec_number(const struct codec_ops *ops)
+{
+  int i = 0;
+  while (i < CODECS - 1 && codecs[i] != ops)
+    i++;
+  return (enum codec_number)i;
+}
+
+enum status codec_check(const struct codec *codec, int64_t n, const char *what)
+{
+  const int64_t numbers = codec->ops->numbers ? codec->ops->numbers(codec, n) : 0;
+  if (n == 0 || numbers < n)
+    return STATUS_OK;
+  return status_set(STATUS_USAGE,
+                    "codec %s of rank %d with rows of %lld elements makes %lld numbers of the %lld "
+                    "elements of %s in a message: use a lower rank, another block or another codec",
+                    codec->ops->name, codec->set.rank, (long long)codec->set.block,
+                    (long long)numbers, (long long)n, what);
+}
+
 void codec_print_name(const struct codec *codec, char *out, size_t size)
 {
   const bool coded = codec->values && !(codec->values->traits & CODEC_IDENTITY);
@@ -120,6 +147,12 @@ struct codec codec_of_values(const struct codec *codec)
 int64_t codec_work(const struct codec *codec, int64_t n, int parts)
 {
   return codec->ops->work ? codec->ops->work(codec, n, parts) : 0;
+}
+
+int64_t codec_chosen(const struct codec *codec, int64_t n, int64_t *index_bytes)
+{
+  *index_bytes = 0;
+  return codec->ops->chosen ? codec->ops->chosen(codec, n, index_bytes) : n;
 }
 
 bool codec_equal(const struct codec *a, const struct codec *b)

@@ -18,14 +18,14 @@ struct codec_ops;
 
 /* Zero: the codec's default, or the codec does not have the setting. */
 struct codec_settings {
-  int64_t block; /* elements that are coded together: a power of two */
+  int64_t block; /* elements that are coded together, or elements of a row */
   int levels;
   int rank; /* vectors of a low-rank codec */
   double density, threshold;
 };
 
 struct codec {
-  const struct codec_ops *ops, *values; /* values: of those that a sparsifier selects */
+  const struct codec_ops *ops, *values; /* values: of the numbers in a message of ops */
   struct codec_settings set;            /* defaults filled in */
   bool feedback; /* what a message loses comes back with the next one: messages are not scaled up
                   * to be unbiased */
@@ -45,11 +45,13 @@ enum {
   CODEC_LOSSLESS = 2,
   CODEC_UNBIASED = 4,    /* the mean over all seeds is the vector, without feedback */
   CODEC_VOTE = 8,        /* decode_sum() is a majority vote, not a sum of what each message says */
-  CODEC_SPARSE = 16,     /* most elements are not sent: another codec may code the values */
+  CODEC_SPARSE = 16,     /* most elements are not sent */
   CODEC_COMMON_SEED = 32, /* all messages of a sum have one seed */
-  CODEC_VARIABLE = 64,   /* a message begins with its length in bytes, an int64_t: only so many
-                          * bytes need to travel */
-  CODEC_ALONE = 128      /* it codes no values of a sparsifier */
+  CODEC_LOW_RANK = 64,    /* a block is a row of a matrix: a multiple of 32, not a power of two */
+  CODEC_VARIABLE = 128,   /* a message begins with its length in bytes, an int64_t: only so many
+                           * bytes need to travel */
+  CODEC_ALONE = 256,      /* it codes no values of another codec */
+  CODEC_HAS_VALUES = CODEC_SPARSE | CODEC_LOW_RANK /* another codec may code the values */
 };
 
 struct codec_ops {
@@ -65,6 +67,14 @@ struct codec_ops {
    * first step. It is a multiple of 4 bytes and of the alignment that a message needs, except for
    * plain vectors, so messages may lie one after another. Local. */
   int64_t (*bytes)(const struct codec *codec, int64_t n);
+
+  /* Numbers in a message of n elements; NULL: a message is always shorter than the vector, or it is
+   * the vector. Local. */
+  int64_t (*numbers)(const struct codec *codec, int64_t n);
+
+  /* The most elements of n that have a value in a message, and the bytes of their indices.
+   * NULL: all of them, without indices. Local. */
+  int64_t (*chosen)(const struct codec *codec, int64_t n, int64_t *index_bytes);
 
   /* Bytes of scratch memory of the calls below; NULL: none. Local. */
   int64_t (*work)(const struct codec *codec, int64_t n, int parts);
@@ -92,20 +102,30 @@ struct codec_ops {
 CODEC_ROWS(CODEC_DECLARE)
 #undef CODEC_DECLARE
 
-/* The codec of this name, such as "int8", or of "topk+int8": a sparsifier, and the codec of its
- * values. NULL is `none`. settings: NULL asks for nothing. STATUS_USAGE: the name is unknown, or the
- * codec does not have a setting that is asked for, or not this value of it. Local. */
+/* The codec of this name, such as "int8", or of "topk+int8": a codec that has values, and that of
+ * its values. NULL is `none`. settings: NULL asks for nothing. STATUS_USAGE: the name is unknown,
+ * or the codec does not have a setting that is asked for, or not this value of it. Local. */
 enum status codec_make(const char *name, const struct codec_settings *settings, bool feedback,
                        struct codec *out);
+
+/* The number of a codec's row. Pure. */
+enum codec_number codec_number(const struct codec_ops *ops);
+
+/* STATUS_USAGE: the codec makes no sense for vectors of n elements, because its messages are not
+ * shorter. `what` names the vectors. Local. */
+enum status codec_check(const struct codec *codec, int64_t n, const char *what);
 
 /* "int8", or "topk+int8", into out. Local. */
 void codec_print_name(const struct codec *codec, char *out, size_t size);
 
-/* The codec of a sparsifier's values, which are one vector. Pure. */
+/* The codec of the values of a message, which are one vector. Pure. */
 struct codec codec_of_values(const struct codec *codec);
 
 /* Bytes of scratch memory of a pass, 0: none. Local. */
 int64_t codec_work(const struct codec *codec, int64_t n, int parts);
+
+/* codec_ops.chosen() of any codec. Local. */
+int64_t codec_chosen(const struct codec *codec, int64_t n, int64_t *index_bytes);
 
 /* Whether a message of one codec can be decoded by the other. Local. */
 bool codec_equal(const struct codec *a, const struct codec *b);

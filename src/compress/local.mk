@@ -5,6 +5,7 @@ src_compress_libcompress_a_SOURCES = \
 	src/compress/compress.c \
 	src/compress/compress.h \
 	src/compress/lossless.c \
+	src/compress/lowrank.c \
 	src/compress/plain.c \
 	src/compress/quantiser.c \
 	src/compress/sketch.c \

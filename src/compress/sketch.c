@@ -19,6 +19,15 @@ static int64_t bytes(const struct codec *codec, int64_t n)
   return sketch_bytes(&op, n);
 }
 
+/* Equal estimates of further elements are not counted. */
+static int64_t chosen(const struct codec *codec, int64_t n, int64_t *index_bytes)
+{
+  const struct sketch op = op_of(codec, 0);
+  const int64_t whole = n / op.block, rest = n % op.block;
+  *index_bytes = 0;
+  return whole * op.keep + (rest < op.keep ? rest : op.keep);
+}
+
 static enum status encode(const struct codec *codec, const struct codec_pass *pass, const float *x,
                           void *messages)
 {
@@ -53,6 +62,7 @@ static enum status subtract(const struct codec *codec, const struct codec_pass *
       .least = {.block = SKETCH_LEAST_BLOCK, .density = 1e-5},                                     \
       .most = {.block = SKETCH_MOST_BLOCK, .density = 0.0625},                                     \
       .bytes = bytes,                                                                              \
+      .chosen = chosen,                                                                            \
       .encode = encode,                                                                            \
       .decode_sum = decode_sum,                                                                    \
       .subtract = subtract,                                                                        \

@@ -71,6 +71,13 @@ static int64_t bytes(const struct codec *codec, int64_t n)
   return format_of(codec, n, 0).bytes;
 }
 
+static int64_t chosen(const struct codec *codec, int64_t n, int64_t *index_bytes)
+{
+  const struct format f = format_of(codec, n, 0);
+  *index_bytes = f.values_at > 0 ? f.slots * (int64_t)sizeof(uint16_t) : 0;
+  return f.slots < n ? f.slots : n;
+}
+
 /* A pass over the values of `parts` messages. */
 static struct codec_pass values_pass(const struct format *f, const struct codec_pass *pass,
                                      int parts)
@@ -165,6 +172,7 @@ static enum status subtract(const struct codec *codec, const struct codec_pass *
       .least = {.block = SELECT_LEAST_BLOCK, .density = 1e-5, .threshold = 1e-37},                 \
       .most = {.block = SELECT_MOST_BLOCK, .density = 1, .threshold = 1e37},                       \
       .bytes = bytes,                                                                              \
+      .chosen = chosen,                                                                            \
       .work = work,                                                                                \
       .encode = encode,                                                                            \
       .decode_sum = decode_sum,                                                                    \

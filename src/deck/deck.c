@@ -1,6 +1,7 @@
 #include "deck/deck.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,7 @@ static const char *const updates[] = {"auto", "deferred", "immediate", NULL};
 static const char *const workspaces[] = {"fast", "tight", NULL};
 static const char *const workings[] = {"gather", "keep", NULL};
 static const char *const state_tiers[] = {"host", "nvme", NULL};
+static const char *const residual_tiers[] = {"device", "host", "nvme", NULL};
 #define OPTIM_NAME(name, ...) #name,
 #define OPTIM_TEXT(name, title, ...) "\n  " #name "  " title
 static const char *const optimizers[] = {
@@ -61,6 +63,9 @@ const struct option deck_table[] = {
              "and stochastic rounding."},
     {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
      .text = "Math threads per rank, 0 for all cores of the rank."},
+    {"run.warmup", OPTION_INT, AT(run.warmup), "2", .least = 0, .most = 1e6, .unit = "steps",
+     .text = "Steps that the times of a run leave out. These are the first steps after each "
+             "start. The record of the run in results.jsonl has the times."},
     {"run.device", OPTION_CHOICE, AT(run.device), "auto", .choices = devices,
      .text = "Device that computes the model.\n"
              "  auto  cuda if this build and this machine have CUDA, otherwise host\n"
@@ -222,32 +227,48 @@ const struct option deck_table[] = {
     {"compress.feedback", OPTION_CHOICE, AT(compress.feedback), "off",
      .effect = EFFECT_MATH, .choices = feedbacks,
      .text = "Data type of what messages of gradients have lost. It is added to the next "
-             "gradient. It takes memory of the device for each element of the gradient.\n"
+             "gradient. It takes memory for each element of the gradient, see tiers.residual.\n"
              "  off  what a message loses is lost\n"
              "  fp32  4 bytes\n"
              "  bf16  2 bytes\n"
              "  int8  1 byte, and a scale per block"},
+    {"compress.warmup", OPTION_INT, AT(compress.warmup), "0",
+     .effect = EFFECT_MATH, .least = 0, .most = INT64_C(1) << 32, .unit = "updates",
+     .text = "First updates, which send gradients without a codec. A resumed run goes on counting. "
+             "Steps that are skipped as not finite are no updates."},
+    {"compress.sample", OPTION_INT, AT(compress.sample), "0", .least = 0, .most = INFINITY,
+     .unit = "steps",
+     .text = "Steps between tests of what messages lose, 0: none. A test compares up to 65,536 "
+             "elements of each unit and rank with their decoded values. It does not change the "
+             "training. results.jsonl has the errors of each unit."},
     {"compress.grads.codec", OPTION_CHOICE, AT(compress.grads.codec), "none",
      .effect = EFFECT_MATH, .choices = codecs, .was = "comm.gradients",
      .text = "Codec of gradients between ranks. Sums are computed in fp32." CODEC_TEXTS},
     {"compress.grads.values", OPTION_CHOICE, AT(compress.grads.values), "none",
      .effect = EFFECT_MATH, .choices = codecs,
-     .text = "Codec of the values that a sparse codec sends." CODEC_TEXTS},
+     .text = "Codec of the values of a sparse or low-rank codec." CODEC_TEXTS},
     {"compress.grads.block", OPTION_INT, AT(compress.grads.block), "0",
      .effect = EFFECT_MATH, .least = 0, .most = 1 << 20, .unit = "elements",
-     .text = "Elements that are encoded together, a power of two. 0: as the codec has it."},
+     .text = "Elements that are encoded together, a power of two. With a low-rank codec: elements "
+             "of a row, a multiple of 32, such as model.width. 0: as the codec has it."},
     {"compress.grads.levels", OPTION_INT, AT(compress.grads.levels), "0",
      .effect = EFFECT_MATH, .least = 0, .most = 1 << 16, .unit = "levels",
      .text = "Levels of qsgd. 0: as the codec has it."},
     {"compress.grads.rank", OPTION_INT, AT(compress.grads.rank), "0",
      .effect = EFFECT_MATH, .least = 0, .most = 1 << 10, .unit = "vectors",
-     .text = "Rank of a low-rank codec. 0: as the codec has it."},
+     .text = "Rank of powersgd and gradiveq. 0: as the codec has it."},
     {"compress.grads.density", OPTION_REAL, AT(compress.grads.density), "0",
      .effect = EFFECT_MATH, .least = 0, .most = 1,
      .text = "Share of the elements that a sparse codec sends. 0: as the codec has it."},
     {"compress.grads.threshold", OPTION_REAL, AT(compress.grads.threshold), "0",
      .effect = EFFECT_MATH, .least = 0, .most = INFINITY,
      .text = "Smallest magnitude that the codec threshold sends. 0: as the codec has it."},
+    {"compress.grads.units", OPTION_STRINGS, AT(compress.units), "[]",
+     .effect = EFFECT_MATH,
+     .text = "Codecs of single units. Each item is PATTERN=CODEC, such as h.1*=topk+int8. The "
+             "pattern is for the name of a unit (sluice plan prints it), with * and ? as for file "
+             "names. The first item that matches counts. Other units have compress.grads.codec. "
+             "Settings are those of compress.grads, where a codec has them."},
 
     {"tiers.preset", OPTION_CHOICE, AT(tiers.preset), "none", .choices = deck_presets,
      .text = "Where everything is stored, as one choice. It sets tiers.params, tiers.optimizer, "
@@ -299,6 +320,11 @@ const struct option deck_table[] = {
      .text = "Units that stay on the device with host offload. The first units, from the embedding "
              "on, are updated on the device because the next step needs them first. Only with "
              "tiers.optimizer=host."},
+    {"tiers.residual", OPTION_CHOICE, AT(tiers.residual), "device", .choices = residual_tiers,
+     .text = "Memory that holds residuals (compress.feedback).\n"
+             "  device  device memory\n"
+             "  host  host memory; the device holds those of a few units\n"
+             "  nvme  tiers.nvme; host and device memory hold those of a few units"},
 
     {"transfer.params", OPTION_CHOICE, AT(transfer.params), "shard", .choices = param_transfers,
      .text = "Host-to-device transfer with tiers.params=host.\n"
@@ -398,6 +424,9 @@ const struct option deck_table[] = {
      .text = "Steps between validations, 0 for none."},
     {"eval.batches", OPTION_INT, AT(eval.batches), "0", .least = 0, .most = INFINITY,
      .unit = "batches", .text = "Batches per validation, 0 for the whole set."},
+    {"eval.target", OPTION_REAL, AT(eval.target), "0", .least = 0, .most = INFINITY,
+     .text = "Validation perplexity to reach, 0 for none. results.jsonl has the first step and "
+             "the time at which a validation is at or below it."},
     {0},
 };
 // clang-format on
@@ -713,18 +742,71 @@ static enum status check_optim(const struct deck *deck)
   return STATUS_OK;
 }
 
+/* "PATTERN=CODEC": the length of the pattern; 0: it is something else, or too long. */
+static size_t split_unit(const char *item)
+{
+  const size_t length = strcspn(item, "=");
+  const bool both = length > 0 && item[length] && item[length + 1];
+  return both && length < DECK_UNIT_TEXT && strlen(item + length + 1) < DECK_UNIT_TEXT ? length : 0;
+}
+
+static enum status check_units(const struct deck *deck)
+{
+  const struct option_strings *units = &deck->compress.units;
+  if (units->n > DECK_UNIT_CODECS)
+    return status_set(STATUS_USAGE, "%s has %d items, and at most %d are possible: use patterns",
+                      cite(deck, "compress.grads.units").text, units->n, DECK_UNIT_CODECS);
+  for (int i = 0; i < units->n; i++)
+    if (split_unit(units->item[i]) == 0)
+      return status_set(STATUS_USAGE,
+                        "%s has '%s': an item is PATTERN=CODEC with at most %d letters each, such "
+                        "as h.1*=int8",
+                        cite(deck, "compress.grads.units").text, units->item[i],
+                        DECK_UNIT_TEXT - 1);
+  return STATUS_OK;
+}
+
+static bool encodes(const struct deck *deck)
+{
+  return deck->compress.grads.codec != CHOICE_none || deck->compress.units.n > 0;
+}
+
+static enum status check_warmup(const struct deck *deck)
+{
+  const struct option_ints *trace = &deck->train.trace;
+  const long long warmup = (long long)deck->compress.warmup;
+  if (warmup == 0)
+    return STATUS_OK;
+  if (!encodes(deck))
+    return status_set(STATUS_USAGE,
+                      "%s is %lld, but %s is none, and no codec follows the warm-up: choose a "
+                      "codec, or leave it out",
+                      cite(deck, "compress.warmup").text, warmup,
+                      cite(deck, "compress.grads.codec").text);
+  if (trace->n > 0 && trace->item[0] < warmup)
+    return status_set(STATUS_USAGE,
+                      "%s begins at step %lld, but steps of the warm-up are not traced: begin at "
+                      "%s = %lld or later",
+                      cite(deck, "train.trace").text, (long long)trace->item[0],
+                      cite(deck, "compress.warmup").text, warmup);
+  return STATUS_OK;
+}
+
 /* A step that is skipped because of a gradient that is not finite leaves what its messages lost. */
 static enum status check_compress(const struct deck *deck)
 {
-  if (deck->compress.feedback == 0)
-    return STATUS_OK;
+  enum status status = check_units(deck);
+  if (!status)
+    status = check_warmup(deck);
+  if (status || deck->compress.feedback == 0)
+    return status;
   if (deck->optim.nonfinite != NONFINITE_STOP)
     return status_set(STATUS_USAGE,
                       "%s is %s, but %s is skip, and feedback of a step that is not finite would "
                       "spoil all others: set optim.nonfinite=stop, or compress.feedback=off",
                       cite(deck, "compress.feedback").text, feedbacks[deck->compress.feedback],
                       cite(deck, "optim.nonfinite").text);
-  if (deck->compress.grads.codec != CHOICE_none)
+  if (encodes(deck))
     return STATUS_OK;
   return status_set(STATUS_USAGE,
                     "%s is %s, but %s is none, whose messages lose nothing: choose a codec, or "
@@ -861,6 +943,18 @@ static struct deck_codec codec_of(const struct deck_compress *asked)
                              .threshold = asked->threshold};
 }
 
+static struct deck_unit_codecs unit_codecs_of(const struct option_strings *units)
+{
+  struct deck_unit_codecs out = {.n = units->n};
+  for (int i = 0; i < units->n; i++) {
+    const char *item = units->item[i];
+    const int length = (int)split_unit(item);
+    snprintf(out.of[i].pattern, DECK_UNIT_TEXT, "%.*s", length, item);
+    snprintf(out.of[i].codec, DECK_UNIT_TEXT, "%s", item + length + 1);
+  }
+  return out;
+}
+
 static enum status resolve_policy(const struct deck *deck, int local_ranks, int group,
                                   struct deck_policy *out)
 {
@@ -877,7 +971,10 @@ static enum status resolve_policy(const struct deck *deck, int local_ranks, int 
       .immediate = updates_at_once(deck),
       .moments = moments[deck->optim.moments],
       .grads = codec_of(&deck->compress.grads),
+      .units = unit_codecs_of(&deck->compress.units),
       .feedback = deck_feedback(deck),
+      .residual = (enum deck_residual)deck->tiers.residual,
+      .sample = deck->compress.sample,
       .nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0,
       .resident = host ? deck->tiers.resident : 0};
   if (out->params_full && !out->one_node)
@@ -919,18 +1016,21 @@ void deck_hash(const struct deck *deck, char *out)
                                        "run.minutes",
                                        "run.threads",
                                        "run.counters",
+                                       "run.warmup",
                                        "topo.bind",
                                        "topo.cores",
                                        "topo.controller",
                                        "train.trace",
                                        "data.reorder",
                                        "comm.timeout",
+                                       "compress.sample",
                                        "transfer.rate",
                                        "tiers.nvme",
                                        "tiers.preset",
                                        "tiers.workspace",
                                        "tiers.working",
                                        "checkpoint.background",
+                                       "eval.target",
                                        NULL};
   snprintf(out, 17, "%016llx", (unsigned long long)options_hash(deck->set, except));
 }

@@ -28,6 +28,7 @@ enum deck_rounding { DECK_ROUND_NEAREST, DECK_ROUND_STOCHASTIC };
 enum deck_state { DECK_STATE_HOST, DECK_STATE_NVME };
 enum deck_workspace { DECK_WORKSPACE_FAST, DECK_WORKSPACE_TIGHT };
 enum deck_working { DECK_WORKING_GATHER, DECK_WORKING_KEEP };
+enum deck_residual { DECK_RESIDUAL_DEVICE, DECK_RESIDUAL_HOST, DECK_RESIDUAL_NVME };
 enum deck_device { DECK_DEVICE_AUTO, DECK_DEVICE_HOST, DECK_DEVICE_CUDA };
 enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16 };
 enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
@@ -38,7 +39,7 @@ enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 struct deck_compress { int codec, values; int64_t block, levels, rank; double density, threshold; };
 
 struct deck {
-  struct { char *dir; int64_t steps; double minutes; int64_t seed, threads; int device, compute; struct option_strings counters; } run; /* minutes 0: no such limit; threads 0: the cores this
+  struct { char *dir; int64_t steps; double minutes; int64_t seed, threads, warmup; int device, compute; struct option_strings counters; } run; /* minutes 0: no such limit; threads 0: the cores this
                                                                           rank may use; counters: none, auto or events' names: exec/op_counters.h */
   struct { char *arch; int64_t layers, width, heads, kv_heads, head_width, ffn, context, vocab, window, window_from; bool tied; double norm_eps, init_std, rope_theta;
            int rope_scaling; double rope_factor, rope_low_freq, rope_high_freq; int64_t rope_original; int dtype; } model; /* 0 of kv_heads, head_width, ffn: as the
@@ -51,14 +52,21 @@ struct deck {
                                                                                sequence 0: model.context; micro_batch 0: batch / ranks */
   struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "auto", "world", "node" or a number of ranks */
   struct { int backend; double timeout; } comm;
-  struct { int feedback; struct deck_compress grads; } compress;
-  struct { int preset, params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
+  /* units: PATTERN=CODEC, of grads */
+  struct {
+    int feedback;
+    int64_t warmup, sample;
+    struct deck_compress grads;
+    struct option_strings units;
+  } compress;
+  struct { int preset, params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; int residual; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
   struct { int params, grads; double rate; } transfer;                 /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
   struct { int name; double lr, betas[2], momentum; bool nesterov; double eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
            struct option_strings no_decay; int moments, rounding, update, state; double state_share; } optim; /* no_decay: of norm, bias, embedding; clip 0:
                                                                           none; min_lr: share of lr at the end; decay_steps 0: run.steps */
   struct { int64_t every, keep, keep_every; bool at_end, background; } checkpoint; /* every 0: only at the end */
-  struct { int64_t every, batches; } eval;                             /* every 0: never during training; batches 0: the whole validation set */
+  /* every 0: never during training; batches 0: the whole validation set; target 0: none */
+  struct { int64_t every, batches; double target; } eval;
   struct option_set *set;                                              /* owns the strings above */
 };
 
@@ -128,6 +136,13 @@ struct deck_codec {
   double density, threshold;
 };
 
+/* Codecs of single units: the first pattern, as for file names, that a unit's name matches. */
+enum { DECK_UNIT_CODECS = 32, DECK_UNIT_TEXT = 48 };
+struct deck_unit_codecs {
+  int n;
+  struct { char pattern[DECK_UNIT_TEXT], codec[DECK_UNIT_TEXT]; } of[DECK_UNIT_CODECS];
+};
+
 /* Requests of the deck that hold for all units. unit_policy_make() makes the policy of each unit from it. */
 struct deck_policy {
   bool reduce_every_micro; /* reduce gradients after each micro-batch, or once a step */
@@ -141,8 +156,12 @@ struct deck_policy {
   bool one_node;           /* a shard group is on one node, as far as this rank's node tells */
   bool immediate;          /* a unit is updated as soon as its gradient is complete */
   enum dtype moments;
-  struct deck_codec grads; /* between ranks */
+  struct deck_codec grads; /* between ranks, of units that no pattern of `units` matches */
+  struct deck_unit_codecs units;
+  bool warmup;             /* the first updates, of which no gradient is encoded: not by the deck */
+  int64_t sample;          /* steps between measurements of what messages lose; 0: never */
   const char *feedback;    /* fp32, or the codec of what messages have lost; NULL: it is lost */
+  enum deck_residual residual; /* the memory that keeps it */
   double nvme_state;       /* with host_state: share of the units with moments on NVMe */
   int64_t resident;        /* with host_state: the first units, which stay on the device; 0 with
                             * params_full or cpu_reduce */
@@ -153,8 +172,10 @@ struct deck_policy {
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
                          struct deck_shape *shape, struct deck_policy *policy);
 
-/* 16 hex digits naming the resolved deck (all keys but run.dir, run.steps, run.minutes, run.threads, run.counters, topo.*, train.trace, data.reorder, comm.timeout, transfer.rate, tiers.nvme,
- * tiers.preset, tiers.workspace, tiers.working, checkpoint.background). out: at least 17 bytes. */
+/* 16 hex digits naming the resolved deck. out: at least 17 bytes. All keys but run.dir, run.steps,
+ * run.minutes, run.threads, run.counters, run.warmup, topo.*, train.trace, data.reorder,
+ * comm.timeout, compress.sample, transfer.rate, tiers.nvme, tiers.preset, tiers.workspace,
+ * tiers.working, checkpoint.background, eval.target. */
 void deck_hash(const struct deck *deck, char *out);
 
 #endif

@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "compress/rule/exponent.h"
+#include "compress/rule/lowrank.h"
 #include "compress/rule/quantise.h"
 #include "compress/rule/select.h"
 #include "compress/rule/sketch.h"
@@ -295,6 +296,14 @@ struct device_ops {
   enum status (*unsketch)(struct lane *lane, const struct sketch *op, int64_t n, int parts,
                           const void *messages, int64_t stride, enum scatter_mode mode,
                           float *out);
+
+  /* Factors of `parts` messages, one per vector of n elements of x. work: lowrank_work() floats. */
+  enum status (*factorise)(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
+                           const float *x, const struct factors *factors, float *work);
+  /* Products of the factors of `parts` messages. enum quant_mode says what becomes of out. op's
+   * seed and rounds are not used. */
+  enum status (*expand)(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
+                        const struct factors *factors, enum quant_mode mode, float *out);
 
   /* One pass of an optimizer over n elements, in the types of op (optim/rule/rules.h). `state` has
    * one array per state of the rule. The master or a state may be NULL. Then zeros are read and

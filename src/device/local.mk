@@ -24,9 +24,11 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/kernels_exponent.h \
 	src/device/host/kernels_gemm.h \
 	src/device/host/kernels_generic.c \
+	src/device/host/kernels_lowrank.h \
 	src/device/host/kernels_quantise.h \
 	src/device/host/kernels_update.h \
 	src/device/host/kernels_variants.h \
+	src/device/host/lowrank.c \
 	src/device/host/mark.c \
 	src/device/host/matmul.c \
 	src/device/host/norm.c \

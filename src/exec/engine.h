@@ -12,6 +12,11 @@
 
 struct step_args { int64_t step, update, past, tokens; double lr; };
 
+/* When something ran, in seconds since the first step was released. */
+struct stretch {
+  double begin_s, end_s;
+};
+
 /* A lane and the thread that drives it (none for io: exec_step()'s caller). */
 struct driver {
   struct exec *exec;
@@ -19,7 +24,9 @@ struct driver {
   struct thread *thread;
   const int *instr; /* its instructions, in the plan's order */
   int n;
+  struct stretch *ran[2]; /* its instructions in steps n and n - 1, at n & 1 */
   double busy_s, wait_s, op_s[OP_COUNT]; /* of steps whose times were taken */
+  double comm_s[OP_COUNT], hidden_s;     /* of them: collectives between ranks */
   bool measures; /* operations, in a traced step; its thread's */
   struct op_counters_lane *counters; /* NULL: nothing is counted */
 };
@@ -28,6 +35,8 @@ struct driver {
 struct span {
   char name[96];
   struct mark *begin[2], *end[2];
+  bool comm; /* a collective between ranks */
+  struct plan_sample *sample; /* of ENCODE that measures: memory that host and lanes reach */
 };
 
 /* A window, and the step (counted from create) whose parameters are in it. */
@@ -52,6 +61,7 @@ struct exec {
   struct span *span;          /* of each instruction */
   int64_t (*spent)[OP_COUNTERS]; /* by each instruction in steps n and n - 1: exec_spent(); NULL: not counted, or not traced */
   struct mark *base[2][BASES]; /* release of step n at [.][n % BASES], on the device and on the host of lanes that work there */
+  struct plan_sample *samples; /* of all instructions that measure; NULL: there are none */
   struct plan_metrics *results; /* [2] what METRICS of step n found, at n & 1: memory that host and lanes reach */
   int *order;                 /* instructions by lane */
   struct driver driver[LANE_COUNT];
@@ -61,7 +71,11 @@ struct exec {
   double begun_s;             /* when it was released */
   int64_t drained;            /* steps released before the last exec_drain() */
   int64_t timed;              /* steps (counted from create) whose times were taken */
+  double release_s;           /* of step `timed`, as in struct stretch */
   double trace_s;             /* release of step `timed` since that of the first traced step */
+  struct stretch *ran;        /* of all drivers */
+  int64_t profile_from;       /* the first step of exec_profile() */
+  int64_t profiled;           /* steps since the last exec_profile() */
   int64_t past, tokens;       /* of generation, for the steps to come */
   int64_t cached;             /* tokens a sequence that are in the cache */
   struct watchdog *watchdog;  /* NULL: none */
@@ -106,6 +120,17 @@ bool exec_is_traced(const struct exec *exec, int64_t step);
 int64_t *exec_spent(const struct exec *exec, int index, int64_t n);
 /* Take the times of steps up to n, which are complete. */
 enum status exec_take_times(struct exec *exec, int64_t n);
+
+/* Whether what messages lose is measured in a step, if that is done every so many steps. Steps
+ * count from 0 here, and from 1 in results. */
+static inline bool exec_is_sampled(int64_t every, int64_t step)
+{
+  return (step + 1) % every == 0;
+}
+
+/* How long of `one` any of the n stretches `by` ran. They are in order and do not overlap. `from`
+ * skips those that end before `one` begins; 0 at first, and kept for a later `one`. */
+double exec_covered(struct stretch one, int n, const struct stretch *by, int *from);
 
 /* Let rank 0 try the operations of the compute lane and everybody learn what it found. Collective. */
 enum status exec_autotune(struct exec *exec);

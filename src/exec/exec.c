@@ -33,6 +33,8 @@ static void sort_by_lane(struct exec *exec)
       if ((int)plan->instr[i].lane == lane)
         exec->order[done++] = i;
     driver->n = (int)(exec->order + done - driver->instr);
+    for (int i = 0; i < 2; i++)
+      driver->ran[i] = exec->ran + i * plan->n + (driver->instr - exec->order);
   }
 }
 
@@ -80,6 +82,31 @@ static enum status create_results(struct exec *exec)
   return status;
 }
 
+static bool measures(const struct plan *plan, int i)
+{
+  return plan->instr[i].op == OP_ENCODE && plan->policy[plan->instr[i].unit].sample > 0;
+}
+
+static enum status create_samples(struct exec *exec)
+{
+  struct device *device = exec->config.device;
+  size_t n = 0;
+  void *block;
+  for (int i = 0; i < exec->plan->n; i++)
+    n += measures(exec->plan, i);
+  if (n == 0)
+    return STATUS_OK;
+  const enum status status =
+      device->ops->alloc_host(device, MEM_META, n * sizeof *exec->samples, &block);
+  if (status)
+    return status;
+  exec->samples = block;
+  for (int i = 0; i < exec->plan->n; i++)
+    if (measures(exec->plan, i))
+      exec->span[i].sample = &exec->samples[--n];
+  return STATUS_OK;
+}
+
 /* All that needs no other rank. */
 static enum status prepare(struct exec *exec)
 {
@@ -95,6 +122,8 @@ static enum status prepare(struct exec *exec)
   if (!status)
     status = alloc_table((size_t)plan->n, sizeof *exec->order, &exec->order);
   if (!status)
+    status = alloc_table(2 * (size_t)plan->n, sizeof *exec->ran, &exec->ran);
+  if (!status)
     status = exec_place_buffers(exec);
   if (!status)
     status = token_board_create(plan->n + 1, &exec->board);
@@ -104,6 +133,8 @@ static enum status prepare(struct exec *exec)
     status = alloc_table(2 * (size_t)plan->n, sizeof *exec->spent, &exec->spent);
   if (!status)
     status = create_results(exec);
+  if (!status)
+    status = create_samples(exec);
   if (status)
     return status;
   find_windows_and_metrics(exec);
@@ -397,11 +428,14 @@ void exec_destroy(struct exec *exec)
   exec_marks_destroy(exec);
   if (exec->results)
     exec->config.device->ops->release_host(exec->config.device, exec->results);
+  if (exec->samples)
+    exec->config.device->ops->release_host(exec->config.device, exec->samples);
   for (int g = 0; g < GROUP_COUNT; g++)
     comm_group_destroy(exec->group[g]);
   token_board_destroy(exec->board);
   pthread_mutex_destroy(&exec->mutex);
   mem_free(exec->spent);
+  mem_free(exec->ran);
   mem_free(exec->order);
   mem_free(exec->held);
   mem_free(exec->parts);
@@ -536,6 +570,23 @@ enum status exec_end(struct exec *exec, struct exec_result *result)
   mine.seconds = clock_s() - exec->begun_s;
   *result = mine;
   return STATUS_OK;
+}
+
+void exec_read_sample(const struct exec *exec, int unit, struct plan_sample *out)
+{
+  *out = (struct plan_sample){0};
+  for (int i = 0; i < exec->plan->n; i++) {
+    const struct plan_sample *sample = exec->span[i].sample;
+    if (!sample || exec->plan->instr[i].unit != unit)
+      continue;
+    exactsum_merge(&out->elements, &sample->elements);
+    exactsum_merge(&out->lost, &sample->lost);
+    exactsum_merge(&out->decoded, &sample->decoded);
+    out->residual = sample->residual;
+  }
+  exactsum_normalize(&out->elements);
+  exactsum_normalize(&out->lost);
+  exactsum_normalize(&out->decoded);
 }
 
 enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr, struct exec_result *result)

@@ -84,6 +84,10 @@ struct exec_result {
 enum status exec_begin(struct exec *exec, int64_t step, int64_t update, double lr);
 enum status exec_end(struct exec *exec, struct exec_result *result);
 enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr, struct exec_result *result);
+/* What messages of a unit's gradient lost in the last step that measured it, of this rank: sums
+ * over all messages, and the residual that they left. Normalized. Zeros if nothing measures. After
+ * exec_end(). Local. */
+void exec_read_sample(const struct exec *exec, int unit, struct plan_sample *out);
 /* Wait until every instruction released so far is complete: all tiers at rest. Local. */
 enum status exec_drain(struct exec *exec);
 
@@ -101,8 +105,16 @@ enum status exec_measure_link(struct exec *exec, double *bytes_s);
 
 /* Seconds that each lane ran instructions (`busy_s`; collectives include the wait for peers), and that it waited for tokens between the first and the last one of a step, and GEMM
  * time and operations of the compute lane (where the device counts them), since the last call. Only after exec_drain(). */
-struct exec_profile { double busy_s[LANE_COUNT], wait_s[LANE_COUNT], op_s[OP_COUNT], matmul_s, matmul_flops; };
+struct exec_profile {
+  double busy_s[LANE_COUNT], wait_s[LANE_COUNT], op_s[OP_COUNT], matmul_s, matmul_flops;
+  int64_t steps;
+  double comm_s[OP_COUNT]; /* collectives between ranks, with their waits for other ranks */
+  double hidden_s;         /* of all of comm_s: while an instruction of the compute lane ran */
+};
 void exec_profile(struct exec *exec, struct exec_profile *out);
+/* Leave steps before `step` out of the profile, except for matrix products. At first: none.
+ * Local. */
+void exec_profile_from(struct exec *exec, int64_t step);
 
 /* What the instructions of a lane took so far, [OP_COUNT]; NULL: nothing of it is counted. Only after exec_drain(). Local. */
 const struct op_counters_sum *exec_counted(const struct exec *exec, enum plan_lane lane);

@@ -221,12 +221,12 @@ static enum status from_disk(const struct call *call, int slot, int to)
   return exec_memory_read(call->exec->config.memory, call->exec->plan, call->instr->use[slot].buffer, 0, use_bytes(call, slot), use(call, to));
 }
 
-enum status run_write_act(const struct call *call)
+enum status run_write(const struct call *call)
 {
   return to_disk(call, MOVE_FROM, MOVE_TO);
 }
 
-enum status run_read_act(const struct call *call)
+enum status run_read(const struct call *call)
 {
   return from_disk(call, MOVE_FROM, MOVE_TO);
 }
@@ -371,34 +371,91 @@ static struct codec_pass pass_of(const struct call *call, int64_t elements, void
                              .work = work};
 }
 
+/* Elements of this rank's own part, so that all ranks together measure all parts. */
+struct sample {
+  int64_t n;
+  const float *x; /* in the gradient */
+  float *copy;
+  struct plan_sample *sums;
+};
+
+static struct sample sample_of(const struct call *call, const struct codec_pass *pass)
+{
+  const int64_t n = plan_sampled(pass->n),
+                before = use_bytes(call, ENCODE_WORK) - plan_sample_bytes(pass->n);
+  char *place = (char *)use(call, ENCODE_WORK) + before / 256 * 256;
+  return (struct sample){.n = n,
+                         .x = (float *)use(call, ENCODE_GRADS) +
+                              comm_group_index(group_of(call)) * pass->n,
+                         .copy = (float *)(place + sizeof(struct plan_sample)),
+                         .sums = (struct plan_sample *)place};
+}
+
+/* The gradient is what the messages have lost: the copy without it is what they decode to. */
+static enum status measure_sample(const struct call *call, const struct codec_pass *pass,
+                                  const struct sample *s)
+{
+  const struct device_ops *ops = call->lane->device->ops;
+  struct plan_sample *out = call->exec->span[call->index].sample;
+  enum status status = ops->zero(call->lane, s->sums, sizeof *s->sums);
+  if (!status)
+    status = ops->sum_squares(call->lane, s->n, s->copy, &s->sums->elements);
+  if (!status)
+    status = ops->sum_squares(call->lane, s->n, s->x, &s->sums->lost);
+  if (!status)
+    status = ops->subtract(call->lane, s->n, DTYPE_F32, s->x, s->copy);
+  if (!status)
+    status = ops->sum_squares(call->lane, s->n, s->copy, &s->sums->decoded);
+  if (!status && use(call, ENCODE_RESIDUAL))
+    status = ops->sum_squares(call->lane, pass->n * pass->parts, use(call, ENCODE_GRADS),
+                              &s->sums->residual);
+  return status ? status : ops->copy(call->lane, out, s->sums, sizeof *out);
+}
+
+/* Messages of x, which becomes what they lose if that is kept or measured. */
+static enum status encode(const struct call *call, const struct codec_pass *pass)
+{
+  const struct codec *codec = &call->instr->attr.codec;
+  const int64_t every = call->exec->plan->policy[call->instr->unit].sample;
+  const bool measures = every > 0 && exec_is_sampled(every, call->args->step);
+  float *x = use(call, ENCODE_GRADS);
+  void *messages = use(call, ENCODE_MESSAGES);
+  struct sample sample = {0};
+  enum status status = STATUS_OK;
+  if (measures) {
+    sample = sample_of(call, pass);
+    status = call->lane->device->ops->copy(call->lane, sample.copy, sample.x,
+                                           (size_t)sample.n * sizeof *sample.x);
+  }
+  if (!status)
+    status = codec->ops->encode(codec, pass, x, messages);
+  if (!status && (measures || use(call, ENCODE_RESIDUAL)))
+    status = codec->ops->subtract(codec, pass, messages, x);
+  return status || !measures ? status : measure_sample(call, pass, &sample);
+}
+
 /* Error feedback: Seide et al. 2014; Karimireddy et al. 2019, arXiv:1901.09847. What the messages lose
  * is what is left of the gradient if they are subtracted from it. */
 static enum status encode_with_feedback(const struct call *call, const struct codec_pass *pass)
 {
-  const struct codec *codec = &call->instr->attr.codec,
-                     *lost = &call->exec->plan->policy[call->instr->unit].residual;
+  const struct codec *lost = &call->exec->plan->policy[call->instr->unit].residual;
   float *x = use(call, ENCODE_GRADS);
-  void *messages = use(call, ENCODE_MESSAGES), *residual = use(call, ENCODE_RESIDUAL);
+  void *residual = use(call, ENCODE_RESIDUAL);
   struct codec_pass whole = *pass;
   whole.n *= whole.parts;
   whole.parts = 1;
   enum status status =
       lost->ops->decode_sum(lost, &whole, residual, use_bytes(call, ENCODE_RESIDUAL), true, x);
   if (!status)
-    status = codec->ops->encode(codec, pass, x, messages);
-  if (!status)
-    status = codec->ops->subtract(codec, pass, messages, x);
+    status = encode(call, pass);
   return status ? status : lost->ops->encode(lost, &whole, x, residual);
 }
 
 enum status run_encode(const struct call *call)
 {
-  const struct codec *codec = &call->instr->attr.codec;
   const int64_t part = buffer_of(call, ENCODE_GRADS)->elements / comm_group_size(group_of(call));
   const struct codec_pass pass = pass_of(call, part, use(call, ENCODE_WORK));
-  if (use(call, ENCODE_RESIDUAL))
-    return encode_with_feedback(call, &pass);
-  return codec->ops->encode(codec, &pass, use(call, ENCODE_GRADS), use(call, ENCODE_MESSAGES));
+  return use(call, ENCODE_RESIDUAL) ? encode_with_feedback(call, &pass) : encode(call, &pass);
 }
 
 enum status run_exchange(const struct call *call)

@@ -1,8 +1,10 @@
 /* When instructions began and ended, by the marks that their lanes set: for the profile and for traces. */
+#include <math.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "exec/engine.h"
+#include "plan/ops.h"
 
 static enum status create_marks(struct device *device, int n, struct mark *marks[])
 {
@@ -23,6 +25,11 @@ static struct device *base_device(const struct exec *exec, bool beside)
   return beside && exec->config.host ? exec->config.host : exec->config.device;
 }
 
+static bool is_comm(const struct plan *plan, const struct instr *instr)
+{
+  return op_rows[instr->op].part == PART_COMM && plan_instr_ranks(plan, instr) > 1;
+}
+
 enum status exec_marks_create(struct exec *exec)
 {
   void *block;
@@ -33,6 +40,7 @@ enum status exec_marks_create(struct exec *exec)
   for (int i = 0; !status && i < exec->plan->n; i++) {
     struct device *device = exec_device_of(exec, exec->plan->instr[i].lane);
     plan_instr_name(exec->plan, i, exec->span[i].name, sizeof exec->span[i].name);
+    exec->span[i].comm = is_comm(exec->plan, &exec->plan->instr[i]);
     status = create_marks(device, 2, exec->span[i].begin);
     if (!status)
       status = create_marks(device, 2, exec->span[i].end);
@@ -75,51 +83,115 @@ int64_t *exec_spent(const struct exec *exec, int index, int64_t n)
   return exec->spent ? exec->spent[(n & 1) * exec->plan->n + index] : NULL;
 }
 
-static enum status trace_one(struct exec *exec, int index, int64_t n, double seconds)
+static void trace_one(struct exec *exec, int index, int64_t n, struct stretch ran)
+{
+  const double since_s = exec->trace_s - exec->release_s;
+  const struct exec_event event = {.step = exec->args[n & 1].step,
+                                   .instr = index,
+                                   .rested = n == exec->drained + 1,
+                                   .begin_s = since_s + ran.begin_s,
+                                   .end_s = since_s + ran.end_s,
+                                   .spent = exec_spent(exec, index, n)};
+  exec->config.trace(exec->config.trace_arg, &event);
+}
+
+static enum status time_instr(const struct exec *exec, int index, int64_t n, struct stretch *out)
 {
   const enum plan_lane lane = exec->plan->instr[index].lane;
-  struct exec_event event = {.step = exec->args[n & 1].step, .instr = index, .rested = n == exec->drained + 1};
-  struct mark *base = exec->base[exec_is_beside(exec, lane)][n % BASES];
-  double begin;
-  enum status status = exec_device_of(exec, lane)->ops->mark_seconds(base, exec->span[index].begin[n & 1], &begin);
-  if (status)
-    return status;
-  event.begin_s = exec->trace_s + begin;
-  event.end_s = event.begin_s + seconds;
-  event.spent = exec_spent(exec, index, n);
-  exec->config.trace(exec->config.trace_arg, &event);
-  return STATUS_OK;
+  const struct device_ops *ops = exec_device_of(exec, lane)->ops;
+  const struct span *span = &exec->span[index];
+  double begin, busy;
+  enum status status = ops->mark_seconds(exec->base[exec_is_beside(exec, lane)][n % BASES],
+                                         span->begin[n & 1], &begin);
+  if (!status)
+    status = ops->mark_seconds(span->begin[n & 1], span->end[n & 1], &busy);
+  if (!status)
+    *out = (struct stretch){exec->release_s + begin, exec->release_s + begin + busy};
+  return status;
+}
+
+static bool is_profiled(const struct exec *exec, int64_t step)
+{
+  return step >= exec->profile_from;
+}
+
+static void count_instr(struct driver *driver, int i, const struct stretch *ran)
+{
+  const struct exec *exec = driver->exec;
+  const enum op op = exec->plan->instr[driver->instr[i]].op;
+  const double busy = ran[i].end_s - ran[i].begin_s;
+  driver->wait_s += i > 0 ? fmax(0, ran[i].begin_s - ran[i - 1].end_s) : 0;
+  driver->busy_s += busy;
+  driver->op_s[op] += busy;
+  driver->comm_s[op] += exec->span[driver->instr[i]].comm ? busy : 0;
 }
 
 static enum status time_lane(struct exec *exec, struct driver *driver, int64_t n)
 {
-  const struct device_ops *ops = driver->lane ? driver->lane->device->ops : NULL;
+  const bool traced = exec_is_traced(exec, exec->args[n & 1].step);
+  struct stretch *ran = driver->ran[n & 1];
   enum status status = STATUS_OK;
   for (int i = 0; !status && i < driver->n; i++) {
-    const struct span *span = &exec->span[driver->instr[i]];
-    double busy = 0, waited = 0;
-    if (i > 0)
-      status = ops->mark_seconds(exec->span[driver->instr[i - 1]].end[n & 1], span->begin[n & 1], &waited);
-    if (!status)
-      status = ops->mark_seconds(span->begin[n & 1], span->end[n & 1], &busy);
-    if (!status && exec_is_traced(exec, exec->args[n & 1].step))
-      status = trace_one(exec, driver->instr[i], n, busy);
-    driver->wait_s += waited;
-    driver->busy_s += busy;
-    driver->op_s[exec->plan->instr[driver->instr[i]].op] += busy;
+    status = time_instr(exec, driver->instr[i], n, &ran[i]);
+    if (!status && traced)
+      trace_one(exec, driver->instr[i], n, ran[i]);
+    if (!status && is_profiled(exec, exec->args[n & 1].step))
+      count_instr(driver, i, ran);
   }
   return status;
 }
 
-/* Times of two marks hours apart would be coarse: the release of each step is placed by that of the step before. */
+double exec_covered(struct stretch one, int n, const struct stretch *by, int *from)
+{
+  double sum = 0;
+  while (*from < n && by[*from].end_s <= one.begin_s)
+    ++*from;
+  for (int i = *from; i < n && by[i].begin_s < one.end_s; i++)
+    sum += fmax(0, fmin(one.end_s, by[i].end_s) - fmax(one.begin_s, by[i].begin_s));
+  return sum;
+}
+
+/* Collectives of step n of a lane, next to the compute lane in step `beside`. */
+static void count_hidden(struct driver *driver, int64_t n, int64_t beside)
+{
+  const struct exec *exec = driver->exec;
+  const struct driver *compute = &exec->driver[LANE_COMPUTE];
+  const struct stretch *ran = driver->ran[n & 1], *by = compute->ran[beside & 1];
+  int from = 0;
+  for (int i = 0; i < driver->n; i++)
+    if (exec->span[driver->instr[i]].comm)
+      driver->hidden_s += exec_covered(ran[i], compute->n, by, &from);
+}
+
+/* At most two steps are in flight. So each pair of steps that overlap is met once, when the times
+ * of the second are taken. */
+static void count_overlap(struct exec *exec, int64_t n)
+{
+  const int64_t step = exec->args[n & 1].step;
+  for (int lane = 0; lane < LANE_COUNT; lane++) {
+    struct driver *driver = &exec->driver[lane];
+    if (is_profiled(exec, step))
+      count_hidden(driver, n, n);
+    if (is_profiled(exec, step) && n > 1)
+      count_hidden(driver, n, n - 1);
+    if (is_profiled(exec, step - 1) && n > 1)
+      count_hidden(driver, n - 1, n);
+  }
+  exec->profiled += is_profiled(exec, step);
+}
+
+/* Times of two marks hours apart would be coarse: the release of each step is placed by that of the
+ * step before. */
 static enum status place_step(struct exec *exec, int64_t n)
 {
   double since = 0;
   const int64_t step = exec->args[n & 1].step;
-  if (n == 1 || !exec_is_traced(exec, step) || !exec_is_traced(exec, step - 1))
+  if (n == 1)
     return STATUS_OK;
   const enum status status = exec->config.device->ops->mark_seconds(exec->base[0][(n - 1) % BASES], exec->base[0][n % BASES], &since);
-  exec->trace_s += since;
+  exec->release_s += since;
+  if (exec_is_traced(exec, step) && exec_is_traced(exec, step - 1))
+    exec->trace_s += since;
   return status;
 }
 
@@ -131,6 +203,8 @@ enum status exec_take_times(struct exec *exec, int64_t n)
     status = place_step(exec, step);
     for (int lane = 0; !status && lane < LANE_COUNT; lane++)
       status = time_lane(exec, &exec->driver[lane], step);
+    if (!status)
+      count_overlap(exec, step);
     exec->timed = step;
   }
   return status;
@@ -174,12 +248,16 @@ void exec_profile(struct exec *exec, struct exec_profile *out)
     struct driver *driver = &exec->driver[lane];
     profile.busy_s[lane] = driver->busy_s;
     profile.wait_s[lane] = driver->wait_s;
-    driver->busy_s = driver->wait_s = 0;
+    profile.hidden_s += driver->hidden_s;
+    driver->busy_s = driver->wait_s = driver->hidden_s = 0;
     for (int op = 0; op < OP_COUNT; op++) {
       profile.op_s[op] += driver->op_s[op];
-      driver->op_s[op] = 0;
+      profile.comm_s[op] += driver->comm_s[op];
+      driver->op_s[op] = driver->comm_s[op] = 0;
     }
   }
+  profile.steps = exec->profiled;
+  exec->profiled = 0;
   struct lane *compute = exec->driver[LANE_COMPUTE].lane;
   if (compute) {
     profile.matmul_s = 1e-9 * (double)compute->matmul_ns;
@@ -187,4 +265,9 @@ void exec_profile(struct exec *exec, struct exec_profile *out)
     compute->matmul_ns = compute->matmul_flops = 0;
   }
   *out = profile;
+}
+
+void exec_profile_from(struct exec *exec, int64_t step)
+{
+  exec->profile_from = step;
 }

@@ -56,6 +56,7 @@ static enum status plan_deck(const struct advise_case *job, const struct plan *p
   enum status status = job_shape(deck, job->use, job->local_ranks, &input);
   if (status)
     return status;
+  input.policy.warmup = now->policy.warmup;
   if (input.shape.group == now->shape.group) /* the ranks have agreed on where they are */
     input.policy.one_node = now->policy.one_node;
   status = plan_build(&input, out);
@@ -95,14 +96,15 @@ enum status advise_try(const struct advise_case *job, const char *assignments,
   return STATUS_OK;
 }
 
-enum status advise_plan(const struct advise_case *job, const char *assignments, struct plan **out)
+enum status advise_plan(const struct advise_case *job, const char *assignments, bool ordered,
+                        struct plan **out)
 {
   struct deck deck;
   char changes[sizeof((struct advice *)0)->name];
   *out = NULL;
   enum status status = deck_vary(job->deck, assignments, &deck, changes, sizeof changes);
   if (!status) {
-    status = plan_deck(job, job->plans[0], &deck, false, out);
+    status = plan_deck(job, job->plans[0], &deck, ordered, out);
     deck_destroy(&deck);
   }
   if (status) {
@@ -128,6 +130,7 @@ static const struct candidate {
 } candidates[] = {{"tiers.working=gather", false},
                   {"tiers.resident=0", false},
                   {"tiers.workspace=tight", false},
+                  {"tiers.residual=host", false},
                   {"tiers.activations=keep", false},
                   {"tiers.activations=keep_host:2", false},
                   {"data.micro_batch=1", false},
@@ -140,6 +143,7 @@ static const struct candidate {
                   {"tiers.params=host tiers.optimizer=host", false},
                   {"tiers.activations=host", false},
                   {"tiers.activations=nvme", false},
+                  {"tiers.residual=nvme", false},
                   {"optim.state_share=0.5", false},
                   {"optim.state=host optim.state_share=1", false},
                   {"optim.state=nvme", false},

@@ -47,9 +47,10 @@ struct advice {
 enum status advise_try(const struct advise_case *job, const char *assignments,
                        const struct plan_rates *rates, struct advice *out);
 
-/* The first plan of the job with these assignments, without waits. Free with plan_destroy. NULL:
- * the keys do not go together. Local. */
-enum status advise_plan(const struct advise_case *job, const char *assignments, struct plan **out);
+/* The first plan of the job with these assignments, with waits if `ordered`. Free with
+ * plan_destroy. NULL: the keys do not go together. Local. */
+enum status advise_plan(const struct advise_case *job, const char *assignments, bool ordered,
+                        struct plan **out);
 
 /* Whether something else than a key would do. */
 struct advise_hopes {

@@ -15,7 +15,9 @@ bool job_uses_disk(const struct deck *deck)
 {
   struct deck_pattern pattern;
   return (deck->optim.state == DECK_STATE_NVME && deck->optim.state_share > 0) ||
-         (deck_parse_activations(deck->tiers.activations, deck->model.layers, &pattern) && deck_keeps(&pattern, KEEP_INPUT_NVME));
+         (deck_feedback(deck) && deck->tiers.residual == DECK_RESIDUAL_NVME) ||
+         (deck_parse_activations(deck->tiers.activations, deck->model.layers, &pattern) &&
+          deck_keeps(&pattern, KEEP_INPUT_NVME));
 }
 
 static bool is_one_node(const struct job *job)
@@ -29,11 +31,13 @@ static enum status check_default(const struct job *job, const struct file_system
   static const char cure[] = "set tiers.nvme to a folder on the node's own disk, such as $SLURM_TMPDIR or /local/scratch";
   if (!is_one_node(job))
     return status_set(STATUS_USAGE,
-                      "activations or optimizer state go to NVMe, but tiers.nvme names no folder, and %s would be one for all nodes: %s", job->nvme,
-                      cure);
+                      "activations, optimizer state or residuals go to NVMe, but tiers.nvme names "
+                      "no folder, and %s would be one for all nodes: %s",
+                      job->nvme, cure);
   if (system->reach == REACH_SHARED)
     return status_set(STATUS_USAGE,
-                      "activations or optimizer state go to NVMe, but tiers.nvme names no folder, and %s would lie on %s, which nodes share: %s",
+                      "activations, optimizer state or residuals go to NVMe, but tiers.nvme names "
+                      "no folder, and %s would lie on %s, which nodes share: %s",
                       job->nvme, system->type, cure);
   if (system->reach == REACH_UNKNOWN && comm_rank(job->comm) == 0) {
     status_set(STATUS_USAGE, "what goes to NVMe goes to %s, on a file system (%s) that may not be this node's own: %s", job->nvme, system->type,

@@ -20,6 +20,27 @@ static enum status find_groups(const struct job *job, struct plan_input *input)
                     (long long)-most[2], (long long)most[1]);
 }
 
+static enum status create_plan(struct job *job, enum job_use use, int slot)
+{
+  const bool warmup = slot == JOB_WARMUP;
+  struct plan_input input = {.mode = warmup ? PLAN_TRAIN : (enum plan_mode)slot,
+                             .rank = comm_rank(job->comm),
+                             .ranks = comm_ranks(job->comm),
+                             .model = job->model,
+                             .device = &job->device->model,
+                             .threads = job->threads};
+  enum status status =
+      comm_agree(job->comm, job_shape(job->deck, use, comm_local_ranks(job->comm), &input));
+  if (!status)
+    status = find_groups(job, &input);
+  if (status)
+    return status;
+  input.policy.warmup = warmup;
+  if (job->shape.ranks == 0)
+    job->shape = input.shape;
+  return comm_agree(job->comm, plan_create(&input, &job->plan[slot]));
+}
+
 static enum status create_plans(struct job *job, enum job_use use)
 {
   static const struct {
@@ -30,26 +51,13 @@ static enum status create_plans(struct job *job, enum job_use use)
       [JOB_EVAL] = {1, {PLAN_EVAL}},   [JOB_GENERATE] = {1, {PLAN_GENERATE}},
       [JOB_BENCH] = {1, {PLAN_TRAIN}},
   };
-  for (int i = 0; i < plans_of[use].n; i++) {
-    const enum plan_mode mode = plans_of[use].mode[i];
-    struct plan_input input = {.mode = mode,
-                               .rank = comm_rank(job->comm),
-                               .ranks = comm_ranks(job->comm),
-                               .model = job->model,
-                               .device = &job->device->model,
-                               .threads = job->threads};
-    enum status status = comm_agree(job->comm, job_shape(job->deck, use, comm_local_ranks(job->comm), &input));
-    if (!status)
-      status = find_groups(job, &input);
-    if (status)
-      return status;
-    if (i == 0)
-      job->shape = input.shape;
-    status = comm_agree(job->comm, plan_create(&input, &job->plan[mode]));
-    if (status)
-      return status;
-  }
-  return STATUS_OK;
+  const bool warms_up = use == JOB_TRAIN || use == JOB_TRAIN_AND_EVAL;
+  enum status status = STATUS_OK;
+  for (int i = 0; i < plans_of[use].n && !status; i++)
+    status = create_plan(job, use, plans_of[use].mode[i]);
+  if (!status && warms_up && job->deck->compress.warmup > 0)
+    status = create_plan(job, use, JOB_WARMUP);
+  return status;
 }
 
 int job_list_plans(const struct job *job, const struct plan *plans[JOB_PLANS])

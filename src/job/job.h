@@ -35,7 +35,9 @@ struct topo_options job_topo_options(const struct deck *deck);
 enum status job_create_topo(struct comm *comm, const struct job_buses *buses,
                             const struct topo_options *options, struct topo **out);
 
-enum { JOB_PLANS = PLAN_GENERATE + 1 };
+/* Plans by enum plan_mode. JOB_WARMUP: the training plan of the first compress.warmup updates, of
+ * which no gradient is encoded. */
+enum { JOB_WARMUP = PLAN_GENERATE + 1, JOB_PLANS };
 
 struct job {
   struct comm *comm;
@@ -47,7 +49,7 @@ struct job {
   struct device *host; /* for what is done in host memory beside a device apart; NULL: none, or `device` */
   char *nvme;          /* folder for TIER_DISK */
   struct model *model;
-  struct plan *plan[JOB_PLANS]; /* by enum plan_mode, NULL where not asked for */
+  struct plan *plan[JOB_PLANS]; /* NULL where not asked for */
   struct exec *exec[JOB_PLANS];
   /* One per plan that loads tokens. NULL in generation, where a step decides what the next one
    * loads. */
@@ -125,6 +127,15 @@ const struct plan *job_state_plan(const struct job *job);
 /* Lanes and groups of one plan. Its steps take what `load` reads: in generation on the thread that runs them, else one step ahead, on a thread of its own, as job_read_ahead() announces. With
  * train.trace the training plan's steps are traced into the folder `trace` of run.dir. Collective. */
 enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, void *arg);
+/* After job_start() of the training plan, in a job with a plan for the warm-up: steps begin with it.
+ * job_end_warmup() waits for the last of them. Collective. */
+enum status job_start_warmup(struct job *job);
+enum status job_end_warmup(struct job *job);
+/* The executor of the next training step. */
+static inline struct exec *job_trainer(const struct job *job)
+{
+  return job->exec[JOB_WARMUP] ? job->exec[JOB_WARMUP] : job->exec[PLAN_TRAIN];
+}
 /* The next `steps` steps of that plan are those from `first` on: prefetch_begin(). Local. */
 void job_read_ahead(struct job *job, enum plan_mode mode, int64_t first, int64_t steps);
 /* Asks the kernel where arenas in host memory lie, of the part that has been touched: the log says that they are near the cores of rank 0, or how much is not of the lowest rank where that is so,

@@ -39,6 +39,16 @@ static bool uses_lane(const struct plan *plan, enum plan_lane lane)
   return false;
 }
 
+/* Gradients of any unit. */
+static bool encodes(const struct plan *plan)
+{
+  bool any = false;
+  for (int u = 0; u < plan->input.model->units; u++)
+    any |= plan->input.mode == PLAN_TRAIN && plan->layout[u].trained > 0 &&
+           !(plan->policy[u].grads.ops->traits & CODEC_IDENTITY);
+  return any;
+}
+
 /* What is meant for other tiers than those that were chosen. A deck may say it, and have its tiers changed by a key; what was typed is a mistake. */
 void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, const struct plan *const plans[])
 {
@@ -49,7 +59,9 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
     trains |= plans[p]->input.mode == PLAN_TRAIN;
   }
   const struct plan_arenas disk = plan_arenas(n, plans, TIER_DISK);
-  const bool host = deck->tiers.params == DECK_TIER_HOST;
+  const bool host = deck->tiers.params == DECK_TIER_HOST,
+             alone = trains && plans[0]->input.ranks == 1;
+  static const char nothing_sent[] = "one rank sends no gradients";
   const struct {
     const char *key;
     bool idle;
@@ -66,16 +78,21 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
        host ? "masters in host memory always have a working copy, resident ones have none "
               "(tiers.params)"
             : "the compute type is fp32, so the masters need no working copy (run.compute)"},
-      {"compress.grads.codec",
-       trains && plans[0]->input.ranks == 1 &&
-           !(plans[0]->policy[0].grads.ops->traits & CODEC_IDENTITY),
-       "one rank sends no gradients"},
+      {"compress.grads.codec", alone && plans[0]->input.policy.grads.codec, nothing_sent},
+      {"compress.grads.units", alone && plans[0]->input.policy.units.n > 0, nothing_sent},
+      {"compress.sample", trains && deck->compress.sample > 0 && (alone || !encodes(plans[0])),
+       "gradients are not encoded (compress.grads.codec)"},
+      {"eval.target", trains && deck->eval.target > 0 && deck->eval.every == 0,
+       "there are no validations (eval.every)"},
       {"tiers.resident", deck->tiers.resident > 0 && !host,
        "all masters are on the device (tiers.params)"},
       {"transfer.rate", deck->transfer.rate > 0 && !(copies && device->host_memory),
        "no copies between tiers are simulated on the host device"},
       {"tiers.nvme", *deck->tiers.nvme && disk.persistent + disk.transient == 0,
-       "nothing is offloaded to NVMe (optim.state, tiers.activations)"}};
+       "nothing is offloaded to NVMe (optim.state, tiers.activations, tiers.residual)"},
+      {"tiers.residual",
+       trains && deck->tiers.residual != DECK_RESIDUAL_DEVICE && !plan_keeps_residuals(plans[0]),
+       "what messages lose is not kept (compress.feedback)"}};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     if (keys[i].idle && options_is_typed(deck->set, keys[i].key))
       log_warn("%s is ignored: %s", keys[i].key, keys[i].why);
@@ -105,6 +122,25 @@ static void log_tiers(const struct plan *plan)
            last->sums == SUMS_DEVICE ? "on the devices" : hosts,
            last->immediate ? "as soon as their gradients arrive"
                            : "after the norm of all gradients is known");
+}
+
+/* How gradients travel, and what becomes of what their messages lose. */
+static void log_codecs(const struct job *job, const struct plan *plan)
+{
+  static const char *const homes[] = {[DECK_RESIDUAL_DEVICE] = "device memory",
+                                      [DECK_RESIDUAL_HOST] = "host memory",
+                                      [DECK_RESIDUAL_NVME] = "NVMe"};
+  char codecs[256], residuals[96] = "", warmup[64] = "";
+  if (!encodes(plan) || comm_ranks(job->comm) == 1)
+    return;
+  plan_print_codecs(plan, codecs, sizeof codecs);
+  if (plan_keeps_residuals(plan))
+    snprintf(residuals, sizeof residuals, ", residuals in %s in %s", deck_feedback(job->deck),
+             homes[job->deck->tiers.residual]);
+  if (job->plan[JOB_WARMUP])
+    snprintf(warmup, sizeof warmup, ", after %lld updates without a codec",
+             (long long)job->deck->compress.warmup);
+  log_info("gradients between ranks: %s%s%s", codecs, residuals, warmup);
 }
 
 /* What hybrid sharding comes to here: nodes may be one, or have a rank each. */
@@ -145,6 +181,7 @@ static void log_job(const struct job *job)
     log_tiers(plan);
   else if (plan->policy[0].immediate)
     log_info("units are updated as soon as their gradients are complete");
+  log_codecs(job, plan);
 }
 
 void job_log(const struct job *job, enum job_use use)

@@ -53,6 +53,35 @@ static enum status open_counters(struct job *job)
   return status;
 }
 
+/* What the executors of all plans have in common. */
+static struct exec_config config_of(struct job *job, const struct plan *plan)
+{
+  const int *io_cores;
+  const int io_cpus = topo_io_cores(job->topo, &io_cores);
+  return (struct exec_config){.plan = plan,
+                              .model = job->model,
+                              .device = job->device,
+                              .host = job->host,
+                              .comm = job->comm,
+                              .memory = &job->memory,
+                              .copy_rate = job->deck->transfer.rate * 1e9,
+                              .threads = job->threads,
+                              .cores = topo_cores(job->topo),
+                              .io_cpus = io_cpus,
+                              .io_cores = io_cores,
+                              .timeout_s = job->deck->comm.timeout,
+                              .start = job->start};
+}
+
+static void watch_steps(const struct job *job, struct exec_config *config)
+{
+  config->trace = job->trace ? trace_run_event : NULL;
+  config->trace_arg = job->trace;
+  config->trace_from = job->deck->train.trace.item[0];
+  config->trace_to = job->deck->train.trace.item[1];
+  config->counters = job->counters;
+}
+
 enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, void *arg)
 {
   enum status status = mode == PLAN_TRAIN ? open_counters(job) : STATUS_OK;
@@ -63,28 +92,11 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
   status = comm_agree(job->comm, status);
   if (status)
     return status;
-  const int *io_cores;
-  const int io_cpus = topo_io_cores(job->topo, &io_cores);
-  const struct exec_config config = {.plan = job->plan[mode],
-                                     .model = job->model,
-                                     .device = job->device,
-                                     .host = job->host,
-                                     .comm = job->comm,
-                                     .memory = &job->memory,
-                                     .copy_rate = job->deck->transfer.rate * 1e9,
-                                     .load = job->prefetch[mode] ? prefetch_load : load,
-                                     .load_arg = job->prefetch[mode] ? job->prefetch[mode] : arg,
-                                     .threads = job->threads,
-                                     .cores = topo_cores(job->topo),
-                                     .io_cpus = io_cpus,
-                                     .io_cores = io_cores,
-                                     .trace = job->trace && mode == PLAN_TRAIN ? trace_run_event : NULL,
-                                     .trace_arg = job->trace,
-                                     .trace_from = job->deck->train.trace.item[0],
-                                     .trace_to = job->deck->train.trace.item[1],
-                                     .counters = mode == PLAN_TRAIN ? job->counters : NULL,
-                                     .timeout_s = job->deck->comm.timeout,
-                                     .start = job->start};
+  struct exec_config config = config_of(job, job->plan[mode]);
+  config.load = job->prefetch[mode] ? prefetch_load : load;
+  config.load_arg = job->prefetch[mode] ? job->prefetch[mode] : arg;
+  if (mode == PLAN_TRAIN)
+    watch_steps(job, &config);
   status = exec_create(&config, &job->exec[mode]);
   if (!status && mode == PLAN_TRAIN)
     job_say_where_memory_lies(job);
@@ -94,6 +106,28 @@ enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, voi
     status = measure_link(job);
   watchdog_started(job->start);
   return status;
+}
+
+enum status job_start_warmup(struct job *job)
+{
+  struct exec_config config = config_of(job, job->plan[JOB_WARMUP]);
+  config.load = prefetch_load;
+  config.load_arg = job->prefetch[PLAN_TRAIN];
+  enum status status = exec_create(&config, &job->exec[JOB_WARMUP]);
+  if (!status)
+    status = comm_say_warnings(job->comm);
+  watchdog_started(job->start);
+  return status;
+}
+
+enum status job_end_warmup(struct job *job)
+{
+  const enum status status = exec_drain(job->exec[JOB_WARMUP]);
+  if (status)
+    return status;
+  exec_destroy(job->exec[JOB_WARMUP]);
+  job->exec[JOB_WARMUP] = NULL;
+  return STATUS_OK;
 }
 
 void job_read_ahead(struct job *job, enum plan_mode mode, int64_t first, int64_t steps)

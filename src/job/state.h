@@ -9,11 +9,11 @@ struct job_state_piece; /* what a rank holds of one kind in one unit */
 struct job_state_part;  /* what of a piece is a tensor's */
 struct job_state_merge; /* of residuals that other ranks have saved */
 
-/* What messages of gradients have lost, in a checkpoint: so many ranks have saved it, in the type of
- * their compress.feedback; NULL: none has. */
+/* What messages of gradients have lost, in a checkpoint: so many ranks have saved it, of the units
+ * and in the type that their policy names. */
 struct job_state_saved {
   int ranks;
-  const char *feedback;
+  struct deck_policy policy;
 };
 
 struct job_state {

@@ -189,8 +189,9 @@ enum status job_state_zero_disk(const struct job_state *state, bool moments)
       const struct job_state_piece piece = job_state_make_piece(plan, kind, u, false, false);
       if (piece.buffer < 0 || plan->buffer[piece.buffer].tier != TIER_DISK)
         continue;
-      status = moments ? zero_gaps(state, kind, u, &piece)
-                       : zero_range(state, &piece, 0, plan->buffer[piece.buffer].elements);
+      status = moments && !job_state_is_residual(plan, kind)
+                   ? zero_gaps(state, kind, u, &piece)
+                   : zero_range(state, &piece, 0, plan->buffer[piece.buffer].elements);
     }
   return status;
 }

@@ -2,17 +2,9 @@
 #include "base/mem.h"
 #include "job/state_private.h"
 
-static bool has_residuals(const struct plan *plan)
-{
-  for (int u = 0; u < plan->input.model->units; u++)
-    if (plan->residual[u] >= 0)
-      return true;
-  return false;
-}
-
 int job_state_kinds(const struct plan *plan, bool moments)
 {
-  return 1 + (moments ? plan->states + has_residuals(plan) : 0);
+  return 1 + (moments ? plan->states + plan_keeps_residuals(plan) : 0);
 }
 
 bool job_state_is_residual(const struct plan *plan, int kind)

@@ -15,7 +15,7 @@ struct job_state_merge {
   void *work;
   char *message;    /* one that was saved */
   float *sum, *own; /* all of them, as the ranks that saved lay out the unit; and this rank's */
-  int64_t room;     /* of `message`, bytes */
+  int64_t room;     /* of `message`, bytes. It has room for this rank's message, too. */
 };
 
 void job_state_merge_destroy(struct job_state_merge *merge)
@@ -46,7 +46,7 @@ static int64_t larger(int64_t a, int64_t b)
 /* Room for the largest unit of all. */
 static enum status alloc_merge(const struct job_state *state, struct job_state_merge *merge)
 {
-  int64_t before = 0, now = 0, work = 0;
+  int64_t before = 0, now = 0, work = 0, mine = 0;
   enum status status = STATUS_OK;
   for (int u = 0; u < state->plan->input.model->units && !status; u++) {
     struct layout_unit saved = {0};
@@ -55,13 +55,14 @@ static enum status alloc_merge(const struct job_state *state, struct job_state_m
     const int64_t trained = state->plan->layout[u].trained;
     before = larger(before, saved.trained);
     now = larger(now, trained);
+    mine = larger(mine, state->plan->residual[u] >= 0 ? own->ops->bytes(own, trained) : 0);
     work = larger(work, codec_work(&merge->codec, saved.trained, 1));
-    work = larger(work, codec_work(own, trained, 1));
+    work = larger(work, own->ops ? codec_work(own, trained, 1) : 0);
     layout_unit_free(&saved);
   }
   merge->room = merge->codec.ops->bytes(&merge->codec, before);
   if (!status)
-    status = mem_alloc(MEM_IO, (size_t)merge->room, (void **)&merge->message);
+    status = mem_alloc(MEM_IO, (size_t)larger(merge->room, mine), (void **)&merge->message);
   if (!status)
     status = mem_alloc(MEM_IO, (size_t)work, &merge->work);
   if (!status)
@@ -76,7 +77,7 @@ static enum status create_merge(struct job_state *state)
   if (status)
     return status;
   state->merge = merge;
-  status = unit_policy_residual(state->saved->feedback, &merge->codec);
+  status = unit_policy_residual(state->saved->policy.feedback, &merge->codec);
   if (!status)
     status = device_create("host", 0, DTYPE_F32, &merge->device);
   if (!status)
@@ -98,22 +99,39 @@ static void share_out(const struct job_state *state, int u, const struct layout_
       merge->own[layout->offset[p] + e] = merge->sum[saved->offset[p] + e] * share;
 }
 
+/* The sum as this rank's message, where its plan has it. */
+static enum status put_message(const struct job_state_part *part)
+{
+  const struct job_state *state = part->state;
+  const struct job_state_piece *piece = part->piece;
+  struct job_state_merge *merge = state->merge;
+  const struct codec *own = &state->plan->policy[part->unit].residual;
+  const struct codec_pass pass = {.lane = merge->lane,
+                                  .n = state->plan->layout[part->unit].trained,
+                                  .parts = 1,
+                                  .work = merge->work};
+  const enum status status =
+      own->ops->encode(own, &pass, merge->own, piece->host ? piece->host : merge->message);
+  return status || piece->host ? status
+                               : exec_memory_write(&state->job->memory, state->plan, piece->buffer,
+                                                   0, piece->elements, merge->message);
+}
+
 /* One message is complete. After the last one this rank has its own. */
 static enum status take_message(const struct job_state_part *part, bool first, bool last)
 {
   const struct job_state *state = part->state;
   const struct job_state_merge *merge = state->merge;
-  const struct codec *own = &state->plan->policy[part->unit].residual, *codec = &merge->codec;
+  const struct codec *codec = &merge->codec;
   struct layout_unit saved = {0};
   enum status status = pack(state, part->unit, state->saved->ranks, &saved);
-  struct codec_pass pass = {
+  const struct codec_pass pass = {
       .lane = merge->lane, .n = saved.trained, .parts = 1, .work = merge->work};
   if (!status)
     status = codec->ops->decode_sum(codec, &pass, merge->message, merge->room, !first, merge->sum);
   if (!status && last) {
     share_out(state, part->unit, &saved);
-    pass.n = state->plan->layout[part->unit].trained;
-    status = own->ops->encode(own, &pass, merge->own, part->piece->host);
+    status = put_message(part);
   }
   layout_unit_free(&saved);
   return status;
@@ -137,6 +155,17 @@ static enum status take_rows(const struct io_tensor *tensor, struct layout_range
     from += n;
   }
   return status;
+}
+
+/* io_tensor's move: this rank's row, as it is, between the file and the disk. */
+static enum status move_row(const struct io_tensor *tensor, struct layout_range range, void *data)
+{
+  const struct job_state_part *part = tensor->arg;
+  const struct job_state *state = part->state;
+  const struct exec_memory *memory = &state->job->memory;
+  const int64_t at = range.begin - tensor->range.begin, n = range.end - range.begin;
+  return state->loads ? exec_memory_write(memory, state->plan, part->piece->buffer, at, n, data)
+                      : exec_memory_read(memory, state->plan, part->piece->buffer, at, n, data);
 }
 
 /* Rows that were saved: this rank's, or all if the ranks are not the same. */
@@ -163,13 +192,21 @@ static enum status describe_saved(struct job_state *state, int u, struct io_tens
 }
 
 /* Whether what was saved is what this job would save. */
-static bool is_same(const struct job_state *state)
+static bool is_same(const struct job_state *state, int u)
 {
   const struct job_state_saved *saved = state->saved;
   struct codec codec;
   return !saved || (saved->ranks == state->plan->input.ranks &&
-                    unit_policy_residual(saved->feedback, &codec) == STATUS_OK &&
-                    codec_equal(&codec, &state->plan->policy[0].residual));
+                    unit_policy_residual(saved->policy.feedback, &codec) == STATUS_OK &&
+                    codec_equal(&codec, &state->plan->policy[u].residual));
+}
+
+static bool was_saved(const struct job_state_saved *saved, const char *unit)
+{
+  struct codec codec;
+  return saved->ranks > 1 && saved->policy.feedback &&
+         unit_policy_codec(&saved->policy, unit, &codec) == STATUS_OK &&
+         !(codec.ops->traits & CODEC_IDENTITY);
 }
 
 enum status job_state_describe_residual(struct job_state *state, int u)
@@ -178,7 +215,7 @@ enum status job_state_describe_residual(struct job_state *state, int u)
   const struct job_state_piece *piece =
       &state->piece[job_state_piece_index(plan, 1 + plan->states, u, false)];
   const int64_t bytes = piece->elements, rank = plan->input.rank;
-  if (state->saved && !state->saved->feedback)
+  if (state->saved && !was_saved(state->saved, plan->input.model->unit[u].name))
     return STATUS_OK;
   struct job_state_part *part = &state->part[state->n];
   struct io_tensor *tensor = &state->tensor[state->n++];
@@ -191,6 +228,7 @@ enum status job_state_describe_residual(struct job_state *state, int u)
                                .range = {rank * bytes, (rank + 1) * bytes},
                                .writer = true,
                                .data = piece->host,
+                               .move = piece->host ? NULL : move_row,
                                .arg = part};
-  return is_same(state) ? STATUS_OK : describe_saved(state, u, tensor);
+  return is_same(state, u) ? STATUS_OK : describe_saved(state, u, tensor);
 }

@@ -176,11 +176,14 @@ static enum status load_folder(struct job *job, const char *dir)
 
 /* --- from a checkpoint ---------------------------------------------------------------------------------------------------------- */
 
-/* One rank sends nothing, and so loses nothing. */
-static struct job_state_saved residuals_of(const struct deck *deck, int ranks)
+/* On which nodes the ranks were does not matter for residuals. */
+static enum status residuals_of(const struct deck *deck, int ranks, struct job_state_saved *out)
 {
-  const char *feedback = deck_feedback(deck);
-  return (struct job_state_saved){ranks, ranks > 1 ? feedback : NULL};
+  struct deck_shape shape;
+  *out = (struct job_state_saved){.ranks = ranks};
+  if (!deck_feedback(deck))
+    return STATUS_OK;
+  return deck_resolve(deck, ranks, ranks, &shape, &out->policy);
 }
 
 static enum status check_saved_deck(const struct job *job, const char *path,
@@ -192,7 +195,7 @@ static enum status check_saved_deck(const struct job *job, const char *path,
   if (!status)
     status = model_source_check(&saved, path, job->deck);
   if (!status)
-    *residuals = residuals_of(&saved, (int)meta->ranks);
+    status = residuals_of(&saved, (int)meta->ranks, residuals);
   deck_destroy(&saved);
   return status;
 }
@@ -201,7 +204,8 @@ static void tell_residuals(const struct job *job, const char *path,
                            const struct job_state_saved *saved)
 {
   const int ranks = comm_ranks(job->comm);
-  if (saved->feedback && deck_feedback(job->deck) && saved->ranks != ranks)
+  if (saved->ranks > 1 && saved->policy.feedback && deck_feedback(job->deck) &&
+      saved->ranks != ranks)
     log_info("residuals: %s has those of %d ranks; %s", path, saved->ranks,
              ranks > 1 ? "each rank starts with an equal share of their sum"
                        : "one rank sends nothing and leaves them out");

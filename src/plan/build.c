@@ -95,11 +95,27 @@ static bool trains_embedding(const struct builder *b)
   return trains;
 }
 
+/* Vectors that messages of the unit's gradient stand for: one per rank, and one per replica. */
+static enum status check_codec(const struct builder *b, int u)
+{
+  const struct codec *codec = &b->plan->policy[u].grads;
+  const char *name = b->model->unit[u].name;
+  const int64_t part = b->plan->layout[u].trained / b->group;
+  enum status status = STATUS_OK;
+  if (b->group > 1)
+    status = codec_check(codec, part, name);
+  if (!status && b->replicas > 1)
+    status = codec_check(codec, part / b->replicas, name);
+  return status;
+}
+
 static enum status pack_units(struct builder *b)
 {
   int64_t trained = 0;
   for (int u = 0; u < b->model->units; u++) {
     enum status status = pack_unit(b, u);
+    if (!status && b->plan->input.mode == PLAN_TRAIN)
+      status = check_codec(b, u);
     if (status)
       return status;
     trained |= b->plan->layout[u].trained;
@@ -228,7 +244,11 @@ static int add_residual(struct builder *b, int u)
   const struct codec *codec = &b->plan->policy[u].residual;
   if (!codec->ops || !learns(b, u) || b->group == 1)
     return -1;
-  return build_persistent(b, "residual", u, TIER_DEVICE, PURPOSE_RESIDUAL, DTYPE_U8,
+  static const enum plan_tier tiers[] = {[DECK_RESIDUAL_DEVICE] = TIER_DEVICE,
+                                         [DECK_RESIDUAL_HOST] = TIER_HOST,
+                                         [DECK_RESIDUAL_NVME] = TIER_DISK};
+  return build_persistent(b, "residual", u, tiers[b->plan->policy[u].residual_tier],
+                          PURPOSE_RESIDUAL, DTYPE_U8,
                           codec->ops->bytes(codec, b->plan->layout[u].trained));
 }
 
@@ -237,7 +257,7 @@ static void add_grads(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
   const int64_t mine = build_length(b->plan->owned[u]);
-  unit->grads = unit->shard = unit->piece = -1;
+  unit->grads = unit->shard = unit->piece = unit->residual_until = -1;
   for (int g = 0; g < GROUP_COUNT; g++)
     unit->sent[g] = unit->received[g] = -1;
   if (!learns(b, u))
@@ -277,7 +297,8 @@ static void add_metrics(struct builder *b)
     plan->squares = build_outside(b, "squares", TIER_HOST, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
 }
 
-/* Parameters come first, so that the plans of a job find them at the same place whatever else each of them keeps. */
+/* Parameters come first, so that the plans of a job find them at the same place whatever else each
+ * of them keeps. Residuals come after gradients, because the plan of a warm-up has none. */
 static void add_storage(struct builder *b)
 {
   struct plan *plan = b->plan;
@@ -288,9 +309,9 @@ static void add_storage(struct builder *b)
     for (int u = 0; u < units; u++)
       plan->state[s].buffer[u] = add_state(b, s, u);
   for (int u = 0; u < units; u++)
-    plan->residual[u] = add_residual(b, u);
-  for (int u = 0; u < units; u++)
     add_grads(b, u);
+  for (int u = 0; u < units; u++)
+    plan->residual[u] = add_residual(b, u);
   for (int u = 1; u <= b->model->blocks && plan->input.mode == PLAN_GENERATE; u++)
     b->unit[u].cache = build_persistent(b, "cache", u, TIER_DEVICE, PURPOSE_CACHE, DTYPE_U8, b->size.cache);
 
@@ -526,8 +547,10 @@ static void emit_step(struct builder *b)
     build_use(build_emit(b, OP_LOAD, -1, m), LOAD_TOKENS, b->plan->tokens[m]);
   for (int v = 0; v < b->visits; v++) {
     emit_visit(b, v);
-    if (mode == PLAN_TRAIN)
-      emit_reduces(b, &b->visit[v]);
+    if (mode != PLAN_TRAIN)
+      continue;
+    build_fetch_residuals(b, v);
+    emit_reduces(b, &b->visit[v]);
   }
   if (mode == PLAN_GENERATE)
     return;

@@ -15,13 +15,16 @@ static int64_t sum_work(const struct builder *b, enum plan_group group, int u, i
   return codec_work(&b->plan->policy[u].grads, elements / members, members);
 }
 
-/* And of that of what they lose, which is one message. */
+/* And of that of what they lose, which is one message; and to measure that. */
 static int64_t encode_work(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
   const struct codec *residual = &b->plan->policy[u].residual;
   const int64_t sum = sum_work(b, group, u, elements),
-                lost = residual->ops ? codec_work(residual, elements, 1) : 0;
-  return lost > sum ? lost : sum;
+                lost = residual->ops ? codec_work(residual, elements, 1) : 0,
+                most = lost > sum ? lost : sum;
+  if (!b->plan->policy[u].sample || build_sends_gradients(b, u))
+    return most;
+  return (most + 255) / 256 * 256 + plan_sample_bytes(elements / members_of(b, group));
 }
 
 /* Beside a staging buffer, from where that may be used. */
@@ -107,15 +110,16 @@ static int messages_in(struct builder *b, const char *name, int u, int staging, 
 void build_encode(struct builder *b, enum plan_group group, int u, int micro, int whole,
                   int messages, int staging)
 {
-  const int residual = b->plan->residual[u];
+  const int residual = build_residual_here(b, u);
   struct instr *encode = build_move(b, OP_ENCODE, u, micro, whole, messages);
   encode->attr.group = group;
-  if (residual >= 0) {
+  if (residual >= 0 || b->plan->policy[u].sample > 0)
     encode->use[ENCODE_GRADS].access = ACCESS_ADD;
+  if (residual >= 0)
     build_use(encode, ENCODE_RESIDUAL, residual);
-  }
   use_work(b, encode, ENCODE_WORK, staging,
            encode_work(b, group, u, b->plan->buffer[whole].elements));
+  build_save_residual(b, u, micro);
 }
 
 void build_reduce(struct builder *b, enum plan_group group, int u, int micro, int whole,

@@ -112,7 +112,7 @@ int build_part(struct builder *b, const char *name, int u, int whole, bool froze
 static bool is_of_unit(enum plan_purpose purpose)
 {
   return purpose == PURPOSE_WINDOW || purpose == PURPOSE_GRADS || purpose == PURPOSE_GRAD_WINDOW || purpose == PURPOSE_LANDED ||
-         purpose == PURPOSE_ACTIVATIONS;
+         purpose == PURPOSE_ACTIVATIONS || purpose == PURPOSE_RESIDUAL;
 }
 
 int build_transient(struct builder *b, const char *name, int of, enum plan_tier tier,

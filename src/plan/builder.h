@@ -1,5 +1,6 @@
 /* What the files of the builder share: build_input.c looks at what is asked for, build.c walks through the step, build_grads.c does what follows from gradients, build_host.c
- * adds what masters in host memory need, build_acts.c what waits for the backward pass elsewhere. Private to src/plan. */
+ * adds what masters in host memory need, build_acts.c what waits for the backward pass elsewhere,
+ * build_residual.c what messages lose. Private to src/plan. */
 #ifndef SLUICE_PLAN_BUILDER_H
 #define SLUICE_PLAN_BUILDER_H
 
@@ -32,6 +33,8 @@ struct unit_buffers {
   int x_in;     /* of the micro-batch at hand, the block's input for its backward pass */
   int cache;    /* keys and values of generation */
   int state[RULE_STATES]; /* copies of state on NVMe, in host memory, for the update at hand */
+  int residual, residual_host; /* copies of a residual in another tier, for the ENCODE at hand */
+  int residual_until; /* the visit until which `residual` is on its way back; -1: it is not */
 };
 
 struct builder {
@@ -58,6 +61,7 @@ struct builder {
   int leaving;                 /* a gradient on its way to the host ahead of the first backward pass, beside which it keeps its place; -1: none */
   int before, earlier;         /* instructions before those gradients that became ready a visit ago were reduced; two visits ago */
   int next_state;              /* units whose moments are on their way from NVMe */
+  int now;                     /* the visit at hand */
   bool squares, host_squares;  /* some are summed already, into the metrics or into plan->squares */
   int64_t instr_room, buffer_room;
   enum status status;          /* of the first instruction or buffer for which there was no memory: the walk goes on, and what it adds from there on goes nowhere */
@@ -162,5 +166,13 @@ void build_save_input(struct builder *b, int v);
 void build_save_activations(struct builder *b, int v);
 /* Before visit v: what visits behind it will want comes back. */
 void build_fetch_acts(struct builder *b, int v);
+
+/* ---- build_residual.c ---- */
+
+/* After visit v: residuals of gradients that will be complete soon come to the device. */
+void build_fetch_residuals(struct builder *b, int v);
+/* The buffer that ENCODE changes, -1: none; and its way back. */
+int build_residual_here(const struct builder *b, int u);
+void build_save_residual(struct builder *b, int u, int micro);
 
 #endif

@@ -8,6 +8,7 @@ src_plan_libplan_a_SOURCES = \
 	src/plan/build_grads.c \
 	src/plan/build_host.c \
 	src/plan/build_input.c \
+	src/plan/build_residual.c \
 	src/plan/builder.c \
 	src/plan/builder.h \
 	src/plan/free_space.c \

@@ -10,6 +10,7 @@
 #define STATE(ACCESS, n, where, what, nth)                                                         \
   ACCESS(n, .type = TYPE_STATE, .extent = EXTENT_STATE, .place = where, .role = what, .index = nth)
 #define GRADS .type = TYPE_GRADIENT, .extent = EXTENT_TRAINED
+#define RESIDUAL .type = TYPE_BYTES, .extent = EXTENT_RESIDUAL, .role = ROLE_RESIDUAL
 
 /* clang-format off */
 const struct op_row op_rows[OP_COUNT] = {
@@ -148,12 +149,51 @@ const struct op_row op_rows[OP_COUNT] = {
                 .extent = EXTENT_SUMMED),
             [ENCODE_MESSAGES] = WRITES("messages", .place = PLACE_ENCODED, .type = TYPE_BYTES,
                 .extent = EXTENT_MESSAGES),
-            [ENCODE_RESIDUAL] = CHANGES("residual", .type = TYPE_BYTES, .extent = EXTENT_RESIDUAL,
-                .role = ROLE_RESIDUAL, .wanted = verify_has_residual),
+            [ENCODE_RESIDUAL] = CHANGES("residual", RESIDUAL, .wanted = verify_has_residual),
             [ENCODE_WORK] = WRITES("work", .type = TYPE_BYTES, .wanted = verify_wants_encode_work),
         },
         .due = due_encode, .check = check_encode, .value = value_encode, .cost = cost_encode,
         .run = run_encode,
+    },
+    [OP_READ_RESIDUAL] = {
+        .name = "READ_RESIDUAL", .lane = LANE_DISK, .part = PART_DISK,
+        .without = "what its messages have lost would not come back",
+        .operand = {
+            [MOVE_FROM] = READS("from", .place = PLACE_DISK, RESIDUAL),
+            [MOVE_TO] = WRITES("to", .place = PLACE_HOST, RESIDUAL),
+        },
+        .one = {UNIT_TRAINED, WHEN_REDUCED, verify_stores_residual}, .value = value_residual,
+        .cost = cost_disk, .run = run_read,
+    },
+    [OP_FETCH_RESIDUAL] = {
+        .name = "FETCH_RESIDUAL", .lane = LANE_H2D, .part = PART_COPY,
+        .without = "what its messages have lost would not come back",
+        .operand = {
+            [MOVE_FROM] = READS("from", .place = PLACE_HOST, RESIDUAL),
+            [MOVE_TO] = WRITES("to", .place = PLACE_DEVICE, RESIDUAL),
+        },
+        .one = {UNIT_TRAINED, WHEN_REDUCED, verify_moves_residual}, .value = value_residual,
+        .cost = cost_copy, .run = run_move,
+    },
+    [OP_SAVE_RESIDUAL] = {
+        .name = "SAVE_RESIDUAL", .lane = LANE_D2H, .part = PART_COPY,
+        .without = "what its messages lose would be gone",
+        .operand = {
+            [MOVE_FROM] = READS("from", .place = PLACE_DEVICE, RESIDUAL),
+            [MOVE_TO] = WRITES("to", .place = PLACE_HOST, RESIDUAL),
+        },
+        .one = {UNIT_TRAINED, WHEN_REDUCED, verify_moves_residual}, .value = value_residual,
+        .cost = cost_copy, .run = run_move,
+    },
+    [OP_WRITE_RESIDUAL] = {
+        .name = "WRITE_RESIDUAL", .lane = LANE_DISK, .part = PART_DISK,
+        .without = "what its messages lose would be gone",
+        .operand = {
+            [MOVE_FROM] = READS("from", .place = PLACE_HOST, RESIDUAL),
+            [MOVE_TO] = WRITES("to", .place = PLACE_DISK, RESIDUAL),
+        },
+        .one = {UNIT_TRAINED, WHEN_REDUCED, verify_stores_residual}, .value = value_residual,
+        .cost = cost_disk, .run = run_write,
     },
     [OP_EXCHANGE] = {
         .name = "EXCHANGE", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_REDUCE,
@@ -180,7 +220,7 @@ const struct op_row op_rows[OP_COUNT] = {
                 .wanted = verify_wants_decode_work),
         },
         .due = due_exchange, .check = check_decode_sum, .value = value_decode_sum,
-        .cost = cost_operands, .run = run_decode_sum,
+        .cost = cost_decode_sum, .run = run_decode_sum,
     },
     [OP_GATHER_GRADS] = {
         .name = "GATHER_GRADS", .lane = LANE_REDUCE, .part = PART_COMM, .group = GROUP_REPLICAS,
@@ -311,7 +351,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [MOVE_TO] = WRITES("to", .place = PLACE_DISK, .type = TYPE_FIRST,
                 .extent = EXTENT_FIRST),
         },
-        .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk, .run = run_write_act,
+        .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk, .run = run_write,
     },
     [OP_READ_ACT] = {
         .name = "READ_ACT", .lane = LANE_DISK, .part = PART_DISK,
@@ -321,7 +361,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [MOVE_TO] = WRITES("to", .place = PLACE_HOST, .type = TYPE_FIRST,
                 .extent = EXTENT_FIRST),
         },
-        .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk, .run = run_read_act,
+        .due = due_kept_on_disk, .value = value_kept, .cost = cost_disk, .run = run_read,
     },
     [OP_FETCH_ACT] = {
         .name = "FETCH_ACT", .lane = LANE_H2D, .part = PART_COPY,

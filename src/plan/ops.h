@@ -9,7 +9,8 @@
 #include "plan/plan.h"
 
 /* May an operand be read, written, changed, or either begin or continue a sum? */
-/* SPEND: read, or with feedback changed and then of no value. */
+/* SPEND: read. With feedback, or if the loss of messages is measured, changed and then of no
+ * value. */
 enum operand_access { OPERAND_READ, OPERAND_WRITE, OPERAND_ADD, OPERAND_SUM, OPERAND_SPEND };
 
 /* The tiers where an operand may lie. */
@@ -75,7 +76,7 @@ enum operand_role {
   ROLE_SUMMED_LOSS,  /* the loss where METRICS sums it */
   ROLE_SQUARES,      /* where the unit's squares add up */
   ROLE_HOST_SQUARES,
-  ROLE_RESIDUAL
+  ROLE_RESIDUAL      /* what messages lose, or its copy on its way between tiers */
 };
 
 /* A condition on a unit (-1: none) and the input. */
@@ -136,6 +137,7 @@ struct op_row {
   enum op_collective collective;
   int whole;            /* of a collective: the operand that all ranks' parts make up */
   bool coded;           /* gradients over ranks: they travel as messages of attr.codec */
+  bool extra;           /* a collective that only some codecs need */
   bool updates;         /* by the optimizer of attr */
   bool in_place;        /* operands of one buffer family may overlap */
   bool params;          /* operand 0 is the unit's parameters, gathered */
@@ -154,7 +156,8 @@ extern const struct op_row op_rows[OP_COUNT];
 unit_holds verify_learns, verify_on_host, verify_has_matrices, verify_has_working;
 unit_holds verify_wants_saved, verify_wants_stream_gradient;
 unit_holds verify_wants_squares, verify_wants_metrics;
-unit_holds verify_has_residual, verify_wants_encode_work, verify_wants_decode_work;
+unit_holds verify_has_residual, verify_spends, verify_wants_encode_work, verify_wants_decode_work;
+unit_holds verify_moves_residual, verify_stores_residual;
 
 /* ---- verify_counts.c ---- */
 unit_holds due_evaluates, due_generates, due_passes_back, due_recomputes;
@@ -171,18 +174,18 @@ op_value value_load, value_embed, value_embed_backward, value_forward, value_rec
 op_value value_logits, value_backward, value_kept, value_encode, value_exchange, value_decode_sum;
 op_value value_sum_shared, value_gradient;
 op_value value_accumulate, value_squares, value_update, value_publish, value_read_state;
-op_value value_write_state, value_direction, value_gather_direction;
+op_value value_write_state, value_direction, value_gather_direction, value_residual;
 
 /* ---- simulate.c ---- */
 op_cost cost_operands, cost_embed, cost_embed_backward, cost_block, cost_backward, cost_loss;
-op_cost cost_encode, cost_logits, cost_copy, cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange;
+op_cost cost_encode, cost_decode_sum, cost_logits, cost_copy, cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange;
 op_cost cost_sum_shared, cost_update;
 
 /* ---- src/exec/handlers.c ---- */
 op_run run_load, run_gather, run_embed, run_forward, run_loss, run_logits, run_decode;
 op_run run_backward, run_embed_backward, run_release, run_encode, run_exchange, run_gather_grads;
-op_run run_squares, run_metrics, run_update, run_fetch, run_publish, run_move, run_write_act;
-op_run run_read_act, run_accumulate, run_read_state, run_write_state, run_decode_sum;
+op_run run_squares, run_metrics, run_update, run_fetch, run_publish, run_move, run_write;
+op_run run_read, run_accumulate, run_read_state, run_write_state, run_decode_sum;
 op_run run_sum_shared, run_direction, run_gather_direction;
 
 #endif

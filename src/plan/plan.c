@@ -68,6 +68,14 @@ bool plan_is_on_host(const struct plan *plan, int unit)
   return unit < 0 ? plan->on_host[LANE_HOST] : plan->policy[unit].host;
 }
 
+bool plan_keeps_residuals(const struct plan *plan)
+{
+  for (int u = 0; u < plan->input.model->units; u++)
+    if (plan->residual[u] >= 0)
+      return true;
+  return false;
+}
+
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit)
 {
   const bool host = plan_is_on_host(plan, unit);
@@ -90,6 +98,18 @@ int plan_instr_ranks(const struct plan *plan, const struct instr *instr)
 int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr)
 {
   return plan->buffer[instr->use[op_rows[instr->op].whole].buffer].bytes;
+}
+
+int64_t plan_sampled(int64_t n)
+{
+  return n < PLAN_SAMPLE ? n : PLAN_SAMPLE;
+}
+
+int64_t plan_sample_bytes(int64_t n)
+{
+  const int64_t bytes =
+      plan_sampled(n) * (int64_t)sizeof(float) + (int64_t)sizeof(struct plan_sample);
+  return (bytes + 255) / 256 * 256;
 }
 
 int64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier)

@@ -39,6 +39,11 @@ enum op {
   /* A reduce-scatter of gradients over the shard group, or of the reduced shard over the replicas.
    * ENCODE is left out if the codec's message is the gradient itself. */
   OP_ENCODE,         /* one message per destination */
+  /* What messages lose, if another tier than the device's memory keeps it between its uses. */
+  OP_READ_RESIDUAL,
+  OP_FETCH_RESIDUAL,
+  OP_SAVE_RESIDUAL,
+  OP_WRITE_RESIDUAL,
   OP_EXCHANGE,       /* messages between the members of the group */
   OP_DECODE_SUM,     /* the sum of the received messages */
   OP_GATHER_GRADS,   /* all-gather of gradients over the replicas, or without sharding over the
@@ -96,7 +101,8 @@ enum {
   UPDATE_WORK,
   UPDATE_STATE
 };
-enum { MOVE_FROM, MOVE_TO }; /* FETCH, PUBLISH, FETCH_GRAD, FETCH_LOSS and the moves of activations */
+/* FETCH, PUBLISH, FETCH_GRAD, FETCH_LOSS, and the moves of activations and residuals */
+enum { MOVE_FROM, MOVE_TO };
 enum { ACCUMULATE_LANDED, ACCUMULATE_GRADS };
 enum { STATE_FROM, STATE_TO = STATE_FROM + RULE_STATES }; /* READ_STATE and WRITE_STATE */
 enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
@@ -118,7 +124,8 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  *   - A new gradient is written by the model up to the last parameter. The executor zeroes the
  *     elements after it, layout[unit].used to trained.
  *   - ENCODE with a residual adds it to the gradient first, and leaves there what the messages have
- *     lost. The gradient is of no value after that.
+ *     lost. The gradient is of no value after that. The same holds if ENCODE measures what its
+ *     messages lose (policy.sample). For that the end of ENCODE_WORK has plan_sample_bytes().
  *   - DECODE_SUM_SHARD with ACCESS_ADD accumulates over micro-batches. It may be a part of the
  *     gradient that was sent, at its place: then it is ACCESS_WRITE. GATHER_SHARD and
  *     GATHER_GRADS_PIECE may be such parts too.
@@ -265,6 +272,16 @@ struct plan {
 /* Content of the metrics buffer. */
 struct plan_metrics { struct exactsum squares, loss; struct outcome outcome; struct exactsum landed; }; /* landed: plan->squares on the device, where METRICS adds them */
 
+/* What ENCODE measures of its messages: sums of squares of a sample of the elements, of what the
+ * messages lose of it, and of what they decode to. residual: of all that the messages lose; zero
+ * without feedback. */
+struct plan_sample { struct exactsum elements, lost, decoded, residual; };
+enum { PLAN_SAMPLE = 1 << 16 };
+/* Elements of a message of `n` that are measured: whole blocks of its codec. Pure. */
+int64_t plan_sampled(int64_t n);
+/* Bytes at the end of ENCODE_WORK for that: a copy of the elements, and the sums. Pure. */
+int64_t plan_sample_bytes(int64_t n);
+
 /* Persistent buffers lie in the order of the plan, parameters first: the persistent arenas of plans of one job, same strategy and ranks, start alike.
  * With policy.each_micro a replicated shard is summed over the micro-batches before it meets its replicas, once a step; in all else strategies on the
  * same ranks with the same each_micro do the same sums in the same order (groups of 2^k: see device.h, sum_parts). */
@@ -298,6 +315,10 @@ int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum pl
 
 /* Whether masters, state and reduced gradients of a unit (-1: of any unit) are in host memory. */
 bool plan_is_on_host(const struct plan *plan, int unit);
+/* Names of the codecs of gradients, each once, in the order of units: "bf16, none". Local. */
+void plan_print_codecs(const struct plan *plan, char *out, size_t size);
+/* Whether what messages of any unit lose is kept. */
+bool plan_keeps_residuals(const struct plan *plan);
 /* The lane that an operation of a unit (-1: none) runs on in this plan. */
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
 /* Ranks that take part in a collective; 1 for other instructions. */
@@ -321,6 +342,9 @@ struct plan_rates {
   double host_bytes;               /* memory of the host, of this rank while all ranks of a node use it, read and written bytes counted alike */
   double host_link_bytes;          /* between ranks on hosts (cpu_reduce) */
   double disk_write_bytes, disk_read_bytes;
+  /* Bytes of fp32 elements that a codec encodes, and that messages hold which it decodes and sums,
+   * on the device. 0: as fast as memory_bytes lets read and write them. */
+  double encode_bytes[CODECS], decode_bytes[CODECS];
   bool step_only;                  /* predict step_s and busy_s alone, in a fifth of the time */
 };
 /* exposed: how much shorter the step would be if enum plan_part's took no time, each by itself. */

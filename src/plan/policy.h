@@ -31,6 +31,8 @@ struct unit_policy {
   enum dtype state;    /* of optimizer state */
   struct codec grads;  /* of gradients between ranks */
   struct codec residual; /* of what messages lose and the next ones bring; ops NULL: it is lost */
+  enum deck_residual residual_tier; /* where it is between its uses */
+  int64_t sample; /* steps between measurements of what messages of gradients lose; 0: never */
   enum working working;
   enum sums sums;
   bool each_micro;     /* gradients are reduced after each micro-batch, or once a step */
@@ -45,6 +47,9 @@ struct plan_input;
 enum status unit_policy_check(const struct plan_input *input);
 /* The codec in which compress.feedback keeps what messages lose; NULL: none, without ops. Local. */
 enum status unit_policy_residual(const char *feedback, struct codec *out);
+/* The codec of the gradients of the unit of this name. STATUS_USAGE. Local. */
+enum status unit_policy_codec(const struct deck_policy *asked, const char *unit,
+                              struct codec *out);
 /* The policy of one unit, from an input that was checked. Pure. Local. */
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit);
 

@@ -1,6 +1,7 @@
 /* A plan for people: one instruction a line, and where the bytes go. */
 #include <string.h>
 
+#include "base/append.h"
 #include "plan/internal.h"
 
 static const char *const mode_names[] = {[PLAN_TRAIN] = "train", [PLAN_EVAL] = "eval", [PLAN_GENERATE] = "generate"};
@@ -72,6 +73,27 @@ void plan_print(const struct plan *plan, FILE *to)
     print_uses(plan, instr, to);
     print_waits(plan, instr, to);
     fputc('\n', to);
+  }
+}
+
+static bool is_first_with_codec(const struct plan *plan, int u)
+{
+  int first = 0;
+  while (plan->layout[first].trained == 0 ||
+         !codec_equal(&plan->policy[first].grads, &plan->policy[u].grads))
+    first++;
+  return first == u;
+}
+
+void plan_print_codecs(const struct plan *plan, char *out, size_t size)
+{
+  *out = '\0';
+  for (int u = 0; u < plan->input.model->units; u++) {
+    char name[64];
+    if (plan->layout[u].trained == 0 || !is_first_with_codec(plan, u))
+      continue;
+    codec_print_name(&plan->policy[u].grads, name, sizeof name);
+    append_text(out, size, "%s%s", *out ? ", " : "", name);
   }
 }
 

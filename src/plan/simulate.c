@@ -65,15 +65,61 @@ struct cost cost_operands(const struct pricing *p)
   return traffic_cost(p, bytes);
 }
 
-/* With feedback the gradient is changed twice, to add and to subtract, and read twice. */
-struct cost cost_encode(const struct pricing *p)
+/* A codec of unknown rate takes as long as to read and write `bytes` of fp32 elements. */
+static struct cost coded_cost(const struct pricing *p, const double rate[CODECS],
+                              const struct codec *codec, double bytes)
+{
+  const double known = rate[codec_number(codec->ops)];
+  struct cost cost = traffic_cost(p, 2 * bytes);
+  if (known > 0)
+    cost.seconds = bytes / known;
+  if (codec->values && !(codec->values->traits & CODEC_IDENTITY))
+    cost.seconds += ratio(codec->set.density * bytes, rate[codec_number(codec->values)]);
+  return cost;
+}
+
+static struct cost plus(struct cost a, struct cost b)
+{
+  return (struct cost){.seconds = a.seconds + b.seconds, .host = a.host + b.host};
+}
+
+/* Without rates: with feedback the gradient is changed twice, to add and to subtract, and read
+ * twice. */
+static struct cost encode_traffic(const struct pricing *p)
 {
   const struct cost cost = cost_operands(p);
   if (!has(p, ENCODE_RESIDUAL))
     return cost;
-  const struct cost more =
-      traffic_cost(p, 4 * bytes_of(p, ENCODE_GRADS) + bytes_of(p, ENCODE_MESSAGES));
-  return (struct cost){.seconds = cost.seconds + more.seconds, .host = cost.host + more.host};
+  return plus(cost, traffic_cost(p, 4 * bytes_of(p, ENCODE_GRADS) + bytes_of(p, ENCODE_MESSAGES)));
+}
+
+/* With feedback the residual is decoded, what was sent is subtracted, and the rest encoded. */
+struct cost cost_encode(const struct pricing *p)
+{
+  const double *encode = p->rates->encode_bytes, *decode = p->rates->decode_bytes,
+               bytes = bytes_of(p, ENCODE_GRADS);
+  const struct codec *codec = &p->instr->attr.codec;
+  if (encode[codec_number(codec->ops)] <= 0)
+    return encode_traffic(p);
+  const struct cost cost = coded_cost(p, encode, codec, bytes);
+  if (!has(p, ENCODE_RESIDUAL))
+    return cost;
+  const struct codec *residual = &p->plan->policy[p->instr->unit].residual;
+  const struct cost before = coded_cost(p, decode, residual, bytes),
+                    lost = coded_cost(p, decode, codec, bytes),
+                    after = coded_cost(p, encode, residual, bytes);
+  return plus(plus(cost, before), plus(lost, after));
+}
+
+/* Elements of all messages. */
+struct cost cost_decode_sum(const struct pricing *p)
+{
+  const struct codec *codec = &p->instr->attr.codec;
+  if (p->rates->decode_bytes[codec_number(codec->ops)] <= 0)
+    return cost_operands(p);
+  const int64_t n = p->plan->buffer[p->instr->use[DECODE_SUM_SHARD].buffer].elements;
+  const double parts = bytes_of(p, DECODE_SUM_MESSAGES) / (double)codec->ops->bytes(codec, n);
+  return coded_cost(p, p->rates->decode_bytes, codec, parts * bytes_of(p, DECODE_SUM_SHARD));
 }
 
 /* And what this rank makes of whole matrices. */

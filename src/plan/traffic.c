@@ -110,6 +110,12 @@ struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_
   return out;
 }
 
+static bool is_varying(const struct instr *instr)
+{
+  const struct codec_ops *ops = instr->attr.codec.ops;
+  return ops && ops->traits & CODEC_VARIABLE;
+}
+
 struct gradient_bytes plan_gradient_bytes(const struct plan *plan)
 {
   struct gradient_bytes out = {0};
@@ -121,9 +127,26 @@ struct gradient_bytes plan_gradient_bytes(const struct plan *plan)
     const int64_t n = plan->buffer[instr->use[DECODE_SUM_SHARD].buffer].elements;
     const bool replicas = instr->attr.group == GROUP_REPLICAS;
     const int others = (replicas ? plan->input.shape.replicas : plan->input.shape.group) - 1;
+    int64_t indices;
     out.raw += others * n * (int64_t)sizeof(float);
-    if (!(codec->ops->traits & CODEC_VARIABLE))
+    if (!is_varying(instr))
       out.messages += others * codec->ops->bytes(codec, n);
+    out.elements += others * n;
+    out.chosen += others * codec_chosen(codec, n, &indices);
+    out.indices += others * indices;
   }
   return out;
+}
+
+int64_t plan_sent_bytes(const struct plan *plan)
+{
+  int64_t bytes = 0;
+  for (int i = 0; i < plan->n; i++) {
+    const struct instr *instr = &plan->instr[i];
+    const int64_t ranks = plan_instr_ranks(plan, instr);
+    const enum op_collective collective = op_rows[instr->op].collective;
+    if (collective == COLLECTIVE_GATHER || collective == COLLECTIVE_EXCHANGE)
+      bytes += is_varying(instr) ? 0 : plan_instr_bytes(plan, instr) / ranks * (ranks - 1);
+  }
+  return bytes;
 }

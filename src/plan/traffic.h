@@ -24,8 +24,15 @@ int traffic_nodes(int ranks, int local_ranks);
 /* Gradients that this rank sends to other ranks in a step: as fp32, and as messages, with scales and
  * indices. Messages of varying length do not count: comm_sent_varying(). Gradients that ranks of a
  * node read in shared memory are not sent. Local, pure. */
-struct gradient_bytes { int64_t raw, messages; };
+struct gradient_bytes {
+  int64_t raw, messages;
+  int64_t indices;          /* of messages */
+  int64_t elements, chosen; /* chosen: those that messages have values of, at most */
+};
 struct gradient_bytes plan_gradient_bytes(const struct plan *plan);
+/* All bytes that this rank sends to other ranks in a step, by all-gathers and exchanges, without
+ * messages of varying length. Local, pure. */
+int64_t plan_sent_bytes(const struct plan *plan);
 
 /* Local, pure. */
 struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_model *model);

@@ -12,7 +12,7 @@ static bool access_fits(const struct plan *plan, int unit, enum operand_access m
   case OPERAND_WRITE: return access == ACCESS_WRITE;
   case OPERAND_ADD: return access == ACCESS_ADD;
   case OPERAND_SPEND:
-    return access == (verify_has_residual(plan, unit) ? ACCESS_ADD : ACCESS_READ);
+    return access == (verify_spends(plan, unit) ? ACCESS_ADD : ACCESS_READ);
   default: return access != ACCESS_READ;
   }
 }

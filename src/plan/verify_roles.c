@@ -4,6 +4,15 @@
 
 /* ---- the facts of an operand ---- */
 
+/* Whether a residual is kept where the operand lies. verify_values() follows its copies. */
+static bool is_home(const struct plan *plan, int unit, const struct operand *operand)
+{
+  static const enum operand_place places[] = {[DECK_RESIDUAL_DEVICE] = PLACE_DEVICE,
+                                              [DECK_RESIDUAL_HOST] = PLACE_HOST,
+                                              [DECK_RESIDUAL_NVME] = PLACE_DISK};
+  return operand->place == places[plan->policy[unit].residual_tier];
+}
+
 /* The only buffer that may stand there; -1: none may; ANY: any may. */
 enum { ANY = -2 };
 static int buffer_of_role(const struct plan *plan, int unit, const struct operand *operand)
@@ -20,7 +29,7 @@ static int buffer_of_role(const struct plan *plan, int unit, const struct operan
   case ROLE_SUMMED_LOSS: return plan->on_host[LANE_REDUCE] ? plan->loss_host : plan->loss;
   case ROLE_SQUARES: return verify_squares_on_host(plan, unit) ? plan->squares : plan->metrics;
   case ROLE_HOST_SQUARES: return plan->squares;
-  case ROLE_RESIDUAL: return plan->residual[unit];
+  case ROLE_RESIDUAL: return is_home(plan, unit, operand) ? plan->residual[unit] : ANY;
   default: return ANY;
   }
 }
@@ -232,15 +241,30 @@ static enum status check_work(const struct plan *plan, int i, int k, const struc
   return verify_fail(plan, i, "has too little room for its codec %s", codec->ops->name);
 }
 
+/* The sample is after what both codecs work in. */
+static enum status check_sample(const struct plan *plan, int i, int64_t part, int members)
+{
+  const struct instr *instr = &plan->instr[i];
+  const struct unit_policy *policy = &plan->policy[instr->unit];
+  const int64_t coded = codec_work(&policy->grads, part, members),
+                lost = policy->residual.ops ? codec_work(&policy->residual, part * members, 1) : 0,
+                bytes = plan->buffer[instr->use[ENCODE_WORK].buffer].bytes,
+                rest = bytes - plan_sample_bytes(part);
+  if (rest < 0 || rest / 256 * 256 < (coded > lost ? coded : lost))
+    return verify_fail(plan, i, "has too little room to measure what its messages lose");
+  return STATUS_OK;
+}
+
 enum status check_encode(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
   const int64_t part = part_elements(plan, instr);
   const int members = (int)verify_members(plan, instr);
   const struct unit_policy *policy = &plan->policy[instr->unit];
-  const enum status status = check_work(plan, i, ENCODE_WORK, &policy->grads, part, members);
-  return status ? status
-                : check_work(plan, i, ENCODE_WORK, &policy->residual, part * members, 1);
+  enum status status = check_work(plan, i, ENCODE_WORK, &policy->grads, part, members);
+  if (!status)
+    status = check_work(plan, i, ENCODE_WORK, &policy->residual, part * members, 1);
+  return status || policy->sample == 0 ? status : check_sample(plan, i, part, members);
 }
 
 enum status check_decode_sum(const struct plan *plan, int i)

@@ -94,6 +94,22 @@ bool verify_has_residual(const struct plan *plan, int unit)
          plan->input.shape.group > 1;
 }
 
+bool verify_moves_residual(const struct plan *plan, int unit)
+{
+  return verify_has_residual(plan, unit) &&
+         plan->policy[unit].residual_tier != DECK_RESIDUAL_DEVICE;
+}
+
+bool verify_stores_residual(const struct plan *plan, int unit)
+{
+  return verify_has_residual(plan, unit) && plan->policy[unit].residual_tier == DECK_RESIDUAL_NVME;
+}
+
+bool verify_spends(const struct plan *plan, int unit)
+{
+  return verify_has_residual(plan, unit) || plan->policy[unit].sample > 0;
+}
+
 bool verify_wants_decode_work(const struct plan *plan, int unit)
 {
   return codec_work(&plan->policy[unit].grads, plan->layout[unit].trained, 1) > 0;
@@ -101,7 +117,7 @@ bool verify_wants_decode_work(const struct plan *plan, int unit)
 
 bool verify_wants_encode_work(const struct plan *plan, int unit)
 {
-  return verify_wants_decode_work(plan, unit) ||
+  return plan->policy[unit].sample > 0 || verify_wants_decode_work(plan, unit) ||
          (verify_has_residual(plan, unit) &&
           codec_work(&plan->policy[unit].residual, plan->layout[unit].trained, 1) > 0);
 }

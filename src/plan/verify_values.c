@@ -15,7 +15,8 @@ enum kind {
   VALUE_OLD_STATE, /* as the step before has left it */
   VALUE_STATE,
   VALUE_DIRECTION, /* of this rank's range, or with `ranks` of all */
-  VALUE_WORKING
+  VALUE_WORKING,
+  VALUE_RESIDUAL /* of so many sums of this step */
 };
 
 /* The value of a buffer. A gradient is a sum over so many ranks and micro-batches, from `micro` on, of
@@ -24,7 +25,7 @@ enum kind {
 struct value {
   enum kind kind;
   int unit, micro;
-  int ranks, micros, embeds;
+  int ranks, micros, embeds; /* micros of VALUE_RESIDUAL: sums of this step that have left it */
   enum plan_group group; /* of messages: between the members of which group, and by which codec */
   struct codec codec;
   int state; /* of VALUE_STATE and VALUE_OLD_STATE: which */
@@ -44,6 +45,7 @@ static const char *const words_of[] = {
     [VALUE_STATE] = "the unit's state after its update",
     [VALUE_DIRECTION] = "the direction of the unit's matrices",
     [VALUE_WORKING] = "the unit's parameters after their update",
+    [VALUE_RESIDUAL] = "what the messages of the unit have lost",
 };
 
 struct walker {
@@ -223,9 +225,72 @@ static enum status sum_messages(const struct walker *w, int from, int to)
   return STATUS_OK;
 }
 
+/* Before the first sum of a step a residual is, in its own tier, as the step before has left it. */
+static struct value residual_at(const struct walker *w, int k)
+{
+  const int unit = w->plan->instr[w->now].unit;
+  const struct value value = value_of(w, k);
+  const bool old = value.kind == VALUE_OTHER && buffer_of(w, k) == w->plan->residual[unit];
+  return old ? (struct value){.kind = VALUE_RESIDUAL, .unit = unit} : value;
+}
+
+/* Each ENCODE takes what the one before it in the unit has left. */
+static enum status expect_residual(const struct walker *w, int k, int sums)
+{
+  const struct instr *instr = &w->plan->instr[w->now];
+  const struct value value = residual_at(w, k);
+  const char *const name = w->plan->buffer[buffer_of(w, k)].name;
+  if (value.kind != VALUE_RESIDUAL || value.unit != instr->unit)
+    return verify_fail(w->plan, w->now, "reads %s, which is not %s", name,
+                       words_of[VALUE_RESIDUAL]);
+  if (value.micros == sums)
+    return STATUS_OK;
+  return verify_fail(w->plan, w->now,
+                     "reads %s as %d sums of this step have left it, where %d have", name,
+                     value.micros, sums);
+}
+
+/* Before the instruction's sum. */
+static int sums_before(const struct walker *w)
+{
+  const int micro = w->plan->instr[w->now].micro;
+  return micro > 0 ? micro : 0;
+}
+
+static void set_residual(const struct walker *w, int k, int sums)
+{
+  const int unit = w->plan->instr[w->now].unit;
+  set_value(w, k, (struct value){.kind = VALUE_RESIDUAL, .unit = unit, .micros = sums});
+}
+
+/* To ENCODE, or back from it. */
+enum status value_residual(const struct walker *w)
+{
+  const enum op op = w->plan->instr[w->now].op;
+  const bool back = op == OP_SAVE_RESIDUAL || op == OP_WRITE_RESIDUAL;
+  const int sums = sums_before(w) + back;
+  const enum status status = expect_residual(w, MOVE_FROM, sums);
+  if (status)
+    return status;
+  set_residual(w, MOVE_TO, sums);
+  if (buffer_of(w, MOVE_FROM) != w->plan->residual[w->plan->instr[w->now].unit])
+    set_value(w, MOVE_FROM, (struct value){0}); /* a copy has gone on */
+  return STATUS_OK;
+}
+
+static enum status encode_residual(const struct walker *w)
+{
+  const enum status status = expect_residual(w, ENCODE_RESIDUAL, sums_before(w));
+  if (!status)
+    set_residual(w, ENCODE_RESIDUAL, sums_before(w) + 1);
+  return status;
+}
+
 enum status value_encode(const struct walker *w)
 {
-  const enum status status = expect_own_sum(w, ENCODE_GRADS);
+  enum status status = expect_own_sum(w, ENCODE_GRADS);
+  if (!status && w->plan->instr[w->now].use[ENCODE_RESIDUAL].buffer >= 0)
+    status = encode_residual(w);
   if (status)
     return status;
   set_messages(w, ENCODE_GRADS, ENCODE_MESSAGES, VALUE_ENCODED);

@@ -39,7 +39,7 @@ static enum status begin_save(struct train_run *run, bool behind)
                                  .data = token_set_stream(run->order.set),
                                  .version = (char *)PACKAGE_VERSION};
   snprintf(meta.compute, sizeof meta.compute, "%s", dtype_name(run->job->place.compute));
-  enum status status = exec_drain(run->job->exec[PLAN_TRAIN]);
+  enum status status = exec_drain(job_trainer(run->job));
   if (status)
     comm_abort(run->comm, status);
   status = comm_agree(run->comm, options_print_yaml(run->deck->set, &meta.deck));

@@ -82,7 +82,7 @@ static enum status thread_loop(void *arg)
       break;
     pthread_mutex_unlock(&writer->mutex);
     writer->status = write_checkpoint(writer, writer->comm, &writer->meta, writer->copy);
-    watchdog_leave(writer->job->exec[PLAN_TRAIN], TASK_SAVE);
+    watchdog_leave(job_trainer(writer->job), TASK_SAVE);
     snprintf(writer->sentence, sizeof writer->sentence, "%s", writer->status ? status_text() : "");
     pthread_mutex_lock(&writer->mutex);
     writer->stage = STAGE_WRITTEN;
@@ -240,10 +240,11 @@ enum status checkpoint_writer_save(struct checkpoint_writer *writer, const struc
   writer->prunes = prune;
   writer->report = (struct checkpoint_writer_report){.step = meta->step};
   writer->begin_s = clock_s();
-  watchdog_enter(writer->job->exec[PLAN_TRAIN], TASK_SAVE, ask_progress, "the checkpoint of step %lld", (long long)meta->step);
+  watchdog_enter(job_trainer(writer->job), TASK_SAVE, ask_progress, "the checkpoint of step %lld",
+                 (long long)meta->step);
   status = behind && writer->copy ? begin_behind(writer, meta) : save_now(writer, meta);
   if (status || !writer->report.behind)
-    watchdog_leave(writer->job->exec[PLAN_TRAIN], TASK_SAVE);
+    watchdog_leave(job_trainer(writer->job), TASK_SAVE);
   writer->pending = !status;
   writer->report.held_s = clock_s() - since;
   return status;

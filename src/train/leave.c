@@ -90,12 +90,12 @@ enum status train_look_around(struct train_run *run, bool under_way, struct trai
     of_any[CAUSE] = look_at_file_and_clock(run, under_way, left_s, leaving);
     of_any[LEFT_MS] = isfinite(left_s) ? (int64_t)(1e3 * left_s) : INT64_MAX;
   }
-  watchdog_enter(run->job->exec[PLAN_TRAIN], TASK_MEET, NULL, "the meeting of all ranks %s step %lld", under_way ? "beside" : "after",
-                 (long long)(run->step + under_way));
+  watchdog_enter(job_trainer(run->job), TASK_MEET, NULL, "the meeting of all ranks %s step %lld",
+                 under_way ? "beside" : "after", (long long)(run->step + under_way));
   const enum status status = comm_max_i64(run->comm, of_any, N);
   if (status)
     comm_abort(run->comm, status);
-  watchdog_leave(run->job->exec[PLAN_TRAIN], TASK_MEET);
+  watchdog_leave(job_trainer(run->job), TASK_MEET);
   leaving->signal = (int)of_any[SIGNAL];
   const bool by_file = of_any[CAUSE] == STOP_FILE; /* which is gone: nobody will see it again */
   leaving->cause = leaving->signal && !by_file ? STOP_SIGNAL : (enum stop_cause)of_any[CAUSE];

@@ -14,6 +14,7 @@ src_train_libtrain_a_SOURCES = \
 	src/train/hf_convert.c \
 	src/train/hf_convert.h \
 	src/train/leave.c \
+	src/train/metrics.c \
 	src/train/private.h \
 	src/train/record.c \
 	src/train/sample.c \

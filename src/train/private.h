@@ -16,6 +16,20 @@ struct train_step {
   bool untold; /* results.jsonl and the line of progress have not heard of it yet */
 };
 
+/* What is counted since this start, for the record of the run. */
+struct train_metrics {
+  int64_t timed;                /* steps after the warm-up */
+  double steps_s, timed_s;      /* seconds of all steps, and of those */
+  int64_t nonfinite, clipped;   /* steps */
+  double val_loss, val_ppl;     /* of the last evaluation, NAN: none yet */
+  int64_t target_step;          /* the first evaluation that reached eval.target, 0: none yet */
+  double target_s;              /* steps_s at that evaluation */
+  struct plan_sample *sample;   /* of each unit, over all ranks; NULL: nothing measures */
+  int64_t samples;              /* units times steps that were measured */
+  double error, cosine;         /* sums over them */
+  double residual;              /* squared norm of all residuals at the last of them */
+};
+
 /* A run under way. */
 struct train_run {
   struct comm *comm;
@@ -28,8 +42,10 @@ struct train_run {
   struct results *results; /* rank 0 */
   struct checkpoint_writer *writer;
   struct stats stats;
+  struct train_metrics metrics;
   char *checkpoint_dir, *results_path, *learned_path;
   int64_t first, step, skipped, bad; /* step: completed steps; bad: how many of the last ones were skipped in a row */
+  int64_t warmed;                    /* steps of the warm-up (compress.warmup) since this start */
   int64_t samples;
   struct train_step last;
   double eval_loss, best_loss; /* the last and the lowest validation loss since this start */
@@ -93,6 +109,18 @@ enum status train_record_trace(struct train_run *run); /* ends the trace, on eve
 enum status train_record_counters(struct train_run *run);
 /* The last step's, and the line of progress, if they are not there yet: while the next step runs, or before what else follows it. Local. */
 enum status train_tell_step(struct train_run *run);
+
+/* What metrics count begins now. The steps' executor must be there. Local. */
+enum status train_metrics_create(struct train_run *run);
+void train_metrics_destroy(struct train_run *run);
+/* A step that was run, before it counts in run->step. Local. */
+void train_count_step(struct train_run *run, const struct train_step *step);
+void train_count_evaluation(struct train_run *run, const struct evaluation *e);
+/* After a step that measures what messages lose: adds up over ranks, and records it. Collective. */
+enum status train_measure_messages(struct train_run *run);
+/* Fields of the record of the run, which is open. Drains the training plan's executor. varying:
+ * bytes of messages of varying length that all ranks have sent. On rank 0. */
+enum status train_record_metrics(struct train_run *run, int64_t device_bytes, int64_t varying);
 
 /* Why the run leaves: the same on all ranks but for `why`. */
 struct train_leaving {

@@ -6,9 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "compress/compress.h"
 #include "config.h"
-#include "plan/traffic.h"
 
 enum status train_record_save(struct train_run *run, const struct checkpoint_writer_report *report)
 {
@@ -34,6 +32,7 @@ static enum status record_step(struct train_run *run, const struct train_step *l
   results_begin(run->results, "step");
   results_int(run->results, "step", run->step);
   results_real(run->results, "loss", last->result.loss);
+  results_real(run->results, "train_loss", last->result.loss);
   results_real(run->results, "grad_norm", last->result.grad_norm);
   results_real(run->results, "lr", last->lr);
   results_int(run->results, "samples", run->samples);
@@ -71,28 +70,12 @@ enum status train_record_evaluation(struct train_run *run, const struct evaluati
   results_int(run->results, "step", run->step);
   results_real(run->results, "loss", e->loss);
   results_real(run->results, "perplexity", e->perplexity);
+  results_real(run->results, "val_loss", e->loss);
+  results_real(run->results, "val_ppl", e->perplexity);
   results_real(run->results, "bits_per_byte", e->bits_per_byte);
   results_int(run->results, "tokens", e->tokens);
   results_real(run->results, "seconds", e->seconds);
   return results_end(run->results);
-}
-
-/* Gradients of all ranks since the start, in fp32 and as they were sent. varying: bytes of messages
- * of varying length. */
-static void record_messages(struct train_run *run, int64_t varying)
-{
-  const struct plan *plan = run->job->plan[PLAN_TRAIN];
-  const struct codec *codec = &plan->policy[0].grads;
-  const struct gradient_bytes bytes = plan_gradient_bytes(plan);
-  const int64_t all = (run->step - run->first) * comm_ranks(run->comm),
-                raw = all * bytes.raw, sent = all * bytes.messages + varying;
-  char method[64];
-  codec_print_name(codec, method, sizeof method);
-  results_text(run->results, "compress_method", method);
-  results_int(run->results, "bytes_raw_total", raw);
-  results_int(run->results, "bytes_compressed_total", sent);
-  if (sent > 0)
-    results_real(run->results, "compression_ratio", (double)raw / (double)sent);
 }
 
 enum status train_record_run(struct train_run *run, const char *end, const char *reason, double left_s)
@@ -129,18 +112,21 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   results_real(run->results, "loss", run->last.result.loss);
   results_real(run->results, "seconds", clock_s() - run->start_s);
   results_real(run->results, "save_seconds", run->save_s);
-  const double mean = stats_mean(&run->stats);
+  const bool timed = run->metrics.timed > 0;
+  const double mean = timed ? stats_mean(&run->stats) : NAN;
   results_real(run->results, "step_mean", mean);
-  results_real(run->results, "step_p50", stats_percentile(&run->stats, 50));
-  results_real(run->results, "step_p90", stats_percentile(&run->stats, 90));
-  results_real(run->results, "step_p95", stats_percentile(&run->stats, 95));
-  results_real(run->results, "tokens_per_s", mean > 0 ? (double)step_tokens(run) / mean : 0);
-  record_messages(run, varying);
+  results_real(run->results, "step_p50", timed ? stats_percentile(&run->stats, 50) : NAN);
+  results_real(run->results, "step_p90", timed ? stats_percentile(&run->stats, 90) : NAN);
+  results_real(run->results, "step_p95", timed ? stats_percentile(&run->stats, 95) : NAN);
+  results_real(run->results, "tokens_per_s", (double)step_tokens(run) / mean);
   results_int(run->results, "planned_bytes", job_planned_bytes(run->job));
   results_int(run->results, "arena_bytes", mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes);
   results_int(run->results, "resident_start_bytes", run->job->resident_start);
   results_int(run->results, "resident_bytes", mem_resident_bytes());
   results_int(run->results, "allocations", mem_calls());
+  status = train_record_metrics(run, device_bytes, varying);
+  if (status)
+    return status;
   return results_end(run->results);
 }
 

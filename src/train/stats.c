@@ -23,6 +23,11 @@ void stats_destroy(struct stats *stats)
   *stats = (struct stats){0};
 }
 
+void stats_clear(struct stats *stats)
+{
+  stats->n = 0;
+}
+
 void stats_add(struct stats *stats, double seconds)
 {
   stats->seconds[stats->n++ % stats->room] = seconds;

@@ -56,28 +56,54 @@ static enum status nonfinite(struct train_run *run, const struct exec_result *re
 
 static void take_step(struct train_run *run, const struct train_step *step)
 {
+  train_count_step(run, step);
   run->last = *step;
   run->step++;
   run->samples += run->deck->data.batch;
-  stats_add(&run->stats, step->seconds);
+}
+
+/* The optimizer's next update, from 1 on. */
+static int64_t next_update(const struct train_run *run)
+{
+  return run->step - run->skipped + 1;
+}
+
+/* What began in the warm-up ends before it: the executor of its plan goes. */
+static enum status end_warmup(struct train_run *run)
+{
+  if (!run->job->exec[JOB_WARMUP] || next_update(run) <= run->deck->compress.warmup)
+    return STATUS_OK;
+  must(run, train_tell_step(run));
+  const enum status status = train_finish_save(run);
+  if (status)
+    return status;
+  must(run, job_end_warmup(run->job));
+  log_info("step %lld: the warm-up of compress.warmup=%lld updates is over", (long long)run->step,
+           (long long)run->deck->compress.warmup);
+  return STATUS_OK;
 }
 
 /* What the ranks have to say to each other, and rank 0 of the step before, holds up no lane beside a step. Before the first one nobody knows how long a step takes: they meet behind it. */
 static enum status one_step(struct train_run *run, struct train_leaving *leaving)
 {
-  struct exec *exec = run->job->exec[PLAN_TRAIN];
+  enum status status = end_warmup(run);
+  if (status)
+    return status;
+  struct exec *exec = job_trainer(run->job);
   const bool first = run->step == run->first;
   const double start = clock_s();
   struct train_step step = {.lr = optim_learning_rate(run->deck, run->step), .untold = true};
-  const enum status begun = exec_begin(exec, run->step, run->step - run->skipped + 1, step.lr);
+  const enum status begun = exec_begin(exec, run->step, next_update(run), step.lr);
   must(run, train_tell_step(run)); /* also where this one ends the run */
   must(run, begun);
-  enum status status = first ? STATUS_OK : train_look_around(run, true, leaving);
+  status = first ? STATUS_OK : train_look_around(run, true, leaving);
   if (status)
     return status;
   must(run, exec_end(exec, &step.result));
+  run->warmed += exec == run->job->exec[JOB_WARMUP];
   step.seconds = clock_s() - start;
   take_step(run, &step);
+  must(run, train_measure_messages(run));
   if (step.result.finite)
     run->bad = 0;
   else
@@ -90,8 +116,9 @@ static enum status one_step(struct train_run *run, struct train_leaving *leaving
 static enum status evaluate(struct train_run *run)
 {
   struct evaluation e;
-  must(run, exec_drain(run->job->exec[PLAN_TRAIN]));
+  must(run, exec_drain(job_trainer(run->job)));
   evaluator_run(&run->evaluator, run->deck->eval.batches, false, &e);
+  train_count_evaluation(run, &e);
   run->eval_s = e.seconds;
   run->eval_loss = e.loss;
   if (run->best_step == 0 || e.loss < run->best_loss) {
@@ -182,6 +209,8 @@ static enum status start_data(struct train_run *run)
   status = comm_agree(run->comm, train_leads(run) ? train_folder_recall(run) : STATUS_OK);
   if (!status)
     status = job_start(run->job, PLAN_TRAIN, data_load_train, &run->order);
+  if (!status && next_update(run) <= deck->compress.warmup)
+    status = job_start_warmup(run->job);
   if (!status)
     job_read_ahead(run->job, PLAN_TRAIN, run->step, run->deck->run.steps - run->step);
   if (status || !deck->eval.every)
@@ -230,6 +259,8 @@ static enum status prepare_loop(struct train_run *run)
   if (!status)
     status = comm_agree(run->comm, stats_create(remembered_steps(run), &run->stats));
   if (!status)
+    status = comm_agree(run->comm, train_metrics_create(run));
+  if (!status)
     status = checkpoint_writer_create(run->job, run->checkpoint_dir, &run->writer);
   watchdog_started(run->job->start);
   return status;
@@ -243,6 +274,7 @@ static void release(struct train_run *run)
   evaluator_close(&run->evaluator);
   token_set_close(run->order.set);
   stats_destroy(&run->stats);
+  train_metrics_destroy(run);
   stop_file_close(&run->stop_file);
   mem_free(run->checkpoint_dir);
   mem_free(run->results_path);

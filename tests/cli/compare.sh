@@ -92,11 +92,18 @@ says "run 2 of 2, tiny-2-fast-4: continues"
 says "1 of 2 runs were finished before"
 train 2 calm run.seed=4 run.steps=300 eval.every=0 optim.lr=1e-2 shard.strategy=no_shard
 same calm long/tiny-2-fast-4
+# Each start has counted its own steps.
+sent() { sed -n 's/.*"bytes_raw_total":\([0-9]*\).*/\1/p' "$1" | tail -n 1; }
+test "$(grep -c '"kind":"run"' long/tiny-2-fast-4/results.jsonl)" -ge 3 ||
+  die "less than three starts"
+test "$(field long/results.jsonl tiny-2-fast-4 bytes_raw_total)" = "$(sent calm/results.jsonl)" ||
+  die "bytes of a run that was stopped"
 
 # The whole matrix. What is done is skipped, and a torn line of a lost run does no harm.
 ends 0
 test -z "$(states | sed 's/finished//g; s/ //g')" || die "the states are: $(states)"
-test "$(wc -l < all/results.jsonl)" = 8 || { cat all/results.jsonl >&2; die "not a line per run"; }
+test "$(grep -c '"kind":"compare"' all/results.jsonl)" = 8 ||
+  { cat all/results.jsonl >&2; die "not a line per run"; }
 cp compare.out table
 cp all/results.jsonl first.jsonl
 ends 0
@@ -125,6 +132,37 @@ done
     printf "%.4f +- %.4f\n", (x[1] + x[2]) / 2, (d < 0 ? -d : d) / sqrt(2) }' > expected
 grep '^tiny-2-fast  2/2 ' table | grep -qF "  $(cat expected)  " ||
   { cat table expected >&2; die "mean and deviation of the loss"; }
+
+# Metrics of the record, next to the run on one rank, and at a time.
+for key in val_ppl bytes_compressed_total comm_time_ms_total grad_cos_sim mem_peak_alloc_gb; do
+  record=$(sed -n "s/.*\"kind\":\"run\".*\"$key\":\([^,}]*\).*/\1/p" \
+    all/tiny-2-fast-5/results.jsonl)
+  awk -v a="$(field first.jsonl tiny-2-fast-5 $key)" -v b="$record" \
+    'BEGIN { exit !(b != "" && (a - b) ^ 2 <= 1e-24 * b * b) }' ||
+    die "tiny-2-fast-5: $key is not $record"
+done
+awk -v a="$(field first.jsonl tiny-2-fast-5 tokens_per_s)" \
+  -v b="$(field first.jsonl tiny-1-fast-5 tokens_per_s)" \
+  -v e="$(field first.jsonl tiny-2-fast-5 scaling_efficiency)" \
+  'BEGIN { d = e / (a / b / 2) - 1; exit d * d > 1e-18 }' || die "scaling_efficiency"
+expect tiny-1-fast-5 scaling_efficiency 1
+ends 0 collect=true ranks=2
+test "$(field all/results.jsonl tiny-2-fast-5 scaling_efficiency)" = null ||
+  die "one rank is missing"
+reached=$(sed -n 's/.*"kind":"step".*"seconds":\([^,]*\),.*/\1/p' all/tiny-2-fast-5/results.jsonl |
+  awk 'NR <= 2 { sum += $1 } END { printf "%.17g", sum }')
+at() {
+  ends 0 collect=true time="$(awk -v s="$reached" -v f="$1" 'BEGIN { printf "%.17g", s * f }')"
+  field all/results.jsonl tiny-2-fast-5 ppl_at_fixed_time
+}
+test "$(at 1.000001)" = "$(field first.jsonl tiny-2-fast-5 val_ppl)" ||
+  die "no perplexity at the time of the validation"
+test "$(at 0.999999)" = null || die "a perplexity before the validation"
+grep -q '"kind":"compare".*"ppl_at_fixed_time":[0-9]' first.jsonl ||
+  die "the shortest run has no perplexity"
+grep '"kind":"compare_method".*"ranks":2,"method":"fast","runs":2,' first.jsonl |
+  sed -n 's/.*"train_loss":{"mean":\([^,]*\),"std":\([^}]*\)}.*/\1 \2/p' |
+  awk '{ printf "%.4f +- %.4f\n", $1, $2 }' | cmp - expected || die "mean and deviation of a method"
 
 # A run of another deck is not mixed in.
 ends 2 optim.lr=3e-3 seeds=4 methods=none ranks=1 optim.warmup=1

@@ -126,7 +126,18 @@ train 2 halted run.steps=3
 train 2 halted --resume auto
 falls sparse || die "nothing is learned by one in 20 elements"
 same sparse halted
-fails 2 "codec bf16 selects no values that codec bf16 could code" "$SLUICE" plan plain.yaml --ranks 2 compress.grads.codec=bf16 compress.grads.values=bf16
-fails 2 "codec topk selects values, so it cannot code those of topk" "$SLUICE" plan plain.yaml --ranks 2 compress.grads.codec=topk compress.grads.values=topk
+fails 2 "codec bf16 has no values that codec bf16 could code" "$SLUICE" plan plain.yaml --ranks 2 compress.grads.codec=bf16 compress.grads.values=bf16
+fails 2 "codec topk has values of its own, so it cannot code those of topk" "$SLUICE" plan plain.yaml --ranks 2 compress.grads.codec=topk compress.grads.values=topk
+fails 2 "codec topk has values of its own, so it cannot code those of powersgd" "$SLUICE" plan plain.yaml --ranks 2 compress.grads.codec=powersgd compress.grads.values=topk
 fails 8 "compress.grads.codec=topk needs memory to work in" "$SLUICE" plan sparse.yaml --ranks 2 compress.feedback=off tiers.params=host tiers.optimizer=host transfer.grads=cpu_reduce
 fails 8 "compress.feedback=bf16 with 2 replicas of shards" "$SLUICE" plan sparse.yaml --ranks 4 shard.strategy=hybrid_shard shard.group=2
+
+# Low rank: a plan for vectors that are not matrices is refused, also if replicas alone make them.
+low="compress.grads.codec=powersgd compress.grads.block=1984 compress.grads.values=bf16"
+# shellcheck disable=SC2086 # assignments
+{
+  "$SLUICE" plan plain.yaml --ranks 2 $low | grep -q 'ENCODE .* in powersgd+bf16' || die "the plan does not name both codecs"
+  fails 2 "makes 8000 numbers of the 4352 elements of root" "$SLUICE" plan plain.yaml --ranks 4 $low
+  fails 2 "makes 8000 numbers of the 4352 elements of root" "$SLUICE" plan plain.yaml --ranks 4 $low shard.strategy=hybrid_shard shard.group=2
+  fails 2 "elements of root in a message" "$SLUICE" plan plain.yaml --ranks 2 $low "train.freeze=[*weight]"
+}

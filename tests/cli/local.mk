@@ -11,6 +11,7 @@ check_scripts += \
 	tests/cli/doctor.sh \
 	tests/cli/evaluate.sh \
 	tests/cli/exactness.sh \
+	tests/cli/feedback.sh \
 	tests/cli/hardening.sh \
 	tests/cli/huggingface.sh \
 	tests/cli/losses.sh \
@@ -20,11 +21,13 @@ check_scripts += \
 	tests/cli/help.sh \
 	tests/cli/hybrid.sh \
 	tests/cli/memory.sh \
+	tests/cli/metrics.sh \
 	tests/cli/mixups.sh \
 	tests/cli/offload.sh \
 	tests/cli/offload_tables.sh \
 	tests/cli/performance.sh \
 	tests/cli/rates.sh \
+	tests/cli/report.sh \
 	tests/cli/reshard.sh \
 	tests/cli/rig.sh \
 	tests/cli/sanitize_judge.sh \
@@ -36,6 +39,7 @@ check_scripts += \
 	tests/cli/usage.sh
 EXTRA_DIST += \
 	tests/cli/common.sh \
+	tests/cli/report.py \
 	tests/cli/spy.awk \
 	tests/cli/trace.awk \
 	tests/peers/adam.py \

@@ -11,12 +11,14 @@ names() { sed -n 's/^\([a-z0-9_]*\): [0-9.e+-]*  # .*/\1/p' "$1" | tr '\n' ' '; 
 keys() { sed -n 's/^\([a-z0-9_]*\): \([0-9.e+-]*\)  # .*/\1=\2/p' "$1"; }
 
 mkdir disk
+codecs=$(sed -n 's/^ *ROW(\([a-z0-9_]*\),.*/\1/p' "$top_srcdir/src/compress/rule/codecs.h")
+coded=$(for way in encode decode; do for codec in $codecs; do printf '%s_%s ' $way "$codec"; done; done)
 for ranks in 1 2 3; do
   rates $ranks "$SLUICE" bench rates out=$ranks.yaml dir=disk results=$ranks.jsonl > bench.out 2>&1 || { cat bench.out >&2; die "bench rates on $ranks ranks"; }
   test -z "$(ls disk)" || die "left behind: $(ls disk)"
   case $ranks in
-  1) expected="gemm memory h2d d2h host_memory disk_write disk_read " ;;
-  *) expected="gemm memory link latency h2d d2h h2d_alone d2h_alone host_memory host_link disk_write disk_read " ;;
+  1) expected="gemm memory h2d d2h host_memory disk_write disk_read $coded" ;;
+  *) expected="gemm memory link latency h2d d2h h2d_alone d2h_alone host_memory host_link disk_write disk_read $coded" ;;
   esac
   test "$(names $ranks.yaml)" = "$expected" || { cat $ranks.yaml >&2; die "rates of $ranks ranks"; }
   for name in $expected; do
@@ -33,6 +35,15 @@ host="tiers.params=host tiers.optimizer=host"
 }
 grep -q '^predicted step [0-9.]* s' file.out || { cat file.out >&2; die "no prediction"; }
 cmp file.out keys.out || die "a plan is not predicted the same from a file"
+
+# A codec is priced by its rates, and so is the link on which it pays. Between 2 ranks a gradient is
+# encoded once and each message decoded once, so a hundred times slower codecs need a slower link.
+pays() {
+  "$SLUICE" plan tiny.yaml list=false ranks=2 gemm=1e3 memory=100 link=0.1 compress.grads.codec=int8 "$@" > codec.out
+  sed -n 's/^without a codec .* on links of less than \([0-9.e+-]*\) GB.s$/\1/p' codec.out
+}
+fast=$(pays encode_int8=10 decode_int8=10) slow=$(pays encode_int8=0.1 decode_int8=0.1)
+awk "BEGIN { exit !($fast > 30 * $slow && $fast < 300 * $slow && $slow > 0) }" || die "a codec pays on links of $fast and $slow GB/s"
 
 # Without a folder there is no disk; nobody asked for a file or results.
 rates 1 "$SLUICE" bench rates > bench.out 2>&1 || { cat bench.out >&2; die "bench rates"; }

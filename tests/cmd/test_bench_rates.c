@@ -13,6 +13,7 @@
 
 #include "base/mem.h"
 #include "cmd/bench_frame.h"
+#include "compress/compress.h"
 #include "io/text/file.h"
 
 /* What a measurement takes that warms up, or tells how often to repeat. */
@@ -22,6 +23,7 @@
 static const double script[] = {
     FIRST, FIRST, 0.5,                            /* products */
     FIRST, FIRST, 0.25,                           /* a copy in the device's memory */
+    0,                                            /* codecs: 0.125 each */
     FIRST, FIRST, FIRST, FIRST, 1e-3,    10e-3,   /* copies up and down: either is fastest in one round, */
     FIRST, FIRST, 30e-3,                          /* updates */
     FIRST, FIRST, FIRST, FIRST, 1.25e-3, 1.25e-3, /* and both together in another */
@@ -29,15 +31,18 @@ static const double script[] = {
     FIRST, FIRST, FIRST, FIRST, 10e-3,   1e-3,    /* not the last */
     FIRST, FIRST, 20e-3,
 };
-enum { CALLS = sizeof script / sizeof *script };
-static int calls;
+enum { CALLS = sizeof script / sizeof *script, ENDS = 3 };
+static int calls, coded;
 
 enum status __wrap_comm_max_f64(struct comm *comm, double *values, int n);
 enum status __wrap_comm_max_f64(struct comm *comm, double *values, int n)
 {
   (void)comm;
   assert_true(n == 1 && calls < CALLS);
-  *values = script[calls++];
+  if (script[calls] == 0 && coded < 2 * CODECS * ENDS)
+    *values = coded++ % ENDS == ENDS - 1 ? 0.125 : FIRST;
+  else
+    *values = script[script[calls] == 0 ? ++calls : calls], calls++;
   return STATUS_OK;
 }
 
@@ -77,14 +82,40 @@ static void the_best_round_is_kept(void **state)
   unlink(out);
   const double gb = 1048576e-9;
   assert_float_equal(rate(text, "memory"), 2 * gb / 0.25, 1e-6);
+  assert_float_equal(rate(text, "encode_int8"), gb / 4 / 0.125, 1e-6);
+  assert_float_equal(rate(text, "decode_randomk"), gb / 4 / 0.125, 1e-6);
+  assert_float_equal(rate(text, "encode_exponent"), gb / 4 / 0.125, 1e-6);
+  assert_float_equal(rate(text, "decode_exponent"), gb / 4 / 0.125, 1e-6);
+  assert_float_equal(rate(text, "decode_countsketch"), gb / 4 / 0.125, 1e-6);
   assert_float_equal(rate(text, "h2d"), gb / 1.25e-3, 1e-4);
   assert_float_equal(rate(text, "d2h"), gb / 1.25e-3, 1e-4);
   assert_float_equal(rate(text, "host_memory"), 7.5 * gb / 10e-3, 1e-4);
   mem_free(text);
 }
 
+/* A vector has a quarter of each piece of memory. The message has all of another piece. The sum and
+ * scratch memory share the last one. */
+static void codecs_fit_the_memory(void **state)
+{
+  static const char *const names[] = {
+#define CODEC_NAME(id, kind, title, source) #id,
+      CODEC_ROWS(CODEC_NAME)
+#undef CODEC_NAME
+  };
+  (void)state;
+  for (int c = 0; c < CODECS; c++)
+    for (int64_t bytes = 1 << 20; bytes <= 1 << 30; bytes *= 4) {
+      const int64_t n = bytes / 4 / (int64_t)sizeof(float);
+      struct codec codec;
+      assert_int_equal(codec_make(names[c], NULL, false, &codec), STATUS_OK);
+      assert_true(codec.ops->bytes(&codec, n) <= bytes);
+      assert_true(codec_work(&codec, n, 1) <= bytes - bytes / 4);
+    }
+}
+
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_best_round_is_kept)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(the_best_round_is_kept),
+                                     cmocka_unit_test(codecs_fit_the_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -247,7 +247,7 @@ static void an_unknown_codec_is_refused(void **state)
   refused("fp8", NULL, "there is no codec 'fp8': use one of none, bf16, fp16");
   refused("", NULL, "there is no codec ''");
   refused("bf16+zip", NULL, "there is no codec 'zip'");
-  refused("bf16+none", NULL, "codec bf16 selects no values that codec none could code");
+  refused("bf16+none", NULL, "codec bf16 has no values that codec none could code");
 }
 
 static void a_setting_that_a_codec_lacks_is_refused(void **state)

@@ -111,9 +111,10 @@ static struct scales onebit_ref(const float *x, int64_t n)
 
 static struct scales signsgd_ref(const float *x, int64_t n)
 {
-  int others, negatives;
-  const float sum = sum_of_sign(x, n, false, &others);
-  return (struct scales){{(sum + sum_of_sign(x, n, true, &negatives)) / (float)n}};
+  static float term[QUANT_MOST_BLOCK];
+  for (int64_t i = 0; i < n; i++)
+    term[i] = fabsf(x[i]);
+  return (struct scales){{lane_sum(term, n) / (float)n}};
 }
 
 /* x in steps. */
@@ -151,7 +152,7 @@ static float e5m2_number(float x, const struct scales *s, uint32_t bits)
 static float qsgd_number(float x, const struct scales *s, uint32_t bits)
 {
   const float q = fabsf(in_steps(x, s)), down = floorf(q);
-  const float level = down + ((bits >> 8) / 0x1p24 < (double)q - down);
+  const float level = down + ((bits + 0.5) / 0x1p16 < (double)q - down);
   return copysignf(fminf(level, 127), x);
 }
 
@@ -162,7 +163,7 @@ static float natural_number(float x, const struct scales *s, uint32_t bits)
     return 0;
   const int exponent = ilogbf(x);
   const double down = ldexp(1, exponent), rest = fabs((double)x) / down - 1;
-  const bool up = rest + (bits >> 9) / 0x1p23 >= 1;
+  const bool up = rest + (bits + 0.5) / 0x1p16 >= 1;
   const double units = ldexp(up ? 2 : 1, exponent) / s->at[0];
   return units < 0x1p-125 ? 0 : copysignf((float)units, x);
 }
@@ -300,6 +301,14 @@ static struct scales scales_at(const struct codec *codec, const struct rule *rul
 
 /* ---- messages ---- */
 
+/* Elements i and i + 32 share a word, if i / 32 is even. */
+static uint32_t random_bits(int64_t first, int64_t i)
+{
+  const bool second = i / QUANT_LANES % 2;
+  const uint32_t word = rounding_bits(SEED, first + i - (second ? QUANT_LANES : 0));
+  return second ? word >> 16 : word & 0xffff;
+}
+
 /* Each element of a block against the reference. */
 static void check_block(const struct rule *rule, const struct codec *codec, int64_t n, int64_t m,
                         const char *message, int64_t part, int64_t block, const float *x,
@@ -309,7 +318,7 @@ static void check_block(const struct rule *rule, const struct codec *codec, int6
   const int64_t first = (part * blocks_of(codec, n) + block) * codec->set.block;
   assert_memory_equal(&s, &want, sizeof s);
   for (int64_t i = 0; i < m; i++) {
-    const float code = rule->number(x[i], &s, rounding_bits(SEED, first + i));
+    const float code = rule->number(x[i], &s, random_bits(first, i));
     const float value = code * s.at[rule->scales > 1 && code < 0];
     assert_true(out[i] == value);
     assert_true(fabs((double)x[i] - out[i]) <= rule->bound(x[i], &s));

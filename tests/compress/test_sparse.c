@@ -263,7 +263,8 @@ static void any_codec_may_code_the_values(void **state)
     for (size_t v = 0; v < sizeof all / sizeof all[0]; v++) {
       char name[64];
       snprintf(name, sizeof name, "%s+%s", all[s]->name, all[v]->name);
-      if (!(all[s]->traits & CODEC_SPARSE) || all[v]->traits & (CODEC_SPARSE | CODEC_ALONE))
+      if (!(all[s]->traits & CODEC_SPARSE) ||
+          all[v]->traits & (CODEC_HAS_VALUES | CODEC_ALONE))
         continue;
       check_values(name, &settings, 1);
       check_values(name, &settings, 12345);
@@ -463,8 +464,8 @@ static void bad_settings_are_refused(void **state)
       {"threshold", {.threshold = -1}, "threshold of codec threshold is -1: use 1e-37 to 1e+37"},
       {"topk", {.levels = 3}, "codec topk has no levels"},
       {"bf16", {.density = 0.5}, "codec bf16 has no density"},
-      {"topk+randomk", {0}, "codec randomk selects values, so it cannot code those of topk"},
-      {"bf16+bf16", {0}, "codec bf16 selects no values that codec bf16 could code"}};
+      {"topk+randomk", {0}, "codec randomk has values of its own, so it cannot code those of topk"},
+      {"bf16+bf16", {0}, "codec bf16 has no values that codec bf16 could code"}};
   for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
     struct codec codec = {NULL};
     assert_int_equal(codec_make(bad[b].name, &bad[b].settings, false, &codec), STATUS_USAGE);

@@ -216,6 +216,31 @@ static void test_impossible_combinations(void **state)
       {"comm.gradients=fp32 compress.feedback=fp32",
        "compress.feedback (command line) is fp32, but compress.grads.codec (command line) is none, "
        "whose messages lose nothing: choose a codec, or leave it out"},
+      {"compress.warmup=5",
+       "compress.warmup (command line) is 5, but compress.grads.codec (default) is none, and no "
+       "codec follows the warm-up: choose a codec, or leave it out"},
+      {"compress.grads.codec=bf16 compress.warmup=5 train.trace=4,6",
+       "train.trace (command line) begins at step 4, but steps of the warm-up are not traced: "
+       "begin at compress.warmup (command line) = 5 or later"},
+      {"compress.grads.units=[h.1]",
+       "compress.grads.units (command line) has 'h.1': an item is PATTERN=CODEC with at most 47 "
+       "letters each, such as h.1*=int8"},
+      {"compress.grads.units=[h.1=]",
+       "compress.grads.units (command line) has 'h.1=': an item is PATTERN=CODEC with at most 47 "
+       "letters each, such as h.1*=int8"},
+      {"compress.grads.units=[=int8]",
+       "compress.grads.units (command line) has '=int8': an item is PATTERN=CODEC with at most 47 "
+       "letters each, such as h.1*=int8"},
+      {"compress.grads.units=[h.1234567890123456789012345678901234567890123456=int8]",
+       "compress.grads.units (command line) has "
+       "'h.1234567890123456789012345678901234567890123456=int8': an item is PATTERN=CODEC with at "
+       "most 47 letters each, such as h.1*=int8"},
+      {"compress.grads.units=[a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,"
+       "a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b]",
+       "compress.grads.units (command line) has 33 items, and at most 32 are possible: use "
+       "patterns"},
+      {"tiers.residual=disk",
+       "command line: tiers.residual must be one of device, host, nvme, not 'disk'"},
       {"compress.grads.codec=bf16 compress.feedback=fp32 optim.nonfinite=skip",
        "compress.feedback (command line) is fp32, but optim.nonfinite (command line) is skip, and "
        "feedback of a step that is not finite would spoil all others: set optim.nonfinite=stop, or "
@@ -298,6 +323,9 @@ static void test_possible_combinations(void **state)
       "train.trace=[]",
       "run.device=host run.compute=bf16 comm.backend=mpi comm.gradients=bf16",
       "compress.grads.codec=bf16 compress.feedback=fp32",
+      "compress.grads.units=[h.1=int8] compress.feedback=fp32 compress.warmup=5 "
+      "tiers.residual=nvme",
+      "compress.grads.codec=bf16 compress.warmup=5 train.trace=5,6",
       "run.device=cuda run.compute=fp32 comm.backend=nccl", /* whether there is one: job_choose_place() */
   };
   for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -434,6 +462,14 @@ static void test_tiers(void **state)
        2,
        {.grads = {.codec = "bf16", .values = "bf16"}, .feedback = "fp32"}},
       {false,
+       "compress.grads.codec=bf16 compress.grads.units=[root=none,h.1?=topk+int8] "
+       "tiers.residual=nvme compress.warmup=3",
+       2,
+       2,
+       {.grads.codec = "bf16",
+        .units = {2, {{"root", "none"}, {"h.1?", "topk+int8"}}},
+        .residual = DECK_RESIDUAL_NVME}},
+      {false,
        "compress.grads.block=512 compress.grads.levels=3 compress.grads.density=0.5 "
        "compress.grads.threshold=2 compress.grads.rank=4",
        2,
@@ -459,6 +495,9 @@ static void test_tiers(void **state)
     assert_codec(&policy.grads, &expected->grads);
     assert_string_equal(policy.feedback ? policy.feedback : "",
                         expected->feedback ? expected->feedback : "");
+    assert_memory_equal(&policy.units, &expected->units, sizeof policy.units);
+    assert_int_equal(policy.residual, expected->residual);
+    assert_false(policy.warmup);
     assert_int_equal(policy.moments, expected->moments);
     assert_true(policy.nvme_state == expected->nvme_state);
     deck_destroy(&deck);

@@ -135,6 +135,8 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
                  .moments = setup->moments,
                  .grads.codec = setup->codec,
                  .feedback = setup->feedback,
+                 .residual = setup->residual,
+                 .sample = setup->sample,
                  .nvme_state = setup->nvme_state,
                  .resident = setup->resident,
                  .reduce_every_micro = setup->reduce_every_micro},

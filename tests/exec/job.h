@@ -27,6 +27,8 @@ struct job_setup {
   /* deck_policy's host_state and what goes with it */
   bool host, params_full, cpu_reduce, one_node, immediate;
   const char *codec, *feedback;   /* of gradients between ranks, and of what messages lose */
+  enum deck_residual residual;    /* where that is kept */
+  int64_t sample;                 /* steps between measurements of that */
   bool beside;                    /* lanes of the host have a device of their own, as beside a GPU */
   bool late;                      /* beside it copies between tiers go on behind the call: late.h */
   enum dtype moments;

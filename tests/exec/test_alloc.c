@@ -84,6 +84,7 @@ static void a_step_allocates_nothing(void **state)
       {.strategy = STRATEGY_NO_SHARD},
       {.mode = PLAN_EVAL, .prefetch = 1},
       {.prefetch = 1, .llama = true, .freeze = {.n = 1, .item = norms}},
+      {.prefetch = 1, .codec = "topk", .feedback = "int8", .sample = 2},
   };
   for (size_t i = 0; i < sizeof setups / sizeof setups[0]; i++) {
     struct job job;
@@ -92,8 +93,11 @@ static void a_step_allocates_nothing(void **state)
       job_step(&job, step);
     assert_int_equal(exec_drain(job.exec), STATUS_OK);
     int64_t calls = mem_calls(), own = atomic_load(&mallocs);
-    for (int step = 2; step < 5; step++)
+    for (int step = 2; step < 5; step++) {
+      struct plan_sample sample;
       job_step(&job, step);
+      exec_read_sample(job.exec, 0, &sample);
+    }
     assert_int_equal(exec_drain(job.exec), STATUS_OK);
     assert_int_equal(mem_calls(), calls);
     assert_int_equal(atomic_load(&mallocs), own);

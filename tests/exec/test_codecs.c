@@ -1,6 +1,7 @@
 /* Codecs in a step. Oracle: what ranks have given to their codec, added up by hand; and what the
  * messages have lost of it, rounded by hand to the type of the feedback. */
 /* ranks: 2 3 */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -154,18 +155,27 @@ static void expect_feedback(const struct seen *without, const struct seen *with,
   assert_true(step != 1 || changed > 0);
 }
 
+static void read_residual(const struct job *job, int buffer, char *out)
+{
+  const struct plan_buffer *b = &job->plan->buffer[buffer];
+  assert_int_equal(exec_memory_read(&job->memory, job->plan, buffer, 0, b->bytes, out), STATUS_OK);
+}
+
 /* What the plan keeps of the last step. */
 static void expect_residual(const struct job *job, int unit, const struct seen *seen,
                             enum dtype type)
 {
-  const char *kept = exec_pointer(job->exec, job->plan->residual[unit]);
   const int64_t size = (int64_t)dtype_size(type);
+  char *kept = NULL;
   assert_int_equal(job->plan->buffer[job->plan->residual[unit]].bytes, seen->n * size);
+  assert_int_equal(mem_new(MEM_META, (size_t)(seen->n * size), &kept), STATUS_OK);
+  read_residual(job, job->plan->residual[unit], kept);
   for (int64_t e = 0; e < seen->n; e++) {
     float value;
     dtype_convert(&value, DTYPE_F32, kept + e * size, type, 1);
     assert_true(value == lost(seen->x[e], type));
   }
+  mem_free(kept);
 }
 
 static int unit_of(const struct plan *plan, int nth)
@@ -200,6 +210,8 @@ static const struct job_setup setups[] = {
     {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .llama = true},
     {.strategy = STRATEGY_NO_SHARD, .codec = "spy"},
     {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .host = true, .half = true},
+    {.strategy = STRATEGY_FULL_SHARD, .codec = "spy", .residual = DECK_RESIDUAL_HOST},
+    {.strategy = STRATEGY_NO_SHARD, .codec = "spy", .residual = DECK_RESIDUAL_NVME},
 };
 enum { SETUPS = sizeof setups / sizeof *setups };
 
@@ -226,6 +238,74 @@ static void what_messages_lose_comes_with_the_next_ones(void **state)
         }
       for (int i = 0; i < units; i++)
         expect_residual(&job, unit_of(job.plan, i), &with.of[STEPS - 1][i], feedbacks[f].type);
+      job_close(&job);
+      log_free(&without);
+      log_free(&with);
+    }
+}
+
+static double square(double x)
+{
+  return x * x;
+}
+
+/* A sum of fp64 squares in another order. */
+static void expect_close(const struct exactsum *sum, double by_hand)
+{
+  assert_true(fabs(exactsum_value(sum) - by_hand) <= 1e-12 * by_hand);
+}
+
+/* This rank's own part of the gradient, which is smaller than a sample. */
+static void expect_sample(const struct job *job, int unit, const struct seen *seen)
+{
+  struct plan_sample sample;
+  double elements = 0, lost_of_it = 0, decoded = 0, residual = 0;
+  const float *mine = seen->x + comm_rank(comm) * seen->part;
+  assert_true(seen->part < PLAN_SAMPLE);
+  for (int64_t e = 0; e < seen->part; e++) {
+    const float sent = rounded(mine[e], DTYPE_BF16);
+    elements += square(mine[e]);
+    lost_of_it += square(mine[e] - sent);
+    decoded += square(sent);
+  }
+  for (int64_t e = 0; e < seen->n; e++)
+    residual += square(seen->x[e] - rounded(seen->x[e], DTYPE_BF16));
+  exec_read_sample(job->exec, unit, &sample);
+  expect_close(&sample.elements, elements);
+  expect_close(&sample.lost, lost_of_it);
+  expect_close(&sample.decoded, decoded);
+  expect_close(&sample.residual, job->setup.feedback ? residual : 0);
+}
+
+static void expect_same_sums(const struct log *a, const struct log *b)
+{
+  for (int i = 0; i < STEPS * units; i++) {
+    const struct seen *x = &a->of[i / units][i % units], *y = &b->of[i / units][i % units];
+    assert_memory_equal(x->x, y->x, (size_t)x->n * sizeof *x->x);
+    assert_memory_equal(x->sum, y->sum, (size_t)x->part * sizeof *x->sum);
+  }
+}
+
+/* Every second step is measured: the second of three. */
+static void what_messages_lose_is_measured(void **state)
+{
+  (void)state;
+  for (int s = 0; s < SETUPS; s++)
+    for (int feedback = 0; feedback < 2; feedback++) {
+      struct job_setup setup = setups[s];
+      struct job job = {0};
+      struct log without, with;
+      setup.feedback = feedback ? "fp32" : NULL;
+      run(&job, &setup, &without);
+      struct plan_sample none;
+      exec_read_sample(job.exec, unit_of(job.plan, 0), &none);
+      assert_true(exactsum_value(&none.elements) == 0);
+      job_close(&job);
+      setup.sample = 2;
+      run(&job, &setup, &with);
+      for (int i = 0; i < units; i++)
+        expect_sample(&job, unit_of(job.plan, i), &with.of[1][i]);
+      expect_same_sums(&without, &with);
       job_close(&job);
       log_free(&without);
       log_free(&with);
@@ -296,6 +376,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_messages_lose_comes_with_the_next_ones),
+      cmocka_unit_test(what_messages_lose_is_measured),
       cmocka_unit_test(seeds_differ_and_come_again),
       cmocka_unit_test(seeds_of_a_sum_may_be_one),
   };

@@ -165,6 +165,33 @@ static void masters_on_the_device(void **state)
   }
 }
 
+/* What messages lose, by the device's copies and the disk's lane; against the device's memory. */
+static void residuals_elsewhere(void **state)
+{
+  (void)state;
+  if (comm_ranks(comm) == 1)
+    return; /* nothing is sent */
+  for (int choice = 0; choice < 12; choice++) {
+    struct job_setup setup = {.prefetch = choice % 3,
+                              .micros = choice & 1 ? 3 : 1,
+                              .reduce_every_micro = true,
+                              .strategy = choice & 2 ? STRATEGY_NO_SHARD : STRATEGY_FULL_SHARD,
+                              .host = choice >= 8 && !(choice & 2),
+                              .codec = "bf16",
+                              .feedback = "fp32"};
+    struct job_record expected = job_run(comm, &setup);
+    for (int tier = DECK_RESIDUAL_HOST; tier <= DECK_RESIDUAL_NVME; tier++) {
+      setup.residual = (enum deck_residual)tier;
+      setup.late = true;
+      struct job_record moved = job_run(comm, &setup);
+      assert_true(moved.copies > 0);
+      job_assert_same(&moved, &expected);
+      job_record_free(&moved);
+    }
+    job_record_free(&expected);
+  }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -177,6 +204,7 @@ int main(void)
       cmocka_unit_test(updates_at_once),
       cmocka_unit_test(parameters_in_bf16),
       cmocka_unit_test(masters_on_the_device),
+      cmocka_unit_test(residuals_elsewhere),
   };
   comm = job_start_mpi();
   if (!comm)

@@ -21,6 +21,7 @@
 #include "io/text/file.h"
 #include "io/text/json_tree.h"
 #include "plan/internal.h"
+#include "plan/ops.h"
 #include "reopen.h"
 #include "tests/base/full.h"
 
@@ -713,6 +714,70 @@ static void steps_follow_each_other(void **state)
   trace_followed_steps(&(struct job_setup){.prefetch = 1, .host = true, .beside = true});
 }
 
+static double common_s(const struct exec_event *a, const struct exec_event *b)
+{
+  return fmax(0, fmin(a->end_s, b->end_s) - fmax(a->begin_s, b->begin_s));
+}
+
+/* Of the steps from place `first` on, instruction by instruction, next to all that is known. */
+static void expect_profile(const struct job *job, const struct witness *witness, int first,
+                           const struct exec_profile *profile)
+{
+  const struct plan *plan = job->plan;
+  double comm_s[OP_COUNT] = {0}, hidden_s = 0;
+  for (int place = first; place < witness->steps * plan->n; place++) {
+    const struct instr *instr = &plan->instr[place % plan->n];
+    const struct exec_event *event = &witness->event[place];
+    if (op_rows[instr->op].part != PART_COMM || plan_instr_ranks(plan, instr) == 1)
+      continue;
+    comm_s[instr->op] += event->end_s - event->begin_s;
+    for (int other = 0; other < witness->steps * plan->n; other++)
+      if (plan->instr[other % plan->n].lane == LANE_COMPUTE)
+        hidden_s += common_s(event, &witness->event[other]);
+  }
+  for (int op = 0; op < OP_COUNT; op++)
+    near(profile->comm_s[op], comm_s[op]);
+  near(profile->hidden_s, hidden_s);
+  assert_int_equal(profile->comm_s[OP_EXCHANGE] > 0, comm_ranks(world) > 1);
+}
+
+/* Steps 2 to 4, of which step 3 begins at rest. Step 1 ends next to step 2. */
+static void profile_steps(const struct job_setup *setup)
+{
+  enum { STEPS = 4, FIRST = 2, RESTED = 3 };
+  struct job job;
+  struct witness witness;
+  struct trace_summary sum;
+  struct exec_profile profile;
+  job_open(&job, world, setup);
+  witness_create(&witness, job.plan, STEPS);
+  check(job_reopen(&job, &(struct exec_config){.trace = see,
+                                               .trace_arg = &witness,
+                                               .trace_from = 1,
+                                               .trace_to = 1 + STEPS}));
+  exec_profile_from(job.exec, FIRST);
+  for (int step = 0; step < 1 + STEPS; step++) {
+    if (step == RESTED)
+      check(exec_drain(job.exec));
+    job_step(&job, step);
+  }
+  check(exec_drain(job.exec));
+  exec_profile(job.exec, &profile);
+  check(trace_run_close(witness.run, &sum));
+  assert_int_equal(profile.steps, 1 + STEPS - FIRST);
+  expect_profile(&job, &witness, (FIRST - 1) * job.plan->n, &profile);
+  remove_files();
+  witness_free(&witness);
+  job_close(&job);
+}
+
+static void profiles_are_those_of_events(void **state)
+{
+  (void)state;
+  profile_steps(&(struct job_setup){.prefetch = 1});
+  profile_steps(&(struct job_setup){.strategy = STRATEGY_NO_SHARD, .micros = 2});
+}
+
 /* The steps of a job, of which the last ones allocate nothing. */
 static void run_steps(struct job *job, struct job_record *record)
 {
@@ -808,6 +873,7 @@ int main(void)
       cmocka_unit_test(every_instruction_of_a_traced_run),
       cmocka_unit_test(a_rest_is_left_out),
       cmocka_unit_test(steps_follow_each_other),
+      cmocka_unit_test(profiles_are_those_of_events),
       cmocka_unit_test(ends_are_left_out),
       cmocka_unit_test(one_rank_talks_to_nobody),
       cmocka_unit_test(gradients_in_bf16_count_half),

@@ -1747,6 +1747,7 @@ static void test_codecs(void **state)
       CODEC_PLAIN(CODEC_NAME) CODEC_QUANTISERS(QUANTISER_NAME) CODEC_SPARSIFIERS(QUANTISER_NAME)
       CODEC_LOSSLESS_ROWS(CODEC_NAME) CODEC_SKETCHES(CODEC_NAME)
       {"topk+bf16", true}, {"topk+int8", true},  {"randomk+qsgd", true},
+      CODEC_LOWRANK(QUANTISER_NAME) {"powersgd+bf16", true}, {"gradiveq+int8", true},
 #undef CODEC_NAME
 #undef QUANTISER_NAME
   };
@@ -1877,6 +1878,75 @@ static void test_damaged_exponents(void **state)
     expect_bits("a damaged block", out.there, out.here, N * sizeof(float));
   }
   forget();
+}
+
+/* Factors of both devices are the same bits, and so are sums of their products. */
+static void factors_as_the_host(const struct lowrank *op, int64_t n, int kind)
+{
+  enum { PARTS = 3 };
+  const int64_t basis = op->rank * op->block, each = basis + lowrank_rows(op, n) * op->rank,
+                stride = 4 * each;
+  const size_t work = (size_t)lowrank_work(op, n, PARTS) * 4;
+  struct twin x = sums(PARTS * n, true), numbers = sums(PARTS * each, false),
+              out = sums(PARTS * n, true);
+  const struct factors here = {numbers.here, numbers.here + basis, stride},
+                       there = {numbers.there, (float *)numbers.there + basis, stride};
+  fill_extremes(kind, PARTS * n, x.here);
+  upload(&x);
+  must(host->ops->factorise(host_lane, op, n, PARTS, x.here, &here, scratch(host, work)));
+  must(gpu->ops->factorise(gpu_lane, op, n, PARTS, x.there, &there, scratch(gpu, work)));
+  expect_bits("factors", numbers.there, numbers.here, (size_t)(PARTS * stride));
+  for (int mode = QUANT_SET; mode <= QUANT_SUBTRACT; mode++) {
+    must(host->ops->expand(host_lane, op, n, PARTS, &here, (enum quant_mode)mode, out.here));
+    must(gpu->ops->expand(gpu_lane, op, n, PARTS, &there, (enum quant_mode)mode, out.there));
+    expect_bits("a sum of products", out.there, out.here, (size_t)(PARTS * n) * 4);
+  }
+  forget();
+}
+
+/* One bad element makes all that the message of a vector stands for not finite. */
+static void one_bad_element_arrives(float bad)
+{
+  enum { N = 5000 };
+  const struct lowrank op = {64, 3, 2, 1};
+  const int64_t basis = op.rank * op.block;
+  struct twin x = sums(N, true), out = sums(N, false),
+              numbers = sums(basis + lowrank_rows(&op, N) * op.rank, false);
+  const struct factors there = {numbers.there, (float *)numbers.there + basis, 0};
+  float *work = scratch(gpu, (size_t)lowrank_work(&op, N, 1) * 4);
+  x.here[4321] = bad;
+  upload(&x);
+  must(gpu->ops->factorise(gpu_lane, &op, N, 1, x.there, &there, work));
+  must(gpu->ops->expand(gpu_lane, &op, N, 1, &there, QUANT_SET, out.there));
+  must_cuda(cudaDeviceSynchronize());
+  must_cuda(cudaMemcpy(out.here, out.there, N * 4, cudaMemcpyDeviceToHost));
+  for (int i = 0; i < N; i++)
+    assert_false(isfinite(out.here[i]));
+  forget();
+}
+
+/* Ranks of one and of several passes, bands of 64 and of more rows, zeros, subnormals, dependent
+ * rows. */
+static void test_lowrank(void **state)
+{
+  (void)state;
+  static const struct lowrank shapes[] = {{32, 1, 1, 1},   {32, 32, 2, 2}, {96, 3, 2, 3},
+                                          {128, 16, 3, 4}, {768, 5, 2, 5}, {2048, 9, 1, 6}};
+  static const int64_t lengths[] = {1, 31, 4097, 100003, 300007};
+  static const int kinds[] = {0, 1, 4};
+  for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+      for (int k = 0; k < 3; k++)
+        factors_as_the_host(&shapes[s], lengths[l], kinds[k]);
+  one_bad_element_arrives(INFINITY);
+  one_bad_element_arrives(NAN);
+  const struct lowrank bad = {48, 1, 1, 0};
+  const struct factors none = {NULL, NULL, 0};
+  assert_int_equal(gpu->ops->factorise(gpu_lane, &bad, 0, 1, NULL, &none, NULL), STATUS_INTERNAL);
+  assert_int_equal(gpu->ops->expand(gpu_lane, &bad, 0, 1, &none, QUANT_SET, NULL),
+                   STATUS_INTERNAL);
+  must(gpu->ops->factorise(gpu_lane, &shapes[0], 0, 1, NULL, &none, NULL));
+  must(gpu->ops->expand(gpu_lane, &shapes[0], 0, 1, &none, QUANT_SET, NULL));
 }
 
 static void expect_normalized(const struct exactsum *sum)
@@ -2348,6 +2418,7 @@ int main(int argc, char **argv)
                                        TEST(test_select),
                                        TEST(test_exponents),
                                        TEST(test_damaged_exponents),
+                                       TEST(test_lowrank),
                                        TEST(test_sum_squares),
                                        TEST(test_sum_exact),
                                        TEST(test_merge_exact),

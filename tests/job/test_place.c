@@ -519,7 +519,8 @@ static void what_goes_to_nvme_goes_to_the_node_s_own_disk(void **state)
     must(check_disk_of(0, 2, true, 1)); /* on two nodes, where each is told */
     check_text("nothing");
     assert_int_equal(check_disk_of(0, 2, false, 1), STATUS_USAGE);
-    check_text("activations or optimizer state go to NVMe, but tiers.nvme names no folder, and /tmp/nvme would be one for all nodes: ");
+    check_text("activations, optimizer state or residuals go to NVMe, but tiers.nvme names no "
+               "folder, and /tmp/nvme would be one for all nodes: ");
     check_text(cure);
     must(check_disk_of(0, 2, false, 0)); /* who needs none is asked for none */
   }

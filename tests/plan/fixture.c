@@ -188,6 +188,9 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
                                         .moments = point->moments,
                                         .grads.codec = point->codec,
                                         .feedback = point->feedback,
+                                        .residual = point->residual,
+                                        .units = {point->mixed, {{"h.1", "none"}}},
+                                        .sample = point->sample,
                                         .nvme_state = point->nvme_state,
                                         .resident = point->resident}};
 }

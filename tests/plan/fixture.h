@@ -34,7 +34,10 @@ struct point {
   int resident;        /* units whose masters stay on the device, with host */
   enum deck_keep keep; /* what is kept of the blocks that `recompute` names, or of all; by default those have their input */
   const char *codec;   /* of gradients between ranks; NULL: none */
+  int64_t sample;      /* steps between measurements of what messages lose; 0: never */
   const char *feedback; /* how what messages lose is kept; NULL: it is lost */
+  enum deck_residual residual; /* and where */
+  bool mixed;           /* gradients of h.1 travel as they are */
   enum optimizer optim;
 };
 

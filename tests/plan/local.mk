@@ -42,6 +42,7 @@ EXTRA_DIST += \
 	tests/plan/golden/bf16_no_shard.txt \
 	tests/plan/golden/eval.txt \
 	tests/plan/golden/feedback.txt \
+	tests/plan/golden/feedback_nvme.txt \
 	tests/plan/golden/frozen.txt \
 	tests/plan/golden/frozen_no_shard.txt \
 	tests/plan/golden/frozen_shard_optim.txt \

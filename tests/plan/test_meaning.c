@@ -506,8 +506,8 @@ static void run_adam(const struct machine *m, struct words *w, bool works, uint3
   }
 }
 
-/* Nothing is lost. A residual holds the name of its unit from the first step on. What has been sent
- * is rubbish then. */
+/* Nothing is lost. A residual holds as many times the name of its unit as it has been used. What
+ * has been sent is rubbish then. */
 static void run_encode(const struct machine *m, const struct instr *instr, struct words *w)
 {
   const uint32_t name = 1 + (uint32_t)instr->unit;
@@ -519,10 +519,18 @@ static void run_encode(const struct machine *m, const struct instr *instr, struc
   assert_int_equal(w[ENCODE_RESIDUAL].n, m->plan[0]->layout[instr->unit].trained);
   for (int64_t e = 0; e < w[ENCODE_RESIDUAL].n; e++) {
     uint32_t *at = &w[ENCODE_RESIDUAL].at[e];
-    assert_true(*at == 0 || *at == name);
-    *at = name;
+    assert_int_equal(*at % name, 0);
+    *at += name;
   }
   spoil(w[ENCODE_GRADS]);
+}
+
+static uint32_t count_encodes(const struct plan *plan, int unit)
+{
+  uint32_t n = 0;
+  for (int i = 0; i < plan->n; i++)
+    n += plan->instr[i].op == OP_ENCODE && plan->instr[i].unit == unit;
+  return n;
 }
 
 static void compare_residuals(const struct machine *m)
@@ -532,8 +540,9 @@ static void compare_residuals(const struct machine *m)
       if (m->plan[rank]->residual[u] < 0)
         continue;
       const struct words residual = words_at(m, rank, m->plan[rank]->residual[u]);
+      const uint32_t uses = STEPS * count_encodes(m->plan[rank], u);
       for (int64_t e = 0; e < residual.n; e++)
-        assert_int_equal(residual.at[e], 1 + u);
+        assert_int_equal(residual.at[e], uses * (1 + (uint32_t)u));
     }
 }
 
@@ -579,6 +588,10 @@ static void run_local(const struct machine *m, int rank, int i, int step)
   case OP_READ_ACT:
   case OP_FETCH_ACT:
   case OP_FETCH_GRAD:
+  case OP_READ_RESIDUAL:
+  case OP_FETCH_RESIDUAL:
+  case OP_SAVE_RESIDUAL:
+  case OP_WRITE_RESIDUAL:
   case OP_FETCH_LOSS: copy(w[0], w[1]); break;
   case OP_ENCODE: run_encode(m, instr, w); break;
   case OP_DECODE_SUM: decode_sum(instr, w[0], w[1]); break;
@@ -697,13 +710,16 @@ static bool point_takes_feedback(const struct point *point)
   return !point->cpu_reduce && (point->ranks == point->group);
 }
 
-/* Points of a grid take turns with the codec, too, and with feedback where there can be. */
+/* Points of a grid take turns with the codec, too, and with feedback where there can be, and with
+ * the memory that keeps what messages lose. */
 static void check_point(const struct point *given, int how)
 {
   struct point coded = *given;
   coded.codec = how % 2 ? inverted.name : NULL;
   if (coded.codec && point_takes_feedback(given))
     coded.feedback = "fp32";
+  coded.residual = (enum deck_residual)(how / 2 % 3);
+  coded.mixed = coded.codec && how % 4 == 1;
   const struct point *point = &coded;
   struct machine m;
   struct truth t;

@@ -102,6 +102,49 @@ static void residuals_are_of_whole_gradients(void **state)
     }
 }
 
+/* The device has no residual from step to step. At a time it has that of the unit that computes,
+ * that of the next one, and those of two that are encoded or on their way back. */
+static void residuals_leave_the_device(void **state)
+{
+  (void)state;
+  static const enum plan_tier homes[] = {
+      [DECK_RESIDUAL_HOST] = TIER_HOST, [DECK_RESIDUAL_NVME] = TIER_DISK};
+  struct model tower;
+  fixture_model(&tower, 12);
+  for (int residual = DECK_RESIDUAL_HOST; residual <= DECK_RESIDUAL_NVME; residual++) {
+    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                                .ranks = 3,
+                                .group = 3,
+                                .prefetch = 1,
+                                .micros = 2,
+                                .reduce_every_micro = true,
+                                .half = true,
+                                .codec = "bf16",
+                                .feedback = "fp32",
+                                .residual = (enum deck_residual)residual};
+    struct plan *plan = fixture_plan(&tower, &point, 1);
+    const int64_t block = plan->layout[12].trained * 4;
+    int64_t most = 0;
+    assert_int_equal(plan_purpose_bytes(plan, homes[residual], PURPOSE_RESIDUAL, true),
+                     fixture_flat_bytes(plan));
+    assert_int_equal(plan_purpose_bytes(plan, TIER_DEVICE, PURPOSE_RESIDUAL, true), 0);
+    for (int i = fixture_find(plan, OP_BACKWARD, 12, 0); i <= fixture_find(plan, OP_BACKWARD, 4, 0);
+         i++) {
+      int64_t here = 0;
+      for (int b = 0; b < plan->buffers; b++) {
+        const struct plan_buffer *buffer = &plan->buffer[b];
+        if (buffer->purpose == PURPOSE_RESIDUAL && buffer->tier == TIER_DEVICE &&
+            buffer->first <= i && i <= buffer->last)
+          here += buffer->bytes;
+      }
+      most = here > most ? here : most;
+    }
+    assert_int_equal(most, 4 * block);
+    plan_destroy(plan);
+  }
+  fixture_free(&tower);
+}
+
 /* By hand: each optimizer keeps its states and no more. Muon has one state of matrices, two of all
  * else. */
 static void each_optimizer_keeps_its_own_states(void **state)
@@ -695,6 +738,7 @@ int main(void)
       cmocka_unit_test(memory_is_packed_tightly_and_aligned),
       cmocka_unit_test(full_sharding_keeps_exactly_its_part),
       cmocka_unit_test(residuals_are_of_whole_gradients),
+      cmocka_unit_test(residuals_leave_the_device),
       cmocka_unit_test(each_optimizer_keeps_its_own_states),
       cmocka_unit_test(other_strategies_keep_what_they_do_not_shard),
       cmocka_unit_test(owned_ranges_are_those_of_the_masters),

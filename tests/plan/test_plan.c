@@ -209,10 +209,15 @@ static void impossible_plans_are_refused(void **state)
   bad = good;
   bad.policy.grads.codec = "bf16";
   bad.policy.grads.values = "bf16";
-  expect_refusal(bad, STATUS_USAGE, "codec bf16 selects no values that codec bf16 could code");
+  expect_refusal(bad, STATUS_USAGE, "codec bf16 has no values that codec bf16 could code");
   bad.policy.grads.values = NULL;
   bad.policy.feedback = "zip";
   expect_refusal(bad, STATUS_USAGE, "there is no codec 'zip': use one of none, bf16");
+  bad.policy.feedback = NULL;
+  bad.policy.grads.codec = "powersgd";
+  bad.policy.grads.block = 16384;
+  expect_refusal(bad, STATUS_USAGE, "codec powersgd of rank 4 with rows of 16384 elements makes");
+  bad.policy.grads = (struct deck_codec){.codec = "bf16"};
   bad.policy.feedback = "fp32";
   bad.strategy = STRATEGY_HYBRID_SHARD;
   bad.shape.group /= 2;
@@ -226,9 +231,102 @@ static void impossible_plans_are_refused(void **state)
   expect_refusal(bad, STATUS_UNSUPPORTED,
                  "compress.feedback=fp32 is for gradients that devices reduce: use "
                  "transfer.grads=gpu_reduce");
+  bad.policy.feedback = NULL;
+  bad.policy.sample = 5;
+  expect_refusal(bad, STATUS_UNSUPPORTED,
+                 "compress.sample=5 needs memory to work in, which hosts that reduce gradients");
   bad = good;
   bad.model = &empty;
   expect_refusal(bad, STATUS_USAGE, "at least one decoder block");
+}
+
+/* The first pattern counts. Settings are for the codecs that have them. */
+static void units_have_codecs_of_their_own(void **state)
+{
+  (void)state;
+  const struct point point = {
+      .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .feedback = "bf16"};
+  struct plan_input input = fixture_input(&fixture_small, &point, 0);
+  struct plan *plan = NULL;
+  input.policy.grads = (struct deck_codec){.codec = "int8", .block = 512, .density = 0.25};
+  input.policy.units = (struct deck_unit_codecs){
+      4, {{"root", "bf16"}, {"h.[01]", "none"}, {"h.?", "topk+fp16"}, {"*", "int4"}}};
+  if (plan_create(&input, &plan))
+    fail_msg("%s", status_text());
+  const struct unit_policy *of = plan->policy;
+  assert_ptr_equal(of[0].grads.ops, &codec_bf16);
+  assert_ptr_equal(of[1].grads.ops, &codec_none);
+  assert_ptr_equal(of[2].grads.ops, &codec_none);
+  assert_ptr_equal(of[3].grads.ops, &codec_topk);
+  assert_ptr_equal(of[3].grads.values, &codec_fp16);
+  assert_true(of[3].grads.set.density == 0.25);
+  assert_int_equal(of[0].grads.set.block, 0);
+  for (int u = 0; u < fixture_small.units; u++)
+    assert_int_equal(plan->residual[u] >= 0, u == 0 || u == 3);
+  char names[64];
+  plan_print_codecs(plan, names, sizeof names);
+  assert_string_equal(names, "bf16, none, topk+fp16");
+  const uint64_t hash = plan_collective_hash(plan);
+  plan_destroy(plan);
+  strcpy(input.policy.units.of[0].codec, "fp16"); /* whose messages are as large */
+  assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+  assert_true(plan_collective_hash(plan) != hash);
+  plan_destroy(plan);
+
+  input.policy.grads.density = 0;
+  input.policy.grads.rank = 2;
+  expect_refusal(input, STATUS_USAGE, "codec int8 has no rank");
+  input.policy.grads.rank = 0;
+  strcpy(input.policy.units.of[1].codec, "zip");
+  expect_refusal(input, STATUS_USAGE, "there is no codec 'zip'");
+  strcpy(input.policy.units.of[1].codec, "none");
+  strcpy(input.policy.units.of[1].pattern, "h.9");
+  expect_refusal(input, STATUS_USAGE,
+                 "compress.grads.units: no unit of this model is named \"h.9\"; units are \"root\" "
+                 "to \"h.2\"");
+}
+
+static int64_t offset_of(const struct plan *plan, const char *name)
+{
+  for (int b = 0; b < plan->buffers; b++)
+    if (plan->buffer[b].persistent && strcmp(plan->buffer[b].name, name) == 0)
+      return plan->buffer[b].offset;
+  fail_msg("no persistent buffer %s", name);
+  return -1;
+}
+
+/* The warm-up is the plan without a codec, in the memory of the plan that follows it: nothing that
+ * it writes lies where residuals are kept. */
+static void a_warmup_has_no_codec(void **state)
+{
+  (void)state;
+  const struct point point = {
+      .strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2};
+  struct plan_input input = fixture_input(&fixture_small, &point, 1);
+  struct plan *none = NULL, *warmup = NULL, *coded = NULL;
+  assert_int_equal(plan_create(&input, &none), STATUS_OK);
+  input.policy.grads.codec = "int8";
+  input.policy.feedback = "fp32";
+  input.policy.units = (struct deck_unit_codecs){1, {{"h.0", "topk"}}};
+  assert_int_equal(plan_create(&input, &coded), STATUS_OK);
+  input.policy.warmup = true;
+  assert_int_equal(plan_create(&input, &warmup), STATUS_OK);
+  assert_int_equal(warmup->n, none->n);
+  assert_true(plan_collective_hash(warmup) == plan_collective_hash(none));
+  assert_true(plan_collective_hash(warmup) != plan_collective_hash(coded));
+  for (int u = 0; u < fixture_small.units; u++) {
+    static const char *const kept[] = {"params", "exp_avg", "exp_avg_sq", "grads"};
+    assert_int_equal(warmup->residual[u], -1);
+    for (int k = 0; k < 4; k++) {
+      char name[32];
+      snprintf(name, sizeof name, "%s.%s", kept[k], fixture_small.unit[u].name);
+      assert_int_equal(offset_of(warmup, name), offset_of(coded, name));
+    }
+    assert_true(coded->buffer[coded->residual[u]].offset >= warmup->persistent_bytes[TIER_DEVICE]);
+  }
+  plan_destroy(none);
+  plan_destroy(coded);
+  plan_destroy(warmup);
 }
 
 static void frozen_models_are_packed_for_their_ranks(void **state)
@@ -330,6 +428,8 @@ int main(void)
       cmocka_unit_test(building_is_deterministic),
       cmocka_unit_test(the_hash_sees_what_peers_must_agree_on),
       cmocka_unit_test(impossible_plans_are_refused),
+      cmocka_unit_test(units_have_codecs_of_their_own),
+      cmocka_unit_test(a_warmup_has_no_codec),
       cmocka_unit_test(frozen_models_are_packed_for_their_ranks),
       cmocka_unit_test(a_large_plan_is_quick_and_small),
       cmocka_unit_test(time_grows_with_the_length_of_the_step),

@@ -357,6 +357,37 @@ static void activations_leave_and_come_back_beside_compute(void **state)
   fixture_free(&tower);
 }
 
+/* With prefetch 1 a residual comes while two units compute, and goes beside the next one. */
+static void residuals_come_and_go_beside_compute(void **state)
+{
+  (void)state;
+  struct model tower;
+  fixture_model(&tower, 8);
+  for (int residual = DECK_RESIDUAL_HOST; residual <= DECK_RESIDUAL_NVME; residual++) {
+    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                                .ranks = 2,
+                                .group = 2,
+                                .prefetch = 1,
+                                .micros = 1,
+                                .half = true,
+                                .codec = "bf16",
+                                .feedback = "fp32",
+                                .residual = (enum deck_residual)residual};
+    struct plan *plan = fixture_plan(&tower, &point, 0);
+    for (int u = 6; u >= 2; u--) {
+      const int fetch = fixture_find(plan, OP_FETCH_RESIDUAL, u, -1),
+                encode = fixture_find(plan, OP_ENCODE, u, -1),
+                save = fixture_find(plan, OP_SAVE_RESIDUAL, u, -1);
+      assert_true(depends(plan, encode, fetch) && depends(plan, save, encode));
+      assert_true(independent(plan, fetch, fixture_find(plan, OP_BACKWARD, u, 0)));
+      assert_true(independent(plan, fetch, fixture_find(plan, OP_BACKWARD, u + 1, 0)));
+      assert_true(independent(plan, save, fixture_find(plan, OP_BACKWARD, u - 1, 0)));
+    }
+    plan_destroy(plan);
+  }
+  fixture_free(&tower);
+}
+
 /* The next step's first window waits for nothing of the host: neither its lane nor what brings from there or there. */
 static void the_next_step_begins_without_the_host(void **state)
 {
@@ -402,6 +433,7 @@ int main(void)
       cmocka_unit_test(transfers_and_updates_may_overlap_compute),
       cmocka_unit_test(a_head_of_its_own_is_updated_at_once),
       cmocka_unit_test(the_next_step_begins_while_updates_go_on),
+      cmocka_unit_test(residuals_come_and_go_beside_compute),
       cmocka_unit_test(the_next_step_begins_without_the_host),
   };
   return cmocka_run_group_tests(tests, fixture_make_small, fixture_free_small);

@@ -91,6 +91,13 @@ static void check_gradients(const struct plan *plan)
       send_collective(plan, &plan->instr[i], &alone, &count);
   assert_int_equal(mine.messages * plan->input.ranks, count.crossing);
   assert_int_equal(mine.raw, mine.messages * (plan->input.policy.grads.codec ? 2 : 1));
+  assert_int_equal(mine.elements * 4, mine.raw);
+  assert_int_equal(mine.chosen, mine.elements);
+  assert_int_equal(mine.indices, 0);
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].op != OP_EXCHANGE)
+      send_collective(plan, &plan->instr[i], &alone, &count);
+  assert_int_equal(plan_sent_bytes(plan) * plan->input.ranks, count.crossing);
 }
 
 static struct traffic_bytes check(const struct point *point, const struct traffic_model *by)
@@ -164,6 +171,33 @@ static void hybrid_sharding_spares_the_wire(void **state)
   assert_int_equal(full.reduce / hybrid.replicas, 2); /* 8 ranks send 4 others an eighth; 8 ranks send one other an eighth, twice */
 }
 
+/* At a density of 1/32 a block of 512 sends 16 values and 16 indices of 2 bytes. */
+static void indices_are_counted(void **state)
+{
+  (void)state;
+  static const char *const names[] = {"topk", "randomk"};
+  for (int c = 0; c < 2; c++) {
+    const struct point point = {
+        .strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .micros = 1};
+    struct plan_input input = fixture_input(&model, &point, 0);
+    input.policy.grads = (struct deck_codec){.codec = names[c], .block = 512, .density = 1. / 32};
+    struct plan *plan;
+    int64_t blocks = 0, elements = 0;
+    assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+    for (int u = 0; u < model.units; u++) {
+      const int64_t part = plan->layout[u].trained / 4;
+      blocks += 3 * ((part + 511) / 512);
+      elements += 3 * part;
+    }
+    const struct gradient_bytes mine = plan_gradient_bytes(plan);
+    assert_int_equal(mine.elements, elements);
+    assert_int_equal(mine.chosen, blocks * 16);
+    assert_int_equal(mine.indices, c == 0 ? blocks * 16 * 2 : 0);
+    assert_true(mine.messages >= blocks * 16 * 4 + mine.indices);
+    plan_destroy(plan);
+  }
+}
+
 static void nodes_may_be_partly_used(void **state)
 {
   (void)state;
@@ -191,6 +225,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_message_is_counted),
       cmocka_unit_test(hybrid_sharding_spares_the_wire),
+      cmocka_unit_test(indices_are_counted),
       cmocka_unit_test(nodes_may_be_partly_used),
   };
   return cmocka_run_group_tests(tests, start, stop);

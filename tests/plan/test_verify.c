@@ -540,6 +540,14 @@ static void gradients_travel_by_one_codec(void **state)
   plan->instr[fixture_find(plan, OP_SUM_SHARED, 1, -1)].attr.codec.ops = &codec_none;
   broken_refused(plan, "sends gradients by codec none, and its unit's travel by codec bf16");
 
+  /* A unit without a codec next to units that have one. */
+  point = broken_full_shard;
+  point.codec = "bf16";
+  point.mixed = true;
+  plan = broken_start(&point);
+  plan->instr[fixture_find(plan, OP_EXCHANGE, 2, 0)].attr.codec.ops = &codec_bf16;
+  broken_refused(plan, "sends gradients by codec bf16, and its unit's travel by codec none");
+
   static const enum op reads_messages[] = {OP_EXCHANGE, OP_DECODE_SUM};
   for (int r = 0; r < 2; r++) {
     point = broken_full_shard;
@@ -582,14 +590,16 @@ enum status __wrap_codec_make(const char *name, const struct codec_settings *set
   return STATUS_OK;
 }
 
-/* With feedback ENCODE leaves no gradient. Before the sum is there, nothing can be gathered. */
+/* With feedback, or to measure what is lost, ENCODE leaves no gradient. Before the sum is there,
+ * nothing can be gathered. */
 static void encoded_gradients_are_spent(void **state)
 {
   (void)state;
-  for (int feedback = 0; feedback < 2; feedback++) {
+  for (int spent = 0; spent < 3; spent++) {
     struct point point = broken_no_shard;
     point.codec = "bf16";
-    point.feedback = feedback ? "fp32" : NULL;
+    point.feedback = spent == 1 ? "fp32" : NULL;
+    point.sample = spent == 2 ? 7 : 0;
     struct plan *plan = broken_start(&point);
     const int sum = fixture_find(plan, OP_DECODE_SUM, 1, -1),
               gather = fixture_find(plan, OP_GATHER_GRADS, 1, -1);
@@ -597,8 +607,49 @@ static void encoded_gradients_are_spent(void **state)
     plan->instr[gather] = plan->instr[sum];
     plan->instr[sum] = early;
     broken_settle(plan);
-    broken_refused(plan, feedback ? "which is not the unit's gradient" : "the sum over");
+    broken_refused(plan, spent ? "which is not the unit's gradient" : "the sum over");
   }
+}
+
+/* A residual that is kept elsewhere is the unit's own, goes back each time, and is never older than
+ * the sum before. */
+static void residuals_come_back_as_they_went(void **state)
+{
+  (void)state;
+  struct point point = broken_full_shard;
+  point.codec = "bf16";
+  point.feedback = "fp32";
+  point.residual = DECK_RESIDUAL_HOST;
+  broken_without(&point, OP_SAVE_RESIDUAL, 1,
+                 "h.0 has no SAVE_RESIDUAL in micro-batch 0: what its messages lose would be gone");
+  broken_without(&point, OP_FETCH_RESIDUAL, 1, "ENCODE h.0 m0");
+
+  /* Before the first micro-batch has left its own. */
+  struct plan *plan = broken_start(&point);
+  const int save = fixture_find(plan, OP_SAVE_RESIDUAL, 1, 0),
+            fetch = fixture_find(plan, OP_FETCH_RESIDUAL, 1, 1);
+  const struct instr late = plan->instr[save];
+  plan->instr[save] = plan->instr[fetch];
+  plan->instr[fetch] = late;
+  broken_spread(plan);
+  broken_settle(plan);
+  broken_refused(plan, "reads residual.h.0 as 0 sums of this step have left it, where 1 have");
+
+  point.residual = DECK_RESIDUAL_NVME;
+  plan = broken_start(&point);
+  struct instr *other = &plan->instr[fixture_find(plan, OP_READ_RESIDUAL, 2, 0)];
+  other->use[MOVE_FROM].buffer = plan->residual[1];
+  broken_settle(plan);
+  broken_refused(plan, "uses residual.h.0, which belongs to another unit");
+
+  plan = broken_start(&point);
+  struct instr *write = &plan->instr[fixture_find(plan, OP_WRITE_RESIDUAL, 1, 0)];
+  write->use[MOVE_FROM].buffer =
+      plan->instr[fixture_find(plan, OP_READ_RESIDUAL, 1, 0)].use[MOVE_TO].buffer;
+  broken_spread(plan);
+  broken_settle(plan);
+  broken_refused(plan,
+                 "reads residual_read.h.0, which is not what the messages of the unit have lost");
 }
 
 static void messages_stay_in_their_group(void **state)
@@ -663,6 +714,7 @@ int main(void)
       cmocka_unit_test(attributes_are_the_inputs),
       cmocka_unit_test(gradients_travel_by_one_codec),
       cmocka_unit_test(encoded_gradients_are_spent),
+      cmocka_unit_test(residuals_come_back_as_they_went),
       cmocka_unit_test(messages_stay_in_their_group),
       cmocka_unit_test(what_surrounds_a_master_is_old),
   };

@@ -108,7 +108,68 @@ static const struct point whole[] = {
      .micros = 1,
      .codec = "bf16",
      .feedback = "worked"},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 2,
+     .reduce_every_micro = true,
+     .half = true,
+     .codec = "bf16",
+     .feedback = "fp32",
+     .residual = DECK_RESIDUAL_HOST},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 3,
+     .group = 3,
+     .micros = 2,
+     .host = true,
+     .head = UNTIED,
+     .codec = "bf16",
+     .feedback = "fp32",
+     .residual = DECK_RESIDUAL_NVME},
+    {.strategy = STRATEGY_NO_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 2,
+     .micros = 2,
+     .freeze = FREEZE_LOW,
+     .codec = "worked",
+     .feedback = "bf16",
+     .residual = DECK_RESIDUAL_NVME},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 2,
+     .half = true,
+     .host = true,
+     .codec = "worked",
+     .feedback = "fp32",
+     .residual = DECK_RESIDUAL_HOST,
+     .mixed = true},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .micros = 1,
+     .host = true,
+     .cpu_reduce = true,
+     .one_node = true,
+     .codec = "bf16",
+     .mixed = true},
     {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .micros = 1, .codec = "worked"},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .micros = 2,
+     .codec = "bf16",
+     .sample = 2},
+    {.strategy = STRATEGY_NO_SHARD,
+     .ranks = 3,
+     .group = 3,
+     .micros = 1,
+     .codec = "worked",
+     .feedback = "bf16",
+     .sample = 1},
     {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .keep = KEEP_ACTIVATIONS_HOST},
     {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .head = UNTIED, .half = true, .host = true, .keep = KEEP_ACTIVATIONS_HOST},
     {.strategy = STRATEGY_FULL_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .freeze = FREEZE_ODD, .half = true, .keep_working = true},
@@ -239,6 +300,40 @@ static void codecs_have_room_to_work(void **state)
     broken_resize(plan, instr->use[cases[c].k].buffer, plan->layout[1].trained - 1);
     broken_refused(plan, "has too little room for its codec worked");
   }
+}
+
+/* A copy of the sample and its four sums, after what the codec works in. All units share it. */
+static int64_t measuring_bytes(const struct plan *plan, bool works, int ranks)
+{
+  int64_t most = 0;
+  for (int u = 0; u < plan->input.model->units; u++) {
+    const int64_t trained = plan->layout[u].trained, work = works ? (trained + 255) / 256 : 0;
+    const int64_t sample = trained / ranks * 4 + (int64_t)sizeof(struct plan_sample);
+    const int64_t bytes = (work + (sample + 255) / 256) * 256;
+    most = bytes > most ? bytes : most;
+  }
+  return most;
+}
+
+static void measuring_has_room(void **state)
+{
+  (void)state;
+  for (int works = 0; works < 2; works++)
+    for (int less = 0; less < 2; less++) {
+      struct point point = broken_full_shard;
+      point.codec = works ? "worked" : "bf16";
+      point.sample = 3;
+      struct plan *plan = broken_start(&point);
+      const int encode = fixture_find(plan, OP_ENCODE, 1, -1);
+      broken_resize(plan, plan->instr[encode].use[ENCODE_WORK].buffer,
+                    measuring_bytes(plan, works, point.ranks) - less);
+      if (less) {
+        broken_refused(plan, "has too little room to measure what its messages lose");
+        continue;
+      }
+      assert_int_equal(plan_verify(plan), STATUS_OK);
+      plan_destroy(plan);
+    }
 }
 
 static void hosts_have_no_room_for_codecs(void **state)
@@ -428,6 +523,7 @@ int main(void)
       cmocka_unit_test(no_operand_can_be_absent_or_superfluous_or_of_another_type),
       cmocka_unit_test(no_buffer_can_be_exchanged),
       cmocka_unit_test(codecs_have_room_to_work),
+      cmocka_unit_test_setup_teardown(measuring_has_room, fixture_make_small, fixture_free_small),
       cmocka_unit_test_setup_teardown(hosts_have_no_room_for_codecs, fixture_make_small,
                                       fixture_free_small),
   };

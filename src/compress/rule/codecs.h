@@ -39,6 +39,12 @@
   CODEC_KEYED(ROW)                                                                                 \
   ROW(randomk, SPARSE, "random elements of each block", "Stich et al. 2018, arXiv:1809.07599")
 
+/* Products of two small matrices (src/compress/lowrank.c). */
+#define CODEC_LOWRANK(ROW)                                                                         \
+  ROW(powersgd, LOWRANK, "products of low rank, from a random start",                              \
+      "Vogels et al. 2019, arXiv:1905.13727")                                                      \
+  ROW(gradiveq, LOWRANK, "principal components of slices", "Yu et al. 2018, arXiv:1811.03617")
+
 /* Messages of varying length that decode to the vector (exponent.h). */
 #define CODEC_LOSSLESS_ROWS(ROW)                                                                   \
   ROW(exponent, LOSSLESS, "fp32, exact, with short exponents",                                     \
@@ -50,7 +56,11 @@
       "Ivkin et al. 2019, arXiv:1903.04488")
 
 #define CODEC_ROWS(ROW)                                                                            \
-  CODEC_PLAIN(ROW) CODEC_QUANTISERS(ROW) CODEC_SPARSIFIERS(ROW) CODEC_LOSSLESS_ROWS(ROW)         \
-  CODEC_SKETCHES(ROW)
+  CODEC_PLAIN(ROW) CODEC_QUANTISERS(ROW) CODEC_SPARSIFIERS(ROW) CODEC_LOWRANK(ROW)                 \
+  CODEC_LOSSLESS_ROWS(ROW) CODEC_SKETCHES(ROW)
+
+#define CODEC_ENUM(name, kind, title, source) CODEC_##name,
+enum codec_number { CODEC_ROWS(CODEC_ENUM) CODECS };
+#undef CODEC_ENUM
 
 #endif

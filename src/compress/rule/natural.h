@@ -21,7 +21,8 @@ QUANT_FN uint32_t natural_code(float x, struct quant_scale scale, const struct q
   (void)op;
   const uint32_t top = (quant_bits(scale.at[0]) >> 23) + 2;
   const uint32_t magnitude = quant_bits(x) & 0x7fffffff;
-  const uint32_t power = (magnitude + (bits >> 9)) >> 23; /* the mantissa is the probability */
+  /* The mantissa is the probability, in steps of 2^-16. */
+  const uint32_t power = (magnitude + (bits << 7) + 64) >> 23;
   const uint32_t code = power > 0 && top - power < 128 ? top - power : 0;
   return code | (x < 0 ? 0x80 : 0);
 }

@@ -20,7 +20,7 @@ QUANT_FN uint32_t qsgd_code(float x, struct quant_scale scale, const struct quan
 {
   const float q = quant_magnitude(x) * scale.inverse, most = (float)op->levels;
   const int32_t down = (int32_t)(q < most ? q : most);
-  const int32_t up = (float)(bits >> 8) * 0x1p-24f < q - (float)down;
+  const int32_t up = ((float)bits + 0.5f) * 0x1p-16f < q - (float)down;
   const int32_t level = down + up < op->levels ? down + up : op->levels;
   return (uint32_t)(x < 0 ? -level : level) & 0xff;
 }

@@ -14,7 +14,7 @@
  *   NAME_scales floats per block: 1 or 2
  *   NAME_needs  QUANT_ flags
  *   NAME_scale(s, op)              scales of a block from its statistics: no scale is negative
- *   NAME_code(x, scale, op, bits)  code of an element; bits: 32 random bits, if the rule needs them
+ *   NAME_code(x, scale, op, bits)  code of an element; bits: 16 random bits, if the rule needs them
  *   NAME_value(code, scale)        number that a code stands for, NaN if the scales are NaN
  * A block with an element or a scale that is not finite is sent as zeros with scales of NaN. All
  * elements of a block that have scales of 0 are 0.
@@ -57,7 +57,8 @@ enum {
   QUANT_RANDOM = 4,  /* random bits */
   QUANT_VOTES = 8,   /* a sum is the sign of the sum of signs, times the sum of scales */
   QUANT_ROTATE = 16, /* codes of a Walsh-Hadamard transform of the elements over the lanes */
-  QUANT_LEVELS = 32  /* the setting `levels` */
+  QUANT_LEVELS = 32, /* the setting `levels` */
+  QUANT_MAGNITUDES = 64 /* the sum of magnitudes */
 };
 
 /* Messages of SET and ADD are summed in the order of sum_parts, out is one vector. Message i of
@@ -68,14 +69,16 @@ struct quantise {
   enum quantiser rule;
   int64_t block; /* elements: a power of two, 1024 / bits to QUANT_MOST_BLOCK */
   int levels;
-  uint64_t seed; /* of random bits, a function of it and of the number of block and element */
+  /* Of random bits, a function of it and of the number of block and element. Two elements of a word
+   * that follow each other share 32 bits: the first has the low half. */
+  uint64_t seed;
 };
 
 struct quant_stats {
   float n; /* elements without those that fill the block */
   float max; /* magnitude */
   float positive, negative, negatives; /* sums of magnitudes; number of negative elements */
-  float squares;
+  float magnitudes, squares;
 };
 
 struct quant_scale {

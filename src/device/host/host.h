@@ -158,6 +158,10 @@ enum status host_sketch(struct lane *lane, const struct sketch *op, int64_t n, i
                         const float *x, void *messages);
 enum status host_unsketch(struct lane *lane, const struct sketch *op, int64_t n, int parts,
                           const void *messages, int64_t stride, enum scatter_mode mode, float *out);
+enum status host_factorise(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
+                           const float *x, const struct factors *factors, float *work);
+enum status host_expand(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
+                        const struct factors *factors, enum quant_mode mode, float *out);
 enum status host_update(struct lane *lane, int64_t n, const struct update *op, void *master,
                         const void *grad, void *const *state, void *copy);
 /* As kernels' update_traffic(), by all threads of the lane. */
@@ -177,7 +181,8 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
   .pack_exponents = host_pack_exponents, .unpack_exponents = host_unpack_exponents,                                                          \
   .sum_exact = host_sum_exact,                                                                                                               \
   .merge_exact = host_merge_exact, .conclude = host_conclude,                                                                                \
-  .sum_squares = host_sum_squares, .select = host_select, .scatter = host_scatter, .update = host_update,                           \
+  .sum_squares = host_sum_squares, .select = host_select, .scatter = host_scatter,                                                       \
+  .factorise = host_factorise, .expand = host_expand, .update = host_update,                                                                          \
   .sketch = host_sketch, .unsketch = host_unsketch
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "base/dtype.h"
 #include "compress/rule/exponent.h"
+#include "compress/rule/lowrank.h"
 #include "compress/rule/quantise.h"
 #include "device/moments.h"
 #include "device/rounding.h"
@@ -99,6 +100,19 @@ struct kernels {
   uint32_t (*exponent_measure)(int64_t m, const float *x);
   void (*exponent_pack)(uint32_t form, int64_t m, const float *x, void *to);
   bool (*exponent_unpack)(uint32_t form, int64_t m, const void *from, float *out);
+
+  /* Low-rank messages (compress/rule/lowrank.h). Of x the first n elements exist, zeros follow.
+   * sum[rank][block] = C^T M of `rows` rows of x, with coefficients c[rows][rank] */
+  void (*lowrank_collect)(const struct lowrank *op, int64_t rows, int64_t n, const float *x,
+                          const float *c, float *sum);
+  /* last: no other round follows */
+  void (*lowrank_orthonormalise)(const struct lowrank *op, bool last, float *basis);
+  /* out[i] = the product of one row x and row i of the basis, i < rank */
+  void (*lowrank_project)(const struct lowrank *op, int64_t n, const float *x, const float *basis,
+                          int rank, float *out);
+  /* m elements of a row of out from this row of `parts` messages, `stride` bytes apart */
+  void (*lowrank_expand)(const struct lowrank *op, int parts, int64_t stride, const float *basis,
+                         const float *coefficients, enum quant_mode mode, int64_t m, float *out);
 
   /* Matrix products (kernels_gemm.h): panels of tile_rows rows of a, of tile_columns columns of b, and a tile of c from one panel of each. `along`:
    * the panel's lanes lie next to each other in memory, else ld apart; of n lanes the missing ones are zero. */

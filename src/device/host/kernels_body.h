@@ -541,6 +541,7 @@ static double log_sum_exp(int64_t n, bool gradient, float factor, float *logits)
 
 #include "device/host/kernels_exponent.h"
 #include "device/host/kernels_quantise.h"
+#include "device/host/kernels_lowrank.h"
 #include "device/host/kernels_update.h"
 #include "device/host/kernels_gemm.h"
 
@@ -574,6 +575,10 @@ const struct kernels KERNELS = {
     .exponent_measure = exponent_measure,
     .exponent_pack = exponent_pack,
     .exponent_unpack = exponent_unpack,
+    .lowrank_collect = lowrank_collect,
+    .lowrank_orthonormalise = lowrank_orthonormalise,
+    .lowrank_project = lowrank_project,
+    .lowrank_expand = lowrank_expand,
     .tile_rows = TILE_ROWS,
     .tile_columns = TILE_COLUMNS,
     .pack_rows = pack_rows,

@@ -44,21 +44,25 @@ INLINE float largest(int64_t n, const float *x)
 INLINE struct quant_stats stats_of(int needs, int64_t n, const float *x)
 {
   float positive[QUANT_LANES] = {0}, negative[QUANT_LANES] = {0}, negatives[QUANT_LANES] = {0},
-        squares[QUANT_LANES] = {0};
+        magnitudes[QUANT_LANES] = {0}, squares[QUANT_LANES] = {0};
   struct quant_stats s = {.max = largest(n, x)};
   for (int64_t j = 0; needs & QUANT_SIGNS && j < n; j += QUANT_LANES)
     for (int l = 0; l < QUANT_LANES; l++) {
-      const float v = x[j + l];
-      positive[l] += v < 0 ? 0 : v;
-      negative[l] += v < 0 ? -v : 0;
-      negatives[l] += v < 0 ? 1 : 0;
+      const int32_t bits = (int32_t)quant_bits(x[j + l]), sign = bits >> 31;
+      positive[l] += quant_float((uint32_t)(bits & ~sign));
+      negative[l] += quant_float((uint32_t)(bits & sign & INT32_MAX));
+      negatives[l] += (float)((bits < 0) & (bits > INT32_MIN)); /* not -0 */
     }
+  for (int64_t j = 0; needs & QUANT_MAGNITUDES && j < n; j += QUANT_LANES)
+    for (int l = 0; l < QUANT_LANES; l++)
+      magnitudes[l] += quant_magnitude(x[j + l]);
   for (int64_t j = 0; needs & QUANT_SQUARES && j < n; j += QUANT_LANES)
     for (int l = 0; l < QUANT_LANES; l++)
       squares[l] += x[j + l] * x[j + l];
   s.positive = fold_lanes(positive);
   s.negative = fold_lanes(negative);
   s.negatives = fold_lanes(negatives);
+  s.magnitudes = fold_lanes(magnitudes);
   s.squares = fold_lanes(squares);
   return s;
 }
@@ -86,12 +90,13 @@ INLINE void encode_block(enum quantiser rule, const struct quantise *op, int64_t
   for (int k = 0; k < quant_scales_of(rule); k++)
     scales[k * apart] = scale.at[k];
   for (int64_t at = 0; at < op->block; at += QUANT_LANES * each, words += QUANT_LANES) {
-    uint32_t word[QUANT_LANES] = {0};
+    uint32_t word[QUANT_LANES] = {0}, random[QUANT_LANES] = {0};
     for (int k = 0; k < each; k++)
       for (int l = 0; l < QUANT_LANES; l++) {
         const int64_t i = at + k * QUANT_LANES + l;
-        const uint32_t random = needs & QUANT_RANDOM ? rounding_mix(key, (uint32_t)(first + i)) : 0;
-        word[l] |= quant_code(rule, x[i], scale, op, random) << (k * bits);
+        if (needs & QUANT_RANDOM)
+          random[l] = k & 1 ? random[l] >> 16 : rounding_mix(key, (uint32_t)(first + i));
+        word[l] |= quant_code(rule, x[i], scale, op, random[l] & 0xffff) << (k * bits);
       }
     memcpy(words, word, sizeof word);
   }

@@ -73,6 +73,25 @@ static void lines(void **state)
   assert_int_equal(results_close(NULL), STATUS_OK);
 }
 
+static void objects(void **state)
+{
+  (void)state;
+  struct results *results = NULL;
+  unlink(path);
+  assert_int_equal(results_open(path, &results), STATUS_OK);
+  results_begin(results, "run");
+  results_begin_object(results, "none");
+  results_end_object(results);
+  results_begin_object(results, "by_op");
+  results_int(results, "a", 1);
+  results_real(results, "b", NAN);
+  results_end_object(results);
+  results_int(results, "step", 2);
+  assert_int_equal(results_end(results), STATUS_OK);
+  expect("{\"kind\":\"run\",\"none\":{},\"by_op\":{\"a\":1,\"b\":null},\"step\":2}\n");
+  assert_int_equal(results_close(results), STATUS_OK);
+}
+
 static void numbers_come_back(void **state)
 {
   (void)state;
@@ -341,6 +360,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(lines),
+      cmocka_unit_test(objects),
       cmocka_unit_test(numbers_come_back),
       cmocka_unit_test(text_is_escaped),
       cmocka_unit_test(a_torn_line_is_cut),

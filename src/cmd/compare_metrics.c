@@ -1,0 +1,124 @@
+/* Metrics of a run from the records of its starts (doc/running.md): each start has one record. */
+#include <math.h>
+#include <string.h>
+
+#include "cmd/compare.h"
+
+/* What several starts make together. */
+enum how { LAST, MOST, SUM, MEAN };
+
+/* How much the mean of a start counts: its steps that were timed, their time, the time of
+ * communication, or bytes of messages. */
+enum weight { BY_STEPS, BY_TIME, BY_COMM, BY_BYTES };
+
+static const struct metric {
+  const char *key;
+  enum how how;
+  enum weight weight;
+} metrics[MATRIX_METRICS] = {
+    {.key = "world_size"},
+    {.key = "max_length"},
+    {.key = "batch_size"},
+    {.key = "comm_time_ms_total", .how = SUM},
+    {.key = "comm_ratio", .how = MEAN, .weight = BY_TIME},
+    {.key = "overlap_ratio", .how = MEAN, .weight = BY_COMM},
+    {.key = "effective_bw", .how = MEAN, .weight = BY_COMM},
+    {.key = "bytes_raw_total", .how = SUM},
+    {.key = "bytes_compressed_total", .how = SUM},
+    {.key = "compression_ratio", .how = MEAN, .weight = BY_BYTES},
+    {.key = "index_bytes", .how = SUM},
+    {.key = "density"},
+    {.key = "sparsity"},
+    {.key = "compress_time_ms", .how = MEAN, .weight = BY_STEPS},
+    {.key = "decompress_time_ms", .how = MEAN, .weight = BY_STEPS},
+    {.key = "extra_collectives"},
+    {.key = "extra_collective_time_ms", .how = MEAN, .weight = BY_STEPS},
+    {.key = "residual_norm"},
+    {.key = "grad_rel_error", .how = MEAN, .weight = BY_STEPS},
+    {.key = "grad_cos_sim", .how = MEAN, .weight = BY_STEPS},
+    {.key = "nonfinite_steps", .how = SUM},
+    {.key = "clipped_steps", .how = SUM},
+    {.key = "mem_peak_alloc_gb", .how = MOST},
+    {.key = "mem_peak_reserved_gb", .how = MOST},
+};
+
+const char *matrix_metric_key(int metric)
+{
+  return metrics[metric].key;
+}
+
+double matrix_metric_value(const struct matrix_metrics *m, int metric)
+{
+  const struct matrix_sum *sum = &m->of[metric];
+  if (!sum->known)
+    return NAN;
+  return metrics[metric].how == MEAN ? sum->value / sum->weight : sum->value;
+}
+
+double matrix_real(const struct json_node *record, const char *key)
+{
+  const struct json_node *node = json_find_said(record, key);
+  double value = NAN;
+  if (node && json_kind(node) == JSON_NUMBER)
+    (void)json_get_real(node, &value);
+  return value;
+}
+
+const char *matrix_text(const struct json_node *record, const char *key)
+{
+  const struct json_node *node = json_find_said(record, key);
+  const char *text = "";
+  if (node && json_kind(node) == JSON_STRING)
+    (void)json_get_text(node, &text, NULL);
+  return text;
+}
+
+static double weight_of(const struct json_node *record, enum weight weight)
+{
+  const double steps = matrix_real(record, "timed_steps");
+  switch (weight) {
+  case BY_TIME: return steps * matrix_real(record, "step_time_ms_mean");
+  case BY_COMM: return matrix_real(record, "comm_time_ms_total");
+  case BY_BYTES: return matrix_real(record, "bytes_compressed_total");
+  default: return steps;
+  }
+}
+
+static void add(struct matrix_sum *sum, const struct metric *metric, double value, double weight)
+{
+  switch (metric->how) {
+  case LAST: sum->value = value; break;
+  case MOST: sum->value = sum->known ? fmax(sum->value, value) : value; break;
+  case SUM: sum->value += value; break;
+  case MEAN:
+    sum->value += weight * value;
+    sum->weight += weight;
+    break;
+  }
+  sum->known = true;
+}
+
+static void take_ops(struct matrix_metrics *m, const struct json_node *record)
+{
+  const struct json_node *ops = json_find_said(record, "comm_time_ms_by_op");
+  for (int op = 0; op < OP_COUNT && ops; op++) {
+    const double ms = matrix_real(ops, plan_op_name((enum op)op));
+    m->op_ms[op] += isfinite(ms) ? ms : 0;
+  }
+}
+
+void matrix_metrics_take(struct matrix_metrics *m, const struct json_node *record)
+{
+  for (int i = 0; i < MATRIX_METRICS; i++) {
+    const struct metric *metric = &metrics[i];
+    const double value = matrix_real(record, metric->key),
+                 weight = metric->how == MEAN ? weight_of(record, metric->weight) : 1;
+    if (isfinite(value) && weight > 0)
+      add(&m->of[i], metric, value, weight);
+  }
+  take_ops(m, record);
+  snprintf(m->model, sizeof m->model, "%s", matrix_text(record, "model"));
+  snprintf(m->dataset, sizeof m->dataset, "%s", matrix_text(record, "dataset"));
+  snprintf(m->codec, sizeof m->codec, "%s", matrix_text(record, "compress_method"));
+  snprintf(m->config, sizeof m->config, "%s", matrix_text(record, "compress_config"));
+}

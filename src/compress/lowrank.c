@@ -1,0 +1,176 @@
+/* Low rank: a message has two small matrices, and stands for their product. The numbers of both are
+ * one vector of another codec.
+ *
+ * PowerSGD sums the factors over ranks by two all-reduces, and it starts from the basis of the step
+ * before. Here each rank sends factors of its own, and the owner of a part adds the products. So
+ * the exchange of messages is the only collective, error feedback stays exact, and a sum has a rank
+ * of up to ranks times that of a message. The start is random in each step, so a message is a
+ * function of its vector and a seed, and a restart needs no basis.
+ *
+ * One round is PowerSGD from a random start. Each further round is a subspace iteration towards the
+ * principal components, along which GradiVeQ sends coefficients. So both are one rule, with other
+ * sizes: rows of weights or short slices. A second round pays. With 600 x 128 elements and rank 16,
+ * errors after 1, 2 and 3 rounds are 1.69, 1.08 and 1.03 times the best one if the k-th singular
+ * value is about 1 / k, and 1.31, 1.06 and 1.02 times if it is about 1 / sqrt k. */
+#include "compress/rule/lowrank.h"
+#include "compress/compress.h"
+#include "device/device.h"
+#include "device/lane.h"
+
+enum { ALIGNMENT = 64 }; /* numbers, in a message and in scratch memory */
+enum { ROUNDS = 2 };
+
+/* Messages of n elements. */
+struct format {
+  struct lowrank op;
+  struct codec values;
+  int64_t coefficients_at, numbers; /* of all numbers of a message; zeros fill the gaps */
+  int64_t bytes;
+};
+
+static int64_t rounded_up(int64_t n, int64_t to)
+{
+  return (n + to - 1) / to * to;
+}
+
+/* No block of the values' codec has numbers of both matrices, because their sizes differ. */
+static struct format format_of(const struct codec *codec, int64_t n, uint64_t seed)
+{
+  struct format f = {.op = {codec->set.block, codec->set.rank, ROUNDS, seed},
+                     .values = codec_of_values(codec)};
+  const int64_t block = f.values.set.block > ALIGNMENT ? f.values.set.block : ALIGNMENT;
+  f.coefficients_at = rounded_up(f.op.rank * f.op.block, block);
+  f.numbers = f.coefficients_at + rounded_up(lowrank_rows(&f.op, n) * f.op.rank, ALIGNMENT);
+  f.bytes = n > 0 ? f.values.ops->bytes(&f.values, f.numbers) : 0;
+  return f;
+}
+
+static bool is_plain(const struct format *f)
+{
+  return f->values.ops->traits & CODEC_IDENTITY;
+}
+
+static int64_t bytes(const struct codec *codec, int64_t n)
+{
+  return format_of(codec, n, 0).bytes;
+}
+
+static int64_t numbers(const struct codec *codec, int64_t n)
+{
+  return format_of(codec, n, 0).numbers;
+}
+
+/* Scratch memory: numbers of all messages in fp32, if they are coded, what factorise() needs, what
+ * the codec of the values needs. */
+static int64_t numbers_bytes(const struct format *f, int parts)
+{
+  return is_plain(f) ? 0 : parts * f->numbers * (int64_t)sizeof(float);
+}
+
+static int64_t sums_bytes(const struct format *f, int64_t n, int parts)
+{
+  return lowrank_work(&f->op, n, parts) * (int64_t)sizeof(float);
+}
+
+static int64_t work(const struct codec *codec, int64_t n, int parts)
+{
+  const struct format f = format_of(codec, n, 0);
+  return numbers_bytes(&f, parts) + sums_bytes(&f, n, parts) +
+         codec_work(&f.values, f.numbers, parts);
+}
+
+/* A pass over the values of `parts` messages. */
+static struct codec_pass values_pass(const struct format *f, const struct codec_pass *pass,
+                                     int parts)
+{
+  struct codec_pass values = *pass;
+  values.n = f->numbers;
+  values.parts = parts;
+  values.work =
+      (char *)pass->work + numbers_bytes(f, pass->parts) + sums_bytes(f, pass->n, pass->parts);
+  return values;
+}
+
+/* Of messages `stride` bytes apart, in place, or in scratch memory. */
+static struct factors factors_of(const struct format *f, const struct codec_pass *pass,
+                                 const void *messages, int64_t stride)
+{
+  float *first = is_plain(f) ? (float *)messages : pass->work;
+  return (struct factors){first, first + f->coefficients_at,
+                          is_plain(f) ? stride : f->numbers * (int64_t)sizeof(float)};
+}
+
+static enum status encode(const struct codec *codec, const struct codec_pass *pass, const float *x,
+                          void *messages)
+{
+  const struct device_ops *ops = pass->lane->device->ops;
+  const struct format f = format_of(codec, pass->n, pass->seed);
+  const struct factors factors = factors_of(&f, pass, messages, f.bytes);
+  float *sums = (float *)((char *)pass->work + numbers_bytes(&f, pass->parts));
+  if (pass->n == 0)
+    return STATUS_OK;
+  enum status status = ops->zero(pass->lane, factors.basis, (size_t)(pass->parts * factors.stride));
+  if (!status)
+    status = ops->factorise(pass->lane, &f.op, pass->n, pass->parts, x, &factors, sums);
+  if (status || is_plain(&f))
+    return status;
+  const struct codec_pass values = values_pass(&f, pass, pass->parts);
+  return f.values.ops->encode(&f.values, &values, factors.basis, messages);
+}
+
+static enum status decode_values(const struct format *f, const struct codec_pass *pass,
+                                 const char *messages, int64_t stride, float *out)
+{
+  const struct codec_pass values = values_pass(f, pass, 1);
+  enum status status = STATUS_OK;
+  for (int i = 0; i < pass->parts && !status; i++)
+    status = f->values.ops->decode_sum(&f->values, &values, messages + i * stride, stride, false,
+                                       out + i * f->numbers);
+  return status;
+}
+
+static enum status expand(const struct codec *codec, const struct codec_pass *pass,
+                          const void *messages, int64_t stride, enum quant_mode mode, float *out)
+{
+  const struct format f = format_of(codec, pass->n, pass->seed);
+  const struct factors factors = factors_of(&f, pass, messages, stride);
+  enum status status = STATUS_OK;
+  if (pass->n > 0 && !is_plain(&f))
+    status = decode_values(&f, pass, messages, stride, factors.basis);
+  if (status)
+    return status;
+  return pass->lane->device->ops->expand(pass->lane, &f.op, pass->n, pass->parts, &factors, mode,
+                                         out);
+}
+
+static enum status decode_sum(const struct codec *codec, const struct codec_pass *pass,
+                              const void *messages, int64_t stride, bool accumulate, float *out)
+{
+  return expand(codec, pass, messages, stride, accumulate ? QUANT_ADD : QUANT_SET, out);
+}
+
+static enum status subtract(const struct codec *codec, const struct codec_pass *pass,
+                            const void *messages, float *x)
+{
+  return expand(codec, pass, messages, bytes(codec, pass->n), QUANT_SUBTRACT, x);
+}
+
+enum { BLOCK_powersgd = 512, BLOCK_gradiveq = 128 };
+enum { RANK_powersgd = 4, RANK_gradiveq = 16 };
+
+#define LOWRANK(id, kind, title, from)                                                             \
+  const struct codec_ops codec_##id = {                                                            \
+      .name = #id,                                                                                 \
+      .source = from,                                                                              \
+      .traits = CODEC_LOW_RANK,                                                                    \
+      .usual = {.block = BLOCK_##id, .rank = RANK_##id},                                           \
+      .least = {.block = LOWRANK_LANES, .rank = 1},                                                \
+      .most = {.block = LOWRANK_MOST_BLOCK, .rank = LOWRANK_MOST_RANK},                            \
+      .bytes = bytes,                                                                              \
+      .numbers = numbers,                                                                          \
+      .work = work,                                                                                \
+      .encode = encode,                                                                            \
+      .decode_sum = decode_sum,                                                                    \
+      .subtract = subtract,                                                                        \
+  };
+CODEC_LOWRANK(LOWRANK)

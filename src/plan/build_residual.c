@@ -1,0 +1,114 @@
+/* What messages of gradients lose, if it is kept in host memory or on NVMe: it comes to the device
+ * before ENCODE and goes back afterwards. The next units' come while a unit computes. */
+#include "plan/builder.h"
+
+/* Gradients are complete in this order in each micro-batch: that of the head, of the blocks from
+ * the last one down, and of the embedding. -1: none. */
+static int unit_at(const struct builder *b, int position)
+{
+  const int head = b->model->head, unit = b->model->blocks + 1 - position;
+  if (position == 0)
+    return head > 0 || !b->embeds ? head : -1;
+  if (unit > 0)
+    return unit >= b->lowest ? unit : -1;
+  return b->embeds ? 0 : -1;
+}
+
+static bool leaves_device(const struct builder *b, int u)
+{
+  return u >= 0 && b->plan->residual[u] >= 0 &&
+         b->plan->policy[u].residual_tier != DECK_RESIDUAL_DEVICE;
+}
+
+static bool is_on_disk(const struct builder *b, int u)
+{
+  return b->plan->policy[u].residual_tier == DECK_RESIDUAL_NVME;
+}
+
+static int add_copy(struct builder *b, int u, const char *name, enum plan_tier tier)
+{
+  return build_bytes(b, name, u, tier, PURPOSE_RESIDUAL,
+                     b->plan->buffer[b->plan->residual[u]].bytes);
+}
+
+static void read_residual(struct builder *b, int u, int micro)
+{
+  b->unit[u].residual_host = add_copy(b, u, "residual_read", TIER_HOST);
+  build_move(b, OP_READ_RESIDUAL, u, micro, b->plan->residual[u], b->unit[u].residual_host);
+}
+
+static void fetch_residual(struct builder *b, int u, int micro)
+{
+  const int from = is_on_disk(b, u) ? b->unit[u].residual_host : b->plan->residual[u];
+  b->unit[u].residual = add_copy(b, u, "residual_here", TIER_DEVICE);
+  b->unit[u].residual_until = -1;
+  build_move(b, OP_FETCH_RESIDUAL, u, micro, from, b->unit[u].residual);
+}
+
+/* Visits that a copy of the unit's residual may take. A block computes for longer than its own
+ * takes, so the embedding, which is as large as many blocks, has as many visits. */
+static int copy_visits(const struct builder *b, int u)
+{
+  const int64_t block = b->plan->layout[b->model->blocks].trained;
+  return block > 0 ? (int)((b->plan->layout[u].trained + block - 1) / block) : 1;
+}
+
+/* The position after which what arrives `times` copies before its use is asked for. */
+static int begin_of(const struct builder *b, int position, int times)
+{
+  const int ahead = b->plan->input.prefetch + copy_visits(b, unit_at(b, position)),
+            begin = position - times * ahead;
+  return begin > 0 ? begin : 0;
+}
+
+/* While the copy is on its way its place is not written, so that no computation waits for it. */
+static void hold_residuals(struct builder *b, int v)
+{
+  for (int u = 0; u < b->model->units; u++)
+    if (leaves_device(b, u) && b->unit[u].residual_until >= v)
+      b->plan->buffer[b->unit[u].residual].last = b->plan->n - 1;
+}
+
+void build_fetch_residuals(struct builder *b, int v)
+{
+  const struct visit *visit = &b->visit[v];
+  const int micro = b->reduce_micros ? visit->micro : -1, last = b->model->blocks + 1,
+            position = visit->op == OP_LOSS ? 0 : last - visit->unit;
+  b->now = v;
+  hold_residuals(b, v);
+  if (!b->reduce_micros && visit->micro < b->micros - 1)
+    return;
+  if (visit->op != OP_LOSS && visit->op != OP_BACKWARD)
+    return;
+  for (int copies = 2; copies >= 1; copies--)
+    for (int p = position; p <= last; p++) {
+      const int u = unit_at(b, p);
+      if (!leaves_device(b, u) || begin_of(b, p, copies) != position)
+        continue;
+      if (copies == 1)
+        fetch_residual(b, u, micro);
+      else if (is_on_disk(b, u))
+        read_residual(b, u, micro);
+    }
+}
+
+int build_residual_here(const struct builder *b, int u)
+{
+  return leaves_device(b, u) ? b->unit[u].residual : b->plan->residual[u];
+}
+
+void build_save_residual(struct builder *b, int u, int micro)
+{
+  if (!leaves_device(b, u))
+    return;
+  const int home = b->plan->residual[u], here = b->unit[u].residual;
+  b->unit[u].residual_until = b->now + copy_visits(b, u);
+  if (!is_on_disk(b, u)) {
+    build_move(b, OP_SAVE_RESIDUAL, u, micro, here, home);
+    return;
+  }
+  const int back = add_copy(b, u, "residual_back", TIER_HOST);
+  b->plan->buffer[back].first = b->earlier; /* not the place of one that is still being fetched */
+  build_move(b, OP_SAVE_RESIDUAL, u, micro, here, back);
+  build_move(b, OP_WRITE_RESIDUAL, u, micro, back, home);
+}

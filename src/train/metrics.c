@@ -1,0 +1,330 @@
+/* The metrics of communication and of its compression: what is counted of each step, and what the
+ * record of a run has. doc/running.md explains each key. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/append.h"
+#include "base/mem.h"
+#include "compress/compress.h"
+#include "exec/watchdog.h"
+#include "plan/ops.h"
+#include "plan/traffic.h"
+#include "train/private.h"
+
+static const double ms = 1e3, per_gb = 1e-9;
+
+static struct exec *exec_of(const struct train_run *run)
+{
+  return run->job->exec[PLAN_TRAIN];
+}
+
+static const struct plan *plan_of(const struct train_run *run)
+{
+  return run->job->plan[PLAN_TRAIN];
+}
+
+static bool has_op(const struct plan *plan, enum op op)
+{
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].op == op)
+      return true;
+  return false;
+}
+
+enum status train_metrics_create(struct train_run *run)
+{
+  const struct plan *plan = plan_of(run);
+  exec_profile_from(exec_of(run), run->first + run->deck->run.warmup);
+  run->metrics = (struct train_metrics){.val_loss = NAN, .val_ppl = NAN, .residual = NAN};
+  if (run->deck->compress.sample == 0 || !has_op(plan, OP_ENCODE))
+    return STATUS_OK;
+  return mem_new(MEM_META, (size_t)plan->input.model->units, &run->metrics.sample);
+}
+
+void train_metrics_destroy(struct train_run *run)
+{
+  mem_free(run->metrics.sample);
+}
+
+/* ---- of each step ---- */
+
+void train_count_step(struct train_run *run, const struct train_step *step)
+{
+  const bool timed =
+      run->step - run->first >= run->deck->run.warmup && !run->job->exec[JOB_WARMUP];
+  const double clip = run->deck->optim.clip;
+  struct train_metrics *m = &run->metrics;
+  if (timed && m->timed == 0)
+    stats_clear(&run->stats);
+  stats_add(&run->stats, step->seconds);
+  m->steps_s += step->seconds;
+  m->timed += timed;
+  m->timed_s += timed ? step->seconds : 0;
+  m->nonfinite += !step->result.finite;
+  m->clipped += step->result.finite && clip > 0 && step->result.grad_norm > clip;
+}
+
+void train_count_evaluation(struct train_run *run, const struct evaluation *e)
+{
+  struct train_metrics *m = &run->metrics;
+  const double target = run->deck->eval.target;
+  m->val_loss = e->loss;
+  m->val_ppl = e->perplexity;
+  if (m->target_step > 0 || !(e->perplexity <= target))
+    return;
+  m->target_step = run->step;
+  m->target_s = m->steps_s;
+}
+
+static enum status record_sample(struct train_run *run, int unit)
+{
+  struct train_metrics *m = &run->metrics;
+  struct plan_sample *sample = &m->sample[unit];
+  const double x = exactsum_value(&sample->elements), lost = exactsum_value(&sample->lost),
+               sent = exactsum_value(&sample->decoded),
+               residual = exactsum_value(&sample->residual);
+  const bool feedback = plan_of(run)->policy[unit].residual.ops;
+  const double error = sqrt(lost / x), cosine = (x + sent - lost) / (2 * sqrt(x * sent));
+  if (x == 0)
+    return STATUS_OK;
+  m->residual += residual;
+  m->samples++;
+  m->error += error;
+  m->cosine += cosine;
+  if (!run->results)
+    return STATUS_OK;
+  results_begin(run->results, "compression");
+  results_int(run->results, "step", run->step);
+  results_text(run->results, "unit", plan_of(run)->input.model->unit[unit].name);
+  results_real(run->results, "grad_rel_error", error);
+  results_real(run->results, "grad_cos_sim", cosine);
+  results_real(run->results, "residual_norm", feedback ? sqrt(residual) : NAN);
+  return results_end(run->results);
+}
+
+static void normalize(struct plan_sample *sample)
+{
+  exactsum_normalize(&sample->elements);
+  exactsum_normalize(&sample->lost);
+  exactsum_normalize(&sample->decoded);
+  exactsum_normalize(&sample->residual);
+}
+
+/* Exact sums over the ranks are the same on all of them. */
+enum status train_measure_messages(struct train_run *run)
+{
+  enum { WORDS = sizeof(struct plan_sample) / sizeof(int64_t) };
+  struct train_metrics *m = &run->metrics;
+  const int units = plan_of(run)->input.model->units;
+  if (!m->sample || run->job->exec[JOB_WARMUP] || !train_is_due(run->step, run->deck->compress.sample))
+    return STATUS_OK;
+  for (int u = 0; u < units; u++)
+    exec_read_sample(exec_of(run), u, &m->sample[u]);
+  watchdog_enter(exec_of(run), TASK_MEET, NULL, "the sum of errors of messages in step %lld",
+                 (long long)run->step);
+  enum status status = comm_sum_i64(run->comm, (int64_t *)m->sample, units * WORDS);
+  watchdog_leave(exec_of(run), TASK_MEET);
+  m->residual = 0;
+  for (int u = 0; u < units && !status; u++) {
+    normalize(&m->sample[u]);
+    status = record_sample(run, u);
+  }
+  return status;
+}
+
+/* ---- of the run ---- */
+
+/* The last part of a path. */
+static void record_base(struct results *results, const char *key, const char *path)
+{
+  char text[256];
+  size_t end = strlen(path);
+  while (end > 1 && path[end - 1] == '/')
+    end--;
+  size_t begin = end;
+  while (begin > 0 && path[begin - 1] != '/')
+    begin--;
+  snprintf(text, sizeof text, "%.*s", (int)(end - begin), path + begin);
+  results_text(results, key, text);
+}
+
+/* The first one that is not `none`. */
+static const struct codec *first_codec(const struct plan *plan)
+{
+  int u = 0;
+  while (u < plan->input.model->units - 1 && plan->policy[u].grads.ops->traits & CODEC_IDENTITY)
+    u++;
+  return &plan->policy[u].grads;
+}
+
+static void record_codec(struct train_run *run)
+{
+  const struct codec_settings *set = &first_codec(plan_of(run))->set;
+  const char *feedback = deck_feedback(run->deck);
+  char method[256], config[200] = "";
+  plan_print_codecs(plan_of(run), method, sizeof method);
+  if (set->block)
+    append_text(config, sizeof config, "block=%lld ", (long long)set->block);
+  if (set->levels)
+    append_text(config, sizeof config, "levels=%d ", set->levels);
+  if (set->rank)
+    append_text(config, sizeof config, "rank=%d ", set->rank);
+  if (set->density > 0)
+    append_text(config, sizeof config, "density=%g ", set->density);
+  if (set->threshold > 0)
+    append_text(config, sizeof config, "threshold=%g ", set->threshold);
+  append_text(config, sizeof config, "feedback=%s", feedback ? feedback : "off");
+  results_text(run->results, "compress_method", method);
+  results_text(run->results, "compress_config", config);
+}
+
+static void record_names(struct train_run *run)
+{
+  const struct deck *deck = run->deck;
+  struct results *results = run->results;
+  record_base(results, "run_name", deck->run.dir);
+  results_int(results, "world_size", comm_ranks(run->comm));
+  record_base(results, "model", *deck->train.init ? deck->train.init : deck->model.arch);
+  results_text(results, "dataset", deck->data.train);
+  results_int(results, "max_length", run->job->shape.sequence);
+  results_int(results, "batch_size", deck->data.batch);
+  record_codec(run);
+}
+
+static void record_step_times(struct train_run *run)
+{
+  const bool any = run->metrics.timed > 0;
+  struct stats *stats = &run->stats;
+  struct results *results = run->results;
+  results_int(results, "timed_steps", run->metrics.timed);
+  results_real(results, "step_time_ms_mean", any ? ms * stats_mean(stats) : NAN);
+  results_real(results, "step_time_ms_p50", any ? ms * stats_percentile(stats, 50) : NAN);
+  results_real(results, "step_time_ms_p90", any ? ms * stats_percentile(stats, 90) : NAN);
+  results_real(results, "step_time_ms_p95", any ? ms * stats_percentile(stats, 95) : NAN);
+}
+
+static void record_communication(struct train_run *run, const struct exec_profile *profile)
+{
+  struct results *results = run->results;
+  const int64_t coded = run->step - run->first - run->warmed;
+  const double varying = coded > 0 ? (double)comm_sent_varying(run->comm) / (double)coded : 0,
+               sent = (double)profile->steps * ((double)plan_sent_bytes(plan_of(run)) + varying);
+  double comm_s = 0;
+  for (int op = 0; op < OP_COUNT; op++)
+    comm_s += profile->comm_s[op];
+  results_real(results, "comm_time_ms_total", ms * comm_s);
+  results_real(results, "comm_ratio", comm_s / run->metrics.timed_s);
+  results_begin_object(results, "comm_time_ms_by_op");
+  for (int op = 0; op < OP_COUNT; op++)
+    if (profile->comm_s[op] > 0)
+      results_real(results, plan_op_name((enum op)op), ms * profile->comm_s[op]);
+  results_end_object(results);
+  results_real(results, "overlap_ratio", profile->hidden_s / comm_s);
+  results_real(results, "effective_bw", comm_s > 0 ? per_gb * sent / comm_s : NAN);
+  results_real(results, "scaling_efficiency", NAN); /* sluice compare knows other runs */
+}
+
+/* varying: bytes of messages of varying length that all ranks have sent. */
+static void record_bytes(struct train_run *run, int64_t varying)
+{
+  struct results *results = run->results;
+  const struct gradient_bytes bytes = plan_gradient_bytes(plan_of(run));
+  const int64_t ranks = comm_ranks(run->comm), all = (run->step - run->first) * ranks,
+                warmed = run->warmed * ranks; /* of which messages are as large as gradients */
+  const int64_t raw = all * bytes.raw,
+                sent = warmed * bytes.raw + (all - warmed) * bytes.messages + varying;
+  const double density = (double)bytes.chosen / (double)bytes.elements;
+  results_int(results, "bytes_raw_total", raw);
+  results_int(results, "bytes_compressed_total", sent);
+  results_real(results, "compression_ratio", (double)raw / (double)sent);
+  results_int(results, "index_bytes", (all - warmed) * bytes.indices);
+  results_real(results, "density", density);
+  results_real(results, "sparsity", 1 - density);
+}
+
+/* Collectives that the plan without a codec does not have. */
+static void record_extra(struct train_run *run, const struct exec_profile *profile)
+{
+  const struct plan *plan = plan_of(run);
+  int64_t n = 0;
+  double seconds = 0;
+  for (int i = 0; i < plan->n; i++)
+    n += op_rows[plan->instr[i].op].extra && plan_instr_ranks(plan, &plan->instr[i]) > 1;
+  for (int op = 0; op < OP_COUNT; op++)
+    seconds += op_rows[op].extra ? profile->comm_s[op] : 0;
+  results_int(run->results, "extra_collectives", n);
+  results_real(run->results, "extra_collective_time_ms", ms * seconds / (double)profile->steps);
+}
+
+static bool is_lossless(const struct plan *plan)
+{
+  for (int u = 0; u < plan->input.model->units; u++)
+    if (!(plan->policy[u].grads.ops->traits & CODEC_LOSSLESS))
+      return false;
+  return true;
+}
+
+static void record_codec_costs(struct train_run *run, const struct exec_profile *profile)
+{
+  const struct train_metrics *m = &run->metrics;
+  const double steps = (double)profile->steps, samples = (double)m->samples;
+  const bool feedback = deck_feedback(run->deck), lossless = is_lossless(plan_of(run));
+  struct results *results = run->results;
+  results_real(results, "compress_time_ms", ms * profile->op_s[OP_ENCODE] / steps);
+  results_real(results, "decompress_time_ms", ms * profile->op_s[OP_DECODE_SUM] / steps);
+  record_extra(run, profile);
+  results_real(results, "residual_norm", feedback ? sqrt(m->residual) : NAN);
+  results_real(results, "grad_rel_error", lossless ? 0 : m->error / samples);
+  results_real(results, "grad_cos_sim", lossless ? 1 : m->cosine / samples);
+}
+
+static void record_quality(struct train_run *run)
+{
+  const struct train_metrics *m = &run->metrics;
+  struct results *results = run->results;
+  results_real(results, "train_loss", run->last.result.loss);
+  results_real(results, "val_loss", m->val_loss);
+  results_real(results, "val_ppl", m->val_ppl);
+  results_int(results, "nonfinite_steps", m->nonfinite);
+  results_int(results, "clipped_steps", m->clipped);
+}
+
+static void record_memory(struct train_run *run, int64_t device_bytes)
+{
+  const struct exec_memory *memory = &run->job->memory;
+  const int64_t arenas =
+      memory->persistent_bytes[TIER_DEVICE] + memory->transient_bytes[TIER_DEVICE];
+  const bool host = run->job->device->model.host_memory;
+  results_real(run->results, "mem_peak_alloc_gb", per_gb * (double)arenas);
+  results_real(run->results, "mem_peak_reserved_gb",
+               per_gb * (double)(host ? mem_resident_bytes() : device_bytes));
+}
+
+/* A start that continues a run does not know what was reached before. */
+static void record_target(struct train_run *run)
+{
+  const struct train_metrics *m = &run->metrics;
+  const bool known = run->first == 0 && m->target_step > 0;
+  results_real(run->results, "time_to_target_ppl_s", known ? m->target_s : NAN);
+  results_real(run->results, "steps_to_target", known ? (double)m->target_step : NAN);
+  results_real(run->results, "ppl_at_fixed_time", NAN); /* sluice compare knows the time */
+}
+
+enum status train_record_metrics(struct train_run *run, int64_t device_bytes, int64_t varying)
+{
+  struct exec_profile profile;
+  const enum status status = exec_drain(exec_of(run));
+  if (status)
+    return status;
+  exec_profile(exec_of(run), &profile);
+  record_names(run);
+  record_step_times(run);
+  record_communication(run, &profile);
+  record_bytes(run, varying);
+  record_codec_costs(run, &profile);
+  record_quality(run);
+  record_memory(run, device_bytes);
+  record_target(run);
+  return STATUS_OK;
+}

@@ -1,0 +1,249 @@
+#!/bin/sh
+# sluice report: the page and the table. Oracles: awk over results.jsonl; an XML parser; the numbers
+# at the axes of a chart, by which its points are the recorded values; formulas on made-up records.
+. "${top_srcdir:?}/tests/cli/common.sh"
+need python3
+make_data
+make_deck
+
+page() { python3 "$top_srcdir/tests/cli/report.py" "$@"; }
+# report DIR... [key=value ...]: must succeed. The page is report.html, and must be well-formed.
+report() {
+  "$SLUICE" report "$@" > report.out 2> report.err || { cat report.err >&2; die "report $*"; }
+  page count report.html body | grep -qx 1 || die "report $*: the page is broken"
+}
+# cell TABLE ROW COLUMN VALUE
+cell() {
+  got=$(page cell report.html "$1" "$2" "$3")
+  test "$got" = "$4" || die "table $1, row $2, column $3 has '$got', not '$4'"
+}
+# near TABLE ROW COLUMN VALUE: relatively within the digits of the page.
+near() {
+  got=$(page exact report.html "$1" "$2" "$3")
+  awk -v a="$got" -v b="$4" 'BEGIN { d = a - b; exit !(d * d <= 1e-14 * b * b) }' ||
+    die "table $1, row $2, column $3 is $got, not $4"
+}
+# has ELEMENT TEXT: an element of the page with this text.
+has() {
+  page text report.html "$1" > text.out
+  grep -qxF -e "$2" text.out || { cat text.out >&2; die "no element $1 has the text: $2"; }
+}
+says() { grep -qF -e "$1" report.err || { cat report.err >&2; die "report does not say: $1"; }; }
+# values FILE KIND KEY: what the records of a kind have, one per line.
+values() { sed -n "s/.*\"kind\":\"$2\".*\"$3\":\([^,}]*\)[,}].*/\1/p" "$1"; }
+
+# Runs of a matrix: means and deviations of methods over seeds.
+cat > m.yaml <<END
+out: lab
+deck: tiny.yaml
+ranks: [1, 2]
+seeds: [4, 5]
+common: run.steps=6 eval.every=2 eval.batches=1 checkpoint.every=3
+methods: [none, int8 compress.grads.codec=int8]
+END
+"$SLUICE" compare m.yaml > compare.out 2>&1 || { cat compare.out >&2; die "compare"; }
+report lab
+for method in tiny-2-none tiny-2-int8; do
+  for seed in 4 5; do
+    values lab/$method-$seed/results.jsonl step loss | tail -n 1
+  done | awk '{ x[NR] = $1 } END { d = x[1] - x[2]
+    printf "%.4f \302\261 %.4f\n", (x[1] + x[2]) / 2, (d < 0 ? -d : d) / sqrt(2) }' > expected
+  cell summary $method "train loss" "$(cat expected)"
+  cell summary $method finished "2 of 2"
+  cell summary $method steps 6
+  cell summary $method tokens 2,304
+  near summary $method tokens/s "$(for seed in 4 5; do
+    values lab/$method-$seed/results.jsonl step seconds |
+      awk 'NR > 2 { s += $1 } END { printf "%.17g\n", 4 * 12 * 32 / s }'
+  done | awk '{ s += $1 } END { printf "%.17g", s / NR }')"
+  near summary $method "step p50, ms" "$(for seed in 4 5; do
+    values lab/$method-$seed/results.jsonl step seconds | sed 1,2d | sort -g | sed -n 2p
+  done | awk '{ s += $1 } END { printf "%.17g", 1000 * s / NR }')"
+done
+ppl() {
+  for seed in 4 5; do values lab/tiny-2-"$1"-$seed/results.jsonl eval perplexity | tail -n 1; done |
+    awk '{ s += $1 } END { printf "%.17g", s / NR }'
+}
+near summary tiny-2-int8 "val perplexity" "$(ppl int8)"
+near summary tiny-2-int8 "perplexity change" \
+  "$(awk -v a="$(ppl int8)" -v b="$(ppl none)" 'BEGIN { printf "%.17g", a / b - 1 }')"
+cell summary tiny-2-none "perplexity change" -
+near summary tiny-2-int8 ratio "$(values lab/tiny-2-int8-4/results.jsonl run compression_ratio)"
+best=$(values lab/tiny-1-none-4/results.jsonl eval loss | sort -g | head -n 1)
+cell events tiny-2-none-4 saves \
+  "2, at steps 3, 6 ($(values lab/tiny-2-none-4/results.jsonl save blocked_seconds |
+    awk '{ s += $1 } END { printf "%.3g", s }') s of training held)"
+cell keys compress.grads.codec tiny-2-int8 int8
+test "$(page text report.html figcaption | tail -n 1)" = "Validation perplexity" ||
+  die "there is no chart of quality against ratio"
+awk 'length > 80 { bad = 1 } END { exit bad }' report.out ||
+  die "the table is wider than 80 columns"
+grep -q "^tiny-2-int8  *2  *6 .* $(printf %.3f "$(ppl int8)") .* %\$" report.out ||
+  { cat report.out >&2; die "the table does not have the perplexity"; }
+sed 's/http:..www.w3.org[^"]*//g' report.html > stripped
+if grep 'script\|src=\|href=\|@import\|://' stripped; then die "the page needs another file"; fi
+
+# One run: the page has the recorded values, and curves go through them.
+run=lab/tiny-1-none-4
+report $run
+near summary tiny-1-none-4 best "$best"
+page curve report.html "Training loss" tiny-1-none-4 $run/results.jsonl step loss
+page curve report.html "Validation loss" tiny-1-none-4 $run/results.jsonl eval loss
+page curve report.html "Learning rate" tiny-1-none-4 $run/results.jsonl step lr
+page curve report.html "Gradient norm" tiny-1-none-4 $run/results.jsonl step grad_norm
+if page curve report.html "Training loss" tiny-1-none-4 $run/results.jsonl step lr 2> curve.err
+then die "any curve passes"; fi
+cp report.html first.html
+report $run $run/ ./$run lab/../$run
+cmp report.html first.html || die "a folder that is named twice is read twice"
+
+# A run that goes on does not count next to finished ones, but it counts alone.
+sed '/"step":[456],/d; /"kind":"run"/d' lab/tiny-2-none-5/results.jsonl > results.new
+mv results.new lab/tiny-2-none-5/results.jsonl
+report lab
+cell summary tiny-2-none finished "1 of 2"
+cell summary tiny-2-none steps 6
+near summary tiny-2-none "train loss" \
+  "$(values lab/tiny-2-none-4/results.jsonl step loss | tail -n 1)"
+report lab/tiny-2-none-5
+cell summary tiny-2-none-5 steps 3
+
+# A resumed run has two starts.
+train 2 resumed run.steps=3
+train 2 resumed run.steps=6 --resume auto
+report resumed
+cell events resumed resumes "1, at step 3"
+cell events resumed end finished
+
+# Made-up runs: fake DIR CODEC, with steps of one second. RANKS is in the environment.
+fake() {
+  mkdir -p "$1"
+  sed "s/^\( *\)codec: none/\1codec: $2/" lab/tiny-2-none-4/deck.yaml > "$1/deck.yaml"
+  for step in 1 2 3 4 5 6 7 8 9 10; do
+    echo '{"kind":"step","step":'$step',"loss":'$((20 - step))',"grad_norm":1,"lr":0.1,"seconds":1,'
+  done | sed 's/$/"tokens_per_s":100}/' > "$1/results.jsonl"
+  printf '{"kind":"run","end":"finished","ranks":%d,"first_step":0,"step":10,"skipped":0,%s}\n' \
+    "${RANKS:-2}" "$3" >> "$1/results.jsonl"
+}
+grep -q 'codec: none' lab/tiny-2-none-4/deck.yaml || die "the deck names no codec"
+bytes='"bytes_raw_total":80000000,"bytes_compressed_total":20000000'
+by_op='"comm_time_ms_by_op":{"EXCHANGE":30,"GATHER":10}'
+fake a-none none \
+  '"bytes_raw_total":8,"bytes_compressed_total":8,"comm_ratio":0.5,"overlap_ratio":0.2,'"$by_op"
+fake a-int8 int8 "$bytes,"'"comm_ratio":0.25,"overlap_ratio":0,'\
+'"compress_time_ms":40,"decompress_time_ms":20'
+RANKS=1 fake one none '"comm_ratio":0,"overlap_ratio":null'
+report a-none a-int8 one
+# Saved: 60 MB over 10 steps and 2 ranks. In 60 ms.
+near breakeven a-int8 break-even 5e7
+cell breakeven a-int8 break-even "0.4 Gbit/s"
+near summary a-int8 ratio 4
+near communication a-none "share of the step" 0.5
+near communication a-none "exposed, ms" 400
+cell communication a-none "by operation" "EXCHANGE 37.5 %, GATHER 12.5 %"
+cell communication one "share of the step" "0.0 %"
+cell communication one "exposed, ms" 0.00
+test "$(page rows report.html communication | tr '\n' ' ')" = "a-none one a-int8 " ||
+  die "rank counts of one deck do not follow each other"
+test "$(page parts report.html a-none)" = "p0:600 p2:400" ||
+  die "the parts of a step are $(page parts report.html a-none)"
+test "$(page parts report.html a-int8)" = "p0:690 p1:60 p2:250" ||
+  die "the parts of a step are $(page parts report.html a-int8)"
+# Traced steps: a step of 2 s, of which the compute lane runs 1.2 s; in proportion to the mean step.
+{
+  grep -v '"kind":"run"' a-none/results.jsonl
+  echo '{"kind":"trace","step_s":2,"exposed_idle_s":0.8,"busy_comm_s":1,"exposed_comm_s":0.5}'
+} > traced.jsonl
+cp traced.jsonl a-none/results.jsonl
+report a-none
+test "$(page parts report.html a-none)" = "p0:600 p2:250 p3:150" ||
+  die "the parts of a traced step are $(page parts report.html a-none)"
+near communication a-none "share of the step" 0.5
+
+# Steps that are not finite are gaps, and are listed.
+mkdir gaps
+sed '1,$s/"kind":"run".*//; /"step":[46],/s/"loss":[^,]*/"loss":null/' one/results.jsonl |
+  grep kind > gaps/results.jsonl
+report gaps
+cell events gaps "steps not finite" "2, at steps 4, 6"
+test "$(page pieces report.html "Training loss" gaps)" = 3 || die "the curve has no gaps"
+
+# A long run makes a small page that keeps the one high value. Streams of any length are read.
+mkdir long
+awk 'BEGIN { for (i = 1; i <= 100000; i++)
+  printf "{\"kind\":\"step\",\"step\":%d,\"loss\":%d,\"grad_norm\":1,\"seconds\":0.5}\n", \
+    i, i == 77777 ? 90 : 80 + i % 3 }' > long/results.jsonl
+report long
+test "$(wc -c < report.html)" -lt 200000 || die "the page has $(wc -c < report.html) bytes"
+page top report.html "Training loss" long | awk '{ exit !($1 > 89.9 && $1 < 90.1) }' ||
+  die "the largest loss on the page is $(page top report.html "Training loss" long)"
+near summary long steps 100000
+
+# Names and texts of any kind. A character that XML does not have is replaced.
+odd='<b a="1">&amp; '"'"'é<td>'
+mkdir "$odd" "$(printf 'bad\377\001')"
+text='"version":"<script>alert(1)<\/script>\\u0007","hosts":["n\&1","<n2>"]'
+sed 's/"kind":"run"/&,'"$text/" \
+  one/results.jsonl > "$odd/results.jsonl"
+cp one/results.jsonl "$(printf 'bad\377\001')"
+report "$odd"
+test "$(page count report.html script)" = 0 || die "a text of a record became a script"
+has td "<script>alert(1)</script>$(printf '\357\277\275')"
+has td "n&1, <n2>"
+has title "$odd"
+report "$(printf 'bad\377\001')"
+has summary "$(printf 'bad\357\277\275\357\277\275')"
+grep -qF 'bad' report.out || die "the table has no name"
+
+# A run that goes on: any part of the file makes a page. The last line is not damaged but torn.
+mkdir cut
+size=$(wc -c < a-int8/results.jsonl)
+for at in $(seq 0 37 "$size"); do
+  head -c "$at" a-int8/results.jsonl > cut/results.jsonl
+  report cut
+  ! grep -q damaged report.err || die "cut at byte $at: $(cat report.err)"
+done
+head -c 200 a-int8/results.jsonl > cut/results.jsonl
+report cut
+says "cut/results.jsonl: the last line is incomplete."
+: > cut/results.jsonl
+report cut
+says "cut: no step was completed."
+cell summary cut steps 0
+has div "cut: no step was completed."
+
+# Damaged lines are counted and left out: no JSON, no UTF-8, a NUL byte, no object, one without end.
+{
+  sed -n 1,2p one/results.jsonl
+  echo '{"kind":"step","step":3,"loss":'
+  printf '{"kind":"st\377ep"}\n'
+  printf 'a\000b\n'
+  echo '[1, 2]'
+  printf '{"kind":"'
+  head -c 2000000 /dev/zero | tr '\0' x
+  echo '"}'
+  sed -n '3,$p' one/results.jsonl
+} > cut/results.jsonl
+report cut
+says "cut/results.jsonl: 5 of 16 lines are damaged and left out, the first in line 3."
+near summary cut steps 10
+for byte in $(seq 1 97 "$size"); do # a byte that is another one
+  head -c "$byte" a-int8/results.jsonl > cut/results.jsonl
+  { printf '\042'; tail -c +$((byte + 2)) a-int8/results.jsonl; } >> cut/results.jsonl
+  report cut
+done
+
+# A deck of another version: the run is there, without its deck.
+echo 'run: {stepps: 5}' > cut/deck.yaml
+report cut
+says "The deck is not used: cut/deck.yaml"
+
+# What cannot be is said in one sentence.
+mkdir empty pipe
+mkfifo pipe/results.jsonl
+fails 3 "empty holds no results.jsonl: name a run folder" "$SLUICE" report empty
+fails 3 "there is no folder nowhere" "$SLUICE" report lab nowhere
+fails 3 "pipe/results.jsonl" timeout 20 "$SLUICE" report pipe
+fails 4 "nowhere" "$SLUICE" report one out=nowhere/page.html
+fails 2 "usage" "$SLUICE" report
+rm -rf pipe
