@@ -41,6 +41,10 @@ void gpu_quantise(const struct gpu_launch *launch, const struct quantise *op, in
 void gpu_dequantise(const struct gpu_launch *launch, const struct quantise *op, int64_t n,
                     int parts, const void *messages, int64_t stride, enum quant_mode mode,
                     enum dtype type, void *out);
+void gpu_pack_exponents(const struct gpu_launch *launch, int64_t n, int parts, const float *x,
+                        void *messages);
+void gpu_unpack_exponents(const struct gpu_launch *launch, int64_t n, int parts,
+                          const void *messages, int64_t stride, float *out);
 void gpu_subtract(const struct gpu_launch *launch, int64_t n, enum dtype type, const void *from,
                   float *x);
 void gpu_bias_gradient(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d, bool accumulate, float *db, float *work);
@@ -84,6 +88,11 @@ void gpu_factorise(const struct gpu_launch *launch, const struct lowrank *op, in
                    const float *x, const struct factors *factors, float *work);
 void gpu_expand(const struct gpu_launch *launch, const struct lowrank *op, int64_t n, int parts,
                 const struct factors *factors, enum quant_mode mode, float *out);
+
+void gpu_sketch(const struct gpu_launch *launch, const struct sketch *op, int64_t n, int parts,
+                const float *x, void *messages);
+void gpu_unsketch(const struct gpu_launch *launch, const struct sketch *op, int64_t n, int parts,
+                  const void *messages, int64_t stride, enum scatter_mode mode, float *out);
 
 /* As device.h's; all in device memory. */
 void gpu_sum_exact(const struct gpu_launch *launch, int64_t n, const double *term, struct exactsum *sum);

@@ -16,7 +16,7 @@ gpu/attention_cudnn.o: gpu/attention_cudnn.cpp
 	  $(top_srcdir)/gpu/attention_cudnn.cpp
 
 # Passes of optimizers and messages are the host's bits: no product is fused with a sum.
-gpu/lowrank.o gpu/quantise.o gpu/update.o: gpu_nvcc += -fmad=false
+gpu/lowrank.o gpu/quantise.o gpu/sketch.o gpu/update.o: gpu_nvcc += -fmad=false
 
 gpu_sources = \
 	gpu/attention.c \
@@ -30,6 +30,7 @@ gpu_sources = \
 	gpu/device.c \
 	gpu/elementwise.cu \
 	gpu/embedding.cu \
+	gpu/exponent.cu \
 	gpu/gpu.h \
 	gpu/hopper.cuh \
 	gpu/kernels.h \
@@ -50,6 +51,7 @@ gpu_sources = \
 	gpu/select.cu \
 	gpu/optim.cu \
 	gpu/quantise.cu \
+	gpu/sketch.cu \
 	gpu/update.cu \
 	gpu/versions.c \
 	gpu/versions.h

@@ -137,6 +137,32 @@ enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const voi
       "an exchange");
 }
 
+static enum status swap_with(ncclComm_t comm, cudaStream_t stream, int peer, const char *sent,
+                             int64_t sent_bytes, char *received, int64_t received_bytes)
+{
+  enum status status = nccl_check(ncclSend(sent, (size_t)sent_bytes, ncclUint8, peer, comm, stream),
+                                  "sending a message");
+  return status ? status
+                : nccl_check(ncclRecv(received, (size_t)received_bytes, ncclUint8, peer, comm,
+                                      stream),
+                             "receiving a message");
+}
+
+enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, const void *sent,
+                                  const int64_t *sent_bytes, int64_t bytes, void *received,
+                                  const int64_t *received_bytes)
+{
+  int size = 0;
+  enum status status = nccl_check(ncclCommCount(group->comm, &size), "counting members");
+  if (!status)
+    status = nccl_check(ncclGroupStart(), "beginning an exchange");
+  for (int peer = 0; peer < size && !status; peer++)
+    status = swap_with(group->comm, cuda_lane(lane)->stream, peer,
+                       (const char *)sent + peer * bytes, sent_bytes[peer],
+                       (char *)received + peer * bytes, received_bytes[peer]);
+  return status ? status : nccl_check(ncclGroupEnd(), "an exchange of messages");
+}
+
 enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *values, int64_t n)
 {
   return nccl_check(ncclAllReduce(values, values, (size_t)n, ncclInt64, ncclSum, group->comm, cuda_lane(lane)->stream), "an all-reduce");

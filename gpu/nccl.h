@@ -38,6 +38,11 @@ enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, const v
  * overlap. Enqueued on the lane. Collective. */
 enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const void *sent,
                           int64_t bytes, void *received);
+/* The same, but sent_bytes[j] bytes go to member j, and received_bytes[j] bytes come from it, which
+ * all members know and which are at most `bytes`. */
+enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, const void *sent,
+                                  const int64_t *sent_bytes, int64_t bytes, void *received,
+                                  const int64_t *received_bytes);
 /* 64-bit integers, in place. Enqueued on the lane. Collective. */
 enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *values, int64_t n);
 

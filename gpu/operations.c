@@ -209,6 +209,22 @@ enum status cuda_conclude(struct lane *lane, const struct exactsum *loss, const 
   return cuda_check_launch("the end of a step");
 }
 
+enum status cuda_pack_exponents(struct lane *lane, int64_t n, int parts, const float *x,
+                                void *messages)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_pack_exponents(&launch, n, parts, x, messages);
+  return cuda_check_launch("a message with short exponents");
+}
+
+enum status cuda_unpack_exponents(struct lane *lane, int64_t n, int parts, const void *messages,
+                                  int64_t stride, float *out)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_unpack_exponents(&launch, n, parts, messages, stride, out);
+  return cuda_check_launch("vectors with short exponents");
+}
+
 enum status cuda_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum)
 {
   const struct gpu_launch launch = cuda_launch(lane);
@@ -245,6 +261,36 @@ enum status cuda_scatter(struct lane *lane, const struct selection *op, int64_t 
     return status;
   gpu_scatter(&launch, op, n, parts, slots, mode, type, out);
   return cuda_check_launch("a sparse sum");
+}
+
+static enum status check_sketch(const struct sketch *op, int64_t n)
+{
+  if (sketch_is_valid(op) && n >= 0)
+    return STATUS_OK;
+  return status_set(STATUS_INTERNAL, "a sketch of %lld of %lld elements per block",
+                    (long long)op->keep, (long long)op->block);
+}
+
+enum status cuda_sketch(struct lane *lane, const struct sketch *op, int64_t n, int parts,
+                        const float *x, void *messages)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  enum status status = check_sketch(op, n);
+  if (status)
+    return status;
+  gpu_sketch(&launch, op, n, parts, x, messages);
+  return cuda_check_launch("a sketch");
+}
+
+enum status cuda_unsketch(struct lane *lane, const struct sketch *op, int64_t n, int parts,
+                          const void *messages, int64_t stride, enum scatter_mode mode, float *out)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  enum status status = check_sketch(op, n);
+  if (status)
+    return status;
+  gpu_unsketch(&launch, op, n, parts, messages, stride, mode, out);
+  return cuda_check_launch("a sum of sketches");
 }
 
 static enum status check_lowrank(const struct lowrank *op, int64_t n)

@@ -70,6 +70,13 @@ OPERATION(dequantise, (struct lane *lane, const struct quantise *op, int64_t n, 
           CLASS_SUMS, (double)parts * quant_bytes(op, n) +
             (double)n * dtype_size(type) * (quant_takes_each(mode) ? parts : 1) *
               (mode == QUANT_SET || mode == QUANT_SET_EACH ? 1 : 2))
+OPERATION(pack_exponents, (struct lane *lane, int64_t n, int parts, const float *x, void *messages),
+          (lane, n, parts, x, messages),
+          CLASS_SUMS, (double)parts * (4 * n + exponent_bytes(n)))
+OPERATION(unpack_exponents, (struct lane *lane, int64_t n, int parts, const void *messages,
+                             int64_t stride, float *out),
+          (lane, n, parts, messages, stride, out),
+          CLASS_SUMS, (double)parts * (4 * n + exponent_bytes(n)))
 OPERATION(sum_exact, (struct lane *lane, int64_t n, const double *term, struct exactsum *sum),
           (lane, n, term, sum),
           CLASS_SUMS, 8.0 * n)
@@ -93,6 +100,15 @@ OPERATION(scatter, (struct lane *lane, const struct selection *op, int64_t n, in
           (lane, op, n, parts, slots, mode, type, out),
           CLASS_SUMS, (mode == SCATTER_SET ? 4.0 * n : 0) +
             (6.0 + 2 * dtype_size(type)) * slots_of(op, n, parts))
+OPERATION(sketch, (struct lane *lane, const struct sketch *op, int64_t n, int parts, const float *x,
+                   void *messages),
+          (lane, op, n, parts, x, messages),
+          CLASS_SUMS, (double)parts * (4 * n + sketch_bytes(op, n)))
+OPERATION(unsketch, (struct lane *lane, const struct sketch *op, int64_t n, int parts,
+                     const void *messages, int64_t stride, enum scatter_mode mode, float *out),
+          (lane, op, n, parts, messages, stride, mode, out),
+          CLASS_SUMS, (double)parts * sketch_bytes(op, n) +
+            4.0 * n * (mode == SCATTER_SET ? 1 : mode == SCATTER_ADD ? 2 : 2 * parts))
 OPERATION(factorise, (struct lane *lane, const struct lowrank *op, int64_t n, int parts,
                       const float *x, const struct factors *factors, float *work),
           (lane, op, n, parts, x, factors, work),

@@ -60,7 +60,8 @@ template <quantiser R, int EACH> struct elements {
   }
 };
 
-template <quantiser R, int EACH> __device__ __forceinline__ quant_stats stats_of(const elements<R, EACH> &x, int each)
+template <quantiser R, int EACH>
+__device__ __forceinline__ quant_stats stats_of(const elements<R, EACH> &x, int each)
 {
   constexpr int needs = quant_needs_of(R);
   quant_stats s = {};
@@ -102,7 +103,8 @@ __device__ __forceinline__ void fill_gap(const task &t, char *message)
 }
 
 template <quantiser R, int EACH>
-__global__ void __launch_bounds__(THREADS) quantise_blocks(const task t, int first_part, const float *x, char *messages)
+__global__ void __launch_bounds__(THREADS)
+    quantise_blocks(const task t, int first_part, const float *x, char *messages)
 {
   constexpr int bits = quant_bits_of(R), word = 32 / bits, scales = quant_scales_of(R);
   const int64_t part = first_part + blockIdx.y, block = block_of();
@@ -138,7 +140,8 @@ __global__ void __launch_bounds__(THREADS) quantise_blocks(const task t, int fir
     for (int k = 0; k < word; k++) {
       const int j = w * word + k;
       if (quant_needs_of(R) & QUANT_RANDOM)
-        random = k & 1 ? random >> 16 : rounding_mix(key, (uint32_t)first + j * QUANT_LANES + lane_of());
+        random =
+            k & 1 ? random >> 16 : rounding_mix(key, (uint32_t)first + j * QUANT_LANES + lane_of());
       packed |= quant_code(R, mine.at(j), scale, &t.op, random & 0xffff) << (k * bits);
     }
     to[w * QUANT_LANES] = packed;
@@ -156,7 +159,8 @@ template <int FIRST, int COUNT, typename F> __device__ __forceinline__ float sum
 
 /* sum = the sum over any number of parts of N numbers each, in the same order: a binary counter of
  * complete subtrees. */
-template <int N, typename F> __device__ __forceinline__ void sum_many(int parts, const F &value, float (&sum)[N])
+template <int N, typename F>
+__device__ __forceinline__ void sum_many(int parts, const F &value, float (&sum)[N])
 {
   constexpr int LEVELS = 31;
   float tree[LEVELS][N];
@@ -201,11 +205,13 @@ template <quantiser R, int PARTS> struct received {
   __device__ __forceinline__ uint32_t word_of(int part, int w) const
   {
     const char *codes = messages + part * t.stride + t.codes;
-    return __ldcs((const uint32_t *)codes + block * (t.op.block / word) + w * QUANT_LANES + lane_of());
+    return __ldcs((const uint32_t *)codes + block * (t.op.block / word) + w * QUANT_LANES +
+                  lane_of());
   }
   static __device__ __forceinline__ float value_of(uint32_t packed, int k, quant_scale scale)
   {
-    return quant_value(R, packed >> (k * bits) & ((1u << bits) - 1), votes ? quant_scale{{1, 1}, 0} : scale);
+    return quant_value(R, packed >> (k * bits) & ((1u << bits) - 1),
+                       votes ? quant_scale{{1, 1}, 0} : scale);
   }
   __device__ __forceinline__ void read_scales()
   {
@@ -232,7 +238,8 @@ template <quantiser R, int PARTS> struct received {
         packed[part] = word_of(part, w);
 #pragma unroll
       for (int k = 0; k < word; k++)
-        sum[k] = sum_few<0, PARTS>([&](int part) { return value_of(packed[part], k, scale[part]); });
+        sum[k] =
+            sum_few<0, PARTS>([&](int part) { return value_of(packed[part], k, scale[part]); });
     } else {
       const auto value = [&](int part, float(&to)[word]) {
         const uint32_t packed = word_of(part, w);
@@ -266,7 +273,9 @@ __device__ __forceinline__ void put(enum quant_mode mode, int64_t m, const float
 }
 
 template <quantiser R, int PARTS, typename T>
-__global__ void __launch_bounds__(THREADS) dequantise_blocks(const task t, int first_vector, const char *messages, enum quant_mode mode, T *out)
+__global__ void __launch_bounds__(THREADS)
+    dequantise_blocks(const task t, int first_vector, const char *messages, enum quant_mode mode,
+                      T *out)
 {
   constexpr int word = 32 / quant_bits_of(R);
   const int64_t vector = first_vector + blockIdx.y, block = block_of();
@@ -293,8 +302,7 @@ __global__ void __launch_bounds__(THREADS) dequantise_blocks(const task t, int f
 
 /* Four elements at a time if these are aligned to 16 bytes. */
 template <int EACH>
-__global__ void __launch_bounds__(THREADS)
-    max_magnitude(int64_t n, const float *x, unsigned *out)
+__global__ void __launch_bounds__(THREADS) max_magnitude(int64_t n, const float *x, unsigned *out)
 {
   const int64_t step = (int64_t)gridDim.x * THREADS, pieces = n / EACH;
   const int64_t mine = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -326,10 +334,12 @@ dim3 grid_of(int64_t blocks, int rows)
   return dim3((unsigned)pieces_of(blocks, THREADS / QUANT_LANES), (unsigned)min(rows, MOST_ROWS));
 }
 
-template <quantiser R> void run_quantise(cudaStream_t stream, const task &t, const float *x, char *messages)
+template <quantiser R>
+void run_quantise(cudaStream_t stream, const task &t, const float *x, char *messages)
 {
   constexpr int usual = quant_bits_of(R) == 1 ? 1024 : 256; /* as compress/quantiser.c has it */
-  const auto kernel = t.op.block == usual ? quantise_blocks<R, usual / QUANT_LANES> : quantise_blocks<R, 0>;
+  const auto kernel =
+      t.op.block == usual ? quantise_blocks<R, usual / QUANT_LANES> : quantise_blocks<R, 0>;
   for (int first = 0; first < t.parts; first += MOST_ROWS)
     kernel<<<grid_of(t.blocks, t.parts - first), THREADS, 0, stream>>>(t, first, x, messages);
 }
@@ -350,7 +360,8 @@ void run_dequantise(cudaStream_t stream, const task &t, const char *messages, en
              : parts == 8 ? dequantise_blocks<R, 8, T>
                           : dequantise_blocks<R, 0, T>;
   for (int first = 0; first < vectors; first += MOST_ROWS)
-    kernel<<<grid_of(t.blocks, vectors - first), THREADS, 0, stream>>>(t, first, messages, mode, out);
+    kernel<<<grid_of(t.blocks, vectors - first), THREADS, 0, stream>>>(t, first, messages, mode,
+                                                                       out);
 }
 
 } // namespace
@@ -368,9 +379,10 @@ void gpu_max_magnitude(const gpu_launch *launch, int64_t n, const float *x, floa
     max_magnitude<1><<<grid, THREADS, 0, launch->stream>>>(n, x, (unsigned *)out);
 }
 
-#define QUANT_CASE(name, kind, title, source)                                                                                                        \
+#define QUANT_CASE(name, kind, title, source)                                                      \
   case QUANT_##name: run_quantise<QUANT_##name>(launch->stream, t, x, (char *)messages); break;
-void gpu_quantise(const gpu_launch *launch, const struct quantise *op, int64_t n, int parts, const float *x, void *messages)
+void gpu_quantise(const gpu_launch *launch, const struct quantise *op, int64_t n, int parts,
+                  const float *x, void *messages)
 {
   const task t = task_of(op, n, parts, quant_bytes(op, n));
   if (n == 0)

@@ -9,13 +9,13 @@ namespace {
 
 constexpr int THREADS = 256, WARPS = THREADS / 32, OWN = SELECT_BINS / THREADS;
 
-#define KEYED(name, ...)                                                                                                                             \
-  struct name##_rule {                                                                                                                               \
-    static constexpr bool ranked = name##_ranked;                                                                                                    \
-    static __device__ __forceinline__ uint32_t key(const selection &op, float x)                                                                     \
-    {                                                                                                                                                \
-      return name##_key(&op, x);                                                                                                                     \
-    }                                                                                                                                                \
+#define KEYED(name, ...)                                                                           \
+  struct name##_rule {                                                                             \
+    static constexpr bool ranked = name##_ranked;                                                  \
+    static __device__ __forceinline__ uint32_t key(const selection &op, float x)                   \
+    {                                                                                              \
+      return name##_key(&op, x);                                                                   \
+    }                                                                                              \
   };
 CODEC_KEYED(KEYED)
 
@@ -24,12 +24,14 @@ struct cut {
   uint32_t key, ties;
 };
 
-__device__ __forceinline__ uint16_t *indices_of(const selection &op, const slots &slots, int64_t part, int64_t block)
+__device__ __forceinline__ uint16_t *indices_of(const selection &op, const slots &slots,
+                                                int64_t part, int64_t block)
 {
   return (uint16_t *)((char *)slots.indices + part * slots.index_stride) + block * op.keep;
 }
 
-__device__ __forceinline__ float *values_of(const selection &op, const slots &slots, int64_t part, int64_t block)
+__device__ __forceinline__ float *values_of(const selection &op, const slots &slots, int64_t part,
+                                            int64_t block)
 {
   return (float *)((char *)slots.values + part * slots.value_stride) + block * op.keep;
 }
@@ -45,7 +47,8 @@ __device__ __forceinline__ int64_t length_of(const selection &op, int64_t n, int
 __device__ void find_digit(const uint32_t *count, uint32_t ties, cut *found)
 {
   __shared__ uint32_t sum[WARPS];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, top = SELECT_BINS - 1 - threadIdx.x * OWN;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32,
+            top = SELECT_BINS - 1 - threadIdx.x * OWN;
   uint32_t own = 0;
   for (int i = 0; i < OWN; i++)
     own += count[top - i];
@@ -113,7 +116,8 @@ template <typename R, int EACH> struct share {
 };
 
 /* A histogram of the next digit of all keys that may still be the smallest chosen one. */
-template <typename R, int EACH> __device__ cut narrow_cut(const share<R, EACH> &mine, int pass, cut known)
+template <typename R, int EACH>
+__device__ cut narrow_cut(const share<R, EACH> &mine, int pass, cut known)
 {
   __shared__ uint32_t count[SELECT_BINS];
   __shared__ cut found;
@@ -146,18 +150,22 @@ template <typename R, int EACH> __device__ uint2 count_share(const share<R, EACH
     count.x += k > cut.key;
     count.y += k == cut.key && k > 0;
   }
-  return {(uint32_t)__reduce_add_sync(0xFFFFFFFF, count.x), (uint32_t)__reduce_add_sync(0xFFFFFFFF, count.y)};
+  return {(uint32_t)__reduce_add_sync(0xFFFFFFFF, count.x),
+          (uint32_t)__reduce_add_sync(0xFFFFFFFF, count.y)};
 }
 
 /* The same elements to their slots, after those `before` the share. Returns the slots in use. */
-template <typename R, int EACH> __device__ uint32_t store_share(const share<R, EACH> &mine, cut cut, uint2 before, uint16_t *indices, float *values)
+template <typename R, int EACH>
+__device__ uint32_t store_share(const share<R, EACH> &mine, cut cut, uint2 before,
+                                uint16_t *indices, float *values)
 {
   const uint32_t lower = (1u << threadIdx.x % 32) - 1;
 #pragma unroll(EACH > 0 ? EACH : 1)
   for (int row = 0; row < mine.rows(); row++) {
     const uint32_t k = mine.key(row);
     const bool larger = k > cut.key, equal = k == cut.key && k > 0;
-    const uint32_t all_larger = __ballot_sync(0xFFFFFFFF, larger), all_equal = __ballot_sync(0xFFFFFFFF, equal),
+    const uint32_t all_larger = __ballot_sync(0xFFFFFFFF, larger),
+                   all_equal = __ballot_sync(0xFFFFFFFF, equal),
                    ties = before.y + __popc(all_equal & lower);
     if (larger || (equal && ties < cut.ties)) {
       const uint32_t slot = before.x + __popc(all_larger & lower) + min(ties, cut.ties);
@@ -171,7 +179,8 @@ template <typename R, int EACH> __device__ uint32_t store_share(const share<R, E
 }
 
 /* Shares are consecutive, so that slots ascend. */
-template <typename R, int EACH> __device__ void store_chosen(const share<R, EACH> &mine, cut cut, uint16_t *indices, float *values)
+template <typename R, int EACH>
+__device__ void store_chosen(const share<R, EACH> &mine, cut cut, uint16_t *indices, float *values)
 {
   __shared__ uint2 count[WARPS];
   __shared__ uint32_t used;
@@ -195,7 +204,8 @@ template <typename R, int EACH> __device__ void store_chosen(const share<R, EACH
 
 /* A row of the grid per vector. */
 template <typename R, int EACH>
-__global__ void __launch_bounds__(THREADS) select_keyed(const selection op, int64_t n, int first, const float *x, const slots slots)
+__global__ void __launch_bounds__(THREADS)
+    select_keyed(const selection op, int64_t n, int first, const float *x, const slots slots)
 {
   const int64_t part = first + blockIdx.y, block = blockIdx.x;
   const share<R, EACH> mine(op, (int)length_of(op, n, block), x + part * n + block * op.block);
@@ -205,7 +215,9 @@ __global__ void __launch_bounds__(THREADS) select_keyed(const selection op, int6
   store_chosen(mine, cut, indices_of(op, slots, part, block), values_of(op, slots, part, block));
 }
 
-template <typename R> void run_select(cudaStream_t stream, const selection &op, int64_t n, int parts, const float *x, const slots &slots)
+template <typename R>
+void run_select(cudaStream_t stream, const selection &op, int64_t n, int parts, const float *x,
+                const slots &slots)
 {
   constexpr int usual = 4096; /* as compress/sparsifier.c has it */
   const auto kernel = op.block == usual ? select_keyed<R, usual / THREADS> : select_keyed<R, 0>;
@@ -217,7 +229,8 @@ template <typename R> void run_select(cudaStream_t stream, const selection &op, 
 
 /* A thread per slot. */
 __global__ void __launch_bounds__(THREADS)
-    select_random(const selection op, int64_t n, int64_t blocks, int64_t all, const float *x, const slots slots)
+    select_random(const selection op, int64_t n, int64_t blocks, int64_t all, const float *x,
+                  const slots slots)
 {
   const int64_t item = (int64_t)blockIdx.x * THREADS + threadIdx.x;
   if (item >= all)
@@ -272,16 +285,20 @@ void scatter_as(cudaStream_t stream, const selection &op, int64_t n, int parts, 
 
 } // namespace
 
-void gpu_select(const gpu_launch *launch, const selection *op, int64_t n, int parts, const float *x, const slots *slots)
+void gpu_select(const gpu_launch *launch, const selection *op, int64_t n, int parts, const float *x,
+                const slots *slots)
 {
   const int64_t blocks = select_blocks(op, n), all = parts * blocks * op->keep;
   if (all == 0)
     return;
-#define SELECT_CASE(name, ...)                                                                                                                       \
+#define SELECT_CASE(name, ...)                                                                     \
   case SELECT_##name: run_select<name##_rule>(launch->stream, *op, n, parts, x, *slots); break;
   switch (op->rule) {
     CODEC_KEYED(SELECT_CASE)
-  case SELECT_randomk: select_random<<<(unsigned)pieces_of(all, THREADS), THREADS, 0, launch->stream>>>(*op, n, blocks, all, x, *slots); break;
+  case SELECT_randomk:
+    select_random<<<(unsigned)pieces_of(all, THREADS), THREADS, 0, launch->stream>>>(
+        *op, n, blocks, all, x, *slots);
+    break;
   }
 }
 

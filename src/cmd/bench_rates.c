@@ -197,7 +197,8 @@ static float *largest_of(const struct bench *bench)
   return (float *)(void *)((char *)bench->near[2] + bench->bytes / 4 * 3);
 }
 
-/* A message may be somewhat longer than what it is of. */
+/* Vectors are short, because a message may be somewhat longer, and scratch memory lies after the
+ * decoded vector. */
 static struct codec_pass codec_pass(const struct bench *bench, struct lane *lane)
 {
   return (struct codec_pass){.lane = lane,

@@ -386,6 +386,45 @@ enum status comm_exchange(struct comm_group *group, struct lane *lane, const voi
   return lane->device->ops->copy(lane, received, sent, (size_t)bytes);
 }
 
+/* A group of one has no message to shorten. */
+enum status comm_exchange_varying(struct comm_group *group, struct lane *lane, const void *sent,
+                                  int64_t bytes, void *received)
+{
+  if (group->size > 1)
+    return group->carrier->exchange_varying(group, lane, sent, bytes, received);
+  return lane->device->ops->copy(lane, received, sent, (size_t)bytes);
+}
+
+int64_t comm_sent_varying(const struct comm *comm)
+{
+  return atomic_load(&comm->sent_varying);
+}
+
+int64_t comm_varying_length(const void *message)
+{
+  int64_t length;
+  memcpy(&length, message, sizeof length);
+  return length;
+}
+
+enum status comm_check_varying(struct comm_group *group, const void *messages, int64_t stride,
+                               int64_t bytes, bool sent)
+{
+  int64_t others = 0;
+  for (int i = 0; i < group->size; i++) {
+    const int64_t length = comm_varying_length((const char *)messages + i * stride);
+    if (length < (int64_t)sizeof length || length > bytes)
+      return status_set(STATUS_INTERNAL,
+                        "the message %s member %d of a group says that it has %lld bytes, of at "
+                        "most %lld",
+                        sent ? "for" : "from", i, (long long)length, (long long)bytes);
+    others += i == group->index ? 0 : length;
+  }
+  if (sent)
+    atomic_fetch_add(&group->comm->sent_varying, others);
+  return STATUS_OK;
+}
+
 enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
 {
   return group->size == 1 ? STATUS_OK : group->carrier->sum_exact(group, lane, sums, n);

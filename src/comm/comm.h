@@ -108,6 +108,14 @@ enum status comm_all_gather(struct comm_group *group, struct lane *lane, const v
  * group receives zeros from members other than this one. */
 enum status comm_exchange(struct comm_group *group, struct lane *lane, const void *sent,
                           int64_t bytes, void *received);
+/* The same for messages of varying length. A message begins with its length in bytes, an int64_t,
+ * which counts itself too and is at most `bytes`. Only so many bytes of it travel, and the bytes
+ * after it are undefined where it arrives. STATUS_INTERNAL: this member has a message of another
+ * length, or received one. */
+enum status comm_exchange_varying(struct comm_group *group, struct lane *lane, const void *sent,
+                                  int64_t bytes, void *received);
+/* Bytes that this rank has sent to others by comm_exchange_varying() so far. Any thread. Local. */
+int64_t comm_sent_varying(const struct comm *comm);
 /* Returns when all members have called it, and what each of them stored before is seen by all. By MPI, whatever the group's carrier; the lane that calls sleeps while it waits. */
 enum status comm_group_barrier(struct comm_group *group);
 /* sums of normalized accumulators over the group, exact; normalized out. `sums` is memory that the lane's operations work on. */

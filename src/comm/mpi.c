@@ -308,7 +308,7 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
                             int64_t bytes, void *received)
 {
   if (group->carrier_data)
-    return shm_exchange(group->carrier_data, lane, sent, bytes, received);
+    return shm_exchange(group->carrier_data, lane, sent, bytes, false, received);
   struct span span;
   enum status status = make_span(bytes, group->size, &span);
   if (status)
@@ -316,6 +316,51 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
   MPI_Request request;
   int error = MPI_Ialltoall(sent, span.count, span.type, received, span.count, span.type, mpi_group(group)->members, &request);
   return free_span(&span, comm_mpi_wait(error, "MPI_Ialltoall", &request));
+}
+
+/* To the member `away` places on, and from the member as far back. The receiver has room for any
+ * message. */
+static enum status swap_varying(struct comm_group *group, int away, const char *sent, int64_t bytes,
+                                char *received)
+{
+  enum { TAG = 0 };
+  const MPI_Comm members = mpi_group(group)->members;
+  const int target = (group->index + away) % group->size,
+            source = (group->index + group->size - away) % group->size;
+  const char *mine = sent + target * bytes;
+  struct span out = {.derived = false}, in = {.derived = false};
+  MPI_Request request[2];
+  enum status status = make_span(comm_varying_length(mine), 1, &out);
+  if (!status)
+    status = make_span(bytes, 1, &in);
+  if (!status)
+    status = comm_mpi_check(MPI_Irecv(received + source * bytes, in.count, in.type, source, TAG,
+                                      members, &request[0]),
+                            "MPI_Irecv");
+  if (!status)
+    status = comm_mpi_wait(MPI_Isend(mine, out.count, out.type, target, TAG, members, &request[1]),
+                           "MPI_Isend", &request[1]);
+  if (!status)
+    status = comm_mpi_wait(MPI_SUCCESS, "MPI_Irecv", &request[0]);
+  return free_span(&in, free_span(&out, status));
+}
+
+static enum status exchange_varying(struct comm_group *group, struct lane *lane, const void *sent,
+                                    int64_t bytes, void *received)
+{
+  const char *own = (const char *)sent + group->index * bytes;
+  enum status status = comm_check_varying(group, sent, bytes, bytes, true);
+  if (status)
+    return status;
+  if (group->carrier_data) {
+    status = shm_exchange(group->carrier_data, lane, sent, bytes, true, received);
+  } else {
+    status = lane->device->ops->copy(lane, (char *)received + group->index * bytes, own,
+                                     (size_t)comm_varying_length(own));
+    for (int away = 1; away < group->size && !status; away++)
+      status = swap_varying(group, away, sent, bytes, received);
+  }
+  return status ? status : comm_check_varying(group, received, bytes, bytes, false);
 }
 
 static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
@@ -332,6 +377,7 @@ const struct comm_carrier_ops comm_mpi_carrier = {
     .close = close_shm,
     .all_gather = all_gather,
     .exchange = exchange,
+    .exchange_varying = exchange_varying,
     .sum_exact = sum_exact,
     .check = comm_carrier_check_nothing,
     .register_memory = comm_carrier_register_nothing,

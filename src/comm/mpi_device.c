@@ -5,6 +5,7 @@
  * put on the lane as a copy, for which nobody waits but who needs its memory of the host again. */
 #include "base/log.h"
 #include "base/mem.h"
+#include "comm/lengths.h"
 #include "comm/messages.h"
 #include "device/device.h"
 #include "device/lane.h"
@@ -26,13 +27,14 @@ struct stage {
   int64_t piece;
   char *memory;
   struct slot slot[SLOTS];
+  struct comm_lengths lengths;
 };
 
-/* One message to a member and one from a member, of the same length. */
+/* One message to a member and one from a member. */
 struct transfer {
   const char *from;
   char *to;
-  int64_t bytes;
+  int64_t bytes, incoming; /* sent, received */
   int target, source;
 };
 
@@ -76,6 +78,7 @@ static void destroy(struct stage *stage)
   }
   if (stage->memory)
     ops->release_host(stage->device, stage->memory);
+  comm_lengths_destroy(stage->device, &stage->lengths);
   mem_free(stage);
 }
 
@@ -116,6 +119,8 @@ static enum status create(struct comm_group *group, bool direct, struct stage **
                                    : direct     ? direct_bytes
                                                 : stage_bytes};
   status = take_slots(stage);
+  if (!status)
+    status = comm_lengths_create(group, stage->device, &stage->lengths);
   if (status)
     destroy(stage);
   else
@@ -171,8 +176,8 @@ static enum status fetch(const struct stage *stage, struct lane *lane, struct sl
 static enum status post(const struct stage *stage, struct slot *slot, const char *sent, char *received, const struct transfer *t)
 {
   enum { TAG = 0 };
-  const int bytes = (int)t->bytes; /* at most a piece */
-  enum status status = comm_mpi_check(MPI_Irecv(received, bytes, MPI_BYTE, t->source, TAG, stage->members, &slot->request[0]), "MPI_Irecv");
+  const int bytes = (int)t->bytes, incoming = (int)t->incoming; /* at most a piece */
+  enum status status = comm_mpi_check(MPI_Irecv(received, incoming, MPI_BYTE, t->source, TAG, stage->members, &slot->request[0]), "MPI_Irecv");
   return status ? status : comm_mpi_check(MPI_Isend(sent, bytes, MPI_BYTE, t->target, TAG, stage->members, &slot->request[1]), "MPI_Isend");
 }
 
@@ -183,7 +188,7 @@ static enum status finish(const struct stage *stage, struct lane *lane, struct s
     status = comm_mpi_wait(MPI_SUCCESS, "MPI_Isend", &slot->request[1]);
   if (status || stage->direct)
     return status;
-  status = stage->device->ops->copy(lane, t->to, slot->received, (size_t)t->bytes);
+  status = stage->device->ops->copy(lane, t->to, slot->received, (size_t)t->incoming);
   return status ? status : stage->device->ops->mark_set(lane, slot->up);
 }
 
@@ -204,6 +209,7 @@ static enum status pass_on(const struct ring *ring, int64_t turn, int step, int6
   const struct transfer t = {.from = ring->full + sent * ring->part + done,
                              .to = ring->full + received * ring->part + done,
                              .bytes = smaller(ring->part - done, stage->piece),
+                             .incoming = smaller(ring->part - done, stage->piece),
                              .target = (stage->index + 1) % size,
                              .source = (stage->index - 1 + size) % size};
   struct slot *slot = &stage->slot[turn % SLOTS];
@@ -246,14 +252,33 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
 
 /* --- exchange: with one member after the other, each with another one at a time ------------------------------------------------------------------- */
 
-/* Piece `turn` of all that this member sends; others are at the same one. */
-static struct transfer find_transfer(const struct stage *stage, int64_t turn, int64_t part, const char *sent, char *received)
+/* Messages for others and from others, `part` bytes apart. lengths NULL: all are as long as that. */
+struct swap {
+  const char *sent;
+  char *received;
+  int64_t part;
+  const struct comm_lengths *lengths;
+};
+
+/* Of a message, from `done` on: a piece, what is left, or nothing. */
+static int64_t piece_of(const struct stage *stage, int64_t length, int64_t done)
 {
-  const int64_t pieces = (part + stage->piece - 1) / stage->piece, done = turn % pieces * stage->piece;
-  const int away = 1 + (int)(turn / pieces), target = (stage->index + away) % stage->size, source = (stage->index - away + stage->size) % stage->size;
-  return (struct transfer){.from = sent + target * part + done,
-                           .to = received + source * part + done,
-                           .bytes = smaller(part - done, stage->piece),
+  return length < done ? 0 : smaller(length - done, stage->piece);
+}
+
+/* Piece `turn` of all that this member sends; others are at the same one. */
+static struct transfer find_transfer(const struct stage *stage, int64_t turn, const struct swap *s)
+{
+  const int64_t pieces = (s->part + stage->piece - 1) / stage->piece,
+                done = turn % pieces * stage->piece;
+  const int away = 1 + (int)(turn / pieces), target = (stage->index + away) % stage->size,
+            source = (stage->index - away + stage->size) % stage->size;
+  const int64_t length = s->lengths ? s->lengths->sent[target] : s->part,
+                incoming = s->lengths ? s->lengths->received[source] : s->part;
+  return (struct transfer){.from = s->sent + target * s->part + done,
+                           .to = s->received + source * s->part + done,
+                           .bytes = piece_of(stage, length, done),
+                           .incoming = piece_of(stage, incoming, done),
                            .target = target,
                            .source = source};
 }
@@ -267,9 +292,9 @@ static enum status post_turn(const struct stage *stage, struct slot *slot, const
 }
 
 /* A turn comes down one turn before it is sent, and is waited for when those behind it fill the other slots. */
-static enum status exchange_others(struct stage *stage, struct lane *lane, const char *sent, int64_t part, char *received)
+static enum status exchange_others(struct stage *stage, struct lane *lane, const struct swap *s)
 {
-  const int64_t turns = (stage->size - 1) * ((part + stage->piece - 1) / stage->piece);
+  const int64_t turns = (stage->size - 1) * ((s->part + stage->piece - 1) / stage->piece);
   enum status status = STATUS_OK;
   for (int64_t turn = 0; !status && turn < turns + SLOTS - 1; turn++) {
     const int64_t then[] = {turn, turn - 1, turn - (SLOTS - 1)};
@@ -278,7 +303,7 @@ static enum status exchange_others(struct stage *stage, struct lane *lane, const
     for (int i = 0; i < 3; i++) {
       real[i] = then[i] >= 0 && then[i] < turns;
       if (real[i])
-        t[i] = find_transfer(stage, then[i], part, sent, received);
+        t[i] = find_transfer(stage, then[i], s);
     }
     if (real[0])
       status = fetch(stage, lane, &stage->slot[then[0] % SLOTS], t[0].from, t[0].bytes);
@@ -290,15 +315,31 @@ static enum status exchange_others(struct stage *stage, struct lane *lane, const
   return status;
 }
 
+static enum status swap_all(struct stage *stage, struct lane *lane, const struct swap *s)
+{
+  const int64_t mine = stage->index * s->part,
+                length = s->lengths ? s->lengths->sent[stage->index] : s->part;
+  enum status status =
+      lane->device->ops->copy(lane, s->received + mine, s->sent + mine, (size_t)length);
+  if (!status)
+    status = settle(stage, lane);
+  return status ? status : exchange_others(stage, lane, s);
+}
+
 static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
                             int64_t bytes, void *received)
 {
-  const int64_t mine = group->index * bytes;
-  enum status status = lane->device->ops->copy(lane, (char *)received + mine,
-                                               (const char *)sent + mine, (size_t)bytes);
-  if (!status)
-    status = settle(group->carrier_data, lane);
-  return status ? status : exchange_others(group->carrier_data, lane, sent, bytes, received);
+  return swap_all(group->carrier_data, lane, &(struct swap){sent, received, bytes, NULL});
+}
+
+static enum status exchange_varying(struct comm_group *group, struct lane *lane, const void *sent,
+                                    int64_t bytes, void *received)
+{
+  struct stage *stage = group->carrier_data;
+  enum status status = comm_lengths_exchange(group, &stage->lengths, lane, sent, bytes);
+  return status
+             ? status
+             : swap_all(stage, lane, &(struct swap){sent, received, bytes, &stage->lengths});
 }
 
 /* --- sums: on the host, where Open MPI would take them as well -------------------------------------------------------------------------------------- */
@@ -335,6 +376,7 @@ const struct comm_carrier_ops comm_mpi_device_carrier = {
     .close = close_stage,
     .all_gather = all_gather,
     .exchange = exchange,
+    .exchange_varying = exchange_varying,
     .sum_exact = sum_exact,
     .check = comm_carrier_check_nothing,
     .register_memory = comm_carrier_register_nothing,

@@ -1,15 +1,55 @@
 #include "gpu/nccl.h"
 
 #include "base/log.h"
+#include "base/mem.h"
+#include "comm/lengths.h"
 #include "comm/ops.h"
 #include "device/device.h"
 #include "device/lane.h"
 
+/* Behind a group. */
+struct carried {
+  struct nccl_group *nccl;
+  struct device *device;       /* of comm_set_device(), NULL if there is none */
+  struct comm_lengths lengths; /* if there is a device */
+};
+
+static struct nccl_group *nccl_of(const struct comm_group *group)
+{
+  return ((struct carried *)group->carrier_data)->nccl;
+}
+
+static void forget(struct carried *carried)
+{
+  if (carried)
+    comm_lengths_destroy(carried->device, &carried->lengths);
+  mem_free(carried);
+}
+
+static enum status create(struct comm_group *group, struct carried **out)
+{
+  struct carried *carried;
+  struct device *device = group->comm->device;
+  enum status status = mem_new(MEM_META, 1, &carried);
+  if (status)
+    return status;
+  carried->device = device;
+  if (device)
+    status = comm_lengths_create(group, device, &carried->lengths);
+  if (!status)
+    status = nccl_group_create(&carried->nccl);
+  if (status)
+    forget(carried);
+  else
+    *out = carried;
+  return status;
+}
+
 /* All that a member does alone. */
-static enum status prepare(const struct comm_group *group, void *id, struct nccl_group **out)
+static enum status prepare(struct comm_group *group, void *id, struct carried **out)
 {
   enum status status = group->index == 0 ? nccl_id(id) : STATUS_OK;
-  return status ? status : nccl_group_create(out);
+  return status ? status : create(group, out);
 }
 
 /* NCCL waits for a member that never comes: all ranks agree before it is called. */
@@ -17,52 +57,69 @@ static enum status open_group(struct comm_group *group)
 {
   static const char *const names[] = {[COMM_WORLD] = "sluice-world", [COMM_SHARD] = "sluice-shard", [COMM_REPLICA] = "sluice-replica"};
   char id[NCCL_ID_BYTES] = "";
-  struct nccl_group *nccl = NULL;
+  struct carried *carried = NULL;
   bool one_node = false;
-  enum status status = comm_agree(group->comm, prepare(group, id, &nccl));
+  enum status status = comm_agree(group->comm, prepare(group, id, &carried));
   if (!status)
     status = comm_agree(group->comm, group->comm->ops->group_broadcast(group, id, sizeof id));
   if (!status)
     status = comm_group_is_on_one_node(group, &one_node);
   if (!status) {
     comm_begin_call(group->comm); /* NCCL waits without end for a member that is out of reach */
-    status = comm_end_call(group->comm, nccl_group_start(nccl, names[group->kind], id, one_node, group->size, group->index));
+    status = comm_end_call(group->comm, nccl_group_start(carried->nccl, names[group->kind], id, one_node, group->size, group->index));
     status = comm_agree(group->comm, status);
   }
-  if (status)
-    nccl_group_abort(nccl);
-  else
-    group->carrier_data = nccl;
+  if (!status) {
+    group->carrier_data = carried;
+  } else if (carried) {
+    nccl_group_abort(carried->nccl);
+    forget(carried);
+  }
   return status;
 }
 
 static void close_group(struct comm_group *group)
 {
-  if (nccl_group_check(group->carrier_data)) {
+  if (nccl_group_check(nccl_of(group))) {
     log_warn("%s", status_text());
-    nccl_group_abort(group->carrier_data);
+    nccl_group_abort(nccl_of(group));
   } else {
-    nccl_group_destroy(group->carrier_data);
+    nccl_group_destroy(nccl_of(group));
   }
+  forget(group->carrier_data);
 }
 
 static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
                               int64_t bytes, void *full)
 {
-  return nccl_all_gather(group->carrier_data, lane, shard, bytes, full);
+  return nccl_all_gather(nccl_of(group), lane, shard, bytes, full);
 }
 
 /* Copy engines move the parts, where NCCL's own reduce-scatter needs multiprocessors. */
 static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
                             int64_t bytes, void *received)
 {
-  return nccl_exchange(group->carrier_data, lane, sent, bytes, received);
+  return nccl_exchange(nccl_of(group), lane, sent, bytes, received);
+}
+
+/* The lane's thread waits for the lengths. The messages are enqueued. */
+static enum status exchange_varying(struct comm_group *group, struct lane *lane, const void *sent,
+                                    int64_t bytes, void *received)
+{
+  struct carried *carried = group->carrier_data;
+  if (!carried->device)
+    return status_set(STATUS_INTERNAL, "NCCL is to carry messages of varying length, and was told "
+                                       "of no device");
+  enum status status = comm_lengths_exchange(group, &carried->lengths, lane, sent, bytes);
+  return status ? status
+                : nccl_exchange_varying(carried->nccl, lane, sent, carried->lengths.sent, bytes,
+                                        received, carried->lengths.received);
 }
 
 static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
 {
   enum status status =
-      nccl_sum_i64(group->carrier_data, lane, (int64_t *)sums, (int64_t)n * EXACTSUM_WORDS);
+      nccl_sum_i64(nccl_of(group), lane, (int64_t *)sums, (int64_t)n * EXACTSUM_WORDS);
   for (int i = 0; !status && i < n; i++)
     status = lane->device->ops->sum_exact(lane, 0, NULL, &sums[i]); /* adds nothing and normalizes */
   return status;
@@ -70,13 +127,13 @@ static enum status sum_exact(struct comm_group *group, struct lane *lane, struct
 
 static enum status check(struct comm_group *group)
 {
-  return nccl_group_check(group->carrier_data);
+  return nccl_group_check(nccl_of(group));
 }
 
 static enum status register_memory(struct comm_group *group, void *ptr, int64_t bytes)
 {
   comm_begin_call(group->comm);
-  return comm_end_call(group->comm, nccl_group_register(group->carrier_data, ptr, bytes));
+  return comm_end_call(group->comm, nccl_group_register(nccl_of(group), ptr, bytes));
 }
 
 const struct comm_carrier_ops comm_nccl_carrier = {
@@ -84,6 +141,7 @@ const struct comm_carrier_ops comm_nccl_carrier = {
     .close = close_group,
     .all_gather = all_gather,
     .exchange = exchange,
+    .exchange_varying = exchange_varying,
     .sum_exact = sum_exact,
     .check = check,
     .register_memory = register_memory,

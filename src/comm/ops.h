@@ -17,6 +17,7 @@ struct comm {
   struct device *device; /* of comm_set_device() */
   char description[160];
   _Atomic int64_t begun, ended; /* comm_calls() */
+  _Atomic int64_t sent_varying; /* comm_sent_varying() */
 };
 
 struct comm_group {
@@ -58,6 +59,8 @@ struct comm_carrier_ops {
                             int64_t bytes, void *full);
   enum status (*exchange)(struct comm_group *group, struct lane *lane, const void *sent,
                           int64_t bytes, void *received);
+  enum status (*exchange_varying)(struct comm_group *group, struct lane *lane, const void *sent,
+                                  int64_t bytes, void *received);
   enum status (*sum_exact)(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n);
   enum status (*check)(struct comm_group *group);
   enum status (*register_memory)(struct comm_group *group, void *ptr, int64_t bytes);
@@ -74,6 +77,13 @@ enum status comm_carrier_open_nothing(struct comm_group *group);
 void comm_carrier_close_nothing(struct comm_group *group);
 enum status comm_carrier_check_nothing(struct comm_group *group);
 enum status comm_carrier_register_nothing(struct comm_group *group, void *ptr, int64_t bytes);
+
+/* The length of a message of comm_exchange_varying(). */
+int64_t comm_varying_length(const void *message);
+/* Whether the lengths of the group's messages, `stride` bytes apart, are valid. Sent ones to other
+ * members count. Local. */
+enum status comm_check_varying(struct comm_group *group, const void *messages, int64_t stride,
+                               int64_t bytes, bool sent);
 
 /* Whether groups of `members` are blocks of consecutive ranks: of replicas only all of the job are. */
 bool comm_group_is_block(const struct comm *comm, enum comm_kind kind, int members);

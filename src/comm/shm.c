@@ -133,28 +133,38 @@ static char *part_of(const struct shm *box, int from, int to, int64_t piece, int
   return half_of(box, from, piece) + (to + box->size - from - 1) % box->size * room;
 }
 
+/* Bytes of a message from `done` on, of at most `most`. A varying one begins with its length. */
+static size_t bytes_of(bool varying, const char *message, int64_t done, int64_t most)
+{
+  const int64_t left = varying ? comm_varying_length(message) - done : most;
+  return left < 0 ? 0 : (size_t)smaller(left, most);
+}
+
 enum status shm_exchange(struct shm *box, struct lane *lane, const void *sent, int64_t bytes,
-                         void *received)
+                         bool varying, void *received)
 {
   const struct device_ops *ops = lane->device->ops;
   const int64_t room = box->half / (box->size - 1) / LINE * LINE, own = box->index * bytes;
-  enum status status =
-      ops->copy(lane, (char *)received + own, (const char *)sent + own, (size_t)bytes);
+  enum status status = ops->copy(lane, (char *)received + own, (const char *)sent + own,
+                                 bytes_of(varying, (const char *)sent + own, 0, bytes));
   for (int64_t done = 0, now; !status && done < bytes; done += now) {
     const int64_t piece = box->pieces;
     now = smaller(bytes - done, room);
     for (int away = 1; !status && away < box->size; away++) {
       const int to = (box->index + away) % box->size;
-      status = ops->copy(lane, part_of(box, box->index, to, piece, room),
-                         (const char *)sent + to * bytes + done, (size_t)now);
+      const char *message = (const char *)sent + to * bytes;
+      status = ops->copy(lane, part_of(box, box->index, to, piece, room), message + done,
+                         bytes_of(varying, message, done, now));
     }
     if (!status)
       post(box);
     for (int away = 1; !status && away < box->size; away++) {
       const int from = (box->index + box->size - away) % box->size;
+      const char *part = part_of(box, from, box->index, piece, room);
+      char *message = (char *)received + from * bytes;
       wait_for(&box->posted[from], box->pieces);
-      status = ops->copy(lane, (char *)received + from * bytes + done,
-                         part_of(box, from, box->index, piece, room), (size_t)now);
+      status = ops->copy(lane, message + done, part,
+                         bytes_of(varying, done ? message : part, done, now));
     }
   }
   return status;

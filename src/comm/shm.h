@@ -19,8 +19,9 @@ int64_t shm_bytes(int size);
 /* As in comm.h. Return when the buffers may be reused. Collective over the block. */
 enum status shm_all_gather(struct shm *box, struct lane *lane, const void *shard, int64_t bytes,
                            void *full);
+/* varying: comm_exchange_varying(). A length that is not valid moves no byte outside a message. */
 enum status shm_exchange(struct shm *box, struct lane *lane, const void *sent, int64_t bytes,
-                         void *received);
+                         bool varying, void *received);
 
 /* Bytes of half a box, a multiple of 128, of the boxes that are made from now on: for tests. */
 void shm_set_half(int64_t bytes);

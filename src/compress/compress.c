@@ -40,6 +40,9 @@ static enum status find_values(const struct codec *codec, const char *name,
                       "codec %s needs the largest magnitude of all ranks, so it cannot code the "
                       "values of codec %s",
                       (*out)->name, codec->ops->name);
+  if (!status && (*out)->traits & CODEC_ALONE)
+    return status_set(STATUS_USAGE, "codec %s is for whole vectors, so it cannot code values of %s",
+                      (*out)->name, codec->ops->name);
   return status;
 }
 

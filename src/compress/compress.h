@@ -50,7 +50,10 @@ enum {
   CODEC_SPARSE = 16,     /* most elements are not sent */
   CODEC_COMMON_SEED = 32, /* all messages of a sum have one seed */
   CODEC_LOW_RANK = 64,    /* a block is a row of a matrix: a multiple of 32, not a power of two */
-  CODEC_NEEDS_MAX = 128,  /* encode() must be told the largest magnitude of all members of a sum */
+  CODEC_VARIABLE = 128,   /* a message begins with its length in bytes, an int64_t: only so many
+                           * bytes need to travel */
+  CODEC_ALONE = 256,      /* it codes no values of another codec */
+  CODEC_NEEDS_MAX = 512,  /* encode() must be told the largest magnitude of all members of a sum */
   CODEC_HAS_VALUES = CODEC_SPARSE | CODEC_LOW_RANK /* another codec may code the values */
 };
 

@@ -4,7 +4,9 @@ EXTRA_DIST += src/compress/rule
 src_compress_libcompress_a_SOURCES = \
 	src/compress/compress.c \
 	src/compress/compress.h \
+	src/compress/lossless.c \
 	src/compress/lowrank.c \
 	src/compress/plain.c \
 	src/compress/quantiser.c \
+	src/compress/sketch.c \
 	src/compress/sparsifier.c

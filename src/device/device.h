@@ -19,9 +19,11 @@
 #include "base/exactsum.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "compress/rule/exponent.h"
 #include "compress/rule/lowrank.h"
 #include "compress/rule/quantise.h"
 #include "compress/rule/select.h"
+#include "compress/rule/sketch.h"
 #include "device/device_model.h"
 #include "optim/rule/rules.h"
 
@@ -261,6 +263,16 @@ struct device_ops {
                             const void *messages, int64_t stride, enum quant_mode mode,
                             enum dtype type, void *out);
 
+  /* messages[i], exponent_bytes() apart, = the message of x[i * n .. i * n + n), for i < parts
+   * (compress/rule/exponent.h). Messages are aligned to 16 bytes. */
+  enum status (*pack_exponents)(struct lane *lane, int64_t n, int parts, const float *x,
+                                void *messages);
+  /* out[parts * n] from messages `stride` bytes apart, a multiple of 16. A damaged message: the
+   * host returns STATUS_INPUT and leaves out undefined. CUDA reads nothing outside the message,
+   * and the elements of what is damaged become NaN. */
+  enum status (*unpack_exponents)(struct lane *lane, int64_t n, int parts, const void *messages,
+                                  int64_t stride, float *out);
+
   /* Adds n doubles to *sum, exactly; it is normalized then. */
   enum status (*sum_exact)(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
   /* Adds *other to *sum, exactly; both normalized, and *sum is then. */
@@ -280,6 +292,16 @@ struct device_ops {
   enum status (*scatter)(struct lane *lane, const struct selection *op, int64_t n, int parts,
                          const struct slots *slots, enum scatter_mode mode, enum dtype type,
                          void *out);
+
+  /* messages[i], sketch_bytes() apart, = the message of x[i * n .. i * n + n), for i < parts
+   * (compress/rule/sketch.h). Messages are aligned to 4 bytes. */
+  enum status (*sketch)(struct lane *lane, const struct sketch *op, int64_t n, int parts,
+                        const float *x, void *messages);
+  /* The reverse, of messages `stride` bytes apart: out[n] is or gets the sum, message after
+   * message. SUBTRACT: vector i of out[parts * n] loses message i. */
+  enum status (*unsketch)(struct lane *lane, const struct sketch *op, int64_t n, int parts,
+                          const void *messages, int64_t stride, enum scatter_mode mode,
+                          float *out);
 
   /* Factors of `parts` messages, one per vector of n elements of x. work: lowrank_work() floats. */
   enum status (*factorise)(struct lane *lane, const struct lowrank *op, int64_t n, int parts,

@@ -12,6 +12,7 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/classifier.c \
 	src/device/host/elementwise.c \
 	src/device/host/embedding.c \
+	src/device/host/exponent.c \
 	src/device/host/half.c \
 	src/device/host/host.c \
 	src/device/host/host.h \
@@ -20,6 +21,7 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/kernels_avx2.c \
 	src/device/host/kernels_avx512.c \
 	src/device/host/kernels_body.h \
+	src/device/host/kernels_exponent.h \
 	src/device/host/kernels_gemm.h \
 	src/device/host/kernels_generic.c \
 	src/device/host/kernels_lowrank.h \
@@ -34,6 +36,7 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/rmsnorm.c \
 	src/device/host/rope.c \
 	src/device/host/select.c \
+	src/device/host/sketch.c \
 	src/device/host/swiglu.c \
 	src/device/host/update.c \
 	src/device/lane.c \

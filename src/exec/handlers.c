@@ -594,10 +594,11 @@ enum status run_exchange(const struct call *call)
   const int64_t bytes = use_bytes(call, EXCHANGE_RECEIVED) / blocks;
   const char *sent = use(call, EXCHANGE_SENT);
   char *received = use(call, EXCHANGE_RECEIVED);
+  const bool varying = call->instr->attr.codec.ops->traits & CODEC_VARIABLE;
   enum status status = STATUS_OK;
   for (int b = 0; b < blocks && !status; b++)
-    status = comm_exchange(group, call->lane, sent + b * bytes, bytes / comm_group_size(group),
-                           received + b * bytes);
+    status = (varying ? comm_exchange_varying : comm_exchange)(
+        group, call->lane, sent + b * bytes, bytes / comm_group_size(group), received + b * bytes);
   return status;
 }
 

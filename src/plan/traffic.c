@@ -131,6 +131,12 @@ struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_
   return out;
 }
 
+static bool is_varying(const struct instr *instr)
+{
+  const struct codec_ops *ops = instr->attr.codec.ops;
+  return ops && ops->traits & CODEC_VARIABLE;
+}
+
 struct gradient_bytes plan_gradient_bytes(const struct plan *plan)
 {
   struct gradient_bytes out = {0};
@@ -145,7 +151,8 @@ struct gradient_bytes plan_gradient_bytes(const struct plan *plan)
     const int others = plan_group_ranks(plan, instr->attr.group) - 1;
     int64_t indices;
     out.raw += others * n * (int64_t)sizeof(float);
-    out.messages += others * codec->ops->bytes(codec, n);
+    if (!is_varying(instr))
+      out.messages += others * codec->ops->bytes(codec, n);
     out.elements += others * n;
     out.chosen += others * codec_chosen(codec, n, &indices);
     out.indices += others * indices;
@@ -161,7 +168,7 @@ int64_t plan_sent_bytes(const struct plan *plan)
     const int64_t ranks = plan_instr_ranks(plan, instr);
     const enum op_collective collective = op_rows[instr->op].collective;
     if (collective == COLLECTIVE_GATHER || collective == COLLECTIVE_EXCHANGE)
-      bytes += plan_instr_bytes(plan, instr) / ranks * (ranks - 1);
+      bytes += is_varying(instr) ? 0 : plan_instr_bytes(plan, instr) / ranks * (ranks - 1);
   }
   return bytes;
 }

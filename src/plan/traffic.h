@@ -4,7 +4,7 @@
 
 #include "plan/plan.h"
 
-/* How the carrier does it. Ranks lie on nodes block by block. */
+/* How the carrier does it. Messages of varying length count with their capacity. Ranks lie on nodes block by block. */
 struct traffic_model {
   int local_ranks; /* of a node */
   bool ring;       /* all-gathers use a ring; else each member sends its part to all others */
@@ -22,15 +22,16 @@ struct traffic_bytes {
 /* Nodes that `ranks` ranks take up. */
 int traffic_nodes(int ranks, int local_ranks);
 /* Gradients that this rank sends to other ranks in a step: as fp32, and as messages, with scales and
- * indices. Gradients that ranks of a node read in shared memory are not sent. Local, pure. */
+ * indices. Messages of varying length do not count: comm_sent_varying(). Gradients that ranks of a
+ * node read in shared memory are not sent. Local, pure. */
 struct gradient_bytes {
   int64_t raw, messages;
   int64_t indices;          /* of messages */
   int64_t elements, chosen; /* chosen: those that messages have values of, at most */
 };
 struct gradient_bytes plan_gradient_bytes(const struct plan *plan);
-/* All bytes that this rank sends to other ranks in a step, by all-gathers and exchanges. Local,
- * pure. */
+/* All bytes that this rank sends to other ranks in a step, by all-gathers and exchanges, without
+ * messages of varying length. Local, pure. */
 int64_t plan_sent_bytes(const struct plan *plan);
 
 /* Local, pure. */

@@ -207,7 +207,9 @@ static void record_step_times(struct train_run *run)
 static void record_communication(struct train_run *run, const struct exec_profile *profile)
 {
   struct results *results = run->results;
-  const double sent = (double)(profile->steps * plan_sent_bytes(plan_of(run)));
+  const int64_t coded = run->step - run->first - run->warmed;
+  const double varying = coded > 0 ? (double)comm_sent_varying(run->comm) / (double)coded : 0,
+               sent = (double)profile->steps * ((double)plan_sent_bytes(plan_of(run)) + varying);
   double comm_s = 0;
   for (int op = 0; op < OP_COUNT; op++)
     comm_s += profile->comm_s[op];
@@ -223,13 +225,15 @@ static void record_communication(struct train_run *run, const struct exec_profil
   results_real(results, "scaling_efficiency", NAN); /* sluice compare knows other runs */
 }
 
-static void record_bytes(struct train_run *run)
+/* varying: bytes of messages of varying length that all ranks have sent. */
+static void record_bytes(struct train_run *run, int64_t varying)
 {
   struct results *results = run->results;
   const struct gradient_bytes bytes = plan_gradient_bytes(plan_of(run));
   const int64_t ranks = comm_ranks(run->comm), all = (run->step - run->first) * ranks,
                 warmed = run->warmed * ranks; /* of which messages are as large as gradients */
-  const int64_t raw = all * bytes.raw, sent = warmed * bytes.raw + (all - warmed) * bytes.messages;
+  const int64_t raw = all * bytes.raw,
+                sent = warmed * bytes.raw + (all - warmed) * bytes.messages + varying;
   const double density = (double)bytes.chosen / (double)bytes.elements;
   results_int(results, "bytes_raw_total", raw);
   results_int(results, "bytes_compressed_total", sent);
@@ -309,7 +313,7 @@ static void record_target(struct train_run *run)
   results_real(run->results, "ppl_at_fixed_time", NAN); /* sluice compare knows the time */
 }
 
-enum status train_record_metrics(struct train_run *run, int64_t device_bytes)
+enum status train_record_metrics(struct train_run *run, int64_t device_bytes, int64_t varying)
 {
   struct exec_profile profile;
   const enum status status = exec_drain(exec_of(run));
@@ -319,7 +323,7 @@ enum status train_record_metrics(struct train_run *run, int64_t device_bytes)
   record_names(run);
   record_step_times(run);
   record_communication(run, &profile);
-  record_bytes(run);
+  record_bytes(run, varying);
   record_codec_costs(run, &profile);
   record_quality(run);
   record_memory(run, device_bytes);

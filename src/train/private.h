@@ -102,6 +102,7 @@ enum status train_finish_save(struct train_run *run);
 /* Lines of results.jsonl, which rank 0 writes; on other ranks nothing. Local. */
 enum status train_record_save(struct train_run *run, const struct checkpoint_writer_report *report);
 enum status train_record_evaluation(struct train_run *run, const struct evaluation *e);
+/* Collective, because it sums up what ranks have sent. */
 enum status train_record_run(struct train_run *run, const char *end, const char *reason, double left_s);
 enum status train_record_trace(struct train_run *run); /* ends the trace, on every rank */
 /* Drains the training plan's executor, on every rank. */
@@ -117,9 +118,9 @@ void train_count_step(struct train_run *run, const struct train_step *step);
 void train_count_evaluation(struct train_run *run, const struct evaluation *e);
 /* After a step that measures what messages lose: adds up over ranks, and records it. Collective. */
 enum status train_measure_messages(struct train_run *run);
-/* Fields of the record of the run, which is open. Drains the training plan's executor. On rank
- * 0. */
-enum status train_record_metrics(struct train_run *run, int64_t device_bytes);
+/* Fields of the record of the run, which is open. Drains the training plan's executor. varying:
+ * bytes of messages of varying length that all ranks have sent. On rank 0. */
+enum status train_record_metrics(struct train_run *run, int64_t device_bytes, int64_t varying);
 
 /* Why the run leaves: the same on all ranks but for `why`. */
 struct train_leaving {

@@ -81,11 +81,12 @@ enum status train_record_evaluation(struct train_run *run, const struct evaluati
 enum status train_record_run(struct train_run *run, const char *end, const char *reason, double left_s)
 {
   char hash[17];
-  int64_t device_bytes = 0, device_all = 0;
+  int64_t device_bytes = 0, device_all = 0, varying = comm_sent_varying(run->comm);
   struct device *device = run->job->device;
-  if (!run->results)
-    return STATUS_OK;
-  enum status status = device->ops->memory(device, &device_bytes, &device_all);
+  enum status status = comm_sum_i64(run->comm, &varying, 1);
+  if (status || !run->results)
+    return status;
+  status = device->ops->memory(device, &device_bytes, &device_all);
   if (status)
     return status;
   deck_hash(run->deck, hash);
@@ -123,7 +124,7 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   results_int(run->results, "resident_start_bytes", run->job->resident_start);
   results_int(run->results, "resident_bytes", mem_resident_bytes());
   results_int(run->results, "allocations", mem_calls());
-  status = train_record_metrics(run, device_bytes);
+  status = train_record_metrics(run, device_bytes, varying);
   if (status)
     return status;
   return results_end(run->results);

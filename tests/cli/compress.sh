@@ -58,6 +58,22 @@ grep '"kind": *"run"' counted/results.jsonl | grep -q '"compress_method": *"int8
 grep '"kind": *"run"' counted/results.jsonl | sed 's/.*"compression_ratio": *\([0-9.]*\).*/\1/' |
   awk '{ exit !($1 > 3.6 && $1 < 4 * 256 / 260) }' || die "int8 does not send a quarter of the bytes"
 
+# A lossless codec changes no bit, with any strategy. Only what it needs travels, and counts.
+for strategy in full_shard shard_grad_op shard_optim no_shard; do
+  rm -rf plain exact
+  train 2 plain shard.strategy=$strategy run.steps=2
+  train 2 exact shard.strategy=$strategy run.steps=2 compress.grads.codec=exponent
+  same plain exact
+done
+grep '"kind": *"run"' exact/results.jsonl | sed 's/.*"compression_ratio": *\([0-9.]*\).*/\1/' |
+  awk '{ exit !($1 > 1.05 && $1 < 8 / 5) }' || die "exponents save no bytes, or too many"
+train 3 whole run.steps=2
+train 3 odd run.steps=2 compress.grads.codec=exponent
+same whole odd
+train 4 grouped shard.strategy=hybrid_shard shard.group=2 run.steps=2
+train 4 pairs shard.strategy=hybrid_shard shard.group=2 run.steps=2 compress.grads.codec=exponent
+same grouped pairs
+
 # On other ranks each has a share of the sum. Another type of feedback takes what there is.
 keys="compress.grads.codec=bf16 compress.feedback=bf16"
 # shellcheck disable=SC2086 # assignments

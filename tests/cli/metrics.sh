@@ -129,7 +129,8 @@ is again steps_to_target null
 is again timed_steps 0
 
 # Measuring changes no bit. What topk sends of a vector is orthogonal to what it loses.
-for keys in "int8 off" "topk fp32 density=0.05" "qsgd off"; do
+for keys in "int8 off" "topk fp32 density=0.05" "qsgd off" \
+  "countsketch off density=0.05"; do
   # shellcheck disable=SC2086 # words
   set -- $keys
   codec=$1 feedback=$2
@@ -157,6 +158,29 @@ holds topk "(\$1 / $(cat norm) - 1) ^ 2 < 1e-18" residual_norm
 holds topk '$1 > 0.05 && $1 < 0.1 && ($1 + $2 - 1) ^ 2 < 1e-18' density sparsity
 holds topk '$1 > 0 && 6 * $1 < $2 * 2.2 && 6 * $1 > $2 * 1.5' index_bytes bytes_compressed_total
 is topk compress_config "block=4096 density=0.05 feedback=fp32"
+holds countsketch '$1 >= 0.05 && $1 < 0.1 && ($1 + $2 - 1) ^ 2 < 1e-18' density sparsity
+holds countsketch '$1 > 0 && $2 > 0' grad_rel_error grad_cos_sim
+is countsketch index_bytes 0
+is countsketch compress_config "block=4096 density=0.05 feedback=off"
+
+# Messages of varying length: bytes that were sent count. What they save is missing in all bytes.
+train 2 exact compress.grads.codec=exponent compress.sample=1
+same none exact
+is exact grad_rel_error 0
+is exact density 1
+holds exact '$1 < 0.95 * $2 && $1 > 0.5 * $2' bytes_compressed_total bytes_raw_total
+grep '"kind":"compression"' exact/results.jsonl | grep -v -c '"grad_rel_error":0,' > lossy || :
+test "$(cat lossy)" = 0 || die "exponent loses something"
+for dir in none exact; do
+  value $dir effective_bw > moved
+  value $dir comm_time_ms_total >> moved
+  paste -s -d ' ' - < moved | awk '{ printf "%.17g\n", $1 * $2 * 1e6 }' > $dir.moved
+done
+# 4 of 6 steps are timed. Rank 0 sends about half of the bytes.
+holds exact "(\$1 - \$2) * 4 / 12 / ($(cat none.moved) - $(cat exact.moved)) > 0.8" \
+  bytes_raw_total bytes_compressed_total
+holds exact "(\$1 - \$2) * 4 / 12 / ($(cat none.moved) - $(cat exact.moved)) < 1.25" \
+  bytes_raw_total bytes_compressed_total
 
 fails 8 "compress.sample=2 needs memory to work in" \
   "$SLUICE" plan tiny.yaml --ranks 2 compress.sample=2 compress.grads.codec=bf16 \

@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 #include "cmd/bench_frame.h"
-#include "compress/rule/codecs.h"
+#include "compress/compress.h"
 #include "io/text/file.h"
 
 /* What a measurement takes that warms up, or tells how often to repeat. */
@@ -84,14 +84,38 @@ static void the_best_round_is_kept(void **state)
   assert_float_equal(rate(text, "memory"), 2 * gb / 0.25, 1e-6);
   assert_float_equal(rate(text, "encode_int8"), gb / 4 / 0.125, 1e-6);
   assert_float_equal(rate(text, "decode_randomk"), gb / 4 / 0.125, 1e-6);
+  assert_float_equal(rate(text, "encode_exponent"), gb / 4 / 0.125, 1e-6);
+  assert_float_equal(rate(text, "decode_exponent"), gb / 4 / 0.125, 1e-6);
+  assert_float_equal(rate(text, "decode_countsketch"), gb / 4 / 0.125, 1e-6);
   assert_float_equal(rate(text, "h2d"), gb / 1.25e-3, 1e-4);
   assert_float_equal(rate(text, "d2h"), gb / 1.25e-3, 1e-4);
   assert_float_equal(rate(text, "host_memory"), 7.5 * gb / 10e-3, 1e-4);
   mem_free(text);
 }
 
+/* A vector has a quarter of each piece of memory. The message has all of another piece. The sum and
+ * scratch memory share the last one. */
+static void codecs_fit_the_memory(void **state)
+{
+  static const char *const names[] = {
+#define CODEC_NAME(id, kind, title, source) #id,
+      CODEC_ROWS(CODEC_NAME)
+#undef CODEC_NAME
+  };
+  (void)state;
+  for (int c = 0; c < CODECS; c++)
+    for (int64_t bytes = 1 << 20; bytes <= 1 << 30; bytes *= 4) {
+      const int64_t n = bytes / 4 / (int64_t)sizeof(float);
+      struct codec codec;
+      assert_int_equal(codec_make(names[c], NULL, false, &codec), STATUS_OK);
+      assert_true(codec.ops->bytes(&codec, n) <= bytes);
+      assert_true(codec_work(&codec, n, 1) <= bytes - bytes / 4);
+    }
+}
+
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(the_best_round_is_kept)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(the_best_round_is_kept),
+                                     cmocka_unit_test(codecs_fit_the_memory)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

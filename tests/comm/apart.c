@@ -160,6 +160,16 @@ static enum status apart_copy(struct lane *lane, void *to, const void *from, siz
   return put(lane, (struct work){.kind = WORK_COPY, .to = to, .from = from, .bytes = bytes});
 }
 
+static enum status apart_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *to,
+                                   size_t to_stride, const void *from, size_t from_stride)
+{
+  enum status status = STATUS_OK;
+  for (int64_t r = 0; r < rows && !status; r++)
+    status = apart_copy(lane, (char *)to + (size_t)r * to_stride,
+                        (const char *)from + (size_t)r * from_stride, bytes);
+  return status;
+}
+
 static enum status apart_zero(struct lane *lane, void *to, size_t bytes)
 {
   return put(lane, (struct work){.kind = WORK_ZERO, .to = to, .bytes = bytes});
@@ -229,6 +239,7 @@ struct device *apart_create(bool reached)
   apart.ops.lane_create = apart_lane_create;
   apart.ops.lane_destroy = apart_lane_destroy;
   apart.ops.copy = apart_copy;
+  apart.ops.copy_rows = apart_copy_rows;
   apart.ops.zero = apart_zero;
   apart.ops.cast = apart_cast;
   apart.ops.sum_parts = apart_sum_parts;

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -202,6 +203,49 @@ static void exchange(struct grouping g, struct comm_group *group)
   }
 }
 
+/* Length of the message of member `from` for member `to`, of at most `most` bytes: the least, all,
+ * and any between them. */
+static int64_t length_of(int from, int to, int64_t most)
+{
+  const int64_t least = (int64_t)sizeof(int64_t);
+  const uint32_t h = (uint32_t)(from * MOST_RANKS + to + 1) * 2246822519u;
+  return (from + to) % 3 == 0 ? most : (from + to) % 3 == 1 ? least : least + h % (most - least);
+}
+
+static void fill_message(int from, int to, int64_t most, unsigned char *message)
+{
+  const int64_t length = length_of(from, to, most);
+  memcpy(message, &length, sizeof length);
+  for (int64_t i = (int64_t)sizeof length; i < length; i++)
+    message[i] = byte(from, to, i);
+}
+
+/* No byte after the end of a message is touched, except for a group of one, which sends nothing. */
+static void exchange_varying(struct grouping g, struct comm_group *group)
+{
+  enum { MOST = 5008, SHORT = 16 };
+  static const int64_t lengths[] = {SHORT, 104, 1280, MOST};
+  static unsigned char sent[MOST_RANKS * MOST], received[MOST_RANKS * MOST], expected[MOST];
+  const int size = comm_group_size(group), rank = comm_rank(job);
+  for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+    const int64_t most = lengths[l], before = comm_sent_varying(job);
+    int64_t others = 0;
+    memset(sent, 0xdd, sizeof sent);
+    memset(received, 0xee, sizeof received);
+    for (int m = 0; m < size; m++) {
+      fill_message(rank, member(g, m), most, sent + m * most);
+      others += member(g, m) == rank ? 0 : length_of(rank, member(g, m), most);
+    }
+    must(comm_exchange_varying(group, lane, sent, most, received));
+    for (int m = 0; m < size; m++) {
+      memset(expected, size > 1 ? 0xee : 0xdd, sizeof expected);
+      fill_message(member(g, m), rank, most, expected);
+      assert_memory_equal(received + m * most, expected, (size_t)most);
+    }
+    assert_int_equal(comm_sent_varying(job) - before, size > 1 ? others : 0);
+  }
+}
+
 /* What of a gradient arrives: in a group of one nothing travels. */
 static float arrives(const struct comm_group *group, enum dtype wire, float x)
 {
@@ -275,6 +319,33 @@ static void bytes_are_exchanged_in_every_group(void **state)
 {
   (void)state;
   for_every_group(exchange);
+}
+
+static void messages_of_varying_length_are_exchanged_in_every_group(void **state)
+{
+  (void)state;
+  for_every_group(exchange_varying);
+}
+
+/* Each rank sees it before it sends, so no rank waits. */
+static void a_message_of_no_valid_length_is_refused(void **state)
+{
+  static const int64_t lengths[] = {65, 7, 0, -1, INT64_MIN};
+  struct comm_group *group = make_group((struct grouping){COMM_WORLD, 1});
+  static char received[64 * MOST_RANKS];
+  static int64_t sent[8 * MOST_RANKS];
+  (void)state;
+  for (size_t l = 0; comm_ranks(job) > 1 && l < sizeof lengths / sizeof *lengths; l++) {
+    for (int m = 0; m < comm_ranks(job); m++)
+      sent[8 * m] = m == 1 ? lengths[l] : 64;
+    assert_int_equal(comm_exchange_varying(group, lane, sent, 64, received), STATUS_INTERNAL);
+    char sentence[160];
+    snprintf(sentence, sizeof sentence,
+             "the message for member 1 of a group says that it has %lld bytes, of at most 64",
+             (long long)lengths[l]);
+    assert_string_equal(status_text(), sentence);
+  }
+  comm_group_destroy(group);
 }
 
 static void reduce_scatter_in_every_group(void **state)
@@ -512,6 +583,8 @@ int main(void)
       cmocka_unit_test(all_gather_in_every_group),
       cmocka_unit_test(all_gather_of_16_bit_in_every_group),
       cmocka_unit_test(bytes_are_exchanged_in_every_group),
+      cmocka_unit_test(messages_of_varying_length_are_exchanged_in_every_group),
+      cmocka_unit_test(a_message_of_no_valid_length_is_refused),
       cmocka_unit_test(reduce_scatter_in_every_group),
       cmocka_unit_test(reduce_scatter_by_bf16_in_every_group),
       cmocka_unit_test(exact_sums_in_every_group),

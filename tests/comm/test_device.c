@@ -182,6 +182,50 @@ static enum status exchange_round(struct worker *w, int round)
              : status_set(STATUS_INTERNAL, "an exchange of lane %d writes after its end", w->salt);
 }
 
+/* Member i sends member j a message that is shorter by a third, and by i + j bytes. */
+static int64_t varying_length(int from, int to, int64_t bytes)
+{
+  return 8 + (bytes - 8) * ((from + to) % 3 ? 2 : 3) / 3 - (from + to) % 3;
+}
+
+static void fill_message(int salt, int from, int to, int64_t bytes, unsigned char *message)
+{
+  const int64_t length = varying_length(from, to, bytes);
+  memcpy(message, &length, sizeof length);
+  for (int64_t i = (int64_t)sizeof length; i < length; i++)
+    message[i] = byte(salt, from, to, i);
+}
+
+static enum status varying_round(struct worker *w, int round)
+{
+  static const int64_t lengths[ROUNDS] = {16, 24, 616, 1000, 2480, COUNT * sizeof(float) - 8};
+  static _Thread_local unsigned char mine[MOST_RANKS * COUNT * sizeof(float)], got[sizeof mine],
+      expected[COUNT * sizeof(float)];
+  const int index = comm_group_index(w->group), size = comm_group_size(w->group);
+  const int64_t bytes = lengths[round], all = size * bytes;
+  memset(got, 0xee, sizeof got);
+  apart_put(w->staging, got, (size_t)all);
+  memset(mine, 0xee, sizeof mine);
+  for (int m = 0; m < size; m++)
+    fill_message(w->salt, index, m, bytes, mine + m * bytes);
+  enum status status = w->device->ops->copy(w->lane, w->full, mine, (size_t)all);
+  if (!status)
+    status = comm_exchange_varying(w->group, w->lane, w->full, bytes, w->staging);
+  if (!status)
+    status = settle(w);
+  if (status)
+    return status;
+  apart_get(w->staging, (size_t)all, got);
+  for (int m = 0; m < size; m++) {
+    memset(expected, 0xee, sizeof expected);
+    fill_message(w->salt, m, index, bytes, expected);
+    if (memcmp(got + m * bytes, expected, (size_t)bytes) != 0)
+      return status_set(STATUS_INTERNAL, "a message of lane %d from member %d is wrong", w->salt,
+                        m);
+  }
+  return STATUS_OK;
+}
+
 static float arrives(int size, enum dtype wire, float x)
 {
   return wire == DTYPE_BF16 && size > 1 ? f32_from_bf16(bf16_from_f32(x)) : x;
@@ -251,6 +295,8 @@ static enum status work(void *arg)
     status = gather_round(w, round % 2);
     if (!status)
       status = exchange_round(w, round);
+    if (!status)
+      status = varying_round(w, round);
     if (!status)
       status = reduce_round(w, round % 3 == 1 ? DTYPE_BF16 : DTYPE_F32, round % 2);
     if (!status)

@@ -20,6 +20,7 @@ tests_exec_test_bits_SOURCES = tests/exec/test_bits.c $(exec_job)
 tests_exec_test_codecs_SOURCES = tests/exec/test_codecs.c $(exec_job)
 tests_exec_test_codecs_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=codec_make
 tests_exec_test_failure_SOURCES = tests/exec/test_failure.c $(comm_again) $(exec_job)
+tests_exec_test_failure_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=codec_make
 tests_exec_test_frozen_SOURCES = tests/exec/test_frozen.c $(exec_job)
 tests_exec_test_generate_SOURCES = tests/exec/test_generate.c $(exec_job)
 tests_exec_test_guards_SOURCES = tests/exec/test_guards.c $(exec_job)

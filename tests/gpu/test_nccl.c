@@ -164,6 +164,44 @@ static void bytes_are_exchanged_in_every_group(void **state)
       exchange(&groupings[g], lengths[l]);
 }
 
+/* Messages begin with their lengths: some as long as may be, the others shorter. */
+static void fill_message(int from, int to, int64_t most, unsigned char *message)
+{
+  const int64_t length = (from + to) % 2 ? most : 8 + (most - 8) * (from + 1) / (MOST_RANKS + 1);
+  memcpy(message, &length, sizeof length);
+  for (int64_t i = (int64_t)sizeof length; i < length; i++)
+    message[i] = byte(from, to, i);
+}
+
+/* Where no message ends, nothing is written. */
+static void exchange_varying(const struct grouping *g, int64_t most)
+{
+  const int size = comm_group_size(g->group), rank = comm_rank(job);
+  const size_t all = (size_t)(size * most);
+  unsigned char *sent = room(all), *received = room(all), *mine = here(2 * all),
+                *expected = mine + all;
+  for (int m = 0; m < size; m++) {
+    fill_message(rank, member(g, m), most, mine + m * most);
+    fill_message(member(g, m), rank, most, expected + m * most);
+  }
+  move(sent, mine, all);
+  must(comm_exchange_varying(g->group, lane, sent, most, received));
+  move(mine, received, all);
+  assert_memory_equal(mine, expected, all);
+  mem_free(mine);
+  device->ops->release(device, received);
+  device->ops->release(device, sent);
+}
+
+static void messages_of_varying_length_are_exchanged(void **state)
+{
+  (void)state;
+  static const int64_t lengths[] = {16, 1024, 100000};
+  for (int g = 0; g < n_groupings; g++)
+    for (int l = 0; l < 3; l++)
+      exchange_varying(&groupings[g], lengths[l]);
+}
+
 enum way { SET, ADD, IN_PLACE };
 
 /* What of a gradient arrives: in a group of one nothing travels. */
@@ -449,6 +487,7 @@ static int start(void **state)
   (void)state;
   must(device_create("cuda", comm_local_rank(job) % device_count("cuda"), DTYPE_BF16, &device));
   must(device->ops->lane_create(device, "test", LANE_ROLE_BACKGROUND, 1, &lane));
+  comm_set_device(job, device);
   must(comm_set_carrier(job, "nccl"));
   add_grouping(COMM_WORLD, 0);
   for (int size = 1; size <= comm_ranks(job); size++)
@@ -477,6 +516,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(exact_sums_in_every_group),
       cmocka_unit_test(lanes_do_not_share_an_order),
       cmocka_unit_test(bytes_are_exchanged_in_every_group),
+      cmocka_unit_test(messages_of_varying_length_are_exchanged),
       cmocka_unit_test(what_nccl_refuses_is_told),
       cmocka_unit_test(memory_is_registered_up_to_a_limit),
       cmocka_unit_test(what_is_stuck_can_be_given_up),

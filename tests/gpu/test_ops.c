@@ -1761,6 +1761,7 @@ static void test_codecs(void **state)
 #define CODEC_NAME(name, kind, title, source) {#name, false},
 #define QUANTISER_NAME(name, kind, title, source) {#name, true},
       CODEC_PLAIN(CODEC_NAME) CODEC_QUANTISERS(QUANTISER_NAME) CODEC_SPARSIFIERS(QUANTISER_NAME)
+      CODEC_LOSSLESS_ROWS(CODEC_NAME) CODEC_SKETCHES(CODEC_NAME)
       {"topk+bf16", true}, {"topk+int8", true},  {"randomk+qsgd", true},
       CODEC_LOWRANK(QUANTISER_NAME) {"powersgd+bf16", true}, {"gradiveq+int8", true},
 #undef CODEC_NAME
@@ -1838,6 +1839,63 @@ static void test_select(void **state)
                    STATUS_INTERNAL);
   must(gpu->ops->select(gpu_lane, &rules[0], 0, 1, NULL, &none));
   must(gpu->ops->scatter(gpu_lane, &rules[0], 0, 1, &none, SCATTER_SET, DTYPE_F32, NULL));
+}
+
+/* Blocks of every form, and of elements that are not finite. A damaged block is NaN on the GPU. */
+static void test_exponents(void **state)
+{
+  (void)state;
+  enum { PARTS = 3 };
+  static const int64_t lengths[] = {1, 33, 1024, 3001, 2000003};
+  for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+    for (int kind = 0; kind < 6; kind++) {
+      const int64_t n = lengths[l], bytes = exponent_bytes(n);
+      struct twin x = sums(PARTS * n, true), messages = sums(PARTS * bytes / 4, false),
+                  out = sums(PARTS * n, true);
+      fill_extremes(kind, PARTS * n, x.here);
+      for (int64_t i = 0; kind == 5 && i < PARTS * n; i++) {
+        const uint32_t bits = i / 2048 % 2 ? 0 : (uint32_t)i * 2654435761u;
+        memcpy((float *)x.here + i, &bits, sizeof bits);
+      }
+      upload(&x);
+      must(host->ops->pack_exponents(host_lane, n, PARTS, x.here, messages.here));
+      must(gpu->ops->pack_exponents(gpu_lane, n, PARTS, x.there, messages.there));
+      expect_bits("short exponents", messages.there, messages.here, (size_t)(PARTS * bytes));
+      must(gpu->ops->unpack_exponents(gpu_lane, n, PARTS, messages.there, bytes, out.there));
+      expect_bits("a vector", out.there, x.here, (size_t)(PARTS * n) * 4);
+      forget();
+    }
+}
+
+/* As the host's test, any damage: nothing outside is touched, and a bad block is NaN. */
+static void test_damaged_exponents(void **state)
+{
+  (void)state;
+  enum { N = 3000, BLOCKS = 3 };
+  struct twin x = sums(N, true), message = sums(exponent_bytes(N) / 4, false),
+              out = sums(N, true);
+  must(host->ops->pack_exponents(host_lane, N, 1, x.here, message.here));
+  struct exponent_header *header = (void *)message.here;
+  struct exponent_entry *entry = (struct exponent_entry *)(header + 1);
+  const struct exponent_entry good = entry[1];
+  const struct exponent_entry bad[] = {{good.form + (1u << 16), good.at},
+                                       {good.form + 1, good.at},
+                                       {good.form | 0xff, good.at},
+                                       {good.form, UINT32_MAX},
+                                       {good.form, 0}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    entry[1] = bad[i];
+    upload(&message);
+    must(gpu->ops->unpack_exponents(gpu_lane, N, 1, message.there, exponent_bytes(N), out.there));
+    for (int64_t e = 0; e < N; e++)
+      memcpy((float *)out.here + e, (float *)x.here + e, sizeof(float));
+    for (int64_t e = EXPONENT_BLOCK; e < 2 * EXPONENT_BLOCK; e++) {
+      const uint32_t nan = 0x7fc00000;
+      memcpy((float *)out.here + e, &nan, sizeof nan);
+    }
+    expect_bits("a damaged block", out.there, out.here, N * sizeof(float));
+  }
+  forget();
 }
 
 /* Factors of both devices are the same bits, and so are sums of their products. */
@@ -2376,6 +2434,8 @@ int main(int argc, char **argv)
                                        TEST(test_sum_parts),
                                        TEST(test_codecs),
                                        TEST(test_select),
+                                       TEST(test_exponents),
+                                       TEST(test_damaged_exponents),
                                        TEST(test_lowrank),
                                        TEST(test_sum_squares),
                                        TEST(test_sum_exact),

@@ -47,8 +47,19 @@
       "Vogels et al. 2019, arXiv:1905.13727")                                                      \
   ROW(gradiveq, LOWRANK, "principal components of slices", "Yu et al. 2018, arXiv:1811.03617")
 
+/* Messages of varying length that decode to the vector (exponent.h). */
+#define CODEC_LOSSLESS_ROWS(ROW)                                                                   \
+  ROW(exponent, LOSSLESS, "fp32, exact, with short exponents",                                     \
+      "Hershcovitch et al. 2024, arXiv:2411.05239")
+
+/* Counters from which the largest elements are estimated (sketch.h). */
+#define CODEC_SKETCHES(ROW)                                                                        \
+  ROW(countsketch, SKETCH, "largest elements, estimated from a sketch of each block",              \
+      "Ivkin et al. 2019, arXiv:1903.04488")
+
 #define CODEC_ROWS(ROW)                                                                            \
-  CODEC_PLAIN(ROW) CODEC_QUANTISERS(ROW) CODEC_SPARSIFIERS(ROW) CODEC_LOWRANK(ROW)
+  CODEC_PLAIN(ROW) CODEC_QUANTISERS(ROW) CODEC_SPARSIFIERS(ROW) CODEC_LOWRANK(ROW)                 \
+  CODEC_LOSSLESS_ROWS(ROW) CODEC_SKETCHES(ROW)
 
 #define CODEC_ENUM(name, kind, title, source) CODEC_##name,
 enum codec_number { CODEC_ROWS(CODEC_ENUM) CODECS };

@@ -144,6 +144,10 @@ enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t 
 enum status host_dequantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                             const void *messages, int64_t stride, enum quant_mode mode,
                             enum dtype type, void *out);
+enum status host_pack_exponents(struct lane *lane, int64_t n, int parts, const float *x,
+                                void *messages);
+enum status host_unpack_exponents(struct lane *lane, int64_t n, int parts, const void *messages,
+                                  int64_t stride, float *out);
 enum status host_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
 enum status host_merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum);
 enum status host_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
@@ -153,6 +157,10 @@ enum status host_select(struct lane *lane, const struct selection *op, int64_t n
 enum status host_scatter(struct lane *lane, const struct selection *op, int64_t n, int parts,
                          const struct slots *slots, enum scatter_mode mode, enum dtype type,
                          void *out);
+enum status host_sketch(struct lane *lane, const struct sketch *op, int64_t n, int parts,
+                        const float *x, void *messages);
+enum status host_unsketch(struct lane *lane, const struct sketch *op, int64_t n, int parts,
+                          const void *messages, int64_t stride, enum scatter_mode mode, float *out);
 enum status host_factorise(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
                            const float *x, const struct factors *factors, float *work);
 enum status host_expand(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
@@ -174,9 +182,11 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
   .learned = host_learned, .learn = host_learn, .zero = host_zero, .copy = host_copy, .copy_rows = host_copy_rows, .cast = host_cast,        \
   .sum_parts = host_sum_parts, .subtract = host_subtract, .quantise = host_quantise, .dequantise = host_dequantise,                          \
   .max_magnitude = host_max_magnitude,                                                             \
+  .pack_exponents = host_pack_exponents, .unpack_exponents = host_unpack_exponents,                                                          \
   .sum_exact = host_sum_exact,                                                                                                               \
   .merge_exact = host_merge_exact, .conclude = host_conclude,                                                                                \
   .sum_squares = host_sum_squares, .select = host_select, .scatter = host_scatter,                                                       \
-  .factorise = host_factorise, .expand = host_expand, .update = host_update
+  .factorise = host_factorise, .expand = host_expand, .update = host_update,                                                                          \
+  .sketch = host_sketch, .unsketch = host_unsketch
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "compress/rule/exponent.h"
 #include "compress/rule/lowrank.h"
 #include "compress/rule/quantise.h"
 #include "device/moments.h"
@@ -93,6 +94,13 @@ struct kernels {
   void (*dequantise)(const struct quantise *op, int parts, int64_t stride, int64_t apart,
                      const float *scale, const uint32_t *words, enum quant_mode mode, int64_t m,
                      float *out);
+
+  /* One block of a message (compress/rule/exponent.h) of m elements: its form, its data of that
+   * form, and the elements from these. The last one is false, and writes nothing, if the data
+   * do not fit the form. */
+  uint32_t (*exponent_measure)(int64_t m, const float *x);
+  void (*exponent_pack)(uint32_t form, int64_t m, const float *x, void *to);
+  bool (*exponent_unpack)(uint32_t form, int64_t m, const void *from, float *out);
 
   /* Low-rank messages (compress/rule/lowrank.h). Of x the first n elements exist, zeros follow.
    * sum[rank][block] = C^T M of `rows` rows of x, with coefficients c[rows][rank] */

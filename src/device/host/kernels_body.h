@@ -539,6 +539,7 @@ static double log_sum_exp(int64_t n, bool gradient, float factor, float *logits)
   return top + log(total);
 }
 
+#include "device/host/kernels_exponent.h"
 #include "device/host/kernels_quantise.h"
 #include "device/host/kernels_lowrank.h"
 #include "device/host/kernels_update.h"
@@ -572,6 +573,9 @@ const struct kernels KERNELS = {
     .max_magnitude = max_magnitude,
     .quantise = quantise,
     .dequantise = dequantise,
+    .exponent_measure = exponent_measure,
+    .exponent_pack = exponent_pack,
+    .exponent_unpack = exponent_unpack,
     .lowrank_collect = lowrank_collect,
     .lowrank_orthonormalise = lowrank_orthonormalise,
     .lowrank_project = lowrank_project,

@@ -1,0 +1,25 @@
+/* Lengths of messages in memory of a device, for carriers that must know them before they move
+ * bytes: comm_exchange_varying(). */
+#ifndef SLUICE_COMM_LENGTHS_H
+#define SLUICE_COMM_LENGTHS_H
+
+#include "comm/ops.h"
+
+struct mark;
+
+struct comm_lengths {
+  int64_t *sent, *received; /* pinned memory, one of each member */
+  struct mark *mark;
+};
+
+/* Of a group of an mpi job whose data lie on this device. Local. */
+enum status comm_lengths_create(struct comm_group *group, struct device *device,
+                                struct comm_lengths *out);
+void comm_lengths_destroy(struct device *device, struct comm_lengths *lengths); /* zeros: nothing */
+
+/* Lengths of the messages at `sent`, `bytes` bytes apart, and of those that come. Waits for what
+ * the lane was given so far, then travels by MPI. Collective over the group. */
+enum status comm_lengths_exchange(struct comm_group *group, struct comm_lengths *lengths,
+                                  struct lane *lane, const void *sent, int64_t bytes);
+
+#endif

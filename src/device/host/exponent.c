@@ -1,0 +1,141 @@
+/* Messages with short exponents, block by block (compress/rule/exponent.h). */
+#include <stdatomic.h>
+
+#include "device/host/host.h"
+
+enum { GRAIN = 64 }; /* blocks: 64 Ki elements */
+
+struct exponent_job {
+  const struct kernels *kernels;
+  int64_t n, blocks; /* of a vector */
+  int64_t stride;
+  char *messages;
+  float *x;
+  _Atomic int64_t damaged; /* the lowest damaged block of all messages, or their number */
+};
+
+static struct exponent_entry *entry_of(const struct exponent_job *job, int64_t part, int64_t block)
+{
+  struct exponent_header *header = (void *)(job->messages + part * job->stride);
+  return (struct exponent_entry *)(header + 1) + block;
+}
+
+static char *data_of(const struct exponent_job *job, int64_t part, struct exponent_entry entry)
+{
+  return job->messages + part * job->stride + (int64_t)entry.at * EXPONENT_ALIGN;
+}
+
+static float *vector_of(const struct exponent_job *job, int64_t part, int64_t block)
+{
+  return job->x + part * job->n + block * EXPONENT_BLOCK;
+}
+
+static void measure_range(void *arg, int64_t begin, int64_t end)
+{
+  const struct exponent_job *job = arg;
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t part = i / job->blocks, block = i % job->blocks;
+    entry_of(job, part, block)->form =
+        job->kernels->exponent_measure(exponent_length(job->n, block), vector_of(job, part, block));
+  }
+}
+
+/* The places of all blocks, and the header. */
+static void place_blocks(const struct exponent_job *job, int64_t part)
+{
+  struct exponent_header *header = (void *)(job->messages + part * job->stride);
+  struct exponent_entry *entry = entry_of(job, part, 0);
+  const int64_t first = exponent_table_bytes(job->n);
+  int64_t at = first;
+  char *end = (char *)(entry + job->blocks);
+  memset(end, 0, (size_t)((char *)header + first - end));
+  for (int64_t block = 0; block < job->blocks; block++) {
+    entry[block].at = (uint32_t)(at / EXPONENT_ALIGN);
+    at += exponent_data_bytes(entry[block].form, exponent_length(job->n, block));
+  }
+  *header = (struct exponent_header){.bytes = at, .n = job->n, .magic = EXPONENT_MAGIC};
+}
+
+static void pack_range(void *arg, int64_t begin, int64_t end)
+{
+  const struct exponent_job *job = arg;
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t part = i / job->blocks, block = i % job->blocks;
+    const struct exponent_entry entry = *entry_of(job, part, block);
+    job->kernels->exponent_pack(entry.form, exponent_length(job->n, block),
+                                vector_of(job, part, block), data_of(job, part, entry));
+  }
+}
+
+enum status host_pack_exponents(struct lane *lane, int64_t n, int parts, const float *x,
+                                void *messages)
+{
+  struct exponent_job job = {.kernels = host_kernels(lane),
+                             .n = n,
+                             .blocks = exponent_blocks(n),
+                             .stride = exponent_bytes(n),
+                             .messages = messages,
+                             .x = (float *)x};
+  host_run_ranges(lane, parts * job.blocks, GRAIN, measure_range, &job);
+  for (int part = 0; part < parts; part++)
+    place_blocks(&job, part);
+  host_run_ranges(lane, parts * job.blocks, GRAIN, pack_range, &job);
+  return STATUS_OK;
+}
+
+static void note_damage(struct exponent_job *job, int64_t block)
+{
+  int64_t lowest = atomic_load(&job->damaged);
+  while (block < lowest && !atomic_compare_exchange_weak(&job->damaged, &lowest, block))
+    ;
+}
+
+static void unpack_range(void *arg, int64_t begin, int64_t end)
+{
+  struct exponent_job *job = arg;
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t part = i / job->blocks, block = i % job->blocks,
+                  m = exponent_length(job->n, block);
+    const struct exponent_header *header = (void *)(job->messages + part * job->stride);
+    const struct exponent_entry entry = *entry_of(job, part, block);
+    if (!exponent_is_valid(entry, m, exponent_table_bytes(job->n), header->bytes) ||
+        !job->kernels->exponent_unpack(entry.form, m, data_of(job, part, entry),
+                                       vector_of(job, part, block)))
+      note_damage(job, i);
+  }
+}
+
+static enum status check_headers(const struct exponent_job *job, int parts)
+{
+  for (int part = 0; part < parts; part++) {
+    const struct exponent_header *header = (void *)(job->messages + part * job->stride);
+    if (!exponent_header_is_valid(header, job->n))
+      return status_set(STATUS_INPUT,
+                        "message %d of %d is damaged: its header says %lld elements in %lld bytes, "
+                        "of %lld in at most %lld",
+                        part, parts, (long long)header->n, (long long)header->bytes,
+                        (long long)job->n, (long long)exponent_bytes(job->n));
+  }
+  return STATUS_OK;
+}
+
+enum status host_unpack_exponents(struct lane *lane, int64_t n, int parts, const void *messages,
+                                  int64_t stride, float *out)
+{
+  struct exponent_job job = {.kernels = host_kernels(lane),
+                             .n = n,
+                             .blocks = exponent_blocks(n),
+                             .stride = stride,
+                             .messages = (char *)messages,
+                             .x = out,
+                             .damaged = INT64_MAX};
+  enum status status = check_headers(&job, parts);
+  if (status)
+    return status;
+  host_run_ranges(lane, parts * job.blocks, GRAIN, unpack_range, &job);
+  const int64_t damaged = atomic_load(&job.damaged);
+  if (damaged == INT64_MAX)
+    return STATUS_OK;
+  return status_set(STATUS_INPUT, "message %lld of %d is damaged: block %lld has no valid data",
+                    (long long)(damaged / job.blocks), parts, (long long)(damaged % job.blocks));
+}

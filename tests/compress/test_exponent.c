@@ -1,0 +1,467 @@
+/* Codec exponent on the host device. Oracles: the vector itself, bit for bit; sums by codec none;
+ * a second packer and an unpacker, written element by element from the description in
+ * compress/rule/exponent.h; and messages that are damaged on purpose. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "compress/compress.h"
+#include "compress/rule/exponent.h"
+#include "device/device.h"
+#include "device/host/kernels.h"
+#include "device/lane.h"
+#include "guard.h"
+
+enum { PARTS = 3, KINDS = 8 };
+
+static struct device *device;
+static struct lane *lanes[2]; /* of 1 and 3 threads */
+static struct codec codec;
+
+static uint32_t hash(uint64_t i)
+{
+  uint64_t x = (i + 1) * UINT64_C(0x9e3779b97f4a7c15);
+  x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+  x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+  return (uint32_t)(x >> 32);
+}
+
+/* Twelve uniform numbers have the deviation 1. */
+static float normal(int64_t i)
+{
+  float sum = -6;
+  for (int k = 0; k < 12; k++)
+    sum += (float)hash((uint64_t)(12 * i + k)) * 0x1p-32f;
+  return sum;
+}
+
+static uint32_t bits_of(float x)
+{
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+/* Every kind of block: with short codes, with all widths, raw, of zeros, and mixed ones. */
+static uint32_t pattern(int kind, int64_t i)
+{
+  static const uint32_t special[] = {0,          0x80000000, 1,          0x807fffff,
+                                     0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001,
+                                     0xffffffff, 0x7f7fffff, 0x00800000, 0x3f800000};
+  const uint32_t random = hash((uint64_t)i);
+  switch (kind) {
+  case 0: return bits_of(normal(i));
+  case 1: return random; /* any exponent */
+  case 2: return 0;
+  case 3: return 0x3f800000 | (random & 0x807fffff); /* one exponent */
+  case 4: return special[random % 12];
+  case 5: return (uint32_t)(i / EXPONENT_BLOCK) % 2 ? 0 : bits_of(normal(i) * 1e-38f);
+  case 6: /* codes of all widths from block to block */
+    return (127 - random % (1u << ((uint32_t)(i / EXPONENT_BLOCK) % 8))) << 23 |
+           (random >> 3 & 0x807fffff);
+  default: return i % 1021 == 7 ? special[random % 12] : bits_of(normal(i) * 1e-4f);
+  }
+}
+
+static float *vectors(int kind, int64_t n)
+{
+  float *x = guarded(n * 4);
+  for (int64_t i = 0; i < n; i++) {
+    const uint32_t bits = pattern(kind, i);
+    memcpy(&x[i], &bits, sizeof bits);
+  }
+  return x;
+}
+
+static const int64_t lengths[] = {1, 2, 31, 33, 1023, 1024, 1025, 5000, 70001};
+enum { LENGTHS = sizeof lengths / sizeof lengths[0], MOST = 70001 };
+
+/* ---- the reference ---- */
+
+static int exponent_at(uint32_t bits)
+{
+  return (int)(bits >> 23 & 0xff);
+}
+
+/* Bytes of the data of a block with codes of `width` bits; -1: it has none of this width. */
+static int64_t bytes_of_width(const uint32_t *x, int64_t m, int width, int largest)
+{
+  int64_t bytes = 128 * width + 3 * m;
+  for (int64_t i = 0; i < m; i++) {
+    const int far = largest - exponent_at(x[i]);
+    if (width == 0 && far > 0)
+      return -1;
+    bytes += width > 0 && width < 8 && far >= (1 << width) - 1;
+  }
+  return bytes;
+}
+
+static int64_t whole_lines(int64_t bytes)
+{
+  return (bytes + 15) / 16 * 16;
+}
+
+/* Bytes of the data of the best form. */
+static int64_t bytes_of_block(const uint32_t *x, int64_t m)
+{
+  int64_t least = INT64_MAX;
+  int largest = 0;
+  uint32_t any = 0;
+  for (int64_t i = 0; i < m; i++) {
+    largest = exponent_at(x[i]) > largest ? exponent_at(x[i]) : largest;
+    any |= x[i];
+  }
+  for (int width = 0; width <= 8; width++) {
+    const int64_t bytes = bytes_of_width(x, m, width, largest);
+    least = bytes >= 0 && bytes < least ? bytes : least;
+  }
+  return any == 0 ? 0 : whole_lines(least < 4 * m ? least : 4 * m);
+}
+
+static int64_t bytes_of_message(const uint32_t *x, int64_t n)
+{
+  const int64_t blocks = (n + 1023) / 1024;
+  int64_t bytes = whole_lines(32 + 8 * blocks);
+  for (int64_t b = 0; b < blocks; b++)
+    bytes += bytes_of_block(x + 1024 * b, n - 1024 * b < 1024 ? n - 1024 * b : 1024);
+  return bytes;
+}
+
+/* Element i of the block, read bit by bit. */
+static uint32_t element_of(const unsigned char *data, int width, int largest, int64_t m, int64_t i)
+{
+  const unsigned char *low = data + 128 * width, *high = low + 2 * m, *rest = high + m;
+  int exponent = largest, escapes = 0;
+  for (int64_t l = 0; l < 32; l++)
+    for (int64_t k = 0; k < 32; k++) {
+      int code = 0;
+      for (int b = 0; b < width; b++)
+        code |= (data[128 * b + 4 * l + k / 8] >> k % 8 & 1) << b;
+      const bool escaped = width > 0 && width < 8 && code == (1 << width) - 1;
+      if (32 * k + l == i)
+        exponent = escaped ? rest[escapes] : largest - code;
+      escapes += escaped;
+    }
+  return (uint32_t)(high[i] & 0x80) << 24 | (uint32_t)exponent << 23 |
+         (uint32_t)(high[i] & 0x7f) << 16 | (uint32_t)low[2 * i + 1] << 8 | low[2 * i];
+}
+
+/* ---- tests ---- */
+
+struct pack {
+  struct codec_pass pass;
+  float *x, *out;
+  char *messages;
+  int64_t bytes;
+};
+
+static struct pack pack(int kind, int64_t n, int parts, struct lane *lane)
+{
+  struct pack p = {.pass = {.lane = lane, .n = n, .parts = parts},
+                   .x = vectors(kind, parts * n),
+                   .out = guarded(parts * n * 4),
+                   .bytes = codec.ops->bytes(&codec, n)};
+  p.pass.work = guarded(codec_work(&codec, n, parts));
+  p.messages = guarded(parts * p.bytes);
+  assert_int_equal(codec.ops->encode(&codec, &p.pass, p.x, p.messages), STATUS_OK);
+  return p;
+}
+
+static void unpack_and_release(struct pack *p)
+{
+  release(p->pass.work, codec_work(&codec, p->pass.n, p->pass.parts));
+  release(p->x, p->pass.parts * p->pass.n * 4);
+  release(p->out, p->pass.parts * p->pass.n * 4);
+  release(p->messages, p->pass.parts * p->bytes);
+}
+
+static const struct exponent_header *header_of(const struct pack *p, int part)
+{
+  return (const void *)(p->messages + part * p->bytes);
+}
+
+static void each_comes_back(struct pack *p)
+{
+  const int64_t n = p->pass.n;
+  struct codec_pass one = p->pass;
+  one.parts = 1;
+  for (int part = 0; part < PARTS; part++) {
+    const char *message = p->messages + part * p->bytes;
+    assert_int_equal(codec.ops->decode_sum(&codec, &one, message, p->bytes, false, p->out),
+                     STATUS_OK);
+    assert_memory_equal(p->out, p->x + part * n, (size_t)n * 4);
+    assert_int_equal(header_of(p, part)->bytes,
+                     bytes_of_message((const uint32_t *)(p->x + part * n), n));
+  }
+}
+
+static void every_pattern_of_bits_comes_back(void **state)
+{
+  (void)state;
+  for (int kind = 0; kind < KINDS; kind++)
+    for (int l = 0; l < LENGTHS; l++)
+      for (int t = 0; t < 2; t++) {
+        struct pack p = pack(kind, lengths[l], PARTS, lanes[t]);
+        each_comes_back(&p);
+        unpack_and_release(&p);
+      }
+}
+
+/* Bytes after the end of a message are not read: others replace them. */
+static void only_the_length_in_the_header_counts(void **state)
+{
+  (void)state;
+  for (int kind = 0; kind < KINDS; kind++) {
+    struct pack p = pack(kind, 5000, PARTS, lanes[1]);
+    for (int part = 0; part < PARTS; part++) {
+      const int64_t bytes = header_of(&p, part)->bytes;
+      assert_in_range(bytes, 1, p.bytes);
+      memset(p.messages + part * p.bytes + bytes, 0x5a, (size_t)(p.bytes - bytes));
+    }
+    each_comes_back(&p);
+    unpack_and_release(&p);
+  }
+}
+
+static void elements_lie_where_the_description_says(void **state)
+{
+  (void)state;
+  for (int kind = 0; kind < KINDS; kind++) {
+    struct pack p = pack(kind, 2500, 1, lanes[0]);
+    const struct exponent_entry *entry = (const void *)(p.messages + 32);
+    for (int64_t i = 0; i < 2500; i += 3) {
+      const int64_t m = i < 2048 ? 1024 : 2500 - 2048;
+      const struct exponent_entry e = entry[i / 1024];
+      const unsigned char *data = (const unsigned char *)p.messages + 16 * (int64_t)e.at;
+      uint32_t got = 0;
+      if ((e.form & 0xff) == EXPONENT_RAW)
+        memcpy(&got, data + i % 1024 * 4, sizeof got);
+      else if ((e.form & 0xff) != EXPONENT_ZEROS)
+        got = element_of(data, (int)(e.form & 0xff), (int)(e.form >> 8 & 0xff), m, i % 1024);
+      assert_int_equal(got, pattern(kind, i));
+    }
+    unpack_and_release(&p);
+  }
+}
+
+/* Sums, accumulated or not, have the bits of codec none. */
+static void a_sum_is_that_of_codec_none(void **state)
+{
+  enum { MOST_PARTS = 9 };
+  (void)state;
+  for (int parts = 1; parts <= MOST_PARTS; parts++)
+    for (int accumulate = 0; accumulate <= 1; accumulate++) {
+      struct pack p = pack(7, 3001, parts, lanes[1]);
+      float *expected = vectors(0, 3001);
+      memcpy(p.out, expected, 3001 * 4);
+      assert_int_equal(
+          codec.ops->decode_sum(&codec, &p.pass, p.messages, p.bytes, accumulate, p.out),
+          STATUS_OK);
+      assert_int_equal(codec_none.decode_sum(&(struct codec){.ops = &codec_none}, &p.pass, p.x,
+                                             3001 * 4, accumulate, expected),
+                       STATUS_OK);
+      assert_memory_equal(p.out, expected, 3001 * 4);
+      release(expected, 3001 * 4);
+      unpack_and_release(&p);
+    }
+}
+
+static void nothing_is_lost(void **state)
+{
+  (void)state;
+  struct pack p = pack(0, 5000, PARTS, lanes[1]);
+  assert_int_equal(codec.ops->subtract(&codec, &p.pass, p.messages, p.x), STATUS_OK);
+  for (int64_t i = 0; i < PARTS * 5000; i++)
+    assert_int_equal(bits_of(p.x[i]), 0);
+  unpack_and_release(&p);
+}
+
+/* All variants of the kernels make the same message, and read it. */
+static void all_kernels_give_the_same_bytes(void **state)
+{
+  static float x[EXPONENT_BLOCK], out[EXPONENT_BLOCK];
+  static char data[2][4 * EXPONENT_BLOCK + 16];
+  (void)state;
+  for (int kind = 0; kind < KINDS; kind++)
+    for (int64_t m = 1; m <= EXPONENT_BLOCK; m += m < 60 ? 1 : 241)
+      for (int which = 0; kernels_variant(which); which++) {
+        const struct kernels *kernels = kernels_variant(which), *first = kernels_variant(0);
+        for (int64_t i = 0; i < m; i++) {
+          const uint32_t bits = pattern(kind, i + 7 * m);
+          memcpy(&x[i], &bits, sizeof bits);
+        }
+        const uint32_t form = kernels->exponent_measure(m, x);
+        assert_int_equal(form, first->exponent_measure(m, x));
+        memset(data, 0, sizeof data);
+        first->exponent_pack(form, m, x, data[0]);
+        kernels->exponent_pack(form, m, x, data[1]);
+        assert_memory_equal(data[0], data[1], sizeof data[0]);
+        assert_true(kernels->exponent_unpack(form, m, data[0], out));
+        assert_memory_equal(out, x, (size_t)m * 4);
+      }
+}
+
+/* ---- damage ---- */
+
+static void expect_damage(struct pack *p, const char *sentence)
+{
+  assert_int_equal(codec.ops->decode_sum(&codec, &p->pass, p->messages, p->bytes, false, p->out),
+                   STATUS_INPUT);
+  assert_string_equal(status_text(), sentence);
+  assert_int_equal(codec.ops->subtract(&codec, &p->pass, p->messages, p->out), STATUS_INPUT);
+}
+
+static struct exponent_header *second_of(struct pack *p)
+{
+  return (void *)(p->messages + p->bytes);
+}
+
+static void a_damaged_header_is_refused(void **state)
+{
+  (void)state;
+  struct pack p = pack(0, 3000, 2, lanes[1]);
+  struct exponent_header *header = second_of(&p);
+  const struct exponent_header good = *header;
+  header->magic ^= 1;
+  expect_damage(&p, "message 1 of 2 is damaged: its header says 3000 elements in 10320 bytes, of "
+                    "3000 in at most 12064");
+  *header = good;
+  header->n++;
+  expect_damage(&p, "message 1 of 2 is damaged: its header says 3001 elements in 10320 bytes, of "
+                    "3000 in at most 12064");
+  *header = good;
+  header->bytes = p.bytes + 1;
+  expect_damage(&p, "message 1 of 2 is damaged: its header says 3000 elements in 12065 bytes, of "
+                    "3000 in at most 12064");
+  header->bytes = 63;
+  expect_damage(&p, "message 1 of 2 is damaged: its header says 3000 elements in 63 bytes, of "
+                    "3000 in at most 12064");
+  unpack_and_release(&p);
+}
+
+static void a_damaged_block_is_refused(void **state)
+{
+  static const char *const sentence = "message 1 of 2 is damaged: block 2 has no valid data";
+  (void)state;
+  struct pack p = pack(0, 3000, 2, lanes[1]);
+  struct exponent_entry *entry = (struct exponent_entry *)(second_of(&p) + 1) + 2;
+  const struct exponent_entry good = *entry;
+  const struct exponent_entry bad[] = {
+      {(good.form & ~0xffu) | 11, good.at},          /* no width */
+      {(good.form & 0xffff) | 1025u << 16, good.at}, /* more escapes than elements */
+      {good.form + (1u << 16), good.at},             /* another number than the data have */
+      {good.form + 1, good.at},                      /* another width than the data have */
+      {EXPONENT_RAW, good.at},                       /* longer than the message */
+      {good.form, 3},                                /* in the table */
+      {good.form, (uint32_t)(second_of(&p)->bytes / 16)},
+      {good.form, UINT32_MAX}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    *entry = bad[i];
+    expect_damage(&p, sentence);
+  }
+  *entry = good;
+  assert_int_equal(codec.ops->decode_sum(&codec, &p.pass, p.messages, p.bytes, false, p.out),
+                   STATUS_OK);
+  unpack_and_release(&p);
+}
+
+/* Any damage ends in a sentence or in numbers: the guards and the sanitizers see what is outside. */
+static void damaged_bytes_touch_nothing_outside(void **state)
+{
+  (void)state;
+  struct pack p = pack(7, 3000, 1, lanes[0]);
+  for (uint64_t i = 0; i < 20000; i++) {
+    unsigned char *at = (unsigned char *)p.messages + hash(i) % (i % 2 ? 64 : p.bytes);
+    const unsigned char good = *at;
+    *at = (unsigned char)hash(~i);
+    (void)codec.ops->decode_sum(&codec, &p.pass, p.messages, p.bytes, false, p.out);
+    *at = good;
+  }
+  unpack_and_release(&p);
+}
+
+/* ---- facts ---- */
+
+/* Exponents of normally distributed elements take 3.2 bits of 8, and there is an entry of 8 bytes. */
+static void normal_elements_take_27_bits(void **state)
+{
+  (void)state;
+  struct pack p = pack(0, MOST, 1, lanes[1]);
+  const double bits = 8.0 * (double)header_of(&p, 0)->bytes / MOST;
+  assert_true(bits > 24 + 2.5 && bits < 24 + 3.5);
+  unpack_and_release(&p);
+}
+
+static void the_capacity_is_that_of_raw_blocks(void **state)
+{
+  (void)state;
+  for (int l = 0; l < LENGTHS; l++) {
+    const int64_t n = lengths[l], blocks = (n + 1023) / 1024;
+    assert_int_equal(codec.ops->bytes(&codec, n),
+                     whole_lines(32 + 8 * blocks) + whole_lines(4 * n));
+    struct pack p = pack(1, n, 1, lanes[0]);
+    assert_int_equal(header_of(&p, 0)->bytes, p.bytes);
+    unpack_and_release(&p);
+  }
+  assert_int_equal(codec.ops->bytes(&codec, INT64_C(5000000000)),
+                   whole_lines(32 + 8 * INT64_C(4882813)) + INT64_C(20000000000));
+  assert_int_equal(codec.ops->traits, CODEC_LOSSLESS | CODEC_VARIABLE | CODEC_ALONE);
+}
+
+static void settings_are_refused(void **state)
+{
+  struct codec none;
+  const struct codec_settings block = {.block = 512};
+  (void)state;
+  assert_int_equal(codec_make("exponent", &block, false, &none), STATUS_USAGE);
+  assert_string_equal(status_text(), "codec exponent has no block");
+  assert_int_equal(codec_make("topk+exponent", NULL, false, &none), STATUS_USAGE);
+  assert_string_equal(status_text(),
+                      "codec exponent is for whole vectors, so it cannot code values of topk");
+}
+
+static int make_lanes(void **state)
+{
+  (void)state;
+  assert_int_equal(codec_make("exponent", NULL, false, &codec), STATUS_OK);
+  assert_int_equal(device_create("host", 0, DTYPE_F32, &device), STATUS_OK);
+  for (int i = 0; i < 2; i++)
+    assert_int_equal(
+        device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1 + 2 * i, &lanes[i]),
+        STATUS_OK);
+  return 0;
+}
+
+static int free_lanes(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 2; i++)
+    device->ops->lane_destroy(lanes[i]);
+  device_destroy(device);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_pattern_of_bits_comes_back),
+      cmocka_unit_test(only_the_length_in_the_header_counts),
+      cmocka_unit_test(elements_lie_where_the_description_says),
+      cmocka_unit_test(a_sum_is_that_of_codec_none),
+      cmocka_unit_test(nothing_is_lost),
+      cmocka_unit_test(all_kernels_give_the_same_bytes),
+      cmocka_unit_test(a_damaged_header_is_refused),
+      cmocka_unit_test(a_damaged_block_is_refused),
+      cmocka_unit_test(damaged_bytes_touch_nothing_outside),
+      cmocka_unit_test(normal_elements_take_27_bits),
+      cmocka_unit_test(the_capacity_is_that_of_raw_blocks),
+      cmocka_unit_test(settings_are_refused),
+  };
+  return cmocka_run_group_tests(tests, make_lanes, free_lanes);
+}

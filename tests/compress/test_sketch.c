@@ -1,0 +1,426 @@
+/* Codec countsketch on the host device. Oracles: a sketch and its estimates, written from the
+ * description in compress/rule/sketch.h; the bound of Count Sketch by Chebyshev's inequality; the
+ * squared error of zeros; sums of messages that were decoded one by one. */
+#include <float.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "compress/compress.h"
+#include "compress/rule/sketch.h"
+#include "device/device.h"
+#include "device/lane.h"
+#include "guard.h"
+
+enum { PARTS = 3, BLOCK = 1024, KEEP = 11, COLUMNS = 4 * KEEP };
+
+static struct device *device;
+static struct lane *lanes[2]; /* of 1 and 3 threads */
+static struct codec codec;    /* blocks of 1024 elements, 1 in 100 arrives */
+
+static float normal(uint64_t seed, int64_t i)
+{
+  float sum = -6;
+  for (int k = 0; k < 12; k++)
+    sum += (float)(sketch_mix(seed * 1000003 + (uint64_t)(12 * i + k)) >> 40) * 0x1p-24f;
+  return sum;
+}
+
+/* A few large elements among small ones, as gradients have them. */
+static float *vectors(uint64_t seed, int64_t n)
+{
+  float *x = guarded(n * 4);
+  for (int64_t i = 0; i < n; i++)
+    x[i] = normal(seed, i) * (sketch_mix(seed + (uint64_t)i) % 128 == 0 ? 30 : 0.1f);
+  return x;
+}
+
+static struct codec_pass pass_of(int64_t n, int parts, uint64_t seed)
+{
+  return (struct codec_pass){.lane = lanes[n % 2], .n = n, .parts = parts, .seed = seed};
+}
+
+static char *encoded(const struct codec_pass *pass, const float *x)
+{
+  char *messages = guarded(pass->parts * codec.ops->bytes(&codec, pass->n));
+  assert_int_equal(codec.ops->encode(&codec, pass, x, messages), STATUS_OK);
+  return messages;
+}
+
+static void release_messages(const struct codec_pass *pass, char *messages)
+{
+  release(messages, pass->parts * codec.ops->bytes(&codec, pass->n));
+}
+
+/* ---- the reference ---- */
+
+struct row {
+  uint64_t factor, offset;
+};
+
+static struct row row_of(uint64_t seed, int64_t block, int row)
+{
+  const uint64_t word = sketch_mix(seed ^ sketch_mix((uint64_t)(3 * block + row)));
+  return (struct row){sketch_mix(word), sketch_mix(~word)};
+}
+
+/* The upper half of factor * i + offset: a sign, and a fraction of the columns. */
+static int place(struct row row, int64_t i, int *sign)
+{
+  const uint64_t bits = (row.factor * (uint64_t)i + row.offset) >> 32;
+  *sign = bits & 0x80000000 ? -1 : 1;
+  return (int)((bits & 0x7fffffff) * COLUMNS / 0x80000000);
+}
+
+/* Estimates in steps of most / 2^20, from exact sums. */
+static void estimate(uint64_t seed, int64_t block, int64_t m, const float *x, double *out)
+{
+  double table[3][COLUMNS] = {{0}}, most = 0;
+  int sign;
+  for (int64_t i = 0; i < m; i++)
+    most = fmax(most, fabs((double)x[i]));
+  const double step = most / (double)(1 << 20);
+  for (int r = 0; r < 3; r++)
+    for (int64_t i = 0; i < m; i++) {
+      const int at = place(row_of(seed, block, r), i, &sign);
+      table[r][at] += sign * rint((double)(x[i] * (float)(1 / (float)step)));
+    }
+  for (int64_t i = 0; i < m; i++) {
+    double of[3];
+    for (int r = 0; r < 3; r++) {
+      const int at = place(row_of(seed, block, r), i, &sign);
+      of[r] = sign * table[r][at];
+    }
+    const double median = fmax(fmin(of[0], of[1]), fmin(fmax(of[0], of[1]), of[2]));
+    out[i] = step * fmax(fmin(median, 1 << 20), -(1 << 20));
+  }
+}
+
+/* The k-th largest magnitude. */
+static double ranked(int64_t m, const double *x, int k)
+{
+  double rank = INFINITY;
+  for (int i = 0; i < k; i++) {
+    double next = 0;
+    int equal = 0;
+    for (int64_t j = 0; j < m; j++)
+      if (fabs(x[j]) < rank && fabs(x[j]) > next)
+        next = fabs(x[j]);
+    for (int64_t j = 0; j < m; j++)
+      equal += fabs(x[j]) == next;
+    rank = next;
+    i += equal - 1;
+  }
+  return rank;
+}
+
+static double squares(const float *x, int64_t n)
+{
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++)
+    sum += (double)x[i] * x[i];
+  return sum;
+}
+
+/* ---- tests ---- */
+
+/* The scale is that of least squares, or one step. */
+static void check_block(const float *x, const float *out, int64_t m, const double *guess)
+{
+  const double least = ranked(m, guess, m < KEEP ? (int)m : KEEP);
+  double product = 0, square = 0;
+  for (int64_t i = 0; i < m; i++)
+    if (fabs(guess[i]) >= least) {
+      product += x[i] * guess[i];
+      square += guess[i] * guess[i];
+    }
+  const double factor = square > 0 ? fmax(0, fmin(1, product / square)) : 0;
+  for (int64_t i = 0; i < m; i++) {
+    const double expected = fabs(guess[i]) >= least ? factor * guess[i] : 0;
+    assert_true(fabs(out[i] - expected) <= 1e-5 * fabs(expected));
+  }
+}
+
+static void messages_are_those_of_the_reference(void **state)
+{
+  static const int64_t lengths[] = {1, 2, 33, 1023, 1024, 1025, 5000};
+  (void)state;
+  for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+    for (uint64_t seed = 1; seed <= 5; seed++) {
+      const int64_t n = lengths[l], bytes = codec.ops->bytes(&codec, n);
+      const struct codec_pass pass = pass_of(n, PARTS, seed), one = pass_of(n, 1, seed);
+      float *x = vectors(seed, PARTS * n), *out = guarded(n * 4);
+      char *messages = encoded(&pass, x);
+      for (int part = 0; part < PARTS; part++) {
+        assert_int_equal(
+            codec.ops->decode_sum(&codec, &one, messages + part * bytes, bytes, false, out),
+            STATUS_OK);
+        for (int64_t block = 0; block * BLOCK < n; block++) {
+          const int64_t m = n - block * BLOCK < BLOCK ? n - block * BLOCK : BLOCK;
+          double guess[BLOCK];
+          estimate(seed, block, m, x + part * n + block * BLOCK, guess);
+          check_block(x + part * n + block * BLOCK, out + block * BLOCK, m, guess);
+        }
+      }
+      release_messages(&pass, messages);
+      release(out, n * 4);
+      release(x, PARTS * n * 4);
+    }
+}
+
+/* An estimate of a row is off by more than sqrt(8 / columns) times the norm of the other elements
+ * with a probability of 1/8 at most, so a median of three rows with 3/64 at most. */
+static void estimates_are_within_the_bound(void **state)
+{
+  (void)state;
+  int far = 0, all = 0;
+  for (uint64_t seed = 1; seed <= 40; seed++) {
+    double guess[BLOCK];
+    float *x = vectors(seed, BLOCK);
+    const double norm = squares(x, BLOCK);
+    estimate(seed, 0, BLOCK, x, guess);
+    for (int64_t i = 0; i < BLOCK; i++) {
+      const double bound = 8.0 / COLUMNS * (norm - (double)x[i] * x[i]);
+      far += (guess[i] - x[i]) * (guess[i] - x[i]) > bound;
+      all++;
+    }
+    release(x, BLOCK * 4);
+  }
+  assert_true(64.0 * far <= 3.0 * all);
+}
+
+/* Each other element shares the counters of the large one in two of three rows with a probability
+ * below 3 / COLUMNS^2. So fewer than two of 1023 are expected to seem as large, and 11 arrive. */
+static void a_heavy_hitter_arrives(void **state)
+{
+  enum { SEEDS = 200 };
+  (void)state;
+  int arrived = 0;
+  for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+    const struct codec_pass pass = pass_of(BLOCK, 1, seed);
+    float *x = guarded(BLOCK * 4), *out = guarded(BLOCK * 4);
+    for (int64_t i = 0; i < BLOCK; i++)
+      x[i] = 0.01f * normal(seed, i);
+    x[3 * seed] = -10;
+    char *message = encoded(&pass, x);
+    assert_int_equal(
+        codec.ops->decode_sum(&codec, &pass, message, codec.ops->bytes(&codec, BLOCK), false, out),
+        STATUS_OK);
+    arrived += out[3 * seed] < 0;
+    release_messages(&pass, message);
+    release(out, BLOCK * 4);
+    release(x, BLOCK * 4);
+  }
+  assert_true(64 * arrived >= 61 * SEEDS);
+}
+
+/* What is left is at most the vector, whatever it holds, and much less if few elements are large. */
+static void messages_contract_every_input(void **state)
+{
+  enum { N = 5 * BLOCK + 7 };
+  (void)state;
+  for (uint64_t seed = 1; seed <= 30; seed++)
+    for (int kind = 0; kind < 3; kind++) {
+      const struct codec_pass pass = pass_of(N, 1, seed);
+      float *x = vectors(seed, N);
+      for (int64_t i = 0; kind > 0 && i < N; i++)
+        x[i] = kind == 1 ? normal(seed, i) : 1.0f;
+      const double before = squares(x, N);
+      char *message = encoded(&pass, x);
+      assert_int_equal(codec.ops->subtract(&codec, &pass, message, x), STATUS_OK);
+      assert_true(squares(x, N) <= before * (kind == 0 ? 0.9 : 1 + 1e-6));
+      release_messages(&pass, message);
+      release(x, N * 4);
+    }
+}
+
+/* With feedback a constant vector arrives in the mean over steps: what is left stays bounded. */
+static void feedback_brings_all_elements(void **state)
+{
+  enum { N = BLOCK, STEPS = 600 };
+  (void)state;
+  float *x = vectors(3, N), *left = guarded(N * 4), *sum = guarded(N * 4);
+  memset(left, 0, N * 4);
+  memset(sum, 0, N * 4);
+  for (uint64_t step = 0; step < STEPS; step++) {
+    const struct codec_pass pass = pass_of(N, 1, step);
+    for (int64_t i = 0; i < N; i++)
+      left[i] += x[i];
+    char *message = encoded(&pass, left);
+    assert_int_equal(
+        codec.ops->decode_sum(&codec, &pass, message, codec.ops->bytes(&codec, N), true, sum),
+        STATUS_OK);
+    assert_int_equal(codec.ops->subtract(&codec, &pass, message, left), STATUS_OK);
+    release_messages(&pass, message);
+  }
+  for (int64_t i = 0; i < N; i++)
+    sum[i] = sum[i] / STEPS - x[i];
+  assert_true(squares(sum, N) < 0.05 * squares(x, N));
+  release(sum, N * 4);
+  release(left, N * 4);
+  release(x, N * 4);
+}
+
+/* Message after message, each decoded by itself; and one subtraction of fp32. */
+static void sums_and_losses_are_of_decoded_messages(void **state)
+{
+  enum { N = 2500, GAP = 64 };
+  (void)state;
+  const struct codec_pass pass = pass_of(N, PARTS, 9), one = pass_of(N, 1, 9);
+  const int64_t bytes = codec.ops->bytes(&codec, N), stride = bytes + GAP;
+  float *x = vectors(1, PARTS * N), *out = vectors(2, N), *expected = vectors(2, N),
+        *each = guarded(PARTS * N * 4), *left = vectors(1, PARTS * N);
+  char *messages = encoded(&pass, x), *apart = guarded(PARTS * stride);
+  for (int part = 0; part < PARTS; part++) {
+    memcpy(apart + part * stride, messages + part * bytes, (size_t)bytes);
+    assert_int_equal(
+        codec.ops->decode_sum(&codec, &one, messages + part * bytes, bytes, false, each + part * N),
+        STATUS_OK);
+  }
+  assert_int_equal(codec.ops->decode_sum(&codec, &pass, apart, stride, true, out), STATUS_OK);
+  assert_int_equal(codec.ops->subtract(&codec, &pass, messages, left), STATUS_OK);
+  for (int64_t i = 0; i < N; i++)
+    for (int part = 0; part < PARTS; part++)
+      expected[i] += each[part * N + i];
+  for (int64_t i = 0; i < PARTS * N; i++)
+    x[i] -= each[i];
+  assert_memory_equal(out, expected, N * 4);
+  assert_memory_equal(left, x, PARTS * N * 4);
+  release(apart, PARTS * stride);
+  release_messages(&pass, messages);
+  release(left, PARTS * N * 4);
+  release(each, PARTS * N * 4);
+  release(expected, N * 4);
+  release(out, N * 4);
+  release(x, PARTS * N * 4);
+}
+
+/* The largest counters: all elements are the largest, and of the signs of one row. */
+static void counters_do_not_overflow(void **state)
+{
+  (void)state;
+  for (int64_t block = SKETCH_LEAST_BLOCK; block <= SKETCH_MOST_BLOCK; block *= 2) {
+    const struct sketch op = {.block = block, .keep = 1, .seed = 5};
+    const struct sketch_key key = sketch_key_make(&op, 0, 1);
+    float *x = guarded(block * 4);
+    int32_t *message = guarded(sketch_bytes(&op, block)), most = 0;
+    for (int64_t i = 0; i < block; i++)
+      x[i] = sketch_hash(key, (uint32_t)i) >> 31 ? -FLT_MAX : FLT_MAX;
+    assert_int_equal(device->ops->sketch(lanes[0], &op, block, 1, x, message), STATUS_OK);
+    int64_t sum = 0;
+    for (int c = 0; c < 4; c++) {
+      sum += message[2 + 4 + c];
+      most = message[2 + 4 + c] > most ? message[2 + 4 + c] : most;
+    }
+    assert_int_equal(sum, 1 << 30);
+    assert_true(most > (1 << 30) / 8);
+    assert_int_equal(device->ops->unsketch(lanes[0], &op, block, 1, message, 0, SCATTER_SET, x),
+                     STATUS_OK);
+    for (int64_t i = 0; i < block; i++)
+      assert_true(isfinite(x[i]));
+    release(message, sketch_bytes(&op, block));
+    release(x, block * 4);
+  }
+}
+
+static void special_blocks(void **state)
+{
+  static const float bad[] = {INFINITY, -INFINITY, NAN};
+  enum { N = 3 * BLOCK };
+  (void)state;
+  for (int b = 0; b < 3; b++) {
+    const struct codec_pass pass = pass_of(N, 1, 4);
+    float *x = vectors(1, N);
+    memset(x, 0, BLOCK * 4);
+    x[5] = 0x1p-130f;
+    x[2 * BLOCK + 17] = bad[b];
+    char *message = encoded(&pass, x);
+    assert_int_equal(
+        codec.ops->decode_sum(&codec, &pass, message, codec.ops->bytes(&codec, N), false, x),
+        STATUS_OK);
+    for (int64_t i = 0; i < N; i++)
+      assert_true(i < BLOCK ? x[i] == 0 : i < 2 * BLOCK ? isfinite(x[i]) : isnan(x[i]));
+    release_messages(&pass, message);
+    release(x, N * 4);
+  }
+}
+
+/* Any message gives some numbers, and nothing outside is touched. */
+static void damaged_messages_stay_in_bounds(void **state)
+{
+  enum { N = 1500 };
+  (void)state;
+  const struct codec_pass pass = pass_of(N, 1, 4);
+  float *x = vectors(1, N);
+  char *message = encoded(&pass, x);
+  for (uint64_t turn = 0; turn < 50; turn++) {
+    for (int64_t i = 0; i < codec.ops->bytes(&codec, N); i++)
+      message[i] = turn == 0 ? (char)0x80 : (char)sketch_mix(turn * 100000 + (uint64_t)i);
+    assert_int_equal(
+        codec.ops->decode_sum(&codec, &pass, message, codec.ops->bytes(&codec, N), false, x),
+        STATUS_OK);
+  }
+  release_messages(&pass, message);
+  release(x, N * 4);
+}
+
+static void settings_have_bounds(void **state)
+{
+  struct codec made;
+  const struct codec_settings dense = {.density = 0.07}, small = {.block = 256};
+  const struct sketch bad = {.block = 1000, .keep = 1};
+  (void)state;
+  assert_int_equal(codec_make("countsketch", &dense, false, &made), STATUS_USAGE);
+  assert_string_equal(status_text(), "density of codec countsketch is 0.07: use 1e-05 to 0.0625");
+  assert_int_equal(codec_make("countsketch", &small, false, &made), STATUS_USAGE);
+  assert_int_equal(codec_make("topk+countsketch", NULL, false, &made), STATUS_USAGE);
+  assert_int_equal(device->ops->sketch(lanes[0], &bad, 1, 1, NULL, NULL), STATUS_INTERNAL);
+  assert_int_equal(device->ops->unsketch(lanes[0], &bad, 1, 1, NULL, 0, SCATTER_SET, NULL),
+                   STATUS_INTERNAL);
+  assert_int_equal(codec_make("countsketch", NULL, false, &made), STATUS_OK);
+  assert_int_equal(made.ops->bytes(&made, 8192), 2 * (8 + 3 * 4 * 41 * 4));
+  assert_int_equal(made.ops->traits, CODEC_COMMON_SEED | CODEC_ALONE);
+}
+
+static int start(void **state)
+{
+  const struct codec_settings settings = {.block = BLOCK};
+  (void)state;
+  if (codec_make("countsketch", &settings, true, &codec) ||
+      device_create("host", 0, DTYPE_F32, &device) ||
+      device->ops->lane_create(device, "one", LANE_ROLE_COMPUTE, 1, &lanes[0]))
+    return -1;
+  return device->ops->lane_create(device, "three", LANE_ROLE_COMPUTE, 3, &lanes[1]) ? -1 : 0;
+}
+
+static int stop(void **state)
+{
+  (void)state;
+  device->ops->lane_destroy(lanes[0]);
+  device->ops->lane_destroy(lanes[1]);
+  device_destroy(device);
+  return 0;
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(messages_are_those_of_the_reference),
+      cmocka_unit_test(estimates_are_within_the_bound),
+      cmocka_unit_test(a_heavy_hitter_arrives),
+      cmocka_unit_test(messages_contract_every_input),
+      cmocka_unit_test(feedback_brings_all_elements),
+      cmocka_unit_test(sums_and_losses_are_of_decoded_messages),
+      cmocka_unit_test(counters_do_not_overflow),
+      cmocka_unit_test(special_blocks),
+      cmocka_unit_test(damaged_messages_stay_in_bounds),
+      cmocka_unit_test(settings_have_bounds),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}
