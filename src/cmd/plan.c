@@ -425,7 +425,7 @@ const struct command command_plan = {
             "  parameters  this rank's share of the fp32 masters\n"
             "  gathered parameters  whole units in the compute type, while they are in use\n"
             "  working copy  this rank's share in the compute type, in addition to the masters; whole "
-            "units with compress.weights.difference\n"
+            "units with compress.weights.delta\n"
             "  moments  the two moments of AdamW\n"
             "  residuals  what messages of gradients have lost\n"
             "  gradients  this rank's share of the reduced gradients\n"

@@ -281,7 +281,7 @@ const struct option deck_table[] = {
      .effect = EFFECT_MATH, .choices = codecs,
      .text = "Codec of parameters that training gathers. Masters and checkpoints stay as they "
              "are. Evaluation gathers parameters as they are." CODEC_TEXTS},
-    {"compress.weights.difference", OPTION_BOOL, AT(compress.difference), "false",
+    {"compress.weights.delta", OPTION_BOOL, AT(compress.difference), "false",
      .effect = EFFECT_MATH,
      .text = "Send differences to a copy of all parameters. Each rank keeps the copy in the "
              "compute type. What a message loses comes with the next one. For shard_grad_op and "
@@ -292,15 +292,9 @@ const struct option deck_table[] = {
     {"compress.weights.block", OPTION_INT, AT(compress.weights.block), "0",
      .effect = EFFECT_MATH, .least = 0, .most = 1 << 20, .unit = "elements",
      .text = "Elements that are encoded together, a power of two. 0: as the codec has it."},
-    {"compress.weights.levels", OPTION_INT, AT(compress.weights.levels), "0",
-     .effect = EFFECT_MATH, .least = 0, .most = 1 << 16, .unit = "levels",
-     .text = "Levels of qsgd. 0: as the codec has it."},
     {"compress.weights.density", OPTION_REAL, AT(compress.weights.density), "0",
      .effect = EFFECT_MATH, .least = 0, .most = 1,
      .text = "Share of the elements that a sparse codec sends. 0: as the codec has it."},
-    {"compress.weights.threshold", OPTION_REAL, AT(compress.weights.threshold), "0",
-     .effect = EFFECT_MATH, .least = 0, .most = INFINITY,
-     .text = "Smallest magnitude that the codec threshold sends. 0: as the codec has it."},
 
     {"tiers.preset", OPTION_CHOICE, AT(tiers.preset), "none", .choices = deck_presets,
      .text = "Where everything is stored, as one choice. It sets tiers.params, tiers.optimizer, "
@@ -856,7 +850,7 @@ static enum status check_difference(const struct deck *deck)
   return status_set(STATUS_USAGE,
                     "%s is true, but %s is none, which sends no messages: choose a codec, or leave "
                     "it out",
-                    cite(deck, "compress.weights.difference").text,
+                    cite(deck, "compress.weights.delta").text,
                     cite(deck, "compress.weights.codec").text);
 }
 

@@ -11,7 +11,7 @@ struct job_state_merge; /* of residuals that other ranks have saved */
 
 /* What messages have lost, in a checkpoint: so many ranks have saved it, of the units and in the type
  * that their policy names. copies: they have saved what differences of parameters were added to
- * (compress.weights.difference). Each has lost
+ * (compress.weights.delta). Each has lost
  * parts of what it encoded. */
 struct job_state_saved {
   int ranks;
@@ -50,7 +50,7 @@ enum status job_state_open_saved(const struct job *job, const struct job_state_s
 enum status job_state_commit(struct job_state *state);
 void job_state_close(struct job_state *state); /* takes NULL */
 /* After job_state_commit() of all ranks: each rank completes its copies, which belong to
- * compress.weights.difference, by the other ranks' parts. Collective. */
+ * compress.weights.delta, by the other ranks' parts. Collective. */
 enum status job_state_share_copies(const struct job *job);
 
 /* Host memory that the state of this rank's plan takes beside a device apart, as opened for loading. Local. */

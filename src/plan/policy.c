@@ -301,9 +301,9 @@ static enum status check_gathers(const struct plan_input *input)
                       name);
   if (asked->difference && !keeps_units(input->strategy))
     return status_set(STATUS_UNSUPPORTED,
-                      "compress.weights.difference=true needs whole units from step to step: use "
+                      "compress.weights.delta=true needs whole units from step to step: use "
                       "shard.strategy=shard_grad_op or shard_optim, or "
-                      "compress.weights.difference=false");
+                      "compress.weights.delta=false");
   return STATUS_OK;
 }
 
@@ -328,7 +328,7 @@ static enum status check_weights(const struct plan_input *input)
   if (codec.ops->traits & CODEC_SPARSE && !asked->difference)
     return status_set(STATUS_UNSUPPORTED,
                       "compress.weights.codec=%s would send some of the parameters and none of the "
-                      "others: use compress.weights.difference=true, or another codec",
+                      "others: use compress.weights.delta=true, or another codec",
                       codec.ops->name);
   if (codec.ops->bytes(&codec, MANY) >= MANY * (int64_t)dtype_size(window))
     return status_set(STATUS_UNSUPPORTED,

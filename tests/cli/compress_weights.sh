@@ -14,11 +14,11 @@ fails 8 "no_shard gathers none" "$SLUICE" plan tiny.yaml --ranks 2 shard.strateg
 fails 8 "compress.weights.codec=topk would send some of the parameters" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=topk
 fails 8 "compress.weights.codec=powersgd is for sums of gradients" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=powersgd
 fails 8 "compress.weights.codec=int8_global is for sums of gradients" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=int8_global
-fails 8 "compress.weights.difference=true needs whole units" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=int8 compress.weights.difference=true
+fails 8 "compress.weights.delta=true needs whole units" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=int8 compress.weights.delta=true
 fails 8 "compress.weights.codec=bf16 saves nothing, because parameters are gathered in bf16" "$SLUICE" plan tiny.yaml --ranks 2 run.compute=bf16 compress.weights.codec=bf16
 fails 8 "with transfer.params=full each rank copies whole units" "$SLUICE" plan tiny.yaml --ranks 2 tiers.params=host tiers.optimizer=host transfer.params=full compress.weights.codec=int8
 fails 8 "so that a working copy would not be used" "$SLUICE" plan tiny.yaml --ranks 2 run.compute=bf16 tiers.working=keep compress.weights.codec=int8
-fails 2 "compress.weights.difference (command line) is true, but compress.weights.codec (default) is none" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.difference=true
+fails 2 "compress.weights.delta (command line) is true, but compress.weights.codec (default) is none" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.delta=true
 fails 2 "codec int8 has no density" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=int8 compress.weights.density=0.1
 train 1 alone compress.weights.codec=int8
 grep -q "compress.weights.codec is ignored: one rank gathers no parameters" alone.log || die "one rank has a codec without a word"
@@ -66,7 +66,7 @@ echo "$during $after" | awk '{ d = $1 - $2; exit !(d < 1e-4 && d > -1e-4) }' ||
   die "evaluation says $during during training, and $after of the checkpoint"
 
 # Differences: copies are planned, saved, and there again after a stop, also on other ranks.
-difference="compress.weights.difference=true"
+difference="compress.weights.delta=true"
 "$SLUICE" plan tiny.yaml --ranks 2 shard.strategy=shard_grad_op compress.weights.codec=int4 $difference > plan.out
 grep -q '^ *working copy ' plan.out || { cat plan.out >&2; die "the plan counts no copies"; }
 grep -q 'DECODE_PARAMS .* +copy' plan.out || { cat plan.out >&2; die "no differences"; }
@@ -101,5 +101,5 @@ keys="shard.strategy=shard_grad_op compress.weights.codec=int4 $difference"
   train 1 goes $keys run.steps=5 --resume auto
   train 2 goes compress.weights.codec=int8 --resume auto
 }
-grep -q "changed: compress.weights.difference: true -> false" goes.log || die "nobody says that differences end"
+grep -q "changed: compress.weights.delta: true -> false" goes.log || die "nobody says that differences end"
 close_to none goes 1e-2

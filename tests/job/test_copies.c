@@ -39,7 +39,7 @@ static void open_job(struct job *job, struct deck *deck, const struct kind *kind
   must(options_assign(deck->set, compute));
   if (kind->differs) {
     must(options_assign(deck->set, "compress.weights.codec=int4"));
-    must(options_assign(deck->set, "compress.weights.difference=true"));
+    must(options_assign(deck->set, "compress.weights.delta=true"));
   }
   fixture_open(job, deck, comm, comm_rank(comm), comm_ranks(comm), kind->apart);
 }
