@@ -40,22 +40,40 @@ __device__ __forceinline__ float rotate(float x)
 
 /* Elements of a lane: EACH of them are kept in registers, or (0) they are read again. */
 template <quantiser R, int EACH> struct elements {
-  const float *x;
-  int64_t m; /* the block has no more */
+  const float *x; /* of the lane */
+  int m;          /* the block has no more */
   bool zeros;
   float kept[EACH > 0 ? EACH : 1];
 
-  __device__ __forceinline__ float read(int j) const
+  __device__ __forceinline__ float read(int j, bool whole) const
   {
-    const int64_t i = (int64_t)j * QUANT_LANES + lane_of();
-    const float v = i < m ? x[i] : 0;
+    const float v = whole || j * QUANT_LANES + lane_of() < m ? x[j * QUANT_LANES] : 0;
     return quant_needs_of(R) & QUANT_ROTATE ? rotate(v) : v;
+  }
+  __device__ __forceinline__ void keep()
+  {
+    if (m == EACH * QUANT_LANES) {
+#pragma unroll
+      for (int j = 0; j < EACH; j++)
+        kept[j] = read(j, true);
+      return;
+    }
+#pragma unroll
+    for (int j = 0; j < EACH; j++)
+      kept[j] = read(j, false);
+  }
+  __device__ __forceinline__ void clear()
+  {
+    zeros = true;
+#pragma unroll
+    for (int j = 0; j < EACH; j++)
+      kept[j] = 0;
   }
   __device__ __forceinline__ float at(int j) const
   {
     if constexpr (EACH > 0)
-      return zeros ? 0 : kept[j];
-    const float v = read(j);
+      return kept[j];
+    const float v = read(j, false);
     return zeros ? 0 : v;
   }
 };
@@ -112,12 +130,10 @@ __global__ void __launch_bounds__(THREADS)
   const int64_t before = block * t.op.block, first = (part * t.blocks + block) * t.op.block;
   if (block >= t.blocks)
     return;
-  elements<R, EACH> mine = {x + part * t.n + before, min(t.op.block, t.n - before), false, {}};
-  if constexpr (EACH > 0) {
-#pragma unroll
-    for (int j = 0; j < EACH; j++)
-      mine.kept[j] = mine.read(j);
-  }
+  const int m = (int)min(t.op.block, t.n - before);
+  elements<R, EACH> mine = {x + part * t.n + before + lane_of(), m, false, {}};
+  if constexpr (EACH > 0)
+    mine.keep();
   quant_scale scale;
   constexpr bool global = quant_needs_of(R) & QUANT_GLOBAL;
   quant_stats stats = {};
@@ -125,7 +141,8 @@ __global__ void __launch_bounds__(THREADS)
     stats.max = *t.op.largest;
   else
     stats = stats_of<R, EACH>(mine, each);
-  mine.zeros = !quant_settle(R, stats, &t.op, &scale);
+  if (!quant_settle(R, stats, &t.op, &scale))
+    mine.clear();
   char *message = messages + part * t.stride;
   if (lane_of() < scales && (!global || block == 0))
     ((float *)message)[lane_of() * t.blocks + block] = scale.at[lane_of() ? 1 : 0];

@@ -42,6 +42,13 @@ __device__ __forceinline__ int64_t length_of(const selection &op, int64_t n, int
   return rest < op.block ? rest : op.block;
 }
 
+/* Threads read every OWN-th bin: without the gaps they would read the same bank. */
+constexpr int SLOTS = SELECT_BINS + SELECT_BINS / 32;
+__device__ __forceinline__ int slot_of(int bin)
+{
+  return bin + bin / 32;
+}
+
 /* From the top bin down: the bin that has the ties-th key, and the rank of this key in the bin.
  * *found stays as it is if there are fewer keys. */
 __device__ void find_digit(const uint32_t *count, uint32_t ties, cut *found)
@@ -51,7 +58,7 @@ __device__ void find_digit(const uint32_t *count, uint32_t ties, cut *found)
             top = SELECT_BINS - 1 - threadIdx.x * OWN;
   uint32_t own = 0;
   for (int i = 0; i < OWN; i++)
-    own += count[top - i];
+    own += count[slot_of(top - i)];
   uint32_t until = own;
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
@@ -67,8 +74,8 @@ __device__ void find_digit(const uint32_t *count, uint32_t ties, cut *found)
   if (before >= ties || until < ties)
     return;
   int digit = top;
-  for (; before + count[digit] < ties; digit--)
-    before += count[digit];
+  for (; before + count[slot_of(digit)] < ties; digit--)
+    before += count[slot_of(digit)];
   *found = {(uint32_t)digit, ties - before};
 }
 
@@ -115,13 +122,50 @@ template <typename R, int EACH> struct share {
   }
 };
 
+/* The largest `own` of all threads, or their sum. */
+template <bool SUM> __device__ uint32_t over_block(uint32_t own)
+{
+  __shared__ uint32_t of_warp[WARPS];
+  own = SUM ? __reduce_add_sync(0xFFFFFFFF, own) : __reduce_max_sync(0xFFFFFFFF, own);
+  if (threadIdx.x % 32 == 0)
+    of_warp[threadIdx.x / 32] = own;
+  __syncthreads();
+  uint32_t all = 0;
+  for (int w = 0; w < WARPS; w++)
+    all = SUM ? all + of_warp[w] : max(all, of_warp[w]);
+  __syncthreads();
+  return all;
+}
+
+/* A key that is not above the smallest chosen one. Powers of two below the largest magnitude are
+ * tried, so that histograms count few elements. 1: none of these. */
+template <typename R, int EACH>
+__device__ uint32_t least_key(const share<R, EACH> &mine)
+{
+  constexpr int TRIES = 8, MANTISSA = 23;
+  uint32_t top = 0;
+#pragma unroll(EACH > 0 ? EACH : 4)
+  for (int row = 0; row < mine.rows(); row++)
+    top = max(top, mine.key(row));
+  uint32_t exponent = over_block<false>(top) >> MANTISSA;
+  for (int i = 0; i < TRIES && exponent > 0; i++, exponent--) {
+    uint32_t n = 0;
+#pragma unroll(EACH > 0 ? EACH : 4)
+    for (int row = 0; row < mine.rows(); row++)
+      n += mine.key(row) >= exponent << MANTISSA;
+    if (over_block<true>(n) >= mine.op.keep)
+      return exponent << MANTISSA;
+  }
+  return 1;
+}
+
 /* A histogram of the next digit of all keys that may still be the smallest chosen one. */
 template <typename R, int EACH>
-__device__ cut narrow_cut(const share<R, EACH> &mine, int pass, cut known)
+__device__ cut narrow_cut(const share<R, EACH> &mine, int pass, uint32_t least, cut known)
 {
-  __shared__ uint32_t count[SELECT_BINS];
+  __shared__ uint32_t count[SLOTS];
   __shared__ cut found;
-  for (int i = threadIdx.x; i < SELECT_BINS; i += THREADS)
+  for (int i = threadIdx.x; i < SLOTS; i += THREADS)
     count[i] = 0;
   if (threadIdx.x == 0)
     found = {0, known.ties};
@@ -129,8 +173,8 @@ __device__ cut narrow_cut(const share<R, EACH> &mine, int pass, cut known)
 #pragma unroll(EACH > 0 ? EACH : 4)
   for (int row = 0; row < mine.rows(); row++) {
     const uint32_t k = mine.key(row);
-    if (k > 0 && (k ^ known.key) >> select_known(pass) == 0)
-      atomicAdd(&count[select_digit(k, pass)], 1u);
+    if (k >= least && (k ^ known.key) >> select_known(pass) == 0)
+      atomicAdd(&count[slot_of(select_digit(k, pass))], 1u);
   }
   __syncthreads();
   find_digit(count, known.ties, &found);
@@ -164,6 +208,8 @@ __device__ uint32_t store_share(const share<R, EACH> &mine, cut cut, uint2 befor
   for (int row = 0; row < mine.rows(); row++) {
     const uint32_t k = mine.key(row);
     const bool larger = k > cut.key, equal = k == cut.key && k > 0;
+    if (!__any_sync(0xFFFFFFFF, larger || equal))
+      continue;
     const uint32_t all_larger = __ballot_sync(0xFFFFFFFF, larger),
                    all_equal = __ballot_sync(0xFFFFFFFF, equal),
                    ties = before.y + __popc(all_equal & lower);
@@ -210,8 +256,9 @@ __global__ void __launch_bounds__(THREADS)
   const int64_t part = first + blockIdx.y, block = blockIdx.x;
   const share<R, EACH> mine(op, (int)length_of(op, n, block), x + part * n + block * op.block);
   cut cut = {R::ranked ? 0u : 1u, (uint32_t)op.keep};
+  const uint32_t least = R::ranked ? least_key(mine) : 0;
   for (int pass = 0; R::ranked && pass < SELECT_PASSES; pass++)
-    cut = narrow_cut(mine, pass, cut);
+    cut = narrow_cut(mine, pass, least, cut);
   store_chosen(mine, cut, indices_of(op, slots, part, block), values_of(op, slots, part, block));
 }
 
