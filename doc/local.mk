@@ -36,7 +36,7 @@ EXTRA_DIST += \
 	doc/measured/codecs-h200.txt \
 	doc/measured/io-h200.txt \
 	doc/measured/ops-h100.txt \
-	doc/measured/optimizers-h200.jsonl \
+	doc/measured/optimizers-h200.txt \
 	doc/measured/ops-h200.txt \
 	doc/measured/offload-h200x2.jsonl \
 	doc/measured/offload-h200x4.jsonl \
