@@ -27,6 +27,7 @@ static void give_memory(const struct device *device, void *block)
 {
 #ifdef HAVE_NCCL
   if (!device->plain_memory) {
+    (void)cudaDeviceSynchronize(); /* cudaFree() waits for all work, ncclMemFree() does not */
     nccl_memory_destroy(block);
     return;
   }
