@@ -139,6 +139,35 @@ __device__ __forceinline__ void report(unsigned long long *fault, int64_t row, i
   *(volatile unsigned long long *)fault = (target ? 1ull << 63 : 0) | (unsigned long long)(row + 1) << 32 | (uint32_t)id;
 }
 
+/* sum = the sum over parts of N numbers each, in the order of sum_parts: a binary counter of
+ * complete subtrees. Fewer than 1 << LEVELS parts. */
+template <int LEVELS, int N, typename F>
+__device__ __forceinline__ void sum_tree(int parts, const F &value, float (&sum)[N])
+{
+  float tree[LEVELS][N];
+  for (int i = 0; i < parts; i++) {
+    value(i, sum);
+#pragma unroll
+    for (int level = 0; level < LEVELS; level++) {
+      const int below = (1 << level) - 1, all = 2 * below + 1;
+      if ((i & all) == below)
+        for (int k = 0; k < N; k++)
+          tree[level][k] = sum[k];
+      else if ((i & all) == all)
+        for (int k = 0; k < N; k++)
+          sum[k] = tree[level][k] + sum[k];
+    }
+  }
+  bool any = false;
+#pragma unroll
+  for (int level = 0; level < LEVELS; level++)
+    if (parts >> level & 1) {
+      for (int k = 0; k < N; k++)
+        sum[k] = any ? tree[level][k] + sum[k] : tree[level][k];
+      any = true;
+    }
+}
+
 constexpr int MOST_ROWS = 65535; /* of a grid */
 
 /* item = row * width + column. Division of 64-bit numbers is slow, and the numbers are seldom that long. */

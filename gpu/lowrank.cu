@@ -203,35 +203,6 @@ __global__ void __launch_bounds__(THREADS) project_rows(const task t, const floa
   }
 }
 
-/* sum = the sum over parts of N numbers each, in the order of sum_parts: a binary counter of
- * complete subtrees. Fewer than 1 << LEVELS parts. */
-template <int LEVELS, int N, typename F>
-__device__ __forceinline__ void sum_tree(int parts, const F &value, float (&sum)[N])
-{
-  float tree[LEVELS][N];
-  for (int i = 0; i < parts; i++) {
-    value(i, sum);
-#pragma unroll
-    for (int level = 0; level < LEVELS; level++) {
-      const int below = (1 << level) - 1, all = 2 * below + 1;
-      if ((i & all) == below)
-        for (int k = 0; k < N; k++)
-          tree[level][k] = sum[k];
-      else if ((i & all) == all)
-        for (int k = 0; k < N; k++)
-          sum[k] = tree[level][k] + sum[k];
-    }
-  }
-  bool any = false;
-#pragma unroll
-  for (int level = 0; level < LEVELS; level++)
-    if (parts >> level & 1) {
-      for (int k = 0; k < N; k++)
-        sum[k] = any ? tree[level][k] + sum[k] : tree[level][k];
-      any = true;
-    }
-}
-
 /* A thread has a column of ROWS rows of the sum. */
 template <int LEVELS>
 __global__ void __launch_bounds__(THREADS)

@@ -174,35 +174,7 @@ template <int FIRST, int COUNT, typename F> __device__ __forceinline__ float sum
     return sum_few<FIRST, COUNT / 2>(value) + sum_few<FIRST + COUNT / 2, COUNT / 2>(value);
 }
 
-/* sum = the sum over any number of parts of N numbers each, in the same order: a binary counter of
- * complete subtrees. */
-template <int N, typename F>
-__device__ __forceinline__ void sum_many(int parts, const F &value, float (&sum)[N])
-{
-  constexpr int LEVELS = 31;
-  float tree[LEVELS][N];
-  for (int i = 0; i < parts; i++) {
-    value(i, sum);
-#pragma unroll
-    for (int level = 0; level < LEVELS; level++) {
-      const int below = (1 << level) - 1, all = 2 * below + 1;
-      if ((i & all) == below)
-        for (int k = 0; k < N; k++)
-          tree[level][k] = sum[k];
-      else if ((i & all) == all)
-        for (int k = 0; k < N; k++)
-          sum[k] = tree[level][k] + sum[k];
-    }
-  }
-  bool any = false;
-#pragma unroll
-  for (int level = 0; level < LEVELS; level++)
-    if (parts >> level & 1) {
-      for (int k = 0; k < N; k++)
-        sum[k] = any ? tree[level][k] + sum[k] : tree[level][k];
-      any = true;
-    }
-}
+constexpr int ANY_LEVELS = 31; /* of a sum over any number of parts */
 
 /* Messages of one vector. PARTS of them, 0: t.parts. */
 template <quantiser R, int PARTS> struct received {
@@ -242,7 +214,7 @@ template <quantiser R, int PARTS> struct received {
     if constexpr (PARTS > 0)
       return sum_few<0, PARTS>([&](int part) { return scale[part].at[0]; });
     float sum[1];
-    sum_many<1>(
+    sum_tree<ANY_LEVELS, 1>(
         t.parts, [&](int part, float(&to)[1]) { to[0] = scale_of(part).at[0]; }, sum);
     return sum[0];
   }
@@ -265,7 +237,7 @@ template <quantiser R, int PARTS> struct received {
         for (int k = 0; k < word; k++)
           to[k] = value_of(packed, k, own);
       };
-      sum_many<word>(t.parts, value, sum);
+      sum_tree<ANY_LEVELS, word>(t.parts, value, sum);
     }
   }
 };
