@@ -241,14 +241,6 @@ static enum status print_codec(const struct advise_case *job, const struct plan_
   return status;
 }
 
-static bool has_codec(const struct plan *plan)
-{
-  bool any = false;
-  for (int u = 0; u < plan->input.model->units && plan->input.mode == PLAN_TRAIN; u++)
-    any |= !(plan->policy[u].grads.ops->traits & CODEC_IDENTITY);
-  return any && plan->input.ranks > 1;
-}
-
 /* ---- where residuals are kept ---- */
 
 static enum status print_residual(const struct advise_case *job, const struct plan_rates *rates,
@@ -287,7 +279,7 @@ enum status forecast_print(const struct advise_case *job, const struct plan_rate
   if (status)
     return status;
   print_step(plan, &forecast);
-  if (has_codec(plan) && rates->link_bytes > 0)
+  if (plan_encodes(plan) && plan->input.ranks > 1 && rates->link_bytes > 0)
     status = print_codec(job, rates, forecast.step_s);
   if (!status)
     status = print_residuals(job, rates);

@@ -39,16 +39,6 @@ static bool uses_lane(const struct plan *plan, enum plan_lane lane)
   return false;
 }
 
-/* Gradients of any unit. */
-static bool encodes(const struct plan *plan)
-{
-  bool any = false;
-  for (int u = 0; u < plan->input.model->units; u++)
-    any |= plan->input.mode == PLAN_TRAIN && plan->layout[u].trained > 0 &&
-           !(plan->policy[u].grads.ops->traits & CODEC_IDENTITY);
-  return any;
-}
-
 /* What is meant for other tiers than those that were chosen. A deck may say it, and have its tiers changed by a key; what was typed is a mistake. */
 void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, const struct plan *const plans[])
 {
@@ -82,7 +72,7 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, c
       {"compress.grads.units", alone && plans[0]->input.policy.units.n > 0, nothing_sent},
       {"compress.weights.codec", alone && deck->compress.weights.codec != 0,
        "one rank gathers no parameters"},
-      {"compress.sample", trains && deck->compress.sample > 0 && (alone || !encodes(plans[0])),
+      {"compress.sample", trains && deck->compress.sample > 0 && (alone || !plan_encodes(plans[0])),
        "gradients are not encoded (compress.grads.codec)"},
       {"eval.target", trains && deck->eval.target > 0 && deck->eval.every == 0,
        "there are no validations (eval.every)"},
@@ -133,7 +123,7 @@ static void log_codecs(const struct job *job, const struct plan *plan)
                                       [DECK_RESIDUAL_HOST] = "host memory",
                                       [DECK_RESIDUAL_NVME] = "NVMe"};
   char codecs[256], residuals[96] = "", warmup[64] = "";
-  if (!encodes(plan) || comm_ranks(job->comm) == 1)
+  if (!plan_encodes(plan) || comm_ranks(job->comm) == 1)
     return;
   plan_print_codecs(plan, codecs, sizeof codecs);
   if (plan_keeps_residuals(plan))

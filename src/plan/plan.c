@@ -68,6 +68,14 @@ bool plan_is_on_host(const struct plan *plan, int unit)
   return unit < 0 ? plan->on_host[LANE_HOST] : plan->policy[unit].host;
 }
 
+bool plan_encodes(const struct plan *plan)
+{
+  for (int u = 0; u < plan->input.model->units && plan->input.mode == PLAN_TRAIN; u++)
+    if (plan->layout[u].trained > 0 && !(plan->policy[u].grads.ops->traits & CODEC_IDENTITY))
+      return true;
+  return false;
+}
+
 bool plan_keeps_residuals(const struct plan *plan)
 {
   for (int u = 0; u < plan->input.model->units; u++)

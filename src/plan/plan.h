@@ -355,6 +355,8 @@ int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum pl
 bool plan_is_on_host(const struct plan *plan, int unit);
 /* Names of the codecs of gradients, each once, in the order of units: "bf16, none". Local. */
 void plan_print_codecs(const struct plan *plan, char *out, size_t size);
+/* Whether gradients of any unit are encoded. */
+bool plan_encodes(const struct plan *plan);
 /* Whether what messages of any unit lose is kept. */
 bool plan_keeps_residuals(const struct plan *plan);
 /* The lane that an operation of a unit (-1: none) runs on in this plan. */
