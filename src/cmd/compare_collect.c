@@ -214,35 +214,14 @@ static enum status write_run(struct results *results, const struct matrix_run *r
 
 /* ---- seeds of a method ---- */
 
-/* One number of the seeds of one method (Welford's algorithm). */
-struct sample {
-  int n;
-  double mean, squares; /* squares: of the differences to the mean */
-};
-
-static void sample_add(struct sample *sample, double value)
-{
-  if (!isfinite(value))
-    return;
-  const double difference = value - sample->mean;
-  sample->mean += difference / ++sample->n;
-  sample->squares += difference * (value - sample->mean);
-}
-
-/* NAN for one seed. */
-static double sample_deviation(const struct sample *sample)
-{
-  return sample->n > 1 ? sqrt(sample->squares / (sample->n - 1)) : NAN;
-}
-
 /* "MEAN +- DEVIATION", without a deviation for one seed. */
-static void sample_print(const struct sample *sample, int digits)
+static void sample_print(const struct stats_sample *sample, int digits)
 {
   char text[80] = "-";
   if (sample->n > 0)
     snprintf(text, sizeof text, "%.*f", digits, sample->mean);
   if (sample->n > 1)
-    append_text(text, sizeof text, " +- %.*f", digits, sample_deviation(sample));
+    append_text(text, sizeof text, " +- %.*f", digits, stats_sample_deviation(sample));
   printf("  %-18s", text);
 }
 
@@ -259,7 +238,7 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 struct row {
   int finished;
   const char *key[NUMBERS];
-  struct sample sample[NUMBERS];
+  struct stats_sample sample[NUMBERS];
 };
 
 static void row_add(struct row *row, const struct number number[NUMBERS])
@@ -267,7 +246,7 @@ static void row_add(struct row *row, const struct number number[NUMBERS])
   row->finished++;
   for (int i = 0; i < NUMBERS; i++) {
     row->key[i] = number[i].key;
-    sample_add(&row->sample[i], number[i].value);
+    stats_sample_add(&row->sample[i], number[i].value);
   }
 }
 
@@ -283,10 +262,10 @@ static enum status write_row(struct results *results, const struct matrix_run *r
   results_text(results, "method", run->method);
   results_int(results, "runs", row->finished);
   for (int i = 0; i < NUMBERS; i++) {
-    const struct sample *sample = &row->sample[i];
+    const struct stats_sample *sample = &row->sample[i];
     results_begin_object(results, row->key[i]);
     results_real(results, "mean", sample->n > 0 ? sample->mean : NAN);
-    results_real(results, "std", sample_deviation(sample));
+    results_real(results, "std", stats_sample_deviation(sample));
     results_end_object(results);
   }
   return results_end(results);
@@ -315,9 +294,9 @@ static void print_head(int width)
   printf("\n");
 }
 
-static const struct sample *sample_of(const struct row *row, const char *key)
+static const struct stats_sample *sample_of(const struct row *row, const char *key)
 {
-  static const struct sample nothing;
+  static const struct stats_sample nothing;
   for (int i = 0; i < NUMBERS && row->finished > 0; i++)
     if (!strcmp(row->key[i], key))
       return &row->sample[i];

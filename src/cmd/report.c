@@ -108,7 +108,7 @@ static void print_table(const struct report *report)
     print_name(group->label);
     printf(" %3d", group->runs);
     for (int c = 0; c < COLUMNS; c++) {
-      const struct report_sample *sample = &group->sample[columns[c].value];
+      const struct stats_sample *sample = &group->sample[columns[c].value];
       printf(" %*s", widths[c], report_number(&columns[c], sample->n ? sample->mean : NAN).text);
     }
     printf("\n");

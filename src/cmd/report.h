@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "cmd/cmd.h"
+#include "train/stats.h"
 
 /* Numbers of a run. A number that the records do not have is NAN. Times are means per step. */
 enum report_value {
@@ -99,15 +100,11 @@ struct report_run {
 };
 
 /* Runs that differ only in seed and folder. */
-struct report_sample {
-  int n;
-  double mean, squares; /* squares: of the differences to the mean */
-};
 struct report_group {
   char *label;
   int first, runs, finished;
   int base; /* group of the same runs without codec, -1: none */
-  struct report_sample sample[VALUES];
+  struct stats_sample sample[VALUES];
 };
 
 struct report {
@@ -125,7 +122,6 @@ void report_free(struct report *report); /* takes a zeroed one */
 
 /* After all runs are read: groups, their means, and the differences to uncompressed runs. Local. */
 enum status report_group_runs(struct report *report);
-double sample_deviation(const struct report_sample *sample); /* 0 for one value */
 /* Whether two runs have the same deck apart from seed, folder and, if `but_codec`, compress.*. */
 bool report_same_deck(const struct report_run *a, const struct report_run *b, bool but_codec);
 /* Whether the deck names a codec. Local. */

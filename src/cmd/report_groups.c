@@ -4,21 +4,6 @@
 #include "base/mem.h"
 #include "cmd/report.h"
 
-/* Welford's algorithm. */
-static void sample_add(struct report_sample *sample, double value)
-{
-  if (!isfinite(value))
-    return;
-  const double difference = value - sample->mean;
-  sample->mean += difference / ++sample->n;
-  sample->squares += difference * (value - sample->mean);
-}
-
-double sample_deviation(const struct report_sample *sample)
-{
-  return sample->n > 1 ? sqrt(sample->squares / (sample->n - 1)) : 0;
-}
-
 static bool begins(const char *text, const char *with)
 {
   return !strncmp(text, with, strlen(with));
@@ -112,7 +97,7 @@ static void add_values(struct report *report)
     const struct report_run *run = &report->run[i];
     struct report_group *group = &report->group[run->group];
     for (int v = 0; v < VALUES && (is_finished(run) || group->finished == 0); v++)
-      sample_add(&group->sample[v], run->value[v]);
+      stats_sample_add(&group->sample[v], run->value[v]);
   }
 }
 
@@ -155,11 +140,11 @@ static void find_base(struct report *report, int g)
 static void add_change(struct report *report, int g, enum report_value of, enum report_value change)
 {
   struct report_group *group = &report->group[g];
-  const struct report_sample *own = &group->sample[of];
-  const struct report_sample *base =
+  const struct stats_sample *own = &group->sample[of];
+  const struct stats_sample *base =
       group->base < 0 ? NULL : &report->group[group->base].sample[of];
   if (base && own->n > 0 && base->n > 0 && base->mean > 0)
-    sample_add(&group->sample[change], own->mean / base->mean - 1);
+    stats_sample_add(&group->sample[change], own->mean / base->mean - 1);
 }
 
 enum status report_group_runs(struct report *report)

@@ -183,10 +183,10 @@ static void put_name_cell(const struct report_group *group, FILE *to)
   put_element("td", group->label, to);
 }
 
-static void put_cell(const struct report_sample *sample, const struct report_column *column,
+static void put_cell(const struct stats_sample *sample, const struct report_column *column,
                      FILE *to)
 {
-  const double deviation = sample_deviation(sample);
+  const double deviation = stats_sample_deviation(sample);
   if (sample->n == 0) {
     fputs("<td>-</td>", to);
     return;
@@ -360,11 +360,11 @@ static void put_quality(const struct report *report, const struct sketch *sketch
   struct report_point *point = sketch->point;
   int rows = 0;
   for (int g = 0; g < report->groups; g++) {
-    const struct report_sample *x = &report->group[g].sample[VALUE_RATIO];
-    const struct report_sample *y = &report->group[g].sample[VALUE_VAL_PPL];
+    const struct stats_sample *x = &report->group[g].sample[VALUE_RATIO];
+    const struct stats_sample *y = &report->group[g].sample[VALUE_VAL_PPL];
     if (x->n == 0 || y->n == 0)
       continue;
-    const double deviation = sample_deviation(y);
+    const double deviation = y->n > 1 ? stats_sample_deviation(y) : 0;
     point[rows] = (struct report_point){
         .step = x->mean, .low = y->mean - deviation, .high = y->mean + deviation};
     row[rows] = (struct chart_row){report->group[g].label, g, false, 1, &point[rows]};
@@ -386,7 +386,7 @@ static void put_quality(const struct report *report, const struct sketch *sketch
   }
 }
 
-static double known(const struct report_sample *sample)
+static double known(const struct stats_sample *sample)
 {
   return sample->n > 0 ? sample->mean : 0;
 }
@@ -400,7 +400,7 @@ static const char *const part_names[CHART_PARTS] = {[PART_COMPUTING] = "computin
 /* Without traced steps nobody knows how long the compute lane ran, so it gets the rest. */
 static void split_step(const struct report_group *group, struct report_point part[CHART_PARTS])
 {
-  const struct report_sample *sample = group->sample;
+  const struct stats_sample *sample = group->sample;
   const double step = known(&sample[VALUE_STEP_MS]);
   const bool traced = sample[VALUE_BUSY_SHARE].n > 0;
   double rest = traced ? step * (1 - sample[VALUE_BUSY_SHARE].mean) : step;
@@ -500,7 +500,7 @@ static double operation_share(const struct report_run *run, const char *name)
 static void put_operations(const struct report *report, int g, FILE *to)
 {
   const struct report_run *first = &report->run[report->group[g].first];
-  const struct report_sample *all = &report->group[g].sample[VALUE_COMM_SHARE];
+  const struct stats_sample *all = &report->group[g].sample[VALUE_COMM_SHARE];
   fputs("<td class=\"text\">", to);
   for (int i = 0; i < first->ops; i++) {
     double sum = 0;

@@ -1,4 +1,5 @@
-/* Times of steps, for the progress line and the run's summary. */
+/* Times of steps, for the progress line and the run's summary; and mean and deviation of a number
+ * over several runs. */
 #ifndef SLUICE_TRAIN_STATS_H
 #define SLUICE_TRAIN_STATS_H
 
@@ -21,5 +22,14 @@ double stats_recent(const struct stats *stats, int64_t n); /* mean of the last n
 double stats_high(const struct stats *stats);
 /* Nearest-rank percentile, p in [0, 100]; sorts the stored values: call at the end. */
 double stats_percentile(struct stats *stats, double p);
+
+/* A number of several runs, begun with zeros (Welford's algorithm). */
+struct stats_sample {
+  int64_t n;
+  double mean, squares; /* squares: of the differences to the mean */
+};
+
+void stats_sample_add(struct stats_sample *sample, double value); /* unless it is not finite */
+double stats_sample_deviation(const struct stats_sample *sample); /* NAN for fewer than two */
 
 #endif
