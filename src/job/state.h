@@ -9,15 +9,12 @@ struct job_state_piece; /* what a rank holds of one kind in one unit */
 struct job_state_part;  /* what of a piece is a tensor's */
 struct job_state_merge; /* of residuals that other ranks have saved */
 
-/* What messages have lost, in a checkpoint: so many ranks have saved it, of the units and in the type
- * that their policy names. copies: they have saved what differences of parameters were added to
- * (compress.weights.delta). Each has lost
- * parts of what it encoded. */
+/* The job that saved a checkpoint, as far as residuals and copies of parameters depend on it. */
 struct job_state_saved {
   int ranks;
-  struct deck_policy policy;
-  bool copies;
-  struct encoded encoded;
+  struct deck_policy policy; /* names the units that have residuals, and their type */
+  bool copies;               /* compress.weights.delta: copies of parameters are there */
+  struct encoded encoded;    /* the part of a unit that a residual is of */
 };
 
 struct job_state {

@@ -310,10 +310,13 @@ struct plan {
 /* Content of the metrics buffer. */
 struct plan_metrics { struct exactsum squares, loss; struct outcome outcome; struct exactsum landed; }; /* landed: plan->squares on the device, where METRICS adds them */
 
-/* What ENCODE measures of its messages: sums of squares of a sample of the elements, of what the
- * messages lose of it, and of what they decode to. residual: of all that the messages lose; zero
- * without feedback. */
-struct plan_sample { struct exactsum elements, lost, decoded, residual; };
+/* Sums of squares by which ENCODE measures its messages. All but `residual` are of a sample. */
+struct plan_sample {
+  struct exactsum elements;
+  struct exactsum lost;     /* elements less decoded */
+  struct exactsum decoded;
+  struct exactsum residual; /* all elements; zero without feedback */
+};
 enum { PLAN_SAMPLE = 1 << 16 };
 /* Elements of a message of `n` that are measured: whole blocks of its codec. Pure. */
 int64_t plan_sampled(int64_t n);

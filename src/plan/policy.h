@@ -59,8 +59,8 @@ struct plan_input;
 
 /* From strategy, ranks, shape and policy alone. Pure. Local. */
 enum across unit_policy_across(const struct plan_input *input);
-/* What of a gradient a rank encodes: the gradient is so many equal blocks, each of so many equal
- * parts, and the rank has the part of its rank modulo `parts` in each of them. */
+/* The part of a gradient that a rank encodes. The gradient has `blocks` equal blocks. Each block has
+ * `parts` equal parts. The rank encodes part (rank modulo `parts`) of each block. */
 struct encoded {
   int parts, blocks;
 };

@@ -298,7 +298,8 @@ static void topk_contracts_every_input(void **state)
 {
   (void)state;
   enum { N = 16 * BLOCK };
-  const struct codec codec = codec_of("topk", (struct codec_settings){.block = BLOCK, .density = 0.1}, true);
+  const struct codec codec =
+      codec_of("topk", (struct codec_settings){.block = BLOCK, .density = 0.1}, true);
   const double most = 1 - (double)keep_of(&codec) / BLOCK;
   float *x = vectors(N);
   for (int power = 0; power < 3; power++) {
@@ -337,7 +338,8 @@ static void randomk_contracts_in_the_mean(void **state)
 {
   (void)state;
   enum { N = 4 * BLOCK, SEEDS = 2000 };
-  const struct codec codec = codec_of("randomk", (struct codec_settings){.block = BLOCK, .density = 0.1}, true);
+  const struct codec codec =
+      codec_of("randomk", (struct codec_settings){.block = BLOCK, .density = 0.1}, true);
   struct mean mean = {0};
   float *x = vectors(N);
   for (uint64_t seed = 0; seed < SEEDS; seed++)
@@ -350,7 +352,8 @@ static void randomk_without_feedback_is_unbiased(void **state)
 {
   (void)state;
   enum { N = 300, SEEDS = 4000 };
-  const struct codec codec = codec_of("randomk", (struct codec_settings){.block = BLOCK, .density = 0.25}, false);
+  const struct codec codec =
+      codec_of("randomk", (struct codec_settings){.block = BLOCK, .density = 0.25}, false);
   const int64_t bytes = codec.ops->bytes(&codec, N);
   struct mean mean[N] = {{0}};
   float *x = vectors(N), *out = guarded(N * 4);
@@ -375,7 +378,8 @@ static void what_is_not_finite_arrives(void **state)
   enum { N = 1000 };
   static const char *const names[] = {"topk", "threshold", "topk+bf16"};
   for (int c = 0; c < 3; c++) {
-    const struct codec codec = codec_of(names[c], (struct codec_settings){.block = BLOCK, .density = 0.01}, true);
+    const struct codec codec =
+        codec_of(names[c], (struct codec_settings){.block = BLOCK, .density = 0.01}, true);
     const int64_t bytes = codec.ops->bytes(&codec, N);
     float *x = guarded(N * 4), *out = guarded(N * 4);
     char *message = guarded(bytes);
