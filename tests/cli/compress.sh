@@ -17,7 +17,8 @@ compress:
 END
 train 2 none
 train 2 bf16 compress.grads.codec=bf16 compress.feedback=fp32
-on 2 "$SLUICE" train nested.yaml run.dir=nested > nested.log 2>&1 || { cat nested.log >&2; die "a nested deck"; }
+on 2 "$SLUICE" train nested.yaml run.dir=nested > nested.log 2>&1 ||
+  { cat nested.log >&2; die "a nested deck"; }
 same bf16 nested
 train 2 old comm.gradients=bf16
 train 2 new compress.grads.codec=bf16
@@ -26,11 +27,14 @@ train 2 fp32 comm.gradients=fp32
 same none fp32
 close_to none bf16 1e-3
 if "$SLUICE" ckpt diff "$(newest none)" "$(newest new)" > /dev/null; then die "a codec changes nothing"; fi
-fails 2 "compress.grads.codec must be one of none, bf16" "$SLUICE" plan tiny.yaml --ranks 2 compress.grads.codec=zip
-fails 2 "codec bf16 has no block" "$SLUICE" plan tiny.yaml --ranks 2 compress.grads.codec=bf16 compress.grads.block=64
+fails 2 "compress.grads.codec must be one of none, bf16" \
+  "$SLUICE" plan tiny.yaml --ranks 2 compress.grads.codec=zip
+fails 2 "codec bf16 has no block" \
+  "$SLUICE" plan tiny.yaml --ranks 2 compress.grads.codec=bf16 compress.grads.block=64
 
 train 1 alone compress.grads.codec=bf16 compress.feedback=bf16
-grep -q "compress.grads.codec is ignored: one rank sends no gradients" alone.log || die "one rank has a codec without a word"
+grep -q "compress.grads.codec is ignored: one rank sends no gradients" alone.log ||
+  die "one rank has a codec without a word"
 
 # What messages lose is planned, saved, and there again after a stop.
 "$SLUICE" plan tiny.yaml --ranks 2 compress.grads.codec=bf16 compress.feedback=bf16 > plan.out
@@ -56,7 +60,8 @@ train 2 counted compress.grads.codec=int8 run.steps=2
 grep '"kind": *"run"' counted/results.jsonl | grep -q '"compress_method": *"int8".*"bytes_raw_total": *[1-9]' ||
   die "the record of a run does not name its codec"
 grep '"kind": *"run"' counted/results.jsonl | sed 's/.*"compression_ratio": *\([0-9.]*\).*/\1/' |
-  awk '{ exit !($1 > 3.6 && $1 < 4 * 256 / 260) }' || die "int8 does not send a quarter of the bytes"
+  awk '{ exit !($1 > 3.6 && $1 < 4 * 256 / 260) }' ||
+    die "int8 does not send a quarter of the bytes"
 
 # A lossless codec changes no bit, with any strategy. Only what it needs travels, and counts.
 for strategy in full_shard shard_grad_op shard_optim no_shard; do
@@ -80,11 +85,13 @@ keys="compress.grads.codec=bf16 compress.feedback=bf16"
 {
   train 2 turns $keys run.steps=2
   train 3 turns $keys run.steps=4 --resume auto
-  grep -q "residuals: .* has those of 2 ranks; each rank starts with an equal share of their sum" turns.log || die "nobody says what becomes of residuals"
+  grep -q "residuals: .* has those of 2 ranks; each rank starts with an equal share of their sum" turns.log ||
+    die "nobody says what becomes of residuals"
   train 3 turns $keys run.steps=5 compress.feedback=fp32 --resume auto
   if grep -q "equal share" turns.log; then die "residuals are shared out on as many ranks"; fi
   train 1 turns $keys --resume auto
-  grep -q "residuals: .* has those of 3 ranks; one rank sends nothing and leaves them out" turns.log || die "nobody says that residuals are left out"
+  grep -q "residuals: .* has those of 3 ranks; one rank sends nothing and leaves them out" turns.log ||
+    die "nobody says that residuals are left out"
 }
 close_to none turns 1e-3
 
@@ -118,7 +125,8 @@ done
 cat tiny.yaml - > sparse.yaml <<END
 compress: {grads: {codec: topk, density: 0.05, block: 1024, values: bf16}, feedback: bf16}
 END
-"$SLUICE" plan sparse.yaml --ranks 2 | grep -q 'ENCODE .* in topk+bf16' || die "the plan does not name both codecs"
+"$SLUICE" plan sparse.yaml --ranks 2 | grep -q 'ENCODE .* in topk+bf16' ||
+  die "the plan does not name both codecs"
 mv tiny.yaml plain.yaml
 cp sparse.yaml tiny.yaml
 train 2 sparse
@@ -126,18 +134,26 @@ train 2 halted run.steps=3
 train 2 halted --resume auto
 falls sparse || die "nothing is learned by one in 20 elements"
 same sparse halted
-fails 2 "codec bf16 has no values that codec bf16 could code" "$SLUICE" plan plain.yaml --ranks 2 compress.grads.codec=bf16 compress.grads.values=bf16
-fails 2 "codec topk has values of its own, so it cannot code those of topk" "$SLUICE" plan plain.yaml --ranks 2 compress.grads.codec=topk compress.grads.values=topk
-fails 2 "codec topk has values of its own, so it cannot code those of powersgd" "$SLUICE" plan plain.yaml --ranks 2 compress.grads.codec=powersgd compress.grads.values=topk
-fails 8 "compress.grads.codec=topk needs memory to work in" "$SLUICE" plan sparse.yaml --ranks 2 compress.feedback=off tiers.params=host tiers.optimizer=host transfer.grads=cpu_reduce
-fails 8 "compress.feedback=bf16 with 2 replicas of shards" "$SLUICE" plan sparse.yaml --ranks 4 shard.strategy=hybrid_shard shard.group=2
+fails 2 "codec bf16 has no values that codec bf16 could code" \
+  "$SLUICE" plan plain.yaml --ranks 2 compress.grads.codec=bf16 compress.grads.values=bf16
+fails 2 "codec topk has values of its own, so it cannot code those of topk" \
+  "$SLUICE" plan plain.yaml --ranks 2 compress.grads.codec=topk compress.grads.values=topk
+fails 2 "codec topk has values of its own, so it cannot code those of powersgd" \
+  "$SLUICE" plan plain.yaml --ranks 2 compress.grads.codec=powersgd compress.grads.values=topk
+fails 8 "compress.grads.codec=topk needs memory to work in" \
+  "$SLUICE" plan sparse.yaml --ranks 2 compress.feedback=off tiers.params=host tiers.optimizer=host transfer.grads=cpu_reduce
+fails 8 "compress.feedback=bf16 with 2 replicas of shards" \
+  "$SLUICE" plan sparse.yaml --ranks 4 shard.strategy=hybrid_shard shard.group=2
 
 # Low rank: a plan for vectors that are not matrices is refused, also if replicas alone make them.
 low="compress.grads.codec=powersgd compress.grads.block=1984 compress.grads.values=bf16"
 # shellcheck disable=SC2086 # assignments
 {
-  "$SLUICE" plan plain.yaml --ranks 2 $low | grep -q 'ENCODE .* in powersgd+bf16' || die "the plan does not name both codecs"
+  "$SLUICE" plan plain.yaml --ranks 2 $low | grep -q 'ENCODE .* in powersgd+bf16' ||
+    die "the plan does not name both codecs"
   fails 2 "makes 8000 numbers of the 4352 elements of root" "$SLUICE" plan plain.yaml --ranks 4 $low
-  fails 2 "makes 8000 numbers of the 4352 elements of root" "$SLUICE" plan plain.yaml --ranks 4 $low shard.strategy=hybrid_shard shard.group=2
-  fails 2 "elements of root in a message" "$SLUICE" plan plain.yaml --ranks 2 $low "train.freeze=[*weight]"
+  fails 2 "makes 8000 numbers of the 4352 elements of root" \
+    "$SLUICE" plan plain.yaml --ranks 4 $low shard.strategy=hybrid_shard shard.group=2
+  fails 2 "elements of root in a message" \
+    "$SLUICE" plan plain.yaml --ranks 2 $low "train.freeze=[*weight]"
 }

@@ -10,25 +10,37 @@ falls() { losses "$1" | awk 'NR == 1 { first = $2 } { last = $2 } END { exit !(l
 copies() { "$SLUICE" ckpt show "$1" | grep -c '^copy/' || true; }
 
 # What makes no sense is refused with a sentence.
-fails 8 "no_shard gathers none" "$SLUICE" plan tiny.yaml --ranks 2 shard.strategy=no_shard compress.weights.codec=int8
-fails 8 "compress.weights.codec=topk would send some of the parameters" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=topk
-fails 8 "compress.weights.codec=powersgd is for sums of gradients" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=powersgd
-fails 8 "compress.weights.codec=int8_global is for sums of gradients" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=int8_global
-fails 8 "compress.weights.delta=true needs whole units" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=int8 compress.weights.delta=true
-fails 8 "compress.weights.codec=bf16 saves nothing, because parameters are gathered in bf16" "$SLUICE" plan tiny.yaml --ranks 2 run.compute=bf16 compress.weights.codec=bf16
-fails 8 "with transfer.params=full each rank copies whole units" "$SLUICE" plan tiny.yaml --ranks 2 tiers.params=host tiers.optimizer=host transfer.params=full compress.weights.codec=int8
-fails 8 "so that a working copy would not be used" "$SLUICE" plan tiny.yaml --ranks 2 run.compute=bf16 tiers.working=keep compress.weights.codec=int8
-fails 2 "compress.weights.delta (command line) is true, but compress.weights.codec (default) is none" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.delta=true
-fails 2 "codec int8 has no density" "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=int8 compress.weights.density=0.1
+fails 8 "no_shard gathers none" \
+  "$SLUICE" plan tiny.yaml --ranks 2 shard.strategy=no_shard compress.weights.codec=int8
+fails 8 "compress.weights.codec=topk would send some of the parameters" \
+  "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=topk
+fails 8 "compress.weights.codec=powersgd is for sums of gradients" \
+  "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=powersgd
+fails 8 "compress.weights.codec=int8_global is for sums of gradients" \
+  "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=int8_global
+fails 8 "compress.weights.delta=true needs whole units" \
+  "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=int8 compress.weights.delta=true
+fails 8 "compress.weights.codec=bf16 saves nothing, because parameters are gathered in bf16" \
+  "$SLUICE" plan tiny.yaml --ranks 2 run.compute=bf16 compress.weights.codec=bf16
+fails 8 "with transfer.params=full each rank copies whole units" \
+  "$SLUICE" plan tiny.yaml --ranks 2 tiers.params=host tiers.optimizer=host transfer.params=full compress.weights.codec=int8
+fails 8 "so that a working copy would not be used" \
+  "$SLUICE" plan tiny.yaml --ranks 2 run.compute=bf16 tiers.working=keep compress.weights.codec=int8
+fails 2 "compress.weights.delta (command line) is true, but compress.weights.codec (default) is none" \
+  "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.delta=true
+fails 2 "codec int8 has no density" \
+  "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=int8 compress.weights.density=0.1
 train 1 alone compress.weights.codec=int8
-grep -q "compress.weights.codec is ignored: one rank gathers no parameters" alone.log || die "one rank has a codec without a word"
+grep -q "compress.weights.codec is ignored: one rank gathers no parameters" alone.log ||
+  die "one rank has a codec without a word"
 
 # A plan compares the strategies that the codec has. int8 sends less than a third of fp32.
 gathers() { awk '$1 == "full_shard" { gsub(",", "", $2); print $2 }' "$1"; }
 "$SLUICE" plan tiny.yaml --ranks 4 --local_ranks 2 list=false > plain.out
 "$SLUICE" plan tiny.yaml --ranks 4 --local_ranks 2 list=false compress.weights.codec=int8 > plan.out
 if grep -q '^  no_shard ' plan.out; then die "no_shard has a codec of parameters"; fi
-grep -q '^  hybrid_shard, 2 ' plan.out || { cat plan.out >&2; die "the strategies are not compared"; }
+grep -q '^  hybrid_shard, 2 ' plan.out ||
+  { cat plan.out >&2; die "the strategies are not compared"; }
 test "$(gathers plan.out)" -gt 0 || die "the plan counts no messages"
 test $((3 * $(gathers plan.out))) -lt "$(gathers plain.out)" || die "int8 sends no less"
 
@@ -101,5 +113,6 @@ keys="shard.strategy=shard_grad_op compress.weights.codec=int4 $difference"
   train 1 goes $keys run.steps=5 --resume auto
   train 2 goes compress.weights.codec=int8 --resume auto
 }
-grep -q "changed: compress.weights.delta: true -> false" goes.log || die "nobody says that differences end"
+grep -q "changed: compress.weights.delta: true -> false" goes.log ||
+  die "nobody says that differences end"
 close_to none goes 1e-2

@@ -29,7 +29,8 @@ for keys in shard.strategy=no_shard "tiers.params=host tiers.optimizer=host" sha
   for tier in host nvme moved; do same device $tier; done
   test "$(residuals "$(newest nvme)")" = 3 || die "not a residual per unit: $keys"
 done
-grep -q "gradients between ranks: int4, residuals in bf16 in device memory" device.log || die "nobody says how gradients travel"
+grep -q "gradients between ranks: int4, residuals in bf16 in device memory" device.log ||
+  die "nobody says how gradients travel"
 
 # Other ranks share out what was on NVMe, bit for bit as if it had been on the device.
 for tier in device nvme; do
@@ -40,11 +41,13 @@ same shared-device shared-nvme
 
 # What is without effect is said, and what each tier costs.
 train 1 alone tiers.residual=host
-grep -q "tiers.residual is ignored: what messages lose is not kept" alone.log || die "one rank keeps residuals without a word"
+grep -q "tiers.residual is ignored: what messages lose is not kept" alone.log ||
+  die "one rank keeps residuals without a word"
 "$SLUICE" plan tiny.yaml --ranks 2 tiers.residual=nvme gemm=100 h2d=1 d2h=1 disk_read=1 disk_write=1 > plan.out
 grep -q 'disk *WRITE_RESIDUAL *root' plan.out || die "the plan keeps no residual on NVMe"
 for tier in device host nvme; do
-  grep -Eq "^  $tier +[0-9.]+ s +[0-9.]+ [KMG]iB" plan.out || { cat plan.out >&2; die "nobody says what tiers.residual=$tier costs"; }
+  grep -Eq "^  $tier +[0-9.]+ s +[0-9.]+ [KMG]iB" plan.out ||
+    { cat plan.out >&2; die "nobody says what tiers.residual=$tier costs"; }
 done
 
 # For GPUs of which none is needed here: on fast links, where nothing hides a copy but computing,
@@ -67,8 +70,10 @@ train 2 same-none "compress.grads.units=[*=none]"
 same none same-none
 units="compress.grads.units=[root=bf16, h.0=none, h.?=topk+int8]"
 train 2 mixed "$units" compress.grads.density=0.1
-grep -q "gradients between ranks: bf16, none, topk+int8, residuals in bf16" mixed.log || die "the log does not name three codecs"
-grep '"kind": *"run"' mixed/results.jsonl | grep -q '"compress_method": *"bf16, none, topk+int8"' || die "the record does not name three codecs"
+grep -q "gradients between ranks: bf16, none, topk+int8, residuals in bf16" mixed.log ||
+  die "the log does not name three codecs"
+grep '"kind": *"run"' mixed/results.jsonl | grep -q '"compress_method": *"bf16, none, topk+int8"' ||
+  die "the record does not name three codecs"
 test "$(residuals "$(newest mixed)")" = 2 || die "a unit without a codec has a residual"
 if "$SLUICE" ckpt diff "$(newest device)" "$(newest mixed)" > /dev/null; then die "codecs of units change nothing"; fi
 train 2 halted "$units" compress.grads.density=0.1 tiers.residual=host run.steps=3
@@ -79,8 +84,10 @@ train 2 later "$units" compress.grads.density=0.1 run.steps=3
 train 2 later --resume auto
 test "$(residuals "$(newest later)")" = 3 || die "a unit with a new codec has no residual"
 fails 2 "compress.grads.units: no unit of this model is named \"h.7\"; units are \"root\" to \"h.1\"" "$SLUICE" plan tiny.yaml --ranks 2 "compress.grads.units=[h.7=int8]"
-fails 2 "there is no codec 'zip'" "$SLUICE" plan tiny.yaml --ranks 2 "compress.grads.units=[h.1=zip]"
-fails 2 "codec int4 has no density" "$SLUICE" plan tiny.yaml --ranks 2 compress.grads.density=0.1 "compress.grads.units=[h.1=int8]"
+fails 2 "there is no codec 'zip'" \
+  "$SLUICE" plan tiny.yaml --ranks 2 "compress.grads.units=[h.1=zip]"
+fails 2 "codec int4 has no density" \
+  "$SLUICE" plan tiny.yaml --ranks 2 compress.grads.density=0.1 "compress.grads.units=[h.1=int8]"
 
 # A warm-up that is longer than the run is a run without a codec. A shorter one is a run without a
 # codec from whose checkpoint another one goes on.
@@ -102,12 +109,15 @@ for keys in shard.strategy=no_shard "shard.strategy=full_shard tiers.residual=nv
   rm -r bare warm first second cut
 done
 grep -q "after 3 updates without a codec" second.log || die "the log does not name the warm-up"
-grep -q "step 3: the warm-up of compress.warmup=3 updates is over" second.log || die "nobody says when the warm-up is over"
+grep -q "step 3: the warm-up of compress.warmup=3 updates is over" second.log ||
+  die "nobody says when the warm-up is over"
 if grep -q "the warm-up of" first.log; then die "a run without a warm-up ends one"; fi
 "$SLUICE" plan tiny.yaml --ranks 2 compress.warmup=3 list=false > plan.out
-grep -q "the warm-up of compress.warmup=3 updates comes before this plan" plan.out || die "the plan does not name the warm-up"
+grep -q "the warm-up of compress.warmup=3 updates comes before this plan" plan.out ||
+  die "the plan does not name the warm-up"
 train 2 traced compress.warmup=2 train.trace=2,4
 test -s traced/trace/summary-00000.txt || die "nothing is traced after the warm-up"
 # The warm-up may be all of the run.
 train 2 short compress.warmup=9 run.steps=3 train.trace=9,10 run.counters=auto
-fails 2 "steps of the warm-up are not traced" "$SLUICE" plan tiny.yaml --ranks 2 compress.warmup=3 train.trace=2,4
+fails 2 "steps of the warm-up are not traced" \
+  "$SLUICE" plan tiny.yaml --ranks 2 compress.warmup=3 train.trace=2,4
