@@ -1,5 +1,7 @@
-/* Attention: by cuDNN where it is there and knows the shape, else by the plain kernels (attention.cu). cuDNN's gradient is cut into pieces that its room holds. On Hopper the gradient is
- * our own (attention_hopper.cu) where that knows the shape: it is the faster one, and has no scores to keep (tests/gpu/bench_ops measures both). */
+/* Attention: by cuDNN where it is there and knows the shape, else by the plain kernels
+ * (attention.cu). cuDNN's gradient is cut into pieces that its room holds. On Hopper the gradient
+ * is our own (attention_hopper.cu) where that knows the shape: it is the faster one, and has no
+ * scores to keep (tests/gpu/bench_ops measures both). */
 #include "gpu/cuda.h"
 
 #ifdef SLUICE_HAVE_CUDNN
@@ -22,16 +24,21 @@ static bool wants_hopper(const struct device *device, const struct attention *op
 
 static enum status lacks_room(const struct attention_backward *op, size_t need)
 {
-  return status_set(STATUS_INTERNAL, "the gradient of attention has %zu bytes to work in, and cannot do with less than %zu", op->work_bytes, need);
+  return status_set(
+      STATUS_INTERNAL,
+      "the gradient of attention has %zu bytes to work in, and cannot do with less than %zu",
+      op->work_bytes, need);
 }
 
-static enum status hopper_backward(const struct gpu_launch *launch, const struct attention_backward *op)
+static enum status hopper_backward(const struct gpu_launch *launch,
+                                   const struct attention_backward *op)
 {
   const size_t need = gpu_attention_hopper_workspace(&op->forward);
   if (op->work_bytes > 0 && op->work_bytes < need)
     return lacks_room(op, need);
   if (!gpu_attention_hopper_aligned(op))
-    return status_set(STATUS_INTERNAL, "the gradient of attention was given pointers or strides that are no multiples of 16 bytes");
+    return status_set(STATUS_INTERNAL, "the gradient of attention was given pointers or strides "
+                                       "that are no multiples of 16 bytes");
   return cuda_check(gpu_attention_hopper_backward(launch, op), "the gradient of attention");
 }
 
@@ -52,12 +59,14 @@ static void warn_of_plain_attention(struct device *device)
 {
   struct cuda_device *cuda = cuda_device(device);
   if (!cuda->warned)
-    log_warn_alike("attention of this shape is computed by a plain kernel, which is slow: %s", status_text());
+    log_warn_alike("attention of this shape is computed by a plain kernel, which is slow: %s",
+                   status_text());
   cuda->warned = true;
 }
 
-/* cuDNN's deterministic backward pass keeps the scores [T, T] of all that it works on, in 16 bits: it is given as many sequences at a time as need no more than a limit, or where one
- * sequence needs more, as many of its heads. */
+/* cuDNN's deterministic backward pass keeps the scores [T, T] of all that it works on, in 16 bits:
+ * it is given as many sequences at a time as need no more than a limit, or where one sequence needs
+ * more, as many of its heads. */
 static int64_t pieces_within(int64_t n, double bytes_each, double most)
 {
   int64_t pieces = 1;
@@ -74,7 +83,8 @@ struct cut {
 
 static struct cut cut_within(const struct attention *op, double most)
 {
-  const double scores = 2.0 * (double)op->tokens * (double)op->tokens, group = scores * (double)(op->heads / op->kv_heads);
+  const double scores = 2.0 * (double)op->tokens * (double)op->tokens,
+               group = scores * (double)(op->heads / op->kv_heads);
   struct cut cut = {.piece = *op, .groups = 1};
   cut.sequences = pieces_within(op->batch, scores * (double)op->heads, most);
   if (cut.sequences == op->batch)
@@ -85,10 +95,13 @@ static struct cut cut_within(const struct attention *op, double most)
   return cut;
 }
 
-/* The part of op that begins with sequence b and the group g of heads; op's own shape is the part's. */
-static struct attention_backward part_of(const struct attention_backward *op, const struct attention *piece, int64_t b, int64_t g)
+/* The part of op that begins with sequence b and the group g of heads; op's own shape is the
+ * part's. */
+static struct attention_backward part_of(const struct attention_backward *op,
+                                         const struct attention *piece, int64_t b, int64_t g)
 {
-  const int64_t D = piece->head_width, T = piece->tokens, h = g * piece->heads * D, k = g * piece->kv_heads * D;
+  const int64_t D = piece->head_width, T = piece->tokens, h = g * piece->heads * D,
+                k = g * piece->kv_heads * D;
   struct attention_backward part = *op;
   struct attention *f = &part.forward;
   f->batch = piece->batch;
@@ -106,8 +119,10 @@ static struct attention_backward part_of(const struct attention_backward *op, co
   return part;
 }
 
-/* Limits go from most_scores down to least_scores by halves. The first whose workspace fits into op->work_bytes; 0: the first. */
-static enum status choose_cut(const struct cuda_device *cuda, const struct attention_backward *op, struct cut *out)
+/* Limits go from most_scores down to least_scores by halves. The first whose workspace fits into
+ * op->work_bytes; 0: the first. */
+static enum status choose_cut(const struct cuda_device *cuda, const struct attention_backward *op,
+                              struct cut *out)
 {
   size_t need = 0;
   for (int64_t most = cuda->most_scores;; most /= 2) {
@@ -130,13 +145,15 @@ static enum status cudnn_backward(struct lane *lane, const struct attention_back
   for (int64_t s = 0; s < cut.sequences && !status; s++)
     for (int64_t g = 0; g < cut.groups && !status; g++) {
       const struct attention_backward part = part_of(op, &cut.piece, s * cut.piece.batch, g);
-      status = cudnn_attention_backward(cuda_device(lane->device)->cudnn, cuda_lane(lane)->stream, &part);
+      status = cudnn_attention_backward(cuda_device(lane->device)->cudnn, cuda_lane(lane)->stream,
+                                        &part);
     }
   return status;
 }
 
 /* What a graph needs, which this builds, so that no call has to; 0 where cuDNN has none. */
-static size_t graph_workspace(struct device *device, const struct attention_backward *op, bool backward)
+static size_t graph_workspace(struct device *device, const struct attention_backward *op,
+                              bool backward)
 {
   size_t bytes = 0;
   if (cudnn_attention_workspace(cuda_device(device)->cudnn, op, backward, &bytes))
@@ -148,8 +165,14 @@ static size_t graph_workspace(struct device *device, const struct attention_back
 static size_t gradient_workspace(struct device *device, const struct attention *op, int64_t most)
 {
   const struct cut cut = cut_within(op, (double)most);
-  const struct attention_backward apart = {.forward = cut.piece, .dq_stride = op->q_stride, .dk_stride = op->k_stride, .dv_stride = op->v_stride},
-                                  fused = {.forward = cut.piece, .dq_stride = op->v_stride, .dk_stride = op->v_stride, .dv_stride = op->v_stride};
+  const struct attention_backward apart = {.forward = cut.piece,
+                                           .dq_stride = op->q_stride,
+                                           .dk_stride = op->k_stride,
+                                           .dv_stride = op->v_stride},
+                                  fused = {.forward = cut.piece,
+                                           .dq_stride = op->v_stride,
+                                           .dk_stride = op->v_stride,
+                                           .dv_stride = op->v_stride};
   return larger(graph_workspace(device, &apart, true), graph_workspace(device, &fused, true));
 }
 
@@ -190,10 +213,12 @@ enum status cuda_attention(struct lane *lane, const struct attention *op)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   if (op->head_width > MOST_HEAD)
-    return status_set(STATUS_UNSUPPORTED, "attention heads of %lld elements: at most %d", (long long)op->head_width, MOST_HEAD);
+    return status_set(STATUS_UNSUPPORTED, "attention heads of %lld elements: at most %d",
+                      (long long)op->head_width, MOST_HEAD);
 #ifdef SLUICE_HAVE_CUDNN
   if (wants_cudnn(lane->device, op)) {
-    enum status status = cudnn_attention_forward(cuda_device(lane->device)->cudnn, launch.stream, op);
+    enum status status =
+        cudnn_attention_forward(cuda_device(lane->device)->cudnn, launch.stream, op);
     if (status != STATUS_UNSUPPORTED)
       return status;
   }

@@ -1,13 +1,17 @@
-/* Attention in plain CUDA: the fallback where neither cuDNN nor, for the gradient, attention_hopper.cu knows a shape, and what these are compared with. A warp owns a query (forward, dq) or a key
- * (dk, dv) and walks over the other side in order, with the online softmax of Milakov & Gimelshein (2018, arXiv:1805.02867): no atomics, one order of additions. */
+/* Attention in plain CUDA: the fallback where neither cuDNN nor, for the gradient,
+ * attention_hopper.cu knows a shape, and what these are compared with. A warp owns a query
+ * (forward, dq) or a key (dk, dv) and walks over the other side in order, with the online softmax
+ * of Milakov & Gimelshein (2018, arXiv:1805.02867): no atomics, one order of additions. */
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"
 
 namespace {
 
-constexpr int WARPS = 4, MOST_D = 256, EACH = MOST_D / 32; /* elements of a head that a thread holds */
+constexpr int WARPS = 4, MOST_D = 256,
+              EACH = MOST_D / 32; /* elements of a head that a thread holds */
 
-template <typename T> __device__ __forceinline__ void load_head(const T *from, int64_t D, float *out)
+template <typename T>
+__device__ __forceinline__ void load_head(const T *from, int64_t D, float *out)
 {
   for (int e = 0; e < EACH; e++) {
     const int64_t d = e * 32 + threadIdx.x % 32;
@@ -15,7 +19,8 @@ template <typename T> __device__ __forceinline__ void load_head(const T *from, i
   }
 }
 
-template <typename T> __device__ __forceinline__ void store_head(T *to, int64_t D, const float *value)
+template <typename T>
+__device__ __forceinline__ void store_head(T *to, int64_t D, const float *value)
 {
   for (int e = 0; e < EACH; e++) {
     const int64_t d = e * 32 + threadIdx.x % 32;
@@ -40,7 +45,8 @@ struct place {
 __device__ __forceinline__ place place_of(int64_t batch, int64_t heads, int64_t tokens)
 {
   const int64_t warp = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
-  return {warp / (heads * tokens), warp / tokens % heads, warp % tokens, warp < batch * heads * tokens};
+  return {warp / (heads * tokens), warp / tokens % heads, warp % tokens,
+          warp < batch * heads * tokens};
 }
 
 /* First key that query t (counted with the past) sees. */
@@ -61,7 +67,8 @@ template <typename T> __global__ void forward(const attention op, float scale)
   if (!at.there)
     return;
   const int64_t D = op.head_width, kv = at.h / (op.heads / op.kv_heads);
-  const T *k = (const T *)op.k + at.b * kv_batch(op, op.k_stride) + kv * D, *v = (const T *)op.v + at.b * kv_batch(op, op.v_stride) + kv * D;
+  const T *k = (const T *)op.k + at.b * kv_batch(op, op.k_stride) + kv * D,
+          *v = (const T *)op.v + at.b * kv_batch(op, op.v_stride) + kv * D;
   float q[EACH], key[EACH], value[EACH], out[EACH] = {0}, most = -INFINITY, total = 0;
   load_head((const T *)op.q + (at.b * op.tokens + at.t) * op.q_stride + at.h * D, D, q);
   for (int64_t j = first_key(op, at.t); j <= op.past + at.t; j++) {
@@ -97,27 +104,31 @@ template <typename T> __global__ void row_dots(const attention_backward op, floa
     delta[(at.b * f.heads + at.h) * f.tokens + at.t] = sum;
 }
 
-template <typename T> __global__ void query_gradient(const attention_backward op, const float *delta, float scale)
+template <typename T>
+__global__ void query_gradient(const attention_backward op, const float *delta, float scale)
 {
   const attention &f = op.forward;
   const place at = place_of(f.batch, f.heads, f.tokens);
   if (!at.there)
     return;
-  const int64_t D = f.head_width, kv = at.h / (f.heads / f.kv_heads), row = (at.b * f.heads + at.h) * f.tokens + at.t;
+  const int64_t D = f.head_width, kv = at.h / (f.heads / f.kv_heads),
+                row = (at.b * f.heads + at.h) * f.tokens + at.t;
   float q[EACH], key[EACH], value[EACH], dout[EACH], dq[EACH] = {0};
   load_head((const T *)f.q + (at.b * f.tokens + at.t) * f.q_stride + at.h * D, D, q);
   load_head((const T *)op.dout + (at.b * f.tokens + at.t) * f.out_stride + at.h * D, D, dout);
   for (int64_t j = first_key(f, at.t); j <= at.t; j++) {
     load_head((const T *)f.k + (at.b * f.tokens + j) * f.k_stride + kv * D, D, key);
     load_head((const T *)f.v + (at.b * f.tokens + j) * f.v_stride + kv * D, D, value);
-    const float p = expf(dot(q, key) * scale - f.lse[row]), ds = p * (dot(dout, value) - delta[row]) * scale;
+    const float p = expf(dot(q, key) * scale - f.lse[row]),
+                ds = p * (dot(dout, value) - delta[row]) * scale;
     for (int e = 0; e < EACH; e++)
       dq[e] += ds * key[e];
   }
   store_head((T *)op.dq + (at.b * f.tokens + at.t) * op.dq_stride + at.h * D, D, dq);
 }
 
-template <typename T> __global__ void key_gradient(const attention_backward op, const float *delta, float scale)
+template <typename T>
+__global__ void key_gradient(const attention_backward op, const float *delta, float scale)
 {
   const attention &f = op.forward;
   const place at = place_of(f.batch, f.kv_heads, f.tokens);
@@ -133,7 +144,8 @@ template <typename T> __global__ void key_gradient(const attention_backward op, 
       const int64_t row = (at.b * f.heads + h) * f.tokens + t;
       load_head((const T *)f.q + (at.b * f.tokens + t) * f.q_stride + h * D, D, q);
       load_head((const T *)op.dout + (at.b * f.tokens + t) * f.out_stride + h * D, D, dout);
-      const float p = expf(dot(q, key) * scale - f.lse[row]), ds = p * (dot(dout, value) - delta[row]) * scale;
+      const float p = expf(dot(q, key) * scale - f.lse[row]),
+                  ds = p * (dot(dout, value) - delta[row]) * scale;
       for (int e = 0; e < EACH; e++) {
         dk[e] += ds * q[e];
         dv[e] += p * dout[e];
@@ -151,7 +163,8 @@ unsigned grid_of(int64_t batch, int64_t heads, int64_t tokens)
 template <typename T> void run_forward(const gpu_launch *launch, const attention *op)
 {
   const float scale = 1.0f / sqrtf((float)op->head_width);
-  forward<T><<<grid_of(op->batch, op->heads, op->tokens), WARPS * 32, 0, launch->stream>>>(*op, scale);
+  forward<T>
+      <<<grid_of(op->batch, op->heads, op->tokens), WARPS * 32, 0, launch->stream>>>(*op, scale);
 }
 
 template <typename T> void run_backward(const gpu_launch *launch, const attention_backward *op)
@@ -159,7 +172,8 @@ template <typename T> void run_backward(const gpu_launch *launch, const attentio
   const attention *f = &op->forward;
   const float scale = 1.0f / sqrtf((float)f->head_width);
   float *delta = (float *)f->work;
-  const unsigned queries = grid_of(f->batch, f->heads, f->tokens), keys = grid_of(f->batch, f->kv_heads, f->tokens);
+  const unsigned queries = grid_of(f->batch, f->heads, f->tokens),
+                 keys = grid_of(f->batch, f->kv_heads, f->tokens);
   row_dots<T><<<queries, WARPS * 32, 0, launch->stream>>>(*op, delta);
   query_gradient<T><<<queries, WARPS * 32, 0, launch->stream>>>(*op, delta, scale);
   key_gradient<T><<<keys, WARPS * 32, 0, launch->stream>>>(*op, delta, scale);

@@ -1,5 +1,6 @@
-/* Attention by cuDNN's graph interface (through NVIDIA's header-only cudnn-frontend, the one C++ library here, behind this C header). A graph is built once a shape and kept.
- * bf16, causal, grouped heads, sliding window, a deterministic backward pass. Private to gpu/. */
+/* Attention by cuDNN's graph interface (through NVIDIA's header-only cudnn-frontend, the one C++
+ * library here, behind this C header). A graph is built once a shape and kept. bf16, causal,
+ * grouped heads, sliding window, a deterministic backward pass. Private to gpu/. */
 #ifndef SLUICE_GPU_ATTENTION_CUDNN_H
 #define SLUICE_GPU_ATTENTION_CUDNN_H
 
@@ -16,10 +17,15 @@ struct cudnn_attention; /* the handle and the graphs of one device; for one thre
 enum status cudnn_attention_create(struct cudnn_attention **out);
 void cudnn_attention_destroy(struct cudnn_attention *cudnn); /* takes NULL */
 
-/* Bytes of workspace that a shape needs, forward or backward, or STATUS_UNSUPPORTED: cuDNN has nothing for it, and says why. Pointers in op are not read. */
-enum status cudnn_attention_workspace(struct cudnn_attention *cudnn, const struct attention_backward *op, bool backward, size_t *out);
-enum status cudnn_attention_forward(struct cudnn_attention *cudnn, cudaStream_t stream, const struct attention *op);
-enum status cudnn_attention_backward(struct cudnn_attention *cudnn, cudaStream_t stream, const struct attention_backward *op);
+/* Bytes of workspace that a shape needs, forward or backward, or STATUS_UNSUPPORTED: cuDNN has
+ * nothing for it, and says why. Pointers in op are not read. */
+enum status cudnn_attention_workspace(struct cudnn_attention *cudnn,
+                                      const struct attention_backward *op, bool backward,
+                                      size_t *out);
+enum status cudnn_attention_forward(struct cudnn_attention *cudnn, cudaStream_t stream,
+                                    const struct attention *op);
+enum status cudnn_attention_backward(struct cudnn_attention *cudnn, cudaStream_t stream,
+                                     const struct attention_backward *op);
 
 #ifdef __cplusplus
 }

@@ -1,15 +1,19 @@
-/* The gradient of causal attention on Hopper: bf16, heads of 64 or 128, groups of heads, whole sequences. It goes through the scores once, in tiles, as in FlashAttention-2 and -3 (Dao
- * 2023, arXiv:2307.08691; Shah et al. 2024, arXiv:2407.08608), so its memory grows with T and not with T x T, and always has the same bits: dQ's sum over the key blocks is made in
- * fp32 in the device's memory in the order that attention_schedule.h gives.
+/* The gradient of causal attention on Hopper: bf16, heads of 64 or 128, groups of heads, whole
+ * sequences. It goes through the scores once, in tiles, as in FlashAttention-2 and -3 (Dao 2023,
+ * arXiv:2307.08691; Shah et al. 2024, arXiv:2407.08608), so its memory grows with T and not with T
+ * x T, and always has the same bits: dQ's sum over the key blocks is made in fp32 in the device's
+ * memory in the order that attention_schedule.h gives.
  *
- * prepare:  delta = rowsum(dO * O) and -lse * log2(e), padded to whole query blocks; clears flags and counter.
- * gradient: persistent; a block of 4 warpgroups takes items (128 keys of a head of k and v) and walks over the query blocks (64) of the group's heads. With S^T = K Q^T,
- *           P = exp2(S * scale * log2(e) - lse * log2(e)), dP^T = V dO^T, dS = P * (dP - delta):
- *   warpgroup 0, thread 0:        has the copy engine fetch K, V, Q, dO, lse and delta, and leaves notes of what the steps are
- *   warpgroup 1 and 2 ("keys"):   64 keys each: scores in registers; dV += P^T dO and dK += dS^T Q with P^T and dS^T from registers; dS^T goes to shared memory
- *   warpgroup 3 ("queries"):      dS K, 64 columns at a time, to shared memory
- *   warpgroup 0, threads 32, 64:  have the copy engine add that to dQ's sum, every other step each, when the flag says that it is their turn
- * finish:   dQ in bf16 from the sums. */
+ * prepare:  delta = rowsum(dO * O) and -lse * log2(e), padded to whole query blocks; clears flags
+ * and counter. gradient: persistent; a block of 4 warpgroups takes items (128 keys of a head of k
+ * and v) and walks over the query blocks (64) of the group's heads. With S^T = K Q^T, P = exp2(S *
+ * scale * log2(e) - lse * log2(e)), dP^T = V dO^T, dS = P * (dP - delta): warpgroup 0, thread 0:
+ * has the copy engine fetch K, V, Q, dO, lse and delta, and leaves notes of what the steps are
+ *   warpgroup 1 and 2 ("keys"):   64 keys each: scores in registers; dV += P^T dO and dK += dS^T Q
+ * with P^T and dS^T from registers; dS^T goes to shared memory warpgroup 3 ("queries"):      dS K,
+ * 64 columns at a time, to shared memory warpgroup 0, threads 32, 64:  have the copy engine add
+ * that to dQ's sum, every other step each, when the flag says that it is their turn finish:   dQ in
+ * bf16 from the sums. */
 #include "gpu/attention_roles.cuh"
 #include "gpu/kernels.h"
 
@@ -23,10 +27,14 @@ namespace {
 
 using namespace attention_roles;
 
-/* --- kernels --------------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- kernels
+ * ---------------------------------------------------------------------------------------------------------------------------------------------
+ */
 
-/* A block that finds no item ends: so it does not matter how many of the grid's blocks run at a time. */
-template <int D> __global__ void __launch_bounds__(THREADS, 1) gradient(const __grid_constant__ params p)
+/* A block that finds no item ends: so it does not matter how many of the grid's blocks run at a
+ * time. */
+template <int D>
+__global__ void __launch_bounds__(THREADS, 1) gradient(const __grid_constant__ params p)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using P = plan<D>;
@@ -58,13 +66,15 @@ template <int D> __global__ void __launch_bounds__(THREADS, 1) gradient(const __
 }
 
 /* A block: 64 queries of a head, 16 threads a row at a width of 128, 8 at 64. */
-template <int D> __global__ void __launch_bounds__(256) prepare(const attention_backward op, params p)
+template <int D>
+__global__ void __launch_bounds__(256) prepare(const attention_backward op, params p)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr int EACH = D / 8, ROWS = 256 / EACH;
   const int m = blockIdx.x, b = blockIdx.y / p.heads, h = blockIdx.y % p.heads;
   const int64_t block = (int64_t)blockIdx.y * gridDim.x + m;
-  const __nv_bfloat16 *out = (const __nv_bfloat16 *)op.forward.out, *dout = (const __nv_bfloat16 *)op.dout;
+  const __nv_bfloat16 *out = (const __nv_bfloat16 *)op.forward.out,
+                      *dout = (const __nv_bfloat16 *)op.dout;
   if (threadIdx.x == 0)
     p.flags[block] = 0;
   if (m == 0 && blockIdx.y == 0 && threadIdx.x == 0)
@@ -73,7 +83,8 @@ template <int D> __global__ void __launch_bounds__(256) prepare(const attention_
 #pragma unroll
   for (int i = 0; i < BM / ROWS; i++) {
     const int t = m * BM + i * ROWS + threadIdx.x / EACH;
-    const int64_t at = ((int64_t)b * p.tokens + t) * op.forward.out_stride + (int64_t)h * D + threadIdx.x % EACH * 8;
+    const int64_t at = ((int64_t)b * p.tokens + t) * op.forward.out_stride + (int64_t)h * D +
+                       threadIdx.x % EACH * 8;
     if (t < p.tokens) {
       o[i] = __ldg((const uint4 *)(out + at));
       g[i] = __ldg((const uint4 *)(dout + at));
@@ -95,7 +106,8 @@ template <int D> __global__ void __launch_bounds__(256) prepare(const attention_
     if (threadIdx.x % EACH == 0) {
       float *to = p.stats + block * (2 * BM) + i * ROWS + threadIdx.x / EACH;
       to[BM] = sum;
-      to[0] = t < p.tokens ? -op.forward.lse[(int64_t)blockIdx.y * p.tokens + t] * LOG2_E : -INFINITY; /* P is 0 */
+      to[0] = t < p.tokens ? -op.forward.lse[(int64_t)blockIdx.y * p.tokens + t] * LOG2_E
+                           : -INFINITY; /* P is 0 */
     }
   }
 #endif
@@ -104,20 +116,25 @@ template <int D> __global__ void __launch_bounds__(256) prepare(const attention_
 template <int D> __global__ void __launch_bounds__(128) finish(params p)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  const int t = threadIdx.x, b = blockIdx.y / p.heads, h = blockIdx.y % p.heads, query = blockIdx.x * BM;
-  const float4 *from = (const float4 *)p.dq_sum + ((int64_t)blockIdx.y * gridDim.x + blockIdx.x) * (BM * D / 4) + t;
+  const int t = threadIdx.x, b = blockIdx.y / p.heads, h = blockIdx.y % p.heads,
+            query = blockIdx.x * BM;
+  const float4 *from =
+      (const float4 *)p.dq_sum + ((int64_t)blockIdx.y * gridDim.x + blockIdx.x) * (BM * D / 4) + t;
   float x[D / 64][32];
 #pragma unroll
   for (int i = 0; i < D / 8; i++)
     *(float4 *)(x[i / 8] + i % 8 * 4) = __ldcs(from + i * 128);
 #pragma unroll
   for (int part = 0; part < D / 64; part++)
-    write_rows<64>(p.dq + ((int64_t)b * p.tokens + query) * p.dq_stride + (int64_t)h * D + part * 64, p.dq_stride, acc_row(t, 0), p.tokens - query,
-                   x[part], p.scale);
+    write_rows<64>(p.dq + ((int64_t)b * p.tokens + query) * p.dq_stride + (int64_t)h * D +
+                       part * 64,
+                   p.dq_stride, acc_row(t, 0), p.tokens - query, x[part], p.scale);
 #endif
 }
 
-/* --- the host's side --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- the host's side
+ * ---------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* What the images of this file that the GPU can run were compiled for. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -144,19 +161,24 @@ room room_of(const attention *op)
 }
 
 /* The driver's function, which the runtime library finds: so nothing is linked with the driver. */
-cudaError_t encode(CUtensorMap *map, const void *from, int64_t D, int64_t heads, int64_t tokens, int64_t batch, int64_t stride, int rows)
+cudaError_t encode(CUtensorMap *map, const void *from, int64_t D, int64_t heads, int64_t tokens,
+                   int64_t batch, int64_t stride, int rows)
 {
   void *at = nullptr;
   cudaDriverEntryPointQueryResult found;
-  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, 12000, cudaEnableDefault, &found);
+  const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &at, 12000,
+                                                             cudaEnableDefault, &found);
   if (error != cudaSuccess || found != cudaDriverEntryPointSuccess)
     return error != cudaSuccess ? error : cudaErrorNotSupported;
-  const cuuint64_t dims[4] = {(cuuint64_t)D, (cuuint64_t)heads, (cuuint64_t)tokens, (cuuint64_t)batch};
-  const cuuint64_t strides[3] = {(cuuint64_t)D * 2, (cuuint64_t)stride * 2, (cuuint64_t)(tokens * stride) * 2};
+  const cuuint64_t dims[4] = {(cuuint64_t)D, (cuuint64_t)heads, (cuuint64_t)tokens,
+                              (cuuint64_t)batch};
+  const cuuint64_t strides[3] = {(cuuint64_t)D * 2, (cuuint64_t)stride * 2,
+                                 (cuuint64_t)(tokens * stride) * 2};
   const cuuint32_t box[4] = {64, 1, (cuuint32_t)rows, 1}, steps[4] = {1, 1, 1, 1};
-  const CUresult result = ((decltype(&cuTensorMapEncodeTiled))at)(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, (void *)from, dims, strides, box, steps,
-                                                                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = ((decltype(&cuTensorMapEncodeTiled))at)(
+      map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, (void *)from, dims, strides, box, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -207,11 +229,13 @@ template <int D> cudaError_t enqueue(const gpu_launch *launch, const attention_b
   params p = params_of(op);
   cudaError_t error = encode_all(&p, op);
   if (error == cudaSuccess)
-    error = cudaFuncSetAttribute(gradient<D>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)plan<D>::BYTES);
+    error = cudaFuncSetAttribute(gradient<D>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 (int)plan<D>::BYTES);
   if (error != cudaSuccess)
     return error;
   const dim3 blocks((unsigned)p.query_blocks, (unsigned)(op->forward.batch * op->forward.heads));
-  const int items = p.all_kv_heads * p.key_blocks, grid = items < launch->multiprocessors ? items : launch->multiprocessors;
+  const int items = p.all_kv_heads * p.key_blocks,
+            grid = items < launch->multiprocessors ? items : launch->multiprocessors;
   prepare<D><<<blocks, 256, 0, launch->stream>>>(*op, p);
   if ((error = cudaGetLastError()) != cudaSuccess)
     return error;
@@ -240,8 +264,9 @@ cudaError_t gpu_attention_hopper_compiled(bool *out)
 
 bool gpu_attention_hopper_knows(const struct attention *op)
 {
-  return (op->head_width == 64 || op->head_width == 128) && op->past == 0 && op->kv_batch_stride == 0 && op->lse &&
-         (op->window == 0 || op->window >= op->tokens) && op->heads % op->kv_heads == 0 && op->batch * op->heads < 65536 && op->tokens < 1 << 24 &&
+  return (op->head_width == 64 || op->head_width == 128) && op->past == 0 &&
+         op->kv_batch_stride == 0 && op->lse && (op->window == 0 || op->window >= op->tokens) &&
+         op->heads % op->kv_heads == 0 && op->batch * op->heads < 65536 && op->tokens < 1 << 24 &&
          op->batch * op->kv_heads * ((op->tokens + BN - 1) / BN) < INT32_MAX - 1024 &&
          op->batch * op->heads * ((op->tokens + BM - 1) / BM) < INT32_MAX / PLACE;
 }
@@ -254,12 +279,14 @@ size_t gpu_attention_hopper_workspace(const struct attention *op)
 bool gpu_attention_hopper_aligned(const struct attention_backward *op)
 {
   const struct attention *f = &op->forward;
-  return aligned(f->q, f->q_stride) && aligned(f->k, f->k_stride) && aligned(f->v, f->v_stride) && aligned(f->out, f->out_stride) &&
-         aligned(op->dout, f->out_stride) && aligned(op->dq, op->dq_stride) && aligned(op->dk, op->dk_stride) && aligned(op->dv, op->dv_stride) &&
-         aligned(f->work, 0);
+  return aligned(f->q, f->q_stride) && aligned(f->k, f->k_stride) && aligned(f->v, f->v_stride) &&
+         aligned(f->out, f->out_stride) && aligned(op->dout, f->out_stride) &&
+         aligned(op->dq, op->dq_stride) && aligned(op->dk, op->dk_stride) &&
+         aligned(op->dv, op->dv_stride) && aligned(f->work, 0);
 }
 
-cudaError_t gpu_attention_hopper_backward(const struct gpu_launch *launch, const struct attention_backward *op)
+cudaError_t gpu_attention_hopper_backward(const struct gpu_launch *launch,
+                                          const struct attention_backward *op)
 {
   return op->forward.head_width == 64 ? enqueue<64>(launch, op) : enqueue<128>(launch, op);
 }

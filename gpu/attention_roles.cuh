@@ -1,7 +1,10 @@
-/* What the warpgroups of the kernel `gradient` in attention_hopper.cu do, which says who is who. A block's roles are tied by barriers alone.
+/* What the warpgroups of the kernel `gradient` in attention_hopper.cu do, which says who is who. A
+ * block's roles are tied by barriers alone.
  *
- * Tiles lie in shared memory as the copy engine's 128-byte swizzle writes them: panels of 64 columns, rows of 128 bytes. Accumulators: thread t of a warpgroup has the row and column
- * of acc_row() and acc_column(). All of a kernel's barriers are waited for in turn by each who waits, and nobody can be two phases late: see `note`. */
+ * Tiles lie in shared memory as the copy engine's 128-byte swizzle writes them: panels of 64
+ * columns, rows of 128 bytes. Accumulators: thread t of a warpgroup has the row and column of
+ * acc_row() and acc_column(). All of a kernel's barriers are waited for in turn by each who waits,
+ * and nobody can be two phases late: see `note`. */
 #ifndef SLUICE_GPU_ATTENTION_ROLES_CUH
 #define SLUICE_GPU_ATTENTION_ROLES_CUH
 
@@ -13,7 +16,9 @@ namespace attention_roles {
 using namespace hopper;
 
 constexpr int BM = ATTENTION_QUERIES, BN = ATTENTION_KEYS, THREADS = 512;
-constexpr int ROW = 128, K_STEP = 16 * ROW; /* bytes of a panel's row; of a product's 16 rows, where rows are k's */
+constexpr int ROW = 128,
+              K_STEP =
+                  16 * ROW; /* bytes of a panel's row; of a product's 16 rows, where rows are k's */
 constexpr int FEED_REGISTERS = 32, KEYS_REGISTERS = 208, QUERIES_REGISTERS = 64;
 static_assert(FEED_REGISTERS + 2 * KEYS_REGISTERS + QUERIES_REGISTERS <= 512,
               "a multiprocessor has 512 registers for a thread of each of 4 warpgroups together");
@@ -33,24 +38,35 @@ struct params {
 
 /* Shared memory, in bytes from its beginning, and its barriers. */
 template <int D> struct plan {
-  static constexpr int STAGES = D == 128 ? 3 : 4, KV_STAGES = D == 128 ? 1 : 2, NOTES = D == 128 ? 8 : 16, PARTS = D / 64;
-  static constexpr uint32_t KV_TILE = BN * D * 2, Q_TILE = BM * D * 2, DS_TILE = BN * BM * 2, SUM_TILE = BM * 64 * 4;
-  static constexpr uint32_t K = 0, V = K + KV_STAGES * KV_TILE, Q = V + KV_STAGES * KV_TILE, DO = Q + STAGES * Q_TILE, DS = DO + STAGES * Q_TILE,
-                            SUM = DS + 2 * DS_TILE, STATS = SUM + 2 * SUM_TILE, BARRIERS = STATS + STAGES * BM * 8;
-  static constexpr uint32_t Q_FULL = BARRIERS, Q_EMPTY = Q_FULL + 8 * STAGES, DO_FULL = Q_EMPTY + 8 * STAGES, DO_EMPTY = DO_FULL + 8 * STAGES,
-                            DS_FULL = DO_EMPTY + 8 * STAGES, DS_EMPTY = DS_FULL + 8 * 2, KV_FULL = DS_EMPTY + 8 * 2,
-                            KV_EMPTY = KV_FULL + 8 * KV_STAGES, TOLD = KV_EMPTY + 8 * KV_STAGES, SUM_FULL = TOLD + 8 * NOTES,
-                            SUM_EMPTY = SUM_FULL + 8 * 4, NOTE = (SUM_EMPTY + 8 * 2 + 15) / 16 * 16, FIRST = NOTE + 16 * NOTES, BYTES = FIRST + 16;
+  static constexpr int STAGES = D == 128 ? 3 : 4, KV_STAGES = D == 128 ? 1 : 2,
+                       NOTES = D == 128 ? 8 : 16, PARTS = D / 64;
+  static constexpr uint32_t KV_TILE = BN * D * 2, Q_TILE = BM * D * 2, DS_TILE = BN * BM * 2,
+                            SUM_TILE = BM * 64 * 4;
+  static constexpr uint32_t K = 0, V = K + KV_STAGES * KV_TILE, Q = V + KV_STAGES * KV_TILE,
+                            DO = Q + STAGES * Q_TILE, DS = DO + STAGES * Q_TILE,
+                            SUM = DS + 2 * DS_TILE, STATS = SUM + 2 * SUM_TILE,
+                            BARRIERS = STATS + STAGES * BM * 8;
+  static constexpr uint32_t Q_FULL = BARRIERS, Q_EMPTY = Q_FULL + 8 * STAGES,
+                            DO_FULL = Q_EMPTY + 8 * STAGES, DO_EMPTY = DO_FULL + 8 * STAGES,
+                            DS_FULL = DO_EMPTY + 8 * STAGES, DS_EMPTY = DS_FULL + 8 * 2,
+                            KV_FULL = DS_EMPTY + 8 * 2, KV_EMPTY = KV_FULL + 8 * KV_STAGES,
+                            TOLD = KV_EMPTY + 8 * KV_STAGES, SUM_FULL = TOLD + 8 * NOTES,
+                            SUM_EMPTY = SUM_FULL + 8 * 4, NOTE = (SUM_EMPTY + 8 * 2 + 15) / 16 * 16,
+                            FIRST = NOTE + 16 * NOTES, BYTES = FIRST + 16;
   static_assert(BYTES <= 232448, "a block's shared memory");
 };
 
-/* What the feeding thread tells the others of step c, in a ring of NOTES. Step c + NOTES is fed when the keys are through with step c + NOTES - STAGES, hence the queries with the product of
- * two steps before that, for which step c + 1's room in SUM was given back, at the least: by then all have read step c's note and waited for its barriers, thread 64 that of step 0 too. */
+/* What the feeding thread tells the others of step c, in a ring of NOTES. Step c + NOTES is fed
+ * when the keys are through with step c + NOTES - STAGES, hence the queries with the product of two
+ * steps before that, for which step c + 1's room in SUM was given back, at the least: by then all
+ * have read step c's note and waited for its barriers, thread 64 that of step 0 too. */
 struct note {
-  int what; /* LAST: of the item; STOP: and of the block; from FROM on: how many query blocks it is from the key block's first one */
+  int what; /* LAST: of the item; STOP: and of the block; from FROM on: how many query blocks it is
+               from the key block's first one */
   int item;
   int block; /* (b * H + h) * query_blocks + m */
-  int place; /* BEGIN, END: of the sum; KV_PARITY, KV_AT: of the stage with K and V; from PLACE on: how many key blocks were before */
+  int place; /* BEGIN, END: of the sum; KV_PARITY, KV_AT: of the stage with K and V; from PLACE on:
+                how many key blocks were before */
 };
 enum { LAST = 1, STOP = 2, FROM = 4, BEGIN = 1, END = 2, KV_PARITY = 4, KV_AT = 8, PLACE = 16 };
 
@@ -77,7 +93,9 @@ template <int N> struct ring {
   }
 };
 
-/* --- tiles and fragments -------------------------------------------------------------------------------------------------------------------------------- */
+/* --- tiles and fragments
+ * --------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Row and column of register r of thread t's accumulators. */
 __device__ __forceinline__ constexpr int acc_row(int t, int r)
@@ -90,10 +108,12 @@ __device__ __forceinline__ constexpr int acc_column(int t, int r)
   return r / 4 * 8 + t % 4 * 2 + r % 2;
 }
 
-/* A matrix in shared memory, as products take it. Rows that are no k's: 8 of them are 1024 bytes. Rows that are k's: likewise, and a panel lies `panel` bytes behind the one before. */
+/* A matrix in shared memory, as products take it. Rows that are no k's: 8 of them are 1024 bytes.
+ * Rows that are k's: likewise, and a panel lies `panel` bytes behind the one before. */
 __device__ __forceinline__ uint64_t descriptor(uint32_t address, uint32_t panel)
 {
-  return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(panel >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+  return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(panel >> 4) << 16 |
+         (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
 
 /* The same some bytes later: shared memory ends where nothing is carried out of the address. */
@@ -103,17 +123,21 @@ __device__ __forceinline__ uint64_t behind(uint64_t d, uint32_t bytes)
 }
 
 /* x = A B^T over the head's width: A 64 rows of a key tile, B a query tile. */
-template <int D> __device__ __forceinline__ void scores(float (&x)[32], uint32_t keys, uint32_t queries)
+template <int D>
+__device__ __forceinline__ void scores(float (&x)[32], uint32_t keys, uint32_t queries)
 {
   const uint64_t a = descriptor(keys, 16), b = descriptor(queries, 16);
   product_first<0, 0>(x, a, b);
 #pragma unroll
   for (int k = 1; k < D / 16; k++)
-    product_add<0, 0>(x, behind(a, k / 4 * BN * ROW + k % 4 * 32), behind(b, k / 4 * BM * ROW + k % 4 * 32));
+    product_add<0, 0>(x, behind(a, k / 4 * BN * ROW + k % 4 * 32),
+                      behind(b, k / 4 * BM * ROW + k % 4 * 32));
 }
 
 /* x += A^T B over a tile's queries, A from registers. */
-template <int D> __device__ __forceinline__ void accumulate(float (&x)[D / 2], const uint32_t (&a)[16], uint32_t queries)
+template <int D>
+__device__ __forceinline__ void accumulate(float (&x)[D / 2], const uint32_t (&a)[16],
+                                           uint32_t queries)
 {
   const uint64_t b = descriptor(queries, BM * ROW);
 #pragma unroll
@@ -121,9 +145,11 @@ template <int D> __device__ __forceinline__ void accumulate(float (&x)[D / 2], c
     product_add<1>(x, a[4 * k], a[4 * k + 1], a[4 * k + 2], a[4 * k + 3], behind(b, k * K_STEP));
 }
 
-/* Rows `row` (of this thread's fragment) and row + 8, where they are less than `rows`, from a fragment of N columns, times scale. */
+/* Rows `row` (of this thread's fragment) and row + 8, where they are less than `rows`, from a
+ * fragment of N columns, times scale. */
 template <int N>
-__device__ __forceinline__ void write_rows(__nv_bfloat16 *to, int64_t stride, int row, int rows, const float (&x)[N / 2], float scale)
+__device__ __forceinline__ void write_rows(__nv_bfloat16 *to, int64_t stride, int row, int rows,
+                                           const float (&x)[N / 2], float scale)
 {
 #pragma unroll
   for (int low = 0; low < 2; low++) {
@@ -138,12 +164,15 @@ __device__ __forceinline__ void write_rows(__nv_bfloat16 *to, int64_t stride, in
       }
       quad_transpose(word);
       if (r < rows)
-        *(uint4 *)(to + (int64_t)r * stride + 32 * c + threadIdx.x % 4 * 8) = make_uint4(word[0], word[1], word[2], word[3]);
+        *(uint4 *)(to + (int64_t)r * stride + 32 * c + threadIdx.x % 4 * 8) =
+            make_uint4(word[0], word[1], word[2], word[3]);
     }
   }
 }
 
-/* --- the feeding thread --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- the feeding thread
+ * ---------------------------------------------------------------------------------------------------------------------------------
+ */
 
 template <int D> struct feeder {
   using P = plan<D>;
@@ -158,8 +187,10 @@ template <int D> struct feeder {
     barrier_wait(base + P::KV_EMPTY + 8 * kv.at, kv.parity ^ 1);
     barrier_arrive_expecting(full, 2 * P::KV_TILE);
     for (int d = 0; d < D; d += 64) {
-      load_box(base + P::K + to + d / 64 * BN * ROW, &p.k, full, d, item.head % p.kv_heads, item.n * BN, b);
-      load_box(base + P::V + to + d / 64 * BN * ROW, &p.v, full, d, item.head % p.kv_heads, item.n * BN, b);
+      load_box(base + P::K + to + d / 64 * BN * ROW, &p.k, full, d, item.head % p.kv_heads,
+               item.n * BN, b);
+      load_box(base + P::V + to + d / 64 * BN * ROW, &p.v, full, d, item.head % p.kv_heads,
+               item.n * BN, b);
     }
   }
 
@@ -172,11 +203,13 @@ template <int D> struct feeder {
 
   __device__ __forceinline__ void queries(int h, int m, int b, int block)
   {
-    const uint32_t q_full = base + P::Q_FULL + 8 * stage.at, do_full = base + P::DO_FULL + 8 * stage.at, to = stage.at * P::Q_TILE;
+    const uint32_t q_full = base + P::Q_FULL + 8 * stage.at,
+                   do_full = base + P::DO_FULL + 8 * stage.at, to = stage.at * P::Q_TILE;
     barrier_arrive_expecting(q_full, P::Q_TILE + BM * 8);
     for (int d = 0; d < D; d += 64)
       load_box(base + P::Q + to + d / 64 * BM * ROW, &p.q, q_full, d, h, m * BM, b);
-    load_bulk(base + P::STATS + stage.at * BM * 8, p.stats + (int64_t)block * (2 * BM), BM * 8, q_full);
+    load_bulk(base + P::STATS + stage.at * BM * 8, p.stats + (int64_t)block * (2 * BM), BM * 8,
+              q_full);
     barrier_wait(base + P::DO_EMPTY + 8 * stage.at, stage.parity ^ 1);
     barrier_arrive_expecting(do_full, P::Q_TILE);
     for (int d = 0; d < D; d += 64)
@@ -184,14 +217,16 @@ template <int D> struct feeder {
     stage.next();
   }
 
-  /* All items of this block, the first one taken already. The next one is taken two steps before the end, and not earlier: others would begin it earlier. */
+  /* All items of this block, the first one taken already. The next one is taken two steps before
+   * the end, and not earlier: others would begin it earlier. */
   __device__ __forceinline__ void run(int i)
   {
     const int items = p.all_kv_heads * p.key_blocks;
     for (int next = 0; i < items; i = next) {
       const attention_item item = attention_item_at(i, p.all_kv_heads, p.key_blocks);
       const int b = item.head / p.kv_heads, first = attention_begin(&item, p.query_blocks);
-      int h = item.head % p.kv_heads * p.group, m = first, left = p.group * attention_meets(item.n, p.query_blocks);
+      int h = item.head % p.kv_heads * p.group, m = first,
+          left = p.group * attention_meets(item.n, p.query_blocks);
       keys(item, b);
       if (left == 1)
         next = atomicAdd(p.counter, 1);
@@ -202,14 +237,18 @@ template <int D> struct feeder {
         barrier_wait(base + P::Q_EMPTY + 8 * stage.at, stage.parity ^ 1);
         const int place = attention_place(&item, m), block = (b * p.heads + h) * p.query_blocks + m;
         note n;
-        n.what = (m - ATTENTION_DIAGONAL * item.n) * FROM | (left == 0 ? LAST : 0) | (left == 0 && next >= items ? STOP : 0);
+        n.what = (m - ATTENTION_DIAGONAL * item.n) * FROM | (left == 0 ? LAST : 0) |
+                 (left == 0 && next >= items ? STOP : 0);
         n.item = i;
         n.block = block;
-        n.place = place * PLACE | (place == 0 ? BEGIN : 0) | (place == attention_terms(m) - 1 ? END : 0) | kv.parity * KV_PARITY | kv.at * KV_AT;
+        n.place = place * PLACE | (place == 0 ? BEGIN : 0) |
+                  (place == attention_terms(m) - 1 ? END : 0) | kv.parity * KV_PARITY |
+                  kv.at * KV_AT;
         tell(n);
         queries(h, m, b, block);
         m += item.up ? 1 : -1;
-        if (m == p.query_blocks || m < ATTENTION_DIAGONAL * item.n) { /* the next head of the group */
+        if (m == p.query_blocks ||
+            m < ATTENTION_DIAGONAL * item.n) { /* the next head of the group */
           m = first;
           h++;
         }
@@ -219,7 +258,9 @@ template <int D> struct feeder {
   }
 };
 
-/* --- the keys' warpgroups ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- the keys' warpgroups
+ * ------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Takes away the scores of keys that come after the query, in a block on the diagonal. */
 __device__ __forceinline__ void mask(float (&x)[32])
@@ -247,11 +288,14 @@ template <int D> struct keys_worker {
     return threadIdx.x % 32 == 0;
   }
 
-  /* dS^T to shared memory, [128 keys][64 queries]: matrices of 8 x 8, of which the lanes hold rows. */
+  /* dS^T to shared memory, [128 keys][64 queries]: matrices of 8 x 8, of which the lanes hold rows.
+   */
   __device__ __forceinline__ void hand_over(const uint32_t (&ds)[16])
   {
-    const int t = threadIdx.x % 128, lane = t % 32, key = half * 64 + t / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
-    const uint32_t to = base + P::DS + ds_ring.at * P::DS_TILE + ((key * ROW + lane / 16 * 16) ^ (key % 8 * 16));
+    const int t = threadIdx.x % 128, lane = t % 32,
+              key = half * 64 + t / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
+    const uint32_t to =
+        base + P::DS + ds_ring.at * P::DS_TILE + ((key * ROW + lane / 16 * 16) ^ (key % 8 * 16));
     barrier_wait(base + P::DS_EMPTY + 8 * ds_ring.at, ds_ring.parity ^ 1);
 #pragma unroll
     for (int j = 0; j < 4; j++)
@@ -277,19 +321,22 @@ template <int D> struct keys_worker {
   }
 
   /* P^T from S^T. */
-  __device__ __forceinline__ void probabilities(const float (&x)[32], uint32_t lse, uint32_t (&out)[16])
+  __device__ __forceinline__ void probabilities(const float (&x)[32], uint32_t lse,
+                                                uint32_t (&out)[16])
   {
 #pragma unroll
     for (int c = 0; c < 8; c++) {
       const float2 l = load_shared2(lse + 32 * c);
 #pragma unroll
       for (int e = 0; e < 4; e += 2)
-        out[2 * c + e / 2] = pack(exp2_fast(fmaf(x[4 * c + e], p.scale_log2, l.x)), exp2_fast(fmaf(x[4 * c + e + 1], p.scale_log2, l.y)));
+        out[2 * c + e / 2] = pack(exp2_fast(fmaf(x[4 * c + e], p.scale_log2, l.x)),
+                                  exp2_fast(fmaf(x[4 * c + e + 1], p.scale_log2, l.y)));
     }
   }
 
   /* dS^T from dP^T and the rounded P^T, for which there are registers. */
-  __device__ __forceinline__ void gradients(const float (&x)[32], uint32_t delta, const uint32_t (&probability)[16], uint32_t (&out)[16])
+  __device__ __forceinline__ void gradients(const float (&x)[32], uint32_t delta,
+                                            const uint32_t (&probability)[16], uint32_t (&out)[16])
   {
 #pragma unroll
     for (int c = 0; c < 8; c++) {
@@ -297,16 +344,20 @@ template <int D> struct keys_worker {
 #pragma unroll
       for (int e = 0; e < 4; e += 2) {
         const uint32_t two = probability[2 * c + e / 2];
-        out[2 * c + e / 2] = pack(low_of(two) * (x[4 * c + e] - d.x), high_of(two) * (x[4 * c + e + 1] - d.y));
+        out[2 * c + e / 2] =
+            pack(low_of(two) * (x[4 * c + e] - d.x), high_of(two) * (x[4 * c + e + 1] - d.y));
       }
     }
   }
 
-  /* A step; Q is there. One block of registers holds S, then dP, while dV's product is under way. With `last` the next step's Q is not waited for. */
+  /* A step; Q is there. One block of registers holds S, then dP, while dV's product is under way.
+   * With `last` the next step's Q is not waited for. */
   __device__ __forceinline__ void advance(int from, bool last, uint32_t k, uint32_t v)
   {
-    const uint32_t lse = base + P::STATS + stage.at * BM * 8 + threadIdx.x % 4 * 8, delta = lse + BM * 4;
-    const uint32_t q = base + P::Q + stage.at * P::Q_TILE, dout = base + P::DO + stage.at * P::Q_TILE;
+    const uint32_t lse = base + P::STATS + stage.at * BM * 8 + threadIdx.x % 4 * 8,
+                   delta = lse + BM * 4;
+    const uint32_t q = base + P::Q + stage.at * P::Q_TILE,
+                   dout = base + P::DO + stage.at * P::Q_TILE;
     float x[32];
     uint32_t probability[16], ds[16];
     product_fence();
@@ -350,7 +401,8 @@ template <int D> struct keys_worker {
   /* The steps of an item, whose number it returns. */
   __device__ __forceinline__ int walk(bool *stop)
   {
-    const uint32_t k = base + P::K + kv.at * P::KV_TILE + half * 64 * ROW, v = base + P::V + kv.at * P::KV_TILE + half * 64 * ROW;
+    const uint32_t k = base + P::K + kv.at * P::KV_TILE + half * 64 * ROW,
+                   v = base + P::V + kv.at * P::KV_TILE + half * 64 * ROW;
     for (bool last = false, there = false;; step++) {
       if (!there)
         barrier_wait(base + P::Q_FULL + 8 * stage.at, stage.parity);
@@ -384,15 +436,20 @@ template <int D> struct keys_worker {
       pin(dv);
       const attention_item item = attention_item_at(i, p.all_kv_heads, p.key_blocks);
       const int b = item.head / p.kv_heads, key = item.n * BN + half * 64, rows = p.tokens - key;
-      const int64_t token = (int64_t)b * p.tokens + key, column = (int64_t)(item.head % p.kv_heads) * D;
-      write_rows<D>(p.dv + token * p.dv_stride + column, p.dv_stride, acc_row(t, 0), rows, dv, 1.0f);
-      write_rows<D>(p.dk + token * p.dk_stride + column, p.dk_stride, acc_row(t, 0), rows, dk, p.scale);
+      const int64_t token = (int64_t)b * p.tokens + key,
+                    column = (int64_t)(item.head % p.kv_heads) * D;
+      write_rows<D>(p.dv + token * p.dv_stride + column, p.dv_stride, acc_row(t, 0), rows, dv,
+                    1.0f);
+      write_rows<D>(p.dk + token * p.dk_stride + column, p.dk_stride, acc_row(t, 0), rows, dk,
+                    p.scale);
       kv.next();
     }
   }
 };
 
-/* --- the queries' warpgroup, and who adds ----------------------------------------------------------------------------------------------------------- */
+/* --- the queries' warpgroup, and who adds
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 template <int D> __device__ __forceinline__ void multiply_queries(uint32_t base)
 {
@@ -401,8 +458,10 @@ template <int D> __device__ __forceinline__ void multiply_queries(uint32_t base)
   for (uint32_t step = 0;; step++) {
     const uint32_t told = note_at<D>(base, step), ds = base + P::DS + step % 2 * P::DS_TILE;
     barrier_wait(base + P::DS_FULL + 8 * (step % 2), step / 2 % 2);
-    const int what = __shfl_sync(~0u, load_shared(told), 0), place = __shfl_sync(~0u, load_shared(told + 12), 0);
-    const uint32_t kv = P::KV_STAGES == 1 ? 0 : place / KV_AT % 2, k = base + P::K + kv * P::KV_TILE;
+    const int what = __shfl_sync(~0u, load_shared(told), 0),
+              place = __shfl_sync(~0u, load_shared(told + 12), 0);
+    const uint32_t kv = P::KV_STAGES == 1 ? 0 : place / KV_AT % 2,
+                   k = base + P::K + kv * P::KV_TILE;
     barrier_wait(base + P::KV_FULL + 8 * kv, place / KV_PARITY % 2);
     float x[32];
 #pragma unroll 1 /* registers */
@@ -445,14 +504,17 @@ template <int D> __device__ __forceinline__ bool stops(uint32_t base, uint32_t s
   return load_shared(note_at<D>(base, step)) & STOP;
 }
 
-/* Every other step from `first` on. Room in SUM is given back when the next step's note, another thread's, is read: later it may be another step's. */
-template <int D> __device__ __forceinline__ void add_to_sums(const params &p, uint32_t base, uint32_t first)
+/* Every other step from `first` on. Room in SUM is given back when the next step's note, another
+ * thread's, is read: later it may be another step's. */
+template <int D>
+__device__ __forceinline__ void add_to_sums(const params &p, uint32_t base, uint32_t first)
 {
   using P = plan<D>;
   bool stop = first == 1 && stops<D>(base, 0);
   for (uint32_t step = first; !stop; step += 2) {
     stop = stops<D>(base, step);
-    const int block = load_shared(note_at<D>(base, step) + 8), place = load_shared(note_at<D>(base, step) + 12);
+    const int block = load_shared(note_at<D>(base, step) + 8),
+              place = load_shared(note_at<D>(base, step) + 12);
     if (!(place & BEGIN)) {
       while (flag_load(p.flags + block) != place / PLACE)
         ;
@@ -487,7 +549,9 @@ template <int D> __device__ __forceinline__ void add_to_sums(const params &p, ui
   bulk_wait<0>();
 }
 
-/* --- who arrives how often ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- who arrives how often
+ * ------------------------------------------------------------------------------------------------------------------------------
+ */
 
 template <int D> __device__ __forceinline__ void init_barriers(uint32_t base)
 {
@@ -495,8 +559,9 @@ template <int D> __device__ __forceinline__ void init_barriers(uint32_t base)
   for (int i = 0; i < P::STAGES; i++) {
     barrier_init(base + P::Q_FULL + 8 * i, 1);
     barrier_init(base + P::DO_FULL + 8 * i, 1);
-    barrier_init(base + P::Q_EMPTY + 8 * i, 256); /* the keys' threads, which read lse and delta themselves */
-    barrier_init(base + P::DO_EMPTY + 8 * i, 8);  /* their warps: dO is read by products alone */
+    barrier_init(base + P::Q_EMPTY + 8 * i,
+                 256); /* the keys' threads, which read lse and delta themselves */
+    barrier_init(base + P::DO_EMPTY + 8 * i, 8); /* their warps: dO is read by products alone */
   }
   for (int i = 0; i < 2; i++) {
     barrier_init(base + P::DS_FULL + 8 * i, 8);

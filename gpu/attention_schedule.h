@@ -1,11 +1,17 @@
-/* The order of work of attention_hopper.cu's backward pass: which keys a block takes, which queries they meet, and in which order the sums of dQ are made. Pure arithmetic, tested
- * without a GPU (tests/gpu/test_attention_schedule.c).
+/* The order of work of attention_hopper.cu's backward pass: which keys a block takes, which queries
+ * they meet, and in which order the sums of dQ are made. Pure arithmetic, tested without a GPU
+ * (tests/gpu/test_attention_schedule.c).
  *
- * An item is a key block (ATTENTION_KEYS keys) of a head of k and v; it walks over the query blocks (ATTENTION_QUERIES queries) that see it, head after head of the group. Items are
- * taken in the order of their indices, by whoever is free. Heads go in sets of about as many as give each multiprocessor a key block. In even sets ("up") key blocks come from the
- * last one, which meets the fewest queries, to the first, and queries ascend from the diagonal; in odd ones ("down") from the first to the last, and queries descend to the diagonal.
- * A query block's dQ is the sum over its key blocks in the order in which these come. So an item waits for items of lower indices only, whoever works on them, and as each begins (or
- * ends) later than the one before by the queries of its diagonal, what it waits for has nearly always happened; and the short items of a set fill up with the long ones of the next. */
+ * An item is a key block (ATTENTION_KEYS keys) of a head of k and v; it walks over the query blocks
+ * (ATTENTION_QUERIES queries) that see it, head after head of the group. Items are taken in the
+ * order of their indices, by whoever is free. Heads go in sets of about as many as give each
+ * multiprocessor a key block. In even sets ("up") key blocks come from the last one, which meets
+ * the fewest queries, to the first, and queries ascend from the diagonal; in odd ones ("down") from
+ * the first to the last, and queries descend to the diagonal. A query block's dQ is the sum over
+ * its key blocks in the order in which these come. So an item waits for items of lower indices
+ * only, whoever works on them, and as each begins (or ends) later than the one before by the
+ * queries of its diagonal, what it waits for has nearly always happened; and the short items of a
+ * set fill up with the long ones of the next. */
 #ifndef SLUICE_GPU_ATTENTION_SCHEDULE_H
 #define SLUICE_GPU_ATTENTION_SCHEDULE_H
 
@@ -15,7 +21,11 @@
 #define ATTENTION_BOTH static inline
 #endif
 
-enum { ATTENTION_QUERIES = 64, ATTENTION_KEYS = 128, ATTENTION_DIAGONAL = ATTENTION_KEYS / ATTENTION_QUERIES };
+enum {
+  ATTENTION_QUERIES = 64,
+  ATTENTION_KEYS = 128,
+  ATTENTION_DIAGONAL = ATTENTION_KEYS / ATTENTION_QUERIES
+};
 
 struct attention_item {
   int head; /* of k and v, counted over the batch */
@@ -23,7 +33,8 @@ struct attention_item {
   int up;
 };
 
-/* How many heads are a set: a constant of the schedule and no property of the device, on which the bits must not depend. 132 multiprocessors are what these GPUs have. */
+/* How many heads are a set: a constant of the schedule and no property of the device, on which the
+ * bits must not depend. 132 multiprocessors are what these GPUs have. */
 ATTENTION_BOTH int attention_set(int key_blocks)
 {
   return key_blocks < 132 ? 132 / key_blocks : 1;
@@ -32,7 +43,8 @@ ATTENTION_BOTH int attention_set(int key_blocks)
 /* Item i of heads * key_blocks. */
 ATTENTION_BOTH struct attention_item attention_item_at(int i, int heads, int key_blocks)
 {
-  const int set = attention_set(key_blocks), s = i / (set * key_blocks), rest = i - s * set * key_blocks, left = heads - s * set;
+  const int set = attention_set(key_blocks), s = i / (set * key_blocks),
+            rest = i - s * set * key_blocks, left = heads - s * set;
   const int width = left < set ? left : set, order = rest / width;
   struct attention_item item;
   item.head = s * set + rest - order * width;

@@ -1,6 +1,8 @@
-/* Softmax, loss and its gradient of a row of logits, in place. A block takes rows in turns. As much of a row as fits lies in shared memory: maximum and sum come of one pass over
- * it by the online method of Milakov & Gimelshein (2018, arXiv:1805.02867), the gradient of a second one, behind which the same places are filled with the next row, so
- * that memory has work all the time. What does not fit is read twice. Exponentials are powers of 2, as the chip has them. */
+/* Softmax, loss and its gradient of a row of logits, in place. A block takes rows in turns. As much
+ * of a row as fits lies in shared memory: maximum and sum come of one pass over it by the online
+ * method of Milakov & Gimelshein (2018, arXiv:1805.02867), the gradient of a second one, behind
+ * which the same places are filled with the next row, so that memory has work all the time. What
+ * does not fit is read twice. Exponentials are powers of 2, as the chip has them. */
 #include <cuda_pipeline.h>
 
 #include "gpu/common.cuh"
@@ -8,7 +10,8 @@
 
 namespace {
 
-constexpr int MOST_THREADS = 1024, EACH = 4, STAGES = 4, MOST_SLOTS = 14; /* a thread has `slots` places in shared memory, EACH of a stage */
+constexpr int MOST_THREADS = 1024, EACH = 4, STAGES = 4,
+              MOST_SLOTS = 14; /* a thread has `slots` places in shared memory, EACH of a stage */
 constexpr float LOG2_E = 1.44269504f;
 constexpr double LN_2 = 0.69314718055994531;
 
@@ -61,7 +64,8 @@ __device__ __forceinline__ online join_warp(online o)
   return {most, warp_sum(o.most == -INFINITY ? o.total : o.total * power_of_2(o.most - most))};
 }
 
-/* Over the block, the same on all threads. `part` must not be that of the last call, which others may still read. */
+/* Over the block, the same on all threads. `part` must not be that of the last call, which others
+ * may still read. */
 __device__ __forceinline__ online join(online o, online *part)
 {
   const int lane = threadIdx.x % 32;
@@ -79,7 +83,9 @@ struct result {
 };
 
 /* Of elements first .. first + W of a row. */
-template <typename T, int W> __device__ __forceinline__ pack<T, W> gradient_of(const result &now, float scale, int first, const pack<T, W> &x)
+template <typename T, int W>
+__device__ __forceinline__ pack<T, W> gradient_of(const result &now, float scale, int first,
+                                                  const pack<T, W> &x)
 {
   float p[W];
   for (int k = 0; k < W; k++)
@@ -101,8 +107,10 @@ __device__ __forceinline__ void wait(int left)
   }
 }
 
-/* The thread's packs of one stage, of which others are `threads` packs apart; a row of none (NULL) is an empty group. */
-template <typename T, int W> __device__ __forceinline__ void fill(int4 *room, const T *row, int stage, int kept)
+/* The thread's packs of one stage, of which others are `threads` packs apart; a row of none (NULL)
+ * is an empty group. */
+template <typename T, int W>
+__device__ __forceinline__ void fill(int4 *room, const T *row, int stage, int kept)
 {
   static_assert(STAGES * EACH >= MOST_SLOTS && STAGES == 4, "as wait() has it");
 #pragma unroll
@@ -115,7 +123,8 @@ template <typename T, int W> __device__ __forceinline__ void fill(int4 *room, co
 }
 
 /* EACH of the thread's packs from i on. */
-template <typename T, int W> __device__ __forceinline__ void read_some(pack<T, W> *x, const T *row, int i, int packs)
+template <typename T, int W>
+__device__ __forceinline__ void read_some(pack<T, W> *x, const T *row, int i, int packs)
 {
 #pragma unroll
   for (int e = 0; e < EACH; e++)
@@ -125,7 +134,8 @@ template <typename T, int W> __device__ __forceinline__ void read_some(pack<T, W
 
 /* `there`: the next row of this block, or NULL. */
 template <typename T, int W>
-__device__ __forceinline__ online first_pass(const rows &op, const T *row, const T *there, int4 *room, int packs, int kept)
+__device__ __forceinline__ online first_pass(const rows &op, const T *row, const T *there,
+                                             int4 *room, int packs, int kept)
 {
   const int threads = blockDim.x, rest = kept + threadIdx.x, tail = packs * W + threadIdx.x;
   online mine = {-INFINITY, 0};
@@ -156,7 +166,8 @@ __device__ __forceinline__ online first_pass(const rows &op, const T *row, const
 }
 
 template <typename T, int W>
-__device__ __forceinline__ void second_pass(const rows &op, const result &now, T *row, const T *there, int4 *room, int packs, int kept)
+__device__ __forceinline__ void second_pass(const rows &op, const result &now, T *row,
+                                            const T *there, int4 *room, int packs, int kept)
 {
   const int threads = blockDim.x, rest = kept + threadIdx.x, tail = packs * W + threadIdx.x;
   pack<T, W> x[EACH];
@@ -166,7 +177,9 @@ __device__ __forceinline__ void second_pass(const rows &op, const result &now, T
     for (int e = 0; e < EACH; e++) {
       const int i = (stage * EACH + e) * threads + (int)threadIdx.x;
       if (i < kept)
-        store<T, W>(row + (int64_t)i * W, gradient_of<T, W>(now, op.scale, i * W, reinterpret_cast<pack<T, W> *>(room)[i]));
+        store<T, W>(
+            row + (int64_t)i * W,
+            gradient_of<T, W>(now, op.scale, i * W, reinterpret_cast<pack<T, W> *>(room)[i]));
     }
     fill<T, W>(room, there, stage, kept);
   }
@@ -176,7 +189,8 @@ __device__ __forceinline__ void second_pass(const rows &op, const result &now, T
 #pragma unroll
     for (int e = 0; e < EACH; e++)
       if (first + e * threads < packs)
-        store<T, W>(row + (int64_t)(first + e * threads) * W, gradient_of<T, W>(now, op.scale, (first + e * threads) * W, x[e]));
+        store<T, W>(row + (int64_t)(first + e * threads) * W,
+                    gradient_of<T, W>(now, op.scale, (first + e * threads) * W, x[e]));
   }
   if (tail < op.V)
     store<T, 1>(row + tail, gradient_of<T, 1>(now, op.scale, tail, load<T, 1>(row + tail)));
@@ -184,11 +198,14 @@ __device__ __forceinline__ void second_pass(const rows &op, const result &now, T
     row[i] = from_float<T>(0);
 }
 
-template <typename T, int W> __global__ void __launch_bounds__(MOST_THREADS) classify(const rows op, T *logits)
+template <typename T, int W>
+__global__ void __launch_bounds__(MOST_THREADS) classify(const rows op, T *logits)
 {
-  extern __shared__ int4 room[]; /* slots * blockDim.x packs: a thread fills and reads its own only */
+  extern __shared__ int4
+      room[]; /* slots * blockDim.x packs: a thread fills and reads its own only */
   __shared__ online part[2][MOST_THREADS / 32];
-  const int packs = op.V / W, places = op.slots * (int)blockDim.x, kept = places < packs ? places : packs;
+  const int packs = op.V / W, places = op.slots * (int)blockDim.x,
+            kept = places < packs ? places : packs;
   int turn = 0;
   int32_t target = op.target[blockIdx.x];
   for (int stage = 0; stage < STAGES; stage++)
@@ -199,14 +216,18 @@ template <typename T, int W> __global__ void __launch_bounds__(MOST_THREADS) cla
     const T *there = next < op.n ? logits + next * op.ld : nullptr;
     const int32_t next_target = there ? op.target[next] : -1;
     const bool counts = target >= 0 && target < op.V, tells = threadIdx.x == 0;
-    const float wanted = tells && counts ? to_float(row[target]) : 0; /* before the second pass, of whichever thread, comes to it */
+    const float wanted = tells && counts
+                             ? to_float(row[target])
+                             : 0; /* before the second pass, of whichever thread, comes to it */
     if (tells && !counts && target != -1)
       report(op.fault, r, target, true);
     const online all = join(first_pass<T, W>(op, row, there, room, packs, kept), part[turn]);
     if (op.gradient)
-      second_pass<T, W>(op, {all.most, op.scale / all.total, counts ? target : -1}, row, there, room, packs, kept);
+      second_pass<T, W>(op, {all.most, op.scale / all.total, counts ? target : -1}, row, there,
+                        room, packs, kept);
     if (tells)
-      op.loss[r] = counts ? (double)logf(all.total) + ((double)all.most * LN_2 - (double)wanted) : 0;
+      op.loss[r] =
+          counts ? (double)logf(all.total) + ((double)all.most * LN_2 - (double)wanted) : 0;
     target = next_target;
   }
 }
@@ -217,21 +238,34 @@ template <typename T, int W> void run(const gpu_launch *launch, rows op, void *l
   const int64_t packs = sizeof(T) * W == 16 ? op.V / W : 0;
   const bool shared = packs <= MOST_SLOTS * MOST_THREADS / 2;
   const int threads = shared ? MOST_THREADS / 2 : MOST_THREADS;
-  const int64_t blocks = (shared ? 2 : 1) * (int64_t)launch->multiprocessors, slots = pieces_of(packs, threads);
+  const int64_t blocks = (shared ? 2 : 1) * (int64_t)launch->multiprocessors,
+                slots = pieces_of(packs, threads);
   op.slots = (int)(slots < MOST_SLOTS ? slots : MOST_SLOTS);
-  while (cudaFuncSetAttribute(classify<T, W>, cudaFuncAttributeMaxDynamicSharedMemorySize, op.slots * threads * 16) && op.slots > 0) {
+  while (cudaFuncSetAttribute(classify<T, W>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              op.slots * threads * 16) &&
+         op.slots > 0) {
     (void)cudaGetLastError(); /* a GPU with less: more of the row is read again */
     op.slots--;
   }
-  classify<T, W><<<(unsigned)(op.n < blocks ? op.n : blocks), threads, (size_t)op.slots * threads * 16, launch->stream>>>(op, (T *)logits);
+  classify<T, W><<<(unsigned)(op.n < blocks ? op.n : blocks), threads,
+                   (size_t)op.slots * threads * 16, launch->stream>>>(op, (T *)logits);
 }
 
 } // namespace
 
-void gpu_cross_entropy(const gpu_launch *launch, int64_t n, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale, bool gradient,
-                       double *loss, unsigned long long *fault)
+void gpu_cross_entropy(const gpu_launch *launch, int64_t n, int64_t V, int64_t ld, void *logits,
+                       const int32_t *target, float scale, bool gradient, double *loss,
+                       unsigned long long *fault)
 {
-  const rows op = {.n = n, .ld = ld, .V = (int)V, .slots = 0, .target = target, .scale = scale, .gradient = gradient, .loss = loss, .fault = fault};
+  const rows op = {.n = n,
+                   .ld = ld,
+                   .V = (int)V,
+                   .slots = 0,
+                   .target = target,
+                   .scale = scale,
+                   .gradient = gradient,
+                   .loss = loss,
+                   .fault = fault};
   if (n == 0)
     return;
   if (launch->bf16) {

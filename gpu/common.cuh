@@ -1,4 +1,5 @@
-/* What the kernels share: 16-byte accesses, sums over a warp in a fixed order, types to float and back, sums over pieces of work. */
+/* What the kernels share: 16-byte accesses, sums over a warp in a fixed order, types to float and
+ * back, sums over pieces of work. */
 #ifndef SLUICE_GPU_COMMON_CUH
 #define SLUICE_GPU_COMMON_CUH
 
@@ -102,7 +103,8 @@ __device__ __forceinline__ float2 operator+(float2 a, float2 b)
 
 __device__ __forceinline__ float2 shuffle(float2 x, int offset)
 {
-  return make_float2(__shfl_xor_sync(0xFFFFFFFF, x.x, offset), __shfl_xor_sync(0xFFFFFFFF, x.y, offset));
+  return make_float2(__shfl_xor_sync(0xFFFFFFFF, x.x, offset),
+                     __shfl_xor_sync(0xFFFFFFFF, x.y, offset));
 }
 template <typename T> __device__ __forceinline__ T shuffle(T x, int offset)
 {
@@ -133,10 +135,13 @@ __device__ __forceinline__ float warp_max(float x)
   return x;
 }
 
-/* Tells the host of a token or a target outside the vocabulary: see gpu_fault. Of several, one stays. */
-__device__ __forceinline__ void report(unsigned long long *fault, int64_t row, int32_t id, bool target)
+/* Tells the host of a token or a target outside the vocabulary: see gpu_fault. Of several, one
+ * stays. */
+__device__ __forceinline__ void report(unsigned long long *fault, int64_t row, int32_t id,
+                                       bool target)
 {
-  *(volatile unsigned long long *)fault = (target ? 1ull << 63 : 0) | (unsigned long long)(row + 1) << 32 | (uint32_t)id;
+  *(volatile unsigned long long *)fault =
+      (target ? 1ull << 63 : 0) | (unsigned long long)(row + 1) << 32 | (uint32_t)id;
 }
 
 /* sum = the sum over parts of N numbers each, in the order of sum_parts: a binary counter of
@@ -170,7 +175,8 @@ __device__ __forceinline__ void sum_tree(int parts, const F &value, float (&sum)
 
 constexpr int MOST_ROWS = 65535; /* of a grid */
 
-/* item = row * width + column. Division of 64-bit numbers is slow, and the numbers are seldom that long. */
+/* item = row * width + column. Division of 64-bit numbers is slow, and the numbers are seldom that
+ * long. */
 __device__ __forceinline__ void split(int64_t item, int64_t width, int64_t *row, int64_t *column)
 {
   if (((item | width) >> 32) == 0) {
@@ -183,10 +189,13 @@ __device__ __forceinline__ void split(int64_t item, int64_t width, int64_t *row,
   }
 }
 
-/* Columns' sums that lie in pieces, work[array][piece][n], are added in an order that depends on their number only: array 0 to `a`, array 1 to `b`, of which either may be NULL.
- * Block (32, ROWS). */
+/* Columns' sums that lie in pieces, work[array][piece][n], are added in an order that depends on
+ * their number only: array 0 to `a`, array 1 to `b`, of which either may be NULL. Block (32, ROWS).
+ */
 constexpr int PIECE_ROWS = 16;
-template <int ROWS> __global__ void add_pieces(int64_t n, int pieces, const float *work, bool accumulate, float *a, float *b)
+template <int ROWS>
+__global__ void add_pieces(int64_t n, int pieces, const float *work, bool accumulate, float *a,
+                           float *b)
 {
   __shared__ float part[ROWS][33];
   const int64_t column = (int64_t)blockIdx.x * 32 + threadIdx.x;
@@ -210,9 +219,11 @@ template <int ROWS> __global__ void add_pieces(int64_t n, int pieces, const floa
 }
 
 /* Whether rows of C elements, `stride` apart, can be read W at a time from all of these places. */
-static inline bool rows_pack(int W, size_t element, int64_t C, int64_t stride, const void *a, const void *b, const void *c, const void *d)
+static inline bool rows_pack(int W, size_t element, int64_t C, int64_t stride, const void *a,
+                             const void *b, const void *c, const void *d)
 {
-  const uintptr_t bytes = (uintptr_t)W * element, bits = (uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d;
+  const uintptr_t bytes = (uintptr_t)W * element,
+                  bits = (uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d;
   return C % W == 0 && stride % W == 0 && bits % bytes == 0;
 }
 

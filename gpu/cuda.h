@@ -1,4 +1,5 @@
-/* The CUDA device: lanes are streams, marks are events. One file a topic; kernels in *.cu behind kernels.h. Private to gpu/. */
+/* The CUDA device: lanes are streams, marks are events. One file a topic; kernels in *.cu behind
+ * kernels.h. Private to gpu/. */
 #ifndef SLUICE_GPU_CUDA_H
 #define SLUICE_GPU_CUDA_H
 
@@ -12,7 +13,8 @@
 #include "gpu/gpu.h"
 #include "gpu/kernels.h"
 
-/* The one reader of CUDA's and cuBLAS' return codes: STATUS_LIBRARY (STATUS_MEMORY where memory ran out) with "WHAT: name of the error". */
+/* The one reader of CUDA's and cuBLAS' return codes: STATUS_LIBRARY (STATUS_MEMORY where memory ran
+ * out) with "WHAT: name of the error". */
 enum status cuda_check(cudaError_t error, const char *what);
 enum status cublas_check(cublasStatus_t error, const char *what);
 /* After a launch. */
@@ -40,9 +42,11 @@ struct cuda_device {
   struct matmul_cache *algorithms;
   struct cudnn_attention *cudnn; /* NULL: without cuDNN */
   bool warned;                   /* that attention is slow */
-  int64_t most_scores;           /* bytes that the backward pass of attention keeps at a time, if it can be cut so */
-  int64_t least_scores;          /* the same where room is tight */
-  bool hopper;                   /* the backward pass of attention is attention_hopper.cu's where that knows the shape */
+  int64_t most_scores;  /* bytes that the backward pass of attention keeps at a time, if it can be
+                           cut so */
+  int64_t least_scores; /* the same where room is tight */
+  bool hopper; /* the backward pass of attention is attention_hopper.cu's where that knows the shape
+                */
 };
 
 enum { CUDA_WORKSPACE = DEVICE_CUDA_WORKSPACE };
@@ -54,7 +58,8 @@ struct cuda_sample {
   double work;
 };
 
-/* on, n: the thread's that puts work on the lane. Samples up to `made` have events, those up to n are of operations. */
+/* on, n: the thread's that puts work on the lane. Samples up to `made` have events, those up to n
+ * are of operations. */
 struct cuda_measure {
   bool on;
   int64_t n, made, room;
@@ -64,7 +69,8 @@ struct cuda_measure {
 struct cuda_lane {
   struct lane lane; /* first: a lane is one of these */
   cudaStream_t stream;
-  void *workspace; /* CUDA_WORKSPACE bytes, of cuBLAS and of the operations that have no room of their own; one at a time, in the stream's order */
+  void *workspace; /* CUDA_WORKSPACE bytes, of cuBLAS and of the operations that have no room of
+                      their own; one at a time, in the stream's order */
   uint64_t *fault; /* pinned: gpu_fault_row() and its neighbours say what it tells */
   unsigned long long *fault_there;
   _Atomic int64_t vocabulary; /* of the last operation on tokens */
@@ -103,7 +109,8 @@ void cuda_unpin(struct device *device, void *ptr);
 enum status cuda_memory(struct device *device, int64_t *used, int64_t *all);
 enum status cuda_zero(struct lane *lane, void *dst, size_t bytes);
 enum status cuda_copy(struct lane *lane, void *dst, const void *src, size_t bytes);
-enum status cuda_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst, size_t dst_stride, const void *src, size_t src_stride);
+enum status cuda_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst,
+                           size_t dst_stride, const void *src, size_t src_stride);
 /* lane.c, besides cuda_lane_reserve(): */
 enum status cuda_lane_create(struct device *device, const char *name, enum lane_role role,
                              int threads, struct lane **out);
@@ -119,8 +126,8 @@ enum status cuda_mark_wait(struct mark *mark);
 bool cuda_mark_reached(struct mark *mark);
 enum status cuda_mark_seconds(struct mark *from, struct mark *to, double *out);
 /* operations.c, attention.c, matmul.c, and around each of them measure.c: */
-#define OPERATION(name, parameters, arguments, kind, work) \
-  enum status cuda_##name parameters;                      \
+#define OPERATION(name, parameters, arguments, kind, work)                                         \
+  enum status cuda_##name parameters;                                                              \
   enum status cuda_timed_##name parameters;
 #include "gpu/operations.h"
 size_t cuda_layernorm_workspace(const struct device_model *model, int64_t rows, int64_t C,

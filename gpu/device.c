@@ -1,4 +1,5 @@
-/* The CUDA device itself: CUDA's and cuBLAS' return codes, the table of its operations, which GPUs there are, and how one becomes a device. */
+/* The CUDA device itself: CUDA's and cuBLAS' return codes, the table of its operations, which GPUs
+ * there are, and how one becomes a device. */
 #include "gpu/cuda.h"
 
 #include <stdio.h>
@@ -7,20 +8,25 @@
 #include "gpu/attention_cudnn.h"
 #endif
 
-/* --- return codes ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- return codes
+ * -------------------------------------------------------------------------------------------------------------------------------
+ */
 
 enum status cuda_check(cudaError_t error, const char *what)
 {
   if (error == cudaSuccess)
     return STATUS_OK;
   (void)cudaGetLastError(); /* told here, and not once more by lane_check() */
-  return status_set(error == cudaErrorMemoryAllocation ? STATUS_MEMORY : STATUS_LIBRARY, "CUDA: %s failed: %s (%s)", what, cudaGetErrorString(error),
+  return status_set(error == cudaErrorMemoryAllocation ? STATUS_MEMORY : STATUS_LIBRARY,
+                    "CUDA: %s failed: %s (%s)", what, cudaGetErrorString(error),
                     cudaGetErrorName(error));
 }
 
 enum status cublas_check(cublasStatus_t error, const char *what)
 {
-  return error == CUBLAS_STATUS_SUCCESS ? STATUS_OK : status_set(STATUS_LIBRARY, "cuBLAS: %s failed: %s", what, cublasLtGetStatusString(error));
+  return error == CUBLAS_STATUS_SUCCESS ? STATUS_OK
+                                        : status_set(STATUS_LIBRARY, "cuBLAS: %s failed: %s", what,
+                                                     cublasLtGetStatusString(error));
 }
 
 enum status cuda_check_launch(const char *kernel)
@@ -28,7 +34,9 @@ enum status cuda_check_launch(const char *kernel)
   return cuda_check(cudaGetLastError(), kernel);
 }
 
-/* --- the device -------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- the device
+ * --------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static enum status enter(struct device *device)
 {
@@ -83,12 +91,14 @@ const struct device_ops cuda_ops = {
 #include "gpu/operations.h"
 };
 
-/* Without any driver, or where it sees no GPU, there is none; everything else is a machine that wants mending. */
+/* Without any driver, or where it sees no GPU, there is none; everything else is a machine that
+ * wants mending. */
 static enum status count_gpus(int *out)
 {
   int count = 0, driver = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error == cudaErrorNoDevice || (error == cudaErrorInsufficientDriver && !cudaDriverGetVersion(&driver) && driver == 0)) {
+  if (error == cudaErrorNoDevice ||
+      (error == cudaErrorInsufficientDriver && !cudaDriverGetVersion(&driver) && driver == 0)) {
     (void)cudaGetLastError();
     count = 0;
   } else if (error) {
@@ -117,11 +127,14 @@ static enum status find(struct cuda_device *cuda)
   if (!status && count == 0)
     status = status_set(STATUS_UNSUPPORTED, "there is no GPU here: use the host device");
   if (!status && cuda->ordinal >= count)
-    status = status_set(STATUS_UNSUPPORTED, "GPU %d was asked for, of the %d that this process sees", cuda->ordinal, count);
+    status =
+        status_set(STATUS_UNSUPPORTED, "GPU %d was asked for, of the %d that this process sees",
+                   cuda->ordinal, count);
   if (!status)
     status = enter(&cuda->device);
   if (!status)
-    status = cuda_check(cudaGetDeviceProperties(&properties, cuda->ordinal), "asking for the GPU's properties");
+    status = cuda_check(cudaGetDeviceProperties(&properties, cuda->ordinal),
+                        "asking for the GPU's properties");
   if (status)
     return status;
   cuda->multiprocessors = properties.multiProcessorCount;
@@ -136,7 +149,8 @@ static enum status start(struct cuda_device *cuda)
 {
   enum status status = find(cuda);
   if (!status)
-    status = cuda_check(gpu_attention_hopper_compiled(&cuda->hopper), "asking which kernels there are for the GPU");
+    status = cuda_check(gpu_attention_hopper_compiled(&cuda->hopper),
+                        "asking which kernels there are for the GPU");
   if (!status)
     status = cublas_check(cublasLtCreate(&cuda->blas), "starting the library");
   if (!status)

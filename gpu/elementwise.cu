@@ -1,5 +1,5 @@
-/* Element by element: activations and their gradients, sums, casts, rotary positions, bias gradients. A thread reads all that it needs before it writes, so outputs may lie on
- * inputs. */
+/* Element by element: activations and their gradients, sums, casts, rotary positions, bias
+ * gradients. A thread reads all that it needs before it writes, so outputs may lie on inputs. */
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"
 
@@ -24,7 +24,8 @@ __device__ __forceinline__ float gelu_gate(float x)
   return __fdividef(1.0f, 1.0f + __expf(-1.5957691216057308f * (x + 0.044715f * x * x * x)));
 }
 
-/* tanh form of GELU (Hendrycks & Gimpel 2016, arXiv:1606.08415), of which (1 + tanh(u)) / 2 is the logistic function of 2 u */
+/* tanh form of GELU (Hendrycks & Gimpel 2016, arXiv:1606.08415), of which (1 + tanh(u)) / 2 is the
+ * logistic function of 2 u */
 __device__ __forceinline__ float gelu(float x)
 {
   return x * gelu_gate(x);
@@ -36,7 +37,8 @@ __device__ __forceinline__ float gelu_slope(float x)
   return s + x * s * (1.0f - s) * 1.5957691216057308f * (1.0f + 3.0f * 0.044715f * x * x);
 }
 
-template <typename T, int W> __global__ void __launch_bounds__(THREADS) add(int64_t n, const T *a, const T *b, T *out)
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) add(int64_t n, const T *a, const T *b, T *out)
 {
   pack<T, W> x[EACH], y[EACH];
 #pragma unroll
@@ -58,11 +60,13 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) add(int6
   }
 }
 
-/* --- what follows a product that the library does not follow with it ------------------------------------------------------------------------------------ */
+/* --- what follows a product that the library does not follow with it
+ * ------------------------------------------------------------------------------------ */
 
 /* For BIAS_GELU without a bias aux has it already. */
 template <typename T, int W>
-__global__ void __launch_bounds__(THREADS) finish(int64_t rows, int64_t n, int64_t ld, enum epilogue epilogue, const T *bias, T *aux, T *c)
+__global__ void __launch_bounds__(THREADS)
+    finish(int64_t rows, int64_t n, int64_t ld, enum epilogue epilogue, const T *bias, T *aux, T *c)
 {
   const bool gelu_follows = epilogue == EPILOGUE_BIAS_GELU;
   int64_t at[EACH], column[EACH];
@@ -104,14 +108,19 @@ __global__ void __launch_bounds__(THREADS) finish(int64_t rows, int64_t n, int64
 }
 
 template <typename T, int W>
-void run_finish(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, enum epilogue epilogue, const void *bias, void *aux, void *c)
+void run_finish(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld,
+                enum epilogue epilogue, const void *bias, void *aux, void *c)
 {
-  finish<T, W><<<grid_of(pieces_of(rows * (n / W), EACH)), THREADS, 0, launch->stream>>>(rows, n, ld, epilogue, (const T *)bias, (T *)aux, (T *)c);
+  finish<T, W><<<grid_of(pieces_of(rows * (n / W), EACH)), THREADS, 0, launch->stream>>>(
+      rows, n, ld, epilogue, (const T *)bias, (T *)aux, (T *)c);
 }
 
-/* --- SwiGLU ----------------------------------------------------------------------------------------------------------------------------------- */
+/* --- SwiGLU
+ * -----------------------------------------------------------------------------------------------------------------------------------
+ */
 
-template <typename T, int W> __global__ void __launch_bounds__(THREADS) swiglu(int64_t rows, int64_t F, const T *gu, T *y)
+template <typename T, int W>
+__global__ void __launch_bounds__(THREADS) swiglu(int64_t rows, int64_t F, const T *gu, T *y)
 {
   int64_t row[EACH], f[EACH];
   pack<T, W> g[EACH], u[EACH];
@@ -137,14 +146,16 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) swiglu(i
 }
 
 template <typename T, int W>
-__global__ void __launch_bounds__(THREADS) swiglu_backward(int64_t rows, int64_t F, const T *gu, const T *dy, T *dgu, T *y)
+__global__ void __launch_bounds__(THREADS)
+    swiglu_backward(int64_t rows, int64_t F, const T *gu, const T *dy, T *dgu, T *y)
 {
   int64_t row, f;
   split((int64_t)blockIdx.x * THREADS + threadIdx.x, F / W, &row, &f);
   f *= W;
   if (row >= rows)
     return;
-  const pack<T, W> g = load_once<T, W>(gu + row * 2 * F + f), u = load_once<T, W>(gu + row * 2 * F + F + f), d = load<T, W>(dy + row * F + f);
+  const pack<T, W> g = load_once<T, W>(gu + row * 2 * F + f),
+                   u = load_once<T, W>(gu + row * 2 * F + F + f), d = load<T, W>(dy + row * F + f);
   pack<T, W> dg, du, out;
   for (int k = 0; k < W; k++) {
     const float x = to_float(g.at[k]), up = to_float(u.at[k]), dout = to_float(d.at[k]);
@@ -159,25 +170,31 @@ __global__ void __launch_bounds__(THREADS) swiglu_backward(int64_t rows, int64_t
     store<T, W>(y + row * F + f, out);
 }
 
-template <typename T, int W> void run_swiglu(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu, void *y)
+template <typename T, int W>
+void run_swiglu(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu, void *y)
 {
-  swiglu<T, W><<<grid_of(pieces_of(rows * (F / W), EACH)), THREADS, 0, launch->stream>>>(rows, F, (const T *)gu, (T *)y);
+  swiglu<T, W><<<grid_of(pieces_of(rows * (F / W), EACH)), THREADS, 0, launch->stream>>>(
+      rows, F, (const T *)gu, (T *)y);
 }
 
 template <typename T, int W>
-void run_swiglu_backward(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y)
+void run_swiglu_backward(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu,
+                         const void *dy, void *dgu, void *y)
 {
-  swiglu_backward<T, W><<<grid_of(rows * (F / W)), THREADS, 0, launch->stream>>>(rows, F, (const T *)gu, (const T *)dy, (T *)dgu, (T *)y);
+  swiglu_backward<T, W><<<grid_of(rows * (F / W)), THREADS, 0, launch->stream>>>(
+      rows, F, (const T *)gu, (const T *)dy, (T *)dgu, (T *)y);
 }
 
-/* --- rotary positions: a block turns one token's heads; the angles are computed once --------------------------------------------------------------- */
+/* --- rotary positions: a block turns one token's heads; the angles are computed once
+ * --------------------------------------------------------------- */
 
 constexpr int MOST_HALF = 512;
 struct frequencies {
   float at[MOST_HALF];
 };
 
-template <typename T, int W> __global__ void turn(const rope op, const __grid_constant__ frequencies inv_freq)
+template <typename T, int W>
+__global__ void turn(const rope op, const __grid_constant__ frequencies inv_freq)
 {
   __shared__ alignas(16) float cosine[MOST_HALF], sine[MOST_HALF];
   const int half = (int)(op.D / 2), packs = half / W;
@@ -204,13 +221,17 @@ template <typename T, int W> __global__ void turn(const rope op, const __grid_co
   }
 }
 
-template <typename T, int W> void run_turn(const gpu_launch *launch, const rope *op, const frequencies &inv_freq)
+template <typename T, int W>
+void run_turn(const gpu_launch *launch, const rope *op, const frequencies &inv_freq)
 {
   const int64_t items = op->heads * (op->D / 2 / W), threads = pieces_of(items, 32) * 32;
-  turn<T, W><<<(unsigned)op->rows, (unsigned)(threads < 256 ? threads : 256), 0, launch->stream>>>(*op, inv_freq);
+  turn<T, W><<<(unsigned)op->rows, (unsigned)(threads < 256 ? threads : 256), 0, launch->stream>>>(
+      *op, inv_freq);
 }
 
-/* --- columns' sums ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- columns' sums
+ * -------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Rows of threads of a block; rows that a thread reads at a time; blocks of a multiprocessor */
 constexpr int SUM_ROWS = 16, SUM_EACH = 8, SUM_LEAST = 4, SUM_BLOCKS = 2;
@@ -218,12 +239,14 @@ constexpr int SUM_ROWS = 16, SUM_EACH = 8, SUM_LEAST = 4, SUM_BLOCKS = 2;
 /* All blocks run at the same time, and none has more to do than the others. */
 int bias_pieces(int multiprocessors, int64_t rows, int64_t n, int W)
 {
-  const int64_t most = SUM_BLOCKS * (int64_t)multiprocessors / pieces_of(n, 32 * W), pieces = pieces_of(rows, SUM_ROWS * SUM_LEAST);
+  const int64_t most = SUM_BLOCKS * (int64_t)multiprocessors / pieces_of(n, 32 * W),
+                pieces = pieces_of(rows, SUM_ROWS * SUM_LEAST);
   return (int)(pieces < most ? pieces : most > 0 ? most : 1);
 }
 
 /* Rows SUM_ROWS apart, N at a time as long as there are so many. */
-template <typename T, int W, int N> __device__ __forceinline__ void add_rows(int64_t ld, const T **from, int64_t *left, float *sum)
+template <typename T, int W, int N>
+__device__ __forceinline__ void add_rows(int64_t ld, const T **from, int64_t *left, float *sum)
 {
   for (; *left > SUM_ROWS * (N - 1); *left -= SUM_ROWS * N) {
     pack<T, W> x[N];
@@ -243,7 +266,8 @@ __global__ void __launch_bounds__(32 * SUM_ROWS, SUM_BLOCKS)
     sum_columns(int64_t rows, int64_t n, int64_t ld, int64_t rows_each, const T *d, float *work)
 {
   __shared__ float part[SUM_ROWS][32 * W];
-  const int64_t column = ((int64_t)blockIdx.x * 32 + threadIdx.x) * W, begin = blockIdx.y * rows_each;
+  const int64_t column = ((int64_t)blockIdx.x * 32 + threadIdx.x) * W,
+                begin = blockIdx.y * rows_each;
   const int64_t end = column >= n ? begin : begin + rows_each < rows ? begin + rows_each : rows;
   float sum[W] = {0};
   const T *from = d + (begin + threadIdx.y) * ld + column;
@@ -254,7 +278,8 @@ __global__ void __launch_bounds__(32 * SUM_ROWS, SUM_BLOCKS)
   for (int k = 0; k < W; k++)
     part[threadIdx.y][threadIdx.x * W + k] = sum[k];
   __syncthreads();
-  for (int i = threadIdx.y * 32 + threadIdx.x; i < 32 * W && (int64_t)blockIdx.x * 32 * W + i < n; i += 32 * SUM_ROWS) {
+  for (int i = threadIdx.y * 32 + threadIdx.x; i < 32 * W && (int64_t)blockIdx.x * 32 * W + i < n;
+       i += 32 * SUM_ROWS) {
     float total = part[0][i];
     for (int y = 1; y < SUM_ROWS; y++)
       total += part[y][i];
@@ -263,20 +288,29 @@ __global__ void __launch_bounds__(32 * SUM_ROWS, SUM_BLOCKS)
 }
 
 template <typename T, int W>
-void run_bias_gradient(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d, bool accumulate, float *db, float *work)
+void run_bias_gradient(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d,
+                       bool accumulate, float *db, float *work)
 {
-  const int64_t rows_each = pieces_of(pieces_of(rows, bias_pieces(launch->multiprocessors, rows, n, W)), SUM_ROWS * SUM_LEAST) * SUM_ROWS * SUM_LEAST;
+  const int64_t rows_each =
+      pieces_of(pieces_of(rows, bias_pieces(launch->multiprocessors, rows, n, W)),
+                SUM_ROWS * SUM_LEAST) *
+      SUM_ROWS * SUM_LEAST;
   const int pieces = (int)pieces_of(rows, rows_each);
   const dim3 block(32, SUM_ROWS), grid((unsigned)pieces_of(n, 32 * W), (unsigned)pieces);
   sum_columns<T, W><<<grid, block, 0, launch->stream>>>(rows, n, ld, rows_each, (const T *)d, work);
-  add_pieces<PIECE_ROWS><<<pieces_grid(n, 1), dim3(32, PIECE_ROWS), 0, launch->stream>>>(n, pieces, work, accumulate, db, nullptr);
+  add_pieces<PIECE_ROWS><<<pieces_grid(n, 1), dim3(32, PIECE_ROWS), 0, launch->stream>>>(
+      n, pieces, work, accumulate, db, nullptr);
 }
 
-/* --- casts ------------------------------------------------------------------------------------------------------------------------------------------ */
+/* --- casts
+ * ------------------------------------------------------------------------------------------------------------------------------------------
+ */
 
-constexpr int CAST = 4; /* packs of 4 elements a thread: 16 bytes of fp32, so that a warp reads and writes whole lines at a time */
+constexpr int CAST = 4; /* packs of 4 elements a thread: 16 bytes of fp32, so that a warp reads and
+                           writes whole lines at a time */
 
-template <typename From, typename To, int W> __global__ void __launch_bounds__(THREADS) cast(int64_t n, const From *from, To *to)
+template <typename From, typename To, int W>
+__global__ void __launch_bounds__(THREADS) cast(int64_t n, const From *from, To *to)
 {
   const int64_t first = ((int64_t)blockIdx.x * CAST * THREADS + threadIdx.x) * W;
   pack<From, W> x[CAST];
@@ -316,7 +350,8 @@ __global__ void __launch_bounds__(THREADS) subtract(int64_t n, const T *from, fl
   }
 }
 
-template <typename T> void run_subtract(const gpu_launch *launch, int64_t n, const T *from, float *x)
+template <typename T>
+void run_subtract(const gpu_launch *launch, int64_t n, const T *from, float *x)
 {
   if (((uintptr_t)from | (uintptr_t)x) % 16 == 0)
     subtract<T, 4><<<grid_of(pieces_of(n, 4)), THREADS, 0, launch->stream>>>(n, from, x);
@@ -324,7 +359,8 @@ template <typename T> void run_subtract(const gpu_launch *launch, int64_t n, con
     subtract<T, 1><<<grid_of(n), THREADS, 0, launch->stream>>>(n, from, x);
 }
 
-template <typename From, typename To> void run_cast(const gpu_launch *launch, int64_t n, const From *from, To *to)
+template <typename From, typename To>
+void run_cast(const gpu_launch *launch, int64_t n, const From *from, To *to)
 {
   if (((uintptr_t)from | (uintptr_t)to) % 16 == 0)
     cast<From, To, 4><<<grid_of(pieces_of(n, 4 * CAST)), THREADS, 0, launch->stream>>>(n, from, to);
@@ -341,17 +377,22 @@ void gpu_add(const gpu_launch *launch, int64_t n, const void *a, const void *b, 
   cudaStream_t s = launch->stream;
   if (launch->bf16) {
     if (rows_pack(8, 2, n, n, a, b, out, NULL))
-      add<bf16, 8><<<grid_of(pieces_of(n, 8 * EACH)), THREADS, 0, s>>>(n, (const bf16 *)a, (const bf16 *)b, (bf16 *)out);
+      add<bf16, 8><<<grid_of(pieces_of(n, 8 * EACH)), THREADS, 0, s>>>(
+          n, (const bf16 *)a, (const bf16 *)b, (bf16 *)out);
     else
-      add<bf16, 1><<<grid_of(pieces_of(n, EACH)), THREADS, 0, s>>>(n, (const bf16 *)a, (const bf16 *)b, (bf16 *)out);
+      add<bf16, 1><<<grid_of(pieces_of(n, EACH)), THREADS, 0, s>>>(n, (const bf16 *)a,
+                                                                   (const bf16 *)b, (bf16 *)out);
   } else if (rows_pack(4, 4, n, n, a, b, out, NULL)) {
-    add<float, 4><<<grid_of(pieces_of(n, 4 * EACH)), THREADS, 0, s>>>(n, (const float *)a, (const float *)b, (float *)out);
+    add<float, 4><<<grid_of(pieces_of(n, 4 * EACH)), THREADS, 0, s>>>(
+        n, (const float *)a, (const float *)b, (float *)out);
   } else {
-    add<float, 1><<<grid_of(pieces_of(n, EACH)), THREADS, 0, s>>>(n, (const float *)a, (const float *)b, (float *)out);
+    add<float, 1><<<grid_of(pieces_of(n, EACH)), THREADS, 0, s>>>(n, (const float *)a,
+                                                                  (const float *)b, (float *)out);
   }
 }
 
-void gpu_finish(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, enum epilogue epilogue, const void *bias, void *aux, void *c)
+void gpu_finish(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld,
+                enum epilogue epilogue, const void *bias, void *aux, void *c)
 {
   if (rows * n == 0 || epilogue == EPILOGUE_NONE)
     return;
@@ -383,7 +424,8 @@ void gpu_swiglu(const gpu_launch *launch, int64_t rows, int64_t F, const void *g
   }
 }
 
-void gpu_swiglu_backward(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y)
+void gpu_swiglu_backward(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu,
+                         const void *dy, void *dgu, void *y)
 {
   if (rows * F == 0)
     return;
@@ -420,10 +462,12 @@ void gpu_rope(const gpu_launch *launch, const rope *op)
 
 size_t gpu_bias_workspace(int multiprocessors, int64_t rows, int64_t n)
 {
-  return (size_t)bias_pieces(multiprocessors, rows, n, 8) * (size_t)n * sizeof(float); /* the widest packs make the most pieces */
+  return (size_t)bias_pieces(multiprocessors, rows, n, 8) * (size_t)n *
+         sizeof(float); /* the widest packs make the most pieces */
 }
 
-void gpu_bias_gradient(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d, bool accumulate, float *db, float *work)
+void gpu_bias_gradient(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d,
+                       bool accumulate, float *db, float *work)
 {
   if (rows == 0 || n == 0)
     return;

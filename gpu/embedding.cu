@@ -1,6 +1,8 @@
-/* Rows of the embedding by token, and their gradient. For the gradient tokens are sorted (stable, so that rows of one token keep their order) and cut into chunks of CHUNK
- * sorted places, each walked through by one block. A run of equal tokens inside a chunk is added to its row there; of a run that crosses chunks each chunk leaves its part in the
- * workspace, and a second kernel adds the parts in their order: no atomics, one order of additions. */
+/* Rows of the embedding by token, and their gradient. For the gradient tokens are sorted (stable,
+ * so that rows of one token keep their order) and cut into chunks of CHUNK sorted places, each
+ * walked through by one block. A run of equal tokens inside a chunk is added to its row there; of a
+ * run that crosses chunks each chunk leaves its part in the workspace, and a second kernel adds the
+ * parts in their order: no atomics, one order of additions. */
 #include <cub/device/device_radix_sort.cuh>
 
 #include "gpu/common.cuh"
@@ -12,7 +14,8 @@ constexpr int THREADS = 256;
 
 template <typename T, int W>
 __global__ void __launch_bounds__(THREADS)
-    look_up(int64_t rows, int64_t T_, int64_t C, int64_t V, const int32_t *token, const T *wte, const T *wpe, T *x, unsigned long long *fault)
+    look_up(int64_t rows, int64_t T_, int64_t C, int64_t V, const int32_t *token, const T *wte,
+            const T *wpe, T *x, unsigned long long *fault)
 {
   int64_t row, c;
   split((int64_t)blockIdx.x * THREADS + threadIdx.x, C / W, &row, &c);
@@ -48,7 +51,9 @@ __global__ void number(int64_t rows, int64_t V, const int32_t *token, int32_t *k
   row[i] = (int32_t)i;
 }
 
-constexpr int CHUNK = 64, BATCH = 4, COLUMN_THREADS = 128; /* sorted places of a chunk; rows that are read at a time; packs of columns of a block */
+constexpr int CHUNK = 64, BATCH = 4,
+              COLUMN_THREADS = 128; /* sorted places of a chunk; rows that are read at a time; packs
+                                       of columns of a block */
 
 struct sorted {
   int64_t rows, V, C;
@@ -66,7 +71,8 @@ __device__ __forceinline__ bool closes(const sorted &s, int64_t i)
   return i + 1 == s.rows || s.key[i + 1] != s.key[i];
 }
 
-template <int W> __device__ __forceinline__ void add_to(float *to, const pack<float, W> &before, const float *sum)
+template <int W>
+__device__ __forceinline__ void add_to(float *to, const pack<float, W> &before, const float *sum)
 {
   pack<float, W> out;
   for (int k = 0; k < W; k++)
@@ -74,12 +80,16 @@ template <int W> __device__ __forceinline__ void add_to(float *to, const pack<fl
   store<float, W>(to, out);
 }
 
-/* part[chunk][2][C]: of the run that came in from the chunk before, and of the one that goes on behind this chunk, where it began here. */
-template <typename T, int W> __global__ void __launch_bounds__(COLUMN_THREADS) add_chunk(const sorted s, const T *dx, float *dwte, float *part)
+/* part[chunk][2][C]: of the run that came in from the chunk before, and of the one that goes on
+ * behind this chunk, where it began here. */
+template <typename T, int W>
+__global__ void __launch_bounds__(COLUMN_THREADS)
+    add_chunk(const sorted s, const T *dx, float *dwte, float *part)
 {
   __shared__ int32_t key[CHUNK], row[CHUNK];
   __shared__ bool first[CHUNK], last[CHUNK];
-  const int64_t begin = (int64_t)blockIdx.x * CHUNK, column = ((int64_t)blockIdx.y * COLUMN_THREADS + threadIdx.x) * W;
+  const int64_t begin = (int64_t)blockIdx.x * CHUNK,
+                column = ((int64_t)blockIdx.y * COLUMN_THREADS + threadIdx.x) * W;
   const int n = s.rows - begin < CHUNK ? (int)(s.rows - begin) : CHUNK;
   for (int i = threadIdx.x; i < n; i += COLUMN_THREADS) {
     key[i] = s.key[begin + i];
@@ -100,7 +110,8 @@ template <typename T, int W> __global__ void __launch_bounds__(COLUMN_THREADS) a
       if (i + b < n && key[i + b] < s.V) {
         x[b] = load<T, W>(dx + (int64_t)row[i + b] * s.C + column);
         if (last[i + b])
-          before[b] = load<float, W>(dwte + (int64_t)key[i + b] * s.C + column); /* of no use where the run came in */
+          before[b] = load<float, W>(dwte + (int64_t)key[i + b] * s.C +
+                                     column); /* of no use where the run came in */
       }
 #pragma unroll
     for (int b = 0; b < BATCH; b++) {
@@ -119,9 +130,12 @@ template <typename T, int W> __global__ void __launch_bounds__(COLUMN_THREADS) a
 }
 
 /* Block (chunk, columns): where a run began that goes on, its parts. */
-template <int W> __global__ void __launch_bounds__(COLUMN_THREADS) add_parts(const sorted s, const float *part, float *dwte)
+template <int W>
+__global__ void __launch_bounds__(COLUMN_THREADS)
+    add_parts(const sorted s, const float *part, float *dwte)
 {
-  const int64_t begin = (int64_t)blockIdx.x * CHUNK, end = begin + CHUNK, column = ((int64_t)blockIdx.y * COLUMN_THREADS + threadIdx.x) * W;
+  const int64_t begin = (int64_t)blockIdx.x * CHUNK, end = begin + CHUNK,
+                column = ((int64_t)blockIdx.y * COLUMN_THREADS + threadIdx.x) * W;
   if (end >= s.rows || column >= s.C)
     return;
   const int32_t id = s.key[end - 1];
@@ -143,7 +157,8 @@ template <int W> __global__ void __launch_bounds__(COLUMN_THREADS) add_parts(con
 }
 
 template <typename T, int W>
-__global__ void __launch_bounds__(THREADS) add_positions(int64_t rows, int64_t T_, int64_t C, const T *dx, bool accumulate, float *dwpe)
+__global__ void __launch_bounds__(THREADS)
+    add_positions(int64_t rows, int64_t T_, int64_t C, const T *dx, bool accumulate, float *dwpe)
 {
   int64_t t, c;
   split((int64_t)blockIdx.x * THREADS + threadIdx.x, C / W, &t, &c);
@@ -181,37 +196,45 @@ int key_bits(int64_t V)
 cudaError_t sort_bytes(int64_t rows, int bits, size_t *out)
 {
   size_t bytes = 0;
-  const cudaError_t error = cub::DeviceRadixSort::SortPairs(nullptr, bytes, (const int32_t *)nullptr, (int32_t *)nullptr, (const int32_t *)nullptr,
-                                                            (int32_t *)nullptr, (int)rows, 0, bits);
+  const cudaError_t error = cub::DeviceRadixSort::SortPairs(
+      nullptr, bytes, (const int32_t *)nullptr, (int32_t *)nullptr, (const int32_t *)nullptr,
+      (int32_t *)nullptr, (int)rows, 0, bits);
   *out = aligned(bytes);
   return error;
 }
 
 template <typename T, int W>
-void run_look_up(const gpu_launch *launch, int64_t rows, int64_t T_, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe,
-                 void *x, unsigned long long *fault)
+void run_look_up(const gpu_launch *launch, int64_t rows, int64_t T_, int64_t C, int64_t V,
+                 const int32_t *token, const void *wte, const void *wpe, void *x,
+                 unsigned long long *fault)
 {
   const unsigned grid = (unsigned)pieces_of(rows * (C / W), THREADS);
-  look_up<T, W><<<grid, THREADS, 0, launch->stream>>>(rows, T_, C, V, token, (const T *)wte, (const T *)wpe, (T *)x, fault);
+  look_up<T, W><<<grid, THREADS, 0, launch->stream>>>(rows, T_, C, V, token, (const T *)wte,
+                                                      (const T *)wpe, (T *)x, fault);
 }
 
-template <typename T, int W> void run_words(const gpu_launch *launch, const sorted *s, const void *dx, float *dwte, float *part)
+template <typename T, int W>
+void run_words(const gpu_launch *launch, const sorted *s, const void *dx, float *dwte, float *part)
 {
-  const dim3 grid((unsigned)pieces_of(s->rows, CHUNK), (unsigned)pieces_of(s->C, COLUMN_THREADS * W));
+  const dim3 grid((unsigned)pieces_of(s->rows, CHUNK),
+                  (unsigned)pieces_of(s->C, COLUMN_THREADS * W));
   add_chunk<T, W><<<grid, COLUMN_THREADS, 0, launch->stream>>>(*s, (const T *)dx, dwte, part);
   add_parts<W><<<grid, COLUMN_THREADS, 0, launch->stream>>>(*s, part, dwte);
 }
 
 template <typename T, int W>
-void run_positions(const gpu_launch *launch, int64_t rows, int64_t T_, int64_t C, const void *dx, bool accumulate, float *dwpe)
+void run_positions(const gpu_launch *launch, int64_t rows, int64_t T_, int64_t C, const void *dx,
+                   bool accumulate, float *dwpe)
 {
-  add_positions<T, W><<<(unsigned)pieces_of(T_ * (C / W), THREADS), THREADS, 0, launch->stream>>>(rows, T_, C, (const T *)dx, accumulate, dwpe);
+  add_positions<T, W><<<(unsigned)pieces_of(T_ * (C / W), THREADS), THREADS, 0, launch->stream>>>(
+      rows, T_, C, (const T *)dx, accumulate, dwpe);
 }
 
 } // namespace
 
-void gpu_embedding(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe,
-                   void *x, unsigned long long *fault)
+void gpu_embedding(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V,
+                   const int32_t *token, const void *wte, const void *wpe, void *x,
+                   unsigned long long *fault)
 {
   if (rows == 0)
     return;
@@ -236,12 +259,14 @@ cudaError_t gpu_embedding_workspace(int64_t rows, int64_t C, int64_t V, size_t *
   return error;
 }
 
-cudaError_t gpu_embedding_backward(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx,
-                                   float *dwte, bool wpe_accumulate, float *dwpe, void *work)
+cudaError_t gpu_embedding_backward(const gpu_launch *launch, int64_t rows, int64_t T, int64_t C,
+                                   int64_t V, const int32_t *token, const void *dx, float *dwte,
+                                   bool wpe_accumulate, float *dwpe, void *work)
 {
   if (rows == 0)
     return cudaSuccess;
-  const bool wide = launch->bf16 ? rows_pack(8, 2, C, C, dx, dwte, dwpe, NULL) : rows_pack(4, 4, C, C, dx, dwte, dwpe, NULL);
+  const bool wide = launch->bf16 ? rows_pack(8, 2, C, C, dx, dwte, dwpe, NULL)
+                                 : rows_pack(4, 4, C, C, dx, dwte, dwpe, NULL);
   if (dwte) {
     const int bits = key_bits(V);
     const size_t column = aligned((size_t)rows * sizeof(int32_t));
@@ -250,17 +275,22 @@ cudaError_t gpu_embedding_backward(const gpu_launch *launch, int64_t rows, int64
     if (error)
       return error;
     char *at = (char *)work + bytes;
-    int32_t *key = (int32_t *)at, *row = (int32_t *)(at + column), *sorted_key = (int32_t *)(at + 2 * column), *order = (int32_t *)(at + 3 * column);
+    int32_t *key = (int32_t *)at, *row = (int32_t *)(at + column),
+            *sorted_key = (int32_t *)(at + 2 * column), *order = (int32_t *)(at + 3 * column);
     float *part = (float *)(at + 4 * column);
-    number<<<(unsigned)pieces_of(rows, THREADS), THREADS, 0, launch->stream>>>(rows, V, token, key, row);
-    error = cub::DeviceRadixSort::SortPairs(work, bytes, key, sorted_key, row, order, (int)rows, 0, bits, launch->stream);
+    number<<<(unsigned)pieces_of(rows, THREADS), THREADS, 0, launch->stream>>>(rows, V, token, key,
+                                                                               row);
+    error = cub::DeviceRadixSort::SortPairs(work, bytes, key, sorted_key, row, order, (int)rows, 0,
+                                            bits, launch->stream);
     if (error)
       return error;
     const sorted s = {rows, V, C, sorted_key, order};
     if (launch->bf16)
-      wide ? run_words<bf16, 8>(launch, &s, dx, dwte, part) : run_words<bf16, 1>(launch, &s, dx, dwte, part);
+      wide ? run_words<bf16, 8>(launch, &s, dx, dwte, part)
+           : run_words<bf16, 1>(launch, &s, dx, dwte, part);
     else
-      wide ? run_words<float, 4>(launch, &s, dx, dwte, part) : run_words<float, 1>(launch, &s, dx, dwte, part);
+      wide ? run_words<float, 4>(launch, &s, dx, dwte, part)
+           : run_words<float, 1>(launch, &s, dx, dwte, part);
   }
   if (dwpe) {
     if (launch->bf16)

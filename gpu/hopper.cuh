@@ -1,5 +1,7 @@
-/* Instructions of compute capability 9.0, one a function: barriers in shared memory, the copy engine, products of warpgroups (PTX ISA 8.x, chapters mbarrier, cp.async.bulk, wgmma).
- * Nothing here exists for other architectures: whoever includes this compiles kernels for sm_90a, and gives them empty bodies elsewhere. */
+/* Instructions of compute capability 9.0, one a function: barriers in shared memory, the copy
+ * engine, products of warpgroups (PTX ISA 8.x, chapters mbarrier, cp.async.bulk, wgmma). Nothing
+ * here exists for other architectures: whoever includes this compiles kernels for sm_90a, and gives
+ * them empty bodies elsewhere. */
 #ifndef SLUICE_GPU_HOPPER_CUH
 #define SLUICE_GPU_HOPPER_CUH
 
@@ -18,7 +20,9 @@ INSTRUCTION uint32_t shared_address(const void *p)
   return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* --- barriers ----------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- barriers
+ * -----------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* A phase ends after `count` arrivals, and the bytes that were expected. */
 INSTRUCTION void barrier_init(uint32_t bar, uint32_t count)
@@ -39,47 +43,62 @@ INSTRUCTION void barrier_arrive(uint32_t bar)
 
 INSTRUCTION void barrier_arrive_expecting(uint32_t bar, uint32_t bytes)
 {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
+               : "memory");
 }
 
-/* Waits for the end of the phase of this parity: 0, 1, 0, ... from the first one on. The phase before the first has ended. Whoever waits must not miss two. */
+/* Waits for the end of the phase of this parity: 0, 1, 0, ... from the first one on. The phase
+ * before the first has ended. Whoever waits must not miss two. */
 INSTRUCTION void barrier_wait(uint32_t bar, uint32_t parity)
 {
   uint32_t done;
   do
-    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+    asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], "
+                 "%2;\nselp.u32 %0, 1, 0, p;\n}"
                  : "=r"(done)
                  : "r"(bar), "r"(parity)
                  : "memory");
   while (!done);
 }
 
-/* --- the copy engine ---------------------------------------------------------------------------------------------------------------------------------- */
+/* --- the copy engine
+ * ----------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* A box of a tensor [b][t][head][d] to shared memory; its bytes arrive at the barrier. */
-INSTRUCTION void load_box(uint32_t to, const CUtensorMap *map, uint32_t bar, int d, int head, int t, int b)
+INSTRUCTION void load_box(uint32_t to, const CUtensorMap *map, uint32_t bar, int d, int head, int t,
+                          int b)
 {
-  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to), "l"(map),
-               "r"(bar), "r"(d), "r"(head), "r"(t), "r"(b)
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+               "[%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+               "l"(map), "r"(bar), "r"(d), "r"(head), "r"(t), "r"(b)
                : "memory");
 }
 
 /* Bytes, a multiple of 16, likewise. */
 INSTRUCTION void load_bulk(uint32_t to, const void *from, uint32_t bytes, uint32_t bar)
 {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(bar)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(bar)
+      : "memory");
 }
 
 /* Bytes from shared memory, stored or added as floats. They belong to the thread's group. */
 INSTRUCTION void store_bulk(void *to, uint32_t from, uint32_t bytes)
 {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
+               "r"(bytes)
+               : "memory");
 }
 
 INSTRUCTION void add_bulk(float *to, uint32_t from, uint32_t bytes)
 {
-  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
+  asm volatile(
+      "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
+      "r"(from), "r"(bytes)
+      : "memory");
 }
 
 INSTRUCTION void bulk_commit()
@@ -98,7 +117,8 @@ template <int N> INSTRUCTION void bulk_wait()
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* Shared memory that this thread wrote, or the device's that it knows to be written, becomes visible to the copy engine and the tensor cores. */
+/* Shared memory that this thread wrote, or the device's that it knows to be written, becomes
+ * visible to the copy engine and the tensor cores. */
 INSTRUCTION void proxy_fence_shared()
 {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -109,7 +129,9 @@ INSTRUCTION void proxy_fence_global()
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
-/* --- registers of a warpgroup's threads ---------------------------------------------------------------------------------------------------------------- */
+/* --- registers of a warpgroup's threads
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 template <int N> INSTRUCTION void registers_up()
 {
@@ -121,7 +143,9 @@ template <int N> INSTRUCTION void registers_down()
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* --- products of a warpgroup ------------------------------------------------------------------------------------------------------------------------- */
+/* --- products of a warpgroup
+ * -------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Registers used before are ready for the products that follow. */
 INSTRUCTION void product_fence()
@@ -140,7 +164,8 @@ template <int N> INSTRUCTION void product_wait()
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-/* Keeps the compiler from moving uses of registers over this place: it does not know that products write them later, and read them until then. */
+/* Keeps the compiler from moving uses of registers over this place: it does not know that products
+ * write them later, and read them until then. */
 template <int N> INSTRUCTION void pin(float (&x)[N])
 {
 #pragma unroll
@@ -155,39 +180,53 @@ template <int N> INSTRUCTION void pin(uint32_t (&x)[N])
     asm volatile("" : "+r"(x[i])::"memory");
 }
 
-#define REGISTERS8(c, d, i) c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), c(d[i + 7])
-#define REGISTERS32(c, d, i) REGISTERS8(c, d, i), REGISTERS8(c, d, i + 8), REGISTERS8(c, d, i + 16), REGISTERS8(c, d, i + 24)
-#define NAMES32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define NAMES64                                                                                                                                      \
-  NAMES32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define REGISTERS8(c, d, i)                                                                        \
+  c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), c(d[i + 7])
+#define REGISTERS32(c, d, i)                                                                       \
+  REGISTERS8(c, d, i), REGISTERS8(c, d, i + 8), REGISTERS8(c, d, i + 16), REGISTERS8(c, d, i + 24)
+#define NAMES32                                                                                    \
+  "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25," \
+  "%26,%27,%28,%29,%30,%31"
+#define NAMES64                                                                                    \
+  NAMES32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%" \
+          "53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 
-/* d [64 x 64] = a b (first) or += a b, both from shared memory, k-steps of 16; TA, TB: 1 where the operand's rows are k's. With `first` what was in d is dead, which an operand
- * that is read would not let the compiler see. */
+/* d [64 x 64] = a b (first) or += a b, both from shared memory, k-steps of 16; TA, TB: 1 where the
+ * operand's rows are k's. With `first` what was in d is dead, which an operand that is read would
+ * not let the compiler see. */
 template <int TA, int TB> INSTRUCTION void product_first(float (&d)[32], uint64_t a, uint64_t b)
 {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32 "}, %32, %33, 0, 1, 1, %34, %35;"
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32
+               "}, %32, %33, 0, 1, 1, %34, %35;"
                : REGISTERS32("=f", d, 0)
                : "l"(a), "l"(b), "n"(TA), "n"(TB));
 }
 
 template <int TA, int TB> INSTRUCTION void product_add(float (&d)[32], uint64_t a, uint64_t b)
 {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32 "}, %32, %33, 1, 1, 1, %34, %35;"
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32
+               "}, %32, %33, 1, 1, 1, %34, %35;"
                : REGISTERS32("+f", d, 0)
                : "l"(a), "l"(b), "n"(TA), "n"(TB));
 }
 
 /* The same with a from registers: 64 x 64 and 64 x 128. */
-template <int TB> INSTRUCTION void product_add(float (&d)[32], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b)
+template <int TB>
+INSTRUCTION void product_add(float (&d)[32], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                             uint64_t b)
 {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, %37;"
+  asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32
+               "}, {%32, %33, %34, %35}, %36, 1, 1, 1, %37;"
                : REGISTERS32("+f", d, 0)
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(TB));
 }
 
-template <int TB> INSTRUCTION void product_add(float (&d)[64], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint64_t b)
+template <int TB>
+INSTRUCTION void product_add(float (&d)[64], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                             uint64_t b)
 {
-  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES64 "}, {%64, %65, %66, %67}, %68, 1, 1, 1, %69;"
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" NAMES64
+               "}, {%64, %65, %66, %67}, %68, 1, 1, 1, %69;"
                : REGISTERS32("+f", d, 0), REGISTERS32("+f", d, 32)
                : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b), "n"(TB));
 }
@@ -197,17 +236,23 @@ template <int TB> INSTRUCTION void product_add(float (&d)[64], uint32_t a0, uint
 #undef NAMES32
 #undef NAMES64
 
-/* --- loads and stores ----------------------------------------------------------------------------------------------------------------------------------- */
+/* --- loads and stores
+ * -----------------------------------------------------------------------------------------------------------------------------------
+ */
 
-/* Four 8 x 8 matrices of 16-bit numbers to shared memory; lane i says where row i % 8 of matrix i / 8 lies. */
+/* Four 8 x 8 matrices of 16-bit numbers to shared memory; lane i says where row i % 8 of matrix i /
+ * 8 lies. */
 INSTRUCTION void store_matrices(uint32_t to, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a),
+               "r"(b), "r"(c), "r"(d)
+               : "memory");
 }
 
 INSTRUCTION void store_shared4(uint32_t to, float a, float b, float c, float d)
 {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to), "f"(a), "f"(b), "f"(c), "f"(d)
+               : "memory");
 }
 
 INSTRUCTION float2 load_shared2(uint32_t from)
@@ -219,7 +264,8 @@ INSTRUCTION float2 load_shared2(uint32_t from)
 
 INSTRUCTION void store_shared4(uint32_t to, int a, int b, int c, int d)
 {
-  asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+  asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(a), "r"(b), "r"(c), "r"(d)
+               : "memory");
 }
 
 INSTRUCTION int load_shared(uint32_t from)
@@ -229,7 +275,8 @@ INSTRUCTION int load_shared(uint32_t from)
   return x;
 }
 
-/* A flag in the device's memory, read before all that follows; and written behind all that came before. */
+/* A flag in the device's memory, read before all that follows; and written behind all that came
+ * before. */
 INSTRUCTION int flag_load(const int *flag)
 {
   int x;
@@ -242,7 +289,9 @@ INSTRUCTION void flag_store(int *flag, int x)
   asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(x) : "memory");
 }
 
-/* --- numbers ------------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- numbers
+ * -------------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* 2^x, roughly. */
 INSTRUCTION float exp2_fast(float x)

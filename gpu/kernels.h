@@ -1,5 +1,6 @@
-/* Launchers of the kernels: enqueue and return; whoever calls reads cudaGetLastError(). `bf16`: activations and parameters are bf16, else fp32. Shapes as in
- * device/device.h. Gradients of parameters, statistics and workspaces are fp32. Private to gpu/. */
+/* Launchers of the kernels: enqueue and return; whoever calls reads cudaGetLastError(). `bf16`:
+ * activations and parameters are bf16, else fp32. Shapes as in device/device.h. Gradients of
+ * parameters, statistics and workspaces are fp32. Private to gpu/. */
 #ifndef SLUICE_GPU_KERNELS_H
 #define SLUICE_GPU_KERNELS_H
 
@@ -26,10 +27,13 @@ size_t gpu_norm_workspace(int multiprocessors, int64_t rows, int64_t groups, int
 
 void gpu_rope(const struct gpu_launch *launch, const struct rope *op);
 void gpu_swiglu(const struct gpu_launch *launch, int64_t rows, int64_t F, const void *gu, void *y);
-void gpu_swiglu_backward(const struct gpu_launch *launch, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y);
+void gpu_swiglu_backward(const struct gpu_launch *launch, int64_t rows, int64_t F, const void *gu,
+                         const void *dy, void *dgu, void *y);
 void gpu_add(const struct gpu_launch *launch, int64_t n, const void *a, const void *b, void *out);
-/* The epilogue of a product that has gone to c without one; for BIAS_GELU to aux. bias NULL: it has been added. */
-void gpu_finish(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, enum epilogue epilogue, const void *bias, void *aux, void *c);
+/* The epilogue of a product that has gone to c without one; for BIAS_GELU to aux. bias NULL: it has
+ * been added. */
+void gpu_finish(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld,
+                enum epilogue epilogue, const void *bias, void *aux, void *c);
 /* Between fp32 and `type`: bf16 or fp16. */
 void gpu_widen(const struct gpu_launch *launch, int64_t n, enum dtype type, const void *from,
                float *to);
@@ -47,11 +51,13 @@ void gpu_unpack_exponents(const struct gpu_launch *launch, int64_t n, int parts,
                           const void *messages, int64_t stride, float *out);
 void gpu_subtract(const struct gpu_launch *launch, int64_t n, enum dtype type, const void *from,
                   float *x);
-void gpu_bias_gradient(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld, const void *d, bool accumulate, float *db, float *work);
+void gpu_bias_gradient(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld,
+                       const void *d, bool accumulate, float *db, float *work);
 size_t gpu_bias_workspace(int multiprocessors, int64_t rows, int64_t n);
 
-/* What kernels tell the host of a token or a target outside the vocabulary, in one word that the host can read at any time: 0 where there is none. Such a row is taken
- * as zeros, such a target as -1. */
+/* What kernels tell the host of a token or a target outside the vocabulary, in one word that the
+ * host can read at any time: 0 where there is none. Such a row is taken as zeros, such a target as
+ * -1. */
 static inline bool gpu_fault_is_target(uint64_t fault)
 {
   return fault >> 63;
@@ -65,19 +71,22 @@ static inline int32_t gpu_fault_id(uint64_t fault)
   return (int32_t)(uint32_t)fault;
 }
 
-void gpu_embedding(const struct gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe, void *x,
+void gpu_embedding(const struct gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V,
+                   const int32_t *token, const void *wte, const void *wpe, void *x,
                    unsigned long long *fault);
 /* These two use a library, whose errors they return, and those of their own launches. */
-cudaError_t gpu_embedding_backward(const struct gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx, float *dwte,
-                                   bool wpe_accumulate, float *dwpe, void *work);
+cudaError_t gpu_embedding_backward(const struct gpu_launch *launch, int64_t rows, int64_t T,
+                                   int64_t C, int64_t V, const int32_t *token, const void *dx,
+                                   float *dwte, bool wpe_accumulate, float *dwpe, void *work);
 cudaError_t gpu_embedding_workspace(int64_t rows, int64_t C, int64_t V, size_t *out);
 
-void gpu_cross_entropy(const struct gpu_launch *launch, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale, bool gradient,
+void gpu_cross_entropy(const struct gpu_launch *launch, int64_t rows, int64_t V, int64_t ld,
+                       void *logits, const int32_t *target, float scale, bool gradient,
                        double *loss, unsigned long long *fault);
 
 /* fp32 or bf16. */
-void gpu_sum_parts(const struct gpu_launch *launch, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate,
-                   float *dst);
+void gpu_sum_parts(const struct gpu_launch *launch, int64_t n, int parts, enum dtype type,
+                   const void *base, int64_t stride, bool accumulate, float *dst);
 
 /* The caller has checked op. */
 void gpu_select(const struct gpu_launch *launch, const struct selection *op, int64_t n, int parts,
@@ -95,10 +104,14 @@ void gpu_unsketch(const struct gpu_launch *launch, const struct sketch *op, int6
                   const void *messages, int64_t stride, enum scatter_mode mode, float *out);
 
 /* As device.h's; all in device memory. */
-void gpu_sum_exact(const struct gpu_launch *launch, int64_t n, const double *term, struct exactsum *sum);
-void gpu_sum_squares(const struct gpu_launch *launch, int64_t n, const float *x, struct exactsum *sum);
-void gpu_merge_exact(const struct gpu_launch *launch, const struct exactsum *other, struct exactsum *sum);
-void gpu_conclude(const struct gpu_launch *launch, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
+void gpu_sum_exact(const struct gpu_launch *launch, int64_t n, const double *term,
+                   struct exactsum *sum);
+void gpu_sum_squares(const struct gpu_launch *launch, int64_t n, const float *x,
+                     struct exactsum *sum);
+void gpu_merge_exact(const struct gpu_launch *launch, const struct exactsum *other,
+                     struct exactsum *sum);
+void gpu_conclude(const struct gpu_launch *launch, const struct exactsum *loss,
+                  const struct exactsum *squares, double clip, struct outcome *out);
 /* Masters of fp32, gradients of fp32 or bf16, states of fp32, bf16 or fp16, a working copy of
  * fp32 or bf16: the caller has checked. */
 void gpu_update(const struct gpu_launch *launch, int64_t n, const struct update *op, void *master,
@@ -108,13 +121,16 @@ void gpu_update(const struct gpu_launch *launch, int64_t n, const struct update 
 void gpu_attention(const struct gpu_launch *launch, const struct attention *op);
 void gpu_attention_backward(const struct gpu_launch *launch, const struct attention_backward *op);
 size_t gpu_attention_workspace(const struct attention *op);
-/* The gradient on Hopper, in bf16 (attention_hopper.cu). compiled: is there an image for the GPU at hand? knows: does it compute such shapes? Pointers must then be multiples of 16 bytes, and
- * strides of 8 elements (gpu_attention_hopper_aligned). The bits do not depend on the room, nor on how many multiprocessors are free. */
+/* The gradient on Hopper, in bf16 (attention_hopper.cu). compiled: is there an image for the GPU at
+ * hand? knows: does it compute such shapes? Pointers must then be multiples of 16 bytes, and
+ * strides of 8 elements (gpu_attention_hopper_aligned). The bits do not depend on the room, nor on
+ * how many multiprocessors are free. */
 cudaError_t gpu_attention_hopper_compiled(bool *out);
 bool gpu_attention_hopper_knows(const struct attention *op);
 bool gpu_attention_hopper_aligned(const struct attention_backward *op);
 size_t gpu_attention_hopper_workspace(const struct attention *op);
-cudaError_t gpu_attention_hopper_backward(const struct gpu_launch *launch, const struct attention_backward *op);
+cudaError_t gpu_attention_hopper_backward(const struct gpu_launch *launch,
+                                          const struct attention_backward *op);
 
 #ifdef __cplusplus
 }

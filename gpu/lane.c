@@ -1,4 +1,5 @@
-/* Lanes are streams: which priority they have, what they keep besides, and which faults showed on them. */
+/* Lanes are streams: which priority they have, what they keep besides, and which faults showed on
+ * them. */
 #include "gpu/cuda.h"
 
 #include <inttypes.h>
@@ -23,11 +24,13 @@ void cuda_lane_destroy(struct lane *lane)
 
 /* Communication starts as soon as it can, even if the GPU is full of the blocks of a product. Its
  * input is complete, and other ranks wait for it. Sums over ranks run there too: a backward pass
- * waits for the exchange after each sum, and a sum that only gets idle multiprocessors delays it. */
+ * waits for the exchange after each sum, and a sum that only gets idle multiprocessors delays it.
+ */
 static enum status create_stream(struct cuda_lane *cuda, enum lane_role role)
 {
   int least = 0, greatest = 0;
-  enum status status = cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for the priorities of streams");
+  enum status status = cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                                  "asking for the priorities of streams");
   return status ? status
                 : cuda_check(cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking,
                                                           lane_priority(role, least, greatest)),
@@ -50,7 +53,8 @@ enum status cuda_lane_create(struct device *device, const char *name, enum lane_
     status = cuda_alloc_host(device, MEM_META, sizeof *cuda->fault, &fault);
   cuda->fault = fault;
   if (!status)
-    status = cuda_check(cudaHostGetDevicePointer(&fault_there, fault, 0), "mapping memory of the host");
+    status =
+        cuda_check(cudaHostGetDevicePointer(&fault_there, fault, 0), "mapping memory of the host");
   cuda->fault_there = fault_there;
   if (status)
     cuda_lane_destroy(&cuda->lane);
@@ -62,7 +66,9 @@ enum status cuda_lane_create(struct device *device, const char *name, enum lane_
 enum status cuda_lane_reserve(struct lane *lane)
 {
   struct cuda_lane *cuda = cuda_lane(lane);
-  return cuda->workspace ? STATUS_OK : cuda_check(cudaMalloc(&cuda->workspace, CUDA_WORKSPACE), "allocating a lane's workspace");
+  return cuda->workspace ? STATUS_OK
+                         : cuda_check(cudaMalloc(&cuda->workspace, CUDA_WORKSPACE),
+                                      "allocating a lane's workspace");
 }
 
 enum status cuda_lane_room(struct lane *lane, size_t bytes, const char *what, void **out)
@@ -71,7 +77,9 @@ enum status cuda_lane_room(struct lane *lane, size_t bytes, const char *what, vo
   if (status)
     return status;
   if (bytes > CUDA_WORKSPACE)
-    return status_set(STATUS_UNSUPPORTED, "%s needs %zu bytes of workspace, a lane has %d: lower data.micro_batch", what, bytes, CUDA_WORKSPACE);
+    return status_set(STATUS_UNSUPPORTED,
+                      "%s needs %zu bytes of workspace, a lane has %d: lower data.micro_batch",
+                      what, bytes, CUDA_WORKSPACE);
   *out = cuda_lane(lane)->workspace;
   return STATUS_OK;
 }
@@ -81,10 +89,11 @@ enum status cuda_lane_check(struct lane *lane)
   struct cuda_lane *cuda = cuda_lane(lane);
   const uint64_t fault = __atomic_load_n(cuda->fault, __ATOMIC_RELAXED);
   if (fault)
-    return status_set(
-        STATUS_INPUT,
-        "%s %" PRId64 " of the batch is %d, outside the vocabulary of %" PRId64 ": the data was made with another tokenizer than model.vocab says",
-        gpu_fault_is_target(fault) ? "target" : "token", gpu_fault_row(fault), (int)gpu_fault_id(fault), (int64_t)atomic_load(&cuda->vocabulary));
+    return status_set(STATUS_INPUT,
+                      "%s %" PRId64 " of the batch is %d, outside the vocabulary of %" PRId64
+                      ": the data was made with another tokenizer than model.vocab says",
+                      gpu_fault_is_target(fault) ? "target" : "token", gpu_fault_row(fault),
+                      (int)gpu_fault_id(fault), (int64_t)atomic_load(&cuda->vocabulary));
   cudaError_t error = cudaPeekAtLastError();
   if (!error)
     error = cudaStreamQuery(cuda->stream);

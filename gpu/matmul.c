@@ -1,7 +1,9 @@
 /* Matrix products through cuBLASLt: what the device calls.
  *
- * Which algorithm serves a shape, and whether a GELU is better part of the product or a pass behind it, is measured at its first product. It is the same with and without accumulation,
- * and it is learned(): a table of bytes. The same bytes lie in the user's cache, by GPU and version of the library, which is asked for shapes that nobody has told of. */
+ * Which algorithm serves a shape, and whether a GELU is better part of the product or a pass behind
+ * it, is measured at its first product. It is the same with and without accumulation, and it is
+ * learned(): a table of bytes. The same bytes lie in the user's cache, by GPU and version of the
+ * library, which is asked for shapes that nobody has told of. */
 #include "gpu/matmul_private.h"
 
 #include <inttypes.h>
@@ -11,7 +13,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-/* --- a product -------------------------------------------------------------------------------------------------------------------- */
+/* --- a product
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static uint8_t alignment_of(const void *p)
 {
@@ -33,19 +37,23 @@ static struct matmul_key key_of(const struct device *device, const struct matmul
                              .epilogue = (int32_t)op->epilogue,
                              .add = op->add != NULL,
                              .bf16 = device->model.compute == DTYPE_BF16,
-                             .align = {alignment_of(op->a), alignment_of(op->b), alignment_of(op->c), alignment_of((const void *)rest)}};
+                             .align = {alignment_of(op->a), alignment_of(op->b),
+                                       alignment_of(op->c), alignment_of((const void *)rest)}};
 }
 
 /* The product of a record that another process has made, which need not run here. */
-static enum status adopt(const struct device *device, const struct matmul *op, const struct matmul_record *record, struct matmul_entry *out)
+static enum status adopt(const struct device *device, const struct matmul *op,
+                         const struct matmul_record *record, struct matmul_entry *out)
 {
   struct matmul_entry entry = {.record = *record, .known = true, .used = true};
   cublasLtMatmulHeuristicResult_t result = {.state = CUBLAS_STATUS_SUCCESS};
-  enum status status = matmul_product_create(device, op, (enum matmul_way)record->way, &entry.product);
+  enum status status =
+      matmul_product_create(device, op, (enum matmul_way)record->way, &entry.product);
   if (status)
     return status;
   const struct matmul_product *p = &entry.product;
-  cublasStatus_t error = cublasLtMatmulAlgoCheck(cuda_device(device)->blas, p->desc, p->a, p->b, p->c, p->c, &record->algo, &result);
+  cublasStatus_t error = cublasLtMatmulAlgoCheck(cuda_device(device)->blas, p->desc, p->a, p->b,
+                                                 p->c, p->c, &record->algo, &result);
   if (!error)
     error = result.state;
   if (!error && result.workspaceSize > CUDA_WORKSPACE)
@@ -58,7 +66,8 @@ static enum status adopt(const struct device *device, const struct matmul *op, c
   return STATUS_OK;
 }
 
-/* Only when a shape is met that nobody has told of: of thousands of ranks whose homes are one file system the one that finds out for all asks it, not those that it tells. */
+/* Only when a shape is met that nobody has told of: of thousands of ranks whose homes are one file
+ * system the one that finds out for all asks it, not those that it tells. */
 static void ask_file(struct matmul_cache *cache)
 {
   if (cache->asked)
@@ -70,7 +79,8 @@ static void ask_file(struct matmul_cache *cache)
 }
 
 /* The file's record of a shape, NULL: it has none. */
-static const struct matmul_record *find_kept(struct matmul_cache *cache, const struct matmul_key *key)
+static const struct matmul_record *find_kept(struct matmul_cache *cache,
+                                             const struct matmul_key *key)
 {
   ask_file(cache);
   for (int64_t i = 0; i < cache->n_kept; i++)
@@ -113,7 +123,9 @@ static enum status entry_of(struct lane *lane, const struct matmul *op, struct m
   else if (!entry->used)
     status = adopt(lane->device, op, &entry->record, entry);
   else
-    status = cublas_check(matmul_set_pointers(entry->product.desc, op, (enum matmul_way)entry->record.way), "describing a matrix product");
+    status = cublas_check(
+        matmul_set_pointers(entry->product.desc, op, (enum matmul_way)entry->record.way),
+        "describing a matrix product");
   *out = matmul_find_entry(cache, &key);
   return status;
 }
@@ -125,7 +137,9 @@ static enum status multiply(struct lane *lane, const struct matmul *op)
   if (status)
     return status;
   const enum matmul_way way = (enum matmul_way)entry->record.way;
-  status = cublas_check(matmul_run(lane, op, &entry->product, &entry->record.algo, matmul_target(op, way)), "a matrix product");
+  status = cublas_check(
+      matmul_run(lane, op, &entry->product, &entry->record.algo, matmul_target(op, way)),
+      "a matrix product");
   return status ? status : matmul_finish(lane, op, way, op->c);
 }
 
@@ -133,16 +147,21 @@ enum status cuda_matmul(struct lane *lane, const struct matmul *op)
 {
   pthread_mutex_t *mutex = &cuda_device(lane->device)->algorithms->mutex;
   if (op->accumulate && (op->epilogue != EPILOGUE_NONE || op->add))
-    return status_set(STATUS_INTERNAL, "a matrix product that accumulates cannot have an epilogue, nor add another matrix");
+    return status_set(
+        STATUS_INTERNAL,
+        "a matrix product that accumulates cannot have an epilogue, nor add another matrix");
   if (op->add && op->epilogue != EPILOGUE_NONE && op->epilogue != EPILOGUE_BIAS)
-    return status_set(STATUS_INTERNAL, "a matrix product that goes through an activation cannot add another matrix");
+    return status_set(STATUS_INTERNAL,
+                      "a matrix product that goes through an activation cannot add another matrix");
   if ((op->scale != 0 || op->add_scale != 0) && (op->accumulate || op->epilogue != EPILOGUE_NONE))
     return status_set(STATUS_INTERNAL,
                       "a matrix product that accumulates or has an epilogue cannot be scaled");
   if (op->trans_a && op->epilogue != EPILOGUE_NONE)
     return status_set(STATUS_INTERNAL, "a weight gradient has no epilogue");
   if (op->m < 0 || op->n < 0 || op->k < 1)
-    return status_set(STATUS_INTERNAL, "a matrix product of shape %" PRId64 " x %" PRId64 " x %" PRId64, op->m, op->n, op->k);
+    return status_set(STATUS_INTERNAL,
+                      "a matrix product of shape %" PRId64 " x %" PRId64 " x %" PRId64, op->m,
+                      op->n, op->k);
   if (op->m == 0 || op->n == 0)
     return STATUS_OK;
   enum status status = cuda_lane_reserve(lane);
@@ -154,9 +173,12 @@ enum status cuda_matmul(struct lane *lane, const struct matmul *op)
   return status;
 }
 
-/* --- what was learned, as bytes --------------------------------------------------------------------------------------------------- */
+/* --- what was learned, as bytes
+ * ---------------------------------------------------------------------------------------------------
+ */
 
-/* What was used here, and what was told and not used: a run that goes on with other shapes for a while comes back to it. */
+/* What was used here, and what was told and not used: a run that goes on with other shapes for a
+ * while comes back to it. */
 static void put_known(const struct matmul_cache *cache, struct matmul_record *to)
 {
   for (int64_t i = 0; i < cache->slots; i++)
@@ -200,7 +222,8 @@ enum status cuda_learned(struct device *device, void **out, int64_t *bytes)
   return STATUS_OK;
 }
 
-/* What is there of the same shape gives way, and the file is not asked: everybody is to use what one has found. */
+/* What is there of the same shape gives way, and the file is not asked: everybody is to use what
+ * one has found. */
 enum status cuda_learn(struct device *device, const void *data, int64_t bytes)
 {
   struct matmul_cache *cache = cuda_device(device)->algorithms;
@@ -216,7 +239,9 @@ enum status cuda_learn(struct device *device, const void *data, int64_t bytes)
   return status;
 }
 
-/* --- the cache -------------------------------------------------------------------------------------------------------------------- */
+/* --- the cache
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 enum status matmul_cache_create(const struct cuda_device *device, struct matmul_cache **out)
 {

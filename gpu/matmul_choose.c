@@ -1,5 +1,7 @@
-/* The choice of an algorithm for a shape, and of how much of the epilogue is part of it: measured at its first product, where nothing is read from c on c itself, which the product
- * overwrites afterwards. Algorithms that add up parts in no fixed order, or in less than fp32, are left out. */
+/* The choice of an algorithm for a shape, and of how much of the epilogue is part of it: measured
+ * at its first product, where nothing is read from c on c itself, which the product overwrites
+ * afterwards. Algorithms that add up parts in no fixed order, or in less than fp32, are left out.
+ */
 #include "gpu/matmul_private.h"
 
 #include <inttypes.h>
@@ -8,15 +10,19 @@
 #include "base/log.h"
 
 enum { CANDIDATES = 64, FEWEST = 8, RUNS = 5 };
-static const float FIRST_MS = 180, FINAL_MS = 120; /* what the first look at the candidates may take, and the comparison of the best */
+static const float FIRST_MS = 180, FINAL_MS = 120; /* what the first look at the candidates may
+                                                      take, and the comparison of the best */
 
-/* --- the candidates --------------------------------------------------------------------------------------------------------------- */
+/* --- the candidates
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const struct matmul_key *key)
 {
   const uint64_t workspace = CUDA_WORKSPACE;
   const uint32_t a = key->align[1], b = key->align[0], c = key->align[2];
-  uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* and none; in place is in no fixed order */
+  uint32_t schemes =
+      CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* and none; in place is in no fixed order */
   if (key->trans_a || !key->bf16)
     schemes |= CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE; /* fp32 as well */
   const struct {
@@ -31,12 +37,14 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const struct
                 {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c}};
   cublasStatus_t error = CUBLAS_STATUS_SUCCESS;
   for (size_t i = 0; !error && i < sizeof wishes / sizeof *wishes; i++)
-    error = cublasLtMatmulPreferenceSetAttribute(preference, wishes[i].what, wishes[i].value, wishes[i].bytes);
+    error = cublasLtMatmulPreferenceSetAttribute(preference, wishes[i].what, wishes[i].value,
+                                                 wishes[i].bytes);
   return error;
 }
 
 /* How many were found. */
-static int candidates(struct lane *lane, const struct matmul_key *key, const struct matmul_product *p, cublasLtMatmulHeuristicResult_t *found)
+static int candidates(struct lane *lane, const struct matmul_key *key,
+                      const struct matmul_product *p, cublasLtMatmulHeuristicResult_t *found)
 {
   cublasLtMatmulPreference_t preference = NULL;
   int n = 0;
@@ -44,13 +52,16 @@ static int candidates(struct lane *lane, const struct matmul_key *key, const str
   if (!error)
     error = prefer(preference, key);
   if (!error)
-    error = cublasLtMatmulAlgoGetHeuristic(cuda_device(lane->device)->blas, p->desc, p->a, p->b, p->c, p->c, preference, CANDIDATES, found, &n);
+    error = cublasLtMatmulAlgoGetHeuristic(cuda_device(lane->device)->blas, p->desc, p->a, p->b,
+                                           p->c, p->c, preference, CANDIDATES, found, &n);
   if (preference)
     (void)cublasLtMatmulPreferenceDestroy(preference);
   return error ? 0 : n;
 }
 
-/* --- measuring -------------------------------------------------------------------------------------------------------------------- */
+/* --- measuring
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 /* A shape's first product, one way of doing it at a time. */
 struct trial {
@@ -77,14 +88,19 @@ static bool mark(const struct trial *trial, int i)
 
 static bool elapsed(const struct trial *trial, int i, float *ms)
 {
-  return !cudaEventSynchronize(trial->event[i + 1]) && !cudaEventElapsedTime(ms, trial->event[i], trial->event[i + 1]);
+  return !cudaEventSynchronize(trial->event[i + 1]) &&
+         !cudaEventElapsedTime(ms, trial->event[i], trial->event[i + 1]);
 }
 
-/* Milliseconds of one run behind another, which loads what it needs; negative where it does not run. */
+/* Milliseconds of one run behind another, which loads what it needs; negative where it does not
+ * run. */
 static float look(const struct trial *trial, const cublasLtMatmulAlgo_t *algo)
 {
   float ms = 0;
-  return try_once(trial, algo) && mark(trial, 0) && try_once(trial, algo) && mark(trial, 1) && elapsed(trial, 0, &ms) ? ms : -1;
+  return try_once(trial, algo) && mark(trial, 0) && try_once(trial, algo) && mark(trial, 1) &&
+                 elapsed(trial, 0, &ms)
+             ? ms
+             : -1;
 }
 
 struct candidate {
@@ -104,7 +120,8 @@ static int compare_candidates(const void *a, const void *b)
 }
 
 /* Of n candidates those that run, fastest first, as far as there is time. How many those are. */
-static int look_at_all(const struct trial *trial, const cublasLtMatmulHeuristicResult_t *found, int n, struct candidate *out)
+static int look_at_all(const struct trial *trial, const cublasLtMatmulHeuristicResult_t *found,
+                       int n, struct candidate *out)
 {
   int good = 0;
   float spent = 0;
@@ -119,11 +136,13 @@ static int look_at_all(const struct trial *trial, const cublasLtMatmulHeuristicR
   return good;
 }
 
-/* The candidates in turns, so that what the clock does hits all of them; candidate i is of trial[i]. */
+/* The candidates in turns, so that what the clock does hits all of them; candidate i is of
+ * trial[i]. */
 static bool compare(const struct trial *const *trial, struct candidate *candidate, int n)
 {
   for (int r = 0; r < RUNS; r++) {
-    bool good = try_once(trial[0], &candidate[0].algo) && mark(trial[0], 0); /* the first one is not to wait for the host either */
+    bool good = try_once(trial[0], &candidate[0].algo) &&
+                mark(trial[0], 0); /* the first one is not to wait for the host either */
     for (int i = 0; good && i < n; i++)
       good = try_once(trial[i], &candidate[i].algo) && mark(trial[0], i + 1);
     for (int i = 0; good && i < n; i++)
@@ -139,7 +158,8 @@ static bool compare(const struct trial *const *trial, struct candidate *candidat
 }
 
 /* Those that come close to the best, once more. */
-static bool fastest(const struct trial *trial, const cublasLtMatmulHeuristicResult_t *found, int n, cublasLtMatmulAlgo_t *out)
+static bool fastest(const struct trial *trial, const cublasLtMatmulHeuristicResult_t *found, int n,
+                    cublasLtMatmulAlgo_t *out)
 {
   struct candidate candidate[CANDIDATES];
   const struct trial *trials[CANDIDATES];
@@ -147,7 +167,8 @@ static bool fastest(const struct trial *trial, const cublasLtMatmulHeuristicResu
   int close = 0;
   if (good == 0)
     return false;
-  while (close < good && candidate[close].ms <= 1.1f * candidate[0].ms && (close < 2 || RUNS * (float)(close + 1) * candidate[0].ms < FINAL_MS))
+  while (close < good && candidate[close].ms <= 1.1f * candidate[0].ms &&
+         (close < 2 || RUNS * (float)(close + 1) * candidate[0].ms < FINAL_MS))
     trials[close++] = trial;
   if (close > 1 && compare(trials, candidate, close))
     qsort(candidate, (size_t)close, sizeof *candidate, compare_candidates);
@@ -155,7 +176,9 @@ static bool fastest(const struct trial *trial, const cublasLtMatmulHeuristicResu
   return true;
 }
 
-/* --- choosing --------------------------------------------------------------------------------------------------------------------- */
+/* --- choosing
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 struct choice {
   bool there;
@@ -172,8 +195,10 @@ static struct trial trial_of(const struct trial *any, const struct choice *choic
   return trial;
 }
 
-/* The best algorithm for one way of doing it; where nothing can be measured the library's first one. */
-static enum status choose_algorithm(const struct trial *any, const struct matmul_key *key, bool measured, enum matmul_way way, struct choice *out)
+/* The best algorithm for one way of doing it; where nothing can be measured the library's first
+ * one. */
+static enum status choose_algorithm(const struct trial *any, const struct matmul_key *key,
+                                    bool measured, enum matmul_way way, struct choice *out)
 {
   cublasLtMatmulHeuristicResult_t found[CANDIDATES];
   *out = (struct choice){.way = way};
@@ -199,18 +224,24 @@ static bool better(const struct trial *any, const struct choice *b, const struct
   struct trial trial[2] = {trial_of(any, a), trial_of(any, b)};
   struct candidate candidate[2] = {{.algo = a->algo}, {.algo = b->algo}};
   trial[0].to_the_end = trial[1].to_the_end = true;
-  return compare((const struct trial *[]){&trial[0], &trial[1]}, candidate, 2) && candidate[1].ms < candidate[0].ms;
+  return compare((const struct trial *[]){&trial[0], &trial[1]}, candidate, 2) &&
+         candidate[1].ms < candidate[0].ms;
 }
 
-/* All of the epilogue in the product, or less of it where the library has no more. A bias costs nothing there, but a GELU may, so that it has a rival. */
-static enum status choose_way(const struct trial *any, const struct matmul_key *key, bool measured, struct choice *best)
+/* All of the epilogue in the product, or less of it where the library has no more. A bias costs
+ * nothing there, but a GELU may, so that it has a rival. */
+static enum status choose_way(const struct trial *any, const struct matmul_key *key, bool measured,
+                              struct choice *best)
 {
   const enum epilogue epilogue = any->op->epilogue;
-  const enum matmul_way rival = epilogue == EPILOGUE_BIAS_GELU ? MATMUL_WAY_BIAS : epilogue == EPILOGUE_DGELU ? MATMUL_WAY_NONE : MATMUL_WAY_ALL;
+  const enum matmul_way rival = epilogue == EPILOGUE_BIAS_GELU ? MATMUL_WAY_BIAS
+                                : epilogue == EPILOGUE_DGELU   ? MATMUL_WAY_NONE
+                                                               : MATMUL_WAY_ALL;
   *best = (struct choice){0};
   for (enum matmul_way way = MATMUL_WAY_ALL; way <= MATMUL_WAY_NONE; way++) {
     struct choice next;
-    if ((way == MATMUL_WAY_BIAS && epilogue != EPILOGUE_BIAS_GELU) || (best->there && (!measured || way != rival)))
+    if ((way == MATMUL_WAY_BIAS && epilogue != EPILOGUE_BIAS_GELU) ||
+        (best->there && (!measured || way != rival)))
       continue;
     enum status status = choose_algorithm(any, key, measured, way, &next);
     if (status) {
@@ -229,7 +260,8 @@ static enum status choose_way(const struct trial *any, const struct matmul_key *
   return STATUS_OK;
 }
 
-/* What a trial needs besides the operands. Where c is read, outputs go to scratch memory, so that nothing is added twice. */
+/* What a trial needs besides the operands. Where c is read, outputs go to scratch memory, so that
+ * nothing is added twice. */
 static bool prepare(struct trial *trial, void **scratch)
 {
   const struct matmul *op = trial->op;
@@ -246,15 +278,16 @@ static bool prepare(struct trial *trial, void **scratch)
   return true;
 }
 
-enum status matmul_choose(struct lane *lane, const struct matmul *op, const struct matmul_key *key, struct matmul_entry *out)
+enum status matmul_choose(struct lane *lane, const struct matmul *op, const struct matmul_key *key,
+                          struct matmul_entry *out)
 {
   struct trial any = {.lane = lane, .op = op, .c = op->c};
   struct choice best;
   void *scratch = NULL;
   const bool measured = prepare(&any, &scratch);
   if (!measured)
-    log_warn("no memory of the GPU is left to try algorithms for a product of %" PRId64 " x %" PRId64 " x %" PRId64
-             ": cuBLAS' first guess computes it, which may be slow",
+    log_warn("no memory of the GPU is left to try algorithms for a product of %" PRId64
+             " x %" PRId64 " x %" PRId64 ": cuBLAS' first guess computes it, which may be slow",
              op->m, op->n, op->k);
   enum status status = choose_way(&any, key, measured, &best);
   (void)cudaFree(scratch);
@@ -265,8 +298,13 @@ enum status matmul_choose(struct lane *lane, const struct matmul *op, const stru
   if (status)
     return status;
   if (!best.there)
-    return status_set(STATUS_UNSUPPORTED, "cuBLAS has no algorithm for a product of %" PRId64 " x %" PRId64 " x %" PRId64, op->m, op->n, op->k);
-  const struct matmul_record record = {.key = *key, .algo = best.algo, .way = (int32_t)best.way, .measured = measured};
-  *out = (struct matmul_entry){.record = record, .known = true, .used = true, .product = best.product};
+    return status_set(STATUS_UNSUPPORTED,
+                      "cuBLAS has no algorithm for a product of %" PRId64 " x %" PRId64
+                      " x %" PRId64,
+                      op->m, op->n, op->k);
+  const struct matmul_record record = {
+      .key = *key, .algo = best.algo, .way = (int32_t)best.way, .measured = measured};
+  *out =
+      (struct matmul_entry){.record = record, .known = true, .used = true, .product = best.product};
   return STATUS_OK;
 }

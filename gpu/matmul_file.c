@@ -1,4 +1,5 @@
-/* The table in the user's cache: a file by GPU and version of cuBLAS, which processes on several machines may read and replace at any time. */
+/* The table in the user's cache: a file by GPU and version of cuBLAS, which processes on several
+ * machines may read and replace at any time. */
 #include "gpu/matmul_private.h"
 
 #include <errno.h>
@@ -23,7 +24,9 @@ char *matmul_file_path(const struct matmul_kind *kind)
   for (char *c = name; *c; c++)
     if (*c == ' ' || *c == '/')
       *c = '-';
-  char *folder = xdg && *xdg ? mem_strdup(xdg) : home && *home ? mem_printf("%s/.cache", home) : NULL;
+  char *folder = xdg && *xdg     ? mem_strdup(xdg)
+                 : home && *home ? mem_printf("%s/.cache", home)
+                                 : NULL;
   if (!folder)
     return NULL;
   (void)mkdir(folder, 0700);
@@ -52,7 +55,8 @@ struct matmul_record *matmul_read_file(const struct matmul_cache *cache, int64_t
     return NULL;
   }
   *n = (bytes - (int64_t)sizeof(struct matmul_header)) / (int64_t)sizeof(struct matmul_record);
-  memmove(data, (char *)data + sizeof(struct matmul_header), (size_t)*n * sizeof(struct matmul_record));
+  memmove(data, (char *)data + sizeof(struct matmul_header),
+          (size_t)*n * sizeof(struct matmul_record));
   return data;
 }
 
@@ -116,7 +120,8 @@ static int64_t put_measured(const struct matmul_cache *cache, struct matmul_reco
 }
 
 /* To `to`: what the file holds now, without what is known better here. How much that is. */
-static int64_t put_others(const struct matmul_cache *cache, const struct matmul_record *kept, int64_t n, struct matmul_record *to)
+static int64_t put_others(const struct matmul_cache *cache, const struct matmul_record *kept,
+                          int64_t n, struct matmul_record *to)
 {
   int64_t others = 0;
   for (int64_t i = 0; i < n; i++) {
@@ -136,7 +141,8 @@ void matmul_write_file(struct matmul_cache *cache)
   void *data;
   if (!mem_alloc(MEM_META, (size_t)matmul_table_bytes(n + count_used(cache)), &data)) {
     struct matmul_record *record = (void *)((char *)data + sizeof(struct matmul_header));
-    const int64_t others = put_others(cache, kept, n, record), all = others + put_measured(cache, record + others);
+    const int64_t others = put_others(cache, kept, n, record),
+                  all = others + put_measured(cache, record + others);
     const int64_t written = all < MOST_KEPT ? all : MOST_KEPT;
     memmove(record, record + all - written, (size_t)written * sizeof *record);
     matmul_put_header(cache, written, data);

@@ -1,5 +1,7 @@
-/* What the parts of the matrix products share: a product as cuBLASLt sees it (matmul_product.c), the choice of its algorithm (matmul_choose.c), the table of the shapes that are
- * known (matmul_table.c), the file that keeps it (matmul_file.c), and what the device calls (matmul.c). Private to gpu/matmul*.c. */
+/* What the parts of the matrix products share: a product as cuBLASLt sees it (matmul_product.c),
+ * the choice of its algorithm (matmul_choose.c), the table of the shapes that are known
+ * (matmul_table.c), the file that keeps it (matmul_file.c), and what the device calls (matmul.c).
+ * Private to gpu/matmul*.c. */
 #ifndef SLUICE_GPU_MATMUL_PRIVATE_H
 #define SLUICE_GPU_MATMUL_PRIVATE_H
 
@@ -16,7 +18,8 @@ struct matmul_key {
   int32_t trans_a, trans_b, epilogue, add, bf16;
   uint8_t align[4]; /* bytes that a, b, c and the rest are aligned to, up to MATMUL_MOST_ALIGN */
 };
-_Static_assert(sizeof(struct matmul_key) == 6 * sizeof(int64_t) + 5 * sizeof(int32_t) + 4, "keys are compared as bytes");
+_Static_assert(sizeof(struct matmul_key) == 6 * sizeof(int64_t) + 5 * sizeof(int32_t) + 4,
+               "keys are compared as bytes");
 
 struct matmul_record {
   struct matmul_key key;
@@ -45,7 +48,8 @@ struct matmul_product {
 
 struct matmul_entry {
   struct matmul_record record;
-  bool known, used; /* used: there is a product of it, and the algorithm was found or checked here */
+  bool known,
+      used; /* used: there is a product of it, and the algorithm was found or checked here */
   struct matmul_product product;
 };
 
@@ -61,38 +65,51 @@ struct matmul_cache {
   struct matmul_record *kept; /* the file's, oldest first, until a shape of it is met */
 };
 
-/* The descriptors of op's product, one way of doing it. matmul_product_destroy() takes a zeroed one, and leaves one. */
-enum status matmul_product_create(const struct device *device, const struct matmul *op, enum matmul_way way, struct matmul_product *out);
+/* The descriptors of op's product, one way of doing it. matmul_product_destroy() takes a zeroed
+ * one, and leaves one. */
+enum status matmul_product_create(const struct device *device, const struct matmul *op,
+                                  enum matmul_way way, struct matmul_product *out);
 void matmul_product_destroy(struct matmul_product *p);
 /* For another op of the same shape. */
-cublasStatus_t matmul_set_pointers(cublasLtMatmulDesc_t desc, const struct matmul *op, enum matmul_way way);
+cublasStatus_t matmul_set_pointers(cublasLtMatmulDesc_t desc, const struct matmul *op,
+                                   enum matmul_way way);
 /* Where the product goes: a GELU that follows is made from aux. */
 void *matmul_target(const struct matmul *op, enum matmul_way way);
 /* On the lane, whose workspace is there; the result goes to `d`. */
-cublasStatus_t matmul_run(struct lane *lane, const struct matmul *op, const struct matmul_product *p, const cublasLtMatmulAlgo_t *algo, void *d);
+cublasStatus_t matmul_run(struct lane *lane, const struct matmul *op,
+                          const struct matmul_product *p, const cublasLtMatmulAlgo_t *algo,
+                          void *d);
 /* What is left of the epilogue behind the product, `c` in place of op->c. */
 enum status matmul_finish(struct lane *lane, const struct matmul *op, enum matmul_way way, void *c);
 
-/* A used entry for op's shape, whose key it is: the fastest way and algorithm, measured on the lane; where there is no room to measure, cuBLAS' first guess, with a warning.
- * STATUS_UNSUPPORTED: cuBLAS has none. */
-enum status matmul_choose(struct lane *lane, const struct matmul *op, const struct matmul_key *key, struct matmul_entry *out);
+/* A used entry for op's shape, whose key it is: the fastest way and algorithm, measured on the
+ * lane; where there is no room to measure, cuBLAS' first guess, with a warning. STATUS_UNSUPPORTED:
+ * cuBLAS has none. */
+enum status matmul_choose(struct lane *lane, const struct matmul *op, const struct matmul_key *key,
+                          struct matmul_entry *out);
 
 /* The key's slot, or the free one that is to be its. */
-struct matmul_entry *matmul_find_entry(const struct matmul_cache *cache, const struct matmul_key *key);
+struct matmul_entry *matmul_find_entry(const struct matmul_cache *cache,
+                                       const struct matmul_key *key);
 /* Room for one more. Entries move. */
 enum status matmul_make_room(struct matmul_cache *cache);
-/* Of a table as bytes: its size, its header once the records stand behind it, and record i, wherever the table lies. */
+/* Of a table as bytes: its size, its header once the records stand behind it, and record i,
+ * wherever the table lies. */
 int64_t matmul_table_bytes(int64_t records);
 void matmul_put_header(const struct matmul_cache *cache, int64_t records, void *table);
 struct matmul_record matmul_record_at(const void *table, int64_t i);
-/* STATUS_INPUT where `data` is no table of this kind of GPU and library, or is not as it was written. */
+/* STATUS_INPUT where `data` is no table of this kind of GPU and library, or is not as it was
+ * written. */
 enum status matmul_check_table(const struct matmul_cache *cache, const void *data, int64_t bytes);
 
-/* In $XDG_CACHE_HOME, else in $HOME/.cache; with neither, or when memory is out, NULL. The caller's to mem_free. */
+/* In $XDG_CACHE_HOME, else in $HOME/.cache; with neither, or when memory is out, NULL. The caller's
+ * to mem_free. */
 char *matmul_file_path(const struct matmul_kind *kind);
-/* Its records, the caller's to mem_free; *n 0 where there are none. It is a cache: what cannot be read is measured again. */
+/* Its records, the caller's to mem_free; *n 0 where there are none. It is a cache: what cannot be
+ * read is measured again. */
 struct matmul_record *matmul_read_file(const struct matmul_cache *cache, int64_t *n);
-/* What is new goes to it, if there is any. What other runs have written meanwhile stays, oldest first, and the oldest go where there is too much. */
+/* What is new goes to it, if there is any. What other runs have written meanwhile stays, oldest
+ * first, and the oldest go where there is too much. */
 void matmul_write_file(struct matmul_cache *cache);
 
 #endif

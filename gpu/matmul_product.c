@@ -1,4 +1,5 @@
-/* One product as cuBLASLt sees it. Row-major c = op(a) op(b) is column-major c^T = op(b)^T op(a)^T, so b is cuBLAS' first operand and nothing is ever transposed in memory. */
+/* One product as cuBLASLt sees it. Row-major c = op(a) op(b) is column-major c^T = op(b)^T op(a)^T,
+ * so b is cuBLAS' first operand and nothing is ever transposed in memory. */
 #include "gpu/matmul_private.h"
 
 void matmul_product_destroy(struct matmul_product *p)
@@ -14,7 +15,8 @@ void matmul_product_destroy(struct matmul_product *p)
   *p = (struct matmul_product){0};
 }
 
-static cublasStatus_t set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes)
+static cublasStatus_t set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what,
+                          const void *value, size_t bytes)
 {
   return cublasLtMatmulDescSetAttribute(desc, what, value, bytes);
 }
@@ -22,13 +24,17 @@ static cublasStatus_t set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttribute
 /* What the library is to do of op's epilogue. */
 static enum epilogue part_of(const struct matmul *op, enum matmul_way way)
 {
-  return way == MATMUL_WAY_ALL ? op->epilogue : way == MATMUL_WAY_BIAS ? EPILOGUE_BIAS : EPILOGUE_NONE;
+  return way == MATMUL_WAY_ALL    ? op->epilogue
+         : way == MATMUL_WAY_BIAS ? EPILOGUE_BIAS
+                                  : EPILOGUE_NONE;
 }
 
-cublasStatus_t matmul_set_pointers(cublasLtMatmulDesc_t desc, const struct matmul *op, enum matmul_way way)
+cublasStatus_t matmul_set_pointers(cublasLtMatmulDesc_t desc, const struct matmul *op,
+                                   enum matmul_way way)
 {
   const enum epilogue part = part_of(op, way);
-  const bool bias = part == EPILOGUE_BIAS || part == EPILOGUE_BIAS_GELU, aux = part == EPILOGUE_BIAS_GELU || part == EPILOGUE_DGELU;
+  const bool bias = part == EPILOGUE_BIAS || part == EPILOGUE_BIAS_GELU,
+             aux = part == EPILOGUE_BIAS_GELU || part == EPILOGUE_DGELU;
   cublasStatus_t error = CUBLAS_STATUS_SUCCESS;
   if (bias)
     error = set(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &op->bias, sizeof op->bias);
@@ -37,24 +43,29 @@ cublasStatus_t matmul_set_pointers(cublasLtMatmulDesc_t desc, const struct matmu
   return error;
 }
 
-static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct matmul *op, enum matmul_way way)
+static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct matmul *op,
+                                   enum matmul_way way)
 {
   static const cublasLtEpilogue_t epilogues[] = {[EPILOGUE_NONE] = CUBLASLT_EPILOGUE_DEFAULT,
                                                  [EPILOGUE_BIAS] = CUBLASLT_EPILOGUE_BIAS,
-                                                 [EPILOGUE_BIAS_GELU] = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+                                                 [EPILOGUE_BIAS_GELU] =
+                                                     CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
                                                  [EPILOGUE_DGELU] = CUBLASLT_EPILOGUE_DGELU};
   const enum epilogue part = part_of(op, way);
-  cublasStatus_t error = set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogues[part], sizeof epilogues[part]);
+  cublasStatus_t error =
+      set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogues[part], sizeof epilogues[part]);
   if (!error && (part == EPILOGUE_BIAS_GELU || part == EPILOGUE_DGELU))
     error = set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &op->ldc, sizeof op->ldc);
   return error ? error : matmul_set_pointers(desc, op, way);
 }
 
-enum status matmul_product_create(const struct device *device, const struct matmul *op, enum matmul_way way, struct matmul_product *out)
+enum status matmul_product_create(const struct device *device, const struct matmul *op,
+                                  enum matmul_way way, struct matmul_product *out)
 {
   const cudaDataType_t in = device->model.compute == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F,
                        c = op->trans_a ? CUDA_R_32F : in;
-  const cublasOperation_t trans_a = op->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N, trans_b = op->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t trans_a = op->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                          trans_b = op->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   const uint64_t k = (uint64_t)op->k, m = (uint64_t)op->m, n = (uint64_t)op->n;
   struct matmul_product p = {0};
   cublasStatus_t error = cublasLtMatmulDescCreate(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
@@ -83,7 +94,8 @@ void *matmul_target(const struct matmul *op, enum matmul_way way)
   return way != MATMUL_WAY_ALL && op->epilogue == EPILOGUE_BIAS_GELU ? op->aux : op->c;
 }
 
-cublasStatus_t matmul_run(struct lane *lane, const struct matmul *op, const struct matmul_product *p, const cublasLtMatmulAlgo_t *algo, void *d)
+cublasStatus_t matmul_run(struct lane *lane, const struct matmul *op,
+                          const struct matmul_product *p, const cublasLtMatmulAlgo_t *algo, void *d)
 {
   struct cuda_lane *cuda = cuda_lane(lane);
   const float alpha = op->scale ? op->scale : 1, share = op->add_scale ? op->add_scale : 1;
@@ -99,6 +111,7 @@ enum status matmul_finish(struct lane *lane, const struct matmul *op, enum matmu
   const struct gpu_launch launch = cuda_launch(lane);
   if (way == MATMUL_WAY_ALL || op->epilogue == EPILOGUE_NONE)
     return STATUS_OK;
-  gpu_finish(&launch, op->m, op->n, op->ldc, op->epilogue, way == MATMUL_WAY_BIAS ? NULL : op->bias, op->aux, c);
+  gpu_finish(&launch, op->m, op->n, op->ldc, op->epilogue, way == MATMUL_WAY_BIAS ? NULL : op->bias,
+             op->aux, c);
   return cuda_check_launch("the end of a matrix product");
 }

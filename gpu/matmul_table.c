@@ -1,4 +1,5 @@
-/* The shapes that are known, by key, and such a table as bytes: a header and records, good for one kind of GPU and one version of cuBLAS. */
+/* The shapes that are known, by key, and such a table as bytes: a header and records, good for one
+ * kind of GPU and one version of cuBLAS. */
 #include "gpu/matmul_private.h"
 
 #include <inttypes.h>
@@ -9,9 +10,12 @@
 
 enum { FIRST_SLOTS = 256 };
 
-/* --- in memory -------------------------------------------------------------------------------------------------------------------- */
+/* --- in memory
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
-struct matmul_entry *matmul_find_entry(const struct matmul_cache *cache, const struct matmul_key *key)
+struct matmul_entry *matmul_find_entry(const struct matmul_cache *cache,
+                                       const struct matmul_key *key)
 {
   for (uint64_t i = hash_bytes(HASH_START, key, sizeof *key);; i++) {
     struct matmul_entry *entry = &cache->entry[i & (uint64_t)(cache->slots - 1)];
@@ -37,7 +41,9 @@ enum status matmul_make_room(struct matmul_cache *cache)
   return STATUS_OK;
 }
 
-/* --- as bytes --------------------------------------------------------------------------------------------------------------------- */
+/* --- as bytes
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 int64_t matmul_table_bytes(int64_t records)
 {
@@ -47,7 +53,8 @@ int64_t matmul_table_bytes(int64_t records)
 void matmul_put_header(const struct matmul_cache *cache, int64_t records, void *table)
 {
   struct matmul_header header = {.kind = cache->kind, .records = records};
-  header.sum = hash_bytes(HASH_START, (const char *)table + sizeof header, (size_t)records * sizeof(struct matmul_record));
+  header.sum = hash_bytes(HASH_START, (const char *)table + sizeof header,
+                          (size_t)records * sizeof(struct matmul_record));
   memcpy(table, &header, sizeof header);
 }
 
@@ -65,14 +72,17 @@ enum status matmul_check_table(const struct matmul_cache *cache, const void *dat
     memcpy(&header, data, sizeof header);
   if (bytes < (int64_t)sizeof header || memcmp(&header.kind, &cache->kind, sizeof header.kind) != 0)
     return status_set(STATUS_INPUT,
-                      "what was learned of matrix products is another kind of GPU's, or another version of cuBLAS', than %s with %" PRId64,
+                      "what was learned of matrix products is another kind of GPU's, or another "
+                      "version of cuBLAS', than %s with %" PRId64,
                       cache->kind.name, cache->kind.version);
   const int64_t records = (bytes - (int64_t)sizeof header) / (int64_t)sizeof(struct matmul_record);
   bool good = header.records == records && bytes == matmul_table_bytes(records) &&
-              header.sum == hash_bytes(HASH_START, (const char *)data + sizeof header, (size_t)records * sizeof(struct matmul_record));
+              header.sum == hash_bytes(HASH_START, (const char *)data + sizeof header,
+                                       (size_t)records * sizeof(struct matmul_record));
   for (int64_t i = 0; good && i < records; i++) {
     const struct matmul_record record = matmul_record_at(data, i);
     good = record.way >= MATMUL_WAY_ALL && record.way <= MATMUL_WAY_NONE;
   }
-  return good ? STATUS_OK : status_set(STATUS_INPUT, "what was learned of matrix products is damaged");
+  return good ? STATUS_OK
+              : status_set(STATUS_INPUT, "what was learned of matrix products is damaged");
 }

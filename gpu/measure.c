@@ -5,13 +5,16 @@
 
 #include "gpu/cuda.h"
 
-/* --- events ----------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- events
+ * -----------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Events are kept with the lane, for whoever measures again. */
 static enum status make_sample(struct cuda_measure *measure)
 {
   struct cuda_sample sample = {.begin = NULL};
-  enum status status = mem_grow(MEM_META, (void **)&measure->sample, &measure->room, measure->made + 1, (int64_t)sizeof *measure->sample);
+  enum status status = mem_grow(MEM_META, (void **)&measure->sample, &measure->room,
+                                measure->made + 1, (int64_t)sizeof *measure->sample);
   if (!status)
     status = cuda_check(cudaEventCreate(&sample.begin), "making an event");
   if (status)
@@ -45,7 +48,8 @@ static enum status end(struct lane *lane, enum status status)
   struct cuda_measure *measure = &cuda_lane(lane)->measure;
   if (status || !measure->on)
     return status;
-  return cuda_check(cudaEventRecord(measure->sample[measure->n++].end, cuda_lane(lane)->stream), "recording an event");
+  return cuda_check(cudaEventRecord(measure->sample[measure->n++].end, cuda_lane(lane)->stream),
+                    "recording an event");
 }
 
 enum status cuda_measure(struct lane *lane, bool on)
@@ -61,11 +65,13 @@ enum status cuda_measured(struct lane *lane, struct class_total total[CLASS_COUN
 {
   const struct cuda_measure *measure = &cuda_lane(lane)->measure;
   struct class_total sum[CLASS_COUNT] = {0};
-  enum status status = cuda_check(cudaStreamSynchronize(cuda_lane(lane)->stream), "waiting for a lane");
+  enum status status =
+      cuda_check(cudaStreamSynchronize(cuda_lane(lane)->stream), "waiting for a lane");
   for (int64_t i = 0; i < measure->n && !status; i++) {
     const struct cuda_sample *sample = &measure->sample[i];
     float ms = 0;
-    status = cuda_check(cudaEventElapsedTime(&ms, sample->begin, sample->end), "asking for the time between two events");
+    status = cuda_check(cudaEventElapsedTime(&ms, sample->begin, sample->end),
+                        "asking for the time between two events");
     sum[sample->kind].calls++;
     sum[sample->kind].seconds += 1e-3 * (double)ms;
     sum[sample->kind].work += sample->work;
@@ -85,7 +91,9 @@ void cuda_measure_end(struct cuda_measure *measure)
   *measure = (struct cuda_measure){.on = false};
 }
 
-/* --- work ------------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- work
+ * -------------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Bytes of n elements of the compute type. */
 static double bytes_of(const struct lane *lane, double n)
@@ -93,7 +101,8 @@ static double bytes_of(const struct lane *lane, double n)
   return n * (double)dtype_size(lane->device->model.compute);
 }
 
-/* Pairs of a query and a key that it sees, of one head of one sequence. Queries see one key more each until their window is full. */
+/* Pairs of a query and a key that it sees, of one head of one sequence. Queries see one key more
+ * each until their window is full. */
 static double pairs_of(const struct attention *op)
 {
   const double T = (double)op->tokens, past = (double)op->past, window = (double)op->window;
@@ -109,7 +118,8 @@ static double slots_of(const struct selection *op, int64_t n, int parts)
 
 static double attention_flops(const struct attention *op, int products)
 {
-  return 2.0 * products * pairs_of(op) * (double)op->head_width * (double)op->heads * (double)op->batch;
+  return 2.0 * products * pairs_of(op) * (double)op->head_width * (double)op->heads *
+         (double)op->batch;
 }
 
 /* Of one element. */
@@ -125,10 +135,10 @@ static size_t update_bytes(const struct update *op, const void *master, void *co
 
 /* --- operations --- */
 
-#define OPERATION(name, parameters, arguments, kind, work)                 \
-  enum status cuda_timed_##name parameters                                 \
-  {                                                                        \
-    const enum status status = begin(lane, kind, work);                    \
-    return status ? status : end(lane, cuda_##name arguments);             \
+#define OPERATION(name, parameters, arguments, kind, work)                                         \
+  enum status cuda_timed_##name parameters                                                         \
+  {                                                                                                \
+    const enum status status = begin(lane, kind, work);                                            \
+    return status ? status : end(lane, cuda_##name arguments);                                     \
   }
 #include "gpu/operations.h"

@@ -1,4 +1,5 @@
-/* Memory of the GPU, memory of the host that it reaches, and what clears and copies both. What alloc() and alloc_host() hand out is counted by mem_usage(). */
+/* Memory of the GPU, memory of the host that it reaches, and what clears and copies both. What
+ * alloc() and alloc_host() hand out is counted by mem_usage(). */
 #include "config.h"
 
 #include "gpu/cuda.h"
@@ -11,7 +12,8 @@
 #include "gpu/nccl.h"
 #endif
 
-/* Where there is NCCL, memory that it can open to other GPUs. MPI opens memory by handles that only cudaMalloc's has. */
+/* Where there is NCCL, memory that it can open to other GPUs. MPI opens memory by handles that only
+ * cudaMalloc's has. */
 static enum status take_memory(const struct device *device, size_t bytes, void **out)
 {
 #ifdef HAVE_NCCL
@@ -41,7 +43,8 @@ static enum status note_block(struct device *device, enum mem_tag tag, size_t by
 {
   struct cuda_device *cuda = cuda_device(device);
   pthread_mutex_lock(&cuda->mutex);
-  enum status status = mem_grow(MEM_META, (void **)&cuda->block, &cuda->blocks_room, cuda->blocks + 1, (int64_t)sizeof *cuda->block);
+  enum status status = mem_grow(MEM_META, (void **)&cuda->block, &cuda->blocks_room,
+                                cuda->blocks + 1, (int64_t)sizeof *cuda->block);
   if (!status)
     cuda->block[cuda->blocks++] = (struct cuda_block){.ptr = ptr, .bytes = bytes, .tag = tag};
   pthread_mutex_unlock(&cuda->mutex);
@@ -98,8 +101,9 @@ void cuda_release(struct device *device, void *ptr)
 enum status cuda_alloc_host(struct device *device, enum mem_tag tag, size_t bytes, void **out)
 {
   void *block = NULL;
-  enum status status =
-      cuda_check(cudaHostAlloc(&block, bytes ? bytes : 1, cudaHostAllocPortable | cudaHostAllocMapped), "allocating pinned memory of the host");
+  enum status status = cuda_check(
+      cudaHostAlloc(&block, bytes ? bytes : 1, cudaHostAllocPortable | cudaHostAllocMapped),
+      "allocating pinned memory of the host");
   if (status)
     return status;
   status = note_block(device, tag, bytes, block);
@@ -123,7 +127,8 @@ void cuda_release_host(struct device *device, void *ptr)
 enum status cuda_pin(struct device *device, void *ptr, size_t bytes)
 {
   (void)device;
-  return cuda_check(cudaHostRegister(ptr, bytes, cudaHostRegisterPortable), "pinning memory of the host");
+  return cuda_check(cudaHostRegister(ptr, bytes, cudaHostRegisterPortable),
+                    "pinning memory of the host");
 }
 
 void cuda_unpin(struct device *device, void *ptr)
@@ -157,15 +162,20 @@ enum status cuda_copy(struct lane *lane, void *dst, const void *src, size_t byte
 {
   if (dst == src || bytes == 0)
     return STATUS_OK;
-  return cuda_check(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, cuda_lane(lane)->stream), "a copy");
+  return cuda_check(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, cuda_lane(lane)->stream),
+                    "a copy");
 }
 
-enum status cuda_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst, size_t dst_stride, const void *src, size_t src_stride)
+enum status cuda_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst,
+                           size_t dst_stride, const void *src, size_t src_stride)
 {
   if (rows < 0 || dst_stride < bytes || src_stride < bytes)
-    return status_set(STATUS_INTERNAL, "a copy of %" PRId64 " rows of %zu bytes, %zu apart, to rows %zu apart", rows, bytes, src_stride, dst_stride);
+    return status_set(STATUS_INTERNAL,
+                      "a copy of %" PRId64 " rows of %zu bytes, %zu apart, to rows %zu apart", rows,
+                      bytes, src_stride, dst_stride);
   if (rows == 0 || bytes == 0 || (dst == src && dst_stride == src_stride))
     return STATUS_OK;
-  return cuda_check(cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, bytes, (size_t)rows, cudaMemcpyDefault, cuda_lane(lane)->stream),
+  return cuda_check(cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, bytes, (size_t)rows,
+                                      cudaMemcpyDefault, cuda_lane(lane)->stream),
                     "a copy of rows");
 }

@@ -7,12 +7,16 @@
 #include "base/mem.h"
 #include "gpu/cuda.h"
 
-_Static_assert(sizeof(ncclUniqueId) == NCCL_ID_BYTES, "the name of a group is handed over as bytes");
+_Static_assert(sizeof(ncclUniqueId) == NCCL_ID_BYTES,
+               "the name of a group is handed over as bytes");
 
-/* Channels of a group inside a node, each with buffers on the GPU, of which NCCL otherwise takes as many as it could ever use. There copy engines move what is large, where GPUs reach each other's memory,
- * and where they do not the way between them is slower than a few channels. */
+/* Channels of a group inside a node, each with buffers on the GPU, of which NCCL otherwise takes as
+ * many as it could ever use. There copy engines move what is large, where GPUs reach each other's
+ * memory, and where they do not the way between them is slower than a few channels. */
 enum { FEW_CTAS = 4 };
-enum { MOST_REGISTERED = 4 }; /* two arenas, and as many again: a list that grew could fail on one member alone */
+enum {
+  MOST_REGISTERED = 4
+}; /* two arenas, and as many again: a list that grew could fail on one member alone */
 
 struct nccl_group {
   ncclComm_t comm; /* NULL: not started */
@@ -25,8 +29,8 @@ static enum status nccl_check(ncclResult_t error, const char *what)
   if (error == ncclSuccess || error == ncclInProgress)
     return STATUS_OK;
   const char *more = ncclGetLastError(NULL);
-  return status_set(STATUS_LIBRARY, "NCCL: %s failed: %s%s%s (NCCL_DEBUG=INFO tells more)", what, ncclGetErrorString(error),
-                    more && *more ? ": " : "", more ? more : "");
+  return status_set(STATUS_LIBRARY, "NCCL: %s failed: %s%s%s (NCCL_DEBUG=INFO tells more)", what,
+                    ncclGetErrorString(error), more && *more ? ": " : "", more ? more : "");
 }
 
 /* On the way out a failure is told and does not stop what follows. */
@@ -50,17 +54,20 @@ enum status nccl_group_create(struct nccl_group **out)
   return mem_new(MEM_META, 1, out);
 }
 
-enum status nccl_group_start(struct nccl_group *group, const char *name, const void *id, bool one_node, int size, int index)
+enum status nccl_group_start(struct nccl_group *group, const char *name, const void *id,
+                             bool one_node, int size, int index)
 {
   ncclUniqueId unique;
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   ncclComm_t comm = NULL;
   config.commName = name;
-  config.CTAPolicy = NCCL_CTA_POLICY_ZERO; /* a kernel of NCCL's takes multiprocessors from products and waits for them, a copy engine does neither */
+  config.CTAPolicy = NCCL_CTA_POLICY_ZERO; /* a kernel of NCCL's takes multiprocessors from products
+                                              and waits for them, a copy engine does neither */
   if (one_node)
     config.maxCTAs = FEW_CTAS;
   memcpy(&unique, id, sizeof unique);
-  enum status status = nccl_check(ncclCommInitRankConfig(&comm, size, unique, index, &config), "starting a group");
+  enum status status =
+      nccl_check(ncclCommInitRankConfig(&comm, size, unique, index, &config), "starting a group");
   if (status)
     return status_prefix(status, "%s, member %d of %d", name, index, size);
   group->comm = comm;
@@ -90,10 +97,12 @@ void nccl_group_abort(struct nccl_group *group)
 enum status nccl_group_register(struct nccl_group *group, void *ptr, int64_t bytes)
 {
   if (group->n_registered == MOST_REGISTERED)
-    return status_set(STATUS_INTERNAL, "a group registers more than %d pieces of memory", MOST_REGISTERED);
-  enum status status =
-      nccl_check(ncclCommWindowRegister(group->comm, ptr, (size_t)bytes, &group->registered[group->n_registered], NCCL_WIN_COLL_SYMMETRIC),
-                 "registering memory");
+    return status_set(STATUS_INTERNAL, "a group registers more than %d pieces of memory",
+                      MOST_REGISTERED);
+  enum status status = nccl_check(ncclCommWindowRegister(group->comm, ptr, (size_t)bytes,
+                                                         &group->registered[group->n_registered],
+                                                         NCCL_WIN_COLL_SYMMETRIC),
+                                  "registering memory");
   if (!status)
     group->n_registered++;
   return status;
@@ -111,7 +120,8 @@ enum status nccl_memory_create(size_t bytes, void **out)
 {
   const ncclResult_t error = ncclMemAlloc(out, bytes);
   if (error == ncclUnhandledCudaError && is_short_of(bytes))
-    return status_set(STATUS_MEMORY, "NCCL: allocating %zu bytes of the GPU failed: %s", bytes, ncclGetLastError(NULL));
+    return status_set(STATUS_MEMORY, "NCCL: allocating %zu bytes of the GPU failed: %s", bytes,
+                      ncclGetLastError(NULL));
   return nccl_check(error, "allocating memory of the GPU");
 }
 
@@ -142,10 +152,10 @@ static enum status swap_with(ncclComm_t comm, cudaStream_t stream, int peer, con
 {
   enum status status = nccl_check(ncclSend(sent, (size_t)sent_bytes, ncclUint8, peer, comm, stream),
                                   "sending a message");
-  return status ? status
-                : nccl_check(ncclRecv(received, (size_t)received_bytes, ncclUint8, peer, comm,
-                                      stream),
-                             "receiving a message");
+  return status
+             ? status
+             : nccl_check(ncclRecv(received, (size_t)received_bytes, ncclUint8, peer, comm, stream),
+                          "receiving a message");
 }
 
 enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, const void *sent,
@@ -157,15 +167,17 @@ enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, c
   if (!status)
     status = nccl_check(ncclGroupStart(), "beginning an exchange");
   for (int peer = 0; peer < size && !status; peer++)
-    status = swap_with(group->comm, cuda_lane(lane)->stream, peer,
-                       (const char *)sent + peer * bytes, sent_bytes[peer],
-                       (char *)received + peer * bytes, received_bytes[peer]);
+    status =
+        swap_with(group->comm, cuda_lane(lane)->stream, peer, (const char *)sent + peer * bytes,
+                  sent_bytes[peer], (char *)received + peer * bytes, received_bytes[peer]);
   return status ? status : nccl_check(ncclGroupEnd(), "an exchange of messages");
 }
 
 enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *values, int64_t n)
 {
-  return nccl_check(ncclAllReduce(values, values, (size_t)n, ncclInt64, ncclSum, group->comm, cuda_lane(lane)->stream), "an all-reduce");
+  return nccl_check(ncclAllReduce(values, values, (size_t)n, ncclInt64, ncclSum, group->comm,
+                                  cuda_lane(lane)->stream),
+                    "an all-reduce");
 }
 
 enum status nccl_group_check(struct nccl_group *group)

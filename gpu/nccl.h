@@ -1,4 +1,6 @@
-/* A group of GPUs that NCCL knows, for src/comm: collectives on a lane's stream, by copy engines where NCCL can. What NCCL leaves to its environment variables stays theirs. Private to gpu/ and src/comm. */
+/* A group of GPUs that NCCL knows, for src/comm: collectives on a lane's stream, by copy engines
+ * where NCCL can. What NCCL leaves to its environment variables stays theirs. Private to gpu/ and
+ * src/comm. */
 #ifndef SLUICE_GPU_NCCL_H
 #define SLUICE_GPU_NCCL_H
 
@@ -14,20 +16,26 @@ struct nccl_group;
 enum { NCCL_ID_BYTES = 128 };
 /* A new name for a group, made by one member and handed to the others. Local. */
 enum status nccl_id(void *id);
-/* Made first, so that what can fail on one member alone does so before others wait for it in start(). Local. */
+/* Made first, so that what can fail on one member alone does so before others wait for it in
+ * start(). Local. */
 enum status nccl_group_create(struct nccl_group **out);
-/* On this thread's current GPU, which no other member may have. `name`, for NCCL's messages and traces, must live as long as the group. one_node, the same on all members: of all of them.
+/* On this thread's current GPU, which no other member may have. `name`, for NCCL's messages and
+ * traces, must live as long as the group. one_node, the same on all members: of all of them.
  * Collective. */
-enum status nccl_group_start(struct nccl_group *group, const char *name, const void *id, bool one_node, int size, int index);
+enum status nccl_group_start(struct nccl_group *group, const char *name, const void *id,
+                             bool one_node, int size, int index);
 void nccl_group_destroy(struct nccl_group *group); /* takes NULL; Collective where it was started */
-/* In place of destroy where an error was met: gives up what is under way and waits for no other member. Takes NULL, and a group that was not started. Local. */
+/* In place of destroy where an error was met: gives up what is under way and waits for no other
+ * member. Takes NULL, and a group that was not started. Local. */
 void nccl_group_abort(struct nccl_group *group);
 
-/* Memory of this thread's GPU, at a multiple of 4096, that groups can register; not zeroed. Local. */
+/* Memory of this thread's GPU, at a multiple of 4096, that groups can register; not zeroed. Local.
+ */
 enum status nccl_memory_create(size_t bytes, void **out);
 void nccl_memory_destroy(void *ptr); /* takes NULL */
-/* Memory by nccl_memory_create() that collectives will use until the group is destroyed, at the same places on all members, and which must live as long: a window that the members'
- * copy engines reach, so that inside a node data move without a kernel. Up to four of them. Collective. */
+/* Memory by nccl_memory_create() that collectives will use until the group is destroyed, at the
+ * same places on all members, and which must live as long: a window that the members' copy engines
+ * reach, so that inside a node data move without a kernel. Up to four of them. Collective. */
 enum status nccl_group_register(struct nccl_group *group, void *ptr, int64_t bytes);
 
 /* full holds size * bytes bytes; `shard` is this member's part: at its place in full, or anywhere
@@ -46,7 +54,8 @@ enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, c
 /* 64-bit integers, in place. Enqueued on the lane. Collective. */
 enum status nccl_sum_i64(struct nccl_group *group, struct lane *lane, int64_t *values, int64_t n);
 
-/* An error that NCCL met since (a peer that died, a broken link): STATUS_LIBRARY with its sentence. Any thread. Local. */
+/* An error that NCCL met since (a peer that died, a broken link): STATUS_LIBRARY with its sentence.
+ * Any thread. Local. */
 enum status nccl_group_check(struct nccl_group *group);
 
 #endif

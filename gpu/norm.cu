@@ -1,9 +1,12 @@
-/* Layer norm and root mean square norm, forward and backward, one pass over memory each. What bounds them is how much of memory is under way at a time, so a row belongs to as
- * few threads as can hold it, mostly to one warp, whose sums need no barrier.
+/* Layer norm and root mean square norm, forward and backward, one pass over memory each. What
+ * bounds them is how much of memory is under way at a time, so a row belongs to as few threads as
+ * can hold it, mostly to one warp, whose sums need no barrier.
  *
  * Forward: a row is read into registers, all of it at once.
- * Backward: teams of warps take rows in turns; each thread copies its part of the rows to come into shared memory of its own, and sums the weight gradients of its columns in
- * registers; a second kernel adds what the blocks found. The grid depends on the shape and the GPU only, so the sums have one order. */
+ * Backward: teams of warps take rows in turns; each thread copies its part of the rows to come into
+ * shared memory of its own, and sums the weight gradients of its columns in registers; a second
+ * kernel adds what the blocks found. The grid depends on the shape and the GPU only, so the sums
+ * have one order. */
 #include <cuda_pipeline.h>
 
 #include "gpu/common.cuh"
@@ -48,7 +51,9 @@ template <typename T> __device__ __forceinline__ T add_warps(const T *shared)
   return sum;
 }
 
-/* --- forward ------------------------------------------------------------------------------------------------------------------------------------ */
+/* --- forward
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 constexpr int FORWARD_THREADS = 128; /* of a block of short rows */
 
@@ -65,7 +70,8 @@ template <int P> __device__ __forceinline__ float row_sum(float x, float *shared
   return add_warps(shared);
 }
 
-/* bf16 stays as it was read, not as the compiler would rather keep it, which takes twice the registers. */
+/* bf16 stays as it was read, not as the compiler would rather keep it, which takes twice the
+ * registers. */
 template <typename T, int W, int P> __device__ __forceinline__ void keep_packed(pack<T, W> *x)
 {
   if constexpr (sizeof(T) == 2 && W == 8)
@@ -213,12 +219,20 @@ template <typename T, int W> void choose_forward(const gpu_launch *launch, const
   }
 }
 
-/* --- backward -------------------------------------------------------------------------------------------------------------------------------- */
+/* --- backward
+ * --------------------------------------------------------------------------------------------------------------------------------
+ */
 
 enum operand { X, DY, DX, OPERANDS };
 
-/* Rows of a team that shared memory has room for; 0: rows are read when it is their turn, and a second time for the result. */
-template <int W, int P> constexpr int STAGES_OF = W == 1 || P > 8 ? 0 : P <= 2 ? 4 : P == 3 ? 3 : P == 4 ? 2 : 1;
+/* Rows of a team that shared memory has room for; 0: rows are read when it is their turn, and a
+ * second time for the result. */
+template <int W, int P>
+constexpr int STAGES_OF = W == 1 || P > 8 ? 0
+                          : P <= 2        ? 4
+                          : P == 3        ? 3
+                          : P == 4        ? 2
+                                          : 1;
 
 /* Blocks that a multiprocessor holds at a time. */
 constexpr int blocks_each(int P)
@@ -247,10 +261,12 @@ __device__ __forceinline__ place<T> place_of(const row_norm_backward &op, int64_
   if (op.groups > 1)
     split(piece, op.groups, &row, &group);
   const int64_t c = group * op.C;
-  return {(const T *)op.x + row * op.x_stride + c, (const T *)op.dy + row * op.dy_stride + c, (T *)op.dx + row * op.dx_stride + c, true};
+  return {(const T *)op.x + row * op.x_stride + c, (const T *)op.dy + row * op.dy_stride + c,
+          (T *)op.dx + row * op.dx_stride + c, true};
 }
 
-/* Sum over the threads of a team's row. `shared`: for each of its warps a value, in turns one of two places, so that one barrier a sum is enough. */
+/* Sum over the threads of a team's row. `shared`: for each of its warps a value, in turns one of
+ * two places, so that one barrier a sum is enough. */
 template <int P> __device__ __forceinline__ float2 team_sum(float2 x, float2 *shared)
 {
   x = row_lanes_sum(x, P);
@@ -268,7 +284,8 @@ template <typename T, int W, int P> struct ring {
   int threads;
   __device__ __forceinline__ pack<T, W> *at(int stage, operand what, int p) const
   {
-    return reinterpret_cast<pack<T, W> *>(room + (int64_t)((stage * OPERANDS + what) * P + p) * threads);
+    return reinterpret_cast<pack<T, W> *>(room +
+                                          (int64_t)((stage * OPERANDS + what) * P + p) * threads);
   }
 };
 
@@ -303,7 +320,8 @@ __device__ __forceinline__ statistics statistics_of(const row_norm_backward &op,
   return {RMS ? 0 : op.mean[piece], op.rstd[piece]};
 }
 
-/* The sums of the block's rows, one after the other, are this block's piece: work[array][gridDim.x][C]. `columns`: [rows][C], where a block has several rows. */
+/* The sums of the block's rows, one after the other, are this block's piece:
+ * work[array][gridDim.x][C]. `columns`: [rows][C], where a block has several rows. */
 template <int W, int P>
 __device__ void leave_sums(const row_norm_backward &op, int array, const float sum[P][W],
                            float *columns)
@@ -322,7 +340,8 @@ __device__ void leave_sums(const row_norm_backward &op, int array, const float s
   if (blockDim.y == 1)
     return;
   __syncthreads();
-  for (int64_t c = threadIdx.y * blockDim.x + threadIdx.x; c < op.C; c += (int64_t)blockDim.x * blockDim.y) {
+  for (int64_t c = threadIdx.y * blockDim.x + threadIdx.x; c < op.C;
+       c += (int64_t)blockDim.x * blockDim.y) {
     float total = columns[c];
     for (int y = 1; y < (int)blockDim.y; y++)
       total += columns[y * op.C + c];
@@ -330,14 +349,16 @@ __device__ void leave_sums(const row_norm_backward &op, int array, const float s
   }
 }
 
-/* dx = rstd (g - mean(g) - hat mean(g hat)), g = dy gamma; without mean(g) for the root mean square. */
+/* dx = rstd (g - mean(g) - hat mean(g hat)), g = dy gamma; without mean(g) for the root mean
+ * square. */
 template <typename T, int W, int P, bool RMS>
 __global__ void __launch_bounds__(MOST_THREADS, blocks_each(P)) backward(const row_norm_backward op)
 {
   constexpr int STAGES = STAGES_OF<W, P>;
   extern __shared__ int4 room[];
   __shared__ float2 shared[2][MOST_THREADS / 32];
-  const ring<T, W, P> mine = {room + threadIdx.y * blockDim.x + threadIdx.x, (int)(blockDim.x * blockDim.y)};
+  const ring<T, W, P> mine = {room + threadIdx.y * blockDim.x + threadIdx.x,
+                              (int)(blockDim.x * blockDim.y)};
   const int64_t pieces = op.rows * op.groups, step = (int64_t)gridDim.x * blockDim.y;
   const int C = (int)op.C;
   float dgamma[P][W], dbeta[P][W];
@@ -356,7 +377,8 @@ __global__ void __launch_bounds__(MOST_THREADS, blocks_each(P)) backward(const r
   }
   int stage = 0, turn = 0;
   statistics now = statistics_of<RMS>(op, piece);
-  /* The threads of a block take the same number of turns, with a row or without: warps are shared by short rows. */
+  /* The threads of a block take the same number of turns, with a row or without: warps are shared
+   * by short rows. */
   for (int64_t first = piece - threadIdx.y; first < pieces; first += step, piece += step) {
     const place<T> at = place_of<T>(op, piece);
     const statistics next = statistics_of<RMS>(op, piece + step);
@@ -372,7 +394,8 @@ __global__ void __launch_bounds__(MOST_THREADS, blocks_each(P)) backward(const r
       const pack<T, W> x = STAGES > 0 ? *mine.at(stage, X, p) : load<T, W>(at.x + c);
       const pack<T, W> dy = STAGES > 0 ? *mine.at(stage, DY, p) : load<T, W>(at.dy + c);
       for (int i = 0; i < W; i++) {
-        const float d = to_float(dy.at[i]), hat = (to_float(x.at[i]) - now.mean) * now.rstd, g = d * to_float(gamma[p].at[i]);
+        const float d = to_float(dy.at[i]), hat = (to_float(x.at[i]) - now.mean) * now.rstd,
+                    g = d * to_float(gamma[p].at[i]);
         dgamma[p][i] += d * hat;
         dbeta[p][i] += d;
         sum.x += g;
@@ -390,7 +413,8 @@ __global__ void __launch_bounds__(MOST_THREADS, blocks_each(P)) backward(const r
       const pack<T, W> dy = STAGES > 0 ? *mine.at(stage, DY, p) : load<T, W>(at.dy + c);
       float d[W];
       for (int i = 0; i < W; i++) {
-        const float hat = (to_float(x.at[i]) - now.mean) * now.rstd, g = to_float(dy.at[i]) * to_float(gamma[p].at[i]);
+        const float hat = (to_float(x.at[i]) - now.mean) * now.rstd,
+                    g = to_float(dy.at[i]) * to_float(gamma[p].at[i]);
         d[i] = now.rstd * (g - mean_g - hat * mean_dot);
       }
       if (op.dx_accumulate) {
@@ -414,7 +438,8 @@ __global__ void __launch_bounds__(MOST_THREADS, blocks_each(P)) backward(const r
     leave_sums<W, P>(op, 1, dbeta, reinterpret_cast<float *>(room));
 }
 
-/* At most `threads` a block; rows is 0 where one row takes more. At most 4 packs a thread, whose sums then fit in registers, but for the longest rows. */
+/* At most `threads` a block; rows is 0 where one row takes more. At most 4 packs a thread, whose
+ * sums then fit in registers, but for the longest rows. */
 template <int W> shape backward_shape(int64_t C, int threads)
 {
   const int64_t all = pieces_of(C, W);
@@ -440,8 +465,10 @@ template <typename T, int W, int P, bool RMS>
 bool run_backward(const gpu_launch *launch, const row_norm_backward *op, const shape &s)
 {
   const size_t rows = (size_t)STAGES_OF<W, P> * OPERANDS * P * s.threads * s.rows * sizeof(int4);
-  const size_t columns = s.rows > 1 ? (size_t)s.rows * (size_t)op->C * sizeof(float) : 0, bytes = rows > columns ? rows : columns;
-  if (cudaFuncSetAttribute(backward<T, W, P, RMS>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes)) {
+  const size_t columns = s.rows > 1 ? (size_t)s.rows * (size_t)op->C * sizeof(float) : 0,
+               bytes = rows > columns ? rows : columns;
+  if (cudaFuncSetAttribute(backward<T, W, P, RMS>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           (int)bytes)) {
     (void)cudaGetLastError();
     return false;
   }
@@ -485,14 +512,16 @@ bool launch_backward(const gpu_launch *launch, const row_norm_backward *op)
 template <typename T, int W>
 bool choose_backward(const gpu_launch *launch, const row_norm_backward *op)
 {
-  return op->mean ? launch_backward<T, W, false>(launch, op) : launch_backward<T, W, true>(launch, op);
+  return op->mean ? launch_backward<T, W, false>(launch, op)
+                  : launch_backward<T, W, true>(launch, op);
 }
 
 } // namespace
 
 size_t gpu_norm_workspace(int multiprocessors, int64_t rows, int64_t groups, int64_t C)
 {
-  return 2 * (size_t)backward_blocks(multiprocessors, rows * groups, 1, 1) * (size_t)C * sizeof(float);
+  return 2 * (size_t)backward_blocks(multiprocessors, rows * groups, 1, 1) * (size_t)C *
+         sizeof(float);
 }
 
 void gpu_norm_forward(const gpu_launch *launch, const row_norm *op)
@@ -519,9 +548,12 @@ void gpu_norm_gradient(const gpu_launch *launch, const row_norm_backward *op)
     return;
   const int64_t strides = op->x_stride | op->dy_stride | op->dx_stride;
   if (launch->bf16) {
-    if (!rows_pack(8, 2, op->C, strides, op->x, op->dy, op->dx, op->gamma) || !choose_backward<bf16, 8>(launch, op))
-      (void)choose_backward<bf16, 1>(launch, op); /* which needs no more shared memory than any GPU has */
-  } else if (!rows_pack(4, 4, op->C, strides, op->x, op->dy, op->dx, op->gamma) || !choose_backward<float, 4>(launch, op)) {
+    if (!rows_pack(8, 2, op->C, strides, op->x, op->dy, op->dx, op->gamma) ||
+        !choose_backward<bf16, 8>(launch, op))
+      (void)choose_backward<bf16, 1>(launch,
+                                     op); /* which needs no more shared memory than any GPU has */
+  } else if (!rows_pack(4, 4, op->C, strides, op->x, op->dy, op->dx, op->gamma) ||
+             !choose_backward<float, 4>(launch, op)) {
     (void)choose_backward<float, 1>(launch, op);
   }
 }

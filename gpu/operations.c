@@ -1,4 +1,5 @@
-/* The math that a kernel of ours does, attention left out: what the kernels cannot do is refused, what they need besides is taken from the lane, and they are launched. */
+/* The math that a kernel of ours does, attention left out: what the kernels cannot do is refused,
+ * what they need besides is taken from the lane, and they are launched. */
 #include "gpu/cuda.h"
 
 enum { MOST_NORM = 32768, MOST_HALF = 512 };
@@ -6,15 +7,19 @@ enum { MOST_NORM = 32768, MOST_HALF = 512 };
 static enum status check_norm(int64_t C)
 {
   return C <= MOST_NORM ? STATUS_OK
-                        : status_set(STATUS_UNSUPPORTED, "a norm over %lld elements: the GPU's kernels take up to %d", (long long)C, MOST_NORM);
+                        : status_set(STATUS_UNSUPPORTED,
+                                     "a norm over %lld elements: the GPU's kernels take up to %d",
+                                     (long long)C, MOST_NORM);
 }
 
-enum status cuda_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld, const void *d, bool accumulate, void *db)
+enum status cuda_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,
+                               const void *d, bool accumulate, void *db)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   void *work = NULL;
   (void)tile;
-  enum status status = cuda_lane_room(lane, gpu_bias_workspace(launch.multiprocessors, rows, n), "a bias gradient", &work);
+  enum status status = cuda_lane_room(lane, gpu_bias_workspace(launch.multiprocessors, rows, n),
+                                      "a bias gradient", &work);
   if (status)
     return status;
   gpu_bias_gradient(&launch, rows, n, ld, d, accumulate, db, work);
@@ -58,7 +63,9 @@ enum status cuda_rope(struct lane *lane, const struct rope *op)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   if (op->D % 2 != 0 || op->D / 2 > MOST_HALF)
-    return status_set(STATUS_UNSUPPORTED, "rotary positions of heads of %lld elements: even, and at most %d", (long long)op->D, 2 * MOST_HALF);
+    return status_set(STATUS_UNSUPPORTED,
+                      "rotary positions of heads of %lld elements: even, and at most %d",
+                      (long long)op->D, 2 * MOST_HALF);
   gpu_rope(&launch, op);
   return cuda_check_launch("rotary positions");
 }
@@ -70,15 +77,16 @@ enum status cuda_swiglu(struct lane *lane, int64_t rows, int64_t F, const void *
   return cuda_check_launch("SwiGLU");
 }
 
-enum status cuda_swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y)
+enum status cuda_swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu,
+                                 const void *dy, void *dgu, void *y)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   gpu_swiglu_backward(&launch, rows, F, gu, dy, dgu, y);
   return cuda_check_launch("SwiGLU's gradient");
 }
 
-enum status cuda_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe,
-                           void *x)
+enum status cuda_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
+                           const int32_t *token, const void *wte, const void *wpe, void *x)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   atomic_store(&cuda_lane(lane)->vocabulary, V);
@@ -86,28 +94,33 @@ enum status cuda_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C
   return cuda_check_launch("an embedding");
 }
 
-enum status cuda_embedding_backward(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx,
-                                    void *dwte, bool wpe_accumulate, void *dwpe)
+enum status cuda_embedding_backward(struct lane *lane, int64_t rows, int64_t T, int64_t C,
+                                    int64_t V, const int32_t *token, const void *dx, void *dwte,
+                                    bool wpe_accumulate, void *dwpe)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   void *work = NULL;
   size_t bytes = 0;
   enum status status = STATUS_OK;
   if (dwte)
-    status = cuda_check(gpu_embedding_workspace(rows, C, V, &bytes), "asking what an embedding's gradient needs");
+    status = cuda_check(gpu_embedding_workspace(rows, C, V, &bytes),
+                        "asking what an embedding's gradient needs");
   if (dwte && !status)
     status = cuda_lane_room(lane, bytes, "an embedding's gradient", &work);
   if (status)
     return status;
-  return cuda_check(gpu_embedding_backward(&launch, rows, T, C, V, token, dx, dwte, wpe_accumulate, dwpe, work), "an embedding's gradient");
+  return cuda_check(
+      gpu_embedding_backward(&launch, rows, T, C, V, token, dx, dwte, wpe_accumulate, dwpe, work),
+      "an embedding's gradient");
 }
 
-enum status cuda_cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale,
-                               bool gradient, double *loss)
+enum status cuda_cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits,
+                               const int32_t *target, float scale, bool gradient, double *loss)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   atomic_store(&cuda_lane(lane)->vocabulary, V);
-  gpu_cross_entropy(&launch, rows, V, ld, logits, target, scale, gradient, loss, cuda_lane(lane)->fault_there);
+  gpu_cross_entropy(&launch, rows, V, ld, logits, target, scale, gradient, loss,
+                    cuda_lane(lane)->fault_there);
   return cuda_check_launch("the classifier");
 }
 
@@ -123,7 +136,8 @@ static bool is_narrow(enum dtype type)
   return type == DTYPE_BF16 || type == DTYPE_F16;
 }
 
-enum status cuda_cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to, void *dst)
+enum status cuda_cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to,
+                      void *dst)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   if (from == to)
@@ -139,7 +153,8 @@ enum status cuda_cast(struct lane *lane, int64_t n, enum dtype from, const void 
   return cuda_check_launch("a conversion");
 }
 
-enum status cuda_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate, void *dst)
+enum status cuda_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type,
+                           const void *base, int64_t stride, bool accumulate, void *dst)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   if (parts < 1)
@@ -202,7 +217,8 @@ enum status cuda_merge_exact(struct lane *lane, const struct exactsum *other, st
   return cuda_check_launch("a merge of exact sums");
 }
 
-enum status cuda_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out)
+enum status cuda_conclude(struct lane *lane, const struct exactsum *loss,
+                          const struct exactsum *squares, double clip, struct outcome *out)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   gpu_conclude(&launch, loss, squares, clip, out);
@@ -326,15 +342,20 @@ enum status cuda_expand(struct lane *lane, const struct lowrank *op, int64_t n, 
 static enum status check_update(const struct update *op, bool copies)
 {
   if (op->master != DTYPE_F32)
-    return status_set(STATUS_UNSUPPORTED, "the CUDA device updates masters of fp32, not of %s", dtype_name(op->master));
+    return status_set(STATUS_UNSUPPORTED, "the CUDA device updates masters of fp32, not of %s",
+                      dtype_name(op->master));
   if (op->grad != DTYPE_F32 && op->grad != DTYPE_BF16)
-    return status_set(STATUS_UNSUPPORTED, "the CUDA device updates by gradients of fp32 or bf16, not of %s", dtype_name(op->grad));
+    return status_set(STATUS_UNSUPPORTED,
+                      "the CUDA device updates by gradients of fp32 or bf16, not of %s",
+                      dtype_name(op->grad));
   if (op->states != DTYPE_F32 && op->states != DTYPE_BF16 && op->states != DTYPE_F16)
     return status_set(STATUS_UNSUPPORTED,
                       "the CUDA device keeps states in fp32, bf16 or fp16, not in %s",
                       dtype_name(op->states));
   if (copies && op->copy != DTYPE_F32 && op->copy != DTYPE_BF16)
-    return status_set(STATUS_UNSUPPORTED, "the CUDA device makes working copies in fp32 or bf16, not in %s", dtype_name(op->copy));
+    return status_set(STATUS_UNSUPPORTED,
+                      "the CUDA device makes working copies in fp32 or bf16, not in %s",
+                      dtype_name(op->copy));
   if (optim_states(op->rule) == 0)
     return status_set(STATUS_INTERNAL, "optimizer %d has no elementwise update", (int)op->rule);
   return STATUS_OK;

@@ -10,7 +10,8 @@ constexpr int THREADS = 256;
 /* --- sums over parts: adjacent pairs first, as the host's tree
  * ------------------------------------------------------------------------------------ */
 
-constexpr int RUN = 8; /* parts whose subtree is added at once: all of its loads are under way together */
+constexpr int RUN =
+    8; /* parts whose subtree is added at once: all of its loads are under way together */
 /* Levels of runs: of a node, of a thousand ranks, and all that an int counts. */
 constexpr int FEW = 1, MANY = 7, ALL = 28;
 
@@ -20,7 +21,8 @@ template <typename T> struct parts {
   int count;
 };
 
-template <int W> __device__ __forceinline__ pack<float, W> plus(const pack<float, W> &a, const pack<float, W> &b)
+template <int W>
+__device__ __forceinline__ pack<float, W> plus(const pack<float, W> &a, const pack<float, W> &b)
 {
   pack<float, W> sum;
 #pragma unroll
@@ -30,10 +32,12 @@ template <int W> __device__ __forceinline__ pack<float, W> plus(const pack<float
 }
 
 /* The subtree over parts [first, first + N), N a power of 2. */
-template <int N, typename T, int W> __device__ __forceinline__ pack<float, W> add_run(const parts<T> &p, int first, int64_t at)
+template <int N, typename T, int W>
+__device__ __forceinline__ pack<float, W> add_run(const parts<T> &p, int first, int64_t at)
 {
   if constexpr (N > 1) {
-    const pack<float, W> left = add_run<N / 2, T, W>(p, first, at), right = add_run<N / 2, T, W>(p, first + N / 2, at);
+    const pack<float, W> left = add_run<N / 2, T, W>(p, first, at),
+                         right = add_run<N / 2, T, W>(p, first + N / 2, at);
     return plus(left, right);
   } else {
     const pack<T, W> part = load_once<T, W>(p.base + first * p.stride + at);
@@ -47,7 +51,8 @@ template <int N, typename T, int W> __device__ __forceinline__ pack<float, W> ad
 
 /* A binary counter of complete subtrees, from that of RUN parts on; what is left at the end is
  * joined from the right. Fewer than RUN << LEVELS parts. */
-template <typename T, int W, int LEVELS> __global__ void add_parts(int64_t n, const parts<T> p, bool accumulate, float *dst)
+template <typename T, int W, int LEVELS>
+__global__ void add_parts(int64_t n, const parts<T> p, bool accumulate, float *dst)
 {
   const int64_t at = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * W;
   if (at >= n)
@@ -84,13 +89,16 @@ template <typename T, int W, int LEVELS> __global__ void add_parts(int64_t n, co
   store<float, W>(dst + at, accumulate ? plus(load<float, W>(dst + at), sum) : sum);
 }
 
-template <typename T, int W, int LEVELS> void add_levels(const gpu_launch *launch, int64_t n, const parts<T> &p, bool accumulate, float *dst)
+template <typename T, int W, int LEVELS>
+void add_levels(const gpu_launch *launch, int64_t n, const parts<T> &p, bool accumulate, float *dst)
 {
-  add_parts<T, W, LEVELS><<<(unsigned)pieces_of(n / W, THREADS), THREADS, 0, launch->stream>>>(n, p, accumulate, dst);
+  add_parts<T, W, LEVELS>
+      <<<(unsigned)pieces_of(n / W, THREADS), THREADS, 0, launch->stream>>>(n, p, accumulate, dst);
 }
 
 /* Subtrees of all levels are kept in registers, which have room for those of 4 elements. */
-template <typename T, int W> void run_parts(const gpu_launch *launch, int64_t n, const parts<T> &p, bool accumulate, float *dst)
+template <typename T, int W>
+void run_parts(const gpu_launch *launch, int64_t n, const parts<T> &p, bool accumulate, float *dst)
 {
   if (p.count < RUN << FEW)
     add_levels<T, W, FEW>(launch, n, p, accumulate, dst);
@@ -101,7 +109,8 @@ template <typename T, int W> void run_parts(const gpu_launch *launch, int64_t n,
 }
 
 template <typename T>
-void sum_of(const gpu_launch *launch, int64_t n, int count, const void *base, int64_t stride, bool accumulate, float *dst)
+void sum_of(const gpu_launch *launch, int64_t n, int count, const void *base, int64_t stride,
+            bool accumulate, float *dst)
 {
   constexpr int W = 16 / (int)sizeof(T);
   const parts<T> p = {(const T *)base, stride, count};
@@ -162,7 +171,8 @@ __device__ void add_warp(accumulator *a, double x)
 {
   term t = {0, {0, 0, 0}};
   bool waits = term_of(a, x, &t);
-  for (unsigned left = __ballot_sync(0xFFFFFFFF, waits); left; left = __ballot_sync(0xFFFFFFFF, waits)) {
+  for (unsigned left = __ballot_sync(0xFFFFFFFF, waits); left;
+       left = __ballot_sync(0xFFFFFFFF, waits)) {
     const int leader = __ffs(left) - 1, digit = __shfl_sync(0xFFFFFFFF, t.digit, leader);
     const bool now = waits && t.digit == digit;
     term sum = {digit, {0, 0, 0}};
@@ -196,7 +206,8 @@ __global__ void add_terms(int64_t n, const double *value, exactsum *sum)
 {
   __shared__ accumulator mine;
   clear(&mine);
-  for (int64_t first = (int64_t)blockIdx.x * THREADS; first < n; first += (int64_t)gridDim.x * THREADS)
+  for (int64_t first = (int64_t)blockIdx.x * THREADS; first < n;
+       first += (int64_t)gridDim.x * THREADS)
     add_warp(&mine, first + threadIdx.x < n ? value[first + threadIdx.x] : 0);
   add_out(&mine, sum);
 }
@@ -206,14 +217,16 @@ constexpr int BLOCK = 256; /* elements whose squares are one term */
 /* Four threads square a block in the order of the host's kernels, in double: 16 interleaved
  * sums, of which a thread has four, over 16 rows; then a tree over the 16. What becomes of a
  * block is one term. The last block is filled with zeros, which change nothing. */
-template <int W> __global__ void __launch_bounds__(THREADS) square_blocks(int64_t n, const float *x, exactsum *sum)
+template <int W>
+__global__ void __launch_bounds__(THREADS) square_blocks(int64_t n, const float *x, exactsum *sum)
 {
   constexpr int TEAM = 4, LANES = 16, TEAMS = 32 / TEAM; /* teams of a warp */
   __shared__ accumulator mine;
   clear(&mine);
   const int64_t warps = (int64_t)gridDim.x * THREADS / 32;
   const int team = threadIdx.x % 32 / TEAM, member = threadIdx.x % TEAM;
-  for (int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32 * TEAMS; first * BLOCK < n; first += warps * TEAMS) {
+  for (int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32 * TEAMS;
+       first * BLOCK < n; first += warps * TEAMS) {
     double square[4] = {};
 #pragma unroll 8
     for (int row = 0; row < BLOCK / LANES; row++) {
@@ -249,7 +262,8 @@ __device__ unsigned long long mantissa_at(const long long *digit, int bit)
   const long long *from = digit + (bit >> 5);
   const int shift = bit & 31;
   const unsigned long long low = (unsigned long long)from[0] | (unsigned long long)from[1] << 32;
-  const unsigned long long window = shift ? low >> shift | (unsigned long long)from[2] << (64 - shift) : low;
+  const unsigned long long window =
+      shift ? low >> shift | (unsigned long long)from[2] << (64 - shift) : low;
   return window & ((1ull << 53) - 1);
 }
 
@@ -316,7 +330,8 @@ __global__ void carry(const exactsum *other, exactsum *sum)
 {
   __shared__ exactsum mine;
   for (int i = threadIdx.x; i < EXACTSUM_WORDS; i += blockDim.x)
-    ((long long *)&mine)[i] = ((const long long *)sum)[i] + (other ? ((const long long *)other)[i] : 0);
+    ((long long *)&mine)[i] =
+        ((const long long *)sum)[i] + (other ? ((const long long *)other)[i] : 0);
   __syncthreads();
   if (threadIdx.x == 0)
     normalize((long long *)mine.digit);
@@ -348,7 +363,8 @@ __global__ void end_step(const exactsum *loss, const exactsum *squares, double c
 
 } // namespace
 
-void gpu_sum_parts(const gpu_launch *launch, int64_t n, int count, enum dtype type, const void *base, int64_t stride, bool accumulate, float *dst)
+void gpu_sum_parts(const gpu_launch *launch, int64_t n, int count, enum dtype type,
+                   const void *base, int64_t stride, bool accumulate, float *dst)
 {
   if (type == DTYPE_BF16)
     sum_of<bf16>(launch, n, count, base, stride, accumulate, dst);
@@ -362,13 +378,15 @@ void gpu_sum_exact(const gpu_launch *launch, int64_t n, const double *value, exa
 {
   const int64_t blocks = pieces_of(n, THREADS), most = 2 * (int64_t)launch->multiprocessors;
   if (n > 0)
-    add_terms<<<(unsigned)(blocks < most ? blocks : most), THREADS, 0, launch->stream>>>(n, value, sum);
+    add_terms<<<(unsigned)(blocks < most ? blocks : most), THREADS, 0, launch->stream>>>(n, value,
+                                                                                         sum);
   carry<<<1, SUM_THREADS, 0, launch->stream>>>(NULL, sum);
 }
 
 void gpu_sum_squares(const gpu_launch *launch, int64_t n, const float *x, exactsum *sum)
 {
-  const int64_t blocks = pieces_of(pieces_of(n, BLOCK), THREADS / 4), most = 8 * (int64_t)launch->multiprocessors;
+  const int64_t blocks = pieces_of(pieces_of(n, BLOCK), THREADS / 4),
+                most = 8 * (int64_t)launch->multiprocessors;
   const unsigned grid = (unsigned)(blocks < most ? blocks : most);
   if (n > 0 && (uintptr_t)x % 16 == 0)
     square_blocks<4><<<grid, THREADS, 0, launch->stream>>>(n, x, sum);
@@ -382,7 +400,8 @@ void gpu_merge_exact(const gpu_launch *launch, const exactsum *other, exactsum *
   carry<<<1, SUM_THREADS, 0, launch->stream>>>(other, sum);
 }
 
-void gpu_conclude(const gpu_launch *launch, const exactsum *loss, const exactsum *squares, double clip, outcome *out)
+void gpu_conclude(const gpu_launch *launch, const exactsum *loss, const exactsum *squares,
+                  double clip, outcome *out)
 {
   end_step<<<1, SUM_THREADS, 0, launch->stream>>>(loss, squares, clip, out);
 }

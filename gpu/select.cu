@@ -139,8 +139,7 @@ template <bool SUM> __device__ uint32_t over_block(uint32_t own)
 
 /* A key that is not above the smallest chosen one. Powers of two below the largest magnitude are
  * tried, so that histograms count few elements. 1: none of these. */
-template <typename R, int EACH>
-__device__ uint32_t least_key(const share<R, EACH> &mine)
+template <typename R, int EACH> __device__ uint32_t least_key(const share<R, EACH> &mine)
 {
   constexpr int TRIES = 8, MANTISSA = 23;
   uint32_t top = 0;

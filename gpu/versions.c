@@ -15,10 +15,11 @@
 static enum status describe(int ordinal, char *out, size_t size)
 {
   struct cudaDeviceProp properties;
-  const enum status status = cuda_check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
+  const enum status status =
+      cuda_check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
   if (!status)
-    snprintf(out, size, "%.64s (%.1f GiB, sm_%d%d)", properties.name, (double)properties.totalGlobalMem / (1 << 30), properties.major,
-             properties.minor);
+    snprintf(out, size, "%.64s (%.1f GiB, sm_%d%d)", properties.name,
+             (double)properties.totalGlobalMem / (1 << 30), properties.major, properties.minor);
   return status;
 }
 
@@ -36,7 +37,8 @@ static enum status list_gpus(struct gpu_versions *out)
     if (!strcmp(name, next))
       continue;
     const size_t used = strlen(out->names);
-    snprintf(out->names + used, sizeof out->names - used, "%s%d x %s", used ? ", " : "", i + 1 - first, name);
+    snprintf(out->names + used, sizeof out->names - used, "%s%d x %s", used ? ", " : "",
+             i + 1 - first, name);
     first = i + 1;
   }
   return STATUS_OK;
@@ -65,7 +67,8 @@ static void read_cudnn(struct gpu_versions *out)
 enum status gpu_versions_read(struct gpu_versions *out)
 {
   struct gpu_versions versions = {0};
-  enum status status = cuda_check(cudaRuntimeGetVersion(&versions.runtime), "cudaRuntimeGetVersion");
+  enum status status =
+      cuda_check(cudaRuntimeGetVersion(&versions.runtime), "cudaRuntimeGetVersion");
   if (!status)
     status = cuda_check(cudaDriverGetVersion(&versions.driver), "cudaDriverGetVersion");
   if (!status)

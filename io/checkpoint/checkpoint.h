@@ -1,4 +1,5 @@
-/* Checkpoints: one HDF5 file a step, written by all ranks without gathering; format in doc/checkpoint.md. By one thread at a time (io/hdf5/hdf5.h). */
+/* Checkpoints: one HDF5 file a step, written by all ranks without gathering; format in
+ * doc/checkpoint.md. By one thread at a time (io/hdf5/hdf5.h). */
 #ifndef SLUICE_IO_CHECKPOINT_CHECKPOINT_H
 #define SLUICE_IO_CHECKPOINT_CHECKPOINT_H
 
@@ -9,60 +10,76 @@
 #include "io/tokens/tokens.h"
 
 struct checkpoint_meta {
-  int64_t step;          /* completed optimizer steps */
-  int64_t samples;       /* sequences consumed: the position in the data order */
-  int64_t skipped;       /* steps that the non-finite policy skipped */
-  int64_t ranks;         /* that wrote it */
-  int64_t local_ranks;   /* of each of their nodes; 0: not known */
+  int64_t step;        /* completed optimizer steps */
+  int64_t samples;     /* sequences consumed: the position in the data order */
+  int64_t skipped;     /* steps that the non-finite policy skipped */
+  int64_t ranks;       /* that wrote it */
+  int64_t local_ranks; /* of each of their nodes; 0: not known */
   uint64_t seed;
   struct token_stream data; /* the training data */
   char compute[8];          /* type that the steps were computed in, "" if not known */
-  char *deck;            /* the resolved deck as YAML */
-  char *version;         /* of the program that wrote it */
+  char *deck;               /* the resolved deck as YAML */
+  char *version;            /* of the program that wrote it */
 };
 void checkpoint_meta_free(struct checkpoint_meta *meta); /* takes a zeroed one */
 
-/* Write DIR/step-%08lld.h5: temporary name in the same folder, early allocation, no fill, each rank its own ranges, CRC-32 per dataset (combined over ranks), flush,
- * fsync, rename, fsync of the folder. On failure the temporary file is removed and every earlier checkpoint is untouched. Collective. */
-enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta, int n, const struct io_tensor *tensors, char **path_out);
-/* Where this process is in a save, for who watches whether it goes on: `moved` changes as long as it does; *doing is a constant text ("writing its data"), NULL outside of one; *waits: it
- * waits for other ranks. Any thread. Local. */
+/* Write DIR/step-%08lld.h5: temporary name in the same folder, early allocation, no fill, each rank
+ * its own ranges, CRC-32 per dataset (combined over ranks), flush, fsync, rename, fsync of the
+ * folder. On failure the temporary file is removed and every earlier checkpoint is untouched.
+ * Collective. */
+enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta,
+                            int n, const struct io_tensor *tensors, char **path_out);
+/* Where this process is in a save, for who watches whether it goes on: `moved` changes as long as
+ * it does; *doing is a constant text ("writing its data"), NULL outside of one; *waits: it waits
+ * for other ranks. Any thread. Local. */
 void checkpoint_progress(int64_t *moved, const char **doing, bool *waits);
 
 /* The same to `path`, where no file may be yet; folders are made. Collective. */
-enum status checkpoint_write(struct comm *comm, const char *path, const struct checkpoint_meta *meta, int n, const struct io_tensor *tensors);
+enum status checkpoint_write(struct comm *comm, const char *path,
+                             const struct checkpoint_meta *meta, int n,
+                             const struct io_tensor *tensors);
 
 /* Open, check signature, format, completeness; read the meta data. Collective. */
 enum status checkpoint_read_meta(struct comm *comm, const char *path, struct checkpoint_meta *out);
-/* Fill the ranges of `tensors` (name, shape and type must match; a missing or misshapen one is named; extra ones in the groups asked for too) and, if `check`, verify
- * every dataset's CRC; what `move` took is verified when this returns. Collective. */
-enum status checkpoint_load(struct comm *comm, const char *path, bool check, int n, struct io_tensor *tensors);
-/* The same with checks, of a file that may be damaged: *damaged says whether it is the file that failed, the same on all ranks; else it is whole as far as it was read, and not what is
- * asked for. Ranges may have been filled all the same. Collective. */
-enum status checkpoint_try(struct comm *comm, const char *path, int n, struct io_tensor *tensors, bool *damaged);
+/* Fill the ranges of `tensors` (name, shape and type must match; a missing or misshapen one is
+ * named; extra ones in the groups asked for too) and, if `check`, verify every dataset's CRC; what
+ * `move` took is verified when this returns. Collective. */
+enum status checkpoint_load(struct comm *comm, const char *path, bool check, int n,
+                            struct io_tensor *tensors);
+/* The same with checks, of a file that may be damaged: *damaged says whether it is the file that
+ * failed, the same on all ranks; else it is whole as far as it was read, and not what is asked for.
+ * Ranges may have been filled all the same. Collective. */
+enum status checkpoint_try(struct comm *comm, const char *path, int n, struct io_tensor *tensors,
+                           bool *damaged);
 /* Verify all datasets of a file: structure, meta data, checksums. Collective. */
 enum status checkpoint_verify(struct comm *comm, const char *path);
 
-/* Whatever needs a checkpoint, from the file at `path`. *damaged: it failed for what is wrong with the file; the same on all ranks. Collective. */
+/* Whatever needs a checkpoint, from the file at `path`. *damaged: it failed for what is wrong with
+ * the file; the same on all ranks. Collective. */
 typedef enum status checkpoint_use(void *arg, const char *path, bool *damaged);
 /* Use the newest DIR/step-*.h5. A damaged one (STATUS_INPUT or STATUS_IO) is skipped, and the log
  * says why. Any other failure is returned. *path_out is NULL if the folder has no step-*.h5. If all
- * are damaged, the call fails with STATUS_INPUT. `clean`: remove stale temporary files. Only the run
- * that owns the folder asks for it. Otherwise nothing is written. Collective. */
-enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean, checkpoint_use *use, void *arg, char **path_out);
+ * are damaged, the call fails with STATUS_INPUT. `clean`: remove stale temporary files. Only the
+ * run that owns the folder asks for it. Otherwise nothing is written. Collective. */
+enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean,
+                                  checkpoint_use *use, void *arg, char **path_out);
 /* The newest that verifies: for who reads it later. */
 enum status checkpoint_find(struct comm *comm, const char *dir, bool clean, char **path_out);
 /* Number of step-*.h5 files in the folder. 0 if there is no folder. Local. */
 enum status checkpoint_count(const char *dir, int64_t *n);
-/* Rename every step-N.h5 with N > step to step-N.h5.stale, which nothing here looks at again, and replace an older one of that name: for a run that goes on from `step` and
- * must not meet checkpoints of another history. Rank 0 acts. Collective. */
+/* Rename every step-N.h5 with N > step to step-N.h5.stale, which nothing here looks at again, and
+ * replace an older one of that name: for a run that goes on from `step` and must not meet
+ * checkpoints of another history. Rank 0 acts. Collective. */
 enum status checkpoint_set_aside(struct comm *comm, const char *dir, int64_t step);
-/* Delete all but `saved` (what this run saved last; always kept), the newest others until `keep` are left with it (0: keep all), and those whose step is a multiple of
- * keep_every (0: none). Rank 0 acts. Collective. */
-enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, int64_t keep_every, int64_t saved);
+/* Delete all but `saved` (what this run saved last; always kept), the newest others until `keep`
+ * are left with it (0: keep all), and those whose step is a multiple of keep_every (0: none). Rank
+ * 0 acts. Collective. */
+enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, int64_t keep_every,
+                             int64_t saved);
 
-/* For `sluice ckpt`: one rank, to `to`. ls: a line a file. show: meta data and a table of tensors. diff: names, shapes and values that differ between two files
- * (largest absolute difference); *same is set. Local. */
+/* For `sluice ckpt`: one rank, to `to`. ls: a line a file. show: meta data and a table of tensors.
+ * diff: names, shapes and values that differ between two files (largest absolute difference); *same
+ * is set. Local. */
 enum status checkpoint_list(const char *dir, FILE *to);
 enum status checkpoint_show(const char *path, FILE *to);
 enum status checkpoint_diff(const char *a, const char *b, FILE *to, bool *same);

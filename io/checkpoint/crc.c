@@ -1,8 +1,10 @@
 /* CRC-32 of whole tensors from parts that lie on many ranks: CRCs travel, data does not.
  *
- * The CRC of two strings one after another follows from their CRCs and the second one's length (zlib's crc32_combine), but the order matters, and ranges need not
- * be in the order of the ranks. So each tensor has a home rank; every rank sends it (begin, end, CRC) of its part, the home sorts and combines, and a sum over the
- * ranks, in which only the home has a term, tells everyone. A rank sends and receives about (its tensors) x 32 bytes. */
+ * The CRC of two strings one after another follows from their CRCs and the second one's length
+ * (zlib's crc32_combine), but the order matters, and ranges need not be in the order of the ranks.
+ * So each tensor has a home rank; every rank sends it (begin, end, CRC) of its part, the home sorts
+ * and combines, and a sum over the ranks, in which only the home has a term, tells everyone. A rank
+ * sends and receives about (its tensors) x 32 bytes. */
 #include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>
@@ -32,7 +34,8 @@ static enum status count_received(struct exchange *exchange)
   int64_t words = 0, sent = 0;
   for (int r = 0; r < exchange->ranks; r++) {
     if (words > INT_MAX || sent > INT_MAX)
-      return status_set(STATUS_UNSUPPORTED, "a checkpoint of this many tensors and ranks has more than 2^31 words of checksums for one rank");
+      return status_set(STATUS_UNSUPPORTED, "a checkpoint of this many tensors and ranks has more "
+                                            "than 2^31 words of checksums for one rank");
     exchange->recv_at[r] = (int)words;
     exchange->send_at[r] = (int)sent;
     words += exchange->recv_count[r];
@@ -42,7 +45,8 @@ static enum status count_received(struct exchange *exchange)
   return mem_alloc(MEM_IO, (size_t)words * sizeof(int64_t), (void **)&exchange->received);
 }
 
-static enum status exchange_pieces(struct comm *comm, int64_t tensors, int64_t n, const struct checkpoint_piece *pieces, struct exchange *exchange)
+static enum status exchange_pieces(struct comm *comm, int64_t tensors, int64_t n,
+                                   const struct checkpoint_piece *pieces, struct exchange *exchange)
 {
   MPI_Comm mpi = *(MPI_Comm *)comm_mpi(comm);
   size_t ranks = (size_t)exchange->ranks;
@@ -55,14 +59,17 @@ static enum status exchange_pieces(struct comm *comm, int64_t tensors, int64_t n
   exchange->recv_at = exchange->recv_count + ranks;
   for (int64_t i = 0; i < n; i++)
     exchange->send_count[home_of(pieces[i].tensor, tensors, exchange->ranks)] += WORDS;
-  status = comm_mpi_check(MPI_Alltoall(exchange->send_count, 1, MPI_INT, exchange->recv_count, 1, MPI_INT, mpi), "MPI_Alltoall");
+  status = comm_mpi_check(
+      MPI_Alltoall(exchange->send_count, 1, MPI_INT, exchange->recv_count, 1, MPI_INT, mpi),
+      "MPI_Alltoall");
   if (status == STATUS_OK)
     status = count_received(exchange);
   status = comm_agree(comm, status);
   if (status != STATUS_OK)
     return status;
-  return comm_mpi_check(MPI_Alltoallv(pieces, exchange->send_count, exchange->send_at, MPI_INT64_T, exchange->received, exchange->recv_count,
-                                      exchange->recv_at, MPI_INT64_T, mpi),
+  return comm_mpi_check(MPI_Alltoallv(pieces, exchange->send_count, exchange->send_at, MPI_INT64_T,
+                                      exchange->received, exchange->recv_count, exchange->recv_at,
+                                      MPI_INT64_T, mpi),
                         "MPI_Alltoallv");
 }
 
@@ -77,15 +84,18 @@ static int compare_pieces(const void *left, const void *right)
 }
 
 /* The pieces of tensor t lie at [at, result) of the sorted pieces. */
-static int64_t combine_one(const struct checkpoint_table *table, int64_t t, const struct checkpoint_piece *pieces, int64_t at, int64_t n,
+static int64_t combine_one(const struct checkpoint_table *table, int64_t t,
+                           const struct checkpoint_piece *pieces, int64_t at, int64_t n,
                            bool repeats, int64_t *sums)
 {
   const struct checkpoint_entry *entry = &table->entry[t];
   int64_t size = (int64_t)dtype_size((enum dtype)entry->type), covered = 0, fault = 0;
   uLong crc = 0;
-  for (const struct checkpoint_piece *last = NULL; at < n && pieces[at].tensor == t; last = &pieces[at++]) {
+  for (const struct checkpoint_piece *last = NULL; at < n && pieces[at].tensor == t;
+       last = &pieces[at++]) {
     const struct checkpoint_piece *piece = &pieces[at];
-    if (repeats && last && piece->begin == last->begin && piece->end == last->end && piece->crc == last->crc)
+    if (repeats && last && piece->begin == last->begin && piece->end == last->end &&
+        piece->crc == last->crc)
       continue;
     if (piece->begin != covered && !fault)
       fault = 1 + (piece->begin < covered ? piece->begin : covered);
@@ -99,8 +109,9 @@ static int64_t combine_one(const struct checkpoint_table *table, int64_t t, cons
   return at;
 }
 
-enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_table *table, int64_t n, const struct checkpoint_piece *pieces,
-                                   bool repeats, int64_t *sums)
+enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_table *table,
+                                   int64_t n, const struct checkpoint_piece *pieces, bool repeats,
+                                   int64_t *sums)
 {
   if (table->n == 0)
     return STATUS_OK;
@@ -133,10 +144,12 @@ enum status checkpoint_crc_compare(const struct checkpoint_table *table, int64_t
       STATUS_INPUT,
       "dataset %s does not match its checksum (%08llx is written, %08llx is what its bytes give): "
       "the file is damaged; use another checkpoint",
-      checkpoint_table_name(table, t), (unsigned long long)table->entry[t].crc, (unsigned long long)crc);
+      checkpoint_table_name(table, t), (unsigned long long)table->entry[t].crc,
+      (unsigned long long)crc);
 }
 
-static enum status crc_of_range(hid_t file, const char *name, struct layout_range range, char *buffer, int64_t *crc)
+static enum status crc_of_range(hid_t file, const char *name, struct layout_range range,
+                                char *buffer, int64_t *crc)
 {
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
   enum status status = hdf5_open_dataset(file, name, &dataset);
@@ -164,33 +177,42 @@ static bool is_wanted(const bool *wanted, int64_t t)
   return !wanted || wanted[t];
 }
 
-/* The wanted tensors, one after another, are one long string of bytes; a rank takes the elements that begin in its part of it. */
-static enum status crc_of_share(struct comm *comm, hid_t file, const struct checkpoint_table *table, const bool *wanted,
-                                struct checkpoint_piece *pieces, int64_t *n)
+/* The wanted tensors, one after another, are one long string of bytes; a rank takes the elements
+ * that begin in its part of it. */
+static enum status crc_of_share(struct comm *comm, hid_t file, const struct checkpoint_table *table,
+                                const bool *wanted, struct checkpoint_piece *pieces, int64_t *n)
 {
   int64_t total = 0, before = 0, rank = comm_rank(comm), ranks = comm_ranks(comm);
   for (int64_t t = 0; t < table->n; t++)
-    total += is_wanted(wanted, t) ? table->entry[t].elements * (int64_t)dtype_size((enum dtype)table->entry[t].type) : 0;
-  int64_t first = (int64_t)((__int128)total * rank / ranks), last = (int64_t)((__int128)total * (rank + 1) / ranks);
+    total += is_wanted(wanted, t)
+                 ? table->entry[t].elements * (int64_t)dtype_size((enum dtype)table->entry[t].type)
+                 : 0;
+  int64_t first = (int64_t)((__int128)total * rank / ranks),
+          last = (int64_t)((__int128)total * (rank + 1) / ranks);
   char *buffer = NULL;
   enum status status = mem_new(MEM_IO, PART_BYTES, &buffer);
   for (int64_t t = 0; t < table->n && status == STATUS_OK; t++) {
     if (!is_wanted(wanted, t))
       continue;
-    int64_t size = (int64_t)dtype_size((enum dtype)table->entry[t].type), elements = table->entry[t].elements;
-    int64_t begin = first > before ? (first - before + size - 1) / size : 0, end = last > before ? (last - before + size - 1) / size : 0;
-    struct checkpoint_piece piece = {.tensor = t, .begin = begin, .end = end < elements ? end : elements};
+    int64_t size = (int64_t)dtype_size((enum dtype)table->entry[t].type),
+            elements = table->entry[t].elements;
+    int64_t begin = first > before ? (first - before + size - 1) / size : 0,
+            end = last > before ? (last - before + size - 1) / size : 0;
+    struct checkpoint_piece piece = {
+        .tensor = t, .begin = begin, .end = end < elements ? end : elements};
     before += elements * size;
     if (piece.begin >= piece.end)
       continue;
-    status = crc_of_range(file, checkpoint_table_name(table, t), (struct layout_range){piece.begin, piece.end}, buffer, &piece.crc);
+    status = crc_of_range(file, checkpoint_table_name(table, t),
+                          (struct layout_range){piece.begin, piece.end}, buffer, &piece.crc);
     pieces[(*n)++] = piece;
   }
   mem_free(buffer);
   return status;
 }
 
-enum status checkpoint_crc_verify(struct comm *comm, hid_t file, const struct checkpoint_table *table, const bool *wanted)
+enum status checkpoint_crc_verify(struct comm *comm, hid_t file,
+                                  const struct checkpoint_table *table, const bool *wanted)
 {
   struct checkpoint_piece *pieces = NULL;
   int64_t *sums = NULL, n = 0;

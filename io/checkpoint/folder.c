@@ -1,4 +1,5 @@
-/* The checkpoints of a folder: finding the newest good one, deleting old ones, setting aside those of another history. */
+/* The checkpoints of a folder: finding the newest good one, deleting old ones, setting aside those
+ * of another history. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,8 @@ char *checkpoint_folder_temporary(const char *dir, int64_t step)
   return mem_printf("%s/." NAME_FORMAT ".tmp", dir, (long long)step);
 }
 
-/* Exactly the names that this module makes: a user's step-1.h5 or step-00000001.h5.bak is not touched. */
+/* Exactly the names that this module makes: a user's step-1.h5 or step-00000001.h5.bak is not
+ * touched. */
 static bool parse_name(const char *name, const char *format, int64_t *step)
 {
   char again[NAME_BYTES];
@@ -46,7 +48,8 @@ static int compare_steps(const void *a, const void *b)
   return (left > right) - (left < right);
 }
 
-/* "-JOB-PROCESS.lock" and ".locktest.RANK": of files beside the one that they are for, in which ranks on several nodes keep their common position by way of Open MPI. */
+/* "-JOB-PROCESS.lock" and ".locktest.RANK": of files beside the one that they are for, in which
+ * ranks on several nodes keep their common position by way of Open MPI. */
 static bool is_of_mpi(const char *suffix)
 {
   static const char digit[] = "0123456789", test[] = ".locktest.";
@@ -185,11 +188,13 @@ static enum status try_newest(struct comm *comm, const char *dir, const int64_t 
   return n > 0 ? refuse_all(dir, n, resumes) : STATUS_OK;
 }
 
-enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean, checkpoint_use *use, void *arg, char **path_out)
+enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean,
+                                  checkpoint_use *use, void *arg, char **path_out)
 {
   int64_t *steps = NULL, n = 0;
   *path_out = NULL;
-  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? checkpoint_folder_scan(dir, clean, &steps, &n) : STATUS_OK);
+  enum status status = comm_agree(
+      comm, comm_rank(comm) == 0 ? checkpoint_folder_scan(dir, clean, &steps, &n) : STATUS_OK);
   if (status == STATUS_OK)
     status = share_steps(comm, &steps, &n);
   if (status == STATUS_OK)
@@ -211,7 +216,8 @@ enum status checkpoint_find(struct comm *comm, const char *dir, bool clean, char
 
 static enum status rename_stale(const char *dir, int64_t step)
 {
-  char *path = checkpoint_folder_path(dir, step), *stale = path ? mem_printf("%s.stale", path) : NULL;
+  char *path = checkpoint_folder_path(dir, step),
+       *stale = path ? mem_printf("%s.stale", path) : NULL;
   enum status status = stale ? STATUS_OK : STATUS_MEMORY;
   if (status == STATUS_OK && rename(path, stale) != 0)
     status = status_set(STATUS_IO, "cannot rename %s to %s: %s", path, stale, strerror(errno));
@@ -223,8 +229,11 @@ static enum status rename_stale(const char *dir, int64_t step)
 static enum status sync_folder(const char *dir)
 {
   int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  bool done = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL); /* EINVAL: this file system has no such thing */
-  enum status status = done ? STATUS_OK : status_set(STATUS_IO, "cannot flush the folder %s to the disk: %s", dir, strerror(errno));
+  bool done = fd >= 0 &&
+              (fsync(fd) == 0 || errno == EINVAL); /* EINVAL: this file system has no such thing */
+  enum status status = done ? STATUS_OK
+                            : status_set(STATUS_IO, "cannot flush the folder %s to the disk: %s",
+                                         dir, strerror(errno));
   if (fd >= 0)
     close(fd); /* was only read */
   return status;
@@ -243,7 +252,8 @@ static enum status set_aside(const char *dir, int64_t after)
   mem_free(steps);
   if (aside == 0)
     return status;
-  log_warn("%s: %lld checkpoint%s of steps after %lld set aside as *.stale", dir, (long long)aside, aside == 1 ? "" : "s", (long long)after);
+  log_warn("%s: %lld checkpoint%s of steps after %lld set aside as *.stale", dir, (long long)aside,
+           aside == 1 ? "" : "s", (long long)after);
   return status == STATUS_OK ? sync_folder(dir) : status;
 }
 
@@ -268,7 +278,8 @@ static enum status prune(const char *dir, int64_t keep, int64_t keep_every, int6
   return status;
 }
 
-enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, int64_t keep_every, int64_t saved)
+enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, int64_t keep_every,
+                             int64_t saved)
 {
   return comm_agree(comm, comm_rank(comm) == 0 ? prune(dir, keep, keep_every, saved) : STATUS_OK);
 }

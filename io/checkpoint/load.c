@@ -1,5 +1,6 @@
-/* Reading and verifying a checkpoint. Rank 0 reads the structure and tells the others; data is read by each rank through HDF5's serial driver, so that damage is an error
- * of one rank and not a hang of all, and so that reads of more than 2 GiB do not meet MPI-IO. */
+/* Reading and verifying a checkpoint. Rank 0 reads the structure and tells the others; data is read
+ * by each rank through HDF5's serial driver, so that damage is an error of one rank and not a hang
+ * of all, and so that reads of more than 2 GiB do not meet MPI-IO. */
 #include <string.h>
 #include <zlib.h>
 
@@ -26,19 +27,27 @@ static enum status check_format(hid_t file)
   char *format = NULL;
   int32_t version = 0, complete = 0;
   if (hdf5_get_text(file, "format", 256, &format) != STATUS_OK)
-    return status_set(STATUS_INPUT, "it is an HDF5 file but not a Sluice checkpoint (no readable attribute format)");
+    return status_set(
+        STATUS_INPUT,
+        "it is an HDF5 file but not a Sluice checkpoint (no readable attribute format)");
   enum status status = STATUS_OK;
   if (strcmp(format, CHECKPOINT_FORMAT) != 0)
-    status = status_set(STATUS_INPUT, "it is an HDF5 file of format \"%s\"; a checkpoint's is \"%s\"", format, CHECKPOINT_FORMAT);
+    status =
+        status_set(STATUS_INPUT, "it is an HDF5 file of format \"%s\"; a checkpoint's is \"%s\"",
+                   format, CHECKPOINT_FORMAT);
   mem_free(format);
   if (status == STATUS_OK)
     status = hdf5_get_number(file, "format_version", DTYPE_I32, &version);
   if (status == STATUS_OK && version != CHECKPOINT_VERSION)
-    status = status_set(STATUS_INPUT, "it is a checkpoint of format version %d; this Sluice reads version %d", (int)version, CHECKPOINT_VERSION);
+    status = status_set(STATUS_INPUT,
+                        "it is a checkpoint of format version %d; this Sluice reads version %d",
+                        (int)version, CHECKPOINT_VERSION);
   if (status == STATUS_OK)
     status = hdf5_get_number(file, "complete", DTYPE_I32, &complete);
   if (status == STATUS_OK && complete != 1)
-    status = status_set(STATUS_INPUT, "it is incomplete: the job that wrote it was interrupted; use another checkpoint");
+    status = status_set(
+        STATUS_INPUT,
+        "it is incomplete: the job that wrote it was interrupted; use another checkpoint");
   return status;
 }
 
@@ -47,13 +56,17 @@ static enum status check_format(hid_t file)
 static enum status check_numbers(const struct checkpoint_meta *meta)
 {
   if (meta->step < 0 || meta->samples < 0 || meta->skipped < 0)
-    return status_set(STATUS_INPUT, "one of step %lld, samples %lld, skipped %lld is negative", (long long)meta->step, (long long)meta->samples,
-                      (long long)meta->skipped);
+    return status_set(STATUS_INPUT, "one of step %lld, samples %lld, skipped %lld is negative",
+                      (long long)meta->step, (long long)meta->samples, (long long)meta->skipped);
   if (meta->skipped > meta->step)
-    return status_set(STATUS_INPUT, "it says that %lld steps were skipped, which is more than the %lld steps that it has", (long long)meta->skipped,
-                      (long long)meta->step);
+    return status_set(
+        STATUS_INPUT,
+        "it says that %lld steps were skipped, which is more than the %lld steps that it has",
+        (long long)meta->skipped, (long long)meta->step);
   if (meta->samples >= SAMPLES_END)
-    return status_set(STATUS_INPUT, "it says that %lld samples were seen; fewer than 2^62 are possible", (long long)meta->samples);
+    return status_set(STATUS_INPUT,
+                      "it says that %lld samples were seen; fewer than 2^62 are possible",
+                      (long long)meta->samples);
   if (meta->ranks < 1)
     return status_set(STATUS_INPUT, "it says that %lld ranks wrote it", (long long)meta->ranks);
   if (meta->local_ranks < 0 || (meta->local_ranks > 0 && meta->ranks % meta->local_ranks != 0))
@@ -137,8 +150,8 @@ static enum status meta_from_path(const char *path, struct checkpoint_meta *out)
 
 static enum status share_meta(struct comm *comm, struct checkpoint_meta *meta)
 {
-  int64_t numbers[] = {meta->step, meta->samples, meta->skipped, meta->ranks, (int64_t)meta->seed,
-                       meta->local_ranks};
+  int64_t numbers[] = {meta->step,  meta->samples,       meta->skipped,
+                       meta->ranks, (int64_t)meta->seed, meta->local_ranks};
   enum status status = comm_broadcast(comm, numbers, sizeof numbers, 0);
   if (status == STATUS_OK)
     status = comm_broadcast(comm, &meta->data, sizeof meta->data, 0);
@@ -160,7 +173,8 @@ static enum status share_meta(struct comm *comm, struct checkpoint_meta *meta)
 enum status checkpoint_read_meta(struct comm *comm, const char *path, struct checkpoint_meta *out)
 {
   struct checkpoint_meta meta = {0};
-  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? meta_from_path(path, &meta) : STATUS_OK);
+  enum status status =
+      comm_agree(comm, comm_rank(comm) == 0 ? meta_from_path(path, &meta) : STATUS_OK);
   if (status == STATUS_OK)
     status = share_meta(comm, &meta);
   if (status != STATUS_OK) {
@@ -190,24 +204,30 @@ static enum status read_structure(hid_t file, struct checkpoint_table *table)
   if (status == STATUS_OK)
     status = checkpoint_table_read(file, table);
   if (status == STATUS_OK && table->n != tensors)
-    status = status_set(STATUS_INPUT, "it holds %lld tensors and says that it has %lld", (long long)table->n, (long long)tensors);
+    status = status_set(STATUS_INPUT, "it holds %lld tensors and says that it has %lld",
+                        (long long)table->n, (long long)tensors);
   checkpoint_meta_free(&meta);
   return status;
 }
 
-static enum status match_entry(const struct checkpoint_table *wanted, int64_t i, const struct checkpoint_table *found, int64_t at)
+static enum status match_entry(const struct checkpoint_table *wanted, int64_t i,
+                               const struct checkpoint_table *found, int64_t at)
 {
   const struct checkpoint_entry *want = &wanted->entry[i], *have = &found->entry[at];
   const char *name = checkpoint_table_name(wanted, i);
   if (want->type != have->type)
-    return status_set(STATUS_INPUT, "tensor %s is of type %s in the file and %s in this run", name, dtype_name((enum dtype)have->type),
-                      dtype_name((enum dtype)want->type));
-  if (want->ndim == have->ndim && memcmp(want->shape, have->shape, (size_t)want->ndim * sizeof want->shape[0]) == 0)
+    return status_set(STATUS_INPUT, "tensor %s is of type %s in the file and %s in this run", name,
+                      dtype_name((enum dtype)have->type), dtype_name((enum dtype)want->type));
+  if (want->ndim == have->ndim &&
+      memcmp(want->shape, have->shape, (size_t)want->ndim * sizeof want->shape[0]) == 0)
     return STATUS_OK;
   char here[128], there[128];
   checkpoint_shape_text(want, here, sizeof here);
   checkpoint_shape_text(have, there, sizeof there);
-  return status_set(STATUS_INPUT, "tensor %s has shape %s in the file and %s in this run: the deck describes another model", name, there, here);
+  return status_set(
+      STATUS_INPUT,
+      "tensor %s has shape %s in the file and %s in this run: the deck describes another model",
+      name, there, here);
 }
 
 static bool same_group(const char *a, const char *b)
@@ -224,7 +244,8 @@ static bool has_group(const struct checkpoint_table *found, const char *name)
   return false;
 }
 
-static enum status refuse_extra(const struct checkpoint_table *wanted, const struct checkpoint_table *found, const bool *used)
+static enum status refuse_extra(const struct checkpoint_table *wanted,
+                                const struct checkpoint_table *found, const bool *used)
 {
   for (int64_t t = 0; t < found->n; t++) {
     const char *name = checkpoint_table_name(found, t);
@@ -232,23 +253,30 @@ static enum status refuse_extra(const struct checkpoint_table *wanted, const str
       continue;
     for (int64_t i = 0; i < wanted->n; i++)
       if (same_group(name, checkpoint_table_name(wanted, i)))
-        return status_set(STATUS_INPUT, "it holds the tensor %s, which this run does not have: the deck describes another model%s", name,
-                          same_group(name, "model/") ? "" : ", or freezes other parameters");
+        return status_set(STATUS_INPUT,
+                          "it holds the tensor %s, which this run does not have: the deck "
+                          "describes another model%s",
+                          name, same_group(name, "model/") ? "" : ", or freezes other parameters");
   }
   return STATUS_OK;
 }
 
-/* The wanted tensors are in the file, as wanted, and their groups hold no others. at[i] is where tensor i is. */
-static enum status match(const struct checkpoint_table *wanted, const struct checkpoint_table *found, int64_t *at, bool *used)
+/* The wanted tensors are in the file, as wanted, and their groups hold no others. at[i] is where
+ * tensor i is. */
+static enum status match(const struct checkpoint_table *wanted,
+                         const struct checkpoint_table *found, int64_t *at, bool *used)
 {
   for (int64_t i = 0; i < wanted->n; i++) {
     const char *name = checkpoint_table_name(wanted, i);
     at[i] = checkpoint_table_find(found, name);
     if (at[i] < 0 && !same_group(name, "model/") && !has_group(found, name))
-      return status_set(STATUS_INPUT, "it holds parameters but no %.*s: it has no optimizer state to go on from; start from it with train.init",
+      return status_set(STATUS_INPUT,
+                        "it holds parameters but no %.*s: it has no optimizer state to go on from; "
+                        "start from it with train.init",
                         (int)strcspn(name, "/"), name);
     if (at[i] < 0)
-      return status_set(STATUS_INPUT, "the tensor %s is missing: the deck describes another model%s", name,
+      return status_set(STATUS_INPUT,
+                        "the tensor %s is missing: the deck describes another model%s", name,
                         same_group(name, "model/") ? "" : ", or freezes other parameters");
     enum status status = match_entry(wanted, i, found, at[i]);
     if (status != STATUS_OK)
@@ -276,7 +304,8 @@ struct load {
   struct checkpoint_piece *pieces;
 };
 
-static enum status open_structure(struct comm *comm, const char *path, hid_t *file, struct checkpoint_table *found)
+static enum status open_structure(struct comm *comm, const char *path, hid_t *file,
+                                  struct checkpoint_table *found)
 {
   enum status status = hdf5_open(path, false, file);
   if (status == STATUS_OK && comm_rank(comm) == 0)
@@ -304,7 +333,8 @@ static enum status match_structure(struct load *load)
 }
 
 /* The CRC is that of the bytes in memory, so that what was checked is what is used. */
-static enum status read_pieces(struct load *load, const struct hdf5_dataset *dataset, const struct io_tensor *tensor, bool check, int64_t *crc)
+static enum status read_pieces(struct load *load, const struct hdf5_dataset *dataset,
+                               const struct io_tensor *tensor, bool check, int64_t *crc)
 {
   void *data = tensor->move ? load->buffer : tensor->data;
   uLong sum = 0;
@@ -344,7 +374,8 @@ static enum status read_ranges(struct load *load, bool check, int64_t *n)
 {
   for (int t = 0; t < load->n; t++) {
     const struct io_tensor *tensor = &load->tensors[t];
-    struct checkpoint_piece piece = {.tensor = t, .begin = tensor->range.begin, .end = tensor->range.end};
+    struct checkpoint_piece piece = {
+        .tensor = t, .begin = tensor->range.begin, .end = tensor->range.end};
     if (piece.begin >= piece.end)
       continue;
     enum status status = read_tensor(load, t, check, &piece.crc);
@@ -356,10 +387,12 @@ static enum status read_ranges(struct load *load, bool check, int64_t *n)
   return STATUS_OK;
 }
 
-/* Where the ranks' ranges do not make a whole tensor (some of it is read by none, or parts of it by several), the file is read once more. */
+/* Where the ranks' ranges do not make a whole tensor (some of it is read by none, or parts of it by
+ * several), the file is read once more. */
 static enum status check_ranges(struct load *load, int64_t n)
 {
-  enum status status = checkpoint_crc_combine(load->comm, &load->wanted, n, load->pieces, true, load->sums);
+  enum status status =
+      checkpoint_crc_combine(load->comm, &load->wanted, n, load->pieces, true, load->sums);
   bool rest = false;
   for (int t = 0; t < load->n && status == STATUS_OK; t++) {
     bool whole = load->sums[2 * t + 1] == 0;
@@ -373,12 +406,14 @@ static enum status check_ranges(struct load *load, int64_t n)
   return status;
 }
 
-/* All ranks' ranges. Where one of them has no use for what it read, its disk being full for instance, nothing is said of the file. */
+/* All ranks' ranges. Where one of them has no use for what it read, its disk being full for
+ * instance, nothing is said of the file. */
 static enum status read_all_ranges(struct load *load, bool check, int64_t *n)
 {
   const enum status status = comm_agree(load->comm, read_ranges(load, check, n));
   int64_t elsewhere = load->not_taken;
-  load->about_file = status == STATUS_OK || (comm_max_i64(load->comm, &elsewhere, 1) == STATUS_OK && !elsewhere);
+  load->about_file =
+      status == STATUS_OK || (comm_max_i64(load->comm, &elsewhere, 1) == STATUS_OK && !elsewhere);
   return status;
 }
 
@@ -392,7 +427,10 @@ static enum status load_all(struct load *load, const char *path, bool check)
     status = comm_agree(load->comm, match_structure(load));
   if (status == STATUS_OK) {
     const struct checkpoint_table *wanted = &load->wanted;
-    const int64_t words[] = {wanted->n, wanted->n > 0 ? (int64_t)crc32_z(0, (const unsigned char *)wanted->names, (size_t)wanted->names_bytes) : 0};
+    const int64_t words[] = {
+        wanted->n, wanted->n > 0 ? (int64_t)crc32_z(0, (const unsigned char *)wanted->names,
+                                                    (size_t)wanted->names_bytes)
+                                 : 0};
     status = comm_check_same(load->comm, "the list of tensors to load", words, sizeof words);
   }
   if (status != STATUS_OK)
@@ -403,10 +441,12 @@ static enum status load_all(struct load *load, const char *path, bool check)
   return status;
 }
 
-static enum status load_file(struct comm *comm, const char *path, bool check, int n, struct io_tensor *tensors, bool *about_file)
+static enum status load_file(struct comm *comm, const char *path, bool check, int n,
+                             struct io_tensor *tensors, bool *about_file)
 {
   if (!comm_mpi(comm))
-    return status_set(STATUS_UNSUPPORTED, "checkpoints are read by MPI jobs; this one runs without MPI");
+    return status_set(STATUS_UNSUPPORTED,
+                      "checkpoints are read by MPI jobs; this one runs without MPI");
   struct load load = {.comm = comm, .file = H5I_INVALID_HID, .n = n, .tensors = tensors};
   enum status status = load_all(&load, path, check);
   status = close_on_all(comm, load.file, status);
@@ -421,13 +461,15 @@ static enum status load_file(struct comm *comm, const char *path, bool check, in
   return status == STATUS_OK ? STATUS_OK : status_prefix(status, "%s", path);
 }
 
-enum status checkpoint_load(struct comm *comm, const char *path, bool check, int n, struct io_tensor *tensors)
+enum status checkpoint_load(struct comm *comm, const char *path, bool check, int n,
+                            struct io_tensor *tensors)
 {
   bool about_file;
   return load_file(comm, path, check, n, tensors, &about_file);
 }
 
-enum status checkpoint_try(struct comm *comm, const char *path, int n, struct io_tensor *tensors, bool *damaged)
+enum status checkpoint_try(struct comm *comm, const char *path, int n, struct io_tensor *tensors,
+                           bool *damaged)
 {
   bool about_file = false;
   const enum status status = load_file(comm, path, true, n, tensors, &about_file);
@@ -438,7 +480,8 @@ enum status checkpoint_try(struct comm *comm, const char *path, int n, struct io
 enum status checkpoint_verify(struct comm *comm, const char *path)
 {
   if (!comm_mpi(comm))
-    return status_set(STATUS_UNSUPPORTED, "checkpoints are read by MPI jobs; this one runs without MPI");
+    return status_set(STATUS_UNSUPPORTED,
+                      "checkpoints are read by MPI jobs; this one runs without MPI");
   hid_t file = H5I_INVALID_HID;
   struct checkpoint_table table = {0};
   enum status status = open_structure(comm, path, &file, &table);

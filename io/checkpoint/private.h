@@ -8,7 +8,8 @@
 #define CHECKPOINT_FORMAT "sluice-checkpoint"
 enum { CHECKPOINT_VERSION = 1 };
 
-/* The tensors of a file, the same on every rank. Plain numbers without padding, so that an array of them can be sent and hashed as bytes. */
+/* The tensors of a file, the same on every rank. Plain numbers without padding, so that an array of
+ * them can be sent and hashed as bytes. */
 struct checkpoint_entry {
   int64_t name; /* where in `names` the text "GROUP/NAME" begins */
   int64_t type, ndim, shape[LAYOUT_MAX_DIMS], elements, crc;
@@ -24,8 +25,10 @@ void checkpoint_shape_text(const struct checkpoint_entry *entry, char *text,
                            size_t size);                              /* "2 x 3" */
 int64_t checkpoint_table_bytes(const struct checkpoint_table *table); /* of all tensors */
 /* From the caller's tensors, in their order, crc 0: names, shapes and ranges are checked. Local. */
-enum status checkpoint_table_from(int n, const struct io_tensor *tensors, struct checkpoint_table *out);
-/* From an open file, sorted by name: every link, type, shape, size and attribute is checked. Local. */
+enum status checkpoint_table_from(int n, const struct io_tensor *tensors,
+                                  struct checkpoint_table *out);
+/* From an open file, sorted by name: every link, type, shape, size and attribute is checked. Local.
+ */
 enum status checkpoint_table_read(hid_t file, struct checkpoint_table *out);
 /* Index of a name in a sorted table, or -1. */
 int64_t checkpoint_table_find(const struct checkpoint_table *table, const char *name);
@@ -46,34 +49,47 @@ void checkpoint_data_numbers(struct token_stream *data,
 /* Meta data from an open file: is it a complete checkpoint of this format? Local. */
 enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_t *tensors);
 
-/* Room for a piece of a tensor that is moved by pieces, if one of them is; else *out stays NULL (mem_free). Local. */
+/* Room for a piece of a tensor that is moved by pieces, if one of them is; else *out stays NULL
+ * (mem_free). Local. */
 enum status checkpoint_piece_buffer(int n, const struct io_tensor *tensors, void **out);
-/* The piece of the tensor's range that begins at `at`: as much as the buffer takes, or, of what lies in memory, as one call of HDF5 is to move, for which other threads wait. */
+/* The piece of the tensor's range that begins at `at`: as much as the buffer takes, or, of what
+ * lies in memory, as one call of HDF5 is to move, for which other threads wait. */
 struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t at);
-extern int64_t checkpoint_piece_bytes, checkpoint_call_bytes; /* 4 MiB and 16 MiB; tests lower them */
-extern int64_t checkpoint_flush_bytes; /* that a rank writes before it brings them to the disk: 1 GiB; tests lower it */
+extern int64_t checkpoint_piece_bytes,
+    checkpoint_call_bytes;             /* 4 MiB and 16 MiB; tests lower them */
+extern int64_t checkpoint_flush_bytes; /* that a rank writes before it brings them to the disk: 1
+                                          GiB; tests lower it */
 
 /* A contiguous part of a tensor and the CRC-32 of its bytes. */
-struct checkpoint_piece { int64_t tensor, begin, end, crc; };
-/* CRC-32 of whole tensors from the pieces of all ranks, which come ordered by tensor on each rank. sums[2 t] is the CRC of tensor t; sums[2 t + 1] is 0 if the pieces
- * cover it exactly once, else 1 + the first element that they do not. With `repeats`, equal pieces of several ranks count once. Collective. */
-enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_table *table, int64_t n, const struct checkpoint_piece *pieces, bool repeats, int64_t *sums);
-/* Read the tensors t with wanted[t] (all if NULL) of an open file, shared evenly among the ranks, and compare their CRCs with the table's; each rank reads in parts of
- * a few MiB. Collective. */
-enum status checkpoint_crc_verify(struct comm *comm, hid_t file, const struct checkpoint_table *table, const bool *wanted);
+struct checkpoint_piece {
+  int64_t tensor, begin, end, crc;
+};
+/* CRC-32 of whole tensors from the pieces of all ranks, which come ordered by tensor on each rank.
+ * sums[2 t] is the CRC of tensor t; sums[2 t + 1] is 0 if the pieces cover it exactly once, else 1
+ * + the first element that they do not. With `repeats`, equal pieces of several ranks count once.
+ * Collective. */
+enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_table *table,
+                                   int64_t n, const struct checkpoint_piece *pieces, bool repeats,
+                                   int64_t *sums);
+/* Read the tensors t with wanted[t] (all if NULL) of an open file, shared evenly among the ranks,
+ * and compare their CRCs with the table's; each rank reads in parts of a few MiB. Collective. */
+enum status checkpoint_crc_verify(struct comm *comm, hid_t file,
+                                  const struct checkpoint_table *table, const bool *wanted);
 /* The sentence for tensor t if its CRC is not the table's. Local. */
 enum status checkpoint_crc_compare(const struct checkpoint_table *table, int64_t t, int64_t crc);
 
-/* The steps of the checkpoints in a folder, ascending (mem_free); a missing folder has none. With `clean`, temporary files are removed. Local. */
+/* The steps of the checkpoints in a folder, ascending (mem_free); a missing folder has none. With
+ * `clean`, temporary files are removed. Local. */
 enum status checkpoint_folder_scan(const char *dir, bool clean, int64_t **steps, int64_t *n);
-char *checkpoint_folder_path(const char *dir, int64_t step);      /* NULL when memory is out */
+char *checkpoint_folder_path(const char *dir, int64_t step); /* NULL when memory is out */
 char *checkpoint_folder_temporary(const char *dir, int64_t step);
 
-/* For tests that interrupt a save: called on every rank after each phase (BEGUN to LAID_OUT and COMPLETED to RENAMED: rank 0 only; WROTE: after each of a rank's tensors). */
+/* For tests that interrupt a save: called on every rank after each phase (BEGUN to LAID_OUT and
+ * COMPLETED to RENAMED: rank 0 only; WROTE: after each of a rank's tensors). */
 enum checkpoint_phase {
-  CHECKPOINT_BEGUN,     /* the temporary file exists */
-  CHECKPOINT_LAID_OUT,  /* it holds all metadata */
-  CHECKPOINT_OPENED,    /* by all ranks */
+  CHECKPOINT_BEGUN,    /* the temporary file exists */
+  CHECKPOINT_LAID_OUT, /* it holds all metadata */
+  CHECKPOINT_OPENED,   /* by all ranks */
   CHECKPOINT_WROTE,
   CHECKPOINT_CLOSED,
   CHECKPOINT_COMPLETED, /* the mark is set, not yet on disk */

@@ -1,8 +1,9 @@
 /* Writing a checkpoint.
  *
- * Metadata goes through HDF5's serial driver on rank 0, data through its parallel driver on all ranks. So nothing that HDF5 does collectively can fail on one rank only
- * and leave the others waiting: the parallel phase writes raw data into space that is already allocated, each rank by itself, and has no metadata to
- * flush. */
+ * Metadata goes through HDF5's serial driver on rank 0, data through its parallel driver on all
+ * ranks. So nothing that HDF5 does collectively can fail on one rank only and leave the others
+ * waiting: the parallel phase writes raw data into space that is already allocated, each rank by
+ * itself, and has no metadata to flush. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -31,17 +32,23 @@ static void reached(enum checkpoint_phase phase)
     checkpoint_test_hook(phase);
 }
 
-/* What a process does for a save, and whether it can go on by itself. Of the one that is under way: there is one at a time. */
+/* What a process does for a save, and whether it can go on by itself. Of the one that is under way:
+ * there is one at a time. */
 struct work {
   const char *doing;
   bool waits;
 };
-static const struct work preparing = {"preparing it", false}, comparing = {"waiting for what the other ranks have", true},
-                         adding = {"making checksums of its data", false}, laying_out = {"laying out the file", false},
+static const struct work preparing = {"preparing it", false},
+                         comparing = {"waiting for what the other ranks have", true},
+                         adding = {"making checksums of its data", false},
+                         laying_out = {"laying out the file", false},
                          waiting_for_layout = {"waiting for rank 0, which lays out the file", true},
-                         opening = {"opening the file with all ranks", true}, writing = {"writing its data", false},
-                         waiting_for_data = {"waiting for the data of the other ranks", true}, flushing = {"bringing its data to the disk", false},
-                         closing = {"closing the file with all ranks", true}, completing = {"completing the file", false},
+                         opening = {"opening the file with all ranks", true},
+                         writing = {"writing its data", false},
+                         waiting_for_data = {"waiting for the data of the other ranks", true},
+                         flushing = {"bringing its data to the disk", false},
+                         closing = {"closing the file with all ranks", true},
+                         completing = {"completing the file", false},
                          waiting_for_end = {"waiting for rank 0, which completes the file", true};
 static _Atomic(const struct work *) under_way;
 static _Atomic int64_t moves;
@@ -94,8 +101,10 @@ static enum status prepare(struct save *save)
     status = checkpoint_piece_buffer(save->n, save->tensors, &save->buffer);
   if (status != STATUS_OK)
     return status;
-  save->temporary = save->path ? mem_printf("%s.tmp", save->path) : checkpoint_folder_temporary(save->dir, save->meta->step);
-  save->final = save->path ? mem_strdup(save->path) : checkpoint_folder_path(save->dir, save->meta->step);
+  save->temporary = save->path ? mem_printf("%s.tmp", save->path)
+                               : checkpoint_folder_temporary(save->dir, save->meta->step);
+  save->final =
+      save->path ? mem_strdup(save->path) : checkpoint_folder_path(save->dir, save->meta->step);
   return save->temporary && save->final ? STATUS_OK : STATUS_MEMORY;
 }
 
@@ -128,18 +137,21 @@ static enum status check_same(struct save *save)
                            hash(table->entry, table->n * (int64_t)sizeof *table->entry),
                            hash(table->names, table->names_bytes),
                            hash_text(save->final)};
-  return comm_check_same(save->comm, "the tensors and the meta data of a checkpoint", words, sizeof words);
+  return comm_check_same(save->comm, "the tensors and the meta data of a checkpoint", words,
+                         sizeof words);
 }
 
 /* The bytes of a piece, where they are or filled into the buffer. */
-static enum status get_piece(const struct save *save, const struct io_tensor *tensor, struct layout_range piece, const void **data)
+static enum status get_piece(const struct save *save, const struct io_tensor *tensor,
+                             struct layout_range piece, const void **data)
 {
   atomic_fetch_add(&moves, 1);
   *data = tensor->move ? save->buffer : tensor->data;
   return tensor->move ? tensor->move(tensor, piece, save->buffer) : STATUS_OK;
 }
 
-static enum status find_checksum(const struct save *save, const struct io_tensor *tensor, int64_t *crc)
+static enum status find_checksum(const struct save *save, const struct io_tensor *tensor,
+                                 int64_t *crc)
 {
   uLong sum = 0;
   for (struct layout_range piece = {0, tensor->range.begin}; piece.end < tensor->range.end;) {
@@ -154,7 +166,8 @@ static enum status find_checksum(const struct save *save, const struct io_tensor
   return STATUS_OK;
 }
 
-/* CRCs of what is to be written; finds out before anything is written whether the ranks' parts make whole tensors. */
+/* CRCs of what is to be written; finds out before anything is written whether the ranks' parts make
+ * whole tensors. */
 static enum status find_checksums(struct save *save)
 {
   int64_t n = 0;
@@ -163,7 +176,8 @@ static enum status find_checksums(struct save *save)
     const struct io_tensor *tensor = &save->tensors[t];
     if (!writes(tensor))
       continue;
-    save->pieces[n] = (struct checkpoint_piece){.tensor = t, .begin = tensor->range.begin, .end = tensor->range.end};
+    save->pieces[n] = (struct checkpoint_piece){
+        .tensor = t, .begin = tensor->range.begin, .end = tensor->range.end};
     status = find_checksum(save, tensor, &save->pieces[n++].crc);
   }
   now_at(&comparing);
@@ -176,8 +190,9 @@ static enum status find_checksums(struct save *save)
   for (int t = 0; t < save->n; t++) {
     int64_t fault = save->sums[2 * t + 1];
     if (fault)
-      return status_set(STATUS_INTERNAL, "element %lld of tensor %s is not written by exactly one rank", (long long)(fault - 1),
-                        checkpoint_table_name(&save->table, t));
+      return status_set(STATUS_INTERNAL,
+                        "element %lld of tensor %s is not written by exactly one rank",
+                        (long long)(fault - 1), checkpoint_table_name(&save->table, t));
     save->table.entry[t].crc = save->sums[2 * t];
   }
   return STATUS_OK;
@@ -190,9 +205,11 @@ static int64_t bound_bytes(const struct save *save)
 {
   const struct checkpoint_table *table = &save->table;
   int64_t deck = save->meta->deck ? (int64_t)strlen(save->meta->deck) : 0;
-  int64_t bytes = checkpoint_table_bytes(table) + table->names_bytes + table->n * HEADER_BYTES + deck + REST_BYTES;
+  int64_t bytes = checkpoint_table_bytes(table) + table->names_bytes + table->n * HEADER_BYTES +
+                  deck + REST_BYTES;
   for (int64_t t = 0; t < table->n; t++)
-    if (table->entry[t].elements * (int64_t)dtype_size((enum dtype)table->entry[t].type) >= ALIGN_BYTES)
+    if (table->entry[t].elements * (int64_t)dtype_size((enum dtype)table->entry[t].type) >=
+        ALIGN_BYTES)
       bytes += ALIGN_BYTES;
   return bytes;
 }
@@ -218,8 +235,9 @@ static enum status write_header(hid_t file, const struct save *save)
     enum dtype type;
     const void *value;
   } numbers[] = {
-      {"format_version", DTYPE_I32, &version}, {"complete", DTYPE_I32, &incomplete},   {"step", DTYPE_I64, &meta->step},
-      {"samples", DTYPE_I64, &meta->samples},  {"skipped", DTYPE_I64, &meta->skipped}, {"ranks", DTYPE_I64, &ranks},
+      {"format_version", DTYPE_I32, &version}, {"complete", DTYPE_I32, &incomplete},
+      {"step", DTYPE_I64, &meta->step},        {"samples", DTYPE_I64, &meta->samples},
+      {"skipped", DTYPE_I64, &meta->skipped},  {"ranks", DTYPE_I64, &ranks},
       {"seed", DTYPE_U64, &meta->seed},        {"tensors", DTYPE_I64, &save->table.n},
   };
   enum status status = hdf5_set_text(file, "format", CHECKPOINT_FORMAT);
@@ -249,11 +267,13 @@ static enum status enter_group(hid_t file, const char *name, hid_t *out)
   return there ? hdf5_open_group(file, name, out) : hdf5_create_group(file, name, out);
 }
 
-static enum status create_tensor(hid_t group, const struct io_tensor *tensor, const struct checkpoint_entry *entry)
+static enum status create_tensor(hid_t group, const struct io_tensor *tensor,
+                                 const struct checkpoint_entry *entry)
 {
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
   uint32_t crc = (uint32_t)entry->crc;
-  enum status status = hdf5_create_dataset(group, tensor->name, tensor->type, tensor->ndim, tensor->shape, &dataset);
+  enum status status =
+      hdf5_create_dataset(group, tensor->name, tensor->type, tensor->ndim, tensor->shape, &dataset);
   if (status != STATUS_OK)
     return status;
   status = hdf5_set_number(dataset.id, "crc32", DTYPE_U32, &crc);
@@ -288,7 +308,8 @@ static enum status prepare_folder(const struct save *save)
 static enum status prepare_path(const struct save *save)
 {
   if (file_exists(save->path))
-    return status_set(STATUS_USAGE, "there is such a file already; remove it or choose another name");
+    return status_set(STATUS_USAGE,
+                      "there is such a file already; remove it or choose another name");
   const char *slash = strrchr(save->path, '/');
   if (!slash || slash == save->path)
     return STATUS_OK;
@@ -327,8 +348,10 @@ static enum status check_access(const char *path)
 {
   if (access(path, R_OK | W_OK) == 0)
     return STATUS_OK;
-  return status_set(STATUS_IO, "%s, which rank 0 made, cannot be opened here: %s; the folder must be on a file system that all nodes share", path,
-                    strerror(errno));
+  return status_set(STATUS_IO,
+                    "%s, which rank 0 made, cannot be opened here: %s; the folder must be on a "
+                    "file system that all nodes share",
+                    path, strerror(errno));
 }
 
 /* Every rank's bytes reach the disk from the node that holds them. */
@@ -339,7 +362,8 @@ static enum status bring_to_disk(struct save *save)
   return file_sync(save->temporary);
 }
 
-/* As the data is written, and not all of it at the end: what a node's memory took may be hundreds of GB, and who watches sees nothing move in one call, however long. */
+/* As the data is written, and not all of it at the end: what a node's memory took may be hundreds
+ * of GB, and who watches sees nothing move in one call, however long. */
 static enum status count_written(struct save *save, int64_t bytes)
 {
   save->written += bytes;
@@ -350,10 +374,12 @@ static enum status count_written(struct save *save, int64_t bytes)
   return status;
 }
 
-static enum status write_pieces(struct save *save, const struct hdf5_dataset *dataset, const struct io_tensor *tensor)
+static enum status write_pieces(struct save *save, const struct hdf5_dataset *dataset,
+                                const struct io_tensor *tensor)
 {
   enum status status = STATUS_OK;
-  for (struct layout_range piece = {0, tensor->range.begin}; piece.end < tensor->range.end && status == STATUS_OK;) {
+  for (struct layout_range piece = {0, tensor->range.begin};
+       piece.end < tensor->range.end && status == STATUS_OK;) {
     const void *data = NULL;
     piece = checkpoint_piece_at(tensor, piece.end);
     status = get_piece(save, tensor, piece, &data);
@@ -365,8 +391,9 @@ static enum status write_pieces(struct save *save, const struct hdf5_dataset *da
   return status;
 }
 
-/* All at once: HDF5 reads metadata collectively, and once the writing has begun no rank is to wait in HDF5 for another one, since its other threads would wait for it. A
- * rank that failed before, or has no part, still opens. */
+/* All at once: HDF5 reads metadata collectively, and once the writing has begun no rank is to wait
+ * in HDF5 for another one, since its other threads would wait for it. A rank that failed before, or
+ * has no part, still opens. */
 static enum status open_tensors(hid_t file, struct save *save)
 {
   enum status status = STATUS_OK;
@@ -396,10 +423,15 @@ static enum status write_tensor(struct save *save, int t)
 {
   const struct io_tensor *tensor = &save->tensors[t];
   const struct checkpoint_entry *entry = &save->table.entry[t];
-  struct hdf5_dataset dataset = {.id = save->opened[t], .type = tensor->type, .ndim = tensor->ndim, .elements = entry->elements};
+  struct hdf5_dataset dataset = {.id = save->opened[t],
+                                 .type = tensor->type,
+                                 .ndim = tensor->ndim,
+                                 .elements = entry->elements};
   memcpy(dataset.shape, entry->shape, sizeof dataset.shape);
   enum status status = write_pieces(save, &dataset, tensor);
-  return status == STATUS_OK ? STATUS_OK : status_prefix(status, "dataset %s", checkpoint_table_name(&save->table, t));
+  return status == STATUS_OK
+             ? STATUS_OK
+             : status_prefix(status, "dataset %s", checkpoint_table_name(&save->table, t));
 }
 
 static enum status write_tensors(hid_t file, struct save *save)
@@ -419,8 +451,9 @@ static enum status explain(const struct save *save, enum status status)
 {
   if (save->path)
     return status_prefix(status, "%s was not written", save->path);
-  return status_prefix(status, "the checkpoint of step %lld was not written to %s, earlier ones are untouched", (long long)save->meta->step,
-                       save->dir);
+  return status_prefix(
+      status, "the checkpoint of step %lld was not written to %s, earlier ones are untouched",
+      (long long)save->meta->step, save->dir);
 }
 
 /* When a rank returns, the folder is as it was. The failure that led here is the one to tell. */
@@ -431,8 +464,9 @@ static void remove_temporary(struct save *save)
   (void)comm_barrier(save->comm);
 }
 
-/* With the file open on some ranks only, or not to be written to when it is closed, HDF5 has no way back: it waits for the other ranks, or crashes when the process ends.
- * All ranks are here, one speaks. */
+/* With the file open on some ranks only, or not to be written to when it is closed, HDF5 has no way
+ * back: it waits for the other ranks, or crashes when the process ends. All ranks are here, one
+ * speaks. */
 static void __attribute__((noreturn)) give_up(struct save *save, enum status status)
 {
   remove_temporary(save);
@@ -453,15 +487,17 @@ static enum status open_on_all(struct save *save, hid_t *file)
   return status;
 }
 
-/* Closing writes the superblock once more, over itself, on rank 0; should that fail, the other ranks would wait for rank 0 for ever. A full disk lets it pass, a dead one does
- * not: write a byte over itself first. */
+/* Closing writes the superblock once more, over itself, on rank 0; should that fail, the other
+ * ranks would wait for rank 0 for ever. A full disk lets it pass, a dead one does not: write a byte
+ * over itself first. */
 static bool can_be_closed(const struct save *save)
 {
   char byte;
   int fd = -1;
   if (comm_rank(save->comm) == 0)
     (void)open_regular(save->temporary, OPEN_UPDATE, &fd);
-  bool good = fd >= 0 && pread(fd, &byte, 1, 0) == 1 && pwrite(fd, &byte, 1, 0) == 1 && fsync(fd) == 0;
+  bool good =
+      fd >= 0 && pread(fd, &byte, 1, 0) == 1 && pwrite(fd, &byte, 1, 0) == 1 && fsync(fd) == 0;
   if (fd >= 0)
     close(fd);
   int64_t flag = good;
@@ -485,12 +521,14 @@ static enum status close_on_all(struct save *save, hid_t file, enum status statu
 static enum status flush(hid_t file)
 {
   hdf5_lock();
-  enum status status = hdf5_check(H5Fflush(file, H5F_SCOPE_LOCAL), STATUS_IO, "flush it to the disk");
+  enum status status =
+      hdf5_check(H5Fflush(file, H5F_SCOPE_LOCAL), STATUS_IO, "flush it to the disk");
   hdf5_unlock();
   return status;
 }
 
-/* HDF5's flush holds the lock and waits for all ranks: it comes when no rank has anything left to bring. */
+/* HDF5's flush holds the lock and waits for all ranks: it comes when no rank has anything left to
+ * bring. */
 static enum status flush_on_all(struct save *save, hid_t file)
 {
   enum status status = bring_to_disk(save);
@@ -535,7 +573,8 @@ static enum status complete(const struct save *save)
   if (status != STATUS_OK)
     return status;
   reached(CHECKPOINT_COMPLETED);
-  if (truncate(save->temporary, file_size(save->temporary)) != 0) /* gives back what was reserved beyond the end */
+  if (truncate(save->temporary, file_size(save->temporary)) !=
+      0) /* gives back what was reserved beyond the end */
     return status_set(STATUS_IO, "cannot set the size of %s: %s", save->temporary, strerror(errno));
   status = file_sync_rename(save->temporary, save->final);
   if (status == STATUS_OK)
@@ -587,14 +626,15 @@ static void free_save(struct save *save)
 static enum status save_or_explain(struct save *save)
 {
   if (!comm_mpi(save->comm))
-    return status_set(STATUS_UNSUPPORTED, "checkpoints are written through MPI-IO; this job runs without MPI");
+    return status_set(STATUS_UNSUPPORTED,
+                      "checkpoints are written through MPI-IO; this job runs without MPI");
   enum status status = save_all(save);
   now_at(NULL);
   return status == STATUS_OK ? STATUS_OK : explain(save, status);
 }
 
-enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta, int n, const struct io_tensor *tensors,
-                            char **path_out)
+enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta,
+                            int n, const struct io_tensor *tensors, char **path_out)
 {
   struct save save = {.comm = comm, .dir = dir, .meta = meta, .n = n, .tensors = tensors};
   enum status status = save_or_explain(&save);
@@ -606,7 +646,9 @@ enum status checkpoint_save(struct comm *comm, const char *dir, const struct che
   return status;
 }
 
-enum status checkpoint_write(struct comm *comm, const char *path, const struct checkpoint_meta *meta, int n, const struct io_tensor *tensors)
+enum status checkpoint_write(struct comm *comm, const char *path,
+                             const struct checkpoint_meta *meta, int n,
+                             const struct io_tensor *tensors)
 {
   struct save save = {.comm = comm, .path = path, .meta = meta, .n = n, .tensors = tensors};
   enum status status = save_or_explain(&save);

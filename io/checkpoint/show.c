@@ -20,7 +20,8 @@ static enum status check_stream(FILE *to)
 
 /* ls */
 
-static enum status open_checkpoint(const char *path, hid_t *file, struct checkpoint_meta *meta, int64_t *tensors)
+static enum status open_checkpoint(const char *path, hid_t *file, struct checkpoint_meta *meta,
+                                   int64_t *tensors)
 {
   enum status status = hdf5_open(path, false, file);
   if (status == STATUS_OK)
@@ -36,8 +37,9 @@ static void list_one(const char *path, const char *name, FILE *to)
   enum status status = open_checkpoint(path, &file, &meta, &tensors);
   status = hdf5_close(file, status);
   if (status == STATUS_OK)
-    fprintf(to, "%-20s %10" PRId64 " %12" PRId64 " %6" PRId64 " %8" PRId64 " %12.1f  %s\n", name, meta.step, meta.samples, meta.ranks, tensors,
-            (double)file_size(path) / 1048576, meta.version);
+    fprintf(to, "%-20s %10" PRId64 " %12" PRId64 " %6" PRId64 " %8" PRId64 " %12.1f  %s\n", name,
+            meta.step, meta.samples, meta.ranks, tensors, (double)file_size(path) / 1048576,
+            meta.version);
   else
     fprintf(to, "%-20s %s\n", name, status_text());
   checkpoint_meta_free(&meta);
@@ -54,7 +56,8 @@ enum status checkpoint_list(const char *dir, FILE *to)
   if (n == 0)
     fprintf(to, "no checkpoints in %s\n", dir);
   else
-    fprintf(to, "%-20s %10s %12s %6s %8s %12s  %s\n", "file", "step", "samples", "ranks", "tensors", "MiB", "written by");
+    fprintf(to, "%-20s %10s %12s %6s %8s %12s  %s\n", "file", "step", "samples", "ranks", "tensors",
+            "MiB", "written by");
   for (int64_t i = 0; i < n && status == STATUS_OK; i++) {
     char *path = checkpoint_folder_path(dir, steps[i]);
     if (path)
@@ -76,17 +79,20 @@ static void print_table(const struct checkpoint_table *table, FILE *to)
     int length = (int)strlen(checkpoint_table_name(table, t));
     width = length > width ? length : width;
   }
-  fprintf(to, "\n%-*s  %-8s  %-24s %14s  %s\n", width, "tensor", "type", "shape", "elements", "crc32");
+  fprintf(to, "\n%-*s  %-8s  %-24s %14s  %s\n", width, "tensor", "type", "shape", "elements",
+          "crc32");
   for (int64_t t = 0; t < table->n; t++) {
     char shape[128];
     const struct checkpoint_entry *entry = &table->entry[t];
     checkpoint_shape_text(entry, shape, sizeof shape);
-    fprintf(to, "%-*s  %-8s  %-24s %14" PRId64 "  %08" PRIx64 "\n", width, checkpoint_table_name(table, t), dtype_name((enum dtype)entry->type),
-            shape, entry->elements, (uint64_t)entry->crc);
+    fprintf(to, "%-*s  %-8s  %-24s %14" PRId64 "  %08" PRIx64 "\n", width,
+            checkpoint_table_name(table, t), dtype_name((enum dtype)entry->type), shape,
+            entry->elements, (uint64_t)entry->crc);
   }
 }
 
-static void print_meta(const char *path, const struct checkpoint_meta *meta, const struct checkpoint_table *table, FILE *to)
+static void print_meta(const char *path, const struct checkpoint_meta *meta,
+                       const struct checkpoint_table *table, FILE *to)
 {
   fprintf(to, "file      %s\n", path);
   fprintf(to, "format    %s %d\n", CHECKPOINT_FORMAT, CHECKPOINT_VERSION);
@@ -103,7 +109,8 @@ static void print_meta(const char *path, const struct checkpoint_meta *meta, con
             tokenizer_id_text(&meta->data.tokenizer).text);
   if (*meta->compute)
     fprintf(to, "compute   %s\n", meta->compute);
-  fprintf(to, "tensors   %" PRId64 ", %.1f MiB\n", table->n, (double)checkpoint_table_bytes(table) / 1048576);
+  fprintf(to, "tensors   %" PRId64 ", %.1f MiB\n", table->n,
+          (double)checkpoint_table_bytes(table) / 1048576);
   fprintf(to, "deck\n");
   for (const char *line = meta->deck; *line;) {
     int length = (int)strcspn(line, "\n");
@@ -182,7 +189,9 @@ static double value_at(const void *data, enum dtype type, int64_t i)
   case DTYPE_U16: return ((const uint16_t *)data)[i];
   case DTYPE_U32: return ((const uint32_t *)data)[i];
   case DTYPE_I32: return ((const int32_t *)data)[i];
-  default: dtype_convert(&x, DTYPE_F32, (const char *)data + (size_t)i * dtype_size(type), type, 1); return x;
+  default:
+    dtype_convert(&x, DTYPE_F32, (const char *)data + (size_t)i * dtype_size(type), type, 1);
+    return x;
   }
 }
 
@@ -196,7 +205,8 @@ static double distance(const void *a, const void *b, enum dtype type, int64_t i)
   return fabs(value_at(a, type, i) - value_at(b, type, i));
 }
 
-static void compare_part(const char *a, const char *b, enum dtype type, int64_t n, struct difference *difference)
+static void compare_part(const char *a, const char *b, enum dtype type, int64_t n,
+                         struct difference *difference)
 {
   size_t size = dtype_size(type);
   if (memcmp(a, b, (size_t)n * size) == 0)
@@ -218,15 +228,18 @@ static enum status read_part(struct side *side, const char *name, struct layout_
   if (status == STATUS_OK)
     status = hdf5_read(&dataset, part, side->part);
   status = hdf5_close(dataset.id, status);
-  return status == STATUS_OK ? STATUS_OK : status_prefix(status, "%s: dataset %s", side->path, name);
+  return status == STATUS_OK ? STATUS_OK
+                             : status_prefix(status, "%s: dataset %s", side->path, name);
 }
 
-static enum status compare_values(struct side *a, struct side *b, int64_t t, struct difference *difference)
+static enum status compare_values(struct side *a, struct side *b, int64_t t,
+                                  struct difference *difference)
 {
   const struct checkpoint_entry *entry = &a->table.entry[t];
   const char *name = checkpoint_table_name(&a->table, t);
   for (int64_t at = 0; at < entry->elements; at += PART_ELEMENTS) {
-    struct layout_range part = {at, entry->elements - at > PART_ELEMENTS ? at + PART_ELEMENTS : entry->elements};
+    struct layout_range part = {at, entry->elements - at > PART_ELEMENTS ? at + PART_ELEMENTS
+                                                                         : entry->elements};
     enum status status = read_part(a, name, part);
     if (status == STATUS_OK)
       status = read_part(b, name, part);
@@ -237,7 +250,8 @@ static enum status compare_values(struct side *a, struct side *b, int64_t t, str
   return STATUS_OK;
 }
 
-static enum status diff_tensor(struct side *a, struct side *b, int64_t t, int64_t u, FILE *to, bool *same)
+static enum status diff_tensor(struct side *a, struct side *b, int64_t t, int64_t u, FILE *to,
+                               bool *same)
 {
   const struct checkpoint_entry *left = &a->table.entry[t], *right = &b->table.entry[u];
   const char *name = checkpoint_table_name(&a->table, t);
@@ -245,7 +259,8 @@ static enum status diff_tensor(struct side *a, struct side *b, int64_t t, int64_
   checkpoint_shape_text(left, left_shape, sizeof left_shape);
   checkpoint_shape_text(right, right_shape, sizeof right_shape);
   if (left->type != right->type || strcmp(left_shape, right_shape) != 0) {
-    fprintf(to, "%s: %s %s | %s %s\n", name, dtype_name((enum dtype)left->type), left_shape, dtype_name((enum dtype)right->type), right_shape);
+    fprintf(to, "%s: %s %s | %s %s\n", name, dtype_name((enum dtype)left->type), left_shape,
+            dtype_name((enum dtype)right->type), right_shape);
     *same = false;
     return STATUS_OK;
   }
@@ -253,7 +268,8 @@ static enum status diff_tensor(struct side *a, struct side *b, int64_t t, int64_
   enum status status = compare_values(a, b, t, &difference);
   if (status != STATUS_OK || difference.elements == 0)
     return status;
-  fprintf(to, "%s: %" PRId64 " of %" PRId64 " elements differ, ", name, difference.elements, left->elements);
+  fprintf(to, "%s: %" PRId64 " of %" PRId64 " elements differ, ", name, difference.elements,
+          left->elements);
   if (isnan(difference.largest))
     fprintf(to, "some are not numbers\n");
   else

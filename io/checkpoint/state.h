@@ -1,4 +1,5 @@
-/* What io/ walks: named tensors of which this rank holds a range. Knows nothing of plans or models. */
+/* What io/ walks: named tensors of which this rank holds a range. Knows nothing of plans or models.
+ */
 #ifndef SLUICE_IO_CHECKPOINT_STATE_H
 #define SLUICE_IO_CHECKPOINT_STATE_H
 
@@ -8,8 +9,9 @@
 #include "layout/layout.h"
 
 struct io_tensor;
-/* What a tensor's owner does with a piece of the range that is not in memory as a whole: before it is written, fill data, which has room for it, with its elements (which
- * happens twice, with the same answer); after it was read, take them. A failure ends the transfer. */
+/* What a tensor's owner does with a piece of the range that is not in memory as a whole: before it
+ * is written, fill data, which has room for it, with its elements (which happens twice, with the
+ * same answer); after it was read, take them. A failure ends the transfer. */
 typedef enum status io_move(const struct io_tensor *tensor, struct layout_range piece, void *data);
 
 struct io_tensor {
@@ -18,11 +20,13 @@ struct io_tensor {
   enum dtype type;   /* of memory and file */
   int ndim;
   int64_t shape[LAYOUT_MAX_DIMS];
-  struct layout_range range; /* flat elements held by this rank; may be empty; writing: the ranks' ranges must cover the tensor exactly once, except that
-                                ranks with `writer` false (replicas) write nothing; reading: any ranges */
+  struct layout_range range; /* flat elements held by this rank; may be empty; writing: the ranks'
+                                ranges must cover the tensor exactly once, except that ranks with
+                                `writer` false (replicas) write nothing; reading: any ranges */
   bool writer;
   void *data;    /* element range.begin */
-  io_move *move; /* NULL, or instead of `data`: the range goes through a buffer of a few MiB, in rising pieces */
+  io_move *move; /* NULL, or instead of `data`: the range goes through a buffer of a few MiB, in
+                    rising pieces */
   void *arg;     /* of move */
 };
 

@@ -7,7 +7,8 @@
 #include "base/printable.h"
 #include "io/checkpoint/private.h"
 
-int64_t checkpoint_piece_bytes = 4 << 20, checkpoint_call_bytes = 16 << 20, checkpoint_flush_bytes = 1 << 30;
+int64_t checkpoint_piece_bytes = 4 << 20, checkpoint_call_bytes = 16 << 20,
+        checkpoint_flush_bytes = 1 << 30;
 
 const char *checkpoint_table_name(const struct checkpoint_table *table, int64_t i)
 {
@@ -43,7 +44,8 @@ struct builder {
   int64_t bytes; /* of the tensors of a file */
 };
 
-static enum status append(struct builder *builder, const char *group, const char *name, struct checkpoint_entry entry)
+static enum status append(struct builder *builder, const char *group, const char *name,
+                          struct checkpoint_entry entry)
 {
   struct checkpoint_table *table = &builder->table;
   size_t group_bytes = strlen(group), name_bytes = strlen(name);
@@ -74,16 +76,20 @@ static bool is_good_name(const char *name)
 
 static enum status check_tensor(const struct io_tensor *tensor, int64_t *elements)
 {
-  if (!is_good_name(tensor->group) || !is_good_name(tensor->name) || strcmp(tensor->group, "deck") == 0)
-    return status_set(STATUS_INTERNAL, "a tensor is named %s in group %s; a name is not empty, not '.' and has no '/', and no group is called deck",
+  if (!is_good_name(tensor->group) || !is_good_name(tensor->name) ||
+      strcmp(tensor->group, "deck") == 0)
+    return status_set(STATUS_INTERNAL,
+                      "a tensor is named %s in group %s; a name is not empty, not '.' and has no "
+                      "'/', and no group is called deck",
                       tensor->name ? tensor->name : "NULL", tensor->group ? tensor->group : "NULL");
   if (tensor->ndim < 1 || tensor->ndim > LAYOUT_MAX_DIMS)
-    return status_set(STATUS_INTERNAL, "tensor %s/%s has %d dimensions; 1 to %d are possible", tensor->group, tensor->name, tensor->ndim,
-                      LAYOUT_MAX_DIMS);
+    return status_set(STATUS_INTERNAL, "tensor %s/%s has %d dimensions; 1 to %d are possible",
+                      tensor->group, tensor->name, tensor->ndim, LAYOUT_MAX_DIMS);
   int64_t n = 1, bytes = 0;
   for (int d = 0; d < tensor->ndim; d++) {
     if (tensor->shape[d] < 1)
-      return status_set(STATUS_INTERNAL, "dimension %d of tensor %s/%s is %lld", d, tensor->group, tensor->name, (long long)tensor->shape[d]);
+      return status_set(STATUS_INTERNAL, "dimension %d of tensor %s/%s is %lld", d, tensor->group,
+                        tensor->name, (long long)tensor->shape[d]);
     enum status status = layout_mul(n, tensor->shape[d], &n);
     if (status != STATUS_OK)
       return status_prefix(status, "tensor %s/%s", tensor->group, tensor->name);
@@ -93,8 +99,9 @@ static enum status check_tensor(const struct io_tensor *tensor, int64_t *element
     return status_prefix(status, "tensor %s/%s", tensor->group, tensor->name);
   struct layout_range range = tensor->range;
   if (range.begin < range.end && (range.begin < 0 || range.end > n))
-    return status_set(STATUS_INTERNAL, "the range %lld to %lld of tensor %s/%s lies outside its %lld elements", (long long)range.begin,
-                      (long long)range.end, tensor->group, tensor->name, (long long)n);
+    return status_set(
+        STATUS_INTERNAL, "the range %lld to %lld of tensor %s/%s lies outside its %lld elements",
+        (long long)range.begin, (long long)range.end, tensor->group, tensor->name, (long long)n);
   *elements = n;
   return STATUS_OK;
 }
@@ -109,11 +116,13 @@ enum status checkpoint_piece_buffer(int n, const struct io_tensor *tensors, void
 
 struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t at)
 {
-  const int64_t bytes = tensor->move ? checkpoint_piece_bytes : checkpoint_call_bytes, most = bytes / (int64_t)dtype_size(tensor->type);
+  const int64_t bytes = tensor->move ? checkpoint_piece_bytes : checkpoint_call_bytes,
+                most = bytes / (int64_t)dtype_size(tensor->type);
   return (struct layout_range){at, tensor->range.end - at > most ? at + most : tensor->range.end};
 }
 
-enum status checkpoint_table_from(int n, const struct io_tensor *tensors, struct checkpoint_table *out)
+enum status checkpoint_table_from(int n, const struct io_tensor *tensors,
+                                  struct checkpoint_table *out)
 {
   struct builder builder = {0};
   enum status status = STATUS_OK;
@@ -147,7 +156,8 @@ static enum status check_name(const char *what, const char *name)
   return status_set(STATUS_INPUT, "the name of %s %s holds control characters", what, name);
 }
 
-static enum status read_entry(hid_t group, const char *group_name, const char *name, struct builder *builder)
+static enum status read_entry(hid_t group, const char *group_name, const char *name,
+                              struct builder *builder)
 {
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID};
   enum status status = check_name("dataset", name);
@@ -155,7 +165,8 @@ static enum status read_entry(hid_t group, const char *group_name, const char *n
     status = hdf5_open_dataset(group, name, &dataset);
   if (status != STATUS_OK)
     return status;
-  struct checkpoint_entry entry = {.type = dataset.type, .ndim = dataset.ndim, .elements = dataset.elements};
+  struct checkpoint_entry entry = {
+      .type = dataset.type, .ndim = dataset.ndim, .elements = dataset.elements};
   memcpy(entry.shape, dataset.shape, sizeof entry.shape);
   uint32_t crc = 0;
   int64_t elements = 0;
@@ -165,12 +176,13 @@ static enum status read_entry(hid_t group, const char *group_name, const char *n
   if (status != STATUS_OK)
     status = status_prefix(status, "dataset %s", name);
   else if (elements != dataset.elements)
-    status =
-        status_set(STATUS_INPUT, "dataset %s has %lld elements and says that it has %lld", name, (long long)dataset.elements, (long long)elements);
+    status = status_set(STATUS_INPUT, "dataset %s has %lld elements and says that it has %lld",
+                        name, (long long)dataset.elements, (long long)elements);
   status = hdf5_close(dataset.id, status);
   if (status != STATUS_OK)
     return status;
-  if (__builtin_add_overflow(builder->bytes, dataset.elements * (int64_t)dtype_size(dataset.type), &builder->bytes))
+  if (__builtin_add_overflow(builder->bytes, dataset.elements * (int64_t)dtype_size(dataset.type),
+                             &builder->bytes))
     return status_set(STATUS_INPUT, "with dataset %s its tensors have more than 2^63 bytes", name);
   entry.crc = crc;
   return append(builder, group_name, name, entry);
@@ -187,8 +199,8 @@ static herr_t visit_tensor(hid_t group, const char *name, const H5L_info_t *link
   return walk->status == STATUS_OK ? 0 : -1;
 }
 
-/* Native order, because HDF5 1.10 builds a table of the links for any other order. If a block of the
- * group's index is damaged, it frees entries of the table that it has not filled. */
+/* Native order, because HDF5 1.10 builds a table of the links for any other order. If a block of
+ * the group's index is damaged, it frees entries of the table that it has not filled. */
 static enum status iterate(hid_t group, H5L_iterate_t visit, struct walk *walk)
 {
   hdf5_lock();
@@ -219,7 +231,8 @@ static herr_t visit_group(hid_t root, const char *name, const H5L_info_t *link, 
 static int compare_entries(const void *a, const void *b, void *arg)
 {
   const char *names = arg;
-  return strcmp(names + ((const struct checkpoint_entry *)a)->name, names + ((const struct checkpoint_entry *)b)->name);
+  return strcmp(names + ((const struct checkpoint_entry *)a)->name,
+                names + ((const struct checkpoint_entry *)b)->name);
 }
 
 enum status checkpoint_table_read(hid_t file, struct checkpoint_table *out)

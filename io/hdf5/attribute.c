@@ -16,11 +16,13 @@ static enum status set_attribute(hid_t object, const char *name, hid_t type, con
   hid_t space = H5Screate(H5S_SCALAR), attribute = H5I_INVALID_HID;
   status = hdf5_check(space, STATUS_LIBRARY, "make an HDF5 dataspace");
   if (status == STATUS_OK) {
-    attribute = there ? H5Aopen(object, name, H5P_DEFAULT) : H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    attribute = there ? H5Aopen(object, name, H5P_DEFAULT)
+                      : H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
     status = hdf5_check(attribute, STATUS_IO, "create the attribute %s", name);
   }
   if (status == STATUS_OK)
-    status = hdf5_check(H5Awrite(attribute, type, value), STATUS_IO, "write the attribute %s", name);
+    status =
+        hdf5_check(H5Awrite(attribute, type, value), STATUS_IO, "write the attribute %s", name);
   status = hdf5_close(attribute, status);
   return hdf5_close(space, status);
 }
@@ -40,7 +42,8 @@ enum status hdf5_set_text(hid_t object, const char *name, const char *text)
   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
   size_t bytes = strlen(text);
   if (bytes > MOST_ATTRIBUTE)
-    return status_set(STATUS_INTERNAL, "the attribute %s has %zu bytes of text; %d are possible", name, bytes, MOST_ATTRIBUTE);
+    return status_set(STATUS_INTERNAL, "the attribute %s has %zu bytes of text; %d are possible",
+                      name, bytes, MOST_ATTRIBUTE);
   hid_t id = H5I_INVALID_HID;
   enum status status = hdf5_text_type(bytes + 1, &id);
   if (status != STATUS_OK)
@@ -63,7 +66,8 @@ static enum status open_attribute(hid_t object, const char *name, hid_t *out, hi
     return status;
   if (!there)
     return status_set(STATUS_INPUT, "the attribute %s is missing", name);
-  hid_t type = H5I_INVALID_HID, space = H5I_INVALID_HID, attribute = H5Aopen(object, name, H5P_DEFAULT);
+  hid_t type = H5I_INVALID_HID, space = H5I_INVALID_HID,
+        attribute = H5Aopen(object, name, H5P_DEFAULT);
   int64_t done = attribute;
   if (done >= 0)
     done = type = H5Aget_type(attribute);
@@ -90,7 +94,8 @@ enum status hdf5_get_number(hid_t object, const char *name, enum dtype type, voi
   if (hdf5_type_find(stored) != (int)type)
     status = status_set(STATUS_INPUT, "the attribute %s is not of type %s", name, dtype_name(type));
   else
-    status = hdf5_check(H5Aread(attribute, stored, out), STATUS_INPUT, "read the attribute %s", name);
+    status =
+        hdf5_check(H5Aread(attribute, stored, out), STATUS_INPUT, "read the attribute %s", name);
   return hdf5_close(attribute, hdf5_close(stored, status));
 }
 
@@ -107,7 +112,8 @@ enum status hdf5_get_text(hid_t object, const char *name, size_t most, char **ou
   if (status == STATUS_OK)
     status = mem_new(MEM_META, bytes + 1, &text);
   if (status == STATUS_OK)
-    status = hdf5_check(H5Aread(attribute, stored, text), STATUS_INPUT, "read the attribute %s", name);
+    status =
+        hdf5_check(H5Aread(attribute, stored, text), STATUS_INPUT, "read the attribute %s", name);
   status = hdf5_close(attribute, hdf5_close(stored, status));
   if (status)
     mem_free(text);

@@ -24,14 +24,17 @@ static enum status create_with(hid_t parent, const char *name, hid_t type, hid_t
   return hdf5_keep(dataset, status, out);
 }
 
-static enum status count_elements(const char *name, enum dtype type, int ndim, const int64_t *shape, int64_t *out)
+static enum status count_elements(const char *name, enum dtype type, int ndim, const int64_t *shape,
+                                  int64_t *out)
 {
   int64_t elements = 1, bytes;
   if (ndim < 1 || ndim > LAYOUT_MAX_DIMS)
-    return status_set(STATUS_INPUT, "%s has %d dimensions; 1 to %d are possible", name, ndim, LAYOUT_MAX_DIMS);
+    return status_set(STATUS_INPUT, "%s has %d dimensions; 1 to %d are possible", name, ndim,
+                      LAYOUT_MAX_DIMS);
   for (int d = 0; d < ndim; d++) {
     if (shape[d] < 1)
-      return status_set(STATUS_INPUT, "dimension %d of %s is %lld; it must be at least 1", d, name, (long long)shape[d]);
+      return status_set(STATUS_INPUT, "dimension %d of %s is %lld; it must be at least 1", d, name,
+                        (long long)shape[d]);
     enum status status = layout_mul(elements, shape[d], &elements);
     if (status != STATUS_OK)
       return status_prefix(status, "%s", name);
@@ -43,7 +46,8 @@ static enum status count_elements(const char *name, enum dtype type, int ndim, c
   return STATUS_OK;
 }
 
-enum status hdf5_create_dataset(hid_t parent, const char *name, enum dtype type, int ndim, const int64_t *shape, struct hdf5_dataset *out)
+enum status hdf5_create_dataset(hid_t parent, const char *name, enum dtype type, int ndim,
+                                const int64_t *shape, struct hdf5_dataset *out)
 {
   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
   struct hdf5_dataset dataset = {.id = H5I_INVALID_HID, .type = type, .ndim = ndim};
@@ -73,11 +77,13 @@ static enum status check_storage(hid_t id, const char *name, uint64_t bytes)
 {
   hid_t creation = H5Dget_create_plist(id);
   enum status status = hdf5_check(creation, STATUS_INPUT, "read how %s is stored", name);
-  if (status == STATUS_OK && (H5Pget_layout(creation) != H5D_CONTIGUOUS || H5Pget_external_count(creation) != 0 || H5Pget_nfilters(creation) != 0))
+  if (status == STATUS_OK &&
+      (H5Pget_layout(creation) != H5D_CONTIGUOUS || H5Pget_external_count(creation) != 0 ||
+       H5Pget_nfilters(creation) != 0))
     status = status_set(STATUS_INPUT, "%s is not stored contiguously and uncompressed", name);
   if (status == STATUS_OK && H5Dget_storage_size(id) != bytes)
-    status = status_set(STATUS_INPUT, "%s stores %llu bytes; its shape and type need %llu", name, (unsigned long long)H5Dget_storage_size(id),
-                        (unsigned long long)bytes);
+    status = status_set(STATUS_INPUT, "%s stores %llu bytes; its shape and type need %llu", name,
+                        (unsigned long long)H5Dget_storage_size(id), (unsigned long long)bytes);
   return hdf5_close(creation, status);
 }
 
@@ -85,7 +91,8 @@ static enum status describe(const char *name, struct hdf5_dataset *dataset)
 {
   hsize_t dims[H5S_MAX_RANK] = {0};
   hid_t type = H5Dget_type(dataset->id), space = H5Dget_space(dataset->id);
-  enum status status = hdf5_check(type < space ? type : space, STATUS_INPUT, "read type and shape of %s", name);
+  enum status status =
+      hdf5_check(type < space ? type : space, STATUS_INPUT, "read type and shape of %s", name);
   int found = status == STATUS_OK ? hdf5_type_find(type) : 0;
   if (found < 0)
     status = status_set(STATUS_INPUT, "%s has a number type that Sluice does not write", name);
@@ -129,8 +136,9 @@ enum status hdf5_locate(const struct hdf5_dataset *dataset, int64_t *out)
 
 /* Transfers. */
 
-static enum status transfer_box(const struct hdf5_dataset *dataset, hid_t type, hid_t space, const struct layout_box *box, void *read_to,
-                                const void *write_from, int64_t *moved)
+static enum status transfer_box(const struct hdf5_dataset *dataset, hid_t type, hid_t space,
+                                const struct layout_box *box, void *read_to, const void *write_from,
+                                int64_t *moved)
 {
   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
   hsize_t start[LAYOUT_MAX_DIMS], count[LAYOUT_MAX_DIMS], elements = 1;
@@ -146,12 +154,14 @@ static enum status transfer_box(const struct hdf5_dataset *dataset, hid_t type, 
   if (done >= 0)
     done = read_to ? H5Dread(dataset->id, type, memory, space, H5P_DEFAULT, read_to)
                    : H5Dwrite(dataset->id, type, memory, space, H5P_DEFAULT, write_from);
-  enum status status = hdf5_check(done, STATUS_IO, "%s %llu elements", read_to ? "read" : "write", (unsigned long long)elements);
+  enum status status = hdf5_check(done, STATUS_IO, "%s %llu elements", read_to ? "read" : "write",
+                                  (unsigned long long)elements);
   *moved = (int64_t)elements;
   return hdf5_close(memory, status);
 }
 
-static enum status open_type_and_space(const struct hdf5_dataset *dataset, hid_t *type, hid_t *space)
+static enum status open_type_and_space(const struct hdf5_dataset *dataset, hid_t *type,
+                                       hid_t *space)
 {
   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
   *type = H5Dget_type(dataset->id);
@@ -160,13 +170,14 @@ static enum status open_type_and_space(const struct hdf5_dataset *dataset, hid_t
 }
 
 /* The lock is free between calls of HDF5: others need not wait for all of a big range. */
-static enum status transfer(const struct hdf5_dataset *dataset, struct layout_range range, void *read_to, const void *write_from)
+static enum status transfer(const struct hdf5_dataset *dataset, struct layout_range range,
+                            void *read_to, const void *write_from)
 {
   if (range.begin >= range.end)
     return STATUS_OK;
   if (range.begin < 0 || range.end > dataset->elements)
-    return status_set(STATUS_INTERNAL, "elements %lld to %lld of a dataset of %lld are asked for", (long long)range.begin, (long long)range.end,
-                      (long long)dataset->elements);
+    return status_set(STATUS_INTERNAL, "elements %lld to %lld of a dataset of %lld are asked for",
+                      (long long)range.begin, (long long)range.end, (long long)dataset->elements);
   size_t size = dtype_size(dataset->type);
   int64_t most = hdf5_transfer_bytes > (int64_t)size ? hdf5_transfer_bytes / (int64_t)size : 1;
   hid_t type = H5I_INVALID_HID, space = H5I_INVALID_HID;
@@ -178,17 +189,21 @@ static enum status transfer(const struct hdf5_dataset *dataset, struct layout_ra
     for (int i = 0; i < n && status == STATUS_OK; i++) {
       size_t offset = (size_t)(at - range.begin) * size;
       int64_t moved;
-      status = transfer_box(dataset, type, space, &boxes[i], read_to ? (char *)read_to + offset : NULL,
-                            write_from ? (const char *)write_from + offset : NULL, &moved);
+      status =
+          transfer_box(dataset, type, space, &boxes[i], read_to ? (char *)read_to + offset : NULL,
+                       write_from ? (const char *)write_from + offset : NULL, &moved);
       at += moved;
     }
     if (status == STATUS_OK && at != piece.end)
-      status = status_set(STATUS_INTERNAL, "the hyperslabs of a range end at element %lld, not %lld", (long long)at, (long long)piece.end);
+      status =
+          status_set(STATUS_INTERNAL, "the hyperslabs of a range end at element %lld, not %lld",
+                     (long long)at, (long long)piece.end);
   }
   return hdf5_close(type, hdf5_close(space, status));
 }
 
-enum status hdf5_write(const struct hdf5_dataset *dataset, struct layout_range range, const void *data)
+enum status hdf5_write(const struct hdf5_dataset *dataset, struct layout_range range,
+                       const void *data)
 {
   return transfer(dataset, range, NULL, data);
 }
@@ -200,7 +215,8 @@ enum status hdf5_read(const struct hdf5_dataset *dataset, struct layout_range ra
 
 /* Rows of numbers. */
 
-enum status hdf5_write_row(hid_t parent, const char *name, enum dtype type, int64_t n, const void *data)
+enum status hdf5_write_row(hid_t parent, const char *name, enum dtype type, int64_t n,
+                           const void *data)
 {
   struct hdf5_dataset dataset;
   if (n == 0)
@@ -215,14 +231,16 @@ enum status hdf5_write_row(hid_t parent, const char *name, enum dtype type, int6
   return hdf5_close(dataset.id, status);
 }
 
-enum status hdf5_open_row(hid_t parent, const char *name, enum dtype type, int64_t n, struct hdf5_dataset *out, uint32_t *crc)
+enum status hdf5_open_row(hid_t parent, const char *name, enum dtype type, int64_t n,
+                          struct hdf5_dataset *out, uint32_t *crc)
 {
   struct hdf5_dataset dataset;
   enum status status = hdf5_open_dataset(parent, name, &dataset);
   if (status)
     return status;
   if (dataset.type != type || dataset.ndim != 1 || dataset.shape[0] != n)
-    status = status_set(STATUS_INPUT, "'%s' is not a row of %lld numbers of type %s", name, (long long)n, dtype_name(type));
+    status = status_set(STATUS_INPUT, "'%s' is not a row of %lld numbers of type %s", name,
+                        (long long)n, dtype_name(type));
   if (status == STATUS_OK)
     status = hdf5_get_number(dataset.id, "crc32", DTYPE_U32, crc);
   if (status)
@@ -240,7 +258,8 @@ enum status hdf5_read_row(hid_t parent, const char *name, enum dtype type, int64
     return status;
   status = hdf5_read(&dataset, (struct layout_range){0, n}, data);
   if (status == STATUS_OK && crc != (uint32_t)crc32_z(0, data, (size_t)n * dtype_size(type)))
-    status = status_set(STATUS_INPUT, "'%s' does not match its checksum: the file is damaged", name);
+    status =
+        status_set(STATUS_INPUT, "'%s' does not match its checksum: the file is damaged", name);
   return hdf5_close(dataset.id, status);
 }
 
@@ -262,7 +281,8 @@ enum status hdf5_write_text(hid_t parent, const char *name, const char *text)
   if (status == STATUS_OK)
     status = hdf5_set_number(dataset, "crc32", DTYPE_U32, &crc);
   if (status == STATUS_OK)
-    status = hdf5_check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text), STATUS_IO, "write the text %s", name);
+    status = hdf5_check(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, text), STATUS_IO,
+                        "write the text %s", name);
   status = hdf5_close(dataset, status);
   return hdf5_close(type, hdf5_close(space, status));
 }
@@ -271,7 +291,8 @@ static enum status read_text(hid_t dataset, const char *name, size_t most, char 
 {
   hid_t type = H5Dget_type(dataset), space = H5Dget_space(dataset);
   size_t bytes = 0;
-  enum status status = hdf5_check(type < space ? type : space, STATUS_INPUT, "read the type of %s", name);
+  enum status status =
+      hdf5_check(type < space ? type : space, STATUS_INPUT, "read the type of %s", name);
   if (status == STATUS_OK)
     status = hdf5_text_size(type, name, most, &bytes);
   if (status == STATUS_OK && H5Sget_simple_extent_type(space) != H5S_SCALAR)
@@ -281,7 +302,8 @@ static enum status read_text(hid_t dataset, const char *name, size_t most, char 
   if (status == STATUS_OK)
     status = mem_alloc(MEM_META, bytes + 1, (void **)text);
   if (status == STATUS_OK)
-    status = hdf5_check(H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *text), STATUS_INPUT, "read the text %s", name);
+    status = hdf5_check(H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, *text), STATUS_INPUT,
+                        "read the text %s", name);
   return hdf5_close(type, hdf5_close(space, status));
 }
 
@@ -298,7 +320,8 @@ enum status hdf5_read_text(hid_t parent, const char *name, size_t most, char **o
   if (status == STATUS_OK)
     status = hdf5_get_number(dataset, "crc32", DTYPE_U32, &crc);
   if (status == STATUS_OK && crc != (uint32_t)crc32_z(0, (const unsigned char *)text, strlen(text)))
-    status = status_set(STATUS_INPUT, "the text %s does not match its checksum: the file is damaged", name);
+    status = status_set(STATUS_INPUT,
+                        "the text %s does not match its checksum: the file is damaged", name);
   status = hdf5_close(dataset, status);
   if (status)
     mem_free(text);

@@ -12,14 +12,16 @@
 #include "io/text/file.h"
 
 enum {
-  ALIGN_BYTES = 65536,      /* objects of this size or more begin at a multiple of it: whole pages and file-system blocks */
+  ALIGN_BYTES = 65536, /* objects of this size or more begin at a multiple of it: whole pages and
+                          file-system blocks */
   META_BLOCK_BYTES = 32768, /* metadata lies together, so that a reader fetches few blocks */
   MOST_COMPACT = 64
 };
 
-/* Ending a file that was written. A flush that fails leaves HDF5 1.10's cache in a state that no later flush accepts, not the one in H5Fclose either, whose failure leaves
- * tables half taken down that are walked again, into freed memory, when the process ends. So no flush may fail: room is made first, and where something has failed already
- * the file is flushed into memory. */
+/* Ending a file that was written. A flush that fails leaves HDF5 1.10's cache in a state that no
+ * later flush accepts, not the one in H5Fclose either, whose failure leaves tables half taken down
+ * that are walked again, into freed memory, when the process ends. So no flush may fail: room is
+ * made first, and where something has failed already the file is flushed into memory. */
 
 static bool broken;
 
@@ -31,7 +33,8 @@ bool hdf5_is_broken(void)
 
 static enum status descriptor_of(hid_t file, int **out)
 {
-  return hdf5_check(H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)out), STATUS_IO, "find its descriptor");
+  return hdf5_check(H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)out), STATUS_IO,
+                    "find its descriptor");
 }
 
 static enum status make_room(hid_t file, int fd)
@@ -93,13 +96,15 @@ enum status hdf5_finish_as(hid_t file, const char *temporary, const char *final,
 static enum status access_list(int64_t alignment, hid_t *out)
 {
   if (H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0)
-    return status_set(STATUS_LIBRARY, "cannot silence HDF5's error stack: the HDF5 library is not working");
+    return status_set(STATUS_LIBRARY,
+                      "cannot silence HDF5's error stack: the HDF5 library is not working");
   hid_t list = H5Pcreate(H5P_FILE_ACCESS);
   bool made = list >= 0 && H5Pset_libver_bounds(list, H5F_LIBVER_V18, H5F_LIBVER_LATEST) >= 0 &&
               H5Pset_fclose_degree(list, H5F_CLOSE_STRONG) >= 0 &&
               H5Pset_alignment(list, (hsize_t)alignment, (hsize_t)alignment) >= 0 &&
               H5Pset_meta_block_size(list, META_BLOCK_BYTES) >= 0;
-  /* A failed write of data must fail in H5Dwrite and not in H5Dclose, which HDF5 does not survive. */
+  /* A failed write of data must fail in H5Dwrite and not in H5Dclose, which HDF5 does not survive.
+   */
   made = made && H5Pset_sieve_buf_size(list, 0) >= 0;
 #if H5_VERSION_GE(1, 10, 7)
   /* Finished files never change, and many cluster file systems have no locks. */
@@ -130,7 +135,8 @@ enum status hdf5_create_aligned(const char *path, void *mpi_comm, int64_t alignm
   hid_t access = H5I_INVALID_HID, file = H5I_INVALID_HID;
   enum status status = access_list(alignment, &access);
   if (status == STATUS_OK && mpi_comm)
-    status = hdf5_check(H5Pset_fapl_mpio(access, *(MPI_Comm *)mpi_comm, MPI_INFO_NULL), STATUS_LIBRARY, "set up parallel HDF5");
+    status = hdf5_check(H5Pset_fapl_mpio(access, *(MPI_Comm *)mpi_comm, MPI_INFO_NULL),
+                        STATUS_LIBRARY, "set up parallel HDF5");
   if (status == STATUS_OK)
     status = create_file(path, access, &file);
   status = hdf5_close(access, status);
@@ -164,11 +170,13 @@ static const char *looks_like(const unsigned char *head, size_t bytes)
       {0, 2, "\x80\4", "a Python pickle"},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-    if (bytes >= known[i].at + known[i].length && memcmp(head + known[i].at, known[i].magic, known[i].length) == 0)
+    if (bytes >= known[i].at + known[i].length &&
+        memcmp(head + known[i].at, known[i].magic, known[i].length) == 0)
       return known[i].what;
   size_t text = 0, zero = 0;
   for (size_t i = 0; i < bytes; i++) {
-    bool stray = (head[i] & 0xc0) == 0x80 && (i == 0 || head[i - 1] < 0x80); /* a byte that continues no UTF-8 character */
+    bool stray = (head[i] & 0xc0) == 0x80 &&
+                 (i == 0 || head[i - 1] < 0x80); /* a byte that continues no UTF-8 character */
     text += (head[i] >= 32 && !stray) || isspace(head[i]);
     zero += head[i] == 0;
   }
@@ -182,14 +190,16 @@ static enum status check_is_hdf5(const char *path, bool write)
   struct stat info;
   unsigned char head[512];
   if (stat(path, &info) != 0)
-    return status_set(errno == ENOENT ? STATUS_INPUT : STATUS_IO, "cannot open it: %s", strerror(errno));
+    return status_set(errno == ENOENT ? STATUS_INPUT : STATUS_IO, "cannot open it: %s",
+                      strerror(errno));
   if (S_ISDIR(info.st_mode))
     return status_set(STATUS_INPUT, "it is a folder; an HDF5 file is expected");
   if (!S_ISREG(info.st_mode))
     return status_set(STATUS_INPUT, "it is not a regular file; an HDF5 file is expected");
   int fd = open(path, (write ? O_RDWR : O_RDONLY) | O_CLOEXEC);
   if (fd < 0)
-    return status_set(STATUS_IO, "cannot open it: %s%s", strerror(errno), errno == EACCES ? "; check its permissions" : "");
+    return status_set(STATUS_IO, "cannot open it: %s%s", strerror(errno),
+                      errno == EACCES ? "; check its permissions" : "");
   ssize_t got = pread(fd, head, sizeof head, 0);
   int reason = errno;
   close(fd);
@@ -198,14 +208,16 @@ static enum status check_is_hdf5(const char *path, bool write)
   if (got == 0)
     return status_set(STATUS_INPUT, "it is empty (0 bytes); an HDF5 file is expected");
   if (got < (ssize_t)sizeof signature || memcmp(head, signature, sizeof signature) != 0)
-    return status_set(STATUS_INPUT, "it is not an HDF5 file; it looks like %s", looks_like(head, (size_t)got));
+    return status_set(STATUS_INPUT, "it is not an HDF5 file; it looks like %s",
+                      looks_like(head, (size_t)got));
   return STATUS_OK;
 }
 
 static enum status open_with(const char *path, bool write, hid_t access, hid_t *out)
 {
   hid_t file = H5Fopen(path, write ? H5F_ACC_RDWR : H5F_ACC_RDONLY, access);
-  enum status status = hdf5_check(file, STATUS_INPUT, "open it as HDF5 (it is truncated or damaged)");
+  enum status status =
+      hdf5_check(file, STATUS_INPUT, "open it as HDF5 (it is truncated or damaged)");
   status = hdf5_close(access, status);
   return hdf5_keep(file, status, out);
 }

@@ -9,7 +9,8 @@
 
 enum { REASON_BYTES = 512 };
 
-/* The lock: fair, so that a thread with many transfers does not keep the others out between them, and recursive, since these functions use each other. */
+/* The lock: fair, so that a thread with many transfers does not keep the others out between them,
+ * and recursive, since these functions use each other. */
 
 static struct {
   pthread_mutex_t mutex;
@@ -64,7 +65,8 @@ static herr_t keep_innermost(unsigned n, const H5E_error2_t *error, void *arg)
   return 0;
 }
 
-/* HDF5's own text about a failed system call is a list of pointers and flags around one useful part. */
+/* HDF5's own text about a failed system call is a list of pointers and flags around one useful
+ * part. */
 static void tidy_reason(char *reason)
 {
   static const char mark[] = "error message = '";
@@ -186,7 +188,8 @@ enum status hdf5_text_size(hid_t type, const char *name, size_t most, size_t *ou
     return status_set(STATUS_INPUT, "%s is not text of fixed length", name);
   size_t bytes = H5Tget_size(type);
   if (bytes == 0 || bytes - 1 > most)
-    return status_set(STATUS_INPUT, "%s is text of %zu bytes; at most %zu are expected", name, bytes, most);
+    return status_set(STATUS_INPUT, "%s is text of %zu bytes; at most %zu are expected", name,
+                      bytes, most);
   *out = bytes;
   return STATUS_OK;
 }
@@ -207,8 +210,10 @@ enum status hdf5_create_group(hid_t parent, const char *name, hid_t *out)
   return hdf5_keep(group, status, out);
 }
 
-/* A name that lies in this file, and is of the wanted kind: links into other files are not followed. */
-enum status hdf5_open_object(hid_t parent, const char *name, H5I_type_t kind, const char *kind_name, hid_t *out)
+/* A name that lies in this file, and is of the wanted kind: links into other files are not
+ * followed. */
+enum status hdf5_open_object(hid_t parent, const char *name, H5I_type_t kind, const char *kind_name,
+                             hid_t *out)
 {
   H5L_info_t link;
   htri_t there = H5Lexists(parent, name, H5P_DEFAULT);
@@ -217,7 +222,8 @@ enum status hdf5_open_object(hid_t parent, const char *name, H5I_type_t kind, co
     return status;
   if (!there)
     return status_set(STATUS_INPUT, "there is no %s %s in it", kind_name, name);
-  status = hdf5_check(H5Lget_info(parent, name, &link, H5P_DEFAULT), STATUS_INPUT, "look at %s", name);
+  status =
+      hdf5_check(H5Lget_info(parent, name, &link, H5P_DEFAULT), STATUS_INPUT, "look at %s", name);
   if (status != STATUS_OK)
     return status;
   if (link.type != H5L_TYPE_HARD)

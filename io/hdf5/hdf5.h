@@ -1,10 +1,13 @@
-/* What the modules of io/ share of HDF5: opening, closing, attributes, datasets, and the one check of its return codes. Private to io/.
+/* What the modules of io/ share of HDF5: opening, closing, attributes, datasets, and the one check
+ * of its return codes. Private to io/.
  *
- * Sentences name what inside the file failed and HDF5's own reason; the caller puts the file's name in front with status_prefix().
- * HDF5 prints nothing by itself: its error stack is silenced by the calls that open a file. Any thread, but one file by one thread at a time; Local unless marked.
+ * Sentences name what inside the file failed and HDF5's own reason; the caller puts the file's name
+ * in front with status_prefix(). HDF5 prints nothing by itself: its error stack is silenced by the
+ * calls that open a file. Any thread, but one file by one thread at a time; Local unless marked.
  *
- * Files made here can be read by HDF5 1.8 and later and carry checksums on all their metadata (superblock 2, object headers 2; no
- * variable-length strings, whose global heap has none); they hold no times, so that equal content gives equal bytes. */
+ * Files made here can be read by HDF5 1.8 and later and carry checksums on all their metadata
+ * (superblock 2, object headers 2; no variable-length strings, whose global heap has none); they
+ * hold no times, so that equal content gives equal bytes. */
 #ifndef SLUICE_IO_HDF5_HDF5_H
 #define SLUICE_IO_HDF5_HDF5_H
 
@@ -17,48 +20,65 @@
 #include "base/status.h"
 #include "layout/layout.h"
 
-/* HDF5's parallel build is not thread-safe: one lock of the process, which every function here takes, and with which everything else that calls HDF5 holds it off. The thread that
- * has it may take it again; others get it in the order in which they asked. Who holds it may wait for other ranks (a collective call): of a process, one thread at a time makes
- * such calls. What moves raw data holds it for one call of HDF5's at a time. HDF5's error stack belongs to who holds the lock: check before giving it back. */
+/* HDF5's parallel build is not thread-safe: one lock of the process, which every function here
+ * takes, and with which everything else that calls HDF5 holds it off. The thread that has it may
+ * take it again; others get it in the order in which they asked. Who holds it may wait for other
+ * ranks (a collective call): of a process, one thread at a time makes such calls. What moves raw
+ * data holds it for one call of HDF5's at a time. HDF5's error stack belongs to who holds the lock:
+ * check before giving it back. */
 void hdf5_lock(void);
 void hdf5_unlock(void);
 
-/* STATUS_OK if `result`, which any HDF5 call returned, is not negative; else `code` with "cannot DOING: REASON", the reason from HDF5's error stack. */
-enum status hdf5_check(int64_t result, enum status code, const char *doing, ...) __attribute__((format(printf, 3, 4)));
+/* STATUS_OK if `result`, which any HDF5 call returned, is not negative; else `code` with "cannot
+ * DOING: REASON", the reason from HDF5's error stack. */
+enum status hdf5_check(int64_t result, enum status code, const char *doing, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Make or replace a file (serial driver). Big datasets are aligned. */
 enum status hdf5_create(const char *path, hid_t *out);
-/* The same with all objects of `alignment` bytes or more at multiples of it. With mpi_comm, which points to an MPI_Comm, by MPI-IO: Collective over it, as is making a dataset in it,
- * flushing and hdf5_close(), which then closes it. NULL: serial driver. */
+/* The same with all objects of `alignment` bytes or more at multiples of it. With mpi_comm, which
+ * points to an MPI_Comm, by MPI-IO: Collective over it, as is making a dataset in it, flushing and
+ * hdf5_close(), which then closes it. NULL: serial driver. */
 enum status hdf5_create_aligned(const char *path, void *mpi_comm, int64_t alignment, hid_t *out);
-/* Open an existing file (serial driver, no file locks). What is missing, unreadable, empty, a folder, not HDF5 (what it looks like is said), truncated or damaged is
- * STATUS_INPUT or STATUS_IO with a sentence. */
+/* Open an existing file (serial driver, no file locks). What is missing, unreadable, empty, a
+ * folder, not HDF5 (what it looks like is said), truncated or damaged is STATUS_INPUT or STATUS_IO
+ * with a sentence. */
 enum status hdf5_open(const char *path, bool write, hid_t *out);
-/* Open an existing file for writing raw data through MPI-IO: `mpi_comm` points to an MPI_Comm. Opening and closing anything in it is Collective over it (all ranks, the
- * same objects in the same order, also after a failure of one), hdf5_write() is Local. Close with hdf5_close(). */
+/* Open an existing file for writing raw data through MPI-IO: `mpi_comm` points to an MPI_Comm.
+ * Opening and closing anything in it is Collective over it (all ranks, the same objects in the same
+ * order, also after a failure of one), hdf5_write() is Local. Close with hdf5_close(). */
 enum status hdf5_open_parallel(const char *path, void *mpi_comm, hid_t *out);
 
-/* Close any identifier (group, dataset, type, a file that was read, ...); takes negative ones. Returns `so_far`, or the failure of closing if so_far is STATUS_OK. */
+/* Close any identifier (group, dataset, type, a file that was read, ...); takes negative ones.
+ * Returns `so_far`, or the failure of closing if so_far is STATUS_OK. */
 enum status hdf5_close(hid_t id, enum status so_far);
 
-/* Flush and close a file made by hdf5_create() or opened for writing; with so_far not STATUS_OK, or when there is no room for it, what HDF5 still holds is dropped and
- * the file's content is undefined (remove it). Never close such a file with hdf5_close(). Close what was opened inside the file first. */
+/* Flush and close a file made by hdf5_create() or opened for writing; with so_far not STATUS_OK, or
+ * when there is no room for it, what HDF5 still holds is dropped and the file's content is
+ * undefined (remove it). Never close such a file with hdf5_close(). Close what was opened inside
+ * the file first. */
 enum status hdf5_finish(hid_t file, enum status so_far);
-/* HDF5 crashes when a process ends in which a flush has failed (exit() and MPI_Finalize() call it). hdf5_finish() finds a full disk before it flushes; should a flush
- * fail all the same, as on a broken disk, this is true from then on: report the failure with comm_abort(). */
+/* HDF5 crashes when a process ends in which a flush has failed (exit() and MPI_Finalize() call it).
+ * hdf5_finish() finds a full disk before it flushes; should a flush fail all the same, as on a
+ * broken disk, this is true from then on: report the failure with comm_abort(). */
 bool hdf5_is_broken(void);
-/* hdf5_finish() for a file that was made as `temporary`, which then appears under its name, or is removed. Sentences name it. */
-enum status hdf5_finish_as(hid_t file, const char *temporary, const char *final, enum status so_far);
+/* hdf5_finish() for a file that was made as `temporary`, which then appears under its name, or is
+ * removed. Sentences name it. */
+enum status hdf5_finish_as(hid_t file, const char *temporary, const char *final,
+                           enum status so_far);
 
-/* The type in the file of an element, to be closed. Memory holds the same bytes (little-endian hosts only). */
+/* The type in the file of an element, to be closed. Memory holds the same bytes (little-endian
+ * hosts only). */
 enum status hdf5_type(enum dtype type, hid_t *out);
 /* The inverse: enum dtype, or -1. */
 int hdf5_type_find(hid_t type);
 
 enum status hdf5_create_group(hid_t parent, const char *name, hid_t *out);
-enum status hdf5_open_group(hid_t parent, const char *name, hid_t *out); /* a missing one: STATUS_INPUT */
+enum status hdf5_open_group(hid_t parent, const char *name,
+                            hid_t *out); /* a missing one: STATUS_INPUT */
 
-/* Scalar attributes. set makes the attribute or overwrites it; get insists on exactly this type (a missing or different one: STATUS_INPUT). */
+/* Scalar attributes. set makes the attribute or overwrites it; get insists on exactly this type (a
+ * missing or different one: STATUS_INPUT). */
 enum status hdf5_set_number(hid_t object, const char *name, enum dtype type, const void *value);
 bool hdf5_has_attribute(hid_t object,
                         const char *name); /* for attributes that older versions lack */
@@ -66,30 +86,47 @@ enum status hdf5_get_number(hid_t object, const char *name, enum dtype type, voi
 /* Text of at most 60,000 bytes, fixed length. get: at most `most` bytes, mem_free. */
 enum status hdf5_set_text(hid_t object, const char *name, const char *text);
 enum status hdf5_get_text(hid_t object, const char *name, size_t most, char **out);
-enum status hdf5_copy_text(hid_t object, const char *name, char *out, size_t size); /* the same of at most size - 1 bytes, into `out` */
+enum status hdf5_copy_text(hid_t object, const char *name, char *out,
+                           size_t size); /* the same of at most size - 1 bytes, into `out` */
 
-struct hdf5_dataset { hid_t id; enum dtype type; int ndim; int64_t shape[LAYOUT_MAX_DIMS], elements; };
-/* A scalar dataset of text of fixed length with the attribute crc32 over its bytes (without the NUL). read: at most `most` bytes, CRC verified, mem_free. */
+struct hdf5_dataset {
+  hid_t id;
+  enum dtype type;
+  int ndim;
+  int64_t shape[LAYOUT_MAX_DIMS], elements;
+};
+/* A scalar dataset of text of fixed length with the attribute crc32 over its bytes (without the
+ * NUL). read: at most `most` bytes, CRC verified, mem_free. */
 enum status hdf5_write_text(hid_t parent, const char *name, const char *text);
 enum status hdf5_read_text(hid_t parent, const char *name, size_t most, char **out);
 
-/* A contiguous dataset, allocated now, never filled. ndim 1 .. LAYOUT_MAX_DIMS, every length >= 1. Close out->id. */
-enum status hdf5_create_dataset(hid_t parent, const char *name, enum dtype type, int ndim, const int64_t *shape, struct hdf5_dataset *out);
-/* Open one and say what it is; refuses anything that hdf5_create_dataset() does not make (STATUS_INPUT): a link to elsewhere, chunks, filters, external
- * storage, other types, more elements than 2^62 bytes, fewer stored bytes than the shape asks for. */
-enum status hdf5_open_dataset(hid_t parent, const char *name, struct hdf5_dataset *out); /* close out->id */
+/* A contiguous dataset, allocated now, never filled. ndim 1 .. LAYOUT_MAX_DIMS, every length >= 1.
+ * Close out->id. */
+enum status hdf5_create_dataset(hid_t parent, const char *name, enum dtype type, int ndim,
+                                const int64_t *shape, struct hdf5_dataset *out);
+/* Open one and say what it is; refuses anything that hdf5_create_dataset() does not make
+ * (STATUS_INPUT): a link to elsewhere, chunks, filters, external storage, other types, more
+ * elements than 2^62 bytes, fewer stored bytes than the shape asks for. */
+enum status hdf5_open_dataset(hid_t parent, const char *name,
+                              struct hdf5_dataset *out); /* close out->id */
 
-/* A row of `n` numbers with the attribute crc32 over its bytes; without numbers there is no dataset. open: refuses what is not such a row; close out->id. read: CRC verified. */
-enum status hdf5_write_row(hid_t parent, const char *name, enum dtype type, int64_t n, const void *data);
-enum status hdf5_open_row(hid_t parent, const char *name, enum dtype type, int64_t n, struct hdf5_dataset *out, uint32_t *crc);
+/* A row of `n` numbers with the attribute crc32 over its bytes; without numbers there is no
+ * dataset. open: refuses what is not such a row; close out->id. read: CRC verified. */
+enum status hdf5_write_row(hid_t parent, const char *name, enum dtype type, int64_t n,
+                           const void *data);
+enum status hdf5_open_row(hid_t parent, const char *name, enum dtype type, int64_t n,
+                          struct hdf5_dataset *out, uint32_t *crc);
 enum status hdf5_read_row(hid_t parent, const char *name, enum dtype type, int64_t n, void *data);
 
 /* Where in the file the bytes of a contiguous dataset begin. */
 enum status hdf5_locate(const struct hdf5_dataset *dataset, int64_t *out);
 
-/* Transfer the flat (row-major) elements [begin, end) of a dataset; `data` is element `begin`. Cut into calls of at most hdf5_transfer_bytes. */
-enum status hdf5_write(const struct hdf5_dataset *dataset, struct layout_range range, const void *data);
+/* Transfer the flat (row-major) elements [begin, end) of a dataset; `data` is element `begin`. Cut
+ * into calls of at most hdf5_transfer_bytes. */
+enum status hdf5_write(const struct hdf5_dataset *dataset, struct layout_range range,
+                       const void *data);
 enum status hdf5_read(const struct hdf5_dataset *dataset, struct layout_range range, void *data);
-extern int64_t hdf5_transfer_bytes; /* 256 MiB: below 2 GiB, which MPI-IO cannot move in one call; tests change it */
+extern int64_t hdf5_transfer_bytes; /* 256 MiB: below 2 GiB, which MPI-IO cannot move in one call;
+                                       tests change it */
 
 #endif

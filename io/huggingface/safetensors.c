@@ -11,7 +11,12 @@
 #include "io/text/file.h"
 #include "io/text/json_tree.h"
 
-enum { LENGTH_BYTES = 8, HEADER_MOST = 100000000 /* as in the reference implementation */, INDEX_MOST = 64 << 20, NAME_SHOWN = 200 };
+enum {
+  LENGTH_BYTES = 8,
+  HEADER_MOST = 100000000 /* as in the reference implementation */,
+  INDEX_MOST = 64 << 20,
+  NAME_SHOWN = 200
+};
 
 struct safetensors {
   char *path;
@@ -36,15 +41,22 @@ static const struct st_type {
   bool known;
   enum dtype type;
 } types[] = {
-    {"F32", 32, true, DTYPE_F32},   {"BF16", 16, true, DTYPE_BF16},     {"F16", 16, true, DTYPE_F16},       {.name = "F64", .bits = 64},
-    {.name = "C64", .bits = 64},    {.name = "I64", .bits = 64},        {.name = "U64", .bits = 64},        {.name = "I32", .bits = 32},
-    {.name = "U32", .bits = 32},    {.name = "I16", .bits = 16},        {.name = "U16", .bits = 16},        {.name = "I8", .bits = 8},
-    {.name = "U8", .bits = 8},      {.name = "BOOL", .bits = 8},        {.name = "F8_E4M3", .bits = 8},     {.name = "F8_E5M2", .bits = 8},
-    {.name = "F8_E8M0", .bits = 8}, {.name = "F8_E4M3FNUZ", .bits = 8}, {.name = "F8_E5M2FNUZ", .bits = 8}, {.name = "F6_E2M3", .bits = 6},
-    {.name = "F6_E3M2", .bits = 6}, {.name = "F4", .bits = 4},
+    {"F32", 32, true, DTYPE_F32},       {"BF16", 16, true, DTYPE_BF16},
+    {"F16", 16, true, DTYPE_F16},       {.name = "F64", .bits = 64},
+    {.name = "C64", .bits = 64},        {.name = "I64", .bits = 64},
+    {.name = "U64", .bits = 64},        {.name = "I32", .bits = 32},
+    {.name = "U32", .bits = 32},        {.name = "I16", .bits = 16},
+    {.name = "U16", .bits = 16},        {.name = "I8", .bits = 8},
+    {.name = "U8", .bits = 8},          {.name = "BOOL", .bits = 8},
+    {.name = "F8_E4M3", .bits = 8},     {.name = "F8_E5M2", .bits = 8},
+    {.name = "F8_E8M0", .bits = 8},     {.name = "F8_E4M3FNUZ", .bits = 8},
+    {.name = "F8_E5M2FNUZ", .bits = 8}, {.name = "F6_E2M3", .bits = 6},
+    {.name = "F6_E3M2", .bits = 6},     {.name = "F4", .bits = 4},
 };
 
-/* --- the header ----------------------------------------------------------------------------------------------------------------- */
+/* --- the header
+ * -----------------------------------------------------------------------------------------------------------------
+ */
 
 static enum status read_type(const struct json_node *node, struct st_tensor *tensor, int *bits)
 {
@@ -84,7 +96,8 @@ static enum status read_shape(const struct json_node *node, struct st_tensor *te
   return STATUS_OK;
 }
 
-static enum status read_offsets(const struct json_node *node, const struct safetensors *file, int64_t data_bytes, struct st_tensor *tensor)
+static enum status read_offsets(const struct json_node *node, const struct safetensors *file,
+                                int64_t data_bytes, struct st_tensor *tensor)
 {
   int64_t begin = 0, end = 0;
   const struct json_node *first = json_first(node);
@@ -98,18 +111,21 @@ static enum status read_offsets(const struct json_node *node, const struct safet
   return status;
 }
 
-static enum status check_size(const struct json_node *node, const struct st_tensor *tensor, int bits)
+static enum status check_size(const struct json_node *node, const struct st_tensor *tensor,
+                              int bits)
 {
   int64_t all = 0;
   if (layout_mul(tensor->elements, bits, &all) || all % 8 || all / 8 != tensor->bytes)
-    return json_fail(node, "has %lld elements of type %s and %lld bytes, which do not match", (long long)tensor->elements, tensor->type_name,
-                     (long long)tensor->bytes);
+    return json_fail(node, "has %lld elements of type %s and %lld bytes, which do not match",
+                     (long long)tensor->elements, tensor->type_name, (long long)tensor->bytes);
   return STATUS_OK;
 }
 
-static enum status read_tensor(const struct json_node *node, const struct safetensors *file, int64_t data_bytes, struct st_tensor *tensor)
+static enum status read_tensor(const struct json_node *node, const struct safetensors *file,
+                               int64_t data_bytes, struct st_tensor *tensor)
 {
-  const struct json_node *type = json_find(node, "dtype"), *shape = json_find(node, "shape"), *offsets = json_find(node, "data_offsets");
+  const struct json_node *type = json_find(node, "dtype"), *shape = json_find(node, "shape"),
+                         *offsets = json_find(node, "data_offsets");
   int bits = 0;
   *tensor = (struct st_tensor){.name = json_key(node, NULL), .file = file->path, .fd = file->fd};
   if (!type || !shape || !offsets || json_length(node) != 3)
@@ -125,7 +141,8 @@ static enum status read_tensor(const struct json_node *node, const struct safete
 static enum status check_metadata(const struct json_node *node)
 {
   const char *text = NULL;
-  enum status status = json_kind(node) == JSON_OBJECT ? STATUS_OK : json_fail(node, "is not an object");
+  enum status status =
+      json_kind(node) == JSON_OBJECT ? STATUS_OK : json_fail(node, "is not an object");
   for (const struct json_node *item = json_first(node); item && !status; item = json_next(item))
     status = json_get_text(item, &text, NULL);
   return status;
@@ -146,7 +163,8 @@ static enum status read_tensors(struct safetensors *file, int64_t data_bytes)
 
 static int compare_places(const void *a, const void *b)
 {
-  const struct st_tensor *left = *(const struct st_tensor *const *)a, *right = *(const struct st_tensor *const *)b;
+  const struct st_tensor *left = *(const struct st_tensor *const *)a,
+                         *right = *(const struct st_tensor *const *)b;
   if (left->at != right->at)
     return left->at < right->at ? -1 : 1;
   return (left->bytes > right->bytes) - (left->bytes < right->bytes);
@@ -154,7 +172,8 @@ static int compare_places(const void *a, const void *b)
 
 static int compare_names(const void *a, const void *b)
 {
-  return strcmp((*(const struct st_tensor *const *)a)->name, (*(const struct st_tensor *const *)b)->name);
+  return strcmp((*(const struct st_tensor *const *)a)->name,
+                (*(const struct st_tensor *const *)b)->name);
 }
 
 /* One tensor behind the other, from the first byte of the data to the last. */
@@ -165,12 +184,15 @@ static enum status check_places(struct safetensors *file, int64_t data_bytes)
   for (int64_t i = 0; i < file->n; i++) {
     const struct st_tensor *tensor = file->by_name[i];
     if (tensor->at != at)
-      return status_set(STATUS_INPUT, "%s: the bytes of tensor %.*s %s", file->path, NAME_SHOWN, tensor->name,
-                        tensor->at < at ? "overlap those of another" : "do not begin where those before them end");
+      return status_set(STATUS_INPUT, "%s: the bytes of tensor %.*s %s", file->path, NAME_SHOWN,
+                        tensor->name,
+                        tensor->at < at ? "overlap those of another"
+                                        : "do not begin where those before them end");
     at += tensor->bytes;
   }
   if (at != file->bytes)
-    return status_set(STATUS_INPUT, "%s: the last %lld bytes belong to no tensor", file->path, (long long)(file->bytes - at));
+    return status_set(STATUS_INPUT, "%s: the last %lld bytes belong to no tensor", file->path,
+                      (long long)(file->bytes - at));
   return STATUS_OK;
 }
 
@@ -202,7 +224,9 @@ static enum status read_bytes(int fd, const char *path, int64_t at, size_t bytes
 static enum status parse_header(struct safetensors *file, const char *text, size_t length)
 {
   if (text[0] != '{')
-    return status_set(STATUS_INPUT, "%s: the header does not begin with '{': this is no safetensors file", file->path);
+    return status_set(STATUS_INPUT,
+                      "%s: the header does not begin with '{': this is no safetensors file",
+                      file->path);
   const int64_t data_bytes = file->bytes - LENGTH_BYTES - (int64_t)length;
   enum status status = json_tree_parse(file->path, text, length, &file->header);
   if (!status)
@@ -218,8 +242,10 @@ static enum status read_header(struct safetensors *file)
   if (status)
     return status;
   if (length > HEADER_MOST || length > (uint64_t)(file->bytes - LENGTH_BYTES))
-    return status_set(STATUS_INPUT, "%s: a header of %llu bytes in a file of %lld: this is no safetensors file, or it is truncated", file->path,
-                      (unsigned long long)length, (long long)file->bytes);
+    return status_set(STATUS_INPUT,
+                      "%s: a header of %llu bytes in a file of %lld: this is no safetensors file, "
+                      "or it is truncated",
+                      file->path, (unsigned long long)length, (long long)file->bytes);
   status = mem_new(MEM_META, length + 1, &text);
   if (!status)
     status = read_bytes(file->fd, file->path, LENGTH_BYTES, length, text);
@@ -229,7 +255,9 @@ static enum status read_header(struct safetensors *file)
   return status;
 }
 
-/* --- one file ------------------------------------------------------------------------------------------------------------------- */
+/* --- one file
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 static enum status failed(const char *doing, const char *path)
 {
@@ -245,7 +273,9 @@ static enum status open_file(struct safetensors *file)
   if (fstat(file->fd, &info) != 0)
     return failed("read", file->path);
   if (info.st_size < LENGTH_BYTES)
-    return status_set(STATUS_INPUT, "%s holds %lld bytes: this is no safetensors file, or it is truncated", file->path, (long long)info.st_size);
+    return status_set(STATUS_INPUT,
+                      "%s holds %lld bytes: this is no safetensors file, or it is truncated",
+                      file->path, (long long)info.st_size);
   file->bytes = info.st_size;
   return STATUS_OK;
 }
@@ -291,10 +321,12 @@ const struct st_tensor *safetensors_at(const struct safetensors *file, int64_t i
   return &file->tensor[i];
 }
 
-static const struct st_tensor *find(const struct st_tensor *const *by_name, int64_t n, const char *name)
+static const struct st_tensor *find(const struct st_tensor *const *by_name, int64_t n,
+                                    const char *name)
 {
   const struct st_tensor wanted = {.name = name}, *key = &wanted;
-  const struct st_tensor *const *found = n > 0 ? bsearch(&key, by_name, (size_t)n, sizeof *by_name, compare_names) : NULL;
+  const struct st_tensor *const *found =
+      n > 0 ? bsearch(&key, by_name, (size_t)n, sizeof *by_name, compare_names) : NULL;
   return found ? *found : NULL;
 }
 
@@ -308,15 +340,20 @@ enum status safetensors_read(const struct st_tensor *tensor, struct layout_range
   enum { PART = 1 << 15 };
   uint16_t part[PART];
   if (!tensor->known)
-    return status_set(STATUS_INPUT, "%s: tensor %.*s has type %s and %d dimensions; F32, BF16 and F16 with at most %d dimensions are read",
-                      tensor->file, NAME_SHOWN, tensor->name, tensor->type_name, tensor->ndim, LAYOUT_MAX_DIMS);
+    return status_set(STATUS_INPUT,
+                      "%s: tensor %.*s has type %s and %d dimensions; F32, BF16 and F16 with at "
+                      "most %d dimensions are read",
+                      tensor->file, NAME_SHOWN, tensor->name, tensor->type_name, tensor->ndim,
+                      LAYOUT_MAX_DIMS);
   if (range.begin >= range.end)
     return STATUS_OK;
   if (range.begin < 0 || range.end > tensor->elements)
-    return status_set(STATUS_INTERNAL, "elements %lld to %lld of tensor %s, which has %lld", (long long)range.begin, (long long)range.end,
-                      tensor->name, (long long)tensor->elements);
+    return status_set(STATUS_INTERNAL, "elements %lld to %lld of tensor %s, which has %lld",
+                      (long long)range.begin, (long long)range.end, tensor->name,
+                      (long long)tensor->elements);
   if (tensor->type == DTYPE_F32)
-    return read_bytes(tensor->fd, tensor->file, tensor->at + range.begin * 4, (size_t)(range.end - range.begin) * 4, out);
+    return read_bytes(tensor->fd, tensor->file, tensor->at + range.begin * 4,
+                      (size_t)(range.end - range.begin) * 4, out);
   enum status status = STATUS_OK;
   for (int64_t at = range.begin; at < range.end && !status; at += PART) {
     const size_t n = range.end - at < PART ? (size_t)(range.end - at) : PART;
@@ -327,14 +364,18 @@ enum status safetensors_read(const struct st_tensor *tensor, struct layout_range
   return status;
 }
 
-/* --- a folder ------------------------------------------------------------------------------------------------------------------- */
+/* --- a folder
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
-static enum status add_file(struct safetensors_folder *folder, const char *dir, const char *name, struct safetensors **out)
+static enum status add_file(struct safetensors_folder *folder, const char *dir, const char *name,
+                            struct safetensors **out)
 {
   char *path = mem_printf("%s/%s", dir, name);
   if (!path)
     return STATUS_MEMORY;
-  enum status status = mem_resize(MEM_META, (size_t)(folder->files + 1) * sizeof *folder->file, (void **)&folder->file);
+  enum status status = mem_resize(MEM_META, (size_t)(folder->files + 1) * sizeof *folder->file,
+                                  (void **)&folder->file);
   if (!status)
     status = safetensors_open(path, &folder->file[folder->files]);
   if (!status) {
@@ -351,8 +392,10 @@ static const char *base_name(const char *path)
   return slash ? slash + 1 : path;
 }
 
-/* The files of an index are many fewer than its tensors, and neighbours mostly name the same one. */
-static enum status file_of(struct safetensors_folder *folder, const char *dir, const struct json_node *entry, struct safetensors **out)
+/* The files of an index are many fewer than its tensors, and neighbours mostly name the same one.
+ */
+static enum status file_of(struct safetensors_folder *folder, const char *dir,
+                           const struct json_node *entry, struct safetensors **out)
 {
   const char *name = NULL;
   size_t bytes = 0;
@@ -381,11 +424,13 @@ static enum status check_index(const struct safetensors_folder *folder, const st
       const char *name = NULL;
       const struct json_node *entry = json_find(map, file->tensor[t].name);
       if (!entry)
-        return status_set(STATUS_INPUT, "%s: tensor %.*s is not in the folder's index", file->path, NAME_SHOWN, file->tensor[t].name);
+        return status_set(STATUS_INPUT, "%s: tensor %.*s is not in the folder's index", file->path,
+                          NAME_SHOWN, file->tensor[t].name);
       enum status status = json_get_text(entry, &name, NULL);
       if (!status && strcmp(name, base_name(file->path)) != 0)
-        status = status_set(STATUS_INPUT, "%s: tensor %.*s is in this file, but the folder's index says %.*s", file->path, NAME_SHOWN,
-                            file->tensor[t].name, NAME_SHOWN, name);
+        status = status_set(STATUS_INPUT,
+                            "%s: tensor %.*s is in this file, but the folder's index says %.*s",
+                            file->path, NAME_SHOWN, file->tensor[t].name, NAME_SHOWN, name);
       if (status)
         return status;
     }
@@ -393,13 +438,15 @@ static enum status check_index(const struct safetensors_folder *folder, const st
   return STATUS_OK;
 }
 
-static enum status read_index(struct safetensors_folder *folder, const char *dir, const struct json_node *root)
+static enum status read_index(struct safetensors_folder *folder, const char *dir,
+                              const struct json_node *root)
 {
   const struct json_node *map = json_find(root, "weight_map");
   if (!map || json_kind(map) != JSON_OBJECT || json_length(map) == 0)
     return json_fail(root, "has no object weight_map that names tensors");
   enum status status = STATUS_OK;
-  for (const struct json_node *entry = json_first(map); entry && !status; entry = json_next(entry)) {
+  for (const struct json_node *entry = json_first(map); entry && !status;
+       entry = json_next(entry)) {
     struct safetensors *file = NULL;
     status = file_of(folder, dir, entry, &file);
     if (!status && !safetensors_find(file, json_key(entry, NULL)))
@@ -422,16 +469,18 @@ static enum status open_files(struct safetensors_folder *folder, const char *dir
 {
   struct safetensors *file = NULL;
   enum status status = STATUS_MEMORY;
-  char *single = mem_printf("%s/model.safetensors", dir), *index = mem_printf("%s/model.safetensors.index.json", dir);
+  char *single = mem_printf("%s/model.safetensors", dir),
+       *index = mem_printf("%s/model.safetensors.index.json", dir);
   if (single && index) {
     if (file_exists(single)) /* which the reference takes first, too */
       status = add_file(folder, dir, "model.safetensors", &file);
     else if (file_exists(index))
       status = open_index(folder, dir, index);
     else
-      status = status_set(
-          STATUS_INPUT,
-          "%s holds neither model.safetensors nor model.safetensors.index.json; weights of other formats have to be saved as safetensors first", dir);
+      status = status_set(STATUS_INPUT,
+                          "%s holds neither model.safetensors nor model.safetensors.index.json; "
+                          "weights of other formats have to be saved as safetensors first",
+                          dir);
   }
   mem_free(single);
   mem_free(index);
@@ -488,7 +537,8 @@ const struct st_tensor *safetensors_folder_at(const struct safetensors_folder *f
   return folder->by_name[i];
 }
 
-const struct st_tensor *safetensors_folder_find(const struct safetensors_folder *folder, const char *name)
+const struct st_tensor *safetensors_folder_find(const struct safetensors_folder *folder,
+                                                const char *name)
 {
   return find(folder->by_name, folder->n, name);
 }

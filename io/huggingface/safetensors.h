@@ -1,7 +1,8 @@
-/* Hugging Face's safetensors files (https://github.com/huggingface/safetensors, format 0.x): 8 bytes of header length, a JSON header {name: {dtype, shape, data_offsets}}, data.
- * A rank reads only the ranges that it asks for. Header, offsets and sizes are checked before use:
- * overlaps, holes, offsets beyond the file, shapes whose product overflows or does not match their
- * bytes, names that occur twice. STATUS_INPUT names file and tensor. */
+/* Hugging Face's safetensors files (https://github.com/huggingface/safetensors, format 0.x): 8
+ * bytes of header length, a JSON header {name: {dtype, shape, data_offsets}}, data. A rank reads
+ * only the ranges that it asks for. Header, offsets and sizes are checked before use: overlaps,
+ * holes, offsets beyond the file, shapes whose product overflows or does not match their bytes,
+ * names that occur twice. STATUS_INPUT names file and tensor. */
 #ifndef SLUICE_IO_HUGGINGFACE_SAFETENSORS_H
 #define SLUICE_IO_HUGGINGFACE_SAFETENSORS_H
 
@@ -11,16 +12,17 @@
 
 struct st_tensor {
   const char *name;
-  enum dtype type;                /* F32, BF16 or F16 if `known`; other types are refused when they are asked for, not when the file is opened: `type_name` */
+  enum dtype type; /* F32, BF16 or F16 if `known`; other types are refused when they are asked for,
+                      not when the file is opened: `type_name` */
   bool known;
-  const char *type_name;          /* "F32", "I64" */
+  const char *type_name; /* "F32", "I64" */
   int ndim;
   int64_t shape[LAYOUT_MAX_DIMS]; /* of tensors with more dimensions `known` is false */
   int64_t elements;
   int64_t bytes;
-  int64_t at;                     /* its first byte in the file */
-  int fd;                         /* of the file, open until safetensors_close() */
-  const char *file;               /* path, for messages */
+  int64_t at;       /* its first byte in the file */
+  int fd;           /* of the file, open until safetensors_close() */
+  const char *file; /* path, for messages */
 };
 
 /* One file. Local. */
@@ -28,31 +30,45 @@ struct safetensors;
 enum status safetensors_open(const char *path, struct safetensors **out);
 void safetensors_close(struct safetensors *file); /* takes NULL */
 int64_t safetensors_count(const struct safetensors *file);
-const struct st_tensor *safetensors_at(const struct safetensors *file, int64_t i); /* in the order of the header */
-const struct st_tensor *safetensors_find(const struct safetensors *file, const char *name); /* NULL: none */
+const struct st_tensor *safetensors_at(const struct safetensors *file,
+                                       int64_t i); /* in the order of the header */
+const struct st_tensor *safetensors_find(const struct safetensors *file,
+                                         const char *name); /* NULL: none */
 
-/* A model folder: model.safetensors, or the files that model.safetensors.index.json names. Local. */
+/* A model folder: model.safetensors, or the files that model.safetensors.index.json names. Local.
+ */
 struct safetensors_folder;
 enum status safetensors_folder_open(const char *dir, struct safetensors_folder **out);
 void safetensors_folder_close(struct safetensors_folder *folder); /* takes NULL */
 int64_t safetensors_folder_count(const struct safetensors_folder *folder);
 const struct st_tensor *safetensors_folder_at(const struct safetensors_folder *folder, int64_t i);
-const struct st_tensor *safetensors_folder_find(const struct safetensors_folder *folder, const char *name);
+const struct st_tensor *safetensors_folder_find(const struct safetensors_folder *folder,
+                                                const char *name);
 
-/* Elements [range) as fp32, exactly. STATUS_INPUT if the type is not one of the three, or if the file
- * was cut since it was opened. Local. */
+/* Elements [range) as fp32, exactly. STATUS_INPUT if the type is not one of the three, or if the
+ * file was cut since it was opened. Local. */
 enum status safetensors_read(const struct st_tensor *tensor, struct layout_range range, float *out);
 
-/* Writing a model folder: model.safetensors, or model-00001-of-0000N.safetensors and so on with an index where one file would hold more than `most_bytes` of data. All ranks
- * write into files of temporary names; the folder holds the weights completely or not at all. */
+/* Writing a model folder: model.safetensors, or model-00001-of-0000N.safetensors and so on with an
+ * index where one file would hold more than `most_bytes` of data. All ranks write into files of
+ * temporary names; the folder holds the weights completely or not at all. */
 struct safetensors_writer;
-struct st_shape { const char *name; int ndim; int64_t shape[LAYOUT_MAX_DIMS]; };
-/* `n` tensors, the same on all ranks, stored as `type` (F32, BF16, F16). The folder is made if it is not there. Collective. */
-enum status safetensors_writer_open(struct comm *comm, const char *dir, enum dtype type, int n, const struct st_shape *tensors, int64_t most_bytes,
+struct st_shape {
+  const char *name;
+  int ndim;
+  int64_t shape[LAYOUT_MAX_DIMS];
+};
+/* `n` tensors, the same on all ranks, stored as `type` (F32, BF16, F16). The folder is made if it
+ * is not there. Collective. */
+enum status safetensors_writer_open(struct comm *comm, const char *dir, enum dtype type, int n,
+                                    const struct st_shape *tensors, int64_t most_bytes,
                                     struct safetensors_writer **out);
-/* Elements [range) of tensor t, rounded to nearest even; ranks write each element once. A number that `type` cannot hold: STATUS_INPUT naming the tensor. Local. */
-enum status safetensors_writer_put(struct safetensors_writer *writer, int t, struct layout_range range, const float *data);
-/* Flush and rename, or with so_far not STATUS_OK (the same on all ranks) remove what was written; frees the writer. Returns so_far, or what failed. Collective. */
+/* Elements [range) of tensor t, rounded to nearest even; ranks write each element once. A number
+ * that `type` cannot hold: STATUS_INPUT naming the tensor. Local. */
+enum status safetensors_writer_put(struct safetensors_writer *writer, int t,
+                                   struct layout_range range, const float *data);
+/* Flush and rename, or with so_far not STATUS_OK (the same on all ranks) remove what was written;
+ * frees the writer. Returns so_far, or what failed. Collective. */
 enum status safetensors_writer_close(struct safetensors_writer *writer, enum status so_far);
 
 #endif

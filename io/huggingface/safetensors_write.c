@@ -1,4 +1,5 @@
-/* Writing safetensors. Every rank works out the same headers, so that each knows where its elements belong; rank 0 makes the files, all fill them. */
+/* Writing safetensors. Every rank works out the same headers, so that each knows where its elements
+ * belong; rank 0 makes the files, all fill them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -45,11 +46,13 @@ struct safetensors_writer {
 
 static enum status failed(const char *doing, const char *path)
 {
-  return status_set(STATUS_IO, "cannot %s %s: %s%s", doing, path, strerror(errno),
-                    errno == ENOSPC || errno == EDQUOT ? "; free some space or choose another folder" : "");
+  return status_set(
+      STATUS_IO, "cannot %s %s: %s%s", doing, path, strerror(errno),
+      errno == ENOSPC || errno == EDQUOT ? "; free some space or choose another folder" : "");
 }
 
-static enum status put_text(struct text_buffer *to, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static enum status put_text(struct text_buffer *to, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 static enum status put_text(struct text_buffer *to, const char *format, ...)
 {
   char text[1024];
@@ -62,7 +65,9 @@ static enum status put_text(struct text_buffer *to, const char *format, ...)
   return text_buffer_append(to, text, (size_t)bytes);
 }
 
-/* --- the plan ------------------------------------------------------------------------------------------------------------------- */
+/* --- the plan
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool is_good_name(const char *name)
 {
@@ -76,7 +81,9 @@ static enum status count_elements(const struct st_shape *shape, int64_t *out)
 {
   int64_t elements = 1;
   if (!is_good_name(shape->name) || shape->ndim < 0 || shape->ndim > LAYOUT_MAX_DIMS)
-    return status_set(STATUS_INTERNAL, "the tensor '%s' of %d dimensions cannot be written to a safetensors file", shape->name, shape->ndim);
+    return status_set(STATUS_INTERNAL,
+                      "the tensor '%s' of %d dimensions cannot be written to a safetensors file",
+                      shape->name, shape->ndim);
   for (int d = 0; d < shape->ndim; d++) {
     enum status status = layout_mul(elements, shape->shape[d], &elements);
     if (status)
@@ -87,7 +94,8 @@ static enum status count_elements(const struct st_shape *shape, int64_t *out)
 }
 
 /* A file takes tensors as they come, until the next would make it too large. */
-static enum status split(struct safetensors_writer *writer, const struct st_shape *tensors, int64_t most_bytes)
+static enum status split(struct safetensors_writer *writer, const struct st_shape *tensors,
+                         int64_t most_bytes)
 {
   int64_t bytes = 0;
   writer->files = writer->n > 0;
@@ -116,17 +124,20 @@ static int compare_names(const void *a, const void *b)
   return strcmp((*(struct place *const *)a)->shape->name, (*(struct place *const *)b)->shape->name);
 }
 
-static enum status put_entry(const struct safetensors_writer *writer, struct output *file, const struct place *place)
+static enum status put_entry(const struct safetensors_writer *writer, struct output *file,
+                             const struct place *place)
 {
   const int64_t bytes = place->elements * (int64_t)dtype_size(writer->type);
-  enum status status = put_text(&file->header, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", place->shape->name,
-                                writer->type == DTYPE_F32    ? "F32"
-                                : writer->type == DTYPE_BF16 ? "BF16"
-                                                             : "F16");
+  enum status status =
+      put_text(&file->header, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", place->shape->name,
+               writer->type == DTYPE_F32    ? "F32"
+               : writer->type == DTYPE_BF16 ? "BF16"
+                                            : "F16");
   for (int d = 0; d < place->shape->ndim && !status; d++)
     status = put_text(&file->header, d ? ",%lld" : "%lld", (long long)place->shape->shape[d]);
   if (!status)
-    status = put_text(&file->header, "],\"data_offsets\":[%lld,%lld]}", (long long)file->data_bytes, (long long)(file->data_bytes + bytes));
+    status = put_text(&file->header, "],\"data_offsets\":[%lld,%lld]}", (long long)file->data_bytes,
+                      (long long)(file->data_bytes + bytes));
   file->data_bytes += bytes;
   return status;
 }
@@ -168,13 +179,16 @@ static enum status name_file(const struct safetensors_writer *writer, int f)
 {
   struct output *file = &writer->file[f];
   file->fd = -1;
-  file->name = writer->files == 1 ? mem_strdup("model.safetensors") : mem_printf("model-%05d-of-%05d.safetensors", f + 1, writer->files);
+  file->name = writer->files == 1
+                   ? mem_strdup("model.safetensors")
+                   : mem_printf("model-%05d-of-%05d.safetensors", f + 1, writer->files);
   file->final = file->name ? mem_printf("%s/%s", writer->dir, file->name) : NULL;
   file->temporary = file->final ? mem_printf("%s.tmp", file->final) : NULL;
   return file->temporary ? STATUS_OK : STATUS_MEMORY;
 }
 
-static enum status lay_out(struct safetensors_writer *writer, const char *dir, const struct st_shape *tensors, int64_t most_bytes)
+static enum status lay_out(struct safetensors_writer *writer, const char *dir,
+                           const struct st_shape *tensors, int64_t most_bytes)
 {
   writer->dir = mem_strdup(dir);
   if (!writer->dir)
@@ -200,9 +214,12 @@ static enum status lay_out(struct safetensors_writer *writer, const char *dir, c
   return status;
 }
 
-/* --- the files ------------------------------------------------------------------------------------------------------------------ */
+/* --- the files
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
-static enum status write_at(const struct output *file, const char *data, size_t bytes, int64_t offset)
+static enum status write_at(const struct output *file, const char *data, size_t bytes,
+                            int64_t offset)
 {
   while (bytes > 0) {
     const ssize_t done = pwrite(file->fd, data, bytes, (off_t)offset);
@@ -242,9 +259,11 @@ static enum status check_same(const struct safetensors_writer *writer)
 {
   uLong sum = 0;
   for (int f = 0; f < writer->files; f++)
-    sum = crc32_z(sum, (const unsigned char *)writer->file[f].header.data, writer->file[f].header.bytes);
+    sum = crc32_z(sum, (const unsigned char *)writer->file[f].header.data,
+                  writer->file[f].header.bytes);
   const int64_t words[] = {(int64_t)sum, writer->files, writer->type};
-  return comm_check_same(writer->comm, "the tensors to be written to a model folder", words, sizeof words);
+  return comm_check_same(writer->comm, "the tensors to be written to a model folder", words,
+                         sizeof words);
 }
 
 static void free_writer(struct safetensors_writer *writer)
@@ -266,7 +285,8 @@ static void free_writer(struct safetensors_writer *writer)
   mem_free(writer);
 }
 
-enum status safetensors_writer_open(struct comm *comm, const char *dir, enum dtype type, int n, const struct st_shape *tensors, int64_t most_bytes,
+enum status safetensors_writer_open(struct comm *comm, const char *dir, enum dtype type, int n,
+                                    const struct st_shape *tensors, int64_t most_bytes,
                                     struct safetensors_writer **out)
 {
   struct safetensors_writer *writer = NULL;
@@ -293,17 +313,21 @@ enum status safetensors_writer_open(struct comm *comm, const char *dir, enum dty
 }
 
 /* Only what was a number before is looked at: an infinity stays one. */
-static enum status check_range(const struct safetensors_writer *writer, const struct place *place, int64_t first, const float *data, size_t n)
+static enum status check_range(const struct safetensors_writer *writer, const struct place *place,
+                               int64_t first, const float *data, size_t n)
 {
   const uint16_t *half = writer->part, infinity = writer->type == DTYPE_F16 ? 0x7c00 : 0x7f80;
   for (size_t i = 0; i < n; i++)
     if ((half[i] & 0x7fff) == infinity && isfinite(data[i]))
-      return status_set(STATUS_INPUT, "%s: element %lld is %g, which is too large for %s; choose another dtype", place->shape->name,
-                        (long long)(first + (int64_t)i), (double)data[i], writer->type == DTYPE_F16 ? "float16" : "bfloat16");
+      return status_set(STATUS_INPUT,
+                        "%s: element %lld is %g, which is too large for %s; choose another dtype",
+                        place->shape->name, (long long)(first + (int64_t)i), (double)data[i],
+                        writer->type == DTYPE_F16 ? "float16" : "bfloat16");
   return STATUS_OK;
 }
 
-enum status safetensors_writer_put(struct safetensors_writer *writer, int t, struct layout_range range, const float *data)
+enum status safetensors_writer_put(struct safetensors_writer *writer, int t,
+                                   struct layout_range range, const float *data)
 {
   const struct place *place = &writer->place[t];
   struct output *file = &writer->file[place->file];
@@ -311,8 +335,9 @@ enum status safetensors_writer_put(struct safetensors_writer *writer, int t, str
   if (range.begin >= range.end)
     return STATUS_OK;
   if (range.begin < 0 || range.end > place->elements)
-    return status_set(STATUS_INTERNAL, "elements %lld to %lld of tensor %s, which has %lld", (long long)range.begin, (long long)range.end,
-                      place->shape->name, (long long)place->elements);
+    return status_set(STATUS_INTERNAL, "elements %lld to %lld of tensor %s, which has %lld",
+                      (long long)range.begin, (long long)range.end, place->shape->name,
+                      (long long)place->elements);
   if (file->fd < 0 && open_regular(file->temporary, OPEN_UPDATE, &file->fd))
     return status_set(
         STATUS_IO,
@@ -323,7 +348,8 @@ enum status safetensors_writer_put(struct safetensors_writer *writer, int t, str
     const int64_t n = range.end - at < PART ? range.end - at : PART;
     const float *from = data + (at - range.begin);
     dtype_convert(writer->part, writer->type, from, DTYPE_F32, (size_t)n);
-    enum status status = writer->type == DTYPE_F32 ? STATUS_OK : check_range(writer, place, at, from, (size_t)n);
+    enum status status =
+        writer->type == DTYPE_F32 ? STATUS_OK : check_range(writer, place, at, from, (size_t)n);
     if (!status)
       status = write_at(file, writer->part, (size_t)(n * size), place->offset + at * size);
     if (status)
@@ -333,7 +359,9 @@ enum status safetensors_writer_put(struct safetensors_writer *writer, int t, str
   return STATUS_OK;
 }
 
-/* --- the end -------------------------------------------------------------------------------------------------------------------- */
+/* --- the end
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static enum status close_files(struct safetensors_writer *writer)
 {
@@ -356,17 +384,22 @@ static enum status check_written(struct safetensors_writer *writer)
   int64_t written = writer->written;
   enum status status = comm_sum_i64(writer->comm, &written, 1);
   if (!status && written != writer->elements)
-    status = status_set(STATUS_INTERNAL, "%lld of %lld elements of a model folder were written", (long long)written, (long long)writer->elements);
+    status = status_set(STATUS_INTERNAL, "%lld of %lld elements of a model folder were written",
+                        (long long)written, (long long)writer->elements);
   return status;
 }
 
 static enum status write_index(const struct safetensors_writer *writer)
 {
   struct text_buffer text = {0};
-  enum status status = put_text(&text, "{\n  \"metadata\": {\n    \"total_parameters\": %lld,\n    \"total_size\": %lld\n  },\n  \"weight_map\": {",
-                                (long long)writer->elements, (long long)(writer->elements * (int64_t)dtype_size(writer->type)));
+  enum status status = put_text(&text,
+                                "{\n  \"metadata\": {\n    \"total_parameters\": %lld,\n    "
+                                "\"total_size\": %lld\n  },\n  \"weight_map\": {",
+                                (long long)writer->elements,
+                                (long long)(writer->elements * (int64_t)dtype_size(writer->type)));
   for (int t = 0; t < writer->n && !status; t++)
-    status = put_text(&text, "%s\n    \"%s\": \"%s\"", t ? "," : "", writer->by_name[t]->shape->name, writer->file[writer->by_name[t]->file].name);
+    status = put_text(&text, "%s\n    \"%s\": \"%s\"", t ? "," : "",
+                      writer->by_name[t]->shape->name, writer->file[writer->by_name[t]->file].name);
   if (!status)
     status = put_text(&text, "\n  }\n}\n");
   char *path = mem_printf("%s/model.safetensors.index.json", writer->dir);

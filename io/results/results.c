@@ -45,7 +45,8 @@ static void append_literal(struct results *results, const char *text)
   append_bytes(results, text, strlen(text));
 }
 
-static void __attribute__((format(printf, 2, 3))) append_number(struct results *results, const char *format, ...)
+static void __attribute__((format(printf, 2, 3)))
+append_number(struct results *results, const char *format, ...)
 {
   char text[64];
   va_list args;
@@ -57,7 +58,8 @@ static void __attribute__((format(printf, 2, 3))) append_number(struct results *
 
 static void append_escaped(struct results *results, const char *text, size_t n)
 {
-  static const char *const names[32] = {['\b'] = "\\b", ['\f'] = "\\f", ['\n'] = "\\n", ['\r'] = "\\r", ['\t'] = "\\t"};
+  static const char *const names[32] = {
+      ['\b'] = "\\b", ['\f'] = "\\f", ['\n'] = "\\n", ['\r'] = "\\r", ['\t'] = "\\t"};
   for (size_t i = 0; i < n; i++) {
     unsigned char c = (unsigned char)text[i];
     if (c == '"' || c == '\\') {
@@ -158,9 +160,12 @@ enum status results_end(struct results *results)
   if (results->status != STATUS_OK)
     return results->status;
   off_t before = lseek(results->fd, 0, SEEK_END);
-  enum status status = before < 0 ? status_set(STATUS_IO, "cannot find the end of %s: %s", results->path, strerror(errno)) : write_line(results);
+  enum status status = before < 0 ? status_set(STATUS_IO, "cannot find the end of %s: %s",
+                                               results->path, strerror(errno))
+                                  : write_line(results);
   if (status != STATUS_OK && before >= 0 && ftruncate(results->fd, before) != 0)
-    return status_prefix(status, "a part of a line is left in %s (%s)", results->path, strerror(errno));
+    return status_prefix(status, "a part of a line is left in %s (%s)", results->path,
+                         strerror(errno));
   return status;
 }
 
@@ -202,7 +207,8 @@ static enum status open_file(const char *path, int *out)
     status = status_set(STATUS_IO, "%s", strerror(errno));
   if (status != STATUS_OK) {
     close(fd);
-    return status_prefix(status, "cannot cut the last line of %s, which an interrupted run left unfinished", path);
+    return status_prefix(
+        status, "cannot cut the last line of %s, which an interrupted run left unfinished", path);
   }
   *out = fd;
   return STATUS_OK;
@@ -248,10 +254,14 @@ static enum status try_to_make(const char *path)
 {
   const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0)
-    return errno == EEXIST ? STATUS_OK : status_set(STATUS_IO, "cannot open %s: %s", path, strerror(errno));
+    return errno == EEXIST ? STATUS_OK
+                           : status_set(STATUS_IO, "cannot open %s: %s", path, strerror(errno));
   close(fd);
-  return unlink(path) == 0 ? STATUS_OK
-                           : status_set(STATUS_IO, "cannot remove %s, which was made to see whether it can be: %s", path, strerror(errno));
+  return unlink(path) == 0
+             ? STATUS_OK
+             : status_set(STATUS_IO,
+                          "cannot remove %s, which was made to see whether it can be: %s", path,
+                          strerror(errno));
 }
 
 enum status results_check(const char *path)
@@ -285,7 +295,8 @@ static bool is_later(const char *line, size_t bytes, int64_t last_step)
 static size_t drop_later(char *text, size_t bytes, int64_t last_step)
 {
   size_t kept = 0;
-  for (const char *line = text, *newline; (newline = memchr(line, '\n', (size_t)(text + bytes - line))); line = newline + 1) {
+  for (const char *line = text, *newline;
+       (newline = memchr(line, '\n', (size_t)(text + bytes - line))); line = newline + 1) {
     size_t length = (size_t)(newline - line) + 1;
     if (is_later(line, length, last_step))
       continue;

@@ -1,4 +1,5 @@
-/* results.jsonl: one JSON object a line, appended and flushed; a torn last line of an interrupted run is cut off when the file is opened again. */
+/* results.jsonl: one JSON object a line, appended and flushed; a torn last line of an interrupted
+ * run is cut off when the file is opened again. */
 #ifndef SLUICE_IO_RESULTS_RESULTS_H
 #define SLUICE_IO_RESULTS_RESULTS_H
 
@@ -10,13 +11,17 @@
 struct results;
 enum status results_open(const char *path, struct results **out);
 enum status results_close(struct results *results); /* takes NULL */
-/* Whether results_open() can open it, for what takes long to work out: a file that was not there is not there afterwards. */
+/* Whether results_open() can open it, for what takes long to work out: a file that was not there is
+ * not there afterwards. */
 enum status results_check(const char *path);
 /* Whether the file holds a record of a completed step. A file that is not there holds none. */
 enum status results_have_steps(const char *path, bool *out);
 
-/* One object: begin, fields, end. Non-finite numbers become null. The line reaches the file at end. */
-void results_begin(struct results *results, const char *kind); /* "kind": "step" | "run" | "eval" | "save" | "trace" | "bench", "bench_adam", ... */
+/* One object: begin, fields, end. Non-finite numbers become null. The line reaches the file at end.
+ */
+void results_begin(struct results *results,
+                   const char *kind); /* "kind": "step" | "run" | "eval" | "save" | "trace" |
+                                         "bench", "bench_adam", ... */
 void results_int(struct results *results, const char *key, int64_t value);
 void results_real(struct results *results, const char *key, double value); /* %.17g */
 void results_text(struct results *results, const char *key, const char *value);
@@ -25,7 +30,8 @@ void results_begin_object(struct results *results, const char *key);
 void results_end_object(struct results *results);
 enum status results_end(struct results *results);
 
-/* Remove the lines of any kind with "step" > last (a run that resumes from an earlier checkpoint writes them again). No file: nothing to do. */
+/* Remove the lines of any kind with "step" > last (a run that resumes from an earlier checkpoint
+ * writes them again). No file: nothing to do. */
 enum status results_rewind(const char *path, int64_t last_step);
 
 #endif

@@ -60,11 +60,13 @@ static void put_string(struct trace *trace, const char *text)
 static void begin_event(struct trace *trace, const char *phase, int pid, int tid, const char *name)
 {
   put(trace, trace->events++ ? ",\n" : "\n");
-  keep_error(trace, fprintf(trace->file, "{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"name\":", phase, pid, tid));
+  keep_error(trace, fprintf(trace->file, "{\"ph\":\"%s\",\"pid\":%d,\"tid\":%d,\"name\":", phase,
+                            pid, tid));
   put_string(trace, name);
 }
 
-static void name_something(struct trace *trace, const char *kind, int pid, int tid, const char *name)
+static void name_something(struct trace *trace, const char *kind, int pid, int tid,
+                           const char *name)
 {
   begin_event(trace, "M", pid, tid, kind);
   put(trace, ",\"args\":{\"name\":");
@@ -100,7 +102,8 @@ void trace_span(struct trace *trace, const struct trace_span *span)
   begin_event(trace, "X", span->pid, span->tid, span->name);
   put(trace, ",\"cat\":");
   put_string(trace, span->category);
-  keep_error(trace, fprintf(trace->file, ",\"ts\":%.3f,\"dur\":%.3f,\"args\":{", 1e6 * span->begin_s, 1e6 * (span->end_s - span->begin_s)));
+  keep_error(trace, fprintf(trace->file, ",\"ts\":%.3f,\"dur\":%.3f,\"args\":{",
+                            1e6 * span->begin_s, 1e6 * (span->end_s - span->begin_s)));
   for (int i = 0; i < span->args; i++) {
     put(trace, i ? "," : "");
     put_arg(trace, &span->arg[i]);
@@ -156,8 +159,9 @@ enum status trace_close(struct trace *trace)
   keep_error(trace, fclose(trace->file));
   enum status status = STATUS_OK;
   if (trace->error) {
-    status = status_set(STATUS_IO, "cannot write %s: %s%s", trace->temporary, strerror(trace->error),
-                        trace->error == ENOSPC || trace->error == EDQUOT ? "; free some space" : "");
+    status =
+        status_set(STATUS_IO, "cannot write %s: %s%s", trace->temporary, strerror(trace->error),
+                   trace->error == ENOSPC || trace->error == EDQUOT ? "; free some space" : "");
     (void)unlink(trace->temporary); /* the first failure is the one to tell */
   } else {
     status = file_sync_rename(trace->temporary, trace->path);

@@ -1,4 +1,5 @@
-/* The folder of a store: whether one can be made in it, and what its disk has room for. Two faults with two cures. */
+/* The folder of a store: whether one can be made in it, and what its disk has room for. Two faults
+ * with two cures. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,21 +21,30 @@ enum status store_free_bytes(const char *dir, int64_t *out)
 
 static enum status refuse(const char *dir, const char *nearest, int reason)
 {
-  static const char cure[] = "name one on the node's own disk that this run may write to (tiers.nvme=FOLDER)";
+  static const char cure[] =
+      "name one on the node's own disk that this run may write to (tiers.nvme=FOLDER)";
   const char *why = reason == ENOTDIR ? "it is a file" : strerror(reason);
   if (strcmp(dir, nearest) == 0)
-    return status_set(STATUS_IO, "nothing can be made in the folder %s for what goes to NVMe (%s): %s", dir, why, cure);
-  return status_set(STATUS_IO, "the folder %s for what goes to NVMe is not there and cannot be made in %s (%s): %s", dir, nearest, why, cure);
+    return status_set(STATUS_IO,
+                      "nothing can be made in the folder %s for what goes to NVMe (%s): %s", dir,
+                      why, cure);
+  return status_set(
+      STATUS_IO,
+      "the folder %s for what goes to NVMe is not there and cannot be made in %s (%s): %s", dir,
+      nearest, why, cure);
 }
 
-/* Asking for permissions would not do: some file systems let nobody make anything, whatever these say. The name is new, so that nobody else's folder is met or deleted. */
+/* Asking for permissions would not do: some file systems let nobody make anything, whatever these
+ * say. The name is new, so that nobody else's folder is met or deleted. */
 static enum status try_folder(const char *dir, const char *nearest)
 {
   char *trial = mem_printf("%s/sluice-XXXXXX", nearest);
   if (!trial)
     return STATUS_MEMORY;
   const bool made = mkdtemp(trial) != NULL;
-  const int reason = made || errno == ENOSPC || errno == EDQUOT ? 0 : errno; /* a full disk is not the folder's fault */
+  const int reason = made || errno == ENOSPC || errno == EDQUOT
+                         ? 0
+                         : errno; /* a full disk is not the folder's fault */
   if (made)
     (void)rmdir(trial); /* is empty and this process's own */
   mem_free(trial);

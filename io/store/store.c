@@ -128,8 +128,8 @@ static enum status share_path(struct making *making)
       comm_mpi_check(MPI_Bcast(making->path, (int)bytes, MPI_CHAR, 0, making->node), "MPI_Bcast"));
 }
 
-/* MPI-IO makes files under longer names next to this one. The name is new, so only this job has files
- * whose names begin with it. */
+/* MPI-IO makes files under longer names next to this one. The name is new, so only this job has
+ * files whose names begin with it. */
 static void remove_files_of_mpi(const struct making *making)
 {
   const char *name = strrchr(making->path, '/') + 1;
@@ -358,7 +358,9 @@ static void end_making(struct making *making)
 
 static enum status start_making(const char *dir, int64_t bytes, struct making *making)
 {
-  enum status status = bytes < 0 ? status_set(STATUS_INTERNAL, "a store of %lld bytes is asked for", (long long)bytes) : STATUS_OK;
+  enum status status = bytes < 0 ? status_set(STATUS_INTERNAL, "a store of %lld bytes is asked for",
+                                              (long long)bytes)
+                                 : STATUS_OK;
   if (!status)
     status = mem_new(MEM_META, 1, &making->store);
   if (status)
@@ -467,9 +469,10 @@ static enum status explain(const struct store *store, const struct piece *piece,
 
 static enum status transfer(const struct store *store, int64_t bytes, struct piece piece)
 {
-  if (piece.offset < 0 || bytes < 0 || piece.offset > store->room || bytes > store->room - piece.offset)
-    return status_set(STATUS_INTERNAL, "%lld bytes at %lld of a store of %lld are asked for", (long long)bytes, (long long)piece.offset,
-                      (long long)store->room);
+  if (piece.offset < 0 || bytes < 0 || piece.offset > store->room ||
+      bytes > store->room - piece.offset)
+    return status_set(STATUS_INTERNAL, "%lld bytes at %lld of a store of %lld are asked for",
+                      (long long)bytes, (long long)piece.offset, (long long)store->room);
   while (bytes > 0) {
     choose_piece(store, bytes, &piece);
     const ssize_t moved = move(store, &piece);

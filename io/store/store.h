@@ -28,9 +28,11 @@ bool store_is_direct(const struct store *store);
 /* Closes the file, which has no name any more. Takes NULL; Local. */
 void store_destroy(struct store *store);
 
-/* Whether this process can make a store in `dir`, or make `dir` where it is missing, but for room: STATUS_IO names both the folder and the deck's key. Leaves nothing behind. Local. */
+/* Whether this process can make a store in `dir`, or make `dir` where it is missing, but for room:
+ * STATUS_IO names both the folder and the deck's key. Leaves nothing behind. Local. */
 enum status store_check_folder(const char *dir);
-/* Bytes that a user may still write on the file system of `dir` (of its nearest parent that exists). Local. */
+/* Bytes that a user may still write on the file system of `dir` (of its nearest parent that
+ * exists). Local. */
 enum status store_free_bytes(const char *dir, int64_t *out);
 
 #endif

@@ -48,7 +48,10 @@ static enum status make_folder(const char *path)
   if (stat(path, &info) == 0) {
     if (S_ISDIR(info.st_mode))
       return STATUS_OK;
-    return status_set(STATUS_IO, "cannot make the folder %s: a file of that name is in the way; remove it or choose another folder", path);
+    return status_set(STATUS_IO,
+                      "cannot make the folder %s: a file of that name is in the way; remove it or "
+                      "choose another folder",
+                      path);
   }
   errno = reason;
   return failed("make the folder", path);
@@ -62,7 +65,8 @@ enum status file_make_folders(const char *path)
   if (!part)
     return STATUS_MEMORY;
   enum status status = STATUS_OK;
-  for (char *slash = strchr(part + 1, '/'); slash && status == STATUS_OK; slash = strchr(slash + 1, '/')) {
+  for (char *slash = strchr(part + 1, '/'); slash && status == STATUS_OK;
+       slash = strchr(slash + 1, '/')) {
     *slash = '\0';
     status = make_folder(part);
     *slash = '/';
@@ -152,14 +156,16 @@ int64_t file_read_at(int fd, void *to, size_t bytes, int64_t at)
   return (int64_t)done;
 }
 
-static enum status read_from(int fd, const char *path, size_t most, size_t room, char **out, size_t *bytes)
+static enum status read_from(int fd, const char *path, size_t most, size_t room, char **out,
+                             size_t *bytes)
 {
   char *text = NULL;
   size_t used = 0;
   enum status status = mem_resize(MEM_META, room + 1, (void **)&text);
   while (status == STATUS_OK) {
     if (used == room) {
-      room = room < most / 2 ? room * 2 : most + 1; /* one byte more than `most`, to notice what is too big */
+      room = room < most / 2 ? room * 2
+                             : most + 1; /* one byte more than `most`, to notice what is too big */
       status = mem_resize(MEM_META, room + 1, (void **)&text);
       if (status != STATUS_OK)
         break;
@@ -173,7 +179,10 @@ static enum status read_from(int fd, const char *path, size_t most, size_t room,
       break;
     used += (size_t)got;
     if (used > most)
-      status = status_set(STATUS_INPUT, "%s holds more than the %zu bytes that are allowed here; it is not the file it should be", path, most);
+      status = status_set(
+          STATUS_INPUT,
+          "%s holds more than the %zu bytes that are allowed here; it is not the file it should be",
+          path, most);
   }
   if (status != STATUS_OK) {
     mem_free(text);
@@ -194,8 +203,9 @@ static enum status read_open(int fd, const char *path, size_t most, char **out, 
   } else if (S_ISDIR(info.st_mode)) {
     status = status_set(STATUS_INPUT, "%s is a folder; a file is expected", path);
   } else if (info.st_size > 0 && (uint64_t)info.st_size > most) {
-    status =
-        status_set(STATUS_INPUT, "%s holds %lld bytes, %zu are allowed here; it is not the file it should be", path, (long long)info.st_size, most);
+    status = status_set(
+        STATUS_INPUT, "%s holds %lld bytes, %zu are allowed here; it is not the file it should be",
+        path, (long long)info.st_size, most);
   } else {
     size_t room = info.st_size > 0 ? (size_t)info.st_size + 1 : 4096; /* a file in /proc says 0 */
     status = read_from(fd, path, most, room <= most ? room : most + 1, out, bytes);
@@ -250,9 +260,12 @@ static enum status compare_free_space(int fd, const char *path, int64_t bytes)
 enum status file_reserve_open(int fd, const char *name, int64_t bytes)
 {
   struct rlimit limit;
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < (rlim_t)bytes)
-    return status_set(STATUS_IO, "%s needs %lld bytes and this process may write files of %llu at most; raise the limit (ulimit -f)", name,
-                      (long long)bytes, (unsigned long long)limit.rlim_cur);
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      limit.rlim_cur < (rlim_t)bytes)
+    return status_set(STATUS_IO,
+                      "%s needs %lld bytes and this process may write files of %llu at most; raise "
+                      "the limit (ulimit -f)",
+                      name, (long long)bytes, (unsigned long long)limit.rlim_cur);
   int done;
   do
     done = bytes > 0 ? fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, bytes) : 0;

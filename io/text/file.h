@@ -9,9 +9,10 @@
 
 #include "base/status.h"
 
-enum status file_make_folders(const char *path);                      /* mkdir -p */
+enum status file_make_folders(const char *path);                              /* mkdir -p */
 enum status file_write_all(const char *path, const void *data, size_t bytes); /* atomically */
-/* Whether file_write_all() can write so many bytes there, for what takes long to work out. What is there stays as it is, and nothing is left. */
+/* Whether file_write_all() can write so many bytes there, for what takes long to work out. What is
+ * there stays as it is, and nothing is left. */
 enum status file_check_write(const char *path, int64_t bytes);
 /* The content of a file of at most `most` bytes, followed by a NUL. The caller frees *out with
  * mem_free. Only regular files are read, so that a start never waits for a pipe. Local. */
@@ -20,17 +21,21 @@ enum status file_read_all(const char *path, size_t most, char **out, size_t *byt
 enum status file_read_own(const char *path, size_t most, char **out, size_t *bytes);
 /* Likewise, of any kind: a file that the user names may be a pipe. */
 enum status file_read_stream(const char *path, size_t most, char **out, size_t *bytes);
-/* pread(2) of all `bytes`, or of those before the end of the file. Returns how many, or -1 with errno. */
+/* pread(2) of all `bytes`, or of those before the end of the file. Returns how many, or -1 with
+ * errno. */
 int64_t file_read_at(int fd, void *to, size_t bytes, int64_t at);
-enum status file_sync(const char *path); /* what any process of this node wrote to it is on the disk */
-enum status file_sync_rename(const char *temporary, const char *final); /* fsync file, rename, fsync folder */
+enum status file_sync(
+    const char *path); /* what any process of this node wrote to it is on the disk */
+enum status file_sync_rename(const char *temporary,
+                             const char *final); /* fsync file, rename, fsync folder */
 /* Make sure that `bytes` can be written to an existing file; its size stays. A full disk, a quota
  * or a size limit is then found before the work starts. If the file system cannot reserve space,
  * its free space is compared. */
 enum status file_reserve(const char *path, int64_t bytes);
 /* An empty file in place of any other file or link of the name, with room for `bytes`. */
 enum status file_create(const char *path, int64_t bytes);
-enum status file_reserve_open(int fd, const char *name, int64_t bytes); /* of an open one, called `name` in sentences */
+enum status file_reserve_open(int fd, const char *name,
+                              int64_t bytes); /* of an open one, called `name` in sentences */
 bool file_exists(const char *path);
 bool file_is_folder(const char *path);
 /* Whether a path that is not there looks like OWNER/NAME of a model on the Hugging Face hub. It has

@@ -85,7 +85,8 @@ enum status text_input_seek(struct text_input *input, int64_t offset)
   if (offset != 0)
     return STATUS_OK;
   enum status status = text_input_fill(input, BOM_BYTES);
-  if (status == STATUS_OK && input->end >= BOM_BYTES && memcmp(input->buffer, byte_order_mark, BOM_BYTES) == 0)
+  if (status == STATUS_OK && input->end >= BOM_BYTES &&
+      memcmp(input->buffer, byte_order_mark, BOM_BYTES) == 0)
     input->at = BOM_BYTES;
   return status;
 }
@@ -115,7 +116,8 @@ static enum status check_fresh(struct text_input *input)
   int64_t invalid = input->unchecked ? -1 : utf8_find_invalid(fresh, bytes);
   const char *nul = memchr(fresh, '\0', invalid < 0 ? bytes : (size_t)invalid);
   if (nul)
-    return text_input_fail(input, input->base + (nul - input->buffer), "a NUL byte: this is not a text file");
+    return text_input_fail(input, input->base + (nul - input->buffer),
+                           "a NUL byte: this is not a text file");
   if (invalid < 0) {
     input->end = input->filled;
     return STATUS_OK;
@@ -127,8 +129,11 @@ static enum status check_fresh(struct text_input *input)
   }
   int byte = (unsigned char)fresh[invalid];
   if (where == 0 && byte >= 0xFE)
-    return text_input_fail(input, where, "the text is UTF-16; convert it to UTF-8 first (iconv -f UTF-16 -t UTF-8)");
-  return text_input_fail(input, where, "not valid UTF-8 (0x%02X); convert the text to UTF-8 first (iconv), or repair it", byte);
+    return text_input_fail(
+        input, where, "the text is UTF-16; convert it to UTF-8 first (iconv -f UTF-16 -t UTF-8)");
+  return text_input_fail(
+      input, where,
+      "not valid UTF-8 (0x%02X); convert the text to UTF-8 first (iconv), or repair it", byte);
 }
 
 enum status text_input_fill(struct text_input *input, size_t want)
@@ -158,7 +163,8 @@ void text_buffer_free(struct text_buffer *buffer)
 enum status text_buffer_append(struct text_buffer *buffer, const char *data, size_t bytes)
 {
   if (bytes > text_document_most || buffer->bytes > text_document_most - bytes)
-    return status_set(STATUS_INPUT, "more than %zu MiB in one document; split it", text_document_most >> 20);
+    return status_set(STATUS_INPUT, "more than %zu MiB in one document; split it",
+                      text_document_most >> 20);
   enum status status = mem_grow(MEM_DATA, (void **)&buffer->data, &buffer->room,
                                 (int64_t)(buffer->bytes + bytes), 1);
   if (status)

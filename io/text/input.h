@@ -1,5 +1,5 @@
-/* The bytes of a text file through a buffer, each checked before it is handed out: UTF-8 without NUL. Errors name the file and the byte, counted from 0.
- * Private to io/. */
+/* The bytes of a text file through a buffer, each checked before it is handed out: UTF-8 without
+ * NUL. Errors name the file and the byte, counted from 0. Private to io/. */
 #ifndef SLUICE_IO_TEXT_INPUT_H
 #define SLUICE_IO_TEXT_INPUT_H
 
@@ -14,11 +14,12 @@ struct text_input {
   int fd;
   char *buffer;
   size_t room;
-  size_t at, end;  /* buffer[at .. end) is checked and unread; `end` is never inside a character */
-  size_t filled;   /* buffer[end .. filled) is the beginning of a character whose rest is not read yet */
-  int64_t base;    /* byte of the file in buffer[0] */
-  bool at_eof;     /* the file has no bytes after `filled` */
-  bool unchecked;  /* any bytes but NUL: whoever reads them sees to what is no UTF-8 */
+  size_t at, end; /* buffer[at .. end) is checked and unread; `end` is never inside a character */
+  size_t
+      filled; /* buffer[end .. filled) is the beginning of a character whose rest is not read yet */
+  int64_t base;   /* byte of the file in buffer[0] */
+  bool at_eof;    /* the file has no bytes after `filled` */
+  bool unchecked; /* any bytes but NUL: whoever reads them sees to what is no UTF-8 */
 };
 
 enum status text_input_open(const char *path, struct text_input **out);
@@ -38,7 +39,8 @@ static inline int64_t text_input_offset(const struct text_input *input)
 }
 
 /* STATUS_INPUT with "PATH, byte OFFSET: TEXT". */
-enum status text_input_fail(const struct text_input *input, int64_t offset, const char *format, ...) __attribute__((format(printf, 3, 4)));
+enum status text_input_fail(const struct text_input *input, int64_t offset, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Bytes that grow, with a limit. */
 struct text_buffer {
@@ -46,7 +48,8 @@ struct text_buffer {
   size_t bytes;
   int64_t room;
 };
-extern size_t text_document_most; /* bytes of a document, or of any other string of a file: 256 MiB; tests lower it */
+extern size_t text_document_most; /* bytes of a document, or of any other string of a file: 256 MiB;
+                                     tests lower it */
 void text_buffer_free(struct text_buffer *buffer); /* takes a zeroed one */
 /* STATUS_INPUT where the limit is passed. */
 enum status text_buffer_append(struct text_buffer *buffer, const char *data, size_t bytes);

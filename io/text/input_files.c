@@ -32,7 +32,8 @@ static enum status failed(const char *doing, const char *path)
   return status_set(STATUS_IO, "cannot %s %s: %s", doing, path, strerror(errno));
 }
 
-static enum status add_range(int fd, const char *path, int64_t begin, int64_t end, unsigned char *piece, uint32_t *crc)
+static enum status add_range(int fd, const char *path, int64_t begin, int64_t end,
+                             unsigned char *piece, uint32_t *crc)
 {
   const int64_t bytes = begin < end ? end - begin : 0,
                 got = file_read_at(fd, piece, (size_t)bytes, begin);
@@ -76,7 +77,10 @@ static enum status add_file(struct input_files *inputs, const char *path, const 
                             int64_t bytes)
 {
   if (!is_plain_name(path))
-    return status_set(STATUS_USAGE, "the name of an input file holds control characters or is not UTF-8 ('%s'); rename it", path);
+    return status_set(
+        STATUS_USAGE,
+        "the name of an input file holds control characters or is not UTF-8 ('%s'); rename it",
+        path);
   enum status status = mem_grow(MEM_META, (void **)&inputs->file, &inputs->room, inputs->count + 1,
                                 sizeof *inputs->file);
   if (status)
@@ -93,7 +97,8 @@ static enum status walk_entry(struct walk *walk, const char *path, size_t prefix
 static enum status walk_folder(struct walk *walk, const char *path, size_t prefix, int depth)
 {
   if (depth == FOLDERS_MOST)
-    return status_set(STATUS_USAGE, "%s lies more than %d folders deep; does a link lead back up?", path, FOLDERS_MOST);
+    return status_set(STATUS_USAGE, "%s lies more than %d folders deep; does a link lead back up?",
+                      path, FOLDERS_MOST);
   DIR *folder = opendir(path);
   if (!folder)
     return open_unreadable(errno, path);
@@ -126,7 +131,9 @@ static enum status walk_entry(struct walk *walk, const char *path, size_t prefix
   if (!S_ISDIR(info.st_mode))
     return status_set(STATUS_USAGE, "the input %s is neither a file nor a folder", path);
   if (info.st_dev == walk->out.st_dev && info.st_ino == walk->out.st_ino)
-    return status_set(STATUS_USAGE, "the output folder is the input folder %s or lies below it; choose another one", path);
+    return status_set(
+        STATUS_USAGE,
+        "the output folder is the input folder %s or lies below it; choose another one", path);
   return walk_folder(walk, path, prefix, depth);
 }
 
@@ -147,10 +154,15 @@ static enum status walk_input(struct walk *walk, const char *input)
   struct stat info;
   const char *slash = strrchr(path, '/');
   bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-  enum status status = walk_entry(walk, path, folder ? length + 1 : slash ? (size_t)(slash - path) + 1 : 0, 0);
+  enum status status = walk_entry(walk, path,
+                                  folder  ? length + 1
+                                  : slash ? (size_t)(slash - path) + 1
+                                          : 0,
+                                  0);
   mem_free(path);
   if (status == STATUS_OK && walk->inputs->count > first)
-    qsort(walk->inputs->file + first, (size_t)(walk->inputs->count - first), sizeof *walk->inputs->file, compare_paths);
+    qsort(walk->inputs->file + first, (size_t)(walk->inputs->count - first),
+          sizeof *walk->inputs->file, compare_paths);
   return status;
 }
 
@@ -230,7 +242,8 @@ static enum status read_list(char *text, int64_t count, struct input_files *out)
     file->name = mem_strdup(strtok_r(NULL, "\n", &rest));
     if (!file->path || !file->name)
       return STATUS_MEMORY;
-    if (sscanf(strtok_r(NULL, "\n", &rest), "%" SCNd64 " %" SCNu32, &file->bytes, &file->crc32) != 2)
+    if (sscanf(strtok_r(NULL, "\n", &rest), "%" SCNd64 " %" SCNu32, &file->bytes, &file->crc32) !=
+        2)
       return status_set(STATUS_INTERNAL, "the list of input files did not arrive whole");
     out->bytes += file->bytes;
   }
@@ -242,7 +255,8 @@ static enum status share(struct comm *comm, struct input_files *inputs)
   struct text_buffer text = {0};
   char *list = NULL;
   int64_t count = inputs->count;
-  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? write_list(inputs, &text) : STATUS_OK);
+  enum status status =
+      comm_agree(comm, comm_rank(comm) == 0 ? write_list(inputs, &text) : STATUS_OK);
   if (status == STATUS_OK)
     status = comm_broadcast(comm, &count, sizeof count, 0);
   if (status == STATUS_OK) {

@@ -14,7 +14,10 @@ struct input_file {
   uint32_t crc32; /* of the first and the last MiB */
 };
 
-struct input_files { struct input_file *file; int64_t count, room, bytes; };
+struct input_files {
+  struct input_file *file;
+  int64_t count, room, bytes;
+};
 
 /* The files that `n` paths of files and folders name. Rank 0 walks them and sends the list to all
  * ranks. Hidden files and folders (".name") and the folder of the output, `folder`, are skipped.

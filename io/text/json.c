@@ -34,10 +34,12 @@ enum status json_unexpected(struct text_input *input, const char *expected)
     return status;
   int64_t where = text_input_offset(input);
   if (byte < 0)
-    return text_input_fail(input, where, "the JSON text ends where %s is expected; the file is truncated", expected);
+    return text_input_fail(
+        input, where, "the JSON text ends where %s is expected; the file is truncated", expected);
   if (byte > ' ' && byte < 0x7F)
     return text_input_fail(input, where, "broken JSON: %s is expected, found '%c'", expected, byte);
-  return text_input_fail(input, where, "broken JSON: %s is expected, found the byte 0x%02X", expected, byte);
+  return text_input_fail(input, where, "broken JSON: %s is expected, found the byte 0x%02X",
+                         expected, byte);
 }
 
 enum status json_expect(struct text_input *input, char byte, const char *expected)
@@ -77,10 +79,13 @@ enum status json_more(struct text_input *input, char closing, bool *more)
   return STATUS_OK;
 }
 
-static enum status append(struct text_input *input, int64_t begin, struct text_buffer *out, const char *data, size_t bytes)
+static enum status append(struct text_input *input, int64_t begin, struct text_buffer *out,
+                          const char *data, size_t bytes)
 {
   enum status status = out ? text_buffer_append(out, data, bytes) : STATUS_OK;
-  return status == STATUS_INPUT ? status_prefix(status, "%s, byte %lld", input->path, (long long)begin) : status;
+  return status == STATUS_INPUT
+             ? status_prefix(status, "%s, byte %lld", input->path, (long long)begin)
+             : status;
 }
 
 static int hex_digit(int byte)
@@ -125,7 +130,8 @@ static size_t utf8_from(unsigned code, char *out)
 
 static enum status half_pair(struct text_input *input, int64_t escape)
 {
-  return text_input_fail(input, escape, "a \\u escape of half a surrogate pair, which is no character");
+  return text_input_fail(input, escape,
+                         "a \\u escape of half a surrogate pair, which is no character");
 }
 
 /* The second half of a pair: \uDC00 .. \uDFFF. `escape` is the byte of the first. */
@@ -211,8 +217,10 @@ enum status json_string(struct text_input *input, struct text_buffer *out)
     if (status)
       return status;
     if (byte < 0)
-      return text_input_fail(input, text_input_offset(input), "the file ends inside the string that begins at byte %lld; it is truncated",
-                             (long long)begin);
+      return text_input_fail(
+          input, text_input_offset(input),
+          "the file ends inside the string that begins at byte %lld; it is truncated",
+          (long long)begin);
     size_t run = plain_run(input->buffer + input->at, input->end - input->at);
     status = append(input, begin, out, input->buffer + input->at, run);
     input->at += run;
@@ -220,7 +228,9 @@ enum status json_string(struct text_input *input, struct text_buffer *out)
       continue;
     byte = (unsigned char)input->buffer[input->at];
     if (byte < 0x20)
-      return text_input_fail(input, text_input_offset(input), "the control character 0x%02X in a string; JSON asks for an escape", byte);
+      return text_input_fail(input, text_input_offset(input),
+                             "the control character 0x%02X in a string; JSON asks for an escape",
+                             byte);
     input->at++;
     if (byte == '"')
       return STATUS_OK;
@@ -251,7 +261,8 @@ enum status json_number(struct text_input *input)
     status = look(input, &byte);
   }
   if (status == STATUS_OK && byte == '0')
-    input->at++; /* nothing but a point or an exponent may follow: "01" ends here and the caller meets the 1 */
+    input->at++; /* nothing but a point or an exponent may follow: "01" ends here and the caller
+                    meets the 1 */
   else if (status == STATUS_OK)
     status = digits(input);
   if (status == STATUS_OK)
@@ -341,7 +352,8 @@ static enum status skip(struct text_input *input, int depth)
   case '{':
   case '[':
     if (depth == DEPTH_MOST)
-      return text_input_fail(input, text_input_offset(input), "values nested more than %d deep", DEPTH_MOST);
+      return text_input_fail(input, text_input_offset(input), "values nested more than %d deep",
+                             DEPTH_MOST);
     input->at++;
     return skip_members(input, byte == '{', depth + 1);
   case '"': return json_string(input, NULL);

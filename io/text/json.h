@@ -1,6 +1,7 @@
-/* A strict reader of JSON (RFC 8259) from a file's bytes: no tree is built and nothing is held but the string being read, so that files of any size can be
- * read value by value. What RFC 8259 does not allow is refused, and so are escapes that are no character (lone surrogates) and \u0000: a sentence naming file and byte.
- * Private to io/. */
+/* A strict reader of JSON (RFC 8259) from a file's bytes: no tree is built and nothing is held but
+ * the string being read, so that files of any size can be read value by value. What RFC 8259 does
+ * not allow is refused, and so are escapes that are no character (lone surrogates) and \u0000: a
+ * sentence naming file and byte. Private to io/. */
 #ifndef SLUICE_IO_TEXT_JSON_H
 #define SLUICE_IO_TEXT_JSON_H
 
@@ -8,13 +9,16 @@
 
 /* The next byte that is not white space, not taken; -1 at the end of the file. */
 enum status json_peek(struct text_input *input, int *byte);
-/* Take `byte` after white space. `where` ends the sentence of a failure: "expected ',' or ']' after ..." is said by the caller through json_unexpected(). */
+/* Take `byte` after white space. `where` ends the sentence of a failure: "expected ',' or ']' after
+ * ..." is said by the caller through json_unexpected(). */
 enum status json_expect(struct text_input *input, char byte, const char *expected);
-/* STATUS_INPUT: "expected EXPECTED, found ..." (or "the file ends where EXPECTED should be") at the next byte. */
+/* STATUS_INPUT: "expected EXPECTED, found ..." (or "the file ends where EXPECTED should be") at the
+ * next byte. */
 enum status json_unexpected(struct text_input *input, const char *expected);
 
-/* The members of an object (`closing` '}') or the elements of an array (']'): behind the opening bracket, and behind each of them. *more: another one follows; else the closing bracket
- * is taken. */
+/* The members of an object (`closing` '}') or the elements of an array (']'): behind the opening
+ * bracket, and behind each of them. *more: another one follows; else the closing bracket is taken.
+ */
 enum status json_enter(struct text_input *input, char closing, bool *more);
 enum status json_more(struct text_input *input, char closing, bool *more);
 

@@ -1,5 +1,6 @@
-/* One array of nodes and one arena of text. Nodes name each other by index while the array grows; a decoded text is never longer than its source, so that the arena is
- * as large as the file and never moves. All objects share one hash table, keyed by (object, key). */
+/* One array of nodes and one arena of text. Nodes name each other by index while the array grows; a
+ * decoded text is never longer than its source, so that the arena is as large as the file and never
+ * moves. All objects share one hash table, keyed by (object, key). */
 #include "io/text/json_tree.h"
 
 #include <errno.h>
@@ -15,12 +16,19 @@
 #include "io/text/json.h"
 #include "io/text/utf8.h"
 
-enum { DEPTH_MOST = 64, NODES_MOST = 1 << 23, BYTES_MOST = 1 << 27, BOM_BYTES = 3, QUOTED_MOST = 80 };
+enum {
+  DEPTH_MOST = 64,
+  NODES_MOST = 1 << 23,
+  BYTES_MOST = 1 << 27,
+  BOM_BYTES = 3,
+  QUOTED_MOST = 80
+};
 
 struct json_node {
   const char *key, *text; /* text: of a string, or of a number as written */
   uint32_t key_bytes, text_bytes;
-  int32_t self, parent, next, first; /* 0: none; node 0 is no value, its key is the label and its text the tree */
+  int32_t self, parent, next,
+      first; /* 0: none; node 0 is no value, its key is the label and its text the tree */
   int32_t length;
   uint8_t kind;
   bool truth;
@@ -40,7 +48,9 @@ struct parser {
   struct json_tree *tree;
 };
 
-/* --- the table of keys ---------------------------------------------------------------------------------------------------------- */
+/* --- the table of keys
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 static uint64_t hash_of(const struct json_tree *tree, int32_t object, const char *key, size_t bytes)
 {
@@ -48,12 +58,14 @@ static uint64_t hash_of(const struct json_tree *tree, int32_t object, const char
 }
 
 /* Where the key is, or the free slot where it belongs. */
-static int32_t *find_slot(const struct json_tree *tree, int32_t object, const char *key, size_t bytes)
+static int32_t *find_slot(const struct json_tree *tree, int32_t object, const char *key,
+                          size_t bytes)
 {
   const uint64_t mask = (uint64_t)tree->slots - 1;
   for (uint64_t at = hash_of(tree, object, key, bytes) & mask;; at = (at + 1) & mask) {
     const struct json_node *node = &tree->node[tree->slot[at]];
-    if (!tree->slot[at] || (node->parent == object && node->key_bytes == bytes && !memcmp(node->key, key, bytes)))
+    if (!tree->slot[at] ||
+        (node->parent == object && node->key_bytes == bytes && !memcmp(node->key, key, bytes)))
       return &tree->slot[at];
   }
 }
@@ -77,13 +89,17 @@ static enum status grow_table(struct json_tree *tree)
   return STATUS_OK;
 }
 
-/* --- reading -------------------------------------------------------------------------------------------------------------------- */
+/* --- reading
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
-static enum status add_node(struct parser *parser, enum json_kind kind, int32_t parent, int32_t *out)
+static enum status add_node(struct parser *parser, enum json_kind kind, int32_t parent,
+                            int32_t *out)
 {
   struct json_tree *tree = parser->tree;
   if (tree->nodes == NODES_MOST)
-    return text_input_fail(&parser->input, text_input_offset(&parser->input), "more than %d values", NODES_MOST);
+    return text_input_fail(&parser->input, text_input_offset(&parser->input), "more than %d values",
+                           NODES_MOST);
   enum status status =
       mem_grow(MEM_META, (void **)&tree->node, &tree->room, tree->nodes + 1, sizeof *tree->node);
   if (status)
@@ -125,10 +141,12 @@ static enum status take_number(struct parser *parser, const char **text, uint32_
   return STATUS_OK;
 }
 
-static enum status refuse_duplicate(struct parser *parser, int64_t where, const char *key, size_t bytes)
+static enum status refuse_duplicate(struct parser *parser, int64_t where, const char *key,
+                                    size_t bytes)
 {
   const int shown = bytes < QUOTED_MOST ? (int)bytes : QUOTED_MOST;
-  return text_input_fail(&parser->input, where, "the key \"%.*s\" occurs twice in one object", shown, key);
+  return text_input_fail(&parser->input, where, "the key \"%.*s\" occurs twice in one object",
+                         shown, key);
 }
 
 static enum status enter_key(struct parser *parser, int32_t member, int64_t where)
@@ -149,7 +167,8 @@ static enum status enter_key(struct parser *parser, int32_t member, int64_t wher
 static enum status parse_value(struct parser *parser, int32_t parent, int depth, int32_t *out);
 
 /* A member of an array, or "key": value of an object. */
-static enum status parse_member(struct parser *parser, int32_t parent, bool object, int depth, int32_t *out)
+static enum status parse_member(struct parser *parser, int32_t parent, bool object, int depth,
+                                int32_t *out)
 {
   const char *key = NULL;
   uint32_t bytes = 0;
@@ -192,7 +211,8 @@ static enum status parse_members(struct parser *parser, int32_t parent, bool obj
 static enum status parse_nested(struct parser *parser, bool object, int32_t self, int depth)
 {
   if (depth == DEPTH_MOST)
-    return text_input_fail(&parser->input, text_input_offset(&parser->input), "values nested more than %d deep", DEPTH_MOST);
+    return text_input_fail(&parser->input, text_input_offset(&parser->input),
+                           "values nested more than %d deep", DEPTH_MOST);
   parser->input.at++;
   return parse_members(parser, self, object, depth + 1);
 }
@@ -263,16 +283,24 @@ static enum status check_text(const struct text_input *input)
 {
   const int64_t invalid = utf8_find_invalid(input->buffer, input->end);
   if (invalid >= 0)
-    return text_input_fail(input, invalid, "not valid UTF-8 (0x%02X)", (unsigned char)input->buffer[invalid]);
+    return text_input_fail(input, invalid, "not valid UTF-8 (0x%02X)",
+                           (unsigned char)input->buffer[invalid]);
   return STATUS_OK;
 }
 
-enum status json_tree_parse(const char *label, const char *text, size_t bytes, struct json_tree **out)
+enum status json_tree_parse(const char *label, const char *text, size_t bytes,
+                            struct json_tree **out)
 {
-  struct parser parser = {.input = {.path = (char *)label, .fd = -1, .buffer = (char *)text, .end = bytes, .filled = bytes, .at_eof = true}};
+  struct parser parser = {.input = {.path = (char *)label,
+                                    .fd = -1,
+                                    .buffer = (char *)text,
+                                    .end = bytes,
+                                    .filled = bytes,
+                                    .at_eof = true}};
   struct json_tree *tree = NULL;
   if (bytes > BYTES_MOST)
-    return status_set(STATUS_INPUT, "%s: %zu bytes of JSON, %d are allowed", label, bytes, BYTES_MOST);
+    return status_set(STATUS_INPUT, "%s: %zu bytes of JSON, %d are allowed", label, bytes,
+                      BYTES_MOST);
   enum status status = check_text(&parser.input);
   if (status)
     return status;
@@ -320,7 +348,9 @@ void json_tree_free(struct json_tree *tree)
   mem_free(tree);
 }
 
-/* --- looking -------------------------------------------------------------------------------------------------------------------- */
+/* --- looking
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 const struct json_node *json_tree_root(const struct json_tree *tree)
 {
@@ -381,12 +411,15 @@ const struct json_node *json_find_said(const struct json_node *object, const cha
   return node && json_kind(node) != JSON_NULL ? node : NULL;
 }
 
-/* --- typed access --------------------------------------------------------------------------------------------------------------- */
+/* --- typed access
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 /* Text of a file, cut to a length that suits a sentence. */
 static size_t put_quoted(char *to, size_t room, const char *text, size_t bytes)
 {
-  const size_t most = room - 1 < QUOTED_MOST ? room - 1 : QUOTED_MOST, used = bytes < most ? bytes : most;
+  const size_t most = room - 1 < QUOTED_MOST ? room - 1 : QUOTED_MOST,
+               used = bytes < most ? bytes : most;
   memcpy(to, text, used);
   to[used] = '\0';
   return used;
@@ -395,7 +428,8 @@ static size_t put_quoted(char *to, size_t room, const char *text, size_t bytes)
 static int64_t place_of(const struct json_node *node)
 {
   int64_t i = 0;
-  for (const struct json_node *m = json_first(neighbour(node, node->parent)); m != node; m = json_next(m))
+  for (const struct json_node *m = json_first(neighbour(node, node->parent)); m != node;
+       m = json_next(m))
     i++;
   return i;
 }
@@ -429,7 +463,8 @@ enum status json_fail(const struct json_node *node, const char *format, ...)
 
 static enum status wrong_kind(const struct json_node *node, const char *wanted)
 {
-  static const char *const names[] = {"null", "true or false", "a number", "a text", "an array", "an object"};
+  static const char *const names[] = {"null",   "true or false", "a number",
+                                      "a text", "an array",      "an object"};
   return json_fail(node, "is %s, where %s belongs", names[node->kind], wanted);
 }
 
@@ -453,7 +488,8 @@ enum status json_get_whole(const struct json_node *node, int64_t least, int64_t 
   if (*end || errno || value < least || value > most) {
     char shown[QUOTED_MOST + 1];
     put_quoted(shown, sizeof shown, node->text, node->text_bytes);
-    return json_fail(node, "is %s, where a whole number from %lld to %lld belongs", shown, (long long)least, (long long)most);
+    return json_fail(node, "is %s, where a whole number from %lld to %lld belongs", shown,
+                     (long long)least, (long long)most);
   }
   *out = value;
   return STATUS_OK;

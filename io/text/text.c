@@ -38,7 +38,8 @@ static bool ends_with(const char *name, const char *ending)
   return length > tail && strcmp(name + length - tail, ending) == 0;
 }
 
-/* The first two bytes of a file that are not white space, 0 where there is none within the first bytes. */
+/* The first two bytes of a file that are not white space, 0 where there is none within the first
+ * bytes. */
 static enum status first_bytes(struct text_input *input, char out[2])
 {
   enum { LOOK = 4096 };
@@ -64,18 +65,22 @@ static enum status find_format(const char *path, struct text_input *input, enum 
   else if (ends_with(path, ".json"))
     *out = first[0] == '[' ? TEXT_JSON_ARRAY : TEXT_JSON_LINES;
   else
-    *out = memcmp(first, "[{", 2) == 0 ? TEXT_JSON_ARRAY : memcmp(first, "{\"", 2) == 0 ? TEXT_JSON_LINES : TEXT_PLAIN;
+    *out = memcmp(first, "[{", 2) == 0    ? TEXT_JSON_ARRAY
+           : memcmp(first, "{\"", 2) == 0 ? TEXT_JSON_LINES
+                                          : TEXT_PLAIN;
   return STATUS_OK;
 }
 
-static enum status open_text(const char *path, struct text_position from, bool replacing, struct text **out)
+static enum status open_text(const char *path, struct text_position from, bool replacing,
+                             struct text **out)
 {
   struct text *text = NULL;
   enum status status = mem_new(MEM_DATA, 1, &text);
   if (status)
     return status;
   text->at = from;
-  status = replacing ? text_input_open_unchecked(path, &text->input) : text_input_open(path, &text->input);
+  status = replacing ? text_input_open_unchecked(path, &text->input)
+                     : text_input_open(path, &text->input);
   if (status == STATUS_OK)
     status = find_format(path, text->input, &text->format);
   if (status == STATUS_OK && from.byte > 0)
@@ -110,7 +115,8 @@ void text_close(struct text *text)
   mem_free(text);
 }
 
-/* The byte after the blank line that begins behind the line end before `i`; 0 if that line is not blank, or ends outside of the window. */
+/* The byte after the blank line that begins behind the line end before `i`; 0 if that line is not
+ * blank, or ends outside of the window. */
 static size_t blank_line_end(const char *window, size_t bytes, size_t i)
 {
   while (i < bytes && (window[i] == ' ' || window[i] == '\t' || window[i] == '\r'))
@@ -132,7 +138,8 @@ static size_t last_character(const char *window, size_t bytes)
   return continues(window[begin]) ? bytes : begin;
 }
 
-/* Bytes of the first block of the window, which is TEXT_BLOCK_MOST long unless the file ends in it. */
+/* Bytes of the first block of the window, which is TEXT_BLOCK_MOST long unless the file ends in it.
+ */
 static size_t block_length(const char *window, size_t bytes)
 {
   size_t last_line = 0, last_space = 0;
@@ -161,7 +168,8 @@ static enum status next_block(struct text *text, struct text_document *out, bool
   struct text_input *input = text->input;
   input->at += text->block;
   text->block = 0;
-  enum status status = text_input_fill(input, TEXT_BLOCK_MOST + 1); /* one byte more, to know the last block */
+  enum status status =
+      text_input_fill(input, TEXT_BLOCK_MOST + 1); /* one byte more, to know the last block */
   if (status)
     return status;
   size_t left = input->end - input->at;
@@ -200,7 +208,8 @@ static enum status read_member(struct text *text, bool *has_title, bool *has_tex
     return json_skip(input);
   bool *has = is_title ? has_title : has_text;
   if (*has)
-    return text_input_fail(input, begin, "a second \"%s\" in one object", is_title ? "title" : "text");
+    return text_input_fail(input, begin, "a second \"%s\" in one object",
+                           is_title ? "title" : "text");
   *has = true;
   status = json_peek(input, &byte);
   if (status)
@@ -244,7 +253,9 @@ static enum status join(struct text *text, int64_t begin, struct text_document *
     status = text_buffer_append(&text->document, text->body.data, text->body.bytes);
   out->text = text->document.data;
   out->bytes = text->document.bytes;
-  return status == STATUS_INPUT ? status_prefix(status, "%s, byte %lld", text->input->path, (long long)begin) : status;
+  return status == STATUS_INPUT
+             ? status_prefix(status, "%s, byte %lld", text->input->path, (long long)begin)
+             : status;
 }
 
 /* Up to the next object of JSON Lines: the last one's line must end before it. */
@@ -288,13 +299,16 @@ static enum status next_element(struct text *text, bool *found)
   input->at++;
   text->array_closed = true;
   status = json_peek(input, &byte);
-  return status == STATUS_OK && byte >= 0 ? json_unexpected(input, "the end of the file after the array") : status;
+  return status == STATUS_OK && byte >= 0
+             ? json_unexpected(input, "the end of the file after the array")
+             : status;
 }
 
 static enum status next_json(struct text *text, struct text_document *out, bool *found)
 {
   int byte = -1;
-  enum status status = text->format == TEXT_JSON_ARRAY ? next_element(text, found) : next_line(text, found);
+  enum status status =
+      text->format == TEXT_JSON_ARRAY ? next_element(text, found) : next_line(text, found);
   if (status || !*found)
     return status;
   status = json_peek(text->input, &byte);
@@ -313,7 +327,8 @@ static enum status replace_invalid(struct text *text, struct text_document *out)
   int64_t bytes = 0;
   if (!text->input->unchecked || utf8_find_invalid(out->text, out->bytes) < 0)
     return STATUS_OK;
-  enum status status = utf8_replace(out->text, out->bytes, &text->replaced, &bytes, &text->replaced_room);
+  enum status status =
+      utf8_replace(out->text, out->bytes, &text->replaced, &bytes, &text->replaced_room);
   out->text = text->replaced;
   out->bytes = (size_t)bytes;
   return status;
@@ -322,7 +337,8 @@ static enum status replace_invalid(struct text *text, struct text_document *out)
 enum status text_next(struct text *text, struct text_document *out, bool *found)
 {
   for (;;) {
-    enum status status = text->format == TEXT_PLAIN ? next_block(text, out, found) : next_json(text, out, found);
+    enum status status =
+        text->format == TEXT_PLAIN ? next_block(text, out, found) : next_json(text, out, found);
     if (status || !*found)
       return status;
     out->number = text->at.number++;

@@ -1,13 +1,17 @@
-/* A text file as a stream of documents. Never loaded whole: what is held is a document, or a buffer. Private to io/.
+/* A text file as a stream of documents. Never loaded whole: what is held is a document, or a
+ * buffer. Private to io/.
  *
- * Plain text: a file's blocks. A block ends after the first blank line at or past TEXT_BLOCK_LEAST bytes; where none comes before TEXT_BLOCK_MOST, after the
- * last line end, else the last space, else the last character before it.
- * JSON Lines (an object a line) and a JSON array of objects: a document an object, its "title", if there is one, and its "text" joined by a newline; other keys
+ * Plain text: a file's blocks. A block ends after the first blank line at or past TEXT_BLOCK_LEAST
+ * bytes; where none comes before TEXT_BLOCK_MOST, after the last line end, else the last space,
+ * else the last character before it. JSON Lines (an object a line) and a JSON array of objects: a
+ * document an object, its "title", if there is one, and its "text" joined by a newline; other keys
  * are passed over.
- * A document that holds nothing but white space is passed over, but counted in `number`; of a plain text's blocks only one that is the whole file.
+ * A document that holds nothing but white space is passed over, but counted in `number`; of a plain
+ * text's blocks only one that is the whole file.
  *
- * By the name's ending: .txt plain text; .jsonl, .ndjson JSON Lines; .json an array if it begins with '[', else JSON Lines. Other names: by content, an array if the
- * file begins with '[' and '{', JSON Lines if with '{' and '"' (white space between them aside), else plain text. */
+ * By the name's ending: .txt plain text; .jsonl, .ndjson JSON Lines; .json an array if it begins
+ * with '[', else JSON Lines. Other names: by content, an array if the file begins with '[' and '{',
+ * JSON Lines if with '{' and '"' (white space between them aside), else plain text. */
 #ifndef SLUICE_IO_TEXT_TEXT_H
 #define SLUICE_IO_TEXT_TEXT_H
 
@@ -19,23 +23,29 @@
 
 enum { TEXT_BLOCK_LEAST = 16 << 10, TEXT_BLOCK_MOST = 1 << 20 };
 
-/* Where a stream goes on: the byte after a document, and the number of the next one. {0, 0} is the beginning. */
-struct text_position { int64_t byte, number; };
+/* Where a stream goes on: the byte after a document, and the number of the next one. {0, 0} is the
+ * beginning. */
+struct text_position {
+  int64_t byte, number;
+};
 
 struct text_document {
   const char *text; /* valid until the next call */
   size_t bytes;
-  int64_t number;   /* 0, 1, 2, ... in the file */
-  bool begins, ends; /* a document, as objects do; of a plain text the first block begins one and the last one ends it */
+  int64_t number;    /* 0, 1, 2, ... in the file */
+  bool begins, ends; /* a document, as objects do; of a plain text the first block begins one and
+                        the last one ends it */
   struct text_position after;
 };
 
 struct text;
 enum status text_open(const char *path, struct text_position from, struct text **out);
-/* The same, but what is no UTF-8 in a plain text or in a string becomes U+FFFD, as utf8_replace() does it. */
+/* The same, but what is no UTF-8 in a plain text or in a string becomes U+FFFD, as utf8_replace()
+ * does it. */
 enum status text_open_replacing(const char *path, struct text_position from, struct text **out);
 void text_close(struct text *text); /* takes NULL */
-/* *found false at the end of the file. Broken UTF-8 or JSON, a missing or repeated "text", too large a document: STATUS_INPUT naming file and byte (from 0). */
+/* *found false at the end of the file. Broken UTF-8 or JSON, a missing or repeated "text", too
+ * large a document: STATUS_INPUT naming file and byte (from 0). */
 enum status text_next(struct text *text, struct text_document *out, bool *found);
 
 #endif

@@ -38,8 +38,10 @@ void added_tokens_free(struct added_tokens *set)
   *set = (struct added_tokens){0};
 }
 
-/* Of the tokens [low, high), all longer than `depth` and alike before it, the first whose byte there is `byte` or more. */
-static int64_t lower_bound(const struct added_tokens *set, int64_t low, int64_t high, size_t depth, int byte)
+/* Of the tokens [low, high), all longer than `depth` and alike before it, the first whose byte
+ * there is `byte` or more. */
+static int64_t lower_bound(const struct added_tokens *set, int64_t low, int64_t high, size_t depth,
+                           int byte)
 {
   while (low < high) {
     int64_t middle = low + (high - low) / 2;
@@ -51,8 +53,10 @@ static int64_t lower_bound(const struct added_tokens *set, int64_t low, int64_t 
   return low;
 }
 
-/* The longest token that `text` begins with, NULL for none: the range of tokens that go on as the text does is narrowed byte by byte. */
-static const struct added_token *longest(const struct added_tokens *set, const char *text, size_t bytes)
+/* The longest token that `text` begins with, NULL for none: the range of tokens that go on as the
+ * text does is narrowed byte by byte. */
+static const struct added_token *longest(const struct added_tokens *set, const char *text,
+                                         size_t bytes)
 {
   const struct added_token *found = NULL;
   int64_t low = 0, high = set->count;
@@ -69,7 +73,8 @@ static const struct added_token *longest(const struct added_tokens *set, const c
 }
 
 /* The next byte that a token may begin at; `bytes` for none. */
-static size_t next_candidate(const struct added_tokens *set, const char *text, size_t bytes, size_t at)
+static size_t next_candidate(const struct added_tokens *set, const char *text, size_t bytes,
+                             size_t at)
 {
   if (set->first_bytes == 1) {
     const char *found = at < bytes ? memchr(text + at, set->only, bytes - at) : NULL;
@@ -83,12 +88,14 @@ static size_t next_candidate(const struct added_tokens *set, const char *text, s
 /* Bytes of the White_Space character at text[0], 0 if it is none. */
 static size_t space_length(const char *text, size_t bytes)
 {
-  static const char *const wide[] = {"\xC2\x85", "\u00a0", "\u1680", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"};
+  static const char *const wide[] = {"\xC2\x85", "\u00a0", "\u1680", "\u2028",
+                                     "\u2029",   "\u202f", "\u205f", "\u3000"};
   if (bytes == 0)
     return 0;
   if (text[0] == ' ' || (text[0] >= '\t' && text[0] <= '\r'))
     return 1;
-  if (bytes >= 3 && memcmp(text, "\xE2\x80", 2) == 0 && (unsigned char)text[2] >= 0x80 && (unsigned char)text[2] <= 0x8A) /* U+2000 .. U+200A */
+  if (bytes >= 3 && memcmp(text, "\xE2\x80", 2) == 0 && (unsigned char)text[2] >= 0x80 &&
+      (unsigned char)text[2] <= 0x8A) /* U+2000 .. U+200A */
     return 3;
   for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
     if (bytes >= strlen(wide[i]) && memcmp(text, wide[i], strlen(wide[i])) == 0)
@@ -116,19 +123,22 @@ static size_t spaces_end(const char *text, size_t bytes, size_t at)
   return at;
 }
 
-bool added_tokens_find(const struct added_tokens *set, const char *text, size_t bytes, size_t from, size_t taken, struct added_match *out)
+bool added_tokens_find(const struct added_tokens *set, const char *text, size_t bytes, size_t from,
+                       size_t taken, struct added_match *out)
 {
   if (set->count == 0)
     return false;
-  for (size_t at = next_candidate(set, text, bytes, from); at < bytes; at = next_candidate(set, text, bytes, at + 1)) {
+  for (size_t at = next_candidate(set, text, bytes, from); at < bytes;
+       at = next_candidate(set, text, bytes, at + 1)) {
     const struct added_token *token = longest(set, text + at, bytes - at);
     if (!token)
       continue;
     size_t end = at + token->bytes;
-    *out = (struct added_match){.begin = token->takes_left && taken < at ? spaces_begin(text, taken, at) : at,
-                                .end = token->takes_right ? spaces_end(text, bytes, end) : end,
-                                .after = end,
-                                .id = token->id};
+    *out = (struct added_match){
+        .begin = token->takes_left && taken < at ? spaces_begin(text, taken, at) : at,
+        .end = token->takes_right ? spaces_end(text, bytes, end) : end,
+        .after = end,
+        .id = token->id};
     return true;
   }
   return false;

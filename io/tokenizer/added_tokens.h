@@ -1,4 +1,5 @@
-/* Added tokens: texts that are found before all splitting, the leftmost first, of those the longest. Private to io/. */
+/* Added tokens: texts that are found before all splitting, the leftmost first, of those the
+ * longest. Private to io/. */
 #ifndef SLUICE_IO_TOKENIZER_ADDED_TOKENS_H
 #define SLUICE_IO_TOKENIZER_ADDED_TOKENS_H
 
@@ -20,18 +21,24 @@ struct added_token {
 struct added_tokens {
   struct added_token *token; /* sorted by text once added_tokens_sort() was called */
   int64_t count, room;
-  bool first[256];           /* bytes that one of them begins with */
-  int first_bytes, only;     /* how many those are, and the last of them */
+  bool first[256];       /* bytes that one of them begins with */
+  int first_bytes, only; /* how many those are, and the last of them */
 };
 
 enum status added_tokens_add(struct added_tokens *set, const struct added_token *token);
 void added_tokens_sort(struct added_tokens *set);
 void added_tokens_free(struct added_tokens *set); /* takes a zeroed one */
 
-/* A token in text[begin .. end), white space that it takes with it included; the search goes on at `after`. */
-struct added_match { size_t begin, end, after; int32_t id; };
+/* A token in text[begin .. end), white space that it takes with it included; the search goes on at
+ * `after`. */
+struct added_match {
+  size_t begin, end, after;
+  int32_t id;
+};
 
-/* The first token found at byte `from` or later; white space before byte `taken` belongs to what was found before. False: none. */
-bool added_tokens_find(const struct added_tokens *set, const char *text, size_t bytes, size_t from, size_t taken, struct added_match *out);
+/* The first token found at byte `from` or later; white space before byte `taken` belongs to what
+ * was found before. False: none. */
+bool added_tokens_find(const struct added_tokens *set, const char *text, size_t bytes, size_t from,
+                       size_t taken, struct added_match *out);
 
 #endif

@@ -57,7 +57,8 @@ static bool is_printable(int byte)
   return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
 }
 
-/* The byte that a character stands for, or -1: those that are not printable are 0 .. 32, 127 .. 160 and 173. */
+/* The byte that a character stands for, or -1: those that are not printable are 0 .. 32, 127 .. 160
+ * and 173. */
 static int byte_of(unsigned code)
 {
   if (code < 256)
@@ -71,7 +72,9 @@ bool bpe_unspell(const char *text, size_t bytes, char *out, size_t *n)
   size_t count = 0;
   for (size_t i = 0; i < bytes;) {
     unsigned lead = (unsigned char)text[i];
-    unsigned code = lead < 0x80 ? lead : lead < 0xE0 ? (lead & 0x1F) << 6 | ((unsigned char)text[i + 1] & 0x3F) : UINT32_MAX;
+    unsigned code = lead < 0x80   ? lead
+                    : lead < 0xE0 ? (lead & 0x1F) << 6 | ((unsigned char)text[i + 1] & 0x3F)
+                                  : UINT32_MAX;
     int byte = byte_of(code);
     if (byte < 0)
       return false;
@@ -321,8 +324,9 @@ static void join_pair(struct bpe *bpe, int32_t position, size_t *waiting)
   rank_pair(bpe, position, waiting);
 }
 
-/* Leaves the tokens as a list that begins at symbol 0. A pair is put on the heap at most three times a symbol: once at first, twice for a join. What is on the heap is out
- * of date when the pair at its position has another rank by now. */
+/* Leaves the tokens as a list that begins at symbol 0. A pair is put on the heap at most three
+ * times a symbol: once at first, twice for a join. What is on the heap is out of date when the pair
+ * at its position has another rank by now. */
 static void join_all(struct bpe *bpe, size_t bytes)
 {
   size_t waiting = 0;
@@ -336,7 +340,8 @@ static void join_all(struct bpe *bpe, size_t bytes)
   }
 }
 
-static enum status encode_word(struct bpe *bpe, const char *word, size_t bytes, int32_t *tokens, int64_t *n)
+static enum status encode_word(struct bpe *bpe, const char *word, size_t bytes, int32_t *tokens,
+                               int64_t *n)
 {
   int32_t whole = bpe->whole_words ? bpe_find(bpe, word, bytes) : -1;
   if (whole >= 0) {
@@ -347,15 +352,18 @@ static enum status encode_word(struct bpe *bpe, const char *word, size_t bytes, 
   if (status)
     return status;
   for (size_t i = 0; i < bytes; i++)
-    bpe->symbols[i] = (struct symbol){
-        .id = bpe->of_byte[(unsigned char)word[i]], .previous = (int32_t)i - 1, .next = i + 1 < bytes ? (int32_t)i + 1 : -1, .rank = NO_RANK};
+    bpe->symbols[i] = (struct symbol){.id = bpe->of_byte[(unsigned char)word[i]],
+                                      .previous = (int32_t)i - 1,
+                                      .next = i + 1 < bytes ? (int32_t)i + 1 : -1,
+                                      .rank = NO_RANK};
   join_all(bpe, bytes);
   for (int32_t i = 0; i >= 0; i = bpe->symbols[i].next)
     tokens[(*n)++] = bpe->symbols[i].id;
   return STATUS_OK;
 }
 
-enum status bpe_encode_word(struct bpe *bpe, const char *word, size_t bytes, int32_t *tokens, int64_t *n)
+enum status bpe_encode_word(struct bpe *bpe, const char *word, size_t bytes, int32_t *tokens,
+                            int64_t *n)
 {
   if (bytes > CACHED_BYTES)
     return encode_word(bpe, word, bytes, tokens, n);

@@ -1,5 +1,6 @@
-/* The engine of byte-level BPE: tokens as byte strings, merges by rank, and words into tokens. In a word, of bytes at first, the adjacent pair of lowest rank is joined, the
- * leftmost of equals first, until no pair is left that can be joined. Private to io/. */
+/* The engine of byte-level BPE: tokens as byte strings, merges by rank, and words into tokens. In a
+ * word, of bytes at first, the adjacent pair of lowest rank is joined, the leftmost of equals
+ * first, until no pair is left that can be joined. Private to io/. */
 #ifndef SLUICE_IO_TOKENIZER_BPE_H
 #define SLUICE_IO_TOKENIZER_BPE_H
 
@@ -17,13 +18,15 @@ struct bpe;
 enum status bpe_create(int64_t vocab, struct bpe **out);
 void bpe_destroy(struct bpe *bpe); /* takes NULL */
 
-/* Byte-level vocabularies spell bytes as characters: printable ones of Latin-1 stand for themselves, the others in turn for U+0100 and up. The bytes that valid UTF-8 text
- * stands for, into `out`, which has room for `bytes`; false where a character stands for none. */
+/* Byte-level vocabularies spell bytes as characters: printable ones of Latin-1 stand for
+ * themselves, the others in turn for U+0100 and up. The bytes that valid UTF-8 text stands for,
+ * into `out`, which has room for `bytes`; false where a character stands for none. */
 bool bpe_unspell(const char *text, size_t bytes, char *out, size_t *n);
 
-/* The bytes of a token, at least one. `of_text`: it may come out of text; bpe_find() finds it, and no other token has these bytes. */
+/* The bytes of a token, at least one. `of_text`: it may come out of text; bpe_find() finds it, and
+ * no other token has these bytes. */
 enum status bpe_set_token(struct bpe *bpe, int32_t id, const char *bytes, size_t n, bool of_text);
-const char *bpe_token(const struct bpe *bpe, int32_t id, size_t *n); /* *n 0: not given yet */
+const char *bpe_token(const struct bpe *bpe, int32_t id, size_t *n);  /* *n 0: not given yet */
 int32_t bpe_find(const struct bpe *bpe, const char *bytes, size_t n); /* -1: none */
 /* All bytes as tokens; false: *missing has none. */
 bool bpe_find_bytes(struct bpe *bpe, int *missing);
@@ -32,15 +35,18 @@ bool bpe_find_bytes(struct bpe *bpe, int *missing);
 enum status bpe_reserve_merges(struct bpe *bpe, int64_t merges);
 /* Pairs added earlier have lower ranks. False: the pair was added before. */
 bool bpe_add_merge(struct bpe *bpe, int32_t left, int32_t right, int32_t joined);
-/* Whether a token can come out of text: it is a byte, a merge makes it, or it may be a whole word. */
+/* Whether a token can come out of text: it is a byte, a merge makes it, or it may be a whole word.
+ */
 bool bpe_is_made(const struct bpe *bpe, int32_t id);
 /* A word that is a token is that token, whether merges make it or not. */
 void bpe_take_whole_words(struct bpe *bpe);
 
-/* Continue a hash with all that decides which tokens a word becomes: tokens by id, merges by rank. */
+/* Continue a hash with all that decides which tokens a word becomes: tokens by id, merges by rank.
+ */
 uint64_t bpe_hash(const struct bpe *bpe, uint64_t hash);
 
 /* Append the tokens of a word of at most INT32_MAX / 4 bytes; `tokens` has room for one a byte. */
-enum status bpe_encode_word(struct bpe *bpe, const char *word, size_t bytes, int32_t *tokens, int64_t *n);
+enum status bpe_encode_word(struct bpe *bpe, const char *word, size_t bytes, int32_t *tokens,
+                            int64_t *n);
 
 #endif

@@ -49,8 +49,12 @@ static enum status check_specials(const struct bpe_train_config *config)
     if (!special[0] || utf8_find_invalid(special, strlen(special)) >= 0)
       return status_set(STATUS_USAGE, "special token %d is empty or not UTF-8", i + 1);
     for (int byte = 0; byte < BPE_BYTES; byte++)
-      if (strlen(special) == bpe_spell_byte(byte, spelled) && memcmp(special, spelled, strlen(special)) == 0)
-        return status_set(STATUS_USAGE, "the special token '%s' is the name of a single byte; choose a longer one, as <|%s|>", special, special);
+      if (strlen(special) == bpe_spell_byte(byte, spelled) &&
+          memcmp(special, spelled, strlen(special)) == 0)
+        return status_set(
+            STATUS_USAGE,
+            "the special token '%s' is the name of a single byte; choose a longer one, as <|%s|>",
+            special, special);
     for (int k = 0; k < i; k++)
       if (strcmp(config->special[k], special) == 0)
         return status_set(STATUS_USAGE, "the special token '%s' is given twice", special);
@@ -65,15 +69,23 @@ static enum status check_config(const struct bpe_train_config *config)
   if (!config->out || !config->out[0])
     return status_set(STATUS_USAGE, "no output folder is given");
   if (!split_pattern(config->pattern))
-    return status_set(STATUS_USAGE, "there is no split pattern '%s': the patterns are gpt2, llama3 and qwen2", config->pattern);
+    return status_set(STATUS_USAGE,
+                      "there is no split pattern '%s': the patterns are gpt2, llama3 and qwen2",
+                      config->pattern);
   if (config->vocab <= BPE_BYTES || config->vocab > VOCAB_MOST)
-    return status_set(STATUS_USAGE, "a vocabulary of %" PRId64 " tokens is asked for; %d to %" PRId64 " are possible", config->vocab, BPE_BYTES + 1,
-                      VOCAB_MOST);
+    return status_set(STATUS_USAGE,
+                      "a vocabulary of %" PRId64 " tokens is asked for; %d to %" PRId64
+                      " are possible",
+                      config->vocab, BPE_BYTES + 1, VOCAB_MOST);
   if (config->specials > config->vocab - BPE_BYTES)
-    return status_set(STATUS_USAGE, "%d special tokens and %d bytes are more than the vocabulary of %" PRId64 " tokens", config->specials, BPE_BYTES,
-                      config->vocab);
+    return status_set(STATUS_USAGE,
+                      "%d special tokens and %d bytes are more than the vocabulary of %" PRId64
+                      " tokens",
+                      config->specials, BPE_BYTES, config->vocab);
   if (config->min_count < 1 || config->word_most < 0)
-    return status_set(STATUS_USAGE, "pairs must occur once at least to be merged, and words cannot be of less than no bytes");
+    return status_set(
+        STATUS_USAGE,
+        "pairs must occur once at least to be merged, and words cannot be of less than no bytes");
   return check_specials(config);
 }
 
@@ -85,7 +97,9 @@ static enum status enter_folder(const char *folder)
     return STATUS_MEMORY;
   enum status status = STATUS_OK;
   if (file_exists(path))
-    status = status_set(STATUS_USAGE, "%s is there already; choose another folder, or remove it to train anew", path);
+    status =
+        status_set(STATUS_USAGE,
+                   "%s is there already; choose another folder, or remove it to train anew", path);
   mem_free(path);
   return status == STATUS_OK ? file_make_folders(folder) : status;
 }
@@ -97,7 +111,8 @@ static int larger_first(const void *a, const void *b)
   const struct share *x = a, *y = b;
   if (x->bytes != y->bytes)
     return x->bytes < y->bytes ? 1 : -1;
-  return x->file != y->file ? (x->file < y->file ? -1 : 1) : (x->part > y->part) - (x->part < y->part);
+  return x->file != y->file ? (x->file < y->file ? -1 : 1)
+                            : (x->part > y->part) - (x->part < y->part);
 }
 
 /* A file that is more than a rank's part of the whole is read by several ranks. */
@@ -110,9 +125,11 @@ static enum status cut(const struct input_files *inputs, int ranks, struct share
     return status;
   *n = 0;
   for (int64_t f = 0; f < inputs->count; f++) {
-    int64_t bytes = inputs->file[f].bytes, parts = bytes / most + (bytes % most > most / 2 || bytes < most);
+    int64_t bytes = inputs->file[f].bytes,
+            parts = bytes / most + (bytes % most > most / 2 || bytes < most);
     for (int64_t part = 0; part < parts; part++)
-      share[(*n)++] = (struct share){.file = f, .part = part, .parts = parts, .bytes = bytes / parts};
+      share[(*n)++] =
+          (struct share){.file = f, .part = part, .parts = parts, .bytes = bytes / parts};
   }
   qsort(share, (size_t)*n, sizeof *share, larger_first);
   *out = share;
@@ -165,10 +182,13 @@ static enum status count_document(struct counter *counter, const struct text_doc
   counter->bytes += (int64_t)document->bytes;
   const char *text = document->text;
   size_t bytes = document->bytes;
-  enum status status = counter->nfc ? nfc_text(counter->nfc, text, bytes, &text, &bytes) : STATUS_OK;
+  enum status status =
+      counter->nfc ? nfc_text(counter->nfc, text, bytes, &text, &bytes) : STATUS_OK;
   if (status == STATUS_OK)
     status = count_words(counter, text, bytes);
-  return status ? status_prefix(status, "%s, document %lld", counter->inputs.file[share->file].path, (long long)document->number) : STATUS_OK;
+  return status ? status_prefix(status, "%s, document %lld", counter->inputs.file[share->file].path,
+                                (long long)document->number)
+                : STATUS_OK;
 }
 
 static enum status count_until(struct counter *counter, double end)
@@ -179,7 +199,8 @@ static enum status count_until(struct counter *counter, double end)
     bool found = false;
     enum status status = STATUS_OK;
     if (!counter->text)
-      status = text_open(counter->inputs.file[share->file].path, (struct text_position){0, 0}, &counter->text);
+      status = text_open(counter->inputs.file[share->file].path, (struct text_position){0, 0},
+                         &counter->text);
     if (status == STATUS_OK)
       status = text_next(counter->text, &document, &found);
     if (status == STATUS_OK && found)
@@ -199,7 +220,8 @@ static enum status count_until(struct counter *counter, double end)
   return STATUS_OK;
 }
 
-/* Rounds of a second: a rank that fails does not let the others work for hours before they hear of it, and every round tells how far all are. */
+/* Rounds of a second: a rank that fails does not let the others work for hours before they hear of
+ * it, and every round tells how far all are. */
 static enum status count_all(struct comm *comm, struct counter *counter)
 {
   double start = clock_s();
@@ -214,17 +236,20 @@ static enum status count_all(struct comm *comm, struct counter *counter)
     sums[LEFT] = counter->shares - counter->next;
     status = comm_sum_i64(comm, sums, SUMS);
     if (status == STATUS_OK)
-      log_progress(PROGRESS_SECONDS, "tokenizer: %.1f of %.1f MB read, %.1f MB/s", (double)sums[DONE] * 1e-6, (double)counter->inputs.bytes * 1e-6,
+      log_progress(PROGRESS_SECONDS, "tokenizer: %.1f of %.1f MB read, %.1f MB/s",
+                   (double)sums[DONE] * 1e-6, (double)counter->inputs.bytes * 1e-6,
                    (double)sums[DONE] * 1e-6 / (clock_s() - start + 1e-9));
   } while (status == STATUS_OK && sums[LEFT] > 0);
   log_progress_end();
   return status;
 }
 
-static enum status count_and_gather(struct comm *comm, struct counter *counter, struct bpe_train_result *result)
+static enum status count_and_gather(struct comm *comm, struct counter *counter,
+                                    struct bpe_train_result *result)
 {
   enum { DOCUMENTS, BYTES, WORDS, DISTINCT, SUMS };
-  enum status status = split_create("the split pattern", split_pattern(counter->config->pattern), &counter->split);
+  enum status status =
+      split_create("the split pattern", split_pattern(counter->config->pattern), &counter->split);
   if (status == STATUS_OK && strcmp(counter->config->pattern, "qwen2") == 0)
     status = nfc_create(&counter->nfc);
   if (status == STATUS_OK)
@@ -239,17 +264,23 @@ static enum status count_and_gather(struct comm *comm, struct counter *counter, 
     status = comm_sum_i64(comm, sums, SUMS);
   if (status)
     return status;
-  *result = (struct bpe_train_result){
-      .files = counter->inputs.count, .documents = sums[DOCUMENTS], .bytes = sums[BYTES], .words = sums[WORDS], .distinct_words = sums[DISTINCT]};
+  *result = (struct bpe_train_result){.files = counter->inputs.count,
+                                      .documents = sums[DOCUMENTS],
+                                      .bytes = sums[BYTES],
+                                      .words = sums[WORDS],
+                                      .distinct_words = sums[DISTINCT]};
   if (sums[WORDS] == 0)
-    return status_set(STATUS_INPUT, "the corpus is empty: %s%s holds nothing %s", counter->config->input[0],
-                      counter->config->inputs > 1 ? " and the other inputs" : "", sums[BYTES] ? "but words that are too long" : "but white space");
+    return status_set(STATUS_INPUT, "the corpus is empty: %s%s holds nothing %s",
+                      counter->config->input[0],
+                      counter->config->inputs > 1 ? " and the other inputs" : "",
+                      sums[BYTES] ? "but words that are too long" : "but white space");
   return STATUS_OK;
 }
 
 /* ---- rank 0 */
 
-/* Special tokens as the bytes whose names in the files they are spelled with, if there are such: text must not be merged into one. */
+/* Special tokens as the bytes whose names in the files they are spelled with, if there are such:
+ * text must not be merged into one. */
 static enum status reserve_specials(const struct bpe_train_config *config, struct bpe_words *out)
 {
   enum status status = STATUS_OK;
@@ -286,11 +317,13 @@ static enum status make(struct counter *counter, struct bpe_train_result *result
   struct bpe_words reserved = {0};
   enum status status = reserve_specials(config, &reserved);
   if (status == STATUS_OK)
-    status = bpe_merge_run(&counter->words, config->vocab - config->specials, config->min_count, &reserved, &vocabulary);
+    status = bpe_merge_run(&counter->words, config->vocab - config->specials, config->min_count,
+                           &reserved, &vocabulary);
   result->vocab = vocabulary.tokens.n + config->specials;
   if (status == STATUS_OK && result->vocab < config->vocab)
-    log_warn("the corpus is too small for %" PRId64 " tokens: no pair is left that occurs %" PRId64 " times after %" PRId64, config->vocab,
-             config->min_count, result->vocab);
+    log_warn("the corpus is too small for %" PRId64 " tokens: no pair is left that occurs %" PRId64
+             " times after %" PRId64,
+             config->vocab, config->min_count, result->vocab);
   if (status == STATUS_OK)
     status = bpe_train_write(config, &vocabulary);
   bpe_vocabulary_free(&vocabulary);
@@ -298,7 +331,8 @@ static enum status make(struct counter *counter, struct bpe_train_result *result
   return status;
 }
 
-static enum status run_on_inputs(struct comm *comm, struct counter *counter, struct bpe_train_result *result)
+static enum status run_on_inputs(struct comm *comm, struct counter *counter,
+                                 struct bpe_train_result *result)
 {
   const struct bpe_train_config *config = counter->config;
   struct bpe_train_result made = {0};
@@ -317,7 +351,8 @@ static enum status run_on_inputs(struct comm *comm, struct counter *counter, str
   return status;
 }
 
-enum status bpe_train_run(struct comm *comm, const struct bpe_train_config *config, struct bpe_train_result *result)
+enum status bpe_train_run(struct comm *comm, const struct bpe_train_config *config,
+                          struct bpe_train_result *result)
 {
   struct bpe_train_config full = *config;
   char *end_of_text[] = {"<|endoftext|>"};

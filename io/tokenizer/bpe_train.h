@@ -1,5 +1,6 @@
-/* Training of a byte-level BPE vocabulary (Sennrich et al. 2016, arXiv:1508.07909), deterministic at any number of ranks: words are counted by all ranks, pairs merged
- * by their count over the corpus, of equal counts the pair of lower ids first (as Hugging Face's BpeTrainer does). */
+/* Training of a byte-level BPE vocabulary (Sennrich et al. 2016, arXiv:1508.07909), deterministic
+ * at any number of ranks: words are counted by all ranks, pairs merged by their count over the
+ * corpus, of equal counts the pair of lower ids first (as Hugging Face's BpeTrainer does). */
 #ifndef SLUICE_IO_TOKENIZER_BPE_TRAIN_H
 #define SLUICE_IO_TOKENIZER_BPE_TRAIN_H
 
@@ -7,19 +8,25 @@
 
 struct bpe_train_config {
   int inputs;
-  char *const *input;     /* files or folders, as sluice prepare takes them */
-  const char *out;        /* folder: tokenizer.json and tokenizer_config.json, written when complete */
-  const char *pattern;    /* name of a split pattern: gpt2, llama3, qwen2 */
-  int64_t vocab;          /* tokens in all: 256 bytes, merges, special tokens; at least 257 */
+  char *const *input;  /* files or folders, as sluice prepare takes them */
+  const char *out;     /* folder: tokenizer.json and tokenizer_config.json, written when complete */
+  const char *pattern; /* name of a split pattern: gpt2, llama3, qwen2 */
+  int64_t vocab;       /* tokens in all: 256 bytes, merges, special tokens; at least 257 */
   int specials;
-  char *const *special;   /* special tokens, ids behind the merges; the first one is end of text; none: "<|endoftext|>" */
-  int64_t min_count;      /* pairs that occur less often are not merged */
-  int64_t word_most;      /* bytes; longer words (as runs of white space) are not counted; 0: any */
+  char *const *special; /* special tokens, ids behind the merges; the first one is end of text;
+                           none: "<|endoftext|>" */
+  int64_t min_count;    /* pairs that occur less often are not merged */
+  int64_t word_most;    /* bytes; longer words (as runs of white space) are not counted; 0: any */
 };
 
-struct bpe_train_result { int64_t files, documents, bytes, words, distinct_words, vocab; double seconds; };
+struct bpe_train_result {
+  int64_t files, documents, bytes, words, distinct_words, vocab;
+  double seconds;
+};
 
-/* A corpus too small for `vocab` tokens: fewer come out, and a warning says how many. An existing tokenizer.json in `out`: STATUS_USAGE. Collective. */
-enum status bpe_train_run(struct comm *comm, const struct bpe_train_config *config, struct bpe_train_result *result);
+/* A corpus too small for `vocab` tokens: fewer come out, and a warning says how many. An existing
+ * tokenizer.json in `out`: STATUS_USAGE. Collective. */
+enum status bpe_train_run(struct comm *comm, const struct bpe_train_config *config,
+                          struct bpe_train_result *result);
 
 #endif

@@ -23,7 +23,8 @@ static enum status send_bytes(const struct wire *wire, const void *data, int64_t
   enum status status = STATUS_OK;
   for (int64_t at = 0; at < bytes && status == STATUS_OK; at += MESSAGE_BYTES) {
     int64_t n = bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES;
-    status = comm_mpi_check(MPI_Send((const char *)data + at, (int)n, MPI_BYTE, wire->peer, 0, wire->mpi), "MPI_Send");
+    status = comm_mpi_check(
+        MPI_Send((const char *)data + at, (int)n, MPI_BYTE, wire->peer, 0, wire->mpi), "MPI_Send");
   }
   return status;
 }
@@ -33,7 +34,9 @@ static enum status receive_bytes(const struct wire *wire, void *data, int64_t by
   enum status status = STATUS_OK;
   for (int64_t at = 0; at < bytes && status == STATUS_OK; at += MESSAGE_BYTES) {
     int64_t n = bytes - at < MESSAGE_BYTES ? bytes - at : MESSAGE_BYTES;
-    status = comm_mpi_check(MPI_Recv((char *)data + at, (int)n, MPI_BYTE, wire->peer, 0, wire->mpi, MPI_STATUS_IGNORE), "MPI_Recv");
+    status = comm_mpi_check(
+        MPI_Recv((char *)data + at, (int)n, MPI_BYTE, wire->peer, 0, wire->mpi, MPI_STATUS_IGNORE),
+        "MPI_Recv");
   }
   return status;
 }
@@ -45,7 +48,8 @@ static enum status send_words(const struct wire *wire, const struct bpe_words *w
   struct batch batch = {.n = -1};
   for (int64_t first = 0; batch.n != 0 && status == STATUS_OK; first += batch.n) {
     batch = (struct batch){0};
-    while (first + batch.n < words->n && batch.bytes + batch.n * (int64_t)sizeof *words->word < BATCH_BYTES)
+    while (first + batch.n < words->n &&
+           batch.bytes + batch.n * (int64_t)sizeof *words->word < BATCH_BYTES)
       batch.bytes += words->word[first + batch.n++].bytes;
     status = send_bytes(wire, &batch, sizeof batch);
     if (status || batch.n == 0)
@@ -57,7 +61,8 @@ static enum status send_words(const struct wire *wire, const struct bpe_words *w
   return status;
 }
 
-static enum status add_batch(const struct wire *wire, const struct batch *batch, struct bpe_words *words)
+static enum status add_batch(const struct wire *wire, const struct batch *batch,
+                             struct bpe_words *words)
 {
   const char *text = wire->text;
   enum status status = STATUS_OK;
@@ -68,7 +73,8 @@ static enum status add_batch(const struct wire *wire, const struct batch *batch,
   return status;
 }
 
-/* What cannot be added for want of memory is received all the same: the sender is not left waiting. */
+/* What cannot be added for want of memory is received all the same: the sender is not left waiting.
+ */
 static enum status receive_words(const struct wire *wire, struct bpe_words *words)
 {
   struct batch batch;

@@ -1,6 +1,8 @@
-/* The words lie one after another as rows of symbols, one slot a byte. A pair has its count, kept exactly, and a list of the places where it stood when the list was made;
- * places that have changed since are passed over. The heap holds the count that a pair had when it was put there, which only ever fell since: the top is put back with
- * its count of now until it is right. A merge costs what the pair occurs, whatever the length of the words. */
+/* The words lie one after another as rows of symbols, one slot a byte. A pair has its count, kept
+ * exactly, and a list of the places where it stood when the list was made; places that have changed
+ * since are passed over. The heap holds the count that a pair had when it was put there, which only
+ * ever fell since: the top is put back with its count of now until it is right. A merge costs what
+ * the pair occurs, whatever the length of the words. */
 #include "io/tokenizer/bpe_train_merge.h"
 
 #include <stdlib.h>
@@ -38,7 +40,8 @@ struct item {
   uint32_t n;
 };
 
-/* What one merge changes about a token that stands on the left of the new one, and on the right: how often, and where. */
+/* What one merge changes about a token that stands on the left of the new one, and on the right:
+ * how often, and where. */
 struct beside {
   int64_t left, right;
   uint64_t left_list, right_list;
@@ -53,7 +56,8 @@ struct place {
 };
 
 struct trainer {
-  int32_t *slot; /* a symbol's first slot holds its id, its last one (if another) minus its bytes, those between BETWEEN */
+  int32_t *slot; /* a symbol's first slot holds its id, its last one (if another) minus its bytes,
+                    those between BETWEEN */
   uint64_t slots;
   struct run *run;
   uint32_t *run_of_block;
@@ -251,7 +255,8 @@ static enum status reserve_items(struct trainer *t, uint64_t more)
 
 /* ---- lists of places */
 
-/* The pairs that still occur, their lists one after another in `fresh` without the places that changed. */
+/* The pairs that still occur, their lists one after another in `fresh` without the places that
+ * changed. */
 static void copy_lists(struct trainer *t, uint32_t *fresh)
 {
   uint64_t kept = 0;
@@ -275,7 +280,8 @@ static void copy_lists(struct trainer *t, uint32_t *fresh)
       sift_down(t, i);
 }
 
-/* No more places stand in the lists at once than there are symbols, so they stay within a small multiple of that. */
+/* No more places stand in the lists at once than there are symbols, so they stay within a small
+ * multiple of that. */
 static enum status reserve_lists(struct trainer *t, uint64_t more)
 {
   if (t->listed + more <= t->list_room)
@@ -314,7 +320,8 @@ static void push_pair(struct trainer *t, uint64_t key, uint64_t list, uint32_t n
 static int falling_counts(const void *a, const void *b)
 {
   const struct bpe_word *x = a, *y = b;
-  return x->count != y->count ? (x->count < y->count ? 1 : -1) : (x->begin > y->begin) - (x->begin < y->begin);
+  return x->count != y->count ? (x->count < y->count ? 1 : -1)
+                              : (x->begin > y->begin) - (x->begin < y->begin);
 }
 
 static void spell(struct trainer *t, const struct bpe_words *words, const int32_t id_of[BPE_BYTES])
@@ -343,7 +350,8 @@ static void find_runs(struct trainer *t)
   }
 }
 
-static enum status lay_out(struct trainer *t, struct bpe_words *words, const int32_t id_of[BPE_BYTES])
+static enum status lay_out(struct trainer *t, struct bpe_words *words,
+                           const int32_t id_of[BPE_BYTES])
 {
   int64_t counts = 1;
   if (words->n)
@@ -520,9 +528,11 @@ static enum status merge_pair(struct trainer *t, const struct item *item, int32_
   return status;
 }
 
-/* The token that a merge makes. -1: a reserved one. It is new: a merge joins a pair wherever it stands, so that the same bytes, where no pair across their ends was
- * joined before, are at every time split in the same way. */
-static enum status make_token(struct trainer *t, uint64_t key, const struct bpe_words *reserved, int32_t *out)
+/* The token that a merge makes. -1: a reserved one. It is new: a merge joins a pair wherever it
+ * stands, so that the same bytes, where no pair across their ends was joined before, are at every
+ * time split in the same way. */
+static enum status make_token(struct trainer *t, uint64_t key, const struct bpe_words *reserved,
+                              int32_t *out)
 {
   struct bpe_words *tokens = &t->out->tokens;
   const struct bpe_word *left = &tokens->word[key >> 32], *right = &tokens->word[(uint32_t)key];
@@ -548,7 +558,8 @@ static enum status put_down(struct trainer *t, uint64_t key)
       mem_grow(MEM_DATA, (void **)&out->merge, &t->merge_room, out->merges + 1, sizeof *out->merge);
   if (status)
     return status;
-  out->merge[out->merges++] = (struct bpe_merge){.left = (int32_t)(key >> 32), .right = (int32_t)(uint32_t)key};
+  out->merge[out->merges++] =
+      (struct bpe_merge){.left = (int32_t)(key >> 32), .right = (int32_t)(uint32_t)key};
   return STATUS_OK;
 }
 
@@ -558,10 +569,12 @@ static void show_progress(struct trainer *t, int64_t tokens, double start)
   if (now < t->shown + ROUND_SECONDS)
     return;
   t->shown = now;
-  log_progress(PROGRESS_SECONDS, "tokenizer: %lld of %lld tokens, %.0f s", (long long)t->out->tokens.n, (long long)tokens, now);
+  log_progress(PROGRESS_SECONDS, "tokenizer: %lld of %lld tokens, %.0f s",
+               (long long)t->out->tokens.n, (long long)tokens, now);
 }
 
-static enum status merge_all(struct trainer *t, int64_t tokens, int64_t min_count, const struct bpe_words *reserved)
+static enum status merge_all(struct trainer *t, int64_t tokens, int64_t min_count,
+                             const struct bpe_words *reserved)
 {
   enum status status = STATUS_OK;
   double start = clock_s();
@@ -609,7 +622,8 @@ static void trainer_free(struct trainer *t)
   mem_free(t->right);
 }
 
-enum status bpe_merge_run(struct bpe_words *words, int64_t tokens, int64_t min_count, const struct bpe_words *reserved, struct bpe_vocabulary *out)
+enum status bpe_merge_run(struct bpe_words *words, int64_t tokens, int64_t min_count,
+                          const struct bpe_words *reserved, struct bpe_vocabulary *out)
 {
   struct bpe_vocabulary made = {0};
   struct trainer t = {.out = &made};

@@ -4,11 +4,14 @@
 
 #include "io/tokenizer/bpe_train_words.h"
 
-/* The files' alphabet: printable bytes of Latin-1 stand for themselves, the others in turn for U+0100 and up. Ids of single bytes follow its order. */
+/* The files' alphabet: printable bytes of Latin-1 stand for themselves, the others in turn for
+ * U+0100 and up. Ids of single bytes follow its order. */
 enum { BPE_BYTES = 256 };
 int bpe_byte_character(int byte);
 
-struct bpe_merge { int32_t left, right; };
+struct bpe_merge {
+  int32_t left, right;
+};
 
 struct bpe_vocabulary {
   struct bpe_words tokens; /* the number of a word is the id of the token */
@@ -16,9 +19,11 @@ struct bpe_vocabulary {
   int64_t merges;
 };
 
-/* Merge pairs until there are `tokens` of them, or no pair occurs `min_count` times (and at least once). Pairs whose join is one of `reserved` are left alone. *words is
- * used up; it holds one at least. The result does not depend on the words' order. Local. */
-enum status bpe_merge_run(struct bpe_words *words, int64_t tokens, int64_t min_count, const struct bpe_words *reserved, struct bpe_vocabulary *out);
+/* Merge pairs until there are `tokens` of them, or no pair occurs `min_count` times (and at least
+ * once). Pairs whose join is one of `reserved` are left alone. *words is used up; it holds one at
+ * least. The result does not depend on the words' order. Local. */
+enum status bpe_merge_run(struct bpe_words *words, int64_t tokens, int64_t min_count,
+                          const struct bpe_words *reserved, struct bpe_vocabulary *out);
 void bpe_vocabulary_free(struct bpe_vocabulary *vocabulary); /* takes a zeroed one */
 
 #endif

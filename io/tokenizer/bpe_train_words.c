@@ -18,7 +18,8 @@ void bpe_words_free(struct bpe_words *words)
 
 static uint64_t mix(uint64_t a, uint64_t b)
 {
-  unsigned __int128 product = (unsigned __int128)(a ^ 0x9E3779B97F4A7C15) * (b ^ 0xD1B54A32D192ED03);
+  unsigned __int128 product =
+      (unsigned __int128)(a ^ 0x9E3779B97F4A7C15) * (b ^ 0xD1B54A32D192ED03);
   return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
@@ -38,13 +39,15 @@ static uint32_t hash_of(const char *bytes, size_t n)
   if (n >= 4)
     rest = load(bytes, 4) | load(bytes + n - 4, 4) << 32;
   else if (n > 0)
-    rest = (uint64_t)(unsigned char)bytes[0] | (uint64_t)(unsigned char)bytes[n / 2] << 8 | (uint64_t)(unsigned char)bytes[n - 1] << 16;
+    rest = (uint64_t)(unsigned char)bytes[0] | (uint64_t)(unsigned char)bytes[n / 2] << 8 |
+           (uint64_t)(unsigned char)bytes[n - 1] << 16;
   hash = mix(hash, rest);
   return (uint32_t)(hash ^ hash >> 32);
 }
 
 /* The slot that holds the word, or the empty one where it belongs. */
-static uint64_t *slot_of(const struct bpe_words *words, const char *text, size_t bytes, uint32_t hash)
+static uint64_t *slot_of(const struct bpe_words *words, const char *text, size_t bytes,
+                         uint32_t hash)
 {
   for (uint64_t i = hash;; i++) {
     uint64_t *slot = &words->slot[i & (words->slots - 1)];
@@ -80,7 +83,8 @@ static enum status reserve(struct bpe_words *words, size_t bytes)
 {
   if (bytes >= bpe_words_most || words->bytes + (uint64_t)words->n > bpe_words_most - bytes - 1)
     return status_set(STATUS_UNSUPPORTED,
-                      "the distinct words of the corpus take more than %llu bytes; train on a part of it, or leave out long words",
+                      "the distinct words of the corpus take more than %llu bytes; train on a part "
+                      "of it, or leave out long words",
                       (unsigned long long)bpe_words_most);
   enum status status =
       mem_grow(MEM_DATA, (void **)&words->word, &words->room, words->n + 1, sizeof *words->word);
@@ -90,7 +94,8 @@ static enum status reserve(struct bpe_words *words, size_t bytes)
   return status || 2 * (uint64_t)words->n < words->slots ? status : grow_slots(words);
 }
 
-enum status bpe_words_add(struct bpe_words *words, const char *text, size_t bytes, int64_t count, int64_t *number)
+enum status bpe_words_add(struct bpe_words *words, const char *text, size_t bytes, int64_t count,
+                          int64_t *number)
 {
   uint32_t hash = hash_of(text, bytes);
   uint64_t *slot = words->slots ? slot_of(words, text, bytes, hash) : NULL;
@@ -100,7 +105,8 @@ enum status bpe_words_add(struct bpe_words *words, const char *text, size_t byte
       return status;
     slot = slot_of(words, text, bytes, hash);
     memcpy(words->pool + words->bytes, text, bytes);
-    words->word[words->n] = (struct bpe_word){.begin = words->bytes, .bytes = (uint32_t)bytes, .hash = hash};
+    words->word[words->n] =
+        (struct bpe_word){.begin = words->bytes, .bytes = (uint32_t)bytes, .hash = hash};
     words->bytes += bytes;
     *slot = (uint64_t)hash << 32 | (uint64_t)++words->n;
   }

@@ -1,4 +1,5 @@
-/* Distinct byte strings with counts: the words of a corpus, the tokens of a vocabulary. Private to io/. */
+/* Distinct byte strings with counts: the words of a corpus, the tokens of a vocabulary. Private to
+ * io/. */
 #ifndef SLUICE_IO_TOKENIZER_BPE_TRAIN_WORDS_H
 #define SLUICE_IO_TOKENIZER_BPE_TRAIN_WORDS_H
 
@@ -13,7 +14,8 @@ struct bpe_word {
   uint32_t bytes, hash;
 };
 
-/* Words are numbered in the order in which they came, and lie one after another in the pool. Starts zeroed. */
+/* Words are numbered in the order in which they came, and lie one after another in the pool. Starts
+ * zeroed. */
 struct bpe_words {
   struct bpe_word *word; /* [n] */
   int64_t n, room, pool_room;
@@ -23,14 +25,19 @@ struct bpe_words {
   uint64_t slots; /* a power of two */
 };
 
-extern uint64_t bpe_words_most; /* bytes of all words of a table, and one for each of them: UINT32_MAX; tests lower it */
+extern uint64_t bpe_words_most; /* bytes of all words of a table, and one for each of them:
+                                   UINT32_MAX; tests lower it */
 
-/* Add `count` to a word, which is new if it was not there. *number may be NULL. More than the above: STATUS_UNSUPPORTED. */
-enum status bpe_words_add(struct bpe_words *words, const char *text, size_t bytes, int64_t count, int64_t *number);
-int64_t bpe_words_find(const struct bpe_words *words, const char *text, size_t bytes); /* number, or -1 */
-void bpe_words_free(struct bpe_words *words);                                          /* takes a zeroed one */
+/* Add `count` to a word, which is new if it was not there. *number may be NULL. More than the
+ * above: STATUS_UNSUPPORTED. */
+enum status bpe_words_add(struct bpe_words *words, const char *text, size_t bytes, int64_t count,
+                          int64_t *number);
+int64_t bpe_words_find(const struct bpe_words *words, const char *text,
+                       size_t bytes);         /* number, or -1 */
+void bpe_words_free(struct bpe_words *words); /* takes a zeroed one */
 
-/* All ranks' words end in rank 0's table, whose order depends on the number of ranks; the other tables are left empty. Collective. */
+/* All ranks' words end in rank 0's table, whose order depends on the number of ranks; the other
+ * tables are left empty. Collective. */
 enum status bpe_words_gather(struct comm *comm, struct bpe_words *words);
 
 #endif

@@ -94,7 +94,8 @@ static void put_added(struct output *out, const struct bpe_train_config *config,
     put_number(out, first + i);
     put_text(out, ", \"content\": ");
     put_string(out, config->special[i]);
-    put_text(out, ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": true}");
+    put_text(out, ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": "
+                  "false, \"special\": true}");
     put_text(out, i + 1 < config->specials ? ",\n" : "\n  ],\n");
   }
 }
@@ -103,26 +104,34 @@ static void put_added(struct output *out, const struct bpe_train_config *config,
 static void put_steps(struct output *out, const char *pattern)
 {
   bool built_in = strcmp(pattern, "gpt2") == 0;
-  put_text(out, strcmp(pattern, "qwen2") == 0 ? "  \"normalizer\": {\"type\": \"NFC\"},\n" : "  \"normalizer\": null,\n");
+  put_text(out, strcmp(pattern, "qwen2") == 0 ? "  \"normalizer\": {\"type\": \"NFC\"},\n"
+                                              : "  \"normalizer\": null,\n");
   put_text(out, "  \"pre_tokenizer\": ");
   if (built_in) {
-    put_text(out, "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true},\n");
+    put_text(out, "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, "
+                  "\"use_regex\": true},\n");
   } else {
-    put_text(out, "{\"type\": \"Sequence\", \"pretokenizers\": [\n    {\"type\": \"Split\", \"pattern\": {\"Regex\": ");
+    put_text(out, "{\"type\": \"Sequence\", \"pretokenizers\": [\n    {\"type\": \"Split\", "
+                  "\"pattern\": {\"Regex\": ");
     put_string(out, split_pattern(pattern));
     put_text(out, "}, \"behavior\": \"Isolated\", \"invert\": false},\n"
-                  "    {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false}\n  ]},\n");
+                  "    {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": "
+                  "true, \"use_regex\": false}\n  ]},\n");
   }
-  put_text(out, "  \"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": false, \"use_regex\": true},\n"
-                "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, \"use_regex\": true},\n");
+  put_text(out, "  \"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, "
+                "\"trim_offsets\": false, \"use_regex\": true},\n"
+                "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, "
+                "\"trim_offsets\": true, \"use_regex\": true},\n");
 }
 
 /* Merges as "LEFT RIGHT", which every release of tokenizers reads. */
 static void put_model(struct output *out, const struct bpe_vocabulary *vocabulary)
 {
   const struct bpe_words *tokens = &vocabulary->tokens;
-  put_text(out, "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n    \"continuing_subword_prefix\": null,\n"
-                "    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n"
+  put_text(out, "  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    "
+                "\"unk_token\": null,\n    \"continuing_subword_prefix\": null,\n"
+                "    \"end_of_word_suffix\": null,\n    \"fuse_unk\": false,\n    "
+                "\"byte_fallback\": false,\n    \"ignore_merges\": false,\n"
                 "    \"vocab\": {");
   for (int64_t id = 0; id < tokens->n; id++) {
     put_text(out, id ? ",\n      \"" : "\n      \"");
@@ -153,12 +162,14 @@ static enum status write_file(const char *folder, const char *name, struct outpu
 
 static void put_config(struct output *out, const struct bpe_train_config *config)
 {
-  put_text(out, "{\n  \"add_prefix_space\": false,\n  \"clean_up_tokenization_spaces\": false,\n  \"eos_token\": ");
+  put_text(out, "{\n  \"add_prefix_space\": false,\n  \"clean_up_tokenization_spaces\": false,\n  "
+                "\"eos_token\": ");
   put_string(out, config->special[0]);
   put_text(out, ",\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n");
 }
 
-enum status bpe_train_write(const struct bpe_train_config *config, const struct bpe_vocabulary *vocabulary)
+enum status bpe_train_write(const struct bpe_train_config *config,
+                            const struct bpe_vocabulary *vocabulary)
 {
   struct output out = {0};
   for (int byte = 0; byte < BPE_BYTES; byte++)

@@ -5,8 +5,10 @@
 #include "io/tokenizer/bpe_train.h"
 #include "io/tokenizer/bpe_train_merge.h"
 
-/* As transformers reads them; tokenizer.json last. config->special holds one at least; special tokens get the ids behind the vocabulary's. Local. */
-enum status bpe_train_write(const struct bpe_train_config *config, const struct bpe_vocabulary *vocabulary);
+/* As transformers reads them; tokenizer.json last. config->special holds one at least; special
+ * tokens get the ids behind the vocabulary's. Local. */
+enum status bpe_train_write(const struct bpe_train_config *config,
+                            const struct bpe_vocabulary *vocabulary);
 
 /* A text's bytes in the alphabet of the files. */
 enum { BPE_SPELLED_MOST = 2 }; /* bytes that one byte takes */

@@ -8,7 +8,10 @@ static enum status bytes_create(const char *folder, struct tokenizer **out)
   (void)folder;
   enum status status = mem_new(MEM_DATA, 1, out);
   if (status == STATUS_OK)
-    **out = (struct tokenizer){.ops = &tokenizer_bytes, .vocab = TOKENIZER_BYTES_VOCAB, .end_of_text = TOKENIZER_BYTES_END, .begin_of_text = -1};
+    **out = (struct tokenizer){.ops = &tokenizer_bytes,
+                               .vocab = TOKENIZER_BYTES_VOCAB,
+                               .end_of_text = TOKENIZER_BYTES_END,
+                               .begin_of_text = -1};
   return status;
 }
 
@@ -17,7 +20,8 @@ static void bytes_destroy(struct tokenizer *tokenizer)
   mem_free(tokenizer);
 }
 
-static enum status bytes_encode(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain, int32_t **tokens, int64_t *n, int64_t *room)
+static enum status bytes_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
+                                bool plain, int32_t **tokens, int64_t *n, int64_t *room)
 {
   (void)tokenizer, (void)plain;
   enum status status = tokenizer_reserve_tokens(tokens, *n, (int64_t)bytes, room);
@@ -30,7 +34,8 @@ static enum status bytes_encode(struct tokenizer *tokenizer, const char *text, s
   return STATUS_OK;
 }
 
-static enum status bytes_decode(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n, char **text, int64_t *bytes, int64_t *room)
+static enum status bytes_decode(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n,
+                                char **text, int64_t *bytes, int64_t *room)
 {
   (void)tokenizer;
   enum status status = tokenizer_reserve_text(text, *bytes, n, room);

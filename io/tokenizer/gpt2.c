@@ -1,4 +1,5 @@
-/* GPT-2's two files. vocab.json: one object, tokens and their ids. merges.txt: a line a pair, the first one joined first. */
+/* GPT-2's two files. vocab.json: one object, tokens and their ids. merges.txt: a line a pair, the
+ * first one joined first. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -7,7 +8,8 @@
 #include "io/text/utf8.h"
 #include "io/tokenizer/tokenizer_bpe.h"
 
-static const char vocab_name[] = "vocab.json", merges_name[] = "merges.txt", end_of_text[] = "<|endoftext|>";
+static const char vocab_name[] = "vocab.json", merges_name[] = "merges.txt",
+                  end_of_text[] = "<|endoftext|>";
 
 /* What loading needs on top. */
 struct loader {
@@ -46,7 +48,9 @@ static enum status read_entry(struct loader *loader, struct entry *out)
   if (loader->key.bytes == 0)
     return text_input_fail(input, out->byte, "a token of no bytes");
   if (!bpe_unspell(loader->key.data, loader->key.bytes, loader->key.data, &length))
-    return text_input_fail(input, out->byte, "a token with a character that stands for no byte; GPT-2's vocab.json spells bytes as U+0021 to U+0143");
+    return text_input_fail(input, out->byte,
+                           "a token with a character that stands for no byte; GPT-2's vocab.json "
+                           "spells bytes as U+0021 to U+0143");
   out->length = length;
   out->id = (int32_t)id;
   return text_buffer_append(&loader->pool, loader->key.data, length);
@@ -85,8 +89,10 @@ static enum status place_entries(struct loader *loader, const struct entry *entr
     if (entry->id < n)
       (void)bpe_token(bpe, entry->id, &taken);
     if (entry->id >= n || taken)
-      return text_input_fail(loader->input, entry->byte, "the id %d %s; %lld tokens have the ids 0 to %lld, each once", entry->id,
-                             entry->id >= n ? "is too big" : "is given twice", (long long)n, (long long)n - 1);
+      return text_input_fail(loader->input, entry->byte,
+                             "the id %d %s; %lld tokens have the ids 0 to %lld, each once",
+                             entry->id, entry->id >= n ? "is too big" : "is given twice",
+                             (long long)n, (long long)n - 1);
     const char *bytes = loader->pool.data + entry->begin;
     if (bpe_find(bpe, bytes, entry->length) >= 0)
       return text_input_fail(loader->input, entry->byte, "a token that was given before");
@@ -101,7 +107,10 @@ static enum status find_known_tokens(struct loader *loader)
   struct tokenizer_bpe *t = loader->t;
   int missing;
   if (!bpe_find_bytes(t->bpe, &missing))
-    return status_set(STATUS_INPUT, "%s has no token for the single byte 0x%02X; it is not a byte-level vocabulary", loader->vocab_path, missing);
+    return status_set(
+        STATUS_INPUT,
+        "%s has no token for the single byte 0x%02X; it is not a byte-level vocabulary",
+        loader->vocab_path, missing);
   t->base.end_of_text = bpe_find(t->bpe, end_of_text, sizeof end_of_text - 1);
   if (t->base.end_of_text < 0)
     return status_set(STATUS_INPUT, "%s has no token %s", loader->vocab_path, end_of_text);
@@ -127,7 +136,8 @@ static enum status load_vocab(struct loader *loader)
 
 static enum status line_fail(const struct loader *loader, int64_t line, const char *problem)
 {
-  return status_set(STATUS_INPUT, "%s, line %lld: %s", loader->merges_path, (long long)line, problem);
+  return status_set(STATUS_INPUT, "%s, line %lld: %s", loader->merges_path, (long long)line,
+                    problem);
 }
 
 /* "LEFT RIGHT" */
@@ -143,17 +153,23 @@ static enum status read_merge(struct loader *loader, const char *text, size_t by
   if (status)
     return status;
   char *joined = loader->key.data;
-  if (!bpe_unspell(text, left, joined, &left) || !bpe_unspell(space + 1, (size_t)(text + bytes - space - 1), joined + left, &right))
+  if (!bpe_unspell(text, left, joined, &left) ||
+      !bpe_unspell(space + 1, (size_t)(text + bytes - space - 1), joined + left, &right))
     return line_fail(loader, line, "a character that stands for no byte");
 
-  int32_t a = bpe_find(bpe, joined, left), b = bpe_find(bpe, joined + left, right), ab = bpe_find(bpe, joined, left + right);
+  int32_t a = bpe_find(bpe, joined, left), b = bpe_find(bpe, joined + left, right),
+          ab = bpe_find(bpe, joined, left + right);
   if (a < 0 || b < 0 || ab < 0)
-    return line_fail(loader, line, ab < 0 ? "the joined piece is not in vocab.json" : "a piece is not in vocab.json");
+    return line_fail(loader, line,
+                     ab < 0 ? "the joined piece is not in vocab.json"
+                            : "a piece is not in vocab.json");
   if (!bpe_is_made(bpe, a) || !bpe_is_made(bpe, b))
     return line_fail(loader, line, "a piece that is neither a byte nor made by an earlier line");
   if (ab == loader->t->base.end_of_text)
     return line_fail(loader, line, "the end of text cannot be made from text");
-  return bpe_add_merge(loader->t->bpe, a, b, ab) ? STATUS_OK : line_fail(loader, line, "a pair that was given before");
+  return bpe_add_merge(loader->t->bpe, a, b, ab)
+             ? STATUS_OK
+             : line_fail(loader, line, "a pair that was given before");
 }
 
 static enum status read_merges(struct loader *loader, const char *text, size_t bytes)
@@ -185,7 +201,8 @@ static enum status load_merges(struct loader *loader)
     return status;
   int64_t invalid = utf8_find_invalid(text, bytes);
   if (invalid >= 0)
-    status = status_set(STATUS_INPUT, "%s, byte %lld: not valid UTF-8", loader->merges_path, (long long)invalid);
+    status = status_set(STATUS_INPUT, "%s, byte %lld: not valid UTF-8", loader->merges_path,
+                        (long long)invalid);
   else
     status = read_merges(loader, text, bytes);
   mem_free(text);
@@ -215,13 +232,17 @@ static enum status load(struct loader *loader)
 static enum status gpt2_create(const char *folder, struct tokenizer **out)
 {
   if (!folder || !folder[0])
-    return status_set(STATUS_USAGE, "the tokenizer gpt2 needs the folder that holds vocab.json and merges.txt");
+    return status_set(STATUS_USAGE,
+                      "the tokenizer gpt2 needs the folder that holds vocab.json and merges.txt");
   struct tokenizer_bpe *t = NULL;
   enum status status = tokenizer_bpe_create(&tokenizer_gpt2, folder, &t);
   if (status)
     return status;
-  char *vocab = mem_printf("%s/%s", folder, vocab_name), *merges = mem_printf("%s/%s", folder, merges_name);
-  status = vocab && merges ? load(&(struct loader){.t = t, .vocab_path = vocab, .merges_path = merges}) : STATUS_MEMORY;
+  char *vocab = mem_printf("%s/%s", folder, vocab_name),
+       *merges = mem_printf("%s/%s", folder, merges_name);
+  status = vocab && merges
+               ? load(&(struct loader){.t = t, .vocab_path = vocab, .merges_path = merges})
+               : STATUS_MEMORY;
   mem_free(vocab);
   mem_free(merges);
   if (status)

@@ -1,4 +1,5 @@
-/* tokenizer.json of a Hugging Face folder, as far as byte-level BPE needs it. Every key that can change tokens is either followed or refused. */
+/* tokenizer.json of a Hugging Face folder, as far as byte-level BPE needs it. Every key that can
+ * change tokens is either followed or refused. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,15 +11,17 @@
 #include "io/text/json_tree.h"
 #include "io/tokenizer/tokenizer_bpe.h"
 
-static const char main_name[] = "tokenizer.json", config_name[] = "tokenizer_config.json", generation_name[] = "generation_config.json";
+static const char main_name[] = "tokenizer.json", config_name[] = "tokenizer_config.json",
+                  generation_name[] = "generation_config.json";
 
 /* What loading needs on top. */
 struct loader {
   struct tokenizer_bpe *t;
   const struct json_node *root, *vocab;
   struct added_tokens added; /* all of them, sorted */
-  int64_t words;             /* tokens of the vocabulary; added ones that are not among them have the ids from there on */
-  int32_t behind;            /* what the template puts behind a text, -1: nothing */
+  int64_t words;  /* tokens of the vocabulary; added ones that are not among them have the ids from
+                     there on */
+  int32_t behind; /* what the template puts behind a text, -1: nothing */
 };
 
 /* ---- keys */
@@ -37,9 +40,11 @@ static enum status refuse_other_keys(const struct json_node *object, const char 
   return STATUS_OK;
 }
 
-static enum status require(const struct json_node *object, const char *key, enum json_kind kind, const struct json_node **out)
+static enum status require(const struct json_node *object, const char *key, enum json_kind kind,
+                           const struct json_node **out)
 {
-  static const char *const kinds[] = {"null", "true or false", "a number", "a text", "a list", "an object"};
+  static const char *const kinds[] = {"null",   "true or false", "a number",
+                                      "a text", "a list",        "an object"};
   *out = json_find(object, key);
   if (!*out)
     return json_fail(object, "has no \"%s\"", key);
@@ -53,7 +58,8 @@ static enum status require_text(const struct json_node *object, const char *key,
   return status ? status : json_get_text(*out, text, NULL);
 }
 
-static enum status get_flag(const struct json_node *object, const char *key, bool otherwise, bool *out)
+static enum status get_flag(const struct json_node *object, const char *key, bool otherwise,
+                            bool *out)
 {
   const struct json_node *node = json_find_said(object, key);
   *out = otherwise;
@@ -72,11 +78,13 @@ static enum status refuse_setting(const struct json_node *object, const char *ke
     return STATUS_OK;
   enum status status = json_kind(node) == JSON_BOOL     ? json_get_bool(node, &flag)
                        : json_kind(node) == JSON_NUMBER ? json_get_real(node, &number)
-                       : json_kind(node) == JSON_STRING ? json_get_text(node, &text, &bytes)
-                                                        : json_fail(node, "is set, which Sluice does not support");
+                       : json_kind(node) == JSON_STRING
+                           ? json_get_text(node, &text, &bytes)
+                           : json_fail(node, "is set, which Sluice does not support");
   if (status)
     return status;
-  return flag || number != 0 || bytes > 0 ? json_fail(node, "is set, which Sluice does not support") : STATUS_OK;
+  return flag || number != 0 || bytes > 0 ? json_fail(node, "is set, which Sluice does not support")
+                                          : STATUS_OK;
 }
 
 /* The "type" of a part of the tokenizer. */
@@ -90,7 +98,8 @@ static enum status get_type(const struct json_node *object, const char **out)
 
 static enum status refuse_type(const struct json_node *object, const char *type, const char *known)
 {
-  return json_fail(object, "is of type %s, which Sluice does not support; it knows %s", type, known);
+  return json_fail(object, "is of type %s, which Sluice does not support; it knows %s", type,
+                   known);
 }
 
 /* ---- tokens */
@@ -115,8 +124,10 @@ static int64_t find_token(const struct loader *loader, const char *text)
   return found ? found->id : -1;
 }
 
-/* A name that no bytes are spelled by can only be that of an added token; a special token does not come out of text. */
-static enum status load_word(const struct loader *loader, const struct json_node *node, struct text_buffer *bytes)
+/* A name that no bytes are spelled by can only be that of an added token; a special token does not
+ * come out of text. */
+static enum status load_word(const struct loader *loader, const struct json_node *node,
+                             struct text_buffer *bytes)
 {
   size_t length = 0, n = 0, taken = 0;
   int64_t id = 0;
@@ -134,24 +145,30 @@ static enum status load_word(const struct loader *loader, const struct json_node
   if (status)
     return status;
   bool spelled = bpe_unspell(key, length, bytes->data, &n);
-  return bpe_set_token(loader->t->bpe, (int32_t)id, spelled ? bytes->data : key, spelled ? n : length, spelled && !loader->t->special[id]);
+  return bpe_set_token(loader->t->bpe, (int32_t)id, spelled ? bytes->data : key,
+                       spelled ? n : length, spelled && !loader->t->special[id]);
 }
 
 static enum status load_vocab(const struct loader *loader)
 {
   struct text_buffer bytes = {0};
   enum status status = STATUS_OK;
-  for (const struct json_node *node = json_first(loader->vocab); node && status == STATUS_OK; node = json_next(node))
+  for (const struct json_node *node = json_first(loader->vocab); node && status == STATUS_OK;
+       node = json_next(node))
     status = load_word(loader, node, &bytes);
   text_buffer_free(&bytes);
   int missing;
   if (status == STATUS_OK && !bpe_find_bytes(loader->t->bpe, &missing))
-    status = json_fail(loader->vocab, "has no token for the single byte 0x%02X; it is not a byte-level vocabulary", missing);
+    status = json_fail(loader->vocab,
+                       "has no token for the single byte 0x%02X; it is not a byte-level vocabulary",
+                       missing);
   return status;
 }
 
-/* The pieces of a merge: "A B" or ["A", "B"], as the file spells them, one after another in `joined`; *left is the length of A. */
-static enum status get_pieces(const struct json_node *node, struct text_buffer *joined, size_t *left)
+/* The pieces of a merge: "A B" or ["A", "B"], as the file spells them, one after another in
+ * `joined`; *left is the length of A. */
+static enum status get_pieces(const struct json_node *node, struct text_buffer *joined,
+                              size_t *left)
 {
   const struct json_node *first = node, *second = node;
   const char *a, *b;
@@ -174,14 +191,16 @@ static enum status get_pieces(const struct json_node *node, struct text_buffer *
     a_bytes = space ? (size_t)(space - a) : 0;
   }
   if (a_bytes == 0 || b_bytes == 0 || memchr(a, ' ', a_bytes) || memchr(b, ' ', b_bytes))
-    return json_fail(node, "is not two pieces with one space between them, or a list of two pieces");
+    return json_fail(node,
+                     "is not two pieces with one space between them, or a list of two pieces");
   joined->bytes = 0;
   *left = a_bytes;
   status = text_buffer_append(joined, a, a_bytes);
   return status == STATUS_OK ? text_buffer_append(joined, b, b_bytes) : status;
 }
 
-static enum status load_merge(const struct loader *loader, const struct json_node *node, struct text_buffer *joined)
+static enum status load_merge(const struct loader *loader, const struct json_node *node,
+                              struct text_buffer *joined)
 {
   struct bpe *bpe = loader->t->bpe;
   size_t left = 0, right = 0;
@@ -189,20 +208,26 @@ static enum status load_merge(const struct loader *loader, const struct json_nod
   if (status)
     return status;
   const char *second = joined->data + left;
-  if (!bpe_unspell(second, joined->bytes - left, joined->data + left, &right) || !bpe_unspell(joined->data, left, joined->data, &left))
+  if (!bpe_unspell(second, joined->bytes - left, joined->data + left, &right) ||
+      !bpe_unspell(joined->data, left, joined->data, &left))
     return json_fail(node, "has a character that stands for no byte");
   memmove(joined->data + left, second, right);
-  int32_t a = bpe_find(bpe, joined->data, left), b = bpe_find(bpe, joined->data + left, right), ab = bpe_find(bpe, joined->data, left + right);
+  int32_t a = bpe_find(bpe, joined->data, left), b = bpe_find(bpe, joined->data + left, right),
+          ab = bpe_find(bpe, joined->data, left + right);
   if (a < 0 || b < 0 || ab < 0)
-    return json_fail(node, ab < 0 ? "makes a piece that is not in model.vocab, or is a special token" : "has a piece that is not in model.vocab");
-  return bpe_add_merge(bpe, a, b, ab) ? STATUS_OK : json_fail(node, "is a pair that was given before");
+    return json_fail(node, ab < 0
+                               ? "makes a piece that is not in model.vocab, or is a special token"
+                               : "has a piece that is not in model.vocab");
+  return bpe_add_merge(bpe, a, b, ab) ? STATUS_OK
+                                      : json_fail(node, "is a pair that was given before");
 }
 
 static enum status load_merges(const struct loader *loader, const struct json_node *merges)
 {
   struct text_buffer joined = {0};
   enum status status = bpe_reserve_merges(loader->t->bpe, json_length(merges));
-  for (const struct json_node *node = json_first(merges); node && status == STATUS_OK; node = json_next(node))
+  for (const struct json_node *node = json_first(merges); node && status == STATUS_OK;
+       node = json_next(node))
     status = load_merge(loader, node, &joined);
   text_buffer_free(&joined);
   return status;
@@ -210,9 +235,11 @@ static enum status load_merges(const struct loader *loader, const struct json_no
 
 /* ---- added tokens */
 
-static enum status read_added(struct loader *loader, const struct json_node *node, int64_t next, char *text, struct added_token *out, bool *late)
+static enum status read_added(struct loader *loader, const struct json_node *node, int64_t next,
+                              char *text, struct added_token *out, bool *late)
 {
-  static const char *const known[] = {"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special", NULL};
+  static const char *const known[] = {"id",     "content",    "single_word", "lstrip",
+                                      "rstrip", "normalized", "special",     NULL};
   const struct json_node *id_node = NULL, *content_node = NULL;
   const char *content = NULL;
   int64_t id = -1;
@@ -236,10 +263,13 @@ static enum status read_added(struct loader *loader, const struct json_node *nod
   if (status)
     return status;
   if (out->bytes == 0 || out->bytes > ADDED_TOKEN_BYTES_MOST)
-    return json_fail(content_node, "has %zu bytes; 1 to %d are possible", out->bytes, ADDED_TOKEN_BYTES_MOST);
+    return json_fail(content_node, "has %zu bytes; 1 to %d are possible", out->bytes,
+                     ADDED_TOKEN_BYTES_MOST);
   if (id != next)
     return json_fail(id_node, "is %" PRId64 ", but %s %" PRId64, id,
-                     next < loader->words ? "in model.vocab this token has the id" : "the next free id is", next);
+                     next < loader->words ? "in model.vocab this token has the id"
+                                          : "the next free id is",
+                     next);
   memcpy(text, content, out->bytes + 1);
   out->text = text;
   out->id = (int32_t)id;
@@ -258,7 +288,8 @@ static int64_t expected_id(const struct loader *loader, const struct json_node *
   return word && json_get_whole(word, 0, loader->words - 1, &id) == STATUS_OK ? id : next;
 }
 
-static enum status add_one(struct loader *loader, const struct json_node *node, int64_t *next, char **text)
+static enum status add_one(struct loader *loader, const struct json_node *node, int64_t *next,
+                           char **text)
 {
   struct tokenizer_bpe *t = loader->t;
   struct added_token token = {0};
@@ -274,7 +305,8 @@ static enum status add_one(struct loader *loader, const struct json_node *node, 
   if (late && t->nfc)
     status = nfc_text(t->nfc, token.text, token.bytes, &normal, &bytes);
   if (status == STATUS_OK && normal != token.text)
-    status = json_fail(node, "is searched for in normalized text, but is not in the normal form C itself");
+    status = json_fail(
+        node, "is searched for in normalized text, but is not in the normal form C itself");
   if (status == STATUS_OK)
     status = added_tokens_add(&loader->added, &token);
   if (status == STATUS_OK)
@@ -295,8 +327,10 @@ static enum status refuse_repeated(const struct loader *loader, const struct jso
   return STATUS_OK;
 }
 
-/* How many of the list (NULL: there is none) are not in the vocabulary, and the bytes of all their texts. */
-static void measure_added(const struct loader *loader, const struct json_node *list, int64_t *fresh, size_t *bytes)
+/* How many of the list (NULL: there is none) are not in the vocabulary, and the bytes of all their
+ * texts. */
+static void measure_added(const struct loader *loader, const struct json_node *list, int64_t *fresh,
+                          size_t *bytes)
 {
   *fresh = 0;
   *bytes = 0;
@@ -305,7 +339,8 @@ static void measure_added(const struct loader *loader, const struct json_node *l
     const char *text;
     size_t n = 0;
     *fresh += expected_id(loader, node, -1) < 0;
-    if (content && json_kind(content) == JSON_STRING && json_get_text(content, &text, &n) == STATUS_OK)
+    if (content && json_kind(content) == JSON_STRING &&
+        json_get_text(content, &text, &n) == STATUS_OK)
       *bytes += n + 1;
   }
 }
@@ -318,7 +353,8 @@ static enum status load_added(struct loader *loader, const struct json_node *lis
   enum status status = STATUS_OK;
   for (const struct json_node *node = json_first(list); node && status == STATUS_OK;
        node = json_next(node))
-    status = json_kind(node) == JSON_OBJECT ? add_one(loader, node, &next, &text) : json_fail(node, "is not an object");
+    status = json_kind(node) == JSON_OBJECT ? add_one(loader, node, &next, &text)
+                                            : json_fail(node, "is not an object");
   added_tokens_sort(&loader->added);
   added_tokens_sort(&t->added);
   added_tokens_sort(&t->added_late);
@@ -329,10 +365,19 @@ static enum status load_added(struct loader *loader, const struct json_node *lis
 
 static enum status check_model(const struct json_node *model)
 {
-  static const char *const known[] = {
-      "type",  "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges",
-      "vocab", "merges",  NULL};
-  static const char *const refused[] = {"dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"};
+  static const char *const known[] = {"type",
+                                      "dropout",
+                                      "unk_token",
+                                      "continuing_subword_prefix",
+                                      "end_of_word_suffix",
+                                      "fuse_unk",
+                                      "byte_fallback",
+                                      "ignore_merges",
+                                      "vocab",
+                                      "merges",
+                                      NULL};
+  static const char *const refused[] = {"dropout", "unk_token", "continuing_subword_prefix",
+                                        "end_of_word_suffix", "byte_fallback"};
   const char *type = "BPE"; /* older files do not say */
   enum status status = json_find(model, "type") ? get_type(model, &type) : STATUS_OK;
   if (status == STATUS_OK && strcmp(type, "BPE") != 0)
@@ -399,11 +444,14 @@ static const char pre_tokenizers[] = "ByteLevel, and a Sequence of Split and Byt
 /* *splits: it cuts the text by GPT-2's pattern. */
 static enum status check_byte_level(const struct json_node *node, bool *splits)
 {
-  static const char *const known[] = {"type", "add_prefix_space", "trim_offsets", "use_regex", NULL};
+  static const char *const known[] = {"type", "add_prefix_space", "trim_offsets", "use_regex",
+                                      NULL};
   bool prefix = false;
   enum status status = get_flag(node, "add_prefix_space", true, &prefix);
   if (status == STATUS_OK && prefix)
-    status = json_fail(node, "puts a space in front of each text (add_prefix_space), which Sluice does not support");
+    status = json_fail(
+        node,
+        "puts a space in front of each text (add_prefix_space), which Sluice does not support");
   if (status == STATUS_OK)
     status = get_flag(node, "use_regex", true, splits);
   return status == STATUS_OK ? refuse_other_keys(node, known) : status;
@@ -436,7 +484,8 @@ static enum status load_sequence(const struct json_node *node, const char **patt
     return status;
   const struct json_node *first = json_first(list), *second = first ? json_next(first) : NULL;
   if (json_length(list) != 2)
-    return json_fail(list, "has %" PRId64 " parts; Sluice knows %s", json_length(list), pre_tokenizers);
+    return json_fail(list, "has %" PRId64 " parts; Sluice knows %s", json_length(list),
+                     pre_tokenizers);
   status = get_type(first, &first_type);
   if (status == STATUS_OK)
     status = get_type(second, &second_type);
@@ -470,7 +519,8 @@ static enum status load_pre_tokenizer(struct loader *loader, const char *path)
   else
     status = refuse_type(node, type, pre_tokenizers);
   if (status == STATUS_OK && !splits)
-    status = json_fail(node, "does not split the text (use_regex false), which Sluice does not support");
+    status =
+        json_fail(node, "does not split the text (use_regex false), which Sluice does not support");
   return status == STATUS_OK ? tokenizer_bpe_set_pattern(loader->t, path, pattern) : status;
 }
 
@@ -479,13 +529,16 @@ static enum status check_decoder(const struct loader *loader)
   const struct json_node *node = json_find_said(loader->root, "decoder");
   const char *type = NULL;
   enum status status = node ? get_type(node, &type) : STATUS_OK;
-  return status == STATUS_OK && node && strcmp(type, "ByteLevel") != 0 ? refuse_type(node, type, "ByteLevel") : status;
+  return status == STATUS_OK && node && strcmp(type, "ByteLevel") != 0
+             ? refuse_type(node, type, "ByteLevel")
+             : status;
 }
 
 /* ---- what is put around a text */
 
 /* The one id of a special token of the template. */
-static enum status template_id(const struct loader *loader, const struct json_node *template, const struct json_node *piece, int32_t *out)
+static enum status template_id(const struct loader *loader, const struct json_node *template,
+                               const struct json_node *piece, int32_t *out)
 {
   const struct json_node *name_node = NULL, *tokens = NULL, *token = NULL, *ids = NULL;
   const char *name = NULL;
@@ -498,7 +551,9 @@ static enum status template_id(const struct loader *loader, const struct json_no
   if (status == STATUS_OK)
     status = require(token, "ids", JSON_ARRAY, &ids);
   if (status == STATUS_OK && json_length(ids) != 1)
-    status = json_fail(ids, "holds %" PRId64 " ids; Sluice puts one token in front of a text and one behind it", json_length(ids));
+    status = json_fail(
+        ids, "holds %" PRId64 " ids; Sluice puts one token in front of a text and one behind it",
+        json_length(ids));
   if (status == STATUS_OK)
     status = json_get_whole(json_first(ids), 0, loader->t->base.vocab - 1, &id);
   if (status == STATUS_OK)
@@ -512,7 +567,8 @@ static enum status load_template(struct loader *loader, const struct json_node *
   const struct json_node *single = NULL;
   bool behind = false;
   enum status status = require(template, "single", JSON_ARRAY, &single);
-  for (const struct json_node *node = status ? NULL : json_first(single); node && status == STATUS_OK; node = json_next(node)) {
+  for (const struct json_node *node = status ? NULL : json_first(single);
+       node && status == STATUS_OK; node = json_next(node)) {
     const struct json_node *special = json_find(node, "SpecialToken");
     int32_t *place = behind ? &loader->behind : &loader->t->base.begin_of_text;
     if (!special && (!json_find(node, "Sequence") || behind))
@@ -520,7 +576,9 @@ static enum status load_template(struct loader *loader, const struct json_node *
     if (!special)
       behind = true;
     else if (*place >= 0)
-      return json_fail(node, "is a second token on one side of the text; Sluice puts one in front and one behind");
+      return json_fail(
+          node,
+          "is a second token on one side of the text; Sluice puts one in front and one behind");
     else
       status = template_id(loader, template, special, place);
   }
@@ -535,7 +593,9 @@ static enum status load_processor(struct loader *loader, const struct json_node 
   if (status || strcmp(type, "ByteLevel") == 0) /* which moves offsets only */
     return status;
   if (strcmp(type, "TemplateProcessing") == 0)
-    return loader->t->base.begin_of_text >= 0 || loader->behind >= 0 ? json_fail(node, "is a second template") : load_template(loader, node);
+    return loader->t->base.begin_of_text >= 0 || loader->behind >= 0
+               ? json_fail(node, "is a second template")
+               : load_template(loader, node);
   if (strcmp(type, "Sequence") != 0 || depth > 0)
     return refuse_type(node, type, "ByteLevel, TemplateProcessing and a Sequence of these");
   status = require(node, "processors", JSON_ARRAY, &list);
@@ -556,9 +616,11 @@ static enum status check_config(const struct loader *loader, const struct json_n
   if (status == STATUS_OK && begins)
     status = json_get_bool(begins, &begin);
   if (status == STATUS_OK && begin && loader->t->base.begin_of_text < 0)
-    status = json_fail(begins, "is true, but the post_processor of %s puts no token in front of a text", main_name);
-  for (const struct json_node *node = decoder && status == STATUS_OK ? json_first(decoder) : NULL; node && status == STATUS_OK;
-       node = json_next(node)) {
+    status =
+        json_fail(begins, "is true, but the post_processor of %s puts no token in front of a text",
+                  main_name);
+  for (const struct json_node *node = decoder && status == STATUS_OK ? json_first(decoder) : NULL;
+       node && status == STATUS_OK; node = json_next(node)) {
     const struct json_node *content = NULL;
     const char *text = NULL, *key = json_key(node, NULL);
     char id[32];
@@ -573,7 +635,8 @@ static enum status check_config(const struct loader *loader, const struct json_n
 }
 
 /* "eos_token": a text, or an object with "content". */
-static enum status end_of_config(const struct loader *loader, const struct json_node *config, int64_t *out)
+static enum status end_of_config(const struct loader *loader, const struct json_node *config,
+                                 int64_t *out)
 {
   const struct json_node *node = json_find_said(config, "eos_token");
   const char *text = NULL;
@@ -588,11 +651,14 @@ static enum status end_of_config(const struct loader *loader, const struct json_
   if (status)
     return status;
   *out = find_token(loader, text);
-  return *out >= 0 ? STATUS_OK : json_fail(node, "is \"%.80s\", a token that %s does not have", text, main_name);
+  return *out >= 0
+             ? STATUS_OK
+             : json_fail(node, "is \"%.80s\", a token that %s does not have", text, main_name);
 }
 
 /* "eos_token_id": an id, or a list of them, of which the first one counts. */
-static enum status end_of_model(const struct loader *loader, const struct json_node *config, int64_t *out)
+static enum status end_of_model(const struct loader *loader, const struct json_node *config,
+                                int64_t *out)
 {
   const struct json_node *node = json_find_said(config, "eos_token_id");
   if (node && json_kind(node) == JSON_ARRAY)
@@ -607,7 +673,8 @@ static enum status read_other(const struct loader *loader, const char *name, str
   if (!path)
     return STATUS_MEMORY;
   *out = NULL;
-  enum status status = file_exists(path) ? json_tree_read(path, TOKENIZER_FILE_MOST, out) : STATUS_OK;
+  enum status status =
+      file_exists(path) ? json_tree_read(path, TOKENIZER_FILE_MOST, out) : STATUS_OK;
   if (status == STATUS_OK && *out && json_kind(json_tree_root(*out)) != JSON_OBJECT)
     status = status_set(STATUS_INPUT, "%s: no object", path);
   mem_free(path);
@@ -645,17 +712,23 @@ static enum status load_end_of_text(struct loader *loader, const char *path)
   if (status)
     return status;
   if (end < 0)
+    return status_set(STATUS_INPUT,
+                      "%s: no token ends a text: there is no <|endoftext|>, no eos_token in %s and "
+                      "no eos_token_id in config.json beside it; name the "
+                      "token as eos_token",
+                      path, config_name);
+  if (loader->behind >= 0 && loader->behind != end)
     return status_set(
         STATUS_INPUT,
-        "%s: no token ends a text: there is no <|endoftext|>, no eos_token in %s and no eos_token_id in config.json beside it; name the "
-        "token as eos_token",
-        path, config_name);
-  if (loader->behind >= 0 && loader->behind != end)
-    return status_set(STATUS_INPUT, "%s: post_processor puts the token %d behind a text, but texts end with the token %" PRId64, path, loader->behind,
-                      end);
+        "%s: post_processor puts the token %d behind a text, but texts end with the token %" PRId64,
+        path, loader->behind, end);
   t->base.end_of_text = (int32_t)end;
-  if (bpe_is_made(t->bpe, t->base.end_of_text) || (t->base.begin_of_text >= 0 && bpe_is_made(t->bpe, t->base.begin_of_text)))
-    return status_set(STATUS_INPUT, "%s: the token at the beginning or the end of a text can come out of text: it must be a special one", path);
+  if (bpe_is_made(t->bpe, t->base.end_of_text) ||
+      (t->base.begin_of_text >= 0 && bpe_is_made(t->bpe, t->base.begin_of_text)))
+    return status_set(STATUS_INPUT,
+                      "%s: the token at the beginning or the end of a text can come out of text: "
+                      "it must be a special one",
+                      path);
   return STATUS_OK;
 }
 
@@ -663,8 +736,9 @@ static enum status load_end_of_text(struct loader *loader, const char *path)
 
 static enum status load(struct loader *loader, const char *path)
 {
-  static const char *const known[] = {"version",       "truncation",     "padding", "added_tokens", "normalizer",
-                                      "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
+  static const char *const known[] = {
+      "version",       "truncation",     "padding", "added_tokens", "normalizer",
+      "pre_tokenizer", "post_processor", "decoder", "model",        NULL};
   if (json_kind(loader->root) != JSON_OBJECT)
     return json_fail(loader->root, "is not an object");
   const struct json_node *processor = json_find_said(loader->root, "post_processor");
@@ -717,7 +791,8 @@ static enum status json_create(const char *folder, struct tokenizer **out)
   return status;
 }
 
-/* Where the end of text is known from the model's configuration, which is not the tokenizer's, a small file of the same kind says so. */
+/* Where the end of text is known from the model's configuration, which is not the tokenizer's, a
+ * small file of the same kind says so. */
 static enum status json_copy(const struct tokenizer *tokenizer, const char *folder)
 {
   const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;

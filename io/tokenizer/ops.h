@@ -22,9 +22,12 @@ struct tokenizer_ops {
   enum status (*create)(const char *folder, struct tokenizer **out);
   void (*destroy)(struct tokenizer *tokenizer);
   /* Text is valid UTF-8; plain: added tokens are text. */
-  enum status (*encode)(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain, int32_t **tokens, int64_t *n, int64_t *room);
-  enum status (*decode)(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n, char **text, int64_t *bytes, int64_t *room); /* ids are in range */
-  bool (*is_special)(const struct tokenizer *tokenizer, int32_t token); /* beside beginning and end of text */
+  enum status (*encode)(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain,
+                        int32_t **tokens, int64_t *n, int64_t *room);
+  enum status (*decode)(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n,
+                        char **text, int64_t *bytes, int64_t *room); /* ids are in range */
+  bool (*is_special)(const struct tokenizer *tokenizer,
+                     int32_t token);                      /* beside beginning and end of text */
   uint64_t (*meaning)(const struct tokenizer *tokenizer); /* equal for tokenizers of one meaning */
   enum status (*copy)(const struct tokenizer *tokenizer, const char *folder);
 };

@@ -1,4 +1,5 @@
-/* The known patterns are scanned by hand, which is several times as fast as an engine and gives the same words on every machine; all others run on PCRE2. */
+/* The known patterns are scanned by hand, which is several times as fast as an engine and gives the
+ * same words on every machine; all others run on PCRE2. */
 #include "io/tokenizer/split.h"
 
 #include <stdint.h>
@@ -11,8 +12,9 @@
 #include "io/tokenizer/split_classes.h"
 
 struct split {
-  size_t (*scan)(const struct split *split, const char *text, size_t bytes, size_t at); /* of a known pattern; NULL: PCRE2 */
-  int digits;                                                                           /* longest word of numbers */
+  size_t (*scan)(const struct split *split, const char *text, size_t bytes,
+                 size_t at); /* of a known pattern; NULL: PCRE2 */
+  int digits;                /* longest word of numbers */
   struct split_classes classes;
   char *where;
   pcre2_code *code;
@@ -32,7 +34,8 @@ static const struct known {
   size_t (*scan)(const struct split *split, const char *text, size_t bytes, size_t at);
   int digits;
 } known[] = {
-    {"gpt2", "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+", scan_gpt2, 0},
+    {"gpt2", "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+     scan_gpt2, 0},
     {"llama3", CONTRACTIONS "\\p{N}{1,3}" REST, scan_llama3, 3},
     {"qwen2", CONTRACTIONS "\\p{N}" REST, scan_llama3, 1},
 };
@@ -48,13 +51,15 @@ const char *split_pattern(const char *name)
 /* ---- scanning. Text is valid UTF-8, and `at` never inside a character. */
 
 /* Of the character at `at` < bytes, and where it ends. */
-static inline enum split_class class_at(const struct split *split, const char *text, size_t at, size_t *end)
+static inline enum split_class class_at(const struct split *split, const char *text, size_t at,
+                                        size_t *end)
 {
   const unsigned char *byte = (const unsigned char *)text + at;
   uint32_t code = byte[0];
   size_t length = 1;
   if (code >= 0xF0) {
-    code = (code & 0x07) << 18 | (byte[1] & 0x3Fu) << 12 | (byte[2] & 0x3Fu) << 6 | (byte[3] & 0x3Fu);
+    code =
+        (code & 0x07) << 18 | (byte[1] & 0x3Fu) << 12 | (byte[2] & 0x3Fu) << 6 | (byte[3] & 0x3Fu);
     length = 4;
   } else if (code >= 0xE0) {
     code = (code & 0x0F) << 12 | (byte[1] & 0x3Fu) << 6 | (byte[2] & 0x3Fu);
@@ -68,7 +73,8 @@ static inline enum split_class class_at(const struct split *split, const char *t
 }
 
 /* The end of a run of one class. */
-static inline size_t run_end(const struct split *split, const char *text, size_t bytes, size_t at, enum split_class class)
+static inline size_t run_end(const struct split *split, const char *text, size_t bytes, size_t at,
+                             enum split_class class)
 {
   size_t next;
   while (at < bytes && class_at(split, text, at, &next) == class)
@@ -81,7 +87,8 @@ static bool is_line_end(char byte)
   return byte == '\r' || byte == '\n';
 }
 
-/* 's|'t|'re|'ve|'m|'ll|'d at an apostrophe; its end, 0 for none. With `fold`, capitals too, and U+017F, which folds to s. */
+/* 's|'t|'re|'ve|'m|'ll|'d at an apostrophe; its end, 0 for none. With `fold`, capitals too, and
+ * U+017F, which folds to s. */
 static size_t contraction_end(const char *text, size_t bytes, size_t at, bool fold)
 {
   char letter[2] = {0};
@@ -92,12 +99,14 @@ static size_t contraction_end(const char *text, size_t bytes, size_t at, bool fo
   }
   if (letter[0] == 's' || letter[0] == 't' || letter[0] == 'm' || letter[0] == 'd')
     return at + 2;
-  bool pair = ((letter[0] == 'r' || letter[0] == 'v') && letter[1] == 'e') || (letter[0] == 'l' && letter[1] == 'l') ||
+  bool pair = ((letter[0] == 'r' || letter[0] == 'v') && letter[1] == 'e') ||
+              (letter[0] == 'l' && letter[1] == 'l') ||
               (fold && letter[0] == '\xC5' && letter[1] == '\xBF');
   return pair ? at + 3 : 0;
 }
 
-/* \s+(?!\S)|\s+ at white space that ends at `end`: without the last character where something else follows, unless it is the only one. */
+/* \s+(?!\S)|\s+ at white space that ends at `end`: without the last character where something else
+ * follows, unless it is the only one. */
 static size_t space_end(const char *text, size_t bytes, size_t at, size_t end)
 {
   size_t last = end - 1;
@@ -135,7 +144,8 @@ static size_t other_end(const struct split *split, const char *text, size_t byte
 }
 
 /* \s*[\r\n]+|\s+(?!\S)|\s+ */
-static size_t lines_end(const struct split *split, const char *text, size_t bytes, size_t at, size_t next)
+static size_t lines_end(const struct split *split, const char *text, size_t bytes, size_t at,
+                        size_t next)
 {
   size_t end = run_end(split, text, bytes, next, SPLIT_SPACE);
   for (size_t i = end; i > at; i--)
@@ -151,7 +161,9 @@ static size_t scan_llama3(const struct split *split, const char *text, size_t by
   if (class == SPLIT_LETTER)
     return run_end(split, text, bytes, next, SPLIT_LETTER);
   if (class == SPLIT_NUMBER) {
-    for (int n = 1; n < split->digits && next < bytes && class_at(split, text, next, &after) == SPLIT_NUMBER; n++)
+    for (int n = 1;
+         n < split->digits && next < bytes && class_at(split, text, next, &after) == SPLIT_NUMBER;
+         n++)
       next = after;
     return next;
   }
@@ -166,11 +178,15 @@ static size_t scan_llama3(const struct split *split, const char *text, size_t by
   return lines_end(split, text, bytes, at, next);
 }
 
-/* ---- other patterns, from Oniguruma's language to PCRE2's. What the two read differently is spelled out, or refused. */
+/* ---- other patterns, from Oniguruma's language to PCRE2's. What the two read differently is
+ * spelled out, or refused. */
 
-#define SPACES "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define NOT_SPACES                                                                                                                                   \
-  "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}"              \
+#define SPACES                                                                                     \
+  "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{"  \
+  "205f}\\x{3000}"
+#define NOT_SPACES                                                                                 \
+  "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"  \
+  "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}"                                                         \
   "\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}"
 
 struct translation {
@@ -181,8 +197,10 @@ struct translation {
 
 static enum status refuse(const struct translation *t, const char *what)
 {
-  return status_set(STATUS_INPUT, "%s: the split pattern has %s at its byte %zu, which Sluice does not translate; the pattern is %s", t->where, what,
-                    (size_t)(t->at - t->pattern), t->pattern);
+  return status_set(STATUS_INPUT,
+                    "%s: the split pattern has %s at its byte %zu, which Sluice does not "
+                    "translate; the pattern is %s",
+                    t->where, what, (size_t)(t->at - t->pattern), t->pattern);
 }
 
 static enum status append(struct translation *t, const char *text)
@@ -197,7 +215,8 @@ static enum status copy(struct translation *t, size_t bytes)
   return status;
 }
 
-/* \s and \S are White_Space here; PCRE2's are not quite. Of the other letters behind a backslash, few mean the same to both. */
+/* \s and \S are White_Space here; PCRE2's are not quite. Of the other letters behind a backslash,
+ * few mean the same to both. */
 static enum status translate_escape(struct translation *t)
 {
   char letter = t->at[1];
@@ -211,8 +230,10 @@ static enum status translate_escape(struct translation *t)
     return append(t, spelled);
   }
   bool braced = (letter == 'p' || letter == 'P' || letter == 'x') && t->at[2] == '{';
-  bool alphanumeric = (letter >= '0' && letter <= '9') || ((letter | 0x20) >= 'a' && (letter | 0x20) <= 'z');
-  if (letter == '\0' || (unsigned char)letter >= 0x80 || (alphanumeric && !braced && !strchr("rntf", letter)))
+  bool alphanumeric =
+      (letter >= '0' && letter <= '9') || ((letter | 0x20) >= 'a' && (letter | 0x20) <= 'z');
+  if (letter == '\0' || (unsigned char)letter >= 0x80 ||
+      (alphanumeric && !braced && !strchr("rntf", letter)))
     return refuse(t, "an escape");
   size_t name = strcspn(t->at, "}");
   return copy(t, braced ? name + (t->at[name] == '}') : 2);
@@ -282,34 +303,47 @@ static enum status compile(struct split *split, const char *where, const char *p
   uint32_t empty = 0;
   PCRE2_SIZE offset;
   PCRE2_UCHAR complaint[256] = "";
-  split->code = pcre2_compile((PCRE2_SPTR)translated.data, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &error, &offset, NULL);
+  split->code = pcre2_compile((PCRE2_SPTR)translated.data, PCRE2_ZERO_TERMINATED, PCRE2_UTF, &error,
+                              &offset, NULL);
   if (!split->code) {
     pcre2_get_error_message(error, complaint, sizeof complaint);
-    status = status_set(STATUS_INPUT, "%s: the split pattern is no regular expression: %s at byte %zu of %s", where, (char *)complaint,
-                        (size_t)offset, translated.data);
+    status = status_set(STATUS_INPUT,
+                        "%s: the split pattern is no regular expression: %s at byte %zu of %s",
+                        where, (char *)complaint, (size_t)offset, translated.data);
   }
   text_buffer_free(&translated);
   if (status)
     return status;
   if (pcre2_pattern_info(split->code, PCRE2_INFO_MATCHEMPTY, &empty) != 0 || empty)
-    return status_set(STATUS_INPUT, "%s: the split pattern can match the empty text; it is %s", where, pattern);
+    return status_set(STATUS_INPUT, "%s: the split pattern can match the empty text; it is %s",
+                      where, pattern);
   error = pcre2_jit_compile(split->code, PCRE2_JIT_COMPLETE);
-  if (error != 0 && error != PCRE2_ERROR_JIT_BADOPTION && error != PCRE2_ERROR_NOMEMORY) /* no JIT here, or not allowed: slower, the same words */
-    return status_set(STATUS_LIBRARY, "PCRE2 cannot translate the split pattern of %s: error %d", where, error);
+  if (error != 0 && error != PCRE2_ERROR_JIT_BADOPTION &&
+      error != PCRE2_ERROR_NOMEMORY) /* no JIT here, or not allowed: slower, the same words */
+    return status_set(STATUS_LIBRARY, "PCRE2 cannot translate the split pattern of %s: error %d",
+                      where, error);
   split->match = pcre2_match_data_create(1, NULL);
   return split->match ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for PCRE2's match data");
 }
 
-/* A long row of white space may need more stack than compiled code has; the interpreter takes it from the heap. */
-static enum status match_next(struct split *split, const char *text, size_t bytes, size_t at, size_t *end)
+/* A long row of white space may need more stack than compiled code has; the interpreter takes it
+ * from the heap. */
+static enum status match_next(struct split *split, const char *text, size_t bytes, size_t at,
+                              size_t *end)
 {
-  int matched = pcre2_match(split->code, (PCRE2_SPTR)text, bytes, at, PCRE2_NO_UTF_CHECK, split->match, NULL);
+  int matched =
+      pcre2_match(split->code, (PCRE2_SPTR)text, bytes, at, PCRE2_NO_UTF_CHECK, split->match, NULL);
   if (matched == PCRE2_ERROR_JIT_STACKLIMIT)
-    matched = pcre2_match(split->code, (PCRE2_SPTR)text, bytes, at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, split->match, NULL);
-  if (matched == PCRE2_ERROR_MATCHLIMIT || matched == PCRE2_ERROR_DEPTHLIMIT || matched == PCRE2_ERROR_HEAPLIMIT)
-    return status_set(STATUS_INPUT, "%s: the split pattern takes too many steps at byte %zu of a text", split->where, at);
+    matched = pcre2_match(split->code, (PCRE2_SPTR)text, bytes, at,
+                          PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, split->match, NULL);
+  if (matched == PCRE2_ERROR_MATCHLIMIT || matched == PCRE2_ERROR_DEPTHLIMIT ||
+      matched == PCRE2_ERROR_HEAPLIMIT)
+    return status_set(STATUS_INPUT,
+                      "%s: the split pattern takes too many steps at byte %zu of a text",
+                      split->where, at);
   if (matched < 0 && matched != PCRE2_ERROR_NOMATCH) /* 0: a match whose groups are not kept */
-    return status_set(STATUS_LIBRARY, "PCRE2 cannot split the text at its byte %zu: error %d", at, matched);
+    return status_set(STATUS_LIBRARY, "PCRE2 cannot split the text at its byte %zu: error %d", at,
+                      matched);
   const PCRE2_SIZE *found = pcre2_get_ovector_pointer(split->match);
   *end = matched == PCRE2_ERROR_NOMATCH ? bytes : found[0] > at ? found[0] : found[1];
   return STATUS_OK;

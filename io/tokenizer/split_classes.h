@@ -1,16 +1,24 @@
-/* Letters, numbers and white space of Unicode 16, compiled in: what a text's tokens are must not depend on the libraries of the machine that it is prepared on.
- * Private to io/. */
+/* Letters, numbers and white space of Unicode 16, compiled in: what a text's tokens are must not
+ * depend on the libraries of the machine that it is prepared on. Private to io/. */
 #ifndef SLUICE_IO_TOKENIZER_SPLIT_CLASSES_H
 #define SLUICE_IO_TOKENIZER_SPLIT_CLASSES_H
 
 #include <stdint.h>
 
-enum split_class { SPLIT_OTHER, SPLIT_LETTER, SPLIT_NUMBER, SPLIT_SPACE }; /* the rest; \p{L}; \p{N}; White_Space */
+enum split_class {
+  SPLIT_OTHER,
+  SPLIT_LETTER,
+  SPLIT_NUMBER,
+  SPLIT_SPACE
+}; /* the rest; \p{L}; \p{N}; White_Space */
 
 enum { SPLIT_PAGES = 0x110000 >> 8, SPLIT_PAGES_MOST = 256 };
 
 /* The class of code point c: page[index[c >> 8]][c & 255]. About 40 KiB are in use. */
-struct split_classes { uint8_t index[SPLIT_PAGES]; uint8_t page[SPLIT_PAGES_MOST][256]; };
+struct split_classes {
+  uint8_t index[SPLIT_PAGES];
+  uint8_t page[SPLIT_PAGES_MOST][256];
+};
 
 void split_classes_fill(struct split_classes *out);
 

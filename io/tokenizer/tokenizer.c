@@ -10,7 +10,8 @@
 #include "io/text/utf8.h"
 #include "io/tokenizer/ops.h"
 
-static const struct tokenizer_ops *const tokenizers[] = {&tokenizer_bytes, &tokenizer_gpt2, &tokenizer_json};
+static const struct tokenizer_ops *const tokenizers[] = {&tokenizer_bytes, &tokenizer_gpt2,
+                                                         &tokenizer_json};
 
 static enum status create(const struct tokenizer_ops *ops, const char *folder,
                           struct tokenizer **out)
@@ -34,7 +35,8 @@ enum status tokenizer_create(const char *name, const char *folder, struct tokeni
 static bool holds(const char *folder, const char *name)
 {
   char path[4096];
-  return (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path && file_exists(path);
+  return (size_t)snprintf(path, sizeof path, "%s/%s", folder, name) < sizeof path &&
+         file_exists(path);
 }
 
 const char *tokenizer_in_folder(const char *folder)
@@ -53,10 +55,11 @@ static enum status refuse_word(const char *word)
         STATUS_USAGE,
         "tokenizer=gpt2 needs tokenizer_dir=, the folder that holds its vocab.json and merges.txt");
   if (file_is_hub_name(word))
-    return status_set(STATUS_USAGE,
-                      "there is no folder %s. That looks like a Hugging Face name: download it first "
-                      "(hf download %s --local-dir DIR), and say tokenizer=DIR",
-                      word, word);
+    return status_set(
+        STATUS_USAGE,
+        "there is no folder %s. That looks like a Hugging Face name: download it first "
+        "(hf download %s --local-dir DIR), and say tokenizer=DIR",
+        word, word);
   return status_set(STATUS_USAGE,
                     "there is no tokenizer '%s'; say bytes, or name a folder that holds "
                     "tokenizer.json, or vocab.json and merges.txt",
@@ -158,7 +161,8 @@ int32_t tokenizer_begin_of_text(const struct tokenizer *tokenizer)
 
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token)
 {
-  return token >= 0 && (token == tokenizer->end_of_text || token == tokenizer->begin_of_text || tokenizer->ops->is_special(tokenizer, token));
+  return token >= 0 && (token == tokenizer->end_of_text || token == tokenizer->begin_of_text ||
+                        tokenizer->ops->is_special(tokenizer, token));
 }
 
 enum status tokenizer_copy(const struct tokenizer *tokenizer, const char *folder)
@@ -166,29 +170,35 @@ enum status tokenizer_copy(const struct tokenizer *tokenizer, const char *folder
   return tokenizer->ops->copy(tokenizer, folder);
 }
 
-static enum status encode(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain, int32_t **tokens, int64_t *n, int64_t *room)
+static enum status encode(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain,
+                          int32_t **tokens, int64_t *n, int64_t *room)
 {
   int64_t invalid = utf8_find_invalid(text, bytes);
   if (invalid >= 0)
-    return status_set(STATUS_INPUT, "the text is not valid UTF-8 at its byte %lld (0x%02X)", (long long)invalid, (unsigned char)text[invalid]);
+    return status_set(STATUS_INPUT, "the text is not valid UTF-8 at its byte %lld (0x%02X)",
+                      (long long)invalid, (unsigned char)text[invalid]);
   return tokenizer->ops->encode(tokenizer, text, bytes, plain, tokens, n, room);
 }
 
-enum status tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t bytes, int32_t **tokens, int64_t *n, int64_t *room)
+enum status tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
+                             int32_t **tokens, int64_t *n, int64_t *room)
 {
   return encode(tokenizer, text, bytes, false, tokens, n, room);
 }
 
-enum status tokenizer_encode_plain(struct tokenizer *tokenizer, const char *text, size_t bytes, int32_t **tokens, int64_t *n, int64_t *room)
+enum status tokenizer_encode_plain(struct tokenizer *tokenizer, const char *text, size_t bytes,
+                                   int32_t **tokens, int64_t *n, int64_t *room)
 {
   return encode(tokenizer, text, bytes, true, tokens, n, room);
 }
 
-enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n, char **text, int64_t *bytes, int64_t *room)
+enum status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n,
+                             char **text, int64_t *bytes, int64_t *room)
 {
   for (int64_t i = 0; i < n; i++)
     if (tokens[i] < 0 || tokens[i] >= tokenizer->vocab)
-      return status_set(STATUS_INPUT, "token %lld is %d, but the tokenizer '%s' has ids 0 to %lld", (long long)i, tokens[i], tokenizer->ops->name,
+      return status_set(STATUS_INPUT, "token %lld is %d, but the tokenizer '%s' has ids 0 to %lld",
+                        (long long)i, tokens[i], tokenizer->ops->name,
                         (long long)tokenizer->vocab - 1);
   return tokenizer->ops->decode(tokenizer, tokens, n, text, bytes, room);
 }

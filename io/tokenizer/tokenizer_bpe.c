@@ -9,7 +9,8 @@
 
 enum { TEXT_MOST = INT32_MAX / 4 };
 
-enum status tokenizer_bpe_create(const struct tokenizer_ops *ops, const char *folder, struct tokenizer_bpe **out)
+enum status tokenizer_bpe_create(const struct tokenizer_ops *ops, const char *folder,
+                                 struct tokenizer_bpe **out)
 {
   struct tokenizer_bpe *t = NULL;
   enum status status = mem_new(MEM_DATA, 1, &t);
@@ -48,7 +49,8 @@ struct output {
   bool plain;
 };
 
-static enum status encode_words(struct tokenizer_bpe *t, const char *text, size_t bytes, const struct output *out)
+static enum status encode_words(struct tokenizer_bpe *t, const char *text, size_t bytes,
+                                const struct output *out)
 {
   for (size_t at = 0, end = 0; at < bytes; at = end) {
     enum status status = split_next(t->split, text, bytes, at, &end);
@@ -63,18 +65,23 @@ static enum status encode_words(struct tokenizer_bpe *t, const char *text, size_
 }
 
 /* Between added tokens of the first kind. */
-static enum status encode_normalized(struct tokenizer_bpe *t, const char *text, size_t bytes, const struct output *out);
+static enum status encode_normalized(struct tokenizer_bpe *t, const char *text, size_t bytes,
+                                     const struct output *out);
 
-typedef enum status (*encoder)(struct tokenizer_bpe *t, const char *text, size_t bytes, const struct output *out);
+typedef enum status (*encoder)(struct tokenizer_bpe *t, const char *text, size_t bytes,
+                               const struct output *out);
 
 /* The text around the tokens of `added` goes to `encode`. */
-static enum status encode_around(struct tokenizer_bpe *t, const struct added_tokens *added, encoder encode, const char *text, size_t bytes,
+static enum status encode_around(struct tokenizer_bpe *t, const struct added_tokens *added,
+                                 encoder encode, const char *text, size_t bytes,
                                  const struct output *out)
 {
   struct added_match match;
   enum status status = STATUS_OK;
   size_t taken = 0;
-  for (size_t from = 0; status == STATUS_OK && !out->plain && added_tokens_find(added, text, bytes, from, taken, &match); from = match.after) {
+  for (size_t from = 0; status == STATUS_OK && !out->plain &&
+                        added_tokens_find(added, text, bytes, from, taken, &match);
+       from = match.after) {
     if (match.begin > taken)
       status = encode(t, text + taken, match.begin - taken, out);
     if (status == STATUS_OK)
@@ -83,21 +90,29 @@ static enum status encode_around(struct tokenizer_bpe *t, const struct added_tok
       (*out->tokens)[(*out->n)++] = match.id;
     taken = match.end;
   }
-  return status == STATUS_OK && taken < bytes ? encode(t, text + taken, bytes - taken, out) : status;
+  return status == STATUS_OK && taken < bytes ? encode(t, text + taken, bytes - taken, out)
+                                              : status;
 }
 
-static enum status encode_normalized(struct tokenizer_bpe *t, const char *text, size_t bytes, const struct output *out)
+static enum status encode_normalized(struct tokenizer_bpe *t, const char *text, size_t bytes,
+                                     const struct output *out)
 {
   enum status status = t->nfc ? nfc_text(t->nfc, text, bytes, &text, &bytes) : STATUS_OK;
-  return status == STATUS_OK ? encode_around(t, &t->added_late, encode_words, text, bytes, out) : status;
+  return status == STATUS_OK ? encode_around(t, &t->added_late, encode_words, text, bytes, out)
+                             : status;
 }
 
-enum status tokenizer_bpe_encode(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain, int32_t **tokens, int64_t *n, int64_t *room)
+enum status tokenizer_bpe_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
+                                 bool plain, int32_t **tokens, int64_t *n, int64_t *room)
 {
   struct tokenizer_bpe *t = (struct tokenizer_bpe *)tokenizer;
   if (bytes > TEXT_MOST)
-    return status_set(STATUS_INPUT, "a text of %zu bytes is too long to encode in one piece; split it into texts of at most %d", bytes, TEXT_MOST);
-  return encode_around(t, &t->added, encode_normalized, text, bytes, &(struct output){tokens, n, room, plain});
+    return status_set(
+        STATUS_INPUT,
+        "a text of %zu bytes is too long to encode in one piece; split it into texts of at most %d",
+        bytes, TEXT_MOST);
+  return encode_around(t, &t->added, encode_normalized, text, bytes,
+                       &(struct output){tokens, n, room, plain});
 }
 
 /* ---- decoding */
@@ -108,7 +123,8 @@ bool tokenizer_bpe_is_special(const struct tokenizer *tokenizer, int32_t token)
   return t->special && token < tokenizer->vocab && t->special[token];
 }
 
-enum status tokenizer_bpe_decode(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n, char **text, int64_t *bytes, int64_t *room)
+enum status tokenizer_bpe_decode(const struct tokenizer *tokenizer, const int32_t *tokens,
+                                 int64_t n, char **text, int64_t *bytes, int64_t *room)
 {
   const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;
   for (int64_t i = 0; i < n; i++) {
@@ -160,7 +176,8 @@ static uint64_t hash_all_added(const struct tokenizer_bpe *t)
  * text has two bytes, and so the split does not matter. */
 static bool is_bytes(const struct tokenizer_bpe *t)
 {
-  if (t->nfc || t->base.vocab != TOKENIZER_BYTES_VOCAB || t->base.end_of_text != TOKENIZER_BYTES_END)
+  if (t->nfc || t->base.vocab != TOKENIZER_BYTES_VOCAB ||
+      t->base.end_of_text != TOKENIZER_BYTES_END)
     return false;
   for (int32_t id = 0; id < TOKENIZER_BYTES_END; id++) {
     size_t bytes;
@@ -189,7 +206,8 @@ enum status tokenizer_bpe_set_pattern(struct tokenizer_bpe *tokenizer, const cha
 
 /* ---- files */
 
-static enum status read_file(const struct tokenizer_bpe *t, const char *name, char **out, size_t *bytes)
+static enum status read_file(const struct tokenizer_bpe *t, const char *name, char **out,
+                             size_t *bytes)
 {
   char *path = mem_printf("%s/%s", t->folder, name);
   if (!path)
@@ -199,7 +217,8 @@ static enum status read_file(const struct tokenizer_bpe *t, const char *name, ch
   return status;
 }
 
-enum status tokenizer_bpe_checksum(const struct tokenizer_bpe *tokenizer, const char *name, uint32_t *crc)
+enum status tokenizer_bpe_checksum(const struct tokenizer_bpe *tokenizer, const char *name,
+                                   uint32_t *crc)
 {
   char *text = NULL;
   size_t bytes = 0;
@@ -211,9 +230,11 @@ enum status tokenizer_bpe_checksum(const struct tokenizer_bpe *tokenizer, const 
   return STATUS_OK;
 }
 
-enum status tokenizer_bpe_copy_file(const struct tokenizer_bpe *tokenizer, const char *name, const char *folder, bool may_miss)
+enum status tokenizer_bpe_copy_file(const struct tokenizer_bpe *tokenizer, const char *name,
+                                    const char *folder, bool may_miss)
 {
-  char *text = NULL, *from = mem_printf("%s/%s", tokenizer->folder, name), *to = mem_printf("%s/%s", folder, name);
+  char *text = NULL, *from = mem_printf("%s/%s", tokenizer->folder, name),
+       *to = mem_printf("%s/%s", folder, name);
   size_t bytes = 0;
   enum status status = from && to ? STATUS_OK : STATUS_MEMORY;
   if (status == STATUS_OK && (!may_miss || file_exists(from))) {

@@ -19,8 +19,10 @@ struct field {
 };
 
 static const struct field shared_fields[] = {
-    {"settings", DTYPE_U64, offsetof(struct shard_info, settings)}, {"tokenizer_crc32", DTYPE_U32, offsetof(struct shard_info, tokenizer_crc32)},
-    {"vocab", DTYPE_I64, offsetof(struct shard_info, vocab)},       {"end_of_text", DTYPE_I32, offsetof(struct shard_info, end_of_text)},
+    {"settings", DTYPE_U64, offsetof(struct shard_info, settings)},
+    {"tokenizer_crc32", DTYPE_U32, offsetof(struct shard_info, tokenizer_crc32)},
+    {"vocab", DTYPE_I64, offsetof(struct shard_info, vocab)},
+    {"end_of_text", DTYPE_I32, offsetof(struct shard_info, end_of_text)},
     {"groups", DTYPE_I64, offsetof(struct shard_info, groups)},
 };
 
@@ -50,8 +52,12 @@ static const struct field row_fields[] = {
     {"head_crc32", DTYPE_U32, offsetof(struct shard_info, head_crc32)},
 };
 
-enum { SHARED_FIELDS = sizeof shared_fields / sizeof *shared_fields, ROW_FIELDS = sizeof row_fields / sizeof *row_fields };
-_Static_assert(sizeof(enum token_split) == sizeof(uint32_t) && sizeof(bool) == sizeof(uint8_t), "`split` and `last` are kept as they lie in memory");
+enum {
+  SHARED_FIELDS = sizeof shared_fields / sizeof *shared_fields,
+  ROW_FIELDS = sizeof row_fields / sizeof *row_fields
+};
+_Static_assert(sizeof(enum token_split) == sizeof(uint32_t) && sizeof(bool) == sizeof(uint8_t),
+               "`split` and `last` are kept as they lie in memory");
 
 static char *index_path(const char *dir, const char *ending)
 {
@@ -83,7 +89,8 @@ static enum status write_shared(hid_t file, int64_t n, const struct shard_info *
   if (status == STATUS_OK)
     status = hdf5_set_number(file, meaning_name, DTYPE_U64, &first->tokenizer_meaning);
   for (int f = 0; f < SHARED_FIELDS && status == STATUS_OK; f++)
-    status = hdf5_set_number(file, shared_fields[f].name, shared_fields[f].type, (const char *)first + shared_fields[f].at);
+    status = hdf5_set_number(file, shared_fields[f].name, shared_fields[f].type,
+                             (const char *)first + shared_fields[f].at);
   return status;
 }
 
@@ -133,7 +140,9 @@ static enum status read_shared(hid_t file, int64_t *n, struct shard_info *out)
     return status_set(STATUS_INPUT, "it is not an index of token shards");
   status = hdf5_get_number(file, "version", DTYPE_I64, &version);
   if (status == STATUS_OK && version != FORMAT_VERSION)
-    return status_set(STATUS_INPUT, "its format has version %" PRId64 ", this program reads version %d", version, FORMAT_VERSION);
+    return status_set(STATUS_INPUT,
+                      "its format has version %" PRId64 ", this program reads version %d", version,
+                      FORMAT_VERSION);
   if (status == STATUS_OK)
     status = hdf5_get_number(file, "shards", DTYPE_I64, n);
   if (status == STATUS_OK)
@@ -141,7 +150,8 @@ static enum status read_shared(hid_t file, int64_t *n, struct shard_info *out)
   if (status == STATUS_OK && hdf5_has_attribute(file, meaning_name))
     status = hdf5_get_number(file, meaning_name, DTYPE_U64, &out->tokenizer_meaning);
   for (int f = 0; f < SHARED_FIELDS && status == STATUS_OK; f++)
-    status = hdf5_get_number(file, shared_fields[f].name, shared_fields[f].type, (char *)out + shared_fields[f].at);
+    status = hdf5_get_number(file, shared_fields[f].name, shared_fields[f].type,
+                             (char *)out + shared_fields[f].at);
   return status;
 }
 
@@ -152,7 +162,8 @@ static enum status check_row(const struct field *field, int64_t n, const unsigne
     return STATUS_OK;
   for (int64_t i = 0; i < n; i++)
     if (row[i] > 1)
-      return status_set(STATUS_INPUT, "its %s of shard %" PRId64 " is %d; 0 and 1 are possible", field->name, i, row[i]);
+      return status_set(STATUS_INPUT, "its %s of shard %" PRId64 " is %d; 0 and 1 are possible",
+                        field->name, i, row[i]);
   return STATUS_OK;
 }
 
@@ -178,9 +189,11 @@ static bool lies_inside(const struct shard_info *info, int64_t at, int64_t bytes
   return at >= 0 && info->bytes >= bytes && at <= info->bytes - bytes;
 }
 
-static bool is_shard(const struct shard_info *info, enum token_split split, int64_t group, int64_t part)
+static bool is_shard(const struct shard_info *info, enum token_split split, int64_t group,
+                     int64_t part)
 {
-  return info->split == split && info->group == group && info->part == part && shard_is_sane(info) &&
+  return info->split == split && info->group == group && info->part == part &&
+         shard_is_sane(info) &&
          lies_inside(info, info->tokens_at, shard_tokens(info) * info->token_bytes) &&
          lies_inside(info, info->documents_at, info->documents * (int64_t)sizeof(uint64_t));
 }
@@ -193,7 +206,8 @@ static bool is_complete(const struct shard_info *shards, int64_t n)
     if (at == n || !is_shard(&shards[at], SPLIT_TRAIN, group, part))
       return false;
     const struct shard_info *train = &shards[at++];
-    if (train->part_tokens[SPLIT_VAL] > 0 && (at == n || !is_shard(&shards[at++], SPLIT_VAL, group, part)))
+    if (train->part_tokens[SPLIT_VAL] > 0 &&
+        (at == n || !is_shard(&shards[at++], SPLIT_VAL, group, part)))
       return false;
     group += train->last;
     part = train->last ? 0 : part + 1;
@@ -206,7 +220,8 @@ static enum status read_shards(hid_t file, int64_t bytes, struct shard_info **ou
   struct shard_info shared = {0}, *shards = NULL;
   enum status status = read_shared(file, n, &shared);
   if (status == STATUS_OK && (*n < 1 || *n > bytes))
-    status = status_set(STATUS_INPUT, "it says that it lists %" PRId64 " shards in %" PRId64 " bytes", *n, bytes);
+    status = status_set(STATUS_INPUT,
+                        "it says that it lists %" PRId64 " shards in %" PRId64 " bytes", *n, bytes);
   if (status == STATUS_OK)
     status = mem_new(MEM_META, *n, &shards);
   if (status)
@@ -216,7 +231,9 @@ static enum status read_shards(hid_t file, int64_t bytes, struct shard_info **ou
     shards[i] = shared;
   status = read_rows(file, *n, shards);
   if (status == STATUS_OK && !is_complete(shards, *n))
-    status = status_set(STATUS_INPUT, "it does not list every shard of the folder once, or what it says of one cannot be");
+    status = status_set(
+        STATUS_INPUT,
+        "it does not list every shard of the folder once, or what it says of one cannot be");
   if (status)
     mem_free(shards);
   else
@@ -236,7 +253,10 @@ enum status shard_index_read(const char *dir, struct shard_info **out, int64_t *
   if (status == STATUS_OK)
     status = hdf5_close(file, read_shards(file, file_size(path), &shards, &count));
   if (status == STATUS_INPUT)
-    status = status_set(STATUS_INPUT, "%s: %s; remove it, and run the same `sluice prepare` again, which writes it anew", path, status_text());
+    status = status_set(
+        STATUS_INPUT,
+        "%s: %s; remove it, and run the same `sluice prepare` again, which writes it anew", path,
+        status_text());
   else if (status)
     status_prefix(status, "%s", path);
   mem_free(path);

@@ -32,10 +32,13 @@ static enum status check_config(const struct prepare_config *config)
   if (!config->out || !config->out[0])
     return status_set(STATUS_USAGE, "no output folder is given");
   if (!(config->val >= 0 && config->val < 1))
-    return status_set(STATUS_USAGE, "the share of validation documents is %g; it must be at least 0 and below 1", config->val);
+    return status_set(STATUS_USAGE,
+                      "the share of validation documents is %g; it must be at least 0 and below 1",
+                      config->val);
   if (config->shard_tokens < 1 || config->shard_tokens > SHARD_TOKENS_MOST)
-    return status_set(STATUS_USAGE, "a shard of %" PRId64 " tokens is asked for; 1 to %" PRId64 " are possible", config->shard_tokens,
-                      SHARD_TOKENS_MOST);
+    return status_set(STATUS_USAGE,
+                      "a shard of %" PRId64 " tokens is asked for; 1 to %" PRId64 " are possible",
+                      config->shard_tokens, SHARD_TOKENS_MOST);
   return STATUS_OK;
 }
 
@@ -50,9 +53,11 @@ static bool ends_with(const char *name, const char *ending)
 /* What tokenizer_copy() may leave beside the shards. */
 static bool is_tokenizer_name(const char *name)
 {
-  static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "generation_config.json", "vocab.json", "merges.txt"};
+  static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
+                                      "generation_config.json", "vocab.json", "merges.txt"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (strncmp(name, names[i], strlen(names[i])) == 0 && (!name[strlen(names[i])] || strcmp(name + strlen(names[i]), ".tmp") == 0))
+    if (strncmp(name, names[i], strlen(names[i])) == 0 &&
+        (!name[strlen(names[i])] || strcmp(name + strlen(names[i]), ".tmp") == 0))
       return true;
   return false;
 }
@@ -65,10 +70,12 @@ static bool is_index_name(const char *name)
 /* train-*.h5, val-*.h5, also with .tmp */
 static bool is_shard_name(const char *name)
 {
-  return (strncmp(name, "train-", 6) == 0 || strncmp(name, "val-", 4) == 0) && (ends_with(name, ".h5") || ends_with(name, ".h5.tmp"));
+  return (strncmp(name, "train-", 6) == 0 || strncmp(name, "val-", 4) == 0) &&
+         (ends_with(name, ".h5") || ends_with(name, ".h5.tmp"));
 }
 
-/* What the folder holds; with `sweep`, files that a killed process left unfinished are removed; with `clear`, all shards, their index, the record and the tokenizer are. */
+/* What the folder holds; with `sweep`, files that a killed process left unfinished are removed;
+ * with `clear`, all shards, their index, the record and the tokenizer are. */
 struct contents {
   int64_t shards, others;
   bool record;
@@ -82,7 +89,8 @@ static enum status look_at(const char *dir, bool sweep, bool clear, struct conte
     return status_set(STATUS_IO, "cannot open the folder %s: %s", dir, strerror(errno));
   for (const struct dirent *entry; (entry = readdir(folder));) {
     const char *name = entry->d_name;
-    bool temporary = ends_with(name, ".tmp"), record = strcmp(name, "prepare.json") == 0 || strcmp(name, "prepare.json.tmp") == 0;
+    bool temporary = ends_with(name, ".tmp"),
+         record = strcmp(name, "prepare.json") == 0 || strcmp(name, "prepare.json.tmp") == 0;
     if (name[0] == '.')
       continue;
     if ((is_shard_name(name) || is_index_name(name) || record) && (clear || (sweep && temporary)))
@@ -124,7 +132,8 @@ static char *plain_line(const char *line, int length)
   char *value = text + begin + (text[begin] == '"');
   value[strcspn(value, "\",")] = '\0';
   const double number = strtod(value, &end);
-  char *plain = end > value && strchr(value, '.') ? mem_printf("%s %g", key, number) : mem_printf("%s %s", key, value);
+  char *plain = end > value && strchr(value, '.') ? mem_printf("%s %g", key, number)
+                                                  : mem_printf("%s %s", key, value);
   mem_free(text);
   return plain;
 }
@@ -135,10 +144,11 @@ static enum status refuse_record(const char *dir, const char *old, const char *r
   const char *before = differing_line(old, record, &old_length);
   const char *now = differing_line(record, old, &new_length);
   char *was = plain_line(before, old_length), *is = plain_line(now, new_length);
-  const enum status status = status_set(STATUS_USAGE,
-                                        "%s holds token shards of other settings or inputs (recorded: %s; now: %s); choose another "
-                                        "folder, or remove this one to make it again",
-                                        dir, was ? was : "", is ? is : "");
+  const enum status status = status_set(
+      STATUS_USAGE,
+      "%s holds token shards of other settings or inputs (recorded: %s; now: %s); choose another "
+      "folder, or remove this one to make it again",
+      dir, was ? was : "", is ? is : "");
   mem_free(was);
   mem_free(is);
   return status;
@@ -184,14 +194,17 @@ static enum status enter_folder(const char *dir, const char *record)
   if (contents.shards > 0 && contents.record)
     status = compare_record(dir, path, record);
   else if (contents.shards > 0 || (contents.others > 0 && !contents.record))
-    status = status_set(STATUS_USAGE, "the folder %s is not empty and holds no prepare.json; choose another one", dir);
+    status =
+        status_set(STATUS_USAGE,
+                   "the folder %s is not empty and holds no prepare.json; choose another one", dir);
   else
     status = file_write_all(path, record, strlen(record));
   mem_free(path);
   return status == STATUS_OK ? remove_index(dir) : status;
 }
 
-/* Rank 0, after a failure: a folder without one finished shard, or whose shards are of no use (`clear`), is left as it was found. */
+/* Rank 0, after a failure: a folder without one finished shard, or whose shards are of no use
+ * (`clear`), is left as it was found. */
 static void leave_folder(const char *dir, bool clear)
 {
   struct contents contents;
@@ -230,8 +243,10 @@ static int larger_first(const void *a, const void *b)
   return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : x->group < y->group ? -1 : 1;
 }
 
-/* The largest group to the rank with the least so far, and so on. `mine` has room for all groups; returns how many are this rank's. */
-static enum status deal(const struct prepare_job *job, int rank, int ranks, int64_t *mine, int64_t *count)
+/* The largest group to the rank with the least so far, and so on. `mine` has room for all groups;
+ * returns how many are this rank's. */
+static enum status deal(const struct prepare_job *job, int rank, int ranks, int64_t *mine,
+                        int64_t *count)
 {
   struct load *loads = NULL;
   int64_t *dealt = NULL;
@@ -264,8 +279,9 @@ out:
 
 /* ---- the split */
 
-/* Some document on either side: where all fall to one, the one that is nearest to the other is turned. Few documents need a look where both sides get their share;
- * what cannot be read is met again, and told, when the work is done. */
+/* Some document on either side: where all fall to one, the one that is nearest to the other is
+ * turned. Few documents need a look where both sides get their share; what cannot be read is met
+ * again, and told, when the work is done. */
 struct search {
   struct rng_key key;
   double least, most;
@@ -274,7 +290,8 @@ struct search {
   bool val, train;
 };
 
-static void look_at_document(const struct prepare_job *job, int64_t file, int64_t number, struct search *search)
+static void look_at_document(const struct prepare_job *job, int64_t file, int64_t number,
+                             struct search *search)
 {
   double u = rng_uniform(search->key, (uint64_t)file, (uint64_t)number);
   const struct prepare_choice here = {file, number};
@@ -352,7 +369,8 @@ static enum status work_until(struct worker *worker, double end)
   while (worker->next < worker->count) {
     int64_t number = worker->mine[worker->next];
     bool finished = false;
-    enum status status = worker->group ? STATUS_OK : prepare_group_open(worker->job, number, &worker->group);
+    enum status status =
+        worker->group ? STATUS_OK : prepare_group_open(worker->job, number, &worker->group);
     if (status == STATUS_OK)
       status = prepare_group_advance(worker->group, &worker->done, &finished);
     if (status)
@@ -379,7 +397,8 @@ static void show_progress(int64_t done, int64_t total, int64_t shards, double se
                shards == 1 ? "" : "s", rate > 0 ? (double)(total - done) / rate : 0);
 }
 
-/* Rounds of a second: a rank that fails does not let the others work for hours before they hear of it, and every round tells how far all are. */
+/* Rounds of a second: a rank that fails does not let the others work for hours before they hear of
+ * it, and every round tells how far all are. */
 static enum status work(struct comm *comm, struct worker *worker)
 {
   double start = clock_s();
@@ -401,9 +420,11 @@ static enum status work(struct comm *comm, struct worker *worker)
   return status;
 }
 
-static enum status add_up(struct comm *comm, const struct prepare_job *job, struct prepare_result *result)
+static enum status add_up(struct comm *comm, const struct prepare_job *job,
+                          struct prepare_result *result)
 {
-  int64_t sums[] = {result->documents, result->bytes, result->train_tokens, result->val_tokens, result->shards, result->reused_shards};
+  int64_t sums[] = {result->documents,  result->bytes,  result->train_tokens,
+                    result->val_tokens, result->shards, result->reused_shards};
   enum status status = comm_sum_i64(comm, sums, sizeof sums / sizeof *sums);
   *result = (struct prepare_result){.files = job->inputs.count,
                                     .documents = sums[0],
@@ -425,12 +446,14 @@ static enum status hand_over(struct comm *comm, int root, struct prepare_done *d
   if (status)
     return status;
   if (first)
-    status = mem_grow(MEM_META, (void **)&done->shard, &done->room, done->shards + n, (int64_t)sizeof *done->shard);
+    status = mem_grow(MEM_META, (void **)&done->shard, &done->room, done->shards + n,
+                      (int64_t)sizeof *done->shard);
   else if (!mine)
     status = mem_new(MEM_META, n, &piece);
   status = comm_agree(comm, status);
   if (status == STATUS_OK && n > 0)
-    status = comm_broadcast(comm, first ? done->shard + done->shards : piece, n * (int64_t)sizeof *piece, root);
+    status = comm_broadcast(comm, first ? done->shard + done->shards : piece,
+                            n * (int64_t)sizeof *piece, root);
   if (status == STATUS_OK && first)
     done->shards += n;
   if (!mine)
@@ -453,11 +476,12 @@ static enum status write_index(struct comm *comm, const struct prepare_job *job,
 }
 
 /* Tokens that cannot be trained on, or not be evaluated on as was asked for. */
-static enum status check_result(const struct prepare_config *config, const struct prepare_result *result)
+static enum status check_result(const struct prepare_config *config,
+                                const struct prepare_result *result)
 {
   if (result->documents == 0)
-    return status_set(STATUS_INPUT, "the corpus is empty: %s%s holds nothing but white space", config->input[0],
-                      config->inputs > 1 ? " and the other inputs" : "");
+    return status_set(STATUS_INPUT, "the corpus is empty: %s%s holds nothing but white space",
+                      config->input[0], config->inputs > 1 ? " and the other inputs" : "");
   if (config->val > 0 && result->val_tokens == 0)
     return status_set(STATUS_INPUT,
                       "no document of %" PRId64
@@ -474,7 +498,8 @@ static enum status check_result(const struct prepare_config *config, const struc
   return STATUS_OK;
 }
 
-static enum status run_groups(struct comm *comm, struct prepare_job *job, struct prepare_result *result, bool *useless)
+static enum status run_groups(struct comm *comm, struct prepare_job *job,
+                              struct prepare_result *result, bool *useless)
 {
   struct worker worker = {.job = job};
   enum status status = make_groups(job);
@@ -501,7 +526,8 @@ static enum status run_groups(struct comm *comm, struct prepare_job *job, struct
   return status;
 }
 
-static enum status run_in_folder(struct comm *comm, struct prepare_job *job, struct prepare_result *result)
+static enum status run_in_folder(struct comm *comm, struct prepare_job *job,
+                                 struct prepare_result *result)
 {
   const struct prepare_config *config = job->config;
   bool useless = false;
@@ -509,13 +535,15 @@ static enum status run_in_folder(struct comm *comm, struct prepare_job *job, str
   enum status status = comm_agree(comm, record ? STATUS_OK : STATUS_MEMORY);
   if (status == STATUS_OK) {
     job->settings = hash_text(record);
-    status = comm_check_same(comm, "the settings of prepare or the tokenizer's files", &job->settings, sizeof job->settings);
+    status = comm_check_same(comm, "the settings of prepare or the tokenizer's files",
+                             &job->settings, sizeof job->settings);
   }
   if (status == STATUS_OK)
     status = comm_agree(comm, comm_rank(comm) == 0 ? enter_folder(config->out, record) : STATUS_OK);
   mem_free(record);
   if (status == STATUS_OK) {
-    status = comm_agree(comm, comm_rank(comm) == 0 ? tokenizer_copy(job->tokenizer, config->out) : STATUS_OK);
+    status = comm_agree(comm, comm_rank(comm) == 0 ? tokenizer_copy(job->tokenizer, config->out)
+                                                   : STATUS_OK);
     if (status == STATUS_OK)
       status = agree_on_split(comm, job);
     if (status == STATUS_OK)
@@ -526,7 +554,8 @@ static enum status run_in_folder(struct comm *comm, struct prepare_job *job, str
   return status;
 }
 
-enum status prepare_run(struct comm *comm, const struct prepare_config *config, struct prepare_result *result)
+enum status prepare_run(struct comm *comm, const struct prepare_config *config,
+                        struct prepare_result *result)
 {
   struct prepare_job job = {.config = config, .turned = {-1, -1}};
   enum status status = check_config(config);

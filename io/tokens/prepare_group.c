@@ -35,14 +35,17 @@ struct prepare_group {
 
 bool prepare_is_validation(const struct prepare_job *job, int64_t file, int64_t number)
 {
-  bool below = rng_uniform(rng_key_make(job->config->seed, "split"), (uint64_t)file, (uint64_t)number) < job->config->val;
+  bool below = rng_uniform(rng_key_make(job->config->seed, "split"), (uint64_t)file,
+                           (uint64_t)number) < job->config->val;
   return below != (file == job->turned.file && number == job->turned.number);
 }
 
-enum status prepare_open_text(const struct prepare_job *job, int64_t file, struct text_position from, struct text **out)
+enum status prepare_open_text(const struct prepare_job *job, int64_t file,
+                              struct text_position from, struct text **out)
 {
   const char *path = job->inputs.file[file].path;
-  return job->config->replace_invalid ? text_open_replacing(path, from, out) : text_open(path, from, out);
+  return job->config->replace_invalid ? text_open_replacing(path, from, out)
+                                      : text_open(path, from, out);
 }
 
 /* Room for the train shard at once: its pages are touched as it fills, and it never moves. */
@@ -53,11 +56,13 @@ static enum status reserve_draft(struct prepare_group *group)
   for (int64_t i = job->group_begin[group->number]; i < job->group_begin[group->number + 1]; i++)
     bytes += job->inputs.file[i].bytes;
   struct draft *draft = &group->draft[SPLIT_TRAIN];
-  return mem_grow(MEM_DATA, (void **)&draft->tokens, &draft->room, bytes < job->config->shard_tokens ? bytes : job->config->shard_tokens,
+  return mem_grow(MEM_DATA, (void **)&draft->tokens, &draft->room,
+                  bytes < job->config->shard_tokens ? bytes : job->config->shard_tokens,
                   group->token_bytes);
 }
 
-enum status prepare_group_open(const struct prepare_job *job, int64_t number, struct prepare_group **out)
+enum status prepare_group_open(const struct prepare_job *job, int64_t number,
+                               struct prepare_group **out)
 {
   struct prepare_group *group = NULL;
   enum status status = mem_new(MEM_DATA, 1, &group);
@@ -106,7 +111,8 @@ static char *shard_path(const struct prepare_group *group, enum token_split spli
 }
 
 /* Header and checksums of one of the part's shards. */
-static enum status check_shard(const struct prepare_group *group, enum token_split split, struct shard_info *out)
+static enum status check_shard(const struct prepare_group *group, enum token_split split,
+                               struct shard_info *out)
 {
   char *path = shard_path(group, split);
   if (!path)
@@ -115,15 +121,18 @@ static enum status check_shard(const struct prepare_group *group, enum token_spl
   if (status == STATUS_OK)
     status = shard_verify(path, out);
   const struct shard_position *a = &out->begin, *b = &group->at;
-  if (status == STATUS_OK && (out->settings != group->job->settings || out->split != split || out->group != group->number ||
-                              out->part != group->part || a->file != b->file || a->byte != b->byte || a->number != b->number))
+  if (status == STATUS_OK && (out->settings != group->job->settings || out->split != split ||
+                              out->group != group->number || out->part != group->part ||
+                              a->file != b->file || a->byte != b->byte || a->number != b->number))
     status = status_set(STATUS_INPUT, "%s is not what its name and prepare.json say", path);
   mem_free(path);
   return status;
 }
 
-/* The train shard is made last: without it there is nothing to keep. A damaged part is made again. */
-static enum status find_finished(const struct prepare_group *group, struct shard_info info[SHARD_SPLITS], bool *found)
+/* The train shard is made last: without it there is nothing to keep. A damaged part is made again.
+ */
+static enum status find_finished(const struct prepare_group *group,
+                                 struct shard_info info[SHARD_SPLITS], bool *found)
 {
   char *path = shard_path(group, SPLIT_TRAIN);
   if (!path)
@@ -144,12 +153,14 @@ static enum status find_finished(const struct prepare_group *group, struct shard
   return STATUS_OK;
 }
 
-static enum status count_shard(const struct shard_info *info, bool reused, struct prepare_done *done)
+static enum status count_shard(const struct shard_info *info, bool reused,
+                               struct prepare_done *done)
 {
   struct prepare_result *result = &done->result;
   if (info->split == SPLIT_VAL && shard_tokens(info) == 0)
     return STATUS_OK; /* there is no such file */
-  const enum status status = mem_grow(MEM_META, (void **)&done->shard, &done->room, done->shards + 1, (int64_t)sizeof *done->shard);
+  const enum status status = mem_grow(MEM_META, (void **)&done->shard, &done->room,
+                                      done->shards + 1, (int64_t)sizeof *done->shard);
   if (status)
     return status;
   done->shard[done->shards++] = *info;
@@ -169,16 +180,20 @@ static void next_part(struct prepare_group *group)
     group->draft[s].n = group->draft[s].documents = group->draft[s].text_bytes = 0;
 }
 
-/* On which sides of the split the file is that the work goes on in, by the documents before: it matters if they are blocks of one text. */
+/* On which sides of the split the file is that the work goes on in, by the documents before: it
+ * matters if they are blocks of one text. */
 static void find_begun(struct prepare_group *group)
 {
   memset(group->begun, 0, sizeof group->begun);
-  for (int64_t d = 0; d < group->at.number && !(group->begun[SPLIT_TRAIN] && group->begun[SPLIT_VAL]); d++)
-    group->begun[prepare_is_validation(group->job, group->at.file, d) ? SPLIT_VAL : SPLIT_TRAIN] = true;
+  for (int64_t d = 0;
+       d < group->at.number && !(group->begun[SPLIT_TRAIN] && group->begun[SPLIT_VAL]); d++)
+    group->begun[prepare_is_validation(group->job, group->at.file, d) ? SPLIT_VAL : SPLIT_TRAIN] =
+        true;
 }
 
 /* Pass over the part if it is finished, else begin it. */
-static enum status begin_part(struct prepare_group *group, struct prepare_done *done, bool *finished)
+static enum status begin_part(struct prepare_group *group, struct prepare_done *done,
+                              bool *finished)
 {
   struct shard_info info[SHARD_SPLITS] = {0};
   bool found = false;
@@ -204,7 +219,8 @@ static enum status begin_part(struct prepare_group *group, struct prepare_done *
 
 /* ---- parts made here */
 
-static enum status write_draft(struct prepare_group *group, enum token_split split, bool last, struct prepare_done *done)
+static enum status write_draft(struct prepare_group *group, enum token_split split, bool last,
+                               struct prepare_done *done)
 {
   const struct prepare_job *job = group->job;
   const struct draft *draft = &group->draft[split];
@@ -226,7 +242,8 @@ static enum status write_draft(struct prepare_group *group, enum token_split spl
   char *path = shard_path(group, split);
   if (!path)
     return STATUS_MEMORY;
-  enum status status = shard_write(path, &info, job->inputs.file[group->begin.file].name, draft->tokens, draft->first);
+  enum status status = shard_write(path, &info, job->inputs.file[group->begin.file].name,
+                                   draft->tokens, draft->first);
   if (status == STATUS_OK)
     status = shard_read(path, &info); /* where in the file things lie */
   mem_free(path);
@@ -235,21 +252,26 @@ static enum status write_draft(struct prepare_group *group, enum token_split spl
 
 static enum status close_part(struct prepare_group *group, bool last, struct prepare_done *done)
 {
-  enum status status = group->draft[SPLIT_VAL].n > 0 ? write_draft(group, SPLIT_VAL, last, done) : STATUS_OK;
+  enum status status =
+      group->draft[SPLIT_VAL].n > 0 ? write_draft(group, SPLIT_VAL, last, done) : STATUS_OK;
   if (status == STATUS_OK)
     status = write_draft(group, SPLIT_TRAIN, last, done);
   next_part(group);
   return status;
 }
 
-/* The next document of the group's files into group->document; none left: group->waiting stays false. */
+/* The next document of the group's files into group->document; none left: group->waiting stays
+ * false. */
 static enum status read_document(struct prepare_group *group)
 {
   const struct prepare_job *job = group->job;
   enum status status = STATUS_OK;
-  while (status == STATUS_OK && !group->waiting && group->at.file < job->group_begin[group->number + 1]) {
+  while (status == STATUS_OK && !group->waiting &&
+         group->at.file < job->group_begin[group->number + 1]) {
     if (!group->text)
-      status = prepare_open_text(job, group->at.file, (struct text_position){group->at.byte, group->at.number}, &group->text);
+      status =
+          prepare_open_text(job, group->at.file,
+                            (struct text_position){group->at.byte, group->at.number}, &group->text);
     if (status == STATUS_OK)
       status = text_next(group->text, &group->document, &group->waiting);
     if (status || group->waiting)
@@ -273,9 +295,11 @@ static void narrow(unsigned char *to, int token_bytes, const int32_t *tokens, in
   }
 }
 
-static enum status append_tokens(struct draft *draft, int token_bytes, const int32_t *tokens, int64_t n)
+static enum status append_tokens(struct draft *draft, int token_bytes, const int32_t *tokens,
+                                 int64_t n)
 {
-  enum status status = mem_grow(MEM_DATA, (void **)&draft->tokens, &draft->room, draft->n + n, token_bytes);
+  enum status status =
+      mem_grow(MEM_DATA, (void **)&draft->tokens, &draft->room, draft->n + n, token_bytes);
   if (status)
     return status;
   narrow(draft->tokens + draft->n * token_bytes, token_bytes, tokens, n);
@@ -287,7 +311,8 @@ static enum status append_tokens(struct draft *draft, int token_bytes, const int
 static enum status begin_document(struct prepare_group *group, struct draft *draft)
 {
   int32_t token = tokenizer_begin_of_text(group->job->tokenizer);
-  enum status status = mem_grow(MEM_DATA, (void **)&draft->first, &draft->documents_room, draft->documents + 1, (int64_t)sizeof *draft->first);
+  enum status status = mem_grow(MEM_DATA, (void **)&draft->first, &draft->documents_room,
+                                draft->documents + 1, (int64_t)sizeof *draft->first);
   if (status)
     return status;
   draft->first[draft->documents++] = (uint64_t)draft->n;
@@ -312,15 +337,20 @@ static enum status encode(struct prepare_group *group, int64_t *n)
   const struct prepare_job *job = group->job;
   const struct text_document *document = &group->document;
   enum status status = job->config->special_as_text
-                           ? tokenizer_encode_plain(job->tokenizer, document->text, document->bytes, &group->scratch, n, &group->scratch_room)
-                           : tokenizer_encode(job->tokenizer, document->text, document->bytes, &group->scratch, n, &group->scratch_room);
-  return status ? status_prefix(status, "%s, document %lld", job->inputs.file[group->at.file].path, (long long)document->number) : STATUS_OK;
+                           ? tokenizer_encode_plain(job->tokenizer, document->text, document->bytes,
+                                                    &group->scratch, n, &group->scratch_room)
+                           : tokenizer_encode(job->tokenizer, document->text, document->bytes,
+                                              &group->scratch, n, &group->scratch_room);
+  return status ? status_prefix(status, "%s, document %lld", job->inputs.file[group->at.file].path,
+                                (long long)document->number)
+                : STATUS_OK;
 }
 
 static enum status take_document(struct prepare_group *group)
 {
   const struct text_document *document = &group->document;
-  enum token_split split = prepare_is_validation(group->job, group->at.file, document->number) ? SPLIT_VAL : SPLIT_TRAIN;
+  enum token_split split =
+      prepare_is_validation(group->job, group->at.file, document->number) ? SPLIT_VAL : SPLIT_TRAIN;
   struct draft *draft = &group->draft[split];
   int64_t n = 0;
   if (document->begins)
@@ -342,10 +372,12 @@ static enum status take_document(struct prepare_group *group)
 
 static bool is_full(const struct prepare_group *group)
 {
-  return group->draft[SPLIT_TRAIN].n >= group->job->config->shard_tokens || group->draft[SPLIT_VAL].n >= group->job->config->shard_tokens;
+  return group->draft[SPLIT_TRAIN].n >= group->job->config->shard_tokens ||
+         group->draft[SPLIT_VAL].n >= group->job->config->shard_tokens;
 }
 
-enum status prepare_group_advance(struct prepare_group *group, struct prepare_done *done, bool *finished)
+enum status prepare_group_advance(struct prepare_group *group, struct prepare_done *done,
+                                  bool *finished)
 {
   *finished = false;
   if (!group->part_open)

@@ -22,8 +22,8 @@ static enum status append_inputs(struct text_buffer *out, const struct input_fil
   enum status status = STATUS_OK;
   for (int64_t i = 0; i < inputs->count && status == STATUS_OK; i++) {
     char numbers[128];
-    snprintf(numbers, sizeof numbers, ", \"bytes\": %" PRId64 ", \"crc32\": %" PRIu32 "}%s", inputs->file[i].bytes, inputs->file[i].crc32,
-             i + 1 < inputs->count ? "," : "");
+    snprintf(numbers, sizeof numbers, ", \"bytes\": %" PRId64 ", \"crc32\": %" PRIu32 "}%s",
+             inputs->file[i].bytes, inputs->file[i].crc32, i + 1 < inputs->count ? "," : "");
     status = text_buffer_append(out, "    {\"name\": ", 13);
     if (status == STATUS_OK)
       status = append_quoted(out, inputs->file[i].name);
@@ -33,7 +33,8 @@ static enum status append_inputs(struct text_buffer *out, const struct input_fil
   return status;
 }
 
-char *prepare_record(const struct prepare_config *config, const struct input_files *inputs, const struct tokenizer *tokenizer)
+char *prepare_record(const struct prepare_config *config, const struct input_files *inputs,
+                     const struct tokenizer *tokenizer)
 {
   struct text_buffer out = {0};
   char head[1024];

@@ -86,7 +86,8 @@ static enum status write_header(hid_t file, const struct shard_info *info, const
   return status;
 }
 
-enum status shard_write(const char *path, const struct shard_info *info, const char *source, const void *tokens, const uint64_t *documents)
+enum status shard_write(const char *path, const struct shard_info *info, const char *source,
+                        const void *tokens, const uint64_t *documents)
 {
   hid_t file = H5I_INVALID_HID;
   char *temporary = mem_printf("%s.tmp", path);
@@ -98,7 +99,9 @@ enum status shard_write(const char *path, const struct shard_info *info, const c
   if (status == STATUS_OK)
     status = write_header(file, info, source);
   if (status == STATUS_OK)
-    status = hdf5_write_row(file, "tokens", shard_token_bytes(info->vocab) == 2 ? DTYPE_U16 : DTYPE_U32, shard_tokens(info), tokens);
+    status =
+        hdf5_write_row(file, "tokens", shard_token_bytes(info->vocab) == 2 ? DTYPE_U16 : DTYPE_U32,
+                       shard_tokens(info), tokens);
   if (status == STATUS_OK)
     status = hdf5_write_row(file, "documents", DTYPE_U64, info->documents, documents);
   status = hdf5_finish_as(file, temporary, path, status);
@@ -110,10 +113,12 @@ enum status shard_write(const char *path, const struct shard_info *info, const c
 
 bool shard_is_sane(const struct shard_info *info)
 {
-  bool sane = info->vocab > 0 && info->vocab <= INT32_MAX && info->end_of_text >= 0 && info->end_of_text < info->vocab;
+  bool sane = info->vocab > 0 && info->vocab <= INT32_MAX && info->end_of_text >= 0 &&
+              info->end_of_text < info->vocab;
   for (int s = 0; s < SHARD_SPLITS; s++)
     sane = sane && info->part_tokens[s] >= 0 && info->part_tokens[s] <= TOKENS_MOST;
-  return sane && info->documents >= 0 && info->documents <= shard_tokens(info) && info->text_bytes >= 0;
+  return sane && info->documents >= 0 && info->documents <= shard_tokens(info) &&
+         info->text_bytes >= 0;
 }
 
 static enum status read_header(hid_t file, struct shard_info *info)
@@ -127,8 +132,10 @@ static enum status read_header(hid_t file, struct shard_info *info)
     return status_set(STATUS_INPUT, "it is not a token shard of `sluice prepare`");
   status = hdf5_get_number(file, "version", DTYPE_I64, &version);
   if (status == STATUS_OK && version != FORMAT_VERSION)
-    return status_set(STATUS_INPUT, "its format has version %" PRId64 ", this program reads version %d; prepare the data again", version,
-                      FORMAT_VERSION);
+    return status_set(STATUS_INPUT,
+                      "its format has version %" PRId64
+                      ", this program reads version %d; prepare the data again",
+                      version, FORMAT_VERSION);
   if (status == STATUS_OK)
     status = hdf5_copy_text(file, "split", split, sizeof split);
   if (status == STATUS_OK)
@@ -150,8 +157,10 @@ static enum status read_header(hid_t file, struct shard_info *info)
              : status_set(STATUS_INPUT, "its header contradicts itself; prepare the data again");
 }
 
-/* A row of n numbers: where its bytes lie, so that they can be read without HDF5, and their checksum. */
-static enum status find_row(hid_t file, const char *name, enum dtype type, int64_t n, int64_t file_bytes, int64_t *at, uint32_t *crc)
+/* A row of n numbers: where its bytes lie, so that they can be read without HDF5, and their
+ * checksum. */
+static enum status find_row(hid_t file, const char *name, enum dtype type, int64_t n,
+                            int64_t file_bytes, int64_t *at, uint32_t *crc)
 {
   struct hdf5_dataset dataset;
   if (n == 0)
@@ -161,7 +170,8 @@ static enum status find_row(hid_t file, const char *name, enum dtype type, int64
     return status;
   status = hdf5_locate(&dataset, at);
   if (status == STATUS_OK && *at > file_bytes - n * (int64_t)dtype_size(type))
-    status = status_set(STATUS_INPUT, "the bytes of '%s' are not all in the file: it is truncated", name);
+    status = status_set(STATUS_INPUT, "the bytes of '%s' are not all in the file: it is truncated",
+                        name);
   return hdf5_close(dataset.id, status);
 }
 
@@ -196,10 +206,11 @@ enum status shard_read(const char *path, struct shard_info *out)
   status = read_header(file, &info);
   info.token_bytes = shard_token_bytes(info.vocab);
   if (status == STATUS_OK)
-    status =
-        find_row(file, "tokens", info.token_bytes == 2 ? DTYPE_U16 : DTYPE_U32, shard_tokens(&info), info.bytes, &info.tokens_at, &info.tokens_crc32);
+    status = find_row(file, "tokens", info.token_bytes == 2 ? DTYPE_U16 : DTYPE_U32,
+                      shard_tokens(&info), info.bytes, &info.tokens_at, &info.tokens_crc32);
   if (status == STATUS_OK)
-    status = find_row(file, "documents", DTYPE_U64, info.documents, info.bytes, &info.documents_at, &info.documents_crc32);
+    status = find_row(file, "documents", DTYPE_U64, info.documents, info.bytes, &info.documents_at,
+                      &info.documents_crc32);
   status = hdf5_close(file, status);
   if (status == STATUS_OK)
     status = read_head_of(path, &info);
@@ -228,7 +239,9 @@ static enum status checksum(int fd, int64_t at, int64_t bytes, uint32_t want, co
   }
   return crc == want ? STATUS_OK
                      : status_set(STATUS_INPUT,
-                                  "its %s do not have their checksum: the file is damaged; remove it and run the same `sluice prepare` again", what);
+                                  "its %s do not have their checksum: the file is damaged; remove "
+                                  "it and run the same `sluice prepare` again",
+                                  what);
 }
 
 enum status shard_verify(const char *path, const struct shard_info *info)
@@ -236,9 +249,11 @@ enum status shard_verify(const char *path, const struct shard_info *info)
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0)
     return status_set(STATUS_IO, "cannot open %s: %s", path, strerror(errno));
-  enum status status = checksum(fd, info->tokens_at, shard_tokens(info) * info->token_bytes, info->tokens_crc32, "tokens");
+  enum status status = checksum(fd, info->tokens_at, shard_tokens(info) * info->token_bytes,
+                                info->tokens_crc32, "tokens");
   if (status == STATUS_OK)
-    status = checksum(fd, info->documents_at, info->documents * (int64_t)sizeof(uint64_t), info->documents_crc32, "documents");
+    status = checksum(fd, info->documents_at, info->documents * (int64_t)sizeof(uint64_t),
+                      info->documents_crc32, "documents");
   close(fd); /* was only read: nothing can be lost */
   return status ? status_prefix(status, "%s", path) : STATUS_OK;
 }

@@ -46,7 +46,8 @@ static char *shard_path(const char *dir, const struct shard_info *info)
 /* ---- opening: rank 0 reads what is known of the shards, in order */
 
 /* Of the wanted split, and with tokens. */
-static enum status add_shard(struct token_set *set, enum token_split split, const struct shard_info *info)
+static enum status add_shard(struct token_set *set, enum token_split split,
+                             const struct shard_info *info)
 {
   if (info->split != split || shard_tokens(info) == 0)
     return STATUS_OK;
@@ -61,35 +62,50 @@ static enum status add_shard(struct token_set *set, enum token_split split, cons
 }
 
 /* One shard's header, which must continue what `first` begins. */
-static enum status read_next(const char *dir, const struct shard_info *want, const struct shard_info *first, struct shard_info *out)
+static enum status read_next(const char *dir, const struct shard_info *want,
+                             const struct shard_info *first, struct shard_info *out)
 {
   char *path = shard_path(dir, want);
   if (!path)
     return STATUS_MEMORY;
-  enum status status =
-      file_exists(path)
-          ? shard_read(path, out)
-          : status_set(STATUS_INPUT, "%s is missing: the preparation of this folder was not finished; run the same `sluice prepare` again", path);
-  if (status == STATUS_OK && (out->group != want->group || out->part != want->part || out->split != want->split))
-    status = status_set(STATUS_INPUT, "%s holds another shard than its name says; prepare the data again", path);
-  if (status == STATUS_OK && first &&
-      (strcmp(out->tokenizer, first->tokenizer) != 0 || out->tokenizer_crc32 != first->tokenizer_crc32 || out->vocab != first->vocab))
+  enum status status = file_exists(path)
+                           ? shard_read(path, out)
+                           : status_set(STATUS_INPUT,
+                                        "%s is missing: the preparation of this folder was not "
+                                        "finished; run the same `sluice prepare` again",
+                                        path);
+  if (status == STATUS_OK &&
+      (out->group != want->group || out->part != want->part || out->split != want->split))
     status = status_set(STATUS_INPUT,
-                        "%s was made with another tokenizer ('%s', %" PRId64 " ids) than the shards before it ('%s', %" PRId64
+                        "%s holds another shard than its name says; prepare the data again", path);
+  if (status == STATUS_OK && first &&
+      (strcmp(out->tokenizer, first->tokenizer) != 0 ||
+       out->tokenizer_crc32 != first->tokenizer_crc32 || out->vocab != first->vocab))
+    status = status_set(STATUS_INPUT,
+                        "%s was made with another tokenizer ('%s', %" PRId64
+                        " ids) than the shards before it ('%s', %" PRId64
                         " ids); prepare the data again",
                         path, out->tokenizer, out->vocab, first->tokenizer, first->vocab);
-  if (status == STATUS_OK && first && (out->settings != first->settings || out->groups != first->groups))
-    status = status_set(STATUS_INPUT, "%s was made by another preparation than the shards before it; prepare the data again", path);
+  if (status == STATUS_OK && first &&
+      (out->settings != first->settings || out->groups != first->groups))
+    status = status_set(
+        STATUS_INPUT,
+        "%s was made by another preparation than the shards before it; prepare the data again",
+        path);
   mem_free(path);
   return status;
 }
 
 /* Where there is no index: every shard is opened. */
-static enum status read_headers(struct token_set *set, enum token_split split, struct shard_info *out)
+static enum status read_headers(struct token_set *set, enum token_split split,
+                                struct shard_info *out)
 {
   struct shard_info first, info, want = {.split = SPLIT_TRAIN};
   bool any = false;
-  log_info("%s has no " SHARD_INDEX ": the headers of its shards are read one by one; the same `sluice prepare` again writes it", set->dir);
+  log_info(
+      "%s has no " SHARD_INDEX
+      ": the headers of its shards are read one by one; the same `sluice prepare` again writes it",
+      set->dir);
   do {
     enum status status = read_next(set->dir, &want, any ? &first : NULL, &info);
     if (status)
@@ -99,7 +115,10 @@ static enum status read_headers(struct token_set *set, enum token_split split, s
     any = true;
     struct shard_info part = info;
     if (split == SPLIT_VAL && info.part_tokens[SPLIT_VAL] > 0) {
-      status = read_next(set->dir, &(struct shard_info){.split = SPLIT_VAL, .group = want.group, .part = want.part}, &first, &info);
+      status = read_next(
+          set->dir,
+          &(struct shard_info){.split = SPLIT_VAL, .group = want.group, .part = want.part}, &first,
+          &info);
       if (status)
         return status;
     }
@@ -113,7 +132,8 @@ static enum status read_headers(struct token_set *set, enum token_split split, s
   return STATUS_OK;
 }
 
-static enum status read_index(struct token_set *set, enum token_split split, struct shard_info *first)
+static enum status read_index(struct token_set *set, enum token_split split,
+                              struct shard_info *first)
 {
   struct shard_info *shards = NULL;
   int64_t n = 0;
@@ -136,8 +156,8 @@ static enum status file_is_there(const char *dir, const char *name, bool *out)
   return STATUS_OK;
 }
 
-/* A folder of an older version does not record the meaning. The tokenizer's files in it tell it, if they
- * still have the recorded checksum. */
+/* A folder of an older version does not record the meaning. The tokenizer's files in it tell it, if
+ * they still have the recorded checksum. */
 static struct tokenizer_id identify(const char *dir, const struct shard_info *info)
 {
   struct tokenizer_id id = {
@@ -157,32 +177,40 @@ static enum status read_folder(struct token_set *set, enum token_split split)
   struct shard_info first;
   bool index = false, shard = false;
   if (!file_exists(set->dir) && set->dir[0] == '[')
-    return status_set(STATUS_INPUT,
-                      "there is no folder %s: one folder is expected, so prepare all texts into one "
-                      "(sluice prepare A B out=FOLDER)",
-                      set->dir);
+    return status_set(
+        STATUS_INPUT,
+        "there is no folder %s: one folder is expected, so prepare all texts into one "
+        "(sluice prepare A B out=FOLDER)",
+        set->dir);
   if (!file_exists(set->dir))
-    return status_set(STATUS_INPUT, "there is no folder %s: make token shards with `sluice prepare`", set->dir);
+    return status_set(STATUS_INPUT,
+                      "there is no folder %s: make token shards with `sluice prepare`", set->dir);
   shard_name(SPLIT_TRAIN, 0, 0, name);
   enum status status = file_is_there(set->dir, SHARD_INDEX, &index);
   if (status == STATUS_OK)
     status = file_is_there(set->dir, name, &shard);
   if (status == STATUS_OK && !index && !shard)
-    status = status_set(STATUS_INPUT, "the folder %s holds no token shards: make them with `sluice prepare`", set->dir);
+    status = status_set(STATUS_INPUT,
+                        "the folder %s holds no token shards: make them with `sluice prepare`",
+                        set->dir);
   if (status == STATUS_OK)
     status = index ? read_index(set, split, &first) : read_headers(set, split, &first);
   if (status)
     return status;
   set->tokenizer = identify(set->dir, &first);
   if (set->tokens == 0)
-    return status_set(STATUS_INPUT, "the folder %s holds no tokens of the %s split; prepare the text again with %s", set->dir,
-                      split == SPLIT_VAL ? "validation" : "training", split == SPLIT_VAL ? "a larger val, such as val=0.05" : "a smaller val");
+    return status_set(
+        STATUS_INPUT,
+        "the folder %s holds no tokens of the %s split; prepare the text again with %s", set->dir,
+        split == SPLIT_VAL ? "validation" : "training",
+        split == SPLIT_VAL ? "a larger val, such as val=0.05" : "a smaller val");
   return STATUS_OK;
 }
 
 /* ---- opening: all ranks */
 
-/* The table of rank 0, to everybody. Without MPI (a dry run as rank r of P) every rank has read it itself. */
+/* The table of rank 0, to everybody. Without MPI (a dry run as rank r of P) every rank has read it
+ * itself. */
 static bool reads_headers(struct comm *comm)
 {
   return comm_rank(comm) == 0 || !comm_mpi(comm);
@@ -206,7 +234,8 @@ static enum status share(struct comm *comm, struct token_set *set)
                              : status;
 }
 
-enum status token_set_open(struct comm *comm, const char *dir, enum token_split split, struct token_set **out)
+enum status token_set_open(struct comm *comm, const char *dir, enum token_split split,
+                           struct token_set **out)
 {
   struct token_set *set = NULL;
   enum status status = mem_new(MEM_DATA, 1, &set);
@@ -280,10 +309,12 @@ struct token_stream token_set_stream(const struct token_set *set)
 
 /* ---- reading */
 
-static const char remake[] = "run the same `sluice prepare` again, and leave the folder alone while it is in use";
+static const char remake[] =
+    "run the same `sluice prepare` again, and leave the folder alone while it is in use";
 
 /* Names are put together on the stack: a step allocates nothing. */
-static enum status shard_fail(const struct token_set *set, const struct shard *shard, enum status status, const char *problem)
+static enum status shard_fail(const struct token_set *set, const struct shard *shard,
+                              enum status status, const char *problem)
 {
   char name[SHARD_NAME];
   shard_name(shard->info.split, shard->info.group, shard->info.part, name);
@@ -300,8 +331,8 @@ static enum status fail_system(const struct token_set *set, const struct shard *
   return shard_fail(set, shard, reason == ENOENT ? STATUS_INPUT : STATUS_IO, problem);
 }
 
-/* What is cheap: the size, and the bytes of the header, in which the checksums of the tokens are. They tell a shard from any other and from what is left of one, but do not read
- * its tokens. */
+/* What is cheap: the size, and the bytes of the header, in which the checksums of the tokens are.
+ * They tell a shard from any other and from what is left of one, but do not read its tokens. */
 static enum status check_shard(const struct token_set *set, const struct shard *shard, int fd)
 {
   struct stat info;
@@ -310,14 +341,16 @@ static enum status check_shard(const struct token_set *set, const struct shard *
   if (fstat(fd, &info) != 0)
     return fail_system(set, shard, errno);
   if ((int64_t)info.st_size != shard->info.bytes) {
-    snprintf(problem, sizeof problem, "has %" PRId64 " bytes and should have %" PRId64 ": %s", (int64_t)info.st_size, shard->info.bytes, remake);
+    snprintf(problem, sizeof problem, "has %" PRId64 " bytes and should have %" PRId64 ": %s",
+             (int64_t)info.st_size, shard->info.bytes, remake);
     return shard_fail(set, shard, STATUS_INPUT, problem);
   }
   const enum status status = shard_read_head(fd, &head);
   if (status)
     return shard_fail(set, shard, status, "cannot be read");
   if (head != shard->info.head_crc32) {
-    snprintf(problem, sizeof problem, "is not the shard that the folder was opened with: %s", remake);
+    snprintf(problem, sizeof problem, "is not the shard that the folder was opened with: %s",
+             remake);
     return shard_fail(set, shard, STATUS_INPUT, problem);
   }
   return STATUS_OK;
@@ -396,16 +429,20 @@ int64_t token_set_windows(const struct token_set *set, int64_t T)
   return T > 0 ? (set->tokens - 1) / T : 0;
 }
 
-enum status token_set_read(struct token_set *set, int64_t w, int64_t T, int32_t *tokens, int32_t *targets)
+enum status token_set_read(struct token_set *set, int64_t w, int64_t T, int32_t *tokens,
+                           int32_t *targets)
 {
   if (w < 0 || w >= token_set_windows(set, T))
-    return status_set(STATUS_INTERNAL, "window %" PRId64 " of %" PRId64 " windows of %" PRId64 " tokens is asked for", w, token_set_windows(set, T),
-                      T);
+    return status_set(STATUS_INTERNAL,
+                      "window %" PRId64 " of %" PRId64 " windows of %" PRId64
+                      " tokens is asked for",
+                      w, token_set_windows(set, T), T);
   struct shard *shard = find_shard(set, w * T);
   for (int64_t i = 0; i <= T;) {
     while (w * T + i >= shard->begin + shard_tokens(&shard->info))
       shard++;
-    int64_t first = w * T + i - shard->begin, n = shard_tokens(&shard->info) - first, most = PIECE_BYTES / shard->info.token_bytes;
+    int64_t first = w * T + i - shard->begin, n = shard_tokens(&shard->info) - first,
+            most = PIECE_BYTES / shard->info.token_bytes;
     n = n > T + 1 - i ? T + 1 - i : n;
     n = n > most ? most : n;
     enum status status = read_piece(set, shard, first, n);
@@ -414,7 +451,9 @@ enum status token_set_read(struct token_set *set, int64_t w, int64_t T, int32_t 
     for (int64_t k = 0; k < n; k++, i++) {
       uint32_t token = token_at(set, shard, k);
       if (token >= set->tokenizer.vocab)
-        return shard_fail(set, shard, STATUS_INPUT, "is damaged: it holds a token that its vocabulary does not have; prepare the data again");
+        return shard_fail(set, shard, STATUS_INPUT,
+                          "is damaged: it holds a token that its vocabulary does not have; prepare "
+                          "the data again");
       if (i < T)
         tokens[i] = (int32_t)token;
       if (i > 0)

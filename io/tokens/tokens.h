@@ -1,5 +1,7 @@
-/* Token shards: HDF5 files that `sluice prepare` writes and training reads; format in doc/checkpoint.md, "Token shards". HDF5 is called by token_set_open() on rank 0 only: it
- * reads what is known of the shards, and tokens are read with pread(2) from where they lie in the files. */
+/* Token shards: HDF5 files that `sluice prepare` writes and training reads; format in
+ * doc/checkpoint.md, "Token shards". HDF5 is called by token_set_open() on rank 0 only: it reads
+ * what is known of the shards, and tokens are read with pread(2) from where they lie in the files.
+ */
 #ifndef SLUICE_IO_TOKENS_TOKENS_H
 #define SLUICE_IO_TOKENS_TOKENS_H
 
@@ -8,19 +10,23 @@
 
 enum token_split { SPLIT_TRAIN, SPLIT_VAL };
 
-/* A folder of shards, one split, seen as one long stream of tokens (shards in name order). Opening reads the folder's index, or, where there is none, every header;
- * every rank reads what it needs. A shard's size and header are compared where a rank opens it first, its tokens with their checksums by token_set_verify() only.
- * One thread at a time. */
+/* A folder of shards, one split, seen as one long stream of tokens (shards in name order). Opening
+ * reads the folder's index, or, where there is none, every header; every rank reads what it needs.
+ * A shard's size and header are compared where a rank opens it first, its tokens with their
+ * checksums by token_set_verify() only. One thread at a time. */
 struct token_set;
-/* Missing folder, a damaged index, no shard of that split; without an index also shards of different tokenizers, a damaged or truncated shard: one sentence naming the file.
- * Collective. */
-enum status token_set_open(struct comm *comm, const char *dir, enum token_split split, struct token_set **out);
+/* Missing folder, a damaged index, no shard of that split; without an index also shards of
+ * different tokenizers, a damaged or truncated shard: one sentence naming the file. Collective. */
+enum status token_set_open(struct comm *comm, const char *dir, enum token_split split,
+                           struct token_set **out);
 void token_set_close(struct token_set *set); /* takes NULL */
-/* Read every shard against its checksums, dealt over the ranks; the first damaged one: STATUS_INPUT. Collective. */
+/* Read every shard against its checksums, dealt over the ranks; the first damaged one:
+ * STATUS_INPUT. Collective. */
 enum status token_set_verify(struct comm *comm, const struct token_set *set);
 int64_t token_set_tokens(const struct token_set *set);
-int64_t token_set_vocab(const struct token_set *set);      /* ids are in [0, vocab) */
-int64_t token_set_bytes(const struct token_set *set);      /* of text that the tokens stand for, for bits per byte */
+int64_t token_set_vocab(const struct token_set *set); /* ids are in [0, vocab) */
+int64_t token_set_bytes(
+    const struct token_set *set); /* of text that the tokens stand for, for bits per byte */
 struct tokenizer_id token_set_tokenizer(const struct token_set *set); /* that made the tokens */
 
 /* The identity of a stream of tokens, however it is cut into shards. Checkpoints keep it. */
@@ -34,10 +40,12 @@ struct token_stream token_set_stream(const struct token_set *set);
 
 /* Windows: window w is tokens [w T, w T + T], T inputs and T targets (shifted by one). */
 int64_t token_set_windows(const struct token_set *set, int64_t T);
-enum status token_set_read(struct token_set *set, int64_t w, int64_t T, int32_t *tokens, int32_t *targets); /* Local; no allocation */
+enum status token_set_read(struct token_set *set, int64_t w, int64_t T, int32_t *tokens,
+                           int32_t *targets); /* Local; no allocation */
 
-/* Sample order: the window of sample `index` (0, 1, 2, ... over the whole run, an epoch after the other, each its own permutation): a pure function of
- * (seed, index), independent of the number of ranks. */
+/* Sample order: the window of sample `index` (0, 1, 2, ... over the whole run, an epoch after the
+ * other, each its own permutation): a pure function of (seed, index), independent of the number of
+ * ranks. */
 int64_t token_order(uint64_t seed, int64_t windows, int64_t index);
 
 #endif

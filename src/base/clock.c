@@ -7,7 +7,8 @@
 int64_t clock_ns(void)
 {
   struct timespec now;
-  if (clock_gettime(CLOCK_MONOTONIC, &now) != 0) /* cannot fail on Linux; a constant clock is still monotonic */
+  if (clock_gettime(CLOCK_MONOTONIC, &now) !=
+      0) /* cannot fail on Linux; a constant clock is still monotonic */
     return 0;
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
@@ -19,7 +20,8 @@ double clock_s(void)
 
 void clock_sleep_until(double seconds)
 {
-  const struct timespec until = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * (seconds - floor(seconds)))};
+  const struct timespec until = {.tv_sec = (time_t)seconds,
+                                 .tv_nsec = (long)(1e9 * (seconds - floor(seconds)))};
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) == EINTR)
     continue;
 }

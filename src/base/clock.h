@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-int64_t clock_ns(void);   /* monotonic nanoseconds */
-double clock_s(void);     /* monotonic seconds */
+int64_t clock_ns(void);                 /* monotonic nanoseconds */
+double clock_s(void);                   /* monotonic seconds */
 void clock_sleep_until(double seconds); /* monotonic ones; returns at once where they are past */
 
 #endif

@@ -6,9 +6,12 @@ static const struct {
   const char *name;
   size_t size;
 } types[DTYPE_COUNT] = {
-    [DTYPE_F32] = {"fp32", 4},         [DTYPE_BF16] = {"bf16", 2},  [DTYPE_F16] = {"fp16", 2},  [DTYPE_F8_E4M3] = {"fp8_e4m3", 1},
-    [DTYPE_F8_E5M2] = {"fp8_e5m2", 1}, [DTYPE_F64] = {"fp64", 8},   [DTYPE_I32] = {"int32", 4}, [DTYPE_U8] = {"uint8", 1},
-    [DTYPE_U16] = {"uint16", 2},       [DTYPE_U32] = {"uint32", 4}, [DTYPE_I64] = {"int64", 8}, [DTYPE_U64] = {"uint64", 8},
+    [DTYPE_F32] = {"fp32", 4},         [DTYPE_BF16] = {"bf16", 2},
+    [DTYPE_F16] = {"fp16", 2},         [DTYPE_F8_E4M3] = {"fp8_e4m3", 1},
+    [DTYPE_F8_E5M2] = {"fp8_e5m2", 1}, [DTYPE_F64] = {"fp64", 8},
+    [DTYPE_I32] = {"int32", 4},        [DTYPE_U8] = {"uint8", 1},
+    [DTYPE_U16] = {"uint16", 2},       [DTYPE_U32] = {"uint32", 4},
+    [DTYPE_I64] = {"int64", 8},        [DTYPE_U64] = {"uint64", 8},
 };
 
 size_t dtype_size(enum dtype type)
@@ -57,12 +60,15 @@ static const struct narrow e5m2 = {5, 2, 0x7b, 0x7c, 0x7e};
 
 static inline uint32_t encode(const struct narrow *to, float x)
 {
-  uint32_t sign = bits_of(x) >> 31 << (to->exponent + to->mantissa), magnitude = bits_of(x) & 0x7fffffff, code;
-  int drop = 23 - to->mantissa, least_exponent = 2 - (1 << (to->exponent - 1)); /* of a normal number */
+  uint32_t sign = bits_of(x) >> 31 << (to->exponent + to->mantissa),
+           magnitude = bits_of(x) & 0x7fffffff, code;
+  int drop = 23 - to->mantissa,
+      least_exponent = 2 - (1 << (to->exponent - 1)); /* of a normal number */
   if (magnitude > 0x7f800000)
     return sign | to->nan;
   if (magnitude < (uint32_t)(127 + least_exponent) << 23) {
-    /* subnormal: adding a power of two whose last bit is worth the smallest subnormal lets the FPU round */
+    /* subnormal: adding a power of two whose last bit is worth the smallest subnormal lets the FPU
+     * round */
     float magic = float_of((uint32_t)(127 + least_exponent + drop) << 23);
     return sign | (bits_of(float_of(magnitude) + magic) - bits_of(magic));
   }
@@ -74,12 +80,17 @@ static inline uint32_t encode(const struct narrow *to, float x)
 static inline float decode(const struct narrow *from, uint32_t code)
 {
   int drop = 23 - from->mantissa, least_exponent = 2 - (1 << (from->exponent - 1));
-  uint32_t sign = code >> (from->exponent + from->mantissa) << 31, magnitude = code & ((1u << (from->exponent + from->mantissa)) - 1);
-  if (magnitude > from->finite) /* infinity is the first code after the finite ones where the format has it, all else is NaN */
-    return float_of(sign | (magnitude == from->overflow && from->overflow != from->nan ? 0x7f800000 : 0x7fc00000));
+  uint32_t sign = code >> (from->exponent + from->mantissa) << 31,
+           magnitude = code & ((1u << (from->exponent + from->mantissa)) - 1);
+  if (magnitude > from->finite) /* infinity is the first code after the finite ones where the format
+                                   has it, all else is NaN */
+    return float_of(
+        sign |
+        (magnitude == from->overflow && from->overflow != from->nan ? 0x7f800000 : 0x7fc00000));
   if (magnitude >> from->mantissa)
     return float_of(sign | ((magnitude << drop) + ((uint32_t)(126 + least_exponent) << 23)));
-  float subnormal = (float)magnitude * float_of((uint32_t)(127 + least_exponent - from->mantissa) << 23);
+  float subnormal =
+      (float)magnitude * float_of((uint32_t)(127 + least_exponent - from->mantissa) << 23);
   return float_of(sign | bits_of(subnormal));
 }
 

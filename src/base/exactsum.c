@@ -3,12 +3,14 @@
 #include <math.h>
 #include <string.h>
 
-/* Digit d is worth 2^(32 d - 1074): the lowest bit is the smallest subnormal, digit 65 ends above the largest double, and the digits above it take
- * the carries. Normalized: digits 0..66 in [0, 2^32), the top digit holds the sign. */
+/* Digit d is worth 2^(32 d - 1074): the lowest bit is the smallest subnormal, digit 65 ends above
+ * the largest double, and the digits above it take the carries. Normalized: digits 0..66 in [0,
+ * 2^32), the top digit holds the sign. */
 enum { TOP = EXACTSUM_DIGITS - 1 };
 static const int64_t digit_mask = 0xffffffff;
 
-_Static_assert(sizeof(struct exactsum) == EXACTSUM_WORDS * sizeof(int64_t), "an accumulator is an array of int64 to the integer all-reduce");
+_Static_assert(sizeof(struct exactsum) == EXACTSUM_WORDS * sizeof(int64_t),
+               "an accumulator is an array of int64 to the integer all-reduce");
 
 void exactsum_zero(struct exactsum *sum)
 {
@@ -48,7 +50,9 @@ void exactsum_add(struct exactsum *sum, double x)
 void exactsum_normalize(struct exactsum *sum)
 {
   for (int d = 0; d < TOP; d++) {
-    sum->digit[d + 1] += sum->digit[d] >> 32; /* arithmetic: rounds towards minus infinity, so that what stays is not negative */
+    sum->digit[d + 1] +=
+        sum->digit[d] >>
+        32; /* arithmetic: rounds towards minus infinity, so that what stays is not negative */
     sum->digit[d] &= digit_mask;
   }
 }
@@ -84,7 +88,8 @@ static uint64_t mantissa_at(const struct exactsum *sum, int bit)
   return (uint64_t)(window >> (bit & 31)) & ((UINT64_C(1) << 53) - 1);
 }
 
-/* The magnitude of a normalized sum that is not negative, rounded to nearest even, as the bits of a double. */
+/* The magnitude of a normalized sum that is not negative, rounded to nearest even, as the bits of a
+ * double. */
 static uint64_t round_magnitude(const struct exactsum *sum)
 {
   const uint64_t infinity = UINT64_C(0x7ff) << 52;
@@ -95,14 +100,16 @@ static uint64_t round_magnitude(const struct exactsum *sum)
     return infinity;
   if (sum->digit[top] == 0)
     return 0;
-  int last = 32 * top + 63 - __builtin_clzll((uint64_t)sum->digit[top]) - 52; /* place of the last of 53 bits */
-  if (last <= 0)                                                              /* at most 53 bits long: exact, and its integer is its own encoding */
+  int last = 32 * top + 63 - __builtin_clzll((uint64_t)sum->digit[top]) -
+             52; /* place of the last of 53 bits */
+  if (last <= 0) /* at most 53 bits long: exact, and its integer is its own encoding */
     return mantissa_at(sum, 0);
   if (last > 0x7fd)
     return infinity;
   uint64_t mantissa = mantissa_at(sum, last);
   uint64_t up = bit_at(sum, last - 1) && ((mantissa & 1) || any_below(sum, last - 1));
-  return ((uint64_t)last << 52) + mantissa + up; /* the leading bit adds 1 to the exponent field; so does a carry out of the mantissa */
+  return ((uint64_t)last << 52) + mantissa +
+         up; /* the leading bit adds 1 to the exponent field; so does a carry out of the mantissa */
 }
 
 double exactsum_value(const struct exactsum *sum)

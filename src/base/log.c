@@ -68,7 +68,10 @@ static void write_file(const char *prefix, const char *line)
   }
   if (!log_state.file || fprintf(log_state.file, "%s%s\n", prefix, line) >= 0)
     return;
-  fprintf(stderr, "warning: the log file cannot be written any more (%s); messages go to the terminal only\n", strerror(errno));
+  fprintf(
+      stderr,
+      "warning: the log file cannot be written any more (%s); messages go to the terminal only\n",
+      strerror(errno));
   fclose(log_state.file);
   log_state.file = NULL;
 }
@@ -83,7 +86,8 @@ static void clear_progress(void)
 /* With the mutex. */
 static void print_line(enum log_level level, const char *line)
 {
-  static const char *const prefixes[] = {[LOG_DEBUG] = "debug: ", [LOG_INFO] = "", [LOG_WARN] = "warning: ", [LOG_ERROR] = "error: "};
+  static const char *const prefixes[] = {
+      [LOG_DEBUG] = "debug: ", [LOG_INFO] = "", [LOG_WARN] = "warning: ", [LOG_ERROR] = "error: "};
   char rank[32] = "";
   if (log_state.rank != 0)
     snprintf(rank, sizeof rank, "rank %d: ", log_state.rank);
@@ -174,7 +178,8 @@ bool log_keeps(uint64_t name)
 static void say_line(const char *line, int64_t others)
 {
   char said[LINE_SIZE + 64];
-  snprintf(said, sizeof said, "%s (alike on %" PRId64 " other rank%s)", line, others, others == 1 ? "" : "s");
+  snprintf(said, sizeof said, "%s (alike on %" PRId64 " other rank%s)", line, others,
+           others == 1 ? "" : "s");
   print_line(LOG_WARN, others > 0 ? said : line);
 }
 
@@ -186,7 +191,8 @@ void log_settle(uint64_t name, bool say, int64_t others)
     if (say)
       say_line(log_state.kept[at].line, others);
     log_state.n_kept--;
-    memmove(&log_state.kept[at], &log_state.kept[at + 1], (size_t)(log_state.n_kept - at) * sizeof *log_state.kept);
+    memmove(&log_state.kept[at], &log_state.kept[at + 1],
+            (size_t)(log_state.n_kept - at) * sizeof *log_state.kept);
   }
   pthread_mutex_unlock(&log_state.mutex);
 }
@@ -270,7 +276,8 @@ static void show_progress(double seconds)
     return;
   }
   double now = clock_s();
-  log_state.progress_held_back = log_state.progress_printed > 0 && now - log_state.progress_printed < seconds;
+  log_state.progress_held_back =
+      log_state.progress_printed > 0 && now - log_state.progress_printed < seconds;
   if (log_state.progress_held_back)
     return;
   fprintf(stderr, "%s\n", log_state.progress);

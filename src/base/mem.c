@@ -13,7 +13,11 @@
 
 #include "base/open.h"
 
-enum { ALIGN = 64, PAGE = 65536, HUGE_PAGE = 2 << 20 }; /* PAGE: a multiple of every Linux page size in use */
+enum {
+  ALIGN = 64,
+  PAGE = 65536,
+  HUGE_PAGE = 2 << 20
+}; /* PAGE: a multiple of every Linux page size in use */
 
 /* Lies right before each block. */
 struct header {
@@ -49,7 +53,8 @@ struct mem_amount mem_amount(double bytes)
 
 static void count(enum mem_tag tag, int64_t bytes)
 {
-  int64_t now = atomic_fetch_add(&usage[tag].bytes, bytes) + bytes, peak = atomic_load(&usage[tag].peak_bytes);
+  int64_t now = atomic_fetch_add(&usage[tag].bytes, bytes) + bytes,
+          peak = atomic_load(&usage[tag].peak_bytes);
   while (now > peak && !atomic_compare_exchange_weak(&usage[tag].peak_bytes, &peak, now))
     ;
 }
@@ -66,7 +71,8 @@ static size_t round_up(size_t bytes, size_t to)
   return (bytes + to - 1) / to * to;
 }
 
-/* The block starts on a huge page, so that all of it but the tail can be one; the header has the page before it to itself. */
+/* The block starts on a huge page, so that all of it but the tail can be one; the header has the
+ * page before it to itself. */
 static struct header *map_block(size_t bytes)
 {
   size_t mapped = round_up(bytes, PAGE), total = mapped + HUGE_PAGE + PAGE;
@@ -77,7 +83,8 @@ static struct header *map_block(size_t bytes)
   size_t head = (size_t)(block - PAGE - base), tail = (size_t)(base + total - end);
   if ((head && munmap(base, head) != 0) || (tail && munmap(end, tail) != 0))
     return NULL;
-  (void)madvise(block, mapped, MADV_HUGEPAGE); /* advice only: a kernel without huge pages refuses it */
+  (void)madvise(block, mapped,
+                MADV_HUGEPAGE); /* advice only: a kernel without huge pages refuses it */
   struct header *header = (struct header *)block - 1;
   header->mapped = mapped;
   return header;
@@ -95,11 +102,13 @@ static struct header *heap_block(size_t bytes)
 enum status mem_alloc(enum mem_tag tag, size_t bytes, void **out)
 {
   if (bytes > PTRDIFF_MAX - HUGE_PAGE - 2 * PAGE)
-    return status_set(STATUS_MEMORY, "a block of %zu bytes for %s is larger than the address space", bytes, mem_tag_name(tag));
+    return status_set(STATUS_MEMORY, "a block of %zu bytes for %s is larger than the address space",
+                      bytes, mem_tag_name(tag));
   struct header *header = bytes >= HUGE_PAGE ? map_block(bytes) : heap_block(bytes);
   if (!header)
-    return status_set(STATUS_MEMORY, "no memory for %zu bytes of %s: %s; the process holds %lld MiB", bytes, mem_tag_name(tag), strerror(errno),
-                      (long long)(mem_resident_bytes() >> 20));
+    return status_set(STATUS_MEMORY,
+                      "no memory for %zu bytes of %s: %s; the process holds %lld MiB", bytes,
+                      mem_tag_name(tag), strerror(errno), (long long)(mem_resident_bytes() >> 20));
   header->bytes = bytes;
   header->tag = tag;
   atomic_fetch_add(&usage[tag].calls, 1);
@@ -171,8 +180,9 @@ char *mem_printf(const char *format, ...)
 
 struct mem_usage mem_usage(enum mem_tag tag)
 {
-  return (struct mem_usage){
-      .bytes = atomic_load(&usage[tag].bytes), .peak_bytes = atomic_load(&usage[tag].peak_bytes), .calls = atomic_load(&usage[tag].calls)};
+  return (struct mem_usage){.bytes = atomic_load(&usage[tag].bytes),
+                            .peak_bytes = atomic_load(&usage[tag].peak_bytes),
+                            .calls = atomic_load(&usage[tag].calls)};
 }
 
 int64_t mem_calls(void)
@@ -223,10 +233,12 @@ static int64_t tighter(int64_t a, int64_t b)
   return b < 0 || (a >= 0 && a < b) ? a : b;
 }
 
-/* Of a group and those above it: a batch system bounds the job, a container the machine. A group that is not to be seen from here (a container's, from inside) has none. */
+/* Of a group and those above it: a batch system bounds the job, a container the machine. A group
+ * that is not to be seen from here (a container's, from inside) has none. */
 static int64_t limit_of_group(const char *mount, const char *group, int length, const char *file)
 {
-  static const int64_t none = INT64_C(1) << 60; /* version 1 writes a number where there is no limit, version 2 "max" */
+  static const int64_t none =
+      INT64_C(1) << 60; /* version 1 writes a number where there is no limit, version 2 "max" */
   int64_t limit = -1;
   for (;;) {
     char path[4096], text[64];
@@ -244,21 +256,27 @@ static int64_t limit_of_group(const char *mount, const char *group, int length, 
   }
 }
 
-/* A line of /proc/self/cgroup is "number:controllers:group"; version 2 has number 0 and no controllers, and its files may be mounted with version 1 beside them. */
+/* A line of /proc/self/cgroup is "number:controllers:group"; version 2 has number 0 and no
+ * controllers, and its files may be mounted with version 1 beside them. */
 int64_t mem_limit_of(const char *root, const char *groups)
 {
   int64_t limit = -1;
   char mount[1024];
-  for (const char *line = groups; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+  for (const char *line = groups; line && *line;
+       line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
     const int length = (int)strcspn(line, "\n");
     const char *controllers = memchr(line, ':', (size_t)length);
-    const char *group = controllers ? memchr(controllers + 1, ':', (size_t)(line + length - controllers - 1)) : NULL;
+    const char *group =
+        controllers ? memchr(controllers + 1, ':', (size_t)(line + length - controllers - 1))
+                    : NULL;
     if (!group)
       continue;
-    const bool second = strncmp(line, "0::", 3) == 0, memory = strncmp(controllers, ":memory:", 8) == 0;
+    const bool second = strncmp(line, "0::", 3) == 0,
+               memory = strncmp(controllers, ":memory:", 8) == 0;
     snprintf(mount, sizeof mount, "%s%s", root, second ? "" : "/memory");
     if (second || memory)
-      limit = tighter(limit, limit_of_group(mount, group + 1, (int)(line + length - group - 1), second ? "memory.max" : "memory.limit_in_bytes"));
+      limit = tighter(limit, limit_of_group(mount, group + 1, (int)(line + length - group - 1),
+                                            second ? "memory.max" : "memory.limit_in_bytes"));
   }
   return limit;
 }
@@ -274,7 +292,8 @@ int64_t mem_limit_bytes(void)
 int64_t mem_lock_limit_bytes(void)
 {
   struct rlimit limit;
-  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > INT64_MAX)
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+      limit.rlim_cur > INT64_MAX)
     return -1;
   return (int64_t)limit.rlim_cur;
 }

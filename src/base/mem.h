@@ -1,6 +1,6 @@
-/* Tagged allocation: every byte that Sluice owns for longer than a call is asked for here, so that what `sluice plan` predicts
- * can be compared with what the process holds, and so that a test can prove that a running step allocates nothing.
- * Thread-safe. */
+/* Tagged allocation: every byte that Sluice owns for longer than a call is asked for here, so that
+ * what `sluice plan` predicts can be compared with what the process holds, and so that a test can
+ * prove that a running step allocates nothing. Thread-safe. */
 #ifndef SLUICE_BASE_MEM_H
 #define SLUICE_BASE_MEM_H
 
@@ -20,14 +20,16 @@ enum mem_tag {
 };
 
 const char *mem_tag_name(enum mem_tag tag);
-/* For people: in the largest unit of which there is one at least, of B, KiB, ... EiB: "1.50 GiB", "320 B". */
+/* For people: in the largest unit of which there is one at least, of B, KiB, ... EiB: "1.50 GiB",
+ * "320 B". */
 struct mem_amount {
   char text[32];
 };
 struct mem_amount mem_amount(double bytes);
 
-/* `bytes` of zeroed memory aligned to 64 bytes; requests of 2 MiB or more are page-aligned mmap memory with transparent huge pages
- * advised (arenas), not touched before use. *out is set on success only; bytes == 0 gives a valid pointer. */
+/* `bytes` of zeroed memory aligned to 64 bytes; requests of 2 MiB or more are page-aligned mmap
+ * memory with transparent huge pages advised (arenas), not touched before use. *out is set on
+ * success only; bytes == 0 gives a valid pointer. */
 enum status mem_alloc(enum mem_tag tag, size_t bytes, void **out);
 
 /* The same for `count` elements of the type that the pointer *to points to. */
@@ -36,8 +38,9 @@ enum status mem_alloc(enum mem_tag tag, size_t bytes, void **out);
 /* Grow or shrink; content is kept up to the smaller size. *ptr may be NULL. */
 enum status mem_resize(enum mem_tag tag, size_t bytes, void **ptr);
 
-/* Make an array of *room elements of `size` bytes hold `need`: where it has to grow it grows by half more than that, so that appending costs nothing in the long run. *room is
- * set on success only. */
+/* Make an array of *room elements of `size` bytes hold `need`: where it has to grow it grows by
+ * half more than that, so that appending costs nothing in the long run. *room is set on success
+ * only. */
 enum status mem_grow(enum mem_tag tag, void **array, int64_t *room, int64_t need, int64_t size);
 
 /* Takes NULL. */
@@ -46,23 +49,32 @@ void mem_free(void *ptr);
 char *mem_strdup(const char *text); /* MEM_META; NULL when memory is out (status set) */
 char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Memory that is owned in the same way but comes from elsewhere, as a GPU's does: into mem_usage(). A positive count is an allocation, a negative one a release. */
+/* Memory that is owned in the same way but comes from elsewhere, as a GPU's does: into mem_usage().
+ * A positive count is an allocation, a negative one a release. */
 void mem_note(enum mem_tag tag, int64_t bytes);
 
-struct mem_usage { int64_t bytes, peak_bytes, calls; };
+struct mem_usage {
+  int64_t bytes, peak_bytes, calls;
+};
 struct mem_usage mem_usage(enum mem_tag tag); /* now held, most ever held, allocations so far */
 int64_t mem_calls(void);                      /* allocations so far, all tags */
 int64_t mem_resident_bytes(void);             /* VmRSS of this process, -1 if unknown */
-int64_t mem_available_bytes(void);            /* what this machine can still give without swapping (MemAvailable), -1 if unknown */
-int64_t mem_total_bytes(void);                /* what it has in all (MemTotal), -1 if unknown */
-int64_t mem_limit_bytes(void);                /* what the control groups of this process may hold in all, the tightest of them; -1 if there is no limit */
-int64_t mem_lock_limit_bytes(void);           /* what this process may lock (RLIMIT_MEMLOCK), -1 if there is no limit */
+int64_t mem_available_bytes(
+    void); /* what this machine can still give without swapping (MemAvailable), -1 if unknown */
+int64_t mem_total_bytes(void); /* what it has in all (MemTotal), -1 if unknown */
+int64_t mem_limit_bytes(void); /* what the control groups of this process may hold in all, the
+                                  tightest of them; -1 if there is no limit */
+int64_t mem_lock_limit_bytes(
+    void); /* what this process may lock (RLIMIT_MEMLOCK), -1 if there is no limit */
 
-/* Whether available and total are but what is in use and a little more, and grow with it: a sandbox's kernel (gVisor) that has no pages of its own, and so, unlike Linux, tells of no zones in
- * `proc` ("/proc"). The total of a machine whose memory is plugged in while it runs is what it has now. */
+/* Whether available and total are but what is in use and a little more, and grow with it: a
+ * sandbox's kernel (gVisor) that has no pages of its own, and so, unlike Linux, tells of no zones
+ * in `proc` ("/proc"). The total of a machine whose memory is plugged in while it runs is what it
+ * has now. */
 bool mem_total_grows(const char *proc);
 
-/* mem_limit_bytes() where control groups are mounted at `root` and /proc/self/cgroup reads `groups`. */
+/* mem_limit_bytes() where control groups are mounted at `root` and /proc/self/cgroup reads
+ * `groups`. */
 int64_t mem_limit_of(const char *root, const char *groups);
 
 #endif

@@ -27,7 +27,8 @@ enum status open_regular(const char *path, enum open_as as, int *fd);
  * Returns STATUS_IO. Local. */
 enum status open_failed(int error, const char *doing, const char *path);
 
-/* The same for a file of the user's. Returns STATUS_INPUT if there is no such file, else STATUS_IO. Local. */
+/* The same for a file of the user's. Returns STATUS_INPUT if there is no such file, else STATUS_IO.
+ * Local. */
 enum status open_unreadable(int error, const char *path);
 
 /* The start of a small file, such as one of /proc, as a string. false: it is empty, or cannot be

@@ -1,4 +1,5 @@
-/* Whether this process goes on with what takes long, for who watches it: a number that whoever works through a lot adds to, piece by piece. Any thread. */
+/* Whether this process goes on with what takes long, for who watches it: a number that whoever
+ * works through a lot adds to, piece by piece. Any thread. */
 #ifndef SLUICE_BASE_PROGRESS_H
 #define SLUICE_BASE_PROGRESS_H
 

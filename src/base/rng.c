@@ -13,9 +13,11 @@ static inline uint32_t multiply(uint32_t a, uint32_t b, uint32_t *high)
 
 static inline void philox(struct rng_key key, uint64_t hi, uint64_t lo, uint32_t out[4])
 {
-  uint32_t c0 = (uint32_t)lo, c1 = (uint32_t)(lo >> 32), c2 = (uint32_t)hi, c3 = (uint32_t)(hi >> 32);
+  uint32_t c0 = (uint32_t)lo, c1 = (uint32_t)(lo >> 32), c2 = (uint32_t)hi,
+           c3 = (uint32_t)(hi >> 32);
   for (int round = 0; round < 10; round++) {
-    uint32_t high0, high1, low0 = multiply(0xD2511F53, c0, &high0), low1 = multiply(0xCD9E8D57, c2, &high1);
+    uint32_t high0, high1, low0 = multiply(0xD2511F53, c0, &high0),
+                           low1 = multiply(0xCD9E8D57, c2, &high1);
     c0 = high1 ^ c1 ^ key.k[0];
     c1 = low1;
     c2 = high0 ^ c3 ^ key.k[1];
@@ -50,15 +52,18 @@ double rng_uniform(struct rng_key key, uint64_t hi, uint64_t lo)
   return (double)(((uint64_t)words[0] << 32 | words[1]) >> 11) * 0x1p-53;
 }
 
-/* Two normal numbers from two words (Box & Muller 1958). In double, so that the fp32 result does not hang on libm's last bit. */
+/* Two normal numbers from two words (Box & Muller 1958). In double, so that the fp32 result does
+ * not hang on libm's last bit. */
 static inline void normal_pair(uint32_t a, uint32_t b, double out[2])
 {
-  double radius = sqrt(-2 * log(((double)a + 0.5) * 0x1p-32)), angle = 2 * M_PI * 0x1p-32 * (double)b;
+  double radius = sqrt(-2 * log(((double)a + 0.5) * 0x1p-32)),
+         angle = 2 * M_PI * 0x1p-32 * (double)b;
   out[0] = radius * cos(angle);
   out[1] = radius * sin(angle);
 }
 
-void rng_fill_normal(struct rng_key key, uint64_t hi, uint64_t first, int64_t n, float mean, float std, float *out)
+void rng_fill_normal(struct rng_key key, uint64_t hi, uint64_t first, int64_t n, float mean,
+                     float std, float *out)
 {
   double normal[4];
   for (int64_t i = 0; i < n; i++) { /* a block holds numbers 4 b ... 4 b + 3 */
@@ -73,9 +78,11 @@ void rng_fill_normal(struct rng_key key, uint64_t hi, uint64_t first, int64_t n,
   }
 }
 
-/* Black & Rogaway, "Ciphers with arbitrary finite domains", 2002: a Feistel network permutes the smallest even power of two that holds n, and a
- * result outside of 0..n-1 is sent through again. Fewer than 4 passes on average. With 12 rounds every pair of images is equally likely down to the
- * smallest n (tested); such a network is an even permutation, so orders of small n that are even come up a few percent too often. */
+/* Black & Rogaway, "Ciphers with arbitrary finite domains", 2002: a Feistel network permutes the
+ * smallest even power of two that holds n, and a result outside of 0..n-1 is sent through again.
+ * Fewer than 4 passes on average. With 12 rounds every pair of images is equally likely down to the
+ * smallest n (tested); such a network is an even permutation, so orders of small n that are even
+ * come up a few percent too often. */
 uint64_t rng_permute(struct rng_key key, uint64_t hi, uint64_t n, uint64_t i)
 {
   enum { ROUNDS = 12 };

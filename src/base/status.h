@@ -1,8 +1,8 @@
 /* Status codes and the one sentence that goes with a failure.
  *
- * Whoever first detects a failure calls status_set() with the exact cause and the cure; callers only forward the code.
- * The sentence belongs to the calling thread; a thread that reports for another carries it over with status_text().
- * A function sets its outputs on STATUS_OK only. */
+ * Whoever first detects a failure calls status_set() with the exact cause and the cure; callers
+ * only forward the code. The sentence belongs to the calling thread; a thread that reports for
+ * another carries it over with status_text(). A function sets its outputs on STATUS_OK only. */
 #ifndef SLUICE_BASE_STATUS_H
 #define SLUICE_BASE_STATUS_H
 
@@ -23,12 +23,16 @@ enum status {
 
 /* Record `code` and a printf-formatted sentence (at most 2047 bytes) for this thread. Control
  * characters are replaced as by printable_make(). Returns `code`. Local. */
-enum status status_set(enum status code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+enum status status_set(enum status code, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
-/* Put "PREFIX: " in front of the recorded sentence (a file's name, a rank). Returns `code` unchanged. Local. */
-enum status status_prefix(enum status code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Put "PREFIX: " in front of the recorded sentence (a file's name, a rank). Returns `code`
+ * unchanged. Local. */
+enum status status_prefix(enum status code, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
-/* The sentence last recorded by this thread, "" if none. Valid until the next status_set() of this thread. */
+/* The sentence last recorded by this thread, "" if none. Valid until the next status_set() of this
+ * thread. */
 const char *status_text(void);
 
 /* "usage", "input", ... */
@@ -37,8 +41,8 @@ const char *status_name(enum status code);
 /* The exit code of the process for a status. Local. */
 int status_exit_code(enum status code);
 
-/* Exit codes that belong to no status. 75 is EX_TEMPFAIL of sysexits.h: a run left early, has saved,
- * and can be resumed. */
+/* Exit codes that belong to no status. 75 is EX_TEMPFAIL of sysexits.h: a run left early, has
+ * saved, and can be resumed. */
 enum { EXIT_VERDICT = 1, EXIT_UNFINISHED = 75, EXIT_SIGNAL = 128 };
 
 struct exit_code {

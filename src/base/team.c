@@ -10,7 +10,8 @@
 
 #include "base/mem.h"
 
-/* About 20 to 50 microseconds of looking before a thread sleeps: longer than the gap between two loops of one layer, shorter than a time slice. */
+/* About 20 to 50 microseconds of looking before a thread sleeps: longer than the gap between two
+ * loops of one layer, shorter than a time slice. */
 enum { SPINS = 1000 };
 
 struct worker {
@@ -19,9 +20,11 @@ struct worker {
   pthread_t thread;
 };
 
-/* A round: the caller publishes task and arg, then raises `round`; each worker lowers `running`. Who finds nothing to do after a spin announces itself
- * (`sleepers`, `caller_sleeps`) and looks again before it sleeps; who changes `round` or `running` looks for sleepers afterwards. Both orders are
- * sequentially consistent, so one of the two sees the other. */
+/* A round: the caller publishes task and arg, then raises `round`; each worker lowers `running`.
+ * Who finds nothing to do after a spin announces itself
+ * (`sleepers`, `caller_sleeps`) and looks again before it sleeps; who changes `round` or `running`
+ * looks for sleepers afterwards. Both orders are sequentially consistent, so one of the two sees
+ * the other. */
 struct team {
   int size, spins;
   team_task *task;
@@ -105,7 +108,8 @@ static void *work(void *arg)
   }
 }
 
-/* Threads that outnumber the cores wait for each other's time slices: spinning would only make that longer. */
+/* Threads that outnumber the cores wait for each other's time slices: spinning would only make that
+ * longer. */
 static int spins_for(int threads)
 {
   cpu_set_t mask;
@@ -126,7 +130,8 @@ static cpu_set_t *make_mask(int core, size_t *size)
   return mask;
 }
 
-/* At creation and not from within the thread, so that a CPU that may not be used is an error here. */
+/* At creation and not from within the thread, so that a CPU that may not be used is an error here.
+ */
 static int create_bound(struct worker *worker, int core)
 {
   cpu_set_t *mask = NULL;
@@ -163,7 +168,8 @@ enum status team_create(int threads, const int *cores, struct team **out)
 {
   struct team *team = NULL;
   if (threads < 1)
-    return status_set(STATUS_INTERNAL, "a team of %d threads was asked for; it needs at least one", threads);
+    return status_set(STATUS_INTERNAL, "a team of %d threads was asked for; it needs at least one",
+                      threads);
   enum status status = mem_alloc(
       MEM_META, sizeof(struct team) + (size_t)threads * sizeof(struct worker), (void **)&team);
   if (status)
@@ -180,8 +186,11 @@ enum status team_create(int threads, const int *cores, struct team **out)
       stop_workers(team, i - 1);
       team->size = 1;
       team_destroy(team);
-      return cores ? status_set(STATUS_LIBRARY, "cannot start thread %d of %d on CPU %d: %s", i, threads, cores[i], strerror(error))
-                   : status_set(STATUS_LIBRARY, "cannot start thread %d of %d: %s; lower run.threads", i, threads, strerror(error));
+      return cores
+                 ? status_set(STATUS_LIBRARY, "cannot start thread %d of %d on CPU %d: %s", i,
+                              threads, cores[i], strerror(error))
+                 : status_set(STATUS_LIBRARY, "cannot start thread %d of %d: %s; lower run.threads",
+                              i, threads, strerror(error));
     }
   }
   *out = team;
@@ -202,7 +211,8 @@ enum status team_pin(struct team *team, const int *cores)
   for (int i = 1; i < team_size(team); i++) {
     const int error = pin(team->worker[i].thread, cores[i]);
     if (error)
-      return status_set(STATUS_LIBRARY, "cannot bind thread %d of %d to CPU %d: %s", i, team->size, cores[i], strerror(error));
+      return status_set(STATUS_LIBRARY, "cannot bind thread %d of %d to CPU %d: %s", i, team->size,
+                        cores[i], strerror(error));
   }
   return STATUS_OK;
 }
@@ -240,7 +250,8 @@ void team_run(struct team *team, team_task *task, void *arg)
 void team_slice(int64_t n, int64_t grain, int worker, int workers, int64_t *begin, int64_t *end)
 {
   int64_t grains = n / grain + (n % grain != 0), each = grains / workers, extra = grains % workers;
-  int64_t from = each * worker + (worker < extra ? worker : extra), to = from + each + (worker < extra);
+  int64_t from = each * worker + (worker < extra ? worker : extra),
+          to = from + each + (worker < extra);
   *begin = from < grains ? from * grain : n;
   *end = to < grains ? to * grain : n;
 }
@@ -289,7 +300,8 @@ enum status thread_join(struct thread *thread)
     return STATUS_OK;
   int error = pthread_join(thread->thread, NULL);
   if (error)
-    return status_set(STATUS_INTERNAL, "cannot join the thread '%s': %s", thread->name, strerror(error));
+    return status_set(STATUS_INTERNAL, "cannot join the thread '%s': %s", thread->name,
+                      strerror(error));
   enum status status = thread->status;
   if (status)
     status_set(status, "%s", thread->text);

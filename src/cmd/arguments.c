@@ -44,7 +44,10 @@ enum status action_run(const char *command, int n, const struct action actions[n
   char known[200] = "";
   for (int i = 0; i < n; i++) {
     const struct action *action = &actions[i];
-    append_text(known, sizeof known, "%s%s", i == 0 ? "" : i < n - 1 ? ", " : " and ",
+    append_text(known, sizeof known, "%s%s",
+                i == 0      ? ""
+                : i < n - 1 ? ", "
+                            : " and ",
                 action->name);
     if (strcmp(action->name, arguments->word[0]) != 0)
       continue;
@@ -54,8 +57,8 @@ enum status action_run(const char *command, int n, const struct action actions[n
     const bool idle = !action->parallel && comm_rank(arguments->comm) != 0;
     return idle ? STATUS_OK : action->run(arguments);
   }
-  return status_set(STATUS_USAGE, "sluice %s cannot '%s': it knows %s", command,
-                    arguments->word[0], known);
+  return status_set(STATUS_USAGE, "sluice %s cannot '%s': it knows %s", command, arguments->word[0],
+                    known);
 }
 
 static const struct option *find_own(const struct command *command, const char *key, size_t length)
@@ -86,7 +89,8 @@ static enum status take_assignment(const struct command *command, const char *te
       (out->set && (!command->takes_deck || is_nearly_own(command, text))))
     return options_assign(out->set, text);
   if (!command->takes_deck)
-    return status_set(STATUS_USAGE, "sluice %s takes no '%.*s': see sluice %s --help", command->name, (int)length, text, command->name);
+    return status_set(STATUS_USAGE, "sluice %s takes no '%.*s': see sluice %s --help",
+                      command->name, (int)length, text, command->name);
   out->assignment[out->assignments] = mem_strdup(text);
   return out->assignment[out->assignments++] ? STATUS_OK : STATUS_MEMORY;
 }
@@ -104,7 +108,8 @@ static enum status refuse_option(const struct command *command, const char *word
                     command->name);
 }
 
-/* "--key value", "--key=value", or "--flag", behind which a word that is no value of it is one of its own. *i is advanced over what was used. */
+/* "--key value", "--key=value", or "--flag", behind which a word that is no value of it is one of
+ * its own. *i is advanced over what was used. */
 static enum status take_dashed(const struct command *command, int argc, char **argv, int *i,
                                struct arguments *out)
 {
@@ -182,7 +187,8 @@ static enum status take_all(const struct command *command, int argc, char **argv
       return status;
   }
   if (command->most_words >= 0 && out->words > command->most_words)
-    return status_set(STATUS_USAGE, "'%s' is one word too many; usage: sluice %s %s", out->word[command->most_words], command->name, command->usage);
+    return status_set(STATUS_USAGE, "'%s' is one word too many; usage: sluice %s %s",
+                      out->word[command->most_words], command->name, command->usage);
   if (out->words < command->least_words)
     return status_set(STATUS_USAGE, "usage: sluice %s %s", command->name, command->usage);
   return out->set ? options_check_required(out->set) : STATUS_OK;
@@ -307,10 +313,9 @@ enum status deck_open_as_written(const struct arguments *arguments, const char *
 
 enum status deck_open(const struct arguments *arguments, const char *path, struct deck *out)
 {
-  enum status status =
-      path ? read_deck(arguments, file_read_stream, path, out)
-           : comm_agree(arguments->comm,
-                        deck_load(out, arguments->assignments, arguments->assignment));
+  enum status status = path ? read_deck(arguments, file_read_stream, path, out)
+                            : comm_agree(arguments->comm, deck_load(out, arguments->assignments,
+                                                                    arguments->assignment));
   if (!status && path && *out->train.init)
     status = model_source_resolve(arguments->comm, out->train.init, out);
   return status ? status : alike_check_options(arguments->comm, deck_table, out->set);
@@ -327,22 +332,25 @@ static enum status newest_in(const struct arguments *arguments, const char *run_
 }
 
 /* A run that has saved nothing may begin anew from elsewhere. */
-static enum status refuse_other_start(const struct arguments *arguments, const struct deck *run, const struct deck *deck)
+static enum status refuse_other_start(const struct arguments *arguments, const struct deck *run,
+                                      const struct deck *deck)
 {
   char *saved = NULL;
   enum status status = newest_in(arguments, deck->run.dir, &saved);
   if (!status && saved)
     status = status_set(STATUS_USAGE,
-                        "train.init is %s (%s), but the run in %s, which --resume auto goes on with, began from %s: say train.init=%s, or "
+                        "train.init is %s (%s), but the run in %s, which --resume auto goes on "
+                        "with, began from %s: say train.init=%s, or "
                         "choose another run.dir",
-                        deck->train.init, options_where(deck->set, "train.init"), deck->run.dir, *run->train.init ? run->train.init : "new weights",
-                        run->train.init);
+                        deck->train.init, options_where(deck->set, "train.init"), deck->run.dir,
+                        *run->train.init ? run->train.init : "new weights", run->train.init);
   mem_free(saved);
   return status;
 }
 
 /* The resolved deck of a run that began from the same model. */
-static enum status resolve_from_run(const struct arguments *arguments, const char *path, struct deck *deck, bool *done)
+static enum status resolve_from_run(const struct arguments *arguments, const char *path,
+                                    struct deck *deck, bool *done)
 {
   struct arguments plain = {.comm = arguments->comm};
   struct deck run = {0};
@@ -392,12 +400,14 @@ enum status deck_open_resumed(const struct arguments *arguments, const char *pat
 }
 
 /* A stored deck holds its model.*; what the command line changes is checked like any deck. */
-static enum status deck_of_checkpoint(const struct arguments *arguments, const char *path, struct deck *out)
+static enum status deck_of_checkpoint(const struct arguments *arguments, const char *path,
+                                      struct deck *out)
 {
   struct checkpoint_meta meta = {0};
   enum status status = checkpoint_read_meta(arguments->comm, path, &meta);
   if (!status) {
-    status = deck_load_text(out, path, meta.deck, strlen(meta.deck), arguments->assignments, arguments->assignment);
+    status = deck_load_text(out, path, meta.deck, strlen(meta.deck), arguments->assignments,
+                            arguments->assignment);
     status = comm_agree(arguments->comm, status ? status : deck_check(out));
   }
   checkpoint_meta_free(&meta);
@@ -417,11 +427,14 @@ static enum status deck_of_run(const struct arguments *arguments, const char *di
 }
 
 /* A deck of defaults with a train.init. */
-static enum status load_defaults(const struct arguments *arguments, const char *dir, struct deck *out)
+static enum status load_defaults(const struct arguments *arguments, const char *dir,
+                                 struct deck *out)
 {
   char **assignments = NULL, *init = mem_printf("train.init=%s", dir);
   const int n = arguments->assignments;
-  enum status status = init ? mem_alloc(MEM_META, (size_t)(n + 1) * sizeof *assignments, (void **)&assignments) : STATUS_MEMORY;
+  enum status status =
+      init ? mem_alloc(MEM_META, (size_t)(n + 1) * sizeof *assignments, (void **)&assignments)
+           : STATUS_MEMORY;
   if (!status) {
     if (n > 0)
       memcpy(assignments, arguments->assignment, (size_t)n * sizeof *assignments);
@@ -438,7 +451,8 @@ static enum status refuse_other_model(const struct arguments *arguments, const c
   static const char key[] = "train.init=";
   for (int i = 0; i < arguments->assignments; i++)
     if (!strncmp(arguments->assignment[i], key, sizeof key - 1))
-      return status_set(STATUS_USAGE, "%s is given beside the model folder %s: name one model", arguments->assignment[i], dir);
+      return status_set(STATUS_USAGE, "%s is given beside the model folder %s: name one model",
+                        arguments->assignment[i], dir);
   return STATUS_OK;
 }
 
@@ -453,7 +467,8 @@ static enum status deck_of_model(const struct arguments *arguments, const char *
 }
 
 /* A deck: what its run has saved, or else where it would begin. */
-static enum status open_deck_file(const struct arguments *arguments, const char *path, bool search, struct source *out)
+static enum status open_deck_file(const struct arguments *arguments, const char *path, bool search,
+                                  struct source *out)
 {
   enum status status = read_deck(arguments, file_read_stream, path, &out->deck);
   if (!status && search)
@@ -464,13 +479,15 @@ static enum status open_deck_file(const struct arguments *arguments, const char 
   return status;
 }
 
-static enum status open_run(const struct arguments *arguments, const char *dir, bool search, struct source *out)
+static enum status open_run(const struct arguments *arguments, const char *dir, bool search,
+                            struct source *out)
 {
   if (!search)
     return deck_of_run(arguments, dir, &out->deck);
   enum status status = newest_in(arguments, dir, &out->checkpoint);
   if (!status && !out->checkpoint)
-    status = status_set(STATUS_INPUT, "%s holds neither a checkpoint that verifies nor a model", dir);
+    status =
+        status_set(STATUS_INPUT, "%s holds neither a checkpoint that verifies nor a model", dir);
   return status ? status : deck_of_checkpoint(arguments, out->checkpoint, &out->deck);
 }
 
@@ -495,7 +512,8 @@ static enum status open_kind(const struct arguments *arguments, enum word_kind k
 }
 
 /* The deck stays where it is filled: its option set points into it. */
-static enum status open_source(const struct arguments *arguments, const char *word, bool search, struct source *out)
+static enum status open_source(const struct arguments *arguments, const char *word, bool search,
+                               struct source *out)
 {
   struct comm *comm = arguments->comm;
   /* Rank 0 decides for all ranks, because each kind begins with other collectives. */
@@ -520,7 +538,8 @@ enum status source_open(const struct arguments *arguments, const char *word, str
   return open_source(arguments, word, true, out);
 }
 
-enum status source_open_deck(const struct arguments *arguments, const char *word, struct source *out)
+enum status source_open_deck(const struct arguments *arguments, const char *word,
+                             struct source *out)
 {
   return open_source(arguments, word, false, out);
 }

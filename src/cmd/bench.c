@@ -35,17 +35,18 @@ struct measurement {
   const struct values *values;
   struct stats stats;
   struct exec_profile profile;
-  bool by_lane;                     /* run.counters has the threads' hardware counters */
-  struct op_counters *counters;     /* of the process on rank 0; otherwise NULL, as is the next */
+  bool by_lane;                 /* run.counters has the threads' hardware counters */
+  struct op_counters *counters; /* of the process on rank 0; otherwise NULL, as is the next */
   struct op_counters_lane *process;
   int64_t counted[OP_COUNTERS];
   struct trace_summary trace;
   int64_t device_used, device_all;
-  int64_t steps;        /* that profile and counters are of: the timed ones, and the one before them */
+  int64_t steps; /* that profile and counters are of: the timed ones, and the one before them */
   double seconds, loss; /* seconds: of the timed steps */
 };
 
-/* One step behind the other, as in training: what a step leaves behind its metrics runs beside the next one. */
+/* One step behind the other, as in training: what a step leaves behind its metrics runs beside the
+ * next one. */
 static void run_steps(struct job *job, int64_t first, int64_t n, struct stats *stats, double *loss)
 {
   struct exec *exec = job->exec[PLAN_TRAIN];
@@ -58,7 +59,8 @@ static void run_steps(struct job *job, int64_t first, int64_t n, struct stats *s
     if (stats)
       stats_add(stats, clock_s() - start);
     *loss = result.loss;
-    log_progress(2, "step %lld  loss %.4f  %.3f s", (long long)i + 1, result.loss, clock_s() - start);
+    log_progress(2, "step %lld  loss %.4f  %.3f s", (long long)i + 1, result.loss,
+                 clock_s() - start);
   }
   log_progress_end();
 }
@@ -94,14 +96,16 @@ static enum status measure(struct job *job, struct measurement *out)
   if (out->process)
     op_counters_read(out->process, out->counted);
   exec_profile(job->exec[PLAN_TRAIN], &out->profile);
-  return comm_agree(job->comm, job->device->ops->memory(job->device, &out->device_used, &out->device_all));
+  return comm_agree(job->comm,
+                    job->device->ops->memory(job->device, &out->device_used, &out->device_all));
 }
 
 /* Floating-point operations of matrix products in a step of all ranks, forward and backward. */
 static double step_flops(const struct job *job)
 {
   const struct model_shape s = {job->shape.micro_batch, job->shape.sequence};
-  const double micro = job->model->blocks * job->model->ops->block_flops(job->model, s) + job->model->ops->head_flops(job->model, s);
+  const double micro = job->model->blocks * job->model->ops->block_flops(job->model, s) +
+                       job->model->ops->head_flops(job->model, s);
   return 3 * micro * (double)job->shape.micros * comm_ranks(job->comm);
 }
 
@@ -159,10 +163,12 @@ static void print_speed(struct measurement *m)
   const int ranks = comm_ranks(m->job->comm);
   const double peak = m->values->peak;
   printf("%-22s %.0f tokens/s, %.0f a rank\n", "speed", tokens_per_s(m), tokens_per_s(m) / ranks);
-  printf("%-22s mean %.4f s, p50 %.4f, p90 %.4f, p95 %.4f\n", "step", step_seconds(m), stats_percentile(&m->stats, 50),
-         stats_percentile(&m->stats, 90), stats_percentile(&m->stats, 95));
+  printf("%-22s mean %.4f s, p50 %.4f, p90 %.4f, p95 %.4f\n", "step", step_seconds(m),
+         stats_percentile(&m->stats, 50), stats_percentile(&m->stats, 90),
+         stats_percentile(&m->stats, 95));
   if (m->profile.matmul_s > 0)
-    printf("%-22s %.1f %% of the step, at %.1f GFLOP/s a rank\n", "matrix products", 100 * share(m, m->profile.matmul_s),
+    printf("%-22s %.1f %% of the step, at %.1f GFLOP/s a rank\n", "matrix products",
+           100 * share(m, m->profile.matmul_s),
            m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
   printf("%-22s %.1f GFLOP/s, %.1f a rank (3 x forward)\n", "model", model_flops(m) * ranks * 1e-9,
          model_flops(m) * 1e-9);
@@ -177,14 +183,15 @@ static void print(struct measurement *m)
   printf("%-22s %s, %.1f M parameters, B %lld, T %lld, %s\n", "model", job->deck->model.arch,
          (double)job->model->parameters * 1e-6, (long long)job->deck->data.batch,
          (long long)job->shape.sequence, bench_size(job->comm, job->threads).text);
-  printf("%-22s %s in %s, %s of %s in use on rank 0, %s planned\n", "device", job->place.device, dtype_name(job->place.compute),
-         mem_amount((double)m->device_used).text, mem_amount((double)m->device_all).text,
+  printf("%-22s %s in %s, %s of %s in use on rank 0, %s planned\n", "device", job->place.device,
+         dtype_name(job->place.compute), mem_amount((double)m->device_used).text,
+         mem_amount((double)m->device_all).text,
          mem_amount((double)plan_tier_bytes(job->plan[PLAN_TRAIN], TIER_DEVICE)).text);
   print_speed(m);
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (p->busy_s[lane] > 0)
-      printf("lane %-17s busy %.1f %%, waiting %.1f %%\n", plan_lane_name((enum plan_lane)lane), 100 * share(m, p->busy_s[lane]),
-             100 * share(m, p->wait_s[lane]));
+      printf("lane %-17s busy %.1f %%, waiting %.1f %%\n", plan_lane_name((enum plan_lane)lane),
+             100 * share(m, p->busy_s[lane]), 100 * share(m, p->wait_s[lane]));
   for (int op = 0; op < OP_COUNT; op++)
     if (p->op_s[op] > 0)
       printf("  %-20s %.1f %%\n", plan_op_name((enum op)op), 100 * share(m, p->op_s[op]));
@@ -205,10 +212,12 @@ static void record_counters(struct results *results, const struct measurement *m
     results_text(results, "counters_note", op_counters_note(m->counters));
 }
 
-/* Of the plan on rank 0; and of the host what all ranks of its node take, of which a shard group shares some. */
+/* Of the plan on rank 0; and of the host what all ranks of its node take, of which a shard group
+ * shares some. */
 static void record_tiers(struct results *results, const struct job *job)
 {
-  static const char *const keys[TIER_COUNT] = {"planned_device_bytes", "planned_host_bytes", "planned_shared_bytes", "planned_disk_bytes"};
+  static const char *const keys[TIER_COUNT] = {"planned_device_bytes", "planned_host_bytes",
+                                               "planned_shared_bytes", "planned_disk_bytes"};
   const int64_t local_ranks = comm_local_ranks(job->comm);
   for (int tier = 0; tier < TIER_COUNT; tier++)
     results_int(results, keys[tier], plan_tier_bytes(job->plan[PLAN_TRAIN], (enum plan_tier)tier));

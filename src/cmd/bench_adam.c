@@ -1,5 +1,6 @@
-/* sluice bench adam: the optimizer step of the host, as host masters have it, beside the same loads and stores without the arithmetic: what memory allows. The two take turns, and
- * medians are compared. Each rank has arrays of its own; a pass takes as long as the slowest rank. */
+/* sluice bench adam: the optimizer step of the host, as host masters have it, beside the same loads
+ * and stores without the arithmetic: what memory allows. The two take turns, and medians are
+ * compared. Each rank has arrays of its own; a pass takes as long as the slowest rank. */
 #include <stdio.h>
 #include <string.h>
 
@@ -109,14 +110,18 @@ static enum status choose_elements(struct bench *bench)
   int64_t n = asked ? asked : ELEMENTS;
   if (bytes >= 0 && n > bytes / each) {
     if (asked)
-      return status_set(STATUS_MEMORY, "n=%lld parameters are %s here, and a rank can have %s: choose fewer, or leave n= out", (long long)asked,
-                        mem_amount((double)asked * (double)each).text, mem_amount((double)bytes).text);
+      return status_set(
+          STATUS_MEMORY,
+          "n=%lld parameters are %s here, and a rank can have %s: choose fewer, or leave n= out",
+          (long long)asked, mem_amount((double)asked * (double)each).text,
+          mem_amount((double)bytes).text);
     n = bytes / each;
   }
   n = n / LEAST * LEAST;
   if (n < LEAST)
-    return status_set(asked ? STATUS_USAGE : STATUS_MEMORY, "%lld parameters are too few to measure: %d at least", (long long)(asked ? asked : n),
-                      LEAST);
+    return status_set(asked ? STATUS_USAGE : STATUS_MEMORY,
+                      "%lld parameters are too few to measure: %d at least",
+                      (long long)(asked ? asked : n), LEAST);
   bench->n = n;
   return STATUS_OK;
 }
@@ -142,29 +147,31 @@ static enum status check_kernel(const char *name)
   }
   if (!*name || !strcmp(name, "all"))
     return STATUS_OK;
-  return status_set(STATUS_UNSUPPORTED, "this processor has no kernels '%s': it runs %s; or say kernel=all", name, known);
+  return status_set(STATUS_UNSUPPORTED,
+                    "this processor has no kernels '%s': it runs %s; or say kernel=all", name,
+                    known);
 }
 
 static enum status choose_update(struct bench *bench)
 {
   const struct values *values = bench->values;
   bench->op = (struct update){.lr = 1e-3,
-                             .beta1 = 0.9,
-                             .beta2 = 0.95,
-                             .eps = 1e-8,
-                             .decay = 0.1,
-                             .grad_scale = 1,
-                             .bias1 = 0.1,
-                             .bias2 = 0.05,
-                             .master = types[values->master],
-                             .grad = types[values->grad],
-                             .states = types[values->moments],
-                             .copy = types[values->copy ? values->copy - 1 : 0],
-                             .stochastic = values->rounding == 1};
+                              .beta1 = 0.9,
+                              .beta2 = 0.95,
+                              .eps = 1e-8,
+                              .decay = 0.1,
+                              .grad_scale = 1,
+                              .bias1 = 0.1,
+                              .bias2 = 0.05,
+                              .master = types[values->master],
+                              .grad = types[values->grad],
+                              .states = types[values->moments],
+                              .copy = types[values->copy ? values->copy - 1 : 0],
+                              .stochastic = values->rounding == 1};
   if (bench->op.stochastic && bench->op.master == DTYPE_F32 && bench->op.states == DTYPE_F32)
-    return status_set(
-        STATUS_USAGE,
-        "rounding=stochastic, but masters and moments are fp32, to which nothing is rounded: set moments=bf16 or fp16, or leave it out");
+    return status_set(STATUS_USAGE,
+                      "rounding=stochastic, but masters and moments are fp32, to which nothing is "
+                      "rounded: set moments=bf16 or fp16, or leave it out");
   return check_kernel(values->kernel);
 }
 
@@ -179,7 +186,8 @@ static enum status fill_gradients(struct bench *bench)
     return status;
   rng_fill_normal(rng_key_make(1, "bench"), 0, 0, block, 0, 1e-3f, wide);
   for (int64_t i = 0; i < bench->n && !status; i += block)
-    status = bench->device->ops->cast(bench->lane, bench->n - i < block ? bench->n - i : block, DTYPE_F32, wide, bench->op.grad,
+    status = bench->device->ops->cast(bench->lane, bench->n - i < block ? bench->n - i : block,
+                                      DTYPE_F32, wide, bench->op.grad,
                                       (char *)bench->array[GRAD] + (size_t)i * size);
   mem_free(wide);
   return status;
@@ -190,7 +198,7 @@ static enum status set_up(struct bench *bench)
   enum status status = device_create("host", 0, DTYPE_F32, &bench->device);
   if (!status)
     status = bench->device->ops->lane_create(bench->device, "adam", LANE_ROLE_COMPUTE,
-                                              bench->threads, &bench->lane);
+                                             bench->threads, &bench->lane);
   for (int i = 0; i < ARRAYS && !status; i++) {
     const size_t bytes = (size_t)bench->n * array_size(bench, i);
     if (bytes == 0)
@@ -252,8 +260,9 @@ static double rate(const struct bench *bench, struct stats *stats)
 static void print_head(const struct bench *bench)
 {
   const struct values *values = bench->values;
-  printf("%-22s %s masters, %s gradients, %s moments%s, %s copy: %d bytes a parameter\n", "update", type_names[values->master],
-         type_names[values->grad], type_names[values->moments], bench->op.stochastic ? " (stochastic rounding)" : "",
+  printf("%-22s %s masters, %s gradients, %s moments%s, %s copy: %d bytes a parameter\n", "update",
+         type_names[values->master], type_names[values->grad], type_names[values->moments],
+         bench->op.stochastic ? " (stochastic rounding)" : "",
          values->copy ? copy_names[values->copy] : "no", bytes_a_parameter(bench));
   printf("%-22s %lld parameters, %s\n", "size", (long long)bench->n * comm_ranks(bench->comm),
          bench_size(bench->comm, bench->threads).text);
@@ -261,7 +270,8 @@ static void print_head(const struct bench *bench)
 
 static void print_kernel(struct bench *bench)
 {
-  const double step = rate(bench, &bench->step), traffic = rate(bench, &bench->traffic), bytes = bytes_a_parameter(bench);
+  const double step = rate(bench, &bench->step), traffic = rate(bench, &bench->traffic),
+               bytes = bytes_a_parameter(bench);
   printf("%-22s %.3f G parameters/s, %.1f GB/s: %.1f %% of the %.1f GB/s that the same loads and "
          "stores reach (medians of %lld passes in turns)\n",
          bench->kernel, step * 1e-9, step * bytes * 1e-9, 100 * step / traffic,
@@ -271,7 +281,8 @@ static void print_kernel(struct bench *bench)
 static enum status record(struct results *results, void *arg)
 {
   struct bench *bench = arg;
-  const double step = rate(bench, &bench->step), traffic = rate(bench, &bench->traffic), bytes = bytes_a_parameter(bench);
+  const double step = rate(bench, &bench->step), traffic = rate(bench, &bench->traffic),
+               bytes = bytes_a_parameter(bench);
   results_begin(results, "bench_adam");
   results_text(results, "kernel", bench->kernel);
   results_int(results, "ranks", comm_ranks(bench->comm));

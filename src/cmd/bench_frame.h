@@ -13,12 +13,16 @@ extern const struct command bench_adam, bench_io, bench_rates;
 
 /* Rows of an option table. */
 // clang-format off: one row an option
-#define BENCH_THREADS \
-  {"threads", OPTION_INT, AT(threads), "0", .least = 0, .most = 4096, \
-   .text = "Threads per rank, 0 for as many as in training."}
-#define BENCH_RESULTS \
-  {"results", OPTION_STRING, AT(results), "", \
-   .text = "File to append the result to, as a JSON line."}
+#define BENCH_THREADS                                                                              \
+  {                                                                                                \
+    "threads", OPTION_INT, AT(threads), "0",                                                       \
+        .least = 0, .most = 4096, .text = "Threads per rank, 0 for as many as in training."        \
+  }
+#define BENCH_RESULTS                                                                              \
+  {                                                                                                \
+    "results", OPTION_STRING, AT(results), "",                                                     \
+        .text = "File to append the result to, as a JSON line."                                    \
+  }
 // clang-format on
 
 /* STATUS_IO if rank 0 cannot append to `path`; "" is fine. Collective. */
@@ -29,7 +33,9 @@ enum status bench_record(const char *path, enum status (*fill)(struct results *r
                          void *arg);
 
 /* "2 ranks x 3 threads" */
-struct bench_size { char text[64]; };
+struct bench_size {
+  char text[64];
+};
 struct bench_size bench_size(const struct comm *comm, int threads);
 
 /* This rank's cores, as a training run takes them, and their number; free *out with topo_destroy,

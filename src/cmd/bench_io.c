@@ -1,6 +1,7 @@
-/* sluice bench io: what the store makes of a disk, beside direct I/O on the same file system. Each rank moves its `size` bytes, piece by piece: through the store by one thread, as a
- * step does, and by pread() and pwrite() of a file of its own by several threads, which shows what the disk can do. The four measures take turns, so that a disk whose speed
- * wanders is the same to both. */
+/* sluice bench io: what the store makes of a disk, beside direct I/O on the same file system. Each
+ * rank moves its `size` bytes, piece by piece: through the store by one thread, as a step does, and
+ * by pread() and pwrite() of a file of its own by several threads, which shows what the disk can
+ * do. The four measures take turns, so that a disk whose speed wanders is the same to both. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -30,8 +31,7 @@ static const struct option table[] = {
     {"size", OPTION_INT, AT(size), "4Gi", .least = BLOCK_BYTES, .most = 1e15, .unit = OPTIONS_BYTES,
      .text = "Bytes that a rank writes and reads per pass. The disk needs room for twice as much."},
     {"piece", OPTION_INT, AT(piece), "256Mi", .least = BLOCK_BYTES, .most = 1e12,
-     .unit = OPTIONS_BYTES,
-     .text = "Bytes per call, such as the activations of a block."},
+     .unit = OPTIONS_BYTES, .text = "Bytes per call, such as the activations of a block."},
     {"threads", OPTION_INT, AT(threads), "4", .least = 1, .most = MOST_THREADS,
      .text = "Pieces in flight by direct I/O."},
     {"seconds", OPTION_REAL, AT(seconds), "10", .least = 0, .most = 86400, .unit = "s",
@@ -42,7 +42,8 @@ static const struct option table[] = {
 // clang-format on
 
 enum pass { STORE_WRITE, DIRECT_WRITE, STORE_READ, DIRECT_READ, PASSES };
-static const char *const pass_keys[PASSES] = {"store_write_gb_s", "direct_write_gb_s", "store_read_gb_s", "direct_read_gb_s"};
+static const char *const pass_keys[PASSES] = {"store_write_gb_s", "direct_write_gb_s",
+                                              "store_read_gb_s", "direct_read_gb_s"};
 
 struct bench {
   struct comm *comm;
@@ -70,8 +71,8 @@ static enum status move_direct(const struct bench *bench, char *data, int64_t of
 {
   for (int64_t done = 0; done < bench->values->piece;) {
     const size_t left = (size_t)(bench->values->piece - done);
-    const ssize_t moved =
-        write ? pwrite(bench->file, data + done, left, (off_t)(offset + done)) : pread(bench->file, data + done, left, (off_t)(offset + done));
+    const ssize_t moved = write ? pwrite(bench->file, data + done, left, (off_t)(offset + done))
+                                : pread(bench->file, data + done, left, (off_t)(offset + done));
     if (moved < 0 && errno == EINTR)
       continue;
     if (moved <= 0)
@@ -118,7 +119,8 @@ static enum status pass_store(const struct bench *bench, bool write)
   enum status status = STATUS_OK;
   for (int64_t i = 0; i < bench->pieces && !status; i++) {
     char *data = bench->buffer + i % bench->threads * piece;
-    status = write ? store_write(bench->store, i * piece, piece, data) : store_read(bench->store, i * piece, piece, data);
+    status = write ? store_write(bench->store, i * piece, piece, data)
+                   : store_read(bench->store, i * piece, piece, data);
   }
   return status;
 }
@@ -127,7 +129,8 @@ static enum status pass_store(const struct bench *bench, bool write)
 static enum status run_pass(const struct bench *bench, enum pass pass)
 {
   const bool write = pass == STORE_WRITE || pass == DIRECT_WRITE;
-  enum status status = pass == STORE_WRITE || pass == STORE_READ ? pass_store(bench, write) : pass_direct(bench, write);
+  enum status status = pass == STORE_WRITE || pass == STORE_READ ? pass_store(bench, write)
+                                                                 : pass_direct(bench, write);
   if (!status && write && syncfs(bench->disk) != 0)
     status = status_set(STATUS_IO, "cannot flush the disk of %s: %s", bench->values->dir,
                         strerror(errno));
@@ -169,10 +172,12 @@ static enum status measure(struct bench *bench)
 static enum status make_buffer(struct bench *bench)
 {
   const int64_t words = bench->threads * bench->values->piece / (int64_t)sizeof(uint64_t);
-  const enum status status = mem_alloc(MEM_IO, (size_t)(words * (int64_t)sizeof(uint64_t) + BLOCK_BYTES), &bench->memory);
+  const enum status status =
+      mem_alloc(MEM_IO, (size_t)(words * (int64_t)sizeof(uint64_t) + BLOCK_BYTES), &bench->memory);
   if (status)
     return status;
-  bench->buffer = (char *)bench->memory + (BLOCK_BYTES - (uintptr_t)bench->memory % BLOCK_BYTES) % BLOCK_BYTES;
+  bench->buffer =
+      (char *)bench->memory + (BLOCK_BYTES - (uintptr_t)bench->memory % BLOCK_BYTES) % BLOCK_BYTES;
   uint64_t *word = (uint64_t *)bench->buffer, state = (uint64_t)comm_rank(bench->comm) + 1;
   for (int64_t i = 0; i < words; i++) /* nothing that a disk could compress */
     word[i] = state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -187,7 +192,8 @@ static enum status open_files(struct bench *bench)
     return STATUS_MEMORY;
   enum status status = STATUS_OK;
   bench->disk = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  bench->file = bench->disk < 0 ? -1 : open(path, O_RDWR | O_CREAT | O_EXCL | O_DIRECT | O_CLOEXEC, 0600);
+  bench->file =
+      bench->disk < 0 ? -1 : open(path, O_RDWR | O_CREAT | O_EXCL | O_DIRECT | O_CLOEXEC, 0600);
   const int error = errno;
   if (bench->disk < 0) {
     status = status_set(STATUS_IO, "cannot open the folder %s: %s", dir, strerror(error));
@@ -195,7 +201,10 @@ static enum status open_files(struct bench *bench)
     unlink(path); /* it lives until it is closed */
   } else if (error == EINVAL) {
     unlink(path); /* Linux makes the file before it refuses direct I/O */
-    status = status_set(STATUS_UNSUPPORTED, "the file system of %s takes no direct I/O: there is nothing to compare the store with", dir);
+    status = status_set(
+        STATUS_UNSUPPORTED,
+        "the file system of %s takes no direct I/O: there is nothing to compare the store with",
+        dir);
   } else {
     status = status_set(STATUS_IO, "cannot create %s: %s", path, strerror(error));
   }
@@ -211,9 +220,11 @@ static enum status open_files(struct bench *bench)
 static enum status check_values(const struct values *values)
 {
   if (values->piece % BLOCK_BYTES != 0)
-    return status_set(STATUS_USAGE, "piece=%lld: direct I/O moves whole blocks of %d bytes", (long long)values->piece, BLOCK_BYTES);
+    return status_set(STATUS_USAGE, "piece=%lld: direct I/O moves whole blocks of %d bytes",
+                      (long long)values->piece, BLOCK_BYTES);
   if (values->size < values->piece)
-    return status_set(STATUS_USAGE, "size=%lld is less than piece=%lld", (long long)values->size, (long long)values->piece);
+    return status_set(STATUS_USAGE, "size=%lld is less than piece=%lld", (long long)values->size,
+                      (long long)values->piece);
   return STATUS_OK;
 }
 
@@ -231,10 +242,11 @@ static double share(const struct bench *bench, enum pass store, enum pass direct
   return rate(bench, store) / rate(bench, direct);
 }
 
-static void print_pair(const struct bench *bench, const char *name, enum pass store, enum pass direct)
+static void print_pair(const struct bench *bench, const char *name, enum pass store,
+                       enum pass direct)
 {
-  printf("%-22s %.2f GB/s by the store, %.2f by direct I/O: %.1f %%\n", name, rate(bench, store), rate(bench, direct),
-         100 * share(bench, store, direct));
+  printf("%-22s %.2f GB/s by the store, %.2f by direct I/O: %.1f %%\n", name, rate(bench, store),
+         rate(bench, direct), 100 * share(bench, store, direct));
 }
 
 static void print(const struct bench *bench)
@@ -246,11 +258,15 @@ static void print(const struct bench *bench)
          mem_amount((double)values->piece).text, (long long)bench->passes,
          bench->passes == 1 ? "" : "es");
   printf("%-22s an HDF5 file, pread and pwrite by one thread per rank, %s\n", "store",
-         store_is_direct(bench->store) ? "past the page cache" : "through the page cache, which flatters: choose a size= larger than memory");
+         store_is_direct(bench->store)
+             ? "past the page cache"
+             : "through the page cache, which flatters: choose a size= larger than memory");
   printf("%-22s O_DIRECT, %lld pieces in flight a rank\n", "direct I/O", (long long)bench->threads);
   print_pair(bench, "write", STORE_WRITE, DIRECT_WRITE);
   print_pair(bench, "read", STORE_READ, DIRECT_READ);
-  printf("%-22s in turns; writing ends with syncfs(), which is counted; a pass of writing before that lays out the files\n", "measured");
+  printf("%-22s in turns; writing ends with syncfs(), which is counted; a pass of writing before "
+         "that lays out the files\n",
+         "measured");
 }
 
 static enum status record(struct results *results, void *arg)

@@ -1,5 +1,6 @@
-/* sluice bench rates: what a plan is predicted from (sluice plan rates=FILE), all ranks at once, as in a step. Each rate is that of the slowest rank; of the host's memory, which a node may
- * share with others', the best of ROUNDS that lie apart, as STREAM reports it (McCalpin 1995). */
+/* sluice bench rates: what a plan is predicted from (sluice plan rates=FILE), all ranks at once, as
+ * in a step. Each rate is that of the slowest rank; of the host's memory, which a node may share
+ * with others', the best of ROUNDS that lie apart, as STREAM reports it (McCalpin 1995). */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +15,15 @@
 #include "io/store/store.h"
 #include "io/text/file.h"
 
-enum { ROUNDS = 3, BLOCK_BYTES = 4096, LEAST_BYTES = 1 << 20, CUDA_MATRIX = 8192, HOST_MATRIX = 512, LITTLE = 64, MOST_TIMES = 10000 };
+enum {
+  ROUNDS = 3,
+  BLOCK_BYTES = 4096,
+  LEAST_BYTES = 1 << 20,
+  CUDA_MATRIX = 8192,
+  HOST_MATRIX = 512,
+  LITTLE = 64,
+  MOST_TIMES = 10000
+};
 enum { FILE_BYTES = 16384 }; /* of out= at most */
 
 struct values {
@@ -35,8 +44,7 @@ static const struct option table[] = {
      .text = "Folder on the disk to measure (tiers.nvme of a deck). Empty: the disk is not "
              "measured."},
     {"bytes", OPTION_INT, AT(bytes), "256Mi", .least = LEAST_BYTES, .most = 1 << 30,
-     .unit = OPTIONS_BYTES,
-     .text = "Bytes of a copy, of a collective, and of an array."},
+     .unit = OPTIONS_BYTES, .text = "Bytes of a copy, of a collective, and of an array."},
     {"device", OPTION_CHOICE, AT(device), "auto", .choices = wheres,
      .text = "Device that computes. auto: GPUs if there are any."},
     BENCH_THREADS,
@@ -47,7 +55,24 @@ static const struct option table[] = {
 };
 // clang-format on
 
-enum rate { GEMM, MEMORY, LINK, NODE_LINK, LATENCY, H2D, D2H, H2D_ALONE, D2H_ALONE, HOST_MEMORY, HOST_LINK, DISK_WRITE, DISK_READ, ENCODE, DECODE = ENCODE + CODECS, RATES = DECODE + CODECS };
+enum rate {
+  GEMM,
+  MEMORY,
+  LINK,
+  NODE_LINK,
+  LATENCY,
+  H2D,
+  D2H,
+  H2D_ALONE,
+  D2H_ALONE,
+  HOST_MEMORY,
+  HOST_LINK,
+  DISK_WRITE,
+  DISK_READ,
+  ENCODE,
+  DECODE = ENCODE + CODECS,
+  RATES = DECODE + CODECS
+};
 
 /* Names and units are those of sluice plan. */
 static const struct {
@@ -60,7 +85,9 @@ static const struct {
     [LATENCY] = {"latency", "us", "an all-gather of little, for each other rank"},
     [H2D] = {"h2d", "GB/s", "copies to the device, while others come from it"},
     [D2H] = {"d2h", "GB/s", "copies from the device, while others go to it"},
-    [H2D_ALONE] = {"h2d_alone", "GB/s", "copies to the device, likewise, of one rank of a node while its others copy nothing"},
+    [H2D_ALONE] =
+        {"h2d_alone", "GB/s",
+         "copies to the device, likewise, of one rank of a node while its others copy nothing"},
     [D2H_ALONE] = {"d2h_alone", "GB/s", "copies from the device, likewise"},
     [HOST_MEMORY] = {"host_memory", "GB/s", "updates in host memory, read and written"},
     [HOST_LINK] = {"host_link", "GB/s", "what an exchange of gradients between hosts receives"},
@@ -74,7 +101,10 @@ static const char *const codec_names[CODECS] = {
 #undef CODEC_NAME
 };
 
-struct rate_text { char name[40]; const char *unit, *text; };
+struct rate_text {
+  char name[40];
+  const char *unit, *text;
+};
 
 static struct rate_text rate_text(int rate)
 {
@@ -106,7 +136,8 @@ struct bench {
   int threads;
   int64_t bytes, matrix;
   void *near[NEAR]; /* the device's memory, of `bytes` or a matrix each */
-  void *far[FAR];   /* the host's, which the device's lanes reach, of `bytes` each; half of it for the copy in bf16 */
+  void *far[FAR]; /* the host's, which the device's lanes reach, of `bytes` each; half of it for the
+                     copy in bf16 */
   struct codec codec; /* at hand */
   double rate[RATES];
 };
@@ -118,8 +149,16 @@ typedef enum status work(struct bench *bench, struct lane *lane);
 static enum status multiply(struct bench *bench, struct lane *lane)
 {
   const int64_t n = bench->matrix;
-  const struct matmul op = {
-      .m = n, .n = n, .k = n, .trans_b = true, .a = bench->near[0], .b = bench->near[1], .c = bench->near[2], .lda = n, .ldb = n, .ldc = n};
+  const struct matmul op = {.m = n,
+                            .n = n,
+                            .k = n,
+                            .trans_b = true,
+                            .a = bench->near[0],
+                            .b = bench->near[1],
+                            .c = bench->near[2],
+                            .lda = n,
+                            .ldb = n,
+                            .ldc = n};
   return lane->device->ops->matmul(lane, &op);
 }
 
@@ -288,8 +327,10 @@ static enum status drive(void *arg)
   return status;
 }
 
-/* All at the same time, `times` times; *longest is what the slowest lane of all ranks took. Collective. */
-static enum status run_lanes(struct bench *bench, struct run *runs, int n, int64_t times, double *longest)
+/* All at the same time, `times` times; *longest is what the slowest lane of all ranks took.
+ * Collective. */
+static enum status run_lanes(struct bench *bench, struct run *runs, int n, int64_t times,
+                             double *longest)
 {
   enum status status = comm_barrier(bench->comm);
   int started = 0;
@@ -409,11 +450,13 @@ static enum status measure_links(struct bench *bench)
 /* Both rates are of the round in which they are most together. */
 static enum status measure_both_ways(struct bench *bench, bool idle, double *up, double *down)
 {
-  struct run runs[2] = {{.work = copy_up, .lane = bench->up, .idle = idle}, {.work = copy_down, .lane = bench->down, .idle = idle}};
+  struct run runs[2] = {{.work = copy_up, .lane = bench->up, .idle = idle},
+                        {.work = copy_down, .lane = bench->down, .idle = idle}};
   const enum status status = measure(bench, ROUNDS, runs, 2);
   if (status)
     return status;
-  const double now_up = (double)bench->bytes / runs[0].seconds * 1e-9, now_down = (double)bench->bytes / runs[1].seconds * 1e-9;
+  const double now_up = (double)bench->bytes / runs[0].seconds * 1e-9,
+               now_down = (double)bench->bytes / runs[1].seconds * 1e-9;
   if (now_up + now_down > *up + *down) {
     *up = now_up;
     *down = now_down;
@@ -431,7 +474,8 @@ static enum status measure_copies(struct bench *bench)
     status = comm_max_i64(bench->comm, &most, 1);
   if (status || most == 1)
     return status;
-  return measure_both_ways(bench, comm_local_rank(bench->comm) > 0, &rate[H2D_ALONE], &rate[D2H_ALONE]);
+  return measure_both_ways(bench, comm_local_rank(bench->comm) > 0, &rate[H2D_ALONE],
+                           &rate[D2H_ALONE]);
 }
 
 /* Read and written: master and moments both, the gradient, and the copy in half as many bytes. */
@@ -492,9 +536,12 @@ static enum status count_gpus(const struct bench *bench, int *gpus)
   if (*gpus < 0)
     return STATUS_LIBRARY; /* its sentence is there */
   if (where == WHERE_CUDA && *gpus == 0)
-    return status_set(STATUS_UNSUPPORTED, "device=cuda, but this build has no CUDA, or no GPU is to be seen here: ask for one, or say device=host");
+    return status_set(STATUS_UNSUPPORTED, "device=cuda, but this build has no CUDA, or no GPU is "
+                                          "to be seen here: ask for one, or say device=host");
   if (local_ranks > *gpus && *gpus > 1)
-    return status_set(STATUS_USAGE, "this node has %d ranks, which need a GPU each, and they see %d: start no more than that, or say device=host",
+    return status_set(STATUS_USAGE,
+                      "this node has %d ranks, which need a GPU each, and they see %d: start no "
+                      "more than that, or say device=host",
                       local_ranks, *gpus);
   return STATUS_OK;
 }
@@ -508,7 +555,8 @@ static enum status create_devices(struct bench *bench)
   if (!status)
     status = comm_max_i64(bench->comm, some, 2);
   if (!status && some[0] && some[1])
-    status = status_set(STATUS_USAGE, "some ranks see a GPU and some do not: start all of them where GPUs are, or say device=host");
+    status = status_set(STATUS_USAGE, "some ranks see a GPU and some do not: start all of them "
+                                      "where GPUs are, or say device=host");
   if (status)
     return status;
   bench->matrix = gpus > 0 ? CUDA_MATRIX : HOST_MATRIX;
@@ -598,13 +646,15 @@ static enum status create_groups(struct bench *bench)
   const bool apart = bench->device != bench->host;
   if (comm_ranks(bench->comm) == 1)
     return STATUS_OK;
-  enum status status = comm_group_create(bench->comm, COMM_WORLD, comm_ranks(bench->comm), &bench->hosts);
+  enum status status =
+      comm_group_create(bench->comm, COMM_WORLD, comm_ranks(bench->comm), &bench->hosts);
   if (!status && apart)
     status = comm_set_carrier(bench->comm, "nccl");
   if (!status)
     status = comm_group_create(bench->comm, COMM_WORLD, comm_ranks(bench->comm), &bench->link);
   if (!status && apart)
-    status = comm_agree(bench->comm, comm_group_register(bench->link, bench->near[0], bench->bytes));
+    status =
+        comm_agree(bench->comm, comm_group_register(bench->link, bench->near[0], bench->bytes));
   return status ? status : create_node(bench);
 }
 

@@ -15,7 +15,8 @@ struct values {
 };
 
 /* Each type has two names. */
-static const char *const dtypes[] = {"deck", "fp32", "bf16", "fp16", "float32", "bfloat16", "float16", NULL};
+static const char *const dtypes[] = {"deck",    "fp32",     "bf16",    "fp16",
+                                     "float32", "bfloat16", "float16", NULL};
 
 // clang-format off: one row an option
 static const struct option table[] = {
@@ -25,8 +26,7 @@ static const struct option table[] = {
      .text = "Export: bytes, or the folder of the tokenizer files to copy. Empty: the tokenizer of "
              "train.init or of the training data."},
     {"shard_bytes", OPTION_INT, AT(shard_bytes), "5G", .least = 1, .most = 1e18,
-     .unit = OPTIONS_BYTES,
-     .text = "Export: largest size of one weight file."},
+     .unit = OPTIONS_BYTES, .text = "Export: largest size of one weight file."},
     {.name = NULL},
 };
 // clang-format on
@@ -144,12 +144,14 @@ static enum status import_model(const struct arguments *arguments)
 static enum status export_model(const struct arguments *arguments)
 {
   enum { TYPES = 3 };
-  static const enum dtype types[TYPES] = {[DECK_F32] = DTYPE_F32, [DECK_BF16] = DTYPE_BF16, [DECK_F16] = DTYPE_F16};
+  static const enum dtype types[TYPES] = {
+      [DECK_F32] = DTYPE_F32, [DECK_BF16] = DTYPE_BF16, [DECK_F16] = DTYPE_F16};
   const struct values *values = arguments->values;
   struct source source = {0};
   enum status status = source_open(arguments, arguments->word[1], &source);
   if (!status && !source.checkpoint)
-    status = status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies", source.deck.run.dir);
+    status =
+        status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies", source.deck.run.dir);
   if (!status) {
     const struct hf_convert_options options = {
         .type = types[values->dtype > 0 ? (values->dtype - 1) % TYPES : source.deck.model.dtype],
@@ -184,22 +186,23 @@ const struct command command_ckpt = {
              "FILE|RUN_FOLDER | import MODEL_FOLDER FILE | export FILE|RUN_FOLDER MODEL_FOLDER "
              "[key=value ...]",
     .summary = "list, show, verify, compare, import and export checkpoints",
-    .text = "  ls  print one line for each checkpoint of a folder, such as the ckpt/ of a run "
-            "folder\n"
-            "  show  print the metadata and tensors of a checkpoint\n"
-            "  verify  check the structure and every checksum, in parallel under mpirun\n"
-            "  diff  print the differences between two checkpoints; the exit code is 1 if there "
-            "are any\n"
-            "  import  write a checkpoint (.h5) of step 0, without optimizer state, from a "
-            "Hugging Face model folder (config.json and safetensors)\n"
-            "  export  write a Hugging Face model folder, with the tokenizer's files, "
-            "from a checkpoint\n"
-            "\n"
-            "RUN_FOLDER stands for its newest checkpoint that verifies. verify takes the newest one, "
-            "damaged or not.\n"
-            "\n"
-            "Import and export stream the tensors, in parallel under mpirun. They do not "
-            "overwrite a model.",
+    .text =
+        "  ls  print one line for each checkpoint of a folder, such as the ckpt/ of a run "
+        "folder\n"
+        "  show  print the metadata and tensors of a checkpoint\n"
+        "  verify  check the structure and every checksum, in parallel under mpirun\n"
+        "  diff  print the differences between two checkpoints; the exit code is 1 if there "
+        "are any\n"
+        "  import  write a checkpoint (.h5) of step 0, without optimizer state, from a "
+        "Hugging Face model folder (config.json and safetensors)\n"
+        "  export  write a Hugging Face model folder, with the tokenizer's files, "
+        "from a checkpoint\n"
+        "\n"
+        "RUN_FOLDER stands for its newest checkpoint that verifies. verify takes the newest one, "
+        "damaged or not.\n"
+        "\n"
+        "Import and export stream the tensors, in parallel under mpirun. They do not "
+        "overwrite a model.",
     .examples = "  sluice ckpt ls runs/quickstart\n"
                 "  sluice ckpt diff runs/a/ckpt/step-00000100.h5 runs/b/ckpt/step-00000100.h5\n"
                 "  sluice ckpt export runs/qwen2.5-7b tuned/\n",

@@ -1,5 +1,6 @@
-/* Subcommands: one file each. A command line is words, then key=value in any order; `--key value` is the same as key=value. Keys of the command's own table come
- * first, all others belong to the deck. */
+/* Subcommands: one file each. A command line is words, then key=value in any order; `--key value`
+ * is the same as key=value. Keys of the command's own table come first, all others belong to the
+ * deck. */
 #ifndef SLUICE_CMD_CMD_H
 #define SLUICE_CMD_CMD_H
 
@@ -13,11 +14,11 @@ struct arguments {
   char **word;
   int assignments; /* key=value for the deck */
   char **assignment;
-  void *values;      /* the command's own options, by its table */
+  void *values;           /* the command's own options, by its table */
   struct option_set *set; /* behind them; NULL: the command has none */
-  struct comm *comm; /* of one rank for commands without MPI */
-  int *exit_code;    /* if the command succeeds; *exit_code is 0 on entry */
-  int argc;          /* the command line as the program was started */
+  struct comm *comm;      /* of one rank for commands without MPI */
+  int *exit_code;         /* if the command succeeds; *exit_code is 0 on entry */
+  int argc;               /* the command line as the program was started */
   char **argv;
 };
 
@@ -38,8 +39,9 @@ struct command {
 /* Place of an option of a command, whose `values` are the `struct values` of its file. */
 #define AT(field) offsetof(struct values, field)
 
-extern const struct command command_train, command_eval, command_generate, command_prepare, command_plan, command_ckpt, command_bench, command_tokenizer, command_topo, command_doctor, command_deck,
-    command_compare, command_report;
+extern const struct command command_train, command_eval, command_generate, command_prepare,
+    command_plan, command_ckpt, command_bench, command_tokenizer, command_topo, command_doctor,
+    command_deck, command_compare, command_report;
 
 /* `list` ends with NULL. */
 const struct command *command_find(const struct command *const list[], const char *name);
@@ -65,15 +67,19 @@ enum status arguments_read(const struct command *command, struct comm *comm, int
                            int first, struct arguments *out);
 void arguments_free(struct arguments *arguments); /* takes a zeroed one */
 
-/* A source of parameters named on the command line: a deck (its run folder's newest checkpoint), a run folder, a checkpoint, or a model folder as Hugging Face lays it out,
- * which is then the deck's train.init. */
+/* A source of parameters named on the command line: a deck (its run folder's newest checkpoint), a
+ * run folder, a checkpoint, or a model folder as Hugging Face lays it out, which is then the deck's
+ * train.init. */
 struct source {
   struct deck deck;
   char *checkpoint; /* or model folder; NULL: none found */
 };
-enum status source_open(const struct arguments *arguments, const char *word, struct source *out);      /* Collective */
-enum status source_open_deck(const struct arguments *arguments, const char *word, struct source *out); /* no checkpoint is looked for: it stays NULL; Collective */
-void source_close(struct source *source);                                                              /* takes a zeroed one */
+enum status source_open(const struct arguments *arguments, const char *word,
+                        struct source *out); /* Collective */
+enum status source_open_deck(
+    const struct arguments *arguments, const char *word,
+    struct source *out); /* no checkpoint is looked for: it stays NULL; Collective */
+void source_close(struct source *source); /* takes a zeroed one */
 
 /* Rank 0 reads the deck file, all ranks get it; model.* that it does not have come from its
  * train.init. `path` NULL: a deck of defaults. Each rank applies its own key=value. STATUS_USAGE
@@ -81,9 +87,12 @@ void source_close(struct source *source);                                       
  * deck. Collective. */
 enum status deck_open(const struct arguments *arguments, const char *path, struct deck *out);
 /* The same without model.* of train.init, which is then neither read nor checked. Collective. */
-enum status deck_open_as_written(const struct arguments *arguments, const char *path, struct deck *out);
-/* For a run that is to be resumed as `resume` says: model.* come from what it goes on from, and train.init is needed no more. Collective. */
-enum status deck_open_resumed(const struct arguments *arguments, const char *path, const char *resume, struct deck *out);
+enum status deck_open_as_written(const struct arguments *arguments, const char *path,
+                                 struct deck *out);
+/* For a run that is to be resumed as `resume` says: model.* come from what it goes on from, and
+ * train.init is needed no more. Collective. */
+enum status deck_open_resumed(const struct arguments *arguments, const char *path,
+                              const char *resume, struct deck *out);
 
 /* -h, --help, `sluice help keys [PART]` and --man, all from the tables. STATUS_USAGE: `part` names
  * neither a key nor a section; NULL stands for all keys. Local. */

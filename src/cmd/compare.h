@@ -52,7 +52,10 @@ void matrix_free(struct matrix *matrix); /* takes a zeroed one */
 
 /* Metrics that are in the record of each start of a run. */
 enum { MATRIX_METRICS = 24 };
-struct matrix_sum { bool known; double value, weight; };
+struct matrix_sum {
+  bool known;
+  double value, weight;
+};
 struct matrix_metrics {
   struct matrix_sum of[MATRIX_METRICS];
   double op_ms[OP_COUNT]; /* comm_time_ms_by_op */

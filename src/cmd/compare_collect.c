@@ -104,22 +104,21 @@ static int64_t count_lines(const char *text)
 enum status matrix_result_read(const struct matrix_run *run, int64_t warmup,
                                struct matrix_result *out)
 {
-  struct reading reading = {
-      .run = run,
-      .warmup = warmup,
-      .result = {.train_loss = NAN,
-                 .val_loss = NAN,
-                 .val_ppl = NAN,
-                 .best_val_loss = NAN,
-                 .best_val_ppl = NAN,
-                 .tokens_per_s = NAN,
-                 .mean_s = NAN,
-                 .p50_s = NAN,
-                 .p90_s = NAN,
-                 .p95_s = NAN,
-                 .steps_to_target = NAN,
-                 .time_to_target_s = NAN,
-                 .fixed_ppl = NAN}};
+  struct reading reading = {.run = run,
+                            .warmup = warmup,
+                            .result = {.train_loss = NAN,
+                                       .val_loss = NAN,
+                                       .val_ppl = NAN,
+                                       .best_val_loss = NAN,
+                                       .best_val_ppl = NAN,
+                                       .tokens_per_s = NAN,
+                                       .mean_s = NAN,
+                                       .p50_s = NAN,
+                                       .p90_s = NAN,
+                                       .p95_s = NAN,
+                                       .steps_to_target = NAN,
+                                       .time_to_target_s = NAN,
+                                       .fixed_ppl = NAN}};
   char *text = NULL;
   size_t bytes = 0;
   enum status status = STATUS_OK;

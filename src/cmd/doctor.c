@@ -22,7 +22,8 @@
 #endif
 
 enum { MOST_PLACES = 8, PATH_SIZE = 4096 };
-static const double sight_seconds = 3; /* how long a network file system may keep to itself what another node wrote */
+static const double sight_seconds =
+    3; /* how long a network file system may keep to itself what another node wrote */
 
 struct values {
   struct option_strings dir;
@@ -103,7 +104,9 @@ static bool leads(const struct doctor *doctor)
   return comm_node_leader(doctor->comm) == comm_rank(doctor->comm);
 }
 
-/* --- facts of this process and its node ----------------------------------------------------------------------------------------------------------- */
+/* --- facts of this process and its node
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static const bool has_gpus =
 #ifdef HAVE_CUDA
@@ -114,7 +117,10 @@ static const bool has_gpus =
 
 static enum status read_gpus(struct doctor_gpus *out, char *names, size_t size)
 {
-  *out = (struct doctor_gpus){.cuda = has_gpus, .names = names, .nccl_built = SLUICE_VERSION_NCCL, .cudnn_built = SLUICE_VERSION_CUDNN};
+  *out = (struct doctor_gpus){.cuda = has_gpus,
+                              .names = names,
+                              .nccl_built = SLUICE_VERSION_NCCL,
+                              .cudnn_built = SLUICE_VERSION_CUDNN};
   names[0] = '\0';
 #ifdef HAVE_CUDA
   struct gpu_versions versions;
@@ -167,8 +173,11 @@ static void look_at_libraries(const struct doctor *doctor, struct finding *findi
   struct hdf5_version hdf5;
   struct topo_summary machine;
   struct op_counters *counters = NULL;
-  finding[HDF5] = hdf5_version_read(&hdf5) ? refused("HDF5") : judge_hdf5(hdf5.built, hdf5.loaded, hdf5.parallel);
-  finding[CORES] = topo_summary_read(&machine) ? refused("cores") : judge_cores(&machine, comm_local_ranks(doctor->comm));
+  finding[HDF5] = hdf5_version_read(&hdf5) ? refused("HDF5")
+                                           : judge_hdf5(hdf5.built, hdf5.loaded, hdf5.parallel);
+  finding[CORES] = topo_summary_read(&machine)
+                       ? refused("cores")
+                       : judge_cores(&machine, comm_local_ranks(doctor->comm));
   finding[PAPI] = op_counters_create(COUNT_PROCESS, 0, NULL, &counters)
                       ? refused("PAPI")
                       : judge_counters(SLUICE_VERSION_PAPI, op_counters_events(counters),
@@ -176,14 +185,17 @@ static void look_at_libraries(const struct doctor *doctor, struct finding *findi
   op_counters_destroy(counters);
 }
 
-static void look_at_memory(const struct doctor *doctor, const struct comm_fabric *fabric, bool gpus, struct finding *finding)
+static void look_at_memory(const struct doctor *doctor, const struct comm_fabric *fabric, bool gpus,
+                           struct finding *finding)
 {
   const int ranks = comm_local_ranks(doctor->comm);
   struct statvfs room;
   const bool there = statvfs("/dev/shm", &room) == 0;
   const int64_t block = there ? (int64_t)room.f_frsize : 0;
-  finding[SHARED_MEMORY] = judge_shared_memory(there ? (int64_t)room.f_blocks * block : -1, there ? (int64_t)room.f_bavail * block : -1, ranks);
-  finding[MEMORY] = judge_memory(mem_total_bytes(), mem_available_bytes(), mem_limit_bytes(), ranks);
+  finding[SHARED_MEMORY] = judge_shared_memory(there ? (int64_t)room.f_blocks * block : -1,
+                                               there ? (int64_t)room.f_bavail * block : -1, ranks);
+  finding[MEMORY] =
+      judge_memory(mem_total_bytes(), mem_available_bytes(), mem_limit_bytes(), ranks);
   finding[MEMLOCK] = judge_memlock(mem_lock_limit_bytes(), fabric, gpus);
 }
 
@@ -192,7 +204,8 @@ static void look_here(struct doctor *doctor)
   struct finding *finding = doctor->mine.finding;
   struct comm_fabric fabric;
   comm_fabric_read("/sys/class/infiniband", &fabric);
-  finding[BUILD] = judge_build(PACKAGE_VERSION, SLUICE_CC, SLUICE_CFLAGS, SLUICE_SANITIZER, SLUICE_CONFIGURE_ARGS);
+  finding[BUILD] = judge_build(PACKAGE_VERSION, SLUICE_CC, SLUICE_CFLAGS, SLUICE_SANITIZER,
+                               SLUICE_CONFIGURE_ARGS);
   finding[FABRIC] = judge_fabric(&fabric);
   const bool gpus = look_at_gpus(doctor, finding);
   look_at_mpi(doctor, &fabric, gpus, finding);
@@ -200,9 +213,12 @@ static void look_here(struct doctor *doctor)
   look_at_memory(doctor, &fabric, gpus, finding);
 }
 
-/* --- folders --------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- folders
+ * ---------------------------------------------------------------------------------------------------------------------------------------
+ */
 
-/* A file of rank 0's in the folder, by its whole name; NULL where it can make none, which its own finding says. */
+/* A file of rank 0's in the folder, by its whole name; NULL where it can make none, which its own
+ * finding says. */
 static char *make_mark(const char *dir)
 {
   char *nearest = NULL, whole[PATH_SIZE];
@@ -258,13 +274,15 @@ static enum status look_at_places(struct doctor *doctor)
     const struct place *place = &doctor->place[i];
     struct doctor_disk disk;
     bool seen = true;
-    status = comm_barrier(doctor->comm); /* so that the nodes write at the same time, as they will */
+    status =
+        comm_barrier(doctor->comm); /* so that the nodes write at the same time, as they will */
     if (!status && leads(doctor))
       doctor_disk_read(place->dir, doctor->values->size, doctor->values->seconds, &disk);
     if (!status && place->shared && doctor->nodes > 1)
       status = look_across(doctor, place->dir, &seen);
     if (!status && leads(doctor))
-      doctor->mine.finding[PLACES + i] = judge_disk(place->dir, &disk, place->shared, seen, doctor->nodes);
+      doctor->mine.finding[PLACES + i] =
+          judge_disk(place->dir, &disk, place->shared, seen, doctor->nodes);
   }
   return status;
 }
@@ -272,7 +290,8 @@ static enum status look_at_places(struct doctor *doctor)
 static enum status add_place(struct doctor *doctor, const char *dir, bool shared)
 {
   if (doctor->places == MOST_PLACES)
-    return status_set(STATUS_USAGE, "dir names more than %d folders: look at them in several calls", MOST_PLACES);
+    return status_set(STATUS_USAGE, "dir names more than %d folders: look at them in several calls",
+                      MOST_PLACES);
   doctor->place[doctor->places++] = (struct place){.dir = dir, .shared = shared};
   return STATUS_OK;
 }
@@ -283,8 +302,9 @@ static enum status name_places(struct doctor *doctor, const struct arguments *ar
   const struct option_strings *dir = &doctor->values->dir;
   enum status status = STATUS_OK;
   if (arguments->words == 0 && arguments->assignments > 0)
-    return status_set(STATUS_USAGE, "sluice doctor takes '%s' only with a deck: sluice doctor DECK %s", arguments->assignment[0],
-                      arguments->assignment[0]);
+    return status_set(STATUS_USAGE,
+                      "sluice doctor takes '%s' only with a deck: sluice doctor DECK %s",
+                      arguments->assignment[0], arguments->assignment[0]);
   doctor->named = arguments->words > 0;
   if (doctor->named)
     status = deck_open(arguments, arguments->word[0], &doctor->deck);
@@ -300,7 +320,9 @@ static enum status name_places(struct doctor *doctor, const struct arguments *ar
   return status;
 }
 
-/* --- the deck -------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- the deck
+ * --------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* As sluice train would begin with it, and in its words where it would not. */
 static void look_at_deck(struct doctor *doctor)
@@ -314,13 +336,16 @@ static void look_at_deck(struct doctor *doctor)
   if (!status)
     status = data_open(doctor->comm, deck, "data.train", deck->data.train, SPLIT_TRAIN, sequence,
                        &maker, &set);
-  finding[DATA] = judge_data(status ? status_text() : NULL, deck->data.train, status ? 0 : token_set_tokens(set));
+  finding[DATA] = judge_data(status ? status_text() : NULL, deck->data.train,
+                             status ? 0 : token_set_tokens(set));
   token_set_close(set);
   status = job_check(doctor->comm, deck, deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN);
   finding[DECK] = judge_deck(status ? status_text() : NULL);
 }
 
-/* --- the page -------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- the page
+ * --------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 struct page {
   int faults, warnings;
@@ -358,7 +383,8 @@ static void print_page(const struct doctor *doctor, const struct everyone *all)
   const struct finding nodes = judge_nodes(all->ranks, all->node, host);
   const struct finding clocks = judge_clocks(all->offset, all->ranks, host);
   for (int line = 0; line < PLACES + doctor->places; line++) {
-    const struct finding merged = doctor_merge(&all->report[0].finding[line], all->ranks, sizeof(struct report), host);
+    const struct finding merged =
+        doctor_merge(&all->report[0].finding[line], all->ranks, sizeof(struct report), host);
     print_line(&page, &merged);
     if (line == BUILD) {
       print_line(&page, &start);
@@ -424,10 +450,12 @@ static void sign(struct report *mine, int node)
   if (gethostname(mine->host, sizeof mine->host - 1) != 0)
     snprintf(mine->host, sizeof mine->host, "node of rank %d", node);
   for (int line = 0; line < LINES; line++)
-    doctor_hide(mine->finding[line].text, sizeof mine->finding[line].text, getenv("HOME"), getenv("USER"));
+    doctor_hide(mine->finding[line].text, sizeof mine->finding[line].text, getenv("HOME"),
+                getenv("USER"));
 }
 
-/* The exit code is rank 0's alone: a launcher that sees another rank fail may end this one before its page is out. */
+/* The exit code is rank 0's alone: a launcher that sees another rank fail may end this one before
+ * its page is out. */
 static enum status examine(struct doctor *doctor)
 {
   struct everyone all = {0};
@@ -451,7 +479,8 @@ static enum status examine(struct doctor *doctor)
 static enum status run(const struct arguments *arguments)
 {
   struct doctor *doctor = NULL;
-  enum status status = comm_agree(arguments->comm, mem_alloc(MEM_META, sizeof *doctor, (void **)&doctor));
+  enum status status =
+      comm_agree(arguments->comm, mem_alloc(MEM_META, sizeof *doctor, (void **)&doctor));
   if (status)
     return status;
   doctor->comm = arguments->comm;

@@ -35,7 +35,8 @@ static int write_piece(int file, const char *piece)
 }
 
 /* Brought to the disk now and then, so that a slow one does not take all at the end. */
-static int write_pieces(int file, const char *piece, int64_t bytes, double seconds, struct doctor_disk *out)
+static int write_pieces(int file, const char *piece, int64_t bytes, double seconds,
+                        struct doctor_disk *out)
 {
   const double start = clock_s();
   int error = 0;
@@ -58,7 +59,8 @@ static int open_nameless(const char *dir)
   snprintf(path, sizeof path, "%s/.sluice-doctor-XXXXXX", dir);
   const int file = mkostemp(path, O_CLOEXEC);
   if (file >= 0)
-    (void)unlink(path); /* where that fails a file of a known name stays behind, which harms nobody */
+    (void)unlink(
+        path); /* where that fails a file of a known name stays behind, which harms nobody */
   return file;
 }
 
@@ -67,7 +69,8 @@ static void measure(const char *dir, int64_t bytes, double seconds, struct docto
   void *piece = NULL;
   const int file = open_nameless(dir);
   if (file < 0) {
-    snprintf(out->failure, sizeof out->failure, "cannot make a file (%s): use a folder that you may write", strerror(errno));
+    snprintf(out->failure, sizeof out->failure,
+             "cannot make a file (%s): use a folder that you may write", strerror(errno));
     return;
   }
   if (mem_alloc(MEM_IO, PIECE, &piece)) {
@@ -76,11 +79,15 @@ static void measure(const char *dir, int64_t bytes, double seconds, struct docto
     fill(piece, PIECE);
     const int error = write_pieces(file, piece, bytes, seconds, out);
     if (error)
-      snprintf(out->failure, sizeof out->failure, "cannot write (%s): free space, raise the quota, or use another folder", strerror(error));
+      snprintf(out->failure, sizeof out->failure,
+               "cannot write (%s): free space, raise the quota, or use another folder",
+               strerror(error));
   }
   mem_free(piece);
   if (close(file) != 0 && !*out->failure)
-    snprintf(out->failure, sizeof out->failure, "closing a file fails (%s): see the file system's log, or use another folder", strerror(errno));
+    snprintf(out->failure, sizeof out->failure,
+             "closing a file fails (%s): see the file system's log, or use another folder",
+             strerror(errno));
 }
 
 void doctor_disk_read(const char *dir, int64_t bytes, double seconds, struct doctor_disk *out)
@@ -88,7 +95,8 @@ void doctor_disk_read(const char *dir, int64_t bytes, double seconds, struct doc
   char *place = NULL;
   *out = (struct doctor_disk){0};
   if (file_system_read(dir, &out->system) || file_system_find_nearest(dir, &place)) {
-    snprintf(out->failure, sizeof out->failure, "%.180s: use a folder that you may write", status_text());
+    snprintf(out->failure, sizeof out->failure, "%.180s: use a folder that you may write",
+             status_text());
     return;
   }
   /* A disk that is nearly full is not filled up for a measurement. */

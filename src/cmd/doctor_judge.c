@@ -12,22 +12,27 @@
 #define MIB ((double)(INT64_C(1) << 20))
 
 /* What the thresholds mean stands beside each. */
-static const double least_shared_bytes = 64 * MIB; /* a rank's part of what MPI and NCCL put there, and what containers give to all by default */
+static const double least_shared_bytes = 64 * MIB; /* a rank's part of what MPI and NCCL put there,
+                                                      and what containers give to all by default */
 static const double good_shared_bytes = 1.0 * GIB;
 static const double least_memory_bytes = 1.0 * GIB; /* a rank */
 static const double least_disk_bytes = 1.0 * GIB;
 static const double good_disk_bytes = 20.0 * GIB; /* a few checkpoints of a billion parameters */
-static const double good_write_rate = 100e6;      /* bytes/s: a checkpoint of a billion parameters takes two minutes */
-static const double good_skew = 0.1;              /* s: beyond what a running NTP leaves */
-static const double most_skew = 5;                /* s: times of files and the job's end are compared across nodes */
+static const double good_write_rate =
+    100e6; /* bytes/s: a checkpoint of a billion parameters takes two minutes */
+static const double good_skew = 0.1; /* s: beyond what a running NTP leaves */
+static const double most_skew =
+    5; /* s: times of files and the job's end are compared across nodes */
 
 const char *verdict_name(enum verdict verdict)
 {
-  static const char *const names[] = {[VERDICT_OK] = "ok", [VERDICT_WARNING] = "warning", [VERDICT_FAULT] = "fault"};
+  static const char *const names[] = {
+      [VERDICT_OK] = "ok", [VERDICT_WARNING] = "warning", [VERDICT_FAULT] = "fault"};
   return names[verdict];
 }
 
-static struct finding __attribute__((format(printf, 3, 4))) found(enum verdict verdict, const char *what, const char *format, ...)
+static struct finding __attribute__((format(printf, 3, 4)))
+found(enum verdict verdict, const char *what, const char *format, ...)
 {
   struct finding finding = {.verdict = verdict};
   va_list values;
@@ -52,7 +57,9 @@ static struct finding by_amount(struct finding finding, double amount)
   return finding;
 }
 
-/* --- the page ------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- the page
+ * -------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool is_worse(const struct finding *a, const struct finding *b)
 {
@@ -69,16 +76,19 @@ static int find_other(const struct finding *finding, int ranks, size_t stride, i
 {
   const char *text = finding_of(finding, worst, stride)->text;
   for (int r = 0; r < ranks; r++)
-    if (*finding_of(finding, r, stride)->what && strcmp(finding_of(finding, r, stride)->text, text) != 0)
+    if (*finding_of(finding, r, stride)->what &&
+        strcmp(finding_of(finding, r, stride)->text, text) != 0)
       return r;
   return -1;
 }
 
-struct finding doctor_merge(const struct finding *finding, int ranks, size_t stride, const char (*host)[DOCTOR_HOST])
+struct finding doctor_merge(const struct finding *finding, int ranks, size_t stride,
+                            const char (*host)[DOCTOR_HOST])
 {
   int worst = -1;
   for (int r = 0; r < ranks; r++)
-    if (*finding_of(finding, r, stride)->what && (worst < 0 || is_worse(finding_of(finding, r, stride), finding_of(finding, worst, stride))))
+    if (*finding_of(finding, r, stride)->what &&
+        (worst < 0 || is_worse(finding_of(finding, r, stride), finding_of(finding, worst, stride))))
       worst = r;
   if (worst < 0)
     return (struct finding){0};
@@ -92,14 +102,17 @@ struct finding doctor_merge(const struct finding *finding, int ranks, size_t str
   }
   if (merged.verdict == VERDICT_OK)
     merged.verdict = VERDICT_WARNING;
-  snprintf(merged.text, sizeof merged.text, "differs between nodes, install the same on all: %.240s [%s]; %.240s [%s]",
-           finding_of(finding, worst, stride)->text, host[worst], finding_of(finding, other, stride)->text, host[other]);
+  snprintf(merged.text, sizeof merged.text,
+           "differs between nodes, install the same on all: %.240s [%s]; %.240s [%s]",
+           finding_of(finding, worst, stride)->text, host[worst],
+           finding_of(finding, other, stride)->text, host[other]);
   return merged;
 }
 
 static bool is_name_character(char c)
 {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '-' || c == '.';
 }
 
 /* Where `what` stands in the text as whole parts of a path; NULL: nowhere. */
@@ -107,7 +120,8 @@ static char *find_part(char *text, const char *what)
 {
   const size_t length = strlen(what);
   for (char *at = strstr(text, what); at; at = strstr(at + 1, what))
-    if (!is_name_character(at[length]) && (what[0] == '/' ? at == text || !is_name_character(at[-1]) : at > text && at[-1] == '/'))
+    if (!is_name_character(at[length]) &&
+        (what[0] == '/' ? at == text || !is_name_character(at[-1]) : at > text && at[-1] == '/'))
       return at;
   return NULL;
 }
@@ -134,7 +148,9 @@ void doctor_hide(char *text, size_t size, const char *home, const char *user)
     replace(text, size, user, "USER");
 }
 
-/* --- the build and the start ---------------------------------------------------------------------------------------------------------------------- */
+/* --- the build and the start
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 /* The last -O says it. */
 static bool is_optimized(const char *flags)
@@ -145,22 +161,26 @@ static bool is_optimized(const char *flags)
   return optimized;
 }
 
-struct finding judge_build(const char *version, const char *compiler, const char *flags, const char *sanitizer, const char *configured)
+struct finding judge_build(const char *version, const char *compiler, const char *flags,
+                           const char *sanitizer, const char *configured)
 {
   const char *given = configured + strspn(configured, " ");
   const bool checks = strcmp(sanitizer, "no") != 0;
-  const char *cure = checks                 ? "; slow, for tests: configure without --enable-sanitizer"
+  const char *cure = checks ? "; slow, for tests: configure without --enable-sanitizer"
                      : !is_optimized(flags) ? "; not optimized: configure with CFLAGS='-O2 -g'"
                                             : "";
-  return everywhere(found(*cure ? VERDICT_WARNING : VERDICT_OK, "build", "sluice %s, %s %s%s%s, configured with %s%s", version, compiler, flags,
-                          checks ? ", sanitizer " : "", checks ? sanitizer : "", *given ? given : "no arguments", cure));
+  return everywhere(found(*cure ? VERDICT_WARNING : VERDICT_OK, "build",
+                          "sluice %s, %s %s%s%s, configured with %s%s", version, compiler, flags,
+                          checks ? ", sanitizer " : "", checks ? sanitizer : "",
+                          *given ? given : "no arguments", cure));
 }
 
 struct finding judge_start(int ranks, int64_t step_tasks)
 {
   if (ranks == 1 && step_tasks > 1)
     return found(VERDICT_FAULT, "start",
-                 "Slurm started %lld tasks that do not know of each other, each is rank 0 of 1: use srun --mpi=pmix (srun --mpi=list shows what the "
+                 "Slurm started %lld tasks that do not know of each other, each is rank 0 of 1: "
+                 "use srun --mpi=pmix (srun --mpi=list shows what the "
                  "site has), or mpirun",
                  (long long)step_tasks);
   if (step_tasks > 0)
@@ -194,12 +214,15 @@ struct finding judge_nodes(int ranks, const int *node, const char (*host)[DOCTOR
     memcpy(list + sizeof list - 4, "...", 4);
   finding.verdict = uneven ? VERDICT_WARNING : VERDICT_OK;
   snprintf(finding.text, sizeof finding.text, "%d: %s%s", nodes, list,
-           uneven ? "; not the same number of ranks on each: groups of a node (shard.group=node) need that, --ntasks-per-node or mpirun --map-by ppr"
+           uneven ? "; not the same number of ranks on each: groups of a node (shard.group=node) "
+                    "need that, --ntasks-per-node or mpirun --map-by ppr"
                   : "");
   return finding;
 }
 
-/* --- MPI -------------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- MPI
+ * --------------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 struct finding judge_mpi(const struct mpi_info *library, const char *built)
 {
@@ -207,9 +230,13 @@ struct finding judge_mpi(const struct mpi_info *library, const char *built)
   const char *level = levels[library->thread_level];
   if (library->thread_level < 3)
     return everywhere(
-        found(VERDICT_FAULT, "MPI", "%s, threads %s: Sluice needs multiple, use an MPI library that is built with it", library->version, level));
+        found(VERDICT_FAULT, "MPI",
+              "%s, threads %s: Sluice needs multiple, use an MPI library that is built with it",
+              library->version, level));
   if (strcmp(library->version, built) != 0)
-    return everywhere(found(VERDICT_WARNING, "MPI", "%s, threads %s; Sluice was built with %s: build it again, or load the module it was built with",
+    return everywhere(found(VERDICT_WARNING, "MPI",
+                            "%s, threads %s; Sluice was built with %s: build it again, or load the "
+                            "module it was built with",
                             library->version, level, built));
   return everywhere(found(VERDICT_OK, "MPI", "%s, threads %s", library->version, level));
 }
@@ -221,9 +248,10 @@ struct finding judge_cuda_aware(const struct mpi_info *library, bool gpus)
   const char *is = library->cuda == 0 ? "no" : "this MPI library does not tell";
   if (!gpus)
     return nothing;
-  return everywhere(
-      found(VERDICT_WARNING, "CUDA-aware MPI",
-            "%s: comm.backend=mpi copies through the host; use comm.backend=nccl, or an Open MPI that is built with --with-cuda over UCX", is));
+  return everywhere(found(VERDICT_WARNING, "CUDA-aware MPI",
+                          "%s: comm.backend=mpi copies through the host; use comm.backend=nccl, or "
+                          "an Open MPI that is built with --with-cuda over UCX",
+                          is));
 }
 
 /* Transports that reach a GPU begin with "cuda"; "^" begins a list of those that are not used. */
@@ -250,7 +278,9 @@ struct finding judge_transport(const struct mpi_info *library, const struct comm
     return found(VERDICT_OK, "transport", "this MPI library does not tell");
   if (!strcmp(pml, "ob1") && fabric->active > 0)
     return found(nodes > 1 ? VERDICT_FAULT : VERDICT_WARNING, "transport",
-                 "ob1 over %s, beside active RDMA devices: mpirun --mca pml ucx, or OMPI_MCA_pml=ucx (an Open MPI that is built with UCX)", by);
+                 "ob1 over %s, beside active RDMA devices: mpirun --mca pml ucx, or "
+                 "OMPI_MCA_pml=ucx (an Open MPI that is built with UCX)",
+                 by);
   if (!strcmp(pml, "ucx") && gpus && library->cuda > 0 && tls && *tls && !reaches_gpus(tls))
     return found(VERDICT_WARNING, "transport",
                  "ucx; no transport of UCX_TLS=%.60s reaches a GPU: unset it, or add "
@@ -264,9 +294,12 @@ struct finding judge_fabric(const struct comm_fabric *fabric)
   if (fabric->ports == 0)
     return found(VERDICT_OK, "RDMA devices", "none");
   if (fabric->active == 0)
-    return found(VERDICT_WARNING, "RDMA devices", "no port is active: %s; data go over TCP until the cable or the subnet manager is seen to (ibstat)",
+    return found(VERDICT_WARNING, "RDMA devices",
+                 "no port is active: %s; data go over TCP until the cable or the subnet manager is "
+                 "seen to (ibstat)",
                  fabric->text);
-  return found(VERDICT_OK, "RDMA devices", "%d of %d port%s active: %s", fabric->active, fabric->ports, plural(fabric->ports), fabric->text);
+  return found(VERDICT_OK, "RDMA devices", "%d of %d port%s active: %s", fabric->active,
+               fabric->ports, plural(fabric->ports), fabric->text);
 }
 
 /* How far apart the clocks are at least, whatever the measurement's error. */
@@ -276,7 +309,8 @@ static double certain(struct comm_offset offset)
   return size > offset.error ? size - offset.error : 0;
 }
 
-struct finding judge_clocks(const struct comm_offset *offset, int ranks, const char (*host)[DOCTOR_HOST])
+struct finding judge_clocks(const struct comm_offset *offset, int ranks,
+                            const char (*host)[DOCTOR_HOST])
 {
   int furthest = 0, nodes = 0;
   for (int r = 0; r < ranks; r++) {
@@ -291,37 +325,50 @@ struct finding judge_clocks(const struct comm_offset *offset, int ranks, const c
   const double skew = certain(offset[furthest]);
   if (skew == 0)
     return found(VERDICT_OK, "clocks", "of %d nodes agree, as far as can be measured", nodes);
-  const enum verdict verdict = skew > most_skew ? VERDICT_FAULT : skew > good_skew ? VERDICT_WARNING : VERDICT_OK;
+  const enum verdict verdict = skew > most_skew   ? VERDICT_FAULT
+                               : skew > good_skew ? VERDICT_WARNING
+                                                  : VERDICT_OK;
   return found(verdict, "clocks", "%s is %.6f s %s %s (+- %.6f)%s", host[furthest],
                offset[furthest].seconds < 0 ? -offset[furthest].seconds : offset[furthest].seconds,
-               offset[furthest].seconds < 0 ? "behind" : "ahead of", host[0], offset[furthest].error,
+               offset[furthest].seconds < 0 ? "behind" : "ahead of", host[0],
+               offset[furthest].error,
                verdict == VERDICT_OK ? ", the furthest" : ": start chronyd or ntpd on both");
 }
 
-/* --- GPUs ------------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- GPUs
+ * -------------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 struct finding judge_gpus(const struct doctor_gpus *gpus, int local_ranks)
 {
   if (!gpus->cuda)
     return everywhere(found(VERDICT_OK, "GPUs", "none are used: this build is without CUDA"));
-  const int driver = gpus->driver / 1000, runtime = gpus->runtime / 1000, minor = gpus->runtime % 1000 / 10;
+  const int driver = gpus->driver / 1000, runtime = gpus->runtime / 1000,
+            minor = gpus->runtime % 1000 / 10;
   if (gpus->driver == 0 && !gpus->card)
-    return everywhere(found(VERDICT_OK, "GPUs", "none in this machine: the model is computed on the host"));
+    return everywhere(
+        found(VERDICT_OK, "GPUs", "none in this machine: the model is computed on the host"));
   if (gpus->driver == 0)
     return everywhere(found(VERDICT_WARNING, "GPUs",
-                            "CUDA %d.%d, no driver: runs on the host only; load NVIDIA's driver, or in a container start it with --nv or --gpus all",
+                            "CUDA %d.%d, no driver: runs on the host only; load NVIDIA's driver, "
+                            "or in a container start it with --nv or --gpus all",
                             runtime, minor));
   /* Within a major version any driver runs any runtime. */
   if (driver < runtime)
     return everywhere(found(VERDICT_FAULT, "GPUs",
-                            "CUDA %d.%d, but the driver runs up to %d.%d: install a newer driver, or build Sluice with CUDA %d", runtime, minor,
-                            driver, gpus->driver % 1000 / 10, driver));
+                            "CUDA %d.%d, but the driver runs up to %d.%d: install a newer driver, "
+                            "or build Sluice with CUDA %d",
+                            runtime, minor, driver, gpus->driver % 1000 / 10, driver));
   if (gpus->gpus == 0)
-    return found(VERDICT_WARNING, "GPUs", "none is seen: ask Slurm for them (--gpus-per-task=1), and look at CUDA_VISIBLE_DEVICES and nvidia-smi");
+    return found(VERDICT_WARNING, "GPUs",
+                 "none is seen: ask Slurm for them (--gpus-per-task=1), and look at "
+                 "CUDA_VISIBLE_DEVICES and nvidia-smi");
   const bool crowded = gpus->gpus > 1 && local_ranks > gpus->gpus;
-  return by_amount(found(crowded ? VERDICT_FAULT : VERDICT_OK, "GPUs", "%s, CUDA %d.%d, driver for %d.%d%s", gpus->names, runtime, minor, driver,
-                         gpus->driver % 1000 / 10, crowded ? "; more ranks than GPUs on this node: start one rank a GPU" : ""),
-                   gpus->gpus);
+  return by_amount(
+      found(crowded ? VERDICT_FAULT : VERDICT_OK, "GPUs", "%s, CUDA %d.%d, driver for %d.%d%s",
+            gpus->names, runtime, minor, driver, gpus->driver % 1000 / 10,
+            crowded ? "; more ranks than GPUs on this node: start one rank a GPU" : ""),
+      gpus->gpus);
 }
 
 bool doctor_uses_gpus(const struct doctor_gpus *gpus)
@@ -359,8 +406,9 @@ struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks)
   if (!doctor_uses_gpus(gpus))
     return nothing;
   if (!gpus->nccl)
-    return everywhere(found(ranks > 1 ? VERDICT_WARNING : VERDICT_OK, "NCCL", "not in this build%s",
-                            ranks > 1 ? ": data between GPUs go by MPI, configure with --with-nccl" : ""));
+    return everywhere(
+        found(ranks > 1 ? VERDICT_WARNING : VERDICT_OK, "NCCL", "not in this build%s",
+              ranks > 1 ? ": data between GPUs go by MPI, configure with --with-nccl" : ""));
   snprintf(loaded, sizeof loaded, "%d.%d.%d", gpus->nccl / 10000, gpus->nccl / 100 % 100,
            gpus->nccl % 100);
   return judge_version("NCCL", loaded, gpus->nccl_built);
@@ -372,80 +420,119 @@ struct finding judge_cudnn(const struct doctor_gpus *gpus)
   if (!doctor_uses_gpus(gpus))
     return nothing;
   if (!gpus->cudnn)
-    return everywhere(found(VERDICT_WARNING, "cuDNN", "not in this build: attention is several times slower, configure with --with-cudnn"));
-  snprintf(loaded, sizeof loaded, "%d.%d.%d", gpus->cudnn / 10000, gpus->cudnn / 100 % 100, gpus->cudnn % 100);
+    return everywhere(
+        found(VERDICT_WARNING, "cuDNN",
+              "not in this build: attention is several times slower, configure with --with-cudnn"));
+  snprintf(loaded, sizeof loaded, "%d.%d.%d", gpus->cudnn / 10000, gpus->cudnn / 100 % 100,
+           gpus->cudnn % 100);
   if (gpus->cudnn_runtime / 1000 != gpus->runtime / 1000)
-    return everywhere(found(VERDICT_FAULT, "cuDNN", "%s is for CUDA %d, Sluice for CUDA %d: put the fitting one first in LD_LIBRARY_PATH", loaded,
-                            gpus->cudnn_runtime / 1000, gpus->runtime / 1000));
+    return everywhere(
+        found(VERDICT_FAULT, "cuDNN",
+              "%s is for CUDA %d, Sluice for CUDA %d: put the fitting one first in LD_LIBRARY_PATH",
+              loaded, gpus->cudnn_runtime / 1000, gpus->runtime / 1000));
   return judge_version("cuDNN", loaded, gpus->cudnn_built);
 }
 
-/* --- other libraries -------------------------------------------------------------------------------------------------------------------------------- */
+/* --- other libraries
+ * --------------------------------------------------------------------------------------------------------------------------------
+ */
 
 struct finding judge_hdf5(const char *built, const char *loaded, bool parallel)
 {
   if (!parallel)
-    return everywhere(found(VERDICT_FAULT, "HDF5", "%s without MPI-IO: build Sluice with a parallel HDF5 (Debian: libhdf5-openmpi-dev)", loaded));
-  if (strcmp(built, loaded) != 0)
-    return everywhere(found(VERDICT_FAULT, "HDF5", "%s is loaded, but Sluice was built with %s: load that module, or build again", loaded, built));
-  if (compare_versions(loaded, "1.14") < 0)
     return everywhere(
-        found(VERDICT_OK, "HDF5", "%s, parallel; a forged file can crash it (older than 1.14): open only files that you trust", loaded));
+        found(VERDICT_FAULT, "HDF5",
+              "%s without MPI-IO: build Sluice with a parallel HDF5 (Debian: libhdf5-openmpi-dev)",
+              loaded));
+  if (strcmp(built, loaded) != 0)
+    return everywhere(
+        found(VERDICT_FAULT, "HDF5",
+              "%s is loaded, but Sluice was built with %s: load that module, or build again",
+              loaded, built));
+  if (compare_versions(loaded, "1.14") < 0)
+    return everywhere(found(VERDICT_OK, "HDF5",
+                            "%s, parallel; a forged file can crash it (older than 1.14): open only "
+                            "files that you trust",
+                            loaded));
   return everywhere(found(VERDICT_OK, "HDF5", "%s, parallel", loaded));
 }
 
 struct finding judge_cores(const struct topo_summary *machine, int local_ranks)
 {
   char text[240];
-  snprintf(text, sizeof text, "hwloc %s: %d package%s, %d NUMA node%s, %d core%s, %d CPU%s, of these %d core%s for this process", machine->version,
-           machine->packages, plural(machine->packages), machine->nodes, plural(machine->nodes), machine->cores, plural(machine->cores),
-           machine->cpus, plural(machine->cpus), machine->own_cores, plural(machine->own_cores));
+  snprintf(text, sizeof text,
+           "hwloc %s: %d package%s, %d NUMA node%s, %d core%s, %d CPU%s, of these %d core%s for "
+           "this process",
+           machine->version, machine->packages, plural(machine->packages), machine->nodes,
+           plural(machine->nodes), machine->cores, plural(machine->cores), machine->cpus,
+           plural(machine->cpus), machine->own_cores, plural(machine->own_cores));
   if (machine->quota > 0 && machine->quota < machine->own_cores)
-    return by_amount(found(VERDICT_WARNING, "cores", "%s; control groups grant the time of %.3g: raise the container's or the job's CPU limit", text,
-                           machine->quota),
+    return by_amount(found(VERDICT_WARNING, "cores",
+                           "%s; control groups grant the time of %.3g: raise the container's or "
+                           "the job's CPU limit",
+                           text, machine->quota),
                      machine->quota);
   if (machine->cores < local_ranks)
-    return by_amount(found(VERDICT_WARNING, "cores", "%s; %d ranks on fewer cores take turns: start fewer", text, local_ranks), machine->own_cores);
-  if (machine->own_cores == 1 && machine->cores > local_ranks)
-    return by_amount(found(VERDICT_WARNING, "cores", "%s; bound to one core of many: srun --cpus-per-task, or mpirun --bind-to none", text),
+    return by_amount(found(VERDICT_WARNING, "cores",
+                           "%s; %d ranks on fewer cores take turns: start fewer", text,
+                           local_ranks),
                      machine->own_cores);
+  if (machine->own_cores == 1 && machine->cores > local_ranks)
+    return by_amount(
+        found(VERDICT_WARNING, "cores",
+              "%s; bound to one core of many: srun --cpus-per-task, or mpirun --bind-to none",
+              text),
+        machine->own_cores);
   return by_amount(found(VERDICT_OK, "cores", "%s", text), machine->own_cores);
 }
 
 struct finding judge_counters(const char *version, int events, const char *note)
 {
   if (*note || events == 0)
-    return everywhere(found(VERDICT_WARNING, "PAPI", "%s%s%s", version, *version ? ": " : "", *note ? note : "nothing is counted"));
+    return everywhere(found(VERDICT_WARNING, "PAPI", "%s%s%s", version, *version ? ": " : "",
+                            *note ? note : "nothing is counted"));
   return everywhere(found(VERDICT_OK, "PAPI", "%s, %d counters", version, events));
 }
 
-/* --- the node --------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- the node
+ * ---------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 struct finding judge_memlock(int64_t limit, const struct comm_fabric *fabric, bool gpus)
 {
-  static const char cure[] = "ulimit -l unlimited: LimitMEMLOCK=infinity in slurmd's unit, or memlock in /etc/security/limits.conf";
+  static const char cure[] = "ulimit -l unlimited: LimitMEMLOCK=infinity in slurmd's unit, or "
+                             "memlock in /etc/security/limits.conf";
   if (limit < 0)
     return found(VERDICT_OK, "memlock", "unlimited");
   if (fabric->active > 0)
-    return by_amount(found(limit < JOB_LEAST_LOCK ? VERDICT_FAULT : VERDICT_WARNING, "memlock", "%s; RDMA devices need memory that is locked: %s",
+    return by_amount(found(limit < JOB_LEAST_LOCK ? VERDICT_FAULT : VERDICT_WARNING, "memlock",
+                           "%s; RDMA devices need memory that is locked: %s",
                            mem_amount((double)limit).text, cure),
                      (double)limit);
   if (gpus)
-    return by_amount(found(VERDICT_WARNING, "memlock", "%s; memory that GPUs copy from may need more: %s", mem_amount((double)limit).text, cure),
+    return by_amount(found(VERDICT_WARNING, "memlock",
+                           "%s; memory that GPUs copy from may need more: %s",
+                           mem_amount((double)limit).text, cure),
                      (double)limit);
-  return by_amount(found(VERDICT_OK, "memlock", "%s; nothing here needs more", mem_amount((double)limit).text), (double)limit);
+  return by_amount(
+      found(VERDICT_OK, "memlock", "%s; nothing here needs more", mem_amount((double)limit).text),
+      (double)limit);
 }
 
 struct finding judge_shared_memory(int64_t size, int64_t free, int local_ranks)
 {
-  static const char cure[] =
-      "enlarge it (mount -o remount,size=50% /dev/shm; in a container --shm-size=8g or --ipc=host) and remove what ended jobs left in it";
+  static const char cure[] = "enlarge it (mount -o remount,size=50% /dev/shm; in a container "
+                             "--shm-size=8g or --ipc=host) and remove what ended jobs left in it";
   if (size < 0)
-    return found(VERDICT_FAULT, "/dev/shm", "is not there: ranks of a node share memory by it; mount a tmpfs on it");
+    return found(VERDICT_FAULT, "/dev/shm",
+                 "is not there: ranks of a node share memory by it; mount a tmpfs on it");
   const double each = (double)free / local_ranks;
-  const enum verdict verdict = each < least_shared_bytes ? VERDICT_FAULT : each < good_shared_bytes ? VERDICT_WARNING : VERDICT_OK;
-  return by_amount(found(verdict, "/dev/shm", "%s of %s free for %d rank%s%s%s", mem_amount((double)free).text, mem_amount((double)size).text,
-                         local_ranks, plural(local_ranks), verdict ? ": " : "", verdict ? cure : ""),
+  const enum verdict verdict = each < least_shared_bytes  ? VERDICT_FAULT
+                               : each < good_shared_bytes ? VERDICT_WARNING
+                                                          : VERDICT_OK;
+  return by_amount(found(verdict, "/dev/shm", "%s of %s free for %d rank%s%s%s",
+                         mem_amount((double)free).text, mem_amount((double)size).text, local_ranks,
+                         plural(local_ranks), verdict ? ": " : "", verdict ? cure : ""),
                    (double)free);
 }
 
@@ -457,19 +544,26 @@ struct finding judge_memory(int64_t total, int64_t available, int64_t limit, int
   if (limit >= 0)
     snprintf(most, sizeof most, "control groups allow %s", mem_amount((double)limit).text);
   const int64_t usable = limit >= 0 && limit < available ? limit : available;
-  snprintf(text, sizeof text, "%s available of %s, %s", mem_amount((double)available).text, mem_amount((double)total).text, most);
+  snprintf(text, sizeof text, "%s available of %s, %s", mem_amount((double)available).text,
+           mem_amount((double)total).text, most);
   if ((double)usable / local_ranks < least_memory_bytes)
-    return by_amount(found(VERDICT_FAULT, "memory", "%s: too little for %d rank%s; end what else runs there, or ask Slurm for more (--mem=0: all)",
+    return by_amount(found(VERDICT_FAULT, "memory",
+                           "%s: too little for %d rank%s; end what else runs there, or ask Slurm "
+                           "for more (--mem=0: all)",
                            text, local_ranks, plural(local_ranks)),
                      (double)usable);
   if (limit >= 0 && limit < total / 2)
-    return by_amount(
-        found(VERDICT_WARNING, "memory", "%s: less than half of the node; ask Slurm for more (--mem=0: all), or raise the container's limit", text),
-        (double)usable);
+    return by_amount(found(VERDICT_WARNING, "memory",
+                           "%s: less than half of the node; ask Slurm for more (--mem=0: all), or "
+                           "raise the container's limit",
+                           text),
+                     (double)usable);
   return by_amount(found(VERDICT_OK, "memory", "%s", text), (double)usable);
 }
 
-/* --- the deck -------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- the deck
+ * --------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static struct finding refused(const char *what, const char *refusal)
 {
@@ -485,21 +579,29 @@ struct finding judge_deck(const char *refusal)
 
 struct finding judge_data(const char *refusal, const char *dir, int64_t tokens)
 {
-  return refusal ? refused("data", refusal) : everywhere(found(VERDICT_OK, "data", "%.160s: %lld tokens to train on", dir, (long long)tokens));
+  return refusal ? refused("data", refusal)
+                 : everywhere(found(VERDICT_OK, "data", "%.160s: %lld tokens to train on", dir,
+                                    (long long)tokens));
 }
 
-/* --- folders --------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- folders
+ * ---------------------------------------------------------------------------------------------------------------------------------------
+ */
 
-struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool shared, bool seen, int nodes)
+struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool shared, bool seen,
+                          int nodes)
 {
   char text[360];
   const double rate = disk->seconds > 0 ? (double)disk->written / disk->seconds : 0;
   if (*disk->failure)
     return found(VERDICT_FAULT, "disk", "%.200s: %s", dir, disk->failure);
-  snprintf(text, sizeof text, "%.160s (%s): wrote %.1f MB/s%s, %s free of %s", dir, disk->system.type, rate * 1e-6,
-           nodes > 1 ? " while the other nodes did" : "", mem_amount((double)disk->system.free).text, mem_amount((double)disk->system.size).text);
+  snprintf(text, sizeof text, "%.160s (%s): wrote %.1f MB/s%s, %s free of %s", dir,
+           disk->system.type, rate * 1e-6, nodes > 1 ? " while the other nodes did" : "",
+           mem_amount((double)disk->system.free).text, mem_amount((double)disk->system.size).text);
   if (shared && !seen)
-    return found(VERDICT_FAULT, "disk", "%s: this node does not see what rank 0's writes there; use a folder on a file system that all nodes share",
+    return found(VERDICT_FAULT, "disk",
+                 "%s: this node does not see what rank 0's writes there; use a folder on a file "
+                 "system that all nodes share",
                  text);
   const struct {
     bool found;

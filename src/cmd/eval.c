@@ -22,7 +22,9 @@ static enum status load_parameters(struct job *job, const struct source *source,
   if (untrained)
     return weights_start(job);
   if (!source->checkpoint)
-    return status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies: train first, name a checkpoint, or use --untrained",
+    return status_set(STATUS_INPUT,
+                      "%s/ckpt holds no checkpoint that verifies: train first, name a checkpoint, "
+                      "or use --untrained",
                       source->deck.run.dir);
   return weights_load(job, source->checkpoint);
 }
@@ -32,7 +34,8 @@ static void print_count(const struct evaluation *e, int64_t batches)
 {
   printf("%lld", (long long)e->tokens);
   if (e->tokens < e->all)
-    printf(" of %lld tokens: eval.batches=%lld, 0 scores all", (long long)e->all, (long long)batches);
+    printf(" of %lld tokens: eval.batches=%lld, 0 scores all", (long long)e->all,
+           (long long)batches);
   else
     printf(" tokens");
 }
@@ -53,8 +56,8 @@ static enum status evaluate(struct job *job, const struct source *source, bool u
   if (!status)
     evaluator_run(&evaluator, source->deck.eval.batches, true, &e);
   if (!status && comm_rank(job->comm) == 0) {
-    printf("%s: validation loss %.12g  perplexity %.6g  bits per byte %.6f  (", untrained ? init : source->checkpoint, e.loss, e.perplexity,
-           e.bits_per_byte);
+    printf("%s: validation loss %.12g  perplexity %.6g  bits per byte %.6f  (",
+           untrained ? init : source->checkpoint, e.loss, e.perplexity, e.bits_per_byte);
     print_count(&e, source->deck.eval.batches);
     printf(", %.1f s, %.0f tokens/s)\n", e.seconds, (double)e.tokens / e.seconds);
   }
@@ -67,7 +70,8 @@ static enum status run(const struct arguments *arguments)
   const struct values *values = arguments->values;
   struct source source = {0};
   struct job *job = NULL;
-  enum status status = (values->untrained ? source_open_deck : source_open)(arguments, arguments->word[0], &source);
+  enum status status =
+      (values->untrained ? source_open_deck : source_open)(arguments, arguments->word[0], &source);
   if (!status)
     status = job_create(arguments->comm, &source.deck, JOB_EVAL, &job);
   if (!status)

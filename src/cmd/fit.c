@@ -9,15 +9,17 @@
 #include "job/state.h"
 #include "plan/arenas.h"
 
-/* Memory sizes as NVIDIA's data sheets give them, taken as decimal gigabytes. The driver shows some 5 % more (80 GB is 80 GiB on its label): that is left to the
- * driver's context, to the libraries' workspaces and to NCCL. */
+/* Memory sizes as NVIDIA's data sheets give them, taken as decimal gigabytes. The driver shows some
+ * 5 % more (80 GB is 80 GiB on its label): that is left to the driver's context, to the libraries'
+ * workspaces and to NCCL. */
 static const struct {
   const char *name, *title;
   int64_t bytes;
 } gpus[] = {
     {"a100-40", "A100 40GB (NVIDIA A100 Tensor Core GPU data sheet)", INT64_C(40000000000)},
     {"a100-80", "A100 80GB (NVIDIA A100 Tensor Core GPU data sheet)", INT64_C(80000000000)},
-    {"h100", "H100 80GB (NVIDIA H100 Tensor Core GPU data sheet, SXM and PCIe)", INT64_C(80000000000)},
+    {"h100", "H100 80GB (NVIDIA H100 Tensor Core GPU data sheet, SXM and PCIe)",
+     INT64_C(80000000000)},
     {"h200", "H200 141GB (NVIDIA H200 Tensor Core GPU data sheet)", INT64_C(141000000000)},
     {"l40s", "L40S 48GB (NVIDIA L40S GPU data sheet)", INT64_C(48000000000)},
 };
@@ -48,7 +50,9 @@ enum status fit_gpu(const char *text, struct fit_room *room)
       return STATUS_OK;
     }
   if (!parse_size(text, &room->gpu_bytes))
-    return status_set(STATUS_USAGE, "gpu=%s: it is one of " FIT_GPUS ", or a size with its unit, such as 64GiB", text);
+    return status_set(STATUS_USAGE,
+                      "gpu=%s: it is one of " FIT_GPUS ", or a size with its unit, such as 64GiB",
+                      text);
   room->gpu = "the GPU";
   return STATUS_OK;
 }
@@ -147,7 +151,7 @@ static void print_hopes(const struct advise_hopes *hopes, const struct rooms *ro
 {
   const char *use = fits ? "or use" : "use";
   const bool gpu = rooms->have[ROOM_DEVICE] >= 0;
-  const char *more = !gpu                              ? "more nodes"
+  const char *more = !gpu                               ? "more nodes"
                      : rooms_is_short(rooms, ROOM_HOST) ? "more ranks on more nodes"
                                                         : "more ranks";
   if (hopes->ranks)

@@ -10,13 +10,14 @@
 
 /* What there is; 0 bytes: nobody asked. */
 struct fit_room {
-  const char *gpu;     /* how to call it */
-  int64_t gpu_bytes;   /* of one, which is one rank's */
-  int64_t host_bytes;  /* of a node */
-  int local_ranks;     /* of a node */
+  const char *gpu;    /* how to call it */
+  int64_t gpu_bytes;  /* of one, which is one rank's */
+  int64_t host_bytes; /* of a node */
+  int local_ranks;    /* of a node */
 };
 
-/* From what a user wrote: a name of FIT_GPUS or a size with its unit ("141GB", "64GiB", "512Gi", "1000B"); "" leaves *room alone. STATUS_USAGE names the key. Local. */
+/* From what a user wrote: a name of FIT_GPUS or a size with its unit ("141GB", "64GiB", "512Gi",
+ * "1000B"); "" leaves *room alone. STATUS_USAGE names the key. Local. */
 enum status fit_gpu(const char *text, struct fit_room *room);
 enum status fit_host(const char *text, struct fit_room *room);
 
@@ -30,7 +31,9 @@ void fit_judge(const void *arg, int n, const struct plan *const plans[], struct 
 enum status fit_print(const struct advise_case *job, bool *fits);
 
 /* 8030261248 as "8,030,261,248". */
-struct fit_count { char text[32]; };
+struct fit_count {
+  char text[32];
+};
 struct fit_count fit_count(int64_t n);
 
 #endif

@@ -26,10 +26,8 @@ struct values {
 
 // clang-format off: one row an option
 static const struct option table[] = {
-    {"prompt", OPTION_STRING, AT(prompt), "",
-     .text = "Text to continue. Empty: a new document."},
-    {"prompt_file", OPTION_STRING, AT(prompt_file), "",
-     .text = "File with the text to continue."},
+    {"prompt", OPTION_STRING, AT(prompt), "", .text = "Text to continue. Empty: a new document."},
+    {"prompt_file", OPTION_STRING, AT(prompt_file), "", .text = "File with the text to continue."},
     {"ids", OPTION_STRINGS, AT(ids), "none",
      .text = "Token ids to continue, instead of a text. The given ids are printed on one line, the "
              "new ids on the next."},
@@ -48,8 +46,7 @@ static const struct option table[] = {
     {"top_p", OPTION_REAL, AT(top_p), "1", .least = 0, .most = 1,
      .text = "Sample among the likeliest tokens with this total probability. top_k is applied "
              "first. 1: all tokens."},
-    {"seed", OPTION_INT, AT(seed), "1", .least = 0, .most = 9e15,
-     .text = "Seed of the sampling."},
+    {"seed", OPTION_INT, AT(seed), "1", .least = 0, .most = 9e15, .text = "Seed of the sampling."},
     {"tokenizer", OPTION_STRING, AT(tokenizer), "",
      .text = "Tokenizer, if it is not the model's own. It is bytes, gpt2, or a folder with "
              "tokenizer.json or with vocab.json and merges.txt. Empty: the tokenizer of the model "
@@ -72,8 +69,9 @@ struct language {
   size_t prompt_bytes;
 };
 
-/* The tokenizer comes from the option, else from the model folder, else from the data (`set`, NULL: none).
- * The model folder may be the one that the run began with. *folder is mem_free()d, NULL for bytes. */
+/* The tokenizer comes from the option, else from the model folder, else from the data (`set`, NULL:
+ * none). The model folder may be the one that the run began with. *folder is mem_free()d, NULL for
+ * bytes. */
 static enum status choose(const struct values *values, const struct source *source,
                           const struct token_set *set, struct tokenizer_id *id, char **folder)
 {
@@ -86,10 +84,11 @@ static enum status choose(const struct values *values, const struct source *sour
     if (status)
       return status;
   } else if (!name && !set) {
-    return status_set(STATUS_USAGE,
-                      "no tokenizer found: neither the model nor %s has one; set tokenizer=bytes or "
-                      "tokenizer=FOLDER",
-                      *data ? data : "data.train");
+    return status_set(
+        STATUS_USAGE,
+        "no tokenizer found: neither the model nor %s has one; set tokenizer=bytes or "
+        "tokenizer=FOLDER",
+        *data ? data : "data.train");
   } else {
     *folder = mem_strdup(name ? home : own);
     if (!*folder)
@@ -102,7 +101,8 @@ static enum status choose(const struct values *values, const struct source *sour
   return STATUS_OK;
 }
 
-/* Ids of another tokenizer mean other texts than those that the model learned, which only tokenizer= may want. */
+/* Ids of another tokenizer mean other texts than those that the model learned, which only
+ * tokenizer= may want. */
 static enum status compare(const struct values *values, const struct tokenizer *tokenizer,
                            const struct data_maker *maker)
 {
@@ -196,12 +196,14 @@ static enum status read_language(const struct values *values, const struct sourc
 }
 
 /* The data of the deck may be elsewhere by now: then they are not compared. Collective. */
-static enum status open_language(const struct arguments *arguments, const struct source *source, struct language *out)
+static enum status open_language(const struct arguments *arguments, const struct source *source,
+                                 struct language *out)
 {
   struct comm *comm = arguments->comm;
   struct token_set *set = NULL;
   struct data_maker learned;
-  int64_t there = comm_rank(comm) == 0 && *source->deck.data.train && file_exists(source->deck.data.train);
+  int64_t there =
+      comm_rank(comm) == 0 && *source->deck.data.train && file_exists(source->deck.data.train);
   enum status status = data_maker_find(comm, source->checkpoint, &learned);
   if (!status)
     status = comm_sum_i64(comm, &there, 1);
@@ -248,9 +250,13 @@ static enum status check_values(const struct values *values)
   if (*values->prompt && *values->prompt_file)
     return status_set(STATUS_USAGE, "prompt and prompt_file are both given: give one of them");
   if (values->ids.n == 0)
-    return status_set(STATUS_USAGE, "ids holds no token to continue: give one at least, or prompt= for a new document");
-  if (has_ids(values) && (*values->prompt || *values->prompt_file || values->interactive || *values->tokenizer || *values->tokenizer_dir))
-    return status_set(STATUS_USAGE, "ids go without prompt, prompt_file, interactive, tokenizer and tokenizer_dir, which are about text");
+    return status_set(
+        STATUS_USAGE,
+        "ids holds no token to continue: give one at least, or prompt= for a new document");
+  if (has_ids(values) && (*values->prompt || *values->prompt_file || values->interactive ||
+                          *values->tokenizer || *values->tokenizer_dir))
+    return status_set(STATUS_USAGE, "ids go without prompt, prompt_file, interactive, tokenizer "
+                                    "and tokenizer_dir, which are about text");
   return STATUS_OK;
 }
 
@@ -260,24 +266,26 @@ static enum status generate(const struct arguments *arguments, const struct sour
   struct language language = {0};
   struct job *job = NULL;
   int32_t *ids = NULL;
-  enum status status = has_ids(values) ? comm_agree(arguments->comm, read_ids(&values->ids, &ids)) : open_language(arguments, source, &language);
+  enum status status = has_ids(values) ? comm_agree(arguments->comm, read_ids(&values->ids, &ids))
+                                       : open_language(arguments, source, &language);
   if (!status)
     status = job_create(arguments->comm, &source->deck, JOB_GENERATE, &job);
   if (!status)
     status = weights_load(job, source->checkpoint);
   if (!status)
-    status = generate_run(
-        job, language.tokenizer,
-        &(struct generate_options){
-            .prompt = language.prompt,
-            .prompt_bytes = language.prompt_bytes,
-            .ids = ids,
-            .n_ids = ids ? values->ids.n : 0,
-            .end = language.end,
-            .n_end = language.n_end,
-            .interactive = values->interactive,
-            .tokens = values->tokens,
-            .sample = {.temperature = values->temperature, .top_k = values->top_k, .top_p = values->top_p, .seed = (uint64_t)values->seed}});
+    status = generate_run(job, language.tokenizer,
+                          &(struct generate_options){.prompt = language.prompt,
+                                                     .prompt_bytes = language.prompt_bytes,
+                                                     .ids = ids,
+                                                     .n_ids = ids ? values->ids.n : 0,
+                                                     .end = language.end,
+                                                     .n_end = language.n_end,
+                                                     .interactive = values->interactive,
+                                                     .tokens = values->tokens,
+                                                     .sample = {.temperature = values->temperature,
+                                                                .top_k = values->top_k,
+                                                                .top_p = values->top_p,
+                                                                .seed = (uint64_t)values->seed}});
   job_destroy(job);
   tokenizer_destroy(language.tokenizer);
   mem_free(language.prompt);
@@ -289,10 +297,14 @@ static enum status generate(const struct arguments *arguments, const struct sour
 static enum status set_context(int64_t context, struct deck *deck)
 {
   if (context > deck->model.context)
-    return status_set(STATUS_USAGE, "context=%lld is more than the %lld tokens that the model was made for (model.context)", (long long)context,
-                      (long long)deck->model.context);
+    return status_set(
+        STATUS_USAGE,
+        "context=%lld is more than the %lld tokens that the model was made for (model.context)",
+        (long long)context, (long long)deck->model.context);
   if (context > 0 && context != deck->data.sequence && options_is_typed(deck->set, "data.sequence"))
-    return status_set(STATUS_USAGE, "context=%lld and data.sequence=%lld are both given, and both are the room in the cache: give one of them",
+    return status_set(STATUS_USAGE,
+                      "context=%lld and data.sequence=%lld are both given, and both are the room "
+                      "in the cache: give one of them",
                       (long long)context, (long long)deck->data.sequence);
   if (context > 0)
     deck->data.sequence = context;
@@ -307,7 +319,10 @@ static enum status run(const struct arguments *arguments)
   if (!status)
     status = source_open(arguments, arguments->word[0], &source);
   if (!status && !source.checkpoint)
-    status = status_set(STATUS_INPUT, "%s/ckpt holds no checkpoint that verifies: train first, or name a checkpoint", source.deck.run.dir);
+    status =
+        status_set(STATUS_INPUT,
+                   "%s/ckpt holds no checkpoint that verifies: train first, or name a checkpoint",
+                   source.deck.run.dir);
   if (!status)
     status = set_context(values->context, &source.deck);
   if (!status)

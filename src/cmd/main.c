@@ -9,10 +9,13 @@
 #include "cmd/cmd.h"
 #include "device/device.h"
 
-static const struct command *const commands[] = {
-    &command_train,     &command_eval, &command_generate, &command_prepare,
-    &command_deck,      &command_plan, &command_ckpt,     &command_bench,
-    &command_compare,   &command_report, &command_tokenizer, &command_topo, &command_doctor, NULL};
+static const struct command *const commands[] = {&command_train,     &command_eval,
+                                                 &command_generate,  &command_prepare,
+                                                 &command_deck,      &command_plan,
+                                                 &command_ckpt,      &command_bench,
+                                                 &command_compare,   &command_report,
+                                                 &command_tokenizer, &command_topo,
+                                                 &command_doctor,    NULL};
 
 static bool wants(int argc, char **argv, int first, const char *flag)
 {
@@ -54,7 +57,8 @@ static int finish(int exit_code)
 {
   if (fflush(stdout) == 0 && !ferror(stdout))
     return exit_code;
-  const int code = fail(status_set(STATUS_IO, "cannot write to standard output: %s", strerror(errno)));
+  const int code =
+      fail(status_set(STATUS_IO, "cannot write to standard output: %s", strerror(errno)));
   return exit_code ? exit_code : code;
 }
 
@@ -76,8 +80,8 @@ static int run(const struct command *command, int argc, char **argv, int first)
   struct arguments arguments = {0};
   struct comm *comm = NULL;
   int exit_code = 0;
-  enum status status = command->uses_mpi ? comm_create_mpi(&argc, &argv, &comm)
-                                         : comm_create_fake(0, 1, 1, &comm);
+  enum status status =
+      command->uses_mpi ? comm_create_mpi(&argc, &argv, &comm) : comm_create_fake(0, 1, 1, &comm);
   if (status)
     return fail(status);
   log_set_rank(comm_rank(comm));

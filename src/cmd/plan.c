@@ -22,13 +22,25 @@ struct values {
 static const char *const modes[] = {"train", "eval", "generate", NULL};
 
 // clang-format off: one row an option
-#define CODEC_RATES(id, kind, title, source) \
-    {"encode_" #id, OPTION_REAL, AT(measured.encode_bytes[CODEC_##id]), "0", .least = 0, \
-     .most = 1e9, .unit = "GB/s", .rare = true, \
-     .text = "Measured rate of elements that codec " #id " encodes, 0 for memory."}, \
-    {"decode_" #id, OPTION_REAL, AT(measured.decode_bytes[CODEC_##id]), "0", .least = 0, \
-     .most = 1e9, .unit = "GB/s", .rare = true, \
-     .text = "Measured rate of elements that codec " #id " decodes and sums, 0 for memory."},
+#define CODEC_RATES(id, kind, title, source)                                                       \
+  {"encode_" #id,                                                                                  \
+   OPTION_REAL,                                                                                    \
+   AT(measured.encode_bytes[CODEC_##id]),                                                          \
+   "0",                                                                                            \
+   .least = 0,                                                                                     \
+   .most = 1e9,                                                                                    \
+   .unit = "GB/s",                                                                                 \
+   .rare = true,                                                                                   \
+   .text = "Measured rate of elements that codec " #id " encodes, 0 for memory."},                 \
+      {"decode_" #id,                                                                              \
+       OPTION_REAL,                                                                                \
+       AT(measured.decode_bytes[CODEC_##id]),                                                      \
+       "0",                                                                                        \
+       .least = 0,                                                                                 \
+       .most = 1e9,                                                                                \
+       .unit = "GB/s",                                                                             \
+       .rare = true,                                                                               \
+       .text = "Measured rate of elements that codec " #id " decodes and sums, 0 for memory."},
 static const struct option table[] = {
     {"ranks", OPTION_INT, AT(ranks), "1", .least = 1, .most = 1e6,
      .text = "Number of ranks to plan for."},
@@ -94,8 +106,7 @@ static const struct option table[] = {
      .unit = "GB/s", .rare = true,
      .text = "Measured rate of a rank's reads from NVMe. All ranks of the node read at the same "
              "time."},
-    CODEC_ROWS(CODEC_RATES)
-    {.name = NULL},
+    CODEC_ROWS(CODEC_RATES){.name = NULL},
 };
 #undef CODEC_RATES
 // clang-format on
@@ -125,17 +136,22 @@ static enum status take_gpu(const struct values *values, struct deck *deck)
   if (!*values->gpu || deck->run.device == DECK_DEVICE_CUDA)
     return STATUS_OK;
   if (deck->run.device == DECK_DEVICE_HOST)
-    return status_set(STATUS_USAGE, "gpu=%s, but run.device (%s) is host: leave out one of them; host= says what ranks on hosts need", values->gpu,
-                      options_where(deck->set, "run.device"));
+    return status_set(STATUS_USAGE,
+                      "gpu=%s, but run.device (%s) is host: leave out one of them; host= says what "
+                      "ranks on hosts need",
+                      values->gpu, options_where(deck->set, "run.device"));
   return options_resolve_from(deck->set, "gpu=", "run.device", "cuda");
 }
 
-static enum status create_target(const struct values *values, const struct deck *deck, struct target *out)
+static enum status create_target(const struct values *values, const struct deck *deck,
+                                 struct target *out)
 {
   int gpus = 0;
   enum status status = job_count_gpus(deck, &gpus);
   if (!status)
-    status = job_choose_place(deck, (int)values->ranks, 1, gpus == 0 && deck->run.device == DECK_DEVICE_CUDA ? 1 : gpus, &out->place);
+    status =
+        job_choose_place(deck, (int)values->ranks, 1,
+                         gpus == 0 && deck->run.device == DECK_DEVICE_CUDA ? 1 : gpus, &out->place);
   if (!status)
     status = device_model_find(out->place.device, out->place.compute, &out->model);
   if (status || gpus == 0 || out->model.host_memory)
@@ -147,9 +163,11 @@ static enum status create_target(const struct values *values, const struct deck 
 }
 
 /* What a plan is of. */
-static const enum job_use uses[] = {[PLAN_TRAIN] = JOB_TRAIN, [PLAN_EVAL] = JOB_TRAIN_AND_EVAL, [PLAN_GENERATE] = JOB_GENERATE};
+static const enum job_use uses[] = {
+    [PLAN_TRAIN] = JOB_TRAIN, [PLAN_EVAL] = JOB_TRAIN_AND_EVAL, [PLAN_GENERATE] = JOB_GENERATE};
 
-static enum status make_input(const struct values *values, const struct deck *deck, const struct model *model, const struct target *target,
+static enum status make_input(const struct values *values, const struct deck *deck,
+                              const struct model *model, const struct target *target,
                               struct plan_input *out)
 {
   *out = (struct plan_input){.mode = (enum plan_mode)values->mode,
@@ -228,11 +246,15 @@ static enum status check_ranks_agree(const struct plan *plan, const struct plan_
   status = plan_place(peer);
   const bool same = plan_collective_hash(plan) == plan_collective_hash(peer);
   plan_destroy(peer);
-  return same || status ? status : status_set(STATUS_PLAN, "ranks %d and %d would issue different collectives", input->rank, other.rank);
+  return same || status
+             ? status
+             : status_set(STATUS_PLAN, "ranks %d and %d would issue different collectives",
+                          input->rank, other.rank);
 }
 
 /* What the plan takes, whether it fits, and what other keys would change. */
-static enum status print_advice(const struct values *values, const struct advise_case *job, bool *fits)
+static enum status print_advice(const struct values *values, const struct advise_case *job,
+                                bool *fits)
 {
   const struct plan_rates *rates = &values->measured;
   const struct fit_room *room = job->arg;
@@ -259,7 +281,8 @@ static enum status print_traffic(const struct advise_case *job, const struct tar
 /* By tier, as those are of different memories. */
 static void print_arenas(const struct plan *plan)
 {
-  static const char *const names[TIER_DISK] = {[TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_SHARED] = "shared host memory"};
+  static const char *const names[TIER_DISK] = {
+      [TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_SHARED] = "shared host memory"};
   const int64_t bytes = job_arena_bytes(1, &plan);
   const char *between = " (";
   printf("\narenas of rank %d with %d thread%s, %s", plan->input.rank, plan->input.threads,
@@ -281,8 +304,9 @@ static void print_tables(const struct values *values, const struct plan *plan)
   printf("%s", values->list ? "\n" : "");
   plan_print_memory(plan, stdout);
   print_arenas(plan);
-  printf("verified: %d instructions, every read after its write, no bytes reused in flight, ranks agree on %016llx\n", plan->n,
-         (unsigned long long)plan_collective_hash(plan));
+  printf("verified: %d instructions, every read after its write, no bytes reused in flight, ranks "
+         "agree on %016llx\n",
+         plan->n, (unsigned long long)plan_collective_hash(plan));
 }
 
 static bool warms_up(const struct deck *deck, const struct plan_input *input)
@@ -306,7 +330,8 @@ static void print_warmup(const struct deck *deck, const struct plan *plan)
          mem_amount((double)plan_tier_bytes(plan, TIER_HOST)).text);
 }
 
-static enum status print_plan(const struct values *values, const struct deck *deck, const struct target *target, const struct plan_input *input,
+static enum status print_plan(const struct values *values, const struct deck *deck,
+                              const struct target *target, const struct plan_input *input,
                               const struct fit_room *room, bool *fits)
 {
   struct plan *plan[2] = {NULL}; /* and that of the warm-up */
@@ -339,7 +364,9 @@ static enum status print_plan(const struct values *values, const struct deck *de
 static void print_head(const struct plan_input *input, const struct target *target)
 {
   const struct model *model = input->model;
-  struct fit_count all = fit_count(model->parameters), trained = fit_count(model->parameters - model->frozen), frozen = fit_count(model->frozen);
+  struct fit_count all = fit_count(model->parameters),
+                   trained = fit_count(model->parameters - model->frozen),
+                   frozen = fit_count(model->frozen);
   char groups[48] = "";
   if (input->strategy == STRATEGY_HYBRID_SHARD)
     snprintf(groups, sizeof groups, " in %d group%s of %d", input->shape.replicas,
@@ -347,7 +374,8 @@ static void print_head(const struct plan_input *input, const struct target *targ
   printf("%s, %s parameters (%s trained, %s frozen), %d rank%s, %s%s\n", model->config.arch,
          all.text, trained.text, frozen.text, input->ranks, plural(input->ranks),
          deck_strategy_name(input->strategy), groups);
-  printf("device %s, computing in %s%s\n\n", target->place.device, dtype_name(target->place.compute),
+  printf("device %s, computing in %s%s\n\n", target->place.device,
+         dtype_name(target->place.compute),
          !target->device && !target->model.host_memory
              ? "; this machine has none, so workspace sizes are estimated with the host's"
              : "");
@@ -357,7 +385,8 @@ static enum status check_values(const struct values *values, struct fit_room *ro
 {
   *room = (struct fit_room){.local_ranks = ranks_on_node(values)};
   if (values->rank >= values->ranks)
-    return status_set(STATUS_USAGE, "rank=%lld: ranks are 0 to %lld", (long long)values->rank, (long long)values->ranks - 1);
+    return status_set(STATUS_USAGE, "rank=%lld: ranks are 0 to %lld", (long long)values->rank,
+                      (long long)values->ranks - 1);
   const enum status status = fit_gpu(values->gpu, room);
   return status ? status : fit_host(values->host, room);
 }
@@ -400,46 +429,47 @@ const struct command command_plan = {
     .usage = "DECK [--ranks P] [--rank R] [--mode train|eval|generate] [--gpu NAME|SIZE] [--host "
              "SIZE] [--rates FILE] [key=value ...]",
     .summary = "print and verify the schedule of a step and its memory",
-    .text = "Needs neither MPI nor the memory of the model. It prints the instructions with their "
-            "waits, the bytes per memory tier and purpose, and the result of the verification.\n"
-            "\n"
-            "With more ranks than a node has, it also prints the bytes that a node sends to other "
-            "nodes per step, for each strategy. With measured rates it also predicts the time of "
-            "a step and the exposed parts. With tiers.params=host it then names the fastest "
-            "transfer.params and transfer.grads. With compress.feedback it predicts the step for "
-            "each tiers.residual.\n"
-            "\n"
-            "With compress.warmup the plan is that of steps after the warm-up. The memory that is "
-            "compared with gpu= and host= holds both plans.\n"
-            "\n"
-            "With gpu= or host= it says whether the plan fits. If it does not fit, the exit code "
-            "is 1 and the settings that would fit are printed. gpu= and run.device=cuda plan for "
-            "GPUs even if this machine has none.\n"
-            "\n"
-            "With gpu=, host= or rates it ranks the presets of tiers.preset: memory per "
-            "rank and tier, whether they fit, and with rates the predicted step. Presets that fit "
-            "come first, the fastest one at the top.\n"
-            "\n"
-            "Rows of the memory table. Persistent bytes stay from step to step. Transient bytes "
-            "are those in use when the shared arena is fullest.\n"
-            "  parameters  this rank's share of the fp32 masters\n"
-            "  gathered parameters  whole units in the compute type, while they are in use\n"
-            "  working copy  this rank's share in the compute type, in addition to the masters; whole "
-            "units with compress.weights.delta\n"
-            "  moments  the two moments of AdamW\n"
-            "  residuals  what messages of gradients have lost\n"
-            "  gradients  this rank's share of the reduced gradients\n"
-            "  whole-unit gradients  gradients of a unit before the reduction\n"
-            "  staging  messages and receive buffers of reductions, messages of parameters, and "
-            "moments on their way to and from the disk\n"
-            "  landed gradients  gradients on the host, not yet reduced or not yet added up\n"
-            "  activations  kept by blocks for the backward pass\n"
-            "  residual stream  the output of a block and its gradient\n"
-            "  work  scratch memory of one operation\n"
-            "  tokens  of this step and of the next one\n"
-            "  keys and values  of the tokens generated so far\n"
-            "  results  loss, gradient norm and values derived from them\n"
-            "  lost to packing  gaps between transient buffers",
+    .text =
+        "Needs neither MPI nor the memory of the model. It prints the instructions with their "
+        "waits, the bytes per memory tier and purpose, and the result of the verification.\n"
+        "\n"
+        "With more ranks than a node has, it also prints the bytes that a node sends to other "
+        "nodes per step, for each strategy. With measured rates it also predicts the time of "
+        "a step and the exposed parts. With tiers.params=host it then names the fastest "
+        "transfer.params and transfer.grads. With compress.feedback it predicts the step for "
+        "each tiers.residual.\n"
+        "\n"
+        "With compress.warmup the plan is that of steps after the warm-up. The memory that is "
+        "compared with gpu= and host= holds both plans.\n"
+        "\n"
+        "With gpu= or host= it says whether the plan fits. If it does not fit, the exit code "
+        "is 1 and the settings that would fit are printed. gpu= and run.device=cuda plan for "
+        "GPUs even if this machine has none.\n"
+        "\n"
+        "With gpu=, host= or rates it ranks the presets of tiers.preset: memory per "
+        "rank and tier, whether they fit, and with rates the predicted step. Presets that fit "
+        "come first, the fastest one at the top.\n"
+        "\n"
+        "Rows of the memory table. Persistent bytes stay from step to step. Transient bytes "
+        "are those in use when the shared arena is fullest.\n"
+        "  parameters  this rank's share of the fp32 masters\n"
+        "  gathered parameters  whole units in the compute type, while they are in use\n"
+        "  working copy  this rank's share in the compute type, in addition to the masters; whole "
+        "units with compress.weights.delta\n"
+        "  moments  the two moments of AdamW\n"
+        "  residuals  what messages of gradients have lost\n"
+        "  gradients  this rank's share of the reduced gradients\n"
+        "  whole-unit gradients  gradients of a unit before the reduction\n"
+        "  staging  messages and receive buffers of reductions, messages of parameters, and "
+        "moments on their way to and from the disk\n"
+        "  landed gradients  gradients on the host, not yet reduced or not yet added up\n"
+        "  activations  kept by blocks for the backward pass\n"
+        "  residual stream  the output of a block and its gradient\n"
+        "  work  scratch memory of one operation\n"
+        "  tokens  of this step and of the next one\n"
+        "  keys and values  of the tokens generated so far\n"
+        "  results  loss, gradient norm and values derived from them\n"
+        "  lost to packing  gaps between transient buffers",
     .examples = "  sluice plan inputs/gpt2-62m.yaml --ranks 4\n"
                 "  sluice plan inputs/qwen2.5-7b.yaml --ranks 8 gpu=h100 list=false\n"
                 "  sluice plan inputs/qwen2.5-7b.yaml --ranks 16 gpu=h200 rates=rates.yaml\n",

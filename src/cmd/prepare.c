@@ -18,12 +18,12 @@ struct values {
 enum { SPECIAL_TOKEN, SPECIAL_TEXT };
 enum { INVALID_REFUSE, INVALID_REPLACE };
 static const char *const specials[] = {[SPECIAL_TOKEN] = "token", [SPECIAL_TEXT] = "text", NULL};
-static const char *const invalids[] = {[INVALID_REFUSE] = "refuse", [INVALID_REPLACE] = "replace", NULL};
+static const char *const invalids[] = {
+    [INVALID_REFUSE] = "refuse", [INVALID_REPLACE] = "replace", NULL};
 
 // clang-format off: one row an option
 static const struct option table[] = {
-    {"out", OPTION_STRING, AT(out), NULL,
-     .text = "Folder for the token shards."},
+    {"out", OPTION_STRING, AT(out), NULL, .text = "Folder for the token shards."},
     {"tokenizer", OPTION_STRING, AT(tokenizer), "bytes",
      .text = "Tokenizer.\n"
              "  bytes  the 256 byte values and an end of text\n"
@@ -44,8 +44,7 @@ static const struct option table[] = {
     {"seed", OPTION_INT, AT(seed), "1", .least = 0, .most = 9e15,
      .text = "Seed of the split into training and validation."},
     {"shard_tokens", OPTION_INT, AT(shard_tokens), "64Mi", .least = 1024, .most = 4e9,
-     .unit = "tokens",
-     .text = "Tokens per shard."},
+     .unit = "tokens", .text = "Tokens per shard."},
     {.name = NULL},
 };
 // clang-format on

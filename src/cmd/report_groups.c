@@ -141,8 +141,7 @@ static void add_change(struct report *report, int g, enum report_value of, enum 
 {
   struct report_group *group = &report->group[g];
   const struct stats_sample *own = &group->sample[of];
-  const struct stats_sample *base =
-      group->base < 0 ? NULL : &report->group[group->base].sample[of];
+  const struct stats_sample *base = group->base < 0 ? NULL : &report->group[group->base].sample[of];
   if (base && own->n > 0 && base->n > 0 && base->mean > 0)
     stats_sample_add(&group->sample[change], own->mean / base->mean - 1);
 }

@@ -45,8 +45,7 @@ static const struct option table[] = {
     {"word_most", OPTION_INT, AT(word_most), "0", .least = 0, .most = 9e15, .unit = OPTIONS_BYTES,
      .text = "Train: longest word that is used, 0 for no limit. Longer words, such as runs of "
              "spaces or base64, are left out."},
-    {"text", OPTION_STRING, AT(text), "",
-     .text = "Encode: this text instead of a file."},
+    {"text", OPTION_STRING, AT(text), "", .text = "Encode: this text instead of a file."},
     {"plain", OPTION_BOOL, AT(plain), "false",
      .text = "Encode: treat special tokens as ordinary text."},
     {.name = NULL},
@@ -57,10 +56,11 @@ static const struct option table[] = {
 
 static enum status refuse_no_input(const struct arguments *arguments)
 {
-  return status_set(STATUS_USAGE,
-                    "input= is missing: say sluice tokenizer train %s input=%s, with commas between "
-                    "several files or folders",
-                    arguments->word[1], arguments->words > 2 ? arguments->word[2] : "FILE|FOLDER");
+  return status_set(
+      STATUS_USAGE,
+      "input= is missing: say sluice tokenizer train %s input=%s, with commas between "
+      "several files or folders",
+      arguments->word[1], arguments->words > 2 ? arguments->word[2] : "FILE|FOLDER");
 }
 
 static enum status train(const struct arguments *arguments)
@@ -78,10 +78,10 @@ static enum status train(const struct arguments *arguments)
                                           .word_most = values->word_most};
   const enum status status = bpe_train_run(arguments->comm, &config, &result);
   if (status == STATUS_OK && comm_rank(arguments->comm) == 0)
-    printf("%s: %" PRId64 " tokens from %" PRId64 " documents of %" PRId64 " files, %.1f MB of text, %" PRId64 " words, %" PRId64
-           " of them distinct, in %.1f s\n",
-           config.out, result.vocab, result.documents, result.files, (double)result.bytes * 1e-6, result.words, result.distinct_words,
-           result.seconds);
+    printf("%s: %" PRId64 " tokens from %" PRId64 " documents of %" PRId64
+           " files, %.1f MB of text, %" PRId64 " words, %" PRId64 " of them distinct, in %.1f s\n",
+           config.out, result.vocab, result.documents, result.files, (double)result.bytes * 1e-6,
+           result.words, result.distinct_words, result.seconds);
   return status;
 }
 
@@ -109,7 +109,9 @@ static enum status read_stream(FILE *stream, const char *name, char **out, size_
       status = mem_resize(MEM_DATA, room, (void **)&text);
     }
     if (status == STATUS_OK && n > TEXT_MOST)
-      status = status_set(STATUS_INPUT, "%s holds more than %zu MiB; split it, or put documents into JSON Lines", name, TEXT_MOST >> 20);
+      status = status_set(STATUS_INPUT,
+                          "%s holds more than %zu MiB; split it, or put documents into JSON Lines",
+                          name, TEXT_MOST >> 20);
     if (status)
       break;
     got = fread(text + n, 1, room - n, stream);
@@ -133,12 +135,13 @@ static enum status refuse_input(const struct arguments *arguments, int error)
   const enum status status = open_unreadable(error, word);
   if (error != ENOENT || strcmp(arguments->word[0], "encode") != 0)
     return status;
-  return status_set(status, "cannot open %s: %s; name a file, or say text='%s'", word, strerror(error),
-                    word);
+  return status_set(status, "cannot open %s: %s; name a file, or say text='%s'", word,
+                    strerror(error), word);
 }
 
 /* The file of the command line, or standard input. *name is what to call it. */
-static enum status read_input(const struct arguments *arguments, const char **name, char **out, size_t *bytes)
+static enum status read_input(const struct arguments *arguments, const char **name, char **out,
+                              size_t *bytes)
 {
   *name = arguments->words > 2 ? arguments->word[2] : "standard input";
   FILE *file = arguments->words > 2 ? fopen(*name, "r") : stdin;
@@ -162,8 +165,11 @@ struct encoder {
 static enum status encode_document(struct encoder *encoder, const char *text, size_t bytes)
 {
   int64_t n = 0;
-  const enum status status = encoder->plain ? tokenizer_encode_plain(encoder->tokenizer, text, bytes, &encoder->tokens, &n, &encoder->room)
-                                            : tokenizer_encode(encoder->tokenizer, text, bytes, &encoder->tokens, &n, &encoder->room);
+  const enum status status =
+      encoder->plain
+          ? tokenizer_encode_plain(encoder->tokenizer, text, bytes, &encoder->tokens, &n,
+                                   &encoder->room)
+          : tokenizer_encode(encoder->tokenizer, text, bytes, &encoder->tokens, &n, &encoder->room);
   if (status)
     return status;
   for (int64_t i = 0; i < n; i++)
@@ -176,7 +182,8 @@ static bool is_json(const char *path)
 {
   static const char *const endings[] = {".jsonl", ".ndjson", ".json"};
   for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
-    if (strlen(path) > strlen(endings[i]) && strcmp(path + strlen(path) - strlen(endings[i]), endings[i]) == 0)
+    if (strlen(path) > strlen(endings[i]) &&
+        strcmp(path + strlen(path) - strlen(endings[i]), endings[i]) == 0)
       return true;
   return false;
 }
@@ -215,7 +222,8 @@ static enum status encode(const struct arguments *arguments)
   const struct values *values = arguments->values;
   struct encoder encoder = {.plain = values->plain};
   if (*values->text && arguments->words > 2)
-    return status_set(STATUS_USAGE, "both text= and the file %s are given; encode one of them", arguments->word[2]);
+    return status_set(STATUS_USAGE, "both text= and the file %s are given; encode one of them",
+                      arguments->word[2]);
   enum status status = open_folder(arguments->word[1], &encoder.tokenizer);
   if (status)
     return status;
@@ -242,7 +250,8 @@ struct decoder {
 static enum status decode_line(struct decoder *decoder, char *line)
 {
   int64_t n = 0, bytes = 0;
-  for (char *rest = NULL, *word = strtok_r(line, " \t\r", &rest); word; word = strtok_r(NULL, " \t\r", &rest)) {
+  for (char *rest = NULL, *word = strtok_r(line, " \t\r", &rest); word;
+       word = strtok_r(NULL, " \t\r", &rest)) {
     char *end;
     errno = 0;
     const long long id = strtoll(word, &end, 10);
@@ -250,14 +259,16 @@ static enum status decode_line(struct decoder *decoder, char *line)
       return status_set(STATUS_INPUT, "'%.40s' is not the id of a token", word);
     decoder->tokens[n++] = (int32_t)id;
   }
-  const enum status status = tokenizer_decode(decoder->tokenizer, decoder->tokens, n, &decoder->text, &bytes, &decoder->room);
+  const enum status status = tokenizer_decode(decoder->tokenizer, decoder->tokens, n,
+                                              &decoder->text, &bytes, &decoder->room);
   if (status)
     return status;
   fwrite(decoder->text, 1, (size_t)bytes, stdout); /* a failure is told at the end */
   return STATUS_OK;
 }
 
-/* Lines of ids; the texts have a line end between them, so that one line gives exactly the text that it was made from. */
+/* Lines of ids; the texts have a line end between them, so that one line gives exactly the text
+ * that it was made from. */
 static enum status decode_lines(struct decoder *decoder, const char *name, char *text, size_t bytes)
 {
   enum status status = STATUS_OK;
@@ -268,7 +279,10 @@ static enum status decode_lines(struct decoder *decoder, const char *name, char 
       end = text + bytes;
     *end = '\0';
     if (strlen(line) != (size_t)(end - line))
-      return status_set(STATUS_INPUT, "%s, line %" PRId64 ": a NUL byte; ids are numbers with spaces between them", name, number);
+      return status_set(STATUS_INPUT,
+                        "%s, line %" PRId64
+                        ": a NUL byte; ids are numbers with spaces between them",
+                        name, number);
     if (number > 1)
       putchar('\n');
     status = decode_line(decoder, line);
@@ -288,9 +302,11 @@ static enum status decode(const struct arguments *arguments)
   if (status == STATUS_OK)
     status = read_input(arguments, &name, &text, &bytes);
   if (status == STATUS_OK)
-    status = mem_resize(MEM_DATA, bytes + 1, (void **)&text); /* room for the end of the last line */
+    status =
+        mem_resize(MEM_DATA, bytes + 1, (void **)&text); /* room for the end of the last line */
   if (status == STATUS_OK)
-    status = mem_alloc(MEM_DATA, (bytes / 2 + 1) * sizeof *decoder.tokens, (void **)&decoder.tokens);
+    status =
+        mem_alloc(MEM_DATA, (bytes / 2 + 1) * sizeof *decoder.tokens, (void **)&decoder.tokens);
   if (status == STATUS_OK)
     status = decode_lines(&decoder, name, text, bytes);
   mem_free(text);
@@ -323,7 +339,8 @@ static void print_quoted(const char *text)
 
 static enum status show_added(const struct tokenizer *tokenizer, const struct json_node *root)
 {
-  for (const struct json_node *added = json_first(json_find(root, "added_tokens")); added; added = json_next(added)) {
+  for (const struct json_node *added = json_first(json_find(root, "added_tokens")); added;
+       added = json_next(added)) {
     const char *content;
     int64_t id;
     enum status status = json_get_whole(json_find(added, "id"), 0, INT32_MAX, &id);
@@ -344,7 +361,8 @@ static enum status show_added(const struct tokenizer *tokenizer, const struct js
 /* The text of the first Split, if there is one; ByteLevel alone splits by GPT-2's. */
 static const char *find_pattern(const struct json_node *root)
 {
-  const struct json_node *step = json_find(root, "pre_tokenizer"), *steps = json_find(step, "pretokenizers");
+  const struct json_node *step = json_find(root, "pre_tokenizer"),
+                         *steps = json_find(step, "pretokenizers");
   const char *pattern = NULL;
   for (step = steps ? json_first(steps) : step; step; step = steps ? json_next(step) : NULL) {
     const struct json_node *text = json_find(json_find(step, "pattern"), "Regex");
@@ -390,7 +408,8 @@ static enum status show(const struct arguments *arguments)
     return status;
   const struct tokenizer_id id = tokenizer_id(tokenizer);
   const bool json = strcmp(id.name, "json") == 0;
-  printf("kind        %s\n", json ? "json: byte-level BPE of tokenizer.json" : "gpt2: byte-level BPE of vocab.json and merges.txt");
+  printf("kind        %s\n", json ? "json: byte-level BPE of tokenizer.json"
+                                  : "gpt2: byte-level BPE of vocab.json and merges.txt");
   printf("vocabulary  %" PRId64 " tokens\n", tokenizer_vocab(tokenizer));
   printf("checksum    %08" PRIx32 "\n", id.crc32);
   printf("meaning     %016" PRIx64 "\n", id.meaning);
@@ -398,14 +417,17 @@ static enum status show(const struct arguments *arguments)
     status = show_json(tokenizer, arguments->word[1]);
   } else {
     show_pattern(split_pattern("gpt2"));
-    printf("added tokens\n  %8" PRId32 "  <|endoftext|>  (end of text)\n", tokenizer_end_of_text(tokenizer));
+    printf("added tokens\n  %8" PRId32 "  <|endoftext|>  (end of text)\n",
+           tokenizer_end_of_text(tokenizer));
   }
   tokenizer_destroy(tokenizer);
   return status;
 }
 
 static const struct action actions[] = {
-    {"train", "OUT input=FILE|FOLDER[,...] [vocab=32000] [pattern=gpt2] [special=[...]] [min_count=2]", 2, 2, true, train},
+    {"train",
+     "OUT input=FILE|FOLDER[,...] [vocab=32000] [pattern=gpt2] [special=[...]] [min_count=2]", 2, 2,
+     true, train},
     {"encode", "FOLDER [text=... | FILE]", 2, 3, false, encode},
     {"decode", "FOLDER [FILE]", 2, 3, false, decode},
     {"show", "FOLDER", 2, 2, false, show},

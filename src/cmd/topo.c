@@ -32,10 +32,12 @@ static const struct option table[] = {
 };
 // clang-format on
 
-static enum status create_scene(const struct values *values, const struct deck *deck, const struct job_buses *buses, const struct topo_options *options,
+static enum status create_scene(const struct values *values, const struct deck *deck,
+                                const struct job_buses *buses, const struct topo_options *options,
                                 struct topo **out)
 {
-  const bool described = *values->xml || *values->machine, none = !described && deck->run.device == DECK_DEVICE_HOST;
+  const bool described = *values->xml || *values->machine,
+             none = !described && deck->run.device == DECK_DEVICE_HOST;
   const struct topo_scene scene = {.xml = *values->xml ? values->xml : NULL,
                                    .synthetic = *values->machine ? values->machine : NULL,
                                    .ranks = values->ranks > 0 ? (int)values->ranks : 0,
@@ -47,8 +49,9 @@ static enum status create_scene(const struct values *values, const struct deck *
   if (*values->xml && *values->machine)
     return status_set(STATUS_USAGE, "both xml= and machine= are given; show one of them");
   if (values->ranks == 0)
-    return status_set(STATUS_USAGE, "ranks=0: a machine is shown for 1 rank or more; leave ranks= out "
-                                    "for the ranks of this job, or one per GPU");
+    return status_set(STATUS_USAGE,
+                      "ranks=0: a machine is shown for 1 rank or more; leave ranks= out "
+                      "for the ranks of this job, or one per GPU");
   return topo_create_scene(&scene, options, out);
 }
 
@@ -68,7 +71,8 @@ static enum status show(const struct arguments *arguments, const struct deck *de
     status = job_list_buses(gpus, &buses);
   status = comm_agree(comm, status);
   if (!status)
-    status = job ? job_create_topo(comm, &buses, &options, &topo) : comm_agree(comm, create_scene(values, deck, &buses, &options, &topo));
+    status = job ? job_create_topo(comm, &buses, &options, &topo)
+                 : comm_agree(comm, create_scene(values, deck, &buses, &options, &topo));
   if (!status)
     status = comm_agree(comm, comm_rank(comm) == 0 ? topo_print(topo, stdout) : STATUS_OK);
   topo_destroy(topo);

@@ -17,8 +17,10 @@ enum status comm_collect_bytes(struct comm *comm, const void *mine, int64_t byte
 {
   const MPI_Comm world = *(MPI_Comm *)comm_mpi(comm);
   if (bytes > (INT64_C(1) << 30) / comm->ranks)
-    return status_set(STATUS_UNSUPPORTED, "%lld bytes of each of %d ranks are too much to gather", (long long)bytes, comm->ranks);
-  return comm_mpi_check(MPI_Gather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, 0, world), "MPI_Gather");
+    return status_set(STATUS_UNSUPPORTED, "%lld bytes of each of %d ranks are too much to gather",
+                      (long long)bytes, comm->ranks);
+  return comm_mpi_check(MPI_Gather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, 0, world),
+                        "MPI_Gather");
 }
 
 struct comm_offset comm_clock_offset(const struct comm_echo *echo, int n)
@@ -28,7 +30,9 @@ struct comm_offset comm_clock_offset(const struct comm_echo *echo, int n)
     if (echo[i].received - echo[i].sent < echo[best].received - echo[best].sent)
       best = i;
   const int64_t way = echo[best].received - echo[best].sent;
-  return (struct comm_offset){.seconds = ((double)(echo[best].answered - echo[best].sent) - (double)way / 2) * 1e-9, .error = (double)way / 2 * 1e-9};
+  return (struct comm_offset){
+      .seconds = ((double)(echo[best].answered - echo[best].sent) - (double)way / 2) * 1e-9,
+      .error = (double)way / 2 * 1e-9};
 }
 
 static int64_t wall_ns(void)
@@ -46,7 +50,9 @@ static enum status ask(MPI_Comm world, int peer, struct comm_offset *out)
     echo[i].sent = wall_ns();
     status = comm_mpi_check(MPI_Send(&echo[i].sent, 1, MPI_INT64_T, peer, TAG, world), "MPI_Send");
     if (!status)
-      status = comm_mpi_check(MPI_Recv(&echo[i].answered, 1, MPI_INT64_T, peer, TAG, world, MPI_STATUS_IGNORE), "MPI_Recv");
+      status = comm_mpi_check(
+          MPI_Recv(&echo[i].answered, 1, MPI_INT64_T, peer, TAG, world, MPI_STATUS_IGNORE),
+          "MPI_Recv");
     echo[i].received = wall_ns();
   }
   if (!status)
@@ -59,7 +65,8 @@ static enum status answer(MPI_Comm world)
   enum status status = STATUS_OK;
   for (int i = 0; i < ECHOES && !status; i++) {
     int64_t time;
-    status = comm_mpi_check(MPI_Recv(&time, 1, MPI_INT64_T, 0, TAG, world, MPI_STATUS_IGNORE), "MPI_Recv");
+    status = comm_mpi_check(MPI_Recv(&time, 1, MPI_INT64_T, 0, TAG, world, MPI_STATUS_IGNORE),
+                            "MPI_Recv");
     time = wall_ns();
     if (!status)
       status = comm_mpi_check(MPI_Send(&time, 1, MPI_INT64_T, 0, TAG, world), "MPI_Send");

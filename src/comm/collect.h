@@ -7,20 +7,25 @@
 
 #include "comm/comm.h"
 
-/* Every rank's `bytes` bytes at rank 0, in the order of ranks: all[ranks * bytes], not read elsewhere. At most 1 GiB together. Collective. */
+/* Every rank's `bytes` bytes at rank 0, in the order of ranks: all[ranks * bytes], not read
+ * elsewhere. At most 1 GiB together. Collective. */
 enum status comm_collect_bytes(struct comm *comm, const void *mine, int64_t bytes, void *all);
 
-/* A message to a peer and back, in nanoseconds: sent and received by the clock of who asks, answered by the peer's. */
+/* A message to a peer and back, in nanoseconds: sent and received by the clock of who asks,
+ * answered by the peer's. */
 struct comm_echo {
   int64_t sent, answered, received;
 };
-/* How many seconds a clock is ahead of the asking one, to within `error`: the true value is inside as long as no clock was set meanwhile. error < 0: not measured. */
+/* How many seconds a clock is ahead of the asking one, to within `error`: the true value is inside
+ * as long as no clock was set meanwhile. error < 0: not measured. */
 struct comm_offset {
   double seconds, error;
 };
-/* By the fastest of n echoes, whose answer lies in the middle of its way, give or take half of it (Cristian, "Probabilistic clock synchronization", 1989). n >= 1. */
+/* By the fastest of n echoes, whose answer lies in the middle of its way, give or take half of it
+ * (Cristian, "Probabilistic clock synchronization", 1989). n >= 1. */
 struct comm_offset comm_clock_offset(const struct comm_echo *echo, int n);
-/* The wall clock of each node beside rank 0's. offset[ranks], on rank 0: of the lowest rank of each node, of the others not measured. Collective. */
+/* The wall clock of each node beside rank 0's. offset[ranks], on rank 0: of the lowest rank of each
+ * node, of the others not measured. Collective. */
 enum status comm_collect_clocks(struct comm *comm, struct comm_offset *offset);
 
 /* The lowest rank of this one's node. Local. */

@@ -103,7 +103,8 @@ enum status comm_end_call(struct comm *comm, enum status status)
 
 void comm_calls(const struct comm *comm, int64_t *begun, bool *waits)
 {
-  const int64_t ended = atomic_load(&comm->ended); /* first: a call that begins in between is under way */
+  const int64_t ended =
+      atomic_load(&comm->ended); /* first: a call that begins in between is under way */
   *begun = atomic_load(&comm->begun);
   *waits = *begun != ended;
 }
@@ -125,7 +126,8 @@ enum status comm_broadcast_text(struct comm *comm, char **text, int root)
   if (status)
     return status;
   void *copy = NULL;
-  status = comm_agree(comm, comm->rank == root ? STATUS_OK : mem_alloc(MEM_META, (size_t)bytes, &copy));
+  status =
+      comm_agree(comm, comm->rank == root ? STATUS_OK : mem_alloc(MEM_META, (size_t)bytes, &copy));
   if (!status)
     status = comm_broadcast(comm, comm->rank == root ? *text : copy, bytes, root);
   if (status)
@@ -176,15 +178,18 @@ enum status comm_say_warnings(struct comm *comm)
   return status;
 }
 
-/* Compares with rank 0 piece by piece, so that no rank needs memory that another one may not get. */
-static enum status compare_with_root(struct comm *comm, const char *data, int64_t bytes, bool *differs)
+/* Compares with rank 0 piece by piece, so that no rank needs memory that another one may not get.
+ */
+static enum status compare_with_root(struct comm *comm, const char *data, int64_t bytes,
+                                     bool *differs)
 {
   char piece[4096];
   int64_t root_bytes = bytes;
   enum status status = comm_broadcast(comm, &root_bytes, sizeof root_bytes, 0);
   *differs = root_bytes != bytes;
   for (int64_t done = 0; !status && done < root_bytes; done += (int64_t)sizeof piece) {
-    int64_t now = root_bytes - done < (int64_t)sizeof piece ? root_bytes - done : (int64_t)sizeof piece;
+    int64_t now =
+        root_bytes - done < (int64_t)sizeof piece ? root_bytes - done : (int64_t)sizeof piece;
     if (comm->rank == 0)
       memcpy(piece, data + done, (size_t)now);
     status = comm_broadcast(comm, piece, now, 0);
@@ -202,7 +207,10 @@ enum status comm_check_same(struct comm *comm, const char *what, const void *dat
     status = comm->ops->fold(comm, FOLD_MIN_I64, &lowest, 1);
   if (status || lowest == comm->ranks)
     return status;
-  return status_set(STATUS_INTERNAL, "%s of rank %" PRId64 " differs from that of rank 0: all ranks must run one program on one input", what, lowest);
+  return status_set(STATUS_INTERNAL,
+                    "%s of rank %" PRId64
+                    " differs from that of rank 0: all ranks must run one program on one input",
+                    what, lowest);
 }
 
 static const struct carrier {
@@ -224,7 +232,8 @@ static enum status set_carrier(struct comm *comm, const char *name)
   char known[64] = "";
   const char *cure = "";
   for (int i = 0; i < CARRIERS; i++) {
-    const struct comm_carrier_ops *ops = comm->ops->stand_in ? comm->ops->stand_in : carriers[i].ops;
+    const struct comm_carrier_ops *ops =
+        comm->ops->stand_in ? comm->ops->stand_in : carriers[i].ops;
     if (!ops && strcmp(carriers[i].name, name) == 0)
       cure = ": configure it with --with-nccl, or say comm.backend=mpi";
     if (!ops)
@@ -291,7 +300,10 @@ enum status comm_check_group_size(const struct comm *comm, int size)
 {
   if (size >= 1 && comm->ranks % size == 0)
     return STATUS_OK;
-  return status_set(STATUS_USAGE, "%d ranks cannot be split into groups of %d: the size of a group must divide their number", comm->ranks, size);
+  return status_set(
+      STATUS_USAGE,
+      "%d ranks cannot be split into groups of %d: the size of a group must divide their number",
+      comm->ranks, size);
 }
 
 bool comm_group_is_block(const struct comm *comm, enum comm_kind kind, int members)
@@ -304,7 +316,8 @@ static int members_of(const struct comm *comm, enum comm_kind kind, int size)
   return kind == COMM_WORLD ? comm->ranks : kind == COMM_SHARD ? size : comm->ranks / size;
 }
 
-/* Where blocks do not fill the node one of them spans nodes, and then none has boxes in shared memory. */
+/* Where blocks do not fill the node one of them spans nodes, and then none has boxes in shared
+ * memory. */
 int64_t comm_group_shared_bytes(const struct comm *comm, enum comm_kind kind, int size)
 {
   const int members = members_of(comm, kind, size);
@@ -313,7 +326,8 @@ int64_t comm_group_shared_bytes(const struct comm *comm, enum comm_kind kind, in
   return comm->local_ranks / members * shm_bytes(members);
 }
 
-static enum status create_group(struct comm *comm, enum comm_kind kind, int size, bool parts, struct comm_group **out)
+static enum status create_group(struct comm *comm, enum comm_kind kind, int size, bool parts,
+                                struct comm_group **out)
 {
   if (kind == COMM_WORLD)
     size = comm->ranks;
@@ -341,12 +355,14 @@ static enum status create_group(struct comm *comm, enum comm_kind kind, int size
   return status;
 }
 
-enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, struct comm_group **out)
+enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size,
+                              struct comm_group **out)
 {
   return create_group(comm, kind, size, true, out);
 }
 
-enum status comm_group_create_for_sums(struct comm *comm, enum comm_kind kind, int size, struct comm_group **out)
+enum status comm_group_create_for_sums(struct comm *comm, enum comm_kind kind, int size,
+                                       struct comm_group **out)
 {
   return create_group(comm, kind, size, false, out);
 }
@@ -425,12 +441,14 @@ enum status comm_check_varying(struct comm_group *group, const void *messages, i
   return STATUS_OK;
 }
 
-enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
+enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums,
+                                 int n)
 {
   return group->size == 1 ? STATUS_OK : group->carrier->sum_exact(group, lane, sums, n);
 }
 
-/* MPI's messages say nothing of other memory than their own: stores are out before the first of them, and no load is made before the last. */
+/* MPI's messages say nothing of other memory than their own: stores are out before the first of
+ * them, and no load is made before the last. */
 enum status comm_group_barrier(struct comm_group *group)
 {
   if (group->size == 1)

@@ -1,6 +1,8 @@
-/* Groups of ranks, and collectives on lanes. Implementations: `mpi` (MPI point to point and non-blocking collectives, waiting without burning the core)
- * and `fake` (rank r of P with no peers, for dry runs: data collectives leave the buffers as they are). Knows nothing of models or plans.
- * Data between groups of an mpi job travels by a carrier: MPI for memory of the host (inside a node through memory that the ranks share), NCCL or MPI for memory of GPUs.
+/* Groups of ranks, and collectives on lanes. Implementations: `mpi` (MPI point to point and
+ * non-blocking collectives, waiting without burning the core) and `fake` (rank r of P with no
+ * peers, for dry runs: data collectives leave the buffers as they are). Knows nothing of models or
+ * plans. Data between groups of an mpi job travels by a carrier: MPI for memory of the host (inside
+ * a node through memory that the ranks share), NCCL or MPI for memory of GPUs.
  *
  * Every group owns one communicator per lane that uses it, so that two lanes never share an
  * ordering. Data collectives count bytes, in 64 bits. */
@@ -18,7 +20,8 @@ struct lane;
 struct comm;       /* the job */
 struct comm_group; /* an ordered subset of its ranks, on one lane */
 
-/* Start MPI with MPI_THREAD_MULTIPLE and check that it was provided (mpi), or pretend (fake). Also works without mpirun: one rank. Collective. */
+/* Start MPI with MPI_THREAD_MULTIPLE and check that it was provided (mpi), or pretend (fake). Also
+ * works without mpirun: one rank. Collective. */
 enum status comm_create_mpi(int *argc, char ***argv, struct comm **out);
 enum status comm_create_fake(int rank, int ranks, int local_ranks, struct comm **out);
 void comm_destroy(struct comm *comm); /* takes NULL; Collective */
@@ -27,14 +30,15 @@ void comm_destroy(struct comm *comm); /* takes NULL; Collective */
  * the nodes in turn. */
 int comm_rank(const struct comm *comm);
 int comm_ranks(const struct comm *comm);
-int comm_local_rank(const struct comm *comm);  /* among the ranks of this node (shared memory) */
+int comm_local_rank(const struct comm *comm); /* among the ranks of this node (shared memory) */
 int comm_local_ranks(const struct comm *comm);
 /* "Open MPI 4.1.4, thread multiple, not CUDA-aware", and whether ranks were renumbered. */
 const char *comm_description(const struct comm *comm);
 
 /* The MPI_Comm of the job for io/, as a pointer to it (NULL for fake). */
 void *comm_mpi(struct comm *comm);
-/* The one reader of MPI's return codes, here and in io/: STATUS_LIBRARY with "CALL failed: MPI's words". */
+/* The one reader of MPI's return codes, here and in io/: STATUS_LIBRARY with "CALL failed: MPI's
+ * words". */
 enum status comm_mpi_check(int error, const char *call);
 
 /* Failing is a collective decision: every rank passes its own status. If any rank failed, all
@@ -42,62 +46,83 @@ enum status comm_mpi_check(int error, const char *call);
  * stays as it is if all ranks hold the same one: a failure that was agreed on names its rank once.
  * Collective. */
 enum status comm_agree(struct comm *comm, enum status mine);
-/* Print the recorded sentence and end the job on all ranks at once. For failures that only one rank may know of. Local; does not return. */
+/* Print the recorded sentence and end the job on all ranks at once. For failures that only one rank
+ * may know of. Local; does not return. */
 void comm_abort(struct comm *comm, enum status status) __attribute__((noreturn));
 
-/* What ranks have kept with log_warn_alike(): of what several have alike the lowest of them speaks, and says how many others there are. Collective. */
+/* What ranks have kept with log_warn_alike(): of what several have alike the lowest of them speaks,
+ * and says how many others there are. Collective. */
 enum status comm_say_warnings(struct comm *comm);
 
 /* Control plane, blocking, on the calling thread. Collective. */
 enum status comm_barrier(struct comm *comm);
 enum status comm_broadcast(struct comm *comm, void *data, int64_t bytes, int root);
-enum status comm_broadcast_text(struct comm *comm, char **text, int root); /* non-roots receive a mem_strdup'ed copy */
+enum status comm_broadcast_text(struct comm *comm, char **text,
+                                int root); /* non-roots receive a mem_strdup'ed copy */
 enum status comm_sum_i64(struct comm *comm, int64_t *values, int n);
 enum status comm_max_i64(struct comm *comm, int64_t *values, int n);
 enum status comm_max_f64(struct comm *comm, double *values, int n);
 
-/* All ranks hold the same `bytes` bytes? STATUS_INTERNAL naming the lowest rank that differs, with `what` in the sentence. */
+/* All ranks hold the same `bytes` bytes? STATUS_INTERNAL naming the lowest rank that differs, with
+ * `what` in the sentence. */
 enum status comm_check_same(struct comm *comm, const char *what, const void *data, int64_t bytes);
 
-/* The same ranks once more, with communicators of its own, for another thread than those that use `comm`: its calls and theirs do not wait for each other. Destroy before comm. Collective. */
+/* The same ranks once more, with communicators of its own, for another thread than those that use
+ * `comm`: its calls and theirs do not wait for each other. Destroy before comm. Collective. */
 enum status comm_create_sibling(struct comm *comm, struct comm **out);
 
-/* Host memory of `bytes` bytes, in whole pages, that each block of `size` consecutive ranks has one copy of, zeroed. Each member clears an equal part, the first the first one, and so has the pages of
- * that part at its own NUMA node. STATUS_UNSUPPORTED where a block spans nodes. A store by one member is seen by another
- * behind a comm_group_barrier() of theirs. Fake jobs have memory of their own. Collective. */
+/* Host memory of `bytes` bytes, in whole pages, that each block of `size` consecutive ranks has one
+ * copy of, zeroed. Each member clears an equal part, the first the first one, and so has the pages
+ * of that part at its own NUMA node. STATUS_UNSUPPORTED where a block spans nodes. A store by one
+ * member is seen by another behind a comm_group_barrier() of theirs. Fake jobs have memory of their
+ * own. Collective. */
 struct comm_shared;
-enum status comm_shared_create(struct comm *comm, int size, int64_t bytes, struct comm_shared **out);
+enum status comm_shared_create(struct comm *comm, int size, int64_t bytes,
+                               struct comm_shared **out);
 void *comm_shared_memory(const struct comm_shared *shared);
 void comm_shared_destroy(struct comm_shared *shared); /* takes NULL; Collective */
-/* The folder in whose file system MPI has that memory: Open MPI's osc_sm_backing_directory where the environment sets it, otherwise its /dev/shm. Local. */
+/* The folder in whose file system MPI has that memory: Open MPI's osc_sm_backing_directory where
+ * the environment sets it, otherwise its /dev/shm. Local. */
 const char *comm_shared_folder(void);
 
-/* The carrier of groups that are created from now on: "mpi" (at first) of memory of the host; "mpi_device" of memory of the device that comm_set_device() names, which MPI is given where it
- * says that it takes it, or which is staged through pinned memory of the host; or "nccl", where every rank has a GPU of its own (this thread's current one). A fake job takes any.
+/* The carrier of groups that are created from now on: "mpi" (at first) of memory of the host;
+ * "mpi_device" of memory of the device that comm_set_device() names, which MPI is given where it
+ * says that it takes it, or which is staged through pinned memory of the host; or "nccl", where
+ * every rank has a GPU of its own (this thread's current one). A fake job takes any.
  * STATUS_UNSUPPORTED where the build does not have it, and says what it has. Collective. */
 enum status comm_set_carrier(struct comm *comm, const char *name);
-const char *comm_carrier(const struct comm *comm); /* its name; of a fake job "mpi" */
-const char *comm_carrier_text(const struct comm *comm); /* for people: "nccl", "mpi, staged through pinned memory of the host" */
+const char *comm_carrier(const struct comm *comm);      /* its name; of a fake job "mpi" */
+const char *comm_carrier_text(const struct comm *comm); /* for people: "nccl", "mpi, staged through
+                                                           pinned memory of the host" */
 /* The device whose memory "mpi_device" carries; it outlives the groups. Local. */
 void comm_set_device(struct comm *comm, struct device *device);
 
-/* Calls of this rank for all others so far: collectives of the control plane, and starts of a carrier, the same number on all ranks that are in the same one; *waits: one is under way. Any thread. Local. */
+/* Calls of this rank for all others so far: collectives of the control plane, and starts of a
+ * carrier, the same number on all ranks that are in the same one; *waits: one is under way. Any
+ * thread. Local. */
 void comm_calls(const struct comm *comm, int64_t *begun, bool *waits);
 
-/* Groups. COMM_WORLD: all. COMM_SHARD: blocks of `size` consecutive ranks. COMM_REPLICA: the ranks with the same index in their block. Collective. */
+/* Groups. COMM_WORLD: all. COMM_SHARD: blocks of `size` consecutive ranks. COMM_REPLICA: the ranks
+ * with the same index in their block. Collective. */
 enum comm_kind { COMM_WORLD, COMM_SHARD, COMM_REPLICA };
-enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size, struct comm_group **out);
-/* For barriers and exact sums alone: "mpi" holds no memory of the node for it. What is gathered or reduced in it all the same travels by messages. Collective. */
-enum status comm_group_create_for_sums(struct comm *comm, enum comm_kind kind, int size, struct comm_group **out);
-/* What the groups of a node that comm_group_create() so makes hold of the memory that its ranks share, where "mpi" carries; less if comm_shared_folder() has no room for it. A fake job says
- * what those of the job that it stands for would hold. Local. */
+enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size,
+                              struct comm_group **out);
+/* For barriers and exact sums alone: "mpi" holds no memory of the node for it. What is gathered or
+ * reduced in it all the same travels by messages. Collective. */
+enum status comm_group_create_for_sums(struct comm *comm, enum comm_kind kind, int size,
+                                       struct comm_group **out);
+/* What the groups of a node that comm_group_create() so makes hold of the memory that its ranks
+ * share, where "mpi" carries; less if comm_shared_folder() has no room for it. A fake job says what
+ * those of the job that it stands for would hold. Local. */
 int64_t comm_group_shared_bytes(const struct comm *comm, enum comm_kind kind, int size);
 void comm_group_destroy(struct comm_group *group); /* takes NULL; Collective */
 int comm_group_index(const struct comm_group *group);
 int comm_group_size(const struct comm_group *group);
 
-/* Data plane, in the order of the lane. By MPI it blocks the lane that calls, which sleeps while it waits, and each call returns when the buffers may be reused (by "mpi_device": by what is put
- * on the lane after it); by NCCL calls are enqueued as the device's own operations are. Collective over the group. */
+/* Data plane, in the order of the lane. By MPI it blocks the lane that calls, which sleeps while it
+ * waits, and each call returns when the buffers may be reused (by "mpi_device": by what is put on
+ * the lane after it); by NCCL calls are enqueued as the device's own operations are. Collective
+ * over the group. */
 
 /* `full` holds size * bytes bytes; member i's part is at i * bytes. `shard` is this member's part:
  * at its place in `full`, or anywhere outside it. All members end with all parts. */
@@ -116,14 +141,19 @@ enum status comm_exchange_varying(struct comm_group *group, struct lane *lane, c
                                   int64_t bytes, void *received);
 /* Bytes that this rank has sent to others by comm_exchange_varying() so far. Any thread. Local. */
 int64_t comm_sent_varying(const struct comm *comm);
-/* Returns when all members have called it, and what each of them stored before is seen by all. By MPI, whatever the group's carrier; the lane that calls sleeps while it waits. */
+/* Returns when all members have called it, and what each of them stored before is seen by all. By
+ * MPI, whatever the group's carrier; the lane that calls sleeps while it waits. */
 enum status comm_group_barrier(struct comm_group *group);
-/* sums of normalized accumulators over the group, exact; normalized out. `sums` is memory that the lane's operations work on. */
-enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n);
-/* Tells the carrier of memory by the device's alloc() that its collectives will use until the group is destroyed, at the same places on all members, and which must live as long:
- * it may then move data without copies of its own. Before the first step; moves and changes nothing. Collective. */
+/* sums of normalized accumulators over the group, exact; normalized out. `sums` is memory that the
+ * lane's operations work on. */
+enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums,
+                                 int n);
+/* Tells the carrier of memory by the device's alloc() that its collectives will use until the group
+ * is destroyed, at the same places on all members, and which must live as long: it may then move
+ * data without copies of its own. Before the first step; moves and changes nothing. Collective. */
 enum status comm_group_register(struct comm_group *group, void *ptr, int64_t bytes);
-/* An error that the carrier met behind the callers' backs (a peer that died, a broken link); STATUS_OK where there is none. Any thread. Local. */
+/* An error that the carrier met behind the callers' backs (a peer that died, a broken link);
+ * STATUS_OK where there is none. Any thread. Local. */
 enum status comm_group_check(struct comm_group *group);
 
 #endif

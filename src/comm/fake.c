@@ -91,7 +91,8 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
   const struct device_ops *ops = lane->device->ops;
   const size_t part = (size_t)bytes, mine = (size_t)group->index * part;
   enum status status = ops->zero(lane, received, (size_t)group->size * part);
-  return status ? status : ops->copy(lane, (char *)received + mine, (const char *)sent + mine, part);
+  return status ? status
+                : ops->copy(lane, (char *)received + mine, (const char *)sent + mine, part);
 }
 
 /* The peers that are not there have sent what this rank has for itself: zeros are no message. */
@@ -105,7 +106,8 @@ static enum status exchange_varying(struct comm_group *group, struct lane *lane,
   return status;
 }
 
-static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
+static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums,
+                             int n)
 {
   (void)group, (void)lane, (void)sums, (void)n;
   return STATUS_OK;
@@ -140,7 +142,8 @@ static const struct comm_ops fake_ops = {
 enum status comm_create_fake(int rank, int ranks, int local_ranks, struct comm **out)
 {
   if (ranks < 1 || rank < 0 || rank >= ranks || local_ranks < 1)
-    return status_set(STATUS_USAGE, "there is no rank %d of %d with %d on a node", rank, ranks, local_ranks);
+    return status_set(STATUS_USAGE, "there is no rank %d of %d with %d on a node", rank, ranks,
+                      local_ranks);
   struct comm *comm;
   enum status status = mem_new(MEM_META, 1, &comm);
   if (status)
@@ -152,7 +155,8 @@ enum status comm_create_fake(int rank, int ranks, int local_ranks, struct comm *
                         .local_rank = rank % local_ranks,
                         .local_ranks = local_ranks,
                         .node = rank - rank % local_ranks};
-  snprintf(comm->description, sizeof comm->description, "no MPI: rank %d of %d, alone", rank, ranks);
+  snprintf(comm->description, sizeof comm->description, "no MPI: rank %d of %d, alone", rank,
+           ranks);
   *out = comm;
   return STATUS_OK;
 }

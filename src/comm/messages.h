@@ -1,4 +1,5 @@
-/* What the files of src/comm that speak MPI to the members of a group share; the bodies are in mpi.c. */
+/* What the files of src/comm that speak MPI to the members of a group share; the bodies are in
+ * mpi.c. */
 #ifndef SLUICE_COMM_MESSAGES_H
 #define SLUICE_COMM_MESSAGES_H
 
@@ -12,7 +13,8 @@ MPI_Comm comm_mpi_members(struct comm_group *group);
 enum status comm_mpi_wait(int error, const char *call, MPI_Request *request);
 /* Sums over the members, in place, in memory of the host. Collective. */
 enum status comm_mpi_sum_i64(MPI_Comm members, int64_t *values, int64_t n);
-/* Whether MPI takes pointers to memory of GPUs, asked of the library that runs: 1 it does, 0 it does not, -1 it does not tell. */
+/* Whether MPI takes pointers to memory of GPUs, asked of the library that runs: 1 it does, 0 it
+ * does not, -1 it does not tell. */
 int comm_mpi_cuda_aware(void);
 
 #endif

@@ -53,8 +53,9 @@ static void warn(int error, const char *call)
     log_warn("%s", status_text());
 }
 
-/* Ranks and lanes share cores: after a few looks the waiting thread sleeps. It never calls sched_yield(), which beside a busy thread gives away a
- * whole time slice (milliseconds), where a sleeper is woken on time. */
+/* Ranks and lanes share cores: after a few looks the waiting thread sleeps. It never calls
+ * sched_yield(), which beside a busy thread gives away a whole time slice (milliseconds), where a
+ * sleeper is woken on time. */
 enum { POLLS = 20, SLEEP_NS = 20000, MOST_SLEEP_NS = 50000 };
 
 enum status comm_mpi_wait(int error, const char *call, MPI_Request *request)
@@ -113,7 +114,9 @@ static enum status derive(int64_t n, int64_t limit, MPI_Datatype *out)
     if (*parts[i] != MPI_DATATYPE_NULL)
       status = free_span(&(struct span){.type = *parts[i], .derived = true}, status);
   if (status)
-    return span == MPI_DATATYPE_NULL ? status : free_span(&(struct span){.type = span, .derived = true}, status);
+    return span == MPI_DATATYPE_NULL
+               ? status
+               : free_span(&(struct span){.type = span, .derived = true}, status);
   *out = span;
   return STATUS_OK;
 }
@@ -135,13 +138,15 @@ static enum status make_span(int64_t n, int members, struct span *out)
 }
 
 /* Sums and maxima have no derived datatypes: they go in pieces. */
-static enum status fold_pieces(MPI_Comm members, char *values, int64_t n, MPI_Datatype type, MPI_Op op)
+static enum status fold_pieces(MPI_Comm members, char *values, int64_t n, MPI_Datatype type,
+                               MPI_Op op)
 {
   enum status status = STATUS_OK;
   for (int64_t done = 0; !status && done < n; done += count_limit) {
     int64_t now = n - done < count_limit ? n - done : count_limit;
     MPI_Request request;
-    int error = MPI_Iallreduce(MPI_IN_PLACE, values + done * 8, (int)now, type, op, members, &request);
+    int error =
+        MPI_Iallreduce(MPI_IN_PLACE, values + done * 8, (int)now, type, op, members, &request);
     status = comm_mpi_wait(error, "MPI_Iallreduce", &request);
   }
   return status;
@@ -183,7 +188,8 @@ static enum status create_sibling(struct comm *comm, struct comm **out)
     return status;
   *sibling = *mpi_comm(comm);
   sibling->is_sibling = true;
-  status = comm_agree(comm, comm_mpi_check(MPI_Comm_dup(mpi_comm(comm)->world, &sibling->world), "MPI_Comm_dup"));
+  status = comm_agree(
+      comm, comm_mpi_check(MPI_Comm_dup(mpi_comm(comm)->world, &sibling->world), "MPI_Comm_dup"));
   if (status)
     mem_free(sibling); /* a communicator that some ranks do not have the others cannot free */
   else
@@ -198,7 +204,8 @@ static void *world_of(struct comm *comm)
 
 static void __attribute__((noreturn)) abort_job(struct comm *comm, int exit_code)
 {
-  (void)MPI_Abort(mpi_comm(comm)->world, exit_code); /* does not return; if it does, this rank at least ends */
+  (void)MPI_Abort(mpi_comm(comm)->world,
+                  exit_code); /* does not return; if it does, this rank at least ends */
   _Exit(exit_code);
 }
 
@@ -246,7 +253,9 @@ static enum status group_create(struct comm *comm, int color, int index, struct 
   enum status status = comm_agree(comm, mem_new(MEM_META, 1, &group));
   if (status)
     return status;
-  status = comm_agree(comm, comm_mpi_check(MPI_Comm_split(mpi_comm(comm)->world, color, index, &group->members), "MPI_Comm_split"));
+  status = comm_agree(
+      comm, comm_mpi_check(MPI_Comm_split(mpi_comm(comm)->world, color, index, &group->members),
+                           "MPI_Comm_split"));
   if (status)
     mem_free(group); /* and not the communicator, as for a sibling */
   else
@@ -300,7 +309,8 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   if (status)
     return status;
   MPI_Request request;
-  int error = MPI_Iallgather(sent, span.count, span.type, full, span.count, span.type, mpi_group(group)->members, &request);
+  int error = MPI_Iallgather(sent, span.count, span.type, full, span.count, span.type,
+                             mpi_group(group)->members, &request);
   return free_span(&span, comm_mpi_wait(error, "MPI_Iallgather", &request));
 }
 
@@ -314,7 +324,8 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
   if (status)
     return status;
   MPI_Request request;
-  int error = MPI_Ialltoall(sent, span.count, span.type, received, span.count, span.type, mpi_group(group)->members, &request);
+  int error = MPI_Ialltoall(sent, span.count, span.type, received, span.count, span.type,
+                            mpi_group(group)->members, &request);
   return free_span(&span, comm_mpi_wait(error, "MPI_Ialltoall", &request));
 }
 
@@ -334,9 +345,9 @@ static enum status swap_varying(struct comm_group *group, int away, const char *
   if (!status)
     status = make_span(bytes, 1, &in);
   if (!status)
-    status = comm_mpi_check(MPI_Irecv(received + source * bytes, in.count, in.type, source, TAG,
-                                      members, &request[0]),
-                            "MPI_Irecv");
+    status = comm_mpi_check(
+        MPI_Irecv(received + source * bytes, in.count, in.type, source, TAG, members, &request[0]),
+        "MPI_Irecv");
   if (!status)
     status = comm_mpi_wait(MPI_Isend(mine, out.count, out.type, target, TAG, members, &request[1]),
                            "MPI_Isend", &request[1]);
@@ -363,10 +374,12 @@ static enum status exchange_varying(struct comm_group *group, struct lane *lane,
   return status ? status : comm_check_varying(group, received, bytes, bytes, false);
 }
 
-static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
+static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums,
+                             int n)
 {
   (void)lane;
-  enum status status = comm_mpi_sum_i64(mpi_group(group)->members, (int64_t *)sums, (int64_t)n * EXACTSUM_WORDS);
+  enum status status =
+      comm_mpi_sum_i64(mpi_group(group)->members, (int64_t *)sums, (int64_t)n * EXACTSUM_WORDS);
   for (int i = 0; !status && i < n; i++)
     exactsum_normalize(&sums[i]);
   return status;
@@ -411,7 +424,8 @@ static enum status describe(struct comm *comm, bool renumbered)
 {
   char version[MPI_MAX_LIBRARY_VERSION_STRING];
   int length;
-  enum status status = comm_mpi_check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
+  enum status status =
+      comm_mpi_check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
   if (status)
     return status;
   version[strcspn(version, ",\n")] = '\0';
@@ -464,7 +478,8 @@ static enum status number_ranks(struct mpi_comm *comm, int *launched)
 
 static enum status find_ranks(struct mpi_comm *comm, int launched)
 {
-  enum status status = comm_mpi_check(MPI_Comm_rank(comm->world, &comm->base.rank), "MPI_Comm_rank");
+  enum status status =
+      comm_mpi_check(MPI_Comm_rank(comm->world, &comm->base.rank), "MPI_Comm_rank");
   if (!status)
     status = comm_mpi_check(MPI_Comm_size(comm->world, &comm->base.ranks), "MPI_Comm_size");
   int renumbered = comm->base.rank != launched;
@@ -484,14 +499,20 @@ static enum status start_mpi(int *argc, char ***argv)
   int provided;
   if (setenv("OMPI_MCA_sharedfp", "^sm", 0) != 0)
     return status_set(STATUS_MEMORY, "cannot set an environment variable: %s", strerror(errno));
-  enum status status = comm_mpi_check(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  enum status status = comm_mpi_check(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided),
+                                      "MPI_Init_thread");
   if (status)
     return status;
   if (provided < MPI_THREAD_MULTIPLE)
-    return status_set(STATUS_UNSUPPORTED, "this MPI library provides thread level %d, not %d (MPI_THREAD_MULTIPLE): use a build with thread support",
+    return status_set(STATUS_UNSUPPORTED,
+                      "this MPI library provides thread level %d, not %d (MPI_THREAD_MULTIPLE): "
+                      "use a build with thread support",
                       provided, MPI_THREAD_MULTIPLE);
-  status = comm_mpi_check(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  return status ? status : comm_mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  status = comm_mpi_check(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN),
+                          "MPI_Comm_set_errhandler");
+  return status ? status
+                : comm_mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
+                                 "MPI_Comm_set_errhandler");
 }
 
 enum status comm_create_mpi(int *argc, char ***argv, struct comm **out)

@@ -1,8 +1,10 @@
-/* Carries memory of a device by MPI. A library that takes pointers to it gets them; for others data are staged through pinned memory of the host, piece by piece: while one is between ranks, the
+/* Carries memory of a device by MPI. A library that takes pointers to it gets them; for others data
+ * are staged through pinned memory of the host, piece by piece: while one is between ranks, the
  * next one comes down from the device and the one before goes up to it.
  *
- * A device's lane runs behind the thread that calls, and MPI knows nothing of it: what the lane has been given so far is waited for before MPI reads or writes, and what MPI has brought is
- * put on the lane as a copy, for which nobody waits but who needs its memory of the host again. */
+ * A device's lane runs behind the thread that calls, and MPI knows nothing of it: what the lane has
+ * been given so far is waited for before MPI reads or writes, and what MPI has brought is put on
+ * the lane as a copy, for which nobody waits but who needs its memory of the host again. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/lengths.h"
@@ -57,7 +59,8 @@ static bool takes_memory_of(const struct device *device)
 
 const char *comm_mpi_device_way(const struct device *device)
 {
-  return takes_memory_of(device) ? "mpi, which is given memory of the device" : "mpi, staged through pinned memory of the host";
+  return takes_memory_of(device) ? "mpi, which is given memory of the device"
+                                 : "mpi, staged through pinned memory of the host";
 }
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -65,7 +68,9 @@ static int64_t smaller(int64_t a, int64_t b)
   return a < b ? a : b;
 }
 
-/* --- a group's stage ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- a group's stage
+ * ------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void destroy(struct stage *stage)
 {
@@ -86,9 +91,11 @@ static void destroy(struct stage *stage)
 static enum status take_slots(struct stage *stage)
 {
   const struct device_ops *ops = stage->device->ops;
-  const int64_t least = (int64_t)sizeof(struct exactsum), bytes = stage->direct || stage->piece < least ? least : stage->piece;
+  const int64_t least = (int64_t)sizeof(struct exactsum),
+                bytes = stage->direct || stage->piece < least ? least : stage->piece;
   void *memory;
-  enum status status = ops->alloc_host(stage->device, MEM_META, (size_t)(2 * SLOTS * bytes), &memory);
+  enum status status =
+      ops->alloc_host(stage->device, MEM_META, (size_t)(2 * SLOTS * bytes), &memory);
   if (status)
     return status;
   stage->memory = memory;
@@ -128,7 +135,8 @@ static enum status create(struct comm_group *group, bool direct, struct stage **
   return status;
 }
 
-/* Members that cut their messages differently would not understand each other: one that has to stage has all of them do so. */
+/* Members that cut their messages differently would not understand each other: one that has to
+ * stage has all of them do so. */
 static enum status open_stage(struct comm_group *group)
 {
   struct comm *comm = group->comm;
@@ -152,9 +160,12 @@ static void close_stage(struct comm_group *group)
   destroy(group->carrier_data);
 }
 
-/* --- messages ------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- messages
+ * -------------------------------------------------------------------------------------------------------------------------------------
+ */
 
-/* Where MPI is given memory of the device, the work that has made it what it is, and all that reads what is overwritten, has ended. */
+/* Where MPI is given memory of the device, the work that has made it what it is, and all that reads
+ * what is overwritten, has ended. */
 static enum status settle(const struct stage *stage, struct lane *lane)
 {
   struct mark *mark = stage->slot[0].down;
@@ -164,7 +175,8 @@ static enum status settle(const struct stage *stage, struct lane *lane)
   return status ? status : stage->device->ops->mark_wait(mark);
 }
 
-static enum status fetch(const struct stage *stage, struct lane *lane, struct slot *slot, const char *from, int64_t bytes)
+static enum status fetch(const struct stage *stage, struct lane *lane, struct slot *slot,
+                         const char *from, int64_t bytes)
 {
   if (stage->direct)
     return STATUS_OK;
@@ -173,15 +185,22 @@ static enum status fetch(const struct stage *stage, struct lane *lane, struct sl
 }
 
 /* The first one: what arrives finds its place. */
-static enum status post(const struct stage *stage, struct slot *slot, const char *sent, char *received, const struct transfer *t)
+static enum status post(const struct stage *stage, struct slot *slot, const char *sent,
+                        char *received, const struct transfer *t)
 {
   enum { TAG = 0 };
   const int bytes = (int)t->bytes, incoming = (int)t->incoming; /* at most a piece */
-  enum status status = comm_mpi_check(MPI_Irecv(received, incoming, MPI_BYTE, t->source, TAG, stage->members, &slot->request[0]), "MPI_Irecv");
-  return status ? status : comm_mpi_check(MPI_Isend(sent, bytes, MPI_BYTE, t->target, TAG, stage->members, &slot->request[1]), "MPI_Isend");
+  enum status status = comm_mpi_check(
+      MPI_Irecv(received, incoming, MPI_BYTE, t->source, TAG, stage->members, &slot->request[0]),
+      "MPI_Irecv");
+  return status ? status
+                : comm_mpi_check(MPI_Isend(sent, bytes, MPI_BYTE, t->target, TAG, stage->members,
+                                           &slot->request[1]),
+                                 "MPI_Isend");
 }
 
-static enum status finish(const struct stage *stage, struct lane *lane, struct slot *slot, const struct transfer *t)
+static enum status finish(const struct stage *stage, struct lane *lane, struct slot *slot,
+                          const struct transfer *t)
 {
   enum status status = comm_mpi_wait(MPI_SUCCESS, "MPI_Irecv", &slot->request[0]);
   if (!status)
@@ -192,7 +211,8 @@ static enum status finish(const struct stage *stage, struct lane *lane, struct s
   return status ? status : stage->device->ops->mark_set(lane, slot->up);
 }
 
-/* --- all-gather: a ring, in which every part crosses each link once, and comes down from its device once --------------------------------------- */
+/* --- all-gather: a ring, in which every part crosses each link once, and comes down from its
+ * device once --------------------------------------- */
 
 struct ring {
   struct stage *stage;
@@ -201,11 +221,14 @@ struct ring {
   int64_t part; /* bytes */
 };
 
-/* The step in which piece `done` of the part that came `step` steps ago, or is this member's own, goes on to the right. `own` has that one. */
-static enum status pass_on(const struct ring *ring, int64_t turn, int step, int64_t done, const struct slot *own)
+/* The step in which piece `done` of the part that came `step` steps ago, or is this member's own,
+ * goes on to the right. `own` has that one. */
+static enum status pass_on(const struct ring *ring, int64_t turn, int step, int64_t done,
+                           const struct slot *own)
 {
   struct stage *stage = ring->stage;
-  const int size = stage->size, sent = (stage->index - step + size) % size, received = (sent - 1 + size) % size;
+  const int size = stage->size, sent = (stage->index - step + size) % size,
+            received = (sent - 1 + size) % size;
   const struct transfer t = {.from = ring->full + sent * ring->part + done,
                              .to = ring->full + received * ring->part + done,
                              .bytes = smaller(ring->part - done, stage->piece),
@@ -213,7 +236,9 @@ static enum status pass_on(const struct ring *ring, int64_t turn, int step, int6
                              .target = (stage->index + 1) % size,
                              .source = (stage->index - 1 + size) % size};
   struct slot *slot = &stage->slot[turn % SLOTS];
-  const char *from = stage->direct ? t.from : step == 0 ? own->sent : stage->slot[(turn - 1) % SLOTS].received;
+  const char *from = stage->direct ? t.from
+                     : step == 0   ? own->sent
+                                   : stage->slot[(turn - 1) % SLOTS].received;
   enum status status = stage->direct ? STATUS_OK : stage->device->ops->mark_wait(slot->up);
   if (!status && step == 0 && !stage->direct)
     status = stage->device->ops->mark_wait(own->down);
@@ -227,7 +252,8 @@ static enum status fetch_own(const struct ring *ring, int64_t done, struct slot 
   const struct stage *stage = ring->stage;
   if (done >= ring->part)
     return STATUS_OK;
-  return fetch(stage, ring->lane, own, ring->full + stage->index * ring->part + done, smaller(ring->part - done, stage->piece));
+  return fetch(stage, ring->lane, own, ring->full + stage->index * ring->part + done,
+               smaller(ring->part - done, stage->piece));
 }
 
 static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
@@ -236,7 +262,8 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   struct stage *stage = group->carrier_data;
   const struct ring ring = {stage, lane, full, bytes};
   char *place = (char *)full + group->index * bytes;
-  enum status status = shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)ring.part);
+  enum status status =
+      shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)ring.part);
   if (!status)
     status = settle(stage, lane);
   if (!status)
@@ -250,9 +277,11 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   return status;
 }
 
-/* --- exchange: with one member after the other, each with another one at a time ------------------------------------------------------------------- */
+/* --- exchange: with one member after the other, each with another one at a time
+ * ------------------------------------------------------------------- */
 
-/* Messages for others and from others, `part` bytes apart. lengths NULL: all are as long as that. */
+/* Messages for others and from others, `part` bytes apart. lengths NULL: all are as long as that.
+ */
 struct swap {
   const char *sent;
   char *received;
@@ -287,11 +316,13 @@ static enum status post_turn(const struct stage *stage, struct slot *slot, const
 {
   if (stage->direct)
     return post(stage, slot, t->from, t->to, t);
-  enum status status = stage->device->ops->mark_wait(slot->down); /* put on the lane behind what empties `received` */
+  enum status status = stage->device->ops->mark_wait(
+      slot->down); /* put on the lane behind what empties `received` */
   return status ? status : post(stage, slot, slot->sent, slot->received, t);
 }
 
-/* A turn comes down one turn before it is sent, and is waited for when those behind it fill the other slots. */
+/* A turn comes down one turn before it is sent, and is waited for when those behind it fill the
+ * other slots. */
 static enum status exchange_others(struct stage *stage, struct lane *lane, const struct swap *s)
 {
   const int64_t turns = (stage->size - 1) * ((s->part + stage->piece - 1) / stage->piece);
@@ -337,12 +368,12 @@ static enum status exchange_varying(struct comm_group *group, struct lane *lane,
 {
   struct stage *stage = group->carrier_data;
   enum status status = comm_lengths_exchange(group, &stage->lengths, lane, sent, bytes);
-  return status
-             ? status
-             : swap_all(stage, lane, &(struct swap){sent, received, bytes, &stage->lengths});
+  return status ? status
+                : swap_all(stage, lane, &(struct swap){sent, received, bytes, &stage->lengths});
 }
 
-/* --- sums: on the host, where Open MPI would take them as well -------------------------------------------------------------------------------------- */
+/* --- sums: on the host, where Open MPI would take them as well
+ * -------------------------------------------------------------------------------------- */
 
 static enum status sum_one(const struct stage *stage, struct lane *lane, struct exactsum *sum)
 {
@@ -359,11 +390,13 @@ static enum status sum_one(const struct stage *stage, struct lane *lane, struct 
   if (status)
     return status;
   exactsum_normalize(copy);
-  status = ops->copy(lane, sum, copy, sizeof *copy); /* the lane reads it before it fills that memory anew */
+  status = ops->copy(lane, sum, copy,
+                     sizeof *copy); /* the lane reads it before it fills that memory anew */
   return status ? status : ops->mark_set(lane, slot->up);
 }
 
-static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
+static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums,
+                             int n)
 {
   enum status status = STATUS_OK;
   for (int i = 0; !status && i < n; i++)

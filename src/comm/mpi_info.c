@@ -12,7 +12,8 @@
 
 enum { NAME_SIZE = 256 };
 
-static void __attribute__((format(printf, 3, 4))) append(char *text, size_t size, const char *format, ...)
+static void __attribute__((format(printf, 3, 4)))
+append(char *text, size_t size, const char *format, ...)
 {
   const size_t used = strlen(text);
   va_list values;
@@ -21,13 +22,16 @@ static void __attribute__((format(printf, 3, 4))) append(char *text, size_t size
   va_end(values);
 }
 
-/* --- MPI ------------------------------------------------------------------------------------------------------------------------------------------ */
+/* --- MPI
+ * ------------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static enum status read_version(char *out, size_t size)
 {
   char version[MPI_MAX_LIBRARY_VERSION_STRING];
   int length;
-  const enum status status = comm_mpi_check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
+  const enum status status =
+      comm_mpi_check(MPI_Get_library_version(version, &length), "MPI_Get_library_version");
   if (!status)
     snprintf(out, size, "%.*s", (int)strcspn(version, ",\n"), version);
   return status;
@@ -35,7 +39,8 @@ static enum status read_version(char *out, size_t size)
 
 static enum status read_thread_level(int *out)
 {
-  const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED, MPI_THREAD_MULTIPLE};
+  const int levels[] = {MPI_THREAD_SINGLE, MPI_THREAD_FUNNELED, MPI_THREAD_SERIALIZED,
+                        MPI_THREAD_MULTIPLE};
   int provided;
   const enum status status = comm_mpi_check(MPI_Query_thread(&provided), "MPI_Query_thread");
   for (int i = 0; !status && i < 4; i++)
@@ -44,11 +49,13 @@ static enum status read_thread_level(int *out)
   return status;
 }
 
-/* The NAME of "KIND_NAME_SUFFIX", into out (NAME_SIZE bytes); false where the variable is another one. */
+/* The NAME of "KIND_NAME_SUFFIX", into out (NAME_SIZE bytes); false where the variable is another
+ * one. */
 static bool component_of(const char *variable, const char *kind, const char *suffix, char *out)
 {
   const size_t length = strlen(variable), before = strlen(kind), after = strlen(suffix);
-  if (length <= before + after || strncmp(variable, kind, before) != 0 || strcmp(variable + length - after, suffix) != 0)
+  if (length <= before + after || strncmp(variable, kind, before) != 0 ||
+      strcmp(variable + length - after, suffix) != 0)
     return false;
   snprintf(out, NAME_SIZE, "%.*s", (int)(length - before - after), variable + before);
   return strchr(out, '_') == NULL;
@@ -69,11 +76,13 @@ static void take_variable(const char *variable, struct choice *out)
     append(out->mtl, sizeof out->mtl, "%s%s", out->mtl[0] ? " " : "", name);
 }
 
-/* Open MPI closes the components that it does not use, and their control variables are invalid from then on: what is left is what it chose. */
+/* Open MPI closes the components that it does not use, and their control variables are invalid from
+ * then on: what is left is what it chose. */
 static enum status read_choice(struct choice *out)
 {
   int provided, variables = 0;
-  enum status status = comm_mpi_check(MPI_T_init_thread(MPI_THREAD_MULTIPLE, &provided), "MPI_T_init_thread");
+  enum status status =
+      comm_mpi_check(MPI_T_init_thread(MPI_THREAD_MULTIPLE, &provided), "MPI_T_init_thread");
   if (status)
     return status;
   status = comm_mpi_check(MPI_T_cvar_get_num(&variables), "MPI_T_cvar_get_num");
@@ -82,7 +91,8 @@ static enum status read_choice(struct choice *out)
     int length = sizeof name, verbosity, binding, scope;
     MPI_Datatype type;
     MPI_T_enum choices;
-    if (MPI_T_cvar_get_info(i, name, &length, &verbosity, &type, &choices, NULL, NULL, &binding, &scope) == MPI_SUCCESS)
+    if (MPI_T_cvar_get_info(i, name, &length, &verbosity, &type, &choices, NULL, NULL, &binding,
+                            &scope) == MPI_SUCCESS)
       take_variable(name, out);
   }
   const enum status closing = comm_mpi_check(MPI_T_finalize(), "MPI_T_finalize");
@@ -109,7 +119,9 @@ enum status mpi_info_read(struct mpi_info *out)
   return STATUS_OK;
 }
 
-/* --- RDMA devices ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- RDMA devices
+ * -------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* The first line of ROOT/DEVICE/ports/PORT/NAME, "" where there is none. */
 static void read_line(const char *folder, const char *name, char *line, int size)
@@ -126,7 +138,8 @@ static void read_line(const char *folder, const char *name, char *line, int size
   fclose(file);
 }
 
-static void add_port(const char *ports, const char *device, const char *port, struct comm_fabric *out)
+static void add_port(const char *ports, const char *device, const char *port,
+                     struct comm_fabric *out)
 {
   char folder[1024], state[32], rate[48];
   snprintf(folder, sizeof folder, "%s/%s", ports, port);
@@ -134,7 +147,8 @@ static void add_port(const char *ports, const char *device, const char *port, st
   read_line(folder, "rate", rate, sizeof rate);
   const char *colon = strchr(state, ':');
   const char *name = colon ? colon + 1 + strspn(colon + 1, " ") : state;
-  append(out->text, sizeof out->text, "%s%s:%s %s %s", out->ports ? ", " : "", device, port, name, rate);
+  append(out->text, sizeof out->text, "%s%s:%s %s %s", out->ports ? ", " : "", device, port, name,
+         rate);
   out->ports++;
   out->active += !strcmp(name, "ACTIVE");
 }

@@ -1,4 +1,5 @@
-/* What the MPI library of this process is and what it chose: for `sluice doctor`. Knows Open MPI's names; of other libraries the version and the thread level. */
+/* What the MPI library of this process is and what it chose: for `sluice doctor`. Knows Open MPI's
+ * names; of other libraries the version and the thread level. */
 #ifndef SLUICE_COMM_MPI_INFO_H
 #define SLUICE_COMM_MPI_INFO_H
 
@@ -9,13 +10,15 @@ struct mpi_info {
   int thread_level;    /* MPI's, in steps: 0 single, 1 funneled, 2 serialized, 3 multiple */
   int cuda;            /* 1: takes pointers to a GPU's memory, 0: does not, -1: does not tell */
   char messages[32];   /* Open MPI's PML in use: "ucx", "ob1", "cm"; "": cannot be told */
-  char transports[96]; /* what it moves them by: "self vader tcp" (BTLs of ob1), "ofi" (MTLs of cm); "" for ucx, which chooses by itself */
+  char transports[96]; /* what it moves them by: "self vader tcp" (BTLs of ob1), "ofi" (MTLs of cm);
+                          "" for ucx, which chooses by itself */
 };
 
 /* MPI has been started. Local. */
 enum status mpi_info_read(struct mpi_info *out);
 
-/* Ports of devices for RDMA (InfiniBand, RoCE) of this machine, as the kernel tells below `root` ("/sys/class/infiniband"); none where it is missing. Local. */
+/* Ports of devices for RDMA (InfiniBand, RoCE) of this machine, as the kernel tells below `root`
+ * ("/sys/class/infiniband"); none where it is missing. Local. */
 struct comm_fabric {
   int ports, active;
   char text[192]; /* "mlx5_0:1 ACTIVE 400 Gb/sec (4X NDR), ..." as far as it fits */

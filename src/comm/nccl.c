@@ -55,7 +55,9 @@ static enum status prepare(struct comm_group *group, void *id, struct carried **
 /* NCCL waits for a member that never comes: all ranks agree before it is called. */
 static enum status open_group(struct comm_group *group)
 {
-  static const char *const names[] = {[COMM_WORLD] = "sluice-world", [COMM_SHARD] = "sluice-shard", [COMM_REPLICA] = "sluice-replica"};
+  static const char *const names[] = {[COMM_WORLD] = "sluice-world",
+                                      [COMM_SHARD] = "sluice-shard",
+                                      [COMM_REPLICA] = "sluice-replica"};
   char id[NCCL_ID_BYTES] = "";
   struct carried *carried = NULL;
   bool one_node = false;
@@ -66,7 +68,8 @@ static enum status open_group(struct comm_group *group)
     status = comm_group_is_on_one_node(group, &one_node);
   if (!status) {
     comm_begin_call(group->comm); /* NCCL waits without end for a member that is out of reach */
-    status = comm_end_call(group->comm, nccl_group_start(carried->nccl, names[group->kind], id, one_node, group->size, group->index));
+    status = comm_end_call(group->comm, nccl_group_start(carried->nccl, names[group->kind], id,
+                                                         one_node, group->size, group->index));
     status = comm_agree(group->comm, status);
   }
   if (!status) {
@@ -116,12 +119,14 @@ static enum status exchange_varying(struct comm_group *group, struct lane *lane,
                                         received, carried->lengths.received);
 }
 
-static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n)
+static enum status sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums,
+                             int n)
 {
   enum status status =
       nccl_sum_i64(nccl_of(group), lane, (int64_t *)sums, (int64_t)n * EXACTSUM_WORDS);
   for (int i = 0; !status && i < n; i++)
-    status = lane->device->ops->sum_exact(lane, 0, NULL, &sums[i]); /* adds nothing and normalizes */
+    status =
+        lane->device->ops->sum_exact(lane, 0, NULL, &sums[i]); /* adds nothing and normalizes */
   return status;
 }
 

@@ -1,5 +1,6 @@
-/* Behind comm.h: the tables that implementations fill. A job is a control plane (struct comm_ops: mpi, fake); what carries the data of its groups is chosen
- * apart from it (struct comm_carrier_ops: mpi, nccl, fake). Only for src/comm and its tests. */
+/* Behind comm.h: the tables that implementations fill. A job is a control plane (struct comm_ops:
+ * mpi, fake); what carries the data of its groups is chosen apart from it (struct comm_carrier_ops:
+ * mpi, nccl, fake). Only for src/comm and its tests. */
 #ifndef SLUICE_COMM_OPS_H
 #define SLUICE_COMM_OPS_H
 
@@ -11,10 +12,10 @@
 /* An implementation's own structs begin with these two. */
 struct comm {
   const struct comm_ops *ops;
-  const struct comm_carrier_ops *carrier; /* of the groups that are created from now on */
+  const struct comm_carrier_ops *carrier;   /* of the groups that are created from now on */
   int rank, ranks, local_rank, local_ranks; /* ranks of a node are consecutive */
-  int node; /* its lowest rank */
-  struct device *device; /* of comm_set_device() */
+  int node;                                 /* its lowest rank */
+  struct device *device;                    /* of comm_set_device() */
   char description[160];
   _Atomic int64_t begun, ended; /* comm_calls() */
   _Atomic int64_t sent_varying; /* comm_sent_varying() */
@@ -40,12 +41,14 @@ struct comm_ops {
 
   enum status (*barrier)(struct comm *comm);
   enum status (*broadcast)(struct comm *comm, void *data, int64_t bytes, int root);
-  enum status (*fold)(struct comm *comm, enum comm_fold fold, void *values, int64_t n); /* n 8-byte elements in place */
+  enum status (*fold)(struct comm *comm, enum comm_fold fold, void *values,
+                      int64_t n); /* n 8-byte elements in place */
 
   /* The ranks of one `color`, ordered by `index`. */
   enum status (*group_create)(struct comm *comm, int color, int index, struct comm_group **out);
   void (*group_destroy)(struct comm_group *group);
-  enum status (*group_broadcast)(struct comm_group *group, void *data, int64_t bytes); /* from member 0 */
+  enum status (*group_broadcast)(struct comm_group *group, void *data,
+                                 int64_t bytes); /* from member 0 */
   enum status (*group_barrier)(struct comm_group *group);
 };
 
@@ -61,12 +64,14 @@ struct comm_carrier_ops {
                           int64_t bytes, void *received);
   enum status (*exchange_varying)(struct comm_group *group, struct lane *lane, const void *sent,
                                   int64_t bytes, void *received);
-  enum status (*sum_exact)(struct comm_group *group, struct lane *lane, struct exactsum *sums, int n);
+  enum status (*sum_exact)(struct comm_group *group, struct lane *lane, struct exactsum *sums,
+                           int n);
   enum status (*check)(struct comm_group *group);
   enum status (*register_memory)(struct comm_group *group, void *ptr, int64_t bytes);
 };
 
-extern const struct comm_carrier_ops comm_mpi_carrier, comm_mpi_device_carrier, comm_nccl_carrier; /* the last with HAVE_NCCL only */
+extern const struct comm_carrier_ops comm_mpi_carrier, comm_mpi_device_carrier,
+    comm_nccl_carrier; /* the last with HAVE_NCCL only */
 
 /* Around what waits for other ranks, for comm_calls(): returns `status`. */
 void comm_begin_call(struct comm *comm);
@@ -85,21 +90,25 @@ int64_t comm_varying_length(const void *message);
 enum status comm_check_varying(struct comm_group *group, const void *messages, int64_t stride,
                                int64_t bytes, bool sent);
 
-/* Whether groups of `members` are blocks of consecutive ranks: of replicas only all of the job are. */
+/* Whether groups of `members` are blocks of consecutive ranks: of replicas only all of the job are.
+ */
 bool comm_group_is_block(const struct comm *comm, enum comm_kind kind, int members);
 
-/* Whether all members run on one node, and those of every group of its kind: one answer for all ranks of the job, where each by itself may see another one. Collective over the job. */
+/* Whether all members run on one node, and those of every group of its kind: one answer for all
+ * ranks of the job, where each by itself may see another one. Collective over the job. */
 enum status comm_group_is_on_one_node(struct comm_group *group, bool *out);
 
 /* Whether the ranks can be split into groups of `size`: STATUS_USAGE. */
 enum status comm_check_group_size(const struct comm *comm, int size);
 
 /* comm_shared_create(), which counts as arenas. */
-enum status comm_shared_create_as(struct comm *comm, enum mem_tag tag, int size, int64_t bytes, struct comm_shared **out);
+enum status comm_shared_create_as(struct comm *comm, enum mem_tag tag, int size, int64_t bytes,
+                                  struct comm_shared **out);
 
 /* How comm_mpi_device_carrier moves memory of this device, in words. */
 const char *comm_mpi_device_way(const struct device *device);
-/* Whether groups that are created from now on give MPI memory of the device (-1: where MPI takes it), and the bytes of their messages (0: as usual). For tests. */
+/* Whether groups that are created from now on give MPI memory of the device (-1: where MPI takes
+ * it), and the bytes of their messages (0: as usual). For tests. */
 void comm_mpi_force_stage(int direct, int64_t piece);
 
 /* Bytes (of sums: elements) that one MPI count may say. More travel as one derived datatype. For

@@ -44,14 +44,18 @@ static void warn(int error, const char *call)
 static enum status refuse_span(int size)
 {
   return status_set(STATUS_UNSUPPORTED,
-                    "%d ranks are to share one copy of the parameters in host memory, but do not all run on one node: say shard.group=node with "
+                    "%d ranks are to share one copy of the parameters in host memory, but do not "
+                    "all run on one node: say shard.group=node with "
                     "shard.strategy=hybrid_shard, or transfer.params=shard",
                     size);
 }
 
-/* --- memory of one process ------------------------------------------------------------------------------------------------------------------------ */
+/* --- memory of one process
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
-/* Peers that are not there run where their numbers say; a block of one always lies inside a node. */
+/* Peers that are not there run where their numbers say; a block of one always lies inside a node.
+ */
 static enum status check_fake_blocks(const struct comm *comm, int size)
 {
   for (int first = 0; first < comm->ranks; first += size)
@@ -68,7 +72,9 @@ static enum status take_own(struct comm_shared *shared, int64_t bytes)
   return status;
 }
 
-/* --- memory of a block of processes --------------------------------------------------------------------------------------------------------------- */
+/* --- memory of a block of processes
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 static enum status check_one_node(const struct comm *comm, MPI_Comm members, int size)
 {
@@ -85,7 +91,8 @@ const char *comm_shared_folder(void)
   return set ? set : "/dev/shm";
 }
 
-/* MPI makes a file of it, for which it looks alone on the first member: where that one gave up the others would wait for it. */
+/* MPI makes a file of it, for which it looks alone on the first member: where that one gave up the
+ * others would wait for it. */
 static enum status check_room(const struct comm *comm, enum mem_tag tag, int size, int64_t bytes)
 {
   const char *folder = comm_shared_folder();
@@ -93,23 +100,29 @@ static enum status check_room(const struct comm *comm, enum mem_tag tag, int siz
   if (statvfs(folder, &system) != 0)
     return STATUS_OK; /* then MPI keeps it elsewhere */
   const int64_t blocks = (comm->local_ranks + size - 1) / size;
-  const double need = (double)blocks * (double)bytes, have = (double)system.f_bavail * (double)system.f_frsize;
+  const double need = (double)blocks * (double)bytes,
+               have = (double)system.f_bavail * (double)system.f_frsize;
   if (need <= have)
     return STATUS_OK;
   return status_set(STATUS_MEMORY,
-                    "what the ranks of a node share takes %s of %s, which has room for %s: make it larger (mount -o remount,size=..., a "
+                    "what the ranks of a node share takes %s of %s, which has room for %s: make it "
+                    "larger (mount -o remount,size=..., a "
                     "container's --shm-size)%s",
                     mem_amount(need).text, folder, mem_amount(have).text,
-                    tag == MEM_ARENA_PERSISTENT ? ", or have less of it: transfer.params=shard, transfer.grads=gpu_reduce" : "");
+                    tag == MEM_ARENA_PERSISTENT
+                        ? ", or have less of it: transfer.params=shard, transfer.grads=gpu_reduce"
+                        : "");
 }
 
 /* All of it is asked for by the first member; the page that it begins in may be MPI's own. */
-static enum status open_window(struct comm *comm, struct comm_shared *shared, int place, int64_t bytes)
+static enum status open_window(struct comm *comm, struct comm_shared *shared, int place,
+                               int64_t bytes)
 {
   const MPI_Aint asked = place == 0 ? (MPI_Aint)(bytes + page_bytes()) : 0;
   void *mine;
-  enum status status =
-      comm_mpi_check(MPI_Win_allocate_shared(asked, 1, MPI_INFO_NULL, shared->members, &mine, &shared->window), "MPI_Win_allocate_shared");
+  enum status status = comm_mpi_check(
+      MPI_Win_allocate_shared(asked, 1, MPI_INFO_NULL, shared->members, &mine, &shared->window),
+      "MPI_Win_allocate_shared");
   status = comm_agree(comm, status);
   shared->opened = !status; /* as for the members */
   return status;
@@ -121,9 +134,11 @@ static enum status enter_window(struct comm_shared *shared)
   MPI_Aint all;
   int unit;
   void *first;
-  enum status status = comm_mpi_check(MPI_Win_set_errhandler(shared->window, MPI_ERRORS_RETURN), "MPI_Win_set_errhandler");
+  enum status status = comm_mpi_check(MPI_Win_set_errhandler(shared->window, MPI_ERRORS_RETURN),
+                                      "MPI_Win_set_errhandler");
   if (!status)
-    status = comm_mpi_check(MPI_Win_shared_query(shared->window, 0, &all, &unit, &first), "MPI_Win_shared_query");
+    status = comm_mpi_check(MPI_Win_shared_query(shared->window, 0, &all, &unit, &first),
+                            "MPI_Win_shared_query");
   if (!status)
     status = comm_mpi_check(MPI_Win_lock_all(MPI_MODE_NOCHECK, shared->window), "MPI_Win_lock_all");
   if (!status)
@@ -137,7 +152,8 @@ static void close_window(struct comm_shared *shared)
   warn(MPI_Win_free(&shared->window), "MPI_Win_free");
 }
 
-/* Pages lie where the memory policy of the thread says that touches them first (topo_bind()): each member takes its part. */
+/* Pages lie where the memory policy of the thread says that touches them first (topo_bind()): each
+ * member takes its part. */
 static void clear_part(const struct comm_shared *shared, int place, int size, int64_t bytes)
 {
   int64_t begin, end;
@@ -145,12 +161,15 @@ static void clear_part(const struct comm_shared *shared, int place, int size, in
   memset((char *)shared->memory + begin, 0, (size_t)(end - begin));
 }
 
-static enum status take_shared(struct comm *comm, struct comm_shared *shared, int size, int64_t bytes)
+static enum status take_shared(struct comm *comm, struct comm_shared *shared, int size,
+                               int64_t bytes)
 {
   const MPI_Comm *world = comm_mpi(comm);
   const int place = comm->rank % size;
   MPI_Comm members;
-  enum status status = comm_agree(comm, comm_mpi_check(MPI_Comm_split(*world, comm->rank / size, place, &members), "MPI_Comm_split"));
+  enum status status =
+      comm_agree(comm, comm_mpi_check(MPI_Comm_split(*world, comm->rank / size, place, &members),
+                                      "MPI_Comm_split"));
   if (status)
     return status; /* what some members do not have the others cannot free */
   shared->members = members;
@@ -174,7 +193,8 @@ static enum status take_shared(struct comm *comm, struct comm_shared *shared, in
   return STATUS_OK;
 }
 
-/* -------------------------------------------------------------------------------------------------------------------------------------------------- */
+/* --------------------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static enum status take(struct comm *comm, struct comm_shared *shared, int size, int64_t bytes)
 {
@@ -184,12 +204,15 @@ static enum status take(struct comm *comm, struct comm_shared *shared, int size,
   return comm_agree(comm, status ? status : take_own(shared, bytes));
 }
 
-enum status comm_shared_create_as(struct comm *comm, enum mem_tag tag, int size, int64_t bytes, struct comm_shared **out)
+enum status comm_shared_create_as(struct comm *comm, enum mem_tag tag, int size, int64_t bytes,
+                                  struct comm_shared **out)
 {
   struct comm_shared *shared;
   enum status status = comm_check_group_size(comm, size);
   if (!status)
-    status = bytes < 0 || bytes > INT64_MAX / 2 ? status_set(STATUS_USAGE, "%" PRId64 " bytes cannot be shared", bytes) : STATUS_OK;
+    status = bytes < 0 || bytes > INT64_MAX / 2
+                 ? status_set(STATUS_USAGE, "%" PRId64 " bytes cannot be shared", bytes)
+                 : STATUS_OK;
   if (status)
     return status;
   status = comm_agree(comm, mem_new(MEM_META, 1, &shared));

@@ -72,12 +72,14 @@ void shm_destroy(struct shm *box)
   mem_free(box);
 }
 
-/* Members share cores, and the others may be far behind: a few looks, then sleep, as for MPI's messages. */
+/* Members share cores, and the others may be far behind: a few looks, then sleep, as for MPI's
+ * messages. */
 static void wait_for(struct posted *posted, int64_t pieces)
 {
   enum { LOOKS = 2000, SLEEP_NS = 20000, MOST_SLEEP_NS = 50000 };
   struct timespec pause = {.tv_nsec = SLEEP_NS};
-  for (int64_t look = 0; atomic_load_explicit(&posted->pieces, memory_order_acquire) < pieces; look++) {
+  for (int64_t look = 0; atomic_load_explicit(&posted->pieces, memory_order_acquire) < pieces;
+       look++) {
     if (look < LOOKS)
       continue;
     (void)nanosleep(&pause, NULL); /* waking early only means to look early */

@@ -11,7 +11,8 @@
 #include "base/mem.h"
 #include "comm/ops.h"
 
-/* A question carries its number as its tag, and so does the answer: one that comes too late is none to the next question. */
+/* A question carries its number as its tag, and so does the answer: one that comes too late is none
+ * to the next question. */
 enum { TAG_ALARM, FIRST_QUESTION, LAST_QUESTION = 32767 };
 
 struct watchdog_channel {
@@ -20,7 +21,8 @@ struct watchdog_channel {
   MPI_Request answer; /* under way */
   int bytes;
   int question; /* the latest, asked or heard */
-  char *late;   /* room for an answer: on rank 0 for one that nobody waits for, on the others for what `answer` sends */
+  char *late; /* room for an answer: on rank 0 for one that nobody waits for, on the others for what
+                 `answer` sends */
 };
 
 enum status watchdog_channel_create(struct comm *comm, int64_t bytes, struct watchdog_channel **out)
@@ -56,7 +58,8 @@ void watchdog_channel_destroy(struct watchdog_channel *channel)
 {
   if (!channel)
     return;
-  const bool sends = channel->answer != MPI_REQUEST_NULL; /* to a rank 0 that does not take it: what is sent stays */
+  const bool sends = channel->answer !=
+                     MPI_REQUEST_NULL; /* to a rank 0 that does not take it: what is sent stays */
   if (sends && comm_mpi_check(MPI_Request_free(&channel->answer), "MPI_Request_free"))
     log_warn("%s", status_text());
   if (channel->members != MPI_COMM_NULL &&
@@ -77,7 +80,8 @@ enum status watchdog_channel_alarm(struct watchdog_channel *channel)
   return status ? status : comm_mpi_check(MPI_Request_free(&request), "MPI_Request_free");
 }
 
-/* A message that is there: out of the way. An alarm, a question, or on rank 0 an answer that comes too late, which somebody has to take, or its sender could never answer again. */
+/* A message that is there: out of the way. An alarm, a question, or on rank 0 an answer that comes
+ * too late, which somebody has to take, or its sender could never answer again. */
 static enum status take(struct watchdog_channel *channel, bool leads, const MPI_Status *found,
                         bool *wanted)
 {

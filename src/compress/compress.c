@@ -166,7 +166,8 @@ bool codec_equal(const struct codec *a, const struct codec *b)
 {
   return a->ops == b->ops && a->values == b->values && a->set.block == b->set.block &&
          a->set.levels == b->set.levels && a->set.rank == b->set.rank &&
-         a->set.density == b->set.density && a->set.threshold == b->set.threshold && a->feedback == b->feedback;
+         a->set.density == b->set.density && a->set.threshold == b->set.threshold &&
+         a->feedback == b->feedback;
 }
 
 uint64_t codec_hash(uint64_t hash, const struct codec *codec)

@@ -43,11 +43,11 @@ struct codec_pass {
 };
 
 enum {
-  CODEC_IDENTITY = 1,    /* a message is the vector itself: encode() may be left out */
+  CODEC_IDENTITY = 1, /* a message is the vector itself: encode() may be left out */
   CODEC_LOSSLESS = 2,
-  CODEC_UNBIASED = 4,    /* the mean over all seeds is the vector, without feedback */
-  CODEC_VOTE = 8,        /* decode_sum() is a majority vote, not a sum of what each message says */
-  CODEC_SPARSE = 16,     /* most elements are not sent */
+  CODEC_UNBIASED = 4,     /* the mean over all seeds is the vector, without feedback */
+  CODEC_VOTE = 8,         /* decode_sum() is a majority vote, not a sum of what each message says */
+  CODEC_SPARSE = 16,      /* most elements are not sent */
   CODEC_COMMON_SEED = 32, /* all messages of a sum have one seed */
   CODEC_LOW_RANK = 64,    /* a block is a row of a matrix: a multiple of 32, not a power of two */
   CODEC_VARIABLE = 128,   /* a message begins with its length in bytes, an int64_t: only so many

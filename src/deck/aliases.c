@@ -49,16 +49,17 @@ const struct option_alias deck_aliases[] = {
 
     {"model_name_or_path pretrained pretrained_model init_from model_path", "train.init", NULL},
     {"freeze_layers frozen frozen_layers", "train.freeze", NULL},
-    {"resume resume_from resume_from_checkpoint load_checkpoint auto_resume",
-     NULL, "say sluice train DECK --resume auto"},
+    {"resume resume_from resume_from_checkpoint load_checkpoint auto_resume", NULL,
+     "say sluice train DECK --resume auto"},
 
     {"dataset dataset_path data_path train_data train_files train_dataset", "data.train", NULL},
     {"val_data eval_data eval_dataset validation_data validation_files", "data.val", NULL},
-    {"batch_size global_batch_size train_batch_size total_batch_size",
-     "data.batch", "sequences per step over all ranks"},
+    {"batch_size global_batch_size train_batch_size total_batch_size", "data.batch",
+     "sequences per step over all ranks"},
     {"micro_batch_size local_batch_size device_batch_size per_device_train_batch_size "
      "train_micro_batch_size_per_gpu",
-     "data.micro_batch", "sequences per micro-batch of a rank; data.batch counts those of a step over all ranks"},
+     "data.micro_batch",
+     "sequences per micro-batch of a rank; data.batch counts those of a step over all ranks"},
     {"grad_accum grad_accum_steps gradient_accumulation gradient_accumulation_steps "
      "accumulate_grad_batches",
      "data.micro_batch",
@@ -71,10 +72,10 @@ const struct option_alias deck_aliases[] = {
      "DDP"},
     {"tensor_parallel tensor_parallel_size pipeline_parallel pipeline_parallel_size "
      "context_parallel expert_parallel",
-     "shard.strategy",
-     "Sluice is data-parallel only"},
+     "shard.strategy", "Sluice is data-parallel only"},
     {"n np nproc nproc_per_node num_processes world_size num_gpus gpus_per_node nnodes", NULL,
-     "the launcher sets the number of ranks, as in mpirun -n 4 sluice train DECK; sluice plan takes "
+     "the launcher sets the number of ranks, as in mpirun -n 4 sluice train DECK; sluice plan "
+     "takes "
      "--ranks 4"},
     {"ddp_timeout dist_timeout nccl_timeout", "comm.timeout", NULL},
     {"ddp_backend dist_backend distributed_backend", "comm.backend", NULL},
@@ -85,14 +86,13 @@ const struct option_alias deck_aliases[] = {
 
     {"gradient_checkpointing activation_checkpointing activation_checkpoint "
      "recompute_granularity",
-     "tiers.activations",
-     "set it to recompute"},
+     "tiers.activations", "set it to recompute"},
     {"cpu_offload offload offload_params offload_param offload_optimizer", "tiers.params",
      "set it and tiers.optimizer to host"},
     {"nvme_path offload_dir offload_folder", "tiers.nvme", NULL},
 
-    {"optimizer_name optimizer_type optimizer",
-     "optim.name", "its settings are the other keys of optim"},
+    {"optimizer_name optimizer_type optimizer", "optim.name",
+     "its settings are the other keys of optim"},
     {"learning_rate base_lr max_lr peak_lr", "optim.lr", NULL},
     {"min_learning_rate lr_min eta_min", "optim.min_lr", "a share of optim.lr"},
     {"beta1 beta2 adam_beta1 adam_beta2", "optim.betas", "a list of both, such as [0.9, 0.95]"},
@@ -100,8 +100,8 @@ const struct option_alias deck_aliases[] = {
     {"max_grad_norm grad_clip clip_grad clip_grad_norm gradient_clipping gradient_clip_val",
      "optim.clip", NULL},
     {"scheduler lr_scheduler lr_scheduler_type lr_schedule lr_decay_style", "optim.schedule", NULL},
-    {"warmup_steps warmup_iters num_warmup_steps lr_warmup_iters warmup_ratio",
-     "optim.warmup", "in steps"},
+    {"warmup_steps warmup_iters num_warmup_steps lr_warmup_iters warmup_ratio", "optim.warmup",
+     "in steps"},
     {"lr_decay_iters lr_decay_steps max_decay_steps", "optim.decay_steps", NULL},
 
     {"save_steps save_every save_interval checkpoint_interval", "checkpoint.every", NULL},
@@ -109,8 +109,8 @@ const struct option_alias deck_aliases[] = {
     {"eval_steps eval_interval val_check_interval", "eval.every", NULL},
     {"eval_iters limit_val_batches", "eval.batches", NULL},
     {"profile profiler", "train.trace", NULL},
-    {"lora lora_r lora_rank peft",
-     "train.freeze", "Sluice trains parameters or freezes them; it has no adapters"},
+    {"lora lora_r lora_rank peft", "train.freeze",
+     "Sluice trains parameters or freezes them; it has no adapters"},
     {0},
 };
 // clang-format on

@@ -13,7 +13,8 @@
 
 #define AT(field) offsetof(struct deck, field)
 
-static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim", "no_shard", "hybrid_shard", NULL};
+static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim",
+                                         "no_shard",   "hybrid_shard",  NULL};
 static const char *const reduces[] = {"auto", "micro", "step", NULL};
 static const char *const tiers[] = {"device", "host", NULL};
 static const char *const param_transfers[] = {"shard", "full", NULL};
@@ -27,8 +28,8 @@ static const char *const state_tiers[] = {"host", "nvme", NULL};
 static const char *const residual_tiers[] = {"device", "host", "nvme", NULL};
 #define OPTIM_NAME(name, ...) #name,
 #define OPTIM_TEXT(name, title, ...) "\n  " #name "  " title
-static const char *const optimizers[] = {
-    OPTIM_ELEMENTWISE(OPTIM_NAME) OPTIM_MATRIX(OPTIM_NAME) NULL};
+static const char *const optimizers[] = {OPTIM_ELEMENTWISE(OPTIM_NAME) OPTIM_MATRIX(OPTIM_NAME)
+                                             NULL};
 static const char *const schedules[] = {"constant", "linear", "cosine", NULL};
 static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL};
 static const char *const dtypes[] = {"float32", "bfloat16", "float16", NULL};
@@ -52,14 +53,13 @@ const struct option deck_table[] = {
     {"run.dir", OPTION_STRING, AT(run.dir), "runs/default",
      .text = "Run folder. It holds deck.yaml, log.txt, results.jsonl and the checkpoints."},
     {"run.steps", OPTION_INT, AT(run.steps), "100", .least = 1, .most = INT64_C(1) << 32,
-     .unit = "steps",
-     .text = "Number of optimizer steps to train."},
+     .unit = "steps", .text = "Number of optimizer steps to train."},
     {"run.minutes", OPTION_REAL, AT(run.minutes), "0", .least = 0, .most = 1e7, .unit = "min",
      .text = "Wall-clock limit of this start, 0 for none. The run saves and exits with code 75 "
              "before the limit. It reserves the time of two steps and a checkpoint, plus 25 % and "
              "10 s. SLURM_JOB_END_TIME is a limit as well."},
-    {"run.seed", OPTION_INT, AT(run.seed), "1",
-     .effect = EFFECT_ORDER, .least = 0, .most = INFINITY,
+    {"run.seed", OPTION_INT, AT(run.seed), "1", .effect = EFFECT_ORDER, .least = 0,
+     .most = INFINITY,
      .text = "Seed of the random numbers. They give the initial weights, the order of the samples "
              "and stochastic rounding."},
     {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
@@ -72,8 +72,8 @@ const struct option deck_table[] = {
              "  auto  cuda if this build and this machine have CUDA, otherwise host\n"
              "  host  the CPU cores of the rank\n"
              "  cuda  one NVIDIA GPU per rank"},
-    {"run.compute", OPTION_CHOICE, AT(run.compute), "auto",
-     .effect = EFFECT_MATH, .choices = computes,
+    {"run.compute", OPTION_CHOICE, AT(run.compute), "auto", .effect = EFFECT_MATH,
+     .choices = computes,
      .text = "Data type of activations and working weights.\n"
              "  auto  bf16 on GPUs, fp32 on the host\n"
              "  fp32  32-bit floating point\n"
@@ -166,21 +166,19 @@ const struct option deck_table[] = {
      .text = "Parameters that are not trained. Each item is a name or a pattern with * and ?, as "
              "for file names."},
     {"train.trace", OPTION_INTS, AT(train.trace), "[]", .least = 0, .most = INFINITY, .count = 2,
-     .unit = "steps",
-     .text = "Steps to trace. [10, 13] traces steps 10, 11 and 12."},
+     .unit = "steps", .text = "Steps to trace. [10, 13] traces steps 10, 11 and 12."},
 
     {"data.train", OPTION_STRING, AT(data.train), "",
      .text = "Folder of training token shards, from sluice prepare."},
     {"data.val", OPTION_STRING, AT(data.val), "",
      .text = "Folder of validation token shards. Empty: the validation part of data.train."},
-    {"data.batch", OPTION_INT, AT(data.batch), "8",
-     .effect = EFFECT_MATH, .least = 1, .most = 1 << 30,
-     .unit = "sequences",
+    {"data.batch", OPTION_INT, AT(data.batch), "8", .effect = EFFECT_MATH, .least = 1,
+     .most = 1 << 30, .unit = "sequences",
      .text = "Global batch: sequences per step over all ranks. Gradient accumulation steps are "
              "data.batch / (ranks x data.micro_batch)."},
-    {"data.sequence", OPTION_INT, AT(data.sequence), "0",
-     .effect = EFFECT_ORDER, .least = 0, .most = 1 << 26,
-     .unit = "tokens", .text = "Length of a training sequence, 0 for model.context."},
+    {"data.sequence", OPTION_INT, AT(data.sequence), "0", .effect = EFFECT_ORDER, .least = 0,
+     .most = 1 << 26, .unit = "tokens",
+     .text = "Length of a training sequence, 0 for model.context."},
     {"data.micro_batch", OPTION_INT, AT(data.micro_batch), "0", .least = 0, .most = 1 << 30,
      .unit = "sequences",
      .text = "Sequences that a rank computes at a time. 0: the rank's whole share of data.batch."},
@@ -225,23 +223,23 @@ const struct option deck_table[] = {
      .text = "Time without progress that ends a job, 0 for never. It applies to the start, to a "
              "step and to a checkpoint. The job ends with the state of every rank."},
 
-    {"compress.across", OPTION_CHOICE, AT(compress.across), "ranks",
-     .effect = EFFECT_MATH, .choices = acrosses,
+    {"compress.across", OPTION_CHOICE, AT(compress.across), "ranks", .effect = EFFECT_MATH,
+     .choices = acrosses,
      .text = "Hops on which gradients are encoded.\n"
              "  ranks  every hop from rank to rank\n"
              "  node  the hop from node to node. The ranks of a node exchange fp32 and add up "
              "first. All nodes must have the same number of ranks. hybrid_shard must have "
              "shard.group=node."},
-    {"compress.feedback", OPTION_CHOICE, AT(compress.feedback), "off",
-     .effect = EFFECT_MATH, .choices = feedbacks,
+    {"compress.feedback", OPTION_CHOICE, AT(compress.feedback), "off", .effect = EFFECT_MATH,
+     .choices = feedbacks,
      .text = "Data type of what messages of gradients have lost. It is added to the next "
              "gradient. It takes memory for each element of the gradient, see tiers.residual.\n"
              "  off  what a message loses is lost\n"
              "  fp32  4 bytes\n"
              "  bf16  2 bytes\n"
              "  int8  1 byte, and a scale per block"},
-    {"compress.warmup", OPTION_INT, AT(compress.warmup), "0",
-     .effect = EFFECT_MATH, .least = 0, .most = INT64_C(1) << 32, .unit = "updates",
+    {"compress.warmup", OPTION_INT, AT(compress.warmup), "0", .effect = EFFECT_MATH, .least = 0,
+     .most = INT64_C(1) << 32, .unit = "updates",
      .text = "First updates, which send gradients without a codec. A resumed run goes on counting. "
              "Steps that are skipped as not finite are no updates."},
     {"compress.sample", OPTION_INT, AT(compress.sample), "0", .least = 0, .most = INFINITY,
@@ -249,30 +247,29 @@ const struct option deck_table[] = {
      .text = "Steps between tests of what messages lose, 0: none. A test compares up to 65,536 "
              "elements of each unit and rank with their decoded values. It does not change the "
              "training. results.jsonl has the errors of each unit."},
-    {"compress.grads.codec", OPTION_CHOICE, AT(compress.grads.codec), "none",
-     .effect = EFFECT_MATH, .choices = codecs, .was = "comm.gradients",
+    {"compress.grads.codec", OPTION_CHOICE, AT(compress.grads.codec), "none", .effect = EFFECT_MATH,
+     .choices = codecs, .was = "comm.gradients",
      .text = "Codec of gradients between ranks. Sums are computed in fp32." CODEC_TEXTS},
     {"compress.grads.values", OPTION_CHOICE, AT(compress.grads.values), "none",
      .effect = EFFECT_MATH, .choices = codecs,
      .text = "Codec of the values of a sparse or low-rank codec." CODEC_TEXTS},
-    {"compress.grads.block", OPTION_INT, AT(compress.grads.block), "0",
-     .effect = EFFECT_MATH, .least = 0, .most = 1 << 20, .unit = "elements",
+    {"compress.grads.block", OPTION_INT, AT(compress.grads.block), "0", .effect = EFFECT_MATH,
+     .least = 0, .most = 1 << 20, .unit = "elements",
      .text = "Elements that are encoded together, a power of two. With a low-rank codec: elements "
              "of a row, a multiple of 32, such as model.width. 0: as the codec has it."},
-    {"compress.grads.levels", OPTION_INT, AT(compress.grads.levels), "0",
-     .effect = EFFECT_MATH, .least = 0, .most = 1 << 16, .unit = "levels",
+    {"compress.grads.levels", OPTION_INT, AT(compress.grads.levels), "0", .effect = EFFECT_MATH,
+     .least = 0, .most = 1 << 16, .unit = "levels",
      .text = "Levels of qsgd. 0: as the codec has it."},
-    {"compress.grads.rank", OPTION_INT, AT(compress.grads.rank), "0",
-     .effect = EFFECT_MATH, .least = 0, .most = 1 << 10, .unit = "vectors",
+    {"compress.grads.rank", OPTION_INT, AT(compress.grads.rank), "0", .effect = EFFECT_MATH,
+     .least = 0, .most = 1 << 10, .unit = "vectors",
      .text = "Rank of powersgd and gradiveq. 0: as the codec has it."},
-    {"compress.grads.density", OPTION_REAL, AT(compress.grads.density), "0",
-     .effect = EFFECT_MATH, .least = 0, .most = 1,
+    {"compress.grads.density", OPTION_REAL, AT(compress.grads.density), "0", .effect = EFFECT_MATH,
+     .least = 0, .most = 1,
      .text = "Share of the elements that a sparse codec sends. 0: as the codec has it."},
     {"compress.grads.threshold", OPTION_REAL, AT(compress.grads.threshold), "0",
      .effect = EFFECT_MATH, .least = 0, .most = INFINITY,
      .text = "Smallest magnitude that the codec threshold sends. 0: as the codec has it."},
-    {"compress.grads.units", OPTION_STRINGS, AT(compress.units), "[]",
-     .effect = EFFECT_MATH,
+    {"compress.grads.units", OPTION_STRINGS, AT(compress.units), "[]", .effect = EFFECT_MATH,
      .text = "Codecs of single units. Each item is PATTERN=CODEC, such as h.1*=topk+int8. The "
              "pattern is for the name of a unit (sluice plan prints it), with * and ? as for file "
              "names. The first item that matches counts. Other units have compress.grads.codec. "
@@ -281,16 +278,15 @@ const struct option deck_table[] = {
      .effect = EFFECT_MATH, .choices = codecs,
      .text = "Codec of parameters that training gathers. Masters and checkpoints stay as they "
              "are. Evaluation gathers parameters as they are." CODEC_TEXTS},
-    {"compress.weights.delta", OPTION_BOOL, AT(compress.difference), "false",
-     .effect = EFFECT_MATH,
+    {"compress.weights.delta", OPTION_BOOL, AT(compress.difference), "false", .effect = EFFECT_MATH,
      .text = "Send differences to a copy of all parameters. Each rank keeps the copy in the "
              "compute type. What a message loses comes with the next one. For shard_grad_op and "
              "shard_optim."},
     {"compress.weights.values", OPTION_CHOICE, AT(compress.weights.values), "none",
      .effect = EFFECT_MATH, .choices = codecs,
      .text = "Codec of the values that a sparse codec sends." CODEC_TEXTS},
-    {"compress.weights.block", OPTION_INT, AT(compress.weights.block), "0",
-     .effect = EFFECT_MATH, .least = 0, .most = 1 << 20, .unit = "elements",
+    {"compress.weights.block", OPTION_INT, AT(compress.weights.block), "0", .effect = EFFECT_MATH,
+     .least = 0, .most = 1 << 20, .unit = "elements",
      .text = "Elements that are encoded together, a power of two. 0: as the codec has it."},
     {"compress.weights.density", OPTION_REAL, AT(compress.weights.density), "0",
      .effect = EFFECT_MATH, .least = 0, .most = 1,
@@ -365,33 +361,29 @@ const struct option deck_table[] = {
      .text = "Simulated rate of copies between tiers. Only if the device is the host; it shows "
              "what a slower link does. 0: as fast as memory."},
 
-    {"optim.name", OPTION_CHOICE, AT(optim.name), "adamw",
-     .effect = EFFECT_MATH, .choices = optimizers,
+    {"optim.name", OPTION_CHOICE, AT(optim.name), "adamw", .effect = EFFECT_MATH,
+     .choices = optimizers,
      .text = "Optimizer." OPTIM_ELEMENTWISE(OPTIM_TEXT) OPTIM_MATRIX(OPTIM_TEXT)},
     {"optim.lr", OPTION_REAL, AT(optim.lr), "6e-4", .effect = EFFECT_MATH, .least = 0, .most = 1000,
      .text = "Peak learning rate, after the warm-up."},
-    {"optim.betas", OPTION_REALS, AT(optim.betas), "[0.9, 0.95]",
-     .effect = EFFECT_MATH, .least = 0, .most = 1, .count = 2,
+    {"optim.betas", OPTION_REALS, AT(optim.betas), "[0.9, 0.95]", .effect = EFFECT_MATH, .least = 0,
+     .most = 1, .count = 2,
      .text = "Decay rates of the moments of adamw and lion. The authors of lion use [0.95, 0.98] "
              "for language models."},
-    {"optim.momentum", OPTION_REAL, AT(optim.momentum), "0.95",
-     .effect = EFFECT_MATH, .least = 0, .most = 1,
-     .text = "Momentum of sgd and muon, below 1."},
+    {"optim.momentum", OPTION_REAL, AT(optim.momentum), "0.95", .effect = EFFECT_MATH, .least = 0,
+     .most = 1, .text = "Momentum of sgd and muon, below 1."},
     {"optim.nesterov", OPTION_BOOL, AT(optim.nesterov), "true", .effect = EFFECT_MATH,
      .text = "Nesterov's form of the momentum of sgd. muon always has it."},
     {"optim.eps", OPTION_REAL, AT(optim.eps), "1e-8", .effect = EFFECT_MATH, .least = 0, .most = 1,
      .text = "Number added to the root of the second moment."},
-    {"optim.weight_decay", OPTION_REAL, AT(optim.weight_decay), "0.1",
-     .effect = EFFECT_MATH, .least = 0, .most = 1000,
-     .text = "Decoupled weight decay."},
-    {"optim.clip", OPTION_REAL, AT(optim.clip), "1.0",
-     .effect = EFFECT_MATH, .least = 0, .most = INFINITY,
-     .text = "Largest global norm of gradients, 0 for no clipping."},
-    {"optim.min_lr", OPTION_REAL, AT(optim.min_lr), "0.1",
-     .effect = EFFECT_MATH, .least = 0, .most = 1,
-     .text = "Final learning rate, as a share of optim.lr."},
-    {"optim.schedule", OPTION_CHOICE, AT(optim.schedule), "cosine",
-     .effect = EFFECT_MATH, .choices = schedules,
+    {"optim.weight_decay", OPTION_REAL, AT(optim.weight_decay), "0.1", .effect = EFFECT_MATH,
+     .least = 0, .most = 1000, .text = "Decoupled weight decay."},
+    {"optim.clip", OPTION_REAL, AT(optim.clip), "1.0", .effect = EFFECT_MATH, .least = 0,
+     .most = INFINITY, .text = "Largest global norm of gradients, 0 for no clipping."},
+    {"optim.min_lr", OPTION_REAL, AT(optim.min_lr), "0.1", .effect = EFFECT_MATH, .least = 0,
+     .most = 1, .text = "Final learning rate, as a share of optim.lr."},
+    {"optim.schedule", OPTION_CHOICE, AT(optim.schedule), "cosine", .effect = EFFECT_MATH,
+     .choices = schedules,
      .text = "Learning rate after the warm-up.\n"
              "  constant  stays at optim.lr\n"
              "  linear  falls linearly to optim.min_lr\n"
@@ -400,23 +392,21 @@ const struct option deck_table[] = {
      .text = "Action if the loss or a gradient is not finite.\n"
              "  stop  end the run with exit code 7\n"
              "  skip  skip the step; the tenth skipped step in a row ends the run"},
-    {"optim.warmup", OPTION_INT, AT(optim.warmup), "0",
-     .effect = EFFECT_MATH, .least = 0, .most = INFINITY,
-     .unit = "steps", .text = "Steps over which the learning rate rises to optim.lr."},
-    {"optim.decay_steps", OPTION_INT, AT(optim.decay_steps), "0",
-     .effect = EFFECT_MATH, .least = 0, .most = INFINITY,
-     .unit = "steps", .text = "Step that reaches optim.min_lr, 0 for run.steps."},
-    {"optim.no_decay", OPTION_STRINGS, AT(optim.no_decay), "[norm, bias]",
-     .effect = EFFECT_MATH, .choices = undecayed,
-     .text = "Parameters without weight decay."},
-    {"optim.moments", OPTION_CHOICE, AT(optim.moments), "fp32",
-     .effect = EFFECT_MATH, .choices = moment_types,
+    {"optim.warmup", OPTION_INT, AT(optim.warmup), "0", .effect = EFFECT_MATH, .least = 0,
+     .most = INFINITY, .unit = "steps",
+     .text = "Steps over which the learning rate rises to optim.lr."},
+    {"optim.decay_steps", OPTION_INT, AT(optim.decay_steps), "0", .effect = EFFECT_MATH, .least = 0,
+     .most = INFINITY, .unit = "steps", .text = "Step that reaches optim.min_lr, 0 for run.steps."},
+    {"optim.no_decay", OPTION_STRINGS, AT(optim.no_decay), "[norm, bias]", .effect = EFFECT_MATH,
+     .choices = undecayed, .text = "Parameters without weight decay."},
+    {"optim.moments", OPTION_CHOICE, AT(optim.moments), "fp32", .effect = EFFECT_MATH,
+     .choices = moment_types,
      .text = "Data type of both moments.\n"
              "  fp32  32-bit floating point\n"
              "  bf16  bfloat16\n"
              "  fp16  scaled half precision; the second moment is stored as its root"},
-    {"optim.rounding", OPTION_CHOICE, AT(optim.rounding), "nearest",
-     .effect = EFFECT_MATH, .choices = roundings,
+    {"optim.rounding", OPTION_CHOICE, AT(optim.rounding), "nearest", .effect = EFFECT_MATH,
+     .choices = roundings,
      .text = "Rounding of moments to a 16-bit type.\n"
              "  nearest  to the nearest value\n"
              "  stochastic  up or down at random, so that the mean is exact"},
@@ -457,7 +447,9 @@ const struct option deck_table[] = {
 };
 // clang-format on
 
-/* --- loading --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- loading
+ * ---------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static enum status assign_all(struct deck *deck, int n, char *const assignments[])
 {
@@ -521,7 +513,8 @@ enum status deck_vary(const struct deck *from, const char *assignments, struct d
   *out = (struct deck){0};
   *changes = 0;
   enum status status = options_copy(from->set, out, &out->set);
-  for (char *word = strtok_r(words, " ", &rest); word && !status; word = strtok_r(NULL, " ", &rest)) {
+  for (char *word = strtok_r(words, " ", &rest); word && !status;
+       word = strtok_r(NULL, " ", &rest)) {
     status = options_assign(out->set, word);
     if (!status)
       status = note_change(from, word, changes, size);
@@ -542,7 +535,9 @@ void deck_destroy(struct deck *deck)
   memset(deck, 0, sizeof *deck);
 }
 
-/* --- checks ---------------------------------------------------------------------------------------------------------------------------------- */
+/* --- checks
+ * ----------------------------------------------------------------------------------------------------------------------------------
+ */
 
 struct cited {
   char text[400];
@@ -645,11 +640,15 @@ static enum status check_model(const struct deck *deck)
 {
   const int64_t heads = deck->model.heads, kv_heads = deck->model.kv_heads;
   if (deck->model.head_width == 0 && deck->model.width % heads != 0)
-    return status_set(STATUS_USAGE, "%s is %lld, which %s = %lld does not divide; use %s, or give model.head_width", cite(deck, "model.width").text,
-                      (long long)deck->model.width, cite(deck, "model.heads").text, (long long)heads,
-                      multiples_around(deck->model.width, heads).text);
+    return status_set(
+        STATUS_USAGE,
+        "%s is %lld, which %s = %lld does not divide; use %s, or give model.head_width",
+        cite(deck, "model.width").text, (long long)deck->model.width,
+        cite(deck, "model.heads").text, (long long)heads,
+        multiples_around(deck->model.width, heads).text);
   if (kv_heads > 0 && heads % kv_heads != 0)
-    return status_set(STATUS_USAGE, "%s is %lld, which does not divide %s = %lld", cite(deck, "model.kv_heads").text, (long long)kv_heads,
+    return status_set(STATUS_USAGE, "%s is %lld, which does not divide %s = %lld",
+                      cite(deck, "model.kv_heads").text, (long long)kv_heads,
                       cite(deck, "model.heads").text, (long long)heads);
   return STATUS_OK;
 }
@@ -657,9 +656,11 @@ static enum status check_model(const struct deck *deck)
 static enum status check_data(const struct deck *deck)
 {
   if (deck->data.sequence > deck->model.context)
-    return status_set(STATUS_USAGE, "%s is %lld tokens, more than %s = %lld; shorten the sequence or lengthen the context",
-                      cite(deck, "data.sequence").text, (long long)deck->data.sequence, cite(deck, "model.context").text,
-                      (long long)deck->model.context);
+    return status_set(
+        STATUS_USAGE,
+        "%s is %lld tokens, more than %s = %lld; shorten the sequence or lengthen the context",
+        cite(deck, "data.sequence").text, (long long)deck->data.sequence,
+        cite(deck, "model.context").text, (long long)deck->model.context);
   return STATUS_OK;
 }
 
@@ -668,34 +669,44 @@ static enum status check_shard(const struct deck *deck)
   const char *given = deck->shard.group;
   int group = parse_group(given);
   if (group == GROUP_BAD)
-    return status_set(STATUS_USAGE, "%s must be auto, world, node or a number of ranks, not '%s'", cite(deck, "shard.group").text, given);
+    return status_set(STATUS_USAGE, "%s must be auto, world, node or a number of ranks, not '%s'",
+                      cite(deck, "shard.group").text, given);
   if (deck->shard.strategy == STRATEGY_HYBRID_SHARD && group == GROUP_WORLD)
     return status_set(STATUS_USAGE,
-                      "%s is world, but %s is hybrid_shard, whose groups are smaller; leave it out, which means node, or set shard.group=N ranks",
+                      "%s is world, but %s is hybrid_shard, whose groups are smaller; leave it "
+                      "out, which means node, or set shard.group=N ranks",
                       cite(deck, "shard.group").text, cite(deck, "shard.strategy").text);
   if (deck->shard.strategy != STRATEGY_HYBRID_SHARD && group != GROUP_WORLD && group != GROUP_AUTO)
-    return status_set(STATUS_USAGE, "%s is '%s', but %s is %s, which works on all ranks; leave it out, or use shard.strategy=hybrid_shard",
-                      cite(deck, "shard.group").text, given, cite(deck, "shard.strategy").text, strategies[deck->shard.strategy]);
+    return status_set(STATUS_USAGE,
+                      "%s is '%s', but %s is %s, which works on all ranks; leave it out, or use "
+                      "shard.strategy=hybrid_shard",
+                      cite(deck, "shard.group").text, given, cite(deck, "shard.strategy").text,
+                      strategies[deck->shard.strategy]);
   return STATUS_OK;
 }
 
 static enum status check_tiers(const struct deck *deck)
 {
   struct deck_pattern pattern;
-  const long long most = deck->model.layers < DECK_PATTERN ? (long long)deck->model.layers : DECK_PATTERN;
+  const long long most =
+      deck->model.layers < DECK_PATTERN ? (long long)deck->model.layers : DECK_PATTERN;
   if (!deck_parse_activations(deck->tiers.activations, deck->model.layers, &pattern))
+    return status_set(STATUS_USAGE,
+                      "%s must be keep, keep_host, recompute, host or nvme, one of the last four "
+                      "with :K (K from 1 to %lld) for every K-th block, or up to %lld "
+                      "words for blocks in turn, as in recompute,host; not '%s'",
+                      cite(deck, "tiers.activations").text, most, most, deck->tiers.activations);
+  if (deck->tiers.params != deck->tiers.optimizer)
     return status_set(
         STATUS_USAGE,
-        "%s must be keep, keep_host, recompute, host or nvme, one of the last four with :K (K from 1 to %lld) for every K-th block, or up to %lld "
-        "words for blocks in turn, as in recompute,host; not '%s'",
-        cite(deck, "tiers.activations").text, most, most, deck->tiers.activations);
-  if (deck->tiers.params != deck->tiers.optimizer)
-    return status_set(STATUS_USAGE, "%s is %s and %s is %s, but parameters live where they are updated: set both to the same",
-                      cite(deck, "tiers.params").text, tiers[deck->tiers.params], cite(deck, "tiers.optimizer").text, tiers[deck->tiers.optimizer]);
+        "%s is %s and %s is %s, but parameters live where they are updated: set both to the same",
+        cite(deck, "tiers.params").text, tiers[deck->tiers.params],
+        cite(deck, "tiers.optimizer").text, tiers[deck->tiers.optimizer]);
   return STATUS_OK;
 }
 
-/* What asks for masters in host memory where they are on the device. (How parameters are transferred matters to nobody there: decks may say it.) */
+/* What asks for masters in host memory where they are on the device. (How parameters are
+ * transferred matters to nobody there: decks may say it.) */
 static enum status check_device_state(const struct deck *deck)
 {
   const struct {
@@ -706,7 +717,8 @@ static enum status check_device_state(const struct deck *deck)
   for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
     if (keys[k].given)
       return status_set(STATUS_USAGE,
-                        "%s is %s, which is for masters in host memory: set tiers.params=host and tiers.optimizer=host, or leave it out",
+                        "%s is %s, which is for masters in host memory: set tiers.params=host and "
+                        "tiers.optimizer=host, or leave it out",
                         cite(deck, keys[k].key).text, keys[k].value);
   return STATUS_OK;
 }
@@ -715,11 +727,15 @@ static enum status check_device_state(const struct deck *deck)
 static enum status check_immediate(const struct deck *deck)
 {
   if (deck->optim.clip > 0)
-    return status_set(STATUS_USAGE, "%s is immediate, but %s = %g needs the norm of all gradients first: set optim.clip=0, or optim.update=deferred",
-                      cite(deck, "optim.update").text, cite(deck, "optim.clip").text, deck->optim.clip);
+    return status_set(STATUS_USAGE,
+                      "%s is immediate, but %s = %g needs the norm of all gradients first: set "
+                      "optim.clip=0, or optim.update=deferred",
+                      cite(deck, "optim.update").text, cite(deck, "optim.clip").text,
+                      deck->optim.clip);
   if (deck->optim.nonfinite != NONFINITE_STOP)
     return status_set(STATUS_USAGE,
-                      "%s is immediate, but %s is skip, and a step whose units are updated already cannot be skipped: set optim.nonfinite=stop, or "
+                      "%s is immediate, but %s is skip, and a step whose units are updated already "
+                      "cannot be skipped: set optim.nonfinite=stop, or "
                       "optim.update=deferred",
                       cite(deck, "optim.update").text, cite(deck, "optim.nonfinite").text);
   return STATUS_OK;
@@ -728,16 +744,21 @@ static enum status check_immediate(const struct deck *deck)
 static enum status check_host_state(const struct deck *deck)
 {
   if (deck->shard.strategy != STRATEGY_FULL_SHARD && deck->shard.strategy != STRATEGY_HYBRID_SHARD)
-    return status_set(STATUS_USAGE, "%s is host, where ranks own shards: use shard.strategy=full_shard or hybrid_shard, not %s",
-                      cite(deck, "tiers.optimizer").text, strategies[deck->shard.strategy]);
-  if (deck->tiers.resident > 0 && (deck->transfer.params == DECK_PARAMS_FULL || deck->transfer.grads == DECK_CPU_REDUCE))
+    return status_set(
+        STATUS_USAGE,
+        "%s is host, where ranks own shards: use shard.strategy=full_shard or hybrid_shard, not %s",
+        cite(deck, "tiers.optimizer").text, strategies[deck->shard.strategy]);
+  if (deck->tiers.resident > 0 &&
+      (deck->transfer.params == DECK_PARAMS_FULL || deck->transfer.grads == DECK_CPU_REDUCE))
     return status_set(STATUS_USAGE,
-                      "%s is %lld: what is updated on the devices is gathered and reduced by them, so set transfer.params=shard and "
+                      "%s is %lld: what is updated on the devices is gathered and reduced by them, "
+                      "so set transfer.params=shard and "
                       "transfer.grads=gpu_reduce, or leave it out",
                       cite(deck, "tiers.resident").text, (long long)deck->tiers.resident);
   if (deck->shard.reduce == REDUCE_STEP)
     return status_set(STATUS_USAGE,
-                      "%s is step, but with %s = host gradients go to the host after each micro-batch: set shard.reduce=micro or leave it out",
+                      "%s is step, but with %s = host gradients go to the host after each "
+                      "micro-batch: set shard.reduce=micro or leave it out",
                       cite(deck, "shard.reduce").text, cite(deck, "tiers.optimizer").text);
   return STATUS_OK;
 }
@@ -745,12 +766,18 @@ static enum status check_host_state(const struct deck *deck)
 static enum status check_state(const struct deck *deck)
 {
   if (deck->optim.rounding == DECK_ROUND_STOCHASTIC && deck->optim.moments == DECK_F32)
-    return status_set(STATUS_USAGE, "%s is stochastic, but %s is fp32, to which nothing is rounded: set optim.moments=bf16 or fp16, or leave it out",
+    return status_set(STATUS_USAGE,
+                      "%s is stochastic, but %s is fp32, to which nothing is rounded: set "
+                      "optim.moments=bf16 or fp16, or leave it out",
                       cite(deck, "optim.rounding").text, cite(deck, "optim.moments").text);
   if (deck->optim.state_share < 1 && deck->optim.state != DECK_STATE_NVME)
-    return status_set(STATUS_USAGE, "%s is %g, but %s is host, so no unit's moments lie on NVMe: set optim.state=nvme, or leave it out",
-                      cite(deck, "optim.state_share").text, deck->optim.state_share, cite(deck, "optim.state").text);
-  const enum status status = deck->tiers.optimizer == DECK_TIER_HOST ? check_host_state(deck) : check_device_state(deck);
+    return status_set(STATUS_USAGE,
+                      "%s is %g, but %s is host, so no unit's moments lie on NVMe: set "
+                      "optim.state=nvme, or leave it out",
+                      cite(deck, "optim.state_share").text, deck->optim.state_share,
+                      cite(deck, "optim.state").text);
+  const enum status status =
+      deck->tiers.optimizer == DECK_TIER_HOST ? check_host_state(deck) : check_device_state(deck);
   return status || deck->optim.update != DECK_UPDATE_IMMEDIATE ? status : check_immediate(deck);
 }
 
@@ -758,15 +785,20 @@ static enum status check_optim(const struct deck *deck)
 {
   for (int i = 0; i < 2; i++)
     if (deck->optim.betas[i] >= 1)
-      return status_set(STATUS_USAGE, "%s must be below 1: a moment that never decays never starts; usual are [0.9, 0.95]",
-                        cite(deck, "optim.betas").text);
+      return status_set(
+          STATUS_USAGE,
+          "%s must be below 1: a moment that never decays never starts; usual are [0.9, 0.95]",
+          cite(deck, "optim.betas").text);
   if (deck->optim.momentum >= 1)
-    return status_set(STATUS_USAGE, "%s must be below 1: the momentum would only grow; usual is 0.95",
+    return status_set(STATUS_USAGE,
+                      "%s must be below 1: the momentum would only grow; usual is 0.95",
                       cite(deck, "optim.momentum").text);
   if (deck->optim.decay_steps > 0 && deck->optim.warmup > deck->optim.decay_steps)
-    return status_set(STATUS_USAGE, "%s is %lld steps, longer than %s = %lld, which counts from the first step and includes it; shorten the warm-up",
-                      cite(deck, "optim.warmup").text, (long long)deck->optim.warmup, cite(deck, "optim.decay_steps").text,
-                      (long long)deck->optim.decay_steps);
+    return status_set(STATUS_USAGE,
+                      "%s is %lld steps, longer than %s = %lld, which counts from the first step "
+                      "and includes it; shorten the warm-up",
+                      cite(deck, "optim.warmup").text, (long long)deck->optim.warmup,
+                      cite(deck, "optim.decay_steps").text, (long long)deck->optim.decay_steps);
   return STATUS_OK;
 }
 
@@ -859,20 +891,27 @@ static enum status check_trace(const struct deck *deck)
   const struct option_ints *trace = &deck->train.trace;
   if (trace->n == 0 || trace->item[0] < trace->item[1])
     return STATUS_OK;
-  return status_set(STATUS_USAGE, "%s is [%lld, %lld], which holds no step: the first number is the first step, the second the one behind the last",
-                    cite(deck, "train.trace").text, (long long)trace->item[0], (long long)trace->item[1]);
+  return status_set(STATUS_USAGE,
+                    "%s is [%lld, %lld], which holds no step: the first number is the first step, "
+                    "the second the one behind the last",
+                    cite(deck, "train.trace").text, (long long)trace->item[0],
+                    (long long)trace->item[1]);
 }
 
 static enum status check_counters(const struct deck *deck)
 {
   const struct option_strings *counters = &deck->run.counters;
   if (counters->n > DECK_COUNTERS)
-    return status_set(STATUS_USAGE, "%s names %d events, and at most %d are counted at a time: run it once for each part of them",
+    return status_set(STATUS_USAGE,
+                      "%s names %d events, and at most %d are counted at a time: run it once for "
+                      "each part of them",
                       cite(deck, "run.counters").text, counters->n, DECK_COUNTERS);
   for (int i = 0; i < counters->n; i++)
-    if (!*counters->item[i] || (counters->n > 1 && (!strcmp(counters->item[i], "none") || !strcmp(counters->item[i], "auto"))))
-      return status_set(STATUS_USAGE, "%s has '%s' in its list: say none or auto alone, or name events", cite(deck, "run.counters").text,
-                        counters->item[i]);
+    if (!*counters->item[i] || (counters->n > 1 && (!strcmp(counters->item[i], "none") ||
+                                                    !strcmp(counters->item[i], "auto"))))
+      return status_set(STATUS_USAGE,
+                        "%s has '%s' in its list: say none or auto alone, or name events",
+                        cite(deck, "run.counters").text, counters->item[i]);
   return STATUS_OK;
 }
 
@@ -880,11 +919,16 @@ static enum status check_checkpoint(const struct deck *deck)
 {
   int64_t every = deck->checkpoint.every, keep_every = deck->checkpoint.keep_every;
   if (keep_every > 0 && every == 0)
-    return status_set(STATUS_USAGE, "%s is %lld, but no checkpoints are written during training; set checkpoint.every too",
-                      cite(deck, "checkpoint.keep_every").text, (long long)keep_every);
+    return status_set(
+        STATUS_USAGE,
+        "%s is %lld, but no checkpoints are written during training; set checkpoint.every too",
+        cite(deck, "checkpoint.keep_every").text, (long long)keep_every);
   if (keep_every > 0 && keep_every % every != 0)
-    return status_set(STATUS_USAGE, "%s is %lld, not a multiple of %s = %lld, so most of those checkpoints are never written; use %s",
-                      cite(deck, "checkpoint.keep_every").text, (long long)keep_every, cite(deck, "checkpoint.every").text, (long long)every,
+    return status_set(STATUS_USAGE,
+                      "%s is %lld, not a multiple of %s = %lld, so most of those checkpoints are "
+                      "never written; use %s",
+                      cite(deck, "checkpoint.keep_every").text, (long long)keep_every,
+                      cite(deck, "checkpoint.every").text, (long long)every,
                       multiples_around(keep_every, every).text);
   return STATUS_OK;
 }
@@ -892,11 +936,12 @@ static enum status check_checkpoint(const struct deck *deck)
 enum status deck_check(const struct deck *deck)
 {
   typedef enum status check(const struct deck *);
-  static check *const checks[] = {check_model, check_data,  check_shard,    check_tiers,     check_state,
-                                  check_optim, check_trace, check_counters, check_checkpoint,
-                                  check_compress, check_difference};
+  static check *const checks[] = {check_model,      check_data,     check_shard,     check_tiers,
+                                  check_state,      check_optim,    check_trace,     check_counters,
+                                  check_checkpoint, check_compress, check_difference};
   if (!*deck->run.dir)
-    return status_set(STATUS_USAGE, "%s must name a folder, such as runs/first", cite(deck, "run.dir").text);
+    return status_set(STATUS_USAGE, "%s must name a folder, such as runs/first",
+                      cite(deck, "run.dir").text);
   for (size_t i = 0; i < sizeof checks / sizeof checks[0]; i++) {
     enum status status = checks[i](deck);
     if (status)
@@ -905,7 +950,9 @@ enum status deck_check(const struct deck *deck)
   return STATUS_OK;
 }
 
-/* --- what it means on P ranks ---------------------------------------------------------------------------------------------------------------- */
+/* --- what it means on P ranks
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 static enum status resolve_group(const struct deck *deck, int ranks, int local_ranks, int *out)
 {
@@ -916,14 +963,21 @@ static enum status resolve_group(const struct deck *deck, int ranks, int local_r
   int group = parse_group(deck->shard.group);
   if (group == GROUP_NODE || group == GROUP_AUTO) {
     if (ranks % local_ranks != 0)
-      return status_set(STATUS_USAGE, "%s is %s, but %d ranks do not fill nodes of %d; start the same number of ranks on every node",
-                        cite(deck, "shard.group").text, group == GROUP_NODE ? "node" : "auto, which means node here", ranks, local_ranks);
+      return status_set(STATUS_USAGE,
+                        "%s is %s, but %d ranks do not fill nodes of %d; start the same number of "
+                        "ranks on every node",
+                        cite(deck, "shard.group").text,
+                        group == GROUP_NODE ? "node" : "auto, which means node here", ranks,
+                        local_ranks);
     *out = local_ranks;
     return STATUS_OK;
   }
   if (ranks % group != 0)
-    return status_set(STATUS_USAGE, "%s is %d ranks, which does not divide the %d ranks of this run; start %s ranks, or use a group that divides %d",
-                      cite(deck, "shard.group").text, group, ranks, multiples_around(ranks, group).text, ranks);
+    return status_set(STATUS_USAGE,
+                      "%s is %d ranks, which does not divide the %d ranks of this run; start %s "
+                      "ranks, or use a group that divides %d",
+                      cite(deck, "shard.group").text, group, ranks,
+                      multiples_around(ranks, group).text, ranks);
   *out = group;
   return STATUS_OK;
 }
@@ -932,20 +986,27 @@ static enum status resolve_batch(const struct deck *deck, int ranks, struct deck
 {
   int64_t batch = deck->data.batch, micro = deck->data.micro_batch;
   if (micro > 0 && batch % micro != 0)
-    return status_set(STATUS_USAGE, "%s is %lld sequences, not a multiple of %s = %lld; use a batch of %s, or another micro-batch",
-                      cite(deck, "data.batch").text, (long long)batch, cite(deck, "data.micro_batch").text, (long long)micro,
+    return status_set(STATUS_USAGE,
+                      "%s is %lld sequences, not a multiple of %s = %lld; use a batch of %s, or "
+                      "another micro-batch",
+                      cite(deck, "data.batch").text, (long long)batch,
+                      cite(deck, "data.micro_batch").text, (long long)micro,
                       multiples_around(batch, micro).text);
   if (batch % ranks != 0)
     return status_set(STATUS_USAGE,
-                      "%s is %lld sequences, which %d ranks cannot share evenly; use data.batch=%s, or a number of ranks that divides %lld",
-                      cite(deck, "data.batch").text, (long long)batch, ranks, multiples_around(batch, ranks).text, (long long)batch);
+                      "%s is %lld sequences, which %d ranks cannot share evenly; use "
+                      "data.batch=%s, or a number of ranks that divides %lld",
+                      cite(deck, "data.batch").text, (long long)batch, ranks,
+                      multiples_around(batch, ranks).text, (long long)batch);
   shape->rank_batch = batch / ranks;
   if (micro > 0 && shape->rank_batch % micro != 0)
     return status_set(STATUS_USAGE,
-                      "%s is %lld sequences, but each of %d ranks has %lld of %s = %lld, which is not a multiple of it; "
+                      "%s is %lld sequences, but each of %d ranks has %lld of %s = %lld, which is "
+                      "not a multiple of it; "
                       "use a micro-batch that divides %lld, or a batch of %s",
-                      cite(deck, "data.micro_batch").text, (long long)micro, ranks, (long long)shape->rank_batch, cite(deck, "data.batch").text,
-                      (long long)batch, (long long)shape->rank_batch, multiples_around(batch, micro * ranks).text);
+                      cite(deck, "data.micro_batch").text, (long long)micro, ranks,
+                      (long long)shape->rank_batch, cite(deck, "data.batch").text, (long long)batch,
+                      (long long)shape->rank_batch, multiples_around(batch, micro * ranks).text);
   shape->micro_batch = micro > 0 ? micro : shape->rank_batch;
   shape->micros = shape->rank_batch / shape->micro_batch;
   return STATUS_OK;
@@ -968,7 +1029,8 @@ static bool updates_at_once(const struct deck *deck)
 {
   if (deck->optim.update != DECK_UPDATE_AUTO)
     return deck->optim.update == DECK_UPDATE_IMMEDIATE;
-  return deck->tiers.optimizer == DECK_TIER_HOST && deck->optim.clip == 0 && deck->optim.nonfinite == NONFINITE_STOP;
+  return deck->tiers.optimizer == DECK_TIER_HOST && deck->optim.clip == 0 &&
+         deck->optim.nonfinite == NONFINITE_STOP;
 }
 
 static struct deck_codec codec_of(const struct deck_compress *asked)
@@ -997,7 +1059,8 @@ static struct deck_unit_codecs unit_codecs_of(const struct option_strings *units
 static enum status resolve_policy(const struct deck *deck, int local_ranks, int group,
                                   struct deck_policy *out)
 {
-  static const enum dtype moments[] = {[DECK_F32] = DTYPE_F32, [DECK_BF16] = DTYPE_BF16, [DECK_F16] = DTYPE_F16};
+  static const enum dtype moments[] = {
+      [DECK_F32] = DTYPE_F32, [DECK_BF16] = DTYPE_BF16, [DECK_F16] = DTYPE_F16};
   const bool host = deck->tiers.optimizer == DECK_TIER_HOST;
   *out = (struct deck_policy){
       .reduce_every_micro = reduce_every_micro(deck),
@@ -1022,7 +1085,8 @@ static enum status resolve_policy(const struct deck *deck, int local_ranks, int 
   if (out->params_full && !out->one_node)
     return status_set(
         STATUS_USAGE,
-        "%s is full, where the ranks of a shard group share the parameters in the memory of a node, but a group has %d ranks and a node "
+        "%s is full, where the ranks of a shard group share the parameters in the memory of a "
+        "node, but a group has %d ranks and a node "
         "%d: set transfer.params=shard, or shard.strategy=hybrid_shard with shard.group=node",
         cite(deck, "transfer.params").text, group, local_ranks);
   if (!deck_parse_activations(deck->tiers.activations, deck->model.layers, &out->activations))
@@ -1034,7 +1098,10 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
                          struct deck_shape *shape, struct deck_policy *policy)
 {
   if (ranks < 1 || local_ranks < 1 || local_ranks > ranks)
-    return status_set(STATUS_USAGE, "%d ranks with %d on a node is not a job; both must be at least 1, and the first the larger", ranks, local_ranks);
+    return status_set(STATUS_USAGE,
+                      "%d ranks with %d on a node is not a job; both must be at least 1, and the "
+                      "first the larger",
+                      ranks, local_ranks);
   struct deck_shape s = {.ranks = ranks, .local_ranks = local_ranks};
   struct deck_policy p;
   enum status status = resolve_group(deck, ranks, local_ranks, &s.group);

@@ -6,7 +6,13 @@
 #include "base/dtype.h"
 #include "deck/options.h"
 
-enum deck_strategy { STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP, STRATEGY_SHARD_OPTIM, STRATEGY_NO_SHARD, STRATEGY_HYBRID_SHARD };
+enum deck_strategy {
+  STRATEGY_FULL_SHARD,
+  STRATEGY_SHARD_GRAD_OP,
+  STRATEGY_SHARD_OPTIM,
+  STRATEGY_NO_SHARD,
+  STRATEGY_HYBRID_SHARD
+};
 enum deck_reduce { REDUCE_AUTO, REDUCE_MICRO, REDUCE_STEP };
 enum deck_schedule { SCHEDULE_CONSTANT, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 enum deck_rope { DECK_ROPE_NONE, DECK_ROPE_LINEAR, DECK_ROPE_LLAMA3 };
@@ -37,22 +43,65 @@ enum deck_across { DECK_ACROSS_RANKS, DECK_ACROSS_NODE };
 
 /* A codec and that of a sparse codec's values, as choices. Other settings: 0 is as the codec has
  * them. */
-struct deck_compress { int codec, values; int64_t block, levels, rank; double density, threshold; };
+struct deck_compress {
+  int codec, values;
+  int64_t block, levels, rank;
+  double density, threshold;
+};
 
 struct deck {
-  struct { char *dir; int64_t steps; double minutes; int64_t seed, threads, warmup; int device, compute; struct option_strings counters; } run; /* minutes 0: no such limit; threads 0: the cores this
-                                                                          rank may use; counters: none, auto or events' names: exec/op_counters.h */
-  struct { char *arch; int64_t layers, width, heads, kv_heads, head_width, ffn, context, vocab, window, window_from; bool tied; double norm_eps, init_std, rope_theta;
-           int rope_scaling; double rope_factor, rope_low_freq, rope_high_freq; int64_t rope_original; int dtype; } model; /* 0 of kv_heads, head_width, ffn: as the
-                                                                          architecture has it; dtype: of weights exported to Hugging Face */
-  struct { bool bind; struct option_strings cores; int64_t controller; } topo; /* cores: CPUs of each rank of a node, empty: those near its GPU; controller: cores, 0: as many as
-                                                                          it needs */
-  struct { char *init; struct option_strings freeze; struct option_ints trace; } train; /* init: a Hugging Face folder or a checkpoint to take weights (and model.*) from;
-                                                                          freeze: patterns; trace: steps from, to (excluded); empty: none */
-  struct { char *train, *val; int64_t batch, sequence, micro_batch; bool reorder, verify; } data; /* batch: sequences a step over all ranks; micro_batch: a rank's, at a time;
-                                                                               sequence 0: model.context; micro_batch 0: batch / ranks */
-  struct { int strategy; char *group; int64_t prefetch; int reduce; } shard; /* group: "auto", "world", "node" or a number of ranks */
-  struct { int backend; double timeout; } comm;
+  struct {
+    char *dir;
+    int64_t steps;
+    double minutes;
+    int64_t seed, threads, warmup;
+    int device, compute;
+    struct option_strings counters;
+  } run; /* minutes 0: no such limit; threads 0: the cores this
+                                                                          rank may use; counters:
+            none, auto or events' names: exec/op_counters.h */
+  struct {
+    char *arch;
+    int64_t layers, width, heads, kv_heads, head_width, ffn, context, vocab, window, window_from;
+    bool tied;
+    double norm_eps, init_std, rope_theta;
+    int rope_scaling;
+    double rope_factor, rope_low_freq, rope_high_freq;
+    int64_t rope_original;
+    int dtype;
+  } model; /* 0 of kv_heads, head_width, ffn: as the
+                                                                          architecture has it;
+              dtype: of weights exported to Hugging Face */
+  struct {
+    bool bind;
+    struct option_strings cores;
+    int64_t controller;
+  } topo; /* cores: CPUs of each rank of a node, empty: those near its GPU; controller: cores, 0: as
+             many as it needs */
+  struct {
+    char *init;
+    struct option_strings freeze;
+    struct option_ints trace;
+  } train; /* init: a Hugging Face folder or a checkpoint to take weights (and model.*) from;
+                                                                          freeze: patterns; trace:
+              steps from, to (excluded); empty: none */
+  struct {
+    char *train, *val;
+    int64_t batch, sequence, micro_batch;
+    bool reorder, verify;
+  } data; /* batch: sequences a step over all ranks; micro_batch: a rank's, at a time;
+                                                                               sequence 0:
+             model.context; micro_batch 0: batch / ranks */
+  struct {
+    int strategy;
+    char *group;
+    int64_t prefetch;
+    int reduce;
+  } shard; /* group: "auto", "world", "node" or a number of ranks */
+  struct {
+    int backend;
+    double timeout;
+  } comm;
   /* units: PATTERN=CODEC, of grads. difference: of weights. */
   struct {
     int across, feedback;
@@ -61,15 +110,41 @@ struct deck {
     struct option_strings units;
     bool difference;
   } compress;
-  struct { int preset, params, optimizer; char *activations, *nvme; int workspace, working; int64_t resident; int residual; } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one node */
-  struct { int params, grads; double rate; } transfer;                 /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
-  struct { int name; double lr, betas[2], momentum; bool nesterov; double eps, weight_decay, clip, min_lr; int schedule, nonfinite; int64_t warmup, decay_steps;
-           struct option_strings no_decay; int moments, rounding, update, state; double state_share; } optim; /* no_decay: of norm, bias, embedding; clip 0:
-                                                                          none; min_lr: share of lr at the end; decay_steps 0: run.steps */
-  struct { int64_t every, keep, keep_every; bool at_end, background; } checkpoint; /* every 0: only at the end */
+  struct {
+    int preset, params, optimizer;
+    char *activations, *nvme;
+    int workspace, working;
+    int64_t resident;
+    int residual;
+  } tiers; /* activations: deck_parse_activations(); nvme: a folder, empty: nvme in run.dir, on one
+              node */
+  struct {
+    int params, grads;
+    double rate;
+  } transfer; /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
+  struct {
+    int name;
+    double lr, betas[2], momentum;
+    bool nesterov;
+    double eps, weight_decay, clip, min_lr;
+    int schedule, nonfinite;
+    int64_t warmup, decay_steps;
+    struct option_strings no_decay;
+    int moments, rounding, update, state;
+    double state_share;
+  } optim; /* no_decay: of norm, bias, embedding; clip 0:
+                                                                          none; min_lr: share of lr
+              at the end; decay_steps 0: run.steps */
+  struct {
+    int64_t every, keep, keep_every;
+    bool at_end, background;
+  } checkpoint; /* every 0: only at the end */
   /* every 0: never during training; batches 0: the whole validation set; target 0: none */
-  struct { int64_t every, batches; double target; } eval;
-  struct option_set *set;                                              /* owns the strings above */
+  struct {
+    int64_t every, batches;
+    double target;
+  } eval;
+  struct option_set *set; /* owns the strings above */
 };
 
 /* The effect of another value of a key on a resumed run (option.effect). ORDER: the order of
@@ -81,25 +156,29 @@ extern const struct option deck_table[];
 extern const struct option_alias deck_aliases[];
 extern const struct option_alias deck_strategy_aliases[]; /* of the choices of shard.strategy */
 
-/* Defaults, then the `n` assignments; then the checks that need more than one key (deck_check) - but with train.init, which may hold the model,
- * they are the caller's, once model.* is known. Free with deck_destroy. */
+/* Defaults, then the `n` assignments; then the checks that need more than one key (deck_check) -
+ * but with train.init, which may hold the model, they are the caller's, once model.* is known. Free
+ * with deck_destroy. */
 enum status deck_load(struct deck *deck, int n, char *const assignments[]);
 /* From the YAML text stored in a checkpoint (`label` names it in messages), then assignments. */
-enum status deck_load_text(struct deck *deck, const char *label, const char *text, size_t bytes, int n, char *const assignments[]);
+enum status deck_load_text(struct deck *deck, const char *label, const char *text, size_t bytes,
+                           int n, char *const assignments[]);
 void deck_destroy(struct deck *deck); /* takes a zeroed deck */
-/* A copy of a deck with other values: `assignments` are "key=value", separated by blanks, as if they
- * had been typed last. A preset among them replaces all keys that it stands for. `changes`, of
- * `size` bytes, lists the assignments that are not the deck's own values. STATUS_USAGE: the keys do not go together. Free with deck_destroy. Local. */
+/* A copy of a deck with other values: `assignments` are "key=value", separated by blanks, as if
+ * they had been typed last. A preset among them replaces all keys that it stands for. `changes`, of
+ * `size` bytes, lists the assignments that are not the deck's own values. STATUS_USAGE: the keys do
+ * not go together. Free with deck_destroy. Local. */
 enum status deck_vary(const struct deck *from, const char *assignments, struct deck *out,
                       char *changes, size_t size);
 
 const char *deck_preset_name(enum deck_preset preset); /* "offload" */
-/* Gives tiers.preset's values to the keys that it stands for. Keys that are set in the same place or
- * on the command line keep theirs, unless `all`. The functions above call it. Local. */
+/* Gives tiers.preset's values to the keys that it stands for. Keys that are set in the same place
+ * or on the command line keep theirs, unless `all`. The functions above call it. Local. */
 enum status deck_apply_preset(struct deck *deck, bool all);
 
-/* Impossible combinations that do not depend on the number of ranks (width % heads, sequence > context, warmup > decay_steps, ...).
- * A warm-up longer than run.steps is allowed: it is a run cut short (run.steps=50 on the command line), all of it warm-up. */
+/* Impossible combinations that do not depend on the number of ranks (width % heads, sequence >
+ * context, warmup > decay_steps, ...). A warm-up longer than run.steps is allowed: it is a run cut
+ * short (run.steps=50 on the command line), all of it warm-up. */
 enum status deck_check(const struct deck *deck);
 
 enum { DECK_COUNTERS = 8 }; /* the most events that run.counters may name */
@@ -111,14 +190,27 @@ const char *deck_feedback(const struct deck *deck);
 
 const char *deck_strategy_name(enum deck_strategy strategy); /* "full_shard" */
 
-/* What is kept of a block from its forward pass to its backward pass: all activations, on the device or (but for its input) in host memory; or its input alone, from which they are computed again: on
- * the device, in host memory, or on NVMe. Block b has of[b % n]. */
-enum deck_keep { KEEP_ACTIVATIONS, KEEP_INPUT, KEEP_INPUT_HOST, KEEP_INPUT_NVME, KEEP_ACTIVATIONS_HOST };
+/* What is kept of a block from its forward pass to its backward pass: all activations, on the
+ * device or (but for its input) in host memory; or its input alone, from which they are computed
+ * again: on the device, in host memory, or on NVMe. Block b has of[b % n]. */
+enum deck_keep {
+  KEEP_ACTIVATIONS,
+  KEEP_INPUT,
+  KEEP_INPUT_HOST,
+  KEEP_INPUT_NVME,
+  KEEP_ACTIVATIONS_HOST
+};
 enum { DECK_PATTERN = 128 };
-struct deck_pattern { int n; uint8_t of[DECK_PATTERN]; };
-bool deck_keeps(const struct deck_pattern *pattern, enum deck_keep what); /* of any block; n 0: KEEP_ACTIVATIONS of all */
-/* "keep", "keep_host", "recompute", "host", "nvme", a list of these that blocks take in turn ("recompute,host"), or any but the first with ":K": every K-th block, from the first one; the
- * others are kept. false: none of these, or longer than the model has blocks, or than DECK_PATTERN. */
+struct deck_pattern {
+  int n;
+  uint8_t of[DECK_PATTERN];
+};
+bool deck_keeps(const struct deck_pattern *pattern,
+                enum deck_keep what); /* of any block; n 0: KEEP_ACTIVATIONS of all */
+/* "keep", "keep_host", "recompute", "host", "nvme", a list of these that blocks take in turn
+ * ("recompute,host"), or any but the first with ":K": every K-th block, from the first one; the
+ * others are kept. false: none of these, or longer than the model has blocks, or than DECK_PATTERN.
+ */
 bool deck_parse_activations(const char *text, int64_t layers, struct deck_pattern *out);
 
 /* The arithmetic of a step. */
@@ -127,7 +219,7 @@ struct deck_shape {
   int replicas;       /* ranks / group */
   int64_t rank_batch; /* sequences of one rank a step */
   int64_t micro_batch, micros, sequence; /* sequences of one micro-batch; micro-batches a step */
-  int local_ranks;    /* of each node, numbered node by node; 0: all ranks are on one node */
+  int local_ranks; /* of each node, numbered node by node; 0: all ranks are on one node */
 };
 
 /* What travels between ranks: names in src/compress, NULL: none. `values`: of those that a sparse
@@ -143,34 +235,37 @@ struct deck_codec {
 enum { DECK_UNIT_CODECS = 32, DECK_UNIT_TEXT = 48 };
 struct deck_unit_codecs {
   int n;
-  struct { char pattern[DECK_UNIT_TEXT], codec[DECK_UNIT_TEXT]; } of[DECK_UNIT_CODECS];
+  struct {
+    char pattern[DECK_UNIT_TEXT], codec[DECK_UNIT_TEXT];
+  } of[DECK_UNIT_CODECS];
 };
 
-/* Requests of the deck that hold for all units. unit_policy_make() makes the policy of each unit from it. */
+/* Requests of the deck that hold for all units. unit_policy_make() makes the policy of each unit
+ * from it. */
 struct deck_policy {
   bool reduce_every_micro; /* reduce gradients after each micro-batch, or once a step */
   struct deck_pattern activations;
-  bool tight;              /* tiers.workspace=tight */
-  bool keep_working;       /* tiers.working=keep, with masters on the device */
-  bool host_state;         /* masters, moments and gradients are in host memory */
-  bool params_full;        /* with host_state: the shard group shares whole units, which each rank
-                            * copies. Otherwise a rank copies its shard and the group gathers. */
-  bool cpu_reduce;         /* with host_state: whole gradients are reduced on the host */
-  bool one_node;           /* a shard group is on one node, as far as this rank's node tells */
-  bool immediate;          /* a unit is updated as soon as its gradient is complete */
+  bool tight;        /* tiers.workspace=tight */
+  bool keep_working; /* tiers.working=keep, with masters on the device */
+  bool host_state;   /* masters, moments and gradients are in host memory */
+  bool params_full;  /* with host_state: the shard group shares whole units, which each rank
+                      * copies. Otherwise a rank copies its shard and the group gathers. */
+  bool cpu_reduce;   /* with host_state: whole gradients are reduced on the host */
+  bool one_node;     /* a shard group is on one node, as far as this rank's node tells */
+  bool immediate;    /* a unit is updated as soon as its gradient is complete */
   enum dtype moments;
   struct deck_codec grads; /* between ranks, of units that no pattern of `units` matches */
   struct deck_unit_codecs units;
-  bool warmup;             /* the first updates, of which no gradient is encoded: not by the deck */
-  int64_t sample;          /* steps between measurements of what messages lose; 0: never */
-  bool across_nodes;       /* gradients are encoded between nodes alone */
-  const char *feedback;    /* fp32, or the codec of what messages have lost; NULL: it is lost */
+  bool warmup;          /* the first updates, of which no gradient is encoded: not by the deck */
+  int64_t sample;       /* steps between measurements of what messages lose; 0: never */
+  bool across_nodes;    /* gradients are encoded between nodes alone */
+  const char *feedback; /* fp32, or the codec of what messages have lost; NULL: it is lost */
   enum deck_residual residual; /* the memory that keeps it */
-  struct deck_codec weights; /* that are gathered for training */
-  bool difference; /* with weights.codec: to a copy of the whole unit, which each rank keeps */
-  double nvme_state;       /* with host_state: share of the units with moments on NVMe */
-  int64_t resident;        /* with host_state: the first units, which stay on the device; 0 with
-                            * params_full or cpu_reduce */
+  struct deck_codec weights;   /* that are gathered for training */
+  bool difference;   /* with weights.codec: to a copy of the whole unit, which each rank keeps */
+  double nvme_state; /* with host_state: share of the units with moments on NVMe */
+  int64_t resident;  /* with host_state: the first units, which stay on the device; 0 with
+                      * params_full or cpu_reduce */
 };
 
 /* Shape and policy of the deck on `ranks` ranks with `local_ranks` on this node. STATUS_USAGE names

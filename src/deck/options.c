@@ -54,7 +54,9 @@ int options_find_section(const struct option *table, const char *section)
   return -1;
 }
 
-/* --- what went wrong ------------------------------------------------------------------------------------------------------------------------- */
+/* --- what went wrong
+ * -------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Levenshtein's distance. Names longer than the row are compared by their heads. */
 int options_distance(const char *a, const char *b)
@@ -224,9 +226,14 @@ void options_expected(const struct option *option, char *out, size_t size)
   case OPTION_REAL: snprintf(out, size, "a number%s", range); return;
   case OPTION_BOOL: snprintf(out, size, "true or false"); return;
   case OPTION_STRING: snprintf(out, size, "a string"); return;
-  case OPTION_CHOICE: snprintf(out, size, option->choices[1] ? "one of %s" : "%s, the only choice in this version", choices); return;
+  case OPTION_CHOICE:
+    snprintf(out, size, option->choices[1] ? "one of %s" : "%s, the only choice in this version",
+             choices);
+    return;
   case OPTION_REALS: snprintf(out, size, "a list of %d numbers%s", option->count, range); return;
-  case OPTION_INTS: snprintf(out, size, "a list of %d integers%s, or an empty one", option->count, range); return;
+  case OPTION_INTS:
+    snprintf(out, size, "a list of %d integers%s, or an empty one", option->count, range);
+    return;
   case OPTION_STRINGS:
     snprintf(out, size, option->choices ? "a list of any of %s" : "a list of strings", choices);
     return;
@@ -238,12 +245,14 @@ static bool is_list(enum option_type type)
   return type == OPTION_REALS || type == OPTION_INTS || type == OPTION_STRINGS;
 }
 
-static enum status reject(const struct option *option, const struct option_given *given, const char *text)
+static enum status reject(const struct option *option, const struct option_given *given,
+                          const char *text)
 {
   char expected[600];
   options_expected(option, expected, sizeof expected);
   if (given->list && !is_list(option->type))
-    return status_set(STATUS_USAGE, "%s: %s must be %s, not a list", given->where, option->name, expected);
+    return status_set(STATUS_USAGE, "%s: %s must be %s, not a list", given->where, option->name,
+                      expected);
   if ((option->type == OPTION_REALS || option->type == OPTION_INTS) && given->n != option->count)
     return status_set(STATUS_USAGE, "%s: %s must be %s, but %d %s given", given->where,
                       option->name, expected, given->n, given->n == 1 ? "was" : "were");
@@ -252,7 +261,9 @@ static enum status reject(const struct option *option, const struct option_given
                     expected, text, meant ? ": use " : "", meant ? meant->key : "");
 }
 
-/* --- texts to values ------------------------------------------------------------------------------------------------------------------------- */
+/* --- texts to values
+ * -------------------------------------------------------------------------------------------------------------------------
+ */
 
 static bool in_range(const struct option *option, double x)
 {
@@ -326,7 +337,8 @@ static bool parse_int(const struct option *option, const char *text, int64_t *ou
 static bool parse_real(const struct option *option, const char *text, double *out)
 {
   char *end;
-  if (!*text || strspn(text, "0123456789+-.eE") != strlen(text)) /* no hexadecimal, no inf, no nan */
+  if (!*text ||
+      strspn(text, "0123456789+-.eE") != strlen(text)) /* no hexadecimal, no inf, no nan */
     return false;
   double value = strtod(text, &end);
   if (*end || !isfinite(value) || !in_range(option, value))
@@ -398,7 +410,8 @@ static void free_strings(struct option_strings *strings)
   *strings = (struct option_strings){0};
 }
 
-static enum status store_strings(const struct option *option, const struct option_given *given, struct option_strings *to)
+static enum status store_strings(const struct option *option, const struct option_given *given,
+                                 struct option_strings *to)
 {
   struct option_strings fresh = {0};
   for (int i = 0; option->choices && i < given->n; i++)
@@ -420,7 +433,8 @@ static enum status store_strings(const struct option *option, const struct optio
   return STATUS_OK;
 }
 
-static enum status store_scalar(const struct option *option, const struct option_given *given, void *to)
+static enum status store_scalar(const struct option *option, const struct option_given *given,
+                                void *to)
 {
   const char *text = given->item[0];
   int choice;
@@ -454,7 +468,9 @@ enum status options_store(struct option_set *set, int index, const struct option
   return given->list ? reject(option, given, "") : store_scalar(option, given, to);
 }
 
-/* --- "key=value" ----------------------------------------------------------------------------------------------------------------------------- */
+/* --- "key=value"
+ * -----------------------------------------------------------------------------------------------------------------------------
+ */
 
 static char *trim(char *text)
 {
@@ -475,7 +491,8 @@ static char *item_end(char *text)
   return strchr(close ? close : text, ',');
 }
 
-/* As YAML has it, quotes around an item are not of it; a shell hands them on when the whole list is quoted. */
+/* As YAML has it, quotes around an item are not of it; a shell hands them on when the whole list is
+ * quoted. */
 static char *unquote(char *text)
 {
   const size_t length = strlen(text);
@@ -485,7 +502,8 @@ static char *unquote(char *text)
   return text + 1;
 }
 
-/* Cuts "[a, b]", "a,b" or "['a', 'b']" in place. An empty text is an empty list. Returns the number of items. */
+/* Cuts "[a, b]", "a,b" or "['a', 'b']" in place. An empty text is an empty list. Returns the number
+ * of items. */
 static int split_list(char *text, char **item)
 {
   text = trim(text);
@@ -505,7 +523,8 @@ static int split_list(char *text, char **item)
   return n;
 }
 
-static enum status store_text(struct option_set *set, int index, const char *where, const char *text)
+static enum status store_text(struct option_set *set, int index, const char *where,
+                              const char *text)
 {
   const size_t most = 1 + strlen(text);
   struct option_given given = {.where = where, .n = 1, .list = is_list(set->table[index].type)};
@@ -540,7 +559,8 @@ int options_decode_utf8(const char *text, uint32_t *code)
       return 0;
     *code = *code << 6 | (c[i] & 0x3f);
   }
-  bool overlong = (length == 3 && *code < 0x800) || (length == 4 && *code < 0x10000), surrogate = *code >= 0xd800 && *code < 0xe000;
+  bool overlong = (length == 3 && *code < 0x800) || (length == 4 && *code < 0x10000),
+       surrogate = *code >= 0xd800 && *code < 0xe000;
   return overlong || surrogate || *code > 0x10ffff ? 0 : length;
 }
 
@@ -565,7 +585,10 @@ enum status options_resolve_from(struct option_set *set, const char *where, cons
   if (index < 0)
     return options_unknown(set, where, name);
   if (!is_utf8(value))
-    return status_set(STATUS_USAGE, "%s: the value of %s is not UTF-8; rename the file or set the terminal to UTF-8", where, name);
+    return status_set(
+        STATUS_USAGE,
+        "%s: the value of %s is not UTF-8; rename the file or set the terminal to UTF-8", where,
+        name);
   const enum status status = store_text(set, index, where, value);
   return status ? status : set_where(set, index, where);
 }
@@ -575,7 +598,8 @@ enum status options_assign(struct option_set *set, const char *assignment)
   static const char where[] = OPTIONS_COMMAND_LINE;
   const char *equals = strchr(assignment, '=');
   if (!equals || equals == assignment)
-    return status_set(STATUS_USAGE, "%s: '%s' is not of the form key=value, such as %s=%s", where, assignment, set->table[0].name,
+    return status_set(STATUS_USAGE, "%s: '%s' is not of the form key=value, such as %s=%s", where,
+                      assignment, set->table[0].name,
                       set->table[0].value ? set->table[0].value : "...");
   char *name = mem_printf("%.*s", (int)(equals - assignment), assignment);
   if (!name)
@@ -585,7 +609,9 @@ enum status options_assign(struct option_set *set, const char *assignment)
   return status;
 }
 
-/* --- the set --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- the set
+ * ---------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void clear_field(const struct option *option, void *to)
 {
@@ -596,7 +622,9 @@ static void clear_field(const struct option *option, void *to)
                                  [OPTION_CHOICE] = sizeof(int),
                                  [OPTION_INTS] = sizeof(struct option_ints),
                                  [OPTION_STRINGS] = sizeof(struct option_strings)};
-  memset(to, 0, option->type == OPTION_REALS ? (size_t)option->count * sizeof(double) : sizes[option->type]);
+  memset(to, 0,
+         option->type == OPTION_REALS ? (size_t)option->count * sizeof(double)
+                                      : sizes[option->type]);
 }
 
 static enum status set_default(struct option_set *set, int index)
@@ -604,7 +632,8 @@ static enum status set_default(struct option_set *set, int index)
   const struct option *option = &set->table[index];
   if (option->value)
     return store_text(set, index, "default", option->value);
-  return option->type == OPTION_STRING ? store_text(set, index, "default", "") : STATUS_OK; /* required: never NULL to a reader */
+  return option->type == OPTION_STRING ? store_text(set, index, "default", "")
+                                       : STATUS_OK; /* required: never NULL to a reader */
 }
 
 enum status options_create(const struct option *table, void *values, struct option_set **out)
@@ -738,9 +767,13 @@ static uint64_t hash_value(uint64_t hash, const struct option *option, const voi
   case OPTION_REAL: return hash_bytes(hash, from, sizeof(double));
   case OPTION_BOOL: return hash_bytes(hash, from, sizeof(bool));
   case OPTION_STRING: return hash_string(hash, *(char *const *)from);
-  case OPTION_CHOICE: /* by name: an index may change from version to version */ return hash_string(hash, option->choices[*(const int *)from]);
+  case OPTION_CHOICE: /* by name: an index may change from version to version */
+    return hash_string(hash, option->choices[*(const int *)from]);
   case OPTION_REALS: return hash_bytes(hash, from, (size_t)option->count * sizeof(double));
-  case OPTION_INTS: ints = from; return hash_bytes(hash_bytes(hash, &ints->n, sizeof ints->n), ints->item, (size_t)ints->n * sizeof *ints->item);
+  case OPTION_INTS:
+    ints = from;
+    return hash_bytes(hash_bytes(hash, &ints->n, sizeof ints->n), ints->item,
+                      (size_t)ints->n * sizeof *ints->item);
   case OPTION_STRINGS:
     strings = from;
     hash = hash_bytes(hash, &strings->n, sizeof strings->n);

@@ -1,7 +1,8 @@
 /* One table of options drives the parser, `key=value`, --help, the man pages and the echo at start.
  *
- * A table describes the fields of a plain C struct. Values are set from YAML, from the command line or by default; where each came
- * from is kept, so that a later check can still name file and line. Knows nothing of MPI or devices. */
+ * A table describes the fields of a plain C struct. Values are set from YAML, from the command line
+ * or by default; where each came from is kept, so that a later check can still name file and line.
+ * Knows nothing of MPI or devices. */
 #ifndef SLUICE_DECK_OPTIONS_H
 #define SLUICE_DECK_OPTIONS_H
 
@@ -13,29 +14,38 @@
 #include "base/status.h"
 
 enum option_type {
-  OPTION_INT,     /* int64_t; 1k, 1M, 1G, 1Ki ... are understood, and 1B, 1kB, 1KiB ... where the unit is OPTIONS_BYTES */
-  OPTION_REAL,    /* double */
-  OPTION_BOOL,    /* bool: true/false/yes/no/on/off */
-  OPTION_STRING,  /* char *, owned by the option set */
-  OPTION_CHOICE,  /* int: index into `choices` */
-  OPTION_REALS,   /* double[count], a YAML list of exactly `count` numbers */
-  OPTION_INTS,    /* struct option_ints: a list of exactly `count` integers, or an empty one */
-  OPTION_STRINGS  /* struct option_strings: a list of any length; each item one of `choices` if those are given */
+  OPTION_INT,  /* int64_t; 1k, 1M, 1G, 1Ki ... are understood, and 1B, 1kB, 1KiB ... where the unit
+                  is OPTIONS_BYTES */
+  OPTION_REAL, /* double */
+  OPTION_BOOL, /* bool: true/false/yes/no/on/off */
+  OPTION_STRING, /* char *, owned by the option set */
+  OPTION_CHOICE, /* int: index into `choices` */
+  OPTION_REALS,  /* double[count], a YAML list of exactly `count` numbers */
+  OPTION_INTS,   /* struct option_ints: a list of exactly `count` integers, or an empty one */
+  OPTION_STRINGS /* struct option_strings: a list of any length; each item one of `choices` if those
+                    are given */
 };
 
 enum { OPTION_MOST_INTS = 2 };
-struct option_ints { int n; int64_t item[OPTION_MOST_INTS]; };
-struct option_strings { int n; char **item; };
+struct option_ints {
+  int n;
+  int64_t item[OPTION_MOST_INTS];
+};
+struct option_strings {
+  int n;
+  char **item;
+};
 
 #define OPTIONS_BYTES "bytes"
 
 struct option_alias;
 
 struct option {
-  const char *name;           /* "shard.prefetch" (section.key), "compress.grads.codec" or "out" */
+  const char *name; /* "shard.prefetch" (section.key), "compress.grads.codec" or "out" */
   enum option_type type;
-  size_t offset;              /* of the field in the struct */
-  const char *value;          /* default, as a user would write it; NULL: required; "" for an absent string */
+  size_t offset; /* of the field in the struct */
+  const char
+      *value; /* default, as a user would write it; NULL: required; "" for an absent string */
   double least, most;         /* inclusive range of numbers; both 0: any */
   int count;                  /* OPTION_REALS, OPTION_INTS (at most OPTION_MOST_INTS) */
   const char *const *choices; /* NULL-terminated */
@@ -44,7 +54,7 @@ struct option {
                                  a short sentence, then perhaps a list of the choices */
   bool rare;                  /* left out of -h */
   int effect;                 /* class of a value's effect, defined by the table; 0: none */
-  const char *was;            /* an older name in a section that there is, which decks may still have */
+  const char *was; /* an older name in a section that there is, which decks may still have */
   const struct option_alias *aliases; /* OPTION_CHOICE: other names of choices, which a refusal
                                          cites; NULL: none */
 };
@@ -58,15 +68,18 @@ struct option_alias {
 
 struct option_set; /* a struct's values, and where each came from */
 
-/* All defaults. `table` ends with a NULL name and must outlive the set; `values` is the struct, zeroed by the call. */
+/* All defaults. `table` ends with a NULL name and must outlive the set; `values` is the struct,
+ * zeroed by the call. */
 enum status options_create(const struct option *table, void *values, struct option_set **out);
 /* Use `aliases` in the message for an unknown key. They must outlive the set. Local. */
 void options_set_aliases(struct option_set *set, const struct option_alias *aliases);
 void options_destroy(struct option_set *set); /* frees the strings in `values` too; takes NULL */
 
-/* Read a YAML mapping (sections in sections; `label` names it in messages). An unknown key names the
- * nearest known one; wrong type, out of range, duplicate key: one sentence with file, line and what was expected. */
-enum status options_read_text(struct option_set *set, const char *label, const char *text, size_t bytes);
+/* Read a YAML mapping (sections in sections; `label` names it in messages). An unknown key names
+ * the nearest known one; wrong type, out of range, duplicate key: one sentence with file, line and
+ * what was expected. */
+enum status options_read_text(struct option_set *set, const char *label, const char *text,
+                              size_t bytes);
 /* STATUS_USAGE if a deck has a NUL, or the mark of UTF-16 or UTF-32: it is damaged or not UTF-8.
  * Local. */
 enum status options_check_text(const char *label, const char *text, size_t bytes);
@@ -74,7 +87,8 @@ enum status options_check_text(const char *label, const char *text, size_t bytes
 /* "key=value" from the command line; lists as key=[a,b] or key=a,b, their items quoted or not. */
 enum status options_assign(struct option_set *set, const char *assignment);
 
-/* What stands behind a number: nothing, a letter of kMGT for a power of 1000, with an i behind it of 1024; with `bytes` a B behind all that. false: anything else. */
+/* What stands behind a number: nothing, a letter of kMGT for a power of 1000, with an i behind it
+ * of 1024; with `bytes` a B behind all that. false: anything else. */
 bool options_parse_scale(const char *suffix, bool bytes, int64_t *scale);
 
 /* Whether a text is a value of OPTION_BOOL. */
@@ -83,14 +97,16 @@ bool options_is_bool(const char *text);
 /* Required options that were never set: STATUS_USAGE naming the first. */
 enum status options_check_required(const struct option_set *set);
 
-bool options_is_set(const struct option_set *set, const char *name); /* by a file or the command line, not by default */
+bool options_is_set(const struct option_set *set,
+                    const char *name); /* by a file or the command line, not by default */
 #define OPTIONS_COMMAND_LINE "command line"
 /* "quickstart.yaml:12", OPTIONS_COMMAND_LINE or "default": for messages of later checks. */
 const char *options_where(const struct option_set *set, const char *name);
 bool options_is_typed(const struct option_set *set, const char *name); /* on the command line */
 /* Set a value that the program worked out itself, kept in the echo as if written. Same rules as
  * options_assign. `where` says where it comes from, as a file that was read. */
-enum status options_resolve_from(struct option_set *set, const char *where, const char *name, const char *value);
+enum status options_resolve_from(struct option_set *set, const char *where, const char *name,
+                                 const char *value);
 
 /* A copy of `from`, its values in `values`, and where they come from. Free with options_destroy.
  * Local. */
@@ -102,23 +118,26 @@ bool options_has(const struct option *table, const char *name);
 void options_suggest(const struct option *table, const struct option_alias *aliases,
                      const char *name, char *out, size_t size);
 
-/* How far one name is from another, in letters put in, left out or replaced: for which one was meant. */
+/* How far one name is from another, in letters put in, left out or replaced: for which one was
+ * meant. */
 int options_distance(const char *a, const char *b);
 
-/* A 64-bit name for the values of all options but those of `except` (NULL-terminated, or NULL). The same in every run and on every machine. */
+/* A 64-bit name for the values of all options but those of `except` (NULL-terminated, or NULL). The
+ * same in every run and on every machine. */
 uint64_t options_hash(const struct option_set *set, const char *const *except);
 
-/* The resolved values as YAML that options_read_text reads back to the same values, bit for bit. *out is owned by the caller (mem_free). */
+/* The resolved values as YAML that options_read_text reads back to the same values, bit for bit.
+ * *out is owned by the caller (mem_free). */
 enum status options_print_yaml(const struct option_set *set, char **out);
-/* The value of one option as text that the caller owns (mem_free): a text as it is, all others as in
- * YAML. Local. */
+/* The value of one option as text that the caller owns (mem_free): a text as it is, all others as
+ * in YAML. Local. */
 enum status options_print_value(const struct option *option, const void *values, char **out);
 /* Likewise by name. STATUS_USAGE: no such key. Local. */
 enum status options_print_named(const struct option_set *set, const char *name, char **out);
 /* The table for people. The short form is one line per option: name and first sentence. The long
- * form has type, default, unit and the whole text of the options of section `part`, or of the option
- * of this name; NULL: all. If there is none, it takes the options whose names end in `part`. It
- * returns the number of options that it printed. Local. */
+ * form has type, default, unit and the whole text of the options of section `part`, or of the
+ * option of this name; NULL: all. If there is none, it takes the options whose names end in `part`.
+ * It returns the number of options that it printed. Local. */
 void options_print_brief(const struct option *table, bool with_rare, FILE *to);
 int options_print_help(const struct option *table, const char *part, int columns, FILE *to);
 /* The table as man page source (.TP entries). Local. */

@@ -13,7 +13,8 @@ static bool lists_choices(const struct option *option)
   return strstr(option->text, "\n  ") != NULL;
 }
 
-/* ", at least 1", ", 0 to 8". A distant bound only catches mistakes, so a reader does not need it. */
+/* ", at least 1", ", 0 to 8". A distant bound only catches mistakes, so a reader does not need it.
+ */
 static void range_text(const struct option *option, char *out, size_t size)
 {
   if (option->most > 0 && option->most <= TOLD_MOST)

@@ -33,13 +33,15 @@ static void add(struct text *text, const char *piece)
   add_bytes(text, piece, strlen(piece));
 }
 
-/* "6e+02" is 600 and "1e-05" 1e-5; what would take many zeros keeps its exponent, "2e+12" as 2e12. */
+/* "6e+02" is 600 and "1e-05" 1e-5; what would take many zeros keeps its exponent, "2e+12" as 2e12.
+ */
 static void write_plainly(char *digits, size_t size, double x)
 {
   char *e = strchr(digits, 'e');
   if (!e)
     return;
-  if (fabs(x) >= 1 && fabs(x) < 1e9) /* an integer: it has fewer digits than places before the point */
+  if (fabs(x) >= 1 &&
+      fabs(x) < 1e9) /* an integer: it has fewer digits than places before the point */
     snprintf(digits, size, "%.0f", x);
   else
     snprintf(e, size - (size_t)(e - digits), "e%ld", strtol(e + 1, NULL, 10));
@@ -63,7 +65,8 @@ static bool is_plain(const char *string)
   if (!isalnum((unsigned char)*string) && *string != '/')
     return false;
   for (const char *c = string; *c; c++)
-    if (!isalnum((unsigned char)*c) && !strchr("_./+-", *c) && !(*c == ':' && isalnum((unsigned char)c[1])))
+    if (!isalnum((unsigned char)*c) && !strchr("_./+-", *c) &&
+        !(*c == ':' && isalnum((unsigned char)c[1])))
       return false;
   return true;
 }
@@ -71,7 +74,8 @@ static bool is_plain(const char *string)
 /* What a YAML reader refuses or folds as a line break. */
 static bool needs_code(uint32_t code)
 {
-  return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x2028 || code == 0x2029 || code == 0xfeff || code == 0xfffe || code == 0xffff;
+  return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x2028 || code == 0x2029 ||
+         code == 0xfeff || code == 0xfffe || code == 0xffff;
 }
 
 static void add_character(struct text *text, const char *bytes, int length, uint32_t code)
@@ -98,7 +102,8 @@ static void add_string(struct text *text, const char *string)
   for (int length; *string; string += length) {
     length = options_decode_utf8(string, &code);
     if (length == 0) {
-      text->status = status_set(STATUS_INTERNAL, "a text that is not UTF-8 got into the options: '%s'", string);
+      text->status = status_set(STATUS_INTERNAL,
+                                "a text that is not UTF-8 got into the options: '%s'", string);
       return;
     }
     add_character(text, string, length, code);

@@ -7,8 +7,8 @@
 enum { OPTIONS_DEPTH = 2 }; /* of sections: section.section.key */
 
 struct option_origin {
-  char *where;       /* "quickstart.yaml:12" or "command line"; NULL: default */
-  int read;          /* the reading that set it, to find duplicates */
+  char *where; /* "quickstart.yaml:12" or "command line"; NULL: default */
+  int read;    /* the reading that set it, to find duplicates */
   /* Likewise for the section, kept by its first option, by the dots of the section's name. */
   int section_read[OPTIONS_DEPTH], section_line[OPTIONS_DEPTH];
 };

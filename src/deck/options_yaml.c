@@ -25,8 +25,10 @@ static enum status parse_error(const struct reader *reader)
   if (parser->error == YAML_MEMORY_ERROR)
     return status_set(STATUS_MEMORY, "%s: no memory left for reading it", reader->label);
   if (parser->error == YAML_READER_ERROR)
-    return status_set(STATUS_USAGE, "%s: not YAML at byte %zu: %s", reader->label, parser->problem_offset, problem);
-  return status_set(STATUS_USAGE, "%s:%zu: not YAML: %s%s%s", reader->label, parser->problem_mark.line + 1, parser->context ? parser->context : "",
+    return status_set(STATUS_USAGE, "%s: not YAML at byte %zu: %s", reader->label,
+                      parser->problem_offset, problem);
+  return status_set(STATUS_USAGE, "%s:%zu: not YAML: %s%s%s", reader->label,
+                    parser->problem_mark.line + 1, parser->context ? parser->context : "",
                     parser->context ? ", " : "", problem);
 }
 
@@ -69,9 +71,11 @@ static enum status check_scalar(const struct reader *reader)
     if (strlen(scalar(reader)) != reader->event.data.scalar.length)
       return fail_here(reader, "a text must not contain a zero byte");
     return check_lines(reader);
-  case YAML_ALIAS_EVENT: return fail_here(reader, "a deck has no aliases (*name); write the value out");
+  case YAML_ALIAS_EVENT:
+    return fail_here(reader, "a deck has no aliases (*name); write the value out");
   case YAML_MAPPING_START_EVENT: return fail_here(reader, "expected a value, found a mapping");
-  case YAML_SEQUENCE_START_EVENT: return fail_here(reader, "expected a text or a number, found a list");
+  case YAML_SEQUENCE_START_EVENT:
+    return fail_here(reader, "expected a text or a number, found a list");
   default: return fail_here(reader, "expected a value");
   }
 }
@@ -137,7 +141,8 @@ static enum status read_option(struct reader *reader, const char *name, size_t l
   if (index < 0)
     status = options_unknown(set, where, name);
   else if (set->origin[index].read == set->reads)
-    status = status_set(STATUS_USAGE, "%s: %s was already given at %s; keep one of them", where, name, set->origin[index].where);
+    status = status_set(STATUS_USAGE, "%s: %s was already given at %s; keep one of them", where,
+                        name, set->origin[index].where);
   else
     status = store_here(reader, index, where);
   mem_free(where);
@@ -151,15 +156,18 @@ static enum status read_section(struct reader *reader, const char *name, int ind
   struct option_origin *origin = &reader->set->origin[index];
   const int depth = strchr(name, '.') ? 1 : 0;
   if (origin->section_read[depth] == reader->set->reads)
-    return status_set(STATUS_USAGE, "%s:%zu: the section '%s' was already opened at line %d; put its keys together", reader->label, line + 1, name,
-                      origin->section_line[depth]);
+    return status_set(
+        STATUS_USAGE,
+        "%s:%zu: the section '%s' was already opened at line %d; put its keys together",
+        reader->label, line + 1, name, origin->section_line[depth]);
   origin->section_read[depth] = reader->set->reads;
   origin->section_line[depth] = (int)line + 1;
-  if (reader->event.type == YAML_SCALAR_EVENT && !*scalar(reader)) /* all of its keys commented out */
+  if (reader->event.type == YAML_SCALAR_EVENT &&
+      !*scalar(reader)) /* all of its keys commented out */
     return STATUS_OK;
   if (reader->event.type != YAML_MAPPING_START_EVENT)
-    return status_set(STATUS_USAGE, "%s:%zu: '%s' is a section: expected its keys, such as '%s'", reader->label, line + 1, name,
-                      reader->set->table[index].name);
+    return status_set(STATUS_USAGE, "%s:%zu: '%s' is a section: expected its keys, such as '%s'",
+                      reader->label, line + 1, name, reader->set->table[index].name);
   return read_mapping(reader, name);
 }
 
@@ -257,7 +265,8 @@ enum status options_check_text(const char *label, const char *text, size_t bytes
   return STATUS_OK;
 }
 
-enum status options_read_text(struct option_set *set, const char *label, const char *text, size_t bytes)
+enum status options_read_text(struct option_set *set, const char *label, const char *text,
+                              size_t bytes)
 {
   struct reader reader = {.set = set, .label = label};
   enum status status = options_check_text(label, text, bytes);

@@ -7,12 +7,9 @@
 #include "base/mem.h"
 
 const char *const deck_presets[DECK_PRESETS + 1] = {
-    [DECK_PRESET_NONE] = "none",
-    [DECK_PRESET_DEVICE] = "device",
-    [DECK_PRESET_RECOMPUTE] = "recompute",
-    [DECK_PRESET_OFFLOAD_RESIDENT] = "offload_resident",
-    [DECK_PRESET_OFFLOAD] = "offload",
-    [DECK_PRESET_OFFLOAD_NVME] = "offload_nvme"};
+    [DECK_PRESET_NONE] = "none",           [DECK_PRESET_DEVICE] = "device",
+    [DECK_PRESET_RECOMPUTE] = "recompute", [DECK_PRESET_OFFLOAD_RESIDENT] = "offload_resident",
+    [DECK_PRESET_OFFLOAD] = "offload",     [DECK_PRESET_OFFLOAD_NVME] = "offload_nvme"};
 
 #define GPU_REDUCE "gpu_reduce"
 
@@ -21,14 +18,14 @@ static const struct {
   const char *key, *value[DECK_PRESETS];
 } rows[] = {
     /*                             device        recompute     resident      offload       nvme */
-    {"tiers.params",       {NULL, "device",     "device",     "host",       "host",       "host"}},
-    {"tiers.optimizer",    {NULL, "device",     "device",     "host",       "host",       "host"}},
-    {"tiers.activations",  {NULL, "keep",       "recompute",  "host",       "host",       "nvme"}},
-    {"tiers.resident",     {NULL, "0",          "0",          "3",          "0",          "0"}},
-    {"transfer.params",    {NULL, "shard",      "shard",      "shard",      "shard",      "shard"}},
-    {"transfer.grads",     {NULL, GPU_REDUCE,   GPU_REDUCE,   GPU_REDUCE,   GPU_REDUCE,  GPU_REDUCE}},
-    {"optim.state",        {NULL, "host",       "host",       "host",       "host",       "nvme"}},
-    {"optim.state_share",  {NULL, "1",          "1",          "1",          "1",          "1"}},
+    {"tiers.params", {NULL, "device", "device", "host", "host", "host"}},
+    {"tiers.optimizer", {NULL, "device", "device", "host", "host", "host"}},
+    {"tiers.activations", {NULL, "keep", "recompute", "host", "host", "nvme"}},
+    {"tiers.resident", {NULL, "0", "0", "3", "0", "0"}},
+    {"transfer.params", {NULL, "shard", "shard", "shard", "shard", "shard"}},
+    {"transfer.grads", {NULL, GPU_REDUCE, GPU_REDUCE, GPU_REDUCE, GPU_REDUCE, GPU_REDUCE}},
+    {"optim.state", {NULL, "host", "host", "host", "host", "nvme"}},
+    {"optim.state_share", {NULL, "1", "1", "1", "1", "1"}},
 };
 // clang-format on
 

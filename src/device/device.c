@@ -47,7 +47,9 @@ void device_prepare(char **argv)
 
 int lane_priority(enum lane_role role, int least, int greatest)
 {
-  return role == LANE_ROLE_COMMUNICATE ? greatest : role == LANE_ROLE_COMPUTE ? (least + greatest) / 2 : least;
+  return role == LANE_ROLE_COMMUNICATE ? greatest
+         : role == LANE_ROLE_COMPUTE   ? (least + greatest) / 2
+                                       : least;
 }
 
 enum status device_create(const char *name, int ordinal, enum dtype compute, struct device **out)

@@ -1,14 +1,21 @@
-/* A device: memory, lanes, and the math that a transformer block needs. `host/` implements it in C (every lane a thread); a GPU back end fills the
- * same table. Knows nothing of ranks, plans or models.
+/* A device: memory, lanes, and the math that a transformer block needs. `host/` implements it in C
+ * (every lane a thread); a GPU back end fills the same table. Knows nothing of ranks, plans or
+ * models.
  *
- * Shapes: B sequences, T tokens a sequence, C width, H heads, KV key/value heads, D head width, V vocabulary. All matrices are row-major. Activations and
- * parameters are in the device's compute type (`void *`; fp32 on the host), gradients of parameters in its gradient type (fp32), statistics in fp32.
- * `=` or `+=` is said per output. Every call runs on a lane, in the order of the calls; on the host it has finished when it returns, elsewhere it may have been
- * enqueued only: marks order the lanes among each other. Scalars that a call takes by value are read at once, what pointers point to when the work runs.
+ * Shapes: B sequences, T tokens a sequence, C width, H heads, KV key/value heads, D head width, V
+ * vocabulary. All matrices are row-major. Activations and parameters are in the device's compute
+ * type (`void *`; fp32 on the host), gradients of parameters in its gradient type (fp32),
+ * statistics in fp32.
+ * `=` or `+=` is said per output. Every call runs on a lane, in the order of the calls; on the host
+ * it has finished when it returns, elsewhere it may have been enqueued only: marks order the lanes
+ * among each other. Scalars that a call takes by value are read at once, what pointers point to
+ * when the work runs.
  *
- * Independence of the split (devices `by_sequence`): rows are tokens; `tile` is the number of rows of one sequence (T). Results for one sequence are the same bits
- * whichever other sequences share the call, and sums over tokens (weight and bias gradients) are added one sequence after the other. So cutting a batch into
- * micro-batches does not change a bit, nor does the number of threads. Other devices promise the same bits for the same call. */
+ * Independence of the split (devices `by_sequence`): rows are tokens; `tile` is the number of rows
+ * of one sequence (T). Results for one sequence are the same bits whichever other sequences share
+ * the call, and sums over tokens (weight and bias gradients) are added one sequence after the
+ * other. So cutting a batch into micro-batches does not change a bit, nor does the number of
+ * threads. Other devices promise the same bits for the same call. */
 #ifndef SLUICE_DEVICE_DEVICE_H
 #define SLUICE_DEVICE_DEVICE_H
 
@@ -44,12 +51,14 @@ int lane_priority(enum lane_role role, int least, int greatest);
 enum epilogue {
   EPILOGUE_NONE,
   EPILOGUE_BIAS,      /* c = ab + bias[n] */
-  EPILOGUE_BIAS_GELU, /* aux = ab + bias[n]; c = gelu(aux), tanh form (Hendrycks & Gimpel 2016, arXiv:1606.08415) */
+  EPILOGUE_BIAS_GELU, /* aux = ab + bias[n]; c = gelu(aux), tanh form (Hendrycks & Gimpel 2016,
+                         arXiv:1606.08415) */
   EPILOGUE_DGELU      /* c = ab * gelu'(aux), aux as stored by BIAS_GELU */
 };
 
-/* c[m,n] = op(a)[m,k] op(b)[k,n] + (accumulate ? c : 0), then the epilogue. op(x) is x or its transpose as stored.
- * a is m x k with leading dimension lda (k x m if trans_a), and so on. tile: see above; splits m if !trans_a, k if trans_a (a weight gradient); 0: one piece. */
+/* c[m,n] = op(a)[m,k] op(b)[k,n] + (accumulate ? c : 0), then the epilogue. op(x) is x or its
+ * transpose as stored. a is m x k with leading dimension lda (k x m if trans_a), and so on. tile:
+ * see above; splits m if !trans_a, k if trans_a (a weight gradient); 0: one piece. */
 struct matmul {
   int64_t m, n, k, tile;
   bool trans_a, trans_b, accumulate;
@@ -59,15 +68,19 @@ struct matmul {
   enum epilogue epilogue; /* with accumulate: NONE only */
   const void *bias;
   void *aux;       /* m x n, ld = ldc */
-  const void *add; /* NULL, or m x n of c's type, ld = ldc, added behind the product and its bias: epilogue NONE or BIAS, without accumulate. May be c. */
+  const void *add; /* NULL, or m x n of c's type, ld = ldc, added behind the product and its bias:
+                      epilogue NONE or BIAS, without accumulate. May be c. */
   float scale, add_scale; /* factors of the product and of `add`, 0: 1. NONE, without accumulate */
 };
 
-/* Causal attention, softmax(q k^T / sqrt(D)) v. q, k, v, out are [B, T, heads, D] with row strides in elements between tokens (so they may lie inside a
- * fused qkv matrix). lse [B, H, T] fp32 is kept for the backward pass; NULL: not wanted. window 0: all tokens up to this one; w: the last w of them, itself included.
- * past > 0 (generation, no backward pass): k and v hold past + T tokens a sequence, of which the last T are the queries' own. Sequences of k and v lie kv_batch_stride
- * elements apart (0: one behind the other), also where past is 0, as when a cache is first filled. attention_workspace() tells the bytes that `room` says: what both passes make
- * the best of, the least that both can do with, or what the forward pass alone needs. */
+/* Causal attention, softmax(q k^T / sqrt(D)) v. q, k, v, out are [B, T, heads, D] with row strides
+ * in elements between tokens (so they may lie inside a fused qkv matrix). lse [B, H, T] fp32 is
+ * kept for the backward pass; NULL: not wanted. window 0: all tokens up to this one; w: the last w
+ * of them, itself included. past > 0 (generation, no backward pass): k and v hold past + T tokens a
+ * sequence, of which the last T are the queries' own. Sequences of k and v lie kv_batch_stride
+ * elements apart (0: one behind the other), also where past is 0, as when a cache is first filled.
+ * attention_workspace() tells the bytes that `room` says: what both passes make the best of, the
+ * least that both can do with, or what the forward pass alone needs. */
 enum attention_room { ATTENTION_BEST, ATTENTION_TIGHT, ATTENTION_FORWARD };
 struct attention {
   int64_t batch, tokens, heads, kv_heads, head_width, window, past;
@@ -82,20 +95,20 @@ struct attention {
 /* Adds the gradients: dq, dk, dv (=, strides of their own). */
 struct attention_backward {
   struct attention forward; /* as it was, `out` read */
-  size_t work_bytes;        /* of forward.work, no less than ATTENTION_TIGHT's; 0: ATTENTION_BEST's */
-  const void *dout;         /* stride out_stride */
+  size_t work_bytes; /* of forward.work, no less than ATTENTION_TIGHT's; 0: ATTENTION_BEST's */
+  const void *dout;  /* stride out_stride */
   void *dq, *dk, *dv;
   int64_t dq_stride, dk_stride, dv_stride;
 };
 
 /* Norms of rows: y = (sum - m) * rstd * gamma [C] + beta [C], where sum = x + add. add may be NULL:
  * then sum is x and not written.
- * With `mean` a layer norm: m is the mean, which is kept in `mean` [rows]. groups is 1, and rows lie
- * one after the other. Without it a root mean square norm (Zhang & Sennrich 2019, arXiv:1910.07467),
- * without m and beta, of `groups` pieces of C elements in each of `rows` rows: all of a row (groups
- * 1), or each head by itself. With add, groups is 1.
- * rstd [rows * groups] is kept. x, add and sum have x_stride elements a row, y has y_stride. y may be
- * x where add is NULL and strides agree. */
+ * With `mean` a layer norm: m is the mean, which is kept in `mean` [rows]. groups is 1, and rows
+ * lie one after the other. Without it a root mean square norm (Zhang & Sennrich 2019,
+ * arXiv:1910.07467), without m and beta, of `groups` pieces of C elements in each of `rows` rows:
+ * all of a row (groups 1), or each head by itself. With add, groups is 1. rstd [rows * groups] is
+ * kept. x, add and sum have x_stride elements a row, y has y_stride. y may be x where add is NULL
+ * and strides agree. */
 struct row_norm {
   int64_t rows, groups, C, x_stride, y_stride;
   float eps;
@@ -105,8 +118,9 @@ struct row_norm {
   void *y;
   float *mean, *rstd;
 };
-/* dx (= or += by dx_accumulate) from dy; dgamma, dbeta [C] (= or += by accumulate; NULL: not wanted). x is the normalised input (`sum` above). dx may be dy. Sums over tokens as
- * for any weight gradient: tile rows, one sequence after the other. */
+/* dx (= or += by dx_accumulate) from dy; dgamma, dbeta [C] (= or += by accumulate; NULL: not
+ * wanted). x is the normalised input (`sum` above). dx may be dy. Sums over tokens as for any
+ * weight gradient: tile rows, one sequence after the other. */
 struct row_norm_backward {
   int64_t rows, groups, C, tile, x_stride, dy_stride, dx_stride;
   const void *dy, *x, *gamma;
@@ -115,9 +129,10 @@ struct row_norm_backward {
   void *dx, *dgamma, *dbeta, *work; /* layernorm_workspace() or rmsnorm_workspace() bytes */
 };
 
-/* Rotary positions (Su et al. 2021, arXiv:2104.09864), in place on `heads` heads of D elements in each of `rows` rows of `stride` elements, halves paired as in Hugging Face's
- * Llama: (x[i], x[i + D/2]) is turned by the angle (float)position * inv_freq[i], in fp32; position = past + row % T. inverse: turned back (the backward pass).
- * inv_freq [D/2] is in host memory. D is even. */
+/* Rotary positions (Su et al. 2021, arXiv:2104.09864), in place on `heads` heads of D elements in
+ * each of `rows` rows of `stride` elements, halves paired as in Hugging Face's Llama: (x[i], x[i +
+ * D/2]) is turned by the angle (float)position * inv_freq[i], in fp32; position = past + row % T.
+ * inverse: turned back (the backward pass). inv_freq [D/2] is in host memory. D is even. */
 struct rope {
   int64_t rows, T, past, heads, D, stride;
   const float *inv_freq;
@@ -127,8 +142,9 @@ struct rope {
 
 /* What all ranks know of a step when its gradients are complete. */
 struct outcome {
-  double loss_sum, grad_norm, scale; /* scale: of all gradients, clip / norm where norm > clip > 0, else 1 */
-  int64_t finite;                    /* 0: loss or norm is not, the optimizer shall do nothing */
+  double loss_sum, grad_norm,
+      scale;      /* scale: of all gradients, clip / norm where norm > clip > 0, else 1 */
+  int64_t finite; /* 0: loss or norm is not, the optimizer shall do nothing */
 };
 
 /* Kinds of operations, as measure() tells them apart. Copies and clearing are none of them. */
@@ -145,9 +161,14 @@ enum device_class {
   CLASS_COUNT
 };
 
-/* work: of products and attention FLOP, where a query counts only with the keys that it sees, and the gradient of attention has 5 products (the scores once more) where it has 2.
- * Of the rest bytes: every array read or written once; statistics and vectors as long as a row are left out, and tokens count as if all differed. */
-struct class_total { int64_t calls; double seconds, work; };
+/* work: of products and attention FLOP, where a query counts only with the keys that it sees, and
+ * the gradient of attention has 5 products (the scores once more) where it has 2. Of the rest
+ * bytes: every array read or written once; statistics and vectors as long as a row are left out,
+ * and tokens count as if all differed. */
+struct class_total {
+  int64_t calls;
+  double seconds, work;
+};
 
 struct device_ops {
   const char *name;
@@ -158,10 +179,12 @@ struct device_ops {
   /* Memory of the device; zeroed. */
   enum status (*alloc)(struct device *device, enum mem_tag tag, size_t bytes, void **out);
   void (*release)(struct device *device, void *ptr);
-  /* Memory of the host that lanes reach too, whose copies to and from the device do not hold up the caller; zeroed. */
+  /* Memory of the host that lanes reach too, whose copies to and from the device do not hold up the
+   * caller; zeroed. */
   enum status (*alloc_host)(struct device *device, enum mem_tag tag, size_t bytes, void **out);
   void (*release_host)(struct device *device, void *ptr);
-  /* The same promise for memory of the host that is somebody else's (shared between processes), until unpin(). `ptr` and `bytes` are multiples of pages. */
+  /* The same promise for memory of the host that is somebody else's (shared between processes),
+   * until unpin(). `ptr` and `bytes` are multiples of pages. */
   enum status (*pin)(struct device *device, void *ptr, size_t bytes);
   void (*unpin)(struct device *device, void *ptr);
   /* Bytes of the device's memory that are in use, by anybody, and all there are. */
@@ -172,23 +195,30 @@ struct device_ops {
   enum status (*lane_create)(struct device *device, const char *name, enum lane_role role,
                              int threads, struct lane **out);
   void (*lane_destroy)(struct lane *lane);
-  /* Takes what products of matrices need besides their operands: no part of a plan's arenas, so before the first step, and only for a lane that multiplies.
-   * The first product of a lane takes it otherwise. */
+  /* Takes what products of matrices need besides their operands: no part of a plan's arenas, so
+   * before the first step, and only for a lane that multiplies. The first product of a lane takes
+   * it otherwise. */
   enum status (*lane_reserve)(struct lane *lane);
-  /* Faults that showed only while the lane's work ran (a token outside the vocabulary, an error of the device). Does not wait. */
+  /* Faults that showed only while the lane's work ran (a token outside the vocabulary, an error of
+   * the device). Does not wait. */
   enum status (*lane_check)(struct lane *lane);
 
-  /* For profilers: what the calling thread puts on the lane from now on belongs to `text`; NULL: to nothing. */
+  /* For profilers: what the calling thread puts on the lane from now on belongs to `text`; NULL: to
+   * nothing. */
   void (*label)(struct lane *lane, const char *text);
 
-  /* Times of operations by class, for traces. measure: from now on (forgetting what was before), or no longer; by the thread that puts work on the lane. Measuring delays the lane a little.
-   * measured: of what was put on the lane while it was on; waits for the lane, on which nothing may be put meanwhile. The host device does not measure: all zeros. */
+  /* Times of operations by class, for traces. measure: from now on (forgetting what was before), or
+   * no longer; by the thread that puts work on the lane. Measuring delays the lane a little.
+   * measured: of what was put on the lane while it was on; waits for the lane, on which nothing may
+   * be put meanwhile. The host device does not measure: all zeros. */
   enum status (*measure)(struct lane *lane, bool on);
   enum status (*measured)(struct lane *lane, struct class_total total[CLASS_COUNT]);
 
-  /* Marks. set: all that was put on the lane so far, in place of what the mark stood for. follow: what is put on the lane from now on runs after the mark, as it stands
-   * at the call. wait: the calling thread does. seconds: from one mark to the other, both reached; 1e-6 or better. A mark that was never set is reached.
-   * reached: whether it is, without waiting; after a fault of the device it says yes. */
+  /* Marks. set: all that was put on the lane so far, in place of what the mark stood for. follow:
+   * what is put on the lane from now on runs after the mark, as it stands at the call. wait: the
+   * calling thread does. seconds: from one mark to the other, both reached; 1e-6 or better. A mark
+   * that was never set is reached. reached: whether it is, without waiting; after a fault of the
+   * device it says yes. */
   enum status (*mark_create)(struct device *device, struct mark **out);
   void (*mark_destroy)(struct mark *mark); /* takes NULL */
   enum status (*mark_set)(struct lane *lane, struct mark *mark);
@@ -197,53 +227,70 @@ struct device_ops {
   bool (*mark_reached)(struct mark *mark);
   enum status (*mark_seconds)(struct mark *from, struct mark *to, double *out);
 
-  /* What the device learned by trying, or was told by learn() (which algorithm serves which product), for devices of the same kind: *out is the caller's to mem_free, NULL and 0 bytes where there
-   * is nothing. learn: takes it in; STATUS_INPUT where it is another kind's. */
+  /* What the device learned by trying, or was told by learn() (which algorithm serves which
+   * product), for devices of the same kind: *out is the caller's to mem_free, NULL and 0 bytes
+   * where there is nothing. learn: takes it in; STATUS_INPUT where it is another kind's. */
   enum status (*learned)(struct device *device, void **out, int64_t *bytes);
   enum status (*learn)(struct device *device, const void *data, int64_t bytes);
 
   enum status (*zero)(struct lane *lane, void *dst, size_t bytes);
   enum status (*copy)(struct lane *lane, void *dst, const void *src, size_t bytes);
   /* `rows` pieces of `bytes` bytes, whose beginnings are strides (bytes) apart. */
-  enum status (*copy_rows)(struct lane *lane, int64_t rows, size_t bytes, void *dst, size_t dst_stride, const void *src, size_t src_stride);
-  /* Between fp32, bf16 and fp16 (nearest, ties to even; on CUDA with fp32 on one side), or a copy. dst may be src only where it is a copy. */
-  enum status (*cast)(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to, void *dst);
+  enum status (*copy_rows)(struct lane *lane, int64_t rows, size_t bytes, void *dst,
+                           size_t dst_stride, const void *src, size_t src_stride);
+  /* Between fp32, bf16 and fp16 (nearest, ties to even; on CUDA with fp32 on one side), or a copy.
+   * dst may be src only where it is a copy. */
+  enum status (*cast)(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to,
+                      void *dst);
 
   enum status (*matmul)(struct lane *lane, const struct matmul *op);
 
   /* db[n] (= or +=) column sums of d[rows, n], whose rows are ld elements apart. */
-  enum status (*bias_gradient)(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld, const void *d, bool accumulate, void *db);
+  enum status (*bias_gradient)(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,
+                               const void *d, bool accumulate, void *db);
 
   enum status (*norm)(struct lane *lane, const struct row_norm *op);
   enum status (*norm_backward)(struct lane *lane, const struct row_norm_backward *op);
 
   enum status (*rope)(struct lane *lane, const struct rope *op);
 
-  /* SwiGLU (Shazeer 2020, arXiv:2002.05202): y[rows, F] = silu(g) * u, where a row of gu holds g [F], then u [F]. */
+  /* SwiGLU (Shazeer 2020, arXiv:2002.05202): y[rows, F] = silu(g) * u, where a row of gu holds g
+   * [F], then u [F]. */
   enum status (*swiglu)(struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y);
-  /* dgu = gradients by g and u from dy; y (NULL: not wanted) = the activation once more, for the gradient of the weights behind it. y may be dy, dgu may
-   * be gu. */
-  enum status (*swiglu_backward)(struct lane *lane, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y);
+  /* dgu = gradients by g and u from dy; y (NULL: not wanted) = the activation once more, for the
+   * gradient of the weights behind it. y may be dy, dgu may be gu. */
+  enum status (*swiglu_backward)(struct lane *lane, int64_t rows, int64_t F, const void *gu,
+                                 const void *dy, void *dgu, void *y);
 
   enum status (*attention)(struct lane *lane, const struct attention *op);
   enum status (*attention_backward)(struct lane *lane, const struct attention_backward *op);
 
-  /* x[r] = wte[token[r]] + wpe[r % T]. wpe may be NULL. Tokens are in [0, V): checked, STATUS_INPUT names the bad one. */
-  enum status (*embedding)(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe, void *x);
-  /* dwte += (never =: zero it or let the classifier write it first; NULL: not wanted); dwpe (= or +=; NULL: not wanted). Tokens in order, no atomics. */
-  enum status (*embedding_backward)(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx, void *dwte, bool wpe_accumulate,
-                                    void *dwpe);
+  /* x[r] = wte[token[r]] + wpe[r % T]. wpe may be NULL. Tokens are in [0, V): checked, STATUS_INPUT
+   * names the bad one. */
+  enum status (*embedding)(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
+                           const int32_t *token, const void *wte, const void *wpe, void *x);
+  /* dwte += (never =: zero it or let the classifier write it first; NULL: not wanted); dwpe (= or
+   * +=; NULL: not wanted). Tokens in order, no atomics. */
+  enum status (*embedding_backward)(struct lane *lane, int64_t rows, int64_t T, int64_t C,
+                                    int64_t V, const int32_t *token, const void *dx, void *dwte,
+                                    bool wpe_accumulate, void *dwpe);
 
-  /* For each row: loss[r] = -log softmax(logits[r])[target[r]] (fp32 in, double out); with `gradient`, logits[r] = scale * (softmax - onehot) in place.
-   * target -1: the row is ignored (loss 0, gradient 0). With `gradient` the elements between V and ld become 0. */
-  enum status (*cross_entropy)(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale, bool gradient, double *loss);
+  /* For each row: loss[r] = -log softmax(logits[r])[target[r]] (fp32 in, double out); with
+   * `gradient`, logits[r] = scale * (softmax - onehot) in place. target -1: the row is ignored
+   * (loss 0, gradient 0). With `gradient` the elements between V and ld become 0. */
+  enum status (*cross_entropy)(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits,
+                               const int32_t *target, float scale, bool gradient, double *loss);
 
-  enum status (*add)(struct lane *lane, int64_t n, const void *a, const void *b, void *out); /* out = a + b; out may be a or b */
+  enum status (*add)(struct lane *lane, int64_t n, const void *a, const void *b,
+                     void *out); /* out = a + b; out may be a or b */
 
-  /* dst (fp32; = or +=) the sum over `parts` arrays of n elements of `type`, parts[i] = base + i * stride (elements), however many: adjacent pairs first, then pairs of
-   * pairs (an odd one passes), so that the sum over a group of 2^k neighbours is a subtree of the sum over all. type is fp32, where dst may be one of the parts, or
-   * bf16 or fp16, which are widened: all additions are fp32's. */
-  enum status (*sum_parts)(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate, void *dst);
+  /* dst (fp32; = or +=) the sum over `parts` arrays of n elements of `type`, parts[i] = base + i *
+   * stride (elements), however many: adjacent pairs first, then pairs of pairs (an odd one passes),
+   * so that the sum over a group of 2^k neighbours is a subtree of the sum over all. type is fp32,
+   * where dst may be one of the parts, or bf16 or fp16, which are widened: all additions are
+   * fp32's. */
+  enum status (*sum_parts)(struct lane *lane, int64_t n, int parts, enum dtype type,
+                           const void *base, int64_t stride, bool accumulate, void *dst);
 
   /* x -= from, n elements of `type` (fp32, bf16 or fp16), which are widened. */
   enum status (*subtract)(struct lane *lane, int64_t n, enum dtype type, const void *from,
@@ -278,17 +325,20 @@ struct device_ops {
   /* Adds *other to *sum, exactly; both normalized, and *sum is then. */
   enum status (*merge_exact)(struct lane *lane, const struct exactsum *other, struct exactsum *sum);
   /* *out from the sums of all ranks (normalized). clip 0: none. */
-  enum status (*conclude)(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
+  enum status (*conclude)(struct lane *lane, const struct exactsum *loss,
+                          const struct exactsum *squares, double clip, struct outcome *out);
 
-  /* Adds the squares of n fp32 elements to *sum, blocks of 256 elements from the start, each in a fixed order in double; it is normalized then. */
+  /* Adds the squares of n fp32 elements to *sum, blocks of 256 elements from the start, each in a
+   * fixed order in double; it is normalized then. */
   enum status (*sum_squares)(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
 
   /* Slots of `parts` messages, one per vector of n elements of x: what the rule chooses. */
   enum status (*select)(struct lane *lane, const struct selection *op, int64_t n, int parts,
                         const float *x, const struct slots *slots);
-  /* Values of `parts` messages back to their places. SET and ADD: out[n] is or gets the sum, message
-   * after message. SUBTRACT, ADD_EACH: vector i of out[parts * n] loses or gets message i. Indices
-   * that are not within the block or the vector are ignored. `type` of out: as of dequantise(). */
+  /* Values of `parts` messages back to their places. SET and ADD: out[n] is or gets the sum,
+   * message after message. SUBTRACT, ADD_EACH: vector i of out[parts * n] loses or gets message i.
+   * Indices that are not within the block or the vector are ignored. `type` of out: as of
+   * dequantise(). */
   enum status (*scatter)(struct lane *lane, const struct selection *op, int64_t n, int parts,
                          const struct slots *slots, enum scatter_mode mode, enum dtype type,
                          void *out);
@@ -300,8 +350,7 @@ struct device_ops {
   /* The reverse, of messages `stride` bytes apart: out[n] is or gets the sum, message after
    * message. SUBTRACT: vector i of out[parts * n] loses message i. */
   enum status (*unsketch)(struct lane *lane, const struct sketch *op, int64_t n, int parts,
-                          const void *messages, int64_t stride, enum scatter_mode mode,
-                          float *out);
+                          const void *messages, int64_t stride, enum scatter_mode mode, float *out);
 
   /* Factors of `parts` messages, one per vector of n elements of x. work: lowrank_work() floats. */
   enum status (*factorise)(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
@@ -321,20 +370,26 @@ struct device_ops {
 struct device {
   const struct device_ops *ops;
   struct device_model model; /* model.device is this device */
-  bool plain_memory;      /* set before the first alloc(): its blocks are to be of the kind that MPI can open to other processes, not of the one that NCCL can */
-  char product[96];       /* "NVIDIA H200"; "" where there is nothing to say */
-  char id[48];            /* the same for two of them only if they are one and the same; "" where they cannot be told apart */
+  bool plain_memory; /* set before the first alloc(): its blocks are to be of the kind that MPI can
+                        open to other processes, not of the one that NCCL can */
+  char product[96];  /* "NVIDIA H200"; "" where there is nothing to say */
+  char id[48]; /* the same for two of them only if they are one and the same; "" where they cannot
+                  be told apart */
 };
 
-/* Call first in main(), before other libraries start. OpenBLAS picks its kernels while it is loaded; where it does not know the processor, this starts the
- * program anew, once, with OPENBLAS_CORETYPE set. Otherwise, and where the variable is set already, it does nothing. */
+/* Call first in main(), before other libraries start. OpenBLAS picks its kernels while it is
+ * loaded; where it does not know the processor, this starts the program anew, once, with
+ * OPENBLAS_CORETYPE set. Otherwise, and where the variable is set already, it does nothing. */
 void device_prepare(char **argv);
 
-/* The devices of this build, by name ("host", "cuda"). Unknown name: STATUS_UNSUPPORTED lists them. `ordinal`: which of this process' devices of that name; the host is one.
- * device_count(): how many there are, 0 where the build does not know the name; -1 where that cannot be told (status set). */
+/* The devices of this build, by name ("host", "cuda"). Unknown name: STATUS_UNSUPPORTED lists them.
+ * `ordinal`: which of this process' devices of that name; the host is one. device_count(): how many
+ * there are, 0 where the build does not know the name; -1 where that cannot be told (status set).
+ */
 enum status device_create(const char *name, int ordinal, enum dtype compute, struct device **out);
 int device_count(const char *name);
-/* Where such a device is plugged in: "0000:1B:00.0", which other libraries know it by; "" for the host. out: at least 24 bytes. */
+/* Where such a device is plugged in: "0000:1B:00.0", which other libraries know it by; "" for the
+ * host. out: at least 24 bytes. */
 enum status device_bus(const char *name, int ordinal, char *out, int size);
 void device_destroy(struct device *device); /* takes NULL */
 

@@ -4,11 +4,13 @@
 
 #include "base/mem.h"
 
-/* About 10 microseconds of looking before a thread sleeps: lanes outnumber cores, so whoever spins holds up the lane that it waits for. */
+/* About 10 microseconds of looking before a thread sleeps: lanes outnumber cores, so whoever spins
+ * holds up the lane that it waits for. */
 enum { SPINS = 300 };
 
-/* A waiter announces itself in `waiters` and looks again before it sleeps; a signaller raises the counter and looks for waiters afterwards. Both orders
- * are sequentially consistent, so one of the two sees the other. */
+/* A waiter announces itself in `waiters` and looks again before it sleeps; a signaller raises the
+ * counter and looks for waiters afterwards. Both orders are sequentially consistent, so one of the
+ * two sees the other. */
 struct token_board {
   int64_t tokens;
   _Atomic int waiters;

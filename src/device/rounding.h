@@ -1,8 +1,12 @@
-/* Stochastic rounding of fp32 to 16 bits (Gupta et al. 2015, arXiv:1502.02551), one bit-exact definition for all devices: C and CUDA include this.
+/* Stochastic rounding of fp32 to 16 bits (Gupta et al. 2015, arXiv:1502.02551), one bit-exact
+ * definition for all devices: C and CUDA include this.
  *
- * Random bits are a function of (seed, element) alone. The states of element i share rounding_bits(seed, i): the first takes its low 16 bits, the second its high 16 bits;
- * the master takes the low 16 bits of rounding_bits(seed ^ ROUNDING_MASTER, i). Rounding is of the magnitude: up (away from zero) with the probability that is the distance to the
- * lower neighbour over the distance of the neighbours, in steps of 2^-16. Infinity stays, NaN stays NaN as in base/dtype.h, and what goes up past the largest number is infinity. */
+ * Random bits are a function of (seed, element) alone. The states of element i share
+ * rounding_bits(seed, i): the first takes its low 16 bits, the second its high 16 bits; the master
+ * takes the low 16 bits of rounding_bits(seed ^ ROUNDING_MASTER, i). Rounding is of the magnitude:
+ * up (away from zero) with the probability that is the distance to the lower neighbour over the
+ * distance of the neighbours, in steps of 2^-16. Infinity stays, NaN stays NaN as in base/dtype.h,
+ * and what goes up past the largest number is infinity. */
 #ifndef SLUICE_DEVICE_ROUNDING_H
 #define SLUICE_DEVICE_ROUNDING_H
 
@@ -17,14 +21,16 @@
 
 #define ROUNDING_MASTER UINT64_C(0x6a09e667f3bcc909)
 
-/* Multipliers of the mixing (Wellons, "Prospecting for hash functions", 2018), for those who mix many at once. */
+/* Multipliers of the mixing (Wellons, "Prospecting for hash functions", 2018), for those who mix
+ * many at once. */
 enum { ROUNDING_FIRST = 0x21f0aaad, ROUNDING_SECOND = 0x735a2d97 };
 
 struct rounding_key {
   uint32_t before, between;
 };
 
-/* What 2^32 consecutive elements share: a function of seed and element >> 32. (The mixing is that of SplitMix64: Steele, Lea, Flood, OOPSLA 2014.) */
+/* What 2^32 consecutive elements share: a function of seed and element >> 32. (The mixing is that
+ * of SplitMix64: Steele, Lea, Flood, OOPSLA 2014.) */
 ROUNDING struct rounding_key rounding_key_make(uint64_t seed, int64_t element)
 {
   struct rounding_key key;

@@ -1,4 +1,5 @@
-/* Before the first step: which algorithm serves which product is found by trying, and must be the same on all ranks. And what the link carries. */
+/* Before the first step: which algorithm serves which product is found by trying, and must be the
+ * same on all ranks. And what the link carries. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -21,7 +22,8 @@ static enum status wait_for_lane(struct lane *lane)
   return status ? status : ops->lane_check(lane);
 }
 
-/* Pairs of numbers in bf16 between 1/128 and 2 of either sign, which are such numbers in fp32 too: a chip is faster on zeros than on anything that it will see. */
+/* Pairs of numbers in bf16 between 1/128 and 2 of either sign, which are such numbers in fp32 too:
+ * a chip is faster on zeros than on anything that it will see. */
 static void make_pattern(uint32_t *word, int64_t words)
 {
   const struct rng_key key = rng_key_make(0, "learn");
@@ -44,9 +46,11 @@ static enum status fill(struct exec *exec, struct lane *lane)
     return status;
   make_pattern(pattern, PATTERN / (int64_t)sizeof(uint32_t));
   for (int m = 0; m < exec->plan->input.shape.micros; m++)
-    memset(exec->pointer[exec->plan->tokens[m]], 0, (size_t)exec->plan->buffer[exec->plan->tokens[m]].bytes);
+    memset(exec->pointer[exec->plan->tokens[m]], 0,
+           (size_t)exec->plan->buffer[exec->plan->tokens[m]].bytes);
   for (int64_t at = 0; !status && at < bytes; at += PATTERN)
-    status = ops->copy(lane, (char *)memory->transient[TIER_DEVICE] + at, pattern, (size_t)(bytes - at < PATTERN ? bytes - at : PATTERN));
+    status = ops->copy(lane, (char *)memory->transient[TIER_DEVICE] + at, pattern,
+                       (size_t)(bytes - at < PATTERN ? bytes - at : PATTERN));
   const enum status waited = wait_for_lane(lane);
   ops->release_host(lane->device, pattern);
   return status ? status : waited;
@@ -103,11 +107,13 @@ static enum status share(struct exec *exec)
   const bool leads = comm_rank(comm) == 0;
   void *data = NULL;
   int64_t bytes = 0;
-  enum status status = comm_agree(comm, leads ? device->ops->learned(device, &data, &bytes) : STATUS_OK);
+  enum status status =
+      comm_agree(comm, leads ? device->ops->learned(device, &data, &bytes) : STATUS_OK);
   if (!status)
     status = comm_broadcast(comm, &bytes, sizeof bytes, 0);
   if (!status)
-    status = comm_agree(comm, leads || bytes == 0 ? STATUS_OK : mem_alloc(MEM_META, (size_t)bytes, &data));
+    status = comm_agree(comm, leads || bytes == 0 ? STATUS_OK
+                                                  : mem_alloc(MEM_META, (size_t)bytes, &data));
   if (!status && bytes > 0)
     status = comm_broadcast(comm, data, bytes, 0);
   if (!status)
@@ -124,11 +130,15 @@ enum status exec_autotune(struct exec *exec)
   enum status status = comm_agree(comm, comm_rank(comm) == 0 ? try_out(exec) : STATUS_OK);
   if (!status)
     status = share(exec);
-  return status ? status : comm_agree(comm, comm_rank(comm) == 0 ? STATUS_OK : try_out(exec)); /* whatever else a first call sets up */
+  return status ? status
+                : comm_agree(comm, comm_rank(comm) == 0
+                                       ? STATUS_OK
+                                       : try_out(exec)); /* whatever else a first call sets up */
 }
 
 /* Seconds of one all-gather of `whole` bytes in place. */
-static enum status time_gather(struct exec *exec, struct lane *lane, int64_t whole, struct mark *from, struct mark *to, double *out)
+static enum status time_gather(struct exec *exec, struct lane *lane, int64_t whole,
+                               struct mark *from, struct mark *to, double *out)
 {
   struct comm_group *group = exec->group[GROUP_GATHER];
   const struct device_ops *ops = lane->device->ops;
@@ -174,8 +184,10 @@ enum status exec_measure_link(struct exec *exec, double *bytes_s)
   *bytes_s = 0;
   if (!group || comm_group_size(group) == 1)
     return STATUS_OK;
-  const int64_t size = comm_group_size(group), grain = 256 * size, all = exec->plan->transient_bytes[TIER_DEVICE];
-  int64_t less = -((all < MOST ? all : MOST) / grain * grain); /* ranks may differ in their workspaces */
+  const int64_t size = comm_group_size(group), grain = 256 * size,
+                all = exec->plan->transient_bytes[TIER_DEVICE];
+  int64_t less =
+      -((all < MOST ? all : MOST) / grain * grain); /* ranks may differ in their workspaces */
   double seconds = 0;
   enum status status = comm_max_i64(exec->config.comm, &less, 1);
   if (!status && less < 0)

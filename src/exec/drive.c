@@ -24,18 +24,21 @@ enum status exec_fail(struct exec *exec, enum status status)
   return exec_failure(exec);
 }
 
-/* What is on its way on another lane this one follows; lanes whose work is the calling thread's own (io, and those of a host beside the device) wait for its end. What a host beside the device
- * has signalled has ended. */
+/* What is on its way on another lane this one follows; lanes whose work is the calling thread's own
+ * (io, and those of a host beside the device) wait for its end. What a host beside the device has
+ * signalled has ended. */
 static enum status wait_for(struct driver *driver, int instr, int64_t n)
 {
   struct exec *exec = driver->exec;
   const struct device_ops *ops = exec->config.device->ops;
-  const enum plan_lane mine = (enum plan_lane)(driver - exec->driver), theirs = exec->plan->instr[instr].lane;
+  const enum plan_lane mine = (enum plan_lane)(driver - exec->driver),
+                       theirs = exec->plan->instr[instr].lane;
   struct mark *end = exec->span[instr].end[n & 1];
   enum status status = token_wait(exec->board, instr, n);
   if (status || exec_is_beside(exec, theirs))
     return status;
-  return mine == LANE_IO || exec_is_beside(exec, mine) ? ops->mark_wait(end) : ops->mark_follow(driver->lane, end);
+  return mine == LANE_IO || exec_is_beside(exec, mine) ? ops->mark_wait(end)
+                                                       : ops->mark_follow(driver->lane, end);
 }
 
 static enum status wait_for_all(struct driver *driver, const struct instr *instr, int64_t n)
@@ -131,7 +134,8 @@ enum status exec_wait_complete(struct exec *exec, int64_t n)
   for (int lane = 0; !status && n > 0 && lane < LANE_COUNT; lane++) {
     const struct driver *driver = &exec->driver[lane];
     if (driver->n > 0)
-      status = exec_device_of(exec, lane)->ops->mark_wait(exec->span[driver->instr[driver->n - 1]].end[n & 1]);
+      status = exec_device_of(exec, lane)
+                   ->ops->mark_wait(exec->span[driver->instr[driver->n - 1]].end[n & 1]);
   }
   return status;
 }

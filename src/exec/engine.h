@@ -1,4 +1,5 @@
-/* Behind exec.h: what the driver threads and the handlers of instructions share. Only for src/exec. */
+/* Behind exec.h: what the driver threads and the handlers of instructions share. Only for src/exec.
+ */
 #ifndef SLUICE_EXEC_ENGINE_H
 #define SLUICE_EXEC_ENGINE_H
 
@@ -10,7 +11,10 @@
 #include "exec/exec.h"
 #include "exec/watchdog.h"
 
-struct step_args { int64_t step, update, past, tokens; double lr; };
+struct step_args {
+  int64_t step, update, past, tokens;
+  double lr;
+};
 
 /* When something ran, in seconds since the first step was released. */
 struct stretch {
@@ -24,18 +28,19 @@ struct driver {
   struct thread *thread;
   const int *instr; /* its instructions, in the plan's order */
   int n;
-  struct stretch *ran[2]; /* its instructions in steps n and n - 1, at n & 1 */
+  struct stretch *ran[2];                /* its instructions in steps n and n - 1, at n & 1 */
   double busy_s, wait_s, op_s[OP_COUNT]; /* of steps whose times were taken */
   double comm_s[OP_COUNT], hidden_s;     /* of them: collectives between ranks */
-  bool measures; /* operations, in a traced step; its thread's */
-  struct op_counters_lane *counters; /* NULL: nothing is counted */
+  bool measures;                         /* operations, in a traced step; its thread's */
+  struct op_counters_lane *counters;     /* NULL: nothing is counted */
 };
 
-/* An instruction's name, and its begin and end in steps n and n - 1, at n & 1. A token says that an instruction is on its lane; that it is complete, its end. */
+/* An instruction's name, and its begin and end in steps n and n - 1, at n & 1. A token says that an
+ * instruction is on its lane; that it is complete, its end. */
 struct span {
   char name[96];
   struct mark *begin[2], *end[2];
-  bool comm; /* a collective between ranks */
+  bool comm;                  /* a collective between ranks */
   struct plan_sample *sample; /* of ENCODE that measures: memory that host and lanes reach */
 };
 
@@ -51,44 +56,51 @@ enum { BASES = 3 };
 struct exec {
   struct exec_config config;
   const struct plan *plan;
-  void **pointer;             /* of each buffer */
-  bool *is_window;            /* of each buffer: parameters are held in it from its GATHER (or FETCH) to the unit's RELEASE */
-  int *parts;                 /* of each buffer: how many windows are it or parts of it */
-  struct held *held;          /* the windows that are held now, under `mutex` */
+  void **pointer;    /* of each buffer */
+  bool *is_window;   /* of each buffer: parameters are held in it from its GATHER (or FETCH) to the
+                        unit's RELEASE */
+  int *parts;        /* of each buffer: how many windows are it or parts of it */
+  struct held *held; /* the windows that are held now, under `mutex` */
   int n_held;
-  struct comm_group *group[GROUP_COUNT]; /* each on one lane: two lanes never share a communicator */
-  struct token_board *board;  /* a token for each instruction; the one after them counts the steps released */
-  struct span *span;          /* of each instruction */
-  int64_t (*spent)[OP_COUNTERS]; /* by each instruction in steps n and n - 1: exec_spent(); NULL: not counted, or not traced */
-  struct mark *base[2][BASES]; /* release of step n at [.][n % BASES], on the device and on the host of lanes that work there */
+  struct comm_group
+      *group[GROUP_COUNT]; /* each on one lane: two lanes never share a communicator */
+  struct token_board
+      *board; /* a token for each instruction; the one after them counts the steps released */
+  struct span *span;             /* of each instruction */
+  int64_t (*spent)[OP_COUNTERS]; /* by each instruction in steps n and n - 1: exec_spent(); NULL:
+                                    not counted, or not traced */
+  struct mark *base[2][BASES]; /* release of step n at [.][n % BASES], on the device and on the host
+                                  of lanes that work there */
   struct plan_sample *samples; /* of all instructions that measure; NULL: there are none */
-  struct plan_metrics *results; /* [2] what METRICS of step n found, at n & 1: memory that host and lanes reach */
-  int *order;                 /* instructions by lane */
+  struct plan_metrics
+      *results; /* [2] what METRICS of step n found, at n & 1: memory that host and lanes reach */
+  int *order;   /* instructions by lane */
   struct driver driver[LANE_COUNT];
-  int metrics;                /* index of METRICS, -1: none */
+  int metrics; /* index of METRICS, -1: none */
   int64_t released, next_step;
-  bool begun;                 /* the step released last has not been ended by exec_end() */
-  double begun_s;             /* when it was released */
-  int64_t drained;            /* steps released before the last exec_drain() */
-  int64_t timed;              /* steps (counted from create) whose times were taken */
-  double release_s;           /* of step `timed`, as in struct stretch */
-  double trace_s;             /* release of step `timed` since that of the first traced step */
-  struct stretch *ran;        /* of all drivers */
-  int64_t profile_from;       /* the first step of exec_profile() */
-  int64_t profiled;           /* steps since the last exec_profile() */
-  int64_t past, tokens;       /* of generation, for the steps to come */
-  int64_t cached;             /* tokens a sequence that are in the cache */
-  struct watchdog *watchdog;  /* NULL: none */
-  struct step_args args[2];   /* of step n (since create) at n & 1: at most two are in flight */
-  double step_tokens;         /* over all ranks */
-  pthread_mutex_t mutex;      /* of the first failure, and of the windows that are held */
+  bool begun;                /* the step released last has not been ended by exec_end() */
+  double begun_s;            /* when it was released */
+  int64_t drained;           /* steps released before the last exec_drain() */
+  int64_t timed;             /* steps (counted from create) whose times were taken */
+  double release_s;          /* of step `timed`, as in struct stretch */
+  double trace_s;            /* release of step `timed` since that of the first traced step */
+  struct stretch *ran;       /* of all drivers */
+  int64_t profile_from;      /* the first step of exec_profile() */
+  int64_t profiled;          /* steps since the last exec_profile() */
+  int64_t past, tokens;      /* of generation, for the steps to come */
+  int64_t cached;            /* tokens a sequence that are in the cache */
+  struct watchdog *watchdog; /* NULL: none */
+  struct step_args args[2];  /* of step n (since create) at n & 1: at most two are in flight */
+  double step_tokens;        /* over all ranks */
+  pthread_mutex_t mutex;     /* of the first failure, and of the windows that are held */
   enum status failed;
   char failure[2048];
 };
 
 /* The device that a lane works on. */
 struct device *exec_device_of(const struct exec *exec, enum plan_lane lane);
-/* Whether it is a host beside a device whose work goes on behind its calls: an operation there has finished when its token says so. */
+/* Whether it is a host beside a device whose work goes on behind its calls: an operation there has
+ * finished when its token says so. */
 bool exec_is_beside(const struct exec *exec, enum plan_lane lane);
 
 /* Find the memory of each buffer of the plan in the arenas; NULL for those on the disk. */
@@ -96,7 +108,8 @@ enum status exec_place_buffers(struct exec *exec);
 
 /* Run instruction `index` of step `n` on its lane. */
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n);
-/* The same outside of any step, on whatever its buffers hold, for an operation that is to be tried; `tokens`: of a sequence, in generation. */
+/* The same outside of any step, on whatever its buffers hold, for an operation that is to be tried;
+ * `tokens`: of a sequence, in generation. */
 enum status exec_try(struct exec *exec, struct lane *lane, int index, int64_t tokens);
 /* And what UPDATE `index`, of whole matrices, makes of their direction. */
 enum status exec_try_matrices(struct exec *exec, struct lane *lane, int index);
@@ -132,10 +145,12 @@ static inline bool exec_is_sampled(int64_t every, int64_t step)
  * skips those that end before `one` begins; 0 at first, and kept for a later `one`. */
 double exec_covered(struct stretch one, int n, const struct stretch *by, int *from);
 
-/* Let rank 0 try the operations of the compute lane and everybody learn what it found. Collective. */
+/* Let rank 0 try the operations of the compute lane and everybody learn what it found. Collective.
+ */
 enum status exec_autotune(struct exec *exec);
 
-/* Keep the first failure with its sentence and stop every lane. Returns what exec_failure() does. */
+/* Keep the first failure with its sentence and stop every lane. Returns what exec_failure() does.
+ */
 enum status exec_fail(struct exec *exec, enum status status);
 /* The first failure, with its sentence for the calling thread. */
 enum status exec_failure(struct exec *exec);

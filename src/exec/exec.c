@@ -202,18 +202,22 @@ int64_t exec_groups_shared_bytes(const struct plan *plan, const struct comm *com
 
 static enum status make_group(struct exec *exec, enum plan_group group, const struct group_use *use)
 {
-  static const char *const of[] = {
-      [GROUP_GATHER] = "gathers", [GROUP_REDUCE] = "reductions",
-      [GROUP_REPLICAS] = "replicas", [GROUP_NODE] = "reductions in a node",
-      [GROUP_ACROSS] = "reductions between nodes", [GROUP_WORLD] = "metrics"};
+  static const char *const of[] = {[GROUP_GATHER] = "gathers",
+                                   [GROUP_REDUCE] = "reductions",
+                                   [GROUP_REPLICAS] = "replicas",
+                                   [GROUP_NODE] = "reductions in a node",
+                                   [GROUP_ACROSS] = "reductions between nodes",
+                                   [GROUP_WORLD] = "metrics"};
   watchdog_start(exec->config.start, "joining the group for %s, transport %s", of[group],
                  comm_carrier(exec->config.comm));
-  enum status (*const create)(struct comm *, enum comm_kind, int, struct comm_group **) = use->parts ? comm_group_create : comm_group_create_for_sums;
+  enum status (*const create)(struct comm *, enum comm_kind, int, struct comm_group **) =
+      use->parts ? comm_group_create : comm_group_create_for_sums;
   return create(exec->config.comm, use->kind, use->size, &exec->group[group]);
 }
 
 /* MPI carries what lies in the host's memory. */
-static enum status make_host_group(struct exec *exec, enum plan_group group, const struct group_use *use)
+static enum status make_host_group(struct exec *exec, enum plan_group group,
+                                   const struct group_use *use)
 {
   struct comm *comm = exec->config.comm;
   const char *const carrier = comm_carrier(comm);
@@ -252,7 +256,8 @@ static enum status register_memory(struct exec *exec)
 {
   const struct exec_memory *memory = exec->config.memory;
   void *const arena[] = {memory->transient[TIER_DEVICE], memory->persistent[TIER_DEVICE]};
-  const int64_t bytes[] = {memory->transient_bytes[TIER_DEVICE], memory->persistent_bytes[TIER_DEVICE]};
+  const int64_t bytes[] = {memory->transient_bytes[TIER_DEVICE],
+                           memory->persistent_bytes[TIER_DEVICE]};
   if (exec->config.device->model.host_memory)
     return STATUS_OK;
   watchdog_start(exec->config.start, "registering memory with its groups");
@@ -260,7 +265,8 @@ static enum status register_memory(struct exec *exec)
   for (int g = GROUP_GATHER; g < GROUP_WORLD; g++)
     for (int a = 0; a < 2 && !status && exec->group[g] && !is_host_group(exec, g); a++)
       if (bytes[a] > 0)
-        status = comm_agree(exec->config.comm, comm_group_register(exec->group[g], arena[a], bytes[a]));
+        status =
+            comm_agree(exec->config.comm, comm_group_register(exec->group[g], arena[a], bytes[a]));
   return status;
 }
 
@@ -282,7 +288,8 @@ static enum status narrow_affinity(const int *cores, int n, struct affinity *bef
 {
   struct affinity narrow;
   if (sched_getaffinity(0, sizeof before->set, before->set) != 0)
-    return status_set(STATUS_LIBRARY, "the CPUs of this process cannot be read: %s", strerror(errno));
+    return status_set(STATUS_LIBRARY, "the CPUs of this process cannot be read: %s",
+                      strerror(errno));
   CPU_ZERO_S(sizeof narrow.set, narrow.set);
   for (int i = 0; i < n; i++)
     CPU_SET_S((size_t)cores[i], sizeof narrow.set, narrow.set);
@@ -302,7 +309,8 @@ static int cores_of(const struct exec *exec, enum plan_lane lane, const int **ou
   return math && config->cores ? config->threads : 0;
 }
 
-/* The optimizer's workers beside a device: each has a CPU of its own where there are as many. Elsewhere lanes share CPUs, and whom the scheduler finds busy it moves out of the way. */
+/* The optimizer's workers beside a device: each has a CPU of its own where there are as many.
+ * Elsewhere lanes share CPUs, and whom the scheduler finds busy it moves out of the way. */
 static bool is_pinned(const struct exec *exec, enum plan_lane lane)
 {
   const int *cores;
@@ -366,13 +374,16 @@ static enum status start_thread(struct exec *exec, enum plan_lane lane)
   return thread_start(plan_lane_name(lane), driver_loop, driver, &driver->thread);
 }
 
-/* The host device's compute lane is driven from wherever there is room: its driver is one of the team, which has the cores. */
+/* The host device's compute lane is driven from wherever there is room: its driver is one of the
+ * team, which has the cores. */
 static enum status start_threads(struct exec *exec)
 {
   enum status status = STATUS_OK;
   for (int lane = 0; !status && lane < LANE_COUNT; lane++)
     if (exec->driver[lane].n > 0 && lane != LANE_IO)
-      status = lane == LANE_COMPUTE ? start_thread(exec, lane) : start_on_cores(exec, lane, is_pinned(exec, lane) ? 1 : INT_MAX, start_thread);
+      status = lane == LANE_COMPUTE
+                   ? start_thread(exec, lane)
+                   : start_on_cores(exec, lane, is_pinned(exec, lane) ? 1 : INT_MAX, start_thread);
   return status;
 }
 
@@ -381,7 +392,10 @@ static enum status start_lanes(struct exec *exec)
   enum status status = STATUS_OK;
   for (int lane = 0; !status && lane < LANE_COUNT; lane++)
     status = start_on_cores(exec, lane, INT_MAX, start_lane);
-  return status ? status : op_counters_start(exec->driver[LANE_IO].counters); /* the other lanes' threads do it themselves */
+  return status
+             ? status
+             : op_counters_start(
+                   exec->driver[LANE_IO].counters); /* the other lanes' threads do it themselves */
 }
 
 enum status exec_create(const struct exec_config *config, struct exec **out)
@@ -468,24 +482,35 @@ static enum status check_generation(const struct exec *exec, const struct step_a
   if (input->mode != PLAN_GENERATE)
     return STATUS_OK;
   if (args->tokens < 1 || args->tokens > input->shape.sequence)
-    return status_set(STATUS_INTERNAL, "a step of %" PRId64 " tokens was asked of a plan that takes 1 to %" PRId64, args->tokens,
-                      input->shape.sequence);
+    return status_set(STATUS_INTERNAL,
+                      "a step of %" PRId64 " tokens was asked of a plan that takes 1 to %" PRId64,
+                      args->tokens, input->shape.sequence);
   if (args->past < 0 || args->past > exec->cached)
-    return status_set(STATUS_INTERNAL, "a step behind %" PRId64 " tokens was asked for, but %" PRId64 " are in the cache", args->past, exec->cached);
+    return status_set(STATUS_INTERNAL,
+                      "a step behind %" PRId64 " tokens was asked for, but %" PRId64
+                      " are in the cache",
+                      args->past, exec->cached);
   if (args->past > input->capacity - args->tokens)
-    return status_set(STATUS_INTERNAL, "%" PRId64 " tokens behind %" PRId64 " do not fit into a cache of %" PRId64, args->tokens, args->past,
-                      input->capacity);
+    return status_set(STATUS_INTERNAL,
+                      "%" PRId64 " tokens behind %" PRId64 " do not fit into a cache of %" PRId64,
+                      args->tokens, args->past, input->capacity);
   return STATUS_OK;
 }
 
-/* Step n takes the arguments' and the marks' place of step n - 2, which is complete: exec_end() made sure of it before it returned from step n - 1. An instruction of that one may still have to
- * wait for a mark of step n - 2; what it waits for conflicts with it, and so does not run again, and set the mark anew, before that wait. */
+/* Step n takes the arguments' and the marks' place of step n - 2, which is complete: exec_end()
+ * made sure of it before it returned from step n - 1. An instruction of that one may still have to
+ * wait for a mark of step n - 2; what it waits for conflicts with it, and so does not run again,
+ * and set the mark anew, before that wait. */
 static enum status release_step(struct exec *exec, const struct step_args *args)
 {
   if (exec->begun)
-    return status_set(STATUS_INTERNAL, "step %" PRId64 " was released before step %" PRId64 " was ended", args->step, exec->next_step - 1);
+    return status_set(STATUS_INTERNAL,
+                      "step %" PRId64 " was released before step %" PRId64 " was ended", args->step,
+                      exec->next_step - 1);
   if (exec->released > 0 && args->step != exec->next_step)
-    return status_set(STATUS_INTERNAL, "step %" PRId64 " was released where step %" PRId64 " comes next", args->step, exec->next_step);
+    return status_set(STATUS_INTERNAL,
+                      "step %" PRId64 " was released where step %" PRId64 " comes next", args->step,
+                      exec->next_step);
   enum status status = check_generation(exec, args);
   if (!status)
     status = exec_wait_issued(exec, exec->released - 1);
@@ -530,7 +555,8 @@ static enum status wait_for_results(struct exec *exec)
   } else {
     status = token_wait(exec->board, exec->metrics, n);
     if (!status)
-      status = exec_device_of(exec, LANE_REDUCE)->ops->mark_wait(exec->span[exec->metrics].end[n & 1]);
+      status =
+          exec_device_of(exec, LANE_REDUCE)->ops->mark_wait(exec->span[exec->metrics].end[n & 1]);
   }
   if (!status)
     status = check_lanes(exec);
@@ -562,7 +588,8 @@ static enum status take_earlier_times(struct exec *exec)
 
 enum status exec_begin(struct exec *exec, int64_t step, int64_t update, double lr)
 {
-  const struct step_args args = {.step = step, .update = update, .past = exec->past, .tokens = exec->tokens, .lr = lr};
+  const struct step_args args = {
+      .step = step, .update = update, .past = exec->past, .tokens = exec->tokens, .lr = lr};
   enum status status = release_step(exec, &args);
   if (status)
     return status;
@@ -606,7 +633,8 @@ void exec_read_sample(const struct exec *exec, int unit, struct plan_sample *out
   exactsum_normalize(&out->decoded);
 }
 
-enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr, struct exec_result *result)
+enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr,
+                      struct exec_result *result)
 {
   const enum status status = exec_begin(exec, step, update, lr);
   return status ? status : exec_end(exec, result);

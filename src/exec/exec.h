@@ -1,5 +1,7 @@
-/* Runs a plan on lanes: one driver thread a lane (the io lane is the calling thread), each in its own order, waiting for the tokens that its instructions
- * name. The only place that orders work; knows no policy: what an instruction does follows from its op and its uses. A running step allocates nothing. */
+/* Runs a plan on lanes: one driver thread a lane (the io lane is the calling thread), each in its
+ * own order, waiting for the tokens that its instructions name. The only place that orders work;
+ * knows no policy: what an instruction does follows from its op and its uses. A running step
+ * allocates nothing. */
 #ifndef SLUICE_EXEC_EXEC_H
 #define SLUICE_EXEC_EXEC_H
 
@@ -11,79 +13,114 @@
 struct exec;
 struct watchdog;
 
-/* The arenas. Plans of one job (train, eval) share the persistent one: their persistent buffers must be laid out the same (checked). */
+/* The arenas. Plans of one job (train, eval) share the persistent one: their persistent buffers
+ * must be laid out the same (checked). */
 struct exec_memory {
-  void *persistent[TIER_COUNT], *transient[TIER_COUNT]; /* of TIER_DISK NULL: both lie in `store`, the transient one behind the persistent one; of TIER_SHARED `transient` is this rank's */
+  void *persistent[TIER_COUNT],
+      *transient[TIER_COUNT]; /* of TIER_DISK NULL: both lie in `store`, the transient one behind
+                                 the persistent one; of TIER_SHARED `transient` is this rank's */
   int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
   struct device *device;
   struct comm_shared *shared; /* the persistent arena of TIER_SHARED; NULL: none */
-  struct comm_shared *regions; /* the transient ones of the members of a group, one behind the other; NULL: none */
-  int64_t region_bytes;       /* from one member's to the next one's */
-  struct store *store;        /* NULL: none */
+  struct comm_shared
+      *regions; /* the transient ones of the members of a group, one behind the other; NULL: none */
+  int64_t region_bytes; /* from one member's to the next one's */
+  struct store *store;  /* NULL: none */
 };
-/* Enough for every plan given. `nvme`: the folder for TIER_DISK. STATUS_MEMORY names tier, need and the deck keys that would make it fit. Collective. */
-enum status exec_memory_create(struct device *device, struct comm *comm, const char *nvme, const struct plan *const plans[], int n, struct exec_memory *out);
+/* Enough for every plan given. `nvme`: the folder for TIER_DISK. STATUS_MEMORY names tier, need and
+ * the deck keys that would make it fit. Collective. */
+enum status exec_memory_create(struct device *device, struct comm *comm, const char *nvme,
+                               const struct plan *const plans[], int n, struct exec_memory *out);
 void exec_memory_destroy(struct exec_memory *memory); /* takes a zeroed one; Collective */
-/* What a buffer of a plan holds, whatever its tier, in and out of memory of the host, or of the device where it is the host's; nothing may be under way. Local. */
-enum status exec_memory_read(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes, void *out);
-enum status exec_memory_write(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes, const void *data);
+/* What a buffer of a plan holds, whatever its tier, in and out of memory of the host, or of the
+ * device where it is the host's; nothing may be under way. Local. */
+enum status exec_memory_read(const struct exec_memory *memory, const struct plan *plan, int buffer,
+                             int64_t offset, int64_t bytes, void *out);
+enum status exec_memory_write(const struct exec_memory *memory, const struct plan *plan, int buffer,
+                              int64_t offset, int64_t bytes, const void *data);
 
-/* What a step needs from outside. `load` fills tokens [B, T] and targets [B, T] of one micro-batch of one step; it is called on the thread that calls exec_begin().
- * Generation has no targets, and as many tokens a sequence as exec_set_window() said. */
-typedef enum status exec_load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets);
+/* What a step needs from outside. `load` fills tokens [B, T] and targets [B, T] of one micro-batch
+ * of one step; it is called on the thread that calls exec_begin(). Generation has no targets, and
+ * as many tokens a sequence as exec_set_window() said. */
+typedef enum status exec_load(void *arg, int64_t step, int micro, int32_t *tokens,
+                              int32_t *targets);
 
-/* What an instruction of a traced step did: seconds since the first traced step was released. rested: the step was released at rest, with nothing of the one before it beside it. spent: what
+/* What an instruction of a traced step did: seconds since the first traced step was released.
+ * rested: the step was released at rest, with nothing of the one before it beside it. spent: what
  * op_counters_end() told, valid during the call; NULL: nothing is counted. */
-struct exec_event { int64_t step; int instr; bool rested; double begin_s, end_s; const int64_t *spent; };
+struct exec_event {
+  int64_t step;
+  int instr;
+  bool rested;
+  double begin_s, end_s;
+  const int64_t *spent;
+};
 typedef void exec_trace(void *arg, const struct exec_event *event);
 
 struct exec_config {
   const struct plan *plan;
   const struct model *model;
   struct device *device;
-  struct device *host;      /* for lanes that work on the host's memory; NULL: `device`, whose memory is the host's */
+  struct device *host; /* for lanes that work on the host's memory; NULL: `device`, whose memory is
+                          the host's */
   struct comm *comm;
   struct exec_memory *memory;
-  double copy_rate;         /* bytes/s of copies between tiers that are one memory; 0: as fast as they are */
+  double
+      copy_rate; /* bytes/s of copies between tiers that are one memory; 0: as fast as they are */
   exec_load *load;
   void *load_arg;
-  int threads;              /* of the compute, reduce and host lanes */
-  const int *cores;         /* `threads` logical CPUs that the compute lane's team shares, or, beside a device apart, all threads of the lanes that compute on the host: there
-                             * the host lane's thread i has the CPU cores[i] to itself, if none is named twice; NULL: wherever this process may run */
-  int io_cpus;              /* of the thread that reads and writes tiers on disk; 0: wherever this process may run */
+  int threads;      /* of the compute, reduce and host lanes */
+  const int *cores; /* `threads` logical CPUs that the compute lane's team shares, or, beside a
+                     * device apart, all threads of the lanes that compute on the host: there the
+                     * host lane's thread i has the CPU cores[i] to itself, if none is named twice;
+                     * NULL: wherever this process may run */
+  int io_cpus; /* of the thread that reads and writes tiers on disk; 0: wherever this process may
+                  run */
   const int *io_cores;
-  exec_trace *trace;        /* NULL: none. Called by exec_step() and exec_drain() for every instruction of steps trace_from .. trace_to - 1 when its times are known */
+  exec_trace *trace; /* NULL: none. Called by exec_step() and exec_drain() for every instruction of
+                        steps trace_from .. trace_to - 1 when its times are known */
   void *trace_arg;
   int64_t trace_from, trace_to;
-  struct op_counters *counters;      /* what is counted of every instruction; NULL: nothing. By the thread that calls exec_create(), which has to be that of exec_step() and exec_destroy() then */
-  double timeout_s;         /* > 0: a job in which nothing moves for so long while a step is under way is ended with a report (exec/watchdog.h) */
-  struct watchdog *start;   /* told what exec_create() is at; NULL: nobody */
+  struct op_counters
+      *counters;    /* what is counted of every instruction; NULL: nothing. By the thread that calls
+                       exec_create(), which has to be that of exec_step() and exec_destroy() then */
+  double timeout_s; /* > 0: a job in which nothing moves for so long while a step is under way is
+                       ended with a report (exec/watchdog.h) */
+  struct watchdog *start; /* told what exec_create() is at; NULL: nobody */
 };
 
-/* What the groups of a plan, once it is started, hold of the memory that the ranks of this node share (comm_group_shared_bytes()). `apart`: the device's memory is not the host's. Local. */
+/* What the groups of a plan, once it is started, hold of the memory that the ranks of this node
+ * share (comm_group_shared_bytes()). `apart`: the device's memory is not the host's. Local. */
 int64_t exec_groups_shared_bytes(const struct plan *plan, const struct comm *comm, bool apart);
 
-/* Checks that all ranks hold plans with the same collectives. On a device that learns by trying, rank 0 tries the plan's operations on the transient memory and on gradients, and
- * the others learn from it: nothing but parameters, moments and frozen parameters keeps its values. Collective. */
+/* Checks that all ranks hold plans with the same collectives. On a device that learns by trying,
+ * rank 0 tries the plan's operations on the transient memory and on gradients, and the others learn
+ * from it: nothing but parameters, moments and frozen parameters keeps its values. Collective. */
 enum status exec_create(const struct exec_config *config, struct exec **out);
 void exec_destroy(struct exec *exec); /* drains; takes NULL; Collective */
 
 struct exec_result {
-  double loss;       /* mean over the step's tokens, the same bits on every rank */
-  double loss_sum;   /* its sum over the tokens that have a target */
-  double grad_norm;  /* before clipping */
-  bool finite;       /* false: deferred updates did nothing, immediate ones have been made */
-  const struct exactsum *loss_exact; /* loss_sum without rounding; the executor's, valid until the next step */
-  double seconds;    /* from the release of this step to its metrics */
+  double loss;      /* mean over the step's tokens, the same bits on every rank */
+  double loss_sum;  /* its sum over the tokens that have a target */
+  double grad_norm; /* before clipping */
+  bool finite;      /* false: deferred updates did nothing, immediate ones have been made */
+  const struct exactsum
+      *loss_exact; /* loss_sum without rounding; the executor's, valid until the next step */
+  double seconds;  /* from the release of this step to its metrics */
 };
 
-/* exec_begin(): release step `step` with learning rate `lr` and drive the io lane. The rest of the step needs nothing of the caller, who may do something else. exec_end() returns when the
- * step's metrics are known; updates may still be under way behind the return. Of a plan without METRICS it returns when all of the step is complete, with a zeroed result. exec_step() is both.
- * `update` is the 1-based number of the optimizer's update (steps that were skipped as not finite do not count). The first call may have any `step`, later ones count up by one. Collective.
- * After a failure of this rank the lanes have stopped, and peers may wait in a collective for ever: comm_abort(). */
+/* exec_begin(): release step `step` with learning rate `lr` and drive the io lane. The rest of the
+ * step needs nothing of the caller, who may do something else. exec_end() returns when the step's
+ * metrics are known; updates may still be under way behind the return. Of a plan without METRICS it
+ * returns when all of the step is complete, with a zeroed result. exec_step() is both. `update` is
+ * the 1-based number of the optimizer's update (steps that were skipped as not finite do not
+ * count). The first call may have any `step`, later ones count up by one. Collective. After a
+ * failure of this rank the lanes have stopped, and peers may wait in a collective for ever:
+ * comm_abort(). */
 enum status exec_begin(struct exec *exec, int64_t step, int64_t update, double lr);
 enum status exec_end(struct exec *exec, struct exec_result *result);
-enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr, struct exec_result *result);
+enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr,
+                      struct exec_result *result);
 /* What messages of a unit's gradient lost in the last step that measured it, of this rank: sums
  * over all messages, and the residual that they left. Normalized. Zeros if nothing measures. After
  * exec_end(). Local. */
@@ -91,20 +128,25 @@ void exec_read_sample(const struct exec *exec, int unit, struct plan_sample *out
 /* Wait until every instruction released so far is complete: all tiers at rest. Local. */
 enum status exec_drain(struct exec *exec);
 
-/* What the steps released from now on generate from (PLAN_GENERATE): `tokens` new ones (1 .. shape.sequence; `load` fills as many a sequence, one behind the other) behind
- * `past` ones that earlier steps put into the cache. The logits are those of the last new one. past 0 begins anew. At first: 0 and shape.sequence. Nothing may be under
- * way. A step refuses what does not fit: STATUS_INTERNAL. */
+/* What the steps released from now on generate from (PLAN_GENERATE): `tokens` new ones (1 ..
+ * shape.sequence; `load` fills as many a sequence, one behind the other) behind `past` ones that
+ * earlier steps put into the cache. The logits are those of the last new one. past 0 begins anew.
+ * At first: 0 and shape.sequence. Nothing may be under way. A step refuses what does not fit:
+ * STATUS_INTERNAL. */
 void exec_set_window(struct exec *exec, int64_t past, int64_t tokens);
 
 /* Where a buffer of the plan lies: in the device's memory, but for tokens and logits. */
 void *exec_pointer(const struct exec *exec, int buffer);
 
-/* What the link between the members of this rank's shard group carries, in bytes a second as NCCL's tests count bus bandwidth, from an all-gather of as much as 256 MiB of the
- * transient memory; 0 where nothing is gathered between ranks. Before the first step. Collective. */
+/* What the link between the members of this rank's shard group carries, in bytes a second as NCCL's
+ * tests count bus bandwidth, from an all-gather of as much as 256 MiB of the transient memory; 0
+ * where nothing is gathered between ranks. Before the first step. Collective. */
 enum status exec_measure_link(struct exec *exec, double *bytes_s);
 
-/* Seconds that each lane ran instructions (`busy_s`; collectives include the wait for peers), and that it waited for tokens between the first and the last one of a step, and GEMM
- * time and operations of the compute lane (where the device counts them), since the last call. Only after exec_drain(). */
+/* Seconds that each lane ran instructions (`busy_s`; collectives include the wait for peers), and
+ * that it waited for tokens between the first and the last one of a step, and GEMM time and
+ * operations of the compute lane (where the device counts them), since the last call. Only after
+ * exec_drain(). */
 struct exec_profile {
   double busy_s[LANE_COUNT], wait_s[LANE_COUNT], op_s[OP_COUNT], matmul_s, matmul_flops;
   int64_t steps;
@@ -116,10 +158,12 @@ void exec_profile(struct exec *exec, struct exec_profile *out);
  * Local. */
 void exec_profile_from(struct exec *exec, int64_t step);
 
-/* What the instructions of a lane took so far, [OP_COUNT]; NULL: nothing of it is counted. Only after exec_drain(). Local. */
+/* What the instructions of a lane took so far, [OP_COUNT]; NULL: nothing of it is counted. Only
+ * after exec_drain(). Local. */
 const struct op_counters_sum *exec_counted(const struct exec *exec, enum plan_lane lane);
 
-/* What the operations of the traced steps took, of all lanes that a thread drives; zeros where the device does not measure. Only after exec_drain(). Local. */
+/* What the operations of the traced steps took, of all lanes that a thread drives; zeros where the
+ * device does not measure. Only after exec_drain(). Local. */
 enum status exec_measured(struct exec *exec, struct class_total total[CLASS_COUNT]);
 
 #endif

@@ -1,4 +1,5 @@
-/* The arenas of a job's plans, in all tiers: how large they are, whose memory they are, and where in them a buffer lies. */
+/* The arenas of a job's plans, in all tiers: how large they are, whose memory they are, and where
+ * in them a buffer lies. */
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,21 +8,28 @@
 #include "io/store/store.h"
 #include "plan/arenas.h"
 
-static const char *const tier_names[TIER_COUNT] = {
-    [TIER_DEVICE] = "device", [TIER_HOST] = "host", [TIER_SHARED] = "shared host", [TIER_DISK] = "NVMe"};
+static const char *const tier_names[TIER_COUNT] = {[TIER_DEVICE] = "device",
+                                                   [TIER_HOST] = "host",
+                                                   [TIER_SHARED] = "shared host",
+                                                   [TIER_DISK] = "NVMe"};
 
-static enum status alloc_arena(struct device *device, enum plan_tier tier, enum mem_tag tag, int64_t bytes, void **out)
+static enum status alloc_arena(struct device *device, enum plan_tier tier, enum mem_tag tag,
+                               int64_t bytes, void **out)
 {
   if (bytes == 0 || (tier != TIER_DEVICE && tier != TIER_HOST))
     return STATUS_OK;
-  enum status status =
-      tier == TIER_DEVICE ? device->ops->alloc(device, tag, (size_t)bytes, out) : device->ops->alloc_host(device, tag, (size_t)bytes, out);
+  enum status status = tier == TIER_DEVICE
+                           ? device->ops->alloc(device, tag, (size_t)bytes, out)
+                           : device->ops->alloc_host(device, tag, (size_t)bytes, out);
   if (status != STATUS_MEMORY)
     return status;
   return status_set(STATUS_MEMORY,
-                    "%s of %s memory are not there for the %s of this rank (%s); shard.strategy=full_shard, a smaller data.micro_batch, "
-                    "tiers.activations=recompute or tiers.params=host with tiers.optimizer=host would need less of a device",
-                    mem_amount((double)bytes).text, tier_names[tier], mem_tag_name(tag), status_text());
+                    "%s of %s memory are not there for the %s of this rank (%s); "
+                    "shard.strategy=full_shard, a smaller data.micro_batch, "
+                    "tiers.activations=recompute or tiers.params=host with tiers.optimizer=host "
+                    "would need less of a device",
+                    mem_amount((double)bytes).text, tier_names[tier], mem_tag_name(tag),
+                    status_text());
 }
 
 static void free_arena(struct device *device, enum plan_tier tier, void *arena)
@@ -49,7 +57,8 @@ static bool same_place(const struct plan *a, int in_a, const struct plan *b, int
     return true;
   int64_t at_a = offset_of(a, in_a, &root_a), at_b = offset_of(b, in_b, &root_b);
   const struct plan_buffer *ra = &a->buffer[root_a], *rb = &b->buffer[root_b];
-  return at_a == at_b && ra->tier == rb->tier && ra->persistent == rb->persistent && a->buffer[in_a].bytes == b->buffer[in_b].bytes;
+  return at_a == at_b && ra->tier == rb->tier && ra->persistent == rb->persistent &&
+         a->buffer[in_a].bytes == b->buffer[in_b].bytes;
 }
 
 /* An evaluation has no optimizer state. */
@@ -64,9 +73,13 @@ static bool same_states(const struct plan *a, const struct plan *b, int u)
 static enum status check_same_state(const struct plan *a, const struct plan *b)
 {
   for (int u = 0; u < a->input.model->units; u++)
-    if (!same_place(a, a->master[u], b, b->master[u]) || !same_place(a, a->frozen[u], b, b->frozen[u]) || !same_states(a, b, u) ||
-        !same_place(a, a->working[u], b, b->working[u]) || !same_place(a, a->shared[u], b, b->shared[u]))
-      return status_set(STATUS_INTERNAL, "two plans of one job place the parameters or moments of %s differently", a->input.model->unit[u].name);
+    if (!same_place(a, a->master[u], b, b->master[u]) ||
+        !same_place(a, a->frozen[u], b, b->frozen[u]) || !same_states(a, b, u) ||
+        !same_place(a, a->working[u], b, b->working[u]) ||
+        !same_place(a, a->shared[u], b, b->shared[u]))
+      return status_set(STATUS_INTERNAL,
+                        "two plans of one job place the parameters or moments of %s differently",
+                        a->input.model->unit[u].name);
   return STATUS_OK;
 }
 
@@ -87,9 +100,11 @@ static enum status alloc_arenas(struct exec_memory *memory)
 {
   enum status status = STATUS_OK;
   for (int tier = 0; !status && tier < TIER_COUNT; tier++) {
-    status = alloc_arena(memory->device, tier, MEM_ARENA_PERSISTENT, memory->persistent_bytes[tier], &memory->persistent[tier]);
+    status = alloc_arena(memory->device, tier, MEM_ARENA_PERSISTENT, memory->persistent_bytes[tier],
+                         &memory->persistent[tier]);
     if (!status)
-      status = alloc_arena(memory->device, tier, MEM_ARENA_TRANSIENT, memory->transient_bytes[tier], &memory->transient[tier]);
+      status = alloc_arena(memory->device, tier, MEM_ARENA_TRANSIENT, memory->transient_bytes[tier],
+                           &memory->transient[tier]);
   }
   return status;
 }
@@ -100,8 +115,10 @@ static int64_t whole_pages(int64_t bytes)
   return (bytes + page - 1) / page * page;
 }
 
-/* Lets the device of this rank reach whole pages of what is shared. *out: what has to be unpinned, also where another rank's device refuses. */
-static enum status pin_shared(const struct exec_memory *memory, struct comm *comm, void *ptr, int64_t bytes, void **out)
+/* Lets the device of this rank reach whole pages of what is shared. *out: what has to be unpinned,
+ * also where another rank's device refuses. */
+static enum status pin_shared(const struct exec_memory *memory, struct comm *comm, void *ptr,
+                              int64_t bytes, void **out)
 {
   const enum status status = memory->device->ops->pin(memory->device, ptr, (size_t)bytes);
   if (!status)
@@ -116,10 +133,13 @@ static enum status create_shared(struct exec_memory *memory, struct comm *comm, 
   if (bytes == 0)
     return STATUS_OK;
   const enum status status = comm_shared_create(comm, group, bytes, &memory->shared);
-  return status ? status : pin_shared(memory, comm, comm_shared_memory(memory->shared), bytes, &memory->persistent[TIER_SHARED]);
+  return status ? status
+                : pin_shared(memory, comm, comm_shared_memory(memory->shared), bytes,
+                             &memory->persistent[TIER_SHARED]);
 }
 
-/* And what each of its members has for itself, for the others to read: memory apart from the other, so that a member's region is the part that it touches first. */
+/* And what each of its members has for itself, for the others to read: memory apart from the other,
+ * so that a member's region is the part that it touches first. */
 static enum status create_regions(struct exec_memory *memory, struct comm *comm, int group)
 {
   const int64_t bytes = whole_pages(memory->transient_bytes[TIER_SHARED]);
@@ -139,8 +159,8 @@ static enum status create_store(struct exec_memory *memory, struct comm *comm, c
   return bytes > 0 ? store_create(comm, nvme, bytes, &memory->store) : STATUS_OK;
 }
 
-enum status exec_memory_create(struct device *device, struct comm *comm, const char *nvme, const struct plan *const plans[], int n,
-                               struct exec_memory *out)
+enum status exec_memory_create(struct device *device, struct comm *comm, const char *nvme,
+                               const struct plan *const plans[], int n, struct exec_memory *out)
 {
   struct exec_memory memory = {.device = device};
   enum status status = comm_agree(comm, size_arenas(&memory, plans, n));
@@ -188,21 +208,26 @@ static char *address_of(const struct exec_memory *memory, const struct plan *pla
   int root;
   const int64_t offset = offset_of(plan, buffer, &root);
   const enum plan_tier tier = plan->buffer[root].tier;
-  return (char *)(plan->buffer[root].persistent ? memory->persistent[tier] : memory->transient[tier]) + offset;
+  return (char *)(plan->buffer[root].persistent ? memory->persistent[tier]
+                                                : memory->transient[tier]) +
+         offset;
 }
 
-static enum status check_range(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes)
+static enum status check_range(const struct exec_memory *memory, const struct plan *plan,
+                               int buffer, int64_t offset, int64_t bytes)
 {
   const struct plan_buffer *b = &plan->buffer[buffer];
   if (offset < 0 || bytes < 0 || offset > b->bytes - bytes)
-    return status_set(STATUS_INTERNAL, "%" PRId64 " bytes from %" PRId64 " on were asked of %s, which has %" PRId64, bytes, offset, b->name,
-                      b->bytes);
+    return status_set(STATUS_INTERNAL,
+                      "%" PRId64 " bytes from %" PRId64 " on were asked of %s, which has %" PRId64,
+                      bytes, offset, b->name, b->bytes);
   if (b->tier == TIER_DEVICE && !memory->device->model.host_memory)
     return status_set(STATUS_INTERNAL, "%s lies in memory that the host does not reach", b->name);
   return STATUS_OK;
 }
 
-enum status exec_memory_read(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes, void *out)
+enum status exec_memory_read(const struct exec_memory *memory, const struct plan *plan, int buffer,
+                             int64_t offset, int64_t bytes, void *out)
 {
   enum status status = check_range(memory, plan, buffer, offset, bytes);
   if (status)
@@ -213,7 +238,8 @@ enum status exec_memory_read(const struct exec_memory *memory, const struct plan
   return STATUS_OK;
 }
 
-enum status exec_memory_write(const struct exec_memory *memory, const struct plan *plan, int buffer, int64_t offset, int64_t bytes, const void *data)
+enum status exec_memory_write(const struct exec_memory *memory, const struct plan *plan, int buffer,
+                              int64_t offset, int64_t bytes, const void *data)
 {
   enum status status = check_range(memory, plan, buffer, offset, bytes);
   if (status)
@@ -229,8 +255,11 @@ enum status exec_place_buffers(struct exec *exec)
   const struct plan *plan = exec->plan;
   const struct exec_memory *memory = exec->config.memory;
   for (int tier = 0; tier < TIER_COUNT; tier++)
-    if (plan->persistent_bytes[tier] > memory->persistent_bytes[tier] || plan->transient_bytes[tier] > memory->transient_bytes[tier])
-      return status_set(STATUS_INTERNAL, "the arenas in %s memory were made for other plans than this one", tier_names[tier]);
+    if (plan->persistent_bytes[tier] > memory->persistent_bytes[tier] ||
+        plan->transient_bytes[tier] > memory->transient_bytes[tier])
+      return status_set(STATUS_INTERNAL,
+                        "the arenas in %s memory were made for other plans than this one",
+                        tier_names[tier]);
   for (int b = 0; b < plan->buffers; b++)
     exec->pointer[b] = plan->buffer[b].tier == TIER_DISK ? NULL : address_of(memory, plan, b);
   return STATUS_OK;

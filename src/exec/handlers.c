@@ -1,5 +1,5 @@
-/* One small function an operation: what it does follows from its operands and attributes. The rows of
- * plan/ops.c name these functions. */
+/* One small function an operation: what it does follows from its operands and attributes. The rows
+ * of plan/ops.c name these functions. */
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
@@ -54,7 +54,9 @@ static const struct model *model_of(const struct call *call)
 static struct model_shape shape_of(const struct call *call)
 {
   const struct plan_input *input = &call->exec->plan->input;
-  return (struct model_shape){.B = input->shape.micro_batch, .T = input->mode == PLAN_GENERATE ? call->args->tokens : input->shape.sequence};
+  return (struct model_shape){.B = input->shape.micro_batch,
+                              .T = input->mode == PLAN_GENERATE ? call->args->tokens
+                                                                : input->shape.sequence};
 }
 
 /* The targets lie behind the tokens. */
@@ -64,13 +66,15 @@ static int32_t *targets_of(const struct call *call, void *tokens)
   return (int32_t *)tokens + shape->micro_batch * shape->sequence;
 }
 
-/* gather -> get -> release: a window holds one unit of one step from its GATHERs to its RELEASE, and nothing else may touch its bytes. What is gathered is the
- * window itself, or parts of it. The list of windows that are held is short, so no check walks through all buffers. */
+/* gather -> get -> release: a window holds one unit of one step from its GATHERs to its RELEASE,
+ * and nothing else may touch its bytes. What is gathered is the window itself, or parts of it. The
+ * list of windows that are held is short, so no check walks through all buffers. */
 static enum status refuse_window(const struct call *call, int buffer, const char *why)
 {
   char name[96];
   plan_instr_name(call->exec->plan, call->index, name, sizeof name);
-  return status_set(STATUS_INTERNAL, "%s in step %" PRId64 ": the window %s %s", name, call->args->step, call->exec->plan->buffer[buffer].name, why);
+  return status_set(STATUS_INTERNAL, "%s in step %" PRId64 ": the window %s %s", name,
+                    call->args->step, call->exec->plan->buffer[buffer].name, why);
 }
 
 static bool bytes_overlap(const struct exec *exec, int a, int b)
@@ -124,9 +128,11 @@ static enum status refuse_part(const struct call *call, int buffer)
 {
   struct exec *exec = call->exec;
   for (int b = 0; b < exec->plan->buffers; b++) {
-    const int64_t step = exec->is_window[b] && is_part(exec, b, buffer) ? step_of(exec, b) : call->n;
+    const int64_t step =
+        exec->is_window[b] && is_part(exec, b, buffer) ? step_of(exec, b) : call->n;
     if (step != call->n)
-      return refuse_window(call, b, step ? "holds the parameters of another step" : "has not been gathered");
+      return refuse_window(call, b,
+                           step ? "holds the parameters of another step" : "has not been gathered");
   }
   return STATUS_OK;
 }
@@ -148,28 +154,33 @@ enum status run_load(const struct call *call)
 {
   const struct exec_config *config = &call->exec->config;
   void *tokens = use(call, LOAD_TOKENS);
-  return config->load(config->load_arg, call->args->step, call->instr->micro, tokens, targets_of(call, tokens));
+  return config->load(config->load_arg, call->args->step, call->instr->micro, tokens,
+                      targets_of(call, tokens));
 }
 
-/* This rank's part of a window is made from its shard, at its place, if the types differ. The all-gather
- * brings the others' parts. */
+/* This rank's part of a window is made from its shard, at its place, if the types differ. The
+ * all-gather brings the others' parts. */
 static enum status gather(const struct call *call)
 {
   const struct device_ops *ops = call->lane->device->ops;
   struct comm_group *group = group_of(call);
-  const struct plan_buffer *shard = buffer_of(call, GATHER_SHARD), *window = buffer_of(call, GATHER_WHOLE);
+  const struct plan_buffer *shard = buffer_of(call, GATHER_SHARD),
+                           *window = buffer_of(call, GATHER_WHOLE);
   const int64_t count = shard->elements;
   const bool casts = shard->dtype != window->dtype;
   if (!casts && group)
     return comm_all_gather(group, call->lane, use(call, GATHER_SHARD), shard->bytes,
                            use(call, GATHER_WHOLE));
   const int64_t size = (int64_t)dtype_size(window->dtype);
-  void *place = (char *)use(call, GATHER_WHOLE) + (group ? comm_group_index(group) * count * size : 0);
-  enum status status = casts ? ops->cast(call->lane, count, shard->dtype, use(call, GATHER_SHARD), window->dtype, place)
-                             : ops->copy(call->lane, place, use(call, GATHER_SHARD), (size_t)(count * size));
-  return status || !group ? status
-                          : comm_all_gather(group, call->lane, place, count * size,
-                                            use(call, GATHER_WHOLE));
+  void *place =
+      (char *)use(call, GATHER_WHOLE) + (group ? comm_group_index(group) * count * size : 0);
+  enum status status =
+      casts ? ops->cast(call->lane, count, shard->dtype, use(call, GATHER_SHARD), window->dtype,
+                        place)
+            : ops->copy(call->lane, place, use(call, GATHER_SHARD), (size_t)(count * size));
+  return status || !group
+             ? status
+             : comm_all_gather(group, call->lane, place, count * size, use(call, GATHER_WHOLE));
 }
 
 enum status run_gather(const struct call *call)
@@ -188,7 +199,8 @@ enum status run_move(const struct call *call)
 {
   const struct exec_config *config = &call->exec->config;
   const double rate = config->device->model.host_memory ? config->copy_rate : 0, start = clock_s();
-  enum status status = call->lane->device->ops->copy(call->lane, use(call, MOVE_TO), use(call, MOVE_FROM), (size_t)use_bytes(call, MOVE_TO));
+  enum status status = call->lane->device->ops->copy(
+      call->lane, use(call, MOVE_TO), use(call, MOVE_FROM), (size_t)use_bytes(call, MOVE_TO));
   if (!status && rate > 0)
     clock_sleep_until(start + (double)use_bytes(call, MOVE_TO) / rate);
   return status;
@@ -213,12 +225,15 @@ enum status run_publish(const struct call *call)
 
 static enum status to_disk(const struct call *call, int from, int slot)
 {
-  return exec_memory_write(call->exec->config.memory, call->exec->plan, call->instr->use[slot].buffer, 0, use_bytes(call, slot), use(call, from));
+  return exec_memory_write(call->exec->config.memory, call->exec->plan,
+                           call->instr->use[slot].buffer, 0, use_bytes(call, slot),
+                           use(call, from));
 }
 
 static enum status from_disk(const struct call *call, int slot, int to)
 {
-  return exec_memory_read(call->exec->config.memory, call->exec->plan, call->instr->use[slot].buffer, 0, use_bytes(call, slot), use(call, to));
+  return exec_memory_read(call->exec->config.memory, call->exec->plan,
+                          call->instr->use[slot].buffer, 0, use_bytes(call, slot), use(call, to));
 }
 
 enum status run_write(const struct call *call)
@@ -252,8 +267,8 @@ enum status run_write_state(const struct call *call)
 enum status run_embed(const struct call *call)
 {
   const struct model *model = model_of(call);
-  return model->ops->embed(model, call->lane, shape_of(call), call->args->past, use(call, EMBED_PARAMS), use(call, EMBED_TOKENS),
-                           use(call, EMBED_OUT));
+  return model->ops->embed(model, call->lane, shape_of(call), call->args->past,
+                           use(call, EMBED_PARAMS), use(call, EMBED_TOKENS), use(call, EMBED_OUT));
 }
 
 /* And RECOMPUTE, which has no output. */
@@ -281,14 +296,18 @@ static enum status zero_elements(const struct call *call, void *base, int64_t be
   int64_t size = (int64_t)dtype_size(call->lane->device->model.gradient);
   if (begin == end)
     return STATUS_OK;
-  return call->lane->device->ops->zero(call->lane, (char *)base + begin * size, (size_t)((end - begin) * size));
+  return call->lane->device->ops->zero(call->lane, (char *)base + begin * size,
+                                       (size_t)((end - begin) * size));
 }
 
-/* A new gradient is whole, and what is reduced, squared and updated is all of it: the model writes it as far as its last parameter. */
+/* A new gradient is whole, and what is reduced, squared and updated is all of it: the model writes
+ * it as far as its last parameter. */
 static enum status zero_padding(const struct call *call, int i)
 {
   const struct layout_unit *layout = &call->exec->plan->layout[call->instr->unit];
-  return use(call, i) && !adds(call, i) ? zero_elements(call, use(call, i), layout->used, layout->trained) : STATUS_OK;
+  return use(call, i) && !adds(call, i)
+             ? zero_elements(call, use(call, i), layout->used, layout->trained)
+             : STATUS_OK;
 }
 
 enum status run_loss(const struct call *call)
@@ -302,16 +321,18 @@ enum status run_loss(const struct call *call)
     status = call->lane->device->ops->zero(call->lane, loss, sizeof *loss);
   if (status)
     return status;
-  return model->ops->head_loss(model, call->lane, shape_of(call), use(call, LOSS_PARAMS), use(call, LOSS_IN),
-                               targets_of(call, use(call, LOSS_TOKENS)), (float)(1 / call->exec->step_tokens), loss,
-                               use(call, LOSS_D), adds(call, LOSS_GRADS), use(call, LOSS_GRADS), use(call, LOSS_WORK));
+  return model->ops->head_loss(model, call->lane, shape_of(call), use(call, LOSS_PARAMS),
+                               use(call, LOSS_IN), targets_of(call, use(call, LOSS_TOKENS)),
+                               (float)(1 / call->exec->step_tokens), loss, use(call, LOSS_D),
+                               adds(call, LOSS_GRADS), use(call, LOSS_GRADS), use(call, LOSS_WORK));
 }
 
 enum status run_logits(const struct call *call)
 {
   const struct model *model = model_of(call);
-  return model->ops->head_logits(model, call->lane, shape_of(call), use(call, LOGITS_PARAMS), use(call, LOGITS_IN),
-                                 call->args->tokens - 1, use(call, LOGITS_OUT), use(call, LOGITS_WORK));
+  return model->ops->head_logits(model, call->lane, shape_of(call), use(call, LOGITS_PARAMS),
+                                 use(call, LOGITS_IN), call->args->tokens - 1,
+                                 use(call, LOGITS_OUT), use(call, LOGITS_WORK));
 }
 
 enum status run_backward(const struct call *call)
@@ -320,10 +341,11 @@ enum status run_backward(const struct call *call)
   enum status status = zero_padding(call, BACKWARD_GRADS);
   if (status)
     return status;
-  return model->ops->block_backward(model, call->lane, call->instr->unit, shape_of(call), use(call, BACKWARD_PARAMS),
-                                    use(call, BACKWARD_IN), use(call, BACKWARD_SAVED), use(call, BACKWARD_D),
-                                    adds(call, BACKWARD_GRADS), use(call, BACKWARD_GRADS), use(call, BACKWARD_WORK),
-                                    use_bytes(call, BACKWARD_WORK));
+  return model->ops->block_backward(model, call->lane, call->instr->unit, shape_of(call),
+                                    use(call, BACKWARD_PARAMS), use(call, BACKWARD_IN),
+                                    use(call, BACKWARD_SAVED), use(call, BACKWARD_D),
+                                    adds(call, BACKWARD_GRADS), use(call, BACKWARD_GRADS),
+                                    use(call, BACKWARD_WORK), use_bytes(call, BACKWARD_WORK));
 }
 
 enum status run_embed_backward(const struct call *call)
@@ -332,8 +354,9 @@ enum status run_embed_backward(const struct call *call)
   enum status status = zero_padding(call, EMBED_BACKWARD_GRADS);
   if (status)
     return status;
-  return model->ops->embed_backward(model, call->lane, shape_of(call), use(call, EMBED_BACKWARD_TOKENS),
-                                    use(call, EMBED_BACKWARD_D), adds(call, EMBED_BACKWARD_GRADS),
+  return model->ops->embed_backward(model, call->lane, shape_of(call),
+                                    use(call, EMBED_BACKWARD_TOKENS), use(call, EMBED_BACKWARD_D),
+                                    adds(call, EMBED_BACKWARD_GRADS),
                                     use(call, EMBED_BACKWARD_GRADS));
 }
 
@@ -355,9 +378,9 @@ static uint64_t codec_seed(const struct call *call)
 {
   const struct attributes *attr = &call->instr->attr;
   const bool common = attr->codec.ops->traits & CODEC_COMMON_SEED;
-  const int64_t word[] = {(int64_t)attr->seed,  call->args->step,   attr->group,
-                          call->instr->unit,    call->instr->micro,
-                          common ? -1 : call->exec->plan->input.rank};
+  const int64_t word[] = {(int64_t)attr->seed, call->args->step,
+                          attr->group,         call->instr->unit,
+                          call->instr->micro,  common ? -1 : call->exec->plan->input.rank};
   return hash_bytes(HASH_START, word, sizeof word);
 }
 
@@ -463,8 +486,8 @@ enum status run_magnitude(const struct call *call)
                                      use(call, MAGNITUDE_LARGEST));
 }
 
-/* Error feedback: Seide et al. 2014; Karimireddy et al. 2019, arXiv:1901.09847. What the messages lose
- * is what is left of the gradient if they are subtracted from it. */
+/* Error feedback: Seide et al. 2014; Karimireddy et al. 2019, arXiv:1901.09847. What the messages
+ * lose is what is left of the gradient if they are subtracted from it. */
 static enum status encode_with_feedback(const struct call *call, const struct codec_pass *pass)
 {
   const struct codec *lost = &call->exec->plan->policy[call->instr->unit].residual;
@@ -654,7 +677,8 @@ enum status run_sum_shared(const struct call *call)
   struct comm_group *group = group_of(call);
   const int64_t bytes = use_bytes(call, SUM_SHARED_SENT) / comm_group_size(group);
   const char *mine = use(call, SUM_SHARED_SENT);
-  const char *first = (const char *)comm_shared_memory(memory->regions) + (mine - (char *)memory->transient[TIER_SHARED]);
+  const char *first = (const char *)comm_shared_memory(memory->regions) +
+                      (mine - (char *)memory->transient[TIER_SHARED]);
   enum status status = comm_group_barrier(group);
   if (!status)
     status = decode_sum(call, first + comm_group_index(group) * bytes, memory->region_bytes,
@@ -673,18 +697,24 @@ enum status run_squares(const struct call *call)
 {
   const struct device_ops *ops = call->lane->device->ops;
   struct plan_metrics *metrics = use(call, SQUARES_SUM);
-  enum status status = adds(call, SQUARES_SUM) ? STATUS_OK : ops->zero(call->lane, &metrics->squares, sizeof metrics->squares);
+  enum status status = adds(call, SQUARES_SUM)
+                           ? STATUS_OK
+                           : ops->zero(call->lane, &metrics->squares, sizeof metrics->squares);
   return status ? status
-                : ops->sum_squares(call->lane, buffer_of(call, SQUARES_GRADS)->elements, use(call, SQUARES_GRADS), &metrics->squares);
+                : ops->sum_squares(call->lane, buffer_of(call, SQUARES_GRADS)->elements,
+                                   use(call, SQUARES_GRADS), &metrics->squares);
 }
 
-_Static_assert(offsetof(struct plan_metrics, squares) == 0, "SQUARES sum into metrics or into squares alone");
-_Static_assert(offsetof(struct plan_metrics, loss) == sizeof(struct exactsum), "squares and loss are summed as one array");
+_Static_assert(offsetof(struct plan_metrics, squares) == 0,
+               "SQUARES sum into metrics or into squares alone");
+_Static_assert(offsetof(struct plan_metrics, loss) == sizeof(struct exactsum),
+               "squares and loss are summed as one array");
 
 enum status run_accumulate(const struct call *call)
 {
   const int64_t n = buffer_of(call, ACCUMULATE_GRADS)->elements;
-  return call->lane->device->ops->sum_parts(call->lane, n, 1, DTYPE_F32, use(call, ACCUMULATE_LANDED), n, true,
+  return call->lane->device->ops->sum_parts(call->lane, n, 1, DTYPE_F32,
+                                            use(call, ACCUMULATE_LANDED), n, true,
                                             use(call, ACCUMULATE_GRADS));
 }
 
@@ -692,7 +722,8 @@ enum status run_accumulate(const struct call *call)
 static enum status add_landed(const struct call *call, struct plan_metrics *metrics)
 {
   const struct device_ops *ops = call->lane->device->ops;
-  const enum status status = ops->copy(call->lane, &metrics->landed, use(call, METRICS_SQUARES), sizeof metrics->landed);
+  const enum status status =
+      ops->copy(call->lane, &metrics->landed, use(call, METRICS_SQUARES), sizeof metrics->landed);
   return status ? status : ops->merge_exact(call->lane, &metrics->landed, &metrics->squares);
 }
 
@@ -702,7 +733,8 @@ enum status run_metrics(const struct call *call)
   const struct device_ops *ops = call->lane->device->ops;
   struct plan_metrics *metrics = use(call, METRICS_OUT);
   enum status status = STATUS_OK;
-  if (!adds(call, METRICS_OUT)) /* no SQUARES before into it: an evaluation, or all of them on the host */
+  if (!adds(call,
+            METRICS_OUT)) /* no SQUARES before into it: an evaluation, or all of them on the host */
     status = ops->zero(call->lane, &metrics->squares, sizeof metrics->squares);
   if (!status && use(call, METRICS_SQUARES))
     status = add_landed(call, metrics);
@@ -711,11 +743,14 @@ enum status run_metrics(const struct call *call)
   if (!status)
     status = comm_group_sum_exact(group_of(call), call->lane, &metrics->squares, 2);
   if (!status)
-    status = ops->conclude(call->lane, &metrics->loss, &metrics->squares, call->instr->attr.clip, &metrics->outcome);
-  return status ? status : ops->copy(call->lane, &exec->results[call->n & 1], metrics, sizeof *metrics);
+    status = ops->conclude(call->lane, &metrics->loss, &metrics->squares, call->instr->attr.clip,
+                           &metrics->outcome);
+  return status ? status
+                : ops->copy(call->lane, &exec->results[call->n & 1], metrics, sizeof *metrics);
 }
 
-/* The host reads what METRICS has left for it. An update that waits for no other unit has no outcome. */
+/* The host reads what METRICS has left for it. An update that waits for no other unit has no
+ * outcome. */
 static const struct outcome *outcome_of(const struct call *call)
 {
   const struct plan_metrics *metrics = use(call, UPDATE_METRICS);
@@ -773,7 +808,8 @@ enum status run_direction(const struct call *call)
 enum status run_gather_direction(const struct call *call)
 {
   return comm_all_gather(group_of(call), call->lane, use(call, GATHER_DIRECTION_PIECE),
-                         use_bytes(call, GATHER_DIRECTION_PIECE), use(call, GATHER_DIRECTION_WHOLE));
+                         use_bytes(call, GATHER_DIRECTION_PIECE),
+                         use(call, GATHER_DIRECTION_WHOLE));
 }
 
 static enum status update_matrices(const struct call *call, const struct update *elements)
@@ -826,7 +862,12 @@ enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)
 {
   const struct instr *instr = &exec->plan->instr[index];
   const struct op_row *row = &op_rows[instr->op];
-  const struct call call = {.exec = exec, .lane = lane, .instr = instr, .index = index, .n = n, .args = &exec->args[n & 1]};
+  const struct call call = {.exec = exec,
+                            .lane = lane,
+                            .instr = instr,
+                            .index = index,
+                            .n = n,
+                            .args = &exec->args[n & 1]};
   enum status status = row->params ? check_window(&call, instr->use[0].buffer) : STATUS_OK;
   return status ? status : row->run(&call);
 }
@@ -835,6 +876,7 @@ enum status exec_try(struct exec *exec, struct lane *lane, int index, int64_t to
 {
   const struct step_args args = {.tokens = tokens};
   const struct instr *instr = &exec->plan->instr[index];
-  const struct call call = {.exec = exec, .lane = lane, .instr = instr, .index = index, .args = &args};
+  const struct call call = {
+      .exec = exec, .lane = lane, .instr = instr, .index = index, .args = &args};
   return instr->op == OP_RELEASE ? STATUS_OK : op_rows[instr->op].run(&call);
 }

@@ -38,7 +38,9 @@ const char *op_counters_key(const struct op_counters *counters, int event);
 const char *op_counters_note(const struct op_counters *counters);
 
 /* Number of instructions, and their sum of each event. */
-struct op_counters_sum { int64_t count, spent[OP_COUNTERS]; };
+struct op_counters_sum {
+  int64_t count, spent[OP_COUNTERS];
+};
 
 /* The threads of a lane, or the process. `team` NULL: one thread. The threads belong to the lane
  * until op_counters_lane_destroy(). */

@@ -1,4 +1,5 @@
-/* When instructions began and ended, by the marks that their lanes set: for the profile and for traces. */
+/* When instructions began and ended, by the marks that their lanes set: for the profile and for
+ * traces. */
 #include <math.h>
 #include <string.h>
 
@@ -64,7 +65,8 @@ void exec_marks_destroy(struct exec *exec)
 
 enum status exec_mark_release(struct exec *exec, int64_t n)
 {
-  enum status status = exec->config.device->ops->mark_set(exec->driver[LANE_IO].lane, exec->base[0][n % BASES]);
+  enum status status =
+      exec->config.device->ops->mark_set(exec->driver[LANE_IO].lane, exec->base[0][n % BASES]);
   for (int lane = 0; !status && lane < LANE_COUNT; lane++) {
     struct lane *host = exec->driver[lane].lane;
     if (host && exec_is_beside(exec, lane)) /* any of them: to the host device a mark is a time */
@@ -188,7 +190,8 @@ static enum status place_step(struct exec *exec, int64_t n)
   const int64_t step = exec->args[n & 1].step;
   if (n == 1)
     return STATUS_OK;
-  const enum status status = exec->config.device->ops->mark_seconds(exec->base[0][(n - 1) % BASES], exec->base[0][n % BASES], &since);
+  const enum status status = exec->config.device->ops->mark_seconds(
+      exec->base[0][(n - 1) % BASES], exec->base[0][n % BASES], &since);
   exec->release_s += since;
   if (exec_is_traced(exec, step) && exec_is_traced(exec, step - 1))
     exec->trace_s += since;
@@ -210,7 +213,8 @@ enum status exec_take_times(struct exec *exec, int64_t n)
   return status;
 }
 
-static void add_totals(struct class_total sum[CLASS_COUNT], const struct class_total more[CLASS_COUNT])
+static void add_totals(struct class_total sum[CLASS_COUNT],
+                       const struct class_total more[CLASS_COUNT])
 {
   for (int c = 0; c < CLASS_COUNT; c++) {
     sum[c].calls += more[c].calls;

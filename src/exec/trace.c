@@ -21,7 +21,8 @@ struct intervals {
   int64_t n, room;
 };
 
-/* Where the traced step that came last began on the compute lane, and whether it was released beside a traced one. */
+/* Where the traced step that came last began on the compute lane, and whether it was released
+ * beside a traced one. */
 struct beginning {
   int64_t step;
   double begin_s;
@@ -36,17 +37,21 @@ struct trace_run {
   double link_bytes_s, begin_s, end_s;
   struct intervals compute, beside[PART_NOTHING];
   struct beginning last;
-  struct intervals steady; /* from the beginning of a step between traced ones to that of the next */
+  struct intervals
+      steady; /* from the beginning of a step between traced ones to that of the next */
   struct trace_summary sum;
   enum status status; /* of the first failure, with its sentence */
   char failure[2048];
 };
 
-/* --- intervals ------------------------------------------------------------------------------------------------------------------ */
+/* --- intervals
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 static enum status add_interval(struct intervals *to, double begin_s, double end_s)
 {
-  const enum status status = mem_grow(MEM_META, (void **)&to->item, &to->room, to->n + 1, sizeof *to->item);
+  const enum status status =
+      mem_grow(MEM_META, (void **)&to->item, &to->room, to->n + 1, sizeof *to->item);
   if (!status)
     to->item[to->n++] = (struct interval){begin_s, end_s};
   return status;
@@ -104,7 +109,9 @@ static double common_length(int n, const struct intervals *const set[])
   }
 }
 
-/* --- events --------------------------------------------------------------------------------------------------------------------- */
+/* --- events
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 static void keep_failure(struct trace_run *run, enum status status)
 {
@@ -130,11 +137,12 @@ static void add_number(struct trace_span *span, const char *key, int64_t number)
 }
 
 /* Everything that changes bits or bytes. A norm is limited by a decimal number, which is a text. */
-static void add_attributes(struct trace_span *span, const struct instr *instr, char *clip, size_t size)
+static void add_attributes(struct trace_span *span, const struct instr *instr, char *clip,
+                           size_t size)
 {
-  static const char *const groups[] = {[GROUP_GATHER] = "gather", [GROUP_REDUCE] = "reduce",
-                                       [GROUP_REPLICAS] = "replicas", [GROUP_NODE] = "node",
-                                       [GROUP_ACROSS] = "across", [GROUP_WORLD] = "world"};
+  static const char *const groups[] = {
+      [GROUP_GATHER] = "gather", [GROUP_REDUCE] = "reduce", [GROUP_REPLICAS] = "replicas",
+      [GROUP_NODE] = "node",     [GROUP_ACROSS] = "across", [GROUP_WORLD] = "world"};
   const struct attributes *attr = &instr->attr;
   if (attr->group != GROUP_NONE)
     add_text(span, "group", groups[attr->group]);
@@ -216,7 +224,8 @@ static void count_instr(struct trace_run *run, const struct exec_event *event)
 static enum status note_beginning(struct trace_run *run, const struct exec_event *event)
 {
   struct beginning *last = &run->last;
-  const bool first = run->compute.n == 0, follows = !first && !event->rested && event->step == last->step + 1;
+  const bool first = run->compute.n == 0,
+             follows = !first && !event->rested && event->step == last->step + 1;
   enum status status = STATUS_OK;
   if (!first && event->step == last->step)
     return STATUS_OK;
@@ -244,7 +253,9 @@ void trace_run_event(void *arg, const struct exec_event *event)
   }
 }
 
-/* --- the summary ---------------------------------------------------------------------------------------------------------------- */
+/* --- the summary
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 /* A step's share of what ran in `steady`. */
 static void sum_up_besides(struct trace_run *run, int64_t steps)
@@ -254,13 +265,18 @@ static void sum_up_besides(struct trace_run *run, int64_t steps)
   unite(&run->compute);
   unite(&run->steady);
   sum->step_s = length(&run->steady) / n;
-  sum->idle_s = sum->step_s - common_length(2, (const struct intervals *const[]){&run->compute, &run->steady}) / n;
+  sum->idle_s =
+      sum->step_s -
+      common_length(2, (const struct intervals *const[]){&run->compute, &run->steady}) / n;
   for (int part = 0; part < PART_NOTHING; part++) {
     struct intervals *others = &run->beside[part];
     unite(others);
-    const double seconds = common_length(2, (const struct intervals *const[]){others, &run->steady}),
-                 covered = common_length(3, (const struct intervals *const[]){others, &run->steady, &run->compute});
-    sum->beside[part] = (struct trace_beside){.seconds = seconds / n, .exposed_s = (seconds - covered) / n};
+    const double seconds =
+                     common_length(2, (const struct intervals *const[]){others, &run->steady}),
+                 covered = common_length(
+                     3, (const struct intervals *const[]){others, &run->steady, &run->compute});
+    sum->beside[part] =
+        (struct trace_beside){.seconds = seconds / n, .exposed_s = (seconds - covered) / n};
   }
 }
 
@@ -307,12 +323,14 @@ static void say_ratio(struct text *text, int width, double part, double whole)
 
 static void say_kinds(struct text *text, const struct trace_summary *sum, double link_bytes_s)
 {
-  say(text, "\n%-16s %10s %12s %13s %10s %13s\n", "instruction", "count", "ms a step", "of the step", "GB/s", "of the link");
+  say(text, "\n%-16s %10s %12s %13s %10s %13s\n", "instruction", "count", "ms a step",
+      "of the step", "GB/s", "of the link");
   for (int op = 0; op < OP_COUNT; op++) {
     const struct trace_kind *kind = &sum->kind[op];
     if (kind->count == 0)
       continue;
-    say(text, "%-16s %10" PRId64 " %12.3f ", plan_op_name(op), kind->count, 1e3 * kind->seconds / (double)sum->steps);
+    say(text, "%-16s %10" PRId64 " %12.3f ", plan_op_name(op), kind->count,
+        1e3 * kind->seconds / (double)sum->steps);
     say_ratio(text, 11, kind->seconds, sum->seconds);
     if (kind->wire_bytes > 0 && kind->seconds > 0) {
       say(text, " %10.2f ", 1e-9 * kind->wire_bytes / kind->seconds);
@@ -322,19 +340,26 @@ static void say_kinds(struct text *text, const struct trace_summary *sum, double
   }
 }
 
-static const char *const class_names[CLASS_COUNT] = {
-    [CLASS_PRODUCTS] = "products",     [CLASS_ATTENTION] = "attention", [CLASS_NORMS] = "norms", [CLASS_ACTIVATIONS] = "activations",
-    [CLASS_CLASSIFIER] = "classifier", [CLASS_EMBEDDING] = "embedding", [CLASS_SUMS] = "sums",   [CLASS_UPDATE] = "update"};
+static const char *const class_names[CLASS_COUNT] = {[CLASS_PRODUCTS] = "products",
+                                                     [CLASS_ATTENTION] = "attention",
+                                                     [CLASS_NORMS] = "norms",
+                                                     [CLASS_ACTIVATIONS] = "activations",
+                                                     [CLASS_CLASSIFIER] = "classifier",
+                                                     [CLASS_EMBEDDING] = "embedding",
+                                                     [CLASS_SUMS] = "sums",
+                                                     [CLASS_UPDATE] = "update"};
 
 static void say_class(struct text *text, const struct trace_summary *sum, enum device_class which)
 {
   const struct class_total *total = &sum->operations[which];
   const bool arithmetic = which == CLASS_PRODUCTS || which == CLASS_ATTENTION;
   const double steps = (double)sum->steps;
-  say(text, "%-16s %10.1f %12.3f ", class_names[which], (double)total->calls / steps, 1e3 * total->seconds / steps);
+  say(text, "%-16s %10.1f %12.3f ", class_names[which], (double)total->calls / steps,
+      1e3 * total->seconds / steps);
   say_ratio(text, 11, total->seconds, sum->seconds);
   if (total->seconds > 0)
-    say(text, " %10.1f %s", (arithmetic ? 1e-12 : 1e-9) * total->work / total->seconds, arithmetic ? "TFLOP/s" : "GB/s");
+    say(text, " %10.1f %s", (arithmetic ? 1e-12 : 1e-9) * total->work / total->seconds,
+        arithmetic ? "TFLOP/s" : "GB/s");
   say(text, "\n");
 }
 
@@ -345,11 +370,13 @@ static void say_classes(struct text *text, const struct trace_summary *sum)
     any |= sum->operations[c].calls > 0;
   if (!any)
     return;
-  say(text, "\n%-16s %10s %12s %13s %10s\n", "operations", "a step", "ms a step", "of the step", "rate");
+  say(text, "\n%-16s %10s %12s %13s %10s\n", "operations", "a step", "ms a step", "of the step",
+      "rate");
   for (int c = 0; c < CLASS_COUNT; c++)
     if (sum->operations[c].calls > 0)
       say_class(text, sum, c);
-  say(text, "Operations are timed one by one, which makes the traced steps a little slower; what lanes run at the same time counts in each.\n");
+  say(text, "Operations are timed one by one, which makes the traced steps a little slower; what "
+            "lanes run at the same time counts in each.\n");
 }
 
 static void say_lanes(struct text *text, const struct trace_summary *sum)
@@ -368,7 +395,8 @@ static int column_width(const struct trace_run *run, int event)
   return length > 12 ? length : 12;
 }
 
-static void say_spent(struct text *text, const struct trace_run *run, const char *name, const int64_t spent[OP_COUNTERS])
+static void say_spent(struct text *text, const struct trace_run *run, const char *name,
+                      const int64_t spent[OP_COUNTERS])
 {
   say(text, "%-16s", name);
   for (int e = 0; e < op_counters_events(run->counters); e++)
@@ -391,7 +419,8 @@ static void say_counters(struct text *text, const struct trace_run *run)
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (sum->busy_s[lane] > 0)
       say_spent(text, run, plan_lane_name(lane), sum->spent[lane]);
-  say(text, "Counted are the threads that drive the lanes and the workers of their teams, while instructions run; not those of libraries, nor what a "
+  say(text, "Counted are the threads that drive the lanes and the workers of their teams, while "
+            "instructions run; not those of libraries, nor what a "
             "GPU does.\n");
   if (*op_counters_note(run->counters))
     say(text, "%s\n", op_counters_note(run->counters));
@@ -400,8 +429,10 @@ static void say_counters(struct text *text, const struct trace_run *run)
 static void say_overlap(struct text *text, const struct trace_summary *sum, double link_bytes_s)
 {
   const struct trace_beside *communication = &sum->beside[PART_COMM];
-  say(text, "\ncommunication %.3f ms a step, of which %.3f ms are exposed (the compute lane runs nothing); ", 1e3 * communication->seconds,
-      1e3 * communication->exposed_s);
+  say(text,
+      "\ncommunication %.3f ms a step, of which %.3f ms are exposed (the compute lane runs "
+      "nothing); ",
+      1e3 * communication->seconds, 1e3 * communication->exposed_s);
   if (communication->seconds > 0)
     say(text, "overlap %.3f\n", hidden(communication));
   else
@@ -415,19 +446,22 @@ static void say_overlap(struct text *text, const struct trace_summary *sum, doub
 
 static void say_besides(struct text *text, const struct trace_summary *sum)
 {
-  static const char *const names[] = {[PART_COPY] = "copies", [PART_UPDATE] = "updates", [PART_DISK] = "disk"};
+  static const char *const names[] = {
+      [PART_COPY] = "copies", [PART_UPDATE] = "updates", [PART_DISK] = "disk"};
   for (int part = PART_COPY; part < PART_NOTHING; part++) {
     const struct trace_beside *beside = &sum->beside[part];
     if (beside->seconds > 0)
-      say(text, "%s %.3f ms a step, of which %.3f ms are exposed: %.1f %% hidden\n", names[part], 1e3 * beside->seconds, 1e3 * beside->exposed_s,
-          100 * hidden(beside));
+      say(text, "%s %.3f ms a step, of which %.3f ms are exposed: %.1f %% hidden\n", names[part],
+          1e3 * beside->seconds, 1e3 * beside->exposed_s, 100 * hidden(beside));
   }
-  say(text, "the compute lane runs nothing for %.3f ms of %.3f ms a step\n", 1e3 * sum->idle_s, 1e3 * sum->step_s);
+  say(text, "the compute lane runs nothing for %.3f ms of %.3f ms a step\n", 1e3 * sum->idle_s,
+      1e3 * sum->step_s);
   if (sum->steady_steps > 0)
-    say(text, "This is of %" PRId64 " step%s between traced ones.\n", sum->steady_steps, sum->steady_steps == 1 ? "" : "s");
+    say(text, "This is of %" PRId64 " step%s between traced ones.\n", sum->steady_steps,
+        sum->steady_steps == 1 ? "" : "s");
   else
-    say(text,
-        "This is of all that was traced, where what the last step puts off counts as exposed: of three steps or more, both ends are left out.\n");
+    say(text, "This is of all that was traced, where what the last step puts off counts as "
+              "exposed: of three steps or more, both ends are left out.\n");
 }
 
 static enum status write_summary(const struct trace_run *run)
@@ -438,8 +472,8 @@ static enum status write_summary(const struct trace_run *run)
   if (sum->steps == 0) {
     say(&text, ": no step was traced\n");
   } else {
-    say(&text, ": steps %" PRId64 " to %" PRId64 " in %.3f ms, %.3f ms a step\n", sum->first, sum->last, 1e3 * sum->seconds,
-        1e3 * sum->seconds / (double)sum->steps);
+    say(&text, ": steps %" PRId64 " to %" PRId64 " in %.3f ms, %.3f ms a step\n", sum->first,
+        sum->last, 1e3 * sum->seconds, 1e3 * sum->seconds / (double)sum->steps);
     say_kinds(&text, sum, run->link_bytes_s);
     say_classes(&text, sum);
     say_lanes(&text, sum);
@@ -450,7 +484,9 @@ static enum status write_summary(const struct trace_run *run)
   return file_write_all(run->summary_path, text.data, text.used);
 }
 
-/* --- life ----------------------------------------------------------------------------------------------------------------------- */
+/* --- life
+ * -----------------------------------------------------------------------------------------------------------------------
+ */
 
 static void name_lanes(const struct trace_run *run)
 {
@@ -500,7 +536,8 @@ void trace_run_set_classes(struct trace_run *run, const struct class_total total
   memcpy(run->sum.operations, total, sizeof run->sum.operations);
 }
 
-enum status trace_run_open(const char *dir, const struct plan *plan, double link_bytes_s, struct trace_run **out)
+enum status trace_run_open(const char *dir, const struct plan *plan, double link_bytes_s,
+                           struct trace_run **out)
 {
   void *block;
   enum status status = mem_alloc(MEM_META, sizeof(struct trace_run), &block);
@@ -538,7 +575,8 @@ enum status trace_run_close(struct trace_run *run, struct trace_summary *out)
 
 enum status trace_record(struct results *results, const struct trace_summary *sum)
 {
-  static const char *const names[] = {[PART_COMM] = "comm", [PART_COPY] = "copy", [PART_UPDATE] = "update", [PART_DISK] = "disk"};
+  static const char *const names[] = {
+      [PART_COMM] = "comm", [PART_COPY] = "copy", [PART_UPDATE] = "update", [PART_DISK] = "disk"};
   results_begin(results, "trace");
   results_int(results, "first", sum->first);
   results_int(results, "steps", sum->steps);

@@ -9,15 +9,19 @@
 #include "base/mem.h"
 #include "exec/watchdog_private.h"
 
-/* Seconds. MOST_TICK_S: of looking again. MOST_AGAIN_S: while a rank waits for one that goes on, rank 0 asks again. SILENCE_S: rank 0 takes to hear an alarm, beside what it may be at. Where it
- * hears none, one rank after the other speaks, each STAGGER_S later, at most MOST_STAGGER_S: the first ends the job before all have said the same. */
+/* Seconds. MOST_TICK_S: of looking again. MOST_AGAIN_S: while a rank waits for one that goes on,
+ * rank 0 asks again. SILENCE_S: rank 0 takes to hear an alarm, beside what it may be at. Where it
+ * hears none, one rank after the other speaks, each STAGGER_S later, at most MOST_STAGGER_S: the
+ * first ends the job before all have said the same. */
 #define MOST_TICK_S 0.5
 #define MOST_AGAIN_S 30
 #define SILENCE_S 5
 #define STAGGER_S 0.5
 #define MOST_STAGGER_S 60
 
-/* --- the thread ----------------------------------------------------------------------------------------------------------------- */
+/* --- the thread
+ * -----------------------------------------------------------------------------------------------------------------
+ */
 
 /* Of what carries data. Once is enough. */
 static void check_groups(struct watchdog *dog)
@@ -71,7 +75,8 @@ static enum status lead(struct watchdog *dog)
 {
   bool alarm = false, stuck = false;
   enum status status = watchdog_channel_wanted(dog->channel, &alarm);
-  dog->ask_in_s = alarm || (isinf(dog->ask_in_s) && is_alarming(dog)) ? 0 : dog->ask_in_s - dog->tick_s;
+  dog->ask_in_s =
+      alarm || (isinf(dog->ask_in_s) && is_alarming(dog)) ? 0 : dog->ask_in_s - dog->tick_s;
   if (status || dog->ask_in_s > 0)
     return status;
   status = watchdog_judge(dog, &stuck);
@@ -81,7 +86,8 @@ static enum status lead(struct watchdog *dog)
 
 static double patience_s(const struct watchdog *dog)
 {
-  return again_s(dog) + watchdog_collect_s(dog) + SILENCE_S + fmin(MOST_STAGGER_S, STAGGER_S * (comm_rank(dog->comm) - 1));
+  return again_s(dog) + watchdog_collect_s(dog) + SILENCE_S +
+         fmin(MOST_STAGGER_S, STAGGER_S * (comm_rank(dog->comm) - 1));
 }
 
 /* The others: tell rank 0 once, and whenever it asks. */
@@ -123,7 +129,9 @@ static enum status watch(void *arg)
   return STATUS_OK;
 }
 
-/* --- life ----------------------------------------------------------------------------------------------------------------------- */
+/* --- life
+ * -----------------------------------------------------------------------------------------------------------------------
+ */
 
 static enum status take(size_t bytes, void *out)
 {
@@ -159,7 +167,8 @@ static void make_condition(struct watchdog *dog)
   pthread_condattr_destroy(&attr);
 }
 
-enum status watchdog_create(struct comm *comm, struct exec *exec, double limit_s, struct watchdog **out)
+enum status watchdog_create(struct comm *comm, struct exec *exec, double limit_s,
+                            struct watchdog **out)
 {
   struct watchdog *dog = NULL;
   enum status status = comm_agree(comm, take(sizeof *dog, &dog));
@@ -167,7 +176,11 @@ enum status watchdog_create(struct comm *comm, struct exec *exec, double limit_s
     mem_free(dog);
     return status;
   }
-  *dog = (struct watchdog){.comm = comm, .exec = exec, .limit_s = limit_s, .tick_s = fmin(MOST_TICK_S, limit_s / 4), .ask_in_s = INFINITY};
+  *dog = (struct watchdog){.comm = comm,
+                           .exec = exec,
+                           .limit_s = limit_s,
+                           .tick_s = fmin(MOST_TICK_S, limit_s / 4),
+                           .ask_in_s = INFINITY};
   make_condition(dog);
   status = comm_agree(comm, take_room(dog));
   if (!status)
@@ -202,9 +215,12 @@ void watchdog_destroy(struct watchdog *dog)
   mem_free(dog);
 }
 
-/* --- tasks ---------------------------------------------------------------------------------------------------------------------- */
+/* --- tasks
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
-static void enter(struct watchdog *dog, enum watchdog_task task, watchdog_ask *ask, const char *name, va_list args)
+static void enter(struct watchdog *dog, enum watchdog_task task, watchdog_ask *ask,
+                  const char *name, va_list args)
 {
   pthread_mutex_lock(&dog->mutex);
   struct task *entered = &dog->task[task];
@@ -223,7 +239,8 @@ static void leave(struct watchdog *dog, enum watchdog_task task)
   pthread_mutex_unlock(&dog->mutex);
 }
 
-void watchdog_enter(struct exec *exec, enum watchdog_task task, watchdog_ask *ask, const char *name, ...)
+void watchdog_enter(struct exec *exec, enum watchdog_task task, watchdog_ask *ask, const char *name,
+                    ...)
 {
   va_list args;
   va_start(args, name);

@@ -8,7 +8,8 @@
 
 #define MOST_DOUBT_S 60 /* that a silent rank may have paused, where the limit is longer */
 
-/* Who did not answer first, then who began the fewest collectives: there the others wait. Of those, who does something by itself. */
+/* Who did not answer first, then who began the fewest collectives: there the others wait. Of those,
+ * who does something by itself. */
 static int compare_places(const struct rank_place *a, const struct rank_place *b)
 {
   if (a->begun != b->begun)
@@ -24,7 +25,9 @@ static int by_suspicion(const void *x, const void *y, void *arg)
   const int a = *(const int *)x, b = *(const int *)y;
   if (dog->answered[a] != dog->answered[b])
     return dog->answered[a] ? 1 : -1;
-  const int order = dog->answered[a] ? compare_places(&dog->state[a].place[dog->subject], &dog->state[b].place[dog->subject]) : 0;
+  const int order = dog->answered[a] ? compare_places(&dog->state[a].place[dog->subject],
+                                                      &dog->state[b].place[dog->subject])
+                                     : 0;
   return order ? order : a - b;
 }
 
@@ -35,8 +38,11 @@ static void append_rank(struct watchdog *dog, int rank, bool lanes)
   if (!dog->answered[rank])
     watchdog_append(dog->text, dog->room, &dog->used, "rank %d: NO ANSWER\n", rank);
   else
-    watchdog_append(dog->text, dog->room, &dog->used, "rank %d: no progress for %.1f s; %s; %" PRId64 " collectives begun\n%s", rank,
-                    place->quiet_s, place->text, dog->subject == TASK_START ? place->begun : state->place[STEPS].begun, lanes ? state->lanes : "");
+    watchdog_append(dog->text, dog->room, &dog->used,
+                    "rank %d: no progress for %.1f s; %s; %" PRId64 " collectives begun\n%s", rank,
+                    place->quiet_s, place->text,
+                    dog->subject == TASK_START ? place->begun : state->place[STEPS].begun,
+                    lanes ? state->lanes : "");
 }
 
 static void append_blame(struct watchdog *dog, int ranks)
@@ -45,14 +51,22 @@ static void append_blame(struct watchdog *dog, int ranks)
   const struct rank_place *place = &dog->state[first].place[dog->subject];
   if (!dog->answered[first])
     watchdog_append(dog->text, dog->room, &dog->used,
-                    "everybody waits for rank %d, which does not answer: its process is stopped or gone, or its node is out of reach", first);
+                    "everybody waits for rank %d, which does not answer: its process is stopped or "
+                    "gone, or its node is out of reach",
+                    first);
   else if (ranks == 1)
     watchdog_append(dog->text, dog->room, &dog->used, "the only rank is %s", place->text);
   else if (place->begun < dog->state[last].place[dog->subject].begun || place->own_work)
-    watchdog_append(dog->text, dog->room, &dog->used, "everybody waits for rank %d, which is %s", first, place->text);
+    watchdog_append(dog->text, dog->room, &dog->used, "everybody waits for rank %d, which is %s",
+                    first, place->text);
   else
-    watchdog_append(dog->text, dog->room, &dog->used, "all ranks are in the same collectives, rank %d %s: what carries them does not%s", first,
-                    place->text, dog->subject == TASK_START ? "; sluice doctor looks at it, and NCCL_DEBUG=INFO has NCCL tell what it does" : "");
+    watchdog_append(
+        dog->text, dog->room, &dog->used,
+        "all ranks are in the same collectives, rank %d %s: what carries them does not%s", first,
+        place->text,
+        dog->subject == TASK_START
+            ? "; sluice doctor looks at it, and NCCL_DEBUG=INFO has NCCL tell what it does"
+            : "");
 }
 
 static void print_report(struct watchdog *dog)
@@ -63,7 +77,8 @@ static void print_report(struct watchdog *dog)
   qsort_r(dog->order, (size_t)ranks, sizeof *dog->order, by_suspicion, dog);
   dog->used = 0;
   watchdog_append(dog->text, dog->room, &dog->used,
-                  "sluice: a job in which nothing moves: what its ranks are at, those that others wait for first\n");
+                  "sluice: a job in which nothing moves: what its ranks are at, those that others "
+                  "wait for first\n");
   for (int i = 0; i < ranks; i++)
     append_rank(dog, dog->order[i], i < DETAILED);
   fprintf(stderr, "%s", dog->text);
@@ -71,7 +86,8 @@ static void print_report(struct watchdog *dog)
   append_blame(dog, ranks);
 }
 
-/* A subject that does not move on some rank, and in which nobody goes on by himself; SUBJECTS: none. Who has moved lately may take long, and the others wait longer than he takes to move. */
+/* A subject that does not move on some rank, and in which nobody goes on by himself; SUBJECTS:
+ * none. Who has moved lately may take long, and the others wait longer than he takes to move. */
 static int find_stuck(const struct watchdog *dog, bool *stuck)
 {
   const int ranks = comm_ranks(dog->comm);
@@ -91,11 +107,10 @@ static int find_stuck(const struct watchdog *dog, bool *stuck)
 
 static void __attribute__((noreturn)) end_by_standstill(struct watchdog *dog)
 {
-  static const char *const what[SUBJECTS] = {
-      [STEPS] = "",
-      [TASK_MEET] = "",
-      [TASK_SAVE] = " of a checkpoint",
-      [TASK_START] = " of the job's start"};
+  static const char *const what[SUBJECTS] = {[STEPS] = "",
+                                             [TASK_MEET] = "",
+                                             [TASK_SAVE] = " of a checkpoint",
+                                             [TASK_START] = " of the job's start"};
   print_report(dog);
   comm_abort(dog->comm, status_set(STATUS_TIMEOUT, "no progress%s for %g s: %.1900s",
                                    what[dog->subject], dog->limit_s, dog->text));
@@ -113,7 +128,9 @@ static void __attribute__((noreturn)) end_by_failure(struct watchdog *dog, int f
     snprintf(rank, sizeof rank, "rank %d: ", first);
   for (int r = 0; r < comm_ranks(dog->comm); r++)
     if (!dog->answered[r])
-      comm_abort(dog->comm, status_set(state->failed, "%s%s%s; rank %d does not answer: its process is stopped or gone, or its node is out of reach",
+      comm_abort(dog->comm, status_set(state->failed,
+                                       "%s%s%s; rank %d does not answer: its process is stopped or "
+                                       "gone, or its node is out of reach",
                                        rank, state->failure, others, r));
   comm_abort(dog->comm, status_set(state->failed, "%s%s%s", rank, state->failure, others));
 }
@@ -146,13 +163,15 @@ double watchdog_collect_s(const struct watchdog *dog)
 enum status watchdog_judge(struct watchdog *dog, bool *stuck)
 {
   watchdog_describe(dog, dog->mine);
-  const enum status status = watchdog_channel_collect(dog->channel, dog->mine, watchdog_collect_s(dog), dog->state, dog->answered);
+  const enum status status = watchdog_channel_collect(
+      dog->channel, dog->mine, watchdog_collect_s(dog), dog->state, dog->answered);
   if (status)
     return status_prefix(status, "something does not move, and the other ranks cannot be asked");
   look_for_failures(dog);
   dog->subject = find_stuck(dog, stuck);
   const bool stands = dog->subject < SUBJECTS, all = all_answered(dog), before = dog->doubted;
-  if (stands && (all || (before && clock_s() - dog->doubted_since_s > fmin(MOST_DOUBT_S, dog->limit_s))))
+  if (stands &&
+      (all || (before && clock_s() - dog->doubted_since_s > fmin(MOST_DOUBT_S, dog->limit_s))))
     end_by_standstill(dog);
   dog->doubted = stands;
   if (stands && !before)
@@ -168,13 +187,13 @@ void watchdog_end_alone(struct watchdog *dog)
     subject++;
   watchdog_describe(dog, dog->mine);
   const struct rank_place *mine = &dog->mine->place[subject];
-  fprintf(stderr, "sluice: rank %d: no progress for %.1f s; %s\n%s", dog->mine->rank, mine->quiet_s, mine->text, dog->mine->lanes);
+  fprintf(stderr, "sluice: rank %d: no progress for %.1f s; %s\n%s", dog->mine->rank, mine->quiet_s,
+          mine->text, dog->mine->lanes);
   if (dog->failed)
     comm_abort(dog->comm, status_set(dog->failed, "%s; rank 0 does not answer", dog->failure));
   comm_abort(
       dog->comm,
-      status_set(
-          STATUS_TIMEOUT,
-          "no progress for %g s, and rank 0 does not answer: its process is stopped or gone",
-          dog->limit_s));
+      status_set(STATUS_TIMEOUT,
+                 "no progress for %g s, and rank 0 does not answer: its process is stopped or gone",
+                 dog->limit_s));
 }

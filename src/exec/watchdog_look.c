@@ -9,12 +9,14 @@ static bool look_at_lane(struct watchdog *dog, enum plan_lane which)
   struct position *at = &dog->lane[which], before = *at;
   if (driver->n == 0)
     return false;
-  while (token_is_done(exec->board, driver->instr[at->issued % driver->n], at->issued / driver->n + 1))
+  while (
+      token_is_done(exec->board, driver->instr[at->issued % driver->n], at->issued / driver->n + 1))
     at->issued++;
   if (dog->released > 2 && at->complete < (dog->released - 2) * driver->n)
     at->complete = (dog->released - 2) * driver->n;
   while (at->complete < at->issued &&
-         driver->lane->device->ops->mark_reached(exec->span[driver->instr[at->complete % driver->n]].end[(at->complete / driver->n + 1) & 1]))
+         driver->lane->device->ops->mark_reached(exec->span[driver->instr[at->complete % driver->n]]
+                                                     .end[(at->complete / driver->n + 1) & 1]))
     at->complete++;
   return at->issued != before.issued || at->complete != before.complete;
 }

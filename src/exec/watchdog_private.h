@@ -1,5 +1,6 @@
-/* What the parts of the watchdog share: the thread (watchdog.c), what it sees (watchdog_look.c), what a rank says of itself (watchdog_state.c), and how a job ends (watchdog_end.c).
- * Private to src/exec/watchdog*.c. */
+/* What the parts of the watchdog share: the thread (watchdog.c), what it sees (watchdog_look.c),
+ * what a rank says of itself (watchdog_state.c), and how a job ends (watchdog_end.c). Private to
+ * src/exec/watchdog*.c. */
 #ifndef SLUICE_EXEC_WATCHDOG_PRIVATE_H
 #define SLUICE_EXEC_WATCHDOG_PRIVATE_H
 
@@ -14,7 +15,8 @@ enum { STEPS = TASK_COUNT, SUBJECTS };
 struct rank_place {
   bool own_work; /* it is in something that needs no other rank */
   bool moves;    /* and something of it has moved within the limit */
-  int64_t begun; /* since create: collectives between ranks, on all lanes; beginnings and ends of the task; of a start, calls for all ranks */
+  int64_t begun; /* since create: collectives between ranks, on all lanes; beginnings and ends of
+                    the task; of a start, calls for all ranks */
   double quiet_s;
   char text[232]; /* "in LOAD m0 (#0, io) of step 2" */
 };
@@ -30,7 +32,8 @@ struct rank_state {
 };
 _Static_assert(sizeof(struct rank_state) <= 6144, "rank 0 has one of each rank");
 
-/* Instructions of a lane since create, in its order: how many are on it, and how many of those are complete. */
+/* Instructions of a lane since create, in its order: how many are on it, and how many of those are
+ * complete. */
 struct position {
   int64_t issued, complete;
 };
@@ -59,9 +62,11 @@ struct watchdog {
   bool stop;
   enum status failed; /* of what carries data */
   char failure[512];
-  /* Rank 0: until it asks all ranks; INFINITY: there is no alarm. The others: whether they raised one, and how long rank 0 has been silent since. */
+  /* Rank 0: until it asks all ranks; INFINITY: there is no alarm. The others: whether they raised
+   * one, and how long rank 0 has been silent since. */
   double ask_in_s, silent_s;
-  bool doubted, alarmed; /* doubted: rank 0 would have ended the job, but not all answered, and who is silent may only have paused: it asks on for a while */
+  bool doubted, alarmed; /* doubted: rank 0 would have ended the job, but not all answered, and who
+                            is silent may only have paused: it asks on for a while */
   double doubted_since_s;
   /* For the report: when it is due, there may be no memory. */
   struct rank_state *mine, *state; /* state, answered, order, text: of all ranks, on rank 0 */
@@ -74,7 +79,8 @@ struct watchdog {
 
 /* --- what it sees --- */
 
-/* Since the last look, a tick ago: quiet times are counted in looks and not by the clock, since a job that was suspended as a whole has not waited. */
+/* Since the last look, a tick ago: quiet times are counted in looks and not by the clock, since a
+ * job that was suspended as a whole has not waited. */
 void watchdog_look(struct watchdog *dog);
 bool watchdog_is_stuck(const struct watchdog *dog, int subject);
 /* Where the task is; the mutex is held. */
@@ -87,14 +93,16 @@ bool watchdog_is_under_way(const struct watchdog *dog);
 /* Rank 0's memory for it: DETAILED ranks are shown with every lane. */
 enum { DETAILED = 64 };
 void watchdog_describe(struct watchdog *dog, struct rank_state *state);
-void __attribute__((format(printf, 4, 5))) watchdog_append(char *text, size_t room, size_t *used, const char *format, ...);
+void __attribute__((format(printf, 4, 5)))
+watchdog_append(char *text, size_t room, size_t *used, const char *format, ...);
 
 /* --- how a job ends --- */
 
 /* Within COLLECT_S + what so many ranks take, a rank that runs at all answers. */
 double watchdog_collect_s(const struct watchdog *dog);
-/* Rank 0: where nothing goes on, or a rank has failed, the job ends here; otherwise *stuck: some rank waits for longer than the limit for one that goes
- * on, or may do so (`doubted`: it is to be asked at once), or somebody did not answer, who may. */
+/* Rank 0: where nothing goes on, or a rank has failed, the job ends here; otherwise *stuck: some
+ * rank waits for longer than the limit for one that goes on, or may do so (`doubted`: it is to be
+ * asked at once), or somebody did not answer, who may. */
 enum status watchdog_judge(struct watchdog *dog, bool *stuck);
 /* Another rank, for which rank 0 is silent. */
 void __attribute__((noreturn)) watchdog_end_alone(struct watchdog *dog);

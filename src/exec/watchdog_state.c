@@ -37,20 +37,23 @@ static int waits_for(const struct watchdog *dog, int index, int64_t n)
     const enum plan_lane lane = exec->plan->instr[other].lane;
     const struct driver *driver = &exec->driver[lane];
     const int64_t step = n - instr->wait[w].back;
-    if (step > 0 && dog->lane[lane].complete <= (step - 1) * driver->n + place_in_lane(driver, other))
+    if (step > 0 &&
+        dog->lane[lane].complete <= (step - 1) * driver->n + place_in_lane(driver, other))
       return other;
   }
   return -1;
 }
 
-/* Number in the deck's count of step n since create. What holds it is overwritten two steps later, and this is asked when none comes. */
+/* Number in the deck's count of step n since create. What holds it is overwritten two steps later,
+ * and this is asked when none comes. */
 static int64_t step_number(const struct watchdog *dog, int64_t n)
 {
   return dog->exec->args[dog->released & 1].step - (dog->released - n);
 }
 
 /* Among the first `position` instructions of a lane. */
-static int64_t count_collectives(const struct exec *exec, const struct driver *driver, int64_t position)
+static int64_t count_collectives(const struct exec *exec, const struct driver *driver,
+                                 int64_t position)
 {
   int64_t in_step = 0, before = 0;
   for (int i = 0; i < driver->n; i++) {
@@ -60,7 +63,8 @@ static int64_t count_collectives(const struct exec *exec, const struct driver *d
   return position / driver->n * in_step + before;
 }
 
-static void describe_last(const struct watchdog *dog, const struct driver *driver, int64_t complete, char *out, size_t room, size_t *used)
+static void describe_last(const struct watchdog *dog, const struct driver *driver, int64_t complete,
+                          char *out, size_t room, size_t *used)
 {
   char name[96] = "nothing";
   if (complete > 0)
@@ -69,25 +73,30 @@ static void describe_last(const struct watchdog *dog, const struct driver *drive
 }
 
 /* What a lane is at, for its line; and what it adds to the state of the rank. */
-static void describe_lane(const struct watchdog *dog, enum plan_lane lane, struct rank_state *state, size_t *used)
+static void describe_lane(const struct watchdog *dog, enum plan_lane lane, struct rank_state *state,
+                          size_t *used)
 {
   const struct exec *exec = dog->exec;
   const struct driver *driver = &exec->driver[lane];
-  const int64_t complete = dog->lane[lane].complete, n = complete / driver->n + 1, begun = count_collectives(exec, driver, complete);
+  const int64_t complete = dog->lane[lane].complete, n = complete / driver->n + 1,
+                begun = count_collectives(exec, driver, complete);
   char name[96], other[96];
   struct rank_place *place = &state->place[STEPS];
   place->begun += begun;
   watchdog_append(state->lanes, sizeof state->lanes, used, "  %-8s ", plan_lane_name(lane));
   if (watchdog_is_at_rest(dog, lane)) {
-    watchdog_append(state->lanes, sizeof state->lanes, used, "at rest%s\n", begun ? ", all of its collectives complete" : "");
+    watchdog_append(state->lanes, sizeof state->lanes, used, "at rest%s\n",
+                    begun ? ", all of its collectives complete" : "");
     return;
   }
   const int index = driver->instr[complete % driver->n], wanted = waits_for(dog, index, n);
   const bool collective = is_collective(exec, index);
   plan_instr_name(exec->plan, index, name, sizeof name);
-  watchdog_append(state->lanes, sizeof state->lanes, used, "%s %s of step %" PRId64, wanted < 0 ? "in" : "at", name, step_number(dog, n));
+  watchdog_append(state->lanes, sizeof state->lanes, used, "%s %s of step %" PRId64,
+                  wanted < 0 ? "in" : "at", name, step_number(dog, n));
   if (collective)
-    watchdog_append(state->lanes, sizeof state->lanes, used, ", collective %" PRId64 " of this lane, %" PRId64 " bytes", begun + 1,
+    watchdog_append(state->lanes, sizeof state->lanes, used,
+                    ", collective %" PRId64 " of this lane, %" PRId64 " bytes", begun + 1,
                     plan_instr_bytes(exec->plan, &exec->plan->instr[index]));
   if (wanted >= 0) {
     plan_instr_name(exec->plan, wanted, other, sizeof other);
@@ -95,7 +104,8 @@ static void describe_lane(const struct watchdog *dog, enum plan_lane lane, struc
   } else {
     place->begun += collective;
     if (!place->own_work) /* rather what this rank does alone than where it waits for others */
-      snprintf(place->text, sizeof place->text, "in %s of step %" PRId64, name, step_number(dog, n));
+      snprintf(place->text, sizeof place->text, "in %s of step %" PRId64, name,
+               step_number(dog, n));
     place->own_work = place->own_work || !collective;
   }
   describe_last(dog, driver, complete, state->lanes, sizeof state->lanes, used);
@@ -108,7 +118,8 @@ static void describe_steps(const struct watchdog *dog, struct rank_state *state,
   if (dog->released == 0)
     snprintf(place->text, sizeof place->text, "before its first step");
   else if (!watchdog_is_under_way(dog))
-    snprintf(place->text, sizeof place->text, "between steps, with step %" PRId64 " complete", step_number(dog, dog->released));
+    snprintf(place->text, sizeof place->text, "between steps, with step %" PRId64 " complete",
+             step_number(dog, dog->released));
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (dog->exec->driver[lane].n > 0)
       describe_lane(dog, lane, state, used);
@@ -118,21 +129,24 @@ static void describe_steps(const struct watchdog *dog, struct rank_state *state,
 }
 
 /* Whoever is not in it is where its steps are. */
-static void describe_task(const struct watchdog *dog, enum watchdog_task which, struct rank_state *state, size_t *used)
+static void describe_task(const struct watchdog *dog, enum watchdog_task which,
+                          struct rank_state *state, size_t *used)
 {
   const struct task *task = &dog->task[which];
   struct rank_place *place = &state->place[which];
   const struct watchdog_place at = watchdog_ask_task(dog, task);
-  *place = (struct rank_place){
-      .own_work = !at.waits, .moves = task->active && !at.waits && task->quiet_s < dog->limit_s, .begun = task->turns, .quiet_s = task->quiet_s};
+  *place = (struct rank_place){.own_work = !at.waits,
+                               .moves = task->active && !at.waits && task->quiet_s < dog->limit_s,
+                               .begun = task->turns,
+                               .quiet_s = task->quiet_s};
   if (which == TASK_START)
     comm_calls(dog->comm, &place->begun, &(bool){false});
   if (!task->active) {
     snprintf(place->text, sizeof place->text, "%s", state->place[STEPS].text);
     return;
   }
-  snprintf(place->text, sizeof place->text, "%s%s%s%s", which == TASK_START ? "starting: " : "in ", task->name, at.doing ? ", " : "",
-           at.doing ? at.doing : "");
+  snprintf(place->text, sizeof place->text, "%s%s%s%s", which == TASK_START ? "starting: " : "in ",
+           task->name, at.doing ? ", " : "", at.doing ? at.doing : "");
   if (which != TASK_START)
     watchdog_append(state->lanes, sizeof state->lanes, used, "  besides  %s\n", place->text);
 }
@@ -140,7 +154,8 @@ static void describe_task(const struct watchdog *dog, enum watchdog_task which, 
 void watchdog_describe(struct watchdog *dog, struct rank_state *state)
 {
   size_t used = 0;
-  *state = (struct rank_state){.rank = comm_rank(dog->comm), .failed = dog->failed, .place[STEPS].text = "behind its start"};
+  *state = (struct rank_state){
+      .rank = comm_rank(dog->comm), .failed = dog->failed, .place[STEPS].text = "behind its start"};
   snprintf(state->failure, sizeof state->failure, "%s", dog->failure);
   if (dog->exec)
     describe_steps(dog, state, &used);

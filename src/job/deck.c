@@ -8,14 +8,17 @@ static int64_t least_of(int64_t a, int64_t b)
   return a < b ? a : b;
 }
 
-/* Evaluation and generation see no batch: any number of ranks will do, and full sharding needs the least memory. Parameters lie where training had them. */
+/* Evaluation and generation see no batch: any number of ranks will do, and full sharding needs the
+ * least memory. Parameters lie where training had them. */
 static void shape_without_batch(const struct deck *deck, struct plan_input *input)
 {
   enum { EVAL_SEQUENCES = 8, NEW_TOKENS = 256, CACHED_TOKENS = 2048 };
   int64_t sequence = deck->data.sequence ? deck->data.sequence : deck->model.context;
-  int64_t micro = deck->data.micro_batch ? deck->data.micro_batch : least_of(deck->data.batch, EVAL_SEQUENCES);
+  int64_t micro =
+      deck->data.micro_batch ? deck->data.micro_batch : least_of(deck->data.batch, EVAL_SEQUENCES);
   if (input->mode == PLAN_GENERATE) {
-    input->capacity = deck->data.sequence ? deck->data.sequence : least_of(deck->model.context, CACHED_TOKENS);
+    input->capacity =
+        deck->data.sequence ? deck->data.sequence : least_of(deck->model.context, CACHED_TOKENS);
     sequence = least_of(input->capacity, NEW_TOKENS);
     micro = 1;
   }
@@ -35,7 +38,8 @@ static void shape_without_batch(const struct deck *deck, struct plan_input *inpu
 struct job_cited job_cite(const struct deck *deck, const char *key, const char *value)
 {
   struct job_cited cited;
-  snprintf(cited.text, sizeof cited.text, "%s (%s) is %s", key, options_where(deck->set, key), value);
+  snprintf(cited.text, sizeof cited.text, "%s (%s) is %s", key, options_where(deck->set, key),
+           value);
   return cited;
 }
 
@@ -47,12 +51,15 @@ static enum status check_device(const struct deck *deck, const struct plan_input
   if (input->device->host_memory)
     return STATUS_OK;
   if (deck->transfer.rate > 0)
-    return status_set(STATUS_USAGE, "%s, which slows copies down where the device is the host: leave it out, or say run.device=host",
+    return status_set(STATUS_USAGE,
+                      "%s, which slows copies down where the device is the host: leave it out, or "
+                      "say run.device=host",
                       job_cite(deck, "transfer.rate", rate).text);
   return STATUS_OK;
 }
 
-enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks, struct plan_input *input)
+enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks,
+                      struct plan_input *input)
 {
   input->prefetch = (int)deck->shard.prefetch;
   input->optim = optim_settings(deck);
@@ -66,7 +73,8 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
     status = check_device(deck, input);
   if (status)
     return status;
-  if (input->mode == PLAN_EVAL) { /* during training: in the training's storage, one micro-batch a step */
+  if (input->mode ==
+      PLAN_EVAL) { /* during training: in the training's storage, one micro-batch a step */
     input->shape.micros = 1;
     input->shape.rank_batch = input->shape.micro_batch;
   }
@@ -75,7 +83,9 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
 
 struct model_config job_model_config(const struct deck *deck)
 {
-  static const enum rope_scaling scalings[] = {[DECK_ROPE_NONE] = ROPE_PLAIN, [DECK_ROPE_LINEAR] = ROPE_LINEAR, [DECK_ROPE_LLAMA3] = ROPE_LLAMA3};
+  static const enum rope_scaling scalings[] = {[DECK_ROPE_NONE] = ROPE_PLAIN,
+                                               [DECK_ROPE_LINEAR] = ROPE_LINEAR,
+                                               [DECK_ROPE_LLAMA3] = ROPE_LLAMA3};
   return (struct model_config){.arch = deck->model.arch,
                                .layers = deck->model.layers,
                                .width = deck->model.width,

@@ -1,4 +1,5 @@
-/* The folder of what goes to NVMe (TIER_DISK): the deck's, or one in run.dir, where that is the node's own. */
+/* The folder of what goes to NVMe (TIER_DISK): the deck's, or one in run.dir, where that is the
+ * node's own. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/store/store.h"
@@ -28,7 +29,8 @@ static bool is_one_node(const struct job *job)
 /* run.dir lies where all nodes see it, and nobody has said where each has a disk of its own. */
 static enum status check_default(const struct job *job, const struct file_system *system)
 {
-  static const char cure[] = "set tiers.nvme to a folder on the node's own disk, such as $SLURM_TMPDIR or /local/scratch";
+  static const char cure[] =
+      "set tiers.nvme to a folder on the node's own disk, such as $SLURM_TMPDIR or /local/scratch";
   if (!is_one_node(job))
     return status_set(STATUS_USAGE,
                       "activations, optimizer state or residuals go to NVMe, but tiers.nvme names "
@@ -40,8 +42,10 @@ static enum status check_default(const struct job *job, const struct file_system
                       "no folder, and %s would lie on %s, which nodes share: %s",
                       job->nvme, system->type, cure);
   if (system->reach == REACH_UNKNOWN && comm_rank(job->comm) == 0) {
-    status_set(STATUS_USAGE, "what goes to NVMe goes to %s, on a file system (%s) that may not be this node's own: %s", job->nvme, system->type,
-               cure);
+    status_set(
+        STATUS_USAGE,
+        "what goes to NVMe goes to %s, on a file system (%s) that may not be this node's own: %s",
+        job->nvme, system->type, cure);
     log_warn("%s", status_text());
   }
   return STATUS_OK;
@@ -52,15 +56,16 @@ static void warn_shared(const struct job *job, const struct file_system *system)
 {
   if (system->reach != REACH_SHARED || comm_rank(job->comm) != 0)
     return;
-  status_set(
-      STATUS_USAGE,
-      "tiers.nvme (%s) is %s, on %s, which nodes share: every step waits for it, and for whoever else uses it; a folder on the node's own disk "
-      "is faster",
-      options_where(job->deck->set, "tiers.nvme"), job->nvme, system->type);
+  status_set(STATUS_USAGE,
+             "tiers.nvme (%s) is %s, on %s, which nodes share: every step waits for it, and for "
+             "whoever else uses it; a folder on the node's own disk "
+             "is faster",
+             options_where(job->deck->set, "tiers.nvme"), job->nvme, system->type);
   log_warn("%s", status_text());
 }
 
-/* A larger disk would not help where there can be no folder. What a node's ranks all may is tried by one of them. */
+/* A larger disk would not help where there can be no folder. What a node's ranks all may is tried
+ * by one of them. */
 enum status job_check_disk(const struct job *job, struct job_limits *out)
 {
   struct file_system system;
@@ -82,7 +87,8 @@ enum status job_check_disk(const struct job *job, struct job_limits *out)
 void job_look_at_disk(const struct job *job, struct job_limits *out)
 {
   struct file_system system;
-  const bool found = job->nvme && !file_system_read(job->nvme, &system), named = *job->deck->tiers.nvme;
+  const bool found = job->nvme && !file_system_read(job->nvme, &system),
+             named = *job->deck->tiers.nvme;
   const bool may = found && (named || (is_one_node(job) && system.reach != REACH_SHARED));
   out->disk = may ? system.free : 0;
   out->disk_shared = may && system.reach == REACH_SHARED;

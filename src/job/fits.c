@@ -1,4 +1,5 @@
-/* Whether a job fits into its node: what the arenas of its plans need of each memory, against what is there. */
+/* Whether a job fits into its node: what the arenas of its plans need of each memory, against what
+ * is there. */
 #include <string.h>
 #include <sys/statvfs.h>
 
@@ -33,7 +34,8 @@ static bool trains(enum job_use use)
   return use == JOB_TRAIN || use == JOB_TRAIN_AND_EVAL;
 }
 
-/* Whether the job is going to move the state by way of the host: its parameters are loaded, or its checkpoints asked for. */
+/* Whether the job is going to move the state by way of the host: its parameters are loaded, or its
+ * checkpoints asked for. */
 static bool moves_state(const struct job *job, enum job_use use)
 {
   const struct deck *deck = job->deck;
@@ -54,10 +56,13 @@ struct site {
 
 struct need {
   const struct job *job;
-  int local;                                     /* ranks of this node */
-  struct plan_arenas device, host, shared, disk; /* of a rank, but for shared.persistent: of a group */
-  double reserve, state;                         /* of a rank: what libraries take of the device, what moves the state between it and files */
-  double boxes; /* in the node's shared memory: by which its ranks exchange data; ROOM_SHARED needs no room for them, without it messages do that */
+  int local; /* ranks of this node */
+  struct plan_arenas device, host, shared,
+      disk;              /* of a rank, but for shared.persistent: of a group */
+  double reserve, state; /* of a rank: what libraries take of the device, what moves the state
+                            between it and files */
+  double boxes; /* in the node's shared memory: by which its ranks exchange data; ROOM_SHARED needs
+                   no room for them, without it messages do that */
   struct rooms rooms;
   int on_disk;    /* ranks that take their room from the disk */
   bool no_folder; /* the disk's */
@@ -135,9 +140,13 @@ static void describe(const struct need *need, enum room room, struct words *word
   const double bytes = need->rooms.need[room], have = need->rooms.have[room];
   switch (room) {
   case ROOM_DEVICE:
-    say(words, "of the memory of its %s device a rank needs %s (%s for what stays from step to step, %s for a step, %s for libraries) and has %s",
-        job->device->ops->name, mem_amount(bytes).text, mem_amount((double)need->device.persistent).text,
-        mem_amount((double)need->device.transient).text, mem_amount(need->reserve).text, mem_amount(have).text);
+    say(words,
+        "of the memory of its %s device a rank needs %s (%s for what stays from step to step, %s "
+        "for a step, %s for libraries) and has %s",
+        job->device->ops->name, mem_amount(bytes).text,
+        mem_amount((double)need->device.persistent).text,
+        mem_amount((double)need->device.transient).text, mem_amount(need->reserve).text,
+        mem_amount(have).text);
     break;
   case ROOM_HOST:
     say(words,
@@ -155,7 +164,8 @@ static void describe(const struct need *need, enum room room, struct words *word
     say(words, ") and %s %s", owns, mem_amount(have).text);
     break;
   case ROOM_SHARED:
-    say(words, "of %s what they share needs %s and has %s", comm_shared_folder(), mem_amount(bytes).text, mem_amount(have).text);
+    say(words, "of %s what they share needs %s and has %s", comm_shared_folder(),
+        mem_amount(bytes).text, mem_amount(have).text);
     break;
   default:
     say(words, "of the disk of %s%s the %d rank%s of %s %s %s and %s %s",
@@ -227,8 +237,10 @@ static enum status say_cures(const struct site *site, const struct need *need, i
   return STATUS_OK;
 }
 
-/* Those that are too small first, with the cures, where this rank is to look for them; the others fit. */
-static enum status refuse(const struct site *site, const struct need *need, int n, const struct plan *const plans[], bool cures, const char *what)
+/* Those that are too small first, with the cures, where this rank is to look for them; the others
+ * fit. */
+static enum status refuse(const struct site *site, const struct need *need, int n,
+                          const struct plan *const plans[], bool cures, const char *what)
 {
   struct words words = {""};
   for (int room = 0; room < ROOMS; room++)
@@ -238,7 +250,8 @@ static enum status refuse(const struct site *site, const struct need *need, int 
     }
   const enum status status = cures ? say_cures(site, need, n, plans, &words) : STATUS_OK;
   for (int room = 0; room < ROOMS; room++)
-    if (!rooms_is_short(&need->rooms, (enum room)room) && need->rooms.need[room] > 0 && need->rooms.have[room] >= 0) {
+    if (!rooms_is_short(&need->rooms, (enum room)room) && need->rooms.need[room] > 0 &&
+        need->rooms.have[room] >= 0) {
       say(&words, "; ");
       describe(need, (enum room)room, &words);
       say(&words, ": enough");
@@ -246,17 +259,21 @@ static enum status refuse(const struct site *site, const struct need *need, int 
   return status ? status : status_set(STATUS_MEMORY, "%s: %s", what, words.text);
 }
 
-/* Who holds memory against RLIMIT_MEMLOCK is not known here: the kernel, what is registered for RDMA, but not of a process with CAP_IPC_LOCK; a driver of GPUs, what it is given to register, where
- * NVIDIA's pins pages without charging the process (nor is what it allocates itself the process' to lock). So nothing is refused, but who is refused then was told before. */
+/* Who holds memory against RLIMIT_MEMLOCK is not known here: the kernel, what is registered for
+ * RDMA, but not of a process with CAP_IPC_LOCK; a driver of GPUs, what it is given to register,
+ * where NVIDIA's pins pages without charging the process (nor is what it allocates itself the
+ * process' to lock). So nothing is refused, but who is refused then was told before. */
 static void warn_lock(const struct need *need, const struct job_limits *limits)
 {
-  static const char cure[] = "raise it (ulimit -l unlimited; under Slurm PropagateResourceLimitsExcept=MEMLOCK)";
+  static const char cure[] =
+      "raise it (ulimit -l unlimited; under Slurm PropagateResourceLimitsExcept=MEMLOCK)";
   const bool apart = !need->job->device->model.host_memory;
   if (limits->lock < 0)
     return;
   if (limits->rdma && limits->lock < JOB_LEAST_LOCK) {
     status_set(STATUS_MEMORY,
-               "a rank may lock no more than %s (RLIMIT_MEMLOCK), against which the kernel holds what MPI and NCCL register with devices for "
+               "a rank may lock no more than %s (RLIMIT_MEMLOCK), against which the kernel holds "
+               "what MPI and NCCL register with devices for "
                "RDMA: if they fail, %s",
                mem_amount((double)limits->lock).text, cure);
     log_warn_alike("%s", status_text());
@@ -264,18 +281,23 @@ static void warn_lock(const struct need *need, const struct job_limits *limits)
   if (apart && both(need->shared) > (double)limits->lock) {
     const bool params = need->shared.persistent > 0, grads = need->shared.transient > 0;
     status_set(STATUS_MEMORY,
-               "each rank registers the %s that a node shares with its GPU, but may lock no more than %s (RLIMIT_MEMLOCK): NVIDIA's driver "
-               "is not known to hold the one against the other; if it is refused, which shows before the first step, %s, or use %s%s%s",
-               mem_amount(both(need->shared)).text, mem_amount((double)limits->lock).text, cure, params ? "transfer.params=shard" : "",
-               params && grads ? ", " : "", grads ? "transfer.grads=gpu_reduce" : "");
+               "each rank registers the %s that a node shares with its GPU, but may lock no more "
+               "than %s (RLIMIT_MEMLOCK): NVIDIA's driver "
+               "is not known to hold the one against the other; if it is refused, which shows "
+               "before the first step, %s, or use %s%s%s",
+               mem_amount(both(need->shared)).text, mem_amount((double)limits->lock).text, cure,
+               params ? "transfer.params=shard" : "", params && grads ? ", " : "",
+               grads ? "transfer.grads=gpu_reduce" : "");
     log_warn_alike("%s", status_text());
   }
 }
 
-enum status job_check_limits(const struct job *job, enum job_use use, int n, const struct plan *const plans[], const struct job_limits *limits,
+enum status job_check_limits(const struct job *job, enum job_use use, int n,
+                             const struct plan *const plans[], const struct job_limits *limits,
                              bool cures)
 {
-  const struct site moving = {job, use, limits, .at_rest = false}, at_rest = {job, use, limits, .at_rest = true};
+  const struct site moving = {job, use, limits, .at_rest = false},
+                    at_rest = {job, use, limits, .at_rest = true};
   const struct need need = need_of(&moving, n, plans), need_at_rest = need_of(&at_rest, n, plans);
   if (rooms_fit(&need.rooms)) {
     warn_lock(&need, limits);
@@ -286,7 +308,8 @@ enum status job_check_limits(const struct job *job, enum job_use use, int n, con
     return refuse(&moving, &need, n, plans, cures, refused);
   if (!rooms_fit(&need_at_rest.rooms))
     return refuse(&at_rest, &need_at_rest, n, plans, cures, refused);
-  const enum status status = refuse(&moving, &need, n, plans, cures, "were its state loaded or saved, the job would not fit");
+  const enum status status = refuse(&moving, &need, n, plans, cures,
+                                    "were its state loaded or saved, the job would not fit");
   if (status != STATUS_MEMORY)
     return status;
   log_warn_alike("%s", status_text());
@@ -301,17 +324,19 @@ static int64_t room_in(const char *folder)
   return statvfs(folder, &system) == 0 ? (int64_t)system.f_bavail * (int64_t)system.f_frsize : -1;
 }
 
-static enum status read_limits(const struct job *job, int n, const struct plan *const plans[], struct job_limits *out)
+static enum status read_limits(const struct job *job, int n, const struct plan *const plans[],
+                               struct job_limits *out)
 {
   const struct plan_arenas disk = plan_arenas(n, plans, TIER_DISK);
   struct comm_fabric fabric;
   int64_t used = 0, all = 0;
   enum status status = STATUS_OK;
-  *out = (struct job_limits){.device = -1,
-                             .host = job_host_room(mem_available_bytes(), mem_limit_bytes(), mem_total_grows("/proc")),
-                             .shared = room_in(comm_shared_folder()),
-                             .disk = -1,
-                             .lock = mem_lock_limit_bytes()};
+  *out = (struct job_limits){
+      .device = -1,
+      .host = job_host_room(mem_available_bytes(), mem_limit_bytes(), mem_total_grows("/proc")),
+      .shared = room_in(comm_shared_folder()),
+      .disk = -1,
+      .lock = mem_lock_limit_bytes()};
   if (!job->device->model.host_memory) {
     status = job->device->ops->memory(job->device, &used, &all);
     out->device = all - used;
@@ -324,15 +349,18 @@ static enum status read_limits(const struct job *job, int n, const struct plan *
   return status;
 }
 
-/* Plans are made in search of keys: by one rank, the lowest that has something to say, since those that all others would find are the same. */
-enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[])
+/* Plans are made in search of keys: by one rank, the lowest that has something to say, since those
+ * that all others would find are the same. */
+enum status job_check_fits(const struct job *job, enum job_use use, int n,
+                           const struct plan *const plans[])
 {
   struct job_limits limits;
   struct rooms rooms;
   const struct site site = {job, use, &limits, .at_rest = false};
   const enum status status = read_limits(job, n, plans, &limits);
   judge(&site, n, plans, &rooms);
-  const int64_t mine = !status && !rooms_fit(&rooms) ? comm_ranks(job->comm) - comm_rank(job->comm) : 0;
+  const int64_t mine =
+      !status && !rooms_fit(&rooms) ? comm_ranks(job->comm) - comm_rank(job->comm) : 0;
   int64_t most = mine;
   const enum status asked = comm_max_i64(job->comm, &most, 1);
   if (status || asked)

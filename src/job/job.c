@@ -4,8 +4,9 @@
 #include "base/mem.h"
 #include "exec/watchdog.h"
 
-/* Whether all shard groups have their ranks on one node each, as every rank's plan must have it: then, and only then, the ranks before a rank on its node are some groups and those before it
- * in its own. */
+/* Whether all shard groups have their ranks on one node each, as every rank's plan must have it:
+ * then, and only then, the ranks before a rank on its node are some groups and those before it in
+ * its own. */
 static enum status find_groups(const struct job *job, struct plan_input *input)
 {
   const int group = input->shape.group;
@@ -15,7 +16,8 @@ static enum status find_groups(const struct job *job, struct plan_input *input)
   if (status || most[1] == -most[2])
     return status;
   return status_set(STATUS_USAGE,
-                    "nodes have between %lld and %lld ranks, and groups of a node are as large everywhere; start the same number of ranks on every "
+                    "nodes have between %lld and %lld ranks, and groups of a node are as large "
+                    "everywhere; start the same number of ranks on every "
                     "node, or set shard.group to a number",
                     (long long)-most[2], (long long)most[1]);
 }
@@ -98,7 +100,8 @@ static enum status create_memory(struct job *job)
   const struct plan *plans[JOB_PLANS];
   const int n = job_list_plans(job, plans);
   watchdog_start(job->start, "taking memory");
-  return comm_agree(job->comm, exec_memory_create(job->device, job->comm, job->nvme, plans, n, &job->memory));
+  return comm_agree(job->comm,
+                    exec_memory_create(job->device, job->comm, job->nvme, plans, n, &job->memory));
 }
 
 /* All that needs no memory of its own: what cannot fit fails here. Collective. */
@@ -113,11 +116,14 @@ static enum status create_parts(struct job *job, enum job_use use)
   status = comm_agree(job->comm, status);
   if (!status)
     status = create_plans(job, use);
-  return status ? status : comm_agree(job->comm, job_check_fits(job, use, job_list_plans(job, plans), plans));
+  return status
+             ? status
+             : comm_agree(job->comm, job_check_fits(job, use, job_list_plans(job, plans), plans));
 }
 
 /* Up to its memory. *out is to be destroyed, whatever the status. Collective. */
-static enum status begin(struct comm *comm, const struct deck *deck, enum job_use use, struct job **out)
+static enum status begin(struct comm *comm, const struct deck *deck, enum job_use use,
+                         struct job **out)
 {
   const int64_t resident = mem_resident_bytes();
   struct job *job = NULL;
@@ -146,7 +152,8 @@ enum status job_check(struct comm *comm, const struct deck *deck, enum job_use u
   return status;
 }
 
-enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use, struct job **out)
+enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use,
+                       struct job **out)
 {
   struct job *job;
   enum status status = begin(comm, deck, use, &job);

@@ -1,4 +1,5 @@
-/* A job: what train, eval, generate and bench share. Deck -> device -> model -> plans -> memory -> executors. Its state as named tensors: job/state.h. */
+/* A job: what train, eval, generate and bench share. Deck -> device -> model -> plans -> memory ->
+ * executors. Its state as named tensors: job/state.h. */
 #ifndef SLUICE_JOB_JOB_H
 #define SLUICE_JOB_JOB_H
 
@@ -8,18 +9,23 @@
 #include "job/prefetch.h"
 #include "topo/topo.h"
 
-/* Where a job computes ("host", "cuda"), in which type, and what carries data between its ranks ("mpi", "nccl"). */
+/* Where a job computes ("host", "cuda"), in which type, and what carries data between its ranks
+ * ("mpi", "nccl"). */
 struct job_place {
   const char *device;
   enum dtype compute;
   const char *carrier;
 };
-/* From run.device, run.compute and comm.backend, on a node of `local_ranks` of the `ranks` ranks, who all see its `gpus` GPUs. STATUS_USAGE or STATUS_UNSUPPORTED says what
- * does not go together, or what is missing. Local, pure. */
-enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks, int gpus, struct job_place *out);
-/* run.device=auto has to mean the same on every rank: STATUS_USAGE where only some see a GPU. Collective. */
+/* From run.device, run.compute and comm.backend, on a node of `local_ranks` of the `ranks` ranks,
+ * who all see its `gpus` GPUs. STATUS_USAGE or STATUS_UNSUPPORTED says what does not go together,
+ * or what is missing. Local, pure. */
+enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks, int gpus,
+                             struct job_place *out);
+/* run.device=auto has to mean the same on every rank: STATUS_USAGE where only some see a GPU.
+ * Collective. */
 enum status job_check_same_place(struct comm *comm, const struct deck *deck, bool gpu);
-/* GPUs that this process sees; a deck that says run.device=host does not ask. STATUS_LIBRARY where they cannot be counted: a driver that is there and broken. Local. */
+/* GPUs that this process sees; a deck that says run.device=host does not ask. STATUS_LIBRARY where
+ * they cannot be counted: a driver that is there and broken. Local. */
 enum status job_count_gpus(const struct deck *deck, int *out);
 
 /* Where the GPUs are that this process sees, by ordinal, as topo_record() takes them. Local. */
@@ -46,8 +52,9 @@ struct job {
   struct topo *topo;
   struct job_place place;
   struct device *device;
-  struct device *host; /* for what is done in host memory beside a device apart; NULL: none, or `device` */
-  char *nvme;          /* folder for TIER_DISK */
+  struct device
+      *host;  /* for what is done in host memory beside a device apart; NULL: none, or `device` */
+  char *nvme; /* folder for TIER_DISK */
   struct model *model;
   struct plan *plan[JOB_PLANS]; /* NULL where not asked for */
   struct exec *exec[JOB_PLANS];
@@ -64,15 +71,19 @@ struct job {
 
 /* Which plans a job needs. Training evaluates too.
  * JOB_BENCH: training steps, of which nothing is loaded or saved.
- * JOB_EVAL: data.micro_batch sequences of a rank at a time, of data.sequence tokens (0: at most 8; model.context).
- * JOB_GENERATE: one sequence; data.sequence tokens fit into the cache (0: model.context, at most 2048), and a step takes at most 256 new ones of them
+ * JOB_EVAL: data.micro_batch sequences of a rank at a time, of data.sequence tokens (0: at most 8;
+ * model.context). JOB_GENERATE: one sequence; data.sequence tokens fit into the cache (0:
+ * model.context, at most 2048), and a step takes at most 256 new ones of them
  * (plan->input.capacity, plan->input.shape.sequence). */
 enum job_use { JOB_TRAIN, JOB_TRAIN_AND_EVAL, JOB_EVAL, JOB_GENERATE, JOB_BENCH };
 
-/* Everything up to memory; parameters are zero. `deck` must outlive the job. The log opens with what the job is. Collective. */
-enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use, struct job **out);
+/* Everything up to memory; parameters are zero. `deck` must outlive the job. The log opens with
+ * what the job is. Collective. */
+enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use,
+                       struct job **out);
 void job_destroy(struct job *job); /* takes NULL; Collective */
-/* Whether a job would get as far as its memory: its place, cores, device, model and plans, and whether they fit; what was made for that is gone again, but the calling thread stays bound. What
+/* Whether a job would get as far as its memory: its place, cores, device, model and plans, and
+ * whether they fit; what was made for that is gone again, but the calling thread stays bound. What
  * job_create() would say, it says. Collective. */
 enum status job_check(struct comm *comm, const struct deck *deck, enum job_use use);
 
@@ -82,12 +93,16 @@ struct model_config job_model_config(const struct deck *deck);
  * type of a job_place. Local. */
 enum status job_model(const struct deck *deck, enum dtype compute, int ranks, struct model **out);
 /* Strategy, shape, capacity and prefetch of a plan, from its mode and ranks. Local. */
-enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks, struct plan_input *input);
+enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks,
+                      struct plan_input *input);
 
-/* Logs the keys that change nothing with the other keys as they are: a warning for what was typed, information for what a deck says. Local. */
-void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, const struct plan *const plans[]);
+/* Logs the keys that change nothing with the other keys as they are: a warning for what was typed,
+ * information for what a deck says. Local. */
+void job_warn_without_effect(const struct deck *deck, enum job_use use, int n,
+                             const struct plan *const plans[]);
 
-/* The folder for what goes to NVMe: tiers.nvme, or one in run.dir. mem_free; NULL when memory is out. Local. */
+/* The folder for what goes to NVMe: tiers.nvme, or one in run.dir. mem_free; NULL when memory is
+ * out. Local. */
 char *job_nvme_folder(const struct deck *deck);
 /* Whether a deck's training puts anything there. */
 bool job_uses_disk(const struct deck *deck);
@@ -95,40 +110,54 @@ bool job_uses_disk(const struct deck *deck);
 /* What the arenas of plans of one job need on this rank in all tiers of memory. Local. */
 int64_t job_arena_bytes(int n, const struct plan *const plans[]);
 
-/* What a rank beside a device for RDMA should be able to lock: less cannot register what one message of a unit needs. */
+/* What a rank beside a device for RDMA should be able to lock: less cannot register what one
+ * message of a unit needs. */
 #define JOB_LEAST_LOCK (INT64_C(1) << 30)
-/* What a node has, for its ranks together but for the device's memory; -1: unknown, or without bound. */
+/* What a node has, for its ranks together but for the device's memory; -1: unknown, or without
+ * bound. */
 struct job_limits {
   int64_t device; /* of one rank, what is free */
   int64_t host;
-  int64_t shared; /* room in the file system of memory that processes share */
-  int64_t disk;   /* room in `nvme` */
-  int64_t lock;   /* of one rank: what it may lock (RLIMIT_MEMLOCK) */
-  bool rdma;      /* devices for RDMA reach the ranks of other nodes */
+  int64_t shared;   /* room in the file system of memory that processes share */
+  int64_t disk;     /* room in `nvme` */
+  int64_t lock;     /* of one rank: what it may lock (RLIMIT_MEMLOCK) */
+  bool rdma;        /* devices for RDMA reach the ranks of other nodes */
   bool disk_shared; /* by all nodes, whose ranks together need the room */
-  bool no_folder; /* `nvme` is not there yet: `disk` is the room where it would be made */
+  bool no_folder;   /* `nvme` is not there yet: `disk` is the room where it would be made */
 };
-/* What of `available` host memory a job may use that its control groups bound by `limit`: the less of both; where what the machine shows grows with use (mem_total_grows()), the limit alone says
+/* What of `available` host memory a job may use that its control groups bound by `limit`: the less
+ * of both; where what the machine shows grows with use (mem_total_grows()), the limit alone says
  * how much it can become. -1: unknown. */
 int64_t job_host_room(int64_t available, int64_t limit, bool grows);
-/* Whether the arenas of plans fit within the limits, the device's with that reserve, the host's with the copy of the state that a device apart is loaded and saved by. STATUS_MEMORY names, for
- * each memory, need and have; with `cures` the deck keys that make all of it fit, as plans that were made with them showed, in the order of what they cost. What is only a warning is logged: that copy where nothing will be saved or loaded, and
- * memory to be registered beyond RLIMIT_MEMLOCK, with a device apart or for RDMA, which somebody may refuse. Local, pure. */
-enum status job_check_limits(const struct job *job, enum job_use use, int n, const struct plan *const plans[], const struct job_limits *limits, bool cures);
-/* The same with the limits as they are now. STATUS_IO where plans need a folder for NVMe that cannot be made or written to, whatever room there is; STATUS_USAGE where
- * nobody has named one, and the one in run.dir would not be on the node's own disk. The lowest rank for which it does not fit looks for cures. Collective. */
-enum status job_check_fits(const struct job *job, enum job_use use, int n, const struct plan *const plans[]);
+/* Whether the arenas of plans fit within the limits, the device's with that reserve, the host's
+ * with the copy of the state that a device apart is loaded and saved by. STATUS_MEMORY names, for
+ * each memory, need and have; with `cures` the deck keys that make all of it fit, as plans that
+ * were made with them showed, in the order of what they cost. What is only a warning is logged:
+ * that copy where nothing will be saved or loaded, and memory to be registered beyond
+ * RLIMIT_MEMLOCK, with a device apart or for RDMA, which somebody may refuse. Local, pure. */
+enum status job_check_limits(const struct job *job, enum job_use use, int n,
+                             const struct plan *const plans[], const struct job_limits *limits,
+                             bool cures);
+/* The same with the limits as they are now. STATUS_IO where plans need a folder for NVMe that
+ * cannot be made or written to, whatever room there is; STATUS_USAGE where nobody has named one,
+ * and the one in run.dir would not be on the node's own disk. The lowest rank for which it does not
+ * fit looks for cures. Collective. */
+enum status job_check_fits(const struct job *job, enum job_use use, int n,
+                           const struct plan *const plans[]);
 /* What the plans of this job said that its arenas need on this rank. Local. */
 int64_t job_planned_bytes(const struct job *job);
 
-/* The plan whose persistent buffers hold the state (those of a job's plans lie at the same place). */
+/* The plan whose persistent buffers hold the state (those of a job's plans lie at the same place).
+ */
 const struct plan *job_state_plan(const struct job *job);
 
-/* Lanes and groups of one plan. Its steps take what `load` reads: in generation on the thread that runs them, else one step ahead, on a thread of its own, as job_read_ahead() announces. With
- * train.trace the training plan's steps are traced into the folder `trace` of run.dir. Collective. */
+/* Lanes and groups of one plan. Its steps take what `load` reads: in generation on the thread that
+ * runs them, else one step ahead, on a thread of its own, as job_read_ahead() announces. With
+ * train.trace the training plan's steps are traced into the folder `trace` of run.dir. Collective.
+ */
 enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, void *arg);
-/* After job_start() of the training plan, in a job with a plan for the warm-up: steps begin with it.
- * job_end_warmup() waits for the last of them. Collective. */
+/* After job_start() of the training plan, in a job with a plan for the warm-up: steps begin with
+ * it. job_end_warmup() waits for the last of them. Collective. */
 enum status job_start_warmup(struct job *job);
 enum status job_end_warmup(struct job *job);
 /* The executor of the next training step. */
@@ -138,10 +167,12 @@ static inline struct exec *job_trainer(const struct job *job)
 }
 /* The next `steps` steps of that plan are those from `first` on: prefetch_begin(). Local. */
 void job_read_ahead(struct job *job, enum plan_mode mode, int64_t first, int64_t steps);
-/* Asks the kernel where arenas in host memory lie, of the part that has been touched: the log says that they are near the cores of rank 0, or how much is not of the lowest rank where that is so,
+/* Asks the kernel where arenas in host memory lie, of the part that has been touched: the log says
+ * that they are near the cores of rank 0, or how much is not of the lowest rank where that is so,
  * or that the kernel does not tell. Nothing is said where nothing is bound. Local. */
 void job_say_where_memory_lies(const struct job *job);
-/* Ends the trace behind the steps released so far: its files are complete. Without one *out is zeroed. Local. */
+/* Ends the trace behind the steps released so far: its files are complete. Without one *out is
+ * zeroed. Local. */
 enum status job_end_trace(struct job *job, struct trace_summary *out);
 
 #endif

@@ -8,14 +8,16 @@
 #include "base/log.h"
 #include "plan/arenas.h"
 
-/* Without a training step there is nothing for these keys to act on. Those of a deck were meant for its training; one that was just typed was meant for this. */
+/* Without a training step there is nothing for these keys to act on. Those of a deck were meant for
+ * its training; one that was just typed was meant for this. */
 static void warn_ignored(const struct deck *deck, enum job_use use)
 {
   const struct {
     const char *key;
     bool other; /* than what is done */
   } keys[] = {{"shard.strategy", deck->shard.strategy != STRATEGY_FULL_SHARD},
-              {"shard.group", strcmp(deck->shard.group, "world") != 0 && strcmp(deck->shard.group, "auto") != 0},
+              {"shard.group",
+               strcmp(deck->shard.group, "world") != 0 && strcmp(deck->shard.group, "auto") != 0},
               {"shard.reduce", deck->shard.reduce != REDUCE_AUTO},
               {"tiers.activations", strcmp(deck->tiers.activations, "keep") != 0},
               {"tiers.working", deck->tiers.working != DECK_WORKING_GATHER},
@@ -39,8 +41,10 @@ static bool uses_lane(const struct plan *plan, enum plan_lane lane)
   return false;
 }
 
-/* What is meant for other tiers than those that were chosen. A deck may say it, and have its tiers changed by a key; what was typed is a mistake. */
-void job_warn_without_effect(const struct deck *deck, enum job_use use, int n, const struct plan *const plans[])
+/* What is meant for other tiers than those that were chosen. A deck may say it, and have its tiers
+ * changed by a key; what was typed is a mistake. */
+void job_warn_without_effect(const struct deck *deck, enum job_use use, int n,
+                             const struct plan *const plans[])
 {
   const struct device_model *device = plans[0]->input.device;
   bool copies = false, trains = false;

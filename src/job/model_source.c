@@ -30,7 +30,9 @@ bool model_source_holds(const char *folder, const char *name)
   return there;
 }
 
-/* --- one key -------------------------------------------------------------------------------------------------------------------- */
+/* --- one key
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 /* As a user would write it; reals as a decimal that reads back. */
 struct value {
@@ -53,10 +55,16 @@ static struct value value_of(const struct deck *deck, const struct option *optio
   const void *field = (const char *)deck + option->offset;
   struct value value = {""};
   switch (option->type) {
-  case OPTION_INT: snprintf(value.text, sizeof value.text, "%lld", (long long)*(const int64_t *)field); break;
+  case OPTION_INT:
+    snprintf(value.text, sizeof value.text, "%lld", (long long)*(const int64_t *)field);
+    break;
   case OPTION_REAL: return real_value(*(const double *)field);
-  case OPTION_BOOL: snprintf(value.text, sizeof value.text, "%s", *(const bool *)field ? "true" : "false"); break;
-  case OPTION_CHOICE: snprintf(value.text, sizeof value.text, "%s", option->choices[*(const int *)field]); break;
+  case OPTION_BOOL:
+    snprintf(value.text, sizeof value.text, "%s", *(const bool *)field ? "true" : "false");
+    break;
+  case OPTION_CHOICE:
+    snprintf(value.text, sizeof value.text, "%s", option->choices[*(const int *)field]);
+    break;
   default: snprintf(value.text, sizeof value.text, "%s", *(char *const *)field);
   }
   return value;
@@ -89,14 +97,16 @@ static struct deck spell_out(const struct deck *deck)
 }
 
 /* Whether a key agrees; *here and *there are its values. gpt2 has a weight for each position. */
-static bool agrees(const struct deck *deck, const struct deck *found, const struct option *option, struct value *here, struct value *there)
+static bool agrees(const struct deck *deck, const struct deck *found, const struct option *option,
+                   struct value *here, struct value *there)
 {
   const struct deck full = spell_out(deck), full_found = spell_out(found);
   *here = value_of(&full, option);
   *there = value_of(&full_found, option);
   if (is_free(option) || !strcmp(here->text, there->text))
     return true;
-  return !strcmp(option->name, "model.context") && deck->model.context < found->model.context && strcmp(found->model.arch, "gpt2") != 0;
+  return !strcmp(option->name, "model.context") && deck->model.context < found->model.context &&
+         strcmp(found->model.arch, "gpt2") != 0;
 }
 
 /* The first key that does not agree, or NULL. */
@@ -119,14 +129,17 @@ enum status model_source_check(const struct deck *found, const char *path, const
   return STATUS_OK;
 }
 
-/* --- a whole deck --------------------------------------------------------------------------------------------------------------- */
+/* --- a whole deck
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 static enum status take_unset(const struct deck *found, const char *where, struct deck *deck)
 {
   for (const struct option *option = deck_table; option->name; option++) {
     if (!is_model_key(option) || options_is_set(deck->set, option->name))
       continue;
-    enum status status = options_resolve_from(deck->set, where, option->name, value_of(found, option).text);
+    enum status status =
+        options_resolve_from(deck->set, where, option->name, value_of(found, option).text);
     if (status)
       return status;
   }
@@ -155,7 +168,8 @@ static enum status check_model(const char *where, const struct deck *deck)
 }
 
 /* `where`: the file behind `path`. */
-static enum status resolve(const struct deck *found, const char *path, const char *where, struct deck *deck)
+static enum status resolve(const struct deck *found, const char *path, const char *where,
+                           struct deck *deck)
 {
   enum status status = take_unset(found, where, deck);
   if (!status)
@@ -173,7 +187,9 @@ enum status model_source_resolve_from(const struct deck *found, const char *path
 static struct deck describe(const struct hf_config *config)
 {
   const struct model_config *model = &config->model;
-  const enum deck_rope scalings[] = {[ROPE_PLAIN] = DECK_ROPE_NONE, [ROPE_LINEAR] = DECK_ROPE_LINEAR, [ROPE_LLAMA3] = DECK_ROPE_LLAMA3};
+  const enum deck_rope scalings[] = {[ROPE_PLAIN] = DECK_ROPE_NONE,
+                                     [ROPE_LINEAR] = DECK_ROPE_LINEAR,
+                                     [ROPE_LLAMA3] = DECK_ROPE_LLAMA3};
   return (struct deck){.model = {.arch = (char *)model->arch,
                                  .layers = model->layers,
                                  .width = model->width,
@@ -215,7 +231,8 @@ static enum status resolve_from_folder(struct comm *comm, const char *dir, struc
   char *where = mem_printf("%s/config.json", dir);
   struct hf_config config = {0};
   char *arch = NULL;
-  enum status status = comm_agree(comm, comm_rank(comm) == 0 ? read_config(dir, &config, &arch) : STATUS_OK);
+  enum status status =
+      comm_agree(comm, comm_rank(comm) == 0 ? read_config(dir, &config, &arch) : STATUS_OK);
   if (!status)
     status = comm_broadcast(comm, &config, sizeof config, 0);
   if (!status)
@@ -254,10 +271,11 @@ enum status model_source_resolve_checkpoint(struct comm *comm, const char *path,
 static enum status refuse(const char *path, const struct deck *deck)
 {
   if (file_is_hub_name(path))
-    return status_set(STATUS_INPUT,
-                      "there is no folder %s. That looks like a Hugging Face name: download it first "
-                      "(hf download %s --local-dir DIR), and name DIR",
-                      path, path);
+    return status_set(
+        STATUS_INPUT,
+        "there is no folder %s. That looks like a Hugging Face name: download it first "
+        "(hf download %s --local-dir DIR), and name DIR",
+        path, path);
   if (!file_exists(path) && options_is_set(deck->set, "train.init") &&
       !options_is_typed(deck->set, "train.init"))
     return status_set(STATUS_INPUT,
@@ -265,14 +283,16 @@ static enum status refuse(const char *path, const struct deck *deck)
                       "says, or set train.init",
                       path, options_where(deck->set, "train.init"));
   if (!file_exists(path))
-    return status_set(STATUS_INPUT, "there is no %s: name a model folder or a checkpoint (.h5)", path);
+    return status_set(STATUS_INPUT, "there is no %s: name a model folder or a checkpoint (.h5)",
+                      path);
   if (model_source_holds(path, "ckpt"))
     return status_set(STATUS_INPUT,
                       "%s is a run folder: name a checkpoint in %s/ckpt, such as "
                       "%s/ckpt/step-00000100.h5",
                       path, path, path);
   return status_set(STATUS_INPUT,
-                    "%s is neither a model folder, with a config.json, nor a checkpoint (.h5)", path);
+                    "%s is neither a model folder, with a config.json, nor a checkpoint (.h5)",
+                    path);
 }
 
 enum status model_source_resolve(struct comm *comm, const char *path, struct deck *deck)

@@ -1,4 +1,5 @@
-/* The model.* keys of a deck, from where the model comes from: config.json of a Hugging Face folder, or the deck in a checkpoint. */
+/* The model.* keys of a deck, from where the model comes from: config.json of a Hugging Face
+ * folder, or the deck in a checkpoint. */
 #ifndef SLUICE_JOB_MODEL_SOURCE_H
 #define SLUICE_JOB_MODEL_SOURCE_H
 
@@ -12,9 +13,11 @@ bool model_source_is_checkpoint(const char *path);
 /* Whether the folder holds such a file; "" is no folder. Local. */
 bool model_source_holds(const char *folder, const char *name);
 
-/* Give every model.* that the deck does not set the value that it has in `path`, a folder or a checkpoint; options_where() then names it; then deck_check(), and whether
- * there can be such a model. A key that is set and disagrees: STATUS_USAGE naming both values. model.context may be smaller than there where positions have no weights (not
- * gpt2); model.init_std and model.dtype are free. Collective. */
+/* Give every model.* that the deck does not set the value that it has in `path`, a folder or a
+ * checkpoint; options_where() then names it; then deck_check(), and whether there can be such a
+ * model. A key that is set and disagrees: STATUS_USAGE naming both values. model.context may be
+ * smaller than there where positions have no weights (not gpt2); model.init_std and model.dtype are
+ * free. Collective. */
 enum status model_source_resolve(struct comm *comm, const char *path, struct deck *deck);
 /* The same from a checkpoint, whatever its name. Collective. */
 enum status model_source_resolve_checkpoint(struct comm *comm, const char *path, struct deck *deck);
@@ -22,7 +25,8 @@ enum status model_source_resolve_checkpoint(struct comm *comm, const char *path,
 enum status model_source_resolve_from(const struct deck *found, const char *path,
                                       struct deck *deck);
 
-/* Whether the decks describe one model, with the same liberties. STATUS_USAGE naming the first key that differs. Local. */
+/* Whether the decks describe one model, with the same liberties. STATUS_USAGE naming the first key
+ * that differs. Local. */
 enum status model_source_check(const struct deck *found, const char *path, const struct deck *deck);
 
 #endif

@@ -1,4 +1,5 @@
-/* Whether the memory that a job has in its hosts lies near the cores that work on it. What ranks share for all to read is left out: its pages are spread over them (comm/shared.c). */
+/* Whether the memory that a job has in its hosts lies near the cores that work on it. What ranks
+ * share for all to read is left out: its pages are spread over them (comm/shared.c). */
 #include "base/log.h"
 #include "base/mem.h"
 #include "job/job.h"
@@ -33,10 +34,12 @@ static enum status look_at_arenas(struct look *look)
   return status;
 }
 
-/* A page here and there is no matter: libraries touch some before threads are bound. Pages that nobody has touched yet lie nowhere. */
+/* A page here and there is no matter: libraries touch some before threads are bound. Pages that
+ * nobody has touched yet lie nowhere. */
 static void say_where(const struct look *look)
 {
-  const double found = (double)(look->pages.near + look->pages.far), far = 100 * (double)look->pages.far / found;
+  const double found = (double)(look->pages.near + look->pages.far),
+               far = 100 * (double)look->pages.far / found;
   const struct mem_amount all = mem_amount((double)look->bytes);
   if (far > 1)
     log_warn_alike("host memory: %.0f %% of the %s of this rank are on other NUMA nodes than its "

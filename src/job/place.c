@@ -12,11 +12,13 @@
 static enum status no_gpu(const struct deck *deck)
 {
 #ifdef HAVE_CUDA
-  static const char missing[] = "no GPU is to be seen here: ask for one, look whether CUDA_VISIBLE_DEVICES hides it";
+  static const char missing[] =
+      "no GPU is to be seen here: ask for one, look whether CUDA_VISIBLE_DEVICES hides it";
 #else
   static const char missing[] = "this build has no CUDA: configure it with --with-cuda";
 #endif
-  return status_set(STATUS_UNSUPPORTED, "%s, but %s, or say run.device=host", job_cite(deck, "run.device", "cuda").text, missing);
+  return status_set(STATUS_UNSUPPORTED, "%s, but %s, or say run.device=host",
+                    job_cite(deck, "run.device", "cuda").text, missing);
 }
 
 #ifdef HAVE_NCCL
@@ -30,30 +32,39 @@ static enum status choose_carrier(const struct deck *deck, int ranks, bool cuda,
   const int backend = deck->comm.backend;
   if (backend == DECK_BACKEND_NCCL && !cuda)
     return status_set(STATUS_USAGE,
-                      "%s, which carries data between GPUs, but the model is computed on the host: say comm.backend=mpi, or run.device=cuda",
+                      "%s, which carries data between GPUs, but the model is computed on the host: "
+                      "say comm.backend=mpi, or run.device=cuda",
                       job_cite(deck, "comm.backend", "nccl").text);
   if (!cuda || (ranks == 1 && backend != DECK_BACKEND_NCCL))
     *out = "mpi";
   else
-    *out = backend == DECK_BACKEND_NCCL || (backend == DECK_BACKEND_AUTO && has_nccl) ? "nccl" : "mpi_device";
+    *out = backend == DECK_BACKEND_NCCL || (backend == DECK_BACKEND_AUTO && has_nccl)
+               ? "nccl"
+               : "mpi_device";
   return STATUS_OK;
 }
 
-enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks, int gpus, struct job_place *out)
+enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks, int gpus,
+                             struct job_place *out)
 {
-  const bool cuda = deck->run.device == DECK_DEVICE_CUDA || (deck->run.device == DECK_DEVICE_AUTO && gpus > 0);
-  const bool bf16 = deck->run.compute == DECK_COMPUTE_BF16 || (deck->run.compute == DECK_COMPUTE_AUTO && cuda);
+  const bool cuda =
+      deck->run.device == DECK_DEVICE_CUDA || (deck->run.device == DECK_DEVICE_AUTO && gpus > 0);
+  const bool bf16 =
+      deck->run.compute == DECK_COMPUTE_BF16 || (deck->run.compute == DECK_COMPUTE_AUTO && cuda);
   const char *carrier = NULL;
   if (cuda && gpus == 0)
     return no_gpu(deck);
   if (cuda && local_ranks > gpus && gpus > 1)
     return status_set(STATUS_USAGE,
-                      "this node has %d ranks, which need a GPU each, and they see %d: start no more than that on a node, or say run.device=host",
+                      "this node has %d ranks, which need a GPU each, and they see %d: start no "
+                      "more than that on a node, or say run.device=host",
                       local_ranks, gpus);
   const enum status status = choose_carrier(deck, ranks, cuda, &carrier);
   if (status)
     return status;
-  *out = (struct job_place){.device = cuda ? "cuda" : "host", .compute = bf16 ? DTYPE_BF16 : DTYPE_F32, .carrier = carrier};
+  *out = (struct job_place){.device = cuda ? "cuda" : "host",
+                            .compute = bf16 ? DTYPE_BF16 : DTYPE_F32,
+                            .carrier = carrier};
   return STATUS_OK;
 }
 
@@ -63,7 +74,9 @@ enum status job_check_same_place(struct comm *comm, const struct deck *deck, boo
   const enum status status = comm_max_i64(comm, some, 2);
   if (status || deck->run.device != DECK_DEVICE_AUTO || !some[0] || !some[1])
     return status;
-  return status_set(STATUS_USAGE, "%s, but some ranks see a GPU and some do not: start all of them where GPUs are, or say run.device=host",
+  return status_set(STATUS_USAGE,
+                    "%s, but some ranks see a GPU and some do not: start all of them where GPUs "
+                    "are, or say run.device=host",
                     job_cite(deck, "run.device", "auto").text);
 }
 
@@ -105,7 +118,8 @@ static enum status choose_place(struct job *job, int *out)
   if (!status)
     status = job_check_same_place(job->comm, job->deck, gpus > 0);
   if (!status)
-    status = job_choose_place(job->deck, comm_ranks(job->comm), comm_local_ranks(job->comm), gpus, &job->place);
+    status = job_choose_place(job->deck, comm_ranks(job->comm), comm_local_ranks(job->comm), gpus,
+                              &job->place);
   status = comm_agree(job->comm, status);
   if (!status)
     *out = strcmp(job->place.device, "host") == 0 ? 0 : gpus;
@@ -156,8 +170,7 @@ enum status job_create_topo(struct comm *comm, const struct job_buses *buses,
 {
   const int ranks = comm_ranks(comm), rank = comm_rank(comm);
   struct topo_record *records = NULL;
-  enum status status =
-      mem_alloc(MEM_META, (size_t)ranks * sizeof *records, (void **)&records);
+  enum status status = mem_alloc(MEM_META, (size_t)ranks * sizeof *records, (void **)&records);
   if (!status)
     status = topo_record(buses->n, buses->bus, &records[rank]);
   status = comm_agree(comm, status);
@@ -182,7 +195,8 @@ static enum status take_cores(struct job *job)
   return STATUS_OK;
 }
 
-/* Each rank gets a GPU, the cores near it, and these to itself: what this rank's threads are bound to. Collective. */
+/* Each rank gets a GPU, the cores near it, and these to itself: what this rank's threads are bound
+ * to. Collective. */
 static enum status place_rank(struct job *job, int gpus)
 {
   const struct topo_options options = job_topo_options(job->deck);
@@ -197,7 +211,8 @@ static enum status place_rank(struct job *job, int gpus)
 static enum status create_device(struct job *job)
 {
   const int gpu = topo_gpu(job->topo);
-  enum status status = device_create(job->place.device, gpu < 0 ? 0 : gpu, job->place.compute, &job->device);
+  enum status status =
+      device_create(job->place.device, gpu < 0 ? 0 : gpu, job->place.compute, &job->device);
   if (!status && !job->device->model.host_memory)
     status = device_create("host", 0, DTYPE_F32, &job->host);
   status = comm_agree(job->comm, status);

@@ -15,10 +15,12 @@ struct prefetch {
   const struct topo *topo;
   struct thread *thread;
   int64_t micros, count; /* of a step; tokens of a micro-batch, as many targets behind them */
-  int32_t *room;         /* of `micros` micro-batches: the next one goes where the one of a step before was taken from */
+  int32_t *room; /* of `micros` micro-batches: the next one goes where the one of a step before was
+                    taken from */
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  int64_t first, announced, read, taken; /* the step that was announced first; micro-batches since then, each number below those before it */
+  int64_t first, announced, read, taken; /* the step that was announced first; micro-batches since
+                                            then, each number below those before it */
   enum status failed;                    /* micro-batch `read` */
   char sentence[2048];
   bool leave;
@@ -31,14 +33,16 @@ static int32_t *place_of(const struct prefetch *prefetch, int64_t at)
 
 static bool has_work(const struct prefetch *prefetch)
 {
-  return !prefetch->failed && prefetch->read < prefetch->announced && prefetch->read - prefetch->taken < prefetch->micros;
+  return !prefetch->failed && prefetch->read < prefetch->announced &&
+         prefetch->read - prefetch->taken < prefetch->micros;
 }
 
 /* Without the mutex: nobody else looks at a place between its read and what is taken. */
 static enum status read_one(const struct prefetch *prefetch, int64_t first, int64_t at)
 {
   int32_t *tokens = place_of(prefetch, at);
-  return prefetch->load(prefetch->load_arg, first + at / prefetch->micros, (int)(at % prefetch->micros), tokens, tokens + prefetch->count);
+  return prefetch->load(prefetch->load_arg, first + at / prefetch->micros,
+                        (int)(at % prefetch->micros), tokens, tokens + prefetch->count);
 }
 
 static enum status thread_loop(void *arg)
@@ -84,16 +88,21 @@ static enum status wait_for_read(struct prefetch *prefetch, int64_t at)
     pthread_cond_wait(&prefetch->changed, &prefetch->mutex);
   const bool failed = prefetch->read == at;
   pthread_mutex_unlock(&prefetch->mutex);
-  return failed ? status_set(prefetch->failed, "%s", prefetch->sentence) : STATUS_OK; /* the thread changes neither any more */
+  return failed ? status_set(prefetch->failed, "%s", prefetch->sentence)
+                : STATUS_OK; /* the thread changes neither any more */
 }
 
 enum status prefetch_load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
 {
   struct prefetch *prefetch = arg;
-  const int64_t at = (step - prefetch->first) * prefetch->micros + micro; /* first, announced and taken change on this thread alone */
+  const int64_t at = (step - prefetch->first) * prefetch->micros +
+                     micro; /* first, announced and taken change on this thread alone */
   const size_t bytes = (size_t)prefetch->count * sizeof *tokens;
   if (at != prefetch->taken || at >= prefetch->announced)
-    return status_set(STATUS_INTERNAL, "micro-batch %d of step %" PRId64 " was asked for, which is not the next one that was announced", micro, step);
+    return status_set(STATUS_INTERNAL,
+                      "micro-batch %d of step %" PRId64
+                      " was asked for, which is not the next one that was announced",
+                      micro, step);
   const enum status status = wait_for_read(prefetch, at);
   if (status)
     return status;
@@ -106,17 +115,25 @@ enum status prefetch_load(void *arg, int64_t step, int micro, int32_t *tokens, i
   return STATUS_OK;
 }
 
-enum status prefetch_create(const struct plan *plan, exec_load *load, void *load_arg, const struct topo *topo, struct prefetch **out)
+enum status prefetch_create(const struct plan *plan, exec_load *load, void *load_arg,
+                            const struct topo *topo, struct prefetch **out)
 {
   const struct deck_shape *shape = &plan->input.shape;
   struct prefetch *prefetch = NULL;
   enum status status = mem_alloc(MEM_DATA, sizeof *prefetch, (void **)&prefetch);
   if (status)
     return status;
-  *prefetch = (struct prefetch){.load = load, .load_arg = load_arg, .topo = topo, .micros = shape->micros, .count = shape->micro_batch * shape->sequence};
-  pthread_mutex_init(&prefetch->mutex, NULL); /* with default attributes these do not fail on Linux */
+  *prefetch = (struct prefetch){.load = load,
+                                .load_arg = load_arg,
+                                .topo = topo,
+                                .micros = shape->micros,
+                                .count = shape->micro_batch * shape->sequence};
+  pthread_mutex_init(&prefetch->mutex,
+                     NULL); /* with default attributes these do not fail on Linux */
   pthread_cond_init(&prefetch->changed, NULL);
-  status = mem_alloc(MEM_DATA, (size_t)(2 * prefetch->micros * prefetch->count) * sizeof *prefetch->room, (void **)&prefetch->room);
+  status =
+      mem_alloc(MEM_DATA, (size_t)(2 * prefetch->micros * prefetch->count) * sizeof *prefetch->room,
+                (void **)&prefetch->room);
   if (!status)
     status = thread_start("prefetch", thread_loop, prefetch, &prefetch->thread);
   if (status)

@@ -16,7 +16,8 @@ enum status job_take_place(struct job *job);
 /* The plans that there are; how many. */
 int job_list_plans(const struct job *job, const struct plan *plans[JOB_PLANS]);
 
-/* Whether the job's folder for TIER_DISK may be one, and what room there is: STATUS_IO where none can be made, STATUS_USAGE where nobody has named one and the default would not be the node's own.
+/* Whether the job's folder for TIER_DISK may be one, and what room there is: STATUS_IO where none
+ * can be made, STATUS_USAGE where nobody has named one and the default would not be the node's own.
  * A warning where one is named that nodes share. Local. */
 enum status job_check_disk(const struct job *job, struct job_limits *out);
 /* The room there for a job that does not use it yet; 0 where it could not. Local. */

@@ -20,7 +20,8 @@ static enum status open_trace(struct job *job)
   if (job->deck->train.trace.n == 0)
     return STATUS_OK;
   char *dir = mem_printf("%s/trace", job->deck->run.dir);
-  const enum status status = dir ? trace_run_open(dir, job->plan[PLAN_TRAIN], 0, &job->trace) : STATUS_MEMORY;
+  const enum status status =
+      dir ? trace_run_open(dir, job->plan[PLAN_TRAIN], 0, &job->trace) : STATUS_MEMORY;
   mem_free(dir);
   if (!status)
     trace_run_set_counters(job->trace, job->counters);
@@ -46,8 +47,7 @@ static enum status open_counters(struct job *job)
   const struct option_strings *names = &job->deck->run.counters;
   if (!deck_counts(job->deck))
     return STATUS_OK;
-  const enum status status =
-      op_counters_create(COUNT_LANES, names->n, names->item, &job->counters);
+  const enum status status = op_counters_create(COUNT_LANES, names->n, names->item, &job->counters);
   if (!status)
     log_counters(job);
   return status;

@@ -2,7 +2,9 @@
 #include "base/progress.h"
 #include "job/state_private.h"
 
-/* --- opening -------------------------------------------------------------------------------------------------------------------- */
+/* --- opening
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static const char *group_of(const struct plan *plan, int kind)
 {
@@ -11,7 +13,8 @@ static const char *group_of(const struct plan *plan, int kind)
   return kind == 0 ? "model" : plan->state[kind - 1].row->name;
 }
 
-static void describe_tensor(struct job_state *state, int kind, int u, int p, const struct job_state_piece *piece)
+static void describe_tensor(struct job_state *state, int kind, int u, int p,
+                            const struct job_state_piece *piece)
 {
   const struct plan *plan = state->plan;
   const struct model_param *param = &plan->input.model->unit[u].param[p];
@@ -65,7 +68,8 @@ static enum status describe_tensors(struct job_state *state, int kinds)
     const bool described = is_described(state, kind);
     for (int u = 0; u < model->units && described; u++)
       for (int p = 0; p < model->unit[u].params; p++) {
-        const struct job_state_piece *piece = &state->piece[job_state_piece_index(plan, kind, u, plan->layout[u].frozen[p])];
+        const struct job_state_piece *piece =
+            &state->piece[job_state_piece_index(plan, kind, u, plan->layout[u].frozen[p])];
         if (piece->buffer >= 0 && job_state_has(plan, kind, u, p))
           describe_tensor(state, kind, u, p, piece);
       }
@@ -80,9 +84,11 @@ static enum status alloc_tables(struct job_state *state, int kinds)
   for (int u = 0; u < model->units; u++)
     params += (size_t)model->unit[u].params;
   state->pieces = kinds * model->units * JOB_STATE_PARTS;
-  enum status status = mem_alloc(MEM_IO, (size_t)state->pieces * sizeof *state->piece, (void **)&state->piece);
+  enum status status =
+      mem_alloc(MEM_IO, (size_t)state->pieces * sizeof *state->piece, (void **)&state->piece);
   if (!status)
-    status = mem_alloc(MEM_IO, params * (size_t)kinds * sizeof *state->tensor, (void **)&state->tensor);
+    status =
+        mem_alloc(MEM_IO, params * (size_t)kinds * sizeof *state->tensor, (void **)&state->tensor);
   if (!status)
     status = mem_alloc(MEM_IO, params * (size_t)kinds * sizeof *state->part, (void **)&state->part);
   if (!status && state->plan->persistent_bytes[TIER_DISK] > 0)
@@ -98,7 +104,8 @@ static enum status fill(struct job_state *state, bool moments, bool unique, bool
   for (int kind = 0; kind < kinds && !status; kind++)
     for (int u = 0; u < plan->input.model->units; u++)
       for (int frozen = 0; frozen < JOB_STATE_PARTS; frozen++)
-        state->piece[job_state_piece_index(plan, kind, u, frozen)] = job_state_make_piece(plan, kind, u, frozen, unique);
+        state->piece[job_state_piece_index(plan, kind, u, frozen)] =
+            job_state_make_piece(plan, kind, u, frozen, unique);
   if (!status)
     status = job_state_place_pieces(state, snapshot);
   return status ? status : describe_tensors(state, kinds);
@@ -143,10 +150,14 @@ enum status job_state_create_snapshot(const struct job *job, struct job_state **
   return create(job, true, true, false, true, NULL, out);
 }
 
-/* --- filled --------------------------------------------------------------------------------------------------------------------- */
+/* --- filled
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
-/* A worker's part of a copy in the compute type of what this rank holds of a unit; on a device apart narrow_there() has made it. */
-static void narrow_part(const struct job_state *state, int master, struct layout_range range, char *copy, int worker, int workers)
+/* A worker's part of a copy in the compute type of what this rank holds of a unit; on a device
+ * apart narrow_there() has made it. */
+static void narrow_part(const struct job_state *state, int master, struct layout_range range,
+                        char *copy, int worker, int workers)
 {
   const enum dtype compute = state->job->place.compute;
   int64_t begin, end;
@@ -155,7 +166,8 @@ static void narrow_part(const struct job_state *state, int master, struct layout
   team_slice(range.end - range.begin, LAYOUT_BLOCK, worker, workers, &begin, &end);
   const float *from = (const float *)job_state_host_pointer(state->job, state->plan, master);
   if (begin < end)
-    dtype_convert(copy + begin * (int64_t)dtype_size(compute), compute, from + begin, DTYPE_F32, (size_t)(end - begin));
+    dtype_convert(copy + begin * (int64_t)dtype_size(compute), compute, from + begin, DTYPE_F32,
+                  (size_t)(end - begin));
 }
 
 /* Of a copy that the host reaches. */
@@ -182,10 +194,13 @@ static void publish_part(void *arg, int worker, int workers)
   const int64_t size = (int64_t)dtype_size(state->job->place.compute);
   for (int u = 0; u < plan->input.model->units; u++) {
     if (plan->working[u] >= 0)
-      narrow_part(state, plan->master[u], plan->owned[u], job_state_host_pointer(state->job, plan, plan->working[u]), worker, workers);
+      narrow_part(state, plan->master[u], plan->owned[u],
+                  job_state_host_pointer(state->job, plan, plan->working[u]), worker, workers);
     if (plan->shared[u] >= 0)
       narrow_part(state, plan->frozen[u], plan->frozen_owned[u],
-                  job_state_host_pointer(state->job, plan, plan->shared[u]) + plan->frozen_owned[u].begin * size, worker, workers);
+                  job_state_host_pointer(state->job, plan, plan->shared[u]) +
+                      plan->frozen_owned[u].begin * size,
+                  worker, workers);
     round_copy(state, u, worker, workers);
   }
 }
@@ -214,7 +229,9 @@ void job_state_close(struct job_state *state)
   mem_free(state);
 }
 
-/* --- initialisation ------------------------------------------------------------------------------------------------------------- */
+/* --- initialisation
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 /* Each worker makes its part of every tensor: an element is a function of its place. */
 static void init_part(void *arg, int worker, int workers)
@@ -227,9 +244,12 @@ static void init_part(void *arg, int worker, int workers)
     for (int p = 0; p < model->unit[u].params; p++, t++) {
       const struct layout_range range = state->tensor[t].range;
       int64_t begin, end;
-      team_slice(range.end > range.begin ? range.end - range.begin : 0, GRAIN, worker, workers, &begin, &end);
+      team_slice(range.end > range.begin ? range.end - range.begin : 0, GRAIN, worker, workers,
+                 &begin, &end);
       if (begin < end)
-        model_init_param(model, seed, u, p, (struct layout_range){range.begin + begin, range.begin + end}, (float *)state->tensor[t].data + begin);
+        model_init_param(model, seed, u, p,
+                         (struct layout_range){range.begin + begin, range.begin + end},
+                         (float *)state->tensor[t].data + begin);
       progress_add();
     }
 }

@@ -1,4 +1,5 @@
-/* The state of a job as named fp32 tensors, wherever and in whatever type it lies: for initialisation, for what loads and for what saves. */
+/* The state of a job as named fp32 tensors, wherever and in whatever type it lies: for
+ * initialisation, for what loads and for what saves. */
 #ifndef SLUICE_JOB_STATE_H
 #define SLUICE_JOB_STATE_H
 
@@ -18,7 +19,8 @@ struct job_state_saved {
 };
 
 struct job_state {
-  struct io_tensor *tensor; /* "model" in the order of units and parameters, then each state of the optimizer likewise */
+  struct io_tensor *tensor; /* "model" in the order of units and parameters, then each state of the
+                               optimizer likewise */
   int n;
 
   const struct job *job; /* from here on the module's own */
@@ -33,33 +35,43 @@ struct job_state {
   bool loads, pinned, copies; /* copies: as they were saved */
 };
 
-/* Parameters, and with `moments` the optimizer's state, which frozen parameters do not have. `unique`: each element on exactly one rank (for saving), otherwise all that this rank
- * holds (for loading). fp32 that the host reads is used in place: data point into it. What lies on a device apart goes by way of a block of job_state_bytes(), which holds a copy
- * of it or, with `load`, zeros until it is filled. What is on the disk, and moments of 16 bits, have no data: they are moved by pieces (which is exact: true moments
- * in fp32, and the same bits again, device/moments.h). With `load` all moments on the disk that are not going to be filled are zeroed. Nothing may be under way. Local. */
-enum status job_state_open(const struct job *job, bool moments, bool unique, bool load, struct job_state **out);
+/* Parameters, and with `moments` the optimizer's state, which frozen parameters do not have.
+ * `unique`: each element on exactly one rank (for saving), otherwise all that this rank holds (for
+ * loading). fp32 that the host reads is used in place: data point into it. What lies on a device
+ * apart goes by way of a block of job_state_bytes(), which holds a copy of it or, with `load`,
+ * zeros until it is filled. What is on the disk, and moments of 16 bits, have no data: they are
+ * moved by pieces (which is exact: true moments in fp32, and the same bits again,
+ * device/moments.h). With `load` all moments on the disk that are not going to be filled are
+ * zeroed. Nothing may be under way. Local. */
+enum status job_state_open(const struct job *job, bool moments, bool unique, bool load,
+                           struct job_state **out);
 /* For loading with moments, and with residuals as they were saved. If as many ranks have encoded
  * the same parts, each takes its own. Otherwise each takes an equal share of their sum, because
  * only the sum over ranks changes parameters. `saved` must outlive the state. Local. */
 enum status job_state_open_saved(const struct job *job, const struct job_state_saved *saved,
                                  struct job_state **out);
-/* What was filled is the job's (`load`), and its working copy is made of it, which ranks that share one may use once all of them have committed. Padding between parameters is zero. Local. */
+/* What was filled is the job's (`load`), and its working copy is made of it, which ranks that share
+ * one may use once all of them have committed. Padding between parameters is zero. Local. */
 enum status job_state_commit(struct job_state *state);
 void job_state_close(struct job_state *state); /* takes NULL */
 /* After job_state_commit() of all ranks: each rank completes its copies, which belong to
  * compress.weights.delta, by the other ranks' parts. Collective. */
 enum status job_state_share_copies(const struct job *job);
 
-/* Host memory that the state of this rank's plan takes beside a device apart, as opened for loading. Local. */
+/* Host memory that the state of this rank's plan takes beside a device apart, as opened for
+ * loading. Local. */
 int64_t job_state_bytes(const struct plan *plan, bool moments);
 
-/* Room in host memory for a copy of all that this rank saves, in the types that it has. STATUS_MEMORY where it is not there. Local. */
+/* Room in host memory for a copy of all that this rank saves, in the types that it has.
+ * STATUS_MEMORY where it is not there. Local. */
 enum status job_state_create_snapshot(const struct job *job, struct job_state **out);
-/* The copy is that of now, until the next call, whatever the job does. Nothing may be under way in it. Local. */
+/* The copy is that of now, until the next call, whatever the job does. Nothing may be under way in
+ * it. Local. */
 enum status job_state_take_snapshot(struct job_state *state);
 int64_t job_state_snapshot_bytes(const struct job *job);
 
-/* Parameters as the architecture's initialisation and run.seed have them; moments are zero in a new job. Local. */
+/* Parameters as the architecture's initialisation and run.seed have them; moments are zero in a new
+ * job. Local. */
 enum status job_state_init(const struct job *job);
 
 #endif

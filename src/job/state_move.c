@@ -11,7 +11,9 @@ enum { COPY_GRAIN = 1 << 21 }; /* bytes: whole huge pages */
 enum status job_state_run_team(const struct job *job, team_task *task, void *arg)
 {
   struct team *team = NULL;
-  const enum status status = team_create(job->threads > 0 ? job->threads : 1, job->host && job->topo ? topo_cores(job->topo) : NULL, &team);
+  const enum status status =
+      team_create(job->threads > 0 ? job->threads : 1,
+                  job->host && job->topo ? topo_cores(job->topo) : NULL, &team);
   if (!status)
     team_run(team, task, arg);
   team_destroy(team);
@@ -38,7 +40,8 @@ static void *device_pointer(const struct job_state *state, int buffer)
   return (char *)state->job->memory.persistent[b->tier] + b->offset;
 }
 
-/* On a lane: copies in the compute type of the masters of a device apart, rounded as a gather rounds what it casts. */
+/* On a lane: copies in the compute type of the masters of a device apart, rounded as a gather
+ * rounds what it casts. */
 static enum status narrow_there(const struct job_state *state, struct lane *lane)
 {
   const struct plan *plan = state->plan;
@@ -63,7 +66,8 @@ static enum status copy_pieces(const struct job_state *state, struct lane *lane,
       continue;
     char *device = (char *)device_pointer(state, piece->buffer) + piece->offset;
     const size_t bytes = (size_t)job_state_piece_bytes(piece);
-    status = to_job ? ops->copy(lane, device, piece->host, bytes) : ops->copy(lane, piece->host, device, bytes);
+    status = to_job ? ops->copy(lane, device, piece->host, bytes)
+                    : ops->copy(lane, piece->host, device, bytes);
   }
   return status;
 }
@@ -103,13 +107,16 @@ static enum status read_disk(const struct job_state *state)
   for (int i = 0; i < state->pieces && !status; i++) {
     const struct job_state_piece *piece = &state->piece[i];
     if (piece->blocked && state->plan->buffer[piece->buffer].tier == TIER_DISK)
-      status = exec_memory_read(&state->job->memory, state->plan, piece->buffer, piece->offset, job_state_piece_bytes(piece), piece->host);
+      status = exec_memory_read(&state->job->memory, state->plan, piece->buffer, piece->offset,
+                                job_state_piece_bytes(piece), piece->host);
   }
   return status;
 }
 
-/* Elements of a piece, of moments or of what is fp32 itself, between their own type, wherever they are, and fp32. */
-static enum status move_some(const struct job_state_part *part, int64_t begin, int64_t n, float *data)
+/* Elements of a piece, of moments or of what is fp32 itself, between their own type, wherever they
+ * are, and fp32. */
+static enum status move_some(const struct job_state_part *part, int64_t begin, int64_t n,
+                             float *data)
 {
   const struct job_state *state = part->state;
   const struct job_state_piece *piece = part->piece;
@@ -119,7 +126,9 @@ static enum status move_some(const struct job_state_part *part, int64_t begin, i
   enum status status = STATUS_OK;
   if (state->loads) {
     moments_encode(own, piece->type, piece->code, data, (size_t)n);
-    return piece->host ? STATUS_OK : exec_memory_write(memory, state->plan, piece->buffer, offset, n * size, own);
+    return piece->host
+               ? STATUS_OK
+               : exec_memory_write(memory, state->plan, piece->buffer, offset, n * size, own);
   }
   if (!piece->host)
     status = exec_memory_read(memory, state->plan, piece->buffer, offset, n * size, own);
@@ -134,7 +143,9 @@ enum status job_state_move(const struct io_tensor *tensor, struct layout_range r
   const int64_t n = range.end - range.begin;
   enum status status = STATUS_OK;
   for (int64_t done = 0; done < n && !status; done += JOB_STATE_SCRATCH)
-    status = move_some(part, part->at + range.begin + done, n - done < JOB_STATE_SCRATCH ? n - done : JOB_STATE_SCRATCH, (float *)data + done);
+    status = move_some(part, part->at + range.begin + done,
+                       n - done < JOB_STATE_SCRATCH ? n - done : JOB_STATE_SCRATCH,
+                       (float *)data + done);
   return status;
 }
 
@@ -146,23 +157,27 @@ enum status job_state_take_snapshot(struct job_state *state)
   return status ? status : read_disk(state);
 }
 
-/* --- zeros on the disk, which begins with any bits ------------------------------------------------------------------------------- */
+/* --- zeros on the disk, which begins with any bits
+ * ------------------------------------------------------------------------------- */
 
-static enum status zero_range(const struct job_state *state, const struct job_state_piece *piece, int64_t begin, int64_t end)
+static enum status zero_range(const struct job_state *state, const struct job_state_piece *piece,
+                              int64_t begin, int64_t end)
 {
   const int64_t size = (int64_t)dtype_size(piece->type);
   enum status status = STATUS_OK;
   memset(state->scratch, 0, JOB_STATE_SCRATCH * sizeof(float));
   for (int64_t at = begin; at < end && !status; at += JOB_STATE_SCRATCH) {
     progress_add();
-    status = exec_memory_write(&state->job->memory, state->plan, piece->buffer, piece->offset + at * size,
-                               (end - at < JOB_STATE_SCRATCH ? end - at : JOB_STATE_SCRATCH) * size, state->scratch);
+    status = exec_memory_write(
+        &state->job->memory, state->plan, piece->buffer, piece->offset + at * size,
+        (end - at < JOB_STATE_SCRATCH ? end - at : JOB_STATE_SCRATCH) * size, state->scratch);
   }
   return status;
 }
 
 /* What no parameter's elements are going to be written to. */
-static enum status zero_gaps(const struct job_state *state, int kind, int u, const struct job_state_piece *piece)
+static enum status zero_gaps(const struct job_state *state, int kind, int u,
+                             const struct job_state_piece *piece)
 {
   const struct plan *plan = state->plan;
   const struct layout_unit *layout = &plan->layout[u];

@@ -74,15 +74,19 @@ static struct job_state_piece copy_of(const struct plan *plan, int u, bool froze
 static struct job_state_piece holding_of(const struct plan *plan, int kind, int u, bool frozen)
 {
   if (frozen)
-    return (struct job_state_piece){.buffer = kind == 0 ? plan->frozen[u] : -1, .range = plan->frozen_owned[u], .type = DTYPE_F32};
+    return (struct job_state_piece){.buffer = kind == 0 ? plan->frozen[u] : -1,
+                                    .range = plan->frozen_owned[u],
+                                    .type = DTYPE_F32};
   const int buffer = kind == 0 ? plan->master[u] : plan->state[kind - 1].buffer[u];
   return (struct job_state_piece){.buffer = buffer,
                                   .range = plan->owned[u],
                                   .type = kind == 0 ? DTYPE_F32 : plan->state[kind - 1].dtype,
-                                  .code = kind == 0 ? STATE_LINEAR : plan->state[kind - 1].row->code};
+                                  .code =
+                                      kind == 0 ? STATE_LINEAR : plan->state[kind - 1].row->code};
 }
 
-struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, int u, bool frozen, bool unique)
+struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, int u, bool frozen,
+                                            bool unique)
 {
   if (job_state_is_residual(plan, kind))
     return residual_of(plan, u, frozen);
@@ -98,7 +102,8 @@ struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, i
     piece.range = unique_range(&plan->input, scope, held);
   const int64_t begin = job_state_offset(plan, kind, u, piece.range.begin);
   piece.elements = job_state_offset(plan, kind, u, piece.range.end) - begin;
-  piece.offset = (begin - job_state_offset(plan, kind, u, held.begin)) * (int64_t)dtype_size(piece.type);
+  piece.offset =
+      (begin - job_state_offset(plan, kind, u, held.begin)) * (int64_t)dtype_size(piece.type);
   return piece;
 }
 
@@ -159,7 +164,8 @@ char *job_state_host_pointer(const struct job *job, const struct plan *plan, int
 
 char *job_state_place(const struct job_state *state, const struct job_state_piece *piece)
 {
-  char *buffer = piece->buffer >= 0 ? job_state_host_pointer(state->job, state->plan, piece->buffer) : NULL;
+  char *buffer =
+      piece->buffer >= 0 ? job_state_host_pointer(state->job, state->plan, piece->buffer) : NULL;
   return buffer ? buffer + piece->offset : NULL;
 }
 
@@ -169,18 +175,22 @@ bool job_state_is_apart(const struct job_state *state, const struct job_state_pi
          !state->job->device->model.host_memory;
 }
 
-static bool wants_block(const struct job_state *state, const struct job_state_piece *piece, bool snapshot)
+static bool wants_block(const struct job_state *state, const struct job_state_piece *piece,
+                        bool snapshot)
 {
   if (piece->buffer < 0 || job_state_piece_bytes(piece) == 0)
     return false;
-  return snapshot || (!job_state_place(state, piece) && state->plan->buffer[piece->buffer].tier == TIER_DEVICE);
+  return snapshot ||
+         (!job_state_place(state, piece) && state->plan->buffer[piece->buffer].tier == TIER_DEVICE);
 }
 
-/* Memory that the device copies into without a detour, where the device lies apart and has most of it: pinning takes its time. */
+/* Memory that the device copies into without a detour, where the device lies apart and has most of
+ * it: pinning takes its time. */
 static enum status alloc_block(struct job_state *state, bool snapshot)
 {
   struct device *device = state->job->device;
-  const int64_t there = count_bytes(state->plan, true, true, true), all = count_bytes(state->plan, true, true, false);
+  const int64_t there = count_bytes(state->plan, true, true, true),
+                all = count_bytes(state->plan, true, true, false);
   state->pinned = snapshot && !device->model.host_memory && there > 0 && 2 * there >= all;
   if (state->pinned)
     return device->ops->alloc_host(device, MEM_IO, (size_t)state->block_bytes, &state->block);

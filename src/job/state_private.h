@@ -10,7 +10,8 @@ enum {
   JOB_STATE_SCRATCH = 1 << 20 /* elements that are on their way from or to the disk */
 };
 
-/* A range of a unit's flat elements, of one kind, trained or frozen, that lies in one buffer of the plan. */
+/* A range of a unit's flat elements, of one kind, trained or frozen, that lies in one buffer of the
+ * plan. */
 struct job_state_piece {
   int buffer; /* -1: there is none */
   struct layout_range range;
@@ -35,11 +36,13 @@ bool job_state_has_copies(const struct plan *plan);
 /* The kind after the optimizer's states: the copy that differences are added to, of which each rank
  * saves its part. */
 bool job_state_is_copy(const struct plan *plan, int kind);
-/* The last kind: what messages of gradients have lost, as the bytes of one message per rank and unit. */
+/* The last kind: what messages of gradients have lost, as the bytes of one message per rank and
+ * unit. */
 bool job_state_is_residual(const struct plan *plan, int kind);
 int job_state_piece_index(const struct plan *plan, int kind, int u, bool frozen);
 /* The part of a holding that is asked for: `unique`, the one that this rank alone writes. */
-struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, int u, bool frozen, bool unique);
+struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, int u, bool frozen,
+                                            bool unique);
 /* Has parameter p a tensor of this kind? */
 bool job_state_has(const struct plan *plan, int kind, int u, int p);
 /* Elements of this kind before flat element `element` of the unit. */
@@ -60,14 +63,17 @@ enum status job_state_place_pieces(struct job_state *state, bool snapshot);
 enum status job_state_round_copies(const struct job_state *state, struct lane *lane);
 /* By the threads of the job, whose cores they run on. */
 enum status job_state_run_team(const struct job *job, team_task *task, void *arg);
-/* Between the block and a device apart, and from what is there now to its copies, on a lane of its own; complete on return. */
+/* Between the block and a device apart, and from what is there now to its copies, on a lane of its
+ * own; complete on return. */
 enum status job_state_transfer(const struct job_state *state, bool to_job);
 /* io_tensor's move: a range of a tensor without data. */
 enum status job_state_move(const struct io_tensor *tensor, struct layout_range range, void *data);
-/* A unit's residual as a tensor with a row per rank: this rank's row, or what it makes its own of. */
+/* A unit's residual as a tensor with a row per rank: this rank's row, or what it makes its own of.
+ */
 enum status job_state_describe_residual(struct job_state *state, int u);
 void job_state_merge_destroy(struct job_state_merge *merge); /* takes NULL */
-/* All moments on the disk, which begins with any bits, or with `moments` what no parameter's elements are going to be written to. */
+/* All moments on the disk, which begins with any bits, or with `moments` what no parameter's
+ * elements are going to be written to. */
 enum status job_state_zero_disk(const struct job_state *state, bool moments);
 
 #endif

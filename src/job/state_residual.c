@@ -1,5 +1,5 @@
-/* Residuals, what messages of gradients have lost, as tensors: a row of bytes per rank and unit. The
- * ranks that have saved them may be others than those that go on from them. */
+/* Residuals, what messages of gradients have lost, as tensors: a row of bytes per rank and unit.
+ * The ranks that have saved them may be others than those that go on from them. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -196,9 +196,9 @@ static enum status take_rows(const struct io_tensor *tensor, struct layout_range
                   n = left < bytes - at ? left : bytes - at;
     memcpy(part->state->merge->message + at, from, (size_t)n);
     if (at + n == bytes)
-      status = take_message(part, (int)(range.begin / bytes),
-                            range.begin - at == tensor->range.begin,
-                            range.begin + n == tensor->range.end);
+      status =
+          take_message(part, (int)(range.begin / bytes), range.begin - at == tensor->range.begin,
+                       range.begin + n == tensor->range.end);
     range.begin += n;
     from += n;
   }
@@ -227,8 +227,7 @@ static enum status describe_saved(struct job_state *state, int u, struct io_tens
   if (status)
     return status;
   const struct codec *codec = &state->merge->codec;
-  const int64_t bytes =
-      codec->ops->bytes(codec, saved.trained / state->saved->encoded.parts);
+  const int64_t bytes = codec->ops->bytes(codec, saved.trained / state->saved->encoded.parts);
   const bool same = is_same_part(state);
   tensor->shape[0] = ranks;
   tensor->shape[1] = bytes;

@@ -14,7 +14,9 @@
 #include "job/state.h"
 #include "model/hf.h"
 
-/* --- which tensor is which ------------------------------------------------------------------------------------------------------ */
+/* --- which tensor is which
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 int weights_count(const struct model *model)
 {
@@ -36,7 +38,8 @@ static struct shape_text shape_text(int ndim, const int64_t *shape)
   return out;
 }
 
-static enum status match_param(const struct model *model, const struct model_param *param, const char *dir, const struct safetensors_folder *folder,
+static enum status match_param(const struct model *model, const struct model_param *param,
+                               const char *dir, const struct safetensors_folder *folder,
                                const struct st_tensor **out)
 {
   const char *base = hf_base_name(model, param->name);
@@ -44,10 +47,14 @@ static enum status match_param(const struct model *model, const struct model_par
   if (!tensor && base)
     tensor = safetensors_folder_find(folder, base);
   if (!tensor)
-    return status_set(STATUS_INPUT, "%s: the tensor %s is missing; is config.json that of these weights?", dir, param->name);
-  if (tensor->ndim != param->ndim || memcmp(tensor->shape, param->shape, (size_t)param->ndim * sizeof *param->shape) != 0)
-    return status_set(STATUS_INPUT, "%s: tensor %s has shape %s, and %s in this model", tensor->file, tensor->name,
-                      shape_text(tensor->ndim, tensor->shape).text, shape_text(param->ndim, param->shape).text);
+    return status_set(STATUS_INPUT,
+                      "%s: the tensor %s is missing; is config.json that of these weights?", dir,
+                      param->name);
+  if (tensor->ndim != param->ndim ||
+      memcmp(tensor->shape, param->shape, (size_t)param->ndim * sizeof *param->shape) != 0)
+    return status_set(STATUS_INPUT, "%s: tensor %s has shape %s, and %s in this model",
+                      tensor->file, tensor->name, shape_text(tensor->ndim, tensor->shape).text,
+                      shape_text(param->ndim, param->shape).text);
   if (!tensor->known)
     return safetensors_read(tensor, (struct layout_range){0, 0}, NULL); /* says what it reads */
   *out = tensor;
@@ -56,11 +63,13 @@ static enum status match_param(const struct model *model, const struct model_par
 
 static int compare_tensors(const void *a, const void *b)
 {
-  const struct st_tensor *left = *(const struct st_tensor *const *)a, *right = *(const struct st_tensor *const *)b;
+  const struct st_tensor *left = *(const struct st_tensor *const *)a,
+                         *right = *(const struct st_tensor *const *)b;
   return (left > right) - (left < right);
 }
 
-static enum status compare_bits(const struct st_tensor *head, const struct st_tensor *embedding, struct layout_range range)
+static enum status compare_bits(const struct st_tensor *head, const struct st_tensor *embedding,
+                                struct layout_range range)
 {
   enum { PART = 4096 };
   float a[PART], b[PART];
@@ -72,39 +81,51 @@ static enum status compare_bits(const struct st_tensor *head, const struct st_te
     if (status)
       return status;
     if (memcmp(a, b, (size_t)(part.end - part.begin) * sizeof *a) != 0)
-      return status_set(STATUS_INPUT, "%s: %s is not %s, but config.json says that they are tied (tie_word_embeddings)", head->file, head->name,
-                        embedding->name);
+      return status_set(
+          STATUS_INPUT,
+          "%s: %s is not %s, but config.json says that they are tied (tie_word_embeddings)",
+          head->file, head->name, embedding->name);
   }
   return STATUS_OK;
 }
 
-static enum status check_tied_head(struct comm *comm, const struct model *model, const struct safetensors_folder *folder,
+static enum status check_tied_head(struct comm *comm, const struct model *model,
+                                   const struct safetensors_folder *folder,
                                    const struct st_tensor *head)
 {
   const char *name = hf_embedding_name(model), *base = hf_base_name(model, name);
   const struct st_tensor *embedding = safetensors_folder_find(folder, name);
   if (!embedding)
     embedding = safetensors_folder_find(folder, base);
-  if (head->ndim != embedding->ndim || memcmp(head->shape, embedding->shape, sizeof head->shape) != 0)
-    return status_set(STATUS_INPUT, "%s: %s has shape %s, but is tied to %s of %s", head->file, head->name, shape_text(head->ndim, head->shape).text,
-                      embedding->name, shape_text(embedding->ndim, embedding->shape).text);
+  if (head->ndim != embedding->ndim ||
+      memcmp(head->shape, embedding->shape, sizeof head->shape) != 0)
+    return status_set(STATUS_INPUT, "%s: %s has shape %s, but is tied to %s of %s", head->file,
+                      head->name, shape_text(head->ndim, head->shape).text, embedding->name,
+                      shape_text(embedding->ndim, embedding->shape).text);
   const int64_t rank = comm_rank(comm), ranks = comm_ranks(comm), n = head->elements;
-  return compare_bits(head, embedding, (struct layout_range){n / ranks * rank, rank == ranks - 1 ? n : n / ranks * (rank + 1)});
+  return compare_bits(
+      head, embedding,
+      (struct layout_range){n / ranks * rank, rank == ranks - 1 ? n : n / ranks * (rank + 1)});
 }
 
-static enum status check_extra(struct comm *comm, const struct model *model, const struct safetensors_folder *folder, const struct st_tensor *tensor)
+static enum status check_extra(struct comm *comm, const struct model *model,
+                               const struct safetensors_folder *folder,
+                               const struct st_tensor *tensor)
 {
   switch (hf_extra(model, tensor->name)) {
   case HF_EXTRA_BUFFER: return STATUS_OK;
   case HF_EXTRA_TIED_HEAD: return check_tied_head(comm, model, folder, tensor);
   default:
-    return status_set(STATUS_INPUT, "%s: the tensor %.200s is no parameter of this %s; is config.json that of these weights?", tensor->file,
-                      tensor->name, model->config.arch);
+    return status_set(
+        STATUS_INPUT,
+        "%s: the tensor %.200s is no parameter of this %s; is config.json that of these weights?",
+        tensor->file, tensor->name, model->config.arch);
   }
 }
 
 /* `taken`: what is a parameter's, sorted by address. */
-static enum status check_extras(struct comm *comm, const struct model *model, const struct safetensors_folder *folder,
+static enum status check_extras(struct comm *comm, const struct model *model,
+                                const struct safetensors_folder *folder,
                                 const struct st_tensor *const *taken, int n)
 {
   enum status status = STATUS_OK;
@@ -116,8 +137,8 @@ static enum status check_extras(struct comm *comm, const struct model *model, co
   return status;
 }
 
-static enum status match_all(struct comm *comm, const struct model *model, const char *dir, const struct safetensors_folder *folder,
-                             const struct st_tensor **out)
+static enum status match_all(struct comm *comm, const struct model *model, const char *dir,
+                             const struct safetensors_folder *folder, const struct st_tensor **out)
 {
   const int n = weights_count(model);
   const struct st_tensor **taken = NULL;
@@ -134,13 +155,15 @@ static enum status match_all(struct comm *comm, const struct model *model, const
   return status;
 }
 
-enum status weights_match(struct comm *comm, const struct model *model, const char *dir, const struct safetensors_folder *folder,
-                          const struct st_tensor **out)
+enum status weights_match(struct comm *comm, const struct model *model, const char *dir,
+                          const struct safetensors_folder *folder, const struct st_tensor **out)
 {
   return comm_agree(comm, match_all(comm, model, dir, folder, out));
 }
 
-/* --- from a folder -------------------------------------------------------------------------------------------------------------- */
+/* --- from a folder
+ * --------------------------------------------------------------------------------------------------------------
+ */
 
 /* Tensors of a job are in the order of units and parameters, and so are those that match. */
 static enum status read_ranges(struct job_state *state, const struct st_tensor *const *from)
@@ -176,7 +199,9 @@ static enum status load_folder(struct job *job, const char *dir)
   return status;
 }
 
-/* --- from a checkpoint ---------------------------------------------------------------------------------------------------------- */
+/* --- from a checkpoint
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 /* Nothing is lost by ranks of one node if only hops between nodes are encoded. */
 static enum status residuals_of(const struct deck *deck, const struct checkpoint_meta *meta,
@@ -185,9 +210,8 @@ static enum status residuals_of(const struct deck *deck, const struct checkpoint
   const int ranks = (int)meta->ranks;
   const int local = meta->local_ranks > 0 ? (int)meta->local_ranks : ranks;
   struct plan_input input = {.ranks = ranks, .strategy = (enum deck_strategy)deck->shard.strategy};
-  *out = (struct job_state_saved){.ranks = ranks,
-                                  .copies = ranks > 1 && deck->compress.difference,
-                                  .encoded = {1, 1}};
+  *out = (struct job_state_saved){
+      .ranks = ranks, .copies = ranks > 1 && deck->compress.difference, .encoded = {1, 1}};
   if (!deck_feedback(deck))
     return STATUS_OK;
   const enum status status = deck_resolve(deck, ranks, local, &input.shape, &input.policy);

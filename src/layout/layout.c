@@ -23,7 +23,9 @@ enum status layout_mul(int64_t a, int64_t b, int64_t *out)
 {
   int64_t product;
   if (__builtin_mul_overflow(a, b, &product) || product > most_elements || product < -most_elements)
-    return status_set(STATUS_USAGE, "the size %lld x %lld exceeds 2^62: make the model or the batch smaller", (long long)a, (long long)b);
+    return status_set(STATUS_USAGE,
+                      "the size %lld x %lld exceeds 2^62: make the model or the batch smaller",
+                      (long long)a, (long long)b);
   *out = product;
   return STATUS_OK;
 }
@@ -32,7 +34,9 @@ enum status layout_add(int64_t a, int64_t b, int64_t *out)
 {
   int64_t sum;
   if (__builtin_add_overflow(a, b, &sum) || sum > most_elements || sum < -most_elements)
-    return status_set(STATUS_USAGE, "the size %lld + %lld exceeds 2^62: make the model or the batch smaller", (long long)a, (long long)b);
+    return status_set(STATUS_USAGE,
+                      "the size %lld + %lld exceeds 2^62: make the model or the batch smaller",
+                      (long long)a, (long long)b);
   *out = sum;
   return STATUS_OK;
 }
@@ -46,8 +50,10 @@ static enum status round_up(int64_t n, int64_t multiple, int64_t *out)
   return STATUS_OK;
 }
 
-/* The parameters of one part, from `begin`: *used is the end of the last one (or `begin`), *padded the end of the part. */
-static enum status pack_part(struct layout_unit *unit, bool frozen, int64_t begin, int64_t *used, int64_t *padded)
+/* The parameters of one part, from `begin`: *used is the end of the last one (or `begin`), *padded
+ * the end of the part. */
+static enum status pack_part(struct layout_unit *unit, bool frozen, int64_t begin, int64_t *used,
+                             int64_t *padded)
 {
   int64_t end = begin;
   *used = begin;
@@ -61,7 +67,8 @@ static enum status pack_part(struct layout_unit *unit, bool frozen, int64_t begi
       return status;
     *used = unit->offset[p] + unit->elements[p];
   }
-  return round_up(end, (int64_t)unit->ranks * LAYOUT_BLOCK, padded); /* `begin` is such a multiple: so is the part's length */
+  return round_up(end, (int64_t)unit->ranks * LAYOUT_BLOCK,
+                  padded); /* `begin` is such a multiple: so is the part's length */
 }
 
 static enum status pack(struct layout_unit *unit)
@@ -70,25 +77,36 @@ static enum status pack(struct layout_unit *unit)
   return status ? status : pack_part(unit, true, unit->trained, &unit->frozen_used, &unit->flat);
 }
 
-enum status layout_unit_pack(int params, const int64_t *elements, const bool *frozen, int ranks, struct layout_unit *out)
+enum status layout_unit_pack(int params, const int64_t *elements, const bool *frozen, int ranks,
+                             struct layout_unit *out)
 {
   return layout_unit_pack_roomy(params, elements, NULL, frozen, ranks, out);
 }
 
-enum status layout_unit_pack_roomy(int params, const int64_t *elements, const int64_t *room, const bool *frozen, int ranks, struct layout_unit *out)
+enum status layout_unit_pack_roomy(int params, const int64_t *elements, const int64_t *room,
+                                   const bool *frozen, int ranks, struct layout_unit *out)
 {
   if (params < 1 || ranks < 1)
-    return status_set(STATUS_USAGE, "a unit needs at least one parameter and one rank, not %d and %d", params, ranks);
+    return status_set(STATUS_USAGE,
+                      "a unit needs at least one parameter and one rank, not %d and %d", params,
+                      ranks);
   for (int p = 0; p < params; p++)
     if (elements[p] < 1)
-      return status_set(STATUS_USAGE, "parameter %d of a unit has %lld elements: every dimension must be at least 1", p, (long long)elements[p]);
+      return status_set(
+          STATUS_USAGE,
+          "parameter %d of a unit has %lld elements: every dimension must be at least 1", p,
+          (long long)elements[p]);
 
   void *block;
-  enum status status = mem_alloc(MEM_META, (size_t)params * (3 * sizeof(int64_t) + sizeof(bool)), &block);
+  enum status status =
+      mem_alloc(MEM_META, (size_t)params * (3 * sizeof(int64_t) + sizeof(bool)), &block);
   if (status != STATUS_OK)
     return status;
-  struct layout_unit unit = {
-      .params = params, .offset = block, .elements = (int64_t *)block + params, .room = (int64_t *)block + 2 * params, .ranks = ranks};
+  struct layout_unit unit = {.params = params,
+                             .offset = block,
+                             .elements = (int64_t *)block + params,
+                             .room = (int64_t *)block + 2 * params,
+                             .ranks = ranks};
   unit.frozen = (bool *)(unit.room + params);
   for (int p = 0; p < params; p++) {
     unit.elements[p] = elements[p];
@@ -130,14 +148,16 @@ struct layout_range layout_frozen_shard(const struct layout_unit *unit, int grou
 struct layout_range layout_param_part(const struct layout_unit *unit, int p, struct layout_range r)
 {
   int64_t offset = unit->offset[p];
-  struct layout_range part = intersect(r, (struct layout_range){offset, offset + unit->elements[p]});
+  struct layout_range part =
+      intersect(r, (struct layout_range){offset, offset + unit->elements[p]});
   if (part.begin == part.end)
     return part;
   return (struct layout_range){part.begin - offset, part.end - offset};
 }
 
 /* The largest box that starts at flat element `at` and stays below `end`; returns its elements. */
-static int64_t largest_box(int ndim, const int64_t *shape, int64_t at, int64_t end, struct layout_box *box)
+static int64_t largest_box(int ndim, const int64_t *shape, int64_t at, int64_t end,
+                           struct layout_box *box)
 {
   int64_t stride[LAYOUT_MAX_DIMS];
   stride[ndim - 1] = 1;

@@ -1,8 +1,10 @@
-/* The flat layout: a unit's parameters one after another in one buffer, and who owns which range. Pure 64-bit arithmetic, counted in
- * elements; knows nothing of MPI or devices. (As in FSDP's FlatParameter, Zhao et al. 2023, arXiv:2304.11277, but with every parameter aligned
- * and the whole padded, so that no copy is needed between gather, GEMM, reduce and Adam.)
+/* The flat layout: a unit's parameters one after another in one buffer, and who owns which range.
+ * Pure 64-bit arithmetic, counted in elements; knows nothing of MPI or devices. (As in FSDP's
+ * FlatParameter, Zhao et al. 2023, arXiv:2304.11277, but with every parameter aligned and the whole
+ * padded, so that no copy is needed between gather, GEMM, reduce and Adam.)
  *
- * Padding depends on the number of ranks only and offsets on nothing but the shapes: every strategy on the same ranks sees the same flat. */
+ * Padding depends on the number of ranks only and offsets on nothing but the shapes: every strategy
+ * on the same ranks sees the same flat. */
 #ifndef SLUICE_LAYOUT_LAYOUT_H
 #define SLUICE_LAYOUT_LAYOUT_H
 
@@ -12,45 +14,60 @@
 #include "base/status.h"
 
 enum {
-  LAYOUT_ALIGN = 64,      /* elements: every parameter starts at a multiple (256 bytes of fp32, 128 of bf16) */
-  LAYOUT_BLOCK = 256,     /* elements: a shard is a multiple of this; block sums of squares never straddle ranks */
+  LAYOUT_ALIGN =
+      64, /* elements: every parameter starts at a multiple (256 bytes of fp32, 128 of bf16) */
+  LAYOUT_BLOCK =
+      256, /* elements: a shard is a multiple of this; block sums of squares never straddle ranks */
   LAYOUT_MAX_DIMS = 4
 };
 
-struct layout_range { int64_t begin, end; }; /* [begin, end), empty if begin >= end */
+struct layout_range {
+  int64_t begin, end;
+}; /* [begin, end), empty if begin >= end */
 
-/* Two parts, each padded to a multiple of ranks * LAYOUT_BLOCK, each split over the ranks by itself: the trained parameters [0, trained), then the frozen ones
- * [trained, flat). Either may be empty. Within a part parameters keep their order. */
+/* Two parts, each padded to a multiple of ranks * LAYOUT_BLOCK, each split over the ranks by
+ * itself: the trained parameters [0, trained), then the frozen ones [trained, flat). Either may be
+ * empty. Within a part parameters keep their order. */
 struct layout_unit {
   int params;
-  int64_t *offset;    /* [params] first element in the flat buffer */
-  int64_t *elements;  /* [params] */
-  int64_t *room;      /* [params] elements that its place has: at least its own */
-  bool *frozen;       /* [params] */
-  int64_t used;       /* end of the last trained parameter */
-  int64_t trained;    /* padded end of the trained part; all of `flat` where nothing is frozen */
+  int64_t *offset;     /* [params] first element in the flat buffer */
+  int64_t *elements;   /* [params] */
+  int64_t *room;       /* [params] elements that its place has: at least its own */
+  bool *frozen;        /* [params] */
+  int64_t used;        /* end of the last trained parameter */
+  int64_t trained;     /* padded end of the trained part; all of `flat` where nothing is frozen */
   int64_t frozen_used; /* end of the last frozen parameter; `trained` if there is none */
-  int64_t flat;       /* padded end of all */
-  int ranks;          /* that it was padded for */
+  int64_t flat;        /* padded end of all */
+  int ranks;           /* that it was padded for */
 };
 
-/* Pack `params` parameters of the given sizes for `ranks` ranks; `frozen` [params], or NULL: none is. Overflow of 2^62 elements is STATUS_USAGE. Free with
- * layout_unit_free. */
-enum status layout_unit_pack(int params, const int64_t *elements, const bool *frozen, int ranks, struct layout_unit *out);
-/* The same with room [params] elements for each (NULL: as many as it has), so that a matrix may be worked on as if it had some rows more. */
-enum status layout_unit_pack_roomy(int params, const int64_t *elements, const int64_t *room, const bool *frozen, int ranks, struct layout_unit *out);
+/* Pack `params` parameters of the given sizes for `ranks` ranks; `frozen` [params], or NULL: none
+ * is. Overflow of 2^62 elements is STATUS_USAGE. Free with layout_unit_free. */
+enum status layout_unit_pack(int params, const int64_t *elements, const bool *frozen, int ranks,
+                             struct layout_unit *out);
+/* The same with room [params] elements for each (NULL: as many as it has), so that a matrix may be
+ * worked on as if it had some rows more. */
+enum status layout_unit_pack_roomy(int params, const int64_t *elements, const int64_t *room,
+                                   const bool *frozen, int ranks, struct layout_unit *out);
 void layout_unit_free(struct layout_unit *unit); /* takes a zeroed one */
 
-/* The flat range of member `index` when a part of the unit is split over `group` ranks (group divides unit->ranks). Empty where the part is. */
-struct layout_range layout_shard(const struct layout_unit *unit, int group, int index);        /* of the trained part */
-struct layout_range layout_frozen_shard(const struct layout_unit *unit, int group, int index); /* of the frozen part */
+/* The flat range of member `index` when a part of the unit is split over `group` ranks (group
+ * divides unit->ranks). Empty where the part is. */
+struct layout_range layout_shard(const struct layout_unit *unit, int group,
+                                 int index); /* of the trained part */
+struct layout_range layout_frozen_shard(const struct layout_unit *unit, int group,
+                                        int index); /* of the frozen part */
 
-/* The part of parameter p that lies in flat range r, in elements of the parameter (row-major, flattened). Empty if none. */
+/* The part of parameter p that lies in flat range r, in elements of the parameter (row-major,
+ * flattened). Empty if none. */
 struct layout_range layout_param_part(const struct layout_unit *unit, int p, struct layout_range r);
 
-/* A contiguous range of a row-major array as hyperslabs: at most 2 * ndim - 1 boxes (start, count per dimension) that, visited in order,
- * enumerate exactly the flat elements of the range. Returns the number of boxes. `boxes` holds at least 2 * LAYOUT_MAX_DIMS. */
-struct layout_box { int64_t start[LAYOUT_MAX_DIMS], count[LAYOUT_MAX_DIMS]; };
+/* A contiguous range of a row-major array as hyperslabs: at most 2 * ndim - 1 boxes (start, count
+ * per dimension) that, visited in order, enumerate exactly the flat elements of the range. Returns
+ * the number of boxes. `boxes` holds at least 2 * LAYOUT_MAX_DIMS. */
+struct layout_box {
+  int64_t start[LAYOUT_MAX_DIMS], count[LAYOUT_MAX_DIMS];
+};
 int layout_boxes(int ndim, const int64_t *shape, struct layout_range r, struct layout_box *boxes);
 
 /* a * b and a + b, or STATUS_USAGE when they overflow 2^62. */

@@ -1,4 +1,5 @@
-/* What blocks of every architecture have in common: where attention finds its heads, and how much memory their passes work in. */
+/* What blocks of every architecture have in common: where attention finds its heads, and how much
+ * memory their passes work in. */
 #include "model/parts.h"
 #include "model/unit.h"
 
@@ -11,7 +12,8 @@ struct attention block_attention(const struct model *model, int unit, struct mod
                                  struct block_heads heads, void *work)
 {
   const struct model_config *c = &model->config;
-  const int64_t queries = c->heads * c->head_width, keys = c->kv_heads * c->head_width, row = queries + 2 * keys;
+  const int64_t queries = c->heads * c->head_width, keys = c->kv_heads * c->head_width,
+                row = queries + 2 * keys;
   const bool apart = model_features(model) & FEATURE_QK_NORM;
   const void *qk = apart ? heads.qk : heads.qkv;
   const int64_t stride = apart ? queries + keys : row;
@@ -47,13 +49,16 @@ static size_t unit_scratch(const struct model *model, const struct device_model 
                 : device->attention_workspace(device, &op, threads);
 }
 
-/* The first block sees furthest, the last may have a window: a device may want to prepare for either. */
+/* The first block sees furthest, the last may have a window: a device may want to prepare for
+ * either. */
 static size_t attention_scratch(const struct model *model, const struct device_model *device,
                                 struct model_shape s, enum attention_room room, bool decode,
                                 int threads)
 {
   const size_t first = unit_scratch(model, device, 1, s, room, decode, threads);
-  return model->config.window ? larger(first, unit_scratch(model, device, model->blocks, s, room, decode, threads)) : first;
+  return model->config.window
+             ? larger(first, unit_scratch(model, device, model->blocks, s, room, decode, threads))
+             : first;
 }
 
 static size_t backward_scratch(const struct model *model, const struct device_model *device,
@@ -62,7 +67,8 @@ static size_t backward_scratch(const struct model *model, const struct device_mo
 {
   const struct model_config *c = &model->config;
   const int64_t R = shape_rows(s);
-  const size_t bytes = larger(attention_scratch(model, device, s, room, false, threads), norm_workspace(norm, device, R, threads));
+  const size_t bytes = larger(attention_scratch(model, device, s, room, false, threads),
+                              norm_workspace(norm, device, R, threads));
   if (!(model_features(model) & FEATURE_QK_NORM))
     return bytes;
   return larger(bytes, device->rmsnorm_workspace(device, R, c->heads, c->head_width, threads));
@@ -81,7 +87,8 @@ size_t block_work_bytes(const struct block_pieces *pieces, const struct model *m
   case WORK_FORWARD_SAVED:
     carve_behind(&total, &pieces->forward);
     if (total.used < SIZE_MAX)
-      scratch = attention_scratch(model, device, s, ATTENTION_FORWARD, what == WORK_DECODE, threads);
+      scratch =
+          attention_scratch(model, device, s, ATTENTION_FORWARD, what == WORK_DECODE, threads);
     break;
   case WORK_BACKWARD:
   case WORK_BACKWARD_TIGHT:

@@ -9,7 +9,8 @@ size_t cache_bytes(const struct model *model, int64_t B, int64_t capacity)
   return total.used;
 }
 
-/* A first chunk attends to itself, as in training, and needs other workspace than those behind it. */
+/* A first chunk attends to itself, as in training, and needs other workspace than those behind it.
+ */
 size_t cache_scratch(const struct model *model, const struct device_model *device,
                      struct attention op, int threads)
 {
@@ -20,7 +21,8 @@ size_t cache_scratch(const struct model *model, const struct device_model *devic
   return first > later ? first : later;
 }
 
-/* Rows of keys or values [K, D]: those of the products and of the cache are not equally far apart. */
+/* Rows of keys or values [K, D]: those of the products and of the cache are not equally far apart.
+ */
 enum status cache_append(struct lane *lane, const struct model_cache *cache, enum dtype type,
                          struct attention *op)
 {
@@ -31,9 +33,11 @@ enum status cache_append(struct lane *lane, const struct model_cache *cache, enu
     char *at = (char *)cache->base + (size_t)((b * cache->capacity + cache->past) * row) * size;
     const void *k = element_at(op->k, b * op->tokens * op->k_stride, type),
                *v = element_at(op->v, b * op->tokens * op->v_stride, type);
-    enum status status = device->ops->copy_rows(lane, op->tokens, bytes, at, (size_t)row * size, k, (size_t)op->k_stride * size);
+    enum status status = device->ops->copy_rows(lane, op->tokens, bytes, at, (size_t)row * size, k,
+                                                (size_t)op->k_stride * size);
     if (status == STATUS_OK)
-      status = device->ops->copy_rows(lane, op->tokens, bytes, at + bytes, (size_t)row * size, v, (size_t)op->v_stride * size);
+      status = device->ops->copy_rows(lane, op->tokens, bytes, at + bytes, (size_t)row * size, v,
+                                      (size_t)op->v_stride * size);
     if (status)
       return status;
   }

@@ -5,7 +5,8 @@
 
 enum { MOST_LAYERS = 65536 };
 
-static const char *const scaling_names[] = {[ROPE_PLAIN] = "none", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3"};
+static const char *const scaling_names[] = {
+    [ROPE_PLAIN] = "none", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3"};
 enum { SCALINGS = sizeof scaling_names / sizeof scaling_names[0] };
 
 static enum status check_counts(const struct model_config *c)
@@ -13,19 +14,24 @@ static enum status check_counts(const struct model_config *c)
   const struct {
     const char *key;
     int64_t value, least, most;
-  } counts[] = {{"layers", c->layers, 1, MOST_LAYERS}, {"width", c->width, 1, INT_MAX},
-                {"heads", c->heads, 1, INT_MAX},       {"context", c->context, 1, INT_MAX},
-                {"vocab", c->vocab, 1, INT_MAX},       {"kv_heads", c->kv_heads, 0, INT_MAX},
-                {"ffn", c->ffn, 0, INT_MAX},           {"head_width", c->head_width, 0, INT_MAX},
-                {"window", c->window, 0, INT_MAX},     {"window_from", c->window_from, 0, MOST_LAYERS}};
+  } counts[] = {
+      {"layers", c->layers, 1, MOST_LAYERS}, {"width", c->width, 1, INT_MAX},
+      {"heads", c->heads, 1, INT_MAX},       {"context", c->context, 1, INT_MAX},
+      {"vocab", c->vocab, 1, INT_MAX},       {"kv_heads", c->kv_heads, 0, INT_MAX},
+      {"ffn", c->ffn, 0, INT_MAX},           {"head_width", c->head_width, 0, INT_MAX},
+      {"window", c->window, 0, INT_MAX},     {"window_from", c->window_from, 0, MOST_LAYERS}};
   for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
     if (counts[i].value < counts[i].least || counts[i].value > counts[i].most)
-      return status_set(STATUS_USAGE, "model.%s is %lld: %s takes %lld to %lld", counts[i].key, (long long)counts[i].value, c->arch,
-                        (long long)counts[i].least, (long long)counts[i].most);
+      return status_set(STATUS_USAGE, "model.%s is %lld: %s takes %lld to %lld", counts[i].key,
+                        (long long)counts[i].value, c->arch, (long long)counts[i].least,
+                        (long long)counts[i].most);
   if (!(c->norm_eps > 0 && c->norm_eps < 1))
-    return status_set(STATUS_USAGE, "model.norm_eps is %g: it lies between 0 and 1, usually 1e-5", c->norm_eps);
+    return status_set(STATUS_USAGE, "model.norm_eps is %g: it lies between 0 and 1, usually 1e-5",
+                      c->norm_eps);
   if (!(c->init_std >= 0 && c->init_std < INFINITY))
-    return status_set(STATUS_USAGE, "model.init_std is %g: it is a standard deviation, usually 0.02", c->init_std);
+    return status_set(STATUS_USAGE,
+                      "model.init_std is %g: it is a standard deviation, usually 0.02",
+                      c->init_std);
   return STATUS_OK;
 }
 
@@ -34,23 +40,33 @@ static enum status resolve_heads(unsigned features, struct model_config *c)
   if (c->kv_heads == 0)
     c->kv_heads = c->heads;
   if (!(features & FEATURE_GROUPS) && c->kv_heads != c->heads)
-    return status_set(STATUS_USAGE, "model.kv_heads is %lld: %s has as many key and value heads as model.heads; leave it out", (long long)c->kv_heads,
-                      c->arch);
+    return status_set(
+        STATUS_USAGE,
+        "model.kv_heads is %lld: %s has as many key and value heads as model.heads; leave it out",
+        (long long)c->kv_heads, c->arch);
   if (c->heads % c->kv_heads)
-    return status_set(STATUS_USAGE, "model.kv_heads is %lld, which does not divide model.heads %lld", (long long)c->kv_heads, (long long)c->heads);
+    return status_set(STATUS_USAGE,
+                      "model.kv_heads is %lld, which does not divide model.heads %lld",
+                      (long long)c->kv_heads, (long long)c->heads);
 
   bool free_width = features & FEATURE_HEAD_WIDTH;
   if (c->width % c->heads && !(free_width && c->head_width))
-    return status_set(STATUS_USAGE, "model.width %lld cannot be split over model.heads %lld: make it a multiple%s", (long long)c->width,
-                      (long long)c->heads, free_width ? ", or give model.head_width" : "");
+    return status_set(
+        STATUS_USAGE,
+        "model.width %lld cannot be split over model.heads %lld: make it a multiple%s",
+        (long long)c->width, (long long)c->heads, free_width ? ", or give model.head_width" : "");
   if (c->head_width == 0)
     c->head_width = c->width / c->heads;
   if (!free_width && c->head_width * c->heads != c->width)
-    return status_set(STATUS_USAGE, "model.head_width is %lld: in %s it is model.width / model.heads; leave it out", (long long)c->head_width,
-                      c->arch);
+    return status_set(
+        STATUS_USAGE,
+        "model.head_width is %lld: in %s it is model.width / model.heads; leave it out",
+        (long long)c->head_width, c->arch);
   if (features & FEATURE_ROPE && c->head_width % 2)
-    return status_set(STATUS_USAGE, "model.head_width is %lld: rotary positions turn pairs of elements, so it has to be even",
-                      (long long)c->head_width);
+    return status_set(
+        STATUS_USAGE,
+        "model.head_width is %lld: rotary positions turn pairs of elements, so it has to be even",
+        (long long)c->head_width);
   return STATUS_OK;
 }
 
@@ -59,7 +75,8 @@ static enum status resolve_ffn(unsigned features, struct model_config *c)
   if (c->ffn)
     return STATUS_OK;
   if (!(features & FEATURE_FFN_4C))
-    return status_set(STATUS_USAGE, "model.ffn is 0: %s needs the width of its feed-forward part", c->arch);
+    return status_set(STATUS_USAGE, "model.ffn is 0: %s needs the width of its feed-forward part",
+                      c->arch);
   c->ffn = 4 * c->width;
   return STATUS_OK;
 }
@@ -67,15 +84,20 @@ static enum status resolve_ffn(unsigned features, struct model_config *c)
 static enum status check_window(unsigned features, const struct model_config *c)
 {
   if (c->window && !(features & FEATURE_WINDOW))
-    return status_set(STATUS_USAGE, "model.window is %lld: %s has no sliding window; leave it out", (long long)c->window, c->arch);
+    return status_set(STATUS_USAGE, "model.window is %lld: %s has no sliding window; leave it out",
+                      (long long)c->window, c->arch);
   if (c->window_from && !(features & FEATURE_WINDOW_FROM))
-    return status_set(STATUS_USAGE, "model.window_from is %lld: %s has the same attention in all blocks; leave it out", (long long)c->window_from,
-                      c->arch);
+    return status_set(
+        STATUS_USAGE,
+        "model.window_from is %lld: %s has the same attention in all blocks; leave it out",
+        (long long)c->window_from, c->arch);
   if (c->window_from && !c->window)
-    return status_set(STATUS_USAGE, "model.window_from is %lld, but no model.window is given", (long long)c->window_from);
+    return status_set(STATUS_USAGE, "model.window_from is %lld, but no model.window is given",
+                      (long long)c->window_from);
   if (c->window_from >= c->layers)
     return status_set(STATUS_USAGE,
-                      "model.window_from is %lld, but the last of the %lld blocks is %lld, so none would have the window: make it smaller, or leave "
+                      "model.window_from is %lld, but the last of the %lld blocks is %lld, so none "
+                      "would have the window: make it smaller, or leave "
                       "model.window and model.window_from out",
                       (long long)c->window_from, (long long)c->layers, (long long)c->layers - 1);
   return STATUS_OK;
@@ -90,9 +112,13 @@ struct rope_number {
 static enum status check_number(const struct rope_number *number, const char *scaling)
 {
   if (number->needed && !(number->value > 0 && number->value < INFINITY))
-    return status_set(STATUS_USAGE, "model.%s is %g: model.rope_scaling %s needs it, greater than 0", number->key, number->value, scaling);
+    return status_set(STATUS_USAGE,
+                      "model.%s is %g: model.rope_scaling %s needs it, greater than 0", number->key,
+                      number->value, scaling);
   if (!number->needed && number->value != 0)
-    return status_set(STATUS_USAGE, "model.%s is %g: model.rope_scaling %s does not use it; leave it out", number->key, number->value, scaling);
+    return status_set(STATUS_USAGE,
+                      "model.%s is %g: model.rope_scaling %s does not use it; leave it out",
+                      number->key, number->value, scaling);
   return STATUS_OK;
 }
 
@@ -112,11 +138,18 @@ static enum status check_scaling(const struct rope_config *rope)
       return status;
   }
   if (rope->scaling != ROPE_PLAIN && rope->factor < 1)
-    return status_set(STATUS_USAGE, "model.rope_factor is %g: it says how far the context is stretched, so it is 1 or more", rope->factor);
+    return status_set(
+        STATUS_USAGE,
+        "model.rope_factor is %g: it says how far the context is stretched, so it is 1 or more",
+        rope->factor);
   if (llama3 && rope->high_freq <= rope->low_freq)
-    return status_set(STATUS_USAGE, "model.rope_high_freq is %g: it has to be greater than model.rope_low_freq %g", rope->high_freq, rope->low_freq);
+    return status_set(
+        STATUS_USAGE,
+        "model.rope_high_freq is %g: it has to be greater than model.rope_low_freq %g",
+        rope->high_freq, rope->low_freq);
   if (rope->original > INT_MAX)
-    return status_set(STATUS_USAGE, "model.rope_original is %lld: it is at most %d", (long long)rope->original, INT_MAX);
+    return status_set(STATUS_USAGE, "model.rope_original is %lld: it is at most %d",
+                      (long long)rope->original, INT_MAX);
   return STATUS_OK;
 }
 
@@ -125,18 +158,24 @@ static enum status resolve_rope(unsigned features, struct model_config *c)
   struct rope_config *rope = &c->rope;
   if (!(features & FEATURE_ROPE)) {
     const struct rope_number numbers[] = {
-        {.key = "rope_theta", .value = rope->theta},         {.key = "rope_scaling", .value = rope->scaling},
-        {.key = "rope_factor", .value = rope->factor},       {.key = "rope_low_freq", .value = rope->low_freq},
-        {.key = "rope_high_freq", .value = rope->high_freq}, {.key = "rope_original", .value = (double)rope->original}};
+        {.key = "rope_theta", .value = rope->theta},
+        {.key = "rope_scaling", .value = rope->scaling},
+        {.key = "rope_factor", .value = rope->factor},
+        {.key = "rope_low_freq", .value = rope->low_freq},
+        {.key = "rope_high_freq", .value = rope->high_freq},
+        {.key = "rope_original", .value = (double)rope->original}};
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
       if (numbers[i].value != 0)
-        return status_set(STATUS_USAGE, "model.%s is given, but %s has no rotary positions; leave it out", numbers[i].key, c->arch);
+        return status_set(STATUS_USAGE,
+                          "model.%s is given, but %s has no rotary positions; leave it out",
+                          numbers[i].key, c->arch);
     return STATUS_OK;
   }
   if (rope->theta == 0)
     rope->theta = 10000;
   if (!(rope->theta >= 1 && rope->theta < INFINITY))
-    return status_set(STATUS_USAGE, "model.rope_theta is %g: it is 1 or more, usually 10000", rope->theta);
+    return status_set(STATUS_USAGE, "model.rope_theta is %g: it is 1 or more, usually 10000",
+                      rope->theta);
   return check_scaling(rope);
 }
 
@@ -152,26 +191,31 @@ enum status config_resolve(unsigned features, struct model_config *config)
   if (status == STATUS_OK)
     status = resolve_rope(features, config);
   if (status == STATUS_OK && !config->tied && !(features & FEATURE_UNTIED))
-    status = status_set(STATUS_USAGE, "model.tied is false: the head of %s is its embedding", config->arch);
+    status = status_set(STATUS_USAGE, "model.tied is false: the head of %s is its embedding",
+                        config->arch);
   return status;
 }
 
-/* Llama 3.1's: short waves stay, long ones are stretched by `factor`, those between are interpolated. */
+/* Llama 3.1's: short waves stay, long ones are stretched by `factor`, those between are
+ * interpolated. */
 static float scale_llama3(const struct rope_config *rope, float frequency)
 {
-  const float factor = (float)rope->factor, original = (float)rope->original, wave = 1 / frequency * (float)(2 * M_PI);
+  const float factor = (float)rope->factor, original = (float)rope->original,
+              wave = 1 / frequency * (float)(2 * M_PI);
   if (wave > (float)((double)rope->original / rope->low_freq))
     return frequency / factor;
   if (wave < (float)((double)rope->original / rope->high_freq))
     return frequency;
-  float smooth = (1 / wave * original - (float)rope->low_freq) / (float)(rope->high_freq - rope->low_freq);
+  float smooth =
+      (1 / wave * original - (float)rope->low_freq) / (float)(rope->high_freq - rope->low_freq);
   return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
 void config_frequencies(const struct rope_config *rope, int64_t D, float *out)
 {
   for (int64_t i = 0; i < D / 2; i++) {
-    float exponent = (float)(2 * i) / (float)D, frequency = 1 / (float)pow((float)rope->theta, exponent);
+    float exponent = (float)(2 * i) / (float)D,
+          frequency = 1 / (float)pow((float)rope->theta, exponent);
     switch (rope->scaling) {
     case ROPE_LINEAR: out[i] = frequency / (float)rope->factor; break;
     case ROPE_LLAMA3: out[i] = scale_llama3(rope, frequency); break;

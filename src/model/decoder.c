@@ -1,9 +1,14 @@
-/* The decoder that Llama and its relatives share: pre-norm blocks with RMSNorm, rotary positions, grouped key/value heads (Ainslie et al. 2023, "GQA", arXiv:2305.13245)
- * and SwiGLU, tied or untied head; by feature biases of q, k and v, a norm of each head's query and key, a sliding window. Names and shapes are Hugging Face's.
+/* The decoder that Llama and its relatives share: pre-norm blocks with RMSNorm, rotary positions,
+ * grouped key/value heads (Ainslie et al. 2023, "GQA", arXiv:2305.13245) and SwiGLU, tied or untied
+ * head; by feature biases of q, k and v, a norm of each head's query and key, a sliding window.
+ * Names and shapes are Hugging Face's.
  *
- * What a block keeps from forward to backward, besides its input, in elements a token (N = (H + 2K) D, HD heads' outputs): queries, keys and values N, attention output HD,
- * the residual stream between the two halves C, gate and up 2F; and lse [B, H, T]. Queries and keys are kept turned, for turning back needs nothing else; where they are
- * normalised first, as they were before the norm. Outputs of norms, normalised and turned queries and keys, and the SwiGLU activation are computed again: passes over memory. */
+ * What a block keeps from forward to backward, besides its input, in elements a token (N = (H + 2K)
+ * D, HD heads' outputs): queries, keys and values N, attention output HD, the residual stream
+ * between the two halves C, gate and up 2F; and lse [B, H, T]. Queries and keys are kept turned,
+ * for turning back needs nothing else; where they are normalised first, as they were before the
+ * norm. Outputs of norms, normalised and turned queries and keys, and the SwiGLU activation are
+ * computed again: passes over memory. */
 #include "model/decoder.h"
 
 #include "model/parts.h"
@@ -12,14 +17,28 @@ enum dim { DIM_END, DIM_C, DIM_HD, DIM_KD, DIM_D, DIM_F, DIM_V, DIMS };
 
 enum { ROOT_TOKENS, ROOT_NORM, ROOT_PARAMS };
 static const struct unit_row root_rows[ROOT_PARAMS] = {
-    [ROOT_TOKENS] = {.name = "model.embed_tokens.weight", .kind = PARAM_EMBEDDING, .init = INIT_NORMAL, .dim = {DIM_V, DIM_C}, .padded = true},
-    [ROOT_NORM] = {.name = "model.norm.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}}, /* last: only with a tied head */
+    [ROOT_TOKENS] = {.name = "model.embed_tokens.weight",
+                     .kind = PARAM_EMBEDDING,
+                     .init = INIT_NORMAL,
+                     .dim = {DIM_V, DIM_C},
+                     .padded = true},
+    [ROOT_NORM] = {.name = "model.norm.weight",
+                   .kind = PARAM_NORM,
+                   .init = INIT_ONE,
+                   .dim = {DIM_C}}, /* last: only with a tied head */
 };
 
 enum { HEAD_NORM, HEAD_WEIGHT, HEAD_PARAMS };
 static const struct unit_row head_rows[HEAD_PARAMS] = {
-    [HEAD_NORM] = {.name = "model.norm.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}},
-    [HEAD_WEIGHT] = {.name = "lm_head.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_V, DIM_C}, .padded = true},
+    [HEAD_NORM] = {.name = "model.norm.weight",
+                   .kind = PARAM_NORM,
+                   .init = INIT_ONE,
+                   .dim = {DIM_C}},
+    [HEAD_WEIGHT] = {.name = "lm_head.weight",
+                     .kind = PARAM_WEIGHT,
+                     .init = INIT_NORMAL,
+                     .dim = {DIM_V, DIM_C},
+                     .padded = true},
 };
 
 const struct model_ends decoder_ends = {
@@ -29,23 +48,87 @@ const struct model_ends decoder_ends = {
     .untied = {HEAD_NORM, -1, HEAD_WEIGHT},
 };
 
-/* Weights with one input stand together, so that one product can make them all; so do their biases. */
-enum { NORM_1, Q_WEIGHT, K_WEIGHT, V_WEIGHT, Q_BIAS, K_BIAS, V_BIAS, Q_NORM, K_NORM, PROJECTION, NORM_2, GATE, UP, DOWN, BLOCK_ROWS };
+/* Weights with one input stand together, so that one product can make them all; so do their biases.
+ */
+enum {
+  NORM_1,
+  Q_WEIGHT,
+  K_WEIGHT,
+  V_WEIGHT,
+  Q_BIAS,
+  K_BIAS,
+  V_BIAS,
+  Q_NORM,
+  K_NORM,
+  PROJECTION,
+  NORM_2,
+  GATE,
+  UP,
+  DOWN,
+  BLOCK_ROWS
+};
 static const struct unit_row block_rows[BLOCK_ROWS] = {
-    [NORM_1] = {.name = "input_layernorm.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}},
-    [Q_WEIGHT] = {.name = "self_attn.q_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_HD, DIM_C}},
-    [K_WEIGHT] = {.name = "self_attn.k_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_KD, DIM_C}},
-    [V_WEIGHT] = {.name = "self_attn.v_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_KD, DIM_C}},
-    [Q_BIAS] = {.name = "self_attn.q_proj.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_HD}, .needs = FEATURE_QKV_BIAS},
-    [K_BIAS] = {.name = "self_attn.k_proj.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_KD}, .needs = FEATURE_QKV_BIAS},
-    [V_BIAS] = {.name = "self_attn.v_proj.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_KD}, .needs = FEATURE_QKV_BIAS},
-    [Q_NORM] = {.name = "self_attn.q_norm.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_D}, .needs = FEATURE_QK_NORM},
-    [K_NORM] = {.name = "self_attn.k_norm.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_D}, .needs = FEATURE_QK_NORM},
-    [PROJECTION] = {.name = "self_attn.o_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_C, DIM_HD}},
-    [NORM_2] = {.name = "post_attention_layernorm.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}},
-    [GATE] = {.name = "mlp.gate_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_F, DIM_C}},
-    [UP] = {.name = "mlp.up_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_F, DIM_C}},
-    [DOWN] = {.name = "mlp.down_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_C, DIM_F}},
+    [NORM_1] = {.name = "input_layernorm.weight",
+                .kind = PARAM_NORM,
+                .init = INIT_ONE,
+                .dim = {DIM_C}},
+    [Q_WEIGHT] = {.name = "self_attn.q_proj.weight",
+                  .kind = PARAM_WEIGHT,
+                  .init = INIT_NORMAL,
+                  .dim = {DIM_HD, DIM_C}},
+    [K_WEIGHT] = {.name = "self_attn.k_proj.weight",
+                  .kind = PARAM_WEIGHT,
+                  .init = INIT_NORMAL,
+                  .dim = {DIM_KD, DIM_C}},
+    [V_WEIGHT] = {.name = "self_attn.v_proj.weight",
+                  .kind = PARAM_WEIGHT,
+                  .init = INIT_NORMAL,
+                  .dim = {DIM_KD, DIM_C}},
+    [Q_BIAS] = {.name = "self_attn.q_proj.bias",
+                .kind = PARAM_BIAS,
+                .init = INIT_ZERO,
+                .dim = {DIM_HD},
+                .needs = FEATURE_QKV_BIAS},
+    [K_BIAS] = {.name = "self_attn.k_proj.bias",
+                .kind = PARAM_BIAS,
+                .init = INIT_ZERO,
+                .dim = {DIM_KD},
+                .needs = FEATURE_QKV_BIAS},
+    [V_BIAS] = {.name = "self_attn.v_proj.bias",
+                .kind = PARAM_BIAS,
+                .init = INIT_ZERO,
+                .dim = {DIM_KD},
+                .needs = FEATURE_QKV_BIAS},
+    [Q_NORM] = {.name = "self_attn.q_norm.weight",
+                .kind = PARAM_NORM,
+                .init = INIT_ONE,
+                .dim = {DIM_D},
+                .needs = FEATURE_QK_NORM},
+    [K_NORM] = {.name = "self_attn.k_norm.weight",
+                .kind = PARAM_NORM,
+                .init = INIT_ONE,
+                .dim = {DIM_D},
+                .needs = FEATURE_QK_NORM},
+    [PROJECTION] = {.name = "self_attn.o_proj.weight",
+                    .kind = PARAM_WEIGHT,
+                    .init = INIT_NORMAL,
+                    .dim = {DIM_C, DIM_HD}},
+    [NORM_2] = {.name = "post_attention_layernorm.weight",
+                .kind = PARAM_NORM,
+                .init = INIT_ONE,
+                .dim = {DIM_C}},
+    [GATE] = {.name = "mlp.gate_proj.weight",
+              .kind = PARAM_WEIGHT,
+              .init = INIT_NORMAL,
+              .dim = {DIM_F, DIM_C}},
+    [UP] = {.name = "mlp.up_proj.weight",
+            .kind = PARAM_WEIGHT,
+            .init = INIT_NORMAL,
+            .dim = {DIM_F, DIM_C}},
+    [DOWN] = {.name = "mlp.down_proj.weight",
+              .kind = PARAM_WEIGHT,
+              .init = INIT_NORMAL,
+              .dim = {DIM_C, DIM_F}},
 };
 
 /* Widths in elements a token. */
@@ -57,7 +140,8 @@ static struct widths widths_of(const struct model *model)
 {
   const struct model_config *c = &model->config;
   int64_t heads = c->heads * c->head_width, keys = c->kv_heads * c->head_width;
-  return (struct widths){.C = c->width, .heads = heads, .keys = keys, .qkv = heads + 2 * keys, .F = c->ffn};
+  return (struct widths){
+      .C = c->width, .heads = heads, .keys = keys, .qkv = heads + 2 * keys, .F = c->ffn};
 }
 
 static enum status create_ends(const struct unit_description *any, struct model *model)
@@ -84,10 +168,14 @@ static enum status create_frequencies(const struct model_config *config, struct 
 enum status decoder_create(const struct model_config *config, struct model *model)
 {
   const int64_t D = config->head_width;
-  const int64_t size[DIMS] = {[DIM_C] = config->width, [DIM_HD] = config->heads * D, [DIM_KD] = config->kv_heads * D, [DIM_D] = D,
-                              [DIM_F] = config->ffn,   [DIM_V] = config->vocab};
-  const struct unit_description block = {
-      .row = block_rows, .rows = BLOCK_ROWS, .features = model_features(model), .size = size, .std = (float)config->init_std};
+  const int64_t size[DIMS] = {[DIM_C] = config->width,         [DIM_HD] = config->heads * D,
+                              [DIM_KD] = config->kv_heads * D, [DIM_D] = D,
+                              [DIM_F] = config->ffn,           [DIM_V] = config->vocab};
+  const struct unit_description block = {.row = block_rows,
+                                         .rows = BLOCK_ROWS,
+                                         .features = model_features(model),
+                                         .size = size,
+                                         .std = (float)config->init_std};
   enum status status = units_allocate(model, !config->tied);
   if (status == STATUS_OK)
     status = create_ends(&block, model);
@@ -120,7 +208,8 @@ static struct saved lay_saved(struct carve *from, const struct model *model, str
   return saved;
 }
 
-/* Queries and keys after norm and turning, where they do not take the place of what they were made from. */
+/* Queries and keys after norm and turning, where they do not take the place of what they were made
+ * from. */
 struct turned {
   void *qk;               /* [R, HD + KD]; NULL without norms */
   float *q_rstd, *k_rstd; /* [R, H], [R, K] */
@@ -206,7 +295,8 @@ static struct backward_work lay_backward(struct carve *from, const struct model 
 
 static struct block_heads heads_of(const struct saved *saved, const struct turned *turned)
 {
-  return (struct block_heads){.qkv = saved->qkv, .qk = turned->qk, .attended = saved->attended, .lse = saved->lse};
+  return (struct block_heads){
+      .qkv = saved->qkv, .qk = turned->qk, .attended = saved->attended, .lse = saved->lse};
 }
 
 size_t decoder_saved_bytes(const struct model *model, struct model_shape s)
@@ -257,12 +347,13 @@ static struct block bind_block(const struct model *model, int unit, const void *
   int at[BLOCK_ROWS];
   for (int row = 0; row < BLOCK_ROWS; row++)
     at[row] = unit_param(block_rows, features, row);
-  struct block block = {.norm_1 = norm_bind(&flat, at[NORM_1], -1, eps),
-                        .qkv = fused_bind(&flat, 3, &at[Q_WEIGHT], features & FEATURE_QKV_BIAS ? &at[Q_BIAS] : NULL),
-                        .projection = linear_bind(&flat, at[PROJECTION], -1, true),
-                        .norm_2 = norm_bind(&flat, at[NORM_2], -1, eps),
-                        .gate_up = fused_bind(&flat, 2, &at[GATE], NULL),
-                        .down = linear_bind(&flat, at[DOWN], -1, true)};
+  struct block block = {
+      .norm_1 = norm_bind(&flat, at[NORM_1], -1, eps),
+      .qkv = fused_bind(&flat, 3, &at[Q_WEIGHT], features & FEATURE_QKV_BIAS ? &at[Q_BIAS] : NULL),
+      .projection = linear_bind(&flat, at[PROJECTION], -1, true),
+      .norm_2 = norm_bind(&flat, at[NORM_2], -1, eps),
+      .gate_up = fused_bind(&flat, 2, &at[GATE], NULL),
+      .down = linear_bind(&flat, at[DOWN], -1, true)};
   if (features & FEATURE_QK_NORM) {
     block.q_norm = norm_bind(&flat, at[Q_NORM], -1, eps);
     block.k_norm = norm_bind(&flat, at[K_NORM], -1, eps);
@@ -279,7 +370,8 @@ struct run {
   struct saved saved;
 };
 
-static struct rope rope_of(const struct run *run, int64_t past, int64_t stride, bool inverse, const void *qk)
+static struct rope rope_of(const struct run *run, int64_t past, int64_t stride, bool inverse,
+                           const void *qk)
 {
   const struct model_config *c = &run->model->config;
   return (struct rope){.rows = run->pass.rows,
@@ -325,8 +417,8 @@ static enum status normalize_heads(const struct run *run, const struct turned *t
 static enum status turn_heads(const struct run *run, int64_t past, const struct turned *turned)
 {
   enum status status = turned->qk ? normalize_heads(run, turned) : STATUS_OK;
-  struct rope rope =
-      turned->qk ? rope_of(run, past, run->n.heads + run->n.keys, false, turned->qk) : rope_of(run, past, run->n.qkv, false, run->saved.qkv);
+  struct rope rope = turned->qk ? rope_of(run, past, run->n.heads + run->n.keys, false, turned->qk)
+                                : rope_of(run, past, run->n.qkv, false, run->saved.qkv);
   if (status == STATUS_OK)
     status = run->pass.lane->device->ops->rope(run->pass.lane, &rope);
   return status;
@@ -374,7 +466,8 @@ enum status decoder_block_forward(const struct model *model, struct lane *lane, 
   if (status == STATUS_OK)
     status = linear_forward(&run.pass, &run.block.projection, run.saved.attended, w.branch);
   if (status == STATUS_OK)
-    status = norm_forward(&run.pass, &run.block.norm_2, x_in, w.branch, run.saved.middle, w.y, w.stats);
+    status =
+        norm_forward(&run.pass, &run.block.norm_2, x_in, w.branch, run.saved.middle, w.y, w.stats);
   if (status == STATUS_OK)
     status = forward_mlp(&run, &w, x_out);
   return status;
@@ -387,8 +480,9 @@ static enum status backward_mlp(const struct run *run, const struct backward_wor
   const struct block *block = &run->block;
   enum status status = linear_backward_input(pass, &block->down, d, NULL, w->activation);
   if (status == STATUS_OK)
-    status =
-        pass->lane->device->ops->swiglu_backward(pass->lane, pass->rows, run->n.F, run->saved.gate_up, w->activation, w->dgate_up, w->activation);
+    status = pass->lane->device->ops->swiglu_backward(pass->lane, pass->rows, run->n.F,
+                                                      run->saved.gate_up, w->activation,
+                                                      w->dgate_up, w->activation);
   if (status == STATUS_OK)
     status = linear_backward_params(pass, &block->down, w->activation, d);
   if (status == STATUS_OK)
@@ -398,7 +492,8 @@ static enum status backward_mlp(const struct run *run, const struct backward_wor
   if (status == STATUS_OK)
     status = fused_backward_input(pass, &block->gate_up, w->dgate_up, w->mlp_y);
   if (status == STATUS_OK)
-    status = norm_backward(pass, &block->norm_2, w->mlp_y, run->saved.middle, w->stats, true, d, w->scratch);
+    status = norm_backward(pass, &block->norm_2, w->mlp_y, run->saved.middle, w->stats, true, d,
+                           w->scratch);
   return status;
 }
 
@@ -437,7 +532,8 @@ static enum status denormalize_heads(const struct run *run, const struct backwar
 }
 
 /* dqkv from dattended. */
-static enum status backward_heads(const struct run *run, const struct attention *attention, const struct backward_work *w)
+static enum status backward_heads(const struct run *run, const struct attention *attention,
+                                  const struct backward_work *w)
 {
   struct lane *lane = run->pass.lane;
   const struct device_ops *ops = lane->device->ops;
@@ -464,8 +560,8 @@ static enum status backward_heads(const struct run *run, const struct attention 
 }
 
 /* d: gradient by the middle of the stream on entry, by the block's input on return. */
-static enum status backward_attention(const struct run *run, const struct attention *attention, const struct backward_work *w, const void *x_in,
-                                      void *d)
+static enum status backward_attention(const struct run *run, const struct attention *attention,
+                                      const struct backward_work *w, const void *x_in, void *d)
 {
   const struct pass *pass = &run->pass;
   const struct block *block = &run->block;
@@ -481,12 +577,15 @@ static enum status backward_attention(const struct run *run, const struct attent
   if (status == STATUS_OK)
     status = fused_backward_input(pass, &block->qkv, w->dqkv, w->attention_y);
   if (status == STATUS_OK)
-    status = norm_backward(pass, &block->norm_1, w->attention_y, x_in, w->stats, true, d, w->scratch);
+    status =
+        norm_backward(pass, &block->norm_1, w->attention_y, x_in, w->stats, true, d, w->scratch);
   return status;
 }
 
-enum status decoder_block_backward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in,
-                                   const void *saved, void *d, bool accumulate, void *grads, void *work, int64_t work_bytes)
+enum status decoder_block_backward(const struct model *model, struct lane *lane, int unit,
+                                   struct model_shape s, const void *params, const void *x_in,
+                                   const void *saved, void *d, bool accumulate, void *grads,
+                                   void *work, int64_t work_bytes)
 {
   struct carve room = {.base = work}, keep = {.base = (void *)saved}; /* only read */
   struct run run = {.model = model,

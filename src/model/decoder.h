@@ -1,23 +1,30 @@
-/* Private to src/model: the decoder that Llama and its relatives share. Each of them is a file that says which features it has. Functions as in struct model_ops. */
+/* Private to src/model: the decoder that Llama and its relatives share. Each of them is a file that
+ * says which features it has. Functions as in struct model_ops. */
 #ifndef SLUICE_MODEL_DECODER_H
 #define SLUICE_MODEL_DECODER_H
 
 #include "model/parts.h"
 #include "model/unit.h"
 
-enum { DECODER_FEATURES = FEATURE_GROUPS | FEATURE_HEAD_WIDTH | FEATURE_ROPE | FEATURE_UNTIED }; /* of all of them */
+enum {
+  DECODER_FEATURES = FEATURE_GROUPS | FEATURE_HEAD_WIDTH | FEATURE_ROPE | FEATURE_UNTIED
+}; /* of all of them */
 
 enum status decoder_create(const struct model_config *config, struct model *model);
 size_t decoder_saved_bytes(const struct model *model, struct model_shape s);
 size_t decoder_work_bytes(const struct model *model, const struct device_model *device,
                           struct model_shape s, enum model_work what, int threads);
-double decoder_block_flops(const struct model *model, struct model_shape s); /* the mean over the blocks, of which some may have a window */
+double decoder_block_flops(
+    const struct model *model,
+    struct model_shape s); /* the mean over the blocks, of which some may have a window */
 enum status decoder_block_forward(const struct model *model, struct lane *lane, int unit,
                                   struct model_shape s, const struct model_cache *cache,
                                   const void *params, const void *x_in, void *x_out, void *saved,
                                   void *work);
-enum status decoder_block_backward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in, const void *saved,
-                                   void *d, bool accumulate, void *grads, void *work, int64_t work_bytes);
+enum status decoder_block_backward(const struct model *model, struct lane *lane, int unit,
+                                   struct model_shape s, const void *params, const void *x_in,
+                                   const void *saved, void *d, bool accumulate, void *grads,
+                                   void *work, int64_t work_bytes);
 extern const struct model_ends decoder_ends;
 
 #define DECODER(name, more_features)                                                               \

@@ -23,7 +23,8 @@ enum status embedding_forward(const struct model *model, struct lane *lane, stru
   const struct embedding e = bind(model, root, NULL);
   const struct model_config *c = &model->config;
   if (past > c->context - s.T)
-    return status_set(STATUS_USAGE, "a sequence of %lld tokens does not fit model.context %lld", (long long)(past + s.T), (long long)c->context);
+    return status_set(STATUS_USAGE, "a sequence of %lld tokens does not fit model.context %lld",
+                      (long long)(past + s.T), (long long)c->context);
   return lane->device->ops->embedding(lane, shape_rows(s), s.T, c->width, c->vocab, token, e.tokens,
                                       element_at(e.positions, past * c->width, c->compute), x);
 }

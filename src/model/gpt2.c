@@ -1,9 +1,12 @@
-/* GPT-2 (Radford et al. 2019, "Language models are unsupervised multitask learners"): pre-norm blocks, learned positions, tanh GELU, head tied to the
- * token embedding. Names and shapes are Hugging Face's GPT2LMHeadModel; its Conv1D keeps W as [in, out].
+/* GPT-2 (Radford et al. 2019, "Language models are unsupervised multitask learners"): pre-norm
+ * blocks, learned positions, tanh GELU, head tied to the token embedding. Names and shapes are
+ * Hugging Face's GPT2LMHeadModel; its Conv1D keeps W as [in, out].
  *
- * What a block keeps from forward to backward, besides its input, in rows of C elements a token: qkv 3, attention output 1, the residual stream between
- * the two halves 1, pre-activation 4, activation 4; and lse [B, H, T]. The outputs of the two norms (2 rows) are computed again from their inputs, a
- * pass over memory; the activation is kept because the weight gradient reads it and the device has no GELU of its own. */
+ * What a block keeps from forward to backward, besides its input, in rows of C elements a token:
+ * qkv 3, attention output 1, the residual stream between the two halves 1, pre-activation 4,
+ * activation 4; and lse [B, H, T]. The outputs of the two norms (2 rows) are computed again from
+ * their inputs, a pass over memory; the activation is kept because the weight gradient reads it and
+ * the device has no GELU of its own. */
 #include <math.h>
 
 #include "model/parts.h"
@@ -13,9 +16,19 @@ enum dim { DIM_END, DIM_C, DIM_3C, DIM_F, DIM_T, DIM_V, DIMS };
 
 enum { ROOT_WTE, ROOT_WPE, ROOT_NORM_WEIGHT, ROOT_NORM_BIAS, ROOT_PARAMS };
 static const struct unit_row root_rows[ROOT_PARAMS] = {
-    [ROOT_WTE] = {.name = "wte.weight", .kind = PARAM_EMBEDDING, .init = INIT_NORMAL, .dim = {DIM_V, DIM_C}, .padded = true},
-    [ROOT_WPE] = {.name = "wpe.weight", .kind = PARAM_EMBEDDING, .init = INIT_NORMAL, .dim = {DIM_T, DIM_C}},
-    [ROOT_NORM_WEIGHT] = {.name = "ln_f.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}},
+    [ROOT_WTE] = {.name = "wte.weight",
+                  .kind = PARAM_EMBEDDING,
+                  .init = INIT_NORMAL,
+                  .dim = {DIM_V, DIM_C},
+                  .padded = true},
+    [ROOT_WPE] = {.name = "wpe.weight",
+                  .kind = PARAM_EMBEDDING,
+                  .init = INIT_NORMAL,
+                  .dim = {DIM_T, DIM_C}},
+    [ROOT_NORM_WEIGHT] = {.name = "ln_f.weight",
+                          .kind = PARAM_NORM,
+                          .init = INIT_ONE,
+                          .dim = {DIM_C}},
     [ROOT_NORM_BIAS] = {.name = "ln_f.bias", .kind = PARAM_NORM, .init = INIT_ZERO, .dim = {DIM_C}},
 };
 
@@ -37,16 +50,39 @@ enum {
 static const struct unit_row block_rows[BLOCK_PARAMS] = {
     [NORM_1_WEIGHT] = {.name = "ln_1.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}},
     [NORM_1_BIAS] = {.name = "ln_1.bias", .kind = PARAM_NORM, .init = INIT_ZERO, .dim = {DIM_C}},
-    [QKV_WEIGHT] = {.name = "attn.c_attn.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_C, DIM_3C}},
-    [QKV_BIAS] = {.name = "attn.c_attn.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_3C}},
-    [PROJECTION_WEIGHT] = {.name = "attn.c_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_C, DIM_C}, .residual = true},
-    [PROJECTION_BIAS] = {.name = "attn.c_proj.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_C}},
+    [QKV_WEIGHT] = {.name = "attn.c_attn.weight",
+                    .kind = PARAM_WEIGHT,
+                    .init = INIT_NORMAL,
+                    .dim = {DIM_C, DIM_3C}},
+    [QKV_BIAS] = {.name = "attn.c_attn.bias",
+                  .kind = PARAM_BIAS,
+                  .init = INIT_ZERO,
+                  .dim = {DIM_3C}},
+    [PROJECTION_WEIGHT] = {.name = "attn.c_proj.weight",
+                           .kind = PARAM_WEIGHT,
+                           .init = INIT_NORMAL,
+                           .dim = {DIM_C, DIM_C},
+                           .residual = true},
+    [PROJECTION_BIAS] = {.name = "attn.c_proj.bias",
+                         .kind = PARAM_BIAS,
+                         .init = INIT_ZERO,
+                         .dim = {DIM_C}},
     [NORM_2_WEIGHT] = {.name = "ln_2.weight", .kind = PARAM_NORM, .init = INIT_ONE, .dim = {DIM_C}},
     [NORM_2_BIAS] = {.name = "ln_2.bias", .kind = PARAM_NORM, .init = INIT_ZERO, .dim = {DIM_C}},
-    [UP_WEIGHT] = {.name = "mlp.c_fc.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_C, DIM_F}},
+    [UP_WEIGHT] = {.name = "mlp.c_fc.weight",
+                   .kind = PARAM_WEIGHT,
+                   .init = INIT_NORMAL,
+                   .dim = {DIM_C, DIM_F}},
     [UP_BIAS] = {.name = "mlp.c_fc.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_F}},
-    [DOWN_WEIGHT] = {.name = "mlp.c_proj.weight", .kind = PARAM_WEIGHT, .init = INIT_NORMAL, .dim = {DIM_F, DIM_C}, .residual = true},
-    [DOWN_BIAS] = {.name = "mlp.c_proj.bias", .kind = PARAM_BIAS, .init = INIT_ZERO, .dim = {DIM_C}},
+    [DOWN_WEIGHT] = {.name = "mlp.c_proj.weight",
+                     .kind = PARAM_WEIGHT,
+                     .init = INIT_NORMAL,
+                     .dim = {DIM_F, DIM_C},
+                     .residual = true},
+    [DOWN_BIAS] = {.name = "mlp.c_proj.bias",
+                   .kind = PARAM_BIAS,
+                   .init = INIT_ZERO,
+                   .dim = {DIM_C}},
 };
 
 static enum status gpt2_create(const struct model_config *config, struct model *model)
@@ -54,9 +90,16 @@ static enum status gpt2_create(const struct model_config *config, struct model *
   enum status status = units_allocate(model, false);
   if (status)
     return status;
-  const int64_t C = config->width,
-                size[DIMS] = {[DIM_C] = C, [DIM_3C] = 3 * C, [DIM_F] = config->ffn, [DIM_T] = config->context, [DIM_V] = config->vocab};
-  struct unit_description root = {.row = root_rows, .rows = ROOT_PARAMS, .size = size, .std = (float)config->init_std}, block = root;
+  const int64_t C = config->width, size[DIMS] = {[DIM_C] = C,
+                                                 [DIM_3C] = 3 * C,
+                                                 [DIM_F] = config->ffn,
+                                                 [DIM_T] = config->context,
+                                                 [DIM_V] = config->vocab};
+  struct unit_description root = {.row = root_rows,
+                                  .rows = ROOT_PARAMS,
+                                  .size = size,
+                                  .std = (float)config->init_std},
+                          block = root;
   block.row = block_rows;
   block.rows = BLOCK_PARAMS;
   block.residual_std = (float)(config->init_std / sqrt(2.0 * (double)config->layers));
@@ -99,8 +142,8 @@ struct forward_work {
 
 struct backward_work {
   struct norm_stats stats;
-  void *dpre;      /* [R, F] gradient by the pre-activation; done with before the two that lie on it */
-  void *dqkv;      /* [R, 3C] */
+  void *dpre; /* [R, F] gradient by the pre-activation; done with before the two that lie on it */
+  void *dqkv; /* [R, 3C] */
   void *dattended; /* [R, C] */
   void *y;         /* [R, C] output of either norm, again; then its gradient */
   void *scratch;
@@ -162,8 +205,10 @@ static size_t gpt2_work_bytes(const struct model *model, const struct device_mod
 
 static double gpt2_block_flops(const struct model *model, struct model_shape s)
 {
-  double B = (double)s.B, T = (double)s.T, C = (double)model->config.width, F = (double)model->config.ffn;
-  double projections = 2 * B * T * C * (3 * C + C + F + F), attention = 4 * B * T * T * C / 2; /* q k^T and p v; half of it is masked */
+  double B = (double)s.B, T = (double)s.T, C = (double)model->config.width,
+         F = (double)model->config.ffn;
+  double projections = 2 * B * T * C * (3 * C + C + F + F),
+         attention = 4 * B * T * T * C / 2; /* q k^T and p v; half of it is masked */
   return projections + attention;
 }
 
@@ -175,16 +220,18 @@ struct block {
 static struct block bind_block(const struct model *model, int unit, const void *params, void *grads)
 {
   struct flat flat = flat_of(model, unit, params, grads);
-  return (struct block){.norm_1 = norm_bind(&flat, NORM_1_WEIGHT, NORM_1_BIAS, model->config.norm_eps),
-                        .qkv = linear_bind(&flat, QKV_WEIGHT, QKV_BIAS, false),
-                        .projection = linear_bind(&flat, PROJECTION_WEIGHT, PROJECTION_BIAS, false),
-                        .norm_2 = norm_bind(&flat, NORM_2_WEIGHT, NORM_2_BIAS, model->config.norm_eps),
-                        .up = linear_bind(&flat, UP_WEIGHT, UP_BIAS, false),
-                        .down = linear_bind(&flat, DOWN_WEIGHT, DOWN_BIAS, false)};
+  return (struct block){
+      .norm_1 = norm_bind(&flat, NORM_1_WEIGHT, NORM_1_BIAS, model->config.norm_eps),
+      .qkv = linear_bind(&flat, QKV_WEIGHT, QKV_BIAS, false),
+      .projection = linear_bind(&flat, PROJECTION_WEIGHT, PROJECTION_BIAS, false),
+      .norm_2 = norm_bind(&flat, NORM_2_WEIGHT, NORM_2_BIAS, model->config.norm_eps),
+      .up = linear_bind(&flat, UP_WEIGHT, UP_BIAS, false),
+      .down = linear_bind(&flat, DOWN_WEIGHT, DOWN_BIAS, false)};
 }
 
 /* x_out = middle + down(gelu(up(norm_2(middle)))), from y = norm_2(middle). */
-static enum status forward_mlp(const struct pass *pass, const struct block *block, const struct saved *saved, const void *y, void *x_out)
+static enum status forward_mlp(const struct pass *pass, const struct block *block,
+                               const struct saved *saved, const void *y, void *x_out)
 {
   enum status status = linear_gelu_forward(pass, &block->up, y, saved->pre, saved->activation);
   if (status || !x_out)
@@ -222,7 +269,8 @@ static enum status gpt2_block_forward(const struct model *model, struct lane *la
 }
 
 /* d: gradient by the block's output on entry, by the middle of the stream on return. */
-static enum status backward_mlp(const struct pass *pass, const struct block *block, const struct saved *saved, const struct backward_work *w, void *d)
+static enum status backward_mlp(const struct pass *pass, const struct block *block,
+                                const struct saved *saved, const struct backward_work *w, void *d)
 {
   enum status status = linear_backward_params(pass, &block->down, saved->activation, d);
   if (status == STATUS_OK)
@@ -234,13 +282,15 @@ static enum status backward_mlp(const struct pass *pass, const struct block *blo
   if (status == STATUS_OK)
     status = linear_backward_input(pass, &block->up, w->dpre, NULL, w->y);
   if (status == STATUS_OK)
-    status = norm_backward(pass, &block->norm_2, w->y, saved->middle, w->stats, true, d, w->scratch);
+    status =
+        norm_backward(pass, &block->norm_2, w->y, saved->middle, w->stats, true, d, w->scratch);
   return status;
 }
 
 /* d: gradient by the middle of the stream on entry, by the block's input on return. */
-static enum status backward_attention(const struct pass *pass, const struct block *block, const struct attention *attention,
-                                      const struct saved *saved, const struct backward_work *w, const void *x_in, void *d)
+static enum status backward_attention(const struct pass *pass, const struct block *block,
+                                      const struct attention *attention, const struct saved *saved,
+                                      const struct backward_work *w, const void *x_in, void *d)
 {
   int64_t C = block->qkv.in;
   struct attention_backward op = {.forward = *attention,
@@ -268,9 +318,10 @@ static enum status backward_attention(const struct pass *pass, const struct bloc
   return status;
 }
 
-static enum status gpt2_block_backward(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params,
-                                       const void *x_in, const void *saved_base, void *d, bool accumulate, void *grads, void *work,
-                                       int64_t work_bytes)
+static enum status gpt2_block_backward(const struct model *model, struct lane *lane, int unit,
+                                       struct model_shape s, const void *params, const void *x_in,
+                                       const void *saved_base, void *d, bool accumulate,
+                                       void *grads, void *work, int64_t work_bytes)
 {
   struct carve room = {.base = work}, keep = {.base = (void *)saved_base}; /* only read */
   struct saved saved = lay_saved(&keep, model, s);

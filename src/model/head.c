@@ -1,8 +1,10 @@
 #include "model/parts.h"
 #include "model/unit.h"
 
-/* Logits and their gradient exist for one chunk of tokens at a time (as in Liger Kernel, Hsu et al. 2024, arXiv:2410.10989). On a device that works by sequence chunks are cut within
- * one: they depend on T and V only and gradients are added chunk after chunk, so the split into micro-batches changes no bit. Elsewhere all tokens are one span. */
+/* Logits and their gradient exist for one chunk of tokens at a time (as in Liger Kernel, Hsu et al.
+ * 2024, arXiv:2410.10989). On a device that works by sequence chunks are cut within one: they
+ * depend on T and V only and gradients are added chunk after chunk, so the split into micro-batches
+ * changes no bit. Elsewhere all tokens are one span. */
 
 enum { CHUNK_ROWS_LEAST = 64 }; /* below, the products are too thin */
 
@@ -18,12 +20,15 @@ static int64_t span_of(const struct device_model *device, struct model_shape s)
 
 static int64_t chunk_rows(const struct device_model *device, int64_t span, int64_t V)
 {
-  int64_t most = device->chunk_logits / V < CHUNK_ROWS_LEAST ? CHUNK_ROWS_LEAST : device->chunk_logits / V;
-  int64_t chunks = span / most + (span % most > 0), rows = round_up(span / chunks + (span % chunks > 0), device->row_multiple);
+  int64_t most =
+      device->chunk_logits / V < CHUNK_ROWS_LEAST ? CHUNK_ROWS_LEAST : device->chunk_logits / V;
+  int64_t chunks = span / most + (span % most > 0),
+          rows = round_up(span / chunks + (span % chunks > 0), device->row_multiple);
   return rows < span ? rows : span;
 }
 
-/* The head's matrix as if it had some rows more, where the device wants rows of logits so long: they are zero (struct unit_row, padded), and so are their gradients. */
+/* The head's matrix as if it had some rows more, where the device wants rows of logits so long:
+ * they are zero (struct unit_row, padded), and so are their gradients. */
 static struct linear logits_of(const struct head *head, const struct device_model *device)
 {
   struct linear linear = head->linear;
@@ -77,7 +82,8 @@ double head_flops(const struct model *model, struct model_shape s)
 size_t head_work_bytes(const struct head *head, const struct device_model *device,
                        struct model_shape s, enum model_work what, int threads)
 {
-  int64_t rows = what == WORK_LOGITS ? s.B : chunk_rows(device, span_of(device, s), head->linear.out);
+  int64_t rows =
+      what == WORK_LOGITS ? s.B : chunk_rows(device, span_of(device, s), head->linear.out);
   struct carve total = {0};
   lay_work(&total, head, device, rows, what);
   if (what == WORK_LOSS_GRADIENT)
@@ -85,7 +91,8 @@ size_t head_work_bytes(const struct head *head, const struct device_model *devic
   return total.used;
 }
 
-static enum status chunk_loss(const struct head *head, const struct pass *pass, const struct head_work *w, const void *x, const int32_t *target,
+static enum status chunk_loss(const struct head *head, const struct pass *pass,
+                              const struct head_work *w, const void *x, const int32_t *target,
                               float scale, bool gradient, struct exactsum *loss)
 {
   const struct device_ops *ops = pass->lane->device->ops;
@@ -94,13 +101,15 @@ static enum status chunk_loss(const struct head *head, const struct pass *pass, 
   if (status == STATUS_OK)
     status = linear_forward(pass, &linear, w->y, w->logits);
   if (status == STATUS_OK)
-    status = ops->cross_entropy(pass->lane, pass->rows, head->linear.out, linear.y_stride, w->logits, target, scale, gradient, w->loss);
+    status = ops->cross_entropy(pass->lane, pass->rows, head->linear.out, linear.y_stride,
+                                w->logits, target, scale, gradient, w->loss);
   if (status == STATUS_OK)
     status = ops->sum_exact(pass->lane, pass->rows, w->loss, loss);
   return status;
 }
 
-static enum status chunk_backward(const struct head *head, const struct pass *pass, const struct head_work *w, const void *x, void *d)
+static enum status chunk_backward(const struct head *head, const struct pass *pass,
+                                  const struct head_work *w, const void *x, void *d)
 {
   const struct linear linear = logits_of(head, &pass->lane->device->model);
   enum status status = linear_backward_params(pass, &linear, w->y, w->logits);
@@ -173,7 +182,8 @@ enum status head_logits(const struct model *model, struct lane *lane, struct mod
   for (int64_t b = 0; b < s.B; b++) {
     const char *from = (const char *)x + (size_t)(b * s.T + position) * row_bytes;
     struct norm_stats stats = {w.stats.mean + b, w.stats.rstd + b};
-    enum status status = norm_forward(&row, &head->norm, from, NULL, NULL, (char *)w.y + (size_t)b * row_bytes, stats);
+    enum status status = norm_forward(&row, &head->norm, from, NULL, NULL,
+                                      (char *)w.y + (size_t)b * row_bytes, stats);
     if (status)
       return status;
   }
@@ -182,7 +192,7 @@ enum status head_logits(const struct model *model, struct lane *lane, struct mod
   enum status status = linear_forward(&all, &linear, w.y, w.logits);
   for (int64_t b = 0; status == STATUS_OK && b < s.B; b++)
     status = lane->device->ops->cast(lane, V, head->type,
-                               element_at(w.logits, b * linear.y_stride, head->type), DTYPE_F32,
-                               logits + b * V);
+                                     element_at(w.logits, b * linear.y_stride, head->type),
+                                     DTYPE_F32, logits + b * V);
   return status;
 }

@@ -1,6 +1,8 @@
-/* Hugging Face's config.json and names of tensors, for every architecture of the registry. What config.json says and Sluice would not do (a rope type, an activation, an
- * attention bias, quantised weights) is refused by name; keys that cannot change the numbers are known and passed over. An unknown key that
- * speaks of a scale, a cap or a bias is refused unless it is off; any other is warned of, once each. */
+/* Hugging Face's config.json and names of tensors, for every architecture of the registry. What
+ * config.json says and Sluice would not do (a rope type, an activation, an attention bias,
+ * quantised weights) is refused by name; keys that cannot change the numbers are known and passed
+ * over. An unknown key that speaks of a scale, a cap or a bias is refused unless it is off; any
+ * other is warned of, once each. */
 #ifndef SLUICE_MODEL_HF_H
 #define SLUICE_MODEL_HF_H
 
@@ -27,14 +29,17 @@ struct hf_config {
 enum status hf_config_read(const char *path, struct hf_config *out);
 /* Only the token ids, of any model's config.json. Local. */
 enum status hf_config_tokens(const char *path, struct hf_tokens *bos, struct hf_tokens *eos);
-/* Text of a config.json that transformers loads as the same model; *out is the caller's (mem_free). bos and eos that are not said are left out. Local. */
+/* Text of a config.json that transformers loads as the same model; *out is the caller's (mem_free).
+ * bos and eos that are not said are left out. Local. */
 enum status hf_config_print(const struct hf_config *config, char **out);
 
-/* Whether a tensor of a Hugging Face file that is no parameter of the model may be passed over: buffers that old versions saved ("attn.masked_bias", "rotary_emb.inv_freq"), and
- * a head that is tied (whose bits the caller compares with the embedding's). Local. */
+/* Whether a tensor of a Hugging Face file that is no parameter of the model may be passed over:
+ * buffers that old versions saved ("attn.masked_bias", "rotary_emb.inv_freq"), and a head that is
+ * tied (whose bits the caller compares with the embedding's). Local. */
 enum hf_extra { HF_EXTRA_UNKNOWN, HF_EXTRA_BUFFER, HF_EXTRA_TIED_HEAD };
 enum hf_extra hf_extra(const struct model *model, const char *name);
-/* The name of a parameter without the prefix that base models leave out ("transformer.h.0..." -> "h.0...", "model.layers..." -> "layers..."); NULL if it has none. */
+/* The name of a parameter without the prefix that base models leave out ("transformer.h.0..." ->
+ * "h.0...", "model.layers..." -> "layers..."); NULL if it has none. */
 const char *hf_base_name(const struct model *model, const char *name);
 /* The parameter that a tied head shares. */
 const char *hf_embedding_name(const struct model *model);

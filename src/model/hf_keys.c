@@ -1,11 +1,14 @@
-/* A table says for each key of config.json what becomes of it; keys that are in no table are refused or passed over. */
+/* A table says for each key of config.json what becomes of it; keys that are in no table are
+ * refused or passed over. */
 #include "model/hf_private.h"
 
 #include <string.h>
 
 #include "base/log.h"
 
-/* --- the table of keys ---------------------------------------------------------------------------------------------------------- */
+/* --- the table of keys
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 enum how {
   READ_WHOLE,
@@ -33,22 +36,113 @@ struct rule {
 
 /* Ranges are those of the deck's keys. */
 static const struct rule rules[] = {
-    {.key = "vocab_size", .of = OF_ALL, .how = READ_WHOLE, .offset = AT(model.vocab), .least = 2, .most = INT32_MAX, .required = true},
-    {.key = "n_embd", .of = OF_GPT2, .how = READ_WHOLE, .offset = AT(model.width), .least = 1, .most = 1 << 20, .required = true},
-    {.key = "hidden_size", .of = OF_ROPE, .how = READ_WHOLE, .offset = AT(model.width), .least = 1, .most = 1 << 20, .required = true},
-    {.key = "n_layer", .of = OF_GPT2, .how = READ_WHOLE, .offset = AT(model.layers), .least = 1, .most = 65536, .required = true},
-    {.key = "num_hidden_layers", .of = OF_ROPE, .how = READ_WHOLE, .offset = AT(model.layers), .least = 1, .most = 65536, .required = true},
-    {.key = "n_head", .of = OF_GPT2, .how = READ_WHOLE, .offset = AT(model.heads), .least = 1, .most = 1 << 16, .required = true},
-    {.key = "num_attention_heads", .of = OF_ROPE, .how = READ_WHOLE, .offset = AT(model.heads), .least = 1, .most = 1 << 16, .required = true},
-    {.key = "num_key_value_heads", .of = OF_ROPE, .how = READ_WHOLE, .offset = AT(model.kv_heads), .least = 1, .most = 1 << 16, .nullable = true},
-    {.key = "head_dim", .of = OF_ROPE, .how = READ_WHOLE, .offset = AT(model.head_width), .least = 1, .most = 1 << 16, .nullable = true},
-    {.key = "n_inner", .of = OF_GPT2, .how = READ_WHOLE, .offset = AT(model.ffn), .least = 1, .most = 1 << 24, .nullable = true},
-    {.key = "intermediate_size", .of = OF_ROPE, .how = READ_WHOLE, .offset = AT(model.ffn), .least = 1, .most = 1 << 24, .required = true},
-    {.key = "n_positions", .of = OF_GPT2, .how = READ_WHOLE, .offset = AT(model.context), .least = 1, .most = 1 << 26},
-    {.key = "max_position_embeddings", .of = OF_ROPE, .how = READ_WHOLE, .offset = AT(model.context), .least = 1, .most = 1 << 26},
-    {.key = "layer_norm_epsilon", .of = OF_GPT2, .how = READ_REAL, .offset = AT(model.norm_eps), .least = 1e-30, .most = 1},
-    {.key = "rms_norm_eps", .of = OF_ROPE, .how = READ_REAL, .offset = AT(model.norm_eps), .least = 1e-30, .most = 1},
-    {.key = "initializer_range", .of = OF_ALL, .how = READ_REAL, .offset = AT(model.init_std), .least = 0, .most = 10},
+    {.key = "vocab_size",
+     .of = OF_ALL,
+     .how = READ_WHOLE,
+     .offset = AT(model.vocab),
+     .least = 2,
+     .most = INT32_MAX,
+     .required = true},
+    {.key = "n_embd",
+     .of = OF_GPT2,
+     .how = READ_WHOLE,
+     .offset = AT(model.width),
+     .least = 1,
+     .most = 1 << 20,
+     .required = true},
+    {.key = "hidden_size",
+     .of = OF_ROPE,
+     .how = READ_WHOLE,
+     .offset = AT(model.width),
+     .least = 1,
+     .most = 1 << 20,
+     .required = true},
+    {.key = "n_layer",
+     .of = OF_GPT2,
+     .how = READ_WHOLE,
+     .offset = AT(model.layers),
+     .least = 1,
+     .most = 65536,
+     .required = true},
+    {.key = "num_hidden_layers",
+     .of = OF_ROPE,
+     .how = READ_WHOLE,
+     .offset = AT(model.layers),
+     .least = 1,
+     .most = 65536,
+     .required = true},
+    {.key = "n_head",
+     .of = OF_GPT2,
+     .how = READ_WHOLE,
+     .offset = AT(model.heads),
+     .least = 1,
+     .most = 1 << 16,
+     .required = true},
+    {.key = "num_attention_heads",
+     .of = OF_ROPE,
+     .how = READ_WHOLE,
+     .offset = AT(model.heads),
+     .least = 1,
+     .most = 1 << 16,
+     .required = true},
+    {.key = "num_key_value_heads",
+     .of = OF_ROPE,
+     .how = READ_WHOLE,
+     .offset = AT(model.kv_heads),
+     .least = 1,
+     .most = 1 << 16,
+     .nullable = true},
+    {.key = "head_dim",
+     .of = OF_ROPE,
+     .how = READ_WHOLE,
+     .offset = AT(model.head_width),
+     .least = 1,
+     .most = 1 << 16,
+     .nullable = true},
+    {.key = "n_inner",
+     .of = OF_GPT2,
+     .how = READ_WHOLE,
+     .offset = AT(model.ffn),
+     .least = 1,
+     .most = 1 << 24,
+     .nullable = true},
+    {.key = "intermediate_size",
+     .of = OF_ROPE,
+     .how = READ_WHOLE,
+     .offset = AT(model.ffn),
+     .least = 1,
+     .most = 1 << 24,
+     .required = true},
+    {.key = "n_positions",
+     .of = OF_GPT2,
+     .how = READ_WHOLE,
+     .offset = AT(model.context),
+     .least = 1,
+     .most = 1 << 26},
+    {.key = "max_position_embeddings",
+     .of = OF_ROPE,
+     .how = READ_WHOLE,
+     .offset = AT(model.context),
+     .least = 1,
+     .most = 1 << 26},
+    {.key = "layer_norm_epsilon",
+     .of = OF_GPT2,
+     .how = READ_REAL,
+     .offset = AT(model.norm_eps),
+     .least = 1e-30,
+     .most = 1},
+    {.key = "rms_norm_eps",
+     .of = OF_ROPE,
+     .how = READ_REAL,
+     .offset = AT(model.norm_eps),
+     .least = 1e-30,
+     .most = 1},
+    {.key = "initializer_range",
+     .of = OF_ALL,
+     .how = READ_REAL,
+     .offset = AT(model.init_std),
+     .least = 0,
+     .most = 10},
     {.key = "tie_word_embeddings", .of = OF_ALL, .how = READ_BOOL, .offset = AT(model.tied)},
     {.key = "bos_token_id", .of = OF_ALL, .how = READ_TOKENS, .offset = AT(bos), .nullable = true},
     {.key = "eos_token_id", .of = OF_ALL, .how = READ_TOKENS, .offset = AT(eos), .nullable = true},
@@ -82,18 +176,21 @@ struct names {
 /* Read by hf_read.c, hf_rope.c and hf_window.c. */
 static const struct names elsewhere[] = {
     {OF_ALL, {"model_type", "architectures", "dtype", "torch_dtype"}},
-    {OF_ROPE, {"rope_theta", "rope_scaling", "rope_parameters", "original_max_position_embeddings", "layer_types"}},
+    {OF_ROPE,
+     {"rope_theta", "rope_scaling", "rope_parameters", "original_max_position_embeddings",
+      "layer_types"}},
     {OF_QWEN2 | OF_QWEN3 | OF_MISTRAL, {"sliding_window"}},
     {OF_QWEN2 | OF_QWEN3, {"use_sliding_window", "max_window_layers"}},
 };
 
-/* Change no number: qwen2's biases do not depend on attention_bias, the products' cutting not on the result, and so on. */
+/* Change no number: qwen2's biases do not depend on attention_bias, the products' cutting not on
+ * the result, and so on. */
 static const struct names harmless[] = {
     {OF_QWEN2, {"attention_bias"}},
     {OF_ROPE, {"pretraining_tp"}},
     {OF_GPT2,
-     {"n_ctx", "reorder_and_upcast_attn", "summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
-      "summary_first_dropout"}},
+     {"n_ctx", "reorder_and_upcast_attn", "summary_type", "summary_use_proj", "summary_activation",
+      "summary_proj_to_labels", "summary_first_dropout"}},
     {OF_ALL,
      {"chunk_size_feed_forward",
       "gradient_checkpointing",
@@ -129,7 +226,9 @@ static const struct names harmless[] = {
       "repetition_penalty"}},
 };
 
-/* --- one key -------------------------------------------------------------------------------------------------------------------- */
+/* --- one key
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 /* A member that is there and not null. */
 /* -1 stands for none. */
@@ -149,7 +248,10 @@ enum status hf_read_tokens(const struct json_node *node, struct hf_tokens *out)
   if (json_kind(node) != JSON_ARRAY)
     status = add_token(node, &tokens);
   else if (json_length(node) < 1 || json_length(node) > HF_TOKENS_MOST)
-    status = json_fail(node, json_length(node) < 1 ? "is empty, where token ids belong" : "has more than %d token ids", HF_TOKENS_MOST);
+    status = json_fail(node,
+                       json_length(node) < 1 ? "is empty, where token ids belong"
+                                             : "has more than %d token ids",
+                       HF_TOKENS_MOST);
   else
     for (node = json_first(node); node && !status; node = json_next(node))
       status = add_token(node, &tokens);
@@ -203,7 +305,8 @@ static enum status check_activation(const struct json_node *node, const struct h
   enum status status = json_get_text(node, &name, NULL);
   if (status || !strcmp(name, family->activation) || !strcmp(name, alias))
     return status;
-  return json_fail(node, "is \"%.40s\": Sluice's %s has the activation %s", name, family->arch, family->activation);
+  return json_fail(node, "is \"%.40s\": Sluice's %s has the activation %s", name, family->arch,
+                   family->activation);
 }
 
 static enum status note_dropout(const struct json_node *node, double *dropout)
@@ -215,8 +318,8 @@ static enum status note_dropout(const struct json_node *node, double *dropout)
   return status;
 }
 
-static enum status apply(const struct rule *rule, const struct json_node *node, const struct hf_family *family, struct hf_config *out,
-                         double *dropout)
+static enum status apply(const struct rule *rule, const struct json_node *node,
+                         const struct hf_family *family, struct hf_config *out, double *dropout)
 {
   void *field = (char *)out + rule->offset;
   if (rule->nullable && json_kind(node) == JSON_NULL) {
@@ -239,7 +342,8 @@ static enum status apply(const struct rule *rule, const struct json_node *node, 
   return STATUS_OK;
 }
 
-enum status hf_apply_rules(const struct json_node *root, const struct hf_family *family, struct hf_config *out)
+enum status hf_apply_rules(const struct json_node *root, const struct hf_family *family,
+                           struct hf_config *out)
 {
   double dropout = 0;
   enum status status = STATUS_OK;
@@ -258,7 +362,8 @@ enum status hf_apply_rules(const struct json_node *root, const struct hf_family 
   return status;
 }
 
-static bool is_among(const struct names *names, size_t n, const char *key, const struct hf_family *family)
+static bool is_among(const struct names *names, size_t n, const char *key,
+                     const struct hf_family *family)
 {
   for (size_t i = 0; i < n; i++)
     for (const char *const *name = names[i].key; *name && names[i].of & family->bit; name++)
@@ -294,20 +399,25 @@ static bool is_off(const struct json_node *node)
   switch (json_kind(node)) {
   case JSON_NULL: return true;
   case JSON_BOOL: return json_get_bool(node, &flag) == STATUS_OK && !flag;
-  case JSON_NUMBER: return json_get_real(node, &number) == STATUS_OK && (number == 0 || number == 1);
+  case JSON_NUMBER:
+    return json_get_real(node, &number) == STATUS_OK && (number == 0 || number == 1);
   default: return false;
   }
 }
 
-enum status hf_check_unknown(const char *path, const struct json_node *root, const struct hf_family *family)
+enum status hf_check_unknown(const char *path, const struct json_node *root,
+                             const struct hf_family *family)
 {
   for (const struct json_node *node = json_first(root); node; node = json_next(node)) {
     const char *key = json_key(node, NULL);
     if (is_known(key, family))
       continue;
     if (sounds_numeric(key) && !is_off(node))
-      return json_fail(node, "is given: it is no key of a %s that Sluice knows, and may change its numbers", family->arch);
-    log_warn("%s: %.80s is passed over: it is no key of a %s that Sluice knows", path, key, family->arch);
+      return json_fail(
+          node, "is given: it is no key of a %s that Sluice knows, and may change its numbers",
+          family->arch);
+    log_warn("%s: %.80s is passed over: it is no key of a %s that Sluice knows", path, key,
+             family->arch);
   }
   return STATUS_OK;
 }

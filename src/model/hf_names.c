@@ -9,19 +9,55 @@
 
 // clang-format off: one row a family
 static const struct hf_family families[] = {
-    {.arch = "gpt2", .bit = OF_GPT2, .causal = "GPT2LMHeadModel", .base = "GPT2Model",
-     .prefix = "transformer.", .activation = "gelu_new", .tied = true, .context = 1024,
+    {.arch = "gpt2",
+     .bit = OF_GPT2,
+     .causal = "GPT2LMHeadModel",
+     .base = "GPT2Model",
+     .prefix = "transformer.",
+     .activation = "gelu_new",
+     .tied = true,
+     .context = 1024,
      .norm_eps = 1e-5},
-    {.arch = "llama", .bit = OF_LLAMA, .causal = "LlamaForCausalLM", .base = "LlamaModel",
-     .prefix = "model.", .activation = "silu", .context = 2048, .norm_eps = 1e-6},
-    {.arch = "qwen2", .bit = OF_QWEN2, .causal = "Qwen2ForCausalLM", .base = "Qwen2Model",
-     .prefix = "model.", .activation = "silu", .kv_heads = 32, .context = 32768, .window = 4096,
-     .window_from = 28, .norm_eps = 1e-6},
-    {.arch = "qwen3", .bit = OF_QWEN3, .causal = "Qwen3ForCausalLM", .base = "Qwen3Model",
-     .prefix = "model.", .activation = "silu", .kv_heads = 32, .head_width = 128, .context = 32768,
-     .window = 4096, .window_from = 28, .norm_eps = 1e-6},
-    {.arch = "mistral", .bit = OF_MISTRAL, .causal = "MistralForCausalLM", .base = "MistralModel",
-     .prefix = "model.", .activation = "silu", .kv_heads = 8, .context = 131072, .window = 4096,
+    {.arch = "llama",
+     .bit = OF_LLAMA,
+     .causal = "LlamaForCausalLM",
+     .base = "LlamaModel",
+     .prefix = "model.",
+     .activation = "silu",
+     .context = 2048,
+     .norm_eps = 1e-6},
+    {.arch = "qwen2",
+     .bit = OF_QWEN2,
+     .causal = "Qwen2ForCausalLM",
+     .base = "Qwen2Model",
+     .prefix = "model.",
+     .activation = "silu",
+     .kv_heads = 32,
+     .context = 32768,
+     .window = 4096,
+     .window_from = 28,
+     .norm_eps = 1e-6},
+    {.arch = "qwen3",
+     .bit = OF_QWEN3,
+     .causal = "Qwen3ForCausalLM",
+     .base = "Qwen3Model",
+     .prefix = "model.",
+     .activation = "silu",
+     .kv_heads = 32,
+     .head_width = 128,
+     .context = 32768,
+     .window = 4096,
+     .window_from = 28,
+     .norm_eps = 1e-6},
+    {.arch = "mistral",
+     .bit = OF_MISTRAL,
+     .causal = "MistralForCausalLM",
+     .base = "MistralModel",
+     .prefix = "model.",
+     .activation = "silu",
+     .kv_heads = 8,
+     .context = 131072,
+     .window = 4096,
      .norm_eps = 1e-6},
 };
 // clang-format on
@@ -51,7 +87,8 @@ const char *hf_base_name(const struct model *model, const char *name)
 
 const char *hf_embedding_name(const struct model *model)
 {
-  return !strcmp(model->config.arch, "gpt2") ? "transformer.wte.weight" : "model.embed_tokens.weight";
+  return !strcmp(model->config.arch, "gpt2") ? "transformer.wte.weight"
+                                             : "model.embed_tokens.weight";
 }
 
 /* What follows "BLOCKS.7." in a name, or NULL. */
@@ -67,7 +104,8 @@ static const char *inside_block(const char *name, const char *blocks)
 enum hf_extra hf_extra(const struct model *model, const char *name)
 {
   const bool gpt2 = !strcmp(model->config.arch, "gpt2");
-  const char *base = hf_base_name(model, name), *buffer = inside_block(base ? base : name, gpt2 ? "h." : "layers.");
+  const char *base = hf_base_name(model, name),
+             *buffer = inside_block(base ? base : name, gpt2 ? "h." : "layers.");
   if (model->config.tied && !strcmp(name, "lm_head.weight"))
     return HF_EXTRA_TIED_HEAD;
   if (buffer && gpt2 && (!strcmp(buffer, "attn.bias") || !strcmp(buffer, "attn.masked_bias")))

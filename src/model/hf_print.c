@@ -1,4 +1,5 @@
-/* Writing config.json with the keys of transformers 4.x, as most published models have it: every version reads them. */
+/* Writing config.json with the keys of transformers 4.x, as most published models have it: every
+ * version reads them. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,7 +24,8 @@ static void put(struct text *text, const char *format, ...)
   va_start(args, format);
   const int more = vsnprintf(text->bytes + text->used, TEXT_MOST - text->used, format, args);
   va_end(args);
-  text->used = more < 0 || text->used + (size_t)more >= TEXT_MOST ? TEXT_MOST : text->used + (size_t)more;
+  text->used =
+      more < 0 || text->used + (size_t)more >= TEXT_MOST ? TEXT_MOST : text->used + (size_t)more;
 }
 
 /* Every member but the first follows a comma; "model_type" is first. */
@@ -73,7 +75,8 @@ static void put_number(struct text *text, double value)
   }
   const int exponent = value == 0 ? 0 : (int)floor(log10(fabs(value)));
   const bool plain = exponent >= -4 && exponent < 16;
-  snprintf(digits, sizeof digits, plain ? "%.*f" : "%.*g", plain ? (precision - 1 > exponent ? precision - 1 - exponent : 1) : precision, value);
+  snprintf(digits, sizeof digits, plain ? "%.*f" : "%.*g",
+           plain ? (precision - 1 > exponent ? precision - 1 - exponent : 1) : precision, value);
   put(text, "%s", digits);
 }
 
@@ -117,10 +120,12 @@ static void put_rope(struct text *text, const struct rope_config *rope)
     put_number(text, rope->low_freq);
     put(text, ",\n    \"original_max_position_embeddings\": %lld", (long long)rope->original);
   }
-  put(text, ",\n    \"rope_type\": \"%s\"\n  }", rope->scaling == ROPE_LLAMA3 ? "llama3" : "linear");
+  put(text, ",\n    \"rope_type\": \"%s\"\n  }",
+      rope->scaling == ROPE_LLAMA3 ? "llama3" : "linear");
 }
 
-static void put_windows(struct text *text, const struct hf_family *family, const struct model_config *model)
+static void put_windows(struct text *text, const struct hf_family *family,
+                        const struct model_config *model)
 {
   if (!family->window)
     return;
@@ -134,7 +139,8 @@ static void put_windows(struct text *text, const struct hf_family *family, const
   put_whole(text, "max_window_layers", model->window ? model->window_from : model->layers);
 }
 
-static void put_decoder(struct text *text, const struct hf_family *family, const struct model_config *model)
+static void put_decoder(struct text *text, const struct hf_family *family,
+                        const struct model_config *model)
 {
   const int64_t head_width = model->head_width ? model->head_width : model->width / model->heads;
   put_whole(text, "hidden_size", model->width);
@@ -142,7 +148,8 @@ static void put_decoder(struct text *text, const struct hf_family *family, const
   put_whole(text, "num_hidden_layers", model->layers);
   put_whole(text, "num_attention_heads", model->heads);
   put_whole(text, "num_key_value_heads", model->kv_heads ? model->kv_heads : model->heads);
-  if (family->bit != OF_QWEN2 || head_width * model->heads != model->width) /* which some versions of it do not know */
+  if (family->bit != OF_QWEN2 ||
+      head_width * model->heads != model->width) /* which some versions of it do not know */
     put_whole(text, "head_dim", head_width);
   put_text(text, "hidden_act", family->activation);
   put_whole(text, "max_position_embeddings", model->context);
@@ -167,8 +174,10 @@ enum status hf_config_print(const struct hf_config *config, char **out)
   const struct hf_family *family = hf_family_find(model->arch);
   struct text text = {.used = 0};
   if (!family)
-    return status_set(STATUS_UNSUPPORTED, "there is no Hugging Face configuration of the architecture %s", model->arch);
-  put(&text, "{\n  \"model_type\": \"%s\",\n  \"architectures\": [\n    \"%s\"\n  ]", family->arch, family->causal);
+    return status_set(STATUS_UNSUPPORTED,
+                      "there is no Hugging Face configuration of the architecture %s", model->arch);
+  put(&text, "{\n  \"model_type\": \"%s\",\n  \"architectures\": [\n    \"%s\"\n  ]", family->arch,
+      family->causal);
   put_whole(&text, "vocab_size", model->vocab);
   if (family->bit == OF_GPT2)
     put_gpt2(&text, model);

@@ -9,16 +9,21 @@
 
 /* Properties of Hugging Face's configurations of one architecture. */
 enum hf_of {
-  OF_GPT2 = 1, OF_LLAMA = 2, OF_QWEN2 = 4, OF_QWEN3 = 8, OF_MISTRAL = 16,
-  OF_ROPE = OF_LLAMA | OF_QWEN2 | OF_QWEN3 | OF_MISTRAL, OF_ALL = OF_GPT2 | OF_ROPE
+  OF_GPT2 = 1,
+  OF_LLAMA = 2,
+  OF_QWEN2 = 4,
+  OF_QWEN3 = 8,
+  OF_MISTRAL = 16,
+  OF_ROPE = OF_LLAMA | OF_QWEN2 | OF_QWEN3 | OF_MISTRAL,
+  OF_ALL = OF_GPT2 | OF_ROPE
 };
 
 struct hf_family {
-  const char *arch;           /* also model_type */
+  const char *arch; /* also model_type */
   enum hf_of bit;
-  const char *causal, *base;  /* classes; `base` lacks the head, and its tensors the prefix */
-  const char *prefix;         /* "model." */
-  const char *activation;     /* as it is written */
+  const char *causal, *base; /* classes; `base` lacks the head, and its tensors the prefix */
+  const char *prefix;        /* "model." */
+  const char *activation;    /* as it is written */
   /* Defaults of the class if config.json does not give them (transformers 5.x and 4.x). */
   bool tied;
   /* kv_heads 0: heads; head_width 0: width / heads */
@@ -29,20 +34,26 @@ struct hf_family {
 /* NULL: unknown. */
 const struct hf_family *hf_family_find(const char *arch);
 /* "gpt2, llama, ..." */
-struct hf_names { char text[128]; };
+struct hf_names {
+  char text[128];
+};
 struct hf_names hf_family_names(void);
 
 enum status hf_read_real(const struct json_node *node, double least, double most, double *out);
-enum status hf_read_tokens(const struct json_node *node, struct hf_tokens *out); /* an id, or a list of them */
-enum status hf_check_one(const struct json_node *node);                          /* the number 1 */
+enum status hf_read_tokens(const struct json_node *node,
+                           struct hf_tokens *out);      /* an id, or a list of them */
+enum status hf_check_one(const struct json_node *node); /* the number 1 */
 
 /* All keys that the table has for the family. */
-enum status hf_apply_rules(const struct json_node *root, const struct hf_family *family, struct hf_config *out);
+enum status hf_apply_rules(const struct json_node *root, const struct hf_family *family,
+                           struct hf_config *out);
 /* Keys that nobody reads: refused or warned of. `path`: for the warning. */
-enum status hf_check_unknown(const char *path, const struct json_node *root, const struct hf_family *family);
+enum status hf_check_unknown(const char *path, const struct json_node *root,
+                             const struct hf_family *family);
 
 enum status hf_read_rope(const struct json_node *root, struct rope_config *out);
 /* `out` has its layers. */
-enum status hf_read_windows(const struct json_node *root, const struct hf_family *family, struct model_config *out);
+enum status hf_read_windows(const struct json_node *root, const struct hf_family *family,
+                            struct model_config *out);
 
 #endif

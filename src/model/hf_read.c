@@ -1,4 +1,5 @@
-/* Reading config.json: what kind of model it is of, each key by the table, and what takes more than one key. */
+/* Reading config.json: what kind of model it is of, each key by the table, and what takes more than
+ * one key. */
 #include "model/hf_private.h"
 
 #include <string.h>
@@ -22,12 +23,15 @@ static enum status read_type(const struct json_node *root, const struct hf_famil
 static enum status check_classes(const struct json_node *root, const struct hf_family *family)
 {
   const struct json_node *node = json_find_said(root, "architectures");
-  enum status status = node && json_kind(node) != JSON_ARRAY ? json_fail(node, "is not an array of names") : STATUS_OK;
+  enum status status = node && json_kind(node) != JSON_ARRAY
+                           ? json_fail(node, "is not an array of names")
+                           : STATUS_OK;
   for (const struct json_node *item = json_first(node); item && !status; item = json_next(item)) {
     const char *name = NULL;
     status = json_get_text(item, &name, NULL);
     if (!status && strcmp(name, family->causal) != 0 && strcmp(name, family->base) != 0)
-      status = json_fail(item, "is \"%.60s\"; Sluice reads %s and %s", name, family->causal, family->base);
+      status = json_fail(item, "is \"%.60s\"; Sluice reads %s and %s", name, family->causal,
+                         family->base);
   }
   return status;
 }
@@ -57,13 +61,16 @@ static enum status read_dtype(const struct json_node *root, enum dtype *out)
 }
 
 /* A head's width that is not said is the rest of a division. */
-static enum status check_heads(const struct json_node *root, const struct hf_family *family, const struct model_config *model)
+static enum status check_heads(const struct json_node *root, const struct hf_family *family,
+                               const struct model_config *model)
 {
   const bool gpt2 = family->bit == OF_GPT2;
   if (model->head_width || model->width % model->heads == 0)
     return STATUS_OK;
-  return json_fail(json_find(root, gpt2 ? "n_embd" : "hidden_size"), "is %lld, which %s %lld does not divide%s", (long long)model->width,
-                   gpt2 ? "n_head" : "num_attention_heads", (long long)model->heads, gpt2 ? "" : ", and there is no head_dim");
+  return json_fail(json_find(root, gpt2 ? "n_embd" : "hidden_size"),
+                   "is %lld, which %s %lld does not divide%s", (long long)model->width,
+                   gpt2 ? "n_head" : "num_attention_heads", (long long)model->heads,
+                   gpt2 ? "" : ", and there is no head_dim");
 }
 
 static enum status read_root(const char *path, const struct json_node *root, struct hf_config *out)

@@ -24,7 +24,8 @@ static enum status check_rope_keys(const struct json_node *rope)
   return partial ? hf_check_one(partial) : STATUS_OK;
 }
 
-static const char *const rope_types[] = {[ROPE_PLAIN] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3"};
+static const char *const rope_types[] = {
+    [ROPE_PLAIN] = "default", [ROPE_LINEAR] = "linear", [ROPE_LLAMA3] = "llama3"};
 
 static enum status read_scaling(const struct json_node *rope, int *scaling)
 {
@@ -42,7 +43,8 @@ static enum status read_scaling(const struct json_node *rope, int *scaling)
       *scaling = i;
       return STATUS_OK;
     }
-  return json_fail(node, "is \"%.40s\"; Sluice knows the rope types default, linear and llama3", name);
+  return json_fail(node, "is \"%.40s\"; Sluice knows the rope types default, linear and llama3",
+                   name);
 }
 
 static enum status refuse_unused(const struct json_node *rope, int scaling)
@@ -57,7 +59,8 @@ static enum status refuse_unused(const struct json_node *rope, int scaling)
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
     const struct json_node *node = json_find_said(rope, numbers[i].key);
     if (node && scaling < numbers[i].least)
-      return json_fail(node, "is given, but the rope type is %s, which does not use it", rope_types[scaling]);
+      return json_fail(node, "is given, but the rope type is %s, which does not use it",
+                       rope_types[scaling]);
   }
   return STATUS_OK;
 }
@@ -71,7 +74,8 @@ static enum status read_rope_number(const struct json_node *rope, const char *ke
 }
 
 /* Older versions say it once more beside. */
-static enum status read_original(const struct json_node *root, const struct json_node *rope, int64_t *out)
+static enum status read_original(const struct json_node *root, const struct json_node *rope,
+                                 int64_t *out)
 {
   const struct json_node *node = json_find_said(rope, "original_max_position_embeddings"),
                          *beside = json_find_said(root, "original_max_position_embeddings");
@@ -82,7 +86,8 @@ static enum status read_original(const struct json_node *root, const struct json
   if (!status && beside)
     status = json_get_whole(beside, 1, 1 << 26, &other);
   if (!status && beside && other != *out)
-    status = json_fail(beside, "is %lld, and %lld beside the rope type: they must agree", (long long)other, (long long)*out);
+    status = json_fail(beside, "is %lld, and %lld beside the rope type: they must agree",
+                       (long long)other, (long long)*out);
   return status;
 }
 
@@ -93,7 +98,8 @@ static enum status read_theta(const struct json_node *theta, double *out)
 }
 
 /* One object of parameters; `out` holds what is not said there. */
-static enum status read_rope_object(const struct json_node *root, const struct json_node *rope, struct rope_config *out)
+static enum status read_rope_object(const struct json_node *root, const struct json_node *rope,
+                                    struct rope_config *out)
 {
   if (json_kind(rope) != JSON_OBJECT)
     return json_fail(rope, "is not an object");
@@ -117,11 +123,12 @@ static enum status read_rope_object(const struct json_node *root, const struct j
 
 static bool same_rope(const struct rope_config *a, const struct rope_config *b)
 {
-  return a->theta == b->theta && a->scaling == b->scaling && a->factor == b->factor && a->low_freq == b->low_freq && a->high_freq == b->high_freq &&
-         a->original == b->original;
+  return a->theta == b->theta && a->scaling == b->scaling && a->factor == b->factor &&
+         a->low_freq == b->low_freq && a->high_freq == b->high_freq && a->original == b->original;
 }
 
-/* 5.x writes rope_parameters, which holds all; 4.x rope_theta, and rope_scaling where there is any. What is said twice must be the same. */
+/* 5.x writes rope_parameters, which holds all; 4.x rope_theta, and rope_scaling where there is any.
+ * What is said twice must be the same. */
 enum status hf_read_rope(const struct json_node *root, struct rope_config *out)
 {
   const struct json_node *old = json_find_said(root, "rope_scaling"),
@@ -142,7 +149,8 @@ enum status hf_read_rope(const struct json_node *root, struct rope_config *out)
   if (scaled && new && !same_rope(&first, &second))
     return json_fail(old, "and rope_parameters disagree: leave one of them out");
   if (theta && new &&second.theta != plain.theta)
-    return json_fail(theta, "is %g, and %g in rope_parameters: they must agree", plain.theta, second.theta);
+    return json_fail(theta, "is %g, and %g in rope_parameters: they must agree", plain.theta,
+                     second.theta);
   *out = scaled ? first : second;
   return STATUS_OK;
 }

@@ -1,10 +1,12 @@
-/* Sliding windows as config.json says them: one for all blocks, from some block on, or block by block. */
+/* Sliding windows as config.json says them: one for all blocks, from some block on, or block by
+ * block. */
 #include "model/hf_private.h"
 
 #include <string.h>
 
 /* Blocks 0 .. from - 1 see everything, those from there on have the window. */
-static enum status read_layer_types(const struct json_node *node, const struct model_config *model, int64_t *from)
+static enum status read_layer_types(const struct json_node *node, const struct model_config *model,
+                                    int64_t *from)
 {
   int64_t i = 0;
   *from = model->layers;
@@ -17,9 +19,11 @@ static enum status read_layer_types(const struct json_node *node, const struct m
       return status;
     const bool slides = !strcmp(name, "sliding_attention");
     if (!slides && strcmp(name, "full_attention") != 0)
-      return json_fail(item, "is \"%.40s\"; Sluice knows full_attention and sliding_attention", name);
+      return json_fail(item, "is \"%.40s\"; Sluice knows full_attention and sliding_attention",
+                       name);
     if (!slides && *from < i)
-      return json_fail(item, "is full_attention behind a block of sliding_attention; in Sluice all blocks from some one on have the window");
+      return json_fail(item, "is full_attention behind a block of sliding_attention; in Sluice all "
+                             "blocks from some one on have the window");
     if (slides && *from == model->layers)
       *from = i;
   }
@@ -27,9 +31,11 @@ static enum status read_layer_types(const struct json_node *node, const struct m
 }
 
 /* The window as the keys other than layer_types say it. */
-static enum status read_window(const struct json_node *root, const struct hf_family *family, int64_t *window, int64_t *from)
+static enum status read_window(const struct json_node *root, const struct hf_family *family,
+                               int64_t *window, int64_t *from)
 {
-  const struct json_node *node = json_find(root, "sliding_window"), *use = json_find(root, "use_sliding_window"),
+  const struct json_node *node = json_find(root, "sliding_window"),
+                         *use = json_find(root, "use_sliding_window"),
                          *first = json_find(root, "max_window_layers");
   const bool optional = family->bit & (OF_QWEN2 | OF_QWEN3);
   bool used = !optional;
@@ -49,7 +55,8 @@ static enum status read_window(const struct json_node *root, const struct hf_fam
   return status;
 }
 
-enum status hf_read_windows(const struct json_node *root, const struct hf_family *family, struct model_config *out)
+enum status hf_read_windows(const struct json_node *root, const struct hf_family *family,
+                            struct model_config *out)
 {
   const struct json_node *types = json_find_said(root, "layer_types");
   int64_t window = 0, from = 0, listed = 0;
@@ -60,7 +67,8 @@ enum status hf_read_windows(const struct json_node *root, const struct hf_family
     return status;
   const bool fixed = !(family->bit & (OF_QWEN2 | OF_QWEN3)); /* where the list decides nothing */
   if (types && ((listed < out->layers && !window) || (fixed && window && listed > 0)))
-    return json_fail(types, "does not agree with the sliding window, which is %lld", (long long)window);
+    return json_fail(types, "does not agree with the sliding window, which is %lld",
+                     (long long)window);
   if (types && !fixed)
     from = listed;
   if (window && from < out->layers) {

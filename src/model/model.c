@@ -7,7 +7,8 @@
 #include "model/parts.h"
 #include "model/unit.h"
 
-static const struct architecture *const architectures[] = {&model_gpt2, &model_llama, &model_mistral, &model_qwen2, &model_qwen3};
+static const struct architecture *const architectures[] = {
+    &model_gpt2, &model_llama, &model_mistral, &model_qwen2, &model_qwen3};
 enum { ARCHITECTURES = sizeof architectures / sizeof architectures[0] };
 
 static enum status find_architecture(const char *name, const struct architecture **out)
@@ -19,9 +20,12 @@ static enum status find_architecture(const char *name, const struct architecture
       return STATUS_OK;
     }
     size_t length = strlen(known);
-    snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "", architectures[i]->ops.arch);
+    snprintf(known + length, sizeof known - length, "%s%s", i > 0 ? ", " : "",
+             architectures[i]->ops.arch);
   }
-  return status_set(STATUS_USAGE, "model.arch: there is no architecture \"%s\"; this build knows: %s", name, known);
+  return status_set(STATUS_USAGE,
+                    "model.arch: there is no architecture \"%s\"; this build knows: %s", name,
+                    known);
 }
 
 unsigned model_features(const struct model *model)
@@ -38,7 +42,8 @@ static enum status count_parameters(struct model *model)
 {
   for (int u = 0; u < model->units; u++)
     for (int p = 0; p < model->unit[u].params; p++) {
-      enum status status = layout_add(model->parameters, model->unit[u].layout.elements[p], &model->parameters);
+      enum status status =
+          layout_add(model->parameters, model->unit[u].layout.elements[p], &model->parameters);
       if (status)
         return status;
     }
@@ -88,12 +93,14 @@ void model_destroy(struct model *model)
   mem_free(model);
 }
 
-void model_init_param(const struct model *model, uint64_t seed, int u, int p, struct layout_range range, float *out)
+void model_init_param(const struct model *model, uint64_t seed, int u, int p,
+                      struct layout_range range, float *out)
 {
   const struct model_param *param = &model->unit[u].param[p];
   int64_t n = range.end - range.begin;
   if (param->init == INIT_NORMAL) {
-    rng_fill_normal(rng_key_make(seed, param->name), 0, (uint64_t)range.begin, n, 0, param->std, out);
+    rng_fill_normal(rng_key_make(seed, param->name), 0, (uint64_t)range.begin, n, 0, param->std,
+                    out);
     return;
   }
   for (int64_t i = 0; i < n; i++)

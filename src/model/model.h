@@ -1,9 +1,12 @@
-/* Models as units and parameter tables, and the forward and backward pass of each unit over device.h. Knows nothing of sharding: a unit's parameters are one
- * flat buffer, wherever it came from.
+/* Models as units and parameter tables, and the forward and backward pass of each unit over
+ * device.h. Knows nothing of sharding: a unit's parameters are one flat buffer, wherever it came
+ * from.
  *
- * Unit 0 holds the embedding, units 1..blocks are the decoder blocks. Final norm and head are in unit 0 too if the head is tied to the embedding; an untied head
- * has a unit of its own behind the blocks, so that the two matrices are never gathered at once. `head` says which.
- * Legend: B sequences, T tokens, C width, H heads, K key/value heads, D head width, F width of the feed-forward part, V vocabulary; R = B * T rows. */
+ * Unit 0 holds the embedding, units 1..blocks are the decoder blocks. Final norm and head are in
+ * unit 0 too if the head is tied to the embedding; an untied head has a unit of its own behind the
+ * blocks, so that the two matrices are never gathered at once. `head` says which. Legend: B
+ * sequences, T tokens, C width, H heads, K key/value heads, D head width, F width of the
+ * feed-forward part, V vocabulary; R = B * T rows. */
 #ifndef SLUICE_MODEL_MODEL_H
 #define SLUICE_MODEL_MODEL_H
 
@@ -31,18 +34,20 @@ struct model_unit {
   char *name; /* "root", "h.0", "head" */
   int params;
   struct model_param *param;
-  struct layout_unit layout; /* packed for model->ranks; where nothing is frozen, offsets are the same for any number of ranks */
+  struct layout_unit layout; /* packed for model->ranks; where nothing is frozen, offsets are the
+                                same for any number of ranks */
 };
 
 enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 };
 struct rope_config {
-  double theta;                      /* 0: 10000 */
-  int scaling;                       /* enum rope_scaling */
+  double theta;                       /* 0: 10000 */
+  int scaling;                        /* enum rope_scaling */
   double factor, low_freq, high_freq; /* LINEAR: factor; LLAMA3: all, and `original` */
-  int64_t original;                  /* context that the frequencies were made for */
+  int64_t original;                   /* context that the frequencies were made for */
 };
 
-/* Fields that an architecture does not have must be at their zero, else model_create() names the key. */
+/* Fields that an architecture does not have must be at their zero, else model_create() names the
+ * key. */
 struct model_config {
   const char *arch; /* "gpt2" */
   int64_t layers, width, heads, context, vocab;
@@ -63,84 +68,120 @@ struct model {
   int head;                   /* unit of final norm and head: 0 or blocks + 1 */
   int ranks;                  /* that the units' layouts are packed for */
   struct model_unit *unit;
-  int64_t parameters;         /* elements, tied ones once */
-  int64_t frozen;             /* of them */
-  float *inv_freq;            /* [D / 2] rotary frequencies, scaled; NULL without rotary positions */
+  int64_t parameters; /* elements, tied ones once */
+  int64_t frozen;     /* of them */
+  float *inv_freq;    /* [D / 2] rotary frequencies, scaled; NULL without rotary positions */
 };
 
 /* What one micro-batch is. */
-struct model_shape { int64_t B, T; };
+struct model_shape {
+  int64_t B, T;
+};
 
-/* Keys and values of one block for generation: [B, capacity, 2, K, D], key and value of a token side by
- * side, of which the first `past` tokens are there. */
+/* Keys and values of one block for generation: [B, capacity, 2, K, D], key and value of a token
+ * side by side, of which the first `past` tokens are there. */
 struct model_cache {
   void *base;
   int64_t past, capacity;
 };
 
-/* FORWARD covers every call of block_forward without a cache; FORWARD_SAVED, which is less, those with `saved`. DECODE: block_forward with a cache, of up to s.T tokens behind any past. BACKWARD_TIGHT: the least that
- * block_backward can do with, more slowly; BACKWARD: what it is best given. */
-enum model_work { WORK_FORWARD, WORK_BACKWARD, WORK_BACKWARD_TIGHT, WORK_LOSS, WORK_LOSS_GRADIENT, WORK_LOGITS, WORK_FORWARD_SAVED, WORK_DECODE };
+/* FORWARD covers every call of block_forward without a cache; FORWARD_SAVED, which is less, those
+ * with `saved`. DECODE: block_forward with a cache, of up to s.T tokens behind any past.
+ * BACKWARD_TIGHT: the least that block_backward can do with, more slowly; BACKWARD: what it is best
+ * given. */
+enum model_work {
+  WORK_FORWARD,
+  WORK_BACKWARD,
+  WORK_BACKWARD_TIGHT,
+  WORK_LOSS,
+  WORK_LOSS_GRADIENT,
+  WORK_LOGITS,
+  WORK_FORWARD_SAVED,
+  WORK_DECODE
+};
 
-/* One architecture. Pointers of parameters and gradients are the unit's flat buffer (compute type, gradient type). `saved` is what the forward pass keeps for the
- * backward pass besides the block's input. Outputs are `=` unless said; gradients are `accumulate ? += : =`, where `=` also writes zero between the parameters
- * (what lies behind layout.used is the caller's). Sizes that overflow are SIZE_MAX. All Local, on `lane`.
- * Gradients are added one sequence after the other, so that each call gives the same bits as one call a sequence. Frozen parameters have no gradient: a unit's gradient
- * buffer ends with its trained part (layout.trained), and is NULL where the whole unit is frozen. */
+/* One architecture. Pointers of parameters and gradients are the unit's flat buffer (compute type,
+ * gradient type). `saved` is what the forward pass keeps for the backward pass besides the block's
+ * input. Outputs are `=` unless said; gradients are `accumulate ? += : =`, where `=` also writes
+ * zero between the parameters (what lies behind layout.used is the caller's). Sizes that overflow
+ * are SIZE_MAX. All Local, on `lane`. Gradients are added one sequence after the other, so that
+ * each call gives the same bits as one call a sequence. Frozen parameters have no gradient: a
+ * unit's gradient buffer ends with its trained part (layout.trained), and is NULL where the whole
+ * unit is frozen. */
 struct model_ops {
   const char *arch;
-  enum status (*create)(const struct model_config *config, struct model *model); /* fills unit[], blocks */
+  enum status (*create)(const struct model_config *config,
+                        struct model *model); /* fills unit[], blocks */
 
   size_t (*saved_bytes)(const struct model *model, struct model_shape s);
   size_t (*work_bytes)(const struct model *model, const struct device_model *device,
                        struct model_shape s, enum model_work what, int threads);
-  /* floating-point operations (2 a multiply-add) in matrix products: of one block's forward for one micro-batch, and of the head's. Backward is twice that. */
+  /* floating-point operations (2 a multiply-add) in matrix products: of one block's forward for one
+   * micro-batch, and of the head's. Backward is twice that. */
   double (*block_flops)(const struct model *model, struct model_shape s);
   double (*head_flops)(const struct model *model, struct model_shape s);
 
-  /* x [R, C] = embedding of token [R]; the first token of each sequence stands at position `past` (0 but in generation) */
-  enum status (*embed)(const struct model *model, struct lane *lane, struct model_shape s, int64_t past, const void *root, const int32_t *token, void *x);
-  /* x_out [R, C] from x_in; x_out NULL: only `saved` is wanted (recompute). saved NULL: nothing is kept (evaluation). x_out may not be x_in.
-   * cache NULL: training or evaluation. Generation: s.T new tokens of each of s.B sequences after
-   * those in the cache of this block, to which the keys and values of the new ones are added
-   * (cache_bytes(); past + s.T <= capacity). The bits of x_out may then differ. */
+  /* x [R, C] = embedding of token [R]; the first token of each sequence stands at position `past`
+   * (0 but in generation) */
+  enum status (*embed)(const struct model *model, struct lane *lane, struct model_shape s,
+                       int64_t past, const void *root, const int32_t *token, void *x);
+  /* x_out [R, C] from x_in; x_out NULL: only `saved` is wanted (recompute). saved NULL: nothing is
+   * kept (evaluation). x_out may not be x_in. cache NULL: training or evaluation. Generation: s.T
+   * new tokens of each of s.B sequences after those in the cache of this block, to which the keys
+   * and values of the new ones are added (cache_bytes(); past + s.T <= capacity). The bits of x_out
+   * may then differ. */
   enum status (*block_forward)(const struct model *model, struct lane *lane, int unit,
                                struct model_shape s, const struct model_cache *cache,
                                const void *params, const void *x_in, void *x_out, void *saved,
                                void *work);
-  /* d [R, C] is the gradient by x_out on entry, by x_in on return. work_bytes: of work, between those of WORK_BACKWARD_TIGHT and WORK_BACKWARD. */
-  enum status (*block_backward)(const struct model *model, struct lane *lane, int unit, struct model_shape s, const void *params, const void *x_in, const void *saved,
-                                void *d, bool accumulate, void *grads, void *work, int64_t work_bytes);
-  /* Final norm, head and loss in chunks of tokens; the full logits matrix never exists. Adds each row's loss to *loss (exact; sum over rows with target >= 0).
-   * With d != NULL also the gradient of scale * (sum of losses): d [R, C] by x, grads of unit `head`: with accumulate false every trained parameter of the unit
-   * is written (a tied unit's position embeddings as zero). */
-  enum status (*head_loss)(const struct model *model, struct lane *lane, struct model_shape s, const void *params, const void *x, const int32_t *target, float scale,
-                           struct exactsum *loss, void *d, bool accumulate, void *grads, void *work);
+  /* d [R, C] is the gradient by x_out on entry, by x_in on return. work_bytes: of work, between
+   * those of WORK_BACKWARD_TIGHT and WORK_BACKWARD. */
+  enum status (*block_backward)(const struct model *model, struct lane *lane, int unit,
+                                struct model_shape s, const void *params, const void *x_in,
+                                const void *saved, void *d, bool accumulate, void *grads,
+                                void *work, int64_t work_bytes);
+  /* Final norm, head and loss in chunks of tokens; the full logits matrix never exists. Adds each
+   * row's loss to *loss (exact; sum over rows with target >= 0). With d != NULL also the gradient
+   * of scale * (sum of losses): d [R, C] by x, grads of unit `head`: with accumulate false every
+   * trained parameter of the unit is written (a tied unit's position embeddings as zero). */
+  enum status (*head_loss)(const struct model *model, struct lane *lane, struct model_shape s,
+                           const void *params, const void *x, const int32_t *target, float scale,
+                           struct exactsum *loss, void *d, bool accumulate, void *grads,
+                           void *work);
   /* logits [B, V] fp32 of row `position` of each sequence */
-  enum status (*head_logits)(const struct model *model, struct lane *lane, struct model_shape s, const void *params, const void *x, int64_t position, float *logits,
+  enum status (*head_logits)(const struct model *model, struct lane *lane, struct model_shape s,
+                             const void *params, const void *x, int64_t position, float *logits,
                              void *work);
-  /* grads of unit 0 (= or += by accumulate; a tied head has written them before: then +=) the embedding's part, from d [R, C] by its output */
-  enum status (*embed_backward)(const struct model *model, struct lane *lane, struct model_shape s, const int32_t *token, const void *d, bool accumulate, void *grads);
+  /* grads of unit 0 (= or += by accumulate; a tied head has written them before: then +=) the
+   * embedding's part, from d [R, C] by its output */
+  enum status (*embed_backward)(const struct model *model, struct lane *lane, struct model_shape s,
+                                const int32_t *token, const void *d, bool accumulate, void *grads);
 
   /* Of a block's cache for `capacity` tokens a sequence. */
   size_t (*cache_bytes)(const struct model *model, int64_t B, int64_t capacity);
 };
 
-/* Packed for one rank, nothing frozen. Unknown arch: STATUS_USAGE listing the known ones. Sizes that cannot be, and keys that the architecture does not have: STATUS_USAGE
- * naming the deck's key ("model.kv_heads ..."). Local. */
+/* Packed for one rank, nothing frozen. Unknown arch: STATUS_USAGE listing the known ones. Sizes
+ * that cannot be, and keys that the architecture does not have: STATUS_USAGE naming the deck's key
+ * ("model.kv_heads ..."). Local. */
 enum status model_create(const struct model_config *config, struct model **out);
-/* Freeze the parameters whose names match one of the patterns (fnmatch(3): "model.layers.0.*", "*.bias"), and pack every unit anew for `ranks` ranks, trained parameters
- * first. A pattern that matches nothing, and all parameters frozen: STATUS_USAGE naming it. With n = 0 only the packing. Before any plan is made. Local. */
+/* Freeze the parameters whose names match one of the patterns (fnmatch(3): "model.layers.0.*",
+ * "*.bias"), and pack every unit anew for `ranks` ranks, trained parameters first. A pattern that
+ * matches nothing, and all parameters frozen: STATUS_USAGE naming it. With n = 0 only the packing.
+ * Before any plan is made. Local. */
 enum status model_freeze(struct model *model, int n, char *const patterns[], int ranks);
 void model_destroy(struct model *model); /* takes NULL */
 
-/* Initial values of elements [range) of parameter p of unit u, as the architecture's paper has them; a pure function of (seed, name, element), so any rank
- * makes its own shard. Writes range.end - range.begin floats. Local. */
-void model_init_param(const struct model *model, uint64_t seed, int u, int p, struct layout_range range, float *out);
+/* Initial values of elements [range) of parameter p of unit u, as the architecture's paper has
+ * them; a pure function of (seed, name, element), so any rank makes its own shard. Writes range.end
+ * - range.begin floats. Local. */
+void model_init_param(const struct model *model, uint64_t seed, int u, int p,
+                      struct layout_range range, float *out);
 
 size_t model_stream_bytes(const struct model *model, struct model_shape s); /* one [R, C] */
 
-/* Whether weight decay applies to parameter p of unit u, given the kinds that are exempt (bit 1 << kind). */
+/* Whether weight decay applies to parameter p of unit u, given the kinds that are exempt (bit 1 <<
+ * kind). */
 bool model_decays(const struct model *model, int u, int p, unsigned exempt_kinds);
 
 #endif

@@ -6,8 +6,10 @@ void *carve(struct carve *from, int64_t rows, int64_t width, size_t element)
 {
   enum { ALIGN = 64 };
   size_t begin = from->used, bytes;
-  if (__builtin_mul_overflow(rows, width, &bytes) || __builtin_mul_overflow(bytes, element, &bytes) ||
-      __builtin_add_overflow(bytes, ALIGN - 1, &bytes) || __builtin_add_overflow(begin, bytes / ALIGN * ALIGN, &from->used))
+  if (__builtin_mul_overflow(rows, width, &bytes) ||
+      __builtin_mul_overflow(bytes, element, &bytes) ||
+      __builtin_add_overflow(bytes, ALIGN - 1, &bytes) ||
+      __builtin_add_overflow(begin, bytes / ALIGN * ALIGN, &from->used))
     from->used = SIZE_MAX;
   return from->base ? from->base + begin : NULL;
 }
@@ -27,7 +29,10 @@ void carve_behind(struct carve *from, const struct carve *other)
 enum status carve_rest(const struct carve *from, int64_t bytes, size_t *out)
 {
   if (bytes < 0 || (size_t)bytes <= from->used)
-    return status_set(STATUS_INTERNAL, "a pass through a block has %" PRId64 " bytes to work in, and needs more than %zu", bytes, from->used);
+    return status_set(STATUS_INTERNAL,
+                      "a pass through a block has %" PRId64
+                      " bytes to work in, and needs more than %zu",
+                      bytes, from->used);
   *out = (size_t)bytes - from->used;
   return STATUS_OK;
 }
@@ -81,8 +86,8 @@ static int64_t weight_ld(const struct linear *l)
   return l->transposed ? l->in : l->out;
 }
 
-static enum status multiply(const struct pass *pass, const struct linear *l, const void *x, const void *add, void *y, enum epilogue epilogue,
-                            void *aux)
+static enum status multiply(const struct pass *pass, const struct linear *l, const void *x,
+                            const void *add, void *y, enum epilogue epilogue, void *aux)
 {
   return pass->lane->device->ops->matmul(pass->lane, &(struct matmul){.m = pass->rows,
                                                                       .n = l->out,
@@ -106,17 +111,20 @@ enum status linear_forward(const struct pass *pass, const struct linear *l, cons
   return linear_forward_add(pass, l, x, NULL, y);
 }
 
-enum status linear_forward_add(const struct pass *pass, const struct linear *l, const void *x, const void *add, void *y)
+enum status linear_forward_add(const struct pass *pass, const struct linear *l, const void *x,
+                               const void *add, void *y)
 {
   return multiply(pass, l, x, add, y, l->bias ? EPILOGUE_BIAS : EPILOGUE_NONE, NULL);
 }
 
-enum status linear_gelu_forward(const struct pass *pass, const struct linear *l, const void *x, void *pre, void *y)
+enum status linear_gelu_forward(const struct pass *pass, const struct linear *l, const void *x,
+                                void *pre, void *y)
 {
   return multiply(pass, l, x, NULL, y, EPILOGUE_BIAS_GELU, pre);
 }
 
-static enum status weight_gradient(const struct pass *pass, const struct linear *l, const void *x, const void *dy)
+static enum status weight_gradient(const struct pass *pass, const struct linear *l, const void *x,
+                                   const void *dy)
 {
   struct matmul dweight = {.m = l->in,
                            .n = l->out,
@@ -142,15 +150,18 @@ static enum status weight_gradient(const struct pass *pass, const struct linear 
   return pass->lane->device->ops->matmul(pass->lane, &dweight);
 }
 
-enum status linear_backward_params(const struct pass *pass, const struct linear *l, const void *x, const void *dy)
+enum status linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
+                                   const void *dy)
 {
   enum status status = l->dweight ? weight_gradient(pass, l, x, dy) : STATUS_OK;
   if (status == STATUS_OK && l->dbias)
-    status = pass->lane->device->ops->bias_gradient(pass->lane, pass->rows, l->out, pass->tile, l->y_stride, dy, pass->accumulate, l->dbias);
+    status = pass->lane->device->ops->bias_gradient(pass->lane, pass->rows, l->out, pass->tile,
+                                                    l->y_stride, dy, pass->accumulate, l->dbias);
   return status;
 }
 
-static struct matmul input_gradient(const struct pass *pass, const struct linear *l, const void *dy, void *dx)
+static struct matmul input_gradient(const struct pass *pass, const struct linear *l, const void *dy,
+                                    void *dx)
 {
   return (struct matmul){.m = pass->rows,
                          .n = l->in,
@@ -165,7 +176,8 @@ static struct matmul input_gradient(const struct pass *pass, const struct linear
                          .ldc = l->in};
 }
 
-enum status linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy, const void *pre, void *dx)
+enum status linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy,
+                                  const void *pre, void *dx)
 {
   struct matmul op = input_gradient(pass, l, dy, dx);
   op.epilogue = pre ? EPILOGUE_DGELU : EPILOGUE_NONE;
@@ -201,7 +213,8 @@ struct fused fused_bind(const struct flat *flat, int parts, const int *weight, c
   for (int i = 0; i < parts; i++)
     f.part[i].y_stride = f.out;
   f.joined = adjoin(&unit->layout, parts, weight) && (!bias || adjoin(&unit->layout, parts, bias));
-  f.gradients_joined = f.joined && all_trained_or_none(unit, parts, weight) && (!bias || all_trained_or_none(unit, parts, bias));
+  f.gradients_joined = f.joined && all_trained_or_none(unit, parts, weight) &&
+                       (!bias || all_trained_or_none(unit, parts, bias));
   return f;
 }
 
@@ -226,7 +239,8 @@ enum status fused_forward(const struct pass *pass, const struct fused *f, const 
   return STATUS_OK;
 }
 
-enum status fused_backward_params(const struct pass *pass, const struct fused *f, const void *x, const void *dy)
+enum status fused_backward_params(const struct pass *pass, const struct fused *f, const void *x,
+                                  const void *dy)
 {
   const struct linear all = join(f);
   if (f->gradients_joined)
@@ -240,7 +254,8 @@ enum status fused_backward_params(const struct pass *pass, const struct fused *f
   return STATUS_OK;
 }
 
-enum status fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy, void *dx)
+enum status fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy,
+                                 void *dx)
 {
   const struct linear all = join(f);
   if (f->joined && !pass->lane->device->model.by_sequence)

@@ -1,20 +1,25 @@
-/* Private to src/model: the pieces that blocks of every architecture are made of, over device.h. A piece is bound to a unit's flat buffers, then run.
- * All rows of a call are whole sequences of `tile` tokens, or a part of one. Gradients of frozen parameters are NULL, and are not made. */
+/* Private to src/model: the pieces that blocks of every architecture are made of, over device.h. A
+ * piece is bound to a unit's flat buffers, then run. All rows of a call are whole sequences of
+ * `tile` tokens, or a part of one. Gradients of frozen parameters are NULL, and are not made. */
 #ifndef SLUICE_MODEL_PARTS_H
 #define SLUICE_MODEL_PARTS_H
 
 #include "device/lane.h"
 #include "model/model.h"
 
-/* Cuts a buffer into pieces that start at multiples of 64 bytes. With base NULL nothing but `used` comes of it, so the same code measures
- * and places. Sizes that overflow end at SIZE_MAX. A copy of it cuts pieces that lie on top of those cut from the original. */
+/* Cuts a buffer into pieces that start at multiples of 64 bytes. With base NULL nothing but `used`
+ * comes of it, so the same code measures and places. Sizes that overflow end at SIZE_MAX. A copy of
+ * it cuts pieces that lie on top of those cut from the original. */
 struct carve {
   char *base;
   size_t used;
 };
 void *carve(struct carve *from, int64_t rows, int64_t width, size_t element);
-void carve_beyond(struct carve *from, const struct carve *copy); /* go on behind what was cut from a copy */
-void carve_behind(struct carve *from, const struct carve *other); /* leave room for as much as was cut from another buffer */
+void carve_beyond(struct carve *from,
+                  const struct carve *copy); /* go on behind what was cut from a copy */
+void carve_behind(
+    struct carve *from,
+    const struct carve *other); /* leave room for as much as was cut from another buffer */
 /* What is left of `bytes` behind the pieces, at least one byte. */
 enum status carve_rest(const struct carve *from, int64_t bytes, size_t *out);
 
@@ -42,29 +47,39 @@ struct flat {
 };
 struct flat flat_of(const struct model *model, int unit, const void *params, void *grads);
 const void *flat_param(const struct flat *flat, int p);
-void *flat_grad(const struct flat *flat, int p); /* NULL if there are no gradients, or the parameter is frozen */
+void *flat_grad(const struct flat *flat,
+                int p); /* NULL if there are no gradients, or the parameter is frozen */
 
-/* y = x W + b. W is [in, out] as in Hugging Face's Conv1D, or [out, in] (`transposed`) as in nn.Linear and in embeddings. Rows of x are `in` elements apart, those of y and
- * dy `y_stride`: linear_bind() makes that `out`. */
+/* y = x W + b. W is [in, out] as in Hugging Face's Conv1D, or [out, in] (`transposed`) as in
+ * nn.Linear and in embeddings. Rows of x are `in` elements apart, those of y and dy `y_stride`:
+ * linear_bind() makes that `out`. */
 struct linear {
   int64_t in, out, y_stride;
   bool transposed;
   const void *weight, *bias;
   void *dweight, *dbias;
 };
-struct linear linear_bind(const struct flat *flat, int weight, int bias, bool transposed); /* bias -1: none */
+struct linear linear_bind(const struct flat *flat, int weight, int bias,
+                          bool transposed); /* bias -1: none */
 enum status linear_forward(const struct pass *pass, const struct linear *l, const void *x, void *y);
 /* y = x W + b + add; add [rows, out] may be y. */
-enum status linear_forward_add(const struct pass *pass, const struct linear *l, const void *x, const void *add, void *y);
+enum status linear_forward_add(const struct pass *pass, const struct linear *l, const void *x,
+                               const void *add, void *y);
 /* pre = x W + b, y = gelu(pre). */
-enum status linear_gelu_forward(const struct pass *pass, const struct linear *l, const void *x, void *pre, void *y);
+enum status linear_gelu_forward(const struct pass *pass, const struct linear *l, const void *x,
+                                void *pre, void *y);
 /* Gradients of W and b from x and dy. */
-enum status linear_backward_params(const struct pass *pass, const struct linear *l, const void *x, const void *dy);
-/* dx = dy W^T; with `pre`, times gelu'(pre): then dx is the gradient by the pre-activation of the layer below. */
-enum status linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy, const void *pre, void *dx);
+enum status linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
+                                   const void *dy);
+/* dx = dy W^T; with `pre`, times gelu'(pre): then dx is the gradient by the pre-activation of the
+ * layer below. */
+enum status linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy,
+                                  const void *pre, void *dx);
 
-/* Layers of one input, [out, in] each, whose outputs lie side by side in rows of `out` elements. Where their weights lie one behind the other in the flat buffer, as they do
- * if their sizes are multiples of LAYOUT_ALIGN, one product makes them all, and one their gradients. Which way it goes changes no bit. */
+/* Layers of one input, [out, in] each, whose outputs lie side by side in rows of `out` elements.
+ * Where their weights lie one behind the other in the flat buffer, as they do if their sizes are
+ * multiples of LAYOUT_ALIGN, one product makes them all, and one their gradients. Which way it goes
+ * changes no bit. */
 enum { FUSED_MOST = 3 };
 struct fused {
   int parts;
@@ -72,14 +87,19 @@ struct fused {
   struct linear part[FUSED_MOST];
   bool joined, gradients_joined; /* one product does */
 };
-struct fused fused_bind(const struct flat *flat, int parts, const int *weight, const int *bias); /* bias NULL: none */
+struct fused fused_bind(const struct flat *flat, int parts, const int *weight,
+                        const int *bias); /* bias NULL: none */
 enum status fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y);
-enum status fused_backward_params(const struct pass *pass, const struct fused *f, const void *x, const void *dy);
-/* On a device that works by sequence the sum over the parts, one after the other, joined or not: what is frozen decides what is joined, and must not change the gradients of
- * the rest. Elsewhere one product where they are joined. */
-enum status fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy, void *dx);
+enum status fused_backward_params(const struct pass *pass, const struct fused *f, const void *x,
+                                  const void *dy);
+/* On a device that works by sequence the sum over the parts, one after the other, joined or not:
+ * what is frozen decides what is joined, and must not change the gradients of the rest. Elsewhere
+ * one product where they are joined. */
+enum status fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy,
+                                 void *dx);
 
-/* Layer normalisation, or RMSNorm. `stats` is written by the forward pass and read by the backward pass. */
+/* Layer normalisation, or RMSNorm. `stats` is written by the forward pass and read by the backward
+ * pass. */
 struct norm {
   bool rms;
   int64_t width;
@@ -90,15 +110,18 @@ struct norm {
 struct norm_stats {
   float *mean, *rstd;
 };
-struct norm norm_bind(const struct flat *flat, int weight, int bias, double eps); /* bias -1: RMSNorm */
+struct norm norm_bind(const struct flat *flat, int weight, int bias,
+                      double eps); /* bias -1: RMSNorm */
 struct norm_stats norm_stats_carve(struct carve *from, int64_t rows);
 size_t norm_workspace(const struct norm *n, const struct device_model *device, int64_t rows,
                       int threads);
 /* sum = x + add, y = norm(sum); add NULL: y = norm(x), sum is not written. */
-enum status norm_forward(const struct pass *pass, const struct norm *n, const void *x, const void *add, void *sum, void *y, struct norm_stats stats);
+enum status norm_forward(const struct pass *pass, const struct norm *n, const void *x,
+                         const void *add, void *sum, void *y, struct norm_stats stats);
 /* dx = or (add_to_dx) += the gradient by the normalised input x. `work`: norm_workspace() bytes. */
-enum status norm_backward(const struct pass *pass, const struct norm *n, const void *dy, const void *x, struct norm_stats stats, bool add_to_dx,
-                          void *dx, void *work);
+enum status norm_backward(const struct pass *pass, const struct norm *n, const void *dy,
+                          const void *x, struct norm_stats stats, bool add_to_dx, void *dx,
+                          void *work);
 
 /* A model_ops.embed and embed_backward: tokens and, where there are, positions. STATUS_USAGE if the
  * sequence does not fit the model's context. */
@@ -109,10 +132,12 @@ enum status embedding_backward(const struct model *model, struct lane *lane, str
 
 size_t cache_bytes(const struct model *model, int64_t B,
                    int64_t capacity); /* a model_ops.cache_bytes */
-/* Workspace of attention for up to op.tokens new tokens behind any past, none included. Pointers in op are not read. */
+/* Workspace of attention for up to op.tokens new tokens behind any past, none included. Pointers in
+ * op are not read. */
 size_t cache_scratch(const struct model *model, const struct device_model *device,
                      struct attention op, int threads);
-/* Copies the keys and values of op's tokens behind those of the past, and lets op attend to all of them. */
+/* Copies the keys and values of op's tokens behind those of the past, and lets op attend to all of
+ * them. */
 enum status cache_append(struct lane *lane, const struct model_cache *cache, enum dtype type,
                          struct attention *op);
 
@@ -134,17 +159,20 @@ enum status head_logits(const struct model *model, struct lane *lane, struct mod
                         const void *params, const void *x, int64_t position, float *logits,
                         void *work);
 
-/* What attention of a block reads and writes, rows of tokens: queries, keys and values [R, H D + 2 K D] side by side, and what comes out. */
+/* What attention of a block reads and writes, rows of tokens: queries, keys and values [R, H D + 2
+ * K D] side by side, and what comes out. */
 struct block_heads {
   const void *qkv;
-  const void *qk; /* [R, H D + K D] queries and keys in place of those in qkv, where the architecture has FEATURE_QK_NORM */
+  const void *qk; /* [R, H D + K D] queries and keys in place of those in qkv, where the
+                     architecture has FEATURE_QK_NORM */
   void *attended; /* [R, H D] */
   float *lse;     /* [B, H, T] */
 };
 struct attention block_attention(const struct model *model, int unit, struct model_shape s,
                                  struct block_heads heads, void *work);
 
-/* What an architecture says of its memory, each cut from {0}: what a block keeps, and what its passes work in but for workspace of the device. Norms of blocks are as the head's. */
+/* What an architecture says of its memory, each cut from {0}: what a block keeps, and what its
+ * passes work in but for workspace of the device. Norms of blocks are as the head's. */
 struct block_pieces {
   struct carve saved, forward, backward;
 };

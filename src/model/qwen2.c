@@ -1,4 +1,5 @@
-/* Qwen2 and Qwen2.5 (Yang et al. 2024, arXiv:2407.10671, arXiv:2412.15115), as Hugging Face's Qwen2ForCausalLM: biases of q, k and v; a window, if any, from some block on. */
+/* Qwen2 and Qwen2.5 (Yang et al. 2024, arXiv:2407.10671, arXiv:2412.15115), as Hugging Face's
+ * Qwen2ForCausalLM: biases of q, k and v; a window, if any, from some block on. */
 #include "model/decoder.h"
 
 const struct architecture model_qwen2 =

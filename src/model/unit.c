@@ -4,8 +4,9 @@
 
 #include "model/parts.h"
 
-static enum status describe_param(const struct unit_description *description, const struct unit_row *row, const char *prefix, struct model_param *out,
-                                  int64_t *elements, int64_t *room)
+static enum status describe_param(const struct unit_description *description,
+                                  const struct unit_row *row, const char *prefix,
+                                  struct model_param *out, int64_t *elements, int64_t *room)
 {
   out->name = mem_printf("%s%s", prefix, row->name);
   if (!out->name)
@@ -23,7 +24,8 @@ static enum status describe_param(const struct unit_description *description, co
   *elements = *room = count;
   if (!row->padded || out->shape[0] > INT64_MAX - UNIT_ROWS)
     return STATUS_OK;
-  return layout_mul((out->shape[0] + UNIT_ROWS - 1) / UNIT_ROWS * UNIT_ROWS, count / out->shape[0], room);
+  return layout_mul((out->shape[0] + UNIT_ROWS - 1) / UNIT_ROWS * UNIT_ROWS, count / out->shape[0],
+                    room);
 }
 
 static bool is_present(const struct unit_row *row, unsigned features)
@@ -41,22 +43,24 @@ int unit_param(const struct unit_row *rows, unsigned features, int row)
   return p;
 }
 
-static enum status describe_params(const struct unit_description *description, const char *prefix, struct model_unit *unit, int64_t *elements,
-                                   int64_t *room)
+static enum status describe_params(const struct unit_description *description, const char *prefix,
+                                   struct model_unit *unit, int64_t *elements, int64_t *room)
 {
   for (int r = 0; r < description->rows; r++) {
     const struct unit_row *row = &description->row[r];
     if (!is_present(row, description->features))
       continue;
     int p = unit->params++;
-    enum status status = describe_param(description, row, prefix, &unit->param[p], &elements[p], &room[p]);
+    enum status status =
+        describe_param(description, row, prefix, &unit->param[p], &elements[p], &room[p]);
     if (status)
       return status;
   }
   return STATUS_OK;
 }
 
-enum status unit_create(const struct unit_description *description, const char *name, const char *prefix, struct model_unit *out)
+enum status unit_create(const struct unit_description *description, const char *name,
+                        const char *prefix, struct model_unit *out)
 {
   *out = (struct model_unit){.name = mem_strdup(name)};
   if (!out->name)
@@ -87,7 +91,8 @@ enum status units_allocate(struct model *model, bool head)
   return STATUS_OK;
 }
 
-enum status units_create_blocks(const struct unit_description *description, const char *prefix, struct model *model)
+enum status units_create_blocks(const struct unit_description *description, const char *prefix,
+                                struct model *model)
 {
   enum status status = STATUS_OK;
   for (int block = 0; block < model->blocks && status == STATUS_OK; block++) {
@@ -108,7 +113,8 @@ enum status unit_pack(struct model_unit *unit, int ranks)
     return status;
   for (int p = 0; p < unit->params; p++)
     frozen[p] = unit->param[p].frozen;
-  status = layout_unit_pack_roomy(unit->params, unit->layout.elements, unit->layout.room, frozen, ranks, &packed);
+  status = layout_unit_pack_roomy(unit->params, unit->layout.elements, unit->layout.room, frozen,
+                                  ranks, &packed);
   mem_free(frozen);
   if (status)
     return status;

@@ -27,10 +27,11 @@ enum status config_resolve(unsigned features, struct model_config *config);
 void config_frequencies(const struct rope_config *rope, int64_t D, float *out);
 
 enum { UNIT_ROWS = 64 };
-_Static_assert(UNIT_ROWS % DEVICE_CUDA_ROW_MULTIPLE == 0, "rows of logits run over the room of the vocabulary");
+_Static_assert(UNIT_ROWS % DEVICE_CUDA_ROW_MULTIPLE == 0,
+               "rows of logits run over the room of the vocabulary");
 
-/* The parameters of the embedding and of the head: rows of the root, and of the head's unit if there
- * is one; -1: none. */
+/* The parameters of the embedding and of the head: rows of the root, and of the head's unit if
+ * there is one; -1: none. */
 struct model_ends {
   int tokens, positions;
   struct head_rows {
@@ -38,7 +39,8 @@ struct model_ends {
   } tied, untied;
 };
 
-/* A model's `ops` is always the first member of one of these. One explicit list of them is in model.c. */
+/* A model's `ops` is always the first member of one of these. One explicit list of them is in
+ * model.c. */
 struct architecture {
   struct model_ops ops;
   const struct model_ends *ends;
@@ -54,8 +56,9 @@ struct unit_row {
   enum param_kind kind;
   enum param_init init;
   int dim[LAYOUT_MAX_DIMS];
-  bool padded;   /* its place has room for rows up to a multiple of UNIT_ROWS, which are zero: a vocabulary may be odd, a product had better not */
-  bool residual; /* projects into the residual stream: initialised with the smaller deviation */
+  bool padded;    /* its place has room for rows up to a multiple of UNIT_ROWS, which are zero: a
+                     vocabulary may be odd, a product had better not */
+  bool residual;  /* projects into the residual stream: initialised with the smaller deviation */
   unsigned needs; /* features without which there is no such parameter */
 };
 
@@ -67,14 +70,18 @@ struct unit_description {
   float std, residual_std;
 };
 
-/* Names are `prefix` + row name. On failure *out is a unit that unit_free() takes. STATUS_USAGE when a size overflows. */
-enum status unit_create(const struct unit_description *description, const char *name, const char *prefix, struct model_unit *out);
+/* Names are `prefix` + row name. On failure *out is a unit that unit_free() takes. STATUS_USAGE
+ * when a size overflows. */
+enum status unit_create(const struct unit_description *description, const char *name,
+                        const char *prefix, struct model_unit *out);
 void unit_free(struct model_unit *unit); /* takes a zeroed one */
 
-/* model->unit for config.layers blocks and, with `head`, a unit of the head behind them: all zeroed, sizes set. */
+/* model->unit for config.layers blocks and, with `head`, a unit of the head behind them: all
+ * zeroed, sizes set. */
 enum status units_allocate(struct model *model, bool head);
 /* Units "h.N" of the blocks; prefix "model.layers." makes names like "model.layers.N.ROW". */
-enum status units_create_blocks(const struct unit_description *description, const char *prefix, struct model *model);
+enum status units_create_blocks(const struct unit_description *description, const char *prefix,
+                                struct model *model);
 
 /* The parameter that row `row` describes; -1: there is none without the features it needs. */
 int unit_param(const struct unit_row *rows, unsigned features, int row);
@@ -82,7 +89,8 @@ int unit_param(const struct unit_row *rows, unsigned features, int row);
 /* Pack anew, as the parameters' frozen flags say. */
 enum status unit_pack(struct model_unit *unit, int ranks);
 
-/* Zero the gradient elements between the unit's trained parameters, which nothing else writes but which are reduced and summed with them. grads may be NULL. */
+/* Zero the gradient elements between the unit's trained parameters, which nothing else writes but
+ * which are reduced and summed with them. grads may be NULL. */
 enum status unit_zero_gaps(const struct model_unit *unit, struct lane *lane, void *grads);
 
 #endif

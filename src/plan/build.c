@@ -1,9 +1,13 @@
-/* The builder: the only place that knows strategies. It writes a step in an order that is right when run one after another; how far ahead a gather
- * stands of its use, and how far behind its backward pass a reduce, is how much of them the lanes may overlap and how many windows that costs.
+/* The builder: the only place that knows strategies. It writes a step in an order that is right
+ * when run one after another; how far ahead a gather stands of its use, and how far behind its
+ * backward pass a reduce, is how much of them the lanes may overlap and how many windows that
+ * costs.
  *
- * Compute goes through `visits`, the uses of parameters in order: per micro-batch the root (embedding), the blocks forward, the head's unit (loss), the blocks
- * backward, down to the lowest one whose gradient somebody wants. While visit v computes, the windows of visits v .. v + prefetch are held, no others:
- * prefetch + 1 at most. So a unit that is visited again within prefetch + 1 visits keeps its window, which costs no window and saves a gather: the last block
+ * Compute goes through `visits`, the uses of parameters in order: per micro-batch the root
+ * (embedding), the blocks forward, the head's unit (loss), the blocks backward, down to the lowest
+ * one whose gradient somebody wants. While visit v computes, the windows of visits v .. v +
+ * prefetch are held, no others: prefetch + 1 at most. So a unit that is visited again within
+ * prefetch + 1 visits keeps its window, which costs no window and saves a gather: the last block
  * from forward over the loss to backward, for one. */
 #include "base/mem.h"
 #include "plan/builder.h"
@@ -27,9 +31,8 @@ static void list_states(struct builder *b)
   const struct optim_ops *ops = optim_ops(plan->input.optim.name);
   plan->states = plan->input.mode == PLAN_TRAIN ? ops->n_states : 0;
   for (int s = 0; s < plan->states; s++)
-    plan->state[s] = (struct plan_state){.row = &ops->state[s],
-                                         .dtype = plan->policy[0].state,
-                                         .scope = build_scope(b)};
+    plan->state[s] = (struct plan_state){
+        .row = &ops->state[s], .dtype = plan->policy[0].state, .scope = build_scope(b)};
 }
 
 static void choose(struct builder *b)
@@ -51,7 +54,8 @@ static void choose(struct builder *b)
   b->shards = b->group > 1 && input->strategy != STRATEGY_NO_SHARD;
   b->element = b->plan->policy[0].window;
   b->gathers = b->shards || b->host || b->element != DTYPE_F32;
-  b->gather_once = !b->host && (input->strategy == STRATEGY_SHARD_GRAD_OP || input->strategy == STRATEGY_SHARD_OPTIM || !b->shards);
+  b->gather_once = !b->host && (input->strategy == STRATEGY_SHARD_GRAD_OP ||
+                                input->strategy == STRATEGY_SHARD_OPTIM || !b->shards);
   b->reduce_micros = b->plan->policy[0].each_micro && b->micros > 1;
   list_states(b);
 }
@@ -78,28 +82,34 @@ static enum status pack_unit(struct builder *b, int u)
   struct plan *plan = b->plan;
   struct layout_unit *layout = &plan->layout[u];
   int64_t bytes;
-  enum status status = layout_unit_pack_roomy(unit->params, unit->elements, unit->room, unit->frozen, plan->input.ranks, layout);
+  enum status status = layout_unit_pack_roomy(unit->params, unit->elements, unit->room,
+                                              unit->frozen, plan->input.ranks, layout);
   if (!status)
     status = layout_mul(layout->flat, sizeof(float), &bytes);
   if (status)
     return status;
   if (layout->trained < layout->flat && b->model->ranks != plan->input.ranks)
-    return status_set(STATUS_INTERNAL, "%s has frozen parameters and was packed for %d ranks, the plan is for %d", b->model->unit[u].name,
-                      b->model->ranks, plan->input.ranks);
+    return status_set(STATUS_INTERNAL,
+                      "%s has frozen parameters and was packed for %d ranks, the plan is for %d",
+                      b->model->unit[u].name, b->model->ranks, plan->input.ranks);
   bool whole = !b->shards, frozen_whole = whole || stays_in_place(b, u);
-  plan->owned[u] = whole ? (struct layout_range){0, layout->trained} : layout_shard(layout, b->group, b->shard_index);
-  plan->frozen_owned[u] = frozen_whole ? (struct layout_range){layout->trained, layout->flat} : layout_frozen_shard(layout, b->group, b->shard_index);
+  plan->owned[u] = whole ? (struct layout_range){0, layout->trained}
+                         : layout_shard(layout, b->group, b->shard_index);
+  plan->frozen_owned[u] = frozen_whole ? (struct layout_range){layout->trained, layout->flat}
+                                       : layout_frozen_shard(layout, b->group, b->shard_index);
   return optim_segments_create(optim_ops(plan->input.optim.name), b->model, u,
                                plan->input.optim.exempt_kinds, &plan->segments[u]);
 }
 
-/* Of unit 0 the backward pass of the embedding writes the embeddings; what else is there is the head's. */
+/* Of unit 0 the backward pass of the embedding writes the embeddings; what else is there is the
+ * head's. */
 static bool trains_embedding(const struct builder *b)
 {
   const struct model_unit *unit = &b->model->unit[0];
   bool trains = false;
   for (int p = 0; p < unit->params; p++)
-    trains |= !unit->layout.frozen[p] && (b->model->head > 0 || unit->param[p].kind == PARAM_EMBEDDING);
+    trains |=
+        !unit->layout.frozen[p] && (b->model->head > 0 || unit->param[p].kind == PARAM_EMBEDDING);
   return trains;
 }
 
@@ -129,9 +139,11 @@ static enum status pack_units(struct builder *b)
     trained |= b->plan->layout[u].trained;
   }
   if (trained == 0 && b->plan->input.mode == PLAN_TRAIN)
-    return status_set(STATUS_USAGE, "train.freeze: all parameters are frozen, nothing is left to train");
+    return status_set(STATUS_USAGE,
+                      "train.freeze: all parameters are frozen, nothing is left to train");
   b->embeds = trains_embedding(b);
-  for (b->lowest = 1; !b->embeds && b->lowest <= b->model->blocks && b->plan->layout[b->lowest].trained == 0;)
+  for (b->lowest = 1;
+       !b->embeds && b->lowest <= b->model->blocks && b->plan->layout[b->lowest].trained == 0;)
     b->lowest++;
   return STATUS_OK;
 }
@@ -164,8 +176,10 @@ static void list_visits(struct builder *b, int *last_window)
   for (int m = 0; m < b->micros; m++) {
     b->visit[b->visits++] = (struct visit){OP_EMBED, 0, m, -1};
     for (int u = 1; u <= blocks; u++)
-      b->visit[b->visits++] = (struct visit){mode == PLAN_GENERATE ? OP_DECODE : OP_FORWARD, u, m, -1};
-    b->visit[b->visits++] = (struct visit){mode == PLAN_GENERATE ? OP_LOGITS : OP_LOSS, b->model->head, m, -1};
+      b->visit[b->visits++] =
+          (struct visit){mode == PLAN_GENERATE ? OP_DECODE : OP_FORWARD, u, m, -1};
+    b->visit[b->visits++] =
+        (struct visit){mode == PLAN_GENERATE ? OP_LOGITS : OP_LOSS, b->model->head, m, -1};
     for (int u = blocks; u >= b->lowest && mode == PLAN_TRAIN; u--)
       b->visit[b->visits++] = (struct visit){OP_BACKWARD, u, m, -1};
   }
@@ -188,8 +202,10 @@ static void add_params(struct builder *b, int u)
   struct unit_buffers *unit = &b->unit[u];
   int *master = &b->plan->master[u], *frozen = &b->plan->frozen[u];
   bool windows = b->gathers && !stays_in_place(b, u);
-  int64_t mine = build_length(b->plan->owned[u]), frozen_mine = build_length(b->plan->frozen_owned[u]);
-  unit->params = unit->trained = unit->shared = *master = *frozen = b->plan->working[u] = b->plan->shared[u] = -1;
+  int64_t mine = build_length(b->plan->owned[u]),
+          frozen_mine = build_length(b->plan->frozen_owned[u]);
+  unit->params = unit->trained = unit->shared = *master = *frozen = b->plan->working[u] =
+      b->plan->shared[u] = -1;
   if (plan_is_on_host(b->plan, u)) {
     build_host_params(b, u);
     return;
@@ -198,12 +214,15 @@ static void add_params(struct builder *b, int u)
     if (mine > 0)
       *master = build_persistent(b, "master", u, TIER_DEVICE, PURPOSE_PARAMS, DTYPE_F32, mine);
     if (mine > 0 && b->plan->policy[u].working == WORKING_OWN)
-      b->plan->working[u] = build_persistent(b, "working", u, TIER_DEVICE, PURPOSE_WORKING, b->element, mine);
+      b->plan->working[u] =
+          build_persistent(b, "working", u, TIER_DEVICE, PURPOSE_WORKING, b->element, mine);
     if (frozen_mine > 0)
-      *frozen = build_persistent(b, "frozen", u, TIER_DEVICE, PURPOSE_PARAMS, DTYPE_F32, frozen_mine);
+      *frozen =
+          build_persistent(b, "frozen", u, TIER_DEVICE, PURPOSE_PARAMS, DTYPE_F32, frozen_mine);
     return;
   }
-  unit->params = build_persistent(b, "params", u, TIER_DEVICE, PURPOSE_PARAMS, b->element, b->plan->layout[u].flat);
+  unit->params = build_persistent(b, "params", u, TIER_DEVICE, PURPOSE_PARAMS, b->element,
+                                  b->plan->layout[u].flat);
   b->plan->buffer[unit->params].scope = SCOPE_GROUP;
   if (!b->gathers) {
     *master = build_part(b, "master", u, unit->params, false);
@@ -257,11 +276,11 @@ static int add_residual(struct builder *b, int u)
                                          [DECK_RESIDUAL_HOST] = TIER_HOST,
                                          [DECK_RESIDUAL_NVME] = TIER_DISK};
   return build_persistent(b, "residual", u, tiers[b->plan->policy[u].residual_tier],
-                          PURPOSE_RESIDUAL, DTYPE_U8,
-                          codec->ops->bytes(codec, elements));
+                          PURPOSE_RESIDUAL, DTYPE_U8, codec->ops->bytes(codec, elements));
 }
 
-/* Reduced ones live from the first reduce to the update only: where a step is one micro-batch, in the place of the activations that the backward pass has done with. */
+/* Reduced ones live from the first reduce to the update only: where a step is one micro-batch, in
+ * the place of the activations that the backward pass has done with. */
 static void add_grads(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
@@ -275,8 +294,9 @@ static void add_grads(struct builder *b, int u)
     build_host_grads(b, u);
     return;
   }
-  unit->grads = build_grads_whole(b, u) && !(b->host && b->micros == 1) ? build_persistent(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, DTYPE_F32, mine)
-                                                                        : build_transient(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, DTYPE_F32, mine);
+  unit->grads = build_grads_whole(b, u) && !(b->host && b->micros == 1)
+                    ? build_persistent(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, DTYPE_F32, mine)
+                    : build_transient(b, "grads", u, TIER_DEVICE, PURPOSE_GRADS, DTYPE_F32, mine);
   unit->shard = unit->piece = unit->grads;
   if (!b->shards && b->group > 1)
     unit->shard = build_mine(b, "shard", unit->grads, build_shard(b, u));
@@ -299,11 +319,14 @@ static void add_metrics(struct builder *b)
 {
   struct plan *plan = b->plan;
   const bool on_host = plan->on_host[LANE_REDUCE];
-  plan->metrics = build_outside(b, "metrics", on_host ? TIER_HOST : TIER_DEVICE, PURPOSE_METRICS, DTYPE_U8, sizeof(struct plan_metrics));
+  plan->metrics = build_outside(b, "metrics", on_host ? TIER_HOST : TIER_DEVICE, PURPOSE_METRICS,
+                                DTYPE_U8, sizeof(struct plan_metrics));
   if (on_host)
-    plan->loss_host = build_outside(b, "loss_host", TIER_HOST, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
+    plan->loss_host = build_outside(b, "loss_host", TIER_HOST, PURPOSE_METRICS, DTYPE_U8,
+                                    sizeof(struct exactsum));
   else if (b->micros > 1 && learns_on_host(b))
-    plan->squares = build_outside(b, "squares", TIER_HOST, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
+    plan->squares =
+        build_outside(b, "squares", TIER_HOST, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
 }
 
 /* Parameters come first, so that the plans of a job find them at the same place whatever else each
@@ -324,14 +347,18 @@ static void add_storage(struct builder *b)
   for (int u = 0; u < units; u++)
     plan->residual[u] = add_residual(b, u);
   for (int u = 1; u <= b->model->blocks && plan->input.mode == PLAN_GENERATE; u++)
-    b->unit[u].cache = build_persistent(b, "cache", u, TIER_DEVICE, PURPOSE_CACHE, DTYPE_U8, b->size.cache);
+    b->unit[u].cache =
+        build_persistent(b, "cache", u, TIER_DEVICE, PURPOSE_CACHE, DTYPE_U8, b->size.cache);
 
   for (int m = 0; m < b->micros; m++)
-    plan->tokens[m] = build_outside(b, "tokens", tier_of_host(b), PURPOSE_TOKENS, DTYPE_I32, b->size.tokens / (int64_t)sizeof(int32_t));
+    plan->tokens[m] = build_outside(b, "tokens", tier_of_host(b), PURPOSE_TOKENS, DTYPE_I32,
+                                    b->size.tokens / (int64_t)sizeof(int32_t));
   if (plan->input.mode == PLAN_GENERATE) {
-    plan->logits = build_outside(b, "logits", tier_of_host(b), PURPOSE_METRICS, DTYPE_F32, b->size.logits / (int64_t)sizeof(float));
+    plan->logits = build_outside(b, "logits", tier_of_host(b), PURPOSE_METRICS, DTYPE_F32,
+                                 b->size.logits / (int64_t)sizeof(float));
   } else {
-    plan->loss = build_outside(b, "loss", TIER_DEVICE, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
+    plan->loss =
+        build_outside(b, "loss", TIER_DEVICE, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
     add_metrics(b);
   }
 }
@@ -354,19 +381,22 @@ static void emit_gather(struct builder *b, const struct window *window, int shar
 
 static void open_window(struct builder *b, struct window *window)
 {
-  int u = window->unit, master = b->plan->master[u], frozen = b->plan->frozen[u], working = b->plan->working[u];
+  int u = window->unit, master = b->plan->master[u], frozen = b->plan->frozen[u],
+      working = b->plan->working[u];
   window->buffer = b->unit[u].params;
   if (window->buffer >= 0) {
     emit_gather(b, window, master, b->unit[u].trained);
     return;
   }
-  window->buffer = build_transient(b, "params", u, TIER_DEVICE, PURPOSE_WINDOW, b->element, b->plan->layout[u].flat);
+  window->buffer = build_transient(b, "params", u, TIER_DEVICE, PURPOSE_WINDOW, b->element,
+                                   b->plan->layout[u].flat);
   if (plan_is_on_host(b->plan, u)) {
     build_host_window(b, window, b->visit[window->first].micro);
     return;
   }
   if (master >= 0)
-    emit_gather(b, window, working >= 0 ? working : master, build_part(b, "trained_window", u, window->buffer, false));
+    emit_gather(b, window, working >= 0 ? working : master,
+                build_part(b, "trained_window", u, window->buffer, false));
   if (frozen >= 0)
     emit_gather(b, window, frozen, build_part(b, "frozen_window", u, window->buffer, true));
 }
@@ -400,7 +430,8 @@ static void emit_forward(struct builder *b, const struct visit *visit, int param
   build_use(forward, FORWARD_IN, b->unit[u - 1].x);
   build_use(forward, FORWARD_OUT, unit->x);
   bool keeps = b->plan->input.mode == PLAN_TRAIN && u >= b->lowest && !build_recomputes(b, u);
-  build_use(forward, FORWARD_WORK, build_work(b, keeps ? b->size.work_forward_saved : b->size.work_forward));
+  build_use(forward, FORWARD_WORK,
+            build_work(b, keeps ? b->size.work_forward_saved : b->size.work_forward));
   if (!keeps)
     return;
   unit->saved = build_bytes(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
@@ -455,12 +486,16 @@ static void emit_recompute(struct builder *b, const struct visit *visit, int par
   build_use(recompute, FORWARD_SAVED, b->unit[u].saved);
 }
 
-/* While hardly any activations have been given back memory is full, and a backward pass in tight room lowers the step's peak. It takes longer (tests/gpu/bench_ops).
- * Where both rooms are the same, as on Hopper, nothing changes. */
+/* While hardly any activations have been given back memory is full, and a backward pass in tight
+ * room lowers the step's peak. It takes longer (tests/gpu/bench_ops). Where both rooms are the
+ * same, as on Hopper, nothing changes. */
 static int64_t backward_room(const struct builder *b, int u)
 {
-  const int64_t more = b->size.work_backward - b->size.work_backward_tight, given_back = (b->model->blocks - u) * b->size.saved;
-  return !b->plan->policy[u].tight || build_recomputes(b, u) || given_back >= more ? b->size.work_backward : b->size.work_backward_tight;
+  const int64_t more = b->size.work_backward - b->size.work_backward_tight,
+                given_back = (b->model->blocks - u) * b->size.saved;
+  return !b->plan->policy[u].tight || build_recomputes(b, u) || given_back >= more
+             ? b->size.work_backward
+             : b->size.work_backward_tight;
 }
 
 static void emit_backward(struct builder *b, const struct visit *visit, int params)
@@ -485,7 +520,8 @@ static void emit_embed_backward(struct builder *b, int m)
   if (b->model->head > 0)
     build_use_gradient(b, backward, EMBED_BACKWARD_GRADS, 0, m);
   else
-    build_sum(backward, EMBED_BACKWARD_GRADS, b->unit[0].dparams, true); /* to what the head wrote */
+    build_sum(backward, EMBED_BACKWARD_GRADS, b->unit[0].dparams,
+              true); /* to what the head wrote */
 }
 
 static void emit_visit(struct builder *b, int v)
@@ -505,11 +541,13 @@ static void emit_visit(struct builder *b, int v)
   }
   build_save_activations(b, v);
   if (visit->window >= 0 && b->window[visit->window].last == v)
-    build_use(build_emit(b, OP_RELEASE, visit->unit, b->gather_once ? -1 : visit->micro), RELEASE_PARAMS, params);
+    build_use(build_emit(b, OP_RELEASE, visit->unit, b->gather_once ? -1 : visit->micro),
+              RELEASE_PARAMS, params);
 }
 
-/* A tied embedding adds to what the head wrote. Where the step is one sum, the embedding's part of all micro-batches comes after the head's of all, as if they
- * were one batch: the cut into micro-batches then changes no bit. It costs a `d` a micro-batch. */
+/* A tied embedding adds to what the head wrote. Where the step is one sum, the embedding's part of
+ * all micro-batches comes after the head's of all, as if they were one batch: the cut into
+ * micro-batches then changes no bit. It costs a `d` a micro-batch. */
 static void end_walk(struct builder *b, int m, bool ready)
 {
   if (!b->embeds)
@@ -521,14 +559,17 @@ static void end_walk(struct builder *b, int m, bool ready)
     build_add_pending(b, 0, m);
 }
 
-/* The gradient of a head of its own is the largest of all, and comes when memory is fullest. Where memory counts more than the time in which it travels, it is gone before the first backward pass. */
+/* The gradient of a head of its own is the largest of all, and comes when memory is fullest. Where
+ * memory counts more than the time in which it travels, it is gone before the first backward pass.
+ */
 static bool leaves_at_once(const struct builder *b, int u)
 {
   return b->host || b->plan->policy[u].tight;
 }
 
-/* Gradients that were ready before this visit are reduced behind it: their window is reused only after it, so that they travel while it computes. The
- * embedding is too short a visit to hide them. */
+/* Gradients that were ready before this visit are reduced behind it: their window is reused only
+ * after it, so that they travel while it computes. The embedding is too short a visit to hide them.
+ */
 static void emit_reduces(struct builder *b, const struct visit *visit)
 {
   int u = visit->unit, m = visit->micro;

@@ -1,4 +1,5 @@
-/* What waits for a block's backward pass in another tier: its input, from which the rest is computed again, or all that it keeps. */
+/* What waits for a block's backward pass in another tier: its input, from which the rest is
+ * computed again, or all that it keeps. */
 #include "plan/builder.h"
 
 bool build_recomputes(const struct builder *b, int u)
@@ -7,13 +8,15 @@ bool build_recomputes(const struct builder *b, int u)
   return keep != KEEP_ACTIVATIONS && keep != KEEP_ACTIVATIONS_HOST;
 }
 
-/* From a block's forward visit to its backward visit: the blocks behind it, there and back, and the loss. */
+/* From a block's forward visit to its backward visit: the blocks behind it, there and back, and the
+ * loss. */
 static int visits_apart(const struct builder *b, int u)
 {
   return 2 * (b->model->blocks - u) + 2;
 }
 
-/* Visits behind a block's forward pass that the copy of its activations may take: they are many times its input, and a copy of them may take longer than a visit. */
+/* Visits behind a block's forward pass that the copy of its activations may take: they are many
+ * times its input, and a copy of them may take longer than a visit. */
 static int visits_behind(const struct builder *b)
 {
   return b->plan->input.prefetch + 1;
@@ -94,11 +97,13 @@ static void fetch_back(struct builder *b, const struct visit *visit)
   if (build_recomputes(b, u))
     back = unit->x_in = build_stream(b, "x_in", u, TIER_DEVICE, PURPOSE_STREAM, b->size.x);
   else
-    back = unit->saved = build_bytes(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
+    back = unit->saved =
+        build_bytes(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
   build_move(b, OP_FETCH_ACT, u, visit->micro, unit->act, back);
 }
 
-/* Host memory is asked as far ahead as parameters are, and the disk twice as far, but not before it has been written to. */
+/* Host memory is asked as far ahead as parameters are, and the disk twice as far, but not before it
+ * has been written to. */
 static int read_ahead_of(const struct builder *b, int w)
 {
   const int ahead = 2 * b->plan->input.prefetch + 1, apart = visits_apart(b, b->visit[w].unit);

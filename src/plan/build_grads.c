@@ -1,4 +1,5 @@
-/* Gradients and what is made of them: where backward passes write them, their way to the rank that owns them, the norm, the metrics and the update. */
+/* Gradients and what is made of them: where backward passes write them, their way to the rank that
+ * owns them, the norm, the metrics and the update. */
 #include <stdio.h>
 
 #include "plan/builder.h"
@@ -7,8 +8,8 @@
 static struct codec codec_of(const struct builder *b, enum plan_group group, int u)
 {
   const struct unit_policy *policy = &b->plan->policy[u];
-  const bool plain = group == GROUP_NODE ||
-                     (policy->across == ACROSS_REPLICAS && group == GROUP_REDUCE);
+  const bool plain =
+      group == GROUP_NODE || (policy->across == ACROSS_REPLICAS && group == GROUP_REDUCE);
   return plain ? codec_as_it_is : policy->grads;
 }
 
@@ -65,9 +66,8 @@ static int64_t encode_work(const struct builder *b, enum plan_group group, int u
 /* Of a sum over a group, or of the second one of two hops. */
 static int64_t most_work(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
-  return has_hops(b, group, u)
-             ? encode_work(b, GROUP_ACROSS, u, partial_elements(b, elements))
-             : encode_work(b, group, u, elements);
+  return has_hops(b, group, u) ? encode_work(b, GROUP_ACROSS, u, partial_elements(b, elements))
+                               : encode_work(b, group, u, elements);
 }
 
 /* Beside a staging buffer, from where that may be used. */
@@ -89,7 +89,8 @@ static void use_work(struct builder *b, struct instr *instr, int k, int staging,
   build_use(b->status ? &b->nowhere : &b->plan->instr[at], k, work);
 }
 
-/* One for all: the reduce lane uses it for one collective after the other. Its bytes are its own from where the first of them may start. */
+/* One for all: the reduce lane uses it for one collective after the other. Its bytes are its own
+ * from where the first of them may start. */
 static void add_staging(struct builder *b)
 {
   int64_t most = 0, work = 0;
@@ -279,7 +280,8 @@ void build_reduce(struct builder *b, enum plan_group group, int u, int micro, in
 
 bool build_grads_whole(const struct builder *b, int u)
 {
-  return !plan_is_on_host(b->plan, u) && (b->group == 1 || (b->plan->input.strategy == STRATEGY_NO_SHARD && !b->reduce_micros));
+  return !plan_is_on_host(b->plan, u) &&
+         (b->group == 1 || (b->plan->input.strategy == STRATEGY_NO_SHARD && !b->reduce_micros));
 }
 
 void build_use_gradient(struct builder *b, struct instr *instr, int k, int u, int m)
@@ -290,8 +292,8 @@ void build_use_gradient(struct builder *b, struct instr *instr, int k, int u, in
     return;
   if (fresh)
     unit->dparams = whole ? unit->grads
-                          : build_transient(b, "dparams", u, TIER_DEVICE, PURPOSE_GRAD_WINDOW, DTYPE_F32,
-                                            b->plan->layout[u].trained);
+                          : build_transient(b, "dparams", u, TIER_DEVICE, PURPOSE_GRAD_WINDOW,
+                                            DTYPE_F32, b->plan->layout[u].trained);
   build_sum(instr, k, unit->dparams, !fresh);
 }
 
@@ -323,9 +325,10 @@ static void emit_direction(struct builder *b, int u)
   struct unit_buffers *unit = &b->unit[u];
   if (plan->master[u] < 0 || !optim_has_matrices(&plan->segments[u]))
     return;
-  unit->direction = build_transient(b, "direction", u, TIER_DEVICE, PURPOSE_STAGING, b->element, trained);
-  const int piece = mine < trained ? build_mine(b, "direction_mine", unit->direction, mine)
-                                   : unit->direction;
+  unit->direction =
+      build_transient(b, "direction", u, TIER_DEVICE, PURPOSE_STAGING, b->element, trained);
+  const int piece =
+      mine < trained ? build_mine(b, "direction_mine", unit->direction, mine) : unit->direction;
   struct instr *direction = build_emit(b, OP_DIRECTION, u, -1);
   build_use(direction, DIRECTION_METRICS, plan->metrics);
   build_use(direction, DIRECTION_GRADS, unit->grads);
@@ -361,7 +364,8 @@ void build_update(struct builder *b, int u)
   }
   for (int s = 0; s < plan->states; s++)
     if (plan->state[s].buffer[u] >= 0 && plan->state[s].row->of != STATE_OF_MATRICES)
-      build_use(update, UPDATE_STATE + s, plan->policy[u].disk ? b->unit[u].state[s] : plan->state[s].buffer[u]);
+      build_use(update, UPDATE_STATE + s,
+                plan->policy[u].disk ? b->unit[u].state[s] : plan->state[s].buffer[u]);
 }
 
 static void emit_update(struct builder *b, int u)
@@ -370,7 +374,8 @@ static void emit_update(struct builder *b, int u)
     build_update(b, u);
 }
 
-/* From the whole gradient of a micro-batch (or of the step) to what UPDATE reads, and the update where it waits for no other unit. */
+/* From the whole gradient of a micro-batch (or of the step) to what UPDATE reads, and the update
+ * where it waits for no other unit. */
 static void emit_reduce(struct builder *b, int u, int m)
 {
   const struct unit_buffers *unit = &b->unit[u];
@@ -409,7 +414,8 @@ void build_add_pending(struct builder *b, int u, int m)
   else if (b->staging < 0 && b->plan->input.ranks > 1)
     add_staging(b);
   struct plan_buffer *grads = &b->plan->buffer[b->unit[u].grads];
-  if (grads->first > b->plan->n) /* from where the reduce may start, beside the next backward pass */
+  if (grads->first >
+      b->plan->n) /* from where the reduce may start, beside the next backward pass */
     grads->first = b->plan->n;
   b->pending[b->n_pending++] = u;
 }
@@ -424,7 +430,8 @@ void build_reduce_pending(struct builder *b, int m)
 /* Immediate ones stand where their gradients are complete. */
 static bool waits_on_device(const struct builder *b, int u)
 {
-  return u >= 0 && u < b->model->units && !plan_is_on_host(b->plan, u) && !b->plan->policy[u].immediate;
+  return u >= 0 && u < b->model->units && !plan_is_on_host(b->plan, u) &&
+         !b->plan->policy[u].immediate;
 }
 
 /* The root first: its parameters are the first to be used, and so gathered, in the next step. The

@@ -1,7 +1,10 @@
-/* Masters, moments and reduced gradients in host memory, of parameters only windows on the device; and inputs of blocks that wait for their backward pass on the host or on NVMe.
+/* Masters, moments and reduced gradients in host memory, of parameters only windows on the device;
+ * and inputs of blocks that wait for their backward pass on the host or on NVMe.
  *
- * The walk is build.c's. What is added are ways: a unit comes down the h2d lane ahead of its visits, its gradient goes up the d2h lane behind its backward pass, and the update of a unit, on the
- * host lane, writes the copy that the next step fetches. Deferred updates stand behind the metrics, in the order in which the next forward pass wants them, so that each is done just before
+ * The walk is build.c's. What is added are ways: a unit comes down the h2d lane ahead of its
+ * visits, its gradient goes up the d2h lane behind its backward pass, and the update of a unit, on
+ * the host lane, writes the copy that the next step fetches. Deferred updates stand behind the
+ * metrics, in the order in which the next forward pass wants them, so that each is done just before
  * its unit is fetched; immediate ones stand where their gradient is complete. */
 #include <stdio.h>
 
@@ -17,7 +20,8 @@ void build_host_params(struct builder *b, int u)
   if (mine > 0)
     plan->master[u] = build_persistent(b, "master", u, TIER_HOST, PURPOSE_PARAMS, DTYPE_F32, mine);
   if (frozen > 0)
-    plan->frozen[u] = build_persistent(b, "frozen", u, TIER_HOST, PURPOSE_PARAMS, DTYPE_F32, frozen);
+    plan->frozen[u] =
+        build_persistent(b, "frozen", u, TIER_HOST, PURPOSE_PARAMS, DTYPE_F32, frozen);
   if (plan->policy[u].working == WORKING_SHARED) {
     plan->shared[u] = build_persistent(b, "working", u, TIER_SHARED, PURPOSE_WORKING, b->element,
                                        plan->layout[u].flat);
@@ -26,7 +30,8 @@ void build_host_params(struct builder *b, int u)
     if (mine > 0)
       plan->working[u] = build_mine(b, "working_mine", b->unit[u].shared, mine);
   } else if (mine > 0 && plan->policy[u].working == WORKING_OWN) {
-    plan->working[u] = build_persistent(b, "working", u, TIER_HOST, PURPOSE_WORKING, b->element, mine);
+    plan->working[u] =
+        build_persistent(b, "working", u, TIER_HOST, PURPOSE_WORKING, b->element, mine);
   }
 }
 
@@ -41,7 +46,8 @@ void build_host_grads(struct builder *b, int u)
   struct unit_buffers *unit = &b->unit[u];
   unit->grads = unit->shard = build_transient(b, "grads", u, TIER_HOST, PURPOSE_GRADS, DTYPE_F32,
                                               build_length(b->plan->owned[u]));
-  if (b->plan->policy[u].sums != SUMS_DEVICE || b->micros > 1) /* else it is squared before it leaves the device */
+  if (b->plan->policy[u].sums != SUMS_DEVICE ||
+      b->micros > 1) /* else it is squared before it leaves the device */
     unit->piece = piece_of(b, u, unit->grads);
 }
 
@@ -56,7 +62,8 @@ static void fetch_part(struct builder *b, const struct window *window, int micro
   struct plan *plan = b->plan;
   const bool encodes = build_encodes_params(b, window->unit),
              cast = plan->buffer[source].dtype != b->element;
-  const int u = window->unit, part = build_part(b, frozen ? "frozen_window" : "trained_window", u, window->buffer, frozen);
+  const int u = window->unit, part = build_part(b, frozen ? "frozen_window" : "trained_window", u,
+                                                window->buffer, frozen);
   const int64_t elements = plan->buffer[source].elements;
   int place = part;
   if (cast || encodes) {
@@ -87,8 +94,9 @@ void build_host_window(struct builder *b, struct window *window, int micro)
 
 /* ---- gradients ---- */
 
-/* On the device from where its unit's reduce may start, beside the next backward pass. On the host, where there is more room, beside the unit reduced before it, so that one is copied while the other is
- * worked on. */
+/* On the device from where its unit's reduce may start, beside the next backward pass. On the host,
+ * where there is more room, beside the unit reduced before it, so that one is copied while the
+ * other is worked on. */
 static int land(struct builder *b, const char *name, int u, enum plan_tier tier,
                 enum plan_purpose purpose, enum dtype dtype, int64_t elements)
 {
@@ -120,14 +128,16 @@ static void sum_shared(struct builder *b, int u, int micro, int landed, bool add
   build_sum(sum, SUM_SHARED_SHARD, b->unit[u].grads, adds);
 }
 
-/* The gradient of a head of its own goes before the first backward pass: that need not wait until it has gone. */
+/* The gradient of a head of its own goes before the first backward pass: that need not wait until
+ * it has gone. */
 static void leave(struct builder *b, int u, int gradient)
 {
   if (u > b->model->blocks)
     b->leaving = gradient;
 }
 
-/* The whole gradient goes to the host, where the ranks reduce it as their devices would, or, on one node, where it lies. */
+/* The whole gradient goes to the host, where the ranks reduce it as their devices would, or, on one
+ * node, where it lies. */
 static void reduce_on_host(struct builder *b, int u, int m)
 {
   const struct unit_buffers *unit = &b->unit[u];
@@ -195,8 +205,8 @@ static void read_state(struct builder *b, int u)
     if (stored < 0)
       continue;
     snprintf(name, sizeof name, "%s_here", b->plan->state[s].row->name);
-    unit->state[s] = build_transient(b, name, u, TIER_HOST, PURPOSE_STAGING, b->plan->state[s].dtype,
-                                     b->plan->buffer[stored].elements);
+    unit->state[s] = build_transient(b, name, u, TIER_HOST, PURPOSE_STAGING,
+                                     b->plan->state[s].dtype, b->plan->buffer[stored].elements);
     build_use(read, STATE_FROM + s, stored);
     build_use(read, STATE_TO + s, unit->state[s]);
   }
@@ -225,9 +235,12 @@ static void update(struct builder *b, int u)
     build_move(b, OP_PUBLISH, u, -1, plan->working[u], b->unit[u].shared);
 }
 
-/* Of immediate updates some wait until the backward pass is over, and run beside the next forward pass. Updates that keep up with the backward pass lose nothing by it; of slower ones the forward
- * pass hides its part too: a quarter, which is its share of a step that recomputes. Those that wait are spread evenly, from the last block on, which the forward pass asks for last, so that the others
- * have work all the time. A head of its own does not wait: its gradient comes when the host lane has nothing to do yet, and the next step's loss would wait for it. */
+/* Of immediate updates some wait until the backward pass is over, and run beside the next forward
+ * pass. Updates that keep up with the backward pass lose nothing by it; of slower ones the forward
+ * pass hides its part too: a quarter, which is its share of a step that recomputes. Those that wait
+ * are spread evenly, from the last block on, which the forward pass asks for last, so that the
+ * others have work all the time. A head of its own does not wait: its gradient comes when the host
+ * lane has nothing to do yet, and the next step's loss would wait for it. */
 static bool waits(const struct builder *b, int u)
 {
   enum { EVERY = 4 };
@@ -235,8 +248,9 @@ static bool waits(const struct builder *b, int u)
   return !b->plan->policy[u].immediate || (u > 0 && u <= blocks && (blocks - u) % EVERY == 0);
 }
 
-/* Reduced gradients have a place beside those of the two units before, which may still be on their way through the host lane: an update seldom ends when the next gradient comes, and while one waits
- * for its place, so does the d2h lane, and behind it the reduce and the compute lane. */
+/* Reduced gradients have a place beside those of the two units before, which may still be on their
+ * way through the host lane: an update seldom ends when the next gradient comes, and while one
+ * waits for its place, so does the d2h lane, and behind it the reduce and the compute lane. */
 void build_host_pending(struct builder *b, int u, int m)
 {
   struct plan_buffer *grads = &b->plan->buffer[b->unit[u].grads];
@@ -262,7 +276,8 @@ void build_host_updates(struct builder *b)
 {
   const struct plan *plan = b->plan;
   for (int u = 0; u < b->model->units; u++) {
-    for (; b->next_state < b->model->units && b->next_state - u <= plan->input.prefetch + 1; b->next_state++)
+    for (; b->next_state < b->model->units && b->next_state - u <= plan->input.prefetch + 1;
+         b->next_state++)
       if (waits(b, b->next_state))
         read_state(b, b->next_state);
     if (plan->master[u] >= 0 && plan_is_on_host(plan, u) && waits(b, u))

@@ -7,42 +7,58 @@ enum status build_check_input(const struct plan_input *input)
 {
   const struct deck_shape *shape = &input->shape;
   if (input->ranks < 1 || input->rank < 0 || input->rank >= input->ranks)
-    return status_set(STATUS_USAGE, "rank %d of %d ranks is not a place in a job", input->rank, input->ranks);
-  if (shape->group < 1 || shape->replicas < 1 || (int64_t)shape->group * shape->replicas != input->ranks || shape->ranks != input->ranks)
-    return status_set(STATUS_USAGE, "shard.group: %d replicas of groups of %d are not %d ranks", shape->replicas, shape->group, input->ranks);
+    return status_set(STATUS_USAGE, "rank %d of %d ranks is not a place in a job", input->rank,
+                      input->ranks);
+  if (shape->group < 1 || shape->replicas < 1 ||
+      (int64_t)shape->group * shape->replicas != input->ranks || shape->ranks != input->ranks)
+    return status_set(STATUS_USAGE, "shard.group: %d replicas of groups of %d are not %d ranks",
+                      shape->replicas, shape->group, input->ranks);
   if (shape->micro_batch < 1 || shape->micros < 1 || shape->sequence < 1 || input->prefetch < 0)
-    return status_set(STATUS_USAGE, "a plan needs at least one micro-batch of one sequence of one token, and no negative prefetch");
+    return status_set(STATUS_USAGE, "a plan needs at least one micro-batch of one sequence of one "
+                                    "token, and no negative prefetch");
   if (input->mode == PLAN_GENERATE && shape->micros != 1)
-    return status_set(STATUS_USAGE, "generation works on one micro-batch a step, not %lld", (long long)shape->micros);
+    return status_set(STATUS_USAGE, "generation works on one micro-batch a step, not %lld",
+                      (long long)shape->micros);
   if (input->mode == PLAN_GENERATE && input->capacity < shape->sequence)
-    return status_set(STATUS_USAGE, "a cache of %lld tokens cannot take the %lld new ones of a step", (long long)input->capacity,
-                      (long long)shape->sequence);
+    return status_set(STATUS_USAGE,
+                      "a cache of %lld tokens cannot take the %lld new ones of a step",
+                      (long long)input->capacity, (long long)shape->sequence);
   if (input->model->blocks < 1)
     return status_set(STATUS_USAGE, "model.layers: a plan needs at least one decoder block");
-  if ((input->device->compute != DTYPE_F32 && input->device->compute != DTYPE_BF16) || input->device->gradient != DTYPE_F32)
-    return status_set(STATUS_UNSUPPORTED, "compute in %s with gradients in %s: plans are made for compute in fp32 or bf16 with gradients in fp32",
+  if ((input->device->compute != DTYPE_F32 && input->device->compute != DTYPE_BF16) ||
+      input->device->gradient != DTYPE_F32)
+    return status_set(STATUS_UNSUPPORTED,
+                      "compute in %s with gradients in %s: plans are made for compute in fp32 or "
+                      "bf16 with gradients in fp32",
                       dtype_name(input->device->compute), dtype_name(input->device->gradient));
   if (input->model->config.compute != input->device->compute)
     return status_set(STATUS_INTERNAL, "the model computes in %s, but its device in %s",
                       dtype_name(input->model->config.compute), dtype_name(input->device->compute));
   if (shape->micros > MOST_VISITS / (2 * (int64_t)input->model->units))
-    return status_set(STATUS_USAGE, "a step of %lld micro-batches through %d units is too long a plan: raise data.micro_batch",
-                      (long long)shape->micros, input->model->units);
+    return status_set(
+        STATUS_USAGE,
+        "a step of %lld micro-batches through %d units is too long a plan: raise data.micro_batch",
+        (long long)shape->micros, input->model->units);
   return unit_policy_check(input);
 }
 
 static enum status size_from(size_t bytes, int64_t *out)
 {
   if (bytes > (size_t)1 << 62)
-    return status_set(STATUS_USAGE, "a micro-batch needs more than 2^62 bytes: lower data.micro_batch or data.sequence");
+    return status_set(
+        STATUS_USAGE,
+        "a micro-batch needs more than 2^62 bytes: lower data.micro_batch or data.sequence");
   *out = (int64_t)bytes;
   return STATUS_OK;
 }
 
-static enum status measure_decode(const struct plan_input *input, struct model_shape s, struct sizes *size)
+static enum status measure_decode(const struct plan_input *input, struct model_shape s,
+                                  struct sizes *size)
 {
   const struct model_ops *ops = input->model->ops;
-  enum status status = size_from(ops->work_bytes(input->model, input->device, s, WORK_DECODE, input->threads), &size->work_decode);
+  enum status status =
+      size_from(ops->work_bytes(input->model, input->device, s, WORK_DECODE, input->threads),
+                &size->work_decode);
   return status ? status
                 : size_from(ops->cache_bytes(input->model, s.B, input->capacity), &size->cache);
 }
@@ -51,7 +67,9 @@ enum status build_measure(const struct plan_input *input, struct sizes *size)
 {
   const struct model *model = input->model;
   const struct model_shape s = {input->shape.micro_batch, input->shape.sequence};
-  enum model_work head = input->mode == PLAN_TRAIN ? WORK_LOSS_GRADIENT : input->mode == PLAN_EVAL ? WORK_LOSS : WORK_LOGITS;
+  enum model_work head = input->mode == PLAN_TRAIN  ? WORK_LOSS_GRADIENT
+                         : input->mode == PLAN_EVAL ? WORK_LOSS
+                                                    : WORK_LOGITS;
   enum status status = layout_mul(s.B, s.T, &size->tokens);
   if (!status)
     status = layout_mul(size->tokens, 2 * (int64_t)sizeof(int32_t), &size->tokens);
@@ -64,15 +82,24 @@ enum status build_measure(const struct plan_input *input, struct sizes *size)
   if (!status)
     status = size_from(model->ops->saved_bytes(model, s), &size->saved);
   if (!status)
-    status = size_from(model->ops->work_bytes(model, input->device, s, WORK_FORWARD, input->threads), &size->work_forward);
+    status =
+        size_from(model->ops->work_bytes(model, input->device, s, WORK_FORWARD, input->threads),
+                  &size->work_forward);
   if (!status)
-    status = size_from(model->ops->work_bytes(model, input->device, s, WORK_FORWARD_SAVED, input->threads), &size->work_forward_saved);
+    status = size_from(
+        model->ops->work_bytes(model, input->device, s, WORK_FORWARD_SAVED, input->threads),
+        &size->work_forward_saved);
   if (!status)
-    status = size_from(model->ops->work_bytes(model, input->device, s, WORK_BACKWARD, input->threads), &size->work_backward);
+    status =
+        size_from(model->ops->work_bytes(model, input->device, s, WORK_BACKWARD, input->threads),
+                  &size->work_backward);
   if (!status)
-    status = size_from(model->ops->work_bytes(model, input->device, s, WORK_BACKWARD_TIGHT, input->threads), &size->work_backward_tight);
+    status = size_from(
+        model->ops->work_bytes(model, input->device, s, WORK_BACKWARD_TIGHT, input->threads),
+        &size->work_backward_tight);
   if (!status)
-    status = size_from(model->ops->work_bytes(model, input->device, s, head, input->threads), &size->work_loss);
+    status = size_from(model->ops->work_bytes(model, input->device, s, head, input->threads),
+                       &size->work_loss);
   if (!status && input->mode == PLAN_GENERATE)
     status = measure_decode(input, s, size);
   return status;

@@ -111,8 +111,8 @@ int build_part(struct builder *b, const char *name, int u, int whole, bool froze
 
 static bool is_of_unit(enum plan_purpose purpose)
 {
-  return purpose == PURPOSE_WINDOW || purpose == PURPOSE_GRADS || purpose == PURPOSE_GRAD_WINDOW || purpose == PURPOSE_LANDED ||
-         purpose == PURPOSE_ACTIVATIONS || purpose == PURPOSE_RESIDUAL;
+  return purpose == PURPOSE_WINDOW || purpose == PURPOSE_GRADS || purpose == PURPOSE_GRAD_WINDOW ||
+         purpose == PURPOSE_LANDED || purpose == PURPOSE_ACTIVATIONS || purpose == PURPOSE_RESIDUAL;
 }
 
 int build_transient(struct builder *b, const char *name, int of, enum plan_tier tier,
@@ -133,7 +133,8 @@ int build_transient(struct builder *b, const char *name, int of, enum plan_tier 
 int build_stream(struct builder *b, const char *name, int of, enum plan_tier tier,
                  enum plan_purpose purpose, int64_t bytes)
 {
-  return build_transient(b, name, of, tier, purpose, b->element, bytes / (int64_t)dtype_size(b->element));
+  return build_transient(b, name, of, tier, purpose, b->element,
+                         bytes / (int64_t)dtype_size(b->element));
 }
 
 int build_bytes(struct builder *b, const char *name, int of, enum plan_tier tier,
@@ -142,8 +143,8 @@ int build_bytes(struct builder *b, const char *name, int of, enum plan_tier tier
   return build_transient(b, name, of, tier, purpose, DTYPE_U8, bytes);
 }
 
-int build_outside(struct builder *b, const char *name, enum plan_tier tier, enum plan_purpose purpose,
-                  enum dtype dtype, int64_t elements)
+int build_outside(struct builder *b, const char *name, enum plan_tier tier,
+                  enum plan_purpose purpose, enum dtype dtype, int64_t elements)
 {
   const struct plan_buffer buffer = {.tier = tier,
                                      .purpose = purpose,
@@ -161,7 +162,8 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
   if (!b->status)
     b->status = grow_instructions(b);
   struct instr *instr = b->status ? &b->nowhere : &b->plan->instr[b->plan->n++];
-  *instr = (struct instr){.op = op, .unit = unit, .micro = micro, .lane = plan_lane_of(b->plan, op, unit)};
+  *instr = (struct instr){
+      .op = op, .unit = unit, .micro = micro, .lane = plan_lane_of(b->plan, op, unit)};
   instr->attr.group = op_rows[op].group;
   const struct optim_settings *optim = &b->plan->input.optim;
   if (op_rows[op].coded) {
@@ -185,9 +187,11 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
 
 void build_use(struct instr *instr, int k, int buffer)
 {
-  static const enum plan_access access[] = {
-      [OPERAND_READ] = ACCESS_READ, [OPERAND_WRITE] = ACCESS_WRITE, [OPERAND_ADD] = ACCESS_ADD, [OPERAND_SUM] = ACCESS_WRITE,
-      [OPERAND_SPEND] = ACCESS_READ};
+  static const enum plan_access access[] = {[OPERAND_READ] = ACCESS_READ,
+                                            [OPERAND_WRITE] = ACCESS_WRITE,
+                                            [OPERAND_ADD] = ACCESS_ADD,
+                                            [OPERAND_SUM] = ACCESS_WRITE,
+                                            [OPERAND_SPEND] = ACCESS_READ};
   instr->use[k] = (struct plan_use){buffer, access[op_rows[instr->op].operand[k].access]};
 }
 

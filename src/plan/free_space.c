@@ -11,11 +11,11 @@ struct runs {
   int64_t n, room;
 };
 
-/* Node 1 is all the time, 2i and 2i + 1 are the halves of i, and `leaves` + t is moment t. A node's bytes are those of its `within` and of `through` of the
- * nodes that it is a part of. */
+/* Node 1 is all the time, 2i and 2i + 1 are the halves of i, and `leaves` + t is moment t. A node's
+ * bytes are those of its `within` and of `through` of the nodes that it is a part of. */
 struct free_space {
   int leaves;
-  struct runs *within;  /* [2 * leaves] of what lives at some moment of the node, all of it or not */
+  struct runs *within; /* [2 * leaves] of what lives at some moment of the node, all of it or not */
   struct runs *through; /* [leaves] of what lives at all of them; a leaf's is its `within` */
 };
 
@@ -51,10 +51,13 @@ static enum status add_run(struct runs *runs, struct layout_range added)
       added.end = runs->run[behind].end;
   if (behind > first && runs->run[first].begin < added.begin)
     added.begin = runs->run[first].begin;
-  enum status status = runs->n < runs->room ? STATUS_OK : mem_grow(MEM_META, (void **)&runs->run, &runs->room, runs->n + FEW, sizeof *runs->run);
+  enum status status = runs->n < runs->room ? STATUS_OK
+                                            : mem_grow(MEM_META, (void **)&runs->run, &runs->room,
+                                                       runs->n + FEW, sizeof *runs->run);
   if (status)
     return status;
-  memmove(&runs->run[first + 1], &runs->run[behind], (size_t)(runs->n - behind) * sizeof *runs->run);
+  memmove(&runs->run[first + 1], &runs->run[behind],
+          (size_t)(runs->n - behind) * sizeof *runs->run);
   runs->run[first] = added;
   runs->n += 1 - (behind - first);
   return STATUS_OK;
@@ -70,13 +73,15 @@ static void see(const struct runs *runs, const struct runs **seen, int *n)
 static int list_runs(const struct free_space *space, int first, int last, const struct runs **seen)
 {
   int n = 0;
-  for (int low = first + space->leaves, behind = last + space->leaves + 1; low < behind; low /= 2, behind /= 2) {
+  for (int low = first + space->leaves, behind = last + space->leaves + 1; low < behind;
+       low /= 2, behind /= 2) {
     if (low % 2)
       see(&space->within[low++], seen, &n);
     if (behind % 2)
       see(&space->within[--behind], seen, &n);
   }
-  for (int low = (first + space->leaves) / 2, high = (last + space->leaves) / 2; high > 0; low /= 2, high /= 2) {
+  for (int low = (first + space->leaves) / 2, high = (last + space->leaves) / 2; high > 0;
+       low /= 2, high /= 2) {
     see(&space->through[high], seen, &n);
     if (low != high)
       see(&space->through[low], seen, &n);
@@ -103,17 +108,20 @@ static enum status take_all_of(struct free_space *space, int node, struct layout
   return status || node >= space->leaves ? status : add_run(&space->through[node], bytes);
 }
 
-enum status free_space_take(struct free_space *space, int first, int last, int64_t begin, int64_t end)
+enum status free_space_take(struct free_space *space, int first, int last, int64_t begin,
+                            int64_t end)
 {
   const struct layout_range bytes = {begin, end};
   enum status status = STATUS_OK;
-  for (int low = first + space->leaves, behind = last + space->leaves + 1; low < behind && !status; low /= 2, behind /= 2) {
+  for (int low = first + space->leaves, behind = last + space->leaves + 1; low < behind && !status;
+       low /= 2, behind /= 2) {
     if (low % 2)
       status = take_all_of(space, low++, bytes);
     if (behind % 2 && !status)
       status = take_all_of(space, --behind, bytes);
   }
-  for (int low = (first + space->leaves) / 2, high = (last + space->leaves) / 2; high > 0 && !status; low /= 2, high /= 2) {
+  for (int low = (first + space->leaves) / 2, high = (last + space->leaves) / 2;
+       high > 0 && !status; low /= 2, high /= 2) {
     status = add_run(&space->within[high], bytes);
     if (low != high && !status)
       status = add_run(&space->within[low], bytes);

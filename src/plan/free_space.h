@@ -1,6 +1,7 @@
-/* An arena over the time of a step: which bytes are taken when. A tree halves the time over and over; each piece of it knows the bytes of what lives all through it and the
- * bytes of whatever lives in it, as runs, which grow together: few, however much has been placed. So a place is found in a few short lists, two for each halving.
- * Private to src/plan. */
+/* An arena over the time of a step: which bytes are taken when. A tree halves the time over and
+ * over; each piece of it knows the bytes of what lives all through it and the bytes of whatever
+ * lives in it, as runs, which grow together: few, however much has been placed. So a place is found
+ * in a few short lists, two for each halving. Private to src/plan. */
 #ifndef SLUICE_PLAN_FREE_SPACE_H
 #define SLUICE_PLAN_FREE_SPACE_H
 
@@ -15,9 +16,11 @@ enum status free_space_create(int moments, struct free_space **out);
 void free_space_destroy(struct free_space *space); /* takes NULL */
 void free_space_clear(struct free_space *space);   /* all of it is free again; keeps its memory */
 
-/* The lowest place where `bytes` > 0 bytes are free from moment `first` to `last`, both included. */
+/* The lowest place where `bytes` > 0 bytes are free from moment `first` to `last`, both included.
+ */
 int64_t free_space_find(const struct free_space *space, int first, int last, int64_t bytes);
 /* Bytes [begin, end) are taken from `first` to `last`. Errors: STATUS_MEMORY. */
-enum status free_space_take(struct free_space *space, int first, int last, int64_t begin, int64_t end);
+enum status free_space_take(struct free_space *space, int first, int last, int64_t begin,
+                            int64_t end);
 
 #endif

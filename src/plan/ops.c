@@ -1,10 +1,25 @@
 #include "plan/ops.h"
 
-#define READS(n, ...) {.name = n, .access = OPERAND_READ, __VA_ARGS__}
-#define WRITES(n, ...) {.name = n, .access = OPERAND_WRITE, __VA_ARGS__}
-#define CHANGES(n, ...) {.name = n, .access = OPERAND_ADD, __VA_ARGS__}
-#define SPENDS(n, ...) {.name = n, .access = OPERAND_SPEND, __VA_ARGS__}
-#define SUMS(n, ...) {.name = n, .access = OPERAND_SUM, __VA_ARGS__}
+#define READS(n, ...)                                                                              \
+  {                                                                                                \
+    .name = n, .access = OPERAND_READ, __VA_ARGS__                                                 \
+  }
+#define WRITES(n, ...)                                                                             \
+  {                                                                                                \
+    .name = n, .access = OPERAND_WRITE, __VA_ARGS__                                                \
+  }
+#define CHANGES(n, ...)                                                                            \
+  {                                                                                                \
+    .name = n, .access = OPERAND_ADD, __VA_ARGS__                                                  \
+  }
+#define SPENDS(n, ...)                                                                             \
+  {                                                                                                \
+    .name = n, .access = OPERAND_SPEND, __VA_ARGS__                                                \
+  }
+#define SUMS(n, ...)                                                                               \
+  {                                                                                                \
+    .name = n, .access = OPERAND_SUM, __VA_ARGS__                                                  \
+  }
 
 #define PARAMS READS("params", .type = TYPE_WINDOW, .extent = EXTENT_UNIT)
 #define STATE(ACCESS, n, where, what, nth)                                                         \

@@ -39,9 +39,9 @@ enum operand_type {
   TYPE_STATE,
   TYPE_TOKENS,
   TYPE_FP32,
-  TYPE_BYTES,   /* of what a model or the executor keeps there, and of messages */
-  TYPE_SENT,    /* of what the codec sends: messages, or the gradient itself */
-  TYPE_FIRST    /* that of operand 0 */
+  TYPE_BYTES, /* of what a model or the executor keeps there, and of messages */
+  TYPE_SENT,  /* of what the codec sends: messages, or the gradient itself */
+  TYPE_FIRST  /* that of operand 0 */
 };
 
 /* The elements of an operand: of the whole unit, of its trained part, of this rank's range, of the
@@ -75,11 +75,11 @@ enum operand_role {
   ROLE_METRICS,
   ROLE_LOSS,
   ROLE_LOSS_HOST,
-  ROLE_SUMMED_LOSS,  /* the loss where METRICS sums it */
-  ROLE_SQUARES,      /* where the unit's squares add up */
+  ROLE_SUMMED_LOSS, /* the loss where METRICS sums it */
+  ROLE_SQUARES,     /* where the unit's squares add up */
   ROLE_HOST_SQUARES,
-  ROLE_RESIDUAL,     /* what messages lose, or its copy on its way between tiers */
-  ROLE_COPY          /* this rank's part of the copy that differences are added to */
+  ROLE_RESIDUAL, /* what messages lose, or its copy on its way between tiers */
+  ROLE_COPY      /* this rank's part of the copy that differences are added to */
 };
 
 /* A condition on a unit (-1: none) and the input. */
@@ -92,7 +92,7 @@ struct operand {
   enum operand_type type;
   enum operand_extent extent;
   enum operand_role role;
-  int index;              /* of TYPE_STATE: which state */
+  int index; /* of TYPE_STATE: which state */
   unit_holds
       *wanted; /* an optional operand; NULL: always, or of TYPE_STATE, if the unit has that state */
 };
@@ -106,11 +106,11 @@ enum op_collective {
   COLLECTIVE_TREE
 };
 
-struct tally;  /* how many of each operation a unit has in a micro-batch: verify_counts.c */
-struct walker; /* the values that buffers hold: verify_values.c */
-struct call;   /* an instruction that runs: exec/handlers.c */
+struct tally;   /* how many of each operation a unit has in a micro-batch: verify_counts.c */
+struct walker;  /* the values that buffers hold: verify_values.c */
+struct call;    /* an instruction that runs: exec/handlers.c */
 struct pricing; /* an instruction and the rates by which it is priced: simulate.c */
-struct cost;   /* seconds and bytes: simulate.c */
+struct cost;    /* seconds and bytes: simulate.c */
 
 /* For which units an operation must be there, and for each of their micro-batches or once a step. A
  * gradient is reduced, and meets its replicas, in each micro-batch or once a step. */
@@ -133,24 +133,24 @@ typedef enum status op_run(const struct call *call);
 
 struct op_row {
   const char *name;
-  const char *without;  /* what goes wrong if one is missing */
+  const char *without; /* what goes wrong if one is missing */
   enum plan_lane lane;
   enum plan_part part;
   enum plan_group group;
   enum op_collective collective;
-  int whole;            /* of a collective: the operand that all ranks' parts make up */
-  bool coded;           /* gradients over ranks: they travel as messages of attr.codec */
-  bool codes_params;    /* parameters over ranks: they travel as messages of attr.codec */
-  bool extra;           /* a collective that only some codecs need */
-  bool updates;         /* by the optimizer of attr */
-  bool in_place;        /* operands of one buffer family may overlap */
-  bool params;          /* operand 0 is the unit's parameters, gathered */
+  int whole;         /* of a collective: the operand that all ranks' parts make up */
+  bool coded;        /* gradients over ranks: they travel as messages of attr.codec */
+  bool codes_params; /* parameters over ranks: they travel as messages of attr.codec */
+  bool extra;        /* a collective that only some codecs need */
+  bool updates;      /* by the optimizer of attr */
+  bool in_place;     /* operands of one buffer family may overlap */
+  bool params;       /* operand 0 is the unit's parameters, gathered */
   struct operand operand[PLAN_MAX_USE];
-  struct due one;       /* at most one for a unit and micro-batch */
-  op_due *due;          /* or any rule; NULL: `one` says it */
-  op_check *check;      /* beyond the facts of the operands; NULL: nothing */
-  op_value *value;      /* NULL: it changes no value that verify follows */
-  op_cost *cost;        /* NULL: it takes no time */
+  struct due one;  /* at most one for a unit and micro-batch */
+  op_due *due;     /* or any rule; NULL: `one` says it */
+  op_check *check; /* beyond the facts of the operands; NULL: nothing */
+  op_value *value; /* NULL: it changes no value that verify follows */
+  op_cost *cost;   /* NULL: it takes no time */
   op_run *run;
 };
 
@@ -185,7 +185,8 @@ op_value value_write_state, value_direction, value_gather_direction, value_resid
 
 /* ---- simulate.c ---- */
 op_cost cost_operands, cost_embed, cost_embed_backward, cost_block, cost_backward, cost_loss;
-op_cost cost_encode, cost_decode_sum, cost_encode_params, cost_decode_params, cost_logits, cost_copy;
+op_cost cost_encode, cost_decode_sum, cost_encode_params, cost_decode_params, cost_logits,
+    cost_copy;
 op_cost cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange, cost_magnitude;
 op_cost cost_sum_shared, cost_update;
 

@@ -1,7 +1,10 @@
-/* The fewest waits that make concurrent lanes keep the plan's order. Two instructions conflict when they touch the same bytes and at least one changes them; of
- * all that an instruction conflicts with, the latest on each lane suffices, and of those only what the lane's own order and the other waits do
- * not already imply (vector clocks: Fidge 1988, Mattern 1989). The step is unrolled twice and the second copy's waits are taken: conflicts with the step
- * before become waits with back = 1. Further back there is nothing: a lane finishes its instruction of one step before it starts it in the next. */
+/* The fewest waits that make concurrent lanes keep the plan's order. Two instructions conflict when
+ * they touch the same bytes and at least one changes them; of all that an instruction conflicts
+ * with, the latest on each lane suffices, and of those only what the lane's own order and the other
+ * waits do not already imply (vector clocks: Fidge 1988, Mattern 1989). The step is unrolled twice
+ * and the second copy's waits are taken: conflicts with the step before become waits with back = 1.
+ * Further back there is nothing: a lane finishes its instruction of one step before it starts it in
+ * the next. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +16,8 @@ struct moments {
   int on[LANE_COUNT];
 };
 
-/* The arenas, end to end, are cut wherever a buffer begins or ends; every buffer is a run of whole segments. */
+/* The arenas, end to end, are cut wherever a buffer begins or ends; every buffer is a run of whole
+ * segments. */
 struct segment {
   struct moments read, written;
 };
@@ -99,7 +103,8 @@ static struct moments conflicts(const struct orderer *o, const struct instr *ins
   return latest;
 }
 
-/* A change comes after all that was there, so whoever comes after the change comes after that too. Reads go first: an instruction may change what it reads. */
+/* A change comes after all that was there, so whoever comes after the change comes after that too.
+ * Reads go first: an instruction may change what it reads. */
 static void record(struct orderer *o, const struct instr *instr, int moment)
 {
   for (int change = 0; change <= 1; change++)
@@ -142,7 +147,8 @@ static void order_one(struct orderer *o, int moment)
     if (!latest.on[lane])
       continue;
     bool this_step = (latest.on[lane] - 1) / n == (moment - 1) / n;
-    instr->wait[instr->n_wait++] = (struct plan_wait){.instr = (latest.on[lane] - 1) % n, .back = this_step ? 0 : 1};
+    instr->wait[instr->n_wait++] =
+        (struct plan_wait){.instr = (latest.on[lane] - 1) % n, .back = this_step ? 0 : 1};
     merge_with(o, before, (enum plan_lane)lane, latest.on[lane]);
   }
   record(o, instr, moment);

@@ -1,7 +1,9 @@
-/* Where every buffer lies. Persistent buffers follow one another in order, so that plans that start with the same ones agree on them. Transient ones are
- * packed by lifetime, each at the lowest free place (as in Pisarchyk and Lee 2020, arXiv:2001.03288): longest lifetime first, which stacks the activations that
- * the backward pass takes down again, largest first, largest product of the two first, in order of use, and from the end of the step back; the tightest result is kept, the first one of
- * equals, and nothing more is tried where that is as tight as can be. */
+/* Where every buffer lies. Persistent buffers follow one another in order, so that plans that start
+ * with the same ones agree on them. Transient ones are packed by lifetime, each at the lowest free
+ * place (as in Pisarchyk and Lee 2020, arXiv:2001.03288): longest lifetime first, which stacks the
+ * activations that the backward pass takes down again, largest first, largest product of the two
+ * first, in order of use, and from the end of the step back; the tightest result is kept, the first
+ * one of equals, and nothing more is tried where that is as tight as can be. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,14 +31,16 @@ static enum status round_up(enum plan_tier tier, int64_t bytes, int64_t *out)
   return status;
 }
 
-/* From the uses, or longer where the builder asked for it. A buffer that nothing uses gets an empty lifetime and no bytes. */
+/* From the uses, or longer where the builder asked for it. A buffer that nothing uses gets an empty
+ * lifetime and no bytes. */
 void plan_lifetimes(struct plan *plan)
 {
   for (int i = 0; i < plan->n; i++)
     for (int k = 0; k < PLAN_MAX_USE; k++) {
       if (plan->instr[i].use[k].buffer < 0)
         continue;
-      struct plan_buffer *buffer = &plan->buffer[plan_root(plan, plan->instr[i].use[k].buffer, NULL)];
+      struct plan_buffer *buffer =
+          &plan->buffer[plan_root(plan, plan->instr[i].use[k].buffer, NULL)];
       if (i < buffer->first)
         buffer->first = i;
       if (i > buffer->last)
@@ -112,7 +116,8 @@ static int longer_first(const void *left, const void *right)
 static int more_first(const void *left, const void *right)
 {
   const struct block *l = left, *r = right;
-  const double a = (double)l->bytes * (double)(1 + duration_of(l)), b = (double)r->bytes * (double)(1 + duration_of(r));
+  const double a = (double)l->bytes * (double)(1 + duration_of(l)),
+               b = (double)r->bytes * (double)(1 + duration_of(r));
   return a != b ? (a < b) - (a > b) : larger_first(left, right);
 }
 
@@ -123,12 +128,14 @@ static int latest_first(const void *left, const void *right)
   return order != 0 ? order : larger_first(left, right);
 }
 
-static enum status list_transient(const struct plan *plan, enum plan_tier tier, struct block *block, int *n)
+static enum status list_transient(const struct plan *plan, enum plan_tier tier, struct block *block,
+                                  int *n)
 {
   *n = 0;
   for (int b = 0; b < plan->buffers; b++) {
     const struct plan_buffer *buffer = &plan->buffer[b];
-    if (buffer->persistent || buffer->parent >= 0 || buffer->tier != tier || buffer->first > buffer->last || buffer->bytes == 0)
+    if (buffer->persistent || buffer->parent >= 0 || buffer->tier != tier ||
+        buffer->first > buffer->last || buffer->bytes == 0)
       continue;
     block[*n] = (struct block){.first = buffer->first, .last = buffer->last, .buffer = b};
     enum status status = round_up(tier, buffer->bytes, &block[(*n)++].bytes);
@@ -141,7 +148,8 @@ static enum status list_transient(const struct plan *plan, enum plan_tier tier, 
 /* No layout can go below the bytes that are needed at one moment. The sum wraps round if no layout
  * exists, which packing finds out. `rounded`: of blocks, or else of the buffers in them. *when: the
  * first such moment. */
-static uint64_t peak_of(const struct plan *plan, const struct packer *p, int n, bool rounded, int *when)
+static uint64_t peak_of(const struct plan *plan, const struct packer *p, int n, bool rounded,
+                        int *when)
 {
   uint64_t bytes = 0, peak = 0;
   memset(p->moment, 0, ((size_t)plan->n + 1) * sizeof *p->moment);
@@ -162,8 +170,10 @@ static uint64_t peak_of(const struct plan *plan, const struct packer *p, int n, 
   return peak;
 }
 
-/* One block after the other, each at the lowest place where it meets none that lives at the same time; up to the one that makes it no tighter than `*best`. */
-static enum status pack(struct plan *plan, struct free_space *space, struct block *block, int n, int64_t *best)
+/* One block after the other, each at the lowest place where it meets none that lives at the same
+ * time; up to the one that makes it no tighter than `*best`. */
+static enum status pack(struct plan *plan, struct free_space *space, struct block *block, int n,
+                        int64_t *best)
 {
   int64_t bytes = 0;
   free_space_clear(space);
@@ -188,14 +198,16 @@ static enum status pack(struct plan *plan, struct free_space *space, struct bloc
 
 static enum status pack_tier(struct plan *plan, enum plan_tier tier, struct packer *p)
 {
-  int (*const orders[])(const void *, const void *) = {longer_first, larger_first, more_first, earlier_first, latest_first};
+  int (*const orders[])(const void *, const void *) = {longer_first, larger_first, more_first,
+                                                       earlier_first, latest_first};
   int n, when;
   int64_t bytes = INT64_MAX;
   enum status status = list_transient(plan, tier, p->block, &n);
   if (!status)
     peak_of(plan, p, n, false, &plan->fullest[tier]);
   const uint64_t peak = status ? 0 : peak_of(plan, p, n, true, &when);
-  for (size_t o = 0; !status && (uint64_t)bytes != peak && o < sizeof orders / sizeof *orders; o++) {
+  for (size_t o = 0; !status && (uint64_t)bytes != peak && o < sizeof orders / sizeof *orders;
+       o++) {
     qsort(p->block, (size_t)n, sizeof *p->block, orders[o]);
     status = pack(plan, p->space, p->block, n, &bytes);
   }

@@ -8,8 +8,9 @@
 #include "plan/ops.h"
 
 static const char *const lane_names[LANE_COUNT] = {
-    [LANE_COMPUTE] = "compute", [LANE_GATHER] = "gather", [LANE_REDUCE] = "reduce", [LANE_HOST] = "host",
-    [LANE_IO] = "io",           [LANE_H2D] = "h2d",       [LANE_D2H] = "d2h",       [LANE_DISK] = "disk",
+    [LANE_COMPUTE] = "compute", [LANE_GATHER] = "gather", [LANE_REDUCE] = "reduce",
+    [LANE_HOST] = "host",       [LANE_IO] = "io",         [LANE_H2D] = "h2d",
+    [LANE_D2H] = "d2h",         [LANE_DISK] = "disk",
 };
 
 static const char *const purpose_names[PURPOSE_COUNT] = {
@@ -50,7 +51,8 @@ void plan_instr_name(const struct plan *plan, int index, char *out, size_t size)
   if (instr->micro >= 0)
     snprintf(micro, sizeof micro, " m%d", instr->micro);
   snprintf(out, size, "%s%s%s%s (#%d, %s)", op_rows[instr->op].name, instr->unit >= 0 ? " " : "",
-           instr->unit >= 0 ? plan->input.model->unit[instr->unit].name : "", micro, index, lane_names[instr->lane]);
+           instr->unit >= 0 ? plan->input.model->unit[instr->unit].name : "", micro, index,
+           lane_names[instr->lane]);
 }
 
 int plan_root(const struct plan *plan, int buffer, int64_t *offset)
@@ -137,7 +139,8 @@ int64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier)
 
 int64_t plan_shared_bytes(const struct plan *plan)
 {
-  return plan->persistent_bytes[TIER_SHARED] + plan->input.shape.group * plan->transient_bytes[TIER_SHARED];
+  return plan->persistent_bytes[TIER_SHARED] +
+         plan->input.shape.group * plan->transient_bytes[TIER_SHARED];
 }
 
 static uint64_t hash_settings(uint64_t hash, const struct optim_settings *optim)
@@ -157,18 +160,18 @@ uint64_t plan_collective_hash(const struct plan *plan)
     if (!collective && !op_rows[instr->op].updates)
       continue;
     const bool reads_others = instr->op == OP_SUM_SHARED;
-    const int64_t word[] = {
-        instr->op,
-        instr->unit,
-        plan_instr_ranks(plan, instr),
-        collective ? plan_instr_bytes(plan, instr) : 0,
-        instr->attr.group,
-        instr->attr.blocks,
-        instr->attr.optimizer,
-        instr->attr.stochastic,
-        (int64_t)instr->attr.seed,
-        instr->lane,
-        reads_others ? plan->buffer[instr->use[SUM_SHARED_SENT].buffer].offset : 0};
+    const int64_t word[] = {instr->op,
+                            instr->unit,
+                            plan_instr_ranks(plan, instr),
+                            collective ? plan_instr_bytes(plan, instr) : 0,
+                            instr->attr.group,
+                            instr->attr.blocks,
+                            instr->attr.optimizer,
+                            instr->attr.stochastic,
+                            (int64_t)instr->attr.seed,
+                            instr->lane,
+                            reads_others ? plan->buffer[instr->use[SUM_SHARED_SENT].buffer].offset
+                                         : 0};
     hash = hash_bytes(hash, word, sizeof word);
     hash = hash_bytes(hash, &instr->attr.clip, sizeof instr->attr.clip);
     hash = codec_hash(hash, &instr->attr.codec);

@@ -1,10 +1,12 @@
-/* The plan: a training step as a flat list of instructions over a fixed set of buffers. Built, placed, ordered and verified before the first step; the same
- * structure is read by the memory layout, verify, the simulator, the printer and the executor. Knows nothing of MPI, CUDA or HDF5.
+/* The plan: a training step as a flat list of instructions over a fixed set of buffers. Built,
+ * placed, ordered and verified before the first step; the same structure is read by the memory
+ * layout, verify, the simulator, the printer and the executor. Knows nothing of MPI, CUDA or HDF5.
  *
  *   plan_build()   instructions and buffers, in an order that is correct when run one after another
  *   plan_place()   lifetimes -> offsets in one persistent and one transient arena a tier
  *   plan_order()   the fewest waits that make the lanes' concurrency equal to that order
- *   plan_verify()  proof, from nothing but the result: every read follows its write, no bytes are reused in flight, no part of a sum or update is missing
+ *   plan_verify()  proof, from nothing but the result: every read follows its write, no bytes are
+ * reused in flight, no part of a sum or update is missing
  *
  * A plan is cyclic: after the last instruction of step s comes the first of step s + 1. */
 #ifndef SLUICE_PLAN_PLAN_H
@@ -21,12 +23,12 @@
 #include "optim/optim.h"
 #include "plan/policy.h"
 
-/* Operations. src/plan/ops.c has one row for each: lane, group, operands, and the functions of verify,
- * the simulator and the executor. */
+/* Operations. src/plan/ops.c has one row for each: lane, group, operands, and the functions of
+ * verify, the simulator and the executor. */
 enum op {
-  OP_LOAD,           /* tokens and targets of a micro-batch */
-  OP_GATHER,         /* all-gather of a part of a unit over the shard group. A shard of another type
-                      * is cast first. */
+  OP_LOAD,   /* tokens and targets of a micro-batch */
+  OP_GATHER, /* all-gather of a part of a unit over the shard group. A shard of another type
+              * is cast first. */
   /* The same by a codec. ENCODE_PARAMS makes one message of this rank's part, or of the difference
    * to its part of the copy. DECODE_PARAMS writes the window, or adds to the copy. This rank's part
    * is decoded too: all ranks compute with the same parameters. */
@@ -35,50 +37,50 @@ enum op {
   OP_DECODE_PARAMS,
   OP_EMBED,
   OP_FORWARD,
-  OP_RECOMPUTE,      /* the forward pass again, for the activations alone */
-  OP_LOSS,           /* with gradients in PLAN_TRAIN */
+  OP_RECOMPUTE, /* the forward pass again, for the activations alone */
+  OP_LOSS,      /* with gradients in PLAN_TRAIN */
   OP_LOGITS,
-  OP_DECODE,         /* new tokens after those in the cache (PLAN_GENERATE) */
+  OP_DECODE, /* new tokens after those in the cache (PLAN_GENERATE) */
   OP_BACKWARD,
   OP_EMBED_BACKWARD,
-  OP_RELEASE,        /* the gathered window ends here */
+  OP_RELEASE, /* the gathered window ends here */
   /* A reduce-scatter of gradients over the shard group, or of the reduced shard over the replicas.
    * ENCODE is left out if the codec's message is the gradient itself. With ACROSS_NODES the
    * reduce-scatter is two of these: over GROUP_NODE as it is, in a block for each node, and then
    * over GROUP_ACROSS. */
-  OP_MAGNITUDE,      /* the largest magnitude of what the group is about to encode, for
-                      * CODEC_NEEDS_MAX: an all-gather of the members' own */
-  OP_ENCODE,         /* one message per destination */
+  OP_MAGNITUDE, /* the largest magnitude of what the group is about to encode, for
+                 * CODEC_NEEDS_MAX: an all-gather of the members' own */
+  OP_ENCODE,    /* one message per destination */
   /* What messages lose, if another tier than the device's memory keeps it between its uses. */
   OP_READ_RESIDUAL,
   OP_FETCH_RESIDUAL,
   OP_SAVE_RESIDUAL,
   OP_WRITE_RESIDUAL,
-  OP_EXCHANGE,       /* messages between the members of the group */
-  OP_DECODE_SUM,     /* the sum of the received messages */
-  OP_GATHER_GRADS,   /* all-gather of gradients over the replicas, or without sharding over the
-                      * shard group */
-  OP_SQUARES,        /* this rank's part of the squared global norm */
-  OP_METRICS,        /* exact sums over all ranks; clip factor; finite or not */
+  OP_EXCHANGE,     /* messages between the members of the group */
+  OP_DECODE_SUM,   /* the sum of the received messages */
+  OP_GATHER_GRADS, /* all-gather of gradients over the replicas, or without sharding over the
+                    * shard group */
+  OP_SQUARES,      /* this rank's part of the squared global norm */
+  OP_METRICS,      /* exact sums over all ranks; clip factor; finite or not */
   /* Of an optimizer of whole matrices: */
-  OP_DIRECTION,      /* the momentum of this rank's range, in the compute type */
+  OP_DIRECTION,        /* the momentum of this rank's range, in the compute type */
   OP_GATHER_DIRECTION, /* all-gather of it over the shard group: UPDATE wants whole matrices */
-  OP_UPDATE,         /* the optimizer's step. Without METRICS it waits for no other unit. */
+  OP_UPDATE,           /* the optimizer's step. Without METRICS it waits for no other unit. */
   /* Parameters whose masters are in host memory. */
-  OP_FETCH,          /* parameters to the device: a unit's window, or this rank's part of it */
-  OP_PUBLISH,        /* all members of the shard group have written the copy that they share */
+  OP_FETCH,   /* parameters to the device: a unit's window, or this rank's part of it */
+  OP_PUBLISH, /* all members of the shard group have written the copy that they share */
   /* What a block keeps for its backward pass in another tier: its input, or all activations. */
   OP_SAVE_ACT,
   OP_WRITE_ACT,
   OP_READ_ACT,
   OP_FETCH_ACT,
-  OP_FETCH_GRAD,     /* a gradient to the host: the reduced shard, or the whole unit */
+  OP_FETCH_GRAD, /* a gradient to the host: the reduced shard, or the whole unit */
   OP_ACCUMULATE,
-  OP_READ_STATE,     /* optimizer state from NVMe */
+  OP_READ_STATE, /* optimizer state from NVMe */
   OP_WRITE_STATE,
-  OP_FETCH_LOSS,     /* the loss to the host, where METRICS sums it */
-  OP_SUM_SHARED,     /* EXCHANGE and DECODE_SUM in one, of messages in memory that the members of a
-                      * shard group share: each adds up the part that it owns */
+  OP_FETCH_LOSS, /* the loss to the host, where METRICS sums it */
+  OP_SUM_SHARED, /* EXCHANGE and DECODE_SUM in one, of messages in memory that the members of a
+                  * shard group share: each adds up the part that it owns */
   OP_COUNT
 };
 
@@ -129,8 +131,8 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
 
 /* An access is a read, a write of a new value, or a change of the value that is there. For the
  * executor follows:
- *   - loss and metrics with ACCESS_WRITE are zeroed first: the first LOSS and the first SQUARES of a
- *     step, and METRICS where nothing was squared (PLAN_EVAL).
+ *   - loss and metrics with ACCESS_WRITE are zeroed first: the first LOSS and the first SQUARES of
+ * a step, and METRICS where nothing was squared (PLAN_EVAL).
  *   - Tokens and logits lie in TIER_HOST where the device's memory is not the host's. So do
  *     masters, state and reduced gradients of units with policy.host, and metrics unless gradients
  *     are summed on the device.
@@ -138,16 +140,17 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  *     device's, and copies on both.
  *   - Where gradients of several micro-batches add up on the host and metrics lie on the device,
  *     SQUARES run on the host lane and sum into plan->squares. METRICS adds them.
- *   - If some units are on the host and others are not, the others differ in two points: UPDATE is on
- *     the reduce lane, and gradients are reduced into staging of their own.
+ *   - If some units are on the host and others are not, the others differ in two points: UPDATE is
+ * on the reduce lane, and gradients are reduced into staging of their own.
  *   - GATHER of a shard that lies at its place in the window gathers in place.
  *   - DECODE_PARAMS with ACCESS_ADD adds differences to plan->copy. The sum is rounded to the type
  *     of the copy.
  *   - A new gradient is written by the model up to the last parameter. The executor zeroes the
  *     elements after it, layout[unit].used to trained.
  *   - ENCODE with a residual adds it to the gradient first, unless MAGNITUDE has added it, and
- *     leaves there what the messages have lost. The gradient is of no value after that. The same holds if ENCODE measures what its
- *     messages lose (policy.sample). For that the end of ENCODE_WORK has plan_sample_bytes().
+ *     leaves there what the messages have lost. The gradient is of no value after that. The same
+ * holds if ENCODE measures what its messages lose (policy.sample). For that the end of ENCODE_WORK
+ * has plan_sample_bytes().
  *   - DECODE_SUM_SHARD with ACCESS_ADD accumulates over micro-batches. It may be a part of the
  *     gradient that was sent, at its place: then it is ACCESS_WRITE. GATHER_SHARD and
  *     GATHER_GRADS_PIECE may be such parts too.
@@ -157,8 +160,19 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  * its own. Gradients, moments, reductions, SQUARES and UPDATE are of trained parts only. No
  * BACKWARD runs for a block if nothing in it and before it is trained. RELEASE does nothing by
  * itself. */
-enum plan_lane { LANE_COMPUTE, LANE_GATHER, LANE_REDUCE, LANE_HOST, LANE_IO, LANE_H2D, LANE_D2H, LANE_DISK, LANE_COUNT };
-/* What can run beside the compute lane, and be imagined to take no time: collectives, copies between tiers, updates on the host, the disk. */
+enum plan_lane {
+  LANE_COMPUTE,
+  LANE_GATHER,
+  LANE_REDUCE,
+  LANE_HOST,
+  LANE_IO,
+  LANE_H2D,
+  LANE_D2H,
+  LANE_DISK,
+  LANE_COUNT
+};
+/* What can run beside the compute lane, and be imagined to take no time: collectives, copies
+ * between tiers, updates on the host, the disk. */
 enum plan_part { PART_COMM, PART_COPY, PART_UPDATE, PART_DISK, PART_NOTHING };
 /* Who takes part in a collective: for each of them the executor makes a communicator of its own. */
 enum plan_group {
@@ -172,7 +186,8 @@ enum plan_group {
   GROUP_COUNT
 };
 enum plan_access { ACCESS_READ, ACCESS_WRITE, ACCESS_ADD };
-/* Memory of the device; of the host, which lanes reach; of the host, which all members of a shard group reach, at the same offsets: what is persistent is one copy for all of them, what is
+/* Memory of the device; of the host, which lanes reach; of the host, which all members of a shard
+ * group reach, at the same offsets: what is persistent is one copy for all of them, what is
  * transient each has for itself; a file on the node's disk. */
 enum plan_tier { TIER_DEVICE, TIER_HOST, TIER_SHARED, TIER_DISK, TIER_COUNT };
 /* How a group shares the elements of a buffer. */
@@ -196,18 +211,24 @@ enum plan_purpose {
   PURPOSE_STREAM,      /* residual stream and its gradient */
   PURPOSE_WORK,
   PURPOSE_TOKENS,
-  PURPOSE_CACHE,       /* keys and values of the tokens generated so far */
+  PURPOSE_CACHE, /* keys and values of the tokens generated so far */
   PURPOSE_METRICS,
   PURPOSE_COUNT
 };
 
 enum { PLAN_MAX_WAIT = LANE_COUNT, PLAN_MAX_USE = UPDATE_STATE + PLAN_MAX_STATE };
 
-struct plan_use { int buffer; enum plan_access access; }; /* buffer -1: absent */
-struct plan_wait { int instr; int back; }; /* instruction index, 0: of this step, 1: of the step before */
+struct plan_use {
+  int buffer;
+  enum plan_access access;
+}; /* buffer -1: absent */
+struct plan_wait {
+  int instr;
+  int back;
+}; /* instruction index, 0: of this step, 1: of the step before */
 
-/* What changes bits or bytes of an instruction besides its operands. verify checks it, the hash that
- * ranks compare covers it, the simulator prices it and the trace reports it. */
+/* What changes bits or bytes of an instruction besides its operands. verify checks it, the hash
+ * that ranks compare covers it, the simulator prices it and the trace reports it. */
 struct attributes {
   enum plan_group group; /* whose members take part, or get and send messages; GROUP_NONE: none */
   struct codec codec;    /* of op_rows[].coded and .codes_params: of the messages; elsewhere ops is
@@ -218,13 +239,13 @@ struct attributes {
   double clip;           /* METRICS: largest norm of the gradient; 0: any */
   /* Of op_rows[].updates. Its numbers are those of plan_input.optim. */
   enum optimizer optimizer;
-  bool stochastic;       /* rounding of masters and states of 16 bits */
-  uint64_t seed;         /* of random bits, with the update and the unit; also of coded rows */
+  bool stochastic; /* rounding of masters and states of 16 bits */
+  uint64_t seed;   /* of random bits, with the update and the unit; also of coded rows */
 };
 
 struct instr {
   enum op op;
-  int unit, micro;     /* -1: none */
+  int unit, micro; /* -1: none */
   enum plan_lane lane;
   struct attributes attr;
   int n_wait;
@@ -233,22 +254,24 @@ struct instr {
 };
 
 struct plan_buffer {
-  char name[32];       /* "params.h.3", "saved.h.3" */
+  char name[32]; /* "params.h.3", "saved.h.3" */
   enum plan_tier tier;
   enum plan_purpose purpose;
   enum plan_scope scope; /* SHARD or GROUP of parameters, a state has its own; else RANK */
-  enum dtype dtype;    /* DTYPE_U8: bytes whose meaning is a model's or the executor's */
+  enum dtype dtype;      /* DTYPE_U8: bytes whose meaning is a model's or the executor's */
   int64_t elements;
-  int unit;            /* -1: none */
-  /* Lives in the persistent arena, where its bytes are its own from step to step. Of the values only those of masters, frozen shards,
-   * PURPOSE_WORKING, PURPOSE_STATE, PURPOSE_RESIDUAL and PURPOSE_CACHE carry over; everything else, gradients and what is gathered around a master included, has to be written anew in each
-   * step before it is read or added to. */
+  int unit; /* -1: none */
+  /* Lives in the persistent arena, where its bytes are its own from step to step. Of the values
+   * only those of masters, frozen shards, PURPOSE_WORKING, PURPOSE_STATE, PURPOSE_RESIDUAL and
+   * PURPOSE_CACHE carry over; everything else, gradients and what is gathered around a master
+   * included, has to be written anew in each step before it is read or added to. */
   bool persistent;
-  int parent;          /* -1, or a buffer that this one is a part of, from byte `parent_offset` */
+  int parent; /* -1, or a buffer that this one is a part of, from byte `parent_offset` */
   int64_t parent_offset;
-  int64_t bytes;       /* of its elements */
-  int64_t offset;      /* in its arena, by plan_place */
-  int first, last;     /* instructions of its lifetime, by plan_place (persistent: 0, n - 1); plan_build may ask for a longer one than the uses need */
+  int64_t bytes;   /* of its elements */
+  int64_t offset;  /* in its arena, by plan_place */
+  int first, last; /* instructions of its lifetime, by plan_place (persistent: 0, n - 1); plan_build
+                      may ask for a longer one than the uses need */
 };
 
 enum plan_mode { PLAN_TRAIN, PLAN_EVAL, PLAN_GENERATE };
@@ -257,14 +280,14 @@ struct plan_input {
   enum plan_mode mode;
   int rank, ranks;
   enum deck_strategy strategy;
-  struct deck_shape shape;    /* PLAN_GENERATE: `sequence` is the most new tokens of a step */
-  struct deck_policy policy;  /* for all units; only policy.c reads it, others plan->policy */
-  int64_t capacity;           /* PLAN_GENERATE: tokens a sequence in the cache */
-  int prefetch;               /* units gathered ahead of their use */
-  const struct model *model;  /* packed for `ranks` (model_freeze), or nothing frozen */
+  struct deck_shape shape;   /* PLAN_GENERATE: `sequence` is the most new tokens of a step */
+  struct deck_policy policy; /* for all units; only policy.c reads it, others plan->policy */
+  int64_t capacity;          /* PLAN_GENERATE: tokens a sequence in the cache */
+  int prefetch;              /* units gathered ahead of their use */
+  const struct model *model; /* packed for `ranks` (model_freeze), or nothing frozen */
   const struct device_model *device; /* that the plan is for */
-  int threads;                /* of the compute lane, for workspace sizes */
-  struct optim_settings optim; /* equal on all ranks */
+  int threads;                       /* of the compute lane, for workspace sizes */
+  struct optim_settings optim;       /* equal on all ranks */
 };
 
 /* One kind of optimizer state. */
@@ -272,48 +295,58 @@ struct plan_state {
   const struct state_row *row; /* of the optimizer: its name, the code of fp16, its parameters */
   enum dtype dtype;
   enum plan_scope scope; /* of its buffers. Checkpoints cut pieces by it. */
-  int *buffer;         /* of each unit, -1: none. Packed as optim_state_offset() says, with room
-                        * for the most that a rank of the group keeps: all place buffers alike. */
+  int *buffer;           /* of each unit, -1: none. Packed as optim_state_offset() says, with room
+                          * for the most that a rank of the group keeps: all place buffers alike. */
 };
 
 struct plan {
-  struct plan_input input;             /* as given; without sharding, shape is one group of all ranks */
-  struct unit_policy *policy;          /* of each unit */
-  int64_t tight_saves;                 /* bytes of workspace less of a backward pass that policy.tight lets; 0: it changes nothing */
+  struct plan_input input;    /* as given; without sharding, shape is one group of all ranks */
+  struct unit_policy *policy; /* of each unit */
+  int64_t tight_saves; /* bytes of workspace less of a backward pass that policy.tight lets; 0: it
+                          changes nothing */
   int n, buffers;
   struct instr *instr;
   struct plan_buffer *buffer;
   int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
-  int fullest[TIER_COUNT];             /* the first instruction at which most transient bytes live */
+  int fullest[TIER_COUNT]; /* the first instruction at which most transient bytes live */
   /* Buffers by meaning, index or -1; arrays of model->units. */
-  int *master;                         /* this rank's part of the trained parameters; -1 where the unit is frozen */
-  struct optim_segments *segments;     /* of each unit */
+  int *master; /* this rank's part of the trained parameters; -1 where the unit is frozen */
+  struct optim_segments *segments; /* of each unit */
   int states;
   struct plan_state state[PLAN_MAX_STATE]; /* none unless PLAN_TRAIN */
-  int *residual;                       /* what this rank's messages have lost, a message of policy.residual; -1: none */
-  int *working;                        /* this rank's part of the copy in the compute type, in the masters' tier or shared; -1: none (or frozen) */
-  bool on_host[LANE_COUNT];            /* lanes whose operations work on the host's memory, where the device's is apart */
-  struct layout_range *owned;          /* flat range (elements) of those */
+  int *residual; /* what this rank's messages have lost, a message of policy.residual; -1: none */
+  int *working; /* this rank's part of the copy in the compute type, in the masters' tier or shared;
+                   -1: none (or frozen) */
+  bool on_host[LANE_COUNT]; /* lanes whose operations work on the host's memory, where the device's
+                               is apart */
+  struct layout_range *owned; /* flat range (elements) of those */
   int *copy;      /* a whole unit in the compute type, to which each rank adds all differences;
                    * -1: none */
   int *copy_mine; /* this rank's part of what is trained in it; -1: none */
-  int *frozen;                         /* this rank's frozen parameters, -1: none */
-  struct layout_range *frozen_owned;   /* flat range of those, inside [layout.trained, layout.flat) */
-  struct layout_unit *layout;          /* each unit packed for `ranks` */
-  /* Transient, but with their bytes to themselves all step long: loaded ahead, and read by the caller until the next step is released. */
-  int *tokens;                         /* per micro-batch: int32 tokens [B, T], then targets [B, T] */
-  int loss, metrics, logits;           /* `loss`: struct exactsum; `metrics`: struct plan_metrics; logits [B, V] fp32; -1 where the mode has none */
-  int squares, loss_host;              /* struct exactsum on the host, see METRICS and FETCH_LOSS; -1: none */
-  int *shared;                         /* the whole unit in the copy that the shard group shares (WORKING_SHARED), its frozen part included; -1: none */
+  int *frozen;    /* this rank's frozen parameters, -1: none */
+  struct layout_range *frozen_owned; /* flat range of those, inside [layout.trained, layout.flat) */
+  struct layout_unit *layout;        /* each unit packed for `ranks` */
+  /* Transient, but with their bytes to themselves all step long: loaded ahead, and read by the
+   * caller until the next step is released. */
+  int *tokens;               /* per micro-batch: int32 tokens [B, T], then targets [B, T] */
+  int loss, metrics, logits; /* `loss`: struct exactsum; `metrics`: struct plan_metrics; logits [B,
+                                V] fp32; -1 where the mode has none */
+  int squares, loss_host;    /* struct exactsum on the host, see METRICS and FETCH_LOSS; -1: none */
+  int *shared; /* the whole unit in the copy that the shard group shares (WORKING_SHARED), its
+                  frozen part included; -1: none */
 };
 
 /* Content of the metrics buffer. */
-struct plan_metrics { struct exactsum squares, loss; struct outcome outcome; struct exactsum landed; }; /* landed: plan->squares on the device, where METRICS adds them */
+struct plan_metrics {
+  struct exactsum squares, loss;
+  struct outcome outcome;
+  struct exactsum landed;
+}; /* landed: plan->squares on the device, where METRICS adds them */
 
 /* Sums of squares by which ENCODE measures its messages. All but `residual` are of a sample. */
 struct plan_sample {
   struct exactsum elements;
-  struct exactsum lost;     /* elements less decoded */
+  struct exactsum lost; /* elements less decoded */
   struct exactsum decoded;
   struct exactsum residual; /* all elements; zero without feedback */
 };
@@ -323,20 +356,25 @@ int64_t plan_sampled(int64_t n);
 /* Bytes at the end of ENCODE_WORK for that: a copy of the elements, and the sums. Pure. */
 int64_t plan_sample_bytes(int64_t n);
 
-/* Persistent buffers lie in the order of the plan, parameters first: the persistent arenas of plans of one job, same strategy and ranks, start alike.
- * With policy.each_micro a replicated shard is summed over the micro-batches before it meets its replicas, once a step; in all else strategies on the
- * same ranks with the same each_micro do the same sums in the same order (groups of 2^k: see device.h, sum_parts). */
+/* Persistent buffers lie in the order of the plan, parameters first: the persistent arenas of plans
+ * of one job, same strategy and ranks, start alike. With policy.each_micro a replicated shard is
+ * summed over the micro-batches before it meets its replicas, once a step; in all else strategies
+ * on the same ranks with the same each_micro do the same sums in the same order (groups of 2^k: see
+ * device.h, sum_parts). */
 
-/* With masters in host memory a plan does in the same order what one without does, where shape.replicas is 1 or micros is 1, and shape.group is over 1 or micros is 1: the same bits. */
+/* With masters in host memory a plan does in the same order what one without does, where
+ * shape.replicas is 1 or micros is 1, and shape.group is over 1 or micros is 1: the same bits. */
 
-/* All steps: build, place, order, verify. Free with plan_destroy. Errors: STATUS_USAGE (a size overflows), STATUS_PLAN. Local, pure: no memory is reserved. */
+/* All steps: build, place, order, verify. Free with plan_destroy. Errors: STATUS_USAGE (a size
+ * overflows), STATUS_PLAN. Local, pure: no memory is reserved. */
 enum status plan_create(const struct plan_input *input, struct plan **out);
 void plan_destroy(struct plan *plan); /* takes NULL */
 
 enum status plan_build(const struct plan_input *input, struct plan **out);
 enum status plan_place(struct plan *plan);
 enum status plan_order(struct plan *plan);
-/* STATUS_PLAN: "FORWARD h.3 (#41, compute) reads params.h.3 while GATHER h.5 (#37, gather) writes params.h.5 over the same bytes: nothing orders them". */
+/* STATUS_PLAN: "FORWARD h.3 (#41, compute) reads params.h.3 while GATHER h.5 (#37, gather) writes
+ * params.h.5 over the same bytes: nothing orders them". */
 enum status plan_verify(const struct plan *plan);
 
 /* A 64-bit hash of all collectives and updates in order: op, unit, lane, group, bytes, attributes,
@@ -344,15 +382,18 @@ enum status plan_verify(const struct plan *plan);
  * all ranks of a sound job. */
 uint64_t plan_collective_hash(const struct plan *plan);
 
-/* Instruction list, one a line; and the table of bytes per tier by purpose. `plan_print` ends lines with the waits: "<- #12 GATHER h.3". */
+/* Instruction list, one a line; and the table of bytes per tier by purpose. `plan_print` ends lines
+ * with the waits: "<- #12 GATHER h.3". */
 void plan_print(const struct plan *plan, FILE *to);
 void plan_print_memory(const struct plan *plan, FILE *to);
 /* Of both arenas of a tier. */
 int64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier);
 /* Bytes of TIER_SHARED that the members of a shard group have together. */
 int64_t plan_shared_bytes(const struct plan *plan);
-/* Bytes of one purpose at the moment when its tier's total is highest, and whether persistent or not. */
-int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose, bool persistent);
+/* Bytes of one purpose at the moment when its tier's total is highest, and whether persistent or
+ * not. */
+int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose,
+                           bool persistent);
 
 /* Whether masters, state and reduced gradients of a unit (-1: of any unit) are in host memory. */
 bool plan_is_on_host(const struct plan *plan, int unit);
@@ -377,24 +418,32 @@ const char *plan_purpose_name(enum plan_purpose purpose);
 /* "FORWARD h.3 m0 (#41, compute)" into out. */
 void plan_instr_name(const struct plan *plan, int index, char *out, size_t size);
 
-/* Predicted seconds of a step in the steady state, each lane's busy time and the exposed communication (how much shorter the step would be if collectives took
- * no time), from measured rates; a rate of 0 costs nothing. */
+/* Predicted seconds of a step in the steady state, each lane's busy time and the exposed
+ * communication (how much shorter the step would be if collectives took no time), from measured
+ * rates; a rate of 0 costs nothing. */
 struct plan_rates {
   double gemm_flops, memory_bytes; /* of the device */
   double link_bytes, link_latency_s;
-  double node_link_bytes;          /* inside each of several nodes; 0: link_bytes */
-  double h2d_bytes, d2h_bytes;     /* copies between tiers, of this rank while all ranks of a node copy, both ways at once */
-  double h2d_alone_bytes, d2h_alone_bytes; /* likewise while no other rank of the node copies; 0: as fast as with them */
-  double host_bytes;               /* memory of the host, of this rank while all ranks of a node use it, read and written bytes counted alike */
-  double host_link_bytes;          /* between ranks on hosts (cpu_reduce) */
+  double node_link_bytes;      /* inside each of several nodes; 0: link_bytes */
+  double h2d_bytes, d2h_bytes; /* copies between tiers, of this rank while all ranks of a node copy,
+                                  both ways at once */
+  double h2d_alone_bytes, d2h_alone_bytes; /* likewise while no other rank of the node copies; 0: as
+                                              fast as with them */
+  double host_bytes; /* memory of the host, of this rank while all ranks of a node use it, read and
+                        written bytes counted alike */
+  double host_link_bytes; /* between ranks on hosts (cpu_reduce) */
   double disk_write_bytes, disk_read_bytes;
   /* Bytes of fp32 elements that a codec encodes, and that messages hold which it decodes and sums,
    * on the device. 0: as fast as memory_bytes lets read and write them. */
   double encode_bytes[CODECS], decode_bytes[CODECS];
-  bool step_only;                  /* predict step_s and busy_s alone, in a fifth of the time */
+  bool step_only; /* predict step_s and busy_s alone, in a fifth of the time */
 };
 /* exposed: how much shorter the step would be if enum plan_part's took no time, each by itself. */
-struct plan_forecast { double step_s, busy_s[LANE_COUNT], exposed_comm_s, exposed_copy_s, exposed_update_s, exposed_disk_s; };
-enum status plan_simulate(const struct plan *plan, const struct plan_rates *rates, struct plan_forecast *out);
+struct plan_forecast {
+  double step_s, busy_s[LANE_COUNT], exposed_comm_s, exposed_copy_s, exposed_update_s,
+      exposed_disk_s;
+};
+enum status plan_simulate(const struct plan *plan, const struct plan_rates *rates,
+                          struct plan_forecast *out);
 
 #endif

@@ -25,7 +25,8 @@ static enum deck_keep keep_of(const struct plan_input *input, int unit)
 {
   const struct deck_pattern *pattern = &input->policy.activations;
   const bool block = unit > 0 && unit <= input->model->blocks;
-  return block && pattern->n > 0 ? (enum deck_keep)pattern->of[(unit - 1) % pattern->n] : KEEP_ACTIVATIONS;
+  return block && pattern->n > 0 ? (enum deck_keep)pattern->of[(unit - 1) % pattern->n]
+                                 : KEEP_ACTIVATIONS;
 }
 
 /* "topk+int8": a codec, and that of the values that it selects. NULL: none. */

@@ -9,8 +9,8 @@
 #include "compress/compress.h"
 #include "deck/deck.h"
 
-/* The copy of its parameters in the type that is computed with. The update leaves it, and it is what
- * is gathered or fetched. */
+/* The copy of its parameters in the type that is computed with. The update leaves it, and it is
+ * what is gathered or fetched. */
 enum working {
   WORKING_NONE,
   WORKING_OWN,   /* each rank has its shard */
@@ -34,12 +34,12 @@ enum across {
 };
 
 struct unit_policy {
-  bool host;           /* masters, optimizer state and reduced gradients are in host memory */
-  bool disk;           /* and the optimizer state is on NVMe between updates */
-  enum dtype window;   /* in which parameters are gathered and computed with */
-  enum dtype state;    /* of optimizer state */
+  bool host;         /* masters, optimizer state and reduced gradients are in host memory */
+  bool disk;         /* and the optimizer state is on NVMe between updates */
+  enum dtype window; /* in which parameters are gathered and computed with */
+  enum dtype state;  /* of optimizer state */
   enum across across;
-  struct codec grads;  /* of gradients between ranks, in the exchanges that `across` names */
+  struct codec grads;    /* of gradients between ranks, in the exchanges that `across` names */
   struct codec residual; /* of what messages lose and the next ones bring; ops NULL: it is lost */
   struct codec weights;  /* of gathered parameters in training; ops NULL: they travel as they are */
   bool difference;       /* messages of parameters are differences to a copy of the whole unit */
@@ -49,9 +49,9 @@ struct unit_policy {
   int64_t sample; /* steps between measurements of what messages of gradients lose; 0: never */
   enum working working;
   enum sums sums;
-  bool each_micro;     /* gradients are reduced after each micro-batch, or once a step */
-  bool immediate;      /* updated as soon as its gradient is complete, without clipping */
-  bool tight;          /* the backward pass takes the least room while activations fill the memory */
+  bool each_micro; /* gradients are reduced after each micro-batch, or once a step */
+  bool immediate;  /* updated as soon as its gradient is complete, without clipping */
+  bool tight;      /* the backward pass takes the least room while activations fill the memory */
   enum deck_keep keep; /* of a block, from its forward to its backward pass */
 };
 
@@ -59,8 +59,8 @@ struct plan_input;
 
 /* From strategy, ranks, shape and policy alone. Pure. Local. */
 enum across unit_policy_across(const struct plan_input *input);
-/* The part of a gradient that a rank encodes. The gradient has `blocks` equal blocks. Each block has
- * `parts` equal parts. The rank encodes part (rank modulo `parts`) of each block. */
+/* The part of a gradient that a rank encodes. The gradient has `blocks` equal blocks. Each block
+ * has `parts` equal parts. The rank encodes part (rank modulo `parts`) of each block. */
 struct encoded {
   int parts, blocks;
 };
@@ -70,8 +70,7 @@ enum status unit_policy_check(const struct plan_input *input);
 /* The codec in which compress.feedback keeps what messages lose; NULL: none, without ops. Local. */
 enum status unit_policy_residual(const char *feedback, struct codec *out);
 /* The codec of the gradients of the unit of this name. STATUS_USAGE. Local. */
-enum status unit_policy_codec(const struct deck_policy *asked, const char *unit,
-                              struct codec *out);
+enum status unit_policy_codec(const struct deck_policy *asked, const char *unit, struct codec *out);
 /* The policy of one unit, from an input that was checked. Pure. Local. */
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit);
 

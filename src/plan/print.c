@@ -4,13 +4,17 @@
 #include "base/append.h"
 #include "plan/internal.h"
 
-static const char *const mode_names[] = {[PLAN_TRAIN] = "train", [PLAN_EVAL] = "eval", [PLAN_GENERATE] = "generate"};
+static const char *const mode_names[] = {
+    [PLAN_TRAIN] = "train", [PLAN_EVAL] = "eval", [PLAN_GENERATE] = "generate"};
 static const char *const strategy_names[] = {
-    [STRATEGY_FULL_SHARD] = "full_shard", [STRATEGY_SHARD_GRAD_OP] = "shard_grad_op", [STRATEGY_SHARD_OPTIM] = "shard_optim",
-    [STRATEGY_NO_SHARD] = "no_shard",     [STRATEGY_HYBRID_SHARD] = "hybrid_shard",
+    [STRATEGY_FULL_SHARD] = "full_shard",     [STRATEGY_SHARD_GRAD_OP] = "shard_grad_op",
+    [STRATEGY_SHARD_OPTIM] = "shard_optim",   [STRATEGY_NO_SHARD] = "no_shard",
+    [STRATEGY_HYBRID_SHARD] = "hybrid_shard",
 };
-static const char *const tier_names[TIER_COUNT] = {
-    [TIER_DEVICE] = "device memory", [TIER_HOST] = "host memory", [TIER_SHARED] = "shared host memory", [TIER_DISK] = "NVMe"};
+static const char *const tier_names[TIER_COUNT] = {[TIER_DEVICE] = "device memory",
+                                                   [TIER_HOST] = "host memory",
+                                                   [TIER_SHARED] = "shared host memory",
+                                                   [TIER_DISK] = "NVMe"};
 
 static const char *unit_name(const struct plan *plan, int unit)
 {
@@ -24,7 +28,8 @@ static void print_uses(const struct plan *plan, const struct instr *instr, FILE 
   for (int k = 0; k < PLAN_MAX_USE; k++) {
     if (instr->use[k].buffer < 0)
       continue;
-    fprintf(to, "%s%s%s", between, sign[instr->use[k].access], plan->buffer[instr->use[k].buffer].name);
+    fprintf(to, "%s%s%s", between, sign[instr->use[k].access],
+            plan->buffer[instr->use[k].buffer].name);
     between = " ";
   }
   const struct codec *codec = &instr->attr.codec;
@@ -49,8 +54,8 @@ static void print_waits(const struct plan *plan, const struct instr *instr, FILE
 {
   for (int w = 0; w < instr->n_wait; w++) {
     const struct instr *other = &plan->instr[instr->wait[w].instr];
-    fprintf(to, "%s #%d %s%s%s", w > 0 ? "," : "  <-", instr->wait[w].instr, plan_op_name(other->op), other->unit >= 0 ? " " : "",
-            unit_name(plan, other->unit));
+    fprintf(to, "%s #%d %s%s%s", w > 0 ? "," : "  <-", instr->wait[w].instr,
+            plan_op_name(other->op), other->unit >= 0 ? " " : "", unit_name(plan, other->unit));
     if (other->micro >= 0)
       fprintf(to, " m%d", other->micro);
     if (instr->wait[w].back > 0)
@@ -64,16 +69,20 @@ void plan_print(const struct plan *plan, FILE *to)
   char cache[64] = "";
   if (input->mode == PLAN_GENERATE)
     snprintf(cache, sizeof cache, " into a cache of %lld", (long long)input->capacity);
-  fprintf(to, "%s, %s, rank %d of %d in groups of %d, %lld micro-batch%s of %lld x %lld tokens%s, prefetch %d: %d instructions\n",
-          mode_names[input->mode], strategy_names[input->strategy], input->rank, input->ranks, input->shape.group, (long long)input->shape.micros,
-          input->shape.micros == 1 ? "" : "es", (long long)input->shape.micro_batch, (long long)input->shape.sequence, cache, input->prefetch,
-          plan->n);
+  fprintf(to,
+          "%s, %s, rank %d of %d in groups of %d, %lld micro-batch%s of %lld x %lld tokens%s, "
+          "prefetch %d: %d instructions\n",
+          mode_names[input->mode], strategy_names[input->strategy], input->rank, input->ranks,
+          input->shape.group, (long long)input->shape.micros, input->shape.micros == 1 ? "" : "es",
+          (long long)input->shape.micro_batch, (long long)input->shape.sequence, cache,
+          input->prefetch, plan->n);
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
     char micro[16] = "";
     if (instr->micro >= 0)
       snprintf(micro, sizeof micro, "m%d", instr->micro);
-    fprintf(to, "#%-5d %-8s %-14s %-6s %-4s ", i, plan_lane_name(instr->lane), plan_op_name(instr->op), unit_name(plan, instr->unit), micro);
+    fprintf(to, "#%-5d %-8s %-14s %-6s %-4s ", i, plan_lane_name(instr->lane),
+            plan_op_name(instr->op), unit_name(plan, instr->unit), micro);
     print_uses(plan, instr, to);
     print_waits(plan, instr, to);
     fputc('\n', to);
@@ -108,7 +117,8 @@ static bool counts(const struct plan_buffer *b, enum plan_tier tier)
   return b->tier == tier && b->parent < 0;
 }
 
-static int64_t purpose_bytes_at(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose, bool persistent, int instr)
+static int64_t purpose_bytes_at(const struct plan *plan, enum plan_tier tier,
+                                enum plan_purpose purpose, bool persistent, int instr)
 {
   int64_t bytes = 0;
   for (int i = 0; i < plan->buffers; i++) {
@@ -120,15 +130,16 @@ static int64_t purpose_bytes_at(const struct plan *plan, enum plan_tier tier, en
   return bytes;
 }
 
-int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose, bool persistent)
+int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose,
+                           bool persistent)
 {
   return purpose_bytes_at(plan, tier, purpose, persistent, plan->fullest[tier]);
 }
 
 static void print_row(const char *name, int64_t persistent, int64_t transient, FILE *to)
 {
-  fprintf(to, "  %-22s %14s %14s %14s\n", name, mem_amount((double)persistent).text, mem_amount((double)transient).text,
-          mem_amount((double)(persistent + transient)).text);
+  fprintf(to, "  %-22s %14s %14s %14s\n", name, mem_amount((double)persistent).text,
+          mem_amount((double)transient).text, mem_amount((double)(persistent + transient)).text);
 }
 
 /* A part of the parameters that are kept. */
@@ -148,7 +159,8 @@ static void print_tier(const struct plan *plan, enum plan_tier tier, FILE *to)
   int64_t sum = 0;
   char name[128];
   plan_instr_name(plan, peak, name, sizeof name);
-  fprintf(to, "%s of rank %d; the transient arena is fullest at %s\n", tier_names[tier], plan->input.rank, name);
+  fprintf(to, "%s of rank %d; the transient arena is fullest at %s\n", tier_names[tier],
+          plan->input.rank, name);
   fprintf(to, "  %-22s %14s %14s %14s\n", "", "persistent", "transient", "together");
   for (int p = 0; p < PURPOSE_COUNT; p++) {
     int64_t kept = purpose_bytes_at(plan, tier, (enum plan_purpose)p, true, peak),
@@ -163,7 +175,8 @@ static void print_tier(const struct plan *plan, enum plan_tier tier, FILE *to)
     print_row("lost to packing", 0, plan->transient_bytes[tier] - sum, to);
   print_row("total", plan->persistent_bytes[tier], plan->transient_bytes[tier], to);
   if (tier == TIER_SHARED && plan->transient_bytes[tier] > 0)
-    print_row("total of the group", plan->persistent_bytes[tier], plan_shared_bytes(plan) - plan->persistent_bytes[tier], to);
+    print_row("total of the group", plan->persistent_bytes[tier],
+              plan_shared_bytes(plan) - plan->persistent_bytes[tier], to);
 }
 
 void plan_print_memory(const struct plan *plan, FILE *to)

@@ -1,9 +1,14 @@
-/* A plan replayed with a cost per instruction. Every lane takes its instructions in order, each when its waits are over.
+/* A plan replayed with a cost per instruction. Every lane takes its instructions in order, each
+ * when its waits are over.
  *
- * Lanes share nothing in this but the memory of the host: whatever goes through it at the same time, copies, sums and updates, shares its rate evenly, and none takes more than it would by
- * itself. Each operation is taken to use it evenly from its begin to its end. The rates of copies and of the host's memory are those of a rank while all ranks of its node do the same, and
- * of copies while the other direction copies too: so they are measured. Where copies of one rank alone are faster, it is taken to be the host's memory that holds those of all ranks up: by
- * itself a copy is as fast as alone, and its bytes weigh so much in that memory that all ranks' copies both ways just fill it. */
+ * Lanes share nothing in this but the memory of the host: whatever goes through it at the same
+ * time, copies, sums and updates, shares its rate evenly, and none takes more than it would by
+ * itself. Each operation is taken to use it evenly from its begin to its end. The rates of copies
+ * and of the host's memory are those of a rank while all ranks of its node do the same, and of
+ * copies while the other direction copies too: so they are measured. Where copies of one rank alone
+ * are faster, it is taken to be the host's memory that holds those of all ranks up: by itself a
+ * copy is as fast as alone, and its bytes weigh so much in that memory that all ranks' copies both
+ * ways just fill it. */
 #include <math.h>
 
 #include "base/mem.h"
@@ -149,8 +154,7 @@ struct cost cost_encode_params(const struct pricing *p)
 struct cost cost_decode_params(const struct pricing *p)
 {
   const struct codec *codec = &p->instr->attr.codec;
-  const struct plan_buffer *whole =
-      &p->plan->buffer[p->instr->use[DECODE_PARAMS_WHOLE].buffer];
+  const struct plan_buffer *whole = &p->plan->buffer[p->instr->use[DECODE_PARAMS_WHOLE].buffer];
   if (p->rates->decode_bytes[codec_number(codec->ops)] <= 0)
     return cost_operands(p);
   return coded_cost(p, p->rates->decode_bytes, codec, 4 * (double)whole->elements);
@@ -246,8 +250,8 @@ static bool is_in_a_node(const struct pricing *p)
   const enum plan_group group = p->instr->attr.group;
   if (local == 0 || local >= shape->ranks)
     return false;
-  return group == GROUP_NODE || ((group == GROUP_GATHER || group == GROUP_REDUCE) &&
-                                 local % shape->group == 0);
+  return group == GROUP_NODE ||
+         ((group == GROUP_GATHER || group == GROUP_REDUCE) && local % shape->group == 0);
 }
 
 static double link_of(const struct pricing *p)
@@ -277,8 +281,8 @@ static double exchange_s(const struct pricing *p)
          p->rates->link_latency_s * (ranks - 1) * messages;
 }
 
-/* A shard of another type than the window's is cast on the device. A rank that has all of the working
- * copy copies it. */
+/* A shard of another type than the window's is cast on the device. A rank that has all of the
+ * working copy copies it. */
 static double place_s(const struct pricing *p)
 {
   const struct plan_buffer *shard = &p->plan->buffer[p->instr->use[GATHER_SHARD].buffer],
@@ -335,14 +339,16 @@ static struct cost cost_without(const struct pricing *p, enum plan_part free)
              : (struct cost){.seconds = cost.local};
 }
 
-/* Until each is like the one before: what is deferred to the next step delays that one's end. The last is company for the one before it, which shares the host's memory with it. */
+/* Until each is like the one before: what is deferred to the next step delays that one's end. The
+ * last is company for the one before it, which shares the host's memory with it. */
 enum { STEPS = 5 };
 
 struct runner {
   int time; /* the instruction that the lane runs, or is to run next, counted over all steps */
   bool runs;
   double since, speed; /* 1: as fast as by itself */
-  double left, draw;   /* of it at `since`, seconds by itself; bytes a second through the host's memory, by itself */
+  double left, draw;   /* of it at `since`, seconds by itself; bytes a second through the host's
+                          memory, by itself */
 };
 
 /* One instruction of the plan: its cost, its waits, the distance to the next one on its lane. */
@@ -385,7 +391,8 @@ static bool may_start(const struct replay *r, const struct runner *lane)
     return false;
   const struct turn *turn = &r->turn[lane->time % n];
   for (int w = 0; w < turn->n_wait; w++)
-    if (step >= turn->wait[w].back && r->end[(step - turn->wait[w].back) * n + turn->wait[w].instr] > r->now)
+    if (step >= turn->wait[w].back &&
+        r->end[(step - turn->wait[w].back) * n + turn->wait[w].instr] > r->now)
       return false;
   return true;
 }
@@ -393,10 +400,12 @@ static bool may_start(const struct replay *r, const struct runner *lane)
 static void start(const struct replay *r, struct runner *lane)
 {
   const struct cost cost = r->turn[lane->time % r->plan->n].cost;
-  *lane = (struct runner){lane->time, .runs = true, .since = r->now, .speed = 1, .left = cost.seconds, .draw = ratio(cost.host, cost.seconds)};
+  *lane = (struct runner){lane->time, .runs = true,         .since = r->now,
+                          .speed = 1, .left = cost.seconds, .draw = ratio(cost.host, cost.seconds)};
 }
 
-/* What one that runs may take of the host's memory, in bytes a second: those that want less leave the rest to the others. */
+/* What one that runs may take of the host's memory, in bytes a second: those that want less leave
+ * the rest to the others. */
 static double fair_share(const struct replay *r, double host_bytes)
 {
   double share = host_bytes > 0 ? 0 : INFINITY;
@@ -438,7 +447,8 @@ static bool advance(struct replay *r, double host_bytes)
   double next = INFINITY;
   for (int lane = 0; lane < LANE_COUNT; lane++) {
     if (r->lane[lane].runs)
-      set_speed(&r->lane[lane], r->now, r->lane[lane].draw > share ? share / r->lane[lane].draw : 1);
+      set_speed(&r->lane[lane], r->now,
+                r->lane[lane].draw > share ? share / r->lane[lane].draw : 1);
     next = fmin(next, end_of(&r->lane[lane]));
   }
   if (isinf(next))
@@ -461,8 +471,9 @@ static double latest(const double *end, int n)
   return last;
 }
 
-/* How much later a step ends than the one before, and at least as long as its traffic through the host's memory takes: lanes that wait for no other one run ahead, and have it to themselves.
- * `r` has room: end for all steps. */
+/* How much later a step ends than the one before, and at least as long as its traffic through the
+ * host's memory takes: lanes that wait for no other one run ahead, and have it to themselves. `r`
+ * has room: end for all steps. */
 static double replay(struct replay *r, const struct plan_rates *rates, enum plan_part free)
 {
   const int n = r->plan->n;
@@ -474,11 +485,14 @@ static double replay(struct replay *r, const struct plan_rates *rates, enum plan
     ;
   for (int i = 0; i < n; i++)
     host += r->turn[i].cost.host;
-  return fmax(latest(&end[(STEPS - 2) * n], n) - latest(&end[(STEPS - 3) * n], n), ratio(host, rates->host_bytes));
+  return fmax(latest(&end[(STEPS - 2) * n], n) - latest(&end[(STEPS - 3) * n], n),
+              ratio(host, rates->host_bytes));
 }
 
-/* How much shorter the step would be. Not at all, too, where what is left meets more of what it shares the host's memory with. */
-static double exposed(struct replay *r, const struct plan_rates *rates, double step_s, enum plan_part free)
+/* How much shorter the step would be. Not at all, too, where what is left meets more of what it
+ * shares the host's memory with. */
+static double exposed(struct replay *r, const struct plan_rates *rates, double step_s,
+                      enum plan_part free)
 {
   for (int i = 0; i < r->plan->n && !rates->step_only; i++)
     if (op_rows[r->plan->instr[i].op].part == free)
@@ -486,7 +500,8 @@ static double exposed(struct replay *r, const struct plan_rates *rates, double s
   return 0;
 }
 
-enum status plan_simulate(const struct plan *plan, const struct plan_rates *rates, struct plan_forecast *out)
+enum status plan_simulate(const struct plan *plan, const struct plan_rates *rates,
+                          struct plan_forecast *out)
 {
   struct replay r = {.plan = plan};
   struct plan_forecast forecast = {0};

@@ -3,13 +3,15 @@
 #include "base/exactsum.h"
 #include "plan/ops.h"
 
-/* The groups of a kind: `groups` of them, each of `size` ranks from `first` + group * between_groups on, `between` apart. */
+/* The groups of a kind: `groups` of them, each of `size` ranks from `first` + group *
+ * between_groups on, `between` apart. */
 struct groups {
   int groups, size;
   int64_t between, between_groups;
 };
 
-/* Of all groups of a kind: how often something crosses if each member sends to each other one, and if each sends to the next one. */
+/* Of all groups of a kind: how often something crosses if each member sends to each other one, and
+ * if each sends to the next one. */
 struct crossings {
   int64_t pairs, links;
 };
@@ -33,7 +35,8 @@ static struct crossings count_group(const struct groups *kind, int group, int lo
       continue;
     count.pairs -= here * here;
     here = 0;
-    count.links += next >= 0 || last_node != first / local_ranks; /* the last one is followed by the first */
+    count.links +=
+        next >= 0 || last_node != first / local_ranks; /* the last one is followed by the first */
   }
   return count;
 }
@@ -49,13 +52,15 @@ static struct crossings count(const struct groups *kind, int local_ranks)
   return all;
 }
 
-/* A sum goes up a binomial tree, whose parents lack the lowest bit of a rank, and comes down one whose parents lack the highest. */
+/* A sum goes up a binomial tree, whose parents lack the lowest bit of a rank, and comes down one
+ * whose parents lack the highest. */
 static int64_t count_tree(int ranks, int local_ranks)
 {
   int64_t crossing = 0;
   for (int rank = 1; rank < ranks; rank++) {
     const int up = rank & (rank - 1), down = rank ^ (1 << (31 - __builtin_clz((unsigned)rank)));
-    crossing += (up / local_ranks != rank / local_ranks) + (down / local_ranks != rank / local_ranks);
+    crossing +=
+        (up / local_ranks != rank / local_ranks) + (down / local_ranks != rank / local_ranks);
   }
   return crossing;
 }
@@ -115,8 +120,10 @@ static void add(const struct job *job, const struct instr *instr, struct traffic
 struct traffic_bytes plan_traffic(const struct plan *plan, const struct traffic_model *model)
 {
   const int ranks = plan->input.ranks, group = plan->input.shape.group;
-  const struct groups shards = {.groups = ranks / group, .size = group, .between = 1, .between_groups = group};
-  const struct groups replicas = {.groups = group, .size = ranks / group, .between = group, .between_groups = 1};
+  const struct groups shards = {
+      .groups = ranks / group, .size = group, .between = 1, .between_groups = group};
+  const struct groups replicas = {
+      .groups = group, .size = ranks / group, .between = group, .between_groups = 1};
   const struct groups across = groups_across(&plan->input);
   const struct job job = {.plan = plan,
                           .model = model,

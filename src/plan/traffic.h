@@ -1,10 +1,12 @@
-/* Bytes that cross from node to node in a step: what collectives send, counted pair by pair. Payload alone: no headers, and nothing of the control plane. */
+/* Bytes that cross from node to node in a step: what collectives send, counted pair by pair.
+ * Payload alone: no headers, and nothing of the control plane. */
 #ifndef SLUICE_PLAN_TRAFFIC_H
 #define SLUICE_PLAN_TRAFFIC_H
 
 #include "plan/plan.h"
 
-/* How the carrier does it. Messages of varying length count with their capacity. Ranks lie on nodes block by block. */
+/* How the carrier does it. Messages of varying length count with their capacity. Ranks lie on nodes
+ * block by block. */
 struct traffic_model {
   int local_ranks; /* of a node */
   bool ring;       /* all-gathers use a ring; else each member sends its part to all others */
@@ -14,16 +16,17 @@ struct traffic_model {
 struct traffic_bytes {
   int64_t gather;   /* parameters */
   int64_t reduce;   /* gradients, in the shard group */
-  int64_t replicas; /* gradients, between replicas or of what is not sharded: reduce-scatter and all-gather */
+  int64_t replicas; /* gradients, between replicas or of what is not sharded: reduce-scatter and
+                       all-gather */
   int64_t sums;     /* loss and norm */
   int64_t all;
 };
 
 /* Nodes that `ranks` ranks take up. */
 int traffic_nodes(int ranks, int local_ranks);
-/* Gradients that this rank sends to other ranks in a step: as fp32, and as messages, with scales and
- * indices. Messages of varying length do not count: comm_sent_varying(). Gradients that ranks of a
- * node read in shared memory are not sent. Local, pure. */
+/* Gradients that this rank sends to other ranks in a step: as fp32, and as messages, with scales
+ * and indices. Messages of varying length do not count: comm_sent_varying(). Gradients that ranks
+ * of a node read in shared memory are not sent. Local, pure. */
 struct gradient_bytes {
   int64_t raw, messages;
   int64_t indices;          /* of messages */

@@ -1,5 +1,6 @@
-/* Proof that a plan is safe and whole, from nothing but its input, instructions, waits and offsets; shares no code with what built, placed and ordered it.
- * Each part may take for granted what the parts before it have proven. */
+/* Proof that a plan is safe and whole, from nothing but its input, instructions, waits and offsets;
+ * shares no code with what built, placed and ordered it. Each part may take for granted what the
+ * parts before it have proven. */
 #include "plan/verify.h"
 
 #include <stdarg.h>

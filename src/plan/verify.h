@@ -1,15 +1,20 @@
-/* What the parts of verify share. plan_verify() runs them in this order, each on what those before it have proven; each says by status_set(STATUS_PLAN, ...) what is wrong
- * and leaves the plan as it is. Nothing here is shared with what builds, places and orders plans, but the tables of internal.h. Private to verify*.c.
+/* What the parts of verify share. plan_verify() runs them in this order, each on what those before
+ * it have proven; each says by status_set(STATUS_PLAN, ...) what is wrong and leaves the plan as it
+ * is. Nothing here is shared with what builds, places and orders plans, but the tables of
+ * internal.h. Private to verify*.c.
  *
- *   verify_form()     instructions against the table in plan.h, lanes, tiers, arenas, lifetimes; the frozen is never changed. Indices are sound from here on
- *   verify_windows()  fetch -> gather -> use -> release of the units' parameters
- *   verify_bytes()    happens-before, and all that meets over the same bytes, through two steps; what a shard group shares
- *   verify_counts()   how many of each operation a unit has in a micro-batch and in the step
- *   verify_roles()    which buffer, of which size, stands in which place of an operation; each sum is begun once
- *   verify_scopes()   which buffers have a shard, the whole unit, or a rank's own values
- *   verify_values()   what each buffer holds as the step goes on: sums are whole, moments are the unit's, inputs come back from where they went
+ *   verify_form()     instructions against the table in plan.h, lanes, tiers, arenas, lifetimes;
+ * the frozen is never changed. Indices are sound from here on verify_windows()  fetch -> gather ->
+ * use -> release of the units' parameters verify_bytes()    happens-before, and all that meets over
+ * the same bytes, through two steps; what a shard group shares verify_counts()   how many of each
+ * operation a unit has in a micro-batch and in the step verify_roles()    which buffer, of which
+ * size, stands in which place of an operation; each sum is begun once verify_scopes()   which
+ * buffers have a shard, the whole unit, or a rank's own values verify_values()   what each buffer
+ * holds as the step goes on: sums are whole, moments are the unit's, inputs come back from where
+ * they went
  *
- * verify.c has the words and the families of buffers, verify_shape.c what follows from the input alone. */
+ * verify.c has the words and the families of buffers, verify_shape.c what follows from the input
+ * alone. */
 #ifndef SLUICE_PLAN_VERIFY_H
 #define SLUICE_PLAN_VERIFY_H
 
@@ -27,8 +32,11 @@ enum status verify_values(const struct plan *plan);
 
 /* ---- words ---- */
 
-struct verify_label { char text[128]; };
-/* Times count instructions over two steps. "FORWARD h.3 (#41, compute)", and "of the step before" where `now` is of the one after. */
+struct verify_label {
+  char text[128];
+};
+/* Times count instructions over two steps. "FORWARD h.3 (#41, compute)", and "of the step before"
+ * where `now` is of the one after. */
 struct verify_label verify_name(const struct plan *plan, int time, int now);
 const char *verify_verb(enum plan_access access);
 /* "(instruction) (why)" */
@@ -52,17 +60,23 @@ bool verify_recomputes(const struct plan *plan, int block); /* the block keeps i
 /* verify_learns(): false for -1. verify_on_host(): masters, moments and reduced gradients of a unit
  * (-1: of any) are in host memory. verify_has_matrices(): that are updated as a whole.
  * verify_has_working(): the update leaves a copy to compute with. See ops.h. */
-bool verify_embedding_learns(const struct plan *plan);      /* the embedding's matrices, whatever else is in their unit */
+bool verify_embedding_learns(
+    const struct plan *plan); /* the embedding's matrices, whatever else is in their unit */
 /* Somebody needs the gradient with respect to a block's output: it, a block before it, or the
  * embedding. */
 bool verify_passes_back(const struct plan *plan, int block);
 /* The most elements of state s that a rank keeps of a unit; 0: the unit does not have it. */
 int64_t verify_state_elements(const struct plan *plan, int unit, int s);
 /* Must this operand be there? */
-bool verify_wants(const struct plan *plan, const struct instr *instr, const struct operand *operand);
+bool verify_wants(const struct plan *plan, const struct instr *instr,
+                  const struct operand *operand);
 bool verify_state_on_disk(const struct plan *plan, int unit);
-bool verify_squares_on_host(const struct plan *plan, int unit); /* its gradients add up on the host and metrics are made on the device */
-bool verify_sums_shared(const struct plan *plan, int unit);         /* gradients land in memory that the members of a group share, and are added up there */
+bool verify_squares_on_host(
+    const struct plan *plan,
+    int unit); /* its gradients add up on the host and metrics are made on the device */
+bool verify_sums_shared(const struct plan *plan,
+                        int unit); /* gradients land in memory that the members of a group share,
+                                      and are added up there */
 /* Whether the unit's gradients travel as they are, so that nothing is encoded. */
 bool verify_sends_gradients(const struct plan *plan, int unit);
 /* The codec of messages between members of the instruction's group. */

@@ -1,8 +1,10 @@
 /* Bytes: whatever meets over the same bytes is ordered, and what is read is the buffer's own value.
  *
- * Happens-before comes from lane order and waits, as a vector clock per instruction. Every byte remembers its last change and the reads since, per lane (as in
- * FastTrack: Flanagan and Freund, PLDI 2009): an access is checked against those alone, because whatever came before them is ordered before them.
- * Bytes also remember whose value they hold. Two steps are walked, so that what crosses the step boundary is proven too. */
+ * Happens-before comes from lane order and waits, as a vector clock per instruction. Every byte
+ * remembers its last change and the reads since, per lane (as in FastTrack: Flanagan and Freund,
+ * PLDI 2009): an access is checked against those alone, because whatever came before them is
+ * ordered before them. Bytes also remember whose value they hold. Two steps are walked, so that
+ * what crosses the step boundary is proven too. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -40,7 +42,8 @@ struct place {
 static struct place place_of(struct verifier *v, int buffer)
 {
   const struct plan_buffer *b = &v->plan->buffer[buffer];
-  return (struct place){&v->list[b->tier][b->persistent], b->offset, b->offset + b->bytes, plan_root(v->plan, buffer, NULL)};
+  return (struct place){&v->list[b->tier][b->persistent], b->offset, b->offset + b->bytes,
+                        plan_root(v->plan, buffer, NULL)};
 }
 
 /* ---- happens-before ---- */
@@ -125,7 +128,8 @@ static enum status split(const struct place *place)
   return STATUS_OK;
 }
 
-static const struct span fresh = {.owner = -1, .writer = -1, .reader = {[0 ... LANE_COUNT - 1] = -1}};
+static const struct span fresh = {
+    .owner = -1, .writer = -1, .reader = {[0 ... LANE_COUNT - 1] = -1}};
 
 static enum status start_arena(struct span_list *list, int64_t bytes)
 {
@@ -146,7 +150,8 @@ static enum status write_span(const struct place *place, int time)
   if (status || place->begin == place->end)
     return status;
   int first = find_span(list, place->begin), behind = find_span(list, place->end);
-  memmove(&list->span[first + 1], &list->span[behind], (size_t)(list->n - behind) * sizeof *list->span);
+  memmove(&list->span[first + 1], &list->span[behind],
+          (size_t)(list->n - behind) * sizeof *list->span);
   list->n -= behind - first - 1;
   list->span[first] = fresh;
   list->span[first].begin = place->begin;
@@ -168,7 +173,8 @@ static enum status read_span(const struct place *place, int time, enum plan_lane
 }
 
 /* What instruction `time` changed (or read) in the span: one of its uses meets it. */
-static const struct plan_use *used_there(struct verifier *v, int time, bool change, const struct span_list *list, const struct span *span)
+static const struct plan_use *used_there(struct verifier *v, int time, bool change,
+                                         const struct span_list *list, const struct span *span)
 {
   const struct instr *instr = &v->plan->instr[time % v->plan->n];
   const struct plan_use *found = instr->use;
@@ -176,13 +182,15 @@ static const struct plan_use *used_there(struct verifier *v, int time, bool chan
     if (instr->use[k].buffer < 0)
       continue;
     struct place place = place_of(v, instr->use[k].buffer);
-    if ((instr->use[k].access != ACCESS_READ) == change && place.list == list && place.end > span->begin && place.begin < span->end)
+    if ((instr->use[k].access != ACCESS_READ) == change && place.list == list &&
+        place.end > span->begin && place.begin < span->end)
       found = &instr->use[k];
   }
   return found;
 }
 
-static enum status fail_race(struct verifier *v, int time, const struct plan_use *use, int other, const struct plan_use *there)
+static enum status fail_race(struct verifier *v, int time, const struct plan_use *use, int other,
+                             const struct plan_use *there)
 {
   const struct plan *plan = v->plan;
   return verify_fail(plan, time, "%s %s while %s %s %s over the same bytes: nothing orders them",
@@ -191,13 +199,15 @@ static enum status fail_race(struct verifier *v, int time, const struct plan_use
                      plan->buffer[there->buffer].name);
 }
 
-static enum status check_race(struct verifier *v, int time, const struct plan_use *use, const struct span_list *list, const struct span *span)
+static enum status check_race(struct verifier *v, int time, const struct plan_use *use,
+                              const struct span_list *list, const struct span *span)
 {
   if (span->writer >= 0 && !is_before(v, span->writer, time))
     return fail_race(v, time, use, span->writer, used_there(v, span->writer, true, list, span));
   for (int lane = 0; lane < LANE_COUNT && use->access != ACCESS_READ; lane++)
     if (span->reader[lane] >= 0 && !is_before(v, span->reader[lane], time))
-      return fail_race(v, time, use, span->reader[lane], used_there(v, span->reader[lane], false, list, span));
+      return fail_race(v, time, use, span->reader[lane],
+                       used_there(v, span->reader[lane], false, list, span));
   return STATUS_OK;
 }
 
@@ -205,11 +215,13 @@ static bool lies_in(const struct plan *plan, int buffer, int root, int64_t begin
 {
   if (buffer < 0 || plan_root(plan, buffer, NULL) != root)
     return false;
-  return begin >= plan->buffer[buffer].offset && end <= plan->buffer[buffer].offset + plan->buffer[buffer].bytes;
+  return begin >= plan->buffer[buffer].offset &&
+         end <= plan->buffer[buffer].offset + plan->buffer[buffer].bytes;
 }
 
-/* Whether the bytes mean something from step to step: this rank's masters, frozen parameters, moments and caches, and the copy that is computed with. What is
- * gathered around a master is as old as its gradients. */
+/* Whether the bytes mean something from step to step: this rank's masters, frozen parameters,
+ * moments and caches, and the copy that is computed with. What is gathered around a master is as
+ * old as its gradients. */
 static bool carries_over(const struct plan *plan, const struct place *place,
                          const struct span *span)
 {
@@ -222,16 +234,20 @@ static bool carries_over(const struct plan *plan, const struct place *place,
   if (buffer->purpose != PURPOSE_PARAMS)
     return buffer->purpose == PURPOSE_STATE || buffer->purpose == PURPOSE_RESIDUAL ||
            buffer->purpose == PURPOSE_CACHE || buffer->purpose == PURPOSE_WORKING;
-  return lies_in(plan, plan->master[buffer->unit], root, begin, end) || lies_in(plan, plan->frozen[buffer->unit], root, begin, end);
+  return lies_in(plan, plan->master[buffer->unit], root, begin, end) ||
+         lies_in(plan, plan->frozen[buffer->unit], root, begin, end);
 }
 
-/* What is read or added to must be the buffer's own value: written in this step, unless it carries over from the one before. */
-static enum status check_value(struct verifier *v, int time, const struct plan_use *use, const struct place *place, const struct span *span)
+/* What is read or added to must be the buffer's own value: written in this step, unless it carries
+ * over from the one before. */
+static enum status check_value(struct verifier *v, int time, const struct plan_use *use,
+                               const struct place *place, const struct span *span)
 {
   const struct plan *plan = v->plan;
   const struct plan_buffer *buffer = &plan->buffer[use->buffer];
   bool now = span->writer >= 0 && span->writer / plan->n == time / plan->n;
-  if (use->access == ACCESS_WRITE || (span->owner == place->root && (now || carries_over(plan, place, span))))
+  if (use->access == ACCESS_WRITE ||
+      (span->owner == place->root && (now || carries_over(plan, place, span))))
     return STATUS_OK;
   if (!now)
     return verify_fail(plan, time, "%s %s before anything has written it in this step",
@@ -245,7 +261,8 @@ static enum status check_value(struct verifier *v, int time, const struct plan_u
 static enum status check_access(struct verifier *v, int time, const struct plan_use *use)
 {
   struct place place = place_of(v, use->buffer);
-  for (int s = find_span(place.list, place.begin); s < place.list->n && place.list->span[s].begin < place.end; s++) {
+  for (int s = find_span(place.list, place.begin);
+       s < place.list->n && place.list->span[s].begin < place.end; s++) {
     const struct span *span = &place.list->span[s];
     enum status status = check_race(v, time, use, place.list, span);
     if (!status)
@@ -320,10 +337,11 @@ static enum status start(struct verifier *v)
     if (!plan->buffer[b].persistent || plan->buffer[b].parent >= 0)
       continue;
     struct place place = place_of(v, b);
-    for (int s = find_span(place.list, place.begin); s < place.list->n && place.list->span[s].begin < place.end; s++)
+    for (int s = find_span(place.list, place.begin);
+         s < place.list->n && place.list->span[s].begin < place.end; s++)
       if (place.list->span[s].owner >= 0)
-        return status_set(STATUS_PLAN, "%s and %s are persistent and share bytes", plan->buffer[place.list->span[s].owner].name,
-                          plan->buffer[b].name);
+        return status_set(STATUS_PLAN, "%s and %s are persistent and share bytes",
+                          plan->buffer[place.list->span[s].owner].name, plan->buffer[b].name);
     status = write_span(&place, -1);
   }
   for (int u = 0; u < plan->input.model->units && !status; u++) {
@@ -342,8 +360,8 @@ static bool meets_group(const struct instr *instr)
          instr->op == OP_METRICS;
 }
 
-/* What one rank writes into the copy that its group shares, others may be reading: their plans are this one, so a collective has to lie between. That
- * of the next step's reads is PUBLISH. */
+/* What one rank writes into the copy that its group shares, others may be reading: their plans are
+ * this one, so a collective has to lie between. That of the next step's reads is PUBLISH. */
 static enum status check_sharing_of(const struct verifier *v, int update)
 {
   const struct plan *plan = v->plan;

@@ -1,4 +1,5 @@
-/* Nothing is missing: a sum lacks no part, and every unit learns what it has to. Of each operation there are as many as the shape asks for. */
+/* Nothing is missing: a sum lacks no part, and every unit learns what it has to. Of each operation
+ * there are as many as the shape asks for. */
 #include "base/mem.h"
 #include "plan/verify.h"
 
@@ -6,16 +7,19 @@ struct tally {
   int of[OP_COUNT];
 };
 
-/* Each micro-batch is reduced by itself, under its own number; otherwise the step is, under none. */
+/* Each micro-batch is reduced by itself, under its own number; otherwise the step is, under none.
+ */
 static bool reduces_micros(const struct plan *plan, int unit)
 {
   return plan->policy[unit].each_micro && plan->input.shape.micros > 1;
 }
 
-/* Whether replicas meet in each micro-batch, because what the devices send to the host is complete. */
+/* Whether replicas meet in each micro-batch, because what the devices send to the host is complete.
+ */
 static bool meets_micros(const struct plan *plan, int unit)
 {
-  return verify_on_host(plan, unit) && plan->policy[unit].sums == SUMS_DEVICE && reduces_micros(plan, unit);
+  return verify_on_host(plan, unit) && plan->policy[unit].sums == SUMS_DEVICE &&
+         reduces_micros(plan, unit);
 }
 
 /* ---- conditions of the rows ---- */
@@ -68,7 +72,8 @@ bool due_loss_on_host(const struct plan *plan, int unit)
 bool due_sharded_matrices(const struct plan *plan, int unit)
 {
   const struct plan_input *input = &plan->input;
-  return verify_has_matrices(plan, unit) && input->strategy != STRATEGY_NO_SHARD && input->shape.group > 1;
+  return verify_has_matrices(plan, unit) && input->strategy != STRATEGY_NO_SHARD &&
+         input->shape.group > 1;
 }
 
 bool due_stored(const struct plan *plan, int unit)
@@ -179,7 +184,8 @@ int due_kept_on_disk(const struct plan *plan, int unit, int micro, const struct 
   return due_kept_on_host(plan, unit, micro, tally) && plan->policy[unit].keep == KEEP_INPUT_NVME;
 }
 
-static int count_due(const struct plan *plan, int op, int unit, int micro, const struct tally *tally)
+static int count_due(const struct plan *plan, int op, int unit, int micro,
+                     const struct tally *tally)
 {
   const struct op_row *row = &op_rows[op];
   if (row->due)
@@ -187,7 +193,8 @@ static int count_due(const struct plan *plan, int op, int unit, int micro, const
   return row->one.unit == UNIT_ANY ? tally->of[op] : is_due(plan, &row->one, unit, micro);
 }
 
-static enum status check_tally(const struct plan *plan, const struct tally *tally, int unit, int micro)
+static enum status check_tally(const struct plan *plan, const struct tally *tally, int unit,
+                               int micro)
 {
   const char *name = unit < 0 ? "the step" : plan->input.model->unit[unit].name;
   char when[40] = "";
@@ -200,8 +207,8 @@ static enum status check_tally(const struct plan *plan, const struct tally *tall
       continue;
     if (tally->of[op] == 0)
       return status_set(STATUS_PLAN, "%s has no %s%s: %s", name, row->name, when, row->without);
-    return status_set(STATUS_PLAN, "%s has %d %s%s where there must be %d", name, tally->of[op], row->name,
-                      micro >= 0 ? when : " for the whole step", needed);
+    return status_set(STATUS_PLAN, "%s has %d %s%s where there must be %d", name, tally->of[op],
+                      row->name, micro >= 0 ? when : " for the whole step", needed);
   }
   return STATUS_OK;
 }
@@ -215,10 +222,12 @@ enum status verify_counts(const struct plan *plan)
   if (status)
     return status;
   for (int i = 0; i < plan->n; i++)
-    tally[(size_t)(plan->instr[i].unit + 1) * width + (size_t)(plan->instr[i].micro + 1)].of[plan->instr[i].op]++;
+    tally[(size_t)(plan->instr[i].unit + 1) * width + (size_t)(plan->instr[i].micro + 1)]
+        .of[plan->instr[i].op]++;
   for (int unit = -1; unit < units && !status; unit++)
     for (int micro = -1; micro < micros && !status; micro++)
-      status = check_tally(plan, &tally[(size_t)(unit + 1) * width + (size_t)(micro + 1)], unit, micro);
+      status =
+          check_tally(plan, &tally[(size_t)(unit + 1) * width + (size_t)(micro + 1)], unit, micro);
   mem_free(tally);
   return status;
 }

@@ -1,5 +1,5 @@
-/* Form: each instruction is as its row in ops.c has it, on its lane, its buffers in the tiers that the shape wants, inside of their arenas and lifetimes; and
- * nothing changes what is frozen. */
+/* Form: each instruction is as its row in ops.c has it, on its lane, its buffers in the tiers that
+ * the shape wants, inside of their arenas and lifetimes; and nothing changes what is frozen. */
 #include "plan/verify.h"
 
 /* ---- the rows of ops.c ---- */
@@ -11,8 +11,7 @@ static bool access_fits(const struct plan *plan, int unit, enum operand_access m
   case OPERAND_READ: return access == ACCESS_READ;
   case OPERAND_WRITE: return access == ACCESS_WRITE;
   case OPERAND_ADD: return access == ACCESS_ADD;
-  case OPERAND_SPEND:
-    return access == (verify_spends(plan, unit) ? ACCESS_ADD : ACCESS_READ);
+  case OPERAND_SPEND: return access == (verify_spends(plan, unit) ? ACCESS_ADD : ACCESS_READ);
   default: return access != ACCESS_READ;
   }
 }
@@ -59,16 +58,20 @@ static enum plan_lane lane_of(const struct plan *plan, const struct instr *instr
 {
   if (instr->op == OP_UPDATE && verify_on_host(plan, -1) && !verify_on_host(plan, instr->unit))
     return LANE_REDUCE;
-  return instr->op == OP_SQUARES && verify_squares_on_host(plan, instr->unit) ? LANE_HOST : op_rows[instr->op].lane;
+  return instr->op == OP_SQUARES && verify_squares_on_host(plan, instr->unit)
+             ? LANE_HOST
+             : op_rows[instr->op].lane;
 }
 
 static enum status check_form(const struct plan *plan)
 {
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
-    bool known = (unsigned)instr->op < OP_COUNT && instr->unit >= -1 && instr->unit < plan->input.model->units;
+    bool known = (unsigned)instr->op < OP_COUNT && instr->unit >= -1 &&
+                 instr->unit < plan->input.model->units;
     if (!known || instr->micro < -1 || instr->micro >= plan->input.shape.micros)
-      return status_set(STATUS_PLAN, "instruction #%d has an unknown operation, unit or micro-batch", i);
+      return status_set(STATUS_PLAN,
+                        "instruction #%d has an unknown operation, unit or micro-batch", i);
     if (instr->lane != lane_of(plan, instr))
       return verify_fail(plan, i, "is on the wrong lane");
     enum status status = STATUS_OK;
@@ -94,12 +97,19 @@ static enum status check_lanes(const struct plan *plan)
   }
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (plan->on_host[lane] != want[lane])
-      return status_set(STATUS_PLAN, "the %s lane works on the %s's memory where it must work on the %s's", plan_lane_name((enum plan_lane)lane),
+      return status_set(STATUS_PLAN,
+                        "the %s lane works on the %s's memory where it must work on the %s's",
+                        plan_lane_name((enum plan_lane)lane),
                         plan->on_host[lane] ? "host" : "device", want[lane] ? "host" : "device");
   return STATUS_OK;
 }
 
-enum { DEVICE = 1 << TIER_DEVICE, HOST = 1 << TIER_HOST, SHARED = 1 << TIER_SHARED, DISK = 1 << TIER_DISK };
+enum {
+  DEVICE = 1 << TIER_DEVICE,
+  HOST = 1 << TIER_HOST,
+  SHARED = 1 << TIER_SHARED,
+  DISK = 1 << TIER_DISK
+};
 
 /* Where gradients are reduced, and the metrics with them. */
 static unsigned reduce_tiers(const struct plan *plan)
@@ -141,8 +151,10 @@ static bool lands(enum op op)
 
 static enum status check_tiers(const struct plan *plan, int i)
 {
-  static const char *const names[TIER_COUNT] = {
-      [TIER_DEVICE] = "on the device", [TIER_HOST] = "in host memory", [TIER_SHARED] = "in shared memory", [TIER_DISK] = "on the disk"};
+  static const char *const names[TIER_COUNT] = {[TIER_DEVICE] = "on the device",
+                                                [TIER_HOST] = "in host memory",
+                                                [TIER_SHARED] = "in shared memory",
+                                                [TIER_DISK] = "on the disk"};
   const struct instr *instr = &plan->instr[i];
   for (int k = 0; k < PLAN_MAX_USE; k++) {
     if (instr->use[k].buffer < 0)
@@ -168,16 +180,18 @@ static enum status check_buffer(const struct plan *plan, const struct plan_buffe
     return status_set(STATUS_PLAN, "%s lies in no tier", b->name);
   int64_t arena = b->persistent ? plan->persistent_bytes[b->tier] : plan->transient_bytes[b->tier];
   if (b->elements < 0 || b->bytes != b->elements * (int64_t)dtype_size(b->dtype))
-    return status_set(STATUS_PLAN, "%s has %lld bytes, which are not %lld elements in %s", b->name, (long long)b->bytes,
-                      (long long)b->elements, dtype_name(b->dtype));
+    return status_set(STATUS_PLAN, "%s has %lld bytes, which are not %lld elements in %s", b->name,
+                      (long long)b->bytes, (long long)b->elements, dtype_name(b->dtype));
   if (b->bytes < 0 || b->offset < 0 || b->offset > arena - b->bytes)
     return status_set(STATUS_PLAN, "%s does not lie inside its arena", b->name);
   if (b->parent < 0)
     return STATUS_OK;
   const struct plan_buffer *parent = &plan->buffer[b->parent];
-  bool inside = b->parent_offset >= 0 && b->parent_offset <= parent->bytes - b->bytes && b->offset == parent->offset + b->parent_offset;
+  bool inside = b->parent_offset >= 0 && b->parent_offset <= parent->bytes - b->bytes &&
+                b->offset == parent->offset + b->parent_offset;
   if (!inside || b->tier != parent->tier || b->persistent != parent->persistent)
-    return status_set(STATUS_PLAN, "%s does not lie inside %s, which it is a part of", b->name, parent->name);
+    return status_set(STATUS_PLAN, "%s does not lie inside %s, which it is a part of", b->name,
+                      parent->name);
   return STATUS_OK;
 }
 
@@ -218,7 +232,8 @@ static enum status check_frozen(const struct plan *plan, int i)
     if (instr->use[k].buffer < 0)
       continue;
     const struct plan_buffer *used = &plan->buffer[instr->use[k].buffer];
-    bool meets = used->persistent && used->tier == frozen->tier && used->offset < frozen->offset + frozen->bytes &&
+    bool meets = used->persistent && used->tier == frozen->tier &&
+                 used->offset < frozen->offset + frozen->bytes &&
                  frozen->offset < used->offset + used->bytes;
     if (meets && instr->use[k].access != ACCESS_READ)
       return verify_fail(plan, i, "%s %s, but %s never changes", verify_verb(instr->use[k].access),

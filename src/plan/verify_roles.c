@@ -1,4 +1,5 @@
-/* Roles: what stands in an operation's places is what belongs there, all of it; and a sum is begun once a step. */
+/* Roles: what stands in an operation's places is what belongs there, all of it; and a sum is begun
+ * once a step. */
 #include "base/mem.h"
 #include "plan/verify.h"
 
@@ -22,7 +23,10 @@ static int buffer_of_role(const struct plan *plan, int unit, const struct operan
   case ROLE_MASTER: return plan->master[unit];
   case ROLE_WORKING: return plan->working[unit];
   case ROLE_STATE:
-  case ROLE_STORED_STATE: return stored == verify_state_on_disk(plan, unit) ? plan->state[operand->index].buffer[unit] : stored ? -1 : ANY;
+  case ROLE_STORED_STATE:
+    return stored == verify_state_on_disk(plan, unit) ? plan->state[operand->index].buffer[unit]
+           : stored                                   ? -1
+                                                      : ANY;
   case ROLE_METRICS: return plan->metrics;
   case ROLE_LOSS: return plan->loss;
   case ROLE_LOSS_HOST: return plan->loss_host;
@@ -102,7 +106,8 @@ static int64_t residual_elements(const struct plan *plan, int unit)
   return codec->ops->bytes(codec, verify_encoded(plan, unit));
 }
 
-static int64_t elements_of(const struct plan *plan, const struct instr *instr, const struct operand *operand)
+static int64_t elements_of(const struct plan *plan, const struct instr *instr,
+                           const struct operand *operand)
 {
   const struct layout_unit *layout = instr->unit < 0 ? NULL : &plan->layout[instr->unit];
   switch (operand->extent) {
@@ -122,7 +127,8 @@ static int64_t elements_of(const struct plan *plan, const struct instr *instr, c
   }
 }
 
-static enum dtype type_of(const struct plan *plan, const struct instr *instr, const struct operand *operand)
+static enum dtype type_of(const struct plan *plan, const struct instr *instr,
+                          const struct operand *operand)
 {
   switch (operand->type) {
   case TYPE_WINDOW:
@@ -144,7 +150,9 @@ static enum status check_facts(const struct plan *plan, int i, int k)
   enum status status = buffer == ANY ? STATUS_OK : check_role(plan, i, k, buffer);
   if (!status && operand->extent != EXTENT_ANY)
     status = check_elements(plan, i, k, elements_of(plan, instr, operand));
-  return status || operand->type == TYPE_ANY ? status : check_type(plan, i, k, type_of(plan, instr, operand));
+  return status || operand->type == TYPE_ANY
+             ? status
+             : check_type(plan, i, k, type_of(plan, instr, operand));
 }
 
 /* An update by other rules than the input's, or with other random bits. */
@@ -160,7 +168,8 @@ static enum status check_optimizer(const struct plan *plan, int i)
     return verify_fail(plan, i, "clips to a norm of %g, where %g is asked for", attr->clip, clip);
   if (attr->optimizer != (updates ? optim->name : (enum optimizer)0))
     return verify_fail(plan, i, "updates by another optimizer than the plan's");
-  if (attr->stochastic != (updates && optim->stochastic) || attr->seed != (seeded ? optim->seed : 0))
+  if (attr->stochastic != (updates && optim->stochastic) ||
+      attr->seed != (seeded ? optim->seed : 0))
     return verify_fail(plan, i, "rounds in another way, or with another seed, than the plan");
   return STATUS_OK;
 }
@@ -224,35 +233,37 @@ static enum status check_attributes(const struct plan *plan, int i)
 
 /* ---- beyond the facts ---- */
 
-/* The optimizer writes this rank's part of the copy that is computed with, at its place in the whole unit
- * if the group shares that. */
+/* The optimizer writes this rank's part of the copy that is computed with, at its place in the
+ * whole unit if the group shares that. */
 static enum status check_working(const struct plan *plan, int i)
 {
   const int unit = plan->instr[i].unit, shared = plan->shared[unit], working = plan->working[unit];
   const bool whole = plan->policy[unit].working == WORKING_SHARED;
-  if (whole ? plan_root(plan, working, NULL) != shared || !verify_is_place(plan, unit, working, plan->owned[unit])
+  if (whole ? plan_root(plan, working, NULL) != shared ||
+                  !verify_is_place(plan, unit, working, plan->owned[unit])
             : plan->buffer[working].parent >= 0)
     return verify_fail(plan, i, "writes %s, which is not at its place in the unit",
                        plan->buffer[working].name);
   return STATUS_OK;
 }
 
-/* Over the ranks, each trained element is updated once: each rank updates its shard, and replicas update
- * the same shard by the same gradient. */
+/* Over the ranks, each trained element is updated once: each rank updates its shard, and replicas
+ * update the same shard by the same gradient. */
 enum status check_update(const struct plan *plan, int i)
 {
   const struct plan_input *input = &plan->input;
   const struct instr *instr = &plan->instr[i];
   const int unit = instr->unit;
   const int64_t mine = owned_elements(plan, unit),
-                begin = mine < plan->layout[unit].trained ? input->rank % input->shape.group * mine : 0;
+                begin =
+                    mine < plan->layout[unit].trained ? input->rank % input->shape.group * mine : 0;
   if (plan->owned[unit].begin != begin || plan->owned[unit].end != begin + mine)
     return verify_fail(plan, i, "updates another part of the unit than this rank's");
   const struct layout_range all = {0, plan->layout[unit].trained};
   if (instr->use[UPDATE_WORK].buffer >= 0 &&
       plan->buffer[instr->use[UPDATE_WORK].buffer].elements <
-          (int64_t)optim_transform_workspace(&plan->segments[unit],
-                                         verify_window_type(plan, unit), all))
+          (int64_t)optim_transform_workspace(&plan->segments[unit], verify_window_type(plan, unit),
+                                             all))
     return verify_fail(plan, i, "has too little room for a matrix of the unit");
   return verify_has_working(plan, unit) ? check_working(plan, i) : STATUS_OK;
 }
@@ -264,7 +275,8 @@ enum status check_gather_direction(const struct plan *plan, int i)
   const int piece = use[GATHER_DIRECTION_PIECE].buffer, whole = use[GATHER_DIRECTION_WHOLE].buffer;
   int64_t at, begin;
   const bool inside = plan_root(plan, piece, &at) == plan_root(plan, whole, &begin);
-  const int64_t place = plan->owned[plan->instr[i].unit].begin * (int64_t)dtype_size(plan->buffer[whole].dtype);
+  const int64_t place =
+      plan->owned[plan->instr[i].unit].begin * (int64_t)dtype_size(plan->buffer[whole].dtype);
   if (!inside || at - begin != place)
     return verify_fail(plan, i, "gathers %s, which is not at its place in the unit",
                        plan->buffer[piece].name);
@@ -276,7 +288,8 @@ static enum status check_work(const struct plan *plan, int i, int k, const struc
                               int64_t n, int parts)
 {
   const struct plan_use *use = &plan->instr[i].use[k];
-  if (use->buffer < 0 || !codec->ops || plan->buffer[use->buffer].bytes >= codec_work(codec, n, parts))
+  if (use->buffer < 0 || !codec->ops ||
+      plan->buffer[use->buffer].bytes >= codec_work(codec, n, parts))
     return STATUS_OK;
   return verify_fail(plan, i, "has too little room for its codec %s", codec->ops->name);
 }
@@ -394,7 +407,8 @@ enum status check_decode_params(const struct plan *plan, int i)
 enum status check_publish(const struct plan *plan, int i)
 {
   const int unit = plan->instr[i].unit, whole = plan->instr[i].use[MOVE_TO].buffer;
-  if (plan_root(plan, whole, NULL) != plan->shared[unit] || !verify_is_place(plan, unit, whole, (struct layout_range){0, plan->layout[unit].trained}))
+  if (plan_root(plan, whole, NULL) != plan->shared[unit] ||
+      !verify_is_place(plan, unit, whole, (struct layout_range){0, plan->layout[unit].trained}))
     return verify_fail(plan, i,
                        "writes %s, which is not what its group updates of the copy that it shares",
                        plan->buffer[whole].name);
@@ -410,7 +424,8 @@ enum status check_metrics(const struct plan *plan, int i)
 static enum status check_part(const struct plan *plan, int i, int whole, int part)
 {
   const struct instr *instr = &plan->instr[i];
-  return check_elements(plan, i, part, plan->buffer[instr->use[whole].buffer].elements / verify_members(plan, instr));
+  return check_elements(
+      plan, i, part, plan->buffer[instr->use[whole].buffer].elements / verify_members(plan, instr));
 }
 
 enum status check_gather_grads(const struct plan *plan, int i)
@@ -418,21 +433,27 @@ enum status check_gather_grads(const struct plan *plan, int i)
   return check_part(plan, i, GATHER_GRADS_WHOLE, GATHER_GRADS_PIECE);
 }
 
-/* What is gathered is the trained part, from the masters or their copy, or the frozen part, from the frozen shards, each to its place. */
+/* What is gathered is the trained part, from the masters or their copy, or the frozen part, from
+ * the frozen shards, each to its place. */
 enum status check_gather(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
-  const int unit = instr->unit, shard = instr->use[GATHER_SHARD].buffer, whole = instr->use[GATHER_WHOLE].buffer;
+  const int unit = instr->unit, shard = instr->use[GATHER_SHARD].buffer,
+            whole = instr->use[GATHER_WHOLE].buffer;
   if (verify_encodes_params(plan, unit))
     return verify_fail(plan, i, "gathers parameters as they are, and its unit's travel in codec %s",
                        plan->policy[unit].weights.ops->name);
   if (verify_on_host(plan, unit)) /* see check_fetched() */
     return STATUS_OK;
   const struct layout_unit *layout = &plan->layout[unit];
-  const bool frozen = shard == plan->frozen[unit], copied = !frozen && verify_has_working(plan, unit);
-  const int64_t begin = frozen ? layout->trained : 0, elements = frozen ? layout->flat - layout->trained : layout->trained;
+  const bool frozen = shard == plan->frozen[unit],
+             copied = !frozen && verify_has_working(plan, unit);
+  const int64_t begin = frozen ? layout->trained : 0,
+                elements = frozen ? layout->flat - layout->trained : layout->trained;
   int64_t offset;
-  enum status status = frozen ? STATUS_OK : check_role(plan, i, GATHER_SHARD, copied ? plan->working[unit] : plan->master[unit]);
+  enum status status =
+      frozen ? STATUS_OK
+             : check_role(plan, i, GATHER_SHARD, copied ? plan->working[unit] : plan->master[unit]);
   if (!status)
     status = check_elements(plan, i, GATHER_SHARD, elements / verify_members(plan, instr));
   if (!status)
@@ -477,7 +498,8 @@ static enum status check_sums(const struct plan *plan, int i, int *begun)
   const struct instr *instr = &plan->instr[i];
   for (int k = 0; k < PLAN_MAX_USE; k++) {
     const struct plan_use *use = &instr->use[k];
-    if (use->buffer < 0 || op_rows[instr->op].operand[k].access != OPERAND_SUM || use->access != ACCESS_WRITE)
+    if (use->buffer < 0 || op_rows[instr->op].operand[k].access != OPERAND_SUM ||
+        use->access != ACCESS_WRITE)
       continue;
     if (begun[use->buffer])
       return verify_fail(plan, i, "writes %s and so loses what %s has put there",
@@ -498,7 +520,8 @@ static enum status check_states(const struct plan *plan)
     equal = plan->state[s].row == &ops->state[s] && plan->state[s].dtype == plan->policy[0].state;
   if (equal)
     return STATUS_OK;
-  return status_set(STATUS_PLAN, "the plan's %d states are not the %d of %s", plan->states, n, ops->name);
+  return status_set(STATUS_PLAN, "the plan's %d states are not the %d of %s", plan->states, n,
+                    ops->name);
 }
 
 enum status verify_roles(const struct plan *plan)

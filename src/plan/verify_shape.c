@@ -1,4 +1,5 @@
-/* What a plan has to be, from its input and its units' layouts alone: for several of verify's parts. */
+/* What a plan has to be, from its input and its units' layouts alone: for several of verify's
+ * parts. */
 #include "plan/verify.h"
 
 bool verify_on_host(const struct plan *plan, int unit)
@@ -11,7 +12,8 @@ bool verify_on_host(const struct plan *plan, int unit)
 
 bool verify_squares_on_host(const struct plan *plan, int unit)
 {
-  return unit >= 0 && plan->policy[unit].host && plan->policy[unit].sums == SUMS_DEVICE && plan->input.shape.micros > 1;
+  return unit >= 0 && plan->policy[unit].host && plan->policy[unit].sums == SUMS_DEVICE &&
+         plan->input.shape.micros > 1;
 }
 
 bool verify_sums_shared(const struct plan *plan, int unit)
@@ -28,7 +30,8 @@ bool verify_embedding_learns(const struct plan *plan)
 {
   const struct model_unit *unit = &plan->input.model->unit[0];
   for (int p = 0; p < unit->params; p++)
-    if (verify_learns(plan, 0) && !plan->layout[0].frozen[p] && (plan->input.model->head > 0 || unit->param[p].kind == PARAM_EMBEDDING))
+    if (verify_learns(plan, 0) && !plan->layout[0].frozen[p] &&
+        (plan->input.model->head > 0 || unit->param[p].kind == PARAM_EMBEDDING))
       return true;
   return false;
 }
@@ -178,7 +181,8 @@ enum plan_group verify_group(const struct plan *plan, const struct instr *instr)
     return instr->attr.group == GROUP_REPLICAS ? GROUP_REPLICAS : GROUP_REDUCE;
   if (instr->op == OP_GATHER && !shards)
     return GROUP_NONE;
-  return instr->op == OP_GATHER_GRADS && input->shape.replicas == 1 ? GROUP_REDUCE : op_rows[instr->op].group;
+  return instr->op == OP_GATHER_GRADS && input->shape.replicas == 1 ? GROUP_REDUCE
+                                                                    : op_rows[instr->op].group;
 }
 
 int64_t verify_members(const struct plan *plan, const struct instr *instr)
@@ -201,9 +205,12 @@ enum dtype verify_window_type(const struct plan *plan, int unit)
 bool verify_is_place(const struct plan *plan, int unit, int buffer, struct layout_range range)
 {
   int64_t offset;
-  const struct plan_buffer *window = &plan->buffer[plan_root(plan, buffer, &offset)], *part = &plan->buffer[buffer];
-  return window->unit == unit && window->dtype == verify_window_type(plan, unit) && window->elements == plan->layout[unit].flat &&
-         offset == range.begin * (int64_t)dtype_size(window->dtype) && part->elements == range.end - range.begin;
+  const struct plan_buffer *window = &plan->buffer[plan_root(plan, buffer, &offset)],
+                           *part = &plan->buffer[buffer];
+  return window->unit == unit && window->dtype == verify_window_type(plan, unit) &&
+         window->elements == plan->layout[unit].flat &&
+         offset == range.begin * (int64_t)dtype_size(window->dtype) &&
+         part->elements == range.end - range.begin;
 }
 
 /* ---- optional operands ---- */
@@ -220,8 +227,8 @@ bool verify_wants(const struct plan *plan, const struct instr *instr, const stru
   if (operand->type == TYPE_STATE)
     return verify_state_elements(plan, instr->unit, operand->index) > 0 &&
            works_on_state(plan, instr->op, operand->index);
-  const bool encoded = !op_rows[instr->op].coded ||
-                       !(verify_codec(plan, instr).ops->traits & CODEC_IDENTITY);
+  const bool encoded =
+      !op_rows[instr->op].coded || !(verify_codec(plan, instr).ops->traits & CODEC_IDENTITY);
   return !operand->wanted || (encoded && operand->wanted(plan, instr->unit));
 }
 

@@ -1,5 +1,5 @@
-/* Values: what is read is what it is taken for. They are followed through one step: an update reads the whole sum and nothing else, and what comes back from
- * another tier is what went there. */
+/* Values: what is read is what it is taken for. They are followed through one step: an update reads
+ * the whole sum and nothing else, and what comes back from another tier is what went there. */
 #include "base/mem.h"
 #include "plan/verify.h"
 
@@ -20,9 +20,9 @@ enum kind {
   VALUE_RESIDUAL /* of so many sums of this step */
 };
 
-/* The value of a buffer. A gradient is a sum over so many ranks and micro-batches, from `micro` on, of
- * the parts of the unit itself and of the embedding. Messages hold the sum that each sender had. A
- * block's input may have gone on to another tier: then it is no longer here. */
+/* The value of a buffer. A gradient is a sum over so many ranks and micro-batches, from `micro` on,
+ * of the parts of the unit itself and of the embedding. Messages hold the sum that each sender had.
+ * A block's input may have gone on to another tier: then it is no longer here. */
 struct value {
   enum kind kind;
   int unit, micro;
@@ -116,7 +116,9 @@ static enum status expect_saved(const struct walker *w, int k)
 /* A move of what a block keeps, to another tier or back. */
 enum status value_kept(const struct walker *w)
 {
-  enum status status = verify_recomputes(w->plan, w->plan->instr[w->now].unit) ? expect_input(w, MOVE_FROM) : expect_saved(w, MOVE_FROM);
+  enum status status = verify_recomputes(w->plan, w->plan->instr[w->now].unit)
+                           ? expect_input(w, MOVE_FROM)
+                           : expect_saved(w, MOVE_FROM);
   if (status)
     return status;
   set_value(w, MOVE_TO, value_of(w, MOVE_FROM));
@@ -129,11 +131,13 @@ static enum status add_gradient(const struct walker *w, int k)
 {
   const struct instr *instr = &w->plan->instr[w->now];
   bool embeds = instr->op == OP_EMBED_BACKWARD;
-  struct value sum = {.kind = VALUE_GRADIENT, .unit = instr->unit, .micro = instr->micro, .ranks = 1};
+  struct value sum = {
+      .kind = VALUE_GRADIENT, .unit = instr->unit, .micro = instr->micro, .ranks = 1};
   if (instr->use[k].access == ACCESS_ADD)
     sum = value_of(w, k);
   int next = sum.micro + (embeds ? sum.embeds : sum.micros);
-  if (sum.kind != VALUE_GRADIENT || sum.unit != instr->unit || sum.ranks != 1 || next != instr->micro)
+  if (sum.kind != VALUE_GRADIENT || sum.unit != instr->unit || sum.ranks != 1 ||
+      next != instr->micro)
     return verify_fail(w->plan, w->now,
                        "adds to %s, which is not the sum over the micro-batches before it",
                        w->plan->buffer[buffer_of(w, k)].name);
@@ -147,7 +151,8 @@ static enum status join_sums(const struct walker *w, int k, struct value more)
 {
   struct value sum = value_of(w, k);
   int behind = sum.micro + (sum.micros > sum.embeds ? sum.micros : sum.embeds);
-  if (sum.kind != VALUE_GRADIENT || sum.unit != more.unit || sum.ranks != more.ranks || behind != more.micro)
+  if (sum.kind != VALUE_GRADIENT || sum.unit != more.unit || sum.ranks != more.ranks ||
+      behind != more.micro)
     return verify_fail(w->plan, w->now,
                        "adds to %s, which is not the sum over the micro-batches before it",
                        w->plan->buffer[buffer_of(w, k)].name);
@@ -378,8 +383,10 @@ static enum status expect_whole_sum(const struct walker *w, int k)
   enum status status = expect(w, k, VALUE_GRADIENT, unit, 0);
   if (status)
     return status;
-  bool own = verify_is_block(w->plan, unit) || unit == input->model->head, embeds = unit == 0 && verify_embedding_learns(w->plan);
-  if (sum.ranks == input->ranks && sum.micros == (own ? micros : 0) && sum.embeds == (embeds ? micros : 0))
+  bool own = verify_is_block(w->plan, unit) || unit == input->model->head,
+       embeds = unit == 0 && verify_embedding_learns(w->plan);
+  if (sum.ranks == input->ranks && sum.micros == (own ? micros : 0) &&
+      sum.embeds == (embeds ? micros : 0))
     return STATUS_OK;
   return verify_fail(w->plan, w->now,
                      "reads %s, the sum over %d of %d ranks and %d of %d micro-batches",
@@ -402,7 +409,8 @@ static enum status expect_state(const struct walker *w, int k, enum kind kind, i
 
 static void set_state(const struct walker *w, int k, enum kind kind, int state)
 {
-  set_value(w, k, (struct value){.kind = kind, .unit = w->plan->instr[w->now].unit, .state = state});
+  set_value(w, k,
+            (struct value){.kind = kind, .unit = w->plan->instr[w->now].unit, .state = state});
 }
 
 /* The ranks whose ranges make up the unit. */
@@ -419,7 +427,8 @@ enum status value_direction(const struct walker *w)
   if (status)
     return status;
   set_state(w, DIRECTION_STATE, VALUE_STATE, 0);
-  set_value(w, DIRECTION_OUT, (struct value){.kind = VALUE_DIRECTION, .unit = instr->unit, .ranks = 1});
+  set_value(w, DIRECTION_OUT,
+            (struct value){.kind = VALUE_DIRECTION, .unit = instr->unit, .ranks = 1});
   return STATUS_OK;
 }
 
@@ -436,7 +445,8 @@ enum status value_gather_direction(const struct walker *w)
 /* UPDATE works in place: what it leaves is no direction. */
 static enum status spend_direction(const struct walker *w)
 {
-  const enum status status = expect(w, UPDATE_DIRECTION, VALUE_DIRECTION, w->plan->instr[w->now].unit, 0);
+  const enum status status =
+      expect(w, UPDATE_DIRECTION, VALUE_DIRECTION, w->plan->instr[w->now].unit, 0);
   if (status)
     return status;
   if (value_of(w, UPDATE_DIRECTION).ranks != shards_of(w))
@@ -535,7 +545,8 @@ enum status value_recompute(const struct walker *w)
 
 enum status value_logits(const struct walker *w)
 {
-  return expect(w, LOGITS_IN, VALUE_STREAM, w->plan->input.model->blocks, w->plan->instr[w->now].micro);
+  return expect(w, LOGITS_IN, VALUE_STREAM, w->plan->input.model->blocks,
+                w->plan->instr[w->now].micro);
 }
 
 enum status value_loss(const struct walker *w)
@@ -581,7 +592,8 @@ enum status verify_values(const struct plan *plan)
   if (!status)
     status = verify_families(plan, &w.next);
   for (; w.now < plan->n && !status; w.now++)
-    status = op_rows[plan->instr[w.now].op].value ? op_rows[plan->instr[w.now].op].value(&w) : STATUS_OK;
+    status =
+        op_rows[plan->instr[w.now].op].value ? op_rows[plan->instr[w.now].op].value(&w) : STATUS_OK;
   mem_free(w.next);
   mem_free(w.value);
   return status;

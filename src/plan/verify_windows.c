@@ -1,10 +1,12 @@
 /* Windows: fetch -> gather -> use -> release. A codec encodes before the gather and decodes after
- * it. Whoever reads a unit's parameters reads all of them, and nothing is left open behind the step. */
+ * it. Whoever reads a unit's parameters reads all of them, and nothing is left open behind the
+ * step. */
 #include "base/mem.h"
 #include "plan/verify.h"
 
-/* What of a unit has been brought into a buffer: nothing, this rank's shard of the trained or the frozen part, which the group has still to gather,
- * or what is whole. Messages of shards are still to be gathered, and then to be decoded. */
+/* What of a unit has been brought into a buffer: nothing, this rank's shard of the trained or the
+ * frozen part, which the group has still to gather, or what is whole. Messages of shards are still
+ * to be gathered, and then to be decoded. */
 enum held {
   HELD_NOT,
   HELD_SHARD,
@@ -22,7 +24,8 @@ struct windows {
   int *next;       /* by buffer: see verify_families() */
 };
 
-/* Whether one of the two parts of a whole unit is there: on this rank all the time, where fp32 is computed with, or brought into the buffer or a part of it. */
+/* Whether one of the two parts of a whole unit is there: on this rank all the time, where fp32 is
+ * computed with, or brought into the buffer or a part of it. */
 static bool part_is_there(const struct windows *w, int buffer, bool frozen)
 {
   const struct plan *plan = w->plan;
@@ -33,10 +36,12 @@ static bool part_is_there(const struct windows *w, int buffer, bool frozen)
   if (begin == end || (frozen && buffer == plan->copy[u]))
     return true;
   bool stays = mine >= 0 && plan->buffer[mine].dtype == plan->buffer[buffer].dtype;
-  if (stays && plan_root(plan, mine, &offset) == buffer && offset == begin && plan->buffer[mine].bytes == end - begin)
+  if (stays && plan_root(plan, mine, &offset) == buffer && offset == begin &&
+      plan->buffer[mine].bytes == end - begin)
     return true;
   for (int b = buffer; b >= 0; b = w->next[b])
-    if (w->held[b] == HELD_WHOLE && plan_root(plan, b, &offset) == buffer && offset <= begin && offset + plan->buffer[b].bytes >= end)
+    if (w->held[b] == HELD_WHOLE && plan_root(plan, b, &offset) == buffer && offset <= begin &&
+        offset + plan->buffer[b].bytes >= end)
       return true;
   return false;
 }
@@ -59,7 +64,8 @@ static enum status check_params(const struct windows *w, int i, int buffer)
 static struct layout_range range_of_source(const struct plan *plan, int unit, int buffer)
 {
   if (plan->policy[unit].working == WORKING_SHARED)
-    return buffer == plan->shared[unit] ? (struct layout_range){0, plan->layout[unit].flat} : (struct layout_range){0, 0};
+    return buffer == plan->shared[unit] ? (struct layout_range){0, plan->layout[unit].flat}
+                                        : (struct layout_range){0, 0};
   if (buffer == plan->frozen[unit])
     return plan->frozen_owned[unit];
   const int source = verify_has_working(plan, unit) ? plan->working[unit] : plan->master[unit];
@@ -70,7 +76,8 @@ static struct layout_range range_of_source(const struct plan *plan, int unit, in
 static bool waits_outside(const struct plan *plan, int unit, int buffer, struct layout_range range)
 {
   const struct plan_buffer *b = &plan->buffer[buffer];
-  return b->unit == unit && b->parent < 0 && b->dtype == DTYPE_F32 && b->elements == range.end - range.begin;
+  return b->unit == unit && b->parent < 0 && b->dtype == DTYPE_F32 &&
+         b->elements == range.end - range.begin;
 }
 
 static enum status fetch(const struct windows *w, int i)
@@ -80,24 +87,29 @@ static enum status fetch(const struct windows *w, int i)
   const struct layout_unit *layout = &plan->layout[instr->unit];
   int from = instr->use[MOVE_FROM].buffer, to = instr->use[MOVE_TO].buffer;
   struct layout_range range = range_of_source(plan, instr->unit, from);
-  bool frozen = range.begin >= layout->trained, placed = verify_is_place(plan, instr->unit, to, range);
+  bool frozen = range.begin >= layout->trained,
+       placed = verify_is_place(plan, instr->unit, to, range);
   if (range.begin == range.end)
     return verify_fail(plan, i, "reads %s in the place of the unit's parameters",
                        plan->buffer[from].name);
   if (!placed && !waits_outside(plan, instr->unit, to, range))
     return verify_fail(plan, i, "fetches %s to the wrong place in the unit", plan->buffer[to].name);
-  if (plan->buffer[from].bytes != plan->buffer[to].bytes || plan->buffer[from].dtype != plan->buffer[to].dtype)
+  if (plan->buffer[from].bytes != plan->buffer[to].bytes ||
+      plan->buffer[from].dtype != plan->buffer[to].dtype)
     return verify_fail(plan, i, "copies the %lld bytes of %s into the %lld of %s",
                        (long long)plan->buffer[from].bytes, plan->buffer[from].name,
                        (long long)plan->buffer[to].bytes, plan->buffer[to].name);
   if (w->held[to] != HELD_NOT)
     return verify_fail(plan, i, "fetches %s, which has not been released", plan->buffer[to].name);
   int64_t part = frozen ? layout->flat - layout->trained : layout->trained;
-  w->held[to] = placed && range.end - range.begin >= part ? HELD_WHOLE : frozen ? HELD_FROZEN_SHARD : HELD_SHARD;
+  w->held[to] = placed && range.end - range.begin >= part ? HELD_WHOLE
+                : frozen                                  ? HELD_FROZEN_SHARD
+                                                          : HELD_SHARD;
   return STATUS_OK;
 }
 
-/* With masters in host memory a FETCH has brought the shard, to its place in the window, or beside it, from where it is cast. */
+/* With masters in host memory a FETCH has brought the shard, to its place in the window, or beside
+ * it, from where it is cast. */
 static enum status check_fetched(const struct windows *w, int i)
 {
   const struct plan *plan = w->plan;
@@ -108,8 +120,10 @@ static enum status check_fetched(const struct windows *w, int i)
   if (w->held[from] != HELD_SHARD && !frozen)
     return verify_fail(plan, i, "gathers from %s, which nothing has fetched",
                        plan->buffer[from].name);
-  struct layout_range part = frozen ? (struct layout_range){layout->trained, layout->flat} : (struct layout_range){0, layout->trained};
-  bool same = plan->buffer[from].parent < 0 || plan_root(plan, from, NULL) == plan_root(plan, to, NULL);
+  struct layout_range part = frozen ? (struct layout_range){layout->trained, layout->flat}
+                                    : (struct layout_range){0, layout->trained};
+  bool same =
+      plan->buffer[from].parent < 0 || plan_root(plan, from, NULL) == plan_root(plan, to, NULL);
   if (!same || !verify_is_place(plan, instr->unit, to, part))
     return verify_fail(plan, i, "gathers %s to the wrong place in the unit", plan->buffer[to].name);
   return STATUS_OK;

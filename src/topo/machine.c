@@ -9,24 +9,34 @@
 #include "topo/place.h"
 
 enum { TOPO_CPUS = TOPO_MASK_WORDS * 64 };
-enum { NVIDIA = 0x10de, DISPLAY = 0x03 }; /* PCI vendor, and the upper byte of the class of both GPUs that drive a display and those that do not */
+enum {
+  NVIDIA = 0x10de,
+  DISPLAY = 0x03
+}; /* PCI vendor, and the upper byte of the class of both GPUs that drive a display and those that
+      do not */
 
 enum status topo_check(int result, const char *call)
 {
-  return result >= 0 ? STATUS_OK : status_set(STATUS_LIBRARY, "hwloc: %s failed: %s", call, strerror(errno));
+  return result >= 0 ? STATUS_OK
+                     : status_set(STATUS_LIBRARY, "hwloc: %s failed: %s", call, strerror(errno));
 }
 
-/* --- loading --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- loading
+ * ---------------------------------------------------------------------------------------------------------------------------------
+ */
 
-/* GPUs are told by the PCI tree, which Linux shows. What else could find them starts their drivers, which takes seconds, or reads the devices themselves. */
+/* GPUs are told by the PCI tree, which Linux shows. What else could find them starts their drivers,
+ * which takes seconds, or reads the devices themselves. */
 static enum status look_at_pci_only(hwloc_topology_t machine)
 {
 #if HWLOC_API_VERSION >= 0x20100
   static const char *const others[] = {"pci", "cuda", "nvml", "opencl", "gl", "rsmi", "levelzero"};
   for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-    (void)hwloc_topology_set_components(machine, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, others[i]); /* it fails for what is not built in */
+    (void)hwloc_topology_set_components(machine, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+                                        others[i]); /* it fails for what is not built in */
 #endif
-  return topo_check(hwloc_topology_set_io_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_IMPORTANT), "hwloc_topology_set_io_types_filter");
+  return topo_check(hwloc_topology_set_io_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_IMPORTANT),
+                    "hwloc_topology_set_io_types_filter");
 }
 
 /* Whether the root element names a version beyond this hwloc's. */
@@ -124,7 +134,8 @@ static enum status choose_source(hwloc_topology_t machine, const char *xml, cons
   return synthetic ? choose_synthetic(machine, synthetic) : STATUS_OK;
 }
 
-/* With the CPUs that a control group withholds: what is near a GPU does not depend on who may use it. */
+/* With the CPUs that a control group withholds: what is near a GPU does not depend on who may use
+ * it. */
 enum status machine_load(const char *xml, const char *synthetic, hwloc_topology_t *out)
 {
   hwloc_topology_t machine;
@@ -133,7 +144,8 @@ enum status machine_load(const char *xml, const char *synthetic, hwloc_topology_
     return status;
   status = choose_source(machine, xml, synthetic);
   if (!status)
-    status = topo_check(hwloc_topology_set_flags(machine, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED), "hwloc_topology_set_flags");
+    status = topo_check(hwloc_topology_set_flags(machine, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED),
+                        "hwloc_topology_set_flags");
   if (!status)
     status = look_at_pci_only(machine);
   if (!status && hwloc_topology_load(machine) != 0)
@@ -157,7 +169,9 @@ enum status machine_read_cpus(const char *what, const char *list, hwloc_bitmap_t
   return STATUS_OK;
 }
 
-/* --- cores ----------------------------------------------------------------------------------------------------------------------------------- */
+/* --- cores
+ * -----------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Virtual machines may show no cores: then each CPU is one. */
 hwloc_obj_type_t machine_core_type(hwloc_topology_t machine)
@@ -176,17 +190,20 @@ hwloc_obj_t machine_next_core(hwloc_topology_t machine, hwloc_const_bitmap_t mas
 int machine_count_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask)
 {
   int n = 0;
-  for (hwloc_obj_t core = machine_next_core(machine, mask, NULL); core; core = machine_next_core(machine, mask, core))
+  for (hwloc_obj_t core = machine_next_core(machine, mask, NULL); core;
+       core = machine_next_core(machine, mask, core))
     n++;
   return n;
 }
 
-enum status machine_take_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask, int begin, int end, hwloc_bitmap_t out)
+enum status machine_take_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask, int begin,
+                               int end, hwloc_bitmap_t out)
 {
   enum status status = STATUS_OK;
   int n = 0;
   hwloc_bitmap_zero(out);
-  for (hwloc_obj_t core = machine_next_core(machine, mask, NULL); core && !status; core = machine_next_core(machine, mask, core), n++)
+  for (hwloc_obj_t core = machine_next_core(machine, mask, NULL); core && !status;
+       core = machine_next_core(machine, mask, core), n++)
     if (n >= begin && n < end)
       status = topo_check(hwloc_bitmap_or(out, out, core->cpuset), "hwloc_bitmap_or");
   return status ? status : topo_check(hwloc_bitmap_and(out, out, mask), "hwloc_bitmap_and");
@@ -261,7 +278,9 @@ enum status machine_find_domains(struct topo *topo)
   return status;
 }
 
-/* --- GPUs ------------------------------------------------------------------------------------------------------------------------------------ */
+/* --- GPUs
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static int64_t pack_bus(unsigned domain, unsigned bus, unsigned device, unsigned function)
 {
@@ -285,8 +304,8 @@ struct bus_text machine_bus_text(int64_t bus)
   if (bus < 0)
     snprintf(text.text, sizeof text.text, "assumed");
   else
-    snprintf(text.text, sizeof text.text, "%04x:%02x:%02x.%x", (unsigned)(bus >> 16), (unsigned)(bus >> 8 & 0xff), (unsigned)(bus >> 3 & 0x1f),
-             (unsigned)(bus & 7));
+    snprintf(text.text, sizeof text.text, "%04x:%02x:%02x.%x", (unsigned)(bus >> 16),
+             (unsigned)(bus >> 8 & 0xff), (unsigned)(bus >> 3 & 0x1f), (unsigned)(bus & 7));
   return text;
 }
 
@@ -311,12 +330,14 @@ static enum status append_gpu(struct topo *topo, int64_t bus, hwloc_const_bitmap
   return STATUS_OK;
 }
 
-/* Where the firmware says nothing, or a virtual machine hides it, hwloc has the device at the root: all CPUs are near. */
+/* Where the firmware says nothing, or a virtual machine hides it, hwloc has the device at the root:
+ * all CPUs are near. */
 static enum status append_device(struct topo *topo, int64_t bus, hwloc_obj_t device)
 {
   hwloc_obj_t around = device ? hwloc_get_non_io_ancestor_obj(topo->machine, device) : NULL;
   const bool found = around && around->cpuset && !hwloc_bitmap_iszero(around->cpuset);
-  return append_gpu(topo, bus, found ? around->cpuset : hwloc_topology_get_topology_cpuset(topo->machine));
+  return append_gpu(topo, bus,
+                    found ? around->cpuset : hwloc_topology_get_topology_cpuset(topo->machine));
 }
 
 static int64_t bus_of(hwloc_obj_t device)
@@ -365,7 +386,8 @@ enum status machine_find_gpus(struct topo *topo, int most)
 {
   enum status status = STATUS_OK;
   int index = 0;
-  for (int64_t bus = next_bus(topo->machine, -1); bus >= 0 && topo->gpus < most && !status; bus = next_bus(topo->machine, bus))
+  for (int64_t bus = next_bus(topo->machine, -1); bus >= 0 && topo->gpus < most && !status;
+       bus = next_bus(topo->machine, bus))
     status = machine_add_gpu(topo, bus, &index);
   return status;
 }

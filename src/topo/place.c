@@ -10,11 +10,14 @@ static enum status set_copy(hwloc_bitmap_t out, hwloc_const_bitmap_t from)
   return topo_check(hwloc_bitmap_copy(out, from), "hwloc_bitmap_copy");
 }
 
-/* --- a share --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- a share
+ * ---------------------------------------------------------------------------------------------------------------------------------
+ */
 
 enum status share_create(struct share *share)
 {
-  hwloc_bitmap_t *const sets[] = {&share->mask, &share->near, &share->cpus, &share->controller, &share->io, &share->math, &share->nodes};
+  hwloc_bitmap_t *const sets[] = {&share->mask, &share->near, &share->cpus, &share->controller,
+                                  &share->io,   &share->math, &share->nodes};
   share->ordinal = -1;
   for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
     *sets[i] = hwloc_bitmap_alloc();
@@ -26,7 +29,8 @@ enum status share_create(struct share *share)
 
 void share_destroy(struct share *share)
 {
-  const hwloc_bitmap_t sets[] = {share->mask, share->near, share->cpus, share->controller, share->io, share->math, share->nodes};
+  const hwloc_bitmap_t sets[] = {share->mask, share->near, share->cpus, share->controller,
+                                 share->io,   share->math, share->nodes};
   for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
     hwloc_bitmap_free(sets[i]);
   mem_free(share->cpu);
@@ -39,7 +43,9 @@ static const struct gpu *gpu_of(const struct topo *topo, const struct share *sha
   return share->ordinal < 0 ? NULL : &topo->gpu[share->sees[share->ordinal]];
 }
 
-/* --- GPUs ------------------------------------------------------------------------------------------------------------------------------------ */
+/* --- GPUs
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Assignments differ by chains of exchanges, in each of which a GPU gives one rank away and takes
  * one: at most TOPO_GPUS ranks move, however many there are. So a step of distance outweighs the
@@ -79,7 +85,8 @@ static void add_moves(struct matching *m, int row)
     }
 }
 
-/* The cheapest column with room to end in, by moves of others where these help (Bellman-Ford: a move may have a negative cost). from: the column before each on its way, -1: none. */
+/* The cheapest column with room to end in, by moves of others where these help (Bellman-Ford: a
+ * move may have a negative cost). from: the column before each on its way, -1: none. */
 static int search(const struct matching *m, int row, int from[TOPO_GPUS])
 {
   int64_t least[TOPO_GPUS];
@@ -149,9 +156,10 @@ static int distance(const struct topo *topo, hwloc_const_bitmap_t mask, hwloc_co
 {
   if (hwloc_bitmap_intersects(mask, near))
     return hwloc_bitmap_isincluded(mask, near) || hwloc_bitmap_isincluded(near, mask) ? 0 : 1;
-  for (hwloc_obj_t package = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, NULL); package;
-       package = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, package))
-    if (hwloc_bitmap_intersects(package->cpuset, mask) && hwloc_bitmap_intersects(package->cpuset, near))
+  for (hwloc_obj_t package = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, NULL);
+       package; package = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_PACKAGE, package))
+    if (hwloc_bitmap_intersects(package->cpuset, mask) &&
+        hwloc_bitmap_intersects(package->cpuset, near))
       return 2;
   return 3;
 }
@@ -208,7 +216,8 @@ static int64_t cost_of(const struct topo *topo, int rank, int expected, int gpu)
   const struct share *share = &topo->share[rank];
   if (ordinal_of(share, gpu) < 0)
     return NEVER;
-  return (int64_t)STEP_COST * distance(topo, share->mask, topo->gpu[gpu].near) + (gpu - expected) * (gpu - expected);
+  return (int64_t)STEP_COST * distance(topo, share->mask, topo->gpu[gpu].near) +
+         (gpu - expected) * (gpu - expected);
 }
 
 /* Every rank gets the nearest GPU that it sees. If the ranks see all GPUs, the numbers of ranks per
@@ -219,7 +228,8 @@ static enum status choose_gpus(struct topo *topo)
     return STATUS_OK;
   int64_t *cost = NULL;
   int *gpu = NULL;
-  enum status status = mem_alloc(MEM_META, (size_t)topo->ranks * (size_t)topo->gpus * sizeof *cost, (void **)&cost);
+  enum status status =
+      mem_alloc(MEM_META, (size_t)topo->ranks * (size_t)topo->gpus * sizeof *cost, (void **)&cost);
   if (!status)
     status = mem_alloc(MEM_META, (size_t)topo->ranks * sizeof *gpu, (void **)&gpu);
   for (int k = 0; k < topo->ranks && !status; k++) {
@@ -240,13 +250,16 @@ static enum status choose_gpus(struct topo *topo)
   return status;
 }
 
-/* --- what of the mask is near ---------------------------------------------------------------------------------------------------------------- */
+/* --- what of the mask is near
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 char *list_text(hwloc_const_bitmap_t set)
 {
   const int length = hwloc_bitmap_list_snprintf(NULL, 0, set);
   char *text = NULL;
-  if (topo_check(length, "hwloc_bitmap_list_snprintf") || mem_alloc(MEM_META, (size_t)length + 1, (void **)&text))
+  if (topo_check(length, "hwloc_bitmap_list_snprintf") ||
+      mem_alloc(MEM_META, (size_t)length + 1, (void **)&text))
     return NULL;
   hwloc_bitmap_list_snprintf(text, (size_t)length + 1, set);
   return text;
@@ -273,7 +286,8 @@ static int count_withheld(const struct topo *topo, const struct gpu *gpu, hwloc_
 /* A mask is wrong if most of its cores are far from the GPU and it lacks cores near the GPU. Cores
  * are compared, because a launcher may leave one CPU of each core. If no memory is left, the rank
  * has no warning. */
-static void judge_mask(const struct topo *topo, struct share *share, const struct gpu *gpu, int near)
+static void judge_mask(const struct topo *topo, struct share *share, const struct gpu *gpu,
+                       int near)
 {
   const int given = machine_count_cores(topo->machine, share->mask);
   if (count_cores(topo->machine, gpu->near, gpu->near, share->mask) == 0 || 2 * near >= given)
@@ -294,7 +308,8 @@ static void judge_mask(const struct topo *topo, struct share *share, const struc
 }
 
 /* mpirun binds a rank to one core unless told otherwise. masks: of all ranks. */
-static void judge_single_core(const struct topo *topo, struct share *share, const struct gpu *gpu, hwloc_const_bitmap_t masks)
+static void judge_single_core(const struct topo *topo, struct share *share, const struct gpu *gpu,
+                              hwloc_const_bitmap_t masks)
 {
   const int idle = count_withheld(topo, gpu, masks);
   char *left = idle > 0 ? list_text(share->mask) : NULL;
@@ -306,7 +321,8 @@ static void judge_single_core(const struct topo *topo, struct share *share, cons
   mem_free(left);
 }
 
-static enum status find_near(const struct topo *topo, struct share *share, hwloc_const_bitmap_t masks)
+static enum status find_near(const struct topo *topo, struct share *share,
+                             hwloc_const_bitmap_t masks)
 {
   const struct gpu *gpu = gpu_of(topo, share);
   if (!gpu || topo->options.lists > 0 || !topo->options.bind)
@@ -332,9 +348,12 @@ static enum status find_all_near(const struct topo *topo)
   return status;
 }
 
-/* --- parts of a share ------------------------------------------------------------------------------------------------------------------------ */
+/* --- parts of a share
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
-/* Two threads of a controller are busy at a time where there is much to drive: who enqueues, and MPI's progress. */
+/* Two threads of a controller are busy at a time where there is much to drive: who enqueues, and
+ * MPI's progress. */
 static int controller_cores(const struct topo *topo, const struct share *share)
 {
   enum { MANY = 8 };
@@ -365,8 +384,11 @@ static enum status split_share(const struct topo *topo, int rank, struct share *
   share->split = true;
   enum status status = machine_take_cores(machine, share->cpus, 0, controller, share->controller);
   if (!status)
-    status = machine_take_cores(machine, share->cpus, controller + io - 1, controller + io, share->io);
-  return status ? status : machine_take_cores(machine, share->cpus, controller + io, share->cores, share->math);
+    status =
+        machine_take_cores(machine, share->cpus, controller + io - 1, controller + io, share->io);
+  return status
+             ? status
+             : machine_take_cores(machine, share->cpus, controller + io, share->cores, share->math);
 }
 
 /* The CPU of hardware thread `sibling` of a core, of those in the set; -1: it has fewer. */
@@ -387,8 +409,8 @@ static void list_cpus(const struct topo *topo, struct share *share)
   hwloc_topology_t machine = topo->machine;
   int n = 0, cpus = hwloc_bitmap_weight(share->math);
   for (int sibling = 0; n < share->threads && n < cpus; sibling++)
-    for (hwloc_obj_t core = machine_next_core(machine, share->math, NULL); core && n < share->threads;
-         core = machine_next_core(machine, share->math, core)) {
+    for (hwloc_obj_t core = machine_next_core(machine, share->math, NULL);
+         core && n < share->threads; core = machine_next_core(machine, share->math, core)) {
       int cpu = cpu_of(share->math, core, sibling);
       if (cpu >= 0)
         share->cpu[n++] = cpu;
@@ -424,7 +446,8 @@ static enum status list_io(struct share *share)
   const enum status status = mem_alloc(MEM_META, (size_t)n * sizeof(int), (void **)&share->io_cpu);
   if (status)
     return status;
-  for (int cpu = hwloc_bitmap_first(share->io); share->io_cpus < n; cpu = hwloc_bitmap_next(share->io, cpu))
+  for (int cpu = hwloc_bitmap_first(share->io); share->io_cpus < n;
+       cpu = hwloc_bitmap_next(share->io, cpu))
     share->io_cpu[share->io_cpus++] = cpu;
   return STATUS_OK;
 }
@@ -442,7 +465,9 @@ static enum status find_nodes(const struct topo *topo, struct share *share)
   return status;
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- all of it
+ * -------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static enum status refuse_list(const struct topo *topo, int rank)
 {
@@ -450,8 +475,9 @@ static enum status refuse_list(const struct topo *topo, int rank)
   if (!mask)
     return STATUS_MEMORY;
   status_set(STATUS_USAGE,
-             "topo.cores gives rank %d of its node the CPUs %s, of which it may use %s: correct it, or let the launcher leave the cores alone", rank,
-             topo->options.list[rank], mask);
+             "topo.cores gives rank %d of its node the CPUs %s, of which it may use %s: correct "
+             "it, or let the launcher leave the cores alone",
+             rank, topo->options.list[rank], mask);
   mem_free(mask);
   return STATUS_USAGE;
 }
@@ -466,8 +492,9 @@ static enum status read_list(struct topo *topo, int rank, const char *what, hwlo
     return refuse_list(topo, rank);
   for (int k = 0; k < rank; k++)
     if (hwloc_bitmap_intersects(topo->share[k].mask, list))
-      return status_set(STATUS_USAGE, "topo.cores gives ranks %d and %d of a node the same CPUs (%s and %s)", k, rank, topo->options.list[k],
-                        topo->options.list[rank]);
+      return status_set(STATUS_USAGE,
+                        "topo.cores gives ranks %d and %d of a node the same CPUs (%s and %s)", k,
+                        rank, topo->options.list[k], topo->options.list[rank]);
   return set_copy(share->mask, list);
 }
 
@@ -494,7 +521,8 @@ static enum status check_masks(struct topo *topo)
   for (int k = 0; k < topo->ranks; k++) {
     struct share *share = &topo->share[k];
     if (machine_count_cores(topo->machine, share->mask) == 0)
-      return status_set(STATUS_LIBRARY, "hwloc finds no core among the CPUs that this process may use; check the binding options of mpirun or srun");
+      return status_set(STATUS_LIBRARY, "hwloc finds no core among the CPUs that this process may "
+                                        "use; check the binding options of mpirun or srun");
     share->sharers = 0;
     for (int other = 0; other < topo->ranks; other++)
       share->sharers += hwloc_bitmap_isequal(share->mask, topo->share[other].mask);

@@ -15,28 +15,29 @@ struct domain {
 };
 
 struct gpu {
-  int64_t bus;         /* domain, bus, device and function as one number; -1: not of this machine's PCI tree, but assumed */
+  int64_t bus; /* domain, bus, device and function as one number; -1: not of this machine's PCI
+                  tree, but assumed */
   hwloc_bitmap_t near; /* CPUs; all of them where the machine does not tell */
 };
 
 /* Of one rank. */
 struct share {
-  hwloc_bitmap_t mask;      /* CPUs that its launcher, or topo.cores, left it */
+  hwloc_bitmap_t mask;          /* CPUs that its launcher, or topo.cores, left it */
   int visible, sees[TOPO_GPUS]; /* indices of GPUs, by the rank's own ordinals */
-  int sharers;              /* ranks with this mask */
+  int sharers;                  /* ranks with this mask */
 
-  int ordinal;              /* of its GPU among those that it sees, -1: none */
-  hwloc_bitmap_t near;      /* CPUs that it may have: of the mask, those near the GPU */
-  hwloc_bitmap_t cpus;      /* CPUs that it has */
+  int ordinal;                         /* of its GPU among those that it sees, -1: none */
+  hwloc_bitmap_t near;                 /* CPUs that it may have: of the mask, those near the GPU */
+  hwloc_bitmap_t cpus;                 /* CPUs that it has */
   hwloc_bitmap_t controller, io, math; /* parts of them; all the same where nothing is told apart */
-  hwloc_bitmap_t nodes;     /* NUMA nodes that its cores allocate from */
+  hwloc_bitmap_t nodes;                /* NUMA nodes that its cores allocate from */
   int cores;
-  bool crowded;             /* too few cores: it shares one */
-  int rivals;               /* if crowded: ranks with too few cores together, itself included */
-  bool split;               /* controller, I/O and math are told apart */
-  int threads, *cpu;        /* of the math */
+  bool crowded;      /* too few cores: it shares one */
+  int rivals;        /* if crowded: ranks with too few cores together, itself included */
+  bool split;        /* controller, I/O and math are told apart */
+  int threads, *cpu; /* of the math */
   int io_cpus, *io_cpu;
-  char *warning;            /* NULL: nothing is wrong */
+  char *warning; /* NULL: nothing is wrong */
 };
 
 struct topo {
@@ -54,7 +55,8 @@ struct topo {
 
 enum status topo_check(int result, const char *call);
 
-/* Whether a rank is bound; and its memory: its cores have one NUMA node of the machine's several. */
+/* Whether a rank is bound; and its memory: its cores have one NUMA node of the machine's several.
+ */
 bool share_binds(const struct topo *topo, const struct share *share);
 bool share_binds_memory(const struct topo *topo, const struct share *share);
 
@@ -66,10 +68,12 @@ enum status machine_load(const char *xml, const char *synthetic, hwloc_topology_
 enum status machine_read_cpus(const char *what, const char *list, hwloc_bitmap_t out);
 hwloc_obj_type_t machine_core_type(hwloc_topology_t machine);
 /* The next core with a CPU in the mask, after `core` (NULL: the first). */
-hwloc_obj_t machine_next_core(hwloc_topology_t machine, hwloc_const_bitmap_t mask, hwloc_obj_t core);
+hwloc_obj_t machine_next_core(hwloc_topology_t machine, hwloc_const_bitmap_t mask,
+                              hwloc_obj_t core);
 int machine_count_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask);
 /* out = the CPUs in the mask of its cores begin ... end - 1. */
-enum status machine_take_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask, int begin, int end, hwloc_bitmap_t out);
+enum status machine_take_cores(hwloc_topology_t machine, hwloc_const_bitmap_t mask, int begin,
+                               int end, hwloc_bitmap_t out);
 /* Whether a NUMA node has memory. */
 bool machine_has_memory(hwloc_topology_t machine, hwloc_obj_t node);
 /* All domains of topo->machine, disallowed CPUs included. topo_destroy() frees them. */
@@ -77,10 +81,14 @@ enum status machine_find_domains(struct topo *topo);
 
 /* "0000:1b:00.0" */
 bool machine_read_bus(const char *text, int64_t *out);
-struct bus_text { char text[24]; };
+struct bus_text {
+  char text[24];
+};
 struct bus_text machine_bus_text(int64_t bus);
 /* "GPU 0000:1b:00.0" or "assumed GPU", for a sentence */
-struct gpu_text { char text[32]; };
+struct gpu_text {
+  char text[32];
+};
 struct gpu_text machine_gpu_text(int64_t bus);
 
 /* The GPU on this bus, by its place in topo->gpu, where it is added if it is new. */

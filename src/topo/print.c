@@ -9,16 +9,20 @@
 
 enum { PICTURE_WIDTH = 64 };
 
-/* --- the table ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- the table
+ * -------------------------------------------------------------------------------------------------------------------------------
+ */
 
 enum column { RANK, GPU, NODES, CORES, CONTROLLER, IO, MATH, THREADS, COLUMNS };
 
-static const char *const titles[COLUMNS] = {"rank", "GPU", "memory", "cores", "controller", "I/O", "math", "threads"};
+static const char *const titles[COLUMNS] = {"rank",       "GPU", "memory", "cores",
+                                            "controller", "I/O", "math",   "threads"};
 
 /* All of these as snprintf does: the length is that of the whole text, whatever fits. */
 static int print_set(hwloc_const_bitmap_t set, char *out, size_t size)
 {
-  return hwloc_bitmap_iszero(set) ? snprintf(out, size, "-") : hwloc_bitmap_list_snprintf(out, size, set);
+  return hwloc_bitmap_iszero(set) ? snprintf(out, size, "-")
+                                  : hwloc_bitmap_list_snprintf(out, size, set);
 }
 
 static int print_part(const struct share *share, hwloc_const_bitmap_t part, char *out, size_t size)
@@ -30,7 +34,8 @@ static int print_gpu(const struct topo *topo, const struct share *share, char *o
 {
   if (share->ordinal < 0)
     return snprintf(out, size, "-");
-  return snprintf(out, size, "%d %s", share->sees[share->ordinal], machine_bus_text(topo->gpu[share->sees[share->ordinal]].bus).text);
+  return snprintf(out, size, "%d %s", share->sees[share->ordinal],
+                  machine_bus_text(topo->gpu[share->sees[share->ordinal]].bus).text);
 }
 
 static int print_cell(const struct topo *topo, int rank, int column, char *out, size_t size)
@@ -48,12 +53,14 @@ static int print_cell(const struct topo *topo, int rank, int column, char *out, 
   }
 }
 
-static void print_line(const struct topo *topo, int rank, const int width[COLUMNS], char *cell, size_t size, FILE *to)
+static void print_line(const struct topo *topo, int rank, const int width[COLUMNS], char *cell,
+                       size_t size, FILE *to)
 {
   for (int c = 0; c < COLUMNS; c++) {
     if (rank >= 0)
       print_cell(topo, rank, c, cell, size);
-    fprintf(to, "%-*s%s", c == COLUMNS - 1 ? 0 : width[c], rank < 0 ? titles[c] : cell, c == COLUMNS - 1 ? "\n" : "  ");
+    fprintf(to, "%-*s%s", c == COLUMNS - 1 ? 0 : width[c], rank < 0 ? titles[c] : cell,
+            c == COLUMNS - 1 ? "\n" : "  ");
   }
 }
 
@@ -78,7 +85,9 @@ static enum status print_table(const struct topo *topo, FILE *to)
   return STATUS_OK;
 }
 
-/* --- the picture ----------------------------------------------------------------------------------------------------------------------------- */
+/* --- the picture
+ * -----------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Of a core: whose it is, and for what. */
 struct mark {
@@ -136,7 +145,8 @@ static void print_gpus(const struct topo *topo, hwloc_const_bitmap_t cpus, FILE 
     bool used = false;
     if (!hwloc_bitmap_isset(cpus, (unsigned)hwloc_bitmap_first(gpu->near)))
       continue;
-    fprintf(to, "    GPU %d %s%s", g, machine_bus_text(gpu->bus).text, hwloc_bitmap_isincluded(gpu->near, cpus) ? "" : " (and nodes below)");
+    fprintf(to, "    GPU %d %s%s", g, machine_bus_text(gpu->bus).text,
+            hwloc_bitmap_isincluded(gpu->near, cpus) ? "" : " (and nodes below)");
     for (int k = 0; k < topo->ranks; k++) {
       const struct share *share = &topo->share[k];
       if (share->ordinal < 0 || share->sees[share->ordinal] != g)
@@ -213,8 +223,9 @@ static void print_memory_alone(const struct topo *topo, FILE *to)
   for (hwloc_obj_t node = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_NUMANODE, NULL); node;
        node = hwloc_get_next_obj_by_type(topo->machine, HWLOC_OBJ_NUMANODE, node))
     if (!has_cores(topo, node) && machine_has_memory(topo->machine, node))
-      fprintf(to, "  NUMA node %u: memory alone%s%s, %.1f GiB, for no rank\n", node->os_index, node->subtype ? ", " : "",
-              node->subtype ? node->subtype : "", (double)node->attr->numanode.local_memory / (1 << 30));
+      fprintf(to, "  NUMA node %u: memory alone%s%s, %.1f GiB, for no rank\n", node->os_index,
+              node->subtype ? ", " : "", node->subtype ? node->subtype : "",
+              (double)node->attr->numanode.local_memory / (1 << 30));
 }
 
 /* Domains of the same packages stand under one line. */
@@ -249,7 +260,9 @@ static enum status print_picture(const struct topo *topo, FILE *to)
   return status;
 }
 
-/* --- all of it ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- all of it
+ * -------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* The machine's CPUs include withheld ones, but not offline ones. */
 static void print_unusable(hwloc_topology_t machine, FILE *to)
@@ -293,15 +306,18 @@ static void print_workers(const struct topo *topo, FILE *to)
   for (int k = 0; k < topo->ranks; k++) {
     const struct share *share = &topo->share[k];
     split += share->split && share->ordinal >= 0;
-    own += share->split && share->ordinal >= 0 && share->threads <= hwloc_bitmap_weight(share->math);
+    own +=
+        share->split && share->ordinal >= 0 && share->threads <= hwloc_bitmap_weight(share->math);
   }
   if (split > 0)
-    fputs(own == split ? "Each optimizer worker is bound to its own CPU.\n"
-          : own > 0    ? "Each optimizer worker is bound to its own CPU, except on ranks with fewer CPUs for "
-                         "math than threads.\n"
-                       : "Optimizer workers share CPUs, because ranks have fewer CPUs for math than "
-                         "threads.\n",
-          to);
+    fputs(
+        own == split ? "Each optimizer worker is bound to its own CPU.\n"
+        : own > 0
+            ? "Each optimizer worker is bound to its own CPU, except on ranks with fewer CPUs for "
+              "math than threads.\n"
+            : "Optimizer workers share CPUs, because ranks have fewer CPUs for math than "
+              "threads.\n",
+        to);
 }
 
 /* Where memory of bound ranks lies, on a machine that leaves a choice. */

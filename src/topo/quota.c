@@ -23,7 +23,8 @@ static double quota_v2(const char *folder)
 {
   char line[64];
   double quota, period;
-  if (!read_line(folder, "cpu.max", line, sizeof line) || sscanf(line, "%lf %lf", &quota, &period) != 2 || period <= 0)
+  if (!read_line(folder, "cpu.max", line, sizeof line) ||
+      sscanf(line, "%lf %lf", &quota, &period) != 2 || period <= 0)
     return 0; /* "max 100000" */
   return quota / period;
 }
@@ -32,14 +33,17 @@ static double quota_v1(const char *folder)
 {
   char line[64];
   double quota, period;
-  if (!read_line(folder, "cpu.cfs_quota_us", line, sizeof line) || sscanf(line, "%lf", &quota) != 1 || quota <= 0)
+  if (!read_line(folder, "cpu.cfs_quota_us", line, sizeof line) ||
+      sscanf(line, "%lf", &quota) != 1 || quota <= 0)
     return 0; /* -1 */
-  if (!read_line(folder, "cpu.cfs_period_us", line, sizeof line) || sscanf(line, "%lf", &period) != 1 || period <= 0)
+  if (!read_line(folder, "cpu.cfs_period_us", line, sizeof line) ||
+      sscanf(line, "%lf", &period) != 1 || period <= 0)
     return 0;
   return quota / period;
 }
 
-/* Up from the group to the mount. Inside a container the group's own path may not be there, but the mount shows the container's limit. */
+/* Up from the group to the mount. Inside a container the group's own path may not be there, but the
+ * mount shows the container's limit. */
 static double walk_up(const char *mount, const char *group, double (*quota_of)(const char *folder))
 {
   char folder[PATH_SIZE];
@@ -67,7 +71,8 @@ static int has_controller(const char *list, const char *name)
 /* "0::/group" (v2) or "4:cpu,cpuacct:/group" (v1) */
 static double quota_of_line(char *line, const char *root)
 {
-  char mount[256], *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
+  char mount[256], *controllers = strchr(line, ':'),
+                   *group = controllers ? strchr(controllers + 1, ':') : NULL;
   if (!group)
     return 0;
   *group++ = '\0';

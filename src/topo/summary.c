@@ -16,7 +16,8 @@ static int count_own(hwloc_topology_t machine)
 {
   hwloc_bitmap_t mask = hwloc_bitmap_alloc();
   const bool told = mask && hwloc_get_cpubind(machine, mask, HWLOC_CPUBIND_THREAD) == 0;
-  const int n = told ? machine_count_cores(machine, mask) : count(machine, machine_core_type(machine));
+  const int n =
+      told ? machine_count_cores(machine, mask) : count(machine, machine_core_type(machine));
   hwloc_bitmap_free(mask);
   return n;
 }

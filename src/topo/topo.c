@@ -13,9 +13,12 @@
 #include "base/open.h"
 #include "topo/place.h"
 
-/* --- what a rank knows of itself ------------------------------------------------------------------------------------------------------------- */
+/* --- what a rank knows of itself
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
-/* The boot's id rather than the host's name: two containers on one machine share its cores, whatever they are called. */
+/* The boot's id rather than the host's name: two containers on one machine share its cores,
+ * whatever they are called. */
 static uint64_t hash_machine(void)
 {
   char text[256] = "";
@@ -37,19 +40,26 @@ enum status topo_record(int gpus, const char *const bus[], struct topo_record *o
 {
   struct topo_record record = {.machine = (int64_t)(hash_machine() >> 1), .gpus = gpus};
   if (gpus > TOPO_GPUS)
-    return status_set(STATUS_UNSUPPORTED, "this process sees %d GPUs, more than %d: let CUDA_VISIBLE_DEVICES name fewer", gpus, TOPO_GPUS);
+    return status_set(
+        STATUS_UNSUPPORTED,
+        "this process sees %d GPUs, more than %d: let CUDA_VISIBLE_DEVICES name fewer", gpus,
+        TOPO_GPUS);
   for (int g = 0; g < gpus; g++)
     if (!machine_read_bus(bus[g], &record.gpu[g]))
-      return status_set(STATUS_INTERNAL, "'%s' is not the place of a PCI device, such as 0000:1b:00.0", bus[g]);
+      return status_set(STATUS_INTERNAL,
+                        "'%s' is not the place of a PCI device, such as 0000:1b:00.0", bus[g]);
   read_mask(record.mask, sizeof record.mask);
   *out = record;
   return STATUS_OK;
 }
 
-/* --- creation -------------------------------------------------------------------------------------------------------------------------------- */
+/* --- creation
+ * --------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Without shares: how many there are may depend on the machine. */
-static enum status create(const char *xml, const char *synthetic, const struct topo_options *options, struct topo **out)
+static enum status create(const char *xml, const char *synthetic,
+                          const struct topo_options *options, struct topo **out)
 {
   struct topo *topo = NULL;
   enum status status = mem_alloc(MEM_META, sizeof *topo, (void **)&topo);
@@ -83,8 +93,12 @@ static char *describe_parts(const struct share *share)
 {
   if (!share->split)
     return mem_strdup("");
-  char *controller = list_text(share->controller), *io = list_text(share->io), *math = list_text(share->math);
-  char *text = controller && io && math ? mem_printf(": controller on CPUs %s, I/O on %s, math on %s", controller, io, math) : NULL;
+  char *controller = list_text(share->controller), *io = list_text(share->io),
+       *math = list_text(share->math);
+  char *text =
+      controller && io && math
+          ? mem_printf(": controller on CPUs %s, I/O on %s, math on %s", controller, io, math)
+          : NULL;
   mem_free(controller);
   mem_free(io);
   mem_free(math);
@@ -92,7 +106,8 @@ static char *describe_parts(const struct share *share)
 }
 
 /* What is to be said of them but for where they are; "": nothing. */
-static void describe_limits(const struct topo *topo, const struct share *share, char *out, size_t size)
+static void describe_limits(const struct topo *topo, const struct share *share, char *out,
+                            size_t size)
 {
   const int total =
       machine_count_cores(topo->machine, hwloc_topology_get_topology_cpuset(topo->machine));
@@ -157,9 +172,12 @@ static double own_quota(void)
   return topo_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup");
 }
 
-/* --- of a job -------------------------------------------------------------------------------------------------------------------------------- */
+/* --- of a job
+ * --------------------------------------------------------------------------------------------------------------------------------
+ */
 
-static enum status read_record(struct topo *topo, struct share *share, const struct topo_record *record)
+static enum status read_record(struct topo *topo, struct share *share,
+                               const struct topo_record *record)
 {
   enum status status = STATUS_OK;
   const unsigned char *mask = (const unsigned char *)record->mask;
@@ -167,14 +185,17 @@ static enum status read_record(struct topo *topo, struct share *share, const str
     if (mask[cpu / 8] >> cpu % 8 & 1)
       status = topo_check(hwloc_bitmap_set(share->mask, (unsigned)cpu), "hwloc_bitmap_set");
   if (!status)
-    status = topo_check(hwloc_bitmap_and(share->mask, share->mask, hwloc_topology_get_topology_cpuset(topo->machine)), "hwloc_bitmap_and");
+    status = topo_check(hwloc_bitmap_and(share->mask, share->mask,
+                                         hwloc_topology_get_topology_cpuset(topo->machine)),
+                        "hwloc_bitmap_and");
   share->visible = (int)record->gpus;
   for (int g = 0; g < share->visible && !status; g++)
     status = machine_add_gpu(topo, record->gpu[g], &share->sees[g]);
   return status;
 }
 
-static enum status read_records(struct topo *topo, const struct topo_record *records, int ranks, int rank)
+static enum status read_records(struct topo *topo, const struct topo_record *records, int ranks,
+                                int rank)
 {
   int here = 0;
   for (int r = 0; r < ranks; r++)
@@ -190,7 +211,8 @@ static enum status read_records(struct topo *topo, const struct topo_record *rec
   return status;
 }
 
-enum status topo_create_job(const struct topo_record *records, int ranks, int rank, const struct topo_options *options, struct topo **out)
+enum status topo_create_job(const struct topo_record *records, int ranks, int rank,
+                            const struct topo_options *options, struct topo **out)
 {
   struct topo *topo;
   enum status status = create(NULL, NULL, options, &topo);
@@ -200,7 +222,9 @@ enum status topo_create_job(const struct topo_record *records, int ranks, int ra
   return finish(topo, read_records(topo, records, ranks, rank), out);
 }
 
-/* --- of a scene ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- of a scene
+ * ------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static enum status find_scene_gpus(struct topo *topo, const struct topo_scene *scene)
 {
@@ -212,7 +236,9 @@ static enum status find_scene_gpus(struct topo *topo, const struct topo_scene *s
   for (int g = 0; g < scene->buses && g < wanted && !status; g++) {
     int64_t bus;
     if (!machine_read_bus(scene->bus[g], &bus))
-      return status_set(STATUS_INTERNAL, "'%s' is not the place of a PCI device, such as 0000:1b:00.0", scene->bus[g]);
+      return status_set(STATUS_INTERNAL,
+                        "'%s' is not the place of a PCI device, such as 0000:1b:00.0",
+                        scene->bus[g]);
     status = machine_add_gpu(topo, bus, &index);
   }
   if (!status && scene->buses == 0)
@@ -220,7 +246,9 @@ static enum status find_scene_gpus(struct topo *topo, const struct topo_scene *s
   if (status || scene->gpus < 0 || topo->gpus == wanted)
     return status;
   if (topo->gpus > 0)
-    return status_set(STATUS_USAGE, "gpus is %d, but the machine shows %d: say gpus=%d, or less, or leave it out", wanted, topo->gpus, topo->gpus);
+    return status_set(STATUS_USAGE,
+                      "gpus is %d, but the machine shows %d: say gpus=%d, or less, or leave it out",
+                      wanted, topo->gpus, topo->gpus);
   return machine_assume_gpus(topo, wanted);
 }
 
@@ -236,14 +264,17 @@ static enum status own_mask(hwloc_topology_t machine, hwloc_bitmap_t mask)
   return topo_check(hwloc_bitmap_and(mask, mask, whole), "hwloc_bitmap_and");
 }
 
-static enum status scene_mask(const struct topo *topo, const struct topo_scene *scene, int rank, hwloc_bitmap_t mask)
+static enum status scene_mask(const struct topo *topo, const struct topo_scene *scene, int rank,
+                              hwloc_bitmap_t mask)
 {
   hwloc_topology_t machine = topo->machine;
   if (scene->masks > 0) { /* a launcher may give more than there is */
-    const enum status status = machine_read_cpus("", scene->mask[scene->masks == 1 ? 0 : rank], mask);
+    const enum status status =
+        machine_read_cpus("", scene->mask[scene->masks == 1 ? 0 : rank], mask);
     return status ? status
-                  : topo_check(hwloc_bitmap_and(mask, mask, hwloc_topology_get_topology_cpuset(machine)),
-                               "hwloc_bitmap_and");
+                  : topo_check(
+                        hwloc_bitmap_and(mask, mask, hwloc_topology_get_topology_cpuset(machine)),
+                        "hwloc_bitmap_and");
   }
   if (!scene->xml && !scene->synthetic)
     return own_mask(machine, mask);
@@ -251,7 +282,8 @@ static enum status scene_mask(const struct topo *topo, const struct topo_scene *
                                hwloc_topology_get_topology_cpuset(machine)))
     return status_set(STATUS_INPUT, "%s allows its processes no CPU: give them some with mask=",
                       scene->xml ? scene->xml : scene->synthetic);
-  return topo_check(hwloc_bitmap_and(mask, hwloc_topology_get_allowed_cpuset(machine), hwloc_topology_get_topology_cpuset(machine)),
+  return topo_check(hwloc_bitmap_and(mask, hwloc_topology_get_allowed_cpuset(machine),
+                                     hwloc_topology_get_topology_cpuset(machine)),
                     "hwloc_bitmap_and");
 }
 
@@ -277,7 +309,8 @@ static enum status set_scene(struct topo *topo, const struct topo_scene *scene)
   return status;
 }
 
-enum status topo_create_scene(const struct topo_scene *scene, const struct topo_options *options, struct topo **out)
+enum status topo_create_scene(const struct topo_scene *scene, const struct topo_options *options,
+                              struct topo **out)
 {
   struct topo *topo;
   enum status status = create(scene->xml, scene->synthetic, options, &topo);
@@ -306,7 +339,9 @@ void topo_destroy(struct topo *topo)
   mem_free(topo);
 }
 
-/* --- use ------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- use
+ * -------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static const struct share *own_share(const struct topo *topo)
 {
@@ -361,7 +396,8 @@ bool share_binds(const struct topo *topo, const struct share *share)
 
 bool share_binds_memory(const struct topo *topo, const struct share *share)
 {
-  return share_binds(topo, share) && hwloc_bitmap_weight(share->nodes) == 1 && hwloc_get_nbobjs_by_type(topo->machine, HWLOC_OBJ_NUMANODE) > 1;
+  return share_binds(topo, share) && hwloc_bitmap_weight(share->nodes) == 1 &&
+         hwloc_get_nbobjs_by_type(topo->machine, HWLOC_OBJ_NUMANODE) > 1;
 }
 
 /* A policy other than the kernel's own, which whoever started this process chose for it. */
@@ -369,13 +405,17 @@ static bool was_given_policy(const struct topo *topo)
 {
   hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
   hwloc_membind_policy_t policy = HWLOC_MEMBIND_DEFAULT;
-  const bool known = nodes && hwloc_get_membind(topo->machine, nodes, &policy, HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) == 0;
+  const bool known =
+      nodes && hwloc_get_membind(topo->machine, nodes, &policy,
+                                 HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) == 0;
   hwloc_bitmap_free(nodes);
   return known && policy != HWLOC_MEMBIND_DEFAULT && policy != HWLOC_MEMBIND_FIRSTTOUCH;
 }
 
-/* The policy of the calling thread, not of an area: threads inherit it, and whoever makes pages on their behalf follows it, as a driver of pinned memory, whose pages nobody could bind later, and
- * files that processes share. Without HWLOC_MEMBIND_STRICT the node is preferred: what it has no room for goes elsewhere. */
+/* The policy of the calling thread, not of an area: threads inherit it, and whoever makes pages on
+ * their behalf follows it, as a driver of pinned memory, whose pages nobody could bind later, and
+ * files that processes share. Without HWLOC_MEMBIND_STRICT the node is preferred: what it has no
+ * room for goes elsewhere. */
 static void bind_memory(const struct topo *topo)
 {
   const struct share *share = own_share(topo);
@@ -386,20 +426,24 @@ static void bind_memory(const struct topo *topo)
              "of this rank's cores");
     return;
   }
-  if (hwloc_set_membind(topo->machine, share->nodes, HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) != 0)
-    log_warn_alike("memory is not bound to the NUMA node of this rank's cores, only its threads are: %s%s", strerror(errno),
-                   errno == EPERM ? "; a container needs CAP_SYS_NICE for it" : "");
+  if (hwloc_set_membind(topo->machine, share->nodes, HWLOC_MEMBIND_BIND,
+                        HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) != 0)
+    log_warn_alike(
+        "memory is not bound to the NUMA node of this rank's cores, only its threads are: %s%s",
+        strerror(errno), errno == EPERM ? "; a container needs CAP_SYS_NICE for it" : "");
 }
 
 enum status topo_bind(const struct topo *topo)
 {
   const struct share *share = own_share(topo);
   if (!hwloc_topology_is_thissystem(topo->machine))
-    return status_set(STATUS_UNSUPPORTED, "a process cannot be bound to the cores of a machine that is only described");
+    return status_set(STATUS_UNSUPPORTED,
+                      "a process cannot be bound to the cores of a machine that is only described");
   if (!share_binds(topo, share))
     return STATUS_OK;
   bind_memory(topo);
-  return topo_check(hwloc_set_cpubind(topo->machine, share->controller, HWLOC_CPUBIND_PROCESS), "hwloc_set_cpubind");
+  return topo_check(hwloc_set_cpubind(topo->machine, share->controller, HWLOC_CPUBIND_PROCESS),
+                    "hwloc_set_cpubind");
 }
 
 bool topo_is_bound(const struct topo *topo)
@@ -410,22 +454,29 @@ bool topo_is_bound(const struct topo *topo)
 enum status topo_bind_io(const struct topo *topo)
 {
   const struct share *share = own_share(topo);
-  return share->split ? topo_check(hwloc_set_cpubind(topo->machine, share->io, HWLOC_CPUBIND_THREAD), "hwloc_set_cpubind") : STATUS_OK;
+  return share->split
+             ? topo_check(hwloc_set_cpubind(topo->machine, share->io, HWLOC_CPUBIND_THREAD),
+                          "hwloc_set_cpubind")
+             : STATUS_OK;
 }
 
-enum status topo_find_pages(const struct topo *topo, const void *memory, int64_t bytes, struct topo_pages *pages)
+enum status topo_find_pages(const struct topo *topo, const void *memory, int64_t bytes,
+                            struct topo_pages *pages)
 {
   enum { MOST = 1024 };
   const struct share *share = own_share(topo);
-  const int64_t page = sysconf(_SC_PAGESIZE), all = (bytes + page - 1) / page, asked = all < MOST ? all : MOST;
+  const int64_t page = sysconf(_SC_PAGESIZE), all = (bytes + page - 1) / page,
+                asked = all < MOST ? all : MOST;
   if (hwloc_bitmap_iszero(share->nodes))
     return status_set(STATUS_UNSUPPORTED, "the cores of this rank have no local memory");
   hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
-  enum status status = nodes ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of NUMA nodes");
+  enum status status =
+      nodes ? STATUS_OK : status_set(STATUS_MEMORY, "no memory for a set of NUMA nodes");
   for (int64_t i = 0; i < asked && !status; i++) {
     const char *at = (const char *)memory + i * all / asked * page;
     if (hwloc_get_area_memlocation(topo->machine, at, 1, nodes, HWLOC_MEMBIND_BYNODESET) != 0)
-      status = status_set(STATUS_UNSUPPORTED, "the kernel does not tell where memory lies: %s", strerror(errno));
+      status = status_set(STATUS_UNSUPPORTED, "the kernel does not tell where memory lies: %s",
+                          strerror(errno));
     else if (hwloc_bitmap_iszero(nodes))
       pages->nowhere++;
     else if (hwloc_bitmap_isincluded(nodes, share->nodes))

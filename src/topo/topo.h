@@ -8,8 +8,8 @@
  * cores split them, along NUMA domains if their number fits the number of ranks.
  *
  * The cores of a rank with a GPU have three parts: the controller (threads that drive lanes, and
- * MPI), one core for I/O, and the math of the host (optimizer workers). Without a GPU, all cores are
- * for math. */
+ * MPI), one core for I/O, and the math of the host (optimizer workers). Without a GPU, all cores
+ * are for math. */
 #ifndef SLUICE_TOPO_TOPO_H
 #define SLUICE_TOPO_TOPO_H
 
@@ -22,56 +22,74 @@
 struct topo;
 
 /* What a rank knows of itself, as numbers that add up: with all others' zero. */
-enum { TOPO_GPUS = 32, TOPO_MASK_WORDS = 128 }; /* 8,192 CPUs, the most that Linux can be built for */
-struct topo_record { int64_t machine, gpus, gpu[TOPO_GPUS], mask[TOPO_MASK_WORDS]; };
+enum {
+  TOPO_GPUS = 32,
+  TOPO_MASK_WORDS = 128
+}; /* 8,192 CPUs, the most that Linux can be built for */
+struct topo_record {
+  int64_t machine, gpus, gpu[TOPO_GPUS], mask[TOPO_MASK_WORDS];
+};
 enum { TOPO_RECORD_WORDS = sizeof(struct topo_record) / sizeof(int64_t) };
-/* This rank's, before topo_bind(). bus: of the GPUs that it sees, by ordinal ("0000:1b:00.0"). Local. */
+/* This rank's, before topo_bind(). bus: of the GPUs that it sees, by ordinal ("0000:1b:00.0").
+ * Local. */
 enum status topo_record(int gpus, const char *const bus[], struct topo_record *out);
 
 struct topo_options {
-  bool bind;             /* false: threads are counted, nothing is bound */
-  int threads;           /* for math; 0: one per physical core, fewer where the control group grants less time (CPU quota) */
-  int controller;        /* cores for it; 0: 1 or 2 beside a GPU, none without */
-  int lists;             /* topo.cores: */
-  char *const *list;     /* CPUs of each rank of a machine, in place of what is near its GPU; 0 lists: none */
+  bool bind;   /* false: threads are counted, nothing is bound */
+  int threads; /* for math; 0: one per physical core, fewer where the control group grants less time
+                  (CPU quota) */
+  int controller; /* cores for it; 0: 1 or 2 beside a GPU, none without */
+  int lists;      /* topo.cores: */
+  char *const
+      *list; /* CPUs of each rank of a machine, in place of what is near its GPU; 0 lists: none */
 };
 
-/* The share of `rank` from all ranks' records: of those on its machine, each gets its own. STATUS_USAGE where the options do not fit. Local, the same on all ranks of a machine. */
-enum status topo_create_job(const struct topo_record *records, int ranks, int rank, const struct topo_options *options, struct topo **out);
+/* The share of `rank` from all ranks' records: of those on its machine, each gets its own.
+ * STATUS_USAGE where the options do not fit. Local, the same on all ranks of a machine. */
+enum status topo_create_job(const struct topo_record *records, int ranks, int rank,
+                            const struct topo_options *options, struct topo **out);
 
 /* The shares of ranks that are not there, for a look at them. */
 struct topo_scene {
-  const char *xml, *synthetic; /* a file that hwloc wrote; hwloc's synthetic language ("pack:2 numa:1 core:4 pu:2"); both NULL: this machine */
+  const char *xml, *synthetic; /* a file that hwloc wrote; hwloc's synthetic language ("pack:2
+                                  numa:1 core:4 pu:2"); both NULL: this machine */
   int ranks;                   /* on the machine; 0: one per GPU */
   int self;                    /* the one that topo_threads() and the like speak of */
-  int gpus;                    /* -1: those that the machine shows. A machine that shows none is assumed to have so many */
-  int buses;                   /* GPUs of this machine by ordinal, as in topo_record(); 0: look for them */
+  int gpus;  /* -1: those that the machine shows. A machine that shows none is assumed to have so
+                many */
+  int buses; /* GPUs of this machine by ordinal, as in topo_record(); 0: look for them */
   const char *const *bus;
-  int masks;                   /* 1: the same for all ranks; else one per rank. 0: all CPUs of a described
-                                * machine, or the CPUs of this process */
+  int masks; /* 1: the same for all ranks; else one per rank. 0: all CPUs of a described
+              * machine, or the CPUs of this process */
   char *const *mask;
-  double quota;                /* CPUs' worth of time of a machine that is described, 0: unlimited */
+  double quota; /* CPUs' worth of time of a machine that is described, 0: unlimited */
 };
-enum status topo_create_scene(const struct topo_scene *scene, const struct topo_options *options, struct topo **out);
+enum status topo_create_scene(const struct topo_scene *scene, const struct topo_options *options,
+                              struct topo **out);
 
 void topo_destroy(struct topo *topo); /* takes NULL */
 
-int topo_threads(const struct topo *topo);             /* math threads of this rank, at least 1 */
-int topo_cpus(const struct topo *topo);                /* hardware threads for math, of this rank */
-int topo_machine_cpus(const struct topo *topo);        /* hardware threads of the machine */
-const int *topo_cores(const struct topo *topo);        /* the logical CPU of each; NULL: they are left to the scheduler */
-int topo_io_cores(const struct topo *topo, const int **out); /* CPUs for the thread that does I/O; 0: wherever this process may run */
-int topo_gpu(const struct topo *topo);                 /* ordinal of this rank's GPU among those that it sees, -1: none */
+int topo_threads(const struct topo *topo);      /* math threads of this rank, at least 1 */
+int topo_cpus(const struct topo *topo);         /* hardware threads for math, of this rank */
+int topo_machine_cpus(const struct topo *topo); /* hardware threads of the machine */
+const int *topo_cores(
+    const struct topo *topo); /* the logical CPU of each; NULL: they are left to the scheduler */
+int topo_io_cores(
+    const struct topo *topo,
+    const int **out); /* CPUs for the thread that does I/O; 0: wherever this process may run */
+int topo_gpu(
+    const struct topo *topo); /* ordinal of this rank's GPU among those that it sees, -1: none */
 const char *topo_description(const struct topo *topo); /* "2 cores of NUMA node 0 (CPUs 0-1)" */
-const char *topo_warning(const struct topo *topo);     /* what is wrong with the mask that this rank was given; "": nothing */
+const char *topo_warning(const struct topo *topo); /* what is wrong with the mask that this rank was
+                                                      given; "": nothing */
 
-/* Binds all threads of this process to its share, or to the controller's part if the share is split.
- * Memory is bound to the NUMA node of the share's cores, as far as that has room: the rest comes from
- * other nodes. This holds for memory that the calling thread, or a thread that it starts later,
- * touches first or has a driver pin. A share with cores of several nodes binds no memory: each page
- * goes to the node of the thread that touches it first. A policy that the process was started with
- * is kept. If the kernel does not let memory be bound, that is a warning. A rank that shares a core,
- * because there are too few, is left to the scheduler. */
+/* Binds all threads of this process to its share, or to the controller's part if the share is
+ * split. Memory is bound to the NUMA node of the share's cores, as far as that has room: the rest
+ * comes from other nodes. This holds for memory that the calling thread, or a thread that it starts
+ * later, touches first or has a driver pin. A share with cores of several nodes binds no memory:
+ * each page goes to the node of the thread that touches it first. A policy that the process was
+ * started with is kept. If the kernel does not let memory be bound, that is a warning. A rank that
+ * shares a core, because there are too few, is left to the scheduler. */
 enum status topo_bind(const struct topo *topo);
 bool topo_is_bound(const struct topo *topo); /* whether that binds anything */
 /* Bind the calling thread to the part for I/O. */
@@ -79,24 +97,28 @@ enum status topo_bind_io(const struct topo *topo);
 
 /* Numbers of pages: near is on a NUMA node of this rank's share, far is on another node. nowhere is
  * not touched yet, or unknown to the kernel. */
-struct topo_pages { int64_t near, far, nowhere; };
-/* Adds up to 1024 pages of `memory`, evenly spread. STATUS_UNSUPPORTED: the kernel tells nothing, or
- * no memory is local to this rank's cores. Local. */
-enum status topo_find_pages(const struct topo *topo, const void *memory, int64_t bytes, struct topo_pages *pages);
+struct topo_pages {
+  int64_t near, far, nowhere;
+};
+/* Adds up to 1024 pages of `memory`, evenly spread. STATUS_UNSUPPORTED: the kernel tells nothing,
+ * or no memory is local to this rank's cores. Local. */
+enum status topo_find_pages(const struct topo *topo, const void *memory, int64_t bytes,
+                            struct topo_pages *pages);
 
 /* The shares of all ranks of the machine as a table, and the machine as a picture in text. */
 enum status topo_print(const struct topo *topo, FILE *to);
 
-/* CPUs' worth of time that control groups grant a process (v2 cpu.max, v1 cpu.cfs_quota_us; the least of the group and those around it), 0: unlimited.
- * `groups`: a file such as /proc/self/cgroup; `root`: where the control groups are mounted. */
+/* CPUs' worth of time that control groups grant a process (v2 cpu.max, v1 cpu.cfs_quota_us; the
+ * least of the group and those around it), 0: unlimited. `groups`: a file such as
+ * /proc/self/cgroup; `root`: where the control groups are mounted. */
 double topo_cpu_quota(const char *groups, const char *root);
 
 /* This machine in one line, and how much of it this process may use: for `sluice doctor`. */
 struct topo_summary {
-  char version[16];                  /* of the hwloc that is loaded */
-  int packages, nodes, cores, cpus;  /* of the machine; nodes: NUMA's with memory */
-  int own_cores;                     /* with a CPU in this process' mask */
-  double quota;                      /* CPUs of time that control groups grant, 0: unlimited */
+  char version[16];                 /* of the hwloc that is loaded */
+  int packages, nodes, cores, cpus; /* of the machine; nodes: NUMA's with memory */
+  int own_cores;                    /* with a CPU in this process' mask */
+  double quota;                     /* CPUs of time that control groups grant, 0: unlimited */
 };
 enum status topo_summary_read(struct topo_summary *out); /* Local */
 

@@ -13,7 +13,9 @@
 #include "job/model_source.h"
 #include "job/weights.h"
 
-/* --- saving ----------------------------------------------------------------------------------------------------------------------- */
+/* --- saving
+ * -----------------------------------------------------------------------------------------------------------------------
+ */
 
 enum status train_finish_save(struct train_run *run)
 {
@@ -61,18 +63,24 @@ enum status train_save(struct train_run *run, bool leaving)
   return status;
 }
 
-/* --- beginning -------------------------------------------------------------------------------------------------------------------- */
+/* --- beginning
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
-/* A frozen parameter has no moments: a run that froze others has not the state that this one needs, or has more than it can go on with. */
-static enum status compare_frozen(const struct model *saved, const struct model *model, const char *path)
+/* A frozen parameter has no moments: a run that froze others has not the state that this one needs,
+ * or has more than it can go on with. */
+static enum status compare_frozen(const struct model *saved, const struct model *model,
+                                  const char *path)
 {
   for (int u = 0; u < model->units; u++)
     for (int p = 0; p < model->unit[u].params; p++)
       if (saved->unit[u].param[p].frozen != model->unit[u].param[p].frozen)
         return status_set(STATUS_USAGE,
-                          "%s was saved with %s %s, which this deck %s (train.freeze): resume with the train.freeze of its deck (sluice ckpt show), "
+                          "%s was saved with %s %s, which this deck %s (train.freeze): resume with "
+                          "the train.freeze of its deck (sluice ckpt show), "
                           "or begin a run of its own with train.init=%s",
-                          path, model->unit[u].param[p].name, saved->unit[u].param[p].frozen ? "frozen" : "trained",
+                          path, model->unit[u].param[p].name,
+                          saved->unit[u].param[p].frozen ? "frozen" : "trained",
                           model->unit[u].param[p].frozen ? "freezes" : "trains", path);
   return STATUS_OK;
 }
@@ -84,10 +92,11 @@ static enum status check_optimizer(const struct train_run *run, const char *path
                          *now = optim_ops((enum optimizer)run->deck->optim.name);
   if (before == now)
     return STATUS_OK;
-  return status_set(STATUS_USAGE,
-                    "%s has the optimizer state of %s, and this deck sets optim.name=%s: resume with "
-                    "optim.name=%s, or begin a run of its own with train.init=%s",
-                    path, before->name, now->name, before->name, path);
+  return status_set(
+      STATUS_USAGE,
+      "%s has the optimizer state of %s, and this deck sets optim.name=%s: resume with "
+      "optim.name=%s, or begin a run of its own with train.init=%s",
+      path, before->name, now->name, before->name, path);
 }
 
 static enum status check_frozen(const struct train_run *run, const char *path,
@@ -210,8 +219,8 @@ static enum status take_up(struct train_run *run, const char *path,
   return run->from ? compare_decks(&decks, NULL) : STATUS_MEMORY;
 }
 
-/* The model, its frozen parameters and the order of samples stay as they were. Other keys may differ
- * between the run that saved and the run that goes on. */
+/* The model, its frozen parameters and the order of samples stay as they were. Other keys may
+ * differ between the run that saved and the run that goes on. */
 static enum status resume_from(void *arg, const char *path, bool *damaged)
 {
   struct train_run *run = arg;
@@ -240,7 +249,8 @@ enum status train_start_state(struct train_run *run, const char *resume)
 
   char *path = NULL;
   watchdog_start(run->job->start, "looking for a checkpoint in %s", run->checkpoint_dir);
-  enum status status = checkpoint_use_newest(run->comm, run->checkpoint_dir, true, resume_from, run, &path);
+  enum status status =
+      checkpoint_use_newest(run->comm, run->checkpoint_dir, true, resume_from, run, &path);
   if (!status && !path) {
     status = weights_start(run->job);
     log_info("nothing to resume in %s: starting at step 0", run->checkpoint_dir);
@@ -249,7 +259,9 @@ enum status train_start_state(struct train_run *run, const char *resume)
   return status;
 }
 
-/* --- data ------------------------------------------------------------------------------------------------------------------------ */
+/* --- data
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* The tokens that the checkpoint was trained on, in the same order, whatever folder they are in. */
 static enum status compare_stream(const struct train_run *run)

@@ -28,7 +28,8 @@ struct checkpoint_writer {
   struct thread *thread;
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  enum stage stage;            /* under the mutex; what follows belongs to the thread while it is STAGE_WRITING */
+  enum stage
+      stage; /* under the mutex; what follows belongs to the thread while it is STAGE_WRITING */
   struct checkpoint_meta meta; /* of the save under way; owns its texts */
   char sentence[2048];
 };
@@ -54,10 +55,13 @@ static void ask_progress(struct watchdog_place *out)
 }
 
 /* Older checkpoints go only when this one is complete. */
-static enum status write_checkpoint(struct checkpoint_writer *writer, struct comm *comm, const struct checkpoint_meta *meta, const struct job_state *state)
+static enum status write_checkpoint(struct checkpoint_writer *writer, struct comm *comm,
+                                    const struct checkpoint_meta *meta,
+                                    const struct job_state *state)
 {
   const struct deck *deck = writer->job->deck;
-  enum status status = checkpoint_save(comm, writer->dir, meta, state->n, state->tensor, &writer->path);
+  enum status status =
+      checkpoint_save(comm, writer->dir, meta, state->n, state->tensor, &writer->path);
   if (!status && writer->prunes) {
     status = checkpoint_prune(comm, writer->dir, deck->checkpoint.keep, deck->checkpoint.keep_every,
                               meta->step);
@@ -110,10 +114,12 @@ static void wait_until_written(struct checkpoint_writer *writer)
 
 /* ---- the copy */
 
-/* What the ranks of this node may still take. Of what a control group may hold they have some already; where memory grows with use, the limit alone counts (job_host_room()). -1: unknown. */
+/* What the ranks of this node may still take. Of what a control group may hold they have some
+ * already; where memory grows with use, the limit alone counts (job_host_room()). -1: unknown. */
 static int64_t free_bytes(int local_ranks)
 {
-  const int64_t available = mem_available_bytes(), limit = mem_limit_bytes(), used = mem_resident_bytes() * local_ranks;
+  const int64_t available = mem_available_bytes(), limit = mem_limit_bytes(),
+                used = mem_resident_bytes() * local_ranks;
   if (limit < 0 || used < 0)
     return available;
   const int64_t left = limit > used ? limit - used : 0;
@@ -123,11 +129,13 @@ static int64_t free_bytes(int local_ranks)
 /* The same answer on all ranks, and the same numbers: those of the node where it is tightest. */
 static enum status find_room(struct checkpoint_writer *writer, bool *fits)
 {
-  static const double others = 0.95; /* of what is free: buffers of the write, of MPI, of the system */
+  static const double others =
+      0.95; /* of what is free: buffers of the write, of MPI, of the system */
   struct comm *comm = writer->job->comm;
   const int local = comm_local_ranks(comm);
   const int64_t have = free_bytes(local);
-  double tight[2] = {(double)job_state_snapshot_bytes(writer->job) * local, have < 0 ? -1e30 : -(double)have};
+  double tight[2] = {(double)job_state_snapshot_bytes(writer->job) * local,
+                     have < 0 ? -1e30 : -(double)have};
   const enum status status = comm_max_f64(comm, tight, 2);
   if (status)
     return status;
@@ -197,7 +205,8 @@ static enum status take_meta(struct checkpoint_writer *writer, const struct chec
   return writer->meta.deck && writer->meta.version ? STATUS_OK : STATUS_MEMORY;
 }
 
-static enum status begin_behind(struct checkpoint_writer *writer, const struct checkpoint_meta *meta)
+static enum status begin_behind(struct checkpoint_writer *writer,
+                                const struct checkpoint_meta *meta)
 {
   enum status status = take_meta(writer, meta);
   if (!status)
@@ -219,7 +228,9 @@ static enum status save_now(struct checkpoint_writer *writer, const struct check
   const bool copies = !writer->job->device->model.host_memory &&
                       job_state_bytes(job_state_plan(writer->job), true) > 0;
   struct job_state *copy = copies ? writer->copy : NULL, *state = copy;
-  enum status status = comm_agree(comm, copy ? job_state_take_snapshot(copy) : job_state_open(writer->job, true, true, false, &state));
+  enum status status =
+      comm_agree(comm, copy ? job_state_take_snapshot(copy)
+                            : job_state_open(writer->job, true, true, false, &state));
   if (!status)
     status = write_checkpoint(writer, comm, meta, state);
   if (!copy)
@@ -228,10 +239,13 @@ static enum status save_now(struct checkpoint_writer *writer, const struct check
   return status;
 }
 
-enum status checkpoint_writer_save(struct checkpoint_writer *writer, const struct checkpoint_meta *meta, bool behind, bool prune, double since)
+enum status checkpoint_writer_save(struct checkpoint_writer *writer,
+                                   const struct checkpoint_meta *meta, bool behind, bool prune,
+                                   double since)
 {
   if (writer->pending)
-    return status_set(STATUS_INTERNAL, "a checkpoint is to be saved while another one is being written");
+    return status_set(STATUS_INTERNAL,
+                      "a checkpoint is to be saved while another one is being written");
   enum status status = behind ? seek_background(writer) : STATUS_OK;
   if (status)
     return status;
@@ -263,7 +277,8 @@ bool checkpoint_writer_is_writing(struct checkpoint_writer *writer)
   return writing;
 }
 
-enum status checkpoint_writer_finish(struct checkpoint_writer *writer, struct checkpoint_writer_report *out)
+enum status checkpoint_writer_finish(struct checkpoint_writer *writer,
+                                     struct checkpoint_writer_report *out)
 {
   if (!writer->pending)
     return status_set(STATUS_INTERNAL, "there is no checkpoint to wait for");
@@ -285,10 +300,12 @@ enum status checkpoint_writer_finish(struct checkpoint_writer *writer, struct ch
   return STATUS_OK;
 }
 
-enum status checkpoint_writer_create(struct job *job, const char *dir, struct checkpoint_writer **out)
+enum status checkpoint_writer_create(struct job *job, const char *dir,
+                                     struct checkpoint_writer **out)
 {
   struct checkpoint_writer *writer = NULL;
-  const enum status status = comm_agree(job->comm, mem_alloc(MEM_IO, sizeof *writer, (void **)&writer));
+  const enum status status =
+      comm_agree(job->comm, mem_alloc(MEM_IO, sizeof *writer, (void **)&writer));
   if (status) {
     mem_free(writer);
     return status;
@@ -301,7 +318,8 @@ enum status checkpoint_writer_create(struct job *job, const char *dir, struct ch
   return STATUS_OK;
 }
 
-/* Of a save that nobody asks for any more: the run ends by a failure, whose sentence is not this one. */
+/* Of a save that nobody asks for any more: the run ends by a failure, whose sentence is not this
+ * one. */
 static void tell_fate(const struct checkpoint_writer *writer)
 {
   const long long step = (long long)writer->report.step;

@@ -8,7 +8,8 @@
 #include "io/checkpoint/checkpoint.h"
 #include "job/model_source.h"
 
-static void fill_random(const struct data_order *order, int64_t sample, int32_t *tokens, int32_t *targets)
+static void fill_random(const struct data_order *order, int64_t sample, int32_t *tokens,
+                        int32_t *targets)
 {
   const struct rng_key key = rng_key_make(order->seed, "random tokens");
   const int64_t T = order->shape.sequence;
@@ -45,7 +46,8 @@ enum status data_load_train(void *arg, int64_t step, int micro, int32_t *tokens,
 }
 
 /* Of the last window only what has a target is there to be read: token by token. */
-static enum status load_part(struct token_set *set, int64_t first, int64_t n, int32_t *tokens, int32_t *targets)
+static enum status load_part(struct token_set *set, int64_t first, int64_t n, int32_t *tokens,
+                             int32_t *targets)
 {
   enum status status = STATUS_OK;
   for (int64_t t = 0; t < n && !status; t++)
@@ -57,12 +59,13 @@ enum status data_load_scan(void *arg, int64_t step, int micro, int32_t *tokens, 
 {
   const struct data_scan *scan = arg;
   (void)micro; /* one a step */
-  const int64_t T = scan->sequence, first = ((step - scan->first_step) * scan->ranks + scan->rank) * scan->micro_batch;
+  const int64_t T = scan->sequence,
+                first = ((step - scan->first_step) * scan->ranks + scan->rank) * scan->micro_batch;
   for (int64_t b = 0; b < scan->micro_batch; b++) {
     int32_t *token = tokens + b * T, *target = targets + b * T;
     const int64_t left = scan->scored - (first + b) * T, n = left < 0 ? 0 : left < T ? left : T;
-    const enum status status =
-        n == T ? token_set_read(scan->set, first + b, T, token, target) : load_part(scan->set, (first + b) * T, n, token, target);
+    const enum status status = n == T ? token_set_read(scan->set, first + b, T, token, target)
+                                      : load_part(scan->set, (first + b) * T, n, token, target);
     if (status)
       return status;
     for (int64_t t = n; t < T; t++) {
@@ -81,16 +84,16 @@ static struct tokenizer_id identify_folder(const char *dir)
   if (!name)
     return id;
   if (tokenizer_create(name, dir, &own))
-    log_warn("the tokenizer of %s cannot be read, so it is not compared with that of the data: %s", dir,
-             status_text());
+    log_warn("the tokenizer of %s cannot be read, so it is not compared with that of the data: %s",
+             dir, status_text());
   else
     id = tokenizer_id(own);
   tokenizer_destroy(own);
   return id;
 }
 
-/* A checkpoint of an older version says no more of its data than where they were. Data that cannot be
- * opened there tell nothing. */
+/* A checkpoint of an older version says no more of its data than where they were. Data that cannot
+ * be opened there tell nothing. */
 static enum status identify_old_data(struct comm *comm, const char *path, const char *text,
                                      struct tokenizer_id *out)
 {
@@ -150,8 +153,9 @@ static enum status check_set(const struct token_set *set, const char *key, const
                       key, dir, last, (long long)vocab, last + 1);
   if (token_set_windows(set, sequence) < 1)
     return status_set(STATUS_USAGE,
-                      "%s: %s holds %lld tokens, fewer than one sequence of %lld and its target: use more text or a smaller data.sequence", key, dir,
-                      (long long)token_set_tokens(set), (long long)sequence);
+                      "%s: %s holds %lld tokens, fewer than one sequence of %lld and its target: "
+                      "use more text or a smaller data.sequence",
+                      key, dir, (long long)token_set_tokens(set), (long long)sequence);
   return STATUS_OK;
 }
 
@@ -202,7 +206,8 @@ static enum status check_maker(struct comm *comm, const struct token_set *set, c
   return STATUS_OK;
 }
 
-/* Ids that no text has cost memory and time. A vocabulary that was padded to a multiple is far below this. */
+/* Ids that no text has cost memory and time. A vocabulary that was padded to a multiple is far
+ * below this. */
 static void hint_vocab(const struct token_set *set, const char *dir, const struct deck *deck)
 {
   const int64_t has = token_set_vocab(set), unused = deck->model.vocab - has;
@@ -218,7 +223,10 @@ enum status data_open(struct comm *comm, const struct deck *deck, const char *ke
                       struct token_set **out)
 {
   if (!dir || !*dir)
-    return status_set(STATUS_USAGE, "%s is not set: make token shards with `sluice prepare TEXT out=DIR` and set %s=DIR", key, key);
+    return status_set(
+        STATUS_USAGE,
+        "%s is not set: make token shards with `sluice prepare TEXT out=DIR` and set %s=DIR", key,
+        key);
   struct token_set *set = NULL;
   enum status status = token_set_open(comm, dir, split, &set);
   if (status)

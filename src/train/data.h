@@ -1,4 +1,5 @@
-/* Which tokens a micro-batch of a step holds. Once a job has started with one of these loads, its prefetch thread (job/prefetch.h) is the one that reads the set. */
+/* Which tokens a micro-batch of a step holds. Once a job has started with one of these loads, its
+ * prefetch thread (job/prefetch.h) is the one that reads the set. */
 #ifndef SLUICE_TRAIN_DATA_H
 #define SLUICE_TRAIN_DATA_H
 
@@ -6,8 +7,9 @@
 #include "deck/deck.h"
 #include "io/tokens/tokens.h"
 
-/* Sample (first_sample + (step - first_step) * batch + position) of the data order; position = rank, then micro-batch, then sequence: the samples of a step do not depend
- * on the number of ranks. Without a set (bench): random tokens, a pure function of (seed, sample). */
+/* Sample (first_sample + (step - first_step) * batch + position) of the data order; position =
+ * rank, then micro-batch, then sequence: the samples of a step do not depend on the number of
+ * ranks. Without a set (bench): random tokens, a pure function of (seed, sample). */
 struct data_order {
   struct token_set *set;
   uint64_t seed;
@@ -15,16 +17,19 @@ struct data_order {
   int rank;
   struct deck_shape shape;
 };
-enum status data_load_train(void *order, int64_t step, int micro, int32_t *tokens, int32_t *targets); /* an exec_load */
+enum status data_load_train(void *order, int64_t step, int micro, int32_t *tokens,
+                            int32_t *targets); /* an exec_load */
 
-/* The first `scored` targets of a set, in windows of `sequence` in order: window i of a step belongs to rank i / micro_batch. The last window may be a part of one; what lies
- * behind the last target has targets -1. */
+/* The first `scored` targets of a set, in windows of `sequence` in order: window i of a step
+ * belongs to rank i / micro_batch. The last window may be a part of one; what lies behind the last
+ * target has targets -1. */
 struct data_scan {
   struct token_set *set;
   int64_t scored, first_step, micro_batch, sequence;
   int rank, ranks;
 };
-enum status data_load_scan(void *scan, int64_t step, int micro, int32_t *tokens, int32_t *targets); /* an exec_load */
+enum status data_load_scan(void *scan, int64_t step, int micro, int32_t *tokens,
+                           int32_t *targets); /* an exec_load */
 
 /* The tokenizer that the data must have been made with. A new model accepts any. */
 struct data_maker {
@@ -36,9 +41,9 @@ struct data_maker {
  * `path`, which *out keeps: "" for no model. Collective. */
 enum status data_maker_find(struct comm *comm, const char *path, struct data_maker *out);
 
-/* Open a split of `dir`, which the deck's `key` names. Check that the tokenizer of `maker` made it, that
- * the deck's vocabulary holds its tokens, and that it holds a window. If the tokenizers
- * cannot be compared, one log line says so. With data.verify also compare all its shards with their
+/* Open a split of `dir`, which the deck's `key` names. Check that the tokenizer of `maker` made it,
+ * that the deck's vocabulary holds its tokens, and that it holds a window. If the tokenizers cannot
+ * be compared, one log line says so. With data.verify also compare all its shards with their
  * checksums. Collective. */
 enum status data_open(struct comm *comm, const struct deck *deck, const char *key, const char *dir,
                       enum token_split split, int64_t sequence, const struct data_maker *maker,

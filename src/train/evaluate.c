@@ -18,7 +18,8 @@ enum status evaluator_open(struct job *job, const struct data_maker *maker, stru
                                      .rank = comm_rank(job->comm),
                                      .ranks = comm_ranks(job->comm)}};
   watchdog_start(job->start, "opening %s", dir);
-  enum status status = data_open(job->comm, deck, from_train ? "data.train" : "data.val", dir, SPLIT_VAL, 1, maker, &out->scan.set);
+  enum status status = data_open(job->comm, deck, from_train ? "data.train" : "data.val", dir,
+                                 SPLIT_VAL, 1, maker, &out->scan.set);
   if (status)
     return status;
   status = job_start(job, PLAN_EVAL, data_load_scan, &out->scan);
@@ -51,7 +52,8 @@ static void run_steps(struct evaluator *evaluator, bool show, struct exactsum *s
     exactsum_merge(sum, result.loss_exact);
     exactsum_normalize(sum);
     if (show)
-      log_progress(5, "evaluated %lld of %lld sequences, %.0f s left", (long long)(i + 1 < steps ? (i + 1) * per_step : windows), (long long)windows,
+      log_progress(5, "evaluated %lld of %lld sequences, %.0f s left",
+                   (long long)(i + 1 < steps ? (i + 1) * per_step : windows), (long long)windows,
                    (clock_s() - start) / (double)(i + 1) * (double)(steps - i - 1));
   }
   if (show)
@@ -74,7 +76,8 @@ void evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, stru
   exactsum_zero(&sum);
   run_steps(evaluator, show, &sum);
   const double loss = exactsum_value(&sum) / (double)scan->scored;
-  const double bytes_per_token = (double)token_set_bytes(scan->set) / (double)token_set_tokens(scan->set);
+  const double bytes_per_token =
+      (double)token_set_bytes(scan->set) / (double)token_set_tokens(scan->set);
   *out = (struct evaluation){.loss = loss,
                              .perplexity = exp(loss),
                              .bits_per_byte = loss / M_LN2 / bytes_per_token,

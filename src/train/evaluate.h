@@ -1,4 +1,5 @@
-/* Loss over a token set, in parallel, the same number at any rank count for the same per-sequence bits. */
+/* Loss over a token set, in parallel, the same number at any rank count for the same per-sequence
+ * bits. */
 #ifndef SLUICE_TRAIN_EVALUATE_H
 #define SLUICE_TRAIN_EVALUATE_H
 
@@ -21,13 +22,15 @@ struct evaluator {
   int64_t next_step; /* the eval executor's own count */
 };
 
-/* Opens the validation split, which `maker` must have made, and starts the job's evaluation plan. Collective. */
+/* Opens the validation split, which `maker` must have made, and starts the job's evaluation plan.
+ * Collective. */
 enum status evaluator_open(struct job *job, const struct data_maker *maker, struct evaluator *out);
 void evaluator_close(struct evaluator *evaluator); /* takes a zeroed one */
 
-/* Every token of the split but its first, which nothing foretells; or only the first `batches` batches of data.batch sequences. The same ones at any rank count. The split is
- * cut into windows of the sequence length, and a token is scored given those before it in its window. The training executor must be drained. Shows progress when `show`.
- * Collective. */
+/* Every token of the split but its first, which nothing foretells; or only the first `batches`
+ * batches of data.batch sequences. The same ones at any rank count. The split is cut into windows
+ * of the sequence length, and a token is scored given those before it in its window. The training
+ * executor must be drained. Shows progress when `show`. Collective. */
 void evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, struct evaluation *out);
 
 #endif

@@ -129,7 +129,8 @@ enum status train_folder_recall(const struct train_run *run)
   mem_free(data);
   if (status != STATUS_INPUT)
     return status;
-  log_warn("%s cannot be used here, so bits may differ from here on: %s", run->learned_path, status_text());
+  log_warn("%s cannot be used here, so bits may differ from here on: %s", run->learned_path,
+           status_text());
   return STATUS_OK;
 }
 

@@ -63,8 +63,8 @@ static bool is_root(const struct generation *g)
 
 /* ---- the context */
 
-/* Append tokens and return how many were taken. If they do not fit, the last half of the cache is kept
- * and computed again. */
+/* Append tokens and return how many were taken. If they do not fit, the last half of the cache is
+ * kept and computed again. */
 static int64_t append(struct generation *g, const int32_t *token, int64_t n)
 {
   if (n <= g->capacity - g->n) {
@@ -72,7 +72,8 @@ static int64_t append(struct generation *g, const int32_t *token, int64_t n)
     g->n += n;
     return n;
   }
-  const int64_t keep = g->capacity > 1 ? g->capacity / 2 : 1, fresh = n < keep ? n : keep, kept = keep - fresh;
+  const int64_t keep = g->capacity > 1 ? g->capacity / 2 : 1, fresh = n < keep ? n : keep,
+                kept = keep - fresh;
   memmove(g->token, g->token + g->n - kept, (size_t)kept * sizeof *token);
   memcpy(g->token + kept, token + n - fresh, (size_t)fresh * sizeof *token);
   g->n = keep;
@@ -81,7 +82,8 @@ static int64_t append(struct generation *g, const int32_t *token, int64_t n)
 }
 
 /* The exec_load of generation. */
-static enum status load_window(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
+static enum status load_window(void *arg, int64_t step, int micro, int32_t *tokens,
+                               int32_t *targets)
 {
   const struct generation *g = arg;
   const int64_t left = g->n - g->past, n = left < g->chunk ? left : g->chunk;
@@ -94,7 +96,8 @@ static enum status load_window(void *arg, int64_t step, int micro, int32_t *toke
   return STATUS_OK;
 }
 
-/* Bring all of the context into the cache, in chunks; the logits are then those behind its last token. */
+/* Bring all of the context into the cache, in chunks; the logits are then those behind its last
+ * token. */
 static void feed(struct generation *g)
 {
   const double start = clock_s();
@@ -121,7 +124,8 @@ static enum status flush_text(void)
 {
   if (fflush(stdout) == 0 && !ferror(stdout))
     return STATUS_OK;
-  const enum status status = status_set(STATUS_IO, "cannot write to standard output: %s", strerror(errno));
+  const enum status status =
+      status_set(STATUS_IO, "cannot write to standard output: %s", strerror(errno));
   __fpurge(stdout);
   clearerr(stdout);
   return status;
@@ -150,7 +154,8 @@ static enum status print_token(struct generation *g, int32_t token, bool first)
     printf("%s%d", first ? "" : " ", token);
     return flush_text();
   }
-  const enum status status = tokenizer_decode(g->tokenizer, &token, 1, &g->text, &g->bytes, &g->text_room);
+  const enum status status =
+      tokenizer_decode(g->tokenizer, &token, 1, &g->text, &g->bytes, &g->text_room);
   if (status)
     return status;
   print_whole_characters(g, false);
@@ -180,7 +185,8 @@ static enum status pick(struct generation *g, int32_t *out)
   for (int64_t v = 0; v < V; v++)
     if (!isfinite(logits[v]))
       return status_set(STATUS_NONFINITE,
-                        "the model gives token %lld a logit that is not a finite number: its weights are damaged, or its training diverged",
+                        "the model gives token %lld a logit that is not a finite number: its "
+                        "weights are damaged, or its training diverged",
                         (long long)v);
   *out = sample_token(logits, V, &g->options->sample, g->draw++, g->scratch);
   return STATUS_OK;
@@ -229,7 +235,8 @@ static enum status answer(struct generation *g)
   return comm_agree(comm, status);
 }
 
-/* Rank 0: the tokens of `text` [n] as they follow on the context. A context begins with the tokenizer's begin of text; if it has none, an empty one begins behind an end. */
+/* Rank 0: the tokens of `text` [n] as they follow on the context. A context begins with the
+ * tokenizer's begin of text; if it has none, an empty one begins behind an end. */
 static enum status encode(struct generation *g, const char *text, size_t n)
 {
   const int32_t begin = tokenizer_begin_of_text(g->tokenizer);
@@ -331,7 +338,9 @@ static enum status begin_with_ids(struct generation *g)
   const int64_t V = g->job->model->config.vocab;
   for (int64_t i = 0; i < options->n_ids; i++)
     if (options->ids[i] < 0 || options->ids[i] >= V)
-      return status_set(STATUS_USAGE, "ids: %d is no token of the model, whose vocabulary is 0 to %lld", options->ids[i], (long long)V - 1);
+      return status_set(STATUS_USAGE,
+                        "ids: %d is no token of the model, whose vocabulary is 0 to %lld",
+                        options->ids[i], (long long)V - 1);
   g->read += append(g, options->ids, options->n_ids);
   for (int64_t i = 0; is_root(g) && i < options->n_ids; i++)
     printf("%s%d", i ? " " : "", options->ids[i]);
@@ -362,8 +371,8 @@ static enum status run(struct generation *g)
     status = options->ids ? begin_with_ids(g) : begin_with_prompt(g);
     const int64_t given = options->ids ? options->n_ids : g->line_n;
     if (!status && given > g->capacity)
-      log_info("the prompt has %lld tokens and the context room for %lld: its last %lld count", (long long)given, (long long)g->capacity,
-               (long long)g->n);
+      log_info("the prompt has %lld tokens and the context room for %lld: its last %lld count",
+               (long long)given, (long long)g->capacity, (long long)g->n);
     if (!status)
       status = answer(g);
   }
@@ -377,9 +386,13 @@ static enum status prepare(struct generation *g)
 {
   const int64_t V = g->job->model->config.vocab;
   if (g->tokenizer && tokenizer_vocab(g->tokenizer) > V)
-    return status_set(STATUS_USAGE, "the %s tokenizer has %lld tokens, the model's vocabulary %lld: this is not the tokenizer it was trained with",
-                      tokenizer_name(g->tokenizer), (long long)tokenizer_vocab(g->tokenizer), (long long)V);
-  enum status status = mem_alloc(MEM_DATA, (size_t)g->capacity * sizeof *g->token, (void **)&g->token);
+    return status_set(STATUS_USAGE,
+                      "the %s tokenizer has %lld tokens, the model's vocabulary %lld: this is not "
+                      "the tokenizer it was trained with",
+                      tokenizer_name(g->tokenizer), (long long)tokenizer_vocab(g->tokenizer),
+                      (long long)V);
+  enum status status =
+      mem_alloc(MEM_DATA, (size_t)g->capacity * sizeof *g->token, (void **)&g->token);
   if (!status && is_root(g))
     status = mem_alloc(MEM_DATA, (size_t)V * sizeof *g->scratch, (void **)&g->scratch);
   return status;
@@ -396,13 +409,19 @@ static void say_speed(const struct generation *g)
   char speed[48] = "";
   if (g->answer.tokens > 0)
     snprintf(speed, sizeof speed, " at %.1f tokens/s", rate(&g->answer));
-  log_info("%lld tokens read at %.1f tokens/s, %lld written%s", (long long)g->read, rate(&g->prompt), (long long)g->draw, speed);
+  log_info("%lld tokens read at %.1f tokens/s, %lld written%s", (long long)g->read,
+           rate(&g->prompt), (long long)g->draw, speed);
 }
 
-enum status generate_run(struct job *job, struct tokenizer *tokenizer, const struct generate_options *options)
+enum status generate_run(struct job *job, struct tokenizer *tokenizer,
+                         const struct generate_options *options)
 {
   const struct plan_input *input = &job->plan[PLAN_GENERATE]->input;
-  struct generation g = {.job = job, .tokenizer = tokenizer, .options = options, .capacity = input->capacity, .chunk = input->shape.sequence};
+  struct generation g = {.job = job,
+                         .tokenizer = tokenizer,
+                         .options = options,
+                         .capacity = input->capacity,
+                         .chunk = input->shape.sequence};
   enum status status = comm_agree(job->comm, prepare(&g));
   if (!status)
     status = job_start(job, PLAN_GENERATE, load_window, &g);

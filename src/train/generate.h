@@ -9,12 +9,13 @@
 struct generate_options {
   const char *prompt; /* of rank 0; valid UTF-8, `prompt_bytes` of it; empty: a new document */
   size_t prompt_bytes;
-  const int32_t *ids; /* instead of a prompt, the same on all ranks: ids are written, the prompt's on a line and those that follow on a line; NULL: text */
+  const int32_t *ids; /* instead of a prompt, the same on all ranks: ids are written, the prompt's
+                         on a line and those that follow on a line; NULL: text */
   int64_t n_ids;
   const int32_t *end; /* tokens that end a text besides the tokenizer's end of text */
   int64_t n_end;
-  bool interactive;   /* after the prompt, if there is one, go on with lines of standard input */
-  int64_t tokens;     /* most tokens of an answer */
+  bool interactive; /* after the prompt, if there is one, go on with lines of standard input */
+  int64_t tokens;   /* most tokens of an answer */
   struct sample_options sample;
 };
 
@@ -26,6 +27,7 @@ struct generate_options {
  * is computed again. The same holds for a prompt that is longer.
  * Interactive: each line is continued. The context goes on from line to line as if all lines had
  * been typed on one page. "/new" begins a new page, and the end of the input leaves. Collective. */
-enum status generate_run(struct job *job, struct tokenizer *tokenizer, const struct generate_options *options);
+enum status generate_run(struct job *job, struct tokenizer *tokenizer,
+                         const struct generate_options *options);
 
 #endif

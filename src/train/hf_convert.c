@@ -23,11 +23,13 @@ static struct layout_range share(struct comm *comm, int t, int64_t elements)
   const int64_t rank = comm_rank(comm), ranks = comm_ranks(comm);
   if (elements < SMALL)
     return t % ranks == rank ? (struct layout_range){0, elements} : (struct layout_range){0, 0};
-  return (struct layout_range){elements / ranks * rank, rank == ranks - 1 ? elements : elements / ranks * (rank + 1)};
+  return (struct layout_range){elements / ranks * rank,
+                               rank == ranks - 1 ? elements : elements / ranks * (rank + 1)};
 }
 
 /* The model's parameters as tensors that are moved by pieces, each rank its share. */
-static enum status make_tensors(struct comm *comm, const struct model *model, io_move *move, struct io_tensor **out)
+static enum status make_tensors(struct comm *comm, const struct model *model, io_move *move,
+                                struct io_tensor **out)
 {
   struct io_tensor *tensors = NULL;
   const int n = weights_count(model);
@@ -56,7 +58,9 @@ static enum status create_model(const struct deck *deck, struct model **out)
   return model_create(&config, out);
 }
 
-/* --- import --------------------------------------------------------------------------------------------------------------------- */
+/* --- import
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 struct import {
   struct comm *comm;
@@ -96,7 +100,8 @@ static enum status check_target(const char *path)
   if (slash && slash > folder) {
     *slash = '\0';
     if (!file_is_folder(folder))
-      status = status_set(STATUS_USAGE, "%s: there is no folder %s; make it, or choose another name", path, folder);
+      status = status_set(
+          STATUS_USAGE, "%s: there is no folder %s; make it, or choose another name", path, folder);
   }
   mem_free(folder);
   return status;
@@ -108,22 +113,27 @@ static enum status open_import(struct import *import)
   if (!status)
     status = safetensors_folder_open(import->dir, &import->folder);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)weights_count(import->model) * sizeof *import->from, (void **)&import->from);
+    status = mem_alloc(MEM_META, (size_t)weights_count(import->model) * sizeof *import->from,
+                       (void **)&import->from);
   return status ? status : make_tensors(import->comm, import->model, read_piece, &import->tensors);
 }
 
 static enum status write_import(struct import *import)
 {
   const int n = weights_count(import->model);
-  struct checkpoint_meta meta = {.ranks = comm_ranks(import->comm), .seed = (uint64_t)import->deck.run.seed, .version = (char *)PACKAGE_VERSION};
+  struct checkpoint_meta meta = {.ranks = comm_ranks(import->comm),
+                                 .seed = (uint64_t)import->deck.run.seed,
+                                 .version = (char *)PACKAGE_VERSION};
   for (int t = 0; t < n; t++)
     import->tensors[t].arg = (void *)import->from[t];
   enum status status = comm_agree(import->comm, options_print_yaml(import->deck.set, &meta.deck));
   if (!status)
     status = checkpoint_write(import->comm, import->path, &meta, n, import->tensors);
   if (!status)
-    log_info("%s: %lld tensors, %.1f M parameters of a %s; tokenizer, token ids and generation_config.json stay in %s: an export takes tokenizer=%s",
-             import->path, (long long)n, (double)import->model->parameters * 1e-6, import->model->config.arch, import->dir, import->dir);
+    log_info("%s: %lld tensors, %.1f M parameters of a %s; tokenizer, token ids and "
+             "generation_config.json stay in %s: an export takes tokenizer=%s",
+             import->path, (long long)n, (double)import->model->parameters * 1e-6,
+             import->model->config.arch, import->dir, import->dir);
   mem_free(meta.deck);
   return status;
 }
@@ -148,7 +158,9 @@ enum status hf_convert_import(struct comm *comm, const char *dir, const char *pa
   return status;
 }
 
-/* --- export --------------------------------------------------------------------------------------------------------------------- */
+/* --- export
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 struct export
 {
@@ -165,7 +177,8 @@ struct export
   struct safetensors_writer *writer;
 };
 
-static enum status write_piece(const struct io_tensor *tensor, struct layout_range piece, void *data)
+static enum status write_piece(const struct io_tensor *tensor, struct layout_range piece,
+                               void *data)
 {
   const struct export *export = tensor->arg;
   return safetensors_writer_put(export->writer, (int)(tensor - export->tensors), piece, data);
@@ -181,10 +194,13 @@ static enum status write_file(const char *dir, const char *name, const char *tex
 
 static enum status refuse_model(const char *dir)
 {
-  static const char *const names[] = {"config.json", "model.safetensors", "model.safetensors.index.json"};
+  static const char *const names[] = {"config.json", "model.safetensors",
+                                      "model.safetensors.index.json"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (model_source_holds(dir, names[i]))
-      return status_set(STATUS_USAGE, "%s holds a model already (%s): remove it or choose another folder", dir, names[i]);
+      return status_set(STATUS_USAGE,
+                        "%s holds a model already (%s): remove it or choose another folder", dir,
+                        names[i]);
   return STATUS_OK;
 }
 
@@ -290,8 +306,8 @@ static enum status tokens_of_tokenizer(const char *name, const char *folder,
   return STATUS_OK;
 }
 
-/* Token ids belong to the tokenizer, and come from its folder: from config.json, or, if there is none, from
- * the tokenizer itself. */
+/* Token ids belong to the tokenizer, and come from its folder: from config.json, or, if there is
+ * none, from the tokenizer itself. */
 static void find_tokens(const struct export *export, const char *from, struct hf_config *config)
 {
   const bool known = model_source_holds(from, "config.json");
@@ -369,12 +385,14 @@ static enum status open_export(struct export *export)
   if (!status)
     status = make_tensors(export->comm, export->model, write_piece, &export->tensors);
   if (!status)
-    status = mem_alloc(MEM_META, (size_t)weights_count(export->model) * sizeof *export->shapes, (void **)&export->shapes);
+    status = mem_alloc(MEM_META, (size_t)weights_count(export->model) * sizeof *export->shapes,
+                       (void **)&export->shapes);
   if (status)
     return status;
   for (int t = 0; t < weights_count(export->model); t++) {
     export->tensors[t].arg = export;
-    export->shapes[t] = (struct st_shape){.name = export->tensors[t].name, .ndim = export->tensors[t].ndim};
+    export->shapes[t] =
+        (struct st_shape){.name = export->tensors[t].name, .ndim = export->tensors[t].ndim};
     memcpy(export->shapes[t].shape, export->tensors[t].shape, sizeof export->shapes[t].shape);
   }
   return STATUS_OK;
@@ -399,7 +417,8 @@ static enum status write_export(struct export *export)
   const bool leads = comm_rank(comm) == 0;
   const int n = weights_count(export->model);
   enum status status =
-      safetensors_writer_open(comm, export->dir, export->options->type, n, export->shapes, export->options->most_bytes, &export->writer);
+      safetensors_writer_open(comm, export->dir, export->options->type, n, export->shapes,
+                              export->options->most_bytes, &export->writer);
   if (status)
     return status;
   status = checkpoint_load(comm, export->checkpoint, true, n, export->tensors);
@@ -414,7 +433,8 @@ static enum status write_export(struct export *export)
 enum status hf_convert_export(struct comm *comm, const struct deck *deck, const char *checkpoint,
                               const char *dir, const struct hf_convert_options *options)
 {
-  struct export export = {.comm = comm, .deck = deck, .checkpoint = checkpoint, .dir = dir, .options = options};
+  struct export export = {
+      .comm = comm, .deck = deck, .checkpoint = checkpoint, .dir = dir, .options = options};
   enum status status = data_maker_find(comm, checkpoint, &export.maker);
   if (!status)
     status = comm_agree(comm, open_export(&export));
@@ -425,7 +445,8 @@ enum status hf_convert_export(struct comm *comm, const struct deck *deck, const 
       remove_folder(&export);
   }
   if (!status)
-    log_info("%s: %s, %.1f M parameters as %s", dir, deck->model.arch, (double)export.model->parameters * 1e-6, dtype_name(options->type));
+    log_info("%s: %s, %.1f M parameters as %s", dir, deck->model.arch,
+             (double)export.model->parameters * 1e-6, dtype_name(options->type));
   mem_free(export.tensors);
   mem_free(export.shapes);
   model_destroy(export.model);

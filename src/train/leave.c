@@ -1,4 +1,5 @@
-/* Whether a run has to leave before its last step: what staying costs, and what all ranks know of it together at the boundary of a step. */
+/* Whether a run has to leave before its last step: what staying costs, and what all ranks know of
+ * it together at the boundary of a step. */
 #include "train/private.h"
 
 #include <math.h>
@@ -23,7 +24,8 @@ enum status train_prepare_stop(struct train_run *run)
 {
   enum status status = stop_file_open(run->deck->run.dir, &run->stop_file);
   if (!status && train_leads(run))
-    status = stop_find_end(getenv("SLURM_JOB_END_TIME"), run->deck->run.minutes, unix_now(), &run->end_s);
+    status = stop_find_end(getenv("SLURM_JOB_END_TIME"), run->deck->run.minutes, unix_now(),
+                           &run->end_s);
   return status ? status : signals_install(train_leads(run));
 }
 
@@ -33,8 +35,10 @@ static double evaluation_cost(const struct train_run *run)
   const struct deck *deck = run->deck;
   if (run->eval_s > 0)
     return run->eval_s;
-  const int64_t all = token_set_tokens(run->evaluator.scan.set) / run->job->shape.sequence / deck->data.batch + 1;
-  const int64_t batches = deck->eval.batches > 0 && deck->eval.batches < all ? deck->eval.batches : all;
+  const int64_t all =
+      token_set_tokens(run->evaluator.scan.set) / run->job->shape.sequence / deck->data.batch + 1;
+  const int64_t batches =
+      deck->eval.batches > 0 && deck->eval.batches < all ? deck->eval.batches : all;
   return (double)batches * stats_high(&run->stats);
 }
 
@@ -42,11 +46,13 @@ static double save_cost(const struct train_run *run)
 {
   if (run->save_s > 0)
     return run->save_s;
-  const int ranks = comm_ranks(run->comm), nodes = (ranks + comm_local_ranks(run->comm) - 1) / comm_local_ranks(run->comm);
+  const int ranks = comm_ranks(run->comm),
+            nodes = (ranks + comm_local_ranks(run->comm) - 1) / comm_local_ranks(run->comm);
   return stop_guess_save(job_state_snapshot_bytes(run->job) * ranks, nodes);
 }
 
-/* A checkpoint that is written behind the steps has to be complete before the last one begins. Of the step under way all may be still to come. */
+/* A checkpoint that is written behind the steps has to be complete before the last one begins. Of
+ * the step under way all may be still to come. */
 static struct stop_costs costs_of_staying(struct train_run *run, bool under_way)
 {
   const struct deck *deck = run->deck;
@@ -54,13 +60,15 @@ static struct stop_costs costs_of_staying(struct train_run *run, bool under_way)
   const int64_t after = run->step + under_way;
   const int saves =
       checkpoint_writer_is_writing(run->writer) + train_is_due(after, deck->checkpoint.every);
-  return (struct stop_costs){.due_s = (train_is_due(after, deck->eval.every) ? evaluation_cost(run) : 0) + saves * save_s,
-                             .step_s = (1 + under_way) * stats_high(&run->stats),
-                             .save_s = save_s};
+  return (struct stop_costs){
+      .due_s = (train_is_due(after, deck->eval.every) ? evaluation_cost(run) : 0) + saves * save_s,
+      .step_s = (1 + under_way) * stats_high(&run->stats),
+      .save_s = save_s};
 }
 
 /* What rank 0 knows beside signals. */
-static enum stop_cause look_at_file_and_clock(struct train_run *run, bool under_way, double left_s, struct train_leaving *leaving)
+static enum stop_cause look_at_file_and_clock(struct train_run *run, bool under_way, double left_s,
+                                              struct train_leaving *leaving)
 {
   leaving->costs = costs_of_staying(run, under_way);
   leaving->guessed = run->save_s == 0;
@@ -129,8 +137,11 @@ void train_say_why(const struct train_run *run, const struct train_leaving *leav
   if (costs->due_s > 0)
     snprintf(due, sizeof due, "due validations and checkpoints (%.2f s), ", costs->due_s);
   if (leaving->cause == STOP_END)
-    snprintf(kept, sizeof kept, ", %.1f s are reserved: %ssteps (%.2f s), a checkpoint (%.2f s%s), 25 %% more, and %g s to end",
-             stop_lead(costs), due, costs->step_s, costs->save_s, leaving->guessed ? ", not measured yet" : "", STOP_MARGIN_S);
+    snprintf(kept, sizeof kept,
+             ", %.1f s are reserved: %ssteps (%.2f s), a checkpoint (%.2f s%s), 25 %% more, and %g "
+             "s to end",
+             stop_lead(costs), due, costs->step_s, costs->save_s,
+             leaving->guessed ? ", not measured yet" : "", STOP_MARGIN_S);
   log_progress_end();
   if (train_leads(run))
     log_warn("%s: stopping after step %lld%s%s", leaving->why, (long long)run->step, left, kept);

@@ -51,8 +51,7 @@ void train_metrics_destroy(struct train_run *run)
 
 void train_count_step(struct train_run *run, const struct train_step *step)
 {
-  const bool timed =
-      run->step - run->first >= run->deck->run.warmup && !run->job->exec[JOB_WARMUP];
+  const bool timed = run->step - run->first >= run->deck->run.warmup && !run->job->exec[JOB_WARMUP];
   const double clip = run->deck->optim.clip;
   struct train_metrics *m = &run->metrics;
   if (timed && m->timed == 0)
@@ -117,7 +116,8 @@ enum status train_measure_messages(struct train_run *run)
   enum { WORDS = sizeof(struct plan_sample) / sizeof(int64_t) };
   struct train_metrics *m = &run->metrics;
   const int units = plan_of(run)->input.model->units;
-  if (!m->sample || run->job->exec[JOB_WARMUP] || !train_is_due(run->step, run->deck->compress.sample))
+  if (!m->sample || run->job->exec[JOB_WARMUP] ||
+      !train_is_due(run->step, run->deck->compress.sample))
     return STATUS_OK;
   for (int u = 0; u < units; u++)
     exec_read_sample(exec_of(run), u, &m->sample[u]);

@@ -18,16 +18,16 @@ struct train_step {
 
 /* What is counted since this start, for the record of the run. */
 struct train_metrics {
-  int64_t timed;                /* steps after the warm-up */
-  double steps_s, timed_s;      /* seconds of all steps, and of those */
-  int64_t nonfinite, clipped;   /* steps */
-  double val_loss, val_ppl;     /* of the last evaluation, NAN: none yet */
-  int64_t target_step;          /* the first evaluation that reached eval.target, 0: none yet */
-  double target_s;              /* steps_s at that evaluation */
-  struct plan_sample *sample;   /* of each unit, over all ranks; NULL: nothing measures */
-  int64_t samples;              /* units times steps that were measured */
-  double error, cosine;         /* sums over them */
-  double residual;              /* squared norm of all residuals at the last of them */
+  int64_t timed;              /* steps after the warm-up */
+  double steps_s, timed_s;    /* seconds of all steps, and of those */
+  int64_t nonfinite, clipped; /* steps */
+  double val_loss, val_ppl;   /* of the last evaluation, NAN: none yet */
+  int64_t target_step;        /* the first evaluation that reached eval.target, 0: none yet */
+  double target_s;            /* steps_s at that evaluation */
+  struct plan_sample *sample; /* of each unit, over all ranks; NULL: nothing measures */
+  int64_t samples;            /* units times steps that were measured */
+  double error, cosine;       /* sums over them */
+  double residual;            /* squared norm of all residuals at the last of them */
 };
 
 /* A run under way. */
@@ -39,23 +39,24 @@ struct train_run {
   struct data_order order;
   struct token_stream learned; /* training data of the checkpoint that is resumed */
   char *from;                  /* that checkpoint; NULL: a new run */
-  struct results *results; /* rank 0 */
+  struct results *results;     /* rank 0 */
   struct checkpoint_writer *writer;
   struct stats stats;
   struct train_metrics metrics;
   char *checkpoint_dir, *results_path, *learned_path;
-  int64_t first, step, skipped, bad; /* step: completed steps; bad: how many of the last ones were skipped in a row */
-  int64_t warmed;                    /* steps of the warm-up (compress.warmup) since this start */
+  int64_t first, step, skipped,
+      bad;        /* step: completed steps; bad: how many of the last ones were skipped in a row */
+  int64_t warmed; /* steps of the warm-up (compress.warmup) since this start */
   int64_t samples;
   struct train_step last;
-  double eval_loss, best_loss; /* the last and the lowest validation loss since this start */
-  int64_t best_step;           /* of best_loss, 0: no validation yet */
+  double eval_loss, best_loss;    /* the last and the lowest validation loss since this start */
+  int64_t best_step;              /* of best_loss, 0: no validation yet */
   double start_s, save_s, eval_s; /* save_s, eval_s: of the last one, 0: none yet */
-  struct stop_file stop_file; /* rank 0 */
-  double end_s;               /* of the job, in seconds since 1970; INFINITY: nobody says. Rank 0's is heeded */
-  int lock;                   /* rank 0: the run folder, while this run writes it; -1: not open */
-  bool made_folder;           /* rank 0: this run made the run folder, and has its lock */
-  int64_t saved_step;         /* of the newest checkpoint of this run, -1: none */
+  struct stop_file stop_file;     /* rank 0 */
+  double end_s; /* of the job, in seconds since 1970; INFINITY: nobody says. Rank 0's is heeded */
+  int lock;     /* rank 0: the run folder, while this run writes it; -1: not open */
+  bool made_folder;   /* rank 0: this run made the run folder, and has its lock */
+  int64_t saved_step; /* of the newest checkpoint of this run, -1: none */
 };
 
 static inline bool train_leads(const struct train_run *run)
@@ -84,17 +85,19 @@ enum status train_folder_refuse_used(struct train_run *run);
 /* Writes deck and log, keeps the algorithms that the device has chosen, and opens the results.
  * Records after the run's step are removed. On rank 0. */
 enum status train_folder_open(struct train_run *run);
-/* A run that goes on computes with the algorithms that it began with, whatever has been learned elsewhere since. Another device, or another version of its libraries, has its own.
- * On rank 0. */
+/* A run that goes on computes with the algorithms that it began with, whatever has been learned
+ * elsewhere since. Another device, or another version of its libraries, has its own. On rank 0. */
 enum status train_folder_recall(const struct train_run *run);
 
 /* Opens the training data. A resumed run must see the samples that it would have seen without the
  * stop, unless data.reorder allows others. Collective. */
 enum status train_open_data(struct train_run *run);
-/* The state that the run begins with, and step and samples with it; `resume` as in train_run(). Collective. */
+/* The state that the run begins with, and step and samples with it; `resume` as in train_run().
+ * Collective. */
 enum status train_start_state(struct train_run *run, const char *resume);
-/* One at a time. Without steps to come (`leaving`) there is nothing to write behind. After a step that was skipped older checkpoints stay: what is saved then may be a model that
- * is lost. Collective. */
+/* One at a time. Without steps to come (`leaving`) there is nothing to write behind. After a step
+ * that was skipped older checkpoints stay: what is saved then may be a model that is lost.
+ * Collective. */
 enum status train_save(struct train_run *run, bool leaving);
 /* Waits for what is written behind the steps. Collective. */
 enum status train_finish_save(struct train_run *run);
@@ -103,11 +106,13 @@ enum status train_finish_save(struct train_run *run);
 enum status train_record_save(struct train_run *run, const struct checkpoint_writer_report *report);
 enum status train_record_evaluation(struct train_run *run, const struct evaluation *e);
 /* Collective, because it sums up what ranks have sent. */
-enum status train_record_run(struct train_run *run, const char *end, const char *reason, double left_s);
+enum status train_record_run(struct train_run *run, const char *end, const char *reason,
+                             double left_s);
 enum status train_record_trace(struct train_run *run); /* ends the trace, on every rank */
 /* Drains the training plan's executor, on every rank. */
 enum status train_record_counters(struct train_run *run);
-/* The last step's, and the line of progress, if they are not there yet: while the next step runs, or before what else follows it. Local. */
+/* The last step's, and the line of progress, if they are not there yet: while the next step runs,
+ * or before what else follows it. Local. */
 enum status train_tell_step(struct train_run *run);
 
 /* What metrics count begins now. The steps' executor must be there. Local. */
@@ -131,10 +136,13 @@ struct train_leaving {
   bool guessed;            /* what saving costs: no checkpoint was written yet; rank 0's */
   char why[224];           /* for people */
 };
-/* When this run has to be over, and who may tell it to stop: from the beginning, since a job may be told while it is still starting. Local. */
+/* When this run has to be over, and who may tell it to stop: from the beginning, since a job may be
+ * told while it is still starting. Local. */
 enum status train_prepare_stop(struct train_run *run);
-/* Has any rank been asked to stop, is there a reason to, and has a checkpoint been written behind the steps, which is finished then? The answers are the same everywhere. `under_way`: a step is,
- * behind which the run leaves if it has to: the ranks meet beside it, and whoever is asked to stop too late for that leaves one step later. Collective. */
+/* Has any rank been asked to stop, is there a reason to, and has a checkpoint been written behind
+ * the steps, which is finished then? The answers are the same everywhere. `under_way`: a step is,
+ * behind which the run leaves if it has to: the ranks meet beside it, and whoever is asked to stop
+ * too late for that leaves one step later. Collective. */
 enum status train_look_around(struct train_run *run, bool under_way, struct train_leaving *leaving);
 /* The summary of a run that reached its last step, in the log. Local. */
 void train_say_end(const struct train_run *run);

@@ -45,9 +45,11 @@ static void show_step(struct train_run *run, const struct train_step *last)
 {
   const double recent = stats_recent(&run->stats, 20);
   const double left = recent * (double)(run->deck->run.steps - run->step);
-  log_progress(2, "step %lld/%lld  loss %.4f  norm %.3f  lr %.2e  %.0f tokens/s  ETA %lld:%02lld:%02lld", (long long)run->step,
-               (long long)run->deck->run.steps, last->result.loss, last->result.grad_norm, last->lr, (double)step_tokens(run) / recent,
-               (long long)left / 3600, (long long)left / 60 % 60, (long long)left % 60);
+  log_progress(
+      2, "step %lld/%lld  loss %.4f  norm %.3f  lr %.2e  %.0f tokens/s  ETA %lld:%02lld:%02lld",
+      (long long)run->step, (long long)run->deck->run.steps, last->result.loss,
+      last->result.grad_norm, last->lr, (double)step_tokens(run) / recent, (long long)left / 3600,
+      (long long)left / 60 % 60, (long long)left % 60);
 }
 
 /* The counts of steps and samples are still those behind it. */
@@ -78,7 +80,8 @@ enum status train_record_evaluation(struct train_run *run, const struct evaluati
   return results_end(run->results);
 }
 
-enum status train_record_run(struct train_run *run, const char *end, const char *reason, double left_s)
+enum status train_record_run(struct train_run *run, const char *end, const char *reason,
+                             double left_s)
 {
   char hash[17];
   int64_t device_bytes = 0, device_all = 0, varying = comm_sent_varying(run->comm);
@@ -120,7 +123,8 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   results_real(run->results, "step_p95", timed ? stats_percentile(&run->stats, 95) : NAN);
   results_real(run->results, "tokens_per_s", (double)step_tokens(run) / mean);
   results_int(run->results, "planned_bytes", job_planned_bytes(run->job));
-  results_int(run->results, "arena_bytes", mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes);
+  results_int(run->results, "arena_bytes",
+              mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes);
   results_int(run->results, "resident_start_bytes", run->job->resident_start);
   results_int(run->results, "resident_bytes", mem_resident_bytes());
   results_int(run->results, "allocations", mem_calls());

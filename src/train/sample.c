@@ -6,7 +6,8 @@
 
 #include "base/rng.h"
 
-/* The order of tokens: the likelier one first, of equals the lower id. A cut is the last token that is kept. */
+/* The order of tokens: the likelier one first, of equals the lower id. A cut is the last token that
+ * is kept. */
 struct cut {
   uint64_t key;
   int64_t id;
@@ -21,8 +22,9 @@ static uint64_t key_of(float logit)
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/* The shortest front part of the order whose mass (NULL: 1 each) reaches `target`: a radix selection, four passes of 8 bits each, then the ids of one key. Masses are
- * whole numbers, so that sums do not depend on the order in which they are made. */
+/* The shortest front part of the order whose mass (NULL: 1 each) reaches `target`: a radix
+ * selection, four passes of 8 bits each, then the ids of one key. Masses are whole numbers, so that
+ * sums do not depend on the order in which they are made. */
 static struct cut find_cut(const float *logits, int64_t V, const uint64_t *mass, uint64_t target)
 {
   uint64_t key = 0;
@@ -64,7 +66,8 @@ static int64_t find_likeliest(const float *logits, int64_t V)
   return best;
 }
 
-/* Probabilities as whole numbers, the likeliest token's being the largest power of two with which V of them stay below 2^62: 2^44 for 150,000 tokens. */
+/* Probabilities as whole numbers, the likeliest token's being the largest power of two with which V
+ * of them stay below 2^62: 2^44 for 150,000 tokens. */
 static double scale_of(int64_t V)
 {
   int bits = 0;
@@ -74,10 +77,12 @@ static double scale_of(int64_t V)
 }
 
 /* Returns the sum of the masses. */
-static uint64_t weigh(const float *logits, int64_t V, const struct sample_options *options, uint64_t *mass)
+static uint64_t weigh(const float *logits, int64_t V, const struct sample_options *options,
+                      uint64_t *mass)
 {
   const bool cuts = options->top_k > 0 && options->top_k < V;
-  const struct cut cut = cuts ? find_cut(logits, V, NULL, (uint64_t)options->top_k) : (struct cut){0, 0};
+  const struct cut cut =
+      cuts ? find_cut(logits, V, NULL, (uint64_t)options->top_k) : (struct cut){0, 0};
   const double most = (double)logits[find_likeliest(logits, V)], scale = scale_of(V);
   uint64_t total = 0;
   for (int64_t v = 0; v < V; v++) {
@@ -89,7 +94,8 @@ static uint64_t weigh(const float *logits, int64_t V, const struct sample_option
 }
 
 /* Nucleus: returns the sum of what is left. */
-static uint64_t keep_share(const float *logits, int64_t V, double share, uint64_t total, uint64_t *mass)
+static uint64_t keep_share(const float *logits, int64_t V, double share, uint64_t total,
+                           uint64_t *mass)
 {
   const double want = ceil(share * (double)total);
   const uint64_t target = want < 1 ? 1 : want < (double)total ? (uint64_t)want : total;
@@ -103,14 +109,16 @@ static uint64_t keep_share(const float *logits, int64_t V, double share, uint64_
   return left;
 }
 
-int32_t sample_token(const float *logits, int64_t V, const struct sample_options *options, int64_t draw, uint64_t *scratch)
+int32_t sample_token(const float *logits, int64_t V, const struct sample_options *options,
+                     int64_t draw, uint64_t *scratch)
 {
   if (options->temperature <= 0)
     return (int32_t)find_likeliest(logits, V);
   uint64_t total = weigh(logits, V, options, scratch);
   if (options->top_p < 1)
     total = keep_share(logits, V, options->top_p, total, scratch);
-  const double point = rng_uniform(rng_key_make(options->seed, "sample"), 0, (uint64_t)draw) * (double)total;
+  const double point =
+      rng_uniform(rng_key_make(options->seed, "sample"), 0, (uint64_t)draw) * (double)total;
   uint64_t left = point < (double)total ? (uint64_t)point : total - 1;
   int64_t picked = 0;
   while (picked < V - 1 && left >= scratch[picked])

@@ -40,7 +40,8 @@ enum status signals_install(bool speaks)
     if (caught[i] == SIGINT)
       action.sa_flags |= (int)SA_RESETHAND;
     if (sigaction(caught[i], &action, NULL))
-      return status_set(STATUS_INTERNAL, "cannot catch %s: %s", signals_name(caught[i]), strerror(errno));
+      return status_set(STATUS_INTERNAL, "cannot catch %s: %s", signals_name(caught[i]),
+                        strerror(errno));
   }
   return STATUS_OK;
 }

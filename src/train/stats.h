@@ -13,9 +13,10 @@ struct stats {
 };
 
 enum status stats_create(int64_t room, struct stats *out);
-void stats_destroy(struct stats *stats);                   /* takes a zeroed one */
-void stats_clear(struct stats *stats);                     /* forgets all */
-void stats_add(struct stats *stats, double seconds);       /* no allocation; beyond `room` the oldest are overwritten */
+void stats_destroy(struct stats *stats); /* takes a zeroed one */
+void stats_clear(struct stats *stats);   /* forgets all */
+void stats_add(struct stats *stats,
+               double seconds); /* no allocation; beyond `room` the oldest are overwritten */
 double stats_mean(const struct stats *stats);              /* 0 if empty */
 double stats_recent(const struct stats *stats, int64_t n); /* mean of the last n */
 /* The 95 % quantile of the last 32, 0 if empty. */

@@ -13,7 +13,9 @@
 #include "base/open.h"
 #include "base/printable.h"
 
-/* --- the end of the job --------------------------------------------------------------------------------------------------------- */
+/* --- the end of the job
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 double stop_lead(const struct stop_costs *costs)
 {
@@ -33,17 +35,23 @@ enum status stop_find_end(const char *text, double minutes, double now, double *
     errno = 0;
     const long long told = strtoll(text, &rest, 10);
     if (errno || *rest || told < 0)
-      return status_set(STATUS_USAGE, "SLURM_JOB_END_TIME is '%s', which is no time in seconds since 1970: correct it, or unset it", text);
+      return status_set(STATUS_USAGE,
+                        "SLURM_JOB_END_TIME is '%s', which is no time in seconds since 1970: "
+                        "correct it, or unset it",
+                        text);
     if ((double)told > now)
       end = fmin(end, (double)told);
     else
-      log_warn("SLURM_JOB_END_TIME is %s, which is past: the run does not know when its job ends", text);
+      log_warn("SLURM_JOB_END_TIME is %s, which is past: the run does not know when its job ends",
+               text);
   }
   *out = end;
   return STATUS_OK;
 }
 
-/* --- the file ------------------------------------------------------------------------------------------------------------------- */
+/* --- the file
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 enum status stop_file_open(const char *dir, struct stop_file *out)
 {
@@ -79,6 +87,7 @@ bool stop_file_take(struct stop_file *file, double now_s)
     return false;
   read_reason(file->path, file->reason, sizeof file->reason);
   if (remove(file->path) != 0)
-    log_warn("%s cannot be removed, so the next start will stop at once: %s", file->path, strerror(errno));
+    log_warn("%s cannot be removed, so the next start will stop at once: %s", file->path,
+             strerror(errno));
   return true;
 }

@@ -10,17 +10,24 @@
 
 enum stop_cause { STOP_NOT, STOP_END, STOP_FILE, STOP_SIGNAL };
 
-/* What a run that stays does before it can leave at the next boundary: what is due, steps, and saving; in seconds. */
-struct stop_costs { double due_s, step_s, save_s; };
-/* Time that the job must have left for the run to stay: all of that and a quarter more, since none of it takes the same time twice, and STOP_MARGIN_S to end the processes. Pure. */
+/* What a run that stays does before it can leave at the next boundary: what is due, steps, and
+ * saving; in seconds. */
+struct stop_costs {
+  double due_s, step_s, save_s;
+};
+/* Time that the job must have left for the run to stay: all of that and a quarter more, since none
+ * of it takes the same time twice, and STOP_MARGIN_S to end the processes. Pure. */
 #define STOP_MARGIN_S 10.0
 double stop_lead(const struct stop_costs *costs);
 
-/* Time that saving `bytes` may take on so many nodes before it was measured: 0.5 GB/s a node, at most 4 GB/s, and a second. Pure. */
+/* Time that saving `bytes` may take on so many nodes before it was measured: 0.5 GB/s a node, at
+ * most 4 GB/s, and a second. Pure. */
 double stop_guess_save(int64_t bytes, int nodes);
 
-/* When, in seconds since 1970, a job ends that began at `now`: at the earliest of what the environment says (SLURM_JOB_END_TIME; NULL or empty: nothing) and of `minutes` from now
- * (0: no such limit). INFINITY: nobody says. STATUS_USAGE: `text` is not a time. One that is past, as of a job whose limit was extended, is not heeded, with a warning. */
+/* When, in seconds since 1970, a job ends that began at `now`: at the earliest of what the
+ * environment says (SLURM_JOB_END_TIME; NULL or empty: nothing) and of `minutes` from now (0: no
+ * such limit). INFINITY: nobody says. STATUS_USAGE: `text` is not a time. One that is past, as of a
+ * job whose limit was extended, is not heeded, with a warning. */
 enum status stop_find_end(const char *text, double minutes, double now, double *out);
 
 /* The file STOP of a run's folder. */
@@ -31,7 +38,8 @@ struct stop_file {
 };
 enum status stop_file_open(const char *dir, struct stop_file *out);
 void stop_file_close(struct stop_file *file); /* takes a zeroed one */
-/* Whether it is there, looked at no more than once a second of `now_s`; true once: the file is removed, and `reason` set. */
+/* Whether it is there, looked at no more than once a second of `now_s`; true once: the file is
+ * removed, and `reason` set. */
 bool stop_file_take(struct stop_file *file, double now_s);
 
 #endif

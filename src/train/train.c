@@ -18,9 +18,12 @@ static void must(const struct train_run *run, enum status status)
     comm_abort(run->comm, status);
 }
 
-/* --- a step ----------------------------------------------------------------------------------------------------------------------- */
+/* --- a step
+ * -----------------------------------------------------------------------------------------------------------------------
+ */
 
-static enum status lost(struct train_run *run, const struct exec_result *result, const char *what, const char *cure)
+static enum status lost(struct train_run *run, const struct exec_result *result, const char *what,
+                        const char *cure)
 {
   char newest[64] = "no checkpoint was written yet";
   must(run, train_tell_step(run));
@@ -29,12 +32,16 @@ static enum status lost(struct train_run *run, const struct exec_result *result,
   if (train_record_run(run, "lost", "not finite", INFINITY))
     log_warn("%s", status_text());
   if (run->saved_step >= 0)
-    snprintf(newest, sizeof newest, "the newest checkpoint is from step %lld", (long long)run->saved_step);
-  return status_set(STATUS_NONFINITE, "step %lld: loss %g, gradient norm %g: %sstopped without saving, %s; lower optim.lr%s", (long long)run->step,
-                    result->loss, result->grad_norm, what, newest, cure);
+    snprintf(newest, sizeof newest, "the newest checkpoint is from step %lld",
+             (long long)run->saved_step);
+  return status_set(
+      STATUS_NONFINITE,
+      "step %lld: loss %g, gradient norm %g: %sstopped without saving, %s; lower optim.lr%s",
+      (long long)run->step, result->loss, result->grad_norm, what, newest, cure);
 }
 
-/* Where the job goes on, such a step has changed nothing. Immediate updates have been made, but there is no skipping with them: what they changed is not saved. Skipping forgives a bad batch now
+/* Where the job goes on, such a step has changed nothing. Immediate updates have been made, but
+ * there is no skipping with them: what they changed is not saved. Skipping forgives a bad batch now
  * and then, not a model that is lost. */
 static enum status nonfinite(struct train_run *run, const struct exec_result *result)
 {
@@ -42,15 +49,16 @@ static enum status nonfinite(struct train_run *run, const struct exec_result *re
   char times[64];
   if (run->deck->optim.nonfinite == NONFINITE_STOP)
     return lost(run, result, "",
-                run->deck->optim.update == DECK_UPDATE_IMMEDIATE ? ", or set optim.nonfinite=skip with optim.update=deferred"
-                                                                 : ", or set optim.nonfinite=skip");
+                run->deck->optim.update == DECK_UPDATE_IMMEDIATE
+                    ? ", or set optim.nonfinite=skip with optim.update=deferred"
+                    : ", or set optim.nonfinite=skip");
   run->skipped++;
   snprintf(times, sizeof times, "not finite for %d steps in a row: ", MOST_IN_A_ROW);
   if (++run->bad == MOST_IN_A_ROW)
     return lost(run, result, times, "");
   if (train_leads(run))
-    log_warn("step %lld: loss %g, gradient norm %g: not finite, skipped (%lld so far)", (long long)run->step, result->loss, result->grad_norm,
-             (long long)run->skipped);
+    log_warn("step %lld: loss %g, gradient norm %g: not finite, skipped (%lld so far)",
+             (long long)run->step, result->loss, result->grad_norm, (long long)run->skipped);
   return STATUS_OK;
 }
 
@@ -83,7 +91,8 @@ static enum status end_warmup(struct train_run *run)
   return STATUS_OK;
 }
 
-/* What the ranks have to say to each other, and rank 0 of the step before, holds up no lane beside a step. Before the first one nobody knows how long a step takes: they meet behind it. */
+/* What the ranks have to say to each other, and rank 0 of the step before, holds up no lane beside
+ * a step. Before the first one nobody knows how long a step takes: they meet behind it. */
 static enum status one_step(struct train_run *run, struct train_leaving *leaving)
 {
   enum status status = end_warmup(run);
@@ -111,7 +120,9 @@ static enum status one_step(struct train_run *run, struct train_leaving *leaving
   return status || !first ? status : train_look_around(run, false, leaving);
 }
 
-/* --- what follows it -------------------------------------------------------------------------------------------------------------- */
+/* --- what follows it
+ * --------------------------------------------------------------------------------------------------------------
+ */
 
 static enum status evaluate(struct train_run *run)
 {
@@ -125,13 +136,14 @@ static enum status evaluate(struct train_run *run)
     run->best_loss = e.loss;
     run->best_step = run->step;
   }
-  log_info("step %lld: validation loss %.4f, perplexity %.2f (%lld tokens, %.1f s)", (long long)run->step, e.loss, e.perplexity, (long long)e.tokens,
-           e.seconds);
+  log_info("step %lld: validation loss %.4f, perplexity %.2f (%lld tokens, %.1f s)",
+           (long long)run->step, e.loss, e.perplexity, (long long)e.tokens, e.seconds);
   return comm_agree(run->comm, train_record_evaluation(run, &e));
 }
 
 /* What follows a step, stopping first: a job that was told to end may have seconds left. */
-static enum status after_step(struct train_run *run, const struct train_leaving *leaving, enum train_end *end, bool *leave)
+static enum status after_step(struct train_run *run, const struct train_leaving *leaving,
+                              enum train_end *end, bool *leave)
 {
   const struct deck *deck = run->deck;
   const bool last = run->step == deck->run.steps, stops = leaving->cause && !last;
@@ -146,7 +158,8 @@ static enum status after_step(struct train_run *run, const struct train_leaving 
     *end = TRAIN_UNFINISHED;
   }
   *leave = stops || last;
-  if (!stops && !train_is_due(run->step, deck->checkpoint.every) && !(last && deck->checkpoint.at_end))
+  if (!stops && !train_is_due(run->step, deck->checkpoint.every) &&
+      !(last && deck->checkpoint.at_end))
     return STATUS_OK;
   log_progress_end();
   if (run->bad && !*leave) {
@@ -155,7 +168,9 @@ static enum status after_step(struct train_run *run, const struct train_leaving 
     return STATUS_OK;
   }
   if (run->bad && train_leads(run))
-    log_warn("step %lld was not finite and has changed nothing: the state before it is saved, and older checkpoints are kept", (long long)run->step);
+    log_warn("step %lld was not finite and has changed nothing: the state before it is saved, and "
+             "older checkpoints are kept",
+             (long long)run->step);
   return train_save(run, *leave);
 }
 
@@ -174,7 +189,9 @@ static enum status loop(struct train_run *run, struct train_leaving *leaving, en
   return train_finish_save(run);
 }
 
-/* --- how a run begins and ends ---------------------------------------------------------------------------------------------------- */
+/* --- how a run begins and ends
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 /* The loss over a few sequences is that of their text: the best step of the run means little. */
 static void warn_of_few(const struct train_run *run)
@@ -184,11 +201,12 @@ static void warn_of_few(const struct train_run *run)
   const struct token_set *set = run->evaluator.scan.set;
   const int64_t sequence = run->evaluator.scan.sequence, tokens = token_set_tokens(set);
   if (tokens <= FEW * sequence)
-    log_warn("%s holds %lld tokens for validation, %.1f sequences of %lld: losses over fewer than %d "
-             "sequences say little; prepare the text again with a larger val, such as val=0.05, or "
-             "use more text",
-             *deck->data.val ? deck->data.val : deck->data.train, (long long)tokens, (double)(tokens - 1) / (double)sequence, (long long)sequence,
-             FEW);
+    log_warn(
+        "%s holds %lld tokens for validation, %.1f sequences of %lld: losses over fewer than %d "
+        "sequences say little; prepare the text again with a larger val, such as val=0.05, or "
+        "use more text",
+        *deck->data.val ? deck->data.val : deck->data.train, (long long)tokens,
+        (double)(tokens - 1) / (double)sequence, (long long)sequence, FEW);
 }
 
 static enum status start_data(struct train_run *run)
@@ -243,7 +261,8 @@ static enum status prepare_state(struct train_run *run, const char *resume)
   if (!status && !strcmp(resume, "none"))
     status = train_folder_refuse_used(run);
   if (!status)
-    status = job_create(run->comm, run->deck, run->deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN, &run->job);
+    status = job_create(run->comm, run->deck,
+                        run->deck->eval.every ? JOB_TRAIN_AND_EVAL : JOB_TRAIN, &run->job);
   return status ? status : train_start_state(run, resume);
 }
 
@@ -295,8 +314,8 @@ static enum status run_loop(struct train_run *run, enum train_end *end)
     status = comm_agree(run->comm, train_record_trace(run));
   const bool done = !status;
   if (done)
-    status =
-        train_record_run(run, *end == TRAIN_FINISHED ? "finished" : "unfinished", *end == TRAIN_FINISHED ? "last step" : leaving.why, leaving.left_s);
+    status = train_record_run(run, *end == TRAIN_FINISHED ? "finished" : "unfinished",
+                              *end == TRAIN_FINISHED ? "last step" : leaving.why, leaving.left_s);
   const enum status closing = results_close(run->results);
   if (!status)
     status = closing;
@@ -306,9 +325,15 @@ static enum status run_loop(struct train_run *run, enum train_end *end)
   return status;
 }
 
-enum status train_run(struct comm *comm, const struct deck *deck, const char *resume, enum train_end *end)
+enum status train_run(struct comm *comm, const struct deck *deck, const char *resume,
+                      enum train_end *end)
 {
-  struct train_run run = {.comm = comm, .deck = deck, .saved_step = -1, .lock = -1, .start_s = clock_s(), .end_s = INFINITY};
+  struct train_run run = {.comm = comm,
+                          .deck = deck,
+                          .saved_step = -1,
+                          .lock = -1,
+                          .start_s = clock_s(),
+                          .end_s = INFINITY};
   *end = TRAIN_FINISHED;
   enum status status = prepare_state(&run, resume);
   if (!status && run.step >= deck->run.steps)

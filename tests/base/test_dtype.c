@@ -1,5 +1,6 @@
-/* Number formats. Oracles: a code's value by the definition of its format (ldexp), for every code; rounding by the midpoints of every pair of neighbours;
- * the compiler's _Float16 where it has one. */
+/* Number formats. Oracles: a code's value by the definition of its format (ldexp), for every code;
+ * rounding by the midpoints of every pair of neighbours; the compiler's _Float16 where it has one.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -152,7 +153,8 @@ static void test_f16_against_compiler(void **state)
     _Float16 expected;
     uint16_t bits;
     rng_block(key, 0, i, words);
-    words[0] = (words[0] & 0x8fffffff) | (words[1] & 1 ? 0x30000000 : 0x40000000); /* around fp16's range */
+    words[0] = (words[0] & 0x8fffffff) |
+               (words[1] & 1 ? 0x30000000 : 0x40000000); /* around fp16's range */
     memcpy(&x, &words[0], sizeof x);
     expected = (_Float16)x;
     memcpy(&bits, &expected, sizeof bits);
@@ -198,7 +200,8 @@ static void convert_and_compare(enum dtype from, enum dtype to, size_t n)
 static void test_convert(void **state)
 {
   (void)state;
-  static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F8_E4M3, DTYPE_F8_E5M2};
+  static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16, DTYPE_F8_E4M3,
+                                     DTYPE_F8_E5M2};
   static const size_t lengths[] = {0, 1, 1023, 1024, 1025, 3000};
   for (int from = 0; from < 5; from++)
     for (int to = 0; to < 5; to++)
@@ -219,8 +222,9 @@ static void test_names(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_every_code), cmocka_unit_test(test_nan),   cmocka_unit_test(test_rounding),
-      cmocka_unit_test(test_overflow),   cmocka_unit_test(test_tiny),  cmocka_unit_test(test_f16_against_compiler),
+      cmocka_unit_test(test_every_code), cmocka_unit_test(test_nan),
+      cmocka_unit_test(test_rounding),   cmocka_unit_test(test_overflow),
+      cmocka_unit_test(test_tiny),       cmocka_unit_test(test_f16_against_compiler),
       cmocka_unit_test(test_convert),    cmocka_unit_test(test_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* Exact sums. Oracles: 128-bit integers, where the terms have one scale; Shewchuk's expansions (Discrete Comput. Geom. 18, 1997), where they have many. */
+/* Exact sums. Oracles: 128-bit integers, where the terms have one scale; Shewchuk's expansions
+ * (Discrete Comput. Geom. 18, 1997), where they have many. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -37,7 +38,8 @@ static uint64_t draw(uint64_t i)
 /* Any finite double, exponents from `least` on over a range of `range`. */
 static double draw_double(uint64_t i, int least, int range)
 {
-  uint64_t bits = (draw(2 * i) & 0x800fffffffffffff) | (uint64_t)(least + (int)(draw(2 * i + 1) % (uint64_t)range)) << 52;
+  uint64_t bits = (draw(2 * i) & 0x800fffffffffffff) |
+                  (uint64_t)(least + (int)(draw(2 * i + 1) % (uint64_t)range)) << 52;
   double x;
   memcpy(&x, &bits, sizeof x);
   return x;
@@ -51,7 +53,8 @@ static void test_against_integers(void **state)
     double x[N];
     __int128 exact = 0;
     for (int i = 0; i < N; i++) {
-      int64_t mantissa = (int64_t)draw(trial * N + (uint64_t)i) >> 11, shift = (int64_t)(draw(i) % 50);
+      int64_t mantissa = (int64_t)draw(trial * N + (uint64_t)i) >> 11,
+              shift = (int64_t)(draw(i) % 50);
       exact += (__int128)mantissa * ((__int128)1 << shift);
       x[i] = ldexp((double)mantissa, (int)shift - 1000);
     }
@@ -79,7 +82,8 @@ static int grow(double *part, int n, double x)
   return kept;
 }
 
-/* The expansion's value rounded once: from the top, until something is lost; then half cases are looked at. */
+/* The expansion's value rounded once: from the top, until something is lost; then half cases are
+ * looked at. */
 static double round_expansion(const double *part, int n)
 {
   volatile double high = 0, low = 0;
@@ -224,8 +228,9 @@ static void test_carries(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_against_integers), cmocka_unit_test(test_against_expansions), cmocka_unit_test(test_order_and_merging),
-      cmocka_unit_test(test_rounding),         cmocka_unit_test(test_not_finite),         cmocka_unit_test(test_carries),
+      cmocka_unit_test(test_against_integers),  cmocka_unit_test(test_against_expansions),
+      cmocka_unit_test(test_order_and_merging), cmocka_unit_test(test_rounding),
+      cmocka_unit_test(test_not_finite),        cmocka_unit_test(test_carries),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,8 @@ static void pieces_are_the_whole(void **state)
   assert_true(hash_bytes(HASH_START, "a\0", 2) != hash_text("a"));
 }
 
-/* Nobody can foretell where a key falls: another seed, another place. Oracle: chance, one in 2^64. */
+/* Nobody can foretell where a key falls: another seed, another place. Oracle: chance, one in 2^64.
+ */
 static void seeds_differ(void **state)
 {
   (void)state;

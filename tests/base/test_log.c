@@ -1,4 +1,5 @@
-/* The log. Oracle: what arrives on stderr (a file, or a pseudo-terminal) and in the log file, byte for byte. */
+/* The log. Oracle: what arrives on stderr (a file, or a pseudo-terminal) and in the log file, byte
+ * for byte. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,8 +90,11 @@ static void test_levels_and_file(void **state)
   log_info("last");
   assert_int_equal(log_open_file(NULL), STATUS_OK);
   restore_stderr();
-  assert_content(err_path, "loss 2.5\nwarning: two lines\nerror: bad?[2J\nsluice: no step 1/1  loss 0?\nnot in the file\nlast\n");
-  assert_content(log_path, "loss 2.5\nwarning: two lines\nerror: bad?[2J\nerror: no step 1/1  loss 0?\nlast\n");
+  assert_content(err_path, "loss 2.5\nwarning: two lines\nerror: bad?[2J\nsluice: no step 1/1  "
+                           "loss 0?\nnot in the file\nlast\n");
+  assert_content(
+      log_path,
+      "loss 2.5\nwarning: two lines\nerror: bad?[2J\nerror: no step 1/1  loss 0?\nlast\n");
 }
 
 static void test_other_ranks(void **state)
@@ -110,7 +114,8 @@ static void test_other_ranks(void **state)
   assert_int_equal(access(log_path, F_OK), -1);
 }
 
-/* Into a file: at most one progress line in `seconds`, but the last one is never lost; the log file has them all. */
+/* Into a file: at most one progress line in `seconds`, but the last one is never lost; the log file
+ * has them all. */
 static void test_progress_plain(void **state)
 {
   (void)state;
@@ -137,7 +142,8 @@ static void test_progress_terminal(void **state)
   char text[1024];
   size_t used = 0;
   struct winsize size = {.ws_row = 24, .ws_col = 11};
-  static const char expected[] = "\r\033[Kstep 1\r\033[Kstep 2\r\033[Knews\r\n\r\033[Kstep 3 and\r\n";
+  static const char expected[] =
+      "\r\033[Kstep 1\r\033[Kstep 2\r\033[Knews\r\n\r\033[Kstep 3 and\r\n";
   int terminal = posix_openpt(O_RDWR | O_NOCTTY);
   assert_true(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
   int fd = open(ptsname(terminal), O_RDWR | O_NOCTTY);
@@ -178,11 +184,12 @@ static void test_guards(void **state)
   log_info("two");
   assert_int_equal(log_open_file(NULL), STATUS_OK);
   restore_stderr();
-  assert_content(err_path,
-                 "one\nwarning: the log file cannot be written any more (No space left on device); messages go to the terminal only\ntwo\n");
+  assert_content(err_path, "one\nwarning: the log file cannot be written any more (No space left "
+                           "on device); messages go to the terminal only\ntwo\n");
 }
 
-/* Where nobody counts, at once; kept, until one is settled or all are said: the oldest first, and no more than there is room for. */
+/* Where nobody counts, at once; kept, until one is settled or all are said: the oldest first, and
+ * no more than there is room for. */
 static void test_kept_warnings(void **state)
 {
   (void)state;
@@ -209,15 +216,17 @@ static void test_kept_warnings(void **state)
   log_keep_alike(false);
   restore_stderr();
   assert_content(err_path,
-                 "warning: at once\nwarning: no 8\nwarning: no 9\nwarning: no 0 (alike on 1 other rank)\nwarning: no 2 (alike on 2 other ranks)\n"
+                 "warning: at once\nwarning: no 8\nwarning: no 9\nwarning: no 0 (alike on 1 other "
+                 "rank)\nwarning: no 2 (alike on 2 other ranks)\n"
                  "warning: no 3\nwarning: no 4\nwarning: no 5\nwarning: no 6\nwarning: no 7\n");
 }
 
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_levels_and_file), cmocka_unit_test(test_other_ranks),       cmocka_unit_test(test_kept_warnings),
-      cmocka_unit_test(test_progress_plain),  cmocka_unit_test(test_progress_terminal), cmocka_unit_test(test_guards),
+      cmocka_unit_test(test_levels_and_file),   cmocka_unit_test(test_other_ranks),
+      cmocka_unit_test(test_kept_warnings),     cmocka_unit_test(test_progress_plain),
+      cmocka_unit_test(test_progress_terminal), cmocka_unit_test(test_guards),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,4 +1,5 @@
-/* Tagged allocation. Oracle: the sums of what was asked for; the kernel's own count of resident pages. */
+/* Tagged allocation. Oracle: the sums of what was asked for; the kernel's own count of resident
+ * pages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,8 @@
 static void test_alignment_and_zeros(void **state)
 {
   (void)state;
-  static const size_t sizes[] = {0, 1, 63, 64, 65, 4096, (2 << 20) - 1, 2 << 20, (2 << 20) + 1, 7000000};
+  static const size_t sizes[] = {0,      1, 63, 64, 65, 4096, (2 << 20) - 1, 2 << 20, (2 << 20) + 1,
+                                 7000000};
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
     void *block = NULL;
     assert_int_equal(mem_alloc(MEM_DATA, sizes[i], &block), STATUS_OK);
@@ -117,7 +119,8 @@ static void test_untouched(void **state)
 static void test_texts(void **state)
 {
   (void)state;
-  char *copy = mem_strdup("a text"), *made = mem_printf("%s %d %05.1f", copy, 7, 2.25), *empty = mem_printf("%s", "");
+  char *copy = mem_strdup("a text"), *made = mem_printf("%s %d %05.1f", copy, 7, 2.25),
+       *empty = mem_printf("%s", "");
   assert_string_equal(made, "a text 7 002.2");
   assert_string_equal(empty, "");
   mem_free(copy);
@@ -147,7 +150,8 @@ static void test_threads(void **state)
   assert_int_equal(mem_usage(MEM_DATA).calls - start.calls, 4 * 2000);
 }
 
-/* Oracle: the machine's physical memory by sysconf(), and that what a process holds is no longer available. */
+/* Oracle: the machine's physical memory by sysconf(), and that what a process holds is no longer
+ * available. */
 static void test_available(void **state)
 {
   (void)state;
@@ -167,14 +171,17 @@ static void write_limit(const char *root, const char *folder, const char *file, 
   fclose(to);
 }
 
-/* Oracle: a tree of control groups made by hand; the tightest limit from a process' own group up is its limit. */
+/* Oracle: a tree of control groups made by hand; the tightest limit from a process' own group up is
+ * its limit. */
 static void test_limit(void **state)
 {
   (void)state;
   char root[64], command[256];
-  snprintf(root, sizeof root, "%s/limitXXXXXX", getenv("TMPDIR") && strlen(getenv("TMPDIR")) < 40 ? getenv("TMPDIR") : "/tmp");
+  snprintf(root, sizeof root, "%s/limitXXXXXX",
+           getenv("TMPDIR") && strlen(getenv("TMPDIR")) < 40 ? getenv("TMPDIR") : "/tmp");
   assert_non_null(mkdtemp(root));
-  snprintf(command, sizeof command, "mkdir -p %s/slurm/job_7/step_0 %s/memory/slurm/job_7", root, root);
+  snprintf(command, sizeof command, "mkdir -p %s/slurm/job_7/step_0 %s/memory/slurm/job_7", root,
+           root);
   assert_int_equal(system(command), 0);
 
   assert_int_equal(mem_limit_of(root, "0::/slurm/job_7/step_0\n"), -1);
@@ -192,7 +199,9 @@ static void test_limit(void **state)
 
   write_limit(root, "/memory/slurm/job_7", "memory.limit_in_bytes", "3000000000\n");
   write_limit(root, "/memory", "memory.limit_in_bytes", "9223372036854771712\n");
-  assert_int_equal(mem_limit_of(root, "9:name=systemd:/slurm/job_7\n4:memory:/slurm/job_7\n3:cpuset:/\n"), 3000000000);
+  assert_int_equal(
+      mem_limit_of(root, "9:name=systemd:/slurm/job_7\n4:memory:/slurm/job_7\n3:cpuset:/\n"),
+      3000000000);
   assert_int_equal(mem_limit_of(root, "4:memory:/slurm\n"), -1);
   assert_int_equal(mem_limit_of(root, "4:cpu,cpuacct:/slurm/job_7\n"), -1);
   assert_int_equal(mem_limit_of(root, "4:memory:/slurm/job_7\n0::/slurm/job_7\n"), 3000000000);
@@ -209,7 +218,8 @@ static void test_memory_that_grows(void **state)
 {
   (void)state;
   char root[64], command[256];
-  snprintf(root, sizeof root, "%s/procXXXXXX", getenv("TMPDIR") && strlen(getenv("TMPDIR")) < 40 ? getenv("TMPDIR") : "/tmp");
+  snprintf(root, sizeof root, "%s/procXXXXXX",
+           getenv("TMPDIR") && strlen(getenv("TMPDIR")) < 40 ? getenv("TMPDIR") : "/tmp");
   assert_non_null(mkdtemp(root));
   write_limit(root, "", "meminfo", "MemTotal:        2097152 kB\n");
   assert_true(mem_total_grows(root));
@@ -219,7 +229,8 @@ static void test_memory_that_grows(void **state)
   assert_int_equal(system(command), 0);
 }
 
-/* Oracle: the kernel's file of the group at the top, than which no group is less bound; sysconf() and getrlimit(). */
+/* Oracle: the kernel's file of the group at the top, than which no group is less bound; sysconf()
+ * and getrlimit(). */
 static void test_limits_of_this_process(void **state)
 {
   (void)state;
@@ -240,7 +251,8 @@ static void test_limits_of_this_process(void **state)
   if (setrlimit(RLIMIT_MEMLOCK, &low) == 0)
     assert_int_equal(mem_lock_limit_bytes(), 65536);
   assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &usual), 0);
-  assert_true(usual.rlim_cur == RLIM_INFINITY ? mem_lock_limit_bytes() == -1 : mem_lock_limit_bytes() == (int64_t)usual.rlim_cur);
+  assert_true(usual.rlim_cur == RLIM_INFINITY ? mem_lock_limit_bytes() == -1
+                                              : mem_lock_limit_bytes() == (int64_t)usual.rlim_cur);
 }
 
 /* Oracle: the rule in mem.h, and what was written before. */
@@ -259,7 +271,8 @@ static void test_grow(void **state)
     assert_int_equal(array[n], n);
   const int32_t *same = array;
   const int64_t before = room;
-  assert_int_equal(mem_grow(MEM_DATA, (void **)&array, &room, (int64_t)1 << 50, sizeof *array), STATUS_MEMORY);
+  assert_int_equal(mem_grow(MEM_DATA, (void **)&array, &room, (int64_t)1 << 50, sizeof *array),
+                   STATUS_MEMORY);
   assert_ptr_equal(array, same);
   assert_int_equal(room, before);
   mem_free(array);

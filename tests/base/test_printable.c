@@ -33,8 +33,10 @@ static void test_texts(void **state)
   (void)state;
   expect("", "", "");
   expect("plain ~", "plain ~", "plain ~");
-  expect("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xc2\xa0\xc4\x9b", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xc2\xa0\xc4\x9b",
-         "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xc2\xa0\xc4\x9b"); /* continuation bytes are no controls */
+  expect("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xc2\xa0\xc4\x9b",
+         "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xc2\xa0\xc4\x9b",
+         "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xc2\xa0\xc4\x9b"); /* continuation bytes are no
+                                                                     controls */
   expect("\033]0;title\007", "?]0;title?", "?]0;title?");
   expect("a\tb\r\nc\x7f", "a b  c?", "a\tb \nc?");
   expect("\xc2\x9b"
@@ -54,7 +56,8 @@ static void test_every_control(void **state)
 {
   (void)state;
   for (unsigned code = 1; code < 0x800; code++) {
-    char text[3] = {(char)(code < 0x80 ? code : 0xc0 | code >> 6), (char)(code < 0x80 ? 0 : 0x80 | (code & 0x3f)), '\0'};
+    char text[3] = {(char)(code < 0x80 ? code : 0xc0 | code >> 6),
+                    (char)(code < 0x80 ? 0 : 0x80 | (code & 0x3f)), '\0'};
     assert_int_equal(printable_is(text), !(code < 0x20 || (code >= 0x7f && code < 0xa0)));
   }
 }
@@ -74,6 +77,8 @@ static void test_nul(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_every_control), cmocka_unit_test(test_nul)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts),
+                                     cmocka_unit_test(test_every_control),
+                                     cmocka_unit_test(test_nul)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Random numbers. Oracles: Random123's published known answers for Philox4x32-10; statistics with their textbook bounds (the draws are fixed, so a test
- * passes always or never). */
+/* Random numbers. Oracles: Random123's published known answers for Philox4x32-10; statistics with
+ * their textbook bounds (the draws are fixed, so a test passes always or never). */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +20,9 @@ static void test_known_answers(void **state)
   } known[] = {
       {{0, 0}, {0, 0, 0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
       {{~0u, ~0u}, {~0u, ~0u, ~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-      {{0xa4093822, 0x299f31d0}, {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+      {{0xa4093822, 0x299f31d0},
+       {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+       {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
   };
   for (int i = 0; i < 3; i++) {
     const uint32_t *c = known[i].counter;
@@ -73,7 +75,8 @@ static int compare(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* Kolmogorov and Smirnov's distance to the normal distribution; 1.95 / sqrt(n) is passed by 999 of 1000 samples. */
+/* Kolmogorov and Smirnov's distance to the normal distribution; 1.95 / sqrt(n) is passed by 999 of
+ * 1000 samples. */
 static void test_normal(void **state)
 {
   (void)state;
@@ -134,9 +137,10 @@ static void test_permute_is_one(void **state)
     check_bijection(key, n);
   check_bijection(key, 65535);
   check_bijection(key, 65537);
-  for (uint64_t i = 0; i < 100; i++) /* the largest domain, and one that wastes three quarters of it */
-    assert_true(rng_permute(key, 0, UINT64_MAX, UINT64_MAX - 1 - i) < UINT64_MAX && rng_permute(key, 0, (UINT64_C(1) << 62) + 1, i) <= UINT64_C(1)
-                                                                                                                                           << 62);
+  for (uint64_t i = 0; i < 100;
+       i++) /* the largest domain, and one that wastes three quarters of it */
+    assert_true(rng_permute(key, 0, UINT64_MAX, UINT64_MAX - 1 - i) < UINT64_MAX &&
+                rng_permute(key, 0, (UINT64_C(1) << 62) + 1, i) <= UINT64_C(1) << 62);
 }
 
 /* Where two samples go together: all pairs of places equally often over epochs (chi-square). */
@@ -168,8 +172,9 @@ static void test_permute_is_fair(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_known_answers),   cmocka_unit_test(test_keys_differ),      cmocka_unit_test(test_uniform),
-      cmocka_unit_test(test_normal),          cmocka_unit_test(test_normal_any_split), cmocka_unit_test(test_permute_is_one),
+      cmocka_unit_test(test_known_answers),    cmocka_unit_test(test_keys_differ),
+      cmocka_unit_test(test_uniform),          cmocka_unit_test(test_normal),
+      cmocka_unit_test(test_normal_any_split), cmocka_unit_test(test_permute_is_one),
       cmocka_unit_test(test_permute_is_fair),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

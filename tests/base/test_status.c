@@ -16,7 +16,8 @@ static void test_set(void **state)
   (void)state;
   assert_int_equal(status_set(STATUS_INPUT, "%s:%d: bad", "file", 12), STATUS_INPUT);
   assert_string_equal(status_text(), "file:12: bad");
-  assert_int_equal(status_set(STATUS_IO, "again: %s", status_text()), STATUS_IO); /* the argument is the buffer itself */
+  assert_int_equal(status_set(STATUS_IO, "again: %s", status_text()),
+                   STATUS_IO); /* the argument is the buffer itself */
   assert_string_equal(status_text(), "again: file:12: bad");
 }
 
@@ -129,9 +130,9 @@ static void test_clock(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_set),    cmocka_unit_test(test_prefix),
-      cmocka_unit_test(test_length), cmocka_unit_test(test_threads_have_their_own),
-      cmocka_unit_test(test_codes),  cmocka_unit_test(test_exit_codes),
+      cmocka_unit_test(test_set),      cmocka_unit_test(test_prefix),
+      cmocka_unit_test(test_length),   cmocka_unit_test(test_threads_have_their_own),
+      cmocka_unit_test(test_codes),    cmocka_unit_test(test_exit_codes),
       cmocka_unit_test(test_controls), cmocka_unit_test(test_clock),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

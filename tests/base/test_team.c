@@ -1,4 +1,5 @@
-/* Teams and threads. Oracles: counting; the kernel's own answer to which CPU a thread runs on; ThreadSanitizer in its build. */
+/* Teams and threads. Oracles: counting; the kernel's own answer to which CPU a thread runs on;
+ * ThreadSanitizer in its build. */
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -163,7 +164,8 @@ static void test_binding(void **state)
 static enum status body(void *arg)
 {
   char name[16];
-  if (pthread_getname_np(pthread_self(), name, sizeof name) != 0 || strcmp(name, "a-name-of-16-by") != 0)
+  if (pthread_getname_np(pthread_self(), name, sizeof name) != 0 ||
+      strcmp(name, "a-name-of-16-by") != 0)
     return status_set(STATUS_INTERNAL, "the thread is called '%s'", name);
   *(int *)arg = 7;
   return STATUS_OK;
@@ -191,8 +193,12 @@ static void test_threads(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_each_worker_once), cmocka_unit_test(test_no_team), cmocka_unit_test(test_waiting_caller_is_woken),
-      cmocka_unit_test(test_slices),           cmocka_unit_test(test_binding), cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_each_worker_once),
+      cmocka_unit_test(test_no_team),
+      cmocka_unit_test(test_waiting_caller_is_woken),
+      cmocka_unit_test(test_slices),
+      cmocka_unit_test(test_binding),
+      cmocka_unit_test(test_threads),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* sluice bench rates: of the host's memory the best of its rounds is kept, and of copies both ways the round in which they are most together. Oracle: worked out by hand from the times that each
+/* sluice bench rates: of the host's memory the best of its rounds is kept, and of copies both ways
+ * the round in which they are most together. Oracle: worked out by hand from the times that each
  * measurement is made to take here. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,17 +20,21 @@
 /* What a measurement takes that warms up, or tells how often to repeat. */
 #define FIRST 9
 
-/* Seconds of every lane whose time the ranks agree on, in this order; bytes=1Mi and seconds=0, so that each is measured once. */
+/* Seconds of every lane whose time the ranks agree on, in this order; bytes=1Mi and seconds=0, so
+ * that each is measured once. */
 static const double script[] = {
-    FIRST, FIRST, 0.5,                            /* products */
-    FIRST, FIRST, 0.25,                           /* a copy in the device's memory */
-    0,                                            /* codecs: 0.125 each */
-    FIRST, FIRST, FIRST, FIRST, 1e-3,    10e-3,   /* copies up and down: either is fastest in one round, */
-    FIRST, FIRST, 30e-3,                          /* updates */
-    FIRST, FIRST, FIRST, FIRST, 1.25e-3, 1.25e-3, /* and both together in another */
-    FIRST, FIRST, 10e-3,                          /* the fastest one */
-    FIRST, FIRST, FIRST, FIRST, 10e-3,   1e-3,    /* not the last */
-    FIRST, FIRST, 20e-3,
+    FIRST, FIRST,   0.5,  /* products */
+    FIRST, FIRST,   0.25, /* a copy in the device's memory */
+    0,                    /* codecs: 0.125 each */
+    FIRST, FIRST,   FIRST,
+    FIRST, 1e-3,    10e-3, /* copies up and down: either is fastest in one round, */
+    FIRST, FIRST,   30e-3, /* updates */
+    FIRST, FIRST,   FIRST,
+    FIRST, 1.25e-3, 1.25e-3, /* and both together in another */
+    FIRST, FIRST,   10e-3,   /* the fastest one */
+    FIRST, FIRST,   FIRST,
+    FIRST, 10e-3,   1e-3, /* not the last */
+    FIRST, FIRST,   20e-3,
 };
 enum { CALLS = sizeof script / sizeof *script, ENDS = 3 };
 static int calls, coded;

@@ -1,5 +1,6 @@
-/* The judgements of sluice doctor. Oracle: for every judgement the facts that must make each of its warnings and faults fire, beside facts that differ in that alone and must not;
- * sizes and times are worked out by hand. */
+/* The judgements of sluice doctor. Oracle: for every judgement the facts that must make each of its
+ * warnings and faults fire, beside facts that differ in that alone and must not; sizes and times
+ * are worked out by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,17 +22,20 @@
 static void is(struct finding finding, enum verdict verdict, const char *part)
 {
   if (finding.verdict != verdict || !strstr(finding.text, part))
-    fail_msg("%s %s: %s; expected %s and '%s'", verdict_name(finding.verdict), finding.what, finding.text, verdict_name(verdict), part);
+    fail_msg("%s %s: %s; expected %s and '%s'", verdict_name(finding.verdict), finding.what,
+             finding.text, verdict_name(verdict), part);
 }
 
 static void builds(void **state)
 {
   (void)state;
-  is(judge_build("1.0", "gcc", "-O2 -g", "no", ""), VERDICT_OK, "sluice 1.0, gcc -O2 -g, configured with no arguments");
+  is(judge_build("1.0", "gcc", "-O2 -g", "no", ""), VERDICT_OK,
+     "sluice 1.0, gcc -O2 -g, configured with no arguments");
   is(judge_build("1.0", "gcc", "-g", "no", " '--with-papi'"), VERDICT_WARNING, "CFLAGS='-O2 -g'");
   is(judge_build("1.0", "gcc", "-O2 -O0", "no", ""), VERDICT_WARNING, "not optimized");
   is(judge_build("1.0", "gcc", "-O0 -O3", "no", ""), VERDICT_OK, "-O3");
-  is(judge_build("1.0", "gcc", "-O2", "address", ""), VERDICT_WARNING, "without --enable-sanitizer");
+  is(judge_build("1.0", "gcc", "-O2", "address", ""), VERDICT_WARNING,
+     "without --enable-sanitizer");
 }
 
 static void starts(void **state)
@@ -48,7 +52,8 @@ static void nodes(void **state)
   (void)state;
   static const char host[5][DOCTOR_HOST] = {"a", "a", "b", "b", "b"};
   is(judge_nodes(4, (int[]){0, 0, 2, 2}, host), VERDICT_OK, "2: a x 2, b x 2");
-  is(judge_nodes(4, (int[]){0, 1, 0, 1}, (const char[4][DOCTOR_HOST]){"a", "b", "a", "b"}), VERDICT_OK, "2: a x 2, b x 2");
+  is(judge_nodes(4, (int[]){0, 1, 0, 1}, (const char[4][DOCTOR_HOST]){"a", "b", "a", "b"}),
+     VERDICT_OK, "2: a x 2, b x 2");
   is(judge_nodes(5, (int[]){0, 0, 2, 2, 2}, host), VERDICT_WARNING, "--ntasks-per-node");
 }
 
@@ -63,13 +68,20 @@ static void many_nodes(void **state)
     snprintf(host[r], sizeof host[r], "node%03d", r);
     node[r] = r;
   }
-  is(judge_nodes(NODES, node, (const char(*)[DOCTOR_HOST])host), VERDICT_OK, "300: node000 x 1, node001 x 1");
+  is(judge_nodes(NODES, node, (const char(*)[DOCTOR_HOST])host), VERDICT_OK,
+     "300: node000 x 1, node001 x 1");
   is(judge_nodes(NODES, node, (const char(*)[DOCTOR_HOST])host), VERDICT_OK, "...");
 }
 
-static const struct mpi_info library = {
-    .version = "Open MPI v4.1.4", .thread_level = 3, .cuda = 0, .messages = "ob1", .transports = "self tcp"};
-static const struct comm_fabric no_fabric = {0}, fabric = {.ports = 2, .active = 1, .text = "mlx5_0:1 ACTIVE 400 Gb/sec, mlx5_1:1 DOWN"},
+static const struct mpi_info library = {.version = "Open MPI v4.1.4",
+                                        .thread_level = 3,
+                                        .cuda = 0,
+                                        .messages = "ob1",
+                                        .transports = "self tcp"};
+static const struct comm_fabric no_fabric = {0},
+                                fabric = {.ports = 2,
+                                          .active = 1,
+                                          .text = "mlx5_0:1 ACTIVE 400 Gb/sec, mlx5_1:1 DOWN"},
                                 dead_fabric = {.ports = 1, .text = "mlx5_0:1 DOWN"};
 
 static void mpi_libraries(void **state)
@@ -78,8 +90,10 @@ static void mpi_libraries(void **state)
   struct mpi_info single = library;
   single.thread_level = 2;
   is(judge_mpi(&library, "Open MPI v4.1.4"), VERDICT_OK, "threads multiple");
-  is(judge_mpi(&single, "Open MPI v4.1.4"), VERDICT_FAULT, "threads serialized: Sluice needs multiple");
-  is(judge_mpi(&library, "Open MPI v5.0.1"), VERDICT_WARNING, "built with Open MPI v5.0.1: build it again");
+  is(judge_mpi(&single, "Open MPI v4.1.4"), VERDICT_FAULT,
+     "threads serialized: Sluice needs multiple");
+  is(judge_mpi(&library, "Open MPI v5.0.1"), VERDICT_WARNING,
+     "built with Open MPI v5.0.1: build it again");
 }
 
 static void cuda_awareness(void **state)
@@ -125,7 +139,7 @@ static void transports_to_gpus(void **state)
        cases[i].reaches ? VERDICT_OK : VERDICT_WARNING,
        cases[i].reaches ? "ucx" : "reaches a GPU: unset it, or add cuda_copy,cuda_ipc");
   is(judge_transport(&aware, &fabric, "rc,sm", false, 2), VERDICT_OK, "ucx"); /* no GPU */
-  is(judge_transport(&ucx, &fabric, "rc,sm", true, 2), VERDICT_OK, "ucx");    /* copies on the host */
+  is(judge_transport(&ucx, &fabric, "rc,sm", true, 2), VERDICT_OK, "ucx"); /* copies on the host */
 }
 
 /* A folder below `root` with all above it, and a file in it where `text` is not NULL. */
@@ -146,8 +160,8 @@ static void put(const char *root, const char *folder, const char *file, const ch
   assert_true(fputs(text, stream) >= 0 && fclose(stream) == 0);
 }
 
-/* Oracle: a tree like the kernel's, made here: NVIDIA's sound, another vendor's display, then NVIDIA's
- * display. */
+/* Oracle: a tree like the kernel's, made here: NVIDIA's sound, another vendor's display, then
+ * NVIDIA's display. */
 static void finds_a_card(void **state)
 {
   (void)state;
@@ -170,7 +184,9 @@ static void finds_a_card(void **state)
   assert_int_equal(system(path), 0);
 }
 
-/* --- the network ------------------------------------------------------------------------------------------------------------------------------------ */
+/* --- the network
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void fabrics(void **state)
 {
@@ -180,23 +196,27 @@ static void fabrics(void **state)
   is(judge_fabric(&dead_fabric), VERDICT_WARNING, "no port is active: mlx5_0:1 DOWN");
 }
 
-/* Samples as an asker sees them whose peer is `ahead` ns ahead: there and back take `there` and `back`. */
+/* Samples as an asker sees them whose peer is `ahead` ns ahead: there and back take `there` and
+ * `back`. */
 static struct comm_echo echo(int64_t at, int64_t ahead, int64_t there, int64_t back)
 {
-  return (struct comm_echo){.sent = at, .answered = at + there + ahead, .received = at + there + back};
+  return (struct comm_echo){
+      .sent = at, .answered = at + there + ahead, .received = at + there + back};
 }
 
 static struct finding clocks_ahead(int64_t ahead)
 {
   static const char host[3][DOCTOR_HOST] = {"a", "b", "b"};
   const int64_t now = INT64_C(1800000000) * 1000000000;
-  const struct comm_echo samples[] = {echo(now, ahead, 9000000, 100000), echo(now + 20000000, ahead, 20000, 30000),
+  const struct comm_echo samples[] = {echo(now, ahead, 9000000, 100000),
+                                      echo(now + 20000000, ahead, 20000, 30000),
                                       echo(now + 40000000, ahead, 50000, 900000)};
   const struct comm_offset offset[] = {{0}, comm_clock_offset(samples, 3), {.error = -1}};
   return judge_clocks(offset, 3, host);
 }
 
-/* The fastest echo takes 50 us, so its error is 25 us and its estimate off by (20 - 30) / 2 = -5 us. */
+/* The fastest echo takes 50 us, so its error is 25 us and its estimate off by (20 - 30) / 2 = -5
+ * us. */
 static void clocks(void **state)
 {
   (void)state;
@@ -217,8 +237,11 @@ static void doubtful_clocks(void **state)
 {
   (void)state;
   static const char host[3][DOCTOR_HOST] = {"a", "b", "c"};
-  is(judge_clocks((struct comm_offset[]){{0}, {.seconds = 9, .error = 10}, {.seconds = 0.01, .error = 0.001}}, 3, host), VERDICT_OK,
-     "c is 0.010000 s");
+  is(judge_clocks((struct comm_offset[]){{0},
+                                         {.seconds = 9, .error = 10},
+                                         {.seconds = 0.01, .error = 0.001}},
+                  3, host),
+     VERDICT_OK, "c is 0.010000 s");
 }
 
 static const struct doctor_gpus two = {.cuda = true,
@@ -236,7 +259,8 @@ static const struct doctor_gpus two = {.cuda = true,
 static void gpus(void **state)
 {
   (void)state;
-  struct doctor_gpus none = {.names = ""}, no_driver = two, no_card = two, old_driver = two, unseen = two, one = two;
+  struct doctor_gpus none = {.names = ""}, no_driver = two, no_card = two, old_driver = two,
+                     unseen = two, one = two;
   no_driver.driver = no_card.driver = 0;
   no_card.card = false;
   old_driver.driver = 11080;
@@ -249,12 +273,15 @@ static void gpus(void **state)
   is(judge_gpus(&no_driver, 1), VERDICT_WARNING, "load NVIDIA's driver");
   is(judge_gpus(&no_card, 1), VERDICT_OK, "none in this machine");
   assert_true(!*judge_nccl(&no_card, 2).what && !*judge_cudnn(&no_card).what);
-  assert_true(doctor_uses_gpus(&two) && doctor_uses_gpus(&no_driver) && !doctor_uses_gpus(&no_card) && !doctor_uses_gpus(&none));
-  is(judge_gpus(&old_driver, 1), VERDICT_FAULT, "the driver runs up to 11.8: install a newer driver");
+  assert_true(doctor_uses_gpus(&two) && doctor_uses_gpus(&no_driver) &&
+              !doctor_uses_gpus(&no_card) && !doctor_uses_gpus(&none));
+  is(judge_gpus(&old_driver, 1), VERDICT_FAULT,
+     "the driver runs up to 11.8: install a newer driver");
   is(judge_gpus(&unseen, 1), VERDICT_WARNING, "--gpus-per-task=1");
 }
 
-/* What refuses it is told in its own words, as far as a line takes them, and is the same on all nodes. */
+/* What refuses it is told in its own words, as far as a line takes them, and is the same on all
+ * nodes. */
 static void decks(void **state)
 {
   (void)state;
@@ -295,25 +322,29 @@ static void gpu_libraries(void **state)
 static void libraries(void **state)
 {
   (void)state;
-  is(judge_hdf5("1.10.8", "1.10.8", true), VERDICT_OK, "1.10.8, parallel; a forged file can crash it (older than 1.14)");
+  is(judge_hdf5("1.10.8", "1.10.8", true), VERDICT_OK,
+     "1.10.8, parallel; a forged file can crash it (older than 1.14)");
   is(judge_hdf5("1.13.3", "1.13.3", true), VERDICT_OK, "open only files that you trust");
   assert_null(strstr(judge_hdf5("1.14.0", "1.14.0", true).text, "forged"));
   is(judge_hdf5("1.10.8", "1.14.0", true), VERDICT_FAULT, "built with 1.10.8");
   is(judge_hdf5("1.10.8", "1.10.8", false), VERDICT_FAULT, "parallel HDF5");
   is(judge_counters("7.0.0", 3, ""), VERDICT_OK, "7.0.0, 3 counters");
-  is(judge_counters("7.0.0", 3, "no hardware counters"), VERDICT_WARNING, "7.0.0: no hardware counters");
+  is(judge_counters("7.0.0", 3, "no hardware counters"), VERDICT_WARNING,
+     "7.0.0: no hardware counters");
   is(judge_counters("", 0, "configure with --with-papi"), VERDICT_WARNING, "--with-papi");
 }
 
 static void cores(void **state)
 {
   (void)state;
-  const struct topo_summary machine = {.version = "2.8", .packages = 2, .nodes = 2, .cores = 64, .cpus = 128, .own_cores = 16};
+  const struct topo_summary machine = {
+      .version = "2.8", .packages = 2, .nodes = 2, .cores = 64, .cpus = 128, .own_cores = 16};
   struct topo_summary limited = machine, narrow = machine, ample = machine;
   limited.quota = 4;
   ample.quota = 16;
   narrow.own_cores = 1;
-  is(judge_cores(&machine, 4), VERDICT_OK, "2 packages, 2 NUMA nodes, 64 cores, 128 CPUs, of these 16 cores");
+  is(judge_cores(&machine, 4), VERDICT_OK,
+     "2 packages, 2 NUMA nodes, 64 cores, 128 CPUs, of these 16 cores");
   is(judge_cores(&ample, 4), VERDICT_OK, "hwloc 2.8");
   is(judge_cores(&limited, 4), VERDICT_WARNING, "the time of 4: raise");
   is(judge_cores(&machine, 65), VERDICT_WARNING, "start fewer");
@@ -345,7 +376,8 @@ static void shared_memory(void **state)
 static void memory(void **state)
 {
   (void)state;
-  is(judge_memory(512 * GIB, 500 * GIB, -1, 8), VERDICT_OK, "500.00 GiB available of 512.00 GiB, no limit");
+  is(judge_memory(512 * GIB, 500 * GIB, -1, 8), VERDICT_OK,
+     "500.00 GiB available of 512.00 GiB, no limit");
   is(judge_memory(512 * GIB, 500 * GIB, 256 * GIB, 8), VERDICT_OK, "allow 256.00 GiB");
   is(judge_memory(512 * GIB, 500 * GIB, 255 * GIB, 8), VERDICT_WARNING, "--mem=0");
   is(judge_memory(512 * GIB, 500 * GIB, 7 * GIB, 8), VERDICT_FAULT, "too little for 8 ranks");
@@ -357,8 +389,11 @@ static void disks(void **state)
 {
   (void)state;
   const struct doctor_disk disk = {
-      .system = {.type = "lustre", .reach = REACH_SHARED, .size = 1000 * GIB, .free = 900 * GIB}, .written = 256000000, .seconds = 0.5};
-  struct doctor_disk slow = disk, tight = disk, full = disk, ram = disk, nfs = disk, broken = disk, own = disk;
+      .system = {.type = "lustre", .reach = REACH_SHARED, .size = 1000 * GIB, .free = 900 * GIB},
+      .written = 256000000,
+      .seconds = 0.5};
+  struct doctor_disk slow = disk, tight = disk, full = disk, ram = disk, nfs = disk, broken = disk,
+                     own = disk;
   slow.seconds = 2.6;
   own.system.reach = REACH_NODE;
   tight.system.free = 19 * GIB;
@@ -372,7 +407,8 @@ static void disks(void **state)
   is(judge_disk("nvme", &own, false, false, 4), VERDICT_OK, "512.0 MB/s");
   is(judge_disk("nvme", &disk, false, false, 4), VERDICT_WARNING,
      "all nodes share it, and what goes to NVMe waits for it in every step; set tiers.nvme to");
-  is(judge_disk("runs", &slow, true, true, 1), VERDICT_WARNING, "wrote 98.5 MB/s, 900.00 GiB free of 1000.00 GiB: slow");
+  is(judge_disk("runs", &slow, true, true, 1), VERDICT_WARNING,
+     "wrote 98.5 MB/s, 900.00 GiB free of 1000.00 GiB: slow");
   is(judge_disk("runs", &tight, true, true, 1), VERDICT_WARNING, "room for few checkpoints");
   is(judge_disk("runs", &full, true, true, 1), VERDICT_FAULT, "no room for checkpoints");
   is(judge_disk("runs", &ram, true, true, 1), VERDICT_WARNING, "lies in memory");
@@ -381,7 +417,8 @@ static void disks(void **state)
   is(judge_disk("runs", &broken, true, true, 1), VERDICT_FAULT, "runs: cannot make a file");
 }
 
-/* Oracle: statvfs' own numbers cannot be held still, so what was asked for, and what the folder holds before and after. */
+/* Oracle: statvfs' own numbers cannot be held still, so what was asked for, and what the folder
+ * holds before and after. */
 static void reads_a_disk(void **state)
 {
   (void)state;
@@ -392,7 +429,8 @@ static void reads_a_disk(void **state)
   doctor_disk_read(below, 9 << 20, 60, &disk);
   assert_string_equal(disk.failure, "");
   assert_int_equal(disk.written, 8 << 20); /* whole pieces of 4 MiB */
-  assert_true(disk.seconds > 0 && disk.system.free > 0 && disk.system.size >= disk.system.free && *disk.system.type);
+  assert_true(disk.seconds > 0 && disk.system.free > 0 && disk.system.size >= disk.system.free &&
+              *disk.system.type);
   doctor_disk_read(dir, 1 << 30, 1e-9, &disk);
   assert_int_equal(disk.written, 4 << 20); /* the first piece shows that time is up */
   assert_int_equal(rmdir(dir), 0);         /* nothing was left in it */
@@ -421,15 +459,20 @@ static void merges(void **state)
     rank[r].finding = (struct finding){.what = "disk", .text = "fast", .amount = 100};
   is(merge(3, rank, host), VERDICT_OK, "fast");
   assert_string_equal(merge(3, rank, host).text, "fast");
-  rank[1].finding = (struct finding){.what = "disk", .text = "slower", .amount = 90}; /* the least of the same verdict */
+  rank[1].finding = (struct finding){
+      .what = "disk", .text = "slower", .amount = 90}; /* the least of the same verdict */
   assert_string_equal(merge(3, rank, host).text, "slower [b]");
   assert_string_equal(merge(3, rank, alone).text, "slower");
   rank[0].finding =
-      (struct finding){.what = "disk", .text = "slow", .amount = 200, .verdict = VERDICT_WARNING}; /* the worse verdict before the least */
+      (struct finding){.what = "disk",
+                       .text = "slow",
+                       .amount = 200,
+                       .verdict = VERDICT_WARNING}; /* the worse verdict before the least */
   is(merge(3, rank, host), VERDICT_WARNING, "slow [a]");
   rank[2].finding = (struct finding){.what = "disk", .text = "gone", .verdict = VERDICT_FAULT};
   is(merge(3, rank, host), VERDICT_FAULT, "gone [b]");
-  rank[2].finding = (struct finding){.text = "not of a rank that has nothing to say", .verdict = VERDICT_FAULT};
+  rank[2].finding =
+      (struct finding){.text = "not of a rank that has nothing to say", .verdict = VERDICT_FAULT};
   is(merge(3, rank, host), VERDICT_WARNING, "slow [a]");
 }
 
@@ -470,30 +513,18 @@ static void hides_users(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(builds),
-      cmocka_unit_test(starts),
-      cmocka_unit_test(nodes),
-      cmocka_unit_test(many_nodes),
-      cmocka_unit_test(mpi_libraries),
-      cmocka_unit_test(cuda_awareness),
-      cmocka_unit_test(transports),
-      cmocka_unit_test(transports_to_gpus),
-      cmocka_unit_test(finds_a_card),
-      cmocka_unit_test(fabrics),
-      cmocka_unit_test(clocks),
-      cmocka_unit_test(doubtful_clocks),
-      cmocka_unit_test(gpus),
-      cmocka_unit_test(gpu_libraries),
-      cmocka_unit_test(decks),
-      cmocka_unit_test(libraries),
-      cmocka_unit_test(cores),
-      cmocka_unit_test(locked_memory),
-      cmocka_unit_test(shared_memory),
-      cmocka_unit_test(memory),
-      cmocka_unit_test(disks),
-      cmocka_unit_test(reads_a_disk),
-      cmocka_unit_test(merges),
-      cmocka_unit_test(merges_what_ought_to_agree),
+      cmocka_unit_test(builds),        cmocka_unit_test(starts),
+      cmocka_unit_test(nodes),         cmocka_unit_test(many_nodes),
+      cmocka_unit_test(mpi_libraries), cmocka_unit_test(cuda_awareness),
+      cmocka_unit_test(transports),    cmocka_unit_test(transports_to_gpus),
+      cmocka_unit_test(finds_a_card),  cmocka_unit_test(fabrics),
+      cmocka_unit_test(clocks),        cmocka_unit_test(doubtful_clocks),
+      cmocka_unit_test(gpus),          cmocka_unit_test(gpu_libraries),
+      cmocka_unit_test(decks),         cmocka_unit_test(libraries),
+      cmocka_unit_test(cores),         cmocka_unit_test(locked_memory),
+      cmocka_unit_test(shared_memory), cmocka_unit_test(memory),
+      cmocka_unit_test(disks),         cmocka_unit_test(reads_a_disk),
+      cmocka_unit_test(merges),        cmocka_unit_test(merges_what_ought_to_agree),
       cmocka_unit_test(hides_users),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* A test program that starts itself under mpirun, for what ends a job. Failures inside are failures of the running test. */
+/* A test program that starts itself under mpirun, for what ends a job. Failures inside are failures
+ * of the running test. */
 #ifndef SLUICE_TESTS_COMM_AGAIN_H
 #define SLUICE_TESTS_COMM_AGAIN_H
 
@@ -8,7 +9,8 @@ struct again {
   char text[1 << 16]; /* what all ranks wrote, to either output */
 };
 
-/* `program` with the arguments `how` on so many ranks, to its end. The result is there until the next call. */
+/* `program` with the arguments `how` on so many ranks, to its end. The result is there until the
+ * next call. */
 const struct again *again_run(const char *program, int ranks, const char *how);
 void again_says(const struct again *run, const char *text);
 

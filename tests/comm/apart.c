@@ -68,7 +68,8 @@ static void apart_release(struct device *device, void *ptr)
   far_free(ptr);
 }
 
-/* --- a lane: a thread that takes its work from a queue -------------------------------------------------------------------------- */
+/* --- a lane: a thread that takes its work from a queue
+ * -------------------------------------------------------------------------- */
 
 static enum status put(struct lane *base, struct work work)
 {
@@ -98,7 +99,9 @@ static enum status do_work(struct lane *host, const struct work *work)
   case WORK_COPY: return apart.host->copy(host, to, from, work->bytes);
   case WORK_ZERO: return apart.host->zero(host, to, work->bytes);
   case WORK_CAST: return apart.host->cast(host, work->n, work->type, from, work->to_type, to);
-  case WORK_SUM_PARTS: return apart.host->sum_parts(host, work->n, work->parts, work->type, from, work->stride, work->accumulate, to);
+  case WORK_SUM_PARTS:
+    return apart.host->sum_parts(host, work->n, work->parts, work->type, from, work->stride,
+                                 work->accumulate, to);
   case WORK_MARK: reach(work); return STATUS_OK;
   default: return STATUS_ABORTED;
   }
@@ -175,17 +178,26 @@ static enum status apart_zero(struct lane *lane, void *to, size_t bytes)
   return put(lane, (struct work){.kind = WORK_ZERO, .to = to, .bytes = bytes});
 }
 
-static enum status apart_cast(struct lane *lane, int64_t n, enum dtype type, const void *from, enum dtype to_type, void *to)
+static enum status apart_cast(struct lane *lane, int64_t n, enum dtype type, const void *from,
+                              enum dtype to_type, void *to)
 {
-  return put(lane, (struct work){.kind = WORK_CAST, .n = n, .type = type, .from = from, .to_type = to_type, .to = to});
+  return put(
+      lane,
+      (struct work){
+          .kind = WORK_CAST, .n = n, .type = type, .from = from, .to_type = to_type, .to = to});
 }
 
-static enum status apart_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate,
-                                   void *to)
+static enum status apart_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type,
+                                   const void *base, int64_t stride, bool accumulate, void *to)
 {
-  return put(lane,
-             (struct work){
-                 .kind = WORK_SUM_PARTS, .n = n, .parts = parts, .type = type, .from = base, .stride = stride, .accumulate = accumulate, .to = to});
+  return put(lane, (struct work){.kind = WORK_SUM_PARTS,
+                                 .n = n,
+                                 .parts = parts,
+                                 .type = type,
+                                 .from = base,
+                                 .stride = stride,
+                                 .accumulate = accumulate,
+                                 .to = to});
 }
 
 static enum status apart_mark_create(struct device *device, struct mark **out)

@@ -20,7 +20,8 @@ static int regions;
 static struct region *region_of(const void *ptr)
 {
   for (int i = 0; i < regions; i++)
-    if ((const char *)ptr >= region[i].named && (const char *)ptr < region[i].named + region[i].bytes)
+    if ((const char *)ptr >= region[i].named &&
+        (const char *)ptr < region[i].named + region[i].bytes)
       return &region[i];
   return NULL;
 }

@@ -1,4 +1,5 @@
-/* Memory that lies apart, as a GPU's does. An allocation is two mappings: what its pointers name, where nothing can be read or written, and what there is in its place. */
+/* Memory that lies apart, as a GPU's does. An allocation is two mappings: what its pointers name,
+ * where nothing can be read or written, and what there is in its place. */
 #ifndef SLUICE_TESTS_COMM_FAR_H
 #define SLUICE_TESTS_COMM_FAR_H
 

@@ -17,6 +17,5 @@ enum status reduce_scatter(struct comm_group *group, struct lane *lane, float *f
   enum status status = elided ? STATUS_OK : codec.ops->encode(&codec, &pass, full, staging);
   if (!status)
     status = comm_exchange(group, lane, sent, bytes, received);
-  return status ? status
-                : codec.ops->decode_sum(&codec, &pass, received, bytes, accumulate, shard);
+  return status ? status : codec.ops->decode_sum(&codec, &pass, received, bytes, accumulate, shard);
 }

@@ -1,4 +1,5 @@
-/* A look at a job. Oracles: what was sent, a pure function of the rank; one machine has one clock; a tree of files as the kernel makes it; what mpirun was told. */
+/* A look at a job. Oracles: what was sent, a pure function of the rank; one machine has one clock;
+ * a tree of files as the kernel makes it; what mpirun was told. */
 /* ranks: 1 2 3 5 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -76,15 +77,18 @@ static void reads_clocks_of_nodes(void **state)
   agree(offset, true);
 }
 
-/* The first echo is the fastest: 10 ns there and 20 back, the peer 1000 ns ahead; by hand: 1010 - 15 = 995 ns, +- 15. */
+/* The first echo is the fastest: 10 ns there and 20 back, the peer 1000 ns ahead; by hand: 1010 -
+ * 15 = 995 ns, +- 15. */
 static void estimates_offsets(void **state)
 {
   (void)state;
   const struct comm_echo echo[] = {{100, 1110, 130}, {200, 5000, 9000}, {300, 1300, 340}};
   const struct comm_offset first = comm_clock_offset(echo, 3),
                            last = comm_clock_offset(echo + 1, 2);
-  assert_true(first.seconds > 994.9e-9 && first.seconds < 995.1e-9 && first.error > 14.9e-9 && first.error < 15.1e-9);
-  assert_true(last.seconds > 979.9e-9 && last.seconds < 980.1e-9 && last.error > 19.9e-9 && last.error < 20.1e-9);
+  assert_true(first.seconds > 994.9e-9 && first.seconds < 995.1e-9 && first.error > 14.9e-9 &&
+              first.error < 15.1e-9);
+  assert_true(last.seconds > 979.9e-9 && last.seconds < 980.1e-9 && last.error > 19.9e-9 &&
+              last.error < 20.1e-9);
 }
 
 static void reads_the_library(void **state)
@@ -148,7 +152,8 @@ static void reads_fabrics(void **state)
   port(root, "mlx5_0", "4: ACTIVE", "400 Gb/sec (4X NDR)");
   comm_fabric_read(root, &fabric);
   assert_true(fabric.ports == 2 && fabric.active == 1);
-  assert_string_equal(fabric.text, "mlx5_0:1 ACTIVE 400 Gb/sec (4X NDR), mlx5_1:1 DOWN 10 Gb/sec (4X SDR)");
+  assert_string_equal(fabric.text,
+                      "mlx5_0:1 ACTIVE 400 Gb/sec (4X NDR), mlx5_1:1 DOWN 10 Gb/sec (4X SDR)");
   port(root, "mlx5_0", NULL, NULL);
   port(root, "mlx5_1", NULL, NULL);
   assert_int_equal(rmdir(root), 0);

@@ -19,7 +19,8 @@
 
 enum { NOWHERE = -1, MOST_LOST = 4 };
 static int fails_on = NOWHERE; /* the rank that is told of no communicator */
-/* What MPI made all the same: who was told of one cannot free it alone, and who was not does not know it. */
+/* What MPI made all the same: who was told of one cannot free it alone, and who was not does not
+ * know it. */
 static MPI_Comm lost[MOST_LOST];
 static int n_lost;
 
@@ -146,7 +147,8 @@ static void agreement_is_on_the_lowest_failing_rank(void **state)
   int rank = comm_rank(job), ranks = comm_ranks(job);
   assert_int_equal(comm_agree(job, STATUS_OK), STATUS_OK);
   for (int lowest = 0; lowest < ranks; lowest++) {
-    for (int others = 0; others < 2; others++) { /* alone, or all behind it fail too, in another way */
+    for (int others = 0; others < 2;
+         others++) { /* alone, or all behind it fail too, in another way */
       enum status mine = STATUS_OK;
       if (rank == lowest)
         mine = status_set(STATUS_INPUT, "shard %d is damaged", lowest);
@@ -249,7 +251,9 @@ static void carriers_are_those_of_the_build(void **state)
   assert_int_equal(comm_set_carrier(job, "nccl"), STATUS_OK);
 #else
   assert_int_equal(comm_set_carrier(job, "nccl"), STATUS_UNSUPPORTED);
-  assert_non_null(strstr(status_text(), "'nccl'; it has: mpi, mpi_device: configure it with --with-nccl, or say comm.backend=mpi"));
+  assert_non_null(strstr(
+      status_text(),
+      "'nccl'; it has: mpi, mpi_device: configure it with --with-nccl, or say comm.backend=mpi"));
 #endif
   assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
   assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_OK);

@@ -1,5 +1,7 @@
-/* The data plane. Oracles: what every member has is a pure function of (member, element), so each rank computes the result serially; the sum's order
- * is that of a pairwise tree, written here as recursion, over parts that are rounded first where they travel in bf16. Everything is compared bit for bit. */
+/* The data plane. Oracles: what every member has is a pure function of (member, element), so each
+ * rank computes the result serially; the sum's order is that of a pairwise tree, written here as
+ * recursion, over parts that are rounded first where they travel in bf16. Everything is compared
+ * bit for bit. */
 /* ranks: 1 2 3 4 5 */
 #include <limits.h>
 #include <mpi.h>
@@ -62,7 +64,8 @@ static float value(int rank, int64_t element)
   return ((float)(h % 20011) - 10000.0f) / 7.0f;
 }
 
-/* Adjacent pairs, then pairs of pairs, an odd one passes: by recursion, a range splits at the largest power of two below its length. */
+/* Adjacent pairs, then pairs of pairs, an odd one passes: by recursion, a range splits at the
+ * largest power of two below its length. */
 static float tree_sum(const float *x, int n)
 {
   if (n == 1)
@@ -94,20 +97,25 @@ static int groupings(struct grouping *out)
 static int member(struct grouping g, int i)
 {
   int rank = comm_rank(job);
-  return g.kind == COMM_WORLD ? i : g.kind == COMM_SHARD ? rank / g.size * g.size + i : i * g.size + rank % g.size;
+  return g.kind == COMM_WORLD   ? i
+         : g.kind == COMM_SHARD ? rank / g.size * g.size + i
+                                : i * g.size + rank % g.size;
 }
 
 static struct comm_group *make_group(struct grouping g)
 {
   struct comm_group *group;
   assert_int_equal(comm_group_create(job, g.kind, g.size, &group), STATUS_OK);
-  int size = g.kind == COMM_WORLD ? comm_ranks(job) : g.kind == COMM_SHARD ? g.size : comm_ranks(job) / g.size;
+  int size = g.kind == COMM_WORLD   ? comm_ranks(job)
+             : g.kind == COMM_SHARD ? g.size
+                                    : comm_ranks(job) / g.size;
   assert_int_equal(comm_group_size(group), size);
   assert_int_equal(member(g, comm_group_index(group)), comm_rank(job));
   return group;
 }
 
-/* The ways by which data travel between ranks: messages, as if each rank had a node to itself, and the shared boxes of a node, with pieces as they are and small ones. */
+/* The ways by which data travel between ranks: messages, as if each rank had a node to itself, and
+ * the shared boxes of a node, with pieces as they are and small ones. */
 enum way { MESSAGES, BOXES, SMALL_BOXES, WAYS };
 
 static void choose_way(enum way way)
@@ -366,7 +374,8 @@ static void exact_sums_in_every_group(void **state)
   for_every_group(group_sum);
 }
 
-/* Hybrid sharding must not change a bit: reducing in blocks of two and then over the replicas is the tree over four. */
+/* Hybrid sharding must not change a bit: reducing in blocks of two and then over the replicas is
+ * the tree over four. */
 static void two_stages_equal_one(void **state)
 {
   (void)state;
@@ -374,7 +383,8 @@ static void two_stages_equal_one(void **state)
     return;
   static float full[4 * COUNT], staging[4 * COUNT], half[2 * COUNT], piece[COUNT], once[COUNT];
   struct comm_group *world = make_group((struct grouping){COMM_WORLD, 1});
-  struct comm_group *block = make_group((struct grouping){COMM_SHARD, 2}), *replicas = make_group((struct grouping){COMM_REPLICA, 2});
+  struct comm_group *block = make_group((struct grouping){COMM_SHARD, 2}),
+                    *replicas = make_group((struct grouping){COMM_REPLICA, 2});
   for (int i = 0; i < 4 * COUNT; i++)
     full[i] = value(comm_rank(job), i);
   assert_int_equal(reduce_scatter(block, lane, full, 2 * COUNT, DTYPE_F32, staging, false, half),
@@ -389,7 +399,8 @@ static void two_stages_equal_one(void **state)
     float expected = tree_sum(terms, 4);
     assert_memory_equal(&piece[i], &expected, sizeof expected);
   }
-  /* And the whole-world collective agrees: its part of rank r is that of the rank whose two-stage piece is r. */
+  /* And the whole-world collective agrees: its part of rank r is that of the rank whose two-stage
+   * piece is r. */
   assert_int_equal(reduce_scatter(world, lane, full, COUNT, DTYPE_F32, staging, false, once),
                    STATUS_OK);
   assert_int_equal(comm_all_gather(world, lane, once, COUNT * sizeof(float), full), STATUS_OK);
@@ -417,14 +428,15 @@ static enum status count_exchange(struct comm_group *group, struct lane *on, con
   return comm_mpi_carrier.exchange(group, on, sent, bytes, received);
 }
 
-static enum status count_sum(struct comm_group *group, struct lane *on, struct exactsum *sums, int n)
+static enum status count_sum(struct comm_group *group, struct lane *on, struct exactsum *sums,
+                             int n)
 {
   carried++;
   return comm_mpi_carrier.sum_exact(group, on, sums, n);
 }
 
-static enum status count_sum_parts(struct lane *on, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate,
-                                   void *dst)
+static enum status count_sum_parts(struct lane *on, int64_t n, int parts, enum dtype type,
+                                   const void *base, int64_t stride, bool accumulate, void *dst)
 {
   summed++;
   return device->ops->sum_parts(on, n, parts, type, base, stride, accumulate, dst);
@@ -437,7 +449,8 @@ static void assert_counts(int carriers, int sums)
   carried = summed = 0;
 }
 
-/* As where gathers go between GPUs while gradients are reduced on the hosts: what a group does depends on its own carrier and on the device of the lane that it is given. */
+/* As where gathers go between GPUs while gradients are reduced on the hosts: what a group does
+ * depends on its own carrier and on the device of the lane that it is given. */
 static void carriers_live_side_by_side(void **state)
 {
   (void)state;
@@ -534,24 +547,30 @@ static void a_node_without_room_sends_messages(void **state)
   comm_group_destroy(group);
 }
 
-/* Told before, as by a job that is not there, and counted by the first member of each block: what is made for sums alone holds none of it, and gathers and reduces all the same. */
+/* Told before, as by a job that is not there, and counted by the first member of each block: what
+ * is made for sums alone holds none of it, and gathers and reduces all the same. */
 static void what_a_node_holds_is_known_before(void **state)
 {
   (void)state;
   struct grouping list[2 * MOST_RANKS + 1];
   const int n = groupings(list);
   struct comm *fake;
-  assert_int_equal(comm_create_fake(comm_rank(job), comm_ranks(job), comm_local_ranks(job), &fake), STATUS_OK);
+  assert_int_equal(comm_create_fake(comm_rank(job), comm_ranks(job), comm_local_ranks(job), &fake),
+                   STATUS_OK);
   for (int i = 0; i < n; i++) {
     const int64_t told = comm_group_shared_bytes(job, list[i].kind, list[i].size);
     assert_int_equal(comm_group_shared_bytes(fake, list[i].kind, list[i].size), told);
     for (int sums = 0; sums < 2; sums++) {
       struct comm_group *group;
       int64_t held = -mem_usage(MEM_META).bytes;
-      assert_int_equal((sums ? comm_group_create_for_sums : comm_group_create)(job, list[i].kind, list[i].size, &group), STATUS_OK);
+      assert_int_equal((sums ? comm_group_create_for_sums
+                             : comm_group_create)(job, list[i].kind, list[i].size, &group),
+                       STATUS_OK);
       held += mem_usage(MEM_META).bytes;
       assert_int_equal(comm_sum_i64(job, &held, 1), STATUS_OK);
-      assert_in_range(held - (sums ? 0 : told), 0, comm_ranks(job) * (4096 + 1024)); /* a rest of a page, and what describes it */
+      assert_in_range(held - (sums ? 0 : told), 0,
+                      comm_ranks(job) *
+                          (4096 + 1024)); /* a rest of a page, and what describes it */
       assert_true(!sums || !group->carrier_data);
       gather(list[i], group);
       reduce(list[i], group);

@@ -1,6 +1,8 @@
-/* MPI between devices that lie apart: given their memory, and staged through the host's. Oracles: what every member has is a pure function of (member, element), and sums are those of a
- * pairwise tree, written here as recursion; both ways and the carrier of the host's memory against the same values, bit for bit. That the host stays out of the device's memory is held by the
- * device, whose pointers name pages that cannot be read. */
+/* MPI between devices that lie apart: given their memory, and staged through the host's. Oracles:
+ * what every member has is a pure function of (member, element), and sums are those of a pairwise
+ * tree, written here as recursion; both ways and the carrier of the host's memory against the same
+ * values, bit for bit. That the host stays out of the device's memory is held by the device, whose
+ * pointers name pages that cannot be read. */
 /* ranks: 1 2 3 5 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,7 +22,8 @@
 
 enum { MOST_RANKS = 5, COUNT = 1237, LANES = 3, ROUNDS = 6 };
 
-/* Accesses of Open MPI are suppressed by the functions on their stacks, which have to be remembered that long. */
+/* Accesses of Open MPI are suppressed by the functions on their stacks, which have to be remembered
+ * that long. */
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {
@@ -45,7 +48,8 @@ static float tree_sum(const float *x, int n)
   return tree_sum(x, half) + tree_sum(x + half, n - half);
 }
 
-/* Messages of as many bytes as they have at most: the whole part, pieces with a rest (the parts are 4948 bytes and 2474), and fewer than an accumulator takes. */
+/* Messages of as many bytes as they have at most: the whole part, pieces with a rest (the parts are
+ * 4948 bytes and 2474), and fewer than an accumulator takes. */
 static const int64_t pieces[] = {0, 1000, 612, 4948, 129};
 enum { PIECES = sizeof pieces / sizeof pieces[0] };
 
@@ -59,7 +63,8 @@ static void for_both_ways(void (*test)(struct device *device))
       assert_int_equal(comm_set_carrier(job, "mpi_device"), STATUS_OK);
       assert_string_equal(comm_carrier(job), "mpi_device");
       assert_string_equal(comm_carrier_text(job),
-                          direct ? "mpi, which is given memory of the device" : "mpi, staged through pinned memory of the host");
+                          direct ? "mpi, which is given memory of the device"
+                                 : "mpi, staged through pinned memory of the host");
       test(device);
       assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
       comm_set_device(job, NULL);
@@ -145,7 +150,10 @@ static enum status gather_round(struct worker *w, bool in_place)
   for (int i = 0; i < size * COUNT; i++)
     if (got[i] != value(w->salt, i / COUNT, i % COUNT))
       return status_set(STATUS_INTERNAL, "an all-gather of lane %d is wrong at %d", w->salt, i);
-  return got[size * COUNT] == guard ? STATUS_OK : status_set(STATUS_INTERNAL, "an all-gather of lane %d writes behind its end", w->salt);
+  return got[size * COUNT] == guard
+             ? STATUS_OK
+             : status_set(STATUS_INTERNAL, "an all-gather of lane %d writes behind its end",
+                          w->salt);
 }
 
 static unsigned char byte(int salt, int from, int to, int64_t i)
@@ -231,7 +239,8 @@ static float arrives(int size, enum dtype wire, float x)
   return wire == DTYPE_BF16 && size > 1 ? f32_from_bf16(bf16_from_f32(x)) : x;
 }
 
-static enum status check_sum(const struct worker *w, enum dtype wire, const float *before, const float *got)
+static enum status check_sum(const struct worker *w, enum dtype wire, const float *before,
+                             const float *got)
 {
   const int index = comm_group_index(w->group), size = comm_group_size(w->group);
   for (int i = 0; i < COUNT; i++) {
@@ -240,7 +249,8 @@ static enum status check_sum(const struct worker *w, enum dtype wire, const floa
       terms[m] = arrives(size, wire, value(w->salt, m, index * COUNT + i));
     const float sum = tree_sum(terms, size), expected = before ? before[i] + sum : sum;
     if (memcmp(&got[i], &expected, sizeof expected) != 0)
-      return status_set(STATUS_INTERNAL, "a reduce-scatter of lane %d by %s is wrong at %d", w->salt, dtype_name(wire), i);
+      return status_set(STATUS_INTERNAL, "a reduce-scatter of lane %d by %s is wrong at %d",
+                        w->salt, dtype_name(wire), i);
   }
   return STATUS_OK;
 }
@@ -284,7 +294,9 @@ static enum status sum_round(struct worker *w)
   if (status)
     return status;
   apart_get(w->sums, sizeof got, got);
-  return memcmp(got, expected, sizeof got) == 0 ? STATUS_OK : status_set(STATUS_INTERNAL, "an exact sum of lane %d is wrong", w->salt);
+  return memcmp(got, expected, sizeof got) == 0
+             ? STATUS_OK
+             : status_set(STATUS_INTERNAL, "an exact sum of lane %d is wrong", w->salt);
 }
 
 static enum status work(void *arg)
@@ -381,14 +393,16 @@ static void the_host_s_groups_stay_as_they_are(void **state)
   apart_destroy(device);
 }
 
-/* Memory of the host needs no staging, whatever MPI says of CUDA; a device apart does, where MPI does not take its memory: that of most distributions does not. */
+/* Memory of the host needs no staging, whatever MPI says of CUDA; a device apart does, where MPI
+ * does not take its memory: that of most distributions does not. */
 static void mpi_is_asked(void **state)
 {
   (void)state;
   struct device *device = apart_create(false);
   const bool aware = strstr(comm_description(job), ", CUDA-aware") != NULL;
   assert_string_equal(comm_mpi_device_way(device),
-                      aware ? "mpi, which is given memory of the device" : "mpi, staged through pinned memory of the host");
+                      aware ? "mpi, which is given memory of the device"
+                            : "mpi, staged through pinned memory of the host");
   device->model.host_memory = true;
   assert_string_equal(comm_mpi_device_way(device), "mpi, which is given memory of the device");
   device->model.host_memory = false;

@@ -1,4 +1,5 @@
-/* The implementation without peers, for dry runs. Oracle: what comm.h promises of it; and the exit of a child process. */
+/* The implementation without peers, for dry runs. Oracle: what comm.h promises of it; and the exit
+ * of a child process. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -44,7 +45,11 @@ static void groups_are_those_of_a_real_job(void **state)
   const struct {
     enum comm_kind kind;
     int size, index, members;
-  } cases[] = {{COMM_WORLD, 0, 5, 8}, {COMM_SHARD, 4, 1, 4}, {COMM_REPLICA, 4, 1, 2}, {COMM_SHARD, 2, 1, 2}, {COMM_REPLICA, 2, 2, 4}};
+  } cases[] = {{COMM_WORLD, 0, 5, 8},
+               {COMM_SHARD, 4, 1, 4},
+               {COMM_REPLICA, 4, 1, 2},
+               {COMM_SHARD, 2, 1, 2},
+               {COMM_REPLICA, 2, 2, 4}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     struct comm_group *group;
     assert_int_equal(comm_group_create(comm, cases[i].kind, cases[i].size, &group), STATUS_OK);
@@ -185,7 +190,8 @@ static void shared_memory_is_its_own(void **state)
   comm_shared_destroy(shared);
   /* 8 ranks, 4 on a node. */
   assert_int_equal(comm_shared_create(comm, 8, 1, &shared), STATUS_UNSUPPORTED);
-  assert_non_null(strstr(status_text(), "8 ranks are to share one copy of the parameters in host memory, but do not all run on one node"));
+  assert_non_null(strstr(status_text(), "8 ranks are to share one copy of the parameters in host "
+                                        "memory, but do not all run on one node"));
   assert_int_equal(comm_shared_create(comm, 3, 1, &shared), STATUS_USAGE);
   comm_destroy(comm);
   /* 6 ranks, 4 on a node: this rank's block of 3 lies inside one, the other one does not. */
@@ -209,7 +215,8 @@ static void abort_prints_one_line_and_exits(void **state)
   }
   close(ends[1]);
   size_t length = 0;
-  for (ssize_t got; length < sizeof line - 1 && (got = read(ends[0], line + length, sizeof line - 1 - length)) > 0;)
+  for (ssize_t got; length < sizeof line - 1 &&
+                    (got = read(ends[0], line + length, sizeof line - 1 - length)) > 0;)
     length += (size_t)got;
   close(ends[0]);
   line[length] = '\0';

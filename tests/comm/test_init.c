@@ -1,4 +1,5 @@
-/* A start of MPI that Sluice cannot do with. Oracle: MPI's own call, whose answer is another one here. */
+/* A start of MPI that Sluice cannot do with. Oracle: MPI's own call, whose answer is another one
+ * here. */
 #include <mpi.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* Whether a group lies within one node. Oracle: tables by hand, for ranks that are told where they run; the answers of all ranks, side by side; one of MPI's calls, made to fail. */
+/* Whether a group lies within one node. Oracle: tables by hand, for ranks that are told where they
+ * run; the answers of all ranks, side by side; one of MPI's calls, made to fail. */
 /* ranks: 1 2 3 4 5 */
 #include <mpi.h>
 #include <setjmp.h>
@@ -16,7 +17,8 @@ enum { MOST_RANKS = 5 };
 
 static bool broadcast_fails; /* the next one */
 
-int MPI_Ibcast(void *data, int count, MPI_Datatype type, int root, MPI_Comm comm, MPI_Request *request)
+int MPI_Ibcast(void *data, int count, MPI_Datatype type, int root, MPI_Comm comm,
+               MPI_Request *request)
 {
   const int error = PMPI_Ibcast(data, count, type, root, comm, request);
   if (!broadcast_fails || error)
@@ -35,24 +37,34 @@ struct where {
 };
 
 static const struct where together[] = {
-    {1, {0}, COMM_WORLD, 1, true},          {2, {0, 0}, COMM_WORLD, 2, true},          {3, {0, 0, 0}, COMM_WORLD, 3, true},
-    {4, {0, 0, 0, 0}, COMM_WORLD, 4, true}, {4, {0, 0, 0, 0}, COMM_SHARD, 2, true},    {4, {0, 0, 0, 0}, COMM_REPLICA, 2, true},
-    {4, {0, 0, 0, 0}, COMM_SHARD, 4, true}, {5, {0, 0, 0, 0, 0}, COMM_WORLD, 5, true}, {5, {0, 0, 0, 0, 0}, COMM_REPLICA, 1, true},
+    {1, {0}, COMM_WORLD, 1, true},
+    {2, {0, 0}, COMM_WORLD, 2, true},
+    {3, {0, 0, 0}, COMM_WORLD, 3, true},
+    {4, {0, 0, 0, 0}, COMM_WORLD, 4, true},
+    {4, {0, 0, 0, 0}, COMM_SHARD, 2, true},
+    {4, {0, 0, 0, 0}, COMM_REPLICA, 2, true},
+    {4, {0, 0, 0, 0}, COMM_SHARD, 4, true},
+    {5, {0, 0, 0, 0, 0}, COMM_WORLD, 5, true},
+    {5, {0, 0, 0, 0, 0}, COMM_REPLICA, 1, true},
 };
 
 static const struct where split[] = {
-    {2, {0, 1}, COMM_WORLD, 2, false},        {2, {0, 1}, COMM_SHARD, 1, true},          {2, {0, 1}, COMM_REPLICA, 1, false},
-    {3, {0, 1, 2}, COMM_WORLD, 3, false},     {3, {0, 1, 2}, COMM_SHARD, 1, true},       {4, {0, 0, 2, 2}, COMM_WORLD, 4, false},
-    {4, {0, 0, 2, 2}, COMM_SHARD, 2, true},   {4, {0, 0, 2, 2}, COMM_REPLICA, 2, false}, {4, {0, 1, 0, 1}, COMM_SHARD, 2, false},
-    {4, {0, 1, 0, 1}, COMM_REPLICA, 2, true}, {4, {0, 1, 2, 3}, COMM_SHARD, 2, false},   {4, {0, 1, 2, 3}, COMM_SHARD, 1, true},
+    {2, {0, 1}, COMM_WORLD, 2, false},       {2, {0, 1}, COMM_SHARD, 1, true},
+    {2, {0, 1}, COMM_REPLICA, 1, false},     {3, {0, 1, 2}, COMM_WORLD, 3, false},
+    {3, {0, 1, 2}, COMM_SHARD, 1, true},     {4, {0, 0, 2, 2}, COMM_WORLD, 4, false},
+    {4, {0, 0, 2, 2}, COMM_SHARD, 2, true},  {4, {0, 0, 2, 2}, COMM_REPLICA, 2, false},
+    {4, {0, 1, 0, 1}, COMM_SHARD, 2, false}, {4, {0, 1, 0, 1}, COMM_REPLICA, 2, true},
+    {4, {0, 1, 2, 3}, COMM_SHARD, 2, false}, {4, {0, 1, 2, 3}, COMM_SHARD, 1, true},
 };
 
 /* Who is with member 0 sees nothing of it; nor do blocks beside that of the odd one. */
 static const struct where odd_one_out[] = {
-    {3, {0, 0, 2}, COMM_WORLD, 3, false},      {3, {0, 1, 0}, COMM_SHARD, 3, false},    {3, {0, 1, 1}, COMM_WORLD, 3, false},
-    {4, {0, 0, 0, 3}, COMM_WORLD, 4, false},   {4, {0, 0, 0, 3}, COMM_SHARD, 2, false}, {4, {0, 0, 0, 3}, COMM_REPLICA, 2, false},
-    {4, {0, 1, 1, 1}, COMM_WORLD, 4, false},   {4, {0, 1, 1, 1}, COMM_SHARD, 2, false}, {4, {0, 0, 2, 0}, COMM_SHARD, 2, false},
-    {4, {0, 0, 2, 0}, COMM_REPLICA, 2, false}, {4, {0, 0, 0, 3}, COMM_SHARD, 1, true},  {5, {0, 0, 2, 0, 0}, COMM_WORLD, 5, false},
+    {3, {0, 0, 2}, COMM_WORLD, 3, false},    {3, {0, 1, 0}, COMM_SHARD, 3, false},
+    {3, {0, 1, 1}, COMM_WORLD, 3, false},    {4, {0, 0, 0, 3}, COMM_WORLD, 4, false},
+    {4, {0, 0, 0, 3}, COMM_SHARD, 2, false}, {4, {0, 0, 0, 3}, COMM_REPLICA, 2, false},
+    {4, {0, 1, 1, 1}, COMM_WORLD, 4, false}, {4, {0, 1, 1, 1}, COMM_SHARD, 2, false},
+    {4, {0, 0, 2, 0}, COMM_SHARD, 2, false}, {4, {0, 0, 2, 0}, COMM_REPLICA, 2, false},
+    {4, {0, 0, 0, 3}, COMM_SHARD, 1, true},  {5, {0, 0, 2, 0, 0}, COMM_WORLD, 5, false},
 };
 
 static struct comm_group *group_of(const struct where *where)
@@ -73,8 +85,8 @@ static void ask(const struct where *where)
   int64_t wrong = answer != where->one_node;
   must(comm_sum_i64(job, &wrong, 1));
   if (wrong)
-    fail_msg("kind %d of %d of %d ranks: %d of them answer otherwise than %d", (int)where->kind, where->size, where->ranks, (int)wrong,
-             where->one_node);
+    fail_msg("kind %d of %d of %d ranks: %d of them answer otherwise than %d", (int)where->kind,
+             where->size, where->ranks, (int)wrong, where->one_node);
   comm_group_destroy(group);
 }
 

@@ -1,5 +1,7 @@
-/* Memory that the ranks of a block share, and the barrier that orders their stores. Oracles: what each member writes is a pure function of (rank, round, element);
- * the kernel's word on which addresses are mapped; a machine of several nodes, played by telling the ranks where they run; MPI's calls, made to fail. */
+/* Memory that the ranks of a block share, and the barrier that orders their stores. Oracles: what
+ * each member writes is a pure function of (rank, round, element); the kernel's word on which
+ * addresses are mapped; a machine of several nodes, played by telling the ranks where they run;
+ * MPI's calls, made to fail. */
 /* ranks: 1 2 3 4 5 */
 #include <errno.h>
 #include <mpi.h>
@@ -21,9 +23,11 @@
 
 static bool allocate_fails, lock_fails;
 
-int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base, MPI_Win *window)
+int MPI_Win_allocate_shared(MPI_Aint size, int unit, MPI_Info info, MPI_Comm comm, void *base,
+                            MPI_Win *window)
 {
-  return allocate_fails ? MPI_ERR_NO_MEM : PMPI_Win_allocate_shared(size, unit, info, comm, base, window);
+  return allocate_fails ? MPI_ERR_NO_MEM
+                        : PMPI_Win_allocate_shared(size, unit, info, comm, base, window);
 }
 
 int MPI_Win_lock_all(int hints, MPI_Win window)
@@ -68,7 +72,8 @@ static int32_t value(int rank, int round, int i)
 
 static void every_part_is_seen_by_all(int size)
 {
-  const int64_t page = sysconf(_SC_PAGESIZE), bytes = (int64_t)size * PART * (int64_t)sizeof(int32_t);
+  const int64_t page = sysconf(_SC_PAGESIZE),
+                bytes = (int64_t)size * PART * (int64_t)sizeof(int32_t);
   const int first = comm_rank(job) / size * size, place = comm_rank(job) - first;
   struct comm_shared *shared = share(size, bytes);
   struct comm_group *group = group_of(size);
@@ -133,7 +138,9 @@ static void refuse(int size)
   assert_int_equal(comm_shared_create(job, size, 1000, &shared), STATUS_UNSUPPORTED);
   assert_null(shared);
   assert_non_null(strstr(status_text(), "do not all run on one node"));
-  assert_non_null(strstr(status_text(), "shard.group=node with shard.strategy=hybrid_shard, or transfer.params=shard"));
+  assert_non_null(
+      strstr(status_text(),
+             "shard.group=node with shard.strategy=hybrid_shard, or transfer.params=shard"));
 }
 
 /* All ranks say the same, also those whose own block lies inside a node. */
@@ -176,7 +183,8 @@ static void room_is_looked_for_first(void **state)
   if (comm_ranks(job) == 1)
     return;
   struct comm_shared *shared = NULL;
-  assert_int_equal(setenv("OMPI_MCA_osc_sm_backing_directory", "/proc", 1), 0); /* where Open MPI would keep it */
+  assert_int_equal(setenv("OMPI_MCA_osc_sm_backing_directory", "/proc", 1),
+                   0); /* where Open MPI would keep it */
   assert_string_equal(comm_shared_folder(), "/proc");
   assert_int_equal(comm_shared_create(job, comm_ranks(job), 1000, &shared), STATUS_MEMORY);
   assert_int_equal(unsetenv("OMPI_MCA_osc_sm_backing_directory"), 0);
@@ -214,7 +222,8 @@ static void a_failure_of_one_is_that_of_all(void **state)
   comm_shared_destroy(share(ranks, 1000)); /* and the job goes on */
 }
 
-/* Members come to each round at different times, and the one that is late is another one each time: who did not wait for it would read what it wrote before. */
+/* Members come to each round at different times, and the one that is late is another one each time:
+ * who did not wait for it would read what it wrote before. */
 static void nobody_passes_before_the_last(int size)
 {
   enum { ROUNDS = 60 };

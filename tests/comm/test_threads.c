@@ -1,5 +1,6 @@
-/* Two lanes at once under MPI_THREAD_MULTIPLE, each in its own group, beside the control plane on the main thread; and the control planes of a job and of its
- * sibling on two threads. Oracle: what every member has is a pure function of (member, round, element). */
+/* Two lanes at once under MPI_THREAD_MULTIPLE, each in its own group, beside the control plane on
+ * the main thread; and the control planes of a job and of its sibling on two threads. Oracle: what
+ * every member has is a pure function of (member, round, element). */
 /* ranks: 2 3 4 5 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +43,8 @@ static enum status gather_round(struct worker *w, int round)
   enum status status = comm_all_gather(w->group, w->lane, w->shard, COUNT * sizeof(float), w->full);
   for (int i = 0; !status && i < size * COUNT; i++)
     if (w->full[i] != value(w->salt, i / COUNT, round, i % COUNT))
-      return status_set(STATUS_INTERNAL, "all-gather %d of round %d is wrong at %d", w->salt, round, i);
+      return status_set(STATUS_INTERNAL, "all-gather %d of round %d is wrong at %d", w->salt, round,
+                        i);
   return status;
 }
 
@@ -58,7 +60,8 @@ static enum status reduce_round(struct worker *w, int round)
     for (int m = 0; m < size; m++)
       expected += value(w->salt, m, round, index * COUNT + i);
     if (w->shard[i] != expected)
-      return status_set(STATUS_INTERNAL, "reduce-scatter %d of round %d is wrong at %d", w->salt, round, i);
+      return status_set(STATUS_INTERNAL, "reduce-scatter %d of round %d is wrong at %d", w->salt,
+                        round, i);
   }
   return status;
 }
@@ -120,14 +123,16 @@ struct caller {
 
 static enum status broadcast_call(const struct caller *caller, int call)
 {
-  const int bytes = 1 + call * 37 % MOST_BYTES, root = (call + caller->salt) % comm_ranks(caller->comm);
+  const int bytes = 1 + call * 37 % MOST_BYTES,
+            root = (call + caller->salt) % comm_ranks(caller->comm);
   unsigned char data[MOST_BYTES] = {0};
   for (int i = 0; comm_rank(caller->comm) == root && i < bytes; i++)
     data[i] = (unsigned char)(caller->salt + call * 3 + i);
   enum status status = comm_broadcast(caller->comm, data, bytes, root);
   for (int i = 0; !status && i < bytes; i++)
     if (data[i] != (unsigned char)(caller->salt + call * 3 + i))
-      return status_set(STATUS_INTERNAL, "broadcast %d of %d is wrong at %d", call, caller->salt, i);
+      return status_set(STATUS_INTERNAL, "broadcast %d of %d is wrong at %d", call, caller->salt,
+                        i);
   return status;
 }
 
@@ -148,17 +153,22 @@ static enum status agree_call(const struct caller *caller, int call)
 {
   const bool fails = comm_rank(caller->comm) == call % comm_ranks(caller->comm);
   char expected[64];
-  snprintf(expected, sizeof expected, "rank %d: call %d of %d", call % comm_ranks(caller->comm), call, caller->salt);
-  if (comm_agree(caller->comm, fails ? status_set(STATUS_IO, "call %d of %d", call, caller->salt) : STATUS_OK) == STATUS_IO &&
+  snprintf(expected, sizeof expected, "rank %d: call %d of %d", call % comm_ranks(caller->comm),
+           call, caller->salt);
+  if (comm_agree(caller->comm, fails ? status_set(STATUS_IO, "call %d of %d", call, caller->salt)
+                                     : STATUS_OK) == STATUS_IO &&
       strcmp(status_text(), expected) == 0)
     return STATUS_OK;
-  return status_set(STATUS_INTERNAL, "agreement %d of %d is not on '%s'", call, caller->salt, expected);
+  return status_set(STATUS_INTERNAL, "agreement %d of %d is not on '%s'", call, caller->salt,
+                    expected);
 }
 
-/* Each thread has a sequence of its own, the same on all ranks; how the two mix differs from rank to rank. */
+/* Each thread has a sequence of its own, the same on all ranks; how the two mix differs from rank
+ * to rank. */
 static enum status call_much(void *arg)
 {
-  static enum status (*const calls[])(const struct caller *caller, int call) = {broadcast_call, sum_call, agree_call};
+  static enum status (*const calls[])(const struct caller *caller,
+                                      int call) = {broadcast_call, sum_call, agree_call};
   const struct caller *caller = arg;
   enum status status = STATUS_OK;
   for (int call = 0; !status && call < CALLS; call++) {
@@ -200,14 +210,16 @@ static enum status wait_for_all(void *arg)
   return comm_barrier(arg);
 }
 
-/* On even ranks the sibling's barrier is behind the job's, on odd ones before it: with one order for both nobody would pass. */
+/* On even ranks the sibling's barrier is behind the job's, on odd ones before it: with one order
+ * for both nobody would pass. */
 static void siblings_do_not_wait_for_each_other(void **state)
 {
   (void)state;
   struct comm *sibling;
   struct thread *thread;
   assert_int_equal(comm_create_sibling(job, &sibling), STATUS_OK);
-  struct comm *const first = comm_rank(job) % 2 ? sibling : job, *const then = first == job ? sibling : job;
+  struct comm *const first = comm_rank(job) % 2 ? sibling : job, *const then =
+                                                                     first == job ? sibling : job;
   assert_int_equal(thread_start("first", wait_for_all, first, &thread), STATUS_OK);
   const double end_s = clock_s() + 0.02;
   while (clock_s() < end_s)

@@ -1,4 +1,5 @@
-/* Warnings that ranks have alike: comm_say_warnings() under mpirun, of which this program starts a job of itself. Oracle: what the job writes, counted. */
+/* Warnings that ranks have alike: comm_say_warnings() under mpirun, of which this program starts a
+ * job of itself. Oracle: what the job writes, counted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +14,8 @@
 
 static const char *program;
 
-/* Of three ranks all warn of one thing, each with a number of its own; the last two of two more from one place, in the same order and twice; and the last one alone. */
+/* Of three ranks all warn of one thing, each with a number of its own; the last two of two more
+ * from one place, in the same order and twice; and the last one alone. */
 static void warn(int rank)
 {
   log_warn_alike("all are slow, by %d", rank);
@@ -33,7 +35,8 @@ static int warn_on_all_ranks(bool ends)
   warn(comm_rank(job));
   if (ends && comm_rank(job) == 1)
     comm_abort(job, status_set(STATUS_IO, "it ends here"));
-  enum status status = ends ? comm_barrier(job) : comm_say_warnings(job); /* a barrier that rank 1 never comes to */
+  enum status status =
+      ends ? comm_barrier(job) : comm_say_warnings(job); /* a barrier that rank 1 never comes to */
   if (!status)
     status = comm_say_warnings(job); /* what was said is not said again */
   comm_destroy(job);
@@ -66,7 +69,8 @@ static void who_ends_the_job_says_its_own_first(void **state)
   (void)state;
   const struct again *run = again_run(program, 3, "end");
   assert_int_equal(run->code, status_exit_code(STATUS_IO));
-  again_says(run, "rank 1: warning: all are slow, by 1\nrank 1: warning: key 0 is passed over\nrank 1: warning: key 1 is passed over\nsluice: rank "
+  again_says(run, "rank 1: warning: all are slow, by 1\nrank 1: warning: key 0 is passed "
+                  "over\nrank 1: warning: key 1 is passed over\nsluice: rank "
                   "1: it ends here\n");
 }
 

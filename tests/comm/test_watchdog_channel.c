@@ -1,4 +1,5 @@
-/* What the ranks of a stuck job say of themselves. Oracle: what was sent, a pure function of the rank. */
+/* What the ranks of a stuck job say of themselves. Oracle: what was sent, a pure function of the
+ * rank. */
 /* ranks: 1 2 3 5 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -145,7 +146,8 @@ static void a_late_answer_is_dropped(void **state)
 /* While `broken`, this program's MPI sends nothing, and complains of what it frees. */
 static bool broken;
 
-int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm members, MPI_Request *request)
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm members,
+              MPI_Request *request)
 {
   return broken ? MPI_ERR_RANK : PMPI_Isend(data, count, type, to, tag, members, request);
 }

@@ -1,8 +1,8 @@
 /* Codecs on the host device. Oracles: the scalar conversions of base/dtype.h for single elements,
  * and the pairwise tree of additions in fp32 for the bits of a sum. The error of a sum is compared
- * with a sum in fp64: a tree over P parts rounds each term at most ceil(log2 P) times, accumulation rounds
- * once more, and each rounding is at most 2^-24 (Higham, "Accuracy and Stability of Numerical
- * Algorithms", section 4.2). Bytes around each output guard its ends. */
+ * with a sum in fp64: a tree over P parts rounds each term at most ceil(log2 P) times, accumulation
+ * rounds once more, and each rounding is at most 2^-24 (Higham, "Accuracy and Stability of
+ * Numerical Algorithms", section 4.2). Bytes around each output guard its ends. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,8 +44,8 @@ static const struct {
   int64_t size;            /* bytes per element */
   unsigned traits;
 } cases[] = {{"none", through_f32, 4, CODEC_IDENTITY | CODEC_LOSSLESS},
-           {"bf16", through_bf16, 2, 0},
-           {"fp16", through_fp16, 2, 0}};
+             {"bf16", through_bf16, 2, 0},
+             {"fp16", through_fp16, 2, 0}};
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 static const int64_t lengths[] = {1, 3, 17, 65537};
@@ -109,8 +109,7 @@ static void round_trip(int which, int64_t n, struct lane *lane)
     assert_memory_equal(messages, x, (size_t)(PARTS * bytes));
   for (int part = 0; part < PARTS; part++) {
     assert_int_equal(
-        codec.ops->decode_sum(&codec, &one, messages + part * bytes, bytes, false, out),
-        STATUS_OK);
+        codec.ops->decode_sum(&codec, &one, messages + part * bytes, bytes, false, out), STATUS_OK);
     for (int64_t i = 0; i < n; i++) {
       const float expected = cases[which].round(x[part * n + i]);
       assert_memory_equal(&out[i], &expected, sizeof expected);

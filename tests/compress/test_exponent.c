@@ -371,7 +371,8 @@ static void a_damaged_block_is_refused(void **state)
   unpack_and_release(&p);
 }
 
-/* Any damage ends in a sentence or in numbers: the guards and the sanitizers see what is outside. */
+/* Any damage ends in a sentence or in numbers: the guards and the sanitizers see what is outside.
+ */
 static void damaged_bytes_touch_nothing_outside(void **state)
 {
   (void)state;
@@ -388,7 +389,8 @@ static void damaged_bytes_touch_nothing_outside(void **state)
 
 /* ---- facts ---- */
 
-/* Exponents of normally distributed elements take 3.2 bits of 8, and there is an entry of 8 bytes. */
+/* Exponents of normally distributed elements take 3.2 bits of 8, and there is an entry of 8 bytes.
+ */
 static void normal_elements_take_27_bits(void **state)
 {
   (void)state;

@@ -179,8 +179,7 @@ static void sums_and_losses_are_those_of_the_messages(void **state)
   float *x = vector(N * PARTS), *before = vector(N * PARTS), *out = guarded(N * 4),
         *single = guarded(N * PARTS * 4);
   const float largest = most_of(x, N * PARTS);
-  const struct codec_pass pass = {
-      .lane = lanes[1], .n = N, .parts = PARTS, .largest = &largest};
+  const struct codec_pass pass = {.lane = lanes[1], .n = N, .parts = PARTS, .largest = &largest};
   const struct codec_pass one = {.lane = lanes[1], .n = N, .parts = 1};
   char *messages = guarded(PARTS * bytes), *apart = guarded(PARTS * stride);
   assert_int_equal(codec.ops->encode(&codec, &pass, x, messages), STATUS_OK);

@@ -17,8 +17,8 @@
 #include "device/device.h"
 #include "device/host/kernels.h"
 #include "device/lane.h"
-#include "guard.h"
 #include "device/rounding.h"
+#include "guard.h"
 
 enum { PARTS = 2, SEED = 77, LANES_OF_BLOCK = 32 };
 
@@ -272,9 +272,9 @@ static float *decoded(const struct codec *codec, struct lane *lane, int64_t n, c
 {
   const struct codec_pass pass = pass_of(lane, n, 1);
   float *out = guarded(n * 4);
-  assert_int_equal(codec->ops->decode_sum(codec, &pass, message, codec->ops->bytes(codec, n), false,
-                                          out),
-                   STATUS_OK);
+  assert_int_equal(
+      codec->ops->decode_sum(codec, &pass, message, codec->ops->bytes(codec, n), false, out),
+      STATUS_OK);
   return out;
 }
 
@@ -629,9 +629,10 @@ enum { SEEDS = 4000, ELEMENTS = 256 };
 /* The variance of a choice between two neighbours is the product of the distances. */
 static double variance_of(const char *name, float x, float step)
 {
-  const double size = fabs((double)x), down = strcmp(name, "qsgd") == 0
-                                                  ? floor(size / step) * step
-                                                  : size > 0 ? ldexp(1, ilogb(size)) : 0,
+  const double size = fabs((double)x),
+               down = strcmp(name, "qsgd") == 0 ? floor(size / step) * step
+                      : size > 0                ? ldexp(1, ilogb(size))
+                                                : 0,
                up = strcmp(name, "qsgd") == 0 ? down + step : 2 * down;
   return (size - down) * (up - size);
 }

@@ -220,7 +220,8 @@ static void a_heavy_hitter_arrives(void **state)
   assert_true(64 * arrived >= 61 * SEEDS);
 }
 
-/* What is left is at most the vector, whatever it holds, and much less if few elements are large. */
+/* What is left is at most the vector, whatever it holds, and much less if few elements are large.
+ */
 static void messages_contract_every_input(void **state)
 {
   enum { N = 5 * BLOCK + 7 };

@@ -17,8 +17,8 @@
 #include "compress/compress.h"
 #include "device/device.h"
 #include "device/lane.h"
-#include "guard.h"
 #include "device/rounding.h"
+#include "guard.h"
 
 enum { PARTS = 3, BLOCK = 256 };
 
@@ -222,7 +222,8 @@ static void through_values(const struct codec *codec, int64_t slots, float *valu
   release(codes, 2 * bytes);
 }
 
-/* A message with fp32 values, which the codec then changes, gives what a message with codes does. */
+/* A message with fp32 values, which the codec then changes, gives what a message with codes does.
+ */
 static void check_values(const char *name, const struct codec_settings *settings, int64_t n)
 {
   const struct codec coded = codec_of(name, *settings, true);

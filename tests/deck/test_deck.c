@@ -1,4 +1,5 @@
-/* The deck: its checks, what it means on P ranks, its name. Oracle: rules of deck.h, case by case; decks of inputs/. */
+/* The deck: its checks, what it means on P ranks, its name. Oracle: rules of deck.h, case by case;
+ * decks of inputs/. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -312,11 +313,15 @@ static void test_possible_combinations(void **state)
       "shard.strategy=hybrid_shard shard.group=16",
       "tiers.activations=recompute:12",
       "tiers.activations=keep,recompute,host,nvme",
-      "tiers.nvme=/scratch transfer.params=full optim.update=deferred", /* nothing to do with masters on the device, and no harm */
+      "tiers.nvme=/scratch transfer.params=full optim.update=deferred", /* nothing to do with
+                                                                           masters on the device,
+                                                                           and no harm */
       "optim.moments=bf16 optim.rounding=stochastic",
       "optim.moments=fp16 optim.rounding=stochastic",
-      "tiers.params=host tiers.optimizer=host shard.strategy=hybrid_shard shard.group=2 transfer.params=full transfer.grads=cpu_reduce",
-      "tiers.params=host tiers.optimizer=host optim.update=immediate optim.clip=0 optim.state=nvme optim.state_share=0.25",
+      "tiers.params=host tiers.optimizer=host shard.strategy=hybrid_shard shard.group=2 "
+      "transfer.params=full transfer.grads=cpu_reduce",
+      "tiers.params=host tiers.optimizer=host optim.update=immediate optim.clip=0 optim.state=nvme "
+      "optim.state_share=0.25",
       "tiers.params=host tiers.optimizer=host optim.nonfinite=skip optim.clip=0 shard.reduce=micro",
       "checkpoint.every=50 checkpoint.keep_every=100",
       "checkpoint.every=9223372036854775807 checkpoint.keep_every=9223372036854775807",
@@ -330,7 +335,8 @@ static void test_possible_combinations(void **state)
       "compress.grads.units=[h.1=int8] compress.feedback=fp32 compress.warmup=5 "
       "tiers.residual=nvme",
       "compress.grads.codec=bf16 compress.warmup=5 train.trace=5,6",
-      "run.device=cuda run.compute=fp32 comm.backend=nccl", /* whether there is one: job_choose_place() */
+      "run.device=cuda run.compute=fp32 comm.backend=nccl", /* whether there is one:
+                                                               job_choose_place() */
   };
   for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
     struct deck deck;
@@ -345,11 +351,14 @@ static void test_where_of_files(void **state)
   (void)state;
   struct deck deck;
   static const char text[] = "model:\n  layers: 2\n  width: 10\n  heads: 4\n";
-  assert_int_equal(deck_load_text(&deck, "step-1.h5", text, sizeof text - 1, 0, NULL), STATUS_USAGE);
+  assert_int_equal(deck_load_text(&deck, "step-1.h5", text, sizeof text - 1, 0, NULL),
+                   STATUS_USAGE);
   assert_string_equal(status_text(),
-                      "model.width (step-1.h5:3) is 10, which model.heads (step-1.h5:4) = 4 does not divide; use 8 or 12, or give model.head_width");
+                      "model.width (step-1.h5:3) is 10, which model.heads (step-1.h5:4) = 4 does "
+                      "not divide; use 8 or 12, or give model.head_width");
   char *assignments[] = {"model.width=8"};
-  assert_int_equal(deck_load_text(&deck, "step-1.h5", text, sizeof text - 1, 1, assignments), STATUS_OK);
+  assert_int_equal(deck_load_text(&deck, "step-1.h5", text, sizeof text - 1, 1, assignments),
+                   STATUS_OK);
   assert_int_equal(deck.model.width, 8);
   assert_string_equal(options_where(deck.set, "model.heads"), "step-1.h5:4");
   deck_destroy(&deck);
@@ -380,7 +389,9 @@ static void test_activations(void **state)
       {"nvme:3", 3, {3, {KEEP_INPUT_NVME, KEEP_ACTIVATIONS, KEEP_ACTIVATIONS}}},
       {"recompute:128", 128, {128, {KEEP_INPUT}}},
       {"recompute,host", 2, {2, {KEEP_INPUT, KEEP_INPUT_HOST}}},
-      {"keep,nvme,keep,recompute", 4, {4, {KEEP_ACTIVATIONS, KEEP_INPUT_NVME, KEEP_ACTIVATIONS, KEEP_INPUT}}},
+      {"keep,nvme,keep,recompute",
+       4,
+       {4, {KEEP_ACTIVATIONS, KEEP_INPUT_NVME, KEEP_ACTIVATIONS, KEEP_INPUT}}},
       {"recompute:129", 1000, {0}},
       {"nvme:4", 3, {0}},
       {"keep,keep", 1, {0}},
@@ -404,12 +415,14 @@ static void test_activations(void **state)
   }
   const struct deck_pattern none = {0}, mixed = {2, {KEEP_INPUT, KEEP_ACTIVATIONS_HOST}};
   assert_true(deck_keeps(&none, KEEP_ACTIVATIONS) && !deck_keeps(&none, KEEP_INPUT));
-  assert_true(deck_keeps(&mixed, KEEP_INPUT) && deck_keeps(&mixed, KEEP_ACTIVATIONS_HOST) && !deck_keeps(&mixed, KEEP_ACTIVATIONS));
+  assert_true(deck_keeps(&mixed, KEEP_INPUT) && deck_keeps(&mixed, KEEP_ACTIVATIONS_HOST) &&
+              !deck_keeps(&mixed, KEEP_ACTIVATIONS));
   char longest[1024] = "keep";
   struct deck_pattern pattern;
   for (int i = 1; i < DECK_PATTERN; i++)
     strcat(longest, ",host");
-  assert_true(deck_parse_activations(longest, 1000, &pattern) && pattern.n == DECK_PATTERN && pattern.of[DECK_PATTERN - 1] == KEEP_INPUT_HOST);
+  assert_true(deck_parse_activations(longest, 1000, &pattern) && pattern.n == DECK_PATTERN &&
+              pattern.of[DECK_PATTERN - 1] == KEEP_INPUT_HOST);
   assert_false(deck_parse_activations(longest, DECK_PATTERN - 1, &pattern));
   strcat(longest, ",host");
   assert_false(deck_parse_activations(longest, 1000, &pattern));
@@ -436,12 +449,36 @@ static void test_tiers(void **state)
     struct deck_policy policy;
   } known[] = {
       {true, "", 4, 4, {.host_state = true}},
-      {true, "transfer.params=full transfer.grads=cpu_reduce", 4, 4, {.host_state = true, .params_full = true, .cpu_reduce = true}},
-      {true, "transfer.grads=cpu_reduce shard.strategy=hybrid_shard shard.group=2", 8, 4, {.host_state = true, .cpu_reduce = true}},
-      {true, "transfer.grads=cpu_reduce shard.strategy=hybrid_shard shard.group=4", 8, 2, {.host_state = true, .cpu_reduce = true}},
-      {true, "transfer.params=full transfer.grads=cpu_reduce", 1, 1, {.host_state = true}}, /* alone there is nobody to share or to add with */
-      {true, "transfer.params=full shard.strategy=hybrid_shard shard.group=node", 8, 4, {.host_state = true, .params_full = true}},
-      {true, "transfer.params=full shard.strategy=hybrid_shard shard.group=2", 8, 4, {.host_state = true, .params_full = true}},
+      {true,
+       "transfer.params=full transfer.grads=cpu_reduce",
+       4,
+       4,
+       {.host_state = true, .params_full = true, .cpu_reduce = true}},
+      {true,
+       "transfer.grads=cpu_reduce shard.strategy=hybrid_shard shard.group=2",
+       8,
+       4,
+       {.host_state = true, .cpu_reduce = true}},
+      {true,
+       "transfer.grads=cpu_reduce shard.strategy=hybrid_shard shard.group=4",
+       8,
+       2,
+       {.host_state = true, .cpu_reduce = true}},
+      {true,
+       "transfer.params=full transfer.grads=cpu_reduce",
+       1,
+       1,
+       {.host_state = true}}, /* alone there is nobody to share or to add with */
+      {true,
+       "transfer.params=full shard.strategy=hybrid_shard shard.group=node",
+       8,
+       4,
+       {.host_state = true, .params_full = true}},
+      {true,
+       "transfer.params=full shard.strategy=hybrid_shard shard.group=2",
+       8,
+       4,
+       {.host_state = true, .params_full = true}},
       {true, "transfer.grads=cpu_reduce", 8, 2, {.host_state = true, .cpu_reduce = true}},
       {true, "optim.clip=0", 2, 2, {.host_state = true, .immediate = true}},
       {true, "optim.clip=0 optim.update=immediate", 2, 2, {.host_state = true, .immediate = true}},
@@ -450,7 +487,11 @@ static void test_tiers(void **state)
       {true, "optim.clip=0.5", 2, 2, {.host_state = true}},
       {true, "optim.moments=bf16", 2, 2, {.host_state = true, .moments = DTYPE_BF16}},
       {true, "optim.state=nvme", 2, 2, {.host_state = true, .nvme_state = 1}},
-      {true, "optim.state=nvme optim.state_share=0.25", 2, 2, {.host_state = true, .nvme_state = 0.25}},
+      {true,
+       "optim.state=nvme optim.state_share=0.25",
+       2,
+       2,
+       {.host_state = true, .nvme_state = 0.25}},
       {true, "tiers.resident=3", 2, 2, {.host_state = true, .resident = 3}},
       {false, "tiers.resident=3", 2, 2, {.host_state = false}},
       {false, "optim.clip=0", 2, 2, {.host_state = false}},
@@ -555,9 +596,8 @@ static void test_resolve(void **state)
     struct deck_policy policy;
     struct deck_pattern activations = known[i].activations;
     assert_int_equal(load(&deck, known[i].given), STATUS_OK);
-    assert_int_equal(
-        deck_resolve(&deck, expected.ranks, known[i].local_ranks, &shape, &policy),
-        STATUS_OK);
+    assert_int_equal(deck_resolve(&deck, expected.ranks, known[i].local_ranks, &shape, &policy),
+                     STATUS_OK);
     assert_int_equal(shape.ranks, expected.ranks);
     assert_int_equal(shape.group, expected.group);
     assert_int_equal(shape.replicas, expected.replicas);
@@ -601,42 +641,59 @@ static void test_does_not_fit(void **state)
     const char *sentence;
   } known[] = {
       {"data.batch=64", 3, 3,
-       "data.batch (command line) is 64 sequences, which 3 ranks cannot share evenly; use data.batch=63 or 66, or a number of ranks that divides 64"},
-      {"", 9, 9, "data.batch (default) is 8 sequences, which 9 ranks cannot share evenly; use data.batch=9, or a number of ranks that divides 8"},
+       "data.batch (command line) is 64 sequences, which 3 ranks cannot share evenly; use "
+       "data.batch=63 or 66, or a number of ranks that divides 64"},
+      {"", 9, 9,
+       "data.batch (default) is 8 sequences, which 9 ranks cannot share evenly; use data.batch=9, "
+       "or a number of ranks that divides 8"},
       {"data.batch=64", 128, 8,
-       "data.batch (command line) is 64 sequences, which 128 ranks cannot share evenly; use data.batch=128, or a number of ranks that divides 64"},
+       "data.batch (command line) is 64 sequences, which 128 ranks cannot share evenly; use "
+       "data.batch=128, or a number of ranks that divides 64"},
       {"data.batch=10 data.micro_batch=4", 1, 1,
-       "data.batch (command line) is 10 sequences, not a multiple of data.micro_batch (command line) = 4; use a batch of 8 or 12, or another "
+       "data.batch (command line) is 10 sequences, not a multiple of data.micro_batch (command "
+       "line) = 4; use a batch of 8 or 12, or another "
        "micro-batch"},
       {"data.batch=12 data.micro_batch=4", 2, 2,
-       "data.micro_batch (command line) is 4 sequences, but each of 2 ranks has 6 of data.batch (command line) = 12, which is not a multiple of it; "
+       "data.micro_batch (command line) is 4 sequences, but each of 2 ranks has 6 of data.batch "
+       "(command line) = 12, which is not a multiple of it; "
        "use a "
        "micro-batch that divides 6, or a batch of 8 or 16"},
       {"shard.strategy=hybrid_shard shard.group=3", 8, 8,
-       "shard.group (command line) is 3 ranks, which does not divide the 8 ranks of this run; start 6 or 9 ranks, or use a group that divides 8"},
+       "shard.group (command line) is 3 ranks, which does not divide the 8 ranks of this run; "
+       "start 6 or 9 ranks, or use a group that divides 8"},
       {"shard.strategy=hybrid_shard shard.group=16", 8, 8,
-       "shard.group (command line) is 16 ranks, which does not divide the 8 ranks of this run; start 16 ranks, or use a group that divides 8"},
+       "shard.group (command line) is 16 ranks, which does not divide the 8 ranks of this run; "
+       "start 16 ranks, or use a group that divides 8"},
       {"shard.strategy=hybrid_shard shard.group=node", 8, 3,
-       "shard.group (command line) is node, but 8 ranks do not fill nodes of 3; start the same number of ranks on every node"},
+       "shard.group (command line) is node, but 8 ranks do not fill nodes of 3; start the same "
+       "number of ranks on every node"},
       {"shard.strategy=hybrid_shard", 8, 3,
-       "shard.group (default) is auto, which means node here, but 8 ranks do not fill nodes of 3; start the same number of ranks on every node"},
+       "shard.group (default) is auto, which means node here, but 8 ranks do not fill nodes of 3; "
+       "start the same number of ranks on every node"},
       {"tiers.params=host tiers.optimizer=host transfer.params=full", 8, 4,
-       "transfer.params (command line) is full, where the ranks of a shard group share the parameters in the memory of a node, but a group has 8 "
-       "ranks and a node 4: set transfer.params=shard, or shard.strategy=hybrid_shard with shard.group=node"},
-      {"tiers.params=host tiers.optimizer=host transfer.params=full shard.strategy=hybrid_shard shard.group=2 data.batch=6", 6, 3,
-       "transfer.params (command line) is full, where the ranks of a shard group share the parameters in the memory of a node, but a group has 2 "
-       "ranks and a node 3: set transfer.params=shard, or shard.strategy=hybrid_shard with shard.group=node"},
-      {"", 0, 1, "0 ranks with 1 on a node is not a job; both must be at least 1, and the first the larger"},
-      {"", 2, 4, "2 ranks with 4 on a node is not a job; both must be at least 1, and the first the larger"},
+       "transfer.params (command line) is full, where the ranks of a shard group share the "
+       "parameters in the memory of a node, but a group has 8 "
+       "ranks and a node 4: set transfer.params=shard, or shard.strategy=hybrid_shard with "
+       "shard.group=node"},
+      {"tiers.params=host tiers.optimizer=host transfer.params=full shard.strategy=hybrid_shard "
+       "shard.group=2 data.batch=6",
+       6, 3,
+       "transfer.params (command line) is full, where the ranks of a shard group share the "
+       "parameters in the memory of a node, but a group has 2 "
+       "ranks and a node 3: set transfer.params=shard, or shard.strategy=hybrid_shard with "
+       "shard.group=node"},
+      {"", 0, 1,
+       "0 ranks with 1 on a node is not a job; both must be at least 1, and the first the larger"},
+      {"", 2, 4,
+       "2 ranks with 4 on a node is not a job; both must be at least 1, and the first the larger"},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
     struct deck_shape shape = {.ranks = -1};
     struct deck_policy policy = {.resident = -1};
     assert_int_equal(load(&deck, known[i].given), STATUS_OK);
-    assert_int_equal(
-        deck_resolve(&deck, known[i].ranks, known[i].local_ranks, &shape, &policy),
-        STATUS_USAGE);
+    assert_int_equal(deck_resolve(&deck, known[i].ranks, known[i].local_ranks, &shape, &policy),
+                     STATUS_USAGE);
     assert_string_equal(status_text(), known[i].sentence);
     assert_int_equal(shape.ranks, -1); /* outputs are set on success only */
     assert_int_equal(policy.resident, -1);
@@ -649,15 +706,18 @@ static void test_hash(void **state)
   (void)state;
   struct deck deck;
   char base[17], other[17];
-  static const char *const same[] = {"run.dir=elsewhere", "run.steps=7",           "run.threads=2",
-                                     "optim.lr=0.0006",   "train.trace=2,4",       "comm.timeout=5",
-                                     "transfer.rate=2",   "tiers.nvme=/x",         "checkpoint.background=false",
-                                     "topo.bind=false",   "topo.cores=[0-7,8-15]", "topo.controller=2", "comm.gradients=fp32",
-                                     "run.counters=auto", "tiers.working=keep"};
+  static const char *const same[] = {
+      "run.dir=elsewhere",   "run.steps=7",           "run.threads=2",
+      "optim.lr=0.0006",     "train.trace=2,4",       "comm.timeout=5",
+      "transfer.rate=2",     "tiers.nvme=/x",         "checkpoint.background=false",
+      "topo.bind=false",     "topo.cores=[0-7,8-15]", "topo.controller=2",
+      "comm.gradients=fp32", "run.counters=auto",     "tiers.working=keep"};
   static const char *const different[] = {
-      "run.seed=2",         "model.layers=3",         "optim.lr=0.0007",      "data.train=x",     "shard.strategy=no_shard",
-      "optim.no_decay=",    "run.device=host",        "run.compute=fp32",     "comm.backend=mpi", "comm.gradients=bf16",
-      "optim.moments=bf16", "tiers.activations=host", "transfer.params=full", "tiers.resident=1"};
+      "run.seed=2",           "model.layers=3",          "optim.lr=0.0007",
+      "data.train=x",         "shard.strategy=no_shard", "optim.no_decay=",
+      "run.device=host",      "run.compute=fp32",        "comm.backend=mpi",
+      "comm.gradients=bf16",  "optim.moments=bf16",      "tiers.activations=host",
+      "transfer.params=full", "tiers.resident=1"};
   enum { SAME = sizeof same / sizeof same[0], DIFFERENT = sizeof different / sizeof different[0] };
   assert_int_equal(load(&deck, ""), STATUS_OK);
   deck_hash(&deck, base);
@@ -675,10 +735,12 @@ static void test_hash(void **state)
 static int64_t parameters(const struct deck *deck)
 {
   int64_t C = deck->model.width;
-  return (deck->model.vocab + deck->model.context) * C + deck->model.layers * (12 * C * C + 13 * C) + 2 * C;
+  return (deck->model.vocab + deck->model.context) * C +
+         deck->model.layers * (12 * C * C + 13 * C) + 2 * C;
 }
 
-/* Each deck of inputs/ loads, runs on 1, 2, 4 and 8 ranks, survives its own echo, and states its parameters rightly. */
+/* Each deck of inputs/ loads, runs on 1, 2, 4 and 8 ranks, survives its own echo, and states its
+ * parameters rightly. */
 static void check_input(const char *path)
 {
   struct deck deck, again;
@@ -703,10 +765,12 @@ static void check_input(const char *path)
 
   long long n = parameters(&deck);
   if (n >= 1000000)
-    snprintf(stated, sizeof stated, "\n# %lld,%03lld,%03lld parameters", n / 1000000, n / 1000 % 1000, n % 1000);
+    snprintf(stated, sizeof stated, "\n# %lld,%03lld,%03lld parameters", n / 1000000,
+             n / 1000 % 1000, n % 1000);
   else
     snprintf(stated, sizeof stated, "\n# %lld,%03lld parameters", n / 1000, n % 1000);
-  if (strcmp(deck.model.arch, "gpt2") == 0 && !strstr(content, stated)) /* the others': tests/cli/decks.sh */
+  if (strcmp(deck.model.arch, "gpt2") == 0 &&
+      !strstr(content, stated)) /* the others': tests/cli/decks.sh */
     fail_msg("%s does not say '%s'", path, stated + 1);
   mem_free(text);
   deck_destroy(&deck);
@@ -754,8 +818,10 @@ static void test_table(void **state)
       assert_true(lists(option->text, option->choices[i]));
     assert_non_null(option->value);
     assert_true(option->least <= option->most);
-    assert_int_equal(option->type == OPTION_CHOICE, option->choices && option->type != OPTION_STRINGS);
-    assert_true(option->type != OPTION_INTS || (option->count > 0 && option->count <= OPTION_MOST_INTS));
+    assert_int_equal(option->type == OPTION_CHOICE,
+                     option->choices && option->type != OPTION_STRINGS);
+    assert_true(option->type != OPTION_INTS ||
+                (option->count > 0 && option->count <= OPTION_MOST_INTS));
     size_t section = strcspn(option->name, ".");
     bool left = false;
     for (const struct option *later = option + 1; later->name; later++) {
@@ -777,8 +843,10 @@ static void test_aliases(void **state)
       {"optim.learning_rate=1", "command line: unknown key 'optim.learning_rate': use optim.lr"},
       {"hidden-size=1", "command line: unknown key 'hidden-size': use model.width"},
       {"BF16=true", "command line: unknown key 'BF16': use run.compute"},
-      {"gradient_checkpointing=true", "command line: unknown key 'gradient_checkpointing': use tiers.activations (set it to recompute)"},
-      {"resume_from_checkpoint=x", "command line: unknown key 'resume_from_checkpoint': say sluice train DECK --resume auto"},
+      {"gradient_checkpointing=true", "command line: unknown key 'gradient_checkpointing': use "
+                                      "tiers.activations (set it to recompute)"},
+      {"resume_from_checkpoint=x",
+       "command line: unknown key 'resume_from_checkpoint': say sluice train DECK --resume auto"},
   };
   struct deck deck;
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
@@ -870,14 +938,13 @@ static void test_variants(void **state)
   (void)state;
   static const struct {
     const char *set, *changes, *values; /* NULL: the keys do not go together */
-  } known[] = {
-      {"", "", "tiers.activations=recompute tiers.resident=2"},
-      {"tiers.activations=recompute data.micro_batch=1", "data.micro_batch=1",
-       "tiers.activations=recompute data.micro_batch=1"},
-      {"tiers.preset=device", "tiers.preset=device",
-       "tiers.params=device tiers.activations=keep tiers.resident=0"},
-      {"tiers.params=device", NULL, NULL},
-      {"tiers.wrong=1", NULL, NULL}};
+  } known[] = {{"", "", "tiers.activations=recompute tiers.resident=2"},
+               {"tiers.activations=recompute data.micro_batch=1", "data.micro_batch=1",
+                "tiers.activations=recompute data.micro_batch=1"},
+               {"tiers.preset=device", "tiers.preset=device",
+                "tiers.params=device tiers.activations=keep tiers.resident=0"},
+               {"tiers.params=device", NULL, NULL},
+               {"tiers.wrong=1", NULL, NULL}};
   struct deck deck, other;
   char changes[64];
   assert_int_equal(

@@ -1,4 +1,5 @@
-/* The option table: parser, assignments, echo, help. Oracles: the sentences and values that options.h promises; print -> read is the identity, bit for bit. */
+/* The option table: parser, assignments, echo, help. Oracles: the sentences and values that
+ * options.h promises; print -> read is the identity, bit for bit. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -120,7 +121,8 @@ static void test_yaml(void **state)
   assert_int_equal(values.run.steps, 2000);
   assert_true(values.run.rate == 1e-3 && values.run.fast);
   assert_true(values.list.pair[0] == -1.5 && values.list.pair[1] == 2e10);
-  assert_true(values.list.span.n == 2 && values.list.span.item[0] == 3 && values.list.span.item[1] == 99);
+  assert_true(values.list.span.n == 2 && values.list.span.item[0] == 3 &&
+              values.list.span.item[1] == 99);
   assert_int_equal(values.list.names.n, 2);
   assert_string_equal(values.list.names.item[1], "y, z");
   assert_int_equal(values.list.kinds.n, 0);
@@ -128,7 +130,8 @@ static void test_yaml(void **state)
   assert_string_equal(options_where(set, "list.names"), "t.yaml:7");
   assert_true(options_is_set(set, "run.rate"));
 
-  assert_int_equal(read_text("run.steps: 7\nlist: {names: w}\n"), STATUS_OK); /* a later file overrides; a dotted key; one item for a list */
+  assert_int_equal(read_text("run.steps: 7\nlist: {names: w}\n"),
+                   STATUS_OK); /* a later file overrides; a dotted key; one item for a list */
   assert_int_equal(values.run.steps, 7);
   assert_int_equal(values.list.names.n, 1);
   assert_string_equal(options_where(set, "run.steps"), "t.yaml:1");
@@ -137,7 +140,8 @@ static void test_yaml(void **state)
 static void test_empty_decks(void **state)
 {
   (void)state;
-  static const char *const empty[] = {"", "# nothing\n", "---\n", "---\n...\n", "run:\n", "{}", "\xef\xbb\xbfrun:\n"};
+  static const char *const empty[] = {"",   "# nothing\n",       "---\n", "---\n...\n", "run:\n",
+                                      "{}", "\xef\xbb\xbfrun:\n"};
   for (size_t i = 0; i < sizeof empty / sizeof empty[0]; i++)
     assert_int_equal(read_text(empty[i]), STATUS_OK);
 }
@@ -168,11 +172,34 @@ static void test_numbers(void **state)
       {"9.223372036854775807e18", INT64_MAX},
       {"9223372036854775807", INT64_MAX},
   };
-  static const char *const bad[] = {
-      "", "0", "-3", "1.5", "1.5k", "1.0", "1e", "1e+", "1ek", "e3", "1.5e0", "15e-1", "1e19", "1e-1",
-      "1e99999999999999999999", "1..5e3", "1kk", "k", "1b", "0x10", " 1", "1 ",
-      "9223372036854775808", "9007199254740993T", "ten", "1Kii"};
-  static const char *const bad_reals[] = {"", "nan", "inf", "-inf", "0x1p-1", "1.0.0", "1,5", "1e", "2", "-1.0001", "1e999", "abc", "."};
+  static const char *const bad[] = {"",
+                                    "0",
+                                    "-3",
+                                    "1.5",
+                                    "1.5k",
+                                    "1.0",
+                                    "1e",
+                                    "1e+",
+                                    "1ek",
+                                    "e3",
+                                    "1.5e0",
+                                    "15e-1",
+                                    "1e19",
+                                    "1e-1",
+                                    "1e99999999999999999999",
+                                    "1..5e3",
+                                    "1kk",
+                                    "k",
+                                    "1b",
+                                    "0x10",
+                                    " 1",
+                                    "1 ",
+                                    "9223372036854775808",
+                                    "9007199254740993T",
+                                    "ten",
+                                    "1Kii"};
+  static const char *const bad_reals[] = {"",   "nan", "inf",     "-inf",  "0x1p-1", "1.0.0", "1,5",
+                                          "1e", "2",   "-1.0001", "1e999", "abc",    "."};
   for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
     char text[64];
     snprintf(text, sizeof text, "run.steps=%s", good[i].text);
@@ -182,7 +209,8 @@ static void test_numbers(void **state)
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
     char text[64], expected[128];
     snprintf(text, sizeof text, "run.steps=%s", bad[i]);
-    snprintf(expected, sizeof expected, "command line: run.steps must be an integer of at least 1, not '%s'", bad[i]);
+    snprintf(expected, sizeof expected,
+             "command line: run.steps must be an integer of at least 1, not '%s'", bad[i]);
     assert_int_equal(options_assign(set, text), STATUS_USAGE);
     assert_string_equal(status_text(), expected);
     assert_int_equal(values.run.steps, INT64_MAX); /* the old value stands */
@@ -190,7 +218,8 @@ static void test_numbers(void **state)
   for (size_t i = 0; i < sizeof bad_reals / sizeof bad_reals[0]; i++) {
     char text[64], expected[128];
     snprintf(text, sizeof text, "run.rate=%s", bad_reals[i]);
-    snprintf(expected, sizeof expected, "command line: run.rate must be a number from -1 to 1, not '%s'", bad_reals[i]);
+    snprintf(expected, sizeof expected,
+             "command line: run.rate must be a number from -1 to 1, not '%s'", bad_reals[i]);
     assert_int_equal(options_assign(set, text), STATUS_USAGE);
     assert_string_equal(status_text(), expected);
   }
@@ -218,8 +247,9 @@ static void test_sizes(void **state)
       {"5GB", INT64_C(5000000000)},
       {"1TiB", INT64_C(1) << 40},
   };
-  static const char *const bad[] = {
-      "", "B", "3", "3B", "8MiBB", "8MBi", "8b", "8iB", "8BM", "8mib", "8 MiB", "0.5GiB", "2PiB", "2048TiB", "9007199254740993TB"};
+  static const char *const bad[] = {"",      "B",      "3",    "3B",      "8MiBB",
+                                    "8MBi",  "8b",     "8iB",  "8BM",     "8mib",
+                                    "8 MiB", "0.5GiB", "2PiB", "2048TiB", "9007199254740993TB"};
   assert_int_equal(values.room, 4096);
   for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
     char text[64];
@@ -231,7 +261,9 @@ static void test_sizes(void **state)
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
     char text[64], expected[160];
     snprintf(text, sizeof text, "room=%s", bad[i]);
-    snprintf(expected, sizeof expected, "command line: room must be a size from 4 to 1.125899907e+15, such as 8000000, 8M, 8Mi or 8MiB, not '%s'",
+    snprintf(expected, sizeof expected,
+             "command line: room must be a size from 4 to 1.125899907e+15, such as 8000000, 8M, "
+             "8Mi or 8MiB, not '%s'",
              bad[i]);
     assert_int_equal(options_assign(set, text), STATUS_USAGE);
     assert_string_equal(status_text(), expected);
@@ -239,7 +271,8 @@ static void test_sizes(void **state)
   }
   assert_int_equal(read_text("room: 64MiB\n"), STATUS_OK);
   assert_int_equal(values.room, 64 << 20);
-  assert_int_equal(options_assign(set, "run.steps=8MiB"), STATUS_USAGE); /* of steps there are no bytes */
+  assert_int_equal(options_assign(set, "run.steps=8MiB"),
+                   STATUS_USAGE); /* of steps there are no bytes */
 }
 
 static void test_assign(void **state)
@@ -253,7 +286,8 @@ static void test_assign(void **state)
   assert_int_equal(options_assign(set, "list.names=[ a , b]"), STATUS_OK);
   assert_true(values.list.pair[1] == 4);
   assert_int_equal(options_assign(set, "list.span=0,7"), STATUS_OK);
-  assert_true(values.list.span.n == 2 && values.list.span.item[0] == 0 && values.list.span.item[1] == 7);
+  assert_true(values.list.span.n == 2 && values.list.span.item[0] == 0 &&
+              values.list.span.item[1] == 7);
   assert_int_equal(options_assign(set, "list.span=1,x"), STATUS_USAGE);
   assert_true(values.list.span.n == 2 && values.list.span.item[0] == 0); /* the old value stands */
   assert_int_equal(options_assign(set, "list.span="), STATUS_OK);
@@ -307,7 +341,8 @@ static void test_quotes(void **state)
   }
   assert_int_equal(options_assign(set, "list.kinds='red',\"green\""), STATUS_OK);
   assert_int_equal(values.list.kinds.n, 2);
-  assert_int_equal(options_assign(set, "list.names='a,b"), STATUS_OK); /* no quote that closes: a comma is one */
+  assert_int_equal(options_assign(set, "list.names='a,b"),
+                   STATUS_OK); /* no quote that closes: a comma is one */
   assert_int_equal(values.list.names.n, 2);
 }
 
@@ -318,23 +353,32 @@ static void test_refusals_of_assignments(void **state)
   static const struct {
     const char *given, *sentence;
   } known[] = {
-      {"run.stesp=1", "command line: unknown key 'run.stesp'; the nearest known key is 'run.steps'"},
+      {"run.stesp=1",
+       "command line: unknown key 'run.stesp'; the nearest known key is 'run.steps'"},
       {"steps=1", "command line: unknown key 'steps'; the nearest known key is 'run.steps'"},
-      {"list.colour=red", "command line: unknown key 'list.colour'; the nearest known key is 'run.colour'"},
+      {"list.colour=red",
+       "command line: unknown key 'list.colour'; the nearest known key is 'run.colour'"},
       {"lists=1", "command line: unknown key 'lists'; the nearest known key is 'list'"},
       {"run.steps", "command line: 'run.steps' is not of the form key=value, such as out=..."},
       {"=3", "command line: '=3' is not of the form key=value, such as out=..."},
       {"run.fast=maybe", "command line: run.fast must be true or false, not 'maybe'"},
       {"run.colour=blue", "command line: run.colour must be one of red, green, not 'blue'"},
       {"list.pair=1", "command line: list.pair must be a list of 2 numbers, but 1 was given"},
-      {"list.pair=[1,2,3]", "command line: list.pair must be a list of 2 numbers, but 3 were given"},
+      {"list.pair=[1,2,3]",
+       "command line: list.pair must be a list of 2 numbers, but 3 were given"},
       {"list.pair=1,x", "command line: list.pair must be a list of 2 numbers, not 'x'"},
-      {"list.span=1", "command line: list.span must be a list of 2 integers from 0 to 100, or an empty one, but 1 was given"},
-      {"list.span=[1,2,3]", "command line: list.span must be a list of 2 integers from 0 to 100, or an empty one, but 3 were given"},
-      {"list.span=1,2.5", "command line: list.span must be a list of 2 integers from 0 to 100, or an empty one, not '2.5'"},
-      {"list.span=-1,2", "command line: list.span must be a list of 2 integers from 0 to 100, or an empty one, not '-1'"},
-      {"list.kinds=red,blue", "command line: list.kinds must be a list of any of red, green, not 'blue'"},
-      {"run.dir=\xff", "command line: the value of run.dir is not UTF-8; rename the file or set the terminal to UTF-8"},
+      {"list.span=1", "command line: list.span must be a list of 2 integers from 0 to 100, or an "
+                      "empty one, but 1 was given"},
+      {"list.span=[1,2,3]", "command line: list.span must be a list of 2 integers from 0 to 100, "
+                            "or an empty one, but 3 were given"},
+      {"list.span=1,2.5", "command line: list.span must be a list of 2 integers from 0 to 100, or "
+                          "an empty one, not '2.5'"},
+      {"list.span=-1,2", "command line: list.span must be a list of 2 integers from 0 to 100, or "
+                         "an empty one, not '-1'"},
+      {"list.kinds=red,blue",
+       "command line: list.kinds must be a list of any of red, green, not 'blue'"},
+      {"run.dir=\xff", "command line: the value of run.dir is not UTF-8; rename the file or set "
+                       "the terminal to UTF-8"},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     assert_int_equal(options_assign(set, known[i].given), STATUS_USAGE);
@@ -348,27 +392,34 @@ static void test_refusals_of_yaml(void **state)
   static const struct {
     const char *text, *sentence;
   } known[] = {
-      {"run:\n  stesp: 1\n", "t.yaml:2: unknown key 'run.stesp'; the nearest known key is 'run.steps'"},
+      {"run:\n  stesp: 1\n",
+       "t.yaml:2: unknown key 'run.stesp'; the nearest known key is 'run.steps'"},
       {"rum: {steps: 1}\n", "t.yaml:1: unknown key 'rum'; the nearest known key is 'run'"},
       {"run:\n  steps: 10\n   dir: x\n",
        "t.yaml:2: '10 dir' goes over several lines: indent the keys of a section alike (a comma "
        "separates them inside {}), and put a text of several lines in quotes"},
       {"run: 5\n", "t.yaml:1: 'run' is a section: expected its keys, such as 'run.steps'"},
-      {"run: {steps: 1}\nlist: {names: a}\nrun: {rate: 0}\n", "t.yaml:3: the section 'run' was already opened at line 1; put its keys together"},
-      {"run:\n  steps: 1\n  rate: 0\n  steps: 2\n", "t.yaml:4: run.steps was already given at t.yaml:2; keep one of them"},
+      {"run: {steps: 1}\nlist: {names: a}\nrun: {rate: 0}\n",
+       "t.yaml:3: the section 'run' was already opened at line 1; put its keys together"},
+      {"run:\n  steps: 1\n  rate: 0\n  steps: 2\n",
+       "t.yaml:4: run.steps was already given at t.yaml:2; keep one of them"},
       {"run:\n  steps: [1]\n", "t.yaml:2: run.steps must be an integer of at least 1, not a list"},
       {"run:\n  steps: {a: 1}\n", "t.yaml:2: expected a value, found a mapping"},
       {"run:\n  steps:\n", "t.yaml:2: run.steps must be an integer of at least 1, not ''"},
       {"list: {names: [a, [b]]}\n", "t.yaml:1: expected a text or a number, found a list"},
       {"list: {names: [a, {b: c}]}\n", "t.yaml:1: expected a value, found a mapping"},
-      {"out: &o x\nrun:\n  dir: *o\n", "t.yaml:3: a deck has no aliases (*name); write the value out"},
+      {"out: &o x\nrun:\n  dir: *o\n",
+       "t.yaml:3: a deck has no aliases (*name); write the value out"},
       {"run:\n  dir: \"a\\0b\"\n", "t.yaml:2: a text must not contain a zero byte"},
       {"? [a]\n: b\n", "t.yaml:1: expected a text or a number, found a list"},
       {"- a\n", "t.yaml:1: expected sections of keys and values, such as 'run: {steps: 100}'"},
       {"words\n", "t.yaml:1: expected sections of keys and values, such as 'run: {steps: 100}'"},
-      {"run: {steps: 1}\n---\nrun: {steps: 2}\n", "t.yaml:2: a deck is one document; remove what follows '---' or '...'"},
-      {"run: {steps: 1\n", "t.yaml:2: not YAML: while parsing a flow mapping, did not find expected ',' or '}'"},
-      {"run:\n\tsteps: 1\n", "t.yaml:2: not YAML: while scanning for the next token, found character that cannot start any token"},
+      {"run: {steps: 1}\n---\nrun: {steps: 2}\n",
+       "t.yaml:2: a deck is one document; remove what follows '---' or '...'"},
+      {"run: {steps: 1\n",
+       "t.yaml:2: not YAML: while parsing a flow mapping, did not find expected ',' or '}'"},
+      {"run:\n\tsteps: 1\n", "t.yaml:2: not YAML: while scanning for the next token, found "
+                             "character that cannot start any token"},
       {"out: \xff\n", "t.yaml: not YAML at byte 5: invalid leading UTF-8 octet"},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
@@ -381,17 +432,23 @@ static void test_only_choice(void **state)
 {
   (void)state;
   int value;
-  const struct option single[] = {{"tier", OPTION_CHOICE, 0, "one", .choices = only, .text = "t"}, {0}};
+  const struct option single[] = {{"tier", OPTION_CHOICE, 0, "one", .choices = only, .text = "t"},
+                                  {0}};
   struct option_set *small;
   assert_int_equal(options_create(single, &value, &small), STATUS_OK);
   assert_int_equal(options_assign(small, "tier=two"), STATUS_USAGE);
-  assert_string_equal(status_text(), "command line: tier must be one, the only choice in this version, not 'two'");
+  assert_string_equal(status_text(),
+                      "command line: tier must be one, the only choice in this version, not 'two'");
   options_destroy(small);
-  const struct option wrong[] = {{"tier", OPTION_CHOICE, 0, "none", .choices = only, .text = "t"}, {0}};
-  assert_int_equal(options_create(wrong, &value, &small), STATUS_USAGE); /* a table's own default is held to its rules */
+  const struct option wrong[] = {{"tier", OPTION_CHOICE, 0, "none", .choices = only, .text = "t"},
+                                 {0}};
+  assert_int_equal(options_create(wrong, &value, &small),
+                   STATUS_USAGE); /* a table's own default is held to its rules */
 }
 
-/* --- echo ------------------------------------------------------------------------------------------------------------------------------------ */
+/* --- echo
+ * ------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static double draw_real(uint64_t i)
 {
@@ -438,8 +495,12 @@ static void test_numbers_as_people_write_them(void **state)
   (void)state;
   static const struct {
     const char *given, *echoed;
-  } cases[] = {{"[600, 6e+02]", "[600, 600]"},           {"[500000, 1e-05]", "[500000, 1e-5]"},        {"[-1200, 0.0003]", "[-1200, 0.0003]"},
-               {"[999000000, 1e9]", "[999000000, 1e9]"}, {"[25e9, -2.5e-300]", "[2.5e10, -2.5e-300]"}, {"[1, 0]", "[1, 0]"}};
+  } cases[] = {{"[600, 6e+02]", "[600, 600]"},
+               {"[500000, 1e-05]", "[500000, 1e-5]"},
+               {"[-1200, 0.0003]", "[-1200, 0.0003]"},
+               {"[999000000, 1e9]", "[999000000, 1e9]"},
+               {"[25e9, -2.5e-300]", "[2.5e10, -2.5e-300]"},
+               {"[1, 0]", "[1, 0]"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char text[128], line[128], *echo;
     snprintf(text, sizeof text, "list.pair=%s", cases[i].given);
@@ -542,8 +603,10 @@ static void test_echo_form(void **state)
   char *text;
   assert_int_equal(options_assign(set, "list.names=a b,c"), STATUS_OK);
   assert_int_equal(options_print_yaml(set, &text), STATUS_OK);
-  assert_string_equal(text, "out: \"\"\nrun:\n  steps: 10\n  rate: 0.5\n  fast: false\n  dir: \"\"\n  colour: green\n"
-                            "list:\n  pair: [1, 2]\n  span: []\n  names: [\"a b\", c]\n  kinds: [red]\nroom: 4096\n");
+  assert_string_equal(
+      text,
+      "out: \"\"\nrun:\n  steps: 10\n  rate: 0.5\n  fast: false\n  dir: \"\"\n  colour: green\n"
+      "list:\n  pair: [1, 2]\n  span: []\n  names: [\"a b\", c]\n  kinds: [red]\nroom: 4096\n");
   mem_free(text);
   values.out[0] = '\0';
   char bad[] = "\xff";
@@ -556,8 +619,16 @@ static void test_echo_form(void **state)
 static void test_not_utf8(void **state)
 {
   (void)state;
-  static const char *const bad[] = {
-      "\x80", "\xc0\x80", "\xc3", "\xc3(", "\xe0\x80\x80", "\xe2\x82", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80"};
+  static const char *const bad[] = {"\x80",
+                                    "\xc0\x80",
+                                    "\xc3",
+                                    "\xc3(",
+                                    "\xe0\x80\x80",
+                                    "\xe2\x82",
+                                    "\xed\xa0\x80",
+                                    "\xf0\x80\x80\x80",
+                                    "\xf4\x90\x80\x80",
+                                    "\xf5\x80\x80\x80"};
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
     char text[32];
     snprintf(text, sizeof text, "run.dir=a%s", bad[i]);
@@ -568,9 +639,10 @@ static void test_not_utf8(void **state)
 static void test_hash(void **state)
 {
   (void)state;
-  static const char *const changes[] = {"out=x",          "run.steps=11",  "run.rate=0.25", "run.fast=yes",   "run.dir=d",
-                                        "run.colour=red", "list.pair=1,3", "list.names=a",  "list.names=a,b", "list.names=ab",
-                                        "list.kinds=",    "list.span=0,0", "list.span=0,1"};
+  static const char *const changes[] = {
+      "out=x",          "run.steps=11",  "run.rate=0.25", "run.fast=yes",   "run.dir=d",
+      "run.colour=red", "list.pair=1,3", "list.names=a",  "list.names=a,b", "list.names=ab",
+      "list.kinds=",    "list.span=0,0", "list.span=0,1"};
   const char *const except[] = {"out", "run.steps", NULL};
   enum { CHANGES = sizeof changes / sizeof changes[0] };
   uint64_t seen[1 + CHANGES] = {options_hash(set, NULL)}, but = options_hash(set, except);
@@ -589,14 +661,17 @@ static void test_hash(void **state)
 static void test_texts_of_booleans(void **state)
 {
   (void)state;
-  const char *const yes[] = {"true", "false", "yes", "no", "on", "off", "False"}, *const no[] = {"", "tru", "1", "true.yaml", "--list", "list=false"};
+  const char *const yes[] = {"true", "false", "yes", "no", "on", "off", "False"},
+                    *const no[] = {"", "tru", "1", "true.yaml", "--list", "list=false"};
   for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
     assert_true(options_is_bool(yes[i]));
   for (size_t i = 0; i < sizeof no / sizeof *no; i++)
     assert_false(options_is_bool(no[i]));
 }
 
-/* --- for people ------------------------------------------------------------------------------------------------------------------------------ */
+/* --- for people
+ * ------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void capture(void (*print)(FILE *), char *text, size_t size)
 {

@@ -86,7 +86,8 @@ double *doubles_of(const float *x, int64_t n)
   return wide;
 }
 
-void assert_is_gradient(double (*loss)(void *), void *arg, double *x, const double *gradient, int64_t n, int64_t step, double tolerance)
+void assert_is_gradient(double (*loss)(void *), void *arg, double *x, const double *gradient,
+                        int64_t n, int64_t step, double tolerance)
 {
   const double h = 1e-5;
   double scale = 0;
@@ -100,7 +101,8 @@ void assert_is_gradient(double (*loss)(void *), void *arg, double *x, const doub
     below = loss(arg);
     x[i] = at;
     if (!(fabs((above - below) / (2 * h) - gradient[i]) <= tolerance * scale))
-      fail_msg("element %lld: the slope is %.9g, the twin's gradient %.9g", (long long)i, (above - below) / (2 * h), gradient[i]);
+      fail_msg("element %lld: the slope is %.9g, the twin's gradient %.9g", (long long)i,
+               (above - below) / (2 * h), gradient[i]);
   }
 }
 
@@ -120,8 +122,8 @@ void assert_near(const float *got, const double *want, int64_t n, double toleran
     scale = fmax(scale, fabs(want[i]));
   for (int64_t i = 0; i < n; i++)
     if (!(fabs(got[i] - want[i]) <= tolerance * scale))
-      fail_msg("element %lld of %lld is %.9g, the twin has %.9g (tolerance %.2g)", (long long)i, (long long)n, (double)got[i], want[i],
-               tolerance * scale);
+      fail_msg("element %lld of %lld is %.9g, the twin has %.9g (tolerance %.2g)", (long long)i,
+               (long long)n, (double)got[i], want[i], tolerance * scale);
 }
 
 void assert_same_bits(const void *a, const void *b, size_t size)

@@ -1,4 +1,5 @@
-/* What the tests of the host device share: a device with lanes of 1 to 4 threads, arrays that go with the test, and comparisons. */
+/* What the tests of the host device share: a device with lanes of 1 to 4 threads, arrays that go
+ * with the test, and comparisons. */
 #ifndef SLUICE_TESTS_DEVICE_FIXTURE_H
 #define SLUICE_TESTS_DEVICE_FIXTURE_H
 
@@ -27,7 +28,7 @@ int fixture_free(void **state); /* after each test: arrays */
 
 /* Arrays that fixture_free() frees. */
 void *bytes(size_t size);
-float *nans(int64_t n);               /* for outputs that are written with `=`: what stays unwritten shows */
+float *nans(int64_t n); /* for outputs that are written with `=`: what stays unwritten shows */
 float *normals(int64_t n, float std); /* never the same twice */
 float *copy_of(const float *x, int64_t n);
 double *doubles(int64_t n); /* zero */
@@ -35,11 +36,14 @@ double *doubles_of(const float *x, int64_t n);
 
 /* |got[i] - want[i]| <= tolerance * max |want|, and all finite. */
 void assert_near(const float *got, const double *want, int64_t n, double tolerance);
-/* (loss(x + h) - loss(x - h)) / 2h against the gradient of a twin in fp64, for every `step`-th element of x: within tolerance * the largest one. */
-void assert_is_gradient(double (*loss)(void *arg), void *arg, double *x, const double *gradient, int64_t n, int64_t step, double tolerance);
+/* (loss(x + h) - loss(x - h)) / 2h against the gradient of a twin in fp64, for every `step`-th
+ * element of x: within tolerance * the largest one. */
+void assert_is_gradient(double (*loss)(void *arg), void *arg, double *x, const double *gradient,
+                        int64_t n, int64_t step, double tolerance);
 void assert_same_bits(const void *a, const void *b, size_t size);
 
-/* The device with each instruction set that this processor runs, from plain to best: false past the end. fixture_use(-1): the best again. */
+/* The device with each instruction set that this processor runs, from plain to best: false past the
+ * end. fixture_use(-1): the best again. */
 bool fixture_use(int variant);
 
 #define assert_ok(call) assert_int_equal(call, STATUS_OK)

@@ -1,7 +1,10 @@
-/* AdamW. Oracles: the formula in fp64, as torch.optim.AdamW documents it (decay on the parameter first, bias corrections on step and denominator), over many
- * steps; and the same operations in fp32 in torch's order, bit for bit, for any number of threads and any cut of the range; a twin element by element with the scalar conversions of
- * dtype.h and rounding.h, bit for bit, for every instruction set and every combination of types; and the frequencies that stochastic rounding must have. Moments in fp16, which is a code of its
- * own: every code comes back; and the steps are those of fp32 moments within a bound, which moments that are only rounded to fp16 exceed. */
+/* AdamW. Oracles: the formula in fp64, as torch.optim.AdamW documents it (decay on the parameter
+ * first, bias corrections on step and denominator), over many steps; and the same operations in
+ * fp32 in torch's order, bit for bit, for any number of threads and any cut of the range; a twin
+ * element by element with the scalar conversions of dtype.h and rounding.h, bit for bit, for every
+ * instruction set and every combination of types; and the frequencies that stochastic rounding must
+ * have. Moments in fp16, which is a code of its own: every code comes back; and the steps are those
+ * of fp32 moments within a bound, which moments that are only rounded to fp16 exceed. */
 #include "fixture.h"
 
 #include <math.h>
@@ -40,13 +43,15 @@ static void step64(const struct update *op, int64_t n, const float *grad, struct
   }
 }
 
-/* Steps are at most lr in size here and each is good to a few 1e-7 of itself, parameters are rounded once a step: 25 roundings of numbers below 8. */
+/* Steps are at most lr in size here and each is good to a few 1e-7 of itself, parameters are
+ * rounded once a step: 25 roundings of numbers below 8. */
 static void many_steps_stay_with_the_formula(void **state)
 {
   (void)state;
   enum { FEW = 1001 };
   for (int with_decay = 0; with_decay < 2; with_decay++) {
-    float *p = normals(FEW, 1), *m = bytes(FEW * sizeof *m), *v = bytes(FEW * sizeof *v), *copy = nans(FEW);
+    float *p = normals(FEW, 1), *m = bytes(FEW * sizeof *m), *v = bytes(FEW * sizeof *v),
+          *copy = nans(FEW);
     struct state64 want = {doubles(FEW), doubles(FEW), doubles(FEW)};
     for (int i = 0; i < FEW; i++)
       want.p[i] = p[i];
@@ -59,7 +64,8 @@ static void many_steps_stay_with_the_formula(void **state)
       assert_same_bits(copy, p, FEW * sizeof *p);
     }
     for (int i = 0; i < FEW; i++) {
-      assert_true(fabs(p[i] - want.p[i]) <= STEPS * (6e-8 * fmax(1, fabs(want.p[i])) + 1e-2 * 5e-7));
+      assert_true(fabs(p[i] - want.p[i]) <=
+                  STEPS * (6e-8 * fmax(1, fabs(want.p[i])) + 1e-2 * 5e-7));
       assert_true(fabs(m[i] - want.m[i]) <= 1e-5); /* of moments of size 1 */
       assert_true(fabs(v[i] - want.v[i]) <= 2e-6 * want.v[i]);
     }
@@ -69,18 +75,19 @@ static void many_steps_stay_with_the_formula(void **state)
 static void one_step_is_torchs_sequence_of_operations(void **state)
 {
   (void)state;
-  float *p = normals(N, 1), *m = normals(N, 0.1f), *v = normals(N, 0.1f), *grad = normals(N, 1), *want_p = copy_of(p, N), *want_m = copy_of(m, N),
-        *want_v = nans(N);
+  float *p = normals(N, 1), *m = normals(N, 0.1f), *v = normals(N, 0.1f), *grad = normals(N, 1),
+        *want_p = copy_of(p, N), *want_m = copy_of(m, N), *want_v = nans(N);
   struct update op = settings(3, 0.1);
-  const float shrink = (float)(1 - op.lr * op.decay), rest1 = (float)(1 - op.beta1), beta2 = (float)op.beta2, rest2 = (float)(1 - op.beta2),
-              eps = (float)op.eps;
+  const float shrink = (float)(1 - op.lr * op.decay), rest1 = (float)(1 - op.beta1),
+              beta2 = (float)op.beta2, rest2 = (float)(1 - op.beta2), eps = (float)op.eps;
   const float root2 = (float)sqrt(op.bias2), step = (float)(op.lr / op.bias1);
   for (int i = 0; i < N; i++) {
     v[i] = v[i] * v[i];
-    volatile float g = grad[i] * op.grad_scale, x = p[i] * shrink, away = g - m[i], towards = rest1 * away, kept = v[i] * beta2,
+    volatile float g = grad[i] * op.grad_scale, x = p[i] * shrink, away = g - m[i],
+                   towards = rest1 * away, kept = v[i] * beta2,
                    part = rest2 * g; /* one rounding each */
-    volatile float square = part * g, moment = m[i] + towards, second = kept + square, root = sqrtf(second), corrected = root / root2,
-                   below = corrected + eps;
+    volatile float square = part * g, moment = m[i] + towards, second = kept + square,
+                   root = sqrtf(second), corrected = root / root2, below = corrected + eps;
     volatile float above = step * moment, move = above / below;
     want_p[i] = x - move;
     want_m[i] = moment;
@@ -102,7 +109,8 @@ static void one_step_is_torchs_sequence_of_operations(void **state)
 static void outcome_scales_or_stops(void **state)
 {
   (void)state;
-  float *grad = normals(N, 1), *p = normals(N, 1), *m = normals(N, 1), *v = bytes(N * sizeof *v), *copy = normals(N, 1);
+  float *grad = normals(N, 1), *p = normals(N, 1), *m = normals(N, 1), *v = bytes(N * sizeof *v),
+        *copy = normals(N, 1);
   float *p2 = copy_of(p, N), *m2 = copy_of(m, N), *v2 = copy_of(v, N), *copy2 = copy_of(copy, N);
   struct outcome outcome = {.grad_norm = INFINITY, .scale = 0.375, .finite = 0};
   struct update by_outcome = settings(3, 0.1), by_hand = settings(3, 0.1);
@@ -155,10 +163,16 @@ static void arrays_set(const struct arrays *to, const struct update *op, const s
   memset(to->copy, 0xff, n * sizeof(float));
 }
 
-/* Normal numbers; every third so small that moments are subnormal in fp16, every ninth so that they are in fp32; and some that are too large for moments in fp16. */
+/* Normal numbers; every third so small that moments are subnormal in fp16, every ninth so that they
+ * are in fp32; and some that are too large for moments in fp16. */
 static struct arrays some_arrays(int64_t n)
 {
-  struct arrays a = {n, normals(n, 1), normals(n, 1), normals(n, 0.1f), normals(n, 0.1f), bytes((size_t)n * sizeof(float))};
+  struct arrays a = {n,
+                     normals(n, 1),
+                     normals(n, 1),
+                     normals(n, 0.1f),
+                     normals(n, 0.1f),
+                     bytes((size_t)n * sizeof(float))};
   float *p = a.master, *grad = a.grad, *m = a.m, *v = a.v;
   for (int64_t i = 0; i < n; i++) {
     v[i] *= v[i];
@@ -206,7 +220,8 @@ static void put(void *array, enum dtype type, int64_t i, float x, bool stochasti
   if (!stochastic || type == DTYPE_F32)
     dtype_convert(at(array, type, i), type, &x, DTYPE_F32, 1);
   else
-    *(uint16_t *)at(array, type, i) = type == DTYPE_BF16 ? rounding_bf16(x, (uint16_t)bits) : rounding_fp16(x, (uint16_t)bits);
+    *(uint16_t *)at(array, type, i) =
+        type == DTYPE_BF16 ? rounding_bf16(x, (uint16_t)bits) : rounding_fp16(x, (uint16_t)bits);
 }
 
 /* A moment, or of a second one in fp16 the root, both times 4096. */
@@ -218,7 +233,8 @@ static float get_moment(void *array, enum dtype type, bool second, int64_t i)
   return second ? (x / 4096) * (x / 4096) : x / 4096;
 }
 
-static void put_moment(void *array, enum dtype type, bool second, int64_t i, float x, bool stochastic, uint32_t bits)
+static void put_moment(void *array, enum dtype type, bool second, int64_t i, float x,
+                       bool stochastic, uint32_t bits)
 {
   if (type == DTYPE_F16) {
     x = second ? sqrtf(x) : x;
@@ -229,8 +245,9 @@ static void put_moment(void *array, enum dtype type, bool second, int64_t i, flo
 
 static void step_twin(const struct update *op, const struct arrays *a)
 {
-  const float shrink = (float)(1 - op->lr * op->decay), rest1 = (float)(1 - op->beta1), beta2 = (float)op->beta2, rest2 = (float)(1 - op->beta2),
-              eps = (float)op->eps, root2 = (float)sqrt(op->bias2), step = (float)(op->lr / op->bias1);
+  const float shrink = (float)(1 - op->lr * op->decay), rest1 = (float)(1 - op->beta1),
+              beta2 = (float)op->beta2, rest2 = (float)(1 - op->beta2), eps = (float)op->eps,
+              root2 = (float)sqrt(op->bias2), step = (float)(op->lr / op->bias1);
   for (int64_t i = 0; i < a->n; i++) {
     float g = get(a->grad, op->grad, i) * op->grad_scale,
           m = get_moment(a->m, op->states, false, i), v = get_moment(a->v, op->states, true, i),
@@ -241,7 +258,8 @@ static void step_twin(const struct update *op, const struct arrays *a)
     const uint32_t bits = rounding_bits(op->seed, op->first + i);
     put_moment(a->m, op->states, false, i, m, op->stochastic, bits & 0xffff);
     put_moment(a->v, op->states, true, i, v, op->stochastic, bits >> 16);
-    put(a->master, op->master, i, p, op->stochastic, rounding_bits(op->seed ^ ROUNDING_MASTER, op->first + i) & 0xffff);
+    put(a->master, op->master, i, p, op->stochastic,
+        rounding_bits(op->seed ^ ROUNDING_MASTER, op->first + i) & 0xffff);
     put(a->copy, op->copy, i, p, false, 0);
   }
 }
@@ -265,20 +283,23 @@ static bool choose_types(int kind, struct update *op)
   return rest < 2;
 }
 
-/* Odd lengths at odd places, with a copy, which goes around the caches only where whole vectors of it are aligned, and without: what lies beside is not touched. */
+/* Odd lengths at odd places, with a copy, which goes around the caches only where whole vectors of
+ * it are aligned, and without: what lies beside is not touched. */
 static void every_kind_gives_the_bits_of_the_twin(void **state)
 {
   (void)state;
   static const int64_t lengths[] = {0, 1, 3, 8, 17, 31, 64, 100, MOST - 41};
   enum { LENGTHS = sizeof lengths / sizeof lengths[0] };
-  const struct arrays input = some_arrays(MOST), got = arrays_create(MOST), want = arrays_create(MOST), before = arrays_create(MOST);
+  const struct arrays input = some_arrays(MOST), got = arrays_create(MOST),
+                      want = arrays_create(MOST), before = arrays_create(MOST);
   struct update op = settings(3, 0.1);
   op.seed = 0x123456789abcdef;
   op.first = ((int64_t)3 << 32) - 500; /* the upper half of the number changes on the way */
   for (int kind = 0; choose_types(kind, &op); kind++)
     for (int l = 0; l < LENGTHS; l++) {
       const int64_t from = (l * 7 + kind) % 41;
-      const struct arrays part = arrays_part(&got, &op, from, lengths[l]), twin = arrays_part(&want, &op, from, lengths[l]);
+      const struct arrays part = arrays_part(&got, &op, from, lengths[l]),
+                          twin = arrays_part(&want, &op, from, lengths[l]);
       arrays_set(&want, &op, &input);
       arrays_set(&before, &op, &input);
       step_twin(&op, &twin);
@@ -294,13 +315,15 @@ static void every_kind_gives_the_bits_of_the_twin(void **state)
   fixture_use(-1);
 }
 
-/* With beta1 = 0 and no moment the new one is the gradient: so every number around every 16-bit code, infinity and NaN among them, is rounded. */
+/* With beta1 = 0 and no moment the new one is the gradient: so every number around every 16-bit
+ * code, infinity and NaN among them, is rounded. */
 static void every_number_is_rounded_like_the_twin_s(void **state)
 {
   (void)state;
   static const uint32_t low[] = {0, 1, 0x2aaa, 0x7fff, 0x8000, 0xffff};
   enum { LOW = sizeof low / sizeof low[0], WORDS = LOW << 16 };
-  const struct arrays input = arrays_create(WORDS), got = arrays_create(WORDS), want = arrays_create(WORDS);
+  const struct arrays input = arrays_create(WORDS), got = arrays_create(WORDS),
+                      want = arrays_create(WORDS);
   struct update op = {.beta2 = 0.5,
                       .eps = 1e-8,
                       .grad_scale = 1,
@@ -325,26 +348,32 @@ static void every_number_is_rounded_like_the_twin_s(void **state)
   fixture_use(-1);
 }
 
-/* Half the distance of two neighbours of `type` at x, rounded to nearest, all of it stochastically; and a few roundings of fp32. */
+/* Half the distance of two neighbours of `type` at x, rounded to nearest, all of it stochastically;
+ * and a few roundings of fp32. */
 static double rounding_error(const struct update *op, enum dtype type, double x, double terms)
 {
   double distance = 0;
   if (type != DTYPE_F32) {
     const int least = type == DTYPE_BF16 ? -126 : -14, mantissa = type == DTYPE_BF16 ? 7 : 10;
-    int exponent = x == 0 ? least : ilogb(x) + 1; /* x may be a bit less than a power of two, and the result that power */
+    int exponent =
+        x == 0
+            ? least
+            : ilogb(x) + 1; /* x may be a bit less than a power of two, and the result that power */
     distance = ldexp(1, (exponent > least ? exponent : least) - mantissa);
   }
   return (op->stochastic ? 1 : 0.5) * distance + 1e-6 * terms + 1e-44;
 }
 
-/* The same of a moment: in fp16 of 4096 times it, where the second one is as far off as its root's bound makes it. */
+/* The same of a moment: in fp16 of 4096 times it, where the second one is as far off as its root's
+ * bound makes it. */
 static double moment_error(const struct update *op, bool second, double x, double terms)
 {
   if (op->states != DTYPE_F16)
     return rounding_error(op, op->states, x, terms);
   if (!second)
     return rounding_error(op, DTYPE_F16, x * 4096, terms * 4096) / 4096;
-  const double root = sqrt(x), error = rounding_error(op, DTYPE_F16, root * 4096, root * 4096) / 4096;
+  const double root = sqrt(x),
+               error = rounding_error(op, DTYPE_F16, root * 4096, root * 4096) / 4096;
   return 2 * root * error + error * error;
 }
 
@@ -358,7 +387,8 @@ static double moment_within(const struct update *op, bool second, double x)
 static void one_step_is_the_formula_rounded_once(void **state)
 {
   (void)state;
-  const struct arrays input = some_arrays(MOST), got = arrays_create(MOST), start = arrays_create(MOST);
+  const struct arrays input = some_arrays(MOST), got = arrays_create(MOST),
+                      start = arrays_create(MOST);
   struct update op = settings(3, 0.1);
   for (int kind = 0; choose_types(kind, &op); kind++) {
     arrays_set(&got, &op, &input);
@@ -370,27 +400,32 @@ static void one_step_is_the_formula_rounded_once(void **state)
       double p = old_p, m = old_m, v = (double)get_moment(start.v, op.states, true, i);
       const float grad = get(start.grad, op.grad, i);
       step64(&op, 1, &grad, (struct state64){&p, &m, &v});
-      const double parts = fabs(old_m) + fabs((double)grad), terms = fabs(old_p) + 0.1 * parts / (sqrt(v) + 1e-8); /* lr / bias1 < 0.1 */
+      const double parts = fabs(old_m) + fabs((double)grad),
+                   terms = fabs(old_p) + 0.1 * parts / (sqrt(v) + 1e-8); /* lr / bias1 < 0.1 */
       m = moment_within(&op, false, m);
       v = moment_within(&op, true, v);
       assert_true(fabs((double)get_moment(got.m, op.states, false, i) - m) <=
                   moment_error(&op, false, m, parts));
       assert_true(fabs((double)get_moment(got.v, op.states, true, i) - v) <=
                   moment_error(&op, true, v, v));
-      assert_true(fabs((double)get(got.master, op.master, i) - p) <= rounding_error(&op, op.master, p, terms));
+      assert_true(fabs((double)get(got.master, op.master, i) - p) <=
+                  rounding_error(&op, op.master, p, terms));
       struct update nearest = op;
       nearest.stochastic = false;
-      assert_true(fabs((double)get(got.copy, op.copy, i) - p) <= rounding_error(&nearest, op.copy, p, terms));
+      assert_true(fabs((double)get(got.copy, op.copy, i) - p) <=
+                  rounding_error(&nearest, op.copy, p, terms));
     }
   }
 }
 
-/* The bits are a function of the element's number: any cut, any number of threads, and another seed is another draw. */
+/* The bits are a function of the element's number: any cut, any number of threads, and another seed
+ * is another draw. */
 static void random_bits_do_not_depend_on_cuts(void **state)
 {
   (void)state;
   enum { LONG = 3 * 32768 + 11 };
-  const struct arrays input = some_arrays(LONG), want = arrays_create(LONG), got = arrays_create(LONG);
+  const struct arrays input = some_arrays(LONG), want = arrays_create(LONG),
+                      got = arrays_create(LONG);
   struct update op = settings(3, 0.1);
   op.stochastic = true;
   op.first = ((int64_t)1 << 32) - 40000;
@@ -420,12 +455,14 @@ static void random_bits_do_not_depend_on_cuts(void **state)
 /* Of n draws with probability p: within five standard deviations. */
 static void assert_frequency(double count, double n, double p)
 {
-  if (!(fabs(count - n * p) <= 5 * sqrt(n * p * (1 - p)) + n * 0x1p-17)) /* probabilities are multiples of 2^-16 */
+  if (!(fabs(count - n * p) <=
+        5 * sqrt(n * p * (1 - p)) + n * 0x1p-17)) /* probabilities are multiples of 2^-16 */
     fail_msg("%.0f of %.0f, not %.1f", count, n, n * p);
 }
 
-/* The same number again and again, in both moments (beta1 = 0, beta2 = 0: they become g and g * g): each goes up as often as it lies above the lower neighbour, and one as often
- * as if it knew nothing of the other, or of the element before. */
+/* The same number again and again, in both moments (beta1 = 0, beta2 = 0: they become g and g * g):
+ * each goes up as often as it lies above the lower neighbour, and one as often as if it knew
+ * nothing of the other, or of the element before. */
 static void stochastic_rounding_is_unbiased(void **state)
 {
   (void)state;
@@ -436,7 +473,8 @@ static void stochastic_rounding_is_unbiased(void **state)
   for (int type = 1; type < TYPES; type++)
     for (size_t k = 0; k < sizeof numbers / sizeof numbers[0]; k++) {
       const bool coded = types[type] == DTYPE_F16;
-      const float g = numbers[k], first = coded ? g * 4096 : g, second = coded ? sqrtf(g * g) * 4096 : g * g; /* what is rounded */
+      const float g = numbers[k], first = coded ? g * 4096 : g,
+                  second = coded ? sqrtf(g * g) * 4096 : g * g; /* what is rounded */
       op.states = types[type];
       op.seed = k;
       for (int i = 0; i < DRAWS; i++)
@@ -444,14 +482,18 @@ static void stochastic_rounding_is_unbiased(void **state)
       memset(a.m, 0, DRAWS * sizeof(uint16_t));
       memset(a.v, 0, DRAWS * sizeof(uint16_t));
       assert_ok(step_host(lanes[1], &op, &a, false));
-      const uint16_t *m = a.m, *v = a.v, least_m = coded ? rounding_fp16(first, 0) : rounding_bf16(first, 0), /* towards zero */
+      const uint16_t *m = a.m, *v = a.v,
+                     least_m = coded ? rounding_fp16(first, 0)
+                                     : rounding_bf16(first, 0), /* towards zero */
           least_v = coded ? rounding_fp16(second, 0) : rounding_bf16(second, 0);
-      uint16_t codes[2] = {least_m, (uint16_t)(least_m + 1)}, squares[2] = {least_v, (uint16_t)(least_v + 1)};
+      uint16_t codes[2] = {least_m, (uint16_t)(least_m + 1)},
+               squares[2] = {least_v, (uint16_t)(least_v + 1)};
       float near[2], near_square[2];
       dtype_convert(near, DTYPE_F32, codes, op.states, 2);
       dtype_convert(near_square, DTYPE_F32, squares, op.states, 2);
       const double up_m = ((double)first - near[0]) / ((double)near[1] - near[0]),
-                   up_v = ((double)second - near_square[0]) / ((double)near_square[1] - near_square[0]);
+                   up_v = ((double)second - near_square[0]) /
+                          ((double)near_square[1] - near_square[0]);
       double ups_m = 0, ups_v = 0, both = 0, again = 0;
       for (int i = 0; i < DRAWS; i++) {
         assert_in_range(m[i] - least_m, 0, 1);
@@ -468,14 +510,16 @@ static void stochastic_rounding_is_unbiased(void **state)
     }
 }
 
-/* Steps far smaller than a master's neighbours are apart: to nearest they are lost, stochastically they arrive on average. */
+/* Steps far smaller than a master's neighbours are apart: to nearest they are lost, stochastically
+ * they arrive on average. */
 static void small_steps_arrive_on_average(void **state)
 {
   (void)state;
   enum { MASTERS = 1 << 16, FEW_STEPS = 40 };
   const struct arrays a = arrays_create(MASTERS);
   struct update op = settings(1, 0);
-  op.lr = 1e-4; /* every step is this long, since the gradient stays the same; neighbours of 1 are 0.0078 above it and 0.0039 below */
+  op.lr = 1e-4; /* every step is this long, since the gradient stays the same; neighbours of 1 are
+                   0.0078 above it and 0.0039 below */
   op.master = DTYPE_BF16;
   for (int stochastic = 0; stochastic < 2; stochastic++) {
     op.stochastic = stochastic;
@@ -494,11 +538,14 @@ static void small_steps_arrive_on_average(void **state)
     for (int i = 0; i < MASTERS; i++)
       mean += (double)f32_from_bf16(((uint16_t *)a.master)[i]) / MASTERS;
     /* a step's variance is at most distance * step: 0.0078 * 1e-4 */
-    assert_true(fabs(mean - (stochastic ? 1.5 - FEW_STEPS * 1e-4 : 1.5)) <= 5 * sqrt(FEW_STEPS * 0.0078125 * 1e-4 / MASTERS) + 1e-6 * stochastic);
+    assert_true(fabs(mean - (stochastic ? 1.5 - FEW_STEPS * 1e-4 : 1.5)) <=
+                5 * sqrt(FEW_STEPS * 0.0078125 * 1e-4 / MASTERS) + 1e-6 * stochastic);
   }
 }
 
-/* --- moments in fp16 ------------------------------------------------------------------------------------------------------------ */
+/* --- moments in fp16
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 enum { CODES = 1 << 16 };
 
@@ -507,7 +554,8 @@ static uint16_t magnitude(uint16_t code)
   return code & 0x7fff;
 }
 
-/* Oracle: arithmetic in fp64. A second moment has no sign: the code without it comes back. NaN comes back as one. */
+/* Oracle: arithmetic in fp64. A second moment has no sign: the code without it comes back. NaN
+ * comes back as one. */
 static void every_code_of_a_moment_comes_back(void **state)
 {
   (void)state;
@@ -530,7 +578,8 @@ static void every_code_of_a_moment_comes_back(void **state)
   }
 }
 
-/* With beta1 = beta2 = 1 and no gradient nothing is to change, however it is rounded: every finite code, through every kernel. */
+/* With beta1 = beta2 = 1 and no gradient nothing is to change, however it is rounded: every finite
+ * code, through every kernel. */
 static void every_code_stays_in_a_step_that_changes_nothing(void **state)
 {
   (void)state;
@@ -543,7 +592,8 @@ static void every_code_stays_in_a_step_that_changes_nothing(void **state)
                       .bias2 = 1,
                       .states = DTYPE_F16};
   for (int i = 0; i < CODES; i++) {
-    ((uint16_t *)want.m)[i] = (i >> 10 & 31) == 31 || magnitude((uint16_t)i) == 0 ? 0 : (uint16_t)i; /* -0 + 0 is 0 */
+    ((uint16_t *)want.m)[i] =
+        (i >> 10 & 31) == 31 || magnitude((uint16_t)i) == 0 ? 0 : (uint16_t)i; /* -0 + 0 is 0 */
     ((uint16_t *)want.v)[i] = magnitude(((uint16_t *)want.m)[i]);
   }
   for (op.seed = 0; op.seed < 4; op.seed++)
@@ -557,11 +607,13 @@ static void every_code_stays_in_a_step_that_changes_nothing(void **state)
   fixture_use(-1);
 }
 
-/* What is finite has a finite code, in the state's conversion and in every kernel; infinity and NaN have their own. */
+/* What is finite has a finite code, in the state's conversion and in every kernel; infinity and NaN
+ * have their own. */
 static void finite_moments_never_become_infinite(void **state)
 {
   (void)state;
-  static const float large[] = {15.9921875f, 15.996f, 16, -16, 17.5f, -1e4f, 1e18f, -1e18f, 1e35f, FLT_MAX, -FLT_MAX, INFINITY, -INFINITY, NAN};
+  static const float large[] = {15.9921875f, 15.996f, 16,      -16,      17.5f,    -1e4f,     1e18f,
+                                -1e18f,      1e35f,   FLT_MAX, -FLT_MAX, INFINITY, -INFINITY, NAN};
   enum { LARGE = sizeof large / sizeof large[0] };
   uint16_t code[LARGE];
   const struct arrays got = arrays_create(LARGE);
@@ -580,13 +632,16 @@ static void finite_moments_never_become_infinite(void **state)
         assert_int_equal(magnitude(code[i]), expected);
         assert_int_equal(magnitude(m[i]), expected);
         assert_int_equal(signbit(large[i]) != 0, m[i] >> 15);
-        assert_int_equal(magnitude(v[i]), isfinite(large[i] * large[i]) ? 0x7bff : isnan(large[i]) ? 0x7e00 : 0x7c00); /* fp32's own end */
+        assert_int_equal(magnitude(v[i]), isfinite(large[i] * large[i]) ? 0x7bff
+                                          : isnan(large[i])             ? 0x7e00
+                                                            : 0x7c00); /* fp32's own end */
       }
     }
   fixture_use(-1);
 }
 
-/* How far from those of fp32 moments the parameters go, as a share of the longest way, lr a step. `plain`: moments are rounded to fp16 as they are, between the steps. */
+/* How far from those of fp32 moments the parameters go, as a share of the longest way, lr a step.
+ * `plain`: moments are rounded to fp16 as they are, between the steps. */
 static double strays(float size, enum dtype moments, bool plain, bool stochastic)
 {
   enum { FEW = 2048, LONG = 60 };
@@ -617,9 +672,12 @@ static double strays(float size, enum dtype moments, bool plain, bool stochastic
   return most / (LONG * 1e-3);
 }
 
-/* Per step and relatively, a root is rounded by 2^-11 (stochastically 2^-10), which v remembers twice for 1 / (1 - beta2) = 20 steps: sqrt(v) is off by 20 * 2^-11, and m by 10 * 2^-11 of its
- * largest: 1.5 % of a step, whose length is at most (1 - beta1) / sqrt(1 - beta2) / sqrt(1 - beta1^2 / beta2) lr = 1.2 lr. Below 1.5e-8, numbers are rounded by 2^-37 = 7e-12 (2^-36): sqrt(v)
- * is off by 40 of these, m by 10, beside eps = 1e-8: 3.6 %. Together 5.4 % of lr, stochastically 11 %. */
+/* Per step and relatively, a root is rounded by 2^-11 (stochastically 2^-10), which v remembers
+ * twice for 1 / (1 - beta2) = 20 steps: sqrt(v) is off by 20 * 2^-11, and m by 10 * 2^-11 of its
+ * largest: 1.5 % of a step, whose length is at most (1 - beta1) / sqrt(1 - beta2) / sqrt(1 -
+ * beta1^2 / beta2) lr = 1.2 lr. Below 1.5e-8, numbers are rounded by 2^-37 = 7e-12 (2^-36): sqrt(v)
+ * is off by 40 of these, m by 10, beside eps = 1e-8: 3.6 %. Together 5.4 % of lr, stochastically 11
+ * %. */
 static void small_gradients_move_as_with_fp32_moments(void **state)
 {
   (void)state;
@@ -628,7 +686,8 @@ static void small_gradients_move_as_with_fp32_moments(void **state)
     assert_true(strays(sizes[s], DTYPE_F16, false, false) <= 0.054);
     assert_true(strays(sizes[s], DTYPE_F16, false, true) <= 0.11);
     if (sizes[s] <= 1e-5f && sizes[s] >= 1e-7f)
-      assert_true(strays(sizes[s], DTYPE_F32, true, false) > 1); /* a second moment of 0 is divided by */
+      assert_true(strays(sizes[s], DTYPE_F32, true, false) >
+                  1); /* a second moment of 0 is divided by */
   }
 }
 
@@ -660,7 +719,8 @@ static void traffic_changes_the_copy_alone(void **state)
   (void)state;
   enum { LINES = 992 };
   const float *zeros = bytes(LINES * sizeof *zeros);
-  const struct arrays input = some_arrays(LINES), before = arrays_create(LINES), got = arrays_create(LINES);
+  const struct arrays input = some_arrays(LINES), before = arrays_create(LINES),
+                      got = arrays_create(LINES);
   struct update op = settings(3, 0.1);
   for (int variant = 0; fixture_use(variant); variant++)
     for (int kind = 0; choose_types(kind, &op); kind++)

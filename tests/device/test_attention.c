@@ -1,6 +1,8 @@
-/* Causal attention. Oracles: the definition in fp64, score by score, and its gradient by the chain rule, which is held against finite differences; bit equality
- * over 1 to 4 threads and of a batch in one call with the same batch sequence by sequence. Tolerances are relative to the largest element: scores are sums of at
- * most 128 products, outputs and gradients sums of at most some hundreds, errors of 1e-7 each that walk at random. */
+/* Causal attention. Oracles: the definition in fp64, score by score, and its gradient by the chain
+ * rule, which is held against finite differences; bit equality over 1 to 4 threads and of a batch
+ * in one call with the same batch sequence by sequence. Tolerances are relative to the largest
+ * element: scores are sums of at most 128 products, outputs and gradients sums of at most some
+ * hundreds, errors of 1e-7 each that walk at random. */
 #include "fixture.h"
 
 #include <math.h>
@@ -35,7 +37,8 @@ static const struct shape cached[] = {
     {1, 1507, 6, 2, 16, 0, 1500}, /* more rows than the narrow products take */
     {2, 764, 3, 1, 40, 0, 700},   /* several strips of stacked rows */
     {2, 301, 3, 1, 40, 1, 300},   /* windows */
-    {2, 305, 3, 3, 40, 5, 300},   {2, 764, 3, 1, 40, 64, 700}, {1, 764, 2, 1, 1, 400, 700}, {1, 70, 2, 2, 8, 500, 5}, {1, 2500, 4, 4, 8, 0, 2499},
+    {2, 305, 3, 3, 40, 5, 300},   {2, 764, 3, 1, 40, 64, 700}, {1, 764, 2, 1, 1, 400, 700},
+    {1, 70, 2, 2, 8, 500, 5},     {1, 2500, 4, 4, 8, 0, 2499},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0], CACHED = sizeof cached / sizeof cached[0] };
 
@@ -44,7 +47,8 @@ static int64_t queries_of(const struct shape *s)
   return s->T - s->past;
 }
 
-/* One sequence, its arrays one behind the other: q, out [queries, H, D], k, v [T, KV, D], lse [H, queries]. */
+/* One sequence, its arrays one behind the other: q, out [queries, H, D], k, v [T, KV, D], lse [H,
+ * queries]. */
 struct twin {
   const struct shape *shape;
   const double *q, *k, *v, *dout; /* dout NULL: forward only */
@@ -52,7 +56,8 @@ struct twin {
 };
 
 /* Probabilities of token t: p[j] for j <= t. Returns log of the sum of exponentials. */
-static double probabilities(const struct shape *s, const double *q, const double *k, int64_t t, double *p)
+static double probabilities(const struct shape *s, const double *q, const double *k, int64_t t,
+                            double *p)
 {
   double sum = 0, top = -INFINITY;
   for (int64_t j = 0; j <= t; j++) {
@@ -112,23 +117,36 @@ struct problem {
 
 static struct problem problem_of(const struct shape *s, float size, bool backward)
 {
-  struct problem p = {.shape = s, .queries = s->B * queries_of(s) * s->H * s->D, .keys = s->B * s->T * s->KV * s->D};
+  struct problem p = {.shape = s,
+                      .queries = s->B * queries_of(s) * s->H * s->D,
+                      .keys = s->B * s->T * s->KV * s->D};
   p.q = normals(p.queries, size);
   p.k = normals(p.keys, size);
   p.v = normals(p.keys, 1);
   p.dout = normals(p.queries, 1);
   p.out = doubles(p.queries), p.lse = doubles(p.queries / s->D);
   p.dq = doubles(p.queries), p.dk = doubles(p.keys), p.dv = doubles(p.keys);
-  const double *q = doubles_of(p.q, p.queries), *k = doubles_of(p.k, p.keys), *v = doubles_of(p.v, p.keys), *dout = doubles_of(p.dout, p.queries);
+  const double *q = doubles_of(p.q, p.queries), *k = doubles_of(p.k, p.keys),
+               *v = doubles_of(p.v, p.keys), *dout = doubles_of(p.dout, p.queries);
   for (int64_t b = 0; b < s->B; b++) {
     int64_t at = b * queries_of(s) * s->H * s->D, key = b * s->T * s->KV * s->D;
-    struct twin twin = {s, q + at, k + key, v + key, backward ? dout + at : NULL, p.out + at, p.lse + at / s->D, p.dq + at, p.dk + key, p.dv + key};
+    struct twin twin = {s,
+                        q + at,
+                        k + key,
+                        v + key,
+                        backward ? dout + at : NULL,
+                        p.out + at,
+                        p.lse + at / s->D,
+                        p.dq + at,
+                        p.dk + key,
+                        p.dv + key};
     twin_run(&twin);
   }
   return p;
 }
 
-/* How q, k and v lie in memory: all in one matrix, q and k in one, or each by itself, always with room between the rows. */
+/* How q, k and v lie in memory: all in one matrix, q and k in one, or each by itself, always with
+ * room between the rows. */
 enum layout { FUSED, PAIRED, APART, LAYOUTS };
 struct place {
   float *q, *k, *v, *block[3];
@@ -168,7 +186,8 @@ struct outputs {
 };
 
 /* Forward and backward, `each` sequences a call. */
-static struct outputs run(const struct problem *p, enum layout layout, struct lane *on, int64_t each)
+static struct outputs run(const struct problem *p, enum layout layout, struct lane *on,
+                          int64_t each)
 {
   const struct shape *s = p->shape;
   int64_t rows = s->B * s->T, C = s->H * s->D, K = s->KV * s->D, out_stride = C + 1;
@@ -277,13 +296,15 @@ static double sample_loss(void *arg)
 static void the_twin_has_its_own_gradient(void **state)
 {
   (void)state;
-  static const struct shape small[] = {{1, 9, 3, 1, 5, 0, 0}, {1, 12, 2, 1, 5, 4, 0}, {1, 6, 2, 2, 3, 1, 0}};
+  static const struct shape small[] = {
+      {1, 9, 3, 1, 5, 0, 0}, {1, 12, 2, 1, 5, 4, 0}, {1, 6, 2, 2, 3, 1, 0}};
   for (int i = 0; i < 3; i++) {
     const struct shape *s = &small[i];
     int64_t n = s->T * s->H * s->D, m = s->T * s->KV * s->D;
-    double *q = doubles_of(normals(n, 1), n), *k = doubles_of(normals(m, 1), m), *v = doubles_of(normals(m, 1), m),
-           *dout = doubles_of(normals(n, 1), n);
-    struct sample sample = {{s, q, k, v, dout, doubles(n), doubles(n), doubles(n), doubles(m), doubles(m)}, dout};
+    double *q = doubles_of(normals(n, 1), n), *k = doubles_of(normals(m, 1), m),
+           *v = doubles_of(normals(m, 1), m), *dout = doubles_of(normals(n, 1), n);
+    struct sample sample = {
+        {s, q, k, v, dout, doubles(n), doubles(n), doubles(n), doubles(m), doubles(m)}, dout};
     twin_run(&sample.twin);
     if (s->window != 1) {
       assert_is_gradient(sample_loss, &sample, q, sample.twin.dq, n, 1, 1e-7);
@@ -293,7 +314,8 @@ static void the_twin_has_its_own_gradient(void **state)
   }
 }
 
-/* Scores of several hundred: exponentials overflow unless the largest score is taken off first; over several chunks of keys the largest score moves. */
+/* Scores of several hundred: exponentials overflow unless the largest score is taken off first;
+ * over several chunks of keys the largest score moves. */
 static void large_scores_stay_finite(void **state)
 {
   (void)state;
@@ -301,7 +323,8 @@ static void large_scores_stay_finite(void **state)
   for (int i = 0; i < 2; i++) {
     struct problem p = problem_of(&large[i], 10, false);
     struct outputs got = run(&p, FUSED, lanes[1], 1);
-    assert_near(got.out, p.out, p.queries, 1e-4); /* scores to 600 have errors of 5e-5, which the exponential hands on */
+    assert_near(got.out, p.out, p.queries,
+                1e-4); /* scores to 600 have errors of 5e-5, which the exponential hands on */
     for (int64_t j = 0; j < p.queries; j++)
       assert_true(isfinite(got.dq[j]));
     for (int64_t j = 0; j < p.keys; j++)
@@ -309,13 +332,15 @@ static void large_scores_stay_finite(void **state)
   }
 }
 
-/* Keys and values in a cache with room for more tokens, none of which may be read; `each` sequences a call. lse NULL: not wanted. */
+/* Keys and values in a cache with room for more tokens, none of which may be read; `each` sequences
+ * a call. lse NULL: not wanted. */
 static float *run_cached(const struct problem *p, struct lane *on, int64_t each, float *lse)
 {
   const struct shape *s = p->shape;
-  int64_t C = s->H * s->D, K = s->KV * s->D, queries = queries_of(s), stride = K + 5, room = (s->T + 9) * stride, q_stride = C + 2,
-          out_stride = C + 1;
-  float *k = nans(s->B * room), *v = nans(s->B * room), *q = nans(s->B * queries * q_stride), *out = nans(s->B * queries * out_stride);
+  int64_t C = s->H * s->D, K = s->KV * s->D, queries = queries_of(s), stride = K + 5,
+          room = (s->T + 9) * stride, q_stride = C + 2, out_stride = C + 1;
+  float *k = nans(s->B * room), *v = nans(s->B * room), *q = nans(s->B * queries * q_stride),
+        *out = nans(s->B * queries * out_stride);
   spread(s->B * queries, C, p->q, q, q_stride);
   for (int64_t b = 0; b < s->B; b++) {
     spread(s->T, K, p->k + b * s->T * K, k + b * room, stride);
@@ -372,7 +397,8 @@ static void a_cache_serves_the_last_tokens(void **state)
   fixture_use(-1);
 }
 
-/* Sequences one behind the other, without a stride of their own; and a first call that fills the cache. */
+/* Sequences one behind the other, without a stride of their own; and a first call that fills the
+ * cache. */
 static void caches_need_no_stride_and_begin_empty(void **state)
 {
   (void)state;
@@ -408,12 +434,17 @@ static void workspace_suffices_for_fewer_tokens_and_a_shorter_past(void **state)
   (void)state;
   static const struct {
     int64_t heads, kv_heads, past;
-  } cases[] = {{1, 1, 3000},   {4, 1, 3000}, {16, 1, 3000},
-               {32, 32, 3000}, {32, 32, 1},  {32, 8, 200}}; /* spans: falling with the tokens; rising, then falling */
+  } cases[] = {
+      {1, 1, 3000}, {4, 1, 3000}, {16, 1, 3000}, {32, 32, 3000},
+      {32, 32, 1},  {32, 8, 200}}; /* spans: falling with the tokens; rising, then falling */
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
     for (int64_t tokens = 1; tokens <= 600; tokens += 7) {
-      struct attention op = {
-          .batch = 2, .tokens = tokens, .heads = cases[i].heads, .kv_heads = cases[i].kv_heads, .head_width = 40, .past = cases[i].past};
+      struct attention op = {.batch = 2,
+                             .tokens = tokens,
+                             .heads = cases[i].heads,
+                             .kv_heads = cases[i].kv_heads,
+                             .head_width = 40,
+                             .past = cases[i].past};
       size_t most = device->model.attention_workspace(&device->model, &op, 3);
       for (op.tokens = 1; op.tokens <= tokens; op.tokens += 2)
         for (op.past = 1; op.past <= cases[i].past; op.past += 599)
@@ -443,7 +474,8 @@ static void a_window_saves_the_work_outside_it(void **state)
   int64_t flops = lanes[0]->matmul_flops;
   run(&p, FUSED, lanes[0], 1);
   flops = lanes[0]->matmul_flops - flops;
-  assert_true(flops <= 7 * 2 * s.H * s.T * s.D * (64 + 16)); /* a strip's rows and a window before them */
+  assert_true(flops <=
+              7 * 2 * s.H * s.T * s.D * (64 + 16)); /* a strip's rows and a window before them */
   struct shape late = {1, 2048, 3, 1, 8, 16, 2047};
   struct problem cache = problem_of(&late, 1, false);
   flops = lanes[0]->matmul_flops;
@@ -455,9 +487,18 @@ static void guards_fire(void **state)
 {
   (void)state;
   float x[64] = {0};
-  const struct attention good = {
-      .batch = 1, .tokens = 4, .heads = 2, .kv_heads = 2, .head_width = 4, .q_stride = 8, .k_stride = 8, .v_stride = 8, .out_stride = 8, .lse = x};
-  struct attention_backward back = {.forward = good, .dq_stride = 8, .dk_stride = 8, .dv_stride = 8};
+  const struct attention good = {.batch = 1,
+                                 .tokens = 4,
+                                 .heads = 2,
+                                 .kv_heads = 2,
+                                 .head_width = 4,
+                                 .q_stride = 8,
+                                 .k_stride = 8,
+                                 .v_stride = 8,
+                                 .out_stride = 8,
+                                 .lse = x};
+  struct attention_backward back = {
+      .forward = good, .dq_stride = 8, .dk_stride = 8, .dv_stride = 8};
   struct attention op = good;
   op.heads = 3;
   back.forward = op;
@@ -495,11 +536,21 @@ static void strides_that_do_not_fit_the_library_are_refused(void **state)
   if (sizeof(blasint) != 4) /* a 64-bit OpenBLAS takes them */
     return;
   for (int i = 0; i < 7; i++) {
-    struct attention op = {
-        .batch = 1, .tokens = 4, .heads = 2, .kv_heads = 2, .head_width = 4, .q_stride = 8, .k_stride = 8, .v_stride = 8, .out_stride = 8, .lse = x};
-    struct attention_backward back = {.forward = op, .dq_stride = 8, .dk_stride = 8, .dv_stride = 8};
-    int64_t *stride[] = {&back.forward.q_stride, &back.forward.k_stride, &back.forward.v_stride, &back.forward.out_stride,
-                         &back.dq_stride,        &back.dk_stride,        &back.dv_stride};
+    struct attention op = {.batch = 1,
+                           .tokens = 4,
+                           .heads = 2,
+                           .kv_heads = 2,
+                           .head_width = 4,
+                           .q_stride = 8,
+                           .k_stride = 8,
+                           .v_stride = 8,
+                           .out_stride = 8,
+                           .lse = x};
+    struct attention_backward back = {
+        .forward = op, .dq_stride = 8, .dk_stride = 8, .dv_stride = 8};
+    int64_t *stride[] = {&back.forward.q_stride,   &back.forward.k_stride, &back.forward.v_stride,
+                         &back.forward.out_stride, &back.dq_stride,        &back.dk_stride,
+                         &back.dv_stride};
     *stride[i] = INT64_C(1) << 40;
     if (i < 4)
       assert_int_equal(ops->attention(lanes[0], &back.forward), STATUS_UNSUPPORTED);

@@ -1,4 +1,5 @@
-/* The care that OpenBLAS needs. Oracles: a table of what it may say of itself; and the program started anew, which asks it which kernels it uses. */
+/* The care that OpenBLAS needs. Oracles: a table of what it may say of itself; and the program
+ * started anew, which asks it which kernels it uses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +23,8 @@ static void remedy_is_for_kernels_older_than_the_processor(void **state)
   assert_string_equal(host_blas_remedy("Prescott", true, false), "Haswell");
   assert_string_equal(host_blas_remedy("Sandybridge", true, true), "SkylakeX");
   assert_null(host_blas_remedy("Prescott", false, false));
-  static const char *const good[] = {"Haswell", "Zen", "ZEN", "SkylakeX", "Cooperlake", "Sapphirerapids"};
+  static const char *const good[] = {"Haswell",  "Zen",        "ZEN",
+                                     "SkylakeX", "Cooperlake", "Sapphirerapids"};
   for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
     assert_null(host_blas_remedy(good[i], true, true));
 }
@@ -82,7 +84,8 @@ static void slow_kernels_are_replaced(void **state)
   (void)state;
   const char *better = NULL;
 #if defined __x86_64__
-  better = host_blas_remedy("Prescott", __builtin_cpu_supports("avx2"), __builtin_cpu_supports("avx512f"));
+  better = host_blas_remedy("Prescott", __builtin_cpu_supports("avx2"),
+                            __builtin_cpu_supports("avx512f"));
 #endif
   if (!better)
     skip();

@@ -1,5 +1,7 @@
-/* Cross entropy. Oracle: the definition in fp64; bit equality over 1, 2, 3 threads. Tolerance of the loss: exponentials are good to 1.8e-7 and add up in blocks of
- * 1024 in fp32, so their logarithm is good to 1e-6; the logits themselves enter exactly. Of the gradient: the same, relative to its largest element. */
+/* Cross entropy. Oracle: the definition in fp64; bit equality over 1, 2, 3 threads. Tolerance of
+ * the loss: exponentials are good to 1.8e-7 and add up in blocks of 1024 in fp32, so their
+ * logarithm is good to 1e-6; the logits themselves enter exactly. Of the gradient: the same,
+ * relative to its largest element. */
 #include "fixture.h"
 
 #include <math.h>
@@ -70,7 +72,8 @@ static void a_bad_target_is_named(void **state)
   double loss[3];
   for (int i = 0; i < 4; i++) {
     int32_t target[3] = {0, -1, bad[i]};
-    assert_int_equal(ops->cross_entropy(lanes[1], 3, 11, 11, logits, target, 1, true, loss), STATUS_INPUT);
+    assert_int_equal(ops->cross_entropy(lanes[1], 3, 11, 11, logits, target, 1, true, loss),
+                     STATUS_INPUT);
     assert_non_null(strstr(status_text(), "target 2 of the batch"));
     assert_same_bits(logits, before, 33 * sizeof *logits);
   }

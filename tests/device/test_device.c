@@ -1,4 +1,5 @@
-/* The list of devices, their memory and marks. Oracles: the sentences that the guards must write, plain loops, and the clock. */
+/* The list of devices, their memory and marks. Oracles: the sentences that the guards must write,
+ * plain loops, and the clock. */
 #include "fixture.h"
 
 #include <string.h>
@@ -115,7 +116,8 @@ static void memory_holds_at_least_this_process(void **state)
   assert_ok(ops->memory(device, &used, &all));
   assert_true(all >= mem_resident_bytes());
   assert_true(used >= 0 && used <= all);
-  assert_true(all - used >= mem_available_bytes() / 2); /* which others change between the two calls */
+  assert_true(all - used >=
+              mem_available_bytes() / 2); /* which others change between the two calls */
 }
 
 /* Work is done when its call returns: all that a mark can tell is the time. */
@@ -185,9 +187,8 @@ static void a_lane_has_the_priority_of_its_role(void **state)
   static const struct {
     enum lane_role role;
     int cuda, one;
-  } known[] = {{LANE_ROLE_BACKGROUND, 0, 3},
-               {LANE_ROLE_COMPUTE, -2, 3},
-               {LANE_ROLE_COMMUNICATE, -5, 3}};
+  } known[] = {
+      {LANE_ROLE_BACKGROUND, 0, 3}, {LANE_ROLE_COMPUTE, -2, 3}, {LANE_ROLE_COMMUNICATE, -5, 3}};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
     assert_int_equal(lane_priority(known[i].role, 0, -5), known[i].cuda);
     assert_int_equal(lane_priority(known[i].role, 3, 3), known[i].one);
@@ -212,18 +213,23 @@ static void zero_and_copy_touch_their_bytes_alone(void **state)
     assert_int_equal(a[N + 1], 7);
     for (int j = 1; j <= N; j++)
       assert_int_equal(a[j], 0);
-    assert_ok(ops->copy(lanes[i], b, b, N)); /* onto itself: nothing to do, and no overlap for memcpy to trip over */
+    assert_ok(
+        ops->copy(lanes[i], b, b,
+                  N)); /* onto itself: nothing to do, and no overlap for memcpy to trip over */
   }
 }
 
 static void copied_rows_are_the_loop(void **state)
 {
   (void)state;
-  static const int64_t shapes[][4] = {{5, 24, 24, 31}, {3, 300000, 300007, 300000}, {70000, 8, 12, 8}, {40, 16, 16, 16}, {0, 8, 8, 8}, {4, 0, 3, 3}};
+  static const int64_t shapes[][4] = {{5, 24, 24, 31},   {3, 300000, 300007, 300000},
+                                      {70000, 8, 12, 8}, {40, 16, 16, 16},
+                                      {0, 8, 8, 8},      {4, 0, 3, 3}};
   for (int s = 0; s < 6; s++)
     for (int l = 0; l < LANE_SIZES; l++) {
       int64_t rows = shapes[s][0], size = shapes[s][1], to = shapes[s][2], from = shapes[s][3];
-      unsigned char *dst = bytes((size_t)(rows * to + 1)), *src = bytes((size_t)(rows * from + 1)), *want = bytes((size_t)(rows * to + 1));
+      unsigned char *dst = bytes((size_t)(rows * to + 1)), *src = bytes((size_t)(rows * from + 1)),
+                    *want = bytes((size_t)(rows * to + 1));
       for (int64_t i = 0; i < rows * from; i++)
         src[i] = (unsigned char)(i * 31 % 251 + 1);
       for (int64_t r = 0; r < rows; r++)
@@ -244,13 +250,15 @@ static void math_allocates_nothing(void **state)
 {
   (void)state;
   float *a = normals(64 * 64, 1), *c = nans(64 * 64);
-  struct matmul op = {.m = 64, .n = 64, .k = 64, .a = a, .b = a, .c = c, .lda = 64, .ldb = 64, .ldc = 64};
+  struct matmul op = {
+      .m = 64, .n = 64, .k = 64, .a = a, .b = a, .c = c, .lda = 64, .ldb = 64, .ldc = 64};
   for (int i = 1; i <= LANE_SIZES; i++) {
     struct lane *new;
     assert_ok(ops->lane_create(device, "new", LANE_ROLE_COMPUTE, i, &new));
     int64_t without = mem_usage(MEM_META).bytes;
     assert_ok(ops->lane_reserve(new));
-    assert_true(mem_usage(MEM_META).bytes > without); /* so lanes that do not multiply hold none of it */
+    assert_true(mem_usage(MEM_META).bytes >
+                without); /* so lanes that do not multiply hold none of it */
     int64_t calls = mem_calls();
     assert_ok(ops->lane_reserve(new)); /* is there already */
     assert_ok(ops->matmul(new, &op));

@@ -1,5 +1,6 @@
-/* Sums and additions. Oracles: for additions with a stated order the same additions in a plain loop, bit for bit; for the rest fp64; bit equality over 1 to 4
- * threads and of a batch in one call with the same batch sequence by sequence. */
+/* Sums and additions. Oracles: for additions with a stated order the same additions in a plain
+ * loop, bit for bit; for the rest fp64; bit equality over 1 to 4 threads and of a batch in one call
+ * with the same batch sequence by sequence. */
 #include "fixture.h"
 
 #include <math.h>
@@ -43,9 +44,12 @@ static void bias_gradient_is_the_column_sum_however_it_is_split(void **state)
         for (int each = 1; each <= B; each++) {
           float *db = copy_of(start, n);
           for (int b = 0; b < B; b += each)
-            assert_ok(ops->bias_gradient(lanes[l], (B - b < each ? B - b : each) * T, n, T, ld, d + b * T * ld, accumulate || b > 0, db));
+            assert_ok(ops->bias_gradient(lanes[l], (B - b < each ? B - b : each) * T, n, T, ld,
+                                         d + b * T * ld, accumulate || b > 0, db));
           for (int64_t i = 0; i < n; i++)
-            assert_true(fabs(db[i] - want[i]) <= 2e-5); /* partial sums of 231 normals stay below 64, whose half unit is 2e-6; they walk at random */
+            assert_true(fabs(db[i] - want[i]) <=
+                        2e-5); /* partial sums of 231 normals stay below 64, whose half unit is
+                                  2e-6; they walk at random */
           if (first)
             assert_same_bits(db, first, (size_t)n * sizeof *db);
           first = db;
@@ -57,7 +61,8 @@ static void bias_gradient_guards_fire(void **state)
 {
   (void)state;
   float x[8] = {0};
-  assert_int_equal(ops->bias_gradient(lanes[0], 2, 4, 2, 3, x, false, x), STATUS_INTERNAL); /* rows that overlap */
+  assert_int_equal(ops->bias_gradient(lanes[0], 2, 4, 2, 3, x, false, x),
+                   STATUS_INTERNAL); /* rows that overlap */
   assert_int_equal(ops->bias_gradient(lanes[0], -1, 4, 2, 4, x, false, x), STATUS_INTERNAL);
   assert_int_equal(ops->bias_gradient(lanes[0], 2, -4, 2, 4, x, false, x), STATUS_INTERNAL);
   assert_int_equal(ops->bias_gradient(lanes[0], 2, 4, -2, 4, x, false, x), STATUS_INTERNAL);
@@ -154,7 +159,8 @@ static void sums_over_thousands_are_the_tree(void **state)
   }
 }
 
-/* So many elements that they are stored around the caches; on lines of the cache, and off them, where no vector can be stored so. What lies behind is left alone. */
+/* So many elements that they are stored around the caches; on lines of the cache, and off them,
+ * where no vector can be stored so. What lies behind is left alone. */
 static void long_sums_are_the_tree(void **state)
 {
   (void)state;
@@ -189,7 +195,9 @@ static void sum_over_a_group_is_a_subtree(void **state)
     for (int l = 0; l < LANE_SIZES; l++) {
       assert_ok(ops->sum_parts(lanes[l], N, parts, DTYPE_F32, base, N, false, all));
       for (int half = 0; half < 2; half++)
-        assert_ok(ops->sum_parts(lanes[l], N, parts / 2, DTYPE_F32, base + half * (parts / 2) * (int64_t)N, N, false, halves + half * (int64_t)N));
+        assert_ok(ops->sum_parts(lanes[l], N, parts / 2, DTYPE_F32,
+                                 base + half * (parts / 2) * (int64_t)N, N, false,
+                                 halves + half * (int64_t)N));
       assert_ok(ops->sum_parts(lanes[l], N, 2, DTYPE_F32, halves, N, false, both));
       assert_same_bits(all, both, N * sizeof *all);
     }
@@ -209,8 +217,10 @@ static void sum_may_take_the_place_of_a_part(void **state)
   float *alone = copy_of(base, N);
   assert_ok(ops->sum_parts(lanes[1], N, 1, DTYPE_F32, alone, N, false, alone));
   assert_same_bits(alone, base, N * sizeof *alone);
-  assert_int_equal(ops->sum_parts(lanes[1], N, 0, DTYPE_F32, base, N, false, alone), STATUS_INTERNAL);
-  assert_int_equal(ops->sum_parts(lanes[1], N, 1, DTYPE_F64, base, N, false, alone), STATUS_UNSUPPORTED);
+  assert_int_equal(ops->sum_parts(lanes[1], N, 0, DTYPE_F32, base, N, false, alone),
+                   STATUS_INTERNAL);
+  assert_int_equal(ops->sum_parts(lanes[1], N, 1, DTYPE_F64, base, N, false, alone),
+                   STATUS_UNSUPPORTED);
 }
 
 static void squares_are_exact_over_blocks_threads_and_cuts(void **state)
@@ -225,7 +235,8 @@ static void squares_are_exact_over_blocks_threads_and_cuts(void **state)
   exactsum_add(&whole, 3.5); /* what was there stays */
   assert_ok(ops->sum_squares(lanes[0], LONG, x, &whole));
   double value = exactsum_value(&whole);
-  assert_true(fabsl(value - want - 3.5L) <= 1e-14L * want); /* a block's 256 terms add up in 16 lanes of double */
+  assert_true(fabsl(value - want - 3.5L) <=
+              1e-14L * want); /* a block's 256 terms add up in 16 lanes of double */
   for (int l = 0; l < LANE_SIZES; l++)
     for (int64_t cut = 256; cut < LONG; cut += 256 * 97) {
       struct exactsum parts;
@@ -327,7 +338,8 @@ static void outcome_is_what_the_sums_say(void **state)
     struct outcome want;
   } known[] = {
       {7.25, 9, 0, {7.25, 3, 1, 1}}, /* no clip */
-      {7.25, 9, 3, {7.25, 3, 1, 1}}, {7.25, 9, 4, {7.25, 3, 1, 1}}, {-1, 16, 1, {-1, 4, 0.25, 1}}, {1, 0, 1, {1, 0, 1, 1}},
+      {7.25, 9, 3, {7.25, 3, 1, 1}}, {7.25, 9, 4, {7.25, 3, 1, 1}},
+      {-1, 16, 1, {-1, 4, 0.25, 1}}, {1, 0, 1, {1, 0, 1, 1}},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct outcome got = conclude(known[i].loss, known[i].squares, known[i].clip);
@@ -339,7 +351,8 @@ static void outcome_is_what_the_sums_say(void **state)
   assert_true(conclude(1, INFINITY, 1).finite == 0);
 }
 
-/* Oracle: the scalar conversions, on every bf16 number and on fp32 numbers around the ties between two. */
+/* Oracle: the scalar conversions, on every bf16 number and on fp32 numbers around the ties between
+ * two. */
 static void casts_round_to_nearest(void **state)
 {
   (void)state;
@@ -368,7 +381,8 @@ static void casts_round_to_nearest(void **state)
   assert_ok(ops->cast(lanes[2], N, DTYPE_BF16, all, DTYPE_F16, rounded));
   for (int i = 0; i < N; i++)
     assert_int_equal(rounded[i], f16_from_f32(f32_from_bf16(all[i])));
-  assert_int_equal(ops->cast(lanes[0], 1, DTYPE_F32, wide, DTYPE_F8_E4M3, rounded), STATUS_UNSUPPORTED);
+  assert_int_equal(ops->cast(lanes[0], 1, DTYPE_F32, wide, DTYPE_F8_E4M3, rounded),
+                   STATUS_UNSUPPORTED);
   assert_non_null(strstr(status_text(), "fp8_e4m3"));
   assert_int_equal(ops->cast(lanes[0], 1, DTYPE_F64, rounded, DTYPE_F32, wide), STATUS_UNSUPPORTED);
   assert_int_equal(ops->cast(lanes[0], -1, DTYPE_F32, wide, DTYPE_BF16, rounded), STATUS_INTERNAL);

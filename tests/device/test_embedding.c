@@ -1,4 +1,5 @@
-/* Token and position embedding. Oracle: the loop over rows in fp32, whose few additions have but one order: the bits must agree. */
+/* Token and position embedding. Oracle: the loop over rows in fp32, whose few additions have but
+ * one order: the bits must agree. */
 #include "fixture.h"
 
 #include <string.h>
@@ -21,7 +22,8 @@ static void forward_is_the_loop(void **state)
     for (int l = 0; l < LANE_SIZES; l++) {
       float *x = nans(R * C), *want = nans(R * C);
       for (int i = 0; i < R * C; i++)
-        want[i] = with_positions ? wte[token[i / C] * C + i % C] + wpe[i / C % T * C + i % C] : wte[token[i / C] * C + i % C];
+        want[i] = with_positions ? wte[token[i / C] * C + i % C] + wpe[i / C % T * C + i % C]
+                                 : wte[token[i / C] * C + i % C];
       assert_ok(ops->embedding(lanes[l], R, T, C, V, token, wte, with_positions ? wpe : NULL, x));
       assert_same_bits(x, want, R * C * sizeof *x);
     }
@@ -32,7 +34,8 @@ static void backward_is_the_loop_however_it_is_split(void **state)
   (void)state;
   float *dx = normals(R * C, 1), *dwte = normals(V * C, 1);
   for (int accumulate = 0; accumulate < 2; accumulate++) {
-    float *dwpe = accumulate ? normals(T * C, 1) : nans(T * C), *want_wte = copy_of(dwte, V * C), *want_wpe = copy_of(dwpe, T * C);
+    float *dwpe = accumulate ? normals(T * C, 1) : nans(T * C), *want_wte = copy_of(dwte, V * C),
+          *want_wpe = copy_of(dwpe, T * C);
     for (int r = 0; r < R; r++)
       for (int i = 0; i < C; i++) {
         float *position = &want_wpe[r % T * C + i];
@@ -44,7 +47,8 @@ static void backward_is_the_loop_however_it_is_split(void **state)
         float *got_wte = copy_of(dwte, V * C), *got_wpe = copy_of(dwpe, T * C);
         for (int b = 0; b < B; b += each) {
           int rows = (B - b < each ? B - b : each) * T;
-          assert_ok(ops->embedding_backward(lanes[l], rows, T, C, V, token + b * T, dx + b * T * C, got_wte, accumulate || b > 0, got_wpe));
+          assert_ok(ops->embedding_backward(lanes[l], rows, T, C, V, token + b * T, dx + b * T * C,
+                                            got_wte, accumulate || b > 0, got_wpe));
         }
         assert_same_bits(got_wte, want_wte, V * C * sizeof *dwte);
         assert_same_bits(got_wpe, want_wpe, T * C * sizeof *dwpe);
@@ -69,7 +73,8 @@ static void a_bad_token_is_named(void **state)
     int32_t tokens[5] = {0, 1, 2, bad[i], 4};
     assert_int_equal(ops->embedding(lanes[1], 5, T, C, V, tokens, wte, NULL, x), STATUS_INPUT);
     assert_non_null(strstr(status_text(), "token 3 of the batch"));
-    assert_int_equal(ops->embedding_backward(lanes[1], 5, T, C, V, tokens, x, dwte, false, NULL), STATUS_INPUT);
+    assert_int_equal(ops->embedding_backward(lanes[1], 5, T, C, V, tokens, x, dwte, false, NULL),
+                     STATUS_INPUT);
     assert_same_bits(dwte, wte, V * C * sizeof *wte);
   }
 }

@@ -1,6 +1,8 @@
-/* The host device in bf16. Oracle: the host device in fp32 on the same numbers, which bf16 holds exactly. What it gives is rounded here, to nearest with ties to even, so
- * activations agree bit for bit (and are within 2^-9 of fp32's relative to their size), gradients of parameters, statistics and losses as they are. Outputs are NaN before,
- * in both: what is not to be written stays. */
+/* The host device in bf16. Oracle: the host device in fp32 on the same numbers, which bf16 holds
+ * exactly. What it gives is rounded here, to nearest with ties to even, so activations agree bit
+ * for bit (and are within 2^-9 of fp32's relative to their size), gradients of parameters,
+ * statistics and losses as they are. Outputs are NaN before, in both: what is not to be written
+ * stays. */
 #include "fixture.h"
 #include "layernorm.h"
 
@@ -55,8 +57,8 @@ static void assert_rounded(const struct twin *x)
     uint16_t want = bf16_from_f32(x->wide[i]);
     written += !isnan(x->wide[i]);
     if (x->half[i] != want)
-      fail_msg("element %lld of %lld is %.9g, fp32 rounds to %.9g", (long long)i, (long long)x->n, (double)f32_from_bf16(x->half[i]),
-               (double)f32_from_bf16(want));
+      fail_msg("element %lld of %lld is %.9g, fp32 rounds to %.9g", (long long)i, (long long)x->n,
+               (double)f32_from_bf16(x->half[i]), (double)f32_from_bf16(want));
   }
   assert_true(written > 0);
 }
@@ -92,9 +94,19 @@ static void computes_in_bf16_and_sums_in_fp32(void **state)
 static void product(int64_t m, bool trans_b, bool accumulate, enum epilogue epilogue, bool add)
 {
   enum { N = 37, K = 301, LDC = N + 2 };
-  struct twin a = input(m * (K + 3), 1), b = input((N + K) * (N + K), 1), bias = input(N, 1), plus = input(m * LDC, 1);
-  struct twin c = accumulate ? input(m * LDC, 1) : output(m * LDC), aux = epilogue == EPILOGUE_DGELU ? input(m * LDC, 1) : output(m * LDC);
-  struct matmul op = {.m = m, .n = N, .k = K, .tile = 5, .trans_b = trans_b, .accumulate = accumulate, .lda = K + 3, .ldb = N + K, .ldc = LDC};
+  struct twin a = input(m * (K + 3), 1), b = input((N + K) * (N + K), 1), bias = input(N, 1),
+              plus = input(m * LDC, 1);
+  struct twin c = accumulate ? input(m * LDC, 1) : output(m * LDC),
+              aux = epilogue == EPILOGUE_DGELU ? input(m * LDC, 1) : output(m * LDC);
+  struct matmul op = {.m = m,
+                      .n = N,
+                      .k = K,
+                      .tile = 5,
+                      .trans_b = trans_b,
+                      .accumulate = accumulate,
+                      .lda = K + 3,
+                      .ldb = N + K,
+                      .ldc = LDC};
   struct matmul wide = op, narrow = op;
   wide.epilogue = narrow.epilogue = epilogue;
   wide.a = a.wide, narrow.a = a.half;
@@ -142,8 +154,17 @@ static void weight_gradients(void **state)
   struct twin x = input(K * LDA, 1), dy = input(K * LDB, 1);
   for (int accumulate = 0; accumulate < 2; accumulate++) {
     struct sums c = sums(M * N, accumulate), db = sums(N, accumulate);
-    struct matmul op = {
-        .m = M, .n = N, .k = K, .tile = T, .trans_a = true, .accumulate = accumulate, .a = x.wide, .lda = LDA, .b = dy.wide, .ldb = LDB, .ldc = N};
+    struct matmul op = {.m = M,
+                        .n = N,
+                        .k = K,
+                        .tile = T,
+                        .trans_a = true,
+                        .accumulate = accumulate,
+                        .a = x.wide,
+                        .lda = LDA,
+                        .b = dy.wide,
+                        .ldb = LDB,
+                        .ldc = N};
     op.c = c.wide;
     assert_ok(ops->matmul(lanes[0], &op));
     op.a = x.half, op.b = dy.half, op.c = c.half;
@@ -159,10 +180,13 @@ static void layer_norms(void **state)
 {
   (void)state;
   enum { T = 23, R = 3 * T, C = 77 };
-  struct twin x = input(R * C, 1), add = input(R * C, 1), gamma = input(C, 1), beta = input(C, 1), dy = input(R * C, 1);
+  struct twin x = input(R * C, 1), add = input(R * C, 1), gamma = input(C, 1), beta = input(C, 1),
+              dy = input(R * C, 1);
   for (int option = 0; option < 2; option++) {
-    struct twin sum = output(R * C), y = output(R * C), dx = option ? input(R * C, 1) : output(R * C);
-    struct sums mean = sums(R, false), rstd = sums(R, false), dgamma = sums(C, option), dbeta = sums(C, option);
+    struct twin sum = output(R * C), y = output(R * C),
+                dx = option ? input(R * C, 1) : output(R * C);
+    struct sums mean = sums(R, false), rstd = sums(R, false), dgamma = sums(C, option),
+                dbeta = sums(C, option);
     assert_ok(layernorm(lanes[0], R, C, 1e-5f, x.wide, option ? add.wide : NULL,
                         option ? sum.wide : NULL, gamma.wide, beta.wide, y.wide, mean.wide,
                         rstd.wide));
@@ -186,23 +210,29 @@ static void layer_norms(void **state)
   }
 }
 
-/* The norm of a row that another matrix is added to, and of each head inside a wider row, in place. */
+/* The norm of a row that another matrix is added to, and of each head inside a wider row, in place.
+ */
 static void rms_norms(void **state)
 {
   (void)state;
   enum { T = 19, R = 2 * T };
   for (int heads = 0; heads < 2; heads++) {
     int64_t groups = heads ? 5 : 1, C = heads ? 16 : 77, stride = groups * C + (heads ? 9 : 0);
-    struct twin x = input(R * stride, 1), add = input(R * stride, 1), gamma = input(C, 1), dy = input(R * stride, 1);
-    struct twin sum = output(R * stride), y = heads ? x : output(R * stride), dx = heads ? dy : input(R * stride, 1);
-    struct twin kept = {.n = x.n, .wide = copy_of(x.wide, x.n), .half = bytes((size_t)x.n * sizeof *x.half)};
+    struct twin x = input(R * stride, 1), add = input(R * stride, 1), gamma = input(C, 1),
+                dy = input(R * stride, 1);
+    struct twin sum = output(R * stride), y = heads ? x : output(R * stride),
+                dx = heads ? dy : input(R * stride, 1);
+    struct twin kept = {
+        .n = x.n, .wide = copy_of(x.wide, x.n), .half = bytes((size_t)x.n * sizeof *x.half)};
     struct sums rstd = sums(R * groups, false), dgamma = sums(C, heads);
     memcpy(kept.half, x.half, (size_t)x.n * sizeof *x.half);
     struct row_norm op = {
         .rows = R, .groups = groups, .C = C, .x_stride = stride, .y_stride = stride, .eps = 1e-6f};
-    op.x = x.wide, op.add = heads ? NULL : add.wide, op.sum = heads ? NULL : sum.wide, op.gamma = gamma.wide, op.y = y.wide, op.rstd = rstd.wide;
+    op.x = x.wide, op.add = heads ? NULL : add.wide, op.sum = heads ? NULL : sum.wide,
+    op.gamma = gamma.wide, op.y = y.wide, op.rstd = rstd.wide;
     assert_ok(ops->norm(lanes[0], &op));
-    op.x = x.half, op.add = heads ? NULL : add.half, op.sum = heads ? NULL : sum.half, op.gamma = gamma.half, op.y = y.half, op.rstd = rstd.half;
+    op.x = x.half, op.add = heads ? NULL : add.half, op.sum = heads ? NULL : sum.half,
+    op.gamma = gamma.half, op.y = y.half, op.rstd = rstd.half;
     assert_ok(half->ops->norm(half_lane, &op));
     assert_rounded(&y);
     assert_same(&rstd);
@@ -218,9 +248,11 @@ static void rms_norms(void **state)
                                      .accumulate = heads};
     back.dx_accumulate = !heads;
     back.work = bytes(device->model.rmsnorm_workspace(&device->model, R, groups, C, 3));
-    back.x = kept.wide, back.dy = dy.wide, back.gamma = gamma.wide, back.rstd = rstd.wide, back.dx = dx.wide, back.dgamma = dgamma.wide;
+    back.x = kept.wide, back.dy = dy.wide, back.gamma = gamma.wide, back.rstd = rstd.wide,
+    back.dx = dx.wide, back.dgamma = dgamma.wide;
     assert_ok(ops->norm_backward(lanes[0], &back));
-    back.x = kept.half, back.dy = dy.half, back.gamma = gamma.half, back.rstd = rstd.half, back.dx = dx.half, back.dgamma = dgamma.half;
+    back.x = kept.half, back.dy = dy.half, back.gamma = gamma.half, back.rstd = rstd.half,
+    back.dx = dx.half, back.dgamma = dgamma.half;
     assert_ok(half->ops->norm_backward(half_lane, &back));
     assert_rounded(&dx);
     assert_same(&dgamma);
@@ -236,7 +268,15 @@ static void rotations(void **state)
     inv_freq[i] = powf(100, -2.0f * (float)i / D);
   for (int inverse = 0; inverse < 2; inverse++) {
     struct twin x = input(R * STRIDE, 1);
-    struct rope op = {.rows = R, .T = T, .past = 5, .heads = HEADS, .D = D, .stride = STRIDE, .inv_freq = inv_freq, .inverse = inverse, .x = x.wide};
+    struct rope op = {.rows = R,
+                      .T = T,
+                      .past = 5,
+                      .heads = HEADS,
+                      .D = D,
+                      .stride = STRIDE,
+                      .inv_freq = inv_freq,
+                      .inverse = inverse,
+                      .x = x.wide};
     assert_ok(ops->rope(lanes[0], &op));
     op.x = x.half;
     assert_ok(half->ops->rope(half_lane, &op));
@@ -272,13 +312,20 @@ static void attention_forward_and_backward(void **state)
   for (int64_t window = 0; window < 40; window += 33) {
     struct twin out = output(B * T * H * D), d = output(B * T * STRIDE);
     struct sums lse = sums(B * H * T, false);
-    struct attention op = {.batch = B, .tokens = T, .heads = H, .kv_heads = KV, .head_width = D, .window = window};
+    struct attention op = {
+        .batch = B, .tokens = T, .heads = H, .kv_heads = KV, .head_width = D, .window = window};
     op.q_stride = op.k_stride = op.v_stride = STRIDE;
     op.out_stride = H * D;
     op.work = bytes(device->model.attention_workspace(&device->model, &op, 3));
-    struct attention_backward wide = {.forward = op, .dq_stride = STRIDE, .dk_stride = STRIDE, .dv_stride = STRIDE}, narrow = wide;
-    wide.forward.q = qkv.wide, wide.forward.k = qkv.wide + H * D, wide.forward.v = qkv.wide + (H + KV) * D;
-    narrow.forward.q = qkv.half, narrow.forward.k = qkv.half + H * D, narrow.forward.v = qkv.half + (H + KV) * D;
+    struct attention_backward wide = {.forward = op,
+                                      .dq_stride = STRIDE,
+                                      .dk_stride = STRIDE,
+                                      .dv_stride = STRIDE},
+                              narrow = wide;
+    wide.forward.q = qkv.wide, wide.forward.k = qkv.wide + H * D,
+    wide.forward.v = qkv.wide + (H + KV) * D;
+    narrow.forward.q = qkv.half, narrow.forward.k = qkv.half + H * D,
+    narrow.forward.v = qkv.half + (H + KV) * D;
     wide.forward.out = out.wide, narrow.forward.out = out.half;
     wide.forward.lse = lse.wide, narrow.forward.lse = lse.half;
     assert_ok(ops->attention(lanes[0], &wide.forward));
@@ -296,14 +343,22 @@ static void attention_forward_and_backward(void **state)
   }
 }
 
-/* Queries behind a cache with room for more, whose rows hold keys, then values; and the first ones of a sequence. */
+/* Queries behind a cache with room for more, whose rows hold keys, then values; and the first ones
+ * of a sequence. */
 static void attention_to_a_cache(void **state)
 {
   (void)state;
   enum { NEW = 3, ROOM = 90, ROW = 2 * KV * D };
   for (int64_t past = 0; past < 80; past += 77) {
-    struct twin q = input(B * NEW * H * D, 1), cache = input(B * ROOM * ROW, 1), out = output(B * NEW * H * D);
-    struct attention op = {.batch = B, .tokens = NEW, .heads = H, .kv_heads = KV, .head_width = D, .past = past, .kv_batch_stride = ROOM * ROW};
+    struct twin q = input(B * NEW * H * D, 1), cache = input(B * ROOM * ROW, 1),
+                out = output(B * NEW * H * D);
+    struct attention op = {.batch = B,
+                           .tokens = NEW,
+                           .heads = H,
+                           .kv_heads = KV,
+                           .head_width = D,
+                           .past = past,
+                           .kv_batch_stride = ROOM * ROW};
     op.q_stride = op.out_stride = H * D;
     op.k_stride = op.v_stride = ROW;
     op.work = bytes(device->model.attention_workspace(&device->model, &op, 3));
@@ -326,17 +381,22 @@ static void embeddings(void **state)
   for (int positions = 0; positions < 2; positions++) {
     struct twin x = output(R * C);
     struct sums dwte = sums(V * C, true), dwpe = sums(LONG * C, positions);
-    assert_ok(ops->embedding(lanes[0], R, LONG, C, V, token, wte.wide, positions ? wpe.wide : NULL, x.wide));
-    assert_ok(half->ops->embedding(half_lane, R, LONG, C, V, token, wte.half, positions ? wpe.half : NULL, x.half));
+    assert_ok(ops->embedding(lanes[0], R, LONG, C, V, token, wte.wide, positions ? wpe.wide : NULL,
+                             x.wide));
+    assert_ok(half->ops->embedding(half_lane, R, LONG, C, V, token, wte.half,
+                                   positions ? wpe.half : NULL, x.half));
     assert_rounded(&x);
-    assert_ok(ops->embedding_backward(lanes[0], R, LONG, C, V, token, dx.wide, dwte.wide, positions, dwpe.wide));
-    assert_ok(half->ops->embedding_backward(half_lane, R, LONG, C, V, token, dx.half, dwte.half, positions, dwpe.half));
+    assert_ok(ops->embedding_backward(lanes[0], R, LONG, C, V, token, dx.wide, dwte.wide, positions,
+                                      dwpe.wide));
+    assert_ok(half->ops->embedding_backward(half_lane, R, LONG, C, V, token, dx.half, dwte.half,
+                                            positions, dwpe.half));
     assert_same(&dwte);
     assert_same(&dwpe);
   }
   struct twin x = output(R * C);
   token[4] = V;
-  assert_int_equal(half->ops->embedding(half_lane, R, LONG, C, V, token, wte.half, NULL, x.half), STATUS_INPUT);
+  assert_int_equal(half->ops->embedding(half_lane, R, LONG, C, V, token, wte.half, NULL, x.half),
+                   STATUS_INPUT);
   for (int64_t i = 0; i < x.n; i++)
     assert_int_equal(x.half[i], 0xffff); /* a call that fails writes nothing */
 }
@@ -353,7 +413,8 @@ static void losses(void **state)
     double wide[R], narrow[R];
     memcpy(before.half, logits.half, R * LD * sizeof *before.half);
     assert_ok(ops->cross_entropy(lanes[0], R, V, LD, logits.wide, target, 0.125f, gradient, wide));
-    assert_ok(half->ops->cross_entropy(half_lane, R, V, LD, logits.half, target, 0.125f, gradient, narrow));
+    assert_ok(half->ops->cross_entropy(half_lane, R, V, LD, logits.half, target, 0.125f, gradient,
+                                       narrow));
     assert_same_bits(narrow, wide, sizeof wide);
     assert_rounded(&logits);
     assert_true(gradient || memcmp(before.half, logits.half, R * LD * sizeof *before.half) == 0);
@@ -389,9 +450,11 @@ static void masters_stay_fp32_and_their_copy_is_rounded(void **state)
   struct update op_half = op;
   op_half.copy = DTYPE_BF16;
   float *grad = normals(N, 1);
-  struct sums master = sums(N, true), m = sums(N, true), v = {.n = N, .wide = bytes(N * sizeof(float)), .half = bytes(N * sizeof(float))};
+  struct sums master = sums(N, true), m = sums(N, true),
+              v = {.n = N, .wide = bytes(N * sizeof(float)), .half = bytes(N * sizeof(float))};
   struct twin copy = output(N);
-  for (int finite = 1; finite >= 0; finite--) { /* once more with gradients that are not: all stays as it is */
+  for (int finite = 1; finite >= 0;
+       finite--) { /* once more with gradients that are not: all stays as it is */
     outcome.finite = finite;
     assert_ok(
         ops->update(lanes[0], N, &op, master.wide, grad, (void *[]){m.wide, v.wide}, copy.wide));
@@ -429,7 +492,8 @@ static void guards_of_fp32_fire(void **state)
 {
   (void)state;
   struct twin x = input(64, 1);
-  struct matmul op = {.m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4, .a = x.half, .b = x.half, .c = x.half};
+  struct matmul op = {
+      .m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4, .a = x.half, .b = x.half, .c = x.half};
   struct rope rope = {.rows = 2, .T = 2, .heads = 1, .D = 3, .stride = 3, .x = x.half};
   float db[4];
   op.m = -1;
@@ -438,7 +502,8 @@ static void guards_of_fp32_fire(void **state)
   op.n = -4;
   assert_int_equal(half->ops->matmul(half_lane, &op), STATUS_INTERNAL);
   assert_int_equal(half->ops->rope(half_lane, &rope), STATUS_INTERNAL);
-  assert_int_equal(half->ops->bias_gradient(half_lane, -1, 4, 1, 4, x.half, false, db), STATUS_INTERNAL);
+  assert_int_equal(half->ops->bias_gradient(half_lane, -1, 4, 1, 4, x.half, false, db),
+                   STATUS_INTERNAL);
   assert_int_equal(half->ops->swiglu(half_lane, -1, 4, x.half, x.half), STATUS_INTERNAL);
 }
 

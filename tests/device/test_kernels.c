@@ -1,5 +1,6 @@
-/* The loops over a row. Oracles: every variant that this processor runs gives the bits of the plain one (several widths of vector, one order of operations),
- * at odd lengths and addresses; and the C library's functions in fp64. */
+/* The loops over a row. Oracles: every variant that this processor runs gives the bits of the plain
+ * one (several widths of vector, one order of operations), at odd lengths and addresses; and the C
+ * library's functions in fp64. */
 #include "fixture.h"
 
 #include <math.h>
@@ -11,16 +12,19 @@
 static const int64_t lengths[] = {1, 5, 15, 16, 17, 40, 64, 101, 768, 2100};
 enum { LENGTHS = sizeof lengths / sizeof lengths[0], MOST = 2100, ROWS = 7 };
 
-/* Inputs of all kernels, and room for their outputs. Odd offsets: vectors must not count on alignment. */
+/* Inputs of all kernels, and room for their outputs. Odd offsets: vectors must not count on
+ * alignment. */
 struct material {
   float *x, *y, *gamma, *beta, *positive;
 };
 struct result {
-  float a[ROWS * (MOST + 3)], b[ROWS * (MOST + 3)], c[MOST], d[MOST], e[MOST], f[MOST], g[MOST], h[MOST], mean[ROWS], rstd[ROWS], scalar[8];
+  float a[ROWS * (MOST + 3)], b[ROWS * (MOST + 3)], c[MOST], d[MOST], e[MOST], f[MOST], g[MOST],
+      h[MOST], mean[ROWS], rstd[ROWS], scalar[8];
   double wide[2];
 };
 
-static void run_all(const struct kernels *k, int64_t n, const struct material *in, struct result *out)
+static void run_all(const struct kernels *k, int64_t n, const struct material *in,
+                    struct result *out)
 {
   struct update_pass pass = {.op = {.lr = 1e-3,
                                     .beta1 = 0.9,
@@ -41,7 +45,8 @@ static void run_all(const struct kernels *k, int64_t n, const struct material *i
   k->dgelu(n, in->y, out->b);
   for (int r = 0; r < ROWS; r++) {
     const float *x = in->x + r * n, *y = in->y + r * n;
-    k->layernorm(n, 1e-5f, x, r % 2 ? y : NULL, r % 2 ? out->b : NULL, in->gamma, in->beta, out->a + r * n, &out->mean[r], &out->rstd[r]);
+    k->layernorm(n, 1e-5f, x, r % 2 ? y : NULL, r % 2 ? out->b : NULL, in->gamma, in->beta,
+                 out->a + r * n, &out->mean[r], &out->rstd[r]);
     k->layernorm_backward(n, y, x, in->gamma, out->mean[r], out->rstd[r], r % 2, out->b + r * n);
   }
   k->column_sums(ROWS, n, n, in->x, false, out->c);
@@ -50,8 +55,10 @@ static void run_all(const struct kernels *k, int64_t n, const struct material *i
   k->layernorm_sums(ROWS, n, n, in->x, in->y, out->mean, out->rstd, false, out->d, out->b);
   for (int r = 0; r < ROWS; r++) {
     const float *x = in->x + r * n, *y = in->y + r * n;
-    k->rmsnorm(n, 1e-5f, x, r % 2 ? y : NULL, r % 2 ? out->b : NULL, in->gamma, out->a + r * n, &out->mean[r]);
-    k->rmsnorm_backward(n, y, x, in->gamma, out->mean[r], r % 2, out->b + r * n, r % 3 ? out->d : NULL);
+    k->rmsnorm(n, 1e-5f, x, r % 2 ? y : NULL, r % 2 ? out->b : NULL, in->gamma, out->a + r * n,
+               &out->mean[r]);
+    k->rmsnorm_backward(n, y, x, in->gamma, out->mean[r], r % 2, out->b + r * n,
+                        r % 3 ? out->d : NULL);
   }
   k->angles(n, 1000.5f, in->x, out->e, out->f);
   k->rotate(n, out->e, out->f, out->a, out->b);
@@ -67,8 +74,11 @@ static void run_all(const struct kernels *k, int64_t n, const struct material *i
   float *logits = out->a + 3 * MOST;
   memcpy(logits, in->y, row);
   out->wide[1] = k->log_sum_exp(n, false, 0, logits);
-  out->scalar[3] = (float)(out->wide[1] - k->log_sum_exp(n, true, 0.01f, logits)); /* the same with and without the gradient */
-  float *master = out->a + 4 * MOST, *m = out->b + 4 * MOST, *v = out->b + 5 * MOST, *copy = out->a + 5 * MOST;
+  out->scalar[3] =
+      (float)(out->wide[1] -
+              k->log_sum_exp(n, true, 0.01f, logits)); /* the same with and without the gradient */
+  float *master = out->a + 4 * MOST, *m = out->b + 4 * MOST, *v = out->b + 5 * MOST,
+        *copy = out->a + 5 * MOST;
   memcpy(master, in->x, row);
   memcpy(m, in->y, row);
   memcpy(v, in->positive, row);
@@ -81,7 +91,8 @@ static void run_all(const struct kernels *k, int64_t n, const struct material *i
 static void variants_give_the_same_bits(void **state)
 {
   (void)state;
-  struct material in = {normals(ROWS * MOST + 1, 3) + 1, normals(ROWS * MOST + 1, 5) + 1, normals(MOST + 1, 1) + 1, normals(MOST + 1, 1) + 1,
+  struct material in = {normals(ROWS * MOST + 1, 3) + 1, normals(ROWS * MOST + 1, 5) + 1,
+                        normals(MOST + 1, 1) + 1, normals(MOST + 1, 1) + 1,
                         normals(MOST + 1, 1) + 1};
   struct result *plain = bytes(sizeof *plain), *other = bytes(sizeof *other);
   for (int i = 0; i < MOST; i++)
@@ -109,14 +120,17 @@ static void variants_are_listed_from_plain_to_best(void **state)
   print_message("this processor runs: %s\n", kernels_best()->name);
 }
 
-/* Every 16-bit code; fp32 around every one of them, whose upper half is one, where numbers are exact, tie, or nearly so in bf16 and in fp16. */
+/* Every 16-bit code; fp32 around every one of them, whose upper half is one, where numbers are
+ * exact, tie, or nearly so in bf16 and in fp16. */
 static void conversions_are_those_of_dtype(void **state)
 {
   (void)state;
-  static const uint32_t low[] = {0, 1, 0xfff, 0x1000, 0x1001, 0x2000, 0x3000, 0x5000, 0x7fff, 0x8000, 0x8001, 0xffff};
+  static const uint32_t low[] = {0,      1,      0xfff,  0x1000, 0x1001, 0x2000,
+                                 0x3000, 0x5000, 0x7fff, 0x8000, 0x8001, 0xffff};
   enum { CODES = 1 << 16, LOW = sizeof low / sizeof low[0], WORDS = CODES * LOW };
   static const enum dtype types[] = {DTYPE_BF16, DTYPE_F16};
-  uint16_t *codes = bytes(CODES * sizeof *codes), *got_codes = bytes((WORDS + 1) * sizeof *codes), *want_codes = bytes(WORDS * sizeof *codes);
+  uint16_t *codes = bytes(CODES * sizeof *codes), *got_codes = bytes((WORDS + 1) * sizeof *codes),
+           *want_codes = bytes(WORDS * sizeof *codes);
   uint32_t *words = bytes(WORDS * sizeof *words);
   float *got = nans(CODES + 1), *want = nans(CODES);
   for (uint32_t i = 0; i < WORDS; i++)
@@ -157,7 +171,8 @@ static void sums_around_the_caches_are_sums(void **state)
       }
 }
 
-/* exp alone: the softmax of (x, 0) with x <= 0 leaves e^x in place of x. 1.5 units in the last place are 1.8e-7. */
+/* exp alone: the softmax of (x, 0) with x <= 0 leaves e^x in place of x. 1.5 units in the last
+ * place are 1.8e-7. */
 static void exponential_is_close(void **state)
 {
   (void)state;
@@ -200,15 +215,17 @@ static void gelu_is_close_and_survives_large_arguments(void **state)
       kernels_variant(v)->bias_gelu(1, &zero, &aux, &c);
       kernels_variant(v)->dgelu(1, &aux, &slope);
       double x = aux, u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x), s = 1 / (1 + exp(-2 * u));
-      /* relative, as far out as the exponential reaches: an error of u of e in z = 2 u is one of e z in the sigmoid */
+      /* relative, as far out as the exponential reaches: an error of u of e in z = 2 u is one of e
+       * z in the sigmoid */
       double tolerance = 4e-7 + 2e-7 * fabs(2 * u);
       if (fabs(2 * u) < 86) {
         assert_true(fabs(c - x * s) <= tolerance * fabs(x * s));
       } else {
         assert_true(fabs(c - x * s) <= 1e-36 + 1e-7 * fabs(x) * s);
       }
-      assert_true(fabs(slope - (s + x * s * (1 - s) * 2 * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x))) <=
-                  2e-6); /* of a function between -0.13 and 1.13 */
+      assert_true(
+          fabs(slope - (s + x * s * (1 - s) * 2 * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x))) <=
+          2e-6); /* of a function between -0.13 and 1.13 */
     }
   for (int v = 0; kernels_variant(v); v++) {
     float zero = 0, aux, big = 1e18f, small = -1e18f, nan = NAN;

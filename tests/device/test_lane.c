@@ -1,5 +1,6 @@
-/* The token board. Oracles: order seen through tokens (a value written before a signal is read after the wait), the clock of CPU time for "sleeps", and
- * ThreadSanitizer where the suite is built with it. */
+/* The token board. Oracles: order seen through tokens (a value written before a signal is read
+ * after the wait), the clock of CPU time for "sleeps", and ThreadSanitizer where the suite is built
+ * with it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +39,8 @@ static void counts_are_reached_and_stay(void **state)
   assert_int_equal(token_board_create(-1, &board), STATUS_INTERNAL);
 }
 
-/* A ring of threads hands a plain integer round: thread i waits for its left neighbour, adds one, signals. Any lost wake-up hangs, any reordering miscounts. */
+/* A ring of threads hands a plain integer round: thread i waits for its left neighbour, adds one,
+ * signals. Any lost wake-up hangs, any reordering miscounts. */
 enum { RING = 3, ROUNDS = 2000 };
 struct ring {
   struct token_board *board;
@@ -105,12 +107,14 @@ static void a_long_wait_sleeps_and_allocates_nothing(void **state)
   waiter[1].board = waiter[0].board;
   for (int i = 0; i < 2; i++)
     assert_int_equal(thread_start("waiter", wait_and_measure, &waiter[i], &thread[i]), STATUS_OK);
-  int64_t calls = mem_calls(); /* starting threads took some; waiting, sleeping and signalling take none */
+  int64_t calls =
+      mem_calls(); /* starting threads took some; waiting, sleeping and signalling take none */
   sleep_ms(300);
   token_signal(waiter[0].board, 0, 1);
   for (int i = 0; i < 2; i++) {
     assert_int_equal(thread_join(thread[i]), STATUS_OK);
-    assert_in_range(waiter[i].cpu_ns, 0, 60 * 1000000); /* a fifth of the wait; a spinning one takes all of it */
+    assert_in_range(waiter[i].cpu_ns, 0,
+                    60 * 1000000); /* a fifth of the wait; a spinning one takes all of it */
   }
   assert_int_equal(mem_calls(), calls);
   token_board_destroy(waiter[0].board);

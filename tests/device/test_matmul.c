@@ -1,5 +1,7 @@
-/* Matrix products. Oracle: a triple loop in fp64; and bit equality over 1 to 4 threads, and of a batch in one call with the same batch sequence by sequence.
- * Tolerance: an element's rounding errors are bounded by k u sum|a b| and in practice walk at random; 2e-6 = 33 u of the largest sum|a b|, for k up to 1000. */
+/* Matrix products. Oracle: a triple loop in fp64; and bit equality over 1 to 4 threads, and of a
+ * batch in one call with the same batch sequence by sequence. Tolerance: an element's rounding
+ * errors are bounded by k u sum|a b| and in practice walk at random; 2e-6 = 33 u of the largest
+ * sum|a b|, for k up to 1000. */
 #include "fixture.h"
 
 #include <math.h>
@@ -31,10 +33,17 @@ static double gelu_slope(double x)
 
 static void make(struct product *p)
 {
-  int64_t m = p->trans_a ? p->rows : p->sequences * p->T, k = p->trans_a ? p->sequences * p->T : p->depth, n = p->columns;
+  int64_t m = p->trans_a ? p->rows : p->sequences * p->T,
+          k = p->trans_a ? p->sequences * p->T : p->depth, n = p->columns;
   struct matmul *op = &p->op;
-  *op = (struct matmul){
-      .m = m, .n = n, .k = k, .tile = p->T, .trans_a = p->trans_a, .trans_b = p->trans_b, .accumulate = p->accumulate, .epilogue = p->epilogue};
+  *op = (struct matmul){.m = m,
+                        .n = n,
+                        .k = k,
+                        .tile = p->T,
+                        .trans_a = p->trans_a,
+                        .trans_b = p->trans_b,
+                        .accumulate = p->accumulate,
+                        .epilogue = p->epilogue};
   op->lda = (p->trans_a ? m : k) + 3;
   op->ldb = (p->trans_b ? k : n) + 5;
   op->ldc = n + 2;
@@ -55,7 +64,8 @@ static double *multiply(const struct matmul *op, double *largest)
     for (int64_t j = 0; j < op->n; j++) {
       double sum = 0, size = 0;
       for (int64_t l = 0; l < op->k; l++) {
-        double term = (double)a[op->trans_a ? l * op->lda + i : i * op->lda + l] * b[op->trans_b ? j * op->ldb + l : l * op->ldb + j];
+        double term = (double)a[op->trans_a ? l * op->lda + i : i * op->lda + l] *
+                      b[op->trans_b ? j * op->ldb + l : l * op->ldb + j];
         sum += term;
         size += fabs(term);
       }
@@ -78,16 +88,18 @@ static void compare(const struct product *p, const float *c, const float *aux)
         want += bias[j];
       if (p->epilogue == EPILOGUE_BIAS_GELU) {
         assert_true(fabs(aux[at] - want) <= 2e-6 * largest);
-        want = gelu(aux[at]);          /* of the stored value: what is left is the error of gelu itself, */
+        want = gelu(aux[at]); /* of the stored value: what is left is the error of gelu itself, */
         size = fmax(fabs(want), 1e-4); /* relative down to its left tail */
       } else if (p->epilogue == EPILOGUE_DGELU) {
         want *= gelu_slope(p->aux[at]);
       }
       if (!(fabs(c[at] - want) <= 2e-6 * size))
-        fail_msg("c[%lld,%lld] is %.9g, the twin has %.9g", (long long)i, (long long)j, (double)c[at], want);
+        fail_msg("c[%lld,%lld] is %.9g, the twin has %.9g", (long long)i, (long long)j,
+                 (double)c[at], want);
     }
   for (int64_t i = 0; i < op->m; i++) /* the gap between rows is not ours */
-    assert_same_bits(c + i * op->ldc + op->n, p->c + i * op->ldc + op->n, (size_t)(op->ldc - op->n) * sizeof *c);
+    assert_same_bits(c + i * op->ldc + op->n, p->c + i * op->ldc + op->n,
+                     (size_t)(op->ldc - op->n) * sizeof *c);
 }
 
 /* The whole batch in one call, or one call for each `each` sequences. */
@@ -131,8 +143,12 @@ static void check(struct product p)
   compare(&p, c, aux);
 }
 
-static const int64_t shapes[][4] = {{3, 7, 5, 13}, {3, 77, 101, 40}, {2, 17, 60, 397}};         /* sequences, T, columns, depth or rows */
-static const int64_t long_shapes[][4] = {{2, 300, 20, 24}, {3, 5, 1000, 31}, {2, 258, 800, 2}}; /* several tasks of rows, of columns, of both */
+static const int64_t shapes[][4] = {
+    {3, 7, 5, 13}, {3, 77, 101, 40}, {2, 17, 60, 397}}; /* sequences, T, columns, depth or rows */
+static const int64_t long_shapes[][4] = {
+    {2, 300, 20, 24},
+    {3, 5, 1000, 31},
+    {2, 258, 800, 2}}; /* several tasks of rows, of columns, of both */
 
 static void tokens_times_weights(void **state)
 {
@@ -141,10 +157,18 @@ static void tokens_times_weights(void **state)
     for (int trans_b = 0; trans_b < 2; trans_b++)
       for (int accumulate = 0; accumulate < 2; accumulate++) {
         const int64_t *shape = shapes[s], *longer = long_shapes[s];
-        check((struct product){
-            .sequences = shape[0], .T = shape[1], .columns = shape[2], .depth = shape[3], .trans_b = trans_b, .accumulate = accumulate});
-        check((struct product){
-            .sequences = longer[0], .T = longer[1], .columns = longer[2], .depth = longer[3], .trans_b = trans_b, .accumulate = accumulate});
+        check((struct product){.sequences = shape[0],
+                               .T = shape[1],
+                               .columns = shape[2],
+                               .depth = shape[3],
+                               .trans_b = trans_b,
+                               .accumulate = accumulate});
+        check((struct product){.sequences = longer[0],
+                               .T = longer[1],
+                               .columns = longer[2],
+                               .depth = longer[3],
+                               .trans_b = trans_b,
+                               .accumulate = accumulate});
       }
 }
 
@@ -155,7 +179,12 @@ static void epilogues(void **state)
   for (int s = 0; s < 3; s++)
     for (int e = 0; e < 3; e++) {
       const int64_t *shape = shapes[s];
-      check((struct product){.sequences = shape[0], .T = shape[1], .columns = shape[2], .depth = shape[3], .trans_b = e == 2, .epilogue = all[e]});
+      check((struct product){.sequences = shape[0],
+                             .T = shape[1],
+                             .columns = shape[2],
+                             .depth = shape[3],
+                             .trans_b = e == 2,
+                             .epilogue = all[e]});
     }
 }
 
@@ -166,12 +195,22 @@ static void weight_gradients(void **state)
   for (int s = 0; s < 3; s++)
     for (int accumulate = 0; accumulate < 2; accumulate++) {
       const int64_t *shape = shapes[s];
-      check((struct product){.sequences = shape[0], .T = shape[1], .columns = shape[2], .rows = shape[3], .trans_a = true, .accumulate = accumulate});
+      check((struct product){.sequences = shape[0],
+                             .T = shape[1],
+                             .columns = shape[2],
+                             .rows = shape[3],
+                             .trans_a = true,
+                             .accumulate = accumulate});
     }
   check((struct product){.sequences = 3, .T = 3, .columns = 800, .rows = 300, .trans_a = true});
+  check((struct product){.sequences = 2,
+                         .T = 450,
+                         .columns = 30,
+                         .rows = 9,
+                         .trans_a = true,
+                         .accumulate = true}); /* more than one block of k in a sequence */
   check((struct product){
-      .sequences = 2, .T = 450, .columns = 30, .rows = 9, .trans_a = true, .accumulate = true}); /* more than one block of k in a sequence */
-  check((struct product){.sequences = 2, .T = 9, .columns = 17, .rows = 21, .trans_a = true, .trans_b = true});
+      .sequences = 2, .T = 9, .columns = 17, .rows = 21, .trans_a = true, .trans_b = true});
 }
 
 static void one_piece_and_an_uneven_last_tile(void **state)
@@ -189,16 +228,23 @@ static void one_piece_and_an_uneven_last_tile(void **state)
   }
 }
 
-/* With few rows another loop computes the same chains: oracle, the bits of the first rows of a product of many. */
+/* With few rows another loop computes the same chains: oracle, the bits of the first rows of a
+ * product of many. */
 static void few_rows_are_the_first_of_many(void **state)
 {
   (void)state;
-  static const int64_t narrow[][2] = {{1, 1}, {5, 3}, {40, 33}, {101, 300}, {523, 1031}}; /* columns, k */
+  static const int64_t narrow[][2] = {
+      {1, 1}, {5, 3}, {40, 33}, {101, 300}, {523, 1031}}; /* columns, k */
   for (int v = 0; fixture_use(v); v++)
     for (int s = 0; s < 5; s++)
       for (int options = 0; options < 8; options++) {
         int64_t n = narrow[s][0], k = narrow[s][1], most = 11;
-        struct product p = {.sequences = 1, .T = most, .columns = n, .depth = k, .trans_b = options & 1, .accumulate = options & 2};
+        struct product p = {.sequences = 1,
+                            .T = most,
+                            .columns = n,
+                            .depth = k,
+                            .trans_b = options & 1,
+                            .accumulate = options & 2};
         p.epilogue = !p.accumulate && options & 4 ? EPILOGUE_BIAS_GELU : EPILOGUE_NONE;
         make(&p);
         float *many = copy_of(p.c, most * p.op.ldc), *aux = copy_of(p.aux, most * p.op.ldc);
@@ -213,7 +259,9 @@ static void few_rows_are_the_first_of_many(void **state)
           assert_ok(ops->matmul(lanes[m % LANE_SIZES], &op));
           assert_same_bits(few, many, (size_t)(m * op.ldc) * sizeof *few);
           assert_same_bits(few_aux, aux, (size_t)(m * op.ldc) * sizeof *few);
-          assert_same_bits(few + m * op.ldc, p.c + m * op.ldc, (size_t)((most - m) * op.ldc) * sizeof *few); /* rows behind are not ours */
+          assert_same_bits(few + m * op.ldc, p.c + m * op.ldc,
+                           (size_t)((most - m) * op.ldc) *
+                               sizeof *few); /* rows behind are not ours */
         }
       }
   fixture_use(-1);
@@ -248,7 +296,8 @@ static void check_add(struct product p, float scale, float add_scale)
     assert_ok(ops->matmul(lanes[l], &p.op));
     for (int64_t i = 0; i < p.op.m; i++) {
       assert_same_bits(onto + i * p.op.ldc, two + i * p.op.ldc, (size_t)p.op.n * sizeof *onto);
-      assert_same_bits(onto + i * p.op.ldc + p.op.n, plus + i * p.op.ldc + p.op.n, (size_t)(p.op.ldc - p.op.n) * sizeof *onto);
+      assert_same_bits(onto + i * p.op.ldc + p.op.n, plus + i * p.op.ldc + p.op.n,
+                       (size_t)(p.op.ldc - p.op.n) * sizeof *onto);
     }
   }
 }
@@ -315,7 +364,8 @@ static void guards_fire(void **state)
 {
   (void)state;
   float *x = normals(16, 1);
-  const struct matmul good = {.m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4, .a = x, .b = x, .c = x};
+  const struct matmul good = {
+      .m = 4, .n = 4, .k = 4, .lda = 4, .ldb = 4, .ldc = 4, .a = x, .b = x, .c = x};
   struct matmul op = good;
   op.accumulate = true;
   op.epilogue = EPILOGUE_BIAS;
@@ -340,24 +390,36 @@ static void guards_fire(void **state)
   assert_int_equal(ops->matmul(lanes[0], &op), STATUS_INTERNAL);
 }
 
-/* More than there is room to pack at once: several chunks of rows, of columns, of k. Oracle: the bits of a lane that has the room, and OpenBLAS. */
+/* More than there is room to pack at once: several chunks of rows, of columns, of k. Oracle: the
+ * bits of a lane that has the room, and OpenBLAS. */
 static void products_larger_than_the_room(void **state)
 {
   (void)state;
-  static const int64_t large[][5] = {
-      {20, 300, 800, 0, 0}, {300, 20, 800, 0, 0}, {210, 190, 1700, 0, 0}, {190, 210, 800, 1, 70}, {5, 40, 20000, 0, 0}};
+  static const int64_t large[][5] = {{20, 300, 800, 0, 0},
+                                     {300, 20, 800, 0, 0},
+                                     {210, 190, 1700, 0, 0},
+                                     {190, 210, 800, 1, 70},
+                                     {5, 40, 20000, 0, 0}};
   struct lane *narrow;
   assert_ok(ops->lane_create(device, "narrow", LANE_ROLE_COMPUTE, 2, &narrow));
   ((struct host_lane *)narrow)->pack_floats = 64 * 1024;
   for (int s = 0; s < 5; s++) {
     int64_t m = large[s][0], n = large[s][1], k = large[s][2];
-    struct matmul op = {.m = m, .n = n, .k = k, .tile = large[s][4], .trans_a = large[s][3], .lda = large[s][3] ? m : k, .ldb = n, .ldc = n};
+    struct matmul op = {.m = m,
+                        .n = n,
+                        .k = k,
+                        .tile = large[s][4],
+                        .trans_a = large[s][3],
+                        .lda = large[s][3] ? m : k,
+                        .ldb = n,
+                        .ldc = n};
     float *want = nans(m * n), *wide = nans(m * n), *chunked = nans(m * n);
     double *reference = doubles(m * n);
     op.a = normals(m * k, 1);
     op.b = normals(k * n, 1);
-    cblas_sgemm(CblasRowMajor, op.trans_a ? CblasTrans : CblasNoTrans, CblasNoTrans, (blasint)m, (blasint)n, (blasint)k, 1, op.a, (blasint)op.lda,
-                op.b, (blasint)n, 0, want, (blasint)n);
+    cblas_sgemm(CblasRowMajor, op.trans_a ? CblasTrans : CblasNoTrans, CblasNoTrans, (blasint)m,
+                (blasint)n, (blasint)k, 1, op.a, (blasint)op.lda, op.b, (blasint)n, 0, want,
+                (blasint)n);
     op.epilogue = op.trans_a ? EPILOGUE_NONE : EPILOGUE_BIAS; /* once, after the last chunk of k */
     op.bias = op.b;
     for (int64_t i = 0; i < m * n; i++)
@@ -366,14 +428,16 @@ static void products_larger_than_the_room(void **state)
     assert_ok(ops->matmul(lanes[2], &op));
     op.c = chunked;
     assert_ok(ops->matmul(narrow, &op));
-    assert_near(wide, reference, m * n, 1e-5); /* both have errors that walk at random over thousands of terms */
+    assert_near(wide, reference, m * n,
+                1e-5); /* both have errors that walk at random over thousands of terms */
     assert_same_bits(wide, chunked, (size_t)(m * n) * sizeof *wide);
   }
   ops->lane_destroy(narrow);
 }
 
-/* The order of additions that matmul.c states, for every instruction set: blocks of 256 terms that start anew with each sequence, a chain of multiply-adds in
- * each, fused unless the variant is the plain one. */
+/* The order of additions that matmul.c states, for every instruction set: blocks of 256 terms that
+ * start anew with each sequence, a chain of multiply-adds in each, fused unless the variant is the
+ * plain one. */
 static float chain(const struct matmul *op, bool fused, int64_t i, int64_t j)
 {
   const float *a = op->a, *b = op->b;
@@ -401,7 +465,14 @@ static void every_variant_adds_in_the_stated_order(void **state)
   for (int v = 0; (variant = kernels_variant(v)); v++)
     for (int trans_a = 0; trans_a < 2; trans_a++) {
       int64_t m = 33, n = 71, k = 2 * 283;
-      struct matmul op = {.m = m, .n = n, .k = k, .tile = 283, .trans_a = trans_a, .lda = trans_a ? m : k, .ldb = n, .ldc = n};
+      struct matmul op = {.m = m,
+                          .n = n,
+                          .k = k,
+                          .tile = 283,
+                          .trans_a = trans_a,
+                          .lda = trans_a ? m : k,
+                          .ldb = n,
+                          .ldc = n};
       float *c = nans(m * n);
       op.a = normals(m * k, 1);
       op.b = normals(k * n, 1);

@@ -1,5 +1,6 @@
-/* Layer norm. Oracles: the formulas in fp64; bit equality over 1 to 4 threads and of a batch in one call with the same batch sequence by sequence.
- * Tolerances are relative to the largest element: sums of at most 768 terms, errors of 1e-7 each that walk at random. */
+/* Layer norm. Oracles: the formulas in fp64; bit equality over 1 to 4 threads and of a batch in one
+ * call with the same batch sequence by sequence. Tolerances are relative to the largest element:
+ * sums of at most 768 terms, errors of 1e-7 each that walk at random. */
 #include "fixture.h"
 #include "layernorm.h"
 
@@ -32,7 +33,8 @@ static void forward_is_the_formula(void **state)
   for (int w = 0; w < WIDTHS; w++)
     for (int with_add = 0; with_add < 2; with_add++) {
       int64_t C = widths[w], n = R * C;
-      float *x = normals(n, 2), *add = normals(n, 3), *gamma = normals(C, 1), *beta = normals(C, 1), *first = NULL;
+      float *x = normals(n, 2), *add = normals(n, 3), *gamma = normals(C, 1), *beta = normals(C, 1),
+            *first = NULL;
       double *want = doubles(n), *mean = doubles(R), *rstd = doubles(R);
       float *total = copy_of(x, n);
       for (int64_t i = 0; with_add && i < n; i++)
@@ -63,8 +65,8 @@ static void sum_may_take_the_place_of_x(void **state)
 {
   (void)state;
   int64_t C = 40, n = R * C;
-  float *x = normals(n, 2), *add = normals(n, 3), *gamma = normals(C, 1), *y = nans(n), *y2 = nans(n), *sum = nans(n), *mean = nans(R),
-        *rstd = nans(R);
+  float *x = normals(n, 2), *add = normals(n, 3), *gamma = normals(C, 1), *y = nans(n),
+        *y2 = nans(n), *sum = nans(n), *mean = nans(R), *rstd = nans(R);
   assert_ok(layernorm(lanes[1], R, C, eps, x, add, sum, gamma, gamma, y, mean, rstd));
   assert_ok(layernorm(lanes[1], R, C, eps, x, add, x, gamma, gamma, y2, mean, rstd));
   assert_same_bits(x, sum, (size_t)n * sizeof *x);
@@ -75,8 +77,9 @@ struct gradients {
   float *dx, *dgamma, *dbeta;
 };
 
-static void run_backward(struct lane *on, int64_t each, int64_t C, bool dx_accumulate, bool accumulate, const float *dy, const float *x,
-                         const float *gamma, const float *mean, const float *rstd, struct gradients to)
+static void run_backward(struct lane *on, int64_t each, int64_t C, bool dx_accumulate,
+                         bool accumulate, const float *dy, const float *x, const float *gamma,
+                         const float *mean, const float *rstd, struct gradients to)
 {
   void *work =
       bytes(device->model.layernorm_workspace(&device->model, each * T, C, team_size(on->team)));
@@ -95,9 +98,12 @@ static void backward_is_the_formula_however_it_is_split(void **state)
     for (int accumulate = 0; accumulate < 4; accumulate++) {
       int64_t C = widths[w], n = R * C;
       bool to_dx = accumulate & 1, to_parameters = accumulate & 2;
-      float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(C, 1), *beta = normals(C, 1), *y = nans(n), *mean = nans(R), *rstd = nans(R);
+      float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(C, 1), *beta = normals(C, 1),
+            *y = nans(n), *mean = nans(R), *rstd = nans(R);
       assert_ok(layernorm(lanes[0], R, C, eps, x, NULL, NULL, gamma, beta, y, mean, rstd));
-      struct gradients start = {to_dx ? normals(n, 1) : nans(n), to_parameters ? normals(C, 1) : nans(C), to_parameters ? normals(C, 1) : nans(C)},
+      struct gradients start = {to_dx ? normals(n, 1) : nans(n),
+                                to_parameters ? normals(C, 1) : nans(C),
+                                to_parameters ? normals(C, 1) : nans(C)},
                        first = {0};
       double *dx = doubles(n), *dgamma = doubles(C), *dbeta = doubles(C);
       for (int64_t i = 0; i < C && to_parameters; i++)
@@ -114,12 +120,14 @@ static void backward_is_the_formula_however_it_is_split(void **state)
         }
         for (int64_t i = 0; i < C; i++) {
           double normal = (x[r * C + i] - m.mean) * m.rstd;
-          dx[r * C + i] = (to_dx ? start.dx[r * C + i] : 0) + m.rstd * ((double)dy[r * C + i] * gamma[i] - g1 - normal * g2);
+          dx[r * C + i] = (to_dx ? start.dx[r * C + i] : 0) +
+                          m.rstd * ((double)dy[r * C + i] * gamma[i] - g1 - normal * g2);
         }
       }
       for (int l = 0; l < LANE_SIZES; l++)
         for (int64_t each = 1; each <= B; each++) {
-          struct gradients got = {copy_of(start.dx, n), copy_of(start.dgamma, C), copy_of(start.dbeta, C)};
+          struct gradients got = {copy_of(start.dx, n), copy_of(start.dgamma, C),
+                                  copy_of(start.dbeta, C)};
           run_backward(lanes[l], each, C, to_dx, to_parameters, dy, x, gamma, mean, rstd, got);
           if (C > 1) /* of a single column dx is 0: what is left is rounding */
             assert_near(got.dx, dx, n, 5e-6);
@@ -139,7 +147,8 @@ static void dx_may_take_the_place_of_dy(void **state)
 {
   (void)state;
   int64_t C = 101, n = R * C;
-  float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(C, 1), *y = nans(n), *mean = nans(R), *rstd = nans(R);
+  float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(C, 1), *y = nans(n),
+        *mean = nans(R), *rstd = nans(R);
   assert_ok(layernorm(lanes[0], R, C, eps, x, NULL, NULL, gamma, gamma, y, mean, rstd));
   struct gradients apart = {nans(n), nans(C), nans(C)}, within = {copy_of(dy, n), nans(C), nans(C)};
   run_backward(lanes[2], B, C, false, false, dy, x, gamma, mean, rstd, apart);
@@ -153,15 +162,19 @@ static void gradients_of_parameters_may_be_left_out(void **state)
 {
   (void)state;
   int64_t C = 101, n = R * C;
-  float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(C, 1), *y = nans(n), *mean = nans(R), *rstd = nans(R);
+  float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(C, 1), *y = nans(n),
+        *mean = nans(R), *rstd = nans(R);
   assert_ok(layernorm(lanes[0], R, C, eps, x, NULL, NULL, gamma, gamma, y, mean, rstd));
   struct gradients all = {nans(n), nans(C), nans(C)}, some = {nans(n), nans(C), nans(C)};
   run_backward(lanes[2], B, C, false, false, dy, x, gamma, mean, rstd, all);
-  run_backward(lanes[2], B, C, false, false, dy, x, gamma, mean, rstd, (struct gradients){some.dx, some.dgamma, NULL});
+  run_backward(lanes[2], B, C, false, false, dy, x, gamma, mean, rstd,
+               (struct gradients){some.dx, some.dgamma, NULL});
   assert_same_bits(all.dgamma, some.dgamma, (size_t)C * sizeof(float));
-  run_backward(lanes[2], B, C, false, false, dy, x, gamma, mean, rstd, (struct gradients){some.dx, NULL, some.dbeta});
+  run_backward(lanes[2], B, C, false, false, dy, x, gamma, mean, rstd,
+               (struct gradients){some.dx, NULL, some.dbeta});
   assert_same_bits(all.dbeta, some.dbeta, (size_t)C * sizeof(float));
-  run_backward(lanes[2], B, C, false, false, dy, x, gamma, mean, rstd, (struct gradients){some.dx, NULL, NULL});
+  run_backward(lanes[2], B, C, false, false, dy, x, gamma, mean, rstd,
+               (struct gradients){some.dx, NULL, NULL});
   assert_same_bits(all.dx, some.dx, (size_t)n * sizeof(float));
 }
 

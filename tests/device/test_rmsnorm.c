@@ -1,6 +1,7 @@
-/* Root mean square norm. Oracles: the formulas in fp64, whose gradient is held against finite differences; bit equality over 1 to 4 threads, over the instruction
- * sets, and of a batch in one call with the same batch sequence by sequence. Tolerances are relative to the largest element: sums of at most 768 terms, errors of
- * 1e-7 each that walk at random. */
+/* Root mean square norm. Oracles: the formulas in fp64, whose gradient is held against finite
+ * differences; bit equality over 1 to 4 threads, over the instruction sets, and of a batch in one
+ * call with the same batch sequence by sequence. Tolerances are relative to the largest element:
+ * sums of at most 768 terms, errors of 1e-7 each that walk at random. */
 #include "fixture.h"
 
 #include <math.h>
@@ -11,8 +12,9 @@ static const float eps = 1e-5f;
 struct shape {
   int64_t B, T, groups, C;
 };
-static const struct shape shapes[] = {{1, 1, 1, 1},   {3, 77, 1, 40}, {2, 150, 1, 101}, {3, 13, 1, 768},
-                                      {3, 77, 3, 40}, {2, 5, 6, 120}, {1, 3, 130, 7}};
+static const struct shape shapes[] = {{1, 1, 1, 1},    {3, 77, 1, 40}, {2, 150, 1, 101},
+                                      {3, 13, 1, 768}, {3, 77, 3, 40}, {2, 5, 6, 120},
+                                      {1, 3, 130, 7}};
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 static double rstd_of(const double *x, int64_t C)
@@ -31,7 +33,8 @@ static void twin_forward(int64_t C, const double *x, const double *gamma, double
 }
 
 /* dx =, dgamma += */
-static void twin_backward(int64_t C, const double *dy, const double *x, const double *gamma, double *dx, double *dgamma)
+static void twin_backward(int64_t C, const double *dy, const double *x, const double *gamma,
+                          double *dx, double *dgamma)
 {
   double rstd = rstd_of(x, C), mean = 0;
   for (int64_t i = 0; i < C; i++) {
@@ -84,13 +87,16 @@ static void forward_is_the_formula(void **state)
   for (int i = 0; i < SHAPES; i++)
     for (int with_add = 0; with_add <= (shapes[i].groups == 1); with_add++) {
       const struct shape *s = &shapes[i];
-      int64_t rows = s->B * s->T, n = s->groups * s->C, x_stride = n + 5, y_stride = n + 2, pieces = rows * s->groups;
-      float *x = normals(rows * x_stride, 2), *add = normals(rows * x_stride, 3), *gamma = normals(s->C, 1), *first = NULL;
+      int64_t rows = s->B * s->T, n = s->groups * s->C, x_stride = n + 5, y_stride = n + 2,
+              pieces = rows * s->groups;
+      float *x = normals(rows * x_stride, 2), *add = normals(rows * x_stride, 3),
+            *gamma = normals(s->C, 1), *first = NULL;
       float *total = compact(x, rows, n, x_stride);
       for (int64_t r = 0; with_add && r < rows; r++)
         for (int64_t j = 0; j < n; j++)
           total[r * n + j] = x[r * x_stride + j] + add[r * x_stride + j];
-      double *wide = doubles_of(total, rows * n), *want = doubles(rows * n), *rstd = doubles(pieces), *wide_gamma = doubles_of(gamma, s->C);
+      double *wide = doubles_of(total, rows * n), *want = doubles(rows * n),
+             *rstd = doubles(pieces), *wide_gamma = doubles_of(gamma, s->C);
       for (int64_t p = 0; p < pieces; p++) {
         twin_forward(s->C, wide + p * s->C, wide_gamma, want + p * s->C);
         rstd[p] = rstd_of(wide + p * s->C, s->C);
@@ -114,7 +120,8 @@ static void forward_is_the_formula(void **state)
           assert_near(compact(y, rows, n, y_stride), want, rows * n, 1e-6);
           assert_near(got, rstd, pieces, 1e-6);
           if (with_add)
-            assert_same_bits(compact(sum, rows, n, x_stride), total, (size_t)(rows * n) * sizeof *sum);
+            assert_same_bits(compact(sum, rows, n, x_stride), total,
+                             (size_t)(rows * n) * sizeof *sum);
           if (first)
             assert_same_bits(y, first, (size_t)(rows * y_stride) * sizeof *y);
           first = y;
@@ -127,7 +134,8 @@ static void results_may_take_the_place_of_inputs(void **state)
 {
   (void)state;
   int64_t rows = 77, C = 101, n = rows * C;
-  float *x = normals(n, 2), *add = normals(n, 3), *gamma = normals(C, 1), *rstd = nans(rows), *y = nans(n), *within = copy_of(x, n);
+  float *x = normals(n, 2), *add = normals(n, 3), *gamma = normals(C, 1), *rstd = nans(rows),
+        *y = nans(n), *within = copy_of(x, n);
   struct row_norm op = {.rows = rows,
                         .groups = 1,
                         .C = C,
@@ -178,11 +186,16 @@ static void run_backward(struct lane *on, const struct shape *s, int64_t each,
 
 static void check_backward(const struct shape *s, bool to_dx, bool to_gamma)
 {
-  int64_t rows = s->B * s->T, n = s->groups * s->C, x_stride = n + 5, dy_stride = n + 2, dx_stride = n + 9, pieces = rows * s->groups;
-  float *x = normals(rows * x_stride, 2), *dy = normals(rows * dy_stride, 1), *gamma = normals(s->C, 1), *rstd = nans(pieces);
-  double *wide = doubles_of(compact(x, rows, n, x_stride), rows * n), *wide_dy = doubles_of(compact(dy, rows, n, dy_stride), rows * n),
+  int64_t rows = s->B * s->T, n = s->groups * s->C, x_stride = n + 5, dy_stride = n + 2,
+          dx_stride = n + 9, pieces = rows * s->groups;
+  float *x = normals(rows * x_stride, 2), *dy = normals(rows * dy_stride, 1),
+        *gamma = normals(s->C, 1), *rstd = nans(pieces);
+  double *wide = doubles_of(compact(x, rows, n, x_stride), rows * n),
+         *wide_dy = doubles_of(compact(dy, rows, n, dy_stride), rows * n),
          *wide_gamma = doubles_of(gamma, s->C), *dx = doubles(rows * n), *dgamma = doubles(s->C);
-  struct gradients start = {to_dx ? normals(rows * dx_stride, 1) : nans(rows * dx_stride), to_gamma ? normals(s->C, 1) : nans(s->C)}, first = {0};
+  struct gradients start = {to_dx ? normals(rows * dx_stride, 1) : nans(rows * dx_stride),
+                            to_gamma ? normals(s->C, 1) : nans(s->C)},
+                   first = {0};
   for (int64_t i = 0; i < s->C && to_gamma; i++)
     dgamma[i] = start.dgamma[i];
   for (int64_t p = 0; p < pieces; p++) {
@@ -235,8 +248,9 @@ static void dx_may_take_the_place_of_dy_and_dgamma_may_be_left_out(void **state)
   (void)state;
   const struct shape s = {2, 77, 3, 40};
   int64_t rows = s.B * s.T, n = rows * s.groups * s.C, stride = s.groups * s.C;
-  float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(s.C, 1), *rstd = normals(rows * s.groups, 1), *apart = nans(n),
-        *within = copy_of(dy, n), *alone = nans(n), *dgamma = nans(s.C), *dgamma2 = nans(s.C);
+  float *x = normals(n, 2), *dy = normals(n, 1), *gamma = normals(s.C, 1),
+        *rstd = normals(rows * s.groups, 1), *apart = nans(n), *within = copy_of(dy, n),
+        *alone = nans(n), *dgamma = nans(s.C), *dgamma2 = nans(s.C);
   struct row_norm_backward op = {.groups = s.groups,
                                  .C = s.C,
                                  .tile = s.T,
@@ -265,7 +279,8 @@ static void tiles_need_not_divide_the_rows(void **state)
 {
   (void)state;
   int64_t rows = 200, C = 40;
-  float *x = normals(rows * C, 2), *dy = normals(rows * C, 1), *gamma = normals(C, 1), *rstd = normals(rows, 1), *dx = nans(rows * C);
+  float *x = normals(rows * C, 2), *dy = normals(rows * C, 1), *gamma = normals(C, 1),
+        *rstd = normals(rows, 1), *dx = nans(rows * C);
   double *want = doubles(C);
   for (int64_t i = 0; i < rows * C; i++)
     want[i % C] += (double)dy[i] * x[i] * rstd[i / C];

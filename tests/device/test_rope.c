@@ -1,5 +1,7 @@
-/* Rotary positions. Oracles: cosine and sine in fp64 of the angle as fp32 has it; that turning back undoes turning, and is the gradient of a twin in fp64 by
- * finite differences; bit equality over 1 to 4 threads, over the instruction sets, and of a batch in one call with the same batch sequence by sequence. */
+/* Rotary positions. Oracles: cosine and sine in fp64 of the angle as fp32 has it; that turning back
+ * undoes turning, and is the gradient of a twin in fp64 by finite differences; bit equality over 1
+ * to 4 threads, over the instruction sets, and of a batch in one call with the same batch sequence
+ * by sequence. */
 #include "fixture.h"
 
 #include <math.h>
@@ -10,8 +12,9 @@
 struct shape {
   int64_t B, T, past, heads, D, pad;
 };
-static const struct shape shapes[] = {{1, 1, 0, 1, 2, 0},   {3, 77, 0, 3, 40, 5},     {2, 5, 1000, 4, 80, 0},
-                                      {1, 9, 0, 2, 128, 1}, {3, 1, 131000, 6, 64, 3}, {1, 3, 7, 1, 600, 0}};
+static const struct shape shapes[] = {{1, 1, 0, 1, 2, 0},       {3, 77, 0, 3, 40, 5},
+                                      {2, 5, 1000, 4, 80, 0},   {1, 9, 0, 2, 128, 1},
+                                      {3, 1, 131000, 6, 64, 3}, {1, 3, 7, 1, 600, 0}};
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 static float *frequencies(int64_t D)
@@ -33,14 +36,15 @@ static void twin(const struct shape *s, const float *inv_freq, bool inverse, dou
     for (int64_t h = 0; h < s->heads; h++)
       for (int64_t i = 0; i < s->D / 2; i++) {
         volatile float angle = (float)(s->past + r % s->T) * inv_freq[i];
-        double c = cos((double)angle), d = inverse ? -sin((double)angle) : sin((double)angle), *low = x + r * stride_of(s) + h * s->D + i,
-               *high = low + s->D / 2, a = *low;
+        double c = cos((double)angle), d = inverse ? -sin((double)angle) : sin((double)angle),
+               *low = x + r * stride_of(s) + h * s->D + i, *high = low + s->D / 2, a = *low;
         *low = a * c - *high * d;
         *high = *high * c + a * d;
       }
 }
 
-static void run(struct lane *on, const struct shape *s, int64_t each, const float *inv_freq, bool inverse, float *x)
+static void run(struct lane *on, const struct shape *s, int64_t each, const float *inv_freq,
+                bool inverse, float *x)
 {
   for (int64_t b = 0; b < s->B; b += each) {
     struct rope op = {.rows = (s->B - b < each ? s->B - b : each) * s->T,
@@ -84,7 +88,8 @@ static void rotation_is_the_formula(void **state)
 static void angles_are_exact_to_fp32_far_out(void **state)
 {
   (void)state;
-  static const float freq[] = {1, 0.9f, 0.31830987f, 0.0123f, 1e-6f, 0.7853982f, 1.5707964f, 3.1415927f, 0};
+  static const float freq[] = {1,          0.9f,       0.31830987f, 0.0123f, 1e-6f,
+                               0.7853982f, 1.5707964f, 3.1415927f,  0};
   enum { N = sizeof freq / sizeof freq[0] };
   for (int v = 0; kernels_variant(v); v++)
     for (int64_t position = 0; position < 1 << 20; position += position < 4096 ? 1 : 997) {
@@ -143,7 +148,8 @@ static void guards_fire(void **state)
 {
   (void)state;
   float x[64] = {0}, inv_freq[2] = {0};
-  const struct rope good = {.rows = 4, .T = 2, .heads = 2, .D = 4, .stride = 8, .inv_freq = inv_freq, .x = x};
+  const struct rope good = {
+      .rows = 4, .T = 2, .heads = 2, .D = 4, .stride = 8, .inv_freq = inv_freq, .x = x};
   struct rope bad[] = {good, good, good, good, good, good, good};
   bad[0].D = 3;
   bad[1].D = 0;

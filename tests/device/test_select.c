@@ -179,10 +179,9 @@ static void the_choice_is_that_of_a_sort(void **state)
 static void extremes_are_chosen_as_numbers_are(void **state)
 {
   (void)state;
-  static const float kinds[][2] = {{0, -0.0f},         {0x1p-149f, -0x1p-148f},
-                                   {INFINITY, 1},      {-INFINITY, NAN},
-                                   {NAN, 0},           {0x1.fffffep127f, -0x1p-126f},
-                                   {0.5f, 0.5f},       {-1, 1}};
+  static const float kinds[][2] = {
+      {0, -0.0f}, {0x1p-149f, -0x1p-148f},       {INFINITY, 1}, {-INFINITY, NAN},
+      {NAN, 0},   {0x1.fffffep127f, -0x1p-126f}, {0.5f, 0.5f},  {-1, 1}};
   for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++)
     for (int r = 0; r < RULES; r++) {
       if (rules[r].rule == SELECT_randomk)
@@ -279,8 +278,10 @@ static void nothing_is_chosen_from_nothing(void **state)
 static void guards_fire(void **state)
 {
   (void)state;
-  static const struct selection bad[] = {{.block = 128, .keep = 1}, {.block = 65536, .keep = 1},
-                                         {.block = 300, .keep = 1}, {.block = 256, .keep = 0},
+  static const struct selection bad[] = {{.block = 128, .keep = 1},
+                                         {.block = 65536, .keep = 1},
+                                         {.block = 300, .keep = 1},
+                                         {.block = 256, .keep = 0},
                                          {.block = 256, .keep = 257}};
   const struct slots none = {NULL, NULL, 0, 0};
   for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
@@ -295,12 +296,9 @@ static void guards_fire(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      DEVICE_TEST(the_choice_is_that_of_a_sort),
-      DEVICE_TEST(extremes_are_chosen_as_numbers_are),
-      DEVICE_TEST(values_go_back_to_their_places),
-      DEVICE_TEST(indices_outside_are_ignored),
-      DEVICE_TEST(nothing_is_chosen_from_nothing),
-      DEVICE_TEST(guards_fire),
+      DEVICE_TEST(the_choice_is_that_of_a_sort),   DEVICE_TEST(extremes_are_chosen_as_numbers_are),
+      DEVICE_TEST(values_go_back_to_their_places), DEVICE_TEST(indices_outside_are_ignored),
+      DEVICE_TEST(nothing_is_chosen_from_nothing), DEVICE_TEST(guards_fire),
   };
   return RUN_DEVICE_TESTS(tests);
 }

@@ -1,11 +1,13 @@
-/* SwiGLU. Oracles: the formulas in fp64, whose gradient is held against finite differences; bit equality over 1 to 4 threads, over the instruction sets, and of
- * all rows in one call with the same rows one by one. */
+/* SwiGLU. Oracles: the formulas in fp64, whose gradient is held against finite differences; bit
+ * equality over 1 to 4 threads, over the instruction sets, and of all rows in one call with the
+ * same rows one by one. */
 #include "fixture.h"
 
 #include <math.h>
 #include <string.h>
 
-static const int64_t shapes[][2] = {{1, 1}, {77, 40}, {3, 101}, {77, 120}, {40, 1376}, {1, 20000}}; /* rows, F */
+static const int64_t shapes[][2] = {{1, 1},    {77, 40},   {3, 101},
+                                    {77, 120}, {40, 1376}, {1, 20000}}; /* rows, F */
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 static double sigmoid(double x)
@@ -80,7 +82,9 @@ static void elements_are_close_one_by_one(void **state)
   for (int v = 0; fixture_use(v); v++)
     for (double at = -80; at <= 80; at += 0.013) {
       float gu[2] = {(float)at, 1}, dy = 1, y, dgu[2];
-      double g = gu[0], want = g * sigmoid(g), tolerance = 5e-7 + 2e-7 * fabs(g) * (g < 0); /* an error of e in g is one of e g in the left tail */
+      double g = gu[0], want = g * sigmoid(g),
+             tolerance = 5e-7 + 2e-7 * fabs(g) *
+                                    (g < 0); /* an error of e in g is one of e g in the left tail */
       assert_ok(ops->swiglu(lanes[0], 1, 1, gu, &y));
       assert_ok(ops->swiglu_backward(lanes[0], 1, 1, gu, &dy, dgu, NULL));
       assert_true(fabs(y - want) <= tolerance * fabs(want));
@@ -99,7 +103,8 @@ static void results_may_take_the_place_of_inputs(void **state)
 {
   (void)state;
   int64_t rows = 77, F = 101, n = rows * F;
-  float *gu = normals(2 * n, 2), *dy = normals(n, 1), *dgu = nans(2 * n), *y = nans(n), *within = copy_of(gu, 2 * n), *both = copy_of(dy, n);
+  float *gu = normals(2 * n, 2), *dy = normals(n, 1), *dgu = nans(2 * n), *y = nans(n),
+        *within = copy_of(gu, 2 * n), *both = copy_of(dy, n);
   assert_ok(ops->swiglu_backward(lanes[1], rows, F, gu, dy, dgu, y));
   assert_ok(ops->swiglu_backward(lanes[1], rows, F, within, both, within, both));
   assert_same_bits(within, dgu, (size_t)(2 * n) * sizeof *gu);

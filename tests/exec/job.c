@@ -31,7 +31,8 @@ static void check(enum status status)
 
 int32_t job_token(int64_t step, int64_t sequence, int64_t position)
 {
-  uint64_t h = (uint64_t)(step * 1000003 + sequence * 8191 + position * 131 + 7) * UINT64_C(0x9e3779b97f4a7c15);
+  uint64_t h = (uint64_t)(step * 1000003 + sequence * 8191 + position * 131 + 7) *
+               UINT64_C(0x9e3779b97f4a7c15);
   return (int32_t)((h >> 33) % JOB_VOCAB);
 }
 
@@ -39,7 +40,8 @@ static enum status load(void *arg, int64_t step, int micro, int32_t *tokens, int
 {
   const struct job *job = arg;
   const struct deck_shape *shape = &job->plan->input.shape;
-  if (job->setup.fail_on_step > 0 && step == job->setup.fail_on_step && comm_rank(job->comm) == job->setup.fail_on_rank)
+  if (job->setup.fail_on_step > 0 && step == job->setup.fail_on_step &&
+      comm_rank(job->comm) == job->setup.fail_on_rank)
     return status_set(STATUS_INPUT, "no tokens for step %d", job->setup.fail_on_step);
   int64_t first = job->plan->input.rank * shape->rank_batch + micro * shape->micro_batch;
   if (job->setup.mode == PLAN_GENERATE) { /* all ranks the same sequences */
@@ -86,7 +88,9 @@ static const char *values_of(const char *name)
 void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
 {
   static char norm[] = "norm", bias[] = "bias", *no_decay[] = {norm, bias};
-  int ranks = comm_ranks(comm), group = setup->strategy == STRATEGY_HYBRID_SHARD ? setup->group : ranks, micros = setup->micros ? setup->micros : 1;
+  int ranks = comm_ranks(comm),
+      group = setup->strategy == STRATEGY_HYBRID_SHARD ? setup->group : ranks,
+      micros = setup->micros ? setup->micros : 1;
   struct model_config config = {.arch = "gpt2",
                                 .layers = JOB_BLOCKS,
                                 .width = 16,
@@ -202,7 +206,8 @@ static float *part_of(const struct job *job, int u, int p, struct layout_range *
   *part = layout_param_part(&plan->layout[u], p, owned);
   if (part->begin >= part->end)
     return NULL;
-  return (float *)exec_pointer(job->exec, frozen ? plan->frozen[u] : plan->master[u]) + plan->layout[u].offset[p] + part->begin - owned.begin;
+  return (float *)exec_pointer(job->exec, frozen ? plan->frozen[u] : plan->master[u]) +
+         plan->layout[u].offset[p] + part->begin - owned.begin;
 }
 
 /* What is computed with, from what is updated or stays as it is. */
@@ -213,11 +218,14 @@ static void make_working_copies(struct job *job)
   for (int u = 0; u < job->model->units; u++) {
     const struct layout_range owned = plan->owned[u], frozen = plan->frozen_owned[u];
     if (plan->working[u] >= 0)
-      dtype_convert(exec_pointer(job->exec, plan->working[u]), type, exec_pointer(job->exec, plan->master[u]), DTYPE_F32,
+      dtype_convert(exec_pointer(job->exec, plan->working[u]), type,
+                    exec_pointer(job->exec, plan->master[u]), DTYPE_F32,
                     (size_t)(owned.end - owned.begin));
     if (plan->shared[u] >= 0 && plan->frozen[u] >= 0)
-      dtype_convert((char *)exec_pointer(job->exec, plan->shared[u]) + frozen.begin * (int64_t)dtype_size(type), type,
-                    exec_pointer(job->exec, plan->frozen[u]), DTYPE_F32, (size_t)(frozen.end - frozen.begin));
+      dtype_convert((char *)exec_pointer(job->exec, plan->shared[u]) +
+                        frozen.begin * (int64_t)dtype_size(type),
+                    type, exec_pointer(job->exec, plan->frozen[u]), DTYPE_F32,
+                    (size_t)(frozen.end - frozen.begin));
   }
   check(comm_barrier(job->comm));
 }
@@ -263,7 +271,8 @@ float *job_initial_unit(const struct job *job, int unit)
   void *flat;
   check(mem_alloc(MEM_META, (size_t)layout->flat * sizeof(float), &flat));
   for (int p = 0; p < layout->params; p++)
-    model_init_param(job->model, 1, unit, p, (struct layout_range){0, layout->elements[p]}, (float *)flat + layout->offset[p]);
+    model_init_param(job->model, 1, unit, p, (struct layout_range){0, layout->elements[p]},
+                     (float *)flat + layout->offset[p]);
   return flat;
 }
 
@@ -306,8 +315,8 @@ int64_t job_parameters(const struct job *job)
   return job->model->parameters;
 }
 
-/* Each rank puts in the bits that it has and otherwise less than any bits; the largest and the smallest (as the largest of the negated) are the same where all
- * who have them agree. */
+/* Each rank puts in the bits that it has and otherwise less than any bits; the largest and the
+ * smallest (as the largest of the negated) are the same where all who have them agree. */
 static void collect_param(struct job *job, int u, int p, float *out)
 {
   int64_t n = job->plan->layout[u].elements[p];

@@ -118,12 +118,14 @@ static enum status late_mark_wait(struct mark *mark)
 
 static bool is_its_threads_own(const struct lane *lane)
 {
-  return strcmp(lane->name, "io") == 0 || strcmp(lane->name, "disk") == 0 || strcmp(lane->name, "host") == 0;
+  return strcmp(lane->name, "io") == 0 || strcmp(lane->name, "disk") == 0 ||
+         strcmp(lane->name, "host") == 0;
 }
 
 static enum status late_mark_follow(struct lane *lane, struct mark *mark)
 {
-  return lane->device == mark->device && !is_its_threads_own(lane) ? late_mark_wait(mark) : STATUS_OK;
+  return lane->device == mark->device && !is_its_threads_own(lane) ? late_mark_wait(mark)
+                                                                   : STATUS_OK;
 }
 
 static bool late_mark_reached(struct mark *mark)
@@ -139,7 +141,8 @@ static bool late_mark_reached(struct mark *mark)
 static enum status late_mark_seconds(struct mark *from, struct mark *to, double *out)
 {
   if (!from->set || !to->set)
-    return status_set(STATUS_INTERNAL, "the time between two marks was asked for, of which one was never set");
+    return status_set(STATUS_INTERNAL,
+                      "the time between two marks was asked for, of which one was never set");
   *out = (double)(to->ns - from->ns) * 1e-9;
   return STATUS_OK;
 }
@@ -180,7 +183,8 @@ enum status late_device_create(enum dtype compute, struct device **out)
   late->ops.mark_reached = late_mark_reached;
   late->ops.mark_seconds = late_mark_seconds;
   for (int q = 0; q < DIRECTIONS; q++)
-    pthread_mutex_init(&late->queue[q].mutex, NULL); /* with default attributes it does not fail on Linux */
+    pthread_mutex_init(&late->queue[q].mutex,
+                       NULL); /* with default attributes it does not fail on Linux */
   device->ops = &late->ops;
   *out = device;
   return STATUS_OK;

@@ -1,5 +1,6 @@
-/* A running step allocates nothing: neither through base/mem.h nor past it. Oracle: mem_calls(), and this program's own malloc(), which counts the calls
- * that come from its text, where all of Sluice is linked in statically (libraries have their own). */
+/* A running step allocates nothing: neither through base/mem.h nor past it. Oracle: mem_calls(),
+ * and this program's own malloc(), which counts the calls that come from its text, where all of
+ * Sluice is linked in statically (libraries have their own). */
 /* ranks: 1 2 3 */
 #include <errno.h>
 #include <malloc.h>
@@ -28,7 +29,8 @@ static _Atomic int64_t mallocs;
 
 #if OWN_MALLOC
 extern char __executable_start, etext;
-extern void *__libc_malloc(size_t bytes), *__libc_calloc(size_t n, size_t bytes), *__libc_realloc(void *ptr, size_t bytes);
+extern void *__libc_malloc(size_t bytes), *__libc_calloc(size_t n, size_t bytes),
+    *__libc_realloc(void *ptr, size_t bytes);
 extern void *__libc_memalign(size_t alignment, size_t bytes);
 
 static void count(const void *caller)
@@ -121,6 +123,7 @@ static int stop(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(allocations_are_counted), cmocka_unit_test(a_step_allocates_nothing)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(allocations_are_counted),
+                                     cmocka_unit_test(a_step_allocates_nothing)};
   return cmocka_run_group_tests(tests, start, stop);
 }

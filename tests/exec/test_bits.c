@@ -1,5 +1,7 @@
-/* What must not change the numbers. Oracle: bit equality of losses, gradient norms and all parameters after three steps with those of full_shard
- * (prefetch 1, nothing recomputed, one micro-batch) at the same number of ranks, and of runs whose gradients travel in bf16 among each other. */
+/* What must not change the numbers. Oracle: bit equality of losses, gradient norms and all
+ * parameters after three steps with those of full_shard (prefetch 1, nothing recomputed, one
+ * micro-batch) at the same number of ranks, and of runs whose gradients travel in bf16 among each
+ * other. */
 /* ranks: 1 2 3 4 5 */
 #include <math.h>
 #include <setjmp.h>
@@ -88,11 +90,12 @@ static void strategies(void **state)
 static void other_optimizers(void **state)
 {
   const enum optimizer optims[] = {OPTIM_lion, OPTIM_sgd, OPTIM_muon};
-  const struct job_setup setups[] = {{.strategy = STRATEGY_NO_SHARD},
-                                     {.strategy = STRATEGY_SHARD_OPTIM, .prefetch = 2, .micros = 3},
-                                     {.strategy = STRATEGY_SHARD_GRAD_OP, .prefetch = 1, .threads = 3},
-                                     {.strategy = STRATEGY_HYBRID_SHARD, .group = 1},
-                                     {.prefetch = 1, .keep_working = true}};
+  const struct job_setup setups[] = {
+      {.strategy = STRATEGY_NO_SHARD},
+      {.strategy = STRATEGY_SHARD_OPTIM, .prefetch = 2, .micros = 3},
+      {.strategy = STRATEGY_SHARD_GRAD_OP, .prefetch = 1, .threads = 3},
+      {.strategy = STRATEGY_HYBRID_SHARD, .group = 1},
+      {.prefetch = 1, .keep_working = true}};
   (void)state;
   for (size_t o = 0; o < sizeof optims / sizeof *optims; o++) {
     struct job_record want = run((struct job_setup){.prefetch = 1, .optim = optims[o]});
@@ -114,7 +117,8 @@ static void hybrid_groups(void **state)
   (void)state;
   for (int group = 1; group <= comm_ranks(comm); group *= 2)
     if (comm_ranks(comm) % group == 0)
-      same_as_reference(&(struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = group, .prefetch = 1});
+      same_as_reference(
+          &(struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = group, .prefetch = 1});
 }
 
 static void prefetch_depths(void **state)
@@ -137,7 +141,8 @@ static void accumulation_splits(void **state)
 {
   (void)state;
   same_as_reference(&(struct job_setup){.prefetch = 1, .micros = 3});
-  same_as_reference(&(struct job_setup){.strategy = STRATEGY_SHARD_OPTIM, .prefetch = 2, .micros = 3, .recompute_every = 1});
+  same_as_reference(&(struct job_setup){
+      .strategy = STRATEGY_SHARD_OPTIM, .prefetch = 2, .micros = 3, .recompute_every = 1});
   same_as_reference(&(struct job_setup){.strategy = STRATEGY_NO_SHARD, .micros = 3});
 }
 
@@ -151,9 +156,11 @@ static void threads_of_the_compute_lane(void **state)
 static void reducing_every_micro_batch(void **state)
 {
   (void)state;
-  struct job_record first = run((struct job_setup){.prefetch = 1, .micros = 3, .reduce_every_micro = true});
+  struct job_record first =
+      run((struct job_setup){.prefetch = 1, .micros = 3, .reduce_every_micro = true});
   for (int strategy = STRATEGY_SHARD_GRAD_OP; strategy <= STRATEGY_NO_SHARD; strategy++) {
-    struct job_record record = run((struct job_setup){.strategy = (enum deck_strategy)strategy, .micros = 3, .reduce_every_micro = true});
+    struct job_record record = run((struct job_setup){
+        .strategy = (enum deck_strategy)strategy, .micros = 3, .reduce_every_micro = true});
     job_assert_same(&record, &first);
     job_record_free(&record);
   }
@@ -163,7 +170,8 @@ static void reducing_every_micro_batch(void **state)
   job_record_free(&first);
 }
 
-/* Steps that are drained in between, and a second executor on the same arenas that goes on where the first one stopped. */
+/* Steps that are drained in between, and a second executor on the same arenas that goes on where
+ * the first one stopped. */
 static void draining_and_going_on(void **state)
 {
   (void)state;
@@ -192,7 +200,8 @@ static void evaluation(void **state)
 {
   (void)state;
   struct job job;
-  job_open(&job, comm, &(struct job_setup){.mode = PLAN_EVAL, .prefetch = 1, .micros = 3, .half = half});
+  job_open(&job, comm,
+           &(struct job_setup){.mode = PLAN_EVAL, .prefetch = 1, .micros = 3, .half = half});
   struct exec_result result = job_step(&job, 0);
   assert_true(result.loss == reference.loss[0]);
   assert_true(result.loss_sum / (JOB_BATCH * JOB_SEQUENCE) == result.loss);
@@ -201,7 +210,8 @@ static void evaluation(void **state)
   job_close(&job);
 }
 
-/* Tokens of all sequences in one piece of padded rows: another order of additions. Oracle: the reference, within the rounding of fp32 over three steps. */
+/* Tokens of all sequences in one piece of padded rows: another order of additions. Oracle: the
+ * reference, within the rounding of fp32 over three steps. */
 static void devices_that_do_not_work_by_sequence(void **state)
 {
   (void)state;
@@ -209,7 +219,8 @@ static void devices_that_do_not_work_by_sequence(void **state)
   const double bound = half ? 2e-2 : 1e-5;
   for (int step = 0; step < JOB_STEPS; step++) {
     assert_true(fabs(record.loss[step] - reference.loss[step]) < bound * reference.loss[step]);
-    assert_true(fabs(record.grad_norm[step] - reference.grad_norm[step]) < bound * reference.grad_norm[step]);
+    assert_true(fabs(record.grad_norm[step] - reference.grad_norm[step]) <
+                bound * reference.grad_norm[step]);
   }
   job_record_free(&record);
 }
@@ -252,8 +263,9 @@ static void narrow_agrees(const struct job_record *narrow, struct job_setup setu
   job_record_free(&record);
 }
 
-/* A rank's part of a gradient is rounded by 2^-9 of itself at most. Roundings of many elements walk at random and move the norm by less than that; a loss depends on the
- * gradients of the steps before it, which the learning rate makes small: 1e-4. */
+/* A rank's part of a gradient is rounded by 2^-9 of itself at most. Roundings of many elements walk
+ * at random and move the norm by less than that; a loss depends on the gradients of the steps
+ * before it, which the learning rate makes small: 1e-4. */
 static void narrow_is_near(const struct job_record *narrow)
 {
   assert_true(narrow->loss[0] == reference.loss[0]);
@@ -274,14 +286,19 @@ static void gradients_that_travel_in_bf16(void **state)
     assert_true(narrow.grad_norm[0] != reference.grad_norm[0]);
   narrow_is_near(&narrow);
   for (int strategy = STRATEGY_SHARD_GRAD_OP; strategy <= STRATEGY_NO_SHARD; strategy++)
-    narrow_agrees(&narrow, (struct job_setup){.strategy = (enum deck_strategy)strategy, .prefetch = 1});
+    narrow_agrees(&narrow,
+                  (struct job_setup){.strategy = (enum deck_strategy)strategy, .prefetch = 1});
   narrow_agrees(&narrow, (struct job_setup){.prefetch = 1, .micros = 3});
-  narrow_agrees(&narrow, (struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = 1, .prefetch = 1});
-  narrow_agrees(&narrow, (struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = ranks, .prefetch = 1});
+  narrow_agrees(&narrow,
+                (struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = 1, .prefetch = 1});
+  narrow_agrees(&narrow, (struct job_setup){
+                             .strategy = STRATEGY_HYBRID_SHARD, .group = ranks, .prefetch = 1});
   job_record_free(&narrow);
   if (ranks != 4)
     return;
-  narrow = run_narrow((struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = 2, .prefetch = 1}); /* rounds sums of two once more */
+  narrow = run_narrow((struct job_setup){.strategy = STRATEGY_HYBRID_SHARD,
+                                         .group = 2,
+                                         .prefetch = 1}); /* rounds sums of two once more */
   narrow_is_near(&narrow);
   job_record_free(&narrow);
 }

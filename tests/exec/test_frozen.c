@@ -1,6 +1,8 @@
-/* Frozen parameters, and a head that has a unit of its own. Oracles: bit equality with the strategy full_shard at the same number of ranks; with the initial bits
- * for what is frozen; with the first step of a run that freezes nothing, for what is trained (clipping off: the norm of all gradients is another); and for the
- * gradients of an untied model, the model called by hand, unit after unit. */
+/* Frozen parameters, and a head that has a unit of its own. Oracles: bit equality with the strategy
+ * full_shard at the same number of ranks; with the initial bits for what is frozen; with the first
+ * step of a run that freezes nothing, for what is trained (clipping off: the norm of all gradients
+ * is another); and for the gradients of an untied model, the model called by hand, unit after unit.
+ */
 /* ranks: 1 2 3 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,13 +27,18 @@ struct choice {
 
 static const struct choice choices[] = {
     {true, 0, {""}},
-    {false, 2, {"*.bias", "*.wpe.weight"}},                         /* some of each unit */
-    {true, 2, {"*norm.weight", "*.q_proj.weight"}},                 /* likewise, of a fused product too */
-    {false, 3, {"*.wte.weight", "*.wpe.weight", "*.h.0.*"}},        /* the lower end; of the root the norm is left */
-    {true, 2, {"model.embed_tokens.*", "model.layers.[01].*"}},     /* the root and two blocks whole */
-    {true, 3, {"lm_head.*", "model.norm.*", "model.layers.2.*"}},   /* the upper end */
-    {true, 2, {"model.embed_tokens.*", "model.layers.*"}},          /* all but the head */
-    {false, 3, {"*.wte.weight", "*.wpe.weight", "transformer.h.*"}} /* all but the norm in front of a tied head */
+    {false, 2, {"*.bias", "*.wpe.weight"}},         /* some of each unit */
+    {true, 2, {"*norm.weight", "*.q_proj.weight"}}, /* likewise, of a fused product too */
+    {false,
+     3,
+     {"*.wte.weight", "*.wpe.weight", "*.h.0.*"}}, /* the lower end; of the root the norm is left */
+    {true, 2, {"model.embed_tokens.*", "model.layers.[01].*"}}, /* the root and two blocks whole */
+    {true, 3, {"lm_head.*", "model.norm.*", "model.layers.2.*"}}, /* the upper end */
+    {true, 2, {"model.embed_tokens.*", "model.layers.*"}},        /* all but the head */
+    {false,
+     3,
+     {"*.wte.weight", "*.wpe.weight",
+      "transformer.h.*"}} /* all but the norm in front of a tied head */
 };
 enum { CHOICES = sizeof choices / sizeof choices[0] };
 
@@ -43,10 +50,12 @@ static struct job_setup setup_of(const struct choice *choice, struct patterns *p
 {
   for (int i = 0; i < 3; i++)
     patterns->item[i] = (char *)choice->pattern[i];
-  return (struct job_setup){.prefetch = 1, .llama = choice->llama, .freeze = {.n = choice->n, .item = patterns->item}};
+  return (struct job_setup){
+      .prefetch = 1, .llama = choice->llama, .freeze = {.n = choice->n, .item = patterns->item}};
 }
 
-static void expect_same(const struct job_record *reference, struct job_setup setup, void (*change)(struct job_setup *setup))
+static void expect_same(const struct job_record *reference, struct job_setup setup,
+                        void (*change)(struct job_setup *setup))
 {
   change(&setup);
   struct job_record record = job_run(comm, &setup);
@@ -164,7 +173,8 @@ static void compare_kept(const struct job *job, int u, int p, int64_t at, void *
 {
   const struct comparison *c = arg;
   if (job->plan->layout[u].frozen[p])
-    assert_memory_equal(c->before + at, c->after + at, (size_t)job->plan->layout[u].elements[p] * sizeof(float));
+    assert_memory_equal(c->before + at, c->after + at,
+                        (size_t)job->plan->layout[u].elements[p] * sizeof(float));
 }
 
 /* After all steps of the record. */
@@ -182,8 +192,9 @@ static void expect_kept(const struct job_setup *setup, const struct job_record *
 static void strategies_agree(void **state)
 {
   (void)state;
-  static void (*const changes[])(struct job_setup *) = {shard_grad_op, shard_optim, no_shard,      hybrid_of_one,
-                                                        hybrid_of_two, recompute,   micro_batches, micro_batches_whole};
+  static void (*const changes[])(struct job_setup *) = {
+      shard_grad_op, shard_optim, no_shard,      hybrid_of_one,
+      hybrid_of_two, recompute,   micro_batches, micro_batches_whole};
   for (int c = 0; c < CHOICES; c++) {
     struct patterns patterns;
     struct job_setup setup = setup_of(&choices[c], &patterns);
@@ -269,21 +280,26 @@ static void hand_run(struct hand *h)
   const struct model_ops *ops = model->ops;
   struct exactsum loss;
   exactsum_zero(&loss);
-  assert_int_equal(ops->embed(model, h->lane, h->shape, 0, h->params[0], h->tokens, h->x[0]), STATUS_OK);
+  assert_int_equal(ops->embed(model, h->lane, h->shape, 0, h->params[0], h->tokens, h->x[0]),
+                   STATUS_OK);
   for (int u = 1; u <= JOB_BLOCKS; u++)
     assert_int_equal(ops->block_forward(model, h->lane, u, h->shape, NULL, h->params[u],
                                         h->x[u - 1], h->x[u], h->saved[u], h->work),
                      STATUS_OK);
   int head = model->head;
   assert_int_equal(head, JOB_BLOCKS + 1);
-  assert_int_equal(ops->head_loss(model, h->lane, h->shape, h->params[head], h->x[JOB_BLOCKS], h->targets, 1.0f / (JOB_BATCH * JOB_SEQUENCE), &loss,
-                                  h->d, false, h->grads[head], h->work),
+  assert_int_equal(ops->head_loss(model, h->lane, h->shape, h->params[head], h->x[JOB_BLOCKS],
+                                  h->targets, 1.0f / (JOB_BATCH * JOB_SEQUENCE), &loss, h->d, false,
+                                  h->grads[head], h->work),
                    STATUS_OK);
   for (int u = JOB_BLOCKS; u >= 1; u--)
-    assert_int_equal(ops->block_backward(model, h->lane, u, h->shape, h->params[u], h->x[u - 1], h->saved[u], h->d, false, h->grads[u], h->work,
+    assert_int_equal(ops->block_backward(model, h->lane, u, h->shape, h->params[u], h->x[u - 1],
+                                         h->saved[u], h->d, false, h->grads[u], h->work,
                                          h->backward_bytes),
                      STATUS_OK);
-  assert_int_equal(ops->embed_backward(model, h->lane, h->shape, h->tokens, h->d, false, h->grads[0]), STATUS_OK);
+  assert_int_equal(
+      ops->embed_backward(model, h->lane, h->shape, h->tokens, h->d, false, h->grads[0]),
+      STATUS_OK);
 }
 
 static int grads_of(const struct plan *plan, int unit)
@@ -309,7 +325,8 @@ static void gradients_of_an_untied_model_are_those_by_hand(void **state)
     assert_int_equal(exec_drain(job.exec), STATUS_OK);
     for (int u = 0; u < job.model->units; u++) {
       const float *grads = exec_pointer(job.exec, grads_of(job.plan, u));
-      assert_memory_equal(grads, hand.grads[u], (size_t)job.model->unit[u].layout.flat * sizeof *grads);
+      assert_memory_equal(grads, hand.grads[u],
+                          (size_t)job.model->unit[u].layout.flat * sizeof *grads);
     }
     hand_destroy(&hand);
     job_close(&job);

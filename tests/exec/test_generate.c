@@ -1,5 +1,5 @@
-/* Generation with a cache of keys and values. Oracle: the model called by hand, unit after unit, with whole parameters and a cache of its own: bit for bit, on any number
- * of ranks. */
+/* Generation with a cache of keys and values. Oracle: the model called by hand, unit after unit,
+ * with whole parameters and a cache of its own: bit for bit, on any number of ranks. */
 /* ranks: 1 2 3 */
 #include <math.h>
 #include <setjmp.h>
@@ -73,18 +73,22 @@ static void hand_run(struct hand *h, int64_t past, int64_t T)
   int32_t tokens[JOB_BATCH * JOB_SEQUENCE];
   for (int64_t i = 0; i < h->B * T; i++)
     tokens[i] = job_token(0, i / T, past + i % T);
-  assert_int_equal(model->ops->embed(model, h->lane, s, past, h->params[0], tokens, h->x[0]), STATUS_OK);
+  assert_int_equal(model->ops->embed(model, h->lane, s, past, h->params[0], tokens, h->x[0]),
+                   STATUS_OK);
   for (int u = 1; u <= JOB_BLOCKS; u++)
     assert_int_equal(model->ops->block_forward(
                          model, h->lane, u, s, &(struct model_cache){h->cache[u], past, CAPACITY},
                          h->params[u], h->x[(u - 1) & 1], h->x[u & 1], NULL, h->work),
                      STATUS_OK);
-  assert_int_equal(model->ops->head_logits(model, h->lane, s, h->params[model->head], h->x[JOB_BLOCKS & 1], T - 1, h->logits, h->work), STATUS_OK);
+  assert_int_equal(model->ops->head_logits(model, h->lane, s, h->params[model->head],
+                                           h->x[JOB_BLOCKS & 1], T - 1, h->logits, h->work),
+                   STATUS_OK);
 }
 
 static const struct {
   int64_t past, tokens;
-} windows[] = {{0, 3}, {3, 1}, {4, 1}, {5, 4}, {9, 1}, {0, 1}, {1, 4}, {5, 2}, {4, 2}}; /* the last goes back over what is there */
+} windows[] = {{0, 3}, {3, 1}, {4, 1}, {5, 4}, {9, 1},
+               {0, 1}, {1, 4}, {5, 2}, {4, 2}}; /* the last goes back over what is there */
 enum { WINDOWS = sizeof windows / sizeof windows[0] };
 
 static void check_generation(const struct job_setup *setup)
@@ -108,18 +112,27 @@ static void logits_are_those_by_hand(void **state)
   static char bias[] = "*bias", norm[] = "*norm*", *biases[] = {bias}, *norms[] = {norm};
   check_generation(&(struct job_setup){.mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 1});
   check_generation(&(struct job_setup){.mode = PLAN_GENERATE, .capacity = CAPACITY, .llama = true});
-  check_generation(&(struct job_setup){.mode = PLAN_GENERATE, .capacity = CAPACITY, .strategy = STRATEGY_NO_SHARD});
-  check_generation(&(struct job_setup){.mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 2, .freeze = {.n = 1, .item = biases}});
   check_generation(&(struct job_setup){
-      .mode = PLAN_GENERATE, .capacity = CAPACITY, .strategy = STRATEGY_SHARD_OPTIM, .llama = true, .freeze = {.n = 1, .item = norms}});
+      .mode = PLAN_GENERATE, .capacity = CAPACITY, .strategy = STRATEGY_NO_SHARD});
+  check_generation(&(struct job_setup){.mode = PLAN_GENERATE,
+                                       .capacity = CAPACITY,
+                                       .prefetch = 2,
+                                       .freeze = {.n = 1, .item = biases}});
+  check_generation(&(struct job_setup){.mode = PLAN_GENERATE,
+                                       .capacity = CAPACITY,
+                                       .strategy = STRATEGY_SHARD_OPTIM,
+                                       .llama = true,
+                                       .freeze = {.n = 1, .item = norms}});
 }
 
-/* Oracle: the sequence at once instead of token by token, within rounding: logits of about 1, sums of some hundred terms of fp32. */
+/* Oracle: the sequence at once instead of token by token, within rounding: logits of about 1, sums
+ * of some hundred terms of fp32. */
 static void one_by_one_or_at_once(void **state)
 {
   (void)state;
   for (int llama = 0; llama < 2; llama++) {
-    const struct job_setup setup = {.mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 1, .llama = llama};
+    const struct job_setup setup = {
+        .mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 1, .llama = llama};
     struct job job;
     float at_once[JOB_VOCAB];
     job_open(&job, comm, &setup);
@@ -133,12 +146,14 @@ static void one_by_one_or_at_once(void **state)
   }
 }
 
-/* Logits are fp32 whatever they were computed in. Oracle: those of fp32, which are about 1, within some roundings to bf16's eight bits; and they have no more bits than those. */
+/* Logits are fp32 whatever they were computed in. Oracle: those of fp32, which are about 1, within
+ * some roundings to bf16's eight bits; and they have no more bits than those. */
 static void logits_in_bf16(void **state)
 {
   (void)state;
   for (int llama = 0; llama < 2; llama++) {
-    struct job_setup setup = {.mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 1, .llama = llama};
+    struct job_setup setup = {
+        .mode = PLAN_GENERATE, .capacity = CAPACITY, .prefetch = 1, .llama = llama};
     struct job job;
     float full[JOB_VOCAB];
     job_open(&job, comm, &setup);
@@ -173,7 +188,8 @@ static int stop(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(logits_are_those_by_hand), cmocka_unit_test(one_by_one_or_at_once),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(logits_are_those_by_hand),
+                                     cmocka_unit_test(one_by_one_or_at_once),
                                      cmocka_unit_test(logits_in_bf16)};
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -1,5 +1,5 @@
-/* The executor's guards, each made to fire, and its services. One process without MPI; where windows are wanted, as one rank of two without the peer.
- * Oracle: what exec.h promises. */
+/* The executor's guards, each made to fire, and its services. One process without MPI; where
+ * windows are wanted, as one rank of two without the peer. Oracle: what exec.h promises. */
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
@@ -32,7 +32,8 @@ struct broken_loader {
   int64_t step;
 };
 
-static enum status load_or_fail(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
+static enum status load_or_fail(void *arg, int64_t step, int micro, int32_t *tokens,
+                                int32_t *targets)
 {
   const struct broken_loader *loader = arg;
   const struct deck_shape *shape = &loader->job->plan->input.shape;
@@ -78,7 +79,8 @@ static void a_failing_load_ends_the_step(void **state)
   comm_destroy(comm);
 }
 
-static enum status load_bad_token(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
+static enum status load_bad_token(void *arg, int64_t step, int micro, int32_t *tokens,
+                                  int32_t *targets)
 {
   struct broken_loader loader = {arg, -1};
   enum status status = load_or_fail(&loader, step, micro, tokens, targets);
@@ -148,7 +150,8 @@ static int find(const struct plan *plan, enum op op, int unit)
   return -1;
 }
 
-static void refuses_with(const struct job_setup *how, void (*corrupt)(struct plan *plan), const char *sentence)
+static void refuses_with(const struct job_setup *how, void (*corrupt)(struct plan *plan),
+                         const char *sentence)
 {
   struct job job;
   struct comm *comm = make_comm(2);
@@ -173,12 +176,14 @@ static void refuses(void (*corrupt)(struct plan *plan), const char *sentence)
 
 static void use_the_window_of_another(struct plan *plan)
 {
-  plan->instr[find(plan, OP_FORWARD, 2)].use[0].buffer = plan->instr[find(plan, OP_FORWARD, 1)].use[0].buffer;
+  plan->instr[find(plan, OP_FORWARD, 2)].use[0].buffer =
+      plan->instr[find(plan, OP_FORWARD, 1)].use[0].buffer;
 }
 
 static void gather_into_the_window_of_another(struct plan *plan)
 {
-  plan->instr[find(plan, OP_GATHER, 2)].use[1].buffer = plan->instr[find(plan, OP_GATHER, 1)].use[1].buffer;
+  plan->instr[find(plan, OP_GATHER, 2)].use[1].buffer =
+      plan->instr[find(plan, OP_GATHER, 1)].use[1].buffer;
 }
 
 /* Behind what was gathered: it waits for what the use waits for. */
@@ -205,7 +210,8 @@ static void lay_a_window_over_another(struct plan *plan)
 {
   add_wait(plan, find(plan, OP_FORWARD, 1), find(plan, OP_GATHER, 2));
   struct plan_buffer *first = &plan->buffer[plan->instr[find(plan, OP_GATHER, 1)].use[1].buffer];
-  plan->buffer[plan->instr[find(plan, OP_GATHER, 2)].use[1].buffer].offset = first->offset + first->bytes - 4;
+  plan->buffer[plan->instr[find(plan, OP_GATHER, 2)].use[1].buffer].offset =
+      first->offset + first->bytes - 4;
 }
 
 static void gather_one_part_twice(struct plan *plan)
@@ -234,7 +240,8 @@ static void windows_of_two_parts_hold_both(void **state)
   refuses_with(&setup, use_the_window_of_another, "params.h.0 belongs to another unit");
   refuses_with(&setup, release_before_the_use, "trained_window.h.0 has not been gathered");
   refuses_with(&setup, use_before_the_second_part, "frozen_window.h.0 has not been gathered");
-  refuses_with(&setup, gather_one_part_twice, "trained_window.h.0 lies over one that has not been released");
+  refuses_with(&setup, gather_one_part_twice,
+               "trained_window.h.0 lies over one that has not been released");
   setup.strategy = STRATEGY_SHARD_OPTIM;
   refuses_with(&setup, NULL, "");
 }
@@ -253,7 +260,8 @@ static void windows_hold_what_is_used(void **state)
 /* This rank's part of a window, which a GATHER completes. */
 static void fetch_into_the_window_of_another(struct plan *plan)
 {
-  plan->instr[find(plan, OP_FETCH, 2)].use[1].buffer = plan->instr[find(plan, OP_FETCH, 1)].use[1].buffer;
+  plan->instr[find(plan, OP_FETCH, 2)].use[1].buffer =
+      plan->instr[find(plan, OP_FETCH, 1)].use[1].buffer;
 }
 
 /* While the window below is held: behind its GATHER, and before its use. */
@@ -271,7 +279,8 @@ static void windows_are_guarded_where_they_are_fetched(void **state)
   refuses_with(&setup, fetch_into_the_window_of_another, "FETCH h.1");
   refuses_with(&setup, fetch_into_the_window_of_another, "mine.h.0 belongs to another unit");
   refuses_with(&setup, fetch_over_the_window_of_another, "FETCH h.1");
-  refuses_with(&setup, fetch_over_the_window_of_another, "mine.h.1 lies over one that has not been released");
+  refuses_with(&setup, fetch_over_the_window_of_another,
+               "mine.h.1 lies over one that has not been released");
   setup.params_full = true;
   refuses_with(&setup, NULL, "");
   refuses_with(&setup, fetch_into_the_window_of_another, "params.h.0 belongs to another unit");
@@ -293,7 +302,8 @@ static void what_does_not_fit_says_what_would(void **state)
     job.plan->transient_bytes[tier] = INT64_C(1) << 60;
     assert_int_equal(exec_memory_create(job.device, comm, "", plans, 1, &memory), STATUS_MEMORY);
     job.plan->transient_bytes[tier] = fits;
-    assert_non_null(strstr(status_text(), tier == TIER_DEVICE ? "EiB of device memory" : "EiB of host memory"));
+    assert_non_null(
+        strstr(status_text(), tier == TIER_DEVICE ? "EiB of device memory" : "EiB of host memory"));
     assert_non_null(strstr(status_text(), "1.00 EiB"));
     assert_non_null(strstr(status_text(), "shard.strategy"));
     assert_non_null(strstr(status_text(), "data.micro_batch"));
@@ -317,18 +327,22 @@ static void plans_share_their_state(void **state)
   job_plan(&eval, comm, &(struct job_setup){.mode = PLAN_EVAL, .prefetch = 2});
   job_plan(&other, comm, &(struct job_setup){.strategy = STRATEGY_NO_SHARD});
   job_plan(&frozen, comm, &(struct job_setup){.prefetch = 1, .freeze = {.n = 1, .item = biases}});
-  const struct plan *good[] = {train.plan, eval.plan}, *bad[] = {train.plan, other.plan}, *apart[] = {train.plan, frozen.plan};
-  int64_t before = mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes, most = 0;
+  const struct plan *good[] = {train.plan, eval.plan}, *bad[] = {train.plan, other.plan},
+                    *apart[] = {train.plan, frozen.plan};
+  int64_t before = mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes,
+          most = 0;
   assert_int_equal(exec_memory_create(train.device, comm, "", good, 2, &memory), STATUS_OK);
   for (int tier = 0; tier < TIER_COUNT; tier++) {
     int64_t a = train.plan->transient_bytes[tier], b = eval.plan->transient_bytes[tier];
     most += train.plan->persistent_bytes[tier] + (a > b ? a : b);
   }
-  assert_int_equal(mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes - before, most);
+  assert_int_equal(
+      mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes - before, most);
   exec_memory_destroy(&memory);
   assert_int_equal(exec_memory_create(train.device, comm, "", bad, 2, &memory), STATUS_INTERNAL);
   assert_int_equal(exec_memory_create(train.device, comm, "", apart, 2, &memory), STATUS_INTERNAL);
-  assert_int_equal(mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes, before);
+  assert_int_equal(mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes,
+                   before);
   job_close(&train);
   job_close(&eval);
   job_close(&other);
@@ -370,9 +384,13 @@ static void a_step_that_is_not_finite_changes_nothing(void **state)
   job_open(&job, comm, &(struct job_setup){0});
   job_step(&job, 0);
   assert_int_equal(exec_drain(job.exec), STATUS_OK);
-  float *weight = (float *)exec_pointer(job.exec, job.plan->master[2]) + job.plan->layout[2].offset[2] + 1, good = *weight;
+  float *weight = (float *)exec_pointer(job.exec, job.plan->master[2]) +
+                  job.plan->layout[2].offset[2] + 1,
+        good = *weight;
   *weight = NAN;
-  float *master = copy_state(&job, job.plan->master), *m = copy_state(&job, job.plan->state[0].buffer), *v = copy_state(&job, job.plan->state[1].buffer);
+  float *master = copy_state(&job, job.plan->master),
+        *m = copy_state(&job, job.plan->state[0].buffer),
+        *v = copy_state(&job, job.plan->state[1].buffer);
   struct exec_result result = job_step(&job, 1);
   assert_false(result.finite);
   assert_true(isnan(result.loss));
@@ -398,14 +416,16 @@ static void the_update_number_sets_the_bias_correction(void **state)
     struct job job;
     struct exec_result result;
     job_open(&job, comm, &(struct job_setup){0});
-    const float *weight = (float *)exec_pointer(job.exec, job.plan->master[1]) + job.plan->layout[1].offset[3]; /* a bias: it does not decay */
+    const float *weight = (float *)exec_pointer(job.exec, job.plan->master[1]) +
+                          job.plan->layout[1].offset[3]; /* a bias: it does not decay */
     float before = *weight;
     assert_int_equal(exec_step(job.exec, 0, run ? 1000 : 1, 0.01, &result), STATUS_OK);
     assert_int_equal(exec_drain(job.exec), STATUS_OK);
     moved[run] = fabsf(*weight - before);
     job_close(&job);
   }
-  /* The first update of Adam is lr * g / (|g| + eps); without correction m is 0.1 g and sqrt(v) is sqrt(0.05) |g|. */
+  /* The first update of Adam is lr * g / (|g| + eps); without correction m is 0.1 g and sqrt(v) is
+   * sqrt(0.05) |g|. */
   assert_true(fabsf(moved[0] - 0.01f) < 0.0005f);
   assert_true(fabsf(moved[1] - 0.01f * 0.1f / sqrtf(0.05f)) < 0.0005f);
   comm_destroy(comm);
@@ -428,7 +448,8 @@ static void generation_stays_inside_its_cache(void **state)
   struct comm *comm = make_comm(1);
   job_open(&job, comm, &(struct job_setup){.mode = PLAN_GENERATE, .capacity = 6});
   expect_refused_window(&job, 0, 0, "a step of 0 tokens was asked of a plan that takes 1 to 4");
-  expect_refused_window(&job, 0, JOB_SEQUENCE + 1, "a step of 5 tokens was asked of a plan that takes 1 to 4");
+  expect_refused_window(&job, 0, JOB_SEQUENCE + 1,
+                        "a step of 5 tokens was asked of a plan that takes 1 to 4");
   expect_refused_window(&job, 1, 1, "a step behind 1 tokens was asked for, but 0 are in the cache");
   expect_refused_window(&job, -1, 1, "a step behind -1 tokens");
   job_generate(&job, 3, 0, 4);
@@ -452,7 +473,8 @@ static void times_are_told_once(void **state)
   assert_int_equal(exec_drain(job.exec), STATUS_OK);
   exec_profile(job.exec, &profile);
   assert_true(result.seconds > 0);
-  assert_true(profile.op_s[OP_FORWARD] > 0 && profile.op_s[OP_RECOMPUTE] > 0 && profile.op_s[OP_BACKWARD] > 0 && profile.op_s[OP_UPDATE] > 0);
+  assert_true(profile.op_s[OP_FORWARD] > 0 && profile.op_s[OP_RECOMPUTE] > 0 &&
+              profile.op_s[OP_BACKWARD] > 0 && profile.op_s[OP_UPDATE] > 0);
   double compute = 0;
   for (int op = 0; op < OP_COUNT; op++)
     compute += op_rows[op].lane == LANE_COMPUTE ? profile.op_s[op] : 0;
@@ -506,7 +528,8 @@ static bool keeps_to(const char *name, int cpu)
     if (file)
       fclose(file);
     comm[strcspn(comm, "\n")] = '\0';
-    if (strcmp(comm, name) == 0 && sched_getaffinity((pid_t)strtol(entry->d_name, NULL, 10), sizeof set, &set) == 0)
+    if (strcmp(comm, name) == 0 &&
+        sched_getaffinity((pid_t)strtol(entry->d_name, NULL, 10), sizeof set, &set) == 0)
       found = found || (CPU_COUNT(&set) == 1 && CPU_ISSET(cpu, &set));
   }
   closedir(folder);
@@ -526,7 +549,12 @@ static void host_lanes_keep_to_their_cores(void **state)
     first++;
   while (!CPU_ISSET(last, &before))
     last--;
-  struct job_setup setup = {.prefetch = 1, .host = true, .beside = true, .nvme_state = 1, .cores = &first, .io_cores = &last};
+  struct job_setup setup = {.prefetch = 1,
+                            .host = true,
+                            .beside = true,
+                            .nvme_state = 1,
+                            .cores = &first,
+                            .io_cores = &last};
   job_open(&job, comm, &setup);
   job_step(&job, 0);
   assert_true(keeps_to("host", first));
@@ -556,9 +584,15 @@ static void the_optimizers_workers_have_a_cpu_each(void **state)
     cpu[0]++;
   while (!CPU_ISSET(cpu[1], &before))
     cpu[1]--;
-  snprintf(name, sizeof name, "%s", program_invocation_short_name); /* workers have the name of the thread that started them */
+  snprintf(
+      name, sizeof name, "%s",
+      program_invocation_short_name); /* workers have the name of the thread that started them */
   for (int twice = 0; twice < 2 && cpu[0] != cpu[1]; twice++) {
-    struct job_setup setup = {.prefetch = 1, .host = true, .beside = true, .threads = twice ? 3 : 2, .cores = (const int[]){cpu[0], cpu[1], cpu[0]}};
+    struct job_setup setup = {.prefetch = 1,
+                              .host = true,
+                              .beside = true,
+                              .threads = twice ? 3 : 2,
+                              .cores = (const int[]){cpu[0], cpu[1], cpu[0]}};
     job_open(&job, comm, &setup);
     job_step(&job, 0);
     assert_int_equal(keeps_to("host", cpu[0]), !twice);

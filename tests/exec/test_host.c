@@ -1,6 +1,7 @@
-/* Masters in host memory, and inputs of blocks that wait elsewhere, do not change the numbers. Oracle: bit equality of losses, gradient norms and all parameters after three steps with those
- * of the run that keeps everything on the device, where sums are made in the same order: full_shard, at the same number of ranks. Of 16-bit moments also the run with fp32 moments, within a
- * bound. */
+/* Masters in host memory, and inputs of blocks that wait elsewhere, do not change the numbers.
+ * Oracle: bit equality of losses, gradient norms and all parameters after three steps with those of
+ * the run that keeps everything on the device, where sums are made in the same order: full_shard,
+ * at the same number of ranks. Of 16-bit moments also the run with fp32 moments, within a bound. */
 /* ranks: 1 2 3 4 */
 #include <math.h>
 #include <setjmp.h>
@@ -40,7 +41,8 @@ static void same(struct job_setup setup)
   job_record_free(&record);
 }
 
-/* Both ways of parameters and all three of gradients: reduced by devices, by hosts, by hosts in memory that they share. */
+/* Both ways of parameters and all three of gradients: reduced by devices, by hosts, by hosts in
+ * memory that they share. */
 enum { WAYS = 6 };
 static void take_way(struct job_setup *setup, int way)
 {
@@ -57,10 +59,14 @@ static void same_all_ways(struct job_setup setup)
   }
 }
 
-static const struct deck_pattern recompute = {.n = 1, .of = {KEEP_INPUT}}, host = {.n = 1, .of = {KEEP_INPUT_HOST}},
+static const struct deck_pattern recompute = {.n = 1, .of = {KEEP_INPUT}},
+                                 host = {.n = 1, .of = {KEEP_INPUT_HOST}},
                                  nvme = {.n = 1, .of = {KEEP_INPUT_NVME}},
-                                 turns = {.n = 3, .of = {KEEP_INPUT_HOST, KEEP_ACTIVATIONS, KEEP_INPUT_NVME}},
-                                 kept = {.n = 1, .of = {KEEP_ACTIVATIONS_HOST}}, some = {.n = 2, .of = {KEEP_ACTIVATIONS_HOST, KEEP_INPUT_HOST}};
+                                 turns = {.n = 3,
+                                          .of = {KEEP_INPUT_HOST, KEEP_ACTIVATIONS,
+                                                 KEEP_INPUT_NVME}},
+                                 kept = {.n = 1, .of = {KEEP_ACTIVATIONS_HOST}},
+                                 some = {.n = 2, .of = {KEEP_ACTIVATIONS_HOST, KEEP_INPUT_HOST}};
 
 static void ways_of_parameters_and_gradients(void **state)
 {
@@ -76,15 +82,21 @@ static void windows(void **state)
     same_all_ways((struct job_setup){.prefetch = prefetch, .micros = prefetch & 1 ? 3 : 1});
 }
 
-/* Where masters are on the device too. Oracle: as above, the run whose updates stand behind the norm. */
+/* Where masters are on the device too. Oracle: as above, the run whose updates stand behind the
+ * norm. */
 static void updates_at_once_on_the_device(void **state)
 {
   (void)state;
-  const enum deck_strategy strategies[] = {STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP, STRATEGY_SHARD_OPTIM, STRATEGY_NO_SHARD};
+  const enum deck_strategy strategies[] = {STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP,
+                                           STRATEGY_SHARD_OPTIM, STRATEGY_NO_SHARD};
   for (int s = 0; s < 4; s++)
     for (int cut = 0; cut < 2; cut++) {
-      struct job_record record = run((struct job_setup){
-          .strategy = strategies[s], .prefetch = 1, .micros = cut ? 3 : 1, .reduce_every_micro = true, .no_clip = true, .immediate = true});
+      struct job_record record = run((struct job_setup){.strategy = strategies[s],
+                                                        .prefetch = 1,
+                                                        .micros = cut ? 3 : 1,
+                                                        .reduce_every_micro = true,
+                                                        .no_clip = true,
+                                                        .immediate = true});
       if (!cut || comm_ranks(comm) > 1)
         job_assert_same(&record, &reference[cut][true]);
       job_record_free(&record);
@@ -101,7 +113,8 @@ static void same_with_a_copy(struct job_setup setup)
   job_record_free(&cast);
 }
 
-/* A copy in bf16 that the update leaves on the device, instead of one that each gather casts. Oracle: the run that casts. In fp32 there is none. */
+/* A copy in bf16 that the update leaves on the device, instead of one that each gather casts.
+ * Oracle: the run that casts. In fp32 there is none. */
 static void copies_that_are_kept(void **state)
 {
   (void)state;
@@ -116,8 +129,10 @@ static void copies_that_are_kept(void **state)
                                             .reduce_every_micro = at_once,
                                             .no_clip = at_once,
                                             .immediate = at_once});
-  same_with_a_copy((struct job_setup){.prefetch = 1, .freeze = {.n = 1, .item = names}, .activations = recompute});
-  same_with_a_copy((struct job_setup){.prefetch = 1, .moments = DTYPE_BF16, .stochastic = true, .micros = 3});
+  same_with_a_copy((struct job_setup){
+      .prefetch = 1, .freeze = {.n = 1, .item = names}, .activations = recompute});
+  same_with_a_copy(
+      (struct job_setup){.prefetch = 1, .moments = DTYPE_BF16, .stochastic = true, .micros = 3});
 }
 
 static void check_copies_of(const struct job *job)
@@ -128,16 +143,20 @@ static void check_copies_of(const struct job *job)
     const int64_t n = owned.end - owned.begin;
     assert_true(job->plan->working[u] >= 0);
     assert_in_range(n, 1, 4096);
-    dtype_convert(rounded, DTYPE_BF16, exec_pointer(job->exec, job->plan->master[u]), DTYPE_F32, (size_t)n);
-    assert_memory_equal(exec_pointer(job->exec, job->plan->working[u]), rounded, (size_t)n * sizeof *rounded);
+    dtype_convert(rounded, DTYPE_BF16, exec_pointer(job->exec, job->plan->master[u]), DTYPE_F32,
+                  (size_t)n);
+    assert_memory_equal(exec_pointer(job->exec, job->plan->working[u]), rounded,
+                        (size_t)n * sizeof *rounded);
   }
 }
 
-/* Evidence that it is what is computed with: it is the masters rounded after each step, padding too; what is written over it changes the loss; and an evaluation reads it. */
+/* Evidence that it is what is computed with: it is the masters rounded after each step, padding
+ * too; what is written over it changes the loss; and an evaluation reads it. */
 static void copies_are_what_is_gathered(void **state)
 {
   (void)state;
-  const struct job_setup setup = {.prefetch = 1, .half = half, .beside = beside, .keep_working = true};
+  const struct job_setup setup = {
+      .prefetch = 1, .half = half, .beside = beside, .keep_working = true};
   struct job job;
   job_open(&job, comm, &setup);
   for (int step = 0; step < 2; step++) {
@@ -145,7 +164,8 @@ static void copies_are_what_is_gathered(void **state)
     assert_int_equal(exec_drain(job.exec), STATUS_OK);
     check_copies_of(&job);
   }
-  memset(exec_pointer(job.exec, job.plan->working[1]), 0, (size_t)job.plan->buffer[job.plan->working[1]].bytes);
+  memset(exec_pointer(job.exec, job.plan->working[1]), 0,
+         (size_t)job.plan->buffer[job.plan->working[1]].bytes);
   assert_true(job_step(&job, 2).loss != reference[0][0].loss[2]);
   job_close(&job);
 
@@ -154,7 +174,8 @@ static void copies_are_what_is_gathered(void **state)
     eval.mode = PLAN_EVAL;
     job_open(&job, comm, &eval);
     if (spoilt)
-      memset(exec_pointer(job.exec, job.plan->working[1]), 0, (size_t)job.plan->buffer[job.plan->working[1]].bytes);
+      memset(exec_pointer(job.exec, job.plan->working[1]), 0,
+             (size_t)job.plan->buffer[job.plan->working[1]].bytes);
     assert_int_equal(job_step(&job, 0).loss == reference[0][0].loss[0], !spoilt);
     job_close(&job);
   }
@@ -164,7 +185,8 @@ static void updates_at_once(void **state)
 {
   (void)state;
   for (int micros = 1; micros <= 3; micros += 2) {
-    same_all_ways((struct job_setup){.prefetch = 1, .micros = micros, .no_clip = true, .immediate = true});
+    same_all_ways(
+        (struct job_setup){.prefetch = 1, .micros = micros, .no_clip = true, .immediate = true});
     same((struct job_setup){.prefetch = 2, .micros = micros, .no_clip = true});
   }
 }
@@ -179,7 +201,11 @@ static void inputs_that_wait_elsewhere(void **state)
     same((struct job_setup){.prefetch = prefetch, .activations = kept, .micros = 3});
     same((struct job_setup){.prefetch = prefetch, .activations = some});
     same((struct job_setup){.prefetch = prefetch, .activations = turns, .cpu_reduce = true});
-    same((struct job_setup){.prefetch = prefetch, .activations = turns, .cpu_reduce = true, .one_node = true, .micros = 3});
+    same((struct job_setup){.prefetch = prefetch,
+                            .activations = turns,
+                            .cpu_reduce = true,
+                            .one_node = true,
+                            .micros = 3});
   }
 }
 
@@ -189,7 +215,8 @@ static void inputs_alone(void **state)
   (void)state;
   const struct deck_pattern *const patterns[] = {&host, &nvme, &turns, &kept, &some};
   for (int p = 0; p < 5; p++) {
-    struct job_record record = run((struct job_setup){.prefetch = p % 3, .activations = *patterns[p]});
+    struct job_record record =
+        run((struct job_setup){.prefetch = p % 3, .activations = *patterns[p]});
     job_assert_same(&record, &reference[0][0]);
     job_record_free(&record);
   }
@@ -210,12 +237,22 @@ static void resident_units(void **state)
   for (int resident = 1; resident <= 2; resident++)
     for (int micros = 1; micros <= 3; micros += 2) {
       same((struct job_setup){.resident = resident, .micros = micros});
-      same((struct job_setup){.resident = resident, .micros = micros, .prefetch = 1, .activations = host, .nvme_state = 0.5});
-      same((struct job_setup){.resident = resident, .micros = micros, .prefetch = 2, .no_clip = true, .immediate = true, .threads = 2});
+      same((struct job_setup){.resident = resident,
+                              .micros = micros,
+                              .prefetch = 1,
+                              .activations = host,
+                              .nvme_state = 0.5});
+      same((struct job_setup){.resident = resident,
+                              .micros = micros,
+                              .prefetch = 2,
+                              .no_clip = true,
+                              .immediate = true,
+                              .threads = 2});
     }
   for (int group = 1; group <= comm_ranks(comm); group *= 2)
     if (comm_ranks(comm) % group == 0)
-      same((struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = group, .prefetch = 1, .resident = 1});
+      same((struct job_setup){
+          .strategy = STRATEGY_HYBRID_SHARD, .group = group, .prefetch = 1, .resident = 1});
 }
 
 static void threads_of_the_lanes(void **state)
@@ -224,21 +261,29 @@ static void threads_of_the_lanes(void **state)
   same_all_ways((struct job_setup){.prefetch = 1, .threads = 3});
 }
 
-/* Replicas meet in another order of additions where a step is cut, but not where it is one micro-batch. */
+/* Replicas meet in another order of additions where a step is cut, but not where it is one
+ * micro-batch. */
 static void hybrid_groups(void **state)
 {
   (void)state;
   for (int group = 1; group <= comm_ranks(comm); group *= 2)
     if (comm_ranks(comm) % group == 0)
-      same_all_ways((struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = group, .prefetch = 1});
+      same_all_ways(
+          (struct job_setup){.strategy = STRATEGY_HYBRID_SHARD, .group = group, .prefetch = 1});
 }
 
-/* A slow link changes when things happen and nothing else. Oracle for the link: what goes down it in a step takes no less than its bytes over the rate. */
+/* A slow link changes when things happen and nothing else. Oracle for the link: what goes down it
+ * in a step takes no less than its bytes over the rate. */
 static void slow_links(void **state)
 {
   (void)state;
   const double rate = 1e-3;
-  const struct job_setup setup = {.host = true, .prefetch = 1, .activations = host, .rate = rate, .half = half, .beside = beside};
+  const struct job_setup setup = {.host = true,
+                                  .prefetch = 1,
+                                  .activations = host,
+                                  .rate = rate,
+                                  .half = half,
+                                  .beside = beside};
   struct job job;
   double bytes = 0;
   job_open(&job, comm, &setup);
@@ -253,17 +298,20 @@ static void slow_links(void **state)
   job_close(&job);
 }
 
-/* Several micro-batches of one rank: without a link between ranks the device adds them up inside of its products. Oracle: the reference, within the rounding of fp32. */
+/* Several micro-batches of one rank: without a link between ranks the device adds them up inside of
+ * its products. Oracle: the reference, within the rounding of fp32. */
 static void one_rank(void **state)
 {
   (void)state;
   if (comm_ranks(comm) > 1)
     return;
-  struct job_record record = run((struct job_setup){.host = true, .prefetch = 1, .micros = 3, .reduce_every_micro = true});
+  struct job_record record =
+      run((struct job_setup){.host = true, .prefetch = 1, .micros = 3, .reduce_every_micro = true});
   const struct job_record *near = &reference[1][0];
   for (int step = 0; step < JOB_STEPS; step++) {
     assert_true(fabs(record.loss[step] - near->loss[step]) < 1e-4 * near->loss[step]);
-    assert_true(fabs(record.grad_norm[step] - near->grad_norm[step]) < 1e-4 * near->grad_norm[step]);
+    assert_true(fabs(record.grad_norm[step] - near->grad_norm[step]) <
+                1e-4 * near->grad_norm[step]);
   }
   job_record_free(&record);
 }
@@ -288,12 +336,14 @@ static void frozen_parameters(void **state)
   job_record_free(&expected);
 }
 
-/* Parts that travel in 16 bits are rounded once, those of a rank's own too, wherever they are added up. Oracle: the run on the device, which is not the reference's. */
+/* Parts that travel in 16 bits are rounded once, those of a rank's own too, wherever they are added
+ * up. Oracle: the run on the device, which is not the reference's. */
 static void narrow_parts(void **state)
 {
   (void)state;
   for (int micros = 1; micros <= 3; micros += 2) {
-    const struct job_setup setup = {.prefetch = 1, .micros = micros, .reduce_every_micro = true, .codec = "bf16"};
+    const struct job_setup setup = {
+        .prefetch = 1, .micros = micros, .reduce_every_micro = true, .codec = "bf16"};
     if (comm_ranks(comm) == 1)
       return; /* nothing travels */
     struct job_record expected = run(setup), record;
@@ -310,12 +360,14 @@ static void narrow_parts(void **state)
   }
 }
 
-/* 16-bit moments: the same wherever they are kept, and rounding that is a function of the element is the same too. */
+/* 16-bit moments: the same wherever they are kept, and rounding that is a function of the element
+ * is the same too. */
 static void narrow_moments(void **state)
 {
   (void)state;
   for (int kind = 0; kind < 4; kind++) {
-    const struct job_setup setup = {.prefetch = 1, .moments = kind & 2 ? DTYPE_F16 : DTYPE_BF16, .stochastic = kind & 1};
+    const struct job_setup setup = {
+        .prefetch = 1, .moments = kind & 2 ? DTYPE_F16 : DTYPE_BF16, .stochastic = kind & 1};
     struct job_record expected = run(setup), record;
     assert_true(expected.loss[2] != reference[0][0].loss[2]);
     assert_true(fabs(expected.loss[2] - reference[0][0].loss[2]) < 1e-2 * reference[0][0].loss[2]);
@@ -338,7 +390,8 @@ static void round_moments(const struct job *job)
 {
   uint16_t rounded[4096];
   for (int u = 0; u < job->model->units; u++) {
-    float *const moments[] = {exec_pointer(job->exec, job->plan->state[0].buffer[u]), exec_pointer(job->exec, job->plan->state[1].buffer[u])};
+    float *const moments[] = {exec_pointer(job->exec, job->plan->state[0].buffer[u]),
+                              exec_pointer(job->exec, job->plan->state[1].buffer[u])};
     const int64_t n = job->plan->owned[u].end - job->plan->owned[u].begin;
     assert_in_range(n, 1, 4096);
     for (int i = 0; i < 2; i++) {
@@ -348,7 +401,8 @@ static void round_moments(const struct job *job)
   }
 }
 
-/* The loss, before or after so many steps, where the gradient's elements are as small as those of a large model: about 1e-5. */
+/* The loss, before or after so many steps, where the gradient's elements are as small as those of a
+ * large model: about 1e-5. */
 static double loss_after(int steps, enum dtype moments, bool stochastic, bool plain)
 {
   const struct job_setup setup = {.prefetch = 1,
@@ -371,13 +425,15 @@ static double loss_after(int steps, enum dtype moments, bool stochastic, bool pl
   return result.loss;
 }
 
-/* Parameters stray from those of fp32 moments by at most 5.4 % of the longest way that they can go, stochastically 11 % (tests/device/test_adamw.c): so much, at most, of what is learned is lost
- * or won. A second moment of 0, where plain fp16 has no smaller number, makes steps of any length. */
+/* Parameters stray from those of fp32 moments by at most 5.4 % of the longest way that they can go,
+ * stochastically 11 % (tests/device/test_adamw.c): so much, at most, of what is learned is lost or
+ * won. A second moment of 0, where plain fp16 has no smaller number, makes steps of any length. */
 static void moments_in_fp16_learn_as_in_fp32(void **state)
 {
   (void)state;
   enum { STEPS = 12 };
-  const double before = loss_after(0, DTYPE_F32, false, false), after = loss_after(STEPS, DTYPE_F32, false, false), learned = before - after;
+  const double before = loss_after(0, DTYPE_F32, false, false),
+               after = loss_after(STEPS, DTYPE_F32, false, false), learned = before - after;
   assert_true(learned > 0.05 * before);
   assert_true(fabs(loss_after(STEPS, DTYPE_F16, false, false) - after) <= 0.054 * learned);
   assert_true(fabs(loss_after(STEPS, DTYPE_F16, true, false) - after) <= 0.11 * learned);
@@ -389,7 +445,8 @@ static int start(void **state)
   (void)state;
   for (int cut = 0; cut < 2; cut++)
     for (int no_clip = 0; no_clip < 2; no_clip++)
-      reference[cut][no_clip] = run((struct job_setup){.prefetch = 1, .micros = cut ? 3 : 1, .reduce_every_micro = true, .no_clip = no_clip});
+      reference[cut][no_clip] = run((struct job_setup){
+          .prefetch = 1, .micros = cut ? 3 : 1, .reduce_every_micro = true, .no_clip = no_clip});
   return 0;
 }
 
@@ -439,7 +496,8 @@ int main(void)
     return 1;
   int failed = cmocka_run_group_tests_name("fp32", tests, start, stop);
   half = beside = true;
-  failed += cmocka_run_group_tests_name("bf16, with the host beside the device", half_tests, start, stop);
+  failed +=
+      cmocka_run_group_tests_name("bf16, with the host beside the device", half_tests, start, stop);
   comm_destroy(comm);
   return failed;
 }

@@ -1,5 +1,7 @@
-/* Waits between the lanes of the host and those of a device whose copies go on behind the call. On the host device they are no-ops; on the one of late.h what nobody waits for in the right way is
- * not there yet. Oracle: the same setup on the host device, bit for bit; of the device itself, bytes before and behind a wait. */
+/* Waits between the lanes of the host and those of a device whose copies go on behind the call. On
+ * the host device they are no-ops; on the one of late.h what nobody waits for in the right way is
+ * not there yet. Oracle: the same setup on the host device, bit for bit; of the device itself,
+ * bytes before and behind a wait. */
 /* ranks: 1 2 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,8 +39,8 @@ static void a_copy_is_there_when_it_is_waited_for(void **state)
   struct device *late, *host;
   assert_int_equal(late_device_create(DTYPE_F32, &late), STATUS_OK);
   assert_int_equal(device_create("host", 0, DTYPE_F32, &host), STATUS_OK);
-  struct lane *d2h = make_lane(late, "d2h"), *compute = make_lane(late, "compute"), *disk = make_lane(late, "disk"),
-              *beside = make_lane(host, "host");
+  struct lane *d2h = make_lane(late, "d2h"), *compute = make_lane(late, "compute"),
+              *disk = make_lane(late, "disk"), *beside = make_lane(host, "host");
   struct mark *first = make_mark(late), *second = make_mark(late), *never = make_mark(late);
   const int from[] = {1, 2, 3};
   int to[3] = {0};
@@ -89,10 +91,12 @@ static void same(struct job_setup setup)
   job_record_free(&record);
 }
 
-static const struct deck_pattern host = {.n = 1, .of = {KEEP_INPUT_HOST}}, nvme = {.n = 1, .of = {KEEP_INPUT_NVME}},
+static const struct deck_pattern host = {.n = 1, .of = {KEEP_INPUT_HOST}},
+                                 nvme = {.n = 1, .of = {KEEP_INPUT_NVME}},
                                  kept = {.n = 1, .of = {KEEP_ACTIVATIONS_HOST}};
 
-/* All ways of parameters and of gradients, reduced by devices, by hosts, and by hosts in memory that they share. */
+/* All ways of parameters and of gradients, reduced by devices, by hosts, and by hosts in memory
+ * that they share. */
 static void same_all_ways(struct job_setup setup)
 {
   setup.host = true;
@@ -136,23 +140,37 @@ static void resident_units(void **state)
 {
   (void)state;
   for (int micros = 1; micros <= 3; micros += 2) {
-    same((struct job_setup){.host = true, .prefetch = 1, .micros = micros, .resident = 2, .activations = host});
-    same((struct job_setup){.host = true, .prefetch = 1, .micros = micros, .resident = 1, .no_clip = true, .immediate = true, .half = true});
+    same((struct job_setup){
+        .host = true, .prefetch = 1, .micros = micros, .resident = 2, .activations = host});
+    same((struct job_setup){.host = true,
+                            .prefetch = 1,
+                            .micros = micros,
+                            .resident = 1,
+                            .no_clip = true,
+                            .immediate = true,
+                            .half = true});
   }
 }
 
 static void updates_at_once(void **state)
 {
   (void)state;
-  same_all_ways((struct job_setup){.prefetch = 1, .micros = 3, .no_clip = true, .immediate = true, .nvme_state = 0.5, .activations = host});
+  same_all_ways((struct job_setup){.prefetch = 1,
+                                   .micros = 3,
+                                   .no_clip = true,
+                                   .immediate = true,
+                                   .nvme_state = 0.5,
+                                   .activations = host});
 }
 
 static void parameters_in_bf16(void **state)
 {
   (void)state;
   static char bias[] = "*bias", *biases[] = {bias};
-  same_all_ways((struct job_setup){.prefetch = 1, .half = true, .nvme_state = 0.5, .activations = nvme});
-  same_all_ways((struct job_setup){.prefetch = 1, .half = true, .freeze = {.n = 1, .item = biases}});
+  same_all_ways(
+      (struct job_setup){.prefetch = 1, .half = true, .nvme_state = 0.5, .activations = nvme});
+  same_all_ways(
+      (struct job_setup){.prefetch = 1, .half = true, .freeze = {.n = 1, .item = biases}});
 }
 
 /* The disk's lane belongs to the host there too. */

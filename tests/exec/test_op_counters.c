@@ -1,4 +1,5 @@
-/* What lanes' threads count. Oracles: a PAPI of our own in front of the library's, whose events are numbers that this program adds to on the thread that reads them; fresh pages, each of which
+/* What lanes' threads count. Oracles: a PAPI of our own in front of the library's, whose events are
+ * numbers that this program adds to on the thread that reads them; fresh pages, each of which
  * faults once; sleeps, each of which is a switch; the threads' own CPU clocks. */
 #include <pthread.h>
 #include <setjmp.h>
@@ -50,11 +51,14 @@ static void refused(char *name, const char *says)
   struct op_counters *counters = NULL;
   assert_int_not_equal(op_counters_create(COUNT_LANES, 1, &name, &counters), STATUS_OK);
   assert_null(counters);
-  if (!strstr(status_text(), says) || !strstr(status_text(), name) || !strstr(status_text(), "run.counters=auto"))
+  if (!strstr(status_text(), says) || !strstr(status_text(), name) ||
+      !strstr(status_text(), "run.counters=auto"))
     fail_msg("'%s' does not say '%s' of '%s'", status_text(), says, name);
 }
 
-/* --- a PAPI of our own ------------------------------------------------------------------------------------------------------------------------- */
+/* --- a PAPI of our own
+ * -------------------------------------------------------------------------------------------------------------------------
+ */
 
 #ifdef HAVE_PAPI
 
@@ -86,7 +90,8 @@ static void must(bool good)
 
 static struct set *find_set(int number)
 {
-  must(number >= 0 && number < SETS && sets[number].used && pthread_equal(sets[number].owner, pthread_self()));
+  must(number >= 0 && number < SETS && sets[number].used &&
+       pthread_equal(sets[number].owner, pthread_self()));
   return &sets[number];
 }
 
@@ -126,7 +131,10 @@ int PAPI_event_name_to_code(const char *name, int *code)
   static const struct {
     const char *name;
     int code;
-  } codes[] = {{"PAPI_TOT_CYC", PAPI_TOT_CYC}, {"PAPI_TOT_INS", PAPI_TOT_INS}, {"PAPI_L3_TCM", PAPI_L3_TCM}, {"perf::FIZZ", FAKE_FIZZ}};
+  } codes[] = {{"PAPI_TOT_CYC", PAPI_TOT_CYC},
+               {"PAPI_TOT_INS", PAPI_TOT_INS},
+               {"PAPI_L3_TCM", PAPI_L3_TCM},
+               {"perf::FIZZ", FAKE_FIZZ}};
   for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
     if (!strcmp(codes[i].name, name)) {
       *code = codes[i].code;
@@ -178,7 +186,10 @@ int PAPI_read(int number, long long *values)
   if (atomic_load(&read_fails))
     return PAPI_ESYS;
   for (int i = 0; i < set->n; i++)
-    values[i] = set->code[i] == PAPI_TOT_CYC ? cycles : set->code[i] == PAPI_TOT_INS ? instructions : set->code[i] == PAPI_L3_TCM ? misses : fizz;
+    values[i] = set->code[i] == PAPI_TOT_CYC   ? cycles
+                : set->code[i] == PAPI_TOT_INS ? instructions
+                : set->code[i] == PAPI_L3_TCM  ? misses
+                                               : fizz;
   return PAPI_OK;
 }
 
@@ -205,7 +216,8 @@ static void nothing_is_left(void)
   assert_int_equal(atomic_load(&misuses), 0);
 }
 
-/* Worker w: (w + 1) times the argument in instructions, a tenth of it in cycles' tens, and w misses. */
+/* Worker w: (w + 1) times the argument in instructions, a tenth of it in cycles' tens, and w
+ * misses. */
 static void spend(void *arg, int worker, int workers)
 {
   const long long times = *(int *)arg;
@@ -222,13 +234,14 @@ static void each_thread_is_counted_by_lane_and_kind(void **state)
   struct team *team;
   struct op_counters_lane *lane;
   int64_t spent[OP_COUNTERS];
-  const long line = sysconf(_SC_LEVEL1_DCACHE_LINESIZE) > 0 ? sysconf(_SC_LEVEL1_DCACHE_LINESIZE) : 64;
+  const long line =
+      sysconf(_SC_LEVEL1_DCACHE_LINESIZE) > 0 ? sysconf(_SC_LEVEL1_DCACHE_LINESIZE) : 64;
   reset();
   struct op_counters *counters = named(1, names);
   assert_string_equal(op_counters_note(counters), "");
   assert_int_equal(op_counters_events(counters), 7);
-  const int ins = event_of(counters, "instructions"), cyc = event_of(counters, "cycles"), l3 = event_of(counters, "l3_misses"),
-            memory = event_of(counters, "memory_bytes");
+  const int ins = event_of(counters, "instructions"), cyc = event_of(counters, "cycles"),
+            l3 = event_of(counters, "l3_misses"), memory = event_of(counters, "memory_bytes");
   check(team_create(WORKERS, NULL, &team));
   check(op_counters_lane_create(counters, team, &lane));
   check(op_counters_start(lane));
@@ -264,7 +277,8 @@ static void each_thread_is_counted_by_lane_and_kind(void **state)
 static void events_are_chosen_by_name(void **state)
 {
   (void)state;
-  static char memory[] = "memory_bytes", other[] = "perf::FIZZ", misses_[] = "l3_misses", *names[] = {memory, other, misses_};
+  static char memory[] = "memory_bytes", other[] = "perf::FIZZ", misses_[] = "l3_misses",
+              *names[] = {memory, other, misses_};
   struct op_counters_lane *lane;
   int64_t spent[OP_COUNTERS];
   reset();
@@ -290,7 +304,8 @@ static void events_are_chosen_by_name(void **state)
 static void what_is_refused_is_told(void **state)
 {
   (void)state;
-  static char all[] = "auto", *names[] = {all}, cyc[] = "cycles", unknown[] = "perf::BUZZ", ins[] = "instructions", *two[] = {cyc, ins};
+  static char all[] = "auto", *names[] = {all}, cyc[] = "cycles", unknown[] = "perf::BUZZ",
+              ins[] = "instructions", *two[] = {cyc, ins};
   reset();
   refused(unknown, "papi_native_avail");
   refuse_with = PAPI_EPERM;
@@ -303,7 +318,8 @@ static void what_is_refused_is_told(void **state)
   assert_null(strstr(cure + 1, "kernel.perf_event_paranoid"));
   assert_non_null(strstr(op_counters_note(counters), "nor is memory_bytes"));
   op_counters_destroy(counters);
-  refuse_with = PAPI_ECMP_DISABLED; /* what PAPI says instead where it has read the setting itself */
+  refuse_with =
+      PAPI_ECMP_DISABLED; /* what PAPI says instead where it has read the setting itself */
   refused(cyc, "kernel.perf_event_paranoid=2");
 
   refuse_with = PAPI_ENOEVNT;
@@ -311,14 +327,17 @@ static void what_is_refused_is_told(void **state)
   counters = named(1, names);
   assert_int_equal(op_counters_events(counters), 5);
   assert_int_equal(event_of(counters, "l3_misses"), -1);
-  assert_int_equal(strncmp(op_counters_note(counters), "l3_misses is not counted: this machine does not have it", 55), 0);
+  assert_int_equal(strncmp(op_counters_note(counters),
+                           "l3_misses is not counted: this machine does not have it", 55),
+                   0);
   assert_null(strstr(op_counters_note(counters), "instructions"));
   op_counters_destroy(counters);
 
   reset();
   most_events = 1;
   assert_int_equal(op_counters_create(COUNT_LANES, 2, two, &counters), STATUS_LIBRARY);
-  assert_non_null(strstr(status_text(), "run.counters: instructions: PAPI: PAPI_add_event: made up"));
+  assert_non_null(
+      strstr(status_text(), "run.counters: instructions: PAPI: PAPI_add_event: made up"));
   nothing_is_left();
 }
 
@@ -370,7 +389,9 @@ static void a_build_without_papi(void **state)
 
 #endif
 
-/* --- the kernel's account ---------------------------------------------------------------------------------------------------------------------- */
+/* --- the kernel's account
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 static _Atomic int64_t cpu_ns;
 
@@ -387,7 +408,8 @@ static void work(void *arg, int worker, int workers)
   const int64_t start = clock_of_thread();
   const size_t size = (size_t)sysconf(_SC_PAGESIZE), bytes = (size_t)(worker + 1) * PAGES * size;
   (void)arg, (void)workers;
-  volatile char *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  volatile char *page =
+      mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   (void)madvise((void *)page, bytes, MADV_NOHUGEPAGE); /* a kernel without huge pages refuses */
   for (size_t i = 0; i < bytes; i += size)
     page[i] = 1; /* without memory the program ends here */
@@ -406,8 +428,12 @@ static void between(int64_t value, double least, double most)
 static void the_kernels_account_of_each_thread(void **state)
 {
   (void)state;
-  static char clock[] = "task_clock", faults[] = "page_faults", switches[] = "context_switches", *names[] = {clock, faults, switches};
-  enum { ALL_PAGES = PAGES * WORKERS * (WORKERS + 1) / 2, SHADOW = 4 }; /* ThreadSanitizer's shadow of a page has pages of its own */
+  static char clock[] = "task_clock", faults[] = "page_faults", switches[] = "context_switches",
+              *names[] = {clock, faults, switches};
+  enum {
+    ALL_PAGES = PAGES * WORKERS * (WORKERS + 1) / 2,
+    SHADOW = 4
+  }; /* ThreadSanitizer's shadow of a page has pages of its own */
   struct team *team;
   struct op_counters_lane *lane;
   int64_t spent[OP_COUNTERS];
@@ -441,7 +467,8 @@ static void too_many_events(void **state)
   struct op_counters *counters = NULL;
   for (int i = 0; i <= OP_COUNTERS; i++)
     names[i] = faults;
-  assert_int_equal(op_counters_create(COUNT_LANES, OP_COUNTERS + 1, names, &counters), STATUS_INTERNAL);
+  assert_int_equal(op_counters_create(COUNT_LANES, OP_COUNTERS + 1, names, &counters),
+                   STATUS_INTERNAL);
   assert_null(counters);
 }
 

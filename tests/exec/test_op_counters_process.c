@@ -1,6 +1,8 @@
-/* Counters of a whole process: of its first thread and of threads that it starts. Oracles: a loop whose instructions are known; fresh pages, each of which faults once; sleeps, each of
- * which is a switch; the threads' own CPU clocks. Machines that this one is not are made by a seccomp filter, under which the kernel answers
- * perf_event_open() with an error of our choice, in this program started again with the error as its argument. */
+/* Counters of a whole process: of its first thread and of threads that it starts. Oracles: a loop
+ * whose instructions are known; fresh pages, each of which faults once; sleeps, each of which is a
+ * switch; the threads' own CPU clocks. Machines that this one is not are made by a seccomp filter,
+ * under which the kernel answers perf_event_open() with an error of our choice, in this program
+ * started again with the error as its argument. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -67,14 +69,17 @@ static int wait_for_quiet(void **state)
   return 0;
 }
 
-/* PAGES faults, SLEEPS switches, and at least 2 instructions a turn (exactly 2 where the loop is ours). Returns the CPU time that it took. */
+/* PAGES faults, SLEEPS switches, and at least 2 instructions a turn (exactly 2 where the loop is
+ * ours). Returns the CPU time that it took. */
 static void *work(void *ns)
 {
   const int64_t start = cpu_ns(CLOCK_THREAD_CPUTIME_ID);
   const long size = sysconf(_SC_PAGESIZE);
-  char *page = mmap(NULL, (size_t)(PAGES * size), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  char *page = mmap(NULL, (size_t)(PAGES * size), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   assert_ptr_not_equal(page, MAP_FAILED);
-  (void)madvise(page, (size_t)(PAGES * size), MADV_NOHUGEPAGE); /* a kernel without huge pages refuses */
+  (void)madvise(page, (size_t)(PAGES * size),
+                MADV_NOHUGEPAGE); /* a kernel without huge pages refuses */
   for (int i = 0; i < PAGES; i++)
     ((volatile char *)page)[i * size] = 1;
   assert_int_equal(munmap(page, (size_t)(PAGES * size)), 0);

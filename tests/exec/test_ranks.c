@@ -1,4 +1,5 @@
-/* P ranks against one, and what they decide together. Oracle: the same batch on one rank without MPI, within bounds that follow from fp32 rounding of sums in another order (below). */
+/* P ranks against one, and what they decide together. Oracle: the same batch on one rank without
+ * MPI, within bounds that follow from fp32 rounding of sums in another order (below). */
 /* ranks: 2 3 4 5 */
 #include <math.h>
 #include <setjmp.h>
@@ -13,8 +14,9 @@
 
 static struct comm *comm;
 
-/* The first loss sums the same terms exactly. A gradient is a sum over 720 tokens: its relative error by order is below 720 / 2^24 = 4e-5 of its terms'
- * magnitude; three steps of 0.01 carry it into parameters of about 0.2 and losses of about 4. */
+/* The first loss sums the same terms exactly. A gradient is a sum over 720 tokens: its relative
+ * error by order is below 720 / 2^24 = 4e-5 of its terms' magnitude; three steps of 0.01 carry it
+ * into parameters of about 0.2 and losses of about 4. */
 static const double loss_bound = 1e-6, norm_bound = 1e-5, param_bound = 2e-5;
 
 static void agree_with_one_rank(const struct job_setup *setup, const struct job_record *one)
@@ -24,13 +26,15 @@ static void agree_with_one_rank(const struct job_setup *setup, const struct job_
   assert_true(many.loss[0] == one->loss[0]);
   for (int step = 0; step < JOB_STEPS; step++) {
     assert_true(fabs(many.loss[step] - one->loss[step]) <= loss_bound * one->loss[step]);
-    assert_true(fabs(many.grad_norm[step] - one->grad_norm[step]) <= norm_bound * one->grad_norm[step]);
+    assert_true(fabs(many.grad_norm[step] - one->grad_norm[step]) <=
+                norm_bound * one->grad_norm[step]);
   }
   assert_int_equal(many.n, one->n);
   for (int64_t i = 0; i < one->n; i++)
     worst = fmax(worst, fabs((double)many.params[i] - one->params[i]));
   if (comm_rank(comm) == 0)
-    print_message("%d ranks against one: parameters differ by %.2g at most\n", comm_ranks(comm), worst);
+    print_message("%d ranks against one: parameters differ by %.2g at most\n", comm_ranks(comm),
+                  worst);
   assert_true(worst <= param_bound);
   job_record_free(&many);
 }
@@ -42,7 +46,10 @@ static void ranks_agree_with_one(void **state)
   assert_int_equal(comm_create_fake(0, 1, 1, &alone), STATUS_OK);
   struct job_record one = job_run(alone, &(struct job_setup){.prefetch = 1});
   agree_with_one_rank(&(struct job_setup){.prefetch = 1}, &one);
-  agree_with_one_rank(&(struct job_setup){.strategy = STRATEGY_SHARD_GRAD_OP, .micros = 3, .reduce_every_micro = true}, &one);
+  agree_with_one_rank(&(struct job_setup){.strategy = STRATEGY_SHARD_GRAD_OP,
+                                          .micros = 3,
+                                          .reduce_every_micro = true},
+                      &one);
   job_record_free(&one);
   comm_destroy(alone);
 }
@@ -98,12 +105,16 @@ static void expect_pins(const struct job *job, struct device *device, int refuse
   assert_int_equal(pinned, 0);
 }
 
-/* What the ranks of a node share, and what each has for the others to read. Oracle: as many are unpinned as were pinned, on the ranks whose devices took the memory too. */
+/* What the ranks of a node share, and what each has for the others to read. Oracle: as many are
+ * unpinned as were pinned, on the ranks whose devices took the memory too. */
 static void what_one_rank_cannot_pin_no_rank_keeps(void **state)
 {
   (void)state;
   struct job job;
-  job_plan(&job, comm, &(struct job_setup){.prefetch = 1, .host = true, .params_full = true, .cpu_reduce = true, .one_node = true});
+  job_plan(
+      &job, comm,
+      &(struct job_setup){
+          .prefetch = 1, .host = true, .params_full = true, .cpu_reduce = true, .one_node = true});
   struct device_ops ops = *job.device->ops;
   struct device device = *job.device;
   ops.pin = count_pin;

@@ -1,5 +1,7 @@
-/* Traced steps, and what is counted of them. Oracles: sums and overlaps of events made by hand, worked out here; the plan, whose every instruction a traced step has once, and none before
- * what it waits for; the bits of a run that is not traced; this program's own getrusage(), which counts how often a thread is asked for. */
+/* Traced steps, and what is counted of them. Oracles: sums and overlaps of events made by hand,
+ * worked out here; the plan, whose every instruction a traced step has once, and none before what
+ * it waits for; the bits of a run that is not traced; this program's own getrusage(), which counts
+ * how often a thread is asked for. */
 /* ranks: 1 2 3 */
 #include <math.h>
 #include <setjmp.h>
@@ -67,7 +69,9 @@ static void open_trace(const struct plan *plan, double link_bytes_s, struct trac
 
 static void happened(struct trace_run *run, int64_t step, int instr, double begin_ms, double end_ms)
 {
-  trace_run_event(run, &(struct exec_event){.step = step, .instr = instr, .begin_s = 1e-3 * begin_ms, .end_s = 1e-3 * end_ms});
+  trace_run_event(
+      run, &(struct exec_event){
+               .step = step, .instr = instr, .begin_s = 1e-3 * begin_ms, .end_s = 1e-3 * end_ms});
 }
 
 static void near(double value, double expected)
@@ -76,7 +80,8 @@ static void near(double value, double expected)
     fail_msg("%.17g, not %.17g", value, expected);
 }
 
-static void expect_beside(const struct trace_summary *sum, enum plan_part part, double seconds, double exposed_s)
+static void expect_beside(const struct trace_summary *sum, enum plan_part part, double seconds,
+                          double exposed_s)
 {
   near(sum->beside[part].seconds, seconds);
   near(sum->beside[part].exposed_s, exposed_s);
@@ -115,7 +120,8 @@ static double field(const struct json_tree *tree, const char *key)
 /* Oracle: the summary, number by number. */
 static void expect_record(const struct trace_summary *sum)
 {
-  static const char *const names[] = {[PART_COMM] = "comm", [PART_COPY] = "copy", [PART_UPDATE] = "update", [PART_DISK] = "disk"};
+  static const char *const names[] = {
+      [PART_COMM] = "comm", [PART_COPY] = "copy", [PART_UPDATE] = "update", [PART_DISK] = "disk"};
   char path[320], key[32];
   struct results *results;
   struct json_tree *tree;
@@ -124,8 +130,10 @@ static void expect_record(const struct trace_summary *sum)
   check(trace_record(results, sum));
   check(results_close(results));
   check(json_tree_read(path, 1 << 16, &tree));
-  assert_true(field(tree, "first") == (double)sum->first && field(tree, "steps") == (double)sum->steps);
-  assert_true(field(tree, "steady_steps") == (double)sum->steady_steps && field(tree, "step_s") == sum->step_s);
+  assert_true(field(tree, "first") == (double)sum->first &&
+              field(tree, "steps") == (double)sum->steps);
+  assert_true(field(tree, "steady_steps") == (double)sum->steady_steps &&
+              field(tree, "step_s") == sum->step_s);
   assert_true(field(tree, "exposed_idle_s") == sum->idle_s);
   for (int part = 0; part < PART_NOTHING; part++) {
     snprintf(key, sizeof key, "busy_%s_s", names[part]);
@@ -144,7 +152,8 @@ static void remove_files(void)
 }
 
 /* A plan for the last but one of so many ranks, or the only one, which nothing runs. */
-static void with_plan(int ranks, const struct job_setup *setup, void (*test)(const struct plan *plan))
+static void with_plan(int ranks, const struct job_setup *setup,
+                      void (*test)(const struct plan *plan))
 {
   struct comm *fake;
   struct job job;
@@ -162,7 +171,8 @@ static void with_plan_of_3(void (*test)(const struct plan *plan))
   with_plan(3, &(struct job_setup){.prefetch = 1}, test);
 }
 
-/* Milliseconds   compute 0 to 10 and 12 to 20, communication 2 to 3, 8 to 14 and 19 to 25: together 1 + (2 + 2) + 1 of 13. */
+/* Milliseconds   compute 0 to 10 and 12 to 20, communication 2 to 3, 8 to 14 and 19 to 25: together
+ * 1 + (2 + 2) + 1 of 13. */
 static void sums(const struct plan *plan)
 {
   struct trace_run *run;
@@ -177,7 +187,9 @@ static void sums(const struct plan *plan)
   happened(run, 6, forward, 12, 20);
   happened(run, 6, reduce, 19, 25);
   happened(run, 6, adam, 1, 30);
-  trace_run_set_classes(run, (const struct class_total[CLASS_COUNT]){[CLASS_PRODUCTS] = {7, 0.012, 6e12}, [CLASS_UPDATE] = {2, 0.003, 1.5e9}});
+  trace_run_set_classes(
+      run, (const struct class_total[CLASS_COUNT]){
+               [CLASS_PRODUCTS] = {7, 0.012, 6e12}, [CLASS_UPDATE] = {2, 0.003, 1.5e9}});
   check(trace_run_close(run, &sum));
 
   assert_int_equal(sum.steps, 2);
@@ -214,12 +226,15 @@ static void sums(const struct plan *plan)
   summary_says("products                3.5        6.000        40.0 %      500.0 TFLOP/s\n"
                "update                  1.0        1.500        10.0 %      500.0 GB/s\n");
   const double rate = 2 * gathered * 2 / 3 / 0.006;
-  snprintf(line, sizeof line, "GATHER                    2        3.000        20.0 %% %10.2f %11.1f %%\n", 1e-9 * rate, 1e-7 * rate);
+  snprintf(line, sizeof line,
+           "GATHER                    2        3.000        20.0 %% %10.2f %11.1f %%\n",
+           1e-9 * rate, 1e-7 * rate);
   summary_says(line);
-  summary_says(
-      "\ncommunication 6.500 ms a step, of which 3.500 ms are exposed (the compute lane runs nothing); overlap 0.462\nlink: 1.00 GB/s measured\n");
+  summary_says("\ncommunication 6.500 ms a step, of which 3.500 ms are exposed (the compute lane "
+               "runs nothing); overlap 0.462\nlink: 1.00 GB/s measured\n");
   summary_says("ranks.\nupdates 14.500 ms a step, of which 6.000 ms are exposed: 58.6 % hidden\n"
-               "the compute lane runs nothing for 6.000 ms of 15.000 ms a step\nThis is of all that was traced, ");
+               "the compute lane runs nothing for 6.000 ms of 15.000 ms a step\nThis is of all "
+               "that was traced, ");
 }
 
 /* An attribute of the first instruction of this operation in the timeline. */
@@ -286,7 +301,8 @@ static int find_on(const struct plan *plan, enum op op, enum plan_lane lane)
   return -1;
 }
 
-/* Milliseconds   steps of 100; from 100 to 200 the compute lane has a gap of 20, in which a copy of 20 ends, a gather of 5 runs, and an update on the device; what the step before put off is hidden,
+/* Milliseconds   steps of 100; from 100 to 200 the compute lane has a gap of 20, in which a copy of
+ * 20 ends, a gather of 5 runs, and an update on the device; what the step before put off is hidden,
  * and a copy of the next step is begun, which lasts into that one. */
 static void step_in_the_midst(const struct plan *plan, int steps)
 {
@@ -301,7 +317,8 @@ static void step_in_the_midst(const struct plan *plan, int steps)
   happened(run, 6, fetch, 140, 160);
   happened(run, 6, find_op(plan, OP_GATHER), 160, 165);
   happened(run, 6, find_on(plan, OP_UPDATE, LANE_REDUCE), 165, 167);
-  happened(run, 6, find_on(plan, OP_SQUARES, LANE_REDUCE), 167, 169); /* is nothing of what is asked for */
+  happened(run, 6, find_on(plan, OP_SQUARES, LANE_REDUCE), 167,
+           169); /* is nothing of what is asked for */
   happened(run, 7, forward, 200, 300);
   happened(run, 7, fetch, 190, 205);
   if (steps > 3)
@@ -316,7 +333,8 @@ static void step_in_the_midst(const struct plan *plan, int steps)
   expect_beside(&sum, PART_UPDATE, 0.022 / n, 0.002 / n);
   expect_beside(&sum, PART_COMM, 0.005 / n, 0.005 / n);
   expect_beside(&sum, PART_DISK, 0, 0);
-  summary_says(steps > 3 ? "\nThis is of 2 steps between traced ones.\n" : "\nThis is of 1 step between traced ones.\n");
+  summary_says(steps > 3 ? "\nThis is of 2 steps between traced ones.\n"
+                         : "\nThis is of 1 step between traced ones.\n");
   expect_record(&sum);
 }
 
@@ -326,7 +344,8 @@ static void steps_in_the_midst(const struct plan *plan)
   step_in_the_midst(plan, 4);
 }
 
-/* Step 7 was released at rest, 100 ms behind the end of step 6: neither that nor 7 counts, which has nothing of a step before beside it; 12 is no neighbour of 10. */
+/* Step 7 was released at rest, 100 ms behind the end of step 6: neither that nor 7 counts, which
+ * has nothing of a step before beside it; 12 is no neighbour of 10. */
 static void steps_behind_a_rest(const struct plan *plan)
 {
   struct trace_run *run;
@@ -337,8 +356,11 @@ static void steps_behind_a_rest(const struct plan *plan)
   for (int step = 5; step <= 12; step++)
     if (step != 11) {
       const double begin_ms = begins_ms[step - 5];
-      trace_run_event(run, &(struct exec_event){
-                               .step = step, .instr = forward, .rested = step == 7, .begin_s = 1e-3 * begin_ms, .end_s = 1e-3 * (begin_ms + 90)});
+      trace_run_event(run, &(struct exec_event){.step = step,
+                                                .instr = forward,
+                                                .rested = step == 7,
+                                                .begin_s = 1e-3 * begin_ms,
+                                                .end_s = 1e-3 * (begin_ms + 90)});
       happened(run, step, fetch, begin_ms + 80, begin_ms + 100);
     }
   check(trace_run_close(run, &sum));
@@ -352,13 +374,15 @@ static void steps_behind_a_rest(const struct plan *plan)
 static void a_rest_is_left_out(void **state)
 {
   (void)state;
-  with_plan(3, &(struct job_setup){.prefetch = 1, .host = true, .beside = true, .resident = 1}, steps_behind_a_rest);
+  with_plan(3, &(struct job_setup){.prefetch = 1, .host = true, .beside = true, .resident = 1},
+            steps_behind_a_rest);
 }
 
 static void ends_are_left_out(void **state)
 {
   (void)state;
-  with_plan(3, &(struct job_setup){.prefetch = 1, .host = true, .beside = true, .resident = 1}, steps_in_the_midst);
+  with_plan(3, &(struct job_setup){.prefetch = 1, .host = true, .beside = true, .resident = 1},
+            steps_in_the_midst);
 }
 
 static void nobody_to_talk_to(const struct plan *plan)
@@ -416,7 +440,8 @@ static void spans(const struct plan *plan)
   json_tree_free(tree);
 }
 
-static char faults[] = "page_faults", switches[] = "context_switches", *counted[] = {faults, switches};
+static char faults[] = "page_faults", switches[] = "context_switches",
+            *counted[] = {faults, switches};
 
 static struct op_counters *open_counters(void)
 {
@@ -428,7 +453,8 @@ static struct op_counters *open_counters(void)
 static void spent(struct trace_run *run, int64_t step, int instr, int64_t a, int64_t b)
 {
   const int64_t both[OP_COUNTERS] = {a, b};
-  trace_run_event(run, &(struct exec_event){.step = step, .instr = instr, .begin_s = 1, .end_s = 2, .spent = both});
+  trace_run_event(run, &(struct exec_event){
+                           .step = step, .instr = instr, .begin_s = 1, .end_s = 2, .spent = both});
 }
 
 static void counted_events(const struct plan *plan)
@@ -437,7 +463,8 @@ static void counted_events(const struct plan *plan)
   struct trace_summary sum;
   struct json_tree *tree;
   int64_t whole;
-  const int forward = find_op(plan, OP_FORWARD), backward = find_op(plan, OP_BACKWARD), gather = find_op(plan, OP_GATHER);
+  const int forward = find_op(plan, OP_FORWARD), backward = find_op(plan, OP_BACKWARD),
+            gather = find_op(plan, OP_GATHER);
   struct op_counters *counters = open_counters();
   open_trace(plan, 0, &run);
   trace_run_set_counters(run, counters);
@@ -592,14 +619,16 @@ static void each_waited(const struct job *job, const struct witness *witness)
     assert_true(witness->event[place].begin_s <= witness->event[place].end_s);
     for (int w = 0; w < instr->n_wait; w++) {
       const int before = (place / plan->n - instr->wait[w].back) * plan->n + instr->wait[w].instr;
-      if (before >= 0 && (!job->host || plan->on_host[instr->lane] == plan->on_host[plan->instr[instr->wait[w].instr].lane]))
+      if (before >= 0 && (!job->host || plan->on_host[instr->lane] ==
+                                            plan->on_host[plan->instr[instr->wait[w].instr].lane]))
         assert_true(witness->event[before].end_s <= witness->event[place].begin_s + 1e-9);
     }
   }
 }
 
 /* The events' numbers are the summary's, and steps 1 and 2 are a part of all steps. */
-static void expect_spent(const struct job *job, const struct witness *witness, const struct trace_summary *sum)
+static void expect_spent(const struct job *job, const struct witness *witness,
+                         const struct trace_summary *sum)
 {
   for (int e = 0; e < 2; e++) {
     int64_t of_kinds = 0, of_lanes = 0, of_run = 0;
@@ -631,7 +660,11 @@ static void every_instruction_of_a_traced_run(void **state)
   witness_create(&witness, job.plan, 2);
   struct op_counters *counters = open_counters();
   trace_run_set_counters(witness.run, counters);
-  check(job_reopen(&job, &(struct exec_config){.trace = see, .trace_arg = &witness, .trace_from = 1, .trace_to = 3, .counters = counters}));
+  check(job_reopen(&job, &(struct exec_config){.trace = see,
+                                               .trace_arg = &witness,
+                                               .trace_from = 1,
+                                               .trace_to = 3,
+                                               .counters = counters}));
   for (int step = 0; step < JOB_STEPS; step++) {
     struct exec_result result = job_step(&job, step);
     traced.loss[step] = result.loss;
@@ -654,10 +687,12 @@ static void every_instruction_of_a_traced_run(void **state)
     count += sum.kind[op].count;
   assert_int_equal(count, 2 * job.plan->n);
   const struct trace_beside *communication = &sum.beside[PART_COMM];
-  assert_true(communication->exposed_s <= communication->seconds && communication->seconds <= sum.step_s);
+  assert_true(communication->exposed_s <= communication->seconds &&
+              communication->seconds <= sum.step_s);
   assert_int_equal(communication->seconds == 0, comm_ranks(world) == 1);
   check(json_tree_read(timeline, 1 << 24, &tree));
-  assert_int_equal(json_length(json_find(json_tree_root(tree), "traceEvents")), 1 + 2 * LANE_COUNT + 2 * job.plan->n);
+  assert_int_equal(json_length(json_find(json_tree_root(tree), "traceEvents")),
+                   1 + 2 * LANE_COUNT + 2 * job.plan->n);
   json_tree_free(tree);
 
   remove_files();
@@ -690,7 +725,9 @@ static void trace_followed_steps(const struct job_setup *setup)
   struct trace_summary sum;
   job_open(&job, world, setup);
   witness_create(&witness, job.plan, STEPS);
-  check(job_reopen(&job, &(struct exec_config){.trace = see, .trace_arg = &witness, .trace_from = 1, .trace_to = 1 + STEPS}));
+  check(job_reopen(
+      &job, &(struct exec_config){
+                .trace = see, .trace_arg = &witness, .trace_from = 1, .trace_to = 1 + STEPS}));
   for (int step = 0; step < STEPS + 3; step++) {
     if (step == RESTED)
       check(exec_drain(job.exec));
@@ -751,10 +788,9 @@ static void profile_steps(const struct job_setup *setup)
   struct exec_profile profile;
   job_open(&job, world, setup);
   witness_create(&witness, job.plan, STEPS);
-  check(job_reopen(&job, &(struct exec_config){.trace = see,
-                                               .trace_arg = &witness,
-                                               .trace_from = 1,
-                                               .trace_to = 1 + STEPS}));
+  check(job_reopen(
+      &job, &(struct exec_config){
+                .trace = see, .trace_arg = &witness, .trace_from = 1, .trace_to = 1 + STEPS}));
   exec_profile_from(job.exec, FIRST);
   for (int step = 0; step < 1 + STEPS; step++) {
     if (step == RESTED)
@@ -809,7 +845,8 @@ static void expect_counted(const struct job *job, const struct op_counters *coun
   for (enum plan_lane lane = 0; lane < LANE_COUNT; lane++) {
     const struct op_counters_sum *sums = exec_counted(job->exec, lane);
     for (enum op op = 0; op < OP_COUNT; op++) {
-      assert_int_equal(counters && sums ? sums[op].count : 0, counters ? JOB_STEPS * instructions_of(job->plan, lane, op) : 0);
+      assert_int_equal(counters && sums ? sums[op].count : 0,
+                       counters ? JOB_STEPS * instructions_of(job->plan, lane, op) : 0);
       for (int e = 0; sums && e < op_counters_events(counters); e++)
         assert_true(sums[op].spent[e] >= 0);
     }

@@ -1,5 +1,6 @@
-/* A job in which nothing moves ends, and says where; one that moves, or rests, is left alone. Oracles: the output, exit code and duration of mpirun, which this program starts on
- * itself; the bits of a run without a watchdog. */
+/* A job in which nothing moves ends, and says where; one that moves, or rests, is left alone.
+ * Oracles: the output, exit code and duration of mpirun, which this program starts on itself; the
+ * bits of a run without a watchdog. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -43,7 +44,8 @@ static enum status check_link(struct comm_group *group)
 
 static void sleep_s(double seconds)
 {
-  const struct timespec time = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * (seconds - (double)(time_t)seconds))};
+  const struct timespec time = {.tv_sec = (time_t)seconds,
+                                .tv_nsec = (long)(1e9 * (seconds - (double)(time_t)seconds))};
   (void)nanosleep(&time, NULL);
 }
 
@@ -82,7 +84,8 @@ static int train(int rank, enum manner manner, double limit_s)
   comm->carrier = &carrier;
   job_open(&job, comm, &(struct job_setup){.prefetch = 1});
   struct trouble trouble = {.job = &job, .rank = rank, .manner = manner};
-  if (job_reopen(&job, &(struct exec_config){.load = load, .load_arg = &trouble, .timeout_s = limit_s}))
+  if (job_reopen(&job,
+                 &(struct exec_config){.load = load, .load_arg = &trouble, .timeout_s = limit_s}))
     return tell("the executor");
   for (int step = 0; step < 4; step++)
     if (exec_step(job.exec, step, step + 1, 0.01, &result))
@@ -137,7 +140,8 @@ static int rest(void)
   watched.n = job_parameters(&job);
   watched.params = job_collect(&job);
   const bool same = memcmp(plain.loss, watched.loss, sizeof plain.loss) == 0 &&
-                    memcmp(plain.grad_norm, watched.grad_norm, sizeof plain.grad_norm) == 0 && plain.n == watched.n &&
+                    memcmp(plain.grad_norm, watched.grad_norm, sizeof plain.grad_norm) == 0 &&
+                    plain.n == watched.n &&
                     memcmp(plain.params, watched.params, (size_t)plain.n * sizeof(float)) == 0;
   job_record_free(&plain);
   job_record_free(&watched);
@@ -146,7 +150,9 @@ static int rest(void)
   return same ? 0 : 2;
 }
 
-/* --- tasks beside the steps ------------------------------------------------------------------------------------------------------ */
+/* --- tasks beside the steps
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static _Atomic int64_t moved;
 static _Atomic bool flushes;
@@ -154,11 +160,14 @@ static _Atomic bool flushes;
 static void ask(struct watchdog_place *out)
 {
   const bool alone = atomic_load(&flushes);
-  *out = (struct watchdog_place){
-      .moved = atomic_load(&moved), .doing = alone ? "bringing its data to the disk" : "waiting for the other ranks", .waits = !alone};
+  *out = (struct watchdog_place){.moved = atomic_load(&moved),
+                                 .doing = alone ? "bringing its data to the disk"
+                                                : "waiting for the other ranks",
+                                 .waits = !alone};
 }
 
-/* A checkpoint behind the steps, which go on for seconds: of the `stuck` rank it does not get on, and the others wait for it; -1: it is slow. */
+/* A checkpoint behind the steps, which go on for seconds: of the `stuck` rank it does not get on,
+ * and the others wait for it; -1: it is slow. */
 static int save_behind(int stuck)
 {
   struct comm *comm = job_start_mpi();
@@ -214,9 +223,12 @@ static int miss_meeting(int rank)
   return 0;
 }
 
-/* --- the start of a job ----------------------------------------------------------------------------------------------------------- */
+/* --- the start of a job
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
-/* Rank `stuck` does not come to where the others wait; -1: rank 0 takes long, and the others wait for it. */
+/* Rank `stuck` does not come to where the others wait; -1: rank 0 takes long, and the others wait
+ * for it. */
 static int begin(int stuck)
 {
   struct comm *comm = job_start_mpi();
@@ -269,11 +281,14 @@ static int join_groups(int stuck)
   return job_reopen(&job, &(struct exec_config){.start = start}) ? tell("the executor") : 0;
 }
 
-/* --- a checkpoint of which one rank writes for long ------------------------------------------------------------------------------- */
+/* --- a checkpoint of which one rank writes for long
+ * ------------------------------------------------------------------------------- */
 
 static void ask_unequal(struct watchdog_place *out)
 {
-  *out = (struct watchdog_place){.moved = atomic_load(&moved), .doing = "bringing its data to the disk", .waits = !atomic_load(&flushes)};
+  *out = (struct watchdog_place){.moved = atomic_load(&moved),
+                                 .doing = "bringing its data to the disk",
+                                 .waits = !atomic_load(&flushes)};
 }
 
 static int wait_for_a_writer(void)
@@ -299,7 +314,9 @@ static int wait_for_a_writer(void)
   return 0;
 }
 
-/* --- what mpirun says of it ---------------------------------------------------------------------------------------------------- */
+/* --- what mpirun says of it
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static void ended_by_watchdog(const struct again *run)
 {
@@ -313,14 +330,17 @@ static void a_rank_that_sleeps(void **state)
   (void)state;
   const struct again *run = again_run(program, 3, "sleep 1");
   ended_by_watchdog(run);
-  again_says(run, "sluice: rank 0: no progress for 1 s: everybody waits for rank 1, which is in LOAD m0 (#");
+  again_says(
+      run,
+      "sluice: rank 0: no progress for 1 s: everybody waits for rank 1, which is in LOAD m0 (#");
   again_says(run, "rank 1: no progress for ");
   again_says(run, "; in LOAD m0 (#");
   again_says(run, " of step 2; ");
   again_says(run, "  io       in LOAD m0 (#");
   again_says(run, "collective ");
   again_says(run, ", which waits for GATHER h.");
-  const char *rank_0 = strstr(run->text, "\nrank 0: "), *rank_1 = strstr(run->text, "\nrank 1: "), *rank_2 = strstr(run->text, "\nrank 2: ");
+  const char *rank_0 = strstr(run->text, "\nrank 0: "), *rank_1 = strstr(run->text, "\nrank 1: "),
+             *rank_2 = strstr(run->text, "\nrank 2: ");
   assert_true(rank_0 && rank_1 && rank_2 && rank_1 < rank_0 && rank_1 < rank_2);
   assert_null(strstr(run->text, "NO ANSWER"));
 }
@@ -330,7 +350,9 @@ static void rank_0_itself(void **state)
   (void)state;
   const struct again *run = again_run(program, 2, "sleep 0");
   ended_by_watchdog(run);
-  again_says(run, "sluice: rank 0: no progress for 1 s: everybody waits for rank 0, which is in LOAD m0 (#");
+  again_says(
+      run,
+      "sluice: rank 0: no progress for 1 s: everybody waits for rank 0, which is in LOAD m0 (#");
 }
 
 static void a_single_rank(void **state)
@@ -429,10 +451,10 @@ static void a_checkpoint_that_is_stuck_behind_the_steps(void **state)
   (void)state;
   const struct again *run = again_run(program, 3, "save 1");
   ended_by_watchdog(run);
-  again_says(run,
-             "sluice: rank 0: no progress of a checkpoint for 1 s: everybody waits for rank 1, which is in the checkpoint of step 40, bringing "
-             "its data to "
-             "the disk");
+  again_says(run, "sluice: rank 0: no progress of a checkpoint for 1 s: everybody waits for rank "
+                  "1, which is in the checkpoint of step 40, bringing "
+                  "its data to "
+                  "the disk");
   again_says(run, "  besides  in the checkpoint of step 40, waiting for the other ranks\n");
 }
 
@@ -459,7 +481,8 @@ static void a_rank_that_does_not_start(void **state)
   (void)state;
   const struct again *run = again_run(program, 3, "begin 1");
   ended_by_watchdog(run);
-  again_says(run, "sluice: rank 0: no progress of the job's start for 1 s: everybody waits for rank 1, which is starting: reading weights-7\n");
+  again_says(run, "sluice: rank 0: no progress of the job's start for 1 s: everybody waits for "
+                  "rank 1, which is starting: reading weights-7\n");
   again_says(run, "; starting: reading weights-7, waiting for the other ranks; ");
 }
 
@@ -500,7 +523,8 @@ static void a_rank_that_misses_a_meeting(void **state)
   (void)state;
   const struct again *run = again_run(program, 3, "meet 2");
   ended_by_watchdog(run);
-  again_says(run, "sluice: rank 0: no progress for 1 s: everybody waits for rank 2, which is between steps, with step 2 complete");
+  again_says(run, "sluice: rank 0: no progress for 1 s: everybody waits for rank 2, which is "
+                  "between steps, with step 2 complete");
   again_says(run, "  besides  in the meeting after step 2\n");
 }
 

@@ -76,14 +76,16 @@ static int add_file(const char *name)
   return files++;
 }
 
-/* A link to the file in memory: nothing is written to a disk, and the name has the ending that a parser goes by. */
+/* A link to the file in memory: nothing is written to a disk, and the name has the ending that a
+ * parser goes by. */
 static void set_link(int i, bool wanted)
 {
   char memory[64];
   if (file[i].linked == wanted)
     return;
   snprintf(memory, sizeof memory, "/proc/self/fd/%d", file[i].fd);
-  system_expect((wanted ? symlink(memory, file[i].path) : unlink(file[i].path)) == 0, "make or remove a link");
+  system_expect((wanted ? symlink(memory, file[i].path) : unlink(file[i].path)) == 0,
+                "make or remove a link");
   file[i].linked = wanted;
 }
 

@@ -1,4 +1,5 @@
-/* config.json. What is accepted must be read back from what is printed of it, and be printed the same again. */
+/* config.json. What is accepted must be read back from what is printed of it, and be printed the
+ * same again. */
 #include <string.h>
 
 #include "base/log.h"
@@ -16,8 +17,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   fuzz_expect(hf_config_print(&config, &text[0]) == STATUS_OK, "a configuration cannot be printed");
   if (!fuzz_accepted(hf_config_read(fuzz_file("printed.json", text[0], strlen(text[0])), &again)))
     fuzz_expect(false, status_text());
-  fuzz_expect(hf_config_print(&again, &text[1]) == STATUS_OK, "a configuration cannot be printed again");
-  fuzz_expect(strcmp(text[0], text[1]) == 0, "a configuration read from what was printed is another one");
+  fuzz_expect(hf_config_print(&again, &text[1]) == STATUS_OK,
+              "a configuration cannot be printed again");
+  fuzz_expect(strcmp(text[0], text[1]) == 0,
+              "a configuration read from what was printed is another one");
   mem_free(text[0]);
   mem_free(text[1]);
   return 0;

@@ -1,4 +1,5 @@
-/* Text files as streams of documents. The first byte chooses the name's ending. A stream that goes on behind a document must give what the first one gave. */
+/* Text files as streams of documents. The first byte chooses the name's ending. A stream that goes
+ * on behind a document must give what the first one gave. */
 #include <string.h>
 
 #include "fuzz.h"
@@ -30,7 +31,8 @@ static struct stream read_from(const char *path, struct text_position from)
   if (!fuzz_accepted(stream.status))
     return stream;
   while (fuzz_accepted(stream.status = text_next(text, &document, &found)) && found) {
-    fuzz_expect(document.bytes > 0 && utf8_find_invalid(document.text, document.bytes) < 0, "a document is empty or no text");
+    fuzz_expect(document.bytes > 0 && utf8_find_invalid(document.text, document.bytes) < 0,
+                "a document is empty or no text");
     fuzz_expect(document.number >= from.number, "a document has the number of an earlier one");
     if (stream.documents++ == 0)
       stream.first = document.after;
@@ -70,7 +72,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   if (all.documents == 0)
     return 0;
   struct stream rest = read_all(path, all.first);
-  fuzz_expect(rest.documents == all.documents - 1 && rest.hash == all.hash && rest.status == all.status,
+  fuzz_expect(rest.documents == all.documents - 1 && rest.hash == all.hash &&
+                  rest.status == all.status,
               "a stream that goes on gives other documents");
   return 0;
 }

@@ -1,4 +1,5 @@
-/* A deck: YAML, a zero byte, and lines key=value. What is accepted must be read back from its own echo to the same values. */
+/* A deck: YAML, a zero byte, and lines key=value. What is accepted must be read back from its own
+ * echo to the same values. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,7 +44,8 @@ static void resolve(const struct deck *deck)
     struct deck_shape shape;
     struct deck_policy policy;
     if (fuzz_accepted(deck_resolve(deck, ranks[i], ranks[i] % 4, &shape, &policy)))
-      fuzz_expect(shape.micros > 0 && shape.micro_batch > 0 && shape.sequence > 0 && shape.group * shape.replicas == ranks[i],
+      fuzz_expect(shape.micros > 0 && shape.micro_batch > 0 && shape.sequence > 0 &&
+                      shape.group * shape.replicas == ranks[i],
                   "a shape that cannot be");
   }
 }
@@ -54,7 +56,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   char *assignments = strndup(rest.bytes ? rest.text : "", rest.bytes), *line[ASSIGNMENTS];
   struct deck deck;
   fuzz_expect(assignments, "no memory");
-  if (fuzz_accepted(deck_load_text(&deck, "deck.yaml", yaml.text, yaml.bytes, cut_lines(assignments, line), line))) {
+  if (fuzz_accepted(deck_load_text(&deck, "deck.yaml", yaml.text, yaml.bytes,
+                                   cut_lines(assignments, line), line))) {
     check_echo(&deck);
     resolve(&deck);
     deck_destroy(&deck);

@@ -1,4 +1,5 @@
-/* vocab.json, a zero byte, merges.txt, a zero byte, and a text. What is encoded must be decoded to the same text. */
+/* vocab.json, a zero byte, merges.txt, a zero byte, and a text. What is encoded must be decoded to
+ * the same text. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -15,9 +16,13 @@ static void check_round_trip(struct tokenizer *tokenizer, struct fuzz_piece text
     return;
   if (fuzz_accepted(tokenizer_encode(tokenizer, text.text, text.bytes, &tokens, &n, &room))) {
     for (int64_t i = 0; i < n; i++)
-      fuzz_expect(tokens[i] >= 0 && tokens[i] < tokenizer_vocab(tokenizer), "a token that the vocabulary does not have");
-    fuzz_expect(fuzz_accepted(tokenizer_decode(tokenizer, tokens, n, &back, &bytes, &text_room)), "own tokens cannot be decoded");
-    fuzz_expect((size_t)bytes == text.bytes && (bytes == 0 || memcmp(back, text.text, text.bytes) == 0), "a text comes back changed");
+      fuzz_expect(tokens[i] >= 0 && tokens[i] < tokenizer_vocab(tokenizer),
+                  "a token that the vocabulary does not have");
+    fuzz_expect(fuzz_accepted(tokenizer_decode(tokenizer, tokens, n, &back, &bytes, &text_room)),
+                "own tokens cannot be decoded");
+    fuzz_expect((size_t)bytes == text.bytes &&
+                    (bytes == 0 || memcmp(back, text.text, text.bytes) == 0),
+                "a text comes back changed");
   }
   mem_free(tokens);
   mem_free(back);
@@ -25,7 +30,8 @@ static void check_round_trip(struct tokenizer *tokenizer, struct fuzz_piece text
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-  struct fuzz_piece rest = {(const char *)data, size}, vocab = fuzz_cut(&rest), merges = fuzz_cut(&rest);
+  struct fuzz_piece rest = {(const char *)data, size}, vocab = fuzz_cut(&rest),
+                    merges = fuzz_cut(&rest);
   struct tokenizer *tokenizer = NULL;
   fuzz_file("vocab.json", vocab.text, vocab.bytes);
   fuzz_file("merges.txt", merges.text, merges.bytes);

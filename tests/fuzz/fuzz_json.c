@@ -12,21 +12,26 @@ static void look(const struct json_node *node)
   double real = 0;
   bool truth = false;
   const enum json_kind kind = json_kind(node);
-  fuzz_expect(fuzz_accepted(json_get_text(node, &text, &bytes)) == (kind == JSON_STRING), "a text is what only strings have");
-  fuzz_expect(kind != JSON_STRING || strlen(text) == bytes, "a text has another length than it says");
-  fuzz_expect(fuzz_accepted(json_get_bool(node, &truth)) == (kind == JSON_BOOL), "only true and false are truths");
+  fuzz_expect(fuzz_accepted(json_get_text(node, &text, &bytes)) == (kind == JSON_STRING),
+              "a text is what only strings have");
+  fuzz_expect(kind != JSON_STRING || strlen(text) == bytes,
+              "a text has another length than it says");
+  fuzz_expect(fuzz_accepted(json_get_bool(node, &truth)) == (kind == JSON_BOOL),
+              "only true and false are truths");
   if (fuzz_accepted(json_get_whole(node, -1000, INT64_MAX, &whole)))
     fuzz_expect(kind == JSON_NUMBER && whole >= -1000, "a whole number is out of its range");
   if (fuzz_accepted(json_get_real(node, &real)))
     fuzz_expect(kind == JSON_NUMBER && real - real == 0, "a number is not finite");
-  fuzz_expect((json_number_text(node) != NULL) == (kind == JSON_NUMBER), "only numbers have a number's text");
+  fuzz_expect((json_number_text(node) != NULL) == (kind == JSON_NUMBER),
+              "only numbers have a number's text");
 }
 
 static void walk(const struct json_node *node)
 {
   int64_t members = 0;
   look(node);
-  for (const struct json_node *member = json_first(node); member; member = json_next(member), members++) {
+  for (const struct json_node *member = json_first(node); member;
+       member = json_next(member), members++) {
     const char *key = json_key(member, NULL);
     if (json_kind(node) == JSON_OBJECT)
       fuzz_expect(json_find(node, key) == member, "a member is not found by its key");

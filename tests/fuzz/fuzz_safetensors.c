@@ -1,33 +1,42 @@
-/* safetensors. The first byte chooses: one file, or a folder with an index, which is followed by a zero byte and the content of one of its files, first.safetensors
- * (second.safetensors is given). All that is accepted is read to its last element. */
+/* safetensors. The first byte chooses: one file, or a folder with an index, which is followed by a
+ * zero byte and the content of one of its files, first.safetensors (second.safetensors is given).
+ * All that is accepted is read to its last element. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "fuzz.h"
 #include "io/huggingface/safetensors.h"
 
-static const char second[] = "\x48\0\0\0\0\0\0\0{\"b\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_offsets\":[0,8]}}             \0\1\2\3\4\5\6\7";
+static const char second[] = "\x48\0\0\0\0\0\0\0{\"b\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_"
+                             "offsets\":[0,8]}}             \0\1\2\3\4\5\6\7";
 
 /* The block is as long as what is asked for: a write behind it is seen. */
 static void read_range(const struct st_tensor *tensor, struct layout_range range)
 {
   float *out = malloc((size_t)(range.end - range.begin) * sizeof *out + 1);
   fuzz_expect(out, "no memory");
-  fuzz_expect(fuzz_accepted(safetensors_read(tensor, range, out)) == tensor->known, "a tensor that is known cannot be read, or one that is not can");
+  fuzz_expect(fuzz_accepted(safetensors_read(tensor, range, out)) == tensor->known,
+              "a tensor that is known cannot be read, or one that is not can");
   free(out);
 }
 
 static void look(const struct st_tensor *tensor)
 {
   int64_t elements = 1;
-  fuzz_expect(tensor->bytes >= 0 && tensor->elements >= 0 && tensor->ndim >= 0, "a size is negative");
+  fuzz_expect(tensor->bytes >= 0 && tensor->elements >= 0 && tensor->ndim >= 0,
+              "a size is negative");
   for (int i = 0; tensor->known && i < tensor->ndim; i++)
     elements *= tensor->shape[i];
-  fuzz_expect(!tensor->known || elements == tensor->elements, "a shape does not give the number of elements");
-  fuzz_expect(!tensor->known || tensor->bytes == tensor->elements * (tensor->type == DTYPE_F32 ? 4 : 2), "elements do not give the bytes");
+  fuzz_expect(!tensor->known || elements == tensor->elements,
+              "a shape does not give the number of elements");
+  fuzz_expect(!tensor->known ||
+                  tensor->bytes == tensor->elements * (tensor->type == DTYPE_F32 ? 4 : 2),
+              "elements do not give the bytes");
   read_range(tensor, (struct layout_range){0, tensor->known ? tensor->elements : 0});
   if (tensor->elements > 1)
-    read_range(tensor, (struct layout_range){tensor->elements - 1, tensor->known ? tensor->elements : tensor->elements - 1});
+    read_range(tensor,
+               (struct layout_range){tensor->elements - 1,
+                                     tensor->known ? tensor->elements : tensor->elements - 1});
 }
 
 static void read_file(const char *data, size_t size)
@@ -40,7 +49,8 @@ static void read_file(const char *data, size_t size)
     const struct st_tensor *tensor = safetensors_at(file, i);
     look(tensor);
     bytes += tensor->bytes;
-    fuzz_expect(safetensors_find(file, tensor->name) == tensor, "a tensor is not found by its name");
+    fuzz_expect(safetensors_find(file, tensor->name) == tensor,
+                "a tensor is not found by its name");
   }
   fuzz_expect(bytes < (int64_t)size, "the tensors have more bytes than the file");
   safetensors_close(file);
@@ -61,7 +71,8 @@ static void read_folder(const char *data, size_t size)
   for (int64_t i = 0; i < safetensors_folder_count(folder); i++) {
     const struct st_tensor *tensor = safetensors_folder_at(folder, i);
     look(tensor);
-    fuzz_expect(safetensors_folder_find(folder, tensor->name) == tensor, "a tensor is not found by its name");
+    fuzz_expect(safetensors_folder_find(folder, tensor->name) == tensor,
+                "a tensor is not found by its name");
   }
   safetensors_folder_close(folder);
 }

@@ -1,5 +1,6 @@
-/* Splitting. The first byte below 3 chooses a known pattern, and the rest is a text: the scanner written for the pattern must find the words that PCRE2 finds. Otherwise
- * the rest is a pattern, a zero byte, and a text. */
+/* Splitting. The first byte below 3 chooses a known pattern, and the rest is a text: the scanner
+ * written for the pattern must find the words that PCRE2 finds. Otherwise the rest is a pattern, a
+ * zero byte, and a text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,8 @@ static size_t next(struct split *split, struct fuzz_piece text, size_t at)
   if (!fuzz_accepted(split_next(split, text.text, text.bytes, at, &end)))
     return text.bytes;
   fuzz_expect(end > at && end <= text.bytes, "a word is empty, or ends behind the text");
-  fuzz_expect(end == text.bytes || ((unsigned char)text.text[end] & 0xC0) != 0x80, "a word ends inside of a character");
+  fuzz_expect(end == text.bytes || ((unsigned char)text.text[end] & 0xC0) != 0x80,
+              "a word ends inside of a character");
   return end;
 }
 
@@ -24,18 +26,22 @@ static struct split *engine_for(const char *pattern)
   char bracketed[1024];
   struct split *split = NULL;
   snprintf(bracketed, sizeof bracketed, "(?:%s)", pattern);
-  fuzz_expect(split_create("known pattern", bracketed, &split) == STATUS_OK, "a known pattern is no pattern");
+  fuzz_expect(split_create("known pattern", bracketed, &split) == STATUS_OK,
+              "a known pattern is no pattern");
   return split;
 }
 
-/* PCRE2 may be of an older Unicode than the scanner. `text` begins with a letter, so that what comes before the first match is not empty. */
+/* PCRE2 may be of an older Unicode than the scanner. `text` begins with a letter, so that what
+ * comes before the first match is not empty. */
 static bool all_assigned(const char *text, size_t bytes)
 {
   static struct split *unassigned; /* until the process ends */
   size_t end = 0;
   if (!unassigned)
-    fuzz_expect(split_create("unassigned", "\\p{Cn}", &unassigned) == STATUS_OK, "a general category is no pattern");
-  fuzz_expect(split_next(unassigned, text, bytes, 0, &end) == STATUS_OK, "a class cannot be looked for");
+    fuzz_expect(split_create("unassigned", "\\p{Cn}", &unassigned) == STATUS_OK,
+                "a general category is no pattern");
+  fuzz_expect(split_next(unassigned, text, bytes, 0, &end) == STATUS_OK,
+              "a class cannot be looked for");
   return end == bytes;
 }
 
@@ -44,7 +50,9 @@ static void compare(int known, struct fuzz_piece text)
   static const char *const name[] = {"gpt2", "llama3", "qwen2"};
   static struct split *scanner[3], *engine[3]; /* until the process ends */
   if (!scanner[known]) {
-    fuzz_expect(split_create("known pattern", split_pattern(name[known]), &scanner[known]) == STATUS_OK, "a known pattern is unknown");
+    fuzz_expect(split_create("known pattern", split_pattern(name[known]), &scanner[known]) ==
+                    STATUS_OK,
+                "a known pattern is unknown");
     engine[known] = engine_for(split_pattern(name[known]));
   }
   for (size_t at = 0, end; at < text.bytes; at = end) {
@@ -81,7 +89,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
   }
   first = fuzz_cut(&text);
-  if (first.bytes >= sizeof pattern || utf8_find_invalid(first.text, first.bytes) >= 0 || utf8_find_invalid(text.text, text.bytes) >= 0)
+  if (first.bytes >= sizeof pattern || utf8_find_invalid(first.text, first.bytes) >= 0 ||
+      utf8_find_invalid(text.text, text.bytes) >= 0)
     return 0;
   memcpy(pattern, first.text, first.bytes);
   pattern[first.bytes] = '\0';

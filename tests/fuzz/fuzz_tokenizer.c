@@ -1,5 +1,6 @@
-/* tokenizer.json, a zero byte, tokenizer_config.json (empty: there is none), a zero byte, and a text. What is encoded must be decoded to the same text, or where a
- * normalizer changed it, to one that does not change again. */
+/* tokenizer.json, a zero byte, tokenizer_config.json (empty: there is none), a zero byte, and a
+ * text. What is encoded must be decoded to the same text, or where a normalizer changed it, to one
+ * that does not change again. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -18,28 +19,36 @@ static bool same(const struct bytes *a, const char *text, size_t bytes)
 }
 
 /* There and back. False where the text is refused. */
-static bool pass(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain, struct bytes *back)
+static bool pass(struct tokenizer *tokenizer, const char *text, size_t bytes, bool plain,
+                 struct bytes *back)
 {
   int32_t *tokens = NULL;
   int64_t n = 0, room = 0;
   back->n = 0;
-  const bool encoded = fuzz_accepted((plain ? tokenizer_encode_plain : tokenizer_encode)(tokenizer, text, bytes, &tokens, &n, &room));
+  const bool encoded = fuzz_accepted((plain ? tokenizer_encode_plain : tokenizer_encode)(
+      tokenizer, text, bytes, &tokens, &n, &room));
   for (int64_t i = 0; encoded && i < n; i++)
-    fuzz_expect(tokens[i] >= 0 && tokens[i] < tokenizer_vocab(tokenizer), "a token that the vocabulary does not have");
+    fuzz_expect(tokens[i] >= 0 && tokens[i] < tokenizer_vocab(tokenizer),
+                "a token that the vocabulary does not have");
   for (int64_t i = 0; encoded && plain && i < n; i++)
-    fuzz_expect(!tokenizer_is_special(tokenizer, tokens[i]), "a stranger's text gives a special token");
+    fuzz_expect(!tokenizer_is_special(tokenizer, tokens[i]),
+                "a stranger's text gives a special token");
   if (encoded)
-    fuzz_expect(fuzz_accepted(tokenizer_decode(tokenizer, tokens, n, &back->data, &back->n, &back->room)), "own tokens cannot be decoded");
+    fuzz_expect(
+        fuzz_accepted(tokenizer_decode(tokenizer, tokens, n, &back->data, &back->n, &back->room)),
+        "own tokens cannot be decoded");
   mem_free(tokens);
   return encoded;
 }
 
-static void check_round_trip(struct tokenizer *tokenizer, const char *text, size_t bytes, bool normalized)
+static void check_round_trip(struct tokenizer *tokenizer, const char *text, size_t bytes,
+                             bool normalized)
 {
   struct bytes once = {0}, twice = {0};
   if (pass(tokenizer, text, bytes, true, &once)) {
     fuzz_expect(normalized || same(&once, text, bytes), "a text comes back changed");
-    fuzz_expect(pass(tokenizer, once.data ? once.data : "", (size_t)once.n, true, &twice), "a text that came back is refused");
+    fuzz_expect(pass(tokenizer, once.data ? once.data : "", (size_t)once.n, true, &twice),
+                "a text that came back is refused");
     fuzz_expect(same(&twice, once.data, (size_t)once.n), "a text that came back is changed again");
   }
   pass(tokenizer, text, bytes, false, &once);
@@ -49,21 +58,26 @@ static void check_round_trip(struct tokenizer *tokenizer, const char *text, size
 
 static void check_replacement(const char *text, size_t bytes, struct bytes *out)
 {
-  fuzz_expect(utf8_replace(text, bytes, &out->data, &out->n, &out->room) == STATUS_OK, "a text cannot be repaired");
-  fuzz_expect(out->n == 0 || utf8_find_invalid(out->data, (size_t)out->n) < 0, "a repaired text is not valid");
-  fuzz_expect(utf8_find_invalid(text, bytes) >= 0 || same(out, text, bytes), "a valid text is repaired");
+  fuzz_expect(utf8_replace(text, bytes, &out->data, &out->n, &out->room) == STATUS_OK,
+              "a text cannot be repaired");
+  fuzz_expect(out->n == 0 || utf8_find_invalid(out->data, (size_t)out->n) < 0,
+              "a repaired text is not valid");
+  fuzz_expect(utf8_find_invalid(text, bytes) >= 0 || same(out, text, bytes),
+              "a valid text is repaired");
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-  struct fuzz_piece text = {(const char *)data, size}, json = fuzz_cut(&text), config = fuzz_cut(&text);
+  struct fuzz_piece text = {(const char *)data, size}, json = fuzz_cut(&text),
+                    config = fuzz_cut(&text);
   struct tokenizer *tokenizer = NULL;
   struct bytes valid = {0};
   check_replacement(text.text, text.bytes, &valid);
   fuzz_file("tokenizer.json", json.text, json.bytes);
   fuzz_file("tokenizer_config.json", config.bytes ? config.text : NULL, config.bytes);
   if (fuzz_accepted(tokenizer_create("json", fuzz_folder(), &tokenizer))) {
-    check_round_trip(tokenizer, valid.data ? valid.data : "", (size_t)valid.n, memmem(json.text, json.bytes, "NFC", 3));
+    check_round_trip(tokenizer, valid.data ? valid.data : "", (size_t)valid.n,
+                     memmem(json.text, json.bytes, "NFC", 3));
     tokenizer_destroy(tokenizer);
   }
   mem_free(valid.data);

@@ -1,4 +1,5 @@
-/* Hands a fuzz target the files that are named, or else every file of seeds/NAME and crashers/NAME, NAME being the program's own without "fuzz_". */
+/* Hands a fuzz target the files that are named, or else every file of seeds/NAME and crashers/NAME,
+ * NAME being the program's own without "fuzz_". */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -67,7 +68,8 @@ int main(int argc, char *argv[])
     return 1;
   }
   snprintf(seeds, sizeof seeds, "%s/tests/fuzz/seeds/%s", top ? top : ".", name + strlen("fuzz_"));
-  snprintf(crashers, sizeof crashers, "%s/tests/fuzz/crashers/%s", top ? top : ".", name + strlen("fuzz_"));
+  snprintf(crashers, sizeof crashers, "%s/tests/fuzz/crashers/%s", top ? top : ".",
+           name + strlen("fuzz_"));
   if (replay_folder(seeds) == 0) {
     fprintf(stderr, "there are no seeds in %s\n", seeds);
     return 1;

@@ -1,9 +1,11 @@
-/* What the operations of the CUDA device achieve on the shapes of models, in bf16: GB/s of those that memory bounds, counting each operand once, beside a copy of the
- * same run; TFLOP/s of products and of attention, of which half is counted as masked. Operands move through memory from one call to the next, so that caches do not help.
- * And what a CUDA graph of a block's operations would save.
+/* What the operations of the CUDA device achieve on the shapes of models, in bf16: GB/s of those
+ * that memory bounds, counting each operand once, beside a copy of the same run; TFLOP/s of
+ * products and of attention, of which half is counted as masked. Operands move through memory from
+ * one call to the next, so that caches do not help. And what a CUDA graph of a block's operations
+ * would save.
  *
- *   bench_ops [MODEL]     gpt2_124m, qwen2.5_0.5b, qwen2.5_7b or llama3.1_8b, or sequences (attention
- *                         by their length), or codecs; all without one. Exits with 77 without a GPU. */
+ *   bench_ops [MODEL]     gpt2_124m, qwen2.5_0.5b, qwen2.5_7b or llama3.1_8b, or sequences
+ * (attention by their length), or codecs; all without one. Exits with 77 without a GPU. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +15,8 @@
 #include "compress/compress.h"
 #include "gpu/cuda.h"
 
-static const size_t ARENA = (size_t)10 << 30, MOVED = (size_t)1 << 30; /* smaller operations than this move */
+static const size_t ARENA = (size_t)10 << 30,
+                    MOVED = (size_t)1 << 30; /* smaller operations than this move */
 enum { PATTERN = 16 << 20, MOST_RUNS = 200, MOST_PLACES = 16 };
 static const double ENOUGH_S = 0.03;
 
@@ -45,7 +48,9 @@ static void must(enum status status)
   exit(1);
 }
 
-/* --- one operation ----------------------------------------------------------------------------------------------------------------------------------- */
+/* --- one operation
+ * -----------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Cuts operands out of the arena. */
 struct cut {
@@ -87,7 +92,8 @@ static double elapsed(void)
   return s;
 }
 
-static double run(const struct model *m, operation *op, const int64_t *n, size_t room, int places, int runs)
+static double run(const struct model *m, operation *op, const int64_t *n, size_t room, int places,
+                  int runs)
 {
   must(ops->mark_set(lane, begin));
   for (int i = 0; i < runs; i++) {
@@ -110,20 +116,25 @@ static double measure(const struct model *m, operation *op, const int64_t *n)
   fill(need.used * (size_t)places);
   run(m, op, n, need.used, places, 1);
   const double once = run(m, op, n, need.used, places, 1);
-  const int runs = once * MOST_RUNS < ENOUGH_S ? MOST_RUNS : once > ENOUGH_S ? 1 : (int)(ENOUGH_S / once);
+  const int runs = once * MOST_RUNS < ENOUGH_S ? MOST_RUNS
+                   : once > ENOUGH_S           ? 1
+                                               : (int)(ENOUGH_S / once);
   return run(m, op, n, need.used, places, runs) / runs;
 }
 
-static void report_bytes(const struct model *m, const char *name, operation *op, const int64_t *n, double bytes)
+static void report_bytes(const struct model *m, const char *name, operation *op, const int64_t *n,
+                         double bytes)
 {
   const double s = measure(m, op, n);
   if (s > 0)
-    printf("%-12s %-34s %10.1f us %8.0f GB/s  %4.2f of a copy\n", m->name, name, s * 1e6, bytes / s * 1e-9, bytes / s / copy_rate);
+    printf("%-12s %-34s %10.1f us %8.0f GB/s  %4.2f of a copy\n", m->name, name, s * 1e6,
+           bytes / s * 1e-9, bytes / s / copy_rate);
   else
     printf("%-12s %-34s needs more memory than is given to it\n", m->name, name);
 }
 
-static void report_flops(const struct model *m, const char *name, operation *op, const int64_t *n, double flops)
+static void report_flops(const struct model *m, const char *name, operation *op, const int64_t *n,
+                         double flops)
 {
   const double s = measure(m, op, n);
   if (s > 0)
@@ -132,24 +143,39 @@ static void report_flops(const struct model *m, const char *name, operation *op,
     printf("%-12s %-34s needs more memory than is given to it\n", m->name, name);
 }
 
-/* --- products ----------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- products
+ * -----------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* A layer from `in` to `out` features: as the models bind them. */
 enum { ROWS, IN, OUT, LD, TRANSPOSED, WHAT, LAYER_NUMBERS };
 enum what { FORWARD, FORWARD_BIAS, FORWARD_GELU, FORWARD_ADD, INPUT, INPUT_DGELU, WEIGHT };
-static const char *const what_names[] = {"forward", "forward bias", "forward bias gelu", "forward add", "input", "input dgelu", "weight"};
+static const char *const what_names[] = {"forward",     "forward bias", "forward bias gelu",
+                                         "forward add", "input",        "input dgelu",
+                                         "weight"};
 
 static void product(const struct model *m, struct cut *cut, const int64_t *n)
 {
   const int64_t rows = n[ROWS], in = n[IN], out = n[OUT], ld = n[LD];
   const bool transposed = n[TRANSPOSED];
   const enum what what = (enum what)n[WHAT];
-  void *x = half(cut, rows * in), *y = half(cut, rows * ld), *w = what == WEIGHT ? single(cut, in * out) : half(cut, in * out),
-       *bias = half(cut, out);
-  void *other = half(cut, what == FORWARD_GELU || what == FORWARD_ADD ? rows * ld : what == INPUT_DGELU ? rows * in : 0);
+  void *x = half(cut, rows * in), *y = half(cut, rows * ld),
+       *w = what == WEIGHT ? single(cut, in * out) : half(cut, in * out), *bias = half(cut, out);
+  void *other = half(cut, what == FORWARD_GELU || what == FORWARD_ADD ? rows * ld
+                          : what == INPUT_DGELU                       ? rows * in
+                                                                      : 0);
   (void)m;
-  struct matmul op = {
-      .m = rows, .n = out, .k = in, .tile = rows, .trans_b = transposed, .a = x, .b = w, .c = y, .lda = in, .ldb = transposed ? in : out, .ldc = ld};
+  struct matmul op = {.m = rows,
+                      .n = out,
+                      .k = in,
+                      .tile = rows,
+                      .trans_b = transposed,
+                      .a = x,
+                      .b = w,
+                      .c = y,
+                      .lda = in,
+                      .ldb = transposed ? in : out,
+                      .ldc = ld};
   if (what == FORWARD_BIAS || what == FORWARD_GELU || (what == FORWARD_ADD && !transposed)) {
     op.bias = bias;
     op.epilogue = what == FORWARD_GELU ? EPILOGUE_BIAS_GELU : EPILOGUE_BIAS;
@@ -187,12 +213,14 @@ static void product(const struct model *m, struct cut *cut, const int64_t *n)
     must(ops->matmul(lane, &op));
 }
 
-static void layer(const struct model *m, const char *name, int64_t rows, int64_t in, int64_t out, int64_t ld, bool transposed, enum what forward,
-                  enum what input)
+static void layer(const struct model *m, const char *name, int64_t rows, int64_t in, int64_t out,
+                  int64_t ld, bool transposed, enum what forward, enum what input)
 {
   const enum what all[] = {forward, input, WEIGHT};
   for (int i = 0; i < 3; i++) {
-    const int64_t n[LAYER_NUMBERS] = {[ROWS] = rows, [IN] = in, [OUT] = out, [LD] = ld, [TRANSPOSED] = transposed, [WHAT] = all[i]};
+    const int64_t n[LAYER_NUMBERS] = {
+        [ROWS] = rows,  [IN] = in, [OUT] = out, [LD] = ld, [TRANSPOSED] = transposed,
+        [WHAT] = all[i]};
     char what[64];
     snprintf(what, sizeof what, "%s %s", name, what_names[all[i]]);
     report_flops(m, what, product, n, 2 * (double)rows * (double)in * (double)out);
@@ -215,7 +243,8 @@ static void bench_products(const struct model *m)
   const int64_t rows = m->B * m->T, qkv = (m->H + 2 * m->K) * m->D;
   const bool transposed = !m->gpt2;
   layer(m, "qkv", rows, m->C, qkv, qkv, transposed, m->qkv_bias ? FORWARD_BIAS : FORWARD, INPUT);
-  layer(m, "projection", rows, m->H * m->D, m->C, m->C, transposed, m->gpt2 ? FORWARD_BIAS : FORWARD, INPUT);
+  layer(m, "projection", rows, m->H * m->D, m->C, m->C, transposed,
+        m->gpt2 ? FORWARD_BIAS : FORWARD, INPUT);
   if (m->gpt2)
     layer(m, "up", rows, m->C, m->F, m->F, transposed, FORWARD_GELU, INPUT);
   else
@@ -225,11 +254,15 @@ static void bench_products(const struct model *m)
   layer(m, "head", logit_rows(m), m->C, V, V, true, FORWARD, INPUT);
 }
 
-/* --- attention ---------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- attention
+ * ----------------------------------------------------------------------------------------------------------------------------------------
+ */
 
-static struct attention_backward attention_of(const struct model *m, struct cut *cut, enum attention_room which)
+static struct attention_backward attention_of(const struct model *m, struct cut *cut,
+                                              enum attention_room which)
 {
-  const int64_t rows = m->B * m->T, stride = (m->H + 2 * m->K) * m->D, k = m->H * m->D, v = k + m->K * m->D;
+  const int64_t rows = m->B * m->T, stride = (m->H + 2 * m->K) * m->D, k = m->H * m->D,
+                v = k + m->K * m->D;
   uint16_t *qkv = half(cut, rows * stride), *dqkv = half(cut, rows * stride);
   struct attention op = {.batch = m->B,
                          .tokens = m->T,
@@ -284,40 +317,50 @@ static void bench_attention(const struct model *m)
   const bool plain = !cuda->cudnn;
   const bool hopper = cuda->hopper;
   if (hopper) {
-    report_flops(m, "attention backward, Hopper's", attention_backward, (int64_t[]){ATTENTION_BEST}, 2.5 * flops);
+    report_flops(m, "attention backward, Hopper's", attention_backward, (int64_t[]){ATTENTION_BEST},
+                 2.5 * flops);
     cuda->hopper = false;
   }
   if (plain && m->T > MOST_PLAIN) {
     cuda->hopper = hopper;
     return;
   }
-  report_flops(m, plain ? "attention forward, plain" : "attention forward", attention_forward, NULL, flops);
-  report_flops(m, plain ? "attention backward, plain" : "attention backward", attention_backward, (int64_t[]){ATTENTION_BEST}, 2.5 * flops);
+  report_flops(m, plain ? "attention forward, plain" : "attention forward", attention_forward, NULL,
+               flops);
+  report_flops(m, plain ? "attention backward, plain" : "attention backward", attention_backward,
+               (int64_t[]){ATTENTION_BEST}, 2.5 * flops);
   if (!plain)
-    report_flops(m, "attention backward, tight", attention_backward, (int64_t[]){ATTENTION_TIGHT}, 2.5 * flops);
+    report_flops(m, "attention backward, tight", attention_backward, (int64_t[]){ATTENTION_TIGHT},
+                 2.5 * flops);
   cuda->hopper = hopper;
 }
 
-/* The gradient of attention by the length of sequences, 16,384 tokens at a time: Llama-3.1-8B's heads, and heads of 64. */
+/* The gradient of attention by the length of sequences, 16,384 tokens at a time: Llama-3.1-8B's
+ * heads, and heads of 64. */
 static void bench_sequences(void)
 {
   static const struct model sequences[] = {
-      {"T_1024", 16, 1024, .H = 32, .K = 8, .D = 128},      {"T_2048", 8, 2048, .H = 32, .K = 8, .D = 128},
-      {"T_4096", 4, 4096, .H = 32, .K = 8, .D = 128},       {"T_8192", 2, 8192, .H = 32, .K = 8, .D = 128},
-      {"T_16384", 1, 16384, .H = 32, .K = 8, .D = 128},     {"T_1024_D_64", 16, 1024, .H = 32, .K = 8, .D = 64},
+      {"T_1024", 16, 1024, .H = 32, .K = 8, .D = 128},
+      {"T_2048", 8, 2048, .H = 32, .K = 8, .D = 128},
+      {"T_4096", 4, 4096, .H = 32, .K = 8, .D = 128},
+      {"T_8192", 2, 8192, .H = 32, .K = 8, .D = 128},
+      {"T_16384", 1, 16384, .H = 32, .K = 8, .D = 128},
+      {"T_1024_D_64", 16, 1024, .H = 32, .K = 8, .D = 64},
       {"T_16384_D_64", 1, 16384, .H = 32, .K = 8, .D = 64},
   };
   for (size_t i = 0; i < sizeof sequences / sizeof *sequences; i++)
     bench_attention(&sequences[i]);
 }
 
-/* --- what memory bounds --------------------------------------------------------------------------------------------------------------------------------- */
+/* --- what memory bounds
+ * ---------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void norm(const struct model *m, struct cut *cut, const int64_t *n)
 {
   const int64_t rows = m->B * m->T, C = m->C;
-  void *x = half(cut, rows * C), *add = half(cut, rows * C), *sum = half(cut, rows * C), *y = half(cut, rows * C), *gamma = half(cut, C),
-       *beta = half(cut, C);
+  void *x = half(cut, rows * C), *add = half(cut, rows * C), *sum = half(cut, rows * C),
+       *y = half(cut, rows * C), *gamma = half(cut, C), *beta = half(cut, C);
   float *mean = single(cut, rows), *rstd = single(cut, rows);
   if (!n[0])
     add = sum = NULL;
@@ -342,8 +385,8 @@ static void norm(const struct model *m, struct cut *cut, const int64_t *n)
 static void norm_backward(const struct model *m, struct cut *cut, const int64_t *n)
 {
   const int64_t rows = m->B * m->T, C = m->C;
-  void *dy = half(cut, rows * C), *x = half(cut, rows * C), *dx = half(cut, rows * C), *gamma = half(cut, C), *dgamma = single(cut, C),
-       *dbeta = single(cut, C);
+  void *dy = half(cut, rows * C), *x = half(cut, rows * C), *dx = half(cut, rows * C),
+       *gamma = half(cut, C), *dgamma = single(cut, C), *dbeta = single(cut, C);
   float *mean = single(cut, rows), *rstd = single(cut, rows);
   void *work =
       take(cut,
@@ -394,7 +437,8 @@ static void swiglu(const struct model *m, struct cut *cut, const int64_t *n)
 static void swiglu_backward(const struct model *m, struct cut *cut, const int64_t *n)
 {
   const int64_t rows = m->B * m->T;
-  void *gu = half(cut, rows * 2 * m->F), *dy = half(cut, rows * m->F), *dgu = half(cut, rows * 2 * m->F);
+  void *gu = half(cut, rows * 2 * m->F), *dy = half(cut, rows * m->F),
+       *dgu = half(cut, rows * 2 * m->F);
   (void)n;
   if (cut->at)
     must(ops->swiglu_backward(lane, rows, m->F, gu, dy, dgu, dy));
@@ -409,7 +453,13 @@ static void turn(const struct model *m, struct cut *cut, const int64_t *n)
   for (int64_t i = 0; i < m->D / 2; i++)
     inv_freq[i] = powf(10000, -2 * (float)i / (float)m->D);
   if (cut->at)
-    must(ops->rope(lane, &(struct rope){.rows = rows, .T = m->T, .heads = m->H + m->K, .D = m->D, .stride = stride, .inv_freq = inv_freq, .x = x}));
+    must(ops->rope(lane, &(struct rope){.rows = rows,
+                                        .T = m->T,
+                                        .heads = m->H + m->K,
+                                        .D = m->D,
+                                        .stride = stride,
+                                        .inv_freq = inv_freq,
+                                        .x = x}));
 }
 
 static void embedding(const struct model *m, struct cut *cut, const int64_t *n)
@@ -424,10 +474,12 @@ static void embedding(const struct model *m, struct cut *cut, const int64_t *n)
 static void embedding_backward(const struct model *m, struct cut *cut, const int64_t *n)
 {
   const int64_t rows = m->B * m->T;
-  void *dwte = single(cut, m->V * m->C), *dwpe = single(cut, m->T * m->C), *dx = half(cut, rows * m->C);
+  void *dwte = single(cut, m->V * m->C), *dwpe = single(cut, m->T * m->C),
+       *dx = half(cut, rows * m->C);
   (void)n;
   if (cut->at)
-    must(ops->embedding_backward(lane, rows, m->T, m->C, m->V, tokens, dx, dwte, true, m->gpt2 ? dwpe : NULL));
+    must(ops->embedding_backward(lane, rows, m->T, m->C, m->V, tokens, dx, dwte, true,
+                                 m->gpt2 ? dwpe : NULL));
 }
 
 static void classifier(const struct model *m, struct cut *cut, const int64_t *n)
@@ -534,15 +586,16 @@ static void copies(const struct model *m, struct cut *cut, const int64_t *n)
 static void bench_memory(const struct model *m)
 {
   const int64_t wide = (m->H + 2 * m->K) * m->D;
-  const double rows = (double)(m->B * m->T), activation = rows * (double)m->C * 2, hidden = rows * (double)m->F * 2,
-               turned = rows * (double)((m->H + m->K) * m->D) * 2;
+  const double rows = (double)(m->B * m->T), activation = rows * (double)m->C * 2,
+               hidden = rows * (double)m->F * 2, turned = rows * (double)((m->H + m->K) * m->D) * 2;
   const double logits = (double)logit_rows(m) * (double)m->V * 2;
   report_bytes(m, "norm", norm, (int64_t[]){0}, 2 * activation);
   report_bytes(m, "norm of a sum", norm, (int64_t[]){1}, 4 * activation);
   report_bytes(m, "norm backward", norm_backward, NULL, 4 * activation);
   report_bytes(m, "addition", addition, NULL, 3 * activation);
   if (m->qkv_bias)
-    report_bytes(m, "bias gradient, qkv", bias_gradient, (int64_t[]){wide}, rows * (double)wide * 2);
+    report_bytes(m, "bias gradient, qkv", bias_gradient, (int64_t[]){wide},
+                 rows * (double)wide * 2);
   if (m->gpt2)
     report_bytes(m, "bias gradient, up", bias_gradient, (int64_t[]){m->F}, hidden);
   if (m->gpt2)
@@ -586,7 +639,8 @@ static void bench_updates(void)
   const struct model any = {.name = "any"};
   for (size_t i = 0; i < sizeof updates / sizeof *updates; i++) {
     const int64_t *n = updates[i].n;
-    const size_t each = 8 + dtype_size((enum dtype)n[GRADIENT]) + 4 * dtype_size((enum dtype)n[MOMENTS]) + copied_bytes(n);
+    const size_t each = 8 + dtype_size((enum dtype)n[GRADIENT]) +
+                        4 * dtype_size((enum dtype)n[MOMENTS]) + copied_bytes(n);
     report_bytes(&any, updates[i].name, adamw, n, (double)each * (double)n[ELEMENTS]);
   }
 }
@@ -597,7 +651,8 @@ static const char *const codecs[] = {
 #define CODEC_NAME(name, kind, title, source) #name,
     CODEC_ROWS(CODEC_NAME)
 #undef CODEC_NAME
-    "topk+int8", "powersgd+int8"};
+        "topk+int8",
+    "powersgd+int8"};
 
 enum { WHICH, LENGTH };
 
@@ -617,9 +672,9 @@ struct coded {
 
 static struct coded coded_at(const struct codec *codec, struct cut *cut, int64_t n)
 {
-  return (struct coded){
-      single(cut, n), take(cut, codec->ops->bytes(codec, n), 1),
-      {lane, n, 1, 1, take(cut, codec_work(codec, n, 1), 1), single(cut, 1)}};
+  return (struct coded){single(cut, n),
+                        take(cut, codec->ops->bytes(codec, n), 1),
+                        {lane, n, 1, 1, take(cut, codec_work(codec, n, 1), 1), single(cut, 1)}};
 }
 
 static void encoding(const struct model *m, struct cut *cut, const int64_t *n)
@@ -672,11 +727,20 @@ static void bench_codecs(void)
   report_bytes(&any, "the largest magnitude", finding_the_largest, n, 4.0 * (double)n[LENGTH]);
 }
 
-/* --- a block, call by call and as a graph ---------------------------------------------------------------------------------------------------------------- */
+/* --- a block, call by call and as a graph
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
-static void one_product(const struct model *m, struct cut *cut, int64_t in, int64_t out, enum what what)
+static void one_product(const struct model *m, struct cut *cut, int64_t in, int64_t out,
+                        enum what what)
 {
-  product(m, cut, (int64_t[LAYER_NUMBERS]){[ROWS] = m->B * m->T, [IN] = in, [OUT] = out, [LD] = out, [TRANSPOSED] = !m->gpt2, [WHAT] = what});
+  product(m, cut,
+          (int64_t[LAYER_NUMBERS]){[ROWS] = m->B * m->T,
+                                   [IN] = in,
+                                   [OUT] = out,
+                                   [LD] = out,
+                                   [TRANSPOSED] = !m->gpt2,
+                                   [WHAT] = what});
 }
 
 /* As model/ has it, each operation with operands of its own. */
@@ -697,7 +761,8 @@ static void block_forward(const struct model *m, struct cut *cut, const int64_t 
   one_product(m, cut, m->F, m->C, FORWARD_ADD);
 }
 
-static void gradients(const struct model *m, struct cut *cut, int64_t in, int64_t out, enum what input, bool bias)
+static void gradients(const struct model *m, struct cut *cut, int64_t in, int64_t out,
+                      enum what input, bool bias)
 {
   one_product(m, cut, in, out, input);
   one_product(m, cut, in, out, WEIGHT);
@@ -773,8 +838,8 @@ static void report_graph(const struct model *m, const char *name, operation *op)
     graph_s = fmin(graph_s, run_graph(graph, runs) / runs);
   }
   must_cuda(cudaGraphExecDestroy(graph));
-  printf("%-12s %-34s %10.1f us as calls, %10.1f us as a graph: %5.2f %% less\n", m->name, name, calls_s * 1e6, graph_s * 1e6,
-         100 * (1 - graph_s / calls_s));
+  printf("%-12s %-34s %10.1f us as calls, %10.1f us as a graph: %5.2f %% less\n", m->name, name,
+         calls_s * 1e6, graph_s * 1e6, 100 * (1 - graph_s / calls_s));
 }
 
 static void bench_graphs(const struct model *m)
@@ -783,9 +848,12 @@ static void bench_graphs(const struct model *m)
   report_graph(m, "a block backward", block_backward);
 }
 
-/* --- the program ------------------------------------------------------------------------------------------------------------------------------------------ */
+/* --- the program
+ * ------------------------------------------------------------------------------------------------------------------------------------------
+ */
 
-/* Pairs of numbers in bf16 between 1/128 and 2 of either sign, which are such numbers in fp32 too: a chip is faster on zeros than on anything that it will see. */
+/* Pairs of numbers in bf16 between 1/128 and 2 of either sign, which are such numbers in fp32 too:
+ * a chip is faster on zeros than on anything that it will see. */
 static void make_pattern(void)
 {
   const struct rng_key key = rng_key_make(0, "bench");
@@ -858,7 +926,8 @@ int main(int argc, char **argv)
   start();
   const int64_t n[] = {128 << 20};
   copy_rate = 2.0 * 4 * (double)n[0] / measure(&any, copies, n);
-  printf("%s, bf16; a copy reads and writes %.0f GB/s\n", ((struct cuda_device *)device)->name, copy_rate * 1e-9);
+  printf("%s, bf16; a copy reads and writes %.0f GB/s\n", ((struct cuda_device *)device)->name,
+         copy_rate * 1e-9);
   bench_optimizer();
   bench_updates();
   for (size_t i = 0; i < sizeof models / sizeof *models; i++) {

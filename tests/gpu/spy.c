@@ -1,12 +1,14 @@
-/* No test, but a library that looks at a program from outside, for tests/cli/cuda_spy.sh: which calls of CUDA take memory, give it back or let a thread wait, and which ranges the program shows to
- * profilers, each with its time and thread. The driver of CUDA loads what CUDA_INJECTION64_PATH names, and NVTX what NVTX_INJECTION64_PATH does: both are to name this library.
+/* No test, but a library that looks at a program from outside, for tests/cli/cuda_spy.sh: which
+ * calls of CUDA take memory, give it back or let a thread wait, and which ranges the program shows
+ * to profilers, each with its time and thread. The driver of CUDA loads what CUDA_INJECTION64_PATH
+ * names, and NVTX what NVTX_INJECTION64_PATH does: both are to name this library.
  *
- * SPY_RECORD names the record; the number of the process is added to it. A line: nanoseconds, thread, what, which; tabs between them.
- *   alloc, free, sync   a call of the driver or of the runtime, by name, as it begins. Of a call that makes others the outer one alone.
- *   push, pop           a range of the thread begins, ends
- *   watch               how many functions are looked at
- *   absent, broken      why there are no calls in the record: there is no CUPTI, or it failed
- * In the environment also SPY_CUPTI, where libcupti is, if the loader does not find it. */
+ * SPY_RECORD names the record; the number of the process is added to it. A line: nanoseconds,
+ * thread, what, which; tabs between them. alloc, free, sync   a call of the driver or of the
+ * runtime, by name, as it begins. Of a call that makes others the outer one alone. push, pop a
+ * range of the thread begins, ends watch               how many functions are looked at absent,
+ * broken      why there are no calls in the record: there is no CUPTI, or it failed In the
+ * environment also SPY_CUPTI, where libcupti is, if the loader does not find it. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -30,7 +32,9 @@
 int InitializeInjection(void);
 int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table);
 
-/* --- the record ----------------------------------------------------------------------------------------------------------------------------------- */
+/* --- the record
+ * -----------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static FILE *record;
@@ -59,10 +63,13 @@ static void note(const char *what, const char *which)
   if (!thread)
     thread = syscall(SYS_gettid);
   (void)clock_gettime(CLOCK_MONOTONIC, &now);
-  fprintf(record, "%" PRId64 "\t%ld\t%s\t%s\n", (int64_t)now.tv_sec * 1000000000 + now.tv_nsec, thread, what, which);
+  fprintf(record, "%" PRId64 "\t%ld\t%s\t%s\n", (int64_t)now.tv_sec * 1000000000 + now.tv_nsec,
+          thread, what, which);
 }
 
-/* --- ranges --------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- ranges
+ * ---------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static int push(const char *message)
 {
@@ -87,13 +94,16 @@ static int pop(void)
   return NVTX_NO_PUSH_POP_TRACKING;
 }
 
-/* Every library that was built with NVTX asks for itself. Ranges of domains are those of libraries, and not looked at. */
-__attribute__((visibility("default"))) int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table)
+/* Every library that was built with NVTX asks for itself. Ranges of domains are those of libraries,
+ * and not looked at. */
+__attribute__((visibility("default"))) int InitializeInjectionNvtx2(
+    NvtxGetExportTableFunc_t get_table)
 {
   const NvtxExportTableCallbacks *callbacks = get_table(NVTX_ETID_CALLBACKS);
   NvtxFunctionTable table = NULL;
   unsigned size = 0;
-  if (!callbacks || !callbacks->GetModuleFunctionTable(NVTX_CB_MODULE_CORE, &table, &size) || size <= NVTX_CBID_CORE_RangePop)
+  if (!callbacks || !callbacks->GetModuleFunctionTable(NVTX_CB_MODULE_CORE, &table, &size) ||
+      size <= NVTX_CBID_CORE_RangePop)
     return 0;
   *table[NVTX_CBID_CORE_RangePushA] = (NvtxFunctionPointer)push;
   *table[NVTX_CBID_CORE_RangePushEx] = (NvtxFunctionPointer)push_attributes;
@@ -102,7 +112,9 @@ __attribute__((visibility("default"))) int InitializeInjectionNvtx2(NvtxGetExpor
   return 1;
 }
 
-/* --- calls ---------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- calls
+ * ----------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 #if __has_include(<cupti.h>)
 
@@ -162,7 +174,8 @@ static const char *kind_of(const char *name)
   return NULL;
 }
 
-static void on_call(void *userdata, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data)
+static void on_call(void *userdata, CUpti_CallbackDomain domain, CUpti_CallbackId id,
+                    const void *data)
 {
   static _Thread_local int inside; /* calls that are looked at: the runtime makes the driver's */
   const CUpti_CallbackData *call = data;
@@ -177,8 +190,10 @@ static void on_call(void *userdata, CUpti_CallbackDomain domain, CUpti_CallbackI
 }
 
 struct cupti {
-  CUptiResult (*subscribe)(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *userdata);
-  CUptiResult (*enable)(uint32_t enable, CUpti_SubscriberHandle subscriber, CUpti_CallbackDomain domain, CUpti_CallbackId id);
+  CUptiResult (*subscribe)(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback,
+                           void *userdata);
+  CUptiResult (*enable)(uint32_t enable, CUpti_SubscriberHandle subscriber,
+                        CUpti_CallbackDomain domain, CUpti_CallbackId id);
   CUptiResult (*name)(CUpti_CallbackDomain domain, uint32_t id, const char **name);
 };
 
@@ -202,7 +217,8 @@ static bool load(struct cupti *out)
 }
 
 /* How many; -1: it failed. Functions that this CUPTI does not know have no name. */
-static int watch(const struct cupti *cupti, CUpti_SubscriberHandle subscriber, CUpti_CallbackDomain domain, uint32_t ids)
+static int watch(const struct cupti *cupti, CUpti_SubscriberHandle subscriber,
+                 CUpti_CallbackDomain domain, uint32_t ids)
 {
   int watched = 0;
   for (uint32_t id = 1; id < ids; id++) {
@@ -229,8 +245,10 @@ static void watch_all(void)
     note("broken", text);
     return;
   }
-  const int driver = watch(&cupti, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_SIZE);
-  const int runtime = watch(&cupti, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_SIZE);
+  const int driver =
+      watch(&cupti, subscriber, CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_SIZE);
+  const int runtime =
+      watch(&cupti, subscriber, CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_RUNTIME_TRACE_CBID_SIZE);
   snprintf(text, sizeof text, "%d of the driver, %d of the runtime", driver, runtime);
   note(driver < 0 || runtime < 0 ? "broken" : "watch", text);
 }

@@ -1,5 +1,7 @@
-/* The order of work of the gradients of attention, from what must be true of it: each key block of each head is one item; what the items add to a query block's sum is all that it sees,
- * once; and whoever is before it in the sum has a lower index, so that nothing waits for ever, however few work. */
+/* The order of work of the gradients of attention, from what must be true of it: each key block of
+ * each head is one item; what the items add to a query block's sum is all that it sees, once; and
+ * whoever is before it in the sum has a lower index, so that nothing waits for ever, however few
+ * work. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,9 +14,11 @@
 
 static void check(int heads, int tokens)
 {
-  const int keys = (tokens + ATTENTION_KEYS - 1) / ATTENTION_KEYS, queries = (tokens + ATTENTION_QUERIES - 1) / ATTENTION_QUERIES;
+  const int keys = (tokens + ATTENTION_KEYS - 1) / ATTENTION_KEYS,
+            queries = (tokens + ATTENTION_QUERIES - 1) / ATTENTION_QUERIES;
   void *block;
-  assert_int_equal(mem_alloc(MEM_META, sizeof(int) * (size_t)(heads * (keys + queries)), &block), STATUS_OK);
+  assert_int_equal(mem_alloc(MEM_META, sizeof(int) * (size_t)(heads * (keys + queries)), &block),
+                   STATUS_OK);
   int *index = block, *added = index + heads * keys;
   for (int i = 0; i < heads * keys; i++)
     index[i] = -1;
@@ -45,13 +49,15 @@ static void check(int heads, int tokens)
 static void test_schedule(void **state)
 {
   (void)state;
-  const int heads[] = {1, 2, 3, 7, 16, 33, 64, 200}, tokens[] = {1, 64, 65, 128, 200, 256, 1000, 1024, 4096, 8192, 17000};
+  const int heads[] = {1, 2, 3, 7, 16, 33, 64, 200},
+            tokens[] = {1, 64, 65, 128, 200, 256, 1000, 1024, 4096, 8192, 17000};
   for (size_t h = 0; h < sizeof heads / sizeof *heads; h++)
     for (size_t t = 0; t < sizeof tokens / sizeof *tokens; t++)
       check(heads[h], tokens[t]);
 }
 
-/* A query block sees a key block where some query of it is at or behind the block's first key: counted by hand. */
+/* A query block sees a key block where some query of it is at or behind the block's first key:
+ * counted by hand. */
 static void test_terms(void **state)
 {
   (void)state;
@@ -75,6 +81,7 @@ static void test_set(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_schedule), cmocka_unit_test(test_terms), cmocka_unit_test(test_set)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_schedule), cmocka_unit_test(test_terms),
+                                     cmocka_unit_test(test_set)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,7 @@
-/* The data plane by NCCL, a GPU a rank. Oracles: what every member has is a pure function of (member, element), so each rank computes the result on the host, bit for bit: a sum's
- * order is that of a pairwise tree, written here as recursion, over parts that are rounded first where they travel in bf16. Skipped where there are fewer GPUs than ranks. */
+/* The data plane by NCCL, a GPU a rank. Oracles: what every member has is a pure function of
+ * (member, element), so each rank computes the result on the host, bit for bit: a sum's order is
+ * that of a pairwise tree, written here as recursion, over parts that are rounded first where they
+ * travel in bf16. Skipped where there are fewer GPUs than ranks. */
 /* ranks: 2 4 */
 #include <math.h>
 #include <setjmp.h>
@@ -36,7 +38,9 @@ static int n_groupings;
 static int member(const struct grouping *g, int i)
 {
   int rank = comm_rank(job);
-  return g->kind == COMM_WORLD ? i : g->kind == COMM_SHARD ? rank / g->size * g->size + i : i * g->size + rank % g->size;
+  return g->kind == COMM_WORLD   ? i
+         : g->kind == COMM_SHARD ? rank / g->size * g->size + i
+                                 : i * g->size + rank % g->size;
 }
 
 static void must(enum status status)
@@ -99,7 +103,8 @@ static void gather(const struct grouping *g, enum dtype type, bool in_place)
 {
   const size_t width = dtype_size(type), part = COUNT * width, bytes = MOST_RANKS * part;
   const int size = comm_group_size(g->group), index = comm_group_index(g->group);
-  char *full = room(bytes), *shard = room(part), *mine = here(part), *got = here(bytes), *expected = here(bytes);
+  char *full = room(bytes), *shard = room(part), *mine = here(part), *got = here(bytes),
+       *expected = here(bytes);
   memset(expected, 0xee, bytes);
   move(full, expected, bytes);
   for (int64_t i = 0; i < COUNT; i++)
@@ -210,7 +215,8 @@ static float arrives(const struct comm_group *group, enum dtype wire, float x)
   return wire == DTYPE_BF16 && comm_group_size(group) > 1 ? f32_from_bf16(bf16_from_f32(x)) : x;
 }
 
-/* Adjacent pairs, then pairs of pairs, an odd one passes: by recursion, a range splits at the largest power of two below its length. */
+/* Adjacent pairs, then pairs of pairs, an odd one passes: by recursion, a range splits at the
+ * largest power of two below its length. */
 static float tree_sum(const float *x, int n)
 {
   if (n == 1)
@@ -226,7 +232,8 @@ static void reduce(const struct grouping *g, enum dtype wire, enum way way, floa
 {
   const size_t part = COUNT * sizeof(float);
   const int size = comm_group_size(g->group), index = comm_group_index(g->group);
-  float *full = room((size_t)size * part), *staging = room((size_t)size * part), *shard = room(part), *mine = here((size_t)size * part);
+  float *full = room((size_t)size * part), *staging = room((size_t)size * part),
+        *shard = room(part), *mine = here((size_t)size * part);
   for (int64_t i = 0; i < size * COUNT; i++)
     mine[i] = any(comm_rank(job), i);
   move(full, mine, (size_t)size * part);
@@ -298,13 +305,15 @@ static void exact_sums_in_every_group(void **state)
   device->ops->release(device, there);
 }
 
-/* All that a worker enqueues, round after round without waiting, and what should come of it. Sums of its integers, rounded or not, are exact. */
+/* All that a worker enqueues, round after round without waiting, and what should come of it. Sums
+ * of its integers, rounded or not, are exact. */
 struct worker {
   struct comm_group *group;
   struct lane *lane;
   int salt;
   enum dtype wire;
-  float *sent, *full, *gathered, *reduced, *staging; /* [ROUNDS][COUNT], [ROUNDS][size * COUNT] twice, [ROUNDS][COUNT], [size * COUNT] */
+  float *sent, *full, *gathered, *reduced,
+      *staging; /* [ROUNDS][COUNT], [ROUNDS][size * COUNT] twice, [ROUNDS][COUNT], [size * COUNT] */
 };
 
 static enum status enqueue(void *arg)
@@ -415,7 +424,8 @@ static void what_nccl_refuses_is_told(void **state)
   struct nccl_group *group;
   must(nccl_id(id));
   must(nccl_group_create(&group));
-  assert_int_equal(nccl_group_start(group, "sluice-test", id, true, 1, 1), STATUS_LIBRARY); /* there is no member 1 of 1 */
+  assert_int_equal(nccl_group_start(group, "sluice-test", id, true, 1, 1),
+                   STATUS_LIBRARY); /* there is no member 1 of 1 */
   assert_non_null(strstr(status_text(), "NCCL: starting a group failed: invalid argument"));
   nccl_group_abort(group);
   must(nccl_group_create(&group));
@@ -447,7 +457,8 @@ static void memory_is_registered_up_to_a_limit(void **state)
     nccl_memory_destroy(piece[i]);
 }
 
-/* Rank 0 waits for a collective that nobody else comes to, until it gives up. Oracle: the lane ends, and the others learn nothing before. */
+/* Rank 0 waits for a collective that nobody else comes to, until it gives up. Oracle: the lane
+ * ends, and the others learn nothing before. */
 static void what_is_stuck_can_be_given_up(void **state)
 {
   (void)state;

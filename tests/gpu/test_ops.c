@@ -1,6 +1,9 @@
-/* Every operation of the CUDA device against its twin on the host: the same inputs, rounded to the compute type, through both. Oracle: the host device in fp32; bounds by
- * ||a - b|| / ||b||, 1e-5 in fp32 and 1e-2 in bf16 (whose products, statistics and sums are fp32 on both sides). Outputs are poisoned with NaN before each call.
- * What is exact on the host (copies, conversions, exact sums, what is concluded from them) must be the same bits. Without a GPU the program is skipped. */
+/* Every operation of the CUDA device against its twin on the host: the same inputs, rounded to the
+ * compute type, through both. Oracle: the host device in fp32; bounds by
+ * ||a - b|| / ||b||, 1e-5 in fp32 and 1e-2 in bf16 (whose products, statistics and sums are fp32 on
+ * both sides). Outputs are poisoned with NaN before each call. What is exact on the host (copies,
+ * conversions, exact sums, what is concluded from them) must be the same bits. Without a GPU the
+ * program is skipped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -184,7 +187,8 @@ static void expect_within(const char *what, const struct twin *twin, double boun
   }
   const double error = sqrt(difference / norm);
   if (!(error <= bound))
-    fail_msg("%s in %s: ||a - b|| / ||b|| = %g, more than %g", what, dtype_name(compute), error, bound);
+    fail_msg("%s in %s: ||a - b|| / ||b|| = %g, more than %g", what, dtype_name(compute), error,
+             bound);
   mem_free(there);
 }
 
@@ -206,7 +210,9 @@ static void *scratch(struct device *device, size_t bytes)
   return keep(device, room(device, bytes));
 }
 
-/* --- products -------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- products
+ * --------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 struct product {
   bool trans_a, trans_b;
@@ -244,9 +250,11 @@ static void check_matmul(int64_t m, int64_t n, int64_t k, const struct product *
 }
 
 /* c = ab + bias + other, or 2.5 ab - 0.75 other; the other matrix may be c itself. */
-static void check_matmul_add(int64_t m, int64_t n, int64_t k, bool with_bias, bool onto_itself, int64_t wider)
+static void check_matmul_add(int64_t m, int64_t n, int64_t k, bool with_bias, bool onto_itself,
+                             int64_t wider)
 {
-  struct twin a = input(m * k), b = input(n * k), bias = input(n), other = input(m * (n + wider)), c = output(m * (n + wider));
+  struct twin a = input(m * k), b = input(n * k), bias = input(n), other = input(m * (n + wider)),
+              c = output(m * (n + wider));
   struct matmul op = {
       .m = m, .n = n, .k = k, .trans_b = true, .lda = k, .ldb = k, .ldc = n + wider};
   op.epilogue = with_bias ? EPILOGUE_BIAS : EPILOGUE_NONE;
@@ -274,7 +282,15 @@ static void test_matmul_add(void **state)
 static void test_matmul_refusals(void **state)
 {
   struct twin a = input(64 * 64), b = input(64 * 64), c = output(64 * 64);
-  struct matmul op = {.m = 64, .n = 64, .k = 64, .a = a.there, .b = b.there, .c = c.there, .lda = 64, .ldb = 64, .ldc = 64};
+  struct matmul op = {.m = 64,
+                      .n = 64,
+                      .k = 64,
+                      .a = a.there,
+                      .b = b.there,
+                      .c = c.there,
+                      .lda = 64,
+                      .ldb = 64,
+                      .ldc = 64};
   (void)state;
   op.accumulate = true, op.add = b.there;
   assert_int_equal(gpu->ops->matmul(gpu_lane, &op), STATUS_INTERNAL);
@@ -284,15 +300,26 @@ static void test_matmul_refusals(void **state)
   assert_int_equal(gpu->ops->matmul(gpu_lane, &op), STATUS_INTERNAL);
 }
 
-static void product_to(struct device *device, struct lane *lane, const struct twin *a, const struct twin *b, void *c, float *out)
+static void product_to(struct device *device, struct lane *lane, const struct twin *a,
+                       const struct twin *b, void *c, float *out)
 {
-  const struct matmul op = {.m = 128, .n = 96, .k = 512, .trans_a = true, .a = a->there, .b = b->there, .c = c, .lda = 128, .ldb = 96, .ldc = 96};
+  const struct matmul op = {.m = 128,
+                            .n = 96,
+                            .k = 512,
+                            .trans_a = true,
+                            .a = a->there,
+                            .b = b->there,
+                            .c = c,
+                            .lda = 128,
+                            .ldb = 96,
+                            .ldc = 96};
   must(device->ops->matmul(lane, &op));
   must_cuda(cudaDeviceSynchronize());
   must_cuda(cudaMemcpy(out, c, 128 * 96 * sizeof(float), cudaMemcpyDeviceToHost));
 }
 
-/* A second device that learns from the first one knows what it knows, and multiplies to the same bits; a table of another kind of GPU is refused. */
+/* A second device that learns from the first one knows what it knows, and multiplies to the same
+ * bits; a table of another kind of GPU is refused. */
 static void test_learning(void **state)
 {
   struct twin a = input(128 * 512), b = input(96 * 512), c = sums(128 * 96, false);
@@ -326,7 +353,9 @@ static void test_learning(void **state)
   mem_free(again);
 }
 
-/* --- the user's cache of algorithms --------------------------------------------------------------------------------------------------------------- */
+/* --- the user's cache of algorithms
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 /* A folder of our own in place of the user's, and the file in it. */
 struct cache {
@@ -397,8 +426,15 @@ static void cache_stop(struct cache *cache)
   mem_free(cache->data);
 }
 
-/* The table's layout: what it is good for, how many records, their FNV-1a; then records, key first and `measured` last. */
-enum { TABLE_RECORD_BYTES = 288, TABLE_RECORDS = 296, TABLE_SUM = 304, TABLE_HEADER = 312, RECORD_ALGORITHM = 72 };
+/* The table's layout: what it is good for, how many records, their FNV-1a; then records, key first
+ * and `measured` last. */
+enum {
+  TABLE_RECORD_BYTES = 288,
+  TABLE_RECORDS = 296,
+  TABLE_SUM = 304,
+  TABLE_HEADER = 312,
+  RECORD_ALGORITHM = 72
+};
 
 static int64_t word_at(const unsigned char *data, int64_t at)
 {
@@ -483,7 +519,8 @@ static void test_cache_file(void **state)
   cache_load(&cache);
   assert_int_equal(cache.bytes, TABLE_HEADER + 2 * record);
   assert_memory_equal(cache.data + TABLE_HEADER, first.table + TABLE_HEADER, (size_t)record);
-  assert_memory_equal(cache.data + TABLE_HEADER + record, other.table + TABLE_HEADER, (size_t)record);
+  assert_memory_equal(cache.data + TABLE_HEADER + record, other.table + TABLE_HEADER,
+                      (size_t)record);
 
   struct learner reader = learner_start(true);
   learner_multiply(&reader, 96); /* tells what it used, of the two in the file */
@@ -491,7 +528,8 @@ static void test_cache_file(void **state)
   assert_memory_equal(reader.table, first.table, (size_t)first.bytes);
 
   struct learner told = learner_start(true);
-  memset(first.table + first.bytes - 4, 0, 4); /* a record that differs from the file's: not measured */
+  memset(first.table + first.bytes - 4, 0,
+         4); /* a record that differs from the file's: not measured */
   seal(first.table, first.bytes);
   must(told.device->ops->learn(told.device, first.table, first.bytes));
   learner_multiply(&told, 96);
@@ -505,7 +543,8 @@ static void test_cache_file(void **state)
   cache_stop(&cache);
 }
 
-/* Whoever is told of all that it multiplies leaves the user's cache alone; the first shape that it was not told of has it made. */
+/* Whoever is told of all that it multiplies leaves the user's cache alone; the first shape that it
+ * was not told of has it made. */
 static void test_cache_unasked(void **state)
 {
   struct cache cache = cache_start();
@@ -527,7 +566,8 @@ static void test_cache_unasked(void **state)
   cache_stop(&cache);
 }
 
-/* Files that are cut off, changed, or hold what is no algorithm: measured again, and the file is whole after that. Oracle: the product; the file's length. */
+/* Files that are cut off, changed, or hold what is no algorithm: measured again, and the file is
+ * whole after that. Oracle: the product; the file's length. */
 static void test_cache_damage(void **state)
 {
   struct cache cache = cache_start();
@@ -566,7 +606,8 @@ static void test_cache_full(void **state)
   (void)state;
   learner_multiply(&first, 96);
   cache_load(&cache);
-  const int64_t record = word_at(cache.data, TABLE_RECORD_BYTES), whole = TABLE_HEADER + MOST * record;
+  const int64_t record = word_at(cache.data, TABLE_RECORD_BYTES),
+                whole = TABLE_HEADER + MOST * record;
   assert_true(whole < 1 << 20);
   for (int64_t i = 0; i < MOST; i++) {
     const int64_t m = 100000 + i;
@@ -617,14 +658,16 @@ static void *hog_memory(void)
   return NULL;
 }
 
-/* Where there is no memory to try algorithms for a product that accumulates, it is computed all the same, and the file does not hear of it; oracle: the host. */
+/* Where there is no memory to try algorithms for a product that accumulates, it is computed all the
+ * same, and the file does not hear of it; oracle: the host. */
 static void test_no_scratch(void **state)
 {
   const int64_t m = 4096, k = 64;
   struct cache cache = cache_start();
   struct learner poor = learner_start(true);
   struct twin a = input(m * k), b = input(m * k), c = sums(m * m, true);
-  struct matmul op = {.m = m, .n = m, .k = k, .trans_a = true, .accumulate = true, .lda = m, .ldb = m, .ldc = m};
+  struct matmul op = {
+      .m = m, .n = m, .k = k, .trans_a = true, .accumulate = true, .lda = m, .ldb = m, .ldc = m};
   (void)state;
   op.a = a.here, op.b = b.here, op.c = c.here;
   must(host->ops->matmul(host_lane, &op));
@@ -657,17 +700,21 @@ static void test_matmul(void **state)
       check_matmul(sizes[i][0], sizes[i][1], sizes[i][2], &products[p]);
 }
 
-/* An epilogue behind the product, in part (a bias that the product has added) or as a whole, which is one of the ways to do it; oracle: the host's, within the product. */
+/* An epilogue behind the product, in part (a bias that the product has added) or as a whole, which
+ * is one of the ways to do it; oracle: the host's, within the product. */
 static void check_finish(enum epilogue epilogue, bool bias_before, int64_t m, int64_t n, int64_t ld)
 {
   const int64_t k = 64;
   const struct gpu_launch launch = cuda_launch(gpu_lane);
-  struct twin a = input(m * k), b = input(n * k), bias = input(n), c = output(m * ld), aux = input(m * ld);
+  struct twin a = input(m * k), b = input(n * k), bias = input(n), c = output(m * ld),
+              aux = input(m * ld);
   clear(&c);
-  struct matmul op = {.m = m, .n = n, .k = k, .trans_b = true, .lda = k, .ldb = k, .ldc = ld, .epilogue = epilogue};
+  struct matmul op = {
+      .m = m, .n = n, .k = k, .trans_b = true, .lda = k, .ldb = k, .ldc = ld, .epilogue = epilogue};
   op.a = a.here, op.b = b.here, op.bias = bias.here, op.c = c.here, op.aux = aux.here;
   must(host->ops->matmul(host_lane, &op));
-  op.a = a.there, op.b = b.there, op.bias = bias.there, op.c = epilogue == EPILOGUE_BIAS_GELU ? aux.there : c.there, op.aux = NULL;
+  op.a = a.there, op.b = b.there, op.bias = bias.there,
+  op.c = epilogue == EPILOGUE_BIAS_GELU ? aux.there : c.there, op.aux = NULL;
   op.epilogue = bias_before ? EPILOGUE_BIAS : EPILOGUE_NONE;
   must(gpu->ops->matmul(gpu_lane, &op));
   gpu_finish(&launch, m, n, ld, epilogue, bias_before ? NULL : bias.there, aux.there, c.there);
@@ -690,12 +737,15 @@ static void test_finish(void **state)
     }
 }
 
-/* --- norms ----------------------------------------------------------------------------------------------------------------------------------------- */
+/* --- norms
+ * -----------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void check_rmsnorm(int64_t rows, int64_t groups, int64_t C, int64_t stride, bool with_add)
 {
-  struct twin x = input(rows * stride), add = input(rows * stride), sum = input(rows * stride), gamma = input(C), y = input(rows * stride),
-              dy = input(rows * stride), dx = input(rows * stride), rstd = sums(rows * groups, false), dgamma = sums(C, true);
+  struct twin x = input(rows * stride), add = input(rows * stride), sum = input(rows * stride),
+              gamma = input(C), y = input(rows * stride), dy = input(rows * stride),
+              dx = input(rows * stride), rstd = sums(rows * groups, false), dgamma = sums(C, true);
   struct row_norm op = {
       .rows = rows, .groups = groups, .C = C, .x_stride = stride, .y_stride = stride};
   struct row_norm_backward back = {.rows = rows, .groups = groups, .C = C, .tile = rows};
@@ -747,8 +797,9 @@ static void test_rmsnorm(void **state)
 
 static void check_layernorm(int64_t rows, int64_t C)
 {
-  struct twin x = input(rows * C), add = input(rows * C), sum = output(rows * C), gamma = input(C), beta = input(C), y = output(rows * C),
-              dy = input(rows * C), dx = input(rows * C), mean = sums(rows, false), rstd = sums(rows, false), dgamma = sums(C, true),
+  struct twin x = input(rows * C), add = input(rows * C), sum = output(rows * C), gamma = input(C),
+              beta = input(C), y = output(rows * C), dy = input(rows * C), dx = input(rows * C),
+              mean = sums(rows, false), rstd = sums(rows, false), dgamma = sums(C, true),
               dbeta = sums(C, true);
   for (const struct side *s = sides; s < sides + 2; s++)
     must(layernorm(s->lane, rows, C, 1e-5f, at(s, &x), at(s, &add), at(s, &sum), at(s, &gamma),
@@ -784,8 +835,8 @@ static void test_layernorm(void **state)
   check_layernorm(33, 2001);
 }
 
-static void gradients_to(int64_t rows, int64_t C, const struct twin *dy, const struct twin *x, const struct twin *gamma, const float *statistics,
-                         void *out)
+static void gradients_to(int64_t rows, int64_t C, const struct twin *dy, const struct twin *x,
+                         const struct twin *gamma, const float *statistics, void *out)
 {
   char *dx = out, *dgamma = dx + (size_t)(rows * C) * 4, *dbeta = dgamma + (size_t)C * 4;
   void *work = scratch(gpu, gpu->model.layernorm_workspace(&gpu->model, rows, C, 1));
@@ -802,9 +853,10 @@ static void test_norm_repeats(void **state)
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     const int64_t rows = sizes[i][0], C = sizes[i][1];
     const size_t bytes = (size_t)(rows * C + 2 * C) * 4;
-    struct twin dy = input(rows * C), x = input(rows * C), gamma = input(C), statistics = sums(2 * rows, true);
-    char *first = scratch(gpu, bytes), *second = scratch(gpu, bytes),
-         *want = scratch(host, bytes), *got = scratch(host, bytes);
+    struct twin dy = input(rows * C), x = input(rows * C), gamma = input(C),
+                statistics = sums(2 * rows, true);
+    char *first = scratch(gpu, bytes), *second = scratch(gpu, bytes), *want = scratch(host, bytes),
+         *got = scratch(host, bytes);
     gradients_to(rows, C, &dy, &x, &gamma, statistics.there, first);
     gradients_to(rows, C, &dy, &x, &gamma, statistics.there, second);
     must_cuda(cudaMemcpy(want, first, bytes, cudaMemcpyDeviceToHost));
@@ -814,7 +866,9 @@ static void test_norm_repeats(void **state)
   }
 }
 
-/* --- element by element -------------------------------------------------------------------------------------------------------------------------------- */
+/* --- element by element
+ * --------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void test_elementwise(void **state)
 {
@@ -834,7 +888,8 @@ static void test_cast(void **state)
   (void)state;
   for (int64_t n = 1; n < 3000; n = 2 * n + 1)
     for (int64_t skip = 0; skip < 8; skip += 7) {
-      struct twin wide = twin_make(n + skip, DTYPE_F32, true), narrow = twin_make(n + skip, DTYPE_BF16, false),
+      struct twin wide = twin_make(n + skip, DTYPE_F32, true),
+                  narrow = twin_make(n + skip, DTYPE_BF16, false),
                   back = twin_make(n + skip, DTYPE_F32, false);
       const float *from = (const float *)wide.there + skip;
       uint16_t *half = (uint16_t *)narrow.there + skip;
@@ -850,7 +905,8 @@ static void test_cast(void **state)
       assert_memory_equal(got, want, (size_t)n * 4);
       forget();
     }
-  assert_int_equal(gpu->ops->cast(gpu_lane, 1, DTYPE_BF16, NULL, DTYPE_F16, NULL), STATUS_UNSUPPORTED);
+  assert_int_equal(gpu->ops->cast(gpu_lane, 1, DTYPE_BF16, NULL, DTYPE_F16, NULL),
+                   STATUS_UNSUPPORTED);
 }
 
 static void test_copy_rows(void **state)
@@ -868,12 +924,14 @@ static void test_copy_rows(void **state)
   must(gpu->ops->copy(gpu_lane, to, out, sizeof to));
   must_cuda(cudaDeviceSynchronize());
   assert_memory_equal(to, want, sizeof want);
-  assert_int_equal(gpu->ops->copy_rows(gpu_lane, ROWS, BYTES, out, BYTES - 1, there, FROM), STATUS_INTERNAL);
+  assert_int_equal(gpu->ops->copy_rows(gpu_lane, ROWS, BYTES, out, BYTES - 1, there, FROM),
+                   STATUS_INTERNAL);
 }
 
 static void check_swiglu(int64_t rows, int64_t F)
 {
-  struct twin gu = input(rows * 2 * F), y = output(rows * F), dy = input(rows * F), dgu = output(rows * 2 * F), again = output(rows * F);
+  struct twin gu = input(rows * 2 * F), y = output(rows * F), dy = input(rows * F),
+              dgu = output(rows * 2 * F), again = output(rows * F);
   for (const struct side *s = sides; s < sides + 2; s++) {
     must(s->ops->swiglu(s->lane, rows, F, at(s, &gu), at(s, &y)));
     must(s->ops->swiglu_backward(s->lane, rows, F, at(s, &gu), at(s, &dy), at(s, &dgu),
@@ -899,7 +957,13 @@ static void check_rope(int64_t B, int64_t T, int64_t past, int64_t heads, int64_
   for (int64_t i = 0; i < D / 2; i++)
     inv_freq[i] = (float)pow(10000, -2.0 * (double)i / (double)D);
   struct twin x = input(B * T * stride);
-  struct rope op = {.rows = B * T, .T = T, .past = past, .heads = heads, .D = D, .stride = stride, .inv_freq = inv_freq};
+  struct rope op = {.rows = B * T,
+                    .T = T,
+                    .past = past,
+                    .heads = heads,
+                    .D = D,
+                    .stride = stride,
+                    .inv_freq = inv_freq};
   for (int inverse = 0; inverse < 2; inverse++) {
     op.inverse = inverse;
     for (const struct side *s = sides; s < sides + 2; s++) {
@@ -921,7 +985,8 @@ static void test_rope(void **state)
 
 static void test_bias_gradient(void **state)
 {
-  static const int64_t sizes[][3] = {{77, 40, 40}, {3000, 101, 120}, {513, 3072, 3072}, {20001, 768, 768}};
+  static const int64_t sizes[][3] = {
+      {77, 40, 40}, {3000, 101, 120}, {513, 3072, 3072}, {20001, 768, 768}};
   (void)state;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
     for (int accumulate = 0; accumulate < 2; accumulate++) {
@@ -934,7 +999,9 @@ static void test_bias_gradient(void **state)
     }
 }
 
-/* --- attention ------------------------------------------------------------------------------------------------------------------------------------------ */
+/* --- attention
+ * ------------------------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* One block's attention: arrays on both sides, and the operations on one of them. */
 struct heads {
@@ -986,8 +1053,8 @@ static void check_attention(int64_t B, int64_t T, int64_t H, int64_t K, int64_t 
     must(s->ops->attention_backward(s->lane, &heads.back));
   }
   char what[128];
-  snprintf(what, sizeof what, "attention B %lld T %lld H %lld K %lld D %lld window %lld", (long long)B, (long long)T, (long long)H, (long long)K,
-           (long long)D, (long long)window);
+  snprintf(what, sizeof what, "attention B %lld T %lld H %lld K %lld D %lld window %lld",
+           (long long)B, (long long)T, (long long)H, (long long)K, (long long)D, (long long)window);
   expect_same(what, &heads.out);
   expect_same(what, &heads.lse);
   expect_same(what, &heads.dqkv);
@@ -1017,7 +1084,8 @@ static void test_attention(void **state)
   cuda_device(gpu)->most_scores = most;
 }
 
-/* Hopper's gradient: one block and many, tokens that fill no block, groups of heads, more items than multiprocessors, up and down sets. */
+/* Hopper's gradient: one block and many, tokens that fill no block, groups of heads, more items
+ * than multiprocessors, up and down sets. */
 static void test_hopper_attention(void **state)
 {
   (void)state;
@@ -1033,7 +1101,8 @@ static void test_hopper_attention(void **state)
     check_attention(1, 2100, 2, 1, widths[d], 0);
     check_attention(150, 64, 2, 1, widths[d], 0);
     check_attention(20, 130, 12, 12, widths[d], 0);
-    check_attention(40, 260, 4, 2, widths[d], 0); /* three key blocks, sets of 44 of 80 heads: groups on their way down */
+    check_attention(40, 260, 4, 2, widths[d],
+                    0); /* three key blocks, sets of 44 of 80 heads: groups on their way down */
   }
   /* What it does not know goes another way. */
   check_attention(1, 300, 4, 4, 64, 33);
@@ -1049,7 +1118,8 @@ static void test_hopper_knows(void **state)
 {
   (void)state;
   float lse;
-  const struct attention op = {.batch = 2, .tokens = 300, .heads = 6, .kv_heads = 3, .head_width = 64, .lse = &lse};
+  const struct attention op = {
+      .batch = 2, .tokens = 300, .heads = 6, .kv_heads = 3, .head_width = 64, .lse = &lse};
   struct attention other = op;
   assert_true(knows(op));
   other.head_width = 128;
@@ -1074,7 +1144,8 @@ static void test_hopper_knows(void **state)
   assert_true(knows(other));
   other.tokens++;
   assert_false(knows(other));
-  other = op, other.batch = 10000, other.tokens = 1 << 20; /* more query blocks than an index counts */
+  other = op, other.batch = 10000,
+  other.tokens = 1 << 20; /* more query blocks than an index counts */
   assert_false(knows(other));
 }
 
@@ -1101,7 +1172,8 @@ static void gradient_within(struct heads *heads, size_t bytes, unsigned char *ou
   heads->back.work_bytes = bytes;
   must(gpu->ops->attention_backward(gpu_lane, &heads->back));
   must_cuda(cudaDeviceSynchronize());
-  must_cuda(cudaMemcpy(out, heads->dqkv.there, (size_t)heads->dqkv.n * dtype_size(compute), cudaMemcpyDeviceToHost));
+  must_cuda(cudaMemcpy(out, heads->dqkv.there, (size_t)heads->dqkv.n * dtype_size(compute),
+                       cudaMemcpyDeviceToHost));
   must_cuda(cudaMemcpy(got, work + bytes, BEHIND, cudaMemcpyDeviceToHost));
   assert_memory_equal(got, want, BEHIND);
   drop(gpu, work);
@@ -1114,20 +1186,24 @@ static void expect_more_room_wanted(struct heads *heads)
   assert_non_null(strstr(status_text(), "has 1 bytes to work in"));
 }
 
-/* Whatever room there is between the least and the best, the gradient has the same bits: heads have nothing to do with each other. */
-static void check_tight_attention(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D, int64_t most, int64_t least)
+/* Whatever room there is between the least and the best, the gradient has the same bits: heads have
+ * nothing to do with each other. */
+static void check_tight_attention(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D,
+                                  int64_t most, int64_t least)
 {
   struct cuda_device *cuda = cuda_device(gpu);
   const int64_t most_before = cuda->most_scores, least_before = cuda->least_scores;
   struct heads heads = heads_make(B, T, H, K, D);
   cuda->most_scores = most;
   cuda->least_scores = least;
-  const size_t best = room_for(&heads, ATTENTION_BEST), tight = room_for(&heads, ATTENTION_TIGHT), forward = room_for(&heads, ATTENTION_FORWARD);
+  const size_t best = room_for(&heads, ATTENTION_BEST), tight = room_for(&heads, ATTENTION_TIGHT),
+               forward = room_for(&heads, ATTENTION_FORWARD);
   assert_true(forward <= tight && tight <= best);
   if (cuda->cudnn && compute == DTYPE_BF16)
     assert_true(tight < best);
   const size_t bytes = (size_t)heads.dqkv.n * dtype_size(compute),
-               rooms[] = {best, tight, tight + (best - tight) / 2, best > tight ? best - 1 : best, tight + 1};
+               rooms[] = {best, tight, tight + (best - tight) / 2, best > tight ? best - 1 : best,
+                          tight + 1};
   unsigned char *want = scratch(host, bytes), *got = scratch(host, bytes);
   heads.op.work = scratch(gpu, forward);
   must(gpu->ops->attention(gpu_lane, &heads.op));
@@ -1135,7 +1211,8 @@ static void check_tight_attention(int64_t B, int64_t T, int64_t H, int64_t K, in
   for (size_t i = 1; i < sizeof rooms / sizeof *rooms; i++) {
     gradient_within(&heads, rooms[i], got);
     if (memcmp(got, want, bytes))
-      fail_msg("gradients of %lld heads in %s with %zu bytes of workspace, not %zu: other bits", (long long)H, dtype_name(compute), rooms[i], best);
+      fail_msg("gradients of %lld heads in %s with %zu bytes of workspace, not %zu: other bits",
+               (long long)H, dtype_name(compute), rooms[i], best);
   }
   expect_more_room_wanted(&heads);
   cuda->most_scores = most_before;
@@ -1147,8 +1224,10 @@ static void test_tight_attention(void **state)
 {
   (void)state;
   without_hopper();
-  check_tight_attention(2, 256, 12, 12, 64, 4 << 20, 1 << 19);   /* at once, by sequences, and by 4 heads */
-  check_tight_attention(1, 1024, 32, 8, 128, 64 << 20, 8 << 20); /* at once, and down to one group */
+  check_tight_attention(2, 256, 12, 12, 64, 4 << 20,
+                        1 << 19); /* at once, by sequences, and by 4 heads */
+  check_tight_attention(1, 1024, 32, 8, 128, 64 << 20,
+                        8 << 20); /* at once, and down to one group */
 }
 
 /* Builds have kernels for Hopper, unless they were asked for others'. */
@@ -1157,17 +1236,21 @@ static void test_hopper_compiled(void **state)
   (void)state;
   struct cudaDeviceProp properties;
   must_cuda(cudaGetDeviceProperties(&properties, cuda_device(gpu)->ordinal));
-  assert_int_equal(cuda_device(gpu)->hopper, properties.major == 9 && strstr(SLUICE_NVCC_ARCH, "sm_90a") != NULL);
+  assert_int_equal(cuda_device(gpu)->hopper,
+                   properties.major == 9 && strstr(SLUICE_NVCC_ARCH, "sm_90a") != NULL);
 }
 
-/* Hopper's gradient has the same bits whoever works on it: run to run, and on a few multiprocessors, as where others' kernels have taken the rest. Its room is what it says, and grows
- * with the tokens, not with their square. */
+/* Hopper's gradient has the same bits whoever works on it: run to run, and on a few
+ * multiprocessors, as where others' kernels have taken the rest. Its room is what it says, and
+ * grows with the tokens, not with their square. */
 static void check_hopper_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_t D)
 {
   struct cuda_device *cuda = cuda_device(gpu);
-  const int multiprocessors = cuda->multiprocessors, some[] = {multiprocessors, 1, 7, multiprocessors - 1, multiprocessors};
+  const int multiprocessors = cuda->multiprocessors,
+            some[] = {multiprocessors, 1, 7, multiprocessors - 1, multiprocessors};
   struct heads heads = heads_make(B, T, H, K, D);
-  const size_t need = room_for(&heads, ATTENTION_BEST), forward = room_for(&heads, ATTENTION_FORWARD);
+  const size_t need = room_for(&heads, ATTENTION_BEST),
+               forward = room_for(&heads, ATTENTION_FORWARD);
   const size_t bytes = (size_t)heads.dqkv.n * dtype_size(compute);
   unsigned char *want = scratch(host, bytes), *got = scratch(host, bytes);
   assert_int_equal(room_for(&heads, ATTENTION_TIGHT), need);
@@ -1178,7 +1261,8 @@ static void check_hopper_bits(int64_t B, int64_t T, int64_t H, int64_t K, int64_
     cuda->multiprocessors = some[i];
     gradient_within(&heads, need, got);
     if (memcmp(got, want, bytes))
-      fail_msg("gradients of %lld tokens, heads of %lld, on %d multiprocessors: other bits", (long long)T, (long long)D, some[i]);
+      fail_msg("gradients of %lld tokens, heads of %lld, on %d multiprocessors: other bits",
+               (long long)T, (long long)D, some[i]);
   }
   cuda->multiprocessors = multiprocessors;
   expect_more_room_wanted(&heads);
@@ -1201,7 +1285,9 @@ static void test_hopper_bits(void **state)
   assert_true(room_for(&two, ATTENTION_BEST) < 2 * room_for(&one, ATTENTION_BEST) + 4096);
 }
 
-/* --- embedding, classifier, optimizer --------------------------------------------------------------------------------------------------------------- */
+/* --- embedding, classifier, optimizer
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 static int32_t *tokens_there(const int32_t *token, int64_t n)
 {
@@ -1217,7 +1303,8 @@ static void check_embedding(int64_t B, int64_t T, int64_t C, int64_t V, bool pos
   for (int64_t r = 0; r < rows; r++)
     token[r] = (int32_t)((r * r + 3 * r) % (r % 3 ? V : 5));
   int32_t *there = tokens_there(token, rows);
-  struct twin wte = input(V * C), wpe = input(T * C), x = output(rows * C), dx = input(rows * C), dwte = sums(V * C, true), dwpe = sums(T * C, true);
+  struct twin wte = input(V * C), wpe = input(T * C), x = output(rows * C), dx = input(rows * C),
+              dwte = sums(V * C, true), dwpe = sums(T * C, true);
   for (const struct side *s = sides; s < sides + 2; s++) {
     const int32_t *const tokens = s->device == gpu ? there : token;
     must(s->ops->embedding(s->lane, rows, T, C, V, tokens, at(s, &wte),
@@ -1254,7 +1341,8 @@ static void test_embedding_repeats(void **state)
   struct twin dx = input(ROWS * C), dwte = sums(V * C, true);
   for (int time = 0; time < 2; time++) {
     upload(&dwte);
-    must(gpu->ops->embedding_backward(gpu_lane, ROWS, ROWS, C, V, there, dx.there, dwte.there, false, NULL));
+    must(gpu->ops->embedding_backward(gpu_lane, ROWS, ROWS, C, V, there, dx.there, dwte.there,
+                                      false, NULL));
     must_cuda(cudaDeviceSynchronize());
     must_cuda(cudaMemcpy(time ? second : first, dwte.there, sizeof first, cudaMemcpyDeviceToHost));
   }
@@ -1279,7 +1367,8 @@ static void test_bad_token(void **state)
   must_cuda(cudaDeviceSynchronize());
   must(gpu->ops->lane_check(gpu_lane));
   must(gpu->ops->embedding(gpu_lane, 4, 4, 16, 10, there, wte.there, NULL, x.there));
-  must(gpu->ops->embedding_backward(gpu_lane, 4, 4, 16, 10, there, x.there, dwte.there, false, NULL)); /* touches no memory of others */
+  must(gpu->ops->embedding_backward(gpu_lane, 4, 4, 16, 10, there, x.there, dwte.there, false,
+                                    NULL)); /* touches no memory of others */
   expect_fault("token 2 of the batch is 10, outside the vocabulary of 10");
 }
 
@@ -1311,8 +1400,10 @@ static void check_classifier(int64_t rows, int64_t V, int64_t ld)
       for (int64_t i = V; i < ld; i++)
         logits.here[r * ld + i] = NAN; /* is to become 0 */
     upload(&logits);
-    must(host->ops->cross_entropy(host_lane, rows, V, ld, logits.here, target, 0.25f, gradient, loss));
-    must(gpu->ops->cross_entropy(gpu_lane, rows, V, ld, logits.there, there, 0.25f, gradient, loss_there));
+    must(host->ops->cross_entropy(host_lane, rows, V, ld, logits.here, target, 0.25f, gradient,
+                                  loss));
+    must(gpu->ops->cross_entropy(gpu_lane, rows, V, ld, logits.there, there, 0.25f, gradient,
+                                 loss_there));
     expect_same("the classifier's gradient", &logits);
     must_cuda(cudaMemcpy(got, loss_there, (size_t)rows * 8, cudaMemcpyDeviceToHost));
     for (int64_t r = 0; r < rows; r++)
@@ -1340,7 +1431,8 @@ static void test_adamw(void **state)
 {
   (void)state;
   for (int64_t n = 1000; n <= 1001; n++) {
-    struct twin master = sums(n, true), grad = sums(n, true), m = sums(n, true), v = sums(n, true), copy = output(n);
+    struct twin master = sums(n, true), grad = sums(n, true), m = sums(n, true), v = sums(n, true),
+                copy = output(n);
     for (int64_t i = 0; i < n; i++)
       v.here[i] *= v.here[i];
     upload(&v);
@@ -1388,7 +1480,8 @@ static void *place_there(const void *here, size_t bytes)
 static void test_adamw_outcome(void **state)
 {
   const int64_t n = 1003;
-  struct twin master = sums(n, true), grad = sums(n, true), m = sums(n, true), v = sums(n, true), copy = output(n);
+  struct twin master = sums(n, true), grad = sums(n, true), m = sums(n, true), v = sums(n, true),
+              copy = output(n);
   struct outcome outcome = {.loss_sum = 1, .grad_norm = 3, .scale = 1.0 / 3, .finite = 1};
   struct update op = {.lr = 1e-2,
                       .beta1 = 0.9,
@@ -1432,7 +1525,8 @@ struct same {
   void *here, *there;
 };
 
-/* random: normal numbers, of which every seventh is small (subnormal in fp16), or their squares; else NaN. */
+/* random: normal numbers, of which every seventh is small (subnormal in fp16), or their squares;
+ * else NaN. */
 static struct same same_make(int64_t n, enum dtype type, bool random, bool squared)
 {
   float *value = room(host, (size_t)n * sizeof *value);
@@ -1460,7 +1554,8 @@ static void *later(void *base, int64_t elements, enum dtype type)
   return (char *)base + (size_t)elements * dtype_size(type);
 }
 
-/* Three steps, the last two with other random bits. `skip`: elements that the range begins behind the arrays; where that is no multiple of 4 nothing is aligned. */
+/* Three steps, the last two with other random bits. `skip`: elements that the range begins behind
+ * the arrays; where that is no multiple of 4 nothing is aligned. */
 static void update_as_the_host(struct update op, int64_t n, int64_t skip, bool copies)
 {
   struct same master = same_make(n + skip, op.master, true, false),
@@ -1491,10 +1586,13 @@ static void update_as_the_host(struct update op, int64_t n, int64_t skip, bool c
   }
 }
 
-/* Both devices do the same operations in the same order, and round each by itself: the same bits, in every type, random bits included. */
+/* Both devices do the same operations in the same order, and round each by itself: the same bits,
+ * in every type, random bits included. */
 static void test_update_types(void **state)
 {
-  static const enum dtype grads[] = {DTYPE_F32, DTYPE_BF16}, moments[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16}, copies[] = {DTYPE_F32, DTYPE_BF16};
+  static const enum dtype grads[] = {DTYPE_F32, DTYPE_BF16},
+                          moments[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16},
+                          copies[] = {DTYPE_F32, DTYPE_BF16};
   struct update op = {.lr = 1e-2,
                       .beta1 = 0.9,
                       .beta2 = 0.95,
@@ -1555,7 +1653,8 @@ static struct same same_of(const void *from, size_t bytes)
   return same;
 }
 
-/* Moments in fp16 (device/moments.h): from every finite code, by gradients from 1e-13 to 1e17, those that a code cannot hold among them. Oracle: the host, bit for bit. */
+/* Moments in fp16 (device/moments.h): from every finite code, by gradients from 1e-13 to 1e17,
+ * those that a code cannot hold among them. Oracle: the host, bit for bit. */
 static void test_adamw_fp16(void **state)
 {
   enum { CODES = 1 << 16 };
@@ -1579,7 +1678,8 @@ static void test_adamw_fp16(void **state)
     gradient[i] = ldexpf(gradient[i], 6 * (i % 17) - 42);
   }
   for (int stochastic = 0; stochastic < 2; stochastic++) {
-    struct same master = same_make(CODES, op.master, true, false), grad = same_of(gradient, sizeof gradient), m = same_of(first, sizeof first),
+    struct same master = same_make(CODES, op.master, true, false),
+                grad = same_of(gradient, sizeof gradient), m = same_of(first, sizeof first),
                 v = same_of(second, sizeof second);
     op.stochastic = stochastic;
     for (int step = 0; step < 3; step++, op.seed += 77) {
@@ -1596,7 +1696,8 @@ static void test_adamw_fp16(void **state)
   }
 }
 
-/* Random bits belong to an element, wherever a call begins, also around number 2^32, where they get another key. Oracle: the host, whole. */
+/* Random bits belong to an element, wherever a call begins, also around number 2^32, where they get
+ * another key. Oracle: the host, whole. */
 static void test_adamw_split(void **state)
 {
   enum { N = 1003, CUT = 402 };
@@ -1693,7 +1794,8 @@ static void sum_parts_as_the_host(int parts, int64_t n, enum dtype type)
 static void test_sum_parts(void **state)
 {
   (void)state;
-  static const int counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 23, 37, 127}, thousands[] = {1023, 1024, 1031, 4096, 4101, 65539};
+  static const int counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 23, 37, 127},
+                   thousands[] = {1023, 1024, 1031, 4096, 4101, 65539};
   for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
     for (int64_t n = 4096; n < 4098; n++) {
       sum_parts_as_the_host(counts[c], n, DTYPE_F32);
@@ -1704,8 +1806,10 @@ static void test_sum_parts(void **state)
       sum_parts_as_the_host(thousands[c], n, DTYPE_F32);
       sum_parts_as_the_host(thousands[c], n, DTYPE_BF16);
     }
-  assert_int_equal(gpu->ops->sum_parts(gpu_lane, 1, 0, DTYPE_F32, NULL, 1, false, NULL), STATUS_INTERNAL);
-  assert_int_equal(gpu->ops->sum_parts(gpu_lane, 1, 2, DTYPE_F64, NULL, 1, false, NULL), STATUS_UNSUPPORTED);
+  assert_int_equal(gpu->ops->sum_parts(gpu_lane, 1, 0, DTYPE_F32, NULL, 1, false, NULL),
+                   STATUS_INTERNAL);
+  assert_int_equal(gpu->ops->sum_parts(gpu_lane, 1, 2, DTYPE_F64, NULL, 1, false, NULL),
+                   STATUS_UNSUPPORTED);
   assert_int_equal(gpu->ops->subtract(gpu_lane, 1, DTYPE_F64, NULL, NULL), STATUS_UNSUPPORTED);
 }
 
@@ -1761,9 +1865,11 @@ static void test_codecs(void **state)
 #define CODEC_NAME(name, kind, title, source) {#name, false},
 #define QUANTISER_NAME(name, kind, title, source) {#name, true},
       CODEC_PLAIN(CODEC_NAME) CODEC_QUANTISERS(QUANTISER_NAME) CODEC_SPARSIFIERS(QUANTISER_NAME)
-      CODEC_LOSSLESS_ROWS(CODEC_NAME) CODEC_SKETCHES(CODEC_NAME)
-      {"topk+bf16", true}, {"topk+int8", true},  {"randomk+qsgd", true},
-      CODEC_LOWRANK(QUANTISER_NAME) {"powersgd+bf16", true}, {"gradiveq+int8", true},
+          CODEC_LOSSLESS_ROWS(CODEC_NAME) CODEC_SKETCHES(CODEC_NAME){"topk+bf16", true},
+      {"topk+int8", true},
+      {"randomk+qsgd", true},
+      CODEC_LOWRANK(QUANTISER_NAME){"powersgd+bf16", true},
+      {"gradiveq+int8", true},
 #undef CODEC_NAME
 #undef QUANTISER_NAME
   };
@@ -1872,8 +1978,7 @@ static void test_damaged_exponents(void **state)
 {
   (void)state;
   enum { N = 3000, BLOCKS = 3 };
-  struct twin x = sums(N, true), message = sums(exponent_bytes(N) / 4, false),
-              out = sums(N, true);
+  struct twin x = sums(N, true), message = sums(exponent_bytes(N) / 4, false), out = sums(N, true);
   must(host->ops->pack_exponents(host_lane, N, 1, x.here, message.here));
   struct exponent_header *header = (void *)message.here;
   struct exponent_entry *entry = (struct exponent_entry *)(header + 1);
@@ -1961,8 +2066,7 @@ static void test_lowrank(void **state)
   const struct lowrank bad = {48, 1, 1, 0};
   const struct factors none = {NULL, NULL, 0};
   assert_int_equal(gpu->ops->factorise(gpu_lane, &bad, 0, 1, NULL, &none, NULL), STATUS_INTERNAL);
-  assert_int_equal(gpu->ops->expand(gpu_lane, &bad, 0, 1, &none, QUANT_SET, NULL),
-                   STATUS_INTERNAL);
+  assert_int_equal(gpu->ops->expand(gpu_lane, &bad, 0, 1, &none, QUANT_SET, NULL), STATUS_INTERNAL);
   must(gpu->ops->factorise(gpu_lane, &shapes[0], 0, 1, NULL, &none, NULL));
   must(gpu->ops->expand(gpu_lane, &shapes[0], 0, 1, &none, QUANT_SET, NULL));
 }
@@ -2050,7 +2154,8 @@ static void test_merge_exact(void **state)
   }
 }
 
-static void check_conclusion(const double *loss, int losses, const double *square, int squares, double clip)
+static void check_conclusion(const double *loss, int losses, const double *square, int squares,
+                             double clip)
 {
   struct exactsum sum[2];
   struct outcome want, got, *out = scratch(gpu, sizeof *out);
@@ -2068,22 +2173,26 @@ static void check_conclusion(const double *loss, int losses, const double *squar
   if (isnan(want.grad_norm) && isnan(got.grad_norm))
     got.grad_norm = want.grad_norm;
   if (memcmp(&got, &want, sizeof got))
-    fail_msg("loss %.17g, norm %.17g, scale %.17g, finite %lld; not %.17g, %.17g, %.17g, %lld", got.loss_sum, got.grad_norm, got.scale,
-             (long long)got.finite, want.loss_sum, want.grad_norm, want.scale, (long long)want.finite);
+    fail_msg("loss %.17g, norm %.17g, scale %.17g, finite %lld; not %.17g, %.17g, %.17g, %lld",
+             got.loss_sum, got.grad_norm, got.scale, (long long)got.finite, want.loss_sum,
+             want.grad_norm, want.scale, (long long)want.finite);
   forget();
 }
 
 static void test_conclude(void **state)
 {
-  static const double tie[] = {1, 0x1p-53}, above[] = {1, 0x1p-53, 0x1p-1000}, odd_tie[] = {1 + 0x1p-52, 0x1p-53},
-                      large[] = {0x1.fffffffffffffp1023, 0x1p970}, larger[] = {0x1p1023, 0x1p1023}, small[] = {0x1p-1074, 0x1p-1074, 0x1p-1073},
-                      negative[] = {-3.25, 1e-30}, infinite[] = {1, INFINITY}, both[] = {INFINITY, -INFINITY}, none[] = {0.0}, not_a_number[] = {NAN},
-                      usual[] = {41.5, 1e-9, 2.25e-3};
+  static const double tie[] = {1, 0x1p-53}, above[] = {1, 0x1p-53, 0x1p-1000},
+                      odd_tie[] = {1 + 0x1p-52, 0x1p-53},
+                      large[] = {0x1.fffffffffffffp1023, 0x1p970}, larger[] = {0x1p1023, 0x1p1023},
+                      small[] = {0x1p-1074, 0x1p-1074, 0x1p-1073}, negative[] = {-3.25, 1e-30},
+                      infinite[] = {1, INFINITY}, both[] = {INFINITY, -INFINITY}, none[] = {0.0},
+                      not_a_number[] = {NAN}, usual[] = {41.5, 1e-9, 2.25e-3};
   static const struct {
     const double *term;
     int n;
-  } sums_of[] = {{tie, 2},      {above, 3},    {odd_tie, 2}, {large, 2}, {larger, 2},       {small, 3},
-                 {negative, 2}, {infinite, 2}, {both, 2},    {none, 1},  {not_a_number, 1}, {usual, 3}};
+  } sums_of[] = {{tie, 2},    {above, 3}, {odd_tie, 2},      {large, 2},
+                 {larger, 2}, {small, 3}, {negative, 2},     {infinite, 2},
+                 {both, 2},   {none, 1},  {not_a_number, 1}, {usual, 3}};
   enum { SUMS = sizeof sums_of / sizeof *sums_of };
   double term[40];
   (void)state;
@@ -2097,7 +2206,9 @@ static void test_conclude(void **state)
   }
 }
 
-/* --- what the kernels do not take ------------------------------------------------------------------------------------------------------------------- */
+/* --- what the kernels do not take
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Nothing is touched: pointers are NULL. */
 static void test_refusals(void **state)
@@ -2108,7 +2219,8 @@ static void test_refusals(void **state)
       .rows = 1, .groups = 1, .C = wide, .x_stride = wide, .y_stride = wide};
   const struct row_norm_backward back = {.rows = 1, .groups = 1, .C = wide};
   struct rope turn = {.rows = 1, .T = 1, .heads = 1, .D = 1026, .stride = 1026};
-  const struct attention heads = {.batch = 1, .tokens = 1, .heads = 1, .kv_heads = 1, .head_width = 257};
+  const struct attention heads = {
+      .batch = 1, .tokens = 1, .heads = 1, .kv_heads = 1, .head_width = 257};
   void *work = NULL;
   (void)state;
   assert_int_equal(ops->norm(gpu_lane, &norm), STATUS_UNSUPPORTED);
@@ -2120,7 +2232,8 @@ static void test_refusals(void **state)
   assert_non_null(strstr(status_text(), "33 elements"));
   assert_int_equal(ops->attention(gpu_lane, &heads), STATUS_UNSUPPORTED);
   assert_non_null(strstr(status_text(), "257"));
-  assert_int_equal(cuda_lane_room(gpu_lane, CUDA_WORKSPACE + (size_t)1, "a test", &work), STATUS_UNSUPPORTED);
+  assert_int_equal(cuda_lane_room(gpu_lane, CUDA_WORKSPACE + (size_t)1, "a test", &work),
+                   STATUS_UNSUPPORTED);
   assert_non_null(strstr(status_text(), "a test needs 67108865 bytes"));
   assert_null(work);
   must(cuda_lane_room(gpu_lane, CUDA_WORKSPACE, "a test", &work));
@@ -2128,7 +2241,9 @@ static void test_refusals(void **state)
   must(ops->lane_check(gpu_lane));
 }
 
-/* --- memory, lanes and marks ------------------------------------------------------------------------------------------------------------------------------- */
+/* --- memory, lanes and marks
+ * -------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void test_memory(void **state)
 {
@@ -2161,11 +2276,13 @@ static void test_memory(void **state)
   must(gpu->ops->lane_check(gpu_lane));
 }
 
-/* Memory that processes share, pinned: a copy of it is put behind work of many milliseconds, and the caller goes on. Oracle: what was written. */
+/* Memory that processes share, pinned: a copy of it is put behind work of many milliseconds, and
+ * the caller goes on. Oracle: what was written. */
 static void test_pin(void **state)
 {
   enum { BYTES = 64 << 20, WORK = 256 << 20, TURNS = 300 };
-  unsigned char *shared = mmap(NULL, 2 * BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  unsigned char *shared =
+      mmap(NULL, 2 * BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   char *work = scratch(gpu, WORK), *there = scratch(gpu, BYTES);
   struct mark *begin = NULL, *copied = NULL;
   (void)state;
@@ -2201,7 +2318,8 @@ static void test_pin(void **state)
   assert_int_equal(munmap(shared, 2 * BYTES), 0);
 }
 
-/* Lane `other` reads what the first lane writes behind work of some milliseconds; oracle: what was written. */
+/* Lane `other` reads what the first lane writes behind work of some milliseconds; oracle: what was
+ * written. */
 static void test_marks(void **state)
 {
   enum { BYTES = 256 << 20, TURNS = 20 };
@@ -2256,7 +2374,8 @@ static void test_devices(void **state)
   assert_null(none);
 }
 
-/* The oracle is the runtime: it makes handles of blocks that other processes can open, as MPI does, or does not. */
+/* The oracle is the runtime: it makes handles of blocks that other processes can open, as MPI does,
+ * or does not. */
 static void test_memory_for_others(void **state)
 {
   struct device *plain = NULL;
@@ -2271,16 +2390,20 @@ static void test_memory_for_others(void **state)
   device_destroy(plain);
 }
 
-/* --- measuring ---------------------------------------------------------------------------------------------------------------------------------- */
+/* --- measuring
+ * ----------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void expect_none(const struct class_total *total, enum device_class but)
 {
   for (int c = 0; c < CLASS_COUNT; c++)
     if (c != (int)but && (total[c].calls != 0 || total[c].seconds != 0 || total[c].work != 0))
-      fail_msg("class %d: %lld calls, %g s, %g", c, (long long)total[c].calls, total[c].seconds, total[c].work);
+      fail_msg("class %d: %lld calls, %g s, %g", c, (long long)total[c].calls, total[c].seconds,
+               total[c].work);
 }
 
-static void expect_calls(const struct class_total *total, enum device_class which, int64_t calls, double work)
+static void expect_calls(const struct class_total *total, enum device_class which, int64_t calls,
+                         double work)
 {
   expect_none(total, which);
   assert_int_equal(total[which].calls, calls);
@@ -2294,7 +2417,15 @@ static void test_measure(void **state)
 {
   enum { N = 256, ROUNDS = 3 };
   struct twin a = input(N * N), b = input(N * N), c = output(N * N);
-  const struct matmul op = {.m = N, .n = 64, .k = 128, .a = a.there, .b = b.there, .c = c.there, .lda = 128, .ldb = 64, .ldc = 64};
+  const struct matmul op = {.m = N,
+                            .n = 64,
+                            .k = 128,
+                            .a = a.there,
+                            .b = b.there,
+                            .c = c.there,
+                            .lda = 128,
+                            .ldb = 64,
+                            .ldc = 64};
   struct matmul refused = op;
   struct class_total total[CLASS_COUNT];
   (void)state;
@@ -2396,9 +2527,9 @@ int main(int argc, char **argv)
   static enum dtype types[] = {DTYPE_F32, DTYPE_BF16};
   int failed = 0;
   for (int t = 0; t < 2; t++) {
-#define TEST(f)                                                                                                                                      \
-  {                                                                                                                                                  \
-#f, f, start, stop, &types[t]                                                                                                                    \
+#define TEST(f)                                                                                    \
+  {                                                                                                \
+#f, f, start, stop, &types[t]                                                                  \
   }
     const struct CMUnitTest tests[] = {TEST(test_matmul),
                                        TEST(test_matmul_add),

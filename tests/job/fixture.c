@@ -17,7 +17,9 @@ static void must(enum status status)
     fail_msg("%s", status_text());
 }
 
-/* --- memory apart --------------------------------------------------------------------------------------------------------------- */
+/* --- memory apart
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 enum { MOST_COPIES = 256 };
 
@@ -66,14 +68,16 @@ static enum status apart_copy(struct lane *lane, void *to, const void *from, siz
 }
 
 /* Behind the copies before it, inside of the device. */
-static enum status apart_cast(struct lane *lane, int64_t n, enum dtype from_type, const void *from, enum dtype to_type, void *to)
+static enum status apart_cast(struct lane *lane, int64_t n, enum dtype from_type, const void *from,
+                              enum dtype to_type, void *to)
 {
   (void)lane;
   assert_true(n > 0 && from_type == DTYPE_F32 && far_holds(to) && far_holds(from));
   far_check(to, (size_t)n * dtype_size(to_type));
   far_check(from, (size_t)n * sizeof(float));
   assert_true(apart.copies < MOST_COPIES);
-  apart.pending[apart.copies++] = (struct pending){.to = to, .from = from, .cast = n, .type = to_type};
+  apart.pending[apart.copies++] =
+      (struct pending){.to = to, .from = from, .cast = n, .type = to_type};
   return STATUS_OK;
 }
 
@@ -143,7 +147,9 @@ void apart_set_memory(int64_t used, int64_t all)
   apart.all = all;
 }
 
-/* --- a rank --------------------------------------------------------------------------------------------------------------------- */
+/* --- a rank
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 static int local_ranks;
 
@@ -152,7 +158,8 @@ void fixture_set_nodes(int ranks)
   local_ranks = ranks;
 }
 
-void fixture_open(struct job *job, const struct deck *deck, struct comm *comm, int rank, int ranks, bool apart_device)
+void fixture_open(struct job *job, const struct deck *deck, struct comm *comm, int rank, int ranks,
+                  bool apart_device)
 {
   const int local = local_ranks > 0 ? local_ranks : ranks;
   const enum dtype compute = deck->run.compute == DECK_COMPUTE_BF16 ? DTYPE_BF16 : DTYPE_F32;
@@ -190,14 +197,17 @@ static void move_tensor(const struct io_tensor *tensor, float *values)
 {
   enum { PIECE = 53 };
   for (int64_t at = tensor->range.begin; at < tensor->range.end; at += PIECE) {
-    const struct layout_range piece = {at, tensor->range.end - at < PIECE ? tensor->range.end : at + PIECE};
+    const struct layout_range piece = {at, tensor->range.end - at < PIECE ? tensor->range.end
+                                                                          : at + PIECE};
     must(tensor->move(tensor, piece, values + (at - tensor->range.begin)));
   }
 }
 
 static size_t range_bytes(const struct io_tensor *tensor)
 {
-  return tensor->range.end > tensor->range.begin ? (size_t)(tensor->range.end - tensor->range.begin) * sizeof(float) : 0;
+  return tensor->range.end > tensor->range.begin
+             ? (size_t)(tensor->range.end - tensor->range.begin) * sizeof(float)
+             : 0;
 }
 
 void fixture_get(const struct io_tensor *tensor, float *out)
@@ -216,7 +226,8 @@ void fixture_put(const struct io_tensor *tensor, const float *values)
     memcpy(tensor->data, values, range_bytes(tensor));
 }
 
-void fixture_deck(struct deck *deck, const char *arch, const char *strategy, const char *group, const char *freeze)
+void fixture_deck(struct deck *deck, const char *arch, const char *strategy, const char *group,
+                  const char *freeze)
 {
   char text[4][96], *assignment[] = {text[0],
                                      text[1],

@@ -1,26 +1,33 @@
-/* As much of a job as its state needs, one rank at a time; and a device that lies apart: memory that the host cannot touch, copies that run when they are waited for. */
+/* As much of a job as its state needs, one rank at a time; and a device that lies apart: memory
+ * that the host cannot touch, copies that run when they are waited for. */
 #ifndef SLUICE_TESTS_JOB_FIXTURE_H
 #define SLUICE_TESTS_JOB_FIXTURE_H
 
 #include "job/state.h"
 
-/* All that job_create() makes for training but lanes and cores, in the deck's run.compute (auto: fp32). `comm` NULL: a fake job of its own. */
-void fixture_open(struct job *job, const struct deck *deck, struct comm *comm, int rank, int ranks, bool apart);
+/* All that job_create() makes for training but lanes and cores, in the deck's run.compute (auto:
+ * fp32). `comm` NULL: a fake job of its own. */
+void fixture_open(struct job *job, const struct deck *deck, struct comm *comm, int rank, int ranks,
+                  bool apart);
 /* Ranks of each node of jobs that are opened from then on; 0, at first: all. */
 void fixture_set_nodes(int local_ranks);
 void fixture_close(struct job *job); /* leaves a comm that was given alone */
 
 /* A deck of seconds: two blocks of a few kB, 12 sequences a step. */
-void fixture_deck(struct deck *deck, const char *arch, const char *strategy, const char *group, const char *freeze);
+void fixture_deck(struct deck *deck, const char *arch, const char *strategy, const char *group,
+                  const char *freeze);
 
 /* This rank's range of a tensor, whether it has data or is moved. */
 void fixture_get(const struct io_tensor *tensor, float *out);
 void fixture_put(const struct io_tensor *tensor, const float *values);
 
-/* The host device: from now on its allocations are pages that nothing but its copies may touch. Between lane and memory nothing moves before a mark is waited for, and a lane that is
- * destroyed earlier fails the test. One such device at a time allocates. */
+/* The host device: from now on its allocations are pages that nothing but its copies may touch.
+ * Between lane and memory nothing moves before a mark is waited for, and a lane that is destroyed
+ * earlier fails the test. One such device at a time allocates. */
 void apart_make(struct device *device);
-struct apart_counts { int64_t copies, to_device, from_device; /* bytes */ };
+struct apart_counts {
+  int64_t copies, to_device, from_device; /* bytes */
+};
 struct apart_counts apart_counts(void); /* since the last call */
 /* A look at its memory. */
 void apart_read(const void *from, size_t bytes, void *to);

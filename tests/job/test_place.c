@@ -1,5 +1,6 @@
-/* Where a job computes, and whether it fits there. Oracles: a table of what the deck says, what the machine has and what follows; sizes of a plan, against memory of one byte more
- * and one byte less; sums of round sizes. */
+/* Where a job computes, and whether it fits there. Oracles: a table of what the deck says, what the
+ * machine has and what follows; sizes of a plan, against memory of one byte more and one byte less;
+ * sums of round sizes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +27,8 @@ static void must(enum status status)
 }
 
 /* `text` holds assignments separated by blanks. */
-static enum status choose(const char *text, int ranks, int local_ranks, int gpus, struct job_place *out)
+static enum status choose(const char *text, int ranks, int local_ranks, int gpus,
+                          struct job_place *out)
 {
   struct deck deck;
   char copy[256], *assignment[MOST], *rest;
@@ -91,23 +93,31 @@ static void what_does_not_go_together_is_said(void **state)
   } known[] = {
       {"run.device=cuda", 1, 1, 0, STATUS_UNSUPPORTED, "run.device (command line) is cuda, but "},
       {"", 4, 4, 2, STATUS_USAGE, "this node has 4 ranks, which need a GPU each, and they see 2: "},
-      {"run.device=cuda", 8, 3, 2, STATUS_USAGE, "this node has 3 ranks, which need a GPU each, and they see 2: "},
+      {"run.device=cuda", 8, 3, 2, STATUS_USAGE,
+       "this node has 3 ranks, which need a GPU each, and they see 2: "},
       {"comm.backend=nccl", 2, 2, 0, STATUS_USAGE,
-       "comm.backend (command line) is nccl, which carries data between GPUs, but the model is computed on the host: say comm.backend=mpi, or "
+       "comm.backend (command line) is nccl, which carries data between GPUs, but the model is "
+       "computed on the host: say comm.backend=mpi, or "
        "run.device=cuda"},
-      {"comm.backend=nccl run.device=host", 2, 2, 2, STATUS_USAGE, "comm.backend (command line) is nccl, "},
+      {"comm.backend=nccl run.device=host", 2, 2, 2, STATUS_USAGE,
+       "comm.backend (command line) is nccl, "},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct job_place place = {.device = "untouched"};
-    assert_int_equal(choose(known[i].given, known[i].ranks, known[i].local_ranks, known[i].gpus, &place), known[i].status);
+    assert_int_equal(
+        choose(known[i].given, known[i].ranks, known[i].local_ranks, known[i].gpus, &place),
+        known[i].status);
     if (strncmp(status_text(), known[i].text, strlen(known[i].text)) != 0)
       fail_msg("'%s' does not begin with '%s'", status_text(), known[i].text);
     assert_string_equal(place.device, "untouched");
   }
   struct job_place none;
   assert_int_equal(choose("run.device=cuda", 1, 1, 0, &none), STATUS_UNSUPPORTED);
-  assert_true(strstr(status_text(), "this build has no CUDA: configure it with --with-cuda, or say run.device=host") != NULL ||
-              strstr(status_text(), "no GPU is to be seen here") != NULL);
+  assert_true(
+      strstr(status_text(),
+             "this build has no CUDA: configure it with --with-cuda, or say run.device=host") !=
+          NULL ||
+      strstr(status_text(), "no GPU is to be seen here") != NULL);
 }
 
 static void check_text(const char *text)
@@ -116,7 +126,8 @@ static void check_text(const char *text)
     fail_msg("'%s' is not in '%s'", text, status_text());
 }
 
-/* A job of two ranks of one node, and its training plan with sizes that are easy to add up. Nothing of a deck is in them. */
+/* A job of two ranks of one node, and its training plan with sizes that are easy to add up. Nothing
+ * of a deck is in them. */
 struct sized {
   struct deck deck;
   struct job job;
@@ -145,13 +156,15 @@ static void sized_close(struct sized *sized)
   deck_destroy(&sized->deck);
 }
 
-static enum status sized_check(const struct sized *sized, enum job_use use, const struct job_limits *limits)
+static enum status sized_check(const struct sized *sized, enum job_use use,
+                               const struct job_limits *limits)
 {
   const struct plan *plans[] = {&sized->plan};
   return job_check_limits(&sized->job, use, 1, plans, limits, true);
 }
 
-static const struct job_limits no_limits = {.device = -1, .host = -1, .shared = -1, .disk = -1, .lock = -1};
+static const struct job_limits no_limits = {
+    .device = -1, .host = -1, .shared = -1, .disk = -1, .lock = -1};
 
 /* What a rank and its device need: arenas, and a reserve that is larger between ranks. */
 static void a_device_apart_is_asked_for_its_memory(void **state)
@@ -168,9 +181,11 @@ static void a_device_apart_is_asked_for_its_memory(void **state)
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.device--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("the job does not fit: of the memory of its apart device a rank needs 7.25 GiB (3.00 GiB for what stays from step to step, 2.00 GiB for "
+  check_text("the job does not fit: of the memory of its apart device a rank needs 7.25 GiB (3.00 "
+             "GiB for what stays from step to step, 2.00 GiB for "
              "a step, 2.25 GiB for libraries) and has 7.25 GiB: use ");
-  apart_set_memory(INT64_C(1) << 40, (INT64_C(1) << 40) + 1); /* and the device's own word is asked for */
+  apart_set_memory(INT64_C(1) << 40,
+                   (INT64_C(1) << 40) + 1); /* and the device's own word is asked for */
   const struct plan *plans[] = {&sized.plan};
   assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
   check_text("and has 1 B");
@@ -188,27 +203,31 @@ static void host_memory_is_that_of_all_ranks_of_a_node(void **state)
   sized.plan.transient_bytes[TIER_HOST] = INT64_C(4) * GI;
   sized.plan.persistent_bytes[TIER_SHARED] = INT64_C(6) * GI;
   struct deck_shape *shape = &sized.plan.input.shape;
-  static const char *const keys[] = {"tiers.params=host", "tiers.optimizer=host", "transfer.params=full"};
+  static const char *const keys[] = {"tiers.params=host", "tiers.optimizer=host",
+                                     "transfer.params=full"};
   for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
     must(options_assign(sized.deck.set, keys[k]));
-  const int64_t state_bytes = job_state_bytes(&sized.plan, true); /* the real plan's: masters and moments on the device */
+  const int64_t state_bytes =
+      job_state_bytes(&sized.plan, true); /* the real plan's: masters and moments on the device */
   struct job_limits limits = no_limits;
   limits.host = 2 * (INT64_C(14) * GI + state_bytes) + INT64_C(6) * GI;
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.host = INT64_C(34) * GI - 1;
   limits.shared = INT64_C(6) * GI;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text(
-      "the job does not fit: of host memory the 2 ranks of this node need 34.00 GiB (each 10.00 GiB for what stays from step to step, 4.00 GiB for "
-      "a step; 6.00 GiB that they share) and have 34.00 GiB: use ");
-  check_text("more nodes with fewer ranks on each; of /dev/shm what they share needs 6.00 GiB and has 6.00 GiB: enough");
+  check_text("the job does not fit: of host memory the 2 ranks of this node need 34.00 GiB (each "
+             "10.00 GiB for what stays from step to step, 4.00 GiB for "
+             "a step; 6.00 GiB that they share) and have 34.00 GiB: use ");
+  check_text("more nodes with fewer ranks on each; of /dev/shm what they share needs 6.00 GiB and "
+             "has 6.00 GiB: enough");
   shape->group = 1; /* each rank with a copy of its own */
   limits = no_limits;
   limits.shared = INT64_C(12) * GI;
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.shared--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("the job does not fit: of /dev/shm what they share needs 12.00 GiB and has 12.00 GiB: use ");
+  check_text(
+      "the job does not fit: of /dev/shm what they share needs 12.00 GiB and has 12.00 GiB: use ");
   check_text("transfer.params=shard, or a larger file system there (mount");
 
   shape->group = 2; /* and what each has for itself */
@@ -217,7 +236,8 @@ static void host_memory_is_that_of_all_ranks_of_a_node(void **state)
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.shared--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("of /dev/shm what they share needs 8.00 GiB and has 8.00 GiB: use transfer.params=shard, or a larger file");
+  check_text("of /dev/shm what they share needs 8.00 GiB and has 8.00 GiB: use "
+             "transfer.params=shard, or a larger file");
   sized_close(&sized);
 }
 
@@ -272,7 +292,8 @@ static int check_cures(int n, char *const key[], const char *least, const struct
     char * or = strstr(at, ", or ");
     if (or)
       * or = 0;
-    if (strchr(at, '=') && strncmp(at, "a larger ", 9) != 0 && !strstr(at, "FOLDER")) { /* not what no key does */
+    if (strchr(at, '=') && strncmp(at, "a larger ", 9) != 0 &&
+        !strstr(at, "FOLDER")) { /* not what no key does */
       check_cure(n, key, at, limits);
       cures++;
     }
@@ -284,9 +305,12 @@ static int check_cures(int n, char *const key[], const char *least, const struct
 static void keys_that_are_named_make_it_fit(void **state)
 {
   (void)state;
-  static char *const kept[] = {"data.micro_batch=6"}, *const host[] = {"tiers.params=host", "tiers.optimizer=host"};
-  static char *const disk[] = {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "tiers.nvme=/tmp"};
-  static char *const shared[] = {"tiers.params=host", "tiers.optimizer=host", "transfer.params=full"};
+  static char *const kept[] = {"data.micro_batch=6"}, *const host[] = {"tiers.params=host",
+                                                                       "tiers.optimizer=host"};
+  static char *const disk[] = {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme",
+                               "tiers.nvme=/tmp"};
+  static char *const shared[] = {"tiers.params=host", "tiers.optimizer=host",
+                                 "transfer.params=full"};
   struct sized sized;
   struct job_limits limits = no_limits;
   int named = 0;
@@ -294,10 +318,13 @@ static void keys_that_are_named_make_it_fit(void **state)
   const int64_t device = plan_tier_bytes(&sized.plan, TIER_DEVICE), reserve = INT64_C(2304) << 20;
   sized_close(&sized);
   limits.device = device + reserve - 1;
-  assert_in_range(
-      check_cures(1, kept, ": use data.micro_batch=1, or tiers.activations=recompute, or tiers.params=host tiers.optimizer=host", &limits), 1,
-      3);
-  for (int64_t part = 9; part > 0; part--) { /* less and less room: the cheap ones are named no more */
+  assert_in_range(check_cures(1, kept,
+                              ": use data.micro_batch=1, or tiers.activations=recompute, or "
+                              "tiers.params=host tiers.optimizer=host",
+                              &limits),
+                  1, 3);
+  for (int64_t part = 9; part > 0;
+       part--) { /* less and less room: the cheap ones are named no more */
     limits.device = device / 10 * part + reserve;
     named += check_cures(1, kept, ": ", &limits);
   }
@@ -306,8 +333,11 @@ static void keys_that_are_named_make_it_fit(void **state)
   limits = no_limits;
   limits.host = 2 * plan_tier_bytes(&sized.plan, TIER_HOST) - 1;
   sized_close(&sized);
-  assert_in_range(check_cures(2, host, ": use optim.moments=bf16 (which changes the numbers), or more nodes with fewer ranks on each", &limits), 1,
-                  3);
+  assert_in_range(check_cures(2, host,
+                              ": use optim.moments=bf16 (which changes the numbers), or more nodes "
+                              "with fewer ranks on each",
+                              &limits),
+                  1, 3);
   open_with(&sized, 4, disk);
   limits = no_limits;
   limits.disk = 2 * plan_tier_bytes(&sized.plan, TIER_DISK) - 1;
@@ -317,10 +347,12 @@ static void keys_that_are_named_make_it_fit(void **state)
   limits = no_limits;
   limits.shared = plan_shared_bytes(&sized.plan) - 1;
   sized_close(&sized);
-  assert_in_range(check_cures(3, shared, ": use transfer.params=shard, or a larger", &limits), 1, 3);
+  assert_in_range(check_cures(3, shared, ": use transfer.params=shard, or a larger", &limits), 1,
+                  3);
 }
 
-/* And where none does, that is said; a rank that is not to look for them says what it needs alone. */
+/* And where none does, that is said; a rank that is not to look for them says what it needs alone.
+ */
 static void no_key_is_named_that_does_not_help(void **state)
 {
   (void)state;
@@ -329,26 +361,31 @@ static void no_key_is_named_that_does_not_help(void **state)
   open_with(&sized, 0, NULL);
   limits.device = 1;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("and has 1 B: none of the keys that were tried makes it fit; use GPUs with more memory");
+  check_text(
+      "and has 1 B: none of the keys that were tried makes it fit; use GPUs with more memory");
   const struct plan *plans[] = {&sized.plan};
-  assert_int_equal(job_check_limits(&sized.job, JOB_TRAIN, 1, plans, &limits, false), STATUS_MEMORY);
+  assert_int_equal(job_check_limits(&sized.job, JOB_TRAIN, 1, plans, &limits, false),
+                   STATUS_MEMORY);
   assert_string_equal(strstr(status_text(), " and has 1 B"), " and has 1 B");
   sized_close(&sized);
 }
 
 /* What is said, if anything, of a job that is not refused. */
-static void check_warning(const struct sized *sized, const struct job_limits *limits, const char *text)
+static void check_warning(const struct sized *sized, const struct job_limits *limits,
+                          const char *text)
 {
   status_set(STATUS_OK, "nothing");
   must(sized_check(sized, JOB_TRAIN, limits));
   check_text(text);
 }
 
-/* Registered memory may be held against the limit for locked memory: a warning, for some drivers do not. */
+/* Registered memory may be held against the limit for locked memory: a warning, for some drivers do
+ * not. */
 static void what_is_registered_is_held_against_what_may_be_locked(void **state)
 {
   (void)state;
-  static const char registers[] = "each rank registers the 1.00 MiB that a node shares with its GPU, but may lock no more than ";
+  static const char registers[] = "each rank registers the 1.00 MiB that a node shares with its "
+                                  "GPU, but may lock no more than ";
   for (int apart = 0; apart < 2; apart++) {
     struct sized sized;
     sized_open(&sized, apart);
@@ -362,7 +399,9 @@ static void what_is_registered_is_held_against_what_may_be_locked(void **state)
     const struct plan *plans[] = {&sized.plan}; /* and the process' own limit */
     struct rlimit usual;
     assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &usual), 0);
-    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){.rlim_cur = 65536, .rlim_max = usual.rlim_max}), 0);
+    assert_int_equal(
+        setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){.rlim_cur = 65536, .rlim_max = usual.rlim_max}),
+        0);
     status_set(STATUS_OK, "nothing");
     must(job_check_fits(&sized.job, JOB_TRAIN, 1, plans));
     assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &usual), 0);
@@ -383,7 +422,8 @@ static void rdma_is_held_against_what_may_be_locked(void **state)
   check_warning(&sized, &limits, "nothing");
   limits.lock = GI / 16;
   check_warning(&sized, &limits,
-                "a rank may lock no more than 64.00 MiB (RLIMIT_MEMLOCK), against which the kernel holds what MPI and NCCL register with devices for "
+                "a rank may lock no more than 64.00 MiB (RLIMIT_MEMLOCK), against which the kernel "
+                "holds what MPI and NCCL register with devices for "
                 "RDMA: if they fail, raise it (ulimit -l unlimited");
   limits.rdma = false;
   check_warning(&sized, &limits, "nothing");
@@ -404,7 +444,8 @@ static void the_disk_is_asked_for_its_room(void **state)
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.disk--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("the job does not fit: of the disk of /scratch/run the 2 ranks of this node need 8.00 GiB and have 8.00 GiB: use ");
+  check_text("the job does not fit: of the disk of /scratch/run the 2 ranks of this node need 8.00 "
+             "GiB and have 8.00 GiB: use ");
   check_text("tiers.nvme=FOLDER on a larger disk");
   sized.plan.input.policy.nvme_state = 0;
   sized.plan.persistent_bytes[TIER_DISK] = INT64_C(1) << 60; /* the file system itself is asked */
@@ -414,7 +455,10 @@ static void the_disk_is_asked_for_its_room(void **state)
   snprintf(below, sizeof below, "%s/nvme", folder);
   sized.job.nvme = below;
   assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
-  snprintf(words, sizeof words, "of the disk of %s, a folder that is not there yet, the 2 ranks of this node need 2.00 EiB", below);
+  snprintf(
+      words, sizeof words,
+      "of the disk of %s, a folder that is not there yet, the 2 ranks of this node need 2.00 EiB",
+      below);
   check_text(words);
   check_text("tiers.nvme=FOLDER on a larger disk");
   assert_int_not_equal(rmdir(below), 0); /* nothing is made in vain */
@@ -435,8 +479,10 @@ static void a_folder_that_cannot_be_is_not_a_full_disk(void **state)
     const char *folder, *text;
   } known[] = {
       {"/proc", "nothing can be made in the folder /proc for what goes to NVMe ("},
-      {"/proc/nowhere", "the folder /proc/nowhere for what goes to NVMe is not there and cannot be made in /proc ("},
-      {"/dev/null/nvme", "the folder /dev/null/nvme for what goes to NVMe is not there and cannot be made in /dev/null (it is a file): name one"},
+      {"/proc/nowhere",
+       "the folder /proc/nowhere for what goes to NVMe is not there and cannot be made in /proc ("},
+      {"/dev/null/nvme", "the folder /dev/null/nvme for what goes to NVMe is not there and cannot "
+                         "be made in /dev/null (it is a file): name one"},
   };
   struct sized sized;
   sized_open(&sized, false);
@@ -456,7 +502,8 @@ static void a_folder_that_cannot_be_is_not_a_full_disk(void **state)
   sized_close(&sized);
 }
 
-/* What statfs() says of every folder; 0: what it does. And the folders that were made to try one. */
+/* What statfs() says of every folder; 0: what it does. And the folders that were made to try one.
+ */
 static unsigned system_type;
 static int trials;
 
@@ -479,7 +526,8 @@ char *__wrap_mkdtemp(char *path)
   return __real_mkdtemp(path);
 }
 
-/* A rank of 4 on nodes of `local`, whose plan puts `bytes` bytes on the disk of /tmp/nvme, which the deck names or does not. */
+/* A rank of 4 on nodes of `local`, whose plan puts `bytes` bytes on the disk of /tmp/nvme, which
+ * the deck names or does not. */
 static enum status check_disk_of(int rank, int local, bool named, int64_t bytes)
 {
   struct sized sized;
@@ -505,12 +553,14 @@ static enum status check_disk_of(int rank, int local, bool named, int64_t bytes)
 static void what_goes_to_nvme_goes_to_the_node_s_own_disk(void **state)
 {
   (void)state;
-  static const char cure[] = "set tiers.nvme to a folder on the node's own disk, such as $SLURM_TMPDIR or /local/scratch";
+  static const char cure[] =
+      "set tiers.nvme to a folder on the node's own disk, such as $SLURM_TMPDIR or /local/scratch";
   static const unsigned local[] = {0xef53, 0x58465342, 0x9123683e, 0x01021994, 0x794c7630};
   static const struct {
     unsigned type;
     const char *name;
-  } shared[] = {{0x6969, "nfs"}, {0x0bd00bd0, "lustre"}, {0x47504653, "gpfs"}, {0x19830326, "beegfs"}, {0x00c36400, "ceph"}, {0xff534d42, "cifs"}};
+  } shared[] = {{0x6969, "nfs"},        {0x0bd00bd0, "lustre"}, {0x47504653, "gpfs"},
+                {0x19830326, "beegfs"}, {0x00c36400, "ceph"},   {0xff534d42, "cifs"}};
   char words[200];
   for (size_t i = 0; i < sizeof local / sizeof *local; i++) {
     system_type = local[i];
@@ -527,19 +577,25 @@ static void what_goes_to_nvme_goes_to_the_node_s_own_disk(void **state)
   for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
     system_type = shared[i].type;
     assert_int_equal(check_disk_of(0, 4, false, 1), STATUS_USAGE);
-    snprintf(words, sizeof words, "tiers.nvme names no folder, and /tmp/nvme would lie on %s, which nodes share: ", shared[i].name);
+    snprintf(words, sizeof words,
+             "tiers.nvme names no folder, and /tmp/nvme would lie on %s, which nodes share: ",
+             shared[i].name);
     check_text(words);
     check_text(cure);
     assert_int_equal(trials, 0);
     must(check_disk_of(0, 2, true, 1));
-    snprintf(words, sizeof words, "tiers.nvme (command line) is /tmp/nvme, on %s, which nodes share: every step waits for it", shared[i].name);
+    snprintf(
+        words, sizeof words,
+        "tiers.nvme (command line) is /tmp/nvme, on %s, which nodes share: every step waits for it",
+        shared[i].name);
     check_text(words);
     must(check_disk_of(1, 2, true, 1)); /* once */
     check_text("nothing");
   }
   system_type = 0x65735546; /* one node's, or not */
   must(check_disk_of(0, 4, false, 1));
-  check_text("what goes to NVMe goes to /tmp/nvme, on a file system (fuse) that may not be this node's own: ");
+  check_text("what goes to NVMe goes to /tmp/nvme, on a file system (fuse) that may not be this "
+             "node's own: ");
   must(check_disk_of(1, 4, false, 1));
   check_text("nothing");
   must(check_disk_of(0, 4, true, 1));
@@ -553,10 +609,12 @@ static void a_shared_disk_is_asked_for_the_room_of_all_nodes(void **state)
   (void)state;
   system_type = 0xef53;
   assert_int_equal(check_disk_of(0, 2, true, INT64_C(1) << 60), STATUS_MEMORY);
-  check_text("of the disk of /tmp/nvme, a folder that is not there yet, the 2 ranks of this node need 2.00 EiB and have ");
+  check_text("of the disk of /tmp/nvme, a folder that is not there yet, the 2 ranks of this node "
+             "need 2.00 EiB and have ");
   system_type = 0x6969;
   assert_int_equal(check_disk_of(0, 2, true, INT64_C(1) << 60), STATUS_MEMORY);
-  check_text("of the disk of /tmp/nvme, a folder that is not there yet, the 4 ranks of all nodes, which share it, need 4.00 EiB and have ");
+  check_text("of the disk of /tmp/nvme, a folder that is not there yet, the 4 ranks of all nodes, "
+             "which share it, need 4.00 EiB and have ");
   system_type = 0;
 }
 
@@ -565,8 +623,8 @@ static bool names_nvme(int local, unsigned type)
 {
   struct sized sized;
   struct comm *comm;
-  static const char *const keys[] = {"run.dir=/tmp", "tiers.params=host", "tiers.optimizer=host", "tiers.activations=recompute",
-                                     "data.micro_batch=1"};
+  static const char *const keys[] = {"run.dir=/tmp", "tiers.params=host", "tiers.optimizer=host",
+                                     "tiers.activations=recompute", "data.micro_batch=1"};
   fixture_deck(&sized.deck, "gpt2", "full_shard", "world", "[]");
   for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
     must(options_assign(sized.deck.set, keys[k]));
@@ -611,9 +669,12 @@ static void state_that_cannot_be_saved_is_refused(void **state)
     const char *saves;
     enum job_use use;
     enum status status;
-  } known[] = {{"checkpoint.at_end=true", JOB_TRAIN, STATUS_MEMORY}, {"checkpoint.every=5", JOB_TRAIN_AND_EVAL, STATUS_MEMORY},
-               {"train.init=elsewhere", JOB_TRAIN, STATUS_MEMORY},   {"checkpoint.at_end=false", JOB_TRAIN, STATUS_OK},
-               {"checkpoint.at_end=false", JOB_EVAL, STATUS_MEMORY}, {"checkpoint.at_end=false", JOB_GENERATE, STATUS_MEMORY},
+  } known[] = {{"checkpoint.at_end=true", JOB_TRAIN, STATUS_MEMORY},
+               {"checkpoint.every=5", JOB_TRAIN_AND_EVAL, STATUS_MEMORY},
+               {"train.init=elsewhere", JOB_TRAIN, STATUS_MEMORY},
+               {"checkpoint.at_end=false", JOB_TRAIN, STATUS_OK},
+               {"checkpoint.at_end=false", JOB_EVAL, STATUS_MEMORY},
+               {"checkpoint.at_end=false", JOB_GENERATE, STATUS_MEMORY},
                {"checkpoint.at_end=true", JOB_BENCH, STATUS_OK}};
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct sized sized;
@@ -635,11 +696,15 @@ static void state_that_cannot_be_saved_is_refused(void **state)
   }
 }
 
-/* Where the memory is one, both tiers are compared with it, and nothing is moved to load and save. */
+/* Where the memory is one, both tiers are compared with it, and nothing is moved to load and save.
+ */
 static void the_host_device_is_asked_for_the_host_s_memory(void **state)
 {
   (void)state;
-  const int64_t boxes = 2 * 2 * ((2 << 20) + 128); /* of two groups, which gather and reduce, two halves and a line for each rank */
+  const int64_t boxes =
+      2 * 2 *
+      ((2 << 20) +
+       128); /* of two groups, which gather and reduce, two halves and a line for each rank */
   struct sized sized;
   sized_open(&sized, false);
   struct job_limits limits = no_limits;
@@ -653,10 +718,10 @@ static void the_host_device_is_asked_for_the_host_s_memory(void **state)
   limits.shared = -1;
   limits.host--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text(
-      "the job does not fit: of host memory the 2 ranks of this node need 12.01 GiB (each 5.00 GiB for what stays from step to step, 1.00 GiB for "
-      "a step; 8.00 MiB by which they exchange data) and have "
-      "12.01 GiB: use data.micro_batch=1, or tiers.activations=recompute");
+  check_text("the job does not fit: of host memory the 2 ranks of this node need 12.01 GiB (each "
+             "5.00 GiB for what stays from step to step, 1.00 GiB for "
+             "a step; 8.00 MiB by which they exchange data) and have "
+             "12.01 GiB: use data.micro_batch=1, or tiers.activations=recompute");
   const struct plan *plans[] = {&sized.plan};
   sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(1) << 60;
   assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
@@ -664,7 +729,8 @@ static void the_host_device_is_asked_for_the_host_s_memory(void **state)
   sized_close(&sized);
 }
 
-/* A control group bounds what is available, and promises nothing beyond it; but where the machine shows more only when more is in use, it is all that is known. */
+/* A control group bounds what is available, and promises nothing beyond it; but where the machine
+ * shows more only when more is in use, it is all that is known. */
 static void limits_bound_what_is_available(void **state)
 {
   (void)state;
@@ -672,10 +738,13 @@ static void limits_bound_what_is_available(void **state)
     int64_t available, limit;
     bool grows;
     int64_t room;
-  } known[] = {{100, -1, false, 100}, {100, 80, false, 80}, {100, 110, false, 100},  {100, 1000, false, 100}, {-1, 50, false, -1},
-               {-1, -1, false, -1},   {100, -1, true, 100}, {100, 1000, true, 1000}, {100, 80, true, 80},     {-1, 50, true, -1}};
+  } known[] = {{100, -1, false, 100},   {100, 80, false, 80},    {100, 110, false, 100},
+               {100, 1000, false, 100}, {-1, 50, false, -1},     {-1, -1, false, -1},
+               {100, -1, true, 100},    {100, 1000, true, 1000}, {100, 80, true, 80},
+               {-1, 50, true, -1}};
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-    assert_int_equal(job_host_room(known[i].available, known[i].limit, known[i].grows), known[i].room);
+    assert_int_equal(job_host_room(known[i].available, known[i].limit, known[i].grows),
+                     known[i].room);
 }
 
 /* What CUDA's update and copies do not have is refused when the plan is made. */
@@ -691,7 +760,8 @@ static void a_device_apart_refuses_what_it_does_not_do(void **state)
       {"optim.moments=bf16", true, STATUS_OK, NULL},
       {"transfer.rate=2.5", false, STATUS_OK, NULL},
       {"transfer.rate=2.5", true, STATUS_USAGE,
-       "transfer.rate (command line) is 2.5, which slows copies down where the device is the host: leave it out, or say run.device=host"},
+       "transfer.rate (command line) is 2.5, which slows copies down where the device is the host: "
+       "leave it out, or say run.device=host"},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
@@ -706,7 +776,8 @@ static void a_device_apart_refuses_what_it_does_not_do(void **state)
     assert_int_equal(job_shape(&deck, JOB_TRAIN, 1, &input), known[i].status);
     if (known[i].text)
       assert_string_equal(status_text(), known[i].text);
-    assert_int_equal(job_shape(&deck, JOB_EVAL, 1, &input), STATUS_OK); /* where nothing is updated */
+    assert_int_equal(job_shape(&deck, JOB_EVAL, 1, &input),
+                     STATUS_OK); /* where nothing is updated */
     deck_destroy(&deck);
   }
 }

@@ -1,4 +1,5 @@
-/* Tokens that are read one step ahead. Oracles: the same steps without prefetch, bit for bit; what the load itself has counted; and what LOAD took by the executor's own account. */
+/* Tokens that are read one step ahead. Oracles: the same steps without prefetch, bit for bit; what
+ * the load itself has counted; and what LOAD took by the executor's own account. */
 /* ranks: 1 2 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,13 +40,15 @@ struct source {
   _Atomic int64_t begun, ended;
 };
 
-static enum status load_slowly(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
+static enum status load_slowly(void *arg, int64_t step, int micro, int32_t *tokens,
+                               int32_t *targets)
 {
   struct source *source = arg;
   source->begun++;
   sleep_ms(source->pause_ms);
-  const enum status status =
-      step == source->fail_step && micro == 1 ? status_set(STATUS_IO, "shard 7 is gone") : job_load(source->job, step, micro, tokens, targets);
+  const enum status status = step == source->fail_step && micro == 1
+                                 ? status_set(STATUS_IO, "shard 7 is gone")
+                                 : job_load(source->job, step, micro, tokens, targets);
   source->ended++;
   return status;
 }
@@ -61,8 +64,10 @@ static void wait_for_reads(struct source *source, int64_t reads)
   assert_int_equal(source->begun, reads);
 }
 
-/* A job that loads from `source`, through a prefetch thread that knows of `steps` steps where there is one. */
-static void open_job(struct job *job, struct comm *of, struct source *source, int64_t steps, struct prefetch **prefetch)
+/* A job that loads from `source`, through a prefetch thread that knows of `steps` steps where there
+ * is one. */
+static void open_job(struct job *job, struct comm *of, struct source *source, int64_t steps,
+                     struct prefetch **prefetch)
 {
   job_open(job, of, &(struct job_setup){.micros = MICROS});
   source->job = job;
@@ -112,7 +117,8 @@ static void the_bits_are_the_same(void **state)
   job_record_free(&ahead);
 }
 
-/* Seconds of LOAD in `steps` steps behind the first one, each of which lasts until what it can read ahead has been read. */
+/* Seconds of LOAD in `steps` steps behind the first one, each of which lasts until what it can read
+ * ahead has been read. */
 static double load_seconds(struct source *source, int64_t steps, bool ahead)
 {
   struct job job;
@@ -136,7 +142,8 @@ static void a_slow_read_hides_behind_the_step_before(void **state)
   (void)state;
   enum { STEPS = 4 };
   const double reading = 1e-3 * SLOW_MS * MICROS * STEPS;
-  struct source at_once = {.pause_ms = SLOW_MS, .fail_step = -1}, ahead = {.pause_ms = SLOW_MS, .fail_step = -1};
+  struct source at_once = {.pause_ms = SLOW_MS, .fail_step = -1},
+                ahead = {.pause_ms = SLOW_MS, .fail_step = -1};
   assert_true(load_seconds(&at_once, STEPS, false) >= reading);
   const double exposed = load_seconds(&ahead, STEPS, true);
   if (exposed > reading / 4)
@@ -171,8 +178,11 @@ static void a_failure_is_told_by_the_step_that_it_belongs_to(void **state)
 
 static enum status take(struct prefetch *prefetch, const struct job *job, int64_t step, int micro)
 {
-  int32_t tokens[JOB_BATCH * JOB_SEQUENCE], targets[JOB_BATCH * JOB_SEQUENCE], want[2][JOB_BATCH * JOB_SEQUENCE];
-  const size_t bytes = (size_t)(job->plan->input.shape.micro_batch * job->plan->input.shape.sequence) * sizeof *tokens;
+  int32_t tokens[JOB_BATCH * JOB_SEQUENCE], targets[JOB_BATCH * JOB_SEQUENCE],
+      want[2][JOB_BATCH * JOB_SEQUENCE];
+  const size_t bytes =
+      (size_t)(job->plan->input.shape.micro_batch * job->plan->input.shape.sequence) *
+      sizeof *tokens;
   const enum status status = prefetch_load(prefetch, step, micro, tokens, targets);
   if (status)
     return status;

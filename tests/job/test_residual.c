@@ -111,8 +111,8 @@ static int unit_named(const struct job *job, const char *name)
 }
 
 /* Rows come in pieces that end anywhere. */
-static int put_rows(const struct job *job, const struct job_state *state,
-                    const struct place *saved, enum dtype type)
+static int put_rows(const struct job *job, const struct job_state *state, const struct place *saved,
+                    enum dtype type)
 {
   const int ranks = saved->ranks;
   int seen = 0;
@@ -149,8 +149,8 @@ static float expected(const struct job *job, int u, int p, int64_t e, const stru
   float sum = 0;
   if (memcmp(now, saved, sizeof *now) == 0)
     return value_of(job_state_plan(job)->input.rank, u, p, e);
-  must(layout_unit_pack_roomy(unit->params, unit->elements, unit->room, unit->frozen,
-                              saved->ranks, &layout));
+  must(layout_unit_pack_roomy(unit->params, unit->elements, unit->room, unit->frozen, saved->ranks,
+                              &layout));
   for (int row = 0; row < saved->ranks; row++)
     if (encodes(&before, layout.trained, row, layout.offset[p] + e))
       sum += value_of(row, u, p, e);
@@ -221,8 +221,7 @@ static void ranks_go_on_from_others(void **state)
     struct job job;
     struct deck deck;
     struct job_state *loading = NULL;
-    open_job(&job, &deck, cases[c].rank, here, cases[c].now, cases[c].tier,
-             cases[c].apart);
+    open_job(&job, &deck, cases[c].rank, here, cases[c].now, cases[c].tier, cases[c].apart);
     must(job_state_open_saved(&job, &saved, &loading));
     assert_true(put_rows(&job, loading, &cases[c].saved, type_of(cases[c].before)) > 1);
     must(job_state_commit(loading));
@@ -316,7 +315,8 @@ static void ranks_begin_without_residuals(void **state)
 {
   (void)state;
   const struct place here = {.ranks = 2};
-  const struct job_state_saved saved = {.ranks = 2, .policy = {.grads.codec = "bf16"}, .encoded = {1, 1}};
+  const struct job_state_saved saved = {
+      .ranks = 2, .policy = {.grads.codec = "bf16"}, .encoded = {1, 1}};
   struct job job;
   struct deck deck;
   struct job_state *loading = NULL;

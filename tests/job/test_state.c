@@ -1,5 +1,7 @@
-/* The state of a job whose device lies apart: its memory is touched by the device's copies alone, and what is saved is what was loaded. Oracles: the same job on the host device,
- * bit for bit in all that lasts from step to step; checkpoints that either of them reads; and pages that end the program when anything else touches them. */
+/* The state of a job whose device lies apart: its memory is touched by the device's copies alone,
+ * and what is saved is what was loaded. Oracles: the same job on the host device, bit for bit in
+ * all that lasts from step to step; checkpoints that either of them reads; and pages that end the
+ * program when anything else touches them. */
 /* ranks: 1 2 3 4 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,7 +62,8 @@ static void fill(struct job *job)
   must(job_state_open(job, true, false, true, &state));
   for (int t = 0; t < state->n; t++)
     for (int64_t e = state->tensor[t].range.begin; e < state->tensor[t].range.end; e++)
-      ((float *)state->tensor[t].data)[e - state->tensor[t].range.begin] = value_of(&state->tensor[t], e);
+      ((float *)state->tensor[t].data)[e - state->tensor[t].range.begin] =
+          value_of(&state->tensor[t], e);
   must(job_state_commit(state));
   job_state_close(state);
 }
@@ -72,8 +75,10 @@ static void check_filled(struct job *job, bool unique)
   must(job_state_open(job, true, unique, false, &state));
   for (int t = 0; t < state->n; t++)
     for (int64_t e = state->tensor[t].range.begin; e < state->tensor[t].range.end; e++, seen++)
-      if (((const float *)state->tensor[t].data)[e - state->tensor[t].range.begin] != value_of(&state->tensor[t], e))
-        fail_msg("element %lld of %s %s", (long long)e, state->tensor[t].group, state->tensor[t].name);
+      if (((const float *)state->tensor[t].data)[e - state->tensor[t].range.begin] !=
+          value_of(&state->tensor[t], e))
+        fail_msg("element %lld of %s %s", (long long)e, state->tensor[t].group,
+                 state->tensor[t].name);
   assert_true(seen > 0 || comm_rank(comm) > 0); /* the last ranks may have but padding */
   job_state_close(state);
 }
@@ -96,7 +101,8 @@ static void check_same_buffer(const struct job *a, const struct job *b, int in_a
   assert_int_equal(in_a < 0, in_b < 0);
   if (in_a < 0)
     return;
-  assert_int_equal(a->plan[PLAN_TRAIN]->buffer[in_a].bytes, b->plan[PLAN_TRAIN]->buffer[in_b].bytes);
+  assert_int_equal(a->plan[PLAN_TRAIN]->buffer[in_a].bytes,
+                   b->plan[PLAN_TRAIN]->buffer[in_b].bytes);
   read_buffer(a, in_a, &left);
   read_buffer(b, in_b, &right);
   assert_memory_equal(left, right, (size_t)a->plan[PLAN_TRAIN]->buffer[in_a].bytes);
@@ -151,7 +157,8 @@ static void nothing_is_copied_in_vain(void **arg)
     open_job(&job, &deck, which, true);
     const struct plan *plan = job.plan[PLAN_TRAIN];
     for (int u = 0; u < job.model->units; u++) {
-      const int held[] = {plan->master[u], plan->frozen[u], plan->state[0].buffer[u], plan->state[1].buffer[u]};
+      const int held[] = {plan->master[u], plan->frozen[u], plan->state[0].buffer[u],
+                          plan->state[1].buffer[u]};
       for (int i = 0; i < 4; i++)
         if (held[i] >= 0) {
           buffers++;
@@ -169,7 +176,8 @@ static void nothing_is_copied_in_vain(void **arg)
     must(job_state_open(&job, true, true, false, &state));
     counts = apart_counts();
     const bool replicated = !strcmp(jobs[which].strategy, "no_shard");
-    assert_true(counts.to_device == 0 && counts.from_device <= bytes && (!replicated || counts.from_device == bytes / comm_ranks(comm)));
+    assert_true(counts.to_device == 0 && counts.from_device <= bytes &&
+                (!replicated || counts.from_device == bytes / comm_ranks(comm)));
     job_state_close(state);
     close_job(&job, &deck);
 
@@ -202,7 +210,8 @@ static void a_rank_saves_the_state_of_its_own(void **arg)
 
 static enum status save(const struct job *job, const char *path)
 {
-  struct checkpoint_meta meta = {.step = 3, .samples = 36, .ranks = comm_ranks(comm), .seed = 1, .version = (char *)"test"};
+  struct checkpoint_meta meta = {
+      .step = 3, .samples = 36, .ranks = comm_ranks(comm), .seed = 1, .version = (char *)"test"};
   struct job_state *state = NULL;
   must(options_print_yaml(job->deck->set, &meta.deck));
   must(job_state_open(job, true, true, false, &state));
@@ -263,9 +272,9 @@ static void auto_means_the_same_on_every_rank(void **arg)
   must(job_check_same_place(comm, &deck, false));
   assert_int_equal(job_check_same_place(comm, &deck, last), alone ? STATUS_OK : STATUS_USAGE);
   if (!alone)
-    assert_string_equal(status_text(),
-                        "run.device (default) is auto, but some ranks see a GPU and some do not: start all of them where GPUs are, or say "
-                        "run.device=host");
+    assert_string_equal(status_text(), "run.device (default) is auto, but some ranks see a GPU and "
+                                       "some do not: start all of them where GPUs are, or say "
+                                       "run.device=host");
   must(options_assign(deck.set, "run.device=host"));
   must(job_check_same_place(comm, &deck, last));
   deck_destroy(&deck);

@@ -1,5 +1,6 @@
-/* A job's state as named tensors, for every strategy and with frozen parameters. Oracles: an element-by-element count over all ranks of a job, one after another; and the
- * initial values as the model makes them whole. */
+/* A job's state as named tensors, for every strategy and with frozen parameters. Oracles: an
+ * element-by-element count over all ranks of a job, one after another; and the initial values as
+ * the model makes them whole. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,9 +56,11 @@ static void check_values(const struct job *job, const struct io_tensor *t)
   int64_t n = elements_of(job->model, t->name, &u, &p);
   assert_true(n <= MOST_ELEMENTS && t->range.begin >= 0 && t->range.end <= n);
   if (strcmp(t->group, "model") == 0)
-    model_init_param(job->model, (uint64_t)job->deck->run.seed, u, p, (struct layout_range){0, n}, expected);
+    model_init_param(job->model, (uint64_t)job->deck->run.seed, u, p, (struct layout_range){0, n},
+                     expected);
   if (t->range.begin < t->range.end)
-    assert_memory_equal(t->data, expected + t->range.begin, (size_t)(t->range.end - t->range.begin) * sizeof(float));
+    assert_memory_equal(t->data, expected + t->range.begin,
+                        (size_t)(t->range.end - t->range.begin) * sizeof(float));
 }
 
 static void must(enum status status)
@@ -115,12 +118,14 @@ static void check_tally(const struct deck *deck, int frozen_expected)
     assert_true(!model->unit[u].param[p].frozen || strncmp(tally.name[i], "model ", 6) == 0);
     for (int64_t e = 0; e < MOST_ELEMENTS; e++)
       if (tally.count[i][e] != (e < n))
-        fail_msg("element %lld of %s is on %d ranks", (long long)e, tally.name[i], tally.count[i][e]);
+        fail_msg("element %lld of %s is on %d ranks", (long long)e, tally.name[i],
+                 tally.count[i][e]);
   }
   model_destroy(model);
 }
 
-static void check_job(int ranks, const char *arch, const char *strategy, const char *group, const char *freeze, int frozen)
+static void check_job(int ranks, const char *arch, const char *strategy, const char *group,
+                      const char *freeze, int frozen)
 {
   struct deck deck;
   fixture_deck(&deck, arch, strategy, group, freeze);
@@ -136,12 +141,14 @@ static void check_job(int ranks, const char *arch, const char *strategy, const c
 static void each_element_is_written_once(void **state)
 {
   (void)state;
-  static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim", "no_shard"};
+  static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim",
+                                           "no_shard"};
   for (int ranks = 1; ranks <= MOST_RANKS; ranks++)
     for (int s = 0; s < 4; s++) {
       check_job(ranks, "gpt2", strategies[s], "world", "[]", 0);
       check_job(ranks, "gpt2", strategies[s], "world", "[*.bias]", 13);
-      check_job(ranks, "llama", strategies[s], "world", "[model.embed_tokens.*, model.layers.0.*, lm_head.*]", 11);
+      check_job(ranks, "llama", strategies[s], "world",
+                "[model.embed_tokens.*, model.layers.0.*, lm_head.*]", 11);
     }
   check_job(4, "gpt2", "hybrid_shard", "2", "[*.bias]", 13);
   check_job(4, "llama", "hybrid_shard", "2", "[model.layers.*]", 18);
@@ -166,7 +173,8 @@ static void plans_without_a_batch_have_their_shapes(void **state)
   };
   for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
     struct deck deck;
-    char *assignment[] = {(char *)row[r].sequence, (char *)row[r].micro, (char *)"model.context=4096", (char *)"data.batch=12"};
+    char *assignment[] = {(char *)row[r].sequence, (char *)row[r].micro,
+                          (char *)"model.context=4096", (char *)"data.batch=12"};
     struct plan_input input = {.mode = row[r].mode, .ranks = 5};
     assert_int_equal(deck_load(&deck, 4, assignment), STATUS_OK);
     assert_int_equal(job_shape(&deck, row[r].use, 5, &input), STATUS_OK);
@@ -182,16 +190,31 @@ static void plans_without_a_batch_have_their_shapes(void **state)
 static void the_model_is_the_deck_s(void **state)
 {
   (void)state;
-  char *assignment[] = {
-      (char *)"model.arch=qwen2",        (char *)"model.layers=3",         (char *)"model.width=40",        (char *)"model.heads=6",
-      (char *)"model.kv_heads=2",        (char *)"model.head_width=10",    (char *)"model.ffn=50",          (char *)"model.context=77",
-      (char *)"model.vocab=101",         (char *)"model.window=9",         (char *)"model.window_from=1",   (char *)"model.tied=false",
-      (char *)"model.norm_eps=1e-6",     (char *)"model.init_std=0.03",    (char *)"model.rope_theta=5000", (char *)"model.rope_factor=8",
-      (char *)"model.rope_low_freq=1.5", (char *)"model.rope_high_freq=4", (char *)"model.rope_original=33"};
+  char *assignment[] = {(char *)"model.arch=qwen2",
+                        (char *)"model.layers=3",
+                        (char *)"model.width=40",
+                        (char *)"model.heads=6",
+                        (char *)"model.kv_heads=2",
+                        (char *)"model.head_width=10",
+                        (char *)"model.ffn=50",
+                        (char *)"model.context=77",
+                        (char *)"model.vocab=101",
+                        (char *)"model.window=9",
+                        (char *)"model.window_from=1",
+                        (char *)"model.tied=false",
+                        (char *)"model.norm_eps=1e-6",
+                        (char *)"model.init_std=0.03",
+                        (char *)"model.rope_theta=5000",
+                        (char *)"model.rope_factor=8",
+                        (char *)"model.rope_low_freq=1.5",
+                        (char *)"model.rope_high_freq=4",
+                        (char *)"model.rope_original=33"};
   static const struct {
     const char *text;
     enum rope_scaling scaling;
-  } scalings[] = {{"model.rope_scaling=none", ROPE_PLAIN}, {"model.rope_scaling=linear", ROPE_LINEAR}, {"model.rope_scaling=llama3", ROPE_LLAMA3}};
+  } scalings[] = {{"model.rope_scaling=none", ROPE_PLAIN},
+                  {"model.rope_scaling=linear", ROPE_LINEAR},
+                  {"model.rope_scaling=llama3", ROPE_LLAMA3}};
   for (int i = 0; i < 3; i++) {
     struct deck deck;
     char *scaling[] = {(char *)scalings[i].text};
@@ -200,10 +223,12 @@ static void the_model_is_the_deck_s(void **state)
     assert_int_equal(options_assign(deck.set, scaling[0]), STATUS_OK);
     struct model_config c = job_model_config(&deck);
     assert_string_equal(c.arch, "qwen2");
-    assert_true(c.layers == 3 && c.width == 40 && c.heads == 6 && c.kv_heads == 2 && c.head_width == 10 && c.ffn == 50 && c.context == 77 &&
-                c.vocab == 101);
-    assert_true(c.window == 9 && c.window_from == 1 && !c.tied && c.norm_eps == 1e-6 && c.init_std == 0.03);
-    assert_true(c.rope.theta == 5000 && c.rope.factor == 8 && c.rope.low_freq == 1.5 && c.rope.high_freq == 4 && c.rope.original == 33);
+    assert_true(c.layers == 3 && c.width == 40 && c.heads == 6 && c.kv_heads == 2 &&
+                c.head_width == 10 && c.ffn == 50 && c.context == 77 && c.vocab == 101);
+    assert_true(c.window == 9 && c.window_from == 1 && !c.tied && c.norm_eps == 1e-6 &&
+                c.init_std == 0.03);
+    assert_true(c.rope.theta == 5000 && c.rope.factor == 8 && c.rope.low_freq == 1.5 &&
+                c.rope.high_freq == 4 && c.rope.original == 33);
     assert_int_equal(c.rope.scaling, scalings[i].scaling);
     deck_destroy(&deck);
   }
@@ -211,7 +236,8 @@ static void the_model_is_the_deck_s(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(each_element_is_written_once), cmocka_unit_test(plans_without_a_batch_have_their_shapes),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(each_element_is_written_once),
+                                     cmocka_unit_test(plans_without_a_batch_have_their_shapes),
                                      cmocka_unit_test(the_model_is_the_deck_s)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,7 @@
-/* The state of a job whose masters and moments lie in host memory, on the disk, or in 16 bits. Oracles: the same job on the device alone, which every other one takes its state from and
- * gives it to by a checkpoint, bit for bit; the architecture's initialisation, rounded; and raw bits that come back. */
+/* The state of a job whose masters and moments lie in host memory, on the disk, or in 16 bits.
+ * Oracles: the same job on the device alone, which every other one takes its state from and gives
+ * it to by a checkpoint, bit for bit; the architecture's initialisation, rounded; and raw bits that
+ * come back. */
 /* ranks: 1 2 3 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,19 +38,40 @@ static const struct {
     {true, "[]", {"run.compute=bf16", "tiers.working=keep"}},
     {true, "[]", {"run.compute=fp32", "tiers.working=keep"}},
     {false, "[]", {"tiers.params=host", "tiers.optimizer=host"}},
-    {true, "[]", {"tiers.params=host", "tiers.optimizer=host", "run.compute=bf16", "optim.moments=bf16"}},
-    {false, "[]", {"tiers.params=host", "tiers.optimizer=host", "run.compute=bf16", "transfer.params=full"}},
-    {false, "[]", {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.state_share=0.5"}},
-    {true, "[]", {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.moments=bf16", "run.compute=bf16"}},
-    {false, "[]", {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.state_share=0.5", "optim.moments=fp16"}},
-    {true, "[]", {"tiers.params=host", "tiers.optimizer=host", "tiers.resident=1", "run.compute=bf16"}},
     {true,
      "[]",
-     {"tiers.params=host", "tiers.optimizer=host", "tiers.resident=2", "optim.state=nvme", "optim.state_share=0.5", "optim.moments=bf16"}},
+     {"tiers.params=host", "tiers.optimizer=host", "run.compute=bf16", "optim.moments=bf16"}},
+    {false,
+     "[]",
+     {"tiers.params=host", "tiers.optimizer=host", "run.compute=bf16", "transfer.params=full"}},
+    {false,
+     "[]",
+     {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.state_share=0.5"}},
+    {true,
+     "[]",
+     {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.moments=bf16",
+      "run.compute=bf16"}},
+    {false,
+     "[]",
+     {"tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.state_share=0.5",
+      "optim.moments=fp16"}},
+    {true,
+     "[]",
+     {"tiers.params=host", "tiers.optimizer=host", "tiers.resident=1", "run.compute=bf16"}},
+    {true,
+     "[]",
+     {"tiers.params=host", "tiers.optimizer=host", "tiers.resident=2", "optim.state=nvme",
+      "optim.state_share=0.5", "optim.moments=bf16"}},
     {false, "[]", {"optim.name=lion", "optim.moments=bf16"}},
     {true, "[]", {"optim.name=sgd", "optim.moments=fp16"}},
-    {true, "[]", {"optim.name=lion", "tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.moments=fp16"}},
-    {false, "[]", {"optim.name=sgd", "tiers.params=host", "tiers.optimizer=host", "optim.state=nvme", "optim.state_share=0.5"}},
+    {true,
+     "[]",
+     {"optim.name=lion", "tiers.params=host", "tiers.optimizer=host", "optim.state=nvme",
+      "optim.moments=fp16"}},
+    {false,
+     "[]",
+     {"optim.name=sgd", "tiers.params=host", "tiers.optimizer=host", "optim.state=nvme",
+      "optim.state_share=0.5"}},
     {false, "[]", {"optim.name=muon"}},
     {true, "[]", {"optim.name=muon", "optim.moments=fp16"}},
 };
@@ -83,7 +106,8 @@ static void close_job(struct job *job, struct deck *deck)
   deck_destroy(deck);
 }
 
-/* Element e of a tensor, the same on every rank: any bits of a parameter, and of a moment one of the numbers that all types hold; a second one is a square. */
+/* Element e of a tensor, the same on every rank: any bits of a parameter, and of a moment one of
+ * the numbers that all types hold; a second one is a square. */
 static float value_of(const struct io_tensor *t, int64_t e)
 {
   uint32_t words[4];
@@ -141,10 +165,14 @@ static void read_buffer(const struct job *job, int buffer, char **out)
     must(exec_memory_read(&job->memory, plan, buffer, 0, b->bytes, *out));
 }
 
-/* --- working copies ------------------------------------------------------------------------------------------------------------- */
+/* --- working copies
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
-/* The part of a unit's copy that lies in flat range r, of which `copy` is the beginning, against the parameters rounded. */
-static void check_copy(const struct job *job, int u, struct layout_range r, const char *copy, bool filled)
+/* The part of a unit's copy that lies in flat range r, of which `copy` is the beginning, against
+ * the parameters rounded. */
+static void check_copy(const struct job *job, int u, struct layout_range r, const char *copy,
+                       bool filled)
 {
   static float values[MOST_ELEMENTS];
   static char rounded[MOST_ELEMENTS * sizeof(float)];
@@ -160,7 +188,8 @@ static void check_copy(const struct job *job, int u, struct layout_range r, cons
     for (int64_t e = part.begin; e < part.end && filled; e++)
       values[e - part.begin] = value_of(&tensor, e);
     dtype_convert(rounded, compute, values, DTYPE_F32, (size_t)(part.end - part.begin));
-    assert_memory_equal(copy + (layout->offset[p] + part.begin - r.begin) * size, rounded, (size_t)((part.end - part.begin) * size));
+    assert_memory_equal(copy + (layout->offset[p] + part.begin - r.begin) * size, rounded,
+                        (size_t)((part.end - part.begin) * size));
   }
 }
 
@@ -174,7 +203,8 @@ static int check_copies(const struct job *job, bool filled)
     if (mine < 0 && all < 0)
       continue;
     read_buffer(job, all >= 0 ? all : mine, &copy);
-    check_copy(job, u, all >= 0 ? (struct layout_range){0, plan->layout[u].flat} : plan->owned[u], copy, filled);
+    check_copy(job, u, all >= 0 ? (struct layout_range){0, plan->layout[u].flat} : plan->owned[u],
+               copy, filled);
     mem_free(copy);
     copies++;
   }
@@ -206,11 +236,14 @@ static void working_copies_are_the_masters_rounded(void **arg)
     }
 }
 
-/* --- through files -------------------------------------------------------------------------------------------------------------- */
+/* --- through files
+ * --------------------------------------------------------------------------------------------------------------
+ */
 
 static void save(const struct job *job, const char *path)
 {
-  struct checkpoint_meta meta = {.step = 3, .samples = 36, .ranks = comm_ranks(comm), .seed = 1, .version = (char *)"test"};
+  struct checkpoint_meta meta = {
+      .step = 3, .samples = 36, .ranks = comm_ranks(comm), .seed = 1, .version = (char *)"test"};
   struct job_state *state = NULL;
   must(options_print_yaml(job->deck->set, &meta.deck));
   must(job_state_open(job, true, true, false, &state));
@@ -291,7 +324,8 @@ static bool same_parameters(const struct plan *plan, int u, const char *a, const
   for (int p = 0; p < layout->params; p++) {
     const struct layout_range part = layout_param_part(layout, p, plan->owned[u]);
     const int64_t at = (layout->offset[p] + part.begin - plan->owned[u].begin) * size;
-    if (part.begin < part.end && memcmp(a + at, b + at, (size_t)((part.end - part.begin) * size)) != 0)
+    if (part.begin < part.end &&
+        memcmp(a + at, b + at, (size_t)((part.end - part.begin) * size)) != 0)
       return false;
   }
   return true;
@@ -336,7 +370,8 @@ static void moments_of_16_bits_come_back_as_they_were(void **arg)
   }
 }
 
-/* The disk begins with any bits: moments of a new run are zero, and so is what lies between parameters. */
+/* The disk begins with any bits: moments of a new run are zero, and so is what lies between
+ * parameters. */
 static void the_disk_is_zeroed(void **arg)
 {
   (void)arg;
@@ -376,9 +411,12 @@ static void the_disk_is_zeroed(void **arg)
   }
 }
 
-/* --- memory --------------------------------------------------------------------------------------------------------------------- */
+/* --- memory
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
-/* Masters in host memory are filled where they are, beside a device apart too; its memory is not touched. */
+/* Masters in host memory are filled where they are, beside a device apart too; its memory is not
+ * touched. */
 /* Of masters and moments: all, or those of resident units, of which here nothing is frozen. */
 static int64_t bytes_on_device(const struct plan *plan)
 {
@@ -461,7 +499,8 @@ static int stop(void **state)
 {
   (void)state;
   char *nvme = mem_printf("%s/nvme", dir);
-  const int failed = comm_barrier(comm) != STATUS_OK || (comm_rank(comm) == 0 && (rmdir(nvme) != 0 || rmdir(dir) != 0));
+  const int failed = comm_barrier(comm) != STATUS_OK ||
+                     (comm_rank(comm) == 0 && (rmdir(nvme) != 0 || rmdir(dir) != 0));
   mem_free(nvme);
   mem_free(dir);
   return failed;
@@ -470,9 +509,12 @@ static int stop(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(working_copies_are_the_masters_rounded),     cmocka_unit_test(every_tier_goes_on_from_every_other),
-      cmocka_unit_test(moments_of_16_bits_come_back_as_they_were),  cmocka_unit_test(the_disk_is_zeroed),
-      cmocka_unit_test(masters_in_host_memory_need_no_second_copy), cmocka_unit_test(a_snapshot_is_of_its_moment),
+      cmocka_unit_test(working_copies_are_the_masters_rounded),
+      cmocka_unit_test(every_tier_goes_on_from_every_other),
+      cmocka_unit_test(moments_of_16_bits_come_back_as_they_were),
+      cmocka_unit_test(the_disk_is_zeroed),
+      cmocka_unit_test(masters_in_host_memory_need_no_second_copy),
+      cmocka_unit_test(a_snapshot_is_of_its_moment),
   };
   if (comm_create_mpi(&argc, &argv, &comm))
     return 1;

@@ -1,5 +1,5 @@
-/* The flat layout. Oracles: element-by-element brute force (who owns element i, which multi-index is element i), and the identity that parts put
- * together again are the whole. */
+/* The flat layout. Oracles: element-by-element brute force (who owns element i, which multi-index
+ * is element i), and the identity that parts put together again are the whole. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -71,7 +71,8 @@ static void room_is_kept_free(void **state)
   layout_unit_free(&large);
 }
 
-/* Oracle: each part is what packing its parameters alone gives, the frozen one behind the trained one. */
+/* Oracle: each part is what packing its parameters alone gives, the frozen one behind the trained
+ * one. */
 static void expect_parts(const bool *frozen, int ranks)
 {
   struct layout_unit unit, part[2] = {0};
@@ -119,8 +120,10 @@ static void pack_refuses_what_cannot_be(void **state)
   int64_t huge[] = {INT64_C(1) << 61, INT64_C(1) << 61, 1}, none[] = {4, 0};
   assert_int_equal(layout_unit_pack(3, huge, NULL, 1, &unit), STATUS_USAGE);
   assert_non_null(strstr(status_text(), "2^62"));
-  assert_int_equal(layout_unit_pack(2, huge, NULL, 3, &unit), STATUS_USAGE);                  /* only the padding overflows */
-  assert_int_equal(layout_unit_pack(2, huge, (bool[]){false, true}, 3, &unit), STATUS_USAGE); /* of the frozen part */
+  assert_int_equal(layout_unit_pack(2, huge, NULL, 3, &unit),
+                   STATUS_USAGE); /* only the padding overflows */
+  assert_int_equal(layout_unit_pack(2, huge, (bool[]){false, true}, 3, &unit),
+                   STATUS_USAGE); /* of the frozen part */
   assert_int_equal(layout_unit_pack(2, none, NULL, 1, &unit), STATUS_USAGE);
   assert_non_null(strstr(status_text(), "parameter 1"));
   assert_int_equal(layout_unit_pack(0, none, NULL, 1, &unit), STATUS_USAGE);
@@ -145,9 +148,11 @@ static void checked_arithmetic_stops_at_2_to_the_62(void **state)
 
 static void expect_tiling(const struct layout_unit *unit, int group, bool frozen)
 {
-  int64_t at = frozen ? unit->trained : 0, end = frozen ? unit->flat : unit->trained, size = (end - at) / group;
+  int64_t at = frozen ? unit->trained : 0, end = frozen ? unit->flat : unit->trained,
+          size = (end - at) / group;
   for (int index = 0; index < group; index++) {
-    struct layout_range r = frozen ? layout_frozen_shard(unit, group, index) : layout_shard(unit, group, index);
+    struct layout_range r =
+        frozen ? layout_frozen_shard(unit, group, index) : layout_shard(unit, group, index);
     assert_int_equal(r.begin, at);
     assert_int_equal((r.end - r.begin) % LAYOUT_BLOCK, 0);
     assert_int_equal(r.end - r.begin, size);
@@ -159,7 +164,8 @@ static void expect_tiling(const struct layout_unit *unit, int group, bool frozen
 static void shards_tile_each_part(void **state)
 {
   (void)state;
-  static const bool choices[][SIZES] = {{false}, {true, true, true, true, true, true}, {false, true, true, false, true, false}};
+  static const bool choices[][SIZES] = {
+      {false}, {true, true, true, true, true, true}, {false, true, true, false, true, false}};
   for (size_t c = 0; c < sizeof choices / sizeof choices[0]; c++) {
     struct layout_unit unit;
     assert_int_equal(layout_unit_pack(SIZES, sizes, choices[c], 6, &unit), STATUS_OK);
@@ -174,7 +180,9 @@ static void param_parts_are_the_brute_force_intersection(void **state)
 {
   (void)state;
   struct layout_unit unit;
-  assert_int_equal(layout_unit_pack(SIZES, sizes, (bool[SIZES]){false, true, false, true, true, false}, 5, &unit), STATUS_OK);
+  assert_int_equal(layout_unit_pack(SIZES, sizes,
+                                    (bool[SIZES]){false, true, false, true, true, false}, 5, &unit),
+                   STATUS_OK);
   for (int64_t begin = 0; begin <= unit.flat; begin += 37)
     for (int64_t end = begin; end <= unit.flat; end += 101)
       for (int p = 0; p < SIZES; p++) {
@@ -208,7 +216,8 @@ static void expect_boxes(int ndim, const int64_t *shape, int64_t begin, int64_t 
   for (int b = 0; b < n; b++) {
     int64_t elements = 1;
     for (int d = 0; d < ndim; d++) {
-      assert_true(box[b].count[d] >= 1 && box[b].start[d] >= 0 && box[b].start[d] + box[b].count[d] <= shape[d]);
+      assert_true(box[b].count[d] >= 1 && box[b].start[d] >= 0 &&
+                  box[b].start[d] + box[b].count[d] <= shape[d]);
       elements *= box[b].count[d];
     }
     for (int64_t i = 0; i < elements; i++, expected++) {
@@ -227,7 +236,8 @@ static void expect_boxes(int ndim, const int64_t *shape, int64_t begin, int64_t 
 static void boxes_enumerate_exactly_the_range(void **state)
 {
   (void)state;
-  static const int64_t shapes[][LAYOUT_MAX_DIMS] = {{7}, {1}, {4, 5}, {1, 6}, {6, 1}, {3, 2, 4}, {2, 1, 3}, {2, 3, 2, 3}, {1, 1, 2, 1}};
+  static const int64_t shapes[][LAYOUT_MAX_DIMS] = {
+      {7}, {1}, {4, 5}, {1, 6}, {6, 1}, {3, 2, 4}, {2, 1, 3}, {2, 3, 2, 3}, {1, 1, 2, 1}};
   static const int ndims[] = {1, 1, 2, 2, 2, 3, 3, 4, 4};
   for (size_t s = 0; s < sizeof(ndims) / sizeof(ndims[0]); s++) {
     int64_t elements = 1;
@@ -248,7 +258,8 @@ static void boxes_of_large_arrays_do_not_overflow(void **state)
   int n = layout_boxes(2, shape, (struct layout_range){1, end}, box);
   assert_int_equal(n, 3);
   assert_true(box[0].start[0] == 0 && box[0].start[1] == 1 && box[0].count[1] == shape[1] - 1);
-  assert_true(box[1].start[0] == 1 && box[1].count[0] == shape[0] - 2 && box[1].count[1] == shape[1]);
+  assert_true(box[1].start[0] == 1 && box[1].count[0] == shape[0] - 2 &&
+              box[1].count[1] == shape[1]);
   assert_true(box[2].start[0] == shape[0] - 1 && box[2].count[1] == shape[1] - 1);
 }
 

@@ -23,7 +23,8 @@ void must(enum status status)
 void *engine_alloc(struct engine *engine, size_t bytes)
 {
   void *memory;
-  must(engine->device->ops->alloc(engine->device, MEM_ARENA_TRANSIENT, bytes + WATCH_BYTES, &memory));
+  must(engine->device->ops->alloc(engine->device, MEM_ARENA_TRANSIENT, bytes + WATCH_BYTES,
+                                  &memory));
   memset(memory, NAN_BYTE, bytes + WATCH_BYTES);
   return memory;
 }
@@ -39,7 +40,8 @@ void engine_free(struct engine *engine, void *memory, size_t bytes)
 static size_t param_bytes(const struct engine *engine, int u)
 {
   const struct layout_unit *layout = &engine->model->unit[u].layout;
-  return (size_t)(layout->frozen_used > layout->used ? layout->frozen_used : layout->used) * sizeof(float);
+  return (size_t)(layout->frozen_used > layout->used ? layout->frozen_used : layout->used) *
+         sizeof(float);
 }
 
 static size_t grad_bytes(const struct engine *engine, int u)
@@ -58,12 +60,15 @@ static void randomize(struct engine *engine, int u)
   memset(engine->params[u], 0, param_bytes(engine, u));
   for (int p = 0; p < unit->params; p++) {
     const struct model_param *param = &unit->param[p];
-    float mean = param->init == INIT_ONE ? 1 : 0, std = param->kind == PARAM_EMBEDDING ? 0.5f : 0.2f;
-    rng_fill_normal(rng_key_make(7, param->name), 0, 0, unit->layout.elements[p], mean, std, engine_param(engine, engine->params, u, p));
+    float mean = param->init == INIT_ONE ? 1 : 0,
+          std = param->kind == PARAM_EMBEDDING ? 0.5f : 0.2f;
+    rng_fill_normal(rng_key_make(7, param->name), 0, 0, unit->layout.elements[p], mean, std,
+                    engine_param(engine, engine->params, u, p));
   }
 }
 
-void engine_create_frozen(const struct model_config *config, int threads, int n, char *const patterns[], struct engine *out)
+void engine_create_frozen(const struct model_config *config, int threads, int n,
+                          char *const patterns[], struct engine *out)
 {
   *out = (struct engine){.threads = threads};
   must(device_create("host", 0, DTYPE_F32, &out->device));
@@ -105,7 +110,9 @@ void batch_create(struct model_shape shape, int64_t vocab, struct batch *out)
 {
   size_t rows = (size_t)(shape.B * shape.T);
   struct rng_key key = rng_key_make(11, "batch");
-  *out = (struct batch){.shape = shape, .token = calloc(rows, sizeof(int32_t)), .target = calloc(rows, sizeof(int32_t))};
+  *out = (struct batch){.shape = shape,
+                        .token = calloc(rows, sizeof(int32_t)),
+                        .target = calloc(rows, sizeof(int32_t))};
   assert_true(out->token && out->target);
   for (size_t r = 0; r < rows; r++) {
     out->token[r] = (int32_t)(rng_uniform(key, 0, r) * (double)vocab);
@@ -170,23 +177,27 @@ static void forward_block(struct engine *e, struct room *room, int u, void *x_ou
 static void backward_block(struct engine *e, struct room *room, int u, bool accumulate)
 {
   void *work = engine_alloc(e, room->work_bytes[WORK_BACKWARD]);
-  must(e->model->ops->block_backward(e->model, e->lane, u, room->shape, e->params[u], room->x[u - 1], room->saved[u], room->d, accumulate,
+  must(e->model->ops->block_backward(e->model, e->lane, u, room->shape, e->params[u],
+                                     room->x[u - 1], room->saved[u], room->d, accumulate,
                                      e->grads[u], work, (int64_t)room->work_bytes[WORK_BACKWARD]));
   engine_free(e, work, room->work_bytes[WORK_BACKWARD]);
 }
 
-static void head(struct engine *e, struct room *room, const int32_t *target, struct exactsum *loss, void *d, bool accumulate)
+static void head(struct engine *e, struct room *room, const int32_t *target, struct exactsum *loss,
+                 void *d, bool accumulate)
 {
   size_t bytes = room->work_bytes[d ? WORK_LOSS_GRADIENT : WORK_LOSS];
   int u = e->model->head;
   void *work = engine_alloc(e, bytes);
-  must(e->model->ops->head_loss(e->model, e->lane, room->shape, e->params[u], room->x[e->model->blocks], target, 1, loss, d, accumulate,
+  must(e->model->ops->head_loss(e->model, e->lane, room->shape, e->params[u],
+                                room->x[e->model->blocks], target, 1, loss, d, accumulate,
                                 d ? e->grads[u] : NULL, work));
   engine_free(e, work, bytes);
 }
 
 /* The gradient by the embedding's output stays in room->d. */
-static void step_micro(struct engine *e, struct room *room, const int32_t *token, const int32_t *target, bool recompute, bool accumulate,
+static void step_micro(struct engine *e, struct room *room, const int32_t *token,
+                       const int32_t *target, bool recompute, bool accumulate,
                        struct exactsum *loss)
 {
   must(e->model->ops->embed(e->model, e->lane, room->shape, 0, e->params[0], token, room->x[0]));
@@ -201,9 +212,11 @@ static void step_micro(struct engine *e, struct room *room, const int32_t *token
 }
 
 /* A tied head has written the gradients before. */
-static void backward_embedding(struct engine *e, const struct room *room, const int32_t *token, bool first)
+static void backward_embedding(struct engine *e, const struct room *room, const int32_t *token,
+                               bool first)
 {
-  must(e->model->ops->embed_backward(e->model, e->lane, room->shape, token, room->d, !first || e->model->head == 0, e->grads[0]));
+  must(e->model->ops->embed_backward(e->model, e->lane, room->shape, token, room->d,
+                                     !first || e->model->head == 0, e->grads[0]));
 }
 
 struct exactsum engine_step(struct engine *e, const struct batch *batch, struct cut cut)
@@ -217,7 +230,8 @@ struct exactsum engine_step(struct engine *e, const struct batch *batch, struct 
       memset(e->grads[u], NAN_BYTE, grad_bytes(e, u));
   for (int64_t m = 0; m < micros; m++) {
     room_create(e, (struct model_shape){cut.micro, batch->shape.T}, &room[m]);
-    step_micro(e, &room[m], batch->token + m * rows, batch->target + m * rows, cut.recompute, m > 0, &loss);
+    step_micro(e, &room[m], batch->token + m * rows, batch->target + m * rows, cut.recompute, m > 0,
+               &loss);
     if (!cut.late_embedding)
       backward_embedding(e, &room[m], batch->token + m * rows, m == 0);
   }
@@ -254,7 +268,8 @@ void engine_logits(struct engine *e, const struct batch *batch, int64_t position
   room_create(e, batch->shape, &room);
   forward_only(e, &room, batch->token);
   void *work = engine_alloc(e, room.work_bytes[WORK_LOGITS]);
-  must(e->model->ops->head_logits(e->model, e->lane, batch->shape, e->params[e->model->head], room.x[e->model->blocks], position, logits, work));
+  must(e->model->ops->head_logits(e->model, e->lane, batch->shape, e->params[e->model->head],
+                                  room.x[e->model->blocks], position, logits, work));
   engine_free(e, work, room.work_bytes[WORK_LOGITS]);
   room_destroy(e, &room);
 }
@@ -277,7 +292,8 @@ void caches_destroy(struct engine *e, struct caches *caches)
   free(caches->block);
 }
 
-void engine_decode(struct engine *e, struct caches *caches, int64_t past, int64_t T, const int32_t *token, float *logits)
+void engine_decode(struct engine *e, struct caches *caches, int64_t past, int64_t T,
+                   const int32_t *token, float *logits)
 {
   const struct model_ops *ops = e->model->ops;
   struct room room;
@@ -291,7 +307,8 @@ void engine_decode(struct engine *e, struct caches *caches, int64_t past, int64_
     engine_free(e, work, room.work_bytes[WORK_DECODE]);
   }
   void *work = engine_alloc(e, room.work_bytes[WORK_LOGITS]);
-  must(ops->head_logits(e->model, e->lane, room.shape, e->params[e->model->head], room.x[e->model->blocks], T - 1, logits, work));
+  must(ops->head_logits(e->model, e->lane, room.shape, e->params[e->model->head],
+                        room.x[e->model->blocks], T - 1, logits, work));
   engine_free(e, work, room.work_bytes[WORK_LOGITS]);
   room_destroy(e, &room);
 }

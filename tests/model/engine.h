@@ -1,5 +1,5 @@
-/* Drives a model through whole steps on the host device, as an executor would, for the tests. All memory that the model's calls write is filled with
- * NaN before, and its end is watched. */
+/* Drives a model through whole steps on the host device, as an executor would, for the tests. All
+ * memory that the model's calls write is filled with NaN before, and its end is watched. */
 #ifndef SLUICE_TESTS_MODEL_ENGINE_H
 #define SLUICE_TESTS_MODEL_ENGINE_H
 
@@ -11,23 +11,27 @@ struct engine {
   struct lane *lane;
   int threads;
   struct model *model;
-  void **params, **grads; /* flat buffers by unit; grads NULL where nothing of the unit is trained */
+  void **params,
+      **grads; /* flat buffers by unit; grads NULL where nothing of the unit is trained */
 };
 
 /* Parameters: normal numbers, so that none is zero: norms' weights around 1, the rest around 0. */
 void engine_create(const struct model_config *config, int threads, struct engine *out);
 /* The same with some of the parameters frozen. */
-void engine_create_frozen(const struct model_config *config, int threads, int n, char *const patterns[], struct engine *out);
+void engine_create_frozen(const struct model_config *config, int threads, int n,
+                          char *const patterns[], struct engine *out);
 void engine_destroy(struct engine *engine);
 
 struct batch {
   struct model_shape shape;
   int32_t *token, *target;
 };
-void batch_create(struct model_shape shape, int64_t vocab, struct batch *out); /* some targets are -1 */
+void batch_create(struct model_shape shape, int64_t vocab,
+                  struct batch *out); /* some targets are -1 */
 void batch_destroy(struct batch *batch);
 
-/* How a step is cut up. late_embedding: the embedding's gradient of all micro-batches after the last one's head. */
+/* How a step is cut up. late_embedding: the embedding's gradient of all micro-batches after the
+ * last one's head. */
 struct cut {
   int64_t micro;
   bool recompute, late_embedding;
@@ -36,7 +40,8 @@ struct cut {
 /* Gradients of the sum of losses into `grads`; returns the loss. */
 struct exactsum engine_step(struct engine *engine, const struct batch *batch, struct cut cut);
 struct exactsum engine_evaluate(struct engine *engine, const struct batch *batch);
-void engine_logits(struct engine *engine, const struct batch *batch, int64_t position, float *logits);
+void engine_logits(struct engine *engine, const struct batch *batch, int64_t position,
+                   float *logits);
 
 /* Generation: the caches of all blocks, for `capacity` tokens a sequence. */
 struct caches {
@@ -46,13 +51,16 @@ struct caches {
 };
 void caches_create(struct engine *engine, int64_t B, int64_t capacity, struct caches *out);
 void caches_destroy(struct engine *engine, struct caches *caches);
-/* logits [B, V] behind the last of T new tokens of each sequence, `past` of which are in the caches; token [B, T]. */
-void engine_decode(struct engine *engine, struct caches *caches, int64_t past, int64_t T, const int32_t *token, float *logits);
+/* logits [B, V] behind the last of T new tokens of each sequence, `past` of which are in the
+ * caches; token [B, T]. */
+void engine_decode(struct engine *engine, struct caches *caches, int64_t past, int64_t T,
+                   const int32_t *token, float *logits);
 
 /* Parameter p of unit u in a flat buffer of it. */
 float *engine_param(const struct engine *engine, void *const *flat, int u, int p);
 
-/* Watched memory of `bytes`, all of it NaN; engine_free() fails the test when something was written behind it. */
+/* Watched memory of `bytes`, all of it NaN; engine_free() fails the test when something was written
+ * behind it. */
 void *engine_alloc(struct engine *engine, size_t bytes);
 void engine_free(struct engine *engine, void *memory, size_t bytes);
 

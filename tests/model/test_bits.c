@@ -1,4 +1,5 @@
-/* What must not change a bit of the loss or of any gradient, in every architecture. Oracle: the same step, cut another way. */
+/* What must not change a bit of the loss or of any gradient, in every architecture. Oracle: the
+ * same step, cut another way. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,8 +24,8 @@ struct made {
   struct exactsum loss;
 };
 
-static void run_frozen(const struct model_config *config, struct model_shape s, int threads, struct cut cut, int n, char *const patterns[],
-                       struct made *out)
+static void run_frozen(const struct model_config *config, struct model_shape s, int threads,
+                       struct cut cut, int n, char *const patterns[], struct made *out)
 {
   struct batch batch;
   engine_create_frozen(config, threads, n, patterns, &out->engine);
@@ -33,7 +34,8 @@ static void run_frozen(const struct model_config *config, struct model_shape s, 
   batch_destroy(&batch);
 }
 
-static void run(const struct model_config *config, struct model_shape s, int threads, struct cut cut, struct made *out)
+static void run(const struct model_config *config, struct model_shape s, int threads,
+                struct cut cut, struct made *out)
 {
   run_frozen(config, s, threads, cut, 0, NULL, out);
 }
@@ -44,13 +46,16 @@ static void release(struct made *a, struct made *b)
   engine_destroy(&b->engine);
 }
 
-static void assert_same_param(const char *label, const struct made *a, const struct made *b, int u, int p)
+static void assert_same_param(const char *label, const struct made *a, const struct made *b, int u,
+                              int p)
 {
   const struct model_unit *unit = &a->engine.model->unit[u];
-  const float *x = engine_param(&a->engine, a->engine.grads, u, p), *y = engine_param(&b->engine, b->engine.grads, u, p);
+  const float *x = engine_param(&a->engine, a->engine.grads, u, p),
+              *y = engine_param(&b->engine, b->engine.grads, u, p);
   for (int64_t i = 0; i < unit->layout.elements[p]; i++)
     if (memcmp(&x[i], &y[i], sizeof(float)))
-      fail_msg("%s: %s[%lld]: %a is not %a", label, unit->param[p].name, (long long)i, (double)x[i], (double)y[i]);
+      fail_msg("%s: %s[%lld]: %a is not %a", label, unit->param[p].name, (long long)i, (double)x[i],
+               (double)y[i]);
 }
 
 /* What is trained in both. */
@@ -103,8 +108,9 @@ static void test_micro_batches(void **state)
   compare(2, whole, 2, (struct cut){.micro = 2, .late_embedding = true});
 }
 
-/* With it added micro-batch by micro-batch, a tied matrix is summed in another order (head, embedding, head, ...): the same within rounding. All else
- * is the same bits, and so is an embedding of its own. */
+/* With it added micro-batch by micro-batch, a tied matrix is summed in another order (head,
+ * embedding, head, ...): the same within rounding. All else is the same bits, and so is an
+ * embedding of its own. */
 static void test_micro_batches_tied(void **state)
 {
   (void)state;
@@ -113,14 +119,16 @@ static void test_micro_batches_tied(void **state)
     run(&shape_cases[i].config, shape, 2, (struct cut){.micro = 4}, &a);
     run(&shape_cases[i].config, shape, 2, (struct cut){.micro = 1}, &b);
     if (a.engine.model->head == 0) {
-      float *x = engine_param(&a.engine, a.engine.grads, 0, 0), *y = engine_param(&b.engine, b.engine.grads, 0, 0);
+      float *x = engine_param(&a.engine, a.engine.grads, 0, 0),
+            *y = engine_param(&b.engine, b.engine.grads, 0, 0);
       int64_t n = a.engine.model->unit[0].layout.elements[0];
       double error = 0, norm = 0;
       for (int64_t e = 0; e < n; e++) {
         error += pow((double)x[e] - (double)y[e], 2);
         norm += pow(x[e], 2);
       }
-      assert_true(sqrt(error) <= 1e-7 * sqrt(norm)); /* a few roundings of 2^-24 in some of the elements */
+      assert_true(sqrt(error) <=
+                  1e-7 * sqrt(norm)); /* a few roundings of 2^-24 in some of the elements */
       memcpy(x, y, (size_t)n * sizeof(float));
     }
     assert_same(shape_cases[i].label, &a, &b);
@@ -132,8 +140,15 @@ static void test_micro_batches_tied(void **state)
 static void test_micro_batches_in_chunks(void **state)
 {
   (void)state;
-  const struct model_config wide = {
-      .arch = "gpt2", .layers = 1, .width = 3, .heads = 1, .context = 65, .vocab = 270000, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
+  const struct model_config wide = {.arch = "gpt2",
+                                    .layers = 1,
+                                    .width = 3,
+                                    .heads = 1,
+                                    .context = 65,
+                                    .vocab = 270000,
+                                    .tied = true,
+                                    .norm_eps = 1e-5,
+                                    .init_std = 0.02};
   const struct model_shape two = {.B = 2, .T = 65};
   struct made a, b;
   run(&wide, two, 2, (struct cut){.micro = 2, .late_embedding = true}, &a);
@@ -150,7 +165,8 @@ static void test_evaluation(void **state)
     struct batch batch;
     engine_create(&shape_cases[i].config, 2, &engine);
     batch_create(shape, shape_cases[i].config.vocab, &batch);
-    struct exactsum trained = engine_step(&engine, &batch, (struct cut){.micro = 4}), evaluated = engine_evaluate(&engine, &batch);
+    struct exactsum trained = engine_step(&engine, &batch, (struct cut){.micro = 4}),
+                    evaluated = engine_evaluate(&engine, &batch);
     assert_true(exactsum_value(&trained) > 0);
     assert_memory_equal(&trained, &evaluated, sizeof trained);
     batch_destroy(&batch);
@@ -172,19 +188,22 @@ static void compare_frozen(const struct shape_case *c, const struct made *all, c
 static void test_frozen(void **state)
 {
   (void)state;
-  char *const patterns[] = {"*.weight", "*.h.0.*", "*.layers.1.*", "*_proj.weight", "*norm.weight", "*.?_proj.*"};
+  char *const patterns[] = {"*.weight",      "*.h.0.*",      "*.layers.1.*",
+                            "*_proj.weight", "*norm.weight", "*.?_proj.*"};
   for (int i = 0; i < shape_count; i++) {
     const struct shape_case *c = &shape_cases[i];
     struct made all;
     run(&c->config, shape, 2, (struct cut){.micro = 2}, &all);
     const struct model *model = all.engine.model;
-    for (int u = 0; u < model->units; u += u == model->blocks ? 1 : model->blocks) /* the ends, and the last block */
+    for (int u = 0; u < model->units;
+         u += u == model->blocks ? 1 : model->blocks) /* the ends, and the last block */
       for (int p = 0; p < model->unit[u].params; p++)
         compare_frozen(c, &all, model->unit[u].param[p].name);
     for (size_t n = 0; n < sizeof patterns / sizeof patterns[0]; n++) {
       struct model *probe;
       must(model_create(&c->config, &probe));
-      bool possible = model_freeze(probe, 1, &patterns[n], 1) == STATUS_OK; /* some architecture has no such names, or no others */
+      bool possible = model_freeze(probe, 1, &patterns[n], 1) ==
+                      STATUS_OK; /* some architecture has no such names, or no others */
       model_destroy(probe);
       if (possible)
         compare_frozen(c, &all, patterns[n]);
@@ -198,7 +217,8 @@ static struct fused bind_qkv(const struct engine *engine)
   const struct model_unit *unit = &engine->model->unit[1];
   struct flat flat = flat_of(engine->model, 1, engine->params[1], engine->grads[1]);
   int at[6] = {0};
-  static const char *const names[6] = {"q_proj.weight", "k_proj.weight", "v_proj.weight", "q_proj.bias", "k_proj.bias", "v_proj.bias"};
+  static const char *const names[6] = {"q_proj.weight", "k_proj.weight", "v_proj.weight",
+                                       "q_proj.bias",   "k_proj.bias",   "v_proj.bias"};
   for (int i = 0; i < 6; i++)
     for (int p = 0; p < unit->params; p++)
       if (strstr(unit->param[p].name, names[i]))
@@ -206,7 +226,8 @@ static struct fused bind_qkv(const struct engine *engine)
   return fused_bind(&flat, 3, at, at + 3);
 }
 
-/* One product or three: output, parameters' gradients and input's gradient. Oracle: the other way. */
+/* One product or three: output, parameters' gradients and input's gradient. Oracle: the other way.
+ */
 static void test_fused(void **state)
 {
   (void)state;
@@ -225,7 +246,8 @@ static void test_fused(void **state)
 
   rng_fill_normal(rng_key_make(1, "x"), 0, 0, ROWS * WIDTH, 0, 1, x);
   rng_fill_normal(rng_key_make(1, "dy"), 0, 0, ROWS * OUT, 0, 1, dy);
-  struct pass one = {.lane = joined.lane, .rows = ROWS, .tile = 20}, other = {.lane = apart.lane, .rows = ROWS, .tile = 20};
+  struct pass one = {.lane = joined.lane, .rows = ROWS, .tile = 20},
+              other = {.lane = apart.lane, .rows = ROWS, .tile = 20};
   must(fused_forward(&one, &a, x, y[0]));
   must(fused_forward(&other, &b, x, y[1]));
   assert_memory_equal(y[0], y[1], sizeof y[0]);
@@ -235,7 +257,8 @@ static void test_fused(void **state)
   must(fused_backward_params(&one, &a, x, dy));
   must(fused_backward_params(&other, &b, x, dy));
   for (int i = 1; i < 3; i++)
-    assert_memory_equal(a.part[i].dweight, b.part[i].dweight, (size_t)(a.part[i].in * a.part[i].out) * sizeof(float));
+    assert_memory_equal(a.part[i].dweight, b.part[i].dweight,
+                        (size_t)(a.part[i].in * a.part[i].out) * sizeof(float));
   for (int i = 0; i < 3; i++)
     assert_memory_equal(a.part[i].dbias, b.part[i].dbias, (size_t)a.part[i].out * sizeof(float));
   engine_destroy(&joined);

@@ -1,5 +1,7 @@
-/* Generation: tokens one at a time, or some at a time, against the whole sequence at once. Oracle: logits of the forward pass, and the same bits for sequences that share a call.
- * What differs is the order of sums inside attention: measured as up to 1.2e-6; the bound leaves a factor of ten. */
+/* Generation: tokens one at a time, or some at a time, against the whole sequence at once. Oracle:
+ * logits of the forward pass, and the same bits for sequences that share a call. What differs is
+ * the order of sums inside attention: measured as up to 1.2e-6; the bound leaves a factor of ten.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +19,8 @@
 static const struct model_shape shape = {.B = 3, .T = 37};
 static const double bound = 1.2e-5;
 
-static void assert_close(const char *label, int64_t position, int64_t n, const float *got, const float *expected)
+static void assert_close(const char *label, int64_t position, int64_t n, const float *got,
+                         const float *expected)
 {
   double error = 0, norm = 0;
   for (int64_t i = 0; i < n; i++) {
@@ -25,7 +28,8 @@ static void assert_close(const char *label, int64_t position, int64_t n, const f
     norm += pow(expected[i], 2);
   }
   if (!(sqrt(error) <= bound * sqrt(norm))) /* NaN fails */
-    fail_msg("%s: position %lld: error %.3g of %.3g", label, (long long)position, sqrt(error), sqrt(norm));
+    fail_msg("%s: position %lld: error %.3g of %.3g", label, (long long)position, sqrt(error),
+             sqrt(norm));
 }
 
 struct fixture {
@@ -139,7 +143,8 @@ static void test_context_is_full(void **state)
     size_t bytes = model_stream_bytes(e.model, s);
     void *x = engine_alloc(&e, bytes);
     must(e.model->ops->embed(e.model, e.lane, s, 38, e.params[0], token, x));
-    assert_int_equal(e.model->ops->embed(e.model, e.lane, s, 39, e.params[0], token, x), STATUS_USAGE);
+    assert_int_equal(e.model->ops->embed(e.model, e.lane, s, 39, e.params[0], token, x),
+                     STATUS_USAGE);
     assert_non_null(strstr(status_text(), "41 tokens does not fit model.context 40"));
     engine_free(&e, x, bytes);
     engine_destroy(&e);
@@ -159,13 +164,16 @@ static enum status watched_attention(struct lane *lane, const struct attention *
   const size_t need =
       lane->device->model.attention_workspace(&lane->device->model, op, watch.threads);
   if ((size_t)(watch.end - (const char *)op->work) < need)
-    fail_msg("%lld tokens behind %lld: attention needs %zu bytes, and has %lld", (long long)op->tokens, (long long)op->past, need,
+    fail_msg("%lld tokens behind %lld: attention needs %zu bytes, and has %lld",
+             (long long)op->tokens, (long long)op->past, need,
              (long long)(watch.end - (const char *)op->work));
   return watch.real->attention(lane, op);
 }
 
-/* One block, T new tokens of each sequence behind `past`, in `bytes` of workspace with a guard behind it. */
-static void decode_block(struct engine *e, const struct caches *caches, int unit, int64_t past, int64_t T, size_t bytes)
+/* One block, T new tokens of each sequence behind `past`, in `bytes` of workspace with a guard
+ * behind it. */
+static void decode_block(struct engine *e, const struct caches *caches, int unit, int64_t past,
+                         int64_t T, size_t bytes)
 {
   const struct model_shape s = {.B = caches->B, .T = T};
   size_t stream = model_stream_bytes(e->model, s);
@@ -183,12 +191,14 @@ static void decode_block(struct engine *e, const struct caches *caches, int unit
   engine_free(e, x, stream);
 }
 
-static void decode_in_chunks_to(int64_t chunk, struct engine *e, const struct caches *caches, int threads)
+static void decode_in_chunks_to(int64_t chunk, struct engine *e, const struct caches *caches,
+                                int threads)
 {
   const struct model_shape most = {.B = caches->B, .T = chunk};
   const size_t bytes =
       e->model->ops->work_bytes(e->model, &e->device->model, most, WORK_DECODE, threads);
-  for (int unit = 1; unit <= e->model->blocks; unit += 2) /* the last may have a window that the first has not */
+  for (int unit = 1; unit <= e->model->blocks;
+       unit += 2) /* the last may have a window that the first has not */
     for (int64_t T = 1; T <= chunk; T++)
       for (int64_t past = 0; past + T <= caches->capacity; past += past == 0 ? 1 : 9) {
         decode_block(e, caches, unit, past, T, bytes);
@@ -197,7 +207,8 @@ static void decode_in_chunks_to(int64_t chunk, struct engine *e, const struct ca
       }
 }
 
-/* A generator asks for workspace once, for its longest chunk. Oracle: what attention says that it needs for the very call, with as many threads. */
+/* A generator asks for workspace once, for its longest chunk. Oracle: what attention says that it
+ * needs for the very call, with as many threads. */
 static void test_one_workspace_for_all_chunks(void **state)
 {
   (void)state;
@@ -221,7 +232,8 @@ static void test_one_workspace_for_all_chunks(void **state)
       }
 }
 
-/* The same with that many threads at work, chunks of more than a strip of queries, and guards behind the memory. */
+/* The same with that many threads at work, chunks of more than a strip of queries, and guards
+ * behind the memory. */
 static void test_workspace_of_many_threads(void **state)
 {
   (void)state;
@@ -246,7 +258,8 @@ static void test_workspace_of_many_threads(void **state)
   }
 }
 
-/* A thread holds the scores of a strip for a chunk of the keys, however long the context is. Oracle: the model of a short one. */
+/* A thread holds the scores of a strip for a chunk of the keys, however long the context is.
+ * Oracle: the model of a short one. */
 static void test_workspace_does_not_grow_with_the_context(void **state)
 {
   (void)state;

@@ -1,5 +1,6 @@
-/* Hugging Face's configurations and names. Oracles: the fixtures' numbers, written here by hand; one model said with the keys of transformers 5.x and of 4.x; print and read
- * as inverses; the tensors that transformers wrote. */
+/* Hugging Face's configurations and names. Oracles: the fixtures' numbers, written here by hand;
+ * one model said with the keys of transformers 5.x and of 4.x; print and read as inverses; the
+ * tensors that transformers wrote. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,8 +75,10 @@ static void same_config(const struct hf_config *a, const struct hf_config *b)
   assert_int_equal(a->model.window_from, b->model.window_from);
   assert_int_equal(a->model.tied, b->model.tied);
   assert_true(a->model.norm_eps == b->model.norm_eps && a->model.init_std == b->model.init_std);
-  assert_true(a->model.rope.theta == b->model.rope.theta && a->model.rope.factor == b->model.rope.factor);
-  assert_true(a->model.rope.low_freq == b->model.rope.low_freq && a->model.rope.high_freq == b->model.rope.high_freq);
+  assert_true(a->model.rope.theta == b->model.rope.theta &&
+              a->model.rope.factor == b->model.rope.factor);
+  assert_true(a->model.rope.low_freq == b->model.rope.low_freq &&
+              a->model.rope.high_freq == b->model.rope.high_freq);
   assert_int_equal(a->model.rope.scaling, b->model.rope.scaling);
   assert_int_equal(a->model.rope.original, b->model.rope.original);
   assert_int_equal(a->dtype, b->dtype);
@@ -83,34 +86,116 @@ static void same_config(const struct hf_config *a, const struct hf_config *b)
   assert_memory_equal(&a->eos, &b->eos, sizeof a->eos);
 }
 
-#define PLAIN(base)                                                                                                                                  \
-  {                                                                                                                                                  \
-    .theta = (base)                                                                                                                                  \
+#define PLAIN(base)                                                                                \
+  {                                                                                                \
+    .theta = (base)                                                                                \
   }
 
 static const struct {
   const char *name;
   struct hf_config config;
-// clang-format off: one row a model
+  // clang-format off: one row a model
 } models[] = {
-    {"gpt2", {{.arch = "gpt2", .layers = 2, .width = 30, .heads = 3, .context = 40, .vocab = 67,
-     .tied = true, .norm_eps = 1e-5, .init_std = 0.02}, DTYPE_F32, {1, {66}}, {1, {66}}}},
-    {"llama", {{.arch = "llama", .layers = 2, .width = 48, .heads = 6, .context = 64, .vocab = 61,
-     .kv_heads = 2, .head_width = 8, .ffn = 40, .norm_eps = 1e-5, .init_std = 0.02,
-     .rope = PLAIN(10000)}, DTYPE_F32, {1, {1}}, {1, {2}}}},
-    {"llama3", {{.arch = "llama", .layers = 2, .width = 32, .heads = 4, .context = 512, .vocab = 61,
-     .kv_heads = 2, .head_width = 16, .ffn = 48, .tied = true, .norm_eps = 1e-5, .init_std = 0.02,
-     .rope = {.theta = 1000, .scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .high_freq = 4,
-     .original = 64}}, DTYPE_F32, {1, {1}}, {1, {2}}}},
-    {"qwen2", {{.arch = "qwen2", .layers = 2, .width = 36, .heads = 3, .context = 128, .vocab = 83,
-     .kv_heads = 1, .ffn = 44, .tied = true, .norm_eps = 1e-6, .init_std = 0.02,
-     .rope = PLAIN(1e6)}, DTYPE_F32, {1, {1}}, {1, {2}}}},
-    {"qwen3", {{.arch = "qwen3", .layers = 2, .width = 32, .heads = 4, .context = 128, .vocab = 64,
-     .kv_heads = 2, .head_width = 20, .ffn = 40, .norm_eps = 1e-6, .init_std = 0.02,
-     .rope = PLAIN(1e6)}, DTYPE_F32, {1, {1}}, {1, {2}}}},
-    {"mistral", {{.arch = "mistral", .layers = 2, .width = 40, .heads = 5, .context = 64,
-     .vocab = 71, .kv_heads = 1, .head_width = 12, .ffn = 36, .window = 8, .norm_eps = 1e-5,
-     .init_std = 0.02, .rope = PLAIN(10000)}, DTYPE_F32, {1, {1}}, {1, {2}}}},
+    {"gpt2",
+     {{.arch = "gpt2",
+       .layers = 2,
+       .width = 30,
+       .heads = 3,
+       .context = 40,
+       .vocab = 67,
+       .tied = true,
+       .norm_eps = 1e-5,
+       .init_std = 0.02},
+      DTYPE_F32,
+      {1, {66}},
+      {1, {66}}}},
+    {"llama",
+     {{.arch = "llama",
+       .layers = 2,
+       .width = 48,
+       .heads = 6,
+       .context = 64,
+       .vocab = 61,
+       .kv_heads = 2,
+       .head_width = 8,
+       .ffn = 40,
+       .norm_eps = 1e-5,
+       .init_std = 0.02,
+       .rope = PLAIN(10000)},
+      DTYPE_F32,
+      {1, {1}},
+      {1, {2}}}},
+    {"llama3",
+     {{.arch = "llama",
+       .layers = 2,
+       .width = 32,
+       .heads = 4,
+       .context = 512,
+       .vocab = 61,
+       .kv_heads = 2,
+       .head_width = 16,
+       .ffn = 48,
+       .tied = true,
+       .norm_eps = 1e-5,
+       .init_std = 0.02,
+       .rope = {.theta = 1000,
+                .scaling = ROPE_LLAMA3,
+                .factor = 8,
+                .low_freq = 1,
+                .high_freq = 4,
+                .original = 64}},
+      DTYPE_F32,
+      {1, {1}},
+      {1, {2}}}},
+    {"qwen2",
+     {{.arch = "qwen2",
+       .layers = 2,
+       .width = 36,
+       .heads = 3,
+       .context = 128,
+       .vocab = 83,
+       .kv_heads = 1,
+       .ffn = 44,
+       .tied = true,
+       .norm_eps = 1e-6,
+       .init_std = 0.02,
+       .rope = PLAIN(1e6)},
+      DTYPE_F32,
+      {1, {1}},
+      {1, {2}}}},
+    {"qwen3",
+     {{.arch = "qwen3",
+       .layers = 2,
+       .width = 32,
+       .heads = 4,
+       .context = 128,
+       .vocab = 64,
+       .kv_heads = 2,
+       .head_width = 20,
+       .ffn = 40,
+       .norm_eps = 1e-6,
+       .init_std = 0.02,
+       .rope = PLAIN(1e6)},
+      DTYPE_F32,
+      {1, {1}},
+      {1, {2}}}},
+    {"mistral",
+     {{.arch = "mistral",
+       .layers = 2,
+       .width = 40,
+       .heads = 5,
+       .context = 64,
+       .vocab = 71,
+       .kv_heads = 1,
+       .head_width = 12,
+       .ffn = 36,
+       .window = 8,
+       .norm_eps = 1e-5,
+       .init_std = 0.02,
+       .rope = PLAIN(10000)},
+      DTYPE_F32,
+      {1, {1}},
+      {1, {2}}}},
 };
 // clang-format on
 enum { MODELS = sizeof models / sizeof *models };
@@ -119,7 +204,8 @@ static void configurations_of_both_versions_are_read(void **state)
 {
   (void)state;
   for (int m = 0; m < MODELS; m++) {
-    const struct hf_config new = read_config(fixture(models[m].name, "config.json")), old = read_config(fixture(models[m].name, "config.hub.json"));
+    const struct hf_config new = read_config(fixture(models[m].name, "config.json")),
+                           old = read_config(fixture(models[m].name, "config.hub.json"));
     same_config(&new, &models[m].config);
     same_config(&old, &models[m].config);
   }
@@ -142,7 +228,8 @@ static void printed_configurations_read_back(void **state)
       }
       if (variant & 2 && config.model.rope.theta != 0) {
         config.model.tied = !config.model.tied;
-        config.model.rope = (struct rope_config){.theta = 5e5, .scaling = ROPE_LINEAR, .factor = 2.5};
+        config.model.rope =
+            (struct rope_config){.theta = 5e5, .scaling = ROPE_LINEAR, .factor = 2.5};
         if (!strcmp(config.model.arch, "qwen3")) {
           config.model.window = 17;
           config.model.window_from = 1;
@@ -158,7 +245,9 @@ static void printed_configurations_read_back(void **state)
     }
 }
 
-/* --- changed configurations ----------------------------------------------------------------------------------------------------- */
+/* --- changed configurations
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 /* config.json of a model with `from` replaced by `to`; from NULL: `to` is added as a member. */
 static void put_changed(const char *name, const char *from, const char *to)
@@ -169,7 +258,8 @@ static void put_changed(const char *name, const char *from, const char *to)
   char *at = strstr(text, from ? from : "{"), *changed = NULL;
   if (!at)
     fail_msg("%s is not in the config.json of %s", from, name);
-  changed = from ? mem_printf("%.*s%s%s", (int)(at - text), text, to, at + strlen(from)) : mem_printf("{%s,%s", to, at + 1);
+  changed = from ? mem_printf("%.*s%s%s", (int)(at - text), text, to, at + strlen(from))
+                 : mem_printf("{%s,%s", to, at + 1);
   assert_int_equal(file_write_all(config_path, changed, strlen(changed)), STATUS_OK);
   mem_free(changed);
   mem_free(text);
@@ -187,77 +277,113 @@ static void what_sluice_would_not_do_is_refused_by_name(void **state)
   static const struct {
     const char *name, *from, *to, *sentence;
   } bad[] = {
-      {"llama", "\"llama\"", "\"bert\"", "model_type is \"bert\"; Sluice knows gpt2, llama, qwen2, qwen3, mistral"},
+      {"llama", "\"llama\"", "\"bert\"",
+       "model_type is \"bert\"; Sluice knows gpt2, llama, qwen2, qwen3, mistral"},
       {"llama", "\"model_type\": \"llama\"", "\"model_kind\": 1", "has no model_type"},
       {"llama", "LlamaForCausalLM", "LlamaForSequenceClassification",
-       "architectures[0] is \"LlamaForSequenceClassification\"; Sluice reads LlamaForCausalLM and LlamaModel"},
-      {"gpt2", "GPT2LMHeadModel", "GPT2DoubleHeadsModel", "architectures[0] is \"GPT2DoubleHeadsModel\""},
-      {"llama", "\"silu\"", "\"gelu\"", "hidden_act is \"gelu\": Sluice's llama has the activation silu"},
-      {"gpt2", "\"gelu_new\"", "\"relu\"", "activation_function is \"relu\": Sluice's gpt2 has the activation gelu_new"},
+       "architectures[0] is \"LlamaForSequenceClassification\"; Sluice reads LlamaForCausalLM and "
+       "LlamaModel"},
+      {"gpt2", "GPT2LMHeadModel", "GPT2DoubleHeadsModel",
+       "architectures[0] is \"GPT2DoubleHeadsModel\""},
+      {"llama", "\"silu\"", "\"gelu\"",
+       "hidden_act is \"gelu\": Sluice's llama has the activation silu"},
+      {"gpt2", "\"gelu_new\"", "\"relu\"",
+       "activation_function is \"relu\": Sluice's gpt2 has the activation gelu_new"},
       {"gpt2", "\"gelu_new\"", "\"gelu\"", "activation_function is \"gelu\""},
-      {"llama", "\"attention_bias\": false", "\"attention_bias\": true", "attention_bias is true, which Sluice does not compute"},
+      {"llama", "\"attention_bias\": false", "\"attention_bias\": true",
+       "attention_bias is true, which Sluice does not compute"},
       {"qwen3", "\"attention_bias\": false", "\"attention_bias\": true", "attention_bias is true"},
       {"llama", "\"mlp_bias\": false", "\"mlp_bias\": true", "mlp_bias is true"},
-      {"gpt2", "\"scale_attn_weights\": true", "\"scale_attn_weights\": false", "scale_attn_weights is false"},
-      {"gpt2", "\"scale_attn_by_inverse_layer_idx\": false", "\"scale_attn_by_inverse_layer_idx\": true", "scale_attn_by_inverse_layer_idx is true"},
-      {"gpt2", "\"add_cross_attention\": false", "\"add_cross_attention\": true", "add_cross_attention is true"},
+      {"gpt2", "\"scale_attn_weights\": true", "\"scale_attn_weights\": false",
+       "scale_attn_weights is false"},
+      {"gpt2", "\"scale_attn_by_inverse_layer_idx\": false",
+       "\"scale_attn_by_inverse_layer_idx\": true", "scale_attn_by_inverse_layer_idx is true"},
+      {"gpt2", "\"add_cross_attention\": false", "\"add_cross_attention\": true",
+       "add_cross_attention is true"},
       {"llama", NULL, "\"quantization_config\": {\"bits\": 4}", "quantization_config is given"},
       {"llama", NULL, "\"per_layer_config\": {\"0\": {}}", "per_layer_config is given"},
       {"gpt2", NULL, "\"pruned_heads\": {\"0\": [1]}", "pruned_heads is given"},
       {"llama", NULL, "\"partial_rotary_factor\": 0.5", "partial_rotary_factor is 0.5"},
-      {"llama", "\"rope_type\": \"default\"", "\"rope_type\": \"default\", \"partial_rotary_factor\": 0.25",
+      {"llama", "\"rope_type\": \"default\"",
+       "\"rope_type\": \"default\", \"partial_rotary_factor\": 0.25",
        "rope_parameters.partial_rotary_factor is 0.25"},
       {"llama", "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"",
-       "rope_parameters.rope_type is \"yarn\"; Sluice knows the rope types default, linear and llama3"},
-      {"llama", "\"rope_type\": \"default\"", "\"rope_type\": \"dynamic\", \"factor\": 2.0", "\"dynamic\""},
-      {"llama", NULL, "\"rope_scaling\": {\"type\": \"longrope\"}", "rope_scaling.type is \"longrope\""},
+       "rope_parameters.rope_type is \"yarn\"; Sluice knows the rope types default, linear and "
+       "llama3"},
+      {"llama", "\"rope_type\": \"default\"", "\"rope_type\": \"dynamic\", \"factor\": 2.0",
+       "\"dynamic\""},
+      {"llama", NULL, "\"rope_scaling\": {\"type\": \"longrope\"}",
+       "rope_scaling.type is \"longrope\""},
       {"llama", NULL, "\"rope_scaling\": {\"type\": \"linear\"}", "rope_scaling has no factor"},
       {"llama", NULL, "\"rope_scaling\": 3", "rope_scaling is not an object"},
-      {"llama", "\"rope_type\": \"default\"", "\"rope_type\": \"default\", \"attention_factor\": 1.5", "rope_parameters.attention_factor is given"},
+      {"llama", "\"rope_type\": \"default\"",
+       "\"rope_type\": \"default\", \"attention_factor\": 1.5",
+       "rope_parameters.attention_factor is given"},
       {"llama", "\"rope_theta\": 10000.0", "\"rope_theta\": 0", "rope_parameters.rope_theta is 0"},
       {"llama3", "\"low_freq_factor\": 1.0,", "", "rope_parameters has no low_freq_factor"},
-      {"llama3", "\"original_max_position_embeddings\": 64,", "", "rope_parameters has no original_max_position_embeddings"},
-      {"llama3", NULL, "\"original_max_position_embeddings\": 128", "original_max_position_embeddings is 128, and 64 beside"},
-      {"llama", "\"float32\"", "\"float8_e4m3fn\"", "dtype is \"float8_e4m3fn\"; Sluice reads float32, bfloat16 and float16"},
-      {"llama", "\"vocab_size\": 61", "\"vocab_sizes\": 61", "has no vocab_size, which a llama needs"},
-      {"llama", "\"vocab_size\": 61", "\"vocab_size\": 9223372036854775808", "vocab_size is 9223372036854775808, where a whole number from 2"},
+      {"llama3", "\"original_max_position_embeddings\": 64,", "",
+       "rope_parameters has no original_max_position_embeddings"},
+      {"llama3", NULL, "\"original_max_position_embeddings\": 128",
+       "original_max_position_embeddings is 128, and 64 beside"},
+      {"llama", "\"float32\"", "\"float8_e4m3fn\"",
+       "dtype is \"float8_e4m3fn\"; Sluice reads float32, bfloat16 and float16"},
+      {"llama", "\"vocab_size\": 61", "\"vocab_sizes\": 61",
+       "has no vocab_size, which a llama needs"},
+      {"llama", "\"vocab_size\": 61", "\"vocab_size\": 9223372036854775808",
+       "vocab_size is 9223372036854775808, where a whole number from 2"},
       {"llama", "\"hidden_size\": 48", "\"hidden_size\": 48.0", "hidden_size is 48.0"},
       {"llama", "\"hidden_size\": 48", "\"hidden_size\": -1", "hidden_size is -1"},
-      {"llama", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": \"1e-05\"", "rms_norm_eps is a text, where a number belongs"},
-      {"llama", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 2", "rms_norm_eps is 2, where a number from 1e-30 to 1 belongs"},
-      {"llama", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 0", "rms_norm_eps is 0, where a number from 1e-30 to 1 belongs"},
-      {"gpt2", "\"layer_norm_epsilon\": 1e-05", "\"layer_norm_epsilon\": 0.0", "layer_norm_epsilon is 0"},
+      {"llama", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": \"1e-05\"",
+       "rms_norm_eps is a text, where a number belongs"},
+      {"llama", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 2",
+       "rms_norm_eps is 2, where a number from 1e-30 to 1 belongs"},
+      {"llama", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 0",
+       "rms_norm_eps is 0, where a number from 1e-30 to 1 belongs"},
+      {"gpt2", "\"layer_norm_epsilon\": 1e-05", "\"layer_norm_epsilon\": 0.0",
+       "layer_norm_epsilon is 0"},
       {"gpt2", "\"n_head\": 3", "\"n_head\": 4", "n_embd is 30, which n_head 4 does not divide"},
-      {"llama", "\"head_dim\": 8", "\"head_dim\": null, \"softcap\": 0.0, \"output_bias\": false, \"cap\": 30.0",
+      {"llama", "\"head_dim\": 8",
+       "\"head_dim\": null, \"softcap\": 0.0, \"output_bias\": false, \"cap\": 30.0",
        "cap is given: it is no key of a llama"},
       {"qwen2", "\"num_attention_heads\": 3", "\"num_attention_heads\": 37",
        "hidden_size is 36, which num_attention_heads 37 does not divide, and there is no head_dim"},
       {"llama", NULL, "\"embedding_multiplier\": 12",
-       "embedding_multiplier is given: it is no key of a llama that Sluice knows, and may change its numbers"},
+       "embedding_multiplier is given: it is no key of a llama that Sluice knows, and may change "
+       "its numbers"},
       {"llama", NULL, "\"logits_scaling\": 8.0", "logits_scaling is given"},
       {"llama", NULL, "\"logit_scale\": [1]", "logit_scale is given"},
       {"qwen3", NULL, "\"final_logit_softcapping\": 30.0", "final_logit_softcapping is given"},
       {"gpt2", NULL, "\"lm_head_bias\": true", "lm_head_bias is given"},
-      {"llama", NULL, "\"rope_scaling\": {\"factor\": 2.0}", "rope_scaling.factor is given, but the rope type is default, which does not use it"},
+      {"llama", NULL, "\"rope_scaling\": {\"factor\": 2.0}",
+       "rope_scaling.factor is given, but the rope type is default, which does not use it"},
       {"llama", "\"rope_type\": \"default\"", "\"rope_type\": \"default\", \"factor\": 8.0",
        "rope_parameters.factor is given, but the rope type is default"},
-      {"llama", "\"rope_type\": \"default\"", "\"rope_type\": \"linear\", \"factor\": 8.0, \"low_freq_factor\": 1.0",
+      {"llama", "\"rope_type\": \"default\"",
+       "\"rope_type\": \"linear\", \"factor\": 8.0, \"low_freq_factor\": 1.0",
        "rope_parameters.low_freq_factor is given, but the rope type is linear"},
-      {"llama", NULL, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}", "rope_scaling and rope_parameters disagree: leave one of them out"},
-      {"llama", "\"rope_type\": \"default\"\n  }", "\"rope_type\": \"dynamic\"}, \"rope_scaling\": {\"rope_type\": \"default\"}",
+      {"llama", NULL, "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}",
+       "rope_scaling and rope_parameters disagree: leave one of them out"},
+      {"llama", "\"rope_type\": \"default\"\n  }",
+       "\"rope_type\": \"dynamic\"}, \"rope_scaling\": {\"rope_type\": \"default\"}",
        "rope_parameters.rope_type is \"dynamic\""},
-      {"llama", NULL, "\"rope_theta\": 5000", "rope_theta is 5000, and 10000 in rope_parameters: they must agree"},
-      {"llama", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": null", "tie_word_embeddings is null"},
+      {"llama", NULL, "\"rope_theta\": 5000",
+       "rope_theta is 5000, and 10000 in rope_parameters: they must agree"},
+      {"llama", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": null",
+       "tie_word_embeddings is null"},
       {"llama", NULL, "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
        "layer_types does not agree with the sliding window, which is 0"},
       {"mistral", NULL, "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
        "layer_types does not agree with the sliding window, which is 8"},
-      {"qwen2", "\"full_attention\",", "\"sliding_attention\",", "layer_types[1] is full_attention behind"},
+      {"qwen2", "\"full_attention\",", "\"sliding_attention\",",
+       "layer_types[1] is full_attention behind"},
       {"qwen2", "\"full_attention\"\n", "\"sliding_attention\"\n", "layer_types does not agree"},
-      {"qwen2", "\"full_attention\",", "\"linear_attention\",", "layer_types[0] is \"linear_attention\""},
+      {"qwen2", "\"full_attention\",", "\"linear_attention\",",
+       "layer_types[0] is \"linear_attention\""},
       {"qwen2", "\"full_attention\",", "", "layer_types is not an array of 2 names"},
       {"llama", "\"bos_token_id\": 1", "\"bos_token_id\": []", "bos_token_id is empty"},
-      {"llama", "\"bos_token_id\": 1", "\"bos_token_id\": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]", "bos_token_id has more than 16 token ids"},
+      {"llama", "\"bos_token_id\": 1",
+       "\"bos_token_id\": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]",
+       "bos_token_id has more than 16 token ids"},
       {"llama", "{", "[", "a JSON"},
   };
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -267,8 +393,10 @@ static void what_sluice_would_not_do_is_refused_by_name(void **state)
     if (status == STATUS_OK)
       fail_msg("accepted: %s with %s", bad[i].name, bad[i].to);
     assert_int_equal(status, STATUS_INPUT);
-    if (!strstr(status_text(), config_path) || (!strstr(status_text(), bad[i].sentence) && strcmp(bad[i].to, "[") != 0))
-      fail_msg("%s with %s\nsays: %s\nnot:  %s", bad[i].name, bad[i].to, status_text(), bad[i].sentence);
+    if (!strstr(status_text(), config_path) ||
+        (!strstr(status_text(), bad[i].sentence) && strcmp(bad[i].to, "[") != 0))
+      fail_msg("%s with %s\nsays: %s\nnot:  %s", bad[i].name, bad[i].to, status_text(),
+               bad[i].sentence);
     assert_null(config.model.arch);
   }
   struct hf_config config;
@@ -327,16 +455,19 @@ static void rotary_positions_are_said_in_three_ways(void **state)
   (void)state;
   struct hf_config c =
       read_changed("llama", "\"rope_parameters\": {",
-                   "\"rope_theta\": 5000, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}, \"rope_parameters\": null, \"_x\": {");
+                   "\"rope_theta\": 5000, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}, "
+                   "\"rope_parameters\": null, \"_x\": {");
   assert_int_equal(c.model.rope.scaling, ROPE_LINEAR);
   assert_true(c.model.rope.factor == 4 && c.model.rope.theta == 5000);
   c = read_changed("llama", "\"rope_type\": \"default\"",
-                   "\"rope_type\": \"linear\", \"factor\": 4}, \"rope_scaling\": {\"type\": \"linear\", \"factor\": 4.0");
+                   "\"rope_type\": \"linear\", \"factor\": 4}, \"rope_scaling\": {\"type\": "
+                   "\"linear\", \"factor\": 4.0");
   assert_int_equal(c.model.rope.scaling, ROPE_LINEAR); /* said twice */
   c = read_changed("llama", "\"rope_theta\": 10000.0,", "");
   assert_true(c.model.rope.theta == 10000);
   c = read_changed("llama", NULL, "\"rope_scaling\": {}, \"rope_theta\": 10000");
-  assert_true(c.model.rope.theta == 10000 && c.model.rope.scaling == ROPE_PLAIN); /* of rope_parameters */
+  assert_true(c.model.rope.theta == 10000 &&
+              c.model.rope.scaling == ROPE_PLAIN); /* of rope_parameters */
   c = read_changed("llama3", NULL, "\"original_max_position_embeddings\": 64");
   assert_int_equal(c.model.rope.original, 64);
 }
@@ -347,7 +478,8 @@ static void windows_begin_at_some_block(void **state)
   struct hf_config c = read_changed("qwen2", "\"sliding_window\": null", "\"sliding_window\": 16");
   assert_int_equal(c.model.window, 0); /* use_sliding_window is false */
   c = read_changed("qwen2", "\"use_sliding_window\": false", "\"use_sliding_window\": true");
-  assert_int_equal(c.model.window, 0); /* sliding_window is null, and both blocks are full_attention */
+  assert_int_equal(c.model.window,
+                   0); /* sliding_window is null, and both blocks are full_attention */
   static const struct {
     const char *types;
     int64_t first, window, from;
@@ -360,12 +492,14 @@ static void windows_begin_at_some_block(void **state)
                {NULL, 2, 0, 0}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char text[512];
-    snprintf(text, sizeof text,
-             "{\"model_type\": \"qwen3\", \"vocab_size\": 9, \"hidden_size\": 8, \"intermediate_size\": 8, \"num_hidden_layers\": 2, "
-             "\"num_attention_heads\": 2, "
-             "\"use_sliding_window\": true, \"sliding_window\": 16, \"max_window_layers\": %lld%s%s%s}",
-             (long long)cases[i].first, cases[i].types ? ", \"layer_types\": [" : "", cases[i].types ? cases[i].types : "",
-             cases[i].types ? "]" : "");
+    snprintf(
+        text, sizeof text,
+        "{\"model_type\": \"qwen3\", \"vocab_size\": 9, \"hidden_size\": 8, \"intermediate_size\": "
+        "8, \"num_hidden_layers\": 2, "
+        "\"num_attention_heads\": 2, "
+        "\"use_sliding_window\": true, \"sliding_window\": 16, \"max_window_layers\": %lld%s%s%s}",
+        (long long)cases[i].first, cases[i].types ? ", \"layer_types\": [" : "",
+        cases[i].types ? cases[i].types : "", cases[i].types ? "]" : "");
     assert_int_equal(file_write_all(config_path, text, strlen(text)), STATUS_OK);
     c = read_config(config_path);
     assert_int_equal(c.model.window, cases[i].window);
@@ -380,13 +514,16 @@ static void unknown_keys_and_dropout_are_warned_of(void **state)
   char *text = NULL;
   size_t bytes = 0;
   assert_int_equal(log_open_file(log_path), STATUS_OK);
-  (void)read_changed("gpt2", NULL, "\"water_level\": 3, \"logit_scale\": 1.0, \"softcap\": null, \"head_bias\": false");
+  (void)read_changed(
+      "gpt2", NULL,
+      "\"water_level\": 3, \"logit_scale\": 1.0, \"softcap\": null, \"head_bias\": false");
   assert_int_equal(log_open_file(NULL), STATUS_OK);
   assert_int_equal(file_read_all(log_path, 1 << 20, &text, &bytes), STATUS_OK);
   const char *dropout = strstr(text, "configured with dropout 0.1: Sluice trains without dropout"),
              *unknown = strstr(text, "water_level is passed over");
   assert_non_null(dropout);
-  assert_null(strstr(dropout + 1, "configured with dropout")); /* once, though GPT-2 has three of them */
+  assert_null(
+      strstr(dropout + 1, "configured with dropout")); /* once, though GPT-2 has three of them */
   assert_non_null(unknown);
   assert_null(strstr(unknown + 1, "water_level"));
   assert_non_null(strstr(text, "logit_scale is passed over")); /* one changes nothing */
@@ -410,7 +547,9 @@ static void configurations_of_other_programs_give_no_warning(void **state)
   mem_free(text);
 }
 
-/* --- names ---------------------------------------------------------------------------------------------------------------------- */
+/* --- names
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 static const struct model_param *find_param(const struct model *model, const char *name)
 {
@@ -427,7 +566,8 @@ static const struct model_param *find_param(const struct model *model, const cha
 static void every_tensor_of_a_file_is_a_parameter_or_a_known_extra(void **state)
 {
   (void)state;
-  static const char *const names[] = {"gpt2", "gpt2-hub", "llama", "llama3", "qwen2", "qwen3", "mistral", "odd"};
+  static const char *const names[] = {"gpt2",  "gpt2-hub", "llama",   "llama3",
+                                      "qwen2", "qwen3",    "mistral", "odd"};
   for (size_t m = 0; m < sizeof names / sizeof *names; m++) {
     const struct hf_config config = read_config(fixture(names[m], "config.json"));
     struct safetensors *file = NULL;
@@ -445,7 +585,8 @@ static void every_tensor_of_a_file_is_a_parameter_or_a_known_extra(void **state)
       if (!param)
         assert_int_equal(hf_extra(model, tensor->name), HF_EXTRA_BUFFER);
       else
-        assert_memory_equal(param->shape, tensor->shape, (size_t)param->ndim * sizeof *param->shape);
+        assert_memory_equal(param->shape, tensor->shape,
+                            (size_t)param->ndim * sizeof *param->shape);
     }
     assert_int_equal(found, parameters);
     safetensors_close(file);
@@ -496,7 +637,8 @@ static void the_unprintable_is_refused(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(unknown_keys_and_dropout_are_warned_of), /* first: the log opens with what was said before */
+      cmocka_unit_test(unknown_keys_and_dropout_are_warned_of), /* first: the log opens with what
+                                                                   was said before */
       cmocka_unit_test(configurations_of_both_versions_are_read),
       cmocka_unit_test(printed_configurations_read_back),
       cmocka_unit_test(what_sluice_would_not_do_is_refused_by_name),

@@ -1,4 +1,5 @@
-/* The registry, parameter tables, frequencies, initial values, sizes, what is frozen, and what is refused. */
+/* The registry, parameter tables, frequencies, initial values, sizes, what is frozen, and what is
+ * refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,49 +14,165 @@
 
 #include "engine.h"
 
-static const struct model_config gpt2_124m = {
-    .arch = "gpt2", .layers = 12, .width = 768, .heads = 12, .context = 1024, .vocab = 50257, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
-static const struct model_config little = {
-    .arch = "gpt2", .layers = 2, .width = 48, .heads = 4, .context = 16, .vocab = 211, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
+static const struct model_config gpt2_124m = {.arch = "gpt2",
+                                              .layers = 12,
+                                              .width = 768,
+                                              .heads = 12,
+                                              .context = 1024,
+                                              .vocab = 50257,
+                                              .tied = true,
+                                              .norm_eps = 1e-5,
+                                              .init_std = 0.02};
+static const struct model_config little = {.arch = "gpt2",
+                                           .layers = 2,
+                                           .width = 48,
+                                           .heads = 4,
+                                           .context = 16,
+                                           .vocab = 211,
+                                           .tied = true,
+                                           .norm_eps = 1e-5,
+                                           .init_std = 0.02};
 
 // clang-format off: as the rows below
-static const struct model_config small_qwen3 = {
-    .arch = "qwen3", .layers = 3, .width = 48, .heads = 6, .kv_heads = 2, .head_width = 20,
-    .ffn = 32, .context = 16, .vocab = 211, .norm_eps = 1e-6, .init_std = 0.02};
+static const struct model_config small_qwen3 = {.arch = "qwen3",
+                                                .layers = 3,
+                                                .width = 48,
+                                                .heads = 6,
+                                                .kv_heads = 2,
+                                                .head_width = 20,
+                                                .ffn = 32,
+                                                .context = 16,
+                                                .vocab = 211,
+                                                .norm_eps = 1e-6,
+                                                .init_std = 0.02};
 // clang-format on
 
 /* As their config.json has them. */
-enum { LLAMA_7B, LLAMA_8B, LLAMA_1B, QWEN2_05B, QWEN2_7B, QWEN3_8B, QWEN3_14B, MISTRAL_7B, PUBLISHED };
+enum {
+  LLAMA_7B,
+  LLAMA_8B,
+  LLAMA_1B,
+  QWEN2_05B,
+  QWEN2_7B,
+  QWEN3_8B,
+  QWEN3_14B,
+  MISTRAL_7B,
+  PUBLISHED
+};
 static const struct {
   struct model_config config;
   int64_t parameters;
-// clang-format off: one row a model
+  // clang-format off: one row a model
 } published[PUBLISHED] = {
-    [LLAMA_7B] = {{.arch = "llama", .layers = 32, .width = 4096, .heads = 32, .ffn = 11008,
-     .context = 4096, .vocab = 32000, .norm_eps = 1e-5, .init_std = 0.02}, 6738415616},
-    [LLAMA_8B] = {{.arch = "llama", .layers = 32, .width = 4096, .heads = 32, .kv_heads = 8,
-     .ffn = 14336, .context = 131072, .vocab = 128256, .norm_eps = 1e-5, .init_std = 0.02,
-     .rope = {.theta = 5e5, .scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .high_freq = 4,
-     .original = 8192}}, 8030261248},
-    [LLAMA_1B] = {{.arch = "llama", .layers = 16, .width = 2048, .heads = 32, .kv_heads = 8,
-     .head_width = 64, .ffn = 8192, .context = 131072, .vocab = 128256, .tied = true,
-     .norm_eps = 1e-5, .init_std = 0.02, .rope = {.theta = 5e5, .scaling = ROPE_LLAMA3,
-     .factor = 32, .low_freq = 1, .high_freq = 4, .original = 8192}}, 1235814400},
-    [QWEN2_05B] = {{.arch = "qwen2", .layers = 24, .width = 896, .heads = 14, .kv_heads = 2,
-     .ffn = 4864, .context = 32768, .vocab = 151936, .tied = true, .norm_eps = 1e-5,
-     .init_std = 0.02, .rope = {.theta = 1e6}}, 494032768},
-    [QWEN2_7B] = {{.arch = "qwen2", .layers = 28, .width = 3584, .heads = 28, .kv_heads = 4,
-     .ffn = 18944, .context = 131072, .vocab = 152064, .norm_eps = 1e-5, .init_std = 0.02,
-     .rope = {.theta = 1e6}}, 7615616512},
-    [QWEN3_8B] = {{.arch = "qwen3", .layers = 36, .width = 4096, .heads = 32, .kv_heads = 8,
-     .head_width = 128, .ffn = 12288, .context = 40960, .vocab = 151936, .norm_eps = 1e-5,
-     .init_std = 0.02, .rope = {.theta = 1e6}}, 8190735360},
-    [QWEN3_14B] = {{.arch = "qwen3", .layers = 40, .width = 5120, .heads = 40, .kv_heads = 8,
-     .head_width = 128, .ffn = 17408, .context = 40960, .vocab = 151936, .norm_eps = 1e-5,
-     .init_std = 0.02, .rope = {.theta = 1e6}}, 14768307200},
-    [MISTRAL_7B] = {{.arch = "mistral", .layers = 32, .width = 4096, .heads = 32, .kv_heads = 8,
-     .ffn = 14336, .context = 32768, .vocab = 32000, .window = 4096, .norm_eps = 1e-5,
-     .init_std = 0.02}, 7241732096},
+    [LLAMA_7B] = {{.arch = "llama",
+                   .layers = 32,
+                   .width = 4096,
+                   .heads = 32,
+                   .ffn = 11008,
+                   .context = 4096,
+                   .vocab = 32000,
+                   .norm_eps = 1e-5,
+                   .init_std = 0.02},
+                  6738415616},
+    [LLAMA_8B] = {{.arch = "llama",
+                   .layers = 32,
+                   .width = 4096,
+                   .heads = 32,
+                   .kv_heads = 8,
+                   .ffn = 14336,
+                   .context = 131072,
+                   .vocab = 128256,
+                   .norm_eps = 1e-5,
+                   .init_std = 0.02,
+                   .rope = {.theta = 5e5,
+                            .scaling = ROPE_LLAMA3,
+                            .factor = 8,
+                            .low_freq = 1,
+                            .high_freq = 4,
+                            .original = 8192}},
+                  8030261248},
+    [LLAMA_1B] = {{.arch = "llama",
+                   .layers = 16,
+                   .width = 2048,
+                   .heads = 32,
+                   .kv_heads = 8,
+                   .head_width = 64,
+                   .ffn = 8192,
+                   .context = 131072,
+                   .vocab = 128256,
+                   .tied = true,
+                   .norm_eps = 1e-5,
+                   .init_std = 0.02,
+                   .rope = {.theta = 5e5,
+                            .scaling = ROPE_LLAMA3,
+                            .factor = 32,
+                            .low_freq = 1,
+                            .high_freq = 4,
+                            .original = 8192}},
+                  1235814400},
+    [QWEN2_05B] = {{.arch = "qwen2",
+                    .layers = 24,
+                    .width = 896,
+                    .heads = 14,
+                    .kv_heads = 2,
+                    .ffn = 4864,
+                    .context = 32768,
+                    .vocab = 151936,
+                    .tied = true,
+                    .norm_eps = 1e-5,
+                    .init_std = 0.02,
+                    .rope = {.theta = 1e6}},
+                   494032768},
+    [QWEN2_7B] = {{.arch = "qwen2",
+                   .layers = 28,
+                   .width = 3584,
+                   .heads = 28,
+                   .kv_heads = 4,
+                   .ffn = 18944,
+                   .context = 131072,
+                   .vocab = 152064,
+                   .norm_eps = 1e-5,
+                   .init_std = 0.02,
+                   .rope = {.theta = 1e6}},
+                  7615616512},
+    [QWEN3_8B] = {{.arch = "qwen3",
+                   .layers = 36,
+                   .width = 4096,
+                   .heads = 32,
+                   .kv_heads = 8,
+                   .head_width = 128,
+                   .ffn = 12288,
+                   .context = 40960,
+                   .vocab = 151936,
+                   .norm_eps = 1e-5,
+                   .init_std = 0.02,
+                   .rope = {.theta = 1e6}},
+                  8190735360},
+    [QWEN3_14B] = {{.arch = "qwen3",
+                    .layers = 40,
+                    .width = 5120,
+                    .heads = 40,
+                    .kv_heads = 8,
+                    .head_width = 128,
+                    .ffn = 17408,
+                    .context = 40960,
+                    .vocab = 151936,
+                    .norm_eps = 1e-5,
+                    .init_std = 0.02,
+                    .rope = {.theta = 1e6}},
+                   14768307200},
+    [MISTRAL_7B] = {{.arch = "mistral",
+                     .layers = 32,
+                     .width = 4096,
+                     .heads = 32,
+                     .kv_heads = 8,
+                     .ffn = 14336,
+                     .context = 32768,
+                     .vocab = 32000,
+                     .window = 4096,
+                     .norm_eps = 1e-5,
+                     .init_std = 0.02},
+                    7241732096},
 };
 // clang-format on
 
@@ -72,7 +189,8 @@ struct row {
   int64_t shape[2];
 };
 
-static void check_unit(const struct model_unit *unit, const char *name, const struct row *rows, int n)
+static void check_unit(const struct model_unit *unit, const char *name, const struct row *rows,
+                       int n)
 {
   assert_string_equal(unit->name, name);
   assert_int_equal(unit->params, n);
@@ -82,11 +200,13 @@ static void check_unit(const struct model_unit *unit, const char *name, const st
     assert_int_equal(unit->param[p].ndim, rows[p].shape[1] ? 2 : 1);
     assert_int_equal(unit->param[p].shape[0], rows[p].shape[0]);
     assert_int_equal(unit->param[p].shape[1], rows[p].shape[1]);
-    assert_int_equal(unit->layout.elements[p], rows[p].shape[0] * (rows[p].shape[1] ? rows[p].shape[1] : 1));
+    assert_int_equal(unit->layout.elements[p],
+                     rows[p].shape[0] * (rows[p].shape[1] ? rows[p].shape[1] : 1));
   }
 }
 
-/* Oracle: state_dict() of Hugging Face's GPT2LMHeadModel for "gpt2", and its published number of parameters. */
+/* Oracle: state_dict() of Hugging Face's GPT2LMHeadModel for "gpt2", and its published number of
+ * parameters. */
 static void test_tables(void **state)
 {
   (void)state;
@@ -94,18 +214,19 @@ static void test_tables(void **state)
                                     {"transformer.wpe.weight", PARAM_EMBEDDING, {1024, 768}},
                                     {"transformer.ln_f.weight", PARAM_NORM, {768}},
                                     {"transformer.ln_f.bias", PARAM_NORM, {768}}};
-  static const struct row last[] = {{"transformer.h.11.ln_1.weight", PARAM_NORM, {768}},
-                                    {"transformer.h.11.ln_1.bias", PARAM_NORM, {768}},
-                                    {"transformer.h.11.attn.c_attn.weight", PARAM_WEIGHT, {768, 2304}},
-                                    {"transformer.h.11.attn.c_attn.bias", PARAM_BIAS, {2304}},
-                                    {"transformer.h.11.attn.c_proj.weight", PARAM_WEIGHT, {768, 768}},
-                                    {"transformer.h.11.attn.c_proj.bias", PARAM_BIAS, {768}},
-                                    {"transformer.h.11.ln_2.weight", PARAM_NORM, {768}},
-                                    {"transformer.h.11.ln_2.bias", PARAM_NORM, {768}},
-                                    {"transformer.h.11.mlp.c_fc.weight", PARAM_WEIGHT, {768, 3072}},
-                                    {"transformer.h.11.mlp.c_fc.bias", PARAM_BIAS, {3072}},
-                                    {"transformer.h.11.mlp.c_proj.weight", PARAM_WEIGHT, {3072, 768}},
-                                    {"transformer.h.11.mlp.c_proj.bias", PARAM_BIAS, {768}}};
+  static const struct row last[] = {
+      {"transformer.h.11.ln_1.weight", PARAM_NORM, {768}},
+      {"transformer.h.11.ln_1.bias", PARAM_NORM, {768}},
+      {"transformer.h.11.attn.c_attn.weight", PARAM_WEIGHT, {768, 2304}},
+      {"transformer.h.11.attn.c_attn.bias", PARAM_BIAS, {2304}},
+      {"transformer.h.11.attn.c_proj.weight", PARAM_WEIGHT, {768, 768}},
+      {"transformer.h.11.attn.c_proj.bias", PARAM_BIAS, {768}},
+      {"transformer.h.11.ln_2.weight", PARAM_NORM, {768}},
+      {"transformer.h.11.ln_2.bias", PARAM_NORM, {768}},
+      {"transformer.h.11.mlp.c_fc.weight", PARAM_WEIGHT, {768, 3072}},
+      {"transformer.h.11.mlp.c_fc.bias", PARAM_BIAS, {3072}},
+      {"transformer.h.11.mlp.c_proj.weight", PARAM_WEIGHT, {3072, 768}},
+      {"transformer.h.11.mlp.c_proj.bias", PARAM_BIAS, {768}}};
   struct model *model = create(&gpt2_124m);
   assert_int_equal(model->blocks, 12);
   assert_int_equal(model->units, 13);
@@ -116,33 +237,51 @@ static void test_tables(void **state)
   model_destroy(model);
 }
 
-/* Oracle: state_dict() of Hugging Face's Qwen2ForCausalLM for "Qwen2.5-0.5B", LlamaForCausalLM for "Llama-3.1-8B", Qwen3ForCausalLM for "Qwen3-8B"; what comes in between is the
- * same for all. Weights of one input stand together. */
+/* Oracle: state_dict() of Hugging Face's Qwen2ForCausalLM for "Qwen2.5-0.5B", LlamaForCausalLM for
+ * "Llama-3.1-8B", Qwen3ForCausalLM for "Qwen3-8B"; what comes in between is the same for all.
+ * Weights of one input stand together. */
 static void test_decoder_tables(void **state)
 {
   (void)state;
-  static const struct row tied[] = {{"model.embed_tokens.weight", PARAM_EMBEDDING, {151936, 896}}, {"model.norm.weight", PARAM_NORM, {896}}};
+  static const struct row tied[] = {{"model.embed_tokens.weight", PARAM_EMBEDDING, {151936, 896}},
+                                    {"model.norm.weight", PARAM_NORM, {896}}};
   static const struct row qwen2[] = {
-      {"model.layers.23.input_layernorm.weight", PARAM_NORM, {896}},          {"model.layers.23.self_attn.q_proj.weight", PARAM_WEIGHT, {896, 896}},
-      {"model.layers.23.self_attn.k_proj.weight", PARAM_WEIGHT, {128, 896}},  {"model.layers.23.self_attn.v_proj.weight", PARAM_WEIGHT, {128, 896}},
-      {"model.layers.23.self_attn.q_proj.bias", PARAM_BIAS, {896}},           {"model.layers.23.self_attn.k_proj.bias", PARAM_BIAS, {128}},
-      {"model.layers.23.self_attn.v_proj.bias", PARAM_BIAS, {128}},           {"model.layers.23.self_attn.o_proj.weight", PARAM_WEIGHT, {896, 896}},
-      {"model.layers.23.post_attention_layernorm.weight", PARAM_NORM, {896}}, {"model.layers.23.mlp.gate_proj.weight", PARAM_WEIGHT, {4864, 896}},
-      {"model.layers.23.mlp.up_proj.weight", PARAM_WEIGHT, {4864, 896}},      {"model.layers.23.mlp.down_proj.weight", PARAM_WEIGHT, {896, 4864}}};
+      {"model.layers.23.input_layernorm.weight", PARAM_NORM, {896}},
+      {"model.layers.23.self_attn.q_proj.weight", PARAM_WEIGHT, {896, 896}},
+      {"model.layers.23.self_attn.k_proj.weight", PARAM_WEIGHT, {128, 896}},
+      {"model.layers.23.self_attn.v_proj.weight", PARAM_WEIGHT, {128, 896}},
+      {"model.layers.23.self_attn.q_proj.bias", PARAM_BIAS, {896}},
+      {"model.layers.23.self_attn.k_proj.bias", PARAM_BIAS, {128}},
+      {"model.layers.23.self_attn.v_proj.bias", PARAM_BIAS, {128}},
+      {"model.layers.23.self_attn.o_proj.weight", PARAM_WEIGHT, {896, 896}},
+      {"model.layers.23.post_attention_layernorm.weight", PARAM_NORM, {896}},
+      {"model.layers.23.mlp.gate_proj.weight", PARAM_WEIGHT, {4864, 896}},
+      {"model.layers.23.mlp.up_proj.weight", PARAM_WEIGHT, {4864, 896}},
+      {"model.layers.23.mlp.down_proj.weight", PARAM_WEIGHT, {896, 4864}}};
   static const struct row root[] = {{"model.embed_tokens.weight", PARAM_EMBEDDING, {128256, 4096}}};
-  static const struct row head[] = {{"model.norm.weight", PARAM_NORM, {4096}}, {"lm_head.weight", PARAM_WEIGHT, {128256, 4096}}};
+  static const struct row head[] = {{"model.norm.weight", PARAM_NORM, {4096}},
+                                    {"lm_head.weight", PARAM_WEIGHT, {128256, 4096}}};
   static const struct row llama[] = {
-      {"model.layers.0.input_layernorm.weight", PARAM_NORM, {4096}},          {"model.layers.0.self_attn.q_proj.weight", PARAM_WEIGHT, {4096, 4096}},
-      {"model.layers.0.self_attn.k_proj.weight", PARAM_WEIGHT, {1024, 4096}}, {"model.layers.0.self_attn.v_proj.weight", PARAM_WEIGHT, {1024, 4096}},
-      {"model.layers.0.self_attn.o_proj.weight", PARAM_WEIGHT, {4096, 4096}}, {"model.layers.0.post_attention_layernorm.weight", PARAM_NORM, {4096}},
-      {"model.layers.0.mlp.gate_proj.weight", PARAM_WEIGHT, {14336, 4096}},   {"model.layers.0.mlp.up_proj.weight", PARAM_WEIGHT, {14336, 4096}},
+      {"model.layers.0.input_layernorm.weight", PARAM_NORM, {4096}},
+      {"model.layers.0.self_attn.q_proj.weight", PARAM_WEIGHT, {4096, 4096}},
+      {"model.layers.0.self_attn.k_proj.weight", PARAM_WEIGHT, {1024, 4096}},
+      {"model.layers.0.self_attn.v_proj.weight", PARAM_WEIGHT, {1024, 4096}},
+      {"model.layers.0.self_attn.o_proj.weight", PARAM_WEIGHT, {4096, 4096}},
+      {"model.layers.0.post_attention_layernorm.weight", PARAM_NORM, {4096}},
+      {"model.layers.0.mlp.gate_proj.weight", PARAM_WEIGHT, {14336, 4096}},
+      {"model.layers.0.mlp.up_proj.weight", PARAM_WEIGHT, {14336, 4096}},
       {"model.layers.0.mlp.down_proj.weight", PARAM_WEIGHT, {4096, 14336}}};
   static const struct row qwen3[] = {
-      {"model.layers.1.input_layernorm.weight", PARAM_NORM, {48}},         {"model.layers.1.self_attn.q_proj.weight", PARAM_WEIGHT, {120, 48}},
-      {"model.layers.1.self_attn.k_proj.weight", PARAM_WEIGHT, {40, 48}},  {"model.layers.1.self_attn.v_proj.weight", PARAM_WEIGHT, {40, 48}},
-      {"model.layers.1.self_attn.q_norm.weight", PARAM_NORM, {20}},        {"model.layers.1.self_attn.k_norm.weight", PARAM_NORM, {20}},
-      {"model.layers.1.self_attn.o_proj.weight", PARAM_WEIGHT, {48, 120}}, {"model.layers.1.post_attention_layernorm.weight", PARAM_NORM, {48}},
-      {"model.layers.1.mlp.gate_proj.weight", PARAM_WEIGHT, {32, 48}},     {"model.layers.1.mlp.up_proj.weight", PARAM_WEIGHT, {32, 48}},
+      {"model.layers.1.input_layernorm.weight", PARAM_NORM, {48}},
+      {"model.layers.1.self_attn.q_proj.weight", PARAM_WEIGHT, {120, 48}},
+      {"model.layers.1.self_attn.k_proj.weight", PARAM_WEIGHT, {40, 48}},
+      {"model.layers.1.self_attn.v_proj.weight", PARAM_WEIGHT, {40, 48}},
+      {"model.layers.1.self_attn.q_norm.weight", PARAM_NORM, {20}},
+      {"model.layers.1.self_attn.k_norm.weight", PARAM_NORM, {20}},
+      {"model.layers.1.self_attn.o_proj.weight", PARAM_WEIGHT, {48, 120}},
+      {"model.layers.1.post_attention_layernorm.weight", PARAM_NORM, {48}},
+      {"model.layers.1.mlp.gate_proj.weight", PARAM_WEIGHT, {32, 48}},
+      {"model.layers.1.mlp.up_proj.weight", PARAM_WEIGHT, {32, 48}},
       {"model.layers.1.mlp.down_proj.weight", PARAM_WEIGHT, {48, 32}}};
   struct model *model = create(&published[QWEN2_05B].config);
   assert_int_equal(model->units, 25);
@@ -198,7 +337,8 @@ static void check_frequency(const struct model *model, int i, double expected)
     fail_msg("frequency %d is %a, not %a", i, (double)model->inv_freq[i], expected);
 }
 
-/* Oracle: LlamaRotaryEmbedding(config).inv_freq of transformers 5 for Llama-3.1-8B: short waves, the mixed ones, long ones. */
+/* Oracle: LlamaRotaryEmbedding(config).inv_freq of transformers 5 for Llama-3.1-8B: short waves,
+ * the mixed ones, long ones. */
 static void test_frequencies(void **state)
 {
   (void)state;
@@ -318,8 +458,8 @@ static void test_init_by_name_and_seed(void **state)
   struct model *model = create(&little);
   int p = find_param(&model->unit[1], "attn.c_proj.weight");
   size_t bytes = (size_t)model->unit[1].layout.elements[p] * sizeof(float);
-  float *one = init_whole(model, 5, 1, p), *again = init_whole(model, 5, 1, p), *other_block = init_whole(model, 5, 2, p),
-        *other_seed = init_whole(model, 6, 1, p);
+  float *one = init_whole(model, 5, 1, p), *again = init_whole(model, 5, 1, p),
+        *other_block = init_whole(model, 5, 2, p), *other_seed = init_whole(model, 6, 1, p);
   assert_memory_equal(one, again, bytes);
   assert_memory_not_equal(one, other_block, bytes);
   assert_memory_not_equal(one, other_seed, bytes);
@@ -339,26 +479,30 @@ static void test_decay(void **state)
   assert_true(model_decays(model, 1, find_param(&model->unit[1], "mlp.c_fc.weight"), exempt));
   assert_false(model_decays(model, 1, find_param(&model->unit[1], "mlp.c_fc.bias"), exempt));
   assert_false(model_decays(model, 1, find_param(&model->unit[1], "ln_1.weight"), exempt));
-  assert_false(model_decays(model, 0, find_param(&model->unit[0], "wte.weight"), 1u << PARAM_EMBEDDING));
+  assert_false(
+      model_decays(model, 0, find_param(&model->unit[0], "wte.weight"), 1u << PARAM_EMBEDDING));
   assert_true(model_decays(model, 1, find_param(&model->unit[1], "ln_1.bias"), 0));
   model_destroy(model);
 }
 
-/* Oracle: counted by hand. A block's matrices have 12 C^2 elements, each multiplied and added once a token; attention multiplies C elements twice for
- * each of T^2 / 2 pairs. */
+/* Oracle: counted by hand. A block's matrices have 12 C^2 elements, each multiplied and added once
+ * a token; attention multiplies C elements twice for each of T^2 / 2 pairs. */
 static void test_flops(void **state)
 {
   (void)state;
   struct model *model = create(&gpt2_124m);
   const struct model_shape s = {.B = 4, .T = 256};
-  double block = 2.0 * 1024 * 12 * 768 * 768 + 4.0 * 2 * 2 * (256.0 * 256 / 2) * 768, head = 2.0 * 1024 * 768 * 50257;
+  double block = 2.0 * 1024 * 12 * 768 * 768 + 4.0 * 2 * 2 * (256.0 * 256 / 2) * 768,
+         head = 2.0 * 1024 * 768 * 50257;
   assert_true(model->ops->block_flops(model, s) == block);
   assert_true(model->ops->head_flops(model, s) == head);
   model_destroy(model);
 }
 
-/* Counted by hand. A token has 2 x multiply-adds with q 48 x 120, k and v 48 x 40 each, o 120 x 48, three times 48 x 32; a pair of tokens 2 x 2 x 120. With a window of 5 in the last
- * of three blocks, sums over T - 5 full windows and the 5 before them; the mean over the blocks is what is told. */
+/* Counted by hand. A token has 2 x multiply-adds with q 48 x 120, k and v 48 x 40 each, o 120 x 48,
+ * three times 48 x 32; a pair of tokens 2 x 2 x 120. With a window of 5 in the last of three
+ * blocks, sums over T - 5 full windows and the 5 before them; the mean over the blocks is what is
+ * told. */
 static void test_decoder_flops(void **state)
 {
   (void)state;
@@ -372,7 +516,8 @@ static void test_decoder_flops(void **state)
   config.window = 5;
   config.window_from = 2;
   model = create(&config);
-  double mean = projections + 2 * (2 * (12.0 * 12 / 2) + (12.0 - 5) * 5 + 5.0 * 5 / 2) / 3 * 4 * 120;
+  double mean =
+      projections + 2 * (2 * (12.0 * 12 / 2) + (12.0 - 5) * 5 + 5.0 * 5 / 2) / 3 * 4 * 120;
   assert_true(fabs(model->ops->block_flops(model, s) - mean) < 1e-6 * mean);
   model_destroy(model);
 }
@@ -400,14 +545,16 @@ static void test_sizes(void **state)
   assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_FORWARD, 1) == SIZE_MAX);
   assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_BACKWARD, 1) == SIZE_MAX);
   assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_BACKWARD_TIGHT, 1) == SIZE_MAX);
-  const struct model_shape large = {.B = (int64_t)(SIZE_MAX / (13 * 48 * 4 + 48 * 4)) / 16,
-                                    .T = 16}; /* what is kept is possible, and not beside what a pass works in */
+  const struct model_shape large = {
+      .B = (int64_t)(SIZE_MAX / (13 * 48 * 4 + 48 * 4)) / 16,
+      .T = 16}; /* what is kept is possible, and not beside what a pass works in */
   assert_true(ops->saved_bytes(e.model, large) < SIZE_MAX);
   assert_true(ops->work_bytes(e.model, &e.device->model, large, WORK_FORWARD, 1) == SIZE_MAX);
   engine_destroy(&e);
 }
 
-/* Oracle: counted by hand from what decoder.c says it keeps. Recomputing needs no more than keeping. */
+/* Oracle: counted by hand from what decoder.c says it keeps. Recomputing needs no more than
+ * keeping. */
 static void test_decoder_sizes(void **state)
 {
   (void)state;
@@ -427,8 +574,10 @@ static void test_decoder_sizes(void **state)
   engine_destroy(&e);
 }
 
-/* Attention that makes use of much room, of less, or in its forward pass of none, and remembers what its gradient was given. */
-static const size_t room_for[] = {[ATTENTION_BEST] = 1 << 20, [ATTENTION_TIGHT] = 1 << 18, [ATTENTION_FORWARD] = 0};
+/* Attention that makes use of much room, of less, or in its forward pass of none, and remembers
+ * what its gradient was given. */
+static const size_t room_for[] = {
+    [ATTENTION_BEST] = 1 << 20, [ATTENTION_TIGHT] = 1 << 18, [ATTENTION_FORWARD] = 0};
 static struct {
   const struct device_ops *real;
   size_t (*real_workspace)(const struct device_model *model, const struct attention *op,
@@ -451,7 +600,8 @@ static enum status watched_gradient(struct lane *lane, const struct attention_ba
 }
 
 /* One block's pass back in `bytes` of work; a sum of what comes out. */
-static double pass_back(struct engine *e, struct model_shape s, const void *x, const void *saved, size_t bytes)
+static double pass_back(struct engine *e, struct model_shape s, const void *x, const void *saved,
+                        size_t bytes)
 {
   const size_t stream = model_stream_bytes(e->model, s);
   float *d = engine_alloc(e, stream);
@@ -459,7 +609,8 @@ static double pass_back(struct engine *e, struct model_shape s, const void *x, c
   double sum = 0;
   for (size_t i = 0; i < stream / sizeof *d; i++)
     d[i] = (float)(i % 17) - 8;
-  must(e->model->ops->block_backward(e->model, e->lane, 1, s, e->params[1], x, saved, d, false, e->grads[1], work, (int64_t)bytes));
+  must(e->model->ops->block_backward(e->model, e->lane, 1, s, e->params[1], x, saved, d, false,
+                                     e->grads[1], work, (int64_t)bytes));
   assert_ptr_equal(watch.work + watch.bytes, work + bytes); /* all that is left */
   for (size_t i = 0; i < stream / sizeof *d; i++)
     sum += (double)d[i] * (double)(i % 13);
@@ -496,7 +647,9 @@ static void check_tight_room(struct engine *e)
   assert_in_range(watch.bytes, room_for[ATTENTION_TIGHT], room_for[ATTENTION_BEST]);
   assert_true(pass_back(e, s, x, saved, (tight + best) / 2) == want);
   for (int64_t bytes = -1; bytes <= 64; bytes += 65) {
-    assert_int_equal(ops->block_backward(e->model, e->lane, 1, s, e->params[1], x, saved, x, false, e->grads[1], work, bytes), STATUS_INTERNAL);
+    assert_int_equal(ops->block_backward(e->model, e->lane, 1, s, e->params[1], x, saved, x, false,
+                                         e->grads[1], work, bytes),
+                     STATUS_INTERNAL);
     assert_non_null(strstr(status_text(), "bytes to work in"));
   }
   engine_free(e, work, forward);
@@ -506,7 +659,8 @@ static void check_tight_room(struct engine *e)
   e->device->model.attention_workspace = watch.real_workspace;
 }
 
-/* Oracle: what the device's attention asks for, and the end of the memory that a block was given. */
+/* Oracle: what the device's attention asks for, and the end of the memory that a block was given.
+ */
 static void test_tight_room(void **state)
 {
   (void)state;
@@ -554,8 +708,15 @@ static void test_logits_never_whole(void **state)
 {
   (void)state;
   struct engine e;
-  const struct model_config config = {
-      .arch = "gpt2", .layers = 1, .width = 8, .heads = 1, .context = 8192, .vocab = 50257, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
+  const struct model_config config = {.arch = "gpt2",
+                                      .layers = 1,
+                                      .width = 8,
+                                      .heads = 1,
+                                      .context = 8192,
+                                      .vocab = 50257,
+                                      .tied = true,
+                                      .norm_eps = 1e-5,
+                                      .init_std = 0.02};
   engine_create(&config, 1, &e);
   const struct model_shape s = {.B = 8, .T = 8192};
   size_t chunk = e.model->ops->work_bytes(e.model, &e.device->model, s, WORK_LOSS_GRADIENT, 1);
@@ -573,11 +734,11 @@ static void expect_refusal(struct model_config config, const char *words)
 }
 
 /* A copy of `base`, named config, is changed and refused. */
-#define REFUSE(base, change, words) \
-  do { \
-    struct model_config config = base; \
-    change; \
-    expect_refusal(config, words); \
+#define REFUSE(base, change, words)                                                                \
+  do {                                                                                             \
+    struct model_config config = base;                                                             \
+    change;                                                                                        \
+    expect_refusal(config, words);                                                                 \
   } while (0)
 
 static void test_guards(void **state)
@@ -707,7 +868,9 @@ static void check_packed(const struct model *model, int ranks)
     for (int p = 0; p < unit->params; p++) {
       int64_t offset = unit->layout.offset[p];
       assert_true(unit->layout.frozen[p] == unit->param[p].frozen);
-      assert_true(unit->param[p].frozen ? offset >= unit->layout.trained : offset + unit->layout.elements[p] <= unit->layout.trained);
+      assert_true(unit->param[p].frozen
+                      ? offset >= unit->layout.trained
+                      : offset + unit->layout.elements[p] <= unit->layout.trained);
       frozen += unit->param[p].frozen ? unit->layout.elements[p] : 0;
     }
   }
@@ -743,8 +906,9 @@ static void test_freeze_guards(void **state)
   struct model *model = create(&little);
   char *const missing[] = {"*.bias", "model.layers.*"}, *const everything[] = {"*.weight", "*"};
   assert_int_equal(model_freeze(model, 2, missing, 2), STATUS_USAGE);
-  assert_non_null(
-      strstr(status_text(), "train.freeze: no parameter of this model is named \"model.layers.*\"; names look like \"transformer.h.0.ln_1.weight\""));
+  assert_non_null(strstr(status_text(),
+                         "train.freeze: no parameter of this model is named \"model.layers.*\"; "
+                         "names look like \"transformer.h.0.ln_1.weight\""));
   assert_int_equal(model_freeze(model, 2, everything, 2), STATUS_USAGE);
   assert_non_null(strstr(status_text(), "train.freeze: with \"*\" all parameters are frozen"));
   assert_int_equal(model->frozen, 0); /* nothing was changed */
@@ -756,10 +920,10 @@ static void test_freeze_guards(void **state)
 static void test_overflow(void **state)
 {
   (void)state;
-  REFUSE(little,
-         (config.layers = config.heads = 1,
-          config.width = config.context = config.vocab = INT32_MAX),
-         "2^62");
+  REFUSE(
+      little,
+      (config.layers = config.heads = 1, config.width = config.context = config.vocab = INT32_MAX),
+      "2^62");
   REFUSE(little,
          (config.layers = 3, config.heads = config.context = 1, config.width = INT64_C(1) << 30,
           config.vocab = INT32_MAX),
@@ -780,11 +944,15 @@ static void test_long_sequence_and_bad_token(void **state)
   batch_create((struct model_shape){.B = 1, .T = 17}, little.vocab, &batch);
   size_t bytes = model_stream_bytes(e.model, batch.shape);
   void *x = engine_alloc(&e, bytes);
-  assert_int_equal(e.model->ops->embed(e.model, e.lane, batch.shape, 0, e.params[0], batch.token, x), STATUS_USAGE);
+  assert_int_equal(
+      e.model->ops->embed(e.model, e.lane, batch.shape, 0, e.params[0], batch.token, x),
+      STATUS_USAGE);
   assert_non_null(strstr(status_text(), "17 tokens does not fit model.context 16"));
   batch.shape.T = 16;
   batch.token[9] = 211;
-  assert_int_equal(e.model->ops->embed(e.model, e.lane, batch.shape, 0, e.params[0], batch.token, x), STATUS_INPUT);
+  assert_int_equal(
+      e.model->ops->embed(e.model, e.lane, batch.shape, 0, e.params[0], batch.token, x),
+      STATUS_INPUT);
   assert_non_null(strstr(status_text(), "211"));
   engine_free(&e, x, bytes);
   batch_destroy(&batch);

@@ -1,5 +1,7 @@
-/* Tiny models against transformers and torch: logits, loss, every gradient, ten steps of AdamW, greedy generation. Oracle: data/NAME, made by tests/fixtures/make_models.py;
- * both sides compute in fp32. The bounds are those that Sluice promises: 1e-5 in logits and in the losses of a run, 1e-6 in a loss, 1e-4 in gradients. */
+/* Tiny models against transformers and torch: logits, loss, every gradient, ten steps of AdamW,
+ * greedy generation. Oracle: data/NAME, made by tests/fixtures/make_models.py; both sides compute
+ * in fp32. The bounds are those that Sluice promises: 1e-5 in logits and in the losses of a run,
+ * 1e-6 in a loss, 1e-4 in gradients. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -69,7 +71,8 @@ static void load_params(struct engine *e, const struct safetensors *file)
       const struct st_tensor *tensor = tensor_of(file, param->name);
       assert_int_equal(tensor->ndim, param->ndim);
       assert_memory_equal(tensor->shape, param->shape, (size_t)param->ndim * sizeof *param->shape);
-      must(safetensors_read(tensor, (struct layout_range){0, tensor->elements}, engine_param(e, e->params, u, p)));
+      must(safetensors_read(tensor, (struct layout_range){0, tensor->elements},
+                            engine_param(e, e->params, u, p)));
     }
   assert_int_equal(safetensors_count(file), loaded);
 }
@@ -93,8 +96,9 @@ static void open_fixture(const char *name, struct fixture *f)
   reload(f);
   must(safetensors_open(path_of(name, "expected.safetensors", path, sizeof path), &f->expected));
   const struct st_tensor *tokens = tensor_of(f->expected, "tokens");
-  f->batch = (struct batch){
-      .shape = {tokens->shape[0], tokens->shape[1]}, .token = read_ints(tokens), .target = read_ints(tensor_of(f->expected, "targets"))};
+  f->batch = (struct batch){.shape = {tokens->shape[0], tokens->shape[1]},
+                            .token = read_ints(tokens),
+                            .target = read_ints(tensor_of(f->expected, "targets"))};
 }
 
 static void close_fixture(struct fixture *f)
@@ -106,7 +110,8 @@ static void close_fixture(struct fixture *f)
 
 static double scale_of(const struct fixture *f)
 {
-  return 1 / (double)(f->batch.shape.B * f->batch.shape.T); /* the mean over the targets, all of which count */
+  return 1 / (double)(f->batch.shape.B *
+                      f->batch.shape.T); /* the mean over the targets, all of which count */
 }
 
 /* ||got * scale - expected|| / ||expected||, and the same by the largest elements. */
@@ -137,7 +142,8 @@ static void check_logits(struct fixture *f)
 {
   const int64_t B = f->batch.shape.B, T = f->batch.shape.T, V = f->engine.model->config.vocab;
   const struct st_tensor *tensor = tensor_of(f->expected, "logits");
-  float *expected = read_floats(tensor), *got = calloc((size_t)(B * T * V), sizeof *got), *row = calloc((size_t)(B * V), sizeof *row);
+  float *expected = read_floats(tensor), *got = calloc((size_t)(B * T * V), sizeof *got),
+        *row = calloc((size_t)(B * V), sizeof *row);
   assert_true(got && row && tensor->elements == B * T * V);
   for (int64_t t = 0; t < T; t++) {
     engine_logits(&f->engine, &f->batch, t, row);
@@ -154,7 +160,8 @@ static void check_logits(struct fixture *f)
 
 static double step(struct fixture *f)
 {
-  struct exactsum loss = engine_step(&f->engine, &f->batch, (struct cut){.micro = f->batch.shape.B});
+  struct exactsum loss =
+      engine_step(&f->engine, &f->batch, (struct cut){.micro = f->batch.shape.B});
   return exactsum_value(&loss) * scale_of(f);
 }
 
@@ -170,7 +177,8 @@ static void check_loss_and_gradients(struct fixture *f)
       snprintf(name, sizeof name, "grad.%s", f->engine.model->unit[u].param[p].name);
       const struct st_tensor *tensor = tensor_of(f->expected, name);
       expected = read_floats(tensor);
-      struct distance d = distance_of(tensor->elements, engine_param(&f->engine, f->engine.grads, u, p), scale_of(f), expected);
+      struct distance d = distance_of(
+          tensor->elements, engine_param(&f->engine, f->engine.grads, u, p), scale_of(f), expected);
       assert_within(f, name, d.norm, gradient_bound);
       free(expected);
     }
@@ -190,7 +198,8 @@ static void check_greedy(struct fixture *f)
   enum { PROMPT = 5 };
   const struct st_tensor *tensor = tensor_of(f->expected, "greedy");
   const int64_t V = f->engine.model->config.vocab;
-  int32_t *expected = read_ints(tensor), *token = calloc((size_t)(PROMPT + tensor->elements), sizeof *token);
+  int32_t *expected = read_ints(tensor),
+          *token = calloc((size_t)(PROMPT + tensor->elements), sizeof *token);
   float *logits = calloc((size_t)V, sizeof *logits);
   assert_true(token && logits);
   memcpy(token, f->batch.token, PROMPT * sizeof *token);
@@ -229,8 +238,11 @@ static void read_series(const struct fixture *f, const char *key, struct series 
   char path[1024];
   struct json_tree *tree;
   must(json_tree_read(path_of(f->name, "adamw.json", path, sizeof path), 1 << 20, &tree));
-  const struct json_node *root = json_tree_root(tree), *betas = json_find(root, "betas"), *losses = json_find(root, key);
-  *out = (struct series){.adamw = {.lr = real_of(root, "lr"), .eps = real_of(root, "eps"), .decay = real_of(root, "weight_decay")},
+  const struct json_node *root = json_tree_root(tree), *betas = json_find(root, "betas"),
+                         *losses = json_find(root, key);
+  *out = (struct series){.adamw = {.lr = real_of(root, "lr"),
+                                   .eps = real_of(root, "eps"),
+                                   .decay = real_of(root, "weight_decay")},
                          .steps = json_length(losses) - 1};
   out->adamw.grad_scale = (float)scale_of(f);
   must(json_get_real(json_first(betas), &out->adamw.beta1));
@@ -262,7 +274,8 @@ static void check_run(struct fixture *f, const char *key, unsigned exempt)
 {
   const struct model *model = f->engine.model;
   struct series series;
-  float **m = calloc((size_t)model->units, sizeof *m), **v = calloc((size_t)model->units, sizeof *v);
+  float **m = calloc((size_t)model->units, sizeof *m),
+        **v = calloc((size_t)model->units, sizeof *v);
   assert_true(m && v);
   for (int u = 0; u < model->units; u++) {
     m[u] = calloc((size_t)model->unit[u].layout.flat, sizeof(float));
@@ -286,7 +299,8 @@ static void check_run(struct fixture *f, const char *key, unsigned exempt)
   free(v);
 }
 
-static const char *const names[] = {"gpt2", "llama", "llama3", "qwen2", "qwen3", "mistral", "odd", "qwen2-window", "llama-linear"};
+static const char *const names[] = {"gpt2",    "llama", "llama3",       "qwen2",       "qwen3",
+                                    "mistral", "odd",   "qwen2-window", "llama-linear"};
 enum { NAMES = sizeof names / sizeof names[0] };
 
 static void for_all(void (*check)(struct fixture *f))

@@ -1,5 +1,7 @@
-/* Every architecture on the host device against a twin in double (twin.c). The engine's fp32 rounding, 6e-8 an operation, is the only difference: over the depth of
- * these models it was measured as up to 2e-7 in the loss, 1.4e-6 in logits and 4e-6 in gradients; the bounds leave a factor of ten for other machines' sums. */
+/* Every architecture on the host device against a twin in double (twin.c). The engine's fp32
+ * rounding, 6e-8 an operation, is the only difference: over the depth of these models it was
+ * measured as up to 2e-7 in the loss, 1.4e-6 in logits and 4e-6 in gradients; the bounds leave a
+ * factor of ten for other machines' sums. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,12 +20,21 @@
 #include "twin.h"
 
 /* Every size odd, the context longer than the sequences. */
-static const struct shape_case tiny = {
-    "gpt2",
-    {.arch = "gpt2", .layers = 3, .width = 15, .heads = 3, .ffn = 47, .context = 13, .vocab = 37, .tied = true, .norm_eps = 1e-5, .init_std = 0.02}};
+static const struct shape_case tiny = {"gpt2",
+                                       {.arch = "gpt2",
+                                        .layers = 3,
+                                        .width = 15,
+                                        .heads = 3,
+                                        .ffn = 47,
+                                        .context = 13,
+                                        .vocab = 37,
+                                        .tied = true,
+                                        .norm_eps = 1e-5,
+                                        .init_std = 0.02}};
 static const struct model_shape tiny_shape = {.B = 2, .T = 11};
 
-static const double loss_bound = 2e-6, logits_bound = 1.5e-5, gradient_bound = 4e-5; /* relative; vectors by their 2-norms */
+static const double loss_bound = 2e-6, logits_bound = 1.5e-5,
+                    gradient_bound = 4e-5; /* relative; vectors by their 2-norms */
 
 struct fixture {
   struct engine engine;
@@ -59,7 +70,8 @@ static void assert_close(const char *what, double error, double norm, double bou
 static void check_loss(struct fixture *f)
 {
   struct exactsum sum = engine_evaluate(&f->engine, &f->batch);
-  double loss = exactsum_value(&sum), expected = twin_loss(&f->twin, tiny_shape, f->batch.token, f->batch.target);
+  double loss = exactsum_value(&sum),
+         expected = twin_loss(&f->twin, tiny_shape, f->batch.token, f->batch.target);
   assert_close("loss", fabs(loss - expected), expected, loss_bound);
 }
 
@@ -96,7 +108,8 @@ static double difference(struct fixture *f, double *element)
   return (above - below) / (2 * step);
 }
 
-/* Of some elements; the error is held against what as many of the whole gradient have, for those may happen to be small. */
+/* Of some elements; the error is held against what as many of the whole gradient have, for those
+ * may happen to be small. */
 static void check_param(struct fixture *f, int u, int p)
 {
   const struct model_unit *unit = &f->engine.model->unit[u];
@@ -104,7 +117,8 @@ static void check_param(struct fixture *f, int u, int p)
   int64_t n = unit->layout.elements[p], checked = n < f->sample ? n : f->sample;
   double error = 0, norm = 0;
   for (int64_t i = 0; i < checked; i++) {
-    int64_t element = (int64_t)rng_permute(rng_key_make(3, unit->param[p].name), 0, (uint64_t)n, (uint64_t)i);
+    int64_t element =
+        (int64_t)rng_permute(rng_key_make(3, unit->param[p].name), 0, (uint64_t)n, (uint64_t)i);
     double expected = difference(f, &f->twin.flat[u][unit->layout.offset[p] + element]);
     error += (got[element] - expected) * (got[element] - expected) / (double)checked;
   }
@@ -123,7 +137,8 @@ static void check_gradients(struct fixture *f)
       check_param(f, u, p);
 }
 
-/* Positions that no token had, and what lies between the parameters: zero, although the buffer held NaN. */
+/* Positions that no token had, and what lies between the parameters: zero, although the buffer held
+ * NaN. */
 static void check_written(struct fixture *f)
 {
   engine_step(&f->engine, &f->batch, (struct cut){.micro = 1});
@@ -147,13 +162,21 @@ static void check_written(struct fixture *f)
     assert_true(positions[i] == 0);
 }
 
-/* A vocabulary so large that a sequence's logits are made in two chunks, of 33 and 32 tokens. Oracle: loss and head gradients as written on paper, in
- * double, from the twin's final activations: dlogits = softmax - onehot, dwte = dlogits^T y, dbias = sum of dlogits wte. */
+/* A vocabulary so large that a sequence's logits are made in two chunks, of 33 and 32 tokens.
+ * Oracle: loss and head gradients as written on paper, in double, from the twin's final
+ * activations: dlogits = softmax - onehot, dwte = dlogits^T y, dbias = sum of dlogits wte. */
 static void test_head_in_chunks(void **state)
 {
   (void)state;
-  const struct model_config wide = {
-      .arch = "gpt2", .layers = 1, .width = 3, .heads = 1, .context = 65, .vocab = 270000, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
+  const struct model_config wide = {.arch = "gpt2",
+                                    .layers = 1,
+                                    .width = 3,
+                                    .heads = 1,
+                                    .context = 65,
+                                    .vocab = 270000,
+                                    .tied = true,
+                                    .norm_eps = 1e-5,
+                                    .init_std = 0.02};
   const struct model_shape s = {.B = 1, .T = 65};
   const int64_t C = wide.width, V = wide.vocab;
   struct engine engine;
@@ -165,8 +188,8 @@ static void test_head_in_chunks(void **state)
   struct exactsum sum = engine_step(&engine, &batch, (struct cut){.micro = 1});
 
   const double *wte = twin_param(&twin, "transformer.wte.weight");
-  double *y = twin_final(&twin, s, batch.token), *p = calloc((size_t)V, sizeof *p), *dwte = calloc((size_t)(V * C), sizeof *dwte), dbias[3] = {0},
-         loss = 0;
+  double *y = twin_final(&twin, s, batch.token), *p = calloc((size_t)V, sizeof *p),
+         *dwte = calloc((size_t)(V * C), sizeof *dwte), dbias[3] = {0}, loss = 0;
   assert_true(p && dwte);
   for (int64_t r = 0; r < s.T; r++) {
     if (batch.target[r] < 0)
@@ -190,7 +213,8 @@ static void test_head_in_chunks(void **state)
 
   /* The embedding's part of the gradient is in there too: leave out the tokens that occur. */
   const struct layout_unit *layout = &engine.model->unit[0].layout;
-  const float *got = (float *)engine.grads[0] + layout->offset[0], *got_bias = (float *)engine.grads[0] + layout->offset[3];
+  const float *got = (float *)engine.grads[0] + layout->offset[0],
+              *got_bias = (float *)engine.grads[0] + layout->offset[3];
   double error = 0, norm = 0, bias_error = 0, bias_norm = 0;
   for (int64_t r = 0; r < s.T; r++)
     for (int64_t c = 0; c < C; c++)

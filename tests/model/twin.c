@@ -50,7 +50,8 @@ static const double *block_param(const struct twin *twin, int64_t layer, const c
   return twin_param(twin, full);
 }
 
-static void normalize(int64_t C, double eps, const double *x, const double *weight, const double *bias, double *y)
+static void normalize(int64_t C, double eps, const double *x, const double *weight,
+                      const double *bias, double *y)
 {
   double mean = 0, variance = 0;
   for (int64_t c = 0; c < C; c++)
@@ -62,7 +63,8 @@ static void normalize(int64_t C, double eps, const double *x, const double *weig
 }
 
 /* y [out] = x [in] W [in, out] + b */
-static void project(int64_t in, int64_t out, const double *x, const double *weight, const double *bias, double *y)
+static void project(int64_t in, int64_t out, const double *x, const double *weight,
+                    const double *bias, double *y)
 {
   for (int64_t j = 0; j < out; j++) {
     y[j] = bias[j];
@@ -100,9 +102,12 @@ static void attention_half(const struct twin *twin, int64_t layer, struct model_
 {
   const struct model_config *c = &twin->model->config;
   int64_t C = c->width, D = C / c->heads, R = s.B * s.T;
-  const double *ln_weight = block_param(twin, layer, "ln_1.weight"), *ln_bias = block_param(twin, layer, "ln_1.bias");
-  const double *qkv_weight = block_param(twin, layer, "attn.c_attn.weight"), *qkv_bias = block_param(twin, layer, "attn.c_attn.bias");
-  const double *proj_weight = block_param(twin, layer, "attn.c_proj.weight"), *proj_bias = block_param(twin, layer, "attn.c_proj.bias");
+  const double *ln_weight = block_param(twin, layer, "ln_1.weight"),
+               *ln_bias = block_param(twin, layer, "ln_1.bias");
+  const double *qkv_weight = block_param(twin, layer, "attn.c_attn.weight"),
+               *qkv_bias = block_param(twin, layer, "attn.c_attn.bias");
+  const double *proj_weight = block_param(twin, layer, "attn.c_proj.weight"),
+               *proj_bias = block_param(twin, layer, "attn.c_proj.bias");
   double *y = doubles(C), *z = doubles(C), *qkv = doubles(R * 3 * C), *weights = doubles(s.T);
   for (int64_t r = 0; r < R; r++) {
     normalize(C, c->norm_eps, x + r * C, ln_weight, ln_bias, y);
@@ -124,9 +129,12 @@ static void attention_half(const struct twin *twin, int64_t layer, struct model_
 static void mlp_half(const struct twin *twin, int64_t layer, struct model_shape s, double *x)
 {
   int64_t C = twin->model->config.width, F = twin->model->config.ffn;
-  const double *ln_weight = block_param(twin, layer, "ln_2.weight"), *ln_bias = block_param(twin, layer, "ln_2.bias");
-  const double *up_weight = block_param(twin, layer, "mlp.c_fc.weight"), *up_bias = block_param(twin, layer, "mlp.c_fc.bias");
-  const double *down_weight = block_param(twin, layer, "mlp.c_proj.weight"), *down_bias = block_param(twin, layer, "mlp.c_proj.bias");
+  const double *ln_weight = block_param(twin, layer, "ln_2.weight"),
+               *ln_bias = block_param(twin, layer, "ln_2.bias");
+  const double *up_weight = block_param(twin, layer, "mlp.c_fc.weight"),
+               *up_bias = block_param(twin, layer, "mlp.c_fc.bias");
+  const double *down_weight = block_param(twin, layer, "mlp.c_proj.weight"),
+               *down_bias = block_param(twin, layer, "mlp.c_proj.bias");
   double *y = doubles(C), *up = doubles(F);
   for (int64_t r = 0; r < s.B * s.T; r++) {
     normalize(C, twin->model->config.norm_eps, x + r * C, ln_weight, ln_bias, y);
@@ -146,8 +154,10 @@ double *twin_final(const struct twin *twin, struct model_shape s, const int32_t 
   if (strcmp(twin->model->config.arch, "gpt2"))
     return twin_decoder_final(twin, s, token);
   int64_t C = twin->model->config.width, R = s.B * s.T;
-  const double *wte = twin_param(twin, "transformer.wte.weight"), *wpe = twin_param(twin, "transformer.wpe.weight");
-  const double *weight = twin_param(twin, "transformer.ln_f.weight"), *bias = twin_param(twin, "transformer.ln_f.bias");
+  const double *wte = twin_param(twin, "transformer.wte.weight"),
+               *wpe = twin_param(twin, "transformer.wpe.weight");
+  const double *weight = twin_param(twin, "transformer.ln_f.weight"),
+               *bias = twin_param(twin, "transformer.ln_f.bias");
   double *x = doubles(R * C), *y = doubles(R * C);
   for (int64_t r = 0; r < R; r++)
     for (int64_t i = 0; i < C; i++)
@@ -164,7 +174,8 @@ double *twin_final(const struct twin *twin, struct model_shape s, const int32_t 
 
 static void row_logits(const struct twin *twin, const double *y, double *logits)
 {
-  static const char *const names[] = {"lm_head.weight", "model.embed_tokens.weight", "transformer.wte.weight"};
+  static const char *const names[] = {"lm_head.weight", "model.embed_tokens.weight",
+                                      "transformer.wte.weight"};
   int64_t C = twin->model->config.width;
   const double *head = NULL;
   for (int i = 0; !head; i++)
@@ -176,7 +187,8 @@ static void row_logits(const struct twin *twin, const double *y, double *logits)
   }
 }
 
-double twin_loss(const struct twin *twin, struct model_shape s, const int32_t *token, const int32_t *target)
+double twin_loss(const struct twin *twin, struct model_shape s, const int32_t *token,
+                 const int32_t *target)
 {
   int64_t C = twin->model->config.width, V = twin->model->config.vocab;
   double *y = twin_final(twin, s, token), *logits = doubles(V), loss = 0;
@@ -196,10 +208,12 @@ double twin_loss(const struct twin *twin, struct model_shape s, const int32_t *t
   return loss;
 }
 
-void twin_logits(const struct twin *twin, struct model_shape s, const int32_t *token, int64_t position, double *logits)
+void twin_logits(const struct twin *twin, struct model_shape s, const int32_t *token,
+                 int64_t position, double *logits)
 {
   double *y = twin_final(twin, s, token);
   for (int64_t b = 0; b < s.B; b++)
-    row_logits(twin, y + (b * s.T + position) * twin->model->config.width, logits + b * twin->model->config.vocab);
+    row_logits(twin, y + (b * s.T + position) * twin->model->config.width,
+               logits + b * twin->model->config.vocab);
   free(y);
 }

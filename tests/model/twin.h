@@ -1,5 +1,7 @@
-/* A second GPT-2, and a second Llama with its relatives, written from the papers' formulas with plain loops and double everywhere: the oracle of the engine's
- * forward pass and, through central differences, of its gradients. Shares nothing with the engine but the names and places of the parameters. */
+/* A second GPT-2, and a second Llama with its relatives, written from the papers' formulas with
+ * plain loops and double everywhere: the oracle of the engine's forward pass and, through central
+ * differences, of its gradients. Shares nothing with the engine but the names and places of the
+ * parameters. */
 #ifndef SLUICE_TESTS_MODEL_TWIN_H
 #define SLUICE_TESTS_MODEL_TWIN_H
 
@@ -10,16 +12,20 @@ struct twin {
   double **flat; /* by unit */
 };
 
-void twin_create(const struct model *model, void *const *params, struct twin *out); /* params: fp32 flat buffers by unit */
+void twin_create(const struct model *model, void *const *params,
+                 struct twin *out); /* params: fp32 flat buffers by unit */
 void twin_destroy(struct twin *twin);
 
 /* Sum of the losses of the rows with target >= 0. */
-double twin_loss(const struct twin *twin, struct model_shape s, const int32_t *token, const int32_t *target);
+double twin_loss(const struct twin *twin, struct model_shape s, const int32_t *token,
+                 const int32_t *target);
 /* [B, V]: logits of row `position` of each sequence. */
-void twin_logits(const struct twin *twin, struct model_shape s, const int32_t *token, int64_t position, double *logits);
+void twin_logits(const struct twin *twin, struct model_shape s, const int32_t *token,
+                 int64_t position, double *logits);
 /* [R, C]: what the final norm makes of the last block's output. */
 double *twin_final(const struct twin *twin, struct model_shape s, const int32_t *token);
-double *twin_decoder_final(const struct twin *twin, struct model_shape s, const int32_t *token); /* of all but GPT-2 */
+double *twin_decoder_final(const struct twin *twin, struct model_shape s,
+                           const int32_t *token); /* of all but GPT-2 */
 /* A parameter by its whole name; NULL: the model has none of it. */
 const double *twin_param(const struct twin *twin, const char *name);
 

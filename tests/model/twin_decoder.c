@@ -30,7 +30,8 @@ static void normalize(int64_t n, double eps, const double *x, const double *weig
 }
 
 /* y [out] = W [out, in] x + b; b may be NULL */
-static void project(int64_t in, int64_t out, const double *x, const double *weight, const double *bias, double *y)
+static void project(int64_t in, int64_t out, const double *x, const double *weight,
+                    const double *bias, double *y)
 {
   for (int64_t j = 0; j < out; j++) {
     y[j] = bias ? bias[j] : 0;
@@ -39,10 +40,12 @@ static void project(int64_t in, int64_t out, const double *x, const double *weig
   }
 }
 
-/* Radians a token of pair i. Llama 3: waves longer than original / low_freq are stretched, those shorter than original / high_freq are not, in between the two are mixed. */
+/* Radians a token of pair i. Llama 3: waves longer than original / low_freq are stretched, those
+ * shorter than original / high_freq are not, in between the two are mixed. */
 static double frequency(const struct rope_config *rope, int64_t i, int64_t D)
 {
-  double f = pow(rope->theta, -2.0 * (double)i / (double)D), waves = (double)rope->original * f / (2 * M_PI);
+  double f = pow(rope->theta, -2.0 * (double)i / (double)D),
+         waves = (double)rope->original * f / (2 * M_PI);
   if (rope->scaling == ROPE_LINEAR)
     return f / rope->factor;
   if (rope->scaling == ROPE_PLAIN || waves > rope->high_freq)
@@ -63,8 +66,10 @@ static void turn(const struct rope_config *rope, int64_t D, int64_t t, double *x
   }
 }
 
-/* `heads` heads [heads, D] of a token from its normalised stream. norm may be NULL; rope NULL: not turned. */
-static void make_heads(const struct model_config *c, int64_t heads, const double *y, const double *weight, const double *bias, const double *norm,
+/* `heads` heads [heads, D] of a token from its normalised stream. norm may be NULL; rope NULL: not
+ * turned. */
+static void make_heads(const struct model_config *c, int64_t heads, const double *y,
+                       const double *weight, const double *bias, const double *norm,
                        const struct rope_config *rope, int64_t t, double *out)
 {
   int64_t D = c->head_width;
@@ -78,7 +83,8 @@ static void make_heads(const struct model_config *c, int64_t heads, const double
 }
 
 /* Head h of token t: it sees tokens [from, t]. q [T, H, D], k and v [T, K, D]. */
-static void attend(const struct model_config *c, int64_t h, int64_t from, int64_t t, const double *q, const double *k, const double *v, double *out)
+static void attend(const struct model_config *c, int64_t h, int64_t from, int64_t t,
+                   const double *q, const double *k, const double *v, double *out)
 {
   int64_t D = c->head_width, H = c->heads, K = c->kv_heads, kv = h / (H / K);
   double total = 0;
@@ -101,16 +107,20 @@ static void attend(const struct model_config *c, int64_t h, int64_t from, int64_
 static void attention_half(const struct twin *twin, int64_t layer, int64_t T, double *x)
 {
   const struct model_config *c = &twin->model->config;
-  const int64_t C = c->width, D = c->head_width, H = c->heads, K = c->kv_heads, window = layer >= c->window_from ? c->window : 0;
-  double *y = doubles(C), *q = doubles(T * H * D), *k = doubles(T * K * D), *v = doubles(T * K * D), *heads = doubles(H * D);
+  const int64_t C = c->width, D = c->head_width, H = c->heads, K = c->kv_heads,
+                window = layer >= c->window_from ? c->window : 0;
+  double *y = doubles(C), *q = doubles(T * H * D), *k = doubles(T * K * D), *v = doubles(T * K * D),
+         *heads = doubles(H * D);
   for (int64_t t = 0; t < T; t++) {
     normalize(C, c->norm_eps, x + t * C, block_param(twin, layer, "input_layernorm.weight"), y);
-    make_heads(c, H, y, block_param(twin, layer, "self_attn.q_proj.weight"), block_param(twin, layer, "self_attn.q_proj.bias"),
+    make_heads(c, H, y, block_param(twin, layer, "self_attn.q_proj.weight"),
+               block_param(twin, layer, "self_attn.q_proj.bias"),
                block_param(twin, layer, "self_attn.q_norm.weight"), &c->rope, t, q + t * H * D);
-    make_heads(c, K, y, block_param(twin, layer, "self_attn.k_proj.weight"), block_param(twin, layer, "self_attn.k_proj.bias"),
+    make_heads(c, K, y, block_param(twin, layer, "self_attn.k_proj.weight"),
+               block_param(twin, layer, "self_attn.k_proj.bias"),
                block_param(twin, layer, "self_attn.k_norm.weight"), &c->rope, t, k + t * K * D);
-    make_heads(c, K, y, block_param(twin, layer, "self_attn.v_proj.weight"), block_param(twin, layer, "self_attn.v_proj.bias"), NULL, NULL, t,
-               v + t * K * D);
+    make_heads(c, K, y, block_param(twin, layer, "self_attn.v_proj.weight"),
+               block_param(twin, layer, "self_attn.v_proj.bias"), NULL, NULL, t, v + t * K * D);
   }
   for (int64_t t = 0; t < T; t++) {
     for (int64_t h = 0; h < H; h++)
@@ -132,7 +142,8 @@ static void mlp_half(const struct twin *twin, int64_t layer, int64_t T, double *
   const int64_t C = c->width, F = c->ffn;
   double *y = doubles(C), *gate = doubles(F), *up = doubles(F);
   for (int64_t t = 0; t < T; t++) {
-    normalize(C, c->norm_eps, x + t * C, block_param(twin, layer, "post_attention_layernorm.weight"), y);
+    normalize(C, c->norm_eps, x + t * C,
+              block_param(twin, layer, "post_attention_layernorm.weight"), y);
     project(C, F, y, block_param(twin, layer, "mlp.gate_proj.weight"), NULL, gate);
     project(C, F, y, block_param(twin, layer, "mlp.up_proj.weight"), NULL, up);
     for (int64_t i = 0; i < F; i++)

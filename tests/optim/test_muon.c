@@ -105,8 +105,8 @@ static void zero_stays_zero(void **state)
   const struct optim_matrix *muon = optim_ops(OPTIM_muon)->matrix;
   float *x = bytes(12 * sizeof *x), *out = nans(12);
   (void)state;
-  assert_ok(muon->transform(lanes[0], DTYPE_F32, 3, 4, x, out,
-                            bytes(muon->workspace(DTYPE_F32, 3, 4))));
+  assert_ok(
+      muon->transform(lanes[0], DTYPE_F32, 3, 4, x, out, bytes(muon->workspace(DTYPE_F32, 3, 4))));
   assert_same_bits(out, x, 12 * sizeof *x);
 }
 

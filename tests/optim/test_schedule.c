@@ -10,7 +10,8 @@
 
 #include "optim/optim.h"
 
-static struct deck deck_of(enum deck_schedule schedule, int64_t warmup, int64_t decay_steps, double min_lr)
+static struct deck deck_of(enum deck_schedule schedule, int64_t warmup, int64_t decay_steps,
+                           double min_lr)
 {
   struct deck deck = {.run = {.steps = 1000}};
   deck.optim.lr = 4e-4;
@@ -88,20 +89,23 @@ static void test_all_warmup(void **state)
 static void test_exempt(void **state)
 {
   (void)state;
-  char norm[] = "norm", bias[] = "bias", embedding[] = "embedding", *items[] = {embedding, norm, bias};
+  char norm[] = "norm", bias[] = "bias", embedding[] = "embedding",
+       *items[] = {embedding, norm, bias};
   struct deck deck = {0};
   assert_int_equal(optim_settings(&deck).exempt_kinds, 0);
   deck.optim.no_decay = (struct option_strings){.n = 1, .item = items};
   assert_int_equal(optim_settings(&deck).exempt_kinds, 1u << PARAM_EMBEDDING);
   deck.optim.no_decay.n = 3;
-  assert_int_equal(optim_settings(&deck).exempt_kinds, 1u << PARAM_NORM | 1u << PARAM_BIAS | 1u << PARAM_EMBEDDING);
+  assert_int_equal(optim_settings(&deck).exempt_kinds,
+                   1u << PARAM_NORM | 1u << PARAM_BIAS | 1u << PARAM_EMBEDDING);
 }
 
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_constant),   cmocka_unit_test(test_linear), cmocka_unit_test(test_cosine), cmocka_unit_test(test_no_warmup),
-      cmocka_unit_test(test_all_warmup),   cmocka_unit_test(test_exempt),
+      cmocka_unit_test(test_constant),   cmocka_unit_test(test_linear),
+      cmocka_unit_test(test_cosine),     cmocka_unit_test(test_no_warmup),
+      cmocka_unit_test(test_all_warmup), cmocka_unit_test(test_exempt),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,9 +13,19 @@
 #include "base/rng.h"
 #include "optim/optim.h"
 
-static const struct model_config config = {
-    .arch = "gpt2", .layers = 1, .width = 15, .heads = 3, .context = 13, .vocab = 37, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
-enum { NORM_BIAS = 1 << PARAM_NORM | 1 << PARAM_BIAS, ALL = NORM_BIAS | 1 << PARAM_EMBEDDING | 1 << PARAM_WEIGHT };
+static const struct model_config config = {.arch = "gpt2",
+                                           .layers = 1,
+                                           .width = 15,
+                                           .heads = 3,
+                                           .context = 13,
+                                           .vocab = 37,
+                                           .tied = true,
+                                           .norm_eps = 1e-5,
+                                           .init_std = 0.02};
+enum {
+  NORM_BIAS = 1 << PARAM_NORM | 1 << PARAM_BIAS,
+  ALL = NORM_BIAS | 1 << PARAM_EMBEDDING | 1 << PARAM_WEIGHT
+};
 
 struct fixture {
   struct device *device;
@@ -124,8 +134,8 @@ static float *random_floats(int64_t n, const char *purpose, float std)
 
 static struct owned owned_create(int64_t flat)
 {
-  struct owned o = {flat, random_floats(flat, "master", 1), random_floats(flat, "grad", 1), random_floats(flat, "m", 0.1f),
-                    random_floats(flat, "v", 0.1f)};
+  struct owned o = {flat, random_floats(flat, "master", 1), random_floats(flat, "grad", 1),
+                    random_floats(flat, "m", 0.1f), random_floats(flat, "v", 0.1f)};
   for (int64_t i = 0; i < flat; i++)
     o.v[i] *= o.v[i];
   return o;
@@ -163,7 +173,8 @@ static void assert_same(const struct owned *a, const struct owned *b)
   assert_memory_equal(a->v, b->v, bytes);
 }
 
-/* Identity: shards of any length, cut anywhere, make the whole; what lies behind the parameters is left alone. */
+/* Identity: shards of any length, cut anywhere, make the whole; what lies behind the parameters is
+ * left alone. */
 static void test_update_of_ranges(void **state)
 {
   struct fixture *f = *state;
@@ -174,7 +185,9 @@ static void test_update_of_ranges(void **state)
   struct owned whole = owned_create(flat), parts = owned_create(flat), before = owned_create(flat);
   update(f, &segments, (struct layout_range){0, flat}, &some_step, &whole);
   for (int64_t begin = 0, length = 1; begin < flat; begin += length, length = length * 3 % 409 + 1)
-    update(f, &segments, (struct layout_range){begin, begin + length < flat ? begin + length : flat}, &some_step, &parts);
+    update(f, &segments,
+           (struct layout_range){begin, begin + length < flat ? begin + length : flat}, &some_step,
+           &parts);
   assert_same(&whole, &parts);
   assert_memory_not_equal(whole.master, before.master, sizeof(float));
   assert_memory_equal(whole.master + used, before.master + used,
@@ -185,7 +198,8 @@ static void test_update_of_ranges(void **state)
   optim_segments_destroy(&segments);
 }
 
-/* Identity, as above, for arrays of other types: pointers advance by their sizes, and the random bits are those of an element's place in the unit, not in the range. */
+/* Identity, as above, for arrays of other types: pointers advance by their sizes, and the random
+ * bits are those of an element's place in the unit, not in the range. */
 static void test_update_of_small_types(void **state)
 {
   enum { ARRAYS = 5 };
@@ -211,7 +225,8 @@ static void test_update_of_small_types(void **state)
   }
   must(optim_update(f->lane, &segments, (struct layout_range){0, flat}, &op, whole[0], whole[1],
                     (void **)&whole[2], whole[4]));
-  for (int64_t begin = 0, length = 1; begin < flat; begin += length, length = length * 3 % 409 + 1) {
+  for (int64_t begin = 0, length = 1; begin < flat;
+       begin += length, length = length * 3 % 409 + 1) {
     char *at[ARRAYS];
     for (int i = 0; i < ARRAYS; i++)
       at[i] = parts[i] + begin * (int64_t)dtype_size(type[i]);
@@ -243,7 +258,8 @@ static void element_step(struct element *e, double g, int t, double lr, double d
   e->p -= lr * (e->m / (1 - pow(beta1, t))) / (sqrt(e->v / (1 - pow(beta2, t))) + eps);
 }
 
-/* Oracle: the formulas in double. Ten steps of a dozen fp32 roundings each, 2^-24 of numbers around 1: 1e-5 is ten times that. */
+/* Oracle: the formulas in double. Ten steps of a dozen fp32 roundings each, 2^-24 of numbers around
+ * 1: 1e-5 is ten times that. */
 static void test_ten_steps(void **state)
 {
   enum { STEPS = 10 };
@@ -274,12 +290,14 @@ static void test_ten_steps(void **state)
     update(f, &segments, (struct layout_range){0, flat}, &op, &o);
     for (int p = 0; p < unit->params; p++) {
       double decay = unit->param[p].kind == PARAM_WEIGHT ? 0.5 : 0;
-      for (int64_t i = unit->layout.offset[p]; i < unit->layout.offset[p] + unit->layout.elements[p]; i++)
+      for (int64_t i = unit->layout.offset[p];
+           i < unit->layout.offset[p] + unit->layout.elements[p]; i++)
         element_step(&twin[i], o.grad[i] * scale, t, lr, decay);
     }
   }
   for (int p = 0; p < unit->params; p++)
-    for (int64_t i = unit->layout.offset[p]; i < unit->layout.offset[p] + unit->layout.elements[p]; i++)
+    for (int64_t i = unit->layout.offset[p]; i < unit->layout.offset[p] + unit->layout.elements[p];
+         i++)
       if (!(fabs(o.master[i] - twin[i].p) <= 1e-5))
         fail_msg("%s: %.9g, not %.9g", unit->param[p].name, (double)o.master[i], twin[i].p);
   free(twin);

@@ -1,5 +1,7 @@
-/* encode FOLDER FILE [SECONDS]: the other half of tokenizer.sh. FILE holds documents, each followed by a byte 0; FOLDER a tokenizer.json. Prints the token ids, a line a document;
- * with SECONDS, encodes all of them again and again for that long and prints the best rate in MB/s of processor time. */
+/* encode FOLDER FILE [SECONDS]: the other half of tokenizer.sh. FILE holds documents, each followed
+ * by a byte 0; FOLDER a tokenizer.json. Prints the token ids, a line a document; with SECONDS,
+ * encodes all of them again and again for that long and prints the best rate in MB/s of processor
+ * time. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,12 +17,14 @@ struct tokens {
   int64_t n, room;
 };
 
-static enum status encode_all(struct tokenizer *tokenizer, const char *text, size_t bytes, bool print, struct tokens *tokens)
+static enum status encode_all(struct tokenizer *tokenizer, const char *text, size_t bytes,
+                              bool print, struct tokens *tokens)
 {
   for (size_t at = 0; at < bytes;) {
     size_t length = strnlen(text + at, bytes - at);
     tokens->n = 0;
-    enum status status = tokenizer_encode(tokenizer, text + at, length, &tokens->id, &tokens->n, &tokens->room);
+    enum status status =
+        tokenizer_encode(tokenizer, text + at, length, &tokens->id, &tokens->n, &tokens->room);
     if (status)
       return status;
     for (int64_t i = 0; i < tokens->n && print; i++)
@@ -40,7 +44,8 @@ static double processor_s(void)
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static enum status measure(struct tokenizer *tokenizer, const char *text, size_t bytes, double seconds, struct tokens *tokens)
+static enum status measure(struct tokenizer *tokenizer, const char *text, size_t bytes,
+                           double seconds, struct tokens *tokens)
 {
   double best = 0, end = processor_s() + seconds;
   do {

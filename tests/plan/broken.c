@@ -20,12 +20,32 @@ const struct point broken_full_shard = {.mode = PLAN_TRAIN,
                                         .recompute = 2,
                                         .micros = 2,
                                         .reduce_every_micro = true};
-const struct point broken_shard_optim = {.mode = PLAN_TRAIN, .strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 1};
-const struct point broken_no_shard = {.mode = PLAN_TRAIN, .strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 1};
+const struct point broken_shard_optim = {.mode = PLAN_TRAIN,
+                                         .strategy = STRATEGY_SHARD_OPTIM,
+                                         .ranks = 3,
+                                         .group = 3,
+                                         .prefetch = 1,
+                                         .micros = 1};
+const struct point broken_no_shard = {.mode = PLAN_TRAIN,
+                                      .strategy = STRATEGY_NO_SHARD,
+                                      .ranks = 3,
+                                      .group = 3,
+                                      .prefetch = 1,
+                                      .micros = 1};
 
-const struct point broken_no_shard_micros = {.mode = PLAN_TRAIN, .strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2};
-const struct point broken_host_device = {
-    .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .host = true, .keep = KEEP_INPUT_HOST};
+const struct point broken_no_shard_micros = {.mode = PLAN_TRAIN,
+                                             .strategy = STRATEGY_NO_SHARD,
+                                             .ranks = 3,
+                                             .group = 3,
+                                             .prefetch = 1,
+                                             .micros = 2};
+const struct point broken_host_device = {.strategy = STRATEGY_FULL_SHARD,
+                                         .ranks = 2,
+                                         .group = 2,
+                                         .prefetch = 1,
+                                         .micros = 2,
+                                         .host = true,
+                                         .keep = KEEP_INPUT_HOST};
 const struct point broken_host_shared = {.strategy = STRATEGY_FULL_SHARD,
                                          .ranks = 2,
                                          .group = 2,
@@ -48,7 +68,8 @@ const struct point broken_host_one_node = {.strategy = STRATEGY_FULL_SHARD,
                                            .cpu_reduce = true,
                                            .one_node = true};
 
-const struct point broken_hybrid_shard = {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .micros = 2};
+const struct point broken_hybrid_shard = {
+    .strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .micros = 2};
 
 static struct model model;
 

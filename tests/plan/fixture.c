@@ -18,10 +18,13 @@ struct part {
   int64_t elements;
   enum param_kind kind;
 };
-static const struct part root_parts[] = {{97 * 24, PARAM_EMBEDDING}, {16 * 24, PARAM_EMBEDDING}, {24, PARAM_NORM}, {24, PARAM_NORM}};
-static const struct part block_parts[] = {{24, PARAM_NORM}, {24, PARAM_NORM},        {24 * 72, PARAM_WEIGHT},
-                                          {72, PARAM_BIAS}, {24 * 24, PARAM_WEIGHT}, {24, PARAM_BIAS}};
-static const struct part head_parts[] = {{24, PARAM_NORM}, {24, PARAM_NORM}, {97 * 24, PARAM_WEIGHT}};
+static const struct part root_parts[] = {
+    {97 * 24, PARAM_EMBEDDING}, {16 * 24, PARAM_EMBEDDING}, {24, PARAM_NORM}, {24, PARAM_NORM}};
+static const struct part block_parts[] = {{24, PARAM_NORM},        {24, PARAM_NORM},
+                                          {24 * 72, PARAM_WEIGHT}, {72, PARAM_BIAS},
+                                          {24 * 24, PARAM_WEIGHT}, {24, PARAM_BIAS}};
+static const struct part head_parts[] = {
+    {24, PARAM_NORM}, {24, PARAM_NORM}, {97 * 24, PARAM_WEIGHT}};
 enum { MOST_PARTS = 6 };
 
 static size_t saved_bytes(const struct model *model, struct model_shape s)
@@ -32,8 +35,10 @@ static size_t saved_bytes(const struct model *model, struct model_shape s)
 static size_t work_bytes(const struct model *model, const struct device_model *device,
                          struct model_shape s, enum model_work what, int threads)
 {
-  static const size_t per_row[] = {[WORK_FORWARD] = 200,       [WORK_BACKWARD] = 350, [WORK_BACKWARD_TIGHT] = 300, [WORK_LOSS] = 388,
-                                   [WORK_LOSS_GRADIENT] = 500, [WORK_LOGITS] = 96,    [WORK_DECODE] = 144,         [WORK_FORWARD_SAVED] = 200};
+  static const size_t per_row[] = {
+      [WORK_FORWARD] = 200, [WORK_BACKWARD] = 350,      [WORK_BACKWARD_TIGHT] = 300,
+      [WORK_LOSS] = 388,    [WORK_LOSS_GRADIENT] = 500, [WORK_LOGITS] = 96,
+      [WORK_DECODE] = 144,  [WORK_FORWARD_SAVED] = 200};
   (void)model, (void)device, (void)threads;
   return (size_t)(s.B * s.T) * per_row[what];
 }
@@ -68,7 +73,8 @@ static void must(enum status status)
     abort();
 }
 
-static bool is_frozen(const struct model *model, const struct point *point, int u, int p, enum param_kind kind)
+static bool is_frozen(const struct model *model, const struct point *point, int u, int p,
+                      enum param_kind kind)
 {
   bool head = u > model->blocks || (u == 0 && kind == PARAM_NORM);
   switch (point->freeze) {
@@ -86,7 +92,9 @@ static void make_unit(struct model *model, const struct point *point, int u)
   struct model_unit *unit = &model->unit[u];
   int64_t elements[MOST_PARTS];
   bool frozen[MOST_PARTS];
-  unit->name = u == 0 ? mem_strdup("root") : u > model->blocks ? mem_strdup("head") : mem_printf("h.%d", u - 1);
+  unit->name = u == 0              ? mem_strdup("root")
+               : u > model->blocks ? mem_strdup("head")
+                                   : mem_printf("h.%d", u - 1);
   unit->params = u > model->blocks ? 3 : u > 0 ? 6 : model->head > 0 ? 2 : 4;
   must(mem_alloc(MEM_META, (size_t)unit->params * sizeof *unit->param, (void **)&unit->param));
   for (int p = 0; p < unit->params; p++) {
@@ -104,12 +112,14 @@ static void make_unit(struct model *model, const struct point *point, int u)
 
 void fixture_model_of(struct model *model, int blocks, const struct point *point)
 {
-  *model = (struct model){.ops = &ops,
-                          .blocks = blocks,
-                          .units = 1 + blocks + (point->head == UNTIED),
-                          .head = point->head == UNTIED ? 1 + blocks : 0,
-                          .ranks = point->ranks,
-                          .config = {.arch = "sizes", .layers = blocks, .width = 24, .heads = 2, .context = 16, .vocab = 97}};
+  *model = (struct model){
+      .ops = &ops,
+      .blocks = blocks,
+      .units = 1 + blocks + (point->head == UNTIED),
+      .head = point->head == UNTIED ? 1 + blocks : 0,
+      .ranks = point->ranks,
+      .config = {
+          .arch = "sizes", .layers = blocks, .width = 24, .heads = 2, .context = 16, .vocab = 97}};
   must(mem_alloc(MEM_META, (size_t)model->units * sizeof *model->unit, (void **)&model->unit));
   for (int u = 0; u < model->units; u++)
     make_unit(model, point, u);
@@ -134,7 +144,8 @@ void fixture_free(struct model *model)
 static struct deck_pattern pattern_of(const struct point *point)
 {
   int every = point->recompute > 0 ? point->recompute : 1;
-  enum deck_keep keep = point->recompute > 0 && point->keep == KEEP_ACTIVATIONS ? KEEP_INPUT : point->keep;
+  enum deck_keep keep =
+      point->recompute > 0 && point->keep == KEEP_ACTIVATIONS ? KEEP_INPUT : point->keep;
   struct deck_pattern pattern = {.n = every};
   pattern.of[0] = (uint8_t)keep;
   return pattern;
@@ -201,33 +212,39 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
 
 const char *fixture_name(const struct point *point)
 {
-  static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim", "no_shard", "hybrid_shard"};
+  static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim", "no_shard",
+                                           "hybrid_shard"};
   static const char *const modes[] = {"train", "eval", "generate"};
   static const char *const freezes[] = {"nothing", "odd", "low", "middle", "all but head"};
-  static const char *const keeps[] = {"activations", "input", "input on the host", "input on NVMe", "activations on the host"};
+  static const char *const keeps[] = {"activations", "input", "input on the host", "input on NVMe",
+                                      "activations on the host"};
   _Static_assert(sizeof keeps / sizeof *keeps == KEEP_ACTIVATIONS_HOST + 1, "a name for each");
   static const char *const halves[] = {", bf16", ", bf16 in a copy that is kept"};
   const char *const by_hosts = point->one_node ? "cpu_reduce on one node" : "cpu_reduce";
   static char name[400];
-  snprintf(name, sizeof name, "%s %s ranks %d group %d prefetch %d recompute %d micros %d reduce every %s, %s, frozen: %s%s", modes[point->mode],
-           strategies[point->strategy], point->ranks, point->group, point->prefetch, point->recompute, point->micros,
-           point->reduce_every_micro ? "micro" : "step", point->head == UNTIED ? "untied" : "tied", freezes[point->freeze],
-           point->half ? halves[point->keep_working] : "");
+  snprintf(name, sizeof name,
+           "%s %s ranks %d group %d prefetch %d recompute %d micros %d reduce every %s, %s, "
+           "frozen: %s%s",
+           modes[point->mode], strategies[point->strategy], point->ranks, point->group,
+           point->prefetch, point->recompute, point->micros,
+           point->reduce_every_micro ? "micro" : "step", point->head == UNTIED ? "untied" : "tied",
+           freezes[point->freeze], point->half ? halves[point->keep_working] : "");
   size_t length = strlen(name);
   snprintf(name + length, sizeof name - length, ", keep %s, %s, states in %s", keeps[point->keep],
            optim_ops(point->optim)->name, dtype_name(point->moments));
   length = strlen(name);
   if (point->local_ranks > 0)
-    length += (size_t)snprintf(name + length, sizeof name - length, ", nodes of %d",
-                               point->local_ranks);
+    length +=
+        (size_t)snprintf(name + length, sizeof name - length, ", nodes of %d", point->local_ranks);
   if (point->weights)
     snprintf(name + length, sizeof name - length, ", parameters in %s%s", point->weights,
              point->difference ? " of differences" : "");
   length = strlen(name);
   if (point->host)
-    snprintf(name + length, sizeof name - length, ", host: params %s, %s, %s, %g of moments on NVMe, %d units resident",
-             point->params_full ? "full" : "shard", point->cpu_reduce ? by_hosts : "gpu_reduce", point->immediate ? "immediate" : "deferred",
-             point->nvme_state, point->resident);
+    snprintf(name + length, sizeof name - length,
+             ", host: params %s, %s, %s, %g of moments on NVMe, %d units resident",
+             point->params_full ? "full" : "shard", point->cpu_reduce ? by_hosts : "gpu_reduce",
+             point->immediate ? "immediate" : "deferred", point->nvme_state, point->resident);
   return name;
 }
 
@@ -244,7 +261,8 @@ int fixture_find(const struct plan *plan, enum op op, int unit, int micro)
 {
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
-    if (instr->op == op && (unit < 0 || instr->unit == unit) && (micro < 0 || instr->micro == micro))
+    if (instr->op == op && (unit < 0 || instr->unit == unit) &&
+        (micro < 0 || instr->micro == micro))
       return i;
   }
   return -1;
@@ -286,7 +304,8 @@ static void visit_places(visit_place *visit, void *arg)
     for (int ranks = 1; ranks <= 6; ranks++)
       for (int group = strategy == STRATEGY_HYBRID_SHARD ? 1 : ranks; group <= ranks; group++)
         if (ranks % group == 0)
-          visit(arg, &(struct point){.strategy = (enum deck_strategy)strategy, .ranks = ranks, .group = group});
+          visit(arg, &(struct point){
+                         .strategy = (enum deck_strategy)strategy, .ranks = ranks, .group = group});
 }
 
 struct visitor {
@@ -345,7 +364,9 @@ static struct point host_point(struct point point, int choice, int turn)
   point.half = take(&choice, 2);
   point.nvme_state = 0.5 * take(&choice, 3);
   int keep = take(&choice, HOST_KEEPS);
-  point.keep = keep < 5 ? (enum deck_keep)keep : keep == 5 ? KEEP_INPUT_HOST : KEEP_ACTIVATIONS_HOST;
+  point.keep = keep < 5    ? (enum deck_keep)keep
+               : keep == 5 ? KEEP_INPUT_HOST
+                           : KEEP_ACTIVATIONS_HOST;
   point.recompute = keep < 5 ? 0 : 2;
   point.immediate = take(&choice, 2);
   const int reduce = take(&choice, 3);

@@ -12,7 +12,8 @@ enum freeze {
   FREEZE_NOTHING,
   FREEZE_ODD,      /* every second parameter of every unit */
   FREEZE_LOW,      /* the embeddings and the first block */
-  FREEZE_MIDDLE,   /* the last block and the norm in front of the head; the head too if it is untied */
+  FREEZE_MIDDLE,   /* the last block and the norm in front of the head; the head too if it is untied
+                    */
   FREEZE_BUT_HEAD, /* all but that norm, and the head if it is untied */
   FREEZES
 };
@@ -21,7 +22,8 @@ enum freeze {
 struct point {
   enum plan_mode mode;
   enum deck_strategy strategy;
-  int ranks, group, prefetch, recompute, micros; /* recompute: of every K-th block not all activations are kept */
+  int ranks, group, prefetch, recompute,
+      micros; /* recompute: of every K-th block not all activations are kept */
   bool reduce_every_micro;
   enum { TIED, UNTIED } head; /* UNTIED: it has a unit of its own */
   enum freeze freeze;
@@ -31,20 +33,22 @@ struct point {
   double nvme_state;
   enum dtype moments;
   bool keep_working;
-  int resident;        /* units whose masters stay on the device, with host */
-  enum deck_keep keep; /* what is kept of the blocks that `recompute` names, or of all; by default those have their input */
-  const char *codec;   /* of gradients between ranks; NULL: none */
-  int64_t sample;      /* steps between measurements of what messages lose; 0: never */
+  int resident;         /* units whose masters stay on the device, with host */
+  enum deck_keep keep;  /* what is kept of the blocks that `recompute` names, or of all; by default
+                           those have their input */
+  const char *codec;    /* of gradients between ranks; NULL: none */
+  int64_t sample;       /* steps between measurements of what messages lose; 0: never */
   const char *feedback; /* how what messages lose is kept; NULL: it is lost */
   const char *weights;  /* codec of gathered parameters; NULL: none */
   bool difference;      /* by which differences travel */
   enum deck_residual residual; /* and where */
-  bool mixed;           /* gradients of h.1 travel as they are */
+  bool mixed;                  /* gradients of h.1 travel as they are */
   enum optimizer optim;
   int local_ranks; /* of a node, between which alone messages travel; 0: between all ranks */
 };
 
-/* The root and `blocks` blocks whose sizes are no multiples of anything, tied and trained. Free with fixture_free. */
+/* The root and `blocks` blocks whose sizes are no multiples of anything, tied and trained. Free
+ * with fixture_free. */
 void fixture_model(struct model *model, int blocks);
 /* As the point has head and freeze, packed for its ranks. */
 void fixture_model_of(struct model *model, int blocks, const struct point *point);
@@ -60,7 +64,8 @@ int fixture_free_small(void **state);
 struct plan_input fixture_input(struct model *model, const struct point *point, int rank);
 /* A plan of all steps; where there is none the test fails and says why. */
 struct plan *fixture_plan(struct model *model, const struct point *point, int rank);
-/* The first such instruction, -1: none; how many there are of an operation. `unit`, `micro`: -1 for any. */
+/* The first such instruction, -1: none; how many there are of an operation. `unit`, `micro`: -1 for
+ * any. */
 int fixture_find(const struct plan *plan, enum op op, int unit, int micro);
 int fixture_count(const struct plan *plan, enum op op);
 /* Of all parameters, in fp32. */
@@ -68,15 +73,18 @@ int64_t fixture_flat_bytes(const struct plan *plan);
 /* "full_shard ranks 4 group 4 prefetch 1 ..." for messages. Static storage. */
 const char *fixture_name(const struct point *point);
 
-/* Calls visit(arg, point) for every training point: strategies x ranks 1..6 (hybrid: every group that divides them) x prefetch 0..2 x recompute 0..2 x
- * micro-batches 1..3 x reduce. */
+/* Calls visit(arg, point) for every training point: strategies x ranks 1..6 (hybrid: every group
+ * that divides them) x prefetch 0..2 x recompute 0..2 x micro-batches 1..3 x reduce. */
 typedef void fixture_visit(void *arg, const struct point *point);
 void fixture_grid(fixture_visit *visit, void *arg);
-/* The same for models with an untied head or frozen parameters, and all of them in bf16, some of the choices for each. */
+/* The same for models with an untied head or frozen parameters, and all of them in bf16, some of
+ * the choices for each. */
 void fixture_variants(fixture_visit *visit, void *arg);
-/* Every training point with masters in host memory, or one in `every` of them, which meets all choices where it divides no number of them: full and
- * hybrid sharding on ranks 1..5 x micro-batches 1..3 x prefetch 0..3 x transfer of parameters and of gradients (by the devices, by hosts, by hosts that share memory) x update x what is kept x share of
- * moments on NVMe x compute type; heads, frozen parts and types of moments take turns. */
+/* Every training point with masters in host memory, or one in `every` of them, which meets all
+ * choices where it divides no number of them: full and hybrid sharding on ranks 1..5 x
+ * micro-batches 1..3 x prefetch 0..3 x transfer of parameters and of gradients (by the devices, by
+ * hosts, by hosts that share memory) x update x what is kept x share of moments on NVMe x compute
+ * type; heads, frozen parts and types of moments take turns. */
 void fixture_host(int every, fixture_visit *visit, void *arg);
 
 #endif

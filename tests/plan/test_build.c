@@ -1,4 +1,5 @@
-/* The arrays that the builder fills. Oracles: what was put in, looked at when there is more than there was ever room for at once; mem_grow() that fails, each call of it once. */
+/* The arrays that the builder fills. Oracles: what was put in, looked at when there is more than
+ * there was ever room for at once; mem_grow() that fails, each call of it once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,12 +14,16 @@
 
 static int calls, fails_at = -1;
 
-enum status __wrap_mem_grow(enum mem_tag tag, void **array, int64_t *room, int64_t need, int64_t size);
-enum status __real_mem_grow(enum mem_tag tag, void **array, int64_t *room, int64_t need, int64_t size);
+enum status __wrap_mem_grow(enum mem_tag tag, void **array, int64_t *room, int64_t need,
+                            int64_t size);
+enum status __real_mem_grow(enum mem_tag tag, void **array, int64_t *room, int64_t need,
+                            int64_t size);
 
-enum status __wrap_mem_grow(enum mem_tag tag, void **array, int64_t *room, int64_t need, int64_t size)
+enum status __wrap_mem_grow(enum mem_tag tag, void **array, int64_t *room, int64_t need,
+                            int64_t size)
 {
-  return calls++ == fails_at ? status_set(STATUS_MEMORY, "no more") : __real_mem_grow(tag, array, room, need, size);
+  return calls++ == fails_at ? status_set(STATUS_MEMORY, "no more")
+                             : __real_mem_grow(tag, array, room, need, size);
 }
 
 static void open_builder(struct builder *b, struct plan *plan)
@@ -47,11 +52,13 @@ static void there_is_room_for_any_number(void **state)
     build_use(build_emit(&b, OP_RELEASE, i % 4, i), RELEASE_PARAMS, i);
   }
   assert_int_equal(b.status, STATUS_OK);
-  assert_true(plan.n == MANY && plan.buffers == MANY && b.instr_room >= MANY && b.buffer_room >= MANY);
+  assert_true(plan.n == MANY && plan.buffers == MANY && b.instr_room >= MANY &&
+              b.buffer_room >= MANY);
   for (int i = 0; i < MANY; i++) {
     const struct instr *instr = &plan.instr[i];
     assert_true(instr->op == OP_RELEASE && instr->unit == i % 4 && instr->micro == i);
-    assert_true(instr->use[RELEASE_PARAMS].buffer == i && instr->use[RELEASE_PARAMS + 1].buffer == -1);
+    assert_true(instr->use[RELEASE_PARAMS].buffer == i &&
+                instr->use[RELEASE_PARAMS + 1].buffer == -1);
     assert_int_equal(plan.buffer[i].bytes, i);
   }
   close_builder(&b);
@@ -63,8 +70,8 @@ static void no_memory_is_no_plan(void **state)
   (void)state;
   const struct point points[] = {
       {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 1, 2, true, TIED, FREEZE_NOTHING},
-      {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 1, 1, 2, true, TIED, FREEZE_NOTHING, .half = true, .host = true, .nvme_state = 0.5,
-       .keep = KEEP_INPUT_NVME},
+      {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 1, 1, 2, true, TIED, FREEZE_NOTHING, .half = true,
+       .host = true, .nvme_state = 0.5, .keep = KEEP_INPUT_NVME},
   };
   for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
     const struct plan_input input = fixture_input(&fixture_small, &points[p], 0);

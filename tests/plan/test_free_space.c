@@ -29,7 +29,8 @@ static int64_t lowest_of(const struct placed *placed, int n, const struct placed
   for (int64_t at = 0;; at++) {
     int met = 0;
     for (int i = 0; i < n; i++)
-      met += placed[i].first <= block->last && block->first <= placed[i].last && placed[i].begin < at + bytes && at < placed[i].end;
+      met += placed[i].first <= block->last && block->first <= placed[i].last &&
+             placed[i].begin < at + bytes && at < placed[i].end;
     if (met == 0)
       return at;
   }

@@ -1,9 +1,12 @@
-/* What a plan computes. Oracle: a second interpreter that knows no plan. Plans of all ranks are executed on real arenas, with integer arithmetic modulo 2^32 in
- * place of a model: every operation hashes all that it reads into all that it writes, collectives move and add words between the ranks' arenas, and
- * whatever may lose its value is overwritten with rubbish. After some steps each rank's masters and moments must be those of a straightforward loop over
- * ranks and micro-batches that holds everything whole. So every update saw the sum over all ranks and micro-batches of gradients of the right
- * parameters, and the norm counted every element once. Instructions run in the plan's order, and in random orders that heed nothing but lanes and waits.
- * In a 16-bit type parameters are the upper half of their master, and moments the lower half of what they were. */
+/* What a plan computes. Oracle: a second interpreter that knows no plan. Plans of all ranks are
+ * executed on real arenas, with integer arithmetic modulo 2^32 in place of a model: every operation
+ * hashes all that it reads into all that it writes, collectives move and add words between the
+ * ranks' arenas, and whatever may lose its value is overwritten with rubbish. After some steps each
+ * rank's masters and moments must be those of a straightforward loop over ranks and micro-batches
+ * that holds everything whole. So every update saw the sum over all ranks and micro-batches of
+ * gradients of the right parameters, and the norm counted every element once. Instructions run in
+ * the plan's order, and in random orders that heed nothing but lanes and waits. In a 16-bit type
+ * parameters are the upper half of their master, and moments the lower half of what they were. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -181,10 +184,12 @@ static uint32_t truth_params(const struct truth *t, int u)
 }
 
 /* The backward pass goes through all, whoever learns. */
-static uint32_t truth_micro(struct truth *t, int64_t token_words, int64_t x_words, int64_t saved_words, uint32_t load)
+static uint32_t truth_micro(struct truth *t, int64_t token_words, int64_t x_words,
+                            int64_t saved_words, uint32_t load)
 {
   uint32_t p[MOST_UNITS], x[1 + BLOCKS], saved[1 + BLOCKS];
-  struct words tokens = make_words(token_words), stream = make_words(x_words), kept = make_words(saved_words);
+  struct words tokens = make_words(token_words), stream = make_words(x_words),
+               kept = make_words(saved_words);
   int head = t->model->head;
   fill(tokens, load, false);
   for (int u = 0; u < t->model->units; u++)
@@ -206,7 +211,8 @@ static uint32_t truth_micro(struct truth *t, int64_t token_words, int64_t x_word
   }
   bool embeds = false; /* the kinds, as model.h has them */
   for (int i = 0; i < t->model->unit[0].params; i++)
-    embeds |= !t->model->unit[0].param[i].frozen && t->model->unit[0].param[i].kind == PARAM_EMBEDDING;
+    embeds |=
+        !t->model->unit[0].param[i].frozen && t->model->unit[0].param[i].kind == PARAM_EMBEDDING;
   if (embeds)
     fill(t->g[0], embed_backward_seed(digest(tokens), digest(stream)), true);
   mem_free(tokens.at);
@@ -228,7 +234,8 @@ static void truth_step(struct truth *t, const struct plan *plan, int step)
   for (int u = 0; u < t->model->units; u++)
     if (t->g[u].n > 0)
       memset(t->g[u].at, 0, (size_t)t->g[u].n * sizeof(uint32_t));
-  int64_t tokens = words_of(plan, "tokens"), x = words_of(plan, "x."), saved = words_of(plan, "saved.");
+  int64_t tokens = words_of(plan, "tokens"), x = words_of(plan, "x."),
+          saved = words_of(plan, "saved.");
   for (int rank = 0; rank < plan->input.ranks; rank++)
     for (int m = 0; m < plan->input.shape.micros; m++)
       t->loss[step] += truth_micro(t, tokens, x, saved, load_seed(step, rank, m));
@@ -288,7 +295,8 @@ struct machine {
   struct model model;
   struct plan *plan[MOST_RANKS];
   bool half, half_moments;
-  uint32_t *arena[MOST_RANKS][TIER_COUNT][2]; /* transient, persistent; members of a shard group have one persistent TIER_SHARED */
+  uint32_t *arena[MOST_RANKS][TIER_COUNT][2]; /* transient, persistent; members of a shard group
+                                                 have one persistent TIER_SHARED */
   uint32_t loss[STEPS];
 };
 
@@ -309,7 +317,8 @@ static uint32_t element(struct words w, int64_t i, bool half)
   return half ? halves(w)[i] : w.at[i];
 }
 
-static void load_part(struct machine *m, int rank, int buffer, struct layout_range range, const struct words *whole, bool half)
+static void load_part(struct machine *m, int rank, int buffer, struct layout_range range,
+                      const struct words *whole, bool half)
 {
   if (buffer < 0)
     return;
@@ -333,7 +342,8 @@ static void load_masters(struct machine *m, const struct truth *t)
         spoil(words_at(m, rank, plan_root(plan, plan->master[u], NULL)));
       load_part(m, rank, plan->master[u], plan->owned[u], &t->p[u], false);
       load_part(m, rank, plan->frozen[u], plan->frozen_owned[u], &t->p[u], false);
-      load_part(m, rank, plan->shared[u], (struct layout_range){0, plan->layout[u].flat}, &t->p[u], m->half);
+      load_part(m, rank, plan->shared[u], (struct layout_range){0, plan->layout[u].flat}, &t->p[u],
+                m->half);
       load_part(m, rank, plan->working[u], plan->owned[u], &t->p[u], m->half);
       load_part(m, rank, plan->copy[u], (struct layout_range){0, plan->layout[u].flat}, &t->p[u],
                 m->half);
@@ -346,13 +356,16 @@ static void create_arenas(struct machine *m, int rank)
   int first = rank / plan->input.shape.group * plan->input.shape.group;
   for (int tier = 0; tier < TIER_COUNT; tier++) {
     m->arena[rank][tier][0] = new_words(plan->transient_bytes[tier] / 4);
-    m->arena[rank][tier][1] = tier == TIER_SHARED && rank > first ? m->arena[first][tier][1] : new_words(plan->persistent_bytes[tier] / 4);
+    m->arena[rank][tier][1] = tier == TIER_SHARED && rank > first
+                                  ? m->arena[first][tier][1]
+                                  : new_words(plan->persistent_bytes[tier] / 4);
   }
 }
 
 static void machine_create(struct machine *m, const struct point *point)
 {
-  *m = (struct machine){.ranks = point->ranks, .half = point->half, .half_moments = point->moments != DTYPE_F32};
+  *m = (struct machine){
+      .ranks = point->ranks, .half = point->half, .half_moments = point->moments != DTYPE_F32};
   fixture_model_of(&m->model, BLOCKS, point);
   for (int rank = 0; rank < m->ranks; rank++) {
     m->plan[rank] = fixture_plan(&m->model, point, rank);
@@ -394,7 +407,8 @@ static struct members members_of(const struct machine *m, int rank, int i)
       plan->instr[i].attr.group == GROUP_REPLICAS ||
       (plan->instr[i].op == OP_GATHER_GRADS && plan->input.strategy != STRATEGY_NO_SHARD);
   if (replicas)
-    return (struct members){rank % shape->group, shape->group, shape->replicas, rank / shape->group};
+    return (struct members){rank % shape->group, shape->group, shape->replicas,
+                            rank / shape->group};
   return (struct members){rank / shape->group * shape->group, 1, shape->group, rank % shape->group};
 }
 
@@ -451,8 +465,8 @@ static void find_magnitude(struct machine *m, int i)
     const struct words all = use_words(m, rank, i, MAGNITUDE_ALL);
     assert_int_equal(all.n, members.n);
     for (int k = 0; k < members.n; k++)
-      all.at[k] = largest_word(use_words(m, members.first + k * members.stride, i,
-                                         MAGNITUDE_GRADS));
+      all.at[k] =
+          largest_word(use_words(m, members.first + k * members.stride, i, MAGNITUDE_GRADS));
     use_words(m, rank, i, MAGNITUDE_LARGEST).at[0] = largest_word(all);
   }
 }
@@ -519,7 +533,9 @@ static void all_reduce_metrics(struct machine *m, int i, int step)
   for (int rank = 0; rank < m->ranks; rank++) {
     loss += use_words(m, rank, i, 0).at[0];
     const struct instr *instr = &m->plan[rank]->instr[i];
-    norm += (instr->use[1].access == ACCESS_ADD ? use_words(m, rank, i, 1).at[0] : 0) + (instr->use[METRICS_SQUARES].buffer >= 0 ? use_words(m, rank, i, METRICS_SQUARES).at[0] : 0);
+    norm += (instr->use[1].access == ACCESS_ADD ? use_words(m, rank, i, 1).at[0] : 0) +
+            (instr->use[METRICS_SQUARES].buffer >= 0 ? use_words(m, rank, i, METRICS_SQUARES).at[0]
+                                                     : 0);
   }
   for (int rank = 0; rank < m->ranks; rank++)
     use_words(m, rank, i, 1).at[0] = mix(norm, loss);
@@ -549,7 +565,8 @@ static void run_adam(const struct machine *m, struct words *w, bool works, uint3
   const struct words grads = w[UPDATE_GRADS], master = w[UPDATE_MASTER], moment1 = w[UPDATE_STATE],
                      moment2 = w[UPDATE_STATE + 1], working = w[UPDATE_WORKING];
   for (int64_t i = 0; i < grads.n; i++) {
-    uint32_t g = grads.at[i], first = adam_m(element(moment1, i, m->half_moments), g, m->half_moments),
+    uint32_t g = grads.at[i],
+             first = adam_m(element(moment1, i, m->half_moments), g, m->half_moments),
              second = adam_v(element(moment2, i, m->half_moments), g, m->half_moments);
     if (m->half_moments) {
       halves(moment1)[i] = (uint16_t)first;
@@ -666,13 +683,19 @@ static void run_local(const struct machine *m, int rank, int i, int step)
     fill(w[3], seed + 1, true);
     spoil(w[4]);
     break;
-  case OP_EMBED_BACKWARD: fill(w[2], embed_backward_seed(digest(w[0]), digest(w[1])), instr->use[2].access == ACCESS_ADD); break;
+  case OP_EMBED_BACKWARD:
+    fill(w[2], embed_backward_seed(digest(w[0]), digest(w[1])), instr->use[2].access == ACCESS_ADD);
+    break;
   case OP_RELEASE:
     if (!m->plan[rank]->buffer[instr->use[0].buffer].persistent)
       spoil(w[0]);
     break;
-  case OP_SQUARES: w[1].at[0] = (instr->use[1].access == ACCESS_ADD ? w[1].at[0] : 0) + squares(w[0]); break;
-  case OP_UPDATE: run_adam(m, w, w[UPDATE_WORKING].n > 0, w[UPDATE_METRICS].n > 0 ? w[UPDATE_METRICS].at[0] : 0); break;
+  case OP_SQUARES:
+    w[1].at[0] = (instr->use[1].access == ACCESS_ADD ? w[1].at[0] : 0) + squares(w[0]);
+    break;
+  case OP_UPDATE:
+    run_adam(m, w, w[UPDATE_WORKING].n > 0, w[UPDATE_METRICS].n > 0 ? w[UPDATE_METRICS].at[0] : 0);
+    break;
   case OP_FETCH:
   case OP_SAVE_ACT:
   case OP_WRITE_ACT:
@@ -734,7 +757,8 @@ static int next_on_lane(const struct plan *plan, enum plan_lane lane, int at)
   return -1;
 }
 
-/* On all ranks: their shards lie at different places, and so their plans may wait for different things. */
+/* On all ranks: their shards lie at different places, and so their plans may wait for different
+ * things. */
 static bool may_run(const struct machine *m, const int *done, int at)
 {
   int n = m->plan[0]->n;
@@ -747,7 +771,8 @@ static bool may_run(const struct machine *m, const int *done, int at)
   return true;
 }
 
-/* Any lane that can goes on; `favourite` goes on whenever it can. Ranks keep step, as collectives make them. */
+/* Any lane that can goes on; `favourite` goes on whenever it can. Ranks keep step, as collectives
+ * make them. */
 static void run_at_random(struct machine *m, uint32_t seed, enum plan_lane favourite)
 {
   const struct plan *plan = m->plan[0];
@@ -770,7 +795,8 @@ static void run_at_random(struct machine *m, uint32_t seed, enum plan_lane favou
 }
 
 /* half: the part is of 16-bit elements; upper: the upper halves of the truth's. */
-static void compare_part(const struct machine *m, int rank, int buffer, struct layout_range range, const struct words *whole, bool half, bool upper,
+static void compare_part(const struct machine *m, int rank, int buffer, struct layout_range range,
+                         const struct words *whole, bool half, bool upper,
                          const struct point *point)
 {
   if (buffer < 0)
@@ -783,7 +809,8 @@ static void compare_part(const struct machine *m, int rank, int buffer, struct l
   }
 }
 
-static void compare_with_truth(const struct machine *m, const struct truth *t, const struct point *point)
+static void compare_with_truth(const struct machine *m, const struct truth *t,
+                               const struct point *point)
 {
   for (int step = 0; step < STEPS; step++)
     if (m->loss[step] != t->loss[step])
@@ -794,9 +821,12 @@ static void compare_with_truth(const struct machine *m, const struct truth *t, c
       compare_part(m, rank, plan->master[u], plan->owned[u], &t->p[u], false, false, point);
       compare_part(m, rank, plan->frozen[u], plan->frozen_owned[u], &t->p[u], false, false, point);
       compare_part(m, rank, plan->working[u], plan->owned[u], &t->p[u], m->half, true, point);
-      compare_part(m, rank, plan->shared[u], (struct layout_range){0, plan->layout[u].flat}, &t->p[u], m->half, true, point);
-      compare_part(m, rank, plan->state[0].buffer[u], plan->owned[u], &t->m[u], m->half_moments, false, point);
-      compare_part(m, rank, plan->state[1].buffer[u], plan->owned[u], &t->v[u], m->half_moments, false, point);
+      compare_part(m, rank, plan->shared[u], (struct layout_range){0, plan->layout[u].flat},
+                   &t->p[u], m->half, true, point);
+      compare_part(m, rank, plan->state[0].buffer[u], plan->owned[u], &t->m[u], m->half_moments,
+                   false, point);
+      compare_part(m, rank, plan->state[1].buffer[u], plan->owned[u], &t->v[u], m->half_moments,
+                   false, point);
     }
 }
 
@@ -878,8 +908,18 @@ static void any_order_that_heeds_lanes_and_waits_will_do(void **state)
 {
   (void)state;
   static const struct point on_host[] = {
-      {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .host = true, .keep = KEEP_INPUT_HOST},
-      {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 2, .keep = KEEP_ACTIVATIONS_HOST},
+      {.strategy = STRATEGY_FULL_SHARD,
+       .ranks = 2,
+       .group = 2,
+       .prefetch = 1,
+       .micros = 2,
+       .host = true,
+       .keep = KEEP_INPUT_HOST},
+      {.strategy = STRATEGY_FULL_SHARD,
+       .ranks = 2,
+       .group = 2,
+       .micros = 2,
+       .keep = KEEP_ACTIVATIONS_HOST},
       {.strategy = STRATEGY_FULL_SHARD,
        .ranks = 3,
        .group = 3,
@@ -924,12 +964,24 @@ static void any_order_that_heeds_lanes_and_waits_will_do(void **state)
        .immediate = true},
   };
   for (int how = 1; how <= 25; how++) {
-    check_point(&(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 3, 3, 1, 2, 2, true, TIED, FREEZE_NOTHING}, how);
-    check_point(&(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 2, 0, 2, false, TIED, FREEZE_NOTHING}, how);
-    check_point(&(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 0, 1, 3, true, TIED, FREEZE_NOTHING}, how);
-    check_point(&(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 3, 3, 1, 0, 2, true, UNTIED, FREEZE_ODD}, how);
-    check_point(&(struct point){PLAN_TRAIN, STRATEGY_SHARD_OPTIM, 2, 2, 1, 1, 2, false, TIED, FREEZE_ODD}, how);
-    check_point(&(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 0, 0, 2, true, UNTIED, FREEZE_MIDDLE}, how);
+    check_point(
+        &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 3, 3, 1, 2, 2, true, TIED, FREEZE_NOTHING},
+        how);
+    check_point(&(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 2, 0, 2, false, TIED,
+                                FREEZE_NOTHING},
+                how);
+    check_point(
+        &(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 0, 1, 3, true, TIED, FREEZE_NOTHING},
+        how);
+    check_point(
+        &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 3, 3, 1, 0, 2, true, UNTIED, FREEZE_ODD},
+        how);
+    check_point(
+        &(struct point){PLAN_TRAIN, STRATEGY_SHARD_OPTIM, 2, 2, 1, 1, 2, false, TIED, FREEZE_ODD},
+        how);
+    check_point(&(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 4, 2, 0, 0, 2, true, UNTIED,
+                                FREEZE_MIDDLE},
+                how);
     for (size_t h = 0; h < sizeof on_host / sizeof *on_host; h++)
       check_point(&on_host[h], how);
   }
@@ -975,7 +1027,8 @@ static void nodes_may_add_up_first(void **state)
 static void without_waits_the_result_is_another(void **state)
 {
   (void)state;
-  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, false, TIED, FREEZE_NOTHING};
+  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, false,
+                              TIED,       FREEZE_NOTHING};
   struct machine m;
   struct truth t;
   machine_create(&m, &point);
@@ -994,8 +1047,10 @@ static void without_waits_the_result_is_another(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(updates_are_those_of_a_plain_loop),   cmocka_unit_test(heads_and_frozen_parts_too),
-      cmocka_unit_test(masters_in_host_memory_too),          cmocka_unit_test(any_order_that_heeds_lanes_and_waits_will_do),
+      cmocka_unit_test(updates_are_those_of_a_plain_loop),
+      cmocka_unit_test(heads_and_frozen_parts_too),
+      cmocka_unit_test(masters_in_host_memory_too),
+      cmocka_unit_test(any_order_that_heeds_lanes_and_waits_will_do),
       cmocka_unit_test(nodes_may_add_up_first),
       cmocka_unit_test(without_waits_the_result_is_another),
   };

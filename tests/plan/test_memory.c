@@ -1,4 +1,5 @@
-/* Where the bytes of a plan go. Oracles: the sizes of the layout, counting, and a brute-force sweep over lifetimes. */
+/* Where the bytes of a plan go. Oracles: the sizes of the layout, counting, and a brute-force sweep
+ * over lifetimes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +12,8 @@
 
 enum { BLOCKS = FIXTURE_BLOCKS };
 
-/* Bytes of transient buffers that live at instruction i, of one purpose or (PURPOSE_COUNT) all, and how many. */
+/* Bytes of transient buffers that live at instruction i, of one purpose or (PURPOSE_COUNT) all, and
+ * how many. */
 static int64_t live_at(const struct plan *plan, int i, enum plan_purpose purpose, int *n)
 {
   int64_t bytes = 0;
@@ -70,10 +72,14 @@ static void full_sharding_keeps_exactly_its_part(void **state)
 {
   (void)state;
   for (int ranks = 1; ranks <= 6; ranks++) {
-    struct plan *plan =
-        fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, ranks, ranks, 1, 0, 2, true, TIED, FREEZE_NOTHING}, ranks - 1);
-    assert_int_equal(plan->persistent_bytes[TIER_DEVICE] * ranks,
-                     (ranks > 1 ? 3 : 4) * fixture_flat_bytes(plan)); /* parameters, two moments; gradients that nobody reduces */
+    struct plan *plan = fixture_plan(&fixture_small,
+                                     &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, ranks, ranks,
+                                                     1, 0, 2, true, TIED, FREEZE_NOTHING},
+                                     ranks - 1);
+    assert_int_equal(
+        plan->persistent_bytes[TIER_DEVICE] * ranks,
+        (ranks > 1 ? 3 : 4) *
+            fixture_flat_bytes(plan)); /* parameters, two moments; gradients that nobody reduces */
     assert_int_equal(plan->persistent_bytes[TIER_HOST] + plan->transient_bytes[TIER_HOST], 0);
     plan_destroy(plan);
   }
@@ -186,14 +192,18 @@ static void other_strategies_keep_what_they_do_not_shard(void **state)
     int group, whole, shards;
   } row[] = {
       /* of 6 ranks */
-      {STRATEGY_SHARD_GRAD_OP, 6, 0, 3}, {STRATEGY_SHARD_OPTIM, 6, 1, 2},  {STRATEGY_NO_SHARD, 6, 4, 0},
-      {STRATEGY_HYBRID_SHARD, 2, 0, 3},  {STRATEGY_HYBRID_SHARD, 1, 4, 0},
+      {STRATEGY_SHARD_GRAD_OP, 6, 0, 3}, {STRATEGY_SHARD_OPTIM, 6, 1, 2},
+      {STRATEGY_NO_SHARD, 6, 4, 0},      {STRATEGY_HYBRID_SHARD, 2, 0, 3},
+      {STRATEGY_HYBRID_SHARD, 1, 4, 0},
   };
   for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
-    struct plan *plan =
-        fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, row[r].strategy, 6, row[r].group, 1, 0, 2, false, TIED, FREEZE_NOTHING}, 5);
+    struct plan *plan = fixture_plan(&fixture_small,
+                                     &(struct point){PLAN_TRAIN, row[r].strategy, 6, row[r].group,
+                                                     1, 0, 2, false, TIED, FREEZE_NOTHING},
+                                     5);
     assert_int_equal(plan->persistent_bytes[TIER_DEVICE],
-                     row[r].whole * fixture_flat_bytes(plan) + row[r].shards * fixture_flat_bytes(plan) / row[r].group);
+                     row[r].whole * fixture_flat_bytes(plan) +
+                         row[r].shards * fixture_flat_bytes(plan) / row[r].group);
     plan_destroy(plan);
   }
 }
@@ -204,12 +214,16 @@ static void owned_ranges_are_those_of_the_masters(void **state)
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
     for (int rank = 0; rank < 6; rank++) {
       int group = strategy == STRATEGY_HYBRID_SHARD ? 3 : 6;
-      struct plan *plan = fixture_plan(
-          &fixture_small, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 6, group, 1, 0, 1, true, TIED, FREEZE_NOTHING}, rank);
+      struct plan *plan = fixture_plan(&fixture_small,
+                                       &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 6,
+                                                       group, 1, 0, 1, true, TIED, FREEZE_NOTHING},
+                                       rank);
       for (int u = 0; u <= BLOCKS; u++) {
-        int64_t flat = plan->layout[u].flat, part = strategy == STRATEGY_NO_SHARD ? flat : flat / group;
+        int64_t flat = plan->layout[u].flat,
+                part = strategy == STRATEGY_NO_SHARD ? flat : flat / group;
         assert_int_equal(plan->owned[u].end - plan->owned[u].begin, part);
-        assert_int_equal(plan->owned[u].begin, strategy == STRATEGY_NO_SHARD ? 0 : rank % group * part);
+        assert_int_equal(plan->owned[u].begin,
+                         strategy == STRATEGY_NO_SHARD ? 0 : rank % group * part);
         assert_int_equal(plan->buffer[plan->master[u]].bytes, part * 4);
         assert_int_equal(plan->buffer[plan->state[0].buffer[u]].bytes, part * 4);
         assert_int_equal(plan->buffer[plan->state[1].buffer[u]].bytes, part * 4);
@@ -234,16 +248,26 @@ static void frozen_parameters_have_neither_gradients_nor_moments(void **state)
   static const struct {
     enum deck_strategy strategy;
     int group;
-    int whole, shards, frozen_whole; /* how often the trained part is kept whole and split; whether the frozen one is whole */
+    int whole, shards, frozen_whole; /* how often the trained part is kept whole and split; whether
+                                        the frozen one is whole */
   } row[] = {
       /* of 4 ranks */
-      {STRATEGY_FULL_SHARD, 4, 0, 3, 0}, {STRATEGY_SHARD_GRAD_OP, 4, 0, 3, 0}, {STRATEGY_SHARD_OPTIM, 4, 1, 2, 1},
-      {STRATEGY_NO_SHARD, 4, 4, 0, 1},   {STRATEGY_HYBRID_SHARD, 2, 0, 3, 0},
+      {STRATEGY_FULL_SHARD, 4, 0, 3, 0},   {STRATEGY_SHARD_GRAD_OP, 4, 0, 3, 0},
+      {STRATEGY_SHARD_OPTIM, 4, 1, 2, 1},  {STRATEGY_NO_SHARD, 4, 4, 0, 1},
+      {STRATEGY_HYBRID_SHARD, 2, 0, 3, 0},
   };
   for (int variant = 2; variant < 2 * FREEZES; variant++)
     for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
-      const struct point point = {
-          PLAN_TRAIN, row[r].strategy, 4, row[r].group, 1, 0, 1, true, variant % 2 ? UNTIED : TIED, (enum freeze)(variant / 2)};
+      const struct point point = {PLAN_TRAIN,
+                                  row[r].strategy,
+                                  4,
+                                  row[r].group,
+                                  1,
+                                  0,
+                                  1,
+                                  true,
+                                  variant % 2 ? UNTIED : TIED,
+                                  (enum freeze)(variant / 2)};
       struct model mine;
       int64_t trained, frozen;
       fixture_model_of(&mine, BLOCKS, &point);
@@ -251,15 +275,18 @@ static void frozen_parameters_have_neither_gradients_nor_moments(void **state)
       part_bytes(plan, &trained, &frozen);
       assert_true(frozen > 0);
       assert_int_equal(plan->persistent_bytes[TIER_DEVICE],
-                       row[r].whole * trained + row[r].shards * trained / row[r].group + frozen / (row[r].frozen_whole ? 1 : row[r].group));
+                       row[r].whole * trained + row[r].shards * trained / row[r].group +
+                           frozen / (row[r].frozen_whole ? 1 : row[r].group));
       for (int u = 0; u < mine.units; u++) {
-        bool learns = plan->layout[u].trained > 0, stays = plan->layout[u].flat > plan->layout[u].trained;
+        bool learns = plan->layout[u].trained > 0,
+             stays = plan->layout[u].flat > plan->layout[u].trained;
         assert_int_equal(plan->master[u] >= 0, learns);
         assert_int_equal(plan->state[0].buffer[u] >= 0, learns);
         assert_int_equal(plan->state[1].buffer[u] >= 0, learns);
         assert_int_equal(plan->frozen[u] >= 0, stays);
         if (stays)
-          assert_int_equal(plan->buffer[plan->frozen[u]].bytes, (plan->frozen_owned[u].end - plan->frozen_owned[u].begin) * 4);
+          assert_int_equal(plan->buffer[plan->frozen[u]].bytes,
+                           (plan->frozen_owned[u].end - plan->frozen_owned[u].begin) * 4);
         assert_int_equal(fixture_find(plan, OP_UPDATE, u, -1) >= 0, learns);
         assert_int_equal(fixture_find(plan, OP_SQUARES, u, -1) >= 0, learns);
         assert_int_equal(fixture_find(plan, OP_EXCHANGE, u, -1) >= 0, learns);
@@ -277,13 +304,21 @@ static void the_backward_pass_goes_as_far_as_somebody_learns(void **state)
     enum freeze freeze;
     int backward[2], embed[2], saved, head_learns[2]; /* tied, untied */
   } row[] = {
-      {FREEZE_NOTHING, {3, 3}, {1, 1}, 3, {1, 1}},  {FREEZE_ODD, {3, 3}, {1, 1}, 3, {1, 1}}, {FREEZE_LOW, {2, 2}, {0, 0}, 2, {1, 1}},
-      {FREEZE_MIDDLE, {3, 3}, {1, 1}, 3, {1, 0}}, /* a tied head is the embedding's matrix, which is trained */
+      {FREEZE_NOTHING, {3, 3}, {1, 1}, 3, {1, 1}},
+      {FREEZE_ODD, {3, 3}, {1, 1}, 3, {1, 1}},
+      {FREEZE_LOW, {2, 2}, {0, 0}, 2, {1, 1}},
+      {FREEZE_MIDDLE,
+       {3, 3},
+       {1, 1},
+       3,
+       {1, 0}}, /* a tied head is the embedding's matrix, which is trained */
       {FREEZE_BUT_HEAD, {0, 0}, {0, 0}, 0, {1, 1}},
   };
   for (size_t r = 0; r < sizeof row / sizeof row[0]; r++)
     for (int untied = 0; untied < 2; untied++) {
-      const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, untied ? UNTIED : TIED, row[r].freeze};
+      const struct point point = {
+          PLAN_TRAIN,   STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, untied ? UNTIED : TIED,
+          row[r].freeze};
       struct model mine;
       int saved = 0;
       fixture_model_of(&mine, 3, &point);
@@ -301,11 +336,13 @@ static void the_backward_pass_goes_as_far_as_somebody_learns(void **state)
     }
 }
 
-/* Nothing is kept of blocks that no gradient passes: oracle: a recomputing plan keeps no more of them. */
+/* Nothing is kept of blocks that no gradient passes: oracle: a recomputing plan keeps no more of
+ * them. */
 static void blocks_below_keep_no_activations(void **state)
 {
   (void)state;
-  struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_BUT_HEAD};
+  struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true,
+                        TIED,       FREEZE_BUT_HEAD};
   for (int recompute = 0; recompute < 2; recompute++) {
     struct model mine;
     int streams;
@@ -324,7 +361,8 @@ static void blocks_below_keep_no_activations(void **state)
 static void a_head_of_its_own_is_gathered_and_reduced_by_itself(void **state)
 {
   (void)state;
-  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 0, 0, 2, true, UNTIED, FREEZE_NOTHING};
+  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 0, 0, 2, true,
+                              UNTIED,     FREEZE_NOTHING};
   struct model mine;
   int windows, gradients;
   fixture_model_of(&mine, BLOCKS, &point);
@@ -345,7 +383,8 @@ static void a_head_of_its_own_is_gathered_and_reduced_by_itself(void **state)
   fixture_free(&mine);
 }
 
-/* Depth must not change what passes through: prefetch + 1 gathered units, the root's gradient and two blocks', one workspace. */
+/* Depth must not change what passes through: prefetch + 1 gathered units, the root's gradient and
+ * two blocks', one workspace. */
 static void windows_do_not_grow_with_depth(void **state)
 {
   (void)state;
@@ -356,7 +395,10 @@ static void windows_do_not_grow_with_depth(void **state)
         struct model tower;
         fixture_model(&tower, deep ? 24 : 6);
         struct plan *plan =
-            fixture_plan(&tower, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, prefetch, 1, micros, true, TIED, FREEZE_NOTHING}, 0);
+            fixture_plan(&tower,
+                         &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, prefetch, 1, micros,
+                                         true, TIED, FREEZE_NOTHING},
+                         0);
         int windows, gradients, work;
         bytes[deep][0] = most_live(plan, PURPOSE_WINDOW, &windows);
         bytes[deep][1] = most_live(plan, PURPOSE_GRAD_WINDOW, &gradients);
@@ -379,8 +421,12 @@ static int64_t most_in(const struct plan *plan, enum plan_tier tier, enum plan_p
     int64_t bytes = 0;
     for (int b = 0; b < plan->buffers; b++) {
       const struct plan_buffer *buffer = &plan->buffer[b];
-      bool lives = !buffer->persistent && buffer->parent < 0 && buffer->first <= i && i <= buffer->last;
-      bytes += lives && buffer->tier == tier && (purpose == PURPOSE_COUNT || buffer->purpose == purpose) ? buffer->bytes : 0;
+      bool lives =
+          !buffer->persistent && buffer->parent < 0 && buffer->first <= i && i <= buffer->last;
+      bytes +=
+          lives && buffer->tier == tier && (purpose == PURPOSE_COUNT || buffer->purpose == purpose)
+              ? buffer->bytes
+              : 0;
     }
     if (bytes > most)
       most = bytes;
@@ -388,7 +434,8 @@ static int64_t most_in(const struct plan *plan, enum plan_tier tier, enum plan_p
   return most;
 }
 
-/* What passes through the device is a window and a block: oracle: a model three times as deep, whose buffers hold exactly as much at a time. How tightly they are packed may differ where
+/* What passes through the device is a window and a block: oracle: a model three times as deep,
+ * whose buffers hold exactly as much at a time. How tightly they are packed may differ where
  * several windows travel at once, by 3 % at most. */
 static void check_depth(const struct point *point)
 {
@@ -400,12 +447,17 @@ static void check_depth(const struct point *point)
     plan[deep] = fixture_plan(&tower[deep], point, 0);
     assert_int_equal(plan[deep]->persistent_bytes[TIER_DEVICE], 0);
   }
-  const int64_t shallow = plan[0]->transient_bytes[TIER_DEVICE], deep = plan[1]->transient_bytes[TIER_DEVICE];
-  const enum plan_tier waits = point->keep == KEEP_INPUT_NVME ? TIER_DISK : TIER_HOST; /* there it grows instead */
-  assert_int_equal(most_in(plan[0], TIER_DEVICE, PURPOSE_COUNT), most_in(plan[1], TIER_DEVICE, PURPOSE_COUNT));
+  const int64_t shallow = plan[0]->transient_bytes[TIER_DEVICE],
+                deep = plan[1]->transient_bytes[TIER_DEVICE];
+  const enum plan_tier waits =
+      point->keep == KEEP_INPUT_NVME ? TIER_DISK : TIER_HOST; /* there it grows instead */
+  assert_int_equal(most_in(plan[0], TIER_DEVICE, PURPOSE_COUNT),
+                   most_in(plan[1], TIER_DEVICE, PURPOSE_COUNT));
   if (point->prefetch < 1 ? shallow != deep : (double)deep > 1.03 * (double)shallow)
-    fail_msg("%s: %lld bytes of the device, %lld when three times as deep", fixture_name(point), (long long)shallow, (long long)deep);
-  assert_true(most_in(plan[0], waits, PURPOSE_ACTIVATIONS) < most_in(plan[1], waits, PURPOSE_ACTIVATIONS));
+    fail_msg("%s: %lld bytes of the device, %lld when three times as deep", fixture_name(point),
+             (long long)shallow, (long long)deep);
+  assert_true(most_in(plan[0], waits, PURPOSE_ACTIVATIONS) <
+              most_in(plan[1], waits, PURPOSE_ACTIVATIONS));
   for (int d = 0; d < 2; d++) {
     plan_destroy(plan[d]);
     fixture_free(&tower[d]);
@@ -418,15 +470,19 @@ static int64_t room_of_backward(const struct plan *plan, int unit)
   return plan->buffer[backward->use[BACKWARD_WORK].buffer].bytes;
 }
 
-/* Oracle: what the fixture's blocks ask for. Only the last block's backward pass is tight: it is the first one, and behind it there is what it has given back. */
+/* Oracle: what the fixture's blocks ask for. Only the last block's backward pass is tight: it is
+ * the first one, and behind it there is what it has given back. */
 static void backward_passes_are_tight_where_memory_is_full(void **state)
 {
   (void)state;
   struct model tower;
   fixture_model(&tower, 6);
   for (int tight = 0; tight < 2; tight++) {
-    struct plan *plan =
-        fixture_plan(&tower, &(struct point){.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .tight = tight}, 0);
+    struct plan *plan = fixture_plan(
+        &tower,
+        &(struct point){
+            .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .tight = tight},
+        0);
     const int64_t best = room_of_backward(plan, 1);
     assert_int_equal(7 * room_of_backward(plan, 6), (tight ? 6 : 7) * best);
     for (int u = 2; u < 6; u++)
@@ -460,7 +516,8 @@ static int64_t pages(int64_t bytes)
   return (bytes + 4095) / 4096 * 4096;
 }
 
-/* By hand: masters 4 bytes a parameter of this rank, moments twice their type on every second unit's disk, a copy in the compute type. */
+/* By hand: masters 4 bytes a parameter of this rank, moments twice their type on every second
+ * unit's disk, a copy in the compute type. */
 static void tiers_hold_what_they_should(void **state)
 {
   (void)state;
@@ -480,7 +537,8 @@ static void tiers_hold_what_they_should(void **state)
     for (int u = 0; u <= BLOCKS; u++) {
       const int64_t flat = plan->layout[u].flat, mine = flat / 2;
       const bool on_disk = point.nvme_state > 0 && u % 2 == 1;
-      host += pages(mine * 4) + (on_disk ? 0 : 2 * pages(mine * moment)) + (point.half && !point.params_full ? pages(mine * 2) : 0);
+      host += pages(mine * 4) + (on_disk ? 0 : 2 * pages(mine * moment)) +
+              (point.half && !point.params_full ? pages(mine * 2) : 0);
       disk += on_disk ? 2 * pages(mine * moment) : 0;
       shared += point.params_full ? pages(flat * element) : 0;
     }
@@ -493,7 +551,8 @@ static void tiers_hold_what_they_should(void **state)
   }
 }
 
-/* Where hosts reduce on one node each member has room for what it lands, at the same places as the others, and receives nothing but what replicas send. A few units at a time. */
+/* Where hosts reduce on one node each member has room for what it lands, at the same places as the
+ * others, and receives nothing but what replicas send. A few units at a time. */
 static void gradients_land_where_all_members_reach_them(void **state)
 {
   (void)state;
@@ -507,7 +566,8 @@ static void gradients_land_where_all_members_reach_them(void **state)
                                 .params_full = full,
                                 .cpu_reduce = true,
                                 .one_node = true};
-    struct plan *first = fixture_plan(&fixture_small, &point, 0), *last = fixture_plan(&fixture_small, &point, 5);
+    struct plan *first = fixture_plan(&fixture_small, &point, 0),
+                *last = fixture_plan(&fixture_small, &point, 5);
     int64_t shared = 0, most = 0;
     for (int u = 0; u <= BLOCKS; u++) {
       const int64_t bytes = pages(first->layout[u].trained * 4);
@@ -524,7 +584,8 @@ static void gradients_land_where_all_members_reach_them(void **state)
       for (int m = 0; m < 2; m++) {
         const int sum = fixture_find(first, OP_SUM_SHARED, u, m);
         assert_int_equal(fixture_find(last, OP_SUM_SHARED, u, m), sum);
-        assert_int_equal(last->buffer[last->instr[sum].use[0].buffer].offset, first->buffer[first->instr[sum].use[0].buffer].offset);
+        assert_int_equal(last->buffer[last->instr[sum].use[0].buffer].offset,
+                         first->buffer[first->instr[sum].use[0].buffer].offset);
       }
     const uint64_t hash = plan_collective_hash(first);
     assert_true(plan_collective_hash(last) == hash);
@@ -579,7 +640,8 @@ static void messages_take_no_more_than_gradients(void **state)
   plan_destroy(coded);
 }
 
-/* Of each block and micro-batch its input, or all that it keeps, less those that are wanted back at once. */
+/* Of each block and micro-batch its input, or all that it keeps, less those that are wanted back at
+ * once. */
 static void activations_wait_where_the_deck_says(void **state)
 {
   (void)state;
@@ -587,15 +649,22 @@ static void activations_wait_where_the_deck_says(void **state)
   struct model tower;
   fixture_model(&tower, 8);
   for (int keep = KEEP_ACTIVATIONS; keep <= KEEP_ACTIVATIONS_HOST; keep++) {
-    const struct point point = {
-        .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .host = true, .keep = (enum deck_keep)keep};
+    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                                .ranks = 2,
+                                .group = 2,
+                                .prefetch = 1,
+                                .micros = 1,
+                                .host = true,
+                                .keep = (enum deck_keep)keep};
     struct plan *plan = fixture_plan(&tower, &point, 0);
     bool leaves = keep != KEEP_ACTIVATIONS && keep != KEEP_INPUT;
-    assert_int_equal(fixture_count(plan, OP_SAVE_ACT), leaves ? 7 : 0); /* the last block's backward pass is two visits away */
+    assert_int_equal(fixture_count(plan, OP_SAVE_ACT),
+                     leaves ? 7 : 0); /* the last block's backward pass is two visits away */
     assert_int_equal(fixture_count(plan, OP_FETCH_ACT), leaves ? 7 : 0);
     assert_int_equal(fixture_count(plan, OP_WRITE_ACT), keep == KEEP_INPUT_NVME ? 7 : 0);
     assert_int_equal(fixture_count(plan, OP_READ_ACT), keep == KEEP_INPUT_NVME ? 7 : 0);
-    assert_int_equal(fixture_count(plan, OP_RECOMPUTE), keep == KEEP_ACTIVATIONS || keep == KEEP_ACTIVATIONS_HOST ? 0 : 8);
+    assert_int_equal(fixture_count(plan, OP_RECOMPUTE),
+                     keep == KEEP_ACTIVATIONS || keep == KEEP_ACTIVATIONS_HOST ? 0 : 8);
     if (keep == KEEP_INPUT_HOST)
       assert_int_equal(most_in(plan, TIER_HOST, PURPOSE_ACTIVATIONS), 7 * x);
     if (keep == KEEP_INPUT_NVME)
@@ -610,8 +679,11 @@ static void plans_of_a_job_find_the_parameters_at_the_same_place(void **state)
 {
   (void)state;
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
-    struct point point = {PLAN_TRAIN,    (enum deck_strategy)strategy, 4, strategy == STRATEGY_HYBRID_SHARD ? 2 : 4, 1, 0, 3, false, TIED,
-                          FREEZE_NOTHING};
+    struct point point = {PLAN_TRAIN, (enum deck_strategy)strategy,
+                          4,          strategy == STRATEGY_HYBRID_SHARD ? 2 : 4,
+                          1,          0,
+                          3,          false,
+                          TIED,       FREEZE_NOTHING};
     struct plan *train = fixture_plan(&fixture_small, &point, 1);
     for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++) {
       point.mode = (enum plan_mode)mode;
@@ -619,16 +691,20 @@ static void plans_of_a_job_find_the_parameters_at_the_same_place(void **state)
       struct plan *other = fixture_plan(&fixture_small, &point, 1);
       for (int b = 0; b < other->buffers; b++)
         if (other->buffer[b].persistent && other->buffer[b].purpose != PURPOSE_CACHE)
-          assert_memory_equal(other->buffer[b].name, train->buffer[b].name, sizeof train->buffer[b].name);
+          assert_memory_equal(other->buffer[b].name, train->buffer[b].name,
+                              sizeof train->buffer[b].name);
       for (int u = 0; u <= BLOCKS; u++) {
         assert_int_equal(other->master[u], train->master[u]);
-        assert_int_equal(other->buffer[other->master[u]].offset, train->buffer[train->master[u]].offset);
-        assert_int_equal(other->buffer[other->master[u]].bytes, train->buffer[train->master[u]].bytes);
+        assert_int_equal(other->buffer[other->master[u]].offset,
+                         train->buffer[train->master[u]].offset);
+        assert_int_equal(other->buffer[other->master[u]].bytes,
+                         train->buffer[train->master[u]].bytes);
       }
       assert_int_equal(other->states, 0);
       int64_t caches = plan_purpose_bytes(other, TIER_DEVICE, PURPOSE_CACHE, true);
       assert_int_equal(caches, mode == PLAN_GENERATE ? BLOCKS * 2 * 40 * 24 * 2 * 4 : 0);
-      assert_true(other->persistent_bytes[TIER_DEVICE] - caches <= train->buffer[train->state[0].buffer[0]].offset);
+      assert_true(other->persistent_bytes[TIER_DEVICE] - caches <=
+                  train->buffer[train->state[0].buffer[0]].offset);
       plan_destroy(other);
     }
     plan_destroy(train);
@@ -657,8 +733,10 @@ static void copies_that_are_kept_are_found_there_too(void **state)
         assert_int_equal(other->master[u], buffers[0]);
         assert_int_equal(other->working[u], buffers[1]);
         for (int b = 0; b < 2; b++) {
-          const struct plan_buffer *here = &other->buffer[buffers[b]], *there = &train->buffer[buffers[b]];
-          assert_true(here->persistent && there->persistent && here->tier == TIER_DEVICE && there->tier == TIER_DEVICE);
+          const struct plan_buffer *here = &other->buffer[buffers[b]],
+                                   *there = &train->buffer[buffers[b]];
+          assert_true(here->persistent && there->persistent && here->tier == TIER_DEVICE &&
+                      there->tier == TIER_DEVICE);
           assert_int_equal(here->offset, there->offset);
           assert_int_equal(here->bytes, there->bytes);
         }
@@ -670,7 +748,8 @@ static void copies_that_are_kept_are_found_there_too(void **state)
   }
 }
 
-/* And in every other tier: what the other plan keeps, the one that trains keeps at the same place. */
+/* And in every other tier: what the other plan keeps, the one that trains keeps at the same place.
+ */
 static void masters_in_host_memory_are_found_there_too(void **state)
 {
   (void)state;
@@ -713,7 +792,10 @@ static void masters_in_host_memory_are_found_there_too(void **state)
 static void purposes_add_up_to_what_lives_at_the_peak(void **state)
 {
   (void)state;
-  struct plan *plan = fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 2, true, TIED, FREEZE_NOTHING}, 0);
+  struct plan *plan = fixture_plan(
+      &fixture_small,
+      &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 2, true, TIED, FREEZE_NOTHING},
+      0);
   int64_t kept = 0, passing = 0, peak = 0;
   for (int p = 0; p < PURPOSE_COUNT; p++) {
     kept += plan_purpose_bytes(plan, TIER_DEVICE, (enum plan_purpose)p, true);
@@ -722,7 +804,8 @@ static void purposes_add_up_to_what_lives_at_the_peak(void **state)
   for (int i = 0; i < plan->n; i++) {
     int64_t bytes = 0;
     for (int b = 0; b < plan->buffers; b++)
-      if (!plan->buffer[b].persistent && plan->buffer[b].parent < 0 && plan->buffer[b].first <= i && i <= plan->buffer[b].last)
+      if (!plan->buffer[b].persistent && plan->buffer[b].parent < 0 && plan->buffer[b].first <= i &&
+          i <= plan->buffer[b].last)
         bytes += plan->buffer[b].bytes;
     if (bytes > peak)
       peak = bytes;

@@ -1,6 +1,7 @@
-/* What the builder promises of plans as a whole: all ranks have sound ones that agree, what cannot be is refused, and large ones are quick. Oracles: verify, the hash, the clock
- * and the allocator. Where bytes lie is shown in test_memory, what stands where in test_schedule, that plans are safe in test_verify*, and that they compute the
- * right thing in test_meaning. */
+/* What the builder promises of plans as a whole: all ranks have sound ones that agree, what cannot
+ * be is refused, and large ones are quick. Oracles: verify, the hash, the clock and the allocator.
+ * Where bytes lie is shown in test_memory, what stands where in test_schedule, that plans are safe
+ * in test_verify*, and that they compute the right thing in test_meaning. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,8 +41,9 @@ static void every_rank_has_a_sound_plan_with_the_same_collectives(void **state)
   for (int mode = PLAN_EVAL; mode <= PLAN_GENERATE; mode++)
     for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
       for (int prefetch = 0; prefetch < 9; prefetch++)
-        check_ranks(NULL, &(struct point){(enum plan_mode)mode, (enum deck_strategy)strategy, 6, strategy == STRATEGY_HYBRID_SHARD ? 3 : 6, prefetch,
-                                          0, 1, true, TIED, FREEZE_NOTHING});
+        check_ranks(NULL, &(struct point){(enum plan_mode)mode, (enum deck_strategy)strategy, 6,
+                                          strategy == STRATEGY_HYBRID_SHARD ? 3 : 6, prefetch, 0, 1,
+                                          true, TIED, FREEZE_NOTHING});
 }
 
 static void with_masters_in_host_memory_too(void **state)
@@ -69,8 +71,10 @@ static void with_masters_in_host_memory_too(void **state)
 static void building_is_deterministic(void **state)
 {
   (void)state;
-  const struct point point = {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 3, 1, 2, 3, true, TIED, FREEZE_NOTHING};
-  struct plan *one = fixture_plan(&fixture_small, &point, 3), *two = fixture_plan(&fixture_small, &point, 3);
+  const struct point point = {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 3, 1, 2, 3, true,
+                              TIED,       FREEZE_NOTHING};
+  struct plan *one = fixture_plan(&fixture_small, &point, 3),
+              *two = fixture_plan(&fixture_small, &point, 3);
   assert_int_equal(one->n, two->n);
   assert_int_equal(one->buffers, two->buffers);
   assert_memory_equal(one->instr, two->instr, (size_t)one->n * sizeof *one->instr);
@@ -82,7 +86,8 @@ static void building_is_deterministic(void **state)
 static void the_hash_sees_what_peers_must_agree_on(void **state)
 {
   (void)state;
-  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true, TIED, FREEZE_NOTHING};
+  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true,
+                              TIED,       FREEZE_NOTHING};
   struct plan *plan = fixture_plan(&fixture_small, &point, 0);
   uint64_t hash = plan_collective_hash(plan);
   struct instr *first = &plan->instr[fixture_find(plan, OP_GATHER, 0, -1)], kept = *first;
@@ -107,7 +112,8 @@ static void the_hash_sees_what_peers_must_agree_on(void **state)
   metrics->clip = 1;
   assert_true(plan_collective_hash(plan) != hash);
   metrics->clip = 0;
-  struct attributes *update = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr, attr = *update;
+  struct attributes *update = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr,
+                    attr = *update;
   update->optimizer = OPTIM_lion;
   assert_true(plan_collective_hash(plan) != hash);
   *update = attr;
@@ -123,7 +129,8 @@ static void the_hash_sees_what_peers_must_agree_on(void **state)
   sends->seed--;
   assert_true(plan_collective_hash(plan) == hash);
   struct optim_settings *optim = &plan->input.optim;
-  double *const number[] = {&optim->beta1, &optim->beta2, &optim->eps, &optim->decay, &optim->momentum};
+  double *const number[] = {&optim->beta1, &optim->beta2, &optim->eps, &optim->decay,
+                            &optim->momentum};
   for (size_t i = 0; i < sizeof number / sizeof *number; i++) {
     *number[i] += 0.5;
     assert_true(plan_collective_hash(plan) != hash);
@@ -155,7 +162,8 @@ static void expect_refusal(struct plan_input input, enum status status, const ch
 static void impossible_plans_are_refused(void **state)
 {
   (void)state;
-  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true, TIED, FREEZE_NOTHING};
+  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 2, true,
+                              TIED,       FREEZE_NOTHING};
   const struct plan_input good = fixture_input(&fixture_small, &point, 0);
   struct device_model half = {.compute = DTYPE_F16, .gradient = DTYPE_F32};
   struct model empty = {.units = 1};
@@ -199,7 +207,8 @@ static void impossible_plans_are_refused(void **state)
   bad = good;
   bad.policy.host_state = true;
   bad.strategy = STRATEGY_SHARD_OPTIM;
-  expect_refusal(bad, STATUS_USAGE, "masters in host memory are sharded: use full_shard or hybrid_shard");
+  expect_refusal(bad, STATUS_USAGE,
+                 "masters in host memory are sharded: use full_shard or hybrid_shard");
   bad = good;
   bad.policy.moments = DTYPE_F64;
   expect_refusal(bad, STATUS_UNSUPPORTED, "moments in");
@@ -336,12 +345,15 @@ static void frozen_models_are_packed_for_their_ranks(void **state)
   struct model mine;
   fixture_model_of(&mine, BLOCKS, &point);
   point.ranks = point.group = 2;
-  expect_refusal(fixture_input(&mine, &point, 0), STATUS_INTERNAL, "packed for 4 ranks, the plan is for 2");
+  expect_refusal(fixture_input(&mine, &point, 0), STATUS_INTERNAL,
+                 "packed for 4 ranks, the plan is for 2");
   point.ranks = point.group = 4;
   for (int u = 0; u < mine.units; u++) {
     bool all[6] = {true, true, true, true, true, true};
     struct layout_unit frozen;
-    assert_int_equal(layout_unit_pack(mine.unit[u].params, mine.unit[u].layout.elements, all, 4, &frozen), STATUS_OK);
+    assert_int_equal(
+        layout_unit_pack(mine.unit[u].params, mine.unit[u].layout.elements, all, 4, &frozen),
+        STATUS_OK);
     layout_unit_free(&mine.unit[u].layout);
     mine.unit[u].layout = frozen;
   }
@@ -359,7 +371,10 @@ static void a_large_plan_is_quick_and_small(void **state)
   fixture_model(&tower, 32);
   int64_t peak = mem_usage(MEM_META).peak_bytes;
   clock_t start = clock();
-  struct plan *plan = fixture_plan(&tower, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4096, 4096, 1, 2, 8, true, TIED, FREEZE_NOTHING}, 4095);
+  struct plan *plan = fixture_plan(&tower,
+                                   &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4096, 4096, 1,
+                                                   2, 8, true, TIED, FREEZE_NOTHING},
+                                   4095);
   assert_true(plan->n > 2000);
   assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 5); /* some 0.1 s, without a sanitizer */
   assert_true(mem_usage(MEM_META).peak_bytes - peak < 16 << 20);
@@ -369,8 +384,14 @@ static void a_large_plan_is_quick_and_small(void **state)
 
 static double seconds_of(struct model *tower, int micros)
 {
-  const struct point point = {
-      .strategy = STRATEGY_FULL_SHARD, .ranks = 8, .group = 8, .prefetch = 1, .micros = micros, .half = true, .host = true, .keep = KEEP_INPUT_HOST};
+  const struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                              .ranks = 8,
+                              .group = 8,
+                              .prefetch = 1,
+                              .micros = micros,
+                              .half = true,
+                              .host = true,
+                              .keep = KEEP_INPUT_HOST};
   const clock_t start = clock();
   struct plan *plan = fixture_plan(tower, &point, 0);
   const double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
@@ -379,7 +400,8 @@ static double seconds_of(struct model *tower, int micros)
   return seconds;
 }
 
-/* Oracle: eight times as many micro-batches are eight times the work; what goes through all pairs of buffers does sixty-four times as much. */
+/* Oracle: eight times as many micro-batches are eight times the work; what goes through all pairs
+ * of buffers does sixty-four times as much. */
 static void time_grows_with_the_length_of_the_step(void **state)
 {
   (void)state;
@@ -396,8 +418,15 @@ static void time_grows_with_the_length_of_the_step(void **state)
 static void three_hundred_million_parameters_on_4096_ranks_need_no_memory(void **state)
 {
   (void)state;
-  const struct model_config config = {
-      .arch = "gpt2", .layers = 24, .width = 960, .heads = 15, .context = 1024, .vocab = 50257, .tied = true, .norm_eps = 1e-5, .init_std = 0.02};
+  const struct model_config config = {.arch = "gpt2",
+                                      .layers = 24,
+                                      .width = 960,
+                                      .heads = 15,
+                                      .context = 1024,
+                                      .vocab = 50257,
+                                      .tied = true,
+                                      .norm_eps = 1e-5,
+                                      .init_std = 0.02};
   struct model *gpt2;
   struct device_model host;
   assert_int_equal(model_create(&config, &gpt2), STATUS_OK);
@@ -405,7 +434,10 @@ static void three_hundred_million_parameters_on_4096_ranks_need_no_memory(void *
   assert_in_range(gpt2->parameters, 290000000, 330000000);
 
   struct plan_input input =
-      fixture_input(gpt2, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4096, 4096, 1, 0, 4, true, TIED, FREEZE_NOTHING}, 17);
+      fixture_input(gpt2,
+                    &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4096, 4096, 1, 0, 4, true,
+                                    TIED, FREEZE_NOTHING},
+                    17);
   input.device = &host;
   input.shape.sequence = 1024;
   int64_t arenas = mem_usage(MEM_ARENA_PERSISTENT).calls + mem_usage(MEM_ARENA_TRANSIENT).calls;
@@ -413,7 +445,8 @@ static void three_hundred_million_parameters_on_4096_ranks_need_no_memory(void *
   clock_t start = clock();
   assert_int_equal(plan_create(&input, &plan), STATUS_OK);
   assert_true((double)(clock() - start) / CLOCKS_PER_SEC < 1);
-  assert_int_equal(mem_usage(MEM_ARENA_PERSISTENT).calls + mem_usage(MEM_ARENA_TRANSIENT).calls, arenas);
+  assert_int_equal(mem_usage(MEM_ARENA_PERSISTENT).calls + mem_usage(MEM_ARENA_TRANSIENT).calls,
+                   arenas);
   assert_int_equal(plan->persistent_bytes[TIER_DEVICE] * 4096, 3 * fixture_flat_bytes(plan));
   assert_true(plan->transient_bytes[TIER_DEVICE] > 1 << 30);
   plan_destroy(plan);

@@ -1,5 +1,6 @@
-/* The printed plan. Oracle: golden files, read by eye once. After a change that is meant to show, write them anew and read the difference:
- *   SLUICE_GOLDEN=write top_srcdir=. tests/plan/test_print */
+/* The printed plan. Oracle: golden files, read by eye once. After a change that is meant to show,
+ * write them anew and read the difference: SLUICE_GOLDEN=write top_srcdir=. tests/plan/test_print
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,28 +18,64 @@ static const struct {
   struct point point;
 } cases[] = {
     {"full_shard", 3, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 1, true, TIED, FREEZE_NOTHING}},
-    {"full_shard_recompute_micros", 0, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 0, 2, 2, true, TIED, FREEZE_NOTHING}},
-    {"shard_grad_op", 1, {PLAN_TRAIN, STRATEGY_SHARD_GRAD_OP, 2, 2, 1, 0, 2, true, TIED, FREEZE_NOTHING}},
-    {"shard_optim", 1, {PLAN_TRAIN, STRATEGY_SHARD_OPTIM, 3, 3, 2, 0, 2, false, TIED, FREEZE_NOTHING}},
+    {"full_shard_recompute_micros",
+     0,
+     {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 0, 2, 2, true, TIED, FREEZE_NOTHING}},
+    {"shard_grad_op",
+     1,
+     {PLAN_TRAIN, STRATEGY_SHARD_GRAD_OP, 2, 2, 1, 0, 2, true, TIED, FREEZE_NOTHING}},
+    {"shard_optim",
+     1,
+     {PLAN_TRAIN, STRATEGY_SHARD_OPTIM, 3, 3, 2, 0, 2, false, TIED, FREEZE_NOTHING}},
     {"no_shard", 0, {PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 1, 0, 2, true, TIED, FREEZE_NOTHING}},
-    {"hybrid_shard", 5, {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 2, 1, 1, 1, false, TIED, FREEZE_NOTHING}},
+    {"hybrid_shard",
+     5,
+     {PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 2, 1, 1, 1, false, TIED, FREEZE_NOTHING}},
     {"one_rank", 0, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 1, 1, 1, 0, 2, false, TIED, FREEZE_NOTHING}},
     {"untied", 1, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 2, false, UNTIED, FREEZE_NOTHING}},
     {"frozen", 1, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_ODD}},
-    {"frozen_shard_optim", 0, {PLAN_TRAIN, STRATEGY_SHARD_OPTIM, 2, 2, 1, 0, 1, false, UNTIED, FREEZE_LOW}},
-    {"frozen_no_shard", 0, {PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 1, 0, 1, false, UNTIED, FREEZE_MIDDLE}},
+    {"frozen_shard_optim",
+     0,
+     {PLAN_TRAIN, STRATEGY_SHARD_OPTIM, 2, 2, 1, 0, 1, false, UNTIED, FREEZE_LOW}},
+    {"frozen_no_shard",
+     0,
+     {PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 1, 0, 1, false, UNTIED, FREEZE_MIDDLE}},
     {"eval", 1, {PLAN_EVAL, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING}},
-    {"bf16", 1, {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 2, true, UNTIED, FREEZE_NOTHING, true}},
-    {"bf16_no_shard", 0, {PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 1, 0, 1, false, TIED, FREEZE_NOTHING, true}},
+    {"bf16",
+     1,
+     {PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 2, true, UNTIED, FREEZE_NOTHING, true}},
+    {"bf16_no_shard",
+     0,
+     {PLAN_TRAIN, STRATEGY_NO_SHARD, 2, 2, 1, 0, 1, false, TIED, FREEZE_NOTHING, true}},
     {"bf16_kept",
      1,
-     {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .freeze = FREEZE_ODD, .half = true, .keep_working = true}},
+     {.strategy = STRATEGY_FULL_SHARD,
+      .ranks = 2,
+      .group = 2,
+      .prefetch = 1,
+      .micros = 1,
+      .freeze = FREEZE_ODD,
+      .half = true,
+      .keep_working = true}},
     {"host",
      1,
-     {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .half = true, .host = true, .keep = KEEP_INPUT_HOST}},
+     {.strategy = STRATEGY_FULL_SHARD,
+      .ranks = 2,
+      .group = 2,
+      .prefetch = 1,
+      .micros = 1,
+      .half = true,
+      .host = true,
+      .keep = KEEP_INPUT_HOST}},
     {"keep_host",
      0,
-     {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 0, .micros = 1, .half = true, .keep = KEEP_ACTIVATIONS_HOST}},
+     {.strategy = STRATEGY_FULL_SHARD,
+      .ranks = 2,
+      .group = 2,
+      .prefetch = 0,
+      .micros = 1,
+      .half = true,
+      .keep = KEEP_ACTIVATIONS_HOST}},
     {"host_shared",
      0,
      {.strategy = STRATEGY_FULL_SHARD,
@@ -55,7 +92,14 @@ static const struct {
       .keep = KEEP_INPUT_NVME}},
     {"host_one_node",
      1,
-     {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .host = true, .cpu_reduce = true, .one_node = true}},
+     {.strategy = STRATEGY_FULL_SHARD,
+      .ranks = 2,
+      .group = 2,
+      .prefetch = 1,
+      .micros = 2,
+      .host = true,
+      .cpu_reduce = true,
+      .one_node = true}},
     {"host_immediate",
      3,
      {.strategy = STRATEGY_HYBRID_SHARD,
@@ -146,7 +190,9 @@ static const struct {
       .host = true,
       .nvme_state = 0.5,
       .resident = 2}},
-    {"generate", 0, {PLAN_GENERATE, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING}},
+    {"generate",
+     0,
+     {PLAN_GENERATE, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING}},
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
@@ -182,7 +228,8 @@ static void compare_golden(const char *path, const char *text)
     size_t length = strlen(want);
     number++;
     if (strncmp(text, want, length) != 0)
-      fail_msg("%s, line %d: expected\n%sand got\n%.*s", path, number, want, (int)strcspn(text, "\n"), text);
+      fail_msg("%s, line %d: expected\n%sand got\n%.*s", path, number, want,
+               (int)strcspn(text, "\n"), text);
     text += length;
   }
   fclose(from);
@@ -198,7 +245,8 @@ static void plans_are_printed_as_in_the_golden_files(void **state)
     struct model model;
     fixture_model_of(&model, 3, &cases[c].point);
     struct plan *plan = fixture_plan(&model, &cases[c].point, cases[c].rank);
-    char *text = printed(plan), *path = mem_printf("%s/tests/plan/golden/%s.txt", top ? top : ".", cases[c].file);
+    char *text = printed(plan),
+         *path = mem_printf("%s/tests/plan/golden/%s.txt", top ? top : ".", cases[c].file);
     if (golden && strcmp(golden, "write") == 0)
       write_golden(path, text);
     else
@@ -230,7 +278,9 @@ static void an_instruction_is_named_by_what_it_has(void **state)
   struct plan *plan;
   char name[64];
   fixture_model(&model, 1);
-  struct plan_input input = fixture_input(&model, &(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 1, 1, 0, 0, 1, true, TIED, FREEZE_NOTHING}, 0);
+  struct plan_input input = fixture_input(
+      &model,
+      &(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 1, 1, 0, 0, 1, true, TIED, FREEZE_NOTHING}, 0);
   assert_int_equal(plan_create(&input, &plan), STATUS_OK);
   plan_instr_name(plan, 2, name, sizeof name);
   assert_string_equal(name, "FORWARD h.0 m0 (#2, compute)");

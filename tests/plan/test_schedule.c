@@ -1,4 +1,5 @@
-/* In which order a plan does things, and what may overlap. Oracles: counting, and reachability over lanes and waits. */
+/* In which order a plan does things, and what may overlap. Oracles: counting, and reachability over
+ * lanes and waits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,8 +16,10 @@ static void one_rank_has_nobody_to_talk_to(void **state)
 {
   (void)state;
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++) {
-    struct plan *plan =
-        fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 1, 1, 1, 0, 2, true, TIED, FREEZE_NOTHING}, 0);
+    struct plan *plan = fixture_plan(&fixture_small,
+                                     &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 1, 1,
+                                                     1, 0, 2, true, TIED, FREEZE_NOTHING},
+                                     0);
     for (int op = 0; op < OP_COUNT; op++)
       if (op_rows[op].collective != COLLECTIVE_NONE)
         assert_int_equal(fixture_count(plan, (enum op)op), op == OP_METRICS);
@@ -26,14 +29,17 @@ static void one_rank_has_nobody_to_talk_to(void **state)
   }
 }
 
-/* Counted by hand for visits root h.0 h.1 h.2 root h.2 h.1 h.0: units at most prefetch + 1 visits apart keep their window. */
+/* Counted by hand for visits root h.0 h.1 h.2 root h.2 h.1 h.0: units at most prefetch + 1 visits
+ * apart keep their window. */
 static void the_turn_around_keeps_its_window_where_that_is_free(void **state)
 {
   (void)state;
   static const int gathers[] = {8, 7, 7, 5, 5, 4};
   for (int prefetch = 0; prefetch < 6; prefetch++) {
-    struct plan *plan =
-        fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, prefetch, 0, 1, true, TIED, FREEZE_NOTHING}, 0);
+    struct plan *plan = fixture_plan(&fixture_small,
+                                     &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4,
+                                                     prefetch, 0, 1, true, TIED, FREEZE_NOTHING},
+                                     0);
     assert_int_equal(fixture_count(plan, OP_GATHER), gathers[prefetch]);
     assert_int_equal(fixture_count(plan, OP_RELEASE), gathers[prefetch]);
     plan_destroy(plan);
@@ -42,10 +48,12 @@ static void the_turn_around_keeps_its_window_where_that_is_free(void **state)
 
 static bool reads_params(enum op op)
 {
-  return op == OP_EMBED || op == OP_FORWARD || op == OP_LOSS || op == OP_LOGITS || op == OP_BACKWARD;
+  return op == OP_EMBED || op == OP_FORWARD || op == OP_LOSS || op == OP_LOGITS ||
+         op == OP_BACKWARD;
 }
 
-/* Visits (uses of parameters, a recompute counted with its backward pass) between instruction i and the first use of what it gathers. */
+/* Visits (uses of parameters, a recompute counted with its backward pass) between instruction i and
+ * the first use of what it gathers. */
 static int visits_ahead(const struct plan *plan, int gather)
 {
   int visits = 0;
@@ -73,8 +81,11 @@ static void gathers_stand_prefetch_visits_ahead_of_their_use(void **state)
   (void)state;
   for (int strategy = STRATEGY_FULL_SHARD; strategy <= STRATEGY_SHARD_OPTIM; strategy++)
     for (int prefetch = 0; prefetch < 5; prefetch++) {
-      struct plan *plan = fixture_plan(
-          &fixture_small, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4, prefetch, 1, 2, true, TIED, FREEZE_NOTHING}, 0);
+      struct plan *plan =
+          fixture_plan(&fixture_small,
+                       &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4, prefetch, 1,
+                                       2, true, TIED, FREEZE_NOTHING},
+                       0);
       for (int i = 0; i < plan->n; i++) {
         if (plan->instr[i].op != OP_GATHER)
           continue;
@@ -92,13 +103,17 @@ static void gather_once_strategies_gather_once_a_step(void **state)
 {
   (void)state;
   for (int strategy = STRATEGY_SHARD_GRAD_OP; strategy <= STRATEGY_SHARD_OPTIM; strategy++) {
-    struct plan *plan =
-        fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4, 1, 0, 3, false, TIED, FREEZE_NOTHING}, 0);
+    struct plan *plan = fixture_plan(&fixture_small,
+                                     &(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, 4,
+                                                     1, 0, 3, false, TIED, FREEZE_NOTHING},
+                                     0);
     assert_int_equal(fixture_count(plan, OP_GATHER), BLOCKS + 1);
     assert_int_equal(fixture_count(plan, OP_EXCHANGE), BLOCKS + 1);
     plan_destroy(plan);
   }
-  struct plan *plan = fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 4, 4, 1, 0, 3, true, TIED, FREEZE_NOTHING}, 0);
+  struct plan *plan = fixture_plan(
+      &fixture_small,
+      &(struct point){PLAN_TRAIN, STRATEGY_NO_SHARD, 4, 4, 1, 0, 3, true, TIED, FREEZE_NOTHING}, 0);
   assert_int_equal(fixture_count(plan, OP_GATHER), 0);
   assert_int_equal(fixture_count(plan, OP_EXCHANGE), 3 * (BLOCKS + 1));
   assert_int_equal(fixture_count(plan, OP_GATHER_GRADS), BLOCKS + 1);
@@ -116,7 +131,10 @@ static int count_over(const struct plan *plan, enum plan_group group)
 static void replicas_meet_once_a_step(void **state)
 {
   (void)state;
-  struct plan *plan = fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 2, 1, 0, 3, true, TIED, FREEZE_NOTHING}, 4);
+  struct plan *plan = fixture_plan(
+      &fixture_small,
+      &(struct point){PLAN_TRAIN, STRATEGY_HYBRID_SHARD, 6, 2, 1, 0, 3, true, TIED, FREEZE_NOTHING},
+      4);
   assert_int_equal(count_over(plan, GROUP_REDUCE), 3 * (BLOCKS + 1));
   assert_int_equal(count_over(plan, GROUP_REPLICAS), BLOCKS + 1);
   assert_int_equal(fixture_count(plan, OP_GATHER_GRADS), BLOCKS + 1);
@@ -127,7 +145,8 @@ static void replicas_meet_once_a_step(void **state)
     int64_t offset;
     assert_int_equal(plan_instr_ranks(plan, &plan->instr[sum - 1]), 3);
     plan_root(plan, plan->instr[sum].use[DECODE_SUM_SHARD].buffer, &offset);
-    assert_int_equal(offset, 2 * plan->layout[u].flat / 6 * 4); /* rank 4 is member 0 of replica 2 */
+    assert_int_equal(offset,
+                     2 * plan->layout[u].flat / 6 * 4); /* rank 4 is member 0 of replica 2 */
   }
   plan_destroy(plan);
 }
@@ -136,15 +155,20 @@ static void blocks_are_recomputed_every_kth(void **state)
 {
   (void)state;
   for (int every = 0; every < 4; every++) {
-    struct plan *plan =
-        fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, every, 1, true, TIED, FREEZE_NOTHING}, 0);
+    struct plan *plan = fixture_plan(&fixture_small,
+                                     &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1,
+                                                     every, 1, true, TIED, FREEZE_NOTHING},
+                                     0);
     for (int u = 1; u <= BLOCKS; u++) {
       bool again = every > 0 && (u - 1) % every == 0;
-      int recompute = fixture_find(plan, OP_RECOMPUTE, u, 0), backward = fixture_find(plan, OP_BACKWARD, u, 0);
-      assert_int_equal(plan->instr[fixture_find(plan, OP_FORWARD, u, 0)].use[FORWARD_SAVED].buffer < 0, again);
+      int recompute = fixture_find(plan, OP_RECOMPUTE, u, 0),
+          backward = fixture_find(plan, OP_BACKWARD, u, 0);
+      assert_int_equal(
+          plan->instr[fixture_find(plan, OP_FORWARD, u, 0)].use[FORWARD_SAVED].buffer < 0, again);
       assert_int_equal(recompute, again ? backward - 1 : -1);
       if (again)
-        assert_int_equal(plan->instr[recompute].use[FORWARD_SAVED].buffer, plan->instr[backward].use[BACKWARD_SAVED].buffer);
+        assert_int_equal(plan->instr[recompute].use[FORWARD_SAVED].buffer,
+                         plan->instr[backward].use[BACKWARD_SAVED].buffer);
     }
     plan_destroy(plan);
   }
@@ -153,7 +177,10 @@ static void blocks_are_recomputed_every_kth(void **state)
 static void updates_come_in_the_order_of_their_next_use(void **state)
 {
   (void)state;
-  struct plan *plan = fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING}, 0);
+  struct plan *plan = fixture_plan(
+      &fixture_small,
+      &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING},
+      0);
   int metrics = fixture_find(plan, OP_METRICS, -1, -1);
   for (int u = 0; u <= BLOCKS; u++)
     assert_int_equal(fixture_find(plan, OP_UPDATE, u, -1), metrics + 1 + u);
@@ -186,8 +213,10 @@ static void communication_may_overlap_what_it_stands_beside(void **state)
 {
   (void)state;
   for (int micros = 1; micros <= 2; micros++) {
-    struct plan *plan =
-        fixture_plan(&fixture_small, &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, micros, true, TIED, FREEZE_NOTHING}, 0);
+    struct plan *plan = fixture_plan(&fixture_small,
+                                     &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0,
+                                                     micros, true, TIED, FREEZE_NOTHING},
+                                     0);
     for (int m = 0; m < micros; m++)
       for (int u = BLOCKS; u >= 2; u--) { /* a reduce and the next block's backward pass */
         int reduce = fixture_find(plan, OP_EXCHANGE, u, micros > 1 ? m : -1);
@@ -213,8 +242,8 @@ static bool independent(const struct plan *plan, int a, int b)
   return a < b ? !depends(plan, b, a) : !depends(plan, a, b);
 }
 
-/* With one unit ahead: a unit or an input comes while another one is computed with, and a gradient goes, is reduced and, where that is allowed,
- * spent, beside the next backward pass. */
+/* With one unit ahead: a unit or an input comes while another one is computed with, and a gradient
+ * goes, is reduced and, where that is allowed, spent, beside the next backward pass. */
 static void transfers_and_updates_may_overlap_compute(void **state)
 {
   (void)state;
@@ -236,7 +265,8 @@ static void transfers_and_updates_may_overlap_compute(void **state)
     struct plan *plan = fixture_plan(&tower, &point, 0);
     for (int u = 6; u >= 3; u--) {
       int next = fixture_find(plan, OP_BACKWARD, u - 1, 0);
-      assert_true(depends(plan, fixture_find(plan, OP_FETCH_GRAD, u, -1), fixture_find(plan, OP_BACKWARD, u, 0)));
+      assert_true(depends(plan, fixture_find(plan, OP_FETCH_GRAD, u, -1),
+                          fixture_find(plan, OP_BACKWARD, u, 0)));
       assert_true(independent(plan, fixture_find(plan, OP_FETCH_GRAD, u, -1), next));
       assert_true(independent(
           plan,
@@ -247,13 +277,17 @@ static void transfers_and_updates_may_overlap_compute(void **state)
       if (u == 6) /* every fourth, from the last one on, waits for the next forward pass */
         assert_true(update > fixture_find(plan, OP_METRICS, -1, -1));
       else
-        assert_true(update < fixture_find(plan, OP_METRICS, -1, -1) && independent(plan, update, next));
+        assert_true(update < fixture_find(plan, OP_METRICS, -1, -1) &&
+                    independent(plan, update, next));
     }
     for (int u = 5; u >= 1; u--)
-      assert_true(independent(plan, fixture_find(plan, OP_FETCH_ACT, u, 0), fixture_find(plan, OP_BACKWARD, u + 1, 0)));
+      assert_true(independent(plan, fixture_find(plan, OP_FETCH_ACT, u, 0),
+                              fixture_find(plan, OP_BACKWARD, u + 1, 0)));
     for (int u = 2; u <= 6; u++) { /* the first FETCH is the forward pass's */
-      assert_true(depends(plan, fixture_find(plan, OP_FORWARD, u, 0), fixture_find(plan, OP_FETCH, u, 0)));
-      assert_true(independent(plan, fixture_find(plan, OP_FETCH, u, 0), fixture_find(plan, OP_FORWARD, u - 1, 0)));
+      assert_true(
+          depends(plan, fixture_find(plan, OP_FORWARD, u, 0), fixture_find(plan, OP_FETCH, u, 0)));
+      assert_true(independent(plan, fixture_find(plan, OP_FETCH, u, 0),
+                              fixture_find(plan, OP_FORWARD, u - 1, 0)));
     }
     plan_destroy(plan);
     fixture_free(&tower);
@@ -264,8 +298,14 @@ static void transfers_and_updates_may_overlap_compute(void **state)
 static void a_head_of_its_own_is_updated_at_once(void **state)
 {
   (void)state;
-  const struct point point = {
-      .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .head = UNTIED, .host = true, .immediate = true};
+  const struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                              .ranks = 2,
+                              .group = 2,
+                              .prefetch = 1,
+                              .micros = 1,
+                              .head = UNTIED,
+                              .host = true,
+                              .immediate = true};
   for (int blocks = 5; blocks <= 8; blocks++) {
     struct model tower;
     fixture_model_of(&tower, blocks, &point);
@@ -282,9 +322,15 @@ static void the_next_step_begins_while_updates_go_on(void **state)
 {
   (void)state;
   for (int full = 0; full < 2; full++) {
-    struct plan *plan = fixture_plan(
-        &fixture_small,
-        &(struct point){.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .host = true, .params_full = full}, 0);
+    struct plan *plan = fixture_plan(&fixture_small,
+                                     &(struct point){.strategy = STRATEGY_FULL_SHARD,
+                                                     .ranks = 2,
+                                                     .group = 2,
+                                                     .prefetch = 1,
+                                                     .micros = 1,
+                                                     .host = true,
+                                                     .params_full = full},
+                                     0);
     for (int u = 0; u <= BLOCKS; u++) {
       const struct instr *fetch = &plan->instr[fixture_find(plan, OP_FETCH, u, -1)];
       int seen = 0, latest = fixture_find(plan, full ? OP_PUBLISH : OP_UPDATE, u, -1);
@@ -298,15 +344,16 @@ static void the_next_step_begins_while_updates_go_on(void **state)
   }
 }
 
-/* Where memory counts, the largest gradient is reduced before the first backward pass takes room, and goes to the host beside it; elsewhere it is reduced beside it. */
+/* Where memory counts, the largest gradient is reduced before the first backward pass takes room,
+ * and goes to the host beside it; elsewhere it is reduced beside it. */
 static void the_gradient_of_a_head_leaves_first_where_memory_counts(void **state)
 {
   (void)state;
   struct model tower;
   fixture_model_of(&tower, 6, &(struct point){.ranks = 2, .head = UNTIED});
-  for (
-      int choice = 0; choice < 7;
-      choice++) { /* on the device, there in tight room, and on the host reduced by devices, by hosts, by hosts in memory that they share; also alone */
+  for (int choice = 0; choice < 7;
+       choice++) { /* on the device, there in tight room, and on the host reduced by devices, by
+                      hosts, by hosts in memory that they share; also alone */
     const bool host = choice >= 2, alone = choice == 5, cut = choice == 6;
     const struct point point = {.strategy = STRATEGY_FULL_SHARD,
                                 .ranks = alone ? 1 : 2,
@@ -334,22 +381,30 @@ static void the_gradient_of_a_head_leaves_first_where_memory_counts(void **state
   fixture_free(&tower);
 }
 
-/* With prefetch 1 a block's activations have two more forward passes to leave in, and come back beside the backward pass before. Their place is not written meanwhile. */
+/* With prefetch 1 a block's activations have two more forward passes to leave in, and come back
+ * beside the backward pass before. Their place is not written meanwhile. */
 static void activations_leave_and_come_back_beside_compute(void **state)
 {
   (void)state;
   struct model tower;
   fixture_model(&tower, 8);
   for (int host = 0; host < 2; host++) {
-    const struct point point = {
-        .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .host = host, .keep = KEEP_ACTIVATIONS_HOST};
+    const struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                                .ranks = 2,
+                                .group = 2,
+                                .prefetch = 1,
+                                .micros = 1,
+                                .host = host,
+                                .keep = KEEP_ACTIVATIONS_HOST};
     struct plan *plan = fixture_plan(&tower, &point, 0);
     for (int u = 1; u <= 6; u++) {
-      const int save = fixture_find(plan, OP_SAVE_ACT, u, 0), fetch = fixture_find(plan, OP_FETCH_ACT, u, 0);
+      const int save = fixture_find(plan, OP_SAVE_ACT, u, 0),
+                fetch = fixture_find(plan, OP_FETCH_ACT, u, 0);
       assert_true(depends(plan, save, fixture_find(plan, OP_FORWARD, u, 0)));
       assert_true(independent(plan, save, fixture_find(plan, OP_FORWARD, u + 1, 0)));
       assert_true(independent(plan, save, fixture_find(plan, OP_FORWARD, u + 2, 0)));
-      assert_true(depends(plan, fetch, save) && depends(plan, fixture_find(plan, OP_BACKWARD, u, 0), fetch));
+      assert_true(depends(plan, fetch, save) &&
+                  depends(plan, fixture_find(plan, OP_BACKWARD, u, 0), fetch));
       assert_true(independent(plan, fetch, fixture_find(plan, OP_BACKWARD, u + 1, 0)));
     }
     plan_destroy(plan);
@@ -388,7 +443,8 @@ static void residuals_come_and_go_beside_compute(void **state)
   fixture_free(&tower);
 }
 
-/* The next step's first window waits for nothing of the host: neither its lane nor what brings from there or there. */
+/* The next step's first window waits for nothing of the host: neither its lane nor what brings from
+ * there or there. */
 static void the_next_step_begins_without_the_host(void **state)
 {
   (void)state;

@@ -1,4 +1,5 @@
-/* The simulator. Oracles: closed forms where nothing overlaps, bounds where something does, and plans by hand whose times are sums on paper. */
+/* The simulator. Oracles: closed forms where nothing overlaps, bounds where something does, and
+ * plans by hand whose times are sums on paper. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -42,7 +43,9 @@ static double head_s(double rate)
 static int64_t flat_bytes(int unit, int ranks)
 {
   struct layout_unit packed;
-  assert_int_equal(layout_unit_pack(model.unit[unit].params, model.unit[unit].layout.elements, NULL, ranks, &packed), STATUS_OK);
+  assert_int_equal(layout_unit_pack(model.unit[unit].params, model.unit[unit].layout.elements, NULL,
+                                    ranks, &packed),
+                   STATUS_OK);
   int64_t bytes = packed.flat * 4;
   layout_unit_free(&packed);
   return bytes;
@@ -51,8 +54,9 @@ static int64_t flat_bytes(int unit, int ranks)
 static void a_rate_of_zero_costs_nothing(void **state)
 {
   (void)state;
-  struct plan_forecast f =
-      forecast(&(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 1, 2, true, TIED, FREEZE_NOTHING}, &(struct plan_rates){0});
+  struct plan_forecast f = forecast(
+      &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 1, 2, true, TIED, FREEZE_NOTHING},
+      &(struct plan_rates){0});
   assert_true(f.step_s == 0 && f.exposed_comm_s == 0);
   for (int lane = 0; lane < LANE_COUNT; lane++)
     assert_true(f.busy_s[lane] == 0);
@@ -67,29 +71,40 @@ static void compute_alone_takes_its_operations(void **state)
     for (int recompute = 0; recompute <= 1; recompute++) {
       double want = micros * ((3 + recompute) * BLOCKS * block_s(1e9) + 3 * head_s(1e9));
       struct plan_forecast f =
-          forecast(&(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, recompute, micros, true, TIED, FREEZE_NOTHING}, &rates);
+          forecast(&(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, recompute, micros,
+                                   true, TIED, FREEZE_NOTHING},
+                   &rates);
       expect_near(f.step_s, want);
       expect_near(f.busy_s[LANE_COMPUTE], want);
       assert_true(fabs(f.exposed_comm_s) < 1e-12);
     }
-  struct plan_forecast f = forecast(&(struct point){PLAN_EVAL, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 1, true, TIED, FREEZE_NOTHING}, &rates);
+  struct plan_forecast f = forecast(
+      &(struct point){PLAN_EVAL, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 1, true, TIED, FREEZE_NOTHING},
+      &rates);
   expect_near(f.step_s, BLOCKS * block_s(1e9) + head_s(1e9));
-  f = forecast(&(struct point){PLAN_GENERATE, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 1, true, TIED, FREEZE_NOTHING}, &rates);
+  f = forecast(&(struct point){PLAN_GENERATE, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 1, true, TIED,
+                               FREEZE_NOTHING},
+               &rates);
   expect_near(f.step_s, BLOCKS * block_s(1e9) + head_s(1e9) / 16);
 }
 
-/* Where nothing is trained a gradient is passed on, which is half of a backward pass, or nothing is, below the lowest that learns. */
+/* Where nothing is trained a gradient is passed on, which is half of a backward pass, or nothing
+ * is, below the lowest that learns. */
 static void what_is_frozen_costs_less(void **state)
 {
   (void)state;
   static const struct {
     enum freeze freeze;
     int blocks, heads; /* how often their products are taken */
-  } row[] = {{FREEZE_ODD, 3 * BLOCKS, 3}, {FREEZE_LOW, 3 * BLOCKS - 2, 3}, {FREEZE_MIDDLE, 3 * BLOCKS - 1, 2}, {FREEZE_BUT_HEAD, BLOCKS, 3}};
+  } row[] = {{FREEZE_ODD, 3 * BLOCKS, 3},
+             {FREEZE_LOW, 3 * BLOCKS - 2, 3},
+             {FREEZE_MIDDLE, 3 * BLOCKS - 1, 2},
+             {FREEZE_BUT_HEAD, BLOCKS, 3}};
   const struct plan_rates rates = {.gemm_flops = 1e9};
   struct model tied = model;
   for (size_t r = 0; r < sizeof row / sizeof row[0]; r++) {
-    const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 1, true, UNTIED, row[r].freeze};
+    const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 1, 0, 1, true,
+                                UNTIED,     row[r].freeze};
     fixture_model_of(&model, BLOCKS, &point);
     struct plan_forecast f = forecast(&point, &rates);
     expect_near(f.busy_s[LANE_COMPUTE], row[r].blocks * block_s(1e9) + row[r].heads * head_s(1e9));
@@ -106,32 +121,41 @@ static void without_prefetch_a_forward_pass_is_a_chain(void **state)
   const int ranks = 4;
   double gathers = 0;
   for (int u = 0; u <= BLOCKS; u++)
-    gathers += (u == 0 ? 2 : 1) * ((double)flat_bytes(u, ranks) * (ranks - 1) / ranks / 1e8 + 3e-6 * (ranks - 1));
+    gathers += (u == 0 ? 2 : 1) *
+               ((double)flat_bytes(u, ranks) * (ranks - 1) / ranks / 1e8 + 3e-6 * (ranks - 1));
   double metrics = 2 * 2 * (sizeof(struct exactsum) / 1e8 + 3e-6);
-  struct plan_forecast f = forecast(&(struct point){PLAN_EVAL, STRATEGY_FULL_SHARD, ranks, ranks, 0, 0, 1, true, TIED, FREEZE_NOTHING}, &rates);
+  struct plan_forecast f = forecast(&(struct point){PLAN_EVAL, STRATEGY_FULL_SHARD, ranks, ranks, 0,
+                                                    0, 1, true, TIED, FREEZE_NOTHING},
+                                    &rates);
   expect_near(f.busy_s[LANE_GATHER], gathers);
   expect_near(f.busy_s[LANE_REDUCE], metrics);
   expect_near(f.busy_s[LANE_COMPUTE], BLOCKS * block_s(1e9) + head_s(1e9));
-  expect_near(f.step_s, f.busy_s[LANE_GATHER] + f.busy_s[LANE_COMPUTE]); /* the next step's first gather goes on during METRICS */
+  expect_near(f.step_s,
+              f.busy_s[LANE_GATHER] +
+                  f.busy_s[LANE_COMPUTE]); /* the next step's first gather goes on during METRICS */
   expect_near(f.exposed_comm_s, f.busy_s[LANE_GATHER]);
 }
 
 static void a_step_lies_between_its_busiest_lane_and_the_sum_of_all(void **state)
 {
   (void)state;
-  const struct plan_rates rates = {.gemm_flops = 1e9, .memory_bytes = 1e9, .link_bytes = 1e8, .link_latency_s = 1e-6};
+  const struct plan_rates rates = {
+      .gemm_flops = 1e9, .memory_bytes = 1e9, .link_bytes = 1e8, .link_latency_s = 1e-6};
   for (int strategy = 0; strategy <= STRATEGY_HYBRID_SHARD; strategy++)
     for (int prefetch = 0; prefetch < 3; prefetch++) {
       int group = strategy == STRATEGY_HYBRID_SHARD ? 2 : 4;
       struct plan_forecast f =
-          forecast(&(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, group, prefetch, 0, 2, true, TIED, FREEZE_NOTHING}, &rates);
+          forecast(&(struct point){PLAN_TRAIN, (enum deck_strategy)strategy, 4, group, prefetch, 0,
+                                   2, true, TIED, FREEZE_NOTHING},
+                   &rates);
       double sum = 0;
       for (int lane = 0; lane < LANE_COUNT; lane++) {
         assert_true(f.step_s >= f.busy_s[lane] * (1 - 1e-9));
         sum += f.busy_s[lane];
       }
       assert_true(f.step_s <= sum * (1 + 1e-9));
-      assert_true(f.exposed_comm_s > 0 && f.exposed_comm_s < f.busy_s[LANE_GATHER] + f.busy_s[LANE_REDUCE]);
+      assert_true(f.exposed_comm_s > 0 &&
+                  f.exposed_comm_s < f.busy_s[LANE_GATHER] + f.busy_s[LANE_REDUCE]);
     }
 }
 
@@ -139,7 +163,8 @@ static void prefetch_hides_gathers_behind_compute(void **state)
 {
   (void)state;
   /* a gather takes half as long as a block */
-  const struct plan_rates rates = {.gemm_flops = 1e9, .link_bytes = (double)flat_bytes(1, 4) * 3 / 4 / (0.5 * block_s(1e9))};
+  const struct plan_rates rates = {
+      .gemm_flops = 1e9, .link_bytes = (double)flat_bytes(1, 4) * 3 / 4 / (0.5 * block_s(1e9))};
   struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 0, 0, 1, true, TIED, FREEZE_NOTHING};
   struct plan_forecast none = forecast(&point, &rates);
   point.prefetch = 1;
@@ -147,20 +172,25 @@ static void prefetch_hides_gathers_behind_compute(void **state)
   point.prefetch = 2;
   struct plan_forecast two = forecast(&point, &rates);
   assert_true(one.step_s < none.step_s && two.step_s <= one.step_s * (1 + 1e-9));
-  assert_true(none.exposed_comm_s > 2 * one.exposed_comm_s); /* those show that find no free memory to be gathered into ahead of their use */
-  assert_true(one.exposed_comm_s < 5 * block_s(1e9));        /* only those at the ends of the step */
+  assert_true(none.exposed_comm_s >
+              2 * one.exposed_comm_s); /* those show that find no free memory to be gathered into
+                                          ahead of their use */
+  assert_true(one.exposed_comm_s < 5 * block_s(1e9)); /* only those at the ends of the step */
 }
 
 static void updates_and_norms_take_their_traffic(void **state)
 {
   (void)state;
   const struct plan_rates rates = {.memory_bytes = 1e9};
-  struct plan_forecast f = forecast(&(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING}, &rates);
+  struct plan_forecast f = forecast(
+      &(struct point){PLAN_TRAIN, STRATEGY_FULL_SHARD, 2, 2, 1, 0, 1, true, TIED, FREEZE_NOTHING},
+      &rates);
   double shards = 0;
   for (int u = 0; u <= BLOCKS; u++)
     shards += (double)flat_bytes(u, 2) / 2;
   /* gradient read, master and moments read and written; and the metrics once a unit */
-  expect_near(f.busy_s[LANE_HOST], (7 * shards + (BLOCKS + 1) * (double)sizeof(struct plan_metrics)) / 1e9);
+  expect_near(f.busy_s[LANE_HOST],
+              (7 * shards + (BLOCKS + 1) * (double)sizeof(struct plan_metrics)) / 1e9);
   /* the sum reads two messages and writes the shard, whose squares are read */
   assert_true(f.busy_s[LANE_REDUCE] >= 4 * shards / 1e9 &&
               f.busy_s[LANE_REDUCE] < 4.1 * shards / 1e9 + 1e-4);
@@ -178,14 +208,20 @@ struct hand {
 static void hand_make(struct hand *hand, int ranks)
 {
   *hand = (struct hand){0};
-  hand->plan = (struct plan){.input = fixture_input(&model, &(struct point){.ranks = ranks, .group = ranks, .micros = 1}, 0),
-                             .instr = hand->instr,
-                             .buffer = hand->buffer,
-                             .buffers = 8};
+  hand->plan =
+      (struct plan){.input = fixture_input(
+                        &model, &(struct point){.ranks = ranks, .group = ranks, .micros = 1}, 0),
+                    .instr = hand->instr,
+                    .buffer = hand->buffer,
+                    .buffers = 8};
   hand->plan.input.device = &fixture_half;
   hand->plan.on_host[LANE_HOST] = true;
   for (int b = 0; b < 8; b++)
-    hand->buffer[b] = (struct plan_buffer){.tier = TIER_HOST, .parent = -1, .unit = -1, .elements = 250 * (b + 1), .bytes = 1000 * (b + 1)};
+    hand->buffer[b] = (struct plan_buffer){.tier = TIER_HOST,
+                                           .parent = -1,
+                                           .unit = -1,
+                                           .elements = 250 * (b + 1),
+                                           .bytes = 1000 * (b + 1)};
 }
 
 /* The same with sums on the hosts, which share memory. */
@@ -204,7 +240,9 @@ static struct instr *hand_add(struct hand *hand, enum op op, enum plan_lane lane
   for (int k = 0, left = 1; k < PLAN_MAX_USE; k++) {
     left = left && uses[k];
     const char use = left ? uses[k] : '-';
-    instr->use[k] = (struct plan_use){use == '-' ? -1 : k, use == 'r' ? ACCESS_READ : use == 'w' ? ACCESS_WRITE : ACCESS_ADD};
+    instr->use[k] = (struct plan_use){use == '-' ? -1 : k, use == 'r'   ? ACCESS_READ
+                                                           : use == 'w' ? ACCESS_WRITE
+                                                                        : ACCESS_ADD};
     if (use != '-' && op_rows[op].operand[k].place == PLACE_DISK)
       hand->buffer[k].tier = TIER_DISK;
   }
@@ -397,7 +435,8 @@ static void what_lies_in_its_window_is_not_cast(void **state)
   expect_near(hand_forecast(&hand, &rates).step_s, 0);
 }
 
-/* The copy that the update has left is in that type too; whoever has all of it reads and writes its 1000 bytes. */
+/* The copy that the update has left is in that type too; whoever has all of it reads and writes its
+ * 1000 bytes. */
 static void what_is_kept_in_its_type_is_not_cast(void **state)
 {
   (void)state;
@@ -413,12 +452,18 @@ static void what_is_kept_in_its_type_is_not_cast(void **state)
   expect_near(hand_forecast(&hand, &rates).step_s, 2 * 1000 / 1e6);
 }
 
-/* An element's copy of 2 bytes is written in the update's pass; the gathers' passes, of 6 bytes each, are gone. */
+/* An element's copy of 2 bytes is written in the update's pass; the gathers' passes, of 6 bytes
+ * each, are gone. */
 static void a_copy_that_is_kept_moves_work_from_gathers_to_updates(void **state)
 {
   (void)state;
   const struct plan_rates rates = {.memory_bytes = 1e6};
-  struct point point = {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .prefetch = 1, .micros = 2, .half = true};
+  struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                        .ranks = 4,
+                        .group = 4,
+                        .prefetch = 1,
+                        .micros = 2,
+                        .half = true};
   double elements = 0;
   for (int u = 0; u <= BLOCKS; u++)
     elements += (double)flat_bytes(u, 4) / 4 / 4;
@@ -446,9 +491,11 @@ static void what_is_not_hidden_is_exposed(void **state)
   hand_add(&hand, OP_UPDATE, LANE_HOST, "rr-a---a");
   hand_wait(&hand, 1, 0, 0);
   hand_wait(&hand, 2, 1, 0);
-  struct plan_forecast f = hand_forecast(&hand, &rates); /* each lane for itself, one step ahead of the next lane */
+  struct plan_forecast f =
+      hand_forecast(&hand, &rates); /* each lane for itself, one step ahead of the next lane */
   expect_near(f.step_s, forward);
-  assert_true(fabs(f.exposed_copy_s) < 1e-12 && fabs(f.exposed_update_s) < 1e-12 && fabs(f.exposed_disk_s) < 1e-12);
+  assert_true(fabs(f.exposed_copy_s) < 1e-12 && fabs(f.exposed_update_s) < 1e-12 &&
+              fabs(f.exposed_disk_s) < 1e-12);
 
   hand_wait(&hand, 0, 1, 1); /* one window only */
   f = hand_forecast(&hand, &rates);
@@ -490,14 +537,20 @@ static void the_host_s_memory_bounds_a_step(void **state)
   expect_near(hand_forecast(&hand, &rates).step_s, 2000 / 1e4);
 }
 
-/* 2000 bytes each way, alone in 0.8 and 0.625 s. Oracles: together they take what was measured of all ranks' copies both ways, 1 s at 2000 bytes a second and way, and one by itself what was
- * measured of one rank alone, in a memory of any rate. Where nothing is faster alone, all are as slow as together. */
+/* 2000 bytes each way, alone in 0.8 and 0.625 s. Oracles: together they take what was measured of
+ * all ranks' copies both ways, 1 s at 2000 bytes a second and way, and one by itself what was
+ * measured of one rank alone, in a memory of any rate. Where nothing is faster alone, all are as
+ * slow as together. */
 static void copies_of_one_way_are_as_fast_as_alone(void **state)
 {
   (void)state;
   const double memory[] = {4e3, 1e4, 3e4};
   for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) {
-    struct plan_rates rates = {.h2d_bytes = 2e3, .d2h_bytes = 2e3, .h2d_alone_bytes = 2500, .d2h_alone_bytes = 3200, .host_bytes = memory[i]};
+    struct plan_rates rates = {.h2d_bytes = 2e3,
+                               .d2h_bytes = 2e3,
+                               .h2d_alone_bytes = 2500,
+                               .d2h_alone_bytes = 3200,
+                               .host_bytes = memory[i]};
     struct hand both, up, down;
     hand_make(&both, 1);
     hand_add(&both, OP_FETCH, LANE_H2D, "rw");
@@ -516,15 +569,18 @@ static void copies_of_one_way_are_as_fast_as_alone(void **state)
 
 /* ---- what shares the host's memory ---- */
 
-/* Sums and updates of 3000 bytes take 1 s by themselves, a forward pass 3 s, and a copy of 2000 to the device 2 s with a third of the memory's rate, from it 0.5 s with more than that rate. */
+/* Sums and updates of 3000 bytes take 1 s by themselves, a forward pass 3 s, and a copy of 2000 to
+ * the device 2 s with a third of the memory's rate, from it 0.5 s with more than that rate. */
 static struct plan_rates shared_rates(void)
 {
-  return (struct plan_rates){.gemm_flops = block_s(1) / 3, .host_bytes = 3e3, .h2d_bytes = 1e3, .d2h_bytes = 4e3};
+  return (struct plan_rates){
+      .gemm_flops = block_s(1) / 3, .host_bytes = 3e3, .h2d_bytes = 1e3, .d2h_bytes = 4e3};
 }
 
 enum { SUM, UPDATE, PASS };
 
-/* A step of a sum and an update at once, of 3000 bytes and as many as `update` uses, then a forward pass, which the next step waits for. */
+/* A step of a sum and an update at once, of 3000 bytes and as many as `update` uses, then a forward
+ * pass, which the next step waits for. */
 static void hand_share(struct hand *hand, const char *update)
 {
   hand_make_shared(hand);
@@ -536,7 +592,8 @@ static void hand_share(struct hand *hand, const char *update)
   hand_wait(hand, PASS, SUM, 0);
 }
 
-/* Equal ones take twice as long. Of 1 s and 3 s the short one ends at 2 s, when the other has 2 s left. */
+/* Equal ones take twice as long. Of 1 s and 3 s the short one ends at 2 s, when the other has 2 s
+ * left. */
 static void a_sum_and_an_update_share_the_host_s_memory(void **state)
 {
   (void)state;
@@ -560,7 +617,8 @@ static void a_sum_and_an_update_share_the_host_s_memory(void **state)
   expect_near(f.exposed_update_s, 3);
 }
 
-/* An update that runs into the next step meets that one's sum: 2 s for both, then a pass. The last step of all would end 1 s earlier. */
+/* An update that runs into the next step meets that one's sum: 2 s for both, then a pass. The last
+ * step of all would end 1 s earlier. */
 static void a_step_shares_the_host_s_memory_with_the_next(void **state)
 {
   (void)state;
@@ -597,7 +655,8 @@ static void the_plan_s_order_is_not_that_of_time(void **state)
   expect_near(f.exposed_comm_s, 0);
 }
 
-/* A copy that wants a third has it, and leaves two thirds to an update, or a third each to that and a sum; one that wants more than there is has the half. */
+/* A copy that wants a third has it, and leaves two thirds to an update, or a third each to that and
+ * a sum; one that wants more than there is has the half. */
 static void a_copy_takes_no_more_than_it_would_alone(void **state)
 {
   (void)state;
@@ -608,8 +667,10 @@ static void a_copy_takes_no_more_than_it_would_alone(void **state)
   hand_wait(&hand, PASS, UPDATE, 0);
   hand_add(&hand, OP_FETCH, LANE_H2D, "rw");
   hand_wait(&hand, COPY, PASS, 1);
-  expect_near(hand_forecast(&hand, &rates).step_s, 2 + 2 / 3.0 + 3); /* 2/3 s of each are done at 2 s */
-  hand.instr[SUM].lane = LANE_HOST;                                  /* behind one another: 2 s in all, of which 4/3 s are done at 2 s */
+  expect_near(hand_forecast(&hand, &rates).step_s,
+              2 + 2 / 3.0 + 3); /* 2/3 s of each are done at 2 s */
+  hand.instr[SUM].lane =
+      LANE_HOST; /* behind one another: 2 s in all, of which 4/3 s are done at 2 s */
   expect_near(hand_forecast(&hand, &rates).step_s, 2 + 2 / 3.0 + 3);
 
   hand_share(&hand, "rr");
@@ -617,14 +678,17 @@ static void a_copy_takes_no_more_than_it_would_alone(void **state)
   hand_wait(&hand, PASS, UPDATE, 0);
   hand_add(&hand, OP_FETCH_GRAD, LANE_D2H, "rw");
   hand_wait(&hand, COPY, PASS, 1);
-  expect_near(hand_forecast(&hand, &rates).step_s, 1 + 2 / 3.0 + 1 + 3); /* 2000 bytes beside 2000 of the sum's */
+  expect_near(hand_forecast(&hand, &rates).step_s,
+              1 + 2 / 3.0 + 1 + 3); /* 2000 bytes beside 2000 of the sum's */
 }
 
-/* Without its gather a copy would meet the update, and the step be 1 s longer: 1 s each, then 3 s, beside 2 s for both. */
+/* Without its gather a copy would meet the update, and the step be 1 s longer: 1 s each, then 3 s,
+ * beside 2 s for both. */
 static void what_keeps_others_apart_is_not_exposed(void **state)
 {
   (void)state;
-  const struct plan_rates rates = {.gemm_flops = block_s(1) / 3, .host_bytes = 2e3, .h2d_bytes = 2e3, .link_bytes = 1500};
+  const struct plan_rates rates = {
+      .gemm_flops = block_s(1) / 3, .host_bytes = 2e3, .h2d_bytes = 2e3, .link_bytes = 1500};
   enum { ADAM, GATHER, FETCH, FORWARD };
   struct hand hand;
   hand_make(&hand, 4);
@@ -648,9 +712,11 @@ static void what_keeps_others_apart_is_not_exposed(void **state)
 
 enum { RANKS = 4 };
 
-static struct plan_forecast host_forecast(bool params_full, bool cpu_reduce, enum dtype moments, const struct plan_rates *rates)
+static struct plan_forecast host_forecast(bool params_full, bool cpu_reduce, enum dtype moments,
+                                          const struct plan_rates *rates)
 {
-  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, RANKS, RANKS, 1, 1, 1, true, TIED, FREEZE_NOTHING, true};
+  const struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, RANKS, RANKS, 1, 1, 1, true,
+                              TIED,       FREEZE_NOTHING,      true};
   struct plan_input input = fixture_input(&model, &point, 0);
   input.policy.host_state = true;
   input.policy.params_full = params_full;
@@ -665,7 +731,8 @@ static struct plan_forecast host_forecast(bool params_full, bool cpu_reduce, enu
   return out;
 }
 
-/* Who copies all copies the members' number of times as much as who copies a shard, and no less than each unit once. */
+/* Who copies all copies the members' number of times as much as who copies a shard, and no less
+ * than each unit once. */
 static void whole_units_are_copied_where_shards_are_not(void **state)
 {
   (void)state;
@@ -674,16 +741,19 @@ static void whole_units_are_copied_where_shards_are_not(void **state)
   double bytes = 0;
   for (int u = 0; u <= BLOCKS; u++)
     bytes += (double)flat_bytes(u, RANKS);
-  struct plan_forecast shard = host_forecast(false, false, DTYPE_F32, &rates), full = host_forecast(true, false, DTYPE_F32, &rates);
+  struct plan_forecast shard = host_forecast(false, false, DTYPE_F32, &rates),
+                       full = host_forecast(true, false, DTYPE_F32, &rates);
   struct plan_forecast host = host_forecast(false, true, DTYPE_F32, &rates);
   expect_near(full.busy_s[LANE_H2D], RANKS * shard.busy_s[LANE_H2D]);
-  assert_true(full.busy_s[LANE_H2D] >= bytes / 2 / 1e6 && full.busy_s[LANE_H2D] <= bytes / 1e6); /* of bf16, forward and once more backward */
+  assert_true(full.busy_s[LANE_H2D] >= bytes / 2 / 1e6 &&
+              full.busy_s[LANE_H2D] <= bytes / 1e6); /* of bf16, forward and once more backward */
   expect_near(shard.busy_s[LANE_D2H], bytes / RANKS / 1e6);
   expect_near(host.busy_s[LANE_D2H], (bytes + loss) / 1e6);
   expect_near(host.busy_s[LANE_H2D], shard.busy_s[LANE_H2D]);
 }
 
-/* An element's gradient is read, its master and moments are read and written, its working copy is written. */
+/* An element's gradient is read, its master and moments are read and written, its working copy is
+ * written. */
 static void an_update_on_the_host_takes_the_bytes_of_its_types(void **state)
 {
   (void)state;
@@ -692,8 +762,10 @@ static void an_update_on_the_host_takes_the_bytes_of_its_types(void **state)
   for (int u = 0; u <= BLOCKS; u++)
     elements += (double)flat_bytes(u, RANKS) / 4 / RANKS;
   const double results = (BLOCKS + 1) * (double)sizeof(struct plan_metrics);
-  expect_near(host_forecast(false, false, DTYPE_F32, &rates).busy_s[LANE_HOST], (elements * (4 + 8 + 16 + 2) + results) / 1e6);
-  expect_near(host_forecast(false, false, DTYPE_BF16, &rates).busy_s[LANE_HOST], (elements * (4 + 8 + 8 + 2) + results) / 1e6);
+  expect_near(host_forecast(false, false, DTYPE_F32, &rates).busy_s[LANE_HOST],
+              (elements * (4 + 8 + 16 + 2) + results) / 1e6);
+  expect_near(host_forecast(false, false, DTYPE_BF16, &rates).busy_s[LANE_HOST],
+              (elements * (4 + 8 + 8 + 2) + results) / 1e6);
 }
 
 static const struct plan_rates tier_rates = {.gemm_flops = 1e9,
@@ -711,8 +783,9 @@ static const struct plan_rates tier_rates = {.gemm_flops = 1e9,
 static struct plan_rates faster(struct plan_rates rates)
 {
   rates.link_latency_s /= 4;
-  double *const rate[] = {&rates.gemm_flops, &rates.memory_bytes,    &rates.link_bytes,       &rates.h2d_bytes,      &rates.d2h_bytes,
-                          &rates.host_bytes, &rates.host_link_bytes, &rates.disk_write_bytes, &rates.disk_read_bytes};
+  double *const rate[] = {&rates.gemm_flops,      &rates.memory_bytes,     &rates.link_bytes,
+                          &rates.h2d_bytes,       &rates.d2h_bytes,        &rates.host_bytes,
+                          &rates.host_link_bytes, &rates.disk_write_bytes, &rates.disk_read_bytes};
   for (size_t i = 0; i < sizeof rate / sizeof *rate; i++)
     *rate[i] *= 4;
   return rates;
@@ -723,19 +796,24 @@ static void expect_bounds(void *arg, const struct point *point)
   const struct plan_rates four = faster(tier_rates);
   const struct plan_forecast f = forecast(point, &tier_rates), g = forecast(point, &four);
   double sum = 0;
-  bool sound = f.exposed_comm_s >= 0 && f.exposed_copy_s >= 0 && f.exposed_update_s >= 0 && f.exposed_disk_s >= 0;
+  bool sound = f.exposed_comm_s >= 0 && f.exposed_copy_s >= 0 && f.exposed_update_s >= 0 &&
+               f.exposed_disk_s >= 0;
   for (int lane = 0; lane < LANE_COUNT; lane++) {
     sound = sound && f.step_s >= f.busy_s[lane] * (1 - 1e-9);
     sum += f.busy_s[lane];
   }
   if (!sound || f.step_s > sum * (1 + 1e-9))
-    fail_msg("%s: a step of %.9g s is out of its bounds, or a part of it less than hidden", fixture_name(point), f.step_s);
-  if (g.step_s != f.step_s / 4 || g.exposed_comm_s != f.exposed_comm_s / 4 || g.exposed_copy_s != f.exposed_copy_s / 4)
-    fail_msg("%s: %.17g s, and %.17g s on what is four times as fast", fixture_name(point), f.step_s, g.step_s);
+    fail_msg("%s: a step of %.9g s is out of its bounds, or a part of it less than hidden",
+             fixture_name(point), f.step_s);
+  if (g.step_s != f.step_s / 4 || g.exposed_comm_s != f.exposed_comm_s / 4 ||
+      g.exposed_copy_s != f.exposed_copy_s / 4)
+    fail_msg("%s: %.17g s, and %.17g s on what is four times as fast", fixture_name(point),
+             f.step_s, g.step_s);
   ++*(int *)arg;
 }
 
-/* Each lane alone is the lower bound; the upper one is all in turn. On what is four times as fast all is a quarter, to the bit. */
+/* Each lane alone is the lower bound; the upper one is all in turn. On what is four times as fast
+ * all is a quarter, to the bit. */
 static void shared_memory_keeps_a_step_between_its_bounds(void **state)
 {
   (void)state;
@@ -748,7 +826,12 @@ static void shared_memory_keeps_a_step_between_its_bounds(void **state)
 static void on_the_device_the_host_s_memory_does_not_matter(void **state)
 {
   (void)state;
-  const struct point point = {.mode = PLAN_TRAIN, .strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .prefetch = 1, .micros = 2};
+  const struct point point = {.mode = PLAN_TRAIN,
+                              .strategy = STRATEGY_FULL_SHARD,
+                              .ranks = 4,
+                              .group = 4,
+                              .prefetch = 1,
+                              .micros = 2};
   struct plan_rates rates = tier_rates;
   const struct plan_forecast with = forecast(&point, &rates);
   rates.host_bytes = 1;

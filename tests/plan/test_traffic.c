@@ -1,4 +1,5 @@
-/* Bytes between nodes. Oracle: a simulation that sends every message of every collective from rank to rank and counts those whose ends are on two nodes; closed forms where they are simple. */
+/* Bytes between nodes. Oracle: a simulation that sends every message of every collective from rank
+ * to rank and counts those whose ends are on two nodes; closed forms where they are simple. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -99,7 +100,8 @@ static void send_collective(const struct plan *plan, const struct instr *instr,
   }
 }
 
-/* As MPI has a small sum: in round r those whose lowest bit is r send up; then all below 2^r send to those 2^r above them. */
+/* As MPI has a small sum: in round r those whose lowest bit is r send up; then all below 2^r send
+ * to those 2^r above them. */
 static void send_sums(int ranks, struct count *count)
 {
   const int64_t bytes = 2 * (int64_t)sizeof(struct exactsum);
@@ -145,11 +147,11 @@ static struct traffic_bytes check(const struct point *point, const struct traffi
     send_collective(plan, &plan->instr[i], by, &count);
   const int64_t data = count.crossing;
   send_sums(plan->input.ranks, &count);
-  if (got.all != count.crossing || got.sums != count.crossing - data || got.gather + got.reduce + got.replicas != data)
+  if (got.all != count.crossing || got.sums != count.crossing - data ||
+      got.gather + got.reduce + got.replicas != data)
     fail_msg("%s, %d ranks on a node%s: %lld bytes, of which sums %lld, and not %lld with %lld",
-             fixture_name(point), by->local_ranks, by->ring ? ", by ring" : "",
-             (long long)got.all, (long long)got.sums, (long long)count.crossing,
-             (long long)(count.crossing - data));
+             fixture_name(point), by->local_ranks, by->ring ? ", by ring" : "", (long long)got.all,
+             (long long)got.sums, (long long)count.crossing, (long long)(count.crossing - data));
   plan_destroy(plan);
   return got;
 }
@@ -160,9 +162,11 @@ static void every_message_is_counted(void **state)
   static const struct {
     enum deck_strategy strategy;
     int ranks, group;
-  } known[] = {{STRATEGY_FULL_SHARD, 8, 8},   {STRATEGY_FULL_SHARD, 5, 5},   {STRATEGY_SHARD_GRAD_OP, 6, 6}, {STRATEGY_SHARD_OPTIM, 8, 8},
-               {STRATEGY_NO_SHARD, 6, 6},     {STRATEGY_HYBRID_SHARD, 8, 2}, {STRATEGY_HYBRID_SHARD, 8, 4},  {STRATEGY_HYBRID_SHARD, 6, 3},
-               {STRATEGY_HYBRID_SHARD, 6, 2}, {STRATEGY_FULL_SHARD, 1, 1}};
+  } known[] = {{STRATEGY_FULL_SHARD, 8, 8},    {STRATEGY_FULL_SHARD, 5, 5},
+               {STRATEGY_SHARD_GRAD_OP, 6, 6}, {STRATEGY_SHARD_OPTIM, 8, 8},
+               {STRATEGY_NO_SHARD, 6, 6},      {STRATEGY_HYBRID_SHARD, 8, 2},
+               {STRATEGY_HYBRID_SHARD, 8, 4},  {STRATEGY_HYBRID_SHARD, 6, 3},
+               {STRATEGY_HYBRID_SHARD, 6, 2},  {STRATEGY_FULL_SHARD, 1, 1}};
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
     for (int local = 1; local <= 8; local++)
       for (int way = 0; way < 4; way++) {
@@ -226,7 +230,8 @@ static void a_scale_for_all_ranks_is_counted(void **state)
     }
 }
 
-/* Groups inside nodes leave to the wire one reduction of a shard a step and its way back; whole sharding has it carry parameters twice, gradients once. */
+/* Groups inside nodes leave to the wire one reduction of a shard a step and its way back; whole
+ * sharding has it carry parameters twice, gradients once. */
 static void hybrid_sharding_spares_the_wire(void **state)
 {
   (void)state;
@@ -247,7 +252,9 @@ static void hybrid_sharding_spares_the_wire(void **state)
   assert_true(hybrid.gather == 0 && hybrid.reduce == 0 && hybrid.replicas > 0);
   assert_int_equal(full.sums, hybrid.sums);
   assert_int_equal(full.reduce % hybrid.replicas, 0);
-  assert_int_equal(full.reduce / hybrid.replicas, 2); /* 8 ranks send 4 others an eighth; 8 ranks send one other an eighth, twice */
+  assert_int_equal(
+      full.reduce / hybrid.replicas,
+      2); /* 8 ranks send 4 others an eighth; 8 ranks send one other an eighth, twice */
 }
 
 /* bf16 halves what fp32 gathers. int8 has a byte per element, and scales. */

@@ -1,5 +1,7 @@
-/* Verify: what it says. Oracle: mutation. Plans that are sound pass; with one thing broken they fail, and the sentence names it: each guard is made to fire. Plans
- * with masters in host memory are in test_verify_host, all that can be broken by rote in test_verify_bytes and test_verify_whole. */
+/* Verify: what it says. Oracle: mutation. Plans that are sound pass; with one thing broken they
+ * fail, and the sentence names it: each guard is made to fire. Plans with masters in host memory
+ * are in test_verify_host, all that can be broken by rote in test_verify_bytes and
+ * test_verify_whole. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +26,8 @@ static void form_is_held_against_the_table(void **state)
   broken_refused(plan, "has no operand work");
 
   plan = broken_start(&broken_full_shard);
-  plan->instr[fixture_find(plan, OP_RELEASE, -1, -1)].use[RELEASE_PARAMS + 1] = (struct plan_use){plan->loss, ACCESS_READ};
+  plan->instr[fixture_find(plan, OP_RELEASE, -1, -1)].use[RELEASE_PARAMS + 1] =
+      (struct plan_use){plan->loss, ACCESS_READ};
   broken_refused(plan, "has a superfluous operand loss");
 
   plan = broken_start(&broken_full_shard);
@@ -36,7 +39,8 @@ static void form_is_held_against_the_table(void **state)
   broken_refused(plan, "does not exist");
 
   plan = broken_start(&broken_full_shard);
-  plan->instr[fixture_find(plan, OP_UPDATE, -1, -1)].use[UPDATE_STATE].buffer = plan->state[0].buffer[1];
+  plan->instr[fixture_find(plan, OP_UPDATE, -1, -1)].use[UPDATE_STATE].buffer =
+      plan->state[0].buffer[1];
   broken_refused(plan, "another unit");
 
   plan = broken_start(&broken_full_shard);
@@ -74,7 +78,8 @@ static void buffers_must_lie_where_they_belong(void **state)
   broken_refused(plan, "exp_avg.h.0 and exp_avg.h.1 are persistent and share bytes");
 
   plan = broken_start(&broken_no_shard);
-  plan->buffer[plan->instr[fixture_find(plan, OP_GATHER_GRADS, -1, -1)].use[0].buffer].offset -= PLAN_ALIGN;
+  plan->buffer[plan->instr[fixture_find(plan, OP_GATHER_GRADS, -1, -1)].use[0].buffer].offset -=
+      PLAN_ALIGN;
   broken_refused(plan, "which it is a part of");
 }
 
@@ -160,9 +165,12 @@ static void what_is_missing_is_said(void **state)
 {
   (void)state;
   const struct point *hybrid = &broken_hybrid_shard;
-  broken_without(&broken_full_shard, OP_UPDATE, 1, "h.0 has no UPDATE: its parameters would never change");
-  broken_without(&broken_full_shard, OP_SQUARES, 1, "h.0 has no SQUARES: the gradient norm would lack a part");
-  broken_without(&broken_full_shard, OP_EMBED_BACKWARD, 0, "root has no EMBED_BACKWARD in micro-batch 0: its gradient would lack a part");
+  broken_without(&broken_full_shard, OP_UPDATE, 1,
+                 "h.0 has no UPDATE: its parameters would never change");
+  broken_without(&broken_full_shard, OP_SQUARES, 1,
+                 "h.0 has no SQUARES: the gradient norm would lack a part");
+  broken_without(&broken_full_shard, OP_EMBED_BACKWARD, 0,
+                 "root has no EMBED_BACKWARD in micro-batch 0: its gradient would lack a part");
   broken_without(&broken_full_shard, OP_DECODE_SUM, 2, "DECODE_SUM h.1 m1");
   broken_without(&broken_full_shard, OP_DECODE_SUM, 2,
                  "changes grads.h.1 before anything has written it in this step");
@@ -172,15 +180,20 @@ static void what_is_missing_is_said(void **state)
                  "DECODE_SUM h.1 (#7, reduce) reads staging, but");
   broken_without(&broken_no_shard, OP_EXCHANGE, 1,
                  "h.0 has no EXCHANGE: its gradient would lack the other ranks' part");
-  broken_without(&broken_no_shard, OP_GATHER_GRADS, 1, "h.0 has no GATHER_GRADS: it would be updated by a partial gradient");
-  broken_without(&broken_no_shard, OP_BACKWARD, 1, "grads.h.0 before anything has written it in this step");
-  broken_without(&broken_full_shard, OP_METRICS, -1, "the step has no METRICS: loss and gradient norm would lack the other ranks' part");
+  broken_without(&broken_no_shard, OP_GATHER_GRADS, 1,
+                 "h.0 has no GATHER_GRADS: it would be updated by a partial gradient");
+  broken_without(&broken_no_shard, OP_BACKWARD, 1,
+                 "grads.h.0 before anything has written it in this step");
+  broken_without(
+      &broken_full_shard, OP_METRICS, -1,
+      "the step has no METRICS: loss and gradient norm would lack the other ranks' part");
   broken_without(hybrid, OP_EXCHANGE, 1,
                  "h.0 has 1 EXCHANGE for the whole step where there must be 2");
 
   struct plan *plan = broken_start(hybrid);
   int second = fixture_find(plan, OP_BACKWARD, 2, -1);
-  while (plan->instr[second].op != OP_BACKWARD || plan->instr[second].unit != 2 || plan->instr[second].micro != 1)
+  while (plan->instr[second].op != OP_BACKWARD || plan->instr[second].unit != 2 ||
+         plan->instr[second].micro != 1)
     second++;
   broken_delete(plan, second);
   broken_refused(plan, "h.1 has no BACKWARD in micro-batch 1: its gradient would lack a part");
@@ -190,12 +203,14 @@ static void what_is_done_twice_is_said(void **state)
 {
   (void)state;
   struct plan *plan = broken_start(&broken_no_shard);
-  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)] = plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)];
+  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)] =
+      plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)];
   broken_settle(plan);
   broken_refused(plan, "h.0 has no UPDATE");
 
   plan = broken_start(&broken_no_shard);
-  plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)] = plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
+  plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)] =
+      plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
   broken_settle(plan);
   broken_refused(plan, "h.0 has 2 UPDATE for the whole step where there must be 1");
 
@@ -250,11 +265,8 @@ static void refuses_other_scopes(struct plan *plan, enum plan_scope *scope)
 static void every_buffer_has_one_scope(void **state)
 {
   (void)state;
-  const struct point frozen = {.strategy = STRATEGY_SHARD_OPTIM,
-                               .ranks = 2,
-                               .group = 2,
-                               .micros = 1,
-                               .freeze = FREEZE_ODD};
+  const struct point frozen = {
+      .strategy = STRATEGY_SHARD_OPTIM, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD};
   const struct point *const points[] = {&frozen, &broken_full_shard, &broken_no_shard,
                                         &broken_hybrid_shard, &broken_host_shared};
   for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
@@ -387,13 +399,16 @@ static void every_part_of_a_sum_is_written_and_no_other(void **state)
 static void what_is_frozen_stays(void **state)
 {
   (void)state;
-  const struct point odd = {.strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD};
+  const struct point odd = {
+      .strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD};
   struct plan *plan = broken_start(&odd);
-  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[2].buffer = plan_root(plan, plan->master[1], NULL);
+  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[2].buffer =
+      plan_root(plan, plan->master[1], NULL);
   broken_settle(plan);
   broken_refused(plan, "changes params.h.0, but frozen.h.0 never changes");
 
-  const struct point shards = {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD};
+  const struct point shards = {
+      .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD};
   plan = broken_start(&shards);
   struct instr *adam = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
   adam->use[2].buffer = plan->frozen[1];
@@ -405,7 +420,8 @@ static void each_part_is_gathered_to_its_place(void **state)
 {
   (void)state;
   /* so many ranks that padding makes both parts equal */
-  const struct point point = {.strategy = STRATEGY_FULL_SHARD, .ranks = 16, .group = 16, .micros = 1, .freeze = FREEZE_ODD};
+  const struct point point = {
+      .strategy = STRATEGY_FULL_SHARD, .ranks = 16, .group = 16, .micros = 1, .freeze = FREEZE_ODD};
   struct plan *plan = broken_start(&point);
   struct instr *trained = &plan->instr[fixture_find(plan, OP_GATHER, 1, -1)], *frozen = trained + 1;
   assert_int_equal(plan->layout[1].flat, 2 * plan->layout[1].trained);
@@ -421,7 +437,8 @@ static void each_part_is_gathered_to_its_place(void **state)
 
   plan = broken_start(&point);
   int forward = fixture_find(plan, OP_FORWARD, 1, -1);
-  plan->instr[forward].use[0].buffer = plan->instr[fixture_find(plan, OP_GATHER, 1, -1)].use[1].buffer;
+  plan->instr[forward].use[0].buffer =
+      plan->instr[fixture_find(plan, OP_GATHER, 1, -1)].use[1].buffer;
   broken_settle(plan);
   broken_refused(plan, "reads trained_window.h.0, which are not all of its parameters");
 }
@@ -432,14 +449,21 @@ static void keep_no_copies(struct plan *plan)
     plan->policy[u].working = WORKING_NONE;
 }
 
-/* The copy that the update leaves, and nothing else, is what is gathered of it, and it is left in each step. */
+/* The copy that the update leaves, and nothing else, is what is gathered of it, and it is left in
+ * each step. */
 static void the_copy_that_is_kept_is_written_and_gathered(void **state)
 {
   (void)state;
-  const struct point point = {
-      .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .half = true, .keep_working = true};
+  const struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                              .ranks = 2,
+                              .group = 2,
+                              .prefetch = 1,
+                              .micros = 2,
+                              .half = true,
+                              .keep_working = true};
   struct plan *plan = broken_start(&point);
-  const int adam = fixture_find(plan, OP_UPDATE, 1, -1), gather = fixture_find(plan, OP_GATHER, 1, -1);
+  const int adam = fixture_find(plan, OP_UPDATE, 1, -1),
+            gather = fixture_find(plan, OP_GATHER, 1, -1);
   plan->instr[adam].use[UPDATE_WORKING].buffer = -1;
   broken_settle(plan);
   broken_refused(plan, "has no operand working");
@@ -479,14 +503,16 @@ static void the_copy_that_is_kept_is_written_and_gathered(void **state)
 static void keys_and_values_have_their_place(void **state)
 {
   (void)state;
-  const struct point point = {.mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1};
+  const struct point point = {
+      .mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1};
   struct plan *plan = broken_start(&point);
   plan->instr[fixture_find(plan, OP_DECODE, 1, -1)].use[4].buffer = plan->master[1];
   broken_settle(plan);
   broken_refused(plan, "changes master.h.0 in fp32 where there must be uint8");
 
   plan = broken_start(&point);
-  plan->buffer[plan->instr[fixture_find(plan, OP_DECODE, 1, -1)].use[DECODE_CACHE].buffer].purpose = PURPOSE_STATE;
+  plan->buffer[plan->instr[fixture_find(plan, OP_DECODE, 1, -1)].use[DECODE_CACHE].buffer].purpose =
+      PURPOSE_STATE;
   broken_refused(plan, "changes cache.h.0 in the place of its keys and values");
 
   plan = broken_start(&point);
@@ -909,8 +935,8 @@ static void one_scale_is_of_the_gradient(void **state)
   broken_refused(plan, "messages of another group than its own");
 }
 
-/* Whole parameters that stay in place (ZeRO-1) carry over where the master is, and only there: read before they are gathered, even by an instruction that
- * needs no open window, the rest is old. */
+/* Whole parameters that stay in place (ZeRO-1) carry over where the master is, and only there: read
+ * before they are gathered, even by an instruction that needs no open window, the rest is old. */
 static void what_surrounds_a_master_is_old(void **state)
 {
   (void)state;

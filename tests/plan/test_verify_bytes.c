@@ -1,5 +1,6 @@
-/* Verify: bytes in flight. Oracle: mutation. Plans that are sound pass; each of them without one of its waits, or with one lifetime cut short, fails, and the sentence
- * names what was broken. That every single wait is missed when it is gone also shows that the orderer puts in none too many. */
+/* Verify: bytes in flight. Oracle: mutation. Plans that are sound pass; each of them without one of
+ * its waits, or with one lifetime cut short, fails, and the sentence names what was broken. That
+ * every single wait is missed when it is gone also shows that the orderer puts in none too many. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,9 +29,10 @@ static void expect_race(struct plan *plan, int i, int w, const struct point *poi
 
   if (plan_verify(plan) != STATUS_PLAN)
     fail_msg("%s: %s does without its wait for %s", fixture_name(point), loser.text, other.text);
-  if (strncmp(status_text(), loser.text, strlen(loser.text)) != 0 || !strstr(status_text(), " while ") ||
-      !strstr(status_text(), "nothing orders them"))
-    fail_msg("%s: %s without its wait for %s: %s", fixture_name(point), loser.text, other.text, status_text());
+  if (strncmp(status_text(), loser.text, strlen(loser.text)) != 0 ||
+      !strstr(status_text(), " while ") || !strstr(status_text(), "nothing orders them"))
+    fail_msg("%s: %s without its wait for %s: %s", fixture_name(point), loser.text, other.text,
+             status_text());
   *instr = kept;
   waits_removed++;
 }
@@ -78,7 +80,8 @@ static void both_instructions_and_buffers_are_named(void **state)
   assert_int_equal(plan_verify(plan), STATUS_PLAN);
   assert_non_null(strstr(status_text(), "FORWARD h.0 m0 (#"));
   assert_non_null(strstr(status_text(), ", compute) reads params.h.0 while GATHER h.0 m0 (#"));
-  assert_non_null(strstr(status_text(), ", gather) writes params.h.0 over the same bytes: nothing orders them"));
+  assert_non_null(strstr(status_text(),
+                         ", gather) writes params.h.0 over the same bytes: nothing orders them"));
   plan_destroy(plan);
 }
 
@@ -101,7 +104,8 @@ static void a_race_with_the_step_before_is_said_to_be_one(void **state)
 static bool uses_family(const struct plan *plan, int i, int buffer)
 {
   for (int k = 0; k < PLAN_MAX_USE; k++)
-    if (plan->instr[i].use[k].buffer >= 0 && plan_root(plan, plan->instr[i].use[k].buffer, NULL) == buffer)
+    if (plan->instr[i].use[k].buffer >= 0 &&
+        plan_root(plan, plan->instr[i].use[k].buffer, NULL) == buffer)
       return true;
   return false;
 }
@@ -137,7 +141,8 @@ static void expect_named(struct plan *plan, int buffer, const struct point *poin
   if (plan_order(plan) != STATUS_OK || plan_verify(plan) != STATUS_PLAN)
     fail_msg("%s: %s of %s goes unseen", fixture_name(point), what, plan->buffer[buffer].name);
   if (!is_named(plan, buffer))
-    fail_msg("%s: %s of %s: %s", fixture_name(point), what, plan->buffer[buffer].name, status_text());
+    fail_msg("%s: %s of %s: %s", fixture_name(point), what, plan->buffer[buffer].name,
+             status_text());
 }
 
 static void shorten(const struct point *point, int buffer)
@@ -156,7 +161,9 @@ static void shorten(const struct point *point, int buffer)
 static bool only_writes(const struct plan *plan, int i, int buffer)
 {
   for (int k = 0; k < PLAN_MAX_USE; k++)
-    if (plan->instr[i].use[k].buffer >= 0 && plan_root(plan, plan->instr[i].use[k].buffer, NULL) == buffer && plan->instr[i].use[k].access != ACCESS_WRITE)
+    if (plan->instr[i].use[k].buffer >= 0 &&
+        plan_root(plan, plan->instr[i].use[k].buffer, NULL) == buffer &&
+        plan->instr[i].use[k].access != ACCESS_WRITE)
       return false;
   return true;
 }
@@ -169,16 +176,16 @@ static int first_use(const struct plan *plan, int buffer)
   return plan->n;
 }
 
-/* A buffer that is first used between the last two uses of `buffer`, and fits into it: put in its place, it destroys what the last use reads, or lives on and is
- * destroyed by what it writes. */
+/* A buffer that is first used between the last two uses of `buffer`, and fits into it: put in its
+ * place, it destroys what the last use reads, or lives on and is destroyed by what it writes. */
 static int find_intruder(const struct plan *plan, int buffer, int before, int last)
 {
   for (int b = 0; b < plan->buffers; b++) {
     const struct plan_buffer *other = &plan->buffer[b];
     int first = first_use(plan, b);
     bool harmless = only_writes(plan, last, buffer) && other->last < last;
-    if (b != buffer && is_transient(other) && other->tier == plan->buffer[buffer].tier && first > before && first <= last &&
-        other->bytes <= plan->buffer[buffer].bytes && !harmless)
+    if (b != buffer && is_transient(other) && other->tier == plan->buffer[buffer].tier &&
+        first > before && first <= last && other->bytes <= plan->buffer[buffer].bytes && !harmless)
       return b;
   }
   return -1;

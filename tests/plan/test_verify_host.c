@@ -1,4 +1,5 @@
-/* Verify: what it says of plans with masters in host memory. Oracle: mutation, as in test_verify. */
+/* Verify: what it says of plans with masters in host memory. Oracle: mutation, as in test_verify.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,19 +14,23 @@ static void lanes_and_tiers_are_those_of_the_shape(void **state)
   (void)state;
   struct plan *plan = broken_start(&broken_host_device);
   plan->on_host[LANE_HOST] = false;
-  broken_refused(plan, "the host lane works on the device's memory where it must work on the host's");
+  broken_refused(plan,
+                 "the host lane works on the device's memory where it must work on the host's");
 
   plan = broken_start(&broken_full_shard);
   plan->on_host[LANE_REDUCE] = true;
-  broken_refused(plan, "the reduce lane works on the host's memory where it must work on the device's");
+  broken_refused(plan,
+                 "the reduce lane works on the host's memory where it must work on the device's");
 
   plan = broken_start(&broken_host_device);
   int fetch = fixture_find(plan, OP_FETCH_GRAD, 1, -1);
-  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[1].buffer = plan->instr[fetch].use[0].buffer;
+  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[1].buffer =
+      plan->instr[fetch].use[0].buffer;
   broken_refused(plan, "reads shard.h.0, which lies on the device, where it must not lie");
 
   plan = broken_start(&broken_host_shared);
-  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[UPDATE_STATE].buffer = plan->state[0].buffer[1];
+  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].use[UPDATE_STATE].buffer =
+      plan->state[0].buffer[1];
   broken_refused(plan, "changes exp_avg.h.0, which lies on the disk, where it must not lie");
 
   plan = broken_start(&broken_host_device);
@@ -37,9 +42,16 @@ static void lanes_and_tiers_are_those_of_the_shape(void **state)
   broken_refused(plan, "wrong lane");
 }
 
-/* Of three units and more the first two stay on the device; two micro-batches, so that squares are made in both places. */
-static const struct point resident = {
-    .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .half = true, .host = true, .resident = 2};
+/* Of three units and more the first two stay on the device; two micro-batches, so that squares are
+ * made in both places. */
+static const struct point resident = {.strategy = STRATEGY_FULL_SHARD,
+                                      .ranks = 2,
+                                      .group = 2,
+                                      .prefetch = 1,
+                                      .micros = 2,
+                                      .half = true,
+                                      .host = true,
+                                      .resident = 2};
 
 static void what_stays_on_the_device_takes_the_device_s_ways(void **state)
 {
@@ -115,7 +127,8 @@ static void parameters_are_fetched_to_their_place(void **state)
   broken_refused(plan, "mine.h.0 is fetched and never gathered");
 
   plan = broken_start(&broken_host_shared);
-  plan->instr[fixture_find(plan, OP_RELEASE, 1, -1)] = plan->instr[fixture_find(plan, OP_FETCH, 1, -1)];
+  plan->instr[fixture_find(plan, OP_RELEASE, 1, -1)] =
+      plan->instr[fixture_find(plan, OP_FETCH, 1, -1)];
   broken_settle(plan);
   broken_refused(plan, "fetches params.h.0, which has not been released");
 
@@ -155,16 +168,21 @@ static void the_copy_that_is_computed_with_is_written_at_its_place(void **state)
   plan = broken_start(&broken_host_shared);
   plan->instr[fixture_find(plan, OP_PUBLISH, 1, -1)].use[1].buffer = plan->working[1];
   broken_settle(plan);
-  broken_refused(plan, "writes working_mine.h.0, which is not what its group updates of the copy that it shares");
+  broken_refused(
+      plan,
+      "writes working_mine.h.0, which is not what its group updates of the copy that it shares");
 }
 
-/* A FETCH that a collective does not separate from the update: on another rank it may come behind it. */
+/* A FETCH that a collective does not separate from the update: on another rank it may come behind
+ * it. */
 static void the_shared_copy_is_not_written_while_others_read_it(void **state)
 {
   (void)state;
   struct plan *plan = broken_start(&broken_host_shared);
-  plan->instr[fixture_find(plan, OP_UPDATE, 0, -1)] = plan->instr[fixture_find(plan, OP_FETCH, 1, -1)];
-  plan->instr[fixture_find(plan, OP_PUBLISH, 0, -1)] = plan->instr[fixture_find(plan, OP_RELEASE, 1, -1)];
+  plan->instr[fixture_find(plan, OP_UPDATE, 0, -1)] =
+      plan->instr[fixture_find(plan, OP_FETCH, 1, -1)];
+  plan->instr[fixture_find(plan, OP_PUBLISH, 0, -1)] =
+      plan->instr[fixture_find(plan, OP_RELEASE, 1, -1)];
   broken_settle(plan);
   broken_refused(plan, "writes what other ranks may still be reading by FETCH h.0");
 }
@@ -184,7 +202,8 @@ static void landed_gradients_are_each_member_s_own(void **state)
   struct plan_buffer *landed = &plan->buffer[plan->instr[sum].use[0].buffer];
   landed->persistent = true;
   landed->offset = 0;
-  broken_refused(plan, "writes landed.h.0, of which the members of its group have one between them");
+  broken_refused(plan,
+                 "writes landed.h.0, of which the members of its group have one between them");
 
   plan = broken_start(&broken_host_one_node);
   plan->instr[fixture_find(plan, OP_FETCH, 1, -1)].use[0].buffer = plan->instr[sum].use[0].buffer;
@@ -210,9 +229,12 @@ static void landed_gradients_are_each_member_s_own(void **state)
   broken_settle(plan);
   broken_refused(plan, "elements of grads.h.0 where there must be");
 
-  plan = broken_start(&broken_host_one_node); /* a gradient that comes before the others have read the one in its place */
-  const int fetch = fixture_find(plan, OP_FETCH_GRAD, 1, 1), second = fixture_find(plan, OP_SUM_SHARED, 1, 1);
-  plan->instr[fetch].use[1].buffer = plan->instr[second].use[0].buffer = plan->instr[sum].use[0].buffer;
+  plan = broken_start(&broken_host_one_node); /* a gradient that comes before the others have read
+                                                 the one in its place */
+  const int fetch = fixture_find(plan, OP_FETCH_GRAD, 1, 1),
+            second = fixture_find(plan, OP_SUM_SHARED, 1, 1);
+  plan->instr[fetch].use[1].buffer = plan->instr[second].use[0].buffer =
+      plan->instr[sum].use[0].buffer;
   broken_settle(plan);
   assert_int_equal(plan_verify(plan), STATUS_OK);
   struct instr *next = &plan->instr[fetch];
@@ -229,13 +251,21 @@ static void what_comes_to_the_host_is_counted(void **state)
   (void)state;
   struct point point = broken_host_device;
   broken_without(&point, OP_SAVE_ACT, 1, "act.h.0 before anything has written it in this step");
-  broken_without(&point, OP_ACCUMULATE, 1, "h.0 has no ACCUMULATE in micro-batch 1: its gradient would lack a part");
-  broken_without(&point, OP_FETCH_GRAD, 1, "changes grads.h.0, but SAVE_ACT h.0 m0"); /* which has had its bytes */
-  broken_without(&broken_host_one_node, OP_SUM_SHARED, 1, "grads.h.0 before anything has written it in this step");
-  broken_without(&broken_host_shared, OP_PUBLISH, 1, "h.0 has no PUBLISH: ranks would compute with parameters that others are still writing");
-  broken_without(&broken_host_shared, OP_WRITE_STATE, 1, "h.0 has no WRITE_STATE: its state would never change");
-  broken_without(&broken_host_shared, OP_WRITE_ACT, 1, "slot.h.0 before anything has written it in this step");
-  broken_without(&broken_host_shared, OP_FETCH_LOSS, -1, "loss_host before anything has written it in this step");
+  broken_without(&point, OP_ACCUMULATE, 1,
+                 "h.0 has no ACCUMULATE in micro-batch 1: its gradient would lack a part");
+  broken_without(&point, OP_FETCH_GRAD, 1,
+                 "changes grads.h.0, but SAVE_ACT h.0 m0"); /* which has had its bytes */
+  broken_without(&broken_host_one_node, OP_SUM_SHARED, 1,
+                 "grads.h.0 before anything has written it in this step");
+  broken_without(
+      &broken_host_shared, OP_PUBLISH, 1,
+      "h.0 has no PUBLISH: ranks would compute with parameters that others are still writing");
+  broken_without(&broken_host_shared, OP_WRITE_STATE, 1,
+                 "h.0 has no WRITE_STATE: its state would never change");
+  broken_without(&broken_host_shared, OP_WRITE_ACT, 1,
+                 "slot.h.0 before anything has written it in this step");
+  broken_without(&broken_host_shared, OP_FETCH_LOSS, -1,
+                 "loss_host before anything has written it in this step");
   point.immediate = true;
   broken_without(&point, OP_UPDATE, 2, "h.1 has no UPDATE: its parameters would never change");
   point.host = point.immediate = false;
@@ -244,14 +274,17 @@ static void what_comes_to_the_host_is_counted(void **state)
 
   struct plan *plan = broken_start(&broken_host_one_node);
   broken_delete(plan, fixture_find(plan, OP_SUM_SHARED, 1, 1));
-  broken_refused(plan, "h.0 has no SUM_SHARED in micro-batch 1: its gradient would lack the other ranks' part");
+  broken_refused(
+      plan,
+      "h.0 has no SUM_SHARED in micro-batch 1: its gradient would lack the other ranks' part");
 
   plan = broken_start(&point); /* what the disk was to take stays in host memory */
   struct instr *fetch = &plan->instr[fixture_find(plan, OP_FETCH_ACT, 1, 0)];
   fetch->use[0].buffer = plan->instr[fixture_find(plan, OP_SAVE_ACT, 1, 0)].use[1].buffer;
   broken_delete(plan, fixture_find(plan, OP_WRITE_ACT, 1, 0));
   broken_delete(plan, fixture_find(plan, OP_READ_ACT, 1, 0));
-  broken_refused(plan, "h.0 has no WRITE_ACT in micro-batch 0: what its backward pass reads would be gone");
+  broken_refused(
+      plan, "h.0 has no WRITE_ACT in micro-batch 0: what its backward pass reads would be gone");
 }
 
 static void metrics_read_the_squares_of_the_host(void **state)
@@ -292,18 +325,21 @@ static void values_are_what_they_are_taken_for(void **state)
   struct plan *plan = broken_start(&broken_host_device);
   broken_spread(plan);
   int recompute = fixture_find(plan, OP_RECOMPUTE, 1, 0);
-  plan->instr[recompute].use[1].buffer = plan->instr[fixture_find(plan, OP_SAVE_ACT, 1, 0)].use[0].buffer;
+  plan->instr[recompute].use[1].buffer =
+      plan->instr[fixture_find(plan, OP_SAVE_ACT, 1, 0)].use[0].buffer;
   assert_int_equal(plan_order(plan), STATUS_OK);
   broken_refused(plan, "reads x.root, from where it has gone to another tier");
 
   plan = broken_start(&broken_host_device);
   broken_spread(plan);
-  plan->instr[fixture_find(plan, OP_FORWARD, 2, 0)].use[1].buffer = plan->instr[fixture_find(plan, OP_FORWARD, 1, 0)].use[1].buffer;
+  plan->instr[fixture_find(plan, OP_FORWARD, 2, 0)].use[1].buffer =
+      plan->instr[fixture_find(plan, OP_FORWARD, 1, 0)].use[1].buffer;
   assert_int_equal(plan_order(plan), STATUS_OK);
   broken_refused(plan, "reads x.root, which is not the block's input");
 
   plan = broken_start(&broken_host_device);
-  int squares = fixture_find(plan, OP_SQUARES, 1, -1), add = fixture_find(plan, OP_ACCUMULATE, 1, -1);
+  int squares = fixture_find(plan, OP_SQUARES, 1, -1),
+      add = fixture_find(plan, OP_ACCUMULATE, 1, -1);
   swap_instr(plan, add, squares);
   broken_refused(plan, "reads grads.h.0, the sum over 2 of 2 ranks and 1 of 2 micro-batches");
 
@@ -314,15 +350,18 @@ static void values_are_what_they_are_taken_for(void **state)
   broken_refused(plan, "adds to grads.root, which is not the sum over the micro-batches before it");
 
   plan = broken_start(&broken_host_shared);
-  int adam = fixture_find(plan, OP_UPDATE, 1, -1), write = fixture_find(plan, OP_WRITE_STATE, 1, -1);
+  int adam = fixture_find(plan, OP_UPDATE, 1, -1),
+      write = fixture_find(plan, OP_WRITE_STATE, 1, -1);
   swap_instr(plan, adam, write);
   broken_refused(plan, "reads exp_avg_here.h.0, which is not the unit's state after its update");
 
   plan = broken_start(&broken_host_shared);
-  swap_instr(plan, fixture_find(plan, OP_WRITE_STATE, 1, -1), fixture_find(plan, OP_PUBLISH, 1, -1));
+  swap_instr(plan, fixture_find(plan, OP_WRITE_STATE, 1, -1),
+             fixture_find(plan, OP_PUBLISH, 1, -1));
   assert_int_equal(plan_verify(plan), STATUS_OK); /* in any order */
   swap_instr(plan, fixture_find(plan, OP_UPDATE, 1, -1), fixture_find(plan, OP_PUBLISH, 1, -1));
-  broken_refused(plan, "reads working_mine.h.0, which is not the unit's parameters after their update");
+  broken_refused(plan,
+                 "reads working_mine.h.0, which is not the unit's parameters after their update");
 }
 
 int main(void)

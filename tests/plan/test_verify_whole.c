@@ -1,5 +1,6 @@
-/* Verify: nothing can be spared or exchanged. Oracle: the table in plan.h, which has no instruction that a step could do without, no access that may be
- * another, and no two buffers that may stand for each other. */
+/* Verify: nothing can be spared or exchanged. Oracle: the table in plan.h, which has no instruction
+ * that a step could do without, no access that may be another, and no two buffers that may stand
+ * for each other. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,42 +9,179 @@
 #include <cmocka.h>
 
 #include "broken.h"
-#include "plan/ops.h"
 #include "plan/internal.h"
+#include "plan/ops.h"
 
 static const struct point whole[] = {
     {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .prefetch = 1, .micros = 2},
     {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .prefetch = 1, .micros = 1},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .prefetch = 0, .recompute = 2, .micros = 3, .reduce_every_micro = true},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 4,
+     .group = 4,
+     .prefetch = 0,
+     .recompute = 2,
+     .micros = 3,
+     .reduce_every_micro = true},
     {.strategy = STRATEGY_SHARD_GRAD_OP, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2},
-    {.strategy = STRATEGY_SHARD_GRAD_OP, .ranks = 3, .group = 3, .prefetch = 1, .recompute = 1, .micros = 2, .reduce_every_micro = true},
+    {.strategy = STRATEGY_SHARD_GRAD_OP,
+     .ranks = 3,
+     .group = 3,
+     .prefetch = 1,
+     .recompute = 1,
+     .micros = 2,
+     .reduce_every_micro = true},
     {.strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2},
-    {.strategy = STRATEGY_SHARD_OPTIM, .ranks = 2, .group = 2, .prefetch = 2, .micros = 2, .reduce_every_micro = true},
+    {.strategy = STRATEGY_SHARD_OPTIM,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 2,
+     .micros = 2,
+     .reduce_every_micro = true},
     {.strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2},
-    {.strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .reduce_every_micro = true},
+    {.strategy = STRATEGY_NO_SHARD,
+     .ranks = 3,
+     .group = 3,
+     .prefetch = 1,
+     .micros = 2,
+     .reduce_every_micro = true},
     {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .micros = 2},
-    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .recompute = 1, .micros = 2, .reduce_every_micro = true},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .prefetch = 1,
+     .recompute = 1,
+     .micros = 2,
+     .reduce_every_micro = true},
     {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 3, .group = 1, .prefetch = 1, .micros = 2},
-    {.mode = PLAN_EVAL, .strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2},
-    {.mode = PLAN_EVAL, .strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1},
-    {.mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 4, .group = 4, .prefetch = 1, .micros = 2, .reduce_every_micro = true, .head = UNTIED},
-    {.strategy = STRATEGY_NO_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .head = UNTIED},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .prefetch = 1, .micros = 2, .head = UNTIED, .freeze = FREEZE_ODD},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .freeze = FREEZE_ODD},
-    {.strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .head = UNTIED, .freeze = FREEZE_ODD},
-    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .recompute = 1, .micros = 1, .head = UNTIED, .freeze = FREEZE_ODD},
-    {.strategy = STRATEGY_SHARD_GRAD_OP, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .freeze = FREEZE_LOW},
-    {.strategy = STRATEGY_SHARD_OPTIM, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .head = UNTIED, .freeze = FREEZE_LOW},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .recompute = 1, .micros = 1, .head = UNTIED, .freeze = FREEZE_MIDDLE},
-    {.strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .reduce_every_micro = true, .freeze = FREEZE_MIDDLE},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .head = UNTIED, .freeze = FREEZE_BUT_HEAD},
-    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .micros = 2, .reduce_every_micro = true, .freeze = FREEZE_BUT_HEAD},
-    {.mode = PLAN_EVAL, .strategy = STRATEGY_SHARD_OPTIM, .ranks = 3, .group = 3, .prefetch = 1, .micros = 1, .head = UNTIED, .freeze = FREEZE_LOW},
-    {.mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .head = UNTIED, .freeze = FREEZE_ODD},
+    {.mode = PLAN_EVAL,
+     .strategy = STRATEGY_SHARD_OPTIM,
+     .ranks = 3,
+     .group = 3,
+     .prefetch = 1,
+     .micros = 2},
+    {.mode = PLAN_EVAL,
+     .strategy = STRATEGY_NO_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 1},
+    {.mode = PLAN_GENERATE,
+     .strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 1},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 4,
+     .group = 4,
+     .prefetch = 1,
+     .micros = 2,
+     .reduce_every_micro = true,
+     .head = UNTIED},
+    {.strategy = STRATEGY_NO_SHARD,
+     .ranks = 3,
+     .group = 3,
+     .prefetch = 1,
+     .micros = 2,
+     .head = UNTIED},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 1,
+     .group = 1,
+     .prefetch = 1,
+     .micros = 2,
+     .head = UNTIED,
+     .freeze = FREEZE_ODD},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 3,
+     .group = 3,
+     .prefetch = 1,
+     .micros = 2,
+     .freeze = FREEZE_ODD},
+    {.strategy = STRATEGY_SHARD_OPTIM,
+     .ranks = 3,
+     .group = 3,
+     .prefetch = 1,
+     .micros = 2,
+     .head = UNTIED,
+     .freeze = FREEZE_ODD},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .prefetch = 1,
+     .recompute = 1,
+     .micros = 1,
+     .head = UNTIED,
+     .freeze = FREEZE_ODD},
+    {.strategy = STRATEGY_SHARD_GRAD_OP,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 2,
+     .freeze = FREEZE_LOW},
+    {.strategy = STRATEGY_SHARD_OPTIM,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 1,
+     .head = UNTIED,
+     .freeze = FREEZE_LOW},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .recompute = 1,
+     .micros = 1,
+     .head = UNTIED,
+     .freeze = FREEZE_MIDDLE},
+    {.strategy = STRATEGY_NO_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 2,
+     .reduce_every_micro = true,
+     .freeze = FREEZE_MIDDLE},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 2,
+     .head = UNTIED,
+     .freeze = FREEZE_BUT_HEAD},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 2,
+     .reduce_every_micro = true,
+     .freeze = FREEZE_BUT_HEAD},
+    {.mode = PLAN_EVAL,
+     .strategy = STRATEGY_SHARD_OPTIM,
+     .ranks = 3,
+     .group = 3,
+     .prefetch = 1,
+     .micros = 1,
+     .head = UNTIED,
+     .freeze = FREEZE_LOW},
+    {.mode = PLAN_GENERATE,
+     .strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .micros = 1,
+     .head = UNTIED,
+     .freeze = FREEZE_ODD},
     {.mode = PLAN_GENERATE, .strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .micros = 1},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .prefetch = 1, .micros = 2, .keep = KEEP_INPUT_HOST},
-    {.strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .prefetch = 0, .micros = 2, .keep = KEEP_INPUT_NVME, .moments = DTYPE_F16},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 1,
+     .group = 1,
+     .prefetch = 1,
+     .micros = 2,
+     .keep = KEEP_INPUT_HOST},
+    {.strategy = STRATEGY_NO_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 0,
+     .micros = 2,
+     .keep = KEEP_INPUT_NVME,
+     .moments = DTYPE_F16},
     {.strategy = STRATEGY_FULL_SHARD,
      .ranks = 3,
      .group = 3,
@@ -239,11 +377,43 @@ static const struct point whole[] = {
      .half = true,
      .host = true,
      .weights = "int8"},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .keep = KEEP_ACTIVATIONS_HOST},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .head = UNTIED, .half = true, .host = true, .keep = KEEP_ACTIVATIONS_HOST},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .freeze = FREEZE_ODD, .half = true, .keep_working = true},
-    {.strategy = STRATEGY_SHARD_OPTIM, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .immediate = true, .half = true, .keep_working = true},
-    {.strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .micros = 1, .head = UNTIED, .half = true, .keep_working = true},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 2,
+     .keep = KEEP_ACTIVATIONS_HOST},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .micros = 1,
+     .head = UNTIED,
+     .half = true,
+     .host = true,
+     .keep = KEEP_ACTIVATIONS_HOST},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 3,
+     .group = 3,
+     .prefetch = 1,
+     .micros = 2,
+     .freeze = FREEZE_ODD,
+     .half = true,
+     .keep_working = true},
+    {.strategy = STRATEGY_SHARD_OPTIM,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 1,
+     .immediate = true,
+     .half = true,
+     .keep_working = true},
+    {.strategy = STRATEGY_NO_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .micros = 1,
+     .head = UNTIED,
+     .half = true,
+     .keep_working = true},
     {.strategy = STRATEGY_HYBRID_SHARD,
      .ranks = 4,
      .group = 2,
@@ -254,17 +424,81 @@ static const struct point whole[] = {
      .moments = DTYPE_BF16},
     {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .optim = OPTIM_lion},
     {.strategy = STRATEGY_NO_SHARD, .ranks = 2, .group = 2, .micros = 2, .optim = OPTIM_muon},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 2, .freeze = FREEZE_ODD, .half = true,
-     .keep_working = true, .optim = OPTIM_muon},
-    {.strategy = STRATEGY_SHARD_OPTIM, .ranks = 2, .group = 2, .micros = 1, .half = true, .optim = OPTIM_muon},
-    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .prefetch = 1, .micros = 1, .freeze = FREEZE_LOW, .optim = OPTIM_muon},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .host = true, .nvme_state = 1, .optim = OPTIM_sgd},
-    {.mode = PLAN_EVAL, .strategy = STRATEGY_SHARD_GRAD_OP, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .half = true, .keep_working = true},
-    {.mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .half = true, .keep_working = true},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .host = true, .keep = KEEP_INPUT_HOST},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .half = true, .host = true, .keep = KEEP_INPUT},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .micros = 2, .half = true, .host = true, .immediate = true, .nvme_state = 0.5},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 1, .group = 1, .micros = 1, .head = UNTIED, .freeze = FREEZE_ODD, .half = true, .host = true},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 3,
+     .group = 3,
+     .prefetch = 1,
+     .micros = 2,
+     .freeze = FREEZE_ODD,
+     .half = true,
+     .keep_working = true,
+     .optim = OPTIM_muon},
+    {.strategy = STRATEGY_SHARD_OPTIM,
+     .ranks = 2,
+     .group = 2,
+     .micros = 1,
+     .half = true,
+     .optim = OPTIM_muon},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 1,
+     .freeze = FREEZE_LOW,
+     .optim = OPTIM_muon},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .micros = 1,
+     .host = true,
+     .nvme_state = 1,
+     .optim = OPTIM_sgd},
+    {.mode = PLAN_EVAL,
+     .strategy = STRATEGY_SHARD_GRAD_OP,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 1,
+     .half = true,
+     .keep_working = true},
+    {.mode = PLAN_GENERATE,
+     .strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .micros = 1,
+     .half = true,
+     .keep_working = true},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 2,
+     .host = true,
+     .keep = KEEP_INPUT_HOST},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 1,
+     .half = true,
+     .host = true,
+     .keep = KEEP_INPUT},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 1,
+     .group = 1,
+     .micros = 2,
+     .half = true,
+     .host = true,
+     .immediate = true,
+     .nvme_state = 0.5},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 1,
+     .group = 1,
+     .micros = 1,
+     .head = UNTIED,
+     .freeze = FREEZE_ODD,
+     .half = true,
+     .host = true},
     {.strategy = STRATEGY_FULL_SHARD,
      .ranks = 2,
      .group = 2,
@@ -276,8 +510,22 @@ static const struct point whole[] = {
      .nvme_state = 1,
      .moments = DTYPE_BF16,
      .keep = KEEP_INPUT_NVME},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 3, .group = 3, .prefetch = 1, .micros = 1, .host = true, .params_full = true, .immediate = true},
-    {.strategy = STRATEGY_FULL_SHARD, .ranks = 3, .group = 3, .micros = 1, .freeze = FREEZE_ODD, .half = true, .host = true, .cpu_reduce = true},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 3,
+     .group = 3,
+     .prefetch = 1,
+     .micros = 1,
+     .host = true,
+     .params_full = true,
+     .immediate = true},
+    {.strategy = STRATEGY_FULL_SHARD,
+     .ranks = 3,
+     .group = 3,
+     .micros = 1,
+     .freeze = FREEZE_ODD,
+     .half = true,
+     .host = true,
+     .cpu_reduce = true},
     {.strategy = STRATEGY_FULL_SHARD,
      .ranks = 3,
      .group = 3,
@@ -307,7 +555,12 @@ static const struct point whole[] = {
      .host = true,
      .nvme_state = 1,
      .immediate = true},
-    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 4, .group = 2, .micros = 1, .host = true, .keep = KEEP_INPUT_HOST},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 4,
+     .group = 2,
+     .micros = 1,
+     .host = true,
+     .keep = KEEP_INPUT_HOST},
     {.strategy = STRATEGY_HYBRID_SHARD,
      .ranks = 4,
      .group = 2,
@@ -318,10 +571,36 @@ static const struct point whole[] = {
      .host = true,
      .params_full = true,
      .cpu_reduce = true},
-    {.strategy = STRATEGY_HYBRID_SHARD, .ranks = 3, .group = 1, .prefetch = 1, .micros = 2, .host = true},
-    {.mode = PLAN_EVAL, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 2, .half = true, .host = true, .cpu_reduce = true},
-    {.mode = PLAN_EVAL, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .host = true, .params_full = true},
-    {.mode = PLAN_GENERATE, .strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1, .freeze = FREEZE_ODD, .half = true, .host = true},
+    {.strategy = STRATEGY_HYBRID_SHARD,
+     .ranks = 3,
+     .group = 1,
+     .prefetch = 1,
+     .micros = 2,
+     .host = true},
+    {.mode = PLAN_EVAL,
+     .strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .micros = 2,
+     .half = true,
+     .host = true,
+     .cpu_reduce = true},
+    {.mode = PLAN_EVAL,
+     .strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .prefetch = 1,
+     .micros = 1,
+     .host = true,
+     .params_full = true},
+    {.mode = PLAN_GENERATE,
+     .strategy = STRATEGY_FULL_SHARD,
+     .ranks = 2,
+     .group = 2,
+     .micros = 1,
+     .freeze = FREEZE_ODD,
+     .half = true,
+     .host = true},
     {.strategy = STRATEGY_FULL_SHARD,
      .ranks = 4,
      .group = 4,
@@ -467,9 +746,9 @@ static void hosts_have_no_room_for_codecs(void **state)
   point.codec = "worked";
   const struct plan_input input = fixture_input(&fixture_small, &point, 0);
   assert_int_equal(plan_create(&input, &plan), STATUS_UNSUPPORTED);
-  assert_string_equal(status_text(),
-                      "compress.grads.codec=worked needs memory to work in, which hosts that reduce "
-                      "gradients do not have: use transfer.grads=gpu_reduce, or another codec");
+  assert_string_equal(
+      status_text(), "compress.grads.codec=worked needs memory to work in, which hosts that reduce "
+                     "gradients do not have: use transfer.grads=gpu_reduce, or another codec");
 }
 
 static bool names_one(const struct plan *plan, const struct instr *instr)
@@ -485,14 +764,17 @@ static bool names_one(const struct plan *plan, const struct instr *instr)
 }
 
 /* `changed` is what the plan had in its place. */
-static void expect_change_seen(struct plan *plan, const struct point *point, const struct instr *changed, const char *how)
+static void expect_change_seen(struct plan *plan, const struct point *point,
+                               const struct instr *changed, const char *how)
 {
   broken_settle(plan);
   const char *op = plan_op_name(changed->op);
   if (plan_verify(plan) != STATUS_PLAN)
-    fail_msg("%s: %s of unit %d, micro %d: %s goes unseen", fixture_name(point), op, changed->unit, changed->micro, how);
+    fail_msg("%s: %s of unit %d, micro %d: %s goes unseen", fixture_name(point), op, changed->unit,
+             changed->micro, how);
   if (!names_one(plan, changed))
-    fail_msg("%s: %s of unit %d, micro %d: %s: %s", fixture_name(point), op, changed->unit, changed->micro, how, status_text());
+    fail_msg("%s: %s of unit %d, micro %d: %s: %s", fixture_name(point), op, changed->unit,
+             changed->micro, how, status_text());
 }
 
 static void no_instruction_can_be_spared(void **state)
@@ -531,7 +813,8 @@ static void no_operation_can_be_spared_in_all_units(void **state)
     }
 }
 
-/* A value that is begun and one that is added to are not the same: neither may stand for the other. */
+/* A value that is begun and one that is added to are not the same: neither may stand for the other.
+ */
 static void no_access_can_be_exchanged(void **state)
 {
   (void)state;
@@ -560,8 +843,11 @@ static void no_access_can_be_exchanged(void **state)
  * buffer cannot hold elements of another type of the same size. */
 static void no_operand_can_be_absent_or_superfluous_or_of_another_type(void **state)
 {
-  static const enum dtype other[DTYPE_COUNT] = {[DTYPE_F32] = DTYPE_I32, [DTYPE_I32] = DTYPE_F32, [DTYPE_BF16] = DTYPE_F16,
-                                                [DTYPE_F16] = DTYPE_BF16, [DTYPE_U8] = DTYPE_F8_E4M3};
+  static const enum dtype other[DTYPE_COUNT] = {[DTYPE_F32] = DTYPE_I32,
+                                                [DTYPE_I32] = DTYPE_F32,
+                                                [DTYPE_BF16] = DTYPE_F16,
+                                                [DTYPE_F16] = DTYPE_BF16,
+                                                [DTYPE_U8] = DTYPE_F8_E4M3};
   bool seen[OP_COUNT][PLAN_MAX_USE] = {{false}};
   (void)state;
   for (int p = 0; p < WHOLE; p++) {
@@ -572,8 +858,10 @@ static void no_operand_can_be_absent_or_superfluous_or_of_another_type(void **st
         const struct plan_use kept = *use;
         const struct instr was = plan->instr[i];
         seen[was.op][k] |= kept.buffer >= 0;
-        *use = kept.buffer < 0 ? (struct plan_use){plan->tokens[0], ACCESS_READ} : (struct plan_use){-1, ACCESS_READ};
-        expect_change_seen(plan, &whole[p], &was, kept.buffer < 0 ? "a superfluous operand" : "an absent operand");
+        *use = kept.buffer < 0 ? (struct plan_use){plan->tokens[0], ACCESS_READ}
+                               : (struct plan_use){-1, ACCESS_READ};
+        expect_change_seen(plan, &whole[p], &was,
+                           kept.buffer < 0 ? "a superfluous operand" : "an absent operand");
         *use = kept;
         if (kept.buffer < 0)
           continue;
@@ -599,7 +887,8 @@ static bool is_scratch(const struct plan *plan, int i, int k)
   int buffer = plan->instr[i].use[k].buffer, reads = 0;
   for (int j = 0; j < plan->n; j++)
     for (int l = 0; l < PLAN_MAX_USE; l++)
-      reads += plan->instr[j].use[l].buffer == buffer && plan->instr[j].use[l].access != ACCESS_WRITE;
+      reads +=
+          plan->instr[j].use[l].buffer == buffer && plan->instr[j].use[l].access != ACCESS_WRITE;
   return reads == 0 && plan->buffer[buffer].parent < 0 && !plan->buffer[buffer].persistent;
 }
 
@@ -610,8 +899,9 @@ static void exchange(struct plan *plan, const struct point *point, int i, int k,
   plan->instr[i].use[k].buffer = buffer;
   assert_int_equal(plan_order(plan), STATUS_OK);
   if (plan_verify(plan) != STATUS_PLAN)
-    fail_msg("%s: %s of unit %d, micro %d (#%d): %s does as well as %s", fixture_name(point), plan_op_name(was.op), was.unit, was.micro, i,
-             plan->buffer[buffer].name, plan->buffer[kept].name);
+    fail_msg("%s: %s of unit %d, micro %d (#%d): %s does as well as %s", fixture_name(point),
+             plan_op_name(was.op), was.unit, was.micro, i, plan->buffer[buffer].name,
+             plan->buffer[kept].name);
   plan->instr[i].use[k].buffer = kept;
 }
 
@@ -625,8 +915,11 @@ static void no_buffer_can_be_exchanged(void **state)
     broken_spread(plan);
     for (int i = 0; i < plan->n; i++)
       for (int k = 0; k < PLAN_MAX_USE; k++)
-        for (int b = 0; b < plan->buffers && plan->instr[i].use[k].buffer >= 0 && !is_scratch(plan, i, k); b++) {
-          const struct plan_buffer *old = &plan->buffer[plan->instr[i].use[k].buffer], *new = &plan->buffer[b];
+        for (int b = 0;
+             b < plan->buffers && plan->instr[i].use[k].buffer >= 0 && !is_scratch(plan, i, k);
+             b++) {
+          const struct plan_buffer *old = &plan->buffer[plan->instr[i].use[k].buffer],
+                                   *new = &plan->buffer[b];
           if (new == old || new->bytes != old->bytes)
             continue;
           exchange(plan, &whole[p], i, k, b);

@@ -1,5 +1,7 @@
-/* No test, but a library that two_nodes.sh has ranks load before all others (LD_PRELOAD). Rank 0 hears two seconds late that its first PMIx fence is over, in which MPI_Init trades addresses; meanwhile
- * the others run ahead to the fence behind it, which is the barrier of MPI_Init. PMIx is known here by its standard: a header of it need not be there. */
+/* No test, but a library that two_nodes.sh has ranks load before all others (LD_PRELOAD). Rank 0
+ * hears two seconds late that its first PMIx fence is over, in which MPI_Init trades addresses;
+ * meanwhile the others run ahead to the fence behind it, which is the barrier of MPI_Init. PMIx is
+ * known here by its standard: a header of it need not be there. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -10,7 +12,8 @@
 #include <unistd.h>
 
 typedef void over_fn(int status, void *arg);
-typedef int fence_fn(const void *procs, size_t n_procs, const void *info, size_t n_info, over_fn *over, void *arg);
+typedef int fence_fn(const void *procs, size_t n_procs, const void *info, size_t n_info,
+                     over_fn *over, void *arg);
 fence_fn PMIx_Fence_nb;
 
 static struct {
@@ -44,11 +47,13 @@ static fence_fn *find_fence(void)
   fence_fn *fence;
   if (!symbol)
     abort();
-  memcpy(&fence, &symbol, sizeof fence); /* ISO C has no cast from an object's pointer to a function's */
+  memcpy(&fence, &symbol,
+         sizeof fence); /* ISO C has no cast from an object's pointer to a function's */
   return fence;
 }
 
-int PMIx_Fence_nb(const void *procs, size_t n_procs, const void *info, size_t n_info, over_fn *over, void *arg)
+int PMIx_Fence_nb(const void *procs, size_t n_procs, const void *info, size_t n_info, over_fn *over,
+                  void *arg)
 {
   static bool called;
   const char *rank = getenv("PMIX_RANK");

@@ -1,5 +1,7 @@
-/* Ranks on whole machines. Oracles: golden files, read by eye once; what the printed table says, checked against what is known of each machine, which is written down here: cores are given
- * once, and are those near the rank's GPU; every assignment of four ranks to four GPUs, tried. After a change that is meant to show, write the golden files anew and read the difference:
+/* Ranks on whole machines. Oracles: golden files, read by eye once; what the printed table says,
+ * checked against what is known of each machine, which is written down here: cores are given once,
+ * and are those near the rank's GPU; every assignment of four ranks to four GPUs, tried. After a
+ * change that is meant to show, write the golden files anew and read the difference:
  *   SLUICE_GOLDEN=write top_srcdir=. tests/topo/test_machines */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +19,8 @@
 enum { CPUS = 256, RANKS = 16, LISTS = 3 };
 
 struct machine {
-  const char *file; /* golden, and the machine of that name where `xml` is NULL and `synthetic` too */
+  const char
+      *file; /* golden, and the machine of that name where `xml` is NULL and `synthetic` too */
   const char *xml, *synthetic;
   int cores;               /* hardware threads of core c are CPUs c, c + cores, ... */
   int gpus, ranks;         /* as asked: -1 and 0 for what the machine shows */
@@ -36,98 +39,294 @@ struct machine {
 
 // clang-format off: one row a machine
 static struct machine machines[] = {
-    {.file = "2s4g-ht", .cores = 32, .gpus = -1, .rows = 8,
-     .near = {LEFT, LEFT, LEFT, LEFT, RIGHT, RIGHT, RIGHT, RIGHT}, .memory = "00001111", BOUND},
-    {.file = "2s4g", .cores = 32, .gpus = -1, .rows = 8,
-     .near = {"0-15", "0-15", "0-15", "0-15", "16-31", "16-31", "16-31", "16-31"}, BOUND},
-    {.file = "2s4g-offline", .cores = 32, .gpus = -1, .rows = 8, .near = {"0-4,6-15,32-36,38-47",
-     "0-4,6-15,32-36,38-47", "0-4,6-15,32-36,38-47", "0-4,6-15,32-36,38-47", "16-19,21-31,48-61",
-     "16-19,21-31,48-61", "16-19,21-31,48-61", "16-19,21-31,48-61"}, BOUND},
-    {.file = "2s4g-allowed", .cores = 32, .gpus = 4, .ranks = 2, .rows = 2,
-     .near = {"4-11", "4-11"}, BOUND},
-    {.file = "nps4", .cores = 64, .gpus = -1, .rows = 4,
-     .near = {"24-31", "8-15", "56-63", "40-47"}, .memory = "3175", BOUND},
-    {.file = "1n8g", .cores = 24, .gpus = -1, .rows = 8,
-     .near = {"0-47", "0-47", "0-47", "0-47", "0-47", "0-47", "0-47", "0-47"}, BOUND},
-    {.file = "more-ranks", .xml = "one-side", .cores = 24, .gpus = -1, .ranks = 6, .rows = 6,
+    {.file = "2s4g-ht",
+     .cores = 32,
+     .gpus = -1,
+     .rows = 8,
+     .near = {LEFT, LEFT, LEFT, LEFT, RIGHT, RIGHT, RIGHT, RIGHT},
+     .memory = "00001111",
+     BOUND},
+    {.file = "2s4g",
+     .cores = 32,
+     .gpus = -1,
+     .rows = 8,
+     .near = {"0-15", "0-15", "0-15", "0-15", "16-31", "16-31", "16-31", "16-31"},
+     BOUND},
+    {.file = "2s4g-offline",
+     .cores = 32,
+     .gpus = -1,
+     .rows = 8,
+     .near = {"0-4,6-15,32-36,38-47", "0-4,6-15,32-36,38-47", "0-4,6-15,32-36,38-47",
+              "0-4,6-15,32-36,38-47", "16-19,21-31,48-61", "16-19,21-31,48-61", "16-19,21-31,48-61",
+              "16-19,21-31,48-61"},
+     BOUND},
+    {.file = "2s4g-allowed",
+     .cores = 32,
+     .gpus = 4,
+     .ranks = 2,
+     .rows = 2,
+     .near = {"4-11", "4-11"},
+     BOUND},
+    {.file = "nps4",
+     .cores = 64,
+     .gpus = -1,
+     .rows = 4,
+     .near = {"24-31", "8-15", "56-63", "40-47"},
+     .memory = "3175",
+     BOUND},
+    {.file = "1n8g",
+     .cores = 24,
+     .gpus = -1,
+     .rows = 8,
+     .near = {"0-47", "0-47", "0-47", "0-47", "0-47", "0-47", "0-47", "0-47"},
+     BOUND},
+    {.file = "more-ranks",
+     .xml = "one-side",
+     .cores = 24,
+     .gpus = -1,
+     .ranks = 6,
+     .rows = 6,
      .near = {"12-23,36-47", "12-23,36-47", "12-23,36-47", "12-23,36-47", "12-23,36-47",
-     "12-23,36-47"}, BOUND},
-    {.file = "one-side", .cores = 24, .gpus = -1, .rows = 4,
-     .near = {"12-23,36-47", "12-23,36-47", "12-23,36-47", "12-23,36-47"}, .memory = "1111", BOUND},
-    {.file = "memory-alone", .cores = 16, .gpus = -1, .rows = 2,
-     .near = {"0-7,16-23", "8-15,24-31"}, .memory = "01", BOUND},
+              "12-23,36-47"},
+     BOUND},
+    {.file = "one-side",
+     .cores = 24,
+     .gpus = -1,
+     .rows = 4,
+     .near = {"12-23,36-47", "12-23,36-47", "12-23,36-47", "12-23,36-47"},
+     .memory = "1111",
+     BOUND},
+    {.file = "memory-alone",
+     .cores = 16,
+     .gpus = -1,
+     .rows = 2,
+     .near = {"0-7,16-23", "8-15,24-31"},
+     .memory = "01",
+     BOUND},
     {.file = "blind", .cores = 16, .gpus = -1, .rows = 3, .near = {"0-15", "0-15", "0-15"}, BOUND},
     {.file = "vm", .cores = 2, .gpus = -1, .ranks = 2, .rows = 2, .near = {"0", "1"}, BOUND},
-    {.file = "assumed", .synthetic = "pack:2 numa:2 core:6 pu:1", .cores = 24, .gpus = 4, .rows = 4,
-     .near = {"0-5", "6-11", "12-17", "18-23"}, BOUND},
-    /* what a launcher does: the masks of mpirun --bind-to socket in the other order, of --bind-to core, and of srun with the wrong socket */
-    {.file = "masks-socket", .xml = "2s4g-ht", .cores = 32, .gpus = -1, .ranks = 4, .rows = 4,
-     .near = {RIGHT, LEFT, RIGHT, LEFT}, .mask = {RIGHT, LEFT, RIGHT, LEFT}, BOUND},
-    {.file = "masks-core", .xml = "2s4g-ht", .cores = 32, .gpus = -1, .ranks = 2, .rows = 2,
-     .near = {"3,35", "20,52"}, .mask = {"3,35", "20,52"}, BOUND,
+    {.file = "assumed",
+     .synthetic = "pack:2 numa:2 core:6 pu:1",
+     .cores = 24,
+     .gpus = 4,
+     .rows = 4,
+     .near = {"0-5", "6-11", "12-17", "18-23"},
+     BOUND},
+    /* what a launcher does: the masks of mpirun --bind-to socket in the other order, of --bind-to
+       core, and of srun with the wrong socket */
+    {.file = "masks-socket",
+     .xml = "2s4g-ht",
+     .cores = 32,
+     .gpus = -1,
+     .ranks = 4,
+     .rows = 4,
+     .near = {RIGHT, LEFT, RIGHT, LEFT},
+     .mask = {RIGHT, LEFT, RIGHT, LEFT},
+     BOUND},
+    {.file = "masks-core",
+     .xml = "2s4g-ht",
+     .cores = 32,
+     .gpus = -1,
+     .ranks = 2,
+     .rows = 2,
+     .near = {"3,35", "20,52"},
+     .mask = {"3,35", "20,52"},
+     BOUND,
      .warning = "left this rank one core (CPUs 3,35), and no rank has the other 15 near its GPU "
-     "0000:18:00.0"},
-    {.file = "masks-wrong", .xml = "one-side", .cores = 24, .gpus = -1, .ranks = 2, .rows = 2,
-     .near = {"0-5", "6-11"}, .mask = {"0-5", "6-11"}, BOUND,
-     .warning = "0 of the 6 cores that the launcher left this rank (CPUs 0-5) are near its GPU 0000:82:00.0"},
-    {.file = "masks-few", .xml = "one-side", .cores = 24, .gpus = -1, .ranks = 1, .rows = 1,
-     .near = {"12-13"}, .mask = {"4-13"}, BOUND,
-     .warning = "2 of the 10 cores that the launcher left this rank (CPUs 4-13) are near its GPU 0000:82:00.0"},
-    /* a GPU whose place is not told beside one whose is: the whole machine and a part of it are wanted */
-    {.file = "masks-nested", .xml = "blind", .cores = 16, .gpus = -1, .ranks = 3, .rows = 3,
-     .near = {"0-15", "0-7", "0-15"}, .mask = {"0-15", "0-7", "0-15"}, BOUND},
+                "0000:18:00.0"},
+    {.file = "masks-wrong",
+     .xml = "one-side",
+     .cores = 24,
+     .gpus = -1,
+     .ranks = 2,
+     .rows = 2,
+     .near = {"0-5", "6-11"},
+     .mask = {"0-5", "6-11"},
+     BOUND,
+     .warning = "0 of the 6 cores that the launcher left this rank (CPUs 0-5) are near its GPU "
+                "0000:82:00.0"},
+    {.file = "masks-few",
+     .xml = "one-side",
+     .cores = 24,
+     .gpus = -1,
+     .ranks = 1,
+     .rows = 1,
+     .near = {"12-13"},
+     .mask = {"4-13"},
+     BOUND,
+     .warning = "2 of the 10 cores that the launcher left this rank (CPUs 4-13) are near its GPU "
+                "0000:82:00.0"},
+    /* a GPU whose place is not told beside one whose is: the whole machine and a part of it are
+       wanted */
+    {.file = "masks-nested",
+     .xml = "blind",
+     .cores = 16,
+     .gpus = -1,
+     .ranks = 3,
+     .rows = 3,
+     .near = {"0-15", "0-7", "0-15"},
+     .mask = {"0-15", "0-7", "0-15"},
+     BOUND},
     /* overrides */
-    {.file = "lists", .xml = "nps4", .cores = 64, .gpus = -1, .rows = 4,
-     .near = {"48-63", "0-15", "16-31", "32-47"}, .options = {.bind = true, .threads = 4,
-     .controller = 3, .lists = 4, .list = (char *[]){"48-63", "0-15", "16-31", "32-47"}}},
-    {.file = "more-threads", .xml = "2s4g", .cores = 32, .gpus = -1, .rows = 8,
+    {.file = "lists",
+     .xml = "nps4",
+     .cores = 64,
+     .gpus = -1,
+     .rows = 4,
+     .near = {"48-63", "0-15", "16-31", "32-47"},
+     .options = {.bind = true,
+                 .threads = 4,
+                 .controller = 3,
+                 .lists = 4,
+                 .list = (char *[]){"48-63", "0-15", "16-31", "32-47"}}},
+    {.file = "more-threads",
+     .xml = "2s4g",
+     .cores = 32,
+     .gpus = -1,
+     .rows = 8,
      .near = {"0-15", "0-15", "0-15", "0-15", "16-31", "16-31", "16-31", "16-31"},
      .options = {.bind = true, .threads = 3}},
-    {.file = "mixed-threads", .xml = "1n8g", .cores = 24, .gpus = 2, .rows = 2,
-     .near = {"0-7,24-31", "8-10"}, .mask = {"0-7,24-31", "8-10"},
+    {.file = "mixed-threads",
+     .xml = "1n8g",
+     .cores = 24,
+     .gpus = 2,
+     .rows = 2,
+     .near = {"0-7,24-31", "8-10"},
+     .mask = {"0-7,24-31", "8-10"},
      .options = {.bind = true, .threads = 3}},
-    {.file = "unbound", .xml = "nps4", .cores = 64, .gpus = -1, .rows = 4,
+    {.file = "unbound",
+     .xml = "nps4",
+     .cores = 64,
+     .gpus = -1,
+     .rows = 4,
      .near = {"0-63", "0-63", "0-63", "0-63"}},
-    {.file = "crowded", .xml = "1n8g", .cores = 24, .gpus = 8, .ranks = 16, .rows = 16,
-     .mask = {"0-7"}, BOUND, .crowded = true},
+    {.file = "crowded",
+     .xml = "1n8g",
+     .cores = 24,
+     .gpus = 8,
+     .ranks = 16,
+     .rows = 16,
+     .mask = {"0-7"},
+     BOUND,
+     .crowded = true},
     /* more ranks than cores near their GPUs, but not than cores */
-    {.file = "crowded-near", .xml = "one-side", .cores = 24, .gpus = -1, .ranks = 16, .rows = 16,
-     BOUND, .crowded = true},
+    {.file = "crowded-near",
+     .xml = "one-side",
+     .cores = 24,
+     .gpus = -1,
+     .ranks = 16,
+     .rows = 16,
+     BOUND,
+     .crowded = true},
     /* memory: the node of a socket has none, or a core has no node; the picture is of domains */
-    {.file = "no-dimms", .cores = 8, .gpus = -1, .ranks = 2, .rows = 2, .near = {"0-3", "4-7"},
-     .memory = "23", BOUND},
-    {.file = "bare", .cores = 16, .gpus = 4, .rows = 4, .near = {"0-3", "4-7", "8-11", "12-15"},
-     .memory = "-12-", BOUND},
-    {.file = "one-node", .synthetic = "numa:1 pack:2 core:1 pu:1", .cores = 2, .rows = 1,
-     .near = {"0-1"}, BOUND},
-    {.file = "one-core", .synthetic = "pack:2 numa:1 core:1 pu:1", .cores = 2, .rows = 1,
-     .near = {"0-1"}, BOUND},
+    {.file = "no-dimms",
+     .cores = 8,
+     .gpus = -1,
+     .ranks = 2,
+     .rows = 2,
+     .near = {"0-3", "4-7"},
+     .memory = "23",
+     BOUND},
+    {.file = "bare",
+     .cores = 16,
+     .gpus = 4,
+     .rows = 4,
+     .near = {"0-3", "4-7", "8-11", "12-15"},
+     .memory = "-12-",
+     BOUND},
+    {.file = "one-node",
+     .synthetic = "numa:1 pack:2 core:1 pu:1",
+     .cores = 2,
+     .rows = 1,
+     .near = {"0-1"},
+     BOUND},
+    {.file = "one-core",
+     .synthetic = "pack:2 numa:1 core:1 pu:1",
+     .cores = 2,
+     .rows = 1,
+     .near = {"0-1"},
+     BOUND},
     /* domains of different sizes: a rank has cores of one; and GPUs of both packages */
-    {.file = "unequal", .cores = 24, .gpus = 0, .ranks = 4, .rows = 4,
-     .near = {"0-5,24-29", "6-11,30-35", "12-16,36-40", "18-22,42-46"}, .memory = "0123", BOUND},
-    {.file = "snc3", .cores = 30, .gpus = -1, .ranks = 6, .rows = 6,
-     .near = {"0-4", "15-19", "5-9", "20-24", "10-13", "25-28"}, .memory = "031425", BOUND},
-    {.file = "few-ranks", .xml = "nps4", .cores = 64, .gpus = -1, .ranks = 2, .rows = 2,
-     .near = {"24-31", "56-63"}, .memory = "37", BOUND},
-    {.file = "few-alternate", .xml = "snc3", .cores = 30, .gpus = -1, .ranks = 2, .rows = 2,
-     .near = {"0-13", "15-28"}, BOUND},
+    {.file = "unequal",
+     .cores = 24,
+     .gpus = 0,
+     .ranks = 4,
+     .rows = 4,
+     .near = {"0-5,24-29", "6-11,30-35", "12-16,36-40", "18-22,42-46"},
+     .memory = "0123",
+     BOUND},
+    {.file = "snc3",
+     .cores = 30,
+     .gpus = -1,
+     .ranks = 6,
+     .rows = 6,
+     .near = {"0-4", "15-19", "5-9", "20-24", "10-13", "25-28"},
+     .memory = "031425",
+     BOUND},
+    {.file = "few-ranks",
+     .xml = "nps4",
+     .cores = 64,
+     .gpus = -1,
+     .ranks = 2,
+     .rows = 2,
+     .near = {"24-31", "56-63"},
+     .memory = "37",
+     BOUND},
+    {.file = "few-alternate",
+     .xml = "snc3",
+     .cores = 30,
+     .gpus = -1,
+     .ranks = 2,
+     .rows = 2,
+     .near = {"0-13", "15-28"},
+     BOUND},
     /* srun --hint=nomultithread leaves one CPU of each core: nothing is wrong */
-    {.file = "masks-threads", .xml = "unequal", .cores = 24, .gpus = -1, .rows = 4,
-     .near = {"0-5", "6-11", "12-16", "18-22"}, .mask = {"0-23"}, BOUND},
+    {.file = "masks-threads",
+     .xml = "unequal",
+     .cores = 24,
+     .gpus = -1,
+     .rows = 4,
+     .near = {"0-5", "6-11", "12-16", "18-22"},
+     .mask = {"0-23"},
+     BOUND},
     /* a GPU for every rank, though not all are near */
-    {.file = "masks-even", .xml = "unequal", .cores = 24, .gpus = -1, .ranks = 5, .rows = 5,
+    {.file = "masks-even",
+     .xml = "unequal",
+     .cores = 24,
+     .gpus = -1,
+     .ranks = 5,
+     .rows = 5,
      .near = {"0-5,24-29", "0-5,24-29", "6-11,30-35", "6-11,30-35", "6-11,30-35"},
-     .mask = {"0-11,24-35"}, BOUND,
+     .mask = {"0-11,24-35"},
+     BOUND,
      .warning = "rank 3: 0 of the 12 cores that the launcher left this rank (CPUs 0-11,24-35) are "
-     "near its GPU 0000:41:00.0 (CPUs 12-16,36-40)"},
-    {.file = "masks-overlap", .synthetic = "numa:1 core:4 pu:1", .cores = 4, .ranks = 3, .rows = 3,
-     .near = {"2", "0", "3"}, .mask = {"0,2", "0,3", "3"}, BOUND},
-    {.file = "masks-siblings", .synthetic = "numa:1 core:4 pu:2(indexes=0,4,1,5,2,6,3,7)",
-     .cores = 4, .ranks = 2, .rows = 2, .near = {"1,3,5,7", "0,2"}, .mask = {"0-7", "0,2"}, BOUND},
+                "near its GPU 0000:41:00.0 (CPUs 12-16,36-40)"},
+    {.file = "masks-overlap",
+     .synthetic = "numa:1 core:4 pu:1",
+     .cores = 4,
+     .ranks = 3,
+     .rows = 3,
+     .near = {"2", "0", "3"},
+     .mask = {"0,2", "0,3", "3"},
+     BOUND},
+    {.file = "masks-siblings",
+     .synthetic = "numa:1 core:4 pu:2(indexes=0,4,1,5,2,6,3,7)",
+     .cores = 4,
+     .ranks = 2,
+     .rows = 2,
+     .near = {"1,3,5,7", "0,2"},
+     .mask = {"0-7", "0,2"},
+     BOUND},
     {.file = "half", .cores = 4, .gpus = 2, .rows = 2, .near = {"2", "3"}, .memory = "11", BOUND},
-    {.file = "withheld", .cores = 8, .gpus = -1, .rows = 1, .near = {"4-7"}, BOUND,
+    {.file = "withheld",
+     .cores = 8,
+     .gpus = -1,
+     .rows = 1,
+     .near = {"4-7"},
+     BOUND,
      .warning = "0 of the 4 cores that a control group left this rank (CPUs 4-7) are near its GPU "
-     "0000:11:00.0 (CPUs 0-3). Its data crosses " "between NUMA domains. Ask the batch system"},
+                "0000:11:00.0 (CPUs 0-3). Its data crosses "
+                "between NUMA domains. Ask the batch system"},
 };
 // clang-format on
 enum { MACHINES = sizeof machines / sizeof *machines };
@@ -140,8 +339,14 @@ static const char *top(void)
 
 static enum status create(const struct machine *m, struct topo **out)
 {
-  char *xml = m->synthetic ? NULL : mem_printf("%s/tests/topo/machines/%s.xml", top(), m->xml ? m->xml : m->file);
-  struct topo_scene scene = {.xml = xml, .synthetic = m->synthetic, .gpus = m->gpus, .ranks = m->ranks, .mask = (char **)m->mask};
+  char *xml = m->synthetic
+                  ? NULL
+                  : mem_printf("%s/tests/topo/machines/%s.xml", top(), m->xml ? m->xml : m->file);
+  struct topo_scene scene = {.xml = xml,
+                             .synthetic = m->synthetic,
+                             .gpus = m->gpus,
+                             .ranks = m->ranks,
+                             .mask = (char **)m->mask};
   while (scene.masks < RANKS && m->mask[scene.masks])
     scene.masks++;
   const enum status status = topo_create_scene(&scene, &m->options, out);
@@ -190,7 +395,8 @@ static void machines_are_printed_as_in_the_golden_files(void **state)
   (void)state;
   const char *golden = getenv("SLUICE_GOLDEN");
   for (int i = 0; i < MACHINES; i++) {
-    char *text = printed(&machines[i]), *path = mem_printf("%s/tests/topo/golden/%s.txt", top(), machines[i].file);
+    char *text = printed(&machines[i]),
+         *path = mem_printf("%s/tests/topo/golden/%s.txt", top(), machines[i].file);
     if (golden && strcmp(golden, "write") == 0)
       write_golden(path, text);
     else
@@ -200,7 +406,9 @@ static void machines_are_printed_as_in_the_golden_files(void **state)
   }
 }
 
-/* --- what the table says --------------------------------------------------------------------------------------------------------------------- */
+/* --- what the table says
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 static void read_list(const char *text, bool has[CPUS])
 {
@@ -235,7 +443,9 @@ static int read_rows(const char *text, struct row rows[RANKS])
     at += bytes;
     if (rows[n].gpu >= 0)
       at = strchr(at, ' ');
-    assert_int_equal(sscanf(at, "%31s %d %127s %127s %127s %d", memory, &rows[n].cores, list[0], list[1], list[2], &rows[n].threads), 6);
+    assert_int_equal(sscanf(at, "%31s %d %127s %127s %127s %d", memory, &rows[n].cores, list[0],
+                            list[1], list[2], &rows[n].threads),
+                     6);
     assert_int_equal(rank, n);
     rows[n].memory = memory[1] ? '*' : memory[0];
     for (int l = 0; l < LISTS; l++)
@@ -244,7 +454,8 @@ static int read_rows(const char *text, struct row rows[RANKS])
   return n;
 }
 
-/* Every core has one owner, the owner's parts are apart but for what I/O shares with the controller, and all of it is near the GPU. */
+/* Every core has one owner, the owner's parts are apart but for what I/O shares with the
+ * controller, and all of it is near the GPU. */
 static void check_rows(const struct machine *m, const struct row *rows)
 {
   int owner[CPUS];
@@ -295,7 +506,9 @@ static void cores_are_given_once_and_near_the_gpu(void **state)
   }
 }
 
-/* --- the nearest GPU ------------------------------------------------------------------------------------------------------------------------- */
+/* --- the nearest GPU
+ * -------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Of 4 NUMA nodes, two a package. */
 static int cost(int node, int gpu)
@@ -310,7 +523,8 @@ static int least_cost(const int node[4])
     const int gpu[4] = {p & 3, p >> 2 & 3, p >> 4 & 3, p >> 6};
     if (((1 << gpu[0]) | (1 << gpu[1]) | (1 << gpu[2]) | (1 << gpu[3])) != 15)
       continue;
-    const int all = cost(node[0], gpu[0]) + cost(node[1], gpu[1]) + cost(node[2], gpu[2]) + cost(node[3], gpu[3]);
+    const int all = cost(node[0], gpu[0]) + cost(node[1], gpu[1]) + cost(node[2], gpu[2]) +
+                    cost(node[3], gpu[3]);
     least = all < least ? all : least;
   }
   return least;
@@ -369,7 +583,8 @@ static int least(int a, int b)
   return a < b ? a : b;
 }
 
-/* Thousands of ranks, most of them where few GPUs are. Oracle: with room for a quarter of them at each node, as many as can stay at theirs, then in their package. */
+/* Thousands of ranks, most of them where few GPUs are. Oracle: with room for a quarter of them at
+ * each node, as many as can stay at theirs, then in their package. */
 static void thousands_of_ranks_get_the_nearest_gpus(void **state)
 {
   enum { MANY = 4096, NODES = 4, ROOM = MANY / NODES, EACH = 8 };
@@ -383,8 +598,11 @@ static void thousands_of_ranks_get_the_nearest_gpus(void **state)
     mask[k] = (char *)masks[node[k]];
     count[node[k]]++;
   }
-  char *text =
-      print_scene(&(struct topo_scene){.synthetic = "pack:2 numa:2 core:4 pu:1", .gpus = NODES * EACH, .ranks = MANY, .masks = MANY, .mask = mask});
+  char *text = print_scene(&(struct topo_scene){.synthetic = "pack:2 numa:2 core:4 pu:1",
+                                                .gpus = NODES * EACH,
+                                                .ranks = MANY,
+                                                .masks = MANY,
+                                                .mask = mask});
   const char *line = strstr(text, "threads\n") + strlen("threads\n");
   for (int k = 0; k < MANY; k++) {
     const int gpu = next_gpu(&line, k);
@@ -396,7 +614,8 @@ static void thousands_of_ranks_get_the_nearest_gpus(void **state)
     assert_int_equal(taken[g], MANY / (NODES * EACH));
   for (int n = 0; n < NODES; n++)
     at_home += least(count[n], ROOM);
-  const int in_package = least(count[0] + count[1], 2 * ROOM) + least(count[2] + count[3], 2 * ROOM);
+  const int in_package =
+      least(count[0] + count[1], 2 * ROOM) + least(count[2] + count[3], 2 * ROOM);
   assert_int_equal(all, 2 * (in_package - at_home) + 3 * (MANY - in_package));
   free(text);
 }
@@ -502,7 +721,11 @@ static void long_lists_are_told_whole(void **state)
     snprintf(odd + strlen(odd), sizeof odd - strlen(odd), ",%d", cpu + 1);
   }
   struct topo *topo;
-  const struct topo_scene scene = {.synthetic = "pack:2 numa:1 core:128 pu:1", .gpus = 2, .ranks = 2, .masks = 2, .mask = (char *[]){even, odd}};
+  const struct topo_scene scene = {.synthetic = "pack:2 numa:1 core:128 pu:1",
+                                   .gpus = 2,
+                                   .ranks = 2,
+                                   .masks = 2,
+                                   .mask = (char *[]){even, odd}};
   char *text = print_scene(&scene),
        *warning =
            mem_printf("left this rank (CPUs %s) are near its assumed GPU (CPUs 128-255)", odd);
@@ -513,7 +736,8 @@ static void long_lists_are_told_whole(void **state)
   assert_non_null(strstr(text, warning));
   assert_non_null(strstr(text, even + strlen("0,2,4,"))); /* what is left for math */
   assert_non_null(strstr(text, odd + strlen("1,3,5,")));
-  assert_int_equal(topo_create_scene(&scene, &(struct topo_options){.bind = true}, &topo), STATUS_OK);
+  assert_int_equal(topo_create_scene(&scene, &(struct topo_options){.bind = true}, &topo),
+                   STATUS_OK);
   assert_string_equal(topo_description(topo), description);
   topo_destroy(topo);
   mem_free(description);
@@ -521,7 +745,9 @@ static void long_lists_are_told_whole(void **state)
   free(text);
 }
 
-/* --- guards ---------------------------------------------------------------------------------------------------------------------------------- */
+/* --- guards
+ * ----------------------------------------------------------------------------------------------------------------------------------
+ */
 
 static void refuse(const struct machine *m, enum status expected, const char *text)
 {
@@ -535,13 +761,18 @@ static void refuse(const struct machine *m, enum status expected, const char *te
 static void what_does_not_fit_is_refused(void **state)
 {
   (void)state;
-  char *same[] = {"0-7", "7-15"}, *beyond[] = {"0-7", "100-120"}, *odd[] = {"0-7", "a-b"}, *one[] = {"0-7"};
+  char *same[] = {"0-7", "7-15"}, *beyond[] = {"0-7", "100-120"}, *odd[] = {"0-7", "a-b"},
+       *one[] = {"0-7"};
   refuse(&(struct machine){.file = "nowhere", BOUND}, STATUS_INPUT, "nowhere.xml cannot be read");
   refuse(&(struct machine){.file = "../golden/nps4.txt", BOUND}, STATUS_INPUT, "cannot be read");
-  refuse(&(struct machine){.synthetic = "bogus", BOUND}, STATUS_USAGE, "'bogus' is not a machine in hwloc's synthetic language");
-  refuse(&(struct machine){.file = "nps4", .gpus = 6, BOUND}, STATUS_USAGE, "gpus is 6, but the machine shows 4");
-  refuse(&(struct machine){.file = "nps4", .gpus = 33, BOUND}, STATUS_USAGE, "gpus is 33, and a machine has 32 at most");
-  refuse(&(struct machine){.file = "nps4", .gpus = -1, .ranks = 3, .mask = {"0-7", "8-15"}, BOUND}, STATUS_USAGE, "2 masks are given for 3 ranks");
+  refuse(&(struct machine){.synthetic = "bogus", BOUND}, STATUS_USAGE,
+         "'bogus' is not a machine in hwloc's synthetic language");
+  refuse(&(struct machine){.file = "nps4", .gpus = 6, BOUND}, STATUS_USAGE,
+         "gpus is 6, but the machine shows 4");
+  refuse(&(struct machine){.file = "nps4", .gpus = 33, BOUND}, STATUS_USAGE,
+         "gpus is 33, and a machine has 32 at most");
+  refuse(&(struct machine){.file = "nps4", .gpus = -1, .ranks = 3, .mask = {"0-7", "8-15"}, BOUND},
+         STATUS_USAGE, "2 masks are given for 3 ranks");
   refuse(
       &(struct machine){
           .file = "nps4", .gpus = -1, .ranks = 2, .mask = {"0-7", "16-23", "8-15"}, BOUND},
@@ -557,20 +788,25 @@ static void what_does_not_fit_is_refused(void **state)
   refuse(&(struct machine){.synthetic = "pu:-1", BOUND}, STATUS_USAGE, "has more than 8192 CPUs");
   refuse(&(struct machine){.synthetic = "pu:2(indexes=0,4000000000)", BOUND}, STATUS_USAGE,
          "or indexes beyond them");
-  refuse(&(struct machine){.file = "nps4", .gpus = -1, .mask = {"zero"}, BOUND}, STATUS_USAGE, "'zero' is not a list of CPUs");
-  refuse(&(struct machine){.file = "nps4", .gpus = -1, .mask = {"200-210"}, BOUND}, STATUS_LIBRARY, "no core among the CPUs");
+  refuse(&(struct machine){.file = "nps4", .gpus = -1, .mask = {"zero"}, BOUND}, STATUS_USAGE,
+         "'zero' is not a list of CPUs");
+  refuse(&(struct machine){.file = "nps4", .gpus = -1, .mask = {"200-210"}, BOUND}, STATUS_LIBRARY,
+         "no core among the CPUs");
   refuse(&(struct machine){.file = "forbidden", BOUND}, STATUS_INPUT,
          "forbidden.xml allows its processes no CPU: give them some with mask=");
-  struct machine two = {.file = "nps4", .gpus = -1, .ranks = 2, .options = {.bind = true, .lists = 2, .list = same}};
-  refuse(&two, STATUS_USAGE, "topo.cores gives ranks 0 and 1 of a node the same CPUs (0-7 and 7-15)");
+  struct machine two = {
+      .file = "nps4", .gpus = -1, .ranks = 2, .options = {.bind = true, .lists = 2, .list = same}};
+  refuse(&two, STATUS_USAGE,
+         "topo.cores gives ranks 0 and 1 of a node the same CPUs (0-7 and 7-15)");
   two.options.list = beyond;
-  refuse(&two, STATUS_USAGE, "topo.cores gives rank 1 of its node the CPUs 100-120, of which it may use 0-63");
+  refuse(&two, STATUS_USAGE,
+         "topo.cores gives rank 1 of its node the CPUs 100-120, of which it may use 0-63");
   two.options.list = odd;
   refuse(&two, STATUS_USAGE, "'a-b' is not a list of CPUs in topo.cores");
   two.options = (struct topo_options){.bind = true, .lists = 1, .list = one};
   refuse(&two, STATUS_USAGE, "topo.cores has 1 list of CPUs for the 2 ranks of a node");
-  refuse(&(struct machine){.file = "nps4", .gpus = -1, .options = {.bind = true, .controller = 8}}, STATUS_USAGE,
-         "topo.controller is 8, but rank 0 of its node has 8 cores");
+  refuse(&(struct machine){.file = "nps4", .gpus = -1, .options = {.bind = true, .controller = 8}},
+         STATUS_USAGE, "topo.controller is 8, but rank 0 of its node has 8 cores");
 }
 
 static void a_file_that_hwloc_did_not_write_is_refused(void **state)
@@ -582,9 +818,12 @@ static void a_file_that_hwloc_did_not_write_is_refused(void **state)
   assert_true(file >= 0);
   FILE *stream = fdopen(file, "w");
   assert_non_null(stream);
-  assert_true(fputs("<topology version=\"2.0\"><object type=\"Mach", stream) >= 0 && fclose(stream) == 0);
+  assert_true(fputs("<topology version=\"2.0\"><object type=\"Mach", stream) >= 0 &&
+              fclose(stream) == 0);
   setenv("HWLOC_HIDE_ERRORS", "2", 1);
-  assert_int_equal(topo_create_scene(&(struct topo_scene){.xml = path, .gpus = -1}, &(struct topo_options){.bind = true}, &topo), STATUS_INPUT);
+  assert_int_equal(topo_create_scene(&(struct topo_scene){.xml = path, .gpus = -1},
+                                     &(struct topo_options){.bind = true}, &topo),
+                   STATUS_INPUT);
   assert_non_null(strstr(status_text(), "is not a machine that hwloc wrote"));
   assert_int_equal(remove(path), 0);
 }

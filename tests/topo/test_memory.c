@@ -1,5 +1,7 @@
-/* Memory of a rank is bound to the NUMA node of its cores, and where it lies is found. Oracles: the calls that reach the kernel, which this program takes down and answers in its place, on machines
- * of several nodes; where this machine's kernel has NUMA policies, what it reports. hwloc is told that a machine from a file is this one. */
+/* Memory of a rank is bound to the NUMA node of its cores, and where it lies is found. Oracles: the
+ * calls that reach the kernel, which this program takes down and answers in its place, on machines
+ * of several nodes; where this machine's kernel has NUMA policies, what it reports. hwloc is told
+ * that a machine from a file is this one. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
@@ -74,7 +76,8 @@ long syscall(long number, ...)
   if (number == SYS_set_mempolicy && !policy.real) {
     policy.calls++;
     policy.mode = (int)word[0];
-    policy.nodes = word[1] ? *(const unsigned long *)word[1] : 0; // NOLINT(performance-no-int-to-ptr)
+    policy.nodes =
+        word[1] ? *(const unsigned long *)word[1] : 0; // NOLINT(performance-no-int-to-ptr)
     errno = policy.error;
     return policy.error ? -1 : 0;
   }
@@ -86,8 +89,10 @@ long syscall(long number, ...)
   if (number == SYS_move_pages && pages.node)
     return answer_page(word);
   if (!__atomic_load_n(&real, __ATOMIC_RELAXED)) /* other libraries' threads come here, too */
-    __atomic_store_n(&real, (system_call *)(uintptr_t)dlsym(RTLD_NEXT, "syscall"), __ATOMIC_RELAXED);
-  return __atomic_load_n(&real, __ATOMIC_RELAXED)(number, word[0], word[1], word[2], word[3], word[4], word[5]);
+    __atomic_store_n(&real, (system_call *)(uintptr_t)dlsym(RTLD_NEXT, "syscall"),
+                     __ATOMIC_RELAXED);
+  return __atomic_load_n(&real, __ATOMIC_RELAXED)(number, word[0], word[1], word[2], word[3],
+                                                  word[4], word[5]);
 }
 
 /* The CPUs are not this machine's. */
@@ -204,8 +209,8 @@ static void a_kernel_that_forbids_it_costs_a_warning(void **state)
   assert_true(fflush(stderr) == 0 && dup2(before, STDERR_FILENO) >= 0 && close(ends[1]) == 0);
   assert_true(read(ends[0], text, sizeof text - 1) > 0);
   assert_true(close(ends[0]) == 0 && close(before) == 0);
-  assert_non_null(
-      strstr(text, "memory is not bound to the NUMA node of this rank's cores, only its threads are: Operation not permitted; a container needs"));
+  assert_non_null(strstr(text, "memory is not bound to the NUMA node of this rank's cores, only "
+                               "its threads are: Operation not permitted; a container needs"));
   assert_int_equal(policy.calls, 1);
   assert_true(bound > 0);
 }
@@ -240,7 +245,8 @@ static void pages_are_found_near_far_and_nowhere(void **state)
   assert_true(pages.last - memory > (page << 30) / 1024 * 1022);
   pages.error = EPERM;
   assert_int_equal(topo_find_pages(topo, memory, page, &found), STATUS_UNSUPPORTED);
-  assert_non_null(strstr(status_text(), "the kernel does not tell where memory lies: Operation not permitted"));
+  assert_non_null(
+      strstr(status_text(), "the kernel does not tell where memory lies: Operation not permitted"));
   pages.error = 0;
   topo_destroy(topo);
   topo = create("bare", 0, 3, NULL, true); /* no page is far if no memory is local */
@@ -250,7 +256,8 @@ static void pages_are_found_near_far_and_nowhere(void **state)
   topo_destroy(topo);
 }
 
-/* This machine's own word for memory of this process; on one of several nodes it may be any of them. */
+/* This machine's own word for memory of this process; on one of several nodes it may be any of
+ * them. */
 static void the_kernel_reports_pages(void **state)
 {
   (void)state;
@@ -259,7 +266,9 @@ static void the_kernel_reports_pages(void **state)
   struct topo_pages found = {0};
   struct topo *topo = NULL;
   unsetenv("HWLOC_XMLFILE");
-  assert_int_equal(topo_create_scene(&(struct topo_scene){.ranks = 1}, &(struct topo_options){.bind = true, .threads = 1}, &topo), STATUS_OK);
+  assert_int_equal(topo_create_scene(&(struct topo_scene){.ranks = 1},
+                                     &(struct topo_options){.bind = true, .threads = 1}, &topo),
+                   STATUS_OK);
   const size_t bytes = (size_t)PAGES * (size_t)sysconf(_SC_PAGESIZE);
   assert_int_equal(mem_alloc(MEM_META, bytes, &memory), STATUS_OK); /* and cleared, thus touched */
   if (topo_find_pages(topo, memory, (int64_t)bytes, &found) == STATUS_UNSUPPORTED)
@@ -277,7 +286,8 @@ static void the_kernel_reports_the_policy(void **state)
   int mode = -1;
   unsigned long nodes[16] = {1};
   policy.real = true;
-  if (syscall(SYS_set_mempolicy, PREFERRED, nodes, sizeof nodes * 8) != 0 || syscall(SYS_set_mempolicy, DEFAULT, NULL, 0) != 0) {
+  if (syscall(SYS_set_mempolicy, PREFERRED, nodes, sizeof nodes * 8) != 0 ||
+      syscall(SYS_set_mempolicy, DEFAULT, NULL, 0) != 0) {
     policy.real = false;
     skip();
   }

@@ -1,4 +1,5 @@
-/* Cores of a rank. Oracles: machines described in hwloc's synthetic language, whose answer is known; the kernel's own mask for this one. */
+/* Cores of a rank. Oracles: machines described in hwloc's synthetic language, whose answer is
+ * known; the kernel's own mask for this one. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,8 +17,10 @@
 #include "base/mem.h"
 #include "topo/topo.h"
 
-/* 2 sockets of 4 cores of 2 hardware threads, numbered as Linux does: threads of core c are CPUs c and c + 8. */
-static const char machine[] = "pack:2 numa:1 core:4 pu:2(indexes=0,8,1,9,2,10,3,11,4,12,5,13,6,14,7,15)";
+/* 2 sockets of 4 cores of 2 hardware threads, numbered as Linux does: threads of core c are CPUs c
+ * and c + 8. */
+static const char machine[] =
+    "pack:2 numa:1 core:4 pu:2(indexes=0,8,1,9,2,10,3,11,4,12,5,13,6,14,7,15)";
 
 /* Rank `index` of `sharers` that have the same mask (NULL: all CPUs). `of` NULL: this machine. */
 static enum status create_alike(const char *of, const char *mask, double quota, int index,
@@ -51,29 +54,135 @@ static void test_shares(void **state)
   (void)state;
   static const struct expected known[] = {
       {NULL, 0, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15)", 8, {0, 1, 2, 3, 4, 5, 6, 7}},
-      {NULL, 0, 0, 2, 0, "4 cores of NUMA node 0 (CPUs 0-3,8-11), of 8 cores in the machine", 4, {0, 1, 2, 3}},
-      {NULL, 0, 1, 2, 0, "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine", 4, {4, 5, 6, 7}},
-      {NULL, 0, 1, 3, 0, "3 cores of NUMA nodes 0-1 (CPUs 2-4,10-12), of 8 cores in the machine", 3, {2, 3, 4}},
+      {NULL,
+       0,
+       0,
+       2,
+       0,
+       "4 cores of NUMA node 0 (CPUs 0-3,8-11), of 8 cores in the machine",
+       4,
+       {0, 1, 2, 3}},
+      {NULL,
+       0,
+       1,
+       2,
+       0,
+       "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine",
+       4,
+       {4, 5, 6, 7}},
+      {NULL,
+       0,
+       1,
+       3,
+       0,
+       "3 cores of NUMA nodes 0-1 (CPUs 2-4,10-12), of 8 cores in the machine",
+       3,
+       {2, 3, 4}},
       {NULL, 0, 7, 8, 0, "1 core of NUMA node 1 (CPUs 7,15), of 8 cores in the machine", 1, {7}},
       /* a mask of its own: all of it, whatever its neighbours have */
-      {"4-7,12-15", 0, 0, 1, 0, "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine", 4, {4, 5, 6, 7}},
+      {"4-7,12-15",
+       0,
+       0,
+       1,
+       0,
+       "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine",
+       4,
+       {4, 5, 6, 7}},
       {"2", 0, 0, 1, 0, "1 core of NUMA node 0 (CPU 2), of 8 cores in the machine", 1, {2}},
       /* a mask of second hardware threads, and a shared mask that is not all */
-      {"8-11", 0, 0, 1, 0, "4 cores of NUMA node 0 (CPUs 8-11), of 8 cores in the machine", 4, {8, 9, 10, 11}},
-      {"1,3,5,7", 0, 1, 2, 0, "2 cores of NUMA node 1 (CPUs 5,7), of 8 cores in the machine", 2, {5, 7}},
+      {"8-11",
+       0,
+       0,
+       1,
+       0,
+       "4 cores of NUMA node 0 (CPUs 8-11), of 8 cores in the machine",
+       4,
+       {8, 9, 10, 11}},
+      {"1,3,5,7",
+       0,
+       1,
+       2,
+       0,
+       "2 cores of NUMA node 1 (CPUs 5,7), of 8 cores in the machine",
+       2,
+       {5, 7}},
       /* run.threads: fewer than cores, hardware threads too, and more than there are CPUs */
       {NULL, 0, 0, 1, 3, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 3 threads", 3, {0, 1, 2}},
-      {NULL, 0, 1, 2, 6, "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine, 6 threads", 6, {4, 5, 6, 7, 12, 13}},
-      {"0,8,1", 0, 0, 1, 8, "2 cores of NUMA node 0 (CPUs 0-1,8), of 8 cores in the machine, 8 threads", 8, {0, 1, 8, 0, 1, 8, 0, 1}},
+      {NULL,
+       0,
+       1,
+       2,
+       6,
+       "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine, 6 threads",
+       6,
+       {4, 5, 6, 7, 12, 13}},
+      {"0,8,1",
+       0,
+       0,
+       1,
+       8,
+       "2 cores of NUMA node 0 (CPUs 0-1,8), of 8 cores in the machine, 8 threads",
+       8,
+       {0, 1, 8, 0, 1, 8, 0, 1}},
       /* more ranks than cores */
-      {"0-1", 0, 2, 3, 0, "1 core of NUMA node 0 (CPU 1), of 8 cores in the machine, 3 ranks on fewer cores", 1, {1}},
-      {"0-1", 0, 0, 3, 0, "1 core of NUMA node 0 (CPU 0), of 8 cores in the machine, 3 ranks on fewer cores", 1, {0}},
+      {"0-1",
+       0,
+       2,
+       3,
+       0,
+       "1 core of NUMA node 0 (CPU 1), of 8 cores in the machine, 3 ranks on fewer cores",
+       1,
+       {1}},
+      {"0-1",
+       0,
+       0,
+       3,
+       0,
+       "1 core of NUMA node 0 (CPU 0), of 8 cores in the machine, 3 ranks on fewer cores",
+       1,
+       {0}},
       /* a control group that grants less time than there are cores */
-      {NULL, 2.5, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 2 threads, CPU quota 2.5", 2, {0, 1}},
-      {NULL, 2.5, 1, 2, 0, "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine, 1 thread, CPU quota 2.5", 1, {4}},
-      {NULL, 0.5, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 1 thread, CPU quota 0.5", 1, {0}},
-      {NULL, 2.5, 0, 1, 4, "8 cores of NUMA nodes 0-1 (CPUs 0-15), 4 threads, CPU quota 2.5", 4, {0, 1, 2, 3}},
-      {NULL, 64, 0, 1, 0, "8 cores of NUMA nodes 0-1 (CPUs 0-15), CPU quota 64", 8, {0, 1, 2, 3, 4, 5, 6, 7}},
+      {NULL,
+       2.5,
+       0,
+       1,
+       0,
+       "8 cores of NUMA nodes 0-1 (CPUs 0-15), 2 threads, CPU quota 2.5",
+       2,
+       {0, 1}},
+      {NULL,
+       2.5,
+       1,
+       2,
+       0,
+       "4 cores of NUMA node 1 (CPUs 4-7,12-15), of 8 cores in the machine, 1 thread, CPU quota "
+       "2.5",
+       1,
+       {4}},
+      {NULL,
+       0.5,
+       0,
+       1,
+       0,
+       "8 cores of NUMA nodes 0-1 (CPUs 0-15), 1 thread, CPU quota 0.5",
+       1,
+       {0}},
+      {NULL,
+       2.5,
+       0,
+       1,
+       4,
+       "8 cores of NUMA nodes 0-1 (CPUs 0-15), 4 threads, CPU quota 2.5",
+       4,
+       {0, 1, 2, 3}},
+      {NULL,
+       64,
+       0,
+       1,
+       0,
+       "8 cores of NUMA nodes 0-1 (CPUs 0-15), CPU quota 64",
+       8,
+       {0, 1, 2, 3, 4, 5, 6, 7}},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     const struct expected *e = &known[i];
@@ -87,7 +196,8 @@ static void test_shares(void **state)
   }
 }
 
-/* Shares lie side by side and cover all cores, for any number of ranks up to the number of cores. */
+/* Shares lie side by side and cover all cores, for any number of ranks up to the number of cores.
+ */
 static void test_cover(void **state)
 {
   (void)state;
@@ -95,7 +205,8 @@ static void test_cover(void **state)
     int next = 0;
     for (int index = 0; index < sharers; index++) {
       struct topo *topo;
-      assert_int_equal(create_alike("pack:3 numa:1 core:8 pu:1", NULL, 0, index, sharers, 0, &topo), STATUS_OK);
+      assert_int_equal(create_alike("pack:3 numa:1 core:8 pu:1", NULL, 0, index, sharers, 0, &topo),
+                       STATUS_OK);
       assert_true(topo_threads(topo) >= 1);
       for (int t = 0; t < topo_threads(topo); t++)
         assert_int_equal(topo_cores(topo)[t], next++);
@@ -114,7 +225,8 @@ static void test_odd_machines(void **state)
   assert_int_equal(topo_threads(topo), 3);
   assert_int_equal(topo_cores(topo)[0], 3);
   topo_destroy(topo);
-  assert_int_equal(create_alike("pack:16 numa:1 core:128 pu:1", NULL, 0, 15, 16, 0, &topo), STATUS_OK);
+  assert_int_equal(create_alike("pack:16 numa:1 core:128 pu:1", NULL, 0, 15, 16, 0, &topo),
+                   STATUS_OK);
   assert_int_equal(topo_threads(topo), 128);
   assert_int_equal(topo_cores(topo)[127], 2047);
   topo_destroy(topo);
@@ -132,7 +244,8 @@ static void test_this_machine(void **state)
     assert_true(CPU_ISSET(topo_cores(topo)[t], &mask));
   topo_destroy(topo);
 
-  int most = CPU_COUNT(&mask); /* a rank for every CPU: the last one gets one core, and is bound to it */
+  int most =
+      CPU_COUNT(&mask); /* a rank for every CPU: the last one gets one core, and is bound to it */
   assert_int_equal(create_here(most - 1, most, &topo), STATUS_OK);
   assert_int_equal(topo_bind(topo), STATUS_OK);
   assert_int_equal(sched_getaffinity(0, sizeof bound, &bound), 0);
@@ -141,18 +254,22 @@ static void test_this_machine(void **state)
   topo_destroy(topo);
   assert_int_equal(sched_setaffinity(0, sizeof mask, &mask), 0);
 
-  assert_int_equal(create_here(most, most + 1, &topo), STATUS_OK); /* crowded: left to the scheduler */
+  assert_int_equal(create_here(most, most + 1, &topo),
+                   STATUS_OK); /* crowded: left to the scheduler */
   assert_int_equal(topo_bind(topo), STATUS_OK);
   assert_int_equal(sched_getaffinity(0, sizeof bound, &bound), 0);
   assert_true(CPU_EQUAL(&bound, &mask));
   topo_destroy(topo);
 }
 
-/* --- ranks of a job that know of each other --------------------------------------------------------------------------------------------------- */
+/* --- ranks of a job that know of each other
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static const struct topo_options bound = {.bind = true};
 
-static struct topo *create_job(const struct topo_record *records, int ranks, int rank, const struct topo_options *options)
+static struct topo *create_job(const struct topo_record *records, int ranks, int rank,
+                               const struct topo_options *options)
 {
   struct topo *topo;
   if (topo_create_job(records, ranks, rank, options, &topo))
@@ -264,7 +381,8 @@ static void test_record_guards(void **state)
   static struct topo_record record = {.gpus = 77};
   const char *bus[] = {"here"};
   assert_int_equal(topo_record(1, bus, &record), STATUS_INTERNAL);
-  assert_string_equal(status_text(), "'here' is not the place of a PCI device, such as 0000:1b:00.0");
+  assert_string_equal(status_text(),
+                      "'here' is not the place of a PCI device, such as 0000:1b:00.0");
   bus[0] = "0000:1b:20.0"; /* 32 devices on a bus */
   assert_int_equal(topo_record(1, bus, &record), STATUS_INTERNAL);
   assert_int_equal(topo_record(TOPO_GPUS + 1, bus, &record), STATUS_UNSUPPORTED);
@@ -296,7 +414,8 @@ static void test_guards(void **state)
   unsetenv("HWLOC_COMPONENTS");
 }
 
-/* --- CPU quota: control groups laid out in a folder ------------------------------------------------------------------------------------------ */
+/* --- CPU quota: control groups laid out in a folder
+ * ------------------------------------------------------------------------------------------ */
 
 static char root[] = "/tmp/sluice-topo-XXXXXX";
 

@@ -1,5 +1,6 @@
-/* Checkpoints behind the steps. Oracles: the file that a save at once makes of the same state, byte for byte, while the state is being overwritten; the folder's content; and the
- * failure's sentence, the same on every rank. What memory is free is told by this program. */
+/* Checkpoints behind the steps. Oracles: the file that a save at once makes of the same state, byte
+ * for byte, while the state is being overwritten; the folder's content; and the failure's sentence,
+ * the same on every rank. What memory is free is told by this program. */
 /* ranks: 1 2 3 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,8 +92,12 @@ static void set_state(struct fixture *f, float value)
 
 static enum status begin_keeping(struct fixture *f, int64_t step, bool behind, bool prune)
 {
-  struct checkpoint_meta meta = {
-      .step = step, .samples = 12 * step, .ranks = comm_ranks(comm), .seed = 1, .deck = (char *)"deck", .version = (char *)"test"};
+  struct checkpoint_meta meta = {.step = step,
+                                 .samples = 12 * step,
+                                 .ranks = comm_ranks(comm),
+                                 .seed = 1,
+                                 .deck = (char *)"deck",
+                                 .version = (char *)"test"};
   return checkpoint_writer_save(f->writer, &meta, behind, prune, clock_s());
 }
 
@@ -184,7 +189,8 @@ static void a_file_behind_the_steps_is_that_of_its_step(void **arg)
       set_state(&behind, -1); /* the next steps */
       must(finish(&behind, &report));
       assert_int_equal(report.behind, step != LAST);
-      assert_true(report.step == step && report.seconds > 0 && report.held_s > 0 && report.bytes > 0);
+      assert_true(report.step == step && report.seconds > 0 && report.held_s > 0 &&
+                  report.bytes > 0);
       assert_false(checkpoint_writer_is_pending(behind.writer) ||
                    checkpoint_writer_is_writing(behind.writer));
       check_same_file(&now, &behind, step);
@@ -196,7 +202,8 @@ static void a_file_behind_the_steps_is_that_of_its_step(void **arg)
   }
 }
 
-/* What is saved may be spoilt: none of the older ones goes for it, but for the next one that is sound. */
+/* What is saved may be spoilt: none of the older ones goes for it, but for the next one that is
+ * sound. */
 static void without_pruning_older_ones_stay(void **arg)
 {
   (void)arg;
@@ -204,7 +211,8 @@ static void without_pruning_older_ones_stay(void **arg)
   for (int background = 0; background < 2; background++) {
     struct fixture f;
     struct checkpoint_writer_report report;
-    open_fixture(&f, "kept", false, background ? "checkpoint.background=true" : "checkpoint.background=false");
+    open_fixture(&f, "kept", false,
+                 background ? "checkpoint.background=true" : "checkpoint.background=false");
     for (int64_t step = 1; step <= 4; step++) {
       must(begin_keeping(&f, step, true, step < 3));
       must(finish(&f, &report));
@@ -273,7 +281,8 @@ static void what_is_under_way_is_waited_for(void **arg)
   close_fixture(&f);
 }
 
-/* Memory that is free, and a limit, of which the ranks of a node have used some, or which is above what there is; it alone counts where memory grows with use. */
+/* Memory that is free, and a limit, of which the ranks of a node have used some, or which is above
+ * what there is; it alone counts where memory grows with use. */
 static void without_room_for_a_copy_it_saves_at_once(void **arg)
 {
   (void)arg;
@@ -281,10 +290,11 @@ static void without_room_for_a_copy_it_saves_at_once(void **arg)
   const struct {
     int64_t available, limit;
     bool grows, behind;
-  } cases[] = {{0, -1, false, false},      {big, 4096, false, false},   {big, resident / 2, false, false},
-               {0, big / 2, false, false}, {big, big / 2, false, true}, {big, -1, false, true},
-               {-1, -1, false, true},      {0, big, false, false},      {0, big, true, true},
-               {0, 4096, true, false},     {-1, big, false, true}};
+  } cases[] = {
+      {0, -1, false, false},      {big, 4096, false, false},   {big, resident / 2, false, false},
+      {0, big / 2, false, false}, {big, big / 2, false, true}, {big, -1, false, true},
+      {-1, -1, false, true},      {0, big, false, false},      {0, big, true, true},
+      {0, 4096, true, false},     {-1, big, false, true}};
   for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
     struct fixture f;
     struct checkpoint_writer_report report;
@@ -304,7 +314,8 @@ static void without_room_for_a_copy_it_saves_at_once(void **arg)
   }
 }
 
-/* The folder's place is taken by a file on its way: the sentence is the same everywhere, and what was there stays. */
+/* The folder's place is taken by a file on its way: the sentence is the same everywhere, and what
+ * was there stays. */
 static void a_failure_is_told_on_every_rank(void **arg)
 {
   (void)arg;
@@ -340,7 +351,8 @@ static void a_failure_is_told_on_every_rank(void **arg)
   close_fixture(&f);
 }
 
-/* A run that ends before it asks what became of its save: the log says so, of a save at once, too. */
+/* A run that ends before it asks what became of its save: the log says so, of a save at once, too.
+ */
 static void a_failure_that_nobody_asks_for_is_told(void **arg)
 {
   (void)arg;

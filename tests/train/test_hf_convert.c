@@ -1,5 +1,6 @@
-/* Weights and model.* from elsewhere. Oracles: folders that transformers wrote, byte for byte after import and export; their tensors, element by element in a job of any
- * strategy; folders with one thing changed. */
+/* Weights and model.* from elsewhere. Oracles: folders that transformers wrote, byte for byte after
+ * import and export; their tensors, element by element in a job of any strategy; folders with one
+ * thing changed. */
 /* ranks: 1 2 3 */
 #include <ftw.h>
 #include <setjmp.h>
@@ -48,7 +49,8 @@ static int start(void **state)
 static int stop(void **state)
 {
   (void)state;
-  const int failed = comm_barrier(comm) != STATUS_OK || (comm_rank(comm) == 0 && nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0);
+  const int failed = comm_barrier(comm) != STATUS_OK ||
+                     (comm_rank(comm) == 0 && nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0);
   mem_free(dir);
   return failed;
 }
@@ -81,7 +83,8 @@ static char *own(const char *format, const char *name, int64_t number)
 
 static void same_file(const char *left_dir, const char *right_dir, const char *name)
 {
-  char *left = mem_printf("%s/%s", left_dir, name), *right = mem_printf("%s/%s", right_dir, name), *a = NULL, *b = NULL;
+  char *left = mem_printf("%s/%s", left_dir, name), *right = mem_printf("%s/%s", right_dir, name),
+       *a = NULL, *b = NULL;
   size_t an = 0, bn = 0;
   must(file_read_all(left, 1 << 24, &a, &an));
   must(file_read_all(right, 1 << 24, &b, &bn));
@@ -107,7 +110,9 @@ static enum status export_as(const char *file, const char *to, enum dtype type, 
   return status;
 }
 
-/* --- there and back ------------------------------------------------------------------------------------------------------------- */
+/* --- there and back
+ * -------------------------------------------------------------------------------------------------------------
+ */
 
 static void import_and_export_give_the_same_bytes(void **state)
 {
@@ -128,10 +133,12 @@ static void import_and_export_give_the_same_bytes(void **state)
   const int64_t usual = checkpoint_piece_bytes;
   checkpoint_piece_bytes = 1000; /* less than most tensors have */
   for (size_t m = 0; m < sizeof models / sizeof *models; m++) {
-    char *from = fixture(models[m].from), *whole = fixture(models[m].whole), *file = own("%s.h5", models[m].from, 0);
+    char *from = fixture(models[m].from), *whole = fixture(models[m].whole),
+         *file = own("%s.h5", models[m].from, 0);
     must(hf_convert_import(comm, from, file));
     for (int64_t most = 1 << 30; most > 10000; most /= 40) {
-      char *to = own("%s-%lld", models[m].from, most), *again = own("%s-%lld.h5", models[m].from, most);
+      char *to = own("%s-%lld", models[m].from, most),
+           *again = own("%s-%lld.h5", models[m].from, most);
       must(export_as(file, to, models[m].type, most));
       if (most == 1 << 30)
         same_file(to, whole, "model.safetensors");
@@ -153,12 +160,18 @@ static void import_and_export_give_the_same_bytes(void **state)
   checkpoint_piece_bytes = usual;
 }
 
-/* --- into a job ----------------------------------------------------------------------------------------------------------------- */
+/* --- into a job
+ * -----------------------------------------------------------------------------------------------------------------
+ */
 
-static const struct st_tensor *find_tensor(const struct safetensors_folder *folder, const struct model *model, const char *name)
+static const struct st_tensor *find_tensor(const struct safetensors_folder *folder,
+                                           const struct model *model, const char *name)
 {
   const struct st_tensor *tensor = safetensors_folder_find(folder, name);
-  return tensor ? tensor : safetensors_folder_find(folder, name + (strcmp(model->config.arch, "gpt2") ? strlen("model.") : strlen("transformer.")));
+  return tensor ? tensor
+                : safetensors_folder_find(folder, name + (strcmp(model->config.arch, "gpt2")
+                                                              ? strlen("model.")
+                                                              : strlen("transformer.")));
 }
 
 static void check_job(struct job *job, const char *from)
@@ -176,7 +189,8 @@ static void check_job(struct job *job, const char *from)
       continue;
     expected = test_calloc((size_t)elements, sizeof *expected);
     if (!strcmp(tensor->group, "model"))
-      must(safetensors_read(find_tensor(folder, job->model, tensor->name), tensor->range, expected));
+      must(
+          safetensors_read(find_tensor(folder, job->model, tensor->name), tensor->range, expected));
     else
       moments += elements;
     assert_memory_equal(tensor->data, expected, (size_t)elements * sizeof *expected);
@@ -190,7 +204,8 @@ static void check_job(struct job *job, const char *from)
 static void start_deck(struct deck *deck, int n, const char *const *more)
 {
   enum { OWN = 4 };
-  char *assignments[16] = {(char *)"data.batch=6", (char *)"run.threads=1", (char *)"run.dir=nowhere", (char *)"run.device=host"};
+  char *assignments[16] = {(char *)"data.batch=6", (char *)"run.threads=1",
+                           (char *)"run.dir=nowhere", (char *)"run.device=host"};
   for (int i = 0; i < n; i++)
     assignments[OWN + i] = (char *)more[i];
   must(deck_load(deck, OWN + n, assignments));
@@ -199,10 +214,12 @@ static void start_deck(struct deck *deck, int n, const char *const *more)
 static void a_job_has_the_folders_weights(void **state)
 {
   (void)state;
-  static const char *const models[] = {"gpt2-hub", "llama-sharded", "qwen2-bf16", "mistral-fp16", "qwen3"};
-  static const char *const ways[][2] = {{"shard.strategy=full_shard", "train.freeze=[]"},
-                                        {"shard.strategy=no_shard", "train.freeze=[*.0.*]"},
-                                        {"shard.strategy=shard_optim", "train.freeze=[*.1.*weight,*.0.*weight]"}};
+  static const char *const models[] = {"gpt2-hub", "llama-sharded", "qwen2-bf16", "mistral-fp16",
+                                       "qwen3"};
+  static const char *const ways[][2] = {
+      {"shard.strategy=full_shard", "train.freeze=[]"},
+      {"shard.strategy=no_shard", "train.freeze=[*.0.*]"},
+      {"shard.strategy=shard_optim", "train.freeze=[*.1.*weight,*.0.*weight]"}};
   for (size_t m = 0; m < sizeof models / sizeof *models; m++)
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
       struct deck deck = {0};
@@ -226,7 +243,8 @@ static void a_job_has_the_checkpoints_weights(void **state)
   (void)state;
   struct deck deck = {0};
   struct job *job = NULL;
-  char *from = fixture("qwen3"), *file = own("%s-init.h5", "qwen3", 0), *init = mem_printf("train.init=%s", file);
+  char *from = fixture("qwen3"), *file = own("%s-init.h5", "qwen3", 0),
+       *init = mem_printf("train.init=%s", file);
   must(hf_convert_import(comm, from, file));
   start_deck(&deck, 1, (const char *const[]){init});
   must(model_source_resolve(comm, file, &deck));
@@ -234,11 +252,14 @@ static void a_job_has_the_checkpoints_weights(void **state)
   must(job_create(comm, &deck, JOB_TRAIN, &job));
   must(weights_start(job));
   check_job(job, from);
-  refused(weights_resume(job, file, &(bool){false}), STATUS_INPUT, "it has no optimizer state to go on from");
+  refused(weights_resume(job, file, &(bool){false}), STATUS_INPUT,
+          "it has no optimizer state to go on from");
   char *other = fixture("llama"), *other_file = own("%s-init.h5", "llama", 0);
   must(hf_convert_import(comm, other, other_file));
-  refused(weights_load(job, other_file), STATUS_USAGE, "holds a model of model.arch=llama, the deck says qwen3: they must agree");
-  refused(weights_load(job, other), STATUS_INPUT, "tensor model.embed_tokens.weight has shape 61 x 48, and 64 x 32 in this model");
+  refused(weights_load(job, other_file), STATUS_USAGE,
+          "holds a model of model.arch=llama, the deck says qwen3: they must agree");
+  refused(weights_load(job, other), STATUS_INPUT,
+          "tensor model.embed_tokens.weight has shape 61 x 48, and 64 x 32 in this model");
   job_destroy(job);
   deck_destroy(&deck);
   mem_free(other_file);
@@ -248,7 +269,9 @@ static void a_job_has_the_checkpoints_weights(void **state)
   mem_free(from);
 }
 
-/* --- model.* -------------------------------------------------------------------------------------------------------------------- */
+/* --- model.*
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static void keys_come_from_the_folder(void **state)
 {
@@ -265,7 +288,8 @@ static void keys_come_from_the_folder(void **state)
   assert_int_equal(deck.model.context, 512);
   assert_true(deck.model.tied);
   assert_int_equal(deck.model.rope_scaling, DECK_ROPE_LLAMA3);
-  assert_true(deck.model.rope_theta == 1000 && deck.model.rope_factor == 8 && deck.model.rope_low_freq == 1 && deck.model.rope_high_freq == 4);
+  assert_true(deck.model.rope_theta == 1000 && deck.model.rope_factor == 8 &&
+              deck.model.rope_low_freq == 1 && deck.model.rope_high_freq == 4);
   assert_int_equal(deck.model.rope_original, 64);
   deck_destroy(&deck);
   mem_free(init);
@@ -335,7 +359,8 @@ static void put_text(const char *folder, const char *name, const char *text)
 static char *fill(const char *text, const char *by)
 {
   const char *second = strstr(strstr(text, "%s") + 2, "%s");
-  const int first = (int)(strstr(text, "%s") - text), middle = second ? (int)(second - text) - first - 2 : -1;
+  const int first = (int)(strstr(text, "%s") - text),
+            middle = second ? (int)(second - text) - first - 2 : -1;
   if (!second)
     return mem_printf("%.*s%s%s", first, text, by, text + first + 2);
   return mem_printf("%.*s%s%.*s%s%s", first, text, by, middle, text + first + 2, by, second + 2);
@@ -347,13 +372,17 @@ static void what_the_file_says_is_told_to_be_the_files(void **state)
   (void)state;
   static const struct {
     const char *assignment, *sentence;
-  } cases[] = {{"\"num_key_value_heads\": 4", "model.kv_heads (%s/config.json) is 4, which does not divide model.heads (%s/config.json) = 6"},
-               {"\"head_dim\": 7", "%s/config.json: model.head_width is 7: rotary positions turn pairs of elements"},
+  } cases[] = {{"\"num_key_value_heads\": 4", "model.kv_heads (%s/config.json) is 4, which does "
+                                              "not divide model.heads (%s/config.json) = 6"},
+               {"\"head_dim\": 7",
+                "%s/config.json: model.head_width is 7: rotary positions turn pairs of elements"},
                {"\"num_key_value_heads\": 2", NULL}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct deck deck = {0};
-    char *to = own("%s-config-%lld", "llama", (int64_t)i), *init = mem_printf("train.init=%s", to), *text = NULL, *sentence = NULL;
-    text = mem_printf("{\"model_type\": \"llama\", \"vocab_size\": 61, \"hidden_size\": 48, \"intermediate_size\": 40, \"num_hidden_layers\": 2, "
+    char *to = own("%s-config-%lld", "llama", (int64_t)i), *init = mem_printf("train.init=%s", to),
+         *text = NULL, *sentence = NULL;
+    text = mem_printf("{\"model_type\": \"llama\", \"vocab_size\": 61, \"hidden_size\": 48, "
+                      "\"intermediate_size\": 40, \"num_hidden_layers\": 2, "
                       "\"max_position_embeddings\": 64, \"num_attention_heads\": 6, %s}",
                       cases[i].assignment);
     if (comm_rank(comm) == 0) {
@@ -402,7 +431,8 @@ static void a_shorter_context_is_refused_where_positions_are_weights(void **stat
 static void a_rank_that_fails_alone_takes_the_others_along(void **state)
 {
   (void)state;
-  char *from = fixture("llama3"), *file = own("%s-alone.h5", "llama3", 0), *init = mem_printf("train.init=%s", from);
+  char *from = fixture("llama3"), *file = own("%s-alone.h5", "llama3", 0),
+       *init = mem_printf("train.init=%s", from);
   must(hf_convert_import(comm, from, file));
   for (int i = 0; i < 2; i++) {
     struct deck deck = {0};
@@ -417,10 +447,14 @@ static void a_rank_that_fails_alone_takes_the_others_along(void **state)
   mem_free(from);
 }
 
-/* --- folders with something wrong ----------------------------------------------------------------------------------------------- */
+/* --- folders with something wrong
+ * -----------------------------------------------------------------------------------------------
+ */
 
-/* The tensors of a fixture, and one more called `extra`: a copy of `of`, with element `changed` (-1: none) changed. */
-static void write_with_extra(const char *name, const char *extra, const char *of, int64_t changed, const char *to)
+/* The tensors of a fixture, and one more called `extra`: a copy of `of`, with element `changed`
+ * (-1: none) changed. */
+static void write_with_extra(const char *name, const char *extra, const char *of, int64_t changed,
+                             const char *to)
 {
   enum { MOST = 64 };
   struct safetensors_folder *folder = NULL;
@@ -431,13 +465,15 @@ static void write_with_extra(const char *name, const char *extra, const char *of
   must(safetensors_folder_open(from, &folder));
   const int n = (int)safetensors_folder_count(folder);
   for (int t = 0; t <= n; t++) {
-    const struct st_tensor *tensor = t < n ? safetensors_folder_at(folder, t) : safetensors_folder_find(folder, of);
+    const struct st_tensor *tensor =
+        t < n ? safetensors_folder_at(folder, t) : safetensors_folder_find(folder, of);
     shapes[t] = (struct st_shape){.name = t < n ? tensor->name : extra, .ndim = tensor->ndim};
     memcpy(shapes[t].shape, tensor->shape, sizeof shapes[t].shape);
   }
   must(safetensors_writer_open(comm, to, DTYPE_F32, n + 1, shapes, 1 << 30, &writer));
   for (int t = 0; t <= n && comm_rank(comm) == 0; t++) {
-    const struct st_tensor *tensor = t < n ? safetensors_folder_at(folder, t) : safetensors_folder_find(folder, of);
+    const struct st_tensor *tensor =
+        t < n ? safetensors_folder_at(folder, t) : safetensors_folder_find(folder, of);
     float *data = test_malloc((size_t)tensor->elements * sizeof *data);
     must(safetensors_read(tensor, (struct layout_range){0, tensor->elements}, data));
     if (t == n && changed >= 0)
@@ -462,11 +498,15 @@ static void a_tied_head_may_be_there_twice(void **state)
   static const struct {
     const char *model, *embedding;
     int64_t elements;
-  } cases[] = {{"llama3", "model.embed_tokens.weight", 61 * 32}, {"gpt2", "transformer.wte.weight", 67 * 30}};
+  } cases[] = {{"llama3", "model.embed_tokens.weight", 61 * 32},
+               {"gpt2", "transformer.wte.weight", 67 * 30}};
   for (int c = 0; c < 2; c++)
     for (int64_t part = -1; part < 4; part++) { /* each rank's share of the bits is compared */
-      char *to = own("%s-tied-%lld", cases[c].model, part + 1), *file = own("%s-tied-%lld.h5", cases[c].model, part + 1);
-      const int64_t changed = part < 0 ? -1 : part == 3 ? cases[c].elements - 1 : cases[c].elements * part / 3;
+      char *to = own("%s-tied-%lld", cases[c].model, part + 1),
+           *file = own("%s-tied-%lld.h5", cases[c].model, part + 1);
+      const int64_t changed = part < 0    ? -1
+                              : part == 3 ? cases[c].elements - 1
+                                          : cases[c].elements * part / 3;
       write_with_extra(cases[c].model, "lm_head.weight", cases[c].embedding, changed, to);
       if (part < 0)
         must(hf_convert_import(comm, to, file));
@@ -489,12 +529,16 @@ static void what_else_is_there_must_be_known(void **state)
       {"gpt2", "h.1.attn.bias", "transformer.ln_f.weight", NULL},
       {"llama3", "model.layers.2.input_layernorm.weight", "model.norm.weight",
        "the tensor model.layers.2.input_layernorm.weight is no parameter of this llama"},
-      {"llama3", "norm.weight", "model.norm.weight", "the tensor norm.weight is no parameter"}, /* a second one, without the prefix */
-      {"gpt2", "score.weight", "transformer.ln_f.weight", "the tensor score.weight is no parameter of this gpt2"},
-      {"llama3", "lm_head.weight", "model.norm.weight", "lm_head.weight has shape 32, but is tied to model.embed_tokens.weight of 61 x 32"},
+      {"llama3", "norm.weight", "model.norm.weight",
+       "the tensor norm.weight is no parameter"}, /* a second one, without the prefix */
+      {"gpt2", "score.weight", "transformer.ln_f.weight",
+       "the tensor score.weight is no parameter of this gpt2"},
+      {"llama3", "lm_head.weight", "model.norm.weight",
+       "lm_head.weight has shape 32, but is tied to model.embed_tokens.weight of 61 x 32"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-    char *to = own("%s-extra-%lld", cases[i].model, (int64_t)i), *file = own("%s-extra-%lld.h5", cases[i].model, (int64_t)i);
+    char *to = own("%s-extra-%lld", cases[i].model, (int64_t)i),
+         *file = own("%s-extra-%lld.h5", cases[i].model, (int64_t)i);
     write_with_extra(cases[i].model, cases[i].extra, cases[i].of, -1, to);
     if (cases[i].sentence)
       refused(hf_convert_import(comm, to, file), STATUS_INPUT, cases[i].sentence);
@@ -509,12 +553,16 @@ static void what_else_is_there_must_be_known(void **state)
 static void other_types_are_refused_when_they_are_needed(void **state)
 {
   (void)state;
-  char *from = fixture("llama3"), *to = own("%s-types", "llama3", 0), *file = own("%s-types.h5", "llama3", 0), *text = NULL, *path = NULL;
+  char *from = fixture("llama3"), *to = own("%s-types", "llama3", 0),
+       *file = own("%s-types.h5", "llama3", 0), *text = NULL, *path = NULL;
   size_t bytes = 0;
-  write_with_extra("llama3", "model.layers.0.self_attn.rotary_emb.inv_freq", "model.norm.weight", -1, to);
+  write_with_extra("llama3", "model.layers.0.self_attn.rotary_emb.inv_freq", "model.norm.weight",
+                   -1, to);
   path = mem_printf("%s/model.safetensors", to);
   must(file_read_all(path, 1 << 24, &text, &bytes));
-  static const char *const names[] = {"\"model.layers.0.self_attn.rotary_emb.inv_freq\":{\"dtype\":\"", "\"model.norm.weight\":{\"dtype\":\""};
+  static const char *const names[] = {
+      "\"model.layers.0.self_attn.rotary_emb.inv_freq\":{\"dtype\":\"",
+      "\"model.norm.weight\":{\"dtype\":\""};
   for (int i = 0; i < 2; i++) {
     char *at = memmem(text, bytes, names[i], strlen(names[i]));
     assert_non_null(at);
@@ -536,13 +584,16 @@ static void other_types_are_refused_when_they_are_needed(void **state)
   mem_free(from);
 }
 
-/* --- export --------------------------------------------------------------------------------------------------------------------- */
+/* --- export
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 static void files_of_the_tokenizer_go_along(void **state)
 {
   (void)state;
-  char *from = fixture("llama"), *file = own("%s-tok.h5", "llama", 0), *tokens = own("%s-tok", "llama", 0), *to = own("%s-with", "llama", 0),
-       *text = NULL, *config = mem_printf("%s/config.json", to), *stray = mem_printf("%s/README.md", to);
+  char *from = fixture("llama"), *file = own("%s-tok.h5", "llama", 0),
+       *tokens = own("%s-tok", "llama", 0), *to = own("%s-with", "llama", 0), *text = NULL,
+       *config = mem_printf("%s/config.json", to), *stray = mem_printf("%s/README.md", to);
   struct deck deck = {0};
   size_t bytes = 0;
   must(hf_convert_import(comm, from, file));
@@ -585,7 +636,8 @@ static void files_of_the_tokenizer_go_along(void **state)
 static void what_a_folder_lacks_is_named(void **state)
 {
   (void)state;
-  char *from = fixture("llama"), *file = own("%s-lack.h5", "llama", 0), *to = own("%s-lacks", "llama", 0), *again = own("%s-lacks-not", "llama", 0),
+  char *from = fixture("llama"), *file = own("%s-lack.h5", "llama", 0),
+       *to = own("%s-lacks", "llama", 0), *again = own("%s-lacks-not", "llama", 0),
        *log = mem_printf("%s/log", dir), *text = NULL;
   size_t bytes = 0;
   struct deck deck = {0};
@@ -598,7 +650,8 @@ static void what_a_folder_lacks_is_named(void **state)
   if (comm_rank(comm) == 0) {
     must(log_open_file(NULL));
     must(file_read_all(log, 1 << 20, &text, &bytes));
-    assert_non_null(strstr(text, "has no tokenizer, bos_token_id, eos_token_id, generation_config.json"));
+    assert_non_null(
+        strstr(text, "has no tokenizer, bos_token_id, eos_token_id, generation_config.json"));
   }
   start_deck(&deck, 0, NULL);
   must(model_source_resolve_checkpoint(comm, file, &deck));
@@ -618,8 +671,10 @@ static void nothing_is_left_of_what_fails(void **state)
 {
   (void)state;
   struct deck deck = {0};
-  char *from = fixture("llama"), *other = fixture("qwen3"), *init = mem_printf("train.init=%s", other), *file = own("%s-left.h5", "llama", 0),
-       *to = own("%s-left", "llama", 0), *deep = own("%s-none/b.h5", "llama", 0), *none = own("%s-none", "llama", 0);
+  char *from = fixture("llama"), *other = fixture("qwen3"),
+       *init = mem_printf("train.init=%s", other), *file = own("%s-left.h5", "llama", 0),
+       *to = own("%s-left", "llama", 0), *deep = own("%s-none/b.h5", "llama", 0),
+       *none = own("%s-none", "llama", 0);
   const struct hf_convert_options options = {
       .type = DTYPE_F32, .tokenizer = from, .most_bytes = 1 << 30};
   must(hf_convert_import(comm, from, file));

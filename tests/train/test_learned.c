@@ -1,5 +1,7 @@
-/* What a device learned by trying is the run's: kept in its folder, and given back to the device before a plan of the run that goes on starts. Oracles: the bytes that a device told, which
- * is the host's with a memory of its own; how many lanes there were when it was told. And GPUs that cannot be counted. */
+/* What a device learned by trying is the run's: kept in its folder, and given back to the device
+ * before a plan of the run that goes on starts. Oracles: the bytes that a device told, which is the
+ * host's with a memory of its own; how many lanes there were when it was told. And GPUs that cannot
+ * be counted. */
 /* ranks: 1 2 */
 #include <ftw.h>
 #include <setjmp.h>
@@ -27,7 +29,9 @@ static void must(enum status status)
     fail_msg("%s", status_text());
 }
 
-/* --- the device ----------------------------------------------------------------------------------------------------------------- */
+/* --- the device
+ * -----------------------------------------------------------------------------------------------------------------
+ */
 
 static struct {
   struct device_ops ops;
@@ -65,12 +69,15 @@ static enum status count_lane(struct device *device, const char *name, enum lane
   return memory.host->lane_create(device, name, role, threads, out);
 }
 
-enum status __real_device_create(const char *name, int ordinal, enum dtype compute, struct device **out);
-enum status __wrap_device_create(const char *name, int ordinal, enum dtype compute, struct device **out);
+enum status __real_device_create(const char *name, int ordinal, enum dtype compute,
+                                 struct device **out);
+enum status __wrap_device_create(const char *name, int ordinal, enum dtype compute,
+                                 struct device **out);
 int __real_device_count(const char *name);
 int __wrap_device_count(const char *name);
 
-enum status __wrap_device_create(const char *name, int ordinal, enum dtype compute, struct device **out)
+enum status __wrap_device_create(const char *name, int ordinal, enum dtype compute,
+                                 struct device **out)
 {
   enum status status = __real_device_create(name, ordinal, compute, out);
   if (status)
@@ -92,7 +99,9 @@ int __wrap_device_count(const char *name)
   return -1;
 }
 
-/* --- runs ----------------------------------------------------------------------------------------------------------------------- */
+/* --- runs
+ * -----------------------------------------------------------------------------------------------------------------------
+ */
 
 static void make_data(const char *to)
 {
@@ -193,7 +202,9 @@ static void a_run_goes_on_with_what_it_learned(void **state)
   check_given("another one");
   check_file("another one");
 
-  must(train(5, "auto", "", STATUS_INPUT)); /* as the host answers: what is there stays for the device that comes back */
+  must(train(
+      5, "auto", "",
+      STATUS_INPUT)); /* as the host answers: what is there stays for the device that comes back */
   check_given("another one");
   check_file("another one");
 }
@@ -244,7 +255,8 @@ static int start(void **state)
 static int stop(void **state)
 {
   (void)state;
-  const int failed = comm_barrier(comm) != STATUS_OK || (comm_rank(comm) == 0 && nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0);
+  const int failed = comm_barrier(comm) != STATUS_OK ||
+                     (comm_rank(comm) == 0 && nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS) != 0);
   mem_free(dir);
   return failed;
 }

@@ -1,5 +1,6 @@
-/* Sampling and the data order. Oracles: the softmax worked out in the test, a plain twin that sorts, identities (what must change nothing, and what must be
- * greedy), and the order of one rank against that of many. */
+/* Sampling and the data order. Oracles: the softmax worked out in the test, a plain twin that
+ * sorts, identities (what must change nothing, and what must be greedy), and the order of one rank
+ * against that of many. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +25,8 @@ static void check_frequencies(const struct sample_options *options, const double
   for (int i = 0; i < DRAWS; i++)
     count[sample_token(logits, V, options, i, scratch)]++;
   for (int v = 0; v < V; v++)
-    assert_true(fabs(count[v] - expected[v] * DRAWS) <= 4 * sqrt(expected[v] * (1 - expected[v]) * DRAWS));
+    assert_true(fabs(count[v] - expected[v] * DRAWS) <=
+                4 * sqrt(expected[v] * (1 - expected[v]) * DRAWS));
 }
 
 static void test_frequencies_follow_the_softmax(void **state)
@@ -40,7 +42,8 @@ static void test_frequencies_follow_the_softmax(void **state)
   check_frequencies(&options, p);
 }
 
-/* At temperature 1 the likelier ones have 0.429, 0.260, 0.158 of the five that top_k leaves: 0.8 needs the first three. */
+/* At temperature 1 the likelier ones have 0.429, 0.260, 0.158 of the five that top_k leaves: 0.8
+ * needs the first three. */
 static void test_frequencies_in_the_nucleus(void **state)
 {
   (void)state;
@@ -98,7 +101,8 @@ static int twin(const float *values, int n, const struct sample_options *options
   int left = options->top_k > 0 && options->top_k < n ? (int)options->top_k : n;
   long double total = 0, sum = 0;
   for (int i = 0; i < left; i++) {
-    c[i].p = expl(((long double)c[i].logit - (long double)c[0].logit) / (long double)options->temperature);
+    c[i].p = expl(((long double)c[i].logit - (long double)c[0].logit) /
+                  (long double)options->temperature);
     total += c[i].p;
   }
   for (int i = 0; i < left; i++) {
@@ -109,7 +113,8 @@ static int twin(const float *values, int n, const struct sample_options *options
     }
   }
   qsort(c, (size_t)left, sizeof *c, by_id);
-  long double point = (long double)rng_uniform(rng_key_make(options->seed, "sample"), 0, (uint64_t)draw) * total;
+  long double point =
+      (long double)rng_uniform(rng_key_make(options->seed, "sample"), 0, (uint64_t)draw) * total;
   for (int i = 0; i < left; i++) {
     point -= c[i].p;
     if (point < 0)
@@ -130,7 +135,8 @@ static void fill_logits(uint64_t seed, int n, float spread, float grain, float *
 static void test_agrees_with_the_twin(void **state)
 {
   (void)state;
-  static const double temperatures[] = {0.3, 1, 1.7, 40}, shares[] = {1e-9, 0.1, 0.5, 0.9, 0.999, 1};
+  static const double temperatures[] = {0.3, 1, 1.7, 40},
+                      shares[] = {1e-9, 0.1, 0.5, 0.9, 0.999, 1};
   static const int sizes[] = {1, 2, 37, 256, TWIN_MOST}, ks[] = {0, 1, 5, 36, 100000};
   static const float grains[] = {0, 0.5f, 3};
   float values[TWIN_MOST];
@@ -141,9 +147,11 @@ static void test_agrees_with_the_twin(void **state)
         for (size_t k = 0; k < 5; k++)
           for (size_t p = 0; p < 6; p++, seed++) {
             fill_logits(seed, sizes[s], 3, grains[g], values);
-            const struct sample_options options = {.temperature = temperatures[t], .top_k = ks[k], .top_p = shares[p], .seed = seed};
+            const struct sample_options options = {
+                .temperature = temperatures[t], .top_k = ks[k], .top_p = shares[p], .seed = seed};
             for (int64_t draw = 0; draw < 4; draw++)
-              assert_int_equal(sample_token(values, sizes[s], &options, draw, scratch), twin(values, sizes[s], &options, draw));
+              assert_int_equal(sample_token(values, sizes[s], &options, draw, scratch),
+                               twin(values, sizes[s], &options, draw));
           }
 }
 
@@ -165,7 +173,8 @@ static void test_what_changes_nothing_and_what_is_greedy(void **state)
     const int32_t token = sample_token(values, N, &plain, draw, scratch);
     assert_int_equal(token, sample_token(values, N, &all, draw, scratch));
     for (int i = 0; i < 3; i++)
-      assert_int_equal(sample_token(values, N, &greedy[i], draw, scratch), 17); /* of equals the lower id */
+      assert_int_equal(sample_token(values, N, &greedy[i], draw, scratch),
+                       17); /* of equals the lower id */
   }
 }
 
@@ -182,12 +191,15 @@ static void test_zeros_of_both_signs_are_equal(void **state)
 static struct data_order order_of(int rank, int ranks, int64_t micro)
 {
   const int64_t batch = 12;
-  return (struct data_order){
-      .seed = 5,
-      .vocab = 50,
-      .batch = batch,
-      .rank = rank,
-      .shape = {.ranks = ranks, .rank_batch = batch / ranks, .micro_batch = micro, .micros = batch / ranks / micro, .sequence = 9}};
+  return (struct data_order){.seed = 5,
+                             .vocab = 50,
+                             .batch = batch,
+                             .rank = rank,
+                             .shape = {.ranks = ranks,
+                                       .rank_batch = batch / ranks,
+                                       .micro_batch = micro,
+                                       .micros = batch / ranks / micro,
+                                       .sequence = 9}};
 }
 
 /* A step's samples, in order, whoever loads them and in which portions. */

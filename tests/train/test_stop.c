@@ -1,5 +1,6 @@
-/* When a run leaves before its last step. Oracles: times worked out by hand; a job replayed by a clock of its own, which must be saved before its end and not long before it; files as
- * the kernel has them. */
+/* When a run leaves before its last step. Oracles: times worked out by hand; a job replayed by a
+ * clock of its own, which must be saved before its end and not long before it; files as the kernel
+ * has them. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +23,8 @@ static void the_lead(void **state)
   (void)state;
   assert_true(stop_lead(&(struct stop_costs){0}) == STOP_MARGIN_S);
   assert_true(stop_lead(&(struct stop_costs){.step_s = 4}) == 5 + STOP_MARGIN_S);
-  assert_true(stop_lead(&(struct stop_costs){.due_s = 8, .step_s = 4, .save_s = 20}) == 40 + STOP_MARGIN_S);
+  assert_true(stop_lead(&(struct stop_costs){.due_s = 8, .step_s = 4, .save_s = 20}) ==
+              40 + STOP_MARGIN_S);
 }
 
 static void a_save_that_was_not_measured(void **state)
@@ -54,7 +56,8 @@ static void the_end(void **state)
   assert_int_equal(stop_find_end("1000", 0, now, &end), STATUS_OK); /* past */
   assert_true(isinf(end));
   end = 7;
-  static const char *const bad[] = {"soon", "15x", "-3", "99999999999999999999", "2026-11-21T11:36:00"};
+  static const char *const bad[] = {"soon", "15x", "-3", "99999999999999999999",
+                                    "2026-11-21T11:36:00"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     assert_int_equal(stop_find_end(bad[i], 0, now, &end), STATUS_USAGE);
     assert_non_null(strstr(status_text(), bad[i]));
@@ -80,7 +83,9 @@ static void steps_that_are_slow_for_once(void **state)
   assert_true(stats_high(&steps) == 3); /* the old ones are forgotten */
 }
 
-/* --- a job that is replayed ----------------------------------------------------------------------------------------------------- */
+/* --- a job that is replayed
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 struct replay {
   double step_s, save_s, eval_s; /* on average; each may take up to a quarter more or less */
@@ -93,7 +98,8 @@ static double about(const struct replay *replay, int step, int what, double seco
   return seconds * (0.75 + 0.5 * rng_uniform(replay->key, (uint64_t)step, (uint64_t)what));
 }
 
-/* Decides beside each step but the first whether to leave behind it, and leaves where it must; the time that is left when all is saved. */
+/* Decides beside each step but the first whether to leave behind it, and leaves where it must; the
+ * time that is left when all is saved. */
 static double left_at_the_end(const struct replay *replay, double limit_s, int *steps)
 {
   double seconds[64];
@@ -102,8 +108,9 @@ static double left_at_the_end(const struct replay *replay, double limit_s, int *
   for (int step = 1;; step++) {
     const double took = about(replay, step, 0, replay->step_s);
     const bool due = step % replay->every == 0;
-    const struct stop_costs costs = {
-        .due_s = due ? replay->eval_s + replay->save_s : 0, .step_s = 2 * stats_high(&times), .save_s = replay->save_s};
+    const struct stop_costs costs = {.due_s = due ? replay->eval_s + replay->save_s : 0,
+                                     .step_s = 2 * stats_high(&times),
+                                     .save_s = replay->save_s};
     const bool leaves = step > 1 && limit_s - now < stop_lead(&costs);
     now += took;
     stats_add(&times, took);
@@ -129,13 +136,16 @@ static void a_job_is_saved_before_its_end(void **state)
     /* It keeps the margin, and gives away no more than what it had to reckon with. */
     if (left < STOP_MARGIN_S - 0.4 * replay.step_s || steps < 2)
       fail_msg("seed %d: %g s left after %d steps", (int)seed, left, steps);
-    const double most = 1.25 * (2 * replay.save_s + replay.eval_s + 2.5 * replay.step_s) + STOP_MARGIN_S;
+    const double most =
+        1.25 * (2 * replay.save_s + replay.eval_s + 2.5 * replay.step_s) + STOP_MARGIN_S;
     if (left > most)
       fail_msg("seed %d: %g s left, of which %g had been enough", (int)seed, left, most);
   }
 }
 
-/* --- the file ------------------------------------------------------------------------------------------------------------------- */
+/* --- the file
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 static char dir[64];
 

@@ -58,8 +58,9 @@
       "Ivkin et al. 2019, arXiv:1903.04488")
 
 #define CODEC_ROWS(ROW)                                                                            \
-  CODEC_PLAIN(ROW) CODEC_QUANTISERS(ROW) CODEC_SPARSIFIERS(ROW) CODEC_LOWRANK(ROW)                 \
-  CODEC_LOSSLESS_ROWS(ROW) CODEC_SKETCHES(ROW)
+  CODEC_PLAIN(ROW)                                                                                 \
+  CODEC_QUANTISERS(ROW)                                                                            \
+  CODEC_SPARSIFIERS(ROW) CODEC_LOWRANK(ROW) CODEC_LOSSLESS_ROWS(ROW) CODEC_SKETCHES(ROW)
 
 #define CODEC_ENUM(name, kind, title, source) CODEC_##name,
 enum codec_number { CODEC_ROWS(CODEC_ENUM) CODECS };

@@ -6,8 +6,8 @@
  * of a few bits per element. A message holds the scales of all blocks (the first of each block,
  * then the second of each), zeros up to a multiple of 128 bytes, then the codes of each block.
  *
- * Lane l of 32 owns elements l, l + 32, ... of a block. It packs their codes into words of 32 bits, from
- * the low bits up. Word w of lane l is word 32 w + l of the block.
+ * Lane l of 32 owns elements l, l + 32, ... of a block. It packs their codes into words of 32 bits,
+ * from the low bits up. Word w of lane l is word 32 w + l of the block.
  *
  * NAME.h is the rule of codec NAME. It defines
  *   NAME_bits   bits per code: 1, 2, 4 or 8
@@ -53,12 +53,12 @@ enum {
 
 /* What a rule needs besides the largest magnitude of a block. */
 enum {
-  QUANT_SIGNS = 1,   /* the sums over negative elements and over the others */
-  QUANT_SQUARES = 2, /* the sum of squares */
-  QUANT_RANDOM = 4,  /* random bits */
-  QUANT_VOTES = 8,   /* a sum is the sign of the sum of signs, times the sum of scales */
-  QUANT_ROTATE = 16, /* codes of a Walsh-Hadamard transform of the elements over the lanes */
-  QUANT_LEVELS = 32, /* the setting `levels` */
+  QUANT_SIGNS = 1,       /* the sums over negative elements and over the others */
+  QUANT_SQUARES = 2,     /* the sum of squares */
+  QUANT_RANDOM = 4,      /* random bits */
+  QUANT_VOTES = 8,       /* a sum is the sign of the sum of signs, times the sum of scales */
+  QUANT_ROTATE = 16,     /* codes of a Walsh-Hadamard transform of the elements over the lanes */
+  QUANT_LEVELS = 32,     /* the setting `levels` */
   QUANT_MAGNITUDES = 64, /* the sum of magnitudes */
   QUANT_GLOBAL = 128     /* the largest magnitude of all ranks' vectors instead of the block's */
 };
@@ -75,7 +75,7 @@ QUANT_CONST bool quant_takes_each(enum quant_mode mode)
 struct quantise {
   enum quantiser rule;
   int64_t block; /* elements: a power of two, 1024 / bits to QUANT_MOST_BLOCK */
-  int levels; /* QUANT_GLOBAL: 127 / ranks */
+  int levels;    /* QUANT_GLOBAL: 127 / ranks */
   /* Of random bits, a function of it and of the number of block and element. Two elements of a word
    * that follow each other share 32 bits: the first has the low half. */
   uint64_t seed;
@@ -83,8 +83,8 @@ struct quantise {
 };
 
 struct quant_stats {
-  float n; /* elements without those that fill the block */
-  float max; /* magnitude */
+  float n;                             /* elements without those that fill the block */
+  float max;                           /* magnitude */
   float positive, negative, negatives; /* sums of magnitudes; number of negative elements */
   float magnitudes, squares;
 };

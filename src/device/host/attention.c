@@ -1,6 +1,8 @@
-/* Causal attention by strips of query rows. A strip meets only the keys that some row of it may see, in chunks whose scores stay in cache, with the largest score
- * so far taken off (Milakov & Gimelshein 2018, arXiv:1805.02867). Forward, a task is a strip of a head of a sequence; backward, a head of a sequence. Heads that
- * share a key/value head make its gradients each for itself and add them one after the other. */
+/* Causal attention by strips of query rows. A strip meets only the keys that some row of it may
+ * see, in chunks whose scores stay in cache, with the largest score so far taken off (Milakov &
+ * Gimelshein 2018, arXiv:1805.02867). Forward, a task is a strip of a head of a sequence; backward,
+ * a head of a sequence. Heads that share a key/value head make its gradients each for itself and
+ * add them one after the other. */
 #include "device/host/attention.h"
 
 #include <math.h>
@@ -15,12 +17,15 @@ int64_t attention_keys(const struct attention *op)
 
 struct attention_job attention_start(struct lane *lane, const struct attention *op)
 {
-  return (struct attention_job){.op = op, .kernels = host_kernels(lane), .scale = 1 / sqrtf((float)op->head_width)};
+  return (struct attention_job){
+      .op = op, .kernels = host_kernels(lane), .scale = 1 / sqrtf((float)op->head_width)};
 }
 
-static int64_t kv_offset(const struct attention *op, int64_t sequence, int64_t kv_head, int64_t stride)
+static int64_t kv_offset(const struct attention *op, int64_t sequence, int64_t kv_head,
+                         int64_t stride)
 {
-  return sequence * (op->kv_batch_stride ? op->kv_batch_stride : (op->past + op->tokens) * stride) + kv_head * op->head_width;
+  return sequence * (op->kv_batch_stride ? op->kv_batch_stride : (op->past + op->tokens) * stride) +
+         kv_head * op->head_width;
 }
 
 const float *attention_k(const struct attention *op, int64_t sequence, int64_t kv_head)
@@ -33,14 +38,16 @@ const float *attention_v(const struct attention *op, int64_t sequence, int64_t k
   return (const float *)op->v + kv_offset(op, sequence, kv_head, op->v_stride);
 }
 
-void attention_visible(const struct attention *op, const struct strip *strip, int64_t r, int64_t *from, int64_t *to)
+void attention_visible(const struct attention *op, const struct strip *strip, int64_t r,
+                       int64_t *from, int64_t *to)
 {
   int64_t position = op->past + (strip->row + r) / strip->stacked;
   *from = op->window && position >= op->window ? position - op->window + 1 : 0;
   *to = position + 1;
 }
 
-void attention_range(const struct attention *op, const struct strip *strip, int64_t *from, int64_t *to)
+void attention_range(const struct attention *op, const struct strip *strip, int64_t *from,
+                     int64_t *to)
 {
   int64_t unused;
   attention_visible(op, strip, 0, from, &unused);
@@ -73,8 +80,8 @@ void attention_scores(struct attention_job *job, const struct strip *strip, int6
                               .c = strip->scores});
 }
 
-void attention_mask(const struct attention_job *job, const struct strip *strip, int64_t r, int64_t key, int64_t n, float *row, int64_t *from,
-                    int64_t *to)
+void attention_mask(const struct attention_job *job, const struct strip *strip, int64_t r,
+                    int64_t key, int64_t n, float *row, int64_t *from, int64_t *to)
 {
   attention_visible(job->op, strip, r, from, to);
   *to = *to < key ? 0 : attention_least(*to - key, n);
@@ -83,10 +90,13 @@ void attention_mask(const struct attention_job *job, const struct strip *strip, 
   memset(row + *to, 0, (size_t)(n - *to) * sizeof *row);
 }
 
-/* Takes the scores of a row into its sum; what there is of out is brought to the new largest score. */
-static void meet_row(const struct attention_job *job, struct strip *strip, int64_t r, int64_t key, int64_t n, bool first)
+/* Takes the scores of a row into its sum; what there is of out is brought to the new largest score.
+ */
+static void meet_row(const struct attention_job *job, struct strip *strip, int64_t r, int64_t key,
+                     int64_t n, bool first)
 {
-  float *row = strip->scores + r * attention_keys(job->op), *out = strip->out + r * strip->out_stride, before = strip->max[r];
+  float *row = strip->scores + r * attention_keys(job->op),
+        *out = strip->out + r * strip->out_stride, before = strip->max[r];
   int64_t from, to;
   attention_mask(job, strip, r, key, n, row, &from, &to);
   if (from == to)
@@ -130,7 +140,8 @@ void attention_meet(struct attention_job *job, struct strip *strip, int64_t from
   }
 }
 
-/* Workspace of a worker: scores, their gradients, and where heads share keys the gradients by keys and values of one head. */
+/* Workspace of a worker: scores, their gradients, and where heads share keys the gradients by keys
+ * and values of one head. */
 static int64_t score_floats(const struct attention *op)
 {
   return QUERIES * attention_keys(op);
@@ -155,7 +166,8 @@ size_t host_attention_workspace(const struct device_model *model, const struct a
                                 int threads)
 {
   (void)model;
-  int64_t floats = op->past ? attention_cached_floats(op, threads) : turn_floats(op) + threads * worker_floats(op);
+  int64_t floats = op->past ? attention_cached_floats(op, threads)
+                            : turn_floats(op) + threads * worker_floats(op);
   return (size_t)floats * sizeof(float);
 }
 
@@ -177,10 +189,12 @@ static void training_start(struct lane *lane, const struct attention *op, struct
   job->strips = host_pieces(op->tokens, QUERIES);
 }
 
-static struct strip strip_at(const struct training_job *job, int64_t sequence, int64_t head, int64_t index, int worker)
+static struct strip strip_at(const struct training_job *job, int64_t sequence, int64_t head,
+                             int64_t index, int worker)
 {
   const struct attention *op = job->base.op;
-  int64_t row = index * QUERIES, token = sequence * op->tokens + row, D = op->head_width, kv_head = head / (op->heads / op->kv_heads);
+  int64_t row = index * QUERIES, token = sequence * op->tokens + row, D = op->head_width,
+          kv_head = head / (op->heads / op->kv_heads);
   return (struct strip){.row = row,
                         .rows = attention_least(QUERIES, op->tokens - row),
                         .stacked = 1,
@@ -198,7 +212,8 @@ static void run_forward(void *arg, int64_t i, int worker)
   struct training_job *job = arg;
   const struct attention *op = job->base.op;
   int64_t pairs = op->batch * op->heads, pair = i % pairs, from, to;
-  struct strip strip = strip_at(job, pair / op->heads, pair % op->heads, job->strips - 1 - i / pairs, worker); /* the longest first */
+  struct strip strip = strip_at(job, pair / op->heads, pair % op->heads,
+                                job->strips - 1 - i / pairs, worker); /* the longest first */
   attention_range(op, &strip, &from, &to);
   attention_meet(&job->base, &strip, from, to);
   for (int64_t r = 0; r < strip.rows; r++) {
@@ -216,8 +231,10 @@ struct head {
   float *dscores;
 };
 
-/* scores = p, dscores = the gradient by the scaled scores (Dao et al. 2022, arXiv:2205.14135, appendix B: delta = dout . out). */
-static void make_score_gradients(struct training_job *job, const struct strip *strip, const struct head *head, const float *delta, int64_t key,
+/* scores = p, dscores = the gradient by the scaled scores (Dao et al. 2022, arXiv:2205.14135,
+ * appendix B: delta = dout . out). */
+static void make_score_gradients(struct training_job *job, const struct strip *strip,
+                                 const struct head *head, const float *delta, int64_t key,
                                  int64_t n)
 {
   const struct attention *op = job->base.op;
@@ -239,13 +256,14 @@ static void make_score_gradients(struct training_job *job, const struct strip *s
     float *p = strip->scores + r * ld, *dp = head->dscores + r * ld;
     attention_mask(&job->base, strip, r, key, n, p, &from, &to);
     attention_mask(&job->base, strip, r, key, n, dp, &from, &to);
-    job->base.kernels->softmax_backward(to - from, head->lse[strip->row + r], delta[r], p + from, dp + from);
+    job->base.kernels->softmax_backward(to - from, head->lse[strip->row + r], delta[r], p + from,
+                                        dp + from);
   }
 }
 
 /* to[n, D] += alpha a^T b over the strip's rows, a being scores or their gradients. */
-static void add_to_keys(struct training_job *job, const struct strip *strip, int64_t n, float alpha, const float *a, const float *b, int64_t ldb,
-                        float *to, int64_t ldc)
+static void add_to_keys(struct training_job *job, const struct strip *strip, int64_t n, float alpha,
+                        const float *a, const float *b, int64_t ldb, float *to, int64_t ldc)
 {
   host_gemm(&(struct gemm){.trans_a = true,
                            .accumulate = true,
@@ -262,20 +280,24 @@ static void add_to_keys(struct training_job *job, const struct strip *strip, int
             &job->base.tally);
 }
 
-static void run_strip_backward(struct training_job *job, const struct strip *strip, const struct head *head)
+static void run_strip_backward(struct training_job *job, const struct strip *strip,
+                               const struct head *head)
 {
   const struct attention *op = job->base.op;
   const float *dout = head->dout + strip->row * op->out_stride;
   float delta[QUERIES], scale = job->base.scale;
   int64_t from, to;
   for (int64_t r = 0; r < strip->rows; r++)
-    delta[r] = job->base.kernels->dot(op->head_width, dout + r * op->out_stride, strip->out + r * op->out_stride);
+    delta[r] = job->base.kernels->dot(op->head_width, dout + r * op->out_stride,
+                                      strip->out + r * op->out_stride);
   attention_range(op, strip, &from, &to);
   for (int64_t key = from; key < to; key += KEYS) {
     int64_t n = attention_least(KEYS, to - key);
     make_score_gradients(job, strip, head, delta, key, n);
-    add_to_keys(job, strip, n, 1, strip->scores, dout, op->out_stride, head->dv + key * head->dv_stride, head->dv_stride);
-    add_to_keys(job, strip, n, scale, head->dscores, strip->q, op->q_stride, head->dk + key * head->dk_stride, head->dk_stride);
+    add_to_keys(job, strip, n, 1, strip->scores, dout, op->out_stride,
+                head->dv + key * head->dv_stride, head->dv_stride);
+    add_to_keys(job, strip, n, scale, head->dscores, strip->q, op->q_stride,
+                head->dk + key * head->dk_stride, head->dk_stride);
     host_gemm(&(struct gemm){.accumulate = key > from,
                              .m = strip->rows,
                              .n = op->head_width,
@@ -297,7 +319,8 @@ static void zero_rows(int64_t rows, int64_t n, float *x, int64_t ld)
     memset(x + r * ld, 0, (size_t)n * sizeof *x);
 }
 
-static void add_rows(const struct training_job *job, bool accumulate, const float *x, float *to, int64_t ld)
+static void add_rows(const struct training_job *job, bool accumulate, const float *x, float *to,
+                     int64_t ld)
 {
   int64_t D = job->base.op->head_width;
   for (int64_t t = 0; t < job->base.op->tokens; t++)
@@ -307,8 +330,10 @@ static void add_rows(const struct training_job *job, bool accumulate, const floa
       memcpy(to + t * ld, x + t * D, (size_t)D * sizeof *x);
 }
 
-/* The head `index` of those that share a key/value head adds its part when those before it have: tasks are handed out in order, so they are done or at work. */
-static void add_in_turn(struct training_job *job, int64_t shared, int64_t index, const struct head *part, float *dk, float *dv)
+/* The head `index` of those that share a key/value head adds its part when those before it have:
+ * tasks are handed out in order, so they are done or at work. */
+static void add_in_turn(struct training_job *job, int64_t shared, int64_t index,
+                        const struct head *part, float *dk, float *dv)
 {
   pthread_mutex_lock(&job->mutex);
   while (job->turn[shared] != index)
@@ -327,8 +352,10 @@ static void run_backward(void *arg, int64_t pair, int worker)
   struct training_job *job = arg;
   const struct attention *op = job->base.op;
   const struct attention_backward *back = job->back;
-  int64_t sequence = pair / op->heads, index = pair % op->heads, group = op->heads / op->kv_heads, D = op->head_width, token = sequence * op->tokens;
-  float *dk = (float *)back->dk + token * back->dk_stride + index / group * D, *dv = (float *)back->dv + token * back->dv_stride + index / group * D;
+  int64_t sequence = pair / op->heads, index = pair % op->heads, group = op->heads / op->kv_heads,
+          D = op->head_width, token = sequence * op->tokens;
+  float *dk = (float *)back->dk + token * back->dk_stride + index / group * D,
+        *dv = (float *)back->dv + token * back->dv_stride + index / group * D;
   float *scores = job->work + worker * worker_floats(op), *part = scores + 2 * score_floats(op);
   struct head head = {.dq_stride = back->dq_stride,
                       .dk_stride = group > 1 ? D : back->dk_stride,
@@ -353,15 +380,22 @@ static enum status check(const struct attention *op)
 {
   enum status status;
   if (op->kv_heads < 1 || op->heads < 1 || op->heads % op->kv_heads != 0)
-    return status_set(STATUS_INTERNAL, "attention with %lld heads over %lld key/value heads: the first must be a multiple of the second",
-                      (long long)op->heads, (long long)op->kv_heads);
-  if (op->batch < 0 || op->tokens < 0 || op->head_width < 1 || op->window < 0 || op->past < 0 || op->kv_batch_stride < 0)
     return status_set(STATUS_INTERNAL,
-                      "attention over %lld x %lld tokens after %lld, heads of width %lld, a window of %lld, %lld elements a sequence",
-                      (long long)op->batch, (long long)op->tokens, (long long)op->past, (long long)op->head_width, (long long)op->window,
+                      "attention with %lld heads over %lld key/value heads: the first must be a "
+                      "multiple of the second",
+                      (long long)op->heads, (long long)op->kv_heads);
+  if (op->batch < 0 || op->tokens < 0 || op->head_width < 1 || op->window < 0 || op->past < 0 ||
+      op->kv_batch_stride < 0)
+    return status_set(STATUS_INTERNAL,
+                      "attention over %lld x %lld tokens after %lld, heads of width %lld, a window "
+                      "of %lld, %lld elements a sequence",
+                      (long long)op->batch, (long long)op->tokens, (long long)op->past,
+                      (long long)op->head_width, (long long)op->window,
                       (long long)op->kv_batch_stride);
-  if ((status = host_check_blas("leading dimension", op->q_stride)) || (status = host_check_blas("leading dimension", op->k_stride)) ||
-      (status = host_check_blas("leading dimension", op->v_stride)) || (status = host_check_blas("leading dimension", op->out_stride)))
+  if ((status = host_check_blas("leading dimension", op->q_stride)) ||
+      (status = host_check_blas("leading dimension", op->k_stride)) ||
+      (status = host_check_blas("leading dimension", op->v_stride)) ||
+      (status = host_check_blas("leading dimension", op->out_stride)))
     return status;
   return host_check_blas("a sum of length", op->head_width);
 }
@@ -387,13 +421,17 @@ enum status host_attention_backward(struct lane *lane, const struct attention_ba
   const struct attention *op = &back->forward;
   enum status status = check(op);
   if (status || (status = host_check_blas("leading dimension", back->dq_stride)) ||
-      (status = host_check_blas("leading dimension", back->dk_stride)) || (status = host_check_blas("leading dimension", back->dv_stride)))
+      (status = host_check_blas("leading dimension", back->dk_stride)) ||
+      (status = host_check_blas("leading dimension", back->dv_stride)))
     return status;
   if (op->past)
-    return status_set(STATUS_INTERNAL, "attention to %lld cached tokens has no backward pass", (long long)op->past);
+    return status_set(STATUS_INTERNAL, "attention to %lld cached tokens has no backward pass",
+                      (long long)op->past);
   if (!op->lse)
-    return status_set(STATUS_INTERNAL, "attention's backward pass needs the log-sum-exp that its forward pass was not asked to keep");
-  struct training_job job = {.back = back, .mutex = PTHREAD_MUTEX_INITIALIZER, .turned = PTHREAD_COND_INITIALIZER};
+    return status_set(STATUS_INTERNAL, "attention's backward pass needs the log-sum-exp that its "
+                                       "forward pass was not asked to keep");
+  struct training_job job = {
+      .back = back, .mutex = PTHREAD_MUTEX_INITIALIZER, .turned = PTHREAD_COND_INITIALIZER};
   training_start(lane, op, &job);
   for (int64_t i = 0; i < op->batch * op->kv_heads; i++)
     job.turn[i] = 0;

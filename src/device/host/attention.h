@@ -1,10 +1,15 @@
-/* What the files of attention share: strips of query rows that meet the keys they may see, a chunk of keys at a time. */
+/* What the files of attention share: strips of query rows that meet the keys they may see, a chunk
+ * of keys at a time. */
 #ifndef SLUICE_DEVICE_HOST_ATTENTION_H
 #define SLUICE_DEVICE_HOST_ATTENTION_H
 
 #include "device/host/host.h"
 
-enum { QUERIES = 64, KEYS = 512 }; /* most query rows of a strip; keys whose scores it holds at once: they stay in the second-level cache */
+enum {
+  QUERIES = 64,
+  KEYS = 512
+}; /* most query rows of a strip; keys whose scores it holds at once: they stay in the second-level
+      cache */
 
 struct attention_job {
   const struct attention *op;
@@ -13,7 +18,8 @@ struct attention_job {
   float scale;
 };
 
-/* Rows [row, row + rows) of the queries that share a key/value head, `stacked` rows a token: the heads one by one (stacked 1), or all that share it. */
+/* Rows [row, row + rows) of the queries that share a key/value head, `stacked` rows a token: the
+ * heads one by one (stacked 1), or all that share it. */
 struct strip {
   int64_t row, rows, stacked;
   int64_t q_stride, out_stride;
@@ -40,14 +46,19 @@ const float *attention_k(const struct attention *op, int64_t sequence, int64_t k
 const float *attention_v(const struct attention *op, int64_t sequence, int64_t kv_head);
 
 /* Keys [*from, *to) that row r of the strip sees; those that some row sees. */
-void attention_visible(const struct attention *op, const struct strip *strip, int64_t r, int64_t *from, int64_t *to);
-void attention_range(const struct attention *op, const struct strip *strip, int64_t *from, int64_t *to);
+void attention_visible(const struct attention *op, const struct strip *strip, int64_t r,
+                       int64_t *from, int64_t *to);
+void attention_range(const struct attention *op, const struct strip *strip, int64_t *from,
+                     int64_t *to);
 
-/* scores = scale q k^T for keys [key, key + n), and zeros in place of what a row does not see: its own are [*from, *to). */
+/* scores = scale q k^T for keys [key, key + n), and zeros in place of what a row does not see: its
+ * own are [*from, *to). */
 void attention_scores(struct attention_job *job, const struct strip *strip, int64_t key, int64_t n);
-void attention_mask(const struct attention_job *job, const struct strip *strip, int64_t r, int64_t key, int64_t n, float *row, int64_t *from, int64_t *to);
+void attention_mask(const struct attention_job *job, const struct strip *strip, int64_t r,
+                    int64_t key, int64_t n, float *row, int64_t *from, int64_t *to);
 
-/* out = sum of exp(score - max) v over keys [from, to), sum = the same without v; nothing seen: out is 0 or unset, max is -infinity. */
+/* out = sum of exp(score - max) v over keys [from, to), sum = the same without v; nothing seen: out
+ * is 0 or unset, max is -infinity. */
 void attention_meet(struct attention_job *job, struct strip *strip, int64_t from, int64_t to);
 
 /* Generation: queries behind a cache of keys (attention_cached.c). */

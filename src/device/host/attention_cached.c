@@ -1,19 +1,25 @@
-/* Attention of a few new tokens to many cached ones, whose keys and values should be read once and by all workers. The queries of all heads that share a
- * key/value head are stacked; a task is a strip of them before a span of the keys; the spans' results are then put together, span after span. Spans depend on the
- * shape of a sequence alone, so the bits depend on nothing else. */
+/* Attention of a few new tokens to many cached ones, whose keys and values should be read once and
+ * by all workers. The queries of all heads that share a key/value head are stacked; a task is a
+ * strip of them before a span of the keys; the spans' results are then put together, span after
+ * span. Spans depend on the shape of a sequence alone, so the bits depend on nothing else. */
 #include "device/host/attention.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { SPAN = 256, TASKS = 256 }; /* the least keys that are worth a task; tasks wanted for a sequence */
+enum {
+  SPAN = 256,
+  TASKS = 256
+}; /* the least keys that are worth a task; tasks wanted for a sequence */
 
 struct cached_job {
   struct attention_job base;
-  int64_t group, rows, strips;                /* heads that share a key/value head; their stacked query rows, and strips of those */
+  int64_t group, rows,
+      strips; /* heads that share a key/value head; their stacked query rows, and strips of those */
   int64_t wanted;                             /* spans that make enough tasks of it */
-  int64_t first_key, span, spans, most_spans; /* the first key that any row sees; keys in a span, spans; what these are before rounding */
-  float *work, *parts;                        /* parts [batch, kv_heads, span]: out [rows, D], max [rows], sum [rows] */
+  int64_t first_key, span, spans, most_spans; /* the first key that any row sees; keys in a span,
+                                                 spans; what these are before rounding */
+  float *work, *parts; /* parts [batch, kv_heads, span]: out [rows, D], max [rows], sum [rows] */
 };
 
 static int64_t worker_floats(const struct attention *op)
@@ -40,7 +46,8 @@ static struct cached_job shape_of(const struct attention *op)
   return job;
 }
 
-/* Enough for fewer tokens and a shorter past, too, so that a generator asks once. More tokens mean more rows, but fewer spans. */
+/* Enough for fewer tokens and a shorter past, too, so that a generator asks once. More tokens mean
+ * more rows, but fewer spans. */
 int64_t attention_cached_floats(const struct attention *op, int threads)
 {
   struct attention shorter = *op;
@@ -60,7 +67,8 @@ static float *part_of(const struct cached_job *job, int64_t pair, int64_t span)
   return job->parts + (pair * job->spans + span) * part_floats(job->base.op, job->rows);
 }
 
-/* Where row r of the stack of a sequence and key/value head lies: its token among those of the batch, its head. */
+/* Where row r of the stack of a sequence and key/value head lies: its token among those of the
+ * batch, its head. */
 struct place {
   int64_t token, head;
 };
@@ -68,15 +76,18 @@ struct place {
 static struct place place_of(const struct cached_job *job, int64_t pair, int64_t r)
 {
   const struct attention *op = job->base.op;
-  return (struct place){pair / op->kv_heads * op->tokens + r / job->group, pair % op->kv_heads * job->group + r % job->group};
+  return (struct place){pair / op->kv_heads * op->tokens + r / job->group,
+                        pair % op->kv_heads * job->group + r % job->group};
 }
 
 static void run_span(void *arg, int64_t i, int worker)
 {
   struct cached_job *job = arg;
   const struct attention *op = job->base.op;
-  int64_t span = i % job->spans, row = i / job->spans % job->strips * QUERIES, pair = i / job->spans / job->strips, D = op->head_width, from, to;
-  float *scores = job->work + worker * worker_floats(op), *q = scores + QUERIES * attention_keys(op), *part = part_of(job, pair, span);
+  int64_t span = i % job->spans, row = i / job->spans % job->strips * QUERIES,
+          pair = i / job->spans / job->strips, D = op->head_width, from, to;
+  float *scores = job->work + worker * worker_floats(op),
+        *q = scores + QUERIES * attention_keys(op), *part = part_of(job, pair, span);
   struct strip strip = {.row = row,
                         .rows = attention_least(QUERIES, job->rows - row),
                         .stacked = job->group,
@@ -89,11 +100,13 @@ static void run_span(void *arg, int64_t i, int worker)
                         .scores = scores};
   for (int64_t r = 0; r < strip.rows; r++) {
     struct place place = place_of(job, pair, row + r);
-    memcpy(q + r * D, (const float *)op->q + place.token * op->q_stride + place.head * D, (size_t)D * sizeof *q);
+    memcpy(q + r * D, (const float *)op->q + place.token * op->q_stride + place.head * D,
+           (size_t)D * sizeof *q);
   }
   attention_range(op, &strip, &from, &to);
   int64_t start = job->first_key + span * job->span;
-  attention_meet(&job->base, &strip, from > start ? from : start, attention_least(to, start + job->span));
+  attention_meet(&job->base, &strip, from > start ? from : start,
+                 attention_least(to, start + job->span));
   memcpy(part + job->rows * D + row, strip.max, (size_t)strip.rows * sizeof *part);
   memcpy(part + job->rows * (D + 1) + row, strip.sum, (size_t)strip.rows * sizeof *part);
 }
@@ -103,12 +116,14 @@ static void join_row(const struct cached_job *job, int64_t pair, int64_t row)
   const struct attention *op = job->base.op;
   struct place place = place_of(job, pair, row);
   int64_t D = op->head_width;
-  float *out = (float *)op->out + place.token * op->out_stride + place.head * D, max = -INFINITY, sum = 0;
+  float *out = (float *)op->out + place.token * op->out_stride + place.head * D, max = -INFINITY,
+        sum = 0;
   for (int64_t s = 0; s < job->spans; s++)
     max = fmaxf(max, part_of(job, pair, s)[job->rows * D + row]);
   memset(out, 0, (size_t)D * sizeof *out);
   for (int64_t s = 0; s < job->spans; s++) {
-    const float *part = part_of(job, pair, s), *from = part + row * D, top = part[job->rows * D + row];
+    const float *part = part_of(job, pair, s), *from = part + row * D,
+                top = part[job->rows * D + row];
     float weight = expf(top - max);
     if (top == -INFINITY) /* the row sees nothing of this span */
       continue;
@@ -118,7 +133,8 @@ static void join_row(const struct cached_job *job, int64_t pair, int64_t row)
   }
   job->base.kernels->scale(D, 1 / sum, out);
   if (op->lse)
-    op->lse[(place.token / op->tokens * op->heads + place.head) * op->tokens + place.token % op->tokens] = max + logf(sum);
+    op->lse[(place.token / op->tokens * op->heads + place.head) * op->tokens +
+            place.token % op->tokens] = max + logf(sum);
 }
 
 static void run_join(void *arg, int64_t i, int worker)

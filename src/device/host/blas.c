@@ -1,4 +1,5 @@
-/* OpenBLAS, and the care it needs. It does the small products of attention; matmul.c says why not the large ones. */
+/* OpenBLAS, and the care it needs. It does the small products of attention; matmul.c says why not
+ * the large ones. */
 #include <cblas.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,8 +29,9 @@ static const char *remedy_here(void)
 {
 #if defined __x86_64__
   bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd");
+  bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                __builtin_cpu_supports("avx512cd");
   return host_blas_remedy(openblas_get_corename(), avx2, avx512);
 #else
   return NULL;
@@ -64,23 +66,27 @@ void host_blas_start(void)
              slow, getenv(CORE_VARIABLE));
   *slow = '\0'; /* said once */
   if (core)
-    log_warn_alike("OpenBLAS does not know this processor and falls back to its slow '%s' kernels: set " CORE_VARIABLE "=%s", openblas_get_corename(),
-                   core);
+    log_warn_alike("OpenBLAS does not know this processor and falls back to its slow '%s' kernels: "
+                   "set " CORE_VARIABLE "=%s",
+                   openblas_get_corename(), core);
 }
 
 enum status host_check_blas(const char *what, int64_t value)
 {
   if (value < 0 || value != (int64_t)(blasint)value)
-    return status_set(STATUS_UNSUPPORTED, "a matrix product has %s %lld, more than this OpenBLAS' %d-bit integers hold", what, (long long)value,
-                      (int)(8 * sizeof(blasint)));
+    return status_set(STATUS_UNSUPPORTED,
+                      "a matrix product has %s %lld, more than this OpenBLAS' %d-bit integers hold",
+                      what, (long long)value, (int)(8 * sizeof(blasint)));
   return STATUS_OK;
 }
 
 void host_gemm(const struct gemm *g, struct gemm_tally *tally)
 {
   int64_t start = clock_ns();
-  cblas_sgemm(CblasRowMajor, g->trans_a ? CblasTrans : CblasNoTrans, g->trans_b ? CblasTrans : CblasNoTrans, (blasint)g->m, (blasint)g->n,
-              (blasint)g->k, g->alpha, g->a, (blasint)g->lda, g->b, (blasint)g->ldb, g->accumulate ? 1 : 0, g->c, (blasint)g->ldc);
+  cblas_sgemm(CblasRowMajor, g->trans_a ? CblasTrans : CblasNoTrans,
+              g->trans_b ? CblasTrans : CblasNoTrans, (blasint)g->m, (blasint)g->n, (blasint)g->k,
+              g->alpha, g->a, (blasint)g->lda, g->b, (blasint)g->ldb, g->accumulate ? 1 : 0, g->c,
+              (blasint)g->ldc);
   atomic_fetch_add_explicit(&tally->ns, clock_ns() - start, memory_order_relaxed);
   atomic_fetch_add_explicit(&tally->flops, 2 * g->m * g->n * g->k, memory_order_relaxed);
 }
@@ -88,7 +94,8 @@ void host_gemm(const struct gemm *g, struct gemm_tally *tally)
 void host_narrow(const struct kernels *kernels, const struct gemm *g, struct gemm_tally *tally)
 {
   int64_t start = clock_ns();
-  kernels->multiply_narrow(!g->trans_b, g->m, g->n, g->k, g->a, g->lda, g->b, g->ldb, g->accumulate, g->c, g->ldc);
+  kernels->multiply_narrow(!g->trans_b, g->m, g->n, g->k, g->a, g->lda, g->b, g->ldb, g->accumulate,
+                           g->c, g->ldc);
   for (int64_t i = 0; i < g->m && g->alpha != 1; i++)
     kernels->scale(g->n, g->alpha, g->c + i * g->ldc);
   atomic_fetch_add_explicit(&tally->ns, clock_ns() - start, memory_order_relaxed);

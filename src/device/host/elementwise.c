@@ -4,7 +4,10 @@
 
 #include "device/host/host.h"
 
-enum { GRAIN_BYTES = 1 << 18, GRAIN = 1 << 16 }; /* elements: what a worker takes at once of a long array */
+enum {
+  GRAIN_BYTES = 1 << 18,
+  GRAIN = 1 << 16
+}; /* elements: what a worker takes at once of a long array */
 
 struct bytes_job {
   char *dst;
@@ -48,17 +51,21 @@ static void copy_some_rows(void *arg, int64_t begin, int64_t end)
 {
   const struct rows_job *job = arg;
   for (int64_t r = begin; r < end; r++)
-    memcpy(job->dst + (size_t)r * job->dst_stride, job->src + (size_t)r * job->src_stride, job->bytes);
+    memcpy(job->dst + (size_t)r * job->dst_stride, job->src + (size_t)r * job->src_stride,
+           job->bytes);
 }
 
-enum status host_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst, size_t dst_stride, const void *src, size_t src_stride)
+enum status host_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst,
+                           size_t dst_stride, const void *src, size_t src_stride)
 {
   struct rows_job job = {bytes, dst_stride, src_stride, dst, src};
   if (rows < 0 || dst_stride < bytes || src_stride < bytes)
-    return status_set(STATUS_INTERNAL, "a copy of %lld rows of %zu bytes, %zu apart, to rows %zu apart", (long long)rows, bytes, src_stride,
-                      dst_stride);
+    return status_set(STATUS_INTERNAL,
+                      "a copy of %lld rows of %zu bytes, %zu apart, to rows %zu apart",
+                      (long long)rows, bytes, src_stride, dst_stride);
   if (bytes > 0 && (dst != src || dst_stride != src_stride))
-    host_run_ranges(lane, rows, bytes < GRAIN_BYTES ? GRAIN_BYTES / (int64_t)bytes : 1, copy_some_rows, &job);
+    host_run_ranges(lane, rows, bytes < GRAIN_BYTES ? GRAIN_BYTES / (int64_t)bytes : 1,
+                    copy_some_rows, &job);
   return STATUS_OK;
 }
 
@@ -72,8 +79,8 @@ struct cast_job {
 static void cast_range(void *arg, int64_t begin, int64_t end)
 {
   const struct cast_job *job = arg;
-  job->kernels->convert(end - begin, job->from, job->src + (size_t)begin * dtype_size(job->from), job->to,
-                        job->dst + (size_t)begin * dtype_size(job->to));
+  job->kernels->convert(end - begin, job->from, job->src + (size_t)begin * dtype_size(job->from),
+                        job->to, job->dst + (size_t)begin * dtype_size(job->to));
 }
 
 static bool is_floats(enum dtype type)
@@ -81,7 +88,8 @@ static bool is_floats(enum dtype type)
   return type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16;
 }
 
-enum status host_cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to, void *dst)
+enum status host_cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to,
+                      void *dst)
 {
   struct cast_job job = {host_kernels(lane), from, to, src, dst};
   if (n < 0)
@@ -89,7 +97,9 @@ enum status host_cast(struct lane *lane, int64_t n, enum dtype from, const void 
   if (from == to)
     return host_copy(lane, dst, src, (size_t)n * dtype_size(from));
   if (!is_floats(from) || !is_floats(to))
-    return status_set(STATUS_UNSUPPORTED, "the host converts between fp32, bf16 and fp16, not from %s to %s", dtype_name(from), dtype_name(to));
+    return status_set(STATUS_UNSUPPORTED,
+                      "the host converts between fp32, bf16 and fp16, not from %s to %s",
+                      dtype_name(from), dtype_name(to));
   host_run_ranges(lane, n, GRAIN, cast_range, &job);
   return STATUS_OK;
 }
@@ -126,21 +136,25 @@ static void bias_columns(void *arg, int64_t begin, int64_t end)
   const struct bias_job *job = arg;
   for (int64_t r = 0; r < job->rows; r += job->tile) {
     int64_t rows = job->rows - r < job->tile ? job->rows - r : job->tile;
-    job->kernels->column_sums(rows, end - begin, job->ld, job->d + r * job->ld + begin, job->accumulate || r > 0, job->db + begin);
+    job->kernels->column_sums(rows, end - begin, job->ld, job->d + r * job->ld + begin,
+                              job->accumulate || r > 0, job->db + begin);
   }
 }
 
-enum status host_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld, const void *d, bool accumulate, void *db)
+enum status host_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,
+                               const void *d, bool accumulate, void *db)
 {
   struct bias_job job = {host_kernels(lane), rows, tile ? tile : rows, ld, d, accumulate, db};
   if (rows < 0 || n < 0 || tile < 0 || ld < n)
-    return status_set(STATUS_INTERNAL, "column sums of %lld x %lld elements, rows %lld apart, by %lld", (long long)rows, (long long)n, (long long)ld,
-                      (long long)tile);
+    return status_set(STATUS_INTERNAL,
+                      "column sums of %lld x %lld elements, rows %lld apart, by %lld",
+                      (long long)rows, (long long)n, (long long)ld, (long long)tile);
   host_run_ranges(lane, n, STRIP, bias_columns, &job);
   return STATUS_OK;
 }
 
-/* Elements summed at a time, in cache; levels of the tree: an int counts fewer than 2^31 parts; elements from which on a sum is not left in caches for who reads it next. */
+/* Elements summed at a time, in cache; levels of the tree: an int counts fewer than 2^31 parts;
+ * elements from which on a sum is not left in caches for who reads it next. */
 enum { PIECE = 512, DEPTH = 32, MANY = 1 << 22 };
 
 struct parts_job {
@@ -149,12 +163,14 @@ struct parts_job {
   enum dtype type;
   const char *base;
   int64_t stride;
-  bool accumulate, around; /* around: the sum is stored around the caches, which would only read what it replaces */
+  bool accumulate, around; /* around: the sum is stored around the caches, which would only read
+                              what it replaces */
   float *dst;
 };
 
 /* Elements [at, at + n) of a part: where they are, or widened in `work`. */
-static const float *part_of_sum(const struct parts_job *job, int64_t at, int64_t n, int part, float *work)
+static const float *part_of_sum(const struct parts_job *job, int64_t at, int64_t n, int part,
+                                float *work)
 {
   const int64_t size = (int64_t)dtype_size(job->type);
   const char *from = job->base + (part * job->stride + at) * size;
@@ -164,8 +180,10 @@ static const float *part_of_sum(const struct parts_job *job, int64_t at, int64_t
   return work;
 }
 
-/* Elements [at, at + n) of the sum of parts [first, first + count): the part itself, or in work[0]. */
-static const float *sum_tree(const struct parts_job *job, int64_t at, int64_t n, int first, int count, float (*work)[PIECE])
+/* Elements [at, at + n) of the sum of parts [first, first + count): the part itself, or in work[0].
+ */
+static const float *sum_tree(const struct parts_job *job, int64_t at, int64_t n, int first,
+                             int count, float (*work)[PIECE])
 {
   if (count == 1)
     return part_of_sum(job, at, n, first, work[0]);
@@ -194,15 +212,18 @@ static void sum_parts_range(void *arg, int64_t begin, int64_t end)
     if (job->accumulate)
       job->kernels->add(n, job->dst + at, sum_tree(job, at, n, 0, job->parts, work), job->dst + at);
     else if (job->parts == 1)
-      memmove(job->dst + at, part_of_sum(job, at, n, 0, work[0]), (size_t)n * sizeof *job->dst); /* the part may be dst itself */
+      memmove(job->dst + at, part_of_sum(job, at, n, 0, work[0]),
+              (size_t)n * sizeof *job->dst); /* the part may be dst itself */
     else
       sum_piece(job, at, n, work);
   }
 }
 
-enum status host_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate, void *dst)
+enum status host_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type,
+                           const void *base, int64_t stride, bool accumulate, void *dst)
 {
-  struct parts_job job = {host_kernels(lane), parts, type, base, stride, accumulate, n >= MANY, dst};
+  struct parts_job job = {host_kernels(lane), parts,     type, base, stride,
+                          accumulate,         n >= MANY, dst};
   if (parts < 1)
     return status_set(STATUS_INTERNAL, "a sum over %d parts", parts);
   if (type != DTYPE_F32 && type != DTYPE_BF16 && type != DTYPE_F16)
@@ -267,12 +288,15 @@ enum status host_merge_exact(struct lane *lane, const struct exactsum *other, st
   return STATUS_OK;
 }
 
-enum status host_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out)
+enum status host_conclude(struct lane *lane, const struct exactsum *loss,
+                          const struct exactsum *squares, double clip, struct outcome *out)
 {
   (void)lane;
   double sum = exactsum_value(loss), norm = sqrt(exactsum_value(squares));
-  *out = (struct outcome){
-      .loss_sum = sum, .grad_norm = norm, .scale = clip > 0 && norm > clip ? clip / norm : 1, .finite = isfinite(sum) && isfinite(norm)};
+  *out = (struct outcome){.loss_sum = sum,
+                          .grad_norm = norm,
+                          .scale = clip > 0 && norm > clip ? clip / norm : 1,
+                          .finite = isfinite(sum) && isfinite(norm)};
   return STATUS_OK;
 }
 
@@ -291,7 +315,8 @@ static void square_range(void *arg, int64_t begin, int64_t end)
   struct exactsum mine;
   exactsum_zero(&mine);
   for (int64_t at = begin; at < end; at += SQUARES_BLOCK)
-    exactsum_add(&mine, job->kernels->sum_squares(end - at < SQUARES_BLOCK ? end - at : SQUARES_BLOCK, job->x + at));
+    exactsum_add(&mine, job->kernels->sum_squares(
+                            end - at < SQUARES_BLOCK ? end - at : SQUARES_BLOCK, job->x + at));
   exactsum_normalize(&mine);
   pthread_mutex_lock(&job->mutex);
   exactsum_merge(job->sum, &mine);
@@ -301,7 +326,8 @@ static void square_range(void *arg, int64_t begin, int64_t end)
 enum status host_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum)
 {
   _Static_assert(GRAIN % SQUARES_BLOCK == 0, "blocks start where they would without threads");
-  struct squares_job job = {.kernels = host_kernels(lane), .x = x, .mutex = PTHREAD_MUTEX_INITIALIZER, .sum = sum};
+  struct squares_job job = {
+      .kernels = host_kernels(lane), .x = x, .mutex = PTHREAD_MUTEX_INITIALIZER, .sum = sum};
   exactsum_normalize(sum);
   host_run_ranges(lane, n, GRAIN, square_range, &job);
   exactsum_normalize(sum);

@@ -17,10 +17,10 @@ static enum status check_tokens(int64_t rows, int64_t V, const int32_t *token)
 {
   for (int64_t r = 0; r < rows; r++)
     if (token[r] < 0 || token[r] >= V)
-      return status_set(
-          STATUS_INPUT,
-          "token %lld of the batch is %d, outside the vocabulary of %lld: the data was made with another tokenizer than model.vocab says",
-          (long long)r, (int)token[r], (long long)V);
+      return status_set(STATUS_INPUT,
+                        "token %lld of the batch is %d, outside the vocabulary of %lld: the data "
+                        "was made with another tokenizer than model.vocab says",
+                        (long long)r, (int)token[r], (long long)V);
   return STATUS_OK;
 }
 
@@ -37,13 +37,20 @@ static void look_up(void *arg, int64_t begin, int64_t end)
   }
 }
 
-enum status host_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe,
-                           void *x)
+enum status host_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
+                           const int32_t *token, const void *wte, const void *wpe, void *x)
 {
   enum status status = check_tokens(rows, V, token);
   if (status)
     return status;
-  struct embedding_job job = {.kernels = host_kernels(lane), .rows = rows, .T = T, .C = C, .token = token, .wte = wte, .wpe = wpe, .x = x};
+  struct embedding_job job = {.kernels = host_kernels(lane),
+                              .rows = rows,
+                              .T = T,
+                              .C = C,
+                              .token = token,
+                              .wte = wte,
+                              .wpe = wpe,
+                              .x = x};
   host_run_ranges(lane, rows, ROWS, look_up, &job);
   return STATUS_OK;
 }
@@ -69,8 +76,9 @@ static void add_columns(void *arg, int64_t begin, int64_t end)
   }
 }
 
-enum status host_embedding_backward(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx,
-                                    void *dwte, bool wpe_accumulate, void *dwpe)
+enum status host_embedding_backward(struct lane *lane, int64_t rows, int64_t T, int64_t C,
+                                    int64_t V, const int32_t *token, const void *dx, void *dwte,
+                                    bool wpe_accumulate, void *dwpe)
 {
   enum status status = check_tokens(rows, V, token);
   if (status)

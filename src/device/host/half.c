@@ -1,5 +1,7 @@
-/* The host device in bf16: operands are widened, the operation is fp32's, and what it writes is rounded (to nearest, ties to even). Activations and parameters are bf16,
- * gradients of parameters and statistics fp32. Meant as an oracle for devices that compute in bf16, and for tests of the engine with such windows: not for speed. */
+/* The host device in bf16: operands are widened, the operation is fp32's, and what it writes is
+ * rounded (to nearest, ties to even). Activations and parameters are bf16, gradients of parameters
+ * and statistics fp32. Meant as an oracle for devices that compute in bf16, and for tests of the
+ * engine with such windows: not for speed. */
 #include "device/host/host.h"
 
 enum { MOST_OUTPUTS = 3 };
@@ -21,15 +23,19 @@ static struct extent vector(int64_t n)
 
 static int64_t elements(const struct extent *e)
 {
-  return e->batch < 1 || e->rows < 1 || e->columns < 1 ? 0 : (e->batch - 1) * e->apart + (e->rows - 1) * e->ld + e->columns;
+  return e->batch < 1 || e->rows < 1 || e->columns < 1
+             ? 0
+             : (e->batch - 1) * e->apart + (e->rows - 1) * e->ld + e->columns;
 }
 
-static void convert(const struct extent *e, void *dst, enum dtype to, const void *src, enum dtype from)
+static void convert(const struct extent *e, void *dst, enum dtype to, const void *src,
+                    enum dtype from)
 {
   for (int64_t b = 0; b < e->batch; b++)
     for (int64_t r = 0; r < e->rows && e->columns > 0; r++) {
       int64_t at = b * e->apart + r * e->ld;
-      dtype_convert((char *)dst + at * (int64_t)dtype_size(to), to, (const char *)src + at * (int64_t)dtype_size(from), from, (size_t)e->columns);
+      dtype_convert((char *)dst + at * (int64_t)dtype_size(to), to,
+                    (const char *)src + at * (int64_t)dtype_size(from), from, (size_t)e->columns);
     }
 }
 
@@ -95,8 +101,10 @@ static enum status matmul(struct lane *lane, const struct matmul *op)
   struct call call = {.lane = lane};
   const struct extent c = matrix(op->m, op->n, op->ldc);
   struct matmul wide = *op;
-  wide.a = widen(&call, op->a, op->trans_a ? matrix(op->k, op->m, op->lda) : matrix(op->m, op->k, op->lda));
-  wide.b = widen(&call, op->b, op->trans_b ? matrix(op->n, op->k, op->ldb) : matrix(op->k, op->n, op->ldb));
+  wide.a = widen(&call, op->a,
+                 op->trans_a ? matrix(op->k, op->m, op->lda) : matrix(op->m, op->k, op->lda));
+  wide.b = widen(&call, op->b,
+                 op->trans_b ? matrix(op->n, op->k, op->ldb) : matrix(op->k, op->n, op->ldb));
   wide.bias = widen(&call, op->bias, vector(op->n));
   wide.aux =
       op->epilogue == EPILOGUE_BIAS_GELU ? output(&call, op->aux, c) : widen(&call, op->aux, c);
@@ -107,17 +115,20 @@ static enum status matmul(struct lane *lane, const struct matmul *op)
   return end_call(&call, call.status ? call.status : host_matmul(lane, &wide));
 }
 
-static enum status bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld, const void *d, bool accumulate, void *db)
+static enum status bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile,
+                                 int64_t ld, const void *d, bool accumulate, void *db)
 {
   struct call call = {.lane = lane};
   const float *wide = widen(&call, d, matrix(rows, n, ld));
-  return call.status ? call.status : host_bias_gradient(lane, rows, n, tile, ld, wide, accumulate, db);
+  return call.status ? call.status
+                     : host_bias_gradient(lane, rows, n, tile, ld, wide, accumulate, db);
 }
 
 static enum status norm(struct lane *lane, const struct row_norm *op)
 {
   struct call call = {.lane = lane};
-  const struct extent x = matrix(op->rows, op->groups * op->C, op->x_stride), y = matrix(op->rows, op->groups * op->C, op->y_stride);
+  const struct extent x = matrix(op->rows, op->groups * op->C, op->x_stride),
+                      y = matrix(op->rows, op->groups * op->C, op->y_stride);
   struct row_norm wide = *op;
   wide.x = widen(&call, op->x, x);
   wide.add = widen(&call, op->add, x);
@@ -158,10 +169,12 @@ static enum status swiglu(struct lane *lane, int64_t rows, int64_t F, const void
   return end_call(&call, call.status ? call.status : host_swiglu(lane, rows, F, wide_gu, wide_y));
 }
 
-static enum status swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y)
+static enum status swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu,
+                                   const void *dy, void *dgu, void *y)
 {
   struct call call = {.lane = lane};
-  const float *wide_gu = widen(&call, gu, vector(rows * 2 * F)), *wide_dy = widen(&call, dy, vector(rows * F));
+  const float *wide_gu = widen(&call, gu, vector(rows * 2 * F)),
+              *wide_dy = widen(&call, dy, vector(rows * F));
   float *wide_dgu = output(&call, dgu, vector(rows * 2 * F)),
         *wide_y = output(&call, y, vector(rows * F));
   return end_call(
@@ -169,7 +182,8 @@ static enum status swiglu_backward(struct lane *lane, int64_t rows, int64_t F, c
                          : host_swiglu_backward(lane, rows, F, wide_gu, wide_dy, wide_dgu, wide_y));
 }
 
-/* [batch, tokens, heads, head width] as the queries lie, and as the keys do, of which there are more behind a cache. */
+/* [batch, tokens, heads, head width] as the queries lie, and as the keys do, of which there are
+ * more behind a cache. */
 static struct extent queries(const struct attention *op, int64_t stride)
 {
   return matrix(op->batch * op->tokens, op->heads * op->head_width, stride);
@@ -206,8 +220,10 @@ static enum status attention_backward(struct lane *lane, const struct attention_
   struct call call = {.lane = lane};
   const struct attention *forward = &op->forward;
   const struct extent dq = queries(forward, op->dq_stride);
-  const struct extent dk = matrix(forward->batch * forward->tokens, forward->kv_heads * forward->head_width, op->dk_stride);
-  const struct extent dv = matrix(forward->batch * forward->tokens, forward->kv_heads * forward->head_width, op->dv_stride);
+  const struct extent dk = matrix(forward->batch * forward->tokens,
+                                  forward->kv_heads * forward->head_width, op->dk_stride);
+  const struct extent dv = matrix(forward->batch * forward->tokens,
+                                  forward->kv_heads * forward->head_width, op->dv_stride);
   struct attention_backward wide = *op;
   widen_attention(&call, forward, &wide.forward);
   wide.forward.out = widen(&call, forward->out, queries(forward, forward->out_stride));
@@ -218,27 +234,32 @@ static enum status attention_backward(struct lane *lane, const struct attention_
   return end_call(&call, call.status ? call.status : host_attention_backward(lane, &wide));
 }
 
-static enum status embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe,
-                             void *x)
+static enum status embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
+                             const int32_t *token, const void *wte, const void *wpe, void *x)
 {
   struct call call = {.lane = lane};
-  const float *words = widen(&call, wte, vector(V * C)), *positions = widen(&call, wpe, vector((rows < T ? rows : T) * C));
+  const float *words = widen(&call, wte, vector(V * C)),
+              *positions = widen(&call, wpe, vector((rows < T ? rows : T) * C));
   float *wide = output(&call, x, vector(rows * C));
   return end_call(&call, call.status
                              ? call.status
                              : host_embedding(lane, rows, T, C, V, token, words, positions, wide));
 }
 
-static enum status embedding_backward(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx,
-                                      void *dwte, bool wpe_accumulate, void *dwpe)
+static enum status embedding_backward(struct lane *lane, int64_t rows, int64_t T, int64_t C,
+                                      int64_t V, const int32_t *token, const void *dx, void *dwte,
+                                      bool wpe_accumulate, void *dwpe)
 {
   struct call call = {.lane = lane};
   const float *wide = widen(&call, dx, vector(rows * C));
-  return call.status ? call.status : host_embedding_backward(lane, rows, T, C, V, token, wide, dwte, wpe_accumulate, dwpe);
+  return call.status ? call.status
+                     : host_embedding_backward(lane, rows, T, C, V, token, wide, dwte,
+                                               wpe_accumulate, dwpe);
 }
 
-static enum status cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale,
-                                 bool gradient, double *loss)
+static enum status cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld,
+                                 void *logits, const int32_t *target, float scale, bool gradient,
+                                 double *loss)
 {
   struct call call = {.lane = lane};
   const struct extent all = matrix(rows, ld, ld);

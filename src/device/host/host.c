@@ -4,7 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PACK_FLOATS_EACH = 1 << 19, PACK_FLOATS = 2 << 20 }; /* 2 MiB a worker, 8 MiB at most: a share of the last-level cache */
+enum {
+  PACK_FLOATS_EACH = 1 << 19,
+  PACK_FLOATS = 2 << 20
+}; /* 2 MiB a worker, 8 MiB at most: a share of the last-level cache */
 
 struct tasks {
   _Atomic int64_t next;
@@ -17,7 +20,8 @@ static void take_tasks(void *arg, int worker, int workers)
 {
   struct tasks *tasks = arg;
   (void)workers;
-  for (int64_t i; (i = atomic_fetch_add_explicit(&tasks->next, 1, memory_order_relaxed)) < tasks->n;)
+  for (int64_t i;
+       (i = atomic_fetch_add_explicit(&tasks->next, 1, memory_order_relaxed)) < tasks->n;)
     tasks->task(tasks->arg, i, worker);
 }
 
@@ -39,7 +43,8 @@ struct ranges {
 static void run_range(void *arg, int64_t i, int worker)
 {
   const struct ranges *ranges = arg;
-  int64_t begin = i * ranges->grain, end = ranges->n - begin < ranges->grain ? ranges->n : begin + ranges->grain;
+  int64_t begin = i * ranges->grain,
+          end = ranges->n - begin < ranges->grain ? ranges->n : begin + ranges->grain;
   (void)worker;
   ranges->range(ranges->arg, begin, end);
 }
@@ -75,7 +80,8 @@ void host_release(struct device *device, void *ptr)
 
 enum status host_pin(struct device *device, void *ptr, size_t bytes)
 {
-  (void)device, (void)ptr, (void)bytes; /* lanes are threads: they reach all memory of the process */
+  (void)device, (void)ptr,
+      (void)bytes; /* lanes are threads: they reach all memory of the process */
   return STATUS_OK;
 }
 
@@ -87,9 +93,12 @@ void host_unpin(struct device *device, void *ptr)
 enum status host_memory(struct device *device, int64_t *used, int64_t *all)
 {
   (void)device;
-  int64_t physical = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE), available = mem_available_bytes();
+  int64_t physical = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE),
+          available = mem_available_bytes();
   if (physical <= 0 || available < 0)
-    return status_set(STATUS_IO, "the operating system does not say how much memory there is: /proc/meminfo cannot be read");
+    return status_set(
+        STATUS_IO,
+        "the operating system does not say how much memory there is: /proc/meminfo cannot be read");
   *all = physical;
   *used = available < physical ? physical - available : 0;
   return STATUS_OK;
@@ -104,7 +113,8 @@ enum status host_lane_create(struct device *device, const char *name, enum lane_
     return status;
   struct lane *lane = &host->lane;
   (void)role; /* threads have no priorities */
-  host->pack_floats = threads < PACK_FLOATS / PACK_FLOATS_EACH ? threads * (int64_t)PACK_FLOATS_EACH : PACK_FLOATS;
+  host->pack_floats =
+      threads < PACK_FLOATS / PACK_FLOATS_EACH ? threads * (int64_t)PACK_FLOATS_EACH : PACK_FLOATS;
   lane->device = device;
   snprintf(lane->name, sizeof lane->name, "%s", name);
   status = team_create(threads, NULL, &lane->team);
@@ -169,7 +179,9 @@ enum status host_learn(struct device *device, const void *data, int64_t bytes)
 {
   (void)device, (void)data;
   if (bytes != 0)
-    return status_set(STATUS_INPUT, "the host device learns nothing by trying, and %lld bytes of it were given: they are another device's",
+    return status_set(STATUS_INPUT,
+                      "the host device learns nothing by trying, and %lld bytes of it were given: "
+                      "they are another device's",
                       (long long)bytes);
   return STATUS_OK;
 }
@@ -208,7 +220,8 @@ enum status host_device_create(int ordinal, enum dtype compute, struct device **
   struct device_model model;
   struct host_device *host;
   if (ordinal != 0)
-    return status_set(STATUS_USAGE, "there is no host device %d: a process has one, number 0", ordinal);
+    return status_set(STATUS_USAGE, "there is no host device %d: a process has one, number 0",
+                      ordinal);
   enum status status = device_model_find("host", compute, &model);
   if (!status)
     status = mem_new(MEM_META, 1, &host);

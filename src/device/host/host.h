@@ -1,4 +1,5 @@
-/* The host device: every lane is the thread that drives it, with a team for the loops. One file a topic; the loops over a row are in kernels.h. */
+/* The host device: every lane is the thread that drives it, with a team for the loops. One file a
+ * topic; the loops over a row are in kernels.h. */
 #ifndef SLUICE_DEVICE_HOST_HOST_H
 #define SLUICE_DEVICE_HOST_HOST_H
 
@@ -10,7 +11,8 @@
 
 extern const struct device_ops host_ops;
 extern const struct device_ops host_half_ops; /* in bf16 (half.c) */
-/* STATUS_UNSUPPORTED unless `compute` is fp32 or bf16; STATUS_USAGE unless `ordinal` is 0. Local. */
+/* STATUS_UNSUPPORTED unless `compute` is fp32 or bf16; STATUS_USAGE unless `ordinal` is 0. Local.
+ */
 enum status host_device_create(int ordinal, enum dtype compute, struct device **out);
 int host_device_count(void);
 enum status host_device_bus(int ordinal, char *out, int size);
@@ -30,18 +32,20 @@ static inline const struct kernels *host_kernels(const struct lane *lane)
   return host_device(lane)->kernels;
 }
 
-/* task(arg, i, worker) once for every i < tasks, handed out in order to whoever is free: results must not depend on who takes what. */
+/* task(arg, i, worker) once for every i < tasks, handed out in order to whoever is free: results
+ * must not depend on who takes what. */
 typedef void host_task(void *arg, int64_t i, int worker);
 void host_run_tasks(struct lane *lane, int64_t tasks, host_task *task, void *arg);
 
-/* task(arg, begin, end) on contiguous parts of n items, in multiples of `grain`. For work in which each item's result is its own. */
+/* task(arg, begin, end) on contiguous parts of n items, in multiples of `grain`. For work in which
+ * each item's result is its own. */
 typedef void host_range(void *arg, int64_t begin, int64_t end);
 void host_run_ranges(struct lane *lane, int64_t n, int64_t grain, host_range *range, void *arg);
 
 enum { HOST_WIDENED = 8 }; /* most operands of a call in bf16 */
 
-/* A lane of the host device. Products of matrices pack their operands into `pack`: NULL until lane_reserve(). Where the device computes in bf16, `widened` holds a call's
- * operands in fp32. */
+/* A lane of the host device. Products of matrices pack their operands into `pack`: NULL until
+ * lane_reserve(). Where the device computes in bf16, `widened` holds a call's operands in fp32. */
 struct host_lane {
   struct lane lane; /* first: a lane is one of these */
   int64_t pack_floats;
@@ -58,15 +62,17 @@ static inline int64_t host_pieces(int64_t n, int64_t size)
   return n / size + (n % size != 0);
 }
 
-/* OPENBLAS_CORETYPE's value that makes use of this processor, if the kernels `core` that OpenBLAS chose do not: a library that is older than the processor takes
- * those of a Prescott, at a quarter of the speed. NULL: leave it. */
+/* OPENBLAS_CORETYPE's value that makes use of this processor, if the kernels `core` that OpenBLAS
+ * chose do not: a library that is older than the processor takes those of a Prescott, at a quarter
+ * of the speed. NULL: leave it. */
 const char *host_blas_remedy(const char *core, bool avx2, bool avx512);
 void host_blas_restart(const char *core, char **argv); /* returns only if it failed */
 void host_blas_prepare(char **argv);                   /* behind device_prepare() */
-void host_blas_start(void);                            /* one thread a call; warns of slow kernels */
+void host_blas_start(void); /* one thread a call; warns of slow kernels */
 
-/* One matrix product by OpenBLAS on the calling thread: c[m,n] = alpha op(a) op(b) + (accumulate ? c : 0), row-major. Counts and leading dimensions have passed
- * host_check_blas(). Work and time go to `tally`, which host_tally() adds to the lane once the workers are through. */
+/* One matrix product by OpenBLAS on the calling thread: c[m,n] = alpha op(a) op(b) + (accumulate ?
+ * c : 0), row-major. Counts and leading dimensions have passed host_check_blas(). Work and time go
+ * to `tally`, which host_tally() adds to the lane once the workers are through. */
 struct gemm {
   bool trans_a, trans_b, accumulate;
   int64_t m, n, k, lda, ldb, ldc;
@@ -78,7 +84,9 @@ struct gemm_tally {
   _Atomic int64_t ns, flops;
 };
 void host_gemm(const struct gemm *gemm, struct gemm_tally *tally);
-void host_narrow(const struct kernels *kernels, const struct gemm *gemm, struct gemm_tally *tally); /* by our kernel: m <= NARROW, not trans_a; alpha is not for what it accumulates to */
+void host_narrow(const struct kernels *kernels, const struct gemm *gemm,
+                 struct gemm_tally *tally); /* by our kernel: m <= NARROW, not trans_a; alpha is not
+                                               for what it accumulates to */
 void host_tally(struct lane *lane, struct gemm_tally *tally);
 
 /* STATUS_UNSUPPORTED if `value` does not fit OpenBLAS' integer. */
@@ -108,8 +116,8 @@ enum status host_mark_seconds(struct mark *from, struct mark *to, double *out);
 enum status host_learned(struct device *device, void **out, int64_t *bytes);
 enum status host_learn(struct device *device, const void *data, int64_t bytes);
 enum status host_matmul(struct lane *lane, const struct matmul *op);
-enum status host_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld, const void *d, bool accumulate,
-                               void *db);
+enum status host_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,
+                               const void *d, bool accumulate, void *db);
 enum status host_layernorm(struct lane *lane, const struct row_norm *op); /* norm.c */
 enum status host_layernorm_backward(struct lane *lane, const struct row_norm_backward *op);
 enum status host_norm(struct lane *lane, const struct row_norm *op);
@@ -120,24 +128,30 @@ size_t host_rmsnorm_workspace(const struct device_model *model, int64_t rows, in
                               int64_t C, int threads);
 enum status host_rope(struct lane *lane, const struct rope *op);
 enum status host_swiglu(struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y);
-enum status host_swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu, const void *dy, void *dgu, void *y);
+enum status host_swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu,
+                                 const void *dy, void *dgu, void *y);
 size_t host_attention_workspace(const struct device_model *model, const struct attention *op,
                                 int threads);
 enum status host_attention(struct lane *lane, const struct attention *op);
 enum status host_attention_backward(struct lane *lane, const struct attention_backward *op);
-enum status host_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *wte, const void *wpe,
-                           void *x);
-enum status host_embedding_backward(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V, const int32_t *token, const void *dx,
-                                    void *dwte, bool wpe_accumulate, void *dwpe);
-enum status host_cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits, const int32_t *target, float scale,
-                               bool gradient, double *loss);
+enum status host_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
+                           const int32_t *token, const void *wte, const void *wpe, void *x);
+enum status host_embedding_backward(struct lane *lane, int64_t rows, int64_t T, int64_t C,
+                                    int64_t V, const int32_t *token, const void *dx, void *dwte,
+                                    bool wpe_accumulate, void *dwpe);
+enum status host_cross_entropy(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits,
+                               const int32_t *target, float scale, bool gradient, double *loss);
 enum status host_zero(struct lane *lane, void *dst, size_t bytes);
 enum status host_copy(struct lane *lane, void *dst, const void *src, size_t bytes);
-enum status host_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst, size_t dst_stride, const void *src, size_t src_stride);
-enum status host_cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to, void *dst);
+enum status host_copy_rows(struct lane *lane, int64_t rows, size_t bytes, void *dst,
+                           size_t dst_stride, const void *src, size_t src_stride);
+enum status host_cast(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to,
+                      void *dst);
 enum status host_add(struct lane *lane, int64_t n, const void *a, const void *b, void *out);
-enum status host_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type, const void *base, int64_t stride, bool accumulate, void *dst);
-enum status host_subtract(struct lane *lane, int64_t n, enum dtype type, const void *from, float *x);
+enum status host_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype type,
+                           const void *base, int64_t stride, bool accumulate, void *dst);
+enum status host_subtract(struct lane *lane, int64_t n, enum dtype type, const void *from,
+                          float *x);
 enum status host_max_magnitude(struct lane *lane, int64_t n, const float *x, float *out);
 enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                           const float *x, void *messages);
@@ -150,7 +164,8 @@ enum status host_unpack_exponents(struct lane *lane, int64_t n, int parts, const
                                   int64_t stride, float *out);
 enum status host_sum_exact(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
 enum status host_merge_exact(struct lane *lane, const struct exactsum *other, struct exactsum *sum);
-enum status host_conclude(struct lane *lane, const struct exactsum *loss, const struct exactsum *squares, double clip, struct outcome *out);
+enum status host_conclude(struct lane *lane, const struct exactsum *loss,
+                          const struct exactsum *squares, double clip, struct outcome *out);
 enum status host_sum_squares(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
 enum status host_select(struct lane *lane, const struct selection *op, int64_t n, int parts,
                         const float *x, const struct slots *slots);
@@ -172,21 +187,22 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
                                 const void *grad, void *const *state, void *copy);
 
 /* Slots that do not depend on what the device computes in. */
-#define HOST_COMMON_OPS                                                                                                                      \
-  .name = "host", .destroy = host_destroy, .enter = host_enter, .alloc = host_alloc, .release = host_release, .alloc_host = host_alloc,      \
-  .release_host = host_release, .pin = host_pin, .unpin = host_unpin, .memory = host_memory, .lane_create = host_lane_create,                \
-  .lane_destroy = host_lane_destroy,                                                                                                         \
-  .lane_reserve = host_lane_reserve, .lane_check = host_lane_check, .label = host_label, .mark_create = host_mark_create,                    \
-  .mark_destroy = host_mark_destroy, .mark_set = host_mark_set, .mark_follow = host_mark_follow, .mark_wait = host_mark_wait,                \
-  .mark_reached = host_mark_reached, .mark_seconds = host_mark_seconds, .measure = host_measure, .measured = host_measured,                  \
-  .learned = host_learned, .learn = host_learn, .zero = host_zero, .copy = host_copy, .copy_rows = host_copy_rows, .cast = host_cast,        \
-  .sum_parts = host_sum_parts, .subtract = host_subtract, .quantise = host_quantise, .dequantise = host_dequantise,                          \
-  .max_magnitude = host_max_magnitude,                                                             \
-  .pack_exponents = host_pack_exponents, .unpack_exponents = host_unpack_exponents,                                                          \
-  .sum_exact = host_sum_exact,                                                                                                               \
-  .merge_exact = host_merge_exact, .conclude = host_conclude,                                                                                \
-  .sum_squares = host_sum_squares, .select = host_select, .scatter = host_scatter,                                                       \
-  .factorise = host_factorise, .expand = host_expand, .update = host_update,                                                                          \
-  .sketch = host_sketch, .unsketch = host_unsketch
+#define HOST_COMMON_OPS                                                                            \
+  .name = "host", .destroy = host_destroy, .enter = host_enter, .alloc = host_alloc,               \
+  .release = host_release, .alloc_host = host_alloc, .release_host = host_release,                 \
+  .pin = host_pin, .unpin = host_unpin, .memory = host_memory, .lane_create = host_lane_create,    \
+  .lane_destroy = host_lane_destroy, .lane_reserve = host_lane_reserve,                            \
+  .lane_check = host_lane_check, .label = host_label, .mark_create = host_mark_create,             \
+  .mark_destroy = host_mark_destroy, .mark_set = host_mark_set, .mark_follow = host_mark_follow,   \
+  .mark_wait = host_mark_wait, .mark_reached = host_mark_reached,                                  \
+  .mark_seconds = host_mark_seconds, .measure = host_measure, .measured = host_measured,           \
+  .learned = host_learned, .learn = host_learn, .zero = host_zero, .copy = host_copy,              \
+  .copy_rows = host_copy_rows, .cast = host_cast, .sum_parts = host_sum_parts,                     \
+  .subtract = host_subtract, .quantise = host_quantise, .dequantise = host_dequantise,             \
+  .max_magnitude = host_max_magnitude, .pack_exponents = host_pack_exponents,                      \
+  .unpack_exponents = host_unpack_exponents, .sum_exact = host_sum_exact,                          \
+  .merge_exact = host_merge_exact, .conclude = host_conclude, .sum_squares = host_sum_squares,     \
+  .select = host_select, .scatter = host_scatter, .factorise = host_factorise,                     \
+  .expand = host_expand, .update = host_update, .sketch = host_sketch, .unsketch = host_unsketch
 
 #endif

@@ -1,6 +1,9 @@
-/* The inner loops, once for each instruction set; the best that the processor has is chosen when the device is created. All variants of a loop over a row, and of
- * an optimizer, give the same bits: sums run in LANES interleaved partial sums whatever the width of a vector, which are then added as a tree, and nothing is contracted
- * into fused multiply-adds. So the variants are each other's test. Matrix products are fused on purpose: "avx2" and "avx512" agree, "generic" rounds each product. */
+/* The inner loops, once for each instruction set; the best that the processor has is chosen when
+ * the device is created. All variants of a loop over a row, and of an optimizer, give the same
+ * bits: sums run in LANES interleaved partial sums whatever the width of a vector, which are then
+ * added as a tree, and nothing is contracted into fused multiply-adds. So the variants are each
+ * other's test. Matrix products are fused on purpose: "avx2" and "avx512" agree, "generic" rounds
+ * each product. */
 #ifndef SLUICE_DEVICE_HOST_KERNELS_H
 #define SLUICE_DEVICE_HOST_KERNELS_H
 
@@ -29,34 +32,47 @@ struct update_arrays {
   void *state[RULE_STATES], *copy;
 };
 
-enum { LANES = 16, STRIP = 4 * LANES, NARROW = 8 }; /* STRIP: columns that the column sums take at once */
+enum {
+  LANES = 16,
+  STRIP = 4 * LANES,
+  NARROW = 8
+}; /* STRIP: columns that the column sums take at once */
 
 struct kernels {
   const char *name; /* "generic", "avx2", "avx512" */
 
   void (*add)(int64_t n, const float *a, const float *b, float *out); /* out may be a or b */
-  void (*add_around)(int64_t n, const float *a, const float *b, float *out); /* out is stored around the caches where it is aligned to LANES floats, for nobody who reads it soon */
+  void (*add_around)(int64_t n, const float *a, const float *b,
+                     float *out); /* out is stored around the caches where it is aligned to LANES
+                                     floats, for nobody who reads it soon */
   void (*scale)(int64_t n, float factor, float *x);
   float (*dot)(int64_t n, const float *a, const float *b);
   double (*sum_squares)(int64_t n, const float *x);
 
-  void (*bias_gelu)(int64_t n, const float *bias, float *aux, float *c); /* aux = c + bias; c = gelu(aux) */
-  void (*dgelu)(int64_t n, const float *aux, float *c);                  /* c *= gelu'(aux) */
+  void (*bias_gelu)(int64_t n, const float *bias, float *aux,
+                    float *c);                          /* aux = c + bias; c = gelu(aux) */
+  void (*dgelu)(int64_t n, const float *aux, float *c); /* c *= gelu'(aux) */
 
   /* add NULL: sum is not written */
-  void (*layernorm)(int64_t C, float eps, const float *x, const float *add, float *sum, const float *gamma, const float *beta, float *y, float *mean,
-                    float *rstd);
-  void (*layernorm_backward)(int64_t C, const float *dy, const float *x, const float *gamma, float mean, float rstd, bool accumulate, float *dx);
+  void (*layernorm)(int64_t C, float eps, const float *x, const float *add, float *sum,
+                    const float *gamma, const float *beta, float *y, float *mean, float *rstd);
+  void (*layernorm_backward)(int64_t C, const float *dy, const float *x, const float *gamma,
+                             float mean, float rstd, bool accumulate, float *dx);
 
   /* As above, without a mean and a bias. */
-  void (*rmsnorm)(int64_t C, float eps, const float *x, const float *add, float *sum, const float *gamma, float *y, float *rstd);
+  void (*rmsnorm)(int64_t C, float eps, const float *x, const float *add, float *sum,
+                  const float *gamma, float *y, float *rstd);
   /* dgamma += the row's part of the sum, if not NULL; dx may be dy */
-  void (*rmsnorm_backward)(int64_t C, const float *dy, const float *x, const float *gamma, float rstd, bool accumulate, float *dx, float *dgamma);
+  void (*rmsnorm_backward)(int64_t C, const float *dy, const float *x, const float *gamma,
+                           float rstd, bool accumulate, float *dx, float *dgamma);
 
-  /* Sums over rows, row after row, of `n` columns of matrices with leading dimension ld. dgamma or dbeta may be NULL. */
-  void (*column_sums)(int64_t rows, int64_t n, int64_t ld, const float *d, bool accumulate, float *sum);
-  void (*layernorm_sums)(int64_t rows, int64_t n, int64_t ld, const float *dy, const float *x, const float *mean, const float *rstd, bool accumulate,
-                         float *dgamma, float *dbeta);
+  /* Sums over rows, row after row, of `n` columns of matrices with leading dimension ld. dgamma or
+   * dbeta may be NULL. */
+  void (*column_sums)(int64_t rows, int64_t n, int64_t ld, const float *d, bool accumulate,
+                      float *sum);
+  void (*layernorm_sums)(int64_t rows, int64_t n, int64_t ld, const float *dy, const float *x,
+                         const float *mean, const float *rstd, bool accumulate, float *dgamma,
+                         float *dbeta);
 
   /* cosine and sine of the fp32 product position * inv_freq[i]; (low[i], high[i]) turned by them */
   void (*angles)(int64_t n, float position, const float *inv_freq, float *cosine, float *sine);
@@ -64,7 +80,8 @@ struct kernels {
 
   void (*swiglu)(int64_t n, const float *g, const float *u, float *y);
   /* y may be NULL, or dy; dg and du may be g and u */
-  void (*swiglu_backward)(int64_t n, const float *g, const float *u, const float *dy, float *dg, float *du, float *y);
+  void (*swiglu_backward)(int64_t n, const float *g, const float *u, const float *dy, float *dg,
+                          float *du, float *y);
 
   /* max = the largest of s and max; s = exp(s - max); returns the sum. */
   float (*softmax)(int64_t n, float *s, float *max);
@@ -115,19 +132,22 @@ struct kernels {
   void (*lowrank_expand)(const struct lowrank *op, int parts, int64_t stride, const float *basis,
                          const float *coefficients, enum quant_mode mode, int64_t m, float *out);
 
-  /* Matrix products (kernels_gemm.h): panels of tile_rows rows of a, of tile_columns columns of b, and a tile of c from one panel of each. `along`:
-   * the panel's lanes lie next to each other in memory, else ld apart; of n lanes the missing ones are zero. */
+  /* Matrix products (kernels_gemm.h): panels of tile_rows rows of a, of tile_columns columns of b,
+   * and a tile of c from one panel of each. `along`: the panel's lanes lie next to each other in
+   * memory, else ld apart; of n lanes the missing ones are zero. */
   int tile_rows, tile_columns;
   void (*pack_rows)(bool along, int64_t n, int64_t k, const float *from, int64_t ld, float *to);
   void (*pack_columns)(bool along, int64_t n, int64_t k, const float *from, int64_t ld, float *to);
-  void (*multiply)(int64_t k, const float *a, const float *b, int64_t rows, int64_t columns, bool accumulate, float *c, int64_t ldc);
-  /* c[m, n] = (accumulate ? c : 0) + a b, unpacked, for 1 <= m <= NARROW rows: b[l * ldb + j] if `along`, else b[j * ldb + l]. */
-  void (*multiply_narrow)(bool along, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, bool accumulate,
-                          float *c, int64_t ldc);
+  void (*multiply)(int64_t k, const float *a, const float *b, int64_t rows, int64_t columns,
+                   bool accumulate, float *c, int64_t ldc);
+  /* c[m, n] = (accumulate ? c : 0) + a b, unpacked, for 1 <= m <= NARROW rows: b[l * ldb + j] if
+   * `along`, else b[j * ldb + l]. */
+  void (*multiply_narrow)(bool along, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda,
+                          const float *b, int64_t ldb, bool accumulate, float *c, int64_t ldc);
 };
 
-/* Of a sum over `count` > 1 parts: the larger power of two below it goes to the left, so that groups
- * of 2^k neighbours are subtrees. */
+/* Of a sum over `count` > 1 parts: the larger power of two below it goes to the left, so that
+ * groups of 2^k neighbours are subtrees. */
 static inline int kernels_left(int count)
 {
   int left = 1;
@@ -136,7 +156,8 @@ static inline int kernels_left(int count)
   return left;
 }
 
-/* From plain to wide; those that this processor cannot run are left out. NULL past the end. The last one is the best. */
+/* From plain to wide; those that this processor cannot run are left out. NULL past the end. The
+ * last one is the best. */
 const struct kernels *kernels_variant(int index);
 const struct kernels *kernels_best(void);
 

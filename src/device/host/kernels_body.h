@@ -1,4 +1,5 @@
-/* The body of kernels_*.c, compiled once for each instruction set. Before it: the target, and KERNELS, the name of the table. Included once a file: no guard. */
+/* The body of kernels_*.c, compiled once for each instruction set. Before it: the target, and
+ * KERNELS, the name of the table. Included once a file: no guard. */
 
 #if defined __AVX512F__
 enum { WIDTH = 16 };
@@ -149,12 +150,14 @@ INLINE float pack_largest(struct pack p)
   return lanes[0];
 }
 
-/* e^x to about 1.5 units in the last place: x = k ln 2 + r with |r| <= ln 2 / 2, the Taylor polynomial of degree 7 for e^r (remainder 5e-9), k into the exponent.
- * ln 2 is cut in two so that k times the high part is exact (Cody and Waite). Below -87 the result is 0; above 87 it stays e^87,
- * whose inverse is still a normal number. NaN stays. */
+/* e^x to about 1.5 units in the last place: x = k ln 2 + r with |r| <= ln 2 / 2, the Taylor
+ * polynomial of degree 7 for e^r (remainder 5e-9), k into the exponent. ln 2 is cut in two so that
+ * k times the high part is exact (Cody and Waite). Below -87 the result is 0; above 87 it stays
+ * e^87, whose inverse is still a normal number. NaN stays. */
 INLINE vec vec_exp(vec x)
 {
-  const float least = -87, round = 12582912; /* 1.5 * 2^23: adding it rounds to an integer, which then stands in the low bits */
+  const float least = -87, round = 12582912; /* 1.5 * 2^23: adding it rounds to an integer, which
+                                                then stands in the low bits */
   vec clamped = vec_min(vec_all(87), vec_max(vec_all(least), x));
   vec shifted = clamped * 1.44269504f + round, k = shifted - round;
   vec r = clamped - k * 0.693359375f + k * 2.12194440e-4f;
@@ -243,7 +246,8 @@ static double sum_squares(int64_t n, const float *x)
   return lane[0];
 }
 
-/* The tanh form is x sigma(z) with z = 2 sqrt(2 / pi) (x + 0.044715 x^3): one exponential, and no cancellation in the left tail. */
+/* The tanh form is x sigma(z) with z = 2 sqrt(2 / pi) (x + 0.044715 x^3): one exponential, and no
+ * cancellation in the left tail. */
 #define GELU_SLOPE 1.5957691216f
 #define GELU_CUBE (GELU_SLOPE * 0.044715f)
 
@@ -284,8 +288,8 @@ static void dgelu(int64_t n, const float *aux, float *c)
   }
 }
 
-static void layernorm(int64_t C, float eps, const float *x, const float *addend, float *sum, const float *gamma, const float *beta, float *y,
-                      float *mean, float *rstd)
+static void layernorm(int64_t C, float eps, const float *x, const float *addend, float *sum,
+                      const float *gamma, const float *beta, float *y, float *mean, float *rstd)
 {
   struct pack total = pack_all(0), squares = pack_all(0);
   for (int64_t i = 0; i < C; i += LANES) {
@@ -303,15 +307,18 @@ static void layernorm(int64_t C, float eps, const float *x, const float *addend,
   }
   float inverse = 1 / sqrtf(pack_sum(squares) / (float)C + eps);
   for (int64_t i = 0; i < C; i += LANES) {
-    struct pack normal = pack_mul(pack_sub(pack_load(from + i, C - i), pack_all(centre)), pack_all(inverse));
-    pack_store(y + i, C - i, pack_add(pack_mul(normal, pack_load(gamma + i, C - i)), pack_load(beta + i, C - i)));
+    struct pack normal =
+        pack_mul(pack_sub(pack_load(from + i, C - i), pack_all(centre)), pack_all(inverse));
+    pack_store(y + i, C - i,
+               pack_add(pack_mul(normal, pack_load(gamma + i, C - i)), pack_load(beta + i, C - i)));
   }
   *mean = centre;
   *rstd = inverse;
 }
 
 /* With n = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - n mean(g n)). */
-static void layernorm_backward(int64_t C, const float *dy, const float *x, const float *gamma, float mean, float rstd, bool accumulate, float *dx)
+static void layernorm_backward(int64_t C, const float *dy, const float *x, const float *gamma,
+                               float mean, float rstd, bool accumulate, float *dx)
 {
   struct pack sum_g = pack_all(0), sum_gn = pack_all(0);
   for (int64_t i = 0; i < C; i += LANES) {
@@ -324,14 +331,16 @@ static void layernorm_backward(int64_t C, const float *dy, const float *x, const
   for (int64_t i = 0; i < C; i += LANES) {
     struct pack g = pack_mul(pack_load(dy + i, C - i), pack_load(gamma + i, C - i));
     struct pack n = pack_mul(pack_sub(pack_load(x + i, C - i), pack_all(mean)), pack_all(rstd));
-    struct pack d = pack_mul(pack_sub(pack_sub(g, pack_all(mean_g)), pack_mul(n, pack_all(mean_gn))), pack_all(rstd));
+    struct pack d = pack_mul(
+        pack_sub(pack_sub(g, pack_all(mean_g)), pack_mul(n, pack_all(mean_gn))), pack_all(rstd));
     if (accumulate)
       d = pack_add(pack_load(dx + i, C - i), d);
     pack_store(dx + i, C - i, d);
   }
 }
 
-static void rmsnorm(int64_t C, float eps, const float *x, const float *addend, float *sum, const float *gamma, float *y, float *rstd)
+static void rmsnorm(int64_t C, float eps, const float *x, const float *addend, float *sum,
+                    const float *gamma, float *y, float *rstd)
 {
   struct pack squares = pack_all(0);
   for (int64_t i = 0; i < C; i += LANES) {
@@ -345,23 +354,28 @@ static void rmsnorm(int64_t C, float eps, const float *x, const float *addend, f
   const float *from = addend ? sum : x;
   float inverse = 1 / sqrtf(pack_sum(squares) / (float)C + eps);
   for (int64_t i = 0; i < C; i += LANES)
-    pack_store(y + i, C - i, pack_mul(pack_mul(pack_load(from + i, C - i), pack_all(inverse)), pack_load(gamma + i, C - i)));
+    pack_store(y + i, C - i,
+               pack_mul(pack_mul(pack_load(from + i, C - i), pack_all(inverse)),
+                        pack_load(gamma + i, C - i)));
   *rstd = inverse;
 }
 
 /* With n = x rstd and g = dy gamma: dx = rstd (g - n mean(g n)). */
-static void rmsnorm_backward(int64_t C, const float *dy, const float *x, const float *gamma, float rstd, bool accumulate, float *dx, float *dgamma)
+static void rmsnorm_backward(int64_t C, const float *dy, const float *x, const float *gamma,
+                             float rstd, bool accumulate, float *dx, float *dgamma)
 {
   struct pack sum_gn = pack_all(0);
   for (int64_t i = 0; i < C; i += LANES) {
-    struct pack dyn = pack_mul(pack_load(dy + i, C - i), pack_mul(pack_load(x + i, C - i), pack_all(rstd)));
+    struct pack dyn =
+        pack_mul(pack_load(dy + i, C - i), pack_mul(pack_load(x + i, C - i), pack_all(rstd)));
     sum_gn = pack_add(sum_gn, pack_mul(dyn, pack_load(gamma + i, C - i)));
     if (dgamma)
       pack_store(dgamma + i, C - i, pack_add(pack_load(dgamma + i, C - i), dyn));
   }
   float mean_gn = pack_sum(sum_gn) / (float)C;
   for (int64_t i = 0; i < C; i += LANES) {
-    struct pack g = pack_mul(pack_load(dy + i, C - i), pack_load(gamma + i, C - i)), n = pack_mul(pack_load(x + i, C - i), pack_all(rstd));
+    struct pack g = pack_mul(pack_load(dy + i, C - i), pack_load(gamma + i, C - i)),
+                n = pack_mul(pack_load(x + i, C - i), pack_all(rstd));
     struct pack d = pack_mul(pack_sub(g, pack_mul(n, pack_all(mean_gn))), pack_all(rstd));
     if (accumulate)
       d = pack_add(pack_load(dx + i, C - i), d);
@@ -369,8 +383,9 @@ static void rmsnorm_backward(int64_t C, const float *dy, const float *x, const f
   }
 }
 
-/* In double: an angle of a hundred thousand turns loses nothing that fp32 would show. angle = k pi / 2 + r with |r| <= pi / 4, pi / 2 cut in two; then the Taylor
- * polynomials, whose remainders are below 1e-11. */
+/* In double: an angle of a hundred thousand turns loses nothing that fp32 would show. angle = k pi
+ * / 2 + r with |r| <= pi / 4, pi / 2 cut in two; then the Taylor polynomials, whose remainders are
+ * below 1e-11. */
 static void angles(int64_t n, float position, const float *inv_freq, float *cosine, float *sine)
 {
   const double round = 6755399441055744.0; /* 1.5 * 2^52, as in vec_exp */
@@ -379,9 +394,18 @@ static void angles(int64_t n, float position, const float *inv_freq, float *cosi
     pack_store(angle, LANES, pack_mul(pack_all(position), pack_load(inv_freq + i, n - i)));
     for (int j = 0; j < LANES; j++) {
       double shifted = (double)angle[j] * 0.63661977236758134308 + round, k = shifted - round;
-      double r = ((double)angle[j] - k * 1.57079632673412561417) - k * 6.07710050650619224932e-11, r2 = r * r;
-      double sr = r + r * r2 * (-1.0 / 6 + r2 * (1.0 / 120 + r2 * (-1.0 / 5040 + r2 * (1.0 / 362880 + r2 * (-1.0 / 39916800)))));
-      double cr = 1 + r2 * (-0.5 + r2 * (1.0 / 24 + r2 * (-1.0 / 720 + r2 * (1.0 / 40320 + r2 * (-1.0 / 3628800 + r2 * (1.0 / 479001600))))));
+      double r = ((double)angle[j] - k * 1.57079632673412561417) - k * 6.07710050650619224932e-11,
+             r2 = r * r;
+      double sr =
+          r +
+          r * r2 *
+              (-1.0 / 6 + r2 * (1.0 / 120 +
+                                r2 * (-1.0 / 5040 + r2 * (1.0 / 362880 + r2 * (-1.0 / 39916800)))));
+      double cr =
+          1 +
+          r2 * (-0.5 + r2 * (1.0 / 24 + r2 * (-1.0 / 720 +
+                                              r2 * (1.0 / 40320 + r2 * (-1.0 / 3628800 +
+                                                                        r2 * (1.0 / 479001600))))));
       int64_t quadrant;
       memcpy(&quadrant, &shifted, sizeof quadrant);
       double cc = quadrant & 1 ? sr : cr, ss = quadrant & 1 ? cr : sr;
@@ -396,7 +420,8 @@ static void angles(int64_t n, float position, const float *inv_freq, float *cosi
 static void rotate(int64_t n, const float *cosine, const float *sine, float *low, float *high)
 {
   for (int64_t i = 0; i < n; i += LANES) {
-    struct pack c = pack_load(cosine + i, n - i), s = pack_load(sine + i, n - i), a = pack_load(low + i, n - i), b = pack_load(high + i, n - i);
+    struct pack c = pack_load(cosine + i, n - i), s = pack_load(sine + i, n - i),
+                a = pack_load(low + i, n - i), b = pack_load(high + i, n - i);
     pack_store(low + i, n - i, pack_sub(pack_mul(a, c), pack_mul(b, s)));
     pack_store(high + i, n - i, pack_add(pack_mul(b, c), pack_mul(a, s)));
   }
@@ -412,12 +437,15 @@ static void swiglu(int64_t n, const float *g, const float *u, float *y)
   }
 }
 
-static void swiglu_backward(int64_t n, const float *g, const float *u, const float *dy, float *dg, float *du, float *y)
+static void swiglu_backward(int64_t n, const float *g, const float *u, const float *dy, float *dg,
+                            float *du, float *y)
 {
   for (int64_t i = 0; i < n; i += LANES) {
-    struct pack gate = pack_load(g + i, n - i), up = pack_load(u + i, n - i), d = pack_load(dy + i, n - i), dgate, dup, out;
+    struct pack gate = pack_load(g + i, n - i), up = pack_load(u + i, n - i),
+                d = pack_load(dy + i, n - i), dgate, dup, out;
     for (int j = 0; j < VECTORS; j++) {
-      vec e = vec_exp(-gate.v[j]), s = 1.0f / (1.0f + e), silu = gate.v[j] * s; /* 1 - s is e s, without cancellation */
+      vec e = vec_exp(-gate.v[j]), s = 1.0f / (1.0f + e),
+          silu = gate.v[j] * s; /* 1 - s is e s, without cancellation */
       dgate.v[j] = d.v[j] * up.v[j] * (s + silu * (e * s));
       dup.v[j] = d.v[j] * silu;
       out.v[j] = silu * up.v[j];
@@ -434,7 +462,8 @@ INLINE void store_sum(float *to, int64_t n, struct pack sum, bool accumulate)
   pack_store(to, n, accumulate ? pack_add(pack_load(to, n), sum) : sum);
 }
 
-INLINE void strip_sums(int64_t rows, int64_t n, int packs, int64_t ld, const float *d, bool accumulate, float *sum)
+INLINE void strip_sums(int64_t rows, int64_t n, int packs, int64_t ld, const float *d,
+                       bool accumulate, float *sum)
 {
   struct pack s[STRIP / LANES];
   for (int p = 0; p < packs; p++)
@@ -446,7 +475,8 @@ INLINE void strip_sums(int64_t rows, int64_t n, int packs, int64_t ld, const flo
     store_sum(sum + p * LANES, n - p * LANES, s[p], accumulate);
 }
 
-static void column_sums(int64_t rows, int64_t n, int64_t ld, const float *d, bool accumulate, float *sum)
+static void column_sums(int64_t rows, int64_t n, int64_t ld, const float *d, bool accumulate,
+                        float *sum)
 {
   int64_t c = 0;
   for (; c + STRIP <= n; c += STRIP)
@@ -455,8 +485,9 @@ static void column_sums(int64_t rows, int64_t n, int64_t ld, const float *d, boo
     strip_sums(rows, n - c, 1, ld, d + c, accumulate, sum + c);
 }
 
-INLINE void strip_layernorm_sums(int64_t rows, int64_t n, int packs, int64_t ld, const float *dy, const float *x, const float *mean,
-                                 const float *rstd, bool accumulate, float *dgamma, float *dbeta)
+INLINE void strip_layernorm_sums(int64_t rows, int64_t n, int packs, int64_t ld, const float *dy,
+                                 const float *x, const float *mean, const float *rstd,
+                                 bool accumulate, float *dgamma, float *dbeta)
 {
   struct pack gamma[STRIP / LANES / 2], beta[STRIP / LANES / 2];
   for (int p = 0; p < packs; p++)
@@ -464,7 +495,9 @@ INLINE void strip_layernorm_sums(int64_t rows, int64_t n, int packs, int64_t ld,
   for (int64_t r = 0; r < rows; r++)
     for (int p = 0; p < packs; p++) {
       int64_t at = r * ld + p * LANES, left = n - p * LANES;
-      struct pack g = pack_load(dy + at, left), normal = pack_mul(pack_sub(pack_load(x + at, left), pack_all(mean[r])), pack_all(rstd[r]));
+      struct pack g = pack_load(dy + at, left),
+                  normal = pack_mul(pack_sub(pack_load(x + at, left), pack_all(mean[r])),
+                                    pack_all(rstd[r]));
       gamma[p] = pack_add(gamma[p], pack_mul(g, normal));
       beta[p] = pack_add(beta[p], g);
     }
@@ -476,15 +509,18 @@ INLINE void strip_layernorm_sums(int64_t rows, int64_t n, int packs, int64_t ld,
   }
 }
 
-static void layernorm_sums(int64_t rows, int64_t n, int64_t ld, const float *dy, const float *x, const float *mean, const float *rstd,
-                           bool accumulate, float *dgamma, float *dbeta)
+static void layernorm_sums(int64_t rows, int64_t n, int64_t ld, const float *dy, const float *x,
+                           const float *mean, const float *rstd, bool accumulate, float *dgamma,
+                           float *dbeta)
 {
   int64_t c = 0;
-  for (; c + STRIP / 2 <= n; c += STRIP / 2) /* two sums a column: half as many columns fill the registers */
-    strip_layernorm_sums(rows, STRIP / 2, STRIP / LANES / 2, ld, dy + c, x + c, mean, rstd, accumulate, dgamma ? dgamma + c : NULL,
-                         dbeta ? dbeta + c : NULL);
+  for (; c + STRIP / 2 <= n;
+       c += STRIP / 2) /* two sums a column: half as many columns fill the registers */
+    strip_layernorm_sums(rows, STRIP / 2, STRIP / LANES / 2, ld, dy + c, x + c, mean, rstd,
+                         accumulate, dgamma ? dgamma + c : NULL, dbeta ? dbeta + c : NULL);
   for (; c < n; c += LANES)
-    strip_layernorm_sums(rows, n - c, 1, ld, dy + c, x + c, mean, rstd, accumulate, dgamma ? dgamma + c : NULL, dbeta ? dbeta + c : NULL);
+    strip_layernorm_sums(rows, n - c, 1, ld, dy + c, x + c, mean, rstd, accumulate,
+                         dgamma ? dgamma + c : NULL, dbeta ? dbeta + c : NULL);
 }
 
 INLINE float row_max(int64_t n, const float *x)
@@ -520,14 +556,17 @@ static void softmax_backward(int64_t n, float lse, float delta, float *s, float 
 
 static double log_sum_exp(int64_t n, bool gradient, float factor, float *logits)
 {
-  enum { BLOCK = 64 * LANES }; /* sums of a block in fp32, of the blocks in double: a vocabulary is too long for fp32 alone */
+  enum {
+    BLOCK = 64 * LANES
+  }; /* sums of a block in fp32, of the blocks in double: a vocabulary is too long for fp32 alone */
   float top = row_max(n, logits);
   double total = 0;
   for (int64_t block = 0; block < n; block += BLOCK) {
     int64_t end = n - block < BLOCK ? n : block + BLOCK;
     struct pack sum = pack_all(0);
     for (int64_t i = block; i < end; i += LANES) {
-      struct pack e = pack_exp(pack_sub(pack_load_or(logits + i, end - i, -INFINITY), pack_all(top)));
+      struct pack e =
+          pack_exp(pack_sub(pack_load_or(logits + i, end - i, -INFINITY), pack_all(top)));
       if (gradient)
         pack_store(logits + i, end - i, e);
       sum = pack_add(sum, e);
@@ -539,11 +578,14 @@ static double log_sum_exp(int64_t n, bool gradient, float factor, float *logits)
   return top + log(total);
 }
 
+/* Each file uses functions of the ones above it. */
+// clang-format off
 #include "device/host/kernels_exponent.h"
 #include "device/host/kernels_quantise.h"
 #include "device/host/kernels_lowrank.h"
 #include "device/host/kernels_update.h"
 #include "device/host/kernels_gemm.h"
+// clang-format on
 
 const struct kernels KERNELS = {
     .name = KERNELS_NAME,

@@ -1,8 +1,10 @@
-/* The inner loops of a matrix product, in the manner of Goto and van de Geijn (ACM TOMS 34, 2008): operands packed into panels that are read from end to end, and
- * a tile of c kept in registers. Part of kernels_body.h.
+/* The inner loops of a matrix product, in the manner of Goto and van de Geijn (ACM TOMS 34, 2008):
+ * operands packed into panels that are read from end to end, and a tile of c kept in registers.
+ * Part of kernels_body.h.
  *
- * An element of c is one chain of additions over k, whatever the tile, the panel or the place in them. Where the processor has fused multiply-adds (all but
- * "generic") the chain is made of those, whatever their width. */
+ * An element of c is one chain of additions over k, whatever the tile, the panel or the place in
+ * them. Where the processor has fused multiply-adds (all but "generic") the chain is made of those,
+ * whatever their width. */
 
 #if defined __AVX512F__
 enum { TILE_ROWS = 14 }; /* 28 of 32 registers hold the tile */
@@ -30,18 +32,20 @@ INLINE vec vec_fma(vec a, vec b, vec c)
 INLINE void transpose_quad(const float *from, int64_t ld, float *to, int64_t stride)
 {
   const quadi low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, first = {0, 1, 4, 5}, second = {2, 3, 6, 7};
-  quad a = *(const quad_memory *)from, b = *(const quad_memory *)(from + ld), c = *(const quad_memory *)(from + 2 * ld),
-       d = *(const quad_memory *)(from + 3 * ld);
-  quad ab = __builtin_shuffle(a, b, low), cd = __builtin_shuffle(c, d, low), ab2 = __builtin_shuffle(a, b, high), cd2 = __builtin_shuffle(c, d, high);
+  quad a = *(const quad_memory *)from, b = *(const quad_memory *)(from + ld),
+       c = *(const quad_memory *)(from + 2 * ld), d = *(const quad_memory *)(from + 3 * ld);
+  quad ab = __builtin_shuffle(a, b, low), cd = __builtin_shuffle(c, d, low),
+       ab2 = __builtin_shuffle(a, b, high), cd2 = __builtin_shuffle(c, d, high);
   *(quad_memory *)to = __builtin_shuffle(ab, cd, first);
   *(quad_memory *)(to + stride) = __builtin_shuffle(ab, cd, second);
   *(quad_memory *)(to + 2 * stride) = __builtin_shuffle(ab2, cd2, first);
   *(quad_memory *)(to + 3 * stride) = __builtin_shuffle(ab2, cd2, second);
 }
 
-/* A panel of `width` lanes (rows of a, or columns of b), to[l][lane] for l < k, from lanes that lie next to each other in memory (`along`) or ld apart. Lanes
- * past n are zero. */
-INLINE void pack_panel(int width, bool along, int64_t n, int64_t k, const float *from, int64_t ld, float *to)
+/* A panel of `width` lanes (rows of a, or columns of b), to[l][lane] for l < k, from lanes that lie
+ * next to each other in memory (`along`) or ld apart. Lanes past n are zero. */
+INLINE void pack_panel(int width, bool along, int64_t n, int64_t k, const float *from, int64_t ld,
+                       float *to)
 {
   int64_t l = 0;
   if (n < width) {
@@ -79,7 +83,8 @@ static void pack_columns(bool along, int64_t n, int64_t k, const float *from, in
 }
 
 /* A whole tile: c = (accumulate ? c : 0) + a b. */
-INLINE void multiply_full(int64_t k, const float *a, const float *b, bool accumulate, float *c, int64_t ldc)
+INLINE void multiply_full(int64_t k, const float *a, const float *b, bool accumulate, float *c,
+                          int64_t ldc)
 {
   vec sum[TILE_ROWS][2];
 #pragma GCC unroll 16
@@ -104,7 +109,8 @@ INLINE void multiply_full(int64_t k, const float *a, const float *b, bool accumu
   }
 }
 
-static void multiply(int64_t k, const float *a, const float *b, int64_t rows, int64_t columns, bool accumulate, float *c, int64_t ldc)
+static void multiply(int64_t k, const float *a, const float *b, int64_t rows, int64_t columns,
+                     bool accumulate, float *c, int64_t ldc)
 {
   if (rows >= TILE_ROWS && columns >= TILE_COLUMNS) {
     multiply_full(k, a, b, accumulate, c, ldc);
@@ -119,19 +125,35 @@ static void multiply(int64_t k, const float *a, const float *b, int64_t rows, in
     }
 }
 
-/* Few rows of a, as when tokens are generated one by one: b is read once, straight from memory, as fast as memory is. The chains are the same. */
+/* Few rows of a, as when tokens are generated one by one: b is read once, straight from memory, as
+ * fast as memory is. The chains are the same. */
 
 #if defined __AVX512F__
-#define QUADS(a, b, c, d) {a, b, c, d, a + 4, b + 4, c + 4, d + 4, a + 8, b + 8, c + 8, d + 8, a + 12, b + 12, c + 12, d + 12}
-enum { GROUPS = 1 }; /* of WIDTH columns at once: enough chains to hide the latency of an addition, not more streams than the hardware follows */
+#define QUADS(a, b, c, d)                                                                          \
+  {                                                                                                \
+    a, b, c, d, a + 4, b + 4, c + 4, d + 4, a + 8, b + 8, c + 8, d + 8, a + 12, b + 12, c + 12,    \
+        d + 12                                                                                     \
+  }
+enum {
+  GROUPS = 1
+}; /* of WIDTH columns at once: enough chains to hide the latency of an addition, not more streams
+      than the hardware follows */
 #elif defined __AVX2__
-#define QUADS(a, b, c, d) {a, b, c, d, a + 4, b + 4, c + 4, d + 4}
+#define QUADS(a, b, c, d)                                                                          \
+  {                                                                                                \
+    a, b, c, d, a + 4, b + 4, c + 4, d + 4                                                         \
+  }
 enum { GROUPS = 2 };
 #else
-#define QUADS(a, b, c, d) {a, b, c, d}
+#define QUADS(a, b, c, d)                                                                          \
+  {                                                                                                \
+    a, b, c, d                                                                                     \
+  }
 enum { GROUPS = 2 };
 #endif
-enum { NARROW_STRIP = 512 }; /* columns whose sums stay in the first-level cache; a multiple of WIDTH */
+enum {
+  NARROW_STRIP = 512
+}; /* columns whose sums stay in the first-level cache; a multiple of WIDTH */
 
 /* Quads that lie `step` apart, one behind the other. */
 INLINE vec load_quads(const float *from, int64_t step)
@@ -142,7 +164,8 @@ INLINE vec load_quads(const float *from, int64_t step)
   x = _mm512_insertf32x4(x, _mm_loadu_ps(from + 2 * step), 2);
   return (vec)_mm512_insertf32x4(x, _mm_loadu_ps(from + 3 * step), 3);
 #elif defined __AVX2__
-  return (vec)_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(from)), _mm_loadu_ps(from + step), 1);
+  return (vec)_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(from)),
+                                   _mm_loadu_ps(from + step), 1);
 #else
   (void)step;
   return *(const vec_memory *)from;
@@ -154,8 +177,10 @@ INLINE void load_transposed(const float *from, int64_t ld, vec to[4])
 {
   const veci low = QUADS(0, WIDTH, 1, WIDTH + 1), high = QUADS(2, WIDTH + 2, 3, WIDTH + 3);
   const veci first = QUADS(0, 1, WIDTH, WIDTH + 1), second = QUADS(2, 3, WIDTH + 2, WIDTH + 3);
-  vec a = load_quads(from, 4 * ld), b = load_quads(from + ld, 4 * ld), c = load_quads(from + 2 * ld, 4 * ld), d = load_quads(from + 3 * ld, 4 * ld);
-  vec ab = __builtin_shuffle(a, b, low), cd = __builtin_shuffle(c, d, low), ab2 = __builtin_shuffle(a, b, high), cd2 = __builtin_shuffle(c, d, high);
+  vec a = load_quads(from, 4 * ld), b = load_quads(from + ld, 4 * ld),
+      c = load_quads(from + 2 * ld, 4 * ld), d = load_quads(from + 3 * ld, 4 * ld);
+  vec ab = __builtin_shuffle(a, b, low), cd = __builtin_shuffle(c, d, low),
+      ab2 = __builtin_shuffle(a, b, high), cd2 = __builtin_shuffle(c, d, high);
   to[0] = __builtin_shuffle(ab, cd, first);
   to[1] = __builtin_shuffle(ab, cd, second);
   to[2] = __builtin_shuffle(ab2, cd2, first);
@@ -171,8 +196,10 @@ INLINE vec load_some(const float *from, int64_t step, int64_t n)
   return *(const vec_memory *)lanes;
 }
 
-/* Terms [l, k) of the chains of m rows and n columns, for what does not fill a vector: sum[i][j], rows NARROW_STRIP apart. */
-static void extend_some(bool along, int m, int64_t n, int64_t l, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, float *sum)
+/* Terms [l, k) of the chains of m rows and n columns, for what does not fill a vector: sum[i][j],
+ * rows NARROW_STRIP apart. */
+static void extend_some(bool along, int m, int64_t n, int64_t l, int64_t k, const float *a,
+                        int64_t lda, const float *b, int64_t ldb, float *sum)
 {
   int64_t step = along ? 1 : ldb, next = along ? ldb : 1;
   for (; l < k; l++)
@@ -185,12 +212,17 @@ static void extend_some(bool along, int m, int64_t n, int64_t l, int64_t k, cons
     }
 }
 
-/* Columns of b that lie in rows of memory: `groups` of WIDTH of them, terms [0, k) with k a multiple of 4. Rows are often a power of two apart, so that the lines
- * of all of them compete for one set of the first-level cache: a line is used up before the next group's come, and what is fetched ahead goes to the second level. */
-INLINE void chain_across(int m, int groups, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, float *to)
+/* Columns of b that lie in rows of memory: `groups` of WIDTH of them, terms [0, k) with k a
+ * multiple of 4. Rows are often a power of two apart, so that the lines of all of them compete for
+ * one set of the first-level cache: a line is used up before the next group's come, and what is
+ * fetched ahead goes to the second level. */
+INLINE void chain_across(int m, int groups, int64_t k, const float *a, int64_t lda, const float *b,
+                         int64_t ldb, float *to)
 {
   enum { AHEAD = 128 };
-  const int64_t below = groups * WIDTH * ldb + (k > AHEAD ? AHEAD - k : 0); /* behind the end of a row: the rows that come next */
+  const int64_t below =
+      groups * WIDTH * ldb +
+      (k > AHEAD ? AHEAD - k : 0); /* behind the end of a row: the rows that come next */
   vec sum[NARROW][GROUPS];
 #pragma GCC unroll 8
   for (int i = 0; i < m; i++)
@@ -220,7 +252,8 @@ INLINE void chain_across(int m, int groups, int64_t k, const float *a, int64_t l
       *(vec_memory *)(to + i * NARROW_STRIP + g * WIDTH) = sum[i][g];
 }
 
-INLINE void narrow_across(int m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, float *sum)
+INLINE void narrow_across(int m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
+                          int64_t ldb, float *sum)
 {
   const int groups = m > 2 ? 1 : GROUPS; /* many rows are chains enough */
   int64_t j = 0, quads = k / 4 * 4;
@@ -231,9 +264,11 @@ INLINE void narrow_across(int m, int64_t n, int64_t k, const float *a, int64_t l
 }
 
 /* Rows of b as they lie in memory: four terms for as many columns as fill vectors. */
-INLINE void narrow_along(int m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, float *sum)
+INLINE void narrow_along(int m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
+                         int64_t ldb, float *sum)
 {
-  int64_t full = n / WIDTH * WIDTH, quads = k / 4 * 4, ahead = n < NARROW_STRIP / 2 ? 16 : 4; /* rows: a few kilobytes */
+  int64_t full = n / WIDTH * WIDTH, quads = k / 4 * 4,
+          ahead = n < NARROW_STRIP / 2 ? 16 : 4; /* rows: a few kilobytes */
   for (int64_t l = 0; l < quads; l += 4)
     for (int64_t j = 0; j < full; j += WIDTH) {
       const float *from = b + l * ldb + j;
@@ -258,7 +293,8 @@ INLINE void narrow_along(int m, int64_t n, int64_t k, const float *a, int64_t ld
   extend_some(true, m, n - full, 0, k, a, lda, b + full, ldb, sum + full);
 }
 
-INLINE void narrow_strip(bool along, int m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, float *sum)
+INLINE void narrow_strip(bool along, int m, int64_t n, int64_t k, const float *a, int64_t lda,
+                         const float *b, int64_t ldb, float *sum)
 {
   if (along)
     narrow_along(m, n, k, a, lda, b, ldb, sum);
@@ -266,9 +302,11 @@ INLINE void narrow_strip(bool along, int m, int64_t n, int64_t k, const float *a
     narrow_across(m, n, k, a, lda, b, ldb, sum);
 }
 
-/* Rows by the largest power of two: a constant for the compiler, and b comes from cache after the first. */
-static void multiply_narrow(bool along, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, int64_t ldb, bool accumulate,
-                            float *c, int64_t ldc)
+/* Rows by the largest power of two: a constant for the compiler, and b comes from cache after the
+ * first. */
+static void multiply_narrow(bool along, int64_t m, int64_t n, int64_t k, const float *a,
+                            int64_t lda, const float *b, int64_t ldb, bool accumulate, float *c,
+                            int64_t ldc)
 {
   float sum[NARROW * NARROW_STRIP];
   for (int64_t j = 0; j < n; j += NARROW_STRIP) {

@@ -44,7 +44,8 @@ INLINE vecu widen(half x)
 INLINE half narrow(vecu x)
 {
 #if defined __AVX2__ && !defined __AVX512F__
-  return (half)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
+  return (half)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)x),
+                                _mm256_extracti128_si256((__m256i)x, 1));
 #else
   return __builtin_convertvector(x, half);
 #endif
@@ -65,9 +66,11 @@ INLINE vec from_fp16(half code)
   return (vec)((vecu)x & ~((vecu)(x != x) & 0x003fffff));
 #else
   vecu word = widen(code), magnitude = word & 0x7fff;
-  vecu normal = (magnitude << 13) + 0x38000000, subnormal = (vecu)(__builtin_convertvector((veci)magnitude, vec) * 0x1p-24f);
+  vecu normal = (magnitude << 13) + 0x38000000,
+       subnormal = (vecu)(__builtin_convertvector((veci)magnitude, vec) * 0x1p-24f);
   vecu x = vecu_select((veci)magnitude < 0x400, subnormal, normal);
-  x = vecu_select((veci)magnitude >= 0x7c00, 0x7f800000 | ((vecu)((veci)magnitude > 0x7c00) & 0x400000), x);
+  x = vecu_select((veci)magnitude >= 0x7c00,
+                  0x7f800000 | ((vecu)((veci)magnitude > 0x7c00) & 0x400000), x);
   return (vec)(x | (word & 0x8000) << 16);
 #endif
 }
@@ -87,7 +90,8 @@ INLINE half to_bf16(vec x)
 /* From the code of a magnitude, as a subnormal number and as any other. */
 INLINE half finish_fp16(vec x, vecu subnormal, vecu normal)
 {
-  vecu word = (vecu)x, code = vecu_select((veci)(word & 0x7fffffff) < 0x38800000, subnormal, vecu_least(normal, (vecu){0} + 0x7c00));
+  vecu word = (vecu)x, code = vecu_select((veci)(word & 0x7fffffff) < 0x38800000, subnormal,
+                                          vecu_least(normal, (vecu){0} + 0x7c00));
   return narrow(vecu_select(x != x, (vecu){0} + 0x7e00, code) | (word >> 16 & 0x8000));
 }
 
@@ -101,7 +105,9 @@ INLINE half to_fp16(vec x)
   return code & ~((half)((halfi)(code & 0x7fff) > 0x7c00) & 0x1ff);
 #else
   vecu magnitude = (vecu)x & 0x7fffffff, rebased = magnitude - 0x38000000;
-  vecu subnormal = (vecu)((vec)magnitude + 0.5f) - 0x3f000000; /* 0.5's last bit is worth the smallest subnormal: the processor rounds */
+  vecu subnormal =
+      (vecu)((vec)magnitude + 0.5f) -
+      0x3f000000; /* 0.5's last bit is worth the smallest subnormal: the processor rounds */
   return finish_fp16(x, subnormal, (rebased + 0xfff + (rebased >> 13 & 1)) >> 13);
 #endif
 }
@@ -205,7 +211,9 @@ INLINE void store_stochastic(enum dtype type, void *to, int64_t i, int64_t n, ve
   if (type == DTYPE_F32)
     store_floats((float *)to + i, n, x, false);
   else
-    store_codes((uint16_t *)to + i, n, type == DTYPE_BF16 ? to_bf16_stochastic(x, bits) : to_fp16_stochastic(x, bits), false);
+    store_codes((uint16_t *)to + i, n,
+                type == DTYPE_BF16 ? to_bf16_stochastic(x, bits) : to_fp16_stochastic(x, bits),
+                false);
 }
 
 static void convert(int64_t n, enum dtype from, const void *src, enum dtype to, void *dst)

@@ -1,4 +1,5 @@
-/* Marks. Work of the host has finished when its call returns, so a mark is a time: there is nothing to follow or to wait for. */
+/* Marks. Work of the host has finished when its call returns, so a mark is a time: there is nothing
+ * to follow or to wait for. */
 #include "base/clock.h"
 #include "device/host/host.h"
 
@@ -46,7 +47,8 @@ bool host_mark_reached(struct mark *mark)
 enum status host_mark_seconds(struct mark *from, struct mark *to, double *out)
 {
   if (!from->set || !to->set)
-    return status_set(STATUS_INTERNAL, "the time between two marks was asked for, of which one was never set");
+    return status_set(STATUS_INTERNAL,
+                      "the time between two marks was asked for, of which one was never set");
   *out = (double)(to->ns - from->ns) * 1e-9;
   return STATUS_OK;
 }

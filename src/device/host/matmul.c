@@ -1,9 +1,12 @@
 /* Matrix products of all sizes.
  *
- * OpenBLAS (which does attention's small ones) cannot keep this device's promise: which of its kernels computes an element, and so its last bits, depends on the
- * shape of the call and on the element's place in it, so that a batch cut in two, or a product cut among threads, gives other bits. Here an element is always
- * the sum over blocks of k, in order, of a chain of multiply-adds over the block; blocks have K_BLOCK terms and start anew with each sequence of a weight
- * gradient. Nothing else - threads, rows and columns in the call, the tiling - enters, and workers share the packed operands of the whole product. */
+ * OpenBLAS (which does attention's small ones) cannot keep this device's promise: which of its
+ * kernels computes an element, and so its last bits, depends on the shape of the call and on the
+ * element's place in it, so that a batch cut in two, or a product cut among threads, gives other
+ * bits. Here an element is always the sum over blocks of k, in order, of a chain of multiply-adds
+ * over the block; blocks have K_BLOCK terms and start anew with each sequence of a weight gradient.
+ * Nothing else - threads, rows and columns in the call, the tiling - enters, and workers share the
+ * packed operands of the whole product. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -11,7 +14,8 @@
 
 enum {
   K_BLOCK = 256,    /* a panel of b stays in the first-level cache */
-  LEAST_BLOCKS = 3, /* packed at a time, so that c is not read and written too often; more where there is room */
+  LEAST_BLOCKS = 3, /* packed at a time, so that c is not read and written too often; more where
+                       there is room */
   ROWS = 96,        /* of a task: with K_BLOCK terms they stay in the second-level cache */
   LEAST_COLUMNS = 32,
   MOST_COLUMNS = 512,
@@ -19,7 +23,8 @@ enum {
   PACK_LANES = 64 /* rows or columns of a block that a worker packs at once */
 };
 
-/* What is packed: rows [row, row + rows) of a, columns [column, column + columns) of b, blocks [block, block + blocks) of k. */
+/* What is packed: rows [row, row + rows) of a, columns [column, column + columns) of b, blocks
+ * [block, block + blocks) of k. */
 struct chunk {
   int64_t row, rows, column, columns, block, blocks;
 };
@@ -30,8 +35,8 @@ struct matmul_job {
   struct gemm_tally tally;
   const float *add;
   int64_t add_ld;
-  float *a, *b;                        /* packed: [block][panel][k][lane], blocks K_BLOCK or `sequence` terms apart */
-  int64_t sequence, depth;             /* terms after which blocks start anew; terms of a full block */
+  float *a, *b; /* packed: [block][panel][k][lane], blocks K_BLOCK or `sequence` terms apart */
+  int64_t sequence, depth; /* terms after which blocks start anew; terms of a full block */
   int64_t sequence_blocks, all_blocks; /* of a sequence, of k */
   struct chunk chunk;
   int64_t tasks_a, tasks_b; /* of packing: 0 where what the chunk before left is used again */
@@ -56,7 +61,8 @@ static int64_t round_up(int64_t n, int64_t to)
 /* Terms [*from, *from + return) of k. */
 static int64_t block_terms(const struct matmul_job *job, int64_t block, int64_t *from)
 {
-  int64_t sequence = block / job->sequence_blocks * job->sequence, inside = block % job->sequence_blocks * K_BLOCK;
+  int64_t sequence = block / job->sequence_blocks * job->sequence,
+          inside = block % job->sequence_blocks * K_BLOCK;
   *from = sequence + inside;
   return least(least(K_BLOCK, job->sequence - inside), job->op->k - *from);
 }
@@ -76,12 +82,14 @@ static void pack_a(const struct matmul_job *job, int64_t task)
 {
   const struct matmul *op = job->op;
   const struct chunk *chunk = &job->chunk;
-  int64_t width = job->kernels->tile_rows, block = task % chunk->blocks, first = task / chunk->blocks * pack_group(width), from;
+  int64_t width = job->kernels->tile_rows, block = task % chunk->blocks,
+          first = task / chunk->blocks * pack_group(width), from;
   int64_t k = block_terms(job, chunk->block + block, &from);
   float *to = job->a + block * job->depth * round_up(chunk->rows, width);
   for (int64_t i = first; i < least(first + pack_group(width), chunk->rows); i += width) {
     int64_t row = chunk->row + i;
-    const float *a = (const float *)op->a + (op->trans_a ? from * op->lda + row : row * op->lda + from);
+    const float *a =
+        (const float *)op->a + (op->trans_a ? from * op->lda + row : row * op->lda + from);
     job->kernels->pack_rows(op->trans_a, chunk->rows - i, k, a, op->lda, to + i * k);
   }
 }
@@ -90,12 +98,14 @@ static void pack_b(const struct matmul_job *job, int64_t task)
 {
   const struct matmul *op = job->op;
   const struct chunk *chunk = &job->chunk;
-  int64_t width = job->kernels->tile_columns, block = task % chunk->blocks, first = task / chunk->blocks * pack_group(width), from;
+  int64_t width = job->kernels->tile_columns, block = task % chunk->blocks,
+          first = task / chunk->blocks * pack_group(width), from;
   int64_t k = block_terms(job, chunk->block + block, &from);
   float *to = job->b + block * job->depth * round_up(chunk->columns, width);
   for (int64_t j = first; j < least(first + pack_group(width), chunk->columns); j += width) {
     int64_t column = chunk->column + j;
-    const float *b = (const float *)op->b + (op->trans_b ? column * op->ldb + from : from * op->ldb + column);
+    const float *b =
+        (const float *)op->b + (op->trans_b ? column * op->ldb + from : from * op->ldb + column);
     job->kernels->pack_columns(!op->trans_b, chunk->columns - j, k, b, op->ldb, to + j * k);
   }
 }
@@ -112,7 +122,8 @@ static void run_pack(void *arg, int64_t task, int worker)
   atomic_fetch_add_explicit(&job->tally.ns, clock_ns() - start, memory_order_relaxed);
 }
 
-static void run_epilogue(const struct matmul_job *job, int64_t row, int64_t column, int64_t rows, int64_t columns)
+static void run_epilogue(const struct matmul_job *job, int64_t row, int64_t column, int64_t rows,
+                         int64_t columns)
 {
   const struct matmul *op = job->op;
   const float share = job->add && op->add_scale ? op->add_scale : 1;
@@ -120,7 +131,8 @@ static void run_epilogue(const struct matmul_job *job, int64_t row, int64_t colu
   if (op->epilogue == EPILOGUE_NONE && !job->add && scale == 1)
     return;
   for (int64_t r = row; r < row + rows; r++) {
-    float *c = (float *)op->c + r * op->ldc + column, *aux = op->aux ? (float *)op->aux + r * op->ldc + column : NULL;
+    float *c = (float *)op->c + r * op->ldc + column,
+          *aux = op->aux ? (float *)op->aux + r * op->ldc + column : NULL;
     const float *bias = op->bias ? (const float *)op->bias + column : NULL;
     if (scale != 1)
       job->kernels->scale(columns, scale, c);
@@ -137,7 +149,8 @@ static void run_epilogue(const struct matmul_job *job, int64_t row, int64_t colu
   }
 }
 
-static void multiply_block(const struct matmul_job *job, int64_t block, int64_t i0, int64_t j0, int64_t rows, int64_t columns)
+static void multiply_block(const struct matmul_job *job, int64_t block, int64_t i0, int64_t j0,
+                           int64_t rows, int64_t columns)
 {
   const struct kernels *kernels = job->kernels;
   const struct chunk *chunk = &job->chunk;
@@ -148,7 +161,8 @@ static void multiply_block(const struct matmul_job *job, int64_t block, int64_t 
   bool accumulate = job->op->accumulate || chunk->block + block > 0;
   for (int64_t j = j0; j < j0 + columns; j += kernels->tile_columns)
     for (int64_t i = i0; i < i0 + rows; i += kernels->tile_rows)
-      kernels->multiply(k, a + i * k, b + j * k, i0 + rows - i, j0 + columns - j, accumulate, c + i * ldc + j, ldc);
+      kernels->multiply(k, a + i * k, b + j * k, i0 + rows - i, j0 + columns - j, accumulate,
+                        c + i * ldc + j, ldc);
 }
 
 static void run_multiply(void *arg, int64_t task, int worker)
@@ -157,7 +171,8 @@ static void run_multiply(void *arg, int64_t task, int worker)
   const struct chunk *chunk = &job->chunk;
   int64_t start = clock_ns(), across = host_pieces(chunk->columns, job->task_columns);
   int64_t i = task / across * job->task_rows, j = task % across * job->task_columns;
-  int64_t rows = least(job->task_rows, chunk->rows - i), columns = least(job->task_columns, chunk->columns - j);
+  int64_t rows = least(job->task_rows, chunk->rows - i),
+          columns = least(job->task_columns, chunk->columns - j);
   (void)worker;
   for (int64_t block = 0; block < chunk->blocks; block++)
     multiply_block(job, block, i, j, rows, columns);
@@ -171,8 +186,11 @@ static void choose_tasks(struct matmul_job *job, int workers)
 {
   const struct chunk *chunk = &job->chunk;
   job->task_rows = round_up(ROWS, job->kernels->tile_rows);
-  int64_t down = host_pieces(chunk->rows, job->task_rows), across = host_pieces(TASKS * workers, down);
-  job->task_columns = least(MOST_COLUMNS, most(LEAST_COLUMNS, round_up(host_pieces(chunk->columns, across), job->kernels->tile_columns)));
+  int64_t down = host_pieces(chunk->rows, job->task_rows),
+          across = host_pieces(TASKS * workers, down);
+  job->task_columns =
+      least(MOST_COLUMNS, most(LEAST_COLUMNS, round_up(host_pieces(chunk->columns, across),
+                                                       job->kernels->tile_columns)));
 }
 
 static void run_chunk(struct lane *lane, struct matmul_job *job)
@@ -180,18 +198,25 @@ static void run_chunk(struct lane *lane, struct matmul_job *job)
   const struct chunk *chunk = &job->chunk;
   choose_tasks(job, team_size(lane->team));
   host_run_tasks(lane, job->tasks_a + job->tasks_b, run_pack, job);
-  host_run_tasks(lane, host_pieces(chunk->rows, job->task_rows) * host_pieces(chunk->columns, job->task_columns), run_multiply, job);
+  host_run_tasks(lane,
+                 host_pieces(chunk->rows, job->task_rows) *
+                     host_pieces(chunk->columns, job->task_columns),
+                 run_multiply, job);
 }
 
 /* The most rows, columns and blocks of k whose panels find room together. */
 static struct chunk largest_chunk(const struct matmul_job *job, int64_t floats)
 {
   const struct matmul *op = job->op;
-  int64_t row_step = job->kernels->tile_rows, column_step = job->kernels->tile_columns, room = floats - LANES;
+  int64_t row_step = job->kernels->tile_rows, column_step = job->kernels->tile_columns,
+          room = floats - LANES;
   int64_t all_lanes = round_up(op->m, row_step) + round_up(op->n, column_step);
-  struct chunk chunk = {.blocks = least(job->all_blocks, most(most(LEAST_BLOCKS * K_BLOCK, room / all_lanes) / job->depth, 1))};
+  struct chunk chunk = {
+      .blocks = least(job->all_blocks,
+                      most(most(LEAST_BLOCKS * K_BLOCK, room / all_lanes) / job->depth, 1))};
   int64_t lanes = room / (chunk.blocks * job->depth);
-  chunk.columns = least(op->n, most(lanes / 2, lanes - round_up(op->m, row_step)) / column_step * column_step);
+  chunk.columns =
+      least(op->n, most(lanes / 2, lanes - round_up(op->m, row_step)) / column_step * column_step);
   chunk.rows = least(op->m, (lanes - round_up(chunk.columns, column_step)) / row_step * row_step);
   return chunk;
 }
@@ -204,7 +229,8 @@ static void run_chunks(struct lane *lane, struct matmul_job *job, float *room, i
   int64_t row_step = job->kernels->tile_rows, column_step = job->kernels->tile_columns;
   struct chunk last = {.row = -1, .column = -1, .block = -1};
   job->a = room;
-  job->b = room + round_up(round_up(largest.rows, row_step) * largest.blocks * job->depth, LANES); /* whole cache lines */
+  job->b = room + round_up(round_up(largest.rows, row_step) * largest.blocks * job->depth,
+                           LANES); /* whole cache lines */
   for (int64_t block = 0; block < job->all_blocks; block += largest.blocks)
     for (int64_t row = 0; row < op->m; row += largest.rows)
       for (int64_t column = 0; column < op->n; column += largest.columns) {
@@ -213,33 +239,40 @@ static void run_chunks(struct lane *lane, struct matmul_job *job, float *room, i
         chunk->rows = least(largest.rows, op->m - row);
         chunk->columns = least(largest.columns, op->n - column);
         chunk->blocks = least(largest.blocks, job->all_blocks - block);
-        job->tasks_a = last.row == row && last.block == block ? 0 : pack_tasks(job, chunk->rows, row_step);
-        job->tasks_b = last.column == column && last.block == block ? 0 : pack_tasks(job, chunk->columns, column_step);
+        job->tasks_a =
+            last.row == row && last.block == block ? 0 : pack_tasks(job, chunk->rows, row_step);
+        job->tasks_b = last.column == column && last.block == block
+                           ? 0
+                           : pack_tasks(job, chunk->columns, column_step);
         run_chunk(lane, job);
         last = *chunk;
       }
 }
 
-/* With few rows the work is to read b, in runs as long as can be: nothing is packed, and a task is a range of columns over all of k. */
+/* With few rows the work is to read b, in runs as long as can be: nothing is packed, and a task is
+ * a range of columns over all of k. */
 static void run_narrow(void *arg, int64_t task, int worker)
 {
   struct matmul_job *job = arg;
   const struct matmul *op = job->op;
-  int64_t start = clock_ns(), column = task * job->task_columns, end = least(column + job->task_columns, op->n),
-          step = op->trans_b ? LANES : end - column;
+  int64_t start = clock_ns(), column = task * job->task_columns,
+          end = least(column + job->task_columns, op->n), step = op->trans_b ? LANES : end - column;
   (void)worker;
   for (int64_t j = column; j < end; j += step)
     for (int64_t block = 0, from; block < job->all_blocks; block++) {
       int64_t k = block_terms(job, block, &from);
-      const float *b = (const float *)op->b + (op->trans_b ? j * op->ldb + from : from * op->ldb + j);
-      job->kernels->multiply_narrow(!op->trans_b, op->m, least(step, end - j), k, (const float *)op->a + from, op->lda, b, op->ldb,
+      const float *b =
+          (const float *)op->b + (op->trans_b ? j * op->ldb + from : from * op->ldb + j);
+      job->kernels->multiply_narrow(!op->trans_b, op->m, least(step, end - j), k,
+                                    (const float *)op->a + from, op->lda, b, op->ldb,
                                     op->accumulate || block > 0, (float *)op->c + j, op->ldc);
     }
   atomic_fetch_add_explicit(&job->tally.ns, clock_ns() - start, memory_order_relaxed);
   run_epilogue(job, 0, column, op->m, end - column);
 }
 
-/* Rows of a that are a power of two apart would compete with those of b for the same lines of the cache: a copy where there is room. */
+/* Rows of a that are a power of two apart would compete with those of b for the same lines of the
+ * cache: a copy where there is room. */
 static void run_all_narrow(struct lane *lane, struct matmul_job *job, float *room, int64_t floats)
 {
   const struct matmul *op = job->op;
@@ -248,20 +281,24 @@ static void run_all_narrow(struct lane *lane, struct matmul_job *job, float *roo
     spread.a = room;
     spread.lda = op->k + LANES;
     for (int64_t i = 0; i < op->m; i++)
-      memcpy(room + i * spread.lda, (const float *)op->a + i * op->lda, (size_t)op->k * sizeof *room);
+      memcpy(room + i * spread.lda, (const float *)op->a + i * op->lda,
+             (size_t)op->k * sizeof *room);
     job->op = &spread;
   }
-  job->task_columns = least(MOST_COLUMNS, round_up(host_pieces(op->n, TASKS * team_size(lane->team)), LEAST_COLUMNS));
+  job->task_columns = least(
+      MOST_COLUMNS, round_up(host_pieces(op->n, TASKS * team_size(lane->team)), LEAST_COLUMNS));
   host_run_tasks(lane, host_pieces(op->n, job->task_columns), run_narrow, job);
 }
 
-static void run_product(struct lane *lane, const struct matmul *op, const float *add, int64_t add_ld, float *room, int64_t floats)
+static void run_product(struct lane *lane, const struct matmul *op, const float *add,
+                        int64_t add_ld, float *room, int64_t floats)
 {
   struct matmul_job job = {.op = op, .kernels = host_kernels(lane), .add = add, .add_ld = add_ld};
   job.sequence = op->trans_a && op->tile ? least(op->tile, op->k) : op->k;
   job.depth = least(K_BLOCK, job.sequence);
   job.sequence_blocks = host_pieces(job.sequence, K_BLOCK);
-  job.all_blocks = op->k / job.sequence * job.sequence_blocks + host_pieces(op->k % job.sequence, K_BLOCK);
+  job.all_blocks =
+      op->k / job.sequence * job.sequence_blocks + host_pieces(op->k % job.sequence, K_BLOCK);
   if (!op->trans_a && op->m <= NARROW)
     run_all_narrow(lane, &job, room, floats);
   else
@@ -270,10 +307,12 @@ static void run_product(struct lane *lane, const struct matmul *op, const float 
   host_tally(lane, &job.tally);
 }
 
-/* What is to be added lies where the product goes: piece after piece, it waits in half of the room. */
+/* What is to be added lies where the product goes: piece after piece, it waits in half of the room.
+ */
 static void run_onto_itself(struct lane *lane, const struct matmul *op, float *room, int64_t floats)
 {
-  const int64_t half = floats / 2, columns = least(op->n, half), rows = least(op->m, half / columns);
+  const int64_t half = floats / 2, columns = least(op->n, half),
+                rows = least(op->m, half / columns);
   for (int64_t row = 0; row < op->m; row += rows)
     for (int64_t column = 0; column < op->n; column += columns) {
       struct matmul part = *op;
@@ -284,7 +323,8 @@ static void run_onto_itself(struct lane *lane, const struct matmul *op, float *r
       part.c = (float *)op->c + row * op->ldc + column;
       part.bias = op->bias ? (const float *)op->bias + column : NULL;
       for (int64_t r = 0; r < part.m; r++)
-        memcpy(room + r * part.n, (const float *)part.c + r * op->ldc, (size_t)part.n * sizeof *room);
+        memcpy(room + r * part.n, (const float *)part.c + r * op->ldc,
+               (size_t)part.n * sizeof *room);
       run_product(lane, &part, room, part.n, room + half, half);
     }
 }
@@ -293,14 +333,18 @@ enum status host_matmul(struct lane *lane, const struct matmul *op)
 {
   const struct host_lane *host = (struct host_lane *)lane;
   if (op->accumulate && (op->epilogue != EPILOGUE_NONE || op->add))
-    return status_set(STATUS_INTERNAL, "a matrix product that accumulates cannot have an epilogue, nor add another matrix");
+    return status_set(
+        STATUS_INTERNAL,
+        "a matrix product that accumulates cannot have an epilogue, nor add another matrix");
   if (op->add && op->epilogue != EPILOGUE_NONE && op->epilogue != EPILOGUE_BIAS)
-    return status_set(STATUS_INTERNAL, "a matrix product that goes through an activation cannot add another matrix");
+    return status_set(STATUS_INTERNAL,
+                      "a matrix product that goes through an activation cannot add another matrix");
   if ((op->scale != 0 || op->add_scale != 0) && (op->accumulate || op->epilogue != EPILOGUE_NONE))
     return status_set(STATUS_INTERNAL,
                       "a matrix product that accumulates or has an epilogue cannot be scaled");
   if (op->m < 0 || op->n < 0 || op->k < 1 || op->tile < 0)
-    return status_set(STATUS_INTERNAL, "a matrix product of shape %lld x %lld x %lld", (long long)op->m, (long long)op->n, (long long)op->k);
+    return status_set(STATUS_INTERNAL, "a matrix product of shape %lld x %lld x %lld",
+                      (long long)op->m, (long long)op->n, (long long)op->k);
   if (op->m == 0 || op->n == 0)
     return STATUS_OK;
   enum status status = host_lane_reserve(lane);

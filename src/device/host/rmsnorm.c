@@ -1,5 +1,6 @@
-/* Root mean square norm. Backward, one pass over a block of rows gives both dx and the block's part of dgamma; the parts are then added in order, block after block
- * within a sequence and sequence after sequence. */
+/* Root mean square norm. Backward, one pass over a block of rows gives both dx and the block's part
+ * of dgamma; the parts are then added in order, block after block within a sequence and sequence
+ * after sequence. */
 #include <string.h>
 
 #include "device/host/host.h"
@@ -11,11 +12,13 @@ static int64_t block_rows(int64_t groups)
   return groups < PIECES ? PIECES / groups : 1;
 }
 
-static enum status check(int64_t rows, int64_t groups, int64_t C, int64_t x_stride, int64_t y_stride)
+static enum status check(int64_t rows, int64_t groups, int64_t C, int64_t x_stride,
+                         int64_t y_stride)
 {
   if (rows < 0 || groups < 1 || C < 1 || x_stride < groups * C || y_stride < groups * C)
-    return status_set(STATUS_INTERNAL, "a norm of %lld rows of %lld pieces of %lld elements, %lld and %lld apart", (long long)rows, (long long)groups,
-                      (long long)C, (long long)x_stride, (long long)y_stride);
+    return status_set(
+        STATUS_INTERNAL, "a norm of %lld rows of %lld pieces of %lld elements, %lld and %lld apart",
+        (long long)rows, (long long)groups, (long long)C, (long long)x_stride, (long long)y_stride);
   return STATUS_OK;
 }
 
@@ -31,8 +34,10 @@ static void run_forward(void *arg, int64_t begin, int64_t end)
   for (int64_t r = begin; r < end; r++)
     for (int64_t g = 0; g < op->groups; g++) {
       int64_t at = r * op->x_stride + g * op->C, y_at = r * op->y_stride + g * op->C;
-      job->kernels->rmsnorm(op->C, op->eps, (const float *)op->x + at, op->add ? (const float *)op->add + at : NULL,
-                            op->add ? (float *)op->sum + at : NULL, op->gamma, (float *)op->y + y_at, op->rstd + r * op->groups + g);
+      job->kernels->rmsnorm(op->C, op->eps, (const float *)op->x + at,
+                            op->add ? (const float *)op->add + at : NULL,
+                            op->add ? (float *)op->sum + at : NULL, op->gamma,
+                            (float *)op->y + y_at, op->rstd + r * op->groups + g);
     }
 }
 
@@ -43,7 +48,8 @@ static enum status rmsnorm(struct lane *lane, const struct row_norm *op)
   if (status)
     return status;
   if (op->add && op->groups != 1)
-    return status_set(STATUS_INTERNAL, "a norm of each of %lld pieces cannot add another matrix", (long long)op->groups);
+    return status_set(STATUS_INTERNAL, "a norm of each of %lld pieces cannot add another matrix",
+                      (long long)op->groups);
   host_run_ranges(lane, op->rows, block_rows(op->groups), run_forward, &job);
   return STATUS_OK;
 }
@@ -71,7 +77,8 @@ static void run_backward(void *arg, int64_t task, int worker)
   for (int64_t r = begin; r < end; r++)
     for (int64_t g = 0; g < op->groups; g++)
       job->kernels->rmsnorm_backward(op->C, (const float *)op->dy + r * op->dy_stride + g * op->C,
-                                     (const float *)op->x + r * op->x_stride + g * op->C, op->gamma, op->rstd[r * op->groups + g], op->dx_accumulate,
+                                     (const float *)op->x + r * op->x_stride + g * op->C, op->gamma,
+                                     op->rstd[r * op->groups + g], op->dx_accumulate,
                                      (float *)op->dx + r * op->dx_stride + g * op->C, part);
 }
 
@@ -89,23 +96,29 @@ size_t host_rmsnorm_workspace(const struct device_model *model, int64_t rows, in
 
 static enum status rmsnorm_backward(struct lane *lane, const struct row_norm_backward *op)
 {
-  struct backward_job job = {.op = op, .kernels = host_kernels(lane), .block = block_rows(op->groups > 0 ? op->groups : 1)};
-  enum status status = check(op->rows, op->groups, op->C, op->x_stride, op->dy_stride < op->dx_stride ? op->dy_stride : op->dx_stride);
+  struct backward_job job = {.op = op,
+                             .kernels = host_kernels(lane),
+                             .block = block_rows(op->groups > 0 ? op->groups : 1)};
+  enum status status = check(op->rows, op->groups, op->C, op->x_stride,
+                             op->dy_stride < op->dx_stride ? op->dy_stride : op->dx_stride);
   if (status)
     return status;
   if (op->tile < 0)
-    return status_set(STATUS_INTERNAL, "a norm's gradient by tiles of %lld rows", (long long)op->tile);
+    return status_set(STATUS_INTERNAL, "a norm's gradient by tiles of %lld rows",
+                      (long long)op->tile);
   if (op->rows == 0)
     return STATUS_OK;
   job.tile = op->tile && op->tile < op->rows ? op->tile : op->rows;
   job.tile_blocks = host_pieces(job.tile, job.block);
-  int64_t tiles = parts_held(op->rows, op->groups) / job.tile_blocks; /* at a time: as many as have room for their parts */
+  int64_t tiles = parts_held(op->rows, op->groups) /
+                  job.tile_blocks; /* at a time: as many as have room for their parts */
   for (; job.first < op->rows; job.first += tiles * job.tile) {
     int64_t left = op->rows - job.first, rows = left < tiles * job.tile ? left : tiles * job.tile;
     int64_t tasks = rows / job.tile * job.tile_blocks + host_pieces(rows % job.tile, job.block);
     host_run_tasks(lane, tasks, run_backward, &job);
     for (int64_t part = 0; op->dgamma && part < tasks; part += job.tile_blocks)
-      job.kernels->column_sums(tasks - part < job.tile_blocks ? tasks - part : job.tile_blocks, op->C, op->C, (const float *)op->work + part * op->C,
+      job.kernels->column_sums(tasks - part < job.tile_blocks ? tasks - part : job.tile_blocks,
+                               op->C, op->C, (const float *)op->work + part * op->C,
                                op->accumulate || job.first > 0 || part > 0, op->dgamma);
   }
   return STATUS_OK;

@@ -35,10 +35,14 @@ enum status host_rope(struct lane *lane, const struct rope *op)
 {
   struct rope_job job = {op, host_kernels(lane)};
   if (op->D < 2 || op->D % 2 != 0)
-    return status_set(STATUS_INTERNAL, "rotary positions of heads of width %lld: it must be even", (long long)op->D);
+    return status_set(STATUS_INTERNAL, "rotary positions of heads of width %lld: it must be even",
+                      (long long)op->D);
   if (op->rows < 0 || op->T < 1 || op->past < 0 || op->heads < 0 || op->stride < op->heads * op->D)
-    return status_set(STATUS_INTERNAL, "rotary positions of %lld rows of %lld heads of width %lld, %lld apart, %lld tokens a sequence after %lld",
-                      (long long)op->rows, (long long)op->heads, (long long)op->D, (long long)op->stride, (long long)op->T, (long long)op->past);
+    return status_set(STATUS_INTERNAL,
+                      "rotary positions of %lld rows of %lld heads of width %lld, %lld apart, %lld "
+                      "tokens a sequence after %lld",
+                      (long long)op->rows, (long long)op->heads, (long long)op->D,
+                      (long long)op->stride, (long long)op->T, (long long)op->past);
   host_run_ranges(lane, op->rows < op->T ? op->rows : op->T, TOKENS, run_positions, &job);
   return STATUS_OK;
 }

@@ -13,9 +13,9 @@ typedef uint32_t key_of(const struct selection *op, float x);
 
 /* A histogram of the next digit of the keys that may still be the smallest chosen one, among the n
  * elements of `list` (NULL: the first n of x). */
-__attribute__((always_inline)) static inline void
-narrow_cut(const struct selection *op, int64_t n, const uint16_t *list, const float *x, key_of *key,
-           int pass, struct cut *cut)
+__attribute__((always_inline)) static inline void narrow_cut(const struct selection *op, int64_t n,
+                                                             const uint16_t *list, const float *x,
+                                                             key_of *key, int pass, struct cut *cut)
 {
   uint16_t count[SELECT_BINS] = {0};
   uint32_t top = 0;
@@ -33,9 +33,10 @@ narrow_cut(const struct selection *op, int64_t n, const uint16_t *list, const fl
 
 /* Elements with keys of at least `least`, without branches that depend on them. Returns their
  * number. */
-__attribute__((always_inline)) static inline int64_t
-list_from(const struct selection *op, int64_t n, const float *x, key_of *key, uint32_t least,
-          uint16_t *list)
+__attribute__((always_inline)) static inline int64_t list_from(const struct selection *op,
+                                                               int64_t n, const float *x,
+                                                               key_of *key, uint32_t least,
+                                                               uint16_t *list)
 {
   int64_t count = 0;
   for (int64_t i = 0; i < n; i++) {
@@ -45,9 +46,9 @@ list_from(const struct selection *op, int64_t n, const float *x, key_of *key, ui
   return count;
 }
 
-__attribute__((always_inline)) static inline void
-choose(const struct selection *op, int64_t n, const float *x, key_of *key, bool ranked,
-       uint16_t *indices, float *values)
+__attribute__((always_inline)) static inline void choose(const struct selection *op, int64_t n,
+                                                         const float *x, key_of *key, bool ranked,
+                                                         uint16_t *indices, float *values)
 {
   uint16_t list[SELECT_MOST_BLOCK];
   struct cut cut = {ranked ? 0 : 1, op->keep};

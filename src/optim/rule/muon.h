@@ -147,6 +147,7 @@ static double muon_flops(int64_t rows, int64_t cols)
   return MUON_ITERATIONS * 2 * d * (whole + d * d + whole);
 }
 
-static const struct optim_matrix muon = {muon_workspace, muon_orthogonalize, muon_scale, muon_flops};
+static const struct optim_matrix muon = {muon_workspace, muon_orthogonalize, muon_scale,
+                                         muon_flops};
 
 #endif

@@ -14,24 +14,54 @@
 #include "base/mem.h"
 
 static const struct io_tensor shapes[] = {
-    {.group = "model", .name = "transformer.wte.weight", .type = DTYPE_F32, .ndim = 2, .shape = {97, 31}},
-    {.group = "model", .name = "transformer.h.0.ln_1.bias", .type = DTYPE_F32, .ndim = 1, .shape = {31}},
-    {.group = "model", .name = "transformer.h.0.attn.c_attn.weight", .type = DTYPE_BF16, .ndim = 2, .shape = {31, 93}},
+    {.group = "model",
+     .name = "transformer.wte.weight",
+     .type = DTYPE_F32,
+     .ndim = 2,
+     .shape = {97, 31}},
+    {.group = "model",
+     .name = "transformer.h.0.ln_1.bias",
+     .type = DTYPE_F32,
+     .ndim = 1,
+     .shape = {31}},
+    {.group = "model",
+     .name = "transformer.h.0.attn.c_attn.weight",
+     .type = DTYPE_BF16,
+     .ndim = 2,
+     .shape = {31, 93}},
     {.group = "model", .name = "one", .type = DTYPE_F64, .ndim = 1, .shape = {1}},
     {.group = "model", .name = "cube", .type = DTYPE_F16, .ndim = 3, .shape = {3, 5, 7}},
-    {.group = "model", .name = "tesseract", .type = DTYPE_F8_E4M3, .ndim = 4, .shape = {3, 1, 5, 11}},
-    {.group = "exp_avg", .name = "transformer.wte.weight", .type = DTYPE_F32, .ndim = 2, .shape = {97, 31}},
+    {.group = "model",
+     .name = "tesseract",
+     .type = DTYPE_F8_E4M3,
+     .ndim = 4,
+     .shape = {3, 1, 5, 11}},
+    {.group = "exp_avg",
+     .name = "transformer.wte.weight",
+     .type = DTYPE_F32,
+     .ndim = 2,
+     .shape = {97, 31}},
     {.group = "exp_avg", .name = "ones", .type = DTYPE_F8_E5M2, .ndim = 4, .shape = {1, 1, 1, 1}},
-    {.group = "exp_avg_sq", .name = "transformer.wte.weight", .type = DTYPE_F32, .ndim = 2, .shape = {97, 31}},
+    {.group = "exp_avg_sq",
+     .name = "transformer.wte.weight",
+     .type = DTYPE_F32,
+     .ndim = 2,
+     .shape = {97, 31}},
     {.group = "exp_avg_sq", .name = "counts", .type = DTYPE_I64, .ndim = 1, .shape = {13}},
     {.group = "exp_avg_sq", .name = "bytes", .type = DTYPE_U8, .ndim = 2, .shape = {2, 3}},
-    {.group = "model", .name = "late", .type = DTYPE_U16, .ndim = 1, .shape = {5}}, /* back to an earlier group */
+    {.group = "model",
+     .name = "late",
+     .type = DTYPE_U16,
+     .ndim = 1,
+     .shape = {5}}, /* back to an earlier group */
 };
-static const struct io_tensor big_shape = {.group = "model", .name = "big", .type = DTYPE_F32, .ndim = 3, .shape = {101, 33, 257}};
+static const struct io_tensor big_shape = {
+    .group = "model", .name = "big", .type = DTYPE_F32, .ndim = 3, .shape = {101, 33, 257}};
 
 unsigned char sample_byte(int seed, int tensor, int64_t at)
 {
-  uint64_t x = (uint64_t)at * 0x9e3779b97f4a7c15u + (uint64_t)tensor * 0xbf58476d1ce4e5b9u + (uint64_t)seed;
+  uint64_t x =
+      (uint64_t)at * 0x9e3779b97f4a7c15u + (uint64_t)tensor * 0xbf58476d1ce4e5b9u + (uint64_t)seed;
   x = (x ^ x >> 29) * 0x94d049bb133111ebu;
   return (unsigned char)(x >> 56);
 }
@@ -50,23 +80,33 @@ static int64_t cut(int64_t n, int k, int ranks)
   return k == 0 ? 0 : k >= ranks ? n : n * k * k / ((int64_t)ranks * ranks);
 }
 
-static void split_tensor(struct io_tensor *tensor, int t, enum sample_split split, int rank, int ranks)
+static void split_tensor(struct io_tensor *tensor, int t, enum sample_split split, int rank,
+                         int ranks)
 {
   int64_t n = sample_elements(tensor);
-  int place = split == SPLIT_REVERSED ? ranks - 1 - rank : split == SPLIT_UNEVEN ? (rank * (ranks % 2 ? 2 : 1) + t) % ranks : rank;
+  int place = split == SPLIT_REVERSED ? ranks - 1 - rank
+              : split == SPLIT_UNEVEN ? (rank * (ranks % 2 ? 2 : 1) + t) % ranks
+                                      : rank;
   bool mine = t % ranks == rank;
   tensor->writer = split == SPLIT_REPLICAS || split == SPLIT_WHOLE ? mine : true;
   switch (split) {
   case SPLIT_EVEN:
-  case SPLIT_REVERSED: tensor->range = (struct layout_range){n * place / ranks, n * (place + 1) / ranks}; break;
-  case SPLIT_UNEVEN: tensor->range = (struct layout_range){cut(n, place, ranks), cut(n, place + 1, ranks)}; break;
-  case SPLIT_ONE: tensor->range = mine ? (struct layout_range){0, n} : (struct layout_range){7, 3}; break;
+  case SPLIT_REVERSED:
+    tensor->range = (struct layout_range){n * place / ranks, n * (place + 1) / ranks};
+    break;
+  case SPLIT_UNEVEN:
+    tensor->range = (struct layout_range){cut(n, place, ranks), cut(n, place + 1, ranks)};
+    break;
+  case SPLIT_ONE:
+    tensor->range = mine ? (struct layout_range){0, n} : (struct layout_range){7, 3};
+    break;
   case SPLIT_MIDDLE: tensor->range = (struct layout_range){n / 3, n - n / 4}; break;
   default: tensor->range = (struct layout_range){0, n}; break;
   }
 }
 
-void sample_make(struct sample *sample, struct comm *comm, enum sample_split split, int64_t step, int seed, bool big, bool fill)
+void sample_make(struct sample *sample, struct comm *comm, enum sample_split split, int64_t step,
+                 int seed, bool big, bool fill)
 {
   *sample = (struct sample){.n = (int)(sizeof shapes / sizeof shapes[0]) + big};
   sample->meta = (struct checkpoint_meta){
@@ -86,7 +126,8 @@ void sample_make(struct sample *sample, struct comm *comm, enum sample_split spl
     split_tensor(tensor, t, split, comm_rank(comm), comm_ranks(comm));
     if (tensor->range.begin >= tensor->range.end)
       continue;
-    int64_t size = (int64_t)dtype_size(tensor->type), first = tensor->range.begin * size, bytes = tensor->range.end * size - first;
+    int64_t size = (int64_t)dtype_size(tensor->type), first = tensor->range.begin * size,
+            bytes = tensor->range.end * size - first;
     unsigned char *data = NULL;
     assert_int_equal(mem_alloc(MEM_IO, (size_t)bytes, (void **)&data), STATUS_OK);
     for (int64_t i = 0; i < bytes; i++)
@@ -107,7 +148,8 @@ int64_t sample_wrong(const struct sample *sample, int seed)
   int64_t wrong = 0;
   for (int t = 0; t < sample->n; t++) {
     const struct io_tensor *tensor = &sample->tensor[t];
-    int64_t size = (int64_t)dtype_size(tensor->type), first = tensor->range.begin * size, bytes = tensor->range.end * size - first;
+    int64_t size = (int64_t)dtype_size(tensor->type), first = tensor->range.begin * size,
+            bytes = tensor->range.end * size - first;
     for (int64_t i = 0; i < bytes; i++)
       wrong += ((const unsigned char *)tensor->data)[i] != sample_byte(seed, t, first + i);
   }

@@ -1,5 +1,6 @@
-/* A small state to save: tensors of 1 to 4 dimensions, odd sizes, several types, whose bytes are a function of (tensor, position), spread over the ranks in ways that a
- * sharding strategy would choose, and in ways that none would. */
+/* A small state to save: tensors of 1 to 4 dimensions, odd sizes, several types, whose bytes are a
+ * function of (tensor, position), spread over the ranks in ways that a sharding strategy would
+ * choose, and in ways that none would. */
 #ifndef SLUICE_TESTS_IO_CHECKPOINT_SAMPLE_H
 #define SLUICE_TESTS_IO_CHECKPOINT_SAMPLE_H
 
@@ -25,8 +26,10 @@ struct sample {
   struct checkpoint_meta meta;
 };
 
-/* `seed` chooses the values; `big` has one tensor of several MiB. With `fill`, ranges hold the values, else 0xA5. */
-void sample_make(struct sample *sample, struct comm *comm, enum sample_split split, int64_t step, int seed, bool big, bool fill);
+/* `seed` chooses the values; `big` has one tensor of several MiB. With `fill`, ranges hold the
+ * values, else 0xA5. */
+void sample_make(struct sample *sample, struct comm *comm, enum sample_split split, int64_t step,
+                 int seed, bool big, bool fill);
 void sample_free(struct sample *sample);
 unsigned char sample_byte(int seed, int tensor, int64_t at);
 int64_t sample_elements(const struct io_tensor *tensor);

@@ -1,5 +1,6 @@
-/* A save beside a thread that uses HDF5, as the store's does. Oracles: what each call of HDF5 is asked to move; whether another thread gets the lock while the disk is waited for; the file,
- * which verifies. */
+/* A save beside a thread that uses HDF5, as the store's does. Oracles: what each call of HDF5 is
+ * asked to move; whether another thread gets the lock while the disk is waited for; the file, which
+ * verifies. */
 /* ranks: 1 2 3 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,8 +22,10 @@
 
 enum { MOST_SYNCS = 8 };
 
-herr_t __wrap_H5Dwrite(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_t list, const void *data);
-herr_t __real_H5Dwrite(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_t list, const void *data);
+herr_t __wrap_H5Dwrite(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_t list,
+                       const void *data);
+herr_t __real_H5Dwrite(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_t list,
+                       const void *data);
 herr_t __wrap_H5Fflush(hid_t file, H5F_scope_t scope);
 herr_t __real_H5Fflush(hid_t file, H5F_scope_t scope);
 int __wrap_fsync(int fd);
@@ -34,9 +37,11 @@ static char *dir;
 static int calls;
 static int64_t moved, most_moved;
 
-herr_t __wrap_H5Dwrite(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_t list, const void *data)
+herr_t __wrap_H5Dwrite(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_t list,
+                       const void *data)
 {
-  const int64_t bytes = memory == H5S_ALL ? 0 : (int64_t)H5Sget_select_npoints(memory) * (int64_t)H5Tget_size(type);
+  const int64_t bytes =
+      memory == H5S_ALL ? 0 : (int64_t)H5Sget_select_npoints(memory) * (int64_t)H5Tget_size(type);
   calls++;
   moved += bytes;
   most_moved = bytes > most_moved ? bytes : most_moved;
@@ -77,7 +82,8 @@ int __wrap_fsync(int fd)
 herr_t __wrap_H5Fflush(hid_t file, H5F_scope_t scope)
 {
   const hid_t access = H5Fget_access_plist(file);
-  flushed_before = flushed_before || (watching && H5Pget_driver(access) == H5FD_MPIO && !data_synced);
+  flushed_before =
+      flushed_before || (watching && H5Pget_driver(access) == H5FD_MPIO && !data_synced);
   H5Pclose(access);
   return __real_H5Fflush(file, scope);
 }
@@ -89,8 +95,10 @@ static void save(int64_t step, int64_t *bytes)
   sample_make(&sample, job, SPLIT_EVEN, step, 1, true, true);
   *bytes = 0;
   for (int t = 0; t < sample.n; t++)
-    *bytes += (sample.tensor[t].range.end - sample.tensor[t].range.begin) * (int64_t)dtype_size(sample.tensor[t].type);
-  assert_int_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, &path), STATUS_OK);
+    *bytes += (sample.tensor[t].range.end - sample.tensor[t].range.begin) *
+              (int64_t)dtype_size(sample.tensor[t].type);
+  assert_int_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, &path),
+                   STATUS_OK);
   assert_int_equal(checkpoint_verify(job, path), STATUS_OK);
   mem_free(path);
   sample_free(&sample);

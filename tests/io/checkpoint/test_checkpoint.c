@@ -1,5 +1,6 @@
-/* Saving and loading. Oracles: the bytes of a function of (tensor, position); plain serial HDF5 calls; zlib's CRC-32 over whole tensors; the same file, bit by bit,
- * from every way to spread the tensors over the ranks. */
+/* Saving and loading. Oracles: the bytes of a function of (tensor, position); plain serial HDF5
+ * calls; zlib's CRC-32 over whole tensors; the same file, bit by bit, from every way to spread the
+ * tensors over the ranks. */
 /* ranks: 1 2 3 4 */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -93,7 +94,9 @@ static void the_file_does_not_depend_on_the_split(void **state)
   size_t first_size = 0, size = 0;
   for (int split = 0; split <= SPLIT_WHOLE; split++) {
     char *path = save((enum sample_split)split, 200, 3, false);
-    assert_int_equal(file_read_all(path, 1 << 24, split ? &bytes : &first, split ? &size : &first_size), STATUS_OK);
+    assert_int_equal(
+        file_read_all(path, 1 << 24, split ? &bytes : &first, split ? &size : &first_size),
+        STATUS_OK);
     if (split) {
       assert_int_equal(size, first_size);
       assert_memory_equal(bytes, first, size);
@@ -106,14 +109,16 @@ static void the_file_does_not_depend_on_the_split(void **state)
 }
 
 /* No code of Sluice reads here. */
-static void check_tensor_with_plain_hdf5(hid_t file, const struct io_tensor *tensor, int t, int seed)
+static void check_tensor_with_plain_hdf5(hid_t file, const struct io_tensor *tensor, int t,
+                                         int seed)
 {
   char name[256];
   hsize_t dims[LAYOUT_MAX_DIMS];
   uint32_t crc;
   int64_t elements;
   snprintf(name, sizeof name, "/%s/%s", tensor->group, tensor->name);
-  hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT), space = H5Dget_space(dataset), type = H5Dget_type(dataset);
+  hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT), space = H5Dget_space(dataset),
+        type = H5Dget_type(dataset);
   assert_true(dataset >= 0);
   assert_int_equal(H5Sget_simple_extent_ndims(space), tensor->ndim);
   H5Sget_simple_extent_dims(space, dims, NULL);
@@ -126,7 +131,8 @@ static void check_tensor_with_plain_hdf5(hid_t file, const struct io_tensor *ten
   for (size_t i = 0; i < bytes; i++)
     expected[i] = sample_byte(seed, t, (int64_t)i);
   assert_memory_equal(data, expected, bytes);
-  hid_t attribute = H5Aopen(dataset, "crc32", H5P_DEFAULT), count = H5Aopen(dataset, "elements", H5P_DEFAULT);
+  hid_t attribute = H5Aopen(dataset, "crc32", H5P_DEFAULT),
+        count = H5Aopen(dataset, "elements", H5P_DEFAULT);
   assert_true(H5Aread(attribute, H5T_NATIVE_UINT32, &crc) >= 0);
   assert_true(H5Aread(count, H5T_NATIVE_INT64, &elements) >= 0);
   assert_int_equal(crc, crc32(0, expected, (uInt)bytes));
@@ -149,8 +155,9 @@ static void plain_hdf5_sees_true_tensors(void **state)
     struct {
       const char *name;
       int64_t value;
-    } numbers[] = {{"format_version", 1}, {"complete", 1},           {"step", 300}, {"samples", 2405}, {"skipped", 1},
-                   {"tensors", 13},       {"ranks", comm_ranks(job)}};
+    } numbers[] = {{"format_version", 1},     {"complete", 1}, {"step", 300},
+                   {"samples", 2405},         {"skipped", 1},  {"tensors", 13},
+                   {"ranks", comm_ranks(job)}};
     sample_make(&sample, job, SPLIT_EVEN, 300, 5, true, false);
     hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
     for (int t = 0; t < sample.n; t++)
@@ -173,7 +180,8 @@ static void h5dump_shows_names_and_shapes(void **state)
 {
   (void)state;
   char *path = save(SPLIT_EVEN, 400, 1, false), *command = NULL, line[512], all[8192] = "";
-  if (comm_ranks(job) > 1 || system("command -v h5dump >/dev/null") != 0) { /* forking is for a job of one */
+  if (comm_ranks(job) > 1 ||
+      system("command -v h5dump >/dev/null") != 0) { /* forking is for a job of one */
     mem_free(path);
     if (comm_ranks(job) == 1 && getenv("SLUICE_TEST_STRICT")) /* see tests/need.sh */
       fail_msg("there is no h5dump");
@@ -286,7 +294,8 @@ static void expect_refusal(struct sample *sample, const char *words)
 {
   char *path = checkpoint_folder_path(dir, 900), *temporary = checkpoint_folder_temporary(dir, 900);
   sample->meta.step = 900;
-  assert_int_equal(checkpoint_save(job, dir, &sample->meta, sample->n, sample->tensor, NULL), STATUS_INTERNAL);
+  assert_int_equal(checkpoint_save(job, dir, &sample->meta, sample->n, sample->tensor, NULL),
+                   STATUS_INTERNAL);
   assert_non_null(strstr(status_text(), words));
   assert_false(file_exists(path));
   assert_false(file_exists(temporary));
@@ -301,7 +310,9 @@ static void parts_that_do_not_make_a_whole_are_refused(void **state)
   int last = comm_ranks(job) - 1;
   sample_make(&sample, job, SPLIT_EVEN, 900, 1, false, true);
   sample.tensor[9].writer = comm_rank(job) != last; /* a gap at the end */
-  char *words = mem_printf("element %d of tensor exp_avg_sq/counts is not written by exactly one rank", 13 * last / (last + 1));
+  char *words =
+      mem_printf("element %d of tensor exp_avg_sq/counts is not written by exactly one rank",
+                 13 * last / (last + 1));
   expect_refusal(&sample, words);
   mem_free(words);
   sample.tensor[9].writer = true;
@@ -317,7 +328,8 @@ static void parts_that_do_not_make_a_whole_are_refused(void **state)
     sample_make(&sample, job, SPLIT_EVEN, 900, 1, false, true);
     if (comm_rank(job) == 1)
       sample.tensor[0].range.begin--; /* an element twice */
-    char *twice = mem_printf("element %d of tensor model/transformer.wte.weight is not", 97 * 31 / (last + 1) - 1);
+    char *twice = mem_printf("element %d of tensor model/transformer.wte.weight is not",
+                             97 * 31 / (last + 1) - 1);
     expect_refusal(&sample, twice);
     mem_free(twice);
     sample_free(&sample);
@@ -359,7 +371,8 @@ static void a_name_used_twice_is_refused_and_leaves_nothing(void **state)
   struct sample sample;
   sample_make(&sample, job, SPLIT_EVEN, 900, 1, false, true);
   sample.tensor[6].name = "ones"; /* as tensor 7 */
-  assert_int_not_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL), STATUS_OK);
+  assert_int_not_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL),
+                       STATUS_OK);
   assert_non_null(strstr(status_text(), "cannot create the dataset ones"));
   char *temporary = checkpoint_folder_temporary(dir, 900);
   assert_false(file_exists(temporary));
@@ -380,12 +393,14 @@ static void another_model_is_refused(void **state)
   sample.tensor[4].name = "cube";
   sample.tensor[4].type = DTYPE_BF16;
   assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INPUT);
-  assert_non_null(strstr(status_text(), "model/cube is of type fp16 in the file and bf16 in this run"));
+  assert_non_null(
+      strstr(status_text(), "model/cube is of type fp16 in the file and bf16 in this run"));
   sample.tensor[4].type = DTYPE_F16;
   sample.tensor[4].shape[0] = 5;
   sample.tensor[4].shape[1] = 3;
   assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INPUT);
-  assert_non_null(strstr(status_text(), "model/cube has shape 3 x 5 x 7 in the file and 5 x 3 x 7 in this run"));
+  assert_non_null(strstr(status_text(),
+                         "model/cube has shape 3 x 5 x 7 in the file and 5 x 3 x 7 in this run"));
   sample.tensor[4].shape[0] = 3;
   sample.tensor[4].shape[1] = 5;
   sample.n--;
@@ -417,11 +432,13 @@ static void an_empty_list_is_a_checkpoint(void **state)
   mem_free(path);
 }
 
-/* A file made with nothing but doc/checkpoint.md in hand and HDF5's defaults (old-style groups, times, padded strings, late allocation). */
+/* A file made with nothing but doc/checkpoint.md in hand and HDF5's defaults (old-style groups,
+ * times, padded strings, late allocation). */
 
 static void put_attribute(hid_t object, const char *name, hid_t type, const void *value)
 {
-  hid_t space = H5Screate(H5S_SCALAR), attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t space = H5Screate(H5S_SCALAR),
+        attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
   assert_true(H5Awrite(attribute, type, value) >= 0);
   H5Aclose(attribute);
   H5Sclose(space);
@@ -441,9 +458,10 @@ static void write_as_another_program(const char *path)
   const int32_t one = 1;
   const int64_t step = 5, zero = 0, six = 6, tensors = 1;
   const uint64_t seed = 3;
-  const uint32_t crc = (uint32_t)crc32(0, (const Bytef *)matrix, sizeof matrix), deck_crc = (uint32_t)crc32(0, (const Bytef *)"a: b", 4);
-  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), format = padded_string(17), deck_type = padded_string(4),
-        scalar = H5Screate(H5S_SCALAR);
+  const uint32_t crc = (uint32_t)crc32(0, (const Bytef *)matrix, sizeof matrix),
+                 deck_crc = (uint32_t)crc32(0, (const Bytef *)"a: b", 4);
+  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT), format = padded_string(17),
+        deck_type = padded_string(4), scalar = H5Screate(H5S_SCALAR);
   put_attribute(file, "format", format, "sluice-checkpoint");
   put_attribute(file, "program", deck_type, "mine");
   put_attribute(file, "format_version", H5T_STD_I32LE, &one);
@@ -457,8 +475,10 @@ static void write_as_another_program(const char *path)
   hid_t deck = H5Dcreate2(file, "deck", deck_type, scalar, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
   assert_true(H5Dwrite(deck, deck_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, "a: b") >= 0);
   put_attribute(deck, "crc32", H5T_STD_U32LE, &deck_crc);
-  hid_t group = H5Gcreate2(file, "model", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT), space = H5Screate_simple(2, (hsize_t[]){2, 3}, NULL);
-  hid_t dataset = H5Dcreate2(group, "w", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t group = H5Gcreate2(file, "model", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+        space = H5Screate_simple(2, (hsize_t[]){2, 3}, NULL);
+  hid_t dataset =
+      H5Dcreate2(group, "w", H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
   assert_true(H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, matrix) >= 0);
   put_attribute(dataset, "crc32", H5T_STD_U32LE, &crc);
   put_attribute(dataset, "elements", H5T_STD_I64LE, &six);
@@ -477,7 +497,13 @@ static void a_file_of_another_program(void **state)
   (void)state;
   float held[6] = {0};
   struct checkpoint_meta meta;
-  struct io_tensor w = {.group = "model", .name = "w", .type = DTYPE_F32, .ndim = 2, .shape = {2, 3}, .range = {0, 6}, .data = held};
+  struct io_tensor w = {.group = "model",
+                        .name = "w",
+                        .type = DTYPE_F32,
+                        .ndim = 2,
+                        .shape = {2, 3},
+                        .range = {0, 6},
+                        .data = held};
   char *path = checkpoint_folder_path(dir, 1200);
   if (comm_rank(job) == 0)
     write_as_another_program(path);
@@ -537,7 +563,8 @@ static enum status move_piece(const struct io_tensor *tensor, struct layout_rang
   const int64_t size = (int64_t)dtype_size(tensor->type);
   char *memory = (char *)mover->memory->data + (piece.begin - tensor->range.begin) * size;
   const size_t bytes = (size_t)((piece.end - piece.begin) * size);
-  assert_true(piece.begin >= tensor->range.begin && piece.end <= tensor->range.end && piece.begin < piece.end);
+  assert_true(piece.begin >= tensor->range.begin && piece.end <= tensor->range.end &&
+              piece.begin < piece.end);
   assert_true(bytes <= (size_t)checkpoint_piece_bytes);
   if (mover->index == mover->broken)
     return status_set(STATUS_INPUT, "the source of %s is gone", tensor->name);
@@ -546,10 +573,12 @@ static enum status move_piece(const struct io_tensor *tensor, struct layout_rang
 }
 
 /* The same tensors without memory. */
-static void make_moved(const struct sample *sample, int broken, bool takes, struct mover *movers, struct io_tensor *out)
+static void make_moved(const struct sample *sample, int broken, bool takes, struct mover *movers,
+                       struct io_tensor *out)
 {
   for (int t = 0; t < sample->n; t++) {
-    movers[t] = (struct mover){.memory = &sample->tensor[t], .index = t, .broken = broken, .takes = takes};
+    movers[t] =
+        (struct mover){.memory = &sample->tensor[t], .index = t, .broken = broken, .takes = takes};
     out[t] = sample->tensor[t];
     out[t].data = NULL;
     out[t].move = move_piece;
@@ -561,7 +590,8 @@ static void moved_by_pieces_is_the_same_file(void **state)
 {
   (void)state;
   const int64_t whole = checkpoint_piece_bytes;
-  char *path = save(SPLIT_UNEVEN, 300, 5, true), *moved = mem_printf("%s/deep/er/moved.h5", dir), *a = NULL, *b = NULL;
+  char *path = save(SPLIT_UNEVEN, 300, 5, true), *moved = mem_printf("%s/deep/er/moved.h5", dir),
+       *a = NULL, *b = NULL;
   size_t an = 0, bn = 0;
   struct sample sample;
   struct mover movers[SAMPLE_MOST];
@@ -575,7 +605,8 @@ static void moved_by_pieces_is_the_same_file(void **state)
   assert_int_equal(file_read_all(moved, 1 << 24, &b, &bn), STATUS_OK);
   assert_int_equal(an, bn);
   assert_memory_equal(a, b, an);
-  assert_int_equal(checkpoint_write(job, moved, &sample.meta, sample.n, tensors), STATUS_USAGE); /* it is there now */
+  assert_int_equal(checkpoint_write(job, moved, &sample.meta, sample.n, tensors),
+                   STATUS_USAGE); /* it is there now */
   assert_non_null(strstr(status_text(), "moved.h5 was not written: "));
   sample_free(&sample);
 
@@ -595,14 +626,17 @@ static void moved_by_pieces_is_the_same_file(void **state)
 static void a_move_that_fails_leaves_nothing(void **state)
 {
   (void)state;
-  char *moved = mem_printf("%s/broken.h5", dir), *temporary = mem_printf("%s.tmp", moved), *path = save(SPLIT_EVEN, 310, 5, false);
+  char *moved = mem_printf("%s/broken.h5", dir), *temporary = mem_printf("%s.tmp", moved),
+       *path = save(SPLIT_EVEN, 310, 5, false);
   struct sample sample;
   struct mover movers[SAMPLE_MOST];
   struct io_tensor tensors[SAMPLE_MOST];
   sample_make(&sample, job, SPLIT_EVEN, 310, 5, false, true);
-  make_moved(&sample, comm_rank(job) == comm_ranks(job) - 1 ? 2 : -1, false, movers, tensors); /* on one rank */
+  make_moved(&sample, comm_rank(job) == comm_ranks(job) - 1 ? 2 : -1, false, movers,
+             tensors); /* on one rank */
   assert_int_equal(checkpoint_write(job, moved, &sample.meta, sample.n, tensors), STATUS_INPUT);
-  assert_non_null(strstr(status_text(), "the source of transformer.h.0.attn.c_attn.weight is gone"));
+  assert_non_null(
+      strstr(status_text(), "the source of transformer.h.0.attn.c_attn.weight is gone"));
   assert_false(file_exists(moved));
   assert_false(file_exists(temporary));
   make_moved(&sample, comm_rank(job) == 0 ? 2 : -1, true, movers, tensors);
@@ -629,7 +663,8 @@ static void a_checkpoint_without_moments_says_so(void **state)
   assert_int_equal(checkpoint_write(job, path, &sample.meta, n, parameters), STATUS_OK);
   assert_int_equal(checkpoint_load(job, path, true, n, parameters), STATUS_OK);
   assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INPUT);
-  assert_non_null(strstr(status_text(), "it has no optimizer state to go on from; start from it with train.init"));
+  assert_non_null(strstr(status_text(),
+                         "it has no optimizer state to go on from; start from it with train.init"));
   sample_free(&sample);
   mem_free(path);
 }
@@ -645,9 +680,11 @@ static void other_moments_are_refused(void **state)
     sample.tensor[t].group = "exp_avg";
   assert_int_equal(checkpoint_write(job, path, &sample.meta, 2, sample.tensor), STATUS_OK);
   assert_int_equal(checkpoint_load(job, path, true, 3, sample.tensor), STATUS_INPUT);
-  assert_non_null(strstr(status_text(), " is missing: the deck describes another model, or freezes other parameters"));
+  assert_non_null(strstr(
+      status_text(), " is missing: the deck describes another model, or freezes other parameters"));
   assert_int_equal(checkpoint_load(job, path, true, 1, sample.tensor), STATUS_INPUT);
-  assert_non_null(strstr(status_text(), "which this run does not have: the deck describes another model, or freezes other parameters"));
+  assert_non_null(strstr(status_text(), "which this run does not have: the deck describes another "
+                                        "model, or freezes other parameters"));
   sample_free(&sample);
   mem_free(path);
 }
@@ -669,7 +706,8 @@ static int64_t count_moves(int64_t step, int64_t flush_bytes, int64_t *calls)
   return after - before;
 }
 
-/* Data reaches the disk while it is written, in parts, each of which is seen to be begun and to be done. */
+/* Data reaches the disk while it is written, in parts, each of which is seen to be begun and to be
+ * done. */
 static void flushing_moves(void **state)
 {
   (void)state;
@@ -679,7 +717,8 @@ static void flushing_moves(void **state)
   assert_int_equal(more - moves, 2 * (many - few));
 }
 
-static enum status take_nothing(const struct io_tensor *tensor, struct layout_range piece, void *data)
+static enum status take_nothing(const struct io_tensor *tensor, struct layout_range piece,
+                                void *data)
 {
   (void)tensor, (void)piece, (void)data;
   return status_set(STATUS_IO, "a disk that is full");

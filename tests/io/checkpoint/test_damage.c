@@ -1,4 +1,5 @@
-/* Damaged, foreign and missing files. Oracle: a file that was changed is refused with a sentence, or gives the data that was saved; it never crashes and never gives other data. */
+/* Damaged, foreign and missing files. Oracle: a file that was changed is refused with a sentence,
+ * or gives the data that was saved; it never crashes and never gives other data. */
 /* ranks: 1 2 */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -89,8 +90,9 @@ static bool meta_is_right(void)
   struct checkpoint_meta meta;
   if (checkpoint_read_meta(job, bad, &meta) != STATUS_OK)
     return status_text()[0] != '\0';
-  bool right = meta.step == STEP && meta.samples == STEP * 8 + SEED && meta.skipped == 1 && meta.ranks == comm_ranks(job) &&
-               meta.seed == 0xfedcba9876543210u && strcmp(meta.deck, "run: {steps: 10}\nmodel: {arch: gpt2}\n") == 0 &&
+  bool right = meta.step == STEP && meta.samples == STEP * 8 + SEED && meta.skipped == 1 &&
+               meta.ranks == comm_ranks(job) && meta.seed == 0xfedcba9876543210u &&
+               strcmp(meta.deck, "run: {steps: 10}\nmodel: {arch: gpt2}\n") == 0 &&
                strcmp(meta.version, "sluice test") == 0;
   checkpoint_meta_free(&meta);
   return right;
@@ -131,7 +133,9 @@ static void flipped_metadata(void **state)
 {
   (void)state;
   write_bad(bytes, size);
-  for (size_t at = 0; at < 600; at += comm_ranks(job) == 1 ? stride(1, 13) : stride(7, 31)) { /* superblock and the root's header */
+  for (size_t at = 0; at < 600; at += comm_ranks(job) == 1
+                                          ? stride(1, 13)
+                                          : stride(7, 31)) { /* superblock and the root's header */
     poke(at, (char)~bytes[at]);
     (void)try_bad("inversion", at);
     poke(at, bytes[at]);
@@ -166,7 +170,8 @@ static void flipped_index_blocks(void **state)
   (void)state;
   static const char *const kinds[] = {"BTHD", "BTIN", "BTLF", "FRHP", "FHIB", "FHDB"};
   struct io_tensor tensor[WIDE];
-  struct checkpoint_meta meta = {.step = STEP + 1, .deck = "run: {steps: 10}\n", .version = "sluice test"};
+  struct checkpoint_meta meta = {
+      .step = STEP + 1, .deck = "run: {steps: 10}\n", .version = "sluice test"};
   char *path = NULL, *wide = NULL;
   size_t wide_size = 0;
   assert_int_equal(use_wide(tensor, NULL), STATUS_OK);
@@ -203,7 +208,8 @@ static void flipped_data_names_the_dataset(void **state)
     if (n < 6)
       continue;
     char *place = memmem(bytes, size, sample.tensor[t].data, n),
-         *name = mem_printf("%s/%s does not match its checksum", sample.tensor[t].group, sample.tensor[t].name);
+         *name = mem_printf("%s/%s does not match its checksum", sample.tensor[t].group,
+                            sample.tensor[t].name);
     assert_non_null(place);
     poke((size_t)(place - bytes) + n - 1, (char)(place[n - 1] ^ 16));
     assert_int_equal(checkpoint_verify(job, bad), STATUS_INPUT);
@@ -321,12 +327,15 @@ static void no_permission(void **state)
     assert_int_equal(unlink(bad), 0);
 }
 
-/* Valid HDF5 that is no checkpoint, or says something untrue: each change of a good file, through HDF5, and the words that tell of it. */
+/* Valid HDF5 that is no checkpoint, or says something untrue: each change of a good file, through
+ * HDF5, and the words that tell of it. */
 
 static void put_number(hid_t object, const char *name, enum dtype type, int64_t value)
 {
   int32_t narrow = (int32_t)value;
-  assert_int_equal(hdf5_set_number(object, name, type, type == DTYPE_I32 ? (const void *)&narrow : &value), STATUS_OK);
+  assert_int_equal(
+      hdf5_set_number(object, name, type, type == DTYPE_I32 ? (const void *)&narrow : &value),
+      STATUS_OK);
 }
 
 static void change_format(hid_t file)
@@ -418,7 +427,8 @@ static void vector_crc(hid_t file)
   struct hdf5_dataset dataset;
   no_crc(file);
   open_one(file, "model/cube", &dataset);
-  hid_t space = H5Screate_simple(1, &(hsize_t){3}, NULL), attribute = H5Acreate2(dataset.id, "crc32", H5T_STD_U32LE, space, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t space = H5Screate_simple(1, &(hsize_t){3}, NULL),
+        attribute = H5Acreate2(dataset.id, "crc32", H5T_STD_U32LE, space, H5P_DEFAULT, H5P_DEFAULT);
   assert_true(attribute >= 0);
   H5Aclose(attribute);
   H5Sclose(space);
@@ -432,7 +442,8 @@ static void dangling_link(hid_t file)
 
 static void outside_link(hid_t file)
 {
-  assert_true(H5Lcreate_external("/etc/passwd", "/x", file, "model/link", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+  assert_true(
+      H5Lcreate_external("/etc/passwd", "/x", file, "model/link", H5P_DEFAULT, H5P_DEFAULT) >= 0);
 }
 
 static void linked_group(hid_t file)
@@ -502,7 +513,8 @@ static void no_elements(hid_t file)
 }
 static void huge(hid_t file)
 {
-  replace_one(file, H5T_IEEE_F64LE, 2, (hsize_t[]){(hsize_t)1 << 40, (hsize_t)1 << 40}, H5P_DEFAULT);
+  replace_one(file, H5T_IEEE_F64LE, 2, (hsize_t[]){(hsize_t)1 << 40, (hsize_t)1 << 40},
+              H5P_DEFAULT);
 }
 /* Two tensors of 2^62 bytes each, of which a forged file says that they are stored. */
 static void huge_together(hid_t file)
@@ -510,7 +522,9 @@ static void huge_together(hid_t file)
   const hsize_t dims[] = {(hsize_t)1 << 30, (hsize_t)1 << 29};
   replace_one(file, H5T_IEEE_F64LE, 2, dims, H5P_DEFAULT);
   assert_true(H5Lmove(file, "model/one", file, "model/two", H5P_DEFAULT, H5P_DEFAULT) >= 0);
-  hid_t space = H5Screate_simple(2, dims, NULL), one = H5Dcreate2(file, "model/one", H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+  hid_t space = H5Screate_simple(2, dims, NULL),
+        one = H5Dcreate2(file, "model/one", H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT,
+                         H5P_DEFAULT),
         two = H5Dopen2(file, "model/two", H5P_DEFAULT);
   for (int i = 0; i < 2; i++) {
     put_number(i ? two : one, "elements", DTYPE_I64, INT64_C(1) << 59);
@@ -567,8 +581,10 @@ static const struct {
     {wide_version, "the attribute format_version is not of type int32", true},
     {unmark, "it is incomplete", true},
     {negative_step, "step -1", true},
-    {skipped_more, "it says that 41 steps were skipped, which is more than the 40 steps that it has", true},
-    {far_samples, "it says that 4611686018427387904 samples were seen; fewer than 2^62 are possible", true},
+    {skipped_more,
+     "it says that 41 steps were skipped, which is more than the 40 steps that it has", true},
+    {far_samples,
+     "it says that 4611686018427387904 samples were seen; fewer than 2^62 are possible", true},
     {no_ranks, "it says that 0 ranks wrote it", true},
     {odd_nodes, "it says that nodes had 7 of ", true},
     {drop_seed, "the attribute seed is missing", true},

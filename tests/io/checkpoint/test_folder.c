@@ -1,4 +1,5 @@
-/* The checkpoints of a folder and what is printed of them. Oracles: what was saved, which file was damaged and how, lists written out here. */
+/* The checkpoints of a folder and what is printed of them. Oracles: what was saved, which file was
+ * damaged and how, lists written out here. */
 /* ranks: 1 3 */
 #include <dirent.h>
 #include <errno.h>
@@ -44,7 +45,8 @@ static int64_t elements_read; /* by this rank */
 
 herr_t __wrap_H5Dread(hid_t dataset, hid_t type, hid_t memory, hid_t space, hid_t list, void *data)
 {
-  elements_read += space == H5S_ALL ? 0 : H5Sget_select_npoints(space); /* of tensors: a text is read whole */
+  elements_read +=
+      space == H5S_ALL ? 0 : H5Sget_select_npoints(space); /* of tensors: a text is read whole */
   return __real_H5Dread(dataset, type, memory, space, list, data);
 }
 
@@ -52,7 +54,8 @@ static void save(int64_t step, int seed)
 {
   struct sample sample;
   sample_make(&sample, job, SPLIT_EVEN, step, seed, false, true);
-  assert_int_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL), STATUS_OK);
+  assert_int_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL),
+                   STATUS_OK);
   sample_free(&sample);
 }
 
@@ -160,7 +163,8 @@ static void damaged_ones_are_passed_over_and_told(void **state)
   mem_free(newest);
 }
 
-/* A part of a list is not taken for the whole: the run would go on from an older checkpoint, or start anew. */
+/* A part of a list is not taken for the whole: the run would go on from an older checkpoint, or
+ * start anew. */
 static void a_folder_that_cannot_be_read_is_told(void **state)
 {
   (void)state;
@@ -204,7 +208,8 @@ static void wrong_checksums_are_passed_over(void **state)
   expect_newest("step-00000001.h5");
 }
 
-/* Loads into `sample`, and notes which it was asked for; `refuses` a step for a reason of its own. */
+/* Loads into `sample`, and notes which it was asked for; `refuses` a step for a reason of its own.
+ */
 struct resumed {
   struct sample sample;
   char asked[64];
@@ -221,11 +226,14 @@ static enum status load_into(void *arg, const char *path, bool *damaged)
   if (!status && meta.step == resumed->refused)
     status = status_set(resumed->refuses, "not this one");
   checkpoint_meta_free(&meta);
-  snprintf(resumed->asked + strlen(resumed->asked), sizeof resumed->asked - strlen(resumed->asked), " %.8s", strrchr(path, '-') + 1);
-  return status ? status : checkpoint_try(job, path, resumed->sample.n, resumed->sample.tensor, damaged);
+  snprintf(resumed->asked + strlen(resumed->asked), sizeof resumed->asked - strlen(resumed->asked),
+           " %.8s", strrchr(path, '-') + 1);
+  return status ? status
+                : checkpoint_try(job, path, resumed->sample.n, resumed->sample.tensor, damaged);
 }
 
-/* What needs a checkpoint finds out by itself whether one is damaged, so that it is read once; what it was left half filled with is filled anew from the one before. */
+/* What needs a checkpoint finds out by itself whether one is damaged, so that it is read once; what
+ * it was left half filled with is filled anew from the one before. */
 static void the_newest_that_loads_is_read_once(void **state)
 {
   (void)state;
@@ -248,11 +256,13 @@ static void the_newest_that_loads_is_read_once(void **state)
   assert_string_equal(strrchr(found, '/') + 1, "step-00000020.h5");
   for (int t = 0; t < want.n; t++) {
     const struct layout_range range = want.tensor[t].range;
-    assert_memory_equal(resumed.sample.tensor[t].data, want.tensor[t].data, (size_t)(range.end - range.begin) * dtype_size(want.tensor[t].type));
+    assert_memory_equal(resumed.sample.tensor[t].data, want.tensor[t].data,
+                        (size_t)(range.end - range.begin) * dtype_size(want.tensor[t].type));
   }
   mem_free(found);
 
-  for (enum status refuses = STATUS_USAGE; refuses <= STATUS_IO; refuses++) { /* nothing is wrong with that file */
+  for (enum status refuses = STATUS_USAGE; refuses <= STATUS_IO;
+       refuses++) { /* nothing is wrong with that file */
     resumed = (struct resumed){.sample = resumed.sample, .refuses = refuses, .refused = 20};
     found = NULL;
     assert_int_equal(checkpoint_use_newest(job, dir, true, load_into, &resumed, &found), refuses);
@@ -262,7 +272,8 @@ static void the_newest_that_loads_is_read_once(void **state)
   resumed.asked[0] = '\0';
   resumed.refused = -1;
   resumed.sample.tensor[0].name = "unknown"; /* as by a deck of another model */
-  assert_int_equal(checkpoint_use_newest(job, dir, true, load_into, &resumed, &found), STATUS_INPUT);
+  assert_int_equal(checkpoint_use_newest(job, dir, true, load_into, &resumed, &found),
+                   STATUS_INPUT);
   assert_string_equal(resumed.asked, " 00000030");
   assert_null(found);
   sample_free(&resumed.sample);
@@ -301,9 +312,11 @@ static void when_all_are_damaged_nothing_starts_anew(void **state)
   expect_in_sentence("step-00000010.h5"); /* the last one tried */
   expect_in_sentence("truncated");
   expect_in_sentence("name a good one from elsewhere");
-  assert_int_equal(checkpoint_find(job, dir, true, &found), STATUS_INPUT); /* as the run itself does */
+  assert_int_equal(checkpoint_find(job, dir, true, &found),
+                   STATUS_INPUT); /* as the run itself does */
   expect_in_sentence("--resume FILE");
-  assert_true(exists("step-00000010.h5") && exists("step-00000020.h5") && exists("step-00000030.h5"));
+  assert_true(exists("step-00000010.h5") && exists("step-00000020.h5") &&
+              exists("step-00000030.h5"));
 }
 
 /* Files of an interrupted save, of MPI-IO's too, and names that are alike. */
@@ -363,10 +376,12 @@ static void only_the_owner_cleans(void **state)
     assert_int_equal(chmod(dir, 0700), 0);
   assert_non_null(found);
   assert_string_equal(strrchr(found, '/') + 1, "step-00000010.h5");
-  assert_true(exists(".step-00000020.h5.tmp") && exists(".step-00000020.h5.tmp-671154177-17667.lock"));
+  assert_true(exists(".step-00000020.h5.tmp") &&
+              exists(".step-00000020.h5.tmp-671154177-17667.lock"));
   assert_int_equal(comm_barrier(job), STATUS_OK);
   expect_newest("step-00000010.h5");
-  assert_false(exists(".step-00000020.h5.tmp") || exists(".step-00000020.h5.tmp-671154177-17667.lock"));
+  assert_false(exists(".step-00000020.h5.tmp") ||
+               exists(".step-00000020.h5.tmp-671154177-17667.lock"));
   mem_free(found);
 }
 
@@ -393,7 +408,8 @@ static void another_history_is_set_aside(void **state)
   make_file("step-60.h5", "not ours");
   assert_int_equal(log_open_file(log), STATUS_OK);
   assert_int_equal(checkpoint_set_aside(job, dir, 20), STATUS_OK);
-  assert_int_equal(checkpoint_set_aside(job, dir, 20), STATUS_OK); /* nothing is left to do, nothing is told */
+  assert_int_equal(checkpoint_set_aside(job, dir, 20),
+                   STATUS_OK); /* nothing is left to do, nothing is told */
   assert_int_equal(checkpoint_set_aside(job, missing, 0), STATUS_OK);
   assert_int_equal(log_open_file(NULL), STATUS_OK);
   assert_int_equal(comm_barrier(job), STATUS_OK);
@@ -409,7 +425,8 @@ static void another_history_is_set_aside(void **state)
   expect_newest("step-00000020.h5");
   assert_int_equal(checkpoint_prune(job, dir, 1, 0, 20), STATUS_OK);
   assert_false(exists("step-00000010.h5"));
-  assert_true(exists("step-00000020.h5") && exists("step-00000030.h5.stale") && exists("step-00000040.h5.stale"));
+  assert_true(exists("step-00000020.h5") && exists("step-00000030.h5.stale") &&
+              exists("step-00000040.h5.stale"));
   mem_free(text);
   mem_free(missing);
   mem_free(log);
@@ -429,7 +446,8 @@ static void what_cannot_be_set_aside_is_told(void **state)
   mem_free(folder);
 }
 
-/* A run whose newest checkpoint is damaged goes on from the one before, saves, and prunes: what it saved survives, the damaged one is not counted. */
+/* A run whose newest checkpoint is damaged goes on from the one before, saves, and prunes: what it
+ * saved survives, the damaged one is not counted. */
 static void a_damaged_newest_does_not_displace_good_ones(void **state)
 {
   (void)state;
@@ -475,10 +493,12 @@ static void pruning_keeps_what_it_should(void **state)
       make_file(name, "content does not matter");
     }
     make_file("step-1.h5", "not ours");
-    assert_int_equal(checkpoint_prune(job, dir, cases[i].keep, cases[i].every, cases[i].saved), STATUS_OK);
+    assert_int_equal(checkpoint_prune(job, dir, cases[i].keep, cases[i].every, cases[i].saved),
+                     STATUS_OK);
     assert_int_equal(checkpoint_folder_scan(dir, false, &steps, &n), STATUS_OK);
     for (int64_t s = 0; s < n; s++)
-      snprintf(left + strlen(left), sizeof left - strlen(left), s ? " %lld" : "%lld", (long long)steps[s]);
+      snprintf(left + strlen(left), sizeof left - strlen(left), s ? " %lld" : "%lld",
+               (long long)steps[s]);
     assert_string_equal(left, cases[i].left);
     assert_true(exists("step-1.h5"));
     mem_free(steps);
@@ -524,7 +544,8 @@ static bool has_line(const char *words)
     char squeezed[1024] = "";
     for (char *word; (word = strsep(&line, " "));)
       if (*word && strlen(squeezed) + strlen(word) + 2 < sizeof squeezed)
-        snprintf(squeezed + strlen(squeezed), sizeof squeezed - strlen(squeezed), "%s%s", squeezed[0] ? " " : "", word);
+        snprintf(squeezed + strlen(squeezed), sizeof squeezed - strlen(squeezed), "%s%s",
+                 squeezed[0] ? " " : "", word);
     found = strcmp(squeezed, words) == 0;
   }
   mem_free(text);
@@ -561,7 +582,8 @@ static void a_list(void **state)
   assert_null(strstr(printed, "stale"));
   expect_line("file step samples ranks tensors MiB written by");
   char *path = path_of("step-00000010.h5");
-  snprintf(line, sizeof line, "step-00000010.h5 10 81 %d 12 %.1f sluice test", comm_ranks(job), (double)file_size(path) / 1048576);
+  snprintf(line, sizeof line, "step-00000010.h5 10 81 %d 12 %.1f sluice test", comm_ranks(job),
+           (double)file_size(path) / 1048576);
   expect_line(line);
   assert_non_null(strstr(printed, "it is empty (0 bytes)"));
   end_printing(to);
@@ -587,7 +609,8 @@ static void a_table(void **state)
   assert_int_equal(checkpoint_table_read(file, &table), STATUS_OK);
   char line[256];
   int64_t t = checkpoint_table_find(&table, "model/tesseract");
-  snprintf(line, sizeof line, "model/tesseract fp8_e4m3 3 x 1 x 5 x 11 165 %08llx", (unsigned long long)table.entry[t].crc);
+  snprintf(line, sizeof line, "model/tesseract fp8_e4m3 3 x 1 x 5 x 11 165 %08llx",
+           (unsigned long long)table.entry[t].crc);
   expect_line(line);
   assert_int_equal(checkpoint_table_find(&table, "model/none"), -1);
   checkpoint_table_free(&table);
@@ -613,7 +636,8 @@ static void differences(void **state)
   ((int64_t *)sample.tensor[9].data)[7] -= 9;
   float *values = sample.tensor[0].data;
   values[5] = values[5] < 0 ? NAN : -NAN;
-  assert_int_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL), STATUS_OK);
+  assert_int_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL),
+                   STATUS_OK);
   sample_free(&sample);
   char *a = path_of("step-00000010.h5"), *b = path_of("step-00000020.h5"), line[1024];
   bool same = false;
@@ -673,7 +697,8 @@ int main(void)
       cmocka_unit_test_setup_teardown(only_the_owner_cleans, setup, teardown),
       cmocka_unit_test_setup_teardown(another_history_is_set_aside, setup, teardown),
       cmocka_unit_test_setup_teardown(what_cannot_be_set_aside_is_told, setup, teardown),
-      cmocka_unit_test_setup_teardown(a_damaged_newest_does_not_displace_good_ones, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_damaged_newest_does_not_displace_good_ones, setup,
+                                      teardown),
       cmocka_unit_test_setup_teardown(pruning_keeps_what_it_should, setup, teardown),
       cmocka_unit_test_setup_teardown(what_cannot_be_removed_is_told, setup, teardown),
       cmocka_unit_test_setup_teardown(a_list, setup, teardown),

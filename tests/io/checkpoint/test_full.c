@@ -1,4 +1,5 @@
-/* A disk that is full, or fails. Oracle: the save fails on all ranks with a sentence, nothing of it is left, the earlier checkpoint verifies, and the next save works. */
+/* A disk that is full, or fails. Oracle: the save fails on all ranks with a sentence, nothing of it
+ * is left, the earlier checkpoint verifies, and the next save works. */
 /* ranks: 1 2 3 */
 #include <dirent.h>
 #include <errno.h>
@@ -114,7 +115,8 @@ static void a_short_write_is_noticed(void **state)
   expect_failure("cannot write", true);
 }
 
-/* Put a descriptor that cannot be written, /dev/full or (NULL) the file itself for reading, under whatever has the temporary file open. */
+/* Put a descriptor that cannot be written, /dev/full or (NULL) the file itself for reading, under
+ * whatever has the temporary file open. */
 static void break_descriptor(const char *path)
 {
   char *temporary = checkpoint_folder_temporary(dir, 20);
@@ -167,7 +169,8 @@ static void a_disk_that_fails_under_the_data(void **state)
 static void a_folder_that_cannot_be(void **state)
 {
   (void)state;
-  char *file = mem_printf("%s/step-00000010.h5", dir), *below = mem_printf("%s/ckpt", file), *found = NULL;
+  char *file = mem_printf("%s/step-00000010.h5", dir), *below = mem_printf("%s/ckpt", file),
+       *found = NULL;
   assert_int_equal(save_to(below, 20, false, NULL), STATUS_IO);
   assert_non_null(strstr(status_text(), below));
   assert_int_equal(save_to(file, 20, false, NULL), STATUS_IO);
@@ -191,8 +194,11 @@ static void a_full_disk(void **state)
   }
   assert_int_equal(comm_max_i64(job, &mounted, 1), STATUS_OK);
   if (mounted) {
-    enum status small = save_to(disk, 10, false, NULL), big = save_to(disk, 20, true, NULL); /* 0.1 and 3.5 MiB */
-    bool named = strstr(status_text(), "No space left on device") && strstr(status_text(), "free some space") && strstr(status_text(), "cannot make room for 3.") &&
+    enum status small = save_to(disk, 10, false, NULL),
+                big = save_to(disk, 20, true, NULL); /* 0.1 and 3.5 MiB */
+    bool named = strstr(status_text(), "No space left on device") &&
+                 strstr(status_text(), "free some space") &&
+                 strstr(status_text(), "cannot make room for 3.") &&
                  strstr(status_text(), "KiB are free) in") && strstr(status_text(), disk);
     int files = count_files(disk);
     enum status after = checkpoint_find(job, disk, true, &found);

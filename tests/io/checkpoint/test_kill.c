@@ -1,5 +1,7 @@
-/* kill -9 of a rank in each phase of a save. Oracle: afterwards another job finds the newest complete checkpoint, with the bytes that were saved, removes what was left
- * lying about, and saves again. This program starts itself under mpirun: `save DIR PHASE RANK` is the job that dies, `check DIR STEP` the one after it. */
+/* kill -9 of a rank in each phase of a save. Oracle: afterwards another job finds the newest
+ * complete checkpoint, with the bytes that were saved, removes what was left lying about, and saves
+ * again. This program starts itself under mpirun: `save DIR PHASE RANK` is the job that dies,
+ * `check DIR STEP` the one after it. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -101,13 +103,17 @@ static int run_check(char **argv)
 }
 
 /* A store of which one rank cannot make its part, when the others can. */
-hid_t __real_H5Dcreate2(hid_t parent, const char *name, hid_t type, hid_t space, hid_t link, hid_t creation, hid_t access);
-hid_t __wrap_H5Dcreate2(hid_t parent, const char *name, hid_t type, hid_t space, hid_t link, hid_t creation, hid_t access);
+hid_t __real_H5Dcreate2(hid_t parent, const char *name, hid_t type, hid_t space, hid_t link,
+                        hid_t creation, hid_t access);
+hid_t __wrap_H5Dcreate2(hid_t parent, const char *name, hid_t type, hid_t space, hid_t link,
+                        hid_t creation, hid_t access);
 static bool breaks;
 
-hid_t __wrap_H5Dcreate2(hid_t parent, const char *name, hid_t type, hid_t space, hid_t link, hid_t creation, hid_t access)
+hid_t __wrap_H5Dcreate2(hid_t parent, const char *name, hid_t type, hid_t space, hid_t link,
+                        hid_t creation, hid_t access)
 {
-  return breaks ? H5I_INVALID_HID : __real_H5Dcreate2(parent, name, type, space, link, creation, access);
+  return breaks ? H5I_INVALID_HID
+                : __real_H5Dcreate2(parent, name, type, space, link, creation, access);
 }
 
 static int run_store(char **argv)
@@ -165,17 +171,20 @@ static void killed_in_every_phase(void **state)
     enum checkpoint_phase phase;
     int rank;
   } cases[] = {
-      {CHECKPOINT_BEGUN, 0}, {CHECKPOINT_LAID_OUT, 0}, {CHECKPOINT_OPENED, 1},    {CHECKPOINT_WROTE, 0},
-      {CHECKPOINT_WROTE, 1}, {CHECKPOINT_CLOSED, 0},   {CHECKPOINT_COMPLETED, 0}, {CHECKPOINT_RENAMED, 0},
+      {CHECKPOINT_BEGUN, 0},     {CHECKPOINT_LAID_OUT, 0}, {CHECKPOINT_OPENED, 1},
+      {CHECKPOINT_WROTE, 0},     {CHECKPOINT_WROTE, 1},    {CHECKPOINT_CLOSED, 0},
+      {CHECKPOINT_COMPLETED, 0}, {CHECKPOINT_RENAMED, 0},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     refill();
-    int killed = shell("%s -n %d %s save '%s' %d %d >/dev/null 2>&1", mpirun, RANKS, self, dir, (int)cases[i].phase, cases[i].rank);
+    int killed = shell("%s -n %d %s save '%s' %d %d >/dev/null 2>&1", mpirun, RANKS, self, dir,
+                       (int)cases[i].phase, cases[i].rank);
     if (killed == 0)
       fail_msg("case %zu was not killed", i);
     bool renamed = cases[i].phase == CHECKPOINT_RENAMED;
     assert_true(renamed == (shell("test -e '%s/step-00000020.h5'", dir) == 0));
-    assert_true(renamed != (shell("test -e '%s/.step-00000020.h5.tmp'", dir) == 0)); /* it did die on the way */
+    assert_true(renamed != (shell("test -e '%s/.step-00000020.h5.tmp'", dir) ==
+                            0)); /* it did die on the way */
     if (shell("%s -n 1 %s check '%s' %d", mpirun, self, dir, renamed ? NEW : OLD) != 0)
       fail_msg("case %zu", i);
   }
@@ -187,7 +196,8 @@ static void one_of_several_nodes(void **state)
   (void)state;
   refill();
   setenv("OMPI_MCA_sharedfp", "lockedfile", 1);
-  const int killed = shell("%s -n %d %s save '%s' %d 1 >/dev/null 2>&1", mpirun, RANKS, self, dir, (int)CHECKPOINT_OPENED);
+  const int killed = shell("%s -n %d %s save '%s' %d 1 >/dev/null 2>&1", mpirun, RANKS, self, dir,
+                           (int)CHECKPOINT_OPENED);
   unsetenv("OMPI_MCA_sharedfp");
   assert_int_not_equal(killed, 0);
   const bool left = shell("ls '%s'/.step-00000020.h5.tmp-*.lock >/dev/null 2>&1", dir) == 0;
@@ -196,28 +206,35 @@ static void one_of_several_nodes(void **state)
     skip(); /* this MPI makes none */
 }
 
-/* Laid out on some ranks only, a store cannot be closed: the job ends at once, instead of waiting for ever. */
+/* Laid out on some ranks only, a store cannot be closed: the job ends at once, instead of waiting
+ * for ever. */
 static void a_store_that_one_rank_cannot_make(void **state)
 {
   (void)state;
   refill();
-  assert_int_equal(shell("timeout 60 %s -n %d %s store '%s/nvme' >/dev/null 2>'%s.errors'", mpirun, RANKS, self, dir, dir),
+  assert_int_equal(shell("timeout 60 %s -n %d %s store '%s/nvme' >/dev/null 2>'%s.errors'", mpirun,
+                         RANKS, self, dir, dir),
                    status_exit_code(STATUS_IO));
-  assert_int_equal(shell("grep -q 'rank 1: %s/nvme/sluice-.*: cannot create the dataset rank-0' '%s.errors'", dir, dir), 0);
+  assert_int_equal(
+      shell("grep -q 'rank 1: %s/nvme/sluice-.*: cannot create the dataset rank-0' '%s.errors'",
+            dir, dir),
+      0);
   assert_int_equal(shell("rmdir '%s/nvme'", dir), 0); /* it is empty */
 }
 
-/* HDF5 cannot close a file that rank 0 cannot write to: the job ends, with the sentence and the right exit code. */
+/* HDF5 cannot close a file that rank 0 cannot write to: the job ends, with the sentence and the
+ * right exit code. */
 static void a_disk_that_fails_under_rank_0(void **state)
 {
   (void)state;
   refill();
-  assert_int_equal(shell("%s -n %d %s save '%s' %d 0 >/dev/null 2>'%s.errors'", mpirun, RANKS, self, dir, (int)CHECKPOINT_PHASES, dir),
+  assert_int_equal(shell("%s -n %d %s save '%s' %d 0 >/dev/null 2>'%s.errors'", mpirun, RANKS, self,
+                         dir, (int)CHECKPOINT_PHASES, dir),
                    status_exit_code(STATUS_IO));
-  assert_int_equal(
-      shell("grep -q 'the checkpoint of step 20 was not written to %s, earlier ones are untouched: rank 0: dataset .*: cannot write' '%s.errors'",
-            dir, dir),
-      0);
+  assert_int_equal(shell("grep -q 'the checkpoint of step 20 was not written to %s, earlier ones "
+                         "are untouched: rank 0: dataset .*: cannot write' '%s.errors'",
+                         dir, dir),
+                   0);
   assert_int_equal(shell("test -e '%s/.step-00000020.h5.tmp'", dir), 1);
   assert_int_equal(shell("%s -n 1 %s check '%s' %d", mpirun, self, dir, OLD), 0);
 }
@@ -229,7 +246,8 @@ static int start(void **state)
   snprintf(dir, sizeof dir, "%s/sluice-io-XXXXXX", root && root[0] ? root : "/tmp");
   if (!mkdtemp(dir))
     return -1;
-  return shell("%s -n 1 %s first '%s' && mv '%s/step-00000010.h5' '%s.first'", mpirun, self, dir, dir, dir);
+  return shell("%s -n 1 %s first '%s' && mv '%s/step-00000010.h5' '%s.first'", mpirun, self, dir,
+               dir, dir);
 }
 
 static int stop(void **state)
@@ -251,10 +269,12 @@ int main(int argc, char **argv)
   mpirun = getenv("MPIRUN");
   if (!mpirun)
     mpirun = "mpirun --oversubscribe --bind-to none";
-  if (mpirun[0] == '\0' || mpirun[0] == ' ' || readlink("/proc/self/exe", self, sizeof self - 1) < 0) {
+  if (mpirun[0] == '\0' || mpirun[0] == ' ' ||
+      readlink("/proc/self/exe", self, sizeof self - 1) < 0) {
     puts("skipped: needs mpirun");
     return 77;
   }
-  setenv("OMPI_MCA_odls_base_sigkill_timeout", "0", 1); /* Open MPI gives the other ranks a second; they are killed as well */
+  setenv("OMPI_MCA_odls_base_sigkill_timeout", "0",
+         1); /* Open MPI gives the other ranks a second; they are killed as well */
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -1,4 +1,5 @@
-/* What io/ shares of HDF5. Oracles: base/dtype's conversions against HDF5's own; memory against the file for every range; errors provoked in the file system. */
+/* What io/ shares of HDF5. Oracles: base/dtype's conversions against HDF5's own; memory against the
+ * file for every range; errors provoked in the file system. */
 #include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
@@ -35,7 +36,9 @@ static void the_check_fires(void **state)
   hid_t file;
   assert_int_equal(hdf5_check(0, STATUS_IO, "do nothing"), STATUS_OK);
   assert_int_equal(hdf5_create(path, &file), STATUS_OK);
-  assert_int_equal(hdf5_check(H5Gopen2(file, "missing", H5P_DEFAULT), STATUS_INPUT, "open %s", "it"), STATUS_INPUT);
+  assert_int_equal(
+      hdf5_check(H5Gopen2(file, "missing", H5P_DEFAULT), STATUS_INPUT, "open %s", "it"),
+      STATUS_INPUT);
   assert_true(told("cannot open it: "));
   assert_true(strlen(status_text()) > strlen("cannot open it: ")); /* and HDF5's reason */
   assert_int_equal(hdf5_close(-1, STATUS_OK), STATUS_OK);
@@ -64,7 +67,8 @@ static void types(void **state)
   assert_int_equal(hdf5_type(DTYPE_COUNT, &none), STATUS_INTERNAL);
 }
 
-/* HDF5 itself converts the small floats to what base/dtype says that they are: so does everyone who reads the file. */
+/* HDF5 itself converts the small floats to what base/dtype says that they are: so does everyone who
+ * reads the file. */
 static void small_floats_mean_the_same_to_hdf5(void **state)
 {
   (void)state;
@@ -82,7 +86,8 @@ static void small_floats_mean_the_same_to_hdf5(void **state)
       assert_true(H5Tconvert(type, H5T_NATIVE_FLOAT, 1, place, NULL, H5P_DEFAULT) >= 0);
       memcpy(&theirs, place, sizeof theirs);
       if (small[i] == DTYPE_F8_E4M3 && (bits & 0x78) == 0x78)
-        continue; /* IEEE's rule, which HDF5 knows, has infinity and NaN where E4M3 has its largest numbers */
+        continue; /* IEEE's rule, which HDF5 knows, has infinity and NaN where E4M3 has its largest
+                     numbers */
       assert_true(ours == theirs || (isnan(ours) && isnan(theirs)));
     }
     assert_int_equal(hdf5_close(type, STATUS_OK), STATUS_OK);
@@ -151,7 +156,9 @@ static void every_range(void **state)
     float held[32], part[32], shadow[32] = {0};
     char name[32];
     snprintf(name, sizeof name, "d%d", s);
-    assert_int_equal(hdf5_create_dataset(file, name, DTYPE_F32, shapes[s].ndim, shapes[s].shape, &dataset), STATUS_OK);
+    assert_int_equal(
+        hdf5_create_dataset(file, name, DTYPE_F32, shapes[s].ndim, shapes[s].shape, &dataset),
+        STATUS_OK);
     int n = (int)dataset.elements;
     assert_int_equal(hdf5_write(&dataset, (struct layout_range){0, n}, shadow), STATUS_OK);
     for (int begin = 0; begin < n; begin++) {
@@ -163,7 +170,8 @@ static void every_range(void **state)
         assert_memory_equal(held, shadow, (size_t)n * sizeof *held);
         memset(part, 0xff, sizeof part);
         assert_int_equal(hdf5_read(&dataset, (struct layout_range){begin, end}, part), STATUS_OK);
-        assert_true(begin == end || memcmp(part, shadow + begin, (size_t)(end - begin) * sizeof *part) == 0);
+        assert_true(begin == end ||
+                    memcmp(part, shadow + begin, (size_t)(end - begin) * sizeof *part) == 0);
       }
     }
     assert_int_equal(hdf5_read(&dataset, (struct layout_range){0, n + 1}, held), STATUS_INTERNAL);
@@ -179,8 +187,9 @@ static void every_range(void **state)
   assert_int_equal(hdf5_finish(file, STATUS_OK), STATUS_OK);
 }
 
-/* What makes a file quick to write over and over, as the store of activations is: contiguous, all there before anything is written, nothing filled, on whole blocks of the disk. HDF5 itself
- * says so, of the file and where the dataset lies in it. */
+/* What makes a file quick to write over and over, as the store of activations is: contiguous, all
+ * there before anything is written, nothing filled, on whole blocks of the disk. HDF5 itself says
+ * so, of the file and where the dataset lies in it. */
 static void a_dataset_is_laid_out_once(void **state)
 {
   (void)state;
@@ -189,13 +198,16 @@ static void a_dataset_is_laid_out_once(void **state)
   struct hdf5_dataset dataset;
   assert_int_equal(hdf5_create_aligned(path, NULL, ALIGNMENT, &file), STATUS_OK);
   for (int i = 0; i < 2; i++) { /* the second one does not lie where a file begins */
-    assert_int_equal(hdf5_create_dataset(file, i ? "second" : "first", DTYPE_F8_E4M3, 1, (int64_t[]){BYTES + 1}, &dataset), STATUS_OK);
+    assert_int_equal(hdf5_create_dataset(file, i ? "second" : "first", DTYPE_F8_E4M3, 1,
+                                         (int64_t[]){BYTES + 1}, &dataset),
+                     STATUS_OK);
     const hid_t creation = H5Dget_create_plist(dataset.id);
     H5D_alloc_time_t allocated;
     H5D_fill_time_t filled;
     assert_true(creation >= 0);
     assert_int_equal(H5Pget_layout(creation), H5D_CONTIGUOUS);
-    assert_true(H5Pget_alloc_time(creation, &allocated) >= 0 && H5Pget_fill_time(creation, &filled) >= 0);
+    assert_true(H5Pget_alloc_time(creation, &allocated) >= 0 &&
+                H5Pget_fill_time(creation, &filled) >= 0);
     assert_int_equal(allocated, H5D_ALLOC_TIME_EARLY);
     assert_int_equal(filled, H5D_FILL_TIME_NEVER);
     assert_int_equal(H5Dget_storage_size(dataset.id), BYTES + 1);
@@ -213,12 +225,19 @@ static void shapes_that_cannot_be(void **state)
   struct hdf5_dataset dataset;
   assert_int_equal(hdf5_create(path, &file), STATUS_OK);
   assert_int_equal(hdf5_create_dataset(file, "a", DTYPE_F32, 0, NULL, &dataset), STATUS_INPUT);
-  assert_int_equal(hdf5_create_dataset(file, "a", DTYPE_F32, 5, (int64_t[]){1, 1, 1, 1, 1}, &dataset), STATUS_INPUT);
-  assert_int_equal(hdf5_create_dataset(file, "a", DTYPE_F32, 2, (int64_t[]){3, 0}, &dataset), STATUS_INPUT);
-  assert_int_equal(hdf5_create_dataset(file, "a", DTYPE_F32, 2, (int64_t[]){(int64_t)1 << 31, (int64_t)1 << 31}, &dataset), STATUS_USAGE);
-  assert_int_equal(hdf5_create_dataset(file, "a", DTYPE_U8, 1, (int64_t[]){1}, &dataset), STATUS_OK);
+  assert_int_equal(
+      hdf5_create_dataset(file, "a", DTYPE_F32, 5, (int64_t[]){1, 1, 1, 1, 1}, &dataset),
+      STATUS_INPUT);
+  assert_int_equal(hdf5_create_dataset(file, "a", DTYPE_F32, 2, (int64_t[]){3, 0}, &dataset),
+                   STATUS_INPUT);
+  assert_int_equal(hdf5_create_dataset(file, "a", DTYPE_F32, 2,
+                                       (int64_t[]){(int64_t)1 << 31, (int64_t)1 << 31}, &dataset),
+                   STATUS_USAGE);
+  assert_int_equal(hdf5_create_dataset(file, "a", DTYPE_U8, 1, (int64_t[]){1}, &dataset),
+                   STATUS_OK);
   assert_int_equal(hdf5_close(dataset.id, STATUS_OK), STATUS_OK);
-  assert_int_equal(hdf5_create_dataset(file, "a", DTYPE_U8, 1, (int64_t[]){1}, &dataset), STATUS_IO);
+  assert_int_equal(hdf5_create_dataset(file, "a", DTYPE_U8, 1, (int64_t[]){1}, &dataset),
+                   STATUS_IO);
   assert_true(told("cannot create the dataset a"));
   assert_int_equal(hdf5_finish(file, STATUS_OK), STATUS_OK);
 }
@@ -237,13 +256,16 @@ static void bytes_are_reproducible(void **state)
     for (int i = 0; i < 20; i++) {
       char name[32];
       snprintf(name, sizeof name, "name-%d", i);
-      assert_int_equal(hdf5_create_dataset(group, name, DTYPE_I32, 1, (int64_t[]){1}, &dataset), STATUS_OK);
+      assert_int_equal(hdf5_create_dataset(group, name, DTYPE_I32, 1, (int64_t[]){1}, &dataset),
+                       STATUS_OK);
       assert_int_equal(hdf5_set_text(dataset.id, "note", "x"), STATUS_OK);
       assert_int_equal(hdf5_write(&dataset, (struct layout_range){0, 1}, &i), STATUS_OK);
       assert_int_equal(hdf5_close(dataset.id, STATUS_OK), STATUS_OK);
     }
     assert_int_equal(hdf5_finish(file, hdf5_close(group, STATUS_OK)), STATUS_OK);
-    assert_int_equal(file_read_all(path, 1 << 20, round ? &second : &first, round ? &second_bytes : &first_bytes), STATUS_OK);
+    assert_int_equal(file_read_all(path, 1 << 20, round ? &second : &first,
+                                   round ? &second_bytes : &first_bytes),
+                     STATUS_OK);
     if (round == 0)
       sleep(1); /* another second on the clock */
   }
@@ -254,7 +276,8 @@ static void bytes_are_reproducible(void **state)
   mem_free(second);
 }
 
-/* Turns: a thread that has the lock again and again, as one that writes a checkpoint, and one that asks for it now and then. */
+/* Turns: a thread that has the lock again and again, as one that writes a checkpoint, and one that
+ * asks for it now and then. */
 
 static atomic_int asker; /* its thread, once it is about to ask */
 static atomic_bool served;
@@ -293,7 +316,8 @@ static void who_waits_comes_next(void **state)
     hdf5_lock();
     hdf5_lock(); /* by the same thread: no turn of its own */
     assert_int_equal(thread_start("asker", ask, NULL, &thread), STATUS_OK);
-    for (int ms = 0; ms < 10000 && !(others = atomic_load(&asker) && sleeps(atomic_load(&asker))); ms++)
+    for (int ms = 0; ms < 10000 && !(others = atomic_load(&asker) && sleeps(atomic_load(&asker)));
+         ms++)
       usleep(1000);
     assert_true(others);
     hdf5_unlock();
@@ -311,7 +335,8 @@ static void who_waits_comes_next(void **state)
   }
 }
 
-/* The disk is full from the `when`-th dataset on. Returns 0 if finishing failed as it should; the process then has to end in peace. */
+/* The disk is full from the `when`-th dataset on. Returns 0 if finishing failed as it should; the
+ * process then has to end in peace. */
 static int fill_disk(int when, int datasets)
 {
   hid_t file;
@@ -321,7 +346,8 @@ static int fill_disk(int when, int datasets)
     struct hdf5_dataset dataset;
     char name[16];
     snprintf(name, sizeof name, "d%d", i);
-    if (i == when && (H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)&fd) < 0 || dup2(full, *fd) < 0))
+    if (i == when &&
+        (H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)&fd) < 0 || dup2(full, *fd) < 0))
       return 2;
     status = hdf5_create_dataset(file, name, DTYPE_I32, 1, (int64_t[]){1}, &dataset);
     if (status == STATUS_OK && i % 2)
@@ -332,7 +358,8 @@ static int fill_disk(int when, int datasets)
   return status == STATUS_IO && told("cannot ") && !hdf5_is_broken() ? 0 : 3;
 }
 
-/* A flush fails in the midst, for a reason that was not to be foreseen: only then is HDF5 beyond help, and says so. */
+/* A flush fails in the midst, for a reason that was not to be foreseen: only then is HDF5 beyond
+ * help, and says so. */
 static int break_flush(void)
 {
   hid_t file;
@@ -346,12 +373,15 @@ static int break_flush(void)
     status = hdf5_close(group, status);
   }
   int sealed = memfd_create("sealed", MFD_ALLOW_SEALING); /* gives room, takes no writes */
-  if (status != STATUS_OK || fcntl(sealed, F_ADD_SEALS, F_SEAL_WRITE) != 0 || H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)&fd) < 0 ||
-      dup2(sealed, *fd) < 0)
+  if (status != STATUS_OK || fcntl(sealed, F_ADD_SEALS, F_SEAL_WRITE) != 0 ||
+      H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)&fd) < 0 || dup2(sealed, *fd) < 0)
     return 2;
   if (hdf5_is_broken())
     return 3;
-  return hdf5_finish(file, status) == STATUS_IO && told("cannot write it: Operation not permitted") && hdf5_is_broken() ? 0 : 4;
+  return hdf5_finish(file, status) == STATUS_IO &&
+                 told("cannot write it: Operation not permitted") && hdf5_is_broken()
+             ? 0
+             : 4;
 }
 
 static const struct {
@@ -367,7 +397,8 @@ static void expect_peace(size_t which)
   assert_true(child >= 0);
   if (child == 0) {
     signal(SIGSEGV, SIG_DFL); /* cmocka's handler would go on with the other tests */
-    int code = which < 6 ? fill_disk(full_cases[which].when, full_cases[which].datasets) : break_flush();
+    int code =
+        which < 6 ? fill_disk(full_cases[which].when, full_cases[which].datasets) : break_flush();
     if (which < 6)
       exit(code); /* with its handlers */
     _exit(code);
@@ -409,7 +440,8 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_full_disk_does_not_crash_at_exit), /* first: a child of a process that has used HDF5 shares its state */
+      cmocka_unit_test(a_full_disk_does_not_crash_at_exit), /* first: a child of a process that has
+                                                               used HDF5 shares its state */
       cmocka_unit_test(a_broken_flush_is_told),
       cmocka_unit_test(the_check_fires),
       cmocka_unit_test(types),

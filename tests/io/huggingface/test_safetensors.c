@@ -1,4 +1,5 @@
-/* safetensors. Oracles: files written by transformers, byte for byte; every bit pattern of bf16 and fp16 against the scalar conversions; the format's rules, one by one. */
+/* safetensors. Oracles: files written by transformers, byte for byte; every bit pattern of bf16 and
+ * fp16 against the scalar conversions; the format's rules, one by one. */
 /* ranks: 1 2 3 */
 #include <math.h>
 #include <setjmp.h>
@@ -50,10 +51,13 @@ static bool leads(void)
   return comm_rank(job) == 0;
 }
 
-/* --- writing what was read ------------------------------------------------------------------------------------------------------ */
+/* --- writing what was read
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 /* Each rank a part of every tensor, in pieces of an odd size. */
-static enum status copy(const struct safetensors_folder *from, const char *to, enum dtype type, int64_t most_bytes, int64_t piece)
+static enum status copy(const struct safetensors_folder *from, const char *to, enum dtype type,
+                        int64_t most_bytes, int64_t piece)
 {
   struct st_shape shapes[MOST_TENSORS];
   struct safetensors_writer *writer = NULL;
@@ -70,7 +74,8 @@ static enum status copy(const struct safetensors_folder *from, const char *to, e
   float *data = test_malloc((size_t)piece * sizeof *data);
   for (int t = 0; t < n && !status; t++) {
     const struct st_tensor *tensor = safetensors_folder_at(from, t);
-    const int64_t begin = tensor->elements * rank / ranks, end = tensor->elements * (rank + 1) / ranks;
+    const int64_t begin = tensor->elements * rank / ranks,
+                  end = tensor->elements * (rank + 1) / ranks;
     for (int64_t at = begin; at < end && !status; at += piece) {
       const struct layout_range range = {at, at + piece < end ? at + piece : end};
       status = safetensors_read(tensor, range, data);
@@ -108,14 +113,20 @@ static void a_rewritten_file_is_the_same_file(void **state)
   static const struct {
     const char *name;
     enum dtype type;
-  } models[] = {{"gpt2", DTYPE_F32}, {"llama", DTYPE_F32}, {"gpt2-hub", DTYPE_F32}, {"qwen2-bf16", DTYPE_BF16}, {"mistral-fp16", DTYPE_F16}};
+  } models[] = {{"gpt2", DTYPE_F32},
+                {"llama", DTYPE_F32},
+                {"gpt2-hub", DTYPE_F32},
+                {"qwen2-bf16", DTYPE_BF16},
+                {"mistral-fp16", DTYPE_F16}};
   for (size_t m = 0; m < sizeof models / sizeof *models; m++)
     for (int64_t piece = 7; piece < 5000; piece = piece * 29 + 1) {
       struct safetensors_folder *from = open_folder(fixture(models[m].name));
-      char *to = mem_printf("%s/%s-%lld", dir, models[m].name, (long long)piece), *written = mem_printf("%s/model.safetensors", to);
+      char *to = mem_printf("%s/%s-%lld", dir, models[m].name, (long long)piece),
+           *written = mem_printf("%s/model.safetensors", to);
       const enum status status = copy(from, to, models[m].type, 1 << 30, piece);
       assert_string_equal(status ? status_text() : "", "");
-      char *original = mem_printf("%s/model.safetensors", fixture(models[m].name)), *index = mem_printf("%s.index.json", written);
+      char *original = mem_printf("%s/model.safetensors", fixture(models[m].name)),
+           *index = mem_printf("%s.index.json", written);
       same_file(written, original);
       assert_false(file_exists(index));
       safetensors_folder_close(from);
@@ -138,7 +149,8 @@ static void same_tensors(const struct safetensors_folder *a, const struct safete
 {
   assert_int_equal(safetensors_folder_count(a), safetensors_folder_count(b));
   for (int64_t t = 0; t < safetensors_folder_count(a); t++) {
-    const struct st_tensor *left = safetensors_folder_at(a, t), *right = safetensors_folder_find(b, left->name);
+    const struct st_tensor *left = safetensors_folder_at(a, t),
+                           *right = safetensors_folder_find(b, left->name);
     assert_non_null(right);
     assert_int_equal(left->type, right->type);
     assert_int_equal(left->ndim, right->ndim);
@@ -180,13 +192,15 @@ static void the_index_is_as_transformers_writes_it(void **state)
 {
   (void)state;
   struct safetensors_folder *from = open_folder(fixture("llama"));
-  char *to = mem_printf("%s/index", dir), *path = mem_printf("%s/model.safetensors.index.json", to), *text = NULL;
+  char *to = mem_printf("%s/index", dir), *path = mem_printf("%s/model.safetensors.index.json", to),
+       *text = NULL;
   size_t bytes = 0;
   assert_int_equal(copy(from, to, DTYPE_F32, 1, 1000), STATUS_OK); /* a file for each tensor */
   assert_int_equal(file_read_all(path, 1 << 20, &text, &bytes), STATUS_OK);
-  const char *head =
-      "{\n  \"metadata\": {\n    \"total_parameters\": 29904,\n    \"total_size\": 119616\n  },\n  \"weight_map\": {\n"
-      "    \"lm_head.weight\": \"model-00001-of-00021.safetensors\",\n    \"model.embed_tokens.weight\": \"model-00002-of-00021.safetensors\",\n";
+  const char *head = "{\n  \"metadata\": {\n    \"total_parameters\": 29904,\n    \"total_size\": "
+                     "119616\n  },\n  \"weight_map\": {\n"
+                     "    \"lm_head.weight\": \"model-00001-of-00021.safetensors\",\n    "
+                     "\"model.embed_tokens.weight\": \"model-00002-of-00021.safetensors\",\n";
   const char *tail = "    \"model.norm.weight\": \"model-00021-of-00021.safetensors\"\n  }\n}\n";
   assert_int_equal(strncmp(text, head, strlen(head)), 0);
   assert_string_equal(text + bytes - strlen(tail), tail);
@@ -196,9 +210,12 @@ static void the_index_is_as_transformers_writes_it(void **state)
   safetensors_folder_close(from);
 }
 
-/* --- numbers -------------------------------------------------------------------------------------------------------------------- */
+/* --- numbers
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
-static void write_file(const char *path, const char *header, uint64_t length, const void *data, size_t bytes)
+static void write_file(const char *path, const char *header, uint64_t length, const void *data,
+                       size_t bytes)
 {
   const size_t text = strlen(header);
   char *all = test_malloc(8 + text + bytes);
@@ -218,9 +235,10 @@ static void every_half_is_read_exactly(void **state)
   static uint16_t halves[2 * 65536 + 1];
   static float out[65536];
   char *path = mem_printf("%s/halves.safetensors", dir);
-  const char *header =
-      "{\"b\":{\"dtype\":\"BF16\",\"shape\":[65536],\"data_offsets\":[1,131073]},\"o\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
-      "\"h\":{\"dtype\":\"F16\",\"shape\":[2,32768],\"data_offsets\":[131073,262145]}}"; /* at odd addresses */
+  const char *header = "{\"b\":{\"dtype\":\"BF16\",\"shape\":[65536],\"data_offsets\":[1,131073]},"
+                       "\"o\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+                       "\"h\":{\"dtype\":\"F16\",\"shape\":[2,32768],\"data_offsets\":[131073,"
+                       "262145]}}"; /* at odd addresses */
   char data[1 + 2 * 131072];
   struct safetensors *file = NULL;
   for (int i = 0; i < 65536; i++)
@@ -242,9 +260,13 @@ static void every_half_is_read_exactly(void **state)
       assert_memory_equal(&out[i], &expected, sizeof expected);
     }
   }
-  assert_int_equal(safetensors_read(safetensors_find(file, "b"), (struct layout_range){5, 5}, NULL), STATUS_OK);
-  assert_int_equal(safetensors_read(safetensors_find(file, "b"), (struct layout_range){0, 65537}, out), STATUS_INTERNAL);
-  assert_int_equal(safetensors_read(safetensors_find(file, "o"), (struct layout_range){0, 1}, out), STATUS_INPUT);
+  assert_int_equal(safetensors_read(safetensors_find(file, "b"), (struct layout_range){5, 5}, NULL),
+                   STATUS_OK);
+  assert_int_equal(
+      safetensors_read(safetensors_find(file, "b"), (struct layout_range){0, 65537}, out),
+      STATUS_INTERNAL);
+  assert_int_equal(safetensors_read(safetensors_find(file, "o"), (struct layout_range){0, 1}, out),
+                   STATUS_INPUT);
   assert_non_null(strstr(status_text(), "tensor o has type U8"));
   assert_null(safetensors_find(file, "x"));
   safetensors_close(file);
@@ -258,7 +280,9 @@ static enum status write_one(const char *name, enum dtype type, const float *dat
   enum status status = safetensors_writer_open(job, dir, type, 1, &shape, 1 << 20, &writer);
   if (status)
     return status;
-  status = comm_agree(job, leads() ? safetensors_writer_put(writer, 0, (struct layout_range){0, n}, data) : STATUS_OK);
+  status =
+      comm_agree(job, leads() ? safetensors_writer_put(writer, 0, (struct layout_range){0, n}, data)
+                              : STATUS_OK);
   return safetensors_writer_close(writer, status);
 }
 
@@ -269,7 +293,8 @@ static void what_a_type_cannot_hold_is_refused_and_leaves_nothing(void **state)
   float data[4] = {1, 65504, 65520, 2};
   char *path = mem_printf("%s/model.safetensors", dir), *temporary = mem_printf("%s.tmp", path);
   assert_int_equal(write_one("model.norm.weight", DTYPE_F16, data, 4), STATUS_INPUT);
-  assert_non_null(strstr(status_text(), "model.norm.weight: element 2 is 65520, which is too large for float16"));
+  assert_non_null(strstr(status_text(),
+                         "model.norm.weight: element 2 is 65520, which is too large for float16"));
   assert_false(file_exists(path));
   assert_false(file_exists(temporary));
   data[2] = 65519.99f; /* rounds to 65504 */
@@ -295,21 +320,30 @@ static void misuse_of_the_writer_is_told(void **state)
   struct safetensors_writer *writer = NULL;
   assert_int_equal(write_one("a \"name\"", DTYPE_F32, data, 4), STATUS_INTERNAL);
   assert_int_equal(write_one("", DTYPE_F32, data, 4), STATUS_INTERNAL);
-  assert_int_equal(safetensors_writer_open(job, dir, DTYPE_F32, 1, &shape, 1 << 20, &writer), STATUS_OK);
-  assert_int_equal(safetensors_writer_put(writer, 0, (struct layout_range){4, 7}, data), STATUS_INTERNAL);
+  assert_int_equal(safetensors_writer_open(job, dir, DTYPE_F32, 1, &shape, 1 << 20, &writer),
+                   STATUS_OK);
+  assert_int_equal(safetensors_writer_put(writer, 0, (struct layout_range){4, 7}, data),
+                   STATUS_INTERNAL);
   if (leads())
-    assert_int_equal(safetensors_writer_put(writer, 0, (struct layout_range){1, 4}, data), STATUS_OK);
-  assert_int_equal(safetensors_writer_close(writer, STATUS_OK), STATUS_INTERNAL); /* half of it was never written */
+    assert_int_equal(safetensors_writer_put(writer, 0, (struct layout_range){1, 4}, data),
+                     STATUS_OK);
+  assert_int_equal(safetensors_writer_close(writer, STATUS_OK),
+                   STATUS_INTERNAL); /* half of it was never written */
   assert_non_null(strstr(status_text(), "3 of 6 elements"));
-  assert_int_equal(safetensors_writer_open(job, "/proc/nowhere", DTYPE_F32, 1, &shape, 1 << 20, &writer), STATUS_IO);
+  assert_int_equal(
+      safetensors_writer_open(job, "/proc/nowhere", DTYPE_F32, 1, &shape, 1 << 20, &writer),
+      STATUS_IO);
   if (comm_ranks(job) > 1) {
     struct st_shape other = shape;
     other.shape[0] += comm_rank(job);
-    assert_int_equal(safetensors_writer_open(job, dir, DTYPE_F32, 1, &other, 1 << 20, &writer), STATUS_INTERNAL);
+    assert_int_equal(safetensors_writer_open(job, dir, DTYPE_F32, 1, &other, 1 << 20, &writer),
+                     STATUS_INTERNAL);
   }
 }
 
-/* --- files of strangers --------------------------------------------------------------------------------------------------------- */
+/* --- files of strangers
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static void refuses(const char *header, uint64_t length, size_t data_bytes, const char *sentence)
 {
@@ -347,32 +381,54 @@ static void damaged_files_are_refused(void **state)
       {"{\"w\":", 0, 0, "is truncated"},
       {"{} x", 0, 0, "the end of the file is expected"},
       {"{}", 0, 4, "the last 4 bytes belong to no tensor"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 0, 8,
-       "occurs twice"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 0, "w.data_offsets[1] is 4, where a whole number from 0 to 0"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 12, "the last 8 bytes belong to no tensor"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 0, 8, "do not begin where"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 0, 8, "w.data_offsets[1] is 0, where a whole number from 4"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 0, 8, "w.data_offsets[0] is -4"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4.0]}}", 0, 4, "w.data_offsets[1] is 4.0"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,4]}}", 0, 4, "w.data_offsets is not an array of two"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,9223372036854775807]}}", 0, 4, "w.data_offsets[1] is 9223372036854775807"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"v\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", 0, 12,
-       "tensor v overlap"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"v\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 0, 8,
-       "overlap"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 0, 8, "w has 3 elements of type F32 and 8 bytes"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[9223372036854775808],\"data_offsets\":[0,8]}}", 0, 8, "w.shape[0] is 9223372036854775808"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807],\"data_offsets\":[0,8]}}", 0, 8, "w.shape gives more than 2^62"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,2],\"data_offsets\":[0,0]}}", 0, 0, "w.shape gives more than 2^62"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}}", 0, 0, "which do not match"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 0, 4, "w.shape[0] is -1"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", 0, 8, "w.shape is not an array"},
-      {"{\"w\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}", 0, 1, "w has 3 elements of type F4"},
-      {"{\"w\":{\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 4, "w.dtype is \"F33\", which is no type"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"w\":{\"dtype\":\"F32\","
+       "\"shape\":[1],\"data_offsets\":[4,8]}}",
+       0, 8, "occurs twice"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 0,
+       "w.data_offsets[1] is 4, where a whole number from 0 to 0"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 12,
+       "the last 8 bytes belong to no tensor"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 0, 8,
+       "do not begin where"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 0, 8,
+       "w.data_offsets[1] is 0, where a whole number from 4"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 0, 8,
+       "w.data_offsets[0] is -4"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4.0]}}", 0, 4,
+       "w.data_offsets[1] is 4.0"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,4]}}", 0, 4,
+       "w.data_offsets is not an array of two"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,9223372036854775807]}}", 0, 4,
+       "w.data_offsets[1] is 9223372036854775807"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"v\":{\"dtype\":\"F32\","
+       "\"shape\":[2],\"data_offsets\":[4,12]}}",
+       0, 12, "tensor v overlap"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},\"v\":{\"dtype\":\"F32\","
+       "\"shape\":[2],\"data_offsets\":[0,8]}}",
+       0, 8, "overlap"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", 0, 8,
+       "w has 3 elements of type F32 and 8 bytes"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[9223372036854775808],\"data_offsets\":[0,8]}}", 0, 8,
+       "w.shape[0] is 9223372036854775808"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[9223372036854775807],\"data_offsets\":[0,8]}}", 0, 8,
+       "w.shape gives more than 2^62"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,2],\"data_offsets\":[0,0]}}", 0,
+       0, "w.shape gives more than 2^62"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904],\"data_offsets\":[0,0]}}", 0, 0,
+       "which do not match"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 0, 4,
+       "w.shape[0] is -1"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", 0, 8,
+       "w.shape is not an array"},
+      {"{\"w\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]}}", 0, 1,
+       "w has 3 elements of type F4"},
+      {"{\"w\":{\"dtype\":\"F33\",\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 4,
+       "w.dtype is \"F33\", which is no type"},
       {"{\"w\":{\"dtype\":3,\"shape\":[1],\"data_offsets\":[0,4]}}", 0, 4, "w.dtype is a number"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1]}}", 0, 4, "w is not an object of dtype, shape and data_offsets"},
-      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"scale\":2}}", 0, 4, "w is not an object of"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1]}}", 0, 4,
+       "w is not an object of dtype, shape and data_offsets"},
+      {"{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"scale\":2}}", 0, 4,
+       "w is not an object of"},
       {"{\"w\":[1]}", 0, 4, "w is not an object of"},
       {"{\"__metadata__\":{\"format\":1}}", 0, 0, "__metadata__.format is a number"},
       {"{\"__metadata__\":\"pt\"}", 0, 0, "__metadata__ is not an object"},
@@ -388,8 +444,9 @@ static void a_cut_file_is_told(void **state)
   if (!leads())
     return;
   enum { N = 100000 };
-  static const char *const headers[] = {"{\"w\":{\"dtype\":\"F32\",\"shape\":[100000],\"data_offsets\":[0,400000]}}",
-                                        "{\"w\":{\"dtype\":\"F16\",\"shape\":[100000],\"data_offsets\":[0,200000]}}"};
+  static const char *const headers[] = {
+      "{\"w\":{\"dtype\":\"F32\",\"shape\":[100000],\"data_offsets\":[0,400000]}}",
+      "{\"w\":{\"dtype\":\"F16\",\"shape\":[100000],\"data_offsets\":[0,200000]}}"};
   float *values = test_calloc(N, sizeof *values);
   char *path = mem_printf("%s/cut.safetensors", dir);
   for (int i = 0; i < 2; i++) {
@@ -400,7 +457,8 @@ static void a_cut_file_is_told(void **state)
     assert_int_equal(truncate(path, 8192), 0);
     assert_int_equal(safetensors_read(tensor, (struct layout_range){0, 1000}, values), STATUS_OK);
     assert_int_equal(safetensors_read(tensor, (struct layout_range){0, N}, values), STATUS_INPUT);
-    assert_non_null(strstr(status_text(), "cut.safetensors ends at byte 8192: it was cut after it was opened"));
+    assert_non_null(
+        strstr(status_text(), "cut.safetensors ends at byte 8192: it was cut after it was opened"));
     safetensors_close(file);
   }
   mem_free(path);
@@ -421,9 +479,12 @@ static void odd_files_are_read(void **state)
       {"{}", 0, 0},
       {"{}      ", 0, 0},
       {"{\"__metadata__\":{}}", 0, 0},
-      {"{\"e\":{\"dtype\":\"F32\",\"shape\":[0,9],\"data_offsets\":[0,0]},\"w\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, 2},
-      {"{\"b\":{\"dtype\":\"F4\",\"shape\":[4],\"data_offsets\":[8,10]},\"a\":{\"dtype\":\"I64\",\"shape\":[1,1,1,1,1],\"data_offsets\":[0,8]}}", 10,
-       2},
+      {"{\"e\":{\"dtype\":\"F32\",\"shape\":[0,9],\"data_offsets\":[0,0]},\"w\":{\"dtype\":\"F32\","
+       "\"shape\":[],\"data_offsets\":[0,4]}}",
+       4, 2},
+      {"{\"b\":{\"dtype\":\"F4\",\"shape\":[4],\"data_offsets\":[8,10]},\"a\":{\"dtype\":\"I64\","
+       "\"shape\":[1,1,1,1,1],\"data_offsets\":[0,8]}}",
+       10, 2},
   };
   char *path = mem_printf("%s/odd.safetensors", dir);
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
@@ -437,13 +498,15 @@ static void odd_files_are_read(void **state)
   mem_free(path);
 }
 
-/* A good file cut at every length, and with every byte of its header changed: refused, or read within its bounds. */
+/* A good file cut at every length, and with every byte of its header changed: refused, or read
+ * within its bounds. */
 static void every_truncation_is_refused(void **state)
 {
   (void)state;
   if (!leads())
     return;
-  char *text = NULL, *path = mem_printf("%s/cut.safetensors", dir), *from = mem_printf("%s/model.safetensors", fixture("qwen2-bf16"));
+  char *text = NULL, *path = mem_printf("%s/cut.safetensors", dir),
+       *from = mem_printf("%s/model.safetensors", fixture("qwen2-bf16"));
   size_t bytes = 0;
   uint64_t header = 0;
   struct safetensors *file = NULL;
@@ -475,7 +538,9 @@ static void every_truncation_is_refused(void **state)
   mem_free(text);
 }
 
-/* --- folders -------------------------------------------------------------------------------------------------------------------- */
+/* --- folders
+ * --------------------------------------------------------------------------------------------------------------------
+ */
 
 static void put_file(const char *folder, const char *name, const char *text)
 {
@@ -511,18 +576,27 @@ static void indices_are_held_against_their_files(void **state)
   assert_int_equal(mkdir(folder, 0777), 0);
   refuses_folder(folder, "holds neither model.safetensors nor");
   put_tensors(folder, "x.safetensors",
-              "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8);
-  put_tensors(folder, "y.safetensors", "{\"c\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
-  put_file(folder, index, "{\"weight_map\":{\"a\":\"x.safetensors\",\"c\":\"y.safetensors\",\"b\":\"x.safetensors\"}}");
+              "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":"
+              "\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+              8);
+  put_tensors(folder, "y.safetensors",
+              "{\"c\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
+  put_file(
+      folder, index,
+      "{\"weight_map\":{\"a\":\"x.safetensors\",\"c\":\"y.safetensors\",\"b\":\"x.safetensors\"}}");
   assert_int_equal(safetensors_folder_open(folder, &opened), STATUS_OK);
   assert_int_equal(safetensors_folder_count(opened), 3);
   assert_non_null(strstr(safetensors_folder_find(opened, "c")->file, "y.safetensors"));
   safetensors_folder_close(opened);
-  put_file(folder, index, "{\"weight_map\":{\"a\":\"x.safetensors\",\"b\":\"x.safetensors\",\"d\":\"y.safetensors\"}}");
+  put_file(
+      folder, index,
+      "{\"weight_map\":{\"a\":\"x.safetensors\",\"b\":\"x.safetensors\",\"d\":\"y.safetensors\"}}");
   refuses_folder(folder, "weight_map.d is y.safetensors, which holds no such tensor");
   put_file(folder, index, "{\"weight_map\":{\"a\":\"x.safetensors\",\"c\":\"y.safetensors\"}}");
   refuses_folder(folder, "x.safetensors: tensor b is not in the folder's index");
-  put_file(folder, index, "{\"weight_map\":{\"a\":\"x.safetensors\",\"b\":\"x.safetensors\",\"c\":\"z.safetensors\"}}");
+  put_file(
+      folder, index,
+      "{\"weight_map\":{\"a\":\"x.safetensors\",\"b\":\"x.safetensors\",\"c\":\"z.safetensors\"}}");
   refuses_folder(folder, "weight_map.c names a file that cannot be read");
   mem_free(folder);
 }
@@ -545,11 +619,16 @@ static void files_outside_the_folder_are_refused(void **state)
   refuses_folder(folder, "has no object weight_map");
   put_file(folder, "model.safetensors.index.json", "{\"weight_map\":{\"a\":1}}");
   refuses_folder(folder, "weight_map.a is a number");
-  put_tensors(folder, "x.safetensors", "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
+  put_tensors(folder, "x.safetensors",
+              "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4);
   put_tensors(folder, "y.safetensors",
-              "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8);
-  put_file(folder, "model.safetensors.index.json", "{\"weight_map\":{\"a\":\"x.safetensors\",\"b\":\"y.safetensors\"}}");
-  refuses_folder(folder, "y.safetensors: tensor a is in this file, but the folder's index says x.safetensors");
+              "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"b\":{\"dtype\":"
+              "\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+              8);
+  put_file(folder, "model.safetensors.index.json",
+           "{\"weight_map\":{\"a\":\"x.safetensors\",\"b\":\"y.safetensors\"}}");
+  refuses_folder(
+      folder, "y.safetensors: tensor a is in this file, but the folder's index says x.safetensors");
   mem_free(folder);
 }
 

@@ -68,7 +68,8 @@ static void lines(void **state)
   expect("{\"kind\":\"step\",\"step\":1,\"loss\":0.10000000000000001,\"note\":\"plain\"}\n");
   results_begin(results, "run");
   assert_int_equal(results_end(results), STATUS_OK);
-  expect("{\"kind\":\"step\",\"step\":1,\"loss\":0.10000000000000001,\"note\":\"plain\"}\n{\"kind\":\"run\"}\n");
+  expect("{\"kind\":\"step\",\"step\":1,\"loss\":0.10000000000000001,\"note\":\"plain\"}\n{"
+         "\"kind\":\"run\"}\n");
   assert_int_equal(results_close(results), STATUS_OK);
   assert_int_equal(results_close(NULL), STATUS_OK);
 }
@@ -95,7 +96,8 @@ static void objects(void **state)
 static void numbers_come_back(void **state)
 {
   (void)state;
-  static const double reals[] = {0, 1, -1.5, 1.0 / 3, DBL_MAX, DBL_MIN, 5e-324, -1e-300, 123456789012345678.0};
+  static const double reals[] = {
+      0, 1, -1.5, 1.0 / 3, DBL_MAX, DBL_MIN, 5e-324, -1e-300, 123456789012345678.0};
   static const int64_t ints[] = {0, -1, INT64_MAX, INT64_MIN};
   struct results *results = NULL;
   struct json_tree *tree = NULL;
@@ -124,7 +126,8 @@ static void numbers_come_back(void **state)
   for (int i = 0; i < 4; i++) {
     int64_t back;
     const char key[] = {'i', (char)('0' + i), 0};
-    assert_int_equal(json_get_whole(json_find(object, key), INT64_MIN, INT64_MAX, &back), STATUS_OK);
+    assert_int_equal(json_get_whole(json_find(object, key), INT64_MIN, INT64_MAX, &back),
+                     STATUS_OK);
     assert_true(back == ints[i]);
   }
   json_tree_free(tree);
@@ -134,8 +137,8 @@ static void numbers_come_back(void **state)
 static void text_is_escaped(void **state)
 {
   (void)state;
-  static const char hard[] =
-      "quote \" back \\ slash / tab \t line \n feed \f back \b return \r bell \a unit \x1f del \x7f umlaut \xc3\xa4 clef \xf0\x9d\x84\x9e";
+  static const char hard[] = "quote \" back \\ slash / tab \t line \n feed \f back \b return \r "
+                             "bell \a unit \x1f del \x7f umlaut \xc3\xa4 clef \xf0\x9d\x84\x9e";
   struct results *results = NULL;
   struct json_tree *tree = NULL;
   char *text = NULL;
@@ -165,7 +168,9 @@ static void a_torn_line_is_cut(void **state)
   static const struct {
     const char *before, *after;
   } cases[] = {
-      {"", ""}, {"{\"kind\":\"st", ""}, {"{}\n", "{}\n"}, {"{}\n{\"kind\":\"step\",\"st", "{}\n"}, {"\n\n{", "\n\n"},
+      {"", ""},          {"{\"kind\":\"st", ""},
+      {"{}\n", "{}\n"},  {"{}\n{\"kind\":\"step\",\"st", "{}\n"},
+      {"\n\n{", "\n\n"},
   };
   struct results *results = NULL;
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -241,16 +246,21 @@ static void rewinding(void **state)
 {
   (void)state;
   static const char all[] =
-      "{\"kind\":\"run\",\"steps\":9}\n{\"kind\":\"step\",\"step\":1}\n{ \"step\" : 2, \"kind\":\"step\"}\nnot json\n{\"kind\":\"step\",\"step\":3}\n"
-      "{\"kind\":\"eval\",\"step\":3}\n{\"kind\":\"note\",\"text\":\"\\\"step\\\":7\"}\n{\"kind\":\"step\",\"step\":2.5}\n";
+      "{\"kind\":\"run\",\"steps\":9}\n{\"kind\":\"step\",\"step\":1}\n{ \"step\" : 2, "
+      "\"kind\":\"step\"}\nnot json\n{\"kind\":\"step\",\"step\":3}\n"
+      "{\"kind\":\"eval\",\"step\":3}\n{\"kind\":\"note\",\"text\":\"\\\"step\\\":7\"}\n{\"kind\":"
+      "\"step\",\"step\":2.5}\n";
   put(all);
   assert_int_equal(results_rewind(path, 3), STATUS_OK);
   expect(all);
   assert_int_equal(results_rewind(path, 2), STATUS_OK);
-  expect("{\"kind\":\"run\",\"steps\":9}\n{\"kind\":\"step\",\"step\":1}\n{ \"step\" : 2, \"kind\":\"step\"}\nnot json\n"
+  expect("{\"kind\":\"run\",\"steps\":9}\n{\"kind\":\"step\",\"step\":1}\n{ \"step\" : 2, "
+         "\"kind\":\"step\"}\nnot json\n"
          "{\"kind\":\"note\",\"text\":\"\\\"step\\\":7\"}\n{\"kind\":\"step\",\"step\":2.5}\n");
   assert_int_equal(results_rewind(path, 0), STATUS_OK);
-  expect("{\"kind\":\"run\",\"steps\":9}\nnot json\n{\"kind\":\"note\",\"text\":\"\\\"step\\\":7\"}\n{\"kind\":\"step\",\"step\":2.5}\n");
+  expect(
+      "{\"kind\":\"run\",\"steps\":9}\nnot "
+      "json\n{\"kind\":\"note\",\"text\":\"\\\"step\\\":7\"}\n{\"kind\":\"step\",\"step\":2.5}\n");
   put("{\"kind\":\"step\",\"step\":1}\n{\"kind\":\"step\",\"step\":1");
   assert_int_equal(results_rewind(path, 1), STATUS_OK);
   expect("{\"kind\":\"step\",\"step\":1}\n");
@@ -332,7 +342,8 @@ static void only_files_are_appended_to(void **state)
   const char *const known[] = {path, "/dev/null"};
   for (int i = 0; i < 2; i++)
     for (int check = 0; check < 2; check++) {
-      assert_int_equal(check ? results_check(known[i]) : results_open(known[i], &results), STATUS_IO);
+      assert_int_equal(check ? results_check(known[i]) : results_open(known[i], &results),
+                       STATUS_IO);
       assert_non_null(strstr(status_text(), ", and a regular file is expected"));
     }
   assert_null(results);

@@ -1,5 +1,5 @@
-/* Timelines. Oracles: what was put in, which the strict reader of JSON (io/text/json_tree.h) gives back; the trace-event format's description; the kernel, whose /dev/full takes
- * nothing. */
+/* Timelines. Oracles: what was put in, which the strict reader of JSON (io/text/json_tree.h) gives
+ * back; the trace-event format's description; the kernel, whose /dev/full takes nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -68,8 +68,12 @@ static void what_goes_in_comes_out(void **state)
                                          .begin_s = 1.5,
                                          .end_s = 1.500001234,
                                          .args = 3,
-                                         .arg = {{"step", NULL, 12}, {"unit", "h.3", 0}, {"bytes", NULL, INT64_C(1) << 40}}});
-  trace_span(trace, &(struct trace_span){.name = "LOAD", .category = "LOAD", .pid = 7, .tid = 4, .begin_s = 0, .end_s = 0});
+                                         .arg = {{"step", NULL, 12},
+                                                 {"unit", "h.3", 0},
+                                                 {"bytes", NULL, INT64_C(1) << 40}}});
+  trace_span(trace,
+             &(struct trace_span){
+                 .name = "LOAD", .category = "LOAD", .pid = 7, .tid = 4, .begin_s = 0, .end_s = 0});
   assert_int_equal(trace_close(trace), STATUS_OK);
 
   const struct json_node *event = json_first(read_events(&tree));
@@ -109,16 +113,21 @@ static void what_goes_in_comes_out(void **state)
 static void names_are_escaped(void **state)
 {
   (void)state;
-  static const char hard[] = "quote \" back \\ slash / tab \t line \n bell \a unit \x1f del \x7f clef \xf0\x9d\x84\x9e";
+  static const char hard[] =
+      "quote \" back \\ slash / tab \t line \n bell \a unit \x1f del \x7f clef \xf0\x9d\x84\x9e";
   struct json_tree *tree;
   struct trace *trace = create();
-  trace_span(trace, &(struct trace_span){.name = hard, .category = "caf\xe9!", .args = 1, .arg = {{"a\"b", "\xf0\x9d\x84", 0}}});
+  trace_span(trace, &(struct trace_span){.name = hard,
+                                         .category = "caf\xe9!",
+                                         .args = 1,
+                                         .arg = {{"a\"b", "\xf0\x9d\x84", 0}}});
   assert_int_equal(trace_close(trace), STATUS_OK);
   const struct json_node *event = json_first(read_events(&tree));
   has_text(event, "name", hard);
   has_text(event, "cat", "caf\xef\xbf\xbd!");
   const char *text = NULL;
-  assert_int_equal(json_get_text(json_find(json_find(event, "args"), "a\"b"), &text, NULL), STATUS_OK);
+  assert_int_equal(json_get_text(json_find(json_find(event, "args"), "a\"b"), &text, NULL),
+                   STATUS_OK);
   assert_int_equal(strncmp(text, "\xef\xbf\xbd", 3), 0);
   json_tree_free(tree);
 }

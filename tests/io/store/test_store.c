@@ -1,4 +1,5 @@
-/* The store. Oracles: a copy in memory of what each rank wrote; the file system's own figures (statvfs, what a folder holds); HDF5 files beside it whose content is known. */
+/* The store. Oracles: a copy in memory of what each rank wrote; the file system's own figures
+ * (statvfs, what a folder holds); HDF5 files beside it whose content is known. */
 /* ranks: 1 2 3 */
 #include <dirent.h>
 #include <errno.h>
@@ -124,7 +125,8 @@ static struct store *make(int64_t bytes)
   return store;
 }
 
-static void write_and_compare(struct store *store, unsigned char *shadow, int64_t offset, int64_t bytes, int64_t shift, uint32_t seed)
+static void write_and_compare(struct store *store, unsigned char *shadow, int64_t offset,
+                              int64_t bytes, int64_t shift, uint32_t seed)
 {
   void *all, *back_all;
   unsigned char *data = place(bytes, shift, &all), *back = place(ROOM, 0, &back_all);
@@ -148,9 +150,12 @@ static void what_is_written_comes_back(void **state)
   static const struct {
     int64_t offset, bytes, shift;
   } cases[] = {
-      {0, ROOM, 0},     {0, ROOM, 64},          {0, 1, 0},         {ROOM - 1, 1, 0}, {BLOCK, BLOCK, 0},      {BLOCK, 3 * BLOCK, 0},
-      {1, 2, 1},        {100, 10000, 100},      {100, 10000, 200}, {4095, 2, 4095},  {8192, ROOM - 8192, 0}, {8192 - 64, 70000, BLOCK - 64},
-      {40960, 5000, 0}, {ROOM - 5000, 5000, 0}, {7, 4088, 7},      {7, 4090, 7},     {0, 65536, 1},
+      {0, ROOM, 0},     {0, ROOM, 64},          {0, 1, 0},
+      {ROOM - 1, 1, 0}, {BLOCK, BLOCK, 0},      {BLOCK, 3 * BLOCK, 0},
+      {1, 2, 1},        {100, 10000, 100},      {100, 10000, 200},
+      {4095, 2, 4095},  {8192, ROOM - 8192, 0}, {8192 - 64, 70000, BLOCK - 64},
+      {40960, 5000, 0}, {ROOM - 5000, 5000, 0}, {7, 4088, 7},
+      {7, 4090, 7},     {0, 65536, 1},
   };
   static const size_t most[] = {0, BLOCK, 3 * BLOCK + 5, 1000};
   unsigned char *shadow;
@@ -160,7 +165,8 @@ static void what_is_written_comes_back(void **state)
   for (size_t p = 0; p < sizeof most / sizeof most[0]; p++) {
     disk.most = most[p];
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
-      write_and_compare(store, shadow, cases[c].offset, cases[c].bytes, cases[c].shift, (uint32_t)(comm_rank(job) * 1000 + (int)(p * 100 + c)));
+      write_and_compare(store, shadow, cases[c].offset, cases[c].bytes, cases[c].shift,
+                        (uint32_t)(comm_rank(job) * 1000 + (int)(p * 100 + c)));
   }
   disk.most = 0;
   assert_int_equal(comm_barrier(job), STATUS_OK);
@@ -192,7 +198,8 @@ static void direct_where_the_disk_takes_it(void **state)
 static void ranks_may_differ_in_room(void **state)
 {
   (void)state;
-  const int64_t bytes = comm_rank(job) == 0 && comm_ranks(job) > 1 ? 0 : (int64_t)comm_rank(job) * 3000000 + 17;
+  const int64_t bytes =
+      comm_rank(job) == 0 && comm_ranks(job) > 1 ? 0 : (int64_t)comm_rank(job) * 3000000 + 17;
   struct store *store = make(bytes);
   unsigned char last = (unsigned char)(comm_rank(job) + 1), back = 0;
   assert_int_equal(store_write(store, 0, 0, NULL), STATUS_OK);
@@ -240,10 +247,14 @@ static void no_room_is_told(void **state)
   const int before = files_in(dir);
   assert_int_equal(statvfs(dir, &info), 0);
   assert_int_equal(store_free_bytes(dir, &have), STATUS_OK);
-  assert_true(llabs(have - (int64_t)(info.f_bavail * info.f_frsize)) < (int64_t)4 << 30); /* others write, too */
-  assert_int_equal(store_create(job, dir, (int64_t)(info.f_blocks * info.f_frsize) / comm_ranks(job), &store), STATUS_MEMORY);
+  assert_true(llabs(have - (int64_t)(info.f_bavail * info.f_frsize)) <
+              (int64_t)4 << 30); /* others write, too */
+  assert_int_equal(
+      store_create(job, dir, (int64_t)(info.f_blocks * info.f_frsize) / comm_ranks(job), &store),
+      STATUS_MEMORY);
   assert_true(told("of this node need "));
-  assert_true(told("iB free: name a folder on a larger disk (tiers.nvme=FOLDER), lower optim.state_share, or keep the activations in host memory"));
+  assert_true(told("iB free: name a folder on a larger disk (tiers.nvme=FOLDER), lower "
+                   "optim.state_share, or keep the activations in host memory"));
   assert_int_equal(files_in(dir), before);
   assert_int_equal(comm_barrier(job), STATUS_OK);
 }
@@ -298,8 +309,9 @@ static void a_full_disk_is_not_its_folders_fault(void **state)
     assert_int_equal(store_check_folder(folders[i]), STATUS_OK);
     assert_int_equal(store_create(job, folders[i], ROOM, &store), STATUS_MEMORY);
     looks_before_full = -1;
-    assert_true(told("iB on the disk of ") && told(folders[i]) &&
-                told(", which has 12.00 KiB free: name a folder on a larger disk (tiers.nvme=FOLDER)"));
+    assert_true(
+        told("iB on the disk of ") && told(folders[i]) &&
+        told(", which has 12.00 KiB free: name a folder on a larger disk (tiers.nvme=FOLDER)"));
     assert_null(strstr(status_text(), "made"));
     assert_int_equal(files_in(dir), before);
     mem_free(folders[i]);
@@ -322,16 +334,19 @@ static void a_disk_that_fills_meanwhile_is_told(void **state)
     refused_bytes = INT64_MAX;
     assert_int_equal(status, is_quota ? STATUS_IO : STATUS_MEMORY);
     if (is_quota)
-      assert_true(told("iB for what goes to NVMe (tiers.nvme): cannot make room for ") && told("Disk quota exceeded; free some space"));
+      assert_true(told("iB for what goes to NVMe (tiers.nvme): cannot make room for ") &&
+                  told("Disk quota exceeded; free some space"));
     else
-      assert_true(told("which has 12.00 KiB free: name a folder on a larger disk (tiers.nvme=FOLDER)"));
+      assert_true(
+          told("which has 12.00 KiB free: name a folder on a larger disk (tiers.nvme=FOLDER)"));
     assert_int_equal(files_in(dir), before);
     assert_int_equal(comm_barrier(job), STATUS_OK);
   }
   store_destroy(make(ROOM));
 }
 
-/* A limit that the file exceeds is found before HDF5 has anything to flush, by whichever way; nothing is left. */
+/* A limit that the file exceeds is found before HDF5 has anything to flush, by whichever way;
+ * nothing is left. */
 static void a_limit_is_found_before_anything_is_made(void **state)
 {
   (void)state;
@@ -354,7 +369,8 @@ static void a_limit_is_found_before_anything_is_made(void **state)
   store_destroy(make(ROOM));
 }
 
-/* As long as the file has a name it takes next to no room: of a job that is killed just then nothing is left that fills the disk. */
+/* As long as the file has a name it takes next to no room: of a job that is killed just then
+ * nothing is left that fills the disk. */
 static int64_t named_blocks = -1;
 
 int __wrap_unlink(const char *path)
@@ -370,7 +386,8 @@ static void with_a_name_it_takes_no_room(void **state)
   (void)state;
   named_blocks = -1;
   store_destroy(make((int64_t)64 << 20));
-  assert_true(comm_rank(job) == 0 ? named_blocks >= 0 && named_blocks * 512 < 3 << 20 : named_blocks == -1);
+  assert_true(comm_rank(job) == 0 ? named_blocks >= 0 && named_blocks * 512 < 3 << 20
+                                  : named_blocks == -1);
 }
 
 static void free_bytes_of_what_is_not_there_yet(void **state)
@@ -409,7 +426,9 @@ static void refuses_folder(const char *folder, const char *what, const char *why
 {
   struct store *store = NULL;
   assert_int_equal(store_create(job, folder, ROOM, &store), STATUS_IO);
-  assert_true(told(what) && told(why) && told(": name one on the node's own disk that this run may write to (tiers.nvme=FOLDER)"));
+  assert_true(
+      told(what) && told(why) &&
+      told(": name one on the node's own disk that this run may write to (tiers.nvme=FOLDER)"));
   assert_null(strstr(status_text(), "iB")); /* no size */
 }
 
@@ -420,10 +439,16 @@ static void a_folder_that_cannot_be(void **state)
   char longest[5000] = "/";
   int64_t bytes;
   memset(longest + 1, 'a', sizeof longest - 2);
-  refuses_folder("/dev/null/nvme", "the folder /dev/null/nvme for what goes to NVMe is not there and cannot be made in /dev/null (",
+  refuses_folder("/dev/null/nvme",
+                 "the folder /dev/null/nvme for what goes to NVMe is not there and cannot be made "
+                 "in /dev/null (",
                  "it is a file): ");
-  refuses_folder("/dev/null", "nothing can be made in the folder /dev/null for what goes to NVMe (", "it is a file): ");
-  refuses_folder("/proc/nowhere/nvme", "the folder /proc/nowhere/nvme for what goes to NVMe is not there and cannot be made in /proc (", "");
+  refuses_folder("/dev/null", "nothing can be made in the folder /dev/null for what goes to NVMe (",
+                 "it is a file): ");
+  refuses_folder("/proc/nowhere/nvme",
+                 "the folder /proc/nowhere/nvme for what goes to NVMe is not there and cannot be "
+                 "made in /proc (",
+                 "");
   refuses_folder("/proc", "nothing can be made in the folder /proc for what goes to NVMe (", "");
   assert_int_equal(store_check_folder(longest), STATUS_IO);
   assert_int_equal(store_free_bytes(longest, &bytes), STATUS_IO);
@@ -435,15 +460,18 @@ static void a_folder_of_somebody_else(void **state)
 {
   (void)state;
   enum { NOBODY = 65534 };
-  char *folder = mem_printf("%s/mine-%d", dir, comm_rank(job)), *below = mem_printf("%s/nvme", folder);
+  char *folder = mem_printf("%s/mine-%d", dir, comm_rank(job)),
+       *below = mem_printf("%s/nvme", folder);
   const bool is_root = geteuid() == 0;
   assert_int_equal(mkdir(folder, 0700), 0);
   assert_int_equal(chmod(folder, 0555) | chmod(dir, 0755), 0);
   const bool can_ask = !is_root || seteuid(NOBODY) == 0;
   const enum status there = store_check_folder(folder);
-  const bool is_told = told("nothing can be made in the folder ") && told("Permission denied") && told("tiers.nvme=FOLDER");
+  const bool is_told = told("nothing can be made in the folder ") && told("Permission denied") &&
+                       told("tiers.nvme=FOLDER");
   const enum status missing = store_check_folder(below);
-  const bool missing_is_told = told("is not there and cannot be made in ") && told("Permission denied") && told("tiers.nvme=FOLDER");
+  const bool missing_is_told = told("is not there and cannot be made in ") &&
+                               told("Permission denied") && told("tiers.nvme=FOLDER");
   assert_int_equal(is_root && can_ask ? seteuid(0) : 0, 0);
   assert_int_equal(rmdir(folder), 0);
   mem_free(below);
@@ -458,7 +486,8 @@ static void a_folder_of_somebody_else(void **state)
 static void a_folder_that_can_be_is_left_as_it_is(void **state)
 {
   (void)state;
-  char *mine = mem_printf("%s/own-%d", dir, comm_rank(job)), *below = mem_printf("%s/not/yet", mine);
+  char *mine = mem_printf("%s/own-%d", dir, comm_rank(job)),
+       *below = mem_printf("%s/not/yet", mine);
   assert_int_equal(mkdir(mine, 0700), 0);
   assert_int_equal(store_check_folder(mine), STATUS_OK);
   assert_int_equal(store_check_folder(below), STATUS_OK);
@@ -645,7 +674,8 @@ static void a_transfer_does_not_wait_for_hdf5(void **state)
   store_destroy(store);
 }
 
-/* What a checkpoint does, collective calls and all; failures of calls, too, whose reason belongs to this thread. */
+/* What a checkpoint does, collective calls and all; failures of calls, too, whose reason belongs to
+ * this thread. */
 static enum status use_files(void *arg)
 {
   const char *path = arg;
@@ -656,7 +686,8 @@ static enum status use_files(void *arg)
     status = hdf5_create_aligned(path, comm_mpi(job), 65536, &file);
     if (!status)
       status = hdf5_set_number(file, "round", DTYPE_I64, &i);
-    if (!status && (hdf5_open_group(file, "none", &none) != STATUS_INPUT || !strstr(status_text(), "there is no group none in it")))
+    if (!status && (hdf5_open_group(file, "none", &none) != STATUS_INPUT ||
+                    !strstr(status_text(), "there is no group none in it")))
       status = status_set(STATUS_INTERNAL, "round %lld: %s", (long long)i, status_text());
     if (!status)
       status = hdf5_get_number(file, "round", DTYPE_I64, &back);

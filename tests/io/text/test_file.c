@@ -1,4 +1,5 @@
-/* Files that exist only when complete. Oracles: what was written, and the errors that Linux gives for limits, folders and permissions. */
+/* Files that exist only when complete. Oracles: what was written, and the errors that Linux gives
+ * for limits, folders and permissions. */
 #include <fcntl.h>
 #include <ftw.h>
 #include <setjmp.h>
@@ -76,7 +77,8 @@ static int is_synced(const char *path)
   return n;
 }
 
-/* A folder is on the disk when the one that it lies in is: of each that was made, and of no other. */
+/* A folder is on the disk when the one that it lies in is: of each that was made, and of no other.
+ */
 static void folders_last(void **state)
 {
   (void)state;
@@ -125,7 +127,8 @@ static void what_has_no_size_is_read(void **state)
   (void)state;
   char *text = NULL;
   size_t bytes;
-  assert_int_equal(file_read_all("/proc/self/status", 1 << 20, &text, &bytes), STATUS_OK); /* says that it has 0 bytes */
+  assert_int_equal(file_read_all("/proc/self/status", 1 << 20, &text, &bytes),
+                   STATUS_OK); /* says that it has 0 bytes */
   assert_true(bytes > 100 && strlen(text) == bytes);
   mem_free(text);
   assert_int_equal(file_read_stream("/dev/zero", 10000, &text, &bytes),
@@ -165,7 +168,8 @@ static void a_failed_write_leaves_the_old_file(void **state)
   static char data[100000];
   assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){5000, RLIM_INFINITY}), 0);
-  enum status status = file_write_all(in_dir("kept"), data, sizeof data); /* a part is written, then nothing more */
+  enum status status =
+      file_write_all(in_dir("kept"), data, sizeof data); /* a part is written, then nothing more */
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}), 0);
   assert_int_equal(status, STATUS_IO);
   assert_true(told("cannot write") && told("kept"));
@@ -182,7 +186,8 @@ static void renaming(void **state)
   expect_old_content();
   assert_int_equal(mkdir(in_dir("folder"), 0700), 0);
   assert_int_equal(file_write_all(in_dir("new"), "n", 1), STATUS_OK);
-  assert_int_equal(file_sync_rename(in_dir("new"), in_dir("folder")), STATUS_IO); /* a file does not replace a folder */
+  assert_int_equal(file_sync_rename(in_dir("new"), in_dir("folder")),
+                   STATUS_IO); /* a file does not replace a folder */
   assert_true(told("folder"));
   assert_false(file_exists(in_dir("new")));
   assert_int_equal(file_write_all(in_dir("new"), "new content", 11), STATUS_OK);
@@ -204,8 +209,10 @@ static void room(void **state)
   assert_int_equal(file_reserve(in_dir("room"), 1 << 20), STATUS_OK);
   assert_int_equal(file_size(in_dir("room")), 0);
   assert_int_equal(stat(in_dir("room"), &info), 0);
-  assert_true(info.st_blocks == 0 || info.st_blocks >= 2048);                  /* where the file system can reserve, it has */
-  assert_int_equal(file_reserve(in_dir("room"), (int64_t)1 << 60), STATUS_IO); /* no disk has as much */
+  assert_true(info.st_blocks == 0 ||
+              info.st_blocks >= 2048); /* where the file system can reserve, it has */
+  assert_int_equal(file_reserve(in_dir("room"), (int64_t)1 << 60),
+                   STATUS_IO); /* no disk has as much */
   assert_true(told("room"));
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){5000, RLIM_INFINITY}), 0);
   enum status fits = file_create(in_dir("small"), 5000), more = file_reserve(in_dir("small"), 5001);
@@ -225,7 +232,8 @@ static void writing_is_tried(void **state)
   assert_int_equal(file_write_all(in_dir("kept"), "old content", 11), STATUS_OK);
   assert_int_equal(file_check_write(in_dir("kept"), 4096), STATUS_OK);
   expect_old_content();
-  assert_int_equal(file_check_write(in_dir("kept"), (int64_t)1 << 60), STATUS_IO); /* no disk has as much */
+  assert_int_equal(file_check_write(in_dir("kept"), (int64_t)1 << 60),
+                   STATUS_IO); /* no disk has as much */
   expect_old_content();
   assert_int_equal(file_check_write(in_dir("nowhere/file"), 1), STATUS_IO);
   assert_true(told("nowhere/file"));

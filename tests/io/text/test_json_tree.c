@@ -1,4 +1,5 @@
-/* JSON as a tree. Oracles: RFC 8259's grammar, case by case; a printed tree, which reads back to the same text; values that this file wrote itself. */
+/* JSON as a tree. Oracles: RFC 8259's grammar, case by case; a printed tree, which reads back to
+ * the same text; values that this file wrote itself. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,8 +44,10 @@ static void refuses(const char *text, const char *sentence)
 static void values_of_each_kind(void **state)
 {
   (void)state;
-  struct json_tree *tree = parse(" {\"a\": [1, -2.50e+3, \"x\\u00e9\\ud83d\\ude00\\n\"], \"b\" : {\"c\": true, \"\": false}, \"n\": null } \n");
-  const struct json_node *root = json_tree_root(tree), *a = json_find(root, "a"), *b = json_find(root, "b");
+  struct json_tree *tree = parse(" {\"a\": [1, -2.50e+3, \"x\\u00e9\\ud83d\\ude00\\n\"], \"b\" : "
+                                 "{\"c\": true, \"\": false}, \"n\": null } \n");
+  const struct json_node *root = json_tree_root(tree), *a = json_find(root, "a"),
+                         *b = json_find(root, "b");
   const char *text = NULL;
   size_t bytes = 0;
   int64_t whole = 0;
@@ -86,10 +89,21 @@ static void values_of_each_kind(void **state)
 static void any_value_may_be_the_root(void **state)
 {
   (void)state;
-  static const char *const good[] = {
-      "0", "-0", "1.5e300", "\"\"", "null", "true", "[]", "{}", "\xEF\xBB\xBF[ ]", "[[[[]]],{}]", "\"\\u0001\\/\\\\\"", "1E-2"};
-  static const enum json_kind kinds[] = {JSON_NUMBER, JSON_NUMBER, JSON_NUMBER, JSON_STRING, JSON_NULL,   JSON_BOOL,
-                                         JSON_ARRAY,  JSON_OBJECT, JSON_ARRAY,  JSON_ARRAY,  JSON_STRING, JSON_NUMBER};
+  static const char *const good[] = {"0",
+                                     "-0",
+                                     "1.5e300",
+                                     "\"\"",
+                                     "null",
+                                     "true",
+                                     "[]",
+                                     "{}",
+                                     "\xEF\xBB\xBF[ ]",
+                                     "[[[[]]],{}]",
+                                     "\"\\u0001\\/\\\\\"",
+                                     "1E-2"};
+  static const enum json_kind kinds[] = {JSON_NUMBER, JSON_NUMBER, JSON_NUMBER, JSON_STRING,
+                                         JSON_NULL,   JSON_BOOL,   JSON_ARRAY,  JSON_OBJECT,
+                                         JSON_ARRAY,  JSON_ARRAY,  JSON_STRING, JSON_NUMBER};
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
     struct json_tree *tree = parse(good[i]);
     assert_int_equal(json_kind(json_tree_root(tree)), kinds[i]);
@@ -155,7 +169,8 @@ static void what_is_no_json_is_refused(void **state)
     refuses(bad[i], "");
   refuses_bytes("[1,\0 2]", 7, "byte 3");
   refuses_bytes("\"a\0b\"", 5, "0x00");
-  refuses("{\"aa\": 1, \"b\": [1 2]}", "a.json, byte 18: broken JSON: ',' or ']' is expected, found '2'");
+  refuses("{\"aa\": 1, \"b\": [1 2]}",
+          "a.json, byte 18: broken JSON: ',' or ']' is expected, found '2'");
   refuses("[1, \xC3(]", "byte 4: not valid UTF-8 (0xC3)");
   refuses("{} x", "the end of the file is expected");
 }
@@ -166,7 +181,8 @@ static void a_key_that_occurs_twice_is_refused(void **state)
   refuses("{\"a\": 1, \"b\": 2, \"a\": 3}", "a.json, byte 17: the key \"a\" occurs twice");
   refuses("{\"x\": {\"a\": 1, \"\\u0061\": 2}}", "the key \"a\" occurs twice");
   refuses("{\"\": 1, \"\": 2}", "occurs twice");
-  struct json_tree *tree = parse("{\"a\": {\"a\": {\"a\": 1}, \"b\": {\"a\": 1}}, \"b\": [{\"a\": 1}, {\"a\": 1}]}"); /* once in each object */
+  struct json_tree *tree = parse("{\"a\": {\"a\": {\"a\": 1}, \"b\": {\"a\": 1}}, \"b\": [{\"a\": "
+                                 "1}, {\"a\": 1}]}"); /* once in each object */
   json_tree_free(tree);
 }
 
@@ -211,32 +227,40 @@ static void wrong_kinds_say_where(void **state)
 {
   (void)state;
   struct json_tree *tree =
-      parse("{\"rope\": {\"factor\": \"8\"}, \"types\": [1, {\"a\\n\": 4096.0}], \"big\": 1e999, \"neg\": -1, \"huge\": 9223372036854775808}");
-  const struct json_node *root = json_tree_root(tree), *odd = json_first(json_next(json_first(json_find(root, "types"))));
+      parse("{\"rope\": {\"factor\": \"8\"}, \"types\": [1, {\"a\\n\": 4096.0}], \"big\": 1e999, "
+            "\"neg\": -1, \"huge\": 9223372036854775808}");
+  const struct json_node *root = json_tree_root(tree),
+                         *odd = json_first(json_next(json_first(json_find(root, "types"))));
   double real = 7;
   int64_t whole = 7;
   bool truth = true;
   const char *text = "kept";
-  assert_int_equal(json_get_real(json_find(json_find(root, "rope"), "factor"), &real), STATUS_INPUT);
+  assert_int_equal(json_get_real(json_find(json_find(root, "rope"), "factor"), &real),
+                   STATUS_INPUT);
   assert_string_equal(status_text(), "a.json: rope.factor is a text, where a number belongs");
   assert_int_equal(json_get_whole(odd, 0, 10000, &whole), STATUS_INPUT);
-  assert_string_equal(status_text(), "a.json: types[1].a  is 4096.0, where a whole number from 0 to 10000 belongs");
+  assert_string_equal(
+      status_text(), "a.json: types[1].a  is 4096.0, where a whole number from 0 to 10000 belongs");
   assert_int_equal(json_get_real(json_find(root, "big"), &real), STATUS_INPUT);
   assert_string_equal(status_text(), "a.json: big is 1e999, which is too large for a number here");
   assert_int_equal(json_get_whole(json_find(root, "neg"), 0, 5, &whole), STATUS_INPUT);
   assert_string_equal(status_text(), "a.json: neg is -1, where a whole number from 0 to 5 belongs");
-  assert_int_equal(json_get_whole(json_find(root, "huge"), INT64_MIN, INT64_MAX, &whole), STATUS_INPUT);
+  assert_int_equal(json_get_whole(json_find(root, "huge"), INT64_MIN, INT64_MAX, &whole),
+                   STATUS_INPUT);
   assert_int_equal(json_get_bool(json_find(root, "neg"), &truth), STATUS_INPUT);
   assert_string_equal(status_text(), "a.json: neg is a number, where true or false belongs");
   assert_int_equal(json_get_text(root, &text, NULL), STATUS_INPUT);
   assert_string_equal(status_text(), "a.json: is an object, where a text belongs");
   assert_int_equal(json_fail(json_find(root, "neg"), "is %d", 3), STATUS_INPUT);
   assert_string_equal(status_text(), "a.json: neg is 3");
-  assert_true(real == 7 && whole == 7 && truth && !strcmp(text, "kept")); /* outputs are set on success only */
+  assert_true(real == 7 && whole == 7 && truth &&
+              !strcmp(text, "kept")); /* outputs are set on success only */
   json_tree_free(tree);
 }
 
-/* --- a printed tree reads back -------------------------------------------------------------------------------------------------- */
+/* --- a printed tree reads back
+ * --------------------------------------------------------------------------------------------------
+ */
 
 struct writer {
   char text[1 << 16];
@@ -258,7 +282,8 @@ static void put(struct writer *w, const char *text)
 
 static void write_value(struct writer *w, int depth)
 {
-  static const char *const leaves[] = {"null", "true", "false", "0", "-17", "2.5e-9", "\"\"", "\"water\"", "\"\xE6\xB0\xB4\""};
+  static const char *const leaves[] = {"null", "true",      "false",           "0", "-17", "2.5e-9",
+                                       "\"\"", "\"water\"", "\"\xE6\xB0\xB4\""};
   const uint64_t what = draw(w, depth > 5 ? 2 : 4), n = draw(w, 6);
   char key[32];
   if (what < 2 && depth > 0) {
@@ -267,7 +292,8 @@ static void write_value(struct writer *w, int depth)
   }
   put(w, what % 2 ? "[" : "{");
   for (uint64_t i = 0; i < n; i++) {
-    snprintf(key, sizeof key, "\"%llu-%llu\":", (unsigned long long)i, (unsigned long long)draw(w, 1000));
+    snprintf(key, sizeof key, "\"%llu-%llu\":", (unsigned long long)i,
+             (unsigned long long)draw(w, 1000));
     put(w, i ? "," : "");
     put(w, what % 2 ? "" : key);
     write_value(w, depth + 1);
@@ -326,7 +352,8 @@ static void printed_trees_read_back(void **state)
   }
 }
 
-/* Every prefix of a document is no document; and every document with a byte changed is read or refused, never more. */
+/* Every prefix of a document is no document; and every document with a byte changed is read or
+ * refused, never more. */
 static void damaged_documents_are_refused_or_read(void **state)
 {
   (void)state;

@@ -1,5 +1,6 @@
-/* Documents of a file. Oracles: documents written by hand; the blocks of a plain text, put together, are the text; a stream that goes on from any position gives
- * what the whole one gave; the byte of each kind of damage is known by construction. */
+/* Documents of a file. Oracles: documents written by hand; the blocks of a plain text, put
+ * together, are the text; a stream that goes on from any position gives what the whole one gave;
+ * the byte of each kind of damage is known by construction. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -61,7 +62,8 @@ static int read_from(const char *path, struct text_position from, struct got *ou
     if (!found)
       break;
     assert_true(n < MOST);
-    out[n] = (struct got){.bytes = document.bytes, .number = document.number, .after = document.after};
+    out[n] =
+        (struct got){.bytes = document.bytes, .number = document.number, .after = document.after};
     OK(mem_alloc(MEM_META, document.bytes + 1, (void **)&out[n].text));
     memcpy(out[n].text, document.text, document.bytes);
     n++;
@@ -90,7 +92,8 @@ static void check_positions(const char *path)
     assert_int_equal(m, n - from - 1);
     for (int i = 0; i < m; i++) {
       const struct got *a = &rest[i], *b = &all[from + 1 + i];
-      assert_true(a->number == b->number && a->bytes == b->bytes && a->after.byte == b->after.byte && a->after.number == b->after.number);
+      assert_true(a->number == b->number && a->bytes == b->bytes &&
+                  a->after.byte == b->after.byte && a->after.number == b->after.number);
       assert_memory_equal(a->text, b->text, a->bytes);
     }
     free_all(rest, m);
@@ -113,8 +116,10 @@ static void check_documents(const char *name, const char *content, const char *e
   unlink(path);
 }
 
-/* What is no UTF-8 becomes U+FFFD, wherever a block ends; a file without blank or space is cut between characters, and between stray bytes. */
-static void check_replaced(const char *name, const char *content, size_t bytes, const char *expected, size_t expected_bytes)
+/* What is no UTF-8 becomes U+FFFD, wherever a block ends; a file without blank or space is cut
+ * between characters, and between stray bytes. */
+static void check_replaced(const char *name, const char *content, size_t bytes,
+                           const char *expected, size_t expected_bytes)
 {
   struct text *text = NULL;
   struct text_document document;
@@ -140,13 +145,15 @@ static void check_replaced(const char *name, const char *content, size_t bytes, 
 static void test_replacing(void **state)
 {
   (void)state;
-  static const char *const cases[][3] = {{"a.txt", "caf\xE9 \xF0\x9F\x99", "caf\uFFFD \uFFFD"},
-                                         {"a.jsonl", "{\"text\": \"caf\xE9\xC3\"}", "caf\uFFFD\uFFFD"},
-                                         {"a.json", "[{\"title\": \"\xFF\", \"text\": \"b\\u00e9\"}]", "\uFFFD\nb\u00e9"}};
+  static const char *const cases[][3] = {
+      {"a.txt", "caf\xE9 \xF0\x9F\x99", "caf\uFFFD \uFFFD"},
+      {"a.jsonl", "{\"text\": \"caf\xE9\xC3\"}", "caf\uFFFD\uFFFD"},
+      {"a.json", "[{\"title\": \"\xFF\", \"text\": \"b\\u00e9\"}]", "\uFFFD\nb\u00e9"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     check_replaced(cases[i][0], cases[i][1], strlen(cases[i][1]), cases[i][2], strlen(cases[i][2]));
   enum { BYTES = 3 * TEXT_BLOCK_MOST + 7 };
-  static const char *const fills[] = {"\x80", "\xF0\x9F\x99", "\xF0\x9F\x99\x82", "\xF0\x9F\x99\x82\x80", "a\xC3\xA9\xE2\x82"};
+  static const char *const fills[] = {"\x80", "\xF0\x9F\x99", "\xF0\x9F\x99\x82",
+                                      "\xF0\x9F\x99\x82\x80", "a\xC3\xA9\xE2\x82"};
   char *raw = NULL, *fixed = NULL;
   OK(mem_alloc(MEM_META, BYTES, (void **)&raw));
   for (size_t f = 0; f < sizeof fills / sizeof *fills; f++) {
@@ -160,7 +167,9 @@ static void test_replacing(void **state)
   }
   mem_free(raw);
   struct text *text = NULL;
-  assert_status(STATUS_INPUT, text_open_replacing(put("a.txt", "a\0b", 3), (struct text_position){0, 0}, &text)); /* no text at all */
+  assert_status(STATUS_INPUT,
+                text_open_replacing(put("a.txt", "a\0b", 3), (struct text_position){0, 0},
+                                    &text)); /* no text at all */
 }
 
 static void test_documents(void **state)
@@ -171,19 +180,32 @@ static void test_documents(void **state)
   check_documents("a.txt", " \n\t\r\n", "");
   check_documents("a.txt", "\xEF\xBB\xBFwith a mark", "with a mark");
   check_documents("a.txt", "\xEF\xBB\xBF", "");
-  check_documents("a.txt", "{\"text\": \"no JSON by its name\"}", "{\"text\": \"no JSON by its name\"}");
-  check_documents("a.jsonl", "{\"text\":\"one\"}\n{\"title\":\"T\",\"text\":\"two\"}\n", "one|T\ntwo");
+  check_documents("a.txt", "{\"text\": \"no JSON by its name\"}",
+                  "{\"text\": \"no JSON by its name\"}");
+  check_documents("a.jsonl", "{\"text\":\"one\"}\n{\"title\":\"T\",\"text\":\"two\"}\n",
+                  "one|T\ntwo");
   check_documents("a.jsonl", "{\"text\":\"one\"}\r\n\n \n{\"text\":\"two\"}", "one|two");
   check_documents("a.ndjson", "\n\n", "");
-  check_documents("a.jsonl", "{\"text\":\"\"}\n{\"text\":\" \\n\"}\n{\"text\":\"x\"}\n{\"title\":\"\",\"text\":\"y\"}", "x|y");
-  check_documents("a.jsonl", "{\"text\":\"t\",\"id\":[1,{\"a\":[null,true,false,-0.5e+7,0,\"\\u00e9\"]},{}],\"title\":\"T\"}", "T\nt");
-  check_documents("a.jsonl", "{\"te\\u0078t\":\"\\u0041\\u00e9\\u4e00\\ud83d\\ude42\\\"\\\\\\/\\b\\f\\n\\r\\t\"}",
-                  "A\xC3\xA9\xE4\xB8\x80\xF0\x9F\x99\x82\"\\/\b\f\n\r\t");
+  check_documents(
+      "a.jsonl",
+      "{\"text\":\"\"}\n{\"text\":\" \\n\"}\n{\"text\":\"x\"}\n{\"title\":\"\",\"text\":\"y\"}",
+      "x|y");
+  check_documents("a.jsonl",
+                  "{\"text\":\"t\",\"id\":[1,{\"a\":[null,true,false,-0.5e+7,0,\"\\u00e9\"]},{}],"
+                  "\"title\":\"T\"}",
+                  "T\nt");
+  check_documents(
+      "a.jsonl",
+      "{\"te\\u0078t\":\"\\u0041\\u00e9\\u4e00\\ud83d\\ude42\\\"\\\\\\/\\b\\f\\n\\r\\t\"}",
+      "A\xC3\xA9\xE4\xB8\x80\xF0\x9F\x99\x82\"\\/\b\f\n\r\t");
   check_documents("a.json", "", "");
   check_documents("a.json", "[]", "");
   check_documents("a.json", " [ ] \n", "");
-  check_documents("a.json", "\xEF\xBB\xBF[{\"id\":1,\"title\":\"A\",\"text\":\"b\"} , {\"text\":\"c\"}\n]\n", "A\nb|c");
-  check_documents("a.json", "{\"text\":\"lines under another name\"}\n{\"text\":\"x\"}\n", "lines under another name|x");
+  check_documents("a.json",
+                  "\xEF\xBB\xBF[{\"id\":1,\"title\":\"A\",\"text\":\"b\"} , {\"text\":\"c\"}\n]\n",
+                  "A\nb|c");
+  check_documents("a.json", "{\"text\":\"lines under another name\"}\n{\"text\":\"x\"}\n",
+                  "lines under another name|x");
   check_documents("noname", "[ {\"text\":\"a\"}]", "a");
   check_documents("noname", "{ \"text\":\"a\"}", "a");
   check_documents("noname", "[1] is where the notes begin", "[1] is where the notes begin");
@@ -195,7 +217,8 @@ static void test_numbers(void **state)
 {
   (void)state;
   struct got got[8];
-  static const char content[] = "[{\"text\":\" \"},{\"text\":\"b\"},{\"text\":\"\"},{\"text\":\"d\"}]";
+  static const char content[] =
+      "[{\"text\":\" \"},{\"text\":\"b\"},{\"text\":\"\"},{\"text\":\"d\"}]";
   const char *path = put("a.json", content, sizeof content - 1);
   assert_int_equal(read_from(path, (struct text_position){0, 0}, got), 2);
   assert_int_equal(got[0].number, 1); /* white space is passed over, but counted */
@@ -251,7 +274,8 @@ static void test_blocks(void **state)
   check_blocks(text, BYTES / 3 * 3);
   for (size_t i = 0; i + 4 <= BYTES; i += 4)
     memcpy(text + i, "\xF0\x9F\x99\x82", 4);
-  text[0] = 'x', text[1] = 'x', text[2] = 'x', text[3] = 'x'; /* characters across every border of the buffer */
+  text[0] = 'x', text[1] = 'x', text[2] = 'x',
+  text[3] = 'x'; /* characters across every border of the buffer */
   memmove(text + 1, text, BYTES - 1);
   check_blocks(text, BYTES - 3);
   mem_free(text);
@@ -282,9 +306,11 @@ static void test_where_blocks_end(void **state)
   check_first_block(TEXT_BLOCK_LEAST, "\r\n \t\r\n", "rest", TEXT_BLOCK_LEAST + 6);
   check_first_block(TEXT_BLOCK_LEAST, "\n", "rest\n\nmore", TEXT_BLOCK_LEAST + 7);
   check_first_block(TEXT_BLOCK_LEAST - 2, "\n\n", "rest", TEXT_BLOCK_LEAST + 4); /* too early */
-  check_first_block(TEXT_BLOCK_LEAST + 5, "\n", filling, TEXT_BLOCK_LEAST + 6);  /* no blank line in reach */
-  check_first_block(TEXT_BLOCK_LEAST + 5, " ", filling, TEXT_BLOCK_LEAST + 6);   /* no line end either */
-  check_first_block(TEXT_BLOCK_LEAST + 5, "", filling, TEXT_BLOCK_MOST - 1);     /* nothing */
+  check_first_block(TEXT_BLOCK_LEAST + 5, "\n", filling,
+                    TEXT_BLOCK_LEAST + 6); /* no blank line in reach */
+  check_first_block(TEXT_BLOCK_LEAST + 5, " ", filling,
+                    TEXT_BLOCK_LEAST + 6); /* no line end either */
+  check_first_block(TEXT_BLOCK_LEAST + 5, "", filling, TEXT_BLOCK_MOST - 1); /* nothing */
 }
 
 /* ---- JSON across the borders of the buffer */
@@ -303,7 +329,8 @@ static void test_big_json(void **state)
   for (uint64_t i = 0; i < DOCUMENTS; i++) {
     uint32_t draw[4];
     rng_block(key, 0, i, draw);
-    fprintf(file, "%s{\"id\": \"%d\", \"title\": \"T%d\", \"text\": \"", i ? ",\n" : "", (int)i, (int)i);
+    fprintf(file, "%s{\"id\": \"%d\", \"title\": \"T%d\", \"text\": \"", i ? ",\n" : "", (int)i,
+            (int)i);
     for (uint32_t k = 0; k < draw[0] % 30000; k++)
       fputs(k % 3 == 0 ? "\xE6\xB0\xB4" : k % 3 == 1 ? "\\u6c34\\n" : "a", file);
     fputs("\"}", file);
@@ -330,7 +357,8 @@ static void test_big_json(void **state)
 
 /* ---- damage */
 
-static void check_refused(const char *name, const char *content, size_t bytes, int64_t byte, const char *says)
+static void check_refused(const char *name, const char *content, size_t bytes, int64_t byte,
+                          const char *says)
 {
   struct text *text = NULL;
   struct text_document document;
@@ -341,8 +369,10 @@ static void check_refused(const char *name, const char *content, size_t bytes, i
   while (status == STATUS_OK && found)
     status = text_next(text, &document, &found);
   snprintf(where, sizeof where, "%s, byte %" PRId64 ": ", path, byte);
-  if (status != STATUS_INPUT || strncmp(status_text(), where, strlen(where)) != 0 || !strstr(status_text() + strlen(where), says))
-    fail_msg("%s: %s '%s' instead of '%s%s'", content, status_name(status), status == STATUS_OK ? "" : status_text(), where, says);
+  if (status != STATUS_INPUT || strncmp(status_text(), where, strlen(where)) != 0 ||
+      !strstr(status_text() + strlen(where), says))
+    fail_msg("%s: %s '%s' instead of '%s%s'", content, status_name(status),
+             status == STATUS_OK ? "" : status_text(), where, says);
   text_close(text);
   unlink(path);
 }
@@ -380,7 +410,8 @@ static void test_damage(void **state)
                {"a.json", "[{\"text\":null}]", 9, "a string as \"text\""},
                {"a.json", "[{\"title\":[],\"text\":\"a\"}]", 10, "a string as \"title\""},
                {"a.json", "[{\"text\":\"a\",\"text\":\"b\"}]", 13, "a second \"text\""},
-               {"a.json", "[{\"text\":\"a\",\"title\":\"b\",\"ti\\u0074le\":\"c\"}]", 25, "a second \"title\""},
+               {"a.json", "[{\"text\":\"a\",\"title\":\"b\",\"ti\\u0074le\":\"c\"}]", 25,
+                "a second \"title\""},
                {"a.json", "[{\"text\":\"a\\u0000\"}]", 11, "\\u0000"},
                {"a.json", "[{\"text\":\"a\\ud83dx\"}]", 11, "half a surrogate pair"},
                {"a.json", "[{\"text\":\"a\\ude42\"}]", 11, "half a surrogate pair"},
@@ -409,7 +440,8 @@ static void test_damage(void **state)
                {"a.jsonl", "{\"text\":\"a\"}\n\"b\"", 13, "an object"},
                {"a.jsonl", "{\"text\":\"a\"},\n", 12, "the end of the line"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    check_refused(cases[i].name, cases[i].content, strlen(cases[i].content), cases[i].byte, cases[i].says);
+    check_refused(cases[i].name, cases[i].content, strlen(cases[i].content), cases[i].byte,
+                  cases[i].says);
   check_refused("a.txt", "ab\0c", 4, 2, "NUL");
   check_refused("a.jsonl", "{\"text\":\"a\0b\"}", 14, 10, "NUL");
 }
@@ -449,10 +481,13 @@ static void test_limit(void **state)
   (void)state;
   size_t before = text_document_most;
   text_document_most = 10;
-  check_documents("a.jsonl", "{\"text\":\"0123456789\"}\n{\"title\":\"0123\",\"text\":\"56789\"}", "0123456789|0123\n56789");
+  check_documents("a.jsonl", "{\"text\":\"0123456789\"}\n{\"title\":\"0123\",\"text\":\"56789\"}",
+                  "0123456789|0123\n56789");
   check_refused("a.jsonl", "{\"text\":\"0123456789a\"}", 22, 8, "more than 0 MiB in one document");
-  check_refused("a.jsonl", "{\"text\":\"a\"}\n{\"title\":\"0123\",\"text\":\"567890\"}", 45, 13, "in one document");
-  check_documents("a.jsonl", "{\"n\":\"strings that nobody keeps may be longer\",\"text\":\"a\"}", "a");
+  check_refused("a.jsonl", "{\"text\":\"a\"}\n{\"title\":\"0123\",\"text\":\"567890\"}", 45, 13,
+                "in one document");
+  check_documents("a.jsonl", "{\"n\":\"strings that nobody keeps may be longer\",\"text\":\"a\"}",
+                  "a");
   text_document_most = before;
 }
 
@@ -474,10 +509,17 @@ static int remove_folder(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_documents), cmocka_unit_test(test_replacing),        cmocka_unit_test(test_numbers),
-                                     cmocka_unit_test(test_blocks),    cmocka_unit_test(test_where_blocks_end), cmocka_unit_test(test_big_json),
-                                     cmocka_unit_test(test_damage),    cmocka_unit_test(test_damage_far_in),    cmocka_unit_test(test_deep),
-                                     cmocka_unit_test(test_limit),     cmocka_unit_test(test_no_file)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_documents),
+                                     cmocka_unit_test(test_replacing),
+                                     cmocka_unit_test(test_numbers),
+                                     cmocka_unit_test(test_blocks),
+                                     cmocka_unit_test(test_where_blocks_end),
+                                     cmocka_unit_test(test_big_json),
+                                     cmocka_unit_test(test_damage),
+                                     cmocka_unit_test(test_damage_far_in),
+                                     cmocka_unit_test(test_deep),
+                                     cmocka_unit_test(test_limit),
+                                     cmocka_unit_test(test_no_file)};
   if (!mkdtemp(folder))
     return 1;
   return cmocka_run_group_tests(tests, NULL, remove_folder);

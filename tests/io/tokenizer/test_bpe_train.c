@@ -1,5 +1,7 @@
-/* Training of a byte-level BPE vocabulary. Oracles: the merges that Hugging Face's BpeTrainer makes of data/bpe_train/corpus.jsonl (make_bpe_train.py there); a trainer that
- * counts all pairs anew for each merge; one rank's bytes for any number of ranks; the same corpus in one file and in many. */
+/* Training of a byte-level BPE vocabulary. Oracles: the merges that Hugging Face's BpeTrainer makes
+ * of data/bpe_train/corpus.jsonl (make_bpe_train.py there); a trainer that counts all pairs anew
+ * for each merge; one rank's bytes for any number of ranks; the same corpus in one file and in
+ * many. */
 /* ranks: 1 2 3 5 */
 
 #include <inttypes.h>
@@ -42,7 +44,8 @@ static void remove_on_root(const char *path)
 
 static struct bpe_train_config config_for(char *const *input, const char *out)
 {
-  return (struct bpe_train_config){.inputs = 1, .input = input, .out = out, .pattern = "gpt2", .vocab = 1400, .min_count = 2};
+  return (struct bpe_train_config){
+      .inputs = 1, .input = input, .out = out, .pattern = "gpt2", .vocab = 1400, .min_count = 2};
 }
 
 static struct json_tree *open_json(const char *out, const char *name)
@@ -74,10 +77,12 @@ static int64_t id_in(const struct json_node *vocab, const char *token)
 
 static void check_merges(const struct json_node *root_node, char *expected)
 {
-  const struct json_node *merge = json_first(way_to(root_node, "model", "merges")), *vocab = way_to(root_node, "model", "vocab");
+  const struct json_node *merge = json_first(way_to(root_node, "model", "merges")),
+                         *vocab = way_to(root_node, "model", "vocab");
   char *rest = NULL;
   int64_t n = 0;
-  for (char *line = strtok_r(expected, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest), n++) {
+  for (char *line = strtok_r(expected, "\n", &rest); line;
+       line = strtok_r(NULL, "\n", &rest), n++) {
     const char *text;
     assert_non_null(merge);
     OK(json_get_text(merge, &text, NULL));
@@ -126,7 +131,8 @@ static void test_reference(void **state)
 
 /* ---- any number of ranks, any cut of the corpus */
 
-static void train_on(struct comm *comm, const char *in, const char *out, struct bpe_train_result *result)
+static void train_on(struct comm *comm, const char *in, const char *out,
+                     struct bpe_train_result *result)
 {
   struct bpe_train_config config = config_for(&(char *){(char *)in}, out);
   config.pattern = "llama3";
@@ -222,20 +228,25 @@ static void join_in_word(struct plain *plain, int word, struct bpe_merge pair, i
   plain->n[word] = kept;
 }
 
-/* Of the highest count the lowest pair; its count, or 0. `table` is [ids * ids], all zero between calls. */
-static int64_t best_pair(const struct plain *plain, int64_t ids, int64_t *table, struct bpe_merge *best)
+/* Of the highest count the lowest pair; its count, or 0. `table` is [ids * ids], all zero between
+ * calls. */
+static int64_t best_pair(const struct plain *plain, int64_t ids, int64_t *table,
+                         struct bpe_merge *best)
 {
   int64_t most = 0;
   for (int pass = 0; pass < 3; pass++)
     for (int w = 0; w < plain->words; w++)
       for (int i = 0; i + 1 < plain->n[w]; i++) {
-        struct bpe_merge pair = {plain->symbol[w * plain->most + i], plain->symbol[w * plain->most + i + 1]};
+        struct bpe_merge pair = {plain->symbol[w * plain->most + i],
+                                 plain->symbol[w * plain->most + i + 1]};
         int64_t *count = &table[pair.left * ids + pair.right];
         if (pass == 0)
           *count += plain->count[w];
         else if (pass == 2)
           *count = 0;
-        else if (*count > most || (*count == most && (pair.left < best->left || (pair.left == best->left && pair.right < best->right)))) {
+        else if (*count > most ||
+                 (*count == most && (pair.left < best->left ||
+                                     (pair.left == best->left && pair.right < best->right)))) {
           most = *count;
           *best = pair;
         }
@@ -243,7 +254,8 @@ static int64_t best_pair(const struct plain *plain, int64_t ids, int64_t *table,
   return most;
 }
 
-static void check_plain(uint64_t seed, int words, int most, int letters, int64_t merges, int64_t min_count)
+static void check_plain(uint64_t seed, int words, int most, int letters, int64_t merges,
+                        int64_t min_count)
 {
   struct rng_key key = rng_key_make(seed, "bpe");
   struct bpe_words table = {0}, reserved = {0};
@@ -275,8 +287,10 @@ static void check_plain(uint64_t seed, int words, int most, int letters, int64_t
     int64_t times = best_pair(&plain, ids, pairs, &best);
     if (times < min_count || times < 1)
       break;
-    if (made >= got.merges || got.merge[made].left != best.left || got.merge[made].right != best.right)
-      fail_msg("seed %llu: merge %lld is %d %d", (unsigned long long)seed, (long long)made, best.left, best.right);
+    if (made >= got.merges || got.merge[made].left != best.left ||
+        got.merge[made].right != best.right)
+      fail_msg("seed %llu: merge %lld is %d %d", (unsigned long long)seed, (long long)made,
+               best.left, best.right);
     for (int w = 0; w < words; w++)
       join_in_word(&plain, w, best, (int32_t)(256 + made));
   }
@@ -295,7 +309,8 @@ static void test_plain(void **state)
   if (comm_ranks(job) > 1)
     return; /* a local function: once is enough */
   for (uint64_t seed = 0; seed < 150; seed++)
-    check_plain(seed, 1 + (int)seed % 40, 1 + (int)seed % 23, 1 + (int)seed % 4, 40, 1 + (int64_t)seed % 3);
+    check_plain(seed, 1 + (int)seed % 40, 1 + (int)seed % 23, 1 + (int)seed % 4, 40,
+                1 + (int64_t)seed % 3);
   check_plain(1000, 1500, 30, 12, 1000, 1); /* lists and the table of pairs are made anew */
   check_plain(1001, 120, 30, 20, 1900, 1);  /* to the last pair */
 }
@@ -305,7 +320,8 @@ static void test_plain(void **state)
 static void put_word(struct bpe_words *words, uint32_t number, int64_t count)
 {
   char text[32];
-  int n = snprintf(text, sizeof text, "%" PRIu32 "%.*s", number, (int)(number % 13), "abcdefghijklm");
+  int n =
+      snprintf(text, sizeof text, "%" PRIu32 "%.*s", number, (int)(number % 13), "abcdefghijklm");
   OK(bpe_words_add(words, text, (size_t)n, count, NULL));
 }
 
@@ -379,7 +395,8 @@ static void test_specials(void **state)
   config.special = (char *[]){"<|\"end\\|>", "endless", "\xE6\xB0\xB4 \x01"};
   OK(bpe_train_run(job, &config, &result));
   if (root) {
-    struct json_tree *tree = open_json(out, "tokenizer.json"), *settings = open_json(out, "tokenizer_config.json");
+    struct json_tree *tree = open_json(out, "tokenizer.json"),
+                     *settings = open_json(out, "tokenizer_config.json");
     const struct json_node *vocab = way_to(json_tree_root(tree), "model", "vocab");
     const struct json_node *added = json_first(json_find(json_tree_root(tree), "added_tokens"));
     const char *text;
@@ -508,7 +525,8 @@ static void test_no_overwriting(void **state)
   put_corpus("some text");
   struct bpe_train_config config = config_for(&(char *){in}, out);
   OK(bpe_train_run(job, &config, &result));
-  assert_refused(STATUS_USAGE, bpe_train_run(job, &config, &result), "/out/tokenizer.json is there already");
+  assert_refused(STATUS_USAGE, bpe_train_run(job, &config, &result),
+                 "/out/tokenizer.json is there already");
   remove_on_root(in);
   remove_on_root(out);
 }
@@ -535,9 +553,12 @@ static int tear_down(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_reference), cmocka_unit_test(test_ranks),      cmocka_unit_test(test_files),          cmocka_unit_test(test_plain),
-      cmocka_unit_test(test_gather),    cmocka_unit_test(test_word_limit), cmocka_unit_test(test_specials),       cmocka_unit_test(test_limits),
-      cmocka_unit_test(test_usage),     cmocka_unit_test(test_broken),     cmocka_unit_test(test_no_overwriting),
+      cmocka_unit_test(test_reference),      cmocka_unit_test(test_ranks),
+      cmocka_unit_test(test_files),          cmocka_unit_test(test_plain),
+      cmocka_unit_test(test_gather),         cmocka_unit_test(test_word_limit),
+      cmocka_unit_test(test_specials),       cmocka_unit_test(test_limits),
+      cmocka_unit_test(test_usage),          cmocka_unit_test(test_broken),
+      cmocka_unit_test(test_no_overwriting),
   };
   if (comm_create_mpi(&argc, &argv, &job) || comm_create_fake(0, 1, 1, &alone))
     return 1;

@@ -1,5 +1,7 @@
-/* tokenizer.json. Oracles: token ids and texts that Hugging Face's library gives for an awkward corpus (data/tokenizers, by tests/fixtures/make_tokenizers.py); for a small
- * vocabulary, tokens written by hand; for the normal form C, pairs from the Unicode Standard. Everything that would change tokens and is not followed is refused. */
+/* tokenizer.json. Oracles: token ids and texts that Hugging Face's library gives for an awkward
+ * corpus (data/tokenizers, by tests/fixtures/make_tokenizers.py); for a small vocabulary, tokens
+ * written by hand; for the normal form C, pairs from the Unicode Standard. Everything that would
+ * change tokens and is not followed is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +44,8 @@ struct tokens {
 static char *data_path(const char *name, const char *file)
 {
   const char *top = getenv("top_srcdir");
-  return mem_printf("%s/tests/io/data/tokenizers/%s%s%s", top ? top : ".", name, *file ? "/" : "", file);
+  return mem_printf("%s/tests/io/data/tokenizers/%s%s%s", top ? top : ".", name, *file ? "/" : "",
+                    file);
 }
 
 static struct text read_data(const char *name, const char *file)
@@ -65,30 +68,36 @@ static struct tokenizer *open_data(const char *name)
   return tokenizer;
 }
 
-static void check_ids(const char *name, int64_t document, const char *line, const struct tokens *tokens)
+static void check_ids(const char *name, int64_t document, const char *line,
+                      const struct tokens *tokens)
 {
   char *at = (char *)line;
   for (int64_t i = 0; i < tokens->n; i++) {
     long id = strtol(at, &at, 10);
     if (id != tokens->id[i])
-      fail_msg("%s, document %" PRId64 ": token %" PRId64 " is %d instead of %ld", name, document, i, tokens->id[i], id);
+      fail_msg("%s, document %" PRId64 ": token %" PRId64 " is %d instead of %ld", name, document,
+               i, tokens->id[i], id);
   }
   if (*at != '\n')
-    fail_msg("%s, document %" PRId64 ": more than %" PRId64 " tokens are expected", name, document, tokens->n);
+    fail_msg("%s, document %" PRId64 ": more than %" PRId64 " tokens are expected", name, document,
+             tokens->n);
 }
 
 /* `decoded`: what the tokens stand for, a document after another; NULL: the document. */
 static void check_corpus(const char *name, const struct text *decoded)
 {
   struct tokenizer *tokenizer = open_data(name);
-  struct text corpus = read_data("corpus.bin", ""), expected = read_data(name, "expected.txt"), document = {0}, back = {0};
+  struct text corpus = read_data("corpus.bin", ""), expected = read_data(name, "expected.txt"),
+              document = {0}, back = {0};
   struct tokens tokens = {0};
   const char *line = expected.data, *want = decoded ? decoded->data : NULL;
   int64_t documents = 0;
-  for (const char *at = corpus.data, *end = corpus.data + corpus.n; at < end; at += strlen(at) + 1, documents++) {
+  for (const char *at = corpus.data, *end = corpus.data + corpus.n; at < end;
+       at += strlen(at) + 1, documents++) {
     document.n = tokens.n = back.n = 0;
     OK(utf8_replace(at, strlen(at), &document.data, &document.n, &document.room));
-    OK(tokenizer_encode(tokenizer, document.data, (size_t)document.n, &tokens.id, &tokens.n, &tokens.room));
+    OK(tokenizer_encode(tokenizer, document.data, (size_t)document.n, &tokens.id, &tokens.n,
+                        &tokens.room));
     check_ids(name, documents, line, &tokens);
     line = strchr(line, '\n') + 1;
 
@@ -96,12 +105,15 @@ static void check_corpus(const char *name, const struct text *decoded)
     OK(utf8_replace(at, strlen(at), &document.data, &document.n, &document.room));
     bool hidden = false;
     for (int64_t i = 0; i < tokens.n; i++)
-      hidden = hidden || tokens.id[i] == tokenizer_end_of_text(tokenizer) || tokens.id[i] == tokenizer_begin_of_text(tokenizer);
+      hidden = hidden || tokens.id[i] == tokenizer_end_of_text(tokenizer) ||
+               tokens.id[i] == tokenizer_begin_of_text(tokenizer);
     OK(tokenizer_decode(tokenizer, tokens.id, tokens.n, &back.data, &back.n, &back.room));
     const char *text = decoded ? want : document.data;
     int64_t bytes = decoded ? (want ? (int64_t)strlen(want) : -1) : document.n;
-    if (!hidden && bytes >= 0 && (back.n != bytes || (bytes && memcmp(back.data, text, (size_t)bytes) != 0)))
-      fail_msg("%s, document %" PRId64 " is not what its tokens are decoded to: %.*s", name, documents, (int)back.n, back.data);
+    if (!hidden && bytes >= 0 &&
+        (back.n != bytes || (bytes && memcmp(back.data, text, (size_t)bytes) != 0)))
+      fail_msg("%s, document %" PRId64 " is not what its tokens are decoded to: %.*s", name,
+               documents, (int)back.n, back.data);
     if (want)
       want = want + strlen(want) + 1 < decoded->data + decoded->n ? want + strlen(want) + 1 : NULL;
   }
@@ -131,10 +143,12 @@ static void test_llama3(void **state)
   (void)state;
   struct tokenizer *tokenizer = open_data("llama3");
   check_corpus("llama3", NULL);
-  struct text special = read_data("llama3", "expected_special.txt"), plain = read_data("llama3", "expected.txt");
+  struct text special = read_data("llama3", "expected_special.txt"),
+              plain = read_data("llama3", "expected.txt");
   const int32_t begin = tokenizer_begin_of_text(tokenizer);
   const char *a = special.data, *b = plain.data;
-  for (; *a; a = strchr(a, '\n') + 1, b = strchr(b, '\n') + 1) { /* the template puts one token in front, and nothing else */
+  for (; *a; a = strchr(a, '\n') + 1,
+             b = strchr(b, '\n') + 1) { /* the template puts one token in front, and nothing else */
     char *rest;
     assert_int_equal(strtol(a, &rest, 10), begin);
     rest += *rest == ' ';
@@ -144,7 +158,8 @@ static void test_llama3(void **state)
   assert_int_equal(begin, 1493);
   assert_int_equal(tokenizer_end_of_text(tokenizer), 1494);
   assert_true(tokenizer_is_special(tokenizer, 1493) && tokenizer_is_special(tokenizer, 1499));
-  assert_false(tokenizer_is_special(tokenizer, 1492) || tokenizer_is_special(tokenizer, 1500) || tokenizer_is_special(tokenizer, -1));
+  assert_false(tokenizer_is_special(tokenizer, 1492) || tokenizer_is_special(tokenizer, 1500) ||
+               tokenizer_is_special(tokenizer, -1));
   mem_free(special.data);
   mem_free(plain.data);
   tokenizer_destroy(tokenizer);
@@ -173,7 +188,8 @@ static void test_plain(void **state)
     struct tokenizer *tokenizer = open_data(names[i]);
     struct tokens tokens = {0};
     struct text back = {0};
-    OK(tokenizer_encode_plain(tokenizer, text, sizeof text - 1, &tokens.id, &tokens.n, &tokens.room));
+    OK(tokenizer_encode_plain(tokenizer, text, sizeof text - 1, &tokens.id, &tokens.n,
+                              &tokens.room));
     OK(tokenizer_decode(tokenizer, tokens.id, tokens.n, &back.data, &back.n, &back.room));
     assert_int_equal(back.n, sizeof text - 1);
     assert_memory_equal(back.data, text, sizeof text - 1);
@@ -189,16 +205,24 @@ static void test_plain(void **state)
 
 static char folder[] = "/tmp/sluice-json-XXXXXX";
 
-static const char head[] = "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": ["
-                           "{\"id\": 262, \"content\": \"<e>\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, "
-                           "\"special\": true}, {\"id\": 263, \"content\": \"<x>\", \"normalized\": true, \"special\": false}, "
-                           "{\"id\": 264, \"content\": \"<x>y\", \"normalized\": true, \"special\": false}], \"normalizer\": null, "
-                           "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true}, "
-                           "\"post_processor\": null, \"decoder\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": \"BPE\", \"dropout\": null, "
-                           "\"unk_token\": null, \"continuing_subword_prefix\": \"\", \"end_of_word_suffix\": null, \"fuse_unk\": false, "
-                           "\"byte_fallback\": false, \"ignore_merges\": false, \"vocab\": {";
-static const char tail[] = "\"bc\": 256, \"ab\": 257, \"abc\": 258, \"abcd\": 259, \"cd\": 260, \"\\u4e2d\": 261}, "
-                           "\"merges\": [\"b c\", \"a b\", [\"ab\", \"c\"], \"c d\"]}}";
+static const char head[] =
+    "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": ["
+    "{\"id\": 262, \"content\": \"<e>\", \"single_word\": false, \"lstrip\": false, \"rstrip\": "
+    "false, \"normalized\": false, "
+    "\"special\": true}, {\"id\": 263, \"content\": \"<x>\", \"normalized\": true, \"special\": "
+    "false}, "
+    "{\"id\": 264, \"content\": \"<x>y\", \"normalized\": true, \"special\": false}], "
+    "\"normalizer\": null, "
+    "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": "
+    "true, \"use_regex\": true}, "
+    "\"post_processor\": null, \"decoder\": {\"type\": \"ByteLevel\"}, \"model\": {\"type\": "
+    "\"BPE\", \"dropout\": null, "
+    "\"unk_token\": null, \"continuing_subword_prefix\": \"\", \"end_of_word_suffix\": null, "
+    "\"fuse_unk\": false, "
+    "\"byte_fallback\": false, \"ignore_merges\": false, \"vocab\": {";
+static const char tail[] =
+    "\"bc\": 256, \"ab\": 257, \"abc\": 258, \"abcd\": 259, \"cd\": 260, \"\\u4e2d\": 261}, "
+    "\"merges\": [\"b c\", \"a b\", [\"ab\", \"c\"], \"c d\"]}}";
 
 static char *small_json(void)
 {
@@ -243,7 +267,8 @@ static void put_small(const char *from, const char *to, const char *config)
 
 static const char ends[] = "{\"eos_token\": \"<e>\"}";
 
-/* The tokens of the text by the file in the folder, as "ab c|<e>": a space between tokens would be ambiguous. */
+/* The tokens of the text by the file in the folder, as "ab c|<e>": a space between tokens would be
+ * ambiguous. */
 static void check_tokens(const char *text, const char *expected)
 {
   struct tokenizer *tokenizer = NULL;
@@ -254,7 +279,8 @@ static void check_tokens(const char *text, const char *expected)
   for (int64_t i = 0; i < tokens.n; i++) {
     struct text piece = {0};
     OK(tokenizer_decode(tokenizer, &tokens.id[i], 1, &piece.data, &piece.n, &piece.room));
-    snprintf(found + strlen(found), sizeof found - strlen(found), "%s%.*s", i ? "|" : "", (int)piece.n, piece.data ? piece.data : "");
+    snprintf(found + strlen(found), sizeof found - strlen(found), "%s%.*s", i ? "|" : "",
+             (int)piece.n, piece.data ? piece.data : "");
     mem_free(piece.data);
   }
   assert_string_equal(found, expected);
@@ -267,7 +293,8 @@ static void check_refused(const char *says)
   struct tokenizer *tokenizer = NULL;
   enum status status = tokenizer_create("json", folder, &tokenizer);
   if (status != STATUS_INPUT || !strstr(status_text(), says))
-    fail_msg("%s '%s' instead of '%s'", status_name(status), status == STATUS_OK ? "" : status_text(), says);
+    fail_msg("%s '%s' instead of '%s'", status_name(status),
+             status == STATUS_OK ? "" : status_text(), says);
   assert_non_null(strstr(status_text(), folder));
   assert_null(tokenizer);
 }
@@ -300,13 +327,15 @@ static void test_added(void **state)
   check_tokens("a<e>b<x>yc<x>z<x", "a||b|<x>y|c|<x>|z|<|x");
   check_tokens("<e><e>", "|");
   check_tokens("<x<e>>y", "<|x||>|y"); /* the special one is found first, in the text as it is */
-  put_small("\"content\": \"<x>\"", "\"content\": \"<x>\", \"lstrip\": true, \"rstrip\": true", ends);
+  put_small("\"content\": \"<x>\"", "\"content\": \"<x>\", \"lstrip\": true, \"rstrip\": true",
+            ends);
   check_tokens("a \u00a0\t<x> \u3000 b<x>", "a|<x>|b|<x>");
   check_tokens("<x> <x>", "<x>|<x>");
   check_tokens(" <e> <x>", " ||<x>");
 }
 
-/* An id of the vocabulary does not count for those that come after; its name there spells no bytes. */
+/* An id of the vocabulary does not count for those that come after; its name there spells no bytes.
+ */
 static void test_added_in_vocabulary(void **state)
 {
   (void)state;
@@ -319,12 +348,14 @@ static void test_added_in_vocabulary(void **state)
 static void test_patterns(void **state)
 {
   (void)state;
-  static const char by_regex[] =
-      "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"%s\"}, "
-      "\"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
-      "\"trim_offsets\": true, \"use_regex\": false}]}";
+  static const char by_regex[] = "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": "
+                                 "[{\"type\": \"Split\", \"pattern\": {\"Regex\": \"%s\"}, "
+                                 "\"behavior\": \"Isolated\", \"invert\": false}, {\"type\": "
+                                 "\"ByteLevel\", \"add_prefix_space\": false, "
+                                 "\"trim_offsets\": true, \"use_regex\": false}]}";
   static const char by_gpt2[] =
-      "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": true}";
+      "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": "
+      "true, \"use_regex\": true}";
   char *pattern = mem_printf(by_regex, "ab");
   put_small(by_gpt2, pattern, ends);
   check_tokens("abcabc", "ab|c|ab|c"); /* a pattern of its own: b and c are never in one word */
@@ -385,9 +416,11 @@ static void test_end_of_text(void **state)
   check_refused("can come out of text");
 }
 
-#define TEMPLATE(single)                                                                                                                             \
-  "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [" single "], \"pair\": [], \"special_tokens\": {\"<x>\": {\"id\": \"<x>\", "  \
-  "\"ids\": [263], \"tokens\": [\"<x>\"]}, \"<e>\": {\"id\": \"<e>\", \"ids\": [262]}, \"two\": {\"id\": \"two\", \"ids\": [1, 2]}}}"
+#define TEMPLATE(single)                                                                           \
+  "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [" single                    \
+  "], \"pair\": [], \"special_tokens\": {\"<x>\": {\"id\": \"<x>\", "                              \
+  "\"ids\": [263], \"tokens\": [\"<x>\"]}, \"<e>\": {\"id\": \"<e>\", \"ids\": [262]}, \"two\": "  \
+  "{\"id\": \"two\", \"ids\": [1, 2]}}}"
 #define SEQUENCE "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}"
 #define SPECIAL(name) "{\"SpecialToken\": {\"id\": \"" name "\", \"type_id\": 0}}"
 
@@ -403,7 +436,8 @@ static void test_template(void **state)
   put_small(none, TEMPLATE(SEQUENCE), NULL);
   check_ends(ends, -1, 262);
   put_small(none, TEMPLATE(SEQUENCE ", " SPECIAL("<x>")), ends);
-  check_refused("post_processor puts the token 263 behind a text, but texts end with the token 262");
+  check_refused(
+      "post_processor puts the token 263 behind a text, but texts end with the token 262");
   put_small(none, TEMPLATE(SPECIAL("<x>") ", " SPECIAL("<x>") ", " SEQUENCE), ends);
   check_refused("is a second token on one side");
   put_small(none, TEMPLATE(SEQUENCE ", " SEQUENCE), ends);
@@ -414,9 +448,15 @@ static void test_template(void **state)
   check_refused("holds 2 ids");
   put_small(none, TEMPLATE(SPECIAL("<z>") ", " SEQUENCE), ends);
   check_refused("has no \"<z>\"");
-  put_small(none, "\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"ByteLevel\"}, {\"type\": \"ByteLevel\"}]}", NULL);
+  put_small(none,
+            "\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": "
+            "\"ByteLevel\"}, {\"type\": \"ByteLevel\"}]}",
+            NULL);
   check_ends(ends, -1, 262);
-  put_small(none, "\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": \"Sequence\", \"processors\": []}]}", ends);
+  put_small(none,
+            "\"post_processor\": {\"type\": \"Sequence\", \"processors\": [{\"type\": "
+            "\"Sequence\", \"processors\": []}]}",
+            ends);
   check_refused("post_processor.processors[0] is of type Sequence");
   put_small(none, "\"post_processor\": {\"type\": \"RobertaProcessing\"}", ends);
   check_refused("post_processor is of type RobertaProcessing, which Sluice does not support");
@@ -431,54 +471,69 @@ static void test_refused(void **state)
     const char *from, *to, *says;
   } cases[] = {
       {"{\"version\"", "[\"version\"", "tokenizer.json"},
-      {"\"truncation\": null", "\"truncation\": {\"max_length\": 512}", "truncation is set, which Sluice does not support"},
+      {"\"truncation\": null", "\"truncation\": {\"max_length\": 512}",
+       "truncation is set, which Sluice does not support"},
       {"\"padding\": null", "\"padding\": {}", "padding is set"},
       {"\"version\"", "\"tokenizers\": 1, \"version\"", "tokenizers is not known to Sluice"},
-      {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFKC\"}", "normalizer is of type NFKC, which Sluice does not support; it knows NFC"},
+      {"\"normalizer\": null", "\"normalizer\": {\"type\": \"NFKC\"}",
+       "normalizer is of type NFKC, which Sluice does not support; it knows NFC"},
       {"\"normalizer\": null", "\"normalizer\": {}", "normalizer has no \"type\""},
       {"\"normalizer\": null", "\"normalizer\": \"NFC\"", "normalizer is not an object"},
-      {"\"add_prefix_space\": false", "\"add_prefix_space\": true", "pre_tokenizer puts a space in front"},
-      {"\"add_prefix_space\": false, ", "", "pre_tokenizer puts a space in front"}, /* true where it is not said */
+      {"\"add_prefix_space\": false", "\"add_prefix_space\": true",
+       "pre_tokenizer puts a space in front"},
+      {"\"add_prefix_space\": false, ", "",
+       "pre_tokenizer puts a space in front"}, /* true where it is not said */
       {"\"use_regex\": true", "\"use_regex\": false", "pre_tokenizer does not split the text"},
       {"\"use_regex\": true", "\"use_regex\": true, \"new\": 1", "pre_tokenizer.new is not known"},
-      {"{\"type\": \"ByteLevel\", \"add", "{\"type\": \"Metaspace\", \"add", "pre_tokenizer is of type Metaspace"},
-      {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"", "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": []",
+      {"{\"type\": \"ByteLevel\", \"add", "{\"type\": \"Metaspace\", \"add",
+       "pre_tokenizer is of type Metaspace"},
+      {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
+       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": []",
        "pre_tokenizer.pretokenizers has 0 parts"},
       {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
-       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, {\"type\": \"ByteLevel\"}]",
+       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Digits\"}, "
+       "{\"type\": \"ByteLevel\"}]",
        "pretokenizers[0] is of type Digits"},
       {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
-       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"String\": \" \"}, \"behavior\": "
+       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
+       "\"pattern\": {\"String\": \" \"}, \"behavior\": "
        "\"Isolated\"}, "
        "{\"type\": \"ByteLevel\"}]",
        "pattern has no \"Regex\""},
       {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
-       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, \"behavior\": "
+       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
+       "\"pattern\": {\"Regex\": \"a\"}, \"behavior\": "
        "\"Removed\"}, "
        "{\"type\": \"ByteLevel\"}]",
        "behavior is Removed"},
       {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
-       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, \"behavior\": "
+       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
+       "\"pattern\": {\"Regex\": \"a\"}, \"behavior\": "
        "\"Isolated\", "
        "\"invert\": true}, {\"type\": \"ByteLevel\"}]",
        "invert is set"},
       {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
-       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a\"}, \"behavior\": "
+       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
+       "\"pattern\": {\"Regex\": \"a\"}, \"behavior\": "
        "\"Isolated\"}, "
        "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}]",
        "splits a second time"},
       {"\"pre_tokenizer\": {\"type\": \"ByteLevel\"",
-       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \"a*\"}, \"behavior\": "
+       "\"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", "
+       "\"pattern\": {\"Regex\": \"a*\"}, \"behavior\": "
        "\"Isolated\"}, "
        "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}]",
        "the split pattern can match the empty text"},
-      {"\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": {\"type\": \"Metaspace\"}", "decoder is of type Metaspace"},
+      {"\"decoder\": {\"type\": \"ByteLevel\"}", "\"decoder\": {\"type\": \"Metaspace\"}",
+       "decoder is of type Metaspace"},
       {"\"type\": \"BPE\"", "\"type\": \"Unigram\"", "model is of type Unigram"},
       {"\"type\": \"BPE\"", "\"type\": \"WordPiece\"", "model is of type WordPiece"},
       {"\"dropout\": null", "\"dropout\": 0.1", "model.dropout is set"},
       {"\"unk_token\": null", "\"unk_token\": \"<e>\"", "model.unk_token is set"},
-      {"\"continuing_subword_prefix\": \"\"", "\"continuing_subword_prefix\": \"##\"", "model.continuing_subword_prefix is set"},
-      {"\"end_of_word_suffix\": null", "\"end_of_word_suffix\": \"</w>\"", "model.end_of_word_suffix is set"},
+      {"\"continuing_subword_prefix\": \"\"", "\"continuing_subword_prefix\": \"##\"",
+       "model.continuing_subword_prefix is set"},
+      {"\"end_of_word_suffix\": null", "\"end_of_word_suffix\": \"</w>\"",
+       "model.end_of_word_suffix is set"},
       {"\"byte_fallback\": false", "\"byte_fallback\": true", "model.byte_fallback is set"},
       {"\"fuse_unk\"", "\"fuse_all\"", "model.fuse_all is not known"},
       {"\"ignore_merges\": false", "\"ignore_merges\": 1", "model.ignore_merges is a number"},
@@ -487,10 +542,12 @@ static void test_refused(void **state)
       {"\"merges\": [", "\"merges\": {\"a\": ", "tokenizer.json"},
       /* ids */
       {"\"abcd\": 259", "\"abcd\": 258", "model.vocab.abcd is the id 258, which another token has"},
-      {"\"abcd\": 259", "\"abcd\": 262", "model.vocab.abcd is 262, where a whole number from 0 to 261 belongs"},
+      {"\"abcd\": 259", "\"abcd\": 262",
+       "model.vocab.abcd is 262, where a whole number from 0 to 261 belongs"},
       {"\"abcd\": 259", "\"abcd\": -1", "model.vocab.abcd is -1"},
       {"\"abcd\": 259", "\"abcd\": 9223372036854775808", "model.vocab.abcd is 9223372036854775808"},
-      {"\"abcd\": 259", "\"abcd\": 18446744073709551875", "model.vocab.abcd is 18446744073709551875"},
+      {"\"abcd\": 259", "\"abcd\": 18446744073709551875",
+       "model.vocab.abcd is 18446744073709551875"},
       {"\"abcd\": 259", "\"abcd\": 259.0", "model.vocab.abcd is 259.0"},
       {"\"abcd\": 259", "\"abcd\": \"259\"", "model.vocab.abcd is a text"},
       {"\"abcd\": 259", "\"abc\": 259", "occurs twice"},
@@ -503,12 +560,14 @@ static void test_refused(void **state)
       {"\"id\": 262, ", "", "added_tokens[0] has no \"id\""},
       {"\"content\": \"<e>\"", "\"content\": \"\"", "added_tokens[0].content has 0 bytes"},
       {"\"content\": \"<e>\"", "\"content\": 5", "added_tokens[0].content is not a text"},
-      {"\"content\": \"<e>\"", "\"content\": \"ab\"", "added_tokens[0].id is 262, but in model.vocab this token has the id 257"},
+      {"\"content\": \"<e>\"", "\"content\": \"ab\"",
+       "added_tokens[0].id is 262, but in model.vocab this token has the id 257"},
       {"\"content\": \"<x>y\"", "\"content\": \"<x>\"", "added_tokens has the token \"<x>\" twice"},
       {"\"single_word\": false", "\"single_word\": true", "added_tokens[0].single_word is set"},
       {"\"lstrip\": false", "\"lstrip\": \"no\"", "added_tokens[0].lstrip is a text"},
       {"\"added_tokens\": [", "\"added_tokens\": [7, ", "added_tokens[0] is not an object"},
-      {"\"id\": 262, \"content\": \"<e>\"", "\"id\": 257, \"content\": \"ab\"", "is 263, but the next free id is 262"},
+      {"\"id\": 262, \"content\": \"<e>\"", "\"id\": 257, \"content\": \"ab\"",
+       "is 263, but the next free id is 262"},
       /* merges */
       {"\"a b\"", "\"a x\"", "model.merges[1] makes a piece that is not in model.vocab"},
       {"\"a b\"", "\"abcd\"", "model.merges[1] is not two pieces"},
@@ -536,8 +595,10 @@ static void test_config_refused(void **state)
 {
   (void)state;
   static const char *const cases[][2] = {
-      {"{\"eos_token\": \"<e>\", \"add_prefix_space\": true}", "tokenizer_config.json: add_prefix_space is set"},
-      {"{\"eos_token\": \"<e>\", \"add_bos_token\": true}", "tokenizer_config.json: add_bos_token is true, but the post_processor"},
+      {"{\"eos_token\": \"<e>\", \"add_prefix_space\": true}",
+       "tokenizer_config.json: add_prefix_space is set"},
+      {"{\"eos_token\": \"<e>\", \"add_bos_token\": true}",
+       "tokenizer_config.json: add_bos_token is true, but the post_processor"},
       {"{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"263\": {\"content\": \"<e>\"}}}",
        "added_tokens_decoder.263 is a token that tokenizer.json"},
       {"{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"265\": {\"content\": \"<new>\"}}}",
@@ -548,8 +609,11 @@ static void test_config_refused(void **state)
     put_small(NULL, NULL, cases[i][0]);
     check_refused(cases[i][1]);
   }
-  put_small(NULL, NULL, "{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"262\": {\"content\": \"<e>\"}}}");
-  check_ends("{\"eos_token\": \"<e>\", \"add_bos_token\": false, \"add_prefix_space\": false}", -1, 262);
+  put_small(
+      NULL, NULL,
+      "{\"eos_token\": \"<e>\", \"added_tokens_decoder\": {\"262\": {\"content\": \"<e>\"}}}");
+  check_ends("{\"eos_token\": \"<e>\", \"add_bos_token\": false, \"add_prefix_space\": false}", -1,
+             262);
 }
 
 static void test_missing(void **state)
@@ -607,7 +671,8 @@ static void test_no_allocation(void **state)
   OK(utf8_replace(corpus.data, (size_t)corpus.n, &document.data, &document.n, &document.room));
   for (int i = 0; i < 5; i++) {
     tokens.n = 0;
-    OK(tokenizer_encode(tokenizer, document.data, (size_t)document.n, &tokens.id, &tokens.n, &tokens.room));
+    OK(tokenizer_encode(tokenizer, document.data, (size_t)document.n, &tokens.id, &tokens.n,
+                        &tokens.room));
     if (i > 0)
       assert_int_equal(mem_calls(), calls);
     calls = mem_calls();
@@ -640,8 +705,8 @@ static void check_meaning(const struct tokenizer_id *first, const char *from, co
              tokenizer_id_text(&id).text);
 }
 
-/* Another file of the same meaning is the same tokenizer; a change of one token, merge, added token or
- * step is another one. */
+/* Another file of the same meaning is the same tokenizer; a change of one token, merge, added token
+ * or step is another one. */
 static void test_meaning(void **state)
 {
   (void)state;
@@ -664,8 +729,8 @@ static void test_meaning(void **state)
                 TOKENIZER_OTHER);
 }
 
-/* GPT-2's two files are its tokenizer.json: one vocabulary, one row of merges, one end of text. Oracle: both
- * are written from one list. */
+/* GPT-2's two files are its tokenizer.json: one vocabulary, one row of merges, one end of text.
+ * Oracle: both are written from one list. */
 static void test_meaning_of_gpt2(void **state)
 {
   (void)state;
@@ -695,7 +760,8 @@ static void test_meaning_of_gpt2(void **state)
   mem_free(small);
 }
 
-/* The files of `bytes` are that tokenizer; another order of the bytes is not. Oracle: the byte's value. */
+/* The files of `bytes` are that tokenizer; another order of the bytes is not. Oracle: the byte's
+ * value. */
 static void test_meaning_of_bytes(void **state)
 {
   (void)state;
@@ -813,24 +879,25 @@ static void check_nfc(struct nfc *nfc, const char *text, const char *expected)
 static void test_nfc(void **state)
 {
   (void)state;
-  static const char *const cases[][2] = {{"", ""},
-                                         {"plain text of more than eight bytes", "plain text of more than eight bytes"},
-                                         {"caf\u00e9 \u4e2d\u6587 \uac00", "caf\u00e9 \u4e2d\u6587 \uac00"},
-                                         {"cafe\u0301", "caf\u00e9"},
-                                         {"12345678e\u0301", "12345678\u00e9"},
-                                         {"\u0301x", "\u0301x"},
-                                         {"\u212b \u2126", "\u00c5 \u03a9"}, /* singletons */
-                                         {"\u0958", "\u0915\u093c"},         /* excluded from composition */
-                                         {"\u1e0a\u0323 D\u0307\u0323", "\u1e0c\u0307 \u1e0c\u0307"},
-                                         {"a\u0327\u0301 a\u0301\u0327", "\u00e1\u0327 \u00e1\u0327"},
-                                         {"\u1112\u1161\u11ab \u1112\u1161", "\ud55c \ud558"},
-                                         {"\uac00\u11a8", "\uac01"},
-                                         {"\uac01\u11a8", "\uac01\u11a8"}, /* has its last part already */
-                                         {"\u09c7\u09be \u09c7x\u09be", "\u09cb \u09c7x\u09be"},
-                                         {"\u0344", "\u0308\u0301"},
-                                         {"\U0001D15E", "\U0001D157\U0001D165"},
-                                         {"\U0002F800", "\u4e3d"},
-                                         {"x\u0301\u1abf\u0334", "x\u0301\u1abf\u0334"}}; /* U+1ABF came with Unicode 13 */
+  static const char *const cases[][2] = {
+      {"", ""},
+      {"plain text of more than eight bytes", "plain text of more than eight bytes"},
+      {"caf\u00e9 \u4e2d\u6587 \uac00", "caf\u00e9 \u4e2d\u6587 \uac00"},
+      {"cafe\u0301", "caf\u00e9"},
+      {"12345678e\u0301", "12345678\u00e9"},
+      {"\u0301x", "\u0301x"},
+      {"\u212b \u2126", "\u00c5 \u03a9"}, /* singletons */
+      {"\u0958", "\u0915\u093c"},         /* excluded from composition */
+      {"\u1e0a\u0323 D\u0307\u0323", "\u1e0c\u0307 \u1e0c\u0307"},
+      {"a\u0327\u0301 a\u0301\u0327", "\u00e1\u0327 \u00e1\u0327"},
+      {"\u1112\u1161\u11ab \u1112\u1161", "\ud55c \ud558"},
+      {"\uac00\u11a8", "\uac01"},
+      {"\uac01\u11a8", "\uac01\u11a8"}, /* has its last part already */
+      {"\u09c7\u09be \u09c7x\u09be", "\u09cb \u09c7x\u09be"},
+      {"\u0344", "\u0308\u0301"},
+      {"\U0001D15E", "\U0001D157\U0001D165"},
+      {"\U0002F800", "\u4e3d"},
+      {"x\u0301\u1abf\u0334", "x\u0301\u1abf\u0334"}}; /* U+1ABF came with Unicode 13 */
   struct nfc *nfc = NULL;
   OK(nfc_create(&nfc));
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -885,19 +952,30 @@ static int tear_down(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_gpt2),        cmocka_unit_test(test_llama3),
-      cmocka_unit_test(test_qwen2),       cmocka_unit_test(test_plain),
-      cmocka_unit_test(test_ranks),       cmocka_unit_test(test_whole_words),
-      cmocka_unit_test(test_added),       cmocka_unit_test(test_added_in_vocabulary),
-      cmocka_unit_test(test_patterns),    cmocka_unit_test(test_normal_form),
-      cmocka_unit_test(test_end_of_text), cmocka_unit_test(test_template),
-      cmocka_unit_test(test_refused),     cmocka_unit_test(test_config_refused),
-      cmocka_unit_test(test_missing),     cmocka_unit_test(test_many_added),
-      cmocka_unit_test(test_deep),        cmocka_unit_test(test_no_allocation),
-      cmocka_unit_test(test_copy),        cmocka_unit_test(test_find),
-      cmocka_unit_test(test_nfc),         cmocka_unit_test(test_many_marks),
-      cmocka_unit_test(test_meaning),     cmocka_unit_test(test_meaning_of_gpt2),
-      cmocka_unit_test(test_meaning_of_bytes)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2),
+                                     cmocka_unit_test(test_llama3),
+                                     cmocka_unit_test(test_qwen2),
+                                     cmocka_unit_test(test_plain),
+                                     cmocka_unit_test(test_ranks),
+                                     cmocka_unit_test(test_whole_words),
+                                     cmocka_unit_test(test_added),
+                                     cmocka_unit_test(test_added_in_vocabulary),
+                                     cmocka_unit_test(test_patterns),
+                                     cmocka_unit_test(test_normal_form),
+                                     cmocka_unit_test(test_end_of_text),
+                                     cmocka_unit_test(test_template),
+                                     cmocka_unit_test(test_refused),
+                                     cmocka_unit_test(test_config_refused),
+                                     cmocka_unit_test(test_missing),
+                                     cmocka_unit_test(test_many_added),
+                                     cmocka_unit_test(test_deep),
+                                     cmocka_unit_test(test_no_allocation),
+                                     cmocka_unit_test(test_copy),
+                                     cmocka_unit_test(test_find),
+                                     cmocka_unit_test(test_nfc),
+                                     cmocka_unit_test(test_many_marks),
+                                     cmocka_unit_test(test_meaning),
+                                     cmocka_unit_test(test_meaning_of_gpt2),
+                                     cmocka_unit_test(test_meaning_of_bytes)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

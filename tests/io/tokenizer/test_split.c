@@ -1,5 +1,6 @@
-/* Oracles: tables of words written by hand from the patterns; for the patterns that are scanned by hand, PCRE2 running the same pattern over random text; for the
- * classes of characters, PCRE2's own, and that a newer Unicode only adds to an older one. */
+/* Oracles: tables of words written by hand from the patterns; for the patterns that are scanned by
+ * hand, PCRE2 running the same pattern over random text; for the classes of characters, PCRE2's
+ * own, and that a newer Unicode only adds to an older one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -189,7 +190,8 @@ static bool is_surrogate(uint32_t code)
   return code >= 0xD800 && code < 0xE000;
 }
 
-/* Whether PCRE2 finds `c` in a class: "c." is a word of the pattern, or all of the text lies before the next one. */
+/* Whether PCRE2 finds `c` in a class: "c." is a word of the pattern, or all of the text lies before
+ * the next one. */
 static bool pcre2_has(struct split *split, uint32_t c)
 {
   char text[16];
@@ -242,7 +244,8 @@ static void test_classes(void **state)
   struct split_classes *classes = make_classes();
   int64_t count[4] = {0}, newer = 0, older = 0;
   for (uint32_t c = 0; c < 0x110000; c++) {
-    enum split_class ours = split_class_of(classes, c), theirs = is_surrogate(c) ? SPLIT_OTHER : pcre2_class(c);
+    enum split_class ours = split_class_of(classes, c),
+                     theirs = is_surrogate(c) ? SPLIT_OTHER : pcre2_class(c);
     count[ours]++;
     newer += ours != theirs && theirs == SPLIT_OTHER;
     older += ours != theirs && ours == SPLIT_OTHER;
@@ -252,15 +255,19 @@ static void test_classes(void **state)
   assert_int_equal(count[SPLIT_LETTER], 141028); /* of Unicode 16 */
   assert_int_equal(count[SPLIT_NUMBER], 1911);
   assert_int_equal(count[SPLIT_SPACE], 25);
-  assert_true(newer == 0 || older == 0); /* of two versions of Unicode one has all characters of the other */
+  assert_true(newer == 0 ||
+              older == 0); /* of two versions of Unicode one has all characters of the other */
   mem_free(classes);
 }
 
-/* What tells the patterns apart: contractions, kinds of space, numbers, line ends, and characters of all scripts. */
+/* What tells the patterns apart: contractions, kinds of space, numbers, line ends, and characters
+ * of all scripts. */
 static uint32_t random_character(const struct split_classes *classes, const uint32_t draw[4])
 {
-  static const char contractions[] = "''''srtvemldSRTVEMLD", spaces[] = "     \t\r\n\n\v\f", others[] = ".,!?-_(\"#\x01\x1f\x7f";
-  static const uint16_t wide[] = {0x85, 0xA0, 0x1680, 0x180E, 0x2000, 0x2028, 0x3000, 0x200B, 0xFEFF, 0x17F, 0x212A, 0x2019};
+  static const char contractions[] = "''''srtvemldSRTVEMLD", spaces[] = "     \t\r\n\n\v\f",
+                    others[] = ".,!?-_(\"#\x01\x1f\x7f";
+  static const uint16_t wide[] = {0x85,   0xA0,   0x1680, 0x180E, 0x2000, 0x2028,
+                                  0x3000, 0x200B, 0xFEFF, 0x17F,  0x212A, 0x2019};
   switch (draw[0] % 8) {
   case 0: return (unsigned char)contractions[draw[1] % (sizeof contractions - 1)];
   case 1: return (unsigned char)spaces[draw[1] % (sizeof spaces - 1)];
@@ -274,7 +281,8 @@ static uint32_t random_character(const struct split_classes *classes, const uint
   return is_surrogate(code) || split_class_of(classes, code) != pcre2_class(code) ? 0xE9 : code;
 }
 
-static size_t random_text(const struct split_classes *classes, struct rng_key key, uint64_t number, char out[256])
+static size_t random_text(const struct split_classes *classes, struct rng_key key, uint64_t number,
+                          char out[256])
 {
   uint32_t draw[4];
   size_t bytes = 0;
@@ -303,7 +311,8 @@ static void test_random(void **state)
         OK(split_next(split, text, bytes, at, &end));
         OK(split_next(slow, text, bytes, at, &want));
         if (end != want)
-          fail_msg("%s, text %d: the word at byte %zu ends at %zu, and at %zu by PCRE2: %.*s", names[n], (int)i, at, end, want, (int)bytes, text);
+          fail_msg("%s, text %d: the word at byte %zu ends at %zu, and at %zu by PCRE2: %.*s",
+                   names[n], (int)i, at, end, want, (int)bytes, text);
       }
     }
     split_destroy(split);
@@ -396,7 +405,8 @@ static void test_too_many_steps(void **state)
   struct split *split = make("(?:a+)+[bc]|d");
   size_t end = 0;
   assert_status(STATUS_INPUT, split_next(split, text, sizeof text - 1, 0, &end));
-  assert_non_null(strstr(status_text(), "tokenizer.json: the split pattern takes too many steps at byte 0 of a text"));
+  assert_non_null(strstr(
+      status_text(), "tokenizer.json: the split pattern takes too many steps at byte 0 of a text"));
   split_destroy(split);
 }
 
@@ -404,19 +414,25 @@ static void test_names(void **state)
 {
   (void)state;
   assert_null(split_pattern("gpt5"));
-  assert_string_equal(split_pattern("gpt2"), "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+");
-  assert_string_equal(split_pattern("llama3"),
-                      "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
-                      "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+");
-  assert_string_equal(split_pattern("qwen2"), "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+  assert_string_equal(
+      split_pattern("gpt2"),
+      "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+");
+  assert_string_equal(split_pattern("llama3"), "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?"
+                                               "\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
+                                               "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+");
+  assert_string_equal(split_pattern("qwen2"), "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?"
+                                              "\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|"
                                               "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+");
   split_destroy(NULL);
 }
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_gpt2),    cmocka_unit_test(test_llama3),         cmocka_unit_test(test_qwen2),
-                                     cmocka_unit_test(test_classes), cmocka_unit_test(test_random),         cmocka_unit_test(test_other_patterns),
-                                     cmocka_unit_test(test_long),    cmocka_unit_test(test_too_many_steps), cmocka_unit_test(test_names)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_gpt2),   cmocka_unit_test(test_llama3),
+      cmocka_unit_test(test_qwen2),  cmocka_unit_test(test_classes),
+      cmocka_unit_test(test_random), cmocka_unit_test(test_other_patterns),
+      cmocka_unit_test(test_long),   cmocka_unit_test(test_too_many_steps),
+      cmocka_unit_test(test_names)};
   return cmocka_run_group_tests(tests, make_finders, destroy_finders);
 }

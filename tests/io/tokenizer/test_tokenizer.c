@@ -1,5 +1,6 @@
-/* Oracles: what Python's `regex` and a plain quadratic BPE make of awkward texts (data/expected.txt, by
- * data/make_bpe.py); a quadratic BPE in this file; decode(encode(x)) == x. */
+/* Oracles: what Python's `regex` and a plain quadratic BPE make of awkward texts
+ * (data/expected.txt, by data/make_bpe.py); a quadratic BPE in this file; decode(encode(x)) == x.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -120,7 +121,8 @@ static void test_utf8(void **state)
   assert_int_equal(utf8_find_invalid("a\0b", 3), -1);
 }
 
-/* Every sequence of up to three bytes, and of four with a lead of four, against the definition: decode, then compare with the one right spelling. */
+/* Every sequence of up to three bytes, and of four with a lead of four, against the definition:
+ * decode, then compare with the one right spelling. */
 static bool is_character(const unsigned char *text, int bytes)
 {
   static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -140,14 +142,18 @@ static bool is_character(const unsigned char *text, int bytes)
 static void test_utf8_exhaustive(void **state)
 {
   (void)state;
-  static const unsigned char edges[] = {0x00, 0x28, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC2, 0xE0, 0xED, 0xF4, 0xFF};
-  for (unsigned lead = 0; lead < 256; lead++) /* the bytes after the lead from its edges only: 256 * 15^3 sequences of each length */
+  static const unsigned char edges[] = {0x00, 0x28, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0,
+                                        0xBF, 0xC0, 0xC2, 0xE0, 0xED, 0xF4, 0xFF};
+  for (unsigned lead = 0; lead < 256; lead++) /* the bytes after the lead from its edges only: 256 *
+                                                 15^3 sequences of each length */
     for (unsigned a = 0; a < 15 * 15 * 15; a++) {
-      unsigned char text[4] = {(unsigned char)lead, edges[a % 15], edges[a / 15 % 15], edges[a / 225]};
+      unsigned char text[4] = {(unsigned char)lead, edges[a % 15], edges[a / 15 % 15],
+                               edges[a / 225]};
       for (int bytes = 1; bytes <= 4; bytes++) {
         bool character = utf8_find_invalid((char *)text, (size_t)bytes) < 0;
         bool expected = false;
-        for (unsigned cuts = 0; cuts < 1u << (bytes - 1) && !expected; cuts++) { /* some way to cut it into characters */
+        for (unsigned cuts = 0; cuts < 1u << (bytes - 1) && !expected;
+             cuts++) { /* some way to cut it into characters */
           int begin = 0;
           expected = true;
           for (int i = 1; i <= bytes && expected; i++)
@@ -157,7 +163,8 @@ static void test_utf8_exhaustive(void **state)
             }
         }
         if (character != expected)
-          fail_msg("%02X %02X %02X %02X, %d bytes: %s", text[0], text[1], text[2], text[3], bytes, character ? "accepted" : "refused");
+          fail_msg("%02X %02X %02X %02X, %d bytes: %s", text[0], text[1], text[2], text[3], bytes,
+                   character ? "accepted" : "refused");
       }
     }
 }
@@ -174,22 +181,24 @@ static void check_replaced(const char *text, size_t bytes, const char *expected)
   mem_free(out);
 }
 
-/* What Python 3's bytes.decode("utf-8", "replace") makes of them; table 3-8 of the Unicode Standard is among them. */
+/* What Python 3's bytes.decode("utf-8", "replace") makes of them; table 3-8 of the Unicode Standard
+ * is among them. */
 static void test_utf8_replace(void **state)
 {
   (void)state;
-  static const char *const cases[][2] = {{"", ""},
-                                         {"plain", "plain"},
-                                         {"\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41", "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFDA"},
-                                         {"\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41", "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFDA"},
-                                         {"\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42", "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFDA\uFFFD\uFFFDB"},
-                                         {"\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41", "\uFFFD\uFFFD\uFFFD\uFFFDA"},
-                                         {"a\xC3", "a\uFFFD"},
-                                         {"a\xE2\x82", "a\uFFFD"},
-                                         {"a\xF0\x9F\x99", "a\uFFFD"},
-                                         {"\xF0\x9F\x99\x82\xF0\x9F\x99", "\U0001F642\uFFFD"},
-                                         {"\xE2\x82\x28", "\uFFFD("},
-                                         {"12345678\xFF\xFE\x7F", "12345678\uFFFD\uFFFD\x7F"}};
+  static const char *const cases[][2] = {
+      {"", ""},
+      {"plain", "plain"},
+      {"\xC0\xAF\xE0\x80\xBF\xF0\x81\x82\x41", "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFDA"},
+      {"\xED\xA0\x80\xED\xBF\xBF\xED\xAF\x41", "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD\uFFFDA"},
+      {"\xF4\x91\x92\x93\xFF\x41\x80\xBF\x42", "\uFFFD\uFFFD\uFFFD\uFFFD\uFFFDA\uFFFD\uFFFDB"},
+      {"\xE1\x80\xE2\xF0\x91\x92\xF1\xBF\x41", "\uFFFD\uFFFD\uFFFD\uFFFDA"},
+      {"a\xC3", "a\uFFFD"},
+      {"a\xE2\x82", "a\uFFFD"},
+      {"a\xF0\x9F\x99", "a\uFFFD"},
+      {"\xF0\x9F\x99\x82\xF0\x9F\x99", "\U0001F642\uFFFD"},
+      {"\xE2\x82\x28", "\uFFFD("},
+      {"12345678\xFF\xFE\x7F", "12345678\uFFFD\uFFFD\x7F"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     check_replaced(cases[i][0], strlen(cases[i][0]), cases[i][1]);
 }
@@ -199,8 +208,9 @@ static size_t random_text(struct rng_key key, uint64_t number, char *out, size_t
 {
   size_t n = 0;
   for (uint64_t i = 0;; i++) {
-    static const uint32_t spans[][2] = {{0x20, 0x7F},   {0x20, 0x7F},  {'a', 'z' + 1},  {0x1, 0x20},
-                                        {' ', ' ' + 1}, {0x80, 0x800}, {0x800, 0xD800}, {0x10000, 0x110000}};
+    static const uint32_t spans[][2] = {{0x20, 0x7F},    {0x20, 0x7F},       {'a', 'z' + 1},
+                                        {0x1, 0x20},     {' ', ' ' + 1},     {0x80, 0x800},
+                                        {0x800, 0xD800}, {0x10000, 0x110000}};
     uint32_t draw[4];
     rng_block(key, number, i, draw);
     const uint32_t *span = spans[draw[0] % 8];
@@ -254,9 +264,12 @@ static void test_bytes(void **state)
                       &room)); /* end of text gives nothing, half a character is passed on */
   assert_int_equal(bytes, 2);
   assert_memory_equal(text, "x\xC3", 2);
-  assert_status(STATUS_INPUT, tokenizer_decode(tokenizer, (int32_t[]){257}, 1, &text, &bytes, &room));
-  assert_status(STATUS_INPUT, tokenizer_decode(tokenizer, (int32_t[]){-1}, 1, &text, &bytes, &room));
-  assert_status(STATUS_INPUT, tokenizer_encode(tokenizer, "ab\xFF", 3, &tokens.id, &tokens.n, &tokens.room));
+  assert_status(STATUS_INPUT,
+                tokenizer_decode(tokenizer, (int32_t[]){257}, 1, &text, &bytes, &room));
+  assert_status(STATUS_INPUT,
+                tokenizer_decode(tokenizer, (int32_t[]){-1}, 1, &text, &bytes, &room));
+  assert_status(STATUS_INPUT,
+                tokenizer_encode(tokenizer, "ab\xFF", 3, &tokens.id, &tokens.n, &tokens.room));
   assert_non_null(strstr(status_text(), "byte 2"));
   assert_int_equal(tokens.n, 4);
   mem_free(tokens.id);
@@ -327,7 +340,8 @@ static void test_against_another_program(void **state)
 
 /* ---- merging, against the definition: join the leftmost of the best pairs, start again */
 
-/* A folder with a vocabulary over the bytes, `merges` (lines "a b", printable ASCII) and end of text; *out is to be removed with remove_folder(). */
+/* A folder with a vocabulary over the bytes, `merges` (lines "a b", printable ASCII) and end of
+ * text; *out is to be removed with remove_folder(). */
 static void write_folder(const char *merges, char *out)
 {
   char path[600];
@@ -411,10 +425,11 @@ static void check_word(struct tokenizer *tokenizer, const char *merges, const ch
 static void test_merging(void **state)
 {
   (void)state;
-  static const char *const sets[] = {"a b\nab a\nb a\naba b\n",              /* occurrences that overlap */
-                                     "a a\naa aa\naaaa a\nb b\nbb a\n",      /* runs */
-                                     "b c\na b\nab c\nabc a\nd a\nabca b\n", /* a better rank shows up by joining a worse one */
-                                     "a b\nab c\nabc a\nb c\nc a\nca b\nab d\n"};
+  static const char *const sets[] = {
+      "a b\nab a\nb a\naba b\n",              /* occurrences that overlap */
+      "a a\naa aa\naaaa a\nb b\nbb a\n",      /* runs */
+      "b c\na b\nab c\nabc a\nd a\nabca b\n", /* a better rank shows up by joining a worse one */
+      "a b\nab c\nabc a\nb c\nc a\nca b\nab d\n"};
   struct rng_key key = rng_key_make(1, "test words");
   for (size_t s = 0; s < sizeof sets / sizeof *sets; s++) {
     struct tokenizer *tokenizer = NULL;
@@ -437,8 +452,9 @@ static void test_merging(void **state)
   }
 }
 
-/* Two merges may give one piece: "abc" by the fifth line, while "abc a" is the fourth. It goes first as soon as it is there, as in the reference library; GPT-2's own
- * program would join all of "a bc" before. */
+/* Two merges may give one piece: "abc" by the fifth line, while "abc a" is the fourth. It goes
+ * first as soon as it is there, as in the reference library; GPT-2's own program would join all of
+ * "a bc" before. */
 static void test_better_pair_of_worse(void **state)
 {
   (void)state;
@@ -527,36 +543,52 @@ static void damage(const char *folder, const char *name, const char *from, const
 static void test_damaged_files(void **state)
 {
   (void)state;
-  /* vocab.json begins {"\u0100": 0, "\u0101": 1, ... : 14 bytes an entry while the id has one digit */
+  /* vocab.json begins {"\u0100": 0, "\u0101": 1, ... : 14 bytes an entry while the id has one digit
+   */
   static const struct {
     const char *name, *from, *to, *says;
-  } cases[] = {{"vocab.json", "{", "[", "vocab.json, byte 0: broken JSON: an object, '{', is expected"},
-               {"vocab.json", "{", "{{", "vocab.json, byte 1: broken JSON: a string"},
-               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 0", "vocab.json, byte 14: the id 0 is given twice"},
-               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 999", "vocab.json, byte 14: the id 999 is too big"},
-               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": -1", "vocab.json, byte 24: broken JSON: a whole number"},
-               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 1.5", "vocab.json, byte 25: broken JSON: ',' or '}'"},
-               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 99999999999", "vocab.json, byte 24: a number above"},
-               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": \"1\"", "vocab.json, byte 24: broken JSON: a whole number"},
-               {"vocab.json", "\"\\u0101\": 1", "\"\\u0100\": 1", "vocab.json, byte 14: a token that was given before"},
-               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101 \": 1", "vocab.json, byte 14: a token with a character that stands for no byte"},
-               {"vocab.json", "\"\\u0101\": 1", "\"\\u4e00\": 1", "vocab.json, byte 14: a token with a character that stands for no byte"},
-               {"vocab.json", "\"\\u0101\": 1", "\"\": 1", "vocab.json, byte 14: a token of no bytes"},
-               {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\\u0101\": 1", "no token for the single byte 0x01"},
-               {"vocab.json", "<|endoftext|>", "<|end|>", "no token <|endoftext|>"},
-               {"vocab.json", "}", "} x", "the end of the file is expected"},
-               {"vocab.json", "}", "", "the JSON text ends where ',' or '}' is expected"},
-               {"merges.txt", "ab c\n", "ab\n", "merges.txt, line 2: not two pieces"},
-               {"merges.txt", "ab c\n", "ab  c\n", "merges.txt, line 2: not two pieces"},
-               {"merges.txt", "ab c\n", "ab c c\n", "merges.txt, line 2: not two pieces"},
-               {"merges.txt", "ab c\n", "ab \n", "merges.txt, line 2: not two pieces"},
-               {"merges.txt", "ab c\n", "\nab c\n", "merges.txt, line 2: not two pieces"},
-               {"merges.txt", "ab c\n", "ab c\na b\n", "merges.txt, line 3: a pair that was given before"},
-               {"merges.txt", "ab c\n", "xy c\n", "merges.txt, line 2: the joined piece is not in vocab.json"},
-               {"merges.txt", "ab c\n", "abc d\nab c\n", "merges.txt, line 2: a piece that is neither a byte nor made by an earlier line"},
-               {"merges.txt", "ab c\n", "<|endoftext| >\n", "merges.txt, line 2: a piece is not in vocab.json"},
-               {"merges.txt", "ab c\n", "ab \u4e00\n", "merges.txt, line 2: a character that stands for no byte"},
-               {"merges.txt", "ab c\n", "ab \xFF\n", "merges.txt, byte 7: not valid UTF-8"}};
+  } cases[] = {
+      {"vocab.json", "{", "[", "vocab.json, byte 0: broken JSON: an object, '{', is expected"},
+      {"vocab.json", "{", "{{", "vocab.json, byte 1: broken JSON: a string"},
+      {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 0",
+       "vocab.json, byte 14: the id 0 is given twice"},
+      {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 999",
+       "vocab.json, byte 14: the id 999 is too big"},
+      {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": -1",
+       "vocab.json, byte 24: broken JSON: a whole number"},
+      {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 1.5",
+       "vocab.json, byte 25: broken JSON: ',' or '}'"},
+      {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": 99999999999",
+       "vocab.json, byte 24: a number above"},
+      {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\": \"1\"",
+       "vocab.json, byte 24: broken JSON: a whole number"},
+      {"vocab.json", "\"\\u0101\": 1", "\"\\u0100\": 1",
+       "vocab.json, byte 14: a token that was given before"},
+      {"vocab.json", "\"\\u0101\": 1", "\"\\u0101 \": 1",
+       "vocab.json, byte 14: a token with a character that stands for no byte"},
+      {"vocab.json", "\"\\u0101\": 1", "\"\\u4e00\": 1",
+       "vocab.json, byte 14: a token with a character that stands for no byte"},
+      {"vocab.json", "\"\\u0101\": 1", "\"\": 1", "vocab.json, byte 14: a token of no bytes"},
+      {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\\u0101\": 1",
+       "no token for the single byte 0x01"},
+      {"vocab.json", "<|endoftext|>", "<|end|>", "no token <|endoftext|>"},
+      {"vocab.json", "}", "} x", "the end of the file is expected"},
+      {"vocab.json", "}", "", "the JSON text ends where ',' or '}' is expected"},
+      {"merges.txt", "ab c\n", "ab\n", "merges.txt, line 2: not two pieces"},
+      {"merges.txt", "ab c\n", "ab  c\n", "merges.txt, line 2: not two pieces"},
+      {"merges.txt", "ab c\n", "ab c c\n", "merges.txt, line 2: not two pieces"},
+      {"merges.txt", "ab c\n", "ab \n", "merges.txt, line 2: not two pieces"},
+      {"merges.txt", "ab c\n", "\nab c\n", "merges.txt, line 2: not two pieces"},
+      {"merges.txt", "ab c\n", "ab c\na b\n", "merges.txt, line 3: a pair that was given before"},
+      {"merges.txt", "ab c\n", "xy c\n",
+       "merges.txt, line 2: the joined piece is not in vocab.json"},
+      {"merges.txt", "ab c\n", "abc d\nab c\n",
+       "merges.txt, line 2: a piece that is neither a byte nor made by an earlier line"},
+      {"merges.txt", "ab c\n", "<|endoftext| >\n",
+       "merges.txt, line 2: a piece is not in vocab.json"},
+      {"merges.txt", "ab c\n", "ab \u4e00\n",
+       "merges.txt, line 2: a character that stands for no byte"},
+      {"merges.txt", "ab c\n", "ab \xFF\n", "merges.txt, byte 7: not valid UTF-8"}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct tokenizer *tokenizer = NULL;
     char folder[64];
@@ -564,7 +596,8 @@ static void test_damaged_files(void **state)
     damage(folder, cases[i].name, cases[i].from, cases[i].to);
     enum status status = tokenizer_create("gpt2", folder, &tokenizer);
     if (status != STATUS_INPUT || !strstr(status_text(), cases[i].says))
-      fail_msg("case %zu: %s '%s' instead of '%s'", i, status_name(status), status == STATUS_OK ? "" : status_text(), cases[i].says);
+      fail_msg("case %zu: %s '%s' instead of '%s'", i, status_name(status),
+               status == STATUS_OK ? "" : status_text(), cases[i].says);
     remove_folder(folder);
   }
 }
@@ -573,11 +606,13 @@ static void test_damaged_files(void **state)
 static void test_end_of_text_from_merges(void **state)
 {
   (void)state;
-  static const char merges[] = "< |\n<| e\n<|e n\n<|en d\n<|end o\n<|endo f\n<|endof t\n<|endoft e\n<|endofte x\n<|endoftex t\n<|endoftext |\n";
+  static const char merges[] = "< |\n<| e\n<|e n\n<|en d\n<|end o\n<|endo f\n<|endof t\n<|endoft "
+                               "e\n<|endofte x\n<|endoftex t\n<|endoftext |\n";
   struct tokenizer *tokenizer = NULL;
   char folder[64];
   write_folder(merges, folder);
-  OK(tokenizer_create("gpt2", folder, &tokenizer)); /* up to "<|endoftext|": text may look like it */
+  OK(tokenizer_create("gpt2", folder,
+                      &tokenizer)); /* up to "<|endoftext|": text may look like it */
   check_round_trip(tokenizer, "<|endoftext|>", 13);
   tokenizer_destroy(tokenizer);
   tokenizer = NULL;
@@ -638,8 +673,8 @@ static double seconds_to_fill(bool chosen)
   return seconds;
 }
 
-/* Oracle: as many other tokens. Without a seed the chosen ones share one slot, and take the square of
- * their number. */
+/* Oracle: as many other tokens. Without a seed the chosen ones share one slot, and take the square
+ * of their number. */
 static void test_chosen_names(void **state)
 {
   (void)state;

@@ -40,9 +40,22 @@ void corpus_put(const char *folder, const char *name, const void *content, size_
 
 char *corpus_text(uint64_t seed, size_t bytes)
 {
-  static const char *const words[] = {
-      "the",    "gate",   "water", "opens", "and", "of", "wheel", "stone", "M\xC3\xBChle", "\xE6\xB0\xB4", "it's", "42", "\xF0\x9F\x99\x82",
-      "closes", "before", "after"};
+  static const char *const words[] = {"the",
+                                      "gate",
+                                      "water",
+                                      "opens",
+                                      "and",
+                                      "of",
+                                      "wheel",
+                                      "stone",
+                                      "M\xC3\xBChle",
+                                      "\xE6\xB0\xB4",
+                                      "it's",
+                                      "42",
+                                      "\xF0\x9F\x99\x82",
+                                      "closes",
+                                      "before",
+                                      "after"};
   struct rng_key key = rng_key_make(seed, "test corpus");
   char *text = NULL;
   OK(mem_alloc(MEM_META, bytes + 1, (void **)&text));
@@ -50,7 +63,9 @@ char *corpus_text(uint64_t seed, size_t bytes)
   for (uint64_t i = 0;; i++) {
     uint32_t draw[4];
     rng_block(key, 0, i, draw);
-    const char *word = words[draw[0] % 16], *after = draw[1] % 400 == 0 ? ".\n\n" : draw[1] % 12 == 0 ? "\n" : " ";
+    const char *word = words[draw[0] % 16], *after = draw[1] % 400 == 0  ? ".\n\n"
+                                                     : draw[1] % 12 == 0 ? "\n"
+                                                                         : " ";
     if (n + strlen(word) + strlen(after) > bytes)
       break;
     n += (size_t)sprintf(text + n, "%s%s", word, after);
@@ -74,7 +89,8 @@ static size_t put_document(FILE *file, uint64_t seed, uint64_t number)
   uint32_t draw[4];
   rng_block(rng_key_make(seed, "test documents"), 0, number, draw);
   char *text = corpus_text(seed * 1000 + number, 100 + draw[0] % 4000);
-  int n = fprintf(file, "{\"id\": \"%d\", %s\"text\": \"", (int)number, draw[1] % 4 ? "\"title\": \"Gate\", " : "");
+  int n = fprintf(file, "{\"id\": \"%d\", %s\"text\": \"", (int)number,
+                  draw[1] % 4 ? "\"title\": \"Gate\", " : "");
   for (const char *c = text; *c; c++)
     n += *c == '\n' ? fprintf(file, "\\n") : fprintf(file, "%c", *c);
   n += fprintf(file, "\"}");

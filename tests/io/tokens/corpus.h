@@ -2,11 +2,11 @@
 #ifndef SLUICE_TESTS_IO_TOKENS_CORPUS_H
 #define SLUICE_TESTS_IO_TOKENS_CORPUS_H
 
+#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <cmocka.h>
 
 #include <stdbool.h>
 
@@ -19,9 +19,11 @@ void assert_refused(enum status want, enum status got, const char *says);
 
 /* Write a file, its folders too. */
 void corpus_put(const char *folder, const char *name, const void *content, size_t bytes);
-/* About `bytes` of lines of words, blank lines between paragraphs; the same for the same seed. mem_free. */
+/* About `bytes` of lines of words, blank lines between paragraphs; the same for the same seed.
+ * mem_free. */
 char *corpus_text(uint64_t seed, size_t bytes);
-/* Texts in `folder`: plain, JSON Lines, arrays, small, large, empty, hidden, in folders. About 14 MB. */
+/* Texts in `folder`: plain, JSON Lines, arrays, small, large, empty, hidden, in folders. About 14
+ * MB. */
 void corpus_make(const char *folder);
 /* A JSON array of about `bytes` bytes on one line. */
 void corpus_array(const char *folder, const char *name, uint64_t seed, size_t bytes);

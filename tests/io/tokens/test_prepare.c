@@ -1,5 +1,6 @@
-/* `sluice prepare`. Oracles: the tokens of every document by the reader and the tokenizer alone, compared with what plain HDF5 calls read from the shards; one rank's
- * bytes for any number of ranks; the bytes before for what is made again. */
+/* `sluice prepare`. Oracles: the tokens of every document by the reader and the tokenizer alone,
+ * compared with what plain HDF5 calls read from the shards; one rank's bytes for any number of
+ * ranks; the bytes before for what is made again. */
 /* ranks: 1 2 3 */
 #include "corpus.h"
 
@@ -24,7 +25,13 @@ static bool root; /* rank 0 */
 
 static struct prepare_config config_for(char *const *input, const char *out)
 {
-  return (struct prepare_config){.inputs = 1, .input = input, .out = out, .tokenizer = "bytes", .val = 0.1, .seed = 7, .shard_tokens = 2 << 20};
+  return (struct prepare_config){.inputs = 1,
+                                 .input = input,
+                                 .out = out,
+                                 .tokenizer = "bytes",
+                                 .val = 0.1,
+                                 .seed = 7,
+                                 .shard_tokens = 2 << 20};
 }
 
 static void below(char out[512], const char *name)
@@ -64,11 +71,13 @@ static void append(struct stream *stream, const int32_t *tokens, int64_t n)
 }
 
 /* The files of the corpus in the order of their names. */
-static const char *const names[] = {"a/b/medium.txt", "a/large.txt", "a/small.txt", "array.json", "c/unknown.ending",
-                                    "empty.txt",      "lines.jsonl", "space.txt",   "z.txt"};
+static const char *const names[] = {"a/b/medium.txt", "a/large.txt",      "a/small.txt",
+                                    "array.json",     "c/unknown.ending", "empty.txt",
+                                    "lines.jsonl",    "space.txt",        "z.txt"};
 enum { FILES = sizeof names / sizeof *names };
 
-static int64_t expected_streams(const char *corpus, struct tokenizer *tokenizer, const struct prepare_config *config, struct stream out[2])
+static int64_t expected_streams(const char *corpus, struct tokenizer *tokenizer,
+                                const struct prepare_config *config, struct stream out[2])
 {
   struct rng_key key = rng_key_make(config->seed, "split");
   int32_t *tokens = NULL;
@@ -94,7 +103,8 @@ static int64_t expected_streams(const char *corpus, struct tokenizer *tokenizer,
       }
       append(&out[val], tokens, n);
       begun[val] = true;
-      for (int s = 0; s < 2 && document.ends; s++) { /* a plain text ends once on each side, an object at once */
+      for (int s = 0; s < 2 && document.ends;
+           s++) { /* a plain text ends once on each side, an object at once */
         if (begun[s])
           append(&out[s], &(int32_t){tokenizer_end_of_text(tokenizer)}, 1);
         begun[s] = false;
@@ -128,7 +138,8 @@ static void check_shard(const char *path, uint16_t end_of_text, struct stream *o
       H5Sclose(starts_space);
       H5Dclose(starts);
     }
-    for (hsize_t i = 0, ends = 0, at = 0; i < documents; at = first[i++]) { /* a document begins behind each end of text, and nowhere else */
+    for (hsize_t i = 0, ends = 0, at = 0; i < documents;
+         at = first[i++]) { /* a document begins behind each end of text, and nowhere else */
       assert_true(first[i] < n && (i == 0 || first[i] > first[i - 1]));
       for (ends = 0; at < first[i]; at++)
         ends += token[at] == end_of_text;
@@ -146,7 +157,8 @@ static void check_shard(const char *path, uint16_t end_of_text, struct stream *o
   assert_true(H5Fclose(file) >= 0);
 }
 
-static void check_tokens(const char *out, const char *prefix, uint16_t end_of_text, const struct stream *expected)
+static void check_tokens(const char *out, const char *prefix, uint16_t end_of_text,
+                         const struct stream *expected)
 {
   struct stream found = {0};
   char *list = folder_list(out), *rest = NULL;
@@ -163,7 +175,8 @@ static void check_tokens(const char *out, const char *prefix, uint16_t end_of_te
   mem_free(list);
 }
 
-/* The index says of each shard what the shard says of itself, and the tokenizer's meaning besides. */
+/* The index says of each shard what the shard says of itself, and the tokenizer's meaning besides.
+ */
 static void check_index(const char *out, int64_t shards, const struct tokenizer *tokenizer)
 {
   struct shard_info *listed = NULL, own;
@@ -181,7 +194,8 @@ static void check_index(const char *out, int64_t shards, const struct tokenizer 
   mem_free(listed);
 }
 
-static void check_corpus(const char *tokenizer_name, const char *tokenizer_dir, int64_t shard_tokens)
+static void check_corpus(const char *tokenizer_name, const char *tokenizer_dir,
+                         int64_t shard_tokens)
 {
   char corpus[512], out[512], one[512];
   below(corpus, "corpus");
@@ -253,7 +267,8 @@ static void test_llama3(void **state)
 /* ---- small corpora */
 
 /* Prepare the one text `x.txt`, and compare the streams with the documents. */
-static struct prepare_result prepare_text(const char *name, const char *text, size_t bytes, struct prepare_config *config)
+static struct prepare_result prepare_text(const char *name, const char *text, size_t bytes,
+                                          struct prepare_config *config)
 {
   char in[512], one[512];
   struct prepare_result result, again;
@@ -276,7 +291,8 @@ static struct prepare_result prepare_text(const char *name, const char *text, si
   return result;
 }
 
-/* Whatever the seed, a share of validation that is not 0 gives some, and leaves some; nothing but one document cannot be divided. */
+/* Whatever the seed, a share of validation that is not 0 gives some, and leaves some; nothing but
+ * one document cannot be divided. */
 static void test_small_shares(void **state)
 {
   (void)state;
@@ -291,7 +307,8 @@ static void test_small_shares(void **state)
     struct prepare_result result = prepare_text("x.txt", text, BYTES, &config);
     int64_t val = result.val_tokens, train = result.train_tokens;
     assert_true(val > 16000 && train > 16000);
-    assert_int_equal(val + train, BYTES + 2); /* one end of text on either side, none between blocks */
+    assert_int_equal(val + train,
+                     BYTES + 2); /* one end of text on either side, none between blocks */
     assert_int_equal(result.documents, 2);
     least_val = val < least_val ? val : least_val;
     turned += (seed % 2 ? val : train) < 34000;
@@ -339,7 +356,8 @@ static void test_invalid_replaced(void **state)
     struct prepare_config config = config_for(NULL, out);
     config.val = 0;
     config.replace_invalid = true;
-    struct prepare_result result = prepare_text(cases[i].name, cases[i].text, strlen(cases[i].text), &config);
+    struct prepare_result result =
+        prepare_text(cases[i].name, cases[i].text, strlen(cases[i].text), &config);
     assert_int_equal(result.bytes, 8);
     if (root)
       check_only_shard(out, "train-00000-00000.h5", plain, 9);
@@ -347,7 +365,8 @@ static void test_invalid_replaced(void **state)
   }
 }
 
-/* A stranger's text gives no orders if it is not asked to; the folder of shards holds its tokenizer. */
+/* A stranger's text gives no orders if it is not asked to; the folder of shards holds its
+ * tokenizer. */
 static void test_special(void **state)
 {
   (void)state;
@@ -367,7 +386,8 @@ static void test_special(void **state)
     config.special_as_text = as_text;
     struct prepare_result result = prepare_text("x.txt", text, sizeof text - 1, &config);
     OK(tokenizer_create("json", out, &tokenizer));
-    OK((as_text ? tokenizer_encode_plain : tokenizer_encode)(tokenizer, text, sizeof text - 1, &tokens, &n, &room));
+    OK((as_text ? tokenizer_encode_plain : tokenizer_encode)(tokenizer, text, sizeof text - 1,
+                                                             &tokens, &n, &room));
     assert_true(as_text ? n > 5 : n == 3);
     assert_int_equal(result.train_tokens, n + 1);
     OK(mem_resize(MEM_DATA, (size_t)(n + 1) * sizeof *tokens, (void **)&tokens));
@@ -416,7 +436,8 @@ static void test_repair(void **state)
   if (root) {
     config.out = one;
     OK(prepare_run(alone, &config, &result));
-    snprintf(path, sizeof path, "%s/train-00001-00000.h5", out); /* killed before the train shard was made */
+    snprintf(path, sizeof path, "%s/train-00001-00000.h5",
+             out); /* killed before the train shard was made */
     assert_int_equal(unlink(path), 0);
     snprintf(path, sizeof path, "%s/val-00001-00001.h5", out);
     assert_int_equal(unlink(path), 0);
@@ -472,7 +493,8 @@ static void test_other_settings(void **state)
   other = config;
   other.tokenizer = "gpt2";
   other.tokenizer_dir = bpe;
-  assert_refused(STATUS_USAGE, prepare_run(job, &other, &result), "recorded: tokenizer bytes; now: tokenizer gpt2)");
+  assert_refused(STATUS_USAGE, prepare_run(job, &other, &result),
+                 "recorded: tokenizer bytes; now: tokenizer gpt2)");
   everybody_waits();
   text[1000] ^= 1;
   if (root)
@@ -507,7 +529,8 @@ static void test_foreign_folder(void **state)
   everybody_waits();
   struct prepare_config config = config_for(&(char *){corpus}, out);
   struct prepare_result result;
-  assert_refused(STATUS_USAGE, prepare_run(job, &config, &result), "not empty and holds no prepare.json");
+  assert_refused(STATUS_USAGE, prepare_run(job, &config, &result),
+                 "not empty and holds no prepare.json");
   if (root) {
     char *list = folder_list(out);
     assert_string_equal(list, "thesis.txt\n");
@@ -517,7 +540,8 @@ static void test_foreign_folder(void **state)
 }
 
 /* A failure that leaves no finished shard leaves nothing. */
-static void check_nothing_left(const struct prepare_config *config, enum status want, const char *says)
+static void check_nothing_left(const struct prepare_config *config, enum status want,
+                               const char *says)
 {
   struct prepare_result result;
   assert_refused(want, prepare_run(job, config, &result), says);
@@ -535,9 +559,12 @@ static void test_broken_inputs(void **state)
     const char *says;
   } cases[] = {{"b.txt", "fine\xC3(", 6, "/in/b.txt, byte 4: not valid UTF-8"},
                {"b.txt", "fi\0ne", 5, "/in/b.txt, byte 2: a NUL byte"},
-               {"b.json", "[{\"text\": \"a\"}, {\"text\": \"b\"", 28, "/in/b.json, byte 28: the JSON text ends"},
-               {"b.json", "[{\"text\": \"a\"}, {\"title\": \"b\"}]", 31, "/in/b.json, byte 16: an object without \"text\""},
-               {"b.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\" \"c\"}", 31, "/in/b.jsonl, byte 27: broken JSON"}};
+               {"b.json", "[{\"text\": \"a\"}, {\"text\": \"b\"", 28,
+                "/in/b.json, byte 28: the JSON text ends"},
+               {"b.json", "[{\"text\": \"a\"}, {\"title\": \"b\"}]", 31,
+                "/in/b.json, byte 16: an object without \"text\""},
+               {"b.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\" \"c\"}", 31,
+                "/in/b.jsonl, byte 27: broken JSON"}};
   char in[512], out[512];
   below(in, "in");
   below(out, "out");
@@ -698,9 +725,10 @@ static void test_names(void **state)
   assert_int_equal(result.shards, 1);
   if (root) {
     OK(file_read_all(record, 1 << 20, &text, &bytes));
-    assert_non_null(strstr(
-        text, "    {\"name\": \"z.txt\", \"bytes\": 1, \"crc32\": 1505515367},\n    {\"name\": \"a/x.txt\", \"bytes\": 1, \"crc32\": 3081909835},\n"
-              "    {\"name\": \"b \\\"q\\\".txt\", \"bytes\": 1, \"crc32\": 1255198513}\n"));
+    assert_non_null(
+        strstr(text, "    {\"name\": \"z.txt\", \"bytes\": 1, \"crc32\": 1505515367},\n    "
+                     "{\"name\": \"a/x.txt\", \"bytes\": 1, \"crc32\": 3081909835},\n"
+                     "    {\"name\": \"b \\\"q\\\".txt\", \"bytes\": 1, \"crc32\": 1255198513}\n"));
     mem_free(text);
   }
   remove_on_root(in);
@@ -735,11 +763,13 @@ static int tear_down(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bytes),         cmocka_unit_test(test_gpt2),           cmocka_unit_test(test_llama3),
-      cmocka_unit_test(test_small_shares),  cmocka_unit_test(test_special),        cmocka_unit_test(test_invalid_replaced),
-      cmocka_unit_test(test_repair),        cmocka_unit_test(test_other_settings), cmocka_unit_test(test_foreign_folder),
-      cmocka_unit_test(test_broken_inputs), cmocka_unit_test(test_broken_late),    cmocka_unit_test(test_empty_corpus),
-      cmocka_unit_test(test_usage),         cmocka_unit_test(test_names)};
+      cmocka_unit_test(test_bytes),          cmocka_unit_test(test_gpt2),
+      cmocka_unit_test(test_llama3),         cmocka_unit_test(test_small_shares),
+      cmocka_unit_test(test_special),        cmocka_unit_test(test_invalid_replaced),
+      cmocka_unit_test(test_repair),         cmocka_unit_test(test_other_settings),
+      cmocka_unit_test(test_foreign_folder), cmocka_unit_test(test_broken_inputs),
+      cmocka_unit_test(test_broken_late),    cmocka_unit_test(test_empty_corpus),
+      cmocka_unit_test(test_usage),          cmocka_unit_test(test_names)};
   if (comm_create_mpi(&argc, &argv, &job) || comm_create_fake(0, 1, 1, &alone)) {
     fprintf(stderr, "%s\n", status_text());
     return 1;

@@ -1,5 +1,6 @@
-/* `sluice prepare` as a process: killed at any moment and started again it gives the same bytes; its memory does not grow with its input. Oracles: the folder of a
- * process that was left alone; what the kernel says of the process. */
+/* `sluice prepare` as a process: killed at any moment and started again it gives the same bytes;
+ * its memory does not grow with its input. Oracles: the folder of a process that was left alone;
+ * what the kernel says of the process. */
 #include "corpus.h"
 
 #include <signal.h>
@@ -44,8 +45,13 @@ static pid_t start(const char *input, const char *to, int64_t shard_tokens, int 
   assert_true(child >= 0);
   if (child > 0)
     return child;
-  struct prepare_config config = {
-      .inputs = 1, .input = &(char *){(char *)input}, .out = to, .tokenizer = "bytes", .val = 0.1, .seed = 3, .shard_tokens = shard_tokens};
+  struct prepare_config config = {.inputs = 1,
+                                  .input = &(char *){(char *)input},
+                                  .out = to,
+                                  .tokenizer = "bytes",
+                                  .val = 0.1,
+                                  .seed = 3,
+                                  .shard_tokens = shard_tokens};
   struct report report = {.resident_before = mem_resident_bytes()};
   struct comm *comm = NULL;
   log_set_level(LOG_ERROR);
@@ -86,7 +92,8 @@ static int count_shards(const char *dir)
   return n;
 }
 
-/* Kill the process `delay` seconds after it has `shards` of them. False when it was finished before. */
+/* Kill the process `delay` seconds after it has `shards` of them. False when it was finished
+ * before. */
 static bool run_and_kill(int shards, double delay)
 {
   int null_ends[2], code;
@@ -126,7 +133,8 @@ static void test_kill(void **state)
   folder_remove(whole);
 }
 
-/* With one shard size, six times the input, 30 MB more: the same memory to a MiB (buffers grow in steps). */
+/* With one shard size, six times the input, 30 MB more: the same memory to a MiB (buffers grow in
+ * steps). */
 static void test_memory(void **state)
 {
   (void)state;
@@ -162,12 +170,18 @@ static void test_no_space(void **state)
   pid_t child = fork();
   assert_true(child >= 0);
   if (child == 0) {
-    struct prepare_config config = {.inputs = 1, .input = &(char *){part}, .out = out, .tokenizer = "bytes", .seed = 3, .shard_tokens = 1 << 20};
+    struct prepare_config config = {.inputs = 1,
+                                    .input = &(char *){part},
+                                    .out = out,
+                                    .tokenizer = "bytes",
+                                    .seed = 3,
+                                    .shard_tokens = 1 << 20};
     struct prepare_result result;
     struct comm *comm = NULL;
     log_set_level(LOG_ERROR);
     signal(SIGXFSZ, SIG_IGN);
-    if (comm_create_fake(0, 1, 1, &comm) != STATUS_OK || setrlimit(RLIMIT_FSIZE, &(struct rlimit){1500000, 1500000}) != 0)
+    if (comm_create_fake(0, 1, 1, &comm) != STATUS_OK ||
+        setrlimit(RLIMIT_FSIZE, &(struct rlimit){1500000, 1500000}) != 0)
       _exit(1);
     enum status status = prepare_run(comm, &config, &result);
     dprintf(ends[1], "%s", status_text());
@@ -207,6 +221,7 @@ static int tear_down(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_kill), cmocka_unit_test(test_memory), cmocka_unit_test(test_no_space)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_kill), cmocka_unit_test(test_memory),
+                                     cmocka_unit_test(test_no_space)};
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,4 +1,5 @@
-/* Reading token shards. Oracles: the tokens that were written, by position; the definition of a permutation; what damage was done where. */
+/* Reading token shards. Oracles: the tokens that were written, by position; the definition of a
+ * permutation; what damage was done where. */
 /* ranks: 1 2 3 */
 #include "corpus.h"
 
@@ -33,7 +34,8 @@ static int32_t token_of(enum token_split split, int64_t i, int64_t vocab)
   return (int32_t)(draw[0] % vocab);
 }
 
-/* Shards of the given lengths, `parts` of them a group; a document every 10 tokens. A train shard may be empty; a val shard of 0 is no file. */
+/* Shards of the given lengths, `parts` of them a group; a document every 10 tokens. A train shard
+ * may be empty; a val shard of 0 is no file. */
 struct plan {
   int64_t groups, parts, length[2][12];
   int64_t vocab;
@@ -72,7 +74,8 @@ static void write_shards(const char *dir, const struct plan *plan)
       OK(mem_alloc(MEM_DATA, (size_t)documents * sizeof *first, (void **)&first));
       for (int64_t k = 0; k < n; k++, at[split]++) {
         uint32_t token = (uint32_t)token_of((enum token_split)split, at[split], plan->vocab);
-        memcpy(tokens + k * size, size == 2 ? (void *)&(uint16_t){(uint16_t)token} : &token, (size_t)size);
+        memcpy(tokens + k * size, size == 2 ? (void *)&(uint16_t){(uint16_t)token} : &token,
+               (size_t)size);
       }
       for (int64_t d = 0; d < documents; d++)
         first[d] = (uint64_t)(10 * d);
@@ -133,7 +136,10 @@ static void drop(const char *dir)
   everybody_waits();
 }
 
-static const struct plan usual = {.groups = 3, .parts = 2, .length = {{1000, 1, 0, 30001, 17, 5000}, {10, 0, 3, 0, 0, 200}}, .vocab = 50257};
+static const struct plan usual = {.groups = 3,
+                                  .parts = 2,
+                                  .length = {{1000, 1, 0, 30001, 17, 5000}, {10, 0, 3, 0, 0, 200}},
+                                  .vocab = 50257};
 
 static void check_windows(struct token_set *set, enum token_split split, int64_t total, int64_t T)
 {
@@ -216,8 +222,13 @@ static void test_windows(void **state)
 static void test_wide_tokens(void **state)
 {
   (void)state;
-  check_set(&(struct plan){.groups = 2, .parts = 2, .length = {{3000, 9000, 5, 12000}, {20, 0, 0, 30}}, .vocab = 65537}, SPLIT_TRAIN);
-  check_set(&(struct plan){.groups = 1, .parts = 1, .length = {{3000}}, .vocab = 65536}, SPLIT_TRAIN);
+  check_set(&(struct plan){.groups = 2,
+                           .parts = 2,
+                           .length = {{3000, 9000, 5, 12000}, {20, 0, 0, 30}},
+                           .vocab = 65537},
+            SPLIT_TRAIN);
+  check_set(&(struct plan){.groups = 1, .parts = 1, .length = {{3000}}, .vocab = 65536},
+            SPLIT_TRAIN);
   assert_int_equal(shard_token_bytes(65536), 2);
   assert_int_equal(shard_token_bytes(65537), 4);
 }
@@ -236,8 +247,14 @@ static void test_many_shards(void **state)
       uint16_t tokens[8];
       for (int64_t k = 0; k < 8; k++)
         tokens[k] = (uint16_t)token_of(SPLIT_TRAIN, 8 * i + k, 1000);
-      struct shard_info info = {
-          .group = i, .groups = SHARDS, .last = true, .vocab = 1000, .tokenizer = "test", .part_tokens = {8, 0}, .documents = 1, .text_bytes = 9};
+      struct shard_info info = {.group = i,
+                                .groups = SHARDS,
+                                .last = true,
+                                .vocab = 1000,
+                                .tokenizer = "test",
+                                .part_tokens = {8, 0},
+                                .documents = 1,
+                                .text_bytes = 9};
       shard_name(SPLIT_TRAIN, i, 0, name);
       snprintf(path, sizeof path, "%s/%s", dir, name);
       OK(shard_write(path, &info, "source", tokens, &(uint64_t){0}));
@@ -278,7 +295,8 @@ static void test_order(void **state)
   int64_t order[64];
   for (int64_t i = 0; i < 64; i++)
     order[i] = token_order(5, 1000, 37 * i);
-  static const int64_t far[] = {INT64_MAX, -1, INT64_MIN}; /* no position of a run, but each gives a window */
+  static const int64_t far[] = {INT64_MAX, -1,
+                                INT64_MIN}; /* no position of a run, but each gives a window */
   for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
     alarm(20);
     assert_in_range(token_order(5, 1000, far[i]), 0, 999);
@@ -307,7 +325,8 @@ static void test_incomplete(void **state)
     snprintf(path, sizeof path, "%s/val-00002-00001.h5", dir);
     unlink(path);
   }
-  check_refused(dir, SPLIT_VAL, "val-00002-00001.h5 is missing: the preparation of this folder was not finished");
+  check_refused(dir, SPLIT_VAL,
+                "val-00002-00001.h5 is missing: the preparation of this folder was not finished");
   struct token_set *set = NULL;
   OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
   token_set_close(set);
@@ -347,8 +366,8 @@ static void test_mixed(void **state)
                             .part_tokens = {10, 0},
                             .documents = 1};
   struct shard_info cases[5] = {info, info, info, info, info};
-  static const char *const says[5] = {"another tokenizer", "another tokenizer", "another tokenizer", "another preparation",
-                                      "another shard than its name says"};
+  static const char *const says[5] = {"another tokenizer", "another tokenizer", "another tokenizer",
+                                      "another preparation", "another shard than its name says"};
   strcpy(cases[0].tokenizer, "gpt2");
   cases[1].tokenizer_crc32++;
   cases[2].vocab++;
@@ -369,7 +388,8 @@ static void test_mixed(void **state)
   drop(dir);
 }
 
-/* Each byte of a small file in turn, but for the zeros of unused space: refused, or found by verify, or the same tokens. Never other tokens unnoticed. */
+/* Each byte of a small file in turn, but for the zeros of unused space: refused, or found by
+ * verify, or the same tokens. Never other tokens unnoticed. */
 static void test_flipped_bytes(void **state)
 {
   (void)state;
@@ -397,9 +417,11 @@ static void test_flipped_bytes(void **state)
     assert_int_equal(fclose(file), 0);
     int32_t tokens[49], targets[49];
     enum status status = token_set_open(alone, dir, SPLIT_TRAIN, &set);
-    bool same = status == STATUS_OK && token_set_tokens(set) == 50 && token_set_read(set, 0, 49, tokens, targets) == STATUS_OK;
+    bool same = status == STATUS_OK && token_set_tokens(set) == 50 &&
+                token_set_read(set, 0, 49, tokens, targets) == STATUS_OK;
     for (int64_t t = 0; same && t < 49; t++)
-      same = tokens[t] == token_of(SPLIT_TRAIN, t, plan.vocab) && targets[t] == token_of(SPLIT_TRAIN, t + 1, plan.vocab);
+      same = tokens[t] == token_of(SPLIT_TRAIN, t, plan.vocab) &&
+             targets[t] == token_of(SPLIT_TRAIN, t + 1, plan.vocab);
     if (status == STATUS_OK)
       status = token_set_verify(alone, set);
     if (status == STATUS_OK && !same)
@@ -426,8 +448,10 @@ static void overwrite(const char *path, int64_t at, const void *data, size_t byt
 static const char *wrong_size(int64_t is, int64_t should_be)
 {
   static char text[128];
-  snprintf(text, sizeof text, "train-00001-00001.h5 has %" PRId64 " bytes and should have %" PRId64 ": run the same `sluice prepare` again", is,
-           should_be);
+  snprintf(text, sizeof text,
+           "train-00001-00001.h5 has %" PRId64 " bytes and should have %" PRId64
+           ": run the same `sluice prepare` again",
+           is, should_be);
   return text;
 }
 
@@ -447,8 +471,10 @@ static void test_damage_while_open(void **state)
   if (root)
     overwrite(path, info.tokens_at + 2 * 50, "\xFF\xFF", 2); /* no token of the vocabulary */
   everybody_waits();
-  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets), "train-00001-00001.h5 is damaged: it holds a token");
-  assert_refused(STATUS_INPUT, token_set_verify(job, set), "train-00001-00001.h5: its tokens do not have their checksum");
+  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
+                 "train-00001-00001.h5 is damaged: it holds a token");
+  assert_refused(STATUS_INPUT, token_set_verify(job, set),
+                 "train-00001-00001.h5: its tokens do not have their checksum");
   token_set_close(set);
   everybody_waits();
 
@@ -457,9 +483,11 @@ static void test_damage_while_open(void **state)
   if (root)
     assert_int_equal(truncate(path, (off_t)(info.bytes - 1)), 0);
   everybody_waits();
-  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets), wrong_size(info.bytes - 1, info.bytes));
+  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
+                 wrong_size(info.bytes - 1, info.bytes));
   token_set_close(set);
-  check_refused(dir, SPLIT_TRAIN, "train-00001-00001.h5: cannot open it as HDF5 (it is truncated or damaged)");
+  check_refused(dir, SPLIT_TRAIN,
+                "train-00001-00001.h5: cannot open it as HDF5 (it is truncated or damaged)");
   drop(dir);
 }
 
@@ -519,7 +547,8 @@ static void test_index_alone(void **state)
   drop(dir);
 }
 
-/* What a shard is known by when it is opened; its tokens are not among that unless somebody asks. */
+/* What a shard is known by when it is opened; its tokens are not among that unless somebody asks.
+ */
 static void test_changed_shards(void **state)
 {
   (void)state;
@@ -539,7 +568,8 @@ static void test_changed_shards(void **state)
   OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
   OK(token_set_read(set, 10, 100, tokens, targets));
   assert_int_equal(tokens[99], 0);
-  assert_refused(STATUS_INPUT, token_set_verify(job, set), "train-00001-00001.h5: its tokens do not have their checksum");
+  assert_refused(STATUS_INPUT, token_set_verify(job, set),
+                 "train-00001-00001.h5: its tokens do not have their checksum");
   token_set_close(set);
 
   struct shard_info other = info;
@@ -554,15 +584,18 @@ static void test_changed_shards(void **state)
   everybody_waits();
   OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
   assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
-                 "train-00001-00001.h5 is not the shard that the folder was opened with: run the same `sluice prepare` again");
-  assert_refused(STATUS_INPUT, token_set_verify(job, set), "train-00001-00001.h5: its tokens do not have their checksum");
+                 "train-00001-00001.h5 is not the shard that the folder was opened with: run the "
+                 "same `sluice prepare` again");
+  assert_refused(STATUS_INPUT, token_set_verify(job, set),
+                 "train-00001-00001.h5: its tokens do not have their checksum");
   token_set_close(set);
   everybody_waits();
   if (root)
     assert_int_equal(truncate(path, (off_t)(info.bytes + 1)), 0);
   everybody_waits();
   OK(token_set_open(job, dir, SPLIT_TRAIN, &set));
-  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets), wrong_size(info.bytes + 1, info.bytes));
+  assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
+                 wrong_size(info.bytes + 1, info.bytes));
   token_set_close(set);
   mem_free(zeros);
   mem_free(first);
@@ -610,7 +643,8 @@ static void test_wrong_index(void **state)
   struct shard_info *shards = root ? read_shards(dir, &usual, &n) : NULL;
   if (root) {
     assert_int_equal(n, 9);
-    OK(shard_index_write(dir, n - 1, shards)); /* sorted by now: the last train shard is not listed */
+    OK(shard_index_write(dir, n - 1,
+                         shards)); /* sorted by now: the last train shard is not listed */
   }
   check_index_refused(dir, "it does not list every shard of the folder once");
   static const struct {
