@@ -1,0 +1,125 @@
+#!/bin/bash
+# Does compression pay on GPUs? tests/net/pays.sh SLUICE RESULTS RATE...
+# Two ranks, one GPU each. RATE is a rate of tests/net/rig.sh, which makes a host of each rank, or
+# `node`: both ranks in this host, joined by NVLink.
+# For each rate the script measures the rates of the machine with `sluice bench rates`. It then runs
+# each row with `sluice bench`, and predicts it with `sluice plan`. RESULTS gets, as JSON lines:
+#   {"kind":"row","row":NAME,"rate":RATE}, the result of sluice bench,
+#   {"kind":"forecast","row":NAME,"rate":RATE,"step_s":SECONDS}
+# A row trains on 262,144 tokens per step.
+# Environment:
+#   ROWS    rows to run, by name; all rows of a rate by default
+#   TURNS   number of runs of each row, in turns (1)
+#   STEPS, WARMUP  steps with and before the clock (4 and 1)
+#   LIMIT   seconds that a run may take (200)
+#   MPIRUN  another mpirun of Open MPI
+#   DEVICE  run.device (cuda), with ROW_ARGS a trial on a machine without GPUs
+#   ROW_ARGS  key=value for every row
+# Not part of make check: it measures.
+set -u -o pipefail
+test $# -ge 3 || { echo "usage: tests/net/pays.sh SLUICE RESULTS RATE..." >&2; exit 2; }
+sluice=$1 results=$2
+shift 2
+here=$(cd "$(dirname "$0")" && pwd)
+decks=$here/../../inputs
+device=${DEVICE:-cuda}
+gpus=gpus
+test "$device" = cuda || gpus=
+
+# One micro-batch of a rank is a quarter of the step's tokens.
+gpt2="gpt2-124m data.sequence=1024 data.micro_batch=64 data.batch=256 model.vocab=50304"
+qwen="qwen2.5-0.5b data.sequence=1024 data.micro_batch=32 data.batch=256"
+full="shard.strategy=full_shard tiers.activations=keep"
+grad="shard.strategy=shard_grad_op tiers.activations=keep shard.reduce=step"
+bf16="compress.grads.codec=bf16"
+int4="compress.grads.codec=int4"
+delta="compress.weights.codec=int4 compress.weights.delta=true"
+
+# settings ROW: the deck's name and its keys.
+settings() {
+  case $1 in
+  gpt2-full-bf16) echo "$gpt2 $full $bf16" ;;
+  gpt2-full-step-bf16) echo "$gpt2 $full $bf16 shard.reduce=step" ;;
+  gpt2-full-int8-int4) echo "$gpt2 $full $int4 compress.weights.codec=int8" ;;
+  gpt2-full-step-int8-int4)
+    echo "$gpt2 $full $int4 compress.weights.codec=int8 shard.reduce=step"
+    ;;
+  gpt2-grad-bf16) echo "$gpt2 $grad $bf16" ;;
+  gpt2-grad-int4-int4) echo "$gpt2 $grad $int4 $delta" ;;
+  qwen0.5b-full-bf16) echo "$qwen $full $bf16" ;;
+  qwen0.5b-full-int8-int4) echo "$qwen $full $int4 compress.weights.codec=int8" ;;
+  qwen0.5b-grad-bf16) echo "$qwen $grad $bf16" ;;
+  qwen0.5b-grad-int4-int4) echo "$qwen $grad $int4 $delta" ;;
+  gpt2-grad-none) echo "$gpt2 $grad" ;;
+  gpt2-grad-*-feedback)
+    echo "$gpt2 $grad compress.grads.codec=$(codec "$1") compress.feedback=bf16"
+    ;;
+  gpt2-grad-*-feedback-host)
+    echo "$gpt2 $grad compress.grads.codec=$(codec "$1") compress.feedback=bf16 tiers.residual=host"
+    ;;
+  gpt2-grad-*) echo "$gpt2 $grad compress.grads.codec=${1#gpt2-grad-}" ;;
+  *) return 1 ;;
+  esac
+}
+
+codec() {
+  local name=${1#gpt2-grad-}
+  echo "${name%-feedback*}"
+}
+
+# rows_of RATE: those that answer a question at this rate.
+rows_of() {
+  case $1 in
+  node)
+    echo "gpt2-grad-none gpt2-grad-bf16 gpt2-grad-int8 gpt2-grad-int4 gpt2-grad-topk" \
+      "gpt2-grad-int8-feedback gpt2-grad-int8-feedback-host"
+    ;;
+  1gbit)
+    echo "gpt2-grad-bf16 gpt2-grad-int4-int4 qwen0.5b-grad-bf16 qwen0.5b-grad-int4-int4"
+    ;;
+  *)
+    echo "gpt2-full-bf16 gpt2-full-step-bf16 gpt2-full-int8-int4 gpt2-full-step-int8-int4" \
+      "gpt2-grad-bf16 gpt2-grad-int4-int4 qwen0.5b-full-bf16 qwen0.5b-full-int8-int4"
+    ;;
+  esac
+}
+
+# launch COMMAND...: under mpirun on two ranks.
+launch() {
+  if test "$rate" = node; then
+    # shellcheck disable=SC2086 # a list of words
+    timeout -k 10 "${LIMIT:-200}" ${MPIRUN:-mpirun} --bind-to none -n 2 "$@"
+  else
+    timeout -k 10 "${LIMIT:-200}" sh "$here/rig.sh" 2 "$rate" $gpus -- "$@"
+  fi
+}
+
+run() {
+  local name=$1 keys
+  # shellcheck disable=SC2207 # a list of words
+  keys=($(settings "$name")) || { echo "there is no row $name" >&2; exit 2; }
+  keys[0]=$decks/${keys[0]}.yaml
+  # shellcheck disable=SC2206
+  keys+=(run.device="$device" ${ROW_ARGS:-})
+  echo "{\"kind\":\"row\",\"row\":\"$name\",\"rate\":\"$rate\"}" >> "$results"
+  echo "== $rate $name"
+  launch "$sluice" bench "${keys[@]}" steps="${STEPS:-4}" warmup="${WARMUP:-1}" \
+    results="$results" > "$results.log" 2>&1 || { tail -20 "$results.log"; echo "$name: failed"; }
+  local local_ranks=1
+  test "$rate" != node || local_ranks=2
+  "$sluice" plan "${keys[@]}" ranks=2 local_ranks=$local_ranks list=false rates="$results.$rate" \
+    > "$results.plan" 2>&1
+  local head="{\"kind\":\"forecast\",\"row\":\"$name\",\"rate\":\"$rate\""
+  sed -n "s|^predicted step \([0-9.]*\) s, .*|$head,\"step_s\":\1}|p" "$results.plan" |
+    tee -a "$results"
+  sed -n 's|^without a codec|  &|p' "$results.plan"
+}
+
+for rate; do
+  test -s "$results.$rate" ||
+    launch "$sluice" bench rates device="$device" out="$results.$rate" seconds=0.3 \
+      results="$results" > "$results.log" 2>&1 || { cat "$results.log"; exit 1; }
+  for _ in $(seq "${TURNS:-1}"); do
+    for row in ${ROWS:-$(rows_of "$rate")}; do run "$row"; done
+  done
+done
