@@ -57,6 +57,7 @@ EXTRA_DIST += \
 	tests/peers/huggingface.py \
 	tests/peers/offload.sh \
 	tests/peers/offload_table.py \
+	tests/peers/corpus.sh \
 	tests/peers/optimizers.sh \
 	tests/peers/scaling.sh \
 	tests/peers/tokenizer.py \
