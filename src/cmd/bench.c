@@ -100,15 +100,6 @@ static enum status measure(struct job *job, struct measurement *out)
                     job->device->ops->memory(job->device, &out->device_used, &out->device_all));
 }
 
-/* Floating-point operations of matrix products in a step of all ranks, forward and backward. */
-static double step_flops(const struct job *job)
-{
-  const struct model_shape s = {job->shape.micro_batch, job->shape.sequence};
-  const double micro = job->model->blocks * job->model->ops->block_flops(job->model, s) +
-                       job->model->ops->head_flops(job->model, s);
-  return 3 * micro * (double)job->shape.micros * comm_ranks(job->comm);
-}
-
 static double step_seconds(const struct measurement *m)
 {
   return m->seconds / (double)m->stats.n;
@@ -155,7 +146,7 @@ static double tokens_per_s(const struct measurement *m)
 /* Of a rank. */
 static double model_flops(const struct measurement *m)
 {
-  return step_flops(m->job) / step_seconds(m) / comm_ranks(m->job->comm);
+  return job_step_flops(m->job) / step_seconds(m) / comm_ranks(m->job->comm);
 }
 
 static void print_speed(struct measurement *m)

@@ -127,6 +127,7 @@ const struct command command_train = {
             "  deck.yaml  the deck, with the value of every key\n"
             "  log.txt  the log\n"
             "  results.jsonl  one JSON object per line; its \"kind\" is listed below\n"
+            "  events.out.tfevents.*  curves for TensorBoard (run.tensorboard)\n"
             "  ckpt/  checkpoints, step-*.h5\n"
             "  trace/  timelines, if train.trace asks for them\n"
             "\n"

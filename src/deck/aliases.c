@@ -21,8 +21,10 @@ const struct option_alias deck_aliases[] = {
      "Sluice counts optimizer steps; an epoch has as many as the data has tokens / (data.batch * "
      "data.sequence)"},
     {"output_dir out_dir save_dir run_dir checkpoint_dir", "run.dir", NULL},
-    {"wandb wandb_project use_wandb report_to tensorboard logging_dir", "run.dir",
-     "every run writes its losses and speed to results.jsonl in that folder"},
+    {"wandb wandb_project use_wandb report_to logging_dir", "run.dir",
+     "every run writes its losses and speed to results.jsonl and to event files for TensorBoard in "
+     "that folder"},
+    {"tensorboard use_tensorboard log_tensorboard tensorboard_dir", "run.tensorboard", NULL},
     {"random_seed manual_seed", "run.seed", NULL},
     {"precision mixed_precision amp bf16 fp16 fp32 half", "run.compute", NULL},
     {"num_threads n_threads num_workers omp_num_threads", "run.threads", NULL},

@@ -85,6 +85,11 @@ const struct option deck_table[] = {
              "  none  count nothing\n"
              "  auto  count the events that this machine offers\n"
              "  NAME,...  count these events; PAPI names are allowed"},
+    {"run.tensorboard", OPTION_BOOL, AT(run.tensorboard), "true",
+     .text = "Write event files for TensorBoard. They are in the run folder."},
+    {"run.peak", OPTION_REAL, AT(run.peak), "0", .least = 0, .most = 1e9, .unit = "TFLOP/s",
+     .text = "Matrix peak of a rank's device, 0 for unknown. With it, the run records its MFU "
+             "(model FLOP/s utilization). Give a measured or a published value."},
 
     {"topo.bind", OPTION_BOOL, AT(topo.bind), "true",
      .text = "Bind threads to cores and memory to NUMA nodes."},
@@ -1126,6 +1131,8 @@ void deck_hash(const struct deck *deck, char *out)
                                        "run.threads",
                                        "run.counters",
                                        "run.warmup",
+                                       "run.tensorboard",
+                                       "run.peak",
                                        "topo.bind",
                                        "topo.cores",
                                        "topo.controller",

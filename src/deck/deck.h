@@ -56,6 +56,8 @@ struct deck {
     double minutes;
     int64_t seed, threads, warmup;
     int device, compute;
+    bool tensorboard;
+    double peak; /* TFLOP/s of a rank, 0: unknown */
     struct option_strings counters;
   } run; /* minutes 0: no such limit; threads 0: the cores this
                                                                           rank may use; counters:

@@ -94,6 +94,14 @@ int64_t job_planned_bytes(const struct job *job)
   return job_arena_bytes(job_list_plans(job, plans), plans);
 }
 
+double job_step_flops(const struct job *job)
+{
+  const struct model_shape s = {job->shape.micro_batch, job->shape.sequence};
+  const double micro = job->model->blocks * job->model->ops->block_flops(job->model, s) +
+                       job->model->ops->head_flops(job->model, s);
+  return 3 * micro * (double)job->shape.micros * comm_ranks(job->comm);
+}
+
 /* Collective. */
 static enum status create_memory(struct job *job)
 {

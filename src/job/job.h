@@ -167,6 +167,9 @@ static inline struct exec *job_trainer(const struct job *job)
 }
 /* The next `steps` steps of that plan are those from `first` on: prefetch_begin(). Local. */
 void job_read_ahead(struct job *job, enum plan_mode mode, int64_t first, int64_t steps);
+/* Floating-point operations of matrix products in a training step of all ranks, forward and
+ * backward. Local. */
+double job_step_flops(const struct job *job);
 /* Asks the kernel where arenas in host memory lie, of the part that has been touched: the log says
  * that they are near the cores of rank 0, or how much is not of the lowest rank where that is so,
  * or that the kernel does not tell. Nothing is said where nothing is bound. Local. */

@@ -167,6 +167,16 @@ static enum status open_log(const struct deck *deck)
   return status;
 }
 
+/* Curves are no reason to end a run. */
+static void open_events(struct train_run *run)
+{
+  const struct deck *deck = run->deck;
+  if (events_rewind(deck->run.dir, run->step))
+    log_warn("TensorBoard may show steps twice: %s", status_text());
+  if (deck->run.tensorboard)
+    run->events = events_open(deck->run.dir, run->step);
+}
+
 enum status train_folder_open(struct train_run *run)
 {
   enum status status = file_make_folders(run->checkpoint_dir);
@@ -178,5 +188,9 @@ enum status train_folder_open(struct train_run *run)
     status = keep_learned(run);
   if (!status)
     status = results_rewind(run->results_path, run->step);
-  return status ? status : results_open(run->results_path, &run->results);
+  if (!status)
+    status = results_open(run->results_path, &run->results);
+  if (!status)
+    open_events(run);
+  return status;
 }

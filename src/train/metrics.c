@@ -76,6 +76,34 @@ void train_count_evaluation(struct train_run *run, const struct evaluation *e)
   m->target_s = m->steps_s;
 }
 
+static void add_profile(struct exec_profile *sum, const struct exec_profile *more)
+{
+  for (int lane = 0; lane < LANE_COUNT; lane++) {
+    sum->busy_s[lane] += more->busy_s[lane];
+    sum->wait_s[lane] += more->wait_s[lane];
+  }
+  for (int op = 0; op < OP_COUNT; op++) {
+    sum->op_s[op] += more->op_s[op];
+    sum->comm_s[op] += more->comm_s[op];
+  }
+  sum->matmul_s += more->matmul_s;
+  sum->matmul_flops += more->matmul_flops;
+  sum->steps += more->steps;
+  sum->hidden_s += more->hidden_s;
+}
+
+void train_take_profile(struct train_run *run)
+{
+  struct train_metrics *m = &run->metrics;
+  struct exec_profile profile;
+  if (run->job->exec[JOB_WARMUP])
+    return;
+  exec_profile(exec_of(run), &profile);
+  add_profile(&m->profile, &profile);
+  train_show_lanes(run, &profile, m->timed_s - m->profiled_s);
+  m->profiled_s = m->timed_s;
+}
+
 static enum status record_sample(struct train_run *run, int unit)
 {
   struct train_metrics *m = &run->metrics;
@@ -115,6 +143,7 @@ enum status train_measure_messages(struct train_run *run)
 {
   enum { WORDS = sizeof(struct plan_sample) / sizeof(int64_t) };
   struct train_metrics *m = &run->metrics;
+  const struct train_metrics before = *m;
   const int units = plan_of(run)->input.model->units;
   if (!m->sample || run->job->exec[JOB_WARMUP] ||
       !train_is_due(run->step, run->deck->compress.sample))
@@ -130,6 +159,9 @@ enum status train_measure_messages(struct train_run *run)
     normalize(&m->sample[u]);
     status = record_sample(run, u);
   }
+  const double n = (double)(m->samples - before.samples);
+  train_show_messages(run, (m->error - before.error) / n, (m->cosine - before.cosine) / n,
+                      deck_feedback(run->deck) ? sqrt(m->residual) : NAN);
   return status;
 }
 
@@ -315,16 +347,16 @@ static void record_target(struct train_run *run)
 
 enum status train_record_metrics(struct train_run *run, int64_t device_bytes, int64_t varying)
 {
-  struct exec_profile profile;
   const enum status status = exec_drain(exec_of(run));
   if (status)
     return status;
-  exec_profile(exec_of(run), &profile);
+  train_take_profile(run);
+  const struct exec_profile *profile = &run->metrics.profile;
   record_names(run);
   record_step_times(run);
-  record_communication(run, &profile);
+  record_communication(run, profile);
   record_bytes(run, varying);
-  record_codec_costs(run, &profile);
+  record_codec_costs(run, profile);
   record_quality(run);
   record_memory(run, device_bytes);
   record_target(run);

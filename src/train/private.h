@@ -2,6 +2,7 @@
 #ifndef SLUICE_TRAIN_PRIVATE_H
 #define SLUICE_TRAIN_PRIVATE_H
 
+#include "io/results/events.h"
 #include "io/results/results.h"
 #include "train/checkpoint_writer.h"
 #include "train/evaluate.h"
@@ -18,16 +19,24 @@ struct train_step {
 
 /* What is counted since this start, for the record of the run. */
 struct train_metrics {
-  int64_t timed;              /* steps after the warm-up */
-  double steps_s, timed_s;    /* seconds of all steps, and of those */
-  int64_t nonfinite, clipped; /* steps */
-  double val_loss, val_ppl;   /* of the last evaluation, NAN: none yet */
-  int64_t target_step;        /* the first evaluation that reached eval.target, 0: none yet */
-  double target_s;            /* steps_s at that evaluation */
-  struct plan_sample *sample; /* of each unit, over all ranks; NULL: nothing measures */
-  int64_t samples;            /* units times steps that were measured */
-  double error, cosine;       /* sums over them */
-  double residual;            /* squared norm of all residuals at the last of them */
+  int64_t timed;               /* steps after the warm-up */
+  double steps_s, timed_s;     /* seconds of all steps, and of those */
+  int64_t nonfinite, clipped;  /* steps */
+  double val_loss, val_ppl;    /* of the last evaluation, NAN: none yet */
+  int64_t target_step;         /* the first evaluation that reached eval.target, 0: none yet */
+  double target_s;             /* steps_s at that evaluation */
+  struct plan_sample *sample;  /* of each unit, over all ranks; NULL: nothing measures */
+  int64_t samples;             /* units times steps that were measured */
+  double error, cosine;        /* sums over them */
+  double residual;             /* squared norm of all residuals at the last of them */
+  struct exec_profile profile; /* of the timed steps, as far as it was taken */
+  double profiled_s;           /* timed_s when it was taken last */
+};
+
+/* Memory in use on this rank. */
+struct train_memory {
+  double looked_s;      /* clock_s() of the last look, 0: none yet */
+  int64_t host, device; /* resident, -1: unknown; on the device */
 };
 
 /* A run under way. */
@@ -40,9 +49,11 @@ struct train_run {
   struct token_stream learned; /* training data of the checkpoint that is resumed */
   char *from;                  /* that checkpoint; NULL: a new run */
   struct results *results;     /* rank 0 */
+  struct events *events;       /* rank 0: for TensorBoard; NULL: none */
   struct checkpoint_writer *writer;
   struct stats stats;
   struct train_metrics metrics;
+  struct train_memory memory;
   char *checkpoint_dir, *results_path, *learned_path;
   int64_t first, step, skipped,
       bad;        /* step: completed steps; bad: how many of the last ones were skipped in a row */
@@ -82,8 +93,8 @@ void train_folder_release(struct train_run *run);
  * a run that failed earlier is used: its log is appended to, and its deck is replaced.
  * Collective. */
 enum status train_folder_refuse_used(struct train_run *run);
-/* Writes deck and log, keeps the algorithms that the device has chosen, and opens the results.
- * Records after the run's step are removed. On rank 0. */
+/* Writes deck and log, keeps the algorithms that the device has chosen, and opens the results and
+ * the event file. Records after the run's step are removed. On rank 0. */
 enum status train_folder_open(struct train_run *run);
 /* A run that goes on computes with the algorithms that it began with, whatever has been learned
  * elsewhere since. Another device, or another version of its libraries, has its own. On rank 0. */
@@ -115,9 +126,24 @@ enum status train_record_counters(struct train_run *run);
  * or before what else follows it. Local. */
 enum status train_tell_step(struct train_run *run);
 
+/* Looks up memory every few seconds at most. Local. */
+const struct train_memory *train_look_at_memory(struct train_run *run);
+/* Share of the peak (run.peak) that a step of so many seconds reaches. NAN: it is not known. */
+double train_mfu(const struct train_run *run, double seconds);
+
+/* Numbers for TensorBoard, which rank 0 writes; on other ranks nothing. Local. */
+void train_show_step(struct train_run *run, const struct train_step *step);
+void train_show_evaluation(struct train_run *run, const struct evaluation *e);
+/* Means over units of the last measured step, and the norm of all residuals. NAN: not known. */
+void train_show_messages(struct train_run *run, double error, double cosine, double residual);
+/* Share of the timed steps since the last call in which each lane ran an instruction. */
+void train_show_lanes(struct train_run *run, const struct exec_profile *profile, double seconds);
+
 /* What metrics count begins now. The steps' executor must be there. Local. */
 enum status train_metrics_create(struct train_run *run);
 void train_metrics_destroy(struct train_run *run);
+/* Adds what lanes did since the last call. After exec_drain() of the training plan. Local. */
+void train_take_profile(struct train_run *run);
 /* A step that was run, before it counts in run->step. Local. */
 void train_count_step(struct train_run *run, const struct train_step *step);
 void train_count_evaluation(struct train_run *run, const struct evaluation *e);

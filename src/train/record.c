@@ -59,6 +59,7 @@ enum status train_tell_step(struct train_run *run)
     return STATUS_OK;
   run->last.untold = false;
   const enum status status = record_step(run, &run->last);
+  train_show_step(run, &run->last);
   if (!status)
     show_step(run, &run->last);
   return status;
@@ -66,6 +67,7 @@ enum status train_tell_step(struct train_run *run)
 
 enum status train_record_evaluation(struct train_run *run, const struct evaluation *e)
 {
+  train_show_evaluation(run, e);
   if (!run->results)
     return STATUS_OK;
   results_begin(run->results, "eval");

@@ -130,6 +130,7 @@ static enum status evaluate(struct train_run *run)
   must(run, exec_drain(job_trainer(run->job)));
   evaluator_run(&run->evaluator, run->deck->eval.batches, false, &e);
   train_count_evaluation(run, &e);
+  train_take_profile(run);
   run->eval_s = e.seconds;
   run->eval_loss = e.loss;
   if (run->best_step == 0 || e.loss < run->best_loss) {
@@ -292,6 +293,7 @@ static void release(struct train_run *run)
     job_destroy(run->job);
   evaluator_close(&run->evaluator);
   token_set_close(run->order.set);
+  events_close(run->events);
   stats_destroy(&run->stats);
   train_metrics_destroy(run);
   stop_file_close(&run->stop_file);

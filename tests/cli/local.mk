@@ -36,12 +36,14 @@ check_scripts += \
 	tests/cli/spy_judge.sh \
 	tests/cli/start.sh \
 	tests/cli/stopping.sh \
+	tests/cli/tensorboard.sh \
 	tests/cli/tokenizer.sh \
 	tests/cli/untrusted.sh \
 	tests/cli/usage.sh
 EXTRA_DIST += \
 	tests/cli/common.sh \
 	tests/cli/report.py \
+	tests/cli/tensorboard.py \
 	tests/cli/spy.awk \
 	tests/cli/trace.awk \
 	tests/peers/adam.py \

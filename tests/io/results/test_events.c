@@ -1,0 +1,153 @@
+/* Event files for TensorBoard. Oracle: the sizes of files. tests/cli/tensorboard.sh reads
+ * files with a reader of its own. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "io/results/events.h"
+#include "io/text/file.h"
+
+static char folder[256];
+
+/* The event files: how many, and the path of the last one. */
+static int list(char *last, size_t size)
+{
+  struct dirent **entry;
+  int files = 0;
+  const int n = scandir(folder, &entry, NULL, alphasort);
+  for (int i = 0; i < n; i++) {
+    if (strstr(entry[i]->d_name, "tfevents")) {
+      files++;
+      snprintf(last, size, "%s/%s", folder, entry[i]->d_name);
+    }
+    free(entry[i]);
+  }
+  free(entry);
+  return files;
+}
+
+static int64_t size_of_last(void)
+{
+  char path[600] = "";
+  assert_true(list(path, sizeof path) > 0);
+  return file_size(path);
+}
+
+static void remove_all(void)
+{
+  char path[600];
+  while (list(path, sizeof path) > 0)
+    assert_int_equal(unlink(path), 0);
+}
+
+static void add_steps(struct events *events, int64_t first, int64_t last)
+{
+  for (int64_t step = first; step <= last; step++) {
+    events_begin(events, step);
+    events_add(events, "loss/train", 1.0 / (double)step);
+    events_end(events);
+  }
+}
+
+/* A file per start, also within a second. What is rewound is gone, whole files too. */
+static void test_rewind(void **state)
+{
+  (void)state;
+  char first[600], second[600];
+  remove_all();
+  struct events *events = events_open(folder, 0);
+  add_steps(events, 1, 3);
+  const int64_t three = size_of_last();
+  add_steps(events, 4, 9);
+  events_close(events);
+  assert_int_equal(list(first, sizeof first), 1);
+  events = events_open(folder, 9);
+  add_steps(events, 10, 12);
+  events_close(events);
+  assert_int_equal(list(second, sizeof second), 2);
+  assert_true(strcmp(first, second) < 0);
+
+  assert_int_equal(events_rewind(folder, 12), STATUS_OK);
+  assert_int_equal(list(second, sizeof second), 2);
+  assert_int_equal(events_rewind(folder, 3), STATUS_OK);
+  assert_int_equal(list(second, sizeof second), 1);
+  assert_string_equal(first, second);
+  assert_int_equal(size_of_last(), three);
+  assert_int_equal(events_rewind(folder, 0), STATUS_OK);
+  assert_int_equal(list(second, sizeof second), 0);
+  assert_int_equal(events_rewind("no such folder", 0), STATUS_OK);
+}
+
+/* A full disk: the file keeps whole records, and later calls do nothing. */
+static void test_full(void **state)
+{
+  (void)state;
+  remove_all();
+  struct events *events = events_open(folder, 0);
+  const int64_t empty = size_of_last();
+  add_steps(events, 1, 1);
+  const int64_t one = size_of_last();
+  const struct rlimit full = {(rlim_t)(one + 5), RLIM_INFINITY},
+                      none = {RLIM_INFINITY, RLIM_INFINITY};
+  signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &full), 0);
+  add_steps(events, 2, 2);
+  assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+  assert_int_equal(size_of_last(), one);
+  assert_true(one > empty);
+  add_steps(events, 3, 3);
+  assert_int_equal(size_of_last(), one);
+  events_close(events);
+  assert_null(events_open("no such folder", 0));
+  add_steps(NULL, 1, 2);
+  events_close(NULL);
+}
+
+/* More numbers than a record holds go into several, and none is lost. */
+static void test_many(void **state)
+{
+  (void)state;
+  enum { MANY = 1000 };
+  remove_all();
+  struct events *events = events_open(folder, 0);
+  const int64_t empty = size_of_last();
+  events_begin(events, 1);
+  for (int i = 0; i < MANY; i++)
+    events_add(events, "a name of thirty-two characters.", i);
+  events_end(events);
+  const int64_t value = 2 + 2 + 32 + 5;
+  assert_in_range(size_of_last() - empty, MANY * value, MANY * value * 11 / 10);
+  events_close(events);
+}
+
+static int make_folder(void **state)
+{
+  (void)state;
+  snprintf(folder, sizeof folder, "test_events.%d", (int)getpid());
+  return mkdir(folder, 0777);
+}
+
+static int remove_folder(void **state)
+{
+  (void)state;
+  remove_all();
+  return rmdir(folder);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_rewind), cmocka_unit_test(test_full),
+                                     cmocka_unit_test(test_many)};
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
