@@ -2,13 +2,13 @@
 #ifndef SLUICE_TESTS_IO_TOKENS_CORPUS_H
 #define SLUICE_TESTS_IO_TOKENS_CORPUS_H
 
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include <stdbool.h>
+#include <cmocka.h>
 
 #include "io/tokens/prepare.h"
 
