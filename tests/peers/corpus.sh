@@ -1,5 +1,5 @@
 #!/bin/sh
-# Text for comparisons of training quality: tests/peers/corpus.sh SLUICE OUT
+# tests/peers/corpus.sh SLUICE OUT: text for comparisons of training quality.
 # It takes the Python and Go files of four Debian packages: libpython3.11-stdlib,
 # libpython3.11-minimal, libpython3.11-testsuite and golang-1.19-src. OUT/text.jsonl has one file per
 # document, OUT/tokenizer a BPE tokenizer of 50,257 tokens trained on it, and OUT/data the tokens.
