@@ -3,13 +3,18 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 enum { LEAST_COLUMNS = 40, USUAL_COLUMNS = 80, MOST_COLUMNS = 100 };
 
 int prose_columns(void)
 {
   const char *text = getenv("COLUMNS");
-  const long columns = text ? strtol(text, NULL, 10) : 0;
+  struct winsize window;
+  long columns = text ? strtol(text, NULL, 10) : 0;
+  if (columns <= 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0)
+    columns = window.ws_col;
   if (columns <= 0)
     return USUAL_COLUMNS;
   return columns < LEAST_COLUMNS  ? LEAST_COLUMNS

@@ -8,7 +8,8 @@
 
 #include <stdio.h>
 
-/* Columns of this terminal: COLUMNS of the environment, 40 to 100; 80 if it is unset. Local. */
+/* Columns for a text on standard output, 40 to 100: COLUMNS of the environment, or else the width of
+ * the terminal; 80 if both are unknown. Local. */
 int prose_columns(void);
 
 /* Bytes of the first sentence of a text, without its full stop. Local. */

@@ -50,20 +50,21 @@ static const char *const undecayed[] = {"norm", "bias", "embedding", NULL};
 
 // clang-format off: one row an option
 const struct option deck_table[] = {
-    {"run.dir", OPTION_STRING, AT(run.dir), "runs/default",
+    {"run.dir", OPTION_STRING, AT(run.dir), "runs/default", .example = "runs/first",
      .text = "Run folder. It holds deck.yaml, log.txt, results.jsonl and the checkpoints."},
     {"run.steps", OPTION_INT, AT(run.steps), "100", .least = 1, .most = INT64_C(1) << 32,
-     .unit = "steps", .text = "Number of optimizer steps to train."},
+     .unit = "steps", .example = "2000", .text = "Number of optimizer steps to train."},
     {"run.minutes", OPTION_REAL, AT(run.minutes), "0", .least = 0, .most = 1e7, .unit = "min",
+     .example = "55",
      .text = "Wall-clock limit of this start, 0 for none. The run saves and exits with code 75 "
              "before the limit. It reserves the time of two steps and a checkpoint, plus 25 % and "
              "10 s. SLURM_JOB_END_TIME is a limit as well."},
     {"run.seed", OPTION_INT, AT(run.seed), "1", .effect = EFFECT_ORDER, .least = 0,
-     .most = INFINITY,
+     .most = INFINITY, .example = "7",
      .text = "Seed of the random numbers. They give the initial weights, the order of the samples "
              "and stochastic rounding."},
     {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
-     .text = "Math threads per rank, 0 for all cores of the rank."},
+     .example = "8", .text = "Math threads per rank, 0 for all cores of the rank."},
     {"run.warmup", OPTION_INT, AT(run.warmup), "2", .least = 0, .most = 1e6, .unit = "steps",
      .text = "Steps that the times of a run leave out. These are the first steps after each "
              "start. The record of the run in results.jsonl has the times."},
@@ -79,7 +80,7 @@ const struct option deck_table[] = {
              "  fp32  32-bit floating point\n"
              "  bf16  bfloat16; on the host it is slow and needs memory that sluice plan does not "
              "count"},
-    {"run.counters", OPTION_STRINGS, AT(run.counters), "[none]",
+    {"run.counters", OPTION_STRINGS, AT(run.counters), "[none]", .example = "[auto]",
      .text = "Processor events to count, by lane and instruction. The result is in results.jsonl "
              "and in the trace.\n"
              "  none  count nothing\n"
@@ -88,20 +89,21 @@ const struct option deck_table[] = {
     {"run.tensorboard", OPTION_BOOL, AT(run.tensorboard), "true",
      .text = "Write event files for TensorBoard. They are in the run folder."},
     {"run.peak", OPTION_REAL, AT(run.peak), "0", .least = 0, .most = 1e9, .unit = "TFLOP/s",
+     .example = "989",
      .text = "Matrix peak of a rank's device, 0 for unknown. With it, the run records its MFU "
              "(model FLOP/s utilization). Give a measured or a published value."},
 
     {"topo.bind", OPTION_BOOL, AT(topo.bind), "true",
      .text = "Bind threads to cores and memory to NUMA nodes."},
-    {"topo.cores", OPTION_STRINGS, AT(topo.cores), "[]",
+    {"topo.cores", OPTION_STRINGS, AT(topo.cores), "[]", .example = "[0-15, 16-31]",
      .text = "CPUs of each rank of a node, such as [0-15, 16-31]. Empty: the CPUs near the rank's "
              "GPU."},
     {"topo.controller", OPTION_INT, AT(topo.controller), "0", .least = 0, .most = 4096,
-     .unit = "cores",
+     .unit = "cores", .example = "2",
      .text = "Cores per rank for threads that drive lanes and MPI. 0: one or two cores with a "
              "GPU, none without a GPU."},
 
-    {"model.arch", OPTION_STRING, AT(model.arch), "gpt2",
+    {"model.arch", OPTION_STRING, AT(model.arch), "gpt2", .example = "llama",
      .text = "Architecture.\n"
              "  gpt2  LayerNorm, learned positions, biases, GELU, tied head\n"
              "  llama  RMSNorm, rotary positions, grouped key and value heads, SwiGLU\n"
@@ -115,12 +117,12 @@ const struct option deck_table[] = {
     {"model.heads", OPTION_INT, AT(model.heads), "12", .least = 1, .most = 1 << 16, .unit = "heads",
      .text = "Number of attention heads."},
     {"model.kv_heads", OPTION_INT, AT(model.kv_heads), "0", .least = 0, .most = 1 << 16,
-     .unit = "heads",
+     .unit = "heads", .example = "4",
      .text = "Key and value heads, 0 for as many as model.heads. The number must divide "
              "model.heads."},
     {"model.head_width", OPTION_INT, AT(model.head_width), "0", .least = 0, .most = 1 << 16,
-     .text = "Width of a head, 0 for model.width / model.heads."},
-    {"model.ffn", OPTION_INT, AT(model.ffn), "0", .least = 0, .most = 1 << 24,
+     .example = "128", .text = "Width of a head, 0 for model.width / model.heads."},
+    {"model.ffn", OPTION_INT, AT(model.ffn), "0", .least = 0, .most = 1 << 24, .example = "3072",
      .text = "Width of the feed-forward part. 0: 4 times model.width, for gpt2 only."},
     {"model.context", OPTION_INT, AT(model.context), "1024", .least = 1, .most = 1 << 26,
      .unit = "tokens", .text = "Longest sequence that the model can take."},
@@ -136,11 +138,12 @@ const struct option deck_table[] = {
     {"model.tied", OPTION_BOOL, AT(model.tied), "true",
      .text = "Use the embedding's matrix as the output head."},
     {"model.window", OPTION_INT, AT(model.window), "0", .least = 0, .most = 1 << 26,
-     .unit = "tokens",
+     .unit = "tokens", .example = "4096",
      .text = "Sliding window of the attention, 0 for none. For mistral, qwen2 and qwen3."},
     {"model.window_from", OPTION_INT, AT(model.window_from), "0", .least = 0, .most = 1 << 16,
-     .unit = "blocks", .text = "First block that uses model.window."},
+     .unit = "blocks", .example = "21", .text = "First block that uses model.window."},
     {"model.rope_theta", OPTION_REAL, AT(model.rope_theta), "0", .least = 0, .most = 1e12,
+     .example = "5e5",
      .text = "Base of the rotary frequencies. 0: 10000 if the architecture has rotary positions."},
     {"model.rope_scaling", OPTION_CHOICE, AT(model.rope_scaling), "none", .choices = rope_scalings,
      .text = "Scaling of the rotary frequencies.\n"
@@ -148,13 +151,13 @@ const struct option deck_table[] = {
              "  linear  divide all frequencies by model.rope_factor\n"
              "  llama3  the scaling of Llama 3; it uses all model.rope_* keys"},
     {"model.rope_factor", OPTION_REAL, AT(model.rope_factor), "0", .least = 0, .most = 1e6,
-     .text = "Factor of linear and llama3 scaling."},
+     .example = "8", .text = "Factor of linear and llama3 scaling."},
     {"model.rope_low_freq", OPTION_REAL, AT(model.rope_low_freq), "0", .least = 0, .most = 1e6,
-     .text = "The low_freq_factor of llama3 scaling."},
+     .example = "1", .text = "The low_freq_factor of llama3 scaling."},
     {"model.rope_high_freq", OPTION_REAL, AT(model.rope_high_freq), "0", .least = 0, .most = 1e6,
-     .text = "The high_freq_factor of llama3 scaling."},
+     .example = "4", .text = "The high_freq_factor of llama3 scaling."},
     {"model.rope_original", OPTION_INT, AT(model.rope_original), "0", .least = 0, .most = 1 << 26,
-     .unit = "tokens",
+     .unit = "tokens", .example = "8192",
      .text = "Context before llama3 scaling. It is original_max_position_embeddings in "
              "config.json."},
     {"model.dtype", OPTION_CHOICE, AT(model.dtype), "float32", .choices = dtypes,
@@ -164,28 +167,29 @@ const struct option deck_table[] = {
              "  bfloat16  8 bits of exponent, 7 of mantissa\n"
              "  float16  5 bits of exponent, 10 of mantissa"},
 
-    {"train.init", OPTION_STRING, AT(train.init), "",
+    {"train.init", OPTION_STRING, AT(train.init), "", .example = "models/qwen2.5-7b",
      .text = "Model to start from, empty for random weights. A Hugging Face model folder or a "
              "checkpoint. Weights and all model.* keys that are not given are taken from it."},
-    {"train.freeze", OPTION_STRINGS, AT(train.freeze), "[]",
+    {"train.freeze", OPTION_STRINGS, AT(train.freeze), "[]", .example = "[embed*, h.0.*]",
      .text = "Parameters that are not trained. Each item is a name or a pattern with * and ?, as "
              "for file names."},
     {"train.trace", OPTION_INTS, AT(train.trace), "[]", .least = 0, .most = INFINITY, .count = 2,
-     .unit = "steps", .text = "Steps to trace. [10, 13] traces steps 10, 11 and 12."},
+     .unit = "steps", .example = "[10, 13]",
+     .text = "Steps to trace. [10, 13] traces steps 10, 11 and 12."},
 
-    {"data.train", OPTION_STRING, AT(data.train), "",
+    {"data.train", OPTION_STRING, AT(data.train), "", .example = "data/first",
      .text = "Folder of training token shards, from sluice prepare."},
-    {"data.val", OPTION_STRING, AT(data.val), "",
+    {"data.val", OPTION_STRING, AT(data.val), "", .example = "data/val",
      .text = "Folder of validation token shards. Empty: the validation part of data.train."},
     {"data.batch", OPTION_INT, AT(data.batch), "8", .effect = EFFECT_MATH, .least = 1,
-     .most = 1 << 30, .unit = "sequences",
+     .most = 1 << 30, .unit = "sequences", .example = "256",
      .text = "Global batch: sequences per step over all ranks. Gradient accumulation steps are "
              "data.batch / (ranks x data.micro_batch)."},
     {"data.sequence", OPTION_INT, AT(data.sequence), "0", .effect = EFFECT_ORDER, .least = 0,
-     .most = 1 << 26, .unit = "tokens",
+     .most = 1 << 26, .unit = "tokens", .example = "2048",
      .text = "Length of a training sequence, 0 for model.context."},
     {"data.micro_batch", OPTION_INT, AT(data.micro_batch), "0", .least = 0, .most = 1 << 30,
-     .unit = "sequences",
+     .unit = "sequences", .example = "4",
      .text = "Sequences that a rank computes at a time. 0: the rank's whole share of data.batch."},
     {"data.reorder", OPTION_BOOL, AT(data.reorder), "false",
      .text = "Allow a resume that changes the order of samples. Other training data, another "
@@ -205,14 +209,14 @@ const struct option deck_table[] = {
              "  no_shard  nothing (DDP)\n"
              "  hybrid_shard  full_shard inside each group of shard.group ranks, replicated over "
              "the groups (HSDP)"},
-    {"shard.group", OPTION_STRING, AT(shard.group), "auto",
+    {"shard.group", OPTION_STRING, AT(shard.group), "auto", .example = "4",
      .text = "Ranks per group of hybrid_shard.\n"
              "  auto  the ranks of a node with hybrid_shard, otherwise all ranks\n"
              "  world  all ranks\n"
              "  node  the ranks of a node\n"
              "  N  this number of ranks; it must divide the number of ranks"},
     {"shard.prefetch", OPTION_INT, AT(shard.prefetch), "1", .least = 0, .most = 8, .unit = "units",
-     .text = "Units that are gathered ahead of the computed unit."},
+     .example = "2", .text = "Units that are gathered ahead of the computed unit."},
     {"shard.reduce", OPTION_CHOICE, AT(shard.reduce), "auto", .choices = reduces,
      .text = "When gradients are reduced over the ranks.\n"
              "  auto  micro if gradients are sharded, otherwise step\n"
@@ -225,6 +229,7 @@ const struct option deck_table[] = {
              "  mpi  MPI\n"
              "  nccl  NCCL, for GPUs only"},
     {"comm.timeout", OPTION_REAL, AT(comm.timeout), "600", .least = 0, .most = 1e6, .unit = "s",
+     .example = "1800",
      .text = "Time without progress that ends a job, 0 for never. It applies to the start, to a "
              "step and to a checkpoint. The job ends with the state of every rank."},
 
@@ -244,11 +249,11 @@ const struct option deck_table[] = {
              "  bf16  2 bytes\n"
              "  int8  1 byte, and a scale per block"},
     {"compress.warmup", OPTION_INT, AT(compress.warmup), "0", .effect = EFFECT_MATH, .least = 0,
-     .most = INT64_C(1) << 32, .unit = "updates",
+     .most = INT64_C(1) << 32, .unit = "updates", .example = "100",
      .text = "First updates, which send gradients without a codec. A resumed run goes on counting. "
              "Steps that are skipped as not finite are no updates."},
     {"compress.sample", OPTION_INT, AT(compress.sample), "0", .least = 0, .most = INFINITY,
-     .unit = "steps",
+     .unit = "steps", .example = "50",
      .text = "Steps between tests of what messages lose, 0: none. A test compares up to 65,536 "
              "elements of each unit and rank with their decoded values. It does not change the "
              "training. results.jsonl has the errors of each unit."},
@@ -259,22 +264,23 @@ const struct option deck_table[] = {
      .effect = EFFECT_MATH, .choices = codecs,
      .text = "Codec of the values of a sparse or low-rank codec." CODEC_TEXTS},
     {"compress.grads.block", OPTION_INT, AT(compress.grads.block), "0", .effect = EFFECT_MATH,
-     .least = 0, .most = 1 << 20, .unit = "elements",
+     .least = 0, .most = 1 << 20, .unit = "elements", .example = "256",
      .text = "Elements that are encoded together, a power of two. With a low-rank codec: elements "
              "of a row, a multiple of 32, such as model.width. 0: as the codec has it."},
     {"compress.grads.levels", OPTION_INT, AT(compress.grads.levels), "0", .effect = EFFECT_MATH,
-     .least = 0, .most = 1 << 16, .unit = "levels",
+     .least = 0, .most = 1 << 16, .unit = "levels", .example = "15",
      .text = "Levels of qsgd. 0: as the codec has it."},
     {"compress.grads.rank", OPTION_INT, AT(compress.grads.rank), "0", .effect = EFFECT_MATH,
-     .least = 0, .most = 1 << 10, .unit = "vectors",
+     .least = 0, .most = 1 << 10, .unit = "vectors", .example = "4",
      .text = "Rank of powersgd and gradiveq. 0: as the codec has it."},
     {"compress.grads.density", OPTION_REAL, AT(compress.grads.density), "0", .effect = EFFECT_MATH,
-     .least = 0, .most = 1,
+     .least = 0, .most = 1, .example = "0.01",
      .text = "Share of the elements that a sparse codec sends. 0: as the codec has it."},
     {"compress.grads.threshold", OPTION_REAL, AT(compress.grads.threshold), "0",
-     .effect = EFFECT_MATH, .least = 0, .most = INFINITY,
+     .effect = EFFECT_MATH, .least = 0, .most = INFINITY, .example = "1e-4",
      .text = "Smallest magnitude that the codec threshold sends. 0: as the codec has it."},
     {"compress.grads.units", OPTION_STRINGS, AT(compress.units), "[]", .effect = EFFECT_MATH,
+     .example = "[h.1*=topk+int8]",
      .text = "Codecs of single units. Each item is PATTERN=CODEC, such as h.1*=topk+int8. The "
              "pattern is for the name of a unit (sluice plan prints it), with * and ? as for file "
              "names. The first item that matches counts. Other units have compress.grads.codec. "
@@ -291,10 +297,10 @@ const struct option deck_table[] = {
      .effect = EFFECT_MATH, .choices = codecs,
      .text = "Codec of the values that a sparse codec sends." CODEC_TEXTS},
     {"compress.weights.block", OPTION_INT, AT(compress.weights.block), "0", .effect = EFFECT_MATH,
-     .least = 0, .most = 1 << 20, .unit = "elements",
+     .least = 0, .most = 1 << 20, .unit = "elements", .example = "256",
      .text = "Elements that are encoded together, a power of two. 0: as the codec has it."},
     {"compress.weights.density", OPTION_REAL, AT(compress.weights.density), "0",
-     .effect = EFFECT_MATH, .least = 0, .most = 1,
+     .effect = EFFECT_MATH, .least = 0, .most = 1, .example = "0.05",
      .text = "Share of the elements that a sparse codec sends. 0: as the codec has it."},
 
     {"tiers.preset", OPTION_CHOICE, AT(tiers.preset), "none", .choices = deck_presets,
@@ -320,7 +326,7 @@ const struct option deck_table[] = {
              "equal to tiers.params.\n"
              "  device  device memory\n"
              "  host  host memory; the CPU runs the optimizer"},
-    {"tiers.activations", OPTION_STRING, AT(tiers.activations), "keep",
+    {"tiers.activations", OPTION_STRING, AT(tiers.activations), "keep", .example = "recompute",
      .text = "How a block keeps activations for the backward pass.\n"
              "  keep  in device memory\n"
              "  keep_host  in host memory, except the block's input\n"
@@ -330,7 +336,7 @@ const struct option deck_table[] = {
              "  nvme  recompute, with the input on NVMe\n"
              "  WORD:K  WORD for every K-th block, keep for all others\n"
              "  WORD,WORD  blocks take these words in turn"},
-    {"tiers.nvme", OPTION_STRING, AT(tiers.nvme), "",
+    {"tiers.nvme", OPTION_STRING, AT(tiers.nvme), "", .example = "/local/scratch",
      .text = "Node-local folder for data offloaded to NVMe. Empty: nvme in run.dir, which is "
              "allowed for jobs on one node with a local file system."},
     {"tiers.workspace", OPTION_CHOICE, AT(tiers.workspace), "fast", .choices = workspaces,
@@ -343,7 +349,7 @@ const struct option deck_table[] = {
              "  gather  no: each gather casts the fp32 masters to the compute type\n"
              "  keep  yes: a gather casts nothing; 2 more bytes per parameter that the rank owns"},
     {"tiers.resident", OPTION_INT, AT(tiers.resident), "0", .least = 0, .most = 1 << 20,
-     .unit = "units",
+     .unit = "units", .example = "3",
      .text = "Units that stay on the device with host offload. The first units, from the embedding "
              "on, are updated on the device because the next step needs them first. Only with "
              "tiers.optimizer=host."},
@@ -363,6 +369,7 @@ const struct option deck_table[] = {
              "  gpu_reduce  the devices reduce-scatter, then each rank copies its shard\n"
              "  cpu_reduce  each rank copies whole gradients, then the hosts reduce them"},
     {"transfer.rate", OPTION_REAL, AT(transfer.rate), "0", .least = 0, .most = 1e6, .unit = "GB/s",
+     .example = "16",
      .text = "Simulated rate of copies between tiers. Only if the device is the host; it shows "
              "what a slower link does. 0: as fast as memory."},
 
@@ -370,7 +377,7 @@ const struct option deck_table[] = {
      .choices = optimizers,
      .text = "Optimizer." OPTIM_ELEMENTWISE(OPTIM_TEXT) OPTIM_MATRIX(OPTIM_TEXT)},
     {"optim.lr", OPTION_REAL, AT(optim.lr), "6e-4", .effect = EFFECT_MATH, .least = 0, .most = 1000,
-     .text = "Peak learning rate, after the warm-up."},
+     .example = "3e-4", .text = "Peak learning rate, after the warm-up."},
     {"optim.betas", OPTION_REALS, AT(optim.betas), "[0.9, 0.95]", .effect = EFFECT_MATH, .least = 0,
      .most = 1, .count = 2,
      .text = "Decay rates of the moments of adamw and lion. The authors of lion use [0.95, 0.98] "
@@ -398,10 +405,11 @@ const struct option deck_table[] = {
              "  stop  end the run with exit code 7\n"
              "  skip  skip the step; the tenth skipped step in a row ends the run"},
     {"optim.warmup", OPTION_INT, AT(optim.warmup), "0", .effect = EFFECT_MATH, .least = 0,
-     .most = INFINITY, .unit = "steps",
+     .most = INFINITY, .unit = "steps", .example = "2000",
      .text = "Steps over which the learning rate rises to optim.lr."},
     {"optim.decay_steps", OPTION_INT, AT(optim.decay_steps), "0", .effect = EFFECT_MATH, .least = 0,
-     .most = INFINITY, .unit = "steps", .text = "Step that reaches optim.min_lr, 0 for run.steps."},
+     .most = INFINITY, .unit = "steps", .example = "10000",
+     .text = "Step that reaches optim.min_lr, 0 for run.steps."},
     {"optim.no_decay", OPTION_STRINGS, AT(optim.no_decay), "[norm, bias]", .effect = EFFECT_MATH,
      .choices = undecayed, .text = "Parameters without weight decay."},
     {"optim.moments", OPTION_CHOICE, AT(optim.moments), "fp32", .effect = EFFECT_MATH,
@@ -429,11 +437,11 @@ const struct option deck_table[] = {
      .text = "Share of units with moments on NVMe. Only with optim.state=nvme."},
 
     {"checkpoint.every", OPTION_INT, AT(checkpoint.every), "0", .least = 0, .most = INFINITY,
-     .unit = "steps", .text = "Steps between checkpoints, 0 for one at the end."},
+     .unit = "steps", .example = "500", .text = "Steps between checkpoints, 0 for one at the end."},
     {"checkpoint.keep", OPTION_INT, AT(checkpoint.keep), "3", .least = 0, .most = INFINITY,
      .unit = "checkpoints", .text = "Newest checkpoints to keep, 0 for all."},
     {"checkpoint.keep_every", OPTION_INT, AT(checkpoint.keep_every), "0", .least = 0,
-     .most = INFINITY, .unit = "steps",
+     .most = INFINITY, .unit = "steps", .example = "10000",
      .text = "Checkpoints at multiples of this are never removed. 0: none."},
     {"checkpoint.at_end", OPTION_BOOL, AT(checkpoint.at_end), "true",
      .text = "Save a checkpoint after the last step."},
@@ -442,10 +450,11 @@ const struct option deck_table[] = {
              "If there is no room for the copy, the steps wait."},
 
     {"eval.every", OPTION_INT, AT(eval.every), "0", .least = 0, .most = INFINITY, .unit = "steps",
-     .text = "Steps between validations, 0 for none."},
+     .example = "100", .text = "Steps between validations, 0 for none."},
     {"eval.batches", OPTION_INT, AT(eval.batches), "0", .least = 0, .most = INFINITY,
-     .unit = "batches", .text = "Batches per validation, 0 for the whole set."},
+     .unit = "batches", .example = "20", .text = "Batches per validation, 0 for the whole set."},
     {"eval.target", OPTION_REAL, AT(eval.target), "0", .least = 0, .most = INFINITY,
+     .example = "25",
      .text = "Validation perplexity to reach, 0 for none. results.jsonl has the first step and "
              "the time at which a validation is at or below it."},
     {0},

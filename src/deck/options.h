@@ -52,6 +52,7 @@ struct option {
   const char *unit;           /* "steps", "tokens", OPTIONS_BYTES, NULL */
   const char *text;           /* for help and man pages (base/prose.h): a paragraph that begins with
                                  a short sentence, then perhaps a list of the choices */
+  const char *example;        /* a value for help; NULL: see options_print_example() */
   bool rare;                  /* left out of -h */
   int effect;                 /* class of a value's effect, defined by the table; 0: none */
   const char *was; /* an older name in a section that there is, which decks may still have */
@@ -139,6 +140,9 @@ enum status options_print_named(const struct option_set *set, const char *name, 
  * option of this name; NULL: all. If there is none, it takes the options whose names end in `part`.
  * It returns the number of options that it printed. Local. */
 void options_print_brief(const struct option *table, bool with_rare, FILE *to);
+/* A value to show, as on a command line: option->example, the other value of OPTION_BOOL, the first
+ * choice that is not the default, or else the default. Local. */
+void options_print_example(const struct option *option, char *out, size_t size);
 int options_print_help(const struct option *table, const char *part, int columns, FILE *to);
 /* The table as man page source (.TP entries). Local. */
 void options_print_man(const struct option *table, FILE *to);

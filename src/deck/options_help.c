@@ -74,6 +74,45 @@ static void describe(const struct option *option, char *out, size_t size)
              unit_length(unit, one), unit);
 }
 
+/* The first choice that is not the default, if there is one. */
+static const char *other_choice(const struct option *option)
+{
+  for (int i = 0; option->choices[i]; i++)
+    if (!option->value || strcmp(option->choices[i], option->value) != 0)
+      return option->choices[i];
+  return option->value;
+}
+
+void options_print_example(const struct option *option, char *out, size_t size)
+{
+  const char *value = option->value ? option->value : "";
+  if (option->example)
+    value = option->example;
+  else if (option->type == OPTION_BOOL)
+    value = strcmp(value, "true") ? "true" : "false";
+  else if (option->type == OPTION_CHOICE)
+    value = other_choice(option);
+  snprintf(out, size, "%s", value);
+}
+
+/* "run.steps=2000", in quotes if a shell would cut it or expand it. false: no example. Keys of
+ * commands have none, because the commands have examples. */
+static bool assignment_text(const struct option *option, char *out, size_t size)
+{
+  char value[100];
+  options_print_example(option, value, sizeof value);
+  const char *quote = strpbrk(value, " *[") ? "'" : "";
+  snprintf(out, size, "%s%s=%s%s", quote, option->name, value, quote);
+  return *value && options_section_length(option->name) > 0;
+}
+
+static void print_example(const struct option *option, FILE *to)
+{
+  char text[200];
+  if (assignment_text(option, text, sizeof text))
+    fprintf(to, "%*sExample: %s\n", INDENT, "", text);
+}
+
 /* Whether an option has the name `part` or is in the section `part`. NULL: it is. */
 static bool is_part(const struct option *option, const char *part)
 {
@@ -124,6 +163,7 @@ int options_print_help(const struct option *table, const char *part, int columns
     snprintf(description + used, sizeof description - used, ")");
     prose_wrap(description, (int)strlen(option->name) + 5, INDENT, columns, to);
     prose_print(option->text, INDENT, columns, to);
+    print_example(option, to);
     fputc('\n', to);
     printed++;
   }
@@ -141,5 +181,10 @@ void options_print_man(const struct option *table, FILE *to)
     prose_escape_man(description, strlen(description), to);
     fputs(")\n", to);
     prose_print_man(option->text, to);
+    if (assignment_text(option, description, sizeof description)) {
+      fputs(".IP\nExample: ", to);
+      prose_escape_man(description, strlen(description), to);
+      fputc('\n', to);
+    }
   }
 }

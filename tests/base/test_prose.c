@@ -1,4 +1,5 @@
 /* Text for people. Oracle: the layout that base/prose.h describes, written out by hand. */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,6 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -77,10 +80,41 @@ static void test_columns(void **state)
   assert_int_equal(prose_columns(), 80);
 }
 
+/* A terminal of `columns` columns is standard output while prose_columns() looks. */
+static int columns_on_terminal(int terminal, unsigned short columns)
+{
+  const struct winsize window = {.ws_row = 24, .ws_col = columns};
+  const int kept = dup(STDOUT_FILENO);
+  assert_true(kept >= 0);
+  assert_int_equal(ioctl(terminal, TIOCSWINSZ, &window), 0);
+  assert_true(dup2(terminal, STDOUT_FILENO) >= 0);
+  const int found = prose_columns();
+  assert_true(dup2(kept, STDOUT_FILENO) >= 0);
+  close(kept);
+  return found;
+}
+
+/* Oracle: the size that the test gave a pseudo-terminal. */
+static void test_terminal_size(void **state)
+{
+  (void)state;
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  if (terminal < 0)
+    skip(); /* no pseudo-terminals here */
+  unsetenv("COLUMNS");
+  assert_int_equal(columns_on_terminal(terminal, 64), 64);
+  assert_int_equal(columns_on_terminal(terminal, 200), 100);
+  assert_int_equal(columns_on_terminal(terminal, 0), 80);
+  setenv("COLUMNS", "90", 1);
+  assert_int_equal(columns_on_terminal(terminal, 64), 90);
+  unsetenv("COLUMNS");
+  close(terminal);
+}
+
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_terminal), cmocka_unit_test(test_man),
-                                     cmocka_unit_test(test_sentence),
-                                     cmocka_unit_test(test_columns)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_terminal), cmocka_unit_test(test_man), cmocka_unit_test(test_sentence),
+      cmocka_unit_test(test_columns), cmocka_unit_test(test_terminal_size)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,6 +42,8 @@ grep -qx shard.strategy names || die "help keys shard does not have shard.strate
 ! grep -qv '^shard\.' names || die "help keys shard has keys of other sections"
 "$SLUICE" help keys shard.strategy | grep -q '^ *full_shard  .*(ZeRO-3, FSDP)' || die "help keys shard.strategy does not explain full_shard"
 "$SLUICE" help keys lr | grep -q '^  optim\.lr  (' || die "help keys lr does not find optim.lr"
+"$SLUICE" help keys optim.lr | grep -qx ' *Example: optim\.lr=3e-4' || die "help keys optim.lr has no example"
+test "$(grep -c '^      Example: ' keys)" = "$(grep -c '^  [a-z.]*\.[a-z_]*  (' keys)" || die "a key has no example"
 ! "$SLUICE" help keys train | grep -q '^  data\.' || die "help keys train has keys of other sections"
 fails 2 "there is no deck key or section 'shards'" "$SLUICE" help keys shards
 fails 2 "there is no subcommand 'trian': did you mean" "$SLUICE" help trian

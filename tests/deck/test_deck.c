@@ -866,6 +866,22 @@ static void test_aliases(void **state)
   }
 }
 
+/* Each key has an example. Oracle: the parser, which takes it as a value of the key. */
+static void test_examples(void **state)
+{
+  (void)state;
+  for (const struct option *option = deck_table; option->name; option++) {
+    struct deck deck = {0};
+    char example[100], assignment[200];
+    options_print_example(option, example, sizeof example);
+    snprintf(assignment, sizeof assignment, "%s=%s", option->name, example);
+    assert_int_equal(options_create(deck_table, &deck, &deck.set), STATUS_OK);
+    if (!*example || options_assign(deck.set, assignment))
+      fail_msg("%s: %s", assignment, status_text());
+    deck_destroy(&deck);
+  }
+}
+
 static void load_yaml(struct deck *deck, const char *yaml, char *typed)
 {
   if (deck_load_text(deck, "file", yaml, strlen(yaml), *typed ? 1 : 0, (char *const[]){typed}))
@@ -985,6 +1001,7 @@ int main(void)
       cmocka_unit_test(test_inputs),
       cmocka_unit_test(test_table),
       cmocka_unit_test(test_aliases),
+      cmocka_unit_test(test_examples),
       cmocka_unit_test(test_presets),
       cmocka_unit_test(test_variants),
   };

@@ -716,8 +716,11 @@ static void test_help(void **state)
   char text[4096];
   capture(print_help, text, sizeof text);
   assert_non_null(strstr(text, "  out  (string; required)\n      a file\n\n"));
-  assert_non_null(
-      strstr(text, "  run.steps  (integer, at least 1; default 10 steps)\n      how many\n\n"));
+  assert_non_null(strstr(text,
+                         "  run.steps  (integer, at least 1; default 10 steps)\n      how many\n"
+                         "      Example: run.steps=10\n\n"));
+  assert_non_null(strstr(text, "      Example: run.fast=true\n"));
+  assert_non_null(strstr(text, "      Example: 'list.pair=[1, 2]'\n"));
   assert_non_null(strstr(text, "  run.dir  (string; empty by default)\n"));
   assert_non_null(strstr(text, "  list.span  (list of 2 integers, 0 to 100; empty by default)\n"));
   assert_non_null(strstr(
@@ -727,7 +730,7 @@ static void test_help(void **state)
   capture(print_key, text, sizeof text);
   assert_string_equal(text, "  run.colour  (name; default green)\n      Which.\n        red    "
                             "warm\n        green  the colour of a very old\n"
-                            "               tree\n\n");
+                            "               tree\n      Example: run.colour=red\n\n");
 }
 
 static void test_brief(void **state)
