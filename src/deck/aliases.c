@@ -25,6 +25,8 @@ const struct option_alias deck_aliases[] = {
      "every run writes its losses and speed to results.jsonl and to event files for TensorBoard in "
      "that folder"},
     {"tensorboard use_tensorboard log_tensorboard tensorboard_dir", "run.tensorboard", NULL},
+    {"log_interval log_every logging_steps log_every_n_steps", NULL,
+     "results.jsonl has every step, so leave it out"},
     {"random_seed manual_seed", "run.seed", NULL},
     {"precision mixed_precision amp bf16 fp16 fp32 half", "run.compute", NULL},
     {"num_threads n_threads num_workers omp_num_threads", "run.threads", NULL},
@@ -44,6 +46,8 @@ const struct option_alias deck_aliases[] = {
     {"dropout attention_dropout hidden_dropout attn_dropout resid_dropout attn_pdrop resid_pdrop "
      "embd_pdrop",
      NULL, "Sluice has no dropout, so leave it out"},
+    {"compile torch_compile flash_attention flash_attn use_flash_attention attn_implementation", NULL,
+     "Sluice has no such switch, so leave it out"},
     {"initializer_range init_method_std", "model.init_std", NULL},
     {"tie_word_embeddings tie_embeddings weight_tying", "model.tied", NULL},
     {"sliding_window attention_window", "model.window", NULL},

@@ -845,6 +845,8 @@ static void test_aliases(void **state)
       {"BF16=true", "command line: unknown key 'BF16': use run.compute"},
       {"gradient_checkpointing=true", "command line: unknown key 'gradient_checkpointing': use "
                                       "tiers.activations (set it to recompute)"},
+      {"logging_steps=1", "command line: unknown key 'logging_steps': results.jsonl has every "
+                          "step, so leave it out"},
       {"resume_from_checkpoint=x",
        "command line: unknown key 'resume_from_checkpoint': say sluice train DECK --resume auto"},
   };
