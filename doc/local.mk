@@ -1,22 +1,22 @@
 nobase_dist_doc_DATA = \
 	LICENSE \
 	README.md \
-	doc/architecture.md \
-	doc/checkpoint.md \
-	doc/compression.md \
-	doc/extending.md \
-	doc/install.md \
-	doc/limits.md \
-	doc/models.md \
-	doc/mpi.md \
-	doc/numerics.md \
-	doc/offload.md \
-	doc/performance.md \
-	doc/running.md \
+	doc/explanation/architecture.md \
+	doc/reference/checkpoint.md \
+	doc/explanation/compression.md \
+	doc/howto/extending.md \
+	doc/howto/install.md \
+	doc/reference/limits.md \
+	doc/reference/models.md \
+	doc/howto/mpi.md \
+	doc/explanation/numerics.md \
+	doc/measurements/offload.md \
+	doc/measurements/performance.md \
+	doc/howto/running.md \
 	slurm/README.md
 EXTRA_DIST += doc/layers.txt
 
-# What tests/peers/gpu_table.py makes the tables of doc/performance.md of.
+# Sources of the tables of doc/measurements/performance.md (tests/peers/gpu_table.py).
 EXTRA_DIST += \
 	doc/measured/h200x2.jsonl \
 	doc/measured/h200x2-second.jsonl \
@@ -27,7 +27,8 @@ EXTRA_DIST += \
 	doc/measured/h200x2-gpt2.txt \
 	doc/measured/h200x2-qwen0.5b.txt \
 	doc/measured/h200x2-qwen7b.txt
-# What tests/peers/offload_table.py makes the tables of doc/offload.md of, and what else was printed.
+# Sources of the tables of doc/measurements/offload.md (tests/peers/offload_table.py), and other
+# printed results.
 EXTRA_DIST += \
 	doc/measured/adam-h200.txt \
 	doc/measured/adam-h200x2.txt \

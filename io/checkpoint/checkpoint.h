@@ -1,5 +1,5 @@
 /* Checkpoints: one HDF5 file a step, written by all ranks without gathering; format in
- * doc/checkpoint.md. By one thread at a time (io/hdf5/hdf5.h). */
+ * doc/reference/checkpoint.md. By one thread at a time (io/hdf5/hdf5.h). */
 #ifndef SLUICE_IO_CHECKPOINT_CHECKPOINT_H
 #define SLUICE_IO_CHECKPOINT_CHECKPOINT_H
 

@@ -1,6 +1,7 @@
 /* The index of a folder of token shards: what a reader knows of each shard before it reads its
  * tokens, in one file, which `sluice prepare` writes when all shards are there and takes away
- * before it changes one. The format is in doc/checkpoint.md, "Token shards". Private to io/. */
+ * before it changes one. The format is in doc/reference/checkpoint.md,
+ * "Token shards". Private to io/. */
 #ifndef SLUICE_IO_TOKENS_INDEX_H
 #define SLUICE_IO_TOKENS_INDEX_H
 

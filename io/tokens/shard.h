@@ -1,5 +1,5 @@
 /* One token shard: what `sluice prepare` writes, and what is read of it before its tokens are; the
- * format is in doc/checkpoint.md, "Token shards". Private to io/. */
+ * format is in doc/reference/checkpoint.md, "Token shards". Private to io/. */
 #ifndef SLUICE_IO_TOKENS_SHARD_H
 #define SLUICE_IO_TOKENS_SHARD_H
 

@@ -1,7 +1,7 @@
 /* Token shards: HDF5 files that `sluice prepare` writes and training reads; format in
- * doc/checkpoint.md, "Token shards". HDF5 is called by token_set_open() on rank 0 only: it reads
- * what is known of the shards, and tokens are read with pread(2) from where they lie in the files.
- */
+ * doc/reference/checkpoint.md, "Token shards". HDF5 is called by token_set_open() on rank 0
+ * only: it reads what is known of the shards, and tokens are read with pread(2) from where they lie
+ * in the files. */
 #ifndef SLUICE_IO_TOKENS_TOKENS_H
 #define SLUICE_IO_TOKENS_TOKENS_H
 

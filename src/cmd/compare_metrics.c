@@ -1,4 +1,5 @@
-/* Metrics of a run from the records of its starts (doc/running.md): each start has one record. */
+/* Metrics of a run from the records of its starts (doc/howto/running.md).
+ * Each start has one record. */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* The metrics of communication and of its compression: what is counted of each step, and what the
- * record of a run has. doc/running.md explains each key. */
+ * record of a run has. doc/howto/running.md explains each key. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 #!/bin/sh
-# The tables of doc/offload.md. Oracles: the results that are kept in doc/measured; made-up results, whose ratios are worked out here by hand; the program itself, whose line for a trace fills a row.
+# The tables of doc/measurements/offload.md. Oracles: the results that are kept in doc/measured; made-up results, whose ratios are worked out here by hand; the program itself, whose line for a trace fills a row.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need python3
 tables=$top_srcdir/tests/peers/offload_table.py
-python3 "$tables" --check || die "doc/offload.md is not what was measured"
+python3 "$tables" --check || die "doc/measurements/offload.md is not what was measured"
 
 for name in speed memory busy exposed forecast sweep rates adam io saves; do
   printf 'Before %s.\n<!-- measured: %s -->\nold\n<!-- end -->\n' $name $name

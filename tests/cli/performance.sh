@@ -1,10 +1,10 @@
 #!/bin/sh
-# The tables of doc/performance.md. Oracles: the results that are kept in doc/measured; made-up results, whose ratios are worked out here by hand.
+# The tables of doc/measurements/performance.md. Oracles: the results that are kept in doc/measured; made-up results, whose ratios are worked out here by hand.
 . "$top_srcdir/tests/cli/common.sh"
 need python3
 tables=$top_srcdir/tests/peers/gpu_table.py
-python3 "$tables" --check || die "doc/performance.md is not what was measured"
-python3 "$tables" --check --doc "$top_srcdir/doc/mpi.md" || die "doc/mpi.md is not what was measured"
+python3 "$tables" --check || die "doc/measurements/performance.md is not what was measured"
+python3 "$tables" --check --doc "$top_srcdir/doc/howto/mpi.md" || die "doc/howto/mpi.md is not what was measured"
 
 # Two turns of each, whose medians are 20 and 30 ms, 1.50 times as long; of three losses one differs in its last digit.
 carrier() { echo "{\"kind\":\"carrier\",\"carrier\":\"$1\",\"row\":\"$2\",\"gpus\":2}"; echo "{\"kind\":\"bench\",\"step_s\":$3,\"loss\":$4}"; }

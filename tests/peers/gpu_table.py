@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the tables of doc/performance.md from what gpu.sh measured, and with --doc doc/mpi.md that of what carriers.sh measured.
+"""Makes the tables of doc/measurements/performance.md from what gpu.sh measured, and with --doc doc/howto/mpi.md that of what carriers.sh measured.
 
   gpu_table.py [--check] [--trace ROW=FILE]... [--operations FILE]... [RESULTS...]
 
@@ -359,7 +359,7 @@ def main():
     p.add_argument("--operations", action="append", metavar="FILE", help="what bench_ops printed, as ops-MACHINE.txt (those in doc/measured)")
     p.add_argument("--peak", type=float, default=790, help="matrix peak in bf16, TFLOP/s (measured on an H200)")
     p.add_argument("--bandwidth", type=float, default=4.26, help="of a copy, read and written, TB/s (measured on an H200)")
-    p.add_argument("--doc", type=pathlib.Path, default=doc / "performance.md")
+    p.add_argument("--doc", type=pathlib.Path, default=doc / "measurements/performance.md")
     p.add_argument("--check", action="store_true")
     a = p.parse_args()
     results, traces = a.results, dict(item.split("=", 1) for item in a.trace)

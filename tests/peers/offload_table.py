@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the tables of doc/offload.md from what offload.sh, `sluice bench adam`, `sluice bench io` and `sluice bench rates` measured.
+"""Makes the tables of doc/measurements/offload.md from what offload.sh, `sluice bench adam`, `sluice bench io` and `sluice bench rates` measured.
 
   offload_table.py [--check] [RESULTS...]
 
@@ -219,7 +219,7 @@ def main():
     doc = pathlib.Path(__file__).resolve().parent.parent.parent / "doc"
     p = argparse.ArgumentParser()
     p.add_argument("results", nargs="*")
-    p.add_argument("--doc", type=pathlib.Path, default=doc / "offload.md")
+    p.add_argument("--doc", type=pathlib.Path, default=doc / "measurements/offload.md")
     p.add_argument("--check", action="store_true")
     a = p.parse_args()
     measured = Measured(a.results or sorted((doc / "measured").glob("offload-*.jsonl")))

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The writer in doc/checkpoint.md, run as it stands there. Oracle: h5py and zlib of Python, another program than ours; `sluice ckpt` accepts and shows what it has written, and
+# The writer in doc/reference/checkpoint.md, run as it stands there. Oracle: h5py and zlib of Python, another program than ours; `sluice ckpt` accepts and shows what it has written, and
 # refuses it when a number was changed behind the checksum's back.
 set -eu
 . "${top_srcdir:?}/tests/need.sh"
@@ -7,7 +7,7 @@ need python3
 need_h5py
 dir=$(mktemp -d "${TMPDIR:-/tmp}/sluice-h5py-XXXXXX")
 trap 'rm -rf "$dir"' EXIT
-sed -n '/^### A minimal writer/,/^## /p' "${top_srcdir:?}/doc/checkpoint.md" | sed -n 's/^    //p' >"$dir/writer.py"
+sed -n '/^### A minimal writer/,/^## /p' "${top_srcdir:?}/doc/reference/checkpoint.md" | sed -n 's/^    //p' >"$dir/writer.py"
 cd "$dir"
 echo 'run: {steps: 1}' >deck.yaml
 cat >main.py <<'END'

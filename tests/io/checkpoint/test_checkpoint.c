@@ -432,8 +432,8 @@ static void an_empty_list_is_a_checkpoint(void **state)
   mem_free(path);
 }
 
-/* A file made with nothing but doc/checkpoint.md in hand and HDF5's defaults (old-style groups,
- * times, padded strings, late allocation). */
+/* A file made with nothing but doc/reference/checkpoint.md in hand and HDF5's defaults (old-style
+ * groups, times, padded strings, late allocation). */
 
 static void put_attribute(hid_t object, const char *name, hid_t type, const void *value)
 {
