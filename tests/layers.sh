@@ -71,7 +71,7 @@ FNR == 1 {
 /^[ \t]*#[ \t]*include[ \t]*"/ {
   split($0, part, /"/)
   name = part[2]
-  if (name == "config.h") next
+  if (name == "config.h" || name == "build_commit.h") next # made by configure and make
   beside = FILENAME
   sub(/[^\/]*$/, name, beside)
   if (exists(beside)) path = beside

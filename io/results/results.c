@@ -10,8 +10,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/commit.h"
 #include "base/mem.h"
 #include "base/open.h"
+#include "config.h"
 #include "io/text/file.h"
 #include "io/text/json_tree.h"
 #include "io/text/utf8.h"
@@ -127,6 +129,12 @@ void results_text(struct results *results, const char *key, const char *value)
 {
   append_key(results, key);
   append_string(results, value);
+}
+
+void results_origin(struct results *results)
+{
+  results_text(results, "version", PACKAGE_VERSION);
+  results_text(results, "commit", sluice_commit);
 }
 
 void results_begin_object(struct results *results, const char *key)

@@ -25,6 +25,8 @@ void results_begin(struct results *results,
 void results_int(struct results *results, const char *key, int64_t value);
 void results_real(struct results *results, const char *key, double value); /* %.17g */
 void results_text(struct results *results, const char *key, const char *value);
+/* "version" and "commit" of the program. */
+void results_origin(struct results *results);
 /* An object of numbers: begin, results_real() or results_int() for each, end. */
 void results_begin_object(struct results *results, const char *key);
 void results_end_object(struct results *results);

@@ -5,6 +5,8 @@ src_base_libbase_a_SOURCES = \
 	src/base/append.h \
 	src/base/clock.c \
 	src/base/clock.h \
+	src/base/commit.c \
+	src/base/commit.h \
 	src/base/dtype.c \
 	src/base/dtype.h \
 	src/base/exactsum.c \
@@ -29,3 +31,16 @@ src_base_libbase_a_SOURCES = \
 	src/base/status.h \
 	src/base/team.c \
 	src/base/team.h
+nodist_src_base_libbase_a_SOURCES = build_commit.h
+EXTRA_DIST += src/base/commit.sh
+CLEANFILES += build_commit.h
+
+# The script keeps a header that is right, so commit.o is built again only after a new commit.
+build_commit.h: always
+	$(AM_V_at)$(SHELL) $(top_srcdir)/src/base/commit.sh $(top_srcdir) $@
+src/base/commit.$(OBJEXT): build_commit.h
+.PHONY: always
+always:
+
+dist-hook: build_commit.h
+	sed 's/.*"\(.*\)"/\1/' build_commit.h >$(distdir)/commit.txt

@@ -239,6 +239,7 @@ static enum status record(struct results *results, void *arg)
       return status;
   }
   results_begin(results, "bench");
+  results_origin(results);
   results_int(results, "ranks", comm_ranks(job->comm));
   results_int(results, "threads", job->threads);
   results_int(results, "parameters", job->model->parameters);

@@ -59,7 +59,7 @@ struct matrix_sum {
 struct matrix_metrics {
   struct matrix_sum of[MATRIX_METRICS];
   double op_ms[OP_COUNT]; /* comm_time_ms_by_op */
-  char model[256], dataset[256], codec[64], config[200];
+  char model[256], dataset[256], codec[64], config[200], commit[64];
 };
 /* From the record of one more start. Local. */
 void matrix_metrics_take(struct matrix_metrics *metrics, const struct json_node *record);

@@ -197,6 +197,7 @@ static enum status write_run(struct results *results, const struct matrix_run *r
   results_int(results, "seed", run->seed);
   results_text(results, "deck_hash", run->hash);
   results_text(results, "end", *r->end ? r->end : "unfinished");
+  results_text(results, "commit", m->commit);
   results_text(results, "model", m->model);
   results_text(results, "dataset", m->dataset);
   results_text(results, "compress_method", m->codec);

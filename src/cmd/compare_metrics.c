@@ -122,4 +122,5 @@ void matrix_metrics_take(struct matrix_metrics *m, const struct json_node *recor
   snprintf(m->dataset, sizeof m->dataset, "%s", matrix_text(record, "dataset"));
   snprintf(m->codec, sizeof m->codec, "%s", matrix_text(record, "compress_method"));
   snprintf(m->config, sizeof m->config, "%s", matrix_text(record, "compress_config"));
+  snprintf(m->commit, sizeof m->commit, "%s", matrix_text(record, "commit"));
 }

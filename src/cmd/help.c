@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/append.h"
+#include "base/commit.h"
 #include "base/prose.h"
 #include "cmd/cmd.h"
 #include "config.h"
@@ -263,6 +264,7 @@ void version_print(void)
       {"cuDNN", SLUICE_VERSION_CUDNN},       {"PAPI", SLUICE_VERSION_PAPI},
   };
   printf("sluice %s\n", PACKAGE_VERSION);
+  printf("  %-10s %s\n", "commit", sluice_commit);
   printf("  %-10s %s\n", "configure",
          *SLUICE_CONFIGURE_ARGS ? SLUICE_CONFIGURE_ARGS : "(no arguments)");
   printf("  %-10s %s %s\n", "compiler", SLUICE_CC, SLUICE_CFLAGS);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/append.h"
+#include "base/commit.h"
 #include "base/log.h"
 #include "cmd/cmd.h"
 #include "config.h"
@@ -53,7 +54,7 @@ static void log_start(const struct arguments *arguments)
     strftime(at, sizeof at, "%Y-%m-%d %H:%M:%S %z", &local);
   for (int i = 0; i < arguments->argc; i++)
     append_word(&line, arguments->argv[i]);
-  log_info("sluice %s on %s at %s: %s", PACKAGE_VERSION, host, at, line.text);
+  log_info("sluice %s (%s) on %s at %s: %s", PACKAGE_VERSION, sluice_commit, host, at, line.text);
 }
 
 static enum status check_resume_file(const char *resume)

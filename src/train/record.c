@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "config.h"
 
 enum status train_record_save(struct train_run *run, const struct checkpoint_writer_report *report)
 {
@@ -100,7 +99,7 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   results_text(run->results, "reason", reason);
   if (isfinite(left_s))
     results_real(run->results, "left_seconds", left_s);
-  results_text(run->results, "version", PACKAGE_VERSION);
+  results_origin(run->results);
   results_text(run->results, "mpi", comm_description(run->comm));
   results_text(run->results, "deck", hash);
   results_int(run->results, "seed", run->deck->run.seed);

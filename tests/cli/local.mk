@@ -1,6 +1,7 @@
 check_scripts += \
 	tests/cli/across.sh \
 	tests/cli/cli.sh \
+	tests/cli/commit.sh \
 	tests/cli/compress.sh \
 	tests/cli/compress_weights.sh \
 	tests/cli/compare.sh \

@@ -1,0 +1,5 @@
+#include "base/commit.h"
+
+#include "build_commit.h"
+
+const char sluice_commit[] = BUILD_COMMIT;

@@ -1,0 +1,9 @@
+/* The commit that the program was built from. */
+#ifndef SLUICE_BASE_COMMIT_H
+#define SLUICE_BASE_COMMIT_H
+
+/* 12 hexadecimal digits, with "-dirty" after a change that was not committed. "unknown": neither a
+ * git checkout nor an archive of make dist. */
+extern const char sluice_commit[];
+
+#endif
