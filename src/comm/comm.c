@@ -386,6 +386,11 @@ int comm_group_size(const struct comm_group *group)
   return group->size;
 }
 
+bool comm_group_is_enqueued(const struct comm_group *group)
+{
+  return group->size > 1 && group->carrier->enqueues;
+}
+
 enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard,
                             int64_t bytes, void *full)
 {

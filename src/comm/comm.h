@@ -118,6 +118,10 @@ int64_t comm_group_shared_bytes(const struct comm *comm, enum comm_kind kind, in
 void comm_group_destroy(struct comm_group *group); /* takes NULL; Collective */
 int comm_group_index(const struct comm_group *group);
 int comm_group_size(const struct comm_group *group);
+/* Whether its collectives are enqueued on the device (NCCL), not carried out by the lane's thread
+ * (MPI). Groups that share a device must then have their collectives issued in one order on all
+ * ranks: a device may run its queues in the order in which work was issued. Local. */
+bool comm_group_is_enqueued(const struct comm_group *group);
 
 /* Data plane, in the order of the lane. By MPI it blocks the lane that calls, which sleeps while it
  * waits, and each call returns when the buffers may be reused (by "mpi_device": by what is put on

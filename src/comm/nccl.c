@@ -142,6 +142,7 @@ static enum status register_memory(struct comm_group *group, void *ptr, int64_t 
 }
 
 const struct comm_carrier_ops comm_nccl_carrier = {
+    .enqueues = true,
     .open = open_group,
     .close = close_group,
     .all_gather = all_gather,

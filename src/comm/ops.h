@@ -54,6 +54,8 @@ struct comm_ops {
 
 /* Groups of more than one; arguments as in comm.h. */
 struct comm_carrier_ops {
+  bool enqueues; /* collectives are put on the lane's queue, and no thread waits for the others */
+
   /* Collective over the job. Lanes end before the groups that they use are closed. */
   enum status (*open)(struct comm_group *group);
   void (*close)(struct comm_group *group);

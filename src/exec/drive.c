@@ -52,6 +52,22 @@ static enum status wait_for_all(struct driver *driver, const struct instr *instr
   return status;
 }
 
+bool exec_waits_for_turn(const struct exec *exec, int index, int64_t n)
+{
+  const struct span *span = &exec->span[index];
+  return span->turn >= 0 && !token_is_done(exec->board, span->turn, n - span->turn_back);
+}
+
+/* The thread waits until the collective before this one is issued. The lane does not wait for its
+ * end. */
+static enum status wait_for_turn(struct exec *exec, int index, int64_t n)
+{
+  const struct span *span = &exec->span[index];
+  return exec_waits_for_turn(exec, index, n)
+             ? token_wait(exec->board, span->turn, n - span->turn_back)
+             : STATUS_OK;
+}
+
 static enum status run_one(struct driver *driver, int index, int64_t n)
 {
   struct exec *exec = driver->exec;
@@ -77,6 +93,8 @@ enum status driver_step(struct driver *driver, int64_t n)
   for (int i = 0; i < driver->n; i++) {
     int index = driver->instr[i];
     enum status status = wait_for_all(driver, &exec->plan->instr[index], n);
+    if (!status)
+      status = wait_for_turn(exec, index, n);
     if (!status)
       status = run_one(driver, index, n);
     if (status)

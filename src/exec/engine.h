@@ -40,7 +40,9 @@ struct driver {
 struct span {
   char name[96];
   struct mark *begin[2], *end[2];
-  bool comm;                  /* a collective between ranks */
+  bool comm; /* a collective between ranks */
+  int turn; /* the collective that is issued before this one, of turn_back steps before; -1: none */
+  int turn_back;
   struct plan_sample *sample; /* of ENCODE that measures: memory that host and lanes reach */
 };
 
@@ -116,6 +118,9 @@ enum status exec_try_matrices(struct exec *exec, struct lane *lane, int index);
 
 /* Run the instructions of one lane for step n, each after what it waits for. */
 enum status driver_step(struct driver *driver, int64_t n);
+/* Whether the collective that instruction `index` of step n comes after is still to be issued. Any
+ * thread. */
+bool exec_waits_for_turn(const struct exec *exec, int index, int64_t n);
 /* The body of a lane's thread: every step that is released, until the board is aborted. */
 enum status driver_loop(void *arg);
 

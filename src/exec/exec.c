@@ -238,6 +238,30 @@ static enum status make_groups(struct exec *exec)
   return status;
 }
 
+/* Enqueued collectives are issued in the plan's order, the same on all ranks, whatever lanes they
+ * are on. So they cannot deadlock. An instruction waits only for instructions before it in the
+ * plan, or in an earlier step. Take the first collective that does not end: all before it have
+ * ended on all ranks, so every rank issues it, and no queue of a device has an unfinished
+ * collective in front of it. */
+static void order_collectives(struct exec *exec)
+{
+  int first = -1, last = -1;
+  for (int i = 0; i < exec->plan->n; i++) {
+    const struct instr *instr = &exec->plan->instr[i];
+    const struct comm_group *group = exec->group[instr->attr.group];
+    if (op_rows[instr->op].collective == COLLECTIVE_NONE || !group ||
+        !comm_group_is_enqueued(group))
+      continue;
+    exec->span[i].turn = last;
+    first = first < 0 ? i : first;
+    last = i;
+  }
+  if (first >= 0) {
+    exec->span[first].turn = last;
+    exec->span[first].turn_back = 1;
+  }
+}
+
 /* A carrier may want what it moves at the same places on all ranks. */
 static enum status check_places(const struct exec *exec)
 {
@@ -414,6 +438,8 @@ enum status exec_create(const struct exec_config *config, struct exec **out)
     status = comm_agree(config->comm, prepare(exec));
   if (!status)
     status = make_groups(exec);
+  if (!status)
+    order_collectives(exec);
   if (!status)
     status = register_memory(exec);
   if (!status)

@@ -42,6 +42,7 @@ enum status exec_marks_create(struct exec *exec)
     struct device *device = exec_device_of(exec, exec->plan->instr[i].lane);
     plan_instr_name(exec->plan, i, exec->span[i].name, sizeof exec->span[i].name);
     exec->span[i].comm = is_comm(exec->plan, &exec->plan->instr[i]);
+    exec->span[i].turn = -1;
     status = create_marks(device, 2, exec->span[i].begin);
     if (!status)
       status = create_marks(device, 2, exec->span[i].end);

@@ -41,7 +41,7 @@ static int waits_for(const struct watchdog *dog, int index, int64_t n)
         dog->lane[lane].complete <= (step - 1) * driver->n + place_in_lane(driver, other))
       return other;
   }
-  return -1;
+  return exec_waits_for_turn(exec, index, n) ? exec->span[index].turn : -1;
 }
 
 /* Number in the deck's count of step n since create. What holds it is overwritten two steps later,
