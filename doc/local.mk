@@ -35,6 +35,8 @@ EXTRA_DIST += \
 	doc/measured/adam-h200x2-second.txt \
 	doc/measured/carriers-h200x2.jsonl \
 	doc/measured/codecs-h200.txt \
+	doc/measured/compression-pays-h200x2.txt \
+	doc/measured/compression-quality-h200x2.txt \
 	doc/measured/io-h200.txt \
 	doc/measured/ops-h100.txt \
 	doc/measured/optimizers-h200.txt \
