@@ -1,63 +1,108 @@
-nobase_dist_doc_DATA = \
-	LICENSE \
-	README.md \
+# The pages keep their tree when installed, so links between them work there too.
+pages = \
+	doc/index.md \
 	doc/explanation/architecture.md \
-	doc/reference/checkpoint.md \
 	doc/explanation/compression.md \
-	doc/howto/extending.md \
-	doc/howto/install.md \
-	doc/reference/limits.md \
-	doc/reference/models.md \
-	doc/howto/mpi.md \
+	doc/explanation/index.md \
 	doc/explanation/numerics.md \
+	doc/howto/extending.md \
+	doc/howto/index.md \
+	doc/howto/install.md \
+	doc/howto/mpi.md \
+	doc/howto/running.md \
+	doc/measurements/index.md \
 	doc/measurements/offload.md \
 	doc/measurements/performance.md \
-	doc/howto/running.md \
-	slurm/README.md
-EXTRA_DIST += doc/layers.txt
-
-# Sources of the tables of doc/measurements/performance.md (tests/peers/gpu_table.py).
-EXTRA_DIST += \
-	doc/measured/h200x2.jsonl \
-	doc/measured/h200x2-second.jsonl \
-	doc/measured/h200x4.jsonl \
-	doc/measured/h200x4-second.jsonl \
-	doc/measured/h200x4-weak.jsonl \
-	doc/measured/h200x2-llama8b.txt \
-	doc/measured/h200x2-gpt2.txt \
-	doc/measured/h200x2-qwen0.5b.txt \
-	doc/measured/h200x2-qwen7b.txt
-# Sources of the tables of doc/measurements/offload.md (tests/peers/offload_table.py), and other
-# printed results.
-EXTRA_DIST += \
+	doc/reference/checkpoint.md \
+	doc/reference/index.md \
+	doc/reference/limits.md \
+	doc/reference/models.md
+# The tables and plots of doc/measurements are made of these. Pages link to them as raw data.
+measured = \
 	doc/measured/adam-h200.txt \
-	doc/measured/adam-h200x2.txt \
 	doc/measured/adam-h200x2-second.txt \
+	doc/measured/adam-h200x2.txt \
 	doc/measured/carriers-h200x2.jsonl \
 	doc/measured/codecs-h200.txt \
 	doc/measured/compression-pays-h200x2.txt \
 	doc/measured/compression-quality-h200x2.txt \
+	doc/measured/h200x2-gpt2.txt \
+	doc/measured/h200x2-llama8b.txt \
+	doc/measured/h200x2-qwen0.5b.txt \
+	doc/measured/h200x2-qwen7b.txt \
+	doc/measured/h200x2-second.jsonl \
+	doc/measured/h200x2.jsonl \
+	doc/measured/h200x4-second.jsonl \
+	doc/measured/h200x4-weak.jsonl \
+	doc/measured/h200x4.jsonl \
 	doc/measured/io-h200.txt \
-	doc/measured/ops-h100.txt \
-	doc/measured/optimizers-h200.txt \
-	doc/measured/ops-h200.txt \
-	doc/measured/offload-h200x2.jsonl \
-	doc/measured/offload-h200x4.jsonl \
-	doc/measured/offload-h200x4-resident.jsonl \
-	doc/measured/offload-h200x4-third.jsonl \
-	doc/measured/offload-h200x4-rates-third.yaml \
-	doc/measured/offload-h200x4-rates-resident.yaml \
-	doc/measured/sanitize-h200.txt \
 	doc/measured/offload-h200-rates.yaml \
+	doc/measured/offload-h200x2-fourth.jsonl \
+	doc/measured/offload-h200x2-rates-before.yaml \
+	doc/measured/offload-h200x2-rates-fourth.yaml \
 	doc/measured/offload-h200x2-rates-second.yaml \
 	doc/measured/offload-h200x2-rates.yaml \
 	doc/measured/offload-h200x2-second.jsonl \
 	doc/measured/offload-h200x2-third.jsonl \
-	doc/measured/offload-h200x2-fourth.jsonl \
-	doc/measured/offload-h200x2-rates-fourth.yaml \
-	doc/measured/offload-h200x2-rates-before.yaml \
+	doc/measured/offload-h200x2.jsonl \
+	doc/measured/offload-h200x4-rates-resident.yaml \
+	doc/measured/offload-h200x4-rates-sweep.yaml \
+	doc/measured/offload-h200x4-rates-third.yaml \
 	doc/measured/offload-h200x4-rates.yaml \
-	doc/measured/offload-h200x4-rates-sweep.yaml
+	doc/measured/offload-h200x4-resident.jsonl \
+	doc/measured/offload-h200x4-third.jsonl \
+	doc/measured/offload-h200x4.jsonl \
+	doc/measured/ops-h100.txt \
+	doc/measured/ops-h200.txt \
+	doc/measured/optimizers-h200.txt \
+	doc/measured/sanitize-h200.txt
+nobase_dist_doc_DATA = LICENSE README.md slurm/README.md $(pages) $(measured)
+EXTRA_DIST += doc/conf.py doc/layers.txt
+
+# The site, made of the pages by Sphinx. A release contains it if it was built before make dist.
+.PHONY: dist-site install-site uninstall-site clean-site
+SPHINXFLAGS =
+if HAVE_SPHINX
+doc/html/index.html: doc/conf.py $(pages)
+	$(AM_V_GEN)rm -rf doc/html doc/html.part && $(MKDIR_P) doc && \
+	SLUICE_VERSION=$(PACKAGE_VERSION) $(SPHINX_BUILD) -q $(SPHINXFLAGS) -b html \
+	  -d doc/html.trees $(top_srcdir)/doc doc/html.part && mv doc/html.part doc/html
+html-local: doc/html/index.html
+else
+html-local:
+	@test -f $(top_srcdir)/doc/html/index.html || { echo "make html needs Sphinx with MyST:" \
+	  "install them (Debian and Ubuntu: python3-sphinx python3-myst-parser furo), and configure" \
+	  "again" >&2; exit 1; }
+endif
+clean-local: clean-site
+clean-site:
+if HAVE_SPHINX
+	rm -rf doc/html doc/html.part doc/html.trees
+endif
+dist-hook: dist-site
+dist-site:
+if HAVE_SPHINX
+	@if test -f doc/html/index.html; then $(MAKE) doc/html/index.html; fi
+endif
+	@for site in doc/html $(top_srcdir)/doc/html; do \
+	  if test -f $$site/index.html; then \
+	    $(MKDIR_P) $(distdir)/doc && cp -R $$site $(distdir)/doc && break; \
+	  fi; \
+	done
+install-data-local: install-site
+install-site:
+	@for site in doc/html $(top_srcdir)/doc/html; do \
+	  if test -f $$site/index.html; then \
+	    (cd $$site && find . -type f) | while read -r file; do \
+	      $(MKDIR_P) "$(DESTDIR)$(docdir)/html/$${file%/*}" && \
+	      $(INSTALL_DATA) "$$site/$$file" "$(DESTDIR)$(docdir)/html/$$file" || exit 1; \
+	    done || exit 1; \
+	    break; \
+	  fi; \
+	done
+uninstall-local: uninstall-site
+uninstall-site:
+	rm -rf "$(DESTDIR)$(docdir)/html"
 
 # The program writes its man pages, from the table of options.
 man_pages = \

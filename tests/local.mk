@@ -54,6 +54,7 @@ check-local:
 	@echo "make check needs cmocka: install it (Debian and Ubuntu: libcmocka-dev) and configure again" >&2; exit 1
 endif
 include tests/cli/local.mk
+include tests/docs/local.mk
 include tests/net/local.mk
 include tests/slurm/local.mk
 include tests/fixtures/local.mk
