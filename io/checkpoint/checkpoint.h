@@ -77,11 +77,11 @@ enum status checkpoint_set_aside(struct comm *comm, const char *dir, int64_t ste
 enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, int64_t keep_every,
                              int64_t saved);
 
-/* For `sluice ckpt`: one rank, to `to`. ls: a line a file. show: meta data and a table of tensors.
- * diff: names, shapes and values that differ between two files (largest absolute difference); *same
- * is set. Local. */
-enum status checkpoint_list(const char *dir, FILE *to);
-enum status checkpoint_show(const char *path, FILE *to);
-enum status checkpoint_diff(const char *a, const char *b, FILE *to, bool *same);
+/* For `sluice ckpt`: one rank, to `to`, for people or as JSON. ls: a line per file. show: meta data
+ * and a table of tensors. diff: names, shapes and values that differ between two files (largest
+ * absolute difference); *same is set. Local. */
+enum status checkpoint_list(const char *dir, bool json, FILE *to);
+enum status checkpoint_show(const char *path, bool json, FILE *to);
+enum status checkpoint_diff(const char *a, const char *b, bool json, FILE *to, bool *same);
 
 #endif

@@ -1,4 +1,4 @@
-/* Checkpoints for people: `sluice ckpt ls | show | diff`. One rank. */
+/* Checkpoints for people and, as JSON, for programs: `sluice ckpt ls | show | diff`. One rank. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 #include "base/printable.h"
 #include "io/checkpoint/private.h"
 #include "io/text/file.h"
+#include "io/text/json_write.h"
 
 enum { PART_ELEMENTS = 1 << 20 };
 
@@ -29,43 +30,80 @@ static enum status open_checkpoint(const char *path, hid_t *file, struct checkpo
   return status == STATUS_OK ? STATUS_OK : status_prefix(status, "%s", path);
 }
 
-static void list_one(const char *path, const char *name, FILE *to)
+static void print_listed(const char *path, const char *name, const struct checkpoint_meta *meta,
+                         int64_t tensors, FILE *to)
+{
+  fprintf(to, "%-20s %10" PRId64 " %12" PRId64 " %6" PRId64 " %8" PRId64 " %12.1f  %s\n", name,
+          meta->step, meta->samples, meta->ranks, tensors, (double)file_size(path) / 1048576,
+          meta->version);
+}
+
+static void write_listed(const char *path, const struct checkpoint_meta *meta, int64_t tensors,
+                         struct json_writer *json)
+{
+  json_write_int(json, "step", meta->step);
+  json_write_int(json, "samples", meta->samples);
+  json_write_int(json, "ranks", meta->ranks);
+  json_write_int(json, "tensors", tensors);
+  json_write_int(json, "bytes", file_size(path));
+  json_write_text(json, "program", meta->version);
+}
+
+/* json NULL: a line for people. */
+static void list_one(const char *path, const char *name, struct json_writer *json, FILE *to)
 {
   hid_t file = H5I_INVALID_HID;
   struct checkpoint_meta meta = {0};
   int64_t tensors = 0;
   enum status status = open_checkpoint(path, &file, &meta, &tensors);
   status = hdf5_close(file, status);
-  if (status == STATUS_OK)
-    fprintf(to, "%-20s %10" PRId64 " %12" PRId64 " %6" PRId64 " %8" PRId64 " %12.1f  %s\n", name,
-            meta.step, meta.samples, meta.ranks, tensors, (double)file_size(path) / 1048576,
-            meta.version);
-  else
+  if (json) {
+    json_write_open(json, NULL, '{');
+    json_write_text(json, "file", path);
+    if (status == STATUS_OK)
+      write_listed(path, &meta, tensors, json);
+    else
+      json_write_text(json, "error", status_text());
+    json_write_close(json, '}');
+  } else if (status == STATUS_OK) {
+    print_listed(path, name, &meta, tensors, to);
+  } else {
     fprintf(to, "%-20s %s\n", name, status_text());
+  }
   checkpoint_meta_free(&meta);
 }
 
-enum status checkpoint_list(const char *dir, FILE *to)
+static void begin_list(const char *dir, int64_t n, struct json_writer *json, FILE *to)
 {
+  if (json)
+    json_write_open(json, NULL, '[');
+  else if (n == 0)
+    fprintf(to, "no checkpoints in %s\n", dir);
+  else
+    fprintf(to, "%-20s %10s %12s %6s %8s %12s  %s\n", "file", "step", "samples", "ranks", "tensors",
+            "MiB", "written by");
+}
+
+enum status checkpoint_list(const char *dir, bool json, FILE *to)
+{
+  struct json_writer all = {.to = to}, *writer = json ? &all : NULL;
   int64_t *steps = NULL, n = 0;
   if (!file_exists(dir))
     return status_set(STATUS_INPUT, "there is no folder %s", dir);
   enum status status = checkpoint_folder_scan(dir, false, &steps, &n);
   if (status != STATUS_OK)
     return status;
-  if (n == 0)
-    fprintf(to, "no checkpoints in %s\n", dir);
-  else
-    fprintf(to, "%-20s %10s %12s %6s %8s %12s  %s\n", "file", "step", "samples", "ranks", "tensors",
-            "MiB", "written by");
+  begin_list(dir, n, writer, to);
   for (int64_t i = 0; i < n && status == STATUS_OK; i++) {
     char *path = checkpoint_folder_path(dir, steps[i]);
     if (path)
-      list_one(path, strrchr(path, '/') + 1, to);
+      list_one(path, strrchr(path, '/') + 1, writer, to);
     else
       status = STATUS_MEMORY;
     mem_free(path);
   }
+  if (json)
+    json_write_close(&all, ']');
   mem_free(steps);
   return status == STATUS_OK ? check_stream(to) : status;
 }
@@ -121,7 +159,53 @@ static void print_meta(const char *path, const struct checkpoint_meta *meta,
   }
 }
 
-enum status checkpoint_show(const char *path, FILE *to)
+static void write_entry(const struct checkpoint_table *table, int64_t t, struct json_writer *json)
+{
+  const struct checkpoint_entry *entry = &table->entry[t];
+  char crc[24];
+  snprintf(crc, sizeof crc, "%08" PRIx64, (uint64_t)entry->crc);
+  json_write_open(json, NULL, '{');
+  json_write_text(json, "name", checkpoint_table_name(table, t));
+  json_write_text(json, "type", dtype_name((enum dtype)entry->type));
+  json_write_open(json, "shape", '[');
+  for (int64_t d = 0; d < entry->ndim; d++)
+    json_write_int(json, NULL, entry->shape[d]);
+  json_write_close(json, ']');
+  json_write_int(json, "elements", entry->elements);
+  json_write_text(json, "crc32", crc);
+  json_write_close(json, '}');
+}
+
+/* Seeds use all 64 bits, which a JSON reader may round, so the seed is a text. */
+static void write_show(const char *path, const struct checkpoint_meta *meta,
+                       const struct checkpoint_table *table, FILE *to)
+{
+  struct json_writer json = {.to = to};
+  char seed[24];
+  snprintf(seed, sizeof seed, "%" PRIu64, meta->seed);
+  json_write_open(&json, NULL, '{');
+  json_write_text(&json, "file", path);
+  json_write_text(&json, "format", CHECKPOINT_FORMAT);
+  json_write_int(&json, "version", CHECKPOINT_VERSION);
+  json_write_text(&json, "program", meta->version);
+  json_write_int(&json, "step", meta->step);
+  json_write_int(&json, "samples", meta->samples);
+  json_write_int(&json, "skipped", meta->skipped);
+  json_write_text(&json, "seed", seed);
+  json_write_int(&json, "ranks", meta->ranks);
+  json_write_int(&json, "tokens", meta->data.tokens);
+  json_write_text(&json, "tokenizer", meta->data.tokenizer.name);
+  json_write_text(&json, "compute", meta->compute);
+  json_write_int(&json, "bytes", checkpoint_table_bytes(table));
+  json_write_text(&json, "deck", meta->deck);
+  json_write_open(&json, "tensors", '[');
+  for (int64_t t = 0; t < table->n; t++)
+    write_entry(table, t, &json);
+  json_write_close(&json, ']');
+  json_write_close(&json, '}');
+}
+
+enum status checkpoint_show(const char *path, bool json, FILE *to)
 {
   hid_t file = H5I_INVALID_HID;
   struct checkpoint_meta meta = {0};
@@ -134,8 +218,12 @@ enum status checkpoint_show(const char *path, FILE *to)
       status = status_prefix(status, "%s", path);
   }
   if (status == STATUS_OK) {
-    print_meta(path, &meta, &table, to);
-    print_table(&table, to);
+    if (json) {
+      write_show(path, &meta, &table, to);
+    } else {
+      print_meta(path, &meta, &table, to);
+      print_table(&table, to);
+    }
     status = check_stream(to);
   }
   status = hdf5_close(file, status);
@@ -250,36 +338,92 @@ static enum status compare_values(struct side *a, struct side *b, int64_t t,
   return STATUS_OK;
 }
 
-static enum status diff_tensor(struct side *a, struct side *b, int64_t t, int64_t u, FILE *to,
-                               bool *same)
+/* Where differences go: lines for people, or members of an array. */
+struct report {
+  FILE *to;
+  struct json_writer *json; /* NULL: lines */
+  bool same;
+};
+
+static void say_kind(struct report *report, const char *name, const struct checkpoint_entry *left,
+                     const struct checkpoint_entry *right)
+{
+  char shape[2][128], kind[2][300];
+  const struct checkpoint_entry *entry[2] = {left, right};
+  for (int i = 0; i < 2; i++) {
+    checkpoint_shape_text(entry[i], shape[i], sizeof shape[i]);
+    snprintf(kind[i], sizeof kind[i], "%s %s", dtype_name((enum dtype)entry[i]->type), shape[i]);
+  }
+  report->same = false;
+  if (!report->json) {
+    fprintf(report->to, "%s: %s | %s\n", name, kind[0], kind[1]);
+    return;
+  }
+  json_write_open(report->json, NULL, '{');
+  json_write_text(report->json, "tensor", name);
+  json_write_text(report->json, "left", kind[0]);
+  json_write_text(report->json, "right", kind[1]);
+  json_write_close(report->json, '}');
+}
+
+static void say_values(struct report *report, const char *name, int64_t elements,
+                       const struct difference *difference)
+{
+  report->same = false;
+  if (report->json) {
+    json_write_open(report->json, NULL, '{');
+    json_write_text(report->json, "tensor", name);
+    json_write_int(report->json, "elements", elements);
+    json_write_int(report->json, "differ", difference->elements);
+    json_write_real(report->json, "largest", difference->largest);
+    json_write_close(report->json, '}');
+    return;
+  }
+  fprintf(report->to, "%s: %" PRId64 " of %" PRId64 " elements differ, ", name,
+          difference->elements, elements);
+  if (isnan(difference->largest))
+    fprintf(report->to, "some are not numbers\n");
+  else
+    fprintf(report->to, "by at most %.6g\n", difference->largest);
+}
+
+static void say_alone(struct report *report, const char *name, const char *path)
+{
+  report->same = false;
+  if (!report->json) {
+    fprintf(report->to, "%s: only in %s\n", name, path);
+    return;
+  }
+  json_write_open(report->json, NULL, '{');
+  json_write_text(report->json, "tensor", name);
+  json_write_text(report->json, "only_in", path);
+  json_write_close(report->json, '}');
+}
+
+static bool is_alike(const struct checkpoint_entry *a, const struct checkpoint_entry *b)
+{
+  return a->type == b->type && a->ndim == b->ndim &&
+         memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
+}
+
+static enum status diff_tensor(struct side *a, struct side *b, int64_t t, int64_t u,
+                               struct report *report)
 {
   const struct checkpoint_entry *left = &a->table.entry[t], *right = &b->table.entry[u];
   const char *name = checkpoint_table_name(&a->table, t);
-  char left_shape[128], right_shape[128];
-  checkpoint_shape_text(left, left_shape, sizeof left_shape);
-  checkpoint_shape_text(right, right_shape, sizeof right_shape);
-  if (left->type != right->type || strcmp(left_shape, right_shape) != 0) {
-    fprintf(to, "%s: %s %s | %s %s\n", name, dtype_name((enum dtype)left->type), left_shape,
-            dtype_name((enum dtype)right->type), right_shape);
-    *same = false;
+  struct difference difference = {0};
+  if (!is_alike(left, right)) {
+    say_kind(report, name, left, right);
     return STATUS_OK;
   }
-  struct difference difference = {0};
-  enum status status = compare_values(a, b, t, &difference);
-  if (status != STATUS_OK || difference.elements == 0)
-    return status;
-  fprintf(to, "%s: %" PRId64 " of %" PRId64 " elements differ, ", name, difference.elements,
-          left->elements);
-  if (isnan(difference.largest))
-    fprintf(to, "some are not numbers\n");
-  else
-    fprintf(to, "by at most %.6g\n", difference.largest);
-  *same = false;
-  return STATUS_OK;
+  const enum status status = compare_values(a, b, t, &difference);
+  if (status == STATUS_OK && difference.elements > 0)
+    say_values(report, name, left->elements, &difference);
+  return status;
 }
 
 /* Both tables are sorted by name: a merge. */
-static enum status diff_tables(struct side *a, struct side *b, FILE *to, bool *same)
+static enum status diff_tables(struct side *a, struct side *b, struct report *report)
 {
   enum status status = STATUS_OK;
   for (int64_t t = 0, u = 0; status == STATUS_OK && (t < a->table.n || u < b->table.n);) {
@@ -287,11 +431,10 @@ static enum status diff_tables(struct side *a, struct side *b, FILE *to, bool *s
                *right = u < b->table.n ? checkpoint_table_name(&b->table, u) : NULL;
     int order = !left ? 1 : !right ? -1 : strcmp(left, right);
     if (order == 0) {
-      status = diff_tensor(a, b, t++, u++, to, same);
+      status = diff_tensor(a, b, t++, u++, report);
       continue;
     }
-    fprintf(to, "%s: only in %s\n", order < 0 ? left : right, order < 0 ? a->path : b->path);
-    *same = false;
+    say_alone(report, order < 0 ? left : right, order < 0 ? a->path : b->path);
     if (order < 0)
       t++;
     else
@@ -300,7 +443,25 @@ static enum status diff_tables(struct side *a, struct side *b, FILE *to, bool *s
   return status;
 }
 
-enum status checkpoint_diff(const char *a, const char *b, FILE *to, bool *same)
+static enum status diff_sides(struct side *a, struct side *b, bool json, FILE *to, bool *same)
+{
+  struct json_writer writer = {.to = to};
+  struct report report = {.to = to, .json = json ? &writer : NULL, .same = true};
+  if (json) {
+    json_write_open(&writer, NULL, '{');
+    json_write_open(&writer, "differences", '[');
+  }
+  const enum status status = diff_tables(a, b, &report);
+  if (json) {
+    json_write_close(&writer, ']');
+    json_write_bool(&writer, "same", report.same);
+    json_write_close(&writer, '}');
+  }
+  *same = report.same;
+  return status == STATUS_OK ? check_stream(to) : status;
+}
+
+enum status checkpoint_diff(const char *a, const char *b, bool json, FILE *to, bool *same)
 {
   struct side left, right = {.file = H5I_INVALID_HID};
   bool equal = true;
@@ -308,9 +469,7 @@ enum status checkpoint_diff(const char *a, const char *b, FILE *to, bool *same)
   if (status == STATUS_OK)
     status = open_side(b, &right);
   if (status == STATUS_OK)
-    status = diff_tables(&left, &right, to, &equal);
-  if (status == STATUS_OK)
-    status = check_stream(to);
+    status = diff_sides(&left, &right, json, to, &equal);
   status = close_side(&left, status);
   status = close_side(&right, status);
   if (status == STATUS_OK)

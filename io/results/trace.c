@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/open.h"
 #include "io/text/file.h"
-#include "io/text/utf8.h"
+#include "io/text/json_write.h"
 
 struct trace {
   char *path, *temporary;
@@ -29,32 +29,9 @@ static void put(struct trace *trace, const char *text)
   keep_error(trace, fputs(text, trace->file));
 }
 
-static void put_escaped(struct trace *trace, const char *text, size_t bytes)
-{
-  for (size_t i = 0; i < bytes; i++) {
-    const unsigned char c = (unsigned char)text[i];
-    if (c < 32) {
-      keep_error(trace, fprintf(trace->file, "\\u%04x", c));
-    } else {
-      put(trace, c == '"' || c == '\\' ? "\\" : "");
-      keep_error(trace, putc(c, trace->file));
-    }
-  }
-}
-
-/* JSON is UTF-8; a name need not be. */
 static void put_string(struct trace *trace, const char *text)
 {
-  put(trace, "\"");
-  for (size_t left = strlen(text); left > 0;) {
-    const int64_t bad = utf8_find_invalid(text, left);
-    const size_t good = bad < 0 ? left : (size_t)bad, done = good + (bad >= 0);
-    put_escaped(trace, text, good);
-    put(trace, bad < 0 ? "" : "\\ufffd");
-    text += done;
-    left -= done;
-  }
-  put(trace, "\"");
+  keep_error(trace, json_write_string(text, trace->file));
 }
 
 static void begin_event(struct trace *trace, const char *phase, int pid, int tid, const char *name)

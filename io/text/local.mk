@@ -13,6 +13,8 @@ io_text_libtext_a_SOURCES = \
 	io/text/json.h \
 	io/text/json_tree.c \
 	io/text/json_tree.h \
+	io/text/json_write.c \
+	io/text/json_write.h \
 	io/text/text.c \
 	io/text/text.h \
 	io/text/utf8.c \

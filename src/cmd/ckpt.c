@@ -6,12 +6,14 @@
 #include "base/mem.h"
 #include "cmd/cmd.h"
 #include "io/text/file.h"
+#include "io/text/json_write.h"
 #include "train/hf_convert.h"
 
 struct values {
   int dtype;
   char *tokenizer;
   int64_t shard_bytes;
+  bool json;
 };
 
 /* Each type has two names. */
@@ -27,9 +29,15 @@ static const struct option table[] = {
              "train.init or of the training data."},
     {"shard_bytes", OPTION_INT, AT(shard_bytes), "5G", .least = 1, .most = 1e18,
      .unit = OPTIONS_BYTES, .text = "Export: largest size of one weight file."},
+    {"json", OPTION_BOOL, AT(json), "false", .text = "Ls, show, verify, diff: print JSON."},
     {.name = NULL},
 };
 // clang-format on
+
+static bool wants_json(const struct arguments *arguments)
+{
+  return ((const struct values *)arguments->values)->json;
+}
 
 /* A run folder stands for its checkpoints. */
 static enum status find_folder(const char *word, char **out)
@@ -47,7 +55,7 @@ static enum status list(const struct arguments *arguments)
   char *folder = NULL;
   enum status status = find_folder(arguments->word[1], &folder);
   if (!status)
-    status = checkpoint_list(folder, stdout);
+    status = checkpoint_list(folder, wants_json(arguments), stdout);
   mem_free(folder);
   return status;
 }
@@ -90,7 +98,9 @@ static enum status show(const struct arguments *arguments)
   char *file = NULL;
   enum status status = find_file(comm, arguments->word[1], &file);
   if (!status)
-    status = comm_agree(comm, comm_rank(comm) == 0 ? checkpoint_show(file, stdout) : STATUS_OK);
+    status =
+        comm_agree(comm, comm_rank(comm) == 0 ? checkpoint_show(file, wants_json(arguments), stdout)
+                                              : STATUS_OK);
   mem_free(file);
   return status;
 }
@@ -100,6 +110,19 @@ static enum status verify_file(void *comm, const char *path, bool *damaged)
 {
   *damaged = false;
   return checkpoint_verify(comm, path);
+}
+
+static void print_verified(const char *path, bool json)
+{
+  struct json_writer writer = {.to = stdout};
+  if (!json) {
+    printf("%s: all checksums agree\n", path);
+    return;
+  }
+  json_write_open(&writer, NULL, '{');
+  json_write_text(&writer, "file", path);
+  json_write_bool(&writer, "verified", true);
+  json_write_close(&writer, '}');
 }
 
 static enum status verify(const struct arguments *arguments)
@@ -112,7 +135,7 @@ static enum status verify(const struct arguments *arguments)
   if (!status)
     status = folder ? use_newest(comm, word, verify_file, &newest) : checkpoint_verify(comm, word);
   if (!status && comm_rank(arguments->comm) == 0)
-    printf("%s: all checksums agree\n", newest ? newest : word);
+    print_verified(newest ? newest : word, wants_json(arguments));
   mem_free(newest);
   return status;
 }
@@ -127,8 +150,10 @@ static enum status diff(const struct arguments *arguments)
   if (!status)
     status = find_file(comm, arguments->word[2], &right);
   if (!status)
-    status = comm_agree(comm, comm_rank(comm) == 0 ? checkpoint_diff(left, right, stdout, &same)
-                                                   : STATUS_OK);
+    status =
+        comm_agree(comm, comm_rank(comm) == 0
+                             ? checkpoint_diff(left, right, wants_json(arguments), stdout, &same)
+                             : STATUS_OK);
   if (!status && !same)
     *arguments->exit_code = 1;
   mem_free(left);
@@ -177,6 +202,9 @@ static const struct action actions[] = {
 
 static enum status run(const struct arguments *arguments)
 {
+  const char *action = arguments->word[0];
+  if (wants_json(arguments) && (!strcmp(action, "import") || !strcmp(action, "export")))
+    return status_set(STATUS_USAGE, "sluice ckpt %s prints nothing, so it takes no --json", action);
   return action_run("ckpt", sizeof actions / sizeof *actions, actions, arguments);
 }
 
@@ -202,7 +230,17 @@ const struct command command_ckpt = {
         "damaged or not.\n"
         "\n"
         "Import and export stream the tensors, in parallel under mpirun. They do not "
-        "overwrite a model.",
+        "overwrite a model.\n"
+        "\n"
+        "JSON (--json):\n"
+        "  ls  an array of objects: file, step, samples, ranks, tensors, bytes, program; or file "
+        "and error for a file that cannot be read\n"
+        "  show  file, format, version, program, step, samples, skipped, seed (a text), ranks, "
+        "tokens, tokenizer, compute, bytes, deck (YAML), and tensors with name, type, shape, "
+        "elements and crc32\n"
+        "  verify  file and verified\n"
+        "  diff  same, and differences: objects with tensor and either only_in, or left and right "
+        "(type and shape), or elements, differ (their number) and largest (null: not a number)",
     .examples = "  sluice ckpt ls runs/quickstart\n"
                 "  sluice ckpt diff runs/a/ckpt/step-00000100.h5 runs/b/ckpt/step-00000100.h5\n"
                 "  sluice ckpt export runs/qwen2.5-7b tuned/\n",

@@ -15,6 +15,7 @@
 #include "config.h"
 #include "exec/op_counters.h"
 #include "io/hdf5/version.h"
+#include "io/text/json_write.h"
 #include "job/job.h"
 #include "train/data.h"
 #ifdef HAVE_CUDA
@@ -29,6 +30,7 @@ struct values {
   struct option_strings dir;
   int64_t size;
   double seconds;
+  bool json;
 };
 
 // clang-format off: one row an option
@@ -40,6 +42,7 @@ static const struct option table[] = {
      .text = "Most bytes that each node writes to a folder."},
     {"seconds", OPTION_REAL, AT(seconds), "2", .least = 0.001, .most = 3600, .unit = "s",
      .text = "Longest time of a write test. Writes that have started by then are completed."},
+    {"json", OPTION_BOOL, AT(json), "false", .text = "Print JSON."},
     {.name = NULL},
 };
 // clang-format on
@@ -349,6 +352,7 @@ static void look_at_deck(struct doctor *doctor)
 
 struct page {
   int faults, warnings;
+  struct json_writer *json; /* NULL: for people */
 };
 
 static void print_line(struct page *page, const struct finding *finding)
@@ -357,7 +361,36 @@ static void print_line(struct page *page, const struct finding *finding)
     return;
   page->faults += finding->verdict == VERDICT_FAULT;
   page->warnings += finding->verdict == VERDICT_WARNING;
-  printf("%-7s  %-14s  %s\n", verdict_name(finding->verdict), finding->what, finding->text);
+  if (!page->json) {
+    printf("%-7s  %-14s  %s\n", verdict_name(finding->verdict), finding->what, finding->text);
+    return;
+  }
+  json_write_open(page->json, NULL, '{');
+  json_write_text(page->json, "verdict", verdict_name(finding->verdict));
+  json_write_text(page->json, "what", finding->what);
+  json_write_text(page->json, "text", finding->text);
+  json_write_close(page->json, '}');
+}
+
+static void begin_page(const struct page *page)
+{
+  if (!page->json)
+    return;
+  json_write_open(page->json, NULL, '{');
+  json_write_open(page->json, "findings", '[');
+}
+
+static void end_page(const struct page *page)
+{
+  if (!page->json) {
+    printf("%d fault%s, %d warning%s\n", page->faults, plural(page->faults), page->warnings,
+           plural(page->warnings));
+    return;
+  }
+  json_write_close(page->json, ']');
+  json_write_int(page->json, "faults", page->faults);
+  json_write_int(page->json, "warnings", page->warnings);
+  json_write_close(page->json, '}');
 }
 
 /* Tasks of the step by Slurm's account; those of mpirun's own daemons are not ours. */
@@ -377,11 +410,13 @@ struct everyone {
 
 static void print_page(const struct doctor *doctor, const struct everyone *all)
 {
-  struct page page = {0};
+  struct json_writer json = {.to = stdout};
+  struct page page = {.json = doctor->values->json ? &json : NULL};
   const char(*host)[DOCTOR_HOST] = (const char(*)[DOCTOR_HOST])all->host;
   const struct finding start = judge_start(all->ranks, step_tasks());
   const struct finding nodes = judge_nodes(all->ranks, all->node, host);
   const struct finding clocks = judge_clocks(all->offset, all->ranks, host);
+  begin_page(&page);
   for (int line = 0; line < PLACES + doctor->places; line++) {
     const struct finding merged =
         doctor_merge(&all->report[0].finding[line], all->ranks, sizeof(struct report), host);
@@ -393,8 +428,7 @@ static void print_page(const struct doctor *doctor, const struct everyone *all)
     if (line == MEMORY)
       print_line(&page, &clocks);
   }
-  printf("%d fault%s, %d warning%s\n", page.faults, plural(page.faults), page.warnings,
-         plural(page.warnings));
+  end_page(&page);
   *doctor->exit_code = page.faults > 0;
 }
 
@@ -511,7 +545,10 @@ const struct command command_doctor = {
             "nodes differ, the worst one is reported with its name.\n"
             "\n"
             "Every node writes and removes a file in each folder. User names are left out. The "
-            "only environment variable that may be shown is UCX_TLS.",
+            "only environment variable that may be shown is UCX_TLS.\n"
+            "\n"
+            "JSON (--json) has findings, objects with verdict (ok, warning, fault), what and text, "
+            "then the numbers of faults and of warnings.",
     .examples = "  mpirun -n 4 --bind-to none sluice doctor\n"
                 "  mpirun -n 4 --bind-to none sluice doctor inputs/gpt2-62m.yaml\n"
                 "  srun --mpi=pmix sluice doctor dir=/scratch/me size=1Gi\n",

@@ -31,6 +31,8 @@ sluice_SOURCES = \
 	src/cmd/help.c \
 	src/cmd/main.c \
 	src/cmd/plan.c \
+	src/cmd/plan_json.c \
+	src/cmd/plan_json.h \
 	src/cmd/prepare.c \
 	src/cmd/report.c \
 	src/cmd/report.h \

@@ -8,13 +8,14 @@
 #include "cmd/cmd.h"
 #include "cmd/fit.h"
 #include "cmd/forecast.h"
+#include "cmd/plan_json.h"
 #include "io/text/file.h"
 #include "job/job.h"
 
 struct values {
   int64_t ranks, rank, threads, local_ranks;
   int mode;
-  bool list;
+  bool list, json;
   char *gpu, *host, *rates;
   struct plan_rates measured; /* in the units of their options until read_rates(); 0: not given */
 };
@@ -54,6 +55,8 @@ static const struct option table[] = {
     {"mode", OPTION_CHOICE, AT(mode), "train", .choices = modes,
      .text = "Which plan: train, eval or generate."},
     {"list", OPTION_BOOL, AT(list), "true", .text = "Print the instructions."},
+    {"json", OPTION_BOOL, AT(json), "false",
+     .text = "Print JSON, without the instructions. sluice plan --help lists its members."},
     {"gpu", OPTION_STRING, AT(gpu), "",
      .text = "Say whether a rank fits on this GPU. One of " FIT_GPUS ", or a size such as 64GiB."},
     {"host", OPTION_STRING, AT(host), "",
@@ -271,11 +274,15 @@ static enum status print_advice(const struct values *values, const struct advise
   return status;
 }
 
-static enum status print_traffic(const struct advise_case *job, const struct target *target)
+static struct traffic_model links_of(const struct advise_case *job, const struct target *target)
 {
-  const struct traffic_model model = {.local_ranks = job->local_ranks,
-                                      .ring = strcmp(target->place.carrier, "mpi") != 0};
-  return forecast_print_traffic(job, &model);
+  return (struct traffic_model){.local_ranks = job->local_ranks,
+                                .ring = strcmp(target->place.carrier, "mpi") != 0};
+}
+
+static bool is_estimated(const struct target *target)
+{
+  return !target->device && !target->model.host_memory;
 }
 
 /* By tier, as those are of different memories. */
@@ -330,6 +337,30 @@ static void print_warmup(const struct deck *deck, const struct plan *plan)
          mem_amount((double)plan_tier_bytes(plan, TIER_HOST)).text);
 }
 
+static enum status print_text(const struct values *values, const struct advise_case *job,
+                              const struct target *target, bool *fits)
+{
+  const struct traffic_model links = links_of(job, target);
+  print_tables(values, job->plans[0]);
+  if (job->n > 1)
+    print_warmup(job->deck, job->plans[1]);
+  const enum status status = forecast_print_traffic(job, &links);
+  return status ? status : print_advice(values, job, fits);
+}
+
+static enum status print_json(const struct values *values, const struct advise_case *job,
+                              const struct target *target, bool *fits)
+{
+  const struct traffic_model links = links_of(job, target);
+  const struct plan_facts facts = {.job = job,
+                                   .rates = &values->measured,
+                                   .links = &links,
+                                   .device = target->place.device,
+                                   .compute = target->place.compute,
+                                   .estimated = is_estimated(target)};
+  return plan_json_print(&facts, fits);
+}
+
 static enum status print_plan(const struct values *values, const struct deck *deck,
                               const struct target *target, const struct plan_input *input,
                               const struct fit_room *room, bool *fits)
@@ -347,15 +378,11 @@ static enum status print_plan(const struct values *values, const struct deck *de
                                   .arg = room};
   if (!status)
     status = check_ranks_agree(plan[0], input);
-  if (!status) {
-    job_warn_without_effect(deck, job.use, 1, job.plans);
-    print_tables(values, plan[0]);
-    if (plan[1])
-      print_warmup(deck, plan[1]);
-    status = print_traffic(&job, target);
-  }
   if (!status)
-    status = print_advice(values, &job, fits);
+    job_warn_without_effect(deck, job.use, 1, job.plans);
+  if (!status)
+    status = values->json ? print_json(values, &job, target, fits)
+                          : print_text(values, &job, target, fits);
   plan_destroy(plan[1]);
   plan_destroy(plan[0]);
   return status;
@@ -376,7 +403,7 @@ static void print_head(const struct plan_input *input, const struct target *targ
          deck_strategy_name(input->strategy), groups);
   printf("device %s, computing in %s%s\n\n", target->place.device,
          dtype_name(target->place.compute),
-         !target->device && !target->model.host_memory
+         is_estimated(target)
              ? "; this machine has none, so workspace sizes are estimated with the host's"
              : "");
 }
@@ -413,10 +440,10 @@ static enum status run(const struct arguments *arguments)
     status = job_model(&deck, target.place.compute, (int)values->ranks, &model);
   if (!status)
     status = make_input(values, &deck, model, &target, &input);
-  if (!status) {
+  if (!status && !values->json)
     print_head(&input, &target);
+  if (!status)
     status = print_plan(values, &deck, &target, &input, &room, &fits);
-  }
   *arguments->exit_code = !status && !fits;
   model_destroy(model);
   device_destroy(target.device);
@@ -469,7 +496,19 @@ const struct command command_plan = {
         "  tokens  of this step and of the next one\n"
         "  keys and values  of the tokens generated so far\n"
         "  results  loss, gradient norm and values derived from them\n"
-        "  lost to packing  gaps between transient buffers",
+        "  lost to packing  gaps between transient buffers\n"
+        "\n"
+        "JSON (--json), with sizes in bytes, has ranks, rank, strategy, group (ranks in a shard "
+        "group), micro_batches, micro_batch, sequence, device, compute, estimated (this machine "
+        "has no such device), instructions, hash (equal on all ranks) and:\n"
+        "  model  arch, parameters, frozen\n"
+        "  memory  objects with tier, purpose, persistent and transient\n"
+        "  node_sends  per step, of a node to others: nodes, parameters, gradients, replicas, all\n"
+        "  fit  with gpu= or host=: device and host with need, have and fits; fits\n"
+        "  forecast  with rates: step_s, exposed_comm_s, exposed_copy_s, exposed_update_s, "
+        "exposed_disk_s, and busy_s per lane\n"
+        "  presets  with gpu=, host= or rates: objects with name, possible, device, host, nvme, "
+        "step_s and fits",
     .examples = "  sluice plan inputs/gpt2-62m.yaml --ranks 4\n"
                 "  sluice plan inputs/qwen2.5-7b.yaml --ranks 8 gpu=h100 list=false\n"
                 "  sluice plan inputs/qwen2.5-7b.yaml --ranks 16 gpu=h200 rates=rates.yaml\n",

@@ -1,8 +1,11 @@
 /* sluice topo: which GPU, cores and memory each rank of a node gets. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "cmd/cmd.h"
+#include "io/text/json_write.h"
 #include "job/job.h"
 #include "topo/topo.h"
 
@@ -10,6 +13,7 @@ struct values {
   char *xml, *machine;
   int64_t gpus, ranks;
   struct option_strings mask;
+  bool json;
 };
 
 // clang-format off: one row an option
@@ -28,6 +32,7 @@ static const struct option table[] = {
     {"mask", OPTION_STRINGS, AT(mask), "[]",
      .text = "CPUs that the launcher gives each rank. Examples: [0-15, 16-31], "
              "['0-7,16-23', '8-15,24-31'], or one set for all ranks. Empty: the actual CPUs."},
+    {"json", OPTION_BOOL, AT(json), "false", .text = "Print JSON."},
     {.name = NULL},
 };
 // clang-format on
@@ -55,6 +60,66 @@ static enum status create_scene(const struct values *values, const struct deck *
   return topo_create_scene(&scene, options, out);
 }
 
+/* --- JSON ----------------------------------------------------------------------------------- */
+
+/* A cell that may be a number, a text, or nothing. */
+static enum status write_cell(struct json_writer *json, const char *key, const struct topo *topo,
+                              int rank, enum topo_column column)
+{
+  char *cell;
+  const int length = topo_print_cell(topo, rank, column, NULL, 0);
+  const enum status status = mem_alloc(MEM_META, (size_t)length + 1, (void **)&cell);
+  if (status)
+    return status;
+  topo_print_cell(topo, rank, column, cell, (size_t)length + 1);
+  if (column == TOPO_RANK || column == TOPO_CORES || column == TOPO_THREADS)
+    json_write_int(json, key, strtol(cell, NULL, 10));
+  else
+    json_write_text(json, key, strcmp(cell, "-") != 0 ? cell : NULL);
+  mem_free(cell);
+  return STATUS_OK;
+}
+
+static enum status write_rank(struct json_writer *json, const struct topo *topo, int rank)
+{
+  static const char *const keys[TOPO_COLUMNS] = {"rank",       "gpu", "memory", "cores",
+                                                 "controller", "io",  "math",   "threads"};
+  enum status status = STATUS_OK;
+  json_write_open(json, NULL, '{');
+  for (int column = 0; column < TOPO_COLUMNS && !status; column++)
+    status = write_cell(json, keys[column], topo, rank, (enum topo_column)column);
+  json_write_text(json, "warning", topo_rank_warning(topo, rank));
+  json_write_close(json, '}');
+  return status;
+}
+
+static enum status print_json(const struct topo *topo)
+{
+  struct json_writer json = {.to = stdout};
+  struct topo_machine machine;
+  enum status status = STATUS_OK;
+  topo_read_machine(topo, &machine);
+  json_write_open(&json, NULL, '{');
+  json_write_open(&json, "machine", '{');
+  json_write_int(&json, "packages", machine.packages);
+  json_write_int(&json, "numa_nodes", machine.nodes);
+  json_write_int(&json, "cores", machine.cores);
+  json_write_int(&json, "cpus", machine.cpus);
+  json_write_int(&json, "gpus", machine.gpus);
+  json_write_close(&json, '}');
+  json_write_open(&json, "ranks", '[');
+  for (int rank = 0; rank < topo_ranks(topo) && !status; rank++)
+    status = write_rank(&json, topo, rank);
+  json_write_close(&json, ']');
+  json_write_close(&json, '}');
+  return status;
+}
+
+static enum status print(const struct values *values, const struct topo *topo)
+{
+  return values->json ? print_json(topo) : topo_print(topo, stdout);
+}
+
 static enum status show(const struct arguments *arguments, const struct deck *deck)
 {
   const struct values *values = arguments->values;
@@ -74,7 +139,7 @@ static enum status show(const struct arguments *arguments, const struct deck *de
     status = job ? job_create_topo(comm, &buses, &options, &topo)
                  : comm_agree(comm, create_scene(values, deck, &buses, &options, &topo));
   if (!status)
-    status = comm_agree(comm, comm_rank(comm) == 0 ? topo_print(topo, stdout) : STATUS_OK);
+    status = comm_agree(comm, comm_rank(comm) == 0 ? print(values, topo) : STATUS_OK);
   topo_destroy(topo);
   return status;
 }
@@ -105,7 +170,12 @@ const struct command command_topo = {
             "The result is a table and a picture, with a warning for every rank whose CPUs are "
             "not near its GPU. Under mpirun or srun it shows the binding of a job with this deck, "
             "on the node of rank 0. Without a launcher it shows --ranks ranks that share the CPUs "
-            "of this process. With --xml or --machine it shows any other machine.",
+            "of this process. With --xml or --machine it shows any other machine.\n"
+            "\n"
+            "JSON (--json):\n"
+            "  machine  packages, numa_nodes, cores, cpus, gpus\n"
+            "  ranks  objects with rank, gpu (index and bus), memory (NUMA nodes), cores (their "
+            "number), controller, io and math (CPUs), threads and warning; null: none",
     .examples = "  sluice topo --ranks 4\n"
                 "  mpirun -n 4 --bind-to none sluice topo inputs/gpt2-62m.yaml\n"
                 "  sluice topo --machine 'pack:2 numa:1 core:32 pu:1' --gpus 4\n",

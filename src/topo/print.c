@@ -13,7 +13,7 @@ enum { PICTURE_WIDTH = 64 };
  * -------------------------------------------------------------------------------------------------------------------------------
  */
 
-enum column { RANK, GPU, NODES, CORES, CONTROLLER, IO, MATH, THREADS, COLUMNS };
+enum { COLUMNS = TOPO_COLUMNS };
 
 static const char *const titles[COLUMNS] = {"rank",       "GPU", "memory", "cores",
                                             "controller", "I/O", "math",   "threads"};
@@ -38,17 +38,18 @@ static int print_gpu(const struct topo *topo, const struct share *share, char *o
                   machine_bus_text(topo->gpu[share->sees[share->ordinal]].bus).text);
 }
 
-static int print_cell(const struct topo *topo, int rank, int column, char *out, size_t size)
+int topo_print_cell(const struct topo *topo, int rank, enum topo_column column, char *out,
+                    size_t size)
 {
   const struct share *share = &topo->share[rank];
-  switch ((enum column)column) {
-  case RANK: return snprintf(out, size, "%d", rank);
-  case GPU: return print_gpu(topo, share, out, size);
-  case NODES: return print_set(share->nodes, out, size);
-  case CORES: return snprintf(out, size, "%d", share->cores);
-  case CONTROLLER: return print_part(share, share->controller, out, size);
-  case IO: return print_part(share, share->io, out, size);
-  case MATH: return print_set(share->math, out, size);
+  switch (column) {
+  case TOPO_RANK: return snprintf(out, size, "%d", rank);
+  case TOPO_GPU: return print_gpu(topo, share, out, size);
+  case TOPO_NODES: return print_set(share->nodes, out, size);
+  case TOPO_CORES: return snprintf(out, size, "%d", share->cores);
+  case TOPO_CONTROLLER: return print_part(share, share->controller, out, size);
+  case TOPO_IO: return print_part(share, share->io, out, size);
+  case TOPO_MATH: return print_set(share->math, out, size);
   default: return snprintf(out, size, "%d", share->threads);
   }
 }
@@ -58,7 +59,7 @@ static void print_line(const struct topo *topo, int rank, const int width[COLUMN
 {
   for (int c = 0; c < COLUMNS; c++) {
     if (rank >= 0)
-      print_cell(topo, rank, c, cell, size);
+      topo_print_cell(topo, rank, (enum topo_column)c, cell, size);
     fprintf(to, "%-*s%s", c == COLUMNS - 1 ? 0 : width[c], rank < 0 ? titles[c] : cell,
             c == COLUMNS - 1 ? "\n" : "  ");
   }
@@ -71,7 +72,7 @@ static enum status print_table(const struct topo *topo, FILE *to)
   for (int c = 0; c < COLUMNS; c++) {
     width[c] = (int)strlen(titles[c]);
     for (int k = 0; k < topo->ranks; k++) {
-      const int length = print_cell(topo, k, c, NULL, 0);
+      const int length = topo_print_cell(topo, k, (enum topo_column)c, NULL, 0);
       width[c] = length > width[c] ? length : width[c];
     }
     widest = width[c] > widest ? width[c] : widest;
@@ -260,6 +261,27 @@ static enum status print_picture(const struct topo *topo, FILE *to)
   return status;
 }
 
+int topo_ranks(const struct topo *topo)
+{
+  return topo->ranks;
+}
+
+const char *topo_rank_warning(const struct topo *topo, int rank)
+{
+  return topo->share[rank].warning;
+}
+
+void topo_read_machine(const struct topo *topo, struct topo_machine *out)
+{
+  hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(topo->machine);
+  *out =
+      (struct topo_machine){.packages = hwloc_get_nbobjs_by_type(topo->machine, HWLOC_OBJ_PACKAGE),
+                            .nodes = hwloc_get_nbobjs_by_type(topo->machine, HWLOC_OBJ_NUMANODE),
+                            .cores = machine_count_cores(topo->machine, whole),
+                            .cpus = hwloc_bitmap_weight(whole),
+                            .gpus = topo->gpus};
+}
+
 /* --- all of it
  * -------------------------------------------------------------------------------------------------------------------------------
  */
@@ -279,16 +301,13 @@ static void print_unusable(hwloc_topology_t machine, FILE *to)
 
 static void print_machine(const struct topo *topo, FILE *to)
 {
-  hwloc_topology_t machine = topo->machine;
-  hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(machine);
-  const int packages = hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_PACKAGE);
-  const int nodes = hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_NUMANODE);
-  const int cores = machine_count_cores(machine, whole), cpus = hwloc_bitmap_weight(whole);
-  if (packages > 0)
-    fprintf(to, "%d package%s, ", packages, plural(packages));
-  fprintf(to, "%d NUMA node%s, %d core%s, %d CPU%s", nodes, plural(nodes), cores, plural(cores),
-          cpus, plural(cpus));
-  print_unusable(machine, to);
+  struct topo_machine machine;
+  topo_read_machine(topo, &machine);
+  if (machine.packages > 0)
+    fprintf(to, "%d package%s, ", machine.packages, plural(machine.packages));
+  fprintf(to, "%d NUMA node%s, %d core%s, %d CPU%s", machine.nodes, plural(machine.nodes),
+          machine.cores, plural(machine.cores), machine.cpus, plural(machine.cpus));
+  print_unusable(topo->machine, to);
   fprintf(to, ", %d GPU%s\n\n", topo->gpus, plural(topo->gpus));
 }
 

@@ -108,6 +108,29 @@ enum status topo_find_pages(const struct topo *topo, const void *memory, int64_t
 /* The shares of all ranks of the machine as a table, and the machine as a picture in text. */
 enum status topo_print(const struct topo *topo, FILE *to);
 
+/* The same as single facts. A cell is a text, as snprintf() writes it: sets of CPUs or NUMA nodes
+ * such as "0-3,8", a GPU as its index on the machine and its bus, "-" for nothing. A warning of a
+ * rank is NULL if nothing is wrong. Local. */
+enum topo_column {
+  TOPO_RANK,
+  TOPO_GPU,
+  TOPO_NODES, /* of memory */
+  TOPO_CORES,
+  TOPO_CONTROLLER,
+  TOPO_IO,
+  TOPO_MATH,
+  TOPO_THREADS,
+  TOPO_COLUMNS
+};
+int topo_ranks(const struct topo *topo);
+int topo_print_cell(const struct topo *topo, int rank, enum topo_column column, char *out,
+                    size_t size);
+const char *topo_rank_warning(const struct topo *topo, int rank);
+struct topo_machine {
+  int packages, nodes, cores, cpus, gpus;
+};
+void topo_read_machine(const struct topo *topo, struct topo_machine *out);
+
 /* CPUs' worth of time that control groups grant a process (v2 cpu.max, v1 cpu.cfs_quota_us; the
  * least of the group and those around it), 0: unlimited. `groups`: a file such as
  * /proc/self/cgroup; `root`: where the control groups are mounted. */

@@ -23,6 +23,7 @@ check_scripts += \
 	tests/cli/generate.sh \
 	tests/cli/help.sh \
 	tests/cli/hybrid.sh \
+	tests/cli/json.sh \
 	tests/cli/memory.sh \
 	tests/cli/metrics.sh \
 	tests/cli/mixups.sh \

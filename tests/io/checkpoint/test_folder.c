@@ -570,15 +570,15 @@ static void a_list(void **state)
   (void)state;
   FILE *to = start_printing();
   char *missing = path_of("missing"), line[256];
-  assert_int_equal(checkpoint_list(missing, to), STATUS_INPUT);
-  assert_int_equal(checkpoint_list(dir, to), STATUS_OK);
+  assert_int_equal(checkpoint_list(missing, false, to), STATUS_INPUT);
+  assert_int_equal(checkpoint_list(dir, false, to), STATUS_OK);
   snprintf(line, sizeof line, "no checkpoints in %s", dir);
   expect_line(line);
   assert_int_equal(comm_barrier(job), STATUS_OK);
   save(10, 1);
   make_file("step-00000020.h5", "");
   make_file("step-00000030.h5.stale", "");
-  assert_int_equal(checkpoint_list(dir, to), STATUS_OK);
+  assert_int_equal(checkpoint_list(dir, false, to), STATUS_OK);
   assert_null(strstr(printed, "stale"));
   expect_line("file step samples ranks tensors MiB written by");
   char *path = path_of("step-00000010.h5");
@@ -597,7 +597,7 @@ static void a_table(void **state)
   save(10, 1);
   char *path = path_of("step-00000010.h5");
   FILE *to = start_printing();
-  assert_int_equal(checkpoint_show(path, to), STATUS_OK);
+  assert_int_equal(checkpoint_show(path, false, to), STATUS_OK);
   expect_line("format sluice-checkpoint 1");
   expect_line("step 10");
   expect_line("seed 18364758544493064720");
@@ -617,7 +617,7 @@ static void a_table(void **state)
   assert_int_equal(hdf5_close(file, STATUS_OK), STATUS_OK);
   end_printing(to);
   FILE *full = fopen("/dev/full", "w");
-  assert_int_equal(checkpoint_show(path, full), STATUS_IO);
+  assert_int_equal(checkpoint_show(path, false, full), STATUS_IO);
   fclose(full);
   mem_free(path);
 }
@@ -642,10 +642,10 @@ static void differences(void **state)
   char *a = path_of("step-00000010.h5"), *b = path_of("step-00000020.h5"), line[1024];
   bool same = false;
   FILE *to = start_printing();
-  assert_int_equal(checkpoint_diff(a, a, to, &same), STATUS_OK);
+  assert_int_equal(checkpoint_diff(a, a, false, to, &same), STATUS_OK);
   assert_true(same);
   assert_int_equal(printed_bytes, 0);
-  assert_int_equal(checkpoint_diff(a, b, to, &same), STATUS_OK);
+  assert_int_equal(checkpoint_diff(a, b, false, to, &same), STATUS_OK);
   assert_false(same);
   expect_line("exp_avg_sq/counts: 2 of 13 elements differ, by at most 9");
   expect_line("exp_avg_sq/bytes: uint8 2 x 3 | fp8_e4m3 2 x 3");
@@ -660,8 +660,8 @@ static void differences(void **state)
     lines += *c == '\n';
   assert_int_equal(lines, 6);
   char *missing = path_of("missing.h5");
-  assert_int_equal(checkpoint_diff(a, missing, to, &same), STATUS_INPUT);
-  assert_int_equal(checkpoint_diff(missing, a, to, &same), STATUS_INPUT);
+  assert_int_equal(checkpoint_diff(a, missing, false, to, &same), STATUS_INPUT);
+  assert_int_equal(checkpoint_diff(missing, a, false, to, &same), STATUS_INPUT);
   end_printing(to);
   mem_free(missing);
   mem_free(a);

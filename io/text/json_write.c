@@ -1,0 +1,102 @@
+#include "io/text/json_write.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "io/text/utf8.h"
+
+static int put_escaped(const char *text, size_t bytes, FILE *to)
+{
+  int result = 0;
+  for (size_t i = 0; i < bytes && result >= 0; i++) {
+    const unsigned char c = (unsigned char)text[i];
+    if (c < 32)
+      result = fprintf(to, c == '\n' ? "\\n" : c == '\t' ? "\\t" : "\\u%04x", c);
+    else
+      result = fprintf(to, c == '"' || c == '\\' ? "\\%c" : "%c", c);
+  }
+  return result;
+}
+
+int json_write_string(const char *text, FILE *to)
+{
+  int result = fputc('"', to);
+  for (size_t left = strlen(text); left > 0 && result >= 0;) {
+    const int64_t bad = utf8_find_invalid(text, left);
+    const size_t good = bad < 0 ? left : (size_t)bad, done = good + (bad >= 0);
+    result = put_escaped(text, good, to);
+    if (bad >= 0 && result >= 0)
+      result = fputs("\\ufffd", to);
+    text += done;
+    left -= done;
+  }
+  return result < 0 ? result : fputc('"', to);
+}
+
+static void put_line_break(const struct json_writer *writer)
+{
+  fprintf(writer->to, "\n%*s", 2 * writer->depth, "");
+}
+
+static void begin_value(struct json_writer *writer, const char *key)
+{
+  if (writer->filled)
+    fputc(',', writer->to);
+  if (writer->depth > 0)
+    put_line_break(writer);
+  if (key) {
+    (void)json_write_string(key, writer->to);
+    fputs(": ", writer->to);
+  }
+  writer->filled = true;
+}
+
+void json_write_open(struct json_writer *writer, const char *key, char bracket)
+{
+  begin_value(writer, key);
+  fputc(bracket, writer->to);
+  writer->depth++;
+  writer->filled = false;
+}
+
+void json_write_close(struct json_writer *writer, char bracket)
+{
+  writer->depth--;
+  if (writer->filled)
+    put_line_break(writer);
+  fputc(bracket, writer->to);
+  if (writer->depth == 0)
+    fputc('\n', writer->to);
+  writer->filled = true;
+}
+
+void json_write_text(struct json_writer *writer, const char *key, const char *text)
+{
+  begin_value(writer, key);
+  if (text)
+    (void)json_write_string(text, writer->to);
+  else
+    fputs("null", writer->to);
+}
+
+void json_write_int(struct json_writer *writer, const char *key, int64_t value)
+{
+  begin_value(writer, key);
+  fprintf(writer->to, "%" PRId64, value);
+}
+
+void json_write_real(struct json_writer *writer, const char *key, double value)
+{
+  begin_value(writer, key);
+  if (isfinite(value))
+    fprintf(writer->to, "%.17g", value);
+  else
+    fputs("null", writer->to);
+}
+
+void json_write_bool(struct json_writer *writer, const char *key, bool value)
+{
+  begin_value(writer, key);
+  fputs(value ? "true" : "false", writer->to);
+}

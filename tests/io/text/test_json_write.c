@@ -1,0 +1,91 @@
+/* The writer of JSON. Oracles: the strict reader of io/text/json_tree.h; a text written by hand. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+
+#include "io/text/json_tree.h"
+#include "io/text/json_write.h"
+
+static void write_all(FILE *to)
+{
+  struct json_writer json = {.to = to};
+  json_write_open(&json, NULL, '{');
+  json_write_text(&json, "text", "a\"b\\c\n\t\x01/\xc3\xa9\xff!");
+  json_write_text(&json, "nothing", NULL);
+  json_write_int(&json, "least", INT64_MIN);
+  json_write_real(&json, "real", 0.1);
+  json_write_real(&json, "nan", NAN);
+  json_write_bool(&json, "yes", true);
+  json_write_open(&json, "empty", '[');
+  json_write_close(&json, ']');
+  json_write_open(&json, "list", '[');
+  json_write_int(&json, NULL, 1);
+  json_write_open(&json, NULL, '{');
+  json_write_close(&json, '}');
+  json_write_close(&json, ']');
+  json_write_close(&json, '}');
+}
+
+static void test_layout(void **state)
+{
+  (void)state;
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *to = open_memstream(&text, &bytes);
+  write_all(to);
+  fclose(to);
+  assert_string_equal(text, "{\n  \"text\": \"a\\\"b\\\\c\\n\\t\\u0001/\xc3\xa9\\ufffd!\",\n"
+                            "  \"nothing\": null,\n  \"least\": -9223372036854775808,\n"
+                            "  \"real\": 0.10000000000000001,\n  \"nan\": null,\n  \"yes\": true,\n"
+                            "  \"empty\": [],\n  \"list\": [\n    1,\n    {}\n  ]\n}\n");
+  free(text);
+}
+
+static void test_read_back(void **state)
+{
+  (void)state;
+  char *text = NULL;
+  const char *found;
+  size_t bytes = 0;
+  struct json_tree *tree = NULL;
+  double real = 0;
+  FILE *to = open_memstream(&text, &bytes);
+  write_all(to);
+  fclose(to);
+  assert_int_equal(json_tree_parse("written", text, bytes, &tree), STATUS_OK);
+  const struct json_node *root = json_tree_root(tree);
+  assert_int_equal(json_get_text(json_find(root, "text"), &found, NULL), STATUS_OK);
+  assert_string_equal(found, "a\"b\\c\n\t\x01/\xc3\xa9\xef\xbf\xbd!");
+  assert_int_equal(json_get_real(json_find(root, "real"), &real), STATUS_OK);
+  assert_true(real == 0.1);
+  assert_int_equal(json_length(json_find(root, "list")), 2);
+  json_tree_free(tree);
+  free(text);
+}
+
+static void test_full_disk(void **state)
+{
+  (void)state;
+  FILE *full = fopen("/dev/full", "w");
+  if (!full)
+    skip();
+  setvbuf(full, NULL, _IONBF, 0);
+  assert_int_equal(json_write_string("text", full), EOF);
+  fclose(full);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_layout),
+                                     cmocka_unit_test(test_read_back),
+                                     cmocka_unit_test(test_full_disk)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
