@@ -100,6 +100,9 @@ const struct option_alias deck_aliases[] = {
     {"optimizer_name optimizer_type optimizer", "optim.name",
      "its settings are the other keys of optim"},
     {"learning_rate base_lr max_lr peak_lr", "optim.lr", NULL},
+    {"param_groups parameter_groups lr_mult lr_multiplier lr_multipliers embedding_lr "
+     "embedding_learning_rate",
+     "optim.lr_scale", "a factor per unit, such as [root=0.5]"},
     {"min_learning_rate lr_min eta_min", "optim.min_lr", "a share of optim.lr"},
     {"beta1 beta2 adam_beta1 adam_beta2", "optim.betas", "a list of both, such as [0.9, 0.95]"},
     {"epsilon adam_eps adam_epsilon", "optim.eps", NULL},

@@ -378,6 +378,13 @@ const struct option deck_table[] = {
      .text = "Optimizer." OPTIM_ELEMENTWISE(OPTIM_TEXT) OPTIM_MATRIX(OPTIM_TEXT)},
     {"optim.lr", OPTION_REAL, AT(optim.lr), "6e-4", .effect = EFFECT_MATH, .least = 0, .most = 1000,
      .example = "3e-4", .text = "Peak learning rate, after the warm-up."},
+    {"optim.lr_scale", OPTION_STRINGS, AT(optim.lr_scale), "[]", .effect = EFFECT_MATH,
+     .example = "[root=0.5]",
+     .text = "Factors of the learning rate of single units. Each item is PATTERN=FACTOR, such as "
+             "root=0.5. The pattern is for the name of a unit (sluice plan prints it), with * and "
+             "? as for file names. The first item that matches counts. Other units have factor 1. "
+             "root has the embeddings and a tied head. h.0 is the first block. head is an untied "
+             "head. The final norm is in the unit of the head. Weight decay scales likewise."},
     {"optim.betas", OPTION_REALS, AT(optim.betas), "[0.9, 0.95]", .effect = EFFECT_MATH, .least = 0,
      .most = 1, .count = 2,
      .text = "Decay rates of the moments of adamw and lion. The authors of lion use [0.95, 0.98] "
@@ -816,7 +823,7 @@ static enum status check_optim(const struct deck *deck)
   return STATUS_OK;
 }
 
-/* "PATTERN=CODEC": the length of the pattern; 0: it is something else, or too long. */
+/* "PATTERN=VALUE": the length of the pattern; 0: it is something else, or too long. */
 static size_t split_unit(const char *item)
 {
   const size_t length = strcspn(item, "=");
@@ -824,20 +831,38 @@ static size_t split_unit(const char *item)
   return both && length < DECK_UNIT_TEXT && strlen(item + length + 1) < DECK_UNIT_TEXT ? length : 0;
 }
 
-static enum status check_units(const struct deck *deck)
+/* `form`: of an item, and an example. */
+static enum status check_units(const struct deck *deck, const char *key,
+                               const struct option_strings *units, const char *form,
+                               const char *example)
 {
-  const struct option_strings *units = &deck->compress.units;
-  if (units->n > DECK_UNIT_CODECS)
+  if (units->n > DECK_UNIT_ITEMS)
     return status_set(STATUS_USAGE, "%s has %d items, and at most %d are possible: use patterns",
-                      cite(deck, "compress.grads.units").text, units->n, DECK_UNIT_CODECS);
+                      cite(deck, key).text, units->n, DECK_UNIT_ITEMS);
   for (int i = 0; i < units->n; i++)
     if (split_unit(units->item[i]) == 0)
       return status_set(STATUS_USAGE,
-                        "%s has '%s': an item is PATTERN=CODEC with at most %d letters each, such "
-                        "as h.1*=int8",
-                        cite(deck, "compress.grads.units").text, units->item[i],
-                        DECK_UNIT_TEXT - 1);
+                        "%s has '%s': an item is %s with at most %d letters each, such as %s",
+                        cite(deck, key).text, units->item[i], form, DECK_UNIT_TEXT - 1, example);
   return STATUS_OK;
+}
+
+static enum status check_lr_scale(const struct deck *deck)
+{
+  enum { MOST = 1000 }; /* as optim.lr */
+  const struct option_strings *units = &deck->optim.lr_scale;
+  const enum status status =
+      check_units(deck, "optim.lr_scale", units, "PATTERN=FACTOR", "root=0.5");
+  for (int i = 0; i < units->n && !status; i++) {
+    double factor;
+    if (!options_parse_real(units->item[i] + split_unit(units->item[i]) + 1, &factor) ||
+        factor <= 0 || factor > MOST)
+      return status_set(STATUS_USAGE,
+                        "%s has '%s': a factor is a number above 0 and at most %d "
+                        "(train.freeze is for parameters that are not trained)",
+                        cite(deck, "optim.lr_scale").text, units->item[i], MOST);
+  }
+  return status;
 }
 
 static bool encodes(const struct deck *deck)
@@ -869,7 +894,8 @@ static enum status check_warmup(const struct deck *deck)
 /* A step that is skipped because of a gradient that is not finite leaves what its messages lost. */
 static enum status check_compress(const struct deck *deck)
 {
-  enum status status = check_units(deck);
+  enum status status = check_units(deck, "compress.grads.units", &deck->compress.units,
+                                   "PATTERN=CODEC", "h.1*=int8");
   if (!status)
     status = check_warmup(deck);
   if (status || deck->compress.feedback == 0)
@@ -950,9 +976,10 @@ static enum status check_checkpoint(const struct deck *deck)
 enum status deck_check(const struct deck *deck)
 {
   typedef enum status check(const struct deck *);
-  static check *const checks[] = {check_model,      check_data,     check_shard,     check_tiers,
-                                  check_state,      check_optim,    check_trace,     check_counters,
-                                  check_checkpoint, check_compress, check_difference};
+  static check *const checks[] = {check_model,    check_data,       check_shard,
+                                  check_tiers,    check_state,      check_optim,
+                                  check_trace,    check_counters,   check_checkpoint,
+                                  check_compress, check_difference, check_lr_scale};
   if (!*deck->run.dir)
     return status_set(STATUS_USAGE, "%s must name a folder, such as runs/first",
                       cite(deck, "run.dir").text);
@@ -1058,14 +1085,14 @@ static struct deck_codec codec_of(const struct deck_compress *asked)
                              .threshold = asked->threshold};
 }
 
-static struct deck_unit_codecs unit_codecs_of(const struct option_strings *units)
+static struct deck_units units_of(const struct option_strings *units)
 {
-  struct deck_unit_codecs out = {.n = units->n};
+  struct deck_units out = {.n = units->n};
   for (int i = 0; i < units->n; i++) {
     const char *item = units->item[i];
     const int length = (int)split_unit(item);
     snprintf(out.of[i].pattern, DECK_UNIT_TEXT, "%.*s", length, item);
-    snprintf(out.of[i].codec, DECK_UNIT_TEXT, "%s", item + length + 1);
+    snprintf(out.of[i].value, DECK_UNIT_TEXT, "%s", item + length + 1);
   }
   return out;
 }
@@ -1087,7 +1114,8 @@ static enum status resolve_policy(const struct deck *deck, int local_ranks, int 
       .immediate = updates_at_once(deck),
       .moments = moments[deck->optim.moments],
       .grads = codec_of(&deck->compress.grads),
-      .units = unit_codecs_of(&deck->compress.units),
+      .units = units_of(&deck->compress.units),
+      .lr_scale = units_of(&deck->optim.lr_scale),
       .across_nodes = deck->compress.across == DECK_ACROSS_NODE,
       .feedback = deck_feedback(deck),
       .weights = codec_of(&deck->compress.weights),

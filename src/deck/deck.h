@@ -126,7 +126,9 @@ struct deck {
   } transfer; /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
   struct {
     int name;
-    double lr, betas[2], momentum;
+    double lr;
+    struct option_strings lr_scale;
+    double betas[2], momentum;
     bool nesterov;
     double eps, weight_decay, clip, min_lr;
     int schedule, nonfinite;
@@ -134,7 +136,7 @@ struct deck {
     struct option_strings no_decay;
     int moments, rounding, update, state;
     double state_share;
-  } optim; /* no_decay: of norm, bias, embedding; clip 0:
+  } optim; /* lr_scale: PATTERN=FACTOR; no_decay: of norm, bias, embedding; clip 0:
                                                                           none; min_lr: share of lr
               at the end; decay_steps 0: run.steps */
   struct {
@@ -233,13 +235,13 @@ struct deck_codec {
   double density, threshold;
 };
 
-/* Codecs of single units: the first pattern, as for file names, that a unit's name matches. */
-enum { DECK_UNIT_CODECS = 32, DECK_UNIT_TEXT = 48 };
-struct deck_unit_codecs {
+/* Values of single units: of the first pattern, as for file names, that a unit's name matches. */
+enum { DECK_UNIT_ITEMS = 32, DECK_UNIT_TEXT = 48 };
+struct deck_units {
   int n;
   struct {
-    char pattern[DECK_UNIT_TEXT], codec[DECK_UNIT_TEXT];
-  } of[DECK_UNIT_CODECS];
+    char pattern[DECK_UNIT_TEXT], value[DECK_UNIT_TEXT];
+  } of[DECK_UNIT_ITEMS];
 };
 
 /* Requests of the deck that hold for all units. unit_policy_make() makes the policy of each unit
@@ -256,8 +258,9 @@ struct deck_policy {
   bool one_node;     /* a shard group is on one node, as far as this rank's node tells */
   bool immediate;    /* a unit is updated as soon as its gradient is complete */
   enum dtype moments;
-  struct deck_codec grads; /* between ranks, of units that no pattern of `units` matches */
-  struct deck_unit_codecs units;
+  struct deck_codec grads;    /* between ranks, of units that no pattern of `units` matches */
+  struct deck_units units;    /* codecs */
+  struct deck_units lr_scale; /* factors of the learning rate, see deck_check() */
   bool warmup;          /* the first updates, of which no gradient is encoded: not by the deck */
   int64_t sample;       /* steps between measurements of what messages lose; 0: never */
   bool across_nodes;    /* gradients are encoded between nodes alone */

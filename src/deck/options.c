@@ -334,14 +334,23 @@ static bool parse_int(const struct option *option, const char *text, int64_t *ou
   return true;
 }
 
-static bool parse_real(const struct option *option, const char *text, double *out)
+bool options_parse_real(const char *text, double *out)
 {
   char *end;
   if (!*text ||
       strspn(text, "0123456789+-.eE") != strlen(text)) /* no hexadecimal, no inf, no nan */
     return false;
   double value = strtod(text, &end);
-  if (*end || !isfinite(value) || !in_range(option, value))
+  if (*end || !isfinite(value))
+    return false;
+  *out = value;
+  return true;
+}
+
+static bool parse_real(const struct option *option, const char *text, double *out)
+{
+  double value;
+  if (!options_parse_real(text, &value) || !in_range(option, value))
     return false;
   *out = value;
   return true;

@@ -88,6 +88,9 @@ enum status options_check_text(const char *label, const char *text, size_t bytes
 /* "key=value" from the command line; lists as key=[a,b] or key=a,b, their items quoted or not. */
 enum status options_assign(struct option_set *set, const char *assignment);
 
+/* A finite decimal number. false: anything else. */
+bool options_parse_real(const char *text, double *out);
+
 /* What stands behind a number: nothing, a letter of kMGT for a power of 1000, with an i behind it
  * of 1024; with `bytes` a B behind all that. false: anything else. */
 bool options_parse_scale(const char *suffix, bool bytes, int64_t *scale);

@@ -773,7 +773,7 @@ static struct update update_of(const struct call *call)
   const struct optim_settings *optim = &plan->input.optim;
   return (struct update){
       .rule = call->instr->attr.optimizer,
-      .lr = call->args->lr,
+      .lr = call->args->lr * call->instr->attr.lr_scale,
       .beta1 = optim->beta1,
       .beta2 = optim->beta2,
       .momentum = optim->momentum,

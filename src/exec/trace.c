@@ -136,9 +136,14 @@ static void add_number(struct trace_span *span, const char *key, int64_t number)
   span->arg[span->args++] = (struct trace_arg){.key = key, .number = number};
 }
 
-/* Everything that changes bits or bytes. A norm is limited by a decimal number, which is a text. */
-static void add_attributes(struct trace_span *span, const struct instr *instr, char *clip,
-                           size_t size)
+/* Decimal numbers of a span, which are texts. */
+struct decimals {
+  char clip[32], lr_scale[32];
+};
+
+/* Everything that changes bits or bytes. */
+static void add_attributes(struct trace_span *span, const struct instr *instr,
+                           struct decimals *decimals)
 {
   static const char *const groups[] = {
       [GROUP_GATHER] = "gather", [GROUP_REDUCE] = "reduce", [GROUP_REPLICAS] = "replicas",
@@ -151,12 +156,16 @@ static void add_attributes(struct trace_span *span, const struct instr *instr, c
   if (attr->codec.values && !(attr->codec.values->traits & CODEC_IDENTITY))
     add_text(span, "values", attr->codec.values->name);
   if (attr->clip > 0) {
-    snprintf(clip, size, "%g", attr->clip);
-    add_text(span, "clip", clip);
+    snprintf(decimals->clip, sizeof decimals->clip, "%g", attr->clip);
+    add_text(span, "clip", decimals->clip);
   }
   if (!op_rows[instr->op].updates)
     return;
   add_text(span, "optimizer", optim_ops(attr->optimizer)->name);
+  if (instr->op == OP_UPDATE && attr->lr_scale != 1) {
+    snprintf(decimals->lr_scale, sizeof decimals->lr_scale, "%g", attr->lr_scale);
+    add_text(span, "lr_scale", decimals->lr_scale);
+  }
   add_text(span, "rounding", attr->stochastic ? "stochastic" : "nearest");
   if (attr->stochastic)
     add_number(span, "seed", (int64_t)attr->seed);
@@ -166,7 +175,8 @@ static void draw(struct trace_run *run, const struct exec_event *event)
 {
   const struct plan *plan = run->plan;
   const struct instr *instr = &plan->instr[event->instr];
-  char name[96], clip[32];
+  char name[96];
+  struct decimals decimals;
   plan_instr_name(plan, event->instr, name, sizeof name);
   struct trace_span span = {.name = name,
                             .category = plan_op_name(instr->op),
@@ -181,7 +191,7 @@ static void draw(struct trace_run *run, const struct exec_event *event)
     add_number(&span, "micro", instr->micro);
   if (between_ranks(plan, instr))
     add_number(&span, "bytes", plan_instr_bytes(plan, instr));
-  add_attributes(&span, instr, clip, sizeof clip);
+  add_attributes(&span, instr, &decimals);
   for (int e = 0; event->spent && e < op_counters_events(run->counters); e++)
     if (event->spent[e] >= 0)
       add_number(&span, op_counters_key(run->counters, e), event->spent[e]);

@@ -174,6 +174,7 @@ uint64_t plan_collective_hash(const struct plan *plan)
                                          : 0};
     hash = hash_bytes(hash, word, sizeof word);
     hash = hash_bytes(hash, &instr->attr.clip, sizeof instr->attr.clip);
+    hash = hash_bytes(hash, &instr->attr.lr_scale, sizeof instr->attr.lr_scale);
     hash = codec_hash(hash, &instr->attr.codec);
   }
   return hash;

@@ -237,6 +237,7 @@ struct attributes {
                           * The group adds up each block by itself, and the parts that a member
                           * gets lie one after another. Elsewhere 0. */
   double clip;           /* METRICS: largest norm of the gradient; 0: any */
+  double lr_scale;       /* UPDATE: factor of the learning rate. Elsewhere 0. */
   /* Of op_rows[].updates. Its numbers are those of plan_input.optim. */
   enum optimizer optimizer;
   bool stochastic; /* rounding of masters and states of 16 bits */

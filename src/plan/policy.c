@@ -2,6 +2,7 @@
 
 #include <fnmatch.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "plan/plan.h"
@@ -78,26 +79,38 @@ static enum status check_settings(const struct deck_policy *asked)
   const char *name = name_of(&asked->grads, text, sizeof text);
   enum status status = STATUS_OK;
   for (int i = 0; i < asked->units.n && !status; i++) {
-    status = codec_make(asked->units.of[i].codec, NULL, false, &codec);
+    status = codec_make(asked->units.of[i].value, NULL, false, &codec);
     if (!status)
       rest = select_settings(rest, &codec, false);
   }
   return status ? status : codec_make(name, &rest, false, &codec);
 }
 
+/* NULL: no pattern matches the unit's name. */
+static const char *value_of(const struct deck_units *units, const char *unit)
+{
+  for (int i = 0; i < units->n; i++)
+    if (fnmatch(units->of[i].pattern, unit, 0) == 0)
+      return units->of[i].value;
+  return NULL;
+}
+
+/* deck_check() has seen that the values are numbers. */
+static double lr_scale_of(const struct deck_policy *asked, const char *unit)
+{
+  const char *factor = value_of(&asked->lr_scale, unit);
+  return factor ? strtod(factor, NULL) : 1;
+}
+
 enum status unit_policy_codec(const struct deck_policy *asked, const char *unit, struct codec *out)
 {
   char text[2 * DECK_UNIT_TEXT];
   struct codec_settings settings = settings_of(&asked->grads);
-  const char *name = name_of(&asked->grads, text, sizeof text);
+  const char *own = value_of(&asked->units, unit);
+  const char *name = own ? own : name_of(&asked->grads, text, sizeof text);
   const bool feedback = asked->feedback != NULL;
-  int i = 0;
   if (asked->warmup)
     return codec_make(NULL, NULL, false, out);
-  while (i < asked->units.n && fnmatch(asked->units.of[i].pattern, unit, 0) != 0)
-    i++;
-  if (i < asked->units.n)
-    name = asked->units.of[i].codec;
   enum status status = STATUS_OK;
   if (asked->units.n > 0) {
     status = codec_make(name, NULL, feedback, out);
@@ -206,15 +219,23 @@ static enum status check_unit(const struct plan_input *input, enum across across
                     codec.ops->name);
 }
 
-static enum status check_pattern(const struct model *model, const char *pattern)
+static bool names_a_unit(const char *pattern, const struct model *model)
 {
   for (int u = 0; u < model->units; u++)
     if (fnmatch(pattern, model->unit[u].name, 0) == 0)
-      return STATUS_OK;
-  return status_set(STATUS_USAGE,
-                    "compress.grads.units: no unit of this model is named \"%s\"; units are "
-                    "\"%s\" to \"%s\"",
-                    pattern, model->unit[0].name, model->unit[model->units - 1].name);
+      return true;
+  return false;
+}
+
+static enum status check_patterns(const char *key, const struct deck_units *units,
+                                  const struct model *model)
+{
+  for (int i = 0; i < units->n; i++)
+    if (!names_a_unit(units->of[i].pattern, model))
+      return status_set(
+          STATUS_USAGE, "%s: no unit of this model is named \"%s\"; units are \"%s\" to \"%s\"",
+          key, units->of[i].pattern, model->unit[0].name, model->unit[model->units - 1].name);
+  return STATUS_OK;
 }
 
 /* Patterns and codecs, whatever the ranks. *any: a unit's gradients are encoded. */
@@ -225,8 +246,8 @@ static enum status check_names(const struct plan_input *input, bool *any)
   struct codec codec;
   enum status status = check_settings(asked);
   *any = false;
-  for (int i = 0; i < asked->units.n && !status; i++)
-    status = check_pattern(model, asked->units.of[i].pattern);
+  if (!status)
+    status = check_patterns("compress.grads.units", &asked->units, model);
   for (int u = 0; u < model->units && !status; u++) {
     status = unit_policy_codec(asked, model->unit[u].name, &codec);
     *any |= !status && !(codec.ops->traits & CODEC_IDENTITY);
@@ -362,7 +383,9 @@ enum status unit_policy_check(const struct plan_input *input)
   if (asked->moments != DTYPE_F32 && asked->moments != DTYPE_BF16 && asked->moments != DTYPE_F16)
     return status_set(STATUS_UNSUPPORTED, "moments in %s: they are kept in fp32, bf16 or fp16",
                       dtype_name(asked->moments));
-  const enum status status = check_codecs(input);
+  enum status status = check_patterns("optim.lr_scale", &asked->lr_scale, input->model);
+  if (!status)
+    status = check_codecs(input);
   return status ? status : check_weights(input);
 }
 
@@ -376,6 +399,7 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
   struct unit_policy policy = {.host = is_on_host(asked, full || reduces, unit),
                                .window = input->device->compute,
                                .state = asked->moments,
+                               .lr_scale = lr_scale_of(asked, input->model->unit[unit].name),
                                .each_micro =
                                    asked->host_state || (group > 1 && asked->reduce_every_micro),
                                .immediate = asked->immediate,

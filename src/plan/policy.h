@@ -1,5 +1,6 @@
-/* The policy of a unit: where its state lives, in which types it is kept and sent, and when it is
- * reduced and updated. The builder asks it instead of the deck. */
+/* The policy of a unit: where its state lives, in which types it is kept and sent, when it is
+ * reduced and updated, and the factor of its learning rate. The builder asks it instead of the
+ * deck. */
 #ifndef SLUICE_PLAN_POLICY_H
 #define SLUICE_PLAN_POLICY_H
 
@@ -39,6 +40,7 @@ struct unit_policy {
   enum dtype window; /* in which parameters are gathered and computed with */
   enum dtype state;  /* of optimizer state */
   enum across across;
+  double lr_scale;       /* factor of the learning rate */
   struct codec grads;    /* of gradients between ranks, in the exchanges that `across` names */
   struct codec residual; /* of what messages lose and the next ones bring; ops NULL: it is lost */
   struct codec weights;  /* of gathered parameters in training; ops NULL: they travel as they are */

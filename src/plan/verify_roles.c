@@ -155,19 +155,24 @@ static enum status check_facts(const struct plan *plan, int i, int k)
              : check_type(plan, i, k, type_of(plan, instr, operand));
 }
 
-/* An update by other rules than the input's, or with other random bits. */
+/* An update by other rules than the input's, with another learning rate than its unit's, or with
+ * other random bits. */
 static enum status check_optimizer(const struct plan *plan, int i)
 {
-  const struct attributes *attr = &plan->instr[i].attr;
+  const struct instr *instr = &plan->instr[i];
+  const struct attributes *attr = &instr->attr;
   const struct optim_settings *optim = &plan->input.optim;
-  const bool updates = op_rows[plan->instr[i].op].updates,
-             seeded = updates || op_rows[plan->instr[i].op].coded ||
-                      op_rows[plan->instr[i].op].codes_params;
-  const double clip = plan->instr[i].op == OP_METRICS ? optim->clip : 0;
+  const bool updates = op_rows[instr->op].updates,
+             seeded = updates || op_rows[instr->op].coded || op_rows[instr->op].codes_params;
+  const double clip = instr->op == OP_METRICS ? optim->clip : 0;
+  const double lr_scale = instr->op == OP_UPDATE ? plan->policy[instr->unit].lr_scale : 0;
   if (attr->clip != clip)
     return verify_fail(plan, i, "clips to a norm of %g, where %g is asked for", attr->clip, clip);
   if (attr->optimizer != (updates ? optim->name : (enum optimizer)0))
     return verify_fail(plan, i, "updates by another optimizer than the plan's");
+  if (attr->lr_scale != lr_scale)
+    return verify_fail(plan, i, "updates at %g of the learning rate, where %g is asked for",
+                       attr->lr_scale, lr_scale);
   if (attr->stochastic != (updates && optim->stochastic) ||
       attr->seed != (seeded ? optim->seed : 0))
     return verify_fail(plan, i, "rounds in another way, or with another seed, than the plan");

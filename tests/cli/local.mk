@@ -18,6 +18,7 @@ check_scripts += \
 	tests/cli/hardening.sh \
 	tests/cli/huggingface.sh \
 	tests/cli/losses.sh \
+	tests/cli/lr_scale.sh \
 	tests/cli/fit.sh \
 	tests/cli/frozen.sh \
 	tests/cli/generate.sh \

@@ -240,6 +240,39 @@ static void test_impossible_combinations(void **state)
        "a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b,a=b]",
        "compress.grads.units (command line) has 33 items, and at most 32 are possible: use "
        "patterns"},
+      {"optim.lr_scale=[0.5]",
+       "optim.lr_scale (command line) has '0.5': an item is PATTERN=FACTOR with at most 47 letters "
+       "each, such as root=0.5"},
+      {"optim.lr_scale=[root=1,h.1=0]",
+       "optim.lr_scale (command line) has 'h.1=0': a factor is a number above 0 and at most 1000 "
+       "(train.freeze is for parameters that are not trained)"},
+      {"optim.lr_scale=[root=1,h.1=-1]",
+       "optim.lr_scale (command line) has 'h.1=-1': a factor is a number above 0 and at most 1000 "
+       "(train.freeze is for parameters that are not trained)"},
+      {"optim.lr_scale=[root=1,h.1=1001]",
+       "optim.lr_scale (command line) has 'h.1=1001': a factor is a number above 0 and at most "
+       "1000 (train.freeze is for parameters that are not trained)"},
+      {"optim.lr_scale=[root=1,h.1=nan]",
+       "optim.lr_scale (command line) has 'h.1=nan': a factor is a number above 0 and at most "
+       "1000 (train.freeze is for parameters that are not trained)"},
+      {"optim.lr_scale=[root=1,h.1=inf]",
+       "optim.lr_scale (command line) has 'h.1=inf': a factor is a number above 0 and at most "
+       "1000 (train.freeze is for parameters that are not trained)"},
+      {"optim.lr_scale=[root=1,h.1=1e999]",
+       "optim.lr_scale (command line) has 'h.1=1e999': a factor is a number above 0 and at most "
+       "1000 (train.freeze is for parameters that are not trained)"},
+      {"optim.lr_scale=[root=1,h.1=half]",
+       "optim.lr_scale (command line) has 'h.1=half': a factor is a number above 0 and at most "
+       "1000 (train.freeze is for parameters that are not trained)"},
+      {"optim.lr_scale=[root=1,h.1=0x1]",
+       "optim.lr_scale (command line) has 'h.1=0x1': a factor is a number above 0 and at most "
+       "1000 (train.freeze is for parameters that are not trained)"},
+      {"optim.lr_scale=[root=1,h.1=1=2]",
+       "optim.lr_scale (command line) has 'h.1=1=2': a factor is a number above 0 and at most "
+       "1000 (train.freeze is for parameters that are not trained)"},
+      {"optim.lr_scale=[a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,"
+       "a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1,a=1]",
+       "optim.lr_scale (command line) has 33 items, and at most 32 are possible: use patterns"},
       {"tiers.residual=disk",
        "command line: tiers.residual must be one of device, host, nvme, not 'disk'"},
       {"compress.grads.codec=bf16 compress.feedback=fp32 optim.nonfinite=skip",
@@ -527,6 +560,11 @@ static void test_tiers(void **state)
        2,
        {.weights = {.codec = "topk", .values = "int8", .block = 512, .density = 0.5},
         .difference = true}},
+      {false,
+       "optim.lr_scale=[root=0.5,h.?=1e3]",
+       2,
+       2,
+       {.lr_scale = {2, {{"root", "0.5"}, {"h.?", "1e3"}}}}},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;
@@ -550,6 +588,7 @@ static void test_tiers(void **state)
     assert_string_equal(policy.feedback ? policy.feedback : "",
                         expected->feedback ? expected->feedback : "");
     assert_memory_equal(&policy.units, &expected->units, sizeof policy.units);
+    assert_memory_equal(&policy.lr_scale, &expected->lr_scale, sizeof policy.lr_scale);
     assert_int_equal(policy.residual, expected->residual);
     assert_false(policy.warmup);
     assert_int_equal(policy.moments, expected->moments);
@@ -717,7 +756,7 @@ static void test_hash(void **state)
       "data.train=x",         "shard.strategy=no_shard", "optim.no_decay=",
       "run.device=host",      "run.compute=fp32",        "comm.backend=mpi",
       "comm.gradients=bf16",  "optim.moments=bf16",      "tiers.activations=host",
-      "transfer.params=full", "tiers.resident=1"};
+      "transfer.params=full", "tiers.resident=1",        "optim.lr_scale=[h.1=2]"};
   enum { SAME = sizeof same / sizeof same[0], DIFFERENT = sizeof different / sizeof different[0] };
   assert_int_equal(load(&deck, ""), STATUS_OK);
   deck_hash(&deck, base);

@@ -162,6 +162,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
                  .residual = setup->residual,
                  .sample = setup->sample,
                  .across_nodes = setup->local_ranks > 0,
+                 .lr_scale = setup->lr_scale,
                  .nvme_state = setup->nvme_state,
                  .resident = setup->resident,
                  .reduce_every_micro = setup->reduce_every_micro},
@@ -296,7 +297,8 @@ void job_close(struct job *job)
 struct exec_result job_step(struct job *job, int64_t step)
 {
   struct exec_result result = {0};
-  check(exec_step(job->exec, step, step + 1, 0.01, &result));
+  const double lr = job->setup.lr > 0 ? job->setup.lr : 0.01;
+  check(exec_step(job->exec, step, step + 1, lr, &result));
   return result;
 }
 

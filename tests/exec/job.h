@@ -48,7 +48,9 @@ struct job_setup {
   bool stochastic;
   double rate; /* transfer.rate */
   enum optimizer optim;
-  double clip, eps; /* 0: those of job.c */
+  double clip, eps;           /* 0: those of job.c */
+  double lr;                  /* 0: 0.01 */
+  struct deck_units lr_scale; /* deck_policy's */
 };
 
 struct job {
@@ -73,7 +75,7 @@ void job_close(struct job *job);
 void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup);
 enum status job_create_exec(struct job *job, const struct job_setup *setup);
 
-/* Step `step` with a fixed learning rate. */
+/* Step `step`. The learning rate is the same in all steps. */
 struct exec_result job_step(struct job *job, int64_t step);
 
 /* A step of generation: tokens [past, past + tokens) of the sequences of step 0, and the logits of

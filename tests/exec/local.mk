@@ -8,6 +8,7 @@ check_PROGRAMS += \
 	tests/exec/test_guards \
 	tests/exec/test_host \
 	tests/exec/test_late \
+	tests/exec/test_lr_scale \
 	tests/exec/test_op_counters \
 	tests/exec/test_op_counters_process \
 	tests/exec/test_ranks \
@@ -27,6 +28,7 @@ tests_exec_test_generate_SOURCES = tests/exec/test_generate.c $(exec_job)
 tests_exec_test_guards_SOURCES = tests/exec/test_guards.c $(exec_job)
 tests_exec_test_host_SOURCES = tests/exec/test_host.c $(exec_job)
 tests_exec_test_late_SOURCES = tests/exec/test_late.c $(exec_job)
+tests_exec_test_lr_scale_SOURCES = tests/exec/test_lr_scale.c $(exec_job)
 tests_exec_test_ranks_SOURCES = tests/exec/test_ranks.c $(exec_job)
 tests_exec_test_turns_SOURCES = tests/exec/test_turns.c $(exec_job)
 tests_exec_test_turns_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=comm_all_gather -Wl,--wrap=comm_exchange \

@@ -282,6 +282,7 @@ static void narrow_sums(const struct plan *plan)
   timeline_says("EXCHANGE", "codec", "bf16");
   timeline_says("GATHER", "group", "gather");
   timeline_says("UPDATE", "optimizer", "adamw");
+  timeline_says("UPDATE", "lr_scale", "0.5");
   timeline_says("UPDATE", "rounding", "nearest");
   timeline_says("METRICS", "clip", "0.5");
 }
@@ -289,7 +290,8 @@ static void narrow_sums(const struct plan *plan)
 static void gradients_in_bf16_count_half(void **state)
 {
   (void)state;
-  with_plan(3, &(struct job_setup){.prefetch = 1, .codec = "bf16"}, narrow_sums);
+  const struct job_setup setup = {.prefetch = 1, .codec = "bf16", .lr_scale = {1, {{"*", "0.5"}}}};
+  with_plan(3, &setup, narrow_sums);
 }
 
 static int find_on(const struct plan *plan, enum op op, enum plan_lane lane)

@@ -167,6 +167,14 @@ int fixture_free_small(void **state)
   return 0;
 }
 
+static struct deck_units lr_scale_of(const struct point *point)
+{
+  struct deck_units units = {point->lr_scale != NULL, {{.pattern = "h.1"}}};
+  if (point->lr_scale)
+    snprintf(units.of[0].value, DECK_UNIT_TEXT, "%s", point->lr_scale);
+  return units;
+}
+
 struct plan_input fixture_input(struct model *model, const struct point *point, int rank)
 {
   model->config.compute = point->half ? fixture_half.compute : fixture_device.compute;
@@ -204,6 +212,7 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
                                         .difference = point->difference,
                                         .residual = point->residual,
                                         .units = {point->mixed, {{"h.1", "none"}}},
+                                        .lr_scale = lr_scale_of(point),
                                         .sample = point->sample,
                                         .across_nodes = point->local_ranks > 0,
                                         .nvme_state = point->nvme_state,

@@ -44,7 +44,8 @@ struct point {
   enum deck_residual residual; /* and where */
   bool mixed;                  /* gradients of h.1 travel as they are */
   enum optimizer optim;
-  int local_ranks; /* of a node, between which alone messages travel; 0: between all ranks */
+  int local_ranks;      /* of a node, between which alone messages travel; 0: between all ranks */
+  const char *lr_scale; /* factor of h.1's learning rate; NULL: 1 */
 };
 
 /* The root and `blocks` blocks whose sizes are no multiples of anything, tied and trained. Free

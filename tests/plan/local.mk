@@ -59,6 +59,7 @@ EXTRA_DIST += \
 	tests/plan/golden/hybrid_shard.txt \
 	tests/plan/golden/keep_host.txt \
 	tests/plan/golden/int8_global.txt \
+	tests/plan/golden/lr_scale.txt \
 	tests/plan/golden/no_shard.txt \
 	tests/plan/golden/one_rank.txt \
 	tests/plan/golden/shard_grad_op.txt \

@@ -117,6 +117,9 @@ static void the_hash_sees_what_peers_must_agree_on(void **state)
   update->optimizer = OPTIM_lion;
   assert_true(plan_collective_hash(plan) != hash);
   *update = attr;
+  update->lr_scale = 0.5;
+  assert_true(plan_collective_hash(plan) != hash);
+  *update = attr;
   update->stochastic = true;
   assert_true(plan_collective_hash(plan) != hash);
   *update = attr;
@@ -258,7 +261,7 @@ static void units_have_codecs_of_their_own(void **state)
   struct plan_input input = fixture_input(&fixture_small, &point, 0);
   struct plan *plan = NULL;
   input.policy.grads = (struct deck_codec){.codec = "int8", .block = 512, .density = 0.25};
-  input.policy.units = (struct deck_unit_codecs){
+  input.policy.units = (struct deck_units){
       4, {{"root", "bf16"}, {"h.[01]", "none"}, {"h.?", "topk+fp16"}, {"*", "int4"}}};
   if (plan_create(&input, &plan))
     fail_msg("%s", status_text());
@@ -277,7 +280,7 @@ static void units_have_codecs_of_their_own(void **state)
   assert_string_equal(names, "bf16, none, topk+fp16");
   const uint64_t hash = plan_collective_hash(plan);
   plan_destroy(plan);
-  strcpy(input.policy.units.of[0].codec, "fp16"); /* whose messages are as large */
+  strcpy(input.policy.units.of[0].value, "fp16"); /* whose messages are as large */
   assert_int_equal(plan_create(&input, &plan), STATUS_OK);
   assert_true(plan_collective_hash(plan) != hash);
   plan_destroy(plan);
@@ -286,13 +289,46 @@ static void units_have_codecs_of_their_own(void **state)
   input.policy.grads.rank = 2;
   expect_refusal(input, STATUS_USAGE, "codec int8 has no rank");
   input.policy.grads.rank = 0;
-  strcpy(input.policy.units.of[1].codec, "zip");
+  strcpy(input.policy.units.of[1].value, "zip");
   expect_refusal(input, STATUS_USAGE, "there is no codec 'zip'");
-  strcpy(input.policy.units.of[1].codec, "none");
+  strcpy(input.policy.units.of[1].value, "none");
   strcpy(input.policy.units.of[1].pattern, "h.9");
   expect_refusal(input, STATUS_USAGE,
                  "compress.grads.units: no unit of this model is named \"h.9\"; units are \"root\" "
                  "to \"h.2\"");
+}
+
+/* The first pattern counts. A plan for evaluation is refused for the same reason. */
+static void units_have_learning_rates_of_their_own(void **state)
+{
+  (void)state;
+  const struct point point = {.strategy = STRATEGY_FULL_SHARD, .ranks = 2, .group = 2, .micros = 1};
+  struct plan_input input = fixture_input(&fixture_small, &point, 0);
+  struct plan *plan = fixture_plan(&fixture_small, &point, 0);
+  const uint64_t hash = plan_collective_hash(plan);
+  for (int u = 0; u < fixture_small.units; u++)
+    assert_true(plan->policy[u].lr_scale == 1);
+  plan_destroy(plan);
+  input.policy.lr_scale =
+      (struct deck_units){3, {{"root", "1e-1"}, {"h.[01]", "3"}, {"h.*", "0.5"}}};
+  assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+  const double expected[] = {0.1, 3, 3, 0.5};
+  for (int u = 0; u < fixture_small.units; u++) {
+    assert_true(plan->policy[u].lr_scale == expected[u]);
+    assert_true(plan->instr[fixture_find(plan, OP_UPDATE, u, -1)].attr.lr_scale == expected[u]);
+  }
+  for (int i = 0; i < plan->n; i++)
+    assert_true(plan->instr[i].op == OP_UPDATE || plan->instr[i].attr.lr_scale == 0);
+  assert_true(plan_collective_hash(plan) != hash);
+  plan_destroy(plan);
+
+  strcpy(input.policy.lr_scale.of[1].pattern, "h.3");
+  for (int mode = PLAN_TRAIN; mode <= PLAN_EVAL; mode++) {
+    input.mode = (enum plan_mode)mode;
+    expect_refusal(input, STATUS_USAGE,
+                   "optim.lr_scale: no unit of this model is named \"h.3\"; units are \"root\" to "
+                   "\"h.2\"");
+  }
 }
 
 static int64_t offset_of(const struct plan *plan, const char *name)
@@ -316,7 +352,7 @@ static void a_warmup_has_no_codec(void **state)
   assert_int_equal(plan_create(&input, &none), STATUS_OK);
   input.policy.grads.codec = "int8";
   input.policy.feedback = "fp32";
-  input.policy.units = (struct deck_unit_codecs){1, {{"h.0", "topk"}}};
+  input.policy.units = (struct deck_units){1, {{"h.0", "topk"}}};
   assert_int_equal(plan_create(&input, &coded), STATUS_OK);
   input.policy.warmup = true;
   assert_int_equal(plan_create(&input, &warmup), STATUS_OK);
@@ -462,6 +498,7 @@ int main(void)
       cmocka_unit_test(the_hash_sees_what_peers_must_agree_on),
       cmocka_unit_test(impossible_plans_are_refused),
       cmocka_unit_test(units_have_codecs_of_their_own),
+      cmocka_unit_test(units_have_learning_rates_of_their_own),
       cmocka_unit_test(a_warmup_has_no_codec),
       cmocka_unit_test(frozen_models_are_packed_for_their_ranks),
       cmocka_unit_test(a_large_plan_is_quick_and_small),

@@ -537,6 +537,22 @@ static void attributes_are_the_inputs(void **state)
   plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.optimizer = OPTIM_lion;
   broken_refused(plan, "updates by another optimizer than the plan's");
 
+  struct point point = broken_shard_optim;
+  point.optim = OPTIM_muon;
+  point.lr_scale = "0.5";
+  plan = broken_start(&point);
+  plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)].attr.lr_scale = 1;
+  broken_refused(plan, "updates at 1 of the learning rate, where 0.5 is asked for");
+  plan = broken_start(&point);
+  plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.lr_scale = 0.5;
+  broken_refused(plan, "updates at 0.5 of the learning rate, where 1 is asked for");
+  plan = broken_start(&point);
+  plan->policy[0].lr_scale = 3;
+  broken_refused(plan, "updates at 1 of the learning rate, where 3 is asked for");
+  plan = broken_start(&point);
+  plan->instr[fixture_find(plan, OP_DIRECTION, 2, -1)].attr.lr_scale = 0.5;
+  broken_refused(plan, "updates at 0.5 of the learning rate, where 0 is asked for");
+
   plan = broken_start(&broken_no_shard);
   plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.stochastic = true;
   broken_refused(plan, "rounds in another way, or with another seed");
