@@ -16,7 +16,8 @@ pages = \
 	doc/reference/checkpoint.md \
 	doc/reference/index.md \
 	doc/reference/limits.md \
-	doc/reference/models.md
+	doc/reference/models.md \
+	doc/reference/results.md
 # The tables and plots of doc/measurements are made of these. Pages link to them as raw data.
 measured = \
 	doc/measured/adam-h200.txt \

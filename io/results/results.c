@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/commit.h"
@@ -129,6 +130,31 @@ void results_text(struct results *results, const char *key, const char *value)
 {
   append_key(results, key);
   append_string(results, value);
+}
+
+void results_bool(struct results *results, const char *key, bool value)
+{
+  append_key(results, key);
+  append_literal(results, value ? "true" : "false");
+}
+
+void results_texts(struct results *results, const char *key, int n, const char *const texts[])
+{
+  append_key(results, key);
+  append_literal(results, "[");
+  for (int i = 0; i < n; i++) {
+    append_literal(results, i > 0 ? "," : "");
+    append_string(results, texts[i]);
+  }
+  append_literal(results, "]");
+}
+
+void results_time(struct results *results)
+{
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now); /* cannot fail with this clock */
+  append_key(results, "time");
+  append_number(results, "%lld.%03ld", (long long)now.tv_sec, now.tv_nsec / 1000000);
 }
 
 void results_origin(struct results *results)

@@ -25,9 +25,13 @@ void results_begin(struct results *results,
 void results_int(struct results *results, const char *key, int64_t value);
 void results_real(struct results *results, const char *key, double value); /* %.17g */
 void results_text(struct results *results, const char *key, const char *value);
+void results_bool(struct results *results, const char *key, bool value);
+void results_texts(struct results *results, const char *key, int n, const char *const texts[]);
+/* "time": now, in seconds since 1970, to the millisecond. */
+void results_time(struct results *results);
 /* "version" and "commit" of the program. */
 void results_origin(struct results *results);
-/* An object of numbers: begin, results_real() or results_int() for each, end. */
+/* An object: begin, the fields, end. */
 void results_begin_object(struct results *results, const char *key);
 void results_end_object(struct results *results);
 enum status results_end(struct results *results);

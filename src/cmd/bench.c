@@ -207,11 +207,12 @@ static void record_counters(struct results *results, const struct measurement *m
  * shares some. */
 static void record_tiers(struct results *results, const struct job *job)
 {
-  static const char *const keys[TIER_COUNT] = {"planned_device_bytes", "planned_host_bytes",
-                                               "planned_shared_bytes", "planned_disk_bytes"};
   const int64_t local_ranks = comm_local_ranks(job->comm);
-  for (int tier = 0; tier < TIER_COUNT; tier++)
-    results_int(results, keys[tier], plan_tier_bytes(job->plan[PLAN_TRAIN], (enum plan_tier)tier));
+  for (int tier = 0; tier < TIER_COUNT; tier++) {
+    char key[48];
+    snprintf(key, sizeof key, "planned_%s_bytes", plan_tier_name((enum plan_tier)tier));
+    results_int(results, key, plan_tier_bytes(job->plan[PLAN_TRAIN], (enum plan_tier)tier));
+  }
   results_int(results, "node_host_bytes",
               local_ranks * plan_tier_bytes(job->plan[PLAN_TRAIN], TIER_HOST) +
                   local_ranks * plan_shared_bytes(job->plan[PLAN_TRAIN]) / job->shape.group);
@@ -239,6 +240,7 @@ static enum status record(struct results *results, void *arg)
       return status;
   }
   results_begin(results, "bench");
+  results_time(results);
   results_origin(results);
   results_int(results, "ranks", comm_ranks(job->comm));
   results_int(results, "threads", job->threads);

@@ -284,6 +284,7 @@ static enum status record(struct results *results, void *arg)
   const double step = rate(bench, &bench->step), traffic = rate(bench, &bench->traffic),
                bytes = bytes_a_parameter(bench);
   results_begin(results, "bench_adam");
+  results_time(results);
   results_origin(results);
   results_text(results, "kernel", bench->kernel);
   results_int(results, "ranks", comm_ranks(bench->comm));

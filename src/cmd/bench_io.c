@@ -273,6 +273,7 @@ static enum status record(struct results *results, void *arg)
 {
   const struct bench *bench = arg;
   results_begin(results, "bench_io");
+  results_time(results);
   results_origin(results);
   results_text(results, "dir", bench->values->dir);
   results_int(results, "ranks", comm_ranks(bench->comm));

@@ -740,6 +740,7 @@ static enum status record(struct results *results, void *arg)
 {
   const struct bench *bench = arg;
   results_begin(results, "bench_rates");
+  results_time(results);
   results_origin(results);
   results_int(results, "ranks", comm_ranks(bench->comm));
   results_int(results, "threads", bench->threads);

@@ -133,6 +133,7 @@ const struct command command_train = {
             "  trace/  timelines, if train.trace asks for them\n"
             "\n"
             "Kinds of lines in results.jsonl:\n"
+            "  start  a start of the run: deck, commit, hosts, ranks\n"
             "  step  an optimizer step\n"
             "  eval  a validation\n"
             "  save  a complete checkpoint\n"

@@ -588,6 +588,8 @@ enum status trace_record(struct results *results, const struct trace_summary *su
   static const char *const names[] = {
       [PART_COMM] = "comm", [PART_COPY] = "copy", [PART_UPDATE] = "update", [PART_DISK] = "disk"};
   results_begin(results, "trace");
+  results_time(results);
+  results_int(results, "step", sum->last + 1);
   results_int(results, "first", sum->first);
   results_int(results, "steps", sum->steps);
   results_real(results, "seconds", sum->seconds);

@@ -35,6 +35,15 @@ const char *plan_op_name(enum op op)
 {
   return op_rows[op].name;
 }
+const char *plan_tier_name(enum plan_tier tier)
+{
+  static const char *const names[TIER_COUNT] = {[TIER_DEVICE] = "device",
+                                                [TIER_HOST] = "host",
+                                                [TIER_SHARED] = "shared",
+                                                [TIER_DISK] = "disk"};
+  return names[tier];
+}
+
 const char *plan_lane_name(enum plan_lane lane)
 {
   return lane_names[lane];

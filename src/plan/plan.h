@@ -415,6 +415,8 @@ int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr);
 
 const char *plan_op_name(enum op op);
 const char *plan_lane_name(enum plan_lane lane);
+/* As in keys of records: "device", "host", "shared", "disk". */
+const char *plan_tier_name(enum plan_tier tier);
 const char *plan_purpose_name(enum plan_purpose purpose);
 /* "FORWARD h.3 m0 (#41, compute)" into out. */
 void plan_instr_name(const struct plan *plan, int index, char *out, size_t size);

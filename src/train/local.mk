@@ -17,6 +17,7 @@ src_train_libtrain_a_SOURCES = \
 	src/train/metrics.c \
 	src/train/private.h \
 	src/train/record.c \
+	src/train/record_start.c \
 	src/train/sample.c \
 	src/train/sample.h \
 	src/train/scalars.c \

@@ -122,6 +122,7 @@ static enum status record_sample(struct train_run *run, int unit)
   if (!run->results)
     return STATUS_OK;
   results_begin(run->results, "compression");
+  results_time(run->results);
   results_int(run->results, "step", run->step);
   results_text(run->results, "unit", plan_of(run)->input.model->unit[unit].name);
   results_real(run->results, "grad_rel_error", error);

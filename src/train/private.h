@@ -37,6 +37,7 @@ struct train_metrics {
 struct train_memory {
   double looked_s;      /* clock_s() of the last look, 0: none yet */
   int64_t host, device; /* resident, -1: unknown; on the device */
+  int64_t host_peak, device_peak; /* largest of these looks */
 };
 
 /* A run under way. */
@@ -113,6 +114,11 @@ enum status train_save(struct train_run *run, bool leaving);
 /* Waits for what is written behind the steps. Collective. */
 enum status train_finish_save(struct train_run *run);
 
+/* Tokens of one step of all ranks. */
+int64_t train_step_tokens(const struct train_run *run);
+
+/* The first record of each start, with names of hosts and GPUs of all ranks. Collective. */
+enum status train_record_start(struct train_run *run);
 /* Lines of results.jsonl, which rank 0 writes; on other ranks nothing. Local. */
 enum status train_record_save(struct train_run *run, const struct checkpoint_writer_report *report);
 enum status train_record_evaluation(struct train_run *run, const struct evaluation *e);

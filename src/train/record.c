@@ -12,6 +12,7 @@ enum status train_record_save(struct train_run *run, const struct checkpoint_wri
   if (!run->results)
     return STATUS_OK;
   results_begin(run->results, "save");
+  results_time(run->results);
   results_int(run->results, "step", report->step);
   results_real(run->results, "seconds", report->seconds);
   results_real(run->results, "blocked_seconds", report->held_s);
@@ -19,9 +20,25 @@ enum status train_record_save(struct train_run *run, const struct checkpoint_wri
   return results_end(run->results);
 }
 
-static int64_t step_tokens(const struct train_run *run)
+int64_t train_step_tokens(const struct train_run *run)
 {
   return run->deck->data.batch * run->job->shape.sequence;
+}
+
+/* -1: not known. */
+static void record_bytes(struct results *results, const char *key, int64_t bytes)
+{
+  results_real(results, key, bytes >= 0 ? (double)bytes : NAN);
+}
+
+static void record_memory(struct train_run *run)
+{
+  const struct train_memory *memory = train_look_at_memory(run);
+  const bool apart = !run->job->device->model.host_memory;
+  record_bytes(run->results, "host_bytes", memory->host);
+  record_bytes(run->results, "host_peak_bytes", memory->host_peak);
+  record_bytes(run->results, "device_bytes", apart ? memory->device : -1);
+  record_bytes(run->results, "device_peak_bytes", apart ? memory->device_peak : -1);
 }
 
 static enum status record_step(struct train_run *run, const struct train_step *last)
@@ -29,14 +46,18 @@ static enum status record_step(struct train_run *run, const struct train_step *l
   if (!run->results)
     return STATUS_OK;
   results_begin(run->results, "step");
+  results_time(run->results);
   results_int(run->results, "step", run->step);
   results_real(run->results, "loss", last->result.loss);
   results_real(run->results, "train_loss", last->result.loss);
   results_real(run->results, "grad_norm", last->result.grad_norm);
   results_real(run->results, "lr", last->lr);
   results_int(run->results, "samples", run->samples);
+  results_int(run->results, "tokens", run->samples * run->job->shape.sequence);
   results_real(run->results, "seconds", last->seconds);
-  results_real(run->results, "tokens_per_s", (double)step_tokens(run) / last->seconds);
+  results_real(run->results, "tokens_per_s", (double)train_step_tokens(run) / last->seconds);
+  results_real(run->results, "mfu", train_mfu(run, last->seconds));
+  record_memory(run);
   return results_end(run->results);
 }
 
@@ -47,7 +68,7 @@ static void show_step(struct train_run *run, const struct train_step *last)
   log_progress(
       2, "step %lld/%lld  loss %.4f  norm %.3f  lr %.2e  %.0f tokens/s  ETA %lld:%02lld:%02lld",
       (long long)run->step, (long long)run->deck->run.steps, last->result.loss,
-      last->result.grad_norm, last->lr, (double)step_tokens(run) / recent, (long long)left / 3600,
+      last->result.grad_norm, last->lr, (double)train_step_tokens(run) / recent, (long long)left / 3600,
       (long long)left / 60 % 60, (long long)left % 60);
 }
 
@@ -70,6 +91,7 @@ enum status train_record_evaluation(struct train_run *run, const struct evaluati
   if (!run->results)
     return STATUS_OK;
   results_begin(run->results, "eval");
+  results_time(run->results);
   results_int(run->results, "step", run->step);
   results_real(run->results, "loss", e->loss);
   results_real(run->results, "perplexity", e->perplexity);
@@ -95,6 +117,7 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
     return status;
   deck_hash(run->deck, hash);
   results_begin(run->results, "run");
+  results_time(run->results);
   results_text(run->results, "end", end);
   results_text(run->results, "reason", reason);
   if (isfinite(left_s))
@@ -122,7 +145,7 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   results_real(run->results, "step_p50", timed ? stats_percentile(&run->stats, 50) : NAN);
   results_real(run->results, "step_p90", timed ? stats_percentile(&run->stats, 90) : NAN);
   results_real(run->results, "step_p95", timed ? stats_percentile(&run->stats, 95) : NAN);
-  results_real(run->results, "tokens_per_s", (double)step_tokens(run) / mean);
+  results_real(run->results, "tokens_per_s", (double)train_step_tokens(run) / mean);
   results_int(run->results, "planned_bytes", job_planned_bytes(run->job));
   results_int(run->results, "arena_bytes",
               mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes);
@@ -150,6 +173,7 @@ static enum status record_sum(struct train_run *run, enum plan_lane lane, const 
 {
   const struct op_counters *counters = run->job->counters;
   results_begin(run->results, "counters");
+  results_time(run->results);
   results_int(run->results, "step", run->step);
   results_int(run->results, "first_step", run->first);
   results_text(run->results, "lane", plan_lane_name(lane));

@@ -21,6 +21,10 @@ const struct train_memory *train_look_at_memory(struct train_run *run)
   memory->host = mem_resident_bytes();
   if (!device->ops->memory(device, &used, &all))
     memory->device = used;
+  if (memory->host > memory->host_peak)
+    memory->host_peak = memory->host;
+  if (memory->device > memory->device_peak)
+    memory->device_peak = memory->device;
   return memory;
 }
 
@@ -38,8 +42,7 @@ static void add_known(struct events *events, const char *name, double value)
 
 void train_show_step(struct train_run *run, const struct train_step *step)
 {
-  const struct deck *deck = run->deck;
-  const double tokens = (double)(deck->data.batch * run->job->shape.sequence);
+  const double tokens = (double)train_step_tokens(run);
   struct events *events = run->events;
   if (!events)
     return;

@@ -277,6 +277,8 @@ static enum status prepare_loop(struct train_run *run)
   if (!status)
     status = comm_agree(run->comm, train_leads(run) ? train_folder_open(run) : STATUS_OK);
   if (!status)
+    status = train_record_start(run);
+  if (!status)
     status = comm_agree(run->comm, stats_create(remembered_steps(run), &run->stats));
   if (!status)
     status = comm_agree(run->comm, train_metrics_create(run));

@@ -33,6 +33,7 @@ check_scripts += \
 	tests/cli/performance.sh \
 	tests/cli/rates.sh \
 	tests/cli/report.sh \
+	tests/cli/results.sh \
 	tests/cli/reshard.sh \
 	tests/cli/rig.sh \
 	tests/cli/sanitize_judge.sh \
@@ -46,6 +47,7 @@ check_scripts += \
 EXTRA_DIST += \
 	tests/cli/common.sh \
 	tests/cli/report.py \
+	tests/cli/results.py \
 	tests/cli/tensorboard.py \
 	tests/cli/spy.awk \
 	tests/cli/trace.awk \

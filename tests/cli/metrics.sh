@@ -112,7 +112,7 @@ is alone effective_bw null
 train 2 clipped optim.clip=2 eval.every=2 eval.target=150 eval.batches=1
 is clipped clipped_steps "$(of_steps clipped grad_norm | awk '$1 > 2 { n++ } END { print n + 0 }')"
 holds clipped '$1 > 0 && $1 < 6' clipped_steps
-sed -n 's/.*"kind":"eval","step":\([0-9]*\),.*"val_ppl":\([^,]*\).*/\1 \2/p' \
+sed -n 's/.*"kind":"eval",.*"step":\([0-9]*\),.*"val_ppl":\([^,]*\).*/\1 \2/p' \
   clipped/results.jsonl > evals
 is clipped steps_to_target "$(awk '$2 <= 150 { print $1; exit }' evals)"
 is clipped val_ppl "$(awk 'END { print $2 }' evals)"
@@ -152,7 +152,7 @@ holds topk '$1 > 0.1 && $1 < 1 && $2 > 0' grad_rel_error residual_norm
 sed -n 's/.*"grad_rel_error":\([^,]*\),"grad_cos_sim":\([^,]*\),"res.*/\1 \2/p' topk/results.jsonl |
   awk '{ d = $1 * $1 + $2 * $2 - 1; bad += d * d > 1e-10 }
     END { exit bad || NR != 9 }' || die "error and cosine of topk"
-sed -n 's/.*"kind":"compression","step":6,.*"residual_norm":\([^,}]*\).*/\1/p' topk/results.jsonl |
+sed -n 's/.*"kind":"compression",.*"step":6,.*"residual_norm":\([^,}]*\).*/\1/p' topk/results.jsonl |
   awk '{ sum += $1 * $1 } END { printf "%.17g", sqrt(sum) }' > norm
 holds topk "(\$1 / $(cat norm) - 1) ^ 2 < 1e-18" residual_norm
 holds topk '$1 > 0.05 && $1 < 0.1 && ($1 + $2 - 1) ^ 2 < 1e-18' density sparsity

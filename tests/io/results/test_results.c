@@ -87,9 +87,14 @@ static void objects(void **state)
   results_int(results, "a", 1);
   results_real(results, "b", NAN);
   results_end_object(results);
+  results_texts(results, "no_hosts", 0, NULL);
+  results_texts(results, "hosts", 2, (const char *const[]){"a", "b\"c"});
+  results_bool(results, "yes", true);
+  results_bool(results, "no", false);
   results_int(results, "step", 2);
   assert_int_equal(results_end(results), STATUS_OK);
-  expect("{\"kind\":\"run\",\"none\":{},\"by_op\":{\"a\":1,\"b\":null},\"step\":2}\n");
+  expect("{\"kind\":\"run\",\"none\":{},\"by_op\":{\"a\":1,\"b\":null},\"no_hosts\":[],"
+         "\"hosts\":[\"a\",\"b\\\"c\"],\"yes\":true,\"no\":false,\"step\":2}\n");
   assert_int_equal(results_close(results), STATUS_OK);
 }
 

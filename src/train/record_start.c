@@ -1,0 +1,129 @@
+/* The record of a start: what runs, with which deck, and where. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "train/private.h"
+
+enum { NAME_BYTES = 128 };
+
+struct place {
+  char host[NAME_BYTES], gpu[NAME_BYTES]; /* "": not known, or no GPU */
+};
+enum { PLACE_WORDS = sizeof(struct place) / sizeof(int64_t) };
+
+/* Each rank fills its own entry of zeros, so the sum has all entries. */
+static enum status gather_places(const struct train_run *run, struct place *place)
+{
+  const struct device *device = run->job->device;
+  struct place *own = &place[comm_rank(run->comm)];
+  if (gethostname(own->host, sizeof own->host - 1) != 0)
+    *own->host = '\0';
+  if (!device->model.host_memory)
+    snprintf(own->gpu, sizeof own->gpu, "%s", *device->product ? device->product : "GPU");
+  return comm_sum_i64(run->comm, (int64_t *)place, comm_ranks(run->comm) * PLACE_WORDS);
+}
+
+static bool is_listed(int n, const char *const list[n], const char *name)
+{
+  for (int i = n - 1; i >= 0; i--) /* ranks of one node follow each other */
+    if (!strcmp(list[i], name))
+      return true;
+  return false;
+}
+
+/* Names without repetition. `offset`: of the name in struct place. */
+static void record_names(struct results *results, const char *key, int ranks,
+                         const struct place *place, size_t offset, const char **list)
+{
+  int n = 0;
+  for (int r = 0; r < ranks; r++) {
+    const char *name = (const char *)&place[r] + offset;
+    if (*name && !is_listed(n, list, name))
+      list[n++] = name;
+  }
+  results_texts(results, key, n, list);
+}
+
+static enum status record_key(struct results *results, const struct deck *deck,
+                              const struct option *option)
+{
+  const char *field = (const char *)deck + option->offset;
+  char *text = NULL;
+  enum status status = STATUS_OK;
+  switch (option->type) {
+  case OPTION_INT: results_int(results, option->name, *(const int64_t *)field); break;
+  case OPTION_REAL: results_real(results, option->name, *(const double *)field); break;
+  case OPTION_BOOL: results_bool(results, option->name, *(const bool *)field); break;
+  default:
+    status = options_print_value(option, deck, &text);
+    if (!status)
+      results_text(results, option->name, text);
+  }
+  mem_free(text);
+  return status;
+}
+
+static enum status record_deck(struct results *results, const struct deck *deck)
+{
+  enum status status = STATUS_OK;
+  results_begin_object(results, "deck");
+  for (const struct option *option = deck_table; option->name && !status; option++)
+    status = record_key(results, deck, option);
+  results_end_object(results);
+  return status;
+}
+
+static enum status record_start(struct train_run *run, const struct place *place,
+                                const char **list)
+{
+  const struct job *job = run->job;
+  struct results *results = run->results;
+  const int ranks = comm_ranks(run->comm);
+  char hash[17];
+  deck_hash(run->deck, hash);
+  results_begin(results, "start");
+  results_time(results);
+  results_origin(results);
+  results_int(results, "step", run->first);
+  results_int(results, "steps", run->deck->run.steps);
+  results_int(results, "step_tokens", train_step_tokens(run));
+  record_names(results, "hosts", ranks, place, offsetof(struct place, host), list);
+  record_names(results, "gpus", ranks, place, offsetof(struct place, gpu), list);
+  results_int(results, "ranks", ranks);
+  results_int(results, "ranks_per_host", comm_local_ranks(run->comm));
+  results_int(results, "threads", job->threads);
+  results_text(results, "device", job->place.device);
+  results_text(results, "compute", dtype_name(job->place.compute));
+  results_text(results, "mpi", comm_description(run->comm));
+  results_text(results, "transport", job->place.carrier);
+  results_int(results, "parameters", job->model->parameters);
+  for (int tier = 0; tier < TIER_COUNT; tier++) {
+    char key[48];
+    snprintf(key, sizeof key, "planned_%s_bytes", plan_tier_name((enum plan_tier)tier));
+    results_int(results, key, plan_tier_bytes(job->plan[PLAN_TRAIN], (enum plan_tier)tier));
+  }
+  results_text(results, "resumed_from", run->from ? run->from : "");
+  results_text(results, "deck_hash", hash);
+  const enum status status = record_deck(results, run->deck);
+  return status ? status : results_end(results);
+}
+
+enum status train_record_start(struct train_run *run)
+{
+  const int ranks = comm_ranks(run->comm);
+  struct place *place = NULL;
+  const char **list = NULL;
+  enum status status = mem_new(MEM_META, ranks, &place);
+  if (!status)
+    status = mem_new(MEM_META, ranks, &list);
+  status = comm_agree(run->comm, status);
+  if (!status)
+    status = gather_places(run, place);
+  if (!status)
+    status = comm_agree(run->comm, run->results ? record_start(run, place, list) : STATUS_OK);
+  mem_free(list);
+  mem_free(place);
+  return status;
+}
