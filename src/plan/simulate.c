@@ -1,23 +1,27 @@
 /* A plan replayed with a cost per instruction. Every lane takes its instructions in order, each
  * when its waits are over.
  *
- * Lanes share nothing in this but the memory of the host: whatever goes through it at the same
- * time, copies, sums and updates, shares its rate evenly, and none takes more than it would by
- * itself. Each operation is taken to use it evenly from its begin to its end. The rates of copies
- * and of the host's memory are those of a rank while all ranks of its node do the same, and of
- * copies while the other direction copies too: so they are measured. Where copies of one rank alone
- * are faster, it is taken to be the host's memory that holds those of all ranks up: by itself a
- * copy is as fast as alone, and its bytes weigh so much in that memory that all ranks' copies both
- * ways just fill it. */
+ * Lanes share the memory of the host and the links between ranks. Operations that use one of them
+ * at the same time share its rate evenly, and none gets more than it would by itself. An operation
+ * uses it evenly from its begin to its end.
+ *
+ * The rates of copies and of the host's memory are those of a rank while all ranks of its node do
+ * the same. Copies are measured while the other direction copies too. If copies of one rank alone
+ * are faster, then the host's memory slows down those of all ranks. By itself a copy is then as
+ * fast as alone, and all ranks' copies both ways just fill that memory. */
 #include <math.h>
 
 #include "base/mem.h"
 #include "plan/ops.h"
 
-/* Seconds, bytes through the host's memory, and the seconds that are left if communication takes no
- * time. */
+/* LINK joins the ranks of a group: across nodes, or inside the one node. NODE_LINK joins those in
+ * each of several nodes. */
+enum resource { HOST_MEMORY, LINK, NODE_LINK, RESOURCES };
+
+/* Seconds of the operation by itself, those that are left if communication takes no time, and those
+ * for which it would have a resource all to itself. */
 struct cost {
-  double seconds, host, local;
+  double seconds, local, use[RESOURCES];
 };
 
 struct pricing {
@@ -44,10 +48,10 @@ static bool has(const struct pricing *p, int k)
 /* Bytes through the memory that the operation works on. */
 static struct cost traffic_cost(const struct pricing *p, double bytes)
 {
-  const bool host = p->plan->on_host[p->instr->lane];
-  return (struct cost){.seconds =
-                           ratio(bytes, host ? p->rates->host_bytes : p->rates->memory_bytes),
-                       .host = host ? bytes : 0};
+  if (!p->plan->on_host[p->instr->lane])
+    return (struct cost){.seconds = ratio(bytes, p->rates->memory_bytes)};
+  const double seconds = ratio(bytes, p->rates->host_bytes);
+  return (struct cost){.seconds = seconds, .use[HOST_MEMORY] = seconds};
 }
 
 static struct cost flops_cost(const struct pricing *p, double flops)
@@ -85,7 +89,10 @@ static struct cost coded_cost(const struct pricing *p, const double rate[CODECS]
 
 static struct cost plus(struct cost a, struct cost b)
 {
-  return (struct cost){.seconds = a.seconds + b.seconds, .host = a.host + b.host};
+  for (int k = 0; k < RESOURCES; k++)
+    a.use[k] += b.use[k];
+  a.seconds += b.seconds;
+  return a;
 }
 
 /* Without rates: with feedback the gradient is changed twice, to add and to subtract, and read
@@ -215,10 +222,12 @@ struct cost cost_copy(const struct pricing *p)
   const double bytes = bytes_of(p, MOVE_TO), together = p->rates->h2d_bytes + p->rates->d2h_bytes;
   const double alone = up ? p->rates->h2d_alone_bytes : p->rates->d2h_alone_bytes,
                rate = up ? p->rates->h2d_bytes : p->rates->d2h_bytes;
+  const double through = ratio(bytes, p->rates->host_bytes);
   if (alone <= rate)
-    return (struct cost){.seconds = ratio(bytes, rate), .host = bytes};
+    return (struct cost){.seconds = ratio(bytes, rate), .use[HOST_MEMORY] = through};
   return (struct cost){.seconds = bytes / alone,
-                       .host = bytes * fmax(1, ratio(p->rates->host_bytes, together))};
+                       .use[HOST_MEMORY] =
+                           through * fmax(1, ratio(p->rates->host_bytes, together))};
 }
 
 struct cost cost_disk(const struct pricing *p)
@@ -254,31 +263,37 @@ static bool is_in_a_node(const struct pricing *p)
          ((group == GROUP_GATHER || group == GROUP_REDUCE) && local % shape->group == 0);
 }
 
-static double link_of(const struct pricing *p)
+/* Bytes between ranks. On the host each rank has a way of its own. */
+static struct cost link_cost(const struct pricing *p, double bytes)
 {
   if (p->plan->on_host[p->instr->lane])
-    return p->rates->host_link_bytes;
-  return is_in_a_node(p) && p->rates->node_link_bytes > 0 ? p->rates->node_link_bytes
-                                                          : p->rates->link_bytes;
+    return (struct cost){.seconds = ratio(bytes, p->rates->host_link_bytes)};
+  if (is_in_a_node(p) && p->rates->node_link_bytes > 0) {
+    const double seconds = ratio(bytes, p->rates->node_link_bytes);
+    return (struct cost){.seconds = seconds, .use[NODE_LINK] = seconds};
+  }
+  const double seconds = ratio(bytes, p->rates->link_bytes);
+  return (struct cost){.seconds = seconds, .use[LINK] = seconds};
 }
 
 /* Up a tree and down. */
 struct cost cost_tree(const struct pricing *p)
 {
-  const double bytes = (double)plan_instr_bytes(p->plan, p->instr),
-               levels = ceil(log2(plan_instr_ranks(p->plan, p->instr)));
-  return (struct cost){.seconds =
-                           2 * levels * (ratio(bytes, link_of(p)) + p->rates->link_latency_s)};
+  const double levels = ceil(log2(plan_instr_ranks(p->plan, p->instr)));
+  struct cost cost = link_cost(p, 2 * levels * (double)plan_instr_bytes(p->plan, p->instr));
+  cost.seconds += 2 * levels * p->rates->link_latency_s;
+  return cost;
 }
 
 /* All parts but one's own, block by block. */
-static double exchange_s(const struct pricing *p)
+struct cost cost_exchange(const struct pricing *p)
 {
   const double messages = p->instr->attr.blocks > 1 ? p->instr->attr.blocks : 1;
   const double ranks = plan_instr_ranks(p->plan, p->instr),
                bytes = (double)plan_instr_bytes(p->plan, p->instr);
-  return ratio(bytes * (ranks - 1) / ranks, link_of(p)) +
-         p->rates->link_latency_s * (ranks - 1) * messages;
+  struct cost cost = link_cost(p, bytes * (ranks - 1) / ranks);
+  cost.seconds += p->rates->link_latency_s * (ranks - 1) * messages;
+  return cost;
 }
 
 /* A shard of another type than the window's is cast on the device. A rank that has all of the
@@ -298,8 +313,10 @@ static double place_s(const struct pricing *p)
 
 struct cost cost_gather(const struct pricing *p)
 {
-  const double local = place_s(p);
-  return (struct cost){exchange_s(p) + local, 0, local};
+  struct cost cost = cost_exchange(p);
+  cost.local = place_s(p);
+  cost.seconds += cost.local;
+  return cost;
 }
 
 /* The gradient is read. A residual is added to it, which changes it before. */
@@ -307,13 +324,7 @@ struct cost cost_magnitude(const struct pricing *p)
 {
   struct cost cost = cost_operands(p);
   cost.local = cost.seconds;
-  cost.seconds += exchange_s(p);
-  return cost;
-}
-
-struct cost cost_exchange(const struct pricing *p)
-{
-  return (struct cost){.seconds = exchange_s(p)};
+  return plus(cost, cost_exchange(p));
 }
 
 /* All members' messages are read as they came, and the shard is written, or read and written. */
@@ -340,15 +351,15 @@ static struct cost cost_without(const struct pricing *p, enum plan_part free)
 }
 
 /* Until each is like the one before: what is deferred to the next step delays that one's end. The
- * last is company for the one before it, which shares the host's memory with it. */
+ * last is company for the one before it, which shares resources with it. */
 enum { STEPS = 5 };
 
 struct runner {
   int time; /* the instruction that the lane runs, or is to run next, counted over all steps */
   bool runs;
-  double since, speed; /* 1: as fast as by itself */
-  double left, draw;   /* of it at `since`, seconds by itself; bytes a second through the host's
-                          memory, by itself */
+  double since, speed;    /* 1: as fast as by itself */
+  double left;            /* of it at `since`, seconds by itself */
+  double draw[RESOURCES]; /* the part of each that it uses by itself */
 };
 
 /* One instruction of the plan: its cost, its waits, the distance to the next one on its lane. */
@@ -399,27 +410,41 @@ static bool may_start(const struct replay *r, const struct runner *lane)
 
 static void start(const struct replay *r, struct runner *lane)
 {
-  const struct cost cost = r->turn[lane->time % r->plan->n].cost;
-  *lane = (struct runner){lane->time, .runs = true,         .since = r->now,
-                          .speed = 1, .left = cost.seconds, .draw = ratio(cost.host, cost.seconds)};
+  const struct cost *cost = &r->turn[lane->time % r->plan->n].cost;
+  *lane =
+      (struct runner){lane->time, .runs = true, .since = r->now, .speed = 1, .left = cost->seconds};
+  for (int k = 0; k < RESOURCES; k++)
+    lane->draw[k] = ratio(cost->use[k], cost->seconds);
 }
 
-/* What one that runs may take of the host's memory, in bytes a second: those that want less leave
- * the rest to the others. */
-static double fair_share(const struct replay *r, double host_bytes)
+/* The part of a resource that one operation may use: those that want less leave the rest to the
+ * others. */
+static double fair_share(const struct replay *r, enum resource k)
 {
-  double share = host_bytes > 0 ? 0 : INFINITY;
+  double share = 0;
   for (int round = 0; round < LANE_COUNT && isfinite(share); round++) {
-    double rest = host_bytes;
+    double rest = 1;
     int takers = 0;
     for (int lane = 0; lane < LANE_COUNT; lane++)
-      if (r->lane[lane].runs && r->lane[lane].draw > share)
+      if (r->lane[lane].runs && r->lane[lane].draw[k] > share)
         takers++;
       else if (r->lane[lane].runs)
-        rest -= r->lane[lane].draw;
+        rest -= r->lane[lane].draw[k];
     share = takers > 0 ? rest / takers : INFINITY;
   }
   return share;
+}
+
+static void find_speeds(const struct replay *r, double speed[LANE_COUNT])
+{
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    speed[lane] = 1;
+  for (int k = 0; k < RESOURCES; k++) {
+    const double share = fair_share(r, k);
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+      if (r->lane[lane].runs && r->lane[lane].draw[k] > share)
+        speed[lane] = fmin(speed[lane], share / r->lane[lane].draw[k]);
+  }
 }
 
 /* One whose speed stays ends when it was to end, to the bit. */
@@ -438,17 +463,16 @@ static double end_of(const struct runner *lane)
 }
 
 /* To the next end of an instruction; false where nothing runs any more. */
-static bool advance(struct replay *r, double host_bytes)
+static bool advance(struct replay *r)
 {
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (may_start(r, &r->lane[lane]))
       start(r, &r->lane[lane]);
-  const double share = fair_share(r, host_bytes);
-  double next = INFINITY;
+  double next = INFINITY, speed[LANE_COUNT];
+  find_speeds(r, speed);
   for (int lane = 0; lane < LANE_COUNT; lane++) {
     if (r->lane[lane].runs)
-      set_speed(&r->lane[lane], r->now,
-                r->lane[lane].draw > share ? share / r->lane[lane].draw : 1);
+      set_speed(&r->lane[lane], r->now, speed[lane]);
     next = fmin(next, end_of(&r->lane[lane]));
   }
   if (isinf(next))
@@ -471,26 +495,29 @@ static double latest(const double *end, int n)
   return last;
 }
 
-/* How much later a step ends than the one before, and at least as long as its traffic through the
- * host's memory takes: lanes that wait for no other one run ahead, and have it to themselves. `r`
- * has room: end for all steps. */
+/* How much later a step ends than the one before, and at least as long as it uses a resource: lanes
+ * that wait for no other one run ahead, and have it to themselves. `r` has room: end for all
+ * steps. */
 static double replay(struct replay *r, const struct plan_rates *rates, enum plan_part free)
 {
   const int n = r->plan->n;
   const double *end = r->end;
-  double host = 0;
   *r = (struct replay){r->plan, r->turn, .end = r->end};
   begin(r, rates, free);
-  while (advance(r, rates->host_bytes))
+  while (advance(r))
     ;
-  for (int i = 0; i < n; i++)
-    host += r->turn[i].cost.host;
-  return fmax(latest(&end[(STEPS - 2) * n], n) - latest(&end[(STEPS - 3) * n], n),
-              ratio(host, rates->host_bytes));
+  double step_s = latest(&end[(STEPS - 2) * n], n) - latest(&end[(STEPS - 3) * n], n);
+  for (int k = 0; k < RESOURCES; k++) {
+    double use = 0;
+    for (int i = 0; i < n; i++)
+      use += r->turn[i].cost.use[k];
+    step_s = fmax(step_s, use);
+  }
+  return step_s;
 }
 
 /* How much shorter the step would be. Not at all, too, where what is left meets more of what it
- * shares the host's memory with. */
+ * shares a resource with. */
 static double exposed(struct replay *r, const struct plan_rates *rates, double step_s,
                       enum plan_part free)
 {
