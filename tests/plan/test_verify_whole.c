@@ -445,7 +445,8 @@ static const struct point whole[] = {
      .prefetch = 1,
      .micros = 1,
      .freeze = FREEZE_LOW,
-     .optim = OPTIM_muon},
+     .optim = OPTIM_muon,
+     .lr_scale = "0.5"},
     {.strategy = STRATEGY_FULL_SHARD,
      .ranks = 2,
      .group = 2,
@@ -881,6 +882,61 @@ static void no_operand_can_be_absent_or_superfluous_or_of_another_type(void **st
         fail_msg("no plan has %s of %s", op_rows[op].operand[k].name, op_rows[op].name);
 }
 
+enum attribute { GROUP, CODEC, VALUES, SETTING, BLOCKS, CLIP, LR_SCALE, OPTIMIZER, ROUNDING, SEED };
+enum { ATTRIBUTES = SEED + 1 };
+
+/* false: the instruction has no such attribute, and nothing is changed. */
+static bool change_attribute(struct attributes *attr, enum attribute which, struct codec_ops *other)
+{
+  struct codec *codec = &attr->codec;
+  *other = codec->ops ? *codec->ops : codec_none;
+  if (!codec->ops && (which == VALUES || which == SETTING))
+    return false;
+  switch (which) {
+  case GROUP: attr->group = (attr->group + 1) % GROUP_COUNT; break;
+  case CODEC: codec->ops = other; break;
+  case VALUES: codec->values = other; break;
+  case SETTING: codec->set.block++; break;
+  case BLOCKS: attr->blocks++; break;
+  case CLIP: attr->clip++; break;
+  case LR_SCALE: attr->lr_scale++; break;
+  case OPTIMIZER: attr->optimizer = (attr->optimizer + 1) % OPTIM_COUNT; break;
+  case ROUNDING: attr->stochastic = !attr->stochastic; break;
+  case SEED: attr->seed++; break;
+  }
+  return true;
+}
+
+/* An instruction has one value of each attribute, also if its operation has no such attribute. */
+static void no_attribute_can_be_another(void **state)
+{
+  static const char *const names[ATTRIBUTES] = {[GROUP] = "another group",
+                                                [CODEC] = "another codec",
+                                                [VALUES] = "another codec of values",
+                                                [SETTING] = "another setting of the codec",
+                                                [BLOCKS] = "another number of blocks",
+                                                [CLIP] = "another norm",
+                                                [LR_SCALE] = "another learning rate",
+                                                [OPTIMIZER] = "another optimizer",
+                                                [ROUNDING] = "another rounding",
+                                                [SEED] = "another seed"};
+  (void)state;
+  for (int p = 0; p < WHOLE; p++) {
+    struct plan *plan = broken_start(&whole[p]);
+    for (int i = 0; i < plan->n; i++)
+      for (int a = 0; a < ATTRIBUTES; a++) {
+        const struct instr was = plan->instr[i];
+        struct codec_ops other;
+        if (change_attribute(&plan->instr[i].attr, (enum attribute)a, &other))
+          expect_change_seen(plan, &whole[p], &was, names[a]);
+        plan->instr[i].attr = was.attr;
+      }
+    broken_settle(plan);
+    assert_int_equal(plan_verify(plan), STATUS_OK);
+    plan_destroy(plan);
+  }
+}
+
 /* What nobody reads: any memory will do. */
 static bool is_scratch(const struct plan *plan, int i, int k)
 {
@@ -937,6 +993,7 @@ int main(void)
       cmocka_unit_test(no_operation_can_be_spared_in_all_units),
       cmocka_unit_test(no_access_can_be_exchanged),
       cmocka_unit_test(no_operand_can_be_absent_or_superfluous_or_of_another_type),
+      cmocka_unit_test(no_attribute_can_be_another),
       cmocka_unit_test(no_buffer_can_be_exchanged),
       cmocka_unit_test(codecs_have_room_to_work),
       cmocka_unit_test_setup_teardown(parameters_are_decoded_one_by_one, fixture_make_small,
