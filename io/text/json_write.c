@@ -95,6 +95,12 @@ void json_write_real(struct json_writer *writer, const char *key, double value)
     fputs("null", writer->to);
 }
 
+void json_write_number(struct json_writer *writer, const char *key, const char *text)
+{
+  begin_value(writer, key);
+  fputs(text, writer->to);
+}
+
 void json_write_bool(struct json_writer *writer, const char *key, bool value)
 {
   begin_value(writer, key);

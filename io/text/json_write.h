@@ -22,6 +22,7 @@ void json_write_close(struct json_writer *writer, char bracket);
 void json_write_text(struct json_writer *writer, const char *key, const char *text);
 void json_write_int(struct json_writer *writer, const char *key, int64_t value);
 void json_write_real(struct json_writer *writer, const char *key, double value);
+void json_write_number(struct json_writer *writer, const char *key, const char *text); /* as is */
 void json_write_bool(struct json_writer *writer, const char *key, bool value);
 
 /* A string with its quotes. JSON is UTF-8: U+FFFD replaces each byte that is not. Returns EOF if

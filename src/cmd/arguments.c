@@ -38,27 +38,25 @@ const struct command *command_part(const struct command *command, const char *wo
   return command;
 }
 
-enum status action_run(const char *command, int n, const struct action actions[n],
-                       const struct arguments *arguments)
+enum status action_run(const struct command *command, const struct arguments *arguments)
 {
   char known[200] = "";
-  for (int i = 0; i < n; i++) {
-    const struct action *action = &actions[i];
+  for (const struct action *action = command->actions; action->name; action++) {
     append_text(known, sizeof known, "%s%s",
-                i == 0      ? ""
-                : i < n - 1 ? ", "
-                            : " and ",
+                action == command->actions ? ""
+                : action[1].name           ? ", "
+                                           : " and ",
                 action->name);
     if (strcmp(action->name, arguments->word[0]) != 0)
       continue;
     if (arguments->words < action->least_words || arguments->words > action->most_words)
-      return status_set(STATUS_USAGE, "usage: sluice %s %s %s", command, action->name,
+      return status_set(STATUS_USAGE, "usage: sluice %s %s %s", command->name, action->name,
                         action->usage);
     const bool idle = !action->parallel && comm_rank(arguments->comm) != 0;
     return idle ? STATUS_OK : action->run(arguments);
   }
-  return status_set(STATUS_USAGE, "sluice %s cannot '%s': it knows %s", command, arguments->word[0],
-                    known);
+  return status_set(STATUS_USAGE, "sluice %s cannot '%s': it knows %s", command->name,
+                    arguments->word[0], known);
 }
 
 static const struct option *find_own(const struct command *command, const char *key, size_t length)

@@ -198,6 +198,7 @@ static const struct action actions[] = {
     {"export",
      "FILE|RUN_FOLDER MODEL_FOLDER [dtype=fp32|bf16|fp16] [tokenizer=bytes|FOLDER] [shard_bytes=N]",
      3, 3, true, export_model},
+    {.name = NULL},
 };
 
 static enum status run(const struct arguments *arguments)
@@ -205,7 +206,7 @@ static enum status run(const struct arguments *arguments)
   const char *action = arguments->word[0];
   if (wants_json(arguments) && (!strcmp(action, "import") || !strcmp(action, "export")))
     return status_set(STATUS_USAGE, "sluice ckpt %s prints nothing, so it takes no --json", action);
-  return action_run("ckpt", sizeof actions / sizeof *actions, actions, arguments);
+  return action_run(&command_ckpt, arguments);
 }
 
 const struct command command_ckpt = {
@@ -245,6 +246,7 @@ const struct command command_ckpt = {
                 "  sluice ckpt diff runs/a/ckpt/step-00000100.h5 runs/b/ckpt/step-00000100.h5\n"
                 "  sluice ckpt export runs/qwen2.5-7b tuned/\n",
     .options = table,
+    .actions = actions,
     .values_size = sizeof(struct values),
     .uses_mpi = true,
     .least_words = 1,

@@ -22,12 +22,21 @@ struct arguments {
   char **argv;
 };
 
+/* The first word after some commands, such as show after ckpt. */
+struct action {
+  const char *name, *usage;
+  int least_words, most_words;
+  bool parallel; /* otherwise rank 0 does it alone */
+  enum status (*run)(const struct arguments *arguments);
+};
+
 struct command {
   const char *name, *usage, *summary; /* usage: what follows the name */
   const char *text;                   /* for --help and the man page, as base/prose.h has it */
   const char *examples;               /* lines of at most 80 columns, each with its line break */
   const struct option *options;       /* own keys, NULL: none */
   const struct command *const *parts; /* commands of two words, "bench io", or NULL */
+  const struct action *actions;       /* its first words, which end with a NULL name, or NULL */
   size_t values_size;                 /* of the struct they describe */
   bool takes_deck;                    /* other keys are deck keys */
   bool lists_keys;                    /* most deck keys matter, so --help names them */
@@ -50,15 +59,8 @@ const struct command *command_find(const struct command *const list[], const cha
  * `word` may be NULL. Local. */
 const struct command *command_part(const struct command *command, const char *word);
 
-/* The first word after some commands, such as show after ckpt. */
-struct action {
-  const char *name, *usage;
-  int least_words, most_words;
-  bool parallel; /* otherwise rank 0 does it alone */
-  enum status (*run)(const struct arguments *arguments);
-};
-enum status action_run(const char *command, int n, const struct action actions[n],
-                       const struct arguments *arguments);
+/* What the first word of a command with actions asks for. */
+enum status action_run(const struct command *command, const struct arguments *arguments);
 
 /* Read argv[first..) by the command's table. STATUS_USAGE if the ranks of `comm` were given
  * different words, or different values of the command's own options. Free with arguments_free.
@@ -105,5 +107,10 @@ void help_print_all(const struct command *const list[]);
 void help_print_man_all(const struct command *const list[]);
 void help_print_exit_codes(void);
 void version_print(void);
+
+/* `sluice completion SHELL` and `sluice schema`, from the same tables. STATUS_USAGE: no such shell.
+ * Local. */
+enum status completion_print(const struct command *const list[], const char *shell);
+void schema_print(void);
 
 #endif

@@ -141,6 +141,8 @@ void help_print_all(const struct command *const list[])
          "  sluice SUBCOMMAND -h                 options and examples\n"
          "  sluice SUBCOMMAND --help             all about a subcommand\n"
          "  sluice help keys [SECTION|KEY]       the keys of a deck\n"
+         "  sluice schema                        JSON Schema of decks, for editors\n"
+         "  sluice completion bash|zsh|fish      completion for a shell\n"
          "  sluice --exit-codes                  exit codes and their meaning\n"
          "  sluice --version                     version, libraries and configuration\n");
 }

@@ -17,6 +17,7 @@ sluice_SOURCES = \
 	src/cmd/compare_launch.c \
 	src/cmd/compare_matrix.c \
 	src/cmd/compare_metrics.c \
+	src/cmd/completion.c \
 	src/cmd/deck.c \
 	src/cmd/doctor.c \
 	src/cmd/doctor.h \
@@ -41,7 +42,30 @@ sluice_SOURCES = \
 	src/cmd/report_page.c \
 	src/cmd/report_read.c \
 	src/cmd/report_series.c \
+	src/cmd/schema.c \
 	src/cmd/tokenizer.c \
 	src/cmd/topo.c \
 	src/cmd/train.c
 sluice_LDADD = $(sluice_libs)
+
+# The program writes what shells and editors complete decks and commands with, as it does its man
+# pages.
+bashcompletiondir = $(datadir)/bash-completion/completions
+zshcompletiondir = $(datadir)/zsh/site-functions
+fishcompletiondir = $(datadir)/fish/vendor_completions.d
+completions = completion/sluice completion/_sluice completion/sluice.fish
+if MAN_PAGES
+nodist_bashcompletion_DATA = completion/sluice
+nodist_zshcompletion_DATA = completion/_sluice
+nodist_fishcompletion_DATA = completion/sluice.fish
+nodist_pkgdata_DATA = deck.schema.json
+endif
+CLEANFILES += $(completions) deck.schema.json
+
+$(completions): sluice$(EXEEXT)
+	$(AM_V_GEN)$(MKDIR_P) completion && \
+	case $@ in *.fish) shell=fish ;; */_*) shell=zsh ;; *) shell=bash ;; esac && \
+	./sluice$(EXEEXT) completion $$shell >$@.part && mv $@.part $@
+
+deck.schema.json: sluice$(EXEEXT)
+	$(AM_V_GEN)./sluice$(EXEEXT) schema >$@.part && mv $@.part $@

@@ -153,6 +153,12 @@ static int print_exit_codes(const char *code)
   return 0;
 }
 
+static int completion(int argc, char **argv)
+{
+  const enum status status = completion_print(commands, argc > 2 ? argv[2] : "");
+  return status ? fail(status) : 0;
+}
+
 /* The part that a bare word names, which moves to argv[2]; otherwise the command. */
 static const struct command *take_part(const struct command *command, int argc, char **argv)
 {
@@ -181,6 +187,12 @@ static int dispatch(int argc, char **argv)
     return print_exit_codes(argc > 2 ? argv[2] : NULL);
   if (!strcmp(name, "help"))
     return help(argc, argv);
+  if (!strcmp(name, "completion"))
+    return completion(argc, argv);
+  if (!strcmp(name, "schema")) {
+    schema_print();
+    return 0;
+  }
   if (!strcmp(name, "--help") || !strcmp(name, "-h")) {
     help_print_all(commands);
     return argc > 1 ? 0 : 2;

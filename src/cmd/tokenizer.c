@@ -431,6 +431,7 @@ static const struct action actions[] = {
     {"encode", "FOLDER [text=... | FILE]", 2, 3, false, encode},
     {"decode", "FOLDER [FILE]", 2, 3, false, decode},
     {"show", "FOLDER", 2, 2, false, show},
+    {.name = NULL},
 };
 
 static enum status run(const struct arguments *arguments)
@@ -438,7 +439,7 @@ static enum status run(const struct arguments *arguments)
   const struct values *values = arguments->values;
   if (!strcmp(arguments->word[0], "train") && values->input.n == 0)
     return refuse_no_input(arguments);
-  return action_run("tokenizer", sizeof actions / sizeof *actions, actions, arguments);
+  return action_run(&command_tokenizer, arguments);
 }
 
 const struct command command_tokenizer = {
@@ -462,6 +463,7 @@ const struct command command_tokenizer = {
                 "  sluice tokenizer encode tok text=\"The gate opens\"\n"
                 "  sluice tokenizer show models/Qwen2.5-0.5B\n",
     .options = table,
+    .actions = actions,
     .values_size = sizeof(struct values),
     .uses_mpi = true,
     .least_words = 2,

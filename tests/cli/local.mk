@@ -2,6 +2,7 @@ check_scripts += \
 	tests/cli/across.sh \
 	tests/cli/cli.sh \
 	tests/cli/commit.sh \
+	tests/cli/completion.sh \
 	tests/cli/compress.sh \
 	tests/cli/compress_weights.sh \
 	tests/cli/compare.sh \
@@ -37,6 +38,7 @@ check_scripts += \
 	tests/cli/reshard.sh \
 	tests/cli/rig.sh \
 	tests/cli/sanitize_judge.sh \
+	tests/cli/schema.sh \
 	tests/cli/spy_judge.sh \
 	tests/cli/start.sh \
 	tests/cli/stopping.sh \

@@ -1,0 +1,244 @@
+/* sluice schema: a JSON Schema (draft 7) of decks, from the option table. Editors complete and
+ * check decks with it. Readers of YAML 1.1 take 6e-4 as a text and off as false, so both are valid.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "cmd/cmd.h"
+#include "io/text/json_write.h"
+
+#define NUMBER_PATTERN "^[-+]?[0-9]+(\\.[0-9]*)?([eE][-+]?[0-9]+)?"
+
+static void write_type(struct json_writer *json, const char *type)
+{
+  json_write_text(json, "type", type);
+}
+
+static void open_choice(struct json_writer *json, const char *type)
+{
+  json_write_open(json, NULL, '{');
+  write_type(json, type);
+}
+
+static void write_range(struct json_writer *json, const struct option *option)
+{
+  if (option->least == 0 && option->most == 0)
+    return;
+  json_write_real(json, "minimum", option->least);
+  if (option->most < 1e300)
+    json_write_real(json, "maximum", option->most);
+}
+
+static void write_scalars(struct json_writer *json, const char *key)
+{
+  static const char *const types[] = {"string", "number", "boolean", "null"};
+  json_write_open(json, key, '[');
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    json_write_text(json, NULL, types[i]);
+  json_write_close(json, ']');
+}
+
+/* A number, or a text such as 8M. */
+static void write_number(struct json_writer *json, const struct option *option, bool whole)
+{
+  json_write_open(json, "anyOf", '[');
+  open_choice(json, whole ? "integer" : "number");
+  write_range(json, option);
+  json_write_close(json, '}');
+  open_choice(json, "string");
+  json_write_text(json, "pattern", whole ? NUMBER_PATTERN "([kKMGT]i?)?B?$" : NUMBER_PATTERN "$");
+  json_write_close(json, '}');
+  json_write_close(json, ']');
+}
+
+static void write_choices(struct json_writer *json, const char *const *choices)
+{
+  json_write_open(json, "enum", '[');
+  for (; *choices; choices++) {
+    json_write_text(json, NULL, *choices);
+    if (!strcmp(*choices, "off"))
+      json_write_bool(json, NULL, false);
+  }
+  json_write_close(json, ']');
+}
+
+static void write_bool(struct json_writer *json)
+{
+  static const char *const words[] = {"yes", "no", "on", "off", NULL};
+  json_write_open(json, "enum", '[');
+  json_write_bool(json, NULL, true);
+  json_write_bool(json, NULL, false);
+  for (int i = 0; words[i]; i++)
+    json_write_text(json, NULL, words[i]);
+  json_write_close(json, ']');
+}
+
+static void write_items(struct json_writer *json, const struct option *option)
+{
+  json_write_open(json, "items", '{');
+  if (option->choices)
+    write_choices(json, option->choices);
+  else if (option->type == OPTION_STRINGS)
+    write_scalars(json, "type");
+  else
+    write_number(json, option, option->type == OPTION_INTS);
+  json_write_close(json, '}');
+}
+
+/* Of `least` to `most` items; most -1: any number. */
+static void write_list(struct json_writer *json, const struct option *option, int least, int most)
+{
+  open_choice(json, "array");
+  write_items(json, option);
+  json_write_int(json, "minItems", least);
+  if (most >= 0)
+    json_write_int(json, "maxItems", most);
+  json_write_close(json, '}');
+}
+
+static void write_lists(struct json_writer *json, const struct option *option)
+{
+  json_write_open(json, "anyOf", '[');
+  if (option->type == OPTION_STRINGS) {
+    write_list(json, option, 0, -1);
+    json_write_open(json, NULL, '{'); /* one item */
+    if (option->choices)
+      write_choices(json, option->choices);
+    else
+      write_scalars(json, "type");
+    json_write_close(json, '}');
+  } else {
+    write_list(json, option, option->count, option->count);
+    if (option->type == OPTION_INTS)
+      write_list(json, option, 0, 0);
+  }
+  json_write_close(json, ']');
+}
+
+static void write_kind(struct json_writer *json, const struct option *option)
+{
+  switch (option->type) {
+  case OPTION_INT: write_number(json, option, true); return;
+  case OPTION_REAL: write_number(json, option, false); return;
+  case OPTION_BOOL: write_bool(json); return;
+  case OPTION_STRING: write_scalars(json, "type"); return;
+  case OPTION_CHOICE: write_choices(json, option->choices); return;
+  case OPTION_REALS:
+  case OPTION_INTS:
+  case OPTION_STRINGS: write_lists(json, option); return;
+  }
+}
+
+/* The value of an option as the table has it. */
+static void write_value(struct json_writer *json, const char *key, const struct option *option,
+                        const char *value)
+{
+  switch (option->type) {
+  case OPTION_INT:
+  case OPTION_REAL:
+  case OPTION_BOOL: json_write_number(json, key, value); return;
+  case OPTION_STRING:
+  case OPTION_CHOICE: json_write_text(json, key, value); return;
+  case OPTION_REALS:
+  case OPTION_INTS:
+  case OPTION_STRINGS: break;
+  }
+  json_write_open(json, key, '[');
+  for (const char *item = value + strspn(value, "["); *item && *item != ']';) {
+    char text[64];
+    const size_t length = strcspn(item, ",]");
+    snprintf(text, sizeof text, "%.*s", (int)length, item);
+    if (option->type == OPTION_STRINGS)
+      json_write_text(json, NULL, text);
+    else
+      json_write_number(json, NULL, text);
+    item += length + strspn(item + length, ", ");
+  }
+  json_write_close(json, ']');
+}
+
+static void write_key(struct json_writer *json, const char *key, const struct option *option)
+{
+  char example[100];
+  options_print_example(option, example, sizeof example);
+  json_write_open(json, key, '{');
+  json_write_text(json, "description", option->text);
+  write_kind(json, option);
+  if (option->value)
+    write_value(json, "default", option, option->value);
+  json_write_open(json, "examples", '[');
+  write_value(json, NULL, option, example);
+  json_write_close(json, ']');
+  json_write_close(json, '}');
+}
+
+static void open_mapping(struct json_writer *json, const char *key)
+{
+  json_write_open(json, key, '{');
+  json_write_open(json, "type", '[');
+  json_write_text(json, NULL, "object");
+  json_write_text(json, NULL, "null");
+  json_write_close(json, ']');
+  json_write_bool(json, "additionalProperties", false);
+  json_write_open(json, "properties", '{');
+}
+
+static void close_mapping(struct json_writer *json)
+{
+  json_write_close(json, '}');
+  json_write_close(json, '}');
+}
+
+/* Whether a row is the first one of the section that is the first `length` bytes of its name. */
+static bool is_first(const struct option *option, size_t length)
+{
+  for (const struct option *other = deck_table; other < option; other++)
+    if (!strncmp(other->name, option->name, length) && other->name[length] == '.')
+      return false;
+  return true;
+}
+
+static void write_older_names(struct json_writer *json, const char *section, size_t length)
+{
+  for (const struct option *option = deck_table; option->name; option++)
+    if (option->was && !strncmp(option->was, section, length) && option->was[length] == '.')
+      write_key(json, option->was + length + 1, option);
+}
+
+/* The keys and sections of a section, the first `length` bytes of a name; 0: of the deck. */
+static void write_section(struct json_writer *json, const char *section, size_t length)
+{
+  for (const struct option *option = deck_table; option->name; option++) {
+    if (strncmp(option->name, section, length) != 0 || (length > 0 && option->name[length] != '.'))
+      continue;
+    const char *rest = option->name + length + (length > 0), *dot = strchr(rest, '.');
+    const size_t inner = dot ? (size_t)(dot - option->name) : 0;
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)(dot ? dot - rest : (int)strlen(rest)), rest);
+    if (!dot) {
+      write_key(json, name, option);
+    } else if (is_first(option, inner)) {
+      open_mapping(json, name);
+      write_section(json, option->name, inner);
+      close_mapping(json);
+    }
+  }
+  if (length > 0)
+    write_older_names(json, section, length);
+}
+
+void schema_print(void)
+{
+  struct json_writer json = {.to = stdout};
+  json_write_open(&json, NULL, '{');
+  json_write_text(&json, "$schema", "http://json-schema.org/draft-07/schema#");
+  json_write_text(&json, "title", "Deck of Sluice");
+  json_write_open(&json, "type", '[');
+  json_write_text(&json, NULL, "object");
+  json_write_text(&json, NULL, "null");
+  json_write_close(&json, ']');
+  json_write_bool(&json, "additionalProperties", false);
+  json_write_open(&json, "properties", '{');
+  write_section(&json, "", 0);
+  close_mapping(&json);
+}
