@@ -1,5 +1,4 @@
-/* Help and man pages, all from the tables of options; and the version. */
-#include <ctype.h>
+/* Help, from the tables of options; and the version. */
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,17 +6,8 @@
 #include "base/append.h"
 #include "base/commit.h"
 #include "base/prose.h"
-#include "cmd/cmd.h"
+#include "cmd/help.h"
 #include "config.h"
-
-static const char deck_text[] =
-    "A deck is a YAML file that describes a run. Its keys stand in sections, such as \"optim:\" "
-    "with \"lr: 1e-3\". Each key can also be given on the command line, as optim.lr=1e-3. The "
-    "command line wins over the deck.\n"
-    "\n"
-    "An integer may end in k, M, G or T (powers of 1000) or in Ki, Mi, Gi or Ti (powers of 1024), "
-    "or have an exponent, as in 2e3. An unknown key is an error, which names the nearest known key "
-    "if one is near.";
 
 static void print_usage(const struct command *command)
 {
@@ -44,19 +34,10 @@ static void print_pointers(const struct command *command, bool shorter)
     printf("More help:     sluice %s --help\n", command->name);
 }
 
-static struct exit_label {
-  char text[16];
-} exit_label(int code)
-{
-  struct exit_label label;
-  snprintf(label.text, sizeof label.text, code == EXIT_SIGNAL ? "%d+N" : "%d", code);
-  return label;
-}
-
 static void print_exit_codes(int columns)
 {
   for (int i = 0; i < exit_codes_count; i++) {
-    printf("%-5s  ", exit_label(exit_codes[i].code).text);
+    printf("%-5s  ", help_exit_label(exit_codes[i].code).text);
     prose_wrap(exit_codes[i].meaning, 7, 7, columns, stdout);
   }
 }
@@ -118,7 +99,7 @@ static void print_sections(void)
 enum status help_print_keys(const char *part)
 {
   if (!part) {
-    prose_print(deck_text, 0, prose_columns(), stdout);
+    prose_print(help_deck_text, 0, prose_columns(), stdout);
     putchar('\n');
     print_sections();
     putchar('\n');
@@ -145,112 +126,6 @@ void help_print_all(const struct command *const list[])
          "  sluice completion bash|zsh|fish      completion for a shell\n"
          "  sluice --exit-codes                  exit codes and their meaning\n"
          "  sluice --version                     version, libraries and configuration\n");
-}
-
-/* --- man pages ------------------------------------------------------------------------------ */
-
-static void put(const char *text)
-{
-  prose_escape_man(text, strlen(text), stdout);
-}
-
-static void print_man_title(const char *name, int section)
-{
-  printf(".TH ");
-  for (; *name; name++)
-    putchar(toupper((unsigned char)*name));
-  printf(" %d \"\" \"Sluice %s\" \"%s\"\n", section, PACKAGE_VERSION,
-         section == 1 ? "User Commands" : "File Formats");
-}
-
-static void print_exit_status(void)
-{
-  printf(".SH EXIT STATUS\n");
-  for (int i = 0; i < exit_codes_count; i++) {
-    printf(".TP\n%s\n", exit_label(exit_codes[i].code).text);
-    put(exit_codes[i].meaning);
-    putchar('\n');
-  }
-}
-
-static void print_synopsis(const struct command *command)
-{
-  printf(".B sluice %s\n", command->name);
-  put(command->usage);
-  putchar('\n');
-}
-
-static void print_man_examples(const char *examples)
-{
-  printf(".SH EXAMPLES\n.nf\n");
-  for (size_t length; *examples; examples += length + (examples[length] == '\n')) {
-    length = strcspn(examples, "\n");
-    prose_escape_man(examples, length, stdout);
-    putchar('\n');
-  }
-  printf(".fi\n");
-}
-
-static void print_part(const struct command *part)
-{
-  printf(".SS sluice %s\n", part->name);
-  print_synopsis(part);
-  printf(".PP\n");
-  prose_print_man(part->text, stdout);
-  options_print_man(part->options, stdout);
-}
-
-void help_print_man(const struct command *command)
-{
-  char name[64];
-  snprintf(name, sizeof name, "sluice-%s", command->name);
-  print_man_title(name, 1);
-  printf(".SH NAME\nsluice\\-%s \\- ", command->name);
-  put(command->summary);
-  printf("\n.SH SYNOPSIS\n");
-  print_synopsis(command);
-  printf(".SH DESCRIPTION\n");
-  prose_print_man(command->text, stdout);
-  if (command->options) {
-    printf(".SH OPTIONS\nWrite key=value or \\-\\-key value.\n");
-    options_print_man(command->options, stdout);
-  }
-  if (command->parts) {
-    printf(".SH OTHER MEASUREMENTS\n");
-    for (int i = 0; command->parts[i]; i++)
-      print_part(command->parts[i]);
-  }
-  print_man_examples(command->examples);
-  print_exit_status();
-  printf(".SH SEE ALSO\n.BR sluice (1)%s\n", command->takes_deck ? ",\n.BR sluice\\-deck (5)" : "");
-}
-
-void help_print_man_deck(void)
-{
-  print_man_title("sluice-deck", 5);
-  printf(".SH NAME\nsluice\\-deck \\- the YAML file that describes a run\n.SH DESCRIPTION\n");
-  prose_print_man(deck_text, stdout);
-  printf(".SH KEYS\n");
-  options_print_man(deck_table, stdout);
-  printf(".SH SEE ALSO\n.BR sluice (1),\n.BR sluice\\-train (1)\n");
-}
-
-void help_print_man_all(const struct command *const list[])
-{
-  print_man_title("sluice", 1);
-  printf(".SH NAME\nsluice \\- train transformer language models, sharded over MPI ranks\n"
-         ".SH SYNOPSIS\n.B sluice\nSUBCOMMAND ...\n.PP\n.B mpirun \\-n\nRANKS\n.B "
-         "sluice\nSUBCOMMAND ...\n"
-         ".SH DESCRIPTION\nEach subcommand has a page of its own. A deck, the YAML file that "
-         "describes a run, is "
-         "described in\n.BR sluice\\-deck (5).\n.SH SUBCOMMANDS\n");
-  for (int i = 0; list[i]; i++) {
-    printf(".TP\n.BR sluice\\-%s (1)\n", list[i]->name);
-    put(list[i]->summary);
-    putchar('\n');
-  }
-  print_exit_status();
-  printf(".SH SEE ALSO\n.BR sluice\\-deck (5)\n");
 }
 
 void version_print(void)

@@ -30,6 +30,8 @@ sluice_SOURCES = \
 	src/cmd/forecast.h \
 	src/cmd/generate.c \
 	src/cmd/help.c \
+	src/cmd/help.h \
+	src/cmd/help_man.c \
 	src/cmd/main.c \
 	src/cmd/plan.c \
 	src/cmd/plan_json.c \

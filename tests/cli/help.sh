@@ -63,6 +63,17 @@ for page in "" keys $(cat commands); do
     grep -q '^\.TH .* 1 ' page.man || die "the page of $page is not in section 1"
     ;;
   esac
+  for section in EXAMPLES FILES ENVIRONMENT 'EXIT STATUS'; do
+    grep -qx "\.SH $section" page.man || die "the page of '$page' has no $section"
+  done
   if ! groff -man -ww -z page.man > groff.out 2>&1 || test -s groff.out
   then cat groff.out >&2; die "groff on the page of $page"; fi
 done
+
+# Each environment variable that the source asks for is explained.
+"$SLUICE" --man | sed -n '/^\.SH ENVIRONMENT/,/^\.SH EXIT/p' | sed 's/\\f[BR]//g; s/\\//g' > environment
+(cd "$top_srcdir" && grep -rhoE 'getenv\("[A-Z_a-z]+"\)' src io gpu) | sed 's/.*"\(.*\)".*/\1/' | sort -u > names
+test "$(wc -l < names)" -ge 10 || die "no names of environment variables"
+while read -r name; do
+  grep -qw -e "$name" environment || die "sluice(1) does not explain $name"
+done < names

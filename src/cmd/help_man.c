@@ -1,0 +1,179 @@
+/* Man pages, from the tables of options. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/prose.h"
+#include "base/status.h"
+#include "cmd/help.h"
+#include "config.h"
+
+const char help_deck_text[] =
+    "A deck is a YAML file that describes a run. Its keys stand in sections, such as \"optim:\" "
+    "with \"lr: 1e-3\". Each key can also be given on the command line, as optim.lr=1e-3. The "
+    "command line wins over the deck.\n"
+    "\n"
+    "An integer may end in k, M, G or T (powers of 1000) or in Ki, Mi, Gi or Ti (powers of 1024), "
+    "or have an exponent, as in 2e3. An unknown key is an error, which names the nearest known key "
+    "if one is near.";
+
+struct exit_label help_exit_label(int code)
+{
+  struct exit_label label;
+  snprintf(label.text, sizeof label.text, code == EXIT_SIGNAL ? "%d+N" : "%d", code);
+  return label;
+}
+
+static void put(const char *text)
+{
+  prose_escape_man(text, strlen(text), stdout);
+}
+
+static void print_man_title(const char *name, int section)
+{
+  printf(".TH ");
+  for (; *name; name++)
+    putchar(toupper((unsigned char)*name));
+  printf(" %d \"\" \"Sluice %s\" \"%s\"\n", section, PACKAGE_VERSION,
+         section == 1 ? "User Commands" : "File Formats");
+}
+
+static void print_exit_status(void)
+{
+  printf(".SH EXIT STATUS\n");
+  for (int i = 0; i < exit_codes_count; i++) {
+    printf(".TP\n%s\n", help_exit_label(exit_codes[i].code).text);
+    put(exit_codes[i].meaning);
+    putchar('\n');
+  }
+}
+
+/* tests/cli/help.sh compares the names with those that the source asks for. */
+static const char environment_text[] =
+    "  COLUMNS  width of help; otherwise that of the terminal\n"
+    "  MPIRUN  launcher that sluice compare starts ranks with, with its options\n"
+    "  OPENBLAS_CORETYPE  kernels that OpenBLAS uses. If it is unset and OpenBLAS has chosen slow "
+    "ones, Sluice sets it and restarts. SLUICE_RESTARTED_FROM then names the choice of OpenBLAS.\n"
+    "  SLURM_JOB_END_TIME  end of the job. A run saves and exits with code 75 before it.\n"
+    "  SLURM_JOB_ID  inside a job, the command to continue is not repeated\n"
+    "  SLURM_STEP_NUM_TASKS  tasks that sluice doctor expects as ranks, unless mpirun has set "
+    "OMPI_COMM_WORLD_SIZE\n"
+    "  OMPI_COMM_WORLD_RANK, PMIX_RANK, PMI_RANK, SLURM_PROCID  rank of the process before MPI "
+    "starts. Rank 0 alone reports mistakes in the command line.\n"
+    "  OMPI_MCA_osc_sm_backing_directory  folder of shared memory, otherwise /dev/shm\n"
+    "  UCX_TLS  transports of UCX, which sluice doctor shows\n"
+    "  XDG_CACHE_HOME, HOME  the fastest products of matrices on a GPU are kept in a file "
+    "sluice-matmul-* of XDG_CACHE_HOME, otherwise of HOME/.cache\n"
+    "  USER  sluice doctor hides it in paths";
+
+static const char files_text[] =
+    "In the run folder (run.dir):\n"
+    "  deck.yaml  all values of the deck\n"
+    "  log.txt  the log of rank 0\n"
+    "  results.jsonl  losses, speed and events, one JSON object per line\n"
+    "  events.out.tfevents.*  the same for TensorBoard\n"
+    "  ckpt/step-*.h5  checkpoints\n"
+    "  trace/  traced steps (train.trace)\n"
+    "  STOP  if a user creates it, the run saves and ends";
+
+static void print_common(void)
+{
+  printf(".SH FILES\n");
+  prose_print_man(files_text, stdout);
+  printf(".SH ENVIRONMENT\n");
+  prose_print_man(environment_text, stdout);
+  print_exit_status();
+}
+
+static void print_synopsis(const struct command *command)
+{
+  printf(".B sluice %s\n", command->name);
+  put(command->usage);
+  putchar('\n');
+}
+
+static void print_man_examples(const char *examples)
+{
+  printf(".SH EXAMPLES\n.nf\n");
+  for (size_t length; *examples; examples += length + (examples[length] == '\n')) {
+    length = strcspn(examples, "\n");
+    prose_escape_man(examples, length, stdout);
+    putchar('\n');
+  }
+  printf(".fi\n");
+}
+
+static void print_part(const struct command *part)
+{
+  printf(".SS sluice %s\n", part->name);
+  print_synopsis(part);
+  printf(".PP\n");
+  prose_print_man(part->text, stdout);
+  options_print_man(part->options, stdout);
+}
+
+void help_print_man(const struct command *command)
+{
+  char name[64];
+  snprintf(name, sizeof name, "sluice-%s", command->name);
+  print_man_title(name, 1);
+  printf(".SH NAME\nsluice\\-%s \\- ", command->name);
+  put(command->summary);
+  printf("\n.SH SYNOPSIS\n");
+  print_synopsis(command);
+  printf(".SH DESCRIPTION\n");
+  prose_print_man(command->text, stdout);
+  if (command->options) {
+    printf(".SH OPTIONS\nWrite key=value or \\-\\-key value.\n");
+    options_print_man(command->options, stdout);
+  }
+  if (command->parts) {
+    printf(".SH OTHER MEASUREMENTS\n");
+    for (int i = 0; command->parts[i]; i++)
+      print_part(command->parts[i]);
+  }
+  print_man_examples(command->examples);
+  print_common();
+  printf(".SH SEE ALSO\n.BR sluice (1)%s\n", command->takes_deck ? ",\n.BR sluice\\-deck (5)" : "");
+}
+
+void help_print_man_deck(void)
+{
+  print_man_title("sluice-deck", 5);
+  printf(".SH NAME\nsluice\\-deck \\- the YAML file that describes a run\n.SH DESCRIPTION\n");
+  prose_print_man(help_deck_text, stdout);
+  printf(".SH KEYS\n");
+  options_print_man(deck_table, stdout);
+  print_man_examples("  run:   {dir: runs/first, steps: 2000}\n"
+                     "  model: {arch: gpt2, layers: 12, width: 768, heads: 12}\n"
+                     "  data:  {train: data/first, batch: 64, micro_batch: 8}\n"
+                     "  optim:\n"
+                     "    lr: 3.0e-4\n"
+                     "    warmup: 200\n");
+  print_common();
+  printf(".SH SEE ALSO\n.BR sluice (1),\n.BR sluice\\-train (1)\n");
+}
+
+void help_print_man_all(const struct command *const list[])
+{
+  print_man_title("sluice", 1);
+  printf(".SH NAME\nsluice \\- train transformer language models, sharded over MPI ranks\n"
+         ".SH SYNOPSIS\n.B sluice\nSUBCOMMAND ...\n.PP\n.B mpirun \\-n\nRANKS\n.B "
+         "sluice\nSUBCOMMAND ...\n"
+         ".SH DESCRIPTION\nEach subcommand has a page of its own. A deck, the YAML file that "
+         "describes a run, is "
+         "described in\n.BR sluice\\-deck (5).\n.SH SUBCOMMANDS\n");
+  for (int i = 0; list[i]; i++) {
+    printf(".TP\n.BR sluice\\-%s (1)\n", list[i]->name);
+    put(list[i]->summary);
+    putchar('\n');
+  }
+  printf(".TP\n.B help\nprint help: help SUBCOMMAND, or help keys [SECTION|KEY]\n"
+         ".TP\n.B schema\nprint a JSON Schema of decks, for editors\n"
+         ".TP\n.B completion bash|zsh|fish\nprint completion for a shell\n");
+  print_man_examples("  sluice prepare corpus/ out=data/first\n"
+                     "  mpirun -n 4 --bind-to none sluice train inputs/first.yaml\n"
+                     "  sluice report runs/first\n");
+  print_common();
+  printf(".SH SEE ALSO\n.BR sluice\\-deck (5)\n");
+}
