@@ -57,6 +57,9 @@ enum status checkpoint_verify(struct comm *comm, const char *path);
 /* Whatever needs a checkpoint, from the file at `path`. *damaged: it failed for what is wrong with
  * the file; the same on all ranks. Collective. */
 typedef enum status checkpoint_use(void *arg, const char *path, bool *damaged);
+/* DIR/step-%08lld.h5 (mem_free), whether it is there or not. NULL when memory is out. Local. */
+char *checkpoint_folder_path(const char *dir, int64_t step);
+
 /* Use the newest DIR/step-*.h5. A damaged one (STATUS_INPUT or STATUS_IO) is skipped, and the log
  * says why. Any other failure is returned. *path_out is NULL if the folder has no step-*.h5. If all
  * are damaged, the call fails with STATUS_INPUT. `clean`: remove stale temporary files. Only the

@@ -81,7 +81,6 @@ enum status checkpoint_crc_compare(const struct checkpoint_table *table, int64_t
 /* The steps of the checkpoints in a folder, ascending (mem_free); a missing folder has none. With
  * `clean`, temporary files are removed. Local. */
 enum status checkpoint_folder_scan(const char *dir, bool clean, int64_t **steps, int64_t *n);
-char *checkpoint_folder_path(const char *dir, int64_t step); /* NULL when memory is out */
 char *checkpoint_folder_temporary(const char *dir, int64_t step);
 
 /* For tests that interrupt a save: called on every rank after each phase (BEGUN to LAID_OUT and

@@ -31,18 +31,6 @@ struct command_line {
   char text[1024];
 };
 
-/* One more word, quoted if a shell would read it otherwise. */
-static void append_word(struct command_line *line, const char *word)
-{
-  const char *plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=,:+-@%";
-  const char *quote = !*word || word[strspn(word, plain)] ? "'" : "";
-  append_text(line->text, sizeof line->text, "%s%s", *line->text ? " " : "", quote);
-  for (const char *c = word; *c; c++)
-    append_text(line->text, sizeof line->text, "%.*s", *c == '\'' ? 4 : 1,
-                *c == '\'' ? "'\\''" : c);
-  append_text(line->text, sizeof line->text, "%s", quote);
-}
-
 /* The log's first line: version, host, time and command line. */
 static void log_start(const struct arguments *arguments)
 {
@@ -53,7 +41,7 @@ static void log_start(const struct arguments *arguments)
   if (gethostname(host, sizeof host - 1) == 0 && localtime_r(&now, &local))
     strftime(at, sizeof at, "%Y-%m-%d %H:%M:%S %z", &local);
   for (int i = 0; i < arguments->argc; i++)
-    append_word(&line, arguments->argv[i]);
+    append_word(line.text, sizeof line.text, arguments->argv[i]);
   log_info("sluice %s (%s) on %s at %s: %s", PACKAGE_VERSION, sluice_commit, host, at, line.text);
 }
 
@@ -84,11 +72,11 @@ static void say_how_to_continue(const struct arguments *arguments)
   if (ranks > 1)
     append_text(line.text, sizeof line.text, "mpirun -n %d --bind-to none%s", ranks,
                 crowded ? " --oversubscribe" : "");
-  append_word(&line, "sluice");
-  append_word(&line, "train");
-  append_word(&line, arguments->word[0]);
+  append_word(line.text, sizeof line.text, "sluice");
+  append_word(line.text, sizeof line.text, "train");
+  append_word(line.text, sizeof line.text, arguments->word[0]);
   for (int i = 0; i < arguments->assignments; i++)
-    append_word(&line, arguments->assignment[i]);
+    append_word(line.text, sizeof line.text, arguments->assignment[i]);
   append_text(line.text, sizeof line.text, " --resume auto");
   const bool cut = strlen(line.text) + 1 == sizeof line.text;
   log_info("to continue: %s",

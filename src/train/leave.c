@@ -7,9 +7,13 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "exec/watchdog.h"
+#include "io/checkpoint/checkpoint.h"
+#include "io/text/file.h"
 #include "job/state.h"
 #include "train/signals.h"
 
@@ -112,20 +116,55 @@ enum status train_look_around(struct train_run *run, bool under_way, struct trai
   return of_any[WRITING] ? STATUS_OK : train_finish_save(run);
 }
 
-void train_say_end(const struct train_run *run)
+static void say_steps(const struct train_run *run, enum train_end end)
 {
   const double seconds = clock_s() - run->start_s, step_s = stats_mean(&run->stats);
-  const int64_t s = (int64_t)(seconds + 0.5),
-                tokens = run->deck->data.batch * run->job->shape.sequence;
-  const char *next = run->saved_step >= 0 ? "; next: sluice eval " : "";
-  char losses[96] = "";
+  const int64_t s = (int64_t)(seconds + 0.5);
+  char of[64] = "", losses[96] = "";
+  if (end == TRAIN_UNFINISHED)
+    snprintf(of, sizeof of, " to step %lld of %lld", (long long)run->step,
+             (long long)run->deck->run.steps);
   if (run->best_step > 0)
     snprintf(losses, sizeof losses, "; validation loss %.4f, best %.4f at step %lld",
              run->eval_loss, run->best_loss, (long long)run->best_step);
-  log_info("finished: %lld steps in %lld:%02lld:%02lld, %.0f tokens/s%s%s%s",
-           (long long)(run->step - run->first), (long long)(s / 3600), (long long)(s / 60 % 60),
-           (long long)(s % 60), step_s > 0 ? (double)tokens / step_s : 0, losses, next,
-           *next ? run->deck->run.dir : "");
+  log_info("%s: %lld step%s%s in %lld:%02lld:%02lld, %.0f tokens/s%s",
+           end == TRAIN_FINISHED ? "finished" : "unfinished", (long long)(run->step - run->first),
+           plural(run->step - run->first), of, (long long)(s / 3600), (long long)(s / 60 % 60), (long long)(s % 60),
+           step_s > 0 ? (double)train_step_tokens(run) / step_s : 0, losses);
+}
+
+static void say_tokens(const struct train_run *run)
+{
+  const int64_t tokens = (run->step - run->first) * train_step_tokens(run);
+  char all[64] = "";
+  if (run->first > 0)
+    snprintf(all, sizeof all, " since the start, %lld in all",
+             (long long)(run->samples * run->job->shape.sequence));
+  log_info("tokens: %lld%s; training loss %.4f at step %lld, %.4f at step %lld", (long long)tokens,
+           all, run->first_loss, (long long)run->first + 1, run->last.result.loss,
+           (long long)run->step);
+}
+
+void train_say_end(const struct train_run *run, enum train_end end)
+{
+  char *path = checkpoint_folder_path(run->checkpoint_dir, run->saved_step);
+  const bool saved = run->saved_step >= 0 && path && file_exists(path);
+  char next[512] = "sluice report";
+  if (!train_leads(run)) {
+    mem_free(path);
+    return;
+  }
+  say_steps(run, end);
+  say_tokens(run);
+  log_info("newest checkpoint: %s", saved ? path : "none");
+  mem_free(path);
+  append_word(next, sizeof next, run->deck->run.dir);
+  if (saved) {
+    append_text(next, sizeof next, "; sluice generate");
+    append_word(next, sizeof next, run->deck->run.dir);
+  }
+  if (end == TRAIN_FINISHED)
+    log_info("next: %s", next);
 }
 
 void train_say_why(const struct train_run *run, const struct train_leaving *leaving)

@@ -61,6 +61,7 @@ struct train_run {
   int64_t warmed; /* steps of the warm-up (compress.warmup) since this start */
   int64_t samples;
   struct train_step last;
+  double first_loss;              /* of the first step since this start */
   double eval_loss, best_loss;    /* the last and the lowest validation loss since this start */
   int64_t best_step;              /* of best_loss, 0: no validation yet */
   double start_s, save_s, eval_s; /* save_s, eval_s: of the last one, 0: none yet */
@@ -176,8 +177,8 @@ enum status train_prepare_stop(struct train_run *run);
  * behind which the run leaves if it has to: the ranks meet beside it, and whoever is asked to stop
  * too late for that leaves one step later. Collective. */
 enum status train_look_around(struct train_run *run, bool under_way, struct train_leaving *leaving);
-/* The summary of a run that reached its last step, in the log. Local. */
-void train_say_end(const struct train_run *run);
+/* The summary of a run that has saved what it saves at its end, in the log. Local. */
+void train_say_end(const struct train_run *run, enum train_end end);
 /* In the log. Local. */
 void train_say_why(const struct train_run *run, const struct train_leaving *leaving);
 

@@ -66,6 +66,8 @@ static void take_step(struct train_run *run, const struct train_step *step)
 {
   train_count_step(run, step);
   run->last = *step;
+  if (run->step == run->first)
+    run->first_loss = step->result.loss;
   run->step++;
   run->samples += run->deck->data.batch;
 }
@@ -324,8 +326,8 @@ static enum status run_loop(struct train_run *run, enum train_end *end)
   if (!status)
     status = closing;
   status = done ? comm_agree(run->comm, status) : status;
-  if (!status && *end == TRAIN_FINISHED)
-    train_say_end(run);
+  if (!status)
+    train_say_end(run, *end);
   return status;
 }
 

@@ -25,8 +25,20 @@ static void what_does_not_fit_is_cut(void **state)
   }
 }
 
+static void words_are_quoted_for_a_shell(void **state)
+{
+  (void)state;
+  char text[64] = "";
+  append_word(text, sizeof text, "a=1");
+  append_word(text, sizeof text, "b c");
+  append_word(text, sizeof text, "it's");
+  append_word(text, sizeof text, "");
+  assert_string_equal(text, "a=1 'b c' 'it'\\''s' ''");
+}
+
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_does_not_fit_is_cut)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_does_not_fit_is_cut),
+                                     cmocka_unit_test(words_are_quoted_for_a_shell)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -91,11 +91,22 @@ for word in print=optim optim=3; do fails 2 "unknown key 'optim'; it is a sectio
 
 train 1 first run.steps=2 eval.every=1
 cmp resolved.yaml first/deck.yaml || die "sluice deck prints another deck than the run has"
-# The last line sums the run up. Oracle: results.jsonl.
+# The last lines sum the run up. Oracle: results.jsonl.
 losses=$(sed -n 's/.*"kind": *"eval".*"step": *\([0-9]*\).*"loss": *\([0-9.]*\).*/\1 \2/p' first/results.jsonl |
   awk 'NR == 1 || $2 < best { best = $2; step = $1 } { last = $2 } END { printf "validation loss %.4f, best %.4f at step %d", last, best, step }')
-tail -n 1 first/log.txt | grep -q "^finished: 2 steps in 0:00:[0-9][0-9], [1-9][0-9]* tokens/s; $losses; next: sluice eval first\$" ||
-  { tail -n 3 first/log.txt >&2; die "the summary of the run, with $losses"; }
+summed_up() {
+  tail -n 4 "$1/log.txt" > summary
+  for line in "$2" "tokens: $3" "newest checkpoint: $4" "next: $5"; do
+    grep -qx "$line" summary || { cat summary >&2; die "the summary of $1 has no line: $line"; }
+  done
+}
+trained() { losses "$1" | awk 'NR == 1 { first = $2; at = $1 } { last = $2; step = $1 }
+  END { printf "training loss %.4f at step %d, %.4f at step %d", first, at, last, step }'; }
+summed_up first "finished: 2 steps in 0:00:[0-9][0-9], [1-9][0-9]* tokens/s; $losses" \
+  "768; $(trained first)" first/ckpt/step-00000002.h5 "sluice report first; sluice generate first"
+train 1 "un saved" run.steps=1 checkpoint.at_end=false
+summed_up "un saved" "finished: 1 step in 0:00:[0-9][0-9], [1-9][0-9]* tokens/s" \
+  "384; $(trained "un saved")" none "sluice report 'un saved'"
 grep -q '"kind": *"eval"' first/results.jsonl || die "no evaluation in results.jsonl"
 grep -q '"kind": *"run"' first/results.jsonl || die "no summary in results.jsonl"
 grep -q '"kind": *"run".*"device": *"host", *"compute": *"fp32", *"transport": *"mpi", *"device_bytes": *[1-9]' first/results.jsonl ||

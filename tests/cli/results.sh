@@ -81,6 +81,8 @@ test "$(results starts again/results.jsonl)" = "0 2" || die "starts of a resumed
 is again start ranks "2 1"
 get again start resumed_from | tail -n 1 | grep -q 'again/ckpt/step-00000002.h5' ||
   die "the start does not name its checkpoint"
+grep -q '^tokens: 1536 since the start, 2304 in all; training loss [0-9.]* at step 3, ' again/log.txt ||
+  { cat again/log.txt >&2; die "the summary of a resumed run"; }
 is again step tokens "384 768 1152 1536 1920 2304"
 # The start of a history that is gone goes with it.
 rm again/ckpt/step-00000004.h5 again/ckpt/step-00000006.h5

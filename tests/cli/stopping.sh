@@ -91,6 +91,11 @@ left() {
   echo 'the disks are swapped' > asked/STOP
   wait $job || status=$?
   left asked $status 'file STOP: the disks are swapped'
+  step=$(losses asked | tail -n 1 | cut -d ' ' -f 1)
+  for line in "unfinished: $step steps\{0,1\} to step $step of 4000 in .*" "newest checkpoint: asked/ckpt/step-0*$step.h5" \
+    "tokens: [0-9]*; training loss .* at step $step"; do
+    grep -qx "$line" asked/log.txt || { cat asked/log.txt >&2; die "the summary of a stopped run has no line: $line"; }
+  done
   test ! -e asked/STOP || die "STOP is still there"
   step=$(($(losses asked | tail -n 1 | cut -d ' ' -f 1) + 3))
   # The log has the command that continues, quoted for a shell.
