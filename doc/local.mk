@@ -1,23 +1,40 @@
 # The pages keep their tree when installed, so links between them work there too.
 pages = \
-	doc/index.md \
 	doc/explanation/architecture.md \
 	doc/explanation/compression.md \
 	doc/explanation/index.md \
 	doc/explanation/numerics.md \
+	doc/howto/choose-settings.md \
 	doc/howto/extending.md \
+	doc/howto/fit-a-model.md \
 	doc/howto/index.md \
 	doc/howto/install.md \
 	doc/howto/mpi.md \
+	doc/howto/profile.md \
+	doc/howto/resume-and-recover.md \
 	doc/howto/running.md \
+	doc/howto/slurm-admins.md \
+	doc/howto/slurm-users.md \
+	doc/howto/troubleshoot.md \
+	doc/howto/watch-a-run.md \
+	doc/index.md \
 	doc/measurements/index.md \
 	doc/measurements/offload.md \
 	doc/measurements/performance.md \
 	doc/reference/checkpoint.md \
+	doc/reference/commands.md \
+	doc/reference/deck-keys.md \
+	doc/reference/environment.md \
+	doc/reference/exit-codes.md \
+	doc/reference/glossary.md \
 	doc/reference/index.md \
 	doc/reference/limits.md \
 	doc/reference/models.md \
-	doc/reference/results.md
+	doc/reference/results.md \
+	doc/tutorials/finetune-7b-two-nodes.md \
+	doc/tutorials/index.md \
+	doc/tutorials/pretrain-300m.md \
+	doc/tutorials/quickstart.md
 # The tables and plots of doc/measurements are made of these. Pages link to them as raw data.
 measured = \
 	doc/measured/adam-h200.txt \

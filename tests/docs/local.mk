@@ -1,7 +1,11 @@
 check_scripts += \
 	tests/docs/links.sh \
+	tests/docs/messages.sh \
+	tests/docs/reference.sh \
 	tests/docs/site.sh \
 	tests/docs/tutorials.sh
 EXTRA_DIST += \
+	tests/docs/generate.py \
 	tests/docs/links.py \
+	tests/docs/messages.py \
 	tests/docs/tutorial.py

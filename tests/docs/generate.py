@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""tests/docs/generate.py SLUICE [--check]: writes the pages of doc/reference that the program knows.
+
+deck-keys.md comes from the option table of decks, commands.md from the short help of each subcommand,
+and exit-codes.md from `sluice --exit-codes`. With --check nothing is written, and the exit code is 1
+if a page differs.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import textwrap
+
+NOTE = "<!-- tests/docs/generate.py writes this page. -->\n"
+
+
+def ask(sluice, *words):
+    """What the program prints."""
+    done = subprocess.run([sluice, *words], text=True, stdout=subprocess.PIPE, check=True,
+                          env={"COLUMNS": "80", "PATH": "/usr/bin:/bin"})
+    return done.stdout
+
+
+def wrap(text, indent=""):
+    return textwrap.fill(text, 100, subsequent_indent=indent, break_long_words=False,
+                         break_on_hyphens=False)
+
+
+def plain(line):
+    """A line of a man page as Markdown."""
+    line = re.sub(r"\\f[BIRP]", "", line).replace("\\&", "").replace("\\-", "-")
+    return line.replace("\\e", "\\").strip()
+
+
+def escape(text):
+    """Marks that Markdown would take for its own."""
+    return re.sub(r"([*<|])", r"\\\1", text)
+
+
+def keys(man):
+    """The keys of a deck: (name, type and default, text, choices, example)."""
+    found, lines, inside = [], man[man.index("\n.SH KEYS"):].splitlines(), False
+    i = 0
+    while i < len(lines):
+        if lines[i].startswith(".SH") and "KEYS" not in lines[i]:
+            break
+        if lines[i] == ".RS":
+            inside = True
+        elif lines[i] == ".RE":
+            inside = False
+        elif lines[i] == ".TP":
+            name, text = plain(lines[i + 1]), plain(lines[i + 2])
+            i += 2
+            if inside:
+                found[-1]["choices"].append((name, text))
+            else:
+                key, _, kind = name.partition(" ")
+                found.append({"key": key, "kind": kind.strip("()"), "text": text, "choices": [],
+                              "example": ""})
+        elif lines[i].startswith("Example: "):
+            found[-1]["example"] = plain(lines[i])[len("Example: "):]
+        i += 1
+    return found
+
+
+def deck_keys(sluice):
+    table = keys(ask(sluice, "--man", "keys"))
+    page = [NOTE, "# Deck keys\n"]
+    page.append(wrap("A deck is a YAML file. A key stands in a section, as in `optim: {lr: 1e-3}`. On the "
+                     "command line it is `optim.lr=1e-3`, which wins over the deck. `sluice help "
+                     "keys KEY` prints one entry.") + "\n")
+    sections = list(dict.fromkeys(entry["key"].split(".")[0] for entry in table))
+    page.append("Sections: " + ",\n".join(
+        textwrap.wrap(", ".join(f"[{s}](#{s})" for s in sections), 88)).replace(",,", ",") + "\n")
+    for section in sections:
+        page.append(f"## {section}\n")
+        for entry in table:
+            if entry["key"].split(".")[0] != section:
+                continue
+            kind, _, default = entry["kind"].partition("; ")
+            page.append(f"### {entry['key']}\n")
+            page.append(wrap(escape(entry["text"])) + "\n")
+            page += [wrap(f"- `{name}`: {escape(text)}", "  ") for name, text in entry["choices"]]
+            page += [""] if entry["choices"] else []
+            facts = [f"type: {escape(kind)}"]
+            facts.append(default.replace("default ", "default: `", 1) + "`"
+                         if default.startswith("default ") else "default: " + (default.replace(" by default", "") or "none"))
+            facts.append(f"example: `{entry['example']}`")
+            page += [wrap("- " + fact, "  ") for fact in facts] + [""]
+    return "\n".join(page).rstrip() + "\n"
+
+
+def commands(sluice):
+    help_text = ask(sluice, "--help")
+    names = re.findall(r"^  ([a-z]+)  +\S", help_text[help_text.index("Subcommands:"):], re.M)
+    page = [NOTE, "# Commands\n"]
+    page.append(wrap("`sluice SUBCOMMAND -h` prints what follows, and `sluice SUBCOMMAND --help` all "
+                     "about a subcommand. The man pages are `sluice-SUBCOMMAND(1)`.") + "\n")
+    page += ["```text", help_text.rstrip(), "```", ""]
+    for name in names:
+        page += [f"## sluice {name}", "", "```text", ask(sluice, name, "-h").rstrip(), "```", ""]
+    return "\n".join(page).rstrip() + "\n"
+
+
+def exit_codes(sluice):
+    rows = [line.split(None, 1) for line in ask(sluice, "--exit-codes").splitlines() if line.strip()]
+    page = [NOTE, "# Exit codes\n"]
+    page.append(wrap("`sluice --exit-codes CODE` explains one code. With mpirun and srun the code is "
+                     "that of the first rank that failed. Under Slurm the last line of Slurm's file "
+                     "explains it.") + "\n")
+    page += ["| code | meaning |", "| --- | --- |"]
+    page += [f"| {code} | {escape(text)} |" for code, text in rows]
+    page.append("\n" + wrap("The message above the code says more: [Troubleshoot]"
+                            "(../howto/troubleshoot.md)."))
+    return "\n".join(page).rstrip() + "\n"
+
+
+def main():
+    if len(sys.argv) not in (2, 3) or (len(sys.argv) == 3 and sys.argv[2] != "--check"):
+        sys.exit(__doc__)
+    folder = pathlib.Path(__file__).resolve().parent.parent.parent / "doc/reference"
+    bad = 0
+    for name, make in (("deck-keys", deck_keys), ("commands", commands), ("exit-codes", exit_codes)):
+        path, text = folder / f"{name}.md", make(sys.argv[1])
+        if len(sys.argv) == 2:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            print(f"doc/reference/{name}.md is not what the program says: run "
+                  "tests/docs/generate.py SLUICE")
+            bad = 1
+    sys.exit(bad)
+
+
+main()
