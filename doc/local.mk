@@ -3,6 +3,7 @@ pages = \
 	doc/explanation/architecture.md \
 	doc/explanation/compression.md \
 	doc/explanation/index.md \
+	doc/explanation/memory-tiers.md \
 	doc/explanation/numerics.md \
 	doc/howto/choose-settings.md \
 	doc/howto/extending.md \

@@ -1,5 +1,5 @@
 /* Presets of tiers.preset. Each is on the front of device memory, host memory and time, as measured
- * and as predicted: doc/measurements/offload.md, "Presets". */
+ * and as predicted: doc/explanation/memory-tiers.md, "Presets". */
 #include "deck/presets.h"
 
 #include <string.h>
