@@ -1,6 +1,7 @@
 #!/bin/sh
-# ./check.sh [--sanitizers]: installs what is missing, builds, runs the test suite; with --sanitizers once more under AddressSanitizer with UBSan, and
-# under ThreadSanitizer. The last line counts test programs.
+# ./check.sh [--sanitizers]: installs what is missing, builds, runs the test suite; with
+# --sanitizers once more under AddressSanitizer with UBSan, and under ThreadSanitizer. The last line
+# counts test programs.
 set -eu
 cd "$(dirname "$0")"
 . .ci/setup.sh

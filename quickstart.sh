@@ -20,7 +20,9 @@ if test ! -d $text; then
   dpkg -L perl-doc | grep '/perl[^/]*\.pod$' | grep -Ev '/perl(toc|uniprops|cn|jp|ko|tw)\.pod$' |
     sed "s,.*/\(perl[^/]*\)\.pod\$,& $text.part/\1.txt," | xargs -n 40 -P "$(nproc)" pod2text -u
   bytes=$(cat $text.part/*.txt | wc -c)
-  test "$bytes" -ge 5000000 || stop "perl-doc holds only $bytes bytes of text: its files were left out when this system was made"
+  test "$bytes" -ge 5000000 ||
+    stop "perl-doc holds only $bytes bytes of text: its files were left out when this system was \
+made"
   mv $text.part $text
 fi
 

@@ -1,7 +1,9 @@
 # shellcheck shell=sh disable=SC2034
-# Sourced by quickstart.sh and check.sh, in the top folder: installs what is missing on Debian and Ubuntu, configures and builds.
+# Sourced by quickstart.sh and check.sh, in the top folder: installs what is missing on Debian and
+# Ubuntu, configures and builds.
 
-packages_build="gcc libc6-dev make autoconf automake pkg-config libopenmpi-dev openmpi-bin libhdf5-openmpi-dev libhwloc-dev libopenblas-dev
+packages_build="gcc libc6-dev make autoconf automake pkg-config libopenmpi-dev openmpi-bin \
+libhdf5-openmpi-dev libhwloc-dev libopenblas-dev
   libyaml-dev libpcre2-dev libutf8proc-dev zlib1g-dev libpapi-dev"
 packages_check="libcmocka-dev hdf5-tools python3-h5py slurmctld slurmd slurm-client munge iproute2
   procps groff-base zsh fish python3-jsonschema python3-yaml"
@@ -16,11 +18,13 @@ stop() {
 install_missing() {
   missing=
   for package; do
-    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing="$missing $package"
+    dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
+      missing="$missing $package"
   done
   test -n "$missing" || return 0
   command -v apt-get >/dev/null ||
-    stop "This is neither Debian nor Ubuntu. Install the counterparts of these packages, then ./configure && make:" "$@"
+    stop "This is neither Debian nor Ubuntu. Install the counterparts of these packages, then \
+./configure && make:" "$@"
   as_root=
   if test "$(id -u)" != 0; then
     as_root=sudo
@@ -29,11 +33,13 @@ install_missing() {
   fi
   say "Installing$missing"
   # shellcheck disable=SC2086 # a list of words
-  { $as_root apt-get update && $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing; } ||
+  { $as_root apt-get update && $as_root env DEBIAN_FRONTEND=noninteractive apt-get \
+    install -y --no-install-recommends $missing; } ||
     stop "apt-get failed. Install by hand: apt-get install$missing"
 }
 
-# build FOLDER [ARGUMENT-OF-CONFIGURE...]: a folder that is configured already keeps its configuration.
+# build FOLDER [ARGUMENT-OF-CONFIGURE...]: a folder that is configured already keeps its
+# configuration.
 build() {
   folder=$1
   shift

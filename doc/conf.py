@@ -1,4 +1,6 @@
-"""Settings of Sphinx for `make html`. A page is plain Markdown; the links of an index page are its menu."""
+"""Settings of Sphinx for `make html`. A page is plain Markdown; the links of an index page are its
+menu."""
+
 import importlib.util
 import os
 import pathlib

@@ -1,5 +1,5 @@
-# --with-sphinx=guess|yes|no|PROGRAM: `make html`. A page must build with MyST, so a Sphinx without it
-# counts as none.
+# --with-sphinx=guess|yes|no|PROGRAM: `make html`. A page must build with MyST, so a Sphinx without
+# it counts as none.
 AC_ARG_WITH([sphinx], [AS_HELP_STRING([--with-sphinx=guess|yes|no|PROGRAM],
   [sphinx-build with MyST, for make html, optional @<:@guess@:>@])], [], [with_sphinx=guess])
 AS_CASE([$with_sphinx],
@@ -20,6 +20,7 @@ AS_IF([test -n "$SPHINX_BUILD"], [
 AS_IF([test $sluice_have_sphinx = no], [
   SPHINX_BUILD=
   AS_CASE([$with_sphinx], [guess|no], [],
-    [AC_MSG_ERROR([Sphinx with MyST was not found (config.log says more). Debian and Ubuntu: apt install python3-sphinx python3-myst-parser furo])])])
+    [AC_MSG_ERROR([Sphinx with MyST was not found (config.log says more). \
+Debian and Ubuntu: apt install python3-sphinx python3-myst-parser furo])])])
 AC_SUBST([SPHINX_BUILD])
 AM_CONDITIONAL([HAVE_SPHINX], [test $sluice_have_sphinx = yes])

@@ -19,7 +19,10 @@ enum uid : int64_t { Q = 1, K, V, O, STATS, DO, DQ, DK, DV };
 struct shape {
   int64_t batch, tokens, heads, kv_heads, head_width, window, strides[7];
   bool backward;
-  bool operator==(const shape &other) const { return std::equal(words(), words() + WORDS, other.words()) && backward == other.backward; }
+  bool operator==(const shape &other) const
+  {
+    return std::equal(words(), words() + WORDS, other.words()) && backward == other.backward;
+  }
   static constexpr int WORDS = 13;
   const int64_t *words() const { return &batch; }
 };
@@ -43,7 +46,14 @@ namespace {
 shape shape_of(const attention_backward *op, bool backward)
 {
   const attention &f = op->forward;
-  shape s = {f.batch, f.tokens, f.heads, f.kv_heads, f.head_width, f.window, {f.q_stride, f.k_stride, f.v_stride, f.out_stride}, backward};
+  shape s = {f.batch,
+             f.tokens,
+             f.heads,
+             f.kv_heads,
+             f.head_width,
+             f.window,
+             {f.q_stride, f.k_stride, f.v_stride, f.out_stride},
+             backward};
   if (backward) {
     s.strides[4] = op->dq_stride;
     s.strides[5] = op->dk_stride;
@@ -52,7 +62,8 @@ shape shape_of(const attention_backward *op, bool backward)
   return s;
 }
 
-fe::graph::Tensor_attributes heads(const char *name, int64_t id, const shape &s, int64_t count, int64_t stride)
+fe::graph::Tensor_attributes heads(const char *name, int64_t id, const shape &s, int64_t count,
+                                   int64_t stride)
 {
   return fe::graph::Tensor_attributes()
       .set_name(name)
@@ -61,7 +72,8 @@ fe::graph::Tensor_attributes heads(const char *name, int64_t id, const shape &s,
       .set_stride({s.tokens * stride, s.head_width, stride, 1});
 }
 
-void put_out(std::shared_ptr<fe::graph::Tensor_attributes> tensor, int64_t id, const shape &s, int64_t count, int64_t stride)
+void put_out(std::shared_ptr<fe::graph::Tensor_attributes> tensor, int64_t id, const shape &s,
+             int64_t count, int64_t stride)
 {
   tensor->set_output(true)
       .set_uid(id)
@@ -81,10 +93,15 @@ fe::graph::Tensor_attributes statistics(const shape &s)
 
 void add_forward(fe::graph::Graph &graph, const shape &s)
 {
-  auto q = graph.tensor(heads("q", Q, s, s.heads, s.strides[0])), k = graph.tensor(heads("k", K, s, s.kv_heads, s.strides[1])),
+  auto q = graph.tensor(heads("q", Q, s, s.heads, s.strides[0])),
+       k = graph.tensor(heads("k", K, s, s.kv_heads, s.strides[1])),
        v = graph.tensor(heads("v", V, s, s.kv_heads, s.strides[2]));
-  auto options = fe::graph::SDPA_attributes().set_name("attention").set_generate_stats(true).set_attn_scale(1.0f / std::sqrt((float)s.head_width));
-  options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+  auto options = fe::graph::SDPA_attributes()
+                     .set_name("attention")
+                     .set_generate_stats(true)
+                     .set_attn_scale(1.0f / std::sqrt((float)s.head_width));
+  options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
+      .set_diagonal_band_right_bound(0);
   if (s.window > 0 && s.window < s.tokens)
     options.set_diagonal_band_left_bound(s.window);
   auto [out, stats] = graph.sdpa(q, k, v, options);
@@ -98,12 +115,18 @@ void add_forward(fe::graph::Graph &graph, const shape &s)
 
 void add_backward(fe::graph::Graph &graph, const shape &s)
 {
-  auto q = graph.tensor(heads("q", Q, s, s.heads, s.strides[0])), k = graph.tensor(heads("k", K, s, s.kv_heads, s.strides[1])),
-       v = graph.tensor(heads("v", V, s, s.kv_heads, s.strides[2])), o = graph.tensor(heads("o", O, s, s.heads, s.strides[3])),
-       dout = graph.tensor(heads("do", DO, s, s.heads, s.strides[3])), stats = graph.tensor(statistics(s));
-  auto options =
-      fe::graph::SDPA_backward_attributes().set_name("attention").set_attn_scale(1.0f / std::sqrt((float)s.head_width)).set_deterministic_algorithm(true);
-  options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT).set_diagonal_band_right_bound(0);
+  auto q = graph.tensor(heads("q", Q, s, s.heads, s.strides[0])),
+       k = graph.tensor(heads("k", K, s, s.kv_heads, s.strides[1])),
+       v = graph.tensor(heads("v", V, s, s.kv_heads, s.strides[2])),
+       o = graph.tensor(heads("o", O, s, s.heads, s.strides[3])),
+       dout = graph.tensor(heads("do", DO, s, s.heads, s.strides[3])),
+       stats = graph.tensor(statistics(s));
+  auto options = fe::graph::SDPA_backward_attributes()
+                     .set_name("attention")
+                     .set_attn_scale(1.0f / std::sqrt((float)s.head_width))
+                     .set_deterministic_algorithm(true);
+  options.set_diagonal_alignment(fe::DiagonalAlignment_t::TOP_LEFT)
+      .set_diagonal_band_right_bound(0);
   if (s.window > 0 && s.window < s.tokens)
     options.set_diagonal_band_left_bound(s.window);
   auto [dq, dk, dv] = graph.sdpa_backward(q, k, v, o, dout, stats, options);
@@ -150,19 +173,24 @@ const built &find(cudnn_attention *cudnn, const shape &s)
 
 status nothing_for(const built &b)
 {
-  return status_set(STATUS_UNSUPPORTED, "cuDNN has no attention for heads of %lld elements: %s", (long long)b.key.head_width, b.reason.c_str());
+  return status_set(STATUS_UNSUPPORTED, "cuDNN has no attention for heads of %lld elements: %s",
+                    (long long)b.key.head_width, b.reason.c_str());
 }
 
-status run(cudnn_attention *cudnn, cudaStream_t stream, const shape &s, std::unordered_map<int64_t, void *> &&pointers, void *work)
+status run(cudnn_attention *cudnn, cudaStream_t stream, const shape &s,
+           std::unordered_map<int64_t, void *> &&pointers, void *work)
 {
   const built &b = find(cudnn, s);
   if (!b.graph)
     return nothing_for(b);
   const cudnnStatus_t taken = cudnnSetStream(cudnn->handle, stream);
   if (taken != CUDNN_STATUS_SUCCESS)
-    return status_set(STATUS_LIBRARY, "cuDNN does not take the stream: %s", cudnnGetErrorString(taken));
+    return status_set(STATUS_LIBRARY, "cuDNN does not take the stream: %s",
+                      cudnnGetErrorString(taken));
   auto error = b.graph->execute(cudnn->handle, pointers, work);
-  return error.is_good() ? STATUS_OK : status_set(STATUS_LIBRARY, "cuDNN's attention: %s", error.get_message().c_str());
+  return error.is_good()
+             ? STATUS_OK
+             : status_set(STATUS_LIBRARY, "cuDNN's attention: %s", error.get_message().c_str());
 }
 
 /* Nothing may leave through C: the frontend and its allocations can throw. */
@@ -204,7 +232,8 @@ void cudnn_attention_destroy(cudnn_attention *cudnn)
   delete cudnn;
 }
 
-status cudnn_attention_workspace(cudnn_attention *cudnn, const attention_backward *op, bool backward, size_t *out)
+status cudnn_attention_workspace(cudnn_attention *cudnn, const attention_backward *op,
+                                 bool backward, size_t *out)
 {
   return guarded([&] {
     const built &b = find(cudnn, shape_of(op, backward));
@@ -220,16 +249,30 @@ status cudnn_attention_forward(cudnn_attention *cudnn, cudaStream_t stream, cons
   return guarded([&] {
     const attention_backward whole = {*op};
     return run(cudnn, stream, shape_of(&whole, false),
-               {{Q, (void *)op->q}, {K, (void *)op->k}, {V, (void *)op->v}, {O, op->out}, {STATS, op->lse}}, op->work);
+               {{Q, (void *)op->q},
+                {K, (void *)op->k},
+                {V, (void *)op->v},
+                {O, op->out},
+                {STATS, op->lse}},
+               op->work);
   });
 }
 
-status cudnn_attention_backward(cudnn_attention *cudnn, cudaStream_t stream, const attention_backward *op)
+status cudnn_attention_backward(cudnn_attention *cudnn, cudaStream_t stream,
+                                const attention_backward *op)
 {
   return guarded([&] {
     const attention &f = op->forward;
     return run(cudnn, stream, shape_of(op, true),
-               {{Q, (void *)f.q}, {K, (void *)f.k}, {V, (void *)f.v}, {O, f.out}, {STATS, f.lse}, {DO, (void *)op->dout}, {DQ, op->dq}, {DK, op->dk}, {DV, op->dv}},
+               {{Q, (void *)f.q},
+                {K, (void *)f.k},
+                {V, (void *)f.v},
+                {O, f.out},
+                {STATS, f.lse},
+                {DO, (void *)op->dout},
+                {DQ, op->dq},
+                {DK, op->dk},
+                {DV, op->dv}},
                f.work);
   });
 }

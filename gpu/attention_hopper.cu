@@ -27,9 +27,7 @@ namespace {
 
 using namespace attention_roles;
 
-/* --- kernels
- * ---------------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- kernels ------------------------------------------------------------- */
 
 /* A block that finds no item ends: so it does not matter how many of the grid's blocks run at a
  * time. */
@@ -132,9 +130,7 @@ template <int D> __global__ void __launch_bounds__(128) finish(params p)
 #endif
 }
 
-/* --- the host's side
- * ---------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- the host's side ----------------------------------------------------- */
 
 /* What the images of this file that the GPU can run were compiled for. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL

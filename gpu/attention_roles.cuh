@@ -93,9 +93,7 @@ template <int N> struct ring {
   }
 };
 
-/* --- tiles and fragments
- * --------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- tiles and fragments ------------------------------------------------- */
 
 /* Row and column of register r of thread t's accumulators. */
 __device__ __forceinline__ constexpr int acc_row(int t, int r)
@@ -170,9 +168,7 @@ __device__ __forceinline__ void write_rows(__nv_bfloat16 *to, int64_t stride, in
   }
 }
 
-/* --- the feeding thread
- * ---------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- the feeding thread -------------------------------------------------- */
 
 template <int D> struct feeder {
   using P = plan<D>;
@@ -258,9 +254,7 @@ template <int D> struct feeder {
   }
 };
 
-/* --- the keys' warpgroups
- * ------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- the keys' warpgroups ------------------------------------------------ */
 
 /* Takes away the scores of keys that come after the query, in a block on the diagonal. */
 __device__ __forceinline__ void mask(float (&x)[32])
@@ -447,9 +441,7 @@ template <int D> struct keys_worker {
   }
 };
 
-/* --- the queries' warpgroup, and who adds
- * -----------------------------------------------------------------------------------------------------------
- */
+/* --- the queries' warpgroup, and who adds -------------------------------- */
 
 template <int D> __device__ __forceinline__ void multiply_queries(uint32_t base)
 {
@@ -549,9 +541,7 @@ __device__ __forceinline__ void add_to_sums(const params &p, uint32_t base, uint
   bulk_wait<0>();
 }
 
-/* --- who arrives how often
- * ------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- who arrives how often ----------------------------------------------- */
 
 template <int D> __device__ __forceinline__ void init_barriers(uint32_t base)
 {

@@ -1,21 +1,27 @@
-# The CUDA device, and what stands on it: NCCL between GPUs, attention by cuDNN. A build without CUDA sees none of their headers and needs no C++ compiler:
-# what is not C is compiled by nvcc, through the compiler that it chooses.
+# The CUDA device, and the libraries that need it: NCCL between GPUs, cuDNN for attention. A build
+# without CUDA sees none of their headers and needs no C++ compiler. nvcc compiles the sources that
+# are not C, with the host compiler that it chooses.
 AC_ARG_VAR([NVCC], [the CUDA compiler])
 AC_ARG_VAR([NVCCFLAGS], [its flags])
 : ${NVCCFLAGS="-O3 -lineinfo"}
 AC_ARG_WITH([cuda-arch],
-  [AS_HELP_STRING([--with-cuda-arch=LIST], [compute capabilities to build kernels for, the last one also as PTX @<:@90a,80@:>@])],
+  [AS_HELP_STRING([--with-cuda-arch=LIST],
+     [compute capabilities to build kernels for, the last one also as PTX @<:@90a,80@:>@])],
   [: ${with_cuda=yes}], [with_cuda_arch=90a,80])
 AC_ARG_WITH([cudnn-frontend],
-  [AS_HELP_STRING([--with-cudnn-frontend=guess|DIR], [where NVIDIA's cudnn_frontend.h lies, for attention by cuDNN @<:@guess@:>@])],
+  [AS_HELP_STRING([--with-cudnn-frontend=guess|DIR],
+     [folder of NVIDIA's cudnn_frontend.h, for attention by cuDNN @<:@guess@:>@])],
   [], [with_cudnn_frontend=guess])
-AS_CASE([$with_cuda_arch], [""|yes|no], [AC_MSG_ERROR([--with-cuda-arch=$with_cuda_arch: say 90a,80 or the like])])
+AS_CASE([$with_cuda_arch], [""|yes|no],
+  [AC_MSG_ERROR([--with-cuda-arch=$with_cuda_arch: say 90a,80 or the like])])
 
 sluice_program_cflags=$SLUICE_DEPS_CFLAGS
-# nvcc tells where its toolkit lies; CUDA_CFLAGS and CUDA_LIBS, if the user sets them, say otherwise.
+# nvcc reports the folder of its toolkit. CUDA_CFLAGS and CUDA_LIBS, if the user sets them, replace
+# it.
 sluice_cuda_lacks=
 AS_IF([test "x${with_cuda-guess}" != xno && test "x${with_cuda-guess}" != x], [
-  AS_IF([test -d "$with_cuda"], [sluice_path=$with_cuda/bin], [sluice_path=$PATH:/usr/local/cuda/bin])
+  AS_IF([test -d "$with_cuda"], [sluice_path=$with_cuda/bin],
+    [sluice_path=$PATH:/usr/local/cuda/bin])
   AC_PATH_PROG([NVCC], [nvcc], [], [$sluice_path])
   NVCC_ARCH=
   for sluice_arch in `AS_ECHO(["$with_cuda_arch"]) | tr , ' '`; do
@@ -25,10 +31,13 @@ AS_IF([test "x${with_cuda-guess}" != xno && test "x${with_cuda-guess}" != x], [
   AS_IF([test -z "$NVCC"], [sluice_cuda_lacks="there is no nvcc in $sluice_path"], [
     AC_MSG_CHECKING([whether nvcc compiles for $with_cuda_arch])
     AS_ECHO(["__global__ void one(float *x) { *x = 1; }"]) > conftest.cu
-    AS_IF([AC_TRY_COMMAND([$NVCC -std=c++17 $NVCCFLAGS $NVCC_ARCH -c -o conftest.o conftest.cu >&AS_MESSAGE_LOG_FD 2>&1])],
+    AS_IF([AC_TRY_COMMAND(
+        [$NVCC -std=c++17 $NVCCFLAGS $NVCC_ARCH -c -o conftest.o conftest.cu \
+         >&AS_MESSAGE_LOG_FD 2>&1])],
       [AC_MSG_RESULT([yes])],
       [AC_MSG_RESULT([no])
-       sluice_cuda_lacks="$NVCC does not compile for $with_cuda_arch (config.log says why): NVCC=, NVCCFLAGS= and --with-cuda-arch= may help"])
+       sluice_cuda_lacks="$NVCC does not compile for $with_cuda_arch (config.log says why): NVCC=, \
+NVCCFLAGS= and --with-cuda-arch= may help"])
     rm -f conftest.cu conftest.o])
   AS_IF([test -n "$sluice_cuda_lacks"],
     [AS_CASE([${with_cuda-guess}],
@@ -40,19 +49,23 @@ AS_IF([test "x${with_cuda-guess}" != xno && test "x${with_cuda-guess}" != x], [
       sluice_top=`cd "$sluice_top" && pwd -P`
       test -f "$sluice_top/include/cuda_runtime_api.h" && CUDA_CFLAGS="-isystem $sluice_top/include"
       for sluice_lib in "$sluice_top"/lib64 "$sluice_top"/lib "$sluice_top"/targets/*/lib; do
-        AS_IF([test -z "$CUDA_LIBS" && test -f "$sluice_lib/libcudart_static.a"], [CUDA_LIBS="-L$sluice_lib -Wl,-rpath,$sluice_lib "])
+        AS_IF([test -z "$CUDA_LIBS" && test -f "$sluice_lib/libcudart_static.a"],
+          [CUDA_LIBS="-L$sluice_lib -Wl,-rpath,$sluice_lib "])
       done
       CUDA_LIBS="$CUDA_LIBS-lcublasLt -lcudart_static -ldl -lrt -lstdc++"])])
 
-SLUICE_PACKAGE([cuda], [CUDA], [optional], [plain], [-lcublasLt -lcudart_static -ldl -lrt -lstdc++], [nvidia-cuda-toolkit],
+SLUICE_PACKAGE([cuda], [CUDA], [optional], [plain],
+[-lcublasLt -lcudart_static -ldl -lrt -lstdc++], [nvidia-cuda-toolkit],
 [#include <cublasLt.h>
 #include <cuda_runtime_api.h>],
 [int version = 0;
 if (cudaRuntimeGetVersion(&version) != cudaSuccess) return 1;
 const int blas = (int)cublasLtGetVersion();
-fprintf(out, "%d.%d, cuBLAS %d.%d.%d", version / 1000, version / 10 % 100, blas / 10000, blas / 100 % 100, blas % 100);])
+fprintf(out, "%d.%d, cuBLAS %d.%d.%d", version / 1000, version / 10 % 100, blas / 10000,
+        blas / 100 % 100, blas % 100);])
 
-# SLUICE_ON_CUDA(NAME, WHAT): where there is no CUDA, --with-NAME=guess is no, and more than that an error.
+# SLUICE_ON_CUDA(NAME, WHAT): without CUDA, --with-NAME=guess is no, and any other value but no is
+# an error.
 m4_define([SLUICE_ON_CUDA],
 [AS_IF([test $sluice_have_cuda = no],
   [AS_CASE([${with_$1-guess}], [guess|no], [with_$1=no], [""], [],
@@ -70,18 +83,22 @@ fprintf(out, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);])
 
 # cuDNN's graphs are built through cudnn-frontend, headers in C++20.
 AS_CASE([$with_cudnn_frontend],
-  [""|no], [AC_MSG_ERROR([--with-cudnn-frontend=$with_cudnn_frontend: say guess, or the folder that holds cudnn_frontend.h; --with-cudnn=no does without])],
+  [""|no], [AC_MSG_ERROR([--with-cudnn-frontend=$with_cudnn_frontend: say guess, or the \
+folder that holds cudnn_frontend.h; --with-cudnn=no does without])],
   [guess|yes], [sluice_path="${sluice_top:+$sluice_top/include }/usr/local/include /usr/include"
     AS_IF([test -d "$with_cudnn"], [sluice_path="$with_cudnn/include $sluice_path"])],
   [sluice_path="$with_cudnn_frontend $with_cudnn_frontend/include"])
 CUDNN_FRONTEND_CFLAGS=none
 for sluice_dir in $sluice_path; do
   AS_IF([test "$CUDNN_FRONTEND_CFLAGS" = none && test -f "$sluice_dir/cudnn_frontend.h"],
-    [AS_CASE([$sluice_dir], [/usr/include|/usr/local/include], [CUDNN_FRONTEND_CFLAGS=], [CUDNN_FRONTEND_CFLAGS="-isystem $sluice_dir"])])
+    [AS_CASE([$sluice_dir], [/usr/include|/usr/local/include], [CUDNN_FRONTEND_CFLAGS=],
+       [CUDNN_FRONTEND_CFLAGS="-isystem $sluice_dir"])])
 done
 AS_CASE([$CUDNN_FRONTEND_CFLAGS,$with_cudnn_frontend],
   [none,guess], [],
-  [none,*], [AC_MSG_ERROR([--with-cudnn-frontend=$with_cudnn_frontend: there is no cudnn_frontend.h in $sluice_path])],
+  [none,*],
+    [AC_MSG_ERROR([--with-cudnn-frontend=$with_cudnn_frontend: \
+there is no cudnn_frontend.h in $sluice_path])],
   [*,guess], [],
   [: ${with_cudnn=yes}])
 SLUICE_ON_CUDA([cudnn], [cuDNN])
@@ -89,18 +106,22 @@ sluice_cudnn_lacks=
 AS_IF([test "$CUDNN_FRONTEND_CFLAGS" = none],
   [CUDNN_FRONTEND_CFLAGS=
    AS_IF([test "x${with_cudnn-guess}" != xno],
-     [sluice_cudnn_lacks="cudnn_frontend.h is not in $sluice_path: --with-cudnn-frontend=DIR says where it is"])
-   AS_CASE([${with_cudnn-guess}], [no|""], [], [guess], [with_cudnn=no], [AC_MSG_ERROR([--with-cudnn=$with_cudnn: $sluice_cudnn_lacks])])])
+     [sluice_cudnn_lacks="cudnn_frontend.h is not in $sluice_path: --with-cudnn-frontend=DIR says \
+where it is"])
+   AS_CASE([${with_cudnn-guess}], [no|""], [], [guess], [with_cudnn=no],
+     [AC_MSG_ERROR([--with-cudnn=$with_cudnn: $sluice_cudnn_lacks])])])
 SLUICE_DEPS_CFLAGS="$CUDNN_FRONTEND_CFLAGS $SLUICE_DEPS_CFLAGS"
-SLUICE_PACKAGE([cudnn], [cuDNN 9], [optional], [pc:cudnn plain], [-lcudnn -lnvrtc], [libcudnn9-dev-cuda-13 (of NVIDIA)],
+SLUICE_PACKAGE([cudnn], [cuDNN 9], [optional], [pc:cudnn plain], [-lcudnn -lnvrtc],
+[libcudnn9-dev-cuda-13 (of NVIDIA)],
 [#include <cudnn.h>
 #include <cudnn_frontend_version.h>
 #if CUDNN_MAJOR < 9
 #error cuDNN 9 or later
 #endif],
 [const int version = (int)cudnnGetVersion();
-fprintf(out, "%d.%d.%d, cudnn-frontend %d.%d.%d", version / 10000, version / 100 % 100, version % 100,
-        CUDNN_FRONTEND_MAJOR_VERSION, CUDNN_FRONTEND_MINOR_VERSION, CUDNN_FRONTEND_PATCH_VERSION);])
+fprintf(out, "%d.%d.%d, cudnn-frontend %d.%d.%d", version / 10000, version / 100 % 100,
+        version % 100, CUDNN_FRONTEND_MAJOR_VERSION, CUDNN_FRONTEND_MINOR_VERSION,
+        CUDNN_FRONTEND_PATCH_VERSION);])
 # None of these headers is for files outside gpu/.
 SLUICE_DEPS_CFLAGS=$sluice_program_cflags
 

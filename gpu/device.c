@@ -8,9 +8,7 @@
 #include "gpu/attention_cudnn.h"
 #endif
 
-/* --- return codes
- * -------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- return codes -------------------------------------------------------- */
 
 enum status cuda_check(cudaError_t error, const char *what)
 {
@@ -34,9 +32,7 @@ enum status cuda_check_launch(const char *kernel)
   return cuda_check(cudaGetLastError(), kernel);
 }
 
-/* --- the device
- * --------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- the device ---------------------------------------------------------- */
 
 static enum status enter(struct device *device)
 {

@@ -60,8 +60,7 @@ __global__ void __launch_bounds__(THREADS) add(int64_t n, const T *a, const T *b
   }
 }
 
-/* --- what follows a product that the library does not follow with it
- * ------------------------------------------------------------------------------------ */
+/* --- what follows a product that the library does not follow with it ----- */
 
 /* For BIAS_GELU without a bias aux has it already. */
 template <typename T, int W>
@@ -115,9 +114,7 @@ void run_finish(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld,
       rows, n, ld, epilogue, (const T *)bias, (T *)aux, (T *)c);
 }
 
-/* --- SwiGLU
- * -----------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- SwiGLU -------------------------------------------------------------- */
 
 template <typename T, int W>
 __global__ void __launch_bounds__(THREADS) swiglu(int64_t rows, int64_t F, const T *gu, T *y)
@@ -185,8 +182,7 @@ void run_swiglu_backward(const gpu_launch *launch, int64_t rows, int64_t F, cons
       rows, F, (const T *)gu, (const T *)dy, (T *)dgu, (T *)y);
 }
 
-/* --- rotary positions: a block turns one token's heads; the angles are computed once
- * --------------------------------------------------------------- */
+/* --- rotary positions: a block turns one token's heads; the angles are computed once --- */
 
 constexpr int MOST_HALF = 512;
 struct frequencies {
@@ -229,9 +225,7 @@ void run_turn(const gpu_launch *launch, const rope *op, const frequencies &inv_f
       *op, inv_freq);
 }
 
-/* --- columns' sums
- * -------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- columns' sums ------------------------------------------------------- */
 
 /* Rows of threads of a block; rows that a thread reads at a time; blocks of a multiprocessor */
 constexpr int SUM_ROWS = 16, SUM_EACH = 8, SUM_LEAST = 4, SUM_BLOCKS = 2;
@@ -302,9 +296,7 @@ void run_bias_gradient(const gpu_launch *launch, int64_t rows, int64_t n, int64_
       n, pieces, work, accumulate, db, nullptr);
 }
 
-/* --- casts
- * ------------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- casts --------------------------------------------------------------- */
 
 constexpr int CAST = 4; /* packs of 4 elements a thread: 16 bytes of fp32, so that a warp reads and
                            writes whole lines at a time */

@@ -20,9 +20,7 @@ INSTRUCTION uint32_t shared_address(const void *p)
   return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-/* --- barriers
- * -----------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- barriers ------------------------------------------------------------ */
 
 /* A phase ends after `count` arrivals, and the bytes that were expected. */
 INSTRUCTION void barrier_init(uint32_t bar, uint32_t count)
@@ -61,9 +59,7 @@ INSTRUCTION void barrier_wait(uint32_t bar, uint32_t parity)
   while (!done);
 }
 
-/* --- the copy engine
- * ----------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- the copy engine ----------------------------------------------------- */
 
 /* A box of a tensor [b][t][head][d] to shared memory; its bytes arrive at the barrier. */
 INSTRUCTION void load_box(uint32_t to, const CUtensorMap *map, uint32_t bar, int d, int head, int t,
@@ -129,9 +125,7 @@ INSTRUCTION void proxy_fence_global()
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
-/* --- registers of a warpgroup's threads
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- registers of a warpgroup's threads ---------------------------------- */
 
 template <int N> INSTRUCTION void registers_up()
 {
@@ -143,9 +137,7 @@ template <int N> INSTRUCTION void registers_down()
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
 }
 
-/* --- products of a warpgroup
- * -------------------------------------------------------------------------------------------------------------------------
- */
+/* --- products of a warpgroup --------------------------------------------- */
 
 /* Registers used before are ready for the products that follow. */
 INSTRUCTION void product_fence()
@@ -236,9 +228,7 @@ INSTRUCTION void product_add(float (&d)[64], uint32_t a0, uint32_t a1, uint32_t 
 #undef NAMES32
 #undef NAMES64
 
-/* --- loads and stores
- * -----------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- loads and stores ---------------------------------------------------- */
 
 /* Four 8 x 8 matrices of 16-bit numbers to shared memory; lane i says where row i % 8 of matrix i /
  * 8 lies. */
@@ -289,9 +279,7 @@ INSTRUCTION void flag_store(int *flag, int x)
   asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(x) : "memory");
 }
 
-/* --- numbers
- * -------------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- numbers ------------------------------------------------------------- */
 
 /* 2^x, roughly. */
 INSTRUCTION float exp2_fast(float x)

@@ -1,4 +1,5 @@
-# Built where configure found CUDA; shipped always. nvcc compiles what is not C, and writes down which headers a file includes, as automake has it done for C.
+# Built if configure found CUDA, shipped always. nvcc compiles the sources that are not C, and
+# records the headers that a source includes, as automake does for C.
 AM_V_NVCC = $(am__v_NVCC_@AM_V@)
 am__v_NVCC_ = $(am__v_NVCC_@AM_DEFAULT_V@)
 am__v_NVCC_0 = @echo "  NVCC    " $@;
@@ -12,7 +13,8 @@ SUFFIXES = .cu
 
 # Templates of NVIDIA's, none of which runs per element: little optimisation saves a minute.
 gpu/attention_cudnn.o: gpu/attention_cudnn.cpp
-	$(AM_V_NVCC)$(gpu_nvcc) -std=c++20 -O1 -DCUDNN_FRONTEND_SKIP_JSON_LIB $(CUDA_CFLAGS) $(CUDNN_CFLAGS) $(CUDNN_FRONTEND_CFLAGS) \
+	$(AM_V_NVCC)$(gpu_nvcc) -std=c++20 -O1 -DCUDNN_FRONTEND_SKIP_JSON_LIB $(CUDA_CFLAGS) \
+	  $(CUDNN_CFLAGS) $(CUDNN_FRONTEND_CFLAGS) \
 	  $(top_srcdir)/gpu/attention_cudnn.cpp
 
 # Passes of optimizers and messages are the host's bits: no product is fused with a sum.

@@ -13,9 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-/* --- a product
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* --- a product ----------------------------------------------------------- */
 
 static uint8_t alignment_of(const void *p)
 {
@@ -173,9 +171,7 @@ enum status cuda_matmul(struct lane *lane, const struct matmul *op)
   return status;
 }
 
-/* --- what was learned, as bytes
- * ---------------------------------------------------------------------------------------------------
- */
+/* --- what was learned, as bytes ------------------------------------------ */
 
 /* What was used here, and what was told and not used: a run that goes on with other shapes for a
  * while comes back to it. */
@@ -239,9 +235,7 @@ enum status cuda_learn(struct device *device, const void *data, int64_t bytes)
   return status;
 }
 
-/* --- the cache
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* --- the cache ----------------------------------------------------------- */
 
 enum status matmul_cache_create(const struct cuda_device *device, struct matmul_cache **out)
 {

@@ -13,9 +13,7 @@ enum { CANDIDATES = 64, FEWEST = 8, RUNS = 5 };
 static const float FIRST_MS = 180, FINAL_MS = 120; /* what the first look at the candidates may
                                                       take, and the comparison of the best */
 
-/* --- the candidates
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* --- the candidates ------------------------------------------------------ */
 
 static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const struct matmul_key *key)
 {
@@ -59,9 +57,7 @@ static int candidates(struct lane *lane, const struct matmul_key *key,
   return error ? 0 : n;
 }
 
-/* --- measuring
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* --- measuring ----------------------------------------------------------- */
 
 /* A shape's first product, one way of doing it at a time. */
 struct trial {
@@ -176,9 +172,7 @@ static bool fastest(const struct trial *trial, const cublasLtMatmulHeuristicResu
   return true;
 }
 
-/* --- choosing
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* --- choosing ------------------------------------------------------------ */
 
 struct choice {
   bool there;

@@ -10,9 +10,7 @@
 
 enum { FIRST_SLOTS = 256 };
 
-/* --- in memory
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* --- in memory ----------------------------------------------------------- */
 
 struct matmul_entry *matmul_find_entry(const struct matmul_cache *cache,
                                        const struct matmul_key *key)
@@ -41,9 +39,7 @@ enum status matmul_make_room(struct matmul_cache *cache)
   return STATUS_OK;
 }
 
-/* --- as bytes
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* --- as bytes ------------------------------------------------------------ */
 
 int64_t matmul_table_bytes(int64_t records)
 {

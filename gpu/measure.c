@@ -5,9 +5,7 @@
 
 #include "gpu/cuda.h"
 
-/* --- events
- * -----------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- events -------------------------------------------------------------- */
 
 /* Events are kept with the lane, for whoever measures again. */
 static enum status make_sample(struct cuda_measure *measure)
@@ -91,9 +89,7 @@ void cuda_measure_end(struct cuda_measure *measure)
   *measure = (struct cuda_measure){.on = false};
 }
 
-/* --- work
- * -------------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- work ---------------------------------------------------------------- */
 
 /* Bytes of n elements of the compute type. */
 static double bytes_of(const struct lane *lane, double n)

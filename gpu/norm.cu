@@ -51,9 +51,7 @@ template <typename T> __device__ __forceinline__ T add_warps(const T *shared)
   return sum;
 }
 
-/* --- forward
- * ------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- forward ------------------------------------------------------------- */
 
 constexpr int FORWARD_THREADS = 128; /* of a block of short rows */
 
@@ -219,9 +217,7 @@ template <typename T, int W> void choose_forward(const gpu_launch *launch, const
   }
 }
 
-/* --- backward
- * --------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- backward ------------------------------------------------------------ */
 
 enum operand { X, DY, DX, OPERANDS };
 

@@ -7,8 +7,7 @@ namespace {
 
 constexpr int THREADS = 256;
 
-/* --- sums over parts: adjacent pairs first, as the host's tree
- * ------------------------------------------------------------------------------------ */
+/* --- sums over parts: adjacent pairs first, as the host's tree ----------- */
 
 constexpr int RUN =
     8; /* parts whose subtree is added at once: all of its loads are under way together */

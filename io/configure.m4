@@ -1,5 +1,6 @@
 # A header and a library of different HDF5 versions abort at run time: refused here.
-SLUICE_PACKAGE([hdf5], [parallel HDF5], [required], [pc:hdf5-openmpi pc:hdf5-mpi pc:hdf5-mpich wrapper:h5pcc pc:hdf5 plain], [-lhdf5],
+SLUICE_PACKAGE([hdf5], [parallel HDF5], [required],
+[pc:hdf5-openmpi pc:hdf5-mpi pc:hdf5-mpich wrapper:h5pcc pc:hdf5 plain], [-lhdf5],
 [libhdf5-openmpi-dev],
 [#include <hdf5.h>
 #ifndef H5_HAVE_PARALLEL
@@ -13,7 +14,8 @@ if (!collective) return 1;
 fprintf(out, "%u.%u.%u", major, minor, release);])
 
 # For the split patterns of tokenizers that are not known by heart.
-SLUICE_PACKAGE([pcre2], [PCRE2 with Unicode], [required], [pc:libpcre2-8 plain], [-lpcre2-8], [libpcre2-dev],
+SLUICE_PACKAGE([pcre2], [PCRE2 with Unicode], [required], [pc:libpcre2-8 plain], [-lpcre2-8],
+[libpcre2-dev],
 [#define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <string.h>],
@@ -24,7 +26,8 @@ if (pcre2_config(PCRE2_CONFIG_VERSION, text) < 0) return 1;
 fprintf(out, "%.*s", (int)strcspn(text, " "), text);])
 
 # The normal form NFC, which Qwen's tokenizers begin with.
-SLUICE_PACKAGE([utf8proc], [utf8proc], [required], [pc:libutf8proc plain], [-lutf8proc], [libutf8proc-dev],
+SLUICE_PACKAGE([utf8proc], [utf8proc], [required], [pc:libutf8proc plain], [-lutf8proc],
+[libutf8proc-dev],
 [#include <utf8proc.h>],
 [utf8proc_int32_t code = 0;
 if (utf8proc_iterate((const utf8proc_uint8_t *)"\xC3\xA9", 2, &code) != 2 || code != 0xE9) return 1;

@@ -1,26 +1,34 @@
 # SLUICE_PACKAGE(NAME, WHAT, NEED, WAYS, PLAIN-LIBS, DEBIAN-PACKAGE, PROLOGUE, BODY)
 # ---------------------------------------------------------------------------------
-# --with-NAME=guess|yes|no|DIR, the same for every library. NEED is `required` or `optional`. WAYS lists where flags may come from, tried in this
-# order: pc:MODULE (pkg-config), wrapper:COMPILER (a compiler wrapper that knows -show), plain (PLAIN-LIBS alone). NAME_CFLAGS and NAME_LIBS, if the
-# user sets them, replace all of these; a DIR confines them to DIR.
+# --with-NAME=guess|yes|no|DIR, the same for every library. NEED is `required` or `optional`. WAYS
+# lists the sources of flags, tried in this order: pc:MODULE (pkg-config), wrapper:COMPILER (a
+# compiler wrapper that knows -show), plain (PLAIN-LIBS alone). NAME_CFLAGS and NAME_LIBS, if the
+# user sets them, replace all of these. A DIR confines them to DIR.
 #
-# A way counts when a program of PROLOGUE and BODY links and runs; BODY writes the library's version to the stream `out` and returns non-zero to refuse
-# what it sees. What was found earlier is on the command line too, so that libraries that cannot live in one process are noticed here.
+# A way counts if a program of PROLOGUE and BODY links and runs. BODY writes the library's version
+# to the stream `out` and returns non-zero to refuse the library. The libraries found earlier are on
+# the command line too, so that libraries that cannot live in one process are noticed here.
 #
-# Sets NAME_CFLAGS, NAME_LIBS, sluice_have_NAME (yes|no) and sluice_version_NAME, and adds to SLUICE_DEPS_CFLAGS and SLUICE_DEPS_LIBS. `guess` may end
-# in "no" where the library is optional; `yes` and a DIR never do.
+# Sets NAME_CFLAGS, NAME_LIBS, sluice_have_NAME (yes|no) and sluice_version_NAME, and adds to
+# SLUICE_DEPS_CFLAGS and SLUICE_DEPS_LIBS. `guess` may end in "no" if the library is optional; `yes`
+# and a DIR never do.
 AC_DEFUN([SLUICE_PACKAGE], [
 AC_REQUIRE([SLUICE_PACKAGE_INIT])
 m4_pushdef([SLUICE_name], m4_translit([[$1]], [-], [_]))
 m4_pushdef([SLUICE_NAME], m4_toupper(m4_translit([[$1]], [-], [_])))
-AC_ARG_VAR(SLUICE_NAME[_CFLAGS], [compiler flags for $2, in place of those that configure would find])
+AC_ARG_VAR(SLUICE_NAME[_CFLAGS],
+  [compiler flags for $2, in place of those that configure would find])
 AC_ARG_VAR(SLUICE_NAME[_LIBS], [linker flags for $2, in place of those that configure would find])
-AC_ARG_WITH([$1], [AS_HELP_STRING([--with-$1=guess|yes|DIR]m4_if([$3], [optional], [[|no]]), [$2, $3 @<:@guess@:>@])], [],
+AC_ARG_WITH([$1],
+  [AS_HELP_STRING([--with-$1=guess|yes|DIR]m4_if([$3], [optional], [[|no]]),
+     [$2, $3 @<:@guess@:>@])], [],
   [with_[]SLUICE_name=guess])
 sluice_dir=
 AS_CASE([$with_[]SLUICE_name],
-  [""], [AC_MSG_ERROR([--with-$1= is empty: say guess, yes, m4_if([$3], [optional], [no, ])or the folder that $2 is installed in])],
-  [no], [m4_if([$3], [required], [AC_MSG_ERROR([--with-$1=no: Sluice cannot be built without $2])])],
+  [""], [AC_MSG_ERROR([--with-$1= is empty: say guess, yes, \
+m4_if([$3], [optional], [no, ])or the folder that $2 is installed in])],
+  [no], [m4_if([$3], [required],
+     [AC_MSG_ERROR([--with-$1=no: Sluice cannot be built without $2])])],
   [guess|yes], [],
   [AS_IF([test -d "$with_[]SLUICE_name"], [sluice_dir=$with_[]SLUICE_name],
      [AC_MSG_ERROR([--with-$1=$with_[]SLUICE_name: there is no such folder])])])
@@ -28,11 +36,14 @@ sluice_have_[]SLUICE_name=no
 sluice_version_[]SLUICE_name=
 AS_IF([test "x$with_[]SLUICE_name" != xno], [
   AC_MSG_CHECKING([for $2])
-  AS_IF([test -n "$SLUICE_NAME[]_CFLAGS$SLUICE_NAME[]_LIBS"], [sluice_ways=given], [sluice_ways="$4"])
+  AS_IF([test -n "$SLUICE_NAME[]_CFLAGS$SLUICE_NAME[]_LIBS"],
+    [sluice_ways=given], [sluice_ways="$4"])
   sluice_save_CFLAGS=$CFLAGS
   sluice_save_LIBS=$LIBS
   for sluice_way in $sluice_ways; do
-    AS_IF([test "$sluice_way" = given], [sluice_cflags=$SLUICE_NAME[]_CFLAGS; sluice_libs=$SLUICE_NAME[]_LIBS],
+    AS_IF([test "$sluice_way" = given],
+      [sluice_cflags=$SLUICE_NAME[]_CFLAGS
+       sluice_libs=$SLUICE_NAME[]_LIBS],
       [sluice_flags_of "$sluice_way" "$sluice_dir" "$5" || continue])
     CFLAGS="$sluice_save_CFLAGS $sluice_cflags $SLUICE_DEPS_CFLAGS"
     LIBS="$sluice_libs $SLUICE_DEPS_LIBS $sluice_save_LIBS"
@@ -59,13 +70,17 @@ $8]])], [sluice_have_[]SLUICE_name=yes])])
      AC_MSG_RESULT([$sluice_version_[]SLUICE_name ($sluice_way)])],
     [AC_MSG_RESULT([no])
      AS_IF([test "$3,$with_[]SLUICE_name" != optional,guess],
-       [AC_MSG_ERROR([$2 was not found, or a program that uses it does not link and run (config.log says which). Debian and Ubuntu: apt install $6. Elsewhere: --with-$1=DIR, or SLUICE_NAME[]_CFLAGS and SLUICE_NAME[]_LIBS])])])])
-AC_DEFINE_UNQUOTED([SLUICE_VERSION_]SLUICE_NAME, ["$sluice_version_[]SLUICE_name"], [version of $2, empty where it is not used])
+       [AC_MSG_ERROR([$2 was not found, or a program that uses it does not link and run \
+(config.log says which). Debian and Ubuntu: apt install $6. Elsewhere: \
+ --with-$1=DIR, or SLUICE_NAME[]_CFLAGS and SLUICE_NAME[]_LIBS])])])])
+AC_DEFINE_UNQUOTED([SLUICE_VERSION_]SLUICE_NAME, ["$sluice_version_[]SLUICE_name"],
+  [version of $2, empty where it is not used])
 m4_popdef([SLUICE_NAME])
 m4_popdef([SLUICE_name])
 ])
 
-# The shell function behind SLUICE_PACKAGE: sluice_flags_of WAY DIR PLAIN-LIBS sets sluice_cflags and sluice_libs, and fails where WAY leads nowhere.
+# The shell function of SLUICE_PACKAGE. sluice_flags_of WAY DIR PLAIN-LIBS sets sluice_cflags and
+# sluice_libs, and fails if WAY leads nowhere.
 AC_DEFUN([SLUICE_PACKAGE_INIT], [
 AC_REQUIRE([PKG_PROG_PKG_CONFIG])
 SLUICE_DEPS_CFLAGS=
@@ -89,8 +104,10 @@ sluice_flags_of () {
     test -n "$PKG_CONFIG" || return 1
     test -z "$[]2" || test -n "$sluice_there" || return 1
     sluice_path=${sluice_there:+$sluice_there/pkgconfig:}$PKG_CONFIG_PATH
-    sluice_cflags=`PKG_CONFIG_PATH=$sluice_path $PKG_CONFIG --cflags "$sluice_what" 2>&AS_MESSAGE_LOG_FD` || return 1
-    sluice_libs=`PKG_CONFIG_PATH=$sluice_path $PKG_CONFIG --libs "$sluice_what" 2>&AS_MESSAGE_LOG_FD` || return 1 ;;
+    sluice_cflags=`PKG_CONFIG_PATH=$sluice_path $PKG_CONFIG --cflags "$sluice_what" \
+      2>&AS_MESSAGE_LOG_FD` || return 1
+    sluice_libs=`PKG_CONFIG_PATH=$sluice_path $PKG_CONFIG --libs "$sluice_what" \
+      2>&AS_MESSAGE_LOG_FD` || return 1 ;;
   wrapper:*)
     test -z "$[]2" || sluice_what=$[]2/bin/$sluice_what
     sluice_line=`$sluice_what -show 2>&AS_MESSAGE_LOG_FD` || return 1
@@ -119,17 +136,21 @@ AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <stdatomic.h>
 #error not C17
 #endif
 _Static_assert(sizeof(int) == 4, "int");
-static _Thread_local _Atomic int n;]], [[__auto_type m = atomic_fetch_add(&n, 1); return m;]])], [AC_MSG_RESULT([yes])],
+static _Thread_local _Atomic int n;]], [[__auto_type m = atomic_fetch_add(&n, 1); return m;]])],
+  [AC_MSG_RESULT([yes])],
   [AC_MSG_RESULT([no])
-   AC_MSG_ERROR([Sluice needs a C17 compiler with GNU extensions, GCC 8 or Clang 7 at least: choose one with CC=])])
+   AC_MSG_ERROR([Sluice needs a C17 compiler with GNU extensions, GCC 8 or Clang 7 at least: \
+choose one with CC=])])
 ])
 
-# SLUICE_DATA_MODEL: files and wires carry little-endian numbers as they lie in memory, and counts are 64-bit everywhere.
+# SLUICE_DATA_MODEL: files and messages carry little-endian numbers as they lie in memory, and
+# counts are 64-bit everywhere.
 AC_DEFUN([SLUICE_DATA_MODEL], [
 AC_C_BIGENDIAN([AC_MSG_ERROR([Sluice runs on little-endian machines only])])
 AC_MSG_CHECKING([for 64-bit pointers, sizes and file offsets])
 AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <stddef.h>
-#include <sys/types.h>]], [[_Static_assert(sizeof(void *) == 8 && sizeof(size_t) == 8 && sizeof(off_t) == 8, "64 bits");]])],
+#include <sys/types.h>]],
+[[_Static_assert(sizeof(void *) == 8 && sizeof(size_t) == 8 && sizeof(off_t) == 8, "64 bits");]])],
   [AC_MSG_RESULT([yes])],
   [AC_MSG_RESULT([no])
    AC_MSG_ERROR([Sluice runs on 64-bit machines only])])
@@ -137,14 +158,17 @@ AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <stddef.h>
 
 # SLUICE_ENABLE_SANITIZER: --enable-sanitizer=address|undefined|thread|address,undefined
 AC_DEFUN([SLUICE_ENABLE_SANITIZER], [
-AC_ARG_ENABLE([sanitizer], [AS_HELP_STRING([--enable-sanitizer=LIST], [address, undefined, thread, or address,undefined: build and test under them])],
+AC_ARG_ENABLE([sanitizer], [AS_HELP_STRING([--enable-sanitizer=LIST],
+    [address, undefined, thread, or address,undefined: build and test under them])],
   [], [enable_sanitizer=no])
 SANITIZER_CFLAGS=
 AS_CASE([$enable_sanitizer],
   [no], [],
   [address|undefined|thread|address,undefined],
-    [SANITIZER_CFLAGS="-fsanitize=$enable_sanitizer -fno-sanitize-recover=all -fno-omit-frame-pointer"],
-  [AC_MSG_ERROR([--enable-sanitizer=$enable_sanitizer: say address, undefined, thread, or address,undefined])])
+    [SANITIZER_CFLAGS="-fsanitize=$enable_sanitizer -fno-sanitize-recover=all"
+     SANITIZER_CFLAGS="$SANITIZER_CFLAGS -fno-omit-frame-pointer"],
+  [AC_MSG_ERROR([--enable-sanitizer=$enable_sanitizer: say address, undefined, thread, or \
+address,undefined])])
 AS_IF([test "$enable_sanitizer" != no], [
   AC_MSG_CHECKING([whether $CC can build with $SANITIZER_CFLAGS])
   sluice_save_CFLAGS=$CFLAGS
@@ -196,9 +220,11 @@ AC_SUBST([HARDENING_LDFLAGS])
 AC_SUBST([NVCC_PIE])
 ])
 
-# SLUICE_ENABLE_WERROR: the warnings that the code is kept free of; --enable-werror makes them errors.
+# SLUICE_ENABLE_WERROR: the warnings that the code is kept free of. --enable-werror makes them
+# errors.
 AC_DEFUN([SLUICE_ENABLE_WERROR], [
-AC_ARG_ENABLE([werror], [AS_HELP_STRING([--enable-werror], [treat compiler warnings as errors])], [], [enable_werror=no])
+AC_ARG_ENABLE([werror],
+  [AS_HELP_STRING([--enable-werror], [treat compiler warnings as errors])], [], [enable_werror=no])
 WARNING_CFLAGS="-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes"
 AS_CASE([$enable_werror],
   [yes], [WARNING_CFLAGS="$WARNING_CFLAGS -Werror"],

@@ -12,7 +12,9 @@ mkdir -p empty
 stops() {
   message=$1
   shift
-  if "$configure" -q --cache-file=cache "$@" > out 2>&1 || ! grep '^configure: error:' out | grep -qF -e "$message"; then
+  if "$configure" -q --cache-file=cache "$@" > out 2>&1 || ! grep '^configure: error:' out |
+    grep -qF -e "$message"
+  then
     echo "configure $*: no error that says '$message'" >&2
     cat out >&2
     exit 1
@@ -34,7 +36,8 @@ stops "--with-cuda-arch=" --with-cuda-arch=
 stops "--with-nccl= is empty" --without-cuda --with-nccl=
 stops "--with-nccl=yes: NCCL needs CUDA" --without-cuda --with-nccl
 stops "--with-cudnn=yes: cuDNN needs CUDA" --without-cuda --with-cudnn
-stops "--with-cudnn-frontend=$work/empty: there is no cudnn_frontend.h" --without-cuda --with-cudnn-frontend="$work/empty"
+stops "--with-cudnn-frontend=$work/empty: there is no cudnn_frontend.h" \
+  --without-cuda --with-cudnn-frontend="$work/empty"
 stops "--enable-sanitizer=memory" --enable-sanitizer=memory
 stops "--enable-werror=maybe" --enable-werror=maybe
 

@@ -40,9 +40,9 @@ EOF
   printf '#include "device/lane.h"\n#include <nccl.h>\n' > "$tree/gpu/cuda.h"
   printf '#include "device/lane.h"\n#include "gpu/cuda.h"\n' > "$tree/src/device/device.c"
   printf '#include "base/base.h"\n#include <mpi.h>\n' > "$tree/io/file.c"
-  echo "sources = doc/layers.txt src/base/base.h src/plan/plan.h src/plan/plan.c src/base/a.c \
-    src/device/device.c src/device/lane.h gpu/cuda.h io/file.c tests/test_a tests/a.sh" \
-    > "$tree/src/base/local.mk"
+  printf '%s \\\n' "sources = doc/layers.txt src/base/base.h src/plan/plan.h src/plan/plan.c" \
+    "src/base/a.c src/device/device.c src/device/lane.h gpu/cuda.h io/file.c tests/test_a" \
+    tests/a.sh > "$tree/src/base/local.mk"
   echo "int a;" > "$tree/src/base/a.c"
   if ! top_srcdir=$tree sh "$tests/$1"; then
     echo "$1 refuses a clean tree" >&2
@@ -76,6 +76,8 @@ refuses lint.sh io/file.c 'int i = atoi("1");'
 refuses lint.sh io/file.c 'int i = rand();'
 refuses lint.sh tests/test_a.c 'int i; '
 refuses lint.sh src/base/a.c '// TODO'
+refuses lint.sh src/base/a.c "// $(printf '%098d' 0)" 'columns\|a\.c:2:'
+refuses lint.sh tests/a.sh "# $(printf '%099d' 0)"
 refuses lint.sh tests/a.sh 'pkill -n sluice'
 refuses lint.sh src/base/b.c 'int in_no_fragment;'
 refuses lint.sh README.md 'See [a page](doc/nowhere.md).'

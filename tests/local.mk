@@ -1,8 +1,10 @@
-# A program in check_PROGRAMS is built from the C file of the same name and run by tests/run; it needs a _SOURCES line only if it has more.
+# A program in check_PROGRAMS is built from the C file of the same name and run by tests/run. It
+# needs a _SOURCES line only if it has more files.
 AM_DEFAULT_SOURCE_EXT = .c
 LDADD = $(sluice_libs) $(CMOCKA_LIBS)
 
-# Every program is linked with every layer. While one is in the works: make layers="src/layout/liblayout.a src/base/libbase.a" tests/layout/test_layout
+# Every program is linked with every layer. To build a test while an upper layer does not compile:
+# make layers="src/layout/liblayout.a src/base/libbase.a" tests/layout/test_layout
 # links with those alone.
 
 # tests/run reads these; so may the tests.
@@ -51,7 +53,8 @@ include tests/train/local.mk
 include tests/cmd/local.mk
 else
 check-local:
-	@echo "make check needs cmocka: install it (Debian and Ubuntu: libcmocka-dev) and configure again" >&2; exit 1
+	@echo "make check needs cmocka: install it (Debian and Ubuntu: libcmocka-dev)" \
+	  "and configure again" >&2; exit 1
 endif
 include tests/cli/local.mk
 include tests/docs/local.mk

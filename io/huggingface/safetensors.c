@@ -54,9 +54,7 @@ static const struct st_type {
     {.name = "F6_E3M2", .bits = 6},     {.name = "F4", .bits = 4},
 };
 
-/* --- the header
- * -----------------------------------------------------------------------------------------------------------------
- */
+/* --- the header ---------------------------------------------------------- */
 
 static enum status read_type(const struct json_node *node, struct st_tensor *tensor, int *bits)
 {
@@ -255,9 +253,7 @@ static enum status read_header(struct safetensors *file)
   return status;
 }
 
-/* --- one file
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* --- one file ------------------------------------------------------------ */
 
 static enum status failed(const char *doing, const char *path)
 {
@@ -364,9 +360,7 @@ enum status safetensors_read(const struct st_tensor *tensor, struct layout_range
   return status;
 }
 
-/* --- a folder
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* --- a folder ------------------------------------------------------------ */
 
 static enum status add_file(struct safetensors_folder *folder, const char *dir, const char *name,
                             struct safetensors **out)

@@ -65,9 +65,7 @@ static enum status put_text(struct text_buffer *to, const char *format, ...)
   return text_buffer_append(to, text, (size_t)bytes);
 }
 
-/* --- the plan
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* --- the plan ------------------------------------------------------------ */
 
 static bool is_good_name(const char *name)
 {
@@ -214,9 +212,7 @@ static enum status lay_out(struct safetensors_writer *writer, const char *dir,
   return status;
 }
 
-/* --- the files
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* --- the files ----------------------------------------------------------- */
 
 static enum status write_at(const struct output *file, const char *data, size_t bytes,
                             int64_t offset)
@@ -359,9 +355,7 @@ enum status safetensors_writer_put(struct safetensors_writer *writer, int t,
   return STATUS_OK;
 }
 
-/* --- the end
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* --- the end ------------------------------------------------------------- */
 
 static enum status close_files(struct safetensors_writer *writer)
 {

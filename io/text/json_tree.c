@@ -48,9 +48,7 @@ struct parser {
   struct json_tree *tree;
 };
 
-/* --- the table of keys
- * ----------------------------------------------------------------------------------------------------------
- */
+/* --- the table of keys --------------------------------------------------- */
 
 static uint64_t hash_of(const struct json_tree *tree, int32_t object, const char *key, size_t bytes)
 {
@@ -89,9 +87,7 @@ static enum status grow_table(struct json_tree *tree)
   return STATUS_OK;
 }
 
-/* --- reading
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* --- reading ------------------------------------------------------------- */
 
 static enum status add_node(struct parser *parser, enum json_kind kind, int32_t parent,
                             int32_t *out)
@@ -348,9 +344,7 @@ void json_tree_free(struct json_tree *tree)
   mem_free(tree);
 }
 
-/* --- looking
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* --- looking ------------------------------------------------------------- */
 
 const struct json_node *json_tree_root(const struct json_tree *tree)
 {
@@ -411,9 +405,7 @@ const struct json_node *json_find_said(const struct json_node *object, const cha
   return node && json_kind(node) != JSON_NULL ? node : NULL;
 }
 
-/* --- typed access
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* --- typed access -------------------------------------------------------- */
 
 /* Text of a file, cut to a length that suits a sentence. */
 static size_t put_quoted(char *to, size_t room, const char *text, size_t bytes)

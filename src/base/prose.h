@@ -8,8 +8,8 @@
 
 #include <stdio.h>
 
-/* Columns for a text on standard output, 40 to 100: COLUMNS of the environment, or else the width of
- * the terminal; 80 if both are unknown. Local. */
+/* Columns for a text on standard output, 40 to 100: COLUMNS of the environment, or else the width
+ * of the terminal; 80 if both are unknown. Local. */
 int prose_columns(void);
 
 /* Bytes of the first sentence of a text, without its full stop. Local. */

@@ -107,9 +107,7 @@ static bool leads(const struct doctor *doctor)
   return comm_node_leader(doctor->comm) == comm_rank(doctor->comm);
 }
 
-/* --- facts of this process and its node
- * -----------------------------------------------------------------------------------------------------------
- */
+/* --- facts of this process and its node ---------------------------------- */
 
 static const bool has_gpus =
 #ifdef HAVE_CUDA
@@ -216,9 +214,7 @@ static void look_here(struct doctor *doctor)
   look_at_memory(doctor, &fabric, gpus, finding);
 }
 
-/* --- folders
- * ---------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- folders ------------------------------------------------------------- */
 
 /* A file of rank 0's in the folder, by its whole name; NULL where it can make none, which its own
  * finding says. */
@@ -323,9 +319,7 @@ static enum status name_places(struct doctor *doctor, const struct arguments *ar
   return status;
 }
 
-/* --- the deck
- * --------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- the deck ------------------------------------------------------------ */
 
 /* As sluice train would begin with it, and in its words where it would not. */
 static void look_at_deck(struct doctor *doctor)
@@ -346,9 +340,7 @@ static void look_at_deck(struct doctor *doctor)
   finding[DECK] = judge_deck(status ? status_text() : NULL);
 }
 
-/* --- the page
- * --------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- the page ------------------------------------------------------------ */
 
 struct page {
   int faults, warnings;

@@ -57,9 +57,7 @@ static struct finding by_amount(struct finding finding, double amount)
   return finding;
 }
 
-/* --- the page
- * -------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- the page ------------------------------------------------------------ */
 
 static bool is_worse(const struct finding *a, const struct finding *b)
 {
@@ -148,9 +146,7 @@ void doctor_hide(char *text, size_t size, const char *home, const char *user)
     replace(text, size, user, "USER");
 }
 
-/* --- the build and the start
- * ----------------------------------------------------------------------------------------------------------------------
- */
+/* --- the build and the start --------------------------------------------- */
 
 /* The last -O says it. */
 static bool is_optimized(const char *flags)
@@ -220,9 +216,7 @@ struct finding judge_nodes(int ranks, const int *node, const char (*host)[DOCTOR
   return finding;
 }
 
-/* --- MPI
- * --------------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- MPI ----------------------------------------------------------------- */
 
 struct finding judge_mpi(const struct mpi_info *library, const char *built)
 {
@@ -335,9 +329,7 @@ struct finding judge_clocks(const struct comm_offset *offset, int ranks,
                verdict == VERDICT_OK ? ", the furthest" : ": start chronyd or ntpd on both");
 }
 
-/* --- GPUs
- * -------------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- GPUs ---------------------------------------------------------------- */
 
 struct finding judge_gpus(const struct doctor_gpus *gpus, int local_ranks)
 {
@@ -433,9 +425,7 @@ struct finding judge_cudnn(const struct doctor_gpus *gpus)
   return judge_version("cuDNN", loaded, gpus->cudnn_built);
 }
 
-/* --- other libraries
- * --------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- other libraries ----------------------------------------------------- */
 
 struct finding judge_hdf5(const char *built, const char *loaded, bool parallel)
 {
@@ -494,9 +484,7 @@ struct finding judge_counters(const char *version, int events, const char *note)
   return everywhere(found(VERDICT_OK, "PAPI", "%s, %d counters", version, events));
 }
 
-/* --- the node
- * ---------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- the node ------------------------------------------------------------ */
 
 struct finding judge_memlock(int64_t limit, const struct comm_fabric *fabric, bool gpus)
 {
@@ -561,9 +549,7 @@ struct finding judge_memory(int64_t total, int64_t available, int64_t limit, int
   return by_amount(found(VERDICT_OK, "memory", "%s", text), (double)usable);
 }
 
-/* --- the deck
- * --------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- the deck ------------------------------------------------------------ */
 
 static struct finding refused(const char *what, const char *refusal)
 {
@@ -584,9 +570,7 @@ struct finding judge_data(const char *refusal, const char *dir, int64_t tokens)
                                     (long long)tokens));
 }
 
-/* --- folders
- * ---------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- folders ------------------------------------------------------------- */
 
 struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool shared, bool seen,
                           int nodes)

@@ -1,5 +1,6 @@
 # The version is asked for without MPI_Init, which a login node may refuse.
-SLUICE_PACKAGE([mpi], [MPI 3.1], [required], [wrapper:mpicc pc:ompi-c pc:mpi-c pc:mpich plain], [-lmpi], [libopenmpi-dev openmpi-bin],
+SLUICE_PACKAGE([mpi], [MPI 3.1], [required], [wrapper:mpicc pc:ompi-c pc:mpi-c pc:mpich plain],
+[-lmpi], [libopenmpi-dev openmpi-bin],
 [#include <mpi.h>
 #include <string.h>
 #if MPI_VERSION < 3 || (MPI_VERSION == 3 && MPI_SUBVERSION < 1)

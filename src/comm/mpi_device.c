@@ -68,9 +68,7 @@ static int64_t smaller(int64_t a, int64_t b)
   return a < b ? a : b;
 }
 
-/* --- a group's stage
- * ------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- a group's stage ----------------------------------------------------- */
 
 static void destroy(struct stage *stage)
 {
@@ -160,9 +158,7 @@ static void close_stage(struct comm_group *group)
   destroy(group->carrier_data);
 }
 
-/* --- messages
- * -------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- messages ------------------------------------------------------------ */
 
 /* Where MPI is given memory of the device, the work that has made it what it is, and all that reads
  * what is overwritten, has ended. */
@@ -277,8 +273,7 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   return status;
 }
 
-/* --- exchange: with one member after the other, each with another one at a time
- * ------------------------------------------------------------------- */
+/* --- exchange: with one member after the other, each with another one at a time --- */
 
 /* Messages for others and from others, `part` bytes apart. lengths NULL: all are as long as that.
  */
@@ -372,8 +367,7 @@ static enum status exchange_varying(struct comm_group *group, struct lane *lane,
                 : swap_all(stage, lane, &(struct swap){sent, received, bytes, &stage->lengths});
 }
 
-/* --- sums: on the host, where Open MPI would take them as well
- * -------------------------------------------------------------------------------------- */
+/* --- sums: on the host, where Open MPI would take them as well ----------- */
 
 static enum status sum_one(const struct stage *stage, struct lane *lane, struct exactsum *sum)
 {

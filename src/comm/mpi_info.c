@@ -22,9 +22,7 @@ append(char *text, size_t size, const char *format, ...)
   va_end(values);
 }
 
-/* --- MPI
- * ------------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- MPI ----------------------------------------------------------------- */
 
 static enum status read_version(char *out, size_t size)
 {
@@ -119,9 +117,7 @@ enum status mpi_info_read(struct mpi_info *out)
   return STATUS_OK;
 }
 
-/* --- RDMA devices
- * -------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- RDMA devices -------------------------------------------------------- */
 
 /* The first line of ROOT/DEVICE/ports/PORT/NAME, "" where there is none. */
 static void read_line(const char *folder, const char *name, char *line, int size)

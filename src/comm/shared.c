@@ -50,9 +50,7 @@ static enum status refuse_span(int size)
                     size);
 }
 
-/* --- memory of one process
- * ------------------------------------------------------------------------------------------------------------------------
- */
+/* --- memory of one process ----------------------------------------------- */
 
 /* Peers that are not there run where their numbers say; a block of one always lies inside a node.
  */
@@ -72,9 +70,7 @@ static enum status take_own(struct comm_shared *shared, int64_t bytes)
   return status;
 }
 
-/* --- memory of a block of processes
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* --- memory of a block of processes -------------------------------------- */
 
 static enum status check_one_node(const struct comm *comm, MPI_Comm members, int size)
 {
@@ -193,8 +189,7 @@ static enum status take_shared(struct comm *comm, struct comm_shared *shared, in
   return STATUS_OK;
 }
 
-/* --------------------------------------------------------------------------------------------------------------------------------------------------
- */
+/* ------------------------------------------------------------------------- */
 
 static enum status take(struct comm *comm, struct comm_shared *shared, int size, int64_t bytes)
 {

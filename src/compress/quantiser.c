@@ -72,7 +72,7 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
       .rule = QUANT_##id,                                                                          \
       .usual = {.block = id##_needs & QUANT_GLOBAL ? 0                                             \
                          : id##_bits == 1          ? 1024                                          \
-                                                   : USUAL_BLOCK,                                           \
+                                                   : USUAL_BLOCK,                                  \
                 .levels = id##_needs & QUANT_LEVELS ? 127 : 0},                                    \
       .least = {.block = 1024 / id##_bits, .levels = 1},                                           \
       .most = {.block = QUANT_MOST_BLOCK, .levels = 127},                                          \

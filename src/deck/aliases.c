@@ -46,8 +46,8 @@ const struct option_alias deck_aliases[] = {
     {"dropout attention_dropout hidden_dropout attn_dropout resid_dropout attn_pdrop resid_pdrop "
      "embd_pdrop",
      NULL, "Sluice has no dropout, so leave it out"},
-    {"compile torch_compile flash_attention flash_attn use_flash_attention attn_implementation", NULL,
-     "Sluice has no such switch, so leave it out"},
+    {"compile torch_compile flash_attention flash_attn use_flash_attention attn_implementation",
+     NULL, "Sluice has no such switch, so leave it out"},
     {"initializer_range init_method_std", "model.init_std", NULL},
     {"tie_word_embeddings tie_embeddings weight_tying", "model.tied", NULL},
     {"sliding_window attention_window", "model.window", NULL},

@@ -468,9 +468,7 @@ const struct option deck_table[] = {
 };
 // clang-format on
 
-/* --- loading
- * ---------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- loading ------------------------------------------------------------- */
 
 static enum status assign_all(struct deck *deck, int n, char *const assignments[])
 {
@@ -556,9 +554,7 @@ void deck_destroy(struct deck *deck)
   memset(deck, 0, sizeof *deck);
 }
 
-/* --- checks
- * ----------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- checks -------------------------------------------------------------- */
 
 struct cited {
   char text[400];
@@ -991,9 +987,7 @@ enum status deck_check(const struct deck *deck)
   return STATUS_OK;
 }
 
-/* --- what it means on P ranks
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- what it means on P ranks -------------------------------------------- */
 
 static enum status resolve_group(const struct deck *deck, int ranks, int local_ranks, int *out)
 {

@@ -54,9 +54,7 @@ int options_find_section(const struct option *table, const char *section)
   return -1;
 }
 
-/* --- what went wrong
- * -------------------------------------------------------------------------------------------------------------------------
- */
+/* --- what went wrong ----------------------------------------------------- */
 
 /* Levenshtein's distance. Names longer than the row are compared by their heads. */
 int options_distance(const char *a, const char *b)
@@ -261,9 +259,7 @@ static enum status reject(const struct option *option, const struct option_given
                     expected, text, meant ? ": use " : "", meant ? meant->key : "");
 }
 
-/* --- texts to values
- * -------------------------------------------------------------------------------------------------------------------------
- */
+/* --- texts to values ----------------------------------------------------- */
 
 static bool in_range(const struct option *option, double x)
 {
@@ -477,9 +473,7 @@ enum status options_store(struct option_set *set, int index, const struct option
   return given->list ? reject(option, given, "") : store_scalar(option, given, to);
 }
 
-/* --- "key=value"
- * -----------------------------------------------------------------------------------------------------------------------------
- */
+/* --- "key=value" --------------------------------------------------------- */
 
 static char *trim(char *text)
 {
@@ -618,9 +612,7 @@ enum status options_assign(struct option_set *set, const char *assignment)
   return status;
 }
 
-/* --- the set
- * ---------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- the set ------------------------------------------------------------- */
 
 static void clear_field(const struct option *option, void *to)
 {

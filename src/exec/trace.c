@@ -44,9 +44,7 @@ struct trace_run {
   char failure[2048];
 };
 
-/* --- intervals
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* --- intervals ----------------------------------------------------------- */
 
 static enum status add_interval(struct intervals *to, double begin_s, double end_s)
 {
@@ -109,9 +107,7 @@ static double common_length(int n, const struct intervals *const set[])
   }
 }
 
-/* --- events
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* --- events -------------------------------------------------------------- */
 
 static void keep_failure(struct trace_run *run, enum status status)
 {
@@ -263,9 +259,7 @@ void trace_run_event(void *arg, const struct exec_event *event)
   }
 }
 
-/* --- the summary
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- the summary --------------------------------------------------------- */
 
 /* A step's share of what ran in `steady`. */
 static void sum_up_besides(struct trace_run *run, int64_t steps)
@@ -494,9 +488,7 @@ static enum status write_summary(const struct trace_run *run)
   return file_write_all(run->summary_path, text.data, text.used);
 }
 
-/* --- life
- * -----------------------------------------------------------------------------------------------------------------------
- */
+/* --- life ---------------------------------------------------------------- */
 
 static void name_lanes(const struct trace_run *run)
 {

@@ -19,9 +19,7 @@
 #define STAGGER_S 0.5
 #define MOST_STAGGER_S 60
 
-/* --- the thread
- * -----------------------------------------------------------------------------------------------------------------
- */
+/* --- the thread ---------------------------------------------------------- */
 
 /* Of what carries data. Once is enough. */
 static void check_groups(struct watchdog *dog)
@@ -129,9 +127,7 @@ static enum status watch(void *arg)
   return STATUS_OK;
 }
 
-/* --- life
- * -----------------------------------------------------------------------------------------------------------------------
- */
+/* --- life ---------------------------------------------------------------- */
 
 static enum status take(size_t bytes, void *out)
 {
@@ -215,9 +211,7 @@ void watchdog_destroy(struct watchdog *dog)
   mem_free(dog);
 }
 
-/* --- tasks
- * ----------------------------------------------------------------------------------------------------------------------
- */
+/* --- tasks --------------------------------------------------------------- */
 
 static void enter(struct watchdog *dog, enum watchdog_task task, watchdog_ask *ask,
                   const char *name, va_list args)

@@ -30,9 +30,7 @@ bool model_source_holds(const char *folder, const char *name)
   return there;
 }
 
-/* --- one key
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* --- one key ------------------------------------------------------------- */
 
 /* As a user would write it; reals as a decimal that reads back. */
 struct value {
@@ -129,9 +127,7 @@ enum status model_source_check(const struct deck *found, const char *path, const
   return STATUS_OK;
 }
 
-/* --- a whole deck
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* --- a whole deck -------------------------------------------------------- */
 
 static enum status take_unset(const struct deck *found, const char *where, struct deck *deck)
 {

@@ -2,9 +2,7 @@
 #include "base/progress.h"
 #include "job/state_private.h"
 
-/* --- opening
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* --- opening ------------------------------------------------------------- */
 
 static const char *group_of(const struct plan *plan, int kind)
 {
@@ -150,9 +148,7 @@ enum status job_state_create_snapshot(const struct job *job, struct job_state **
   return create(job, true, true, false, true, NULL, out);
 }
 
-/* --- filled
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* --- filled -------------------------------------------------------------- */
 
 /* A worker's part of a copy in the compute type of what this rank holds of a unit; on a device
  * apart narrow_there() has made it. */
@@ -229,9 +225,7 @@ void job_state_close(struct job_state *state)
   mem_free(state);
 }
 
-/* --- initialisation
- * -------------------------------------------------------------------------------------------------------------
- */
+/* --- initialisation ------------------------------------------------------ */
 
 /* Each worker makes its part of every tensor: an element is a function of its place. */
 static void init_part(void *arg, int worker, int workers)

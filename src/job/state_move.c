@@ -157,8 +157,7 @@ enum status job_state_take_snapshot(struct job_state *state)
   return status ? status : read_disk(state);
 }
 
-/* --- zeros on the disk, which begins with any bits
- * ------------------------------------------------------------------------------- */
+/* --- zeros on the disk, which begins with any bits ----------------------- */
 
 static enum status zero_range(const struct job_state *state, const struct job_state_piece *piece,
                               int64_t begin, int64_t end)

@@ -14,9 +14,7 @@
 #include "job/state.h"
 #include "model/hf.h"
 
-/* --- which tensor is which
- * ------------------------------------------------------------------------------------------------------
- */
+/* --- which tensor is which ----------------------------------------------- */
 
 int weights_count(const struct model *model)
 {
@@ -161,9 +159,7 @@ enum status weights_match(struct comm *comm, const struct model *model, const ch
   return comm_agree(comm, match_all(comm, model, dir, folder, out));
 }
 
-/* --- from a folder
- * --------------------------------------------------------------------------------------------------------------
- */
+/* --- from a folder ------------------------------------------------------- */
 
 /* Tensors of a job are in the order of units and parameters, and so are those that match. */
 static enum status read_ranges(struct job_state *state, const struct st_tensor *const *from)
@@ -199,9 +195,7 @@ static enum status load_folder(struct job *job, const char *dir)
   return status;
 }
 
-/* --- from a checkpoint
- * ----------------------------------------------------------------------------------------------------------
- */
+/* --- from a checkpoint --------------------------------------------------- */
 
 /* Nothing is lost by ranks of one node if only hops between nodes are encoded. */
 static enum status residuals_of(const struct deck *deck, const struct checkpoint_meta *meta,

@@ -21,9 +21,7 @@ enum status topo_check(int result, const char *call)
                      : status_set(STATUS_LIBRARY, "hwloc: %s failed: %s", call, strerror(errno));
 }
 
-/* --- loading
- * ---------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- loading ------------------------------------------------------------- */
 
 /* GPUs are told by the PCI tree, which Linux shows. What else could find them starts their drivers,
  * which takes seconds, or reads the devices themselves. */
@@ -169,9 +167,7 @@ enum status machine_read_cpus(const char *what, const char *list, hwloc_bitmap_t
   return STATUS_OK;
 }
 
-/* --- cores
- * -----------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- cores --------------------------------------------------------------- */
 
 /* Virtual machines may show no cores: then each CPU is one. */
 hwloc_obj_type_t machine_core_type(hwloc_topology_t machine)
@@ -278,9 +274,7 @@ enum status machine_find_domains(struct topo *topo)
   return status;
 }
 
-/* --- GPUs
- * ------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- GPUs ---------------------------------------------------------------- */
 
 static int64_t pack_bus(unsigned domain, unsigned bus, unsigned device, unsigned function)
 {

@@ -10,9 +10,7 @@ static enum status set_copy(hwloc_bitmap_t out, hwloc_const_bitmap_t from)
   return topo_check(hwloc_bitmap_copy(out, from), "hwloc_bitmap_copy");
 }
 
-/* --- a share
- * ---------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- a share ------------------------------------------------------------- */
 
 enum status share_create(struct share *share)
 {
@@ -43,9 +41,7 @@ static const struct gpu *gpu_of(const struct topo *topo, const struct share *sha
   return share->ordinal < 0 ? NULL : &topo->gpu[share->sees[share->ordinal]];
 }
 
-/* --- GPUs
- * ------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- GPUs ---------------------------------------------------------------- */
 
 /* Assignments differ by chains of exchanges, in each of which a GPU gives one rank away and takes
  * one: at most TOPO_GPUS ranks move, however many there are. So a step of distance outweighs the
@@ -250,9 +246,7 @@ static enum status choose_gpus(struct topo *topo)
   return status;
 }
 
-/* --- what of the mask is near
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- what of the mask is near -------------------------------------------- */
 
 char *list_text(hwloc_const_bitmap_t set)
 {
@@ -348,9 +342,7 @@ static enum status find_all_near(const struct topo *topo)
   return status;
 }
 
-/* --- parts of a share
- * ------------------------------------------------------------------------------------------------------------------------
- */
+/* --- parts of a share ---------------------------------------------------- */
 
 /* Two threads of a controller are busy at a time where there is much to drive: who enqueues, and
  * MPI's progress. */
@@ -465,9 +457,7 @@ static enum status find_nodes(const struct topo *topo, struct share *share)
   return status;
 }
 
-/* --- all of it
- * -------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- all of it ----------------------------------------------------------- */
 
 static enum status refuse_list(const struct topo *topo, int rank)
 {

@@ -9,9 +9,7 @@
 
 enum { PICTURE_WIDTH = 64 };
 
-/* --- the table
- * -------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- the table ----------------------------------------------------------- */
 
 enum { COLUMNS = TOPO_COLUMNS };
 
@@ -86,9 +84,7 @@ static enum status print_table(const struct topo *topo, FILE *to)
   return STATUS_OK;
 }
 
-/* --- the picture
- * -----------------------------------------------------------------------------------------------------------------------------
- */
+/* --- the picture --------------------------------------------------------- */
 
 /* Of a core: whose it is, and for what. */
 struct mark {
@@ -282,9 +278,7 @@ void topo_read_machine(const struct topo *topo, struct topo_machine *out)
                             .gpus = topo->gpus};
 }
 
-/* --- all of it
- * -------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- all of it ----------------------------------------------------------- */
 
 /* The machine's CPUs include withheld ones, but not offline ones. */
 static void print_unusable(hwloc_topology_t machine, FILE *to)

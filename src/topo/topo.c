@@ -13,9 +13,7 @@
 #include "base/open.h"
 #include "topo/place.h"
 
-/* --- what a rank knows of itself
- * -------------------------------------------------------------------------------------------------------------
- */
+/* --- what a rank knows of itself ----------------------------------------- */
 
 /* The boot's id rather than the host's name: two containers on one machine share its cores,
  * whatever they are called. */
@@ -53,9 +51,7 @@ enum status topo_record(int gpus, const char *const bus[], struct topo_record *o
   return STATUS_OK;
 }
 
-/* --- creation
- * --------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- creation ------------------------------------------------------------ */
 
 /* Without shares: how many there are may depend on the machine. */
 static enum status create(const char *xml, const char *synthetic,
@@ -172,9 +168,7 @@ static double own_quota(void)
   return topo_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup");
 }
 
-/* --- of a job
- * --------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- of a job ------------------------------------------------------------ */
 
 static enum status read_record(struct topo *topo, struct share *share,
                                const struct topo_record *record)
@@ -222,9 +216,7 @@ enum status topo_create_job(const struct topo_record *records, int ranks, int ra
   return finish(topo, read_records(topo, records, ranks, rank), out);
 }
 
-/* --- of a scene
- * ------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- of a scene ---------------------------------------------------------- */
 
 static enum status find_scene_gpus(struct topo *topo, const struct topo_scene *scene)
 {
@@ -339,9 +331,7 @@ void topo_destroy(struct topo *topo)
   mem_free(topo);
 }
 
-/* --- use
- * -------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- use ----------------------------------------------------------------- */
 
 static const struct share *own_share(const struct topo *topo)
 {

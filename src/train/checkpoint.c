@@ -13,9 +13,7 @@
 #include "job/model_source.h"
 #include "job/weights.h"
 
-/* --- saving
- * -----------------------------------------------------------------------------------------------------------------------
- */
+/* --- saving -------------------------------------------------------------- */
 
 enum status train_finish_save(struct train_run *run)
 {
@@ -63,9 +61,7 @@ enum status train_save(struct train_run *run, bool leaving)
   return status;
 }
 
-/* --- beginning
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* --- beginning ----------------------------------------------------------- */
 
 /* A frozen parameter has no moments: a run that froze others has not the state that this one needs,
  * or has more than it can go on with. */
@@ -259,9 +255,7 @@ enum status train_start_state(struct train_run *run, const char *resume)
   return status;
 }
 
-/* --- data
- * ------------------------------------------------------------------------------------------------------------------------
- */
+/* --- data ---------------------------------------------------------------- */
 
 /* The tokens that the checkpoint was trained on, in the same order, whatever folder they are in. */
 static enum status compare_stream(const struct train_run *run)

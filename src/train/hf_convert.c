@@ -58,9 +58,7 @@ static enum status create_model(const struct deck *deck, struct model **out)
   return model_create(&config, out);
 }
 
-/* --- import
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* --- import -------------------------------------------------------------- */
 
 struct import {
   struct comm *comm;
@@ -158,9 +156,7 @@ enum status hf_convert_import(struct comm *comm, const char *dir, const char *pa
   return status;
 }
 
-/* --- export
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* --- export -------------------------------------------------------------- */
 
 struct export
 {

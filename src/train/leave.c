@@ -129,8 +129,8 @@ static void say_steps(const struct train_run *run, enum train_end end)
              run->eval_loss, run->best_loss, (long long)run->best_step);
   log_info("%s: %lld step%s%s in %lld:%02lld:%02lld, %.0f tokens/s%s",
            end == TRAIN_FINISHED ? "finished" : "unfinished", (long long)(run->step - run->first),
-           plural(run->step - run->first), of, (long long)(s / 3600), (long long)(s / 60 % 60), (long long)(s % 60),
-           step_s > 0 ? (double)train_step_tokens(run) / step_s : 0, losses);
+           plural(run->step - run->first), of, (long long)(s / 3600), (long long)(s / 60 % 60),
+           (long long)(s % 60), step_s > 0 ? (double)train_step_tokens(run) / step_s : 0, losses);
 }
 
 static void say_tokens(const struct train_run *run)

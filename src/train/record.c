@@ -68,8 +68,8 @@ static void show_step(struct train_run *run, const struct train_step *last)
   log_progress(
       2, "step %lld/%lld  loss %.4f  norm %.3f  lr %.2e  %.0f tokens/s  ETA %lld:%02lld:%02lld",
       (long long)run->step, (long long)run->deck->run.steps, last->result.loss,
-      last->result.grad_norm, last->lr, (double)train_step_tokens(run) / recent, (long long)left / 3600,
-      (long long)left / 60 % 60, (long long)left % 60);
+      last->result.grad_norm, last->lr, (double)train_step_tokens(run) / recent,
+      (long long)left / 3600, (long long)left / 60 % 60, (long long)left % 60);
 }
 
 /* The counts of steps and samples are still those behind it. */

@@ -13,9 +13,7 @@
 #include "base/open.h"
 #include "base/printable.h"
 
-/* --- the end of the job
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- the end of the job -------------------------------------------------- */
 
 double stop_lead(const struct stop_costs *costs)
 {
@@ -49,9 +47,7 @@ enum status stop_find_end(const char *text, double minutes, double now, double *
   return STATUS_OK;
 }
 
-/* --- the file
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* --- the file ------------------------------------------------------------ */
 
 enum status stop_file_open(const char *dir, struct stop_file *out)
 {

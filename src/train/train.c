@@ -18,9 +18,7 @@ static void must(const struct train_run *run, enum status status)
     comm_abort(run->comm, status);
 }
 
-/* --- a step
- * -----------------------------------------------------------------------------------------------------------------------
- */
+/* --- a step -------------------------------------------------------------- */
 
 static enum status lost(struct train_run *run, const struct exec_result *result, const char *what,
                         const char *cure)
@@ -122,9 +120,7 @@ static enum status one_step(struct train_run *run, struct train_leaving *leaving
   return status || !first ? status : train_look_around(run, false, leaving);
 }
 
-/* --- what follows it
- * --------------------------------------------------------------------------------------------------------------
- */
+/* --- what follows it ----------------------------------------------------- */
 
 static enum status evaluate(struct train_run *run)
 {
@@ -192,9 +188,7 @@ static enum status loop(struct train_run *run, struct train_leaving *leaving, en
   return train_finish_save(run);
 }
 
-/* --- how a run begins and ends
- * ----------------------------------------------------------------------------------------------------
- */
+/* --- how a run begins and ends ------------------------------------------- */
 
 /* The loss over a few sequences is that of their text: the best step of the run means little. */
 static void warn_of_few(const struct train_run *run)

@@ -14,13 +14,15 @@ fails 2 "compress.across is node, but 5 ranks do not fill nodes of 2" "$SLUICE" 
 fails 8 "compress.across is node, but groups have 2 ranks and nodes have 4: set shard.group=node" \
   "$SLUICE" plan tiny.yaml ranks=12 local_ranks=4 shard.strategy=hybrid_shard shard.group=2 \
   compress.grads.codec=int8 compress.across=node
-fails 8 "tiers.residual moves residuals of whole units, but hybrid_shard with compress.across=node" \
+fails 8 "tiers.residual moves residuals of whole units, but hybrid_shard with \
+compress.across=node" \
   "$SLUICE" plan tiny.yaml ranks=4 local_ranks=2 shard.strategy=hybrid_shard shard.group=node \
   compress.grads.codec=int8 compress.across=node compress.feedback=bf16 tiers.residual=host
 fails 8 "compress.across=node is for gradients that devices reduce" "$SLUICE" plan tiny.yaml \
   ranks=4 local_ranks=2 tiers.params=host tiers.optimizer=host transfer.grads=cpu_reduce \
   compress.grads.codec=int8 compress.across=node
-fails 8 "compress.grads.codec=int8_global with 128 ranks in a group: it has levels for at most 127" \
+fails 8 "compress.grads.codec=int8_global with 128 ranks in a group: it has levels for at most \
+127" \
   "$SLUICE" plan tiny.yaml ranks=128 data.batch=128 compress.grads.codec=int8_global
 "$SLUICE" plan tiny.yaml list=false ranks=128 local_ranks=4 data.batch=128 \
   compress.grads.codec=int8_global compress.across=node > /dev/null || die "32 nodes of 4 ranks"

@@ -10,12 +10,15 @@ make_deck
 for library in HDF5 libyaml PCRE2 utf8proc zlib; do
   "$SLUICE" --version | grep -q "^  $library  *[0-9]" || die "--version does not name $library"
 done
-for word in -V -v version; do "$SLUICE" $word | cmp -s - version.txt || die "sluice $word is not sluice --version"; done
+for word in -V -v version; do
+  "$SLUICE" $word | cmp -s - version.txt || die "sluice $word is not sluice --version"
+done
 # One table of exit codes: --exit-codes, and every man page.
 "$SLUICE" --exit-codes > codes.txt
 grep -q '^75 ' codes.txt || die "--exit-codes does not list 75"
 for page in "" train doctor; do
-  "$SLUICE" --man $page | sed -n '/^.SH EXIT STATUS/,/^.SH SEE/p' | sed -n '/^\.TP/{n;h;n;s/\\//g;H;x;s/\n/ /;p}' > man.txt
+  "$SLUICE" --man $page | sed -n '/^.SH EXIT STATUS/,/^.SH SEE/p' |
+    sed -n '/^\.TP/{n;h;n;s/\\//g;H;x;s/\n/ /;p}' > man.txt
   sed 's/  */ /' codes.txt | cmp - man.txt || die "exit codes of the man page '$page'"
 done
 for command in train eval generate prepare deck plan ckpt bench doctor; do
@@ -23,12 +26,16 @@ for command in train eval generate prepare deck plan ckpt bench doctor; do
 done
 fails 2 "there is no subcommand 'trian': did you mean 'sluice train'?" "$SLUICE" trian
 fails 2 "there is no subcommand 'trian'" on 3 "$SLUICE" trian
-test "$(grep -c '^sluice: ' fails.out)" = 1 || { cat fails.out >&2; die "every rank says that there is no such subcommand"; }
+test "$(grep -c '^sluice: ' fails.out)" = 1 || {
+  cat fails.out >&2; die "every rank says that there is no such subcommand"; }
 fails 2 "there is no subcommand 'foo': the subcommands are train," "$SLUICE" foo
 fails 2 "usage: sluice train" "$SLUICE" train
-fails 2 "unknown option --resum; the nearest known key is 'resume'" "$SLUICE" train tiny.yaml --resum auto
-fails 2 "unknown option --learning_rate: use optim.lr" "$SLUICE" train tiny.yaml --learning_rate 1e-3
-fails 3 "--resume is yes, and there is no such file: say none, auto, or the path of a checkpoint" "$SLUICE" train tiny.yaml --resume yes
+fails 2 "unknown option --resum; the nearest known key is 'resume'" "$SLUICE" train tiny.yaml \
+  --resum auto
+fails 2 "unknown option --learning_rate: use optim.lr" "$SLUICE" train tiny.yaml \
+  --learning_rate 1e-3
+fails 3 "--resume is yes, and there is no such file: say none, auto, or the path of a checkpoint" \
+  "$SLUICE" train tiny.yaml --resume yes
 fails 2 "--run.dir needs a value" "$SLUICE" train tiny.yaml --run.dir
 fails 2 "unknown option -x" "$SLUICE" train tiny.yaml -x
 for command in train eval generate prepare deck plan ckpt bench tokenizer topo doctor; do
@@ -47,11 +54,14 @@ for name in wobbliness train.wobbliness; do
   ! grep -q nearest fails.out || { cat fails.out >&2; die "a key is called near to $name"; }
 done
 fails 2 "unknown key 'dropout': Sluice has no dropout" "$SLUICE" plan tiny.yaml dropout=0.1
-fails 2 "unknown key 'zero_optimization.stage': use shard.strategy" "$SLUICE" plan tiny.yaml zero_optimization.stage=3
-fails 2 "unknown option -n: the launcher sets the number of ranks, as in mpirun -n 4" "$SLUICE" plan tiny.yaml -n 2
+fails 2 "unknown key 'zero_optimization.stage': use shard.strategy" "$SLUICE" plan tiny.yaml \
+  zero_optimization.stage=3
+fails 2 "unknown option -n: the launcher sets the number of ranks, as in mpirun -n 4" "$SLUICE" \
+  plan tiny.yaml -n 2
 fails 2 "sluice plan takes --ranks" "$SLUICE" train tiny.yaml --nproc_per_node 2
 fails 2 "; data.batch counts those of a step" "$SLUICE" plan tiny.yaml per_device_train_batch_size=1
-for pair in zero3:full_shard fsdp:full_shard zero2:shard_grad_op zero1:shard_optim DDP:no_shard hsdp:hybrid_shard; do
+for pair in zero3:full_shard fsdp:full_shard zero2:shard_grad_op zero1:shard_optim DDP:no_shard \
+  hsdp:hybrid_shard; do
   fails 2 "not '${pair%:*}': use ${pair#*:}" "$SLUICE" plan tiny.yaml "shard.strategy=${pair%:*}"
 done
 fails 2 "model.heads" "$SLUICE" train tiny.yaml model.heads=5
@@ -67,12 +77,15 @@ fails 3 "nowhere.h5" "$SLUICE" ckpt show nowhere.h5
 fails 2 "data.train" "$SLUICE" train tiny.yaml data.train=
 fails 2 "model.vocab" "$SLUICE" train tiny.yaml model.vocab=100
 fails 2 "data.batch" on 5 "$SLUICE" train tiny.yaml
-test "$(grep -c '^sluice: ' fails.out)" = 1 || { cat fails.out >&2; die "the sentence was printed more than once"; }
+test "$(grep -c '^sluice: ' fails.out)" = 1 || {
+  cat fails.out >&2; die "the sentence was printed more than once"; }
 fails 8 "run.device (command line) is cuda, but " "$SLUICE" train tiny.yaml run.device=cuda
 fails 8 "run.device (command line) is cuda, but " on 2 "$SLUICE" bench tiny.yaml run.device=cuda
-test "$(grep -c '^sluice: ' fails.out)" = 1 || { cat fails.out >&2; die "the sentence was printed more than once"; }
+test "$(grep -c '^sluice: ' fails.out)" = 1 || {
+  cat fails.out >&2; die "the sentence was printed more than once"; }
 fails 2 "comm.backend (command line) is nccl" "$SLUICE" eval tiny.yaml --untrained comm.backend=nccl
-fails 2 "train.trace (command line) is [3, 3], which holds no step" "$SLUICE" train tiny.yaml train.trace=3,3
+fails 2 "train.trace (command line) is [3, 3], which holds no step" "$SLUICE" train tiny.yaml \
+  train.trace=3,3
 fails 2 "peak must be a number from 0" "$SLUICE" bench tiny.yaml peak=-1
 printf 'run: {steps: 5}\nmodel: {width: wide}\n' > bad.yaml
 fails 2 "bad.yaml:2" "$SLUICE" plan bad.yaml
@@ -80,20 +93,31 @@ fails 5 "use more nodes" "$SLUICE" train tiny.yaml model.width=49152 model.layer
 test ! -e run || die "a refused deck left a run folder"
 
 # The resolved deck, without MPI. Oracle: deck.yaml of a run with the same words.
-OMPI_MCA_pml=none "$SLUICE" deck tiny.yaml run.dir=first run.steps=2 --eval.every 1 > resolved.yaml || die "sluice deck needs MPI"
-for value in run.dir:first run.steps:2 optim.lr:0.003 optim.betas:'[0.9, 0.95]' shard.strategy:full_shard train.init:; do
-  test "$("$SLUICE" deck tiny.yaml run.dir=first run.steps=2 print="${value%%:*}")" = "${value#*:}" || die "sluice deck print=${value%%:*}"
+OMPI_MCA_pml=none "$SLUICE" deck tiny.yaml run.dir=first run.steps=2 --eval.every 1 \
+  > resolved.yaml || die "sluice deck needs MPI"
+for value in run.dir:first run.steps:2 optim.lr:0.003 optim.betas:'[0.9, 0.95]' \
+  shard.strategy:full_shard train.init:; do
+  test "$("$SLUICE" deck tiny.yaml run.dir=first run.steps=2 \
+    print="${value%%:*}")" = "${value#*:}" || die "sluice deck print=${value%%:*}"
 done
-test "$("$SLUICE" deck tiny.yaml run.dir='a #"b' --print run.dir)" = 'a #"b' || die "a text is printed with quotes"
-test "$("$SLUICE" deck tiny.yaml train.init=gone run.dir=on print=run.dir)" = on || die "a run folder needs the model that a run began from"
-fails 2 "print: unknown key 'run.dirs'; the nearest known key is 'run.dir'" "$SLUICE" deck tiny.yaml print=run.dirs
-for word in print=optim optim=3; do fails 2 "unknown key 'optim'; it is a section: name one of its keys, such as 'optim.name'" "$SLUICE" deck tiny.yaml $word; done
+test "$("$SLUICE" deck tiny.yaml run.dir='a #"b' --print run.dir)" = 'a #"b' ||
+  die "a text is printed with quotes"
+test "$("$SLUICE" deck tiny.yaml train.init=gone run.dir=on print=run.dir)" = on ||
+  die "a run folder needs the model that a run began from"
+fails 2 "print: unknown key 'run.dirs'; the nearest known key is 'run.dir'" "$SLUICE" deck \
+  tiny.yaml print=run.dirs
+for word in print=optim optim=3; do
+  fails 2 "unknown key 'optim'; it is a section: name one of its keys, such as 'optim.name'" \
+    "$SLUICE" deck tiny.yaml $word
+done
 
 train 1 first run.steps=2 eval.every=1
 cmp resolved.yaml first/deck.yaml || die "sluice deck prints another deck than the run has"
 # The last lines sum the run up. Oracle: results.jsonl.
-losses=$(sed -n 's/.*"kind": *"eval".*"step": *\([0-9]*\).*"loss": *\([0-9.]*\).*/\1 \2/p' first/results.jsonl |
-  awk 'NR == 1 || $2 < best { best = $2; step = $1 } { last = $2 } END { printf "validation loss %.4f, best %.4f at step %d", last, best, step }')
+losses=$(sed -n 's/.*"kind": *"eval".*"step": *\([0-9]*\).*"loss": *\([0-9.]*\).*/\1 \2/p' \
+  first/results.jsonl |
+  awk 'NR == 1 || $2 < best { best = $2; step = $1 } { last = $2 } END {
+    printf "validation loss %.4f, best %.4f at step %d", last, best, step }')
 summed_up() {
   tail -n 4 "$1/log.txt" > summary
   for line in "$2" "tokens: $3" "newest checkpoint: $4" "next: $5"; do
@@ -109,66 +133,93 @@ summed_up "un saved" "finished: 1 step in 0:00:[0-9][0-9], [1-9][0-9]* tokens/s"
   "384; $(trained "un saved")" none "sluice report 'un saved'"
 grep -q '"kind": *"eval"' first/results.jsonl || die "no evaluation in results.jsonl"
 grep -q '"kind": *"run"' first/results.jsonl || die "no summary in results.jsonl"
-grep -q '"kind": *"run".*"device": *"host", *"compute": *"fp32", *"transport": *"mpi", *"device_bytes": *[1-9]' first/results.jsonl ||
+grep -q '"kind": *"run".*"device": *"host", *"compute": *"fp32", *"transport": *"mpi", '\
+'*"device_bytes": *[1-9]' first/results.jsonl ||
   { cat first/results.jsonl >&2; die "the summary does not say where it was computed"; }
-grep -q 'device host, computing in fp32$' first.log || { cat first.log >&2; die "the log does not say where it is computed"; }
+grep -q 'device host, computing in fp32$' first.log || {
+  cat first.log >&2; die "the log does not say where it is computed"; }
 test -s first/deck.yaml && test -s first/log.txt || die "the run folder lacks deck.yaml or log.txt"
 fails 2 "--resume auto" "$SLUICE" train tiny.yaml run.dir=first
 fails 2 "usage: sluice ckpt verify" "$SLUICE" ckpt verify
 "$SLUICE" ckpt ls first | grep -q 'step-00000002.h5' || die "ckpt ls"
-"$SLUICE" ckpt show "$(newest first)" | grep -q 'transformer.h.0.attn.c_attn.weight' || die "ckpt show"
+"$SLUICE" ckpt show "$(newest first)" | grep -q 'transformer.h.0.attn.c_attn.weight' ||
+  die "ckpt show"
 "$SLUICE" ckpt show "$(newest first)" > shown
 for ranks in 1 2; do
-  on $ranks "$SLUICE" ckpt show first > shown.newest || die "ckpt show of a run folder on $ranks ranks"
-  cmp shown shown.newest || die "ckpt show of a run folder on $ranks ranks is not the newest checkpoint's"
+  on $ranks "$SLUICE" ckpt show first > shown.newest ||
+    die "ckpt show of a run folder on $ranks ranks"
+  cmp shown shown.newest ||
+    die "ckpt show of a run folder on $ranks ranks is not the newest checkpoint's"
 done
 fails 3 "text holds no checkpoint" "$SLUICE" ckpt show text
 "$SLUICE" ckpt verify "$(newest first)" | grep -q 'agree' || die "ckpt verify"
 on 2 "$SLUICE" ckpt verify "$(newest first)" | grep -q 'agree' || die "ckpt verify on two ranks"
 
 # A run folder in place of a checkpoint: its newest, or how to name one.
-on 2 "$SLUICE" ckpt verify first | grep -q "^$(newest first): all checksums agree\$" || die "ckpt verify of a run folder"
-on 2 "$SLUICE" ckpt diff first "$(newest first)" || die "ckpt diff of a run folder and its newest checkpoint"
-fails 3 "a folder: say auto, which continues the run in run.dir, or name a checkpoint, such as first/ckpt/" "$SLUICE" train tiny.yaml run.dir=first --resume first
-fails 3 "first is a run folder: name a checkpoint in first/ckpt" on 2 "$SLUICE" train tiny.yaml run.dir=none train.init=first
+on 2 "$SLUICE" ckpt verify first | grep -q "^$(newest first): all checksums agree\$" ||
+  die "ckpt verify of a run folder"
+on 2 "$SLUICE" ckpt diff first "$(newest first)" ||
+  die "ckpt diff of a run folder and its newest checkpoint"
+fails 3 "a folder: say auto, which continues the run in run.dir, or name a checkpoint, such as \
+first/ckpt/" "$SLUICE" train tiny.yaml run.dir=first --resume first
+fails 3 "first is a run folder: name a checkpoint in first/ckpt" on 2 "$SLUICE" train tiny.yaml \
+  run.dir=none train.init=first
 
-# Models that are not here yet. Oracle: the form OWNER/NAME of the hub; the head of the shipped decks.
-for words in "train tiny.yaml run.dir=none train.init=Qwen/Qwen2.5-0.5B" "plan tiny.yaml train.init=Qwen/Qwen2.5-0.5B"; do
+# Models that are not here yet. Oracle: the form OWNER/NAME of the hub; the head of the shipped
+# decks.
+for words in "train tiny.yaml run.dir=none train.init=Qwen/Qwen2.5-0.5B" \
+  "plan tiny.yaml train.init=Qwen/Qwen2.5-0.5B"; do
   # shellcheck disable=SC2086 # words
   fails 3 "hf download Qwen/Qwen2.5-0.5B --local-dir DIR" "$SLUICE" $words
 done
-fails 2 "hf download Qwen/Qwen2.5-0.5B --local-dir DIR" "$SLUICE" prepare text out=none tokenizer=Qwen/Qwen2.5-0.5B
-fails 3 "download it as the head of the deck says" "$SLUICE" plan "$top_srcdir/inputs/finetune/qwen2.5-0.5b.yaml"
+fails 2 "hf download Qwen/Qwen2.5-0.5B --local-dir DIR" "$SLUICE" prepare text out=none \
+  tokenizer=Qwen/Qwen2.5-0.5B
+fails 3 "download it as the head of the deck says" "$SLUICE" plan \
+  "$top_srcdir/inputs/finetune/qwen2.5-0.5b.yaml"
 fails 3 "one folder is expected" "$SLUICE" train tiny.yaml run.dir=none data.train=[a,b]
 
 # All checkpoints are damaged: the cure is one that the command takes.
 cp -r first wounded
 for file in wounded/ckpt/*.h5; do head -c 5000 "$file" > cut && mv cut "$file"; done
-fails 3 "can be used: name a good one from elsewhere, or restore one from a copy" on 2 "$SLUICE" eval wounded
-fails 3 "can be used: name a good one by --resume FILE" "$SLUICE" train tiny.yaml run.dir=wounded --resume auto
+fails 3 "can be used: name a good one from elsewhere, or restore one from a copy" on 2 "$SLUICE" \
+  eval wounded
+fails 3 "can be used: name a good one by --resume FILE" "$SLUICE" train tiny.yaml run.dir=wounded \
+  --resume auto
 fails 3 "wounded/ckpt/" on 2 "$SLUICE" ckpt verify wounded
 
 # Evaluation: the same number at any rank count, and better trained than untrained.
-loss() { on "$1" "$SLUICE" eval "$2" $3 2>/dev/null | sed -n 's/.*validation loss \([0-9.]*\).*/\1/p'; }
+loss() {
+  on "$1" "$SLUICE" eval "$2" $3 2>/dev/null | sed -n 's/.*validation loss \([0-9.]*\).*/\1/p'
+}
 one=$(loss 1 first "")
 test -n "$one" || die "eval printed no loss"
-for ranks in 2 3; do test "$(loss $ranks first "")" = "$one" || die "eval differs on $ranks ranks"; done
-awk -v a="$one" -v b="$(loss 1 first --untrained)" 'BEGIN { exit !(a < b) }' || die "trained $one is no better than untrained"
+for ranks in 2 3; do
+  test "$(loss $ranks first "")" = "$one" || die "eval differs on $ranks ranks"
+done
+awk -v a="$one" -v b="$(loss 1 first --untrained)" 'BEGIN { exit !(a < b) }' ||
+  die "trained $one is no better than untrained"
 
-for ranks in 2 3; do test "$(loss $ranks first eval.batches=3)" = "$(loss 1 first eval.batches=3)" || die "eval of 3 batches differs on $ranks ranks"; done
+for ranks in 2 3; do
+  test "$(loss $ranks first eval.batches=3)" = "$(loss 1 first eval.batches=3)" ||
+    die "eval of 3 batches differs on $ranks ranks"
+done
 
 # What the checkpoint was made with must agree where shapes would not tell.
 fails 2 "model.heads" "$SLUICE" eval first model.heads=6
-fails 2 "model.heads" "$SLUICE" train tiny.yaml run.dir=first run.steps=3 model.heads=6 --resume auto
+fails 2 "model.heads" "$SLUICE" train tiny.yaml run.dir=first run.steps=3 model.heads=6 \
+  --resume auto
 
 # Where and in what it is computed may change from run to run, and so may what is traced.
 train 1 moved run.steps=1
-train 2 moved run.steps=2 run.device=host run.compute=bf16 comm.backend=mpi train.trace=0,1 --resume auto
-grep -q 'device host, computing in bf16, transport between ranks: mpi$' moved.log || { cat moved.log >&2; die "the log does not say in what it is computed"; }
+train 2 moved run.steps=2 run.device=host run.compute=bf16 comm.backend=mpi train.trace=0,1 \
+  --resume auto
+grep -q 'device host, computing in bf16, transport between ranks: mpi$' moved.log || {
+  cat moved.log >&2; die "the log does not say in what it is computed"; }
 
 # A vocabulary padded beyond the tokenizer's: generated text stays inside the tokenizer's.
 train 1 padded run.steps=1 model.vocab=4096
-"$SLUICE" generate padded prompt=x tokens=30 temperature=50 > padded.txt 2>&1 || { cat padded.txt >&2; die "generate with a padded vocabulary"; }
+"$SLUICE" generate padded prompt=x tokens=30 temperature=50 > padded.txt 2>&1 || {
+  cat padded.txt >&2; die "generate with a padded vocabulary"; }
 
 # The help names every kind of line that results.jsonl has.
 train 1 kinds checkpoint.every=2 eval.every=3 train.trace=2,4 run.counters=auto
@@ -176,43 +227,59 @@ train 1 kinds checkpoint.every=2 eval.every=3 train.trace=2,4 run.counters=auto
 kinds=$(sed -n 's/.*"kind": *"\([a-z]*\)".*/\1/p' kinds/results.jsonl | sort -u)
 for kind in $kinds save; do
   echo "$kinds" | grep -qx "$kind" || die "no line of kind $kind"
-  grep -qw "$kind" lines.txt || { cat lines.txt >&2; die "the help does not name lines of kind $kind"; }
+  grep -qw "$kind" lines.txt || {
+    cat lines.txt >&2; die "the help does not name lines of kind $kind"; }
 done
 
-# Non-finite steps: stop leaves with 7; skip gives up after ten in a row. Neither writes a checkpoint when it ends so, nor at those that are due before; stopping.sh is about runs that leave after
-# a skipped step. The last line of the results says how it ended, rank 0 alone tells of the steps, and the help tells of all of this.
-wild="optim.lr=1000 optim.clip=0 optim.warmup=0 optim.schedule=constant model.init_std=10 checkpoint.every=1 checkpoint.keep=0 run.steps=40"
+# Non-finite steps: stop leaves with 7; skip gives up after ten in a row. Neither writes a
+# checkpoint when it ends so, nor at those that are due before; stopping.sh is about runs that leave
+# after a skipped step. The last line of the results says how it ended, rank 0 alone tells of the
+# steps, and the help tells of all of this.
+wild="optim.lr=1000 optim.clip=0 optim.warmup=0 optim.schedule=constant model.init_std=10 \
+checkpoint.every=1 checkpoint.keep=0 run.steps=40"
 # shellcheck disable=SC2086 # assignments
 {
   fails 7 "stopped without saving" "$SLUICE" train tiny.yaml run.dir=stop $wild
   fails 7 "in a row" on 2 "$SLUICE" train tiny.yaml run.dir=skip optim.nonfinite=skip $wild
 }
-grep -q '^warning: step [0-9]*: loss .*, skipped (9 so far)' fails.out && grep -q '^warning: step [0-9]* was not finite: no checkpoint' fails.out ||
+grep -q '^warning: step [0-9]*: loss .*, skipped (9 so far)' fails.out &&
+  grep -q '^warning: step [0-9]* was not finite: no checkpoint' fails.out ||
   { cat fails.out >&2; die "nobody tells of skipped steps"; }
 if grep '^rank 1: warning: step' fails.out >&2; then die "rank 1 tells what rank 0 does"; fi
 for run in stop skip; do
   finite=$(losses $run | grep -cv null || true)
-  test "$(ls $run/ckpt | wc -l)" -le "$finite" || die "$run: $finite finite steps, but these checkpoints: $(ls $run/ckpt)"
-  tail -n 1 $run/results.jsonl | grep -q "\"kind\": *\"run\".*\"end\": *\"lost\", *\"reason\": *\"not finite\".*\"step\": *$(losses $run | tail -n 1 | cut -d ' ' -f 1)," ||
+  test "$(ls $run/ckpt | wc -l)" -le "$finite" ||
+    die "$run: $finite finite steps, but these checkpoints: $(ls $run/ckpt)"
+  tail -n 1 $run/results.jsonl | grep -q \
+    "\"kind\": *\"run\".*\"end\": *\"lost\", *\"reason\": *\"not finite\".*\"step\": *$(losses \
+    $run | tail -n 1 | cut -d ' ' -f 1)," ||
     { tail -n 1 $run/results.jsonl >&2; die "$run: the results do not say how it ended"; }
 done
-for text in 'The tenth skipped step in a row ends the run with exit code 7' 'removes no older checkpoint' 'or lost'; do
-  "$SLUICE" train --help | tr '\n' ' ' | grep -qF "$text" || die "the help of train does not say: $text"
+for text in 'The tenth skipped step in a row ends the run with exit code 7' \
+  'removes no older checkpoint' 'or lost'; do
+  "$SLUICE" train --help | tr '\n' ' ' | grep -qF "$text" ||
+    die "the help of train does not say: $text"
 done
 
-# Text that cannot be written is an error; two runs do not write one folder; the log says how the run began and ended.
+# Text that cannot be written is an error; two runs do not write one folder; the log says how the
+# run began and ended.
 status=0
 "$SLUICE" generate first prompt=x tokens=5 > /dev/full 2> full.err || status=$?
 test $status = 4 || die "generate to a full device: exit $status"
 grep -q 'parameters' first/log.txt || die "log.txt does not begin with what the run is"
-head -n 1 first/log.txt | grep -q "^sluice [0-9].* on $(hostname) at 20[0-9-]* [0-9:]* [+-][0-9]*: .* train tiny.yaml.*run.dir=first" ||
-  { head -n 1 first/log.txt >&2; die "log.txt does not begin with version, host, time and command"; }
+head -n 1 first/log.txt | grep -q \
+  "^sluice [0-9].* on $(hostname) at 20[0-9-]* [0-9:]* [+-][0-9]*: .* train \
+tiny.yaml.*run.dir=first" ||
+  { head -n 1 first/log.txt \
+  >&2; die "log.txt does not begin with version, host, time and command"; }
 grep -q 'stopped without saving' stop/log.txt || die "log.txt does not say why the run ended"
-flock first "$SLUICE" train tiny.yaml run.dir=first run.steps=3 --resume auto > lock.out 2>&1 && die "two runs in one folder"
+flock first "$SLUICE" train tiny.yaml run.dir=first run.steps=3 --resume auto > lock.out 2>&1 &&
+  die "two runs in one folder"
 grep -q 'another run' lock.out || { cat lock.out >&2; die "the lock's sentence"; }
 
-# Tokens are read when a step needs them: with holes in their place, a shard's header whole, a run begins as any other. By request they are checked against their checksums before,
-# those of the evaluation too. Other shards than the index lists are refused where they are opened first.
+# Tokens are read when a step needs them: with holes in their place, a shard's header whole, a run
+# begins as any other. By request they are checked against their checksums before, those of the
+# evaluation too. Other shards than the index lists are refused where they are opened first.
 cp -r data flipped
 hole() { # FILE: zeros in place of some of its tokens
   dd if=/dev/zero of="$1" bs=1 seek=$(($(wc -c < "$1") / 4 * 3)) count=1000 conv=notrunc 2> dd.err
@@ -220,49 +287,71 @@ hole() { # FILE: zeros in place of some of its tokens
 for split in train val; do
   for shard in flipped/$split-*.h5; do hole "$shard"; done
   train 1 holes-$split data.train=flipped run.steps=2 eval.every=2
-  grep -q 'no index.h5' holes-$split.log && { cat holes-$split.log >&2; die "the index is not used"; }
-  fails 3 "flipped/$split-" "$SLUICE" train tiny.yaml run.dir=bad data.train=flipped data.verify=true eval.every=2
-  grep -q 'its tokens do not have their checksum' fails.out || { cat fails.out >&2; die "why a shard is refused"; }
+  grep -q 'no index.h5' holes-$split.log && {
+    cat holes-$split.log >&2; die "the index is not used"; }
+  fails 3 "flipped/$split-" "$SLUICE" train tiny.yaml run.dir=bad data.train=flipped \
+    data.verify=true eval.every=2
+  grep -q 'its tokens do not have their checksum' fails.out || {
+    cat fails.out >&2; die "why a shard is refused"; }
   cp data/$split-*.h5 flipped/
 done
 train 1 verified data.train=flipped data.verify=true run.steps=1
 rm flipped/index.h5
 train 2 headers data.train=flipped run.steps=6
-test "$(grep -c 'flipped has no index.h5' headers.log)" = 1 || { cat headers.log >&2; die "nobody said that there is no index"; }
+test "$(grep -c 'flipped has no index.h5' headers.log)" = 1 || {
+  cat headers.log >&2; die "nobody said that there is no index"; }
 train 2 listed run.steps=6
 same headers listed
-"$SLUICE" prepare text out=flipped tokenizer=bytes val=0.1 > again.out 2>&1 || { cat again.out >&2; die "prepare again"; }
+"$SLUICE" prepare text out=flipped tokenizer=bytes val=0.1 > again.out 2>&1 || {
+  cat again.out >&2; die "prepare again"; }
 cmp data/index.h5 flipped/index.h5 || die "another index for the same shards"
 head -c 1000 data/index.h5 > flipped/index.h5
 fails 3 "flipped/index.h5: " "$SLUICE" train tiny.yaml run.dir=bad data.train=flipped
 cp data/index.h5 flipped/
 rm flipped/train-*.h5
-fails 3 "is missing: run the same \`sluice prepare\` again" "$SLUICE" train tiny.yaml run.dir=bad data.train=flipped
+fails 3 "is missing: run the same \`sluice prepare\` again" "$SLUICE" train tiny.yaml run.dir=bad \
+  data.train=flipped
 
 # Generation: the same text at any rank count.
-"$SLUICE" generate first prompt="the ship" tokens=20 seed=5 > one.txt 2> generate.err || { cat generate.err >&2; die "generate"; }
-on 2 "$SLUICE" generate first prompt="the ship" tokens=20 seed=5 > two.txt 2> generate.err || { cat generate.err >&2; die "generate on two ranks"; }
+"$SLUICE" generate first prompt="the ship" tokens=20 seed=5 > one.txt 2> generate.err || {
+  cat generate.err >&2; die "generate"; }
+on 2 "$SLUICE" generate first prompt="the ship" tokens=20 seed=5 > two.txt 2> generate.err || {
+  cat generate.err >&2; die "generate on two ranks"; }
 cmp one.txt two.txt || die "generated text differs on two ranks"
 grep -q '^the ship' one.txt || die "the prompt is missing"
-"$SLUICE" generate first prompt="$(head -c 100 text/00.txt)" tokens=5 temperature=0 > long.txt 2>&1 || { cat long.txt >&2; die "a prompt longer than the context"; }
+"$SLUICE" generate first prompt="$(head -c 100 text/00.txt)" tokens=5 temperature=0 > long.txt \
+  2>&1 || { cat long.txt >&2; die "a prompt longer than the context"; }
 
-# bench: a share of the peak only where one is given, twice the share of half the peak, and its own words in results.
-on 2 "$SLUICE" bench tiny.yaml steps=3 warmup=1 results=bench.jsonl > bench.out 2>&1 || { cat bench.out >&2; die "bench"; }
-grep -q '^device  *host in fp32, [0-9.]* [KMG]iB of [0-9.]* [GT]iB in use on rank 0, [0-9.]* [KM]iB planned' bench.out || { cat bench.out >&2; die "bench does not say on what"; }
+# bench: a share of the peak only where one is given, twice the share of half the peak, and its own
+# words in results.
+on 2 "$SLUICE" bench tiny.yaml steps=3 warmup=1 results=bench.jsonl > bench.out 2>&1 || {
+  cat bench.out >&2; die "bench"; }
+grep -q '^device  *host in fp32, [0-9.]* [KMG]iB of [0-9.]* [GT]iB in use on rank 0, [0-9.]* '\
+'[KM]iB planned' bench.out || { cat bench.out >&2; die "bench does not say on what"; }
 grep -q '^MFU' bench.out && die "a share of a peak that nobody gave"
-on 2 "$SLUICE" bench tiny.yaml steps=3 warmup=1 results=bench.jsonl peak=0.001 > bench.out 2>&1 || { cat bench.out >&2; die "bench peak="; }
-grep -q '^MFU  *[0-9.]* % of 0.0 TFLOP/s' bench.out || { cat bench.out >&2; die "bench without MFU"; }
-sed -n '$s/.*"step_s": *\([^,]*\),.*"tokens_per_s": *\([^,]*\),.*"tokens_per_s_rank": *\([^,]*\),.*"model_gflops_rank": *\([^,]*\),.*"mfu": *\([^,]*\),.*/\1 \2 \3 \4 \5/p' bench.jsonl > bench.numbers
-awk '{ n++; ok = ($1 * $2 / (12 * 32) - 1) ^ 2 < 1e-12 && ($2 / $3 - 2) ^ 2 < 1e-12 && ($4 / $5 - 1) ^ 2 < 1e-12 } END { exit !(n == 1 && ok) }' bench.numbers ||
+on 2 "$SLUICE" bench tiny.yaml steps=3 warmup=1 results=bench.jsonl peak=0.001 > bench.out 2>&1 || {
+  cat bench.out >&2; die "bench peak="; }
+grep -q '^MFU  *[0-9.]* % of 0.0 TFLOP/s' bench.out || {
+  cat bench.out >&2; die "bench without MFU"; }
+sed -n '$s/.*"step_s": *\([^,]*\),.*"tokens_per_s": *\([^,]*\),.*"tokens_per_s_rank": '\
+'*\([^,]*\),.*"model_gflops_rank": *\([^,]*\),.*"mfu": *\([^,]*\),.*/\1 \2 \3 \4 \5/p' bench.jsonl \
+  > bench.numbers
+awk '{ n++; ok = ($1 * $2 / (12 * 32) - 1) ^ 2 < 1e-12 && ($2 / $3 - 2) ^ 2 < 1e-12 &&
+    ($4 / $5 - 1) ^ 2 < 1e-12 } END { exit !(n == 1 && ok) }' bench.numbers ||
   { cat bench.jsonl >&2; die "the numbers of bench do not agree with each other"; }
 
-# bench adam: each kind of kernel, on any number of ranks; its own keys, and none of a training step's.
-on 2 "$SLUICE" bench adam n=100000 seconds=0 kernel=all grad=bf16 moments=fp16 rounding=stochastic results=adam.jsonl > adam.out 2>&1 || { cat adam.out >&2; die "bench adam"; }
-grep -q '^generic  *[0-9.]* G parameters/s, [0-9.]* GB/s: [0-9.]* % of' adam.out || { cat adam.out >&2; die "bench adam says no speed"; }
-grep -q '"kernel": *"generic".*"ranks": *2,.*"parameters": *200000,.*"bytes_a_parameter": *20,' adam.jsonl || { cat adam.jsonl >&2; die "bench adam counts wrongly"; }
+# bench adam: each kind of kernel, on any number of ranks; its own keys, and none of a training
+# step's.
+on 2 "$SLUICE" bench adam n=100000 seconds=0 kernel=all grad=bf16 moments=fp16 rounding=stochastic \
+  results=adam.jsonl > adam.out 2>&1 || { cat adam.out >&2; die "bench adam"; }
+grep -q '^generic  *[0-9.]* G parameters/s, [0-9.]* GB/s: [0-9.]* % of' adam.out || {
+  cat adam.out >&2; die "bench adam says no speed"; }
+grep -q '"kernel": *"generic".*"ranks": *2,.*"parameters": *200000,.*"bytes_a_parameter": *20,' \
+  adam.jsonl || { cat adam.jsonl >&2; die "bench adam counts wrongly"; }
 test "$(grep -c '^generic' adam.out)" = 1 || { cat adam.out >&2; die "several ranks print"; }
 fails 8 "no kernels 'abacus': it runs generic" "$SLUICE" bench adam n=64 kernel=abacus
-"$SLUICE" bench adam --n 64 --seconds 0 --kernel generic > adam.out 2>&1 || { cat adam.out >&2; die "options of bench adam with dashes"; }
+"$SLUICE" bench adam --n 64 --seconds 0 --kernel generic > adam.out 2>&1 || {
+  cat adam.out >&2; die "options of bench adam with dashes"; }
 fails 2 "the nearest known key is 'grad'" "$SLUICE" bench adam grads=fp32
 fails 2 "unknown key 'steps'" "$SLUICE" bench adam steps=3
 fails 2 "to which nothing is rounded" "$SLUICE" bench adam rounding=stochastic
@@ -270,12 +359,16 @@ fails 2 "too few to measure" "$SLUICE" bench adam n=31
 fails 5 "a rank can have" "$SLUICE" bench adam n=1000000000000
 
 # plan needs neither MPI nor memory: 300 M parameters for 4096 ranks, in seconds.
-"$SLUICE" plan "$top_srcdir/inputs/train-300m.yaml" --ranks 4096 data.batch=16384 list=false | grep -q 'verified' || die "plan for 4096 ranks"
+"$SLUICE" plan "$top_srcdir/inputs/train-300m.yaml" --ranks 4096 data.batch=16384 list=false |
+  grep -q 'verified' || die "plan for 4096 ranks"
 
-# What all ranks have to warn of alike is said once, as by one rank alone: kernels of OpenBLAS that are too old for the processor, where it is one that they are too old for.
+# What all ranks have to warn of alike is said once, as by one rank alone: kernels of OpenBLAS that
+# are too old for the processor, where it is one that they are too old for.
 OPENBLAS_CORETYPE=Prescott
 export OPENBLAS_CORETYPE
 for ranks in 1 3; do train $ranks slow$ranks run.steps=1; done
 once=$(grep -c "slow 'Prescott' kernels" slow1.log) || true
-test "$(grep -c "slow 'Prescott' kernels" slow3.log)" = "$once" || { cat slow3.log >&2; die "a warning of 3 ranks is not said once"; }
-test "$once" = 0 || grep -q "^warning: .*OPENBLAS_CORETYPE=[A-Za-z]* (alike on 2 other ranks)$" slow3/log.txt || { cat slow3.log >&2; die "nobody says how many ranks are slow"; }
+test "$(grep -c "slow 'Prescott' kernels" slow3.log)" = "$once" || {
+  cat slow3.log >&2; die "a warning of 3 ranks is not said once"; }
+test "$once" = 0 || grep -q "^warning: .*OPENBLAS_CORETYPE=[A-Za-z]* (alike on 2 other ranks)$" \
+  slow3/log.txt || { cat slow3.log >&2; die "nobody says how many ranks are slow"; }

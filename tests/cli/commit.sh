@@ -10,12 +10,17 @@ commit_of() {
   sh "$top_srcdir/src/base/commit.sh" "$1" "$1.h" || die "no header of $1"
   sed -n 's/^#define BUILD_COMMIT "\(.*\)"$/\1/p' "$1.h"
 }
-says() { test "$(commit_of "$1")" = "$2" || die "the commit of $1 is '$(commit_of "$1")', not '$2'"; }
+says() {
+  test "$(commit_of "$1")" = "$2" || die "the commit of $1 is '$(commit_of "$1")', not '$2'"
+}
 
 mkdir plain
 says plain unknown
 if command -v git > git.path; then
-  made() { git -C made -c user.name=a -c user.email=a@b "$@" > git.out 2>&1 || { cat git.out >&2; die "git $*"; }; }
+  made() {
+    git -C made -c user.name=a -c user.email=a@b "$@" > git.out 2>&1 || {
+      cat git.out >&2; die "git $*"; }
+  }
   git init -q made
   echo one > made/file
   made add file
@@ -68,4 +73,5 @@ head -n 1 run/log.txt | grep -q "^sluice [0-9.]* ($commit) on " || die "the log 
   { cat bench.out >&2; die "bench adam"; }
 grep '"kind":"bench' bench.jsonl > records.txt
 grep '"kind":"run"' run/results.jsonl >> records.txt
-test "$(grep -c "\"commit\":\"$commit\"" records.txt)" = 3 || { cat records.txt >&2; die "a result has no commit"; }
+test "$(grep -c "\"commit\":\"$commit\"" records.txt)" = 3 || {
+  cat records.txt >&2; die "a result has no commit"; }

@@ -1,4 +1,5 @@
-# Sourced by the tests of this folder: a scratch folder, small text, a tiny deck, and what a test says when it fails.
+# Sourced by the tests of this folder: a scratch folder, small text, a tiny deck, and what a test
+# says when it fails.
 set -eu
 : "${SLUICE:?}" "${top_srcdir:?}"
 . "$top_srcdir/tests/need.sh"
@@ -7,7 +8,8 @@ trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 OMP_NUM_THREADS=1
 visible=${CUDA_VISIBLE_DEVICES-unset} # before
-CUDA_VISIBLE_DEVICES= # these tests are about the host device, which is what auto means where no GPU is to be seen
+# These tests are about the host device, which is what auto means where no GPU is to be seen.
+CUDA_VISIBLE_DEVICES=
 export OMP_NUM_THREADS CUDA_VISIBLE_DEVICES
 
 die() {
@@ -37,9 +39,12 @@ fails() {
 # About 200 kB of text made of words, in 40 files, the same every time.
 make_text() {
   mkdir -p text
-  awk 'BEGIN { n = split("the a ship water gate rank moves opens under over and then slowly through with every model learns", w, " "); s = 1
+  awk 'BEGIN {
+      n = split("the a ship water gate rank moves opens under over and then slowly through with '\
+'every model learns", w, " "); s = 1
     for (i = 0; i < 36000; i++) { s = (s * 16807) % 2147483647
-      printf "%s%s", w[s % n + 1], (i % 13 == 12 ? ".\n" : " ") > sprintf("text/%02d.txt", i / 900) } }'
+      printf "%s%s", w[s % n + 1], (i % 13 == 12 ? ".\n" : " ") > sprintf("text/%02d.txt",
+          i / 900) } }'
 }
 
 # A deck of seconds: 2 blocks, odd head count.
@@ -54,7 +59,8 @@ END
 
 make_data() {
   make_text
-  "$SLUICE" prepare text out=data tokenizer=bytes val=0.1 > prepare.out 2>&1 || { cat prepare.out >&2; die "prepare"; }
+  "$SLUICE" prepare text out=data tokenizer=bytes val=0.1 > prepare.out 2>&1 || {
+    cat prepare.out >&2; die "prepare"; }
 }
 
 # What is learned of a GPU for new runs goes to a folder that has nothing yet: fresh_cache NAME.
@@ -63,12 +69,14 @@ fresh_cache() {
   mkdir "$XDG_CACHE_HOME"
 }
 
-# use_gpus: tests that are about GPUs see those that there are, $gpus of them, 4 at most; they end here, skipped, where there is none. Behind make_deck.
+# use_gpus: tests that are about GPUs see those that there are, $gpus of them, 4 at most; they end
+# here, skipped, where there is none. Behind make_deck.
 use_gpus() {
   unset CUDA_VISIBLE_DEVICES
   test "$visible" = unset || export CUDA_VISIBLE_DEVICES="$visible"
   fresh_cache first
-  "$SLUICE" bench tiny.yaml run.device=cuda steps=1 warmup=0 > bench.out 2>&1 || { grep -E "no CUDA|no GPU" bench.out && exit 77; cat bench.out >&2; die "bench"; }
+  "$SLUICE" bench tiny.yaml run.device=cuda steps=1 warmup=0 > bench.out 2>&1 || {
+    grep -E "no CUDA|no GPU" bench.out && exit 77; cat bench.out >&2; die "bench"; }
   need nvidia-smi
   gpus=$(nvidia-smi -L | wc -l)
   test "$gpus" -le 4 || gpus=4
@@ -78,26 +86,34 @@ use_gpus() {
 train() {
   ranks=$1 dir=$2
   shift 2
-  on "$ranks" "$SLUICE" train tiny.yaml run.dir="$dir" "$@" > "$dir.log" 2>&1 || { status=$?; cat "$dir.log" >&2; die "train $ranks $dir $* (exit $status)"; }
+  on "$ranks" "$SLUICE" train tiny.yaml run.dir="$dir" "$@" > "$dir.log" 2>&1 || {
+    status=$?; cat "$dir.log" >&2; die "train $ranks $dir $* (exit $status)"; }
 }
 
 # The newest checkpoint of a run.
 newest() { ls "$1"/ckpt/step-*.h5 | tail -n 1; }
 
-# same A B: two runs end in the same bits: every step's loss and gradient norm, parameters and moments.
+# same A B: two runs end in the same bits: every step's loss and gradient norm, parameters and
+# moments.
 same() {
   losses "$1" > a.losses
   losses "$2" > b.losses
   cmp a.losses b.losses || die "losses of $1 and $2 differ"
-  "$SLUICE" ckpt diff "$(newest "$1")" "$(newest "$2")" > diff.out || { cat diff.out >&2; die "$1 and $2 end in different bits"; }
+  "$SLUICE" ckpt diff "$(newest "$1")" "$(newest "$2")" > diff.out || {
+    cat diff.out >&2; die "$1 and $2 end in different bits"; }
 }
 
-losses() { sed -n 's/.*"kind": *"step".*"step": *\([0-9]*\).*"loss": *\([^,]*\),.*"grad_norm": *\([^,]*\),.*/\1 \2 \3/p' "$1/results.jsonl"; }
+losses() {
+  sed -n 's/.*"kind": *"step".*"step": *\([0-9]*\).*"loss": *\([^,]*\),.*"grad_norm": '\
+'*\([^,]*\),.*/\1 \2 \3/p' "$1/results.jsonl"
+}
 
 # close A B BOUND: the last losses differ by at most BOUND, relatively.
 close_to() {
   losses "$1" > a.losses
   losses "$2" > b.losses
-  paste -d ' ' a.losses b.losses | awk -v bound="$3" '{ d = $2 - $5; if (d < 0) d = -d; if (d > bound * $2) bad = 1; n++ } END { exit bad || n == 0 }' ||
+  paste -d ' ' a.losses b.losses | awk -v bound="$3" \
+    '{ d = $2 - $5; if (d < 0) d = -d; if (d > bound * $2) bad = 1; n++ } END { exit bad ||
+      n == 0 }' ||
     { paste a.losses b.losses >&2; die "losses of $1 and $2 differ by more than $3"; }
 }

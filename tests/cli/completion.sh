@@ -13,27 +13,31 @@ fails 2 "usage: sluice completion bash|zsh|fish" "$SLUICE" completion
 
 # What a user gets at the end of a line.
 in_bash() {
-  bash -c '. ./script.bash; COMP_LINE=$1 COMP_POINT=${#1}; _sluice; printf "%s\n" "${COMPREPLY[@]}"' - "$1"
+  bash -c '. ./script.bash; COMP_LINE=$1 COMP_POINT=${#1}; _sluice
+    printf "%s\n" "${COMPREPLY[@]}"' - "$1"
 }
 # The commands of zsh that only a widget may call print what they get.
 in_zsh() {
   zsh -fc 'compdef() { }; . ./script.zsh
     compset() { line[-1]=${line[-1]#*=}; words=($line); }
     compadd() { local -a all; [[ $* == *keys ]] && all=($keys); [[ $* == *others ]] && all=($others)
-      [[ $1 == -- ]] && all=(${@:2}); all=(${(M)all:#${line[-1]}*}); print -rl -- $all; (( $#all )); }
+      [[ $1 == -- ]] && all=(${@:2}); all=(${(M)all:#${line[-1]}*}); print -rl -- $all
+      (( $#all )); }
     _files() { print FILES; }
     line=("${(@s: :)1}"); words=("${line[@]}"); CURRENT=$#words; _sluice' - "$1"
 }
 in_fish() { fish -c 'source script.fish; complete -C $argv[1]' "$1" | cut -f 1; }
 
-# offers LINE WORD...: bash and zsh offer exactly these words, in any order, and fish offers them too.
+# offers LINE WORD...: bash and zsh offer exactly these words, in any order, and fish offers them
+# too.
 offers() {
   line=$1
   shift
   printf '%s\n' "$@" | sort > expected
   for shell in bash zsh; do
     in_$shell "$line" | grep -v '^$' | sort > got || true
-    cmp -s expected got || { diff expected got >&2 || true; die "$shell: what comes after '$line'"; }
+    cmp -s expected got || {
+      diff expected got >&2 || true; die "$shell: what comes after '$line'"; }
   done
   key=$(printf '%s' "$line" | sed -n 's/.* \([a-z._]*=\).*/\1/p')
   case $line in *' --'*) return ;; esac # fish has no --key=value in its list

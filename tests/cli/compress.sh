@@ -26,7 +26,9 @@ same old new
 train 2 fp32 comm.gradients=fp32
 same none fp32
 close_to none bf16 1e-3
-if "$SLUICE" ckpt diff "$(newest none)" "$(newest new)" > /dev/null; then die "a codec changes nothing"; fi
+if "$SLUICE" ckpt diff "$(newest none)" "$(newest new)" > /dev/null; then
+  die "a codec changes nothing"
+fi
 fails 2 "compress.grads.codec must be one of none, bf16" \
   "$SLUICE" plan tiny.yaml --ranks 2 compress.grads.codec=zip
 fails 2 "codec bf16 has no block" \
@@ -57,7 +59,8 @@ done
 
 # The record of a run has its codec, and bytes with scales: a byte per element, 4 bytes per block.
 train 2 counted compress.grads.codec=int8 run.steps=2
-grep '"kind": *"run"' counted/results.jsonl | grep -q '"compress_method": *"int8".*"bytes_raw_total": *[1-9]' ||
+grep '"kind": *"run"' counted/results.jsonl |
+  grep -q '"compress_method": *"int8".*"bytes_raw_total": *[1-9]' ||
   die "the record of a run does not name its codec"
 grep '"kind": *"run"' counted/results.jsonl | sed 's/.*"compression_ratio": *\([0-9.]*\).*/\1/' |
   awk '{ exit !($1 > 3.6 && $1 < 4 * 256 / 260) }' ||
@@ -85,12 +88,14 @@ keys="compress.grads.codec=bf16 compress.feedback=bf16"
 {
   train 2 turns $keys run.steps=2
   train 3 turns $keys run.steps=4 --resume auto
-  grep -q "residuals: .* has those of 2 ranks; each rank starts with an equal share of their sum" turns.log ||
+  grep -q "residuals: .* has those of 2 ranks; each rank starts with an equal share of their sum" \
+    turns.log ||
     die "nobody says what becomes of residuals"
   train 3 turns $keys run.steps=5 compress.feedback=fp32 --resume auto
   if grep -q "equal share" turns.log; then die "residuals are shared out on as many ranks"; fi
   train 1 turns $keys --resume auto
-  grep -q "residuals: .* has those of 3 ranks; one rank sends nothing and leaves them out" turns.log ||
+  grep -q "residuals: .* has those of 3 ranks; one rank sends nothing and leaves them out" \
+    turns.log ||
     die "nobody says that residuals are left out"
 }
 close_to none turns 1e-3
@@ -141,7 +146,8 @@ fails 2 "codec topk has values of its own, so it cannot code those of topk" \
 fails 2 "codec topk has values of its own, so it cannot code those of powersgd" \
   "$SLUICE" plan plain.yaml --ranks 2 compress.grads.codec=powersgd compress.grads.values=topk
 fails 8 "compress.grads.codec=topk needs memory to work in" \
-  "$SLUICE" plan sparse.yaml --ranks 2 compress.feedback=off tiers.params=host tiers.optimizer=host transfer.grads=cpu_reduce
+  "$SLUICE" plan sparse.yaml --ranks 2 compress.feedback=off tiers.params=host \
+  tiers.optimizer=host transfer.grads=cpu_reduce
 fails 8 "compress.feedback=bf16 with 2 replicas of shards" \
   "$SLUICE" plan sparse.yaml --ranks 4 shard.strategy=hybrid_shard shard.group=2
 

@@ -23,10 +23,12 @@ fails 8 "compress.weights.delta=true needs whole units" \
 fails 8 "compress.weights.codec=bf16 saves nothing, because parameters are gathered in bf16" \
   "$SLUICE" plan tiny.yaml --ranks 2 run.compute=bf16 compress.weights.codec=bf16
 fails 8 "with transfer.params=full each rank copies whole units" \
-  "$SLUICE" plan tiny.yaml --ranks 2 tiers.params=host tiers.optimizer=host transfer.params=full compress.weights.codec=int8
+  "$SLUICE" plan tiny.yaml --ranks 2 tiers.params=host tiers.optimizer=host transfer.params=full \
+  compress.weights.codec=int8
 fails 8 "so that a working copy would not be used" \
   "$SLUICE" plan tiny.yaml --ranks 2 run.compute=bf16 tiers.working=keep compress.weights.codec=int8
-fails 2 "compress.weights.delta (command line) is true, but compress.weights.codec (default) is none" \
+fails 2 "compress.weights.delta (command line) is true, but compress.weights.codec (default) is \
+none" \
   "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.delta=true
 fails 2 "codec int8 has no density" \
   "$SLUICE" plan tiny.yaml --ranks 2 compress.weights.codec=int8 compress.weights.density=0.1
@@ -53,7 +55,9 @@ same full grads
 same full optim
 close_to none full 1e-2
 falls full || die "nothing is learned with int8"
-if "$SLUICE" ckpt diff "$(newest none)" "$(newest full)" > /dev/null; then die "a codec of parameters changes nothing"; fi
+if "$SLUICE" ckpt diff "$(newest none)" "$(newest full)" > /dev/null; then
+  die "a codec of parameters changes nothing"
+fi
 test "$(copies "$(newest full)")" = 0 || die "copies without differences"
 for keys in "compress.weights.codec=int4" \
   "compress.weights.codec=hadamard_int4 compress.grads.codec=onebit run.compute=bf16" \
@@ -79,13 +83,17 @@ echo "$during $after" | awk '{ d = $1 - $2; exit !(d < 1e-4 && d > -1e-4) }' ||
 
 # Differences: copies are planned, saved, and there again after a stop, also on other ranks.
 difference="compress.weights.delta=true"
-"$SLUICE" plan tiny.yaml --ranks 2 shard.strategy=shard_grad_op compress.weights.codec=int4 $difference > plan.out
+"$SLUICE" plan tiny.yaml --ranks 2 shard.strategy=shard_grad_op compress.weights.codec=int4 \
+  $difference > plan.out
 grep -q '^ *working copy ' plan.out || { cat plan.out >&2; die "the plan counts no copies"; }
 grep -q 'DECODE_PARAMS .* +copy' plan.out || { cat plan.out >&2; die "no differences"; }
 for keys in "shard.strategy=shard_grad_op compress.weights.codec=int4 compress.grads.codec=int4" \
-  "shard.strategy=shard_optim compress.weights.codec=topk compress.weights.values=int8 compress.weights.density=0.05 run.compute=bf16" \
-  "shard.strategy=shard_optim compress.weights.codec=onebit compress.grads.codec=onebit compress.feedback=bf16" \
-  "shard.strategy=shard_grad_op compress.weights.codec=hadamard_int4 train.freeze=[transformer.h.0.*] compress.grads.codec=hadamard_int4"; do
+  "shard.strategy=shard_optim compress.weights.codec=topk compress.weights.values=int8 \
+compress.weights.density=0.05 run.compute=bf16" \
+  "shard.strategy=shard_optim compress.weights.codec=onebit compress.grads.codec=onebit \
+compress.feedback=bf16" \
+  "shard.strategy=shard_grad_op compress.weights.codec=hadamard_int4 \
+train.freeze=[transformer.h.0.*] compress.grads.codec=hadamard_int4"; do
   # shellcheck disable=SC2086 # assignments
   {
     train 2 straight $keys $difference

@@ -1,6 +1,8 @@
 #!/bin/sh
-# Training on GPUs, one rank a GPU, as many as there are (4 at most). Oracles: the host device in fp32 and in bf16 within rounding; bit equality of two runs, after a resume, with everything
-# on and off that must not change the numbers, and of strategies that reduce alike; checkpoints that go on on the other device; the number of allocations. Skipped without a GPU.
+# Training on GPUs, one rank a GPU, as many as there are (4 at most). Oracles: the host device in
+# fp32 and in bf16 within rounding; bit equality of two runs, after a resume, with everything on and
+# off that must not change the numbers, and of strategies that reduce alike; checkpoints that go on
+# on the other device; the number of allocations. Skipped without a GPU.
 . "$top_srcdir/tests/cli/common.sh"
 
 field() { sed -n "s/.*\"kind\": *\"run\".*\"$2\": *\([0-9]*\).*/\1/p" "$1/results.jsonl"; }
@@ -57,11 +59,13 @@ train 1 around run.device=cuda run.compute=bf16 run.steps=6 --resume auto
 close_to half around 1e-2
 
 "$SLUICE" eval half run.device=cuda > eval.out 2>&1 || { cat eval.out >&2; die "eval"; }
-"$SLUICE" generate half prompt="the gate" tokens=20 temperature=0 run.device=cuda > generate.out 2>&1 || { cat generate.out >&2; die "generate"; }
+"$SLUICE" generate half prompt="the gate" tokens=20 temperature=0 run.device=cuda > generate.out \
+  2>&1 || { cat generate.out >&2; die "generate"; }
 
 test "$gpus" -ge 2 || exit 0
 
-# The most ranks: everything that moves between them. Gradients are sharded or not, reduced after each micro-batch or once a step: the order of additions is that of shard.reduce alone.
+# The most ranks: everything that moves between them. Gradients are sharded or not, reduced after
+# each micro-batch or once a step: the order of additions is that of shard.reduce alone.
 train "$gpus" many run.device=cuda run.compute=fp32
 close_to host many 2e-5
 train "$gpus" micro run.device=cuda

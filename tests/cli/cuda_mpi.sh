@@ -1,7 +1,9 @@
 #!/bin/sh
-# What carries data between GPUs, and where ranks run, one a GPU (4 at most). Oracles: the losses and checkpoints of NCCL, for data carried by MPI: bit for bit, since sums are made in the
-# same order; what the kernel says of the threads of a running job, for the table of sluice topo. Skipped with fewer than two GPUs.
-# Environment: MPIRUN_CUDA, how to start ranks with a CUDA-aware Open MPI: is taken in turn, where there is one beside the one of MPIRUN.
+# What carries data between GPUs, and where ranks run, one a GPU (4 at most). Oracles: the losses
+# and checkpoints of NCCL, for data carried by MPI: bit for bit, since sums are made in the same
+# order; what the kernel says of the threads of a running job, for the table of sluice topo. Skipped
+# with fewer than two GPUs. Environment: MPIRUN_CUDA, how to start ranks with a CUDA-aware Open MPI:
+# is taken in turn, where there is one beside the one of MPIRUN.
 . "$top_srcdir/tests/cli/common.sh"
 
 make_deck
@@ -25,11 +27,15 @@ carried mpi
 if test -n "${MPIRUN_CUDA:-}"; then
   MPIRUN=$MPIRUN_CUDA # of on()
   carried aware
-  grep -q "transport between ranks: mpi, which is given memory of the device" aware.log || { cat aware.log >&2; die "an MPI that takes the GPU's memory is not given it"; }
+  grep -q "transport between ranks: mpi, which is given memory of the device" aware.log || {
+    cat aware.log >&2; die "an MPI that takes the GPU's memory is not given it"; }
 fi
 
 # cpus LIST: "0-2,5" as " 0 1 2 5 ".
-cpus() { echo "$1" | tr , '\n' | awk -F- '{ for (i = $1; i <= ($2 == "" ? $1 : $2); i++) printf " %d", i } END { print " " }'; }
+cpus() {
+  echo "$1" | tr , '\n' |
+    awk -F- '{ for (i = $1; i <= ($2 == "" ? $1 : $2); i++) printf " %d", i } END { print " " }'
+}
 
 # within A B: every CPU of list A is one of list B's.
 within() {
@@ -43,7 +49,8 @@ within() {
 on "$gpus" "$SLUICE" topo tiny.yaml run.device=cuda run.threads=0 > topo.out
 cat topo.out
 # shellcheck disable=SC2086 # a list of words
-timeout -k 10 300 $MPIRUN -n "$gpus" "$SLUICE" train tiny.yaml run.dir=long run.device=cuda run.threads=0 run.steps=1000000 tiers.params=host tiers.optimizer=host > long.log 2>&1 &
+timeout -k 10 300 $MPIRUN -n "$gpus" "$SLUICE" train tiny.yaml run.dir=long run.device=cuda \
+  run.threads=0 run.steps=1000000 tiers.params=host tiers.optimizer=host > long.log 2>&1 &
 job=$!
 trap 'kill "$job" 2> /dev/null || true; rm -rf "$scratch"' EXIT
 for _ in $(seq 120); do
@@ -55,16 +62,20 @@ for process in /proc/[0-9]*; do
   rank=$({ tr '\0' '\n' < "$process/environ" | sed -n 's/^OMPI_COMM_WORLD_RANK=//p'; } 2> /dev/null)
   test -n "$rank" || continue
   test "$(readlink "$process/exe")" = "$(readlink -f "$SLUICE")" || continue
-  # shellcheck disable=SC2046 # a line of the table: rank, GPU and its bus, memory, cores, then the lists of controller, I/O and math
+  # A line of the table: rank, GPU and its bus, memory, cores, then the lists of controller, I/O and
+  # math.
+  # shellcheck disable=SC2046 # the words of that line
   set -- $(awk -v rank="$rank" '$1 == rank && $3 ~ /:/ { print $6, $7, $8 }' topo.out)
   test $# = 3 || die "no lists of rank $rank in the table"
   main=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "$process/status")
-  test "$(cpus "$main")" = "$(cpus "$1")" || die "rank $rank: its controller is bound to CPUs $main, not $1"
+  test "$(cpus "$main")" = "$(cpus "$1")" ||
+    die "rank $rank: its controller is bound to CPUs $main, not $1"
   math=0
   for task in "$process"/task/*; do
     list=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "$task/status" 2> /dev/null)
     test -n "$list" || continue
-    within "$list" "$1,$2,$3" || die "rank $rank: a thread ($(cat "$task/comm")) is bound to CPUs $list, outside $1,$2,$3"
+    within "$list" "$1,$2,$3" ||
+      die "rank $rank: a thread ($(cat "$task/comm")) is bound to CPUs $list, outside $1,$2,$3"
     if within "$list" "$3"; then math=$((math + 1)); fi
   done
   echo "rank $rank: controller on CPUs $main, $math threads on CPUs of $3"

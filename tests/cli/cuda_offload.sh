@@ -1,7 +1,9 @@
 #!/bin/sh
 # seconds: 1200
-# Masters on the CPUs beside GPUs, one rank a GPU, as many as there are (4 at most). Oracle: losses and checkpoints of the run that keeps everything on the GPUs, where sums are made in the same
-# order: bit for bit, since AdamW rounds alike on both. A run that goes on in the other tier ends like the one that nobody interrupted. Skipped without a GPU.
+# Masters on the CPUs beside GPUs, one rank a GPU, as many as there are (4 at most). Oracle: losses
+# and checkpoints of the run that keeps everything on the GPUs, where sums are made in the same
+# order: bit for bit, since AdamW rounds alike on both. A run that goes on in the other tier ends
+# like the one that nobody interrupted. Skipped without a GPU.
 . "$top_srcdir/tests/cli/common.sh"
 need prlimit
 
@@ -32,7 +34,8 @@ same plain kept
 like plain 1 kept_host data.micro_batch=12 tiers.activations=keep_host,host shard.prefetch=0
 like plain 1 resident data.micro_batch=12 tiers.resident=2
 like recompute 1 acts data.micro_batch=12 tiers.activations=host shard.prefetch=0
-like recompute 1 disk data.micro_batch=12 tiers.activations=nvme optim.state=nvme optim.state_share=0.5
+like recompute 1 disk data.micro_batch=12 tiers.activations=nvme optim.state=nvme \
+  optim.state_share=0.5
 train 1 full run.device=cuda run.compute=fp32 data.micro_batch=12
 like full 1 full_host run.compute=fp32 data.micro_batch=12 shard.prefetch=2
 train 1 narrow run.device=cuda data.micro_batch=12 optim.moments=bf16 optim.rounding=stochastic
@@ -60,7 +63,8 @@ done
 like many "$gpus" many_resident $micro tiers.resident=1 tiers.activations=keep_host
 like many_unclipped "$gpus" many_resident_now $micro optim.clip=0 tiers.resident=2
 like many_unclipped "$gpus" many_immediate $micro optim.clip=0
-like many_unclipped "$gpus" many_full $micro optim.clip=0 transfer.params=full transfer.grads=cpu_reduce
+like many_unclipped "$gpus" many_full $micro optim.clip=0 transfer.params=full \
+  transfer.grads=cpu_reduce
 
 # Four blocks: inputs have farther to go, and windows of three and four units are taken again.
 deep="$micro model.layers=4"
@@ -71,23 +75,29 @@ deep="$micro model.layers=4"
   train "$gpus" deep_recompute run.device=cuda $deep tiers.activations=recompute
   for ahead in 2 3; do
     like deep "$gpus" deep_ahead$ahead $deep shard.prefetch=$ahead
-    like deep_unclipped "$gpus" deep_ahead${ahead}_now $deep shard.prefetch=$ahead optim.clip=0 transfer.params=full
-    like deep_recompute "$gpus" deep_ahead${ahead}_acts $deep shard.prefetch=$ahead tiers.activations=host
+    like deep_unclipped "$gpus" deep_ahead${ahead}_now $deep shard.prefetch=$ahead optim.clip=0 \
+      transfer.params=full
+    like deep_recompute "$gpus" deep_ahead${ahead}_acts $deep shard.prefetch=$ahead \
+      tiers.activations=host
   done
   for activations in host nvme; do
     like deep_recompute "$gpus" deep_$activations $deep tiers.activations=$activations
   done
   like deep "$gpus" deep_state $deep optim.state=nvme optim.state_share=0.5
-  like deep_recompute "$gpus" deep_disk $deep shard.prefetch=2 tiers.activations=nvme optim.state=nvme optim.state_share=0.5 transfer.grads=cpu_reduce
+  like deep_recompute "$gpus" deep_disk $deep shard.prefetch=2 tiers.activations=nvme \
+    optim.state=nvme optim.state_share=0.5 transfer.grads=cpu_reduce
   for moments in "bf16 optim.rounding=stochastic" fp16 "fp16 optim.rounding=stochastic"; do
     rm -rf deep_narrow deep_narrow_host deep_narrow_state
     train "$gpus" deep_narrow run.device=cuda $deep optim.moments=$moments
     like deep_narrow "$gpus" deep_narrow_host $deep optim.moments=$moments
-    like deep_narrow "$gpus" deep_narrow_state $deep optim.moments=$moments optim.state=nvme optim.state_share=0.5
+    like deep_narrow "$gpus" deep_narrow_state $deep optim.moments=$moments optim.state=nvme \
+      optim.state_share=0.5
   done
 }
 
-# What is registered beyond RLIMIT_MEMLOCK is a warning, by one rank for all, and no matter to this driver.
+# What is registered beyond RLIMIT_MEMLOCK is a warning, by one rank for all, and no matter to this
+# driver.
 MPIRUN="prlimit --memlock=65536:65536 $MPIRUN" # of on()
 like many "$gpus" locked $micro transfer.params=full transfer.grads=cpu_reduce
-test "$(grep -c "but may lock no more than 64.00 KiB (RLIMIT_MEMLOCK)" locked.log)" = 1 || { cat locked.log >&2; die "RLIMIT_MEMLOCK is passed over, or told of by every rank"; }
+test "$(grep -c "but may lock no more than 64.00 KiB (RLIMIT_MEMLOCK)" locked.log)" = 1 || {
+  cat locked.log >&2; die "RLIMIT_MEMLOCK is passed over, or told of by every rank"; }

@@ -1,8 +1,12 @@
 #!/bin/sh
-# A step on GPUs seen from outside, on one and on two where there are two. Oracles: the plan that `sluice plan` prints, for the ranges that profilers see and for a trace; CUPTI, of NVIDIA, for what
-# the program, NCCL, cuBLASLt and cuDNN really call: from step 3 on no call takes memory or gives it back, no thread waits that puts work on the GPU, and the loop's waits are counted (spy.awk says
-# which there may be, spy_judge.sh that the judges refuse what they must). Skipped without a GPU; what needs the library tests/gpu/spy.so or libcupti is, where they are not there.
-# Environment, whole paths: SPY, the library, if not in the build folder; SPY_CUPTI, libcupti, if the loader does not find it; SPY_KEEP, a folder that plans and records are copied to.
+# A step on GPUs seen from outside, on one and on two where there are two. Oracles: the plan that
+# `sluice plan` prints, for the ranges that profilers see and for a trace; CUPTI, of NVIDIA, for
+# what the program, NCCL, cuBLASLt and cuDNN really call: from step 3 on no call takes memory or
+# gives it back, no thread waits that puts work on the GPU, and the loop's waits are counted
+# (spy.awk says which there may be, spy_judge.sh that the judges refuse what they must). Skipped
+# without a GPU; what needs the library tests/gpu/spy.so or libcupti is, where they are not there.
+# Environment, whole paths: SPY, the library, if not in the build folder; SPY_CUPTI, libcupti, if
+# the loader does not find it; SPY_KEEP, a folder that plans and records are copied to.
 . "${top_srcdir:?}/tests/cli/common.sh"
 judges=$top_srcdir/tests/cli
 spy=${SPY:-${SLUICE%/*}/tests/gpu/spy.so}
@@ -19,7 +23,8 @@ gpu() { echo "run.device=cuda data.micro_batch=$((6 / $1))"; }
 # planned RANKS: its plan, as plan-RANKS.
 planned() {
   # shellcheck disable=SC2046 # a list of words
-  "$SLUICE" plan tiny.yaml ranks="$1" $(gpu "$1") > "plan-$1" 2>&1 || { cat "plan-$1" >&2; die "plan for $1 ranks"; }
+  "$SLUICE" plan tiny.yaml ranks="$1" $(gpu "$1") > "plan-$1" 2>&1 || {
+    cat "plan-$1" >&2; die "plan for $1 ranks"; }
 }
 
 # traced RANKS: one step. Where data moves between ranks that takes time, on one it takes none.
@@ -29,9 +34,13 @@ traced() {
   rank=0
   while test $rank -lt "$1"; do
     trace=traced-$1/trace/rank-0000$rank.json summary=traced-$1/trace/summary-0000$rank.txt
-    awk -v step=3 -v rank=$rank -f "$judges/trace.awk" "plan-$1" "$trace" || { cat "plan-$1" "$trace" >&2; die "the trace of rank $rank of $1"; }
-    grep -q "^rank $rank of $1: steps 3 to 3 in" "$summary" || { cat "$summary" >&2; die "the summary of rank $rank of $1: whose it is"; }
-    awk -v ranks="$1" '$1 == "communication" { n++; if (ranks > 1 ? $2 <= 0 || $0 !~ /overlap [0-9]/ : $2 != 0) bad = 1 } END { exit bad || n != 1 }' "$summary" ||
+    awk -v step=3 -v rank=$rank -f "$judges/trace.awk" "plan-$1" "$trace" || {
+      cat "plan-$1" "$trace" >&2; die "the trace of rank $rank of $1"; }
+    grep -q "^rank $rank of $1: steps 3 to 3 in" "$summary" || {
+      cat "$summary" >&2; die "the summary of rank $rank of $1: whose it is"; }
+    awk -v ranks="$1" \
+      '$1 == "communication" { n++; if (ranks > 1 ? $2 <= 0 ||
+        $0 !~ /overlap [0-9]/ : $2 != 0) bad = 1 } END { exit bad || n != 1 }' "$summary" ||
       { cat "$summary" >&2; die "the summary of rank $rank of $1: communication"; }
     rank=$((rank + 1))
   done
@@ -56,7 +65,8 @@ spied() {
     awk -v steps=$steps -f "$judges/spy.awk" "plan-$1" sorted || die "a process of $1"
     judged=$((judged + 1))
   done
-  test $judged = "$1" || { cat "spied-$1.log" >&2; ls -l >&2; die "$judged of $1 processes showed ranges to a profiler"; }
+  test $judged = "$1" || {
+    cat "spied-$1.log" >&2; ls -l >&2; die "$judged of $1 processes showed ranges to a profiler"; }
 }
 
 ranks=1

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The decks in inputs/ and inputs/finetune/: each gives a plan that verifies, for one rank and for several, and a model of the published size. Oracles: the parameter counts of the published models,
+# The decks in inputs/ and inputs/finetune/: each gives a plan that verifies, for one rank and for
+# several, and a model of the published size. Oracles: the parameter counts of the published models,
 # and what 16 bytes a parameter (fp32 weight, gradient and two moments) leave of a GPU's memory.
 . "${top_srcdir:?}/tests/cli/common.sh"
 decks=$top_srcdir/inputs
@@ -18,20 +19,26 @@ for file in "$decks"/*.yaml; do
   for ranks in 1 8; do
     plan "$deck" $ranks || { cat plan.out >&2; die "plan $deck for $ranks ranks"; }
     ! grep -q ' is ignored: ' plan.out || { cat plan.out >&2; die "$deck says what has no effect"; }
-    grep -q '^verified' plan.out || { cat plan.out >&2; die "the plan of $deck for $ranks ranks is not verified"; }
+    grep -q '^verified' plan.out || {
+      cat plan.out >&2; die "the plan of $deck for $ranks ranks is not verified"; }
   done
   said=$(sed -n 's/^# \([0-9,]*\) parameters.*/\1/p' "$file")
-  grep -q "$said parameters" plan.out || { head -n 3 plan.out >&2; die "$deck says that it has $said parameters"; }
+  grep -q "$said parameters" plan.out || {
+    head -n 3 plan.out >&2; die "$deck says that it has $said parameters"; }
 done
 test $count -ge 16 || die "only $count decks"
 
-# Full sharding: each of 8 ranks owns an eighth of the parameters, at 12 bytes (with both moments), and little beside them from step to step (padding).
+# Full sharding: each of 8 ranks owns an eighth of the parameters, at 12 bytes (with both moments),
+# and little beside them from step to step (padding).
 while read -r deck parameters; do
-  grep -q "^# $parameters parameters" "$decks/$deck.yaml" || die "$deck does not have the published $parameters parameters"
+  grep -q "^# $parameters parameters" "$decks/$deck.yaml" ||
+    die "$deck does not have the published $parameters parameters"
   plan "$deck" 8 shard.strategy=full_shard
   sed -n 's/^ *total *\([0-9.]* [KMG]iB\).*/\1/p' plan.out | head -n 1 > total
-  awk -v n="$(echo "$parameters" | tr -d ,)" '{ unit = $2 == "GiB" ? 2 ^ 30 : 2 ^ 20; e = $1 * unit / (12 * n / 8) - 1; found = 1 }
-    END { exit !(found && e > -0.001 && e < 0.01) }' total || { cat plan.out >&2; die "$deck: a rank of 8 owns $(cat total)"; }
+  awk -v n="$(echo "$parameters" |
+    tr -d ,)" '{ unit = $2 == "GiB" ? 2 ^ 30 : 2 ^ 20; e = $1 * unit / (12 * n / 8) - 1; found = 1 }
+    END { exit !(found && e > -0.001 && e < 0.01) }' total || {
+      cat plan.out >&2; die "$deck: a rank of 8 owns $(cat total)"; }
 done <<LIST
 gpt2-124m 124,439,808
 llama-3.2-1b 1,235,814,400
@@ -43,16 +50,22 @@ qwen3-14b 14,768,307,200
 mistral-7b 7,241,732,096
 LIST
 
-# Masters in host memory: 4 bytes of a parameter there, its moments in their type, and where the device computes in bf16 a working copy; nothing of it on the device. With one copy for
-# all ranks of a node, that is not each rank's. What is on NVMe is not in memory.
+# Masters in host memory: 4 bytes of a parameter there, its moments in their type, and where the
+# device computes in bf16 a working copy; nothing of it on the device. With one copy for all ranks
+# of a node, that is not each rank's. What is on NVMe is not in memory.
 while read -r deck parameters bytes settings; do
-  grep -q "^# $parameters parameters" "$decks/$deck.yaml" || die "$deck does not have the published $parameters parameters"
+  grep -q "^# $parameters parameters" "$decks/$deck.yaml" ||
+    die "$deck does not have the published $parameters parameters"
   # shellcheck disable=SC2086 # words
   plan "$deck" 4 ${settings:-run.device=host}
-  sed -n '/^device memory/,/^ *total/s/^ *total *//p' plan.out | grep -q '^0 B ' || { cat plan.out >&2; die "$deck: something stays on the device"; }
+  sed -n '/^device memory/,/^ *total/s/^ *total *//p' plan.out | grep -q '^0 B ' || {
+    cat plan.out >&2; die "$deck: something stays on the device"; }
   sed -n '/^host memory of rank/,/^ *total/s/^ *total *\([0-9.]* [KMG]iB\).*/\1/p' plan.out > total
-  awk -v n="$(echo "$parameters" | tr -d ,)" -v bytes="$bytes" '{ unit = $2 == "GiB" ? 2 ^ 30 : 2 ^ 20; e = $1 * unit / (bytes * n / 4) - 1; found = 1 }
-    END { exit !(found && e > -0.002 && e < 0.01) }' total || { cat plan.out >&2; die "$deck $settings: a rank of 4 has $(cat total), not $bytes bytes a parameter"; }
+  awk -v n="$(echo "$parameters" | tr -d ,)" -v bytes="$bytes" \
+    '{ unit = $2 == "GiB" ? 2 ^ 30 : 2 ^ 20; e = $1 * unit / (bytes * n / 4) - 1; found = 1 }
+    END { exit !(found && e > -0.002 && e < 0.01) }' total || {
+      cat plan.out >&2; die "$deck $settings: a rank of 4 has $(cat \
+      total), not $bytes bytes a parameter"; }
 done <<LIST
 qwen2.5-7b-offload 7,615,616,512 12
 qwen2.5-7b-offload 7,615,616,512 14 run.device=cuda
@@ -63,15 +76,19 @@ qwen2.5-14b-offload 14,770,033,664 14 run.device=cuda optim.moments=fp32
 qwen2.5-32b-offload 32,763,876,352 10 run.device=cuda
 LIST
 
-# Such a node has to hold 14 bytes a parameter with fp32 moments and 10 with bf16 ones, 99 GiB of 7.6e9, 138 GiB of 14.8e9, 305 GiB of 32.8e9, whatever a GPU has.
+# Such a node has to hold 14 bytes a parameter with fp32 moments and 10 with bf16 ones, 99 GiB of
+# 7.6e9, 138 GiB of 14.8e9, 305 GiB of 32.8e9, whatever a GPU has.
 while read -r deck ranks gpu host verdict; do
   status=0
   plan "$deck" "$ranks" run.device=cuda gpu="$gpu" host="$host" || status=$?
   case $verdict in
   yes) test $status = 0 && ! grep -q 'does not fit' plan.out ;;
-  gpu) test $status = 1 && grep -q '^  device: .*: does not fit' plan.out && grep -q '^  host: .*: fits' plan.out ;;
-  host) test $status = 1 && grep -q '^  host: .*: does not fit' plan.out && grep -q '^  device: .*: fits' plan.out ;;
-  esac || { cat plan.out >&2; die "$deck on $ranks ranks with $gpu in $host: exit $status, what is short: $verdict"; }
+  gpu) test $status = 1 && grep -q '^  device: .*: does not fit' plan.out &&
+    grep -q '^  host: .*: fits' plan.out ;;
+  host) test $status = 1 && grep -q '^  host: .*: does not fit' plan.out &&
+    grep -q '^  device: .*: fits' plan.out ;;
+  esac || { cat plan.out \
+    >&2; die "$deck on $ranks ranks with $gpu in $host: exit $status, what is short: $verdict"; }
 done <<LIST
 qwen2.5-7b-offload 4 14GiB 160GiB yes
 qwen2.5-7b-offload 4 2GiB 160GiB gpu
@@ -83,14 +100,16 @@ qwen2.5-32b-offload 4 24GiB 305GiB host
 qwen2.5-32b-offload 1 3GiB 512GiB gpu
 LIST
 
-# Whether it fits. 16 bytes a parameter of 14.8e9 are 220 GiB, of 8e9 120 GiB, of 1.24e9 18.4 GiB: these alone rule a GPU out; where it fits, they leave it half empty.
+# Whether it fits. 16 bytes a parameter of 14.8e9 are 220 GiB, of 8e9 120 GiB, of 1.24e9 18.4 GiB:
+# these alone rule a GPU out; where it fits, they leave it half empty.
 while read -r deck ranks gpu verdict; do
   status=0
   plan "$deck" "$ranks" gpu="$gpu" || status=$?
   case $verdict in
   yes) test $status = 0 && ! grep -q 'does not fit' plan.out ;;
   no) test $status = 1 && grep -q 'does not fit' plan.out ;;
-  esac || { cat plan.out >&2; die "$deck on $ranks ranks with $gpu: exit $status, where it fits: $verdict"; }
+  esac || { cat plan.out \
+    >&2; die "$deck on $ranks ranks with $gpu: exit $status, where it fits: $verdict"; }
 done <<LIST
 llama-3.2-1b 1 18GiB no
 llama-3.2-1b 1 h100 yes
@@ -110,14 +129,16 @@ mistral-7b 1 h100 no
 mistral-7b 8 h100 yes
 LIST
 
-# On hosts: 16 bytes a parameter alone are 120 GiB, 220 GiB and 18.4 GiB, on a node of 8 ranks, and half of that on one of 4; twice that is enough.
+# On hosts: 16 bytes a parameter alone are 120 GiB, 220 GiB and 18.4 GiB, on a node of 8 ranks, and
+# half of that on one of 4; twice that is enough.
 while read -r deck parts host verdict; do
   status=0
   plan "$deck" 8 --local_ranks "$parts" host="$host" || status=$?
   case $verdict in
   yes) test $status = 0 && grep -q '^  host: .*: fits$' plan.out ;;
   no) test $status = 1 && grep -q '^  host: .*: does not fit$' plan.out ;;
-  esac || { cat plan.out >&2; die "$deck with $parts ranks on a host of $host: exit $status, where it fits: $verdict"; }
+  esac || { cat plan.out \
+    >&2; die "$deck with $parts ranks on a host of $host: exit $status, where it fits: $verdict"; }
 done <<LIST
 llama-3.1-8b 8 118GiB no
 llama-3.1-8b 8 240GiB yes
@@ -132,18 +153,23 @@ plan qwen3-14b 128 && die "64 sequences for 128 ranks"
 grep -q 'use data.batch=128,' plan.out || { cat plan.out >&2; die "no cure for 128 ranks"; }
 plan qwen3-14b 128 data.batch=128 gpu=h100 || { cat plan.out >&2; die "qwen3-14b on 128 ranks"; }
 
-# Decks for fine-tuning take the model from a folder. Each is planned with a folder whose config.json has
-# the shape of the deck of the same name above. Oracles: that deck's parameters, at 2 bytes the size to
-# download; the memory that the plan says; no key of the model is given twice.
+# Decks for fine-tuning take the model from a folder. Each is planned with a folder whose
+# config.json has the shape of the deck of the same name above. Oracles: that deck's parameters, at
+# 2 bytes the size to download; the memory that the plan says; no key of the model is given twice.
 number() { sed -n "s/^  $1: *//p" "$decks/$name.yaml"; }
 config() {
   # shellcheck disable=SC2046 # words
-  printf '{"model_type": "%s", "num_hidden_layers": %s, "hidden_size": %s, "num_attention_heads": %s, "num_key_value_heads": %s,
-    "head_dim": %s, "intermediate_size": %s, "max_position_embeddings": %s, "vocab_size": %s, "rms_norm_eps": %s,
+  printf '{"model_type": "%s", "num_hidden_layers": %s, "hidden_size": %s, '\
+'"num_attention_heads": %s, "num_key_value_heads": %s,
+    "head_dim": %s, "intermediate_size": %s, "max_position_embeddings": %s, "vocab_size": %s, '\
+'"rms_norm_eps": %s,
     "tie_word_embeddings": %s, "rope_theta": %s, "hidden_act": "silu", "dtype": "bfloat16"' \
-    $(for key in arch layers width heads kv_heads head_width ffn context vocab norm_eps tied rope_theta; do number $key; done)
+    $(for key in arch layers width heads kv_heads head_width ffn context vocab norm_eps tied \
+    rope_theta; do number $key; done)
   case $name in
-  llama*) printf ', "rope_scaling": {"rope_type": "llama3", "factor": %s, "low_freq_factor": 1, "high_freq_factor": 4,
+  llama*) printf \
+    ', "rope_scaling": {"rope_type": "llama3", "factor": %s, "low_freq_factor": 1, '\
+'"high_freq_factor": 4,
     "original_max_position_embeddings": 8192}' "$(number rope_factor)" ;;
   mistral*) printf ', "sliding_window": %s' "$(number window)" ;;
   esac
@@ -154,19 +180,26 @@ for file in "$decks"/finetune/*.yaml; do
   name=$(basename "$file" .yaml)
   count=$((count + 1))
   init=$(sed -n 's/^train: *{init: \([^},]*\)}.*/\1/p' "$file")
-  grep -q "hf download [A-Za-z-]*/.* --local-dir $init\$" "$file" || die "finetune/$name does not say how to get the model into its train.init, '$init'"
-  grep -q "^# Start: mpirun .* sluice train inputs/finetune/$name.yaml\$" "$file" || die "finetune/$name does not say how to start"
+  grep -q "hf download [A-Za-z-]*/.* --local-dir $init\$" "$file" ||
+    die "finetune/$name does not say how to get the model into its train.init, '$init'"
+  grep -q "^# Start: mpirun .* sluice train inputs/finetune/$name.yaml\$" "$file" ||
+    die "finetune/$name does not say how to start"
   ! grep -q '^model:' "$file" || die "finetune/$name has keys of the model"
   mkdir -p "$init"
   config > "$init/config.json"
   said=$(sed -n 's/^# \([0-9,]*\) parameters.*/\1/p' "$decks/$name.yaml")
   memory=$(sed -n 's/^# Memory for [48] GPUs: \([0-9.]*\) GiB per GPU.*/\1/p' "$file")
   # shellcheck disable=SC2046 # words of the header
-  "$SLUICE" plan $(sed -n "s/^#   (sluice plan inputs\/\(.*\))\.\$/\1/p" "$file" | sed "s|^|$decks/|") > plan.out 2>&1 || { cat plan.out >&2; die "plan finetune/$name"; }
-  grep -q '^verified' plan.out || { cat plan.out >&2; die "the plan of finetune/$name is not verified"; }
-  grep -q "$said parameters" plan.out || { head -n 3 plan.out >&2; die "finetune/$name has not the $said parameters of $name"; }
-  grep -q "device: a rank needs $memory GiB" plan.out || { grep device: plan.out >&2; die "finetune/$name says that it needs $memory GiB"; }
-  awk -v n="$(echo "$said" | tr -d ,)" -v said="$(sed -n 's/^# Model (\([0-9.]*\) GB).*/\1/p' "$file")" 'BEGIN { e = 2e-9 * n / said - 1; exit !(e > -0.05 && e < 0.05) }' ||
+  "$SLUICE" plan $(sed -n "s/^#   (sluice plan inputs\/\(.*\))\.\$/\1/p" "$file" |
+    sed "s|^|$decks/|") > plan.out 2>&1 || { cat plan.out >&2; die "plan finetune/$name"; }
+  grep -q '^verified' plan.out || {
+    cat plan.out >&2; die "the plan of finetune/$name is not verified"; }
+  grep -q "$said parameters" plan.out || {
+    head -n 3 plan.out >&2; die "finetune/$name has not the $said parameters of $name"; }
+  grep -q "device: a rank needs $memory GiB" plan.out || {
+    grep device: plan.out >&2; die "finetune/$name says that it needs $memory GiB"; }
+  awk -v n="$(echo "$said" | tr -d ,)" -v said="$(sed -n 's/^# Model (\([0-9.]*\) GB).*/\1/p' \
+    "$file")" 'BEGIN { e = 2e-9 * n / said - 1; exit !(e > -0.05 && e < 0.05) }' ||
     die "finetune/$name: the size of the download is not 2 bytes per parameter"
 done
 test $count -ge 10 || die "only $count decks for fine-tuning"
@@ -174,11 +207,15 @@ test $count -ge 10 || die "only $count decks for fine-tuning"
 # The first training: what sluice prepare makes by default has exactly the vocabulary of the deck.
 make_text
 "$SLUICE" prepare text out=data/first > prepare.out 2>&1 || { cat prepare.out >&2; die "prepare"; }
-first() { "$SLUICE" train "$decks/first.yaml" run.steps=1 model.layers=1 data.batch=1 eval.every=0 "$@"; }
-first > first.log 2>&1 || { cat first.log >&2; die "inputs/first.yaml does not train on what prepare made"; }
+first() {
+  "$SLUICE" train "$decks/first.yaml" run.steps=1 model.layers=1 data.batch=1 eval.every=0 "$@"
+}
+first > first.log 2>&1 || {
+  cat first.log >&2; die "inputs/first.yaml does not train on what prepare made"; }
 fails 2 "set model.vocab to at least 257" first run.dir=less model.vocab=256
 
 # What sluice prepare refuses is said in the deck.
 for deck in mistral-7b finetune/mistral-7b; do
-  grep -q 'tokenizer of Mistral 7B v0.1 is refused' "$decks/$deck.yaml" || die "$deck does not say that its tokenizer is refused"
+  grep -q 'tokenizer of Mistral 7B v0.1 is refused' "$decks/$deck.yaml" ||
+    die "$deck does not say that its tokenizer is refused"
 done

@@ -1,31 +1,42 @@
 #!/bin/sh
-# sluice doctor as a user starts it. Oracles: sluice --version, what the kernel and other programs say of this machine, and folders that are known to be bad.
+# sluice doctor as a user starts it. Oracles: sluice --version, what the kernel and other programs
+# say of this machine, and folders that are known to be bad.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need prlimit taskset unshare hostname mount
 make_deck
 mkdir runs
 
-# page NAME CODE COMMAND...: its page goes to NAME. CODE 0: no more than warnings are expected of the folders; but the machine may have faults of its own.
+# page NAME CODE COMMAND...: its page goes to NAME. CODE 0: no more than warnings are expected of
+# the folders; but the machine may have faults of its own.
 page() {
   name=$1 code=$2
   shift 2
   status=0
   "$@" > "$name" 2> "$name.err" || status=$?
-  test "$status" = "$(grep -c '^fault' "$name" | sed 's/^[1-9][0-9]*$/1/')" || { cat "$name" "$name.err" >&2; die "exit $status of: $*"; }
+  test "$status" = "$(grep -c '^fault' "$name" | sed 's/^[1-9][0-9]*$/1/')" || {
+    cat "$name" "$name.err" >&2; die "exit $status of: $*"; }
   test "$code" = 0 || test "$status" = 1 || { cat "$name" >&2; die "no fault on a page of: $*"; }
-  grep -vqE '^(ok     |warning|fault  )  [^ ].{13}  [^ ]|^[0-9]+ faults?, [0-9]+ warnings?$' "$name" && { cat "$name" >&2; die "a line of another shape"; }
-  test "$(sed -n '$s/[^0-9]\{1,\}/ /gp' "$name")" = "$(grep -c '^fault' "$name") $(grep -c '^warning' "$name") " || { cat "$name" >&2; die "it counts wrongly"; }
+  grep -vqE '^(ok     |warning|fault  )  [^ ].{13}  [^ ]|^[0-9]+ faults?, [0-9]+ warnings?$' \
+    "$name" && { cat "$name" >&2; die "a line of another shape"; }
+  test "$(sed -n '$s/[^0-9]\{1,\}/ /gp' "$name")" = "$(grep -c '^fault' \
+    "$name") $(grep -c '^warning' "$name") " || { cat "$name" >&2; die "it counts wrongly"; }
 }
 says() { grep -qE -e "$2" "$1" || { cat "$1" >&2; die "$1 does not say: $2"; }; }
 of_version() { "$SLUICE" --version | sed -n "s/^  $1  *//p"; }
 
 page one.txt 0 "$SLUICE" doctor dir=runs size=8Mi
-for what in build start nodes MPI transport 'RDMA devices' GPUs HDF5 cores PAPI memlock /dev/shm memory clocks disk; do
-  test "$(grep -c "^[a-z]*  *$what  " one.txt)" = 1 || { cat one.txt >&2; die "not one line on $what"; }
+for what in build start nodes MPI transport 'RDMA devices' GPUs HDF5 cores PAPI memlock /dev/shm \
+  memory clocks disk; do
+  test "$(grep -c "^[a-z]*  *$what  " one.txt)" = 1 || {
+    cat one.txt >&2; die "not one line on $what"; }
 done
-# Of GPUs one line where there are none, or none for this build; elsewhere one of each thing that they need.
-if test "$(of_version CUDA)" = no || ! { cat /sys/bus/pci/devices/*/vendor 2> cat.err; cat /proc/driver/nvidia/version 2> cat.err; } | grep -qiE '^0x10de|nvidia'; then
-  test "$(grep -cE '^[a-z]*  *(CUDA-aware MPI|GPUs|NCCL|cuDNN)  ' one.txt)" = 1 || { cat one.txt >&2; die "more than one line on GPUs that are not there"; }
+# Of GPUs one line where there are none, or none for this build; elsewhere one of each thing that
+# they need.
+if test "$(of_version CUDA)" = no || ! {
+  cat /sys/bus/pci/devices/*/vendor 2> cat.err; cat /proc/driver/nvidia/version 2> cat.err; } |
+  grep -qiE '^0x10de|nvidia'; then
+  test "$(grep -cE '^[a-z]*  *(CUDA-aware MPI|GPUs|NCCL|cuDNN)  ' one.txt)" = 1 || {
+    cat one.txt >&2; die "more than one line on GPUs that are not there"; }
   says one.txt '^ok *GPUs  *none '
   says one.txt '^ok *memlock |RDMA devices need'
 else
@@ -38,7 +49,8 @@ says one.txt "^[a-z]* *cores  *hwloc $(of_version hwloc): .* $(getconf _NPROCESS
 says one.txt "^ok *start  *1 rank$"
 says one.txt "^ok *nodes  *1: $(uname -n) x 1$"
 says one.txt '^ok *clocks  *one node$'
-says one.txt "disk .*runs \($(stat -f -c %T runs | sed 's/ext2\/ext3/ext4/; s/overlayfs/overlay/').*wrote [1-9]"
+says one.txt "disk .*runs \($(stat -f -c %T runs |
+  sed 's/ext2\/ext3/ext4/; s/overlayfs/overlay/').*wrote [1-9]"
 test -z "$(ls -A runs)" || die "the folder is not left as it was: $(ls -A runs)"
 
 page two.txt 0 on 2 "$SLUICE" doctor size=4Mi
@@ -53,7 +65,8 @@ page deck.txt 0 "$SLUICE" doctor tiny.yaml tiers.nvme=local size=4Mi
 says deck.txt 'disk  *run \('
 says deck.txt 'disk  *local \('
 grep -q 'run/nvme' deck.txt && die "a folder for what goes to NVMe, where nothing does"
-page nvme.txt 0 "$SLUICE" doctor tiny.yaml tiers.params=host tiers.optimizer=host optim.state=nvme size=4Mi
+page nvme.txt 0 "$SLUICE" doctor tiny.yaml tiers.params=host tiers.optimizer=host optim.state=nvme \
+  size=4Mi
 says nvme.txt 'disk  *run/nvme \('
 page nvme.txt 0 "$SLUICE" doctor tiny.yaml tiers.activations=recompute,nvme size=4Mi
 says nvme.txt 'disk  *run/nvme \('
@@ -66,16 +79,21 @@ make_data
 page ready.txt 0 "$SLUICE" doctor tiny.yaml size=4Mi
 says ready.txt '^ok *data  *data: [1-9][0-9]* tokens'
 says ready.txt '^ok *deck '
-on 2 "$SLUICE" train tiny.yaml run.steps=1 > ready.log 2>&1 || { cat ready.log >&2; die "a deck that doctor finds well"; }
-# refuses KIND RANKS KEY...: a fault on KIND, in the words of sluice train, which leaves with another code than 0.
+on 2 "$SLUICE" train tiny.yaml run.steps=1 > ready.log 2>&1 || {
+  cat ready.log >&2; die "a deck that doctor finds well"; }
+# refuses KIND RANKS KEY...: a fault on KIND, in the words of sluice train, which leaves with
+# another code than 0.
 refuses() {
   kind=$1 ranks=$2
   shift 2
   page refused.txt 1 on "$ranks" "$SLUICE" doctor tiny.yaml size=4Mi "$@"
-  if on "$ranks" "$SLUICE" train tiny.yaml run.dir=never "$@" > refused.log 2>&1; then die "it trains with $*"; fi
+  if on "$ranks" "$SLUICE" train tiny.yaml run.dir=never "$@" > refused.log 2>&1; then
+    die "it trains with $*"
+  fi
   said=$(sed -n "s/^fault *$kind  *//p" refused.txt)
   test "${#said}" -gt 40 || { cat refused.txt >&2; die "no fault on $kind with $*"; }
-  grep -qF "$(echo "$said" | cut -c 1-60)" refused.log || { cat refused.txt refused.log >&2; die "not in the words of sluice train: $*"; }
+  grep -qF "$(echo "$said" | cut -c 1-60)" refused.log || {
+    cat refused.txt refused.log >&2; die "not in the words of sluice train: $*"; }
 }
 refuses deck 1 run.device=cuda
 refuses deck 2 run.device=cuda
@@ -89,8 +107,10 @@ test ! -e never || die "a refused deck left a run folder"
 # Limits of this process. A limit may be lowered by anybody.
 page lock.txt 0 prlimit --memlock=65536:65536 "$SLUICE" doctor dir=runs size=4Mi
 says lock.txt 'memlock  *64\.00 KiB'
-if test "$(getconf _NPROCESSORS_ONLN)" -gt 1 && taskset -c "$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')" true 2> /dev/null; then
-  page bound.txt 0 taskset -c "$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')" "$SLUICE" doctor dir=runs size=4Mi
+if test "$(getconf _NPROCESSORS_ONLN)" -gt 1 && taskset -c "$(taskset -cp $$ |
+  sed 's/.*: \([0-9]*\).*/\1/')" true 2> /dev/null; then
+  page bound.txt 0 taskset -c "$(taskset -cp $$ |
+    sed 's/.*: \([0-9]*\).*/\1/')" "$SLUICE" doctor dir=runs size=4Mi
   says bound.txt '^warning *cores .* of these 1 core for this process; '
 fi
 
@@ -100,17 +120,20 @@ says slurm.txt '^fault *start .*srun --mpi=pmix'
 
 # UCX, where Open MPI has it: over any memory, or it declines.
 if ompi_info --parsable 2> /dev/null | grep -q '^mca:pml:ucx:version'; then
-  page ucx.txt 0 env OMPI_MCA_pml=ucx OMPI_MCA_pml_ucx_tls=any OMPI_MCA_pml_ucx_devices=any UCX_TLS=self,sm "$SLUICE" doctor dir=runs size=4Mi
+  page ucx.txt 0 env OMPI_MCA_pml=ucx OMPI_MCA_pml_ucx_tls=any OMPI_MCA_pml_ucx_devices=any \
+    UCX_TLS=self,sm "$SLUICE" doctor dir=runs size=4Mi
   says ucx.txt '^ok *transport  *ucx$'
 fi
 
-# Three nodes made of one machine: names of their own, one of them with a folder that is not the others'. Where this user may not make such, nothing is said of several nodes.
+# Three nodes made of one machine: names of their own, one of them with a folder that is not the
+# others'. Where this user may not make such, nothing is said of several nodes.
 cat > agent <<'END'
 #!/bin/sh
 while test "${1#-}" != "$1"; do shift; done
 node=$1
 shift
-exec unshare --uts --mount sh -c "hostname $node; test $node != node3 || mount -t tmpfs none $PWD/runs; $*"
+exec unshare --uts --mount \
+  sh -c "hostname $node; test $node != node3 || mount -t tmpfs none $PWD/runs; $*"
 END
 chmod +x agent
 over="--mca plm rsh --mca plm_rsh_agent $PWD/agent --host $(uname -n):1,node2:1,node3:1"
@@ -119,15 +142,19 @@ if $MPIRUN $over -n 3 true > true.out 2>&1; then
   page three.txt 1 $MPIRUN $over -n 3 "$SLUICE" doctor dir="$PWD/runs,$PWD" size=4Mi
   says three.txt "^ok *nodes  *3: $(uname -n) x 1, node2 x 1, node3 x 1$"
   says three.txt '^ok *clocks .*(agree, as far as can be measured|, the furthest)$'
-  says three.txt '^ok *HDF5  *[0-9.]*, parallel(; a forged file can crash it \(older than 1\.14\): open only files that you trust)?$'
+  says three.txt \
+    '^ok *HDF5  *[0-9.]*, parallel(; a forged file can crash it \(older than 1\.14\): open only '\
+'files that you trust)?$'
   says three.txt '^fault *disk .*/runs \(tmpfs\).*this node does not see .* \[node3\]$'
   grep 'disk' three.txt | tail -n 1 | grep -q 'does not see' && die "a folder that all nodes see"
 fi
 
 # Nothing that is nobody's business.
 mkdir -p home/quillon scratch/quillon
-page who.txt 0 env HOME="$scratch/home/quillon" USER=quillon HUSH=hushhush "$SLUICE" doctor dir="$scratch/home/quillon/runs,$scratch/scratch/quillon" size=4Mi
-grep -qE 'quillon|hushhush' who.txt && { cat who.txt >&2; die "the page names a user, or shows the environment"; }
+page who.txt 0 env HOME="$scratch/home/quillon" USER=quillon HUSH=hushhush "$SLUICE" doctor \
+  dir="$scratch/home/quillon/runs,$scratch/scratch/quillon" size=4Mi
+grep -qE 'quillon|hushhush' who.txt && {
+  cat who.txt >&2; die "the page names a user, or shows the environment"; }
 says who.txt 'disk  *~/runs \('
 says who.txt 'disk .*/scratch/USER \('
 

@@ -15,7 +15,8 @@ cat tiny.yaml - > plain.yaml <<END
 compress: {grads: {codec: int4}, feedback: bf16}
 END
 cp plain.yaml tiny.yaml
-for keys in shard.strategy=no_shard "tiers.params=host tiers.optimizer=host" shard.strategy=full_shard; do
+for keys in shard.strategy=no_shard "tiers.params=host tiers.optimizer=host" \
+  shard.strategy=full_shard; do
   rm -rf device host nvme moved
   # shellcheck disable=SC2086 # assignments
   {
@@ -43,7 +44,8 @@ same shared-device shared-nvme
 train 1 alone tiers.residual=host
 grep -q "tiers.residual is ignored: what messages lose is not kept" alone.log ||
   die "one rank keeps residuals without a word"
-"$SLUICE" plan tiny.yaml --ranks 2 tiers.residual=nvme gemm=100 h2d=1 d2h=1 disk_read=1 disk_write=1 > plan.out
+"$SLUICE" plan tiny.yaml --ranks 2 tiers.residual=nvme gemm=100 h2d=1 d2h=1 disk_read=1 \
+  disk_write=1 > plan.out
 grep -q 'disk *WRITE_RESIDUAL *root' plan.out || die "the plan keeps no residual on NVMe"
 for tier in device host nvme; do
   grep -Eq "^  $tier +[0-9.]+ s +[0-9.]+ [KMG]iB" plan.out ||
@@ -53,7 +55,8 @@ done
 # For GPUs of which none is needed here: on fast links, where nothing hides a copy but computing,
 # residuals in host memory cost at most 3 % of a step.
 for deck in gpt2-124m qwen2.5-0.5b; do
-  "$SLUICE" plan "$top_srcdir/inputs/$deck.yaml" --ranks 2 run.device=cuda list=false data.batch=256 \
+  "$SLUICE" plan "$top_srcdir/inputs/$deck.yaml" --ranks 2 run.device=cuda list=false \
+    data.batch=256 \
     data.micro_batch=32 data.sequence=1024 compress.grads.codec=int4 compress.feedback=fp32 \
     gemm=400000 memory=3000 link=100 latency=30 h2d=25 d2h=25 host_memory=50 > plan.out
   sed -n '/^  tiers.residual/,/^$/p' plan.out |
@@ -75,7 +78,9 @@ grep -q "gradients between ranks: bf16, none, topk+int8, residuals in bf16" mixe
 grep '"kind": *"run"' mixed/results.jsonl | grep -q '"compress_method": *"bf16, none, topk+int8"' ||
   die "the record does not name three codecs"
 test "$(residuals "$(newest mixed)")" = 2 || die "a unit without a codec has a residual"
-if "$SLUICE" ckpt diff "$(newest device)" "$(newest mixed)" > /dev/null; then die "codecs of units change nothing"; fi
+if "$SLUICE" ckpt diff "$(newest device)" "$(newest mixed)" > /dev/null; then
+  die "codecs of units change nothing"
+fi
 train 2 halted "$units" compress.grads.density=0.1 tiers.residual=host run.steps=3
 train 2 halted "$units" compress.grads.density=0.1 tiers.residual=host --resume auto
 same mixed halted
@@ -83,7 +88,8 @@ same mixed halted
 train 2 later "$units" compress.grads.density=0.1 run.steps=3
 train 2 later --resume auto
 test "$(residuals "$(newest later)")" = 3 || die "a unit with a new codec has no residual"
-fails 2 "compress.grads.units: no unit of this model is named \"h.7\"; units are \"root\" to \"h.1\"" "$SLUICE" plan tiny.yaml --ranks 2 "compress.grads.units=[h.7=int8]"
+fails 2 "compress.grads.units: no unit of this model is named \"h.7\"; units are \"root\" to \
+\"h.1\"" "$SLUICE" plan tiny.yaml --ranks 2 "compress.grads.units=[h.7=int8]"
 fails 2 "there is no codec 'zip'" \
   "$SLUICE" plan tiny.yaml --ranks 2 "compress.grads.units=[h.1=zip]"
 fails 2 "codec int4 has no density" \

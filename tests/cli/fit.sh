@@ -1,5 +1,6 @@
 #!/bin/sh
-# Whether a plan fits: `sluice plan` with gpu= and host=. Oracles: the bytes that it prints of the arenas, against sizes around them; the data sheets' memory sizes.
+# Whether a plan fits: `sluice plan` with gpu= and host=. Oracles: the bytes that it prints of the
+# arenas, against sizes around them; the data sheets' memory sizes.
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_deck
 
@@ -16,7 +17,8 @@ fit() {
 }
 # follow DECK [key=value ...]: typed as it is printed, each advice does what it says.
 follow() {
-  sed -n 's/ (which changes the numbers)//; s/^with \(.*\) a \(rank\|node\) needs .*: \([a-z ]*\)$/\3: \1/p' fit.out > advice
+  sed -n 's/ (which changes the numbers)//;
+      s/^with \(.*\) a \(rank\|node\) needs .*: \([a-z ]*\)$/\3: \1/p' fit.out > advice
   while IFS=: read -r says typed; do
     status=0
     # shellcheck disable=SC2086 # keys
@@ -26,10 +28,17 @@ follow() {
   done < advice
 }
 # amount BYTES: as people are told, in the largest unit of which there is one.
-amount() { echo "$1" | awk '{ split("B KiB MiB GiB", unit, " "); u = 1; while ($1 >= 1024 && u < 4) { $1 /= 1024; u++ } printf((u > 1 ? "%.2f %s" : "%d %s"), $1, unit[u]) }'; }
+amount() {
+  echo "$1" |
+    awk '{ split("B KiB MiB GiB", unit, " "); u = 1; while ($1 >= 1024 && u < 4) { $1 /= 1024;
+      u++ } printf((u > 1 ? "%.2f %s" : "%d %s"), $1, unit[u]) }'
+}
 arena() { sed -n 's/^arenas of rank 0 .*: \([0-9]*\) bytes$/\1/p' fit.out; }
 # of hosts, where a GPU has some KiB
-on_host() { sed -n '/^device memory/,/^ *total/s/^ *total .* \([0-9.]*\) KiB$/\1/p' fit.out | awk -v all="$(arena)" '{ print all - $1 * 1024 }'; }
+on_host() {
+  sed -n '/^device memory/,/^ *total/s/^ *total .* \([0-9.]*\) KiB$/\1/p' fit.out |
+    awk -v all="$(arena)" '{ print all - $1 * 1024 }'
+}
 # of GPUs, without what is on their host
 device() {
   sed -n '/^host memory/,/^ *total/s/^ *total .* \([0-9.]*\) KiB$/\1/p' fit.out > staging
@@ -48,29 +57,37 @@ fit 1 "does not fit" gpu=$((bytes - 1))B
 
 # Who names a GPU means one.
 fit 0 "device cuda, computing in bf16" gpu=h100
-fit 2 "gpu=h100, but run.device (command line) is host: leave out one of them" gpu=h100 run.device=host
+fit 2 "gpu=h100, but run.device (command line) is host: leave out one of them" gpu=h100 \
+  run.device=host
 sed 's/threads: 1/threads: 1, device: host/' tiny.yaml > hosts.yaml
 fails 2 "gpu=64GiB, but run.device (hosts.yaml:1) is host" "$SLUICE" plan hosts.yaml gpu=64GiB
 
-# A node holds its ranks' arenas; with GPUs no more than what moves parameters and moments, 12 bytes each, between them and files: half of 70,512 parameters for 3 of 6 ranks, and
-# less than 256 of padding for each of 4 units and 6 ranks; and 63 rows of 48 that make the vocabulary's 257 a multiple of 64; and 8 KiB a rank of tokens on their way.
+# A node holds its ranks' arenas; with GPUs no more than what moves parameters and moments, 12 bytes
+# each, between them and files: half of 70,512 parameters for 3 of 6 ranks, and less than 256 of
+# padding for each of 4 units and 6 ranks; and 63 rows of 48 that make the vocabulary's 257 a
+# multiple of 64; and 8 KiB a rank of tokens on their way.
 fit 0 "verified" --ranks 6 --local_ranks 3
 node=$((3 * $(arena)))
 fit 0 "host: the 3 ranks of a node need" --ranks 6 --local_ranks 3 host=${node}B
 fit 1 "does not fit" --ranks 6 --local_ranks 3 host=$((node - 1))B
 fit 1 "does not fit" --ranks 6 --local_ranks 3 host=$((6 * 70512 - 1))B gpu=h100
-fit 0 "host: the 3 ranks of a node need, to load and save what is on their GPUs," --ranks 6 --local_ranks 3 host=$((6 * (70512 + 4 * 6 * 256 + 63 * 48) + 3 * 8192))B gpu=h100
+fit 0 "host: the 3 ranks of a node need, to load and save what is on their GPUs," \
+  --ranks 6 --local_ranks 3 host=$((6 * (70512 + 4 * 6 * 256 + 63 * 48) + 3 * 8192))B gpu=h100
 test "$(grep -c ': fits' fit.out)" = 2 || { cat fit.out >&2; die "a verdict is missing"; }
-grep -q "computes in bf16 with gradients in fp32" fit.out || die "what the verdict is for is not said"
+grep -q "computes in bf16 with gradients in fp32" fit.out ||
+  die "what the verdict is for is not said"
 fit 1 "does not fit" --ranks 6 --local_ranks 3 mode=eval host=$((2 * 70512 - 1))B gpu=h100
-fit 0 "their GPUs" --ranks 6 --local_ranks 3 mode=eval host=$((2 * (70512 + 4 * 6 * 256 + 63 * 48) + 3 * 8192))B gpu=h100
+fit 0 "their GPUs" --ranks 6 --local_ranks 3 mode=eval \
+  host=$((2 * (70512 + 4 * 6 * 256 + 63 * 48) + 3 * 8192))B gpu=h100
 
 # For GPUs where there are none: bf16, and it is said what is a guess.
 fit 0 "device host, computing in fp32" --ranks 2
 test "$(sed -n 2p fit.out)" = "device host, computing in fp32" || die "a guess where none was made"
 host=$(arena)
-fit 0 "device cuda, computing in bf16; this machine has none, so workspace sizes are estimated with the host's" --ranks 2 run.device=cuda gpu=h100
-grep -q "computes in bf16 with gradients in fp32 and masters in fp32" fit.out || die "what the verdict is for is not said"
+fit 0 "device cuda, computing in bf16; this machine has none, so workspace sizes are estimated \
+with the host's" --ranks 2 run.device=cuda gpu=h100
+grep -q "computes in bf16 with gradients in fp32 and masters in fp32" fit.out ||
+  die "what the verdict is for is not said"
 test "$(arena)" -lt "$host" || die "bf16 needs $(arena) bytes, fp32 $host"
 fit 0 "device host, computing in bf16" --ranks 2 run.compute=bf16
 fit 2 "comm.backend (command line) is nccl" comm.backend=nccl
@@ -84,30 +101,38 @@ for key in shard.strategy=full_shard data.micro_batch=1 tiers.params=host; do
 done
 fit 0 "verified" --ranks 2 run.device=cuda tiers.activations=recompute data.micro_batch=1
 least=$(device)
-fit 1 "or use more ranks" --ranks 2 gpu=$((least - 1))B tiers.activations=recompute data.micro_batch=1
+fit 1 "or use more ranks" --ranks 2 gpu=$((least - 1))B tiers.activations=recompute \
+  data.micro_batch=1
 grep "full_shard, " fit.out && die "a cure that is the deck as it is"
 fit 1 "iB of its GPU: fits" --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
 # Of several changes none is superfluous.
-fit 1 "with shard.strategy=full_shard tiers.params=host tiers.optimizer=host a rank needs" --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
+fit 1 "with shard.strategy=full_shard tiers.params=host tiers.optimizer=host a rank needs" \
+  --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
 fit 1 "does not fit either" mode=generate gpu=1B
 grep -E '^with .*(micro_batch|recompute)' fit.out && die "cures that change nothing for generation"
-fit 1 "with data.micro_batch=1 " mode=eval gpu=1B --ranks 2 shard.strategy=no_shard data.micro_batch=3
+fit 1 "with data.micro_batch=1 " mode=eval gpu=1B --ranks 2 shard.strategy=no_shard \
+  data.micro_batch=3
 fit 0 "verified" mode=eval --ranks 2 run.device=cuda data.micro_batch=1
 least=$(device)
-fit 1 "iB of its GPU: fits" mode=eval --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
-fit 1 "tiers.optimizer=host a rank needs" mode=eval --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
+fit 1 "iB of its GPU: fits" mode=eval --ranks 2 gpu="${least}B" shard.strategy=no_shard \
+  data.micro_batch=3
+fit 1 "tiers.optimizer=host a rank needs" mode=eval --ranks 2 gpu=$((least - 1))B \
+  shard.strategy=no_shard data.micro_batch=3
 
 # The strategy that is printed is the plan's.
 fit 0 "2 ranks, no_shard" --ranks 2 shard.strategy=no_shard
 fit 0 "2 ranks, full_shard" --ranks 2 shard.strategy=no_shard mode=generate
 
 # Names and sizes.
-for pair in a100-40:37.25 a100-80:74.51 h100:74.51 h200:131.32 l40s:44.70 64GiB:64.00 64Gi:64.00 64GB:59.60 0.5TiB:512.00 65536Mi:64.00; do
+for pair in a100-40:37.25 a100-80:74.51 h100:74.51 h200:131.32 l40s:44.70 64GiB:64.00 64Gi:64.00 \
+  64GB:59.60 0.5TiB:512.00 65536Mi:64.00; do
   fit 0 "has ${pair#*:} GiB: fits" gpu="${pair%%:*}"
 done
-fails 2 "gpu=b9000: it is one of a100-40, a100-80, h100, h200, l40s, or a size with its unit, such as 64GiB" "$SLUICE" plan tiny.yaml gpu=b9000
+fails 2 "gpu=b9000: it is one of a100-40, a100-80, h100, h200, l40s, or a size with its unit, \
+such as 64GiB" "$SLUICE" plan tiny.yaml gpu=b9000
 for size in 64 64Q 64Gix -1 0B 1e99B inf; do
-  fails 2 "host=$size: it is a size with its unit, such as 512GiB" "$SLUICE" plan tiny.yaml host=$size
+  fails 2 "host=$size: it is a size with its unit, such as 512GiB" "$SLUICE" plan tiny.yaml \
+    host=$size
 done
 
 # What is trained and what is not.
@@ -116,37 +141,47 @@ fit 0 "(69,408 trained, 1,104 frozen)" 'train.freeze=[*.bias]'
 fit 2 "train.freeze" 'train.freeze=[nothing.like.this]'
 fit 0 "(69,408 trained, 1,104 frozen)" 'train.freeze=["*.bias"]'
 
-# Masters in host memory: nothing stays on the GPU, the node holds what its ranks hold, and once what they share.
+# Masters in host memory: nothing stays on the GPU, the node holds what its ranks hold, and once
+# what they share.
 offload="tiers.params=host tiers.optimizer=host"
 tier() { sed -n "/^$1/,/^ *total/s/^ *total .* \\([0-9.]* [KMG]*i*B\\)\$/\\1/p" fit.out; }
 # shellcheck disable=SC2086 # words
 {
   fit 0 "verified" --ranks 2 run.device=cuda $offload
-  sed -n '/^device memory/,/^ *total/s/^ *total *//p' fit.out | grep -q '^0 B ' || die "something stays on the device"
+  sed -n '/^device memory/,/^ *total/s/^ *total *//p' fit.out | grep -q '^0 B ' ||
+    die "something stays on the device"
   test -n "$(tier 'host memory of rank')" || die "nothing is in host memory"
   fit 0 "verified" --ranks 2 run.device=cuda $offload
-  fit 0 "host: the 2 ranks of a node need $(amount $((2 * $(on_host)))), it has" --ranks 2 run.device=cuda gpu=h100 host=1GiB $offload # and nothing to load and save
+  # And nothing to load and save.
+  fit 0 "host: the 2 ranks of a node need $(amount $((2 * $(on_host)))), it has" \
+    --ranks 2 run.device=cuda gpu=h100 host=1GiB $offload
   fit 0 "shared host memory of rank 0" --ranks 2 run.device=cuda transfer.params=full $offload
   fit 0 "total of the group" --ranks 2 run.device=cuda transfer.grads=cpu_reduce $offload
   fit 0 "NVMe of rank 0" --ranks 2 run.device=cuda optim.state=nvme $offload
   fit 0 "activations" --ranks 2 run.device=cuda tiers.activations=nvme $offload
-  fit 2 "is full, where the ranks of a shard group share the parameters in the memory of a node, but a group has 6 ranks and a node 3" \
+  fit 2 "is full, where the ranks of a shard group share the parameters in the memory of a node, \
+but a group has 6 ranks and a node 3" \
     --ranks 6 --local_ranks 3 transfer.params=full $offload
-  fit 2 "transfer.rate (command line) is 3, which slows copies down where the device is the host" run.device=cuda transfer.rate=3
+  fit 2 "transfer.rate (command line) is 3, which slows copies down where the device is the host" \
+    run.device=cuda transfer.rate=3
 }
 fit 1 "does not fit either" --ranks 2 gpu=1B data.micro_batch=2
 grep -q ': fits$' fit.out && die "one byte is enough"
-grep -q '^neither more ranks nor a much shorter data.sequence would do' fit.out || die "one byte is enough for many ranks"
-least_of_all="tiers.params=host tiers.optimizer=host tiers.activations=host optim.moments=bf16 data.micro_batch=1 shard.prefetch=0"
+grep -q '^neither more ranks nor a much shorter data.sequence would do' fit.out ||
+  die "one byte is enough for many ranks"
+least_of_all="tiers.params=host tiers.optimizer=host tiers.activations=host optim.moments=bf16 \
+data.micro_batch=1 shard.prefetch=0"
 # shellcheck disable=SC2086 # words
 fit 0 "verified" --ranks 2 run.device=cuda $least_of_all
 sed -n '/^device memory/,/^ *total/s/^ *total *0 B *\([0-9.]*\) KiB.*/\1/p' fit.out > window
 test -s window || { cat fit.out >&2; die "no window on the device"; }
 kib=$(sed 's/\..*//' window)
 fit 1 "of its GPU, and a node" --ranks 2 run.device=cuda gpu=$((kib + 1))Ki
-grep -q 'of its GPU, and a node [0-9.]* MiB: fits$' fit.out || { cat fit.out >&2; die "the window does not fit"; }
+grep -q 'of its GPU, and a node [0-9.]* MiB: fits$' fit.out || {
+  cat fit.out >&2; die "the window does not fit"; }
 fit 1 "of its GPU, and a node" --ranks 2 run.device=cuda gpu=$((kib - 1))Ki
-grep '^with ' fit.out | grep -qv 'data.sequence=' && { cat fit.out >&2; die "less than the window fits"; }
+grep '^with ' fit.out | grep -qv 'data.sequence=' && {
+  cat fit.out >&2; die "less than the window fits"; }
 # shellcheck disable=SC2086 # words
 {
   fit 1 "optim.state=nvme" --ranks 2 gpu=1B host=1B $least_of_all
@@ -154,7 +189,8 @@ grep '^with ' fit.out | grep -qv 'data.sequence=' && { cat fit.out >&2; die "les
   grep -E "^with .*(optim|micro_batch|prefetch)" fit.out && die "a cure that is the deck as it is"
 }
 
-# One key alone comes before several, the one that costs least first, and the one that changes the numbers last. What the GPU has no room for is not cured by what takes none of it. Oracles: the
+# One key alone comes before several, the one that costs least first, and the one that changes the
+# numbers last. What the GPU has no room for is not cured by what takes none of it. Oracles: the
 # plans with these keys, which fit; the bytes that the table prints.
 llama() { # CODE TEXT [key=value ...]
   code=$1 text=$2
@@ -168,18 +204,23 @@ llama() { # CODE TEXT [key=value ...]
 }
 order() { # KEY...: what is advised, in this order
   for key; do echo "$key"; done > expected
-  sed -n 's/^with \([^ ]*\).*/\1/p' fit.out | cmp -s - expected || { cat fit.out >&2; die "not advised: $*"; }
+  sed -n 's/^with \([^ ]*\).*/\1/p' fit.out | cmp -s - expected || {
+    cat fit.out >&2; die "not advised: $*"; }
 }
 without() { if grep -E -e "$1" fit.out >&2; then die "'$1' is no cure"; fi; }
-llama 1 "with tiers.working=gather a rank needs 67.44 GiB of its GPU: fits" gpu=70GiB tiers.activations=recompute tiers.working=keep
+llama 1 "with tiers.working=gather a rank needs 67.44 GiB of its GPU: fits" gpu=70GiB \
+  tiers.activations=recompute tiers.working=keep
 order tiers.working=gather tiers.params=host optim.moments=bf16
 llama 0 "a rank needs 67.44 GiB" gpu=70GiB tiers.activations=recompute tiers.working=gather
-llama 1 "with optim.moments=bf16 (which changes the numbers) a rank needs 52.49 GiB of its GPU: fits" gpu=60GiB tiers.activations=recompute
+llama 1 "with optim.moments=bf16 (which changes the numbers) a rank needs 52.49 GiB of its GPU: \
+fits" gpu=60GiB tiers.activations=recompute
 order tiers.params=host optim.moments=bf16
 llama 0 "a rank needs 52.49 GiB" gpu=60GiB tiers.activations=recompute optim.moments=bf16
-llama 1 "with tiers.activations=keep_host:2 a rank needs 72.82 GiB of its GPU, and a node 100.26 GiB: fits" gpu=73GiB tiers.activations=keep
+llama 1 "with tiers.activations=keep_host:2 a rank needs 72.82 GiB of its GPU, and a node 100.26 \
+GiB: fits" gpu=73GiB tiers.activations=keep
 order tiers.activations=keep_host:2 tiers.params=host optim.moments=bf16
-llama 1 "with tiers.params=host tiers.optimizer=host a rank needs" gpu=40GiB tiers.activations=keep_host:2
+llama 1 "with tiers.params=host tiers.optimizer=host a rank needs" gpu=40GiB \
+  tiers.activations=keep_host:2
 grep -qx "or use more ranks" fit.out || { cat fit.out >&2; die "more ranks would do"; }
 without 'data.sequence|nodes'
 llama 0 "37.32 GiB, the GPU has 40.00 GiB: fits" gpu=40GiB tiers.activations=recompute ranks=4
@@ -189,9 +230,12 @@ llama 1 "use more ranks on more nodes" gpu=20GiB host=50GiB
 # The memory that is short.
 llama 1 "the node's memory is 92.26 GiB short" gpu=h200 tiers.activations=keep_host:2 host=8GiB
 without 'of its GPU|data.sequence'
-grep -qx "use more nodes with fewer ranks on each" fit.out || { cat fit.out >&2; die "more nodes would do"; }
-llama 1 "with tiers.activations=keep a node needs 89.75 GiB: fits" gpu=h200 tiers.activations=keep_host:2 host=98GiB
-llama 0 "need, to load and save what is on their GPUs, 89.75 GiB" gpu=h200 tiers.activations=keep host=98GiB
+grep -qx "use more nodes with fewer ranks on each" fit.out || {
+  cat fit.out >&2; die "more nodes would do"; }
+llama 1 "with tiers.activations=keep a node needs 89.75 GiB: fits" gpu=h200 \
+  tiers.activations=keep_host:2 host=98GiB
+llama 0 "need, to load and save what is on their GPUs, 89.75 GiB" gpu=h200 tiers.activations=keep \
+  host=98GiB
 llama 1 "or neither load nor save" gpu=h200 tiers.activations=keep_host:2 host=11GiB
 # What stays on the GPU goes first.
 held="tiers.params=host tiers.optimizer=host tiers.activations=recompute tiers.resident=20"
@@ -201,13 +245,16 @@ held="tiers.params=host tiers.optimizer=host tiers.activations=recompute tiers.r
   order tiers.resident=0
   llama 2 "" $held tiers.resident=34
 }
-grep -q "tiers.resident is 34, but the model has 34 units, of which one at least is to be in host memory" fit.err || { cat fit.err >&2; die "all units are resident"; }
+grep -q "tiers.resident is 34, but the model has 34 units, of which one at least is to be in \
+host memory" fit.err || { cat fit.err >&2; die "all units are resident"; }
 # By tier.
 llama 0 "78.08 GiB (device 72.82 GiB, host 5.26 GiB): " tiers.activations=keep_host:2
 
 # What `train` says of keys without effect, `bench` and `plan` say.
-"$SLUICE" bench tiny.yaml steps=1 warmup=0 tiers.working=keep 2>&1 | grep -q '^warning: tiers.working is ignored: the compute type is fp32' || die "bench is silent"
-fit 0 "warning: tiers.working is ignored: the compute type is fp32, so the masters need no working copy (run.compute)" tiers.working=keep
+"$SLUICE" bench tiny.yaml steps=1 warmup=0 tiers.working=keep 2>&1 |
+  grep -q '^warning: tiers.working is ignored: the compute type is fp32' || die "bench is silent"
+fit 0 "warning: tiers.working is ignored: the compute type is fp32, so the masters need no \
+working copy (run.compute)" tiers.working=keep
 fit 0 "verified" tiers.working=keep run.compute=bf16
 grep "is ignored" fit.err && die "a copy in bf16 is one"
 
@@ -218,60 +265,88 @@ fit 0 "verified" list=false
 cmp -s fit.out false.out || die "--list false"
 test "$(wc -l < true.out)" -gt "$(wc -l < false.out)" || die "--list, alone"
 fails 2 "'perhaps' is one word too many" "$SLUICE" plan tiny.yaml --list perhaps
-"$SLUICE" plan --help | grep -q '^  gathered parameters  *whole units in' || die "rows that nobody explains"
+"$SLUICE" plan --help | grep -q '^  gathered parameters  *whole units in' ||
+  die "rows that nobody explains"
 
-# What is predicted: each way between host memory and devices, and which is fastest. Oracles: rates at which one thing takes all the time.
-predict() { fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host gemm=1e9 "$@"; }
+# What is predicted: each way between host memory and devices, and which is fastest. Oracles: rates
+# at which one thing takes all the time.
+predict() {
+  fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host gemm=1e9 \
+    "$@"
+}
 fastest() { sed -n 's/^  \([a-z]*\) *\([a-z_]*\) .* fastest.*/\1 \2/p' fit.out; }
 predict h2d=1e-6
 test "$(fastest)" = "shard gpu_reduce" || { cat fit.out >&2; die "slow copies: $(fastest)"; }
 grep -q '(this deck)$' fit.out || die "the deck's own way is not marked"
-grep -q 'not given, and so without cost in this: link=, d2h=, host_memory=, host_link=' fit.out || { cat fit.out >&2; die "what was not given is not said"; }
+grep -q 'not given, and so without cost in this: link=, d2h=, host_memory=, host_link=' fit.out || {
+  cat fit.out >&2; die "what was not given is not said"; }
 predict link=1e-6 h2d=1000 d2h=1000
 test "$(fastest)" = "full cpu_reduce" || { cat fit.out >&2; die "a slow link: $(fastest)"; }
 predict link=1e-6 h2d=1000 d2h=1000 host_link=1e-7 host_memory=100
-test "$(fastest)" = "full cpu_reduce" || { cat fit.out >&2; die "on one node nothing goes between hosts: $(fastest)"; }
+test "$(fastest)" = "full cpu_reduce" || {
+  cat fit.out >&2; die "on one node nothing goes between hosts: $(fastest)"; }
 predict link=1e-6 h2d=1000 d2h=1000 host_link=1000 host_memory=1e-7
-test "$(fastest)" = "shard gpu_reduce" || { cat fit.out >&2; die "slow memory of the host: $(fastest)"; }
+test "$(fastest)" = "shard gpu_reduce" || {
+  cat fit.out >&2; die "slow memory of the host: $(fastest)"; }
 predict link=1e-6 h2d=1000 d2h=1000 host_link=1e-7 host_memory=100 --local_ranks 1
 test "$(fastest)" = "shard gpu_reduce" || { cat fit.out >&2; die "slow hosts: $(fastest)"; }
 grep -q 'not given' fit.out && die "all is given"
-# Units that stay on the device, of three. Oracle: where the host's memory takes all the time each saves the time of its update.
+# Units that stay on the device, of three. Oracle: where the host's memory takes all the time each
+# saves the time of its update.
 predict link=1000 h2d=1000 d2h=1000 host_memory=1e-5 tiers.resident=1
-awk '/^  tiers.resident/ { on = 1; next } on && NF == 0 { on = 0 } on { if (n++ && ($2 >= step || $4 < room)) bad = 1; step = $2; room = $4; own += /this deck/ && $1 == 1 }
-  END { exit bad || n != 3 || own != 1 }' fit.out || { cat fit.out >&2; die "what resident units win"; }
+awk '/^  tiers.resident/ { on = 1; next } on && NF == 0 { on = 0 } on { if (n++ && ($2 >= step ||
+    $4 < room)) bad = 1; step = $2; room = $4; own += /this deck/ && $1 == 1 }
+  END { exit bad || n != 3 || own != 1 }' fit.out || {
+    cat fit.out >&2; die "what resident units win"; }
 predict link=1000 h2d=1000 d2h=1000 transfer.grads=cpu_reduce
 grep -q '^  tiers.resident' fit.out && die "resident units where hosts reduce"
 predict h2d=1e-6 d2h=1e-6 --ranks 6 --local_ranks 4
 test "$(grep -c 'a group spans nodes' fit.out)" = 2 || { cat fit.out >&2; die "groups span nodes"; }
-# Oracle: what a deck that has a line's keys is told of itself; of the keys of the deck that asks the lines do not depend.
+# Oracle: what a deck that has a line's keys is told of itself; of the keys of the deck that asks
+# the lines do not depend.
 rm -f told
 for keys in "shard gpu_reduce" "shard cpu_reduce" "full gpu_reduce" "full cpu_reduce"; do
-  predict link=1e-3 h2d=2e-3 d2h=1e-3 host_memory=1e-2 host_link=5e-4 transfer.params="${keys% *}" transfer.grads="${keys#* }"
+  predict link=1e-3 h2d=2e-3 d2h=1e-3 host_memory=1e-2 host_link=5e-4 transfer.params="${keys% *}" \
+    transfer.grads="${keys#* }"
   awk '$2 ~ /_reduce$/ { print $1, $2, $3 }' fit.out > lines
-  test ! -f told || cmp lines told || { cat lines told >&2; die "the deck with $keys is told other times"; }
+  test ! -f told || cmp lines told || {
+    cat lines told >&2; die "the deck with $keys is told other times"; }
   mv lines told
-  grep -qx "$keys $(sed -n 's/^predicted step \([0-9.]*\) s.*/\1/p' fit.out)" told || { cat fit.out >&2; die "$keys: not what the deck is told of itself"; }
+  grep -qx "$keys $(sed -n 's/^predicted step \([0-9.]*\) s.*/\1/p' fit.out)" told || {
+    cat fit.out >&2; die "$keys: not what the deck is told of itself"; }
 done
-test "$(awk '{ print $3 }' told | sort -u | wc -l)" = 4 || { cat told >&2; die "ways that cannot be told apart"; }
+test "$(awk '{ print $3 }' told | sort -u | wc -l)" = 4 || {
+  cat told >&2; die "ways that cannot be told apart"; }
 predict disk_write=1e-6 disk_read=1e-6 optim.state=nvme
-awk '/^predicted step/ { step = $3; for (i = 1; i < NF; i++) if ($i == "disk") disk = $(i + 1) } END { exit !(step > 0 && disk > 0.9 * step) }' fit.out ||
+awk '/^predicted step/ { step = $3;
+    for (i = 1; i < NF; i++) if ($i == "disk") disk = $(i + 1) } END { exit !(step > 0 && disk > '\
+'0.9 * step) }' fit.out ||
   { cat fit.out >&2; die "a slow disk is not what the step waits for"; }
 fit 0 "predicted step" --ranks 2 gemm=1
 grep -q 'transfer.params' fit.out && die "a choice where there is none"
 
-# Presets: those that fit first, then the fastest. Oracles: the plans of decks that have them, in which the ranked table is the same.
-presets() { sed -n '/^  tiers.preset/,$s/^  \(device\|recompute\|offload[a-z_]*\) .*/\1/p' fit.out | tr '\n' ' '; }
-llama 0 "verified" gpu=h100 gemm=690000 memory=4000 link=370 h2d=38 d2h=51 host_memory=85 disk_write=1.7 disk_read=1.1
-test "$(presets)" = "recompute offload_resident offload offload_nvme device " || { cat fit.out >&2; die "presets in this order: $(presets)"; }
+# Presets: those that fit first, then the fastest. Oracles: the plans of decks that have them, in
+# which the ranked table is the same.
+presets() {
+  sed -n '/^  tiers.preset/,$s/^  \(device\|recompute\|offload[a-z_]*\) .*/\1/p' fit.out |
+    tr '\n' ' '
+}
+llama 0 "verified" gpu=h100 gemm=690000 memory=4000 link=370 h2d=38 d2h=51 host_memory=85 \
+  disk_write=1.7 disk_read=1.1
+test "$(presets)" = "recompute offload_resident offload offload_nvme device " || {
+  cat fit.out >&2; die "presets in this order: $(presets)"; }
 sed -n '/^  tiers.preset/,$p' fit.out > ranked
 for preset in $(presets); do
   code=0
   test $preset != device || code=1
-  llama $code "verified" gpu=h100 gemm=690000 memory=4000 link=370 h2d=38 d2h=51 host_memory=85 disk_write=1.7 disk_read=1.1 tiers.preset=$preset
-  step=$(sed -n 's/^predicted step \([0-9.]*\) s.*/\1/p' fit.out) device=$(sed -n 's/^  device: a rank needs \([0-9.]*\) GiB.*/\1/p' fit.out)
-  grep -Eq "^  $preset +$step s +$device GiB .* (too large|fits)$" ranked || { cat ranked >&2; die "$preset: $step s, $device GiB"; }
-  sed -n '/^  tiers.preset/,$p' fit.out | sed 's/  (tiers.preset of this deck)//' | cmp -s - ranked || die "the deck with $preset is told something else"
+  llama $code "verified" gpu=h100 gemm=690000 memory=4000 link=370 h2d=38 d2h=51 host_memory=85 \
+    disk_write=1.7 disk_read=1.1 tiers.preset=$preset
+  step=$(sed -n 's/^predicted step \([0-9.]*\) s.*/\1/p' fit.out) \
+    device=$(sed -n 's/^  device: a rank needs \([0-9.]*\) GiB.*/\1/p' fit.out)
+  grep -Eq "^  $preset +$step s +$device GiB .* (too large|fits)$" ranked || {
+    cat ranked >&2; die "$preset: $step s, $device GiB"; }
+  sed -n '/^  tiers.preset/,$p' fit.out | sed 's/  (tiers.preset of this deck)//' |
+    cmp -s - ranked || die "the deck with $preset is told something else"
 done
 fit 0 "verified" tiers.preset=offload run.device=cuda
 grep -q "tiers.preset  " fit.out && die "presets that nobody asked for"
@@ -283,11 +358,14 @@ gemm: 1e9
 h2d: 1e-6
 link: 5
 YAML
-fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host rates=rates.yaml
+fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host \
+  rates=rates.yaml
 cp fit.out from_file
 predict h2d=1e-6 link=5
-cmp -s from_file fit.out || { diff from_file fit.out >&2; die "rates of a file are not those of the command line"; }
-fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host rates=rates.yaml h2d=1000
+cmp -s from_file fit.out || {
+  diff from_file fit.out >&2; die "rates of a file are not those of the command line"; }
+fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host \
+  rates=rates.yaml h2d=1000
 cmp -s from_file fit.out && die "the command line does not override the file"
 echo "gem: 1" > rates.yaml
 echo "memory: 4000" > few.yaml
@@ -296,15 +374,18 @@ fit 2 "rates.yaml:1: unknown key 'gem'; the nearest known key is 'gemm'" rates=r
 fit 3 "nowhere.yaml" rates=nowhere.yaml
 test ! -s fit.out || die "a plan before what it is predicted from was read"
 
-# Where there can be no folder for what goes to NVMe, and where its disk has no room: two faults, two cures.
+# Where there can be no folder for what goes to NVMe, and where its disk has no room: two faults,
+# two cures.
 make_data
 touch file
 mkdir there
 # shellcheck disable=SC2086 # words
 {
   for folder in /proc /proc/nowhere file/nvme; do
-    fails 4 "for what goes to NVMe" on 2 "$SLUICE" train tiny.yaml $offload optim.state=nvme tiers.nvme=$folder
-    grep -qF "name one on the node's own disk that this run may write to (tiers.nvme=FOLDER)" fails.out || die "no cure for $folder"
+    fails 4 "for what goes to NVMe" on 2 "$SLUICE" train tiny.yaml $offload optim.state=nvme \
+      tiers.nvme=$folder
+    grep -qF "name one on the node's own disk that this run may write to (tiers.nvme=FOLDER)" \
+      fails.out || die "no cure for $folder"
     grep -qF "the folder $folder " fails.out || die "$folder is not named"
     if grep -E '[0-9] ([KMGTPE]i)?B' fails.out; then die "of $folder it is said how large it is"; fi
   done
@@ -315,7 +396,9 @@ mkdir there
 awk '/MemAvailable/ { exit $2 * 1024 > 2 ^ 42 }' /proc/meminfo || exit 0
 hopeless() { # COMMAND...
   fails 5 "none of the keys that were tried makes it fit; use nodes with more memory" "$@"
-  if grep -v '^sluice [0-9]' fails.out | grep -E '(shard|tiers|optim|data)\.[a-z_]*='; then die "a cure that is none"; fi
+  if grep -v '^sluice [0-9]' fails.out | grep -E '(shard|tiers|optim|data)\.[a-z_]*='; then
+    die "a cure that is none"
+  fi
 }
 big="model.vocab=2147483647 model.width=4800"
 # shellcheck disable=SC2086 # words
@@ -323,12 +406,14 @@ big="model.vocab=2147483647 model.width=4800"
   hopeless on 2 "$SLUICE" train tiny.yaml shard.strategy=no_shard $big
   hopeless "$SLUICE" train tiny.yaml shard.strategy=no_shard data.micro_batch=2 $big
   hopeless "$SLUICE" train tiny.yaml $offload optim.state=nvme tiers.nvme=there $big
-  grep -Eq 'of the disk of there the 1 rank of this node needs [0-9.]+ [GTP]iB and has [0-9.]+ [GTP]iB: ' fails.out || die "the disk's need or room is not told"
+  grep -Eq 'of the disk of there the 1 rank of this node needs [0-9.]+ [GTP]iB and has [0-9.]+ '\
+'[GTP]iB: ' fails.out || die "the disk's need or room is not told"
   test -z "$(ls there)" || die "left behind: $(ls there)"
   hopeless "$SLUICE" eval tiny.yaml --untrained $big
 }
 cp -r "$top_srcdir/tests/model/data/llama" big
 chmod -R u+w big
-sed 's/"vocab_size": 61/"vocab_size": 2147483647/; s/"head_dim": 8/"head_dim": 800/; s/"hidden_size": 48/"hidden_size": 4800/' \
+sed 's/"vocab_size": 61/"vocab_size": 2147483647/; s/"head_dim": 8/"head_dim": 800/;
+    s/"hidden_size": 48/"hidden_size": 4800/' \
   "$top_srcdir/tests/model/data/llama/config.json" > big/config.json
 fails 5 ": use more nodes" "$SLUICE" generate big ids=1

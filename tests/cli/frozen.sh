@@ -1,5 +1,6 @@
 #!/bin/sh
-# Frozen parameters of a run that goes on. Oracles: a run that was never interrupted, and the sentences that name key and cure.
+# Frozen parameters of a run that goes on. Oracles: a run that was never interrupted, and the
+# sentences that name key and cure.
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_data
 make_deck
@@ -8,10 +9,12 @@ bias='train.freeze=["*.bias"]' # with quotes, as a shell hands them on
 train 2 whole "$bias"
 train 2 half "$bias" run.steps=3
 train 3 half 'train.freeze=[*.bias]' shard.strategy=no_shard --resume auto
-"$SLUICE" ckpt diff "$(newest whole)" "$(newest half)" > diff.out || true # in what is trained: another number of ranks
+# In what is trained: another number of ranks.
+"$SLUICE" ckpt diff "$(newest whole)" "$(newest half)" > diff.out || true
 if grep '\.bias: ' diff.out; then die "frozen parameters changed"; fi
 train 2 again "$bias" run.steps=3
-train 2 again 'train.freeze=[transformer.h.*.bias,*_f.bias]' --resume auto # other words for the same parameters
+# Other words for the same parameters.
+train 2 again 'train.freeze=[transformer.h.*.bias,*_f.bias]' --resume auto
 same whole again
 
 # One sentence that names a parameter, the key and both cures, whichever way the sets differ.
@@ -25,8 +28,10 @@ refused() { # TEXT RANKS COMMAND...
   rm -r other
 }
 refused "transformer.ln_f.bias frozen, which this deck trains (train.freeze)" 1
-refused "transformer.wte.weight trained, which this deck freezes (train.freeze)" 2 'train.freeze=[*weight]'
-refused "transformer.h.0.ln_1.weight trained, which this deck freezes (train.freeze)" 1 'train.freeze=[*.bias,*ln_1*]'
+refused "transformer.wte.weight trained, which this deck freezes (train.freeze)" \
+  2 'train.freeze=[*weight]'
+refused "transformer.h.0.ln_1.weight trained, which this deck freezes (train.freeze)" \
+  1 'train.freeze=[*.bias,*ln_1*]'
 
 # The cure.
 train 2 fresh 'train.freeze=[*.weight]' train.init="$(newest half)"

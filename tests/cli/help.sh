@@ -1,12 +1,16 @@
 #!/bin/sh
 # Help: -h fits a screen, --help fits 80 columns or COLUMNS up to 100, keys of decks stand in one
-# place, and man pages are sound. Oracles: these limits; the keys that deck.yaml of a plan echoes; groff.
+# place, and man pages are sound. Oracles: these limits; the keys that deck.yaml of a plan echoes;
+# groff.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need groff
 unset COLUMNS
 
 # narrow FILE COLUMNS: no line is longer.
-narrow() { awk -v most="$2" 'length > most { print "too long: " $0; bad = 1 } END { exit bad }' "$1" >&2 || die "$3 has lines of more than $2 columns"; }
+narrow() {
+  awk -v most="$2" 'length > most { print "too long: " $0; bad = 1 } END { exit bad }' "$1" >&2 ||
+    die "$3 has lines of more than $2 columns"
+}
 
 "$SLUICE" --help | sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p' > commands
 test "$(wc -l < commands)" -ge 10 || die "the subcommands are not listed"
@@ -24,11 +28,14 @@ test "$(wc -l < commands)" -ge 10 || die "the subcommands are not listed"
   test "$(wc -l < short)" -le 30 || die "$command -h has $(wc -l < short) lines"
   cmp -s long other || die "sluice help $command is another text than $command --help"
   for page in short long; do
-    head -n 1 $page | grep -q "^usage: sluice $command" || die "$command: usage is not first in $page"
-    test "$(sed -n '/^Examples:/,/^$/p' $page | grep -c 'sluice')" -ge 3 || die "$command: fewer than three examples in $page"
+    head -n 1 $page | grep -q "^usage: sluice $command" ||
+      die "$command: usage is not first in $page"
+    test "$(sed -n '/^Examples:/,/^$/p' $page | grep -c 'sluice')" -ge 3 ||
+      die "$command: fewer than three examples in $page"
   done
   case $command in
-  train | plan | bench) grep -q '^  shard.strategy ' long || die "$command --help does not name the keys of a deck" ;;
+  train | plan | bench) grep -q '^  shard.strategy ' long ||
+    die "$command --help does not name the keys of a deck" ;;
   *) ! grep -q '^  shard.strategy' long || die "$command --help has the keys of a deck" ;;
   esac
 done
@@ -36,18 +43,24 @@ done
 # Every key, a section of them, one of them, and none.
 "$SLUICE" help keys > keys
 narrow keys 80 "help keys"
-test "$(grep -c '^  [a-z]*\.[a-z_]*  (' keys)" -ge 82 || die "help keys has fewer keys than the table"
+test "$(grep -c '^  [a-z]*\.[a-z_]*  (' keys)" -ge 82 ||
+  die "help keys has fewer keys than the table"
 "$SLUICE" help keys shard | sed -n 's/^  \([a-z_.]*\)  (.*/\1/p' > names
 grep -qx shard.strategy names || die "help keys shard does not have shard.strategy"
 ! grep -qv '^shard\.' names || die "help keys shard has keys of other sections"
-"$SLUICE" help keys shard.strategy | grep -q '^ *full_shard  .*(ZeRO-3, FSDP)' || die "help keys shard.strategy does not explain full_shard"
+"$SLUICE" help keys shard.strategy | grep -q '^ *full_shard  .*(ZeRO-3, FSDP)' ||
+  die "help keys shard.strategy does not explain full_shard"
 "$SLUICE" help keys lr | grep -q '^  optim\.lr  (' || die "help keys lr does not find optim.lr"
-"$SLUICE" help keys optim.lr | grep -qx ' *Example: optim\.lr=3e-4' || die "help keys optim.lr has no example"
-test "$(grep -c '^      Example: ' keys)" = "$(grep -c '^  [a-z.]*\.[a-z_]*  (' keys)" || die "a key has no example"
-! "$SLUICE" help keys train | grep -q '^  data\.' || die "help keys train has keys of other sections"
+"$SLUICE" help keys optim.lr | grep -qx ' *Example: optim\.lr=3e-4' ||
+  die "help keys optim.lr has no example"
+test "$(grep -c '^      Example: ' keys)" = "$(grep -c '^  [a-z.]*\.[a-z_]*  (' keys)" ||
+  die "a key has no example"
+! "$SLUICE" help keys train | grep -q '^  data\.' ||
+  die "help keys train has keys of other sections"
 fails 2 "there is no deck key or section 'shards'" "$SLUICE" help keys shards
 fails 2 "there is no subcommand 'trian': did you mean" "$SLUICE" help trian
-! grep -qE '[0-9]{6}' keys || { grep -nE '[0-9]{6}' keys >&2; die "help keys prints a bound that nobody reaches"; }
+! grep -qE '[0-9]{6}' keys || {
+  grep -nE '[0-9]{6}' keys >&2; die "help keys prints a bound that nobody reaches"; }
 
 # Man pages: the keys are in one of them.
 for page in "" keys $(cat commands); do
@@ -71,8 +84,10 @@ for page in "" keys $(cat commands); do
 done
 
 # Each environment variable that the source asks for is explained.
-"$SLUICE" --man | sed -n '/^\.SH ENVIRONMENT/,/^\.SH EXIT/p' | sed 's/\\f[BR]//g; s/\\//g' > environment
-(cd "$top_srcdir" && grep -rhoE 'getenv\("[A-Z_a-z]+"\)' src io gpu) | sed 's/.*"\(.*\)".*/\1/' | sort -u > names
+"$SLUICE" --man | sed -n '/^\.SH ENVIRONMENT/,/^\.SH EXIT/p' |
+  sed 's/\\f[BR]//g; s/\\//g' > environment
+(cd "$top_srcdir" && grep -rhoE 'getenv\("[A-Z_a-z]+"\)' src io gpu) | sed 's/.*"\(.*\)".*/\1/' |
+  sort -u > names
 test "$(wc -l < names)" -ge 10 || die "no names of environment variables"
 while read -r name; do
   grep -qw -e "$name" environment || die "sluice(1) does not explain $name"

@@ -7,7 +7,10 @@ make_data
 make_deck
 
 # json EXPRESSION FILE: the value of a Python expression; `it` is the document.
-json() { python3 -c 'import json, sys; it = json.load(open(sys.argv[2])); print(eval(sys.argv[1]))' "$@" || die "no JSON, or no $1, in $2"; }
+json() {
+  python3 -c 'import json, sys; it = json.load(open(sys.argv[2])); print(eval(sys.argv[1]))' "$@" ||
+    die "no JSON, or no $1, in $2"
+}
 # is VALUE EXPRESSION FILE
 is() {
   got=$(json "$2" "$3")
@@ -17,7 +20,8 @@ is() {
 documented() {
   "$SLUICE" "$1" --help > help.out
   for key in $(json '" ".join(it)' "$2"); do
-    sed -n '/^JSON (--json)/,$p' help.out | grep -qw -e "$key" || die "sluice $1 --help does not name $key"
+    sed -n '/^JSON (--json)/,$p' help.out | grep -qw -e "$key" ||
+      die "sluice $1 --help does not name $key"
   done
 }
 
@@ -26,12 +30,15 @@ documented() {
 documented plan plan.json
 is "$(sed -n 's/^verified: \([0-9]*\) .*/\1/p' plan.txt)" 'it["instructions"]' plan.json
 is "$(sed -n 's/^verified: .* \([0-9a-f]*\)$/\1/p' plan.txt)" 'it["hash"]' plan.json
-is "$(sed -n 's/^gpt2, \([0-9,]*\) parameters.*/\1/p' plan.txt | tr -d ,)" 'it["model"]["parameters"]' plan.json
-is "$(sed -n 's/^predicted step \([0-9.]*\) s.*/\1/p' plan.txt)" '"%.4f" % it["forecast"]["step_s"]' plan.json
+is "$(sed -n 's/^gpt2, \([0-9,]*\) parameters.*/\1/p' plan.txt |
+  tr -d ,)" 'it["model"]["parameters"]' plan.json
+is "$(sed -n 's/^predicted step \([0-9.]*\) s.*/\1/p' plan.txt)" \
+  '"%.4f" % it["forecast"]["step_s"]' plan.json
 is "$(sed -n 's/^arenas .*: \([0-9]*\) bytes$/\1/p' plan.txt)" \
   'sum(m["persistent"] + m["transient"] for m in it["memory"] if m["purpose"] == "total")' plan.json
 is True 'it["fit"]["fits"] and it["fit"]["device"]["need"] < 2 ** 30' plan.json
-is "$(sed -n '/^  tiers.preset /,$p' plan.txt | grep -c 'fits')" 'sum(p.get("fits", False) for p in it["presets"])' plan.json
+is "$(sed -n '/^  tiers.preset /,$p' plan.txt |
+  grep -c 'fits')" 'sum(p.get("fits", False) for p in it["presets"])' plan.json
 is 1 'it["node_sends"]["nodes"]' plan.json
 status=0
 "$SLUICE" plan tiny.yaml gpu=1MiB --json > small.json || status=$?
@@ -44,7 +51,8 @@ is '2 8 2' '"%(packages)d %(cores)d %(gpus)d" % it["machine"]' topo.json
 is '0:0 1:4' '" ".join("%(rank)d:%(controller)s" % r for r in it["ranks"])' topo.json
 "$SLUICE" topo --machine 'pack:1 core:2 pu:1' --ranks 4 --gpus 0 > topo.txt
 "$SLUICE" topo --machine 'pack:1 core:2 pu:1' --ranks 4 --gpus 0 --json > crowd.json
-is "$(grep -c '^warning: ' topo.txt)" 'sum(r["warning"] is not None for r in it["ranks"])' crowd.json
+is "$(grep -c '^warning: ' topo.txt)" 'sum(r["warning"] is not None for r in it["ranks"])' \
+  crowd.json
 
 # What is measured differs from call to call, so counts are compared within one document.
 "$SLUICE" doctor size=4Mi > doctor.txt || true
@@ -55,7 +63,8 @@ for verdict in warning fault; do
   is True "it['${verdict}s'] == sum(f['verdict'] == '$verdict' for f in it['findings'])" doctor.json
 done
 is $code 'int(it["faults"] > 0)' doctor.json
-is "$(sed '$d' doctor.txt | cut -c 10-23 | sed 's/ *$//' | paste -s -d ,)" '",".join(f["what"] for f in it["findings"])' doctor.json
+is "$(sed '$d' doctor.txt | cut -c 10-23 | sed 's/ *$//' |
+  paste -s -d ,)" '",".join(f["what"] for f in it["findings"])' doctor.json
 
 train 1 run checkpoint.every=3
 "$SLUICE" ckpt ls run --json > ls.json
@@ -75,7 +84,8 @@ is True 'it["verified"]' verify.json
 "$SLUICE" ckpt diff run run --json > diff.json
 is 'True 0' 'str(it["same"]) + " " + str(len(it["differences"]))' diff.json
 status=0
-"$SLUICE" ckpt diff run/ckpt/step-00000003.h5 run/ckpt/step-00000006.h5 --json > diff.json || status=$?
+"$SLUICE" ckpt diff run/ckpt/step-00000003.h5 run/ckpt/step-00000006.h5 --json > diff.json ||
+  status=$?
 test $status = 1 || die "two steps are alike: exit $status"
 "$SLUICE" ckpt diff run/ckpt/step-00000003.h5 run/ckpt/step-00000006.h5 > diff.txt || true
 is "$(wc -l < diff.txt | tr -d ' ')" 'len(it["differences"])' diff.json

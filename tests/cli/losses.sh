@@ -1,27 +1,34 @@
 #!/bin/sh
-# A rank that is lost, whatever it was doing, takes the others with it within seconds; what is left is the run folder, as of the last checkpoint, and nothing else: no process, no
-# segment of shared memory, no file of a store, no half checkpoint. One that hangs is named by those that wait for it.
+# A rank that is lost, whatever it was doing, takes the others with it within seconds; what is left
+# is the run folder, as of the last checkpoint, and nothing else: no process, no segment of shared
+# memory, no file of a store, no half checkpoint. One that hangs is named by those that wait for it.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need pkill pgrep
 make_data
 make_deck
-sed -i 's/width: 48, heads: 3/width: 192, heads: 3/' tiny.yaml # a checkpoint of some MB, which takes a while to write
+# A checkpoint of some MB, which takes a while to write.
+sed -i 's/width: 48, heads: 3/width: 192, heads: 3/' tiny.yaml
 
-# Where Open MPI keeps what ranks share, which is /dev/shm elsewhere: here it holds what these runs left, and not what others have.
+# Where Open MPI keeps what ranks share, which is /dev/shm elsewhere: here it holds what these runs
+# left, and not what others have.
 mkdir shm
 OMPI_MCA_btl_vader_backing_directory=$PWD/shm
 OMPI_MCA_osc_sm_backing_directory=$PWD/shm
 export OMPI_MCA_btl_vader_backing_directory OMPI_MCA_osc_sm_backing_directory
 
 # Pieces of memory there that the newest rank of DIR has mapped.
-mapped() { for rank in $(ranks_of "$1"); do grep -c "$PWD/shm/" "/proc/$rank/maps" || true; done | tail -n 1; }
+mapped() {
+  for rank in $(ranks_of "$1"); do grep -c "$PWD/shm/" "/proc/$rank/maps" || true; done | tail -n 1
+}
 
-# start DIR [key=value ...]: a run of two ranks in the background, as $job, with $steps. mpirun can hang in its own clean-up after a rank was killed: it is given a minute in all.
+# start DIR [key=value ...]: a run of two ranks in the background, as $job, with $steps. mpirun can
+# hang in its own clean-up after a rank was killed: it is given a minute in all.
 start() {
   dir=$1
   shift
   # shellcheck disable=SC2086 # assignments
-  timeout -k 1 60 $MPIRUN -n 2 "$SLUICE" train tiny.yaml run.dir="$dir" run.steps=100000 "$@" > "$dir.log" 2>&1 & job=$!
+  timeout -k 1 60 $MPIRUN -n 2 "$SLUICE" train tiny.yaml run.dir="$dir" run.steps=100000 "$@" \
+    > "$dir.log" 2>&1 & job=$!
 }
 
 lives() { kill -0 $job 2> kill.err || { tail -n 20 "$1.log" >&2; die "$1: the run ended early"; }; }
@@ -40,32 +47,41 @@ wait_for_file() {
 ranks_of() { pgrep -f "^$SLUICE train tiny.yaml run.dir=$1 " || true; }
 
 # Kills a rank of the run in DIR by SIGNAL: the newest process (-n) or the oldest.
-hit() { pkill "-$2" "$3" -f "^$SLUICE train tiny.yaml run.dir=$1 " || die "$1: there was no rank to kill"; }
+hit() {
+  pkill "-$2" "$3" -f "^$SLUICE train tiny.yaml run.dir=$1 " || die "$1: there was no rank to kill"
+}
 
 # ends DIR SECONDS: no rank lives on for longer, and the run does not end as if all were well.
 ends() {
   tick=0
   while test -n "$(ranks_of "$1")"; do
-    test $tick -lt $(($2 * 10)) || { tail -n 20 "$1.log" >&2; die "$1: ranks live on $2 s after one was lost: $(ranks_of "$1")"; }
+    test $tick -lt $(($2 * 10)) || {
+      tail -n 20 "$1.log" >&2; die "$1: ranks live on $2 s after one was lost: $(ranks_of "$1")"; }
     tick=$((tick + 1))
     sleep 0.1
   done
   for _ in 1 2 3 4 5; do kill -0 $job 2> kill.err || break; sleep 1; done
-  if kill -KILL $job 2> kill.err; then rm -f shm/vader_segment.*; fi # mpirun's to remove, and it hangs
+  # Mpirun's to remove, and it hangs.
+  if kill -KILL $job 2> kill.err; then rm -f shm/vader_segment.*; fi
   status=0
   wait $job || status=$?
   test $status != 0 || die "$1: mpirun says that all is well"
   test $status != 75 || die "$1: mpirun says that it was saved"
 }
 
-# clean DIR: what a lost run leaves behind. A temporary file of a checkpoint is none that anything takes for one, and the next start removes it.
+# clean DIR: what a lost run leaves behind. A temporary file of a checkpoint is none that anything
+# takes for one, and the next start removes it.
 clean() {
   test -z "$(ls shm)" || { ls shm >&2; die "$1: segments of shared memory are left"; }
-  if find "$1/nvme" -type f 2> find.err | grep -q .; then die "$1: files of the store are left: $(find "$1/nvme" -type f)"; fi
+  if find "$1/nvme" -type f 2> find.err | grep -q .; then
+    die "$1: files of the store are left: $(find "$1/nvme" -type f)"
+  fi
   for file in "$1"/ckpt/step-*.h5; do
-    test ! -e "$file" || "$SLUICE" ckpt verify "$file" > verify.out 2>&1 || { cat verify.out >&2; die "$1: half a checkpoint: $file"; }
+    test ! -e "$file" || "$SLUICE" ckpt verify "$file" > verify.out 2>&1 || {
+      cat verify.out >&2; die "$1: half a checkpoint: $file"; }
   done
-  on 2 "$SLUICE" train tiny.yaml run.dir="$1" run.steps="$(($(losses "$1" | tail -n 1 | cut -d ' ' -f 1) + 2))" checkpoint.every=0 --resume auto > again.log 2>&1 ||
+  on 2 "$SLUICE" train tiny.yaml run.dir="$1" run.steps="$(($(losses "$1" | tail -n 1 |
+    cut -d ' ' -f 1) + 2))" checkpoint.every=0 --resume auto > again.log 2>&1 ||
     { cat again.log >&2; die "$1: it does not go on"; }
   test "$(find "$1/ckpt" -name '.*.tmp' | wc -l)" = 0 || die "$1: temporary files are left"
 }
@@ -88,9 +104,11 @@ ends save 10
 clean save
 
 # With memory that ranks share, and files of the optimizer's moments.
-start host checkpoint.every=0 tiers.params=host tiers.optimizer=host transfer.params=full optim.state=nvme
+start host checkpoint.every=0 tiers.params=host tiers.optimizer=host transfer.params=full \
+  optim.state=nvme
 wait_for host '"step"'
-test "$(mapped host)" -ge 2 || die "the ranks share nothing there: the test looks at the wrong place"
+test "$(mapped host)" -ge 2 ||
+  die "the ranks share nothing there: the test looks at the wrong place"
 hit host KILL -n
 ends host 10
 clean host
@@ -117,5 +135,9 @@ wait_for stopped '"step"'
 hit stopped STOP -n
 ends stopped 30
 test $status = 10 || { tail -n 20 stopped.log >&2; die "a hang: exit $status"; }
-grep -q "everybody waits for rank [01], which does not answer\|rank 0 does not answer: its process is stopped or gone" stopped.log || { tail -n 20 stopped.log >&2; die "nobody says whom they wait for"; }
-if grep -q "waits for rank 1" stopped.log && grep -q "rank 0 does not answer" stopped.log; then cat stopped.log >&2; die "rank 0 is blamed for rank 1"; fi
+grep -q "everybody waits for rank [01], which does not answer\|rank 0 does not answer: its \
+process is stopped or gone" stopped.log || {
+  tail -n 20 stopped.log >&2; die "nobody says whom they wait for"; }
+if grep -q "waits for rank 1" stopped.log && grep -q "rank 0 does not answer" stopped.log; then
+  cat stopped.log >&2; die "rank 0 is blamed for rank 1"
+fi

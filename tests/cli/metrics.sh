@@ -152,7 +152,8 @@ holds topk '$1 > 0.1 && $1 < 1 && $2 > 0' grad_rel_error residual_norm
 sed -n 's/.*"grad_rel_error":\([^,]*\),"grad_cos_sim":\([^,]*\),"res.*/\1 \2/p' topk/results.jsonl |
   awk '{ d = $1 * $1 + $2 * $2 - 1; bad += d * d > 1e-10 }
     END { exit bad || NR != 9 }' || die "error and cosine of topk"
-sed -n 's/.*"kind":"compression",.*"step":6,.*"residual_norm":\([^,}]*\).*/\1/p' topk/results.jsonl |
+sed -n 's/.*"kind":"compression",.*"step":6,.*"residual_norm":\([^,}]*\).*/\1/p' \
+  topk/results.jsonl |
   awk '{ sum += $1 * $1 } END { printf "%.17g", sqrt(sum) }' > norm
 holds topk "(\$1 / $(cat norm) - 1) ^ 2 < 1e-18" residual_norm
 holds topk '$1 > 0.05 && $1 < 0.1 && ($1 + $2 - 1) ^ 2 < 1e-18' density sparsity

@@ -1,9 +1,12 @@
 #!/bin/sh
-# Masters in host memory, activations and moments on NVMe: choices of tier and transfer, windows, updates, that change no bits. Oracle: equality of losses and checkpoints with the run in memory
-# on as many ranks; a run that goes on in other tiers than it began in ends like the one that nobody interrupted.
+# Masters in host memory, activations and moments on NVMe: choices of tier and transfer, windows,
+# updates, that change no bits. Oracle: equality of losses and checkpoints with the run in memory on
+# as many ranks; a run that goes on in other tiers than it began in ends like the one that nobody
+# interrupted.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need prlimit
-# Sixty starts: under AddressSanitizer, the leaks of MPI's start take longer to look through than all the rest. cli.sh looks for those of train.
+# Sixty starts: under AddressSanitizer, the leaks of MPI's start take longer to look through than
+# all the rest. cli.sh looks for those of train.
 ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0:fast_unwind_on_malloc=1
 export ASAN_OPTIONS
 make_data
@@ -46,17 +49,21 @@ for activations in keep recompute host nvme recompute,host keep_host; do
       turn=$((turn + 1))
       ranks=$((2 + turn / 2 % 2))
       reference=plain$ranks update=optim.update=deferred state=optim.state=host
-      if test $((turn / 3 % 2)) = 1; then reference=unclipped$ranks update="optim.update=immediate optim.clip=0"; fi
+      if test $((turn / 3 % 2)) = 1; then
+        reference=unclipped$ranks update="optim.update=immediate optim.clip=0"
+      fi
       if test $((turn % 2)) = 1; then state="optim.state=nvme optim.state_share=0.5"; fi
       # shellcheck disable=SC2086 # assignments
-      like $reference $ranks transfer.params=$params transfer.grads=$grads tiers.activations=$activations shard.prefetch=$((turn % 3 + 1)) $update $state
+      like $reference $ranks transfer.params=$params transfer.grads=$grads \
+        tiers.activations=$activations shard.prefetch=$((turn % 3 + 1)) $update $state
     done
   done
 done
 
 # Moments on the disk meet the reduction by the CPUs, both updates.
 like plain3 3 transfer.grads=cpu_reduce optim.state=nvme optim.state_share=0.5
-like unclipped2 2 transfer.params=full transfer.grads=cpu_reduce optim.state=nvme optim.update=immediate optim.clip=0
+like unclipped2 2 transfer.params=full transfer.grads=cpu_reduce optim.state=nvme \
+  optim.update=immediate optim.clip=0
 
 # The first units are updated on the device.
 like plain2 2 tiers.resident=1
@@ -84,7 +91,8 @@ same replicas replicas_host
   train 2 begun $(micro 2) run.steps=2
   train 2 begun $(micro 2) --resume auto $host transfer.params=full optim.state=nvme
   same plain2 begun
-  train 2 offloaded $(micro 2) run.steps=2 $host tiers.resident=2 optim.state=nvme optim.state_share=0.5
+  train 2 offloaded $(micro 2) run.steps=2 $host tiers.resident=2 optim.state=nvme \
+    optim.state_share=0.5
   train 2 offloaded $(micro 2) run.steps=3 --resume auto $host transfer.grads=cpu_reduce
   train 2 offloaded $(micro 2) --resume auto
   same plain2 offloaded
@@ -92,8 +100,10 @@ same replicas replicas_host
 
 # Moments of 16 bits and other optimizers: the same in every tier, stopped or not.
 # shellcheck disable=SC2046,SC2086 # assignments
-for keys in "optim.moments=bf16" "optim.moments=bf16 optim.rounding=stochastic" "optim.moments=fp16" "optim.moments=fp16 optim.rounding=stochastic" \
-  "optim.name=lion" "optim.name=lion optim.moments=bf16 optim.rounding=stochastic" "optim.name=sgd optim.moments=fp16"; do
+for keys in "optim.moments=bf16" "optim.moments=bf16 optim.rounding=stochastic" \
+  "optim.moments=fp16" "optim.moments=fp16 optim.rounding=stochastic" \
+  "optim.name=lion" "optim.name=lion optim.moments=bf16 optim.rounding=stochastic" \
+  "optim.name=sgd optim.moments=fp16"; do
   rm -rf half half_host
   train 2 half $(micro 2) $keys
   train 2 half_host $(micro 2) $keys run.steps=2 $host optim.state=nvme optim.state_share=0.5
@@ -101,21 +111,27 @@ for keys in "optim.moments=bf16" "optim.moments=bf16 optim.rounding=stochastic" 
   same half half_host
 done
 
-# In fp16, with gradients as small as a large model's: as in fp32 but for 5.4 % of what is learned, 11 % where the rounding is stochastic (tests/device/test_adamw.c says why), which is more than
-# 4 % of the loss; on any number of ranks; and through files from type to type.
+# In fp16, with gradients as small as a large model's: as in fp32 but for 5.4 % of what is learned,
+# 11 % where the rounding is stochastic (tests/device/test_adamw.c says why), which is more than 4 %
+# of the loss; on any number of ranks; and through files from type to type.
 # shellcheck disable=SC2046,SC2086 # assignments
 {
   small="optim.clip=1e-3 run.steps=12 optim.decay_steps=12"
   train 2 small $(micro 2) $small
-  losses small | awk 'NR == 1 { first = $2 } { last = $2 } END { exit !(first - last > 0.04 * first) }' || die "too little is learned to compare by"
-  for ranks in 1 3; do train $ranks small$ranks data.micro_batch=$((12 / ranks / 2)) $small optim.moments=fp16; done
+  losses small |
+    awk 'NR == 1 { first = $2 } { last = $2 } END { exit !(first - last > 0.04 * first) }' ||
+    die "too little is learned to compare by"
+  for ranks in 1 3; do
+    train $ranks small$ranks data.micro_batch=$((12 / ranks / 2)) $small optim.moments=fp16
+  done
   train 2 small_random $(micro 2) $small optim.moments=fp16 optim.rounding=stochastic
   close_to small small1 2e-3
   close_to small small_random 4e-3
   close_to small1 small3 2e-5
   from=2
   for turn in fp32:3 fp16:6 bf16:8 fp16:10 fp32:12; do
-    train $from turns data.micro_batch=$((12 / from / 2)) $small optim.moments=${turn%:*} run.steps=${turn#*:} --resume auto
+    train $from turns data.micro_batch=$((12 / from / 2)) $small optim.moments=${turn%:*} \
+      run.steps=${turn#*:} --resume auto
     from=$((from % 3 + 1))
   done
   close_to small turns 2e-3
@@ -125,13 +141,16 @@ done
 # shellcheck disable=SC2046,SC2086 # assignments
 {
   train 2 behind $(micro 2) $host optim.state=nvme checkpoint.every=1 checkpoint.keep=0
-  train 2 held $(micro 2) $host optim.state=nvme checkpoint.every=1 checkpoint.keep=0 checkpoint.background=false
+  train 2 held $(micro 2) $host optim.state=nvme checkpoint.every=1 checkpoint.keep=0 \
+    checkpoint.background=false
   same plain2 behind
   for step in 1 2 3; do
-    "$SLUICE" ckpt diff behind/ckpt/step-0000000$step.h5 held/ckpt/step-0000000$step.h5 > diff.out || { cat diff.out >&2; die "checkpoints of step $step differ"; }
+    "$SLUICE" ckpt diff behind/ckpt/step-0000000$step.h5 held/ckpt/step-0000000$step.h5 \
+      > diff.out || { cat diff.out >&2; die "checkpoints of step $step differ"; }
   done
   for run in behind held; do
-    test "$(grep -c '"kind":"save".*"blocked_seconds":.*"bytes":' $run/results.jsonl)" = 4 || die "$run: not every save is in the results"
+    test "$(grep -c '"kind":"save".*"blocked_seconds":.*"bytes":' $run/results.jsonl)" = 4 ||
+      die "$run: not every save is in the results"
   done
 }
 

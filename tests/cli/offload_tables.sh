@@ -1,5 +1,7 @@
 #!/bin/sh
-# The tables of doc/measurements/offload.md. Oracles: the results that are kept in doc/measured; made-up results, whose ratios are worked out here by hand; the program itself, whose line for a trace fills a row.
+# The tables of doc/measurements/offload.md. Oracles: the results that are kept in doc/measured;
+# made-up results, whose ratios are worked out here by hand; the program itself, whose line for a
+# trace fills a row.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need python3
 tables=$top_srcdir/tests/peers/offload_table.py
@@ -11,15 +13,24 @@ done > page.md
 cp page.md empty.md
 
 # What a trace found of a step, and what is right of that in older files.
-trace() { echo "{\"kind\":\"trace\",\"first\":2,\"steps\":$(($1 + 2)),\"seconds\":0.3,\"steady_steps\":$1,\"step_s\":$2,\"exposed_idle_s\":$3,$exposed}"; }
-exposed='"busy_comm_s":5e-6,"exposed_comm_s":5e-6,"busy_copy_s":30e-6,"exposed_copy_s":10e-6,"busy_update_s":20e-6,"exposed_update_s":0,"busy_disk_s":0,"exposed_disk_s":0'
+trace() {
+  echo "{\"kind\":\"trace\",\"first\":2,\"steps\":$(($1 + \
+2)),\"seconds\":0.3,\"steady_steps\":$1,\"step_s\":$2,\"exposed_idle_s\":$3,$exposed}"
+}
+exposed='"busy_comm_s":5e-6,"exposed_comm_s":5e-6,"busy_copy_s":30e-6,"exposed_copy_s":10e-6,'\
+'"busy_update_s":20e-6,"exposed_update_s":0,"busy_disk_s":0,"exposed_disk_s":0'
 
 # run ROW GPUS SPEED STEP DEVICE_BYTES
 run() {
   echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$2}"
-  echo "{\"kind\":\"bench\",\"ranks\":$2,\"tokens_per_s_rank\":$3,\"step_s\":$4,\"device_bytes\":$5,\"planned_device_bytes\":10737418240,\"node_host_bytes\":107374182400,\"busy_compute_s\":1.5,\"busy_h2d_s\":0.5}"
+  echo "{\"kind\":\"bench\",\"ranks\":$2,\"tokens_per_s_rank\":$3,\"step_s\":$4,\
+\"device_bytes\":$5,\"planned_device_bytes\":10737418240,\"node_host_bytes\":107374182400,\
+\"busy_compute_s\":1.5,\"busy_h2d_s\":0.5}"
 }
-forecast() { echo "{\"kind\":\"forecast\",\"row\":\"$1\",\"gpus\":4,\"gemm\":\"500000\",\"step_s\":$2,\"exposed_comm_s\":0.1,\"exposed_copy_s\":0.2,\"exposed_update_s\":0.0,\"exposed_disk_s\":0.0}"; }
+forecast() {
+  echo "{\"kind\":\"forecast\",\"row\":\"$1\",\"gpus\":4,\"gemm\":\"500000\",\"step_s\":$2,\
+\"exposed_comm_s\":0.1,\"exposed_copy_s\":0.2,\"exposed_update_s\":0.0,\"exposed_disk_s\":0.0}"
+}
 {
   echo '{"kind":"bench_rates","ranks":4,"gemm":650000.4,"h2d":51.234}'
   run qwen7b-memory 4 10000 2 21474836480
@@ -38,11 +49,15 @@ forecast() { echo "{\"kind\":\"forecast\",\"row\":\"$1\",\"gpus\":4,\"gemm\":\"5
   for ms in 100 101 200 220 100; do
     step=$((step + 1))
     echo "{\"kind\":\"step\",\"step\":$step,\"seconds\":0.$ms}"
-    test $step != 4 || echo '{"kind":"save","step":2,"seconds":2,"blocked_seconds":0.5,"bytes":4294967296}'
+    test $step != 4 ||
+      echo '{"kind":"save","step":2,"seconds":2,"blocked_seconds":0.5,"bytes":4294967296}'
   done
   echo '{"kind":"save","step":5,"seconds":2,"blocked_seconds":0.7,"bytes":4294967296}'
-  echo '{"kind":"bench_adam","kernel":"avx512","ranks":4,"threads":16,"parameters":1,"master":"fp32","grad":"fp32","moments":"bf16","copy":"bf16","rounding":"stochastic","parameters_per_s":9.5e9,"gb_s":200,"traffic_gb_s":250,"share":0.8}'
-  echo '{"kind":"bench_io","ranks":4,"piece":268435456,"cache":"none","store_write_gb_s":4.5,"direct_write_gb_s":5,"write_share":0.9,"store_read_gb_s":4,"direct_read_gb_s":5,"read_share":0.8}'
+  echo '{"kind":"bench_adam","kernel":"avx512","ranks":4,"threads":16,"parameters":1,'\
+'"master":"fp32","grad":"fp32","moments":"bf16","copy":"bf16","rounding":"stochastic",'\
+'"parameters_per_s":9.5e9,"gb_s":200,"traffic_gb_s":250,"share":0.8}'
+  echo '{"kind":"bench_io","ranks":4,"piece":268435456,"cache":"none","store_write_gb_s":4.5,'\
+'"direct_write_gb_s":5,"write_share":0.9,"store_read_gb_s":4,"direct_read_gb_s":5,"read_share":0.8}'
 } > made.jsonl
 fill() { python3 "$tables" --doc page.md "$@" made.jsonl; }
 fill || die "tables"
@@ -57,15 +72,18 @@ has '| qwen7b-offload | 4 | 0 | 5.0% | 10.0% | 0.0% | 0.0% | 20.0% |'
 has '| qwen7b-offload-clip | 2 | 0 | – | – | – | – | 10.0% |'
 has '| qwen7b-memory | 4 | 2.100 | 2.000 | 1.05 | within 15% | 4.8% | 9.5% | 0.0% |'
 has '| qwen7b-offload | 4 | 2.000 | 2.500 | 0.80 | **missed** | 5.0% | 10.0% | 0.0% |'
-has '| full | cpu_reduce | host | bf16 | 4 | 2.200 | 2.000 | 1.10 | within 15% | 4.5% | 9.1% | 0.0% |'
+has '| full | cpu_reduce | host | bf16 | 4 | 2.200 | 2.000 | 1.10 | within 15% | 4.5% | 9.1% | '\
+'0.0% |'
 has '| shard | gpu_reduce | recompute | fp32 | 4 | – | – | – |  | – | – | – |'
 has '| gemm | GFLOP/s | 650000 |'
 has '| h2d | GB/s | 51.23 |'
 has '| link | GB/s | – |'
-has '| avx512 | fp32 / fp32 / bf16 / bf16, stochastic | 4 x 16 | 9.50 | 200.0 | 250.0 | 80.0% | missed |'
+has '| avx512 | fp32 / fp32 / bf16 / bf16, stochastic | 4 x 16 | 9.50 | 200.0 | 250.0 | 80.0% | '\
+'missed |'
 has '| 4 | 256 | none | 4.50 | 5.00 | 90.0% | reached | 4.00 | 5.00 | 80.0% | missed |'
 has '| qwen0.5b-save | 2 | 2 | 4.0 | 2.00 | 2.15 | 0.60 | 210 | 100 |'
-! grep -q '^| qwen0.5b-save | 2 | – ' page.md || die "a training run is in the tables of sluice bench"
+! grep -q '^| qwen0.5b-save | 2 | – ' page.md ||
+  die "a training run is in the tables of sluice bench"
 
 # Nothing else is touched, again makes the same, and a changed digit is noticed.
 outside() { sed '/^<!-- measured: /,/^<!-- end -->/{/^<!--/!d;}' "$1"; }
@@ -77,7 +95,8 @@ sed -i 's/9.50/9.51/' page.md
 if fill --check 2> check.err; then die "a changed digit passes"; fi
 grep -q "differs from what was measured" check.err || die "$(cat check.err)"
 
-# Another file is another machine: its rows are compared with its own yardstick, and its rates stand beside the first one's.
+# Another file is another machine: its rows are compared with its own yardstick, and its rates stand
+# beside the first one's.
 {
   echo '{"kind":"bench_rates","ranks":4,"gemm":700000,"h2d":40}'
   run qwen7b-memory 4 20000 1 21474836480
@@ -107,7 +126,10 @@ make_deck
   run qwen7b-memory 1 10000 2 1
   echo '{"kind":"row","row":"qwen7b-offload","gpus":1}'
 } > ours.jsonl
-"$SLUICE" bench tiny.yaml data.train=none steps=1 warmup=4 "train.trace=[0,3]" run.dir=run results=ours.jsonl > bench.out 2>&1 || { cat bench.out >&2; die "bench"; }
-test "$(sed -n 's/^{"kind":"\([a-z]*\)".*/\1/p' ours.jsonl | tail -n 2 | tr '\n' ' ')" = "trace bench " || { cat ours.jsonl >&2; die "the lines of a traced bench"; }
+"$SLUICE" bench tiny.yaml data.train=none steps=1 warmup=4 "train.trace=[0,3]" run.dir=run \
+  results=ours.jsonl > bench.out 2>&1 || { cat bench.out >&2; die "bench"; }
+test "$(sed -n 's/^{"kind":"\([a-z]*\)".*/\1/p' ours.jsonl | tail -n 2 |
+  tr '\n' ' ')" = "trace bench " || { cat ours.jsonl >&2; die "the lines of a traced bench"; }
 python3 "$tables" --doc page.md ours.jsonl || die "tables of a traced bench"
-grep -qE '^\| qwen7b-offload \| 1 \| [0-9]+ \| 0\.0% \| 0\.0% \| [0-9.]+% \| 0\.0% \| [0-9.]+% \|$' page.md || { cat page.md >&2; die "what a trace found is in no table"; }
+grep -qE '^\| qwen7b-offload \| 1 \| [0-9]+ \| 0\.0% \| 0\.0% \| [0-9.]+% \| 0\.0% \| [0-9.]+% '\
+'\|$' page.md || { cat page.md >&2; die "what a trace found is in no table"; }

@@ -1,18 +1,28 @@
 #!/bin/sh
-# The tables of doc/measurements/performance.md. Oracles: the results that are kept in doc/measured; made-up results, whose ratios are worked out here by hand.
+# The tables of doc/measurements/performance.md. Oracles: the results that are kept in doc/measured;
+# made-up results, whose ratios are worked out here by hand.
 . "$top_srcdir/tests/cli/common.sh"
 need python3
 tables=$top_srcdir/tests/peers/gpu_table.py
 python3 "$tables" --check || die "doc/measurements/performance.md is not what was measured"
-python3 "$tables" --check --doc "$top_srcdir/doc/howto/mpi.md" || die "doc/howto/mpi.md is not what was measured"
+python3 "$tables" --check --doc "$top_srcdir/doc/howto/mpi.md" ||
+  die "doc/howto/mpi.md is not what was measured"
 
-# Two turns of each, whose medians are 20 and 30 ms, 1.50 times as long; of three losses one differs in its last digit.
-carrier() { echo "{\"kind\":\"carrier\",\"carrier\":\"$1\",\"row\":\"$2\",\"gpus\":2}"; echo "{\"kind\":\"bench\",\"step_s\":$3,\"loss\":$4}"; }
-{ carrier nccl a 0.019 1.5; carrier mpi-staged a 0.029 1.5; carrier nccl a 0.021 1.5; carrier mpi-staged a 0.031 1.5; carrier nccl b 0.02 1.25; carrier mpi-direct b 0.02 1.2500001; } > carriers.jsonl
+# Two turns of each, whose medians are 20 and 30 ms, 1.50 times as long; of three losses one differs
+# in its last digit.
+carrier() {
+  echo "{\"kind\":\"carrier\",\"carrier\":\"$1\",\"row\":\"$2\",\"gpus\":2}"; echo \
+    "{\"kind\":\"bench\",\"step_s\":$3,\"loss\":$4}"
+}
+{ carrier nccl a 0.019 1.5; carrier mpi-staged a 0.029 1.5; carrier nccl a 0.021 1.5; carrier \
+  mpi-staged a 0.031 1.5; carrier nccl b 0.02 1.25; carrier mpi-direct b 0.02 1.2500001; } \
+  > carriers.jsonl
 printf '<!-- measured: carriers -->\nold\n<!-- end -->\n' > carriers.md
 python3 "$tables" --doc carriers.md carriers.jsonl
-grep -qF '| a | 2 | mpi-staged | 30.0 | 1.50 | the same |' carriers.md || { cat carriers.md >&2; die "staged"; }
-grep -qF '| b | 2 | mpi-direct | 20.0 | 1.00 | **another** |' carriers.md || { cat carriers.md >&2; die "direct"; }
+grep -qF '| a | 2 | mpi-staged | 30.0 | 1.50 | the same |' carriers.md || {
+  cat carriers.md >&2; die "staged"; }
+grep -qF '| b | 2 | mpi-direct | 20.0 | 1.00 | **another** |' carriers.md || {
+  cat carriers.md >&2; die "direct"; }
 
 cat > page.md <<'END'
 Before <!-- measured: nothing --> and after.
@@ -40,8 +50,15 @@ The end.
 END
 cp page.md empty.md
 # run ROW GPUS SPEED GFLOPS PLANNED: ours; peer GPUS SPEED BYTES
-run() { echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$2}"; echo "{\"kind\":\"bench\",\"ranks\":$2,\"tokens_per_s_rank\":$3,\"model_gflops_rank\":$4,\"planned_bytes\":$5,\"device_bytes\":$5}"; }
-peer() { echo "{\"kind\":\"peer\",\"peer\":\"fsdp2\",\"gpus\":$1,\"tokens_per_s_rank\":$2,\"peak_bytes\":$3}"; }
+run() {
+  echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$2}"; echo \
+    "{\"kind\":\"bench\",\"ranks\":$2,\"tokens_per_s_rank\":$3,\"model_gflops_rank\":$4,\
+\"planned_bytes\":$5,\"device_bytes\":$5}"
+}
+peer() {
+  echo "{\"kind\":\"peer\",\"peer\":\"fsdp2\",\"gpus\":$1,\"tokens_per_s_rank\":$2,\
+\"peak_bytes\":$3}"
+}
 {
   run gpt2 4 610000 395000 10737418240 # 395 of 790 TFLOP/s
   peer 4 500000 21474836480
@@ -55,7 +72,10 @@ peer() { echo "{\"kind\":\"peer\",\"peer\":\"fsdp2\",\"gpus\":$1,\"tokens_per_s_
   run qwen7b-weak 4 9000 1 1
   run qwen7b-weak-full 2 9600 1 1 # there is no speed of one GPU
   echo '{"kind":"row","row":"gpt2-train","gpus":4}'
-  for step in 1 2 3 4 5 6; do echo "{\"kind\":\"step\",\"step\":$step,\"tokens_per_s\":${step}40000}"; done # the first three warm up
+  # The first three warm up.
+  for step in 1 2 3 4 5 6; do
+    echo "{\"kind\":\"step\",\"step\":$step,\"tokens_per_s\":${step}40000}"
+  done
 } > made.jsonl
 cat > trace.txt <<'END'
 rank 0 of 4: steps 3 to 4 in 20.000 ms, 10.000 ms a step
@@ -84,7 +104,10 @@ tiny_1b      attention backward, tight                40.0 us    250.0 TFLOP/s
 tiny_1b      a block forward                         100.0 us as calls,      110.0 us as a graph: -10.00 % less
 plain        attention backward                       30.0 us    333.3 TFLOP/s
 END
-fill() { python3 "$tables" --doc page.md --peak 790 --bandwidth 4.26 --trace qwen7b=trace.txt --operations ops-tiny.txt "$@" made.jsonl; }
+fill() {
+  python3 "$tables" --doc page.md --peak 790 --bandwidth 4.26 --trace qwen7b=trace.txt \
+    --operations ops-tiny.txt "$@" made.jsonl
+}
 fill || die "tables"
 has() { grep -qxF -e "$1" page.md || { cat page.md >&2; die "no line: $1"; }; }
 has '| gpt2 | 4 | 615k | 50.0% | 500k | 40.7% | 1.23 | 530k | 600k | aim reached |'
@@ -102,7 +125,9 @@ has '| FORWARD | 3.000 | 30.0 % |  |  |'
 has '| EXCHANGE | 1.000 | 10.0 % | 100.00 |  |'
 has '| products | 113.5 | 5.000 | 50.0 % | 632.0 TFLOP/s | 80.0% |'
 has '| update | 4.0 | 1.000 | 10.0 % | 2130.0 GB/s | 50.0% |'
-has '4 GPUs, 10.000 ms a step; lanes busy: compute 99.0 %. Communication 3.000 ms a step, of which 0.100 ms are exposed (the compute lane runs nothing); overlap 0.967; link: 300.00 GB/s measured.'
+has '4 GPUs, 10.000 ms a step; lanes busy: compute 99.0 %. Communication 3.000 ms a step, of '\
+'which 0.100 ms are exposed (the compute lane runs nothing); overlap 0.967; link: 300.00 GB/s '\
+'measured.'
 has '| tiny 1b | forward | 100.0 | 110.0 | -10.00 % |'
 has '| gpt2-train | 4 | 135k | – | 500k | – | 0.27 | – | – |  |'
 has '| tiny 1b | 20 | 500 | 30 | 333 | 40 | 1.50 |'
@@ -111,7 +136,9 @@ has '- speed of qwen7b on 4 GPUs: missed'
 has '- speed on 4 GPUs: not measured (qwen0.5b, llama8b)'
 has '- memory of llama8b on 2 GPUs: not measured'
 has '- weak scaling of qwen7b-weak on 4 GPUs: missed'
-if grep -qE 'weak on 2 GPUs|speed of llama8b' page.md; then die "a row that was reached is among the missed"; fi
+if grep -qE 'weak on 2 GPUs|speed of llama8b' page.md; then
+  die "a row that was reached is among the missed"
+fi
 
 # Nothing else is touched, again makes the same, and a changed digit is noticed.
 outside() { sed '/^<!-- measured: /,/^<!-- end -->/{/^<!--/!d;}' "$1"; }

@@ -1,5 +1,6 @@
 #!/bin/sh
-# sluice bench rates. Oracles: sluice plan, which knows the names and their ranges, predicts the same from the file as from the same numbers as keys; on one rank there is no link; a copy of all
+# sluice bench rates. Oracles: sluice plan, which knows the names and their ranges, predicts the
+# same from the file as from the same numbers as keys; on one rank there is no link; a copy of all
 # that was measured is in results.
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_deck
@@ -12,26 +13,33 @@ keys() { sed -n 's/^\([a-z0-9_]*\): \([0-9.e+-]*\)  # .*/\1=\2/p' "$1"; }
 
 mkdir disk
 codecs=$(sed -n 's/^ *ROW(\([a-z0-9_]*\),.*/\1/p' "$top_srcdir/src/compress/rule/codecs.h")
-coded=$(for way in encode decode; do for codec in $codecs; do printf '%s_%s ' $way "$codec"; done; done)
+coded=$(for way in encode decode; do for codec in $codecs; do
+  printf '%s_%s ' $way "$codec"; done; done)
 for ranks in 1 2 3; do
-  rates $ranks "$SLUICE" bench rates out=$ranks.yaml dir=disk results=$ranks.jsonl > bench.out 2>&1 || { cat bench.out >&2; die "bench rates on $ranks ranks"; }
+  rates $ranks "$SLUICE" bench rates out=$ranks.yaml dir=disk results=$ranks.jsonl > bench.out \
+    2>&1 || { cat bench.out >&2; die "bench rates on $ranks ranks"; }
   test -z "$(ls disk)" || die "left behind: $(ls disk)"
   case $ranks in
   1) expected="gemm memory h2d d2h host_memory disk_write disk_read $coded" ;;
-  *) expected="gemm memory link latency h2d d2h h2d_alone d2h_alone host_memory host_link disk_write disk_read $coded" ;;
+  *) expected="gemm memory link latency h2d d2h h2d_alone d2h_alone host_memory host_link \
+disk_write disk_read $coded" ;;
   esac
   test "$(names $ranks.yaml)" = "$expected" || { cat $ranks.yaml >&2; die "rates of $ranks ranks"; }
   for name in $expected; do
-    grep -q "^$name  *[0-9.e+-]* \(GFLOP/s\|GB/s\|us\), " bench.out || { cat bench.out >&2; die "bench rates does not say $name"; }
-    grep -q "\"kind\":\"bench_rates\",.*\"ranks\":$ranks,.*\"$name\":[0-9.e+-]*[,}]" $ranks.jsonl || { cat $ranks.jsonl >&2; die "no $name in results"; }
+    grep -q "^$name  *[0-9.e+-]* \(GFLOP/s\|GB/s\|us\), " bench.out || {
+      cat bench.out >&2; die "bench rates does not say $name"; }
+    grep -q "\"kind\":\"bench_rates\",.*\"ranks\":$ranks,.*\"$name\":[0-9.e+-]*[,}]" $ranks.jsonl ||
+      { cat $ranks.jsonl >&2; die "no $name in results"; }
   done
 done
 
 host="tiers.params=host tiers.optimizer=host"
 # shellcheck disable=SC2046,SC2086 # lists of words
 {
-  "$SLUICE" plan tiny.yaml list=false ranks=2 $host rates=2.yaml > file.out 2>&1 || { cat file.out >&2; die "plan rates=2.yaml"; }
-  "$SLUICE" plan tiny.yaml list=false ranks=2 $host $(keys 2.yaml) > keys.out 2>&1 || { cat keys.out >&2; die "plan with the rates as keys"; }
+  "$SLUICE" plan tiny.yaml list=false ranks=2 $host rates=2.yaml > file.out 2>&1 || {
+    cat file.out >&2; die "plan rates=2.yaml"; }
+  "$SLUICE" plan tiny.yaml list=false ranks=2 $host $(keys 2.yaml) > keys.out 2>&1 || {
+    cat keys.out >&2; die "plan with the rates as keys"; }
 }
 grep -q '^predicted step [0-9.]* s' file.out || { cat file.out >&2; die "no prediction"; }
 cmp file.out keys.out || die "a plan is not predicted the same from a file"
@@ -39,39 +47,50 @@ cmp file.out keys.out || die "a plan is not predicted the same from a file"
 # A codec is priced by its rates, and so is the link on which it pays. Between 2 ranks a gradient is
 # encoded once and each message decoded once, so a hundred times slower codecs need a slower link.
 pays() {
-  "$SLUICE" plan tiny.yaml list=false ranks=2 gemm=1e3 memory=100 link=0.1 compress.grads.codec=int8 "$@" > codec.out
+  "$SLUICE" plan tiny.yaml list=false ranks=2 gemm=1e3 memory=100 link=0.1 \
+    compress.grads.codec=int8 "$@" > codec.out
   sed -n 's/^without a codec .* on links of less than \([0-9.e+-]*\) GB.s$/\1/p' codec.out
 }
 fast=$(pays encode_int8=10 decode_int8=10) slow=$(pays encode_int8=0.1 decode_int8=0.1)
-awk "BEGIN { exit !($fast > 30 * $slow && $fast < 300 * $slow && $slow > 0) }" || die "a codec pays on links of $fast and $slow GB/s"
+awk "BEGIN { exit !($fast > 30 * $slow && $fast < 300 * $slow && $slow > 0) }" ||
+  die "a codec pays on links of $fast and $slow GB/s"
 
 # Without a folder there is no disk; nobody asked for a file or results.
 rates 1 "$SLUICE" bench rates > bench.out 2>&1 || { cat bench.out >&2; die "bench rates"; }
 if grep -q '^disk' bench.out; then die "a disk that nobody named"; fi
 
 fails 2 "unknown key 'steps'" "$SLUICE" bench rates steps=3
-fails 2 "bytes must be a size from 1048576 to 1073741824, such as 8000000, 8M, 8Mi or 8MiB, not '4096'" "$SLUICE" bench rates bytes=4096
+fails 2 "bytes must be a size from 1048576 to 1073741824, such as 8000000, 8M, 8Mi or 8MiB, not \
+'4096'" "$SLUICE" bench rates bytes=4096
 fails 2 "not '8mib'" "$SLUICE" bench rates bytes=8mib
 fails 2 "'devise'" "$SLUICE" bench rates devise=host
 fails 8 "device=cuda, but this build has no CUDA, or no GPU" on 2 "$SLUICE" bench rates device=cuda
 
-# What cannot be written is found before anything is measured, by all ranks; what fails for another reason leaves files as they were.
+# What cannot be written is found before anything is measured, by all ranks; what fails for another
+# reason leaves files as they were.
 early() {
   fails 4 "$@"
-  if grep -qE '^[a-z][a-z0-9_/ ]{21} ' fails.out; then cat fails.out >&2; die "found only after measuring: $*"; fi
+  if grep -qE '^[a-z][a-z0-9_/ ]{21} ' fails.out; then
+    cat fails.out >&2; die "found only after measuring: $*"
+  fi
 }
 mkdir folder
 for ranks in 1 3; do
   early "nowhere/rates.yaml" rates $ranks "$SLUICE" bench rates out=nowhere/rates.yaml
   early "folder: it is a folder" rates $ranks "$SLUICE" bench rates out=folder
-  early "nowhere/results.jsonl" rates $ranks "$SLUICE" bench rates out=fresh.yaml results=nowhere/results.jsonl
+  early "nowhere/results.jsonl" rates $ranks "$SLUICE" bench rates out=fresh.yaml \
+    results=nowhere/results.jsonl
 done
-for what in "tiny.yaml steps=1 warmup=0" "adam n=64 seconds=0" "io dir=disk size=1Mi piece=1Mi seconds=0"; do
+for what in "tiny.yaml steps=1 warmup=0" "adam n=64 seconds=0" \
+  "io dir=disk size=1Mi piece=1Mi seconds=0"; do
   # shellcheck disable=SC2086 # a list of words
   early "nowhere/results.jsonl" "$SLUICE" bench $what results=nowhere/results.jsonl
 done
 for kept in kept.yaml kept.jsonl; do echo old > $kept; done
 fails 8 "device=cuda" "$SLUICE" bench rates device=cuda out=kept.yaml results=kept.jsonl
 fails 8 "device=cuda" "$SLUICE" bench rates device=cuda out=fresh.yaml results=fresh.jsonl
-for kept in kept.yaml kept.jsonl; do test "$(cat $kept)" = old || die "$kept is not what it was"; done
-test -z "$(ls -d fresh* ./*.tmp folder/* 2> /dev/null)" || die "left behind: $(ls -d fresh* ./*.tmp folder/*)"
+for kept in kept.yaml kept.jsonl; do
+  test "$(cat $kept)" = old || die "$kept is not what it was"
+done
+test -z "$(ls -d fresh* ./*.tmp folder/* 2> /dev/null)" ||
+  die "left behind: $(ls -d fresh* ./*.tmp folder/*)"

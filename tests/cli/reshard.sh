@@ -1,6 +1,7 @@
 #!/bin/sh
-# A checkpoint of N ranks and one strategy goes on with M ranks and another, optimizer, data position and all. Oracle: the run that was not interrupted, within the
-# bound that different rank counts have; and bit equality of what was saved with what is saved right after loading.
+# A checkpoint of N ranks and one strategy goes on with M ranks and another, optimizer, data
+# position and all. Oracle: the run that was not interrupted, within the bound that different rank
+# counts have; and bit equality of what was saved with what is saved right after loading.
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_data
 make_deck
@@ -11,7 +12,8 @@ deck="data.batch=12 data.micro_batch=0 run.steps=6"
   train 1 whole $deck
   train 3 half3 $deck run.steps=3
   train 4 half4 $deck run.steps=3 shard.strategy=hybrid_shard shard.group=2
-  for next in "1 full_shard world" "2 no_shard world" "4 shard_optim world" "4 hybrid_shard 2" "3 shard_grad_op world"; do
+  for next in "1 full_shard world" "2 no_shard world" "4 shard_optim world" "4 hybrid_shard 2" \
+    "3 shard_grad_op world"; do
     for half in half3 half4; do
       # shellcheck disable=SC2046
       set -- $next
@@ -24,9 +26,12 @@ deck="data.batch=12 data.micro_batch=0 run.steps=6"
     done
   done
 
-  # Loading and saving again changes no bit: one step with a zero learning rate and no decay leaves the parameters.
-  train 2 still run.steps=4 $deck --resume "$(newest half3)" run.steps=4 optim.lr=0 optim.weight_decay=0 run.dir=still
-  "$SLUICE" ckpt diff "$(newest half3)" "$(newest still)" > diff.out && die "diff saw no difference in the moments"
+  # Loading and saving again changes no bit: one step with a zero learning rate and no decay leaves
+  # the parameters.
+  train 2 still run.steps=4 $deck --resume "$(newest half3)" run.steps=4 optim.lr=0 \
+    optim.weight_decay=0 run.dir=still
+  "$SLUICE" ckpt diff "$(newest half3)" "$(newest still)" > diff.out &&
+    die "diff saw no difference in the moments"
   grep -q 'exp_avg' diff.out || die "diff does not name the moments"
   if grep -E '^ *model' diff.out; then die "parameters changed under a zero learning rate"; fi
 }
@@ -46,5 +51,6 @@ for each in lion:1e-3:2e-3 sgd:1e-1:2e-5 muon:1e-2:2e-4; do
   train 3 "$name-turns" $keys --resume auto
   close_to "$name" "$name-turns" "$bound"
 done
-fails 2 "has the optimizer state of lion, and this deck sets optim.name=adamw: resume with optim.name=lion, or" \
+fails 2 "has the optimizer state of lion, and this deck sets optim.name=adamw: resume with \
+optim.name=lion, or" \
   "$SLUICE" train tiny.yaml run.dir=lion run.steps=8 $deck --resume auto

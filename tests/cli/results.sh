@@ -28,7 +28,8 @@ if "$SLUICE" --version | grep -q '^  PAPI  *[0-9]'; then
   sed 's/"grad_norm"/"gradient_norm"/' all/results.jsonl > renamed.jsonl
   ! python3 "$top_srcdir/tests/cli/results.py" fields "$page" renamed.jsonl counted/results.jsonl \
     > fields.out 2>&1 || die "a field without documentation is not found"
-  grep -q "step: .*gradient_norm" fields.out || { cat fields.out >&2; die "the field is not named"; }
+  grep -q "step: .*gradient_norm" fields.out || {
+    cat fields.out >&2; die "the field is not named"; }
 fi
 results unique all/results.jsonl
 get all start time | awk -v a="$before" -v b="$after" '{ exit $1 < a || $1 > b + 1 }' ||
@@ -81,7 +82,8 @@ test "$(results starts again/results.jsonl)" = "0 2" || die "starts of a resumed
 is again start ranks "2 1"
 get again start resumed_from | tail -n 1 | grep -q 'again/ckpt/step-00000002.h5' ||
   die "the start does not name its checkpoint"
-grep -q '^tokens: 1536 since the start, 2304 in all; training loss [0-9.]* at step 3, ' again/log.txt ||
+grep -q '^tokens: 1536 since the start, 2304 in all; training loss [0-9.]* at step 3, ' \
+  again/log.txt ||
   { cat again/log.txt >&2; die "the summary of a resumed run"; }
 is again step tokens "384 768 1152 1536 1920 2304"
 # The start of a history that is gone goes with it.

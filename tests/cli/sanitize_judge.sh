@@ -1,5 +1,6 @@
 #!/bin/sh
-# What tests/gpu/sanitize.sh judges by, where there is no GPU: a tool of that name prints what compute-sanitizer printed, and ends as it ended. Oracles: what each print means, read by hand.
+# What tests/gpu/sanitize.sh judges by, where there is no GPU: a tool of that name prints what
+# compute-sanitizer printed, and ends as it ended. Oracles: what each print means, read by hand.
 . "${top_srcdir:?}/tests/cli/common.sh"
 mkdir bin
 PATH=$PWD/bin:$PATH
@@ -21,25 +22,31 @@ exit "${TRAINS:-0}"
 END
 chmod +x bin/compute-sanitizer bin/trains
 
-# judged CODE TEXT: with the report of standard input and the exit code $ended; on one deck and type, by one tool.
+# judged CODE TEXT: with the report of standard input and the exit code $ended; on one deck and
+# type, by one tool.
 judged() {
   cat > given
   mv given report
-  CODE=$ended TOOLS=${TOOLS:-racecheck} DECKS=gpt2 COMPUTES=bf16 LIMIT=20 fails "$1" "$2" sh "$top_srcdir/tests/gpu/sanitize.sh" trains
+  CODE=$ended TOOLS=${TOOLS:-racecheck} DECKS=gpt2 COMPUTES=bf16 LIMIT=20 fails "$1" "$2" sh \
+    "$top_srcdir/tests/gpu/sanitize.sh" trains
 }
 
 ended=0
-judged 0 "racecheck-gpt2-bf16: ========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings) (exit code 0)" <<'END'
+judged 0 "racecheck-gpt2-bf16: ========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 \
+warnings) (exit code 0)" <<'END'
 ========= COMPUTE-SANITIZER
 ========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)
 END
 
-grep -q -e "--tool racecheck .*--kernel-name-exclude kns=nvjet .*--kernel-name-exclude kns=cudnn .* trains bench" asked || { cat asked >&2; die "racecheck does not leave out the kernels of libraries"; }
+grep -q -e "--tool racecheck .*--kernel-name-exclude kns=nvjet .*--kernel-name-exclude kns=cudnn \
+.* trains bench" asked || {
+  cat asked >&2; die "racecheck does not leave out the kernels of libraries"; }
 TOOLS=memcheck judged 0 "memcheck-gpt2-bf16" < report
 if grep -q exclude asked; then die "memcheck leaves something out"; fi
 
 ended=9
-judged 1 "Read access at hopper::load_shared2(unsigned int)+0x10f0 in hopper.cuh:216 [384 hazards]" <<'END'
+judged 1 "Read access at hopper::load_shared2(unsigned int)+0x10f0 in hopper.cuh:216 [384 \
+hazards]" <<'END'
 ========= Error: Race reported between Write access at hopper::load_bulk(unsigned int, const void *, unsigned int, unsigned int)+0x7900 in hopper.cuh:70
 =========     and Read access at hopper::load_shared2(unsigned int)+0x10f0 in hopper.cuh:216 [384 hazards]
 ========= 

@@ -1,9 +1,10 @@
 #!/bin/sh
-# JSON Schema of decks. Oracles: Python's jsonschema, for which all decks are valid, and decks with a
-# mistake that Sluice refuses are not; the keys that sluice deck prints.
+# JSON Schema of decks. Oracles: Python's jsonschema, for which all decks are valid, and decks with
+# a mistake that Sluice refuses are not; the keys that sluice deck prints.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need python3
-python3 -W ignore -c 'import jsonschema, yaml' 2> /dev/null || lack "Python with jsonschema and PyYAML"
+python3 -W ignore -c 'import jsonschema, yaml' 2> /dev/null ||
+  lack "Python with jsonschema and PyYAML"
 make_deck
 "$SLUICE" schema > schema.json
 
@@ -16,7 +17,8 @@ for path in sys.argv[1:]:
     errors = list(jsonschema.Draft7Validator(schema).iter_errors(yaml.safe_load(open(path))))
     if errors: sys.exit(path + ": " + errors[0].message[:300])' "$@"
 }
-valid "$top_srcdir"/inputs/*.yaml "$top_srcdir"/inputs/finetune/*.yaml tiny.yaml || die "a deck is not valid"
+valid "$top_srcdir"/inputs/*.yaml "$top_srcdir"/inputs/finetune/*.yaml tiny.yaml ||
+  die "a deck is not valid"
 
 # All keys, with the values that Sluice prints; and the keys of the schema are these.
 "$SLUICE" deck tiny.yaml > full.yaml
@@ -24,7 +26,8 @@ valid full.yaml || die "what sluice deck prints is not valid"
 python3 -c 'import json
 def keys(name, node):
     if "properties" not in node: print(name)
-    for key, value in node.get("properties", {}).items(): keys(name + "." + key if name else key, value)
+    for key, value in node.get("properties", {}).items():
+        keys(name + "." + key if name else key, value)
 keys("", json.load(open("schema.json")))' | grep -vx comm.gradients | sort > schema.keys
 "$SLUICE" help keys | sed -n 's/^  \([a-z.]*\.[a-z_]*\)  (.*/\1/p' | sort > table.keys
 cmp schema.keys table.keys || die "the schema has other keys than sluice help keys"

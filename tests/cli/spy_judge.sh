@@ -1,6 +1,7 @@
 #!/bin/sh
-# What tests/cli/cuda_spy.sh judges by, where there is no GPU. Oracles: a record made up from a plan, in which nothing is wrong, and a trace of the host device; both are accepted, and refused with the
-# one sentence that names what was spoiled.
+# What tests/cli/cuda_spy.sh judges by, where there is no GPU. Oracles: a record made up from a
+# plan, in which nothing is wrong, and a trace of the host device; both are accepted, and refused
+# with the one sentence that names what was spoiled.
 . "${top_srcdir:?}/tests/cli/common.sh"
 judges=$top_srcdir/tests/cli
 tab=$(printf '\t')
@@ -49,23 +50,29 @@ awk '
     note(2, "sync", "cudaStreamSynchronize")
     note(1, "free", "cudaFree")
   }' list > good
-grep -q "${tab}push${tab}FORWARD h.0 m1 (#[0-9]*, compute)$" good || { cat good >&2; die "the record was not made"; }
+grep -q "${tab}push${tab}FORWARD h.0 m1 (#[0-9]*, compute)$" good || {
+  cat good >&2; die "the record was not made"; }
 accepts spied good
-grep -q "none in steps; the loop waits at most 8 times a step, of 8; lanes never" judge.out || { cat judge.out >&2; die "what was seen"; }
+grep -q "none in steps; the loop waits at most 8 times a step, of 8; lanes never" judge.out || {
+  cat judge.out >&2; die "what was seen"; }
 
-# after STEP NAME LINE...: the good record, and behind the begin of the named instruction in that step other lines, as it were at the same time.
+# after STEP NAME LINE...: the good record, and behind the begin of the named instruction in that
+# step other lines, as it were at the same time.
 after() {
   step=$1 name=$2
   shift 2
   awk -F '\t' -v step="$step" -v name="$name" -v lines="$*" '
     { print }
-    $3 == "push" && index($4, name) == 1 && ++seen == step { n = split(lines, line, "|"); for (i = 1; i <= n; i++) { sub(/T/, $2, line[i]); gsub(/ /, "\t", line[i]); print $1 "\t" line[i] } }' good
+    $3 == "push" && index($4, name) == 1 && ++seen == step { n = split(lines, line, "|");
+        for (i = 1; i <= n; i++) { sub(/T/, $2, line[i]); gsub(/ /, "\t", line[i]);
+        print $1 "\t" line[i] } }' good
 }
 
 # What may be.
 after 2 "FORWARD h.0 m0" "T sync cudaStreamSynchronize|T alloc cudaMalloc" > record
 accepts spied record
-after 5 "FORWARD h.0 m0" "99 sync cuStreamSynchronize|99 push MatMul|99 pop |T push cublas|T pop " > record
+after 5 "FORWARD h.0 m0" "99 sync cuStreamSynchronize|99 push MatMul|99 pop |T push cublas|T pop " \
+  > record
 accepts spied record
 
 # Memory, taken by anybody.
@@ -89,7 +96,8 @@ after 3 "UPDATE root" "T sync cuMemcpyDtoH_v2" > record
 refuses "lane host: its thread calls cuMemcpyDtoH_v2 in step 3" spied record
 after 5 "LOAD m0" "T sync cuEventSynchronize" > record
 refuses "step 5: the loop waits 9 times, 8 are enough: 2 for LOADs, 5 lanes, METRICS" spied record
-sed "s/${tab}1${tab}sync${tab}cudaEventSynchronize/${tab}1${tab}sync${tab}cudaStreamSynchronize/" good > record
+sed "s/${tab}1${tab}sync${tab}cudaEventSynchronize/${tab}1${tab}sync${tab}cudaStreamSynchronize/" \
+  good > record
 refuses "step 3: the loop calls cudaStreamSynchronize" spied record
 sed "/${tab}sync${tab}/d" good > record
 refuses "step 3: the loop never waits, which cannot be: the record is blind" spied record
@@ -103,7 +111,8 @@ sed "s/${tab}FORWARD h.0 m0 (/${tab}FORWARD h.0 (/" good > record
 refuses "is a range, but no instruction of the plan" spied record
 awk -F '\t' '{ print } $4 ~ /^UPDATE h.1/ && ++n == 8 { getline }' good > record
 refuses "was never ended" spied record
-awk -F '\t' '$4 ~ /^SQUARES h.1/ && ++n == 4 { sub(/\t[0-9]+\t/, "\t77\t") } { print }' good > record
+awk -F '\t' '$4 ~ /^SQUARES h.1/ && ++n == 4 { sub(/\t[0-9]+\t/, "\t77\t") } { print }' good \
+  > record
 refuses "is on thread 77, the lane began on thread" spied record
 refuses "instructions were begun in 9 steps of" spied good 9
 refuses "instructions were begun in 7 steps of" spied good 7
@@ -121,18 +130,22 @@ refuses "no plan" spied good
 
 # --- a trace of the host device
 train 1 traced run.device=host run.compute=bf16 data.micro_batch=6 run.steps=5 "train.trace=[3,4]"
-"$SLUICE" plan tiny.yaml run.device=host run.compute=bf16 data.micro_batch=6 > list 2>&1 || die "no plan"
+"$SLUICE" plan tiny.yaml run.device=host run.compute=bf16 data.micro_batch=6 > list 2>&1 ||
+  die "no plan"
 traced() { awk -v step="${2:-3}" -v rank="${3:-0}" -f "$judges/trace.awk" list "$1"; }
 # named NAME: with its number and lane.
 named() { sed -n "s/.*\"name\":\"\($1 [^\"]*\)\".*/\1/p" $good | grep . || echo "no $1"; }
 good=traced/trace/rank-00000.json
 accepts traced $good
-grep -q "^$(grep -c '^#[0-9]' list) events of step 3 on rank 0" judge.out || { cat judge.out >&2; die "what was seen in a trace"; }
-grep -q "^communication 0.000 ms a step" traced/trace/summary-00000.txt || { cat traced/trace/summary-00000.txt >&2; die "the summary of a trace"; }
+grep -q "^$(grep -c '^#[0-9]' list) events of step 3 on rank 0" judge.out || {
+  cat judge.out >&2; die "what was seen in a trace"; }
+grep -q "^communication 0.000 ms a step" traced/trace/summary-00000.txt || {
+  cat traced/trace/summary-00000.txt >&2; die "the summary of a trace"; }
 
 head -c 1500 $good > trace
 refuses "the trace is no JSON at:" traced trace
-for cut in '{' '{"traceEvents"' '{"traceEvents":' '{"traceEvents":[' '{"traceEvents":[1' '{"traceEvents":[1]'; do
+for cut in '{' '{"traceEvents"' '{"traceEvents":' '{"traceEvents":[' '{"traceEvents":[1' \
+  '{"traceEvents":[1]'; do
   echo "$cut" > trace
   refuses "the trace is no JSON at: its end" traced trace
 done

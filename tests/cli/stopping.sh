@@ -1,5 +1,6 @@
 #!/bin/sh
-# Signals, a file STOP, the end of the job, kill -9, a lost folder: what was saved stays, and the run goes on from it to the bits of the run that nobody disturbed.
+# Signals, a file STOP, the end of the job, kill -9, a lost folder: what was saved stays, and the
+# run goes on from it to the bits of the run that nobody disturbed.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need pkill pgrep
 make_data
@@ -15,15 +16,21 @@ wait_for_step() {
 }
 
 # number KEY DIR: of the last record of a run.
-number() { grep '"kind": *"run"' "$2/results.jsonl" | tail -n 1 | sed -n "s/.*\"$1\": *\([-0-9.e+]*\).*/\1/p"; }
+number() {
+  grep '"kind": *"run"' "$2/results.jsonl" | tail -n 1 | sed -n "s/.*\"$1\": *\([-0-9.e+]*\).*/\1/p"
+}
 
-# left DIR STATUS REASON: it left with code 75, the step that it reached is saved, and log and results say why.
+# left DIR STATUS REASON: it left with code 75, the step that it reached is saved, and log and
+# results say why.
 left() {
   test "$2" = 75 || { cat "$1.log" >&2; die "$1: exit $2"; }
   step=$(losses "$1" | tail -n 1 | cut -d ' ' -f 1)
-  test -e "$1/ckpt/$(printf 'step-%08d.h5' "$step")" || die "$1: the step that was reached, $step, was not saved"
-  grep -q "$3: stopping after step $step" "$1.log" || { cat "$1.log" >&2; die "$1: the log does not say '$3'"; }
-  grep '"kind": *"run"' "$1/results.jsonl" | tail -n 1 | grep -q "\"end\": *\"unfinished\".*\"reason\": *\"$3" || die "$1: the results do not say '$3'"
+  test -e "$1/ckpt/$(printf 'step-%08d.h5' "$step")" ||
+    die "$1: the step that was reached, $step, was not saved"
+  grep -q "$3: stopping after step $step" "$1.log" || {
+    cat "$1.log" >&2; die "$1: the log does not say '$3'"; }
+  grep '"kind": *"run"' "$1/results.jsonl" | tail -n 1 |
+    grep -q "\"end\": *\"unfinished\".*\"reason\": *\"$3" || die "$1: the results do not say '$3'"
 }
 
 # shellcheck disable=SC2086 # assignments
@@ -36,27 +43,37 @@ left() {
   # A step is told before what follows it, though else only beside the next one.
   train 2 told run.steps=5 eval.every=2 eval.batches=1 checkpoint.every=2
   sed -n 's/.*"kind": *"\([a-z]*\)".*"step": *\([0-9]*\).*/\1 \2/p' told/results.jsonl > told.txt
-  awk '$1 == "eval" { n++; bad += $2 != last } $1 == "step" { last = $2 } $1 == "run" { bad += last != 5 } END { exit n != 2 || bad > 0 }' told.txt || { cat told.txt >&2; die "a step was told too late"; }
+  awk '$1 == "eval" { n++; bad += $2 != last } $1 == "step" { last = $2 } $1 == "run" {
+      bad += last != 5 } END { exit n != 2 || bad > 0 }' told.txt || {
+    cat told.txt >&2; die "a step was told too late"; }
 
   # A run ends if a checkpoint cannot be written, in the background or not. Older checkpoints stay.
   # The folder may vanish after rank 0 has created the file and before rank 1 has opened it. Then
   # MPI_File_open() waits without end on rank 0, and the watchdog ends the run with exit code 10.
   for background in true false; do
     status=0
-    on 2 "$SLUICE" train tiny.yaml run.dir=unwritten checkpoint.background=$background $steps run.steps=4000 comm.timeout=30 > unwritten.log 2>&1 & job=$!
+    on 2 "$SLUICE" train tiny.yaml run.dir=unwritten checkpoint.background=$background $steps \
+      run.steps=4000 comm.timeout=30 > unwritten.log 2>&1 & job=$!
     until ls unwritten/ckpt/step-*.h5 > ls.out 2>&1; do
       kill -0 $job || { cat unwritten.log >&2; die "the run ended early"; }
       sleep 0.05
     done
     : > file
     mv unwritten/ckpt unwritten/moved
-    until mv -T file unwritten/ckpt 2> mv.err; do rm -rf unwritten/ckpt; done # the run may be making it again
+    # The run may be making it again.
+    until mv -T file unwritten/ckpt 2> mv.err; do rm -rf unwritten/ckpt; done
     wait $job || status=$?
-    case $status in 3 | 4 | 10) ;; *) cat unwritten.log >&2; die "no folder for checkpoints: exit $status" ;; esac # input or output: what it met first
+    # Input or output: what it met first.
+    case $status in 3 | 4 | 10) ;; *) cat unwritten.log \
+      >&2; die "no folder for checkpoints: exit $status" ;; esac
     # The folder may go after a checkpoint is complete and before older ones are removed.
-    grep -q -e "checkpoint of step [0-9]* was not written" -e "no progress of a checkpoint .*in the checkpoint of step [0-9]*, opening the file" -e "step-[0-9]*.h5 was written, but older checkpoints were not removed: .*unwritten/ckpt" unwritten.log ||
+    grep -q -e "checkpoint of step [0-9]* was not written" -e \
+      "no progress of a checkpoint .*in the checkpoint of step [0-9]*, opening the file" -e \
+      "step-[0-9]*.h5 was written, but older checkpoints were not removed: .*unwritten/ckpt" \
+      unwritten.log ||
       { cat unwritten.log >&2; die "nobody said which of them was not written"; }
-    "$SLUICE" ckpt verify "$(ls unwritten/moved/step-*.h5 | tail -n 1)" > verify.out || die "the one before is lost"
+    "$SLUICE" ckpt verify "$(ls unwritten/moved/step-*.h5 | tail -n 1)" > verify.out ||
+      die "the one before is lost"
     rm -r unwritten
   done
 
@@ -77,82 +94,116 @@ left() {
   kill -TERM $job
   wait $job || status=$?
   left said $status SIGTERM
-  grep -q '^SIGTERM: stopping after this step' said.log || { cat said.log >&2; die "the signal is not acknowledged"; }
+  grep -q '^SIGTERM: stopping after this step' said.log || {
+    cat said.log >&2; die "the signal is not acknowledged"; }
   step=$(($(losses sigTERM | tail -n 1 | cut -d ' ' -f 1) + 3))
   train 2 undisturbed $steps run.steps=$step checkpoint.every=0
   train 2 sigTERM $steps run.steps=$step --resume auto
   same undisturbed sigTERM
-  grep -q '"end": *"finished".*"reason": *"last step"' sigTERM/results.jsonl || die "the results do not say how it ended"
+  grep -q '"end": *"finished".*"reason": *"last step"' sigTERM/results.jsonl ||
+    die "the results do not say how it ended"
 
   # A file STOP: its words are told, and it is gone, so that the next start goes on.
   status=0
-  on 2 env -u SLURM_JOB_ID "$SLUICE" train tiny.yaml run.dir=asked $steps run.steps=4000 checkpoint.every=0 > asked.log 2>&1 & job=$!
+  on 2 env -u SLURM_JOB_ID "$SLUICE" train tiny.yaml run.dir=asked $steps run.steps=4000 \
+    checkpoint.every=0 > asked.log 2>&1 & job=$!
   wait_for_step asked $job
   echo 'the disks are swapped' > asked/STOP
   wait $job || status=$?
   left asked $status 'file STOP: the disks are swapped'
   step=$(losses asked | tail -n 1 | cut -d ' ' -f 1)
-  for line in "unfinished: $step steps\{0,1\} to step $step of 4000 in .*" "newest checkpoint: asked/ckpt/step-0*$step.h5" \
+  for line in "unfinished: $step steps\{0,1\} to step $step of 4000 in .*" \
+    "newest checkpoint: asked/ckpt/step-0*$step.h5" \
     "tokens: [0-9]*; training loss .* at step $step"; do
-    grep -qx "$line" asked/log.txt || { cat asked/log.txt >&2; die "the summary of a stopped run has no line: $line"; }
+    grep -qx "$line" asked/log.txt || {
+      cat asked/log.txt >&2; die "the summary of a stopped run has no line: $line"; }
   done
   test ! -e asked/STOP || die "STOP is still there"
   step=$(($(losses asked | tail -n 1 | cut -d ' ' -f 1) + 3))
   # The log has the command that continues, quoted for a shell.
-  command=$(sed -n 's/^to continue: mpirun -n 2 --bind-to none \(--oversubscribe \)\{0,1\}sluice //p' asked/log.txt)
+  command=$(sed -n \
+    's/^to continue: mpirun -n 2 --bind-to none \(--oversubscribe \)\{0,1\}sluice //p' \
+    asked/log.txt)
   test -n "$command" || { cat asked.log >&2; die "the log has no command that continues"; }
-  sh -c "$MPIRUN -n 2 $SLUICE $command run.steps=$step" > asked.log 2>&1 || { cat asked.log >&2; die "this command does not continue: $command"; }
-  grep -q '"end": *"finished".*"step": *'"$step," asked/results.jsonl || die "this command did not continue: $command"
+  sh -c "$MPIRUN -n 2 $SLUICE $command run.steps=$step" > asked.log 2>&1 || {
+    cat asked.log >&2; die "this command does not continue: $command"; }
+  grep -q '"end": *"finished".*"step": *'"$step," asked/results.jsonl ||
+    die "this command did not continue: $command"
 
-  # The end of the job: it leaves while the time for two steps, a checkpoint and the margin of ten seconds is left, and not much earlier.
+  # The end of the job: it leaves while the time for two steps, a checkpoint and the margin of ten
+  # seconds is left, and not much earlier.
   status=0
-  SLURM_JOB_END_TIME=$(($(date +%s) + 18)) on 2 "$SLUICE" train tiny.yaml run.dir=ends $steps run.steps=40000 checkpoint.every=50 > ends.log 2>&1 || status=$?
+  SLURM_JOB_END_TIME=$(($(date +%s) + 18)) on 2 "$SLUICE" train tiny.yaml run.dir=ends $steps \
+    run.steps=40000 checkpoint.every=50 > ends.log 2>&1 || status=$?
   left ends $status 'time limit'
-  # What it says adds up: reserved = 1.25 x (due work + steps + a checkpoint) + 10, as far as its digits go, and is more than what is left.
-  said="stopping after step [0-9]*: \\([0-9.]*\\) s were left, \\([0-9.]*\\) s are reserved: \\(due validations and checkpoints (\\([0-9.]*\\) s), \\)\\{0,1\\}steps (\\([0-9.]*\\) s), a checkpoint (\\([0-9.]*\\) s"
+  # What it says adds up: reserved = 1.25 x (due work + steps + a checkpoint) + 10, as far as its
+  # digits go, and is more than what is left.
+  said="stopping after step [0-9]*: \\([0-9.]*\\) s were left, \\([0-9.]*\\) s are reserved: \
+\\(due validations and checkpoints (\\([0-9.]*\\) s), \\)\\{0,1\\}steps (\\([0-9.]*\\) s), a \
+checkpoint (\\([0-9.]*\\) s"
   sums() { sed -n "s/.*$said$2), 25 % more, and 10 s to end\$/\\1 \\2 0\\4 \\5 \\6/p" "$1" |
-    awk '{ d = $2 - 1.25 * ($3 + $4 + $5) - 10; n += $1 < $2 + 0.05 && d > -0.1 && d < 0.1 } END { exit n == 0 }' || { cat "$1" >&2; die "what it says of the time does not add up"; }; }
+    awk '{ d = $2 - 1.25 * ($3 + $4 + $5) - 10; n += $1 < $2 + 0.05 && d > -0.1 && d < 0.1 } END {
+      exit n == 0 }' || { cat "$1" >&2; die "what it says of the time does not add up"; }; }
   sums ends.log ''
-  number left_seconds ends | awk '{ exit !($1 > 5 && $1 < 15) }' || { cat ends.log >&2; die "it left $(number left_seconds ends) s early"; }
+  number left_seconds ends | awk '{ exit !($1 > 5 && $1 < 15) }' || {
+    cat ends.log >&2; die "it left $(number left_seconds ends) s early"; }
   test "$(losses ends | wc -l)" -ge 2 || die "it left at once"
   status=0
-  on 2 "$SLUICE" train tiny.yaml run.dir=ends $steps run.steps=40000 run.minutes=0.2 --resume auto > ends.log 2>&1 || status=$?
+  on 2 "$SLUICE" train tiny.yaml run.dir=ends $steps run.steps=40000 run.minutes=0.2 --resume auto \
+    > ends.log 2>&1 || status=$?
   left ends $status 'time limit'
   # A Slurm job was started by more words than mpirun -n N.
   status=0
-  SLURM_JOB_ID=7 "$SLUICE" train tiny.yaml run.dir=slurm $steps run.minutes=0.001 > slurm.log 2>&1 || status=$?
+  SLURM_JOB_ID=7 "$SLUICE" train tiny.yaml run.dir=slurm $steps run.minutes=0.001 > slurm.log \
+    2>&1 || status=$?
   left slurm $status 'time limit'
-  grep -qx 'to continue: the same command with --resume auto' slurm.log || { cat slurm.log >&2; die "the log does not say how to continue in a Slurm job"; }
-  SLURM_JOB_END_TIME=tomorrow fails 2 "SLURM_JOB_END_TIME is 'tomorrow'" "$SLUICE" train tiny.yaml run.dir=never
+  grep -qx 'to continue: the same command with --resume auto' slurm.log || {
+    cat slurm.log >&2; die "the log does not say how to continue in a Slurm job"; }
+  SLURM_JOB_END_TIME=tomorrow fails 2 "SLURM_JOB_END_TIME is 'tomorrow'" "$SLUICE" train tiny.yaml \
+    run.dir=never
 
-  # A step that was not finite and was skipped has changed nothing: a run that leaves after it, or ends with it, saves the state before it, and older checkpoints stay.
-  wild="optim.lr=1000 optim.clip=0 optim.warmup=0 optim.schedule=constant optim.nonfinite=skip model.init_std=10 checkpoint.every=1 checkpoint.keep=1"
+  # A step that was not finite and was skipped has changed nothing: a run that leaves after it, or
+  # ends with it, saves the state before it, and older checkpoints stay.
+  wild="optim.lr=1000 optim.clip=0 optim.warmup=0 optim.schedule=constant optim.nonfinite=skip \
+model.init_std=10 checkpoint.every=1 checkpoint.keep=1"
   fails 7 "in a row" on 2 "$SLUICE" train tiny.yaml run.dir=wild $wild run.steps=40
   finite=$(newest wild)
   step=$(losses wild | grep -cv null)
   train 2 wild $wild run.steps=$((step + 1)) --resume auto
-  grep -q "step $((step + 1)) was not finite and has changed nothing" wild.log || { cat wild.log >&2; die "it does not say what it saves"; }
+  grep -q "step $((step + 1)) was not finite and has changed nothing" wild.log || {
+    cat wild.log >&2; die "it does not say what it saves"; }
   status=0
-  on 2 "$SLUICE" train tiny.yaml run.dir=wild $wild run.steps=40 run.minutes=0.001 --resume auto > wild.log 2>&1 || status=$?
+  on 2 "$SLUICE" train tiny.yaml run.dir=wild $wild run.steps=40 run.minutes=0.001 --resume auto \
+    > wild.log 2>&1 || status=$?
   left wild $status 'time limit'
   sums wild.log ', not measured yet'
-  test "$(ls wild/ckpt | wc -l)" = 3 || die "after steps that were not finite there are: $(ls wild/ckpt)"
-  "$SLUICE" ckpt diff "$finite" "$(newest wild)" > diff.out || { cat diff.out >&2; die "a skipped step has changed the state"; }
-  fails 7 "stopped without saving" on 2 "$SLUICE" train tiny.yaml run.dir=wild $wild run.steps=40 run.minutes=0.001 optim.nonfinite=stop --resume auto
-  test "$(ls wild/ckpt | wc -l)" = 3 || die "a run that stops at a step that was not finite saved it: $(ls wild/ckpt)"
+  test "$(ls wild/ckpt | wc -l)" = 3 ||
+    die "after steps that were not finite there are: $(ls wild/ckpt)"
+  "$SLUICE" ckpt diff "$finite" "$(newest wild)" > diff.out || {
+    cat diff.out >&2; die "a skipped step has changed the state"; }
+  fails 7 "stopped without saving" on 2 "$SLUICE" train tiny.yaml run.dir=wild $wild run.steps=40 \
+    run.minutes=0.001 optim.nonfinite=stop --resume auto
+  test "$(ls wild/ckpt | wc -l)" = 3 ||
+    die "a run that stops at a step that was not finite saved it: $(ls wild/ckpt)"
 
-  # kill -9 of a rank at any moment, again and again. Open MPI's mpirun can hang in its own clean-up after that: it is given ten seconds.
+  # kill -9 of a rank at any moment, again and again. Open MPI's mpirun can hang in its own clean-up
+  # after that: it is given ten seconds.
   kills=0
   for pause in 0.05 0.5 0.6 0.7 0.8 0.4; do
     resume=none
     test -e killed/ckpt && resume=auto
-    timeout -k 1 30 $MPIRUN -n 2 "$SLUICE" train tiny.yaml run.dir=killed $steps --resume $resume > killed.log 2>&1 & job=$!
+    timeout -k 1 30 $MPIRUN -n 2 "$SLUICE" train tiny.yaml run.dir=killed $steps --resume $resume \
+      > killed.log 2>&1 & job=$!
     until ls killed/ckpt/step-*.h5 > ls.out 2>&1 || ! kill -0 $job 2> kill.err; do sleep 0.02; done
     sleep $pause
-    if ! pkill -KILL -n -f "^$SLUICE train tiny.yaml run.dir=killed"; then wait $job || true; continue; fi
+    if ! pkill -KILL -n -f "^$SLUICE train tiny.yaml run.dir=killed"; then
+      wait $job || true; continue
+    fi
     kills=$((kills + 1))
     for second in 1 2 3 4 5 6 7 8 9 10; do kill -0 $job 2> kill.err || break; sleep 1; done
-    if pgrep -f "^$SLUICE train tiny.yaml run.dir=killed" > pids; then cat killed.log >&2; die "ranks live on ten seconds after one was killed"; fi
+    if pgrep -f "^$SLUICE train tiny.yaml run.dir=killed" > pids; then
+      cat killed.log >&2; die "ranks live on ten seconds after one was killed"
+    fi
     kill -KILL $job 2> kill.err || true
     wait $job || true
   done
@@ -167,18 +218,25 @@ left() {
   head -c $((size / 2)) "$last" > cut && mv cut "$last"
   fails 3 "$last" "$SLUICE" ckpt verify "$last"
   train 2 damaged $steps --resume auto
-  grep -q "passed over\|passing over" damaged.log || { cat damaged.log >&2; die "nobody said why the newest was passed over"; }
+  grep -q "passed over\|passing over" damaged.log || {
+    cat damaged.log >&2; die "nobody said why the newest was passed over"; }
   same calm damaged
 
-  # So is one of which the checksum of a tensor is found to be wrong while it is loaded. One of another model is not.
+  # So is one of which the checksum of a tensor is found to be wrong while it is loaded. One of
+  # another model is not.
   rm -r damaged
   cp -r calm damaged
   last=$(newest damaged)
-  dd if=/dev/urandom of="$last" bs=1 seek=$(($(wc -c < "$last") / 4 * 3)) count=64 conv=notrunc 2> dd.err
+  dd if=/dev/urandom of="$last" bs=1 seek=$(($(wc -c < "$last") / 4 * 3)) count=64 conv=notrunc \
+    2> dd.err
   fails 3 "does not match its checksum" "$SLUICE" ckpt verify "$last"
   train 2 damaged $steps --resume auto
-  grep -q "passed over.*$(basename "$last").*does not match its checksum" damaged.log || { cat damaged.log >&2; die "nobody said which checksum is wrong"; }
+  grep -q "passed over.*$(basename "$last").*does not match its checksum" damaged.log || {
+    cat damaged.log >&2; die "nobody said which checksum is wrong"; }
   same calm damaged
-  fails 2 "must agree" "$SLUICE" train tiny.yaml run.dir=damaged run.steps=100 model.width=96 --resume auto
-  if grep -q "passed over" fails.out; then cat fails.out >&2; die "a checkpoint of another model is passed over"; fi
+  fails 2 "must agree" "$SLUICE" train tiny.yaml run.dir=damaged run.steps=100 model.width=96 \
+    --resume auto
+  if grep -q "passed over" fails.out; then
+    cat fails.out >&2; die "a checkpoint of another model is passed over"
+  fi
 }

@@ -10,7 +10,9 @@ events() { python3 "$top_srcdir/tests/cli/tensorboard.py" "$@" || die "damaged e
 # of_events DIR NAME: step and value of a number, one per line.
 of_events() { events "$1" | awk -v name="$2" '$2 == name { print $1, $3 }'; }
 # of_results DIR KIND KEY
-of_results() { sed -n "s/.*\"kind\":\"$2\".*\"step\":\([0-9]*\).*\"$3\":\([^,}]*\).*/\1 \2/p" "$1/results.jsonl"; }
+of_results() {
+  sed -n "s/.*\"kind\":\"$2\".*\"step\":\([0-9]*\).*\"$3\":\([^,}]*\).*/\1 \2/p" "$1/results.jsonl"
+}
 # agree DIR NAME KIND KEY: the same steps, and the same values in fp32.
 agree() {
   of_events "$1" "$2" > events.txt

@@ -47,7 +47,8 @@ for kind in BTLF FRHP FHIB; do
 done
 
 # ---- text
-"$SLUICE" generate calm prompt="$(printf 'the\033[2J\302\2332J gate')" tokens=40 > text.out 2> text.err ||
+"$SLUICE" generate calm prompt="$(printf 'the\033[2J\302\2332J gate')" tokens=40 > text.out \
+  2> text.err ||
   { cat text.err >&2; die "generate"; }
 clean text.out
 grep -q '^the?\[2J?2J gate' text.out ||
@@ -67,7 +68,8 @@ with h5py.File("forged.h5", "r+") as f:
     f.attrs.create("tokenizer", numpy.bytes_(b"b\x1b[2J\xc2\x9b2J"))
     text = f["deck"][()] + b"# " + escape + b"\xc2\x9b2J\n"
     del f["deck"]
-    f.create_dataset("deck", data=numpy.bytes_(text)).attrs.create("crc32", zlib.crc32(text), dtype="<u4")
+    deck = f.create_dataset("deck", data=numpy.bytes_(text))
+    deck.attrs.create("crc32", zlib.crc32(text), dtype="<u4")
 END
 "$SLUICE" ckpt show forged.h5 > show.out 2>&1 || { cat show.out >&2; die "ckpt show"; }
 mkdir shelf

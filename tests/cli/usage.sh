@@ -1,11 +1,14 @@
 #!/bin/sh
-# Scripts that are started by hand: with less than they need they say how, before they do anything. Oracle: the usage that the head of each script states.
+# Scripts that are started by hand: with less than they need they say how, before they do anything.
+# Oracle: the usage that the head of each script states.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need bash
-for script in "$top_srcdir"/tests/peers/*.sh "$top_srcdir"/tests/gpu/*.sh "$top_srcdir/tests/fuzz/run.sh"; do
+for script in "$top_srcdir"/tests/peers/*.sh "$top_srcdir"/tests/gpu/*.sh \
+  "$top_srcdir/tests/fuzz/run.sh"; do
   usage=$(sed -n '2s/^# \([^:]*\):.*/\1/p' "$script")
   shell=$(sed -n '1s/^#!//p' "$script")
-  # shellcheck disable=SC2086 # words: the script, and what it cannot do without, which is all before the first bracket
+  # The words are the script and the arguments that it needs: all before the first bracket.
+  # shellcheck disable=SC2086
   set -- ${usage%%[*}
   test $# -gt 1 || die "$script does not state its usage in its second line"
   shift

@@ -68,8 +68,7 @@ static void apart_release(struct device *device, void *ptr)
   far_free(ptr);
 }
 
-/* --- a lane: a thread that takes its work from a queue
- * -------------------------------------------------------------------------- */
+/* --- a lane: a thread that takes its work from a queue ------------------- */
 
 static enum status put(struct lane *base, struct work work)
 {

@@ -446,9 +446,7 @@ static void test_only_choice(void **state)
                    STATUS_USAGE); /* a table's own default is held to its rules */
 }
 
-/* --- echo
- * ------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- echo ---------------------------------------------------------------- */
 
 static double draw_real(uint64_t i)
 {
@@ -669,9 +667,7 @@ static void test_texts_of_booleans(void **state)
     assert_false(options_is_bool(no[i]));
 }
 
-/* --- for people
- * ------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- for people ---------------------------------------------------------- */
 
 static void capture(void (*print)(FILE *), char *text, size_t size)
 {

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""tests/docs/generate.py SLUICE [--check]: writes the pages of doc/reference that the program knows.
+"""tests/docs/generate.py SLUICE [--check]: writes the pages of doc/reference that the program
+knows.
 
-deck-keys.md comes from the option table of decks, commands.md from the short help of each subcommand,
-and exit-codes.md from `sluice --exit-codes`. With --check nothing is written, and the exit code is 1
-if a page differs.
+deck-keys.md comes from the option table of decks, commands.md from the short help of each
+subcommand, and exit-codes.md from `sluice --exit-codes`. With --check nothing is written, and the
+exit code is 1 if a page differs.
 """
+
 import pathlib
 import re
 import subprocess
@@ -66,9 +68,14 @@ def keys(man):
 def deck_keys(sluice):
     table = keys(ask(sluice, "--man", "keys"))
     page = [NOTE, "# Deck keys\n"]
-    page.append(wrap("A deck is a YAML file. A key stands in a section, as in `optim: {lr: 1e-3}`. On the "
-                     "command line it is `optim.lr=1e-3`, which wins over the deck. `sluice help "
-                     "keys KEY` prints one entry.") + "\n")
+    page.append(
+        wrap(
+            "A deck is a YAML file. A key stands in a section, as in `optim: {lr: 1e-3}`. On the "
+            "command line it is `optim.lr=1e-3`, which wins over the deck. `sluice help "
+            "keys KEY` prints one entry."
+        )
+        + "\n"
+    )
     sections = list(dict.fromkeys(entry["key"].split(".")[0] for entry in table))
     page.append("Sections: " + ",\n".join(
         textwrap.wrap(", ".join(f"[{s}](#{s})" for s in sections), 88)).replace(",,", ",") + "\n")
@@ -83,8 +90,11 @@ def deck_keys(sluice):
             page += [wrap(f"- `{name}`: {escape(text)}", "  ") for name, text in entry["choices"]]
             page += [""] if entry["choices"] else []
             facts = [f"type: {escape(kind)}"]
-            facts.append(default.replace("default ", "default: `", 1) + "`"
-                         if default.startswith("default ") else "default: " + (default.replace(" by default", "") or "none"))
+            facts.append(
+                default.replace("default ", "default: `", 1) + "`"
+                if default.startswith("default ")
+                else "default: " + (default.replace(" by default", "") or "none")
+            )
             facts.append(f"example: `{entry['example']}`")
             page += [wrap("- " + fact, "  ") for fact in facts] + [""]
     return "\n".join(page).rstrip() + "\n"
@@ -94,8 +104,13 @@ def commands(sluice):
     help_text = ask(sluice, "--help")
     names = re.findall(r"^  ([a-z]+)  +\S", help_text[help_text.index("Subcommands:"):], re.M)
     page = [NOTE, "# Commands\n"]
-    page.append(wrap("`sluice SUBCOMMAND -h` prints what follows, and `sluice SUBCOMMAND --help` all "
-                     "about a subcommand. The man pages are `sluice-SUBCOMMAND(1)`.") + "\n")
+    page.append(
+        wrap(
+            "`sluice SUBCOMMAND -h` prints what follows, and `sluice SUBCOMMAND --help` all "
+            "about a subcommand. The man pages are `sluice-SUBCOMMAND(1)`."
+        )
+        + "\n"
+    )
     page += ["```text", help_text.rstrip(), "```", ""]
     for name in names:
         page += [f"## sluice {name}", "", "```text", ask(sluice, name, "-h").rstrip(), "```", ""]
@@ -103,11 +118,18 @@ def commands(sluice):
 
 
 def exit_codes(sluice):
-    rows = [line.split(None, 1) for line in ask(sluice, "--exit-codes").splitlines() if line.strip()]
+    rows = [
+        line.split(None, 1) for line in ask(sluice, "--exit-codes").splitlines() if line.strip()
+    ]
     page = [NOTE, "# Exit codes\n"]
-    page.append(wrap("`sluice --exit-codes CODE` explains one code. With mpirun and srun the code is "
-                     "that of the first rank that failed. Under Slurm the last line of Slurm's file "
-                     "explains it.") + "\n")
+    page.append(
+        wrap(
+            "`sluice --exit-codes CODE` explains one code. With mpirun and srun the code is "
+            "that of the first rank that failed. Under Slurm the last line of Slurm's file "
+            "explains it."
+        )
+        + "\n"
+    )
     page += ["| code | meaning |", "| --- | --- |"]
     page += [f"| {code} | {escape(text)} |" for code, text in rows]
     page.append("\n" + wrap("The message above the code says more: [Troubleshoot]"
@@ -120,7 +142,11 @@ def main():
         sys.exit(__doc__)
     folder = pathlib.Path(__file__).resolve().parent.parent.parent / "doc/reference"
     bad = 0
-    for name, make in (("deck-keys", deck_keys), ("commands", commands), ("exit-codes", exit_codes)):
+    for name, make in (
+        ("deck-keys", deck_keys),
+        ("commands", commands),
+        ("exit-codes", exit_codes),
+    ):
         path, text = folder / f"{name}.md", make(sys.argv[1])
         if len(sys.argv) == 2:
             path.write_text(text, encoding="utf-8")

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""tests/docs/links.py FOLDER...: checks that each relative link of each Markdown page leads somewhere.
+"""tests/docs/links.py FOLDER...: checks that each relative link of each Markdown page leads
+somewhere.
 
 A link to a heading of a page must name a heading that is there. Folders of builds are ignored.
 """
+
 import pathlib
 import re
 import sys
@@ -14,7 +16,9 @@ def text_of(page):
     for line in page.read_text(encoding="utf-8").splitlines():
         if line.startswith("```"):
             fenced = not fenced
-        elif not fenced and not (line.startswith("    ") and not before.strip().startswith(("-", "1"))):
+        elif not fenced and not (
+            line.startswith("    ") and not before.strip().startswith(("-", "1"))
+        ):
             lines.append(re.sub(r"`[^`]*`", lambda m: re.sub(r"[\[\]]", "", m[0]), line))
         before = line if line.strip() and not line.startswith("    ") else before
     return "\n".join(lines)
@@ -36,7 +40,9 @@ def main():
     for folder in map(pathlib.Path, sys.argv[1:]):
         for page in folder.rglob("*.md"):
             parts = page.relative_to(folder).parts
-            if any(re.match(r"(build|html|data|runs|sluice-.*)$|build-|html\.", part) for part in parts):
+            if any(
+                re.match(r"(build|html|data|runs|sluice-.*)$|build-|html\.", part) for part in parts
+            ):
                 continue
             for link in re.findall(r"\]\(<?([^)>\s]+)>?\)", text_of(page)):
                 if re.match(r"[a-z]+:", link):

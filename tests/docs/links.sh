@@ -1,5 +1,6 @@
 #!/bin/sh
-# Links of the pages. Oracle: the files and headings that are there, in the source and when installed.
+# Links of the pages. Oracle: the files and headings that are there, in the source and when
+# installed.
 . "${top_srcdir:?}/tests/need.sh"
 need python3
 links="python3 $top_srcdir/tests/docs/links.py"

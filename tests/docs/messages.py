@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""tests/docs/messages.py PAGE SOURCE...: checks that each message of a table of PAGE is in the source.
+"""tests/docs/messages.py PAGE SOURCE...: checks that each message of a table of PAGE is in the
+source.
 
 A message is what stands between backquotes in the first column of a table that is headed `message`.
 In it, `...` stands for a part that is filled in. SOURCE are folders of code in C.
 """
+
 import pathlib
 import re
 import sys
@@ -16,7 +18,9 @@ def literals(folder):
         if path.suffix not in (".c", ".cu", ".cpp", ".h"):
             continue
         code = path.read_text(encoding="utf-8")
-        for match in re.finditer(r'"(?:[^"\\\n]|\\.)*"(?:\s*(?:PRI\w+\s*)?"(?:[^"\\\n]|\\.)*")*', code):
+        for match in re.finditer(
+            r'"(?:[^"\\\n]|\\.)*"(?:\s*(?:PRI\w+\s*)?"(?:[^"\\\n]|\\.)*")*', code
+        ):
             parts = re.findall(r'"((?:[^"\\\n]|\\.)*)"', match[0])
             texts.append(re.sub(r"%[-+ 0#]*[\d.*]*(?:ll|l|z|h)?[a-zA-Z]?", "...", "".join(parts)))
     return texts

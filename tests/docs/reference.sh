@@ -1,6 +1,6 @@
 #!/bin/sh
-# Pages of the reference. Oracles: the program, for keys, commands and exit codes; the source, for the
-# variables that it reads.
+# Pages of the reference. Oracles: the program, for keys, commands and exit codes; the source, for
+# the variables that it reads.
 . "${top_srcdir:?}/tests/need.sh"
 need python3
 here=$(cd "$top_srcdir" && pwd)

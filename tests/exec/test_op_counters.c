@@ -56,9 +56,7 @@ static void refused(char *name, const char *says)
     fail_msg("'%s' does not say '%s' of '%s'", status_text(), says, name);
 }
 
-/* --- a PAPI of our own
- * -------------------------------------------------------------------------------------------------------------------------
- */
+/* --- a PAPI of our own --------------------------------------------------- */
 
 #ifdef HAVE_PAPI
 
@@ -389,9 +387,7 @@ static void a_build_without_papi(void **state)
 
 #endif
 
-/* --- the kernel's account
- * ----------------------------------------------------------------------------------------------------------------------
- */
+/* --- the kernel's account ------------------------------------------------ */
 
 static _Atomic int64_t cpu_ns;
 

@@ -150,9 +150,7 @@ static int rest(void)
   return same ? 0 : 2;
 }
 
-/* --- tasks beside the steps
- * ------------------------------------------------------------------------------------------------------
- */
+/* --- tasks beside the steps ---------------------------------------------- */
 
 static _Atomic int64_t moved;
 static _Atomic bool flushes;
@@ -223,9 +221,7 @@ static int miss_meeting(int rank)
   return 0;
 }
 
-/* --- the start of a job
- * -----------------------------------------------------------------------------------------------------------
- */
+/* --- the start of a job -------------------------------------------------- */
 
 /* Rank `stuck` does not come to where the others wait; -1: rank 0 takes long, and the others wait
  * for it. */
@@ -281,8 +277,7 @@ static int join_groups(int stuck)
   return job_reopen(&job, &(struct exec_config){.start = start}) ? tell("the executor") : 0;
 }
 
-/* --- a checkpoint of which one rank writes for long
- * ------------------------------------------------------------------------------- */
+/* --- a checkpoint of which one rank writes for long ---------------------- */
 
 static void ask_unequal(struct watchdog_place *out)
 {
@@ -314,9 +309,7 @@ static int wait_for_a_writer(void)
   return 0;
 }
 
-/* --- what mpirun says of it
- * ----------------------------------------------------------------------------------------------------
- */
+/* --- what mpirun says of it ---------------------------------------------- */
 
 static void ended_by_watchdog(const struct again *run)
 {

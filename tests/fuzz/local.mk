@@ -1,4 +1,5 @@
-# A target is a program fuzz_NAME.c; `make check` replays tests/fuzz/seeds/NAME and tests/fuzz/crashers/NAME through it, `make fuzz` looks for more.
+# A target is a program fuzz_NAME.c. `make check` replays tests/fuzz/seeds/NAME and
+# tests/fuzz/crashers/NAME through it, `make fuzz` looks for more.
 fuzz_targets = config corpus deck gpt2 json safetensors split tokenizer
 fuzz_common = tests/fuzz/fuzz.c tests/fuzz/fuzz.h tests/fuzz/replay.c
 check_PROGRAMS += \
@@ -45,16 +46,23 @@ fuzz_sources = \
 
 .PHONY: fuzz fuzz-build
 fuzz: fuzz-build
-	FUZZ_JOBS='$(FUZZ_JOBS)' $(SHELL) $(top_srcdir)/tests/fuzz/run.sh tests/fuzz/bin '$(FUZZ_SECONDS)' $(fuzz_targets)
+	FUZZ_JOBS='$(FUZZ_JOBS)' \
+	$(SHELL) $(top_srcdir)/tests/fuzz/run.sh tests/fuzz/bin '$(FUZZ_SECONDS)' \
+	  $(fuzz_targets)
 fuzz-build: config.h
-	@echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n) { (void)d; (void)n; return 0; }' >conftest-fuzz.c; \
-	$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o conftest-fuzz conftest-fuzz.c >conftest-fuzz.log 2>&1; found=$$?; \
+	@echo 'int LLVMFuzzerTestOneInput(const char *d, unsigned long n)' \
+	  '{ (void)d; (void)n; return 0; }' \
+	  >conftest-fuzz.c; \
+	$(FUZZ_CC) -fsanitize=fuzzer,address,undefined -o conftest-fuzz conftest-fuzz.c \
+	  >conftest-fuzz.log 2>&1; found=$$?; \
 	rm -f conftest-fuzz conftest-fuzz.c conftest-fuzz.log; \
 	if test $$found -ne 0; then \
-	  echo "make fuzz needs clang with libFuzzer and AddressSanitizer (Debian and Ubuntu: clang libclang-rt-dev), and '$(FUZZ_CC)' is none:" \
+	  echo "make fuzz needs clang with libFuzzer and AddressSanitizer" \
+	    "(Debian and Ubuntu: clang libclang-rt-dev), and '$(FUZZ_CC)' is none:" \
 	    "install it, or name another one with FUZZ_CC=" >&2; exit 1; fi
 	+@$(MAKE) -f $(top_srcdir)/tests/fuzz/fuzz.mk top_srcdir='$(top_srcdir)' CC='$(FUZZ_CC)' \
-	  flags='$(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS)' libs='$(SLUICE_DEPS_LIBS) $(LIBS)' \
+	  flags='$(DEFS) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(CPPFLAGS)' \
+	  libs='$(SLUICE_DEPS_LIBS) $(LIBS)' \
 	  sources='$(fuzz_sources)' targets='$(fuzz_targets)'
 clean-local: fuzz-clean
 .PHONY: fuzz-clean

@@ -1,6 +1,7 @@
 #!/bin/sh
-# tests/fuzz/run.sh BIN SECONDS TARGET...: each target of the folder BIN for so many seconds, FUZZ_JOBS (1) of them at a time. Needs neither a compiler nor the build.
-# What libFuzzer learns stays in BIN/corpus, logs in BIN/log. Fails on a finding, whose input is BIN/findings/TARGET-...
+# tests/fuzz/run.sh BIN SECONDS TARGET...: each target of the folder BIN for so many seconds,
+# FUZZ_JOBS (1) of them at a time. Needs neither a compiler nor the build. What libFuzzer learns
+# stays in BIN/corpus, logs in BIN/log. Fails on a finding, whose input is BIN/findings/TARGET-...
 set -eu
 test $# -ge 3 || { echo "usage: tests/fuzz/run.sh BIN SECONDS TARGET..." >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
@@ -14,15 +15,21 @@ run_one() {
   seeds=$here/seeds/$name
   if test -d "$here/crashers/$name"; then seeds="$seeds $here/crashers/$name"; fi
   # shellcheck disable=SC2086 # lists of words
-  if TMPDIR=$bin/tmp ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 "$bin/fuzz_$name" \
-    -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=1024 -print_final_stats=1 -dict="$dictionary" \
+  if TMPDIR=$bin/tmp ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 \
+    UBSAN_OPTIONS=print_stacktrace=1 "$bin/fuzz_$name" \
+    -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -malloc_limit_mb=1024 \
+    -print_final_stats=1 -dict="$dictionary" \
     -artifact_prefix="$bin/findings/$name-" "$bin/corpus/$name" $seeds >"$bin/log/$name" 2>&1; then
-    echo "$name: no finding in $(sed -n 's/^stat::number_of_executed_units: *//p' "$bin/log/$name") inputs; $(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$bin/log/$name" | tail -1) edges"
+    echo "$name: no finding in $(sed -n 's/^stat::number_of_executed_units: *//p' \
+      "$bin/log/$name") inputs; $(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$bin/log/$name" |
+      tail -1) edges"
     return 0
   fi
   echo "$name: FAILED" >&2
-  grep -E 'finding:|ERROR:|runtime error|SUMMARY|Test unit written' "$bin/log/$name" >&2 || tail -5 "$bin/log/$name" >&2
-  echo "a finding is repaired, and its input kept as tests/fuzz/crashers/$name/WHAT_IT_WAS; the rest of the report is in $bin/log/$name" >&2
+  grep -E 'finding:|ERROR:|runtime error|SUMMARY|Test unit written' "$bin/log/$name" >&2 ||
+    tail -5 "$bin/log/$name" >&2
+  echo "a finding is repaired, and its input kept as tests/fuzz/crashers/$name/WHAT_IT_WAS; the \
+rest of the report is in $bin/log/$name" >&2
   return 1
 }
 

@@ -48,9 +48,7 @@ static void must(enum status status)
   exit(1);
 }
 
-/* --- one operation
- * -----------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- one operation ------------------------------------------------------- */
 
 /* Cuts operands out of the arena. */
 struct cut {
@@ -143,9 +141,7 @@ static void report_flops(const struct model *m, const char *name, operation *op,
     printf("%-12s %-34s needs more memory than is given to it\n", m->name, name);
 }
 
-/* --- products
- * -----------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- products ------------------------------------------------------------ */
 
 /* A layer from `in` to `out` features: as the models bind them. */
 enum { ROWS, IN, OUT, LD, TRANSPOSED, WHAT, LAYER_NUMBERS };
@@ -254,9 +250,7 @@ static void bench_products(const struct model *m)
   layer(m, "head", logit_rows(m), m->C, V, V, true, FORWARD, INPUT);
 }
 
-/* --- attention
- * ----------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- attention ----------------------------------------------------------- */
 
 static struct attention_backward attention_of(const struct model *m, struct cut *cut,
                                               enum attention_room which)
@@ -352,9 +346,7 @@ static void bench_sequences(void)
     bench_attention(&sequences[i]);
 }
 
-/* --- what memory bounds
- * ---------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- what memory bounds -------------------------------------------------- */
 
 static void norm(const struct model *m, struct cut *cut, const int64_t *n)
 {
@@ -727,9 +719,7 @@ static void bench_codecs(void)
   report_bytes(&any, "the largest magnitude", finding_the_largest, n, 4.0 * (double)n[LENGTH]);
 }
 
-/* --- a block, call by call and as a graph
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* --- a block, call by call and as a graph -------------------------------- */
 
 static void one_product(const struct model *m, struct cut *cut, int64_t in, int64_t out,
                         enum what what)
@@ -848,9 +838,7 @@ static void bench_graphs(const struct model *m)
   report_graph(m, "a block backward", block_backward);
 }
 
-/* --- the program
- * ------------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- the program --------------------------------------------------------- */
 
 /* Pairs of numbers in bf16 between 1/128 and 2 of either sign, which are such numbers in fp32 too:
  * a chip is faster on zeros than on anything that it will see. */

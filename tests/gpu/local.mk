@@ -6,12 +6,15 @@ tests_gpu_test_ops_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CFLAGS) -DSLUICE_NVCC_ARCH='
 # No test, but a measurement: make tests/gpu/bench_ops
 EXTRA_PROGRAMS += tests/gpu/bench_ops
 tests_gpu_bench_ops_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CFLAGS)
-# What tests/cli/cuda_spy.sh has CUDA load. It looks for libcupti when it is loaded, also where the program finds CUDA's libraries.
+# The library that tests/cli/cuda_spy.sh makes CUDA load. It looks for libcupti when it is loaded,
+# also in the folders where the program finds CUDA's libraries.
 check_DATA += tests/gpu/spy.so
 CLEANFILES += tests/gpu/spy.so
 tests/gpu/spy.so: tests/gpu/spy.c
-	$(AM_V_CCLD)$(MKDIR_P) $(@D) && paths=; for flag in $(CUDA_LIBS); do case $$flag in -Wl,-rpath,*) paths="$$paths $$flag" ;; esac; done; \
-	  $(CC) $(CUDA_CFLAGS) $(CFLAGS) -fPIC -shared -fvisibility=hidden $$paths -o $@ $(top_srcdir)/tests/gpu/spy.c -ldl -lpthread
+	$(AM_V_CCLD)$(MKDIR_P) $(@D) && paths=; for flag in $(CUDA_LIBS); do \
+	    case $$flag in -Wl,-rpath,*) paths="$$paths $$flag" ;; esac; done; \
+	  $(CC) $(CUDA_CFLAGS) $(CFLAGS) -fPIC -shared -fvisibility=hidden $$paths -o $@ \
+	    $(top_srcdir)/tests/gpu/spy.c -ldl -lpthread
 endif
 if HAVE_NCCL
 check_PROGRAMS += tests/gpu/test_nccl

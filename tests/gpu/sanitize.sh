@@ -1,6 +1,8 @@
 #!/bin/sh
-# tests/gpu/sanitize.sh SLUICE [TEST_OPS]: a training step of small shapes on a GPU, and the tests of the operations where TEST_OPS is given, under compute-sanitizer's memcheck, racecheck and
-# initcheck, one tool after the other; the steps of a tool all at the same time, the tests, of which one takes all memory, behind them. Prints the summaries, and what was found; ends with 1 where one
+# tests/gpu/sanitize.sh SLUICE [TEST_OPS]: a training step of small shapes on a GPU, and the tests
+# of the operations where TEST_OPS is given, under compute-sanitizer's memcheck, racecheck and
+# initcheck, one tool after the other; the steps of a tool all at the same time, the tests, of which
+# one takes all memory, behind them. Prints the summaries, and what was found; ends with 1 where one
 # of them found something that is not in the libraries' own kernels.
 # Not part of make check: it takes minutes, and needs the tool.
 # Environment:
@@ -13,16 +15,20 @@ test $# -ge 1 || { echo "usage: tests/gpu/sanitize.sh SLUICE [TEST_OPS]" >&2; ex
 sluice=$1 ops=${2:-}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-NCCL_CUMEM_ENABLE=0 # memory of NCCL's comes from cudaMalloc then, whose blocks are watched to the byte, and no driver call is tried that this GPU may refuse
+# Memory of NCCL's comes from cudaMalloc then, whose blocks are watched to the byte, and no driver
+# call is tried that this GPU may refuse.
+NCCL_CUMEM_ENABLE=0
 export NCCL_CUMEM_ENABLE
 
-# Layer norm, GELU, biases, learned positions, tied; then RMS norms of heads, rotary positions, grouped keys, SwiGLU, a sliding window, a head of its own.
+# Layer norm, GELU, biases, learned positions, tied; then RMS norms of heads, rotary positions,
+# grouped keys, SwiGLU, a sliding window, a head of its own.
 cat > "$work/gpt2.yaml" <<'END'
 run:   {dir: run, steps: 2, seed: 3, threads: 1}
 model: {arch: gpt2, layers: 2, width: 48, heads: 3, context: 64, vocab: 257}
 data:  {train: none, batch: 4, sequence: 64, micro_batch: 2}
 END
-# Heads for which Hopper has kernels of its own, 64 and 128 elements wide, in sequences of more than a block.
+# Heads for which Hopper has kernels of its own, 64 and 128 elements wide, in sequences of more than
+# a block.
 cat > "$work/gpt2-heads.yaml" <<'END'
 run:   {dir: run, steps: 2, seed: 3, threads: 1}
 model: {arch: gpt2, layers: 1, width: 192, heads: 3, context: 200, vocab: 257}
@@ -30,12 +36,14 @@ data:  {train: none, batch: 2, sequence: 200, micro_batch: 2}
 END
 cat > "$work/llama-heads.yaml" <<'END'
 run:   {dir: run, steps: 2, seed: 3, threads: 1}
-model: {arch: llama, layers: 1, width: 256, heads: 2, kv_heads: 1, head_width: 128, ffn: 256, context: 256, vocab: 257, tied: false}
+model: {arch: llama, layers: 1, width: 256, heads: 2, kv_heads: 1, head_width: 128, ffn: 256,
+  context: 256, vocab: 257, tied: false}
 data:  {train: none, batch: 2, sequence: 256, micro_batch: 2}
 END
 cat > "$work/qwen3.yaml" <<'END'
 run:   {dir: run, steps: 2, seed: 3, threads: 1}
-model: {arch: qwen3, layers: 2, width: 64, heads: 4, kv_heads: 2, head_width: 16, ffn: 96, context: 64, vocab: 257, tied: false, window: 16}
+model: {arch: qwen3, layers: 2, width: 64, heads: 4, kv_heads: 2, head_width: 16, ffn: 96,
+  context: 64, vocab: 257, tied: false, window: 16}
 data:  {train: none, batch: 4, sequence: 64, micro_batch: 2}
 END
 
@@ -48,28 +56,33 @@ check() {
   shift 2
   log=$work/$tool-$name
   leave=
-  # Errors that the runtime returns and the program reads (is an event reached? how much memory is there?) are none of the tool's.
-  # racecheck takes long over the kernels of cuBLAS and cuDNN, and reports races inside them, which are not ours to mend: they are left out.
+  # Errors that the runtime returns and the program reads (is an event reached? how much memory is
+  # there?) are none of the tool's. racecheck takes long over the kernels of cuBLAS and cuDNN, and
+  # reports races inside them, which are not ours to mend: they are left out.
   test "$tool" != racecheck || leave=$(printf -- '--kernel-name-exclude kns=%s ' $libraries)
   # shellcheck disable=SC2086 # a list of words
-  timeout -k 10 "${LIMIT:-600}" compute-sanitizer --tool "$tool" --report-api-errors no $leave --error-exitcode 9 "$@" > "$log.log" 2>&1
+  timeout -k 10 "${LIMIT:-600}" compute-sanitizer --tool "$tool" --report-api-errors no $leave \
+    --error-exitcode 9 "$@" > "$log.log" 2>&1
   echo $? > "$log.code"
 }
 
-# each ACTION [TOOL]: ACTION NAME [TOOL] COMMAND... for each deck and type, all at the same time; a run's cache is that of its deck and type.
+# each ACTION [TOOL]: ACTION NAME [TOOL] COMMAND... for each deck and type, all at the same time; a
+# run's cache is that of its deck and type.
 each() {
   for deck in ${DECKS:-gpt2 qwen3 gpt2-heads llama-heads}; do
     for compute in ${COMPUTES:-bf16 fp32}; do
       (
         export XDG_CACHE_HOME="$work/cache-$deck-$compute"
-        "$1" "$deck-$compute" ${2:+"$2"} "$sluice" bench "$work/$deck.yaml" run.device=cuda run.compute="$compute" steps=1 warmup=0
+        "$1" "$deck-$compute" ${2:+"$2"} "$sluice" bench "$work/$deck.yaml" run.device=cuda \
+          run.compute="$compute" steps=1 warmup=0
       ) &
     done
   done
   wait
 }
 
-# Without the tool, so that cuBLAS' algorithms are chosen already: under it only those run that a step takes.
+# Without the tool, so that cuBLAS' algorithms are chosen already: under it only those run that a
+# step takes.
 prepare() {
   name=$1
   shift

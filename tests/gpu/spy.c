@@ -32,9 +32,7 @@
 int InitializeInjection(void);
 int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table);
 
-/* --- the record
- * -----------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- the record ---------------------------------------------------------- */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static FILE *record;
@@ -67,9 +65,7 @@ static void note(const char *what, const char *which)
           thread, what, which);
 }
 
-/* --- ranges
- * ---------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- ranges -------------------------------------------------------------- */
 
 static int push(const char *message)
 {
@@ -112,9 +108,7 @@ __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
   return 1;
 }
 
-/* --- calls
- * ----------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- calls --------------------------------------------------------------- */
 
 #if __has_include(<cupti.h>)
 

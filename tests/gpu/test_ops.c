@@ -210,9 +210,7 @@ static void *scratch(struct device *device, size_t bytes)
   return keep(device, room(device, bytes));
 }
 
-/* --- products
- * --------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- products ------------------------------------------------------------ */
 
 struct product {
   bool trans_a, trans_b;
@@ -353,9 +351,7 @@ static void test_learning(void **state)
   mem_free(again);
 }
 
-/* --- the user's cache of algorithms
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* --- the user's cache of algorithms -------------------------------------- */
 
 /* A folder of our own in place of the user's, and the file in it. */
 struct cache {
@@ -737,9 +733,7 @@ static void test_finish(void **state)
     }
 }
 
-/* --- norms
- * -----------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- norms --------------------------------------------------------------- */
 
 static void check_rmsnorm(int64_t rows, int64_t groups, int64_t C, int64_t stride, bool with_add)
 {
@@ -866,9 +860,7 @@ static void test_norm_repeats(void **state)
   }
 }
 
-/* --- element by element
- * --------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- element by element -------------------------------------------------- */
 
 static void test_elementwise(void **state)
 {
@@ -999,9 +991,7 @@ static void test_bias_gradient(void **state)
     }
 }
 
-/* --- attention
- * ------------------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- attention ----------------------------------------------------------- */
 
 /* One block's attention: arrays on both sides, and the operations on one of them. */
 struct heads {
@@ -1285,9 +1275,7 @@ static void test_hopper_bits(void **state)
   assert_true(room_for(&two, ATTENTION_BEST) < 2 * room_for(&one, ATTENTION_BEST) + 4096);
 }
 
-/* --- embedding, classifier, optimizer
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* --- embedding, classifier, optimizer ------------------------------------ */
 
 static int32_t *tokens_there(const int32_t *token, int64_t n)
 {
@@ -2206,9 +2194,7 @@ static void test_conclude(void **state)
   }
 }
 
-/* --- what the kernels do not take
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* --- what the kernels do not take ---------------------------------------- */
 
 /* Nothing is touched: pointers are NULL. */
 static void test_refusals(void **state)
@@ -2241,9 +2227,7 @@ static void test_refusals(void **state)
   must(ops->lane_check(gpu_lane));
 }
 
-/* --- memory, lanes and marks
- * -------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- memory, lanes and marks --------------------------------------------- */
 
 static void test_memory(void **state)
 {
@@ -2390,9 +2374,7 @@ static void test_memory_for_others(void **state)
   device_destroy(plain);
 }
 
-/* --- measuring
- * ----------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- measuring ----------------------------------------------------------- */
 
 static void expect_none(const struct class_total *total, enum device_class but)
 {

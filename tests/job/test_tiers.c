@@ -165,9 +165,7 @@ static void read_buffer(const struct job *job, int buffer, char **out)
     must(exec_memory_read(&job->memory, plan, buffer, 0, b->bytes, *out));
 }
 
-/* --- working copies
- * -------------------------------------------------------------------------------------------------------------
- */
+/* --- working copies ------------------------------------------------------ */
 
 /* The part of a unit's copy that lies in flat range r, of which `copy` is the beginning, against
  * the parameters rounded. */
@@ -236,9 +234,7 @@ static void working_copies_are_the_masters_rounded(void **arg)
     }
 }
 
-/* --- through files
- * --------------------------------------------------------------------------------------------------------------
- */
+/* --- through files ------------------------------------------------------- */
 
 static void save(const struct job *job, const char *path)
 {
@@ -411,9 +407,7 @@ static void the_disk_is_zeroed(void **arg)
   }
 }
 
-/* --- memory
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* --- memory -------------------------------------------------------------- */
 
 /* Masters in host memory are filled where they are, beside a device apart too; its memory is not
  * touched. */

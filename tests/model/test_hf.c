@@ -245,9 +245,7 @@ static void printed_configurations_read_back(void **state)
     }
 }
 
-/* --- changed configurations
- * -----------------------------------------------------------------------------------------------------
- */
+/* --- changed configurations ---------------------------------------------- */
 
 /* config.json of a model with `from` replaced by `to`; from NULL: `to` is added as a member. */
 static void put_changed(const char *name, const char *from, const char *to)
@@ -547,9 +545,7 @@ static void configurations_of_other_programs_give_no_warning(void **state)
   mem_free(text);
 }
 
-/* --- names
- * ----------------------------------------------------------------------------------------------------------------------
- */
+/* --- names --------------------------------------------------------------- */
 
 static const struct model_param *find_param(const struct model *model, const char *name)
 {

@@ -1,9 +1,13 @@
 #!/bin/sh
 # shellcheck disable=SC2086 # commands are lists of words
-# Four hosts over TCP, as network namespaces that a bridge connects: full and hybrid sharding end in the same losses, and what they send from host to host is what `sluice plan` says.
-# Oracles: bit equality of strategies; the bytes that the kernel counts on each host's interface. Those of a step are what a longer run has sent more than a shorter one: start, data and end
-# are in both. Counted are whole Ethernet frames, so the prediction, which is payload alone, is held against them as they are and against the same less 66 bytes a packet (Ethernet 14, IP 20,
-# TCP 32 with time stamps; a frame that the kernel would cut later counts as one). Open MPI's own headers and what ranks agree on in each step stay in, and have to fit into the 5 %.
+# Four hosts over TCP, as network namespaces that a bridge connects: full and hybrid sharding end in
+# the same losses, and what they send from host to host is what `sluice plan` says. Oracles: bit
+# equality of strategies; the bytes that the kernel counts on each host's interface. Those of a step
+# are what a longer run has sent more than a shorter one: start, data and end are in both. Counted
+# are whole Ethernet frames, so the prediction, which is payload alone, is held against them as they
+# are and against the same less 66 bytes a packet (Ethernet 14, IP 20, TCP 32 with time stamps; a
+# frame that the kernel would cut later counts as one). Open MPI's own headers and what ranks agree
+# on in each step stay in, and have to fit into the 5 %.
 hosts=4
 . "${top_srcdir:?}/tests/need.sh"
 need ip unshare hostname mount
@@ -30,12 +34,14 @@ trap 'exit 1' INT TERM HUP
 make_host() {
   ns=$run-$1
   ip netns add "$ns" && ip -n "$ns" link set lo up &&
-    ip -n "$ns" link add eth0 type veth peer name "port$1" netns "$run-net" && ip -n "$ns" addr add "10.1.1.$((1 + $1))/24" dev eth0 &&
+    ip -n "$ns" link add eth0 type veth peer name "port$1" netns "$run-net" &&
+    ip -n "$ns" addr add "10.1.1.$((1 + $1))/24" dev eth0 &&
     ip -n "$ns" link set eth0 up && ip -n "$run-net" link set "port$1" master bridge0 up
 }
 
 make_network() {
-  ip netns add "$run-net" && ip -n "$run-net" link add bridge0 type bridge && ip -n "$run-net" link set bridge0 up || return
+  ip netns add "$run-net" && ip -n "$run-net" link add bridge0 type bridge &&
+    ip -n "$run-net" link set bridge0 up || return
   for h in $(seq 0 $((hosts - 1))); do
     make_host "$h" || return
     echo "10.1.1.$((1 + h)) host$h" >> hosts
@@ -49,7 +55,8 @@ cat > enter << END
 #!/bin/sh
 host=\$1
 shift
-exec ip netns exec "$run-\${host#host}" unshare --uts --mount sh -c 'hostname "\$1" && mount --bind "$scratch/hosts" /etc/hosts && shift && exec "\$@"' sh "\$host" "\$@"
+exec ip netns exec "$run-\${host#host}" unshare --uts --mount sh -c 'hostname "\$1" &&
+  mount --bind "$scratch/hosts" /etc/hosts && shift && exec "\$@"' sh "\$host" "\$@"
 END
 # What mpirun starts on another host: agent HOST WORD..., words for a shell.
 cat > agent << END
@@ -66,8 +73,10 @@ placement=
 at() {
   list=$1
   shift
-  timeout -k 10 120 ./enter host0 $MPIRUN --host "$list" $placement --mca plm_rsh_agent "$scratch/agent" --mca btl self,vader,tcp \
-    --mca pml ob1 --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca mpi_preconnect_mpi 1 "$@"
+  timeout -k 10 120 ./enter host0 $MPIRUN --host "$list" $placement --mca plm_rsh_agent \
+    "$scratch/agent" --mca btl self,vader,tcp \
+    --mca pml ob1 --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 \
+    --mca mpi_preconnect_mpi 1 "$@"
 }
 
 # spread RANKS_A_HOST COMMAND...
@@ -81,36 +90,49 @@ spread() {
 # Frames and bytes that each host has sent so far.
 sent() {
   for h in $(seq 0 $((hosts - 1))); do
-    ip netns exec "$run-$h" sh -c 'echo "$(cat /sys/class/net/eth0/statistics/tx_packets) $(cat /sys/class/net/eth0/statistics/tx_bytes)"'
+    ip netns exec "$run-$h" \
+      sh -c 'echo "$(cat /sys/class/net/eth0/statistics/tx_packets) $(cat '\
+'/sys/class/net/eth0/statistics/tx_bytes)"'
   done
 }
 
-# train_on RANKS_A_HOST DIR STEPS [key=value ...]: and DIR.sent has what each host has sent meanwhile.
+# train_on RANKS_A_HOST DIR STEPS [key=value ...]: and DIR.sent has what each host has sent
+# meanwhile.
 train_on() {
   each=$1 dir=$2 steps=$3
   shift 3
   sent > before
-  spread "$each" "$SLUICE" train tiny.yaml run.dir="$dir" run.steps="$steps" "$@" > "$dir.log" 2>&1 ||
+  spread "$each" "$SLUICE" train tiny.yaml run.dir="$dir" run.steps="$steps" "$@" > "$dir.log" \
+    2>&1 ||
     { status=$?; cat "$dir.log" >&2; die "$dir on $hosts hosts (exit $status)"; }
   sent | paste -d ' ' before - | awk '{ print $3 - $1, $4 - $2 }' > "$dir.sent"
 }
 
-# wire RANKS_A_HOST NAME [key=value ...]: two runs, and their difference against the plan. Each host sends the same, but for the sums, whose tree has a root.
+# wire RANKS_A_HOST NAME [key=value ...]: two runs, and their difference against the plan. Each host
+# sends the same, but for the sums, whose tree has a root.
 few=2 many=6
 wire() {
   each=$1 name=$2
   shift 2
   train_on "$each" "$name-few" $few "$@"
   train_on "$each" "$name" $many "$@"
-  grep -q "$((hosts * each)) ranks" "$name.log" || { cat "$name.log" >&2; die "$name did not run on all ranks"; }
-  "$SLUICE" plan tiny.yaml list=false ranks=$((hosts * each)) local_ranks="$each" "$@" > "$name.plan" || die "plan of $name"
-  predicted=$(sed -n 's/^  [a-z_]*\(, [0-9]*\)\{0,1\}  *[0-9,]* *[0-9,]* *[0-9,]* *\([0-9,]*\)  (this deck)$/\2/p' "$name.plan" | tr -d ,)
-  test -n "$predicted" || { cat "$name.plan" >&2; die "the plan says nothing of bytes between hosts"; }
-  paste -d ' ' "$name-few.sent" "$name.sent" | awk -v steps=$((many - few)) -v want="$predicted" -v name="$name" '
+  grep -q "$((hosts * each)) ranks" "$name.log" || {
+    cat "$name.log" >&2; die "$name did not run on all ranks"; }
+  "$SLUICE" plan tiny.yaml list=false ranks=$((hosts * each)) local_ranks="$each" "$@" \
+    > "$name.plan" || die "plan of $name"
+  predicted=$(sed -n \
+    's/^  [a-z_]*\(, [0-9]*\)\{0,1\}  *[0-9,]* *[0-9,]* *[0-9,]* *\([0-9,]*\)  (this deck)$/\2/p' \
+    "$name.plan" | tr -d ,)
+  test -n "$predicted" || {
+    cat "$name.plan" >&2; die "the plan says nothing of bytes between hosts"; }
+  paste -d ' ' "$name-few.sent" "$name.sent" |
+    awk -v steps=$((many - few)) -v want="$predicted" -v name="$name" '
     { frames = ($3 - $1) / steps; bytes = ($4 - $2) / steps; payload = bytes - 66 * frames
-      printf "%s, host %d: %.0f bytes a step in %.1f frames, %.0f without their headers; predicted %.0f (%+.2f %%, %+.2f %%)\n", name, NR - 1, bytes, frames,
+      printf "%s, host %d: %.0f bytes a step in %.1f frames, %.0f without their headers; '\
+'predicted %.0f (%+.2f %%, %+.2f %%)\n", name, NR - 1, bytes, frames,
         payload, want, 100 * (bytes / want - 1), 100 * (payload / want - 1)
-      if (bytes < 0.95 * want || bytes > 1.05 * want || payload < 0.95 * want || payload > 1.05 * want) bad = 1 }
+      if (bytes < 0.95 * want || bytes > 1.05 * want || payload < 0.95 * want ||
+          payload > 1.05 * want) bad = 1 }
     END { exit bad || NR != 4 }' || die "$name sends something else than the plan says"
 }
 
@@ -129,13 +151,21 @@ same full hybrid
 same hybrid dealt
 same full4 hybrid4
 close_to full full4 1e-5 # the same sums in another order
-cat full.sent hybrid.sent | awk '{ s[NR > 4] += $2 } END { exit !(s[1] > 0 && s[1] < s[0] / 2) }' || die "hybrid sharding does not spare the network"
+cat full.sent hybrid.sent | awk '{ s[NR > 4] += $2 } END { exit !(s[1] > 0 && s[1] < s[0] / 2) }' ||
+  die "hybrid sharding does not spare the network"
 
 # Groups of a host are as large everywhere.
-grep -q "8 ranks, .*, ranks renumbered node by node$" dealt.log || { cat dealt.log >&2; die "the log does not say that ranks have other numbers than the launcher's"; }
-! grep -q "renumbered" hybrid.log || { cat hybrid.log >&2; die "ranks have other numbers than the launcher's"; }
-grep -q "hybrid_shard: 4 groups of 2 ranks" hybrid.log || { cat hybrid.log >&2; die "groups are no hosts"; }
+grep -q "8 ranks, .*, ranks renumbered node by node$" dealt.log || {
+  cat dealt.log >&2; die "the log does not say that ranks have other numbers than the launcher's"; }
+! grep -q "renumbered" hybrid.log || {
+  cat hybrid.log >&2; die "ranks have other numbers than the launcher's"; }
+grep -q "hybrid_shard: 4 groups of 2 ranks" hybrid.log || {
+  cat hybrid.log >&2; die "groups are no hosts"; }
 ! grep -q "span nodes" hybrid.log || { cat hybrid.log >&2; die "groups of hosts span them"; }
-grep -q "hybrid_shard: 2 groups of 2 ranks, some of which span nodes" hybrid4.log || { cat hybrid4.log >&2; die "groups span hosts without a word"; }
-fails 2 "nodes have between 1 and 2 ranks, and groups of a node are as large everywhere" at host0:2,host1:1,host2:1 "$SLUICE" train tiny.yaml run.dir=uneven shard.strategy=hybrid_shard
-fails 2 "nodes have between 1 and 2 ranks, and compress.across=node needs equal nodes" at host0:2,host1:1,host2:1 "$SLUICE" train tiny.yaml run.dir=uneven compress.grads.codec=int8 compress.across=node
+grep -q "hybrid_shard: 2 groups of 2 ranks, some of which span nodes" hybrid4.log || {
+  cat hybrid4.log >&2; die "groups span hosts without a word"; }
+fails 2 "nodes have between 1 and 2 ranks, and groups of a node are as large everywhere" at \
+  host0:2,host1:1,host2:1 "$SLUICE" train tiny.yaml run.dir=uneven shard.strategy=hybrid_shard
+fails 2 "nodes have between 1 and 2 ranks, and compress.across=node needs equal nodes" at \
+  host0:2,host1:1,host2:1 "$SLUICE" train tiny.yaml run.dir=uneven compress.grads.codec=int8 \
+  compress.across=node

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The matrix of codecs: tests/net/matrix.sh SLUICE OUT MATRIX RATE... [-- key=value...]
-# It runs `sluice compare MATRIX` once per RATE, with the results in OUT/RATE. A second start goes on
-# where the first one ended.
+# It runs `sluice compare MATRIX` once per RATE, with the results in OUT/RATE. A second start goes
+# on where the first one ended.
 # RATE is a rate of tests/net/rig.sh, which makes a host of each rank, or `node`: all ranks on this
 # host, without the network bench.
 # key=value are keys of sluice compare, such as deck=, ranks=, seeds= and common=.

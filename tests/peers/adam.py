@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""AdamW on the CPU in PyTorch, fp32, one tensor of N parameters: the peer of `sluice bench adam` (see adam.sh).
+"""AdamW on the CPU in PyTorch, fp32, one tensor of N parameters: the peer of `sluice bench adam`
+(see adam.sh).
 
-torch.optim.AdamW(fused=True), which PyTorch has for CPUs since 2.4: masters, gradients and moments in fp32, 28 bytes a parameter. With --copy a bf16 copy of the
-parameters is made after each step, as offloaded training needs one. Prints one JSON object."""
+torch.optim.AdamW(fused=True), which PyTorch has for CPUs since 2.4. Masters, gradients and moments
+are in fp32, 28 bytes per parameter. With --copy each step also makes a bf16 copy of the parameters,
+as offloaded training needs one. Prints one JSON object."""
+
 import argparse
 import json
 import statistics
@@ -24,7 +27,9 @@ def main():
     param = torch.nn.Parameter(torch.zeros(args.n))
     param.grad = torch.empty(args.n).normal_(0, 1e-3)
     copy = torch.zeros(args.n, dtype=torch.bfloat16) if args.copy else None
-    optimizer = torch.optim.AdamW([param], lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, fused=True)
+    optimizer = torch.optim.AdamW(
+        [param], lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1, fused=True
+    )
 
     times, total = [], 0.0
     while len(times) < 4 or total < args.seconds:
@@ -35,8 +40,20 @@ def main():
         times.append(time.perf_counter() - start)
         total += times[-1]
     median = statistics.median(times[1:])  # the first step makes the moments
-    print(json.dumps({"kind": "torch_adam", "torch": torch.__version__, "threads": torch.get_num_threads(), "parameters": args.n, "copy": bool(args.copy),
-                      "passes": len(times) - 1, "parameters_per_s": args.n / median, "gb_s": 28e-9 * args.n / median}))
+    print(
+        json.dumps(
+            {
+                "kind": "torch_adam",
+                "torch": torch.__version__,
+                "threads": torch.get_num_threads(),
+                "parameters": args.n,
+                "copy": bool(args.copy),
+                "passes": len(times) - 1,
+                "parameters_per_s": args.n / median,
+                "gb_s": 28e-9 * args.n / median,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 #!/bin/sh
 # tests/peers/corpus.sh SLUICE OUT: text for comparisons of training quality.
 # It takes the Python and Go files of four Debian packages: libpython3.11-stdlib,
-# libpython3.11-minimal, libpython3.11-testsuite and golang-1.19-src. OUT/text.jsonl has one file per
-# document, OUT/tokenizer a BPE tokenizer of 50,257 tokens trained on it, and OUT/data the tokens.
-# It needs Debian 12, network access, and python3. Not part of make check: it fetches 23 MB.
+# libpython3.11-minimal, libpython3.11-testsuite and golang-1.19-src. OUT/text.jsonl has one file
+# per document, OUT/tokenizer a BPE tokenizer of 50,257 tokens trained on it, and OUT/data the
+# tokens. It needs Debian 12, network access, and python3. Not part of make check: it fetches 23 MB.
 set -eu
 test $# = 2 || { echo "usage: tests/peers/corpus.sh SLUICE OUT" >&2; exit 2; }
 sluice=$1 out=$2

@@ -1,16 +1,24 @@
 #!/usr/bin/env python3
-"""Training steps on random tokens in PyTorch: the peer of `sluice bench` on GPUs (see gpu.sh and offload.sh).
+"""Training steps on random tokens in PyTorch: the peer of `sluice bench` on GPUs (see gpu.sh and
+offload.sh).
 
-FSDP2 as it is meant to be used: fully_shard a block and the root, fp32 parameters, gradients and moments in shards, bf16 compute, reduction in fp32, torch.compile of each
-block's forward and of the loss, the faster of cuDNN's and flash attention, fused AdamW, clipping to norm 1. Within an accumulated step gradients stay whole until the last
-micro-batch (--reduce-every: they are reduced after each). No host synchronisation between steps. One process a GPU:
+FSDP2 as its documentation recommends: fully_shard on each block and the root, fp32 parameters,
+gradients and moments in shards, bf16 compute, reduction in fp32, torch.compile of each block's
+forward pass and of the loss, the faster of cuDNN's and flash attention, fused AdamW, clipping to
+norm 1. Gradients stay whole until the last micro-batch of a step (--reduce-every: they are reduced
+after each micro-batch). No host synchronisation between steps. One process per GPU:
 
   torchrun --nproc_per_node=4 fsdp2.py --model qwen2.5-7b --T 1024 --B 16 --accum 8
 
-With --offload CPUOffloadPolicy keeps shards of parameters and gradients in pinned host memory, and the fused AdamW runs on all of the node's cores, divided among its processes.
+With --offload CPUOffloadPolicy keeps shards of parameters and gradients in pinned host memory. The
+fused AdamW then runs on all of the node's cores, divided among its processes.
 
-Prints one JSON line, with "failure" in it where there is no result. Weights and tokens do not depend on the number of processes, so that the losses of one and of several, with --offload and without,
-can be compared. Where there is no GPU it runs on the CPU with gloo, for which --tiny takes the model's kind in a small size. --count prints the models' parameters."""
+Prints one JSON line, with "failure" in it if there is no result. Weights and tokens do not depend
+on the number of processes, so losses can be compared between one and several processes, with and
+without --offload. Without a GPU it runs on the CPU with gloo; --tiny then takes a small model of
+the same kind. --count prints the models' parameters.
+"""
+
 import argparse
 import json
 import math
@@ -26,7 +34,12 @@ import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 from torch.distributed.tensor import distribute_tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -42,32 +55,56 @@ class Shape(NamedTuple):
     context: int
     eps: float
     tied: bool
-    gpt2: bool = False  # LayerNorm, learned positions, biases, GELU; otherwise RMSNorm, rotary positions, SwiGLU
+    # LayerNorm, learned positions, biases, GELU; otherwise RMSNorm, rotary positions, SwiGLU
+    gpt2: bool = False
     qkv_bias: bool = False
     theta: float = 0
     llama3: tuple = ()  # rotary scaling: factor, low and high frequency, original context
 
 
 MODELS = {  # the decks of the same names in inputs/; GPT-2's vocabulary is padded
-    "gpt2-124m": Shape(12, 768, 12, 12, 64, 3072, 50304, 1024, 1e-5, True, gpt2=True, qkv_bias=True),
-    "qwen2.5-0.5b": Shape(24, 896, 14, 2, 64, 4864, 151936, 32768, 1e-6, True, qkv_bias=True, theta=1e6),
-    "qwen2.5-7b": Shape(28, 3584, 28, 4, 128, 18944, 152064, 131072, 1e-6, False, qkv_bias=True, theta=1e6),
-    "llama-3.1-8b": Shape(32, 4096, 32, 8, 128, 14336, 128256, 131072, 1e-5, False, theta=5e5, llama3=(8, 1, 4, 8192)),
+    "gpt2-124m": Shape(
+        12, 768, 12, 12, 64, 3072, 50304, 1024, 1e-5, True, gpt2=True, qkv_bias=True
+    ),
+    "qwen2.5-0.5b": Shape(
+        24, 896, 14, 2, 64, 4864, 151936, 32768, 1e-6, True, qkv_bias=True, theta=1e6
+    ),
+    "qwen2.5-7b": Shape(
+        28, 3584, 28, 4, 128, 18944, 152064, 131072, 1e-6, False, qkv_bias=True, theta=1e6
+    ),
+    "llama-3.1-8b": Shape(
+        32, 4096, 32, 8, 128, 14336, 128256, 131072, 1e-5, False, theta=5e5, llama3=(8, 1, 4, 8192)
+    ),
 }
 
 
 def tiny(shape):
     heads, kv_heads = (4, 4) if shape.gpt2 else (4, 2)
-    return shape._replace(layers=3, width=64, heads=heads, kv_heads=kv_heads, head_width=16, ffn=192, vocab=512, context=64)
+    return shape._replace(
+        layers=3,
+        width=64,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_width=16,
+        ffn=192,
+        vocab=512,
+        context=64,
+    )
 
 
 def norm(shape):
-    return nn.LayerNorm(shape.width, eps=shape.eps) if shape.gpt2 else nn.RMSNorm(shape.width, eps=shape.eps)
+    return (
+        nn.LayerNorm(shape.width, eps=shape.eps)
+        if shape.gpt2
+        else nn.RMSNorm(shape.width, eps=shape.eps)
+    )
 
 
 def rotation(shape, T, device):
     """Cosines and sines [T, D / 2], in fp32."""
-    frequency = shape.theta ** (-torch.arange(0, shape.head_width, 2, dtype=torch.float64) / shape.head_width)
+    frequency = shape.theta ** (
+        -torch.arange(0, shape.head_width, 2, dtype=torch.float64) / shape.head_width
+    )
     if shape.llama3:
         factor, low, high, original = shape.llama3
         smooth = ((original * frequency / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
@@ -87,10 +124,14 @@ class Block(nn.Module):
         self.shape, self.recompute = shape, recompute
         out = shape.heads * shape.head_width
         self.norm_1 = norm(shape)
-        self.qkv = nn.Linear(shape.width, out + 2 * shape.kv_heads * shape.head_width, bias=shape.qkv_bias)
+        self.qkv = nn.Linear(
+            shape.width, out + 2 * shape.kv_heads * shape.head_width, bias=shape.qkv_bias
+        )
         self.proj = nn.Linear(out, shape.width, bias=shape.gpt2)
         self.norm_2 = norm(shape)
-        self.up = nn.Linear(shape.width, shape.ffn * (1 if shape.gpt2 else 2), bias=shape.gpt2)  # gate and up in one
+        self.up = nn.Linear(
+            shape.width, shape.ffn * (1 if shape.gpt2 else 2), bias=shape.gpt2
+        )  # gate and up in one
         self.down = nn.Linear(shape.ffn, shape.width, bias=shape.gpt2)
 
     def attend(self, x, cos, sin):
@@ -100,7 +141,9 @@ class Block(nn.Module):
         q, k, v = heads.split((s.heads, s.kv_heads, s.kv_heads), dim=1)
         if not s.gpt2:
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=s.heads != s.kv_heads)
+        y = F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, enable_gqa=s.heads != s.kv_heads
+        )
         return self.proj(y.transpose(1, 2).reshape(B, T, -1))
 
     def feed_forward(self, x):
@@ -132,7 +175,9 @@ class Model(nn.Module):
 
     def loss(self, x, targets):
         weight = self.tokens.weight if self.head is None else self.head.weight
-        return F.cross_entropy(F.linear(self.norm(x), weight).flatten(0, 1).float(), targets.flatten())
+        return F.cross_entropy(
+            F.linear(self.norm(x), weight).flatten(0, 1).float(), targets.flatten()
+        )
 
     def forward(self, tokens, targets):
         x = self.tokens(tokens)
@@ -149,14 +194,25 @@ def parameters_of(shape):
 
 
 def attention_seconds(shape, B, T, device):
-    make = lambda n: torch.randn(B, T, n, shape.head_width, device=device, dtype=torch.bfloat16).transpose(1, 2).requires_grad_()
-    q, k, v, gradient = make(shape.heads), make(shape.kv_heads), make(shape.kv_heads), make(shape.heads).detach()
+    make = (
+        lambda n: torch.randn(B, T, n, shape.head_width, device=device, dtype=torch.bfloat16)
+        .transpose(1, 2)
+        .requires_grad_()
+    )
+    q, k, v, gradient = (
+        make(shape.heads),
+        make(shape.kv_heads),
+        make(shape.kv_heads),
+        make(shape.heads).detach(),
+    )
     best = math.inf
     for _ in range(5):
         torch.cuda.synchronize()
         start = time.perf_counter()
         for _ in range(3):
-            F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=shape.heads != shape.kv_heads).backward(gradient)
+            F.scaled_dot_product_attention(
+                q, k, v, is_causal=True, enable_gqa=shape.heads != shape.kv_heads
+            ).backward(gradient)
         torch.cuda.synchronize()
         best = min(best, time.perf_counter() - start)
     return best
@@ -164,7 +220,10 @@ def attention_seconds(shape, B, T, device):
 
 def choose_attention(wanted, shape, B, T, device):
     """Leaves one way of attention enabled: the one that was asked for, or the fastest of rank 0."""
-    ways = {"flash": torch.backends.cuda.enable_flash_sdp, "cudnn": torch.backends.cuda.enable_cudnn_sdp}
+    ways = {
+        "flash": torch.backends.cuda.enable_flash_sdp,
+        "cudnn": torch.backends.cuda.enable_cudnn_sdp,
+    }
 
     def only(way):
         torch.backends.cuda.enable_math_sdp(False)
@@ -196,11 +255,14 @@ def first_value(name, p, device):
 
 
 def initialise(model, device):
-    """Whole parameters, one after another, are drawn on the device, alike by all ranks, of which each keeps its shard: the host would draw for minutes."""
+    """All ranks draw the same whole parameters, one after another, on the device, and each keeps
+    its shard. The host would take minutes for this."""
     torch.manual_seed(1)
     with torch.no_grad():
         for name, p in model.named_parameters():
-            whole = distribute_tensor(first_value(name, p, device), p.device_mesh, p.placements, src_data_rank=None)
+            whole = distribute_tensor(
+                first_value(name, p, device), p.device_mesh, p.placements, src_data_rank=None
+            )
             p.to_local().copy_(whole.to_local())
 
 
@@ -208,17 +270,27 @@ def build(shape, a, device):
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     with torch.device("meta"):
         model = Model(shape, a.ac == "full")
-    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    policy = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False
+    )
     tier = CPUOffloadPolicy(pin_memory=device.type == "cuda") if a.offload else OffloadPolicy()
     for block in model.blocks:
         if a.compile and a.eager_ac:
             block.body = torch.compile(block.body, fullgraph=True)
         elif a.compile:
             block.forward = torch.compile(block.forward, fullgraph=True)
-        fully_shard(block, mesh=mesh, mp_policy=policy, offload_policy=tier, reshard_after_forward=not a.keep)
+        fully_shard(
+            block,
+            mesh=mesh,
+            mp_policy=policy,
+            offload_policy=tier,
+            reshard_after_forward=not a.keep,
+        )
     if a.compile:
         model.loss = torch.compile(model.loss, fullgraph=True)
-    fully_shard(model, mesh=mesh, mp_policy=policy, offload_policy=tier, reshard_after_forward=False)  # what the forward pass ends with the backward pass begins with
+    fully_shard(
+        model, mesh=mesh, mp_policy=policy, offload_policy=tier, reshard_after_forward=False
+    )  # what the forward pass ends with the backward pass begins with
     model.to_empty(device="cpu" if a.offload else device)
     initialise(model, device)
     if device.type == "cuda":
@@ -229,7 +301,9 @@ def build(shape, a, device):
 
 
 def adamw(model):
-    decayed, others = ([p for p in model.parameters() if (p.dim() > 1) == matrix] for matrix in (True, False))
+    decayed, others = (
+        [p for p in model.parameters() if (p.dim() > 1) == matrix] for matrix in (True, False)
+    )
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     return torch.optim.AdamW(groups, lr=1e-4, betas=(0.9, 0.95), fused=True)
 
@@ -239,7 +313,9 @@ def train_step(model, optimizer, shape, a, device):
         last = micro == a.accum - 1
         model.set_requires_gradient_sync(last or a.reduce_every)
         model.set_reshard_after_backward(last or not a.keep)
-        samples = torch.randint(0, shape.vocab, (dist.get_world_size(), a.B, a.T + 1), device=device)  # of all ranks, alike on each
+        samples = torch.randint(
+            0, shape.vocab, (dist.get_world_size(), a.B, a.T + 1), device=device
+        )  # of all ranks, alike on each
         sample = samples[dist.get_rank()]
         loss = model(sample[:, :-1], sample[:, 1:])
         (loss / a.accum).backward()
@@ -273,7 +349,8 @@ class Clock:
 
 
 def node_memory_in_use():
-    """Of the whole node, what applications hold: pinned memory is not in any process's resident set."""
+    """Memory that applications hold on the whole node: pinned memory is in no process's resident
+    set."""
     with open("/proc/meminfo", encoding="ascii") as file:
         kib = {name: int(rest.split()[0]) for name, rest in (line.split(":") for line in file)}
     return 1024 * (kib["MemTotal"] - kib["MemAvailable"])
@@ -284,12 +361,36 @@ def arguments():
     p.add_argument("--model", choices=MODELS, default="gpt2-124m")
     for name, default in (("T", 1024), ("B", 8), ("accum", 1), ("steps", 8), ("warmup", 4)):
         p.add_argument("--" + name, type=int, default=default)
-    p.add_argument("--ac", choices=("none", "full"), default="none", help="activation checkpointing")
-    p.add_argument("--eager-ac", action="store_true", help="checkpointing around what is compiled, where the compiler cannot leave out what the backward pass does not need")
-    p.add_argument("--offload", action="store_true", help="parameters, gradients and moments in host memory")
-    p.add_argument("--clip", type=float, default=1.0, help="the norm that gradients are clipped to; 0: they are not")
-    p.add_argument("--reduce-every", action="store_true", help="reduce gradients after each micro-batch, not after the last")
-    p.add_argument("--keep", action="store_true", help="parameters stay gathered until the end of the step, as in ZeRO-1 and ZeRO-2")
+    p.add_argument(
+        "--ac", choices=("none", "full"), default="none", help="activation checkpointing"
+    )
+    p.add_argument(
+        "--eager-ac",
+        action="store_true",
+        help=(
+            "checkpointing around what is compiled, where the compiler cannot leave out what the"
+            " backward pass does not need"
+        ),
+    )
+    p.add_argument(
+        "--offload", action="store_true", help="parameters, gradients and moments in host memory"
+    )
+    p.add_argument(
+        "--clip",
+        type=float,
+        default=1.0,
+        help="the norm that gradients are clipped to; 0: they are not",
+    )
+    p.add_argument(
+        "--reduce-every",
+        action="store_true",
+        help="reduce gradients after each micro-batch, not after the last",
+    )
+    p.add_argument(
+        "--keep",
+        action="store_true",
+        help="parameters stay gathered until the end of the step, as in ZeRO-1 and ZeRO-2",
+    )
     p.add_argument("--attention", choices=("best", "cudnn", "flash"), default="best")
     p.add_argument("--no-compile", dest="compile", action="store_false")
     p.add_argument("--row", help="written into the JSON line")
@@ -322,19 +423,40 @@ def measure(a, device):
     losses = torch.stack(losses)
     dist.all_reduce(losses, op=dist.ReduceOp.SUM)
     losses = (losses / dist.get_world_size()).tolist()
-    record = {"attention": attention, "parameters": parameters_of(shape), "step_ms": step_ms, "tokens_per_s_rank": a.B * a.T * a.accum / step_ms * 1e3,
-              "loss": losses[-1], "losses": losses, "node_host_bytes": node_bytes}
+    record = {
+        "attention": attention,
+        "parameters": parameters_of(shape),
+        "step_ms": step_ms,
+        "tokens_per_s_rank": a.B * a.T * a.accum / step_ms * 1e3,
+        "loss": losses[-1],
+        "losses": losses,
+        "node_host_bytes": node_bytes,
+    }
     if cuda:
         free, everything = torch.cuda.mem_get_info()
         steady_peak = torch.cuda.max_memory_allocated()
-        record |= {"peak_bytes": max(first_peak, steady_peak), "steady_peak_bytes": steady_peak, "device_bytes": everything - free, "pinned_bytes": torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0)}
+        record |= {
+            "peak_bytes": max(first_peak, steady_peak),
+            "steady_peak_bytes": steady_peak,
+            "device_bytes": everything - free,
+            "pinned_bytes": torch.cuda.host_memory_stats().get("allocated_bytes.peak", 0),
+        }
     return record
 
 
 def reason(failure):
-    """PyTorch's allocators, CUDA and the C library say it in different words, and a compiler wraps what they say."""
+    """PyTorch's allocators, CUDA and the C library use different words for it, and a compiler wraps
+    their errors."""
     words = str(failure).lower()
-    if any(said in words for said in ("out of memory", "can't allocate memory", "not enough memory", "cannot allocate memory")):
+    if any(
+        said in words
+        for said in (
+            "out of memory",
+            "can't allocate memory",
+            "not enough memory",
+            "cannot allocate memory",
+        )
+    ):
         return "out of memory"
     return f"{type(failure).__name__}: {words.splitlines()[0] if words else 'no message'}"
 
@@ -350,10 +472,27 @@ def main():
     if cuda:
         torch.cuda.set_device(device)
     if a.offload:
-        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // int(os.environ["LOCAL_WORLD_SIZE"])))
+        torch.set_num_threads(
+            max(1, len(os.sched_getaffinity(0)) // int(os.environ["LOCAL_WORLD_SIZE"]))
+        )
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
-    record = {"kind": "peer", "peer": "fsdp2", "row": a.row, "model": a.model, "gpus": dist.get_world_size(), "B": a.B, "T": a.T, "accum": a.accum, "ac": a.ac, "keep": a.keep,
-              "reduce_every": a.reduce_every, "offload": a.offload, "clip": a.clip, "threads": torch.get_num_threads(), "torch": torch.__version__}
+    record = {
+        "kind": "peer",
+        "peer": "fsdp2",
+        "row": a.row,
+        "model": a.model,
+        "gpus": dist.get_world_size(),
+        "B": a.B,
+        "T": a.T,
+        "accum": a.accum,
+        "ac": a.ac,
+        "keep": a.keep,
+        "reduce_every": a.reduce_every,
+        "offload": a.offload,
+        "clip": a.clip,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+    }
     try:
         record |= measure(a, device)
     except Exception as failure:  # whatever it is, the row gets a line

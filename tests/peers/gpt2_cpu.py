@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""GPT-2 training steps on the CPU in PyTorch, fp32, random tokens: the peer of `sluice bench` (see cpu.sh).
+"""GPT-2 training steps on the CPU in PyTorch, fp32, random tokens: the peer of `sluice bench` (see
+cpu.sh).
 
-Forward, backward, gradient clipping and AdamW; scaled_dot_product_attention, fused AdamW; with --compile also torch.compile.
+Forward, backward, gradient clipping and AdamW; scaled_dot_product_attention, fused AdamW; with
+--compile also torch.compile.
 Prints one JSON object."""
+
 import argparse
 import json
 import math
@@ -26,7 +29,10 @@ class Block(nn.Module):
 
     def forward(self, x):
         B, T, C = x.shape
-        q, k, v = (t.view(B, T, self.heads, -1).transpose(1, 2) for t in self.attn(self.ln_1(x)).split(C, dim=2))
+        q, k, v = (
+            t.view(B, T, self.heads, -1).transpose(1, 2)
+            for t in self.attn(self.ln_1(x)).split(C, dim=2)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.proj(y.transpose(1, 2).reshape(B, T, C))
         return x + self.out(F.gelu(self.fc(self.ln_2(x)), approximate="tanh"))
@@ -53,8 +59,18 @@ class GPT2(nn.Module):
 
 def main():
     a = argparse.ArgumentParser()
-    for name, default in (("layers", 12), ("width", 768), ("heads", 12), ("context", 1024), ("vocab", 50257), ("batch", 4), ("sequence", 256),
-                          ("steps", 10), ("warmup", 2), ("threads", 0)):
+    for name, default in (
+        ("layers", 12),
+        ("width", 768),
+        ("heads", 12),
+        ("context", 1024),
+        ("vocab", 50257),
+        ("batch", 4),
+        ("sequence", 256),
+        ("steps", 10),
+        ("warmup", 2),
+        ("threads", 0),
+    ):
         a.add_argument("--" + name, type=int, default=default)
     a.add_argument("--compile", action="store_true")
     a = a.parse_args()
@@ -62,7 +78,9 @@ def main():
         torch.set_num_threads(a.threads)
     torch.manual_seed(1)
     model = GPT2(a.layers, a.width, a.heads, a.context, a.vocab)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True
+    )
     step_model = torch.compile(model) if a.compile else model
     times = []
     for i in range(a.warmup + a.steps):
@@ -77,8 +95,16 @@ def main():
             times.append(time.perf_counter() - start)
     mean = sum(times) / len(times)
     assert math.isfinite(loss.item())
-    print(json.dumps({"peer": "torch " + torch.__version__ + (" compiled" if a.compile else ""), "threads": torch.get_num_threads(), "step_s": mean,
-                      "tokens_per_s": a.batch * a.sequence / mean}))
+    print(
+        json.dumps(
+            {
+                "peer": "torch " + torch.__version__ + (" compiled" if a.compile else ""),
+                "threads": torch.get_num_threads(),
+                "step_s": mean,
+                "tokens_per_s": a.batch * a.sequence / mean,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

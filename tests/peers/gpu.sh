@@ -1,19 +1,26 @@
 #!/bin/bash
-# tests/peers/gpu.sh SLUICE GPUS RESULTS [ROW...]: training steps on random tokens, one rank a GPU, bf16 compute with fp32 masters, moments and gradients. Appends to RESULTS, for each
-# run of ours, a line that says which row it is of, and what `sluice bench` measured; gpu_table.py makes tables of them.
-# Rows: gpt2 qwen0.5b qwen7b llama8b (all, where none is named); llama8b-keep and llama8b-tight, without activations in host memory on any number of GPUs;
-# qwen7b-gathered and qwen7b-step, as qwen7b, with weights that stay gathered between micro-batches, and with gradients that are reduced once a step; qwen7b-step-working, this and tiers.working=keep;
-# llama8b-host2 and llama8b-host4, with those of every second or fourth block there; llama8b-working, as llama8b and with tiers.working=keep; qwen7b-b8, half as many sequences at a time;
-# qwen7b-recompute; gpt2-train, the steps of gpt2 in a training run of 12 steps on bytes of this folder's files, for which the line of the row is followed by the run's own step lines
-# (kind step: step, seconds, tokens_per_s), the first three of which warm up, as with gpt2; qwen7b-weak, the same work a GPU on any number of them,
-# and qwen7b-weak-full, which gathers and reduces in each micro-batch.
+# tests/peers/gpu.sh SLUICE GPUS RESULTS [ROW...]: training steps on random tokens, one rank a GPU,
+# bf16 compute with fp32 masters, moments and gradients. Appends to RESULTS, for each run of ours, a
+# line that says which row it is of, and what `sluice bench` measured; gpu_table.py makes tables of
+# them. Rows: gpt2 qwen0.5b qwen7b llama8b (all, where none is named); llama8b-keep and
+# llama8b-tight, without activations in host memory on any number of GPUs; qwen7b-gathered and
+# qwen7b-step, as qwen7b, with weights that stay gathered between micro-batches, and with gradients
+# that are reduced once a step; qwen7b-step-working, this and tiers.working=keep; llama8b-host2 and
+# llama8b-host4, with those of every second or fourth block there; llama8b-working, as llama8b and
+# with tiers.working=keep; qwen7b-b8, half as many sequences at a time; qwen7b-recompute;
+# gpt2-train, the steps of gpt2 in a training run of 12 steps on bytes of this folder's files, for
+# which the line of the row is followed by the run's own step lines (kind step: step, seconds,
+# tokens_per_s), the first three of which warm up, as with gpt2; qwen7b-weak, the same work a GPU on
+# any number of them, and qwen7b-weak-full, which gathers and reduces in each micro-batch.
 # Environment:
-#   PEER      what is run in turns with ours: none (default); torchrun, or a path to it: fsdp2.py; else a command, with the row's arguments --model NAME --T N --B N --accum N behind it.
+#   PEER      what is run in turns with ours: none (default); torchrun, or a path to it: fsdp2.py;
+#             else a command, with the row's arguments --model NAME --T N --B N --accum N behind it.
 #             Its JSON lines go to RESULTS too.
 #   TURNS     how often (1)
 #   LIMIT     seconds that a run may take (300)
 #   MPIRUN    how to start ranks
-#   TRACE     a folder: one step before the clock starts is traced, and ROW.txt there says where its time went
+#   TRACE     a folder: one step before the clock starts is traced, and ROW.txt there says where its
+#             time went
 #   ROW_ARGS  key=value for every row of ours
 # Not part of make check: it measures.
 set -u -o pipefail
@@ -32,8 +39,10 @@ arguments=()
 # set_arguments NAME MODEL T B MICROS KEY=VALUE...; and the line that says which row follows
 set_arguments() {
   # shellcheck disable=SC2206 # ROW_ARGS is a list of words
-  arguments=("$decks/$2.yaml" run.device=cuda data.sequence="$3" data.micro_batch="$4" data.batch=$(($4 * $5 * gpus)) "${@:6}" ${ROW_ARGS:-})
-  echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$gpus,\"micros\":$5,\"B\":$4,\"T\":$3}" >> "$results"
+  arguments=("$decks/$2.yaml" run.device=cuda data.sequence="$3" data.micro_batch="$4" \
+    data.batch=$(($4 * $5 * gpus)) "${@:6}" ${ROW_ARGS:-})
+  echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$gpus,\"micros\":$5,\"B\":$4,\"T\":$3}" \
+    >> "$results"
 }
 
 # ours NAME MODEL T B MICROS KEY=VALUE...
@@ -42,11 +51,13 @@ ours() {
   test -z "${TRACE:-}" || traced=(warmup=3 "train.trace=[1,2]" run.dir="$TRACE/$name")
   set_arguments "$@"
   # shellcheck disable=SC2086 # a list of words
-  limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "${arguments[@]}" results="$results" "${traced[@]}" || echo "$name: failed with exit code $?"
+  limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "${arguments[@]}" \
+    results="$results" "${traced[@]}" || echo "$name: failed with exit code $?"
   test -z "${TRACE:-}" || mv "$TRACE/$name/trace/summary-00000.txt" "$TRACE/$name.txt"
 }
 
-# trains NAME MODEL T B MICROS KEY=VALUE...: a training run without evaluations and checkpoints, on bytes of this folder's files
+# trains NAME MODEL T B MICROS KEY=VALUE...: a training run without evaluations and checkpoints, on
+# bytes of this folder's files
 trains() {
   local run
   run=$(mktemp -d) || return
@@ -56,7 +67,8 @@ trains() {
     set_arguments "$@"
     # shellcheck disable=SC2086 # a list of words
     if "$sluice" prepare "$here" out="$run/data" tokenizer=bytes val=0 > "$run/log.txt" 2>&1 &&
-      limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" train "${arguments[@]}" run.dir="$run/run" data.train="$run/data" eval.every=0 checkpoint.every=0 \
+      limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" train "${arguments[@]}" \
+      run.dir="$run/run" data.train="$run/data" eval.every=0 checkpoint.every=0 \
         checkpoint.keep_every=0 checkpoint.at_end=false > "$run/log.txt" 2>&1; then
       grep '"kind": *"step"' "$run/run/results.jsonl" >> "$results"
     else
@@ -76,11 +88,14 @@ theirs() {
   *) command=$PEER ;;
   esac
   # shellcheck disable=SC2086
-  limited env OMP_NUM_THREADS="${OMP_NUM_THREADS:-8}" PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True $command $options | grep '^{' | tee -a "$results" ||
+  limited env OMP_NUM_THREADS="${OMP_NUM_THREADS:-8}" \
+    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True $command $options | grep '^{' |
+    tee -a "$results" ||
     echo "$name: the peer failed with exit code ${PIPESTATUS[0]}"
 }
 
-# row NAME MODEL T B MICROS PEER_OPTIONS KEY=VALUE...: B sequences of T tokens a rank and micro-batch
+# row NAME MODEL T B MICROS PEER_OPTIONS KEY=VALUE...: B sequences of T tokens a rank and
+# micro-batch
 row() {
   echo "== $1: $gpus GPUs, T $3, B $4, $5 micro-batches"
   for _ in $(seq "${TURNS:-1}"); do
@@ -89,33 +104,53 @@ row() {
   done
 }
 
-# On fewer than 4 GPUs whole gradients of 7.6 G parameters do not fit beside the activations of 16 sequences: there the peer reduces them after each micro-batch.
+# On fewer than 4 GPUs whole gradients of 7.6 G parameters do not fit beside the activations of 16
+# sequences: there the peer reduces them after each micro-batch.
 every=
 test "$gpus" -ge 4 || every=" --reduce-every"
 
-# Of Llama's blocks every second one's activations wait in host memory where fewer than 4 GPUs share the optimizer's state, which then takes the room.
+# Of Llama's blocks every second one's activations wait in host memory where fewer than 4 GPUs share
+# the optimizer's state, which then takes the room.
 host=keep_host:2
 test "$gpus" -lt 4 || host=keep
 
 for name; do
   case $name in
-  gpt2) row "$name" gpt2-124m 1024 32 $((16 / gpus)) "--keep" model.vocab=50304 shard.strategy=shard_optim steps=8 warmup=3 ;;
-  gpt2-train) trains "$name" gpt2-124m 1024 32 $((16 / gpus)) model.vocab=50304 shard.strategy=shard_optim run.steps=12 ;;
-  qwen0.5b) row "$name" qwen2.5-0.5b 1024 32 $((16 / gpus)) "--keep" tiers.activations=keep shard.strategy=shard_grad_op shard.reduce=step steps=6 warmup=2 ;;
-  qwen7b) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" tiers.activations=keep shard.prefetch=2 steps=2 warmup=1 ;;
-  qwen7b-gathered) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" tiers.activations=keep shard.strategy=shard_grad_op steps=2 warmup=1 ;;
-  qwen7b-step) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" tiers.activations=keep shard.prefetch=2 shard.reduce=step steps=2 warmup=1 ;;
-  qwen7b-step-working) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" tiers.activations=keep shard.prefetch=2 shard.reduce=step tiers.working=keep steps=2 warmup=1 ;;
-  qwen7b-b8) row "$name" qwen2.5-7b 1024 8 8 "--steps 3 --warmup 2" tiers.activations=keep shard.prefetch=2 steps=3 warmup=1 ;;
-  qwen7b-recompute) row "$name" qwen2.5-7b 1024 16 1 "--ac full" tiers.activations=recompute steps=4 warmup=2 ;;
-  qwen7b-weak) row "$name" qwen2.5-7b 1024 4 8 "--steps 3 --warmup 2 --ac full --keep" tiers.activations=recompute:2 shard.strategy=shard_grad_op shard.reduce=step steps=4 warmup=2 ;;
-  qwen7b-weak-full) row "$name" qwen2.5-7b 1024 4 8 "--steps 3 --warmup 2 --ac full --reduce-every" tiers.activations=recompute:2 steps=4 warmup=2 ;;
-  llama8b) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=$host shard.prefetch=2 steps=12 warmup=2 ;;
-  llama8b-host2) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep_host:2 shard.prefetch=2 steps=12 warmup=2 ;;
-  llama8b-host4) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep_host:4 shard.prefetch=2 steps=12 warmup=2 ;;
-  llama8b-working) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=$host tiers.working=keep shard.prefetch=2 steps=12 warmup=2 ;;
-  llama8b-keep) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep shard.prefetch=2 steps=12 warmup=2 ;;
-  llama8b-tight) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep shard.prefetch=2 tiers.workspace=tight steps=12 warmup=2 ;;
+  gpt2) row "$name" gpt2-124m 1024 32 $((16 / gpus)) "--keep" model.vocab=50304 \
+    shard.strategy=shard_optim steps=8 warmup=3 ;;
+  gpt2-train) trains "$name" gpt2-124m 1024 32 $((16 / gpus)) model.vocab=50304 \
+    shard.strategy=shard_optim run.steps=12 ;;
+  qwen0.5b) row "$name" qwen2.5-0.5b 1024 32 $((16 / gpus)) "--keep" tiers.activations=keep \
+    shard.strategy=shard_grad_op shard.reduce=step steps=6 warmup=2 ;;
+  qwen7b) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" tiers.activations=keep \
+    shard.prefetch=2 steps=2 warmup=1 ;;
+  qwen7b-gathered) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" \
+    tiers.activations=keep shard.strategy=shard_grad_op steps=2 warmup=1 ;;
+  qwen7b-step) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" \
+    tiers.activations=keep shard.prefetch=2 shard.reduce=step steps=2 warmup=1 ;;
+  qwen7b-step-working) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" \
+    tiers.activations=keep shard.prefetch=2 shard.reduce=step tiers.working=keep steps=2 warmup=1 ;;
+  qwen7b-b8) row "$name" qwen2.5-7b 1024 8 8 "--steps 3 --warmup 2" tiers.activations=keep \
+    shard.prefetch=2 steps=3 warmup=1 ;;
+  qwen7b-recompute) row "$name" qwen2.5-7b 1024 16 1 "--ac full" tiers.activations=recompute \
+    steps=4 warmup=2 ;;
+  qwen7b-weak) row "$name" qwen2.5-7b 1024 4 8 "--steps 3 --warmup 2 --ac full --keep" \
+    tiers.activations=recompute:2 shard.strategy=shard_grad_op shard.reduce=step steps=4 warmup=2 ;;
+  qwen7b-weak-full) row "$name" qwen2.5-7b \
+    1024 4 8 "--steps 3 --warmup 2 --ac full --reduce-every" tiers.activations=recompute:2 steps=4 \
+    warmup=2 ;;
+  llama8b) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=$host shard.prefetch=2 steps=12 \
+    warmup=2 ;;
+  llama8b-host2) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep_host:2 \
+    shard.prefetch=2 steps=12 warmup=2 ;;
+  llama8b-host4) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep_host:4 \
+    shard.prefetch=2 steps=12 warmup=2 ;;
+  llama8b-working) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=$host tiers.working=keep \
+    shard.prefetch=2 steps=12 warmup=2 ;;
+  llama8b-keep) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep shard.prefetch=2 \
+    steps=12 warmup=2 ;;
+  llama8b-tight) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep shard.prefetch=2 \
+    tiers.workspace=tight steps=12 warmup=2 ;;
   *) echo "there is no row $name" >&2; exit 2 ;;
   esac
 done

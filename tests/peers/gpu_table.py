@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""Makes the tables of doc/measurements/performance.md from what gpu.sh measured, and with --doc doc/howto/mpi.md that of what carriers.sh measured.
+"""Makes the tables of doc/measurements/performance.md from the results of gpu.sh, and with --doc
+doc/howto/mpi.md the table of the results of carriers.sh.
 
   gpu_table.py [--check] [--trace ROW=FILE]... [--operations FILE]... [RESULTS...]
 
-RESULTS are files of gpu.sh; FILE is the summary that train.trace wrote for that row. Without either, those in doc/measured: NAME.jsonl and NAME-ROW.txt. What stands in the document between `<!-- measured: NAME -->` and `<!-- end -->` is written
-anew, and nothing else. --check writes nothing and exits with 1 where the document says something else than the files. A file is of one machine, and has
-lines of its own; where it measured a row more than once, the median counts."""
+RESULTS are files of gpu.sh. FILE is the summary that train.trace wrote for that row. The default is
+the files in doc/measured: NAME.jsonl and NAME-ROW.txt. The text between `<!-- measured: NAME -->`
+and `<!-- end -->` in the document is replaced, and nothing else. --check writes nothing and exits
+with 1 if the document and the files differ. A file holds the results of one machine and has lines
+of its own in the tables. If it measured a row more than once, the median counts."""
+
 import argparse
 import functools
 import json
@@ -28,8 +32,13 @@ SPEED = {
 PEAK_SHARE = {"qwen7b": (0.70, 0.85)}
 MEMORY_RATIO = 0.8  # of the peer's, at most
 WEAK = {"qwen7b-weak": 0.95, "qwen7b-weak-full": 0.95}  # of the speed of one GPU, at least
-# Rows of ours that do another row's work with other settings, measured beside it. The peer has one command for them all.
-SAME_WORK = {f"llama8b-{setting}": "llama8b" for setting in ("keep", "host2", "host4", "working")} | {f"qwen7b-{setting}": "qwen7b" for setting in ("gathered", "step", "step-working")} | {"gpt2-train": "gpt2"}
+# Our rows that do another row's work with other settings, measured next to it. The peer has one
+# command for all of them.
+SAME_WORK = (
+    {f"llama8b-{setting}": "llama8b" for setting in ("keep", "host2", "host4", "working")}
+    | {f"qwen7b-{setting}": "qwen7b" for setting in ("gathered", "step", "step-working")}
+    | {"gpt2-train": "gpt2"}
+)
 WARMUP = 3  # steps of a training run that do not count
 
 # The row whose roofline is told: tokens a micro-batch, sequence, width, ffn, heads and head width.
@@ -58,7 +67,9 @@ def text(value, form):
 
 
 def thousands(value):
-    return "–" if value is None else f"{value / 1e3:.1f}k" if value < 1e5 else f"{value / 1e3:.0f}k"
+    if value is None:
+        return "–"
+    return f"{value / 1e3:.1f}k" if value < 1e5 else f"{value / 1e3:.0f}k"
 
 
 def ratio(a, b):
@@ -66,7 +77,8 @@ def ratio(a, b):
 
 
 class Measured:
-    """Runs by (row, number of GPUs): ours, and the peer's of the same work; why the peer has none."""
+    """Runs by (row, number of GPUs): ours, the peer's of the same work, and why the peer has
+    none."""
 
     def __init__(self, paths):
         self.ours, self.peer, self.failure, self.files = {}, {}, {}, []
@@ -124,11 +136,19 @@ class Measured:
 
     def their_text(self, key, field, form):
         value = self.their(key, field)
-        return self.failure[self.work(*key)] if value is None and self.work(*key) in self.failure else form(value)
+        return (
+            self.failure[self.work(*key)]
+            if value is None and self.work(*key) in self.failure
+            else form(value)
+        )
 
     def rows(self, names):
         """(row, number of GPUs) of what was measured."""
-        return [(name, gpus) for name in names for gpus in sorted(n for row, n in self.ours if row == name)]
+        return [
+            (name, gpus)
+            for name in names
+            for gpus in sorted(n for row, n in self.ours if row == name)
+        ]
 
 
 def is_weak(row):
@@ -159,13 +179,43 @@ def main_rows(measured):
 def speed_table(measured, a):
     rows = []
     for machine, key in main_rows(measured):
-        speed, flops, theirs = machine.our(key, "tokens_per_s_rank"), machine.our(key, "model_gflops_rank"), machine.their(key, "tokens_per_s_rank")
+        speed, flops, theirs = (
+            machine.our(key, "tokens_per_s_rank"),
+            machine.our(key, "model_gflops_rank"),
+            machine.their(key, "tokens_per_s_rank"),
+        )
         share = ratio(flops, a.peak * 1e3)
         their_share = share * theirs / speed if share and theirs else None
         must, aim = SPEED.get(key[0], (None, None))
-        rows.append([key[0], gpus_of(measured, machine, key), thousands(speed), text(share, ".1%"), machine.their_text(key, "tokens_per_s_rank", thousands), text(their_share, ".1%"),
-                     text(ratio(speed, theirs), ".2f"), thousands(must), thousands(aim), verdict(speed, must, aim) if must else ""])
-    return table(["row", "GPUs", "Sluice, tokens/s a GPU", "of the peak", "FSDP2, tokens/s a GPU", "of the peak", "Sluice / FSDP2", "must", "aim", ""], rows)
+        rows.append(
+            [
+                key[0],
+                gpus_of(measured, machine, key),
+                thousands(speed),
+                text(share, ".1%"),
+                machine.their_text(key, "tokens_per_s_rank", thousands),
+                text(their_share, ".1%"),
+                text(ratio(speed, theirs), ".2f"),
+                thousands(must),
+                thousands(aim),
+                verdict(speed, must, aim) if must else "",
+            ]
+        )
+    return table(
+        [
+            "row",
+            "GPUs",
+            "Sluice, tokens/s a GPU",
+            "of the peak",
+            "FSDP2, tokens/s a GPU",
+            "of the peak",
+            "Sluice / FSDP2",
+            "must",
+            "aim",
+            "",
+        ],
+        rows,
+    )
 
 
 def peak_table(measured, a):
@@ -173,7 +223,17 @@ def peak_table(measured, a):
     for machine, key in by_machine(measured, list(PEAK_SHARE)):
         must, aim = PEAK_SHARE[key[0]]
         share = ratio(machine.our(key, "model_gflops_rank"), a.peak * 1e3)
-        rows.append([key[0], gpus_of(measured, machine, key), text(share and share * a.peak, ".0f"), text(share, ".1%"), f"{must:.0%}", f"{aim:.0%}", verdict(share, must, aim)])
+        rows.append(
+            [
+                key[0],
+                gpus_of(measured, machine, key),
+                text(share and share * a.peak, ".0f"),
+                text(share, ".1%"),
+                f"{must:.0%}",
+                f"{aim:.0%}",
+                verdict(share, must, aim),
+            ]
+        )
     return table(["row", "GPUs", "model TFLOP/s a GPU", f"of {a.peak:g}", "must", "aim", ""], rows)
 
 
@@ -187,12 +247,38 @@ def memory_table(measured, a):
         ours = machine.our(key, "planned_device_bytes") or machine.our(key, "planned_bytes")
         if ours is None:  # a training run's steps say nothing of memory
             continue
-        beside = machine if machine.has_peer(key) else measured  # one machine or another: what is allocated is the same
+        beside = (
+            machine if machine.has_peer(key) else measured
+        )  # one machine or another: what is allocated is the same
         share = ratio(ours, beside.their(key, "peak_bytes"))
         asked = key[0] not in SAME_WORK
-        rows.append([key[0], gpus_of(measured, machine, key), gib(ours), beside.their_text(key, "peak_bytes", gib), text(share, ".2f"),
-                     f"{MEMORY_RATIO}" if asked else "", verdict(share, MEMORY_RATIO, at_most=True) if asked else "", gib(machine.our(key, "device_bytes")), gib(beside.their(key, "device_bytes"))])
-    return table(["row", "GPUs", "Sluice planned, GiB", "FSDP2 allocated at most, GiB", "ratio", "at most", "", "GPU in use, Sluice, GiB", "GPU in use, FSDP2, GiB"], rows)
+        rows.append(
+            [
+                key[0],
+                gpus_of(measured, machine, key),
+                gib(ours),
+                beside.their_text(key, "peak_bytes", gib),
+                text(share, ".2f"),
+                f"{MEMORY_RATIO}" if asked else "",
+                verdict(share, MEMORY_RATIO, at_most=True) if asked else "",
+                gib(machine.our(key, "device_bytes")),
+                gib(beside.their(key, "device_bytes")),
+            ]
+        )
+    return table(
+        [
+            "row",
+            "GPUs",
+            "Sluice planned, GiB",
+            "FSDP2 allocated at most, GiB",
+            "ratio",
+            "at most",
+            "",
+            "GPU in use, Sluice, GiB",
+            "GPU in use, FSDP2, GiB",
+        ],
+        rows,
+    )
 
 
 def weak_table(measured, a):
@@ -200,24 +286,57 @@ def weak_table(measured, a):
     rows = []
     for machine in measured.machines:
         for row, n in machine.rows(sorted({row for row, _ in machine.ours if is_weak(row)})):
-            alone, their_alone = machine.our((row, 1), "tokens_per_s_rank"), machine.their((row, 1), "tokens_per_s_rank")
-            speed, theirs = machine.our((row, n), "tokens_per_s_rank"), machine.their((row, n), "tokens_per_s_rank")
+            alone, their_alone = machine.our((row, 1), "tokens_per_s_rank"), machine.their(
+                (row, 1), "tokens_per_s_rank"
+            )
+            speed, theirs = machine.our((row, n), "tokens_per_s_rank"), machine.their(
+                (row, n), "tokens_per_s_rank"
+            )
             share, must = ratio(speed, alone), WEAK.get(row) if n > 1 else None
-            rows.append([row, gpus_of(measured, machine, (row, n)), thousands(speed), text(share, ".1%"), machine.their_text((row, n), "tokens_per_s_rank", thousands), text(ratio(theirs, their_alone), ".1%"),
-                         text(must, ".0%") if must else "", verdict(share, must) if must else ""])
-    return table(["row", "GPUs", "Sluice, tokens/s a GPU", "of one GPU's", "FSDP2, tokens/s a GPU", "of one GPU's", "must", ""], rows)
+            rows.append(
+                [
+                    row,
+                    gpus_of(measured, machine, (row, n)),
+                    thousands(speed),
+                    text(share, ".1%"),
+                    machine.their_text((row, n), "tokens_per_s_rank", thousands),
+                    text(ratio(theirs, their_alone), ".1%"),
+                    text(must, ".0%") if must else "",
+                    verdict(share, must) if must else "",
+                ]
+            )
+    return table(
+        [
+            "row",
+            "GPUs",
+            "Sluice, tokens/s a GPU",
+            "of one GPU's",
+            "FSDP2, tokens/s a GPU",
+            "of one GPU's",
+            "must",
+            "",
+        ],
+        rows,
+    )
 
 
 def missed_list(measured, a):
     if not measured.ours:
         return ""
     found = []
-    for name, make, asked in (("speed", speed_table, SPEED), ("share of the peak", peak_table, PEAK_SHARE), ("memory", memory_table, SPEED), ("weak scaling", weak_table, WEAK)):
+    for name, make, asked in (
+        ("speed", speed_table, SPEED),
+        ("share of the peak", peak_table, PEAK_SHARE),
+        ("memory", memory_table, SPEED),
+        ("weak scaling", weak_table, WEAK),
+    ):
         for line in make(measured, a).splitlines()[2:]:
             row, gpus, *cells = (cell.strip() for cell in line.strip("|").split("|"))
             gpus, _, file = gpus.partition(", ")
             for result in {"missed", "not measured"} & set(cells):
-                found.append(f"- {name} of {row} on {gpus} GPUs{f' ({file})' if file else ''}: {result}\n")
+                found.append(
+                    f"- {name} of {row} on {gpus} GPUs{f' ({file})' if file else ''}: {result}\n"
+                )
         if unseen := [row for row in asked if (row, REQUIRED_GPUS) not in measured.ours]:
             found.append(f"- {name} on {REQUIRED_GPUS} GPUs: not measured ({', '.join(unseen)})\n")
     return "".join(found) or "None: everything above was reached.\n"
@@ -227,7 +346,10 @@ KIND = re.compile(r"^([A-Z_]+) +(\d+) +([\d.]+) +([\d.]+) %(?: +([\d.]+) +(?:([\
 LANE = re.compile(r"^(compute|gather|reduce|host|io) +([\d.]+) +([\d.]+) %$")
 
 
-CLASS = re.compile(r"^(products|attention|norms|activations|classifier|embedding|sums|update) +([\d.]+) +([\d.]+) +([\d.]+) %(?: +([\d.]+) (TFLOP/s|GB/s))?$")
+CLASS = re.compile(
+    r"^(products|attention|norms|activations|classifier|embedding|sums|update) +([\d.]+) +([\d.]+)"
+    r" +([\d.]+) %(?: +([\d.]+) (TFLOP/s|GB/s))?$"
+)
 
 
 def classes_table(path, a):
@@ -240,7 +362,16 @@ def classes_table(path, a):
             continue
         name, calls, ms, share, rate, unit = found.groups()
         limit = a.peak if unit == "TFLOP/s" else a.bandwidth * 1e3
-        rows.append([name, calls, ms, f"{share} %", f"{rate} {unit}" if rate else "", f"{float(rate) / limit:.1%}" if rate else ""])
+        rows.append(
+            [
+                name,
+                calls,
+                ms,
+                f"{share} %",
+                f"{rate} {unit}" if rate else "",
+                f"{float(rate) / limit:.1%}" if rate else "",
+            ]
+        )
     return table(["operations", "a step", "ms a step", "of the step", "rate", "of the limit"], rows)
 
 
@@ -261,32 +392,54 @@ def where_table(path):
     if not (rows and lanes and head and exposed):
         sys.exit(f"{path} is no summary of a trace")
     link = re.search(r"^link: .* measured$", summary, re.MULTILINE)
-    notes = f"{head[1]} GPUs, {head[2]} ms a step; lanes busy: {', '.join(lanes)}. {exposed[0].capitalize()}{'; ' + link[0] if link else ''}.\n"
-    return table(["instruction", "ms a step", "of the step", "GB/s", "of the link"], rows) + "\n" + notes
+    notes = (
+        f"{head[1]} GPUs, {head[2]} ms a step; lanes busy: {', '.join(lanes)}."
+        f" {exposed[0].capitalize()}{'; ' + link[0] if link else ''}.\n"
+    )
+    return (
+        table(["instruction", "ms a step", "of the step", "GB/s", "of the link"], rows)
+        + "\n"
+        + notes
+    )
 
 
 def roofline_table(a):
-    """Operations and the bytes of their operands, each read or written once; bf16 two bytes, fp32 four."""
+    """Operations and the bytes of their operands, each read or written once. bf16 has two bytes,
+    fp32 four."""
     R, T, C, F, H, D = (ROOFLINE[key] for key in "RTCFHD")
     product = lambda m, n, k, out=2: (2 * m * n * k, 2 * m * k + 2 * k * n + out * m * n)
     work = [
         ("gate and up, forward", *product(R, 2 * F, C)),
         ("attention's output projection, forward", *product(R, C, H * D)),
         ("weight gradient of down, fp32, added to", *product(C, F, R, out=8)),
-        ("attention, forward, half of it masked", 2 * R * T * H * D, 2 * (2 * R * H * D + 2 * R * 4 * D)),
+        (
+            "attention, forward, half of it masked",
+            2 * R * T * H * D,
+            2 * (2 * R * H * D + 2 * R * 4 * D),
+        ),
         ("SwiGLU, forward", 6 * R * F, 2 * 3 * R * F),
         ("residual and RMSNorm, forward", 5 * R * C, 2 * 4 * R * C),
         ("AdamW, one parameter", 16, 4 * 7),
     ]
     balance = a.peak / a.bandwidth
-    rows = [[name, text(flops / bytes, ".0f") if flops / bytes > 10 else text(flops / bytes, ".1f"), "products" if flops / bytes > balance else "memory"]
-            for name, flops, bytes in work]
-    return (f"The GPU's own ratio is {a.peak:g} TFLOP/s over {a.bandwidth:g} TB/s, {balance:.0f} FLOP a byte.\n\n" +
-            table([f"operation of {ROOFLINE['name']}", "FLOP a byte", "bound by"], rows))
+    rows = [
+        [
+            name,
+            text(flops / bytes, ".0f") if flops / bytes > 10 else text(flops / bytes, ".1f"),
+            "products" if flops / bytes > balance else "memory",
+        ]
+        for name, flops, bytes in work
+    ]
+    return (
+        f"The GPU's own ratio is {a.peak:g} TFLOP/s over {a.bandwidth:g} TB/s, {balance:.0f} FLOP a"
+        " byte.\n\n"
+        + table([f"operation of {ROOFLINE['name']}", "FLOP a byte", "bound by"], rows)
+    )
 
 
 def carriers_table(paths):
-    """Of files of carriers.sh. Where a carrier had several turns, the median counts; its losses are all compared."""
+    """The table of the results of carriers.sh. If a carrier had several turns, the median counts.
+    All of its losses are compared."""
     runs, key = {}, None
     for path in paths:
         for line in pathlib.Path(path).read_text().splitlines():
@@ -298,40 +451,110 @@ def carriers_table(paths):
     rows = []
     for (row, gpus, carrier), records in sorted(runs.items()):
         nccl = runs.get((row, gpus, "nccl"), [])
-        step, beside = (statistics.median(r["step_s"] for r in of) if of else None for of in (records, nccl))
-        same = "" if carrier == "nccl" or not nccl else "the same" if {r["loss"] for r in records} == {r["loss"] for r in nccl} else "**another**"
-        rows.append([row, str(gpus), carrier, text(step * 1e3, ".1f"), text(ratio(step, beside), ".2f"), same])
-    return table(["work", "GPUs", "transport", "ms a step", "of nccl's", "loss, to the last bit"], rows)
+        step, beside = (
+            statistics.median(r["step_s"] for r in of) if of else None for of in (records, nccl)
+        )
+        same = (
+            ""
+            if carrier == "nccl" or not nccl
+            else (
+                "the same"
+                if {r["loss"] for r in records} == {r["loss"] for r in nccl}
+                else "**another**"
+            )
+        )
+        rows.append(
+            [
+                row,
+                str(gpus),
+                carrier,
+                text(step * 1e3, ".1f"),
+                text(ratio(step, beside), ".2f"),
+                same,
+            ]
+        )
+    return table(
+        ["work", "GPUs", "transport", "ms a step", "of nccl's", "loss, to the last bit"], rows
+    )
 
 
-OURS, THEIRS, TIGHT = "attention backward, Hopper's", "attention backward", "attention backward, tight"
+OURS, THEIRS, TIGHT = (
+    "attention backward, Hopper's",
+    "attention backward",
+    "attention backward, tight",
+)
 
 
 def attention_table(paths):
     """Of what bench_ops printed: the gradient of attention, ours and cuDNN's."""
     times, rates = {}, {}
     for path in paths:
-        for shape, operation, us, rate in re.findall(r"^(\S+)\s+(attention .*?)\s+([\d.]+) us\s+([\d.]+) TFLOP/s$", pathlib.Path(path).read_text(), re.MULTILINE):
+        for shape, operation, us, rate in re.findall(
+            r"^(\S+)\s+(attention .*?)\s+([\d.]+) us\s+([\d.]+) TFLOP/s$",
+            pathlib.Path(path).read_text(),
+            re.MULTILINE,
+        ):
             times.setdefault(shape, {}).setdefault(operation, []).append(float(us))
             rates.setdefault(shape, {}).setdefault(operation, []).append(float(rate))
     rows = []
     for shape, of in times.items():
-        us = {operation: statistics.median(of[operation]) if operation in of else None for operation in (OURS, THEIRS, TIGHT)}
-        rate = {operation: statistics.median(rates[shape][operation]) if operation in of else None for operation in us}
-        rows.append([shape.replace("_", " "), text(us[OURS], ".0f"), text(rate[OURS], ".0f"), text(us[THEIRS], ".0f"), text(rate[THEIRS], ".0f"), text(us[TIGHT], ".0f"), text(ratio(us[THEIRS], us[OURS]), ".2f")])
-    return table(["shape", "ours, us", "TFLOP/s", "cuDNN, us", "TFLOP/s", "cuDNN where room is tight, us", "cuDNN's time / ours"], rows)
+        us = {
+            operation: statistics.median(of[operation]) if operation in of else None
+            for operation in (OURS, THEIRS, TIGHT)
+        }
+        rate = {
+            operation: statistics.median(rates[shape][operation]) if operation in of else None
+            for operation in us
+        }
+        rows.append(
+            [
+                shape.replace("_", " "),
+                text(us[OURS], ".0f"),
+                text(rate[OURS], ".0f"),
+                text(us[THEIRS], ".0f"),
+                text(rate[THEIRS], ".0f"),
+                text(us[TIGHT], ".0f"),
+                text(ratio(us[THEIRS], us[OURS]), ".2f"),
+            ]
+        )
+    return table(
+        [
+            "shape",
+            "ours, us",
+            "TFLOP/s",
+            "cuDNN, us",
+            "TFLOP/s",
+            "cuDNN where room is tight, us",
+            "cuDNN's time / ours",
+        ],
+        rows,
+    )
 
 
 def graphs_table(paths):
     """Of what bench_ops printed: a block's operations as calls and as a CUDA graph."""
     rows = []
     for path in paths:
-        rows += re.findall(r"^(\S+)\s+a block (\w+)\s+([\d.]+) us as calls,\s+([\d.]+) us as a graph:\s+(-?[\d.]+) % less$", pathlib.Path(path).read_text(), re.MULTILINE)
-    return table(["model", "a block", "as calls, us", "as a graph, us", "less"], [[model.replace("_", " "), *cells, f"{less} %"] for model, *cells, less in rows])
+        rows += re.findall(
+            r"^(\S+)\s+a block (\w+)\s+([\d.]+) us as calls,\s+([\d.]+) us as a graph:\s+(-?[\d.]+)"
+            r" % less$",
+            pathlib.Path(path).read_text(),
+            re.MULTILINE,
+        )
+    return table(
+        ["model", "a block", "as calls, us", "as a graph, us", "less"],
+        [[model.replace("_", " "), *cells, f"{less} %"] for model, *cells, less in rows],
+    )
 
 
 def content(name, measured, traces, a):
-    tables = {"speed": speed_table, "peak": peak_table, "memory": memory_table, "weak": weak_table, "missed": missed_list}
+    tables = {
+        "speed": speed_table,
+        "peak": peak_table,
+        "memory": memory_table,
+        "weak": weak_table,
+        "missed": missed_list,
+    }
     word, *rest = name.split()
     if word == "where" and len(rest) == 1:
         return where_table(traces.get(rest[0]))
@@ -340,9 +563,13 @@ def content(name, measured, traces, a):
     if name == "roofline":
         return roofline_table(a)
     if word == "attention" and len(rest) == 1:
-        return attention_table(path for path in a.operations if pathlib.Path(path).stem == f"ops-{rest[0]}")
+        return attention_table(
+            path for path in a.operations if pathlib.Path(path).stem == f"ops-{rest[0]}"
+        )
     if word == "graphs" and len(rest) == 1:
-        return graphs_table(path for path in a.operations if pathlib.Path(path).stem == f"ops-{rest[0]}")
+        return graphs_table(
+            path for path in a.operations if pathlib.Path(path).stem == f"ops-{rest[0]}"
+        )
     if name == "carriers":
         return carriers_table(a.carriers)
     if name not in tables:
@@ -356,9 +583,21 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("results", nargs="*")
     p.add_argument("--trace", action="append", default=[], metavar="ROW=FILE")
-    p.add_argument("--operations", action="append", metavar="FILE", help="what bench_ops printed, as ops-MACHINE.txt (those in doc/measured)")
-    p.add_argument("--peak", type=float, default=790, help="matrix peak in bf16, TFLOP/s (measured on an H200)")
-    p.add_argument("--bandwidth", type=float, default=4.26, help="of a copy, read and written, TB/s (measured on an H200)")
+    p.add_argument(
+        "--operations",
+        action="append",
+        metavar="FILE",
+        help="what bench_ops printed, as ops-MACHINE.txt (those in doc/measured)",
+    )
+    p.add_argument(
+        "--peak", type=float, default=790, help="matrix peak in bf16, TFLOP/s (measured on an H200)"
+    )
+    p.add_argument(
+        "--bandwidth",
+        type=float,
+        default=4.26,
+        help="of a copy, read and written, TB/s (measured on an H200)",
+    )
     p.add_argument("--doc", type=pathlib.Path, default=doc / "measurements/performance.md")
     p.add_argument("--check", action="store_true")
     a = p.parse_args()
@@ -366,13 +605,22 @@ def main():
     a.operations = a.operations or sorted(kept.glob("ops-*.txt"))
     a.carriers = results or sorted(kept.glob("carriers-*.jsonl"))
     if not results and not traces:
-        results = sorted(path for path in kept.glob("*.jsonl") if not path.name.startswith(("offload-", "carriers-")))  # the former are offload_table.py's
+        results = sorted(
+            path
+            for path in kept.glob("*.jsonl")
+            if not path.name.startswith(("offload-", "carriers-"))
+        )  # the former are offload_table.py's
         traces = {path.stem.split("-", 1)[1]: path for path in kept.glob("*-*.txt")}
     measured = Measured(results)
     old = a.doc.read_text()
-    new = MARKED.sub(lambda found: found[1] + content(found[2], measured, traces, a) + found[4], old)
+    new = MARKED.sub(
+        lambda found: found[1] + content(found[2], measured, traces, a) + found[4], old
+    )
     if a.check and new != old:
-        sys.exit(f"{a.doc} differs from what was measured: run {pathlib.Path(__file__).name} without --check")
+        sys.exit(
+            f"{a.doc} differs from what was measured: run {pathlib.Path(__file__).name} without"
+            " --check"
+        )
     if not a.check:
         a.doc.write_text(new)
 

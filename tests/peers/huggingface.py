@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Folders that `sluice ckpt export` wrote, loaded by transformers: the same configuration, weights without loss, and the logits of the fixture.
+"""transformers loads folders that `sluice ckpt export` wrote: the same configuration, weights
+without loss, and the logits of the fixture.
 
     for m in gpt2 llama llama3 qwen2 qwen3 mistral odd; do
-      sluice ckpt import tests/model/data/$m $m.h5 && sluice ckpt export $m.h5 out/$m tokenizer=tests/model/data/$m
+      sluice ckpt import tests/model/data/$m $m.h5 &&
+        sluice ckpt export $m.h5 out/$m tokenizer=tests/model/data/$m
     done
     python tests/peers/huggingface.py tests/model/data out
 
-Needs torch, transformers and safetensors. For each NAME in the second folder that the first has, too."""
+Needs torch, transformers and safetensors. It compares each NAME that both folders have.
+"""
+
 import os
 import sys
 
@@ -15,7 +19,16 @@ from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 # What Sluice has no say in, or sets otherwise on purpose.
-FREE = {"transformers_version", "_name_or_path", "resid_pdrop", "embd_pdrop", "attn_pdrop", "n_ctx", "max_window_layers", "architectures"}
+FREE = {
+    "transformers_version",
+    "_name_or_path",
+    "resid_pdrop",
+    "embd_pdrop",
+    "attn_pdrop",
+    "n_ctx",
+    "max_window_layers",
+    "architectures",
+}
 
 
 def settings(folder):
@@ -27,8 +40,13 @@ def compare(name, theirs, ours):
     a, b = settings(theirs), settings(ours)
     differ = sorted(k for k in a.keys() | b.keys() if a.get(k) != b.get(k))
     if differ:
-        sys.exit(f"{name}: config.json differs: " + ", ".join(f"{k}: {a.get(k)} | {b.get(k)}" for k in differ))
-    model, info = AutoModelForCausalLM.from_pretrained(ours, attn_implementation="eager", output_loading_info=True)
+        sys.exit(
+            f"{name}: config.json differs: "
+            + ", ".join(f"{k}: {a.get(k)} | {b.get(k)}" for k in differ)
+        )
+    model, info = AutoModelForCausalLM.from_pretrained(
+        ours, attn_implementation="eager", output_loading_info=True
+    )
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if info[kind]:
             sys.exit(f"{name}: {kind}: {info[kind]}")

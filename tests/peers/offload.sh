@@ -1,28 +1,40 @@
 #!/bin/bash
-# tests/peers/offload.sh SLUICE GPUS RESULTS [ROW...]: training steps with masters in host memory, one rank a GPU. Appends to RESULTS, for each run, a line that says which row it is of, what
-# `sluice bench` measured, also what of a step a trace found exposed, and what `sluice plan` predicted; offload_table.py makes tables of them.
-# Rows (all but those behind the semicolon, where none is named), on Qwen2.5 7B with T 1024 and B 16 where nothing else is said:
-#   qwen7b-memory         everything on the GPU, with recomputation: what the others are compared with
+# tests/peers/offload.sh SLUICE GPUS RESULTS [ROW...]: training steps with masters in host memory,
+# one rank a GPU. Appends to RESULTS, for each run, a line that says which row it is of, what
+# `sluice bench` measured, also what of a step a trace found exposed, and what `sluice plan`
+# predicted; offload_table.py makes tables of them. Rows (all but those behind the semicolon, where
+# none is named), on Qwen2.5 7B with T 1024 and B 16 where nothing else is said:
+#   qwen7b-memory         everything on the GPU, with recomputation: what the others are compared
+#                         with
 #   qwen7b-offload        units are updated as their gradients land (optim.clip=0)
 #   qwen7b-offload-clip   behind the norm of all gradients, beside the next step's forward pass
 #   qwen7b-offload-acts   inputs of blocks in host memory
 #   qwen7b-offload-resident  likewise, with the embedding and two blocks updated on the GPU
 #   qwen7b-offload-bf16   moments in bf16
 #   qwen14b, qwen32b      the decks inputs/qwen2.5-14b-offload.yaml and -32b-
-#   ; qwen7b-offload-524k 524,288 tokens a step, moments in bf16; qwen7b-offload-nvme: inputs of blocks on the disk of NVME; qwen22b: the 14B's blocks 76 times,
-#                         which on one GPU is about what a host of 256 GiB holds; qwen4b-memory: as qwen7b-memory, with 12 blocks of the 7B;
-#                         qwen4b-state: as many, masters on the host, moments of a tenth of the units on the disk of NVME
-#   ; qwen0.5b-save       training of the 0.5B, masters on the host, with a checkpoint every 40 steps, written behind them to the folder SAVES: what the run's own results say
-#   ; sweep               qwen4b-memory, then, of as many blocks, transfer.params x transfer.grads x tiers.activations x optim.moments, each a row sweep/PARAMS/GRADS/ACTIVATIONS/MOMENTS, which can be named alone
+#   ; qwen7b-offload-524k 524,288 tokens a step, moments in bf16; qwen7b-offload-nvme: inputs of
+#   blocks on the disk of NVME; qwen22b: the 14B's blocks 76 times,
+#                         which on one GPU is about what a host of 256 GiB holds; qwen4b-memory: as
+#                         qwen7b-memory, with 12 blocks of the 7B;
+#                         qwen4b-state: as many, masters on the host, moments of a tenth of the
+#                         units on the disk of NVME
+#   ; qwen0.5b-save       training of the 0.5B, masters on the host, with a checkpoint every 40
+#   steps, written behind them to the folder SAVES: what the run's own results say
+#   ; sweep               qwen4b-memory, then, of as many blocks, transfer.params x transfer.grads x
+#   tiers.activations x optim.moments, each a row sweep/PARAMS/GRADS/ACTIVATIONS/MOMENTS, which can
+#   be named alone
 # Environment:
 #   RATES        file of `sluice bench rates`, measured with as many GPUs: a forecast for each row
 #   FORECAST     only: nothing is run, which needs no GPU
-#   TRACE        a folder: three steps before the clock starts are traced, the fewest of which one has traced ones on both sides
+#   TRACE        a folder: three steps before the clock starts are traced, the fewest of which one
+#                has traced ones on both sides
 #   NVME         a folder on the node's disk
 #   SAVES        a folder for a run with checkpoints of 5.5 GiB, of which there are two at times
-#   PEER         what is run in turns with ours: none (default), or torchrun, or a path to it: fsdp2.py, with --offload in all rows but qwen7b-memory. Its moments are
+#   PEER         what is run in turns with ours: none (default), or torchrun, or a path to it:
+#                fsdp2.py, with --offload in all rows but qwen7b-memory. Its moments are
 #                in fp32 in all of them; models larger than 7B it does not have
-#   PEER_OFFLOAD instead of `fsdp2.py --offload`: a command, started by PEER where it begins with a Python file. Behind it stand --row NAME --model NAME --T N --B N --accum N --ac full --clip N.
+#   PEER_OFFLOAD instead of `fsdp2.py --offload`: a command, started by PEER where it begins with a
+#   Python file. Behind it stand --row NAME --model NAME --T N --B N --accum N --ac full --clip N.
 #                Its JSON lines go to RESULTS too.
 #   TURNS        how often (1)
 #   LIMIT        seconds that a run may take (300)
@@ -35,7 +47,8 @@ set -u -o pipefail
 test $# -ge 3 || { echo "usage: tests/peers/offload.sh SLUICE GPUS RESULTS [ROW...]" >&2; exit 2; }
 sluice=$1 gpus=$2 results=$3
 shift 3
-test $# -gt 0 || set -- qwen7b-memory qwen7b-offload qwen7b-offload-clip qwen7b-offload-acts qwen7b-offload-resident qwen7b-offload-bf16 qwen14b qwen32b
+test $# -gt 0 || set -- qwen7b-memory qwen7b-offload qwen7b-offload-clip qwen7b-offload-acts \
+  qwen7b-offload-resident qwen7b-offload-bf16 qwen14b qwen32b
 here=$(cd "$(dirname "$0")" && pwd)
 decks=$here/../../inputs
 host="tiers.params=host tiers.optimizer=host" twelve=model.layers=12
@@ -47,16 +60,20 @@ limited() { timeout -k 10 "${LIMIT:-300}" "$@"; }
 # forecast NAME: a line of RESULTS.
 forecast() {
   test -n "${RATES:-}" || return 0
-  "$sluice" plan "${arguments[@]}" ranks="$gpus" local_ranks="$gpus" list=false rates="$RATES" | sed -n "s|^predicted step \([0-9.]*\) s, \([0-9]*\) tokens/s over all ranks, exposed communication \([-0-9.]*\) s\(.*\)\$|\
+  "$sluice" plan "${arguments[@]}" ranks="$gpus" local_ranks="$gpus" list=false rates="$RATES" |
+    sed -n "s|^predicted step \([0-9.]*\) s, \([0-9]*\) tokens/s over all ranks, exposed \
+communication \([-0-9.]*\) s\(.*\)\$|\
 {\"kind\":\"forecast\",\"row\":\"$1\",\"gpus\":$gpus,\"step_s\":\1,\"exposed_comm_s\":\3\4}|p" |
-    sed 's|, copies \([-0-9.]*\) s, updates \([-0-9.]*\) s, disk \([-0-9.]*\) s}|,"exposed_copy_s":\1,"exposed_update_s":\2,"exposed_disk_s":\3}|' | grep '^{' >> "$results" ||
+    sed 's|, copies \([-0-9.]*\) s, updates \([-0-9.]*\) s, disk \([-0-9.]*\) '\
+'s}|,"exposed_copy_s":\1,"exposed_update_s":\2,"exposed_disk_s":\3}|' | grep '^{' >> "$results" ||
     echo "$1: no forecast"
 }
 
 # set_arguments MODEL T B MICROS KEY=VALUE...
 set_arguments() {
   # shellcheck disable=SC2206 # ROW_ARGS is a list of words
-  arguments=("$decks/$1.yaml" run.device="${DEVICE:-cuda}" data.sequence="$2" data.micro_batch="$3" data.batch=$(($3 * $4 * gpus)) "${@:5}" ${ROW_ARGS:-})
+  arguments=("$decks/$1.yaml" run.device="${DEVICE:-cuda}" data.sequence="$2" \
+    data.micro_batch="$3" data.batch=$(($3 * $4 * gpus)) "${@:5}" ${ROW_ARGS:-})
 }
 
 # ours NAME
@@ -64,7 +81,8 @@ ours() {
   local timed=(steps="${STEPS:-3}" warmup="${WARMUP:-2}")
   test -z "${TRACE:-}" || timed+=(warmup=6 "train.trace=[2,5]" run.dir="$TRACE/$1")
   # shellcheck disable=SC2086 # a list of words
-  limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "${arguments[@]}" results="$results" "${timed[@]}" || echo "$1: failed with exit code $?"
+  limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "${arguments[@]}" \
+    results="$results" "${timed[@]}" || echo "$1: failed with exit code $?"
 }
 
 # theirs NAME MODEL T B MICROS KEY=VALUE...
@@ -81,7 +99,9 @@ theirs() {
   esac
   test "$command" != none || return 0
   # shellcheck disable=SC2086
-  limited env OMP_NUM_THREADS="${OMP_NUM_THREADS:-8}" PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True $command $options | grep '^{' | tee -a "$results" ||
+  limited env OMP_NUM_THREADS="${OMP_NUM_THREADS:-8}" \
+    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True $command $options | grep '^{' |
+    tee -a "$results" ||
     echo "$1: the peer failed with exit code ${PIPESTATUS[0]}"
 }
 
@@ -90,32 +110,39 @@ row() {
   echo "== $1: $gpus GPUs, T $3, B $4, $5 micro-batches"
   for _ in $(seq "${TURNS:-1}"); do
     set_arguments "${@:2}"
-    echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$gpus,\"micros\":$5,\"B\":$4,\"T\":$3}" >> "$results"
+    echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$gpus,\"micros\":$5,\"B\":$4,\"T\":$3}" \
+      >> "$results"
     test "${FORECAST:-}" = only || ours "$1"
     forecast "$1"
     test "${FORECAST:-}" = only || theirs "$@"
   done
 }
 
-# saves NAME MODEL T B MICROS KEY=VALUE...: a training run, on bytes of this folder's files. It goes on behind its last checkpoint, which would hold it up at its end.
+# saves NAME MODEL T B MICROS KEY=VALUE...: a training run, on bytes of this folder's files. It goes
+# on behind its last checkpoint, which would hold it up at its end.
 saves() {
   local run=${SAVES:?a folder for checkpoints}/$1
   echo "== $1: $gpus GPUs, T $3, B $4, a training run"
   set_arguments "${@:2}"
-  echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$gpus,\"micros\":$5,\"B\":$4,\"T\":$3}" >> "$results"
+  echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$gpus,\"micros\":$5,\"B\":$4,\"T\":$3}" \
+    >> "$results"
   mkdir -p "$run" || return
   # shellcheck disable=SC2086 # a list of words
   "$sluice" prepare "$here" out="$run/data" tokenizer=bytes val=0 > "$run/prepare.txt" 2>&1 &&
-    limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" train "${arguments[@]}" run.dir="$run/run" data.train="$run/data" run.steps="${STEPS:-110}" eval.every=0 \
-      checkpoint.every="${EVERY:-40}" checkpoint.keep=1 checkpoint.at_end=false > "$run/log.txt" 2>&1 &&
-    grep -E '"kind": *"(step|save)"' "$run/run/results.jsonl" >> "$results" || { cat "$run/prepare.txt" "$run/log.txt"; echo "$1: failed"; }
+    limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" train "${arguments[@]}" \
+    run.dir="$run/run" data.train="$run/data" run.steps="${STEPS:-110}" eval.every=0 \
+      checkpoint.every="${EVERY:-40}" checkpoint.keep=1 checkpoint.at_end=false > "$run/log.txt" \
+      2>&1 &&
+    grep -E '"kind": *"(step|save)"' "$run/run/results.jsonl" >> "$results" || {
+    cat "$run/prepare.txt" "$run/log.txt"; echo "$1: failed"; }
   rm -r "$run"
 }
 
 # sweep PARAMS GRADS ACTIVATIONS MOMENTS
 sweep() {
   # shellcheck disable=SC2086 # a list of words
-  row "sweep/$1/$2/$3/$4" qwen2.5-7b 1024 16 1 $host $twelve optim.clip=0 transfer.params="$1" transfer.grads="$2" tiers.activations="$3" optim.moments="$4"
+  row "sweep/$1/$2/$3/$4" qwen2.5-7b 1024 16 1 $host $twelve optim.clip=0 transfer.params="$1" \
+    transfer.grads="$2" tiers.activations="$3" optim.moments="$4"
 }
 
 for name; do
@@ -125,13 +152,19 @@ for name; do
   qwen7b-offload) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute optim.clip=0 ;;
   qwen7b-offload-clip) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute ;;
   qwen7b-offload-acts) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=host optim.clip=0 ;;
-  qwen7b-offload-resident) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=host tiers.resident=3 optim.clip=0 ;;
-  qwen7b-offload-bf16) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute optim.clip=0 optim.moments=bf16 ;;
-  qwen7b-offload-524k) row "$name" qwen2.5-7b 1024 16 $((32 / gpus)) $host tiers.activations=recompute optim.clip=0 optim.moments=bf16 ;;
-  qwen7b-offload-nvme) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=nvme tiers.nvme="${NVME:?a folder on the disk}" optim.clip=0 ;;
+  qwen7b-offload-resident) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=host \
+    tiers.resident=3 optim.clip=0 ;;
+  qwen7b-offload-bf16) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute \
+    optim.clip=0 optim.moments=bf16 ;;
+  qwen7b-offload-524k) row "$name" qwen2.5-7b 1024 16 $((32 / gpus)) $host \
+    tiers.activations=recompute optim.clip=0 optim.moments=bf16 ;;
+  qwen7b-offload-nvme) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=nvme \
+    tiers.nvme="${NVME:?a folder on the disk}" optim.clip=0 ;;
   qwen4b-memory) row "$name" qwen2.5-7b 1024 16 1 tiers.activations=recompute $twelve ;;
-  qwen4b-state) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute optim.clip=0 $twelve optim.state=nvme optim.state_share=0.1 tiers.nvme="${NVME:?a folder on the disk}" ;;
-  qwen0.5b-save) saves "$name" qwen2.5-0.5b 1024 16 1 $host tiers.activations=recompute optim.clip=0 ;;
+  qwen4b-state) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute optim.clip=0 \
+    $twelve optim.state=nvme optim.state_share=0.1 tiers.nvme="${NVME:?a folder on the disk}" ;;
+  qwen0.5b-save) saves "$name" qwen2.5-0.5b 1024 16 1 $host tiers.activations=recompute \
+    optim.clip=0 ;;
   qwen14b) row "$name" qwen2.5-14b-offload 1024 16 1 optim.clip=0 ;;
   qwen22b) row "$name" qwen2.5-14b-offload 1024 16 1 optim.clip=0 model.layers=76 ;;
   qwen32b) row "$name" qwen2.5-32b-offload 1024 16 1 optim.clip=0 ;;

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""Makes the tables of doc/measurements/offload.md from what offload.sh, `sluice bench adam`, `sluice bench io` and `sluice bench rates` measured.
+"""Makes the tables of doc/measurements/offload.md from the results of offload.sh, `sluice bench
+adam`, `sluice bench io` and `sluice bench rates`.
 
   offload_table.py [--check] [RESULTS...]
 
-Without RESULTS, those in doc/measured: offload-*.jsonl. What stands in the document between `<!-- measured: NAME -->` and `<!-- end -->` is written anew, and nothing else. --check writes
-nothing and exits with 1 where the document says something else than the files. A file is of one machine, and has lines of its own; where it measured a row more than once, the
-median counts."""
+The default of RESULTS is offload-*.jsonl in doc/measured. The text between
+`<!-- measured: NAME -->` and `<!-- end -->` in the document is replaced, and nothing else. --check
+writes nothing and exits with 1 if the document and the files differ. A file holds the results of
+one machine and has lines of its own in the tables. If it measured a row more than once, the median
+counts."""
+
 import argparse
 import functools
 import json
@@ -17,7 +21,16 @@ sys.dont_write_bytecode = True  # nothing is left beside the source
 from gpu_table import GIB, MARKED, counted, ratio, table, text, thousands, verdict
 
 YARDSTICK = "qwen7b-memory"
-ROWS = [YARDSTICK, "qwen7b-offload", "qwen7b-offload-clip", "qwen7b-offload-acts", "qwen7b-offload-resident", "qwen7b-offload-bf16", "qwen14b", "qwen32b"]
+ROWS = [
+    YARDSTICK,
+    "qwen7b-offload",
+    "qwen7b-offload-clip",
+    "qwen7b-offload-acts",
+    "qwen7b-offload-resident",
+    "qwen7b-offload-bf16",
+    "qwen14b",
+    "qwen32b",
+]
 REQUIRED_GPUS = 4  # what is asked for is asked for on as many
 SPEED = {"qwen7b-offload": 9.3e3, "qwen7b-offload-resident": 9.3e3}  # tokens/s a GPU, at least
 AIM = 0.97  # of the yardstick's speed
@@ -25,13 +38,20 @@ DEVICE_BYTES = {"qwen7b-offload": 14e9, "qwen7b-offload-resident": 14e9}  # of a
 FORECAST = 0.15  # off the measured step, at most
 ADAM_SHARE, IO_SHARE = 0.90, 0.85  # of the same loads and stores; of direct I/O; at least
 LANES = ["compute", "h2d", "d2h", "gather", "reduce", "host", "disk"]
-SWEEP = [f"sweep/{p}/{g}/{a}/{m}" for p in ("shard", "full") for g in ("gpu_reduce", "cpu_reduce") for a in ("recompute", "host") for m in ("fp32", "bf16")]
+SWEEP = [
+    f"sweep/{p}/{g}/{a}/{m}"
+    for p in ("shard", "full")
+    for g in ("gpu_reduce", "cpu_reduce")
+    for a in ("recompute", "host")
+    for m in ("fp32", "bf16")
+]
 
 PARTS = ["comm", "copy", "update", "disk"]  # of a step, as forecasts and traces divide it
 
 
 class Measured:
-    """Records by kind ("bench", "forecast", "trace", "peer", and of training runs "step" and "save") and (row, number of GPUs); of those that belong to no row a list by kind."""
+    """Records by kind ("bench", "forecast", "trace", "peer", and of training runs "step" and
+    "save") and (row, number of GPUs). Records that belong to no row are in a list by kind."""
 
     def __init__(self, paths):
         self.runs, self.alone, self.files = {}, {}, list(paths)
@@ -43,8 +63,14 @@ class Measured:
         for number, line in enumerate(pathlib.Path(path).read_text().splitlines(), 1):
             record = json.loads(line)
             kind = "peer" if "peer" in record else record.get("kind")
-            if kind == "exposed":  # of older files, whose timelines placed steps wrongly against each other: for how long the compute lane ran nothing is all that is right in them
-                kind, record = "trace", {field: value for field, value in record.items() if field in ("step_s", "exposed_idle_s")}
+            # Older files placed the steps of a timeline wrongly against each other. Only the time
+            # in which the compute lane ran nothing is right in them.
+            if kind == "exposed":
+                kind, record = "trace", {
+                    field: value
+                    for field, value in record.items()
+                    if field in ("step_s", "exposed_idle_s")
+                }
             if kind == "row":
                 key = record["row"], record["gpus"]
             elif kind in ("bench_adam", "bench_io", "bench_rates"):
@@ -55,14 +81,21 @@ class Measured:
                 if kind == "bench" and record["ranks"] != key[1]:
                     sys.exit(f"{path}:{number}: {record['ranks']} ranks in a row of {key[1]} GPUs")
                 if record.get("steady_steps") == 0:
-                    sys.exit(f"{path}:{number}: {record['steps']} steps were traced: 3 at least are needed, for one that has traced ones on both sides")
-                if kind == "save":  # the line stands where its file was complete: the steps between its own and this line ran beside it
+                    sys.exit(
+                        f"{path}:{number}: {record['steps']} steps were traced: 3 at least are"
+                        " needed, for one that has traced ones on both sides"
+                    )
+                # This line stands where the checkpoint was complete. The steps between the saved
+                # step and this line ran during the save.
+                if kind == "save":
                     for step in self.runs.get(("step", *key), []):
                         step["beside"] |= step["step"] > record["step"]
                 self.runs.setdefault((kind, *key), []).append(record | {"beside": False})
 
     def median(self, kind, key, field):
-        values = [run[field] for run in self.runs.get((kind, *key), []) if run.get(field) is not None]
+        values = [
+            run[field] for run in self.runs.get((kind, *key), []) if run.get(field) is not None
+        ]
         return statistics.median(values) if values else None
 
     def bench(self, key, field):
@@ -77,18 +110,38 @@ class Measured:
         return [Measured([path]) for path in self.files]
 
     def gpus(self, machine, key):
-        return counted(key[1], machine, sum(key[1] in other.counts(key[0]) for other in self.machines))
+        return counted(
+            key[1], machine, sum(key[1] in other.counts(key[0]) for other in self.machines)
+        )
 
     def rows(self, names):
-        """(machine, (row, number of GPUs)) of those names, by GPUs and then by files, with a line for what was not measured."""
+        """(machine, (row, number of GPUs)) of those names, by GPUs and then by files, with a line
+        for each row that was not measured."""
         found = []
         for name in names:
-            there = sorted(((gpus, index, machine) for index, machine in enumerate(self.machines) for gpus in machine.counts(name)), key=lambda item: item[:2])
-            found += [(machine, (name, gpus)) for gpus, _, machine in there] or [(self, (name, REQUIRED_GPUS))]
+            there = sorted(
+                (
+                    (gpus, index, machine)
+                    for index, machine in enumerate(self.machines)
+                    for gpus in machine.counts(name)
+                ),
+                key=lambda item: item[:2],
+            )
+            found += [(machine, (name, gpus)) for gpus, _, machine in there] or [
+                (self, (name, REQUIRED_GPUS))
+            ]
         return found
 
     def all_rows(self):
-        others = sorted({name for kind, name, _ in self.runs if name not in ROWS and not name.startswith("sweep/") and kind not in ("step", "save")})
+        others = sorted(
+            {
+                name
+                for kind, name, _ in self.runs
+                if name not in ROWS
+                and not name.startswith("sweep/")
+                and kind not in ("step", "save")
+            }
+        )
         return self.rows([*ROWS, *others])
 
 
@@ -104,30 +157,80 @@ def speed_table(measured):
     rows = []
     for machine, key in measured.all_rows():
         row, gpus = key
-        speed, theirs = machine.bench(key, "tokens_per_s_rank"), machine.median("peer", key, "tokens_per_s_rank")
+        speed, theirs = machine.bench(key, "tokens_per_s_rank"), machine.median(
+            "peer", key, "tokens_per_s_rank"
+        )
         part = ratio(speed, machine.bench((YARDSTICK, gpus), "tokens_per_s_rank"))
         must = SPEED.get(row) if gpus == REQUIRED_GPUS else None
         aim = AIM * speed / part if must and part else None
         of_memory = text(part, ".1%") if row.startswith("qwen7b") and "524k" not in row else ""
-        rows.append([row, measured.gpus(machine, key), thousands(speed), of_memory, thousands(theirs), thousands(must) if must else "", verdict(speed, must, aim) if must else ""])
-    return table(["row", "GPUs", "Sluice, tokens/s a GPU", f"of {YARDSTICK}", "FSDP2, tokens/s a GPU", "must", ""], rows)
+        rows.append(
+            [
+                row,
+                measured.gpus(machine, key),
+                thousands(speed),
+                of_memory,
+                thousands(theirs),
+                thousands(must) if must else "",
+                verdict(speed, must, aim) if must else "",
+            ]
+        )
+    return table(
+        [
+            "row",
+            "GPUs",
+            "Sluice, tokens/s a GPU",
+            f"of {YARDSTICK}",
+            "FSDP2, tokens/s a GPU",
+            "must",
+            "",
+        ],
+        rows,
+    )
 
 
 def memory_table(measured):
     rows = []
     for machine, key in measured.all_rows():
         row, gpus = key
-        in_use, must = machine.bench(key, "device_bytes"), DEVICE_BYTES.get(row) if gpus == REQUIRED_GPUS else None
-        rows.append([row, measured.gpus(machine, key), gib(machine.bench(key, "planned_device_bytes")), gib(in_use), gib(must) if must else "", verdict(in_use, must, at_most=True) if must else "",
-                     gib(machine.bench(key, "node_host_bytes")), gib(machine.median("peer", key, "device_bytes"))])
-    return table(["row", "GPUs", "GPU planned, GiB", "GPU in use, GiB", "at most", "", "host of the node planned, GiB", "GPU in use, FSDP2, GiB"], rows)
+        in_use, must = machine.bench(key, "device_bytes"), (
+            DEVICE_BYTES.get(row) if gpus == REQUIRED_GPUS else None
+        )
+        rows.append(
+            [
+                row,
+                measured.gpus(machine, key),
+                gib(machine.bench(key, "planned_device_bytes")),
+                gib(in_use),
+                gib(must) if must else "",
+                verdict(in_use, must, at_most=True) if must else "",
+                gib(machine.bench(key, "node_host_bytes")),
+                gib(machine.median("peer", key, "device_bytes")),
+            ]
+        )
+    return table(
+        [
+            "row",
+            "GPUs",
+            "GPU planned, GiB",
+            "GPU in use, GiB",
+            "at most",
+            "",
+            "host of the node planned, GiB",
+            "GPU in use, FSDP2, GiB",
+        ],
+        rows,
+    )
 
 
 def busy_table(measured):
     rows = []
     for machine, key in measured.all_rows():
         step = machine.bench(key, "step_s")
-        rows.append([key[0], measured.gpus(machine, key), text(step, ".3f")] + [share(machine.bench(key, f"busy_{lane}_s"), step) for lane in LANES])
+        rows.append(
+            [key[0], measured.gpus(machine, key), text(step, ".3f")]
+            + [share(machine.bench(key, f"busy_{lane}_s"), step) for lane in LANES]
+        )
     return table(["row", "GPUs", "step, s", *LANES], rows)
 
 
@@ -135,78 +238,227 @@ def exposed_table(measured):
     rows = []
     for machine, key in measured.all_rows():
         step = machine.median("trace", key, "step_s")
-        parts = [share(machine.median("trace", key, f"exposed_{part}_s"), step) for part in (*PARTS, "idle")]
+        parts = [
+            share(machine.median("trace", key, f"exposed_{part}_s"), step)
+            for part in (*PARTS, "idle")
+        ]
         rows.append([key[0], measured.gpus(machine, key), text(step and step * 1e3, ".0f"), *parts])
-    return table(["row", "GPUs", "step, ms", "communication", "copies", "updates", "disk", "compute runs nothing"], rows)
+    return table(
+        [
+            "row",
+            "GPUs",
+            "step, ms",
+            "communication",
+            "copies",
+            "updates",
+            "disk",
+            "compute runs nothing",
+        ],
+        rows,
+    )
 
 
 def forecast_cells(machine, key):
     step, predicted = machine.bench(key, "step_s"), machine.median("forecast", key, "step_s")
     off = ratio(predicted, step)
-    exposed = [share(machine.median("forecast", key, f"exposed_{part}_s"), predicted) for part in ("comm", "copy", "update")]
-    return [text(predicted, ".3f"), text(step, ".3f"), text(off, ".2f"), "" if off is None else "within 15%" if abs(off - 1) <= FORECAST else "**missed**", *exposed]
+    exposed = [
+        share(machine.median("forecast", key, f"exposed_{part}_s"), predicted)
+        for part in ("comm", "copy", "update")
+    ]
+    return [
+        text(predicted, ".3f"),
+        text(step, ".3f"),
+        text(off, ".2f"),
+        "" if off is None else "within 15%" if abs(off - 1) <= FORECAST else "**missed**",
+        *exposed,
+    ]
 
 
-FORECAST_HEAD = ["GPUs", "predicted, s", "measured, s", "predicted / measured", "", "exposed communication", "copies", "updates"]
+FORECAST_HEAD = [
+    "GPUs",
+    "predicted, s",
+    "measured, s",
+    "predicted / measured",
+    "",
+    "exposed communication",
+    "copies",
+    "updates",
+]
 
 
 def forecast_table(measured):
-    rows = [[key[0], measured.gpus(machine, key), *forecast_cells(machine, key)] for machine, key in measured.all_rows()]
+    rows = [
+        [key[0], measured.gpus(machine, key), *forecast_cells(machine, key)]
+        for machine, key in measured.all_rows()
+    ]
     return table(["row", *FORECAST_HEAD], rows)
 
 
 def sweep_table(measured):
-    others = sorted({name for _, name, _ in measured.runs if name.startswith("sweep/") and name not in SWEEP})
-    rows = [[*key[0].split("/")[1:], measured.gpus(machine, key), *forecast_cells(machine, key)] for machine, key in measured.rows([*SWEEP, *others])]
+    others = sorted(
+        {name for _, name, _ in measured.runs if name.startswith("sweep/") and name not in SWEEP}
+    )
+    rows = [
+        [*key[0].split("/")[1:], measured.gpus(machine, key), *forecast_cells(machine, key)]
+        for machine, key in measured.rows([*SWEEP, *others])
+    ]
     return table(["params", "grads", "activations", "moments", *FORECAST_HEAD], rows)
 
 
-RATES = {"gemm": "GFLOP/s", "memory": "GB/s", "link": "GB/s", "latency": "us", "h2d": "GB/s", "d2h": "GB/s", "h2d_alone": "GB/s", "d2h_alone": "GB/s",
-         "host_memory": "GB/s", "host_link": "GB/s", "disk_write": "GB/s", "disk_read": "GB/s"}
+RATES = {
+    "gemm": "GFLOP/s",
+    "memory": "GB/s",
+    "link": "GB/s",
+    "latency": "us",
+    "h2d": "GB/s",
+    "d2h": "GB/s",
+    "h2d_alone": "GB/s",
+    "d2h_alone": "GB/s",
+    "host_memory": "GB/s",
+    "host_link": "GB/s",
+    "disk_write": "GB/s",
+    "disk_read": "GB/s",
+}
 
 
 def rates_table(measured):
-    machines = sorted(measured.alone.get("bench_rates", []), key=lambda record: record["ranks"]) or [{"ranks": REQUIRED_GPUS}]
-    rows = [[name, unit, *(text(record.get(name), ".4g" if name != "gemm" else ".0f") for record in machines)] for name, unit in RATES.items()]
+    machines = sorted(
+        measured.alone.get("bench_rates", []), key=lambda record: record["ranks"]
+    ) or [{"ranks": REQUIRED_GPUS}]
+    rows = [
+        [
+            name,
+            unit,
+            *(text(record.get(name), ".4g" if name != "gemm" else ".0f") for record in machines),
+        ]
+        for name, unit in RATES.items()
+    ]
     counts = [record["ranks"] for record in machines]
-    heads = [(f"{n} ranks" if n > 1 else "1 rank") + (f", {record['file']}" if counts.count(n) > 1 else "") for n, record in zip(counts, machines)]
+    heads = [
+        (f"{n} ranks" if n > 1 else "1 rank")
+        + (f", {record['file']}" if counts.count(n) > 1 else "")
+        for n, record in zip(counts, machines)
+    ]
     return table(["rate", "", *heads], rows)
 
 
 def adam_table(measured):
     rows = []
     for r in measured.alone.get("bench_adam", []):
-        types = f"{r['master']} / {r['grad']} / {r['moments']} / {r['copy']}" + (", stochastic" if r["rounding"] == "stochastic" else "")
-        rows.append([r["kernel"], types, f"{r['ranks']} x {r['threads']}", f"{r['parameters_per_s'] / 1e9:.2f}", f"{r['gb_s']:.1f}", f"{r['traffic_gb_s']:.1f}", f"{r['share']:.1%}",
-                     verdict(r["share"], ADAM_SHARE)])
-    head = ["kernel", "master / gradient / moments / copy", "ranks x threads", "G parameters/s", "GB/s", "same loads and stores, GB/s", "share", f"at least {ADAM_SHARE:.0%}"]
+        types = f"{r['master']} / {r['grad']} / {r['moments']} / {r['copy']}" + (
+            ", stochastic" if r["rounding"] == "stochastic" else ""
+        )
+        rows.append(
+            [
+                r["kernel"],
+                types,
+                f"{r['ranks']} x {r['threads']}",
+                f"{r['parameters_per_s'] / 1e9:.2f}",
+                f"{r['gb_s']:.1f}",
+                f"{r['traffic_gb_s']:.1f}",
+                f"{r['share']:.1%}",
+                verdict(r["share"], ADAM_SHARE),
+            ]
+        )
+    head = [
+        "kernel",
+        "master / gradient / moments / copy",
+        "ranks x threads",
+        "G parameters/s",
+        "GB/s",
+        "same loads and stores, GB/s",
+        "share",
+        f"at least {ADAM_SHARE:.0%}",
+    ]
     return table(head, rows or [["–"] * len(head)])
 
 
 def io_table(measured):
     rows = []
     for r in measured.alone.get("bench_io", []):
-        rows.append([str(r["ranks"]), f"{r['piece'] / (1 << 20):.0f}", r["cache"], f"{r['store_write_gb_s']:.2f}", f"{r['direct_write_gb_s']:.2f}", f"{r['write_share']:.1%}",
-                     verdict(r["write_share"], IO_SHARE), f"{r['store_read_gb_s']:.2f}", f"{r['direct_read_gb_s']:.2f}", f"{r['read_share']:.1%}", verdict(r["read_share"], IO_SHARE)])
-    head = ["ranks", "pieces, MiB", "cache", "store writes, GB/s", "direct I/O, GB/s", "share", f"at least {IO_SHARE:.0%}", "store reads, GB/s", "direct I/O, GB/s", "share",
-            f"at least {IO_SHARE:.0%}"]
+        rows.append(
+            [
+                str(r["ranks"]),
+                f"{r['piece'] / (1 << 20):.0f}",
+                r["cache"],
+                f"{r['store_write_gb_s']:.2f}",
+                f"{r['direct_write_gb_s']:.2f}",
+                f"{r['write_share']:.1%}",
+                verdict(r["write_share"], IO_SHARE),
+                f"{r['store_read_gb_s']:.2f}",
+                f"{r['direct_read_gb_s']:.2f}",
+                f"{r['read_share']:.1%}",
+                verdict(r["read_share"], IO_SHARE),
+            ]
+        )
+    head = [
+        "ranks",
+        "pieces, MiB",
+        "cache",
+        "store writes, GB/s",
+        "direct I/O, GB/s",
+        "share",
+        f"at least {IO_SHARE:.0%}",
+        "store reads, GB/s",
+        "direct I/O, GB/s",
+        "share",
+        f"at least {IO_SHARE:.0%}",
+    ]
     return table(head, rows or [["–"] * len(head)])
 
 
 def saves_table(measured):
     rows = []
-    for machine, key in measured.rows(sorted({name for kind, name, _ in measured.runs if kind == "save"})):
+    for machine, key in measured.rows(
+        sorted({name for kind, name, _ in measured.runs if kind == "save"})
+    ):
         saves, steps = machine.runs[("save", *key)], machine.runs[("step", *key)]
         seconds, size = machine.median("save", key, "seconds"), machine.median("save", key, "bytes")
-        beside, other = ([step["seconds"] * 1e3 for step in steps if step["beside"] == is_beside] for is_beside in (True, False))
-        rows.append([key[0], measured.gpus(machine, key), str(len(saves)), gib(size), text(seconds, ".2f"), text(size * 1e-9 / seconds, ".2f"), text(machine.median("save", key, "blocked_seconds"), ".2f"),
-                     *(text(statistics.median(times) if times else None, ".0f") for times in (beside, other))])
-    head = ["row", "GPUs", "checkpoints", "GiB each", "written in, s", "GB/s", "steps held up, s", "a step beside one, ms", "any other, ms"]
+        beside, other = (
+            [step["seconds"] * 1e3 for step in steps if step["beside"] == is_beside]
+            for is_beside in (True, False)
+        )
+        rows.append(
+            [
+                key[0],
+                measured.gpus(machine, key),
+                str(len(saves)),
+                gib(size),
+                text(seconds, ".2f"),
+                text(size * 1e-9 / seconds, ".2f"),
+                text(machine.median("save", key, "blocked_seconds"), ".2f"),
+                *(
+                    text(statistics.median(times) if times else None, ".0f")
+                    for times in (beside, other)
+                ),
+            ]
+        )
+    head = [
+        "row",
+        "GPUs",
+        "checkpoints",
+        "GiB each",
+        "written in, s",
+        "GB/s",
+        "steps held up, s",
+        "a step beside one, ms",
+        "any other, ms",
+    ]
     return table(head, rows or [["–"] * len(head)])
 
 
-TABLES = {"speed": speed_table, "memory": memory_table, "busy": busy_table, "exposed": exposed_table, "forecast": forecast_table, "sweep": sweep_table, "rates": rates_table,
-          "adam": adam_table, "io": io_table, "saves": saves_table}
+TABLES = {
+    "speed": speed_table,
+    "memory": memory_table,
+    "busy": busy_table,
+    "exposed": exposed_table,
+    "forecast": forecast_table,
+    "sweep": sweep_table,
+    "rates": rates_table,
+    "adam": adam_table,
+    "io": io_table,
+    "saves": saves_table,
+}
 
 
 def content(name, measured):
@@ -226,7 +478,10 @@ def main():
     old = a.doc.read_text()
     new = MARKED.sub(lambda found: found[1] + content(found[2], measured) + found[4], old)
     if a.check and new != old:
-        sys.exit(f"{a.doc} differs from what was measured: run {pathlib.Path(__file__).name} without --check")
+        sys.exit(
+            f"{a.doc} differs from what was measured: run {pathlib.Path(__file__).name} without"
+            " --check"
+        )
     if not a.check:
         a.doc.write_text(new)
 

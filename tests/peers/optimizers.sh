@@ -6,13 +6,15 @@
 #   RUN   launcher, for example RUN="mpirun -n 4"
 #   RUNS  words NAME:LR[:KEY=VALUE...], an optimizer, its learning rate, more keys
 set -eu
-test $# -ge 3 || { echo "usage: tests/peers/optimizers.sh SLUICE DECK OUT [KEY=VALUE...]" >&2; exit 2; }
+test $# -ge 3 || {
+  echo "usage: tests/peers/optimizers.sh SLUICE DECK OUT [KEY=VALUE...]" >&2; exit 2; }
 sluice=$1 deck=$2 out=$3
 shift 3
 mkdir -p "$out"
 
 # Lion's step is a sign, so its learning rate is a few times smaller than AdamW's and its decay as
-# much larger. Muon's scale makes AdamW's rate fit. The last run is the baseline of SGD: no momentum.
+# much larger. Muon's scale makes AdamW's rate fit. The last run is the baseline of SGD: no
+# momentum.
 : "${RUNS=adamw:6e-4 lion:2e-4:optim.weight_decay=0.3 muon:6e-4 sgd:0.3 sgd:1:optim.momentum=0}"
 for run in $RUNS; do
   name=${run%%:*} keys=${run#*:}

@@ -1,9 +1,13 @@
 #!/bin/sh
-# tests/peers/tokenizer.sh ENCODE PYTHON CORPUS [VOCAB] [SECONDS]: byte-level BPE by Sluice and by the Rust library `tokenizers`, one thread each. ENCODE is tests/peers/encode
-# (make tests/peers/encode); PYTHON has tokenizers; CORPUS is a UTF-8 text of some 20 MB. For the patterns of GPT-2, Llama 3 and Qwen2 each: trains a vocabulary on the
-# corpus, compares all token ids, of the corpus and of random characters, and prints the rates in MB/s of processor time and their ratio. Not part of make check: it measures.
+# tests/peers/tokenizer.sh ENCODE PYTHON CORPUS [VOCAB] [SECONDS]: byte-level BPE by Sluice and by
+# the Rust library `tokenizers`, one thread each. ENCODE is tests/peers/encode (make
+# tests/peers/encode); PYTHON has tokenizers; CORPUS is a UTF-8 text of some 20 MB. For the patterns
+# of GPT-2, Llama 3 and Qwen2 each: trains a vocabulary on the corpus, compares all token ids, of
+# the corpus and of random characters, and prints the rates in MB/s of processor time and their
+# ratio. Not part of make check: it measures.
 set -eu
-test $# -ge 3 || { echo "usage: tests/peers/tokenizer.sh ENCODE PYTHON CORPUS [VOCAB] [SECONDS]" >&2; exit 2; }
+test $# -ge 3 || {
+  echo "usage: tests/peers/tokenizer.sh ENCODE PYTHON CORPUS [VOCAB] [SECONDS]" >&2; exit 2; }
 encode=$1 python=$2 corpus=$3 vocab=${4:-50000} seconds=${5:-5}
 here=$(cd "$(dirname "$0")" && pwd)
 peer="$python $here/tokenizer.py"
@@ -23,6 +27,7 @@ for kind in gpt2 llama3 qwen2; do
   done
   ours=$("$encode" "$work/$kind" "$work/corpus" "$seconds")
   theirs=$($peer rate "$work/$kind" "$work/corpus" "$seconds")
-  echo "$kind $ours $theirs" | awk '{ printf "%s: sluice %.1f MB/s, tokenizers %.1f MB/s, ratio %.1f\n", $1, $2, $3, $2 / $3 }'
+  echo "$kind $ours $theirs" |
+    awk '{ printf "%s: sluice %.1f MB/s, tokenizers %.1f MB/s, ratio %.1f\n", $1, $2, $3, $2 / $3 }'
 done
 exit $bad

@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
-"""Print the tables of io/tokenizer/split_classes.c (`split`) and io/tokenizer/nfc.c (`nfc`) as the Rust library `tokenizers` sees the characters: its regular expressions are those of
-Oniguruma, its normalizer is of an older Unicode.
+"""Print the tables of io/tokenizer/split_classes.c (`split`) and io/tokenizer/nfc.c (`nfc`) as the
+Rust library `tokenizers` classifies characters. Its regular expressions are those of Oniguruma, and
+its normalizer knows an older Unicode.
 
-split: where the class changes, the code point, followed by a hexadecimal digit for the class from there on: 0 other, 1 letter, 2 number, 3 white space.
-nfc:   first and last of the characters that NFC may change, or that it may join to what is before them."""
+split: each code point at which the class changes, followed by a hexadecimal digit for the class
+       from there on: 0 other, 1 letter, 2 number, 3 white space.
+nfc:   first and last of the characters that NFC may change or join to the character before them.
+"""
+
 import sys
 import unicodedata
 
@@ -16,24 +20,39 @@ def class_changes():
     text = "".join(map(chr, CODES))
     classes = [0] * 0x110001
     for number, pattern in ((1, r"\p{L}+"), (2, r"\p{N}+"), (3, r"\s+")):
-        for _, (begin, end) in pre_tokenizers.Split(Regex(pattern), "removed", invert=True).pre_tokenize_str(text):
+        for _, (begin, end) in pre_tokenizers.Split(
+            Regex(pattern), "removed", invert=True
+        ).pre_tokenize_str(text):
             for c in text[begin:end]:
                 classes[ord(c)] = number
-    return [f"0x{c:x}{classes[c]}" for c in range(0x110000) if c == 0 or classes[c] != classes[c - 1]]
+    return [
+        f"0x{c:x}{classes[c]}" for c in range(0x110000) if c == 0 or classes[c] != classes[c - 1]
+    ]
 
 
 def active_ranges():
     nfc = normalizers.NFC().normalize_str
     active = set()
     for c in CODES:
-        # Changed by itself, or a mark: of a class above 1 it goes behind U+0334, of class 1 before U+0301.
-        if nfc(chr(c)) != chr(c) or any(nfc(t) != t for t in (f"x{chr(c)}\u0334", f"x\u0301{chr(c)}")):
+        # Changed by itself, or a mark. A mark of a class above 1 is sorted after U+0334, a mark of
+        # class 1 before U+0301.
+        if nfc(chr(c)) != chr(c) or any(
+            nfc(t) != t for t in (f"x{chr(c)}\u0334", f"x\u0301{chr(c)}")
+        ):
             active.add(c)
         parts = unicodedata.decomposition(chr(c)).split()
-        if len(parts) == 2 and "<" not in parts[0] and nfc("".join(chr(int(p, 16)) for p in parts)) == chr(c):
+        if (
+            len(parts) == 2
+            and "<" not in parts[0]
+            and nfc("".join(chr(int(p, 16)) for p in parts)) == chr(c)
+        ):
             active.add(int(parts[1], 16))
     active.update(range(0x1161, 0x1176), range(0x11A8, 0x11C3))
-    return [f"{{0x{c:x}, 0x{next(e for e in range(c, 0x110001) if e + 1 not in active):x}}}" for c in sorted(active) if c - 1 not in active]
+    return [
+        f"{{0x{c:x}, 0x{next(e for e in range(c, 0x110001) if e + 1 not in active):x}}}"
+        for c in sorted(active)
+        if c - 1 not in active
+    ]
 
 
 LINE = "   "

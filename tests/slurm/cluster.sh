@@ -9,7 +9,8 @@ need slurmctld slurmd munged sinfo squeue ip tc unshare hostname mount pkill
 
 start_network() {
   mount -t tmpfs tmpfs /run # where ip keeps the names of namespaces
-  printf '127.0.0.1 localhost\n10.77.0.1 head\n10.77.0.11 node1\n10.77.0.12 node2\n' > "$cluster/hosts"
+  printf '127.0.0.1 localhost\n10.77.0.1 head\n10.77.0.11 node1\n10.77.0.12 node2\n' \
+    > "$cluster/hosts"
   mount --bind "$cluster/hosts" /etc/hosts
   hostname head
   ip link set lo up
@@ -26,7 +27,8 @@ start_network() {
   done
 }
 
-# The network at so many bits a second, which slows training down without any load; or again as fast as it can.
+# The network at so many bits a second, which slows training down without any load; or again as fast
+# as it can.
 slow_network() {
   for number in 1 2; do tc qdisc add dev port$number root tbf rate "$1" burst 20k latency 10s; done
 }
@@ -76,17 +78,20 @@ start_munge() {
   mkdir -m 755 "$cluster/munge"
   head -c 128 /dev/urandom > "$cluster/munge/key"
   chmod 400 "$cluster/munge/key"
-  munged --force --socket="$cluster/munge/socket" --key-file="$cluster/munge/key" --pid-file="$cluster/munge/pid" --log-file="$cluster/munge/log" \
+  munged --force --socket="$cluster/munge/socket" --key-file="$cluster/munge/key" \
+    --pid-file="$cluster/munge/pid" --log-file="$cluster/munge/log" \
     --seed-file="$cluster/munge/seed"
 }
 
-# on_host NAME COMMAND...: as the first process of the host NAME; with it all others of that host die.
+# on_host NAME COMMAND...: as the first process of the host NAME; with it all others of that host
+# die.
 on_host() {
   name=$1
   shift
   # shellcheck disable=SC2016 # for the shell in there
   exec ip netns exec "$name" unshare --uts --pid --ipc --mount --fork --kill-child sh -c '
-    hostname "$1" && mount -t proc proc /proc && mount -t tmpfs tmpfs /dev/shm && shift && exec "$@"' sh "$name" "$@"
+    hostname "$1" && mount -t proc proc /proc && mount -t tmpfs tmpfs /dev/shm && shift && exec '\
+'"$@"' sh "$name" "$@"
 }
 
 # boot NAME: a host with a slurmd, which is started again when the file NAME/restart is there.
@@ -111,7 +116,8 @@ write_rsh_agent() {
 #!/bin/sh
 name=$1
 shift
-exec ip netns exec "$name" unshare --uts sh -c 'hostname "$1"; shift; exec sh -c "$*"' sh "$name" "$@"
+exec ip netns exec "$name" unshare --uts \
+  sh -c 'hostname "$1"; shift; exec sh -c "$*"' sh "$name" "$@"
 END
   chmod +x "$cluster/rsh-agent"
 }

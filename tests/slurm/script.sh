@@ -1,5 +1,7 @@
 #!/bin/sh
-# slurm/*.sbatch as shipped, outside Slurm: stand-ins answer what the scripts ask. Oracles: what the stand-in for sluice is given, and the words of the scripts. two_nodes.sh runs them on a real Slurm.
+# slurm/*.sbatch as shipped, outside Slurm: stand-ins answer what the scripts ask. Oracles: what the
+# stand-in for sluice is given, and the words of the scripts. two_nodes.sh runs them on a real
+# Slurm.
 set -eu
 : "${SLUICE:?}"
 . "${top_srcdir:?}/tests/need.sh"
@@ -23,25 +25,35 @@ answer() {
 
 # shellcheck disable=SC2016 # for the stand-ins
 {
-  answer ../answers/scontrol 'test "$1 $2" != "show job" || printf "JobId=7\n   Command=%s\n" "$COMMAND"'
-  answer ../answers/srun 'case $1 in --mpi=list) echo pmix; exit ;; --help) exit ;; esac; while test "${1#-}" != "$1"; do shift; done; exec "$@"'
+  answer ../answers/scontrol \
+    'test "$1 $2" != "show job" || printf "JobId=7\n   Command=%s\n" "$COMMAND"'
+  answer ../answers/srun \
+    'case $1 in --mpi=list) echo pmix; exit ;; --help) exit ;; esac; while test "${1#-}" != '\
+'"$1"; do shift; done; exec "$@"'
   for name in squeue sacct nvidia-smi; do answer ../answers/$name ''; done
-  answer ours 'case $1 in deck | compare | --exit-codes) exec "$PROGRAM" "$@" ;; esac; for word; do printf "<%s>" "$word"; done; echo; echo "fence=${SLURM_PMIX_FENCE:-}"; echo "$WORDS"; exit "${CODE:-0}"'
+  answer ours \
+    'case $1 in deck | compare | --exit-codes) exec "$PROGRAM" "$@" ;; esac; for word; do printf '\
+'"<%s>" "$word"; done; echo; echo "fence=${SLURM_PMIX_FENCE:-}"; echo "$WORDS"; exit "${CODE:-0}"'
   echo 'SLUICE=$PWD/ours' > "slurm scripts/site.conf"
 }
 printf 'run: {dir: r}\n' > d.yaml
 
-# job CODE NAME WORD...: slurm/NAME.sbatch, of which Slurm runs a copy, with these words ends with CODE.
+# job CODE NAME WORD...: slurm/NAME.sbatch, of which Slurm runs a copy, with these words ends with
+# CODE.
 job() {
   expected=$1 name=$2 status=0
   shift 2
   cp "slurm scripts/$name.sbatch" ../copy
-  env -i PATH="$scratch/answers:$PATH" HOME="$scratch/home" PROGRAM="$SLUICE" SLURM_JOB_ID=7 SLURM_SUBMIT_DIR="$PWD" COMMAND="$PWD/slurm scripts/$name.sbatch $*" WORDS="${WORDS:-}" CODE="${CODE:-0}" \
-    SLURM_ARRAY_TASK_ID="${TASK:-}" SLURM_JOB_NUM_NODES="${NODES:-}" bash ../copy "$@" > job.out 2>&1 || status=$?
+  env -i PATH="$scratch/answers:$PATH" HOME="$scratch/home" PROGRAM="$SLUICE" SLURM_JOB_ID=7 \
+    SLURM_SUBMIT_DIR="$PWD" COMMAND="$PWD/slurm scripts/$name.sbatch $*" WORDS="${WORDS:-}" \
+    CODE="${CODE:-0}" \
+    SLURM_ARRAY_TASK_ID="${TASK:-}" SLURM_JOB_NUM_NODES="${NODES:-}" bash ../copy "$@" > job.out \
+    2>&1 || status=$?
   test $status = "$expected" || die "exit $status of $name.sbatch $*"
 }
 
-# A folder whose name has blanks, and words behind it or none: the site's file beside the script is found.
+# A folder whose name has blanks, and words behind it or none: the site's file beside the script is
+# found.
 job 0 train d.yaml
 says r '<train><d.yaml><--resume><auto>'
 job 0 train d.yaml optim.lr=1e-3 data.train='a b'
@@ -59,7 +71,8 @@ lies() { # FOLDER WORD...: the job's output is there, and nowhere else.
   shift
   rm -rf ./*/job-7.out runs ./-x
   job 0 train "$@"
-  test "$(find . -name 'job-7.out')" = "./$folder/job-7.out" || die "the output of $* is in $(find . -name 'job-7.out'), not in $folder"
+  test "$(find . -name 'job-7.out')" = "./$folder/job-7.out" ||
+    die "the output of $* is in $(find . -name 'job-7.out'), not in $folder"
 }
 printf 'run:\n  # dir: runs/old\n  dir: runs/new\n' > deck.yaml
 lies runs/new deck.yaml
@@ -97,7 +110,8 @@ done
 # A task of an array that is a run of a matrix, with its ranks; a finished one is not started.
 printf 'out: runs/m\ndeck: d.yaml\nranks: 2\nmethods: [none, fast optim.lr=1]\n' > m.yaml
 TASK=2 job 0 sweep m.yaml run.steps=7
-says runs/m/d-2-fast-1 '<train><d.yaml><--resume><auto><optim.lr=1><run.steps=7><run.dir=runs/m/d-2-fast-1><run.seed=1>'
+says runs/m/d-2-fast-1 \
+  '<train><d.yaml><--resume><auto><optim.lr=1><run.steps=7><run.dir=runs/m/d-2-fast-1><run.seed=1>'
 says runs/m/d-2-fast-1 '2 ranks on 1 node(s), 2 a node (as the matrix says)'
 TASK='' job 2 sweep m.yaml
 grep -q 'which run of m.yaml?' job.out || die "a matrix without a task"
@@ -135,11 +149,15 @@ rm -r site.conf ../build
 for code in 2 3 4 5 6 7 8 9 10 11 70; do
   CODE=$code WORDS="sluice: rank 3: the sentence of $code
 sluice: rank 1: another rank failed" job $code train d.yaml
-  grep -qF "failed with exit code $code: $("$SLUICE" --exit-codes $code). The last" job.out || die "exit code $code is not explained as by the program"
-  grep -q "^sluice job: failed .* sluice: rank 3: the sentence of $code\$" job.out || die "the first sentence is not repeated"
+  grep -qF "failed with exit code $code: $("$SLUICE" --exit-codes $code). The last" job.out ||
+    die "exit code $code is not explained as by the program"
+  grep -q "^sluice job: failed .* sluice: rank 3: the sentence of $code\$" job.out ||
+    die "the first sentence is not repeated"
 done
-test "$("$SLUICE" --exit-codes 10)" != "$("$SLUICE" --exit-codes 11)" || die "two codes mean the same"
-"$SLUICE" --exit-codes 10 | grep -q 'no progress within comm.timeout' || die "exit code 10 is the time-out"
+test "$("$SLUICE" --exit-codes 10)" != "$("$SLUICE" --exit-codes 11)" ||
+  die "two codes mean the same"
+"$SLUICE" --exit-codes 10 | grep -q 'no progress within comm.timeout' ||
+  die "exit code 10 is the time-out"
 
 # srun's ranks wait for each other in MPI_Init, by the ring unless the site says otherwise.
 says r "fence=ring"
@@ -147,12 +165,14 @@ echo 'SLURM_PMIX_FENCE=mixed' >> "slurm scripts/site.conf"
 job 0 train d.yaml
 says r "fence=mixed"
 
-# A killed rank: the node was out of memory if this start's output says so, and not if one before did.
+# A killed rank: the node was out of memory if this start's output says so, and not if one before
+# did.
 WORDS="slurmstepd: error: Detected 1 oom_kill event in StepId=7.0." CODE=137 job 137 train d.yaml
 says r "killed by signal 9: the node was out of memory"
 grep -q oom_kill r/job-7.out || die "the output of the start before is gone"
 CODE=137 job 137 train d.yaml
-grep -q "killed by signal 9, and no sign of memory shortage" job.out || die "it takes the end of an earlier start for its own"
+grep -q "killed by signal 9, and no sign of memory shortage" job.out ||
+  die "it takes the end of an earlier start for its own"
 
 # What killed ranks were writing is removed. A refused job leaves the folder to the job that has it.
 mkdir r/ckpt
@@ -165,7 +185,9 @@ test ! -e r/ckpt/.step-00000008.h5.tmp || die "what a killed rank was writing st
 # Ranks share memory in /dev/shm, and map no file.
 CODE=135 job 135 train d.yaml
 says r "bus error: /dev/shm of a node is full"
-if grep -rn 'mmap *(' "$top_srcdir"/io "$top_srcdir"/src --include=*.c | grep -v MAP_ANONYMOUS; then die "a mapped file may be cut: exit code 135 needs another explanation"; fi
+if grep -rn 'mmap *(' "$top_srcdir"/io "$top_srcdir"/src --include=*.c | grep -v MAP_ANONYMOUS; then
+  die "a mapped file may be cut: exit code 135 needs another explanation"
+fi
 
 # A link or a pipe by the name of the job's output, which another user may have put there.
 mkdir l p
@@ -180,4 +202,7 @@ done
 test ! -e outside || die "output went through a link"
 
 # A bash before 4.4 takes an empty array for an unset variable.
-if grep -nE '"\$\{(overrides|more)\[@\]\}"' "slurm scripts"/*.sbatch | grep -vE '\$\{(overrides|more)\[@\]\+"'; then die "an array that may be empty"; fi
+if grep -nE '"\$\{(overrides|more)\[@\]\}"' "slurm scripts"/*.sbatch |
+  grep -vE '\$\{(overrides|more)\[@\]\+"'; then
+  die "an array that may be empty"
+fi

@@ -1,7 +1,8 @@
 #!/bin/sh
-# slurm/*.sbatch as shipped, on a real Slurm of two nodes (cluster.sh): stopped by the time limit, requeued, resumed; cancelled; with a rank, a slurmd and
-# a node killed; MPI goes from node to node by TCP. The oracle is the run that nobody disturbed, outside Slurm: the same bits. Skipped where Slurm is not installed or namespaces are forbidden.
-# seconds: 600
+# slurm/*.sbatch as shipped, on a real Slurm of two nodes (cluster.sh): stopped by the time limit,
+# requeued, resumed; cancelled; with a rank, a slurmd and a node killed; MPI goes from node to node
+# by TCP. The oracle is the run that nobody disturbed, outside Slurm: the same bits. Skipped where
+# Slurm is not installed or namespaces are forbidden. seconds: 600
 set -eu
 : "${SLUICE:?}" "${top_srcdir:?}" "${MPIRUN:?}"
 PATH=$PATH:/usr/sbin:/sbin
@@ -14,7 +15,8 @@ if test "${1:-}" != inside; then
   cluster=$(mktemp -d)
   trap 'rm -rf "$cluster"' EXIT
   export cluster
-  unshare --mount --net --pid --uts --ipc --fork true 2> "$cluster/why" || skip "no namespaces here: $(cat "$cluster/why")"
+  unshare --mount --net --pid --uts --ipc --fork true 2> "$cluster/why" ||
+    skip "no namespaces here: $(cat "$cluster/why")"
   # In a process namespace of its own, whose processes all die with the test.
   unshare --mount --net --pid --uts --ipc --fork --kill-child --mount-proc sh "$0" inside
   exit
@@ -60,17 +62,25 @@ submit() {
 state() { scontrol show job "$job" | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p'; }
 requeued() { scontrol show job "$job" | grep -q " Restarts=$1 "; }
 is() { test "$(state)" = "$1"; }
-steps() { if test -e "$folder/results.jsonl"; then grep -c '"kind": *"step"' "$folder/results.jsonl" || true; else echo 0; fi; }
+steps() {
+  if test -e "$folder/results.jsonl"; then grep -c '"kind": *"step"' "$folder/results.jsonl" ||
+    true; else echo 0; fi
+}
 has_steps() { test "$(steps)" -ge "$1"; }
 quiet() { ! pgrep -f "^$SLUICE " > pids && ! pgrep slurmstepd > pids; }
 quiet_queue() { test -z "$(squeue -h)" && quiet; }
 two_idle() { test "$(sinfo -h -t idle -o %D)" = 2; }
-says() { cat "$folder"/job-*.out ./slurm*-"$job".out 2> /dev/null | grep -qF -e "$1" || failed "nobody said: $1"; }
+says() {
+  cat "$folder"/job-*.out ./slurm*-"$job".out 2> /dev/null | grep -qF -e "$1" ||
+    failed "nobody said: $1"
+}
 whole() {
-  test -z "$(find "$folder/ckpt" -type f ! -name 'step-*.h5')" || failed "half files: $(ls -A "$folder/ckpt")"
+  test -z "$(find "$folder/ckpt" -type f ! -name 'step-*.h5')" ||
+    failed "half files: $(ls -A "$folder/ckpt")"
   "$SLUICE" ckpt verify "$(newest "$folder")" > verify.out || failed "$(cat verify.out)"
 }
-# A requeued job waits for minutes, until all of it is surely gone; here that is known, but for a credential of another second.
+# A requeued job waits for minutes, until all of it is surely gone; here that is known, but for a
+# credential of another second.
 hurry() {
   wait_until 30 "the job is back in the queue" is PENDING
   wait_until 20 "its processes are gone" quiet
@@ -102,9 +112,11 @@ told "the cluster is up"
 
 # shellcheck disable=SC2086 # assignments
 {
-  # --- The time limit: USR1 comes to the batch shell, the ranks save, the job is requeued, resumes and finishes.
+  # --- The time limit: USR1 comes to the batch shell, the ranks save, the job is requeued, resumes
+  # and finishes.
   slow_network 2mbit
-  submit limited --time=1 --signal=B:USR1@25 -- "$scripts/train.sbatch" tiny.yaml run.dir=limited $long
+  submit limited --time=1 --signal=B:USR1@25 -- "$scripts/train.sbatch" tiny.yaml run.dir=limited \
+    $long
   train 2 calm $long
   wait_until 60 "the job is stopped and requeued" requeued 1
   fast_network
@@ -119,8 +131,10 @@ told "the cluster is up"
   same calm limited
   told "stopped by the time limit, requeued, resumed, finished with the same bits"
 
-  # --- Under mpirun: USR1 to the script, and on to the ranks. Then cancelled: nothing is left of it but whole files.
-  SLUICE_LAUNCH=mpirun submit cancelled -- "$scripts/train.sbatch" tiny.yaml run.dir=cancelled $endless
+  # --- Under mpirun: USR1 to the script, and on to the ranks. Then cancelled: nothing is left of it
+  # but whole files.
+  SLUICE_LAUNCH=mpirun submit cancelled -- "$scripts/train.sbatch" tiny.yaml run.dir=cancelled \
+    $endless
   wait_until 30 "it trains" has_steps 7
   scancel --batch --signal=USR1 "$job"
   wait_until 20 "it is requeued" requeued 1
@@ -148,7 +162,8 @@ told "the cluster is up"
   whole
   told "cancelled, ended by a killed rank"
 
-  # --- USR1 to the ranks themselves, as --signal without B: sends it: the job is requeued. Then a rank is killed: the others end, and the job says why.
+  # --- USR1 to the ranks themselves, as --signal without B: sends it: the job is requeued. Then a
+  # rank is killed: the others end, and the job says why.
   submit killed -- "$scripts/train.sbatch" tiny.yaml run.dir=killed $endless
   wait_until 30 "it trains" has_steps 7
   scancel --signal=USR1 "$job"
@@ -161,16 +176,20 @@ told "the cluster is up"
   says "failed with exit code 137: killed by signal 9, and no sign of memory shortage"
   told "stopped by its step, requeued, ended by a killed rank"
 
-  # --- Ranks of one node share memory, and no connection breaks: they are gone before KillWait is over. A part of that node, by the words of the README.
-  submit part --nodes=1 --ntasks-per-node=2 --oversubscribe --gpus-per-node=1 --cpus-per-task=1 --mem=0 -- "$scripts/train.sbatch" tiny.yaml run.dir=part $endless
+  # --- Ranks of one node share memory, and no connection breaks: they are gone before KillWait is
+  # over. A part of that node, by the words of the README.
+  submit part --nodes=1 --ntasks-per-node=2 --oversubscribe --gpus-per-node=1 --cpus-per-task=1 \
+    --mem=0 -- "$scripts/train.sbatch" tiny.yaml run.dir=part $endless
   wait_until 30 "it trains" has_steps 17
-  scontrol show job "$job" | grep -q "OverSubscribe=\(YES\|OK\)" || failed "the job has the node to itself"
+  scontrol show job "$job" | grep -q "OverSubscribe=\(YES\|OK\)" ||
+    failed "the job has the node to itself"
   kill_rank 5
   whole
   says "failed with exit code 137: killed by signal 9, and no sign of memory shortage"
   told "ended by a killed rank of the same node"
 
-  # --- A slurmd is killed, and then a node with all that is on it: Slurm gives the node up and requeues the job, which goes on.
+  # --- A slurmd is killed, and then a node with all that is on it: Slurm gives the node up and
+  # requeues the job, which goes on.
   slow_network 10mbit
   submit lost -- "$scripts/train.sbatch" tiny.yaml run.dir=lost $long
   wait_until 30 "it trains" has_steps 2
@@ -194,7 +213,8 @@ told "the cluster is up"
   told "went on after a lost slurmd and a lost node, to the same bits"
 }
 
-# --- What is not requeued: a run that a file STOP ended, one that saved nothing; and how the end of one without memory reads.
+# --- What is not requeued: a run that a file STOP ended, one that saved nothing; and how the end of
+# one without memory reads.
 # shellcheck disable=SC2086
 submit asked -- "$scripts/train.sbatch" tiny.yaml run.dir=asked $endless
 wait_until 30 "it trains" has_steps 3
@@ -204,7 +224,8 @@ says "stopped by the file STOP, and saved"
 # ending CODE [TEXT]: a program in sluice's place.
 ending() {
   # shellcheck disable=SC2016 # for the program
-  printf '#!/bin/sh\ncase $1 in deck | --exit-codes) exec %s "$@" ;; esac\necho "%s"\nexit %s\n' "$SLUICE" "${2:-}" "$1" > ending
+  printf '#!/bin/sh\ncase $1 in deck | --exit-codes) exec %s "$@" ;; esac\necho "%s"\nexit %s\n' \
+    "$SLUICE" "${2:-}" "$1" > ending
   chmod +x ending
 }
 ending 75
@@ -220,36 +241,44 @@ mkdir accounts
 printf '#!/bin/sh\necho COMPLETED\necho OUT_OF_MEMORY\n' > accounts/sacct
 chmod +x accounts/sacct
 ending 137
-PATH=$PWD/accounts:$PATH SLUICE=$PWD/ending submit counted -- "$scripts/train.sbatch" tiny.yaml run.dir=counted
+PATH=$PWD/accounts:$PATH SLUICE=$PWD/ending submit counted -- "$scripts/train.sbatch" tiny.yaml \
+  run.dir=counted
 ends FAILED 20
 says "killed by signal 9: the node was out of memory"
 # When the job ends, where Slurm does not tell it.
 # shellcheck disable=SC2016 # for the program
-printf '#!/bin/sh\ncase $1 in deck) exec %s "$@" ;; esac\necho "ends at $SLURM_JOB_END_TIME"\n' "$SLUICE" > ending
+printf '#!/bin/sh\ncase $1 in deck) exec %s "$@" ;; esac\necho "ends at $SLURM_JOB_END_TIME"\n' \
+  "$SLUICE" > ending
 SLUICE=$PWD/ending submit when --time=7 -- "$scripts/train.sbatch" tiny.yaml run.dir=when
 ends COMPLETED 20
 begun=$(scontrol show job "$job" | sed -n 's/.*StartTime=\([^ ]*\) .*/\1/p')
 says "ends at $(($(date -d "$begun" +%s) + 420))"
 told "what is not requeued"
 
-# --- Who starts the ranks, where srun has no PMIx, and where Open MPI does not know Slurm either: stand-ins answer what the script asks.
+# --- Who starts the ranks, where srun has no PMIx, and where Open MPI does not know Slurm either:
+# stand-ins answer what the script asks.
 mkdir answers
 # shellcheck disable=SC2016 # for the stand-in
-printf '#!/bin/sh\ncase $1 in --mpi=list) echo none pmi2 ;; *) exec %s "$@" ;; esac\n' "$(command -v srun)" > answers/srun
+printf '#!/bin/sh\ncase $1 in --mpi=list) echo none pmi2 ;; *) exec %s "$@" ;; esac\n' \
+  "$(command -v srun)" > answers/srun
 printf '#!/bin/sh\n' > answers/ompi_info
 chmod +x answers/srun
-PATH=$PWD/answers:$PATH SLUICE=$PWD/ending submit known -- "$scripts/train.sbatch" tiny.yaml run.dir=known
+PATH=$PWD/answers:$PATH SLUICE=$PWD/ending submit known -- "$scripts/train.sbatch" tiny.yaml \
+  run.dir=known
 ends COMPLETED 20
 says "mpirun (srun has no PMIx; Open MPI knows Slurm)"
 chmod +x answers/ompi_info
-PATH=$PWD/answers:$PATH SLUICE_LAUNCH_OPTIONS="--mca plm_rsh_agent $cluster/rsh-agent" SLUICE=$PWD/ending submit unknown -- "$scripts/train.sbatch" tiny.yaml run.dir=unknown
+PATH=$PWD/answers:$PATH SLUICE_LAUNCH_OPTIONS="--mca plm_rsh_agent $cluster/rsh-agent" \
+  SLUICE=$PWD/ending submit unknown -- "$scripts/train.sbatch" tiny.yaml run.dir=unknown
 ends COMPLETED 20
 says "hosts (srun has no PMIx, and this Open MPI does not know Slurm"
 told "who starts the ranks"
 
-# --- A sweep, a task a node, of which the last one, whose number is that of the array, is stopped: it is requeued, and not the others. And a benchmark, by ssh, with the words of a site.
+# --- A sweep, a task a node, of which the last one, whose number is that of the array, is stopped:
+# it is requeued, and not the others. And a benchmark, by ssh, with the words of a site.
 printf '# rate\n\nrun.seed=4\nrun.seed=5 optim.lr=1e-3 run.steps=400\n' > rates.txt
-submit runs/rates/2 --nodes=1 --ntasks-per-node=2 --array=1-2 -- "$scripts/sweep.sbatch" rates.txt tiny.yaml run.device=host
+submit runs/rates/2 --nodes=1 --ntasks-per-node=2 --array=1-2 -- "$scripts/sweep.sbatch" rates.txt \
+  tiny.yaml run.device=host
 array=$job job=${job}_2
 wait_until 40 "it trains" has_steps 3
 wait_until 20 "the other task is over" test -e runs/rates/1/ckpt/step-00000006.h5
@@ -258,12 +287,14 @@ wait_until 20 "it is requeued" requeued 1
 hurry
 ends COMPLETED 60
 wait_until 20 "the sweep is over" quiet_queue
-scontrol show job "${array}_1" | grep -q " Restarts=0 " || failed "the other task was requeued as well"
+scontrol show job "${array}_1" | grep -q " Restarts=0 " ||
+  failed "the other task was requeued as well"
 says "2 ranks on 1 node(s), 2 a node (as asked)"
 test -e runs/rates/2/ckpt/step-00000400.h5 || failed "task 2 did not finish"
 grep -q 'seed: 5' runs/rates/2/deck.yaml || failed "line 2 was not heeded"
 
-printf 'SLUICE_LAUNCH=hosts SLUICE_LAUNCH_OPTIONS="--mca plm_rsh_agent %s"\n' "$cluster/rsh-agent" > site.conf
+printf 'SLUICE_LAUNCH=hosts SLUICE_LAUNCH_OPTIONS="--mca plm_rsh_agent %s"\n' "$cluster/rsh-agent" \
+  > site.conf
 SLUICE_SITE=$PWD/site.conf submit runs/bench -- "$scripts/bench.sbatch" tiny.yaml steps=2 warmup=1
 wait_until 40 "the benchmark is over" quiet_queue
 is COMPLETED || failed "the benchmark failed"
@@ -271,11 +302,13 @@ says "hosts (as SLUICE_LAUNCH says)"
 grep -q '"ranks": *2' runs/bench/bench.jsonl || failed "no result of two ranks"
 told "sweep and benchmark"
 
-# --- A rank that is slow in MPI_Init: the others wait for it there. Its PMIx is not seen from outside where it is part of Open MPI.
+# --- A rank that is slow in MPI_Init: the others wait for it there. Its PMIx is not seen from
+# outside where it is part of Open MPI.
 late=${SLUICE%/*}/tests/slurm/late.so
 test -f "$late" || skip "no $late: the rest is skipped"
 LD_PRELOAD=$late submit slow -- "$scripts/train.sbatch" tiny.yaml run.dir=slow
 ends COMPLETED 40
 says "srun (srun has pmix)"
-grep -q "rank 0 was told late" "$folder"/job-*.out || skip "this Open MPI has a PMIx of its own: the rest is skipped"
+grep -q "rank 0 was told late" "$folder"/job-*.out ||
+  skip "this Open MPI has a PMIx of its own: the rest is skipped"
 told "nobody leaves MPI_Init before all are in it"

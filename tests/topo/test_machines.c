@@ -406,9 +406,7 @@ static void machines_are_printed_as_in_the_golden_files(void **state)
   }
 }
 
-/* --- what the table says
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* --- what the table says ------------------------------------------------- */
 
 static void read_list(const char *text, bool has[CPUS])
 {
@@ -506,9 +504,7 @@ static void cores_are_given_once_and_near_the_gpu(void **state)
   }
 }
 
-/* --- the nearest GPU
- * -------------------------------------------------------------------------------------------------------------------------
- */
+/* --- the nearest GPU ----------------------------------------------------- */
 
 /* Of 4 NUMA nodes, two a package. */
 static int cost(int node, int gpu)
@@ -745,9 +741,7 @@ static void long_lists_are_told_whole(void **state)
   free(text);
 }
 
-/* --- guards
- * ----------------------------------------------------------------------------------------------------------------------------------
- */
+/* --- guards -------------------------------------------------------------- */
 
 static void refuse(const struct machine *m, enum status expected, const char *text)
 {

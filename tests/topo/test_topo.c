@@ -262,9 +262,7 @@ static void test_this_machine(void **state)
   topo_destroy(topo);
 }
 
-/* --- ranks of a job that know of each other
- * ---------------------------------------------------------------------------------------------------
- */
+/* --- ranks of a job that know of each other ------------------------------ */
 
 static const struct topo_options bound = {.bind = true};
 
@@ -414,8 +412,7 @@ static void test_guards(void **state)
   unsetenv("HWLOC_COMPONENTS");
 }
 
-/* --- CPU quota: control groups laid out in a folder
- * ------------------------------------------------------------------------------------------ */
+/* --- CPU quota: control groups laid out in a folder ---------------------- */
 
 static char root[] = "/tmp/sluice-topo-XXXXXX";
 

@@ -110,9 +110,7 @@ static enum status export_as(const char *file, const char *to, enum dtype type, 
   return status;
 }
 
-/* --- there and back
- * -------------------------------------------------------------------------------------------------------------
- */
+/* --- there and back ------------------------------------------------------ */
 
 static void import_and_export_give_the_same_bytes(void **state)
 {
@@ -160,9 +158,7 @@ static void import_and_export_give_the_same_bytes(void **state)
   checkpoint_piece_bytes = usual;
 }
 
-/* --- into a job
- * -----------------------------------------------------------------------------------------------------------------
- */
+/* --- into a job ---------------------------------------------------------- */
 
 static const struct st_tensor *find_tensor(const struct safetensors_folder *folder,
                                            const struct model *model, const char *name)
@@ -270,7 +266,7 @@ static void a_job_has_the_checkpoints_weights(void **state)
 }
 
 /* --- model.*
- * --------------------------------------------------------------------------------------------------------------------
+ * ----------------------------------------------------------------------------
  */
 
 static void keys_come_from_the_folder(void **state)
@@ -447,9 +443,7 @@ static void a_rank_that_fails_alone_takes_the_others_along(void **state)
   mem_free(from);
 }
 
-/* --- folders with something wrong
- * -----------------------------------------------------------------------------------------------
- */
+/* --- folders with something wrong ---------------------------------------- */
 
 /* The tensors of a fixture, and one more called `extra`: a copy of `of`, with element `changed`
  * (-1: none) changed. */
@@ -584,9 +578,7 @@ static void other_types_are_refused_when_they_are_needed(void **state)
   mem_free(from);
 }
 
-/* --- export
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* --- export -------------------------------------------------------------- */
 
 static void files_of_the_tokenizer_go_along(void **state)
 {

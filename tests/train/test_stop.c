@@ -83,9 +83,7 @@ static void steps_that_are_slow_for_once(void **state)
   assert_true(stats_high(&steps) == 3); /* the old ones are forgotten */
 }
 
-/* --- a job that is replayed
- * -----------------------------------------------------------------------------------------------------
- */
+/* --- a job that is replayed ---------------------------------------------- */
 
 struct replay {
   double step_s, save_s, eval_s; /* on average; each may take up to a quarter more or less */
@@ -143,9 +141,7 @@ static void a_job_is_saved_before_its_end(void **state)
   }
 }
 
-/* --- the file
- * -------------------------------------------------------------------------------------------------------------------
- */
+/* --- the file ------------------------------------------------------------ */
 
 static char dir[64];
 

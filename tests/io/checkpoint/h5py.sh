@@ -1,5 +1,6 @@
 #!/bin/sh
-# The writer in doc/reference/checkpoint.md, run as it stands there. Oracle: h5py and zlib of Python, another program than ours; `sluice ckpt` accepts and shows what it has written, and
+# The writer in doc/reference/checkpoint.md, run as it stands there. Oracle: h5py and zlib of
+# Python, another program than ours; `sluice ckpt` accepts and shows what it has written, and
 # refuses it when a number was changed behind the checksum's back.
 set -eu
 . "${top_srcdir:?}/tests/need.sh"
@@ -7,12 +8,14 @@ need python3
 need_h5py
 dir=$(mktemp -d "${TMPDIR:-/tmp}/sluice-h5py-XXXXXX")
 trap 'rm -rf "$dir"' EXIT
-sed -n '/^### A minimal writer/,/^## /p' "${top_srcdir:?}/doc/reference/checkpoint.md" | sed -n 's/^    //p' >"$dir/writer.py"
+sed -n '/^### A minimal writer/,/^## /p' "${top_srcdir:?}/doc/reference/checkpoint.md" |
+  sed -n 's/^    //p' >"$dir/writer.py"
 cd "$dir"
 echo 'run: {steps: 1}' >deck.yaml
 cat >main.py <<'END'
 import numpy
-parameters = {"w": numpy.arange(12, dtype="<f4").reshape(3, 4), "b": numpy.ones(4, "<f2"), "n": numpy.arange(5, dtype="<i8")}
+parameters = {"w": numpy.arange(12, dtype="<f4").reshape(3, 4), "b": numpy.ones(4, "<f2"),
+              "n": numpy.arange(5, dtype="<i8")}
 exec(open("writer.py").read())
 END
 "$python" main.py

@@ -10,7 +10,8 @@ check_scripts += \
 io_sample = \
 	tests/io/checkpoint/sample.c \
 	tests/io/checkpoint/sample.h
-tests_io_checkpoint_test_beside_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dwrite -Wl,--wrap=H5Fflush -Wl,--wrap=fsync
+tests_io_checkpoint_test_beside_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dwrite -Wl,--wrap=H5Fflush \
+  -Wl,--wrap=fsync
 tests_io_checkpoint_test_beside_SOURCES = tests/io/checkpoint/test_beside.c $(io_sample)
 tests_io_checkpoint_test_checkpoint_SOURCES = tests/io/checkpoint/test_checkpoint.c $(io_sample)
 tests_io_checkpoint_test_damage_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=H5Dget_storage_size

@@ -51,9 +51,7 @@ static bool leads(void)
   return comm_rank(job) == 0;
 }
 
-/* --- writing what was read
- * ------------------------------------------------------------------------------------------------------
- */
+/* --- writing what was read ----------------------------------------------- */
 
 /* Each rank a part of every tensor, in pieces of an odd size. */
 static enum status copy(const struct safetensors_folder *from, const char *to, enum dtype type,
@@ -210,9 +208,7 @@ static void the_index_is_as_transformers_writes_it(void **state)
   safetensors_folder_close(from);
 }
 
-/* --- numbers
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* --- numbers ------------------------------------------------------------- */
 
 static void write_file(const char *path, const char *header, uint64_t length, const void *data,
                        size_t bytes)
@@ -341,9 +337,7 @@ static void misuse_of_the_writer_is_told(void **state)
   }
 }
 
-/* --- files of strangers
- * ---------------------------------------------------------------------------------------------------------
- */
+/* --- files of strangers -------------------------------------------------- */
 
 static void refuses(const char *header, uint64_t length, size_t data_bytes, const char *sentence)
 {
@@ -538,9 +532,7 @@ static void every_truncation_is_refused(void **state)
   mem_free(text);
 }
 
-/* --- folders
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* --- folders ------------------------------------------------------------- */
 
 static void put_file(const char *folder, const char *name, const char *text)
 {

@@ -1,5 +1,6 @@
 #!/bin/sh
-# sluice bench io, small: it measures, writes its result and leaves nothing on the disk; what it cannot do it says. Oracle: the result's own numbers against each other, the folder.
+# sluice bench io, small: it measures, writes its result and leaves nothing on the disk; what it
+# cannot do it says. Oracle: the result's own numbers against each other, the folder.
 set -eu
 . "${top_srcdir:?}/tests/need.sh"
 need python3
@@ -16,7 +17,8 @@ refuses() { # CODE TEXT key=value ...
     exit 1
   fi
 }
-if "${SLUICE:?}" bench io dir="$dir/disk" size=8Mi piece=1Mi threads=2 seconds=0 results="$dir/results" >"$dir/out" 2>&1; then
+if "${SLUICE:?}" bench io dir="$dir/disk" size=8Mi piece=1Mi threads=2 seconds=0 \
+  results="$dir/results" >"$dir/out" 2>&1; then
   grep -Eq '^write +[0-9.]+ GB/s by the store, [0-9.]+ by direct I/O: [0-9.]+ %' "$dir/out"
   grep -Eq '^read +[0-9.]+ GB/s by the store' "$dir/out"
   python3 - "$dir/results" <<'END'
@@ -42,8 +44,10 @@ refuses 5 '[0-9] [KMGTP]*i*B free: name a folder on a larger disk' size=900Ti pi
 
 # A file that was there first, of the name that this process takes, is refused and left alone.
 status=0
-sh -c 'echo mine >"$1/sluice-bench-0-$$" && exec "$2" bench io dir="$1" size=8Mi piece=1Mi seconds=0' sh "$dir/disk" "$SLUICE" >"$dir/out" 2>&1 || status=$?
-if test "$status" != 4 || ! grep -q 'cannot create .*: File exists' "$dir/out" || test "$(cat "$dir/disk"/sluice-bench-0-*)" != mine; then
+sh -c 'echo mine >"$1/sluice-bench-0-$$" && exec "$2" bench io dir="$1" size=8Mi piece=1Mi '\
+'seconds=0' sh "$dir/disk" "$SLUICE" >"$dir/out" 2>&1 || status=$?
+if test "$status" != 4 || ! grep -q 'cannot create .*: File exists' "$dir/out" ||
+  test "$(cat "$dir/disk"/sluice-bench-0-*)" != mine; then
   echo "bench io over another's file: status $status" >&2
   cat "$dir/out" >&2
   exit 1

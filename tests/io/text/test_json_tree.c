@@ -258,9 +258,7 @@ static void wrong_kinds_say_where(void **state)
   json_tree_free(tree);
 }
 
-/* --- a printed tree reads back
- * --------------------------------------------------------------------------------------------------
- */
+/* --- a printed tree reads back ------------------------------------------- */
 
 struct writer {
   char text[1 << 16];
