@@ -1,10 +1,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/append.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "cmd/bench_frame.h"
 #include "exec/op_counters.h"
+#include "io/text/file.h"
 #include "job/state.h"
 #include "plan/plan.h"
 #include "train/data.h"
@@ -13,7 +16,7 @@
 struct values {
   int64_t steps, warmup;
   double peak;
-  char *results;
+  char *results, *rates;
 };
 
 // clang-format off: one row an option
@@ -25,6 +28,9 @@ static const struct option table[] = {
     {"peak", OPTION_REAL, AT(peak), "0", .least = 0, .most = 1e9, .unit = "TFLOP/s",
      .text = "Measured matrix peak of a rank's device. With it the model FLOP/s utilization (MFU) "
              "is reported."},
+    {"rates", OPTION_STRING, AT(rates), "",
+     .text = "File of sluice bench rates. Add this model's passes to it. sluice plan then predicts "
+             "steps from them. Passes that are there already are replaced."},
     BENCH_RESULTS,
     {.name = NULL},
 };
@@ -167,6 +173,69 @@ static void print_speed(struct measurement *m)
     printf("%-22s %.1f %% of %.1f TFLOP/s\n", "MFU", 100 * model_flops(m) / (peak * 1e12), peak);
 }
 
+/* Of this rank's model, in GFLOP/s, under the names of sluice plan; 0: not run. */
+enum { PASSES = 3 };
+static const struct pass {
+  const char *name, *text;
+  enum op op, again; /* again: the same work, or `op` */
+} passes[PASSES] = {{"forward", "forward passes of blocks", OP_FORWARD, OP_RECOMPUTE},
+                    {"backward", "backward passes of blocks", OP_BACKWARD, OP_BACKWARD},
+                    {"loss", "the head and the loss", OP_LOSS, OP_LOSS}};
+
+static double pass_rate(const struct measurement *m, const struct pass *pass)
+{
+  const struct plan *plan = m->job->plan[PLAN_TRAIN];
+  double flops = plan_op_flops(plan, pass->op), seconds = m->profile.op_s[pass->op];
+  if (pass->again != pass->op) {
+    flops += plan_op_flops(plan, pass->again);
+    seconds += m->profile.op_s[pass->again];
+  }
+  return seconds > 0 ? flops * (double)m->steps / seconds * 1e-9 : 0;
+}
+
+static bool names_pass(const char *line)
+{
+  for (int i = 0; i < PASSES; i++)
+    if (!strncmp(line, passes[i].name, strlen(passes[i].name)) &&
+        line[strlen(passes[i].name)] == ':')
+      return true;
+  return false;
+}
+
+enum { RATES_MOST_BYTES = 1 << 16, PASSES_BYTES = 1024 };
+
+/* The file without lines of passes, and those of this run after it. */
+static enum status add_passes(const struct measurement *m)
+{
+  const char *path = m->values->rates;
+  char *old = NULL, *text = NULL;
+  size_t bytes = 0, used = 0;
+  enum status status = file_read_all(path, RATES_MOST_BYTES, &old, &bytes);
+  if (!status)
+    status = mem_new(MEM_META, (int64_t)bytes + PASSES_BYTES, &text);
+  for (char *line = old, *end; !status && *line; line = end) {
+    end = strchrnul(line, '\n');
+    end += *end == '\n';
+    if (names_pass(line))
+      continue;
+    memcpy(text + used, line, (size_t)(end - line));
+    used += (size_t)(end - line);
+  }
+  if (used > 0 && text[used - 1] != '\n')
+    text[used] = '\n';
+  for (int i = 0; i < PASSES && !status; i++) {
+    const double rate = pass_rate(m, &passes[i]);
+    if (rate > 0)
+      append_text(text, bytes + PASSES_BYTES, "%s: %.6g  # GFLOP/s, %s of this model\n",
+                  passes[i].name, rate, passes[i].text);
+  }
+  if (!status)
+    status = file_write_all(path, text, strlen(text));
+  mem_free(text);
+  mem_free(old);
+  return status;
+}
+
 static void print(struct measurement *m)
 {
   const struct job *job = m->job;
@@ -179,6 +248,8 @@ static void print(struct measurement *m)
          mem_amount((double)m->device_all).text,
          mem_amount((double)plan_tier_bytes(job->plan[PLAN_TRAIN], TIER_DEVICE)).text);
   print_speed(m);
+  for (int i = 0; i < PASSES; i++)
+    printf("%-22s %.1f GFLOP/s, %s\n", passes[i].name, pass_rate(m, &passes[i]), passes[i].text);
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (p->busy_s[lane] > 0)
       printf("lane %-17s busy %.1f %%, waiting %.1f %%\n", plan_lane_name((enum plan_lane)lane),
@@ -263,6 +334,11 @@ static enum status record(struct results *results, void *arg)
     results_real(results, "matmul_share", share(m, m->profile.matmul_s));
     results_real(results, "matmul_gflops", m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
   }
+  for (int i = 0; i < PASSES; i++) {
+    char key[48];
+    snprintf(key, sizeof key, "%s_gflops", passes[i].name);
+    results_real(results, key, pass_rate(m, &passes[i]));
+  }
   record_lanes(results, m);
   results_real(results, "loss", m->loss);
   record_counters(results, m);
@@ -272,7 +348,23 @@ static enum status record(struct results *results, void *arg)
 static enum status report(struct measurement *m)
 {
   print(m);
-  return bench_record(m->values->results, record, m);
+  const enum status status = *m->values->rates ? add_passes(m) : STATUS_OK;
+  return status ? status : bench_record(m->values->results, record, m);
+}
+
+/* Before anything is measured. Collective. */
+static enum status check_rates(struct comm *comm, const char *path)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  enum status status = STATUS_OK;
+  if (comm_rank(comm) == 0 && *path) {
+    status = file_read_all(path, RATES_MOST_BYTES, &text, &bytes);
+    if (!status)
+      status = file_check_write(path, RATES_MOST_BYTES + PASSES_BYTES);
+  }
+  mem_free(text);
+  return comm_agree(comm, status);
 }
 
 static void close_counters(struct measurement *m)
@@ -306,6 +398,8 @@ static enum status run(const struct arguments *arguments)
   struct deck deck = {0};
   struct job *job = NULL;
   enum status status = bench_check_results(arguments->comm, values->results);
+  if (!status)
+    status = check_rates(arguments->comm, values->rates);
   if (!status)
     status = deck_open(arguments, arguments->word[0], &deck);
   measurement.by_lane = !status && deck_counts(&deck);
@@ -361,6 +455,7 @@ const struct command command_bench = {
             "  io  the NVMe store, compared with direct I/O: sluice bench io --help\n"
             "  rates  the rates that sluice plan predicts from: sluice bench rates --help",
     .examples = "  mpirun -n 4 sluice bench inputs/qwen2.5-7b.yaml peak=790\n"
+                "  sluice bench inputs/qwen2.5-7b.yaml model.layers=2 rates=rates.yaml\n"
                 "  sluice bench adam threads=16\n"
                 "  mpirun -n 4 sluice bench rates out=rates.yaml dir=/local/disk\n",
     .options = table,

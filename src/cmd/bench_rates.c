@@ -788,7 +788,9 @@ const struct command bench_rates = {
     .summary = "measure the rates that sluice plan predicts a step from",
     .text = "Measures on all ranks at the same time: matrix products, memory, links, copies "
             "between host and device in both directions, updates and sums in host memory, codecs, "
-            "and the disk. sluice plan DECK rates=FILE reads the result.",
+            "and the disk. sluice plan DECK rates=FILE reads the result. sluice bench DECK "
+            "rates=FILE adds the "
+            "rates of a model's passes, which small matrices make slower than gemm.",
     .examples = "  mpirun -n 4 --bind-to none sluice bench rates out=rates.yaml\n"
                 "  mpirun -n 4 sluice bench rates out=rates.yaml dir=/local/disk\n"
                 "  sluice plan inputs/qwen2.5-7b.yaml --ranks 4 rates=rates.yaml\n",

@@ -109,7 +109,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [FORWARD_SAVED] = WRITES("saved", .type = TYPE_BYTES, .wanted = verify_wants_saved),
         },
         .one = {UNIT_BLOCK, EACH_MICRO, due_evaluates}, .value = value_forward,
-        .cost = cost_block, .run = run_forward,
+        .flops = flops_block, .cost = cost_block, .run = run_forward,
     },
     [OP_RECOMPUTE] = {
         .name = "RECOMPUTE", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
@@ -121,7 +121,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [FORWARD_SAVED] = WRITES("saved", .type = TYPE_BYTES),
         },
         .one = {UNIT_BLOCK, EACH_MICRO, due_recomputes}, .value = value_recompute,
-        .cost = cost_block, .run = run_forward,
+        .flops = flops_block, .cost = cost_block, .run = run_forward,
     },
     [OP_LOSS] = {
         .name = "LOSS", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
@@ -135,7 +135,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [LOSS_D] = WRITES("d", .type = TYPE_COMPUTE, .wanted = verify_wants_stream_gradient),
             [LOSS_GRADS] = SUMS("grads", GRADS, .wanted = verify_learns),
         },
-        .one = {UNIT_HEAD, EACH_MICRO, due_evaluates}, .value = value_loss, .cost = cost_loss,
+        .one = {UNIT_HEAD, EACH_MICRO, due_evaluates}, .value = value_loss, .flops = flops_loss,
+        .cost = cost_loss,
         .run = run_loss,
     },
     [OP_LOGITS] = {
@@ -147,7 +148,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [LOGITS_WORK] = WRITES("work", .type = TYPE_BYTES),
             [LOGITS_OUT] = WRITES("logits", .type = TYPE_FP32, .place = PLACE_OUTSIDE),
         },
-        .one = {UNIT_HEAD, EACH_MICRO, due_generates}, .value = value_logits, .cost = cost_logits,
+        .one = {UNIT_HEAD, EACH_MICRO, due_generates}, .value = value_logits,
+        .flops = flops_logits, .cost = cost_logits,
         .run = run_logits,
     },
     [OP_DECODE] = {
@@ -161,7 +163,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [DECODE_CACHE] = CHANGES("cache", .type = TYPE_BYTES),
         },
         .one = {UNIT_BLOCK, EACH_MICRO, due_generates}, .check = check_decode,
-        .value = value_forward, .cost = cost_block,
+        .value = value_forward, .flops = flops_block, .cost = cost_block,
         .run = run_decode,
     },
     [OP_BACKWARD] = {
@@ -176,7 +178,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [BACKWARD_GRADS] = SUMS("grads", GRADS, .wanted = verify_learns),
         },
         .one = {UNIT_BLOCK, EACH_MICRO, due_passes_back}, .value = value_backward,
-        .cost = cost_backward, .run = run_backward,
+        .flops = flops_backward, .cost = cost_backward, .run = run_backward,
     },
     [OP_EMBED_BACKWARD] = {
         .name = "EMBED_BACKWARD", .lane = LANE_COMPUTE, .part = PART_NOTHING,

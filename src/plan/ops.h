@@ -129,6 +129,7 @@ typedef int op_due(const struct plan *plan, int unit, int micro, const struct ta
 typedef enum status op_check(const struct plan *plan, int i);
 typedef enum status op_value(const struct walker *walker);
 typedef struct cost op_cost(const struct pricing *p);
+typedef double op_flops(const struct pricing *p);
 typedef enum status op_run(const struct call *call);
 
 struct op_row {
@@ -150,6 +151,7 @@ struct op_row {
   op_due *due;     /* or any rule; NULL: `one` says it */
   op_check *check; /* beyond the facts of the operands; NULL: nothing */
   op_value *value; /* NULL: it changes no value that verify follows */
+  op_flops *flops; /* NULL: none that count */
   op_cost *cost;   /* NULL: it takes no time */
   op_run *run;
 };
@@ -185,6 +187,7 @@ op_value value_write_state, value_direction, value_gather_direction, value_resid
 
 /* ---- simulate.c ---- */
 op_cost cost_operands, cost_embed, cost_embed_backward, cost_block, cost_backward, cost_loss;
+op_flops flops_block, flops_backward, flops_loss, flops_logits;
 op_cost cost_encode, cost_decode_sum, cost_encode_params, cost_decode_params, cost_logits,
     cost_copy;
 op_cost cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange, cost_magnitude;

@@ -426,6 +426,7 @@ void plan_instr_name(const struct plan *plan, int index, char *out, size_t size)
  * rates; a rate of 0 costs nothing. */
 struct plan_rates {
   double gemm_flops, memory_bytes; /* of the device */
+  double forward_flops, backward_flops, loss_flops; /* of the model's passes; 0: gemm_flops */
   double link_bytes, link_latency_s;
   double node_link_bytes;      /* inside each of several nodes; 0: link_bytes */
   double h2d_bytes, d2h_bytes; /* copies between tiers, of this rank while all ranks of a node copy,
@@ -446,6 +447,8 @@ struct plan_forecast {
   double step_s, busy_s[LANE_COUNT], exposed_comm_s, exposed_copy_s, exposed_update_s,
       exposed_disk_s;
 };
+/* Floating-point operations that the cost of `op` counts in a step of this rank; 0: none. */
+double plan_op_flops(const struct plan *plan, enum op op);
 enum status plan_simulate(const struct plan *plan, const struct plan_rates *rates,
                           struct plan_forecast *out);
 

@@ -54,11 +54,6 @@ static struct cost traffic_cost(const struct pricing *p, double bytes)
   return (struct cost){.seconds = seconds, .use[HOST_MEMORY] = seconds};
 }
 
-static struct cost flops_cost(const struct pricing *p, double flops)
-{
-  return (struct cost){.seconds = ratio(flops, p->rates->gemm_flops)};
-}
-
 static struct model_shape shape_of(const struct pricing *p)
 {
   return (struct model_shape){p->plan->input.shape.micro_batch, p->plan->input.shape.sequence};
@@ -189,30 +184,66 @@ struct cost cost_embed_backward(const struct pricing *p)
   return traffic_cost(p, 3 * bytes_of(p, EMBED_BACKWARD_D));
 }
 
-struct cost cost_block(const struct pricing *p)
+double flops_block(const struct pricing *p)
 {
-  return flops_cost(p, p->plan->input.model->ops->block_flops(p->plan->input.model, shape_of(p)));
+  return p->plan->input.model->ops->block_flops(p->plan->input.model, shape_of(p));
 }
 
 /* With respect to the input, and to the parameters if there are gradients of them. */
+double flops_backward(const struct pricing *p)
+{
+  return (1 + has(p, BACKWARD_GRADS)) * flops_block(p);
+}
+
+static double head_flops(const struct pricing *p)
+{
+  return p->plan->input.model->ops->head_flops(p->plan->input.model, shape_of(p));
+}
+
+double flops_loss(const struct pricing *p)
+{
+  return (1 + has(p, LOSS_D) + has(p, LOSS_GRADS)) * head_flops(p);
+}
+
+/* Of one token of each sequence. */
+double flops_logits(const struct pricing *p)
+{
+  return head_flops(p) / (double)shape_of(p).T;
+}
+
+static struct cost flops_cost(const struct pricing *p, double rate)
+{
+  const double flops = op_rows[p->instr->op].flops(p);
+  return (struct cost){.seconds = ratio(flops, rate > 0 ? rate : p->rates->gemm_flops)};
+}
+
+struct cost cost_block(const struct pricing *p)
+{
+  return flops_cost(p, p->rates->forward_flops);
+}
+
 struct cost cost_backward(const struct pricing *p)
 {
-  const double flops = p->plan->input.model->ops->block_flops(p->plan->input.model, shape_of(p));
-  return flops_cost(p, (1 + has(p, BACKWARD_GRADS)) * flops);
+  return flops_cost(p, p->rates->backward_flops);
 }
 
 struct cost cost_loss(const struct pricing *p)
 {
-  const double flops = p->plan->input.model->ops->head_flops(p->plan->input.model, shape_of(p));
-  return flops_cost(p, (1 + has(p, LOSS_D) + has(p, LOSS_GRADS)) * flops);
+  return flops_cost(p, p->rates->loss_flops);
 }
 
-/* Of one token of each sequence. */
 struct cost cost_logits(const struct pricing *p)
 {
-  const struct model_shape s = shape_of(p);
-  return flops_cost(p,
-                    p->plan->input.model->ops->head_flops(p->plan->input.model, s) / (double)s.T);
+  return flops_cost(p, 0);
+}
+
+double plan_op_flops(const struct plan *plan, enum op op)
+{
+  double flops = 0;
+  for (int i = 0; i < plan->n && op_rows[op].flops; i++)
+    if (plan->instr[i].op == op)
+      flops += op_rows[op].flops(&(struct pricing){.plan = plan, .instr = &plan->instr[i]});
+  return flops;
 }
 
 /* By itself, and its part of the host's memory. */

@@ -3,7 +3,8 @@
 # Two ranks, one GPU each. RATE is a rate of tests/net/rig.sh, which makes a host of each rank, or
 # `node`: both ranks in this host, joined by NVLink.
 # For each rate the script measures the rates of the machine with `sluice bench rates`. It then runs
-# each row with `sluice bench`, and predicts it with `sluice plan`. RESULTS gets, as JSON lines:
+# each row with `sluice bench`, and predicts it with `sluice plan`. The rates of a model's passes are
+# those of two of its blocks on one rank. RESULTS gets, as JSON lines:
 #   {"kind":"row","row":NAME,"rate":RATE}, the result of sluice bench,
 #   {"kind":"forecast","row":NAME,"rate":RATE,"step_s":SECONDS}
 # A row trains on 262,144 tokens per step.
@@ -34,6 +35,16 @@ grad="shard.strategy=shard_grad_op tiers.activations=keep shard.reduce=step"
 bf16="compress.grads.codec=bf16"
 int4="compress.grads.codec=int4"
 delta="compress.weights.codec=int4 compress.weights.delta=true"
+
+# model_keys DECK: the keys that the rates of its passes depend on.
+model_keys() {
+  local words
+  case $1 in
+  gpt2*) words=$gpt2 ;;
+  *) words=$qwen ;;
+  esac
+  echo "${words#* } tiers.activations=keep run.device=$device ${ROW_ARGS:-}"
+}
 
 # settings ROW: the deck's name and its keys.
 settings() {
@@ -94,11 +105,25 @@ launch() {
   fi
 }
 
+# rates_with_passes DECK KEY...: the file of the link's rates and of the model's passes.
+rates_with_passes() {
+  local file=$results.$rate.$1
+  if ! test -s "$file"; then
+    cp "$results.$rate" "$file.new"
+    timeout -k 10 "${LIMIT:-200}" "$sluice" bench "$decks/$1.yaml" "${@:2}" model.layers=2 \
+      shard.strategy=full_shard steps=3 rates="$file.new" > "$results.log" 2>&1 ||
+      { cat "$results.log" >&2; exit 1; }
+    mv "$file.new" "$file"
+  fi
+  echo "$file"
+}
+
 run() {
-  local name=$1 keys
+  local name=$1 keys rates
   # shellcheck disable=SC2207 # a list of words
   keys=($(settings "$name")) || { echo "there is no row $name" >&2; exit 2; }
-  keys[0]=$decks/${keys[0]}.yaml
+  local deck=${keys[0]}
+  keys[0]=$decks/$deck.yaml
   # shellcheck disable=SC2206
   keys+=(run.device="$device" ${ROW_ARGS:-})
   echo "{\"kind\":\"row\",\"row\":\"$name\",\"rate\":\"$rate\"}" >> "$results"
@@ -107,7 +132,9 @@ run() {
     results="$results" > "$results.log" 2>&1 || { tail -20 "$results.log"; echo "$name: failed"; }
   local local_ranks=1
   test "$rate" != node || local_ranks=2
-  "$sluice" plan "${keys[@]}" ranks=2 local_ranks=$local_ranks list=false rates="$results.$rate" \
+  # shellcheck disable=SC2046 # a list of words
+  rates=$(rates_with_passes "$deck" $(model_keys "$deck")) || exit 1
+  "$sluice" plan "${keys[@]}" ranks=2 local_ranks=$local_ranks list=false rates="$rates" \
     > "$results.plan" 2>&1
   local head="{\"kind\":\"forecast\",\"row\":\"$name\",\"rate\":\"$rate\""
   sed -n "s|^predicted step \([0-9.]*\) s, .*|$head,\"step_s\":\1}|p" "$results.plan" |
