@@ -7,13 +7,14 @@ LDADD = $(sluice_libs) $(CMOCKA_LIBS)
 # make layers="src/layout/liblayout.a src/base/libbase.a" tests/layout/test_layout
 # links with those alone.
 
-# tests/run reads these; so may the tests.
+# tests/run reads these; so may the tests. No defaults of the site count.
 AM_TESTS_ENVIRONMENT = \
 	top_srcdir='$(abs_top_srcdir)'; \
 	SLUICE='$(abs_top_builddir)/sluice$(EXEEXT)'; \
 	MPIRUN='$(MPIRUN) $(MPIRUN_FLAGS)'; \
 	SANITIZER='$(SANITIZER)'; \
-	export top_srcdir SLUICE MPIRUN SANITIZER;
+	SLUICE_SITE_CONF=; \
+	export top_srcdir SLUICE MPIRUN SANITIZER SLUICE_SITE_CONF;
 LOG_COMPILER = $(SHELL) $(top_srcdir)/tests/run
 TEST_EXTENSIONS = .sh
 SH_LOG_COMPILER = $(LOG_COMPILER)
@@ -26,6 +27,7 @@ check_scripts = \
 	tests/layers.sh \
 	tests/lint.sh
 EXTRA_DIST += \
+	tests/installcheck.sh \
 	tests/need.sh \
 	tests/run \
 	tests/suppressions/asan.supp \
@@ -61,3 +63,7 @@ include tests/docs/local.mk
 include tests/net/local.mk
 include tests/slurm/local.mk
 include tests/fixtures/local.mk
+
+installcheck-local:
+	@sh $(top_srcdir)/tests/installcheck.sh "$(DESTDIR)$(bindir)/`echo sluice | sed '$(transform)'`$(EXEEXT)" \
+	  "$(DESTDIR)$(pkgdatadir)"

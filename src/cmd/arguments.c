@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "cmd/alike.h"
 #include "cmd/cmd.h"
+#include "cmd/site.h"
 #include "io/checkpoint/checkpoint.h"
 #include "io/text/file.h"
 #include "job/model_source.h"
@@ -248,6 +249,8 @@ enum status arguments_read(const struct command *command, struct comm *comm, int
   mem_free(files);
   if (!status)
     status = check_alike(command, &a);
+  if (!status && command->takes_deck)
+    status = site_read_defaults(comm, &a.site, &a.site_text);
   if (status) {
     arguments_free(&a);
     return status;
@@ -261,6 +264,8 @@ void arguments_free(struct arguments *arguments)
   for (int i = 0; i < arguments->assignments; i++)
     mem_free(arguments->assignment[i]);
   options_destroy(arguments->set);
+  mem_free(arguments->site);
+  mem_free(arguments->site_text);
   mem_free(arguments->values);
   mem_free(arguments->assignment);
   mem_free(arguments->word);
@@ -270,13 +275,15 @@ void arguments_free(struct arguments *arguments)
 /* A run's own deck.yaml is a file; a deck that the user names may be a pipe. */
 typedef enum status read_file(const char *path, size_t most, char **out, size_t *bytes);
 
-static enum status read_text(read_file *read, const char *path, char **out)
+static enum status read_text(read_file *read, const char *word, char **path, char **out)
 {
   char *text = NULL;
   size_t bytes = 0;
-  enum status status = read(path, DECK_MOST_BYTES, &text, &bytes);
+  enum status status = site_find_deck(word, path);
   if (!status)
-    status = options_check_text(path, text, bytes);
+    status = read(*path, DECK_MOST_BYTES, &text, &bytes);
+  if (!status)
+    status = options_check_text(*path, text, bytes);
   if (status) {
     mem_free(text);
     return status;
@@ -286,19 +293,22 @@ static enum status read_text(read_file *read, const char *path, char **out)
 }
 
 /* With train.init the deck is not checked yet: it may lack the model. */
-static enum status read_deck(const struct arguments *arguments, read_file *read, const char *path,
+static enum status read_deck(const struct arguments *arguments, read_file *read, const char *word,
                              struct deck *out)
 {
-  char *text = NULL;
+  char *text = NULL, *path = NULL;
   struct comm *comm = arguments->comm;
   enum status status =
-      comm_agree(comm, comm_rank(comm) == 0 ? read_text(read, path, &text) : STATUS_OK);
+      comm_agree(comm, comm_rank(comm) == 0 ? read_text(read, word, &path, &text) : STATUS_OK);
+  if (!status)
+    status = comm_broadcast_text(comm, &path, 0);
   if (!status)
     status = comm_broadcast_text(comm, &text, 0);
   if (!status)
-    status =
-        comm_agree(arguments->comm, deck_load_text(out, path, text, strlen(text),
-                                                   arguments->assignments, arguments->assignment));
+    status = comm_agree(arguments->comm,
+                        deck_load_site(out, arguments->site, arguments->site_text, path, text,
+                                       arguments->assignments, arguments->assignment));
+  mem_free(path);
   mem_free(text);
   return status;
 }
@@ -311,9 +321,11 @@ enum status deck_open_as_written(const struct arguments *arguments, const char *
 
 enum status deck_open(const struct arguments *arguments, const char *path, struct deck *out)
 {
-  enum status status = path ? read_deck(arguments, file_read_stream, path, out)
-                            : comm_agree(arguments->comm, deck_load(out, arguments->assignments,
-                                                                    arguments->assignment));
+  enum status status =
+      path ? read_deck(arguments, file_read_stream, path, out)
+           : comm_agree(arguments->comm,
+                        deck_load_site(out, arguments->site, arguments->site_text, NULL, NULL,
+                                       arguments->assignments, arguments->assignment));
   if (!status && path && *out->train.init)
     status = model_source_resolve(arguments->comm, out->train.init, out);
   return status ? status : alike_check_options(arguments->comm, deck_table, out->set);
@@ -437,7 +449,8 @@ static enum status load_defaults(const struct arguments *arguments, const char *
     if (n > 0)
       memcpy(assignments, arguments->assignment, (size_t)n * sizeof *assignments);
     assignments[n] = init;
-    status = deck_load(out, n + 1, assignments);
+    status =
+        deck_load_site(out, arguments->site, arguments->site_text, NULL, NULL, n + 1, assignments);
   }
   mem_free(assignments);
   mem_free(init);

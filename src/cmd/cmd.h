@@ -16,6 +16,7 @@ struct arguments {
   char **assignment;
   void *values;           /* the command's own options, by its table */
   struct option_set *set; /* behind them; NULL: the command has none */
+  char *site, *site_text; /* defaults of the site for decks, and their name; NULL: none */
   struct comm *comm;      /* of one rank for commands without MPI */
   int *exit_code;         /* if the command succeeds; *exit_code is 0 on entry */
   int argc;               /* the command line as the program was started */
@@ -83,10 +84,11 @@ enum status source_open_deck(
     struct source *out); /* no checkpoint is looked for: it stays NULL; Collective */
 void source_close(struct source *source); /* takes a zeroed one */
 
-/* Rank 0 reads the deck file, all ranks get it; model.* that it does not have come from its
- * train.init. `path` NULL: a deck of defaults. Each rank applies its own key=value. STATUS_USAGE
- * names the first key in which the resolved decks differ, here and in all functions that open a
- * deck. Collective. */
+/* Rank 0 reads the deck file, which `path` names as a path or as a deck of the installation
+ * (cmd/site.h), and all ranks get it; before it, the defaults of the site count; model.* that it
+ * does not have come from its train.init. `path` NULL: a deck of defaults. Each rank applies its
+ * own key=value. STATUS_USAGE names the first key in which the resolved decks differ, here and in
+ * all functions that open a deck. Collective. */
 enum status deck_open(const struct arguments *arguments, const char *path, struct deck *out);
 /* The same without model.* of train.init, which is then neither read nor checked. Collective. */
 enum status deck_open_as_written(const struct arguments *arguments, const char *path,

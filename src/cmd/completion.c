@@ -64,7 +64,12 @@ static const char candidates[] =
     "  esac\n"
     "  case \"$1 $5\" in\n"
     "  '1 '*) list=\"$_sluice_commands help completion schema --version\" ;;\n"
-    "  '2 '*) list=$(_sluice_first \"$command\") ;;\n"
+    "  '2 '*)\n"
+    "    list=$(_sluice_first \"$command\")\n"
+    "    case \" $_sluice_takes_deck \" in *\" $command \"*)\n"
+    "      list=\"$list $(sluice deck 2> /dev/null | sed 's/ .*//')\" ;;\n"
+    "    esac\n"
+    "    ;;\n"
     "  '3 keys') list=$(echo \"$_sluice_keys\" | sed 's/=//g') ;;\n"
     "  *)\n"
     "    list=$(_sluice_options \"$command\")\n"
@@ -251,6 +256,9 @@ static void print_fish(const struct command *const list[])
   for_all(list, print_deck_name);
   printf("\n");
   for_all(list, print_fish_command);
+  printf("complete -c sluice -n '__fish_seen_subcommand_from $__sluice_takes_deck; and test (count "
+         "(commandline -opc)) -eq 2' -a '(sluice deck 2>/dev/null | string replace -r \" .*\" "
+         "\"\")' -d deck\n");
   print_fish_keys();
 }
 

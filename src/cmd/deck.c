@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "cmd/cmd.h"
+#include "cmd/site.h"
 
 struct values {
   char *print;
@@ -29,15 +30,27 @@ static enum status open_deck(const struct arguments *arguments, const char *key,
                   : deck_open_as_written(arguments, arguments->word[0], out);
 }
 
+static void print_site(const struct arguments *arguments, const struct deck *deck)
+{
+  char keys[1000];
+  deck_site_keys(deck, keys, sizeof keys);
+  if (*keys)
+    printf("# %s: %s\n", arguments->site, keys);
+}
+
 static enum status run(const struct arguments *arguments)
 {
   const struct values *values = arguments->values;
   struct deck deck = {0};
   char *text = NULL;
+  if (arguments->words == 0)
+    return site_list_decks(stdout);
   enum status status = open_deck(arguments, values->print, &deck);
   if (!status)
     status = *values->print ? options_print_named(deck.set, values->print, &text)
                             : options_print_yaml(deck.set, &text);
+  if (!status && !*values->print)
+    print_site(arguments, &deck);
   if (!status)
     printf("%s%s", text, *values->print ? "\n" : "");
   mem_free(text);
@@ -47,18 +60,22 @@ static enum status run(const struct arguments *arguments)
 
 const struct command command_deck = {
     .name = "deck",
-    .usage = "DECK [key=value ...] [print=KEY]",
+    .usage = "[DECK [key=value ...] [print=KEY]]",
     .summary = "print all values of a deck, as a run would use them, or one value",
-    .text = "Prints every key with its value, as YAML. A value comes from the command line, the "
-            "deck, the model that train.init names, or the default. print=KEY prints the value of "
+    .text = "Without a deck it lists the decks that were installed, which have a name, such as "
+            "qwen2.5-7b.\n"
+            "\n"
+            "With a deck it prints every key with its value, as YAML. A value comes from the "
+            "command line, the deck, the model that train.init names, the defaults of the site, or "
+            "the default of Sluice. print=KEY prints the value of "
             "one key, for scripts.",
-    .examples = "  sluice deck inputs/first.yaml\n"
+    .examples = "  sluice deck\n"
+                "  sluice deck inputs/first.yaml\n"
                 "  sluice deck inputs/first.yaml run.steps=500 optim.lr=1e-4\n"
                 "  run=$(sluice deck inputs/first.yaml print=run.dir)\n",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,
-    .least_words = 1,
     .most_words = 1,
     .run = run,
 };

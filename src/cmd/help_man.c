@@ -54,6 +54,9 @@ static const char environment_text[] =
     "  MPIRUN  launcher that sluice compare starts ranks with, with its options\n"
     "  OPENBLAS_CORETYPE  kernels that OpenBLAS uses. If it is unset and OpenBLAS has chosen slow "
     "ones, Sluice sets it and restarts. SLUICE_RESTARTED_FROM then names the choice of OpenBLAS.\n"
+    "  SLUICE_DATADIR  folder that holds inputs/, otherwise " SLUICE_PKGDATADIR "\n"
+    "  SLUICE_SITE_CONF  defaults of the site, otherwise " SLUICE_SYSCONFDIR "/sluice/site.conf. "
+    "Empty: none.\n"
     "  SLURM_JOB_END_TIME  end of the job. A run saves and exits with code 75 before it.\n"
     "  SLURM_JOB_ID  inside a job, the command to continue is not repeated\n"
     "  SLURM_STEP_NUM_TASKS  tasks that sluice doctor expects as ranks, unless mpirun has set "
@@ -74,7 +77,12 @@ static const char files_text[] =
     "  events.out.tfevents.*  the same for TensorBoard\n"
     "  ckpt/step-*.h5  checkpoints\n"
     "  trace/  traced steps (train.trace)\n"
-    "  STOP  if a user creates it, the run saves and ends";
+    "  STOP  if a user creates it, the run saves and ends\n"
+    "\n"
+    "Of the installation:\n"
+    "  " SLUICE_PKGDATADIR "/inputs/  decks that a name stands for; sluice deck lists them\n"
+    "  " SLUICE_SYSCONFDIR "/sluice/site.conf  defaults of the site: a YAML file of deck keys. The "
+    "deck and the command line take precedence over them.";
 
 static void print_common(void)
 {

@@ -45,10 +45,14 @@ sluice_SOURCES = \
 	src/cmd/report_read.c \
 	src/cmd/report_series.c \
 	src/cmd/schema.c \
+	src/cmd/site.c \
+	src/cmd/site.h \
 	src/cmd/tokenizer.c \
 	src/cmd/topo.c \
 	src/cmd/train.c
 sluice_LDADD = $(sluice_libs)
+sluice_CPPFLAGS = $(AM_CPPFLAGS) -DSLUICE_PKGDATADIR='"$(pkgdatadir)"' \
+  -DSLUICE_SYSCONFDIR='"$(sysconfdir)"'
 
 # The program writes what shells and editors complete decks and commands with, as it does its man
 # pages.

@@ -45,6 +45,14 @@ static void log_start(const struct arguments *arguments)
   log_info("sluice %s (%s) on %s at %s: %s", PACKAGE_VERSION, sluice_commit, host, at, line.text);
 }
 
+static void log_site(const struct arguments *arguments, const struct deck *deck)
+{
+  char keys[1000];
+  deck_site_keys(deck, keys, sizeof keys);
+  if (*keys)
+    log_info("%s: %s", arguments->site, keys);
+}
+
 static enum status check_resume_file(const char *resume)
 {
   if (!strcmp(resume, "none") || !strcmp(resume, "auto"))
@@ -93,8 +101,10 @@ static enum status run(const struct arguments *arguments)
       comm_agree(comm, comm_rank(comm) == 0 ? check_resume_file(values->resume) : STATUS_OK);
   if (!status)
     status = deck_open_resumed(arguments, arguments->word[0], values->resume, &deck);
-  if (!status)
+  if (!status) {
     log_start(arguments);
+    log_site(arguments, &deck);
+  }
   if (!status)
     status = train_run(comm, &deck, values->resume, &end);
   if (!status && end == TRAIN_UNFINISHED) {

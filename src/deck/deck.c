@@ -487,13 +487,16 @@ static enum status assign_all(struct deck *deck, int n, char *const assignments[
   return status || *deck->train.init ? status : deck_check(deck);
 }
 
-enum status deck_load_text(struct deck *deck, const char *label, const char *text, size_t bytes,
-                           int n, char *const assignments[])
+static enum status load(struct deck *deck, const char *site, const char *site_text,
+                        const char *label, const char *text, size_t bytes, int n,
+                        char *const assignments[])
 {
   memset(deck, 0, sizeof *deck);
   enum status status = options_create(deck_table, deck, &deck->set);
   if (!status)
     options_set_aliases(deck->set, deck_aliases);
+  if (!status && site_text)
+    status = options_read_text(deck->set, site, site_text, strlen(site_text));
   if (!status && text)
     status = options_read_text(deck->set, label, text, bytes);
   if (!status)
@@ -501,6 +504,26 @@ enum status deck_load_text(struct deck *deck, const char *label, const char *tex
   if (status)
     deck_destroy(deck);
   return status;
+}
+
+enum status deck_load_text(struct deck *deck, const char *label, const char *text, size_t bytes,
+                           int n, char *const assignments[])
+{
+  return load(deck, NULL, NULL, label, text, bytes, n, assignments);
+}
+
+enum status deck_load_site(struct deck *deck, const char *site, const char *site_text,
+                           const char *label, const char *text, int n, char *const assignments[])
+{
+  return load(deck, site, site_text, label, text, text ? strlen(text) : 0, n, assignments);
+}
+
+void deck_site_keys(const struct deck *deck, char *out, size_t size)
+{
+  *out = '\0';
+  for (const struct option *option = deck_table; option->name; option++)
+    if (options_is_site(deck->set, option->name))
+      append_text(out, size, "%s%s", *out ? ", " : "", option->name);
 }
 
 enum status deck_load(struct deck *deck, int n, char *const assignments[])

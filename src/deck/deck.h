@@ -167,6 +167,12 @@ enum status deck_load(struct deck *deck, int n, char *const assignments[]);
 /* From the YAML text stored in a checkpoint (`label` names it in messages), then assignments. */
 enum status deck_load_text(struct deck *deck, const char *label, const char *text, size_t bytes,
                            int n, char *const assignments[]);
+/* The same after the defaults of a site, which `site` names (OPTIONS_SITE and a path). Each of the
+ * two texts may be NULL. */
+enum status deck_load_site(struct deck *deck, const char *site, const char *site_text,
+                           const char *label, const char *text, int n, char *const assignments[]);
+/* The keys whose values are defaults of the site, separated by commas; "": none. Local. */
+void deck_site_keys(const struct deck *deck, char *out, size_t size);
 void deck_destroy(struct deck *deck); /* takes a zeroed deck */
 /* A copy of a deck with other values: `assignments` are "key=value", separated by blanks, as if
  * they had been typed last. A preset among them replaces all keys that it stands for. `changes`, of

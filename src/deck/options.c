@@ -754,6 +754,11 @@ bool options_is_typed(const struct option_set *set, const char *name)
   return strcmp(options_where(set, name), OPTIONS_COMMAND_LINE) == 0;
 }
 
+bool options_is_site(const struct option_set *set, const char *name)
+{
+  return strncmp(options_where(set, name), OPTIONS_SITE, sizeof OPTIONS_SITE - 1) == 0;
+}
+
 static uint64_t hash_string(uint64_t hash, const char *text)
 {
   return hash_bytes(hash, text, strlen(text) + 1);

@@ -107,6 +107,10 @@ bool options_is_set(const struct option_set *set,
 /* "quickstart.yaml:12", OPTIONS_COMMAND_LINE or "default": for messages of later checks. */
 const char *options_where(const struct option_set *set, const char *name);
 bool options_is_typed(const struct option_set *set, const char *name); /* on the command line */
+/* The beginning of a label of options_read_text() for the defaults of a site, and whether a value
+ * came from there. */
+#define OPTIONS_SITE "site defaults, "
+bool options_is_site(const struct option_set *set, const char *name);
 /* Set a value that the program worked out itself, kept in the echo as if written. Same rules as
  * options_assign. `where` says where it comes from, as a file that was read. */
 enum status options_resolve_from(struct option_set *set, const char *where, const char *name,

@@ -36,9 +36,12 @@ const char *deck_preset_name(enum deck_preset preset)
   return deck_presets[preset];
 }
 
-/* A value that another preset gave is not the user's. */
+/* A value that another preset gave is not the user's, and neither is a default of the site next to
+ * a preset that the user chose. */
 static bool is_users(const struct deck *deck, const char *name)
 {
+  if (options_is_site(deck->set, name) && !options_is_site(deck->set, key))
+    return false;
   return options_is_set(deck->set, name) &&
          strncmp(options_where(deck->set, name), key, strlen(key)) != 0;
 }

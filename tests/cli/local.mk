@@ -39,6 +39,7 @@ check_scripts += \
 	tests/cli/rig.sh \
 	tests/cli/sanitize_judge.sh \
 	tests/cli/schema.sh \
+	tests/cli/site.sh \
 	tests/cli/spy_judge.sh \
 	tests/cli/start.sh \
 	tests/cli/stopping.sh \

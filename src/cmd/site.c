@@ -1,0 +1,203 @@
+#include "cmd/site.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/append.h"
+#include "base/mem.h"
+#include "deck/options.h"
+#include "io/text/file.h"
+
+static const char extension[] = ".yaml";
+
+static const char *from_environment(const char *value, const char *otherwise)
+{
+  return value && *value ? value : otherwise;
+}
+
+static char *inputs_folder(void)
+{
+  return mem_printf("%s/inputs", from_environment(getenv("SLUICE_DATADIR"), SLUICE_PKGDATADIR));
+}
+
+/* ---- names */
+
+static bool is_deck(const char *name, size_t length)
+{
+  const size_t end = sizeof extension - 1;
+  return length > end && strcmp(name + length - end, extension) == 0;
+}
+
+static int is_deck_entry(const struct dirent *entry)
+{
+  return is_deck(entry->d_name, strlen(entry->d_name));
+}
+
+/* Calls `of` with the name of each deck of the folder, and then of its folder finetune, in order.
+ */
+static void for_decks(const char *folder, const char *prefix,
+                      void (*of)(const char *folder, const char *name, void *arg), void *arg)
+{
+  struct dirent **entry = NULL;
+  char *path = mem_printf("%s/%s", folder, prefix);
+  const int n = path ? scandir(path, &entry, is_deck_entry, alphasort) : 0;
+  for (int i = 0; i < n; i++) {
+    char *name = mem_printf(
+        "%s%.*s", prefix, (int)(strlen(entry[i]->d_name) - sizeof extension + 1), entry[i]->d_name);
+    if (name)
+      of(folder, name, arg);
+    mem_free(name);
+    free(entry[i]);
+  }
+  free(entry);
+  mem_free(path);
+  if (!*prefix)
+    for_decks(folder, "finetune/", of, arg);
+}
+
+enum { NEAREST = 3, NAME = 64 };
+struct nearest {
+  const char *word;
+  int n, distance[NEAREST];
+  char name[NEAREST][NAME];
+};
+
+static void keep_nearest(const char *folder, const char *name, void *arg)
+{
+  struct nearest *nearest = arg;
+  const int distance = options_distance(nearest->word, name);
+  int at = nearest->n;
+  (void)folder;
+  while (at > 0 && distance < nearest->distance[at - 1])
+    at--;
+  if (at == NEAREST)
+    return;
+  nearest->n += nearest->n < NEAREST;
+  for (int i = nearest->n - 1; i > at; i--) {
+    nearest->distance[i] = nearest->distance[i - 1];
+    memcpy(nearest->name[i], nearest->name[i - 1], NAME);
+  }
+  nearest->distance[at] = distance;
+  snprintf(nearest->name[at], NAME, "%s", name);
+}
+
+static enum status refuse_name(const char *word, const char *folder)
+{
+  struct nearest nearest = {.word = word};
+  char names[NEAREST * (NAME + 2)] = "";
+  for_decks(folder, "", keep_nearest, &nearest);
+  for (int i = 0; i < nearest.n; i++)
+    append_text(names, sizeof names, "%s%s", i ? ", " : "", nearest.name[i]);
+  if (nearest.n == 0)
+    return status_set(STATUS_INPUT,
+                      "there is no file %s, and no deck of this name, because %s holds no decks",
+                      word, folder);
+  return status_set(STATUS_INPUT,
+                    "there is neither a file %s nor a deck of this name; the nearest decks are %s "
+                    "(sluice deck lists all)",
+                    word, names);
+}
+
+/* "qwen2.5-7b" or "finetune/qwen2.5-7b", but no path to elsewhere. */
+static bool is_name(const char *word)
+{
+  const char *slash = strchr(word, '/');
+  return *word && *word != '.' && !is_deck(word, strlen(word)) &&
+         (!slash || strncmp(word, "finetune/", sizeof "finetune/" - 1) == 0) && !strstr(word, "..");
+}
+
+enum status site_find_deck(const char *word, char **path)
+{
+  char *folder = NULL, *found = NULL;
+  enum status status = STATUS_OK;
+  if (file_exists(word) || !is_name(word)) {
+    *path = mem_strdup(word);
+    return *path ? STATUS_OK : STATUS_MEMORY;
+  }
+  folder = inputs_folder();
+  found = folder ? mem_printf("%s/%s%s", folder, word, extension) : NULL;
+  if (!found)
+    status = STATUS_MEMORY;
+  else if (!file_exists(found))
+    status = refuse_name(word, folder);
+  if (status)
+    mem_free(found);
+  else
+    *path = found;
+  mem_free(folder);
+  return status;
+}
+
+/* ---- list */
+
+struct list {
+  FILE *to;
+  int n;
+};
+
+static void print_deck(const char *folder, const char *name, void *arg)
+{
+  struct list *list = arg;
+  char line[160] = "", *path = mem_printf("%s/%s%s", folder, name, extension);
+  FILE *file = path ? fopen(path, "r") : NULL;
+  const bool read = file && fgets(line, sizeof line, file) && *line == '#';
+  fprintf(list->to, "%-30s %s\n", name, read ? strtok(line + 1 + strspn(line + 1, " "), "\n") : "");
+  if (file)
+    (void)fclose(file); /* it was only read */
+  mem_free(path);
+  list->n++;
+}
+
+enum status site_list_decks(FILE *to)
+{
+  struct list list = {.to = to};
+  char *folder = inputs_folder();
+  if (!folder)
+    return STATUS_MEMORY;
+  for_decks(folder, "", print_deck, &list);
+  const enum status status =
+      list.n > 0 ? STATUS_OK
+                 : status_set(STATUS_INPUT, "%s holds no decks: name the file of a deck", folder);
+  mem_free(folder);
+  return status;
+}
+
+/* ---- defaults of a site */
+
+static enum status read_defaults(const char *path, char **text)
+{
+  size_t bytes = 0;
+  enum status status = file_read_stream(path, SITE_MOST_BYTES, text, &bytes);
+  if (!status)
+    status = options_check_text(path, *text, bytes);
+  return status;
+}
+
+enum status site_read_defaults(struct comm *comm, char **label, char **text)
+{
+  const char *path = getenv("SLUICE_SITE_CONF");
+  char *mine[2] = {NULL, NULL};
+  enum status status = STATUS_OK;
+  int has = 0;
+  path = path ? path : SLUICE_SYSCONFDIR "/sluice/site.conf";
+  if (comm_rank(comm) == 0) {
+    has = *path && (file_exists(path) || getenv("SLUICE_SITE_CONF"));
+    mine[0] = has ? mem_printf(OPTIONS_SITE "%s", path) : NULL;
+    status = has && !mine[0] ? STATUS_MEMORY : has ? read_defaults(path, &mine[1]) : STATUS_OK;
+  }
+  status = comm_agree(comm, status);
+  if (!status)
+    status = comm_broadcast(comm, &has, sizeof has, 0);
+  for (int i = 0; i < 2 && has && !status; i++)
+    status = comm_broadcast_text(comm, &mine[i], 0);
+  if (status) {
+    mem_free(mine[0]);
+    mem_free(mine[1]);
+    return status;
+  }
+  *label = mine[0];
+  *text = mine[1];
+  return STATUS_OK;
+}

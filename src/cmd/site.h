@@ -1,0 +1,27 @@
+/* What an installation gives to all users: decks by name, and the defaults of a site. Private to
+ * src/cmd. */
+#ifndef SLUICE_CMD_SITE_H
+#define SLUICE_CMD_SITE_H
+
+#include <stdio.h>
+
+#include "comm/comm.h"
+
+enum { SITE_MOST_BYTES = 1 << 20 }; /* of a deck */
+
+/* The file of a deck that a user names: a path if there is such a file, otherwise NAME.yaml in the
+ * decks of the installation. *path is mem_free()d. STATUS_INPUT: a name without a file; the
+ * sentence lists the nearest names. A path without a file is left to the reader. Local. */
+enum status site_find_deck(const char *word, char **path);
+
+/* Print the names of these decks, with the first line of each. STATUS_INPUT: there are none. Local.
+ */
+enum status site_list_decks(FILE *to);
+
+/* Deck keys of all users of a site, such as comm.timeout: the file that SLUICE_SITE_CONF names, or
+ * sluice/site.conf in the configuration folder of the build. Rank 0 reads it for all ranks. *label
+ * and *text are mem_free()d, and NULL if there is no such file or SLUICE_SITE_CONF is empty.
+ * Collective. */
+enum status site_read_defaults(struct comm *comm, char **label, char **text);
+
+#endif
