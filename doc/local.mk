@@ -137,6 +137,7 @@ man_pages = \
 	doc/man/sluice-prepare.1 \
 	doc/man/sluice-report.1 \
 	doc/man/sluice-tokenizer.1 \
+	doc/man/sluice-top.1 \
 	doc/man/sluice-topo.1 \
 	doc/man/sluice-train.1
 if MAN_PAGES

@@ -51,7 +51,7 @@ struct command {
 
 extern const struct command command_train, command_eval, command_generate, command_prepare,
     command_plan, command_ckpt, command_bench, command_tokenizer, command_topo, command_doctor,
-    command_deck, command_compare, command_report;
+    command_deck, command_compare, command_report, command_top;
 
 /* `list` ends with NULL. */
 const struct command *command_find(const struct command *const list[], const char *name);

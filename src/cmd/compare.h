@@ -67,10 +67,6 @@ const char *matrix_metric_key(int metric);
 /* NAN: no record has it. Pure. */
 double matrix_metric_value(const struct matrix_metrics *metrics, int metric);
 
-/* A number of a record, NAN if there is none or if it is null; a text, "" if there is none. */
-double matrix_real(const struct json_node *record, const char *key);
-const char *matrix_text(const struct json_node *record, const char *key);
-
 /* What results.jsonl says about a run. Numbers that it does not have are NAN. */
 struct matrix_result {
   int64_t steps;

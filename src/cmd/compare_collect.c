@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cmd/compare.h"
+#include "cmd/records.h"
 #include "io/results/results.h"
 #include "io/text/file.h"
 #include "train/stats.h"
@@ -23,10 +24,10 @@ static void take_step(struct reading *reading, const struct json_node *record)
 {
   struct matrix_result *r = &reading->result;
   const struct json_node *step = json_find_said(record, "step");
-  const double seconds = matrix_real(record, "seconds");
+  const double seconds = record_real(record, "seconds");
   if (step)
     (void)json_get_whole(step, 0, INT64_MAX, &r->steps);
-  r->train_loss = matrix_real(record, "loss");
+  r->train_loss = record_real(record, "loss");
   r->seconds += isfinite(seconds) ? seconds : 0;
   *r->end = '\0';
   if (reading->since++ >= reading->warmup && isfinite(seconds))
@@ -36,8 +37,8 @@ static void take_step(struct reading *reading, const struct json_node *record)
 static void take_evaluation(struct reading *reading, const struct json_node *record)
 {
   struct matrix_result *r = &reading->result;
-  r->val_loss = matrix_real(record, "loss");
-  r->val_ppl = matrix_real(record, "perplexity");
+  r->val_loss = record_real(record, "loss");
+  r->val_ppl = record_real(record, "perplexity");
   if (!(r->best_val_loss <= r->val_loss)) { /* also true for the first one */
     r->best_val_loss = r->val_loss;
     r->best_val_ppl = r->val_ppl;
@@ -53,14 +54,14 @@ static void take_evaluation(struct reading *reading, const struct json_node *rec
 static void take_record(struct reading *reading, const struct json_node *record)
 {
   struct matrix_result *r = &reading->result;
-  const char *kind = matrix_text(record, "kind");
+  const char *kind = record_text(record, "kind");
   if (!strcmp(kind, "step"))
     take_step(reading, record);
   if (!strcmp(kind, "eval"))
     take_evaluation(reading, record);
   if (!strcmp(kind, "run")) {
-    snprintf(r->end, sizeof r->end, "%s", matrix_text(record, "end"));
-    snprintf(r->hash, sizeof r->hash, "%s", matrix_text(record, "deck"));
+    snprintf(r->end, sizeof r->end, "%s", record_text(record, "end"));
+    snprintf(r->hash, sizeof r->hash, "%s", record_text(record, "deck"));
     matrix_metrics_take(&r->metrics, record);
     reading->since = 0;
   }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cmd/compare.h"
+#include "cmd/records.h"
 
 /* What several starts make together. */
 enum how { LAST, MOST, SUM, MEAN };
@@ -56,31 +57,13 @@ double matrix_metric_value(const struct matrix_metrics *m, int metric)
   return metrics[metric].how == MEAN ? sum->value / sum->weight : sum->value;
 }
 
-double matrix_real(const struct json_node *record, const char *key)
-{
-  const struct json_node *node = json_find_said(record, key);
-  double value = NAN;
-  if (node && json_kind(node) == JSON_NUMBER)
-    (void)json_get_real(node, &value);
-  return value;
-}
-
-const char *matrix_text(const struct json_node *record, const char *key)
-{
-  const struct json_node *node = json_find_said(record, key);
-  const char *text = "";
-  if (node && json_kind(node) == JSON_STRING)
-    (void)json_get_text(node, &text, NULL);
-  return text;
-}
-
 static double weight_of(const struct json_node *record, enum weight weight)
 {
-  const double steps = matrix_real(record, "timed_steps");
+  const double steps = record_real(record, "timed_steps");
   switch (weight) {
-  case BY_TIME: return steps * matrix_real(record, "step_time_ms_mean");
-  case BY_COMM: return matrix_real(record, "comm_time_ms_total");
-  case BY_BYTES: return matrix_real(record, "bytes_compressed_total");
+  case BY_TIME: return steps * record_real(record, "step_time_ms_mean");
+  case BY_COMM: return record_real(record, "comm_time_ms_total");
+  case BY_BYTES: return record_real(record, "bytes_compressed_total");
   default: return steps;
   }
 }
@@ -103,7 +86,7 @@ static void take_ops(struct matrix_metrics *m, const struct json_node *record)
 {
   const struct json_node *ops = json_find_said(record, "comm_time_ms_by_op");
   for (int op = 0; op < OP_COUNT && ops; op++) {
-    const double ms = matrix_real(ops, plan_op_name((enum op)op));
+    const double ms = record_real(ops, plan_op_name((enum op)op));
     m->op_ms[op] += isfinite(ms) ? ms : 0;
   }
 }
@@ -112,15 +95,15 @@ void matrix_metrics_take(struct matrix_metrics *m, const struct json_node *recor
 {
   for (int i = 0; i < MATRIX_METRICS; i++) {
     const struct metric *metric = &metrics[i];
-    const double value = matrix_real(record, metric->key),
+    const double value = record_real(record, metric->key),
                  weight = metric->how == MEAN ? weight_of(record, metric->weight) : 1;
     if (isfinite(value) && weight > 0)
       add(&m->of[i], metric, value, weight);
   }
   take_ops(m, record);
-  snprintf(m->model, sizeof m->model, "%s", matrix_text(record, "model"));
-  snprintf(m->dataset, sizeof m->dataset, "%s", matrix_text(record, "dataset"));
-  snprintf(m->codec, sizeof m->codec, "%s", matrix_text(record, "compress_method"));
-  snprintf(m->config, sizeof m->config, "%s", matrix_text(record, "compress_config"));
-  snprintf(m->commit, sizeof m->commit, "%s", matrix_text(record, "commit"));
+  snprintf(m->model, sizeof m->model, "%s", record_text(record, "model"));
+  snprintf(m->dataset, sizeof m->dataset, "%s", record_text(record, "dataset"));
+  snprintf(m->codec, sizeof m->codec, "%s", record_text(record, "compress_method"));
+  snprintf(m->config, sizeof m->config, "%s", record_text(record, "compress_config"));
+  snprintf(m->commit, sizeof m->commit, "%s", record_text(record, "commit"));
 }

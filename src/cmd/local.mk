@@ -37,6 +37,8 @@ sluice_SOURCES = \
 	src/cmd/plan_json.c \
 	src/cmd/plan_json.h \
 	src/cmd/prepare.c \
+	src/cmd/records.c \
+	src/cmd/records.h \
 	src/cmd/report.c \
 	src/cmd/report.h \
 	src/cmd/report_chart.c \
@@ -49,6 +51,7 @@ sluice_SOURCES = \
 	src/cmd/site.h \
 	src/cmd/tokenizer.c \
 	src/cmd/topo.c \
+	src/cmd/top.c \
 	src/cmd/train.c
 sluice_LDADD = $(sluice_libs)
 sluice_CPPFLAGS = $(AM_CPPFLAGS) -DSLUICE_PKGDATADIR='"$(pkgdatadir)"' \

@@ -9,13 +9,10 @@
 #include "cmd/cmd.h"
 #include "device/device.h"
 
-static const struct command *const commands[] = {&command_train,     &command_eval,
-                                                 &command_generate,  &command_prepare,
-                                                 &command_deck,      &command_plan,
-                                                 &command_ckpt,      &command_bench,
-                                                 &command_compare,   &command_report,
-                                                 &command_tokenizer, &command_topo,
-                                                 &command_doctor,    NULL};
+static const struct command *const commands[] = {
+    &command_train, &command_eval,      &command_generate, &command_prepare, &command_deck,
+    &command_plan,  &command_ckpt,      &command_bench,    &command_compare, &command_report,
+    &command_top,   &command_tokenizer, &command_topo,     &command_doctor,  NULL};
 
 static bool wants(int argc, char **argv, int first, const char *flag)
 {

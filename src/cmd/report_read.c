@@ -8,13 +8,13 @@
 
 #include "base/append.h"
 #include "base/mem.h"
-#include "base/open.h"
+#include "cmd/records.h"
 #include "cmd/report.h"
 #include "io/text/file.h"
 #include "io/text/json_tree.h"
 #include "train/stats.h"
 
-enum { LINE_MOST_BYTES = 1 << 20, DECK_MOST_BYTES = 1 << 20 };
+enum { DECK_MOST_BYTES = 1 << 20 };
 
 const struct report_fact report_facts[REPORT_FACTS] = {{"version", "Sluice"},
                                                        {"commit", "commit"},
@@ -59,35 +59,6 @@ struct reading {
   struct traced traced;
 };
 
-/* NAN: there is none. A number that is not finite is written as null. */
-static double real_of(const struct json_node *record, const char *key)
-{
-  const struct json_node *node = json_find_said(record, key);
-  double value = NAN;
-  if (node && json_kind(node) == JSON_NUMBER)
-    (void)json_get_real(node, &value);
-  return value;
-}
-
-static int64_t whole_of(const struct json_node *record, const char *key)
-{
-  const struct json_node *node = json_find_said(record, key);
-  int64_t value = 0;
-  if (node && json_kind(node) == JSON_NUMBER)
-    (void)json_get_whole(node, 0, INT64_MAX, &value);
-  return value;
-}
-
-/* "": there is none. */
-static const char *text_of(const struct json_node *record, const char *key)
-{
-  const struct json_node *node = json_find_said(record, key);
-  const char *text = "";
-  if (node && json_kind(node) == JSON_STRING)
-    (void)json_get_text(node, &text, NULL);
-  return text;
-}
-
 static void add_event(struct report_run *run, enum report_event kind, int64_t step, double seconds)
 {
   struct report_events *event = &run->event[kind];
@@ -116,7 +87,7 @@ static enum status add_time(struct reading *reading, double seconds, double rate
 static void add_keys(struct reading *reading, const struct json_node *record)
 {
   for (int i = 0; i < KEYS && reading->since > reading->warmup; i++) {
-    const double value = real_of(record, keys[i].name);
+    const double value = record_real(record, keys[i].name);
     if (!isfinite(value))
       continue;
     reading->sum[i] += value;
@@ -131,8 +102,8 @@ static enum status take_step(struct reading *reading, const struct json_node *re
                                              [CURVE_NORM] = "grad_norm",
                                              [CURVE_RATE] = "tokens_per_s"};
   struct report_run *run = reading->run;
-  const int64_t step = whole_of(record, "step");
-  const double seconds = real_of(record, "seconds"), rate = real_of(record, "tokens_per_s");
+  const int64_t step = record_whole(record, "step");
+  const double seconds = record_real(record, "seconds"), rate = record_real(record, "tokens_per_s");
   enum status status = STATUS_OK;
   if (step == 0) /* steps count from 1 */
     return STATUS_OK;
@@ -141,12 +112,12 @@ static enum status take_step(struct reading *reading, const struct json_node *re
   reading->seconds += isfinite(seconds) ? seconds : 0;
   for (int c = 0; c < CURVES && !status; c++)
     if (curves[c] && json_find(record, curves[c]))
-      status =
-          series_add(&run->curve[c], (double)step, reading->seconds, real_of(record, curves[c]));
+      status = series_add(&run->curve[c], (double)step, reading->seconds,
+                          record_real(record, curves[c]));
   run->value[VALUE_STEPS] = (double)step;
-  run->value[VALUE_TRAIN_LOSS] = real_of(record, "loss");
+  run->value[VALUE_TRAIN_LOSS] = record_real(record, "loss");
   run->value[VALUE_TOKENS] += isfinite(rate * seconds) ? rate * seconds : 0;
-  if (!isfinite(real_of(record, "loss")) || !isfinite(real_of(record, "grad_norm")))
+  if (!isfinite(record_real(record, "loss")) || !isfinite(record_real(record, "grad_norm")))
     add_event(run, EVENT_NONFINITE, step, 0);
   *run->end = '\0';
   if (!status)
@@ -158,8 +129,8 @@ static enum status take_step(struct reading *reading, const struct json_node *re
 static enum status take_evaluation(struct reading *reading, const struct json_node *record)
 {
   struct report_run *run = reading->run;
-  const double loss = real_of(record, "loss"), ppl = real_of(record, "perplexity");
-  const int64_t step = whole_of(record, "step");
+  const double loss = record_real(record, "loss"), ppl = record_real(record, "perplexity");
+  const int64_t step = record_whole(record, "step");
   double *value = run->value;
   value[VALUE_VAL_LOSS] = loss;
   value[VALUE_VAL_PPL] = ppl;
@@ -167,16 +138,16 @@ static enum status take_evaluation(struct reading *reading, const struct json_no
     value[VALUE_BEST_LOSS] = loss;
     value[VALUE_BEST_PPL] = ppl;
   }
-  add_event(run, EVENT_EVAL, step, real_of(record, "seconds"));
+  add_event(run, EVENT_EVAL, step, record_real(record, "seconds"));
   return series_add(&run->curve[CURVE_VAL], (double)step, reading->seconds, loss);
 }
 
 static void take_trace(struct reading *reading, const struct json_node *record)
 {
-  reading->traced = (struct traced){.step_s = real_of(record, "step_s"),
-                                    .idle_s = real_of(record, "exposed_idle_s"),
-                                    .comm_s = real_of(record, "busy_comm_s"),
-                                    .exposed_s = real_of(record, "exposed_comm_s")};
+  reading->traced = (struct traced){.step_s = record_real(record, "step_s"),
+                                    .idle_s = record_real(record, "exposed_idle_s"),
+                                    .comm_s = record_real(record, "busy_comm_s"),
+                                    .exposed_s = record_real(record, "exposed_comm_s")};
 }
 
 /* A text, a number, or a list of texts. NULL: something else, or no memory. */
@@ -206,7 +177,7 @@ static void take_facts(struct report_run *run, const struct json_node *record)
     run->fact[i] = text;
   }
   if (json_find_said(record, "ranks"))
-    run->ranks = whole_of(record, "ranks");
+    run->ranks = record_whole(record, "ranks");
 }
 
 static void take_operations(struct report_run *run, const struct json_node *record)
@@ -229,14 +200,15 @@ static void take_operations(struct report_run *run, const struct json_node *reco
 static void take_run(struct reading *reading, const struct json_node *record)
 {
   struct report_run *run = reading->run;
-  const double steps = (double)(whole_of(record, "step") - whole_of(record, "first_step"));
-  const double raw = real_of(record, "bytes_raw_total"),
-               messages = real_of(record, "bytes_compressed_total");
-  const double peak = real_of(record, "mem_peak_alloc_gb"), arena = real_of(record, "arena_bytes");
+  const double steps = (double)(record_whole(record, "step") - record_whole(record, "first_step"));
+  const double raw = record_real(record, "bytes_raw_total"),
+               messages = record_real(record, "bytes_compressed_total");
+  const double peak = record_real(record, "mem_peak_alloc_gb"),
+               arena = record_real(record, "arena_bytes");
   take_facts(run, record);
   take_operations(run, record);
   for (int i = 0; i < KEYS; i++) {
-    const double value = real_of(record, keys[i].name);
+    const double value = record_real(record, keys[i].name);
     if (isfinite(value))
       reading->in_run[i] = value;
   }
@@ -246,24 +218,25 @@ static void take_run(struct reading *reading, const struct json_node *record)
     reading->rank_steps += steps * (double)run->ranks;
   }
   run->value[VALUE_MEMORY] = isfinite(peak) ? 1e9 * peak : arena;
-  run->skipped = whole_of(record, "skipped");
-  snprintf(run->end, sizeof run->end, "%s", text_of(record, "end"));
+  run->skipped = record_whole(record, "skipped");
+  snprintf(run->end, sizeof run->end, "%s", record_text(record, "end"));
   reading->since = 0;
 }
 
-static enum status take_record(struct reading *reading, const struct json_node *record)
+static enum status take_record(void *arg, const struct json_node *record)
 {
-  const char *kind = text_of(record, "kind");
+  struct reading *reading = arg;
+  const char *kind = record_text(record, "kind");
   if (!strcmp(kind, "step"))
     return take_step(reading, record);
   if (!strcmp(kind, "eval"))
     return take_evaluation(reading, record);
   if (!strcmp(kind, "save"))
-    add_event(reading->run, EVENT_SAVE, whole_of(record, "step"),
-              real_of(record, "blocked_seconds"));
+    add_event(reading->run, EVENT_SAVE, record_whole(record, "step"),
+              record_real(record, "blocked_seconds"));
   if (!strcmp(kind, "compression"))
-    return series_add(&reading->run->curve[CURVE_ERROR], (double)whole_of(record, "step"),
-                      reading->seconds, real_of(record, "grad_rel_error"));
+    return series_add(&reading->run->curve[CURVE_ERROR], (double)record_whole(record, "step"),
+                      reading->seconds, record_real(record, "grad_rel_error"));
   if (!strcmp(kind, "trace"))
     take_trace(reading, record);
   if (!strcmp(kind, "run"))
@@ -273,69 +246,6 @@ static enum status take_record(struct reading *reading, const struct json_node *
     reading->since = 0;
   }
   return STATUS_OK;
-}
-
-/* A damaged line is counted and left out. */
-static enum status take_line(struct reading *reading, const char *line, size_t bytes, bool whole)
-{
-  struct report_run *run = reading->run;
-  struct json_tree *tree = NULL;
-  run->lines++;
-  const enum status status = whole ? json_tree_parse(run->path, line, bytes, &tree) : STATUS_INPUT;
-  if (!status && json_kind(json_tree_root(tree)) == JSON_OBJECT) {
-    const enum status taken = take_record(reading, json_tree_root(tree));
-    json_tree_free(tree);
-    return taken;
-  }
-  json_tree_free(tree);
-  if (status == STATUS_MEMORY)
-    return status;
-  if (run->damaged++ == 0)
-    run->first_damaged = run->lines;
-  return STATUS_OK;
-}
-
-/* A last line without a line break is one that is being written, or that a lost run did not
- * complete. */
-static enum status take_lines(struct reading *reading, FILE *file, char *line)
-{
-  enum status status = STATUS_OK;
-  size_t bytes = 0;
-  for (int c; !status && (c = getc_unlocked(file)) != EOF;) {
-    if (c != '\n') {
-      if (bytes < LINE_MOST_BYTES)
-        line[bytes] = (char)c;
-      bytes++;
-      continue;
-    }
-    status = take_line(reading, line, bytes, bytes <= LINE_MOST_BYTES);
-    bytes = 0;
-  }
-  reading->run->torn = bytes > 0;
-  if (!status && ferror(file))
-    status = status_set(STATUS_IO, "cannot read %s/results.jsonl: %s", reading->run->path,
-                        strerror(errno));
-  return status;
-}
-
-static enum status read_results(struct reading *reading, const char *path)
-{
-  char *line = NULL;
-  int fd = -1;
-  enum status status = open_regular(path, OPEN_OWN, &fd);
-  FILE *file = status ? NULL : fdopen(fd, "r");
-  if (!status && !file) {
-    status = open_failed(errno, "read", path);
-    close(fd);
-  }
-  if (!status)
-    status = mem_new(MEM_META, LINE_MOST_BYTES, &line);
-  if (!status)
-    status = take_lines(reading, file, line);
-  if (file)
-    fclose(file);
-  mem_free(line);
-  return status;
 }
 
 /* What follows from the sums of the file. */
@@ -437,7 +347,12 @@ static enum status read_run(struct report_run *run, const char *results, int64_t
   for (int i = 0; i < KEYS; i++)
     reading.in_run[i] = NAN;
   run->value[VALUE_STEPS] = run->value[VALUE_TOKENS] = 0;
-  enum status status = read_results(&reading, results);
+  struct records records = {0};
+  enum status status = records_read(results, &records, take_record, &reading);
+  run->lines = records.lines;
+  run->damaged = records.damaged;
+  run->first_damaged = records.first_damaged;
+  run->torn = records.torn;
   if (!status) {
     finish_times(&reading);
     finish_communication(&reading);

@@ -135,6 +135,7 @@ const struct command command_train = {
             "  step  an optimizer step\n"
             "  eval  a validation\n"
             "  save  a complete checkpoint\n"
+            "  lanes  how busy lanes were, and the slowest rank\n"
             "  trace  totals of the traced steps (train.trace)\n"
             "  counters  processor events (run.counters)\n"
             "  run  end of the run: finished, unfinished, or lost if a loss or a gradient was "

@@ -92,16 +92,46 @@ static void add_profile(struct exec_profile *sum, const struct exec_profile *mor
   sum->hidden_s += more->hidden_s;
 }
 
-void train_take_profile(struct train_run *run)
+/* The ranks whose compute lanes worked longest and shortest. Collective. */
+static enum status find_slowest(struct train_run *run, double busy_s, struct train_lanes *lanes)
+{
+  const int ranks = comm_ranks(run->comm);
+  int64_t *us = NULL;
+  enum status status = comm_agree(run->comm, mem_new(MEM_META, ranks, &us));
+  if (!status) {
+    us[comm_rank(run->comm)] = (int64_t)(1e6 * busy_s);
+    status = comm_sum_i64(run->comm, us, ranks);
+  }
+  for (int r = 1; r < ranks && !status; r++) {
+    lanes->slowest = us[r] > us[lanes->slowest] ? r : lanes->slowest;
+    lanes->fastest = us[r] < us[lanes->fastest] ? r : lanes->fastest;
+  }
+  if (!status) {
+    lanes->slowest_s = 1e-6 * (double)us[lanes->slowest];
+    lanes->fastest_s = 1e-6 * (double)us[lanes->fastest];
+  }
+  mem_free(us);
+  return status;
+}
+
+enum status train_take_profile(struct train_run *run)
 {
   struct train_metrics *m = &run->metrics;
   struct exec_profile profile;
+  struct train_lanes lanes = {.seconds = m->timed_s - m->profiled_s,
+                              .steps = m->timed - m->profiled};
   if (run->job->exec[JOB_WARMUP])
-    return;
+    return STATUS_OK;
   exec_profile(exec_of(run), &profile);
   add_profile(&m->profile, &profile);
-  train_show_lanes(run, &profile, m->timed_s - m->profiled_s);
   m->profiled_s = m->timed_s;
+  m->profiled = m->timed;
+  if (lanes.steps == 0)
+    return STATUS_OK;
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    lanes.busy[lane] = profile.busy_s[lane] / lanes.seconds;
+  const enum status status = find_slowest(run, profile.busy_s[LANE_COMPUTE], &lanes);
+  return status ? status : comm_agree(run->comm, train_record_lanes(run, &lanes));
 }
 
 static enum status record_sample(struct train_run *run, int unit)
@@ -346,12 +376,8 @@ static void record_target(struct train_run *run)
   results_real(run->results, "ppl_at_fixed_time", NAN); /* sluice compare knows the time */
 }
 
-enum status train_record_metrics(struct train_run *run, int64_t device_bytes, int64_t varying)
+void train_record_metrics(struct train_run *run, int64_t device_bytes, int64_t varying)
 {
-  const enum status status = exec_drain(exec_of(run));
-  if (status)
-    return status;
-  train_take_profile(run);
   const struct exec_profile *profile = &run->metrics.profile;
   record_names(run);
   record_step_times(run);
@@ -361,5 +387,4 @@ enum status train_record_metrics(struct train_run *run, int64_t device_bytes, in
   record_quality(run);
   record_memory(run, device_bytes);
   record_target(run);
-  return STATUS_OK;
 }

@@ -31,6 +31,16 @@ struct train_metrics {
   double residual;             /* squared norm of all residuals at the last of them */
   struct exec_profile profile; /* of the timed steps, as far as it was taken */
   double profiled_s;           /* timed_s when it was taken last */
+  int64_t profiled;            /* timed, likewise */
+};
+
+/* What lanes did in the timed steps since the last time. */
+struct train_lanes {
+  int64_t steps;
+  double seconds;          /* of these steps */
+  double busy[LANE_COUNT]; /* shares of them in which a lane of this rank ran an instruction */
+  int slowest, fastest;    /* ranks, by the time in which their compute lanes did */
+  double slowest_s, fastest_s;
 };
 
 /* Memory in use on this rank. */
@@ -122,6 +132,7 @@ int64_t train_step_tokens(const struct train_run *run);
 enum status train_record_start(struct train_run *run);
 /* Lines of results.jsonl, which rank 0 writes; on other ranks nothing. Local. */
 enum status train_record_save(struct train_run *run, const struct checkpoint_writer_report *report);
+enum status train_record_lanes(struct train_run *run, const struct train_lanes *lanes);
 enum status train_record_evaluation(struct train_run *run, const struct evaluation *e);
 /* Collective, because it sums up what ranks have sent. */
 enum status train_record_run(struct train_run *run, const char *end, const char *reason,
@@ -143,22 +154,22 @@ void train_show_step(struct train_run *run, const struct train_step *step);
 void train_show_evaluation(struct train_run *run, const struct evaluation *e);
 /* Means over units of the last measured step, and the norm of all residuals. NAN: not known. */
 void train_show_messages(struct train_run *run, double error, double cosine, double residual);
-/* Share of the timed steps since the last call in which each lane ran an instruction. */
-void train_show_lanes(struct train_run *run, const struct exec_profile *profile, double seconds);
+void train_show_lanes(struct train_run *run, const struct train_lanes *lanes);
 
 /* What metrics count begins now. The steps' executor must be there. Local. */
 enum status train_metrics_create(struct train_run *run);
 void train_metrics_destroy(struct train_run *run);
-/* Adds what lanes did since the last call. After exec_drain() of the training plan. Local. */
-void train_take_profile(struct train_run *run);
+/* Adds what lanes did since the last call, and records it. After exec_drain() of the training plan.
+ * Collective. */
+enum status train_take_profile(struct train_run *run);
 /* A step that was run, before it counts in run->step. Local. */
 void train_count_step(struct train_run *run, const struct train_step *step);
 void train_count_evaluation(struct train_run *run, const struct evaluation *e);
 /* After a step that measures what messages lose: adds up over ranks, and records it. Collective. */
 enum status train_measure_messages(struct train_run *run);
-/* Fields of the record of the run, which is open. Drains the training plan's executor. varying:
- * bytes of messages of varying length that all ranks have sent. On rank 0. */
-enum status train_record_metrics(struct train_run *run, int64_t device_bytes, int64_t varying);
+/* Fields of the record of the run, which is open. After train_take_profile(). varying: bytes of
+ * messages of varying length that all ranks have sent. On rank 0. */
+void train_record_metrics(struct train_run *run, int64_t device_bytes, int64_t varying);
 
 /* Why the run leaves: the same on all ranks but for `why`. */
 struct train_leaving {

@@ -103,6 +103,28 @@ enum status train_record_evaluation(struct train_run *run, const struct evaluati
   return results_end(run->results);
 }
 
+enum status train_record_lanes(struct train_run *run, const struct train_lanes *lanes)
+{
+  train_show_lanes(run, lanes);
+  if (!run->results)
+    return STATUS_OK;
+  results_begin(run->results, "lanes");
+  results_time(run->results);
+  results_int(run->results, "step", run->step);
+  results_int(run->results, "steps", lanes->steps);
+  results_real(run->results, "seconds", lanes->seconds);
+  results_begin_object(run->results, "busy");
+  for (int lane = 0; lane < LANE_COUNT; lane++)
+    if (lanes->busy[lane] > 0)
+      results_real(run->results, plan_lane_name((enum plan_lane)lane), lanes->busy[lane]);
+  results_end_object(run->results);
+  results_int(run->results, "slowest_rank", lanes->slowest);
+  results_real(run->results, "slowest_seconds", lanes->slowest_s);
+  results_int(run->results, "fastest_rank", lanes->fastest);
+  results_real(run->results, "fastest_seconds", lanes->fastest_s);
+  return results_end(run->results);
+}
+
 enum status train_record_run(struct train_run *run, const char *end, const char *reason,
                              double left_s)
 {
@@ -110,6 +132,10 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   int64_t device_bytes = 0, device_all = 0, varying = comm_sent_varying(run->comm);
   struct device *device = run->job->device;
   enum status status = comm_sum_i64(run->comm, &varying, 1);
+  if (!status)
+    status = comm_agree(run->comm, exec_drain(run->job->exec[PLAN_TRAIN]));
+  if (!status)
+    status = train_take_profile(run);
   if (status || !run->results)
     return status;
   status = device->ops->memory(device, &device_bytes, &device_all);
@@ -152,9 +178,7 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   results_int(run->results, "resident_start_bytes", run->job->resident_start);
   results_int(run->results, "resident_bytes", mem_resident_bytes());
   results_int(run->results, "allocations", mem_calls());
-  status = train_record_metrics(run, device_bytes, varying);
-  if (status)
-    return status;
+  train_record_metrics(run, device_bytes, varying);
   return results_end(run->results);
 }
 

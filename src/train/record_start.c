@@ -75,8 +75,7 @@ static enum status record_deck(struct results *results, const struct deck *deck)
   return status;
 }
 
-static enum status record_start(struct train_run *run, const struct place *place,
-                                const char **list)
+static enum status record_start(struct train_run *run, const struct place *place, const char **list)
 {
   const struct job *job = run->job;
   struct results *results = run->results;

@@ -79,16 +79,14 @@ void train_show_messages(struct train_run *run, double error, double cosine, dou
   events_end(run->events);
 }
 
-void train_show_lanes(struct train_run *run, const struct exec_profile *profile, double seconds)
+void train_show_lanes(struct train_run *run, const struct train_lanes *lanes)
 {
-  if (!(seconds > 0))
-    return;
   events_begin(run->events, run->step);
   for (int lane = 0; lane < LANE_COUNT; lane++) {
     char name[64];
     snprintf(name, sizeof name, "lanes_busy/%s", plan_lane_name((enum plan_lane)lane));
-    if (profile->busy_s[lane] > 0)
-      events_add(run->events, name, profile->busy_s[lane] / seconds);
+    if (lanes->busy[lane] > 0)
+      events_add(run->events, name, lanes->busy[lane]);
   }
   events_end(run->events);
 }

@@ -128,7 +128,7 @@ static enum status evaluate(struct train_run *run)
   must(run, exec_drain(job_trainer(run->job)));
   evaluator_run(&run->evaluator, run->deck->eval.batches, false, &e);
   train_count_evaluation(run, &e);
-  train_take_profile(run);
+  must(run, train_take_profile(run));
   run->eval_s = e.seconds;
   run->eval_loss = e.loss;
   if (run->best_step == 0 || e.loss < run->best_loss) {

@@ -45,12 +45,14 @@ check_scripts += \
 	tests/cli/stopping.sh \
 	tests/cli/tensorboard.sh \
 	tests/cli/tokenizer.sh \
+	tests/cli/top.sh \
 	tests/cli/untrusted.sh \
 	tests/cli/usage.sh
 EXTRA_DIST += \
 	tests/cli/common.sh \
 	tests/cli/report.py \
 	tests/cli/results.py \
+	tests/cli/top.py \
 	tests/cli/tensorboard.py \
 	tests/cli/spy.awk \
 	tests/cli/trace.awk \

@@ -47,6 +47,13 @@ get all step host_bytes | awk '$1 < 1e6 { bad = 1 } END { exit bad }' || die "re
 is all step device_bytes "null null null null null null"
 is counted step mfu "null null null null null null"
 
+# Lanes: shares as in the event file. The slowest rank has most to compute of both.
+get all lanes busy | grep -q '"compute": 0\.[0-9]*.*"gather"' || die "the lanes are not recorded"
+get all lanes steps | awk '{ n += $1 } END { exit n != 4 }' || die "lanes count other steps than timed ones"
+for field in slowest fastest; do get all lanes ${field}_seconds > $field; done
+paste -d ' ' slowest fastest | awk '$1 < $2 || $2 <= 0 { bad = 1 } END { exit bad || NR != 2 }' ||
+  { paste slowest fastest >&2; die "the slowest rank is faster than the fastest one"; }
+
 # The deck: the values of deck.yaml, whose keys are below their sections.
 results deck all/results.jsonl > deck.txt
 python3 - all/deck.yaml deck.txt <<'END' || die "the deck of the start record is not deck.yaml"
