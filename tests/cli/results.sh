@@ -49,7 +49,8 @@ is counted step mfu "null null null null null null"
 
 # Lanes: shares as in the event file. The slowest rank has most to compute of both.
 get all lanes busy | grep -q '"compute": 0\.[0-9]*.*"gather"' || die "the lanes are not recorded"
-get all lanes steps | awk '{ n += $1 } END { exit n != 4 }' || die "lanes count other steps than timed ones"
+get all lanes steps | awk '{ n += $1 } END { exit n != 4 }' ||
+  die "lanes count other steps than timed ones"
 for field in slowest fastest; do get all lanes ${field}_seconds > $field; done
 paste -d ' ' slowest fastest | awk '$1 < $2 || $2 <= 0 { bad = 1 } END { exit bad || NR != 2 }' ||
   { paste slowest fastest >&2; die "the slowest rank is faster than the fastest one"; }

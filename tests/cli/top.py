@@ -30,9 +30,10 @@ while time.time() < until:
     if not typed and seen.count(b"\x1b[J") >= 2:
         os.write(ours, keys)
         typed = True
-    done, code = os.waitpid(child, os.WNOHANG)
-    if done and not select.select([ours], [], [], 0.1)[0]:
-        status = code
+    if status is None:
+        done, code = os.waitpid(child, os.WNOHANG)
+        status = code if done else None
+    elif not select.select([ours], [], [], 0.1)[0]:
         break
 if status is None:
     os.kill(child, 9)

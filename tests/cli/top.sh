@@ -11,7 +11,9 @@ top() { "$SLUICE" top "$@" > frame 2> top.err || { cat top.err >&2; die "top $*"
 shows() { grep -qe "$1" frame || { cat frame >&2; die "no line has: $1"; }; }
 lacks() { ! grep -qe "$1" frame || { cat frame >&2; die "a line has: $1"; }; }
 in_terminal() { python3 "$top_srcdir/tests/cli/top.py" "$@" > frame || die "in a terminal: $*"; }
-value() { sed -n "s/.*\"kind\":\"$2\".*\"$3\":\([^,}]*\)[,}].*/\1/p" "$1/results.jsonl" | tail -n 1; }
+value() {
+  sed -n "s/.*\"kind\":\"$2\".*\"$3\":\([^,}]*\)[,}].*/\1/p" "$1/results.jsonl" | tail -n 1
+}
 rounded() { value "$2" "$3" "$4" | awk -v f="$1" '{ printf f, $1 }'; }
 
 # A run that ended.
@@ -45,9 +47,14 @@ ago() { awk -v now="$(date +%s)" -v s="$1" 'BEGIN { printf "%.3f", now - s }'; }
 fake() {
   mkdir -p "$1"
   {
-    echo '{"kind":"start","time":'"$(ago 300)"',"step":0,"steps":100,"hosts":["n1","n2"],"ranks":8,"device":"cuda","compute":"bf16","planned_device_bytes":1073741824,"planned_host_bytes":2147483648,"planned_shared_bytes":0,"planned_disk_bytes":0}'
+    echo '{"kind":"start","time":'"$(ago 300)"',"step":0,"steps":100,"hosts":["n1","n2"],'\
+'"ranks":8,"device":"cuda","compute":"bf16","planned_device_bytes":1073741824,'\
+'"planned_host_bytes":2147483648,"planned_shared_bytes":0,"planned_disk_bytes":0}'
     for step in 1 2 3 4 5; do
-      echo '{"kind":"step","time":'"$(ago "$2")"',"step":'$step',"loss":'$((10 - step))',"grad_norm":1,"lr":0.1,"seconds":2,"tokens":'$step'000,"tokens_per_s":500,"mfu":0.415,"host_bytes":1048576,"host_peak_bytes":2097152,"device_bytes":3145728,"device_peak_bytes":4194304}'
+      echo '{"kind":"step","time":'"$(ago "$2")"',"step":'$step',"loss":'$((10 - step))','\
+'"grad_norm":1,"lr":0.1,"seconds":2,"tokens":'$step'000,"tokens_per_s":500,"mfu":0.415,'\
+'"host_bytes":1048576,"host_peak_bytes":2097152,'\
+'"device_bytes":3145728,"device_peak_bytes":4194304}'
     done
   } > "$1/results.jsonl"
 }
@@ -88,7 +95,8 @@ shows 'step 5/100'
 
 # A run in progress: q and Ctrl-C leave, and the run does not notice. Records that are replaced by
 # older ones are read again.
-"$SLUICE" train tiny.yaml run.dir=going run.steps=100000 optim.decay_steps=0 checkpoint.every=0 > going.log 2>&1 & job=$!
+"$SLUICE" train tiny.yaml run.dir=going run.steps=100000 optim.decay_steps=0 \
+  checkpoint.every=0 > going.log 2>&1 & job=$!
 n=0
 until test -s going/results.jsonl && grep -q '"kind":"step"' going/results.jsonl; do
   sleep 0.1
@@ -106,7 +114,11 @@ test "$status" = 75 || die "the run ended with $status"
 top going
 shows '^going: unfinished (SIGTERM)$'
 fake again 5
-(sleep 2; sed 3q again/results.jsonl > less; echo '{"kind":"run","end":"unfinished","reason":"x"}' >> less; mv less again/results.jsonl) & change=$!
+{
+  sed 3q again/results.jsonl
+  echo '{"kind":"run","end":"unfinished","reason":"x"}'
+} > less
+(sleep 2; mv less again/results.jsonl) & change=$!
 in_terminal '' "$SLUICE" top again interval=0.2
 wait $change
 shows 'step 2/100$'
