@@ -203,7 +203,7 @@ static enum status take_record(void *arg, const struct json_node *record)
 
 /* --- a frame -------------------------------------------------------------------------------- */
 
-enum { BAR = 40, COLUMNS = 80 };
+enum { BAR = 32, COLUMNS = 80 };
 
 /* A line ends with `end`, which erases the rest of an older one. A line of a terminal is cut. */
 struct frame {

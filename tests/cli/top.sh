@@ -20,7 +20,7 @@ rounded() { value "$2" "$3" "$4" | awk -v f="$1" '{ printf f, $1 }'; }
 train 2 run eval.every=2 eval.batches=1 checkpoint.every=3 run.peak=0.001
 top run
 shows '^run: finished (last step)$'
-shows '^\[########################################\] 100.0 %  step 6/6$'
+shows '^\[################################\] 100.0 %  step 6/6$'
 shows "^  loss  *$(rounded %.4f run step loss)  *learning rate  *$(rounded %.2e run step lr)\$"
 shows "^  norm  *$(rounded %.3f run step grad_norm)  *MFU  *[0-9.]* %\$"
 shows "^  tokens/s  *$(rounded %.0f run step tokens_per_s) "
@@ -61,7 +61,7 @@ fake() {
 fake live 5
 top live
 shows '^live: running, last record [5-9] s ago$'
-shows '^\[##--------------------------------------\]   5.0 %  step 5/100  ETA 0:03:10$'
+shows '^\[#-------------------------------\]   5.0 %  step 5/100  ETA 0:03:10$'
 shows '^  loss  *5.0000 '
 shows '^  norm .*MFU  *41.5 %$'
 shows '^  GPU memory  *3.00 MiB on rank 0, peak 4.00 MiB$'
