@@ -19,9 +19,18 @@ pages = \
 	doc/howto/troubleshoot.md \
 	doc/howto/watch-a-run.md \
 	doc/index.md \
+	doc/measurements/attention.md \
+	doc/measurements/compression.md \
+	doc/measurements/gpu-limits.md \
+	doc/measurements/host.md \
 	doc/measurements/index.md \
+	doc/measurements/memory.md \
+	doc/measurements/method.md \
 	doc/measurements/offload.md \
-	doc/measurements/performance.md \
+	doc/measurements/prediction.md \
+	doc/measurements/scaling.md \
+	doc/measurements/speed.md \
+	doc/measurements/step.md \
 	doc/reference/checkpoint.md \
 	doc/reference/commands.md \
 	doc/reference/deck-keys.md \
@@ -36,6 +45,14 @@ pages = \
 	doc/tutorials/index.md \
 	doc/tutorials/pretrain-300m.md \
 	doc/tutorials/quickstart.md
+images = \
+	doc/images/attention.svg \
+	doc/images/memory.svg \
+	doc/images/offload.svg \
+	doc/images/prediction.svg \
+	doc/images/scaling.svg \
+	doc/images/speed.svg \
+	doc/images/step.svg
 # The tables and plots of doc/measurements are made of these. Pages link to them as raw data.
 measured = \
 	doc/measured/adam-h200.txt \
@@ -75,14 +92,14 @@ measured = \
 	doc/measured/ops-h200.txt \
 	doc/measured/optimizers-h200.txt \
 	doc/measured/sanitize-h200.txt
-nobase_dist_doc_DATA = LICENSE README.md slurm/README.md $(pages) $(measured)
+nobase_dist_doc_DATA = LICENSE README.md slurm/README.md $(pages) $(images) $(measured)
 EXTRA_DIST += doc/conf.py doc/layers.txt
 
 # The site, made of the pages by Sphinx. A release contains it if it was built before make dist.
 .PHONY: dist-site install-site uninstall-site clean-site
 SPHINXFLAGS =
 if HAVE_SPHINX
-doc/html/index.html: doc/conf.py $(pages)
+doc/html/index.html: doc/conf.py $(pages) $(images)
 	$(AM_V_GEN)rm -rf doc/html doc/html.part && $(MKDIR_P) doc && \
 	SLUICE_VERSION=$(PACKAGE_VERSION) $(SPHINX_BUILD) -q $(SPHINXFLAGS) -b html \
 	  -d doc/html.trees $(top_srcdir)/doc doc/html.part && mv doc/html.part doc/html

@@ -71,6 +71,7 @@ EXTRA_DIST += \
 	tests/peers/offload_table.py \
 	tests/peers/corpus.sh \
 	tests/peers/optimizers.sh \
+	tests/peers/plots.py \
 	tests/peers/scaling.sh \
 	tests/peers/tokenizer.py \
 	tests/peers/tokenizer.sh \

@@ -18,14 +18,20 @@ NOTE = "<!-- tests/docs/generate.py writes this page. -->\n"
 
 def ask(sluice, *words):
     """What the program prints."""
-    done = subprocess.run([sluice, *words], text=True, stdout=subprocess.PIPE, check=True,
-                          env={"COLUMNS": "80", "PATH": "/usr/bin:/bin"})
+    done = subprocess.run(
+        [sluice, *words],
+        text=True,
+        stdout=subprocess.PIPE,
+        check=True,
+        env={"COLUMNS": "80", "PATH": "/usr/bin:/bin"},
+    )
     return done.stdout
 
 
 def wrap(text, indent=""):
-    return textwrap.fill(text, 100, subsequent_indent=indent, break_long_words=False,
-                         break_on_hyphens=False)
+    return textwrap.fill(
+        text, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def plain(line):
@@ -41,7 +47,7 @@ def escape(text):
 
 def keys(man):
     """The keys of a deck: (name, type and default, text, choices, example)."""
-    found, lines, inside = [], man[man.index("\n.SH KEYS"):].splitlines(), False
+    found, lines, inside = [], man[man.index("\n.SH KEYS") :].splitlines(), False
     i = 0
     while i < len(lines):
         if lines[i].startswith(".SH") and "KEYS" not in lines[i]:
@@ -57,10 +63,17 @@ def keys(man):
                 found[-1]["choices"].append((name, text))
             else:
                 key, _, kind = name.partition(" ")
-                found.append({"key": key, "kind": kind.strip("()"), "text": text, "choices": [],
-                              "example": ""})
+                found.append(
+                    {
+                        "key": key,
+                        "kind": kind.strip("()"),
+                        "text": text,
+                        "choices": [],
+                        "example": "",
+                    }
+                )
         elif lines[i].startswith("Example: "):
-            found[-1]["example"] = plain(lines[i])[len("Example: "):]
+            found[-1]["example"] = plain(lines[i])[len("Example: ") :]
         i += 1
     return found
 
@@ -77,8 +90,13 @@ def deck_keys(sluice):
         + "\n"
     )
     sections = list(dict.fromkeys(entry["key"].split(".")[0] for entry in table))
-    page.append("Sections: " + ",\n".join(
-        textwrap.wrap(", ".join(f"[{s}](#{s})" for s in sections), 88)).replace(",,", ",") + "\n")
+    page.append(
+        "Sections: "
+        + ",\n".join(textwrap.wrap(", ".join(f"[{s}](#{s})" for s in sections), 88)).replace(
+            ",,", ","
+        )
+        + "\n"
+    )
     for section in sections:
         page.append(f"## {section}\n")
         for entry in table:
@@ -102,7 +120,7 @@ def deck_keys(sluice):
 
 def commands(sluice):
     help_text = ask(sluice, "--help")
-    names = re.findall(r"^  ([a-z]+)  +\S", help_text[help_text.index("Subcommands:"):], re.M)
+    names = re.findall(r"^  ([a-z]+)  +\S", help_text[help_text.index("Subcommands:") :], re.M)
     page = [NOTE, "# Commands\n"]
     page.append(
         wrap(
@@ -132,8 +150,10 @@ def exit_codes(sluice):
     )
     page += ["| code | meaning |", "| --- | --- |"]
     page += [f"| {code} | {escape(text)} |" for code, text in rows]
-    page.append("\n" + wrap("The message above the code says more: [Troubleshoot]"
-                            "(../howto/troubleshoot.md)."))
+    page.append(
+        "\n"
+        + wrap("The message above the code says more: [Troubleshoot]" "(../howto/troubleshoot.md).")
+    )
     return "\n".join(page).rstrip() + "\n"
 
 
@@ -151,8 +171,10 @@ def main():
         if len(sys.argv) == 2:
             path.write_text(text, encoding="utf-8")
         elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            print(f"doc/reference/{name}.md is not what the program says: run "
-                  "tests/docs/generate.py SLUICE")
+            print(
+                f"doc/reference/{name}.md is not what the program says: run "
+                "tests/docs/generate.py SLUICE"
+            )
             bad = 1
     sys.exit(bad)
 

@@ -6,6 +6,7 @@ of its output. Each line of it must come in this order in the output. Numbers co
 `...` stands for anything. --write fills empty blocks with the output. Blocks of ```bash are not
 run, but a deck in `sluice train DECK KEY=VALUE` must be accepted with these keys.
 """
+
 import pathlib
 import re
 import subprocess
@@ -25,8 +26,14 @@ def pattern(line):
 
 
 def run(commands, folder):
-    done = subprocess.run(["sh", "-e", "-c", commands], cwd=folder, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=200)
+    done = subprocess.run(
+        ["sh", "-e", "-c", commands],
+        cwd=folder,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=200,
+    )
     if done.returncode:
         sys.exit(f"exit {done.returncode} of:\n{commands}\n{done.stdout}")
     return done.stdout.replace("\r", "\n")
@@ -39,8 +46,10 @@ def compare(shown, output, commands):
         while rest and not wanted.match(rest[0]):
             rest.pop(0)
         if not rest:
-            sys.exit(f"this line of the tutorial is not in the output, or not there:\n{line}\n"
-                     f"commands:\n{commands}\noutput:\n{output}")
+            sys.exit(
+                f"this line of the tutorial is not in the output, or not there:\n{line}\n"
+                f"commands:\n{commands}\noutput:\n{output}"
+            )
 
 
 def check_deck(commands, folder):
@@ -79,9 +88,13 @@ def main():
                 sys.exit(f"an empty block in {page}")
             output = None
     if len(sys.argv) == 4:
-        page.write_text("".join(
-            f"```{p}\n" if k % 3 == 1 else p + "```" if k % 3 == 2 else p
-            for k, p in enumerate(pieces)), encoding="utf-8")
+        page.write_text(
+            "".join(
+                f"```{p}\n" if k % 3 == 1 else p + "```" if k % 3 == 2 else p
+                for k, p in enumerate(pieces)
+            ),
+            encoding="utf-8",
+        )
     print(f"{page.name}: {checked} blocks or decks")
     sys.exit(0 if checked else f"{page} has no commands")
 

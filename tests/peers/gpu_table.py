@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Makes the tables of doc/measurements/performance.md from the results of gpu.sh, and with --doc
-doc/howto/mpi.md the table of the results of carriers.sh.
+"""Makes the tables and plots of doc/measurements from the results of gpu.sh, and the table of
+doc/howto/mpi.md from the results of carriers.sh.
 
-  gpu_table.py [--check] [--trace ROW=FILE]... [--operations FILE]... [RESULTS...]
+  gpu_table.py [--check] [--doc PAGE] [--trace ROW=FILE]... [--operations FILE]... [RESULTS...]
 
 RESULTS are files of gpu.sh. FILE is the summary that train.trace wrote for that row. The default is
 the files in doc/measured: NAME.jsonl and NAME-ROW.txt. The text between `<!-- measured: NAME -->`
@@ -18,20 +18,13 @@ import re
 import statistics
 import sys
 
+sys.dont_write_bytecode = True  # nothing is left beside the source
+import plots
+
 GIB = 1 << 30
 MARKED = re.compile(r"(<!-- measured: ([^>]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
-REQUIRED_GPUS = 4  # what is asked for is asked for on as many
-# Tokens/s a GPU that must be reached, and the aim.
-SPEED = {
-    "gpt2": (530e3, 600e3),
-    "qwen0.5b": (150e3, 175e3),
-    "qwen7b": (13.5e3, 15e3),
-    "llama8b": (10.5e3, 12e3),
-}
-PEAK_SHARE = {"qwen7b": (0.70, 0.85)}
-MEMORY_RATIO = 0.8  # of the peer's, at most
-WEAK = {"qwen7b-weak": 0.95, "qwen7b-weak-full": 0.95}  # of the speed of one GPU, at least
+MAIN = ["gpt2", "qwen0.5b", "qwen7b", "llama8b"]  # rows that stand first
 # Our rows that do another row's work with other settings, measured next to it. The peer has one
 # command for all of them.
 SAME_WORK = (
@@ -50,16 +43,6 @@ def table(head, rows):
         return ""
     lines = [head, ["---"] * len(head)] + rows
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
-
-
-def verdict(value, must, aim=None, at_most=False):
-    if value is None:
-        return "not measured"
-    if at_most:
-        return "reached" if value <= must else "missed"
-    if aim is not None and value >= aim:
-        return "aim reached"
-    return "reached" if value >= must else "missed"
 
 
 def text(value, form):
@@ -171,9 +154,9 @@ def gpus_of(measured, machine, key):
 
 
 def main_rows(measured):
-    """Those of the requirements, then others."""
-    others = sorted({row for row, _ in measured.ours if row not in SPEED and not is_weak(row)})
-    return by_machine(measured, [*SPEED, *others])
+    """The main ones, then others."""
+    others = sorted({row for row, _ in measured.ours if row not in MAIN and not is_weak(row)})
+    return by_machine(measured, [*MAIN, *others])
 
 
 def speed_table(measured, a):
@@ -186,7 +169,6 @@ def speed_table(measured, a):
         )
         share = ratio(flops, a.peak * 1e3)
         their_share = share * theirs / speed if share and theirs else None
-        must, aim = SPEED.get(key[0], (None, None))
         rows.append(
             [
                 key[0],
@@ -196,9 +178,6 @@ def speed_table(measured, a):
                 machine.their_text(key, "tokens_per_s_rank", thousands),
                 text(their_share, ".1%"),
                 text(ratio(speed, theirs), ".2f"),
-                thousands(must),
-                thousands(aim),
-                verdict(speed, must, aim) if must else "",
             ]
         )
     return table(
@@ -210,31 +189,9 @@ def speed_table(measured, a):
             "FSDP2, tokens/s a GPU",
             "of the peak",
             "Sluice / FSDP2",
-            "must",
-            "aim",
-            "",
         ],
         rows,
     )
-
-
-def peak_table(measured, a):
-    rows = []
-    for machine, key in by_machine(measured, list(PEAK_SHARE)):
-        must, aim = PEAK_SHARE[key[0]]
-        share = ratio(machine.our(key, "model_gflops_rank"), a.peak * 1e3)
-        rows.append(
-            [
-                key[0],
-                gpus_of(measured, machine, key),
-                text(share and share * a.peak, ".0f"),
-                text(share, ".1%"),
-                f"{must:.0%}",
-                f"{aim:.0%}",
-                verdict(share, must, aim),
-            ]
-        )
-    return table(["row", "GPUs", "model TFLOP/s a GPU", f"of {a.peak:g}", "must", "aim", ""], rows)
 
 
 def gib(value):
@@ -251,7 +208,6 @@ def memory_table(measured, a):
             machine if machine.has_peer(key) else measured
         )  # one machine or another: what is allocated is the same
         share = ratio(ours, beside.their(key, "peak_bytes"))
-        asked = key[0] not in SAME_WORK
         rows.append(
             [
                 key[0],
@@ -259,8 +215,6 @@ def memory_table(measured, a):
                 gib(ours),
                 beside.their_text(key, "peak_bytes", gib),
                 text(share, ".2f"),
-                f"{MEMORY_RATIO}" if asked else "",
-                verdict(share, MEMORY_RATIO, at_most=True) if asked else "",
                 gib(machine.our(key, "device_bytes")),
                 gib(beside.their(key, "device_bytes")),
             ]
@@ -272,8 +226,6 @@ def memory_table(measured, a):
             "Sluice planned, GiB",
             "FSDP2 allocated at most, GiB",
             "ratio",
-            "at most",
-            "",
             "GPU in use, Sluice, GiB",
             "GPU in use, FSDP2, GiB",
         ],
@@ -292,7 +244,7 @@ def weak_table(measured, a):
             speed, theirs = machine.our((row, n), "tokens_per_s_rank"), machine.their(
                 (row, n), "tokens_per_s_rank"
             )
-            share, must = ratio(speed, alone), WEAK.get(row) if n > 1 else None
+            share = ratio(speed, alone)
             rows.append(
                 [
                     row,
@@ -301,8 +253,6 @@ def weak_table(measured, a):
                     text(share, ".1%"),
                     machine.their_text((row, n), "tokens_per_s_rank", thousands),
                     text(ratio(theirs, their_alone), ".1%"),
-                    text(must, ".0%") if must else "",
-                    verdict(share, must) if must else "",
                 ]
             )
     return table(
@@ -313,33 +263,9 @@ def weak_table(measured, a):
             "of one GPU's",
             "FSDP2, tokens/s a GPU",
             "of one GPU's",
-            "must",
-            "",
         ],
         rows,
     )
-
-
-def missed_list(measured, a):
-    if not measured.ours:
-        return ""
-    found = []
-    for name, make, asked in (
-        ("speed", speed_table, SPEED),
-        ("share of the peak", peak_table, PEAK_SHARE),
-        ("memory", memory_table, SPEED),
-        ("weak scaling", weak_table, WEAK),
-    ):
-        for line in make(measured, a).splitlines()[2:]:
-            row, gpus, *cells = (cell.strip() for cell in line.strip("|").split("|"))
-            gpus, _, file = gpus.partition(", ")
-            for result in {"missed", "not measured"} & set(cells):
-                found.append(
-                    f"- {name} of {row} on {gpus} GPUs{f' ({file})' if file else ''}: {result}\n"
-                )
-        if unseen := [row for row in asked if (row, REQUIRED_GPUS) not in measured.ours]:
-            found.append(f"- {name} on {REQUIRED_GPUS} GPUs: not measured ({', '.join(unseen)})\n")
-    return "".join(found) or "None: everything above was reached.\n"
 
 
 KIND = re.compile(r"^([A-Z_]+) +(\d+) +([\d.]+) +([\d.]+) %(?: +([\d.]+) +(?:([\d.]+) %|n/a))?$")
@@ -432,8 +358,7 @@ def roofline_table(a):
     ]
     return (
         f"The GPU's own ratio is {a.peak:g} TFLOP/s over {a.bandwidth:g} TB/s, {balance:.0f} FLOP a"
-        " byte.\n\n"
-        + table([f"operation of {ROOFLINE['name']}", "FLOP a byte", "bound by"], rows)
+        " byte.\n\n" + table([f"operation of {ROOFLINE['name']}", "FLOP a byte", "bound by"], rows)
     )
 
 
@@ -548,13 +473,7 @@ def graphs_table(paths):
 
 
 def content(name, measured, traces, a):
-    tables = {
-        "speed": speed_table,
-        "peak": peak_table,
-        "memory": memory_table,
-        "weak": weak_table,
-        "missed": missed_list,
-    }
+    tables = {"speed": speed_table, "memory": memory_table, "weak": weak_table}
     word, *rest = name.split()
     if word == "where" and len(rest) == 1:
         return where_table(traces.get(rest[0]))
@@ -575,6 +494,156 @@ def content(name, measured, traces, a):
     if name not in tables:
         sys.exit(f"there is no table {name}")
     return tables[name](measured, a)
+
+
+class Together:
+    def __init__(self, machines):
+        self.machines = machines
+
+
+def best(measured, key, field, peer=False):
+    """The largest of all machines, None if none has it."""
+    found = [
+        machine.their(key, field) if peer else machine.our(key, field)
+        for machine in measured.machines
+    ]
+    return max((value for value in found if value is not None), default=None)
+
+
+def speed_plot(measured):
+    groups = []
+    for row, gpus in measured.rows(MAIN):
+        beside = Together(
+            [machine for machine in measured.machines if machine.has_peer((row, gpus))]
+        )  # the same machines for both
+        ours, theirs = (
+            best(beside, (row, gpus), "tokens_per_s_rank", peer) for peer in (False, True)
+        )
+        groups.append(
+            (
+                f"{row}, {gpus} GPUs",
+                [ours, theirs if theirs is not None else measured.failure.get((row, gpus))],
+            )
+        )
+    share = [
+        (
+            label,
+            [
+                (
+                    value / max(v for v in values if isinstance(v, float)) * 100
+                    if isinstance(value, float)
+                    else value
+                )
+                for value in values
+            ],
+        )
+        for label, values in groups
+    ]
+    return plots.bars(
+        "Tokens per second and GPU, in % of the faster",
+        ["Sluice", "FSDP2"],
+        share,
+        lambda value: f"{value:.0f} %",
+    )
+
+
+def memory_plot(measured):
+    groups = []
+    for row, gpus in measured.rows(MAIN):
+        ours = [
+            machine.our((row, gpus), "planned_device_bytes")
+            or machine.our((row, gpus), "planned_bytes")
+            for machine in measured.machines
+        ]
+        ours, theirs = max(filter(None, ours), default=None), best(
+            measured, (row, gpus), "peak_bytes", True
+        )
+        groups.append(
+            (
+                f"{row}, {gpus} GPUs",
+                [
+                    ours and ours / GIB,
+                    theirs / GIB if theirs else measured.failure.get((row, gpus)),
+                ],
+            )
+        )
+    return plots.bars(
+        "Largest allocation on a GPU, GiB",
+        ["Sluice", "FSDP2"],
+        groups,
+        lambda value: f"{value:.0f}",
+    )
+
+
+def weak_plot(measured):
+    groups = []
+    for machine in measured.machines:
+        for row, n in machine.rows(sorted({row for row, _ in machine.ours if is_weak(row)})):
+            share = ratio(
+                machine.our((row, n), "tokens_per_s_rank"),
+                machine.our((row, 1), "tokens_per_s_rank"),
+            )
+            if n > 1 and share:
+                groups.append((f"{row.removeprefix('qwen7b-')}, {n} GPUs", [share * 100]))
+    return plots.bars(
+        "Speed per GPU, in % of one GPU of the same machine",
+        ["Qwen2.5 7B"],
+        groups,
+        lambda value: f"{value:.0f} %",
+    )
+
+
+def classes_plot(traces):
+    names, groups = ["products", "attention", "norms", "activations", "classifier", "embedding"], []
+    for row in MAIN:
+        found = {
+            m[1]: float(m[4])
+            for line in pathlib.Path(traces[row]).read_text().splitlines()
+            if (m := CLASS.match(line.rstrip()))
+        }
+        groups.append((row, [found.get(name, 0.0) for name in names]))
+    return plots.bars(
+        "Share of a step by kind of operation, 2 GPUs",
+        names,
+        groups,
+        lambda value: f"{value:.0f} %",
+        stacked=True,
+    )
+
+
+def attention_plot(paths):
+    groups = []
+    for line in attention_table(paths).splitlines()[2:]:
+        shape, _, ours, _, theirs, *_ = (cell.strip() for cell in line.strip("|").split("|"))
+        if ours != "–" and theirs != "–":
+            groups.append((shape, [float(ours), float(theirs)]))
+    return plots.bars(
+        "Backward pass of attention on one H200, TFLOP/s",
+        ["Sluice", "cuDNN, deterministic"],
+        groups,
+        lambda value: f"{value:.0f}",
+    )
+
+
+PAGES = [
+    "measurements/speed.md",
+    "measurements/memory.md",
+    "measurements/scaling.md",
+    "measurements/step.md",
+    "measurements/attention.md",
+    "measurements/gpu-limits.md",
+    "howto/mpi.md",
+]
+
+
+def write_or_check(path, new, check):
+    """Writes a page or a plot. With check it only compares."""
+    old = path.read_text(encoding="utf-8") if path.exists() else None
+    if check and new != old:
+        name = pathlib.Path(sys.argv[0]).name
+        sys.exit(f"{path} differs from what was measured: run {name} without --check")
+    if not check:
+        path.write_text(new, encoding="utf-8")
 
 
 def main():
@@ -598,7 +667,9 @@ def main():
         default=4.26,
         help="of a copy, read and written, TB/s (measured on an H200)",
     )
-    p.add_argument("--doc", type=pathlib.Path, default=doc / "measurements/performance.md")
+    p.add_argument(
+        "--doc", type=pathlib.Path, help="a page; without it all pages and plots of what is kept"
+    )
     p.add_argument("--check", action="store_true")
     a = p.parse_args()
     results, traces = a.results, dict(item.split("=", 1) for item in a.trace)
@@ -612,17 +683,27 @@ def main():
         )  # the former are offload_table.py's
         traces = {path.stem.split("-", 1)[1]: path for path in kept.glob("*-*.txt")}
     measured = Measured(results)
-    old = a.doc.read_text()
-    new = MARKED.sub(
-        lambda found: found[1] + content(found[2], measured, traces, a) + found[4], old
-    )
-    if a.check and new != old:
-        sys.exit(
-            f"{a.doc} differs from what was measured: run {pathlib.Path(__file__).name} without"
-            " --check"
+    for page in [a.doc] if a.doc else [doc / name for name in PAGES]:
+        text_of = page.read_text(encoding="utf-8")
+        write_or_check(
+            page,
+            MARKED.sub(
+                lambda found: found[1] + content(found[2], measured, traces, a) + found[4], text_of
+            ),
+            a.check,
         )
-    if not a.check:
-        a.doc.write_text(new)
+    if not a.doc:
+        drawn = {
+            "speed": speed_plot(measured),
+            "memory": memory_plot(measured),
+            "scaling": weak_plot(measured),
+            "step": classes_plot(traces),
+            "attention": attention_plot(
+                path for path in a.operations if pathlib.Path(path).stem == "ops-h200"
+            ),
+        }
+        for name, plot in drawn.items():
+            write_or_check(doc / "images" / f"{name}.svg", plot, a.check)
 
 
 if __name__ == "__main__":
