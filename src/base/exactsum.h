@@ -2,9 +2,9 @@
  * "Computer Arithmetic and Validity", 2013; digits as in J. Neal, "Fast exact summation using small
  * and large superaccumulators", 2015).
  *
- * The digits are plain integers, so accumulators of many ranks add with an integer all-reduce and
- * the result is the same bits for any number of ranks, any sharding and any order. Used for the
- * loss and for the global gradient norm. */
+ * The digits are plain integers, so the accumulators of many ranks add up with an integer
+ * all-reduce. The result is bitwise identical for any number of ranks, any sharding and any order.
+ * Used for the loss and for the global gradient norm. */
 #ifndef SLUICE_BASE_EXACTSUM_H
 #define SLUICE_BASE_EXACTSUM_H
 

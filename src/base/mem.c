@@ -233,8 +233,9 @@ static int64_t tighter(int64_t a, int64_t b)
   return b < 0 || (a >= 0 && a < b) ? a : b;
 }
 
-/* Of a group and those above it: a batch system bounds the job, a container the machine. A group
- * that is not to be seen from here (a container's, from inside) has none. */
+/* The limit of a group and of all groups above it, because a batch system limits the job and a
+ * container the machine. A group that is not to be seen from here (a container's, from inside) has
+ * none. */
 static int64_t limit_of_group(const char *mount, const char *group, int length, const char *file)
 {
   static const int64_t none =
@@ -256,8 +257,8 @@ static int64_t limit_of_group(const char *mount, const char *group, int length, 
   }
 }
 
-/* A line of /proc/self/cgroup is "number:controllers:group"; version 2 has number 0 and no
- * controllers, and its files may be mounted with version 1 beside them. */
+/* A line of /proc/self/cgroup is "number:controllers:group". Version 2 has number 0 and no
+ * controllers. Its files may be mounted next to those of version 1. */
 int64_t mem_limit_of(const char *root, const char *groups)
 {
   int64_t limit = -1;

@@ -1,6 +1,6 @@
-/* Tagged allocation: every byte that Sluice owns for longer than a call is asked for here, so that
- * what `sluice plan` predicts can be compared with what the process holds, and so that a test can
- * prove that a running step allocates nothing. Thread-safe. */
+/* Tagged allocation. All memory that Sluice keeps for longer than one call comes from here. So the
+ * prediction of `sluice plan` can be compared with the memory of the process, and a test can prove
+ * that a running step allocates nothing. Thread-safe. */
 #ifndef SLUICE_BASE_MEM_H
 #define SLUICE_BASE_MEM_H
 
@@ -27,9 +27,9 @@ struct mem_amount {
 };
 struct mem_amount mem_amount(double bytes);
 
-/* `bytes` of zeroed memory aligned to 64 bytes; requests of 2 MiB or more are page-aligned mmap
- * memory with transparent huge pages advised (arenas), not touched before use. *out is set on
- * success only; bytes == 0 gives a valid pointer. */
+/* `bytes` of zeroed memory, aligned to 64 bytes. Requests of 2 MiB or more (arenas) are
+ * page-aligned mmap memory with transparent huge pages advised, untouched before use. *out is set
+ * on success only; bytes == 0 gives a valid pointer. */
 enum status mem_alloc(enum mem_tag tag, size_t bytes, void **out);
 
 /* The same for `count` elements of the type that the pointer *to points to. */
@@ -38,9 +38,9 @@ enum status mem_alloc(enum mem_tag tag, size_t bytes, void **out);
 /* Grow or shrink; content is kept up to the smaller size. *ptr may be NULL. */
 enum status mem_resize(enum mem_tag tag, size_t bytes, void **ptr);
 
-/* Make an array of *room elements of `size` bytes hold `need`: where it has to grow it grows by
- * half more than that, so that appending costs nothing in the long run. *room is set on success
- * only. */
+/* Makes room for `need` elements in an array of *room elements of `size` bytes. If it must grow, it
+ * gets room for half more than `need`, so that appending has constant amortised cost. *room is set
+ * on success only. */
 enum status mem_grow(enum mem_tag tag, void **array, int64_t *room, int64_t need, int64_t size);
 
 /* Takes NULL. */
@@ -67,10 +67,10 @@ int64_t mem_limit_bytes(void); /* what the control groups of this process may ho
 int64_t mem_lock_limit_bytes(
     void); /* what this process may lock (RLIMIT_MEMLOCK), -1 if there is no limit */
 
-/* Whether available and total are but what is in use and a little more, and grow with it: a
- * sandbox's kernel (gVisor) that has no pages of its own, and so, unlike Linux, tells of no zones
- * in `proc` ("/proc"). The total of a machine whose memory is plugged in while it runs is what it
- * has now. */
+/* Whether available and total memory are only a little more than the memory in use, and grow with
+ * it. That is so in a sandbox (gVisor) whose kernel manages no pages of its own. Unlike Linux, it
+ * reports no zones in `proc` ("/proc"). The total of a machine whose memory is plugged in while it
+ * runs is what it has now. */
 bool mem_total_grows(const char *proc);
 
 /* mem_limit_bytes() where control groups are mounted at `root` and /proc/self/cgroup reads

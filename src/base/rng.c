@@ -80,9 +80,9 @@ void rng_fill_normal(struct rng_key key, uint64_t hi, uint64_t first, int64_t n,
 
 /* Black & Rogaway, "Ciphers with arbitrary finite domains", 2002: a Feistel network permutes the
  * smallest even power of two that holds n, and a result outside of 0..n-1 is sent through again.
- * Fewer than 4 passes on average. With 12 rounds every pair of images is equally likely down to the
- * smallest n (tested); such a network is an even permutation, so orders of small n that are even
- * come up a few percent too often. */
+ * Fewer than 4 passes on average. With 12 rounds every pair of images is equally likely, down to
+ * the smallest n (tested). The network is an even permutation, so even orders of small n occur a
+ * few percent too often. */
 uint64_t rng_permute(struct rng_key key, uint64_t hi, uint64_t n, uint64_t i)
 {
   enum { ROUNDS = 12 };

@@ -1,8 +1,8 @@
 /* Status codes and the one sentence that goes with a failure.
  *
- * Whoever first detects a failure calls status_set() with the exact cause and the cure; callers
- * only forward the code. The sentence belongs to the calling thread; a thread that reports for
- * another carries it over with status_text(). A function sets its outputs on STATUS_OK only. */
+ * The function that first detects a failure calls status_set() with the exact cause and the cure;
+ * callers only forward the code. The sentence belongs to the calling thread; a thread that reports
+ * for another carries it over with status_text(). A function sets its outputs on STATUS_OK only. */
 #ifndef SLUICE_BASE_STATUS_H
 #define SLUICE_BASE_STATUS_H
 

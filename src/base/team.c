@@ -20,11 +20,10 @@ struct worker {
   pthread_t thread;
 };
 
-/* A round: the caller publishes task and arg, then raises `round`; each worker lowers `running`.
- * Who finds nothing to do after a spin announces itself
- * (`sleepers`, `caller_sleeps`) and looks again before it sleeps; who changes `round` or `running`
- * looks for sleepers afterwards. Both orders are sequentially consistent, so one of the two sees
- * the other. */
+/* A round: the caller publishes task and arg, then raises `round`; each worker lowers `running`. A
+ * thread that finds nothing to do after a spin announces itself (`sleepers`, `caller_sleeps`) and
+ * looks again before it sleeps. A thread that changes `round` or `running` looks for sleepers
+ * afterwards. Both orders are sequentially consistent, so one of the two sees the other. */
 struct team {
   int size, spins;
   team_task *task;

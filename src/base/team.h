@@ -14,8 +14,7 @@
 struct team;
 
 /* `threads` >= 1 counts the caller. `cores`: logical CPU of each thread, or NULL to leave binding
- * alone; the caller's own is left to the caller, who may not be the thread that creates the team.
- */
+ * alone. The caller's own binding stays as it is, because another thread may create the team. */
 enum status team_create(int threads, const int *cores, struct team **out);
 /* Binds thread i to the CPU cores[i], from now on; the caller's own is left to the caller. */
 enum status team_pin(struct team *team, const int *cores);

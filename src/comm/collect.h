@@ -24,8 +24,8 @@ struct comm_offset {
 /* By the fastest of n echoes, whose answer lies in the middle of its way, give or take half of it
  * (Cristian, "Probabilistic clock synchronization", 1989). n >= 1. */
 struct comm_offset comm_clock_offset(const struct comm_echo *echo, int n);
-/* The wall clock of each node beside rank 0's. offset[ranks], on rank 0: of the lowest rank of each
- * node, of the others not measured. Collective. */
+/* Difference of each node's wall clock from rank 0's. offset[ranks] is filled on rank 0, at the
+ * lowest rank of each node; the other entries are not measured. Collective. */
 enum status comm_collect_clocks(struct comm *comm, struct comm_offset *offset);
 
 /* The lowest rank of this one's node. Local. */

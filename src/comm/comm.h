@@ -1,8 +1,9 @@
-/* Groups of ranks, and collectives on lanes. Implementations: `mpi` (MPI point to point and
- * non-blocking collectives, waiting without burning the core) and `fake` (rank r of P with no
- * peers, for dry runs: data collectives leave the buffers as they are). Knows nothing of models or
- * plans. Data between groups of an mpi job travels by a carrier: MPI for memory of the host (inside
- * a node through memory that the ranks share), NCCL or MPI for memory of GPUs.
+/* Groups of ranks, and collectives on lanes. Implementations: `mpi` and `fake`. `mpi` uses
+ * point-to-point messages and non-blocking collectives, and sleeps while it waits. `fake` is rank r
+ * of P without peers, for dry runs; its data collectives leave the buffers as they are. Knows
+ * nothing of models or plans. Data between groups of an mpi job travels by a carrier: MPI for
+ * memory of the host (inside a node through memory that the ranks share), NCCL or MPI for memory of
+ * GPUs.
  *
  * Every group owns one communicator per lane that uses it, so that two lanes never share an
  * ordering. Data collectives count bytes, in 64 bits. */
@@ -50,8 +51,8 @@ enum status comm_agree(struct comm *comm, enum status mine);
  * may know of. Local; does not return. */
 void comm_abort(struct comm *comm, enum status status) __attribute__((noreturn));
 
-/* What ranks have kept with log_warn_alike(): of what several have alike the lowest of them speaks,
- * and says how many others there are. Collective. */
+/* Logs the warnings that ranks kept with log_warn_alike(). Of ranks with the same warning the
+ * lowest one logs it, with the number of the others. Collective. */
 enum status comm_say_warnings(struct comm *comm);
 
 /* Control plane, blocking, on the calling thread. Collective. */
@@ -85,11 +86,11 @@ void comm_shared_destroy(struct comm_shared *shared); /* takes NULL; Collective 
  * the environment sets it, otherwise its /dev/shm. Local. */
 const char *comm_shared_folder(void);
 
-/* The carrier of groups that are created from now on: "mpi" (at first) of memory of the host;
- * "mpi_device" of memory of the device that comm_set_device() names, which MPI is given where it
- * says that it takes it, or which is staged through pinned memory of the host; or "nccl", where
- * every rank has a GPU of its own (this thread's current one). A fake job takes any.
- * STATUS_UNSUPPORTED where the build does not have it, and says what it has. Collective. */
+/* Sets the transport of groups that are created from now on. "mpi" (the default): memory of the
+ * host. "mpi_device": memory of the device that comm_set_device() names. MPI gets pointers to it if
+ * it accepts them; otherwise the data are staged through pinned host memory. "nccl": every rank has
+ * a GPU of its own, the calling thread's current one. A fake job takes any. STATUS_UNSUPPORTED
+ * where the build does not have it, and says what it has. Collective. */
 enum status comm_set_carrier(struct comm *comm, const char *name);
 const char *comm_carrier(const struct comm *comm);      /* its name; of a fake job "mpi" */
 const char *comm_carrier_text(const struct comm *comm); /* for people: "nccl", "mpi, staged through
@@ -97,9 +98,9 @@ const char *comm_carrier_text(const struct comm *comm); /* for people: "nccl", "
 /* The device whose memory "mpi_device" carries; it outlives the groups. Local. */
 void comm_set_device(struct comm *comm, struct device *device);
 
-/* Calls of this rank for all others so far: collectives of the control plane, and starts of a
- * carrier, the same number on all ranks that are in the same one; *waits: one is under way. Any
- * thread. Local. */
+/* Number of calls of this rank so far that wait for other ranks: collectives of the control plane,
+ * and starts of a transport. Ranks in the same call have the same number. *waits: a call is under
+ * way. Any thread. Local. */
 void comm_calls(const struct comm *comm, int64_t *begun, bool *waits);
 
 /* Groups. COMM_WORLD: all. COMM_SHARD: blocks of `size` consecutive ranks. COMM_REPLICA: the ranks
@@ -107,26 +108,26 @@ void comm_calls(const struct comm *comm, int64_t *begun, bool *waits);
 enum comm_kind { COMM_WORLD, COMM_SHARD, COMM_REPLICA };
 enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size,
                               struct comm_group **out);
-/* For barriers and exact sums alone: "mpi" holds no memory of the node for it. What is gathered or
- * reduced in it all the same travels by messages. Collective. */
+/* For barriers and exact sums alone: "mpi" holds no memory of the node for it. If data are gathered
+ * or reduced in it nevertheless, they travel in messages. Collective. */
 enum status comm_group_create_for_sums(struct comm *comm, enum comm_kind kind, int size,
                                        struct comm_group **out);
-/* What the groups of a node that comm_group_create() so makes hold of the memory that its ranks
- * share, where "mpi" carries; less if comm_shared_folder() has no room for it. A fake job says what
- * those of the job that it stands for would hold. Local. */
+/* Bytes of shared memory that all groups of one node hold if comm_group_create() makes them with
+ * these arguments and the transport is "mpi". They hold less if comm_shared_folder() has no room
+ * for that. A fake job says what those of the job that it stands for would hold. Local. */
 int64_t comm_group_shared_bytes(const struct comm *comm, enum comm_kind kind, int size);
 void comm_group_destroy(struct comm_group *group); /* takes NULL; Collective */
 int comm_group_index(const struct comm_group *group);
 int comm_group_size(const struct comm_group *group);
 /* Whether its collectives are enqueued on the device (NCCL), not carried out by the lane's thread
- * (MPI). Groups that share a device must then have their collectives issued in one order on all
- * ranks: a device may run its queues in the order in which work was issued. Local. */
+ * (MPI). Groups that share a device must then issue their collectives in one order on all ranks,
+ * because a device may run its queues in the order of issue. Local. */
 bool comm_group_is_enqueued(const struct comm_group *group);
 
-/* Data plane, in the order of the lane. By MPI it blocks the lane that calls, which sleeps while it
- * waits, and each call returns when the buffers may be reused (by "mpi_device": by what is put on
- * the lane after it); by NCCL calls are enqueued as the device's own operations are. Collective
- * over the group. */
+/* Data plane, in the order of the lane. With MPI a call blocks the calling lane, which sleeps while
+ * it waits. The call returns when the buffers may be reused (with "mpi_device": when work that
+ * follows on the lane may reuse them). With NCCL calls are enqueued, as the device's own operations
+ * are. Collective over the group. */
 
 /* `full` holds size * bytes bytes; member i's part is at i * bytes. `shard` is this member's part:
  * at its place in `full`, or anywhere outside it. All members end with all parts. */
@@ -152,12 +153,13 @@ enum status comm_group_barrier(struct comm_group *group);
  * lane's operations work on. */
 enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums,
                                  int n);
-/* Tells the carrier of memory by the device's alloc() that its collectives will use until the group
- * is destroyed, at the same places on all members, and which must live as long: it may then move
- * data without copies of its own. Before the first step; moves and changes nothing. Collective. */
+/* Registers memory from the device's alloc() that the collectives of this group will use. All
+ * members use it at the same offsets, and it must live as long as the group. The transport may then
+ * move data without copies of its own. Before the first step; moves and changes nothing.
+ * Collective. */
 enum status comm_group_register(struct comm_group *group, void *ptr, int64_t bytes);
-/* An error that the carrier met behind the callers' backs (a peer that died, a broken link);
- * STATUS_OK where there is none. Any thread. Local. */
+/* An asynchronous error of the transport (a peer that died, a broken link); STATUS_OK where there
+ * is none. Any thread. Local. */
 enum status comm_group_check(struct comm_group *group);
 
 #endif

@@ -12,7 +12,7 @@ struct comm_lengths {
   struct mark *mark;
 };
 
-/* Of a group of an mpi job whose data lie on this device. Local. */
+/* For a group of an mpi job whose data are on this device. Local. */
 enum status comm_lengths_create(struct comm_group *group, struct device *device,
                                 struct comm_lengths *out);
 void comm_lengths_destroy(struct device *device, struct comm_lengths *lengths); /* zeros: nothing */

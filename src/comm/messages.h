@@ -1,5 +1,5 @@
-/* What the files of src/comm that speak MPI to the members of a group share; the bodies are in
- * mpi.c. */
+/* Shared by the files of src/comm that exchange MPI messages with the members of a group. The
+ * bodies are in mpi.c. */
 #ifndef SLUICE_COMM_MESSAGES_H
 #define SLUICE_COMM_MESSAGES_H
 
@@ -9,7 +9,8 @@
 
 /* The members of a group of an mpi job, numbered as in it. */
 MPI_Comm comm_mpi_members(struct comm_group *group);
-/* What `call` returned, and then the end of its request; the calling thread sleeps meanwhile. */
+/* The result of `call`, and then of the completion of its request. The calling thread sleeps
+ * meanwhile. */
 enum status comm_mpi_wait(int error, const char *call, MPI_Request *request);
 /* Sums over the members, in place, in memory of the host. Collective. */
 enum status comm_mpi_sum_i64(MPI_Comm members, int64_t *values, int64_t n);

@@ -46,7 +46,7 @@ enum status comm_mpi_check(int error, const char *call)
   return status_set(STATUS_LIBRARY, "%s failed: %s", call, text);
 }
 
-/* On the way out of a process a failure is told and does not stop what follows. */
+/* When a process ends, a failure is logged and does not stop the rest of the cleanup. */
 static void warn(int error, const char *call)
 {
   if (comm_mpi_check(error, call))
@@ -54,8 +54,8 @@ static void warn(int error, const char *call)
 }
 
 /* Ranks and lanes share cores: after a few looks the waiting thread sleeps. It never calls
- * sched_yield(), which beside a busy thread gives away a whole time slice (milliseconds), where a
- * sleeper is woken on time. */
+ * sched_yield(): next to a busy thread that gives away a whole time slice (milliseconds), while a
+ * sleeping thread is woken on time. */
 enum { POLLS = 20, SLEEP_NS = 20000, MOST_SLEEP_NS = 50000 };
 
 enum status comm_mpi_wait(int error, const char *call, MPI_Request *request)

@@ -1,10 +1,12 @@
-/* Carries memory of a device by MPI. A library that takes pointers to it gets them; for others data
- * are staged through pinned memory of the host, piece by piece: while one is between ranks, the
- * next one comes down from the device and the one before goes up to it.
+/* Carries memory of a device by MPI. An MPI library that accepts pointers to device memory gets
+ * them. For other libraries data are staged through pinned host memory, piece by piece. While one
+ * piece travels between ranks, the next one is copied down from the device and the previous one up
+ * to it.
  *
- * A device's lane runs behind the thread that calls, and MPI knows nothing of it: what the lane has
- * been given so far is waited for before MPI reads or writes, and what MPI has brought is put on
- * the lane as a copy, for which nobody waits but who needs its memory of the host again. */
+ * The work of a device's lane runs later than the calls of its thread, and MPI does not know this.
+ * So the thread waits for the work issued so far before MPI reads or writes. Received data are put
+ * on the lane as a copy. A thread waits for that copy only before it reuses the copy's host
+ * memory. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "comm/lengths.h"
@@ -284,7 +286,8 @@ struct swap {
   const struct comm_lengths *lengths;
 };
 
-/* Of a message, from `done` on: a piece, what is left, or nothing. */
+/* Length of the next piece of a message of which `done` bytes are done: a full piece, the rest, or
+ * 0. */
 static int64_t piece_of(const struct stage *stage, int64_t length, int64_t done)
 {
   return length < done ? 0 : smaller(length - done, stage->piece);
@@ -312,12 +315,12 @@ static enum status post_turn(const struct stage *stage, struct slot *slot, const
   if (stage->direct)
     return post(stage, slot, t->from, t->to, t);
   enum status status = stage->device->ops->mark_wait(
-      slot->down); /* put on the lane behind what empties `received` */
+      slot->down); /* put on the lane after the copy that empties `received` */
   return status ? status : post(stage, slot, slot->sent, slot->received, t);
 }
 
-/* A turn comes down one turn before it is sent, and is waited for when those behind it fill the
- * other slots. */
+/* A turn is copied down one turn before it is sent. It is waited for while the following turns fill
+ * the other slots. */
 static enum status exchange_others(struct stage *stage, struct lane *lane, const struct swap *s)
 {
   const int64_t turns = (stage->size - 1) * ((s->part + stage->piece - 1) / stage->piece);
@@ -385,7 +388,7 @@ static enum status sum_one(const struct stage *stage, struct lane *lane, struct 
     return status;
   exactsum_normalize(copy);
   status = ops->copy(lane, sum, copy,
-                     sizeof *copy); /* the lane reads it before it fills that memory anew */
+                     sizeof *copy); /* the lane reads it before it fills that memory again */
   return status ? status : ops->mark_set(lane, slot->up);
 }
 

@@ -1,4 +1,4 @@
-/* What the MPI library of this process is and what it chose: for `sluice doctor`. Knows Open MPI's
+/* The version of this process's MPI library and its choices, for `sluice doctor`. Knows Open MPI's
  * names; of other libraries the version and the thread level. */
 #ifndef SLUICE_COMM_MPI_INFO_H
 #define SLUICE_COMM_MPI_INFO_H
@@ -9,7 +9,7 @@ struct mpi_info {
   char version[128];   /* "Open MPI v4.1.4" */
   int thread_level;    /* MPI's, in steps: 0 single, 1 funneled, 2 serialized, 3 multiple */
   int cuda;            /* 1: takes pointers to a GPU's memory, 0: does not, -1: does not tell */
-  char messages[32];   /* Open MPI's PML in use: "ucx", "ob1", "cm"; "": cannot be told */
+  char messages[32];   /* Open MPI's PML in use: "ucx", "ob1", "cm"; "" if it is unknown */
   char transports[96]; /* what it moves them by: "self vader tcp" (BTLs of ob1), "ofi" (MTLs of cm);
                           "" for ucx, which chooses by itself */
 };

@@ -7,7 +7,7 @@
 #include "device/device.h"
 #include "device/lane.h"
 
-/* Behind a group. */
+/* Data of the transport, one per group. */
 struct carried {
   struct nccl_group *nccl;
   struct device *device;       /* of comm_set_device(), NULL if there is none */

@@ -1,6 +1,6 @@
-/* Behind comm.h: the tables that implementations fill. A job is a control plane (struct comm_ops:
- * mpi, fake); what carries the data of its groups is chosen apart from it (struct comm_carrier_ops:
- * mpi, nccl, fake). Only for src/comm and its tests. */
+/* Private part of comm.h: the tables that implementations fill. A job is a control plane (struct
+ * comm_ops: mpi, fake); what carries the data of its groups is chosen apart from it (struct
+ * comm_carrier_ops: mpi, nccl, fake). Only for src/comm and its tests. */
 #ifndef SLUICE_COMM_OPS_H
 #define SLUICE_COMM_OPS_H
 
@@ -96,8 +96,8 @@ enum status comm_check_varying(struct comm_group *group, const void *messages, i
  */
 bool comm_group_is_block(const struct comm *comm, enum comm_kind kind, int members);
 
-/* Whether all members run on one node, and those of every group of its kind: one answer for all
- * ranks of the job, where each by itself may see another one. Collective over the job. */
+/* Whether all members of each group of this kind run on one node. All ranks of the job get the same
+ * answer, even if they see different ones. Collective over the job. */
 enum status comm_group_is_on_one_node(struct comm_group *group, bool *out);
 
 /* Whether the ranks can be split into groups of `size`: STATUS_USAGE. */

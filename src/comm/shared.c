@@ -17,7 +17,8 @@ struct comm_shared {
   void *own; /* of those blocks */
   void *memory;
   enum mem_tag tag;
-  int64_t counted; /* bytes told to mem_note(): by the first member alone, there is one copy */
+  int64_t
+      counted; /* bytes passed to mem_note(): by the first member only, because there is one copy */
 };
 
 static int64_t page_bytes(void)

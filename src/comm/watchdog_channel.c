@@ -21,8 +21,8 @@ struct watchdog_channel {
   MPI_Request answer; /* under way */
   int bytes;
   int question; /* the latest, asked or heard */
-  char *late; /* room for an answer: on rank 0 for one that nobody waits for, on the others for what
-                 `answer` sends */
+  char *late;   /* room for an answer. On rank 0 for an answer that is no longer awaited, on other
+                   ranks for the data that `answer` sends */
 };
 
 enum status watchdog_channel_create(struct comm *comm, int64_t bytes, struct watchdog_channel **out)
@@ -132,7 +132,7 @@ static enum status wait_for(int n, MPI_Request *request, bool *done, double seco
   return status;
 }
 
-/* Of the answer under way, if there is one. */
+/* Waits for the answer under way, if there is one. */
 static enum status wait_for_answer(struct watchdog_channel *channel, double seconds)
 {
   bool done = channel->answer == MPI_REQUEST_NULL;
@@ -172,7 +172,7 @@ static enum status ask_all(struct watchdog_channel *channel, char *states, MPI_R
   return status;
 }
 
-/* What is still under way: the other side may never come. */
+/* Cancels requests that are still under way, because the other side may never answer. */
 static enum status give_up(int ranks, MPI_Request *asked, MPI_Request *answer)
 {
   enum status status = STATUS_OK;

@@ -5,11 +5,10 @@
  * Shapes: B sequences, T tokens a sequence, C width, H heads, KV key/value heads, D head width, V
  * vocabulary. All matrices are row-major. Activations and parameters are in the device's compute
  * type (`void *`; fp32 on the host), gradients of parameters in its gradient type (fp32),
- * statistics in fp32.
- * `=` or `+=` is said per output. Every call runs on a lane, in the order of the calls; on the host
- * it has finished when it returns, elsewhere it may have been enqueued only: marks order the lanes
- * among each other. Scalars that a call takes by value are read at once, what pointers point to
- * when the work runs.
+ * statistics in fp32. `=` or `+=` is said per output. Every call runs on a lane, in the order of
+ * the calls. On the host it has finished when it returns; elsewhere it may only have been enqueued.
+ * Marks order the lanes among each other. Scalars that a call takes by value are read at once, what
+ * pointers point to when the work runs.
  *
  * Independence of the split (devices `by_sequence`): rows are tokens; `tile` is the number of rows
  * of one sequence (T). Results for one sequence are the same bits whichever other sequences share
@@ -57,8 +56,8 @@ enum epilogue {
 };
 
 /* c[m,n] = op(a)[m,k] op(b)[k,n] + (accumulate ? c : 0), then the epilogue. op(x) is x or its
- * transpose as stored. a is m x k with leading dimension lda (k x m if trans_a), and so on. tile:
- * see above; splits m if !trans_a, k if trans_a (a weight gradient); 0: one piece. */
+ * transpose as stored. a is m x k with leading dimension lda (k x m if trans_a), and so on. tile
+ * (see above) splits m if !trans_a, and k if trans_a (a weight gradient). 0: one piece. */
 struct matmul {
   int64_t m, n, k, tile;
   bool trans_a, trans_b, accumulate;
@@ -68,19 +67,20 @@ struct matmul {
   enum epilogue epilogue; /* with accumulate: NONE only */
   const void *bias;
   void *aux;       /* m x n, ld = ldc */
-  const void *add; /* NULL, or m x n of c's type, ld = ldc, added behind the product and its bias:
-                      epilogue NONE or BIAS, without accumulate. May be c. */
+  const void
+      *add; /* NULL, or m x n elements of c's type with ld = ldc, which are added after the product
+               and its bias. Only with epilogue NONE or BIAS, and without accumulate. May be c. */
   float scale, add_scale; /* factors of the product and of `add`, 0: 1. NONE, without accumulate */
 };
 
 /* Causal attention, softmax(q k^T / sqrt(D)) v. q, k, v, out are [B, T, heads, D] with row strides
  * in elements between tokens (so they may lie inside a fused qkv matrix). lse [B, H, T] fp32 is
- * kept for the backward pass; NULL: not wanted. window 0: all tokens up to this one; w: the last w
- * of them, itself included. past > 0 (generation, no backward pass): k and v hold past + T tokens a
- * sequence, of which the last T are the queries' own. Sequences of k and v lie kv_batch_stride
- * elements apart (0: one behind the other), also where past is 0, as when a cache is first filled.
- * attention_workspace() tells the bytes that `room` says: what both passes make the best of, the
- * least that both can do with, or what the forward pass alone needs. */
+ * kept for the backward pass; NULL if it is not wanted. window 0: a query attends to all tokens up
+ * to its own. window w: to the last w of them, its own included. past > 0 (generation, no backward
+ * pass): k and v hold past + T tokens per sequence, and the last T are those of the queries.
+ * Sequences of k and v lie kv_batch_stride elements apart (0: contiguous), also if past is 0, as
+ * when a cache is first filled. attention_workspace() returns the bytes that `room` names: the size
+ * at which both passes are fastest, the least for both, or the need of the forward pass alone. */
 enum attention_room { ATTENTION_BEST, ATTENTION_TIGHT, ATTENTION_FORWARD };
 struct attention {
   int64_t batch, tokens, heads, kv_heads, head_width, window, past;
@@ -102,13 +102,12 @@ struct attention_backward {
 };
 
 /* Norms of rows: y = (sum - m) * rstd * gamma [C] + beta [C], where sum = x + add. add may be NULL:
- * then sum is x and not written.
- * With `mean` a layer norm: m is the mean, which is kept in `mean` [rows]. groups is 1, and rows
- * lie one after the other. Without it a root mean square norm (Zhang & Sennrich 2019,
- * arXiv:1910.07467), without m and beta, of `groups` pieces of C elements in each of `rows` rows:
- * all of a row (groups 1), or each head by itself. With add, groups is 1. rstd [rows * groups] is
- * kept. x, add and sum have x_stride elements a row, y has y_stride. y may be x where add is NULL
- * and strides agree. */
+ * then sum is x and not written. With `mean` a layer norm: m is the mean, which is kept in `mean`
+ * [rows]. groups is 1, and rows lie one after the other. Without `mean` a root mean square norm
+ * (Zhang & Sennrich 2019, arXiv:1910.07467), without m and beta. Each of `rows` rows has `groups`
+ * pieces of C elements: one for the whole row (groups 1), or one per head. With add, groups is 1.
+ * rstd [rows * groups] is kept. x, add and sum have x_stride elements per row, y has y_stride. y
+ * may be x if add is NULL and the strides agree. */
 struct row_norm {
   int64_t rows, groups, C, x_stride, y_stride;
   float eps;
@@ -131,8 +130,8 @@ struct row_norm_backward {
 
 /* Rotary positions (Su et al. 2021, arXiv:2104.09864), in place on `heads` heads of D elements in
  * each of `rows` rows of `stride` elements, halves paired as in Hugging Face's Llama: (x[i], x[i +
- * D/2]) is turned by the angle (float)position * inv_freq[i], in fp32; position = past + row % T.
- * inverse: turned back (the backward pass). inv_freq [D/2] is in host memory. D is even. */
+ * D/2]) is rotated by the angle (float)position * inv_freq[i], in fp32, with position = past + row
+ * % T. inverse: rotated back (the backward pass). inv_freq [D/2] is in host memory. D is even. */
 struct rope {
   int64_t rows, T, past, heads, D, stride;
   const float *inv_freq;
@@ -140,7 +139,7 @@ struct rope {
   void *x;
 };
 
-/* What all ranks know of a step when its gradients are complete. */
+/* The facts of a step that all ranks know when its gradients are complete. */
 struct outcome {
   double loss_sum, grad_norm,
       scale;      /* scale: of all gradients, clip / norm where norm > clip > 0, else 1 */
@@ -161,10 +160,10 @@ enum device_class {
   CLASS_COUNT
 };
 
-/* work: of products and attention FLOP, where a query counts only with the keys that it sees, and
- * the gradient of attention has 5 products (the scores once more) where it has 2. Of the rest
- * bytes: every array read or written once; statistics and vectors as long as a row are left out,
- * and tokens count as if all differed. */
+/* work: FLOP of products and attention. In attention a query counts only with the keys that it
+ * sees. The backward pass of attention has 5 products, because it computes the scores again; the
+ * forward pass has 2. For all other operations, bytes: every array is read or written once.
+ * Statistics and vectors as long as a row are left out. Tokens count as if all differed. */
 struct class_total {
   int64_t calls;
   double seconds, work;
@@ -214,11 +213,11 @@ struct device_ops {
   enum status (*measure)(struct lane *lane, bool on);
   enum status (*measured)(struct lane *lane, struct class_total total[CLASS_COUNT]);
 
-  /* Marks. set: all that was put on the lane so far, in place of what the mark stood for. follow:
-   * what is put on the lane from now on runs after the mark, as it stands at the call. wait: the
-   * calling thread does. seconds: from one mark to the other, both reached; 1e-6 or better. A mark
-   * that was never set is reached. reached: whether it is, without waiting; after a fault of the
-   * device it says yes. */
+  /* Marks. set: stands for all work put on the lane so far, and replaces the earlier meaning of the
+   * mark. follow: work put on the lane from now on runs after the mark as it is at the call. wait:
+   * the calling thread waits for the mark. seconds: the time between two reached marks, to 1e-6 s
+   * or better. A mark that was never set is reached. reached: whether it is, without waiting; after
+   * a fault of the device it says yes. */
   enum status (*mark_create)(struct device *device, struct mark **out);
   void (*mark_destroy)(struct mark *mark); /* takes NULL */
   enum status (*mark_set)(struct lane *lane, struct mark *mark);
@@ -227,9 +226,9 @@ struct device_ops {
   bool (*mark_reached)(struct mark *mark);
   enum status (*mark_seconds)(struct mark *from, struct mark *to, double *out);
 
-  /* What the device learned by trying, or was told by learn() (which algorithm serves which
-   * product), for devices of the same kind: *out is the caller's to mem_free, NULL and 0 bytes
-   * where there is nothing. learn: takes it in; STATUS_INPUT where it is another kind's. */
+  /* The results that the device measured, or got from learn() (the algorithm for each product), for
+   * devices of the same kind. The caller frees *out with mem_free; it is NULL with 0 bytes if there
+   * is nothing. learn: takes such results; STATUS_INPUT where it is another kind's. */
   enum status (*learned)(struct device *device, void **out, int64_t *bytes);
   enum status (*learn)(struct device *device, const void *data, int64_t bytes);
 
@@ -257,8 +256,8 @@ struct device_ops {
   /* SwiGLU (Shazeer 2020, arXiv:2002.05202): y[rows, F] = silu(g) * u, where a row of gu holds g
    * [F], then u [F]. */
   enum status (*swiglu)(struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y);
-  /* dgu = gradients by g and u from dy; y (NULL: not wanted) = the activation once more, for the
-   * gradient of the weights behind it. y may be dy, dgu may be gu. */
+  /* dgu = gradients with respect to g and u from dy. y (NULL: not wanted) = the activation again,
+   * for the gradient of the weights that follow it. y may be dy, dgu may be gu. */
   enum status (*swiglu_backward)(struct lane *lane, int64_t rows, int64_t F, const void *gu,
                                  const void *dy, void *dgu, void *y);
 
@@ -275,7 +274,7 @@ struct device_ops {
                                     int64_t V, const int32_t *token, const void *dx, void *dwte,
                                     bool wpe_accumulate, void *dwpe);
 
-  /* For each row: loss[r] = -log softmax(logits[r])[target[r]] (fp32 in, double out); with
+  /* For each row, loss[r] = -log softmax(logits[r])[target[r]] (fp32 in, double out). With
    * `gradient`, logits[r] = scale * (softmax - onehot) in place. target -1: the row is ignored
    * (loss 0, gradient 0). With `gradient` the elements between V and ld become 0. */
   enum status (*cross_entropy)(struct lane *lane, int64_t rows, int64_t V, int64_t ld, void *logits,
@@ -284,11 +283,11 @@ struct device_ops {
   enum status (*add)(struct lane *lane, int64_t n, const void *a, const void *b,
                      void *out); /* out = a + b; out may be a or b */
 
-  /* dst (fp32; = or +=) the sum over `parts` arrays of n elements of `type`, parts[i] = base + i *
-   * stride (elements), however many: adjacent pairs first, then pairs of pairs (an odd one passes),
-   * so that the sum over a group of 2^k neighbours is a subtree of the sum over all. type is fp32,
-   * where dst may be one of the parts, or bf16 or fp16, which are widened: all additions are
-   * fp32's. */
+  /* dst (fp32; = or +=) is the sum of `parts` arrays of n elements of `type`, with parts[i] = base
+   * + i * stride (elements). Adjacent pairs are added first, then pairs of pairs (an odd one
+   * passes). So the sum over a group of 2^k neighbours is a subtree of the sum over all. type is
+   * fp32, bf16 or fp16. With fp32, dst may be one of the parts. bf16 and fp16 are widened, because
+   * all additions are in fp32. */
   enum status (*sum_parts)(struct lane *lane, int64_t n, int parts, enum dtype type,
                            const void *base, int64_t stride, bool accumulate, void *dst);
 
@@ -303,9 +302,9 @@ struct device_ops {
    * messages are aligned to 4 and 128 bytes. */
   enum status (*quantise)(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                           const float *x, void *messages);
-  /* The reverse, of messages `stride` bytes apart (a multiple of 128). enum quant_mode says what
-   * becomes of out, and op's seed is not used. `type` of out: fp32, or bf16 if the mode takes each
-   * message by itself. bf16 is widened, changed in fp32, and rounded to nearest, ties to even. */
+  /* The reverse, for messages `stride` bytes apart (a multiple of 128). enum quant_mode says how
+   * out changes; op's seed is not used. `type` of out: fp32, or bf16 if the mode takes each message
+   * by itself. bf16 is widened, changed in fp32, and rounded to nearest, ties to even. */
   enum status (*dequantise)(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                             const void *messages, int64_t stride, enum quant_mode mode,
                             enum dtype type, void *out);
@@ -370,22 +369,21 @@ struct device_ops {
 struct device {
   const struct device_ops *ops;
   struct device_model model; /* model.device is this device */
-  bool plain_memory; /* set before the first alloc(): its blocks are to be of the kind that MPI can
-                        open to other processes, not of the one that NCCL can */
+  bool plain_memory; /* set before the first alloc(): blocks must be memory that MPI can open to
+                        other processes, instead of memory that NCCL can open */
   char product[96];  /* "NVIDIA H200"; "" where there is nothing to say */
-  char id[48]; /* the same for two of them only if they are one and the same; "" where they cannot
-                  be told apart */
+  char id[48]; /* equal for two devices only if they are the same device; "" if that is unknown */
 };
 
-/* Call first in main(), before other libraries start. OpenBLAS picks its kernels while it is
- * loaded; where it does not know the processor, this starts the program anew, once, with
- * OPENBLAS_CORETYPE set. Otherwise, and where the variable is set already, it does nothing. */
+/* Call first in main(), before other libraries start. OpenBLAS chooses its kernels while it is
+ * loaded. If it does not know the processor, this restarts the program once with OPENBLAS_CORETYPE
+ * set. Otherwise, and where the variable is set already, it does nothing. */
 void device_prepare(char **argv);
 
-/* The devices of this build, by name ("host", "cuda"). Unknown name: STATUS_UNSUPPORTED lists them.
- * `ordinal`: which of this process' devices of that name; the host is one. device_count(): how many
- * there are, 0 where the build does not know the name; -1 where that cannot be told (status set).
- */
+/* The devices of this build, by name ("host", "cuda"). Unknown name: STATUS_UNSUPPORTED lists the
+ * names. `ordinal`: the number among this process's devices of that name; the host has one.
+ * device_count(): their number, 0 if the build does not know the name, -1 if the number is unknown
+ * (status set). */
 enum status device_create(const char *name, int ordinal, enum dtype compute, struct device **out);
 int device_count(const char *name);
 /* Where such a device is plugged in: "0000:1B:00.0", which other libraries know it by; "" for the

@@ -1,8 +1,8 @@
 /* Lanes and tokens. A lane runs its work in order; a token is completion that others can wait for.
  *
  * On the host device a lane is the thread that drives it, with a team of workers for data-parallel
- * math, and a token is a counter: the number of times its instruction has completed. Waiting for
- * "the completion of step s" is waiting for the counter to pass s. Tokens never go back. */
+ * math. A token is a counter: the number of times its instruction has completed. Waiting for "the
+ * completion of step s" is waiting for the counter to pass s. Tokens never go back. */
 #ifndef SLUICE_DEVICE_LANE_H
 #define SLUICE_DEVICE_LANE_H
 

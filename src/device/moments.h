@@ -1,19 +1,19 @@
 /* How an optimizer's states are kept, one bit-exact definition for all devices: C and CUDA include
  * this.
  *
- * In fp32 and bf16 as they are. fp16 has a quarter of their powers of two: a second moment, about
- * the square of the gradient, would be 0 there where the gradient is below 2e-4. So fp16 holds the
- * second moment's root, which is all that the update needs and takes half as many powers of two,
- * and both moments times 2^12:
+ * fp32 and bf16 store them as they are. fp16 has a quarter of their powers of two. A second moment,
+ * about the square of the gradient, would be 0 there if the gradient is below 2e-4. So fp16 holds
+ * the second moment's root, which is all that the update needs and takes half as many powers of
+ * two, and both moments times 2^12:
  *
  *   first:  code of 2^12 m        second:  code of 2^12 sqrt(v)
  *
- * Why 2^12: normal numbers then begin at 2^-26 = 1.5e-8. What of a root is lost below that is lost
- * beside eps = 1e-8, which is added to it; subnormal numbers go down to 2^-36 = 1.5e-11. They end
- * at 65504 / 2^12 = 15.99, where no element of a gradient comes whose norm is clipped to 1. Finite
- * numbers beyond stop there, so that they never become infinite; infinity and NaN stay. (Shifting
- * numbers into the range of fp16: Micikevicius et al. 2018, arXiv:1710.03740. Optimizer states in
- * codes of their own: Dettmers et al. 2021, arXiv:2110.02861.)
+ * Why 2^12: normal numbers then begin at 2^-26 = 1.5e-8. Parts of a root that are lost below that
+ * do not matter next to eps = 1e-8, which is added to it. Subnormal numbers go down to 2^-36 =
+ * 1.5e-11. They end at 65504 / 2^12 = 15.99, where no element of a gradient comes whose norm is
+ * clipped to 1. Finite numbers beyond stop there, so that they never become infinite; infinity and
+ * NaN stay. (Shifting numbers into the range of fp16: Micikevicius et al. 2018, arXiv:1710.03740.
+ * Optimizer states in codes of their own: Dettmers et al. 2021, arXiv:2110.02861.)
  *
  * Decoding is exact in fp32, of the second moment too: 11 bits have a square of 22. The root of
  * that square, correctly rounded, is exact again: what was decoded has the code that it came from.

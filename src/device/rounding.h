@@ -2,7 +2,7 @@
  * definition for all devices: C and CUDA include this.
  *
  * Random bits are a function of (seed, element) alone. The states of element i share
- * rounding_bits(seed, i): the first takes its low 16 bits, the second its high 16 bits; the master
+ * rounding_bits(seed, i): the first takes its low 16 bits, the second its high 16 bits. The master
  * takes the low 16 bits of rounding_bits(seed ^ ROUNDING_MASTER, i). Rounding is of the magnitude:
  * up (away from zero) with the probability that is the distance to the lower neighbour over the
  * distance of the neighbours, in steps of 2^-16. Infinity stays, NaN stays NaN as in base/dtype.h,
@@ -29,8 +29,8 @@ struct rounding_key {
   uint32_t before, between;
 };
 
-/* What 2^32 consecutive elements share: a function of seed and element >> 32. (The mixing is that
- * of SplitMix64: Steele, Lea, Flood, OOPSLA 2014.) */
+/* The part of the random bits that 2^32 consecutive elements share: a function of seed and element
+ * >> 32. (The mixing is that of SplitMix64: Steele, Lea, Flood, OOPSLA 2014.) */
 ROUNDING struct rounding_key rounding_key_make(uint64_t seed, int64_t element)
 {
   struct rounding_key key;

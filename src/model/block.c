@@ -1,5 +1,5 @@
-/* What blocks of every architecture have in common: where attention finds its heads, and how much
- * memory their passes work in. */
+/* The common parts of blocks of all architectures: the layout of attention's heads, and the memory
+ * that the passes need. */
 #include "model/parts.h"
 #include "model/unit.h"
 

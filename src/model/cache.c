@@ -9,8 +9,8 @@ size_t cache_bytes(const struct model *model, int64_t B, int64_t capacity)
   return total.used;
 }
 
-/* A first chunk attends to itself, as in training, and needs other workspace than those behind it.
- */
+/* A first chunk attends to itself, as in training, and needs a different workspace from later
+ * chunks. */
 size_t cache_scratch(const struct model *model, const struct device_model *device,
                      struct attention op, int threads)
 {

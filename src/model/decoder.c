@@ -1,13 +1,13 @@
 /* The decoder that Llama and its relatives share: pre-norm blocks with RMSNorm, rotary positions,
- * grouped key/value heads (Ainslie et al. 2023, "GQA", arXiv:2305.13245) and SwiGLU, tied or untied
- * head; by feature biases of q, k and v, a norm of each head's query and key, a sliding window.
- * Names and shapes are Hugging Face's.
+ * grouped key/value heads (Ainslie et al. 2023, "GQA", arXiv:2305.13245), SwiGLU, and a tied or
+ * untied head. Optional features: biases of q, k and v, a norm of each head's query and key, a
+ * sliding window. Names and shapes are Hugging Face's.
  *
- * What a block keeps from forward to backward, besides its input, in elements a token (N = (H + 2K)
- * D, HD heads' outputs): queries, keys and values N, attention output HD, the residual stream
- * between the two halves C, gate and up 2F; and lse [B, H, T]. Queries and keys are kept turned,
- * for turning back needs nothing else; where they are normalised first, as they were before the
- * norm. Outputs of norms, normalised and turned queries and keys, and the SwiGLU activation are
+ * A block keeps these elements per token from forward to backward, in addition to its input (N = (H
+ * + 2K) D, HD heads' outputs): queries, keys and values N, attention output HD, the residual stream
+ * between the two halves C, gate and up 2F. It also keeps lse [B, H, T]. Queries and keys are kept
+ * turned, for turning back needs nothing else; where they are normalised first, as they were before
+ * the norm. Outputs of norms, normalised and turned queries and keys, and the SwiGLU activation are
  * computed again: passes over memory. */
 #include "model/decoder.h"
 

@@ -41,7 +41,7 @@ enum status embedding_backward(const struct model *model, struct lane *lane, str
     status = device->ops->zero(lane, e.dtokens, (size_t)c->vocab * row);
   if (status == STATUS_OK && e.dpositions && !accumulate)
     status = device->ops->zero(lane, e.dpositions,
-                               (size_t)c->context * row); /* behind the sequence too */
+                               (size_t)c->context * row); /* the row after the sequence too */
   if (status == STATUS_OK && (e.dtokens || e.dpositions))
     status = device->ops->embedding_backward(lane, shape_rows(s), s.T, c->width, c->vocab, token, d,
                                              e.dtokens, true, e.dpositions);

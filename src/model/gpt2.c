@@ -2,11 +2,11 @@
  * blocks, learned positions, tanh GELU, head tied to the token embedding. Names and shapes are
  * Hugging Face's GPT2LMHeadModel; its Conv1D keeps W as [in, out].
  *
- * What a block keeps from forward to backward, besides its input, in rows of C elements a token:
- * qkv 3, attention output 1, the residual stream between the two halves 1, pre-activation 4,
- * activation 4; and lse [B, H, T]. The outputs of the two norms (2 rows) are computed again from
- * their inputs, a pass over memory; the activation is kept because the weight gradient reads it and
- * the device has no GELU of its own. */
+ * A block keeps these rows of C elements per token from forward to backward, in addition to its
+ * input: qkv 3, attention output 1, the residual stream between the two halves 1, pre-activation 4,
+ * activation 4. It also keeps lse [B, H, T]. The outputs of the two norms (2 rows) are computed
+ * again from their inputs, in one pass over memory. The activation is kept because the weight
+ * gradient reads it and the device has no separate GELU. */
 #include <math.h>
 
 #include "model/parts.h"

@@ -2,9 +2,9 @@
 #include "model/unit.h"
 
 /* Logits and their gradient exist for one chunk of tokens at a time (as in Liger Kernel, Hsu et al.
- * 2024, arXiv:2410.10989). On a device that works by sequence chunks are cut within one: they
- * depend on T and V only and gradients are added chunk after chunk, so the split into micro-batches
- * changes no bit. Elsewhere all tokens are one span. */
+ * 2024, arXiv:2410.10989). On a device that works by sequence, chunks are cut within one sequence.
+ * They depend on T and V only, and gradients are added chunk after chunk. So the split into
+ * micro-batches changes no bit. Elsewhere all tokens are one span. */
 
 enum { CHUNK_ROWS_LEAST = 64 }; /* below, the products are too thin */
 
@@ -27,8 +27,8 @@ static int64_t chunk_rows(const struct device_model *device, int64_t span, int64
   return rows < span ? rows : span;
 }
 
-/* The head's matrix as if it had some rows more, where the device wants rows of logits so long:
- * they are zero (struct unit_row, padded), and so are their gradients. */
+/* The head's matrix with additional rows, if the device needs longer rows of logits. These rows are
+ * zero (struct unit_row, padded), and so are their gradients. */
 static struct linear logits_of(const struct head *head, const struct device_model *device)
 {
   struct linear linear = head->linear;
@@ -120,7 +120,7 @@ static enum status chunk_backward(const struct head *head, const struct pass *pa
   return status;
 }
 
-/* What the backward pass does not write of the gradients of the head's unit. */
+/* Clears the gradients of the head's unit that the backward pass does not write. */
 static enum status clear_rest(const struct model *model, struct lane *lane, void *grads)
 {
   const struct model_unit *unit = &model->unit[model->head];

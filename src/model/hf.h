@@ -1,8 +1,8 @@
-/* Hugging Face's config.json and names of tensors, for every architecture of the registry. What
- * config.json says and Sluice would not do (a rope type, an activation, an attention bias,
- * quantised weights) is refused by name; keys that cannot change the numbers are known and passed
- * over. An unknown key that speaks of a scale, a cap or a bias is refused unless it is off; any
- * other is warned of, once each. */
+/* Hugging Face's config.json and names of tensors, for every architecture of the registry. If
+ * config.json asks for a feature that Sluice does not have (a rope type, an activation, an
+ * attention bias, quantised weights), it is refused by name. Keys that cannot change the numbers
+ * are known and ignored. An unknown key that speaks of a scale, a cap or a bias is refused unless
+ * it is off; any other is warned of, once each. */
 #ifndef SLUICE_MODEL_HF_H
 #define SLUICE_MODEL_HF_H
 
@@ -33,9 +33,9 @@ enum status hf_config_tokens(const char *path, struct hf_tokens *bos, struct hf_
  * bos and eos that are not said are left out. Local. */
 enum status hf_config_print(const struct hf_config *config, char **out);
 
-/* Whether a tensor of a Hugging Face file that is no parameter of the model may be passed over:
- * buffers that old versions saved ("attn.masked_bias", "rotary_emb.inv_freq"), and a head that is
- * tied (whose bits the caller compares with the embedding's). Local. */
+/* Whether a tensor of a Hugging Face file that is no parameter of the model may be ignored: buffers
+ * that old versions saved ("attn.masked_bias", "rotary_emb.inv_freq"), and a tied head (the caller
+ * compares its bits with the embedding's). Local. */
 enum hf_extra { HF_EXTRA_UNKNOWN, HF_EXTRA_BUFFER, HF_EXTRA_TIED_HEAD };
 enum hf_extra hf_extra(const struct model *model, const char *name);
 /* The name of a parameter without the prefix that base models leave out ("transformer.h.0..." ->

@@ -1,5 +1,5 @@
-/* A table says for each key of config.json what becomes of it; keys that are in no table are
- * refused or passed over. */
+/* A table says how each key of config.json is used. Keys that are in no table are refused or
+ * ignored. */
 #include "model/hf_private.h"
 
 #include <string.h>

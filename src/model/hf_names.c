@@ -91,7 +91,7 @@ const char *hf_embedding_name(const struct model *model)
                                              : "model.embed_tokens.weight";
 }
 
-/* What follows "BLOCKS.7." in a name, or NULL. */
+/* The part of a name after "BLOCKS.7.", or NULL. */
 static const char *inside_block(const char *name, const char *blocks)
 {
   const size_t bytes = strlen(blocks);

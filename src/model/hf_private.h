@@ -47,7 +47,7 @@ enum status hf_check_one(const struct json_node *node); /* the number 1 */
 /* All keys that the table has for the family. */
 enum status hf_apply_rules(const struct json_node *root, const struct hf_family *family,
                            struct hf_config *out);
-/* Keys that nobody reads: refused or warned of. `path`: for the warning. */
+/* Keys that are not used: they are refused, or a warning names them. `path`: for the warning. */
 enum status hf_check_unknown(const char *path, const struct json_node *root,
                              const struct hf_family *family);
 

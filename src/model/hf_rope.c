@@ -73,7 +73,7 @@ static enum status read_rope_number(const struct json_node *rope, const char *ke
   return hf_read_real(node, 0, 1e6, out);
 }
 
-/* Older versions say it once more beside. */
+/* Older versions also have it one level up. */
 static enum status read_original(const struct json_node *root, const struct json_node *rope,
                                  int64_t *out)
 {
@@ -128,7 +128,7 @@ static bool same_rope(const struct rope_config *a, const struct rope_config *b)
 }
 
 /* 5.x writes rope_parameters, which holds all; 4.x rope_theta, and rope_scaling where there is any.
- * What is said twice must be the same. */
+ * Values that are given twice must be equal. */
 enum status hf_read_rope(const struct json_node *root, struct rope_config *out)
 {
   const struct json_node *old = json_find_said(root, "rope_scaling"),
@@ -141,7 +141,7 @@ enum status hf_read_rope(const struct json_node *root, struct rope_config *out)
   if (!status && new)
     status = read_rope_object(root, new, &second);
   if (!theta)
-    first.theta = second.theta; /* which 4.x has beside rope_scaling */
+    first.theta = second.theta; /* 4.x has it next to rope_scaling */
   if (!status && scaled)
     status = read_rope_object(root, old, &first);
   if (status)

@@ -3,8 +3,8 @@
  * from.
  *
  * Unit 0 holds the embedding, units 1..blocks are the decoder blocks. Final norm and head are in
- * unit 0 too if the head is tied to the embedding; an untied head has a unit of its own behind the
- * blocks, so that the two matrices are never gathered at once. `head` says which. Legend: B
+ * unit 0 too if the head is tied to the embedding. An untied head has a unit of its own after the
+ * blocks, so that the two matrices are never gathered at once. `head` is the unit. Legend: B
  * sequences, T tokens, C width, H heads, K key/value heads, D head width, F width of the
  * feed-forward part, V vocabulary; R = B * T rows. */
 #ifndef SLUICE_MODEL_MODEL_H
@@ -73,7 +73,7 @@ struct model {
   float *inv_freq;    /* [D / 2] rotary frequencies, scaled; NULL without rotary positions */
 };
 
-/* What one micro-batch is. */
+/* The shape of one micro-batch. */
 struct model_shape {
   int64_t B, T;
 };
@@ -86,7 +86,7 @@ struct model_cache {
 };
 
 /* FORWARD covers every call of block_forward without a cache; FORWARD_SAVED, which is less, those
- * with `saved`. DECODE: block_forward with a cache, of up to s.T tokens behind any past.
+ * with `saved`. DECODE: block_forward with a cache, of up to s.T tokens after any past.
  * BACKWARD_TIGHT: the least that block_backward can do with, more slowly; BACKWARD: what it is best
  * given. */
 enum model_work {
@@ -102,10 +102,10 @@ enum model_work {
 
 /* One architecture. Pointers of parameters and gradients are the unit's flat buffer (compute type,
  * gradient type). `saved` is what the forward pass keeps for the backward pass besides the block's
- * input. Outputs are `=` unless said; gradients are `accumulate ? += : =`, where `=` also writes
- * zero between the parameters (what lies behind layout.used is the caller's). Sizes that overflow
- * are SIZE_MAX. All Local, on `lane`. Gradients are added one sequence after the other, so that
- * each call gives the same bits as one call a sequence. Frozen parameters have no gradient: a
+ * input. Outputs are `=` unless stated. Gradients are `accumulate ? += : =`, and `=` also writes
+ * zero between the parameters. The bytes after layout.used belong to the caller. Sizes that
+ * overflow are SIZE_MAX. All Local, on `lane`. Gradients are added one sequence after the other, so
+ * that each call gives the same bits as one call a sequence. Frozen parameters have no gradient: a
  * unit's gradient buffer ends with its trained part (layout.trained), and is NULL where the whole
  * unit is frozen. */
 struct model_ops {
@@ -125,11 +125,11 @@ struct model_ops {
    * (0 but in generation) */
   enum status (*embed)(const struct model *model, struct lane *lane, struct model_shape s,
                        int64_t past, const void *root, const int32_t *token, void *x);
-  /* x_out [R, C] from x_in; x_out NULL: only `saved` is wanted (recompute). saved NULL: nothing is
+  /* x_out [R, C] from x_in. x_out NULL: only `saved` is wanted (recompute). saved NULL: nothing is
    * kept (evaluation). x_out may not be x_in. cache NULL: training or evaluation. Generation: s.T
-   * new tokens of each of s.B sequences after those in the cache of this block, to which the keys
-   * and values of the new ones are added (cache_bytes(); past + s.T <= capacity). The bits of x_out
-   * may then differ. */
+   * new tokens of each of s.B sequences, after those in the cache of this block. The keys and
+   * values of the new tokens are added to the cache (cache_bytes(); past + s.T <= capacity). The
+   * bits of x_out may then differ. */
   enum status (*block_forward)(const struct model *model, struct lane *lane, int unit,
                                struct model_shape s, const struct model_cache *cache,
                                const void *params, const void *x_in, void *x_out, void *saved,
@@ -141,9 +141,10 @@ struct model_ops {
                                 const void *saved, void *d, bool accumulate, void *grads,
                                 void *work, int64_t work_bytes);
   /* Final norm, head and loss in chunks of tokens; the full logits matrix never exists. Adds each
-   * row's loss to *loss (exact; sum over rows with target >= 0). With d != NULL also the gradient
-   * of scale * (sum of losses): d [R, C] by x, grads of unit `head`: with accumulate false every
-   * trained parameter of the unit is written (a tied unit's position embeddings as zero). */
+   * row's loss to *loss (exact; sum over rows with target >= 0). With d != NULL it also computes
+   * the gradient of scale * (sum of losses): d [R, C] with respect to x, and grads of unit `head`.
+   * With accumulate false every trained parameter of the unit is written (a tied unit's position
+   * embeddings as zero). */
   enum status (*head_loss)(const struct model *model, struct lane *lane, struct model_shape s,
                            const void *params, const void *x, const int32_t *target, float scale,
                            struct exactsum *loss, void *d, bool accumulate, void *grads,
@@ -157,7 +158,7 @@ struct model_ops {
   enum status (*embed_backward)(const struct model *model, struct lane *lane, struct model_shape s,
                                 const int32_t *token, const void *d, bool accumulate, void *grads);
 
-  /* Of a block's cache for `capacity` tokens a sequence. */
+  /* Bytes of a block's cache for `capacity` tokens per sequence. */
   size_t (*cache_bytes)(const struct model *model, int64_t B, int64_t capacity);
 };
 
@@ -165,15 +166,16 @@ struct model_ops {
  * that cannot be, and keys that the architecture does not have: STATUS_USAGE naming the deck's key
  * ("model.kv_heads ..."). Local. */
 enum status model_create(const struct model_config *config, struct model **out);
-/* Freeze the parameters whose names match one of the patterns (fnmatch(3): "model.layers.0.*",
- * "*.bias"), and pack every unit anew for `ranks` ranks, trained parameters first. A pattern that
+/* Freezes the parameters whose names match one of the patterns (fnmatch(3): "model.layers.0.*",
+ * "*.bias"), and packs every unit again for `ranks` ranks, trained parameters first. A pattern that
  * matches nothing, and all parameters frozen: STATUS_USAGE naming it. With n = 0 only the packing.
  * Before any plan is made. Local. */
 enum status model_freeze(struct model *model, int n, char *const patterns[], int ranks);
 void model_destroy(struct model *model); /* takes NULL */
 
-/* Initial values of elements [range) of parameter p of unit u, as the architecture's paper has
- * them; a pure function of (seed, name, element), so any rank makes its own shard. Writes range.end
+/* Initial values of elements [range) of parameter p of unit u, according to the architecture's
+ * paper. A pure function of (seed, name, element), so any rank can make its own shard. Writes
+ * range.end
  * - range.begin floats. Local. */
 void model_init_param(const struct model *model, uint64_t seed, int u, int p,
                       struct layout_range range, float *out);

@@ -185,7 +185,7 @@ enum status linear_backward_input(const struct pass *pass, const struct linear *
   return pass->lane->device->ops->matmul(pass->lane, &op);
 }
 
-/* Whether n parameters lie one behind the other, without gaps. */
+/* Whether n parameters are adjacent, without gaps. */
 static bool adjoin(const struct layout_unit *layout, int n, const int *param)
 {
   for (int i = 0; i + 1 < n; i++)

@@ -15,12 +15,12 @@ struct carve {
   size_t used;
 };
 void *carve(struct carve *from, int64_t rows, int64_t width, size_t element);
-void carve_beyond(struct carve *from,
-                  const struct carve *copy); /* go on behind what was cut from a copy */
+/* Moves the end past the pieces that were cut from a copy. */
+void carve_beyond(struct carve *from, const struct carve *copy);
 void carve_behind(
     struct carve *from,
     const struct carve *other); /* leave room for as much as was cut from another buffer */
-/* What is left of `bytes` behind the pieces, at least one byte. */
+/* The rest of `bytes` after the pieces, at least one byte. */
 enum status carve_rest(const struct carve *from, int64_t bytes, size_t *out);
 
 int64_t shape_rows(struct model_shape s); /* B * T, at most INT64_MAX */
@@ -30,7 +30,7 @@ const void *element_at(const void *base, int64_t elements, enum dtype type);
 /* Bytes of an element of a parameter's gradient: every device has them in fp32. */
 enum { GRADIENT_BYTES = sizeof(float) };
 
-/* What one call works on. accumulate: gradients of parameters are += instead of =. */
+/* The arguments of one call. accumulate: gradients of parameters are += instead of =. */
 struct pass {
   struct lane *lane;
   int64_t rows, tile;
@@ -76,10 +76,10 @@ enum status linear_backward_params(const struct pass *pass, const struct linear 
 enum status linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy,
                                   const void *pre, void *dx);
 
-/* Layers of one input, [out, in] each, whose outputs lie side by side in rows of `out` elements.
- * Where their weights lie one behind the other in the flat buffer, as they do if their sizes are
- * multiples of LAYOUT_ALIGN, one product makes them all, and one their gradients. Which way it goes
- * changes no bit. */
+/* Layers of one input, [out, in] each, whose outputs lie side by side in rows of `out` elements. If
+ * their weights are adjacent in the flat buffer, which holds if their sizes are multiples of
+ * LAYOUT_ALIGN, one product computes them all, and one their gradients. Both ways give bitwise
+ * identical results. */
 enum { FUSED_MOST = 3 };
 struct fused {
   int parts;
@@ -92,9 +92,9 @@ struct fused fused_bind(const struct flat *flat, int parts, const int *weight,
 enum status fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y);
 enum status fused_backward_params(const struct pass *pass, const struct fused *f, const void *x,
                                   const void *dy);
-/* On a device that works by sequence the sum over the parts, one after the other, joined or not:
- * what is frozen decides what is joined, and must not change the gradients of the rest. Elsewhere
- * one product where they are joined. */
+/* On a device that works by sequence this is the sum over the parts, one after the other, joined or
+ * not. The frozen parameters decide which parts are joined, and this must not change the gradients
+ * of the rest. Elsewhere one product where they are joined. */
 enum status fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy,
                                  void *dx);
 
@@ -132,11 +132,11 @@ enum status embedding_backward(const struct model *model, struct lane *lane, str
 
 size_t cache_bytes(const struct model *model, int64_t B,
                    int64_t capacity); /* a model_ops.cache_bytes */
-/* Workspace of attention for up to op.tokens new tokens behind any past, none included. Pointers in
- * op are not read. */
+/* Workspace of attention for up to op.tokens new tokens after any past, also without a past.
+ * Pointers in op are not read. */
 size_t cache_scratch(const struct model *model, const struct device_model *device,
                      struct attention op, int threads);
-/* Copies the keys and values of op's tokens behind those of the past, and lets op attend to all of
+/* Copies the keys and values of op's tokens after those of the past, and makes op attend to all of
  * them. */
 enum status cache_append(struct lane *lane, const struct model_cache *cache, enum dtype type,
                          struct attention *op);
@@ -159,8 +159,8 @@ enum status head_logits(const struct model *model, struct lane *lane, struct mod
                         const void *params, const void *x, int64_t position, float *logits,
                         void *work);
 
-/* What attention of a block reads and writes, rows of tokens: queries, keys and values [R, H D + 2
- * K D] side by side, and what comes out. */
+/* The input and output of a block's attention, as rows of tokens: queries, keys and values [R, H D
+ * + 2 K D] side by side, and the result. */
 struct block_heads {
   const void *qkv;
   const void *qk; /* [R, H D + K D] queries and keys in place of those in qkv, where the
@@ -171,12 +171,13 @@ struct block_heads {
 struct attention block_attention(const struct model *model, int unit, struct model_shape s,
                                  struct block_heads heads, void *work);
 
-/* What an architecture says of its memory, each cut from {0}: what a block keeps, and what its
- * passes work in but for workspace of the device. Norms of blocks are as the head's. */
+/* The memory that an architecture declares, each part cut from {0}: the data that a block keeps,
+ * and the space that its passes need without workspace of the device. Norms of blocks are as the
+ * head's. */
 struct block_pieces {
   struct carve saved, forward, backward;
 };
-/* A model_ops.work_bytes: pieces, and behind them the workspace that the device asks for. */
+/* A model_ops.work_bytes: the pieces, followed by the workspace that the device asks for. */
 size_t block_work_bytes(const struct block_pieces *pieces, const struct model *model,
                         const struct device_model *device, struct model_shape s,
                         enum model_work what, int threads);

@@ -76,8 +76,8 @@ enum status unit_create(const struct unit_description *description, const char *
                         const char *prefix, struct model_unit *out);
 void unit_free(struct model_unit *unit); /* takes a zeroed one */
 
-/* model->unit for config.layers blocks and, with `head`, a unit of the head behind them: all
- * zeroed, sizes set. */
+/* model->unit for config.layers blocks and, with `head`, a unit of the head after them. All are
+ * zeroed, with sizes set. */
 enum status units_allocate(struct model *model, bool head);
 /* Units "h.N" of the blocks; prefix "model.layers." makes names like "model.layers.N.ROW". */
 enum status units_create_blocks(const struct unit_description *description, const char *prefix,
@@ -86,7 +86,7 @@ enum status units_create_blocks(const struct unit_description *description, cons
 /* The parameter that row `row` describes; -1: there is none without the features it needs. */
 int unit_param(const struct unit_row *rows, unsigned features, int row);
 
-/* Pack anew, as the parameters' frozen flags say. */
+/* Packs again, according to the parameters' frozen flags. */
 enum status unit_pack(struct model_unit *unit, int ranks);
 
 /* Zero the gradient elements between the unit's trained parameters, which nothing else writes but

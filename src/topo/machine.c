@@ -23,8 +23,8 @@ enum status topo_check(int result, const char *call)
 
 /* --- loading ------------------------------------------------------------- */
 
-/* GPUs are told by the PCI tree, which Linux shows. What else could find them starts their drivers,
- * which takes seconds, or reads the devices themselves. */
+/* The PCI tree, which Linux shows, identifies GPUs. Other ways to find them start their drivers,
+ * which takes seconds, or read the devices themselves. */
 static enum status look_at_pci_only(hwloc_topology_t machine)
 {
 #if HWLOC_API_VERSION >= 0x20100

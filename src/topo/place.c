@@ -81,8 +81,8 @@ static void add_moves(struct matching *m, int row)
     }
 }
 
-/* The cheapest column with room to end in, by moves of others where these help (Bellman-Ford: a
- * move may have a negative cost). from: the column before each on its way, -1: none. */
+/* The cheapest column with room to end in. Moving other rows may help (Bellman-Ford, because a move
+ * may have a negative cost). from: the previous column on the path to each column, -1: none. */
 static int search(const struct matching *m, int row, int from[TOPO_GPUS])
 {
   int64_t least[TOPO_GPUS];
@@ -301,7 +301,7 @@ static void judge_mask(const struct topo *topo, struct share *share, const struc
   mem_free(wanted);
 }
 
-/* mpirun binds a rank to one core unless told otherwise. masks: of all ranks. */
+/* mpirun binds a rank to one core by default. masks: of all ranks. */
 static void judge_single_core(const struct topo *topo, struct share *share, const struct gpu *gpu,
                               hwloc_const_bitmap_t masks)
 {

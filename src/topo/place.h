@@ -1,4 +1,5 @@
-/* Behind topo.h: a machine with its GPUs, and the shares of the ranks on it. Only for src/topo. */
+/* Private part of topo.h: a machine with its GPUs, and the shares of the ranks on it. Only for
+ * src/topo. */
 #ifndef SLUICE_TOPO_PLACE_H
 #define SLUICE_TOPO_PLACE_H
 
@@ -20,7 +21,7 @@ struct gpu {
   hwloc_bitmap_t near; /* CPUs; all of them where the machine does not tell */
 };
 
-/* Of one rank. */
+/* The share of one rank. */
 struct share {
   hwloc_bitmap_t mask;          /* CPUs that its launcher, or topo.cores, left it */
   int visible, sees[TOPO_GPUS]; /* indices of GPUs, by the rank's own ordinals */
@@ -29,12 +30,12 @@ struct share {
   int ordinal;                         /* of its GPU among those that it sees, -1: none */
   hwloc_bitmap_t near;                 /* CPUs that it may have: of the mask, those near the GPU */
   hwloc_bitmap_t cpus;                 /* CPUs that it has */
-  hwloc_bitmap_t controller, io, math; /* parts of them; all the same where nothing is told apart */
+  hwloc_bitmap_t controller, io, math; /* parts of them; equal if `split` is false */
   hwloc_bitmap_t nodes;                /* NUMA nodes that its cores allocate from */
   int cores;
   bool crowded;      /* too few cores: it shares one */
   int rivals;        /* if crowded: ranks with too few cores together, itself included */
-  bool split;        /* controller, I/O and math are told apart */
+  bool split;        /* controller, I/O and math have cores of their own */
   int threads, *cpu; /* of the math */
   int io_cpus, *io_cpu;
   char *warning; /* NULL: nothing is wrong */

@@ -1,4 +1,4 @@
-/* What `sluice topo` prints. */
+/* The output of `sluice topo`. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -86,7 +86,7 @@ static enum status print_table(const struct topo *topo, FILE *to)
 
 /* --- the picture --------------------------------------------------------- */
 
-/* Of a core: whose it is, and for what. */
+/* The owner of a core, and its purpose. */
 struct mark {
   char owner, role;
 };
@@ -312,7 +312,7 @@ static void print_warnings(const struct topo *topo, FILE *to)
       fprintf(to, "warning: rank %d: %s\n", k, topo->share[k].warning);
 }
 
-/* Beside a GPU; elsewhere lanes share what a rank has (exec.h). */
+/* For ranks with a GPU; without one, lanes share the rank's cores (exec.h). */
 static void print_workers(const struct topo *topo, FILE *to)
 {
   int split = 0, own = 0;

@@ -101,7 +101,7 @@ static char *describe_parts(const struct share *share)
   return text;
 }
 
-/* What is to be said of them but for where they are; "": nothing. */
+/* The limits of a rank's cores except their location, in words; "" if there are none. */
 static void describe_limits(const struct topo *topo, const struct share *share, char *out,
                             size_t size)
 {
@@ -244,7 +244,7 @@ static enum status find_scene_gpus(struct topo *topo, const struct topo_scene *s
   return machine_assume_gpus(topo, wanted);
 }
 
-/* What this process may use. An operating system that cannot tell restricts nothing. */
+/* The CPUs that this process may use. An operating system that cannot tell restricts nothing. */
 static enum status own_mask(hwloc_topology_t machine, hwloc_bitmap_t mask)
 {
   hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(machine);
@@ -402,10 +402,10 @@ static bool was_given_policy(const struct topo *topo)
   return known && policy != HWLOC_MEMBIND_DEFAULT && policy != HWLOC_MEMBIND_FIRSTTOUCH;
 }
 
-/* The policy of the calling thread, not of an area: threads inherit it, and whoever makes pages on
- * their behalf follows it, as a driver of pinned memory, whose pages nobody could bind later, and
- * files that processes share. Without HWLOC_MEMBIND_STRICT the node is preferred: what it has no
- * room for goes elsewhere. */
+/* The policy of the calling thread, not of a memory area, because threads inherit it. Code that
+ * creates pages for such a thread follows it too: a driver of pinned memory, whose pages cannot be
+ * bound later, and files that processes share. Without HWLOC_MEMBIND_STRICT the node is preferred:
+ * what it has no room for goes elsewhere. */
 static void bind_memory(const struct topo *topo)
 {
   const struct share *share = own_share(topo);

@@ -8,8 +8,8 @@
  * cores split them, along NUMA domains if their number fits the number of ranks.
  *
  * The cores of a rank with a GPU have three parts: the controller (threads that drive lanes, and
- * MPI), one core for I/O, and the math of the host (optimizer workers). Without a GPU, all cores
- * are for math. */
+ * MPI), one core for I/O, and math on the host (optimizer workers). Without a GPU, all cores are
+ * for math. */
 #ifndef SLUICE_TOPO_TOPO_H
 #define SLUICE_TOPO_TOPO_H
 
@@ -21,7 +21,8 @@
 
 struct topo;
 
-/* What a rank knows of itself, as numbers that add up: with all others' zero. */
+/* The facts that a rank knows about itself, as numbers that can be summed over ranks: each rank
+ * sets its own and leaves zeros for the others. */
 enum {
   TOPO_GPUS = 32,
   TOPO_MASK_WORDS = 128
@@ -38,7 +39,7 @@ struct topo_options {
   bool bind;   /* false: threads are counted, nothing is bound */
   int threads; /* for math; 0: one per physical core, fewer where the control group grants less time
                   (CPU quota) */
-  int controller; /* cores for it; 0: 1 or 2 beside a GPU, none without */
+  int controller; /* cores for it; 0: 1 or 2 with a GPU, none without */
   int lists;      /* topo.cores: */
   char *const
       *list; /* CPUs of each rank of a machine, in place of what is near its GPU; 0 lists: none */
@@ -131,9 +132,9 @@ struct topo_machine {
 };
 void topo_read_machine(const struct topo *topo, struct topo_machine *out);
 
-/* CPUs' worth of time that control groups grant a process (v2 cpu.max, v1 cpu.cfs_quota_us; the
- * least of the group and those around it), 0: unlimited. `groups`: a file such as
- * /proc/self/cgroup; `root`: where the control groups are mounted. */
+/* CPU time, in CPUs, that control groups grant a process: the least value of the group and those
+ * around it (v2 cpu.max, v1 cpu.cfs_quota_us); 0: unlimited. `groups`: a file such as
+ * /proc/self/cgroup. `root`: the mount point of the control groups. */
 double topo_cpu_quota(const char *groups, const char *root);
 
 /* This machine in one line, and how much of it this process may use: for `sluice doctor`. */

@@ -1,5 +1,5 @@
 /* Causal attention by strips of query rows. A strip meets only the keys that some row of it may
- * see, in chunks whose scores stay in cache, with the largest score so far taken off (Milakov &
+ * see, in chunks whose scores stay in cache. The largest score so far is subtracted (Milakov &
  * Gimelshein 2018, arXiv:1805.02867). Forward, a task is a strip of a head of a sequence; backward,
  * a head of a sequence. Heads that share a key/value head make its gradients each for itself and
  * add them one after the other. */
@@ -330,8 +330,8 @@ static void add_rows(const struct training_job *job, bool accumulate, const floa
       memcpy(to + t * ld, x + t * D, (size_t)D * sizeof *x);
 }
 
-/* The head `index` of those that share a key/value head adds its part when those before it have:
- * tasks are handed out in order, so they are done or at work. */
+/* Head `index` of those that share a key/value head adds its part after all heads before it. This
+ * cannot deadlock: tasks are handed out in order, so the earlier heads are done or running. */
 static void add_in_turn(struct training_job *job, int64_t shared, int64_t index,
                         const struct head *part, float *dk, float *dv)
 {

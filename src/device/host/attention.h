@@ -1,4 +1,4 @@
-/* What the files of attention share: strips of query rows that meet the keys they may see, a chunk
+/* Shared by the files of attention: strips of query rows that meet the keys they may see, one chunk
  * of keys at a time. */
 #ifndef SLUICE_DEVICE_HOST_ATTENTION_H
 #define SLUICE_DEVICE_HOST_ATTENTION_H

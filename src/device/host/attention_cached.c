@@ -1,6 +1,6 @@
 /* Attention of a few new tokens to many cached ones, whose keys and values should be read once and
- * by all workers. The queries of all heads that share a key/value head are stacked; a task is a
- * strip of them before a span of the keys; the spans' results are then put together, span after
+ * by all workers. The queries of all heads that share a key/value head are stacked. A task is one
+ * strip of them with one span of the keys. The results of the spans are then combined, span after
  * span. Spans depend on the shape of a sequence alone, so the bits depend on nothing else. */
 #include "device/host/attention.h"
 

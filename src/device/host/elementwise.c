@@ -153,8 +153,8 @@ enum status host_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64
   return STATUS_OK;
 }
 
-/* Elements summed at a time, in cache; levels of the tree: an int counts fewer than 2^31 parts;
- * elements from which on a sum is not left in caches for who reads it next. */
+/* PIECE: elements summed at a time, in cache. DEPTH: levels of the tree; an int counts fewer than
+ * 2^31 parts. MANY: from this number of elements on, a sum bypasses the caches. */
 enum { PIECE = 512, DEPTH = 32, MANY = 1 << 22 };
 
 struct parts_job {

@@ -62,12 +62,12 @@ static inline int64_t host_pieces(int64_t n, int64_t size)
   return n / size + (n % size != 0);
 }
 
-/* OPENBLAS_CORETYPE's value that makes use of this processor, if the kernels `core` that OpenBLAS
- * chose do not: a library that is older than the processor takes those of a Prescott, at a quarter
- * of the speed. NULL: leave it. */
+/* The value of OPENBLAS_CORETYPE that makes use of this processor, if OpenBLAS chose unsuitable
+ * kernels `core`. A library that is older than the processor takes the kernels of a Prescott, at a
+ * quarter of the speed. NULL: leave it. */
 const char *host_blas_remedy(const char *core, bool avx2, bool avx512);
 void host_blas_restart(const char *core, char **argv); /* returns only if it failed */
-void host_blas_prepare(char **argv);                   /* behind device_prepare() */
+void host_blas_prepare(char **argv);                   /* the work of device_prepare() */
 void host_blas_start(void); /* one thread a call; warns of slow kernels */
 
 /* One matrix product by OpenBLAS on the calling thread: c[m,n] = alpha op(a) op(b) + (accumulate ?

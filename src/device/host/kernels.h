@@ -1,7 +1,7 @@
 /* The inner loops, once for each instruction set; the best that the processor has is chosen when
- * the device is created. All variants of a loop over a row, and of an optimizer, give the same
- * bits: sums run in LANES interleaved partial sums whatever the width of a vector, which are then
- * added as a tree, and nothing is contracted into fused multiply-adds. So the variants are each
+ * the device is created. All variants of a loop over a row, and of an optimizer, give bitwise
+ * identical results. Sums run in LANES interleaved partial sums for any vector width, which are
+ * then added as a tree. Nothing is contracted into fused multiply-adds. So the variants are each
  * other's test. Matrix products are fused on purpose: "avx2" and "avx512" agree, "generic" rounds
  * each product. */
 #ifndef SLUICE_DEVICE_HOST_KERNELS_H
@@ -43,8 +43,8 @@ struct kernels {
 
   void (*add)(int64_t n, const float *a, const float *b, float *out); /* out may be a or b */
   void (*add_around)(int64_t n, const float *a, const float *b,
-                     float *out); /* out is stored around the caches where it is aligned to LANES
-                                     floats, for nobody who reads it soon */
+                     float *out); /* stores to `out` bypass the caches if it is aligned to LANES
+                                     floats, because it is not read soon */
   void (*scale)(int64_t n, float factor, float *x);
   float (*dot)(int64_t n, const float *a, const float *b);
   double (*sum_squares)(int64_t n, const float *x);
@@ -119,7 +119,7 @@ struct kernels {
   void (*exponent_pack)(uint32_t form, int64_t m, const float *x, void *to);
   bool (*exponent_unpack)(uint32_t form, int64_t m, const void *from, float *out);
 
-  /* Low-rank messages (compress/rule/lowrank.h). Of x the first n elements exist, zeros follow.
+  /* Low-rank messages (compress/rule/lowrank.h). x has n elements, followed by zeros.
    * sum[rank][block] = C^T M of `rows` rows of x, with coefficients c[rows][rank] */
   void (*lowrank_collect)(const struct lowrank *op, int64_t rows, int64_t n, const float *x,
                           const float *c, float *sum);
@@ -132,9 +132,9 @@ struct kernels {
   void (*lowrank_expand)(const struct lowrank *op, int parts, int64_t stride, const float *basis,
                          const float *coefficients, enum quant_mode mode, int64_t m, float *out);
 
-  /* Matrix products (kernels_gemm.h): panels of tile_rows rows of a, of tile_columns columns of b,
-   * and a tile of c from one panel of each. `along`: the panel's lanes lie next to each other in
-   * memory, else ld apart; of n lanes the missing ones are zero. */
+  /* Matrix products (kernels_gemm.h): panels of tile_rows rows of a, panels of tile_columns columns
+   * of b, and a tile of c from one panel of each. `along`: the panel's lanes are adjacent in
+   * memory; otherwise they are ld apart. Lanes from n on are zero. */
   int tile_rows, tile_columns;
   void (*pack_rows)(bool along, int64_t n, int64_t k, const float *from, int64_t ld, float *to);
   void (*pack_columns)(bool along, int64_t n, int64_t k, const float *from, int64_t ld, float *to);
@@ -146,7 +146,7 @@ struct kernels {
                           const float *b, int64_t ldb, bool accumulate, float *c, int64_t ldc);
 };
 
-/* Of a sum over `count` > 1 parts: the larger power of two below it goes to the left, so that
+/* Size of the left part of a sum over `count` > 1 parts: the largest power of two below it, so that
  * groups of 2^k neighbours are subtrees. */
 static inline int kernels_left(int count)
 {

@@ -73,7 +73,7 @@ INLINE struct pack pack_load_full(const float *from)
   return p;
 }
 
-/* The first n floats, `fill` in the lanes behind them. */
+/* The first n floats; the other lanes get `fill`. */
 INLINE struct pack pack_load_or(const float *from, int64_t n, float fill)
 {
   if (__builtin_expect(n >= LANES, 1))
@@ -150,10 +150,10 @@ INLINE float pack_largest(struct pack p)
   return lanes[0];
 }
 
-/* e^x to about 1.5 units in the last place: x = k ln 2 + r with |r| <= ln 2 / 2, the Taylor
- * polynomial of degree 7 for e^r (remainder 5e-9), k into the exponent. ln 2 is cut in two so that
- * k times the high part is exact (Cody and Waite). Below -87 the result is 0; above 87 it stays
- * e^87, whose inverse is still a normal number. NaN stays. */
+/* e^x to about 1.5 units in the last place: x = k ln 2 + r with |r| <= ln 2 / 2. The Taylor
+ * polynomial of degree 7 gives e^r (remainder 5e-9), and k goes into the exponent. ln 2 is split in
+ * two so that k times the high part is exact (Cody and Waite). Below -87 the result is 0; above 87
+ * it stays e^87, whose inverse is still a normal number. NaN stays. */
 INLINE vec vec_exp(vec x)
 {
   const float least = -87, round = 12582912; /* 1.5 * 2^23: adding it rounds to an integer, which
@@ -184,7 +184,8 @@ static void add(int64_t n, const float *a, const float *b, float *out)
     pack_store(out + i, n - i, pack_add(pack_load(a + i, n - i), pack_load(b + i, n - i)));
 }
 
-/* Around the caches: `to` is aligned to what is stored, and nobody reads it soon. */
+/* Bypasses the caches, because the data are not read soon. `to` is aligned to the size of the
+ * store. */
 INLINE void stream_floats(float *to, vec x)
 {
 #if defined __AVX512F__
@@ -383,9 +384,9 @@ static void rmsnorm_backward(int64_t C, const float *dy, const float *x, const f
   }
 }
 
-/* In double: an angle of a hundred thousand turns loses nothing that fp32 would show. angle = k pi
- * / 2 + r with |r| <= pi / 4, pi / 2 cut in two; then the Taylor polynomials, whose remainders are
- * below 1e-11. */
+/* In double, so that an angle of a hundred thousand turns loses nothing that fp32 would show. angle
+ * = k pi / 2 + r with |r| <= pi / 4, and pi / 2 is split in two. The Taylor polynomials have
+ * remainders below 1e-11. */
 static void angles(int64_t n, float position, const float *inv_freq, float *cosine, float *sine)
 {
   const double round = 6755399441055744.0; /* 1.5 * 2^52, as in vec_exp */

@@ -6,14 +6,15 @@ INLINE uint32_t exponent_of(uint32_t word)
   return word >> 23 & 0xff;
 }
 
-/* m elements. Those that fill the block have the largest exponent, which is no escape. */
+/* m elements. Elements that pad the block get the largest exponent, which is no escape. */
 INLINE void fill_exponents(int64_t m, uint32_t largest, uint32_t *word)
 {
   for (int64_t i = m; i < EXPONENT_BLOCK; i++)
     word[i] = largest << 23;
 }
 
-/* Of a whole block: elements with exponents that are `least` or more below the largest one. */
+/* Number of elements of a whole block with exponents that are `least` or more below the largest
+ * one. */
 INLINE uint32_t count_far(const uint32_t *word, uint32_t largest, uint32_t least)
 {
   uint32_t lane[EXPONENT_LANES] = {0}, sum = 0;
@@ -92,7 +93,7 @@ static void exponent_pack(uint32_t form, int64_t m, const float *x, void *to)
       *rest++ = (uint8_t)exponent_of(word[__builtin_ctz(left) * EXPONENT_LANES + l]);
 }
 
-/* Which elements of a lane have an escape. */
+/* The elements of a lane that have an escape, as bits. */
 INLINE uint32_t escapes_of_lane(int width, const uint32_t *planes, int l)
 {
   uint32_t escaped = width >= 1 && width < EXPONENT_WHOLE ? ~0u : 0;

@@ -1,6 +1,6 @@
-/* The inner loops of a matrix product, in the manner of Goto and van de Geijn (ACM TOMS 34, 2008):
- * operands packed into panels that are read from end to end, and a tile of c kept in registers.
- * Part of kernels_body.h.
+/* The inner loops of a matrix product, after Goto and van de Geijn (ACM TOMS 34, 2008). Operands
+ * are packed into panels that are read from end to end, and a tile of c stays in registers. Part of
+ * kernels_body.h.
  *
  * An element of c is one chain of additions over k, whatever the tile, the panel or the place in
  * them. Where the processor has fused multiply-adds (all but "generic") the chain is made of those,
@@ -42,8 +42,8 @@ INLINE void transpose_quad(const float *from, int64_t ld, float *to, int64_t str
   *(quad_memory *)(to + 3 * stride) = __builtin_shuffle(ab2, cd2, second);
 }
 
-/* A panel of `width` lanes (rows of a, or columns of b), to[l][lane] for l < k, from lanes that lie
- * next to each other in memory (`along`) or ld apart. Lanes past n are zero. */
+/* A panel of `width` lanes (rows of a, or columns of b), to[l][lane] for l < k. The lanes are
+ * adjacent in memory (`along`) or ld apart. Lanes past n are zero. */
 INLINE void pack_panel(int width, bool along, int64_t n, int64_t k, const float *from, int64_t ld,
                        float *to)
 {
@@ -155,7 +155,7 @@ enum {
   NARROW_STRIP = 512
 }; /* columns whose sums stay in the first-level cache; a multiple of WIDTH */
 
-/* Quads that lie `step` apart, one behind the other. */
+/* Quads that lie `step` apart, loaded one after the other. */
 INLINE vec load_quads(const float *from, int64_t step)
 {
 #if defined __AVX512F__
@@ -213,16 +213,16 @@ static void extend_some(bool along, int m, int64_t n, int64_t l, int64_t k, cons
 }
 
 /* Columns of b that lie in rows of memory: `groups` of WIDTH of them, terms [0, k) with k a
- * multiple of 4. Rows are often a power of two apart, so that the lines of all of them compete for
- * one set of the first-level cache: a line is used up before the next group's come, and what is
- * fetched ahead goes to the second level. */
+ * multiple of 4. Rows are often a power of two apart, so the lines of all rows compete for one set
+ * of the first-level cache. So a line is used up before those of the next group are loaded, and
+ * prefetched lines go to the second level. */
 INLINE void chain_across(int m, int groups, int64_t k, const float *a, int64_t lda, const float *b,
                          int64_t ldb, float *to)
 {
   enum { AHEAD = 128 };
   const int64_t below =
       groups * WIDTH * ldb +
-      (k > AHEAD ? AHEAD - k : 0); /* behind the end of a row: the rows that come next */
+      (k > AHEAD ? AHEAD - k : 0); /* after the end of a row: the rows that come next */
   vec sum[NARROW][GROUPS];
 #pragma GCC unroll 8
   for (int i = 0; i < m; i++)

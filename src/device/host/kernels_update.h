@@ -40,7 +40,7 @@ INLINE vecu widen(half x)
 #endif
 }
 
-/* Of what fits into 16 bits. */
+/* Narrows numbers that fit into 16 bits. */
 INLINE half narrow(vecu x)
 {
 #if defined __AVX2__ && !defined __AVX512F__
@@ -379,7 +379,7 @@ INLINE struct update_kind kind_of(const struct update *op)
                               op->copy, op->stochastic, true};
 }
 
-/* What does not fill whole vectors: of any kind. */
+/* The elements that do not fill whole vectors, of any kind. */
 static __attribute__((noinline)) void update_rest(const struct update_pass *pass,
                                                   const union rule_scalars *k, int64_t i, int64_t n,
                                                   uint32_t first, const struct update_arrays *a)

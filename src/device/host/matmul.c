@@ -1,12 +1,12 @@
 /* Matrix products of all sizes.
  *
- * OpenBLAS (which does attention's small ones) cannot keep this device's promise: which of its
- * kernels computes an element, and so its last bits, depends on the shape of the call and on the
- * element's place in it, so that a batch cut in two, or a product cut among threads, gives other
- * bits. Here an element is always the sum over blocks of k, in order, of a chain of multiply-adds
- * over the block; blocks have K_BLOCK terms and start anew with each sequence of a weight gradient.
- * Nothing else - threads, rows and columns in the call, the tiling - enters, and workers share the
- * packed operands of the whole product. */
+ * OpenBLAS (used for attention's small products) cannot keep this device's promise. Its choice of
+ * kernel for an element, and so the element's last bits, depends on the shape of the call and on
+ * the element's place in it. So a batch cut in two, or a product cut among threads, would give
+ * other bits. Here an element is always the sum over blocks of k, in order, of a chain of
+ * multiply-adds over the block. Blocks have K_BLOCK terms and start again with each sequence of a
+ * weight gradient. Nothing else - threads, rows and columns in the call, the tiling - enters, and
+ * workers share the packed operands of the whole product. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -23,7 +23,7 @@ enum {
   PACK_LANES = 64 /* rows or columns of a block that a worker packs at once */
 };
 
-/* What is packed: rows [row, row + rows) of a, columns [column, column + columns) of b, blocks
+/* The packed part: rows [row, row + rows) of a, columns [column, column + columns) of b, blocks
  * [block, block + blocks) of k. */
 struct chunk {
   int64_t row, rows, column, columns, block, blocks;
@@ -36,7 +36,7 @@ struct matmul_job {
   const float *add;
   int64_t add_ld;
   float *a, *b; /* packed: [block][panel][k][lane], blocks K_BLOCK or `sequence` terms apart */
-  int64_t sequence, depth; /* terms after which blocks start anew; terms of a full block */
+  int64_t sequence, depth; /* terms after which blocks start again; terms of a full block */
   int64_t sequence_blocks, all_blocks; /* of a sequence, of k */
   struct chunk chunk;
   int64_t tasks_a, tasks_b; /* of packing: 0 where what the chunk before left is used again */
@@ -249,8 +249,8 @@ static void run_chunks(struct lane *lane, struct matmul_job *job, float *room, i
       }
 }
 
-/* With few rows the work is to read b, in runs as long as can be: nothing is packed, and a task is
- * a range of columns over all of k. */
+/* With few rows most of the work is to read b, in runs as long as possible. Nothing is packed. A
+ * task is a range of columns over all of k. */
 static void run_narrow(void *arg, int64_t task, int worker)
 {
   struct matmul_job *job = arg;
@@ -307,8 +307,8 @@ static void run_product(struct lane *lane, const struct matmul *op, const float 
   host_tally(lane, &job.tally);
 }
 
-/* What is to be added lies where the product goes: piece after piece, it waits in half of the room.
- */
+/* The addend lies at the place of the product. So it is copied, piece after piece, to half of the
+ * room. */
 static void run_onto_itself(struct lane *lane, const struct matmul *op, float *room, int64_t floats)
 {
   const int64_t half = floats / 2, columns = least(op->n, half),

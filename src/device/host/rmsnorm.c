@@ -1,6 +1,6 @@
-/* Root mean square norm. Backward, one pass over a block of rows gives both dx and the block's part
- * of dgamma; the parts are then added in order, block after block within a sequence and sequence
- * after sequence. */
+/* Root mean square norm. The backward pass makes one pass over a block of rows for both dx and the
+ * block's part of dgamma. The parts are then added in order: block after block within a sequence,
+ * and sequence after sequence. */
 #include <string.h>
 
 #include "device/host/host.h"
