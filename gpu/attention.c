@@ -1,7 +1,7 @@
 /* Attention: by cuDNN where it is there and knows the shape, else by the plain kernels
  * (attention.cu). cuDNN's gradient is cut into pieces that its room holds. On Hopper the gradient
- * is our own (attention_hopper.cu) where that knows the shape: it is the faster one, and has no
- * scores to keep (tests/gpu/bench_ops measures both). */
+ * is our own kernel (attention_hopper.cu) if it knows the shape, because it is faster and keeps no
+ * scores (tests/gpu/bench_ops measures both). */
 #include "gpu/cuda.h"
 
 #ifdef SLUICE_HAVE_CUDNN
@@ -64,9 +64,9 @@ static void warn_of_plain_attention(struct device *device)
   cuda->warned = true;
 }
 
-/* cuDNN's deterministic backward pass keeps the scores [T, T] of all that it works on, in 16 bits:
- * it is given as many sequences at a time as need no more than a limit, or where one sequence needs
- * more, as many of its heads. */
+/* cuDNN's deterministic backward pass keeps the scores [T, T] of all its input, in 16 bits. So it
+ * gets as many sequences at a time as fit a limit. If one sequence needs more than the limit, it
+ * gets as many of its heads as fit. */
 static int64_t pieces_within(int64_t n, double bytes_each, double most)
 {
   int64_t pieces = 1;
@@ -151,7 +151,8 @@ static enum status cudnn_backward(struct lane *lane, const struct attention_back
   return status;
 }
 
-/* What a graph needs, which this builds, so that no call has to; 0 where cuDNN has none. */
+/* Workspace of a graph, which this function builds so that no later call must; 0 if cuDNN has
+ * none. */
 static size_t graph_workspace(struct device *device, const struct attention_backward *op,
                               bool backward)
 {

@@ -1,7 +1,8 @@
 /* Attention in plain CUDA: the fallback where neither cuDNN nor, for the gradient,
  * attention_hopper.cu knows a shape, and what these are compared with. A warp owns a query
  * (forward, dq) or a key (dk, dv) and walks over the other side in order, with the online softmax
- * of Milakov & Gimelshein (2018, arXiv:1805.02867): no atomics, one order of additions. */
+ * of Milakov & Gimelshein (2018, arXiv:1805.02867). There are no atomics, and additions have one
+ * order. */
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"
 

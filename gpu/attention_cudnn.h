@@ -1,5 +1,5 @@
-/* Attention by cuDNN's graph interface (through NVIDIA's header-only cudnn-frontend, the one C++
- * library here, behind this C header). A graph is built once a shape and kept. bf16, causal,
+/* Attention by cuDNN's graph interface, through NVIDIA's header-only cudnn-frontend, the only C++
+ * library here. This C header hides it. A graph is built once a shape and kept. bf16, causal,
  * grouped heads, sliding window, a deterministic backward pass. Private to gpu/. */
 #ifndef SLUICE_GPU_ATTENTION_CUDNN_H
 #define SLUICE_GPU_ATTENTION_CUDNN_H

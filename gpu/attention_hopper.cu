@@ -132,7 +132,7 @@ template <int D> __global__ void __launch_bounds__(128) finish(params p)
 
 /* --- the host's side ----------------------------------------------------- */
 
-/* What the images of this file that the GPU can run were compiled for. */
+/* The architecture for which the images of this file that the GPU can run were compiled. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 __constant__ int compiled = 1;
 #else

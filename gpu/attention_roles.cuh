@@ -1,10 +1,10 @@
-/* What the warpgroups of the kernel `gradient` in attention_hopper.cu do, which says who is who. A
- * block's roles are tied by barriers alone.
+/* The work of the warpgroups of the kernel `gradient` in attention_hopper.cu, which lists their
+ * roles. A block's roles are tied by barriers alone.
  *
  * Tiles lie in shared memory as the copy engine's 128-byte swizzle writes them: panels of 64
  * columns, rows of 128 bytes. Accumulators: thread t of a warpgroup has the row and column of
- * acc_row() and acc_column(). All of a kernel's barriers are waited for in turn by each who waits,
- * and nobody can be two phases late: see `note`. */
+ * acc_row() and acc_column(). All threads that wait for a barrier wait for each of its phases in
+ * turn, and none can be two phases late: see `note`. */
 #ifndef SLUICE_GPU_ATTENTION_ROLES_CUH
 #define SLUICE_GPU_ATTENTION_ROLES_CUH
 
@@ -56,10 +56,11 @@ template <int D> struct plan {
   static_assert(BYTES <= 232448, "a block's shared memory");
 };
 
-/* What the feeding thread tells the others of step c, in a ring of NOTES. Step c + NOTES is fed
- * when the keys are through with step c + NOTES - STAGES, hence the queries with the product of two
- * steps before that, for which step c + 1's room in SUM was given back, at the least: by then all
- * have read step c's note and waited for its barriers, thread 64 that of step 0 too. */
+/* A note of the feeding thread about step c, in a ring of NOTES. Step c + NOTES is fed when the
+ * keys have finished step c + NOTES - STAGES. Then the queries have finished the product of two
+ * steps before that, for which at least step c + 1's room in SUM was given back. So by then all
+ * threads have read step c's note and waited for its barriers, and thread 64 also that of step
+ * 0. */
 struct note {
   int what; /* LAST: of the item; STOP: and of the block; from FROM on: how many query blocks it is
                from the key block's first one */
@@ -107,7 +108,7 @@ __device__ __forceinline__ constexpr int acc_column(int t, int r)
 }
 
 /* A matrix in shared memory, as products take it. Rows that are no k's: 8 of them are 1024 bytes.
- * Rows that are k's: likewise, and a panel lies `panel` bytes behind the one before. */
+ * Rows that are k's: likewise, and a panel lies `panel` bytes after the previous one. */
 __device__ __forceinline__ uint64_t descriptor(uint32_t address, uint32_t panel)
 {
   return (uint64_t)((address & 0x3ffff) >> 4) | (uint64_t)(panel >> 4) << 16 |
@@ -301,7 +302,7 @@ template <int D> struct keys_worker {
     ds_ring.next();
   }
 
-  /* A step whose queries see none of these keys: dS is 0, and nothing else is to be done. */
+  /* A step whose queries see none of these keys: dS is 0, and there is no other work. */
   __device__ __forceinline__ void pass()
   {
     const uint32_t none[16] = {};

@@ -2,16 +2,16 @@
  * they meet, and in which order the sums of dQ are made. Pure arithmetic, tested without a GPU
  * (tests/gpu/test_attention_schedule.c).
  *
- * An item is a key block (ATTENTION_KEYS keys) of a head of k and v; it walks over the query blocks
+ * An item is a key block (ATTENTION_KEYS keys) of a head of k and v. It walks over the query blocks
  * (ATTENTION_QUERIES queries) that see it, head after head of the group. Items are taken in the
  * order of their indices, by whoever is free. Heads go in sets of about as many as give each
- * multiprocessor a key block. In even sets ("up") key blocks come from the last one, which meets
- * the fewest queries, to the first, and queries ascend from the diagonal; in odd ones ("down") from
- * the first to the last, and queries descend to the diagonal. A query block's dQ is the sum over
- * its key blocks in the order in which these come. So an item waits for items of lower indices
- * only, whoever works on them, and as each begins (or ends) later than the one before by the
- * queries of its diagonal, what it waits for has nearly always happened; and the short items of a
- * set fill up with the long ones of the next. */
+ * multiprocessor a key block. In even sets ("up") key blocks go from the last one, which meets the
+ * fewest queries, to the first, and queries ascend from the diagonal. In odd sets ("down") key
+ * blocks go from the first to the last, and queries descend to the diagonal. A query block's dQ is
+ * the sum over its key blocks in the order in which these come. So an item waits only for items of
+ * lower indices, no matter which block works on them. Each item begins (or ends) later than the one
+ * before it by the queries of its diagonal, so the awaited sums are nearly always complete. The
+ * short items of a set fill up with the long ones of the next. */
 #ifndef SLUICE_GPU_ATTENTION_SCHEDULE_H
 #define SLUICE_GPU_ATTENTION_SCHEDULE_H
 

@@ -1,8 +1,8 @@
 /* Softmax, loss and its gradient of a row of logits, in place. A block takes rows in turns. As much
- * of a row as fits lies in shared memory: maximum and sum come of one pass over it by the online
- * method of Milakov & Gimelshein (2018, arXiv:1805.02867), the gradient of a second one, behind
- * which the same places are filled with the next row, so that memory has work all the time. What
- * does not fit is read twice. Exponentials are powers of 2, as the chip has them. */
+ * of a row as fits lies in shared memory. One pass over it gives maximum and sum by the online
+ * method of Milakov & Gimelshein (2018, arXiv:1805.02867), and a second pass gives the gradient.
+ * After it the same places are filled with the next row, so that memory is always busy. The rest of
+ * the row is read twice. Exponentials are powers of 2, as the chip has them. */
 #include <cuda_pipeline.h>
 
 #include "gpu/common.cuh"
@@ -47,7 +47,7 @@ template <typename T, int W> __device__ __forceinline__ void take_in(online *o, 
   float here = to_float(x.at[0]);
   for (int k = 1; k < W; k++)
     here = fmaxf(here, to_float(x.at[k]));
-  if (here == -INFINITY) /* of which nothing is to be subtracted while it is the maximum */
+  if (here == -INFINITY) /* while -infinity is the maximum, nothing is subtracted from it */
     return;
   here *= LOG2_E;
   if (here > o->most) {
@@ -76,13 +76,13 @@ __device__ __forceinline__ online join(online o, online *part)
   return join_warp(lane < (int)blockDim.x / 32 ? part[lane] : online{-INFINITY, 0});
 }
 
-/* What the second pass needs of the first. */
+/* The results of the first pass that the second one needs. */
 struct result {
   float most, share;
   int target; /* -1: the gradient is 0 */
 };
 
-/* Of elements first .. first + W of a row. */
+/* The result for elements first .. first + W of a row. */
 template <typename T, int W>
 __device__ __forceinline__ pack<T, W> gradient_of(const result &now, float scale, int first,
                                                   const pack<T, W> &x)

@@ -1,4 +1,4 @@
-/* What the kernels share: 16-byte accesses, sums over a warp in a fixed order, types to float and
+/* Shared by the kernels: 16-byte accesses, sums over a warp in a fixed order, types to float and
  * back, sums over pieces of work. */
 #ifndef SLUICE_GPU_COMMON_CUH
 #define SLUICE_GPU_COMMON_CUH
@@ -135,8 +135,8 @@ __device__ __forceinline__ float warp_max(float x)
   return x;
 }
 
-/* Tells the host of a token or a target outside the vocabulary: see gpu_fault. Of several, one
- * stays. */
+/* Tells the host of a token or a target outside the vocabulary: see gpu_fault. Of several reports,
+ * one stays. */
 __device__ __forceinline__ void report(unsigned long long *fault, int64_t row, int32_t id,
                                        bool target)
 {
@@ -189,9 +189,9 @@ __device__ __forceinline__ void split(int64_t item, int64_t width, int64_t *row,
   }
 }
 
-/* Columns' sums that lie in pieces, work[array][piece][n], are added in an order that depends on
- * their number only: array 0 to `a`, array 1 to `b`, of which either may be NULL. Block (32, ROWS).
- */
+/* Sums of columns lie in pieces, work[array][piece][n]. They are added in an order that depends on
+ * the number of pieces only: array 0 to `a`, array 1 to `b`, of which either may be NULL. Block
+ * (32, ROWS). */
 constexpr int PIECE_ROWS = 16;
 template <int ROWS>
 __global__ void add_pieces(int64_t n, int pieces, const float *work, bool accumulate, float *a,

@@ -1,5 +1,5 @@
-/* The CUDA device: lanes are streams, marks are events. One file a topic; kernels in *.cu behind
- * kernels.h. Private to gpu/. */
+/* The CUDA device: lanes are streams, marks are events. One file per topic; kernels are in *.cu,
+ * declared in kernels.h. Private to gpu/. */
 #ifndef SLUICE_GPU_CUDA_H
 #define SLUICE_GPU_CUDA_H
 

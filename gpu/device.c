@@ -14,7 +14,7 @@ enum status cuda_check(cudaError_t error, const char *what)
 {
   if (error == cudaSuccess)
     return STATUS_OK;
-  (void)cudaGetLastError(); /* told here, and not once more by lane_check() */
+  (void)cudaGetLastError(); /* reported here, and not again by lane_check() */
   return status_set(error == cudaErrorMemoryAllocation ? STATUS_MEMORY : STATUS_LIBRARY,
                     "CUDA: %s failed: %s (%s)", what, cudaGetErrorString(error),
                     cudaGetErrorName(error));

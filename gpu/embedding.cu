@@ -1,8 +1,8 @@
 /* Rows of the embedding by token, and their gradient. For the gradient tokens are sorted (stable,
  * so that rows of one token keep their order) and cut into chunks of CHUNK sorted places, each
- * walked through by one block. A run of equal tokens inside a chunk is added to its row there; of a
- * run that crosses chunks each chunk leaves its part in the workspace, and a second kernel adds the
- * parts in their order: no atomics, one order of additions. */
+ * walked through by one block. A run of equal tokens inside a chunk is added to its row there. For
+ * a run that crosses chunks each chunk leaves its part in the workspace, and a second kernel adds
+ * the parts in order. There are no atomics, and additions have one order. */
 #include <cub/device/device_radix_sort.cuh>
 
 #include "gpu/common.cuh"
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(THREADS)
   store<T, W>(x + row * C + c, value);
 }
 
-/* Tokens outside the vocabulary, which the forward pass has told of, are sorted behind it. */
+/* Tokens outside the vocabulary, which the forward pass has reported, are sorted to the end. */
 __global__ void number(int64_t rows, int64_t V, const int32_t *token, int32_t *key, int32_t *row)
 {
   const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -80,8 +80,8 @@ __device__ __forceinline__ void add_to(float *to, const pack<float, W> &before, 
   store<float, W>(to, out);
 }
 
-/* part[chunk][2][C]: of the run that came in from the chunk before, and of the one that goes on
- * behind this chunk, where it began here. */
+/* part[chunk][2][C]: the part of the run that came in from the previous chunk, and the part of the
+ * run that began here and goes on after this chunk. */
 template <typename T, int W>
 __global__ void __launch_bounds__(COLUMN_THREADS)
     add_chunk(const sorted s, const T *dx, float *dwte, float *part)

@@ -5,8 +5,8 @@
 #include "device/device.h"
 
 extern const struct device_ops cuda_ops;
-/* GPUs that this process sees; 0 where there is none, or no driver; -1 where that cannot be told
- * (status set): a driver that is too old, or does not start. */
+/* Number of GPUs that this process sees; 0 if there is none, or no driver; -1 if the number is
+ * unknown (status set), because the driver is too old or does not start. */
 int cuda_device_count(void);
 /* Its place in the PCI tree, "0000:1B:00.0". */
 enum status cuda_device_bus(int ordinal, char *out, int size);

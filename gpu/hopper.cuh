@@ -46,7 +46,7 @@ INSTRUCTION void barrier_arrive_expecting(uint32_t bar, uint32_t bytes)
 }
 
 /* Waits for the end of the phase of this parity: 0, 1, 0, ... from the first one on. The phase
- * before the first has ended. Whoever waits must not miss two. */
+ * before the first has ended. A waiting thread must not miss two phases. */
 INSTRUCTION void barrier_wait(uint32_t bar, uint32_t parity)
 {
   uint32_t done;
@@ -265,8 +265,8 @@ INSTRUCTION int load_shared(uint32_t from)
   return x;
 }
 
-/* A flag in the device's memory, read before all that follows; and written behind all that came
- * before. */
+/* A flag in the device's memory. It is read before all that follows, and written after all that
+ * came before. */
 INSTRUCTION int flag_load(const int *flag)
 {
   int x;

@@ -55,8 +55,8 @@ void gpu_bias_gradient(const struct gpu_launch *launch, int64_t rows, int64_t n,
                        const void *d, bool accumulate, float *db, float *work);
 size_t gpu_bias_workspace(int multiprocessors, int64_t rows, int64_t n);
 
-/* What kernels tell the host of a token or a target outside the vocabulary, in one word that the
- * host can read at any time: 0 where there is none. Such a row is taken as zeros, such a target as
+/* A kernel's report to the host about a token or a target outside the vocabulary, in one word that
+ * the host can read at any time. 0: no report. Such a row is taken as zeros, such a target as
  * -1. */
 static inline bool gpu_fault_is_target(uint64_t fault)
 {

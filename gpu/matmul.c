@@ -1,9 +1,9 @@
 /* Matrix products through cuBLASLt: what the device calls.
  *
- * Which algorithm serves a shape, and whether a GELU is better part of the product or a pass behind
- * it, is measured at its first product. It is the same with and without accumulation, and it is
- * learned(): a table of bytes. The same bytes lie in the user's cache, by GPU and version of the
- * library, which is asked for shapes that nobody has told of. */
+ * The first product of a shape measures which algorithm is best, and whether a GELU is better part
+ * of the product or a separate pass after it. It is the same with and without accumulation, and it
+ * is learned(): a table of bytes. The user's cache holds the same bytes, by GPU and version of the
+ * library. It is read for shapes that learn() did not bring. */
 #include "gpu/matmul_private.h"
 
 #include <inttypes.h>
@@ -64,8 +64,8 @@ static enum status adopt(const struct device *device, const struct matmul *op,
   return STATUS_OK;
 }
 
-/* Only when a shape is met that nobody has told of: of thousands of ranks whose homes are one file
- * system the one that finds out for all asks it, not those that it tells. */
+/* Only if a shape is met that learn() did not bring. Thousands of ranks may have their homes on one
+ * file system, so only the rank that measures for all reads the file. */
 static void ask_file(struct matmul_cache *cache)
 {
   if (cache->asked)
@@ -87,7 +87,7 @@ static const struct matmul_record *find_kept(struct matmul_cache *cache,
   return NULL;
 }
 
-/* An entry of a shape that nobody has told of. */
+/* An entry of a shape that learn() did not bring. */
 static enum status meet(struct lane *lane, const struct matmul *op, const struct matmul_key *key)
 {
   struct matmul_cache *cache = cuda_device(lane->device)->algorithms;
@@ -173,8 +173,8 @@ enum status cuda_matmul(struct lane *lane, const struct matmul *op)
 
 /* --- what was learned, as bytes ------------------------------------------ */
 
-/* What was used here, and what was told and not used: a run that goes on with other shapes for a
- * while comes back to it. */
+/* The entries used here, and the entries that were learned and not used, because a run that
+ * continues with other shapes for a while may return to them. */
 static void put_known(const struct matmul_cache *cache, struct matmul_record *to)
 {
   for (int64_t i = 0; i < cache->slots; i++)
@@ -194,7 +194,7 @@ static enum status take(struct matmul_cache *cache, struct matmul_record record)
   return STATUS_OK;
 }
 
-/* Whoever asks is who found out for all: what is new goes to the file. */
+/* The caller is the rank that measured for all, so new entries go to the file. */
 enum status cuda_learned(struct device *device, void **out, int64_t *bytes)
 {
   struct matmul_cache *cache = cuda_device(device)->algorithms;
@@ -218,8 +218,8 @@ enum status cuda_learned(struct device *device, void **out, int64_t *bytes)
   return STATUS_OK;
 }
 
-/* What is there of the same shape gives way, and the file is not asked: everybody is to use what
- * one has found. */
+/* Replaces entries of the same shape, and the file is not read, because all ranks must use the
+ * results of one. */
 enum status cuda_learn(struct device *device, const void *data, int64_t bytes)
 {
   struct matmul_cache *cache = cuda_device(device)->algorithms;

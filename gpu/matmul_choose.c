@@ -1,7 +1,7 @@
-/* The choice of an algorithm for a shape, and of how much of the epilogue is part of it: measured
- * at its first product, where nothing is read from c on c itself, which the product overwrites
- * afterwards. Algorithms that add up parts in no fixed order, or in less than fp32, are left out.
- */
+/* The choice of an algorithm for a shape, and of how much of the epilogue is part of it. It is
+ * measured at the first product of the shape. If nothing is read from c, it is measured on c
+ * itself, which the product overwrites afterwards. Algorithms that add up parts in no fixed order,
+ * or in less than fp32, are left out. */
 #include "gpu/matmul_private.h"
 
 #include <inttypes.h>
@@ -88,7 +88,7 @@ static bool elapsed(const struct trial *trial, int i, float *ms)
          !cudaEventElapsedTime(ms, trial->event[i], trial->event[i + 1]);
 }
 
-/* Milliseconds of one run behind another, which loads what it needs; negative where it does not
+/* Milliseconds of one run after another one, which loads what it needs; negative if it does not
  * run. */
 static float look(const struct trial *trial, const cublasLtMatmulAlgo_t *algo)
 {
@@ -115,7 +115,7 @@ static int compare_candidates(const void *a, const void *b)
   return compare_floats(&((const struct candidate *)a)->ms, &((const struct candidate *)b)->ms);
 }
 
-/* Of n candidates those that run, fastest first, as far as there is time. How many those are. */
+/* Of n candidates, those that run, fastest first, as far as time permits. How many those are. */
 static int look_at_all(const struct trial *trial, const cublasLtMatmulHeuristicResult_t *found,
                        int n, struct candidate *out)
 {
@@ -153,7 +153,7 @@ static bool compare(const struct trial *const *trial, struct candidate *candidat
   return true;
 }
 
-/* Those that come close to the best, once more. */
+/* Candidates close to the best are measured again. */
 static bool fastest(const struct trial *trial, const cublasLtMatmulHeuristicResult_t *found, int n,
                     cublasLtMatmulAlgo_t *out)
 {
@@ -254,7 +254,7 @@ static enum status choose_way(const struct trial *any, const struct matmul_key *
   return STATUS_OK;
 }
 
-/* What a trial needs besides the operands. Where c is read, outputs go to scratch memory, so that
+/* Needs of a trial besides the operands. Where c is read, outputs go to scratch memory, so that
  * nothing is added twice. */
 static bool prepare(struct trial *trial, void **scratch)
 {

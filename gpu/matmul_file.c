@@ -109,7 +109,7 @@ static int64_t count_used(const struct matmul_cache *cache)
   return n;
 }
 
-/* What was measured here. How many those are. */
+/* Puts the entries that were measured here. How many those are. */
 static int64_t put_measured(const struct matmul_cache *cache, struct matmul_record *to)
 {
   int64_t n = 0;

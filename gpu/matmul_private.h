@@ -1,7 +1,7 @@
-/* What the parts of the matrix products share: a product as cuBLASLt sees it (matmul_product.c),
- * the choice of its algorithm (matmul_choose.c), the table of the shapes that are known
- * (matmul_table.c), the file that keeps it (matmul_file.c), and what the device calls (matmul.c).
- * Private to gpu/matmul*.c. */
+/* Shared by the parts of the matrix products: a product in cuBLASLt's form (matmul_product.c), the
+ * choice of its algorithm (matmul_choose.c), the table of known shapes (matmul_table.c), the file
+ * that keeps it (matmul_file.c), and the calls of the device (matmul.c). Private to
+ * gpu/matmul*.c. */
 #ifndef SLUICE_GPU_MATMUL_PRIVATE_H
 #define SLUICE_GPU_MATMUL_PRIVATE_H
 
@@ -27,7 +27,7 @@ struct matmul_record {
   int32_t way, measured; /* measured 0: cuBLAS' guess, which no file keeps */
 };
 
-/* What a table is good for. */
+/* The GPU and library for which a table is valid. */
 struct matmul_kind {
   char magic[8], name[256];
   int64_t version, multiprocessors, workspace, record_bytes;
@@ -40,7 +40,7 @@ struct matmul_header {
   uint64_t sum; /* hash_bytes() of the records */
 };
 
-/* What a shape's products share. Pointers of bias and aux are set at each call. */
+/* Common data of the products of a shape. Pointers of bias and aux are set at each call. */
 struct matmul_product {
   cublasLtMatmulDesc_t desc;
   cublasLtMatrixLayout_t a, b, c;
@@ -79,22 +79,22 @@ void *matmul_target(const struct matmul *op, enum matmul_way way);
 cublasStatus_t matmul_run(struct lane *lane, const struct matmul *op,
                           const struct matmul_product *p, const cublasLtMatmulAlgo_t *algo,
                           void *d);
-/* What is left of the epilogue behind the product, `c` in place of op->c. */
+/* The rest of the epilogue after the product, with `c` in place of op->c. */
 enum status matmul_finish(struct lane *lane, const struct matmul *op, enum matmul_way way, void *c);
 
 /* A used entry for op's shape, whose key it is: the fastest way and algorithm, measured on the
- * lane; where there is no room to measure, cuBLAS' first guess, with a warning. STATUS_UNSUPPORTED:
- * cuBLAS has none. */
+ * lane. If there is no room to measure, it is cuBLAS' first guess, with a warning.
+ * STATUS_UNSUPPORTED: cuBLAS has none. */
 enum status matmul_choose(struct lane *lane, const struct matmul *op, const struct matmul_key *key,
                           struct matmul_entry *out);
 
-/* The key's slot, or the free one that is to be its. */
+/* The slot of the key, or a free slot for it. */
 struct matmul_entry *matmul_find_entry(const struct matmul_cache *cache,
                                        const struct matmul_key *key);
 /* Room for one more. Entries move. */
 enum status matmul_make_room(struct matmul_cache *cache);
-/* Of a table as bytes: its size, its header once the records stand behind it, and record i,
- * wherever the table lies. */
+/* A table as bytes: its size, its header once the records follow it, and record i, wherever the
+ * table lies. */
 int64_t matmul_table_bytes(int64_t records);
 void matmul_put_header(const struct matmul_cache *cache, int64_t records, void *table);
 struct matmul_record matmul_record_at(const void *table, int64_t i);
@@ -108,8 +108,8 @@ char *matmul_file_path(const struct matmul_kind *kind);
 /* Its records, the caller's to mem_free; *n 0 where there are none. It is a cache: what cannot be
  * read is measured again. */
 struct matmul_record *matmul_read_file(const struct matmul_cache *cache, int64_t *n);
-/* What is new goes to it, if there is any. What other runs have written meanwhile stays, oldest
- * first, and the oldest go where there is too much. */
+/* New entries go to it, if there are any. Entries that other runs have written meanwhile stay,
+ * oldest first. The oldest are dropped if there are too many. */
 void matmul_write_file(struct matmul_cache *cache);
 
 #endif

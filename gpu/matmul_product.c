@@ -1,5 +1,5 @@
-/* One product as cuBLASLt sees it. Row-major c = op(a) op(b) is column-major c^T = op(b)^T op(a)^T,
- * so b is cuBLAS' first operand and nothing is ever transposed in memory. */
+/* One product as cuBLASLt sees it. Row-major c = op(a) op(b) is column-major c^T = op(b)^T op(a)^T.
+ * So b is cuBLAS' first operand, and nothing is transposed in memory. */
 #include "gpu/matmul_private.h"
 
 void matmul_product_destroy(struct matmul_product *p)
@@ -21,7 +21,7 @@ static cublasStatus_t set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttribute
   return cublasLtMatmulDescSetAttribute(desc, what, value, bytes);
 }
 
-/* What the library is to do of op's epilogue. */
+/* The part of op's epilogue that the library does. */
 static enum epilogue part_of(const struct matmul *op, enum matmul_way way)
 {
   return way == MATMUL_WAY_ALL    ? op->epilogue

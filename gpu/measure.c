@@ -40,7 +40,7 @@ static enum status begin(struct lane *lane, enum device_class kind, double work)
   return cuda_check(cudaEventRecord(sample->begin, cuda_lane(lane)->stream), "recording an event");
 }
 
-/* Behind an operation, whose status is passed on. One that failed leaves its sample to the next. */
+/* Ends an operation, whose status is passed on. One that failed leaves its sample to the next. */
 static enum status end(struct lane *lane, enum status status)
 {
   struct cuda_measure *measure = &cuda_lane(lane)->measure;
@@ -118,7 +118,7 @@ static double attention_flops(const struct attention *op, int products)
          (double)op->batch;
 }
 
-/* Of one element. */
+/* Bytes of one element. */
 static size_t update_bytes(const struct update *op, const void *master, void *const *state,
                            const void *copy)
 {

@@ -1,5 +1,5 @@
-/* Memory of the GPU, memory of the host that it reaches, and what clears and copies both. What
- * alloc() and alloc_host() hand out is counted by mem_usage(). */
+/* Memory of the GPU, memory of the host that it reaches, and what clears and copies both.
+ * mem_usage() counts the memory from alloc() and alloc_host(). */
 #include "config.h"
 
 #include "gpu/cuda.h"
@@ -137,7 +137,7 @@ void cuda_unpin(struct device *device, void *ptr)
   const cudaError_t error = ptr ? cudaHostUnregister(ptr) : cudaSuccess;
   if (!error)
     return;
-  (void)cudaGetLastError(); /* or a lane would be told of it */
+  (void)cudaGetLastError(); /* otherwise a lane would report it */
   log_warn("CUDA: memory of the host stays pinned: %s", cudaGetErrorString(error));
 }
 

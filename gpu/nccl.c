@@ -33,7 +33,7 @@ static enum status nccl_check(ncclResult_t error, const char *what)
                     ncclGetErrorString(error), more && *more ? ": " : "", more ? more : "");
 }
 
-/* On the way out a failure is told and does not stop what follows. */
+/* When a process ends, a failure is logged and does not stop the rest of the cleanup. */
 static void nccl_warn(ncclResult_t error, const char *what)
 {
   if (nccl_check(error, what))
@@ -112,7 +112,7 @@ enum status nccl_group_register(struct nccl_group *group, void *ptr, int64_t byt
 static bool is_short_of(size_t bytes)
 {
   size_t unused = 0, all = 0;
-  (void)cudaGetLastError(); /* told here, and not once more by lane_check() */
+  (void)cudaGetLastError(); /* reported here, and not again by lane_check() */
   return !cudaMemGetInfo(&unused, &all) && unused < bytes;
 }
 

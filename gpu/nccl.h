@@ -1,6 +1,6 @@
 /* A group of GPUs that NCCL knows, for src/comm: collectives on a lane's stream, by copy engines
- * where NCCL can. What NCCL leaves to its environment variables stays theirs. Private to gpu/ and
- * src/comm. */
+ * where NCCL can. Settings that NCCL takes from environment variables stay under their control.
+ * Private to gpu/ and src/comm. */
 #ifndef SLUICE_GPU_NCCL_H
 #define SLUICE_GPU_NCCL_H
 
@@ -19,9 +19,9 @@ enum status nccl_id(void *id);
 /* Made first, so that what can fail on one member alone does so before others wait for it in
  * start(). Local. */
 enum status nccl_group_create(struct nccl_group **out);
-/* On this thread's current GPU, which no other member may have. `name`, for NCCL's messages and
- * traces, must live as long as the group. one_node, the same on all members: of all of them.
- * Collective. */
+/* Starts the group on this thread's current GPU, which no other member may have. `name`, for NCCL's
+ * messages and traces, must live as long as the group. one_node is the same on all members: whether
+ * all of them are on one node. Collective. */
 enum status nccl_group_start(struct nccl_group *group, const char *name, const void *id,
                              bool one_node, int size, int index);
 void nccl_group_destroy(struct nccl_group *group); /* takes NULL; Collective where it was started */
@@ -33,9 +33,10 @@ void nccl_group_abort(struct nccl_group *group);
  */
 enum status nccl_memory_create(size_t bytes, void **out);
 void nccl_memory_destroy(void *ptr); /* takes NULL */
-/* Memory by nccl_memory_create() that collectives will use until the group is destroyed, at the
- * same places on all members, and which must live as long: a window that the members' copy engines
- * reach, so that inside a node data move without a kernel. Up to four of them. Collective. */
+/* Registers memory by nccl_memory_create() that collectives will use. All members use the same
+ * offsets, and the memory must live as long as the group. It becomes a window that the members'
+ * copy engines reach, so that inside a node data move without a kernel. Up to four of them.
+ * Collective. */
 enum status nccl_group_register(struct nccl_group *group, void *ptr, int64_t bytes);
 
 /* full holds size * bytes bytes; `shard` is this member's part: at its place in full, or anywhere

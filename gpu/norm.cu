@@ -1,12 +1,11 @@
-/* Layer norm and root mean square norm, forward and backward, one pass over memory each. What
- * bounds them is how much of memory is under way at a time, so a row belongs to as few threads as
- * can hold it, mostly to one warp, whose sums need no barrier.
+/* Layer norm and root mean square norm, forward and backward, one pass over memory each. The limit
+ * is the number of bytes in flight. So a row belongs to as few threads as can hold it, mostly to
+ * one warp, whose sums need no barrier.
  *
- * Forward: a row is read into registers, all of it at once.
- * Backward: teams of warps take rows in turns; each thread copies its part of the rows to come into
- * shared memory of its own, and sums the weight gradients of its columns in registers; a second
- * kernel adds what the blocks found. The grid depends on the shape and the GPU only, so the sums
- * have one order. */
+ * Forward: a row is read into registers, all of it at once. Backward: teams of warps take rows in
+ * turns. Each thread copies its part of the next rows into its own shared memory, and sums the
+ * weight gradients of its columns in registers. A second kernel adds the results of the blocks. The
+ * grid depends on the shape and the GPU only, so the sums have one order. */
 #include <cuda_pipeline.h>
 
 #include "gpu/common.cuh"
@@ -285,7 +284,7 @@ template <typename T, int W, int P> struct ring {
   }
 };
 
-/* Of any piece, also one that is not there: there is one group of copies for each. */
+/* For any piece, also one that does not exist: there is one group of copies per piece. */
 template <typename T, int W, int P>
 __device__ __forceinline__ void fetch(const row_norm_backward &op, const ring<T, W, P> &to,
                                       int stage, int64_t piece)

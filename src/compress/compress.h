@@ -53,7 +53,7 @@ enum {
   CODEC_VARIABLE = 128,   /* a message begins with its length in bytes, an int64_t: only so many
                            * bytes need to travel */
   CODEC_ALONE = 256,      /* it codes no values of another codec */
-  CODEC_NEEDS_MAX = 512,  /* encode() must be told the largest magnitude of all members of a sum */
+  CODEC_NEEDS_MAX = 512,  /* encode() needs the largest magnitude of all members of a sum */
   CODEC_HAS_VALUES = CODEC_SPARSE | CODEC_LOW_RANK /* another codec may code the values */
 };
 
@@ -100,9 +100,9 @@ struct codec_ops {
   enum status (*subtract)(const struct codec *codec, const struct codec_pass *pass,
                           const void *messages, float *x);
 
-  /* out[i * n ..] (= or += by accumulate) what the message at messages[i * bytes(n)] decodes to.
-   * `type` of out: fp32 or bf16; for plain vectors fp32 alone. bf16 is widened, added in fp32, and
-   * rounded to nearest, ties to even. NULL: the codec is for sums alone. Enqueued on the lane.
+  /* out[i * n ..] (= or += by accumulate) is the decoded message at messages[i * bytes(n)]. `type`
+   * of out: fp32 or bf16; for plain vectors fp32 alone. bf16 is widened, added in fp32, and rounded
+   * to nearest, ties to even. NULL: the codec is for sums alone. Enqueued on the lane.
    * STATUS_UNSUPPORTED: another type. Local. */
   enum status (*decode)(const struct codec *codec, const struct codec_pass *pass,
                         const void *messages, bool accumulate, enum dtype type, void *out);

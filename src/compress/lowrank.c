@@ -9,9 +9,10 @@
  *
  * One round is PowerSGD from a random start. Each further round is a subspace iteration towards the
  * principal components, along which GradiVeQ sends coefficients. So both are one rule, with other
- * sizes: rows of weights or short slices. A second round pays. With 600 x 128 elements and rank 16,
- * errors after 1, 2 and 3 rounds are 1.69, 1.08 and 1.03 times the best one if the k-th singular
- * value is about 1 / k, and 1.31, 1.06 and 1.02 times if it is about 1 / sqrt k. */
+ * sizes: rows of weights or short slices. A second round pays. An example has 600 x 128 elements
+ * and rank 16. If the k-th singular value is about 1 / k, the errors after 1, 2 and 3 rounds are
+ * 1.69, 1.08 and 1.03 times the best one. If it is about 1 / sqrt k, they are 1.31, 1.06 and 1.02
+ * times the best one. */
 #include "compress/rule/lowrank.h"
 #include "compress/compress.h"
 #include "device/device.h"
@@ -91,7 +92,7 @@ static struct codec_pass values_pass(const struct format *f, const struct codec_
   return values;
 }
 
-/* Of messages `stride` bytes apart, in place, or in scratch memory. */
+/* The factors of messages `stride` bytes apart, in place, or in scratch memory. */
 static struct factors factors_of(const struct format *f, const struct codec_pass *pass,
                                  const void *messages, int64_t stride)
 {

@@ -24,9 +24,9 @@ enum status exec_fail(struct exec *exec, enum status status)
   return exec_failure(exec);
 }
 
-/* What is on its way on another lane this one follows; lanes whose work is the calling thread's own
- * (io, and those of a host beside the device) wait for its end. What a host beside the device has
- * signalled has ended. */
+/* This lane follows work that is under way on another lane. Lanes whose work is the calling
+ * thread's own (io, and the lanes of a host next to the device) wait until it ends. Work that a
+ * host next to the device has signalled has ended. */
 static enum status wait_for(struct driver *driver, int instr, int64_t n)
 {
   struct exec *exec = driver->exec;
@@ -104,7 +104,7 @@ enum status driver_step(struct driver *driver, int64_t n)
   return STATUS_OK;
 }
 
-/* Of traced steps, what a lane's operations take; others are not held up for it. */
+/* Measures the time of a lane's operations in traced steps; other lanes are not held up for it. */
 static enum status measure_step(struct driver *driver, int64_t n)
 {
   const bool wanted = exec_is_traced(driver->exec, driver->exec->args[n & 1].step);

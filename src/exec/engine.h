@@ -1,5 +1,5 @@
-/* Behind exec.h: what the driver threads and the handlers of instructions share. Only for src/exec.
- */
+/* Private part of exec.h, shared by the driver threads and the handlers of instructions. Only for
+ * src/exec. */
 #ifndef SLUICE_EXEC_ENGINE_H
 #define SLUICE_EXEC_ENGINE_H
 
@@ -52,7 +52,8 @@ struct held {
   int64_t step;
 };
 
-/* Times of step n are taken behind the release of step n + 1, and count from that of step n - 1. */
+/* Times of step n are taken after the release of step n + 1, and count from the release of step n -
+ * 1. */
 enum { BASES = 3 };
 
 struct exec {
@@ -101,8 +102,8 @@ struct exec {
 
 /* The device that a lane works on. */
 struct device *exec_device_of(const struct exec *exec, enum plan_lane lane);
-/* Whether it is a host beside a device whose work goes on behind its calls: an operation there has
- * finished when its token says so. */
+/* Whether the lane is a host's next to a device, whose work continues after its calls return. An
+ * operation there has finished when its token says so. */
 bool exec_is_beside(const struct exec *exec, enum plan_lane lane);
 
 /* Find the memory of each buffer of the plan in the arenas; NULL for those on the disk. */
@@ -110,8 +111,8 @@ enum status exec_place_buffers(struct exec *exec);
 
 /* Run instruction `index` of step `n` on its lane. */
 enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n);
-/* The same outside of any step, on whatever its buffers hold, for an operation that is to be tried;
- * `tokens`: of a sequence, in generation. */
+/* The same outside of any step, on the current contents of its buffers, to try an operation.
+ * `tokens`: tokens per sequence, in generation. */
 enum status exec_try(struct exec *exec, struct lane *lane, int index, int64_t tokens);
 /* And what UPDATE `index`, of whole matrices, makes of their direction. */
 enum status exec_try_matrices(struct exec *exec, struct lane *lane, int index);

@@ -38,7 +38,7 @@ static void sort_by_lane(struct exec *exec)
   }
 }
 
-/* What is fetched is held by whoever gathers it, or, where nobody does, by the FETCH. */
+/* The instruction that gathers a window holds it; if none gathers it, the FETCH does. */
 static void find_windows_and_metrics(struct exec *exec)
 {
   const struct plan *plan = exec->plan;
@@ -240,7 +240,7 @@ static enum status make_groups(struct exec *exec)
 
 /* Enqueued collectives are issued in the plan's order, the same on all ranks, whatever lanes they
  * are on. So they cannot deadlock. An instruction waits only for instructions before it in the
- * plan, or in an earlier step. Take the first collective that does not end: all before it have
+ * plan, or in an earlier step. Consider the first collective that does not end: all before it have
  * ended on all ranks, so every rank issues it, and no queue of a device has an unfinished
  * collective in front of it. */
 static void order_collectives(struct exec *exec)
@@ -275,7 +275,7 @@ static enum status check_places(const struct exec *exec)
   return comm_check_same(exec->config.comm, "the memory layout of the plan", &hash, sizeof hash);
 }
 
-/* What collectives read and write lies in the arenas. */
+/* Collectives read and write in the arenas only. */
 static enum status register_memory(struct exec *exec)
 {
   const struct exec_memory *memory = exec->config.memory;
@@ -333,8 +333,8 @@ static int cores_of(const struct exec *exec, enum plan_lane lane, const int **ou
   return math && config->cores ? config->threads : 0;
 }
 
-/* The optimizer's workers beside a device: each has a CPU of its own where there are as many.
- * Elsewhere lanes share CPUs, and whom the scheduler finds busy it moves out of the way. */
+/* The optimizer's workers next to a device: each has a CPU of its own if there are enough.
+ * Elsewhere lanes share CPUs, and the scheduler moves a worker away from a busy CPU. */
 static bool is_pinned(const struct exec *exec, enum plan_lane lane)
 {
   const int *cores;
@@ -501,7 +501,8 @@ void exec_destroy(struct exec *exec)
   mem_free(exec);
 }
 
-/* What the model would do to the bytes behind a cache nobody checks later. */
+/* Bytes after the end of a cache: the model would overwrite them, and no later check would
+ * notice. */
 static enum status check_generation(const struct exec *exec, const struct step_args *args)
 {
   const struct plan_input *input = &exec->plan->input;
@@ -524,9 +525,9 @@ static enum status check_generation(const struct exec *exec, const struct step_a
 }
 
 /* Step n takes the arguments' and the marks' place of step n - 2, which is complete: exec_end()
- * made sure of it before it returned from step n - 1. An instruction of that one may still have to
- * wait for a mark of step n - 2; what it waits for conflicts with it, and so does not run again,
- * and set the mark anew, before that wait. */
+ * made sure of it before it returned from step n - 1. An instruction of that step may still have to
+ * wait for a mark of step n - 2. The instruction that it waits for conflicts with it, so it does
+ * not run again, and does not set the mark again, before that wait. */
 static enum status release_step(struct exec *exec, const struct step_args *args)
 {
   if (exec->begun)
@@ -571,7 +572,7 @@ static enum status check_lanes(struct exec *exec)
   return status;
 }
 
-/* Of the step released last: its metrics, or all of it where there are none. */
+/* Waits for the metrics of the step released last, or for all of it if there are none. */
 static enum status wait_for_results(struct exec *exec)
 {
   const int64_t n = exec->released;
@@ -603,7 +604,7 @@ static void read_results(const struct exec *exec, struct exec_result *result)
   result->finite = metrics->outcome.finite;
 }
 
-/* Of the step before the one released last, while that one runs. */
+/* Takes the times of the step before the one released last, while the last one runs. */
 static enum status take_earlier_times(struct exec *exec)
 {
   enum status status = exec_wait_complete(exec, exec->released - 1);

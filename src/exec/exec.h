@@ -17,13 +17,14 @@ struct watchdog;
  * must be laid out the same (checked). */
 struct exec_memory {
   void *persistent[TIER_COUNT],
-      *transient[TIER_COUNT]; /* of TIER_DISK NULL: both lie in `store`, the transient one behind
-                                 the persistent one; of TIER_SHARED `transient` is this rank's */
+      *transient[TIER_COUNT]; /* For TIER_DISK both are NULL: the arenas lie in `store`, the
+                                 transient one after the persistent one. For TIER_SHARED `transient`
+                                 is this rank's. */
   int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
   struct device *device;
   struct comm_shared *shared; /* the persistent arena of TIER_SHARED; NULL: none */
-  struct comm_shared
-      *regions; /* the transient ones of the members of a group, one behind the other; NULL: none */
+  struct comm_shared *
+      regions; /* the transient arenas of the members of a group, one after the other; NULL: none */
   int64_t region_bytes; /* from one member's to the next one's */
   struct store *store;  /* NULL: none */
 };
@@ -32,22 +33,22 @@ struct exec_memory {
 enum status exec_memory_create(struct device *device, struct comm *comm, const char *nvme,
                                const struct plan *const plans[], int n, struct exec_memory *out);
 void exec_memory_destroy(struct exec_memory *memory); /* takes a zeroed one; Collective */
-/* What a buffer of a plan holds, whatever its tier, in and out of memory of the host, or of the
- * device where it is the host's; nothing may be under way. Local. */
+/* Reads or writes a buffer of a plan in any tier. The other side is host memory, or device memory
+ * if the device's memory is the host's. No step may be under way. Local. */
 enum status exec_memory_read(const struct exec_memory *memory, const struct plan *plan, int buffer,
                              int64_t offset, int64_t bytes, void *out);
 enum status exec_memory_write(const struct exec_memory *memory, const struct plan *plan, int buffer,
                               int64_t offset, int64_t bytes, const void *data);
 
-/* What a step needs from outside. `load` fills tokens [B, T] and targets [B, T] of one micro-batch
- * of one step; it is called on the thread that calls exec_begin(). Generation has no targets, and
- * as many tokens a sequence as exec_set_window() said. */
+/* The input of a step. `load` fills tokens [B, T] and targets [B, T] of one micro-batch of one
+ * step. It runs on the thread that calls exec_begin(). Generation has no targets, and as many
+ * tokens a sequence as exec_set_window() said. */
 typedef enum status exec_load(void *arg, int64_t step, int micro, int32_t *tokens,
                               int32_t *targets);
 
-/* What an instruction of a traced step did: seconds since the first traced step was released.
- * rested: the step was released at rest, with nothing of the one before it beside it. spent: what
- * op_counters_end() told, valid during the call; NULL: nothing is counted. */
+/* One instruction of a traced step, in seconds since the release of the first traced step. rested:
+ * nothing of an earlier step was running when the step was released. spent: the result of
+ * op_counters_end(), valid during the call; NULL: nothing is counted. */
 struct exec_event {
   int64_t step;
   int instr;
@@ -70,10 +71,10 @@ struct exec_config {
   exec_load *load;
   void *load_arg;
   int threads;      /* of the compute, reduce and host lanes */
-  const int *cores; /* `threads` logical CPUs that the compute lane's team shares, or, beside a
-                     * device apart, all threads of the lanes that compute on the host: there the
-                     * host lane's thread i has the CPU cores[i] to itself, if none is named twice;
-                     * NULL: wherever this process may run */
+  const int *cores; /* `threads` logical CPUs that the compute lane's team shares. If a separate
+                     * device computes, all threads of the lanes that compute on the host share
+                     * them; there the host lane's thread i has the CPU cores[i] to itself if none
+                     * is named twice; NULL: wherever this process may run */
   int io_cpus; /* of the thread that reads and writes tiers on disk; 0: wherever this process may
                   run */
   const int *io_cores;
@@ -86,16 +87,16 @@ struct exec_config {
                        exec_create(), which has to be that of exec_step() and exec_destroy() then */
   double timeout_s; /* > 0: a job in which nothing moves for so long while a step is under way is
                        ended with a report (exec/watchdog.h) */
-  struct watchdog *start; /* told what exec_create() is at; NULL: nobody */
+  struct watchdog *start; /* reports the progress of exec_create() to it; NULL: no reports */
 };
 
-/* What the groups of a plan, once it is started, hold of the memory that the ranks of this node
- * share (comm_group_shared_bytes()). `apart`: the device's memory is not the host's. Local. */
+/* Bytes of shared memory of this node that the groups of a started plan hold
+ * (comm_group_shared_bytes()). `apart`: the device's memory is not the host's. Local. */
 int64_t exec_groups_shared_bytes(const struct plan *plan, const struct comm *comm, bool apart);
 
 /* Checks that all ranks hold plans with the same collectives. On a device that learns by trying,
  * rank 0 tries the plan's operations on the transient memory and on gradients, and the others learn
- * from it: nothing but parameters, moments and frozen parameters keeps its values. Collective. */
+ * from it. Only parameters, moments and frozen parameters keep their values. Collective. */
 enum status exec_create(const struct exec_config *config, struct exec **out);
 void exec_destroy(struct exec *exec); /* drains; takes NULL; Collective */
 
@@ -110,43 +111,43 @@ struct exec_result {
 };
 
 /* exec_begin(): release step `step` with learning rate `lr` and drive the io lane. The rest of the
- * step needs nothing of the caller, who may do something else. exec_end() returns when the step's
- * metrics are known; updates may still be under way behind the return. Of a plan without METRICS it
- * returns when all of the step is complete, with a zeroed result. exec_step() is both. `update` is
- * the 1-based number of the optimizer's update (steps that were skipped as not finite do not
- * count). The first call may have any `step`, later ones count up by one. Collective. After a
- * failure of this rank the lanes have stopped, and peers may wait in a collective for ever:
+ * step needs nothing from the caller, which may do other work. exec_end() returns when the step's
+ * metrics are known. Updates may still be under way then. For a plan without METRICS it returns
+ * when the whole step is complete, with a zeroed result. exec_step() does both. `update` is the
+ * 1-based number of the optimizer's update (steps that were skipped as not finite do not count).
+ * The first call may have any `step`, later ones count up by one. Collective. After a failure of
+ * this rank the lanes have stopped, and peers may wait in a collective without end: call
  * comm_abort(). */
 enum status exec_begin(struct exec *exec, int64_t step, int64_t update, double lr);
 enum status exec_end(struct exec *exec, struct exec_result *result);
 enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr,
                       struct exec_result *result);
-/* What messages of a unit's gradient lost in the last step that measured it, of this rank: sums
- * over all messages, and the residual that they left. Normalized. Zeros if nothing measures. After
- * exec_end(). Local. */
+/* The loss of the messages of a unit's gradient in the last step that measured it, on this rank:
+ * sums over all messages, and the residual that they left. Normalized. Zeros if nothing measures.
+ * After exec_end(). Local. */
 void exec_read_sample(const struct exec *exec, int unit, struct plan_sample *out);
 /* Wait until every instruction released so far is complete: all tiers at rest. Local. */
 enum status exec_drain(struct exec *exec);
 
-/* What the steps released from now on generate from (PLAN_GENERATE): `tokens` new ones (1 ..
- * shape.sequence; `load` fills as many a sequence, one behind the other) behind `past` ones that
- * earlier steps put into the cache. The logits are those of the last new one. past 0 begins anew.
- * At first: 0 and shape.sequence. Nothing may be under way. A step refuses what does not fit:
- * STATUS_INTERNAL. */
+/* The window for generation (PLAN_GENERATE) of the steps released from now on: `tokens` new tokens
+ * (1 .. shape.sequence; `load` fills as many per sequence, contiguously) after `past` tokens that
+ * earlier steps put into the cache. The logits are those of the last new token. past 0 starts
+ * again. At first: 0 and shape.sequence. Nothing may be under way. A step refuses what does not
+ * fit: STATUS_INTERNAL. */
 void exec_set_window(struct exec *exec, int64_t past, int64_t tokens);
 
 /* Where a buffer of the plan lies: in the device's memory, but for tokens and logits. */
 void *exec_pointer(const struct exec *exec, int buffer);
 
-/* What the link between the members of this rank's shard group carries, in bytes a second as NCCL's
- * tests count bus bandwidth, from an all-gather of as much as 256 MiB of the transient memory; 0
- * where nothing is gathered between ranks. Before the first step. Collective. */
+/* Rate of the link between the members of this rank's shard group, in bytes per second, counted as
+ * the bus bandwidth of NCCL's tests. It comes from an all-gather of up to 256 MiB of the transient
+ * memory; 0 if nothing is gathered between ranks. Before the first step. Collective. */
 enum status exec_measure_link(struct exec *exec, double *bytes_s);
 
-/* Seconds that each lane ran instructions (`busy_s`; collectives include the wait for peers), and
- * that it waited for tokens between the first and the last one of a step, and GEMM time and
- * operations of the compute lane (where the device counts them), since the last call. Only after
- * exec_drain(). */
+/* Times since the last call. Of each lane: seconds that it ran instructions (`busy_s`; collectives
+ * include the wait for peers), and seconds that it waited for tokens between the first and the last
+ * one of a step. Of the compute lane, if the device counts them: GEMM time and operations. Only
+ * after exec_drain(). */
 struct exec_profile {
   double busy_s[LANE_COUNT], wait_s[LANE_COUNT], op_s[OP_COUNT], matmul_s, matmul_flops;
   int64_t steps;
@@ -158,11 +159,11 @@ void exec_profile(struct exec *exec, struct exec_profile *out);
  * Local. */
 void exec_profile_from(struct exec *exec, int64_t step);
 
-/* What the instructions of a lane took so far, [OP_COUNT]; NULL: nothing of it is counted. Only
+/* Counters of the instructions of a lane so far, [OP_COUNT]; NULL: nothing of it is counted. Only
  * after exec_drain(). Local. */
 const struct op_counters_sum *exec_counted(const struct exec *exec, enum plan_lane lane);
 
-/* What the operations of the traced steps took, of all lanes that a thread drives; zeros where the
+/* Time of the operations of the traced steps, over all lanes that a thread drives; zeros if the
  * device does not measure. Only after exec_drain(). Local. */
 enum status exec_measured(struct exec *exec, struct class_total total[CLASS_COUNT]);
 

@@ -126,7 +126,7 @@ static enum status pin_shared(const struct exec_memory *memory, struct comm *com
   return comm_agree(comm, status);
 }
 
-/* What the group has one copy of. */
+/* The memory of which the group has one copy. */
 static enum status create_shared(struct exec_memory *memory, struct comm *comm, int group)
 {
   const int64_t bytes = whole_pages(memory->persistent_bytes[TIER_SHARED]);
@@ -138,8 +138,8 @@ static enum status create_shared(struct exec_memory *memory, struct comm *comm, 
                              &memory->persistent[TIER_SHARED]);
 }
 
-/* And what each of its members has for itself, for the others to read: memory apart from the other,
- * so that a member's region is the part that it touches first. */
+/* The memory that each member has for itself and the others may read. It is separate from the
+ * shared copy, so that a member is the first to touch its own region. */
 static enum status create_regions(struct exec_memory *memory, struct comm *comm, int group)
 {
   const int64_t bytes = whole_pages(memory->transient_bytes[TIER_SHARED]);

@@ -59,7 +59,7 @@ static struct model_shape shape_of(const struct call *call)
                                                                 : input->shape.sequence};
 }
 
-/* The targets lie behind the tokens. */
+/* The targets lie after the tokens. */
 static int32_t *targets_of(const struct call *call, void *tokens)
 {
   const struct deck_shape *shape = &call->exec->plan->input.shape;
@@ -67,8 +67,8 @@ static int32_t *targets_of(const struct call *call, void *tokens)
 }
 
 /* gather -> get -> release: a window holds one unit of one step from its GATHERs to its RELEASE,
- * and nothing else may touch its bytes. What is gathered is the window itself, or parts of it. The
- * list of windows that are held is short, so no check walks through all buffers. */
+ * and nothing else may touch its bytes. A GATHER writes the window itself, or parts of it. The list
+ * of windows that are held is short, so no check walks through all buffers. */
 static enum status refuse_window(const struct call *call, int buffer, const char *why)
 {
   char name[96];
@@ -206,7 +206,7 @@ enum status run_move(const struct call *call)
   return status;
 }
 
-/* What a GATHER is going to complete is written here already. */
+/* The window that a later GATHER completes is written here already. */
 enum status run_fetch(const struct call *call)
 {
   const int window = call->instr->use[MOVE_TO].buffer;
@@ -457,7 +457,7 @@ static enum status encode(const struct call *call, const struct codec_pass *pass
   return status || !measures ? status : measure_sample(call, pass, &sample);
 }
 
-/* What earlier messages have lost, added to the gradient. */
+/* The residual of earlier messages, added to the gradient. */
 static enum status add_residual(const struct call *call, float *x, int64_t n, int residual,
                                 void *work)
 {
@@ -486,8 +486,8 @@ enum status run_magnitude(const struct call *call)
                                      use(call, MAGNITUDE_LARGEST));
 }
 
-/* Error feedback: Seide et al. 2014; Karimireddy et al. 2019, arXiv:1901.09847. What the messages
- * lose is what is left of the gradient if they are subtracted from it. */
+/* Error feedback: Seide et al. 2014; Karimireddy et al. 2019, arXiv:1901.09847. The residual is the
+ * gradient minus its messages. */
 static enum status encode_with_feedback(const struct call *call, const struct codec_pass *pass)
 {
   const struct codec *lost = &call->exec->plan->policy[call->instr->unit].residual;

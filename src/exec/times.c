@@ -154,7 +154,7 @@ double exec_covered(struct stretch one, int n, const struct stretch *by, int *fr
   return sum;
 }
 
-/* Collectives of step n of a lane, next to the compute lane in step `beside`. */
+/* Hidden time of a lane's collectives of step n, next to the compute lane in step `beside`. */
 static void count_hidden(struct driver *driver, int64_t n, int64_t beside)
 {
   const struct exec *exec = driver->exec;

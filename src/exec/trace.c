@@ -21,8 +21,8 @@ struct intervals {
   int64_t n, room;
 };
 
-/* Where the traced step that came last began on the compute lane, and whether it was released
- * beside a traced one. */
+/* Where the last traced step began on the compute lane, and whether it was released while a traced
+ * step was running. */
 struct beginning {
   int64_t step;
   double begin_s;
@@ -87,7 +87,7 @@ static double length(const struct intervals *set)
 
 enum { MOST_SETS = 3 };
 
-/* Of united ones: how long all run. */
+/* Of unions of intervals: the time in which all of them run. */
 static double common_length(int n, const struct intervals *const set[])
 {
   double sum = 0;
@@ -226,7 +226,7 @@ static void count_instr(struct trace_run *run, const struct exec_event *event)
   }
 }
 
-/* Of the compute lane, whose instructions come in their order, as steps in theirs. */
+/* For the compute lane, whose instructions and steps come in order. */
 static enum status note_beginning(struct trace_run *run, const struct exec_event *event)
 {
   struct beginning *last = &run->last;

@@ -10,9 +10,9 @@
 #include "exec/watchdog_private.h"
 
 /* Seconds. MOST_TICK_S: of looking again. MOST_AGAIN_S: while a rank waits for one that goes on,
- * rank 0 asks again. SILENCE_S: rank 0 takes to hear an alarm, beside what it may be at. Where it
- * hears none, one rank after the other speaks, each STAGGER_S later, at most MOST_STAGGER_S: the
- * first ends the job before all have said the same. */
+ * rank 0 asks again. SILENCE_S: the time that rank 0 needs to notice an alarm, next to its other
+ * work. Where it hears none, one rank after the other speaks, each STAGGER_S later, at most
+ * MOST_STAGGER_S: the first ends the job before all have said the same. */
 #define MOST_TICK_S 0.5
 #define MOST_AGAIN_S 30
 #define SILENCE_S 5
@@ -21,7 +21,7 @@
 
 /* --- the thread ---------------------------------------------------------- */
 
-/* Of what carries data. Once is enough. */
+/* Checks the groups that carry data. Once is enough. */
 static void check_groups(struct watchdog *dog)
 {
   const struct exec *exec = dog->exec;

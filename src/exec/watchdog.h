@@ -1,11 +1,12 @@
 /* Ends a job in which nothing moves. A thread looks a few times within the limit whether anything
- * has moved since: of an executor's steps, where one is under way, any instruction that has begun
- * or completed; of a task that the caller names, what it tells. Where nothing has, or where the
- * carrier of a collective met an error, it has rank 0 ask all ranks what they are at. Where one of
- * them does something by itself and has moved within the limit, the others go on waiting; else rank
- * 0 ends the job with a report on stderr: what each lane of each rank is at, and whom everybody
- * waits for. Ranks that do not answer it within seconds are marked, and where rank 0 itself is
- * gone, another one tells of itself. Between steps nothing is watched but the tasks. */
+ * has moved since its last look. For a step that is under way, any instruction that has begun or
+ * completed counts; for a task that the caller names, the progress that the caller reports. Where
+ * nothing has, or where the carrier of a collective met an error, it has rank 0 ask all ranks what
+ * they are at. If a rank is busy with work of its own and has moved within the limit, the others go
+ * on waiting. Otherwise rank 0 ends the job with a report on stderr: the current work of each lane
+ * of each rank, and the rank for which the others wait. Ranks that do not answer it within seconds
+ * are marked, and where rank 0 itself is gone, another one tells of itself. Between steps nothing
+ * is watched but the tasks. */
 #ifndef SLUICE_EXEC_WATCHDOG_H
 #define SLUICE_EXEC_WATCHDOG_H
 
@@ -25,17 +26,17 @@ enum status watchdog_create(struct comm *comm, struct exec *exec, double limit_s
 /* When the executor is at rest, and before its lanes end. Takes NULL. Collective. */
 void watchdog_destroy(struct watchdog *watchdog);
 
-/* What the caller does beside the steps, of each kind at most one thing at a time: it is watched by
- * itself, whether steps go on or not. All ranks do the same ones in the same order. */
+/* Work of the caller outside of the steps, of each kind at most one at a time. Each is watched
+ * separately, whether steps go on or not. All ranks do the same ones in the same order. */
 enum watchdog_task {
   TASK_MEET,
   TASK_SAVE,
   TASK_START,
   TASK_COUNT
-}; /* meeting the other ranks, beside a step or after it; a checkpoint, also behind the steps;
+}; /* a meeting of the ranks, during a step or after it; a checkpoint, also after the steps;
       watchdog_start() */
-/* Where it is: `moved` changes as long as it goes on, `doing` is a constant text for "in the
- * checkpoint, DOING" or NULL, `waits` says that the other ranks are what it waits for. */
+/* The state of a task. `moved` changes as long as the task goes on. `doing` is a constant text for
+ * "in the checkpoint, DOING", or NULL. `waits`: the task waits for the other ranks. */
 struct watchdog_place {
   int64_t moved;
   const char *doing;

@@ -8,8 +8,9 @@
 
 #define MOST_DOUBT_S 60 /* that a silent rank may have paused, where the limit is longer */
 
-/* Who did not answer first, then who began the fewest collectives: there the others wait. Of those,
- * who does something by itself. */
+/* Sort suspects: first ranks that did not answer, then ranks that started the fewest collectives,
+ * because the others wait for them. Of those, ranks that are busy with work of their own come
+ * first. */
 static int compare_places(const struct rank_place *a, const struct rank_place *b)
 {
   if (a->begun != b->begun)
@@ -86,8 +87,8 @@ static void print_report(struct watchdog *dog)
   append_blame(dog, ranks);
 }
 
-/* A subject that does not move on some rank, and in which nobody goes on by himself; SUBJECTS:
- * none. Who has moved lately may take long, and the others wait longer than he takes to move. */
+/* A subject that does not move on some rank, and in which no rank makes progress; SUBJECTS: none. A
+ * rank that has moved lately may take long. The others then wait longer than it takes to move. */
 static int find_stuck(const struct watchdog *dog, bool *stuck)
 {
   const int ranks = comm_ranks(dog->comm);
@@ -176,7 +177,8 @@ enum status watchdog_judge(struct watchdog *dog, bool *stuck)
   dog->doubted = stands;
   if (stands && !before)
     dog->doubted_since_s = clock_s();
-  *stuck = *stuck || !all; /* who does not answer may be the one that is stuck, and has told so */
+  *stuck = *stuck || !all; /* a rank that does not answer may be the one that is stuck, and may have
+                              reported that */
   return STATUS_OK;
 }
 

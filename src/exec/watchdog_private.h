@@ -1,6 +1,6 @@
-/* What the parts of the watchdog share: the thread (watchdog.c), what it sees (watchdog_look.c),
- * what a rank says of itself (watchdog_state.c), and how a job ends (watchdog_end.c). Private to
- * src/exec/watchdog*.c. */
+/* Shared by the parts of the watchdog: the thread (watchdog.c), its view of the rank
+ * (watchdog_look.c), a rank's report of its state (watchdog_state.c), and the end of a job
+ * (watchdog_end.c). Private to src/exec/watchdog*.c. */
 #ifndef SLUICE_EXEC_WATCHDOG_PRIVATE_H
 #define SLUICE_EXEC_WATCHDOG_PRIVATE_H
 
@@ -8,7 +8,7 @@
 #include "exec/engine.h"
 #include "exec/watchdog.h"
 
-/* What can be stuck: the steps, and each task. */
+/* Subjects that can be stuck: the steps, and each task. */
 enum { STEPS = TASK_COUNT, SUBJECTS };
 
 /* Where a rank is in one of them. */
@@ -21,11 +21,11 @@ struct rank_place {
   char text[232]; /* "in LOAD m0 (#0, io) of step 2" */
 };
 
-/* What a rank says of itself. */
+/* A rank's report of its state. */
 struct rank_state {
   int rank;
   bool stuck[SUBJECTS];
-  enum status failed; /* of what carries data: a failure that nobody waits for */
+  enum status failed; /* an asynchronous failure of the transport */
   char failure[512];
   struct rank_place place[SUBJECTS];
   char lanes[3280]; /* a line for each */
@@ -100,9 +100,9 @@ watchdog_append(char *text, size_t room, size_t *used, const char *format, ...);
 
 /* Within COLLECT_S + what so many ranks take, a rank that runs at all answers. */
 double watchdog_collect_s(const struct watchdog *dog);
-/* Rank 0: where nothing goes on, or a rank has failed, the job ends here; otherwise *stuck: some
- * rank waits for longer than the limit for one that goes on, or may do so (`doubted`: it is to be
- * asked at once), or somebody did not answer, who may. */
+/* Rank 0: if nothing moves, or a rank has failed, the job ends here. Otherwise *stuck: some rank
+ * waits longer than the limit for a rank that makes progress, or may do so (`doubted`: it must be
+ * asked at once), or some rank did not answer and may be the stuck one. */
 enum status watchdog_judge(struct watchdog *dog, bool *stuck);
 /* Another rank, for which rank 0 is silent. */
 void __attribute__((noreturn)) watchdog_end_alone(struct watchdog *dog);

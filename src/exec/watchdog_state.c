@@ -44,8 +44,8 @@ static int waits_for(const struct watchdog *dog, int index, int64_t n)
   return exec_waits_for_turn(exec, index, n) ? exec->span[index].turn : -1;
 }
 
-/* Number in the deck's count of step n since create. What holds it is overwritten two steps later,
- * and this is asked when none comes. */
+/* Number in the deck's count of step n since create. Its slot is overwritten two steps later, and
+ * this function is called when no step comes. */
 static int64_t step_number(const struct watchdog *dog, int64_t n)
 {
   return dog->exec->args[dog->released & 1].step - (dog->released - n);
@@ -72,7 +72,7 @@ static void describe_last(const struct watchdog *dog, const struct driver *drive
   watchdog_append(out, room, used, "; complete before it: %s\n", name);
 }
 
-/* What a lane is at, for its line; and what it adds to the state of the rank. */
+/* The current work of a lane, for its line, and its part of the rank's state. */
 static void describe_lane(const struct watchdog *dog, enum plan_lane lane, struct rank_state *state,
                           size_t *used)
 {
@@ -128,7 +128,7 @@ static void describe_steps(const struct watchdog *dog, struct rank_state *state,
     snprintf(place->text, sizeof place->text, "stopped by a failure: %.200s", status_text());
 }
 
-/* Whoever is not in it is where its steps are. */
+/* A rank that is not in the task is where its steps are. */
 static void describe_task(const struct watchdog *dog, enum watchdog_task which,
                           struct rank_state *state, size_t *used)
 {

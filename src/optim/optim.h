@@ -36,9 +36,9 @@ struct optim_ops {
 };
 const struct optim_ops *optim_ops(enum optimizer optimizer);
 
-/* Learning rate of step `step` (0-based): linear warm-up over `warmup` steps, (step + 1) /
- * (warmup + 1) of lr, then constant, linear or cosine (Loshchilov & Hutter 2017,
- * arXiv:1608.03983) to min_lr * lr at decay_steps, and that value afterwards. */
+/* Learning rate of step `step` (0-based). It warms up linearly over `warmup` steps, with (step + 1)
+ * / (warmup + 1) of lr. Then it is constant, or falls linearly or by a cosine (Loshchilov & Hutter
+ * 2017, arXiv:1608.03983) to min_lr * lr at decay_steps, and keeps that value afterwards. */
 double optim_learning_rate(const struct deck *deck, int64_t step);
 
 /* Everything about an update that is equal for all steps and ranks. Zero: AdamW without decay. */
@@ -87,9 +87,9 @@ int64_t optim_state_elements(const struct optim_segments *segments, int state,
                              struct layout_range r);
 
 /* One pass over flat range r of the unit, except whole matrices. master, grad and copy (NULL: none)
- * point at r.begin's element, in op's types. state[s] points at the elements that the range keeps.
- * The call sets op's rule, its `first` to the place in the flat unit, and no decay for exempt
- * parameters. Local, on `lane`, as the functions below. */
+ * point at the element r.begin, in op's types. state[s] points at the elements that the range
+ * keeps. The call sets op's rule, its `first` to the place in the flat unit, and no decay for
+ * exempt parameters. Local, on `lane`, as the functions below. */
 enum status optim_update(struct lane *lane, const struct optim_segments *segments,
                          struct layout_range r, const struct update *op, void *master,
                          const void *grad, void *const *state, void *copy);

@@ -4,8 +4,8 @@
 
 #include "plan/plan.h"
 
-/* What the arenas of plans of one job need of one tier on a rank: they share the persistent one,
- * and take turns in the transient one. Local. */
+/* The size of one tier's arenas that the plans of one job need on a rank. The plans share the
+ * persistent arena, and take turns in the transient one. Local. */
 struct plan_arenas {
   int64_t persistent, transient;
 };

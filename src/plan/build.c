@@ -1,14 +1,14 @@
-/* The builder: the only place that knows strategies. It writes a step in an order that is right
- * when run one after another; how far ahead a gather stands of its use, and how far behind its
- * backward pass a reduce, is how much of them the lanes may overlap and how many windows that
+/* The builder: the only place that knows strategies. It writes a step in an order that is correct
+ * when run one instruction after another. The distance of a gather before its use, and of a reduce
+ * after its backward pass, decides how much of them the lanes may overlap and how many windows that
  * costs.
  *
- * Compute goes through `visits`, the uses of parameters in order: per micro-batch the root
- * (embedding), the blocks forward, the head's unit (loss), the blocks backward, down to the lowest
- * one whose gradient somebody wants. While visit v computes, the windows of visits v .. v +
+ * Compute goes through `visits`, the uses of parameters in order. Per micro-batch these are the
+ * root (embedding), the blocks forward, the head's unit (loss), and the blocks backward, down to
+ * the lowest one whose gradient is needed. While visit v computes, the windows of visits v .. v +
  * prefetch are held, no others: prefetch + 1 at most. So a unit that is visited again within
- * prefetch + 1 visits keeps its window, which costs no window and saves a gather: the last block
- * from forward over the loss to backward, for one. */
+ * prefetch + 1 visits keeps its window, which costs no window and saves a gather. An example is the
+ * last block from forward over the loss to backward. */
 #include "base/mem.h"
 #include "plan/builder.h"
 
@@ -62,8 +62,8 @@ static void choose(struct builder *b)
 
 /* ---- what a rank owns ---- */
 
-/* ZeRO-1 keeps whole parameters from step to step, around the master. In another type than its, or
- * by a codec, they are made anew like any window. */
+/* ZeRO-1 keeps whole parameters from step to step, around the master. In a type other than the
+ * master's, or by a codec, they are made again like any window. */
 static bool stays_in_place(const struct builder *b, int u)
 {
   return b->plan->input.strategy == STRATEGY_SHARD_OPTIM && b->element == DTYPE_F32 &&
@@ -101,8 +101,8 @@ static enum status pack_unit(struct builder *b, int u)
                                plan->input.optim.exempt_kinds, &plan->segments[u]);
 }
 
-/* Of unit 0 the backward pass of the embedding writes the embeddings; what else is there is the
- * head's. */
+/* In unit 0 the backward pass of the embedding writes the gradients of the embeddings; the other
+ * gradients are the head's. */
 static bool trains_embedding(const struct builder *b)
 {
   const struct model_unit *unit = &b->model->unit[0];
@@ -265,7 +265,7 @@ static int add_state(struct builder *b, int s, int u)
   return buffer;
 }
 
-/* Of all that this rank encodes: what it sends is lost at this rank. */
+/* For all that this rank encodes, because the loss of its messages stays on this rank. */
 static int add_residual(struct builder *b, int u)
 {
   const struct codec *codec = &b->plan->policy[u].residual;
@@ -279,8 +279,8 @@ static int add_residual(struct builder *b, int u)
                           PURPOSE_RESIDUAL, DTYPE_U8, codec->ops->bytes(codec, elements));
 }
 
-/* Reduced ones live from the first reduce to the update only: where a step is one micro-batch, in
- * the place of the activations that the backward pass has done with. */
+/* Reduced gradients live only from the first reduce to the update. If a step is one micro-batch,
+ * they take the place of activations that the backward pass no longer needs. */
 static void add_grads(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
@@ -545,9 +545,9 @@ static void emit_visit(struct builder *b, int v)
               RELEASE_PARAMS, params);
 }
 
-/* A tied embedding adds to what the head wrote. Where the step is one sum, the embedding's part of
- * all micro-batches comes after the head's of all, as if they were one batch: the cut into
- * micro-batches then changes no bit. It costs a `d` a micro-batch. */
+/* A tied embedding adds to what the head wrote. If the step is one sum, the embedding's part of all
+ * micro-batches comes after the head's of all, as if they were one batch. So the cut into
+ * micro-batches changes no bit. It costs a `d` a micro-batch. */
 static void end_walk(struct builder *b, int m, bool ready)
 {
   if (!b->embeds)
@@ -567,9 +567,8 @@ static bool leaves_at_once(const struct builder *b, int u)
   return b->host || b->plan->policy[u].tight;
 }
 
-/* Gradients that were ready before this visit are reduced behind it: their window is reused only
- * after it, so that they travel while it computes. The embedding is too short a visit to hide them.
- */
+/* Gradients that were ready before this visit are reduced after it. Their window is reused only
+ * after it, so they travel while it computes. The embedding is too short a visit to hide them. */
 static void emit_reduces(struct builder *b, const struct visit *visit)
 {
   int u = visit->unit, m = visit->micro;

@@ -1,5 +1,5 @@
-/* What waits for a block's backward pass in another tier: its input, from which the rest is
- * computed again, or all that it keeps. */
+/* The data that wait in another tier for a block's backward pass: the block's input, from which the
+ * rest is computed again, or all that the block keeps. */
 #include "plan/builder.h"
 
 bool build_recomputes(const struct builder *b, int u)
@@ -8,21 +8,21 @@ bool build_recomputes(const struct builder *b, int u)
   return keep != KEEP_ACTIVATIONS && keep != KEEP_ACTIVATIONS_HOST;
 }
 
-/* From a block's forward visit to its backward visit: the blocks behind it, there and back, and the
- * loss. */
+/* Visits from a block's forward visit to its backward visit: the blocks after it, forward and
+ * backward, and the loss. */
 static int visits_apart(const struct builder *b, int u)
 {
   return 2 * (b->model->blocks - u) + 2;
 }
 
-/* Visits behind a block's forward pass that the copy of its activations may take: they are many
- * times its input, and a copy of them may take longer than a visit. */
+/* Visits after a block's forward pass during which its activations may be copied. They are many
+ * times as large as its input, so a copy may take longer than a visit. */
 static int visits_behind(const struct builder *b)
 {
   return b->plan->input.prefetch + 1;
 }
 
-/* What is wanted back almost at once stays where it is. */
+/* Whether a block's data leave the device: data that are needed again almost at once stay. */
 static bool leaves(const struct builder *b, int u)
 {
   const struct plan_input *input = &b->plan->input;
@@ -63,7 +63,7 @@ void build_save_activations(struct builder *b, int v)
   build_move(b, OP_SAVE_ACT, u, visit->micro, unit->saved, unit->act);
 }
 
-/* Those of a few visits ago have their place until now. */
+/* Keeps the buffers of a few visits ago in place until now. */
 static void hold_saved(struct builder *b, int v)
 {
   const int saved = v - visits_behind(b) - 1;

@@ -4,7 +4,7 @@
 
 #include "plan/builder.h"
 
-/* What travels in a node, or in a shard group if that is a node, is not encoded. */
+/* Messages within a node, or within a shard group that is a node, are not encoded. */
 static struct codec codec_of(const struct builder *b, enum plan_group group, int u)
 {
   const struct unit_policy *policy = &b->plan->policy[u];
@@ -63,14 +63,14 @@ static int64_t encode_work(const struct builder *b, enum plan_group group, int u
   return (most + 255) / 256 * 256 + plan_sample_bytes(elements / plan_group_ranks(b->plan, group));
 }
 
-/* Of a sum over a group, or of the second one of two hops. */
+/* The largest work space of a sum over a group, or of the second sum of two hops. */
 static int64_t most_work(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
   return has_hops(b, group, u) ? encode_work(b, GROUP_ACROSS, u, partial_elements(b, elements))
                                : encode_work(b, group, u, elements);
 }
 
-/* Beside a staging buffer, from where that may be used. */
+/* Its place is next to a staging buffer, and it lives from where the staging buffer may be used. */
 static int codec_work_at(struct builder *b, int u, int staging, int64_t bytes)
 {
   const int first = b->plan->buffer[staging].first,
@@ -152,7 +152,7 @@ static int64_t hop_bytes(const struct builder *b, enum plan_group group, int u, 
   return (build_sends_gradients(b, group, u) ? 1 : 2) * bytes;
 }
 
-/* Where messages begin, behind the sum over a node. */
+/* The offset of the messages, which follow the sum over a node. */
 static int64_t partial_bytes(const struct builder *b, int64_t elements)
 {
   return aligned(partial_elements(b, elements) * (int64_t)sizeof(float));
@@ -193,7 +193,8 @@ static int floats_in(struct builder *b, const char *name, int u, int staging, in
   return view;
 }
 
-/* The members' own magnitudes, beside a staging buffer, from where that may be used. */
+/* The members' own magnitudes. Their place is next to a staging buffer, and they live from where it
+ * may be used. */
 static int magnitudes_of(struct builder *b, enum plan_group group, int u, int staging)
 {
   const struct plan_buffer beside = b->plan->buffer[staging];
@@ -415,7 +416,7 @@ void build_add_pending(struct builder *b, int u, int m)
     add_staging(b);
   struct plan_buffer *grads = &b->plan->buffer[b->unit[u].grads];
   if (grads->first >
-      b->plan->n) /* from where the reduce may start, beside the next backward pass */
+      b->plan->n) /* from where the reduce may start, during the next backward pass */
     grads->first = b->plan->n;
   b->pending[b->n_pending++] = u;
 }

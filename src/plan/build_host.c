@@ -1,11 +1,11 @@
-/* Masters, moments and reduced gradients in host memory, of parameters only windows on the device;
- * and inputs of blocks that wait for their backward pass on the host or on NVMe.
+/* Masters, moments and reduced gradients are in host memory, and the device has only windows of
+ * parameters. Inputs of blocks that wait for their backward pass are on the host or on NVMe.
  *
- * The walk is build.c's. What is added are ways: a unit comes down the h2d lane ahead of its
- * visits, its gradient goes up the d2h lane behind its backward pass, and the update of a unit, on
- * the host lane, writes the copy that the next step fetches. Deferred updates stand behind the
- * metrics, in the order in which the next forward pass wants them, so that each is done just before
- * its unit is fetched; immediate ones stand where their gradient is complete. */
+ * The walk is build.c's. This file adds the transfers. A unit comes down the h2d lane before its
+ * visits. Its gradient goes up the d2h lane after its backward pass. The update of a unit, on the
+ * host lane, writes the copy that the next step fetches. Deferred updates stand after the metrics,
+ * in the order in which the next forward pass needs them, so each one is done just before its unit
+ * is fetched. Immediate updates stand where their gradient is complete. */
 #include <stdio.h>
 
 #include "base/dtype.h"
@@ -54,8 +54,8 @@ void build_host_grads(struct builder *b, int u)
 /* ---- windows ---- */
 
 /* One part of a unit, trained or frozen, from this rank's `source` to its place in the part, and
- * from all ranks to everywhere. What is encoded, or not in the compute type, waits outside of the
- * part. */
+ * from all ranks to everywhere. Data that are encoded, or not in the compute type, wait outside of
+ * the part. */
 static void fetch_part(struct builder *b, const struct window *window, int micro, bool frozen,
                        int source)
 {
@@ -94,9 +94,9 @@ void build_host_window(struct builder *b, struct window *window, int micro)
 
 /* ---- gradients ---- */
 
-/* On the device from where its unit's reduce may start, beside the next backward pass. On the host,
- * where there is more room, beside the unit reduced before it, so that one is copied while the
- * other is worked on. */
+/* On the device it lives from where its unit's reduce may start, during the next backward pass. On
+ * the host, where there is more room, it lives next to the unit reduced before it, so that one is
+ * copied while the other is worked on. */
 static int land(struct builder *b, const char *name, int u, enum plan_tier tier,
                 enum plan_purpose purpose, enum dtype dtype, int64_t elements)
 {
@@ -235,11 +235,11 @@ static void update(struct builder *b, int u)
     build_move(b, OP_PUBLISH, u, -1, plan->working[u], b->unit[u].shared);
 }
 
-/* Of immediate updates some wait until the backward pass is over, and run beside the next forward
- * pass. Updates that keep up with the backward pass lose nothing by it; of slower ones the forward
- * pass hides its part too: a quarter, which is its share of a step that recomputes. Those that wait
- * are spread evenly, from the last block on, which the forward pass asks for last, so that the
- * others have work all the time. A head of its own does not wait: its gradient comes when the host
+/* Some immediate updates wait until the backward pass is over, and run during the next forward
+ * pass. Updates that keep up with the backward pass lose nothing by this. Of slower updates the
+ * forward pass hides a quarter, which is its share of a step that recomputes. The waiting updates
+ * are spread evenly, from the last block on, which the forward pass needs last. So the other
+ * updates have work all the time. A head of its own does not wait: its gradient comes when the host
  * lane has nothing to do yet, and the next step's loss would wait for it. */
 static bool waits(const struct builder *b, int u)
 {
@@ -248,9 +248,10 @@ static bool waits(const struct builder *b, int u)
   return !b->plan->policy[u].immediate || (u > 0 && u <= blocks && (blocks - u) % EVERY == 0);
 }
 
-/* Reduced gradients have a place beside those of the two units before, which may still be on their
- * way through the host lane: an update seldom ends when the next gradient comes, and while one
- * waits for its place, so does the d2h lane, and behind it the reduce and the compute lane. */
+/* Reduced gradients have a place next to those of the two units before, which may still pass
+ * through the host lane. An update seldom ends exactly when the next gradient comes. If a gradient
+ * had to wait for its place, the d2h lane would wait too, and then the reduce and the compute
+ * lane. */
 void build_host_pending(struct builder *b, int u, int m)
 {
   struct plan_buffer *grads = &b->plan->buffer[b->unit[u].grads];

@@ -1,4 +1,5 @@
-/* What a plan is asked for: whether it can be made, and how large its buffers have to be. */
+/* Checks the request for a plan: whether the plan can be made, and how large its buffers must
+ * be. */
 #include "plan/builder.h"
 
 enum { MOST_VISITS = 1 << 20 };

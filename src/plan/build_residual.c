@@ -1,5 +1,6 @@
-/* What messages of gradients lose, if it is kept in host memory or on NVMe: it comes to the device
- * before ENCODE and goes back afterwards. The next units' come while a unit computes. */
+/* The residuals of messages of gradients, if they are kept in host memory or on NVMe. A residual
+ * comes to the device before ENCODE and goes back afterwards. The next units' come while a unit
+ * computes. */
 #include "plan/builder.h"
 
 /* Gradients are complete in this order in each micro-batch: that of the head, of the blocks from

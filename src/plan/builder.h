@@ -1,7 +1,7 @@
-/* What the files of the builder share: build_input.c looks at what is asked for, build.c walks
- * through the step, build_grads.c does what follows from gradients, build_host.c adds what masters
- * in host memory need, build_acts.c what waits for the backward pass elsewhere, build_params.c what
- * a codec of parameters needs, build_residual.c what messages lose. Private to src/plan. */
+/* Shared by the files of the builder. build_input.c checks the request. build.c walks through the
+ * step. build_grads.c handles gradients, build_host.c masters in host memory, build_acts.c
+ * activations that wait in another tier, build_params.c codecs of parameters, and build_residual.c
+ * residuals of messages. Private to src/plan. */
 #ifndef SLUICE_PLAN_BUILDER_H
 #define SLUICE_PLAN_BUILDER_H
 
@@ -60,7 +60,7 @@ struct builder {
   bool host;   /* masters, moments and reduced gradients are in host memory, but for some units
                   (plan_is_on_host) */
   bool embeds; /* the embedding has a gradient */
-  int lowest;  /* block at which the backward pass ends; behind the last: there is none */
+  int lowest;  /* block at which the backward pass ends; one past the last block: there is none */
   struct sizes size;
   struct unit_buffers *unit;
   struct visit *visit;
@@ -70,9 +70,9 @@ struct builder {
                                 from host memory */
   int *pending, n_pending;   /* units whose gradients are ready to be reduced */
   int *d, staging;           /* d: of each micro-batch */
-  int work;                  /* of codecs, beside `staging`; -1: none */
-  int leaving; /* a gradient on its way to the host ahead of the first backward pass, beside which
-                  it keeps its place; -1: none */
+  int work;                  /* of codecs, next to `staging`; -1: none */
+  int leaving; /* a gradient on its way to the host before the first backward pass, during which it
+                  keeps its place; -1: none */
   int before, earlier; /* instructions before those gradients that became ready a visit ago were
                           reduced; two visits ago */
   int next_state;      /* units whose moments are on their way from NVMe */
@@ -95,7 +95,7 @@ enum status build_begin(struct builder *b);
 int64_t build_length(struct layout_range range);
 int64_t build_shard(const struct builder *b, int u); /* of the gradient, per rank of its group */
 
-/* Of masters, the state that belongs to them, and frozen parameters. */
+/* The scope of masters, their optimizer state, and frozen parameters. */
 enum plan_scope build_scope(const struct builder *b);
 
 int build_persistent(struct builder *b, const char *name, int unit, enum plan_tier tier,
@@ -107,13 +107,13 @@ int build_mine(struct builder *b, const char *name, int whole, int64_t elements)
 /* The trained or the frozen part of a buffer of a whole unit: itself where there is no other, -1
  * where there is no such part. */
 int build_part(struct builder *b, const char *name, int u, int whole, bool frozen);
-/* Of unit `of` by name only, unless the values are those of its parameters. */
+/* Belongs to unit `of` by name only, unless the values are those of its parameters. */
 int build_transient(struct builder *b, const char *name, int of, enum plan_tier tier,
                     enum plan_purpose purpose, enum dtype dtype, int64_t elements);
 /* Values that a block computes with, of `bytes` bytes in the compute type. */
 int build_stream(struct builder *b, const char *name, int of, enum plan_tier tier,
                  enum plan_purpose purpose, int64_t bytes);
-/* What only the model can read. */
+/* A buffer whose contents only the model can read. */
 int build_bytes(struct builder *b, const char *name, int of, enum plan_tier tier,
                 enum plan_purpose purpose, int64_t bytes);
 /* Holds its bytes all step long: what is loaded ahead of its step or read from outside after it. */
@@ -140,8 +140,8 @@ enum status build_measure(const struct plan_input *input,
 
 /* ---- build_grads.c ---- */
 
-/* What the backward pass of micro-batch m writes for unit u, if anything. The first one of a sum
- * writes, later ones add. */
+/* The gradient that the backward pass of micro-batch m writes for unit u, if any. The first one of
+ * a sum writes, later ones add. */
 void build_use_gradient(struct builder *b, struct instr *instr, int k, int u, int m);
 /* Whether backward passes write what UPDATE reads, all of it. */
 bool build_grads_whole(const struct builder *b, int u);
@@ -199,11 +199,11 @@ void build_coded_gather(struct builder *b, int u, int micro, int source, int who
 
 bool build_recomputes(const struct builder *b,
                       int u); /* what the block keeps is computed again, from its input */
-/* Before visit v: its block's input goes to where it is kept; behind it: all that its block keeps.
- */
+/* Before visit v: saves its block's input to the tier that keeps it. After visit v: saves all that
+ * its block keeps. */
 void build_save_input(struct builder *b, int v);
 void build_save_activations(struct builder *b, int v);
-/* Before visit v: what visits behind it will want comes back. */
+/* Before visit v: fetches the data that later visits will need. */
 void build_fetch_acts(struct builder *b, int v);
 
 /* ---- build_residual.c ---- */

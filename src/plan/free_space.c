@@ -21,7 +21,7 @@ struct free_space {
 
 enum { FEW = 4, MOST_SEEN = 4 * 32 };
 
-/* The first run that ends at `at` or behind it. */
+/* The first run that ends at or after `at`. */
 static int64_t find_run(const struct runs *runs, int64_t at)
 {
   int64_t low = 0, high = runs->n;

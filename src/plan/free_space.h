@@ -1,7 +1,8 @@
-/* An arena over the time of a step: which bytes are taken when. A tree halves the time over and
- * over; each piece of it knows the bytes of what lives all through it and the bytes of whatever
- * lives in it, as runs, which grow together: few, however much has been placed. So a place is found
- * in a few short lists, two for each halving. Private to src/plan. */
+/* An arena over the time of a step: which bytes are taken when. A tree halves the time repeatedly.
+ * Each node knows, as runs, the bytes of buffers that live through all of its time, and the bytes
+ * of buffers that live in any part of it. Runs grow together, so they stay few, no matter how much
+ * has been placed. So a place is found in a few short lists, two for each halving. Private to
+ * src/plan. */
 #ifndef SLUICE_PLAN_FREE_SPACE_H
 #define SLUICE_PLAN_FREE_SPACE_H
 

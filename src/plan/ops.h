@@ -44,11 +44,10 @@ enum operand_type {
   TYPE_FIRST  /* that of operand 0 */
 };
 
-/* The elements of an operand: of the whole unit, of its trained part, of this rank's range, of the
- * part that no other rank has, of an optimizer state, or as many as operand
- * 0 has. A sum over a group has three
- * more: a member's gradient, the part that a member gets, and the messages that bring it. What
- * messages lose is a message of the unit's gradient too. */
+/* The elements of an operand: those of the whole unit, of its trained part, of this rank's range,
+ * of the part that no other rank has, of an optimizer state, or as many as operand 0 has. A sum
+ * over a group has three more: a member's gradient, the part that a member gets, and the messages
+ * that bring it. A residual is a message of the unit's gradient too. */
 enum operand_extent {
   EXTENT_ANY,
   EXTENT_UNIT,

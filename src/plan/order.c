@@ -1,10 +1,10 @@
-/* The fewest waits that make concurrent lanes keep the plan's order. Two instructions conflict when
- * they touch the same bytes and at least one changes them; of all that an instruction conflicts
- * with, the latest on each lane suffices, and of those only what the lane's own order and the other
- * waits do not already imply (vector clocks: Fidge 1988, Mattern 1989). The step is unrolled twice
- * and the second copy's waits are taken: conflicts with the step before become waits with back = 1.
- * Further back there is nothing: a lane finishes its instruction of one step before it starts it in
- * the next. */
+/* The fewest waits that make concurrent lanes keep the plan's order. Two instructions conflict if
+ * they touch the same bytes and at least one changes them. Of all conflicts of an instruction, the
+ * latest on each lane suffices. Of those, only the ones count that the lane's own order and the
+ * other waits do not already imply (vector clocks: Fidge 1988, Mattern 1989). The step is unrolled
+ * twice and the second copy's waits are taken: conflicts with the step before become waits with
+ * back = 1. Further back there is nothing: a lane finishes its instruction of one step before it
+ * starts it in the next. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,9 +1,10 @@
 /* Where every buffer lies. Persistent buffers follow one another in order, so that plans that start
- * with the same ones agree on them. Transient ones are packed by lifetime, each at the lowest free
- * place (as in Pisarchyk and Lee 2020, arXiv:2001.03288): longest lifetime first, which stacks the
- * activations that the backward pass takes down again, largest first, largest product of the two
- * first, in order of use, and from the end of the step back; the tightest result is kept, the first
- * one of equals, and nothing more is tried where that is as tight as can be. */
+ * with the same ones agree on them. Transient buffers are packed by lifetime, each at the lowest
+ * free place (as in Pisarchyk and Lee 2020, arXiv:2001.03288). Several orders are tried: longest
+ * lifetime first, which stacks the activations that the backward pass takes down again; largest
+ * first; largest product of the two first; in order of use; and from the end of the step back. The
+ * tightest result is kept, the first one of equals. The search stops when a result is as tight as
+ * possible. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -170,8 +171,8 @@ static uint64_t peak_of(const struct plan *plan, const struct packer *p, int n, 
   return peak;
 }
 
-/* One block after the other, each at the lowest place where it meets none that lives at the same
- * time; up to the one that makes it no tighter than `*best`. */
+/* Places one block after the other, each at the lowest place without a conflict in time. It stops
+ * at a block that makes the result no tighter than `*best`. */
 static enum status pack(struct plan *plan, struct free_space *space, struct block *block, int n,
                         int64_t *best)
 {

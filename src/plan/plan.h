@@ -51,7 +51,8 @@ enum op {
   OP_MAGNITUDE, /* the largest magnitude of what the group is about to encode, for
                  * CODEC_NEEDS_MAX: an all-gather of the members' own */
   OP_ENCODE,    /* one message per destination */
-  /* What messages lose, if another tier than the device's memory keeps it between its uses. */
+  /* The residuals of messages, if a tier other than the device's memory keeps them between their
+   * uses. */
   OP_READ_RESIDUAL,
   OP_FETCH_RESIDUAL,
   OP_SAVE_RESIDUAL,
@@ -62,14 +63,15 @@ enum op {
                     * shard group */
   OP_SQUARES,      /* this rank's part of the squared global norm */
   OP_METRICS,      /* exact sums over all ranks; clip factor; finite or not */
-  /* Of an optimizer of whole matrices: */
+  /* For an optimizer of whole matrices: */
   OP_DIRECTION,        /* the momentum of this rank's range, in the compute type */
   OP_GATHER_DIRECTION, /* all-gather of it over the shard group: UPDATE wants whole matrices */
   OP_UPDATE,           /* the optimizer's step. Without METRICS it waits for no other unit. */
   /* Parameters whose masters are in host memory. */
   OP_FETCH,   /* parameters to the device: a unit's window, or this rank's part of it */
   OP_PUBLISH, /* all members of the shard group have written the copy that they share */
-  /* What a block keeps for its backward pass in another tier: its input, or all activations. */
+  /* The data that a block keeps in another tier for its backward pass: its input, or all
+   * activations. */
   OP_SAVE_ACT,
   OP_WRITE_ACT,
   OP_READ_ACT,
@@ -171,10 +173,10 @@ enum plan_lane {
   LANE_DISK,
   LANE_COUNT
 };
-/* What can run beside the compute lane, and be imagined to take no time: collectives, copies
- * between tiers, updates on the host, the disk. */
+/* Work that can run at the same time as the compute lane, and that a forecast can leave out:
+ * collectives, copies between tiers, updates on the host, the disk. */
 enum plan_part { PART_COMM, PART_COPY, PART_UPDATE, PART_DISK, PART_NOTHING };
-/* Who takes part in a collective: for each of them the executor makes a communicator of its own. */
+/* The members of a collective. The executor makes a communicator for each kind. */
 enum plan_group {
   GROUP_NONE,
   GROUP_GATHER,
@@ -186,9 +188,9 @@ enum plan_group {
   GROUP_COUNT
 };
 enum plan_access { ACCESS_READ, ACCESS_WRITE, ACCESS_ADD };
-/* Memory of the device; of the host, which lanes reach; of the host, which all members of a shard
- * group reach, at the same offsets: what is persistent is one copy for all of them, what is
- * transient each has for itself; a file on the node's disk. */
+/* TIER_DEVICE: memory of the device. TIER_HOST: host memory that lanes reach. TIER_SHARED: host
+ * memory that all members of a shard group reach, at the same offsets; persistent buffers exist
+ * once for all members, transient ones once per member. TIER_DISK: a file on the node's disk. */
 enum plan_tier { TIER_DEVICE, TIER_HOST, TIER_SHARED, TIER_DISK, TIER_COUNT };
 /* How a group shares the elements of a buffer. */
 enum plan_scope {
@@ -199,7 +201,7 @@ enum plan_scope {
 enum plan_purpose {
   PURPOSE_PARAMS,      /* this rank's master weights */
   PURPOSE_WINDOW,      /* gathered parameters */
-  PURPOSE_WORKING,     /* copy of the parameters in the compute type, beside the masters */
+  PURPOSE_WORKING,     /* copy of the parameters in the compute type, next to the masters */
   PURPOSE_STATE,       /* of the optimizer */
   PURPOSE_RESIDUAL,    /* what this rank's messages of gradients have lost */
   PURPOSE_GRADS,       /* this rank's reduced gradients */
@@ -227,8 +229,9 @@ struct plan_wait {
   int back;
 }; /* instruction index, 0: of this step, 1: of the step before */
 
-/* What changes bits or bytes of an instruction besides its operands. verify checks it, the hash
- * that ranks compare covers it, the simulator prices it and the trace reports it. */
+/* The attributes of an instruction that change bits or bytes, in addition to its operands. verify
+ * checks them, the hash that ranks compare covers them, the simulator prices them and the trace
+ * reports them. */
 struct attributes {
   enum plan_group group; /* whose members take part, or get and send messages; GROUP_NONE: none */
   struct codec codec;    /* of op_rows[].coded and .codes_params: of the messages; elsewhere ops is
@@ -238,7 +241,7 @@ struct attributes {
                           * gets lie one after another. Elsewhere 0. */
   double clip;           /* METRICS: largest norm of the gradient; 0: any */
   double lr_scale;       /* UPDATE: factor of the learning rate. Elsewhere 0. */
-  /* Of op_rows[].updates. Its numbers are those of plan_input.optim. */
+  /* The optimizer of op_rows[].updates. Its numbers are those of plan_input.optim. */
   enum optimizer optimizer;
   bool stochastic; /* rounding of masters and states of 16 bits */
   uint64_t seed;   /* of random bits, with the update and the unit; also of coded rows */
@@ -262,10 +265,10 @@ struct plan_buffer {
   enum dtype dtype;      /* DTYPE_U8: bytes whose meaning is a model's or the executor's */
   int64_t elements;
   int unit; /* -1: none */
-  /* Lives in the persistent arena, where its bytes are its own from step to step. Of the values
-   * only those of masters, frozen shards, PURPOSE_WORKING, PURPOSE_STATE, PURPOSE_RESIDUAL and
-   * PURPOSE_CACHE carry over; everything else, gradients and what is gathered around a master
-   * included, has to be written anew in each step before it is read or added to. */
+  /* Lives in the persistent arena, where its bytes are its own from step to step. Only the values
+   * of masters, frozen shards, PURPOSE_WORKING, PURPOSE_STATE, PURPOSE_RESIDUAL and PURPOSE_CACHE
+   * carry over. All others, including gradients and windows gathered around a master, must be
+   * written again in each step before they are read or added to. */
   bool persistent;
   int parent; /* -1, or a buffer that this one is a part of, from byte `parent_offset` */
   int64_t parent_offset;
@@ -359,12 +362,13 @@ int64_t plan_sample_bytes(int64_t n);
 
 /* Persistent buffers lie in the order of the plan, parameters first: the persistent arenas of plans
  * of one job, same strategy and ranks, start alike. With policy.each_micro a replicated shard is
- * summed over the micro-batches before it meets its replicas, once a step; in all else strategies
- * on the same ranks with the same each_micro do the same sums in the same order (groups of 2^k: see
- * device.h, sum_parts). */
+ * summed over the micro-batches before it is summed over its replicas, once per step. In all other
+ * respects strategies on the same ranks with the same each_micro do the same sums in the same order
+ * (groups of 2^k: see device.h, sum_parts). */
 
-/* With masters in host memory a plan does in the same order what one without does, where
- * shape.replicas is 1 or micros is 1, and shape.group is over 1 or micros is 1: the same bits. */
+/* A plan with masters in host memory does the same sums in the same order as a plan without, so
+ * results are bitwise identical, if shape.replicas is 1 or micros is 1, and shape.group is over 1
+ * or micros is 1. */
 
 /* All steps: build, place, order, verify. Free with plan_destroy. Errors: STATUS_USAGE (a size
  * overflows), STATUS_PLAN. Local, pure: no memory is reserved. */
@@ -387,7 +391,7 @@ uint64_t plan_collective_hash(const struct plan *plan);
  * with the waits: "<- #12 GATHER h.3". */
 void plan_print(const struct plan *plan, FILE *to);
 void plan_print_memory(const struct plan *plan, FILE *to);
-/* Of both arenas of a tier. */
+/* Bytes of both arenas of a tier. */
 int64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier);
 /* Bytes of TIER_SHARED that the members of a shard group have together. */
 int64_t plan_shared_bytes(const struct plan *plan);
@@ -421,9 +425,9 @@ const char *plan_purpose_name(enum plan_purpose purpose);
 /* "FORWARD h.3 m0 (#41, compute)" into out. */
 void plan_instr_name(const struct plan *plan, int index, char *out, size_t size);
 
-/* Predicted seconds of a step in the steady state, each lane's busy time and the exposed
- * communication (how much shorter the step would be if collectives took no time), from measured
- * rates; a rate of 0 costs nothing. */
+/* From measured rates: predicted seconds of a step in the steady state, each lane's busy time, and
+ * the exposed communication (how much shorter the step would be if collectives took no time). A
+ * rate of 0 costs nothing. */
 struct plan_rates {
   double gemm_flops, memory_bytes; /* of the device */
   double forward_flops, backward_flops, loss_flops; /* of the model's passes; 0: gemm_flops */

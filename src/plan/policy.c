@@ -55,7 +55,8 @@ static enum status make_codec(const struct deck_codec *asked, bool feedback, str
   return codec_make(name_of(asked, text, sizeof text), &settings, feedback, out);
 }
 
-/* Of settings for several codecs: those that this one has, or those that it does not have. */
+/* From the settings of several codecs, those that this codec has, or those that it does not
+ * have. */
 static struct codec_settings select_settings(struct codec_settings all, const struct codec *codec,
                                              bool has)
 {

@@ -25,7 +25,7 @@ enum sums {
   SUMS_SHARED /* the shard group adds them up in host memory that it shares */
 };
 
-/* Which exchanges of gradients between ranks are encoded. */
+/* The exchanges of gradients between ranks that are encoded. */
 enum across {
   ACROSS_RANKS,    /* all */
   ACROSS_REPLICAS, /* shard groups are nodes: those between replicas */

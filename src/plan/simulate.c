@@ -526,9 +526,9 @@ static double latest(const double *end, int n)
   return last;
 }
 
-/* How much later a step ends than the one before, and at least as long as it uses a resource: lanes
- * that wait for no other one run ahead, and have it to themselves. `r` has room: end for all
- * steps. */
+/* Time by which a step ends later than the one before it, at least the time for which it uses a
+ * resource. Lanes that wait for no other lane run ahead, and have the resource to themselves. `r`
+ * has room: end for all steps. */
 static double replay(struct replay *r, const struct plan_rates *rates, enum plan_part free)
 {
   const int n = r->plan->n;

@@ -10,8 +10,8 @@ struct groups {
   int64_t between, between_groups;
 };
 
-/* Of all groups of a kind: how often something crosses if each member sends to each other one, and
- * if each sends to the next one. */
+/* Crossings of node boundaries over all groups of a kind: if each member sends to each other one,
+ * and if each member sends to the next one. */
 struct crossings {
   int64_t pairs, links;
 };

@@ -57,9 +57,10 @@ bool verify_is_place(const struct plan *plan, int unit, int buffer, struct layou
 
 bool verify_is_block(const struct plan *plan, int unit);
 bool verify_recomputes(const struct plan *plan, int block); /* the block keeps its input alone */
-/* verify_learns(): false for -1. verify_on_host(): masters, moments and reduced gradients of a unit
- * (-1: of any) are in host memory. verify_has_matrices(): that are updated as a whole.
- * verify_has_working(): the update leaves a copy to compute with. See ops.h. */
+/* verify_learns(): false for -1. verify_on_host(): whether masters, moments and reduced gradients
+ * of a unit (-1: of any unit) are in host memory. verify_has_matrices(): whether it has matrices
+ * that are updated as a whole. verify_has_working(): whether the update leaves a copy to compute
+ * with. See ops.h. */
 bool verify_embedding_learns(
     const struct plan *plan); /* the embedding's matrices, whatever else is in their unit */
 /* Somebody needs the gradient with respect to a block's output: it, a block before it, or the

@@ -172,7 +172,7 @@ static enum status read_span(const struct place *place, int time, enum plan_lane
   return STATUS_OK;
 }
 
-/* What instruction `time` changed (or read) in the span: one of its uses meets it. */
+/* The use by which instruction `time` changed (or read) bytes in the span. */
 static const struct plan_use *used_there(struct verifier *v, int time, bool change,
                                          const struct span_list *list, const struct span *span)
 {
@@ -220,7 +220,7 @@ static bool lies_in(const struct plan *plan, int buffer, int root, int64_t begin
 }
 
 /* Whether the bytes mean something from step to step: this rank's masters, frozen parameters,
- * moments and caches, and the copy that is computed with. What is gathered around a master is as
+ * moments and caches, and the copy that is computed with. A window gathered around a master is as
  * old as its gradients. */
 static bool carries_over(const struct plan *plan, const struct place *place,
                          const struct span *span)
@@ -238,8 +238,8 @@ static bool carries_over(const struct plan *plan, const struct place *place,
          lies_in(plan, plan->frozen[buffer->unit], root, begin, end);
 }
 
-/* What is read or added to must be the buffer's own value: written in this step, unless it carries
- * over from the one before. */
+/* A value that is read or added to must be the buffer's own: written in this step, unless it
+ * carries over from the step before. */
 static enum status check_value(struct verifier *v, int time, const struct plan_use *use,
                                const struct place *place, const struct span *span)
 {
@@ -360,8 +360,9 @@ static bool meets_group(const struct instr *instr)
          instr->op == OP_METRICS;
 }
 
-/* What one rank writes into the copy that its group shares, others may be reading: their plans are
- * this one, so a collective has to lie between. That of the next step's reads is PUBLISH. */
+/* One rank writes into the copy that its group shares while others may read it. Their plans are
+ * equal to this one, so a collective must lie between the write and the reads. That of the next
+ * step's reads is PUBLISH. */
 static enum status check_sharing_of(const struct verifier *v, int update)
 {
   const struct plan *plan = v->plan;

@@ -1,5 +1,5 @@
-/* Nothing is missing: a sum lacks no part, and every unit learns what it has to. Of each operation
- * there are as many as the shape asks for. */
+/* Nothing is missing: a sum lacks no part, and every unit learns what it has to. Each operation
+ * occurs as often as the shape asks for. */
 #include "base/mem.h"
 #include "plan/verify.h"
 
@@ -81,7 +81,7 @@ bool due_stored(const struct plan *plan, int unit)
   return verify_on_host(plan, unit) && verify_state_on_disk(plan, unit);
 }
 
-/* What lands on the host is added there if the devices have summed it. */
+/* Gradients that arrive on the host are added there if the devices have summed them. */
 bool due_adds_on_host(const struct plan *plan, int unit)
 {
   return verify_on_host(plan, unit) && plan->policy[unit].sums == SUMS_DEVICE;
@@ -153,7 +153,7 @@ int due_messages(const struct plan *plan, int unit, int micro, const struct tall
   return micro < 0 && verify_learns(plan, unit);
 }
 
-/* Of two hops the second is encoded. */
+/* Of two hops the second one is encoded. */
 int due_encode(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
   (void)tally;

@@ -1,5 +1,6 @@
-/* Form: each instruction is as its row in ops.c has it, on its lane, its buffers in the tiers that
- * the shape wants, inside of their arenas and lifetimes; and nothing changes what is frozen. */
+/* Form: each instruction agrees with its row in ops.c. It is on its lane, its buffers are in the
+ * tiers that the shape asks for, and inside of their arenas and lifetimes. No instruction changes
+ * frozen parameters. */
 #include "plan/verify.h"
 
 /* ---- the rows of ops.c ---- */
@@ -221,7 +222,7 @@ static enum status check_lifetimes(const struct plan *plan, int i)
 
 /* ---- what is frozen ---- */
 
-/* Of another unit than the instruction's nothing is used: see check_operand(). */
+/* An instruction uses no buffer of another unit: see check_operand(). */
 static enum status check_frozen(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];

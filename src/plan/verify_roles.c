@@ -438,8 +438,8 @@ enum status check_gather_grads(const struct plan *plan, int i)
   return check_part(plan, i, GATHER_GRADS_WHOLE, GATHER_GRADS_PIECE);
 }
 
-/* What is gathered is the trained part, from the masters or their copy, or the frozen part, from
- * the frozen shards, each to its place. */
+/* A GATHER moves the trained part, from the masters or their copy, or the frozen part, from the
+ * frozen shards, each to its place. */
 enum status check_gather(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];

@@ -1,5 +1,5 @@
-/* What a plan has to be, from its input and its units' layouts alone: for several of verify's
- * parts. */
+/* The required form of a plan, derived from its input and its units' layouts alone. Several parts
+ * of verify use it. */
 #include "plan/verify.h"
 
 bool verify_on_host(const struct plan *plan, int unit)
@@ -244,7 +244,7 @@ bool verify_wants_stream_gradient(const struct plan *plan, int unit)
   return plan->input.mode == PLAN_TRAIN;
 }
 
-/* Of some unit that learns. */
+/* Whether a unit that learns needs squares. */
 bool verify_wants_squares(const struct plan *plan, int unit)
 {
   (void)unit;

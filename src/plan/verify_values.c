@@ -71,7 +71,7 @@ static struct value value_of(const struct walker *w, int k)
   return w->value[buffer];
 }
 
-/* Of the same family, whatever shares bytes loses its value. */
+/* Sets a value. Other buffers of the same family that share bytes lose their value. */
 static void set_value(const struct walker *w, int k, struct value value)
 {
   int buffer = buffer_of(w, k);
@@ -162,7 +162,7 @@ static enum status join_sums(const struct walker *w, int k, struct value more)
   return STATUS_OK;
 }
 
-/* Of its unit and of this micro-batch, where the instruction has one. */
+/* The sum must be of its unit and, if the instruction has one, of this micro-batch. */
 static enum status expect_sum(const struct walker *w, int k, enum kind kind)
 {
   const struct instr *instr = &w->plan->instr[w->now];

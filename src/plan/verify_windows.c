@@ -1,12 +1,12 @@
 /* Windows: fetch -> gather -> use -> release. A codec encodes before the gather and decodes after
- * it. Whoever reads a unit's parameters reads all of them, and nothing is left open behind the
+ * it. Each reader of a unit's parameters reads all of them, and no window stays open after the
  * step. */
 #include "base/mem.h"
 #include "plan/verify.h"
 
-/* What of a unit has been brought into a buffer: nothing, this rank's shard of the trained or the
- * frozen part, which the group has still to gather, or what is whole. Messages of shards are still
- * to be gathered, and then to be decoded. */
+/* The part of a unit that a buffer holds: nothing; this rank's shard of the trained or the frozen
+ * part, which the group must still gather; or the whole. Messages of shards are still to be
+ * gathered, and then to be decoded. */
 enum held {
   HELD_NOT,
   HELD_SHARD,
@@ -24,8 +24,8 @@ struct windows {
   int *next;       /* by buffer: see verify_families() */
 };
 
-/* Whether one of the two parts of a whole unit is there: on this rank all the time, where fp32 is
- * computed with, or brought into the buffer or a part of it. */
+/* Whether one of the two parts of a whole unit is present: on this rank all the time, if the
+ * compute type is fp32, or brought into the buffer or a part of it. */
 static bool part_is_there(const struct windows *w, int buffer, bool frozen)
 {
   const struct plan *plan = w->plan;
@@ -60,7 +60,7 @@ static enum status check_params(const struct windows *w, int i, int buffer)
   return STATUS_OK;
 }
 
-/* Which elements of the unit a FETCH brings; none: it reads what no parameters are. */
+/* The elements of the unit that a FETCH brings; none if its source holds no parameters. */
 static struct layout_range range_of_source(const struct plan *plan, int unit, int buffer)
 {
   if (plan->policy[unit].working == WORKING_SHARED)
@@ -108,7 +108,7 @@ static enum status fetch(const struct windows *w, int i)
   return STATUS_OK;
 }
 
-/* With masters in host memory a FETCH has brought the shard, to its place in the window, or beside
+/* With masters in host memory a FETCH has brought the shard to its place in the window, or next to
  * it, from where it is cast. */
 static enum status check_fetched(const struct windows *w, int i)
 {

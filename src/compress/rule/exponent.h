@@ -51,7 +51,7 @@ struct exponent_entry {
   uint32_t at;   /* where the data begin in the message, in units of 16 bytes */
 };
 
-/* Of a block of m elements, largest: the largest exponent. */
+/* Statistics of a block of m elements. largest: the largest exponent. */
 struct exponent_stats {
   uint32_t largest, any; /* any: all elements, or'ed */
   uint32_t far[8];       /* far[w]: elements with exponents that are 2^w - 1 or more below it */

@@ -3,8 +3,9 @@
  * library.
  *
  * A vector is cut into blocks. Zeros fill the last one. A block has one or two scales, and a code
- * of a few bits per element. A message holds the scales of all blocks (the first of each block,
- * then the second of each), zeros up to a multiple of 128 bytes, then the codes of each block.
+ * of a few bits per element. A message holds the scales of all blocks: the first scale of each
+ * block, then the second of each. Zeros follow, up to a multiple of 128 bytes, then the codes of
+ * each block.
  *
  * Lane l of 32 owns elements l, l + 32, ... of a block. It packs their codes into words of 32 bits,
  * from the low bits up. Word w of lane l is word 32 w + l of the block.
@@ -51,7 +52,7 @@ enum {
   QUANT_LINE = 128, /* alignment of a message, and of its codes */
 };
 
-/* What a rule needs besides the largest magnitude of a block. */
+/* Needs of a rule besides the largest magnitude of a block. */
 enum {
   QUANT_SIGNS = 1,       /* the sums over negative elements and over the others */
   QUANT_SQUARES = 2,     /* the sum of squares */
@@ -76,8 +77,8 @@ struct quantise {
   enum quantiser rule;
   int64_t block; /* elements: a power of two, 1024 / bits to QUANT_MOST_BLOCK */
   int levels;    /* QUANT_GLOBAL: 127 / ranks */
-  /* Of random bits, a function of it and of the number of block and element. Two elements of a word
-   * that follow each other share 32 bits: the first has the low half. */
+  /* Seed of the random bits, which are a function of it and of the number of block and element. Two
+   * elements of a word that follow each other share 32 bits: the first has the low half. */
   uint64_t seed;
   const float *largest; /* QUANT_GLOBAL: no magnitude is larger; in memory of the device */
 };
@@ -140,7 +141,7 @@ QUANT_FN float quant_signed(uint32_t code, int bits)
   return (float)((int32_t)(code << (32 - bits)) >> (32 - bits));
 }
 
-/* Numbers of 8 bits with `mantissa` bits behind the point and subnormals. Exponents are `down` less
+/* 8-bit numbers with `mantissa` bits after the point, and subnormals. Exponents are `down` less
  * than those of fp32. |x| rounds to a number of the format, to nearest, ties to even. */
 QUANT_FN uint32_t quant_minifloat(float x, int mantissa, uint32_t down)
 {
@@ -196,7 +197,7 @@ QUANT_CONST int quant_needs_of(enum quantiser rule)
 
 #define QUANT_CASE(name, kind, title, source)                                                      \
   case QUANT_##name: scale = name##_scale(s, op); break;
-/* False: the block is not finite, and its elements are to be taken for zeros. */
+/* False: the block is not finite, and its elements count as zeros. */
 QUANT_FN bool quant_settle(enum quantiser rule, struct quant_stats s, const struct quantise *op,
                            struct quant_scale *out)
 {

@@ -6,8 +6,8 @@
  * index SELECT_UNUSED and value 0.
  *
  * A keyed rule gives each element a key below 2^31. The slots of a block hold the `keep` elements
- * of the largest keys, in ascending order of index. Of equal keys, lower indices come first. A key
- * of 0 is never chosen. NAME.h defines
+ * of the largest keys, in ascending order of index. Among equal keys, lower indices come first. A
+ * key of 0 is never chosen. NAME.h defines
  *   NAME_key(op, x)  the key of an element
  *   NAME_ranked      0: all keys are 0 or 1, so no search for the smallest chosen key is needed
  * randomk needs no keys: positions follow from a seed, and no indices travel. */
@@ -80,8 +80,8 @@ SELECT_FN uint32_t select_magnitude(float x)
   return bits & 0x7fffffff;
 }
 
-/* A search for the smallest chosen key reads its bits in passes: `shift` is the lowest bit of a
- * pass, and bits from `known` on are known from the passes before. */
+/* A search for the smallest chosen key reads its bits in passes. `shift` is the lowest bit of a
+ * pass. Bits from `known` on are known from the passes before. */
 enum { SELECT_PASSES = 3, SELECT_BINS = 1 << 11 };
 SELECT_FN int select_shift(int pass)
 {

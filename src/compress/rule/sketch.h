@@ -58,7 +58,8 @@ struct sketch_head {
   int32_t threshold;
 };
 
-/* Of a row of a block: Dietzfelbinger 1996, multiply-shift, which is pairwise independent. */
+/* The hash key of a row of a block: Dietzfelbinger 1996, multiply-shift, which is pairwise
+ * independent. */
 struct sketch_key {
   uint64_t factor, offset;
 };

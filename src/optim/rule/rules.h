@@ -9,7 +9,7 @@
  *   NAME_element(k, p, g, state)          arithmetic of one element: the new parameter; state[] in
  *                                         place
  * The host compiles NAME_element for vectors of each instruction set, CUDA for one fp32 number.
- * Neither fuses a product and a sum into one rounding, so that all give the same bits. */
+ * Neither fuses a product and a sum into one rounding, so both give bitwise identical results. */
 #ifndef SLUICE_OPTIM_RULE_RULES_H
 #define SLUICE_OPTIM_RULE_RULES_H
 
@@ -21,8 +21,8 @@
 enum { RULE_STATES = 2 };  /* most states of an elementwise rule: random bits serve two */
 enum { OPTIM_STATES = 3 }; /* most states of an optimizer */
 
-/* What fp16 stores of a state (device/moments.h): the number, or its root. A sum of squares
- * needs the root. Other types store the number. */
+/* The form in which fp16 stores a state (device/moments.h): the number, or its root. A sum of
+ * squares needs the root. Other types store the number. */
 enum state_code { STATE_LINEAR, STATE_ROOT };
 
 /* Parameters that have a state: all, those that the optimizer treats as whole matrices, or the
@@ -81,12 +81,12 @@ struct outcome;
  * Arithmetic is in fp32, on g = gradient * grad_scale. With `outcome` (memory of the lane's
  * device) its scale takes the place of grad_scale, and if it is not finite nothing is changed.
  *
- * Masters, gradients, states and copies may each be fp32, bf16 or fp16. 16 bits are rounded to
- * nearest, ties to even, or, masters and states, stochastically: up with a probability that is
- * the distance to the lower neighbour over the distance of the neighbours (Gupta et al. 2015,
- * arXiv:1502.02551). The random bits are a function of (seed, first + i, which array) alone, the
- * same on every device (device/rounding.h). Zero bits are zero in every code of a state. The
- * copy is made from the unrounded master, to nearest. */
+ * Masters, gradients, states and copies may each be fp32, bf16 or fp16. 16-bit numbers are rounded
+ * to nearest, ties to even. Masters and states may instead be rounded stochastically: up with a
+ * probability that is the distance to the lower neighbour over the distance of the neighbours
+ * (Gupta et al. 2015, arXiv:1502.02551). The random bits are a function of (seed, first + i, which
+ * array) alone, the same on every device (device/rounding.h). Zero bits are zero in every code of a
+ * state. The copy is made from the unrounded master, to nearest. */
 struct update {
   enum optimizer rule;
   double lr, beta1, beta2, eps, decay, momentum;
