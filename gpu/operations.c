@@ -1,5 +1,5 @@
-/* The math that a kernel of ours does, attention left out: what the kernels cannot do is refused,
- * what they need besides is taken from the lane, and they are launched. */
+/* The math for which there are kernels of our own, except attention. Shapes that the kernels cannot
+ * handle are refused, scratch memory comes from the lane, and the kernels are launched. */
 #include "gpu/cuda.h"
 
 enum { MOST_NORM = 32768, MOST_HALF = 512 };

@@ -213,9 +213,9 @@ __global__ void add_terms(int64_t n, const double *value, exactsum *sum)
 
 constexpr int BLOCK = 256; /* elements whose squares are one term */
 
-/* Four threads square a block in the order of the host's kernels, in double: 16 interleaved
- * sums, of which a thread has four, over 16 rows; then a tree over the 16. What becomes of a
- * block is one term. The last block is filled with zeros, which change nothing. */
+/* Four threads square a block in the order of the host's kernels, in double: 16 interleaved sums,
+ * of which a thread has four, over 16 rows; then a tree over the 16. The result of a block is one
+ * term. The last block is filled with zeros, which change nothing. */
 template <int W>
 __global__ void __launch_bounds__(THREADS) square_blocks(int64_t n, const float *x, exactsum *sum)
 {

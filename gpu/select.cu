@@ -49,8 +49,8 @@ __device__ __forceinline__ int slot_of(int bin)
   return bin + bin / 32;
 }
 
-/* From the top bin down: the bin that has the ties-th key, and the rank of this key in the bin.
- * *found stays as it is if there are fewer keys. */
+/* Searches from the top bin down for the bin that has the ties-th key, and for the rank of this key
+ * in the bin. *found stays as it is if there are fewer keys. */
 __device__ void find_digit(const uint32_t *count, uint32_t ties, cut *found)
 {
   __shared__ uint32_t sum[WARPS];

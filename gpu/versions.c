@@ -76,7 +76,7 @@ enum status gpu_versions_read(struct gpu_versions *out)
   if (status)
     return status;
   read_cudnn(&versions);
-  /* A driver that does not start leaves no GPUs; its version, beside the runtime's, tells why. */
+  /* If a driver does not start there are no GPUs. Its version next to the runtime's shows why. */
   const int gpus = cuda_device_count();
   versions.gpus = gpus > 0 ? gpus : 0;
   status = list_gpus(&versions);

@@ -23,15 +23,15 @@ struct checkpoint_meta {
 };
 void checkpoint_meta_free(struct checkpoint_meta *meta); /* takes a zeroed one */
 
-/* Write DIR/step-%08lld.h5: temporary name in the same folder, early allocation, no fill, each rank
- * its own ranges, CRC-32 per dataset (combined over ranks), flush, fsync, rename, fsync of the
- * folder. On failure the temporary file is removed and every earlier checkpoint is untouched.
- * Collective. */
+/* Writes DIR/step-%08lld.h5 under a temporary name in the same folder. Space is allocated early and
+ * not filled. Each rank writes its own ranges, with a CRC-32 per dataset (combined over ranks).
+ * Then come flush, fsync, rename, and fsync of the folder. On failure the temporary file is removed
+ * and every earlier checkpoint is untouched. Collective. */
 enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta,
                             int n, const struct io_tensor *tensors, char **path_out);
-/* Where this process is in a save, for who watches whether it goes on: `moved` changes as long as
- * it does; *doing is a constant text ("writing its data"), NULL outside of one; *waits: it waits
- * for other ranks. Any thread. Local. */
+/* The state of this process in a save, for a watchdog. `moved` changes as long as the save makes
+ * progress. *doing is a constant text ("writing its data"), NULL outside of a save. *waits: it
+ * waits for other ranks. Any thread. Local. */
 void checkpoint_progress(int64_t *moved, const char **doing, bool *waits);
 
 /* The same to `path`, where no file may be yet; folders are made. Collective. */
@@ -41,14 +41,14 @@ enum status checkpoint_write(struct comm *comm, const char *path,
 
 /* Open, check signature, format, completeness; read the meta data. Collective. */
 enum status checkpoint_read_meta(struct comm *comm, const char *path, struct checkpoint_meta *out);
-/* Fill the ranges of `tensors` (name, shape and type must match; a missing or misshapen one is
- * named; extra ones in the groups asked for too) and, if `check`, verify every dataset's CRC; what
- * `move` took is verified when this returns. Collective. */
+/* Fills the ranges of `tensors`. Name, shape and type must match. An error names a missing or
+ * misshapen tensor, and an extra tensor in one of the groups that are read. With `check`, every
+ * dataset's CRC is verified; data that `move` took are verified when this returns. Collective. */
 enum status checkpoint_load(struct comm *comm, const char *path, bool check, int n,
                             struct io_tensor *tensors);
-/* The same with checks, of a file that may be damaged: *damaged says whether it is the file that
- * failed, the same on all ranks; else it is whole as far as it was read, and not what is asked for.
- * Ranges may have been filled all the same. Collective. */
+/* The same with checks, for a file that may be damaged. *damaged says whether the file itself
+ * failed, the same on all ranks. Otherwise the part that was read is whole, but does not match the
+ * request. Ranges may have been filled nevertheless. Collective. */
 enum status checkpoint_try(struct comm *comm, const char *path, int n, struct io_tensor *tensors,
                            bool *damaged);
 /* Verify all datasets of a file: structure, meta data, checksums. Collective. */
@@ -70,19 +70,19 @@ enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean
 enum status checkpoint_find(struct comm *comm, const char *dir, bool clean, char **path_out);
 /* Number of step-*.h5 files in the folder. 0 if there is no folder. Local. */
 enum status checkpoint_count(const char *dir, int64_t *n);
-/* Rename every step-N.h5 with N > step to step-N.h5.stale, which nothing here looks at again, and
- * replace an older one of that name: for a run that goes on from `step` and must not meet
+/* Renames every step-N.h5 with N > step to step-N.h5.stale, which is ignored from then on, and
+ * replaces an older file of that name. For a run that continues from `step` and must not meet
  * checkpoints of another history. Rank 0 acts. Collective. */
 enum status checkpoint_set_aside(struct comm *comm, const char *dir, int64_t step);
-/* Delete all but `saved` (what this run saved last; always kept), the newest others until `keep`
- * are left with it (0: keep all), and those whose step is a multiple of keep_every (0: none). Rank
- * 0 acts. Collective. */
+/* Deletes checkpoints. These are kept: `saved` (the last save of this run); the newest others until
+ * `keep` are left with it (0: keep all); and those whose step is a multiple of keep_every (0:
+ * none). Rank 0 acts. Collective. */
 enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, int64_t keep_every,
                              int64_t saved);
 
-/* For `sluice ckpt`: one rank, to `to`, for people or as JSON. ls: a line per file. show: meta data
- * and a table of tensors. diff: names, shapes and values that differ between two files (largest
- * absolute difference); *same is set. Local. */
+/* For `sluice ckpt`: one rank prints to `to`, as text or as JSON. ls: one line per file. show:
+ * metadata and a table of tensors. diff: names, shapes and values that differ between two files
+ * (largest absolute difference); *same is set. Local. */
 enum status checkpoint_list(const char *dir, bool json, FILE *to);
 enum status checkpoint_show(const char *path, bool json, FILE *to);
 enum status checkpoint_diff(const char *a, const char *b, bool json, FILE *to, bool *same);

@@ -48,8 +48,8 @@ static int compare_steps(const void *a, const void *b)
   return (left > right) - (left < right);
 }
 
-/* "-JOB-PROCESS.lock" and ".locktest.RANK": of files beside the one that they are for, in which
- * ranks on several nodes keep their common position by way of Open MPI. */
+/* "-JOB-PROCESS.lock" and ".locktest.RANK": suffixes of files next to the actual file. Open MPI
+ * uses them to keep the common position of ranks on several nodes. */
 static bool is_of_mpi(const char *suffix)
 {
   static const char digit[] = "0123456789", test[] = ".locktest.";
@@ -63,7 +63,8 @@ static bool is_of_mpi(const char *suffix)
   return second > 0 && strcmp(rest + 1 + second, ".lock") == 0;
 }
 
-/* What a save has in the folder before it is complete, and what MPI-IO has beside that. */
+/* The files of a save in the folder before it is complete, and the files that MPI-IO adds next to
+ * them. */
 static bool is_temporary(const char *name)
 {
   char own[NAME_BYTES];

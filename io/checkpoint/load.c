@@ -1,6 +1,6 @@
-/* Reading and verifying a checkpoint. Rank 0 reads the structure and tells the others; data is read
- * by each rank through HDF5's serial driver, so that damage is an error of one rank and not a hang
- * of all, and so that reads of more than 2 GiB do not meet MPI-IO. */
+/* Reading and verifying a checkpoint. Rank 0 reads the structure and sends it to the others. Each
+ * rank reads data through HDF5's serial driver. So damage is an error of one rank and not a hang of
+ * all, and reads of more than 2 GiB do not go through MPI-IO. */
 #include <string.h>
 #include <zlib.h>
 

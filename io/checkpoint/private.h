@@ -1,4 +1,4 @@
-/* What the parts of the checkpoint module share. Private to io/checkpoint*.c and its tests. */
+/* Shared by the parts of the checkpoint module. Private to io/checkpoint*.c and its tests. */
 #ifndef SLUICE_IO_CHECKPOINT_PRIVATE_H
 #define SLUICE_IO_CHECKPOINT_PRIVATE_H
 
@@ -52,8 +52,8 @@ enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_
 /* Room for a piece of a tensor that is moved by pieces, if one of them is; else *out stays NULL
  * (mem_free). Local. */
 enum status checkpoint_piece_buffer(int n, const struct io_tensor *tensors, void **out);
-/* The piece of the tensor's range that begins at `at`: as much as the buffer takes, or, of what
- * lies in memory, as one call of HDF5 is to move, for which other threads wait. */
+/* The piece of the tensor's range that begins at `at`. It is as large as the buffer or, for data in
+ * memory, as large as one call of HDF5 should be, because other threads wait for it. */
 struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t at);
 extern int64_t checkpoint_piece_bytes,
     checkpoint_call_bytes;             /* 4 MiB and 16 MiB; tests lower them */
@@ -64,15 +64,15 @@ extern int64_t checkpoint_flush_bytes; /* that a rank writes before it brings th
 struct checkpoint_piece {
   int64_t tensor, begin, end, crc;
 };
-/* CRC-32 of whole tensors from the pieces of all ranks, which come ordered by tensor on each rank.
- * sums[2 t] is the CRC of tensor t; sums[2 t + 1] is 0 if the pieces cover it exactly once, else 1
- * + the first element that they do not. With `repeats`, equal pieces of several ranks count once.
- * Collective. */
+/* CRC-32 of whole tensors from the pieces of all ranks, which are ordered by tensor on each rank.
+ * sums[2 t] is the CRC of tensor t. sums[2 t + 1] is 0 if the pieces cover the tensor exactly once,
+ * else 1 + the first element that they do not. With `repeats`, equal pieces of several ranks count
+ * once. Collective. */
 enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_table *table,
                                    int64_t n, const struct checkpoint_piece *pieces, bool repeats,
                                    int64_t *sums);
-/* Read the tensors t with wanted[t] (all if NULL) of an open file, shared evenly among the ranks,
- * and compare their CRCs with the table's; each rank reads in parts of a few MiB. Collective. */
+/* Reads the tensors t with wanted[t] (all if NULL) of an open file, shared evenly among the ranks,
+ * and compares their CRCs with the table's. Each rank reads in parts of a few MiB. Collective. */
 enum status checkpoint_crc_verify(struct comm *comm, hid_t file,
                                   const struct checkpoint_table *table, const bool *wanted);
 /* The sentence for tensor t if its CRC is not the table's. Local. */

@@ -1,9 +1,9 @@
 /* Writing a checkpoint.
  *
  * Metadata goes through HDF5's serial driver on rank 0, data through its parallel driver on all
- * ranks. So nothing that HDF5 does collectively can fail on one rank only and leave the others
- * waiting: the parallel phase writes raw data into space that is already allocated, each rank by
- * itself, and has no metadata to flush. */
+ * ranks. So no collective action of HDF5 can fail on one rank only and leave the others waiting. In
+ * the parallel phase each rank writes raw data by itself into space that is already allocated, and
+ * there is no metadata to flush. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -32,8 +32,8 @@ static void reached(enum checkpoint_phase phase)
     checkpoint_test_hook(phase);
 }
 
-/* What a process does for a save, and whether it can go on by itself. Of the one that is under way:
- * there is one at a time. */
+/* The current work of a process in a save, and whether it can continue by itself. There is one save
+ * at a time. */
 struct work {
   const char *doing;
   bool waits;
@@ -166,8 +166,8 @@ static enum status find_checksum(const struct save *save, const struct io_tensor
   return STATUS_OK;
 }
 
-/* CRCs of what is to be written; finds out before anything is written whether the ranks' parts make
- * whole tensors. */
+/* CRCs of the data. Checks before anything is written whether the ranks' parts make whole
+ * tensors. */
 static enum status find_checksums(struct save *save)
 {
   int64_t n = 0;
@@ -362,8 +362,8 @@ static enum status bring_to_disk(struct save *save)
   return file_sync(save->temporary);
 }
 
-/* As the data is written, and not all of it at the end: what a node's memory took may be hundreds
- * of GB, and who watches sees nothing move in one call, however long. */
+/* Called while the data are written, not only at the end: a node may write hundreds of GB, and a
+ * watchdog sees no progress within one call, however long. */
 static enum status count_written(struct save *save, int64_t bytes)
 {
   save->written += bytes;
@@ -464,8 +464,8 @@ static void remove_temporary(struct save *save)
   (void)comm_barrier(save->comm);
 }
 
-/* With the file open on some ranks only, or not to be written to when it is closed, HDF5 has no way
- * back: it waits for the other ranks, or crashes when the process ends. All ranks are here, one
+/* HDF5 cannot recover if the file is open on some ranks only, or cannot be written to when it is
+ * closed: it waits for the other ranks, or crashes when the process ends. All ranks are here, one
  * speaks. */
 static void __attribute__((noreturn)) give_up(struct save *save, enum status status)
 {
@@ -487,8 +487,8 @@ static enum status open_on_all(struct save *save, hid_t *file)
   return status;
 }
 
-/* Closing writes the superblock once more, over itself, on rank 0; should that fail, the other
- * ranks would wait for rank 0 for ever. A full disk lets it pass, a dead one does not: write a byte
+/* Closing writes the superblock again, over itself, on rank 0. If that failed, the other ranks
+ * would wait for rank 0 without end. A full disk lets it pass, a dead one does not: write a byte
  * over itself first. */
 static bool can_be_closed(const struct save *save)
 {

@@ -11,7 +11,7 @@
 
 enum { PART_ELEMENTS = 1 << 20 };
 
-/* What was being printed is lost without a word unless the stream is asked. */
+/* Without this check of the stream, lost output would not be noticed. */
 static enum status check_stream(FILE *to)
 {
   if (fflush(to) == 0 && !ferror(to))
@@ -283,7 +283,7 @@ static double value_at(const void *data, enum dtype type, int64_t i)
   }
 }
 
-/* Of 64-bit integers exactly, which a double cannot hold. */
+/* Exact for 64-bit integers, which a double cannot hold. */
 static double distance(const void *a, const void *b, enum dtype type, int64_t i)
 {
   if (type == DTYPE_I64)

@@ -1,5 +1,5 @@
-/* What io/ walks: named tensors of which this rank holds a range. Knows nothing of plans or models.
- */
+/* The input of io/: named tensors of which this rank holds a range. Knows nothing of plans or
+ * models. */
 #ifndef SLUICE_IO_CHECKPOINT_STATE_H
 #define SLUICE_IO_CHECKPOINT_STATE_H
 
@@ -9,9 +9,9 @@
 #include "layout/layout.h"
 
 struct io_tensor;
-/* What a tensor's owner does with a piece of the range that is not in memory as a whole: before it
- * is written, fill data, which has room for it, with its elements (which happens twice, with the
- * same answer); after it was read, take them. A failure ends the transfer. */
+/* A callback of a tensor's owner, for a piece of the range that is not in memory as a whole. Before
+ * a write it fills data, which has room, with the elements of the piece; it is called twice, with
+ * the same result. After a read it takes them. A failure ends the transfer. */
 typedef enum status io_move(const struct io_tensor *tensor, struct layout_range piece, void *data);
 
 struct io_tensor {
@@ -20,9 +20,10 @@ struct io_tensor {
   enum dtype type;   /* of memory and file */
   int ndim;
   int64_t shape[LAYOUT_MAX_DIMS];
-  struct layout_range range; /* flat elements held by this rank; may be empty; writing: the ranks'
-                                ranges must cover the tensor exactly once, except that ranks with
-                                `writer` false (replicas) write nothing; reading: any ranges */
+  struct layout_range
+      range; /* flat elements held by this rank; may be empty. When writing, the ranks' ranges must
+                cover the tensor exactly once, except that ranks with `writer` false (replicas)
+                write nothing. When reading, any ranges */
   bool writer;
   void *data;    /* element range.begin */
   io_move *move; /* NULL, or instead of `data`: the range goes through a buffer of a few MiB, in

@@ -18,10 +18,10 @@ enum {
   MOST_COMPACT = 64
 };
 
-/* Ending a file that was written. A flush that fails leaves HDF5 1.10's cache in a state that no
- * later flush accepts, not the one in H5Fclose either, whose failure leaves tables half taken down
- * that are walked again, into freed memory, when the process ends. So no flush may fail: room is
- * made first, and where something has failed already the file is flushed into memory. */
+/* Ending a file that was written. A flush that fails leaves HDF5 1.10's cache in a state in which
+ * every later flush fails too, also the one in H5Fclose. A failed H5Fclose leaves tables half
+ * destroyed. They are walked again, into freed memory, when the process ends. So no flush may fail:
+ * room is made first, and where something has failed already the file is flushed into memory. */
 
 static bool broken;
 
@@ -183,7 +183,7 @@ static const char *looks_like(const unsigned char *head, size_t bytes)
   return zero == bytes ? "zeros" : text == bytes ? "text" : "binary data of another kind";
 }
 
-/* What can be said of a path without HDF5, in words that HDF5 does not have. */
+/* Checks on a path that need no HDF5, with messages that HDF5 does not have. */
 static enum status check_is_hdf5(const char *path, bool write)
 {
   static const unsigned char signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};

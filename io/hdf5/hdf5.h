@@ -1,13 +1,13 @@
-/* What the modules of io/ share of HDF5: opening, closing, attributes, datasets, and the one check
- * of its return codes. Private to io/.
+/* The HDF5 functions that the modules of io/ share: opening, closing, attributes, datasets, and the
+ * one check of its return codes. Private to io/.
  *
  * Sentences name what inside the file failed and HDF5's own reason; the caller puts the file's name
  * in front with status_prefix(). HDF5 prints nothing by itself: its error stack is silenced by the
  * calls that open a file. Any thread, but one file by one thread at a time; Local unless marked.
  *
- * Files made here can be read by HDF5 1.8 and later and carry checksums on all their metadata
- * (superblock 2, object headers 2; no variable-length strings, whose global heap has none); they
- * hold no times, so that equal content gives equal bytes. */
+ * HDF5 1.8 and later can read files made here. All their metadata have checksums (superblock 2,
+ * object headers 2; no variable-length strings, whose global heap has none). They hold no times, so
+ * equal content gives equal bytes. */
 #ifndef SLUICE_IO_HDF5_HDF5_H
 #define SLUICE_IO_HDF5_HDF5_H
 
@@ -22,10 +22,10 @@
 
 /* HDF5's parallel build is not thread-safe: one lock of the process, which every function here
  * takes, and with which everything else that calls HDF5 holds it off. The thread that has it may
- * take it again; others get it in the order in which they asked. Who holds it may wait for other
- * ranks (a collective call): of a process, one thread at a time makes such calls. What moves raw
- * data holds it for one call of HDF5's at a time. HDF5's error stack belongs to who holds the lock:
- * check before giving it back. */
+ * take it again; others get it in the order in which they asked. A thread that holds it may wait
+ * for other ranks (a collective call). One thread of a process at a time makes such calls. Code
+ * that moves raw data holds it for one call of HDF5 at a time. HDF5's error stack belongs to who
+ * holds the lock: check before giving it back. */
 void hdf5_lock(void);
 void hdf5_unlock(void);
 
@@ -40,9 +40,9 @@ enum status hdf5_create(const char *path, hid_t *out);
  * points to an MPI_Comm, by MPI-IO: Collective over it, as is making a dataset in it, flushing and
  * hdf5_close(), which then closes it. NULL: serial driver. */
 enum status hdf5_create_aligned(const char *path, void *mpi_comm, int64_t alignment, hid_t *out);
-/* Open an existing file (serial driver, no file locks). What is missing, unreadable, empty, a
- * folder, not HDF5 (what it looks like is said), truncated or damaged is STATUS_INPUT or STATUS_IO
- * with a sentence. */
+/* Open an existing file (serial driver, no file locks). If the file is missing, unreadable, empty,
+ * a folder, not HDF5 (the sentence says what it looks like), truncated or damaged, the result is
+ * STATUS_INPUT or STATUS_IO with a sentence. */
 enum status hdf5_open(const char *path, bool write, hid_t *out);
 /* Open an existing file for writing raw data through MPI-IO: `mpi_comm` points to an MPI_Comm.
  * Opening and closing anything in it is Collective over it (all ranks, the same objects in the same
@@ -53,14 +53,14 @@ enum status hdf5_open_parallel(const char *path, void *mpi_comm, hid_t *out);
  * Returns `so_far`, or the failure of closing if so_far is STATUS_OK. */
 enum status hdf5_close(hid_t id, enum status so_far);
 
-/* Flush and close a file made by hdf5_create() or opened for writing; with so_far not STATUS_OK, or
- * when there is no room for it, what HDF5 still holds is dropped and the file's content is
- * undefined (remove it). Never close such a file with hdf5_close(). Close what was opened inside
+/* Flushes and closes a file made by hdf5_create() or opened for writing. If so_far is not
+ * STATUS_OK, or there is no room, the data that HDF5 still holds are dropped and the file's content
+ * is undefined (remove it). Never close such a file with hdf5_close(). Close what was opened inside
  * the file first. */
 enum status hdf5_finish(hid_t file, enum status so_far);
 /* HDF5 crashes when a process ends in which a flush has failed (exit() and MPI_Finalize() call it).
- * hdf5_finish() finds a full disk before it flushes; should a flush fail all the same, as on a
- * broken disk, this is true from then on: report the failure with comm_abort(). */
+ * hdf5_finish() finds a full disk before it flushes. If a flush fails nevertheless, as on a broken
+ * disk, this is true from then on: report the failure with comm_abort(). */
 bool hdf5_is_broken(void);
 /* hdf5_finish() for a file that was made as `temporary`, which then appears under its name, or is
  * removed. Sentences name it. */
@@ -104,7 +104,7 @@ enum status hdf5_read_text(hid_t parent, const char *name, size_t most, char **o
  * Close out->id. */
 enum status hdf5_create_dataset(hid_t parent, const char *name, enum dtype type, int ndim,
                                 const int64_t *shape, struct hdf5_dataset *out);
-/* Open one and say what it is; refuses anything that hdf5_create_dataset() does not make
+/* Opens a dataset and describes it. Refuses anything that hdf5_create_dataset() does not make
  * (STATUS_INPUT): a link to elsewhere, chunks, filters, external storage, other types, more
  * elements than 2^62 bytes, fewer stored bytes than the shape asks for. */
 enum status hdf5_open_dataset(hid_t parent, const char *name,

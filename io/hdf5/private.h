@@ -1,4 +1,4 @@
-/* What the files of io/hdf5 share. Private to them. */
+/* Shared by the files of io/hdf5. Private to them. */
 #ifndef SLUICE_IO_HDF5_PRIVATE_H
 #define SLUICE_IO_HDF5_PRIVATE_H
 

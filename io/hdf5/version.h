@@ -1,4 +1,4 @@
-/* Which HDF5 this is, for those who must not see HDF5's own header. */
+/* The version of HDF5, for code that must not include HDF5's own header. */
 #ifndef SLUICE_IO_HDF5_VERSION_H
 #define SLUICE_IO_HDF5_VERSION_H
 

@@ -34,7 +34,7 @@ struct safetensors_folder {
   const struct st_tensor **by_name;
 };
 
-/* What the format has. */
+/* The types of the format. */
 static const struct st_type {
   const char *name;
   int bits;
@@ -174,7 +174,7 @@ static int compare_names(const void *a, const void *b)
                 (*(const struct st_tensor *const *)b)->name);
 }
 
-/* One tensor behind the other, from the first byte of the data to the last. */
+/* The tensors must be contiguous, from the first byte of the data to the last. */
 static enum status check_places(struct safetensors *file, int64_t data_bytes)
 {
   int64_t at = file->bytes - data_bytes;

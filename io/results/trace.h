@@ -1,7 +1,7 @@
-/* A timeline as a file in the trace-event format (JSON) that Perfetto and chrome://tracing open: a
- * process a rank, a thread a lane, a span a piece of work. The file is complete when trace_close()
- * says so; before that it has a temporary name. The first failure of a write is kept: trace_close()
- * tells. */
+/* A timeline as a file in the trace-event format (JSON) that Perfetto and chrome://tracing open. A
+ * process is a rank, a thread is a lane, and a span is a piece of work. The file is complete when
+ * trace_close() says so; before that it has a temporary name. The first failure of a write is kept:
+ * trace_close() tells. */
 #ifndef SLUICE_IO_RESULTS_TRACE_H
 #define SLUICE_IO_RESULTS_TRACE_H
 
@@ -11,7 +11,7 @@
 
 struct trace;
 
-/* What a click on a span shows. */
+/* The details that a click on a span shows. */
 struct trace_arg {
   const char *key, *text;
   int64_t number;

@@ -34,8 +34,8 @@ static enum status refuse(const char *dir, const char *nearest, int reason)
       nearest, why, cure);
 }
 
-/* Asking for permissions would not do: some file systems let nobody make anything, whatever these
- * say. The name is new, so that nobody else's folder is met or deleted. */
+/* Permissions alone do not answer this: on some file systems no user can create files, whatever the
+ * permissions are. The name is new, so that no other folder is reused or deleted. */
 static enum status try_folder(const char *dir, const char *nearest)
 {
   char *trial = mem_printf("%s/sluice-XXXXXX", nearest);

@@ -11,8 +11,8 @@
 
 enum status file_make_folders(const char *path);                              /* mkdir -p */
 enum status file_write_all(const char *path, const void *data, size_t bytes); /* atomically */
-/* Whether file_write_all() can write so many bytes there, for what takes long to work out. What is
- * there stays as it is, and nothing is left. */
+/* Whether file_write_all() can write so many bytes there, for what takes long to work out. An
+ * existing file stays as it is, and no file is left. */
 enum status file_check_write(const char *path, int64_t bytes);
 /* The content of a file of at most `most` bytes, followed by a NUL. The caller frees *out with
  * mem_free. Only regular files are read, so that a start never waits for a pipe. Local. */

@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 
-/* Of linux/magic.h, and of file systems that are not in the kernel's tree. */
+/* From linux/magic.h, and from file systems outside of the kernel's tree. */
 static const struct {
   unsigned magic;
   const char *name;

@@ -17,7 +17,7 @@ struct file_system {
   int64_t size, free;         /* bytes; free: what this user may write */
 };
 
-/* Of `dir`, or of the nearest of its parents that is there. STATUS_IO. Local. */
+/* Facts of `dir`, or of the nearest of its parents that exists. STATUS_IO. Local. */
 enum status file_system_read(const char *dir, struct file_system *out);
 /* The folder itself, or the nearest of its parents that is there ("" is "."). mem_free. Local. */
 enum status file_system_find_nearest(const char *dir, char **out);

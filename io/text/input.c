@@ -108,7 +108,7 @@ static enum status make_room(struct text_input *input, size_t want)
   return status;
 }
 
-/* What is invalid in the last three bytes may be a character that the next read completes. */
+/* Invalid bytes among the last three may be a character that the next read completes. */
 static enum status check_fresh(struct text_input *input)
 {
   const char *fresh = input->buffer + input->end;

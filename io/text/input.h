@@ -26,7 +26,7 @@ enum status text_input_open(const char *path, struct text_input **out);
 enum status text_input_open_unchecked(const char *path, struct text_input **out);
 void text_input_close(struct text_input *input); /* takes NULL */
 
-/* Go on at byte `offset`, which begins a character. A byte order mark at byte 0 is passed over. */
+/* Go on at byte `offset`, which begins a character. A byte order mark at byte 0 is skipped. */
 enum status text_input_seek(struct text_input *input, int64_t offset);
 
 /* Make at least `want` bytes readable at `at`, or all that are left. */

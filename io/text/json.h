@@ -1,7 +1,7 @@
-/* A strict reader of JSON (RFC 8259) from a file's bytes: no tree is built and nothing is held but
- * the string being read, so that files of any size can be read value by value. What RFC 8259 does
- * not allow is refused, and so are escapes that are no character (lone surrogates) and \u0000: a
- * sentence naming file and byte. Private to io/. */
+/* A strict reader of JSON (RFC 8259) from a file's bytes. It builds no tree and holds only the
+ * string being read, so files of any size can be read value by value. Text that RFC 8259 does not
+ * allow is refused. So are escapes that are no character (lone surrogates) and \u0000. The sentence
+ * names file and byte. Private to io/. */
 #ifndef SLUICE_IO_TEXT_JSON_H
 #define SLUICE_IO_TEXT_JSON_H
 
@@ -16,9 +16,9 @@ enum status json_expect(struct text_input *input, char byte, const char *expecte
  * next byte. */
 enum status json_unexpected(struct text_input *input, const char *expected);
 
-/* The members of an object (`closing` '}') or the elements of an array (']'): behind the opening
- * bracket, and behind each of them. *more: another one follows; else the closing bracket is taken.
- */
+/* The members of an object (`closing` '}') or the elements of an array (']'). Call it after the
+ * opening bracket, and after each member or element. *more: another one follows; otherwise it takes
+ * the closing bracket. */
 enum status json_enter(struct text_input *input, char closing, bool *more);
 enum status json_more(struct text_input *input, char closing, bool *more);
 
@@ -26,11 +26,11 @@ enum status json_more(struct text_input *input, char closing, bool *more);
 enum status json_string(struct text_input *input, struct text_buffer *out);
 /* A whole number in 0 .. most. */
 enum status json_whole(struct text_input *input, int64_t most, int64_t *out);
-/* A number at the next byte, checked and passed over. */
+/* A number at the next byte, checked and skipped. */
 enum status json_number(struct text_input *input);
 /* Exactly `word` ("true", "false", "null") at the next byte. */
 enum status json_literal(struct text_input *input, const char *word);
-/* Any value, checked and passed over. */
+/* Any value, checked and skipped. */
 enum status json_skip(struct text_input *input);
 
 #endif

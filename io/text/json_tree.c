@@ -1,6 +1,6 @@
-/* One array of nodes and one arena of text. Nodes name each other by index while the array grows; a
- * decoded text is never longer than its source, so that the arena is as large as the file and never
- * moves. All objects share one hash table, keyed by (object, key). */
+/* One array of nodes and one arena of text. Nodes refer to each other by index because the array
+ * grows. A decoded text is never longer than its source, so the arena is as large as the file and
+ * never moves. All objects share one hash table, keyed by (object, key). */
 #include "io/text/json_tree.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* A small JSON file as a tree: config.json, tokenizer.json, an index of tensors, the header of a
  * safetensors file. Strict (RFC 8259, through io/text/json.h), with limits on bytes and depth; a
- * key that occurs twice in an object is refused. Whoever asks for a value of another kind than is
- * there gets a sentence naming the file and the way to the value: "config.json: rope_scaling.factor
- * is a text, where a number belongs". Private to io/ and to readers of configurations. */
+ * key that occurs twice in an object is refused. If a caller asks for a value of another kind, the
+ * sentence names the file and the path to the value: "config.json: rope_scaling.factor is a text,
+ * where a number belongs". Private to io/ and to readers of configurations. */
 #ifndef SLUICE_IO_TEXT_JSON_TREE_H
 #define SLUICE_IO_TEXT_JSON_TREE_H
 

@@ -115,7 +115,7 @@ void text_close(struct text *text)
   mem_free(text);
 }
 
-/* The byte after the blank line that begins behind the line end before `i`; 0 if that line is not
+/* The byte after the blank line that begins after the line end before `i`; 0 if that line is not
  * blank, or ends outside of the window. */
 static size_t blank_line_end(const char *window, size_t bytes, size_t i)
 {
@@ -278,7 +278,7 @@ static enum status next_line(struct text *text, bool *found)
   return byte >= 0 && !line_ended ? json_unexpected(input, "the end of the line") : STATUS_OK;
 }
 
-/* Up to the next object of an array; behind the last one, to the end of the file. */
+/* Moves to the next object of an array; after the last one, to the end of the file. */
 static enum status next_element(struct text *text, bool *found)
 {
   struct text_input *input = text->input;

@@ -2,16 +2,16 @@
  * buffer. Private to io/.
  *
  * Plain text: a file's blocks. A block ends after the first blank line at or past TEXT_BLOCK_LEAST
- * bytes; where none comes before TEXT_BLOCK_MOST, after the last line end, else the last space,
- * else the last character before it. JSON Lines (an object a line) and a JSON array of objects: a
- * document an object, its "title", if there is one, and its "text" joined by a newline; other keys
- * are passed over.
- * A document that holds nothing but white space is passed over, but counted in `number`; of a plain
- * text's blocks only one that is the whole file.
+ * bytes. If there is none before TEXT_BLOCK_MOST, it ends after the last line end, else the last
+ * space, else the last character before it. JSON Lines (one object per line) and a JSON array of
+ * objects: each object is a document. Its "title", if there is one, and its "text" are joined by a
+ * newline; other keys are ignored. A document that holds only white space is skipped, but counted
+ * in `number`. A block of plain text is skipped only if it is the whole file.
  *
  * By the name's ending: .txt plain text; .jsonl, .ndjson JSON Lines; .json an array if it begins
- * with '[', else JSON Lines. Other names: by content, an array if the file begins with '[' and '{',
- * JSON Lines if with '{' and '"' (white space between them aside), else plain text. */
+ * with '[', else JSON Lines. Other names are read by content: an array if the file begins with '['
+ * and '{', JSON Lines if it begins with '{' and '"' (ignoring white space between them), else plain
+ * text. */
 #ifndef SLUICE_IO_TEXT_TEXT_H
 #define SLUICE_IO_TEXT_TEXT_H
 

@@ -5,8 +5,8 @@
 #include "base/mem.h"
 
 /* Whether a character whose lead byte is not ASCII is well formed at text[0] (Unicode 15, table
- * 3-7), and its length; where it is not, the bytes up to the one that cannot go on, at least one.
- */
+ * 3-7), and its length. If it is not, the length is that of the bytes up to the one that cannot
+ * continue it, at least one. */
 static bool take_character(const unsigned char *text, size_t bytes, size_t *length)
 {
   unsigned char lead = text[0], least = 0x80, most = 0xBF;

@@ -38,7 +38,7 @@ void added_tokens_free(struct added_tokens *set)
   *set = (struct added_tokens){0};
 }
 
-/* Of the tokens [low, high), all longer than `depth` and alike before it, the first whose byte
+/* Among the tokens [low, high), all longer than `depth` and equal before it, the first whose byte
  * there is `byte` or more. */
 static int64_t lower_bound(const struct added_tokens *set, int64_t low, int64_t high, size_t depth,
                            int byte)

@@ -296,7 +296,7 @@ static enum status reserve_word(struct bpe *bpe, size_t bytes)
   return status;
 }
 
-/* Rank the pair at `position` anew; if it can be joined, put it on the heap. */
+/* Ranks the pair at `position` again. If it can be joined, puts it on the heap. */
 static void rank_pair(struct bpe *bpe, int32_t position, size_t *waiting)
 {
   struct symbol *symbol = &bpe->symbols[position];
@@ -325,7 +325,7 @@ static void join_pair(struct bpe *bpe, int32_t position, size_t *waiting)
 }
 
 /* Leaves the tokens as a list that begins at symbol 0. A pair is put on the heap at most three
- * times a symbol: once at first, twice for a join. What is on the heap is out of date when the pair
+ * times a symbol: once at first, twice for a join. An entry of the heap is out of date if the pair
  * at its position has another rank by now. */
 static void join_all(struct bpe *bpe, size_t bytes)
 {

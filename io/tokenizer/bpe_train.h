@@ -1,6 +1,6 @@
 /* Training of a byte-level BPE vocabulary (Sennrich et al. 2016, arXiv:1508.07909), deterministic
- * at any number of ranks: words are counted by all ranks, pairs merged by their count over the
- * corpus, of equal counts the pair of lower ids first (as Hugging Face's BpeTrainer does). */
+ * at any number of ranks. All ranks count words. Pairs are merged by their count over the corpus;
+ * among equal counts, the pair of lower ids is first (as in Hugging Face's BpeTrainer). */
 #ifndef SLUICE_IO_TOKENIZER_BPE_TRAIN_H
 #define SLUICE_IO_TOKENIZER_BPE_TRAIN_H
 
@@ -13,7 +13,7 @@ struct bpe_train_config {
   const char *pattern; /* name of a split pattern: gpt2, llama3, qwen2 */
   int64_t vocab;       /* tokens in all: 256 bytes, merges, special tokens; at least 257 */
   int specials;
-  char *const *special; /* special tokens, ids behind the merges; the first one is end of text;
+  char *const *special; /* special tokens, with ids after the merges; the first one is end of text;
                            none: "<|endoftext|>" */
   int64_t min_count;    /* pairs that occur less often are not merged */
   int64_t word_most;    /* bytes; longer words (as runs of white space) are not counted; 0: any */

@@ -73,8 +73,8 @@ static enum status add_batch(const struct wire *wire, const struct batch *batch,
   return status;
 }
 
-/* What cannot be added for want of memory is received all the same: the sender is not left waiting.
- */
+/* Words that cannot be added because memory is short are received nevertheless, so that the sender
+ * does not wait. */
 static enum status receive_words(const struct wire *wire, struct bpe_words *words)
 {
   struct batch batch;

@@ -1,8 +1,8 @@
-/* The words lie one after another as rows of symbols, one slot a byte. A pair has its count, kept
- * exactly, and a list of the places where it stood when the list was made; places that have changed
- * since are passed over. The heap holds the count that a pair had when it was put there, which only
- * ever fell since: the top is put back with its count of now until it is right. A merge costs what
- * the pair occurs, whatever the length of the words. */
+/* The words lie one after another as rows of symbols, one slot a byte. A pair has its exact count,
+ * and a list of its places when the list was made; places that have changed since are skipped. The
+ * heap holds the count that a pair had when it was put there. Counts only fall after that, so the
+ * top is put back with its current count until it is right. A merge costs what the pair occurs,
+ * whatever the length of the words. */
 #include "io/tokenizer/bpe_train_merge.h"
 
 #include <stdlib.h>
@@ -40,8 +40,8 @@ struct item {
   uint32_t n;
 };
 
-/* What one merge changes about a token that stands on the left of the new one, and on the right:
- * how often, and where. */
+/* The effect of one merge on a token at the left of the new one, and at the right: how often, and
+ * where. */
 struct beside {
   int64_t left, right;
   uint64_t left_list, right_list;
@@ -51,7 +51,7 @@ struct beside {
 
 /* A place of a pair in the making. */
 struct place {
-  int32_t id; /* of the token beside the new one */
+  int32_t id; /* of the token next to the new one */
   uint32_t at;
 };
 
@@ -528,9 +528,9 @@ static enum status merge_pair(struct trainer *t, const struct item *item, int32_
   return status;
 }
 
-/* The token that a merge makes. -1: a reserved one. It is new: a merge joins a pair wherever it
- * stands, so that the same bytes, where no pair across their ends was joined before, are at every
- * time split in the same way. */
+/* The token that a merge makes. -1: a reserved one. It is new: a merge joins a pair at all places.
+ * So equal bytes are always split in the same way, if no pair across their ends was joined
+ * before. */
 static enum status make_token(struct trainer *t, uint64_t key, const struct bpe_words *reserved,
                               int32_t *out)
 {

@@ -5,8 +5,8 @@
 #include "io/tokenizer/bpe_train.h"
 #include "io/tokenizer/bpe_train_merge.h"
 
-/* As transformers reads them; tokenizer.json last. config->special holds one at least; special
- * tokens get the ids behind the vocabulary's. Local. */
+/* In the format that transformers reads; tokenizer.json last. config->special holds at least one
+ * token; special tokens get ids after the vocabulary's. Local. */
 enum status bpe_train_write(const struct bpe_train_config *config,
                             const struct bpe_vocabulary *vocabulary);
 

@@ -11,7 +11,7 @@
 static const char vocab_name[] = "vocab.json", merges_name[] = "merges.txt",
                   end_of_text[] = "<|endoftext|>";
 
-/* What loading needs on top. */
+/* Additional data for loading. */
 struct loader {
   struct tokenizer_bpe *t;
   const char *vocab_path, *merges_path;

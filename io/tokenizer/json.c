@@ -14,7 +14,7 @@
 static const char main_name[] = "tokenizer.json", config_name[] = "tokenizer_config.json",
                   generation_name[] = "generation_config.json";
 
-/* What loading needs on top. */
+/* Additional data for loading. */
 struct loader {
   struct tokenizer_bpe *t;
   const struct json_node *root, *vocab;

@@ -1,7 +1,7 @@
 /* utf8proc knows what characters are made of; the order of marks is made here, where a long row of
- * them takes n log n steps. Which characters take part at all is compiled in, as of the Unicode
- * that the reference library's normalizer knows (9): marks that came later are to it, and so here,
- * characters like others. */
+ * them takes n log n steps. The characters that take part are compiled in, according to the Unicode
+ * version that the reference library's normalizer knows (9). Marks of later versions are ordinary
+ * characters to it, and so here. */
 #include "io/tokenizer/nfc.h"
 
 #include <stdlib.h>

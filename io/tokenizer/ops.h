@@ -1,4 +1,4 @@
-/* What a tokenizer implements; behind tokenizer.h. Private to io/. */
+/* The operations of a tokenizer; private part of tokenizer.h. Private to io/. */
 #ifndef SLUICE_IO_TOKENIZER_OPS_H
 #define SLUICE_IO_TOKENIZER_OPS_H
 
@@ -27,7 +27,7 @@ struct tokenizer_ops {
   enum status (*decode)(const struct tokenizer *tokenizer, const int32_t *tokens, int64_t n,
                         char **text, int64_t *bytes, int64_t *room); /* ids are in range */
   bool (*is_special)(const struct tokenizer *tokenizer,
-                     int32_t token);                      /* beside beginning and end of text */
+                     int32_t token);                      /* besides beginning and end of text */
   uint64_t (*meaning)(const struct tokenizer *tokenizer); /* equal for tokenizers of one meaning */
   enum status (*copy)(const struct tokenizer *tokenizer, const char *folder);
 };

@@ -50,7 +50,7 @@ const char *split_pattern(const char *name)
 
 /* ---- scanning. Text is valid UTF-8, and `at` never inside a character. */
 
-/* Of the character at `at` < bytes, and where it ends. */
+/* The class of the character at `at` < bytes, and where it ends. */
 static inline enum split_class class_at(const struct split *split, const char *text, size_t at,
                                         size_t *end)
 {

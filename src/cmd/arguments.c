@@ -107,8 +107,8 @@ static enum status refuse_option(const struct command *command, const char *word
                     command->name);
 }
 
-/* "--key value", "--key=value", or "--flag", behind which a word that is no value of it is one of
- * its own. *i is advanced over what was used. */
+/* "--key value", "--key=value", or "--flag". A word after a flag that is no value of it is a word
+ * of its own. *i is advanced over the words used. */
 static enum status take_dashed(const struct command *command, int argc, char **argv, int *i,
                                struct arguments *out)
 {
@@ -341,7 +341,7 @@ static enum status newest_in(const struct arguments *arguments, const char *run_
   return status;
 }
 
-/* A run that has saved nothing may begin anew from elsewhere. */
+/* A run that has saved nothing may start again from another source. */
 static enum status refuse_other_start(const struct arguments *arguments, const struct deck *run,
                                       const struct deck *deck)
 {

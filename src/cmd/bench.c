@@ -51,8 +51,8 @@ struct measurement {
   double seconds, loss; /* seconds: of the timed steps */
 };
 
-/* One step behind the other, as in training: what a step leaves behind its metrics runs beside the
- * next one. */
+/* One step after the other, as in training: work that a step leaves after its metrics runs during
+ * the next one. */
 static void run_steps(struct job *job, int64_t first, int64_t n, struct stats *stats, double *loss)
 {
   struct exec *exec = job->exec[PLAN_TRAIN];
@@ -111,7 +111,7 @@ static double step_seconds(const struct measurement *m)
   return m->seconds / (double)m->stats.n;
 }
 
-/* Of a step, of what took so many seconds in those that profile and counters are of. */
+/* The share of a step's time that such work took, from its seconds over all measured steps. */
 static double share(const struct measurement *m, double seconds)
 {
   return seconds / (double)m->steps / step_seconds(m);
@@ -149,7 +149,7 @@ static double tokens_per_s(const struct measurement *m)
   return (double)(job->deck->data.batch * job->shape.sequence) / step_seconds(m);
 }
 
-/* Of a rank. */
+/* Of one rank. */
 static double model_flops(const struct measurement *m)
 {
   return job_step_flops(m->job) / step_seconds(m) / comm_ranks(m->job->comm);
@@ -274,8 +274,8 @@ static void record_counters(struct results *results, const struct measurement *m
     results_text(results, "counters_note", op_counters_note(m->counters));
 }
 
-/* Of the plan on rank 0; and of the host what all ranks of its node take, of which a shard group
- * shares some. */
+/* The device's bytes are those of the plan on rank 0. The host's are those of all ranks of its
+ * node, of which a shard group shares some. */
 static void record_tiers(struct results *results, const struct job *job)
 {
   const int64_t local_ranks = comm_local_ranks(job->comm);

@@ -1,5 +1,5 @@
-/* sluice bench adam: the optimizer step of the host, as host masters have it, beside the same loads
- * and stores without the arithmetic: what memory allows. The two take turns, and medians are
+/* sluice bench adam: the optimizer step of the host with host masters, compared with the same loads
+ * and stores without the arithmetic, the limit of the memory. The two take turns, and medians are
  * compared. Each rank has arrays of its own; a pass takes as long as the slowest rank. */
 #include <stdio.h>
 #include <string.h>
@@ -94,7 +94,7 @@ static int64_t held_a_parameter(const struct bench *bench)
   return bytes;
 }
 
-/* Nine tenths of what is free, shared by the ranks of the node; -1: nobody knows. */
+/* Nine tenths of the free memory, shared by the ranks of the node; -1: unknown. */
 static int64_t room(const struct bench *bench)
 {
   int64_t bytes = mem_available_bytes();

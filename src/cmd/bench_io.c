@@ -1,7 +1,8 @@
-/* sluice bench io: what the store makes of a disk, beside direct I/O on the same file system. Each
- * rank moves its `size` bytes, piece by piece: through the store by one thread, as a step does, and
- * by pread() and pwrite() of a file of its own by several threads, which shows what the disk can
- * do. The four measures take turns, so that a disk whose speed wanders is the same to both. */
+/* sluice bench io: the speed of the store on a disk, compared with direct I/O on the same file
+ * system. Each rank moves its `size` bytes, piece by piece. One thread moves them through the
+ * store, as a step does. Several threads with pread() and pwrite() on a file of their own show the
+ * speed of the disk. The four measures take turns, so that a disk whose speed wanders is the same
+ * to both. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -125,7 +126,7 @@ static enum status pass_store(const struct bench *bench, bool write)
   return status;
 }
 
-/* What is written counts when it is on the disk. */
+/* A write counts when the data are on the disk. */
 static enum status run_pass(const struct bench *bench, enum pass pass)
 {
   const bool write = pass == STORE_WRITE || pass == DIRECT_WRITE;

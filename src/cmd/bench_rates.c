@@ -1,6 +1,7 @@
 /* sluice bench rates: what a plan is predicted from (sluice plan rates=FILE), all ranks at once, as
- * in a step. Each rate is that of the slowest rank; of the host's memory, which a node may share
- * with others', the best of ROUNDS that lie apart, as STREAM reports it (McCalpin 1995). */
+ * in a step. Each rate is that of the slowest rank. The rate of the host's memory, which a node may
+ * share with others, is the best of ROUNDS at different times, as STREAM reports it (McCalpin
+ * 1995). */
 #include <stdio.h>
 #include <string.h>
 
@@ -322,7 +323,7 @@ static enum status drive(void *arg)
     status = time_work(run, from, to);
   device->ops->mark_destroy(from);
   device->ops->mark_destroy(to);
-  if (status && run->collective) /* the others would wait for ever */
+  if (status && run->collective) /* the others would wait without end */
     comm_abort(run->bench->comm, status);
   return status;
 }
@@ -464,7 +465,7 @@ static enum status measure_both_ways(struct bench *bench, bool idle, double *up,
   return STATUS_OK;
 }
 
-/* Of all ranks at once, and of the first one of each node. */
+/* For all ranks at once, and for the first rank of each node. */
 static enum status measure_copies(struct bench *bench)
 {
   double *rate = bench->rate;
@@ -719,7 +720,7 @@ static void print(const struct bench *bench)
   }
 }
 
-/* What there was nothing to measure of is left out. */
+/* Rates without a measurement are left out. */
 static enum status write_rates(const struct bench *bench)
 {
   char text[FILE_BYTES], about[256];

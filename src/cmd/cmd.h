@@ -60,7 +60,7 @@ const struct command *command_find(const struct command *const list[], const cha
  * `word` may be NULL. Local. */
 const struct command *command_part(const struct command *command, const char *word);
 
-/* What the first word of a command with actions asks for. */
+/* Runs the action that the first word of a command with actions names. */
 enum status action_run(const struct command *command, const struct arguments *arguments);
 
 /* Read argv[first..) by the command's table. STATUS_USAGE if the ranks of `comm` were given
@@ -70,9 +70,8 @@ enum status arguments_read(const struct command *command, struct comm *comm, int
                            int first, struct arguments *out);
 void arguments_free(struct arguments *arguments); /* takes a zeroed one */
 
-/* A source of parameters named on the command line: a deck (its run folder's newest checkpoint), a
- * run folder, a checkpoint, or a model folder as Hugging Face lays it out, which is then the deck's
- * train.init. */
+/* A source of parameters on the command line: a deck (its run folder's newest checkpoint), a run
+ * folder, a checkpoint, or a Hugging Face model folder, which becomes the deck's train.init. */
 struct source {
   struct deck deck;
   char *checkpoint; /* or model folder; NULL: none found */
@@ -93,8 +92,8 @@ enum status deck_open(const struct arguments *arguments, const char *path, struc
 /* The same without model.* of train.init, which is then neither read nor checked. Collective. */
 enum status deck_open_as_written(const struct arguments *arguments, const char *path,
                                  struct deck *out);
-/* For a run that is to be resumed as `resume` says: model.* come from what it goes on from, and
- * train.init is needed no more. Collective. */
+/* For a run that is resumed according to `resume`: model.* come from the checkpoint, and train.init
+ * is not needed any more. Collective. */
 enum status deck_open_resumed(const struct arguments *arguments, const char *path,
                               const char *resume, struct deck *out);
 

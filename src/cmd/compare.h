@@ -31,8 +31,8 @@ struct matrix_run {
   int64_t steps, step_tokens;
   double target; /* eval.target */
   enum matrix_state state;
-  /* Of its results, when all runs have been read once: seconds of all steps, NAN of a run that has
-   * not finished, and the time of ppl_at_fixed_time. */
+  /* Set when the results of all runs have been read once: seconds of all steps, NAN for a run that
+   * has not finished, and the time of ppl_at_fixed_time. */
   double seconds, tokens_per_s, fixed_s;
 };
 

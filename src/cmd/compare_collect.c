@@ -343,7 +343,7 @@ static double shortest(const struct matrix *matrix, const struct matrix_run *run
   return seconds;
 }
 
-/* What a run says of itself alone, which other runs are compared with. */
+/* The results of each run alone, with which other runs are compared. */
 static enum status read_once(struct matrix *matrix)
 {
   for (int i = 0; i < matrix->runs; i++) {

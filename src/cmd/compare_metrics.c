@@ -6,7 +6,7 @@
 #include "cmd/compare.h"
 #include "cmd/records.h"
 
-/* What several starts make together. */
+/* How values of several starts are combined. */
 enum how { LAST, MOST, SUM, MEAN };
 
 /* How much the mean of a start counts: its steps that were timed, their time, the time of

@@ -1,4 +1,5 @@
-/* sluice doctor: facts of every rank, judged there, brought to rank 0 and told as one page. */
+/* sluice doctor: each rank collects and judges its facts. Rank 0 collects the findings and prints
+ * one page. */
 #include "cmd/doctor.h"
 
 #include <errno.h>
@@ -69,7 +70,7 @@ enum line {
   LINES = PLACES + MOST_PLACES
 };
 
-/* What travels to rank 0. */
+/* The message to rank 0. */
 struct report {
   char host[DOCTOR_HOST];
   int node; /* the lowest rank of it */
@@ -93,7 +94,7 @@ struct doctor {
   struct report mine;
 };
 
-/* What cannot be asked for is a fault of the library that refuses; its sentence says the cure. */
+/* If a fact cannot be found, the library that refuses is at fault; its sentence names the cure. */
 static struct finding refused(const char *what)
 {
   struct finding finding = {.verdict = VERDICT_FAULT};
@@ -260,12 +261,12 @@ static enum status look_across(const struct doctor *doctor, const char *dir, boo
   if (!status)
     status = comm_barrier(doctor->comm);
   if (makes && path && *path)
-    (void)unlink(path); /* an empty file that stays behind harms nobody */
+    (void)unlink(path); /* an empty file that remains is harmless */
   mem_free(path);
   return status;
 }
 
-/* Of each node one rank looks. Collective. */
+/* One rank of each node looks. Collective. */
 static enum status look_at_places(struct doctor *doctor)
 {
   enum status status = STATUS_OK;
@@ -424,7 +425,7 @@ static void print_page(const struct doctor *doctor, const struct everyone *all)
   *doctor->exit_code = page.faults > 0;
 }
 
-/* Of everyone, on rank 0; empty elsewhere. */
+/* The reports of all ranks, on rank 0; empty elsewhere. */
 static void free_everyone(struct everyone *all)
 {
   mem_free(all->report);

@@ -23,7 +23,8 @@ enum { DOCTOR_TEXT = 640, DOCTOR_HOST = 64 };
 struct finding {
   enum verdict verdict;
   bool common;   /* the text ought to be the same on all nodes */
-  double amount; /* of several of the same verdict the least is told */
+  double amount; /* of several findings of the same verdict the one with the least amount is
+                    reported */
   char what[16]; /* "": this rank has nothing to say */
   char text[DOCTOR_TEXT];
 };
@@ -38,8 +39,8 @@ struct finding doctor_merge(const struct finding *finding, int ranks, size_t str
  * place; NULL or "": not known. */
 void doctor_hide(char *text, size_t size, const char *home, const char *user);
 
-/* Of the build and the start. step_tasks: tasks that Slurm started in this step, 0: none, or others
- * than Slurm started the ranks. */
+/* Judges the build and the start. step_tasks: tasks that Slurm started in this step; 0: none, or
+ * Slurm did not start the ranks. */
 struct finding judge_build(const char *version, const char *compiler, const char *flags,
                            const char *sanitizer, const char *configured);
 struct finding judge_start(int ranks, int64_t step_tasks);
@@ -47,8 +48,8 @@ struct finding judge_nodes(
     int ranks, const int *node,
     const char (*host)[DOCTOR_HOST]); /* node[ranks]: the lowest rank of each one's */
 
-/* Of MPI. built: the version that Sluice was built with; gpus: the build has CUDA, and the machine
- * a GPU. Where there is none, nothing is said of what only they need. */
+/* Judges MPI. built: the version that Sluice was built with. gpus: the build has CUDA, and the
+ * machine a GPU. Where there is none, nothing is said of what only they need. */
 struct finding judge_mpi(const struct mpi_info *library, const char *built);
 struct finding judge_cuda_aware(const struct mpi_info *library, bool gpus);
 /* tls: UCX_TLS of the environment, or NULL. */
@@ -58,8 +59,8 @@ struct finding judge_fabric(const struct comm_fabric *fabric);
 struct finding judge_clocks(const struct comm_offset *offset, int ranks,
                             const char (*host)[DOCTOR_HOST]);
 
-/* Of GPUs. cuda: the build has CUDA; card: the machine has one; versions as struct gpu_versions
- * (gpu/versions.h) counts them. */
+/* Facts of GPUs. cuda: the build has CUDA. card: the machine has one. Versions are counted as in
+ * struct gpu_versions (gpu/versions.h). */
 struct doctor_gpus {
   bool cuda, card;
   int driver, runtime, nccl, cudnn, cudnn_runtime, gpus;
@@ -72,32 +73,31 @@ struct finding judge_gpus(const struct doctor_gpus *gpus, int local_ranks);
 struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks);
 struct finding judge_cudnn(const struct doctor_gpus *gpus);
 
-/* Of other libraries. note: op_counters_note(). */
+/* Judges other libraries. note: op_counters_note(). */
 struct finding judge_hdf5(const char *built, const char *loaded, bool parallel);
 struct finding judge_cores(const struct topo_summary *machine, int local_ranks);
 struct finding judge_counters(const char *version, int events, const char *note);
 
-/* Of the node. Bytes; -1: no limit, or not known. */
+/* Judges the node. Bytes; -1: no limit, or not known. */
 struct finding judge_memlock(int64_t limit, const struct comm_fabric *fabric, bool gpus);
 struct finding judge_shared_memory(int64_t size, int64_t free,
                                    int local_ranks); /* size -1: there is none */
 struct finding judge_memory(int64_t total, int64_t available, int64_t limit, int local_ranks);
 
-/* Of a deck. refusal: why a run of it does not start, or cannot use its data; NULL: it does, or
+/* Judges a deck. refusal: why a run of it does not start, or cannot use its data; NULL: it does, or
  * can. */
 struct finding judge_deck(const char *refusal);
 struct finding judge_data(const char *refusal, const char *dir, int64_t tokens);
 
-/* Of a folder. */
+/* Facts of a folder. */
 struct doctor_disk {
   struct file_system system;
   int64_t written;   /* bytes */
   double seconds;    /* that `written` bytes took, on their way to the disk included */
   char failure[256]; /* "": it could be written */
 };
-/* Writes up to `bytes` bytes, for `seconds` at most, into a file of the folder that has no name
- * when it is done; the nearest parent stands for a folder that is not there. Failures are found in
- * *out. Local. */
+/* Writes up to `bytes` bytes, for at most `seconds`, into an unnamed file of the folder. If the
+ * folder does not exist, its nearest parent is used. Failures are found in *out. Local. */
 void doctor_disk_read(const char *dir, int64_t bytes, double seconds, struct doctor_disk *out);
 /* shared: all nodes are to see what one of them writes; seen: whether this one does. Not shared:
  * what goes to NVMe, for which each node is to have a disk of its own. */

@@ -15,7 +15,7 @@
 
 enum { PIECE = 4 << 20, PIECES_A_SYNC = 8, PATH_SIZE = 4096 };
 
-/* What compresses is no measure of a file system that compresses. */
+/* Data that compress well would measure nothing on a file system that compresses. */
 static void fill(uint32_t *out, int64_t bytes)
 {
   const struct rng_key key = rng_key_make((uint64_t)clock_ns(), "doctor");
@@ -59,8 +59,7 @@ static int open_nameless(const char *dir)
   snprintf(path, sizeof path, "%s/.sluice-doctor-XXXXXX", dir);
   const int file = mkostemp(path, O_CLOEXEC);
   if (file >= 0)
-    (void)unlink(
-        path); /* where that fails a file of a known name stays behind, which harms nobody */
+    (void)unlink(path); /* if that fails, a file of a known name remains, which is harmless */
   return file;
 }
 

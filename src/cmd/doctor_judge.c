@@ -11,7 +11,7 @@
 #define GIB ((double)(INT64_C(1) << 30))
 #define MIB ((double)(INT64_C(1) << 20))
 
-/* What the thresholds mean stands beside each. */
+/* A comment next to each threshold explains it. */
 static const double least_shared_bytes = 64 * MIB; /* a rank's part of what MPI and NCCL put there,
                                                       and what containers give to all by default */
 static const double good_shared_bytes = 1.0 * GIB;

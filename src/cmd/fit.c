@@ -79,7 +79,7 @@ struct fit_count fit_count(int64_t n)
   return count;
 }
 
-/* What moves the state of a rank between its GPU and files. */
+/* Memory that moves the state of a rank between its GPU and files. */
 static int64_t moving_bytes(const struct plan *plan, const struct fit_room *room)
 {
   return room->gpu_bytes > 0 ? job_state_bytes(plan, plan->input.mode == PLAN_TRAIN) : 0;
@@ -98,7 +98,7 @@ static int64_t shared_bytes(int n, const struct plan *const plans[])
   return arenas.persistent + plans[0]->input.shape.group * arenas.transient;
 }
 
-/* What the ranks of a node need of its memory. */
+/* Host memory that the ranks of a node need. */
 static int64_t node_bytes(int n, const struct plan *const plans[], const struct fit_room *room)
 {
   const int group = plans[0]->input.shape.group, groups = (room->local_ranks + group - 1) / group;

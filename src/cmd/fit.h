@@ -8,7 +8,7 @@
 
 #define FIT_GPUS "a100-40, a100-80, h100, h200, l40s"
 
-/* What there is; 0 bytes: nobody asked. */
+/* Available memory; 0 bytes: not asked for. */
 struct fit_room {
   const char *gpu;    /* how to call it */
   int64_t gpu_bytes;  /* of one, which is one rank's */

@@ -84,7 +84,7 @@ static enum plan_lane busiest(const struct plan_forecast *forecast)
   return (enum plan_lane)most;
 }
 
-/* What costs nothing because nobody said what it costs may look like the best. */
+/* A way whose cost is unknown counts as free, so it may look like the best. */
 static void print_unknown(const struct plan_rates *rates)
 {
   const struct {
@@ -112,7 +112,7 @@ static void print_busy(const char *key, const char *choice, const struct advice 
            plan_lane_name(link), busy[link]);
 }
 
-/* What bounds the fastest way, and what the other choice of each would cost in its place. */
+/* The bound of the fastest way, and the cost of each other choice in its place. */
 static void print_reason(const struct advice way[WAYS], int best)
 {
   const struct plan_forecast *forecast = &way[best].measure.forecast;
@@ -213,7 +213,7 @@ static enum status break_even(const struct plan *coded, const struct plan *plain
   return STATUS_OK;
 }
 
-/* What the deck's codec of gradients gains, and on which links. */
+/* The gain of the deck's codec of gradients, and the links on which it gains. */
 static enum status print_codec(const struct advise_case *job, const struct plan_rates *rates,
                                double step_s)
 {

@@ -60,7 +60,7 @@ static const struct option table[] = {
 
 /* ---- rank 0: tokenizer, ends, prompt */
 
-/* What rank 0 knows of text. */
+/* The language settings of rank 0. */
 struct language {
   struct tokenizer *tokenizer;
   int32_t end[ENDS];

@@ -1,4 +1,4 @@
-/* What help and man pages share. Private to src/cmd/help*.c. */
+/* Shared by help and man pages. Private to src/cmd/help*.c. */
 #ifndef SLUICE_CMD_HELP_H
 #define SLUICE_CMD_HELP_H
 

@@ -59,7 +59,7 @@ static int finish(int exit_code)
   return exit_code ? exit_code : code;
 }
 
-/* What nobody has said so far, before what the command ends with. */
+/* Logs warnings that are still unsaid before the final message of the command. */
 static void say_warnings(struct comm *comm, enum status status)
 {
   char end[2048];

@@ -142,7 +142,7 @@ struct target {
   struct device *device; /* that GPU, or NULL */
 };
 
-/* Who names a GPU means one, whatever this machine has. */
+/* A user that names a GPU wants one, whatever this machine has. */
 static enum status take_gpu(const struct values *values, struct deck *deck)
 {
   if (!*values->gpu || deck->run.device == DECK_DEVICE_CUDA)
@@ -174,7 +174,7 @@ static enum status create_target(const struct values *values, const struct deck 
   return status;
 }
 
-/* What a plan is of. */
+/* The purposes of a plan. */
 static const enum job_use uses[] = {
     [PLAN_TRAIN] = JOB_TRAIN, [PLAN_EVAL] = JOB_TRAIN_AND_EVAL, [PLAN_GENERATE] = JOB_GENERATE};
 
@@ -211,7 +211,7 @@ static double scale_of(const char *unit)
   return strcmp(unit, "us") ? 1e9 : 1e-6;
 }
 
-/* What was not given, from the file. */
+/* Reads rates that were not given from the file. */
 static enum status read_rates(struct values *values)
 {
   struct option rates[MEASURED + 1];
@@ -264,7 +264,7 @@ static enum status check_ranks_agree(const struct plan *plan, const struct plan_
                           input->rank, other.rank);
 }
 
-/* What the plan takes, whether it fits, and what other keys would change. */
+/* Prints the needs of the plan, whether it fits, and the effect of other keys. */
 static enum status print_advice(const struct values *values, const struct advise_case *job,
                                 bool *fits)
 {

@@ -59,7 +59,7 @@ enum status series_add(struct report_series *series, double step, double seconds
 
 enum report_curve { CURVE_LOSS, CURVE_VAL, CURVE_LR, CURVE_NORM, CURVE_RATE, CURVE_ERROR, CURVES };
 
-/* What happened how often, and the first steps of it. */
+/* The count of each event, and its first steps. */
 enum report_event { EVENT_START, EVENT_SAVE, EVENT_EVAL, EVENT_NONFINITE, EVENTS };
 enum { EVENT_STEPS = 8 };
 struct report_events {
@@ -162,15 +162,15 @@ struct chart {
 /* Nothing is printed if there is no finite number. Local. */
 void chart_print(const struct chart *chart, FILE *to);
 
-/* What a reader must know of the records of a run: a damaged line, no steps. At most REPORT_NOTES
- * sentences. Returns their number. Local. */
+/* Notes that a reader must know about the records of a run: a damaged line, no steps. At most
+ * REPORT_NOTES sentences. Returns their number. Local. */
 enum { REPORT_NOTES = 4 };
 struct report_note {
   char text[1024];
 };
 int report_notes(const struct report_run *run, struct report_note note[REPORT_NOTES]);
 
-/* Text as XML. What XML cannot contain becomes U+FFFD. Local. */
+/* Text as XML. Characters that XML cannot contain become U+FFFD. Local. */
 void page_text(const char *text, FILE *to);
 /* The whole page, well-formed as XML as well. The caller asks the stream for errors. STATUS_MEMORY.
  * Local. */

@@ -397,7 +397,7 @@ static const char *const part_names[CHART_PARTS] = {[PART_COMPUTING] = "computin
                                                     [PART_EXPOSED] = "exposed communication",
                                                     [PART_OTHER] = "other"};
 
-/* Without traced steps nobody knows how long the compute lane ran, so it gets the rest. */
+/* Without traced steps the time of the compute lane is unknown, so it gets the rest. */
 static void split_step(const struct report_group *group, struct report_point part[CHART_PARTS])
 {
   const struct stats_sample *sample = group->sample;

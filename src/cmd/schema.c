@@ -85,7 +85,7 @@ static void write_items(struct json_writer *json, const struct option *option)
   json_write_close(json, '}');
 }
 
-/* Of `least` to `most` items; most -1: any number. */
+/* A list of `least` to `most` items; most -1: any number. */
 static void write_list(struct json_writer *json, const struct option *option, int least, int most)
 {
   open_choice(json, "array");

@@ -263,7 +263,7 @@ static enum status decode_line(struct decoder *decoder, char *line)
                                               &decoder->text, &bytes, &decoder->room);
   if (status)
     return status;
-  fwrite(decoder->text, 1, (size_t)bytes, stdout); /* a failure is told at the end */
+  fwrite(decoder->text, 1, (size_t)bytes, stdout); /* a failure is reported at the end */
   return STATUS_OK;
 }
 

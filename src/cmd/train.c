@@ -70,8 +70,8 @@ static enum status check_resume_file(const char *resume)
   return STATUS_OK;
 }
 
-/* Log the command that continues this run. In a Slurm job the number of ranks is not all that the
- * launcher was told. */
+/* Log the command that continues this run. In a Slurm job the number of ranks is not the launcher's
+ * only argument. */
 static void say_how_to_continue(const struct arguments *arguments)
 {
   struct command_line line = {""};

@@ -745,8 +745,8 @@ static enum status check_tiers(const struct deck *deck)
   return STATUS_OK;
 }
 
-/* What asks for masters in host memory where they are on the device. (How parameters are
- * transferred matters to nobody there: decks may say it.) */
+/* Keys that need masters in host memory, if masters are on the device. (Keys of parameter transfers
+ * have no effect there, so decks may set them.) */
 static enum status check_device_state(const struct deck *deck)
 {
   const struct {

@@ -160,8 +160,8 @@ extern const struct option deck_table[];
 extern const struct option_alias deck_aliases[];
 extern const struct option_alias deck_strategy_aliases[]; /* of the choices of shard.strategy */
 
-/* Defaults, then the `n` assignments; then the checks that need more than one key (deck_check) -
- * but with train.init, which may hold the model, they are the caller's, once model.* is known. Free
+/* Defaults, then the `n` assignments, then the checks that need more than one key (deck_check).
+ * With train.init, which may hold the model, the caller runs the checks once model.* is known. Free
  * with deck_destroy. */
 enum status deck_load(struct deck *deck, int n, char *const assignments[]);
 /* From the YAML text stored in a checkpoint (`label` names it in messages), then assignments. */
@@ -200,9 +200,10 @@ const char *deck_feedback(const struct deck *deck);
 
 const char *deck_strategy_name(enum deck_strategy strategy); /* "full_shard" */
 
-/* What is kept of a block from its forward pass to its backward pass: all activations, on the
- * device or (but for its input) in host memory; or its input alone, from which they are computed
- * again: on the device, in host memory, or on NVMe. Block b has of[b % n]. */
+/* The data of a block that are kept from its forward pass to its backward pass: all activations, on
+ * the device or (except its input) in host memory; or its input alone, from which the rest is
+ * computed again. The input is kept on the device, in host memory, or on NVMe. Block b has of[b %
+ * n]. */
 enum deck_keep {
   KEEP_ACTIVATIONS,
   KEEP_INPUT,
@@ -217,10 +218,10 @@ struct deck_pattern {
 };
 bool deck_keeps(const struct deck_pattern *pattern,
                 enum deck_keep what); /* of any block; n 0: KEEP_ACTIVATIONS of all */
-/* "keep", "keep_host", "recompute", "host", "nvme", a list of these that blocks take in turn
- * ("recompute,host"), or any but the first with ":K": every K-th block, from the first one; the
- * others are kept. false: none of these, or longer than the model has blocks, or than DECK_PATTERN.
- */
+/* Accepts "keep", "keep_host", "recompute", "host", "nvme", a list of these that blocks take in
+ * turn ("recompute,host"), or any but the first with ":K": every K-th block, from the first one;
+ * the others are kept. false: another text, or a list longer than the number of blocks or than
+ * DECK_PATTERN. */
 bool deck_parse_activations(const char *text, int64_t layers, struct deck_pattern *out);
 
 /* The arithmetic of a step. */
@@ -232,8 +233,8 @@ struct deck_shape {
   int local_ranks; /* of each node, numbered node by node; 0: all ranks are on one node */
 };
 
-/* What travels between ranks: names in src/compress, NULL: none. `values`: of those that a sparse
- * codec selects. Zero settings: as the codec has them. */
+/* The codec of messages between ranks: names in src/compress, NULL: none. `values`: the codec of
+ * the values that a sparse codec selects. Zero settings: as the codec has them. */
 struct deck_codec {
   const char *codec, *values;
   int64_t block;

@@ -486,7 +486,7 @@ static char *trim(char *text)
   return text;
 }
 
-/* The comma behind the item that `text` begins with, or NULL. Those between quotes do not count. */
+/* The comma after the item at the start of `text`, or NULL. Commas between quotes do not count. */
 static char *item_end(char *text)
 {
   const char *start = text + strspn(text, " \t");

@@ -63,7 +63,7 @@ struct option {
 /* Names that other programs use for a key, or for a choice of OPTION_CHOICE. */
 struct option_alias {
   const char *names; /* in lower case, without section, separated by blanks; NULL ends the table */
-  const char *key;   /* in the option table; NULL: no such key. Of a choice: the choice */
+  const char *key;   /* in the option table; NULL: no such key. For a choice: its names */
   const char *note;  /* how to set it, or the difference; may be NULL if there is a key */
 };
 
@@ -91,8 +91,8 @@ enum status options_assign(struct option_set *set, const char *assignment);
 /* A finite decimal number. false: anything else. */
 bool options_parse_real(const char *text, double *out);
 
-/* What stands behind a number: nothing, a letter of kMGT for a power of 1000, with an i behind it
- * of 1024; with `bytes` a B behind all that. false: anything else. */
+/* The suffix of a number: nothing, a letter of kMGT for a power of 1000, the letter and an i for a
+ * power of 1024; with `bytes` a B may follow. false: any other text. */
 bool options_parse_scale(const char *suffix, bool bytes, int64_t *scale);
 
 /* Whether a text is a value of OPTION_BOOL. */

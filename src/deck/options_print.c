@@ -71,7 +71,7 @@ static bool is_plain(const char *string)
   return true;
 }
 
-/* What a YAML reader refuses or folds as a line break. */
+/* Characters that a YAML reader refuses or folds as a line break. */
 static bool needs_code(uint32_t code)
 {
   return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x2028 || code == 0x2029 ||

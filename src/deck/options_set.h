@@ -1,4 +1,4 @@
-/* What the files of the option set share. Private to src/deck/options*.c. */
+/* Shared by the files of the option set. Private to src/deck/options*.c. */
 #ifndef SLUICE_DECK_OPTIONS_SET_H
 #define SLUICE_DECK_OPTIONS_SET_H
 

@@ -194,7 +194,7 @@ static bool lowers(const struct rooms *now, const struct advice *than, const str
   return lower && advice->possible && *advice->name;
 }
 
-/* Another candidate for the same key was told. */
+/* Whether another candidate for the same key was reported. */
 static bool is_told(const bool told[CANDIDATES], int c)
 {
   for (int other = 0; other < c; other++)
@@ -264,7 +264,7 @@ static enum status add_changes(struct search *s)
   return status;
 }
 
-/* Those without which it fits as well. */
+/* Drops the changes without which it fits as well. */
 static enum status drop_changes(struct search *s)
 {
   enum status status = STATUS_OK;

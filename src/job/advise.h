@@ -26,7 +26,7 @@ struct advise_case {
   const void *arg;
 };
 
-/* What plans need and how long a step takes. */
+/* The needs of plans and the time of a step. */
 struct advise_measure {
   struct rooms rooms;
   double tier[TIER_COUNT];       /* of this rank; of TIER_SHARED of its group */
@@ -42,8 +42,8 @@ struct advice {
   struct advise_measure measure;
 };
 
-/* What the deck would need with these assignments ("tiers.activations=recompute
- * data.micro_batch=1"). `rates` may be NULL. Local. */
+/* The needs of the deck with these assignments ("tiers.activations=recompute data.micro_batch=1").
+ * `rates` may be NULL. Local. */
 enum status advise_try(const struct advise_case *job, const char *assignments,
                        const struct plan_rates *rates, struct advice *out);
 

@@ -1,4 +1,4 @@
-/* What a deck says of a job: the shape of a step, and the model. */
+/* The parts of a job that the deck defines: the shape of a step, and the model. */
 #include "job/private.h"
 
 #include <stdio.h>
@@ -30,7 +30,7 @@ static void shape_without_batch(const struct deck *deck, struct plan_input *inpu
                                      .micro_batch = micro,
                                      .micros = 1,
                                      .sequence = sequence};
-  /* What did not fit on the device in training does not fit here. */
+  /* Data that did not fit on the device in training do not fit here. */
   input->policy = (struct deck_policy){.reduce_every_micro = true,
                                        .host_state = deck->tiers.optimizer == DECK_TIER_HOST};
 }
@@ -43,7 +43,7 @@ struct job_cited job_cite(const struct deck *deck, const char *key, const char *
   return cited;
 }
 
-/* What a device apart does not do. */
+/* Refuses settings that a separate device does not support. */
 static enum status check_device(const struct deck *deck, const struct plan_input *input)
 {
   char rate[32];

@@ -26,7 +26,8 @@ static bool is_one_node(const struct job *job)
   return comm_local_ranks(job->comm) == comm_ranks(job->comm);
 }
 
-/* run.dir lies where all nodes see it, and nobody has said where each has a disk of its own. */
+/* The default is refused if run.dir is on a file system that all nodes share, and no key names a
+ * disk of each node. */
 static enum status check_default(const struct job *job, const struct file_system *system)
 {
   static const char cure[] =
@@ -51,7 +52,7 @@ static enum status check_default(const struct job *job, const struct file_system
   return STATUS_OK;
 }
 
-/* Who has named one is obeyed. */
+/* A folder that the user named is used, with a warning. */
 static void warn_shared(const struct job *job, const struct file_system *system)
 {
   if (system->reach != REACH_SHARED || comm_rank(job->comm) != 0)
@@ -64,8 +65,8 @@ static void warn_shared(const struct job *job, const struct file_system *system)
   log_warn("%s", status_text());
 }
 
-/* A larger disk would not help where there can be no folder. What a node's ranks all may is tried
- * by one of them. */
+/* A larger disk would not help where there can be no folder. One rank per node tests the
+ * permissions of all ranks of the node. */
 enum status job_check_disk(const struct job *job, struct job_limits *out)
 {
   struct file_system system;

@@ -177,7 +177,7 @@ static void describe(const struct need *need, enum room room, struct words *word
   }
 }
 
-/* What would do, besides keys, if one memory is short. */
+/* Prints cures other than keys, if one memory is too small. */
 static void say_besides(const struct need *need, enum room room, const struct advise_hopes *hopes,
                         struct words *cures)
 {
@@ -237,8 +237,8 @@ static enum status say_cures(const struct site *site, const struct need *need, i
   return STATUS_OK;
 }
 
-/* Those that are too small first, with the cures, where this rank is to look for them; the others
- * fit. */
+/* Lists the memories that are too small first, with the cures if this rank must look for them; the
+ * others fit. */
 static enum status refuse(const struct site *site, const struct need *need, int n,
                           const struct plan *const plans[], bool cures, const char *what)
 {
@@ -259,10 +259,10 @@ static enum status refuse(const struct site *site, const struct need *need, int 
   return status ? status : status_set(STATUS_MEMORY, "%s: %s", what, words.text);
 }
 
-/* Who holds memory against RLIMIT_MEMLOCK is not known here: the kernel, what is registered for
- * RDMA, but not of a process with CAP_IPC_LOCK; a driver of GPUs, what it is given to register,
- * where NVIDIA's pins pages without charging the process (nor is what it allocates itself the
- * process' to lock). So nothing is refused, but who is refused then was told before. */
+/* It is not known here who checks memory against RLIMIT_MEMLOCK. The kernel checks memory that is
+ * registered for RDMA, but not for a process with CAP_IPC_LOCK. A driver of GPUs may check memory
+ * that it registers; NVIDIA's pins pages without charging the process, also those that it allocates
+ * itself. So nothing is refused here, but there is a warning before a later refusal. */
 static void warn_lock(const struct need *need, const struct job_limits *limits)
 {
   static const char cure[] =

@@ -4,9 +4,9 @@
 #include "base/mem.h"
 #include "exec/watchdog.h"
 
-/* Whether all shard groups have their ranks on one node each, as every rank's plan must have it:
- * then, and only then, the ranks before a rank on its node are some groups and those before it in
- * its own. */
+/* Whether all shard groups have their ranks on one node each. Every rank's plan must have the same
+ * answer. Only then, the ranks before a rank on its node are whole groups and the earlier ranks of
+ * its own group. */
 static enum status find_groups(const struct job *job, struct plan_input *input)
 {
   const int group = input->shape.group;
@@ -129,7 +129,8 @@ static enum status create_parts(struct job *job, enum job_use use)
              : comm_agree(job->comm, job_check_fits(job, use, job_list_plans(job, plans), plans));
 }
 
-/* Up to its memory. *out is to be destroyed, whatever the status. Collective. */
+/* Prepares the job up to its memory. The caller must destroy *out, whatever the status.
+ * Collective. */
 static enum status begin(struct comm *comm, const struct deck *deck, enum job_use use,
                          struct job **out)
 {

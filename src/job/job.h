@@ -35,7 +35,7 @@ struct job_buses {
   const char *bus[TOPO_GPUS];
 };
 enum status job_list_buses(int gpus, struct job_buses *out);
-/* What the deck says of the cores of its ranks. */
+/* The deck's settings for the cores of its ranks. */
 struct topo_options job_topo_options(const struct deck *deck);
 /* This rank's share of its machine, which it splits with the other ranks there. Collective. */
 enum status job_create_topo(struct comm *comm, const struct job_buses *buses,
@@ -53,7 +53,7 @@ struct job {
   struct job_place place;
   struct device *device;
   struct device
-      *host;  /* for what is done in host memory beside a device apart; NULL: none, or `device` */
+      *host;  /* for work in host memory next to a separate device; NULL: none, or `device` */
   char *nvme; /* folder for TIER_DISK */
   struct model *model;
   struct plan *plan[JOB_PLANS]; /* NULL where not asked for */
@@ -69,11 +69,10 @@ struct job {
   int64_t resident_start; /* VmRSS before the first allocation of the job */
 };
 
-/* Which plans a job needs. Training evaluates too.
- * JOB_BENCH: training steps, of which nothing is loaded or saved.
- * JOB_EVAL: data.micro_batch sequences of a rank at a time, of data.sequence tokens (0: at most 8;
- * model.context). JOB_GENERATE: one sequence; data.sequence tokens fit into the cache (0:
- * model.context, at most 2048), and a step takes at most 256 new ones of them
+/* The plans that a job needs. Training evaluates too. JOB_BENCH: training steps, of which nothing
+ * is loaded or saved. JOB_EVAL: data.micro_batch sequences of a rank at a time, of data.sequence
+ * tokens (0: at most 8; model.context). JOB_GENERATE: one sequence. data.sequence tokens fit into
+ * the cache (0: model.context, at most 2048), and a step takes at most 256 new tokens
  * (plan->input.capacity, plan->input.shape.sequence). */
 enum job_use { JOB_TRAIN, JOB_TRAIN_AND_EVAL, JOB_EVAL, JOB_GENERATE, JOB_BENCH };
 
@@ -82,9 +81,9 @@ enum job_use { JOB_TRAIN, JOB_TRAIN_AND_EVAL, JOB_EVAL, JOB_GENERATE, JOB_BENCH 
 enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use,
                        struct job **out);
 void job_destroy(struct job *job); /* takes NULL; Collective */
-/* Whether a job would get as far as its memory: its place, cores, device, model and plans, and
- * whether they fit; what was made for that is gone again, but the calling thread stays bound. What
- * job_create() would say, it says. Collective. */
+/* Checks whether a job can start as far as its memory: its place, cores, device, model and plans,
+ * and whether they fit. All that is created for the check is destroyed again, but the calling
+ * thread stays bound. It logs the same messages as job_create(). Collective. */
 enum status job_check(struct comm *comm, const struct deck *deck, enum job_use use);
 
 /* The model that a deck describes. Borrows the deck's strings. */
@@ -107,13 +106,13 @@ char *job_nvme_folder(const struct deck *deck);
 /* Whether a deck's training puts anything there. */
 bool job_uses_disk(const struct deck *deck);
 
-/* What the arenas of plans of one job need on this rank in all tiers of memory. Local. */
+/* The size of the arenas of one job's plans on this rank, over all tiers of memory. Local. */
 int64_t job_arena_bytes(int n, const struct plan *const plans[]);
 
-/* What a rank beside a device for RDMA should be able to lock: less cannot register what one
- * message of a unit needs. */
+/* Memory that a rank with a separate device should be able to lock for RDMA. With less, it cannot
+ * register the memory of one message of a unit. */
 #define JOB_LEAST_LOCK (INT64_C(1) << 30)
-/* What a node has, for its ranks together but for the device's memory; -1: unknown, or without
+/* Resources of a node for its ranks together, except the device's memory; -1: unknown, or without
  * bound. */
 struct job_limits {
   int64_t device; /* of one rank, what is free */
@@ -125,26 +124,27 @@ struct job_limits {
   bool disk_shared; /* by all nodes, whose ranks together need the room */
   bool no_folder;   /* `nvme` is not there yet: `disk` is the room where it would be made */
 };
-/* What of `available` host memory a job may use that its control groups bound by `limit`: the less
- * of both; where what the machine shows grows with use (mem_total_grows()), the limit alone says
- * how much it can become. -1: unknown. */
+/* The part of `available` host memory that a job may use if its control groups set the limit
+ * `limit`: the smaller of both. If the memory that the machine shows grows with use
+ * (mem_total_grows()), the limit alone counts. -1: unknown. */
 int64_t job_host_room(int64_t available, int64_t limit, bool grows);
-/* Whether the arenas of plans fit within the limits, the device's with that reserve, the host's
- * with the copy of the state that a device apart is loaded and saved by. STATUS_MEMORY names, for
- * each memory, need and have; with `cures` the deck keys that make all of it fit, as plans that
- * were made with them showed, in the order of what they cost. What is only a warning is logged:
- * that copy where nothing will be saved or loaded, and memory to be registered beyond
- * RLIMIT_MEMLOCK, with a device apart or for RDMA, which somebody may refuse. Local, pure. */
+/* Whether the arenas of plans fit within the limits. The device's arenas count with that reserve.
+ * The host's count with the copy of the state that is used to load and save a separate device.
+ * STATUS_MEMORY names need and limit for each memory. With `cures` it also names deck keys that
+ * make all of it fit, in the order of their cost; plans were made with these keys to prove it. Two
+ * cases only log a warning: that copy if nothing will be saved or loaded, and memory beyond
+ * RLIMIT_MEMLOCK that is registered with a separate device or for RDMA, because a registration may
+ * be refused. Local, pure. */
 enum status job_check_limits(const struct job *job, enum job_use use, int n,
                              const struct plan *const plans[], const struct job_limits *limits,
                              bool cures);
 /* The same with the limits as they are now. STATUS_IO where plans need a folder for NVMe that
- * cannot be made or written to, whatever room there is; STATUS_USAGE where nobody has named one,
- * and the one in run.dir would not be on the node's own disk. The lowest rank for which it does not
- * fit looks for cures. Collective. */
+ * cannot be made or written to, whatever room there is; STATUS_USAGE if no key names such a folder,
+ * and the default in run.dir would not be on the node's own disk. The lowest rank for which it does
+ * not fit looks for cures. Collective. */
 enum status job_check_fits(const struct job *job, enum job_use use, int n,
                            const struct plan *const plans[]);
-/* What the plans of this job said that its arenas need on this rank. Local. */
+/* The planned size of this job's arenas on this rank. Local. */
 int64_t job_planned_bytes(const struct job *job);
 
 /* The plan whose persistent buffers hold the state (those of a job's plans lie at the same place).
@@ -170,11 +170,11 @@ void job_read_ahead(struct job *job, enum plan_mode mode, int64_t first, int64_t
 /* Floating-point operations of matrix products in a training step of all ranks, forward and
  * backward. Local. */
 double job_step_flops(const struct job *job);
-/* Asks the kernel where arenas in host memory lie, of the part that has been touched: the log says
- * that they are near the cores of rank 0, or how much is not of the lowest rank where that is so,
- * or that the kernel does not tell. Nothing is said where nothing is bound. Local. */
+/* Asks the kernel where the touched pages of arenas in host memory are. The log says that they are
+ * near the cores of rank 0, or how much is not on the lowest rank for which that is so, or that the
+ * kernel gives no answer. Nothing is said where nothing is bound. Local. */
 void job_say_where_memory_lies(const struct job *job);
-/* Ends the trace behind the steps released so far: its files are complete. Without one *out is
+/* Ends the trace after the steps released so far, and completes its files. Without one *out is
  * zeroed. Local. */
 enum status job_end_trace(struct job *job, struct trace_summary *out);
 

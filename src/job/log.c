@@ -1,4 +1,4 @@
-/* What the log says of a job as it begins: what it is, and which keys do nothing. */
+/* The first log lines of a job: its properties, and the keys that have no effect. */
 #include "job/private.h"
 
 #include <stdlib.h>
@@ -8,8 +8,9 @@
 #include "base/log.h"
 #include "plan/arenas.h"
 
-/* Without a training step there is nothing for these keys to act on. Those of a deck were meant for
- * its training; one that was just typed was meant for this. */
+/* Without a training step there is nothing for these keys to act on. Such keys in a deck are for
+ * its training, so they are no mistake. A key on the command line was meant for this job, so there
+ * is a warning. */
 static void warn_ignored(const struct deck *deck, enum job_use use)
 {
   const struct {
@@ -41,7 +42,7 @@ static bool uses_lane(const struct plan *plan, enum plan_lane lane)
   return false;
 }
 
-/* What is meant for other tiers than those that were chosen. A deck may say it, and have its tiers
+/* Keys that apply to tiers other than the chosen ones. A deck may say it, and have its tiers
  * changed by a key; what was typed is a mistake. */
 void job_warn_without_effect(const struct deck *deck, enum job_use use, int n,
                              const struct plan *const plans[])
@@ -139,7 +140,7 @@ static void log_codecs(const struct job *job, const struct plan *plan)
   log_info("gradients between ranks: %s%s%s", codecs, residuals, warmup);
 }
 
-/* What hybrid sharding comes to here: nodes may be one, or have a rank each. */
+/* The groups of hybrid sharding in this job: there may be only one node, or one rank per node. */
 static void log_groups(const struct job *job)
 {
   const struct deck_shape *shape = &job->shape;

@@ -73,7 +73,7 @@ static bool is_model_key(const struct option *option)
   return !strncmp(option->name, "model.", 6);
 }
 
-/* What changes no number of a model that has its weights. */
+/* Whether an option changes no number of a model that has its weights. */
 static bool is_free(const struct option *option)
 {
   return !strcmp(option->name, "model.init_std") || !strcmp(option->name, "model.dtype");
@@ -153,7 +153,7 @@ static enum status check_set(const struct deck *found, const char *path, const s
   return STATUS_OK;
 }
 
-/* What only the architecture refuses. */
+/* Settings that only the architecture refuses. */
 static enum status check_model(const char *where, const struct deck *deck)
 {
   const struct model_config config = job_model_config(deck);

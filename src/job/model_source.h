@@ -13,11 +13,11 @@ bool model_source_is_checkpoint(const char *path);
 /* Whether the folder holds such a file; "" is no folder. Local. */
 bool model_source_holds(const char *folder, const char *name);
 
-/* Give every model.* that the deck does not set the value that it has in `path`, a folder or a
- * checkpoint; options_where() then names it; then deck_check(), and whether there can be such a
- * model. A key that is set and disagrees: STATUS_USAGE naming both values. model.context may be
- * smaller than there where positions have no weights (not gpt2); model.init_std and model.dtype are
- * free. Collective. */
+/* Gives every model.* key that the deck does not set the value in `path`, a folder or a checkpoint.
+ * options_where() then names `path` as the source. Then it calls deck_check(), and checks whether
+ * such a model is possible. A key that is set and disagrees: STATUS_USAGE naming both values.
+ * model.context may be smaller than there where positions have no weights (not gpt2);
+ * model.init_std and model.dtype are free. Collective. */
 enum status model_source_resolve(struct comm *comm, const char *path, struct deck *deck);
 /* The same from a checkpoint, whatever its name. Collective. */
 enum status model_source_resolve_checkpoint(struct comm *comm, const char *path, struct deck *deck);

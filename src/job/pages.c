@@ -1,5 +1,6 @@
-/* Whether the memory that a job has in its hosts lies near the cores that work on it. What ranks
- * share for all to read is left out: its pages are spread over them (comm/shared.c). */
+/* Whether the memory that a job has in its hosts lies near the cores that work on it. Memory that
+ * ranks share for all to read is left out, because its pages are spread over them
+ * (comm/shared.c). */
 #include "base/log.h"
 #include "base/mem.h"
 #include "job/job.h"
@@ -18,7 +19,7 @@ static enum status look_at(struct look *look, const void *arena, int64_t bytes)
   return topo_find_pages(look->job->topo, arena, bytes, &look->pages);
 }
 
-/* Of TIER_SHARED the part that this rank writes to. */
+/* Of TIER_SHARED it looks at the part that this rank writes to. */
 static enum status look_at_arenas(struct look *look)
 {
   const struct exec_memory *memory = &look->job->memory;
@@ -34,8 +35,8 @@ static enum status look_at_arenas(struct look *look)
   return status;
 }
 
-/* A page here and there is no matter: libraries touch some before threads are bound. Pages that
- * nobody has touched yet lie nowhere. */
+/* A page here and there is no matter: libraries touch some before threads are bound. Pages that are
+ * not touched yet have no place. */
 static void say_where(const struct look *look)
 {
   const double found = (double)(look->pages.near + look->pages.far),

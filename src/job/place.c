@@ -110,7 +110,8 @@ enum status job_count_gpus(const struct deck *deck, int *out)
   return STATUS_OK;
 }
 
-/* What the job computes on: *gpus of a rank to choose from, 0 for the host. Collective. */
+/* The device of the job: *gpus is the number of GPUs from which a rank chooses, 0 for the host.
+ * Collective. */
 static enum status choose_place(struct job *job, int *out)
 {
   int gpus = 0;

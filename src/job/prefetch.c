@@ -14,7 +14,7 @@ struct prefetch {
   void *load_arg;
   const struct topo *topo;
   struct thread *thread;
-  int64_t micros, count; /* of a step; tokens of a micro-batch, as many targets behind them */
+  int64_t micros, count; /* of a step; tokens of a micro-batch, followed by as many targets */
   int32_t *room; /* of `micros` micro-batches: the next one goes where the one of a step before was
                     taken from */
   pthread_mutex_t mutex;
@@ -37,7 +37,7 @@ static bool has_work(const struct prefetch *prefetch)
          prefetch->read - prefetch->taken < prefetch->micros;
 }
 
-/* Without the mutex: nobody else looks at a place between its read and what is taken. */
+/* Without the mutex: no other thread looks at a slot between its read and its use. */
 static enum status read_one(const struct prefetch *prefetch, int64_t first, int64_t at)
 {
   int32_t *tokens = place_of(prefetch, at);

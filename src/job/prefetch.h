@@ -1,5 +1,5 @@
-/* Reads the tokens of the next step while the present one runs: a thread that calls an exec_load in
- * the order in which an executor will, a step's micro-batches ahead of it. */
+/* Reads the tokens of the next step while the current one runs. A thread calls an exec_load in the
+ * order in which an executor will, one step's micro-batches ahead. */
 #ifndef SLUICE_JOB_PREFETCH_H
 #define SLUICE_JOB_PREFETCH_H
 
@@ -12,8 +12,8 @@ struct prefetch;
  * NULL: wherever this process may run). Memory of a step's tokens. Local. */
 enum status prefetch_create(const struct plan *plan, exec_load *load, void *load_arg,
                             const struct topo *topo, struct prefetch **out);
-/* Behind the executor that loads from it: ends a read that is under way, and none begins after it.
- * Takes NULL. Local. */
+/* Call it after the executor that loads from it is destroyed. It waits for a read that is under
+ * way, and no read begins after it. Takes NULL. Local. */
 void prefetch_destroy(struct prefetch *prefetch);
 
 /* The next steps are the `steps` (at most 2^32) ones from `first` on. Their tokens are read from

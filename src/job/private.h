@@ -16,14 +16,14 @@ enum status job_take_place(struct job *job);
 /* The plans that there are; how many. */
 int job_list_plans(const struct job *job, const struct plan *plans[JOB_PLANS]);
 
-/* Whether the job's folder for TIER_DISK may be one, and what room there is: STATUS_IO where none
- * can be made, STATUS_USAGE where nobody has named one and the default would not be the node's own.
- * A warning where one is named that nodes share. Local. */
+/* Whether the job's folder for TIER_DISK may be one, and what room there is: STATUS_IO if no folder
+ * can be made, STATUS_USAGE if no key names one and the default would not be on the node's own
+ * disk. A warning where one is named that nodes share. Local. */
 enum status job_check_disk(const struct job *job, struct job_limits *out);
 /* The room there for a job that does not use it yet; 0 where it could not. Local. */
 void job_look_at_disk(const struct job *job, struct job_limits *out);
 
-/* What the job is and, from rank 0, the keys that change nothing in it. Local. */
+/* Logs the properties of the job and, on rank 0, the keys that change nothing in it. Local. */
 void job_log(const struct job *job, enum job_use use);
 
 #endif

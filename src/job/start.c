@@ -53,7 +53,7 @@ static enum status open_counters(struct job *job)
   return status;
 }
 
-/* What the executors of all plans have in common. */
+/* The common configuration of the executors of all plans. */
 static struct exec_config config_of(struct job *job, const struct plan *plan)
 {
   const int *io_cores;
@@ -148,6 +148,6 @@ enum status job_end_trace(struct job *job, struct trace_summary *out)
     return status;
   trace_run_set_classes(job->trace, total);
   status = trace_run_close(job->trace, out);
-  job->trace = NULL; /* no step is traced behind this one: the caller runs none */
+  job->trace = NULL; /* no step is traced after this one, because the caller runs none */
   return status;
 }

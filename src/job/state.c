@@ -49,7 +49,7 @@ static enum status describe_residuals(struct job_state *state)
   return status;
 }
 
-/* As tensors of parameters. What was not saved cannot be loaded. */
+/* As tensors of parameters. Parts that were not saved cannot be loaded. */
 static bool is_described(struct job_state *state, int kind)
 {
   if (!job_state_is_copy(state->plan, kind))
@@ -166,7 +166,7 @@ static void narrow_part(const struct job_state *state, int master, struct layout
                   (size_t)(end - begin));
 }
 
-/* Of a copy that the host reaches. */
+/* Rounds into a copy that the host can reach. */
 static void round_copy(const struct job_state *state, int u, int worker, int workers)
 {
   const struct plan *plan = state->plan;
@@ -182,7 +182,7 @@ static void round_copy(const struct job_state *state, int u, int worker, int wor
               copy + plan->frozen_owned[u].begin * size, worker, workers);
 }
 
-/* Of what the group shares this rank writes its part, the frozen one too. */
+/* This rank writes its part of the copy that the group shares, including the frozen part. */
 static void publish_part(void *arg, int worker, int workers)
 {
   const struct job_state *state = arg;

@@ -36,12 +36,12 @@ struct job_state {
 };
 
 /* Parameters, and with `moments` the optimizer's state, which frozen parameters do not have.
- * `unique`: each element on exactly one rank (for saving), otherwise all that this rank holds (for
- * loading). fp32 that the host reads is used in place: data point into it. What lies on a device
- * apart goes by way of a block of job_state_bytes(), which holds a copy of it or, with `load`,
- * zeros until it is filled. What is on the disk, and moments of 16 bits, have no data: they are
- * moved by pieces (which is exact: true moments in fp32, and the same bits again,
- * device/moments.h). With `load` all moments on the disk that are not going to be filled are
+ * `unique`: each element is on exactly one rank (for saving); otherwise all elements of this rank
+ * (for loading). fp32 that the host can read is used in place: data point into it. Data on a
+ * separate device go through a block of job_state_bytes(). It holds a copy of them or, with `load`,
+ * zeros until it is filled. Data on disk, and 16-bit moments, have no data pointer. They are moved
+ * piece by piece, without loss: as true moments in fp32, which give the same bits again
+ * (device/moments.h). With `load` all moments on the disk that are not going to be filled are
  * zeroed. Nothing may be under way. Local. */
 enum status job_state_open(const struct job *job, bool moments, bool unique, bool load,
                            struct job_state **out);
@@ -50,16 +50,17 @@ enum status job_state_open(const struct job *job, bool moments, bool unique, boo
  * only the sum over ranks changes parameters. `saved` must outlive the state. Local. */
 enum status job_state_open_saved(const struct job *job, const struct job_state_saved *saved,
                                  struct job_state **out);
-/* What was filled is the job's (`load`), and its working copy is made of it, which ranks that share
- * one may use once all of them have committed. Padding between parameters is zero. Local. */
+/* The filled data become the job's (`load`), and its working copy is made from them. Ranks that
+ * share a copy may use it once all of them have committed. Padding between parameters is zero.
+ * Local. */
 enum status job_state_commit(struct job_state *state);
 void job_state_close(struct job_state *state); /* takes NULL */
 /* After job_state_commit() of all ranks: each rank completes its copies, which belong to
  * compress.weights.delta, by the other ranks' parts. Collective. */
 enum status job_state_share_copies(const struct job *job);
 
-/* Host memory that the state of this rank's plan takes beside a device apart, as opened for
- * loading. Local. */
+/* Host memory for the state of this rank's plan with a separate device, as opened for loading.
+ * Local. */
 int64_t job_state_bytes(const struct plan *plan, bool moments);
 
 /* Room in host memory for a copy of all that this rank saves, in the types that it has.

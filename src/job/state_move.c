@@ -174,7 +174,7 @@ static enum status zero_range(const struct job_state *state, const struct job_st
   return status;
 }
 
-/* What no parameter's elements are going to be written to. */
+/* Zeros the bytes that are not part of any parameter. */
 static enum status zero_gaps(const struct job_state *state, int kind, int u,
                              const struct job_state_piece *piece)
 {

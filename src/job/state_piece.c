@@ -1,4 +1,5 @@
-/* What a rank holds of the state, kind by kind and unit by unit, and where the host finds it. */
+/* The parts of the state that a rank holds, kind by kind and unit by unit, and their place for the
+ * host. */
 #include "base/mem.h"
 #include "job/state_private.h"
 

@@ -51,11 +51,11 @@ int64_t job_state_piece_bytes(const struct job_state_piece *piece);
 
 /* NULL: the host cannot reach it. */
 char *job_state_host_pointer(const struct job *job, const struct plan *plan, int buffer);
-/* What of the job the host reads and writes as its own. */
+/* The memory of the job that the host reads and writes directly. */
 char *job_state_place(const struct job_state *state, const struct job_state_piece *piece);
 /* In the block, and on a device that lies apart. */
 bool job_state_is_apart(const struct job_state *state, const struct job_state_piece *piece);
-/* Where the host finds the pieces: at their place, or one behind the other in a block. */
+/* Where the host finds the pieces: in place, or contiguous in a block. */
 enum status job_state_place_pieces(struct job_state *state, bool snapshot);
 
 /* On a lane: this rank's parts of copies on a device apart, as rounded masters, but for those that

@@ -15,13 +15,13 @@ enum stage { STAGE_IDLE, STAGE_WRITING, STAGE_WRITTEN, STAGE_LEAVE };
 struct checkpoint_writer {
   struct job *job;
   const char *dir;
-  bool pending, prunes; /* the pending one, behind itself */
+  bool pending, prunes; /* the pending save, after the steps that it follows */
   struct checkpoint_writer_report report;
   enum status status; /* of the pending one, once written */
   char *path;
   double begin_s;
 
-  /* What writes behind the steps. */
+  /* The thread that writes during the steps. */
   bool tried;             /* it was looked for */
   struct job_state *copy; /* NULL: there is none, and saving holds up the steps */
   struct comm *comm;      /* of the thread */
@@ -34,7 +34,7 @@ struct checkpoint_writer {
   char sentence[2048];
 };
 
-/* Of the file: every rank knows all tensors. */
+/* Bytes of the file: every rank knows all tensors. */
 static int64_t tensor_bytes(const struct job_state *state)
 {
   int64_t bytes = 0;
@@ -114,8 +114,9 @@ static void wait_until_written(struct checkpoint_writer *writer)
 
 /* ---- the copy */
 
-/* What the ranks of this node may still take. Of what a control group may hold they have some
- * already; where memory grows with use, the limit alone counts (job_host_room()). -1: unknown. */
+/* Memory that the ranks of this node may still allocate. The ranks already hold part of a control
+ * group's limit. If the memory of the machine grows with use, the limit alone counts
+ * (job_host_room()). -1: unknown. */
 static int64_t free_bytes(int local_ranks)
 {
   const int64_t available = mem_available_bytes(), limit = mem_limit_bytes(),
@@ -224,7 +225,7 @@ static enum status begin_behind(struct checkpoint_writer *writer,
 static enum status save_now(struct checkpoint_writer *writer, const struct checkpoint_meta *meta)
 {
   struct comm *comm = writer->job->comm;
-  /* What lies on a device apart goes by way of a copy in any case. */
+  /* Data on a separate device always go through a copy. */
   const bool copies = !writer->job->device->model.host_memory &&
                       job_state_bytes(job_state_plan(writer->job), true) > 0;
   struct job_state *copy = copies ? writer->copy : NULL, *state = copy;
@@ -318,8 +319,7 @@ enum status checkpoint_writer_create(struct job *job, const char *dir,
   return STATUS_OK;
 }
 
-/* Of a save that nobody asks for any more: the run ends by a failure, whose sentence is not this
- * one. */
+/* Reports a save whose result is no longer awaited: the run ends because of another failure. */
 static void tell_fate(const struct checkpoint_writer *writer)
 {
   const long long step = (long long)writer->report.step;

@@ -45,7 +45,7 @@ enum status data_load_train(void *arg, int64_t step, int micro, int32_t *tokens,
   return STATUS_OK;
 }
 
-/* Of the last window only what has a target is there to be read: token by token. */
+/* Of the last window only the tokens that have a target exist, so they are read token by token. */
 static enum status load_part(struct token_set *set, int64_t first, int64_t n, int32_t *tokens,
                              int32_t *targets)
 {

@@ -1,4 +1,4 @@
-/* Which tokens a micro-batch of a step holds. Once a job has started with one of these loads, its
+/* The tokens of a micro-batch of a step. Once a job has started with one of these loads, its
  * prefetch thread (job/prefetch.h) is the one that reads the set. */
 #ifndef SLUICE_TRAIN_DATA_H
 #define SLUICE_TRAIN_DATA_H
@@ -7,9 +7,9 @@
 #include "deck/deck.h"
 #include "io/tokens/tokens.h"
 
-/* Sample (first_sample + (step - first_step) * batch + position) of the data order; position =
- * rank, then micro-batch, then sequence: the samples of a step do not depend on the number of
- * ranks. Without a set (bench): random tokens, a pure function of (seed, sample). */
+/* Sample (first_sample + (step - first_step) * batch + position) of the data order. The position
+ * counts ranks, then micro-batches, then sequences. So the samples of a step do not depend on the
+ * number of ranks. Without a set (bench): random tokens, a pure function of (seed, sample). */
 struct data_order {
   struct token_set *set;
   uint64_t seed;
@@ -21,8 +21,8 @@ enum status data_load_train(void *order, int64_t step, int micro, int32_t *token
                             int32_t *targets); /* an exec_load */
 
 /* The first `scored` targets of a set, in windows of `sequence` in order: window i of a step
- * belongs to rank i / micro_batch. The last window may be a part of one; what lies behind the last
- * target has targets -1. */
+ * belongs to rank i / micro_batch. The last window may be shorter; positions after the last target
+ * have targets -1. */
 struct data_scan {
   struct token_set *set;
   int64_t scored, first_step, micro_batch, sequence;

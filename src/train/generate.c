@@ -15,13 +15,13 @@
 #include "base/printable.h"
 #include "io/text/utf8.h"
 
-/* What rank 0 tells the others after each step. */
+/* Message of rank 0 to the others after each step. */
 struct word {
   int32_t token; /* -1: none */
   int32_t last;
 };
 
-/* What comes next on rank 0's input. */
+/* The next input on rank 0. */
 enum turn { TURN_TEXT, TURN_NEW, TURN_OVER };
 
 /* Tokens that went through the model, many at a time or one by one. */
@@ -96,7 +96,7 @@ static enum status load_window(void *arg, int64_t step, int micro, int32_t *toke
   return STATUS_OK;
 }
 
-/* Bring all of the context into the cache, in chunks; the logits are then those behind its last
+/* Brings the whole context into the cache, in chunks. The logits are then those after its last
  * token. */
 static void feed(struct generation *g)
 {
@@ -119,7 +119,7 @@ static void feed(struct generation *g)
 
 /* ---- rank 0: text */
 
-/* What cannot be written is forgotten, once it has been said. */
+/* Text that cannot be written is dropped after one warning. */
 static enum status flush_text(void)
 {
   if (fflush(stdout) == 0 && !ferror(stdout))
@@ -236,7 +236,8 @@ static enum status answer(struct generation *g)
 }
 
 /* Rank 0: the tokens of `text` [n] as they follow on the context. A context begins with the
- * tokenizer's begin of text; if it has none, an empty one begins behind an end. */
+ * tokenizer's begin-of-text token. If it has none, an empty context begins after an end-of-text
+ * token. */
 static enum status encode(struct generation *g, const char *text, size_t n)
 {
   const int32_t begin = tokenizer_begin_of_text(g->tokenizer);
@@ -250,7 +251,8 @@ static enum status encode(struct generation *g, const char *text, size_t n)
   return tokenizer_encode(g->tokenizer, text, n, &g->line, &g->line_n, &g->line_room);
 }
 
-/* Rank 0: a line as it follows on the page. What cannot be encoded is said, and asked for again. */
+/* Rank 0: a line as it follows on the page. A line that cannot be encoded is reported, and the user
+ * is asked again. */
 static enum status take_line(struct generation *g, char *line, size_t n, bool *taken)
 {
   const size_t gap = g->n > 0 && n > 0 && !g->at_end; /* a new line on the page */

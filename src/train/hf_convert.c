@@ -200,7 +200,7 @@ static enum status refuse_model(const char *dir)
   return STATUS_OK;
 }
 
-/* What belongs to a tokenizer; the rest goes along where it is. */
+/* Files that belong to a tokenizer; other files are copied if they exist. */
 static const struct file {
   const char *name;
   bool makes_tokenizer;

@@ -19,8 +19,8 @@ struct hf_convert_options {
 };
 /* A folder that transformers loads, from a checkpoint whose deck is `deck`. A folder that holds a
  * model already is refused; config.json is written last, and a folder that was made is removed
- * where the export fails. What config.json and the folder lack of a model that is there (tokenizer,
- * token ids) is warned of by name. Collective. */
+ * where the export fails. If config.json and the folder lack a part of a complete model (tokenizer,
+ * token ids), a warning names it. Collective. */
 enum status hf_convert_export(struct comm *comm, const struct deck *deck, const char *checkpoint,
                               const char *dir, const struct hf_convert_options *options);
 

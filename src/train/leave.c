@@ -55,8 +55,8 @@ static double save_cost(const struct train_run *run)
   return stop_guess_save(job_state_snapshot_bytes(run->job) * ranks, nodes);
 }
 
-/* A checkpoint that is written behind the steps has to be complete before the last one begins. Of
- * the step under way all may be still to come. */
+/* A checkpoint that is written during the steps must be complete before the last one begins. With a
+ * step under way, all of its costs may still be ahead. */
 static struct stop_costs costs_of_staying(struct train_run *run, bool under_way)
 {
   const struct deck *deck = run->deck;
@@ -70,7 +70,7 @@ static struct stop_costs costs_of_staying(struct train_run *run, bool under_way)
       .save_s = save_s};
 }
 
-/* What rank 0 knows beside signals. */
+/* The reasons to stop that rank 0 knows besides signals. */
 static enum stop_cause look_at_file_and_clock(struct train_run *run, bool under_way, double left_s,
                                               struct train_leaving *leaving)
 {
@@ -109,7 +109,7 @@ enum status train_look_around(struct train_run *run, bool under_way, struct trai
     comm_abort(run->comm, status);
   watchdog_leave(job_trainer(run->job), TASK_MEET);
   leaving->signal = (int)of_any[SIGNAL];
-  const bool by_file = of_any[CAUSE] == STOP_FILE; /* which is gone: nobody will see it again */
+  const bool by_file = of_any[CAUSE] == STOP_FILE; /* which is removed: no rank will see it again */
   leaving->cause = leaving->signal && !by_file ? STOP_SIGNAL : (enum stop_cause)of_any[CAUSE];
   leaving->left_s = of_any[LEFT_MS] < INT64_MAX ? 1e-3 * (double)of_any[LEFT_MS] : INFINITY;
   explain(run, leaving);

@@ -17,7 +17,7 @@ struct train_step {
   bool untold; /* results.jsonl and the line of progress have not heard of it yet */
 };
 
-/* What is counted since this start, for the record of the run. */
+/* The counts since this start, for the record of the run. */
 struct train_metrics {
   int64_t timed;               /* steps after the warm-up */
   double steps_s, timed_s;     /* seconds of all steps, and of those */
@@ -76,7 +76,7 @@ struct train_run {
   int64_t best_step;              /* of best_loss, 0: no validation yet */
   double start_s, save_s, eval_s; /* save_s, eval_s: of the last one, 0: none yet */
   struct stop_file stop_file;     /* rank 0 */
-  double end_s; /* of the job, in seconds since 1970; INFINITY: nobody says. Rank 0's is heeded */
+  double end_s; /* of the job, in seconds since 1970; INFINITY: unknown. Rank 0's is heeded */
   int lock;     /* rank 0: the run folder, while this run writes it; -1: not open */
   bool made_folder;   /* rank 0: this run made the run folder, and has its lock */
   int64_t saved_step; /* of the newest checkpoint of this run, -1: none */
@@ -122,7 +122,7 @@ enum status train_start_state(struct train_run *run, const char *resume);
  * that was skipped older checkpoints stay: what is saved then may be a model that is lost.
  * Collective. */
 enum status train_save(struct train_run *run, bool leaving);
-/* Waits for what is written behind the steps. Collective. */
+/* Waits for the checkpoint that is written during the steps. Collective. */
 enum status train_finish_save(struct train_run *run);
 
 /* Tokens of one step of all ranks. */
@@ -156,7 +156,7 @@ void train_show_evaluation(struct train_run *run, const struct evaluation *e);
 void train_show_messages(struct train_run *run, double error, double cosine, double residual);
 void train_show_lanes(struct train_run *run, const struct train_lanes *lanes);
 
-/* What metrics count begins now. The steps' executor must be there. Local. */
+/* Starts the counts of the metrics. The steps' executor must be there. Local. */
 enum status train_metrics_create(struct train_run *run);
 void train_metrics_destroy(struct train_run *run);
 /* Adds what lanes did since the last call, and records it. After exec_drain() of the training plan.
@@ -180,13 +180,14 @@ struct train_leaving {
   bool guessed;            /* what saving costs: no checkpoint was written yet; rank 0's */
   char why[224];           /* for people */
 };
-/* When this run has to be over, and who may tell it to stop: from the beginning, since a job may be
- * told while it is still starting. Local. */
+/* Finds when this run must end, and installs the signals that can stop it. This happens first,
+ * because a job may be told to stop while it starts. Local. */
 enum status train_prepare_stop(struct train_run *run);
-/* Has any rank been asked to stop, is there a reason to, and has a checkpoint been written behind
- * the steps, which is finished then? The answers are the same everywhere. `under_way`: a step is,
- * behind which the run leaves if it has to: the ranks meet beside it, and whoever is asked to stop
- * too late for that leaves one step later. Collective. */
+/* Checks whether any rank was asked to stop, whether there is a reason to stop, and whether a
+ * checkpoint that was written during the steps is ready, which is finished then. The answers are
+ * the same on all ranks. `under_way`: a step is running, and the run leaves after it if it must.
+ * The ranks meet during the step. If a request comes too late for that, the run leaves one step
+ * later. Collective. */
 enum status train_look_around(struct train_run *run, bool under_way, struct train_leaving *leaving);
 /* The summary of a run that has saved what it saves at its end, in the log. Local. */
 void train_say_end(const struct train_run *run, enum train_end end);

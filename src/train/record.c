@@ -1,4 +1,4 @@
-/* What a run tells: the lines of results.jsonl, and the line of progress. */
+/* The records of a run: the lines of results.jsonl, and the line of progress. */
 #include "train/private.h"
 
 #include <math.h>
@@ -72,7 +72,7 @@ static void show_step(struct train_run *run, const struct train_step *last)
       (long long)left / 3600, (long long)left / 60 % 60, (long long)left % 60);
 }
 
-/* The counts of steps and samples are still those behind it. */
+/* The counts of steps and samples are still those of the step before. */
 enum status train_tell_step(struct train_run *run)
 {
   if (!run->last.untold)
@@ -191,7 +191,7 @@ enum status train_record_trace(struct train_run *run)
   return trace_record(run->results, &sum);
 }
 
-/* Of this rank since it began: a lane's instructions of one kind, or of all kinds together. */
+/* Sums of this rank since it began: a lane's instructions of one kind, or of all kinds together. */
 static enum status record_sum(struct train_run *run, enum plan_lane lane, const char *op,
                               const struct op_counters_sum *sum)
 {

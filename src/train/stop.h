@@ -10,13 +10,13 @@
 
 enum stop_cause { STOP_NOT, STOP_END, STOP_FILE, STOP_SIGNAL };
 
-/* What a run that stays does before it can leave at the next boundary: what is due, steps, and
- * saving; in seconds. */
+/* The work of a run that stays before it can leave at the next boundary: due validations and
+ * checkpoints, steps, and saving; in seconds. */
 struct stop_costs {
   double due_s, step_s, save_s;
 };
-/* Time that the job must have left for the run to stay: all of that and a quarter more, since none
- * of it takes the same time twice, and STOP_MARGIN_S to end the processes. Pure. */
+/* Time that the job must have left for the run to stay: all of those costs and a quarter more,
+ * because they vary, and STOP_MARGIN_S to end the processes. Pure. */
 #define STOP_MARGIN_S 10.0
 double stop_lead(const struct stop_costs *costs);
 
@@ -26,8 +26,8 @@ double stop_guess_save(int64_t bytes, int nodes);
 
 /* When, in seconds since 1970, a job ends that began at `now`: at the earliest of what the
  * environment says (SLURM_JOB_END_TIME; NULL or empty: nothing) and of `minutes` from now (0: no
- * such limit). INFINITY: nobody says. STATUS_USAGE: `text` is not a time. One that is past, as of a
- * job whose limit was extended, is not heeded, with a warning. */
+ * such limit). INFINITY: neither gives a time. STATUS_USAGE: `text` is not a time. One that is
+ * past, as of a job whose limit was extended, is not heeded, with a warning. */
 enum status stop_find_end(const char *text, double minutes, double now, double *out);
 
 /* The file STOP of a run's folder. */

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "exec/watchdog.h"
 
-/* What only this rank may know to have failed. */
+/* For failures that only this rank may know. */
 static void must(const struct train_run *run, enum status status)
 {
   if (status)
@@ -76,7 +76,7 @@ static int64_t next_update(const struct train_run *run)
   return run->step - run->skipped + 1;
 }
 
-/* What began in the warm-up ends before it: the executor of its plan goes. */
+/* Work that began in the warm-up ends before it, and the executor of its plan is destroyed. */
 static enum status end_warmup(struct train_run *run)
 {
   if (!run->job->exec[JOB_WARMUP] || next_update(run) <= run->deck->compress.warmup)
@@ -91,8 +91,8 @@ static enum status end_warmup(struct train_run *run)
   return STATUS_OK;
 }
 
-/* What the ranks have to say to each other, and rank 0 of the step before, holds up no lane beside
- * a step. Before the first one nobody knows how long a step takes: they meet behind it. */
+/* Ranks exchange messages during a step, where this holds up no lane. Rank 0 also reports the step
+ * before then. Before the first step its duration is unknown, so they meet after it. */
 static enum status one_step(struct train_run *run, struct train_leaving *leaving)
 {
   enum status status = end_warmup(run);
@@ -140,7 +140,8 @@ static enum status evaluate(struct train_run *run)
   return comm_agree(run->comm, train_record_evaluation(run, &e));
 }
 
-/* What follows a step, stopping first: a job that was told to end may have seconds left. */
+/* The work after a step. Stopping comes first, because a job that must end may have seconds
+ * left. */
 static enum status after_step(struct train_run *run, const struct train_leaving *leaving,
                               enum train_end *end, bool *leave)
 {

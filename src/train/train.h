@@ -8,9 +8,9 @@
 /* How a run ended. */
 enum train_end { TRAIN_FINISHED, TRAIN_UNFINISHED };
 
-/* Train as the deck says. `resume`: "none" (a run folder that already holds checkpoints is
- * refused), "auto" (the newest checkpoint of the run folder that verifies, or a fresh start), or a
- * checkpoint's path. Failing leaves earlier checkpoints as they are. Collective. */
+/* Trains as the deck says. `resume` is "none" (a run folder that already holds checkpoints is
+ * refused), "auto" (the newest checkpoint of the run folder that verifies, or a fresh start), or
+ * the path of a checkpoint. Failing leaves earlier checkpoints as they are. Collective. */
 enum status train_run(struct comm *comm, const struct deck *deck, const char *resume,
                       enum train_end *end);
 
