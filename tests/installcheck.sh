@@ -25,6 +25,7 @@ mkdir text
 steps=$(grep -c '"kind":"step"' runs/first/results.jsonl) || fail "no steps in results.jsonl"
 test "$steps" = 10 || fail "$steps steps, not 10"
 "$sluice" ckpt verify runs/first > log 2>&1 || fail "the checkpoint does not verify"
-awk -F '"loss":' '/"kind":"step"/ { split($2, part, ","); n++; if (n == 1) first = part[1]; last = part[1] }
+awk -F '"loss":' \
+  '/"kind":"step"/ { split($2, part, ","); n++; if (n == 1) first = part[1]; last = part[1] }
   END { exit !(last < first) }' runs/first/results.jsonl || fail "the loss does not fall"
 echo "make installcheck: ten steps of sluice train first, and the loss falls"

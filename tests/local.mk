@@ -65,5 +65,6 @@ include tests/slurm/local.mk
 include tests/fixtures/local.mk
 
 installcheck-local:
-	@sh $(top_srcdir)/tests/installcheck.sh "$(DESTDIR)$(bindir)/`echo sluice | sed '$(transform)'`$(EXEEXT)" \
+	@sh $(top_srcdir)/tests/installcheck.sh \
+	  "$(DESTDIR)$(bindir)/`echo sluice | sed '$(transform)'`$(EXEEXT)" \
 	  "$(DESTDIR)$(pkgdatadir)"

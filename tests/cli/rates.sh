@@ -58,13 +58,17 @@ awk "BEGIN { exit !($fast > 30 * $slow && $fast < 300 * $slow && $slow > 0) }" |
 # The rates of a model's passes replace those in the file. A plan predicts from them what the passes
 # took, which is most of what the compute lane did.
 printf '# kept\nforward: 1e-9\ngemm: 1' > passes.yaml
-"$SLUICE" bench tiny.yaml steps=3 rates=passes.yaml results=passes.jsonl > bench.out 2>&1 || { cat bench.out >&2; die "bench with rates="; }
+"$SLUICE" bench tiny.yaml steps=3 rates=passes.yaml results=passes.jsonl > bench.out 2>&1 || {
+  cat bench.out >&2; die "bench with rates="; }
 printf '# kept\ngemm: 1\n' > head.yaml
 head -n 2 passes.yaml | cmp - head.yaml || { cat passes.yaml >&2; die "other lines are not kept"; }
-test "$(sed -n 's/^\([a-z]*\): [0-9.e+-]*  # .*/\1/p' passes.yaml | tr '\n' ' ')" = "forward backward loss " || { cat passes.yaml >&2; die "rates of passes"; }
+test "$(sed -n 's/^\([a-z]*\): [0-9.e+-]*  # .*/\1/p' passes.yaml |
+  tr '\n' ' ')" = "forward backward loss " || { cat passes.yaml >&2; die "rates of passes"; }
 measured=$(sed -n 's/.*"busy_compute_s":\([0-9.e+-]*\).*/\1/p' passes.jsonl)
-predicted=$("$SLUICE" plan tiny.yaml list=false rates=passes.yaml | sed -n 's/^  compute  busy \([0-9.e+-]*\) s$/\1/p')
-awk "BEGIN { exit !($predicted <= 1.02 * $measured + 1e-4 && $predicted >= 0.3 * $measured) }" || die "predicted $predicted s of $measured s"
+predicted=$("$SLUICE" plan tiny.yaml list=false rates=passes.yaml |
+  sed -n 's/^  compute  busy \([0-9.e+-]*\) s$/\1/p')
+awk "BEGIN { exit !($predicted <= 1.02 * $measured + 1e-4 && $predicted >= 0.3 * $measured) }" ||
+  die "predicted $predicted s of $measured s"
 fails 3 "nowhere.yaml" "$SLUICE" bench tiny.yaml steps=1 rates=nowhere.yaml
 
 # Without a folder there is no disk; nobody asked for a file or results.

@@ -3,8 +3,8 @@
 # Two ranks, one GPU each. RATE is a rate of tests/net/rig.sh, which makes a host of each rank, or
 # `node`: both ranks in this host, joined by NVLink.
 # For each rate the script measures the rates of the machine with `sluice bench rates`. It then runs
-# each row with `sluice bench`, and predicts it with `sluice plan`. The rates of a model's passes are
-# those of two of its blocks on one rank. RESULTS gets, as JSON lines:
+# each row with `sluice bench`, and predicts it with `sluice plan`. The rates of a model's passes
+# are those of two of its blocks on one rank. RESULTS gets, as JSON lines:
 #   {"kind":"row","row":NAME,"rate":RATE}, the result of sluice bench,
 #   {"kind":"forecast","row":NAME,"rate":RATE,"step_s":SECONDS}
 # A row trains on 262,144 tokens per step.
