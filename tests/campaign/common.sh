@@ -1,0 +1,33 @@
+# shellcheck shell=bash
+# Sourced by the campaigns, behind their check of arguments: sluice and out are set. A campaign runs in
+# namespaces of its own. So every process, and all that is in /dev/shm and in TMPDIR, is its own.
+root=$(cd "$(dirname "$0")/../.." && pwd)
+if test -z "${CAMPAIGN_INSIDE:-}"; then
+  mkdir -p "$out"
+  sluice=$(realpath "$sluice") out=$(realpath "$out")
+  unshare --user --map-root-user true 2> /dev/null ||
+    { echo "$0: needs user namespaces, which this machine forbids" >&2; exit 77; }
+  CAMPAIGN_INSIDE=1 exec unshare --user --map-root-user --mount --pid --fork --kill-child \
+    --mount-proc bash "$0" "$sluice" "$out" "${@:3}"
+fi
+mount -t tmpfs campaign /dev/shm
+export top_srcdir=$root SLUICE=$sluice TMPDIR=$out/tmp
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1 \
+  OMPI_MCA_btl_vader_single_copy_mechanism=none
+MPIRUN=${MPIRUN:-mpirun --oversubscribe --bind-to none}
+mkdir -p "$TMPDIR"
+# shellcheck source=/dev/null
+. "$root/tests/cli/common.sh"
+make_data
+make_deck
+fault=$scratch/fault.so
+${CC:-cc} -O1 -shared -fPIC -o "$fault" "$root/tests/campaign/fault.c" -ldl
+mkfifo never
+exec 9<> never
+nap() { read -rt "$1" -u 9 || true; }
+
+# Sluice's processes, and mpirun's, that are no zombies.
+alive() { ps -eo pid=,stat=,comm= | awk '$2 !~ /^Z/ && $3 ~ /^(sluice|mpirun)$/ { print $1, $3 }'; }
+
+# random N: 0 to N-1, into $drawn, from the generator that RANDOM=seed has started.
+random() { drawn=$(((RANDOM * 32768 + RANDOM) % $1)); }

@@ -1,0 +1,222 @@
+#!/bin/bash
+# tests/campaign/kills.sh SLUICE OUT COUNT [SEED]: kill COUNT small training runs, each at a time and
+# in a way that its seed chooses (SEED, SEED + 1, ...), and continue them. Oracle: the run of the same
+# ranks and settings that was not interrupted. After each kill,
+# - no checkpoint is lost, and each one verifies;
+# - --resume auto continues from the newest one, and ends in the same losses, parameters and moments;
+# - the folder has the files of the undisturbed run, no others;
+# - no process of Sluice is left ten seconds later, and nothing in /dev/shm.
+# Appends a JSON line per kill to OUT/kills.jsonl. A kill that shows a fault keeps its folder, and the
+# command that repeats it is printed. Phases:
+#   start   within the first 0.8 s
+#   step    after a step has been recorded
+#   save    in a call that creates, writes or flushes the temporary file of a checkpoint
+#   rename  right before or after a checkpoint gets its name
+#   resume  while a run that continues opens checkpoints, or soon after
+#   nvme    in a call that creates or writes the file on NVMe
+# Environment: MPIRUN, CC. Not part of make check.
+test $# -ge 3 || { echo "usage: tests/campaign/kills.sh SLUICE OUT COUNT [SEED]" >&2; exit 2; }
+sluice=$1 out=$2 count=$3 seed=${4:-1}
+# shellcheck source=tests/campaign/common.sh
+. "$(dirname "$0")/common.sh"
+need mpirun pgrep ps
+
+# draw SEED: a case, into ranks, strategy, tier, phase, victim, call, what and pause.
+draw() {
+  RANDOM=$(printf 'kill %s' "$1" | cksum | cut -d ' ' -f 1)
+  random 5; ranks=$((drawn + 1))
+  local strategies=(full_shard full_shard shard_grad_op shard_optim no_shard)
+  test $((ranks % 2)) = 1 || strategies+=(hybrid_shard)
+  random ${#strategies[@]}; strategy=${strategies[drawn]}
+  local tiers=(none offload offload_nvme)
+  random 3; tier=${tiers[drawn]}
+  case $strategy in full_shard | hybrid_shard) ;; *) tier=none ;; esac
+  local phases=(start step save rename resume)
+  test $tier != offload_nvme || phases+=(nvme nvme)
+  random ${#phases[@]}; phase=${phases[drawn]}
+  local victims=(rank rank all mpirun)
+  test "$ranks" != 1 || victims=(rank mpirun)
+  random ${#victims[@]}; victim=${victims[drawn]}
+  random "$ranks"; number=$drawn
+  random "$ranks"; held=$drawn
+  call= what=before under=.step- pause=0
+  random 2; test "$drawn" = 0 || what=after
+  case $phase in
+  start) random 800; pause=$drawn ;;
+  step) random 5; step=$((drawn + 1)); random 60; pause=$drawn ;;
+  save)
+    local kinds=(open pwrite write fsync)
+    random 4; call=${kinds[drawn]}; random 12
+    # A rank other than the first one opens, writes and flushes; the first one does all.
+    case $call in open | fsync) call=$call:$((drawn % 4 + 1)) ;; *) call=$call:$((drawn + 1)) ;; esac ;;
+  rename) held=0; random 3; call=rename:$((drawn + 1)) ;;
+  resume)
+    under=/ckpt/; random 4; call=open:$((drawn + 1)); random 2
+    test "$drawn" = 0 || { call=; random 900; pause=$drawn; } ;;
+  nvme)
+    local kinds=(pwrite pwrite open)
+    under=/nvme/; random 3; call=${kinds[drawn]}; random 40
+    test "$call" != open || drawn=$((drawn % 3))
+    call=$call:$((drawn + 1)) ;;
+  esac
+}
+
+settings() {
+  keys=(data.batch=$((2 * ranks)) checkpoint.every=2 checkpoint.keep=9 shard.strategy=$strategy)
+  keys+=(tiers.preset=$tier)
+  test $strategy != hybrid_shard || keys+=(shard.group=2)
+  whole=$out/whole/$ranks-$strategy-$tier
+}
+
+# files DIR: the names of its files, without TensorBoard's, of which each start makes one.
+files() { (cd "$1" && find . ! -type d ! -name 'events.out.*' | LC_ALL=C sort); }
+
+make_whole() {
+  test ! -e "$whole.done" || return 0
+  rm -rf "$whole"
+  mkdir -p "$out/whole"
+  # shellcheck disable=SC2086 # a list of words
+  timeout -k 5 120 $MPIRUN -n "$ranks" "$SLUICE" train tiny.yaml run.dir="$whole" "${keys[@]}" \
+    > "$whole.log" 2>&1 || { cat "$whole.log" >&2; die "the undisturbed run failed: $whole"; }
+  : > "$whole.done"
+}
+
+# bad WORD...: notes the first fault of a kill.
+bad() { test -n "$fault_seen" || fault_seen=$*; }
+
+rank_pid() {
+  local pid
+  for pid in $(pgrep -x sluice); do
+    if tr '\0' '\n' 2> /dev/null < /proc/"$pid"/environ |
+      grep -qx "OMPI_COMM_WORLD_RANK=$1"; then echo "$pid"; return; fi
+  done
+}
+
+# wait_phase: until the phase is there; fails if the run ended before.
+wait_phase() {
+  local until=$((SECONDS + 60))
+  while kill -0 "$job" 2> /dev/null && test $SECONDS -lt $until; do
+    if test -n "$call"; then
+      if test -e "$dir.seen"; then return 0; fi
+    elif test $phase = step; then
+      if grep -q "\"step\": *$step," "$dir/results.jsonl" 2> /dev/null; then return 0; fi
+    else return 0; fi
+    nap 0.004
+  done
+  return 1
+}
+
+hit() {
+  test "$pause" = 0 || nap "$(printf '0.%03d' "$pause")"
+  local pids
+  case $victim in
+  rank) pids=$(rank_pid "$number"); test -n "$pids" || pids=$job ;;
+  all) pids=$(pgrep -x sluice); test -n "$pids" || pids=$job ;;
+  mpirun) pids=$job ;;
+  esac
+  # What is there now has to be there later.
+  (cd "$dir/ckpt" 2> /dev/null && ls step-*.h5 2> /dev/null) > "$dir.before" || true
+  # shellcheck disable=SC2086 # a list of numbers
+  kill -KILL $pids 2> /dev/null
+}
+
+# ended: all processes end. mpirun of Open MPI 4 may hang in its own clean-up.
+ended() {
+  hung=false
+  local n left
+  for ((n = 0; n < 200; n++)); do
+    left=$(alive)
+    test -n "$left" || break
+    nap 0.05
+  done
+  case $left in
+  *sluice*) bad "a process is left: $left" ;;
+  *mpirun*) hung=true ;;
+  esac
+  # shellcheck disable=SC2046 # a list of numbers
+  test -z "$left" || kill -KILL $(alive | cut -d ' ' -f 1) 2> /dev/null || true
+  wait "$job" 2> /dev/null || true
+}
+
+# after: all that has to be true after a kill.
+after() {
+  local name
+  shm=$(ls /dev/shm)
+  while read -r name; do
+    test -e "$dir/ckpt/$name" || bad "the checkpoint $name is lost"
+  done < "$dir.before"
+  for name in "$dir"/ckpt/step-*.h5; do
+    test ! -e "$name" || "$SLUICE" ckpt verify "$name" > "$dir.verify" 2>&1 ||
+      bad "does not verify: $name: $(tail -n 1 "$dir.verify")"
+  done
+  # shellcheck disable=SC2012 # names without spaces
+  newest=$(ls "$dir"/ckpt/step-*.h5 2> /dev/null | tail -n 1)
+  # shellcheck disable=SC2086 # a list of words
+  timeout -k 5 120 $MPIRUN -n "$ranks" "$SLUICE" train tiny.yaml run.dir="$dir" "${keys[@]}" \
+    --resume auto > "$dir.log2" 2>&1 || bad "the run does not continue: exit $?"
+  test -z "$newest" || grep -q "resumed from $newest" "$dir.log2" ||
+    bad "it did not continue from $newest"
+  test -n "$fault_seen" || (same "$whole" "$dir") > "$dir.same" 2>&1 || bad "other bits"
+  test -n "$fault_seen" || test "$(files "$dir")" = "$(files "$whole")" ||
+    bad "files: $(diff <(files "$whole") <(files "$dir") | grep '^[<>]' | tr '\n' ' ')"
+}
+
+one() {
+  draw "$1"
+  settings
+  make_whole
+  dir=$out/run-$1 fault_seen=
+  rm -rf "$dir" "$dir".*
+  local begun=$EPOCHREALTIME resume=none
+  if test $phase = resume; then
+    cp -r "$whole" "$dir"
+    rm "$dir"/ckpt/step-00000006.h5
+    random 2
+    test "$drawn" = 0 || rm "$dir"/ckpt/step-00000004.h5
+    resume=auto
+  fi
+  local environment=()
+  test -z "$call" || environment=(env LD_PRELOAD="$fault" FAULT_CALL="$call" FAULT_WHAT=$what \
+    FAULT_UNDER=$under FAULT_RANK="$held" FAULT_SEEN="$dir.seen")
+  # shellcheck disable=SC2086 # a list of words
+  $MPIRUN -n "$ranks" "${environment[@]}" "$SLUICE" train tiny.yaml run.dir="$dir" "${keys[@]}" \
+    --resume $resume > "$dir.log" 2>&1 9>&- & job=$!
+  if ! wait_phase; then
+    wait "$job" 2> /dev/null || bad "the run failed before it was killed"
+    test -n "$fault_seen" || { rm -rf "$dir" "$dir".*; return 1; }
+  else
+    hit
+    ended
+    after
+    test -z "$shm" || bad "left in /dev/shm: $shm"
+    test -z "$(alive)" || bad "a process is left: $(alive)"
+  fi
+  outcome=good
+  test -z "$fault_seen" || outcome=$fault_seen
+  find /dev/shm -mindepth 1 -delete
+  printf '{"kind":"kill","seed":%d,"ranks":%d,"strategy":"%s","tier":"%s","phase":"%s",'\
+'"victim":"%s","at":"%s","mpirun_hung":%s,"outcome":"%s","seconds":%.1f}\n' "$1" "$ranks" \
+    "$strategy" "$tier" "$phase" "$victim" "${call:+$what $call rank $held}" "${hung:-false}" \
+    "$(printf %s "$outcome" | tr '"\\\n' "'/ ")" \
+    "$(echo "$EPOCHREALTIME $begun" | awk '{ print $1 - $2 }')" >> "$out/kills.jsonl"
+  if test "$outcome" = good; then
+    rm -rf "$dir" "$dir".*
+  else
+    failures=$((failures + 1))
+    echo "seed $1: $outcome; see $dir; to repeat: tests/campaign/kills.sh SLUICE OUT 1 $1"
+  fi
+}
+
+set +e
+failures=0 kills=0
+"$SLUICE" --version > version.txt 2>&1
+printf '{"kind":"campaign","campaign":"kills","commit":"%s","seed":%d}\n' \
+  "$(sed -n 's/.*commit[: ]*\([0-9a-f]\{7,\}\).*/\1/p' version.txt | head -n 1)" "$seed" \
+  >> "$out/kills.jsonl"
+while test $kills -lt "$count"; do
+  # A run that ends before its phase comes is no kill.
+  if one "$seed"; then kills=$((kills + 1)); fi
+  seed=$((seed + 1))
+done
+echo "$kills kills, $failures faults"
+test $failures = 0
