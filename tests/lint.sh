@@ -40,7 +40,8 @@ above_base=$(find gpu src io \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' 
 
 # A shell test declares each of these tools (tests/need.sh). A script started by hand does not.
 scripts=$(find tests -name '*.sh' ! -name guards.sh ! -name lint.sh ! -name need.sh \
-  ! -path 'tests/fuzz/*' ! -path 'tests/gpu/*' ! -path 'tests/peers/*' ! -path tests/net/rig.sh)
+  ! -path 'tests/fuzz/*' ! -path 'tests/campaign/*' ! -path 'tests/gpu/*' \
+  ! -path 'tests/peers/*' ! -path tests/net/rig.sh)
 for file in $scripts; do
   declared=" $(sed -n 's/^ *need //p' "$file" | tr '\n' ' ') "
   for tool in bash flock groff h5dump hostname ip jq mount munged nvidia-smi perl pgrep pkill \

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by the campaigns, behind their check of arguments: sluice and out are set. A campaign runs in
-# namespaces of its own. So every process, and all that is in /dev/shm and in TMPDIR, is its own.
+# Sourced by the campaigns after they have set sluice and out. A campaign runs in namespaces of its
+# own. So every process and all files in /dev/shm and in TMPDIR belong to it.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 if test -z "${CAMPAIGN_INSIDE:-}"; then
   mkdir -p "$out"

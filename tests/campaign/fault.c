@@ -1,8 +1,8 @@
-/* No test, but a library that the campaigns have ranks load before all others (LD_PRELOAD). It makes
- * one call of the C library fail, or holds it, so that a campaign can kill a process inside it.
- * Environment:
- *   FAULT_CALL    FUNCTION:N, the N-th call of open, mkdir, write, pwrite, fsync, fdatasync, rename,
- *                 ftruncate, fallocate or mkdtemp that concerns FAULT_UNDER. "count" counts only.
+/* A library that ranks of a campaign load before all others (LD_PRELOAD). It makes one call of the
+ * C library fail, or holds it, so that a campaign can kill a process inside it. Environment:
+ *   FAULT_CALL    FUNCTION:N, the N-th call of open, mkdir, write, pwrite, fsync, fdatasync,
+ *                 rename, ftruncate, fallocate or mkdtemp that concerns FAULT_UNDER. "count" counts
+ *                 only.
  *   FAULT_WHAT    an error (ENOSPC EIO EDQUOT EMFILE EINTR); short: half of the bytes are written;
  *                 slow: the call takes FAULT_SECONDS; before, after: the process stays there
  *   FAULT_STAYS   if set, later calls of the function have the same fault
@@ -25,7 +25,19 @@
 #include <time.h>
 #include <unistd.h>
 
-enum call { OPEN, MKDIR, WRITE, PWRITE, FSYNC, FDATASYNC, RENAME, FTRUNCATE, FALLOCATE, MKDTEMP, N };
+enum call {
+  OPEN,
+  MKDIR,
+  WRITE,
+  PWRITE,
+  FSYNC,
+  FDATASYNC,
+  RENAME,
+  FTRUNCATE,
+  FALLOCATE,
+  MKDTEMP,
+  N
+};
 static const char *const names[N] = {"open",      "mkdir",  "write",     "pwrite",    "fsync",
                                      "fdatasync", "rename", "ftruncate", "fallocate", "mkdtemp"};
 enum what { NOTHING, ERROR, SHORT, AFTER };
@@ -74,7 +86,7 @@ static int error_of(const char *what)
   static const struct {
     const char *name;
     int number;
-  } errors[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},       {"EDQUOT", EDQUOT},
+  } errors[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},     {"EDQUOT", EDQUOT},
                 {"EMFILE", EMFILE}, {"EINTR", EINTR}, {"ENOENT", ENOENT}};
   for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
     if (strcmp(what, errors[i].name) == 0)
@@ -185,8 +197,8 @@ ssize_t write(int fd, const void *data, size_t bytes)
   const enum what what = at_file(WRITE, fd);
   if (what == ERROR)
     return -1;
-  const ssize_t done = REAL(WRITE, ssize_t, int, const void *, size_t)(
-      fd, data, what == SHORT && bytes > 1 ? bytes / 2 : bytes);
+  const ssize_t done = REAL(WRITE, ssize_t, int, const void *,
+                            size_t)(fd, data, what == SHORT && bytes > 1 ? bytes / 2 : bytes);
   finish(what);
   return done;
 }

@@ -1,13 +1,13 @@
 #!/bin/bash
-# tests/campaign/kills.sh SLUICE OUT COUNT [SEED]: kill COUNT small training runs, each at a time and
-# in a way that its seed chooses (SEED, SEED + 1, ...), and continue them. Oracle: the run of the same
-# ranks and settings that was not interrupted. After each kill,
+# tests/campaign/kills.sh SLUICE OUT COUNT [SEED]: kill COUNT small runs, and continue them.
+# The seed of a kill (SEED, SEED + 1, ...) chooses settings, time and victim. Oracle: the run of the
+# same ranks and settings that was not interrupted. After each kill,
 # - no checkpoint is lost, and each one verifies;
-# - --resume auto continues from the newest one, and ends in the same losses, parameters and moments;
+# - --resume auto continues from the newest one, and ends in the same losses, parameters, moments;
 # - the folder has the files of the undisturbed run, no others;
 # - no process of Sluice is left ten seconds later, and nothing in /dev/shm.
-# Appends a JSON line per kill to OUT/kills.jsonl. A kill that shows a fault keeps its folder, and the
-# command that repeats it is printed. Phases:
+# Appends a JSON line per kill to OUT/kills.jsonl. A kill that shows a fault keeps its folder, and
+# the command that repeats it is printed. Phases:
 #   start   within the first 0.8 s
 #   step    after a step has been recorded
 #   save    in a call that creates, writes or flushes the temporary file of a checkpoint
@@ -48,7 +48,8 @@ draw() {
     local kinds=(open pwrite write fsync)
     random 4; call=${kinds[drawn]}; random 12
     # A rank other than the first one opens, writes and flushes; the first one does all.
-    case $call in open | fsync) call=$call:$((drawn % 4 + 1)) ;; *) call=$call:$((drawn + 1)) ;; esac ;;
+    case $call in open | fsync) drawn=$((drawn % 4)) ;; esac
+    call=$call:$((drawn + 1)) ;;
   rename) held=0; random 3; call=rename:$((drawn + 1)) ;;
   resume)
     under=/ckpt/; random 4; call=open:$((drawn + 1)); random 2

@@ -1,5 +1,6 @@
 check_scripts += \
 	tests/cli/across.sh \
+	tests/cli/campaign.sh \
 	tests/cli/cli.sh \
 	tests/cli/commit.sh \
 	tests/cli/completion.sh \
@@ -49,6 +50,10 @@ check_scripts += \
 	tests/cli/untrusted.sh \
 	tests/cli/usage.sh
 EXTRA_DIST += \
+	tests/campaign/common.sh \
+	tests/campaign/fault.c \
+	tests/campaign/faults.sh \
+	tests/campaign/kills.sh \
 	tests/cli/common.sh \
 	tests/cli/report.py \
 	tests/cli/results.py \

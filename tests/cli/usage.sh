@@ -4,7 +4,7 @@
 . "${top_srcdir:?}/tests/cli/common.sh"
 need bash
 for script in "$top_srcdir"/tests/peers/*.sh "$top_srcdir"/tests/gpu/*.sh \
-  "$top_srcdir/tests/fuzz/run.sh"; do
+  "$top_srcdir"/tests/campaign/*s.sh "$top_srcdir/tests/fuzz/run.sh"; do
   usage=$(sed -n '2s/^# \([^:]*\):.*/\1/p' "$script")
   shell=$(sed -n '1s/^#!//p' "$script")
   # The words are the script and the arguments that it needs: all before the first bracket.

@@ -1,0 +1,39 @@
+#!/bin/sh
+# A case of each campaign in tests/campaign. Oracles: a good case passes. A program that loses a
+# checkpoint is noticed, and so is a program that continues in other bits.
+. "${top_srcdir:?}/tests/cli/common.sh"
+need bash mpirun pgrep ps unshare
+campaign=$top_srcdir/tests/campaign
+
+# damaged COMMAND: a program that does COMMAND before it continues a run, whose folder is $dir.
+damaged() {
+  mkdir -p bad
+  cat > bad/sluice <<END
+#!/bin/sh
+case "\$*:\$LD_PRELOAD" in *'--resume auto:')
+  for dir; do case \$dir in run.dir=*) dir=\${dir#run.dir=}; break ;; esac; done
+  $1 ;;
+esac
+exec '$SLUICE' "\$@"
+END
+  chmod +x bad/sluice
+}
+
+status=0
+bash "$campaign/kills.sh" "$SLUICE" good 1 27 > good.out 2>&1 || status=$?
+test $status != 77 || { cat good.out; exit 77; }
+test $status = 0 || { cat good.out >&2; die "a good kill: exit $status"; }
+grep -q '"outcome":"good"' good/kills.jsonl || die "no record of the kill"
+
+damaged 'rm "$dir"/ckpt/step-00000002.h5'
+fails 1 "it did not continue from" bash "$campaign/kills.sh" bad/sluice lost 1 27
+grep -q "to repeat: tests/campaign/kills.sh SLUICE OUT 1 27" fails.out ||
+  { cat fails.out >&2; die "it does not say how to repeat a fault"; }
+grep -q '"outcome":"it did not continue from' lost/kills.jsonl || die "no record of the fault"
+
+bash "$campaign/faults.sh" "$SLUICE" faults 1 rename:1:EIO > faults.out 2>&1 ||
+  { cat faults.out >&2; die "a rename that fails"; }
+grep -q '"call":"rename","number":1,"fault":"EIO","exit":4' faults/faults.jsonl ||
+  { cat faults/faults.jsonl >&2; die "no record of the fault of storage"; }
+damaged 'set -- "$@" optim.lr=1'
+fails 1 "other bits" bash "$campaign/faults.sh" bad/sluice other 1 rename:1:EIO
