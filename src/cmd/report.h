@@ -57,7 +57,19 @@ struct report_series {
 /* Add a value. `value` may be NAN. STATUS_MEMORY. Local. */
 enum status series_add(struct report_series *series, double step, double seconds, double value);
 
-enum report_curve { CURVE_LOSS, CURVE_VAL, CURVE_LR, CURVE_NORM, CURVE_RATE, CURVE_ERROR, CURVES };
+enum report_curve {
+  CURVE_LOSS,
+  CURVE_VAL,
+  CURVE_LR,
+  CURVE_NORM,
+  CURVE_RATE,
+  CURVE_MFU,     /* percent */
+  CURVE_HOST,    /* 1e9 bytes, of rank 0 */
+  CURVE_DEVICE,  /* likewise */
+  CURVE_COMPUTE, /* percent of the step in which the compute lane of rank 0 works */
+  CURVE_ERROR,   /* mean over the units that are encoded */
+  CURVES
+};
 
 /* The count of each event, and its first steps. */
 enum report_event { EVENT_START, EVENT_SAVE, EVENT_EVAL, EVENT_NONFINITE, EVENTS };

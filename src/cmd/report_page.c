@@ -29,6 +29,7 @@ static const char style[] =
     "th:first-child,td:first-child{text-align:left;position:sticky;left:0;"
     "background:var(--back);min-width:min(22ch,40vw);max-width:40vw;white-space:normal;"
     "overflow-wrap:anywhere}\n"
+    "th.text{text-align:left}"
     "td.text{text-align:left;white-space:normal;min-width:12ch;max-width:48ch;"
     "overflow-wrap:break-word}\n"
     ".charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,360px),1fr));"
@@ -349,6 +350,10 @@ static void put_curves(const struct report *report, const struct sketch *sketch,
   put_curve(report, sketch, CURVE_LR, "Learning rate", false, to);
   put_curve(report, sketch, CURVE_NORM, "Gradient norm", false, to);
   put_curve(report, sketch, CURVE_RATE, "Tokens per second", false, to);
+  put_curve(report, sketch, CURVE_MFU, "Model FLOP/s utilization, percent", false, to);
+  put_curve(report, sketch, CURVE_HOST, "Host memory of rank 0, GB", false, to);
+  put_curve(report, sketch, CURVE_DEVICE, "GPU memory of rank 0, GB", false, to);
+  put_curve(report, sketch, CURVE_COMPUTE, "Compute lane of rank 0, percent busy", false, to);
   put_curve(report, sketch, CURVE_ERROR, "Relative error of encoded gradients", false, to);
   fputs("</div></section>\n", to);
 }
@@ -582,8 +587,10 @@ static void put_event_cell(const struct report_events *event, int64_t from, cons
 static void put_events(const struct report *report, FILE *to)
 {
   put_heading("Events", "A resume is a start at a later step.", to);
-  fputs("<div class=\"wide\"><table id=\"events\"><tr><th>run</th><th>end</th><th>resumes</th>"
-        "<th>saves</th><th>evaluations</th><th>steps not finite</th><th>skipped</th></tr>\n",
+  fputs("<div class=\"wide\"><table id=\"events\"><tr><th>run</th><th>end</th>"
+        "<th class=\"text\">resumes</th><th class=\"text\">saves</th>"
+        "<th class=\"text\">evaluations</th><th class=\"text\">steps not finite</th>"
+        "<th>skipped</th></tr>\n",
         to);
   for (int i = 0; i < report->runs; i++) {
     const struct report_run *run = &report->run[i];
@@ -636,7 +643,7 @@ static void put_differences(const struct report *report, FILE *to)
       put_heading("Keys that differ", "Of the resolved decks, without run.dir and run.seed.", to);
       fputs("<div class=\"wide\"><table id=\"keys\"><tr><th>key</th>", to);
       for (int g = 0; g < report->groups; g++)
-        put_element("th", report->group[g].label, to);
+        put_element("th class=\"text\"", report->group[g].label, to);
       fputs("</tr>\n", to);
     }
     any = true;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/append.h"
@@ -18,7 +19,7 @@ enum { DECK_MOST_BYTES = 1 << 20 };
 
 const struct report_fact report_facts[REPORT_FACTS] = {{"version", "Sluice"},
                                                        {"commit", "commit"},
-                                                       {"time", "time"},
+                                                       {"time", "started"},
                                                        {"date", "date"},
                                                        {"hosts", "hosts"},
                                                        {"ranks", "ranks"},
@@ -47,8 +48,15 @@ struct traced {
   double step_s, idle_s, comm_s, exposed_s;
 };
 
+/* Of the units of one step so far. */
+struct errors {
+  int64_t step, units;
+  double seconds, sum;
+};
+
 struct reading {
   struct report_run *run;
+  struct errors errors;
   int64_t warmup, since; /* since: steps since the last start */
   double seconds;        /* of all steps so far */
   int64_t counted, room; /* steps after the warm-up */
@@ -97,10 +105,16 @@ static void add_keys(struct reading *reading, const struct json_node *record)
 
 static enum status take_step(struct reading *reading, const struct json_node *record)
 {
-  static const char *const curves[CURVES] = {[CURVE_LOSS] = "loss",
-                                             [CURVE_LR] = "lr",
-                                             [CURVE_NORM] = "grad_norm",
-                                             [CURVE_RATE] = "tokens_per_s"};
+  static const struct {
+    const char *key;
+    double scale;
+  } curves[CURVES] = {[CURVE_LOSS] = {"loss", 1},
+                      [CURVE_LR] = {"lr", 1},
+                      [CURVE_NORM] = {"grad_norm", 1},
+                      [CURVE_RATE] = {"tokens_per_s", 1},
+                      [CURVE_MFU] = {"mfu", 100},
+                      [CURVE_HOST] = {"host_bytes", 1e-9},
+                      [CURVE_DEVICE] = {"device_bytes", 1e-9}};
   struct report_run *run = reading->run;
   const int64_t step = record_whole(record, "step");
   const double seconds = record_real(record, "seconds"), rate = record_real(record, "tokens_per_s");
@@ -111,9 +125,9 @@ static enum status take_step(struct reading *reading, const struct json_node *re
     add_event(run, EVENT_START, step - 1, 0);
   reading->seconds += isfinite(seconds) ? seconds : 0;
   for (int c = 0; c < CURVES && !status; c++)
-    if (curves[c] && json_find(record, curves[c]))
+    if (curves[c].key && json_find(record, curves[c].key))
       status = series_add(&run->curve[c], (double)step, reading->seconds,
-                          record_real(record, curves[c]));
+                          curves[c].scale * record_real(record, curves[c].key));
   run->value[VALUE_STEPS] = (double)step;
   run->value[VALUE_TRAIN_LOSS] = record_real(record, "loss");
   run->value[VALUE_TOKENS] += isfinite(rate * seconds) ? rate * seconds : 0;
@@ -142,6 +156,32 @@ static enum status take_evaluation(struct reading *reading, const struct json_no
   return series_add(&run->curve[CURVE_VAL], (double)step, reading->seconds, loss);
 }
 
+static enum status end_errors(struct reading *reading)
+{
+  struct errors *errors = &reading->errors;
+  const double mean = errors->sum / (double)errors->units;
+  const enum status status = errors->units > 0
+                                 ? series_add(&reading->run->curve[CURVE_ERROR],
+                                              (double)errors->step, errors->seconds, mean)
+                                 : STATUS_OK;
+  *errors = (struct errors){0};
+  return status;
+}
+
+/* A step has a record per unit. */
+static enum status take_error(struct reading *reading, const struct json_node *record)
+{
+  struct errors *errors = &reading->errors;
+  const int64_t step = record_whole(record, "step");
+  const enum status status =
+      errors->units > 0 && errors->step != step ? end_errors(reading) : STATUS_OK;
+  errors->step = step;
+  errors->seconds = reading->seconds;
+  errors->sum += record_real(record, "grad_rel_error");
+  errors->units++;
+  return status;
+}
+
 static void take_trace(struct reading *reading, const struct json_node *record)
 {
   reading->traced = (struct traced){.step_s = record_real(record, "step_s"),
@@ -166,11 +206,32 @@ static char *fact_text(const struct json_node *node)
   return *list ? mem_strdup(list) : NULL;
 }
 
+/* "2026-11-24 03:53:30 UTC", from seconds since 1970. Another text stays as it is. */
+static char *time_text(const struct json_node *node)
+{
+  char text[64] = "";
+  struct tm utc;
+  double seconds = 0;
+  if (json_kind(node) != JSON_NUMBER || json_get_real(node, &seconds) || !(fabs(seconds) < 1e11))
+    return fact_text(node);
+  const time_t time = (time_t)seconds;
+  if (gmtime_r(&time, &utc))
+    strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &utc);
+  return mem_strdup(text);
+}
+
+/* Every kind of record has a time, and that of the start counts. */
 static void take_facts(struct report_run *run, const struct json_node *record)
 {
+  const bool starts = !strcmp(record_text(record, "kind"), "start");
   for (int i = 0; i < REPORT_FACTS; i++) {
+    const bool is_time = !strcmp(report_facts[i].key, "time");
     const struct json_node *node = json_find_said(record, report_facts[i].key);
-    char *text = node ? fact_text(node) : NULL;
+    char *text = NULL;
+    if (node && is_time)
+      text = starts ? time_text(node) : NULL;
+    else if (node)
+      text = fact_text(node);
     if (!text)
       continue;
     mem_free(run->fact[i]);
@@ -235,8 +296,11 @@ static enum status take_record(void *arg, const struct json_node *record)
     add_event(reading->run, EVENT_SAVE, record_whole(record, "step"),
               record_real(record, "blocked_seconds"));
   if (!strcmp(kind, "compression"))
-    return series_add(&reading->run->curve[CURVE_ERROR], (double)record_whole(record, "step"),
-                      reading->seconds, record_real(record, "grad_rel_error"));
+    return take_error(reading, record);
+  if (!strcmp(kind, "lanes"))
+    return series_add(&reading->run->curve[CURVE_COMPUTE], (double)record_whole(record, "step"),
+                      reading->seconds,
+                      100 * record_real(json_find_said(record, "busy"), "compute"));
   if (!strcmp(kind, "trace"))
     take_trace(reading, record);
   if (!strcmp(kind, "run"))
@@ -353,6 +417,8 @@ static enum status read_run(struct report_run *run, const char *results, int64_t
   run->damaged = records.damaged;
   run->first_damaged = records.first_damaged;
   run->torn = records.torn;
+  if (!status)
+    status = end_errors(&reading);
   if (!status) {
     finish_times(&reading);
     finish_communication(&reading);

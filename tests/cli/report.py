@@ -5,8 +5,9 @@ report.py exact PAGE TABLE ROW COLUMN  the same with more digits
 report.py rows PAGE TABLE              the names of its rows
 report.py count PAGE ELEMENT           how many elements there are
 report.py text PAGE ELEMENT            their texts, one per line
-report.py curve PAGE TITLE RUN RESULTS KIND KEY
-    checks that the points of a curve are the values of a key, by the numbers at the axes
+report.py curve PAGE TITLE RUN RESULTS KIND KEY [FACTOR]
+    checks that the points of a curve are the values of a key, times the factor, by the numbers at
+    the axes
 report.py top PAGE TITLE RUN           the largest value that a curve or its band reaches
 report.py pieces PAGE TITLE RUN        pieces of a curve, which gaps separate
 report.py parts PAGE ROW               lengths of the parts of a bar, in ms, by the axis
@@ -75,12 +76,13 @@ def points_of(group):
     return [(float(x), float(y)) for x, y in re.findall(r"[ML]([-\d.]+) ([-\d.]+)", path)]
 
 
-def check_curve(page, title, run, results, kind, key):
+def check_curve(page, title, run, results, kind, key, factor=1):
     figure = find_figure(page, title)
     ticks = find_axes(figure)
     (x_at, x_unit), (y_at, y_unit) = inverse(ticks["x"]), inverse(ticks["y"])
     records = [json.loads(line) for line in open(results, encoding="utf-8")]
-    data = [(r["step"], r[key]) for r in records if r["kind"] == kind and r[key] is not None]
+    data = [(r["step"], r[key] * float(factor))
+            for r in records if r["kind"] == kind and r[key] is not None]
     points = points_of(find_group(figure, run))
     assert len(points) == len(data) > 1, (len(points), len(data))
     for (x, y), (step, value) in zip(points, data):  # places have one digit after the point

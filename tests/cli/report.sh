@@ -93,6 +93,14 @@ page curve report.html "Learning rate" tiny-1-none-4 $run/results.jsonl step lr
 page curve report.html "Gradient norm" tiny-1-none-4 $run/results.jsonl step grad_norm
 if page curve report.html "Training loss" tiny-1-none-4 $run/results.jsonl step lr 2> curve.err
 then die "any curve passes"; fi
+page curve report.html "Host memory of rank 0, GB" tiny-1-none-4 \
+  $run/results.jsonl step host_bytes 1e-9
+has td "$(date -u -d "@$(values $run/results.jsonl start time)" '+%Y-%m-%d %H:%M:%S UTC')"
+has td "$("$SLUICE" --version | sed -n 's/^  commit  *//p')"
+for title in "GPU memory of rank 0, GB" "Model FLOP/s utilization, percent"; do
+  page text report.html figcaption > titles
+  ! grep -qx "$title" titles || die "a chart without numbers: $title"
+done
 cp report.html first.html
 report $run $run/ ./$run lab/../$run
 cmp report.html first.html || die "a folder that is named twice is read twice"
@@ -114,6 +122,18 @@ train 2 resumed run.steps=6 --resume auto
 report resumed
 cell events resumed resumes "1, at step 3"
 cell events resumed end finished
+
+# MFU, lanes, and the errors of codecs: one point per step, the mean over units.
+train 2 more compress.grads.codec=int8 compress.sample=2 eval.every=2 eval.batches=1 run.peak=0.001
+report more
+page curve report.html "Model FLOP/s utilization, percent" more more/results.jsonl step mfu 100
+sed -n 's/.*"kind":"compression".*"step":\([0-9]*\).*"grad_rel_error":\([^,]*\).*/\1 \2/p' \
+  more/results.jsonl | awk '{ sum[$1] += $2; n[$1]++ } END { for (s = 2; s <= 6; s += 2)
+    printf "{\"kind\":\"mean\",\"step\":%d,\"error\":%.9g}\n", s, sum[s] / n[s] }' > means.jsonl
+page curve report.html "Relative error of encoded gradients" more means.jsonl mean error
+sed -n 's/.*"kind":"lanes".*"step":\([0-9]*\).*"compute":\([^,}]*\).*/\1 \2/p' more/results.jsonl |
+  awk '{ printf "{\"kind\":\"busy\",\"step\":%d,\"busy\":%s}\n", $1, $2 }' > busy.jsonl
+page curve report.html "Compute lane of rank 0, percent busy" more busy.jsonl busy busy 100
 
 # Made-up runs: fake DIR CODEC, with steps of one second. RANKS is in the environment.
 fake() {
