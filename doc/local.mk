@@ -50,9 +50,12 @@ images = \
 	doc/images/memory.svg \
 	doc/images/offload.svg \
 	doc/images/prediction.svg \
+	doc/images/report.png \
 	doc/images/scaling.svg \
 	doc/images/speed.svg \
-	doc/images/step.svg
+	doc/images/step.svg \
+	doc/images/tensorboard.png \
+	doc/images/top.png
 # The tables and plots of doc/measurements are made of these. Pages link to them as raw data.
 measured = \
 	doc/measured/adam-h200.txt \
