@@ -19,6 +19,7 @@ html_theme = "furo" if importlib.util.find_spec("furo") else "alabaster"
 html_title = "Sluice " + release
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
 
 
 def add_menu(app, docname, source):
