@@ -39,6 +39,8 @@ stops "--with-cudnn=yes: cuDNN needs CUDA" --without-cuda --with-cudnn
 stops "--with-cudnn-frontend=$work/empty: there is no cudnn_frontend.h" \
   --without-cuda --with-cudnn-frontend="$work/empty"
 stops "--enable-sanitizer=memory" --enable-sanitizer=memory
+stops "--with-sphinx= is empty" --without-cuda --with-sphinx=
+stops "Sphinx with MyST was not found" --without-cuda --with-sphinx=/bin/false
 stops "--enable-werror=maybe" --enable-werror=maybe
 
 # Without any optional library it configures, and a _FORTIFY_SOURCE of the user stays.
