@@ -123,7 +123,8 @@ measured = \
 	doc/measured/ops-h200.txt \
 	doc/measured/optimizers-h200.txt \
 	doc/measured/sanitize-h200.txt
-nobase_dist_doc_DATA = LICENSE README.md slurm/README.md $(pages) $(images) $(measured)
+nobase_dist_doc_DATA = CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE README.md SECURITY.md \
+	slurm/README.md $(pages) $(images) $(measured)
 EXTRA_DIST += doc/conf.py doc/layers.txt
 
 # The site, made of the pages by Sphinx. A release contains it if it was built before make dist.

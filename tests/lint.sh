@@ -73,7 +73,7 @@ for file in $shipped; do
 done
 
 # What a document links to or names is there, and the first page stays one.
-for page in $(find . -maxdepth 1 -name README.md) $(find doc slurm -name '*.md' 2> /dev/null); do
+for page in $(find . -maxdepth 1 -name '*.md') $(find doc slurm -name '*.md' 2> /dev/null); do
   page=${page#./}
   for link in $(grep -o '](\([^):#]*\)[)#]' "$page" | sed 's/^](//; s/[)#]$//'); do
     test -e "$(dirname "$page")/$link" || {
