@@ -283,13 +283,17 @@ void events_close(struct events *events)
 
 /* ---- rewinding ---- */
 
-/* Length of the record at the start of `bytes` bytes, 0: there is no whole one. */
+/* Length of the record at the start of `bytes` bytes, 0: there is no whole one. A host that lost
+ * its power may leave a record of the right length whose data was never written. */
 static size_t record_bytes(const unsigned char *at, size_t bytes)
 {
   if (bytes < HEAD_BYTES || get_little(at + 8, 4) != masked_crc(at, 8))
     return 0;
   const uint64_t n = get_little(at, 8);
   if (n > bytes - HEAD_BYTES || bytes - HEAD_BYTES - n < TAIL_BYTES)
+    return 0;
+  const unsigned char *data = at + HEAD_BYTES;
+  if (get_little(data + n, TAIL_BYTES) != masked_crc(data, (size_t)n))
     return 0;
   return HEAD_BYTES + (size_t)n + TAIL_BYTES;
 }

@@ -12,8 +12,9 @@
 struct events;
 
 /* Remove events after `step` from the event files in `folder`, for a run that resumes from `step`
- * and writes them again. An incomplete end of a file is removed too. A file that holds nothing more
- * is removed. No files: nothing to do. */
+ * and writes them again. A damaged or incomplete record is removed with all records after it,
+ * because TensorBoard reads none of them. A file that holds nothing more is removed. No files:
+ * nothing to do. */
 enum status events_rewind(const char *folder, int64_t step);
 
 /* A new file in `folder`. A TensorBoard that is running drops events after `step` when it reads the

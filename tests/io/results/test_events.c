@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "io/results/events.h"
 #include "io/text/file.h"
 
@@ -89,6 +90,41 @@ static void test_rewind(void **state)
   assert_int_equal(events_rewind("no such folder", 0), STATUS_OK);
 }
 
+static void put_byte(const char *path, int64_t at, int value)
+{
+  FILE *file = fopen(path, "r+");
+  assert_non_null(file);
+  assert_int_equal(fseek(file, (long)at, SEEK_SET), 0);
+  assert_int_equal(fputc(value, file), value);
+  assert_int_equal(fclose(file), 0);
+}
+
+/* Any byte of the last record: what TensorBoard would not read goes, and what it reads stays. */
+static void test_damage(void **state)
+{
+  (void)state;
+  char path[600];
+  remove_all();
+  struct events *events = events_open(folder, 0);
+  add_steps(events, 1, 4);
+  const int64_t four = size_of_last();
+  add_steps(events, 5, 5);
+  events_close(events);
+  assert_int_equal(list(path, sizeof path), 1);
+  char *good = NULL;
+  size_t bytes = 0;
+  assert_int_equal(file_read_own(path, 1 << 20, &good, &bytes), STATUS_OK);
+  for (int64_t at = four; at < (int64_t)bytes; at++) {
+    put_byte(path, at, (good[at] ^ 1) & 255);
+    assert_int_equal(events_rewind(folder, 5), STATUS_OK);
+    assert_int_equal(size_of_last(), four);
+    assert_int_equal(file_write_all(path, good, bytes), STATUS_OK);
+  }
+  assert_int_equal(events_rewind(folder, 5), STATUS_OK);
+  assert_int_equal(size_of_last(), (int64_t)bytes);
+  mem_free(good);
+}
+
 /* A full disk: the file keeps whole records, and later calls do nothing. */
 static void test_full(void **state)
 {
@@ -147,7 +183,7 @@ static int remove_folder(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_rewind), cmocka_unit_test(test_full),
-                                     cmocka_unit_test(test_many)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_rewind), cmocka_unit_test(test_damage),
+                                     cmocka_unit_test(test_full), cmocka_unit_test(test_many)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
