@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -50,6 +51,7 @@ struct making {
   char *path;
   int64_t bytes, *node_bytes; /* this rank's, those of all ranks of the node: whole ALIGN_BYTES */
   bool named;                 /* by this rank, which is to delete the name */
+  int lock;                   /* the named file, locked while it has a name; else -1 */
   hid_t file;
   struct hdf5_dataset dataset;
 };
@@ -80,15 +82,89 @@ static enum status check_room(const struct making *making)
 
 /* Making the file. */
 
+/* MPI-IO makes files under longer names next to this one. The name is new, so only the job that
+ * made it has files whose names begin with it. */
+static void remove_files_of_mpi(const char *folder, const char *name)
+{
+  DIR *dir = opendir(folder);
+  for (struct dirent *entry; dir && (entry = readdir(dir));)
+    if (!strncmp(entry->d_name, name, strlen(name)))
+      (void)unlinkat(dirfd(dir), entry->d_name, 0);
+  if (dir)
+    closedir(dir);
+}
+
+static const char ending[] = ".h5", unique[] = "XXXXXX";
+
+/* A file of this user whose maker is gone: a file that has a name is locked by its maker. */
+static bool is_abandoned(int fd)
+{
+  struct stat info;
+  return fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid() &&
+         flock(fd, LOCK_EX | LOCK_NB) == 0;
+}
+
+/* A job that is killed before drop_name() leaves its file. The next store in this folder, on the
+ * same host, removes it. Faults do not matter, because the file only takes room. */
+static void remove_abandoned(const char *folder, const char *host)
+{
+  char *prefix = mem_printf("sluice-%s-", host);
+  DIR *dir = prefix ? opendir(folder) : NULL;
+  for (struct dirent *entry; dir && (entry = readdir(dir));) {
+    const char *name = entry->d_name;
+    const size_t before = strlen(prefix), length = strlen(name);
+    if (strncmp(name, prefix, before) != 0 || length != before + strlen(unique) + strlen(ending) ||
+        strcmp(name + length - strlen(ending), ending) != 0)
+      continue;
+    const int fd = openat(dirfd(dir), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+      continue;
+    if (is_abandoned(fd))
+      remove_files_of_mpi(folder, name);
+    close(fd);
+  }
+  if (dir)
+    closedir(dir);
+  mem_free(prefix);
+}
+
+/* The lock tells other jobs that the name is in use. A job that came in between and removed the
+ * file has left it without links: false. A file system without locks has no such job. */
+static bool lock_name(int fd)
+{
+  struct stat info;
+  (void)flock(fd, LOCK_EX);
+  return fstat(fd, &info) != 0 || info.st_nlink > 0;
+}
+
+static enum status make_named(struct making *making, const char *host)
+{
+  do {
+    mem_free(making->path);
+    making->path = mem_printf("%s/sluice-%s-%s%s", making->store->dir, host, unique, ending);
+    if (!making->path)
+      return STATUS_MEMORY;
+    if (making->lock >= 0)
+      close(making->lock);
+    making->lock = mkostemps(making->path, (int)strlen(ending), O_CLOEXEC);
+    if (making->lock < 0)
+      return status_set(STATUS_IO, "cannot create a file in %s (tiers.nvme): %s",
+                        making->store->dir, strerror(errno));
+  } while (!lock_name(making->lock));
+  making->named = true;
+  return STATUS_OK;
+}
+
 /* By the node's first rank, which makes the folder and an empty file. So a fault is an error of
- * one rank and not a failed collective call. The name is new: the file of another run, or one
- * that it has left behind, is never met. */
+ * one rank and not a failed collective call. The name is new: the file of another run is never
+ * met. */
 static enum status make_empty(struct making *making)
 {
-  static const char end[] = ".h5";
   char host[HOST_NAME_MAX + 1] = "";
   gethostname(host, HOST_NAME_MAX); /* may stay empty */
   enum status status = store_check_folder(making->store->dir);
+  if (!status)
+    remove_abandoned(making->store->dir, host);
   if (!status)
     status = check_room(making);
   if (status)
@@ -96,18 +172,9 @@ static enum status make_empty(struct making *making)
   status = file_make_folders(making->store->dir);
   if (status)
     return status_prefix(status, "tiers.nvme");
-  making->path = mem_printf("%s/sluice-%s-XXXXXX%s", making->store->dir, host, end);
-  if (!making->path)
-    return STATUS_MEMORY;
-  const int fd = mkostemps(making->path, (int)strlen(end), O_CLOEXEC);
-  if (fd < 0)
-    return status_set(STATUS_IO, "cannot create a file in %s (tiers.nvme): %s", making->store->dir,
-                      strerror(errno));
-  making->named = true;
+  status = make_named(making, host);
   /* Opening and closing take that if reserve() fails. */
-  status = file_reserve_open(fd, making->path, REST_BYTES);
-  close(fd); /* nothing was written */
-  return status;
+  return status ? status : file_reserve_open(making->lock, making->path, REST_BYTES);
 }
 
 /* Collective, and agreed on. */
@@ -128,29 +195,19 @@ static enum status share_path(struct making *making)
       comm_mpi_check(MPI_Bcast(making->path, (int)bytes, MPI_CHAR, 0, making->node), "MPI_Bcast"));
 }
 
-/* MPI-IO makes files under longer names next to this one. The name is new, so only this job has
- * files whose names begin with it. */
-static void remove_files_of_mpi(const struct making *making)
-{
-  const char *name = strrchr(making->path, '/') + 1;
-  DIR *dir = opendir(making->store->dir);
-  for (struct dirent *entry; dir && (entry = readdir(dir));)
-    if (!strncmp(entry->d_name, name, strlen(name)))
-      (void)unlinkat(dirfd(dir), entry->d_name, 0);
-  if (dir)
-    closedir(dir);
-}
-
 /* No file stays after the job, however it ends. */
 static enum status drop_name(struct making *making)
 {
   if (!making->named)
     return STATUS_OK;
   making->named = false;
-  if (unlink(making->path) != 0)
-    return status_set(STATUS_IO, "cannot delete %s: %s", making->path, strerror(errno));
-  remove_files_of_mpi(making);
-  return STATUS_OK;
+  const int error = unlink(making->path) == 0 ? 0 : errno;
+  if (!error)
+    remove_files_of_mpi(making->store->dir, strrchr(making->path, '/') + 1);
+  close(making->lock); /* nothing was written */
+  making->lock = -1;
+  return error ? status_set(STATUS_IO, "cannot delete %s: %s", making->path, strerror(error))
+               : STATUS_OK;
 }
 
 static enum status open_own(struct making *making)
@@ -376,6 +433,7 @@ enum status store_create(struct comm *comm, const char *dir, int64_t bytes, stru
 {
   struct making making = {.comm = comm,
                           .node = MPI_COMM_NULL,
+                          .lock = -1,
                           .file = H5I_INVALID_HID,
                           .dataset = {.id = H5I_INVALID_HID}};
   enum status status = comm_agree(comm, start_making(dir, bytes, &making));

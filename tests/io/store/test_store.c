@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -235,6 +236,57 @@ static void no_file_is_left(void **state)
   assert_int_equal(files_in(folder), 0);
   mem_free(text);
   mem_free(folder);
+}
+
+/* A name as that of a store's file, made by rank 0, and locked if a job still makes its store. */
+static char *plant(const char *letters, const char *after, bool locked, int *fd)
+{
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  char *path = mem_printf("%s/sluice-%s-%s.h5%s", dir, host, letters, after);
+  assert_non_null(path);
+  *fd = -1;
+  if (comm_rank(job) == 0) {
+    *fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    assert_true(*fd >= 0);
+    if (locked)
+      assert_int_equal(flock(*fd, LOCK_EX), 0);
+  }
+  return path;
+}
+
+/* What a killed job has left is removed, and nothing else. */
+static void an_abandoned_file_is_removed(void **state)
+{
+  (void)state;
+  static const struct {
+    const char *letters, *after;
+    bool locked, stays;
+  } files[] = {{"aaaaaa", "", false, false},
+               {"aaaaaa", "-1-2.lock", false, false},
+               {"bbbbbb", "", true, true},
+               {"bbbbbb", "-1-2.lock", false, true},
+               {"cccccccc", "", false, true}};
+  enum { N = sizeof files / sizeof files[0] };
+  char *paths[N];
+  int fds[N];
+  struct store *store = NULL;
+  for (int i = 0; i < N; i++)
+    paths[i] = plant(files[i].letters, files[i].after, files[i].locked, &fds[i]);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  assert_int_equal(store_create(job, dir, ROOM, &store), STATUS_OK);
+  store_destroy(store);
+  for (int i = 0; i < N; i++)
+    assert_int_equal(access(paths[i], F_OK) == 0, files[i].stays);
+  assert_int_equal(comm_barrier(job), STATUS_OK);
+  for (int i = 0; i < N; i++) {
+    if (fds[i] >= 0 && files[i].stays)
+      assert_int_equal(__real_unlink(paths[i]), 0);
+    if (fds[i] >= 0)
+      close(fds[i]);
+    mem_free(paths[i]);
+  }
+  assert_int_equal(comm_barrier(job), STATUS_OK);
 }
 
 /* More than the disk holds is refused before anything is made. */
@@ -767,6 +819,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(direct_where_the_disk_takes_it),
       cmocka_unit_test(ranks_may_differ_in_room),
       cmocka_unit_test(no_file_is_left),
+      cmocka_unit_test(an_abandoned_file_is_removed),
       cmocka_unit_test(no_room_is_told),
       cmocka_unit_test(a_full_disk_is_not_its_folders_fault),
       cmocka_unit_test(a_disk_that_fills_meanwhile_is_told),
