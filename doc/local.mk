@@ -103,6 +103,7 @@ measured = \
 	doc/measured/h200x4-weak.jsonl \
 	doc/measured/h200x4.jsonl \
 	doc/measured/io-h200.txt \
+	doc/measured/kills.txt \
 	doc/measured/offload-h200-rates.yaml \
 	doc/measured/offload-h200x2-fourth.jsonl \
 	doc/measured/offload-h200x2-rates-before.yaml \
@@ -122,7 +123,8 @@ measured = \
 	doc/measured/ops-h100.txt \
 	doc/measured/ops-h200.txt \
 	doc/measured/optimizers-h200.txt \
-	doc/measured/sanitize-h200.txt
+	doc/measured/sanitize-h200.txt \
+	doc/measured/storage-faults.txt
 nobase_dist_doc_DATA = CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE README.md SECURITY.md \
 	slurm/README.md $(pages) $(images) $(measured)
 EXTRA_DIST += doc/conf.py doc/layers.txt
