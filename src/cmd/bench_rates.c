@@ -2,6 +2,7 @@
  * in a step. Each rate is that of the slowest rank. The rate of the host's memory, which a node may
  * share with others, is the best of ROUNDS at different times, as STREAM reports it (McCalpin
  * 1995). */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,7 +62,10 @@ enum rate {
   MEMORY,
   LINK,
   NODE_LINK,
+  ACROSS_LINK,
   LATENCY,
+  NODE_LATENCY,
+  CONTENTION,
   H2D,
   D2H,
   H2D_ALONE,
@@ -83,7 +87,12 @@ static const struct {
     [MEMORY] = {"memory", "GB/s", "a copy in the device's memory, read and written"},
     [LINK] = {"link", "GB/s", "what an all-gather receives"},
     [NODE_LINK] = {"node_link", "GB/s", "what an all-gather in each of several nodes receives"},
-    [LATENCY] = {"latency", "us", "an all-gather of little, for each other rank"},
+    [ACROSS_LINK] = {"across_link", "GB/s",
+                     "what an all-gather receives between the ranks of one place in all nodes"},
+    [LATENCY] = {"latency", "us",
+                 "a hop of an all-gather of little, between nodes if there are several"},
+    [NODE_LATENCY] = {"node_latency", "us", "the same in each of several nodes"},
+    [CONTENTION] = {"contention", "of 1", "the part of products that an all-gather holds up"},
     [H2D] = {"h2d", "GB/s", "copies to the device, while others come from it"},
     [D2H] = {"d2h", "GB/s", "copies from the device, while others go to it"},
     [H2D_ALONE] =
@@ -132,7 +141,8 @@ struct bench {
   struct device *device, *host; /* one and the same where the host computes */
   enum dtype type;              /* that `device` computes in */
   struct lane *compute, *gather, *up, *down, *cpu;
-  struct comm_group *link, *hosts, *node; /* node: NULL unless there are several equal ones */
+  struct comm_group *link, *hosts;
+  struct comm_group *node, *across; /* NULL unless there are several nodes of equally many ranks */
   struct store *store;
   int threads;
   int64_t bytes, matrix;
@@ -140,27 +150,38 @@ struct bench {
   void *far[FAR]; /* the host's, which the device's lanes reach, of `bytes` each; half of it for the
                      copy in bf16 */
   struct codec codec; /* at hand */
-  double rate[RATES];
+  double rate[RATES]; /* below 0: not measured */
 };
 
 /* ---- what is measured ---- */
 
 typedef enum status work(struct bench *bench, struct lane *lane);
 
-static enum status multiply(struct bench *bench, struct lane *lane)
+static enum status multiply_by(struct bench *bench, struct lane *lane, const void *a)
 {
   const int64_t n = bench->matrix;
   const struct matmul op = {.m = n,
                             .n = n,
                             .k = n,
                             .trans_b = true,
-                            .a = bench->near[0],
+                            .a = a,
                             .b = bench->near[1],
                             .c = bench->near[2],
                             .lda = n,
                             .ldb = n,
                             .ldc = n};
   return lane->device->ops->matmul(lane, &op);
+}
+
+static enum status multiply(struct bench *bench, struct lane *lane)
+{
+  return multiply_by(bench, lane, bench->near[0]);
+}
+
+/* While another lane gathers into near[0]. */
+static enum status multiply_beside(struct bench *bench, struct lane *lane)
+{
+  return multiply_by(bench, lane, bench->near[1]);
 }
 
 static enum status copy_near(struct bench *bench, struct lane *lane)
@@ -191,12 +212,32 @@ static enum status gather_in_place(struct bench *bench, struct lane *lane, int64
                          count * (int64_t)sizeof(float), full);
 }
 
+/* Bytes of a member's part. */
+static int64_t part_in(const struct bench *bench, const struct comm_group *group)
+{
+  return bench->bytes / comm_group_size(group);
+}
+
+static enum status gather_in(struct bench *bench, struct comm_group *group, struct lane *lane,
+                             int64_t bytes)
+{
+  char *full = bench->near[0];
+  return comm_all_gather(group, lane, full + comm_group_index(group) * bytes, bytes, full);
+}
+
 static enum status gather_in_node(struct bench *bench, struct lane *lane)
 {
-  const int64_t count = bench->bytes / comm_group_size(bench->node);
-  char *full = bench->near[0];
-  return comm_all_gather(bench->node, lane, full + comm_group_index(bench->node) * count, count,
-                         full);
+  return gather_in(bench, bench->node, lane, part_in(bench, bench->node));
+}
+
+static enum status gather_little_in_node(struct bench *bench, struct lane *lane)
+{
+  return gather_in(bench, bench->node, lane, LITTLE * (int64_t)sizeof(float));
+}
+
+static enum status gather_across(struct bench *bench, struct lane *lane)
+{
+  return gather_in(bench, bench->across, lane, part_in(bench, bench->across));
 }
 
 static enum status gather(struct bench *bench, struct lane *lane)
@@ -420,11 +461,43 @@ static enum status measure_codecs(struct bench *bench)
   return status;
 }
 
+static double received_in(const struct bench *bench, const struct comm_group *group)
+{
+  return (double)part_in(bench, group) * (comm_group_size(group) - 1) * 1e-9;
+}
+
+/* A ring through all ranks goes from node to node once for each node, which the mean of its hops
+ * holds. */
 static enum status measure_node(struct bench *bench)
 {
-  const struct run run = {.work = gather_in_node, .lane = bench->gather, .collective = true};
-  const int64_t size = comm_group_size(bench->node), part = bench->bytes / size;
-  return measure_rate(bench, NODE_LINK, run, (double)part * (double)(size - 1) * 1e-9);
+  const struct run node = {.work = gather_in_node, .lane = bench->gather, .collective = true},
+                   across = {.work = gather_across, .lane = bench->gather, .collective = true};
+  struct run little = {.work = gather_little_in_node, .lane = bench->gather, .collective = true};
+  const int local = comm_group_size(bench->node);
+  enum status status = measure_rate(bench, NODE_LINK, node, received_in(bench, bench->node));
+  if (!status)
+    status = measure_rate(bench, ACROSS_LINK, across, received_in(bench, bench->across));
+  if (!status)
+    status = measure(bench, 1, &little, 1);
+  if (status)
+    return status;
+  const double hop = little.seconds / (local - 1) * 1e6, mean = bench->rate[LATENCY];
+  bench->rate[NODE_LATENCY] = hop;
+  bench->rate[LATENCY] = fmax(mean, local * mean - (local - 1) * hop);
+  return STATUS_OK;
+}
+
+/* What products lose while a gather runs, which may be shorter than they are. */
+static enum status measure_contention(struct bench *bench)
+{
+  struct run runs[2] = {{.work = multiply_beside, .lane = bench->compute},
+                        {.work = gather, .lane = bench->gather, .collective = true}};
+  const double n = (double)bench->matrix, alone = 2 * n * n * n * 1e-9 / bench->rate[GEMM];
+  const enum status status = measure(bench, 1, runs, 2);
+  if (!status)
+    bench->rate[CONTENTION] =
+        fmin(1, fmax(0, (runs[0].seconds - alone) / fmin(runs[0].seconds, runs[1].seconds)));
+  return status;
 }
 
 /* A plan adds the time of the sum of an exchange, by host_memory. */
@@ -438,14 +511,15 @@ static enum status measure_links(struct bench *bench)
   if (others == 0)
     return STATUS_OK;
   enum status status = measure_rate(bench, LINK, all, received);
-  if (!status && bench->node)
-    status = measure_node(bench);
   if (!status)
     status = measure_rate(bench, LATENCY, little, others * 1e-6);
   if (status)
     return status;
   bench->rate[LATENCY] = 1 / bench->rate[LATENCY]; /* a time */
-  return measure_rate(bench, HOST_LINK, exchanges, received);
+  status = bench->node ? measure_node(bench) : STATUS_OK;
+  if (!status)
+    status = measure_contention(bench);
+  return status ? status : measure_rate(bench, HOST_LINK, exchanges, received);
 }
 
 /* Both rates are of the round in which they are most together. */
@@ -638,7 +712,8 @@ static enum status create_node(struct bench *bench)
   const enum status status = comm_max_i64(bench->comm, most, 2);
   if (status || most[0] != -most[1] || local == 1 || local == comm_ranks(bench->comm))
     return status;
-  return comm_group_create(bench->comm, COMM_SHARD, local, &bench->node);
+  const enum status created = comm_group_create(bench->comm, COMM_SHARD, local, &bench->node);
+  return created ? created : comm_group_create(bench->comm, COMM_REPLICA, local, &bench->across);
 }
 
 /* Collective. */
@@ -679,6 +754,7 @@ static void tear_down(struct bench *bench)
 {
   struct lane *const lanes[] = {bench->compute, bench->gather, bench->up, bench->down, bench->cpu};
   store_destroy(bench->store);
+  comm_group_destroy(bench->across);
   comm_group_destroy(bench->node);
   comm_group_destroy(bench->link);
   comm_group_destroy(bench->hosts);
@@ -715,7 +791,7 @@ static void print(const struct bench *bench)
   printf("%-22s %s; a rank's, of the slowest, while all do the same\n", "rates of", about);
   for (int i = 0; i < RATES; i++) {
     const struct rate_text text = rate_text(i);
-    if (bench->rate[i] > 0)
+    if (bench->rate[i] >= 0)
       printf("%-22s %.4g %s, %s\n", text.name, bench->rate[i], text.unit, text.text);
   }
 }
@@ -730,7 +806,7 @@ static enum status write_rates(const struct bench *bench)
   snprintf(text, sizeof text, "# Measured by sluice bench rates: %s.\n", about);
   for (int i = 0; i < RATES; i++) {
     const struct rate_text rate = rate_text(i);
-    if (bench->rate[i] > 0)
+    if (bench->rate[i] >= 0)
       append_text(text, sizeof text, "%s: %.6g  # %s, %s\n", rate.name, bench->rate[i], rate.unit,
                   rate.text);
   }
@@ -748,7 +824,7 @@ static enum status record(struct results *results, void *arg)
   results_text(results, "device", bench->device->ops->name);
   results_int(results, "bytes", bench->bytes);
   for (int i = 0; i < RATES; i++)
-    if (bench->rate[i] > 0)
+    if (bench->rate[i] >= 0)
       results_real(results, rate_text(i).name, bench->rate[i]);
   return results_end(results);
 }
@@ -765,6 +841,8 @@ static enum status run(const struct arguments *arguments)
   struct comm *comm = arguments->comm;
   struct bench bench = {.comm = comm, .values = arguments->values};
   const char *out = bench.values->out;
+  for (int i = 0; i < RATES; i++)
+    bench.rate[i] = -1;
   enum status status = bench_check_results(comm, bench.values->results);
   if (!status)
     status = comm_agree(comm, choose_bytes(&bench));

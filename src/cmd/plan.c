@@ -74,8 +74,8 @@ static const struct option table[] = {
     {"backward", OPTION_REAL, AT(measured.backward_flops), "0", .least = 0, .most = 1e12,
      .unit = "GFLOP/s", .rare = true,
      .text = "Measured rate of the model's backward passes, 0 for gemm. From sluice bench DECK."},
-    {"loss", OPTION_REAL, AT(measured.loss_flops), "0", .least = 0, .most = 1e12,
-     .unit = "GFLOP/s", .rare = true,
+    {"loss", OPTION_REAL, AT(measured.loss_flops), "0", .least = 0, .most = 1e12, .unit = "GFLOP/s",
+     .rare = true,
      .text = "Measured rate of the head and the loss, 0 for gemm. From sluice bench DECK."},
     {"memory", OPTION_REAL, AT(measured.memory_bytes), "0", .least = 0, .most = 1e9, .unit = "GB/s",
      .rare = true, .text = "Measured memory bandwidth of a rank."},
@@ -85,6 +85,17 @@ static const struct option table[] = {
      .unit = "GB/s", .rare = true,
      .text = "Measured link bandwidth of a rank to the ranks of its node, 0 for link. For jobs of "
              "several nodes."},
+    {"across_link", OPTION_REAL, AT(measured.across_link_bytes), "0", .least = 0, .most = 1e9,
+     .unit = "GB/s", .rare = true,
+     .text =
+         "Measured link bandwidth of a rank to the ranks of its place in other nodes, while all "
+         "ranks use it, 0 for an equal part of link."},
+    {"node_latency", OPTION_REAL, AT(measured.node_latency_s), "0", .least = 0, .most = 1e9,
+     .unit = "us", .rare = true,
+     .text = "Measured latency of a message inside a node, 0 for latency. For jobs of several "
+             "nodes."},
+    {"contention", OPTION_REAL, AT(measured.contention), "0", .least = 0, .most = 1, .rare = true,
+     .text = "Measured part of the device that a collective takes from computing, 0 to 1."},
     {"latency", OPTION_REAL, AT(measured.link_latency_s), "0", .least = 0, .most = 1e9,
      .unit = "us", .rare = true, .text = "Measured latency of a message."},
     {"h2d", OPTION_REAL, AT(measured.h2d_bytes), "0", .least = 0, .most = 1e9, .unit = "GB/s",
@@ -208,6 +219,8 @@ static void list_rates(struct option rates[MEASURED + 1])
 /* Seconds, bytes and operations of those that a person writes. */
 static double scale_of(const char *unit)
 {
+  if (!unit)
+    return 1;
   return strcmp(unit, "us") ? 1e9 : 1e-6;
 }
 

@@ -429,10 +429,15 @@ void plan_instr_name(const struct plan *plan, int index, char *out, size_t size)
  * the exposed communication (how much shorter the step would be if collectives took no time). A
  * rate of 0 costs nothing. */
 struct plan_rates {
-  double gemm_flops, memory_bytes; /* of the device */
+  double gemm_flops, memory_bytes;                  /* of the device */
   double forward_flops, backward_flops, loss_flops; /* of the model's passes; 0: gemm_flops */
   double link_bytes, link_latency_s;
-  double node_link_bytes;      /* inside each of several nodes; 0: link_bytes */
+  double node_link_bytes;   /* inside each of several nodes; 0: link_bytes */
+  double across_link_bytes; /* between the ranks of one place in each of several nodes, while those
+                               of all places do the same; 0: an equal part of link_bytes */
+  double node_latency_s;    /* of a hop inside each of several nodes; 0: link_latency_s */
+  double contention;        /* the part of the device that a collective on it takes from the
+                               compute lane while it runs; 0: none */
   double h2d_bytes, d2h_bytes; /* copies between tiers, of this rank while all ranks of a node copy,
                                   both ways at once */
   double h2d_alone_bytes, d2h_alone_bytes; /* likewise while no other rank of the node copies; 0: as

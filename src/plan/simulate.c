@@ -15,8 +15,8 @@
 #include "plan/ops.h"
 
 /* LINK joins the ranks of a group: across nodes, or inside the one node. NODE_LINK joins those in
- * each of several nodes. */
-enum resource { HOST_MEMORY, LINK, NODE_LINK, RESOURCES };
+ * each of several nodes. DEVICE: the compute lane uses all of it. */
+enum resource { HOST_MEMORY, LINK, NODE_LINK, DEVICE, RESOURCES };
 
 /* Seconds of the operation by itself, those that are left if communication takes no time, and those
  * for which it would have a resource all to itself. */
@@ -282,38 +282,75 @@ struct cost cost_barrier(const struct pricing *p)
   return (struct cost){.seconds = barrier_s(p)};
 }
 
+/* Ranks of a node, if there are several nodes; 0: there is one. */
+static int ranks_of_node(const struct pricing *p)
+{
+  const struct deck_shape *shape = &p->plan->input.shape;
+  return shape->local_ranks < shape->ranks ? shape->local_ranks : 0;
+}
+
 /* Whether all members are on one of several nodes. */
 static bool is_in_a_node(const struct pricing *p)
 {
-  const struct deck_shape *shape = &p->plan->input.shape;
-  const int local = shape->local_ranks;
+  const int local = ranks_of_node(p);
   const enum plan_group group = p->instr->attr.group;
-  if (local == 0 || local >= shape->ranks)
-    return false;
-  return group == GROUP_NODE ||
-         ((group == GROUP_GATHER || group == GROUP_REDUCE) && local % shape->group == 0);
+  return local > 0 && (group == GROUP_NODE || ((group == GROUP_GATHER || group == GROUP_REDUCE) &&
+                                               local % p->plan->input.shape.group == 0));
+}
+
+/* Whether each member is on a node of its own, and others of its node are in groups like this. */
+static bool is_across(const struct pricing *p)
+{
+  const int local = ranks_of_node(p);
+  const enum plan_group group = p->instr->attr.group;
+  return local > 1 && (group == GROUP_ACROSS ||
+                       (group == GROUP_REPLICAS && p->plan->input.shape.group % local == 0));
 }
 
 /* Bytes between ranks. On the host each rank has a way of its own. */
 static struct cost link_cost(const struct pricing *p, double bytes)
 {
+  const struct plan_rates *rates = p->rates;
   if (p->plan->on_host[p->instr->lane])
-    return (struct cost){.seconds = ratio(bytes, p->rates->host_link_bytes)};
-  if (is_in_a_node(p) && p->rates->node_link_bytes > 0) {
-    const double seconds = ratio(bytes, p->rates->node_link_bytes);
+    return (struct cost){.seconds = ratio(bytes, rates->host_link_bytes)};
+  if (is_in_a_node(p) && rates->node_link_bytes > 0) {
+    const double seconds = ratio(bytes, rates->node_link_bytes);
     return (struct cost){.seconds = seconds, .use[NODE_LINK] = seconds};
   }
-  const double seconds = ratio(bytes, p->rates->link_bytes);
+  double rate = rates->link_bytes;
+  if (is_across(p))
+    rate = rates->across_link_bytes > 0 ? rates->across_link_bytes : rate / ranks_of_node(p);
+  const double seconds = ratio(bytes, rate);
   return (struct cost){.seconds = seconds, .use[LINK] = seconds};
+}
+
+/* Of `hops` around a group, one after another. Those of a ring through several nodes go from node
+ * to node as often as there are nodes. */
+static double latency_s(const struct pricing *p, double hops)
+{
+  const double node_s = p->rates->node_latency_s, link_s = p->rates->link_latency_s;
+  const int local = ranks_of_node(p);
+  if (node_s <= 0 || local == 0 || is_across(p))
+    return hops * link_s;
+  return is_in_a_node(p) ? hops * node_s : hops * (link_s + (local - 1) * node_s) / local;
+}
+
+/* A collective on the device keeps a part of it from the compute lane. */
+static struct cost collective_cost(const struct pricing *p, double bytes, double latency)
+{
+  struct cost cost = link_cost(p, bytes);
+  cost.seconds += latency;
+  if (!p->plan->on_host[p->instr->lane])
+    cost.use[DEVICE] = p->rates->contention * cost.seconds;
+  return cost;
 }
 
 /* Up a tree and down. */
 struct cost cost_tree(const struct pricing *p)
 {
   const double levels = ceil(log2(plan_instr_ranks(p->plan, p->instr)));
-  struct cost cost = link_cost(p, 2 * levels * (double)plan_instr_bytes(p->plan, p->instr));
-  cost.seconds += 2 * levels * p->rates->link_latency_s;
-  return cost;
+  return collective_cost(p, 2 * levels * (double)plan_instr_bytes(p->plan, p->instr),
+                         2 * levels * p->rates->link_latency_s);
 }
 
 /* All parts but one's own, block by block. */
@@ -322,9 +359,7 @@ struct cost cost_exchange(const struct pricing *p)
   const double messages = p->instr->attr.blocks > 1 ? p->instr->attr.blocks : 1;
   const double ranks = plan_instr_ranks(p->plan, p->instr),
                bytes = (double)plan_instr_bytes(p->plan, p->instr);
-  struct cost cost = link_cost(p, bytes * (ranks - 1) / ranks);
-  cost.seconds += p->rates->link_latency_s * (ranks - 1) * messages;
-  return cost;
+  return collective_cost(p, bytes * (ranks - 1) / ranks, messages * latency_s(p, ranks - 1));
 }
 
 /* A shard of another type than the window's is cast on the device. A rank that has all of the
@@ -368,8 +403,11 @@ struct cost cost_sum_shared(const struct pricing *p)
 
 static struct cost cost_of(const struct pricing *p)
 {
-  op_cost *const cost = op_rows[p->instr->op].cost;
-  return cost ? cost(p) : (struct cost){0};
+  op_cost *const of = op_rows[p->instr->op].cost;
+  struct cost cost = of ? of(p) : (struct cost){0};
+  if (p->instr->lane == LANE_COMPUTE)
+    cost.use[DEVICE] = cost.seconds;
+  return cost;
 }
 
 /* With `free` taking no time. Casts around a collective stay. */

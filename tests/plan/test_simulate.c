@@ -380,7 +380,11 @@ static void a_step_in_bf16_reduces_half_the_bytes(void **state)
 static void hops_in_a_node_take_its_link(void **state)
 {
   (void)state;
-  struct plan_rates rates = {.link_bytes = 1e6, .node_link_bytes = 1e7, .link_latency_s = 1e-6};
+  struct plan_rates rates = {.link_bytes = 1e6,
+                             .node_link_bytes = 1e7,
+                             .across_link_bytes = 2e6,
+                             .link_latency_s = 1e-6,
+                             .node_latency_s = 1e-7};
   const struct point point = {.strategy = STRATEGY_FULL_SHARD,
                               .ranks = 4,
                               .group = 4,
@@ -391,18 +395,26 @@ static void hops_in_a_node_take_its_link(void **state)
   struct plan *plan;
   assert_int_equal(plan_create(&input, &plan), STATUS_OK);
   double node = 0, across = 0;
+  int gathers = 0;
+  const int units = BLOCKS + 1;
   const double metrics = 2 * 2 * (sizeof(struct exactsum) / 1e6 + 1e-6);
-  for (int u = 0; u <= BLOCKS; u++) {
+  for (int u = 0; u < units; u++) {
     node += (double)plan->layout[u].trained * 4 / 2;
-    across += (double)plan->layout[u].trained * 2 / 4 / 1e6 + 3e-6;
+    across += (double)plan->layout[u].trained * 2 / 4;
   }
+  for (int i = 0; i < plan->n; i++)
+    gathers += plan->instr[i].op == OP_GATHER;
   plan_destroy(plan);
   const struct plan_forecast apart = forecast(&point, &rates);
-  expect_near(apart.busy_s[LANE_REDUCE], node / 1e7 + across + metrics);
-  rates.node_link_bytes = 0;
+  expect_near(apart.busy_s[LANE_REDUCE],
+              node / 1e7 + across / 2e6 + units * (2e-7 + 1e-6) + metrics);
+  rates = (struct plan_rates){.link_bytes = 1e6, .link_latency_s = 1e-6};
   const struct plan_forecast alike = forecast(&point, &rates);
-  expect_near(alike.busy_s[LANE_REDUCE], node / 1e6 + across + metrics);
-  expect_near(alike.busy_s[LANE_GATHER], apart.busy_s[LANE_GATHER]);
+  expect_near(alike.busy_s[LANE_REDUCE],
+              node / 1e6 + across / 5e5 + units * (2e-6 + 1e-6) + metrics);
+  /* every other hop of a ring stays inside a node */
+  expect_near(alike.busy_s[LANE_GATHER] - apart.busy_s[LANE_GATHER],
+              gathers * 3 * (1e-6 - (1e-6 + 1e-7) / 2));
 }
 
 /* No link: both barriers, and all parts read where they lie. */
@@ -651,6 +663,26 @@ static void transfers_on_one_link_share_it(void **state)
   hand.instr[REDUCES].attr.group = GROUP_NODE;
   rates.node_link_bytes = 1000;
   expect_near(hand_forecast(&hand, &rates).step_s, 1 + 3);
+}
+
+/* A pass of 3 s gets three quarters of the device while a transfer of 1 s runs. A transfer on the
+ * host leaves it alone. */
+static void a_collective_takes_a_part_of_the_device(void **state)
+{
+  (void)state;
+  struct plan_rates rates = shared_rates();
+  rates.link_bytes = rates.host_link_bytes = 1500;
+  rates.contention = 0.25;
+  struct hand hand;
+  hand_make(&hand, 4);
+  hand_add(&hand, OP_GATHER_MESSAGES, LANE_GATHER, "rw");
+  hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
+  hand_wait(&hand, 0, 1, 1);
+  const struct plan_forecast f = hand_forecast(&hand, &rates);
+  expect_near(f.step_s, 3.25);
+  expect_near(f.exposed_comm_s, 0.25);
+  hand.plan.on_host[LANE_GATHER] = true;
+  expect_near(hand_forecast(&hand, &rates).step_s, 3);
 }
 
 /* An update that runs into the next step meets that one's sum: 2 s for both, then a pass. The last
@@ -912,6 +944,7 @@ int main(void)
       cmocka_unit_test(copies_of_one_way_are_as_fast_as_alone),
       cmocka_unit_test(a_sum_and_an_update_share_the_host_s_memory),
       cmocka_unit_test(transfers_on_one_link_share_it),
+      cmocka_unit_test(a_collective_takes_a_part_of_the_device),
       cmocka_unit_test(a_step_shares_the_host_s_memory_with_the_next),
       cmocka_unit_test(the_plan_s_order_is_not_that_of_time),
       cmocka_unit_test(a_copy_takes_no_more_than_it_would_alone),
