@@ -21,6 +21,12 @@ stops() {
   fi
 }
 
+wrong() {
+  cat out >&2
+  echo "$*" >&2
+  exit 1
+}
+
 stops "--with-mpi= is empty" --with-mpi=
 stops "cannot be built without MPI" --without-mpi
 stops "MPI 3.1 was not found" --with-mpi="$work/empty"
@@ -32,6 +38,18 @@ stops "cmocka was not found" --with-cmocka=yes CMOCKA_LIBS=-lsluice-nowhere
 stops "--with-cuda= is empty" --with-cuda=
 stops "CUDA was not found: there is no nvcc in $work/empty/bin" --with-cuda="$work/empty"
 stops "does not compile for 90a,80" --with-cuda NVCC=/bin/false
+# This compiler takes one source file. The configuration passes it and stops at a missing library.
+cat > nvcc <<'END'
+#!/bin/sh
+sources=
+for word; do
+  case $word in *.cu) sources="$sources$word" ;; *[!\ ]*) ;; *) exit 1 ;; esac
+done
+test "$sources" = conftest.cu
+END
+chmod +x nvcc
+stops "CUDA was not found" --with-cuda NVCC="$work/nvcc" CUDA_LIBS=-lsluice-nowhere
+grep -q 'does not compile' out && wrong "configure: a good nvcc does not pass"
 stops "--with-cuda-arch=" --with-cuda-arch=
 stops "--with-nccl= is empty" --without-cuda --with-nccl=
 stops "--with-nccl=yes: NCCL needs CUDA" --without-cuda --with-nccl
@@ -44,11 +62,6 @@ stops "Sphinx with MyST was not found" --without-cuda --with-sphinx=/bin/false
 stops "--enable-werror=maybe" --enable-werror=maybe
 
 # Without any optional library it configures, and a _FORTIFY_SOURCE of the user stays.
-wrong() {
-  cat out >&2
-  echo "$*" >&2
-  exit 1
-}
 "$configure" --cache-file=cache --disable-dependency-tracking --without-cuda --without-nccl \
   --without-cudnn --without-papi --without-cmocka CFLAGS="-O2 -D_FORTIFY_SOURCE=1" > out 2>&1 ||
   wrong "configure fails without optional libraries"
