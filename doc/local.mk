@@ -122,6 +122,7 @@ measured = \
 	doc/measured/offload-h200x4.jsonl \
 	doc/measured/ops-h100.txt \
 	doc/measured/ops-h200.txt \
+	doc/measured/optimizers-h100.txt \
 	doc/measured/optimizers-h200.txt \
 	doc/measured/sanitize-h200.txt \
 	doc/measured/storage-faults.txt
