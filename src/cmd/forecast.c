@@ -148,19 +148,32 @@ static enum status print_ways(const struct advise_case *job, const struct plan_r
   return STATUS_OK;
 }
 
-/* ---- units that stay on the device ---- */
+/* ---- values of one key ---- */
 
-static enum status print_with_resident(const struct advise_case *job,
-                                       const struct plan_rates *rates, int64_t units)
+static enum status print_value(const struct advise_case *job, const struct plan_rates *rates,
+                               const char *key, const char *value)
 {
-  char set[48];
+  char set[64];
   struct advice advice;
-  snprintf(set, sizeof set, "tiers.resident=%lld", (long long)units);
+  snprintf(set, sizeof set, "%s=%s", key, value);
   const enum status status = advise_try(job, set, rates, &advice);
   if (!status && advice.possible)
-    printf("  %-15lld %11.4f s  %13s%s\n", (long long)units, advice.measure.forecast.step_s,
+    printf("  %-15s %11.4f s  %13s%s\n", value, advice.measure.forecast.step_s,
            mem_amount(advice.measure.tier[TIER_DEVICE]).text, *advice.name ? "" : "  (this deck)");
   return status;
+}
+
+static enum status print_number(const struct advise_case *job, const struct plan_rates *rates,
+                                const char *key, int64_t number)
+{
+  char value[24];
+  snprintf(value, sizeof value, "%lld", (long long)number);
+  return print_value(job, rates, key, value);
+}
+
+static void print_heading(const char *key)
+{
+  printf("\n  %-15s %13s  %13s\n", key, "step", "device");
 }
 
 /* A few, and as many as the deck asks for. */
@@ -172,10 +185,27 @@ static enum status print_resident(const struct advise_case *job, const struct pl
   enum status status = STATUS_OK;
   if (deck->transfer.params == DECK_PARAMS_FULL || deck->transfer.grads == DECK_CPU_REDUCE)
     return STATUS_OK;
-  printf("\n  %-15s %13s  %13s\n", "tiers.resident", "step", "device");
+  print_heading("tiers.resident");
   for (int n = 0; n <= MOST && n < units && !status; n++)
-    status = print_with_resident(job, rates, n);
-  return status || resident <= MOST ? status : print_with_resident(job, rates, resident);
+    status = print_number(job, rates, "tiers.resident", n);
+  return status || resident <= MOST ? status : print_number(job, rates, "tiers.resident", resident);
+}
+
+/* None, the embedding, half of the units, all, and what the deck asks for. */
+static enum status print_gathered(const struct advise_case *job, const struct plan_rates *rates)
+{
+  const struct plan_input *input = &job->plans[0]->input;
+  const int units = input->model->units;
+  const bool often =
+      input->strategy == STRATEGY_FULL_SHARD || input->strategy == STRATEGY_HYBRID_SHARD;
+  enum status status = STATUS_OK;
+  if (!often || input->shape.group == 1 || rates->link_bytes <= 0)
+    return STATUS_OK;
+  print_heading("shard.gathered");
+  for (int n = 0; n <= units && !status; n++)
+    if (n <= 1 || n == units / 2 || n == units || n == job->deck->shard.gathered)
+      status = print_number(job, rates, "shard.gathered", n);
+  return status;
 }
 
 /* ---- codecs ---- */
@@ -241,33 +271,18 @@ static enum status print_codec(const struct advise_case *job, const struct plan_
   return status;
 }
 
-/* ---- where residuals are kept ---- */
-
-static enum status print_residual(const struct advise_case *job, const struct plan_rates *rates,
-                                  const char *tier)
-{
-  char set[48];
-  struct advice advice;
-  snprintf(set, sizeof set, "tiers.residual=%s", tier);
-  const enum status status = advise_try(job, set, rates, &advice);
-  if (!status && advice.possible)
-    printf("  %-15s %11.4f s  %13s%s\n", tier, advice.measure.forecast.step_s,
-           mem_amount(advice.measure.tier[TIER_DEVICE]).text, *advice.name ? "" : "  (this deck)");
-  return status;
-}
-
 /* NVMe only if its rates are known, or if the deck asks for it. */
 static enum status print_residuals(const struct advise_case *job, const struct plan_rates *rates)
 {
   const bool disk = rates->disk_read_bytes > 0 && rates->disk_write_bytes > 0;
   if (!plan_keeps_residuals(job->plans[0]))
     return STATUS_OK;
-  printf("\n  %-15s %13s  %13s\n", "tiers.residual", "step", "device");
-  enum status status = print_residual(job, rates, "device");
+  print_heading("tiers.residual");
+  enum status status = print_value(job, rates, "tiers.residual", "device");
   if (!status)
-    status = print_residual(job, rates, "host");
+    status = print_value(job, rates, "tiers.residual", "host");
   if (!status && (disk || job->deck->tiers.residual == DECK_RESIDUAL_NVME))
-    status = print_residual(job, rates, "nvme");
+    status = print_value(job, rates, "tiers.residual", "nvme");
   return status;
 }
 
@@ -283,10 +298,10 @@ enum status forecast_print(const struct advise_case *job, const struct plan_rate
     status = print_codec(job, rates, forecast.step_s);
   if (!status)
     status = print_residuals(job, rates);
-  if (status)
+  if (status || plan->input.mode != PLAN_TRAIN)
     return status;
-  if (job->deck->tiers.optimizer != DECK_TIER_HOST || plan->input.mode != PLAN_TRAIN)
-    return STATUS_OK;
+  if (job->deck->tiers.optimizer != DECK_TIER_HOST)
+    return print_gathered(job, rates);
   if (plan->input.shape.group > 1)
     status = print_ways(job, rates);
   return status ? status : print_resident(job, rates);

@@ -217,6 +217,12 @@ const struct option deck_table[] = {
              "  N  this number of ranks; it must divide the number of ranks"},
     {"shard.prefetch", OPTION_INT, AT(shard.prefetch), "1", .least = 0, .most = 8, .unit = "units",
      .example = "2", .text = "Units that are gathered ahead of the computed unit."},
+    {"shard.gathered", OPTION_INT, AT(shard.gathered), "0", .least = 0, .most = 1 << 20,
+     .unit = "units", .example = "4",
+     .text = "First units that are gathered once per step. The embedding is the first one. They "
+             "stay gathered from their first use to their last use. This saves traffic on a slow "
+             "link and takes device memory for their parameters. `sluice plan` with rates compares "
+             "values. Only with full_shard and hybrid_shard, and with tiers.optimizer=device."},
     {"shard.reduce", OPTION_CHOICE, AT(shard.reduce), "auto", .choices = reduces,
      .text = "When gradients are reduced over the ranks.\n"
              "  auto  micro if gradients are sharded, otherwise step\n"
@@ -1140,7 +1146,8 @@ static enum status resolve_policy(const struct deck *deck, int local_ranks, int 
       .residual = (enum deck_residual)deck->tiers.residual,
       .sample = deck->compress.sample,
       .nvme_state = deck->optim.state == DECK_STATE_NVME ? deck->optim.state_share : 0,
-      .resident = host ? deck->tiers.resident : 0};
+      .resident = host ? deck->tiers.resident : 0,
+      .gathered = deck->shard.gathered};
   if (out->params_full && !out->one_node)
     return status_set(
         STATUS_USAGE,

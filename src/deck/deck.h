@@ -97,7 +97,7 @@ struct deck {
   struct {
     int strategy;
     char *group;
-    int64_t prefetch;
+    int64_t prefetch, gathered;
     int reduce;
   } shard; /* group: "auto", "world", "node" or a number of ranks */
   struct {
@@ -278,6 +278,7 @@ struct deck_policy {
   double nvme_state; /* with host_state: share of the units with moments on NVMe */
   int64_t resident;  /* with host_state: the first units, which stay on the device; 0 with
                       * params_full or cpu_reduce */
+  int64_t gathered;  /* the first units, which training gathers once per step */
 };
 
 /* Shape and policy of the deck on `ranks` ranks with `local_ranks` on this node. STATUS_USAGE names

@@ -135,6 +135,7 @@ static const struct candidate {
   bool numbers;
 } candidates[] = {{"tiers.working=gather", false},
                   {"tiers.resident=0", false},
+                  {"shard.gathered=0", false},
                   {"tiers.workspace=tight", false},
                   {"tiers.residual=host", false},
                   {"tiers.activations=keep", false},

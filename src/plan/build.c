@@ -8,7 +8,8 @@
  * the lowest one whose gradient is needed. While visit v computes, the windows of visits v .. v +
  * prefetch are held, no others: prefetch + 1 at most. So a unit that is visited again within
  * prefetch + 1 visits keeps its window, which costs no window and saves a gather. An example is the
- * last block from forward over the loss to backward. */
+ * last block from forward over the loss to backward. A unit that is gathered once per step keeps
+ * its window from its first to its last visit. */
 #include "base/mem.h"
 #include "plan/builder.h"
 
@@ -54,8 +55,6 @@ static void choose(struct builder *b)
   b->shards = b->group > 1 && input->strategy != STRATEGY_NO_SHARD;
   b->element = b->plan->policy[0].window;
   b->gathers = b->shards || b->host || b->element != DTYPE_F32;
-  b->gather_once = !b->host && (input->strategy == STRATEGY_SHARD_GRAD_OP ||
-                                input->strategy == STRATEGY_SHARD_OPTIM || !b->shards);
   b->reduce_micros = b->plan->policy[0].each_micro && b->micros > 1;
   list_states(b);
 }
@@ -161,7 +160,8 @@ static int window_of_visit(struct builder *b, int *last_window, int v)
 {
   const struct plan_input *input = &b->plan->input;
   int unit = b->visit[v].unit, w = last_window[unit];
-  if (w < 0 || (!b->gather_once && v - b->window[w].last - 1 > input->prefetch)) {
+  if (w < 0 ||
+      (!b->plan->policy[unit].gather_once && v - b->window[w].last - 1 > input->prefetch)) {
     w = last_window[unit] = b->windows++;
     b->window[w] = (struct window){.unit = unit, .first = v, .buffer = -1};
   }
@@ -370,9 +370,15 @@ static int build_work(struct builder *b, int64_t bytes)
   return build_bytes(b, "work", -1, TIER_DEVICE, PURPOSE_WORK, bytes);
 }
 
+/* -1: the window serves all micro-batches. */
+static int micro_of(const struct builder *b, const struct visit *visit)
+{
+  return b->plan->policy[visit->unit].gather_once ? -1 : visit->micro;
+}
+
 static void emit_gather(struct builder *b, const struct window *window, int shard, int part)
 {
-  const int micro = b->gather_once ? -1 : b->visit[window->first].micro;
+  const int micro = micro_of(b, &b->visit[window->first]);
   if (build_encodes_params(b, window->unit))
     build_coded_gather(b, window->unit, micro, shard, part);
   else
@@ -541,8 +547,7 @@ static void emit_visit(struct builder *b, int v)
   }
   build_save_activations(b, v);
   if (visit->window >= 0 && b->window[visit->window].last == v)
-    build_use(build_emit(b, OP_RELEASE, visit->unit, b->gather_once ? -1 : visit->micro),
-              RELEASE_PARAMS, params);
+    build_use(build_emit(b, OP_RELEASE, visit->unit, micro_of(b, visit)), RELEASE_PARAMS, params);
 }
 
 /* A tied embedding adds to what the head wrote. If the step is one sum, the embedding's part of all

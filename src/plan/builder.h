@@ -55,7 +55,6 @@ struct builder {
   bool gathers; /* parameters into windows: where they are sharded, in host memory, or computed with
                    in another type than the masters' */
   enum dtype element; /* the type in which parameters are gathered and computed with */
-  bool gather_once;   /* a step */
   bool reduce_micros; /* each micro-batch by itself */
   bool host;   /* masters, moments and reduced gradients are in host memory, but for some units
                   (plan_is_on_host) */

@@ -296,6 +296,7 @@ static bool gathers(const struct plan_input *input)
   return input->strategy != STRATEGY_NO_SHARD && input->shape.group > 1;
 }
 
+/* The strategies that release whole units only at the end of a step. */
 static bool keeps_units(enum deck_strategy strategy)
 {
   return strategy == STRATEGY_SHARD_GRAD_OP || strategy == STRATEGY_SHARD_OPTIM;
@@ -361,6 +362,15 @@ static enum status check_weights(const struct plan_input *input)
   return STATUS_OK;
 }
 
+static enum status check_gathered(const struct plan_input *input)
+{
+  const int64_t gathered = input->policy.gathered;
+  if (gathered <= input->model->units)
+    return STATUS_OK;
+  return status_set(STATUS_USAGE, "shard.gathered is %lld, but the model has %d units: lower it",
+                    (long long)gathered, input->model->units);
+}
+
 enum status unit_policy_check(const struct plan_input *input)
 {
   const struct deck_policy *asked = &input->policy;
@@ -386,8 +396,19 @@ enum status unit_policy_check(const struct plan_input *input)
                       dtype_name(asked->moments));
   enum status status = check_patterns("optim.lr_scale", &asked->lr_scale, input->model);
   if (!status)
+    status = check_gathered(input);
+  if (!status)
     status = check_codecs(input);
   return status ? status : check_weights(input);
+}
+
+/* Masters in host memory come to the device for each use. */
+static bool gathers_once(const struct plan_input *input, int unit)
+{
+  if (input->policy.host_state)
+    return false;
+  return keeps_units(input->strategy) || !gathers(input) ||
+         (input->mode == PLAN_TRAIN && unit < input->policy.gathered);
 }
 
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
@@ -403,6 +424,7 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
                                .lr_scale = lr_scale_of(asked, input->model->unit[unit].name),
                                .each_micro =
                                    asked->host_state || (group > 1 && asked->reduce_every_micro),
+                               .gather_once = gathers_once(input, unit),
                                .immediate = asked->immediate,
                                .residual_tier = asked->residual,
                                .tight = asked->tight,

@@ -51,6 +51,7 @@ struct unit_policy {
   int64_t sample; /* steps between measurements of what messages of gradients lose; 0: never */
   enum working working;
   enum sums sums;
+  bool gather_once; /* in a step: its window stays from its first use to its last use */
   bool each_micro; /* gradients are reduced after each micro-batch, or once a step */
   bool immediate;  /* updated as soon as its gradient is complete, without clipping */
   bool tight;      /* the backward pass takes the least room while activations fill the memory */

@@ -55,6 +55,29 @@ fast=$(pays encode_int8=10 decode_int8=10) slow=$(pays encode_int8=0.1 decode_in
 awk "BEGIN { exit !($fast > 30 * $slow && $fast < 300 * $slow && $slow > 0) }" ||
   die "a codec pays on links of $fast and $slow GB/s"
 
+# Units that stay gathered save traffic. Oracle: shard_grad_op, which gathers each unit once.
+slow="list=false ranks=2 gemm=1e6 memory=1e3 link=0.01 latency=0"
+# shellcheck disable=SC2086 # a list of words
+{
+  "$SLUICE" plan tiny.yaml $slow data.micro_batch=1 > often.out
+  "$SLUICE" plan tiny.yaml $slow data.micro_batch=1 shard.strategy=shard_grad_op > once.out
+}
+once=$(sed -n 's/^predicted step \([0-9.]*\) s,.*/\1/p' once.out)
+sed -n '/^  shard.gathered/,/^$/s/^  [0-9][0-9]*  *\([0-9.]*\) s .*/\1/p' often.out > steps
+sort -c -g -r steps && test "$(wc -l < steps)" -ge 3 && test "$(tail -n 1 steps)" = "$once" ||
+  { cat often.out once.out >&2; die "shard.gathered is not predicted"; }
+# Where no unit is gathered twice, the key is ignored, and plan says so.
+ignored() {
+  reason=$1
+  shift
+  "$SLUICE" plan tiny.yaml list=false shard.gathered=1 "$@" 2>&1 |
+    grep -q "shard.gathered is ignored: $reason" || die "shard.gathered with $*"
+}
+ignored "this strategy gathers no unit twice" ranks=2 shard.strategy=shard_optim
+ignored "one rank gathers no parameters" ranks=1
+ignored "masters in host memory come to the device" ranks=2 tiers.params=host tiers.optimizer=host
+if grep '^  shard.gathered' once.out; then die "shard.gathered is predicted for shard_grad_op"; fi
+
 # The rates of a model's passes replace those in the file. A plan predicts from them what the passes
 # took, which is most of what the compute lane did.
 printf '# kept\nforward: 1e-9\ngemm: 1' > passes.yaml

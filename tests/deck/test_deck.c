@@ -527,6 +527,7 @@ static void test_tiers(void **state)
        {.host_state = true, .nvme_state = 0.25}},
       {true, "tiers.resident=3", 2, 2, {.host_state = true, .resident = 3}},
       {false, "tiers.resident=3", 2, 2, {.host_state = false}},
+      {false, "shard.gathered=3", 2, 2, {.gathered = 3}},
       {false, "optim.clip=0", 2, 2, {.host_state = false}},
       {false, "transfer.params=full", 8, 2, {.host_state = false}},
       {false, "optim.moments=bf16", 1, 1, {.moments = DTYPE_BF16}},

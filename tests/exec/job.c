@@ -165,6 +165,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
                  .lr_scale = setup->lr_scale,
                  .nvme_state = setup->nvme_state,
                  .resident = setup->resident,
+                 .gathered = setup->gathered,
                  .reduce_every_micro = setup->reduce_every_micro},
       .capacity = setup->capacity ? setup->capacity : JOB_SEQUENCE,
       .prefetch = setup->prefetch,

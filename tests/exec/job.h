@@ -44,7 +44,7 @@ struct job_setup {
   bool late;                    /* beside it copies between tiers go on behind the call: late.h */
   enum dtype moments;
   double nvme_state;
-  int resident; /* units */
+  int gathered, resident; /* units */
   bool stochastic;
   double rate; /* transfer.rate */
   enum optimizer optim;

@@ -129,6 +129,16 @@ static void prefetch_depths(void **state)
   same_as_reference(&(struct job_setup){.strategy = STRATEGY_SHARD_GRAD_OP, .prefetch = 9});
 }
 
+static void units_that_stay_gathered(void **state)
+{
+  (void)state;
+  same_as_reference(&(struct job_setup){.prefetch = 1, .gathered = 1});
+  same_as_reference(&(struct job_setup){.prefetch = 0, .gathered = 2, .micros = 3});
+  same_as_reference(&(struct job_setup){.prefetch = 2, .gathered = 4, .recompute_every = 1});
+  same_as_reference(&(struct job_setup){
+      .strategy = STRATEGY_HYBRID_SHARD, .group = 1, .prefetch = 1, .gathered = 3});
+}
+
 static void recompute_choices(void **state)
 {
   (void)state;
@@ -328,6 +338,7 @@ int main(void)
       cmocka_unit_test(hybrid_groups),
       cmocka_unit_test(prefetch_depths),
       cmocka_unit_test(recompute_choices),
+      cmocka_unit_test(units_that_stay_gathered),
       cmocka_unit_test(accumulation_splits),
       cmocka_unit_test(threads_of_the_compute_lane),
       cmocka_unit_test(gradients_that_travel_in_bf16),
@@ -342,6 +353,7 @@ int main(void)
       cmocka_unit_test(other_optimizers),
       cmocka_unit_test(hybrid_groups),
       cmocka_unit_test(recompute_choices),
+      cmocka_unit_test(units_that_stay_gathered),
       cmocka_unit_test(accumulation_splits),
       cmocka_unit_test(reducing_every_micro_batch),
       cmocka_unit_test(evaluation),

@@ -7,13 +7,15 @@
 # are those of two of its blocks on one rank. RESULTS gets, as JSON lines:
 #   {"kind":"row","row":NAME,"rate":RATE}, the result of sluice bench,
 #   {"kind":"forecast","row":NAME,"rate":RATE,"step_s":SECONDS}
-# A row trains on 262,144 tokens per step.
+# A row trains on 262,144 tokens per step. Row NAME-gatheredN is NAME with shard.gathered=N. Row
+# fsdp2-gpt2 is PyTorch's FSDP2 on the same work, and has no forecast.
 # Environment:
 #   ROWS    rows to run, by name; all rows of a rate by default
 #   TURNS   number of runs of each row, in turns (1)
 #   STEPS, WARMUP  steps with and before the clock (4 and 1)
 #   LIMIT   seconds that a run may take (200)
 #   MPIRUN  another mpirun of Open MPI
+#   PYTHON  interpreter with PyTorch, for fsdp2-gpt2 (python3)
 #   DEVICE  run.device (cuda), with ROW_ARGS a trial on a machine without GPUs
 #   ROW_ARGS  key=value for every row
 # Not part of make check: it measures.
@@ -49,6 +51,8 @@ model_keys() {
 # settings ROW: the deck's name and its keys.
 settings() {
   case $1 in
+  *-gathered*) echo "$(settings "${1%-gathered*}") shard.gathered=${1##*-gathered}" ;;
+  gpt2-full-step) echo "$gpt2 $full shard.reduce=step" ;;
   gpt2-full-bf16) echo "$gpt2 $full $bf16" ;;
   gpt2-full-step-bf16) echo "$gpt2 $full $bf16 shard.reduce=step" ;;
   gpt2-full-int8-int4) echo "$gpt2 $full $int4 compress.weights.codec=int8" ;;
@@ -118,8 +122,25 @@ rates_with_passes() {
   echo "$file"
 }
 
+# PyTorch gets the places of its processes from the environment.
+run_fsdp2() {
+  local address=127.0.0.1
+  test "$rate" = node || address=10.1.1.1
+  echo "{\"kind\":\"row\",\"row\":\"fsdp2-gpt2\",\"rate\":\"$rate\"}" >> "$results"
+  echo "== $rate fsdp2-gpt2"
+  # shellcheck disable=SC2016 # variables of each rank
+  launch sh -c 'export RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE \
+      LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK LOCAL_WORLD_SIZE=$OMPI_COMM_WORLD_LOCAL_SIZE \
+      MASTER_ADDR=$0 MASTER_PORT=29500
+    exec "$@"' "$address" "${PYTHON:-python3}" "$here/../peers/fsdp2.py" --model gpt2-124m \
+    --T 1024 --B 64 --accum 2 --steps "${STEPS:-4}" --warmup "${WARMUP:-1}" --row fsdp2-gpt2 \
+    > "$results.log" 2>&1 || { tail -20 "$results.log"; echo "fsdp2-gpt2: failed"; }
+  grep '^{' "$results.log" | tee -a "$results"
+}
+
 run() {
   local name=$1 keys rates
+  if test "$name" = fsdp2-gpt2; then run_fsdp2; return; fi
   # shellcheck disable=SC2207 # a list of words
   keys=($(settings "$name")) || { echo "there is no row $name" >&2; exit 2; }
   local deck=${keys[0]}

@@ -197,6 +197,7 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
                                        .micros = point->micros,
                                        .sequence = 16},
                              .policy = {.reduce_every_micro = point->reduce_every_micro,
+                                        .gathered = point->gathered,
                                         .activations = pattern_of(point),
                                         .keep_working = point->keep_working,
                                         .host_state = point->host,
@@ -346,6 +347,7 @@ static void visit_some(void *arg, const struct point *place)
     for (int n = variant == 0 ? 2 : 0; n < 4; n++, visitor->next += 11) {
       point.half = n >= 2;
       point.keep_working = n == 3;
+      point.gathered = visitor->next % 4;
       visit_choice(point, visitor->next % CHOICES, visitor->visit, visitor->arg);
     }
   }

@@ -33,6 +33,7 @@ struct point {
   double nvme_state;
   enum dtype moments;
   bool keep_working;
+  int gathered;         /* units that are gathered once per step */
   int resident;         /* units whose masters stay on the device, with host */
   enum deck_keep keep;  /* what is kept of the blocks that `recompute` names, or of all; by default
                            those have their input */

@@ -213,6 +213,9 @@ static void impossible_plans_are_refused(void **state)
   expect_refusal(bad, STATUS_USAGE,
                  "masters in host memory are sharded: use full_shard or hybrid_shard");
   bad = good;
+  bad.policy.gathered = bad.model->units + 1;
+  expect_refusal(bad, STATUS_USAGE, "but the model has");
+  bad = good;
   bad.policy.moments = DTYPE_F64;
   expect_refusal(bad, STATUS_UNSUPPORTED, "moments in");
   bad = good;

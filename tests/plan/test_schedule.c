@@ -120,6 +120,40 @@ static void gather_once_strategies_gather_once_a_step(void **state)
   plan_destroy(plan);
 }
 
+static void assert_same_order(const struct plan *a, const struct plan *b)
+{
+  assert_int_equal(a->n, b->n);
+  for (int i = 0; i < a->n; i++) {
+    assert_int_equal(a->instr[i].op, b->instr[i].op);
+    assert_int_equal(a->instr[i].unit, b->instr[i].unit);
+    assert_int_equal(a->instr[i].micro, b->instr[i].micro);
+  }
+}
+
+/* Oracle: shard_grad_op, which gathers each unit once. */
+static void units_can_stay_gathered(void **state)
+{
+  struct point point = {PLAN_TRAIN, STRATEGY_FULL_SHARD, 4, 4, 0, 0, 3, false,
+                        TIED,       FREEZE_NOTHING};
+  int before = 0;
+  (void)state;
+  for (point.gathered = 0; point.gathered <= BLOCKS + 1; point.gathered++) {
+    struct plan *plan = fixture_plan(&fixture_small, &point, 0);
+    const int gathers = fixture_count(plan, OP_GATHER);
+    assert_true(point.gathered == 0 || gathers < before);
+    before = gathers;
+    plan_destroy(plan);
+  }
+  assert_int_equal(before, BLOCKS + 1);
+  point.gathered = BLOCKS + 1;
+  struct plan *plan = fixture_plan(&fixture_small, &point, 0);
+  point.strategy = STRATEGY_SHARD_GRAD_OP, point.gathered = 0;
+  struct plan *other = fixture_plan(&fixture_small, &point, 0);
+  assert_same_order(plan, other);
+  plan_destroy(plan);
+  plan_destroy(other);
+}
+
 static int count_over(const struct plan *plan, enum plan_group group)
 {
   int n = 0;
@@ -480,6 +514,7 @@ int main(void)
       cmocka_unit_test(the_turn_around_keeps_its_window_where_that_is_free),
       cmocka_unit_test(gathers_stand_prefetch_visits_ahead_of_their_use),
       cmocka_unit_test(gather_once_strategies_gather_once_a_step),
+      cmocka_unit_test(units_can_stay_gathered),
       cmocka_unit_test(replicas_meet_once_a_step),
       cmocka_unit_test(blocks_are_recomputed_every_kth),
       cmocka_unit_test(the_gradient_of_a_head_leaves_first_where_memory_counts),
