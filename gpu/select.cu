@@ -1,5 +1,7 @@
 /* Sparse messages: elements chosen from vectors, and put back. One block of threads per block of a
- * vector. The first pass over x brings it to the caches. Later passes read it from there. */
+ * vector. A block of the usual size is kept in registers, and its few large elements are put into
+ * shared memory, where the search for the smallest chosen key reads them. Other blocks are read
+ * again and again, from the caches. */
 #include "compress/rule/select.h"
 #include "device/rounding.h"
 #include "gpu/common.cuh"
@@ -79,15 +81,18 @@ __device__ void find_digit(const uint32_t *count, uint32_t ties, cut *found)
   *found = {(uint32_t)digit, ties - before};
 }
 
-/* A warp's share of a block: consecutive elements, in rows of one element per lane. EACH rows are
- * kept in registers, or (0) elements are read again. */
+/* A warp's share of n elements: consecutive ones, in rows of one element per lane. EACH rows are
+ * kept in registers, or (0) elements are read again. map: the numbers of the elements in their
+ * block, NULL: they are the block. */
 template <typename R, int EACH> struct share {
   const selection &op;
   const float *x;
+  const uint16_t *map;
   int begin, end;
   float kept[EACH > 0 ? EACH : 1];
 
-  __device__ __forceinline__ share(const selection &op, int n, const float *x) : op(op), x(x)
+  __device__ __forceinline__ share(const selection &op, int n, const float *x, const uint16_t *map)
+      : op(op), x(x), map(map)
   {
     const int warp = threadIdx.x / 32, length = (n + THREADS - 1) / THREADS * 32;
     begin = min(warp * length, n);
@@ -105,6 +110,11 @@ template <typename R, int EACH> struct share {
   {
     return begin + row * 32 + threadIdx.x % 32;
   }
+  __device__ __forceinline__ uint16_t number(int row) const
+  {
+    return map ? map[index(row)] : (uint16_t)index(row);
+  }
+  /* 0 after the last element. */
   __device__ __forceinline__ float read(int row) const
   {
     return index(row) < end ? x[index(row)] : 0;
@@ -115,10 +125,9 @@ template <typename R, int EACH> struct share {
       return kept[row];
     return read(row);
   }
-  /* 0 after the last element. */
   __device__ __forceinline__ uint32_t key(int row) const
   {
-    return index(row) < end ? R::key(op, value(row)) : 0;
+    return R::key(op, value(row));
   }
 };
 
@@ -138,7 +147,7 @@ template <bool SUM> __device__ uint32_t over_block(uint32_t own)
 }
 
 /* A key that is not above the smallest chosen one. Powers of two below the largest magnitude are
- * tried, so that histograms count few elements. 1: none of these. */
+ * tried, two at a time, so that the search reads few elements. 1: none of these. */
 template <typename R, int EACH> __device__ uint32_t least_key(const share<R, EACH> &mine)
 {
   constexpr int TRIES = 8, MANTISSA = 23;
@@ -147,13 +156,19 @@ template <typename R, int EACH> __device__ uint32_t least_key(const share<R, EAC
   for (int row = 0; row < mine.rows(); row++)
     top = max(top, mine.key(row));
   uint32_t exponent = over_block<false>(top) >> MANTISSA;
-  for (int i = 0; i < TRIES && exponent > 0; i++, exponent--) {
-    uint32_t n = 0;
+  for (int i = 0; i < TRIES && exponent > 1; i += 2, exponent -= 2) {
+    const uint32_t high = exponent << MANTISSA, low = (exponent - 1) << MANTISSA;
+    uint32_t n = 0; /* two numbers of at most SELECT_MOST_BLOCK */
 #pragma unroll(EACH > 0 ? EACH : 4)
-    for (int row = 0; row < mine.rows(); row++)
-      n += mine.key(row) >= exponent << MANTISSA;
-    if (over_block<true>(n) >= mine.op.keep)
-      return exponent << MANTISSA;
+    for (int row = 0; row < mine.rows(); row++) {
+      const uint32_t k = mine.key(row);
+      n += (k >= high ? 1u << 16 : 0) + (k >= low ? 1 : 0);
+    }
+    n = over_block<true>(n);
+    if (n >> 16 >= mine.op.keep)
+      return high;
+    if ((n & 0xffff) >= mine.op.keep)
+      return low;
   }
   return 1;
 }
@@ -183,22 +198,24 @@ __device__ cut narrow_cut(const share<R, EACH> &mine, int pass, uint32_t least, 
   return next;
 }
 
-/* Elements of a warp's share: of larger keys than the cut's in x, of the cut's key in y. */
-template <typename R, int EACH> __device__ uint2 count_share(const share<R, EACH> &mine, cut cut)
+/* Elements of a warp's share: of larger keys than the cut's in x, of the cut's key in y. Without
+ * TIES the cut has no ties. */
+template <bool TIES, typename R, int EACH>
+__device__ uint2 count_share(const share<R, EACH> &mine, cut cut)
 {
   uint2 count = {0, 0};
 #pragma unroll(EACH > 0 ? EACH : 4)
   for (int row = 0; row < mine.rows(); row++) {
     const uint32_t k = mine.key(row);
     count.x += k > cut.key;
-    count.y += k == cut.key && k > 0;
+    count.y += TIES && k == cut.key && k > 0;
   }
   return {(uint32_t)__reduce_add_sync(0xFFFFFFFF, count.x),
           (uint32_t)__reduce_add_sync(0xFFFFFFFF, count.y)};
 }
 
 /* The same elements to their slots, after those `before` the share. Returns the slots in use. */
-template <typename R, int EACH>
+template <bool TIES, typename R, int EACH>
 __device__ uint32_t store_share(const share<R, EACH> &mine, cut cut, uint2 before,
                                 uint16_t *indices, float *values)
 {
@@ -206,7 +223,7 @@ __device__ uint32_t store_share(const share<R, EACH> &mine, cut cut, uint2 befor
 #pragma unroll(EACH > 0 ? EACH : 1)
   for (int row = 0; row < mine.rows(); row++) {
     const uint32_t k = mine.key(row);
-    const bool larger = k > cut.key, equal = k == cut.key && k > 0;
+    const bool larger = k > cut.key, equal = TIES && k == cut.key && k > 0;
     if (!__any_sync(0xFFFFFFFF, larger || equal))
       continue;
     const uint32_t all_larger = __ballot_sync(0xFFFFFFFF, larger),
@@ -214,7 +231,7 @@ __device__ uint32_t store_share(const share<R, EACH> &mine, cut cut, uint2 befor
                    ties = before.y + __popc(all_equal & lower);
     if (larger || (equal && ties < cut.ties)) {
       const uint32_t slot = before.x + __popc(all_larger & lower) + min(ties, cut.ties);
-      indices[slot] = (uint16_t)mine.index(row);
+      indices[slot] = mine.number(row);
       values[slot] = mine.value(row);
     }
     before.x += __popc(all_larger);
@@ -223,24 +240,38 @@ __device__ uint32_t store_share(const share<R, EACH> &mine, cut cut, uint2 befor
   return before.x + min(before.y, cut.ties);
 }
 
-/* Shares are consecutive, so that slots ascend. */
-template <typename R, int EACH>
-__device__ void store_chosen(const share<R, EACH> &mine, cut cut, uint16_t *indices, float *values)
+/* The elements of all shares to their slots. Shares are consecutive, so that slots ascend. Returns
+ * the slots in use. All threads may read them then. */
+template <bool TIES, typename R, int EACH>
+__device__ uint32_t store_chosen(const share<R, EACH> &mine, cut cut, uint16_t *indices,
+                                 float *values)
 {
   __shared__ uint2 count[WARPS];
   __shared__ uint32_t used;
   const int warp = threadIdx.x / 32;
-  const uint2 own = count_share(mine, cut);
+  const uint2 own = count_share<TIES>(mine, cut);
   if (threadIdx.x % 32 == 0)
     count[warp] = own;
   __syncthreads();
   uint2 before = {0, 0};
   for (int w = 0; w < warp; w++)
     before.x += count[w].x, before.y += count[w].y;
-  const uint32_t until = store_share(mine, cut, before, indices, values);
+  const uint32_t until = store_share<TIES>(mine, cut, before, indices, values);
   if (threadIdx.x == THREADS - 1)
     used = until;
   __syncthreads();
+  return used;
+}
+
+/* The chosen elements of a block, and unused slots after them. `least` is a key that is not above
+ * the smallest chosen one. */
+template <typename R, int EACH>
+__device__ void choose(const share<R, EACH> &mine, uint32_t least, uint16_t *indices, float *values)
+{
+  cut cut = {R::ranked ? 0u : 1u, (uint32_t)mine.op.keep};
+  for (int pass = 0; R::ranked && pass < SELECT_PASSES; pass++)
+    cut = narrow_cut(mine, pass, least, cut);
+  const uint32_t used = store_chosen<true>(mine, cut, indices, values);
   for (int slot = used + threadIdx.x; slot < mine.op.keep; slot += THREADS) {
     indices[slot] = SELECT_UNUSED;
     values[slot] = 0;
@@ -253,12 +284,19 @@ __global__ void __launch_bounds__(THREADS)
     select_keyed(const selection op, int64_t n, int first, const float *x, const slots slots)
 {
   const int64_t part = first + blockIdx.y, block = blockIdx.x;
-  const share<R, EACH> mine(op, (int)length_of(op, n, block), x + part * n + block * op.block);
-  cut cut = {R::ranked ? 0u : 1u, (uint32_t)op.keep};
+  const share<R, EACH> mine(op, (int)length_of(op, n, block), x + part * n + block * op.block,
+                            NULL);
+  uint16_t *indices = indices_of(op, slots, part, block);
+  float *values = values_of(op, slots, part, block);
   const uint32_t least = R::ranked ? least_key(mine) : 0;
-  for (int pass = 0; R::ranked && pass < SELECT_PASSES; pass++)
-    cut = narrow_cut(mine, pass, least, cut);
-  store_chosen(mine, cut, indices_of(op, slots, part, block), values_of(op, slots, part, block));
+  if constexpr (R::ranked && EACH > 0) {
+    __shared__ float large[EACH * THREADS];
+    __shared__ uint16_t number[EACH * THREADS];
+    const uint32_t count = store_chosen<false>(mine, {least - 1, 0}, number, large);
+    choose(share<R, 0>(op, (int)count, large, number), least, indices, values);
+  } else {
+    choose(mine, least, indices, values);
+  }
 }
 
 template <typename R>

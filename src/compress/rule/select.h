@@ -8,7 +8,7 @@
  * A keyed rule gives each element a key below 2^31. The slots of a block hold the `keep` elements
  * of the largest keys, in ascending order of index. Among equal keys, lower indices come first. A
  * key of 0 is never chosen. NAME.h defines
- *   NAME_key(op, x)  the key of an element
+ *   NAME_key(op, x)  the key of an element: that of 0 is 0
  *   NAME_ranked      0: all keys are 0 or 1, so no search for the smallest chosen key is needed
  * randomk needs no keys: positions follow from a seed, and no indices travel. */
 #ifndef SLUICE_COMPRESS_RULE_SELECT_H
