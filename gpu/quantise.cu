@@ -27,76 +27,108 @@ __device__ __forceinline__ int64_t block_of()
   return ((int64_t)blockIdx.x * THREADS + threadIdx.x) / QUANT_LANES;
 }
 
-/* The Walsh-Hadamard transform over the lanes. */
-__device__ __forceinline__ float rotate(float x)
+/* Transforms of the elements that a lane shares with three others. */
+__device__ __forceinline__ void rotate_rows(float *x)
 {
 #pragma unroll
-  for (int half = QUANT_LANES / 2; half > 0; half /= 2) {
-    const float other = __shfl_xor_sync(ALL_LANES, x, half);
-    x = lane_of() & half ? other - x : x + other;
-  }
-  return x * QUANT_ROTATION;
+  for (int half = QUANT_ROTATED / 2; half > 0; half /= 2)
+#pragma unroll
+    for (int k = 0; k < QUANT_ROTATED; k++)
+      if (!(k & half)) {
+        const float sum = x[k] + x[k + half], difference = x[k] - x[k + half];
+        x[k] = sum;
+        x[k + half] = difference;
+      }
+#pragma unroll
+  for (int half = 16; half >= 8; half /= 2)
+#pragma unroll
+    for (int k = 0; k < QUANT_ROTATED; k++) {
+      const float other = __shfl_xor_sync(ALL_LANES, x[k], half);
+      x[k] = lane_of() & half ? other - x[k] : x[k] + other;
+    }
+#pragma unroll
+  for (int k = 0; k < QUANT_ROTATED; k++)
+    x[k] *= QUANT_ROTATION;
 }
 
-/* Elements of a lane: EACH of them are kept in registers, or (0) they are read again. */
+template <int N> __device__ __forceinline__ void rotate(float (&x)[N])
+{
+  static_assert(N % QUANT_ROTATED == 0, "a chunk holds whole transforms");
+#pragma unroll
+  for (int k = 0; k < N; k += QUANT_ROTATED)
+    rotate_rows(x + k);
+}
+
+/* Elements of a lane, chunk by chunk: EACH of them are kept in registers, or (0) they are read
+ * again. */
 template <quantiser R, int EACH> struct elements {
+  static constexpr int chunk = quant_chunk_of(R);
   const float *x; /* of the lane */
   int m;          /* the block has no more */
   bool zeros;
-  float kept[EACH > 0 ? EACH : 1];
+  float kept[EACH > 0 ? EACH / chunk : 1][chunk];
 
-  __device__ __forceinline__ float read(int j, bool whole) const
+  __device__ __forceinline__ void read(int c, float (&v)[chunk]) const
   {
-    const float v = whole || j * QUANT_LANES + lane_of() < m ? x[j * QUANT_LANES] : 0;
-    return quant_needs_of(R) & QUANT_ROTATE ? rotate(v) : v;
+    const float *from = x + c * chunk * QUANT_LANES;
+    const int rest = m - c * chunk * QUANT_LANES - lane_of();
+    const bool whole = rest + lane_of() >= chunk * QUANT_LANES;
+#pragma unroll
+    for (int k = 0; k < chunk; k++)
+      v[k] = whole || k * QUANT_LANES < rest ? from[k * QUANT_LANES] : 0;
+    if constexpr (quant_needs_of(R) & QUANT_ROTATE)
+      rotate(v);
   }
   __device__ __forceinline__ void keep()
   {
-    if (m == EACH * QUANT_LANES) {
 #pragma unroll
-      for (int j = 0; j < EACH; j++)
-        kept[j] = read(j, true);
-      return;
-    }
-#pragma unroll
-    for (int j = 0; j < EACH; j++)
-      kept[j] = read(j, false);
+    for (int c = 0; c < EACH / chunk; c++)
+      read(c, kept[c]);
   }
   __device__ __forceinline__ void clear()
   {
     zeros = true;
-#pragma unroll
-    for (int j = 0; j < EACH; j++)
-      kept[j] = 0;
-  }
-  __device__ __forceinline__ float at(int j) const
-  {
     if constexpr (EACH > 0)
-      return kept[j];
-    const float v = read(j, false);
-    return zeros ? 0 : v;
+#pragma unroll
+      for (int c = 0; c < EACH / chunk; c++)
+#pragma unroll
+        for (int k = 0; k < chunk; k++)
+          kept[c][k] = 0;
+  }
+  __device__ __forceinline__ void get(int c, float (&v)[chunk]) const
+  {
+    if constexpr (EACH == 0)
+      read(c, v);
+#pragma unroll
+    for (int k = 0; k < chunk; k++)
+      v[k] = EACH > 0 ? kept[EACH > 0 ? c : 0][k] : zeros ? 0 : v[k];
   }
 };
 
 template <quantiser R, int EACH>
-__device__ __forceinline__ quant_stats stats_of(const elements<R, EACH> &x, int each)
+__device__ __forceinline__ quant_stats stats_of(const elements<R, EACH> &x, int chunks)
 {
-  constexpr int needs = quant_needs_of(R);
+  constexpr int needs = quant_needs_of(R), chunk = quant_chunk_of(R);
   quant_stats s = {};
   uint32_t top = 0;
-#pragma unroll(EACH > 0 ? EACH : 8)
-  for (int j = 0; j < each; j++) {
-    const float v = x.at(j);
-    top = max(top, quant_bits(v) & 0x7fffffff);
-    if (needs & QUANT_SIGNS) {
-      s.positive += v < 0 ? 0 : v;
-      s.negative += v < 0 ? -v : 0;
-      s.negatives += v < 0 ? 1 : 0;
+#pragma unroll(EACH > 0 ? EACH / chunk : 1)
+  for (int c = 0; c < chunks; c++) {
+    float values[chunk];
+    x.get(c, values);
+#pragma unroll
+    for (int k = 0; k < chunk; k++) {
+      const float v = values[k];
+      top = max(top, quant_bits(v) & 0x7fffffff);
+      if (needs & QUANT_SIGNS) {
+        s.positive += v < 0 ? 0 : v;
+        s.negative += v < 0 ? -v : 0;
+        s.negatives += v < 0 ? 1 : 0;
+      }
+      if (needs & QUANT_MAGNITUDES)
+        s.magnitudes += quant_magnitude(v);
+      if (needs & QUANT_SQUARES)
+        s.squares += v * v;
     }
-    if (needs & QUANT_MAGNITUDES)
-      s.magnitudes += quant_magnitude(v);
-    if (needs & QUANT_SQUARES)
-      s.squares += v * v;
   }
   s.max = quant_float(__reduce_max_sync(ALL_LANES, top));
   s.n = (float)x.m;
@@ -112,6 +144,32 @@ __device__ __forceinline__ quant_stats stats_of(const elements<R, EACH> &x, int 
   return s;
 }
 
+/* Codes of a chunk, in words. */
+template <quantiser R>
+__device__ __forceinline__ void encode_chunk(const float (&x)[quant_chunk_of(R)],
+                                             const quant_scale &scale, const quantise &op,
+                                             uint32_t *state,
+                                             uint32_t (&word)[quant_chunk_words_of(R)])
+{
+  constexpr int bits = quant_bits_of(R);
+  uint32_t random = 0;
+#pragma unroll
+  for (int w = 0; w < quant_chunk_words_of(R); w++)
+    word[w] = 0;
+#pragma unroll
+  for (int k = 0; k < quant_chunk_of(R); k++) {
+    const int w = k * bits / 32, low = k * bits % 32;
+    if (quant_needs_of(R) & QUANT_RANDOM) {
+      random = k & 1 ? random >> 16 : quant_random(*state);
+      *state = k & 1 ? *state : quant_next(*state);
+    }
+    const uint32_t code = quant_code(R, x[k], scale, &op, random & 0xffff);
+    word[w] |= code << low;
+    if (low + bits > 32)
+      word[w + 1] |= code >> (32 - low);
+  }
+}
+
 /* Zeros between the scales and the codes of a message. */
 __device__ __forceinline__ void fill_gap(const task &t, char *message)
 {
@@ -124,9 +182,10 @@ template <quantiser R, int EACH>
 __global__ void __launch_bounds__(THREADS)
     quantise_blocks(const task t, int first_part, const float *x, char *messages)
 {
-  constexpr int bits = quant_bits_of(R), word = 32 / bits, scales = quant_scales_of(R);
+  constexpr int chunk = quant_chunk_of(R), words = quant_chunk_words_of(R),
+                scales = quant_scales_of(R);
   const int64_t part = first_part + blockIdx.y, block = block_of();
-  const int each = EACH > 0 ? EACH : (int)t.op.block / QUANT_LANES;
+  const int chunks = (EACH > 0 ? EACH : (int)t.op.block / QUANT_LANES) / chunk;
   const int64_t before = block * t.op.block, first = (part * t.blocks + block) * t.op.block;
   if (block >= t.blocks)
     return;
@@ -140,7 +199,7 @@ __global__ void __launch_bounds__(THREADS)
   if constexpr (global)
     stats.max = *t.op.largest;
   else
-    stats = stats_of<R, EACH>(mine, each);
+    stats = stats_of<R, EACH>(mine, chunks);
   if (!quant_settle(R, stats, &t.op, &scale))
     mine.clear();
   char *message = messages + part * t.stride;
@@ -148,20 +207,18 @@ __global__ void __launch_bounds__(THREADS)
     ((float *)message)[lane_of() * t.blocks + block] = scale.at[lane_of() ? 1 : 0];
   if (block == t.blocks - 1)
     fill_gap(t, message);
-  uint32_t *to = (uint32_t *)(message + t.codes) + block * (t.op.block / word) + lane_of();
-  const rounding_key key = rounding_key_make(t.op.seed, first);
-#pragma unroll(EACH > 0 ? EACH / word : 1)
-  for (int w = 0; w < each / word; w++) {
-    uint32_t packed = 0, random = 0;
+  uint32_t *to = (uint32_t *)(message + t.codes) + block * quant_words(&t.op) + lane_of();
+  uint32_t state =
+      rounding_mix(rounding_key_make(t.op.seed, first), (uint32_t)first + (uint32_t)lane_of());
+#pragma unroll(EACH > 0 ? EACH / chunk : 1)
+  for (int c = 0; c < chunks; c++) {
+    float values[chunk];
+    uint32_t word[words];
+    mine.get(c, values);
+    encode_chunk<R>(values, scale, t.op, &state, word);
 #pragma unroll
-    for (int k = 0; k < word; k++) {
-      const int j = w * word + k;
-      if (quant_needs_of(R) & QUANT_RANDOM)
-        random =
-            k & 1 ? random >> 16 : rounding_mix(key, (uint32_t)first + j * QUANT_LANES + lane_of());
-      packed |= quant_code(R, mine.at(j), scale, &t.op, random & 0xffff) << (k * bits);
-    }
-    to[w * QUANT_LANES] = packed;
+    for (int w = 0; w < words; w++)
+      to[(c * words + w) * QUANT_LANES] = word[w];
   }
 }
 
@@ -178,7 +235,8 @@ constexpr int ANY_LEVELS = 31; /* of a sum over any number of parts */
 
 /* Messages of one vector. PARTS of them, 0: t.parts. */
 template <quantiser R, int PARTS> struct received {
-  static constexpr int bits = quant_bits_of(R), word = 32 / bits, scales = quant_scales_of(R);
+  static constexpr int bits = quant_bits_of(R), chunk = quant_chunk_of(R),
+                       words = quant_chunk_words_of(R), scales = quant_scales_of(R);
   static constexpr bool votes = quant_needs_of(R) & QUANT_VOTES;
   const task &t;
   const char *messages;
@@ -191,16 +249,22 @@ template <quantiser R, int PARTS> struct received {
     const float *at = (const float *)(messages + part * t.stride) + (global ? 0 : block);
     return {{at[0], at[scales > 1 ? t.blocks : 0]}, 0};
   }
-  __device__ __forceinline__ uint32_t word_of(int part, int w) const
+  __device__ __forceinline__ void words_of(int part, int c, uint32_t (&to)[words]) const
   {
     const char *codes = messages + part * t.stride + t.codes;
-    return __ldcs((const uint32_t *)codes + block * (t.op.block / word) + w * QUANT_LANES +
-                  lane_of());
+    const uint32_t *from = (const uint32_t *)codes + block * quant_words(&t.op) + lane_of();
+#pragma unroll
+    for (int w = 0; w < words; w++)
+      to[w] = __ldcs(from + (c * words + w) * QUANT_LANES);
   }
-  static __device__ __forceinline__ float value_of(uint32_t packed, int k, quant_scale scale)
+  static __device__ __forceinline__ float value_of(const uint32_t (&packed)[words], int k,
+                                                   quant_scale scale)
   {
-    return quant_value(R, packed >> (k * bits) & ((1u << bits) - 1),
-                       votes ? quant_scale{{1, 1}, 0} : scale);
+    const int w = k * bits / 32, low = k * bits % 32;
+    uint32_t code = packed[w] >> low;
+    if (low + bits > 32)
+      code |= packed[w + 1 < words ? w + 1 : w] << (32 - low);
+    return quant_value(R, code & ((1u << bits) - 1), votes ? quant_scale{{1, 1}, 0} : scale);
   }
   __device__ __forceinline__ void read_scales()
   {
@@ -218,31 +282,32 @@ template <quantiser R, int PARTS> struct received {
         t.parts, [&](int part, float(&to)[1]) { to[0] = scale_of(part).at[0]; }, sum);
     return sum[0];
   }
-  __device__ __forceinline__ void sum_word(int w, float (&sum)[word]) const
+  __device__ __forceinline__ void sum_chunk(int c, float (&sum)[chunk]) const
   {
     if constexpr (PARTS > 0) {
-      uint32_t packed[PARTS];
+      uint32_t packed[PARTS][words];
 #pragma unroll
       for (int part = 0; part < PARTS; part++)
-        packed[part] = word_of(part, w);
+        words_of(part, c, packed[part]);
 #pragma unroll
-      for (int k = 0; k < word; k++)
+      for (int k = 0; k < chunk; k++)
         sum[k] =
             sum_few<0, PARTS>([&](int part) { return value_of(packed[part], k, scale[part]); });
     } else {
-      const auto value = [&](int part, float(&to)[word]) {
-        const uint32_t packed = word_of(part, w);
+      const auto value = [&](int part, float(&to)[chunk]) {
+        uint32_t packed[words];
+        words_of(part, c, packed);
         const quant_scale own = scale_of(part);
 #pragma unroll
-        for (int k = 0; k < word; k++)
+        for (int k = 0; k < chunk; k++)
           to[k] = value_of(packed, k, own);
       };
-      sum_tree<ANY_LEVELS, word>(t.parts, value, sum);
+      sum_tree<ANY_LEVELS, chunk>(t.parts, value, sum);
     }
   }
 };
 
-/* Elements of a lane's word, to[32 k] of those below m. */
+/* Elements of a lane's chunk, to[32 k] of those below m. */
 template <int N, typename T>
 __device__ __forceinline__ void put(enum quant_mode mode, int64_t m, const float (&sum)[N], T *to)
 {
@@ -266,7 +331,7 @@ __global__ void __launch_bounds__(THREADS)
     dequantise_blocks(const task t, int first_vector, const char *messages, enum quant_mode mode,
                       T *out)
 {
-  constexpr int word = 32 / quant_bits_of(R);
+  constexpr int chunk = quant_chunk_of(R);
   const int64_t vector = first_vector + blockIdx.y, block = block_of();
   if (block >= t.blocks)
     return;
@@ -275,17 +340,16 @@ __global__ void __launch_bounds__(THREADS)
   const float total = from.votes ? from.sum_of_scales() : 0;
   const int64_t before = block * t.op.block, m = min(t.op.block, t.n - before);
   T *to = out + vector * t.n + before + lane_of();
-  for (int w = 0; w * word * QUANT_LANES < m; w++, to += word * QUANT_LANES) {
-    float sum[word];
-    from.sum_word(w, sum);
+  for (int c = 0; c * chunk * QUANT_LANES < m; c++, to += chunk * QUANT_LANES) {
+    float sum[chunk];
+    from.sum_chunk(c, sum);
+    if constexpr (quant_needs_of(R) & QUANT_ROTATE)
+      rotate(sum);
 #pragma unroll
-    for (int k = 0; k < word; k++) {
-      if (quant_needs_of(R) & QUANT_ROTATE)
-        sum[k] = rotate(sum[k]);
+    for (int k = 0; k < chunk; k++)
       if (from.votes)
         sum[k] = (sum[k] > 0 ? 1.0f : sum[k] < 0 ? -1.0f : 0.0f) * total;
-    }
-    put<word>(mode, m - w * word * QUANT_LANES, sum, to);
+    put<chunk>(mode, m - c * chunk * QUANT_LANES, sum, to);
   }
 }
 

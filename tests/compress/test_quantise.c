@@ -151,9 +151,8 @@ static float e5m2_number(float x, const struct scales *s, uint32_t bits)
 
 static float qsgd_number(float x, const struct scales *s, uint32_t bits)
 {
-  const float q = fabsf(in_steps(x, s)), down = floorf(q);
-  const float level = down + ((bits + 0.5) / 0x1p16 < (double)q - down);
-  return copysignf(fminf(level, 127), x);
+  const float jitter = (float)((bits + 0.5) / 0x1p16 - 0.5), level = rintf(in_steps(x, s) + jitter);
+  return fmaxf(fminf(level, 127), -127);
 }
 
 /* In units of the block's largest power of two. */
@@ -301,12 +300,15 @@ static struct scales scales_at(const struct codec *codec, const struct rule *rul
 
 /* ---- messages ---- */
 
-/* Elements i and i + 32 share a word, if i / 32 is even. */
+/* Elements i and i + 32 share a word, if i / 32 is even. A lane's words are those of PCG's linear
+ * congruential generator. */
 static uint32_t random_bits(int64_t first, int64_t i)
 {
-  const bool second = i / QUANT_LANES % 2;
-  const uint32_t word = rounding_bits(SEED, first + i - (second ? QUANT_LANES : 0));
-  return second ? word >> 16 : word & 0xffff;
+  uint32_t state = rounding_bits(SEED, first + i % QUANT_LANES);
+  for (int64_t pair = i / QUANT_LANES / 2; pair > 0; pair--)
+    state = state * 747796405u + 2891336453u;
+  const uint32_t high = state >> 16, low = (state & 0xffff) ^ high;
+  return i / QUANT_LANES % 2 ? high : low;
 }
 
 /* Each element of a block against the reference. */
@@ -383,18 +385,26 @@ static void codes_lie_in_words_of_lanes(void **state)
   release(message, codec.ops->bytes(&codec, N));
 }
 
+/* Element i of transform `lane` of 256 elements: row i / 4, lane + 8 (i % 4). */
+static int of_transform(int lane, int i)
+{
+  return i / 4 * 32 + lane + i % 4 * 8;
+}
+
 /* The transform in fp64, by the signs of its matrix. */
-static void transform(const float *x, double *to)
+static void transform(const float *x, int lane, double *to)
 {
   for (int k = 0; k < 32; k++) {
     to[k] = 0;
-    for (int l = 0; l < 32; l++)
-      to[k] += __builtin_parity((unsigned)(k & l)) ? -(double)x[l] : (double)x[l];
+    for (int i = 0; i < 32; i++) {
+      const double element = x[of_transform(lane, i)];
+      to[k] += __builtin_parity((unsigned)(k & i)) ? -element : element;
+    }
     to[k] /= sqrt(32);
   }
 }
 
-/* Codes of a row of 32 are off by half a step each, and the transform keeps lengths. */
+/* Codes of a transform are off by half a step each, and the transform keeps lengths. */
 static void a_rotation_keeps_the_length_of_errors(void **state)
 {
   (void)state;
@@ -408,15 +418,15 @@ static void a_rotation_keeps_the_length_of_errors(void **state)
   for (int64_t b = 0; b < N / 256; b++) {
     const float step = scales_at(&codec, &rules[ROTATED], N, message, b).at[0];
     double most = 0, row[32];
-    for (int r = 0; r < 8; r++) {
-      const float *from = x + b * 256 + r * 32, *to = out + b * 256 + r * 32;
-      float error[32];
-      transform(from, row);
-      for (int k = 0; k < 32; k++) {
+    const float *from = x + b * 256, *to = out + b * 256;
+    float error[256];
+    for (int i = 0; i < 256; i++)
+      error[i] = from[i] - to[i];
+    for (int lane = 0; lane < 8; lane++) {
+      transform(from, lane, row);
+      for (int k = 0; k < 32; k++)
         most = fmax(most, fabs(row[k]));
-        error[k] = from[k] - to[k];
-      }
-      transform(error, row);
+      transform(error, lane, row);
       for (int k = 0; k < 32; k++)
         assert_true(fabs(row[k]) <= 0.5001 * step);
     }

@@ -1,7 +1,7 @@
 /* Stochastic powers of two (Horvath et al. 2019, arXiv:1905.10988): a magnitude goes up to the next
  * power of two with the probability that makes the mean the element. The scale is the power of two
- * in the largest magnitude of a block. A code is a sign, and the number of halvings of four times
- * the scale, or 0 for zero. Numbers below 2^-125 times the scale become 0. */
+ * in the largest magnitude of a block. A code is a sign and an exponent above that of
+ * natural_base(), or 0 for zero. Numbers below 2^-125 times the scale become 0. */
 #ifndef SLUICE_COMPRESS_RULE_NATURAL_H
 #define SLUICE_COMPRESS_RULE_NATURAL_H
 
@@ -15,21 +15,32 @@ QUANT_FN struct quant_scale natural_scale(struct quant_stats s, const struct qua
   return scale;
 }
 
+QUANT_FN uint32_t natural_exponent(struct quant_scale scale)
+{
+  return quant_bits(scale.at[0]) >> 23 & 0xff;
+}
+
+/* Exponent field below that of code 1. Code 127 is twice the scale. */
+QUANT_FN uint32_t natural_base(struct quant_scale scale)
+{
+  const uint32_t exponent = natural_exponent(scale);
+  return exponent > 126 ? exponent - 126 : 0;
+}
+
 QUANT_FN uint32_t natural_code(float x, struct quant_scale scale, const struct quantise *op,
                                uint32_t bits)
 {
   (void)op;
-  const uint32_t top = (quant_bits(scale.at[0]) >> 23) + 2;
-  const uint32_t magnitude = quant_bits(x) & 0x7fffffff;
+  const uint32_t base = natural_base(scale), word = quant_bits(x);
   /* The mantissa is the probability, in steps of 2^-16. */
-  const uint32_t power = (magnitude + (bits << 7) + 64) >> 23;
-  const uint32_t code = power > 0 && top - power < 128 ? top - power : 0;
-  return code | (x < 0 ? 0x80 : 0);
+  const uint32_t power = ((word & 0x7fffffff) + (bits << 7 | 64)) >> 23;
+  return (power > base ? power - base : 0) | (word >> 24 & 0x80);
 }
 
 QUANT_FN float natural_value(uint32_t code, struct quant_scale scale)
 {
-  const uint32_t steps = code & 0x7f, power = steps ? (129 - steps) << 23 : 0;
+  const uint32_t steps = code & 0x7f, least = 127 + natural_base(scale) - natural_exponent(scale);
+  const uint32_t power = steps ? (steps + least) << 23 : 0;
   return quant_float(power | (code & 0x80) << 24) * scale.at[0];
 }
 

@@ -1,6 +1,6 @@
 /* Stochastic levels between 0 and the Euclidean norm of a block (Alistarh et al. 2017,
- * arXiv:1610.02132). A magnitude goes up to the next level with the probability that makes the mean
- * the element. */
+ * arXiv:1610.02132). An element moves by up to half a level at random, and goes to the nearest
+ * level. So the mean is the element. */
 #ifndef SLUICE_COMPRESS_RULE_QSGD_H
 #define SLUICE_COMPRESS_RULE_QSGD_H
 
@@ -14,11 +14,10 @@ QUANT_FN struct quant_scale qsgd_scale(struct quant_stats s, const struct quanti
 QUANT_FN uint32_t qsgd_code(float x, struct quant_scale scale, const struct quantise *op,
                             uint32_t bits)
 {
-  const float q = quant_magnitude(x) * scale.inverse, most = (float)op->levels;
-  const int32_t down = (int32_t)(q < most ? q : most);
-  const int32_t up = ((float)bits + 0.5f) * 0x1p-16f < q - (float)down;
-  const int32_t level = down + up < op->levels ? down + up : op->levels;
-  return (uint32_t)(x < 0 ? -level : level) & 0xff;
+  /* Uniform in (-1/2, 1/2): the random bits are a mantissa, so no integer is converted. */
+  const float jitter = quant_float(0x3f800000 | bits << 7) - 1.49999237060546875f;
+  const int32_t level = (int32_t)quant_round(x * scale.inverse + jitter), most = op->levels;
+  return (uint32_t)(level > most ? most : level < -most ? -most : level) & 0xff;
 }
 
 QUANT_FN float qsgd_value(uint32_t code, struct quant_scale scale)

@@ -7,11 +7,12 @@
  * block, then the second of each. Zeros follow, up to a multiple of 128 bytes, then the codes of
  * each block.
  *
- * Lane l of 32 owns elements l, l + 32, ... of a block. It packs their codes into words of 32 bits,
- * from the low bits up. Word w of lane l is word 32 w + l of the block.
+ * Lane l of 32 owns elements l, l + 32, ... of a block. Their codes follow each other in words of
+ * 32 bits, from the low bits up. Word w of lane l is word 32 w + l of the block. A chunk is the
+ * fewest codes of a lane that fill whole words.
  *
  * NAME.h is the rule of codec NAME. It defines
- *   NAME_bits   bits per code: 1, 2, 4 or 8
+ *   NAME_bits   bits per code: 1, 2, 3, 4 or 8
  *   NAME_scales floats per block: 1 or 2
  *   NAME_needs  QUANT_ flags
  *   NAME_scale(s, op)              scales of a block from its statistics: no scale is negative
@@ -50,6 +51,7 @@ enum {
   QUANT_LANES = 32,
   QUANT_MOST_BLOCK = 4096,
   QUANT_LINE = 128, /* alignment of a message, and of its codes */
+  QUANT_ROTATED = 8 /* elements of a lane in a rotation */
 };
 
 /* Needs of a rule besides the largest magnitude of a block. */
@@ -58,7 +60,7 @@ enum {
   QUANT_SQUARES = 2,     /* the sum of squares */
   QUANT_RANDOM = 4,      /* random bits */
   QUANT_VOTES = 8,       /* a sum is the sign of the sum of signs, times the sum of scales */
-  QUANT_ROTATE = 16,     /* codes of a Walsh-Hadamard transform of the elements over the lanes */
+  QUANT_ROTATE = 16,     /* codes of a Walsh-Hadamard transform of the elements */
   QUANT_LEVELS = 32,     /* the setting `levels` */
   QUANT_MAGNITUDES = 64, /* the sum of magnitudes */
   QUANT_GLOBAL = 128     /* the largest magnitude of all ranks' vectors instead of the block's */
@@ -75,10 +77,11 @@ QUANT_CONST bool quant_takes_each(enum quant_mode mode)
 
 struct quantise {
   enum quantiser rule;
-  int64_t block; /* elements: a power of two, 1024 / bits to QUANT_MOST_BLOCK */
+  int64_t block; /* elements: a power of two, a multiple of a chunk, at most QUANT_MOST_BLOCK */
   int levels;    /* QUANT_GLOBAL: 127 / ranks */
-  /* Seed of the random bits, which are a function of it and of the number of block and element. Two
-   * elements of a word that follow each other share 32 bits: the first has the low half. */
+  /* Seed of the random bits, which are a function of it and of the number of block and element. A
+   * lane begins a block with rounding_bits() of its first element, and goes on by quant_next(). Two
+   * elements that follow each other share a word of 32 bits: the first has the low half. */
   uint64_t seed;
   const float *largest; /* QUANT_GLOBAL: no magnitude is larger; in memory of the device */
 };
@@ -133,6 +136,18 @@ QUANT_FN struct quant_scale quant_steps(float max, float most)
 QUANT_FN uint32_t quant_round(float x)
 {
   return quant_bits(x + 12582912.0f) - 0x4b400000; /* 1.5 * 2^23: units are the last bit */
+}
+
+/* The next state of a lane's random bits, and the word of a state. A step of a linear congruential
+ * generator and one mixing of its halves (O'Neill 2014, "PCG") are cheaper than a hash. */
+QUANT_FN uint32_t quant_next(uint32_t state)
+{
+  return state * 747796405u + 2891336453u;
+}
+
+QUANT_FN uint32_t quant_random(uint32_t state)
+{
+  return state ^ state >> 16;
 }
 
 /* The integer that the low bits of `code` are. */
@@ -191,6 +206,17 @@ QUANT_CONST int quant_needs_of(enum quantiser rule)
 {
   return CODEC_QUANTISERS(QUANT_NEEDS) 0;
 }
+
+/* Elements of a lane in a chunk, and words of their codes. */
+QUANT_CONST int quant_chunk_of(enum quantiser rule)
+{
+  return 32 % quant_bits_of(rule) ? 32 : 32 / quant_bits_of(rule);
+}
+
+QUANT_CONST int quant_chunk_words_of(enum quantiser rule)
+{
+  return quant_chunk_of(rule) * quant_bits_of(rule) / 32;
+}
 #undef QUANT_BITS
 #undef QUANT_SCALES
 #undef QUANT_NEEDS
@@ -239,7 +265,10 @@ QUANT_FN float quant_value(enum quantiser rule, uint32_t code, struct quant_scal
 }
 #undef QUANT_CASE
 
-/* 1 / sqrt(32): a transform with this factor is its own inverse. */
+/* A transform is over 32 elements: QUANT_ROTATED that follow each other in a lane, and the lanes
+ * l, l + 8, l + 16 and l + 24. Most of its sums need no other lane. Butterflies of elements that
+ * are 4, 2 and 1 apart come first, then those of lanes that are 16 and 8 apart. The factor is 1 /
+ * sqrt(32), so the transform is its own inverse. */
 #define QUANT_ROTATION 0.17677669529663687f
 
 QUANT_FN int64_t quant_blocks(const struct quantise *op, int64_t n)

@@ -1,22 +1,33 @@
 /* Part of kernels_body.h: blocks of quantised messages (compress/rule/quantise.h). Loops over the
  * lanes of a block are innermost, and the compiler makes vectors of them. */
 
-/* Most elements of a lane's word, times lanes. Levels of a sum over parts: an int counts fewer. */
-enum { QUANT_GROUP = 32 * QUANT_LANES, QUANT_DEPTH = 33 };
+/* Most elements of a lane's chunk, times lanes. Levels of a sum over parts: an int counts fewer. */
+enum { QUANT_GROUP = 32 * QUANT_LANES, QUANT_DEPTH = 33, MOST_WORDS = 3 };
 
-/* The transform of each row of 32 elements. The butterflies of a warp are in this order. */
-static void rotate_rows(int64_t n, float *x)
+/* Butterflies of n pairs, which are `apart` from each other. */
+INLINE void butterflies(int n, int apart, float *x)
 {
-  for (; n > 0; n -= QUANT_LANES, x += QUANT_LANES) {
-    for (int half = QUANT_LANES / 2; half > 0; half /= 2)
-      for (int at = 0; at < QUANT_LANES; at += 2 * half)
-        for (int l = at; l < at + half; l++) {
-          const float sum = x[l] + x[l + half], difference = x[l] - x[l + half];
-          x[l] = sum;
-          x[l + half] = difference;
-        }
-    for (int l = 0; l < QUANT_LANES; l++)
-      x[l] *= QUANT_ROTATION;
+  for (int i = 0; i < n; i++) {
+    const float sum = x[i] + x[i + apart], difference = x[i] - x[i + apart];
+    x[i] = sum;
+    x[i + apart] = difference;
+  }
+}
+
+/* A transform needs QUANT_ROTATED rows of an element per lane. n is a multiple of them. */
+static void rotate_groups(int64_t n, float *x)
+{
+  enum { ROWS = QUANT_ROTATED, N = ROWS * QUANT_LANES };
+  for (; n > 0; n -= N, x += N) {
+    for (int half = ROWS / 2 * QUANT_LANES; half >= QUANT_LANES; half /= 2)
+      for (int at = 0; at < N; at += 2 * half)
+        butterflies(half, half, x + at);
+    for (int at = 0; at < N; at += QUANT_LANES)
+      butterflies(16, 16, x + at);
+    for (int at = 0; at < N; at += 16)
+      butterflies(8, 8, x + at);
+    for (int i = 0; i < N; i++)
+      x[i] *= QUANT_ROTATION;
   }
 }
 
@@ -80,7 +91,7 @@ INLINE void encode_block(enum quantiser rule, const struct quantise *op, int64_t
                          const float *x, int64_t apart, float *scales, uint32_t *words)
 {
   static const float zeros[QUANT_MOST_BLOCK];
-  const int bits = quant_bits_of(rule), needs = quant_needs_of(rule), each = 32 / bits;
+  const int bits = quant_bits_of(rule), needs = quant_needs_of(rule), each = quant_chunk_of(rule);
   const int64_t first = number * op->block;
   const struct rounding_key key = rounding_key_make(op->seed, first);
   float whole[QUANT_MOST_BLOCK];
@@ -90,7 +101,7 @@ INLINE void encode_block(enum quantiser rule, const struct quantise *op, int64_t
     x = whole;
   }
   if (needs & QUANT_ROTATE)
-    rotate_rows(op->block, whole);
+    rotate_groups(op->block, whole);
   struct quant_stats s = {.max = 0};
   if (needs & QUANT_GLOBAL)
     s.max = *op->largest;
@@ -102,16 +113,27 @@ INLINE void encode_block(enum quantiser rule, const struct quantise *op, int64_t
     x = zeros;
   for (int k = 0; k < quant_scales_of(rule); k++)
     scales[k * apart] = scale.at[k];
-  for (int64_t at = 0; at < op->block; at += QUANT_LANES * each, words += QUANT_LANES) {
-    uint32_t word[QUANT_LANES] = {0}, random[QUANT_LANES] = {0};
-    for (int k = 0; k < each; k++)
-      for (int l = 0; l < QUANT_LANES; l++) {
-        const int64_t i = at + k * QUANT_LANES + l;
-        if (needs & QUANT_RANDOM)
-          random[l] = k & 1 ? random[l] >> 16 : rounding_mix(key, (uint32_t)(first + i));
-        word[l] |= quant_code(rule, x[i], scale, op, random[l] & 0xffff) << (k * bits);
+  uint32_t state[QUANT_LANES], random[QUANT_LANES] = {0};
+  for (int l = 0; needs & QUANT_RANDOM && l < QUANT_LANES; l++)
+    state[l] = rounding_mix(key, (uint32_t)first + (uint32_t)l);
+  for (int64_t at = 0; at < op->block; at += QUANT_LANES * each) {
+    uint32_t word[MOST_WORDS][QUANT_LANES] = {{0}};
+    for (int k = 0; k < each; k++) {
+      const int w = k * bits / 32, low = k * bits % 32;
+      for (int l = 0; needs & QUANT_RANDOM && l < QUANT_LANES; l++) {
+        random[l] = k & 1 ? random[l] >> 16 : quant_random(state[l]);
+        state[l] = k & 1 ? state[l] : quant_next(state[l]);
       }
-    memcpy(words, word, sizeof word);
+      for (int l = 0; l < QUANT_LANES; l++) {
+        const uint32_t code =
+            quant_code(rule, x[at + k * QUANT_LANES + l], scale, op, random[l] & 0xffff);
+        word[w][l] |= code << low;
+        if (low + bits > 32)
+          word[w + 1][l] |= code >> (32 - low);
+      }
+    }
+    for (int w = 0; w < quant_chunk_words_of(rule); w++, words += QUANT_LANES)
+      memcpy(words, word[w], sizeof word[w]);
   }
 }
 
@@ -127,15 +149,21 @@ static void quantise(const struct quantise *op, int64_t number, int64_t m, const
 }
 #undef QUANT_CASE
 
-/* One word of each lane. */
+/* One chunk of each lane. */
 INLINE void decode_words(enum quantiser rule, const uint32_t *word, struct quant_scale scale,
                          float *out)
 {
   const int bits = quant_bits_of(rule);
-  for (int k = 0; k < 32 / bits; k++)
-    for (int l = 0; l < QUANT_LANES; l++)
-      out[k * QUANT_LANES + l] =
-          quant_value(rule, word[l] >> (k * bits) & ((1u << bits) - 1), scale);
+  for (int k = 0; k < quant_chunk_of(rule); k++) {
+    const int low = k * bits % 32;
+    const uint32_t *at = word + k * bits / 32 * QUANT_LANES;
+    for (int l = 0; l < QUANT_LANES; l++) {
+      uint32_t code = at[l] >> low;
+      if (low + bits > 32)
+        code |= at[l + QUANT_LANES] << (32 - low);
+      out[k * QUANT_LANES + l] = quant_value(rule, code & ((1u << bits) - 1), scale);
+    }
+  }
 }
 
 typedef void decode_function(const uint32_t *word, struct quant_scale scale, float *out);
@@ -150,7 +178,7 @@ CODEC_QUANTISERS(QUANT_DECODE)
 /* One block of each message. */
 struct blocks {
   decode_function *decode;
-  int64_t stride, group; /* group: elements of a word of each lane */
+  int64_t stride, group; /* group: elements of a chunk of each lane */
   int64_t apart;
   int scales;
   bool votes;
@@ -209,17 +237,18 @@ static void dequantise(const struct quantise *op, int parts, int64_t stride, int
   const int needs = quant_needs_of(op->rule);
   const struct blocks b = {.decode = decode[op->rule],
                            .stride = stride,
-                           .group = 32 / quant_bits_of(op->rule) * QUANT_LANES,
+                           .group = quant_chunk_of(op->rule) * QUANT_LANES,
                            .apart = apart,
                            .scales = quant_scales_of(op->rule),
                            .votes = needs & QUANT_VOTES,
                            .scale = scale};
   const float votes = b.votes ? sum_scales(&b, 0, parts) : 0;
   float work[QUANT_DEPTH][QUANT_GROUP];
-  for (int64_t at = 0; at < m; at += b.group, words += QUANT_LANES) {
+  const int64_t step = quant_chunk_words_of(op->rule) * QUANT_LANES;
+  for (int64_t at = 0; at < m; at += b.group, words += step) {
     sum_group(&b, words, 0, parts, work);
     if (needs & QUANT_ROTATE)
-      rotate_rows(b.group, work[0]);
+      rotate_groups(b.group, work[0]);
     for (int64_t i = 0; b.votes && i < b.group; i++)
       work[0][i] = (work[0][i] > 0 ? 1.0f : work[0][i] < 0 ? -1.0f : 0.0f) * votes;
     put_group(mode, m - at < b.group ? m - at : b.group, work[0], out + at);
