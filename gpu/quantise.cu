@@ -390,7 +390,7 @@ dim3 grid_of(int64_t blocks, int rows)
 template <quantiser R>
 void run_quantise(cudaStream_t stream, const task &t, const float *x, char *messages)
 {
-  constexpr int usual = quant_bits_of(R) == 1 ? 1024 : 256; /* as compress/quantiser.c has it */
+  constexpr int usual = quant_chunk_of(R) == 32 ? 1024 : 256; /* as compress/quantiser.c has it */
   const auto kernel =
       t.op.block == usual ? quantise_blocks<R, usual / QUANT_LANES> : quantise_blocks<R, 0>;
   for (int first = 0; first < t.parts; first += MOST_ROWS)

@@ -61,7 +61,8 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
                      out);
 }
 
-/* A lane fills one word of 32 bits at least. Codes of 1 bit share scales among more elements. */
+/* A lane fills whole words of 32 bits: 3-bit codes fill them after 32 elements. Codes of 1 bit
+ * share scales among more elements. */
 #define QUANTISER(id, kind, title, from)                                                           \
   const struct codec_ops codec_##id = {                                                            \
       .name = #id,                                                                                 \
@@ -70,11 +71,11 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
                 (id##_needs & QUANT_RANDOM ? CODEC_UNBIASED : 0) |                                 \
                 (id##_needs & QUANT_GLOBAL ? CODEC_NEEDS_MAX : 0),                                 \
       .rule = QUANT_##id,                                                                          \
-      .usual = {.block = id##_needs & QUANT_GLOBAL ? 0                                             \
-                         : id##_bits == 1          ? 1024                                          \
-                                                   : USUAL_BLOCK,                                  \
+      .usual = {.block = id##_needs & QUANT_GLOBAL          ? 0                                    \
+                         : 32 % id##_bits || id##_bits == 1 ? 1024                                 \
+                                                            : USUAL_BLOCK,                         \
                 .levels = id##_needs & QUANT_LEVELS ? 127 : 0},                                    \
-      .least = {.block = 1024 / id##_bits, .levels = 1},                                           \
+      .least = {.block = 32 % id##_bits ? 1024 : 1024 / id##_bits, .levels = 1},                   \
       .most = {.block = QUANT_MOST_BLOCK, .levels = 127},                                          \
       .bytes = bytes,                                                                              \
       .encode = encode,                                                                            \

@@ -95,6 +95,15 @@ static struct scales qsgd_ref(const float *x, int64_t n)
   return (struct scales){{step < FLT_MIN ? 0 : step}};
 }
 
+static struct scales int3_ref(const float *x, int64_t n)
+{
+  static float term[QUANT_MOST_BLOCK];
+  for (int64_t i = 0; i < n; i++)
+    term[i] = x[i] * x[i];
+  const float step = sqrtf(lane_sum(term, n) / (float)n) / 1.5f;
+  return (struct scales){{step < FLT_MIN ? 0 : step}};
+}
+
 static struct scales natural_ref(const float *x, int64_t n)
 {
   const float most = most_of(x, n);
@@ -127,6 +136,11 @@ static float integer_number(float x, const struct scales *s, uint32_t bits)
 {
   (void)bits;
   return rintf(in_steps(x, s));
+}
+
+static float clipped_number(float x, const struct scales *s, uint32_t bits)
+{
+  return fmaxf(fminf(integer_number(x, s, bits), 3), -3);
 }
 
 /* To nearest even, with subnormals below 2^least. */
@@ -180,6 +194,12 @@ static double half_step(float x, const struct scales *s)
   return 0.5001 * s->at[0];
 }
 
+/* What is clipped is lost. */
+static double clipped(float x, const struct scales *s)
+{
+  return fmax(half_step(x, s), fabs((double)x) - 2.9999 * s->at[0]);
+}
+
 /* Half of the last place: 4 bits of significand, or the least subnormal. */
 static double e4m3_bound(float x, const struct scales *s)
 {
@@ -217,6 +237,7 @@ static const struct rule {
 } rules[] = {
     {"int8", 8, 1, 256, 0, int8_ref, integer_number, half_step},
     {"int4", 4, 1, 256, 0, int4_ref, integer_number, half_step},
+    {"int3", 3, 1, 1024, 0, int3_ref, clipped_number, clipped},
     {"e4m3", 8, 1, 256, 0, e4m3_ref, e4m3_number, e4m3_bound},
     {"e5m2", 8, 1, 256, 0, e5m2_ref, e5m2_number, e5m2_bound},
     {"qsgd", 8, 1, 256, CODEC_UNBIASED, qsgd_ref, qsgd_number, whole_step},
@@ -359,7 +380,8 @@ static void messages_are_those_of_the_reference(void **state)
     for (int l = 0; l < LENGTHS; l++)
       for (int t = 0; t < 2; t++) {
         check_messages(&rules[r], rules[r].block, lengths[l], lanes[t]);
-        check_messages(&rules[r], 1024 / rules[r].bits, lengths[l], lanes[t]);
+        check_messages(&rules[r], 32 % rules[r].bits ? 1024 : 1024 / rules[r].bits, lengths[l],
+                       lanes[t]);
         check_messages(&rules[r], QUANT_MOST_BLOCK, lengths[l], lanes[t]);
       }
 }
@@ -391,6 +413,26 @@ static int of_transform(int lane, int i)
   return i / 4 * 32 + lane + i % 4 * 8;
 }
 
+/* Codes of int3: 32 of lane 5 fill three words, and two codes lie in two words each. */
+static void codes_of_three_bits_follow_each_other(void **state)
+{
+  (void)state;
+  enum { N = 1024, LANE = 5 };
+  const struct codec codec = codec_of("int3", N);
+  const struct codec_pass pass = pass_of(lanes[0], N, 1);
+  float x[N];
+  for (int i = 0; i < N; i++)
+    x[i] = (float)(i / 32 % 7 - 3); /* the root mean square is about 2, a step 1.36 */
+  char *message = encoded(&codec, &pass, x);
+  static const int codes[] = {-2, -1, -1, 0, 1, 1, 2};
+  for (int bit = 0; bit < 96; bit++) {
+    uint32_t word;
+    memcpy(&word, message + 128 + (bit / 32 * 32 + LANE) * 4, 4);
+    assert_int_equal(word >> bit % 32 & 1, (codes[bit / 3 % 7] + 8) >> bit % 3 & 1);
+  }
+  release(message, codec.ops->bytes(&codec, N));
+}
+
 /* The transform in fp64, by the signs of its matrix. */
 static void transform(const float *x, int lane, double *to)
 {
@@ -405,36 +447,42 @@ static void transform(const float *x, int lane, double *to)
 }
 
 /* Codes of a transform are off by half a step each, and the transform keeps lengths. */
-static void a_rotation_keeps_the_length_of_errors(void **state)
+static void check_rotation(const struct rule *rule, float most_code)
 {
-  (void)state;
-  enum { N = 2048 };
-  const struct codec codec = codec_of(rules[ROTATED].name, 0);
+  enum { N = 2048, ROTATED_TOGETHER = 256 };
+  const struct codec codec = codec_of(rule->name, 0);
   const struct codec_pass pass = pass_of(lanes[0], N, 1);
   float *x = vector(N, 3);
   x[700] = 1; /* larger than the others: its block's codes still tell them apart */
   char *message = encoded(&codec, &pass, x);
   float *out = decoded(&codec, lanes[0], N, message);
-  for (int64_t b = 0; b < N / 256; b++) {
-    const float step = scales_at(&codec, &rules[ROTATED], N, message, b).at[0];
+  for (int64_t b = 0; b < N / codec.set.block; b++) {
+    const float step = scales_at(&codec, rule, N, message, b).at[0];
     double most = 0, row[32];
-    const float *from = x + b * 256, *to = out + b * 256;
-    float error[256];
-    for (int i = 0; i < 256; i++)
-      error[i] = from[i] - to[i];
-    for (int lane = 0; lane < 8; lane++) {
-      transform(from, lane, row);
-      for (int k = 0; k < 32; k++)
-        most = fmax(most, fabs(row[k]));
-      transform(error, lane, row);
-      for (int k = 0; k < 32; k++)
-        assert_true(fabs(row[k]) <= 0.5001 * step);
+    for (int64_t at = b * codec.set.block; at < (b + 1) * codec.set.block; at += ROTATED_TOGETHER) {
+      float error[ROTATED_TOGETHER];
+      for (int i = 0; i < ROTATED_TOGETHER; i++)
+        error[i] = x[at + i] - out[at + i];
+      for (int lane = 0; lane < 8; lane++) {
+        transform(x + at, lane, row);
+        for (int k = 0; k < 32; k++)
+          most = fmax(most, fabs(row[k]));
+        transform(error, lane, row);
+        for (int k = 0; k < 32; k++)
+          assert_true(fabs(row[k]) <= 0.5001 * step);
+      }
     }
-    assert_true(fabs(step - most / 7) <= 1e-6 * step);
+    assert_true(fabs(step - most / most_code) <= 1e-6 * step);
   }
   release(out, N * 4);
   release(message, codec.ops->bytes(&codec, N));
   release(x, N * 4);
+}
+
+static void a_rotation_keeps_the_length_of_errors(void **state)
+{
+  (void)state;
+  check_rotation(&rules[ROTATED], 7);
 }
 
 /* ---- sums ---- */
@@ -581,7 +629,8 @@ static void large_numbers_are_finite(void **state)
   (void)state;
   for (int r = 0; r < RULES; r++) {
     const struct codec codec = codec_of(rules[r].name, 0);
-    const bool squares = !strcmp(rules[r].name, "qsgd"), sums = r == ROTATED || rules[r].bits == 1;
+    const bool squares = !strcmp(rules[r].name, "qsgd") || !strcmp(rules[r].name, "int3"),
+               sums = r == ROTATED || rules[r].bits == 1;
     float *out = middle_block(&codec, 0, squares ? 0x1p63f : sums ? 0x1p122f : FLT_MAX / 2);
     for (int64_t i = 0; i < 3 * codec.set.block; i++)
       assert_true(isfinite(out[i]));
@@ -739,6 +788,7 @@ static void settings_have_bounds(void **state)
   typedef struct codec_settings set;
   refused("int8", (set){.block = 64}, "block of codec int8 is 64: use 128 to 4096");
   refused("int4", (set){.block = 128}, "block of codec int4 is 128: use 256 to 4096");
+  refused("int3", (set){.block = 512}, "block of codec int3 is 512: use 1024 to 4096");
   refused("onebit", (set){.block = 512}, "block of codec onebit is 512: use 1024 to 4096");
   refused("int8", (set){.block = 8192}, "block of codec int8 is 8192: use 128 to 4096");
   refused("int8", (set){.block = 300}, "block of codec int8 is 300: use a power of two");
@@ -808,6 +858,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(messages_are_those_of_the_reference),
       cmocka_unit_test(codes_lie_in_words_of_lanes),
+      cmocka_unit_test(codes_of_three_bits_follow_each_other),
       cmocka_unit_test(a_rotation_keeps_the_length_of_errors),
       cmocka_unit_test(sums_have_the_order_of_the_parts),
       cmocka_unit_test(a_loss_is_what_a_message_leaves),

@@ -1,4 +1,4 @@
-/* int4 of a Walsh-Hadamard transform over the lanes, which spreads outliers (Jia et al. 2024,
+/* int4 of a Walsh-Hadamard transform, which spreads outliers (Jia et al. 2024,
  * arXiv:2410.15526). A sum is transformed back. */
 #ifndef SLUICE_COMPRESS_RULE_HADAMARD_INT4_H
 #define SLUICE_COMPRESS_RULE_HADAMARD_INT4_H

@@ -178,6 +178,7 @@ QUANT_FN float quant_from_minifloat(uint32_t code, int mantissa, uint32_t down)
 
 #include "compress/rule/e4m3.h"
 #include "compress/rule/e5m2.h"
+#include "compress/rule/int3.h"
 #include "compress/rule/int4.h"
 #include "compress/rule/int8.h"
 #include "compress/rule/natural.h"
