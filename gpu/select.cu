@@ -32,6 +32,14 @@ __device__ __forceinline__ uint16_t *indices_of(const selection &op, const slots
   return (uint16_t *)((char *)slots.indices + part * slots.index_stride) + block * op.keep;
 }
 
+/* NULL: messages have indices. */
+__device__ __forceinline__ uint32_t *bits_of(const selection &op, const slots &slots, int64_t part,
+                                             int64_t block)
+{
+  char *base = (char *)slots.bits;
+  return base ? (uint32_t *)(base + part * slots.index_stride) + block * select_words(&op) : NULL;
+}
+
 __device__ __forceinline__ float *values_of(const selection &op, const slots &slots, int64_t part,
                                             int64_t block)
 {
@@ -214,10 +222,25 @@ __device__ uint2 count_share(const share<R, EACH> &mine, cut cut)
           (uint32_t)__reduce_add_sync(0xFFFFFFFF, count.y)};
 }
 
+/* Slots of a block, with indices or bits. Bits are in shared memory. */
+struct sink {
+  uint16_t *indices;
+  uint32_t *bits;
+  float *values;
+
+  __device__ __forceinline__ void put(uint32_t slot, uint16_t number, float value) const
+  {
+    if (bits)
+      atomicOr(&bits[number / 32], 1u << number % 32);
+    else
+      indices[slot] = number;
+    values[slot] = value;
+  }
+};
+
 /* The same elements to their slots, after those `before` the share. Returns the slots in use. */
 template <bool TIES, typename R, int EACH>
-__device__ uint32_t store_share(const share<R, EACH> &mine, cut cut, uint2 before,
-                                uint16_t *indices, float *values)
+__device__ uint32_t store_share(const share<R, EACH> &mine, cut cut, uint2 before, const sink &to)
 {
   const uint32_t lower = (1u << threadIdx.x % 32) - 1;
 #pragma unroll(EACH > 0 ? EACH : 1)
@@ -231,8 +254,7 @@ __device__ uint32_t store_share(const share<R, EACH> &mine, cut cut, uint2 befor
                    ties = before.y + __popc(all_equal & lower);
     if (larger || (equal && ties < cut.ties)) {
       const uint32_t slot = before.x + __popc(all_larger & lower) + min(ties, cut.ties);
-      indices[slot] = mine.number(row);
-      values[slot] = mine.value(row);
+      to.put(slot, mine.number(row), mine.value(row));
     }
     before.x += __popc(all_larger);
     before.y += __popc(all_equal);
@@ -243,8 +265,7 @@ __device__ uint32_t store_share(const share<R, EACH> &mine, cut cut, uint2 befor
 /* The elements of all shares to their slots. Shares are consecutive, so that slots ascend. Returns
  * the slots in use. All threads may read them then. */
 template <bool TIES, typename R, int EACH>
-__device__ uint32_t store_chosen(const share<R, EACH> &mine, cut cut, uint16_t *indices,
-                                 float *values)
+__device__ uint32_t store_chosen(const share<R, EACH> &mine, cut cut, const sink &to)
 {
   __shared__ uint2 count[WARPS];
   __shared__ uint32_t used;
@@ -256,7 +277,7 @@ __device__ uint32_t store_chosen(const share<R, EACH> &mine, cut cut, uint16_t *
   uint2 before = {0, 0};
   for (int w = 0; w < warp; w++)
     before.x += count[w].x, before.y += count[w].y;
-  const uint32_t until = store_share<TIES>(mine, cut, before, indices, values);
+  const uint32_t until = store_share<TIES>(mine, cut, before, to);
   if (threadIdx.x == THREADS - 1)
     used = until;
   __syncthreads();
@@ -266,15 +287,16 @@ __device__ uint32_t store_chosen(const share<R, EACH> &mine, cut cut, uint16_t *
 /* The chosen elements of a block, and unused slots after them. `least` is a key that is not above
  * the smallest chosen one. */
 template <typename R, int EACH>
-__device__ void choose(const share<R, EACH> &mine, uint32_t least, uint16_t *indices, float *values)
+__device__ void choose(const share<R, EACH> &mine, uint32_t least, const sink &to)
 {
   cut cut = {R::ranked ? 0u : 1u, (uint32_t)mine.op.keep};
   for (int pass = 0; R::ranked && pass < SELECT_PASSES; pass++)
     cut = narrow_cut(mine, pass, least, cut);
-  const uint32_t used = store_chosen<true>(mine, cut, indices, values);
+  const uint32_t used = store_chosen<true>(mine, cut, to);
   for (int slot = used + threadIdx.x; slot < mine.op.keep; slot += THREADS) {
-    indices[slot] = SELECT_UNUSED;
-    values[slot] = 0;
+    if (!to.bits)
+      to.indices[slot] = SELECT_UNUSED;
+    to.values[slot] = 0;
   }
 }
 
@@ -286,17 +308,24 @@ __global__ void __launch_bounds__(THREADS)
   const int64_t part = first + blockIdx.y, block = blockIdx.x;
   const share<R, EACH> mine(op, (int)length_of(op, n, block), x + part * n + block * op.block,
                             NULL);
-  uint16_t *indices = indices_of(op, slots, part, block);
-  float *values = values_of(op, slots, part, block);
+  constexpr int words = (EACH > 0 ? EACH * THREADS : SELECT_MOST_BLOCK) / 32;
+  __shared__ uint32_t chosen[words];
+  uint32_t *bits = bits_of(op, slots, part, block);
+  const sink to = {indices_of(op, slots, part, block), bits ? chosen : NULL,
+                   values_of(op, slots, part, block)};
+  for (int w = threadIdx.x; bits && w < select_words(&op); w += THREADS)
+    chosen[w] = 0; /* store_chosen() lets all threads meet before it sets bits */
   const uint32_t least = R::ranked ? least_key(mine) : 0;
   if constexpr (R::ranked && EACH > 0) {
     __shared__ float large[EACH * THREADS];
     __shared__ uint16_t number[EACH * THREADS];
-    const uint32_t count = store_chosen<false>(mine, {least - 1, 0}, number, large);
-    choose(share<R, 0>(op, (int)count, large, number), least, indices, values);
+    const uint32_t count = store_chosen<false>(mine, {least - 1, 0}, {number, NULL, large});
+    choose(share<R, 0>(op, (int)count, large, number), least, to);
   } else {
-    choose(mine, least, indices, values);
+    choose(mine, least, to);
   }
+  for (int w = threadIdx.x; bits && w < select_words(&op); w += THREADS)
+    bits[w] = chosen[w];
 }
 
 template <typename R>
@@ -352,13 +381,70 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
+/* before[w]: bits that are set in the words below w. All threads may read them then. */
+__device__ void count_before(int words, const uint32_t *bits, uint32_t *before)
+{
+  __shared__ uint32_t sum[WARPS];
+  const int each = (words + THREADS - 1) / THREADS, begin = min((int)threadIdx.x * each, words),
+            end = min(begin + each, words), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  uint32_t own = 0;
+  for (int w = begin; w < end; w++)
+    own += __popc(bits[w]);
+  uint32_t until = own;
+#pragma unroll
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const uint32_t other = __shfl_up_sync(0xFFFFFFFF, until, distance);
+    until += lane >= distance ? other : 0;
+  }
+  __syncthreads(); /* the sums and counts of the message before are read */
+  if (lane == 31)
+    sum[warp] = until;
+  __syncthreads();
+  for (int w = 0; w < warp; w++)
+    until += sum[w];
+  uint32_t at = until - own;
+  for (int w = begin; w < end; w++) {
+    before[w] = at;
+    at += __popc(bits[w]);
+  }
+  __syncthreads();
+}
+
+/* The same of messages with bits: a thread per element. */
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    scatter_bits(const selection op, int64_t n, int64_t first, int parts, const slots slots,
+                 enum scatter_mode mode, T *out)
+{
+  __shared__ uint32_t before[SELECT_MOST_BLOCK / 32];
+  first += blockIdx.y;
+  const int64_t block = blockIdx.x;
+  const int length = (int)length_of(op, n, block), lane = threadIdx.x % 32;
+  T *to = out + first * n + block * op.block;
+  for (int64_t part = first; part < first + parts; part++) {
+    const uint32_t *bits = bits_of(op, slots, part, block);
+    const float *values = values_of(op, slots, part, block);
+    const bool sets = mode == SCATTER_SET && part == first;
+    count_before((int)select_words(&op), bits, before);
+    for (int i = threadIdx.x; i < length; i += THREADS) {
+      const uint32_t word = bits[i / 32], slot = before[i / 32] + __popc(word & ((1u << lane) - 1));
+      const bool arrives = word >> lane & 1 && slot < op.keep;
+      const float value = !arrives ? 0 : mode == SCATTER_SUBTRACT ? -values[slot] : values[slot];
+      if (arrives || sets)
+        to[i] = from_float<T>((sets ? 0 : to_float(to[i])) + value);
+    }
+  }
+}
+
 template <typename T>
 void scatter_as(cudaStream_t stream, const selection &op, int64_t n, int parts, const slots &slots,
                 enum scatter_mode mode, T *out)
 {
   const bool each = scatter_takes_each(mode);
   const int vectors = each ? parts : 1, together = each ? 1 : parts;
-  const auto kernel = op.rule == SELECT_randomk ? scatter_parts<true, T> : scatter_parts<false, T>;
+  const auto kernel = op.rule == SELECT_randomk ? scatter_parts<true, T>
+                      : slots.bits              ? scatter_bits<T>
+                                                : scatter_parts<false, T>;
   if (n == 0)
     return;
   for (int first = 0; first < vectors; first += MOST_ROWS) {

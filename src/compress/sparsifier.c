@@ -1,5 +1,6 @@
 /* Sparsifiers: a message has the indices of the chosen elements, if the rule has indices, then
- * their values. The values of a whole vector are one vector of another codec. */
+ * their values. If a bit per element takes fewer bytes than indices, the message has these bits.
+ * The values of a whole vector are one vector of another codec. */
 #include <math.h>
 
 #include "compress/compress.h"
@@ -17,7 +18,8 @@ static int64_t aligned(int64_t bytes)
 struct format {
   struct selection op;
   struct codec values;
-  int64_t slots, values_at, values_bytes, bytes;
+  int64_t slots, index_bytes, values_at, values_bytes, bytes;
+  bool bits; /* instead of indices */
 };
 
 static struct selection selection_of(const struct codec *codec, uint64_t seed)
@@ -34,8 +36,12 @@ static struct selection selection_of(const struct codec *codec, uint64_t seed)
 static struct format format_of(const struct codec *codec, int64_t n, uint64_t seed)
 {
   struct format f = {.op = selection_of(codec, seed), .values = codec_of_values(codec)};
-  f.slots = select_blocks(&f.op, n) * f.op.keep;
-  f.values_at = f.op.rule == SELECT_randomk ? 0 : aligned(f.slots * (int64_t)sizeof(uint16_t));
+  const int64_t blocks = select_blocks(&f.op, n), indices = f.op.keep * (int64_t)sizeof(uint16_t),
+                bits = select_words(&f.op) * (int64_t)sizeof(uint32_t);
+  f.slots = blocks * f.op.keep;
+  f.bits = f.op.rule != SELECT_randomk && bits < indices;
+  f.index_bytes = f.op.rule == SELECT_randomk ? 0 : blocks * (f.bits ? bits : indices);
+  f.values_at = aligned(f.index_bytes);
   f.values_bytes = f.values.ops->bytes(&f.values, f.slots);
   f.bytes = f.values_at + aligned(f.values_bytes);
   return f;
@@ -74,7 +80,7 @@ static int64_t bytes(const struct codec *codec, int64_t n)
 static int64_t chosen(const struct codec *codec, int64_t n, int64_t *index_bytes)
 {
   const struct format f = format_of(codec, n, 0);
-  *index_bytes = f.values_at > 0 ? f.slots * (int64_t)sizeof(uint16_t) : 0;
+  *index_bytes = f.index_bytes;
   return f.slots < n ? f.slots : n;
 }
 
@@ -93,7 +99,8 @@ static struct codec_pass values_pass(const struct format *f, const struct codec_
 static struct slots slots_of(const struct format *f, const struct codec_pass *pass,
                              const void *messages, int64_t stride)
 {
-  struct slots slots = {(void *)messages, pass->work, stride, f->slots * (int64_t)sizeof(float)};
+  struct slots slots = {(void *)messages, pass->work, stride, f->slots * (int64_t)sizeof(float),
+                        f->bits ? (void *)messages : NULL};
   if (is_plain(f)) {
     slots.values = (float *)((char *)messages + f->values_at);
     slots.value_stride = stride;

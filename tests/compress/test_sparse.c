@@ -230,8 +230,8 @@ static void check_values(const char *name, const struct codec_settings *settings
   struct codec plain = coded;
   plain.values = codec_of("none", (struct codec_settings){0}, true).ops;
   const int64_t slots = (n + coded.set.block - 1) / coded.set.block * keep_of(&coded),
-                at = coded.ops->traits & CODEC_COMMON_SEED ? 0 : (2 * slots + 255) / 256 * 256,
-                bytes = coded.ops->bytes(&coded, n), plain_bytes = plain.ops->bytes(&plain, n);
+                bytes = coded.ops->bytes(&coded, n), plain_bytes = plain.ops->bytes(&plain, n),
+                at = plain_bytes - (4 * slots + 255) / 256 * 256;
   float *x = vectors(2 * n), *want = guarded(n * 4), *got = guarded(n * 4),
         *values = guarded(2 * slots * 4);
   char *messages = guarded(2 * bytes), *plain_messages = guarded(2 * plain_bytes);
@@ -433,6 +433,16 @@ static void a_message_has_its_stated_size(void **state)
     const struct codec codec = codec_of(sizes[s].name, (struct codec_settings){0}, false);
     assert_true(codec.ops->bytes(&codec, sizes[s].n) == sizes[s].bytes);
   }
+  /* A bit per element, if indices of 16 bits would take more. */
+  const struct codec_settings many = {.density = 0.5}, few = {.density = 1.0 / 16};
+  const struct codec half = codec_of("topk+int4", many, true),
+                     sixteenth = codec_of("topk", few, true);
+  int64_t index_bytes;
+  assert_int_equal(half.ops->bytes(&half, 40960), 5120 + 512 + 10240); /* bits, scales, codes */
+  assert_int_equal(half.ops->chosen(&half, 40960, &index_bytes), 20480);
+  assert_int_equal(index_bytes, 5120);
+  assert_int_equal(sixteenth.ops->chosen(&sixteenth, 40960, &index_bytes), 2560);
+  assert_int_equal(index_bytes, 5120);
 }
 
 static void a_codec_is_what_its_row_says(void **state)

@@ -266,10 +266,70 @@ static void indices_outside_are_ignored(void **state)
   check_scatter(&op, N, &m, SCATTER_SUBTRACT);
 }
 
+/* A message with bits has the values of the one with indices, and a bit per index. Both give the
+ * same sums. */
+static void check_bits(const struct selection *op, int64_t n)
+{
+  const float *x = elements(PARTS * n);
+  const struct message m = select_all(op, n, x);
+  const int64_t words = (n + op->block - 1) / op->block * (op->block / 32);
+  struct slots marked = {NULL, bytes((size_t)(PARTS * m.slots_each) * 4), words * 4 + 20,
+                         m.slots_each * 4, bytes((size_t)(PARTS * (words * 4 + 20)))};
+  assert_ok(ops->select(lanes[1], op, n, PARTS, x, &marked));
+  for (int part = 0; part < PARTS; part++) {
+    const char *message = (char *)marked.bits + part * marked.index_stride;
+    uint32_t *want = bytes((size_t)words * 4);
+    for (int64_t slot = 0; slot < m.slots_each; slot++) {
+      const int64_t i = indices_of(&m, part)[slot] + slot / op->keep * op->block;
+      if (indices_of(&m, part)[slot] != SELECT_UNUSED)
+        want[i / 32] |= 1u << i % 32;
+    }
+    assert_same_bits(message, want, (size_t)words * 4);
+    assert_same_bits(marked.values + part * m.slots_each, values_of(&m, part),
+                     (size_t)m.slots_each * 4);
+  }
+  for (int mode = SCATTER_SET; mode <= SCATTER_ADD_EACH; mode++) {
+    float *before = normals(PARTS * n, 1), *out = copy_of(before, PARTS * n),
+          *other = copy_of(before, PARTS * n);
+    assert_ok(
+        ops->scatter(lanes[0], op, n, PARTS, &m.slots, (enum scatter_mode)mode, DTYPE_F32, other));
+    assert_ok(
+        ops->scatter(lanes[1], op, n, PARTS, &marked, (enum scatter_mode)mode, DTYPE_F32, out));
+    assert_same_bits(out, other, (size_t)(PARTS * n) * sizeof *out);
+  }
+}
+
+static void bits_say_what_indices_say(void **state)
+{
+  (void)state;
+  for (int r = 0; r < RULES; r++)
+    for (int s = 0; s < SIZES && rules[r].rule != SELECT_randomk; s++) {
+      check_bits(&rules[r], sizes[s]);
+      fixture_free(NULL);
+    }
+}
+
+/* As damage may make them: more bits than slots, and bits after the vector. */
+static void bits_without_a_slot_are_ignored(void **state)
+{
+  (void)state;
+  enum { N = 300 };
+  const struct selection op = {.rule = SELECT_topk, .block = SMALL, .keep = 4};
+  float values[8] = {1, 2, 4, 8, 16, 32, 64, 128}, *out = nans(N + 1);
+  uint32_t bits[2 * SMALL / 32] = {0};
+  const struct slots slots = {NULL, values, 0, 0, bits};
+  memset(bits, 0xff, SMALL / 8);
+  bits[SMALL / 32 + 1] = 0x1c00; /* elements 42 to 44, of which 44 is after the vector */
+  assert_ok(ops->scatter(lanes[1], &op, N, 1, &slots, SCATTER_SET, DTYPE_F32, out));
+  for (int i = 0; i < N; i++)
+    assert_true(out[i] == (i < 4 ? values[i] : i >= SMALL + 42 ? values[4 + i - SMALL - 42] : 0));
+  assert_true(isnan(out[N]));
+}
+
 static void nothing_is_chosen_from_nothing(void **state)
 {
   (void)state;
-  const struct slots none = {NULL, NULL, 0, 0};
+  const struct slots none = {NULL, NULL, 0, 0, NULL};
   assert_ok(ops->select(lanes[1], &rules[0], 0, PARTS, NULL, &none));
   assert_ok(ops->scatter(lanes[1], &rules[0], 0, PARTS, &none, SCATTER_SET, DTYPE_F32, NULL));
   assert_ok(ops->select(lanes[1], &rules[0], 5, 0, NULL, &none));
@@ -283,7 +343,7 @@ static void guards_fire(void **state)
                                          {.block = 300, .keep = 1},
                                          {.block = 256, .keep = 0},
                                          {.block = 256, .keep = 257}};
-  const struct slots none = {NULL, NULL, 0, 0};
+  const struct slots none = {NULL, NULL, 0, 0, NULL};
   for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
     assert_int_equal(ops->select(lanes[0], &bad[b], 0, 1, NULL, &none), STATUS_INTERNAL);
     assert_int_equal(ops->scatter(lanes[0], &bad[b], 0, 1, &none, SCATTER_SET, DTYPE_F32, NULL),
@@ -298,6 +358,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       DEVICE_TEST(the_choice_is_that_of_a_sort),   DEVICE_TEST(extremes_are_chosen_as_numbers_are),
       DEVICE_TEST(values_go_back_to_their_places), DEVICE_TEST(indices_outside_are_ignored),
+      DEVICE_TEST(bits_say_what_indices_say),      DEVICE_TEST(bits_without_a_slot_are_ignored),
       DEVICE_TEST(nothing_is_chosen_from_nothing), DEVICE_TEST(guards_fire),
   };
   return RUN_DEVICE_TESTS(tests);

@@ -1884,16 +1884,24 @@ static void fill_extremes(int kind, int64_t n, float *x)
       memcpy(&x[i], &words[kind][i % 3], sizeof x[i]);
 }
 
-/* Slots of both devices are the same bits, and so is what they give, if it is not NaN. */
-static void selection_as_the_host(const struct selection *op, int64_t n, int kind)
+/* Slots of both devices are the same bits, and so is what they give, if it is not NaN. With marks
+ * messages have a bit per element instead of indices. */
+static void selection_as_the_host(const struct selection *op, int64_t n, int kind, bool marks)
 {
   enum { PARTS = 3 };
-  const int64_t each = select_blocks(op, n) * op->keep, stride = 6 * each + 2 * (each % 2);
+  const int64_t each = select_blocks(op, n) * op->keep,
+                stride = marks ? 4 * (each + select_blocks(op, n) * select_words(op))
+                               : 6 * each + 2 * (each % 2);
   struct twin x = sums(PARTS * n, true), slots = sums(PARTS * stride / 4, false),
               out = sums(PARTS * n, true);
-  const struct slots here = {(uint16_t *)(slots.here + each), slots.here, stride, stride},
-                     there = {(uint16_t *)((float *)slots.there + each), slots.there, stride,
-                              stride};
+  struct slots here = {(uint16_t *)(slots.here + each), slots.here, stride, stride, NULL},
+               there = {(uint16_t *)((float *)slots.there + each), slots.there, stride, stride,
+                        NULL};
+  if (marks) {
+    here.bits = (uint32_t *)here.indices;
+    there.bits = (uint32_t *)there.indices;
+    here.indices = there.indices = NULL;
+  }
   fill_extremes(kind, PARTS * n, x.here);
   upload(&x);
   must(host->ops->select(host_lane, op, n, PARTS, x.here, &here));
@@ -1924,10 +1932,11 @@ static void test_select(void **state)
   for (size_t r = 0; r < sizeof rules / sizeof *rules; r++)
     for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
       for (int kind = 0; kind < 5; kind++)
-        if (rules[r].rule != SELECT_randomk || (kind != 2 && kind != 3))
-          selection_as_the_host(&rules[r], lengths[l], kind);
+        for (int marks = 0; marks < 2; marks++)
+          if (rules[r].rule != SELECT_randomk || (kind != 2 && kind != 3 && !marks))
+            selection_as_the_host(&rules[r], lengths[l], kind, marks);
   const struct selection bad = {.block = 300, .keep = 1};
-  const struct slots none = {NULL, NULL, 0, 0};
+  const struct slots none = {NULL, NULL, 0, 0, NULL};
   assert_int_equal(gpu->ops->select(gpu_lane, &bad, 0, 1, NULL, &none), STATUS_INTERNAL);
   assert_int_equal(gpu->ops->scatter(gpu_lane, &bad, 0, 1, &none, SCATTER_SET, DTYPE_F32, NULL),
                    STATUS_INTERNAL);

@@ -3,7 +3,8 @@
  *
  * A vector is cut into blocks of `block` elements. The last one may be shorter. A message has
  * `keep` slots per block. A slot is an index within the block and a value. An unused slot has
- * index SELECT_UNUSED and value 0.
+ * index SELECT_UNUSED and value 0. Instead of indices a message may have a bit per element: the
+ * i-th bit that is set stands for the i-th slot.
  *
  * A keyed rule gives each element a key below 2^31. The slots of a block hold the `keep` elements
  * of the largest keys, in ascending order of index. Among equal keys, lower indices come first. A
@@ -50,6 +51,7 @@ struct slots {
   uint16_t *indices;
   float *values;
   int64_t index_stride, value_stride;
+  uint32_t *bits; /* NULL, or instead of indices: select_words() per block */
 };
 
 /* SET, ADD: out = or += the sum of all messages. SUBTRACT, ADD_EACH: message i from or to the i-th
@@ -64,6 +66,12 @@ SELECT_FN bool scatter_takes_each(enum scatter_mode mode)
 SELECT_FN int64_t select_blocks(const struct selection *op, int64_t n)
 {
   return (n + op->block - 1) / op->block;
+}
+
+/* Words of the bits of a block. Element i is bit i % 32 of word i / 32. */
+SELECT_FN int64_t select_words(const struct selection *op)
+{
+  return op->block / 32;
 }
 
 SELECT_FN bool select_is_valid(const struct selection *op)

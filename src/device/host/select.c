@@ -46,9 +46,11 @@ __attribute__((always_inline)) static inline int64_t list_from(const struct sele
   return count;
 }
 
+/* Indices, or (NULL) bits. */
 __attribute__((always_inline)) static inline void choose(const struct selection *op, int64_t n,
                                                          const float *x, key_of *key, bool ranked,
-                                                         uint16_t *indices, float *values)
+                                                         uint16_t *indices, uint32_t *bits,
+                                                         float *values)
 {
   uint16_t list[SELECT_MOST_BLOCK];
   struct cut cut = {ranked ? 0 : 1, op->keep};
@@ -58,24 +60,30 @@ __attribute__((always_inline)) static inline void choose(const struct selection 
   const int64_t listed = list_from(op, n, x, key, cut.key > 0 ? cut.key : 1, list);
   for (int pass = 1; ranked && pass < SELECT_PASSES; pass++)
     narrow_cut(op, listed, list, x, key, pass, &cut);
+  if (!indices)
+    memset(bits, 0, (size_t)select_words(op) * sizeof *bits);
   for (int64_t i = 0; i < listed; i++) {
     const uint32_t k = key(op, x[list[i]]);
     if (k < cut.key || (k == cut.key && cut.ties-- <= 0))
       continue;
-    indices[chosen] = list[i];
+    if (indices)
+      indices[chosen] = list[i];
+    else
+      bits[list[i] / 32] |= 1u << list[i] % 32;
     values[chosen++] = x[list[i]];
   }
   for (; chosen < op->keep; chosen++) {
-    indices[chosen] = SELECT_UNUSED;
+    if (indices)
+      indices[chosen] = SELECT_UNUSED;
     values[chosen] = 0;
   }
 }
 
 #define CHOOSE(name, ...)                                                                          \
   static void choose_##name(const struct selection *op, int64_t n, const float *x,                 \
-                            uint16_t *indices, float *values)                                      \
+                            uint16_t *indices, uint32_t *bits, float *values)                      \
   {                                                                                                \
-    choose(op, n, x, name##_key, name##_ranked, indices, values);                                  \
+    choose(op, n, x, name##_key, name##_ranked, indices, bits, values);                            \
   }
 CODEC_KEYED(CHOOSE)
 
@@ -103,7 +111,17 @@ struct job {
 static uint16_t *indices_of(const struct job *job, int64_t part, int64_t block)
 {
   char *base = (char *)job->slots->indices;
-  return (uint16_t *)(base + part * job->slots->index_stride) + block * job->op->keep;
+  return job->slots->bits
+             ? NULL
+             : (uint16_t *)(base + part * job->slots->index_stride) + block * job->op->keep;
+}
+
+static uint32_t *bits_of(const struct job *job, int64_t part, int64_t block)
+{
+  char *base = (char *)job->slots->bits;
+  return job->slots->bits ? (uint32_t *)(void *)(base + part * job->slots->index_stride) +
+                                block * select_words(job->op)
+                          : NULL;
 }
 
 static float *values_of(const struct job *job, int64_t part, int64_t block)
@@ -126,7 +144,9 @@ static void select_range(void *arg, int64_t begin, int64_t end)
     const float *x = job->x + part * job->n + block * job->op->block;
     float *values = values_of(job, part, block);
 #define SELECT_CASE(name, ...)                                                                     \
-  case SELECT_##name: choose_##name(job->op, n, x, indices_of(job, part, block), values); break;
+  case SELECT_##name:                                                                              \
+    choose_##name(job->op, n, x, indices_of(job, part, block), bits_of(job, part, block), values); \
+    break;
     switch (job->op->rule) {
       CODEC_KEYED(SELECT_CASE)
     case SELECT_randomk: choose_randomk(job->op, block, n, x, values); break;
@@ -144,6 +164,19 @@ static void add_to(enum dtype type, char *out, int64_t i, float value)
   *half = bf16_from_f32(f32_from_bf16(*half) + value);
 }
 
+/* Bits that are set without a slot, in a damaged message, are ignored. */
+static void scatter_bits(const struct job *job, int64_t n, const uint32_t *bits,
+                         const float *values, char *out)
+{
+  int64_t slot = 0;
+  for (int64_t w = 0; w < select_words(job->op); w++)
+    for (uint32_t rest = bits[w]; rest && slot < job->op->keep; rest &= rest - 1, slot++) {
+      const int64_t i = w * 32 + __builtin_ctz(rest);
+      if (i < n)
+        add_to(job->type, out, i, job->mode == SCATTER_SUBTRACT ? -values[slot] : values[slot]);
+    }
+}
+
 static void scatter_block(const struct job *job, int64_t part, int64_t block, char *out)
 {
   const struct selection *op = job->op;
@@ -151,6 +184,10 @@ static void scatter_block(const struct job *job, int64_t part, int64_t block, ch
   const bool random = op->rule == SELECT_randomk;
   const uint16_t *indices = random ? NULL : indices_of(job, part, block);
   const float *values = values_of(job, part, block);
+  if (job->slots->bits && !random) {
+    scatter_bits(job, n, bits_of(job, part, block), values, out);
+    return;
+  }
   const uint32_t bits = random ? rounding_bits(op->seed, block) : 0;
   for (int64_t j = 0; j < op->keep; j++) {
     const int64_t i = random ? randomk_index(op, bits, j) : indices[j];
