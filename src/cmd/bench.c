@@ -10,13 +10,14 @@
 #include "io/text/file.h"
 #include "job/state.h"
 #include "plan/plan.h"
+#include "plan/traffic.h"
 #include "train/data.h"
 #include "train/stats.h"
 
 struct values {
   int64_t steps, warmup;
   double peak;
-  char *results, *rates;
+  char *results, *rates, *rows;
 };
 
 // clang-format off: one row an option
@@ -31,12 +32,18 @@ static const struct option table[] = {
     {"rates", OPTION_STRING, AT(rates), "",
      .text = "File of sluice bench rates. Add this model's passes to it. sluice plan then predicts "
              "steps from them. Passes that are there already are replaced."},
+    {"rows", OPTION_STRING, AT(rows), "",
+     .text = "File of rows, which are measured one after the other in one start. A line is a name "
+             "and words key=value, which are added to those of the command line. # begins a "
+             "comment. The lines of results= have the name as row. A row that is refused is "
+             "recorded with the reason, and the others go on."},
     BENCH_RESULTS,
     {.name = NULL},
 };
 // clang-format on
 
 struct measurement {
+  const char *row; /* NULL: there are no rows */
   const struct job *job;
   const struct values *values;
   struct stats stats;
@@ -47,7 +54,8 @@ struct measurement {
   int64_t counted[OP_COUNTERS];
   struct trace_summary trace;
   int64_t device_used, device_all;
-  int64_t steps; /* that profile and counters are of: the timed ones, and the one before them */
+  int64_t varying; /* bytes per step of this rank's messages of varying length */
+  int64_t steps;   /* that profile and counters are of: the timed ones, and the one before them */
   double seconds, loss; /* seconds: of the timed steps */
 };
 
@@ -91,6 +99,7 @@ static enum status measure(struct job *job, struct measurement *out)
   run_steps(job, 0, values->warmup - before, NULL, &out->loss);
   come_to_rest(job);
   exec_profile(job->exec[PLAN_TRAIN], &out->profile); /* forget the warm-up */
+  const int64_t varying = comm_sent_varying(job->comm);
   if (out->process)
     op_counters_read(out->process, out->counted);
   run_steps(job, values->warmup - before, before, NULL, &out->loss);
@@ -99,6 +108,7 @@ static enum status measure(struct job *job, struct measurement *out)
   out->seconds = clock_s() - start;
   come_to_rest(job);
   out->steps = before + values->steps;
+  out->varying = (comm_sent_varying(job->comm) - varying) / out->steps;
   if (out->process)
     op_counters_read(out->process, out->counted);
   exec_profile(job->exec[PLAN_TRAIN], &out->profile);
@@ -310,7 +320,10 @@ static enum status record(struct results *results, void *arg)
     if (status)
       return status;
   }
+  const struct gradient_bytes bytes = plan_gradient_bytes(job->plan[PLAN_TRAIN]);
   results_begin(results, "bench");
+  if (m->row)
+    results_text(results, "row", m->row);
   results_time(results);
   results_origin(results);
   results_int(results, "ranks", comm_ranks(job->comm));
@@ -325,6 +338,9 @@ static enum status record(struct results *results, void *arg)
   record_tiers(results, job);
   results_real(results, "step_s", step_seconds(m));
   results_real(results, "step_p50", stats_percentile(&m->stats, 50));
+  results_int(results, "sent_bytes", plan_sent_bytes(job->plan[PLAN_TRAIN]) + m->varying);
+  results_int(results, "gradient_bytes", bytes.raw);
+  results_int(results, "message_bytes", bytes.messages + m->varying);
   results_real(results, "tokens_per_s", tokens_per_s(m));
   results_real(results, "tokens_per_s_rank", tokens_per_s(m) / comm_ranks(job->comm));
   results_real(results, "model_gflops_rank", model_flops(m) * 1e-9);
@@ -391,17 +407,13 @@ static void open_counters(struct measurement *m)
   close_counters(m);
 }
 
-static enum status run(const struct arguments *arguments)
+static enum status run_deck(const struct arguments *arguments, const char *row)
 {
   const struct values *values = arguments->values;
-  struct measurement measurement = {.values = values};
+  struct measurement measurement = {.values = values, .row = row};
   struct deck deck = {0};
   struct job *job = NULL;
-  enum status status = bench_check_results(arguments->comm, values->results);
-  if (!status)
-    status = check_rates(arguments->comm, values->rates);
-  if (!status)
-    status = deck_open(arguments, arguments->word[0], &deck);
+  enum status status = deck_open(arguments, arguments->word[0], &deck);
   measurement.by_lane = !status && deck_counts(&deck);
   if (!status && !measurement.by_lane && comm_rank(arguments->comm) == 0)
     open_counters(&measurement);
@@ -431,6 +443,77 @@ static enum status run(const struct arguments *arguments)
   stats_destroy(&measurement.stats);
   deck_destroy(&deck);
   return status;
+}
+
+static enum status record_refused(struct results *results, void *arg)
+{
+  results_begin(results, "bench");
+  results_text(results, "row", arg);
+  results_text(results, "refused", status_text());
+  return results_end(results);
+}
+
+/* A line of the file of rows: a name and words for the deck. It is cut into words. */
+static enum status run_row(const struct arguments *arguments, char *line)
+{
+  const char *blanks = " \t\r";
+  const struct values *values = arguments->values;
+  struct arguments row = *arguments;
+  char *rest = NULL, *name = strtok_r(line, blanks, &rest);
+  if (!name)
+    return STATUS_OK;
+  enum status status = comm_agree(
+      arguments->comm,
+      mem_new(MEM_META, arguments->assignments + (int64_t)strlen(rest) + 1, &row.assignment));
+  if (status)
+    return status;
+  for (int i = 0; i < arguments->assignments; i++)
+    row.assignment[i] = arguments->assignment[i];
+  for (char *word; (word = strtok_r(NULL, blanks, &rest));)
+    row.assignment[row.assignments++] = word;
+  log_info("row %s", name);
+  status = run_deck(&row, name);
+  mem_free(row.assignment);
+  if (status != STATUS_USAGE)
+    return status;
+  log_warn("row %s: %s", name, status_text());
+  return comm_agree(arguments->comm, comm_rank(arguments->comm) == 0
+                                         ? bench_record(values->results, record_refused, name)
+                                         : STATUS_OK);
+}
+
+enum { ROWS_MOST_BYTES = 1 << 20 };
+
+static enum status run_rows(const struct arguments *arguments)
+{
+  const struct values *values = arguments->values;
+  char *text = NULL;
+  size_t bytes = 0;
+  const enum status reading = comm_rank(arguments->comm) == 0
+                                  ? file_read_all(values->rows, ROWS_MOST_BYTES, &text, &bytes)
+                                  : STATUS_OK;
+  enum status status = comm_agree(arguments->comm, reading);
+  if (!status)
+    status = comm_broadcast_text(arguments->comm, &text, 0);
+  char *rest = NULL;
+  for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line && !status;
+       line = strtok_r(NULL, "\n", &rest)) {
+    line[strcspn(line, "#")] = '\0';
+    status = run_row(arguments, line);
+  }
+  mem_free(text);
+  return status;
+}
+
+static enum status run(const struct arguments *arguments)
+{
+  const struct values *values = arguments->values;
+  enum status status = bench_check_results(arguments->comm, values->results);
+  if (!status)
+    status = check_rates(arguments->comm, values->rates);
+  if (status)
+    return status;
+  return *values->rows ? run_rows(arguments) : run_deck(arguments, NULL);
 }
 
 static const struct command *const parts[] = {&bench_adam, &bench_io, &bench_rates, NULL};
