@@ -6,6 +6,7 @@ check_scripts += \
 	tests/cli/completion.sh \
 	tests/cli/compress.sh \
 	tests/cli/compress_weights.sh \
+	tests/cli/codec_tables.sh \
 	tests/cli/compare.sh \
 	tests/cli/counters.sh \
 	tests/cli/cuda.sh \
@@ -74,6 +75,8 @@ EXTRA_DIST += \
 	tests/peers/huggingface.py \
 	tests/peers/offload.sh \
 	tests/peers/offload_table.py \
+	tests/peers/codec_table.py \
+	tests/peers/codecs.yaml \
 	tests/peers/corpus.sh \
 	tests/peers/optimizers.sh \
 	tests/peers/plots.py \

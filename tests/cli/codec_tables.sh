@@ -1,0 +1,97 @@
+#!/bin/sh
+# The matrix of codecs: tests/net/matrix.sh on two CPU hosts of the network bench, and the tables
+# that tests/peers/codec_table.py makes. Oracles: the page of doc/measurements is what was measured;
+# made-up results, whose ratios are worked out here by hand; the bytes of the plan.
+# shellcheck disable=SC2016 # tables have backquotes
+. "${top_srcdir:?}/tests/cli/common.sh"
+need python3 xargs
+tables=$top_srcdir/tests/peers/codec_table.py
+python3 "$tables" --check || die "doc/measurements/compression.md is not what was measured"
+
+# step LINK CODEC FEEDBACK P50 PREDICTED [PAYS]
+step() {
+  echo "{\"link\":\"$1\",\"strategy\":\"full_shard\",\"codec\":\"$2\",\"feedback\":\"$3\",\
+\"step_p50\":$4,\"predicted_s\":$5${6:+,\"pays_below_gbit\":$6},\"gradient_bytes\":800,\
+\"message_bytes\":100,\"ratio\":8.0,\"sent_bytes\":300}"
+}
+{
+  step 1gbit none off 1.0 1.05
+  step 1gbit int4 off 0.4 0.5 20
+  step 1gbit topk off 0.2 0.2 10
+  step 10gbit none off 0.2 0.2
+  step 10gbit int4 off 0.16 0.16 20
+  step 10gbit topk off 0.3 0.3 10
+  step node none off 0.1 0.1
+  step node int4 off 0.12 0.11 20
+  echo '{"link":"node","strategy":"no_shard","codec":"int4","feedback":"bf16","refused":"no sense"}'
+} > made.jsonl
+{
+  echo '# perplexities'
+  echo '{"codec":"none","feedback":"off","val_ppl":15.0}'
+  echo '{"codec":"int4","feedback":"off","val_ppl":15.14}'
+  echo '{"codec":"topk","feedback":"off","val_ppl":15.2}'
+} > quality.txt
+for name in advice break-even predicted steps refused; do
+  printf 'Before %s.\n<!-- measured: %s -->\nold\n<!-- end -->\n' $name $name
+done > page.md
+fill() { python3 "$tables" --doc page.md --quality quality.txt "$@"; }
+fill -- made.jsonl || die "tables"
+has() { grep -qxF -e "$1" page.md || { cat page.md >&2; die "no line: $1"; }; }
+has '| 1 Gbit/s | full_shard | 1000.0 | – | `int4` | 2.50 | `topk` | 5.00 |'
+has '| 10 Gbit/s | full_shard | 200.0 | – | `int4` | 1.25 | `int4` | 1.25 |'
+has '| NVLink | full_shard | 100.0 | – | none helps | 1.00 | none helps | 1.00 |'
+has '| full_shard | `int4` | off | 20 | above 10 |'
+# The gain is 0.8 s at 1 s/Gbit and -0.1 s at 0.1 s/Gbit: 0 at 0.2 s/Gbit.
+has '| full_shard | `topk` | off | 10 | 5.0 |'
+has '| 1 Gbit/s | full_shard | 3 | 1.05 | 1.00 | 1.25 | 67% |'
+has '| `int4` | off | 8.00 | 400.0 | 160.0 | 120.0 |'
+has '| no_shard | bf16 | `int4` | no sense |'
+fill --check -- made.jsonl || die "what was just written is not what was measured"
+sed -i 's/2.50/2.51/' page.md
+if fill --check -- made.jsonl 2> check.err; then die "a changed digit passes"; fi
+grep -q "differs from what was measured" check.err || die "$(cat check.err)"
+printf '<!-- measured: weather -->\n<!-- end -->\n' > bad.md
+fails 1 "there is no table weather" python3 "$tables" --doc bad.md made.jsonl
+
+# Rows of one start: names, words, comments, and a row that is refused.
+make_deck
+cat > rows << 'END'
+# comment
+plain compress.grads.codec=none
+small compress.grads.codec=int4  # after words
+odd compress.grads.codec=int4 compress.grads.block=100
+last compress.grads.codec=int3
+END
+bench() { on 2 "$SLUICE" bench tiny.yaml data.train=none steps=1 warmup=1 "$@"; }
+bench rows=rows results=rows.jsonl > rows.out 2>&1 || { cat rows.out >&2; die "bench rows"; }
+names=$(sed -n 's/.*"row":"\([^"]*\)".*/\1/p' rows.jsonl | tr '\n' ' ')
+test "$names" = "plain small odd last " || {
+  cat rows.jsonl >&2; die "rows"; }
+grep '"row":"odd"' rows.jsonl | grep -q '"refused":".*block of codec int4 is 100' ||
+  { cat rows.jsonl >&2; die "a refused row has no reason"; }
+awk -F '"message_bytes":' '/"row":"plain"/ { plain = $2 + 0 } /"row":"small"/ { small = $2 + 0 }
+  /"row":"last"/ { last = $2 + 0 } END { exit !(small < plain / 4 && last < small && last > 0) }' \
+  rows.jsonl || { cat rows.jsonl >&2; die "bytes of messages"; }
+fails 3 "no-rows" bench rows=no-rows
+
+# Two hosts. The second start measures nothing again.
+matrix() {
+  DEVICE=host DECK="$PWD/tiny.yaml" STRATEGIES="full_shard no_shard" CODECS="none int4" STEPS=1 \
+    PRECISE=0 "$top_srcdir/tests/net/matrix.sh" "$SLUICE" out 200mbit -- data.train=none
+}
+sh "$top_srcdir/tests/net/rig.sh" 2 1gbit -- true > rig.out 2>&1 || { cat rig.out; exit 77; }
+matrix > matrix.out 2>&1 || { cat matrix.out >&2; die "matrix"; }
+test "$(wc -l < out/matrix.jsonl)" = 6 || { cat out/* matrix.out >&2; die "rows of the matrix"; }
+python3 - << 'END' || { cat out/matrix.jsonl >&2; die "records of the matrix"; }
+import json
+for record in map(json.loads, open("out/matrix.jsonl")):
+    assert record["link"] == "200mbit"
+    if "refused" not in record:
+        assert record["step_p50"] > 0 and record["predicted_s"] > 0, record
+        assert record["codec"] == "none" or record["ratio"] > 7 and record["pays_below_gbit"] > 0
+END
+cp out/200mbit.rows.jsonl first.jsonl
+matrix > matrix.out 2>&1 || { cat matrix.out >&2; die "a second start"; }
+cmp first.jsonl out/200mbit.rows.jsonl || die "a second start measured again"
+sed 's/200mbit/1gbit/' out/matrix.jsonl > made.jsonl
+fill -- made.jsonl || die "tables of a measured matrix"

@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""Makes the tables of doc/measurements/compression.md from the results of tests/net/matrix.sh.
+
+  codec_table.py [--check] [--doc PAGE] [RESULTS...]
+
+The default of RESULTS is compression-matrix-*.jsonl in doc/measured. The text between
+`<!-- measured: NAME -->` and `<!-- end -->` in the page is replaced, and nothing else. --check
+writes nothing and exits with 1 if the page and the files differ. Codecs that hold the perplexity
+are those within 1 % in compression-quality-*.txt, with the same feedback or another one."""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+
+sys.dont_write_bytecode = True  # nothing is left beside the source
+from gpu_table import MARKED, table, text, write_or_check
+
+HELD = 1.01  # of the perplexity without a codec
+NODE = "node"
+TOP = pathlib.Path(__file__).resolve().parents[2]
+MEASURED = TOP / "doc" / "measured"
+
+
+def gbit(link):
+    """The rate of a link of rig.sh, None within a node."""
+    if link == NODE:
+        return None
+    return float(link.removesuffix("gbit")) if "gbit" in link else float(link[:-4]) / 1000
+
+
+def shown(link):
+    return "NVLink" if link == NODE else f"{gbit(link):g} Gbit/s"
+
+
+def records(path):
+    with open(path, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines if not line.startswith("#")]
+
+
+def quality(paths):
+    """Codecs that hold the perplexity, as (codec, whether it has feedback)."""
+    mean = {}
+    for record in (r for path in paths for r in records(path)):
+        mean[record["codec"], record["feedback"] != "off"] = record["val_ppl"]
+    plain = mean.get(("none", False))
+    return {key for key, value in mean.items() if plain and value <= HELD * plain}
+
+
+class Matrix:
+    def __init__(self, paths, held):
+        self.step, self.row, self.refused, self.held = {}, {}, {}, held
+        for record in (r for path in paths for r in records(path)):
+            key = tuple(record[k] for k in ("link", "strategy", "codec", "feedback"))
+            if "refused" in record:
+                self.refused[key] = record["refused"]
+                continue
+            self.row[key], self.step[key] = record, record["step_p50"]
+        self.links = sorted({k[0] for k in self.row}, key=lambda link: gbit(link) or 1e9)
+        self.strategies = list(dict.fromkeys(k[1] for k in self.row))
+        self.codecs = list(dict.fromkeys(k[2] for k in self.row))
+
+    def holds(self, codec, feedback):
+        return codec in ("none", "exponent") or (codec, feedback != "off") in self.held
+
+    def fastest(self, link, strategy, only_held):
+        keys = [k for k in self.step if k[:2] == (link, strategy)]
+        keys = [k for k in keys if not only_held or self.holds(k[2], k[3])]
+        return min(keys, key=self.step.get) if keys else None
+
+
+def named(key):
+    return key[2] + ("" if key[3] == "off" else " with feedback")
+
+
+def advice(m):
+    rows = []
+    for link in m.links:
+        for strategy in m.strategies:
+            plain = m.step.get((link, strategy, "none", "off"))
+            cells = [shown(link), strategy, text(plain and plain * 1e3, ".1f")]
+            cells.append(text(m.step.get((link, strategy, "bf16", "off"), 0) * 1e3 or None, ".1f"))
+            for only_held in (True, False):
+                key = m.fastest(link, strategy, only_held)
+                helps = key and plain and m.step[key] < 0.99 * plain and key[2] != "none"
+                cells += [f"`{named(key)}`" if helps else "none helps"]
+                cells += [f"{plain / m.step[key]:.2f}" if helps else "1.00"]
+            rows.append(cells)
+    head = ["link", "strategy", "`none`, ms", "`bf16`, ms"]
+    return table(head + ["fastest that holds", "shorter", "fastest of all", "shorter"], rows)
+
+
+def measured_break_even(m, strategy, codec, feedback):
+    """Gbit/s at which the codec's step is as long as that without. The step is taken as linear in
+    the time per bit between two links."""
+    gain = []
+    for link in (link for link in m.links if gbit(link)):
+        plain = m.step.get((link, strategy, "none", "off"))
+        coded = m.step.get((link, strategy, codec, feedback))
+        if plain and coded:
+            gain.append((1 / gbit(link), plain - coded))
+    gain.sort()  # the fastest link first
+    for (x0, y0), (x1, y1) in zip(gain, gain[1:]):
+        if y0 < 0 <= y1:
+            return f"{1 / (x0 + (x1 - x0) * -y0 / (y1 - y0)):.1f}"
+    if not gain:
+        return "–"
+    return f"above {1 / gain[0][0]:g}" if gain[0][1] >= 0 else f"below {1 / gain[-1][0]:g}"
+
+
+def break_even(m):
+    rows = []
+    for strategy in m.strategies:
+        for codec in m.codecs:
+            for feedback in ("off", "bf16"):
+                keys = [k for k in m.row if k[1:] == (strategy, codec, feedback)]
+                said = [m.row[k]["pays_below_gbit"] for k in keys
+                        if k[0] != NODE and "pays_below_gbit" in m.row[k]]
+                if said:
+                    rows.append([strategy, f"`{codec}`", feedback,
+                                 f"{statistics.median(said):.3g}",
+                                 measured_break_even(m, strategy, codec, feedback)])
+    return table(["strategy", "codec", "feedback", "predicted, Gbit/s", "measured, Gbit/s"], rows)
+
+
+def predicted(m):
+    rows = []
+    for link in m.links:
+        for strategy in m.strategies:
+            off = [r["predicted_s"] / r["step_p50"] for k, r in m.row.items()
+                   if k[:2] == (link, strategy) and r["predicted_s"] > 0]
+            if off:
+                near = sum(abs(x - 1) <= 0.1 for x in off)
+                rows.append([shown(link), strategy, str(len(off)), f"{statistics.median(off):.2f}",
+                             f"{min(off):.2f}", f"{max(off):.2f}", f"{100 * near / len(off):.0f}%"])
+    head = ["link", "strategy", "rows", "median", "least", "most", "within 10 %"]
+    return table(head, rows)
+
+
+def steps(m):
+    rows = []
+    for codec in m.codecs:
+        for feedback in ("off", "bf16"):
+            keys = [k for k in m.row if k[2:] == (codec, feedback)]
+            if not keys:
+                continue
+            size = max(m.row[k]["ratio"] for k in keys)
+            cells = [f"`{codec}`", feedback, f"{size:.2f}"]
+            for strategy in m.strategies:
+                for link in m.links:
+                    step = m.step.get((link, strategy, codec, feedback))
+                    cells.append(text(step and step * 1e3, ".1f"))
+            rows.append(cells)
+    head = [f"{strategy}, {shown(link)}" for strategy in m.strategies for link in m.links]
+    return table(["codec", "feedback", "ratio"] + head, rows)
+
+
+def refused(m):
+    reasons = {}
+    for key, why in m.refused.items():
+        reasons.setdefault((key[1], key[3], why), {})[key[2]] = True
+    return table(["strategy", "feedback", "codecs", "reason"],
+                 [[strategy, feedback, ", ".join(f"`{c}`" for c in codecs), why]
+                  for (strategy, feedback, why), codecs in reasons.items()])
+
+
+TABLES = {
+    "advice": advice,
+    "break-even": break_even,
+    "predicted": predicted,
+    "steps": steps,
+    "refused": refused,
+}
+MATRIX = [
+    ("The fastest codec of each link", "advice",
+     "*Holds* are codecs that kept the validation perplexity within 1 %. *Shorter* is the step "
+     "without a codec over that step."),
+    ("Break-even bandwidth", "break-even",
+     "On slower links the codec makes the step shorter. The measured value lies between two links, "
+     "where the step is taken as linear in the time per bit."),
+    ("Predicted steps over measured steps", "predicted",
+     "`sluice plan` predicts from rates that were measured on the same link."),
+    ("All steps", "steps", "Milliseconds per step, and the bytes of fp32 gradients over those of "
+     "messages."),
+    ("Refused combinations", "refused", "Sluice ends these with the sentence of the last column."),
+]
+
+
+def matrix(m):
+    """All tables with their headings; nothing without results."""
+    if not m.row:
+        return ""
+    parts = [f"\n## {title}\n\n{words}\n\n{TABLES[name](m)}" for title, name, words in MATRIX
+             if TABLES[name](m)]
+    return "".join(parts) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--doc", type=pathlib.Path,
+                        default=TOP / "doc" / "measurements" / "compression.md")
+    parser.add_argument("--quality", nargs="*", type=pathlib.Path,
+                        default=sorted(MEASURED.glob("compression-quality-*.txt")))
+    parser.add_argument("results", nargs="*", type=pathlib.Path)
+    a = parser.parse_args()
+    paths = a.results or sorted(MEASURED.glob("compression-matrix-*.jsonl"))
+    m = Matrix(paths, quality(a.quality))
+
+    def fill(match):
+        make = TABLES | {"matrix": matrix}
+        if match[2] not in make:
+            sys.exit(f"there is no table {match[2]}")
+        return f"{match[1]}{make[match[2]](m)}{match[4]}"
+
+    write_or_check(a.doc, MARKED.sub(fill, a.doc.read_text(encoding="utf-8")), a.check)
+
+
+if __name__ == "__main__":
+    main()
