@@ -28,6 +28,7 @@ pages = \
 	doc/explanation/decisions/vocabulary-padding.md \
 	doc/explanation/decisions/waits-are-derived.md \
 	doc/explanation/decisions/working-copy.md \
+	doc/explanation/fp8.md \
 	doc/explanation/index.md \
 	doc/explanation/memory-tiers.md \
 	doc/explanation/numerics.md \

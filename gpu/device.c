@@ -134,6 +134,7 @@ static enum status find(struct cuda_device *cuda)
   if (status)
     return status;
   cuda->multiprocessors = properties.multiProcessorCount;
+  cuda->device.model.fp8 &= properties.major == 9 && properties.minor == 0;
   snprintf(cuda->name, sizeof cuda->name, "%s", properties.name);
   snprintf(cuda->device.product, sizeof cuda->device.product, "%.95s", properties.name);
   for (int i = 0; i < 16; i++)

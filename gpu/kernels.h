@@ -29,6 +29,7 @@ void gpu_rope(const struct gpu_launch *launch, const struct rope *op);
 void gpu_swiglu(const struct gpu_launch *launch, int64_t rows, int64_t F, const void *gu, void *y);
 void gpu_swiglu_backward(const struct gpu_launch *launch, int64_t rows, int64_t F, const void *gu,
                          const void *dy, void *dgu, void *y);
+void gpu_fp8_quantise(const struct gpu_launch *launch, const struct fp8_quantise *op);
 void gpu_add(const struct gpu_launch *launch, int64_t n, const void *a, const void *b, void *out);
 /* The epilogue of a product that has gone to c without one; for BIAS_GELU to aux. bias NULL: it has
  * been added. */

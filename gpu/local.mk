@@ -18,7 +18,7 @@ gpu/attention_cudnn.o: gpu/attention_cudnn.cpp
 	  $(top_srcdir)/gpu/attention_cudnn.cpp
 
 # Passes of optimizers and messages are the host's bits: no product is fused with a sum.
-gpu/lowrank.o gpu/quantise.o gpu/sketch.o gpu/update.o: gpu_nvcc += -fmad=false
+gpu/fp8.o gpu/lowrank.o gpu/quantise.o gpu/sketch.o gpu/update.o: gpu_nvcc += -fmad=false
 
 gpu_sources = \
 	gpu/attention.c \
@@ -33,6 +33,7 @@ gpu_sources = \
 	gpu/elementwise.cu \
 	gpu/embedding.cu \
 	gpu/exponent.cu \
+	gpu/fp8.cu \
 	gpu/gpu.h \
 	gpu/hopper.cuh \
 	gpu/kernels.h \

@@ -21,6 +21,13 @@ static uint8_t alignment_of(const void *p)
   return (uint8_t)(bits & -bits);
 }
 
+static enum matmul_operands operands_of(const struct device *device, const struct matmul *op)
+{
+  if (op->a_scale)
+    return op->b_tiles ? OPERANDS_FP8_TILES : OPERANDS_FP8;
+  return device->model.compute == DTYPE_BF16 ? OPERANDS_BF16 : OPERANDS_FP32;
+}
+
 static struct matmul_key key_of(const struct device *device, const struct matmul *op)
 {
   const uintptr_t rest = (uintptr_t)op->bias | (uintptr_t)op->aux | (uintptr_t)op->add;
@@ -34,7 +41,7 @@ static struct matmul_key key_of(const struct device *device, const struct matmul
                              .trans_b = op->trans_b,
                              .epilogue = (int32_t)op->epilogue,
                              .add = op->add != NULL,
-                             .bf16 = device->model.compute == DTYPE_BF16,
+                             .operands = operands_of(device, op),
                              .align = {alignment_of(op->a), alignment_of(op->b),
                                        alignment_of(op->c), alignment_of((const void *)rest)}};
 }
@@ -156,6 +163,11 @@ enum status cuda_matmul(struct lane *lane, const struct matmul *op)
                       "a matrix product that accumulates or has an epilogue cannot be scaled");
   if (op->trans_a && op->epilogue != EPILOGUE_NONE)
     return status_set(STATUS_INTERNAL, "a weight gradient has no epilogue");
+  if (op->a_scale && (op->trans_a || !op->trans_b || op->lda != op->k || op->ldb != op->k))
+    return status_set(STATUS_INTERNAL, "a matrix product in fp8 reads m x k and n x k codes");
+  if (op->a_scale && !lane->device->model.fp8)
+    return status_set(STATUS_UNSUPPORTED, "%s has no products in fp8 with a scale per 128 elements",
+                      lane->device->product);
   if (op->m < 0 || op->n < 0 || op->k < 1)
     return status_set(STATUS_INTERNAL,
                       "a matrix product of shape %" PRId64 " x %" PRId64 " x %" PRId64, op->m,

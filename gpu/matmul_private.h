@@ -12,10 +12,13 @@ enum matmul_way { MATMUL_WAY_ALL, MATMUL_WAY_BIAS, MATMUL_WAY_NONE };
 
 enum { MATMUL_MOST_ALIGN = 16 };
 
+/* fp8: a in tiles, b in blocks or in tiles. */
+enum matmul_operands { OPERANDS_FP32, OPERANDS_BF16, OPERANDS_FP8, OPERANDS_FP8_TILES };
+
 /* No padding: keys are compared and written as bytes. */
 struct matmul_key {
   int64_t m, n, k, lda, ldb, ldc;
-  int32_t trans_a, trans_b, epilogue, add, bf16;
+  int32_t trans_a, trans_b, epilogue, add, operands; /* enum matmul_operands */
   uint8_t align[4]; /* bytes that a, b, c and the rest are aligned to, up to MATMUL_MOST_ALIGN */
 };
 _Static_assert(sizeof(struct matmul_key) == 6 * sizeof(int64_t) + 5 * sizeof(int32_t) + 4,

@@ -40,7 +40,23 @@ cublasStatus_t matmul_set_pointers(cublasLtMatmulDesc_t desc, const struct matmu
     error = set(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &op->bias, sizeof op->bias);
   if (!error && aux)
     error = set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &op->aux, sizeof op->aux);
+  if (!error && op->a_scale)
+    error = set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &op->b_scale, sizeof op->b_scale);
+  if (!error && op->a_scale)
+    error = set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &op->a_scale, sizeof op->a_scale);
   return error;
+}
+
+/* Fast accumulation is left off, because cuBLAS takes these scales only without it. */
+static cublasStatus_t set_scales(cublasLtMatmulDesc_t desc, const struct matmul *op)
+{
+  const int32_t tiles = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
+                blocks = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+  if (!op->a_scale)
+    return CUBLAS_STATUS_SUCCESS;
+  const cublasStatus_t error =
+      set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, op->b_tiles ? &tiles : &blocks, sizeof tiles);
+  return error ? error : set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &tiles, sizeof tiles);
 }
 
 static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct matmul *op,
@@ -62,8 +78,9 @@ static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct matmu
 enum status matmul_product_create(const struct device *device, const struct matmul *op,
                                   enum matmul_way way, struct matmul_product *out)
 {
-  const cudaDataType_t in = device->model.compute == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F,
-                       c = op->trans_a ? CUDA_R_32F : in;
+  const cudaDataType_t compute = device->model.compute == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F,
+                       in = op->a_scale ? CUDA_R_8F_E4M3 : compute,
+                       c = op->trans_a || op->b_tiles ? CUDA_R_32F : compute;
   const cublasOperation_t trans_a = op->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                           trans_b = op->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   const uint64_t k = (uint64_t)op->k, m = (uint64_t)op->m, n = (uint64_t)op->n;
@@ -73,6 +90,8 @@ enum status matmul_product_create(const struct device *device, const struct matm
     error = set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &trans_a, sizeof trans_a);
   if (!error)
     error = set(p.desc, CUBLASLT_MATMUL_DESC_TRANSB, &trans_b, sizeof trans_b);
+  if (!error)
+    error = set_scales(p.desc, op);
   if (!error)
     error = set_epilogue(p.desc, op, way);
   if (!error)

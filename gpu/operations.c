@@ -12,6 +12,23 @@ static enum status check_norm(int64_t C)
                                      (long long)C, MOST_NORM);
 }
 
+enum status cuda_fp8_quantise(struct lane *lane, const struct fp8_quantise *op)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  const uintptr_t bits = (uintptr_t)op->x | (uintptr_t)op->code | (uintptr_t)op->scale |
+                         (uintptr_t)(op->ld * (int64_t)sizeof(uint16_t));
+  if (!lane->device->model.fp8)
+    return status_set(STATUS_UNSUPPORTED, "%s has no products in fp8 with a scale per 128 elements",
+                      lane->device->product);
+  if (op->rows % FP8_TILE || op->columns % FP8_TILE || bits % 16)
+    return status_set(STATUS_INTERNAL,
+                      "an operand in fp8 of %lld x %lld elements: both must be multiples of %d, "
+                      "and rows aligned to 16 bytes",
+                      (long long)op->rows, (long long)op->columns, FP8_TILE);
+  gpu_fp8_quantise(&launch, op);
+  return cuda_check_launch("an operand in fp8");
+}
+
 enum status cuda_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,
                                const void *d, bool accumulate, void *db)
 {

@@ -9,6 +9,9 @@ OPERATION(cast, (struct lane *lane, int64_t n, enum dtype from, const void *src,
           CLASS_SUMS, (double)n * (dtype_size(from) + dtype_size(to)))
 OPERATION(matmul, (struct lane *lane, const struct matmul *op), (lane, op),
           CLASS_PRODUCTS, 2.0 * op->m * op->n * op->k)
+OPERATION(fp8_quantise, (struct lane *lane, const struct fp8_quantise *op), (lane, op),
+          CLASS_ACTIVATIONS, bytes_of(lane, 1.0 * op->rows * op->columns) +
+            1.0 * op->rows * op->columns)
 OPERATION(bias_gradient, (struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,
                           const void *d, bool accumulate, void *db),
           (lane, rows, n, tile, ld, d, accumulate, db),

@@ -254,7 +254,7 @@ static void print(struct measurement *m)
          (double)job->model->parameters * 1e-6, (long long)job->deck->data.batch,
          (long long)job->shape.sequence, bench_size(job->comm, job->threads).text);
   printf("%-22s %s in %s, %s of %s in use on rank 0, %s planned\n", "device", job->place.device,
-         dtype_name(job->place.compute), mem_amount((double)m->device_used).text,
+         job->place.precision, mem_amount((double)m->device_used).text,
          mem_amount((double)m->device_all).text,
          mem_amount((double)plan_tier_bytes(job->plan[PLAN_TRAIN], TIER_DEVICE)).text);
   print_speed(m);
@@ -332,7 +332,7 @@ static enum status record(struct results *results, void *arg)
   results_int(results, "batch", job->deck->data.batch);
   results_int(results, "sequence", job->shape.sequence);
   results_text(results, "device", job->place.device);
-  results_text(results, "compute", dtype_name(job->place.compute));
+  results_text(results, "compute", job->place.precision);
   results_int(results, "device_bytes", m->device_used);
   results_int(results, "planned_bytes", job_planned_bytes(job));
   record_tiers(results, job);

@@ -378,7 +378,7 @@ static enum status print_json(const struct values *values, const struct advise_c
                                    .rates = &values->measured,
                                    .links = &links,
                                    .device = target->place.device,
-                                   .compute = target->place.compute,
+                                   .precision = target->place.precision,
                                    .estimated = is_estimated(target)};
   return plan_json_print(&facts, fits);
 }
@@ -423,8 +423,7 @@ static void print_head(const struct plan_input *input, const struct target *targ
   printf("%s, %s parameters (%s trained, %s frozen), %d rank%s, %s%s\n", model->config.arch,
          all.text, trained.text, frozen.text, input->ranks, plural(input->ranks),
          deck_strategy_name(input->strategy), groups);
-  printf("device %s, computing in %s%s\n\n", target->place.device,
-         dtype_name(target->place.compute),
+  printf("device %s, computing in %s%s\n\n", target->place.device, target->place.precision,
          is_estimated(target)
              ? "; this machine has none, so workspace sizes are estimated with the host's"
              : "");

@@ -169,7 +169,7 @@ enum status plan_json_print(const struct plan_facts *facts, bool *fits)
   write_model(&json, plan->input.model);
   write_shape(&json, &plan->input);
   json_write_text(&json, "device", facts->device);
-  json_write_text(&json, "compute", dtype_name(facts->compute));
+  json_write_text(&json, "compute", facts->precision);
   json_write_bool(&json, "estimated", facts->estimated);
   json_write_int(&json, "instructions", plan->n);
   json_write_text(&json, "hash", hash);

@@ -10,7 +10,7 @@ struct plan_facts {
   const struct plan_rates *rates; /* gemm_flops 0: no forecast */
   const struct traffic_model *links;
   const char *device;
-  enum dtype compute;
+  const char *precision;
   bool estimated; /* workspaces of a GPU that this machine does not have */
 };
 

@@ -28,7 +28,7 @@ const struct option_alias deck_aliases[] = {
     {"log_interval log_every logging_steps log_every_n_steps", NULL,
      "results.jsonl has every step, so leave it out"},
     {"random_seed manual_seed", "run.seed", NULL},
-    {"precision mixed_precision amp bf16 fp16 fp32 half", "run.compute", NULL},
+    {"precision mixed_precision amp bf16 fp16 fp32 fp8 half", "run.compute", NULL},
     {"num_threads n_threads num_workers omp_num_threads", "run.threads", NULL},
 
     {"architecture model_type architectures", "model.arch", NULL},

@@ -35,7 +35,7 @@ static const char *const rope_scalings[] = {"none", "linear", "llama3", NULL};
 static const char *const dtypes[] = {"float32", "bfloat16", "float16", NULL};
 static const char *const nonfinites[] = {"stop", "skip", NULL};
 static const char *const devices[] = {"auto", "host", "cuda", NULL};
-static const char *const computes[] = {"auto", "fp32", "bf16", NULL};
+static const char *const computes[] = {"auto", "fp32", "bf16", "fp8", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
 /* After the codecs comes fp32, an older name of none. */
 #define CODEC_CHOICE(name, ...) CHOICE_##name,
@@ -79,7 +79,15 @@ const struct option deck_table[] = {
              "  auto  bf16 on GPUs, fp32 on the host\n"
              "  fp32  32-bit floating point\n"
              "  bf16  bfloat16; on the host it is slow and needs memory that sluice plan does not "
-             "count"},
+             "count\n"
+             "  fp8  bf16, except that blocks multiply with their weights in fp8"},
+    {"run.fp8_except", OPTION_STRINGS, AT(run.fp8_except), "[]", .effect = EFFECT_MATH,
+     .example = "[h.0, h.1*]",
+     .text =
+         "Blocks that stay in bf16 with run.compute=fp8. Each item is a name or a pattern with * "
+         "and ?, as for file names."},
+    {"run.fp8_gradients", OPTION_BOOL, AT(run.fp8_gradients), "false", .effect = EFFECT_MATH,
+     .text = "With run.compute=fp8 multiply gradients of weights in fp8 too."},
     {"run.counters", OPTION_STRINGS, AT(run.counters), "[none]", .example = "[auto]",
      .text = "Processor events to count, by lane and instruction. The result is in results.jsonl "
              "and in the trace.\n"

@@ -36,7 +36,7 @@ enum deck_workspace { DECK_WORKSPACE_FAST, DECK_WORKSPACE_TIGHT };
 enum deck_working { DECK_WORKING_GATHER, DECK_WORKING_KEEP };
 enum deck_residual { DECK_RESIDUAL_DEVICE, DECK_RESIDUAL_HOST, DECK_RESIDUAL_NVME };
 enum deck_device { DECK_DEVICE_AUTO, DECK_DEVICE_HOST, DECK_DEVICE_CUDA };
-enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16 };
+enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16, DECK_COMPUTE_FP8 };
 enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
 enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 enum deck_across { DECK_ACROSS_RANKS, DECK_ACROSS_NODE };
@@ -58,7 +58,8 @@ struct deck {
     int device, compute;
     bool tensorboard;
     double peak; /* TFLOP/s of a rank, 0: unknown */
-    struct option_strings counters;
+    struct option_strings counters, fp8_except;
+    bool fp8_gradients;
   } run; /* minutes 0: no such limit; threads 0: the cores this
                                                                           rank may use; counters:
             none, auto or events' names: exec/op_counters.h */

@@ -31,6 +31,7 @@
 #include "compress/rule/select.h"
 #include "compress/rule/sketch.h"
 #include "device/device_model.h"
+#include "device/fp8.h"
 #include "optim/rule/rules.h"
 
 struct device;
@@ -66,11 +67,16 @@ struct matmul {
   void *c;
   enum epilogue epilogue; /* with accumulate: NONE only */
   const void *bias;
-  void *aux;       /* m x n, ld = ldc */
+  void *aux; /* m x n, ld = ldc */
   const void
       *add; /* NULL, or m x n elements of c's type with ld = ldc, which are added after the product
                and its bias. Only with epilogue NONE or BIAS, and without accumulate. May be c. */
   float scale, add_scale; /* factors of the product and of `add`, 0: 1. NONE, without accumulate */
+  /* Scales of operands in fp8 (device/fp8.h), if the device has model.fp8. NULL: both operands are
+   * in the compute type. a is m x k, in tiles. b is n x k (trans_b, not trans_a), in blocks. With
+   * b_tiles b is in tiles, c is a weight gradient, and tile splits k. lda and ldb are k. */
+  const float *a_scale, *b_scale;
+  bool b_tiles;
 };
 
 /* Causal attention, softmax(q k^T / sqrt(D)) v. q, k, v, out are [B, T, heads, D] with row strides
@@ -151,7 +157,7 @@ enum device_class {
   CLASS_PRODUCTS, /* matmul, its epilogue included */
   CLASS_ATTENTION,
   CLASS_NORMS,
-  CLASS_ACTIVATIONS, /* swiglu, rope, add, bias_gradient */
+  CLASS_ACTIVATIONS, /* swiglu, rope, add, bias_gradient, fp8_quantise */
   CLASS_CLASSIFIER,  /* cross_entropy */
   CLASS_EMBEDDING,
   CLASS_SUMS, /* sum_parts, subtract, max_magnitude, sum_squares, sum_exact, merge_exact, conclude,
@@ -243,6 +249,8 @@ struct device_ops {
                       void *dst);
 
   enum status (*matmul)(struct lane *lane, const struct matmul *op);
+  /* An operand of products in fp8. Only for devices of model.fp8. */
+  enum status (*fp8_quantise)(struct lane *lane, const struct fp8_quantise *op);
 
   /* db[n] (= or +=) column sums of d[rows, n], whose rows are ld elements apart. */
   enum status (*bias_gradient)(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,

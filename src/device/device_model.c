@@ -35,6 +35,7 @@ enum status device_model_find(const char *kind, enum dtype compute, struct devic
   *out = *found;
   out->compute = compute;
   out->gradient = DTYPE_F32;
+  out->fp8 = compute == DTYPE_BF16;
   out->attention_workspace = host_attention_workspace;
   out->layernorm_workspace = host_layernorm_workspace;
   out->rmsnorm_workspace = host_rmsnorm_workspace;

@@ -17,6 +17,7 @@ struct device_model {
   enum dtype compute, gradient; /* of parameters and activations; of gradients of parameters */
   bool by_sequence;             /* promises what device.h calls independence of the split */
   bool host_memory;             /* the host reads and writes the device's memory */
+  bool fp8; /* multiplies operands in fp8 with a scale per 128 elements (device/fp8.h) */
   int64_t chunk_logits;         /* elements of logits that are best made at a time */
   int64_t row_multiple;         /* best multiple for rows of logits, in elements; divides 64 */
 

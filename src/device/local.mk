@@ -5,6 +5,7 @@ src_device_libdevice_a_SOURCES = \
 	src/device/device.h \
 	src/device/device_model.c \
 	src/device/device_model.h \
+	src/device/fp8.h \
 	src/device/host/attention.c \
 	src/device/host/attention.h \
 	src/device/host/attention_cached.c \
@@ -13,6 +14,7 @@ src_device_libdevice_a_SOURCES = \
 	src/device/host/elementwise.c \
 	src/device/host/embedding.c \
 	src/device/host/exponent.c \
+	src/device/host/fp8.c \
 	src/device/host/half.c \
 	src/device/host/host.c \
 	src/device/host/host.h \

@@ -151,6 +151,8 @@ static void add_attributes(struct trace_span *span, const struct instr *instr,
     add_text(span, "codec", attr->codec.ops->name);
   if (attr->codec.values && !(attr->codec.values->traits & CODEC_IDENTITY))
     add_text(span, "values", attr->codec.values->name);
+  if (attr->fp8)
+    add_text(span, "fp8", attr->fp8 == FP8_ALL ? "all" : "products");
   if (attr->clip > 0) {
     snprintf(decimals->clip, sizeof decimals->clip, "%g", attr->clip);
     add_text(span, "clip", decimals->clip);

@@ -14,6 +14,7 @@
 struct job_place {
   const char *device;
   enum dtype compute;
+  const char *precision; /* "fp32", "bf16", or "fp8": bf16 with products in fp8 */
   const char *carrier;
 };
 /* From run.device, run.compute and comm.backend, on a node of `local_ranks` of the `ranks` ranks,

@@ -181,7 +181,7 @@ static void log_job(const struct job *job)
   log_info("rank 0 runs on %s", topo_description(job->topo));
   log_info("device %s%s%s%s, computing in %s%s%s", job->place.device,
            *job->device->product ? " (" : "", job->device->product,
-           *job->device->product ? ")" : "", dtype_name(job->place.compute),
+           *job->device->product ? ")" : "", job->place.precision,
            ranks > 1 ? ", transport between ranks: " : "",
            ranks > 1 ? comm_carrier_text(job->comm) : "");
   log_groups(job);

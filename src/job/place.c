@@ -49,8 +49,9 @@ enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks
 {
   const bool cuda =
       deck->run.device == DECK_DEVICE_CUDA || (deck->run.device == DECK_DEVICE_AUTO && gpus > 0);
-  const bool bf16 =
-      deck->run.compute == DECK_COMPUTE_BF16 || (deck->run.compute == DECK_COMPUTE_AUTO && cuda);
+  const bool fp8 = deck->run.compute == DECK_COMPUTE_FP8;
+  const bool bf16 = fp8 || deck->run.compute == DECK_COMPUTE_BF16 ||
+                    (deck->run.compute == DECK_COMPUTE_AUTO && cuda);
   const char *carrier = NULL;
   if (cuda && gpus == 0)
     return no_gpu(deck);
@@ -64,6 +65,9 @@ enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks
     return status;
   *out = (struct job_place){.device = cuda ? "cuda" : "host",
                             .compute = bf16 ? DTYPE_BF16 : DTYPE_F32,
+                            .precision = fp8    ? "fp8"
+                                         : bf16 ? dtype_name(DTYPE_BF16)
+                                                : dtype_name(DTYPE_F32),
                             .carrier = carrier};
   return STATUS_OK;
 }
@@ -214,6 +218,11 @@ static enum status create_device(struct job *job)
   const int gpu = topo_gpu(job->topo);
   enum status status =
       device_create(job->place.device, gpu < 0 ? 0 : gpu, job->place.compute, &job->device);
+  if (!status && job->deck->run.compute == DECK_COMPUTE_FP8 && !job->device->model.fp8)
+    status = status_set(STATUS_UNSUPPORTED,
+                        "run.compute=fp8 needs a GPU of compute capability 9.0 (H100, H200), which "
+                        "%s is not: use run.compute=bf16",
+                        job->device->product);
   if (!status && !job->device->model.host_memory)
     status = device_create("host", 0, DTYPE_F32, &job->host);
   status = comm_agree(job->comm, status);

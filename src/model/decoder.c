@@ -233,6 +233,7 @@ struct forward_work {
   void *branch;         /* [R, C] what attention adds to the stream */
   struct turned turned; /* on top of y and branch, while neither is needed */
   void *activation;     /* [R, F] on top of them too */
+  struct fp8_room fp8;
   void *scratch;
 };
 
@@ -245,9 +246,30 @@ struct backward_work {
   struct turned turned;
   void *dattended;   /* [R, HD] */
   void *attention_y; /* [R, C] output of norm 1, then its gradient; on top of dattended */
+  struct fp8_room fp8;
   void *scratch;
   size_t scratch_bytes;
 };
+
+static int64_t larger(int64_t a, int64_t b)
+{
+  return a > b ? a : b;
+}
+
+/* For any product of a block: the widest operand is the gradient of gate and up, or that of
+ * queries, keys and values. */
+static struct fp8_room lay_fp8(struct carve *from, const struct model *model, int64_t R,
+                               bool backward)
+{
+  const struct widths n = widths_of(model);
+  const int64_t widest = larger(larger(n.C, n.heads), n.F);
+  const struct fp8_sizes sizes = {.rows = R,
+                                  .width =
+                                      backward ? larger(widest, larger(2 * n.F, n.qkv)) : widest,
+                                  .weight = n.C * larger(n.qkv, 2 * n.F),
+                                  .x_width = backward ? widest : 0};
+  return fp8_carve(from, model, &sizes);
+}
 
 /* In both, the scratch comes last: its size is the device's affair. */
 static struct forward_work lay_forward(struct carve *from, const struct model *model,
@@ -264,6 +286,7 @@ static struct forward_work lay_forward(struct carve *from, const struct model *m
   w.branch = carve(from, R, n.C, element);
   carve_beyond(from, &heads);
   carve_beyond(from, &mlp);
+  w.fp8 = lay_fp8(from, model, R, false);
   w.scratch = carve(from, 0, 0, 0);
   return w;
 }
@@ -289,6 +312,7 @@ static struct backward_work lay_backward(struct carve *from, const struct model 
   carve_beyond(from, &mlp);
   carve_beyond(from, &mlp_norm);
   carve_beyond(from, &attention_norm);
+  w.fp8 = lay_fp8(from, model, R, true);
   w.scratch = carve(from, 0, 0, 0);
   return w;
 }
@@ -453,6 +477,8 @@ enum status decoder_block_forward(const struct model *model, struct lane *lane, 
   struct forward_work w = lay_forward(&room, model, s);
   struct attention attention =
       block_attention(model, unit, s, heads_of(&run.saved, &w.turned), w.scratch);
+  if (!cache)
+    run.pass.fp8 = fp8_of(model, unit, w.fp8);
 
   enum status status = norm_forward(&run.pass, &run.block.norm_1, x_in, NULL, NULL, w.y, w.stats);
   if (status == STATUS_OK)
@@ -601,6 +627,7 @@ enum status decoder_block_backward(const struct model *model, struct lane *lane,
   struct attention attention =
       block_attention(model, unit, s, heads_of(&run.saved, &w.turned), w.scratch);
 
+  run.pass.fp8 = fp8_of(model, unit, w.fp8);
   enum status status = carve_rest(&room, work_bytes, &w.scratch_bytes);
   if (status == STATUS_OK && !accumulate)
     status = unit_zero_gaps(&model->unit[unit], lane, grads);

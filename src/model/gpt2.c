@@ -137,6 +137,7 @@ struct forward_work {
   struct norm_stats stats;
   void *y;      /* [R, C] output of either norm */
   void *branch; /* [R, C] what attention adds to the stream */
+  struct fp8_room fp8;
   void *scratch;
 };
 
@@ -146,9 +147,20 @@ struct backward_work {
   void *dqkv; /* [R, 3C] */
   void *dattended; /* [R, C] */
   void *y;         /* [R, C] output of either norm, again; then its gradient */
+  struct fp8_room fp8;
   void *scratch;
   size_t scratch_bytes;
 };
+
+/* For any product of a block: the widest gradient may be that of queries, keys and values. */
+static struct fp8_room lay_fp8(struct carve *from, const struct model *model, int64_t R,
+                               bool backward)
+{
+  const int64_t C = model->config.width, F = model->config.ffn, most = F > 3 * C ? F : 3 * C;
+  const struct fp8_sizes sizes = {
+      .rows = R, .width = most, .weight = C * most, .x_width = backward ? (F > C ? F : C) : 0};
+  return fp8_carve(from, model, &sizes);
+}
 
 /* In both, the scratch comes last: its size is the device's affair. */
 static struct forward_work lay_forward(struct carve *from, const struct model *model,
@@ -160,6 +172,7 @@ static struct forward_work lay_forward(struct carve *from, const struct model *m
   w.stats = norm_stats_carve(from, R);
   w.y = carve(from, R, C, element);
   w.branch = carve(from, R, C, element);
+  w.fp8 = lay_fp8(from, model, R, false);
   w.scratch = carve(from, 0, 0, 0);
   return w;
 }
@@ -177,6 +190,7 @@ static struct backward_work lay_backward(struct carve *from, const struct model 
   w.dattended = carve(from, R, C, element);
   carve_beyond(from, &mlp);
   w.y = carve(from, R, C, element);
+  w.fp8 = lay_fp8(from, model, R, true);
   w.scratch = carve(from, 0, 0, 0);
   return w;
 }
@@ -251,6 +265,8 @@ static enum status gpt2_block_forward(const struct model *model, struct lane *la
   struct attention attention = block_attention(model, unit, s, heads_of(&saved), w.scratch);
   struct pass pass = {
       .lane = lane, .rows = shape_rows(s), .tile = s.T, .type = model->config.compute};
+  if (!cache)
+    pass.fp8 = fp8_of(model, unit, w.fp8);
 
   enum status status = norm_forward(&pass, &block.norm_1, x_in, NULL, NULL, w.y, w.stats);
   if (status == STATUS_OK)
@@ -332,7 +348,8 @@ static enum status gpt2_block_backward(const struct model *model, struct lane *l
                       .rows = shape_rows(s),
                       .tile = s.T,
                       .type = model->config.compute,
-                      .accumulate = accumulate};
+                      .accumulate = accumulate,
+                      .fp8 = fp8_of(model, unit, w.fp8)};
 
   enum status status = carve_rest(&room, work_bytes, &w.scratch_bytes);
   if (status == STATUS_OK && !accumulate)

@@ -7,6 +7,7 @@ src_model_libmodel_a_SOURCES = \
 	src/model/decoder.c \
 	src/model/decoder.h \
 	src/model/embedding.c \
+	src/model/fp8.c \
 	src/model/freeze.c \
 	src/model/gpt2.c \
 	src/model/head.c \

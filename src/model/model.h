@@ -30,12 +30,20 @@ struct model_param {
   bool frozen; /* by model_freeze() */
 };
 
+/* Products of a block that are in fp8 (device/fp8.h). */
+enum fp8_use {
+  FP8_NOTHING,
+  FP8_PRODUCTS, /* of activations and their gradients with weights */
+  FP8_ALL       /* and gradients of weights */
+};
+
 struct model_unit {
   char *name; /* "root", "h.0", "head" */
   int params;
   struct model_param *param;
   struct layout_unit layout; /* packed for model->ranks; where nothing is frozen, offsets are the
                                 same for any number of ranks */
+  enum fp8_use fp8;          /* by model_use_fp8() */
 };
 
 enum rope_scaling { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3 };
@@ -70,6 +78,7 @@ struct model {
   struct model_unit *unit;
   int64_t parameters; /* elements, tied ones once */
   int64_t frozen;     /* of them */
+  enum fp8_use fp8;   /* of some units, the others have nothing in fp8 */
   float *inv_freq;    /* [D / 2] rotary frequencies, scaled; NULL without rotary positions */
 };
 
@@ -172,6 +181,11 @@ enum status model_create(const struct model_config *config, struct model **out);
  * Before any plan is made. Local. */
 enum status model_freeze(struct model *model, int n, char *const patterns[], int ranks);
 void model_destroy(struct model *model); /* takes NULL */
+/* Lets blocks compute `use` in fp8, but not blocks whose names match one of the patterns
+ * (fnmatch(3): "h.0", "h.1*"). Embedding, head, norms and attention keep the compute type.
+ * STATUS_USAGE: a pattern matches no block, or a weight's rows or columns are no multiple of
+ * FP8_TILE. Before any plan is made. Local. */
+enum status model_use_fp8(struct model *model, enum fp8_use use, int n, char *const except[]);
 
 /* Initial values of elements [range) of parameter p of unit u, according to the architecture's
  * paper. A pure function of (seed, name, element), so any rank can make its own shard. Writes

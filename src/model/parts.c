@@ -81,6 +81,102 @@ struct linear linear_bind(const struct flat *flat, int weight, int bias, bool tr
   return l;
 }
 
+/* Tiles have a scale per 128 elements. Blocks have fewer, also with the rest up to the pitch. */
+static struct fp8_operand operand_carve(struct carve *from, int64_t elements)
+{
+  struct fp8_operand operand;
+  operand.code = carve(from, elements, 1, 1);
+  operand.scale = carve(from, elements / FP8_TILE, 1, sizeof(float));
+  return operand;
+}
+
+struct fp8_room fp8_carve(struct carve *from, const struct model *model,
+                          const struct fp8_sizes *sizes)
+{
+  struct fp8_room room = {FP8_NOTHING, {NULL, NULL}, {NULL, NULL}};
+  int64_t a, b = 0;
+  if (!model->fp8)
+    return room;
+  if (__builtin_mul_overflow(sizes->rows, sizes->width, &a) ||
+      (model->fp8 == FP8_ALL && __builtin_mul_overflow(sizes->rows, sizes->x_width, &b))) {
+    from->used = SIZE_MAX;
+    return room;
+  }
+  room.a = operand_carve(from, a);
+  room.b = operand_carve(from, b > sizes->weight ? b : sizes->weight);
+  return room;
+}
+
+struct fp8_room fp8_of(const struct model *model, int unit, struct fp8_room room)
+{
+  room.use = model->unit[unit].fp8;
+  return room;
+}
+
+static enum status multiply_coded(const struct pass *pass, struct matmul *op,
+                                  const struct fp8_quantise *a, const struct fp8_quantise *b)
+{
+  const struct device_ops *ops = pass->lane->device->ops;
+  op->a = a->code;
+  op->a_scale = a->scale;
+  op->b = b->code;
+  op->b_scale = b->scale;
+  op->lda = op->ldb = op->k;
+  op->trans_a = false;
+  op->trans_b = true;
+  enum status status = ops->fp8_quantise(pass->lane, a);
+  if (!status)
+    status = ops->fp8_quantise(pass->lane, b);
+  return status ? status : ops->matmul(pass->lane, op);
+}
+
+/* A product of activations or their gradients and a weight. */
+static enum status product(const struct pass *pass, struct matmul op)
+{
+  const struct fp8_room *room = &pass->fp8;
+  if (!room->use)
+    return pass->lane->device->ops->matmul(pass->lane, &op);
+  const struct fp8_quantise a = {.rows = op.m,
+                                 .columns = op.k,
+                                 .ld = op.lda,
+                                 .x = op.a,
+                                 .code = room->a.code,
+                                 .scale = room->a.scale};
+  const struct fp8_quantise b = {.rows = op.trans_b ? op.n : op.k,
+                                 .columns = op.trans_b ? op.k : op.n,
+                                 .ld = op.ldb,
+                                 .x = op.b,
+                                 .blocks = true,
+                                 .transposed = !op.trans_b,
+                                 .code = room->b.code,
+                                 .scale = room->b.scale};
+  return multiply_coded(pass, &op, &a, &b);
+}
+
+/* The product of a weight gradient, a^T b over the rows of both. */
+static enum status gradient_product(const struct pass *pass, struct matmul op)
+{
+  const struct fp8_room *room = &pass->fp8;
+  if (room->use != FP8_ALL)
+    return pass->lane->device->ops->matmul(pass->lane, &op);
+  const struct fp8_quantise a = {.rows = op.k,
+                                 .columns = op.m,
+                                 .ld = op.lda,
+                                 .x = op.a,
+                                 .transposed = true,
+                                 .code = room->a.code,
+                                 .scale = room->a.scale};
+  const struct fp8_quantise b = {.rows = op.k,
+                                 .columns = op.n,
+                                 .ld = op.ldb,
+                                 .x = op.b,
+                                 .transposed = true,
+                                 .code = room->b.code,
+                                 .scale = room->b.scale};
+  op.b_tiles = true;
+  return multiply_coded(pass, &op, &a, &b);
+}
+
 static int64_t weight_ld(const struct linear *l)
 {
   return l->transposed ? l->in : l->out;
@@ -89,21 +185,21 @@ static int64_t weight_ld(const struct linear *l)
 static enum status multiply(const struct pass *pass, const struct linear *l, const void *x,
                             const void *add, void *y, enum epilogue epilogue, void *aux)
 {
-  return pass->lane->device->ops->matmul(pass->lane, &(struct matmul){.m = pass->rows,
-                                                                      .n = l->out,
-                                                                      .k = l->in,
-                                                                      .tile = pass->tile,
-                                                                      .trans_b = l->transposed,
-                                                                      .a = x,
-                                                                      .lda = l->in,
-                                                                      .b = l->weight,
-                                                                      .ldb = weight_ld(l),
-                                                                      .c = y,
-                                                                      .ldc = l->y_stride,
-                                                                      .epilogue = epilogue,
-                                                                      .bias = l->bias,
-                                                                      .aux = aux,
-                                                                      .add = add});
+  return product(pass, (struct matmul){.m = pass->rows,
+                                       .n = l->out,
+                                       .k = l->in,
+                                       .tile = pass->tile,
+                                       .trans_b = l->transposed,
+                                       .a = x,
+                                       .lda = l->in,
+                                       .b = l->weight,
+                                       .ldb = weight_ld(l),
+                                       .c = y,
+                                       .ldc = l->y_stride,
+                                       .epilogue = epilogue,
+                                       .bias = l->bias,
+                                       .aux = aux,
+                                       .add = add});
 }
 
 enum status linear_forward(const struct pass *pass, const struct linear *l, const void *x, void *y)
@@ -147,7 +243,7 @@ static enum status weight_gradient(const struct pass *pass, const struct linear 
     dweight.ldb = l->in;
     dweight.ldc = l->in;
   }
-  return pass->lane->device->ops->matmul(pass->lane, &dweight);
+  return gradient_product(pass, dweight);
 }
 
 enum status linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
@@ -182,7 +278,7 @@ enum status linear_backward_input(const struct pass *pass, const struct linear *
   struct matmul op = input_gradient(pass, l, dy, dx);
   op.epilogue = pre ? EPILOGUE_DGELU : EPILOGUE_NONE;
   op.aux = (void *)pre; /* read only with DGELU */
-  return pass->lane->device->ops->matmul(pass->lane, &op);
+  return product(pass, op);
 }
 
 /* Whether n parameters are adjacent, without gaps. */
@@ -263,7 +359,7 @@ enum status fused_backward_input(const struct pass *pass, const struct fused *f,
   for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
     struct matmul op = input_gradient(pass, &f->part[i], element_at(dy, column, pass->type), dx);
     op.accumulate = i > 0;
-    enum status status = pass->lane->device->ops->matmul(pass->lane, &op);
+    enum status status = product(pass, op);
     if (status)
       return status;
   }

@@ -30,12 +30,32 @@ const void *element_at(const void *base, int64_t elements, enum dtype type);
 /* Bytes of an element of a parameter's gradient: every device has them in fp32. */
 enum { GRADIENT_BYTES = sizeof(float) };
 
+/* Where the two operands of a product lie in fp8. */
+struct fp8_room {
+  enum fp8_use use;
+  struct fp8_operand {
+    uint8_t *code;
+    float *scale;
+  } a, b;
+};
+/* The elements of operands: rows are those of a pass. */
+struct fp8_sizes {
+  int64_t rows, width, weight; /* the widest operand of rows, the largest weight */
+  int64_t x_width;             /* the widest input of a weight whose gradient is wanted, 0: none */
+};
+/* Nothing if the model has no fp8. */
+struct fp8_room fp8_carve(struct carve *from, const struct model *model,
+                          const struct fp8_sizes *sizes);
+/* The room, used as the unit's products are. */
+struct fp8_room fp8_of(const struct model *model, int unit, struct fp8_room room);
+
 /* The arguments of one call. accumulate: gradients of parameters are += instead of =. */
 struct pass {
   struct lane *lane;
   int64_t rows, tile;
   enum dtype type; /* of activations */
   bool accumulate;
+  struct fp8_room fp8;
 };
 
 /* A unit and its flat buffers; grads may be NULL. */

@@ -35,6 +35,12 @@ enum status build_check_input(const struct plan_input *input)
   if (input->model->config.compute != input->device->compute)
     return status_set(STATUS_INTERNAL, "the model computes in %s, but its device in %s",
                       dtype_name(input->model->config.compute), dtype_name(input->device->compute));
+  if (input->model->fp8 && input->mode != PLAN_GENERATE && shape->sequence % FP8_TILE != 0)
+    return status_set(
+        STATUS_USAGE,
+        "run.compute=fp8 needs sequences of a multiple of %d tokens, not %lld: change "
+        "data.sequence, or use run.compute=bf16",
+        FP8_TILE, (long long)shape->sequence);
   if (shape->micros > MOST_VISITS / (2 * (int64_t)input->model->units))
     return status_set(
         STATUS_USAGE,

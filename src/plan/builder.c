@@ -172,6 +172,7 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
   }
   if (op_rows[op].codes_params)
     instr->attr.codec = b->plan->policy[unit].weights;
+  instr->attr.fp8 = plan_op_fp8(b->plan, op, unit);
   if (op_rows[op].coded || op_rows[op].codes_params || op_rows[op].updates)
     instr->attr.seed = optim->seed;
   if (op == OP_METRICS)

@@ -100,6 +100,7 @@ const struct op_row op_rows[OP_COUNT] = {
     },
     [OP_FORWARD] = {
         .name = "FORWARD", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
+        .fp8 = true,
         .without = "nothing would pass through it",
         .operand = {
             [FORWARD_PARAMS] = PARAMS,
@@ -113,6 +114,7 @@ const struct op_row op_rows[OP_COUNT] = {
     },
     [OP_RECOMPUTE] = {
         .name = "RECOMPUTE", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
+        .fp8 = true,
         .without = "its activations would be gone",
         .operand = {
             [FORWARD_PARAMS] = PARAMS,
@@ -168,6 +170,7 @@ const struct op_row op_rows[OP_COUNT] = {
     },
     [OP_BACKWARD] = {
         .name = "BACKWARD", .lane = LANE_COMPUTE, .part = PART_NOTHING, .params = true,
+        .fp8 = true,
         .without = "its gradient would lack a part",
         .operand = {
             [BACKWARD_PARAMS] = PARAMS,

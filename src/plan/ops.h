@@ -144,6 +144,7 @@ struct op_row {
   bool extra;        /* a collective that only some codecs need */
   bool updates;      /* by the optimizer of attr */
   bool in_place;     /* operands of one buffer family may overlap */
+  bool fp8;          /* multiplies with the weights of a block, which may be in fp8 */
   bool params;       /* operand 0 is the unit's parameters, gathered */
   struct operand operand[PLAN_MAX_USE];
   struct due one;  /* at most one for a unit and micro-batch */
@@ -156,6 +157,9 @@ struct op_row {
 };
 
 extern const struct op_row op_rows[OP_COUNT];
+
+/* The products of the operation that are in fp8. */
+enum fp8_use plan_op_fp8(const struct plan *plan, enum op op, int unit);
 
 /* ---- verify_shape.c ---- */
 unit_holds verify_learns, verify_on_host, verify_has_matrices, verify_has_working;

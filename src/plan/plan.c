@@ -152,6 +152,11 @@ int64_t plan_shared_bytes(const struct plan *plan)
          plan->input.shape.group * plan->transient_bytes[TIER_SHARED];
 }
 
+enum fp8_use plan_op_fp8(const struct plan *plan, enum op op, int unit)
+{
+  return op_rows[op].fp8 ? plan->input.model->unit[unit].fp8 : FP8_NOTHING;
+}
+
 static uint64_t hash_settings(uint64_t hash, const struct optim_settings *optim)
 {
   const double number[] = {optim->beta1, optim->beta2,    optim->eps,
@@ -166,7 +171,7 @@ uint64_t plan_collective_hash(const struct plan *plan)
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
     const bool collective = op_rows[instr->op].collective != COLLECTIVE_NONE;
-    if (!collective && !op_rows[instr->op].updates)
+    if (!collective && !op_rows[instr->op].updates && !instr->attr.fp8)
       continue;
     const bool reads_others = instr->op == OP_SUM_SHARED;
     const int64_t word[] = {instr->op,
@@ -177,6 +182,7 @@ uint64_t plan_collective_hash(const struct plan *plan)
                             instr->attr.blocks,
                             instr->attr.optimizer,
                             instr->attr.stochastic,
+                            instr->attr.fp8,
                             (int64_t)instr->attr.seed,
                             instr->lane,
                             reads_others ? plan->buffer[instr->use[SUM_SHARED_SENT].buffer].offset

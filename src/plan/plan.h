@@ -243,8 +243,9 @@ struct attributes {
   double lr_scale;       /* UPDATE: factor of the learning rate. Elsewhere 0. */
   /* The optimizer of op_rows[].updates. Its numbers are those of plan_input.optim. */
   enum optimizer optimizer;
-  bool stochastic; /* rounding of masters and states of 16 bits */
-  uint64_t seed;   /* of random bits, with the update and the unit; also of coded rows */
+  enum fp8_use fp8; /* op_rows[].fp8: products of the unit that are in fp8 */
+  bool stochastic;  /* rounding of masters and states of 16 bits */
+  uint64_t seed;    /* of random bits, with the update and the unit; also of coded rows */
 };
 
 struct instr {

@@ -38,6 +38,9 @@ static void print_uses(const struct plan *plan, const struct instr *instr, FILE 
     codec_print_name(codec, name, sizeof name);
     fprintf(to, " in %s", name);
   }
+  if (instr->attr.fp8)
+    fprintf(to, " in fp8%s",
+            instr->op == OP_BACKWARD && instr->attr.fp8 != FP8_ALL ? " but for weights" : "");
   if (instr->attr.group == GROUP_NODE)
     fprintf(to, " in a node");
   if (instr->attr.group == GROUP_ACROSS)

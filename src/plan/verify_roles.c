@@ -170,6 +170,8 @@ static enum status check_optimizer(const struct plan *plan, int i)
     return verify_fail(plan, i, "clips to a norm of %g, where %g is asked for", attr->clip, clip);
   if (attr->optimizer != (updates ? optim->name : (enum optimizer)0))
     return verify_fail(plan, i, "updates by another optimizer than the plan's");
+  if (attr->fp8 != plan_op_fp8(plan, instr->op, instr->unit))
+    return verify_fail(plan, i, "has other products in fp8 than its unit");
   if (attr->lr_scale != lr_scale)
     return verify_fail(plan, i, "updates at %g of the learning rate, where %g is asked for",
                        attr->lr_scale, lr_scale);

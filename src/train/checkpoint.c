@@ -40,7 +40,7 @@ static enum status begin_save(struct train_run *run, bool behind)
                                  .version = (char *)PACKAGE_VERSION};
   if (run->deck->compress.across == DECK_ACROSS_NODE)
     meta.local_ranks = run->job->shape.local_ranks;
-  snprintf(meta.compute, sizeof meta.compute, "%s", dtype_name(run->job->place.compute));
+  snprintf(meta.compute, sizeof meta.compute, "%s", run->job->place.precision);
   enum status status = exec_drain(job_trainer(run->job));
   if (status)
     comm_abort(run->comm, status);
@@ -111,7 +111,7 @@ static struct deck spell_out(const struct deck *deck, const char *compute)
 {
   struct deck full = *deck;
   if (full.run.compute == DECK_COMPUTE_AUTO)
-    full.run.compute = strcmp(compute, "bf16") ? DECK_COMPUTE_FP32 : DECK_COMPUTE_BF16;
+    full.run.compute = strcmp(compute, "fp32") ? DECK_COMPUTE_BF16 : DECK_COMPUTE_FP32;
   if (full.data.sequence == 0)
     full.data.sequence = full.model.context;
   if (full.optim.schedule == SCHEDULE_CONSTANT)
@@ -131,7 +131,7 @@ struct decks {
 static struct decks spell_both(const struct train_run *run, const struct checkpoint_meta *meta,
                                const struct deck *saved)
 {
-  const char *now = dtype_name(run->job->place.compute);
+  const char *now = run->job->place.precision;
   return (struct decks){.before = spell_out(saved, *meta->compute ? meta->compute : now),
                         .now = spell_out(run->deck, now)};
 }

@@ -94,7 +94,7 @@ static enum status record_start(struct train_run *run, const struct place *place
   results_int(results, "ranks_per_host", comm_local_ranks(run->comm));
   results_int(results, "threads", job->threads);
   results_text(results, "device", job->place.device);
-  results_text(results, "compute", dtype_name(job->place.compute));
+  results_text(results, "compute", job->place.precision);
   results_text(results, "mpi", comm_description(run->comm));
   results_text(results, "transport", job->place.carrier);
   results_int(results, "parameters", job->model->parameters);

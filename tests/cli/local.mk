@@ -23,6 +23,7 @@ check_scripts += \
 	tests/cli/losses.sh \
 	tests/cli/lr_scale.sh \
 	tests/cli/fit.sh \
+	tests/cli/fp8.sh \
 	tests/cli/frozen.sh \
 	tests/cli/generate.sh \
 	tests/cli/help.sh \

@@ -6,6 +6,7 @@ check_PROGRAMS += \
 	tests/device/test_device \
 	tests/device/test_elementwise \
 	tests/device/test_embedding \
+	tests/device/test_fp8 \
 	tests/device/test_half \
 	tests/device/test_kernels \
 	tests/device/test_lane \
@@ -28,6 +29,8 @@ tests_device_test_elementwise_SOURCES = tests/device/test_elementwise.c tests/de
 tests_device_test_embedding_SOURCES = tests/device/test_embedding.c tests/device/fixture.c \
   tests/device/fixture.h
 tests_device_test_kernels_SOURCES = tests/device/test_kernels.c tests/device/fixture.c \
+  tests/device/fixture.h
+tests_device_test_fp8_SOURCES = tests/device/test_fp8.c tests/device/fixture.c \
   tests/device/fixture.h
 tests_device_test_half_SOURCES = tests/device/test_half.c tests/device/layernorm.h \
   tests/device/fixture.c tests/device/fixture.h

@@ -1,7 +1,8 @@
 check_PROGRAMS += tests/gpu/test_attention_schedule
 # Built with what they test; without a GPU each of them is skipped.
 if HAVE_CUDA
-check_PROGRAMS += tests/gpu/test_ops
+check_PROGRAMS += tests/gpu/test_fp8 tests/gpu/test_ops
+tests_gpu_test_fp8_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CFLAGS)
 tests_gpu_test_ops_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CFLAGS) -DSLUICE_NVCC_ARCH='"$(NVCC_ARCH)"'
 # No test, but a measurement: make tests/gpu/bench_ops
 EXTRA_PROGRAMS += tests/gpu/bench_ops

@@ -534,6 +534,10 @@ static void attributes_are_the_inputs(void **state)
   broken_refused(plan, "clips to a norm of 1, where 0 is asked for");
 
   plan = broken_start(&broken_no_shard);
+  plan->instr[fixture_find(plan, OP_FORWARD, 1, -1)].attr.fp8 = FP8_PRODUCTS;
+  broken_refused(plan, "has other products in fp8 than its unit");
+
+  plan = broken_start(&broken_no_shard);
   plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)].attr.optimizer = OPTIM_lion;
   broken_refused(plan, "updates by another optimizer than the plan's");
 

@@ -882,7 +882,19 @@ static void no_operand_can_be_absent_or_superfluous_or_of_another_type(void **st
         fail_msg("no plan has %s of %s", op_rows[op].operand[k].name, op_rows[op].name);
 }
 
-enum attribute { GROUP, CODEC, VALUES, SETTING, BLOCKS, CLIP, LR_SCALE, OPTIMIZER, ROUNDING, SEED };
+enum attribute {
+  GROUP,
+  CODEC,
+  VALUES,
+  SETTING,
+  BLOCKS,
+  CLIP,
+  LR_SCALE,
+  OPTIMIZER,
+  FP8,
+  ROUNDING,
+  SEED
+};
 enum { ATTRIBUTES = SEED + 1 };
 
 /* false: the instruction has no such attribute, and nothing is changed. */
@@ -901,6 +913,7 @@ static bool change_attribute(struct attributes *attr, enum attribute which, stru
   case CLIP: attr->clip++; break;
   case LR_SCALE: attr->lr_scale++; break;
   case OPTIMIZER: attr->optimizer = (attr->optimizer + 1) % OPTIM_COUNT; break;
+  case FP8: attr->fp8 = (attr->fp8 + 1) % (FP8_ALL + 1); break;
   case ROUNDING: attr->stochastic = !attr->stochastic; break;
   case SEED: attr->seed++; break;
   }
@@ -918,6 +931,7 @@ static void no_attribute_can_be_another(void **state)
                                                 [CLIP] = "another norm",
                                                 [LR_SCALE] = "another learning rate",
                                                 [OPTIMIZER] = "another optimizer",
+                                                [FP8] = "other products in fp8",
                                                 [ROUNDING] = "another rounding",
                                                 [SEED] = "another seed"};
   (void)state;

@@ -95,23 +95,57 @@ static enum status end_call(const struct call *call, enum status status)
   return status;
 }
 
-/* A weight gradient (trans_a) is fp32, and so is what is added to it. */
+static const float *decode(struct call *call, int64_t n, int64_t k, bool blocks, const void *code,
+                           const float *scale)
+{
+  float *wide = blank(call, code, vector(n * k));
+  if (wide && !call->status)
+    host_fp8_decode(n, k, blocks, code, scale, wide);
+  return wide;
+}
+
+/* Values of codes are exact, products and sums are those of fp32. A weight gradient
+ * is added up one sequence after the other. */
+static enum status multiply_fp8(struct call *call, const struct matmul *op, struct matmul *wide)
+{
+  const int64_t tile = op->b_tiles && op->tile ? op->tile : op->k;
+  enum status status = call->status;
+  wide->a_scale = wide->b_scale = NULL;
+  for (int64_t from = 0; from < op->k && !status; from += tile) {
+    struct matmul part = *wide;
+    part.a = (const float *)wide->a + from;
+    part.b = (const float *)wide->b + from;
+    part.k = from + tile < op->k ? tile : op->k - from;
+    part.accumulate = op->accumulate || from > 0;
+    status = host_matmul(call->lane, &part);
+  }
+  return status;
+}
+
+/* A weight gradient (trans_a, b_tiles) is fp32, and so is what is added to it. */
 static enum status matmul(struct lane *lane, const struct matmul *op)
 {
   struct call call = {.lane = lane};
   const struct extent c = matrix(op->m, op->n, op->ldc);
   struct matmul wide = *op;
-  wide.a = widen(&call, op->a,
-                 op->trans_a ? matrix(op->k, op->m, op->lda) : matrix(op->m, op->k, op->lda));
-  wide.b = widen(&call, op->b,
-                 op->trans_b ? matrix(op->n, op->k, op->ldb) : matrix(op->k, op->n, op->ldb));
+  if (op->a_scale) {
+    wide.a = decode(&call, op->m, op->k, false, op->a, op->a_scale);
+    wide.b = decode(&call, op->n, op->k, !op->b_tiles, op->b, op->b_scale);
+  } else {
+    wide.a = widen(&call, op->a,
+                   op->trans_a ? matrix(op->k, op->m, op->lda) : matrix(op->m, op->k, op->lda));
+    wide.b = widen(&call, op->b,
+                   op->trans_b ? matrix(op->n, op->k, op->ldb) : matrix(op->k, op->n, op->ldb));
+  }
   wide.bias = widen(&call, op->bias, vector(op->n));
   wide.aux =
       op->epilogue == EPILOGUE_BIAS_GELU ? output(&call, op->aux, c) : widen(&call, op->aux, c);
-  if (!op->trans_a) {
+  if (!op->trans_a && !op->b_tiles) {
     wide.c = added(&call, op->c, c, op->accumulate);
     wide.add = widen(&call, op->add, c);
   }
+  if (op->a_scale)
+    return end_call(&call, multiply_fp8(&call, op, &wide));
   return end_call(&call, call.status ? call.status : host_matmul(lane, &wide));
 }
 
@@ -280,6 +314,7 @@ static enum status add(struct lane *lane, int64_t n, const void *a, const void *
 const struct device_ops host_half_ops = {
     HOST_COMMON_OPS,
     .matmul = matmul,
+    .fp8_quantise = host_fp8_quantise,
     .bias_gradient = bias_gradient,
     .norm = norm,
     .norm_backward = norm_backward,

@@ -186,9 +186,16 @@ enum status host_learn(struct device *device, const void *data, int64_t bytes)
   return STATUS_OK;
 }
 
+static enum status refuse_fp8(struct lane *lane, const struct fp8_quantise *op)
+{
+  (void)lane, (void)op;
+  return status_set(STATUS_UNSUPPORTED, "the host device has fp8 only where it computes in bf16");
+}
+
 const struct device_ops host_ops = {
     HOST_COMMON_OPS,
     .matmul = host_matmul,
+    .fp8_quantise = refuse_fp8,
     .bias_gradient = host_bias_gradient,
     .norm = host_norm,
     .norm_backward = host_norm_backward,

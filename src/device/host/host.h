@@ -153,6 +153,10 @@ enum status host_sum_parts(struct lane *lane, int64_t n, int parts, enum dtype t
 enum status host_subtract(struct lane *lane, int64_t n, enum dtype type, const void *from,
                           float *x);
 enum status host_max_magnitude(struct lane *lane, int64_t n, const float *x, float *out);
+enum status host_fp8_quantise(struct lane *lane, const struct fp8_quantise *op);
+/* y[n * k] = the values of an operand in fp8. */
+void host_fp8_decode(int64_t n, int64_t k, bool blocks, const uint8_t *code, const float *scale,
+                     float *y);
 enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                           const float *x, void *messages);
 enum status host_dequantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,

@@ -332,6 +332,8 @@ static void run_onto_itself(struct lane *lane, const struct matmul *op, float *r
 enum status host_matmul(struct lane *lane, const struct matmul *op)
 {
   const struct host_lane *host = (struct host_lane *)lane;
+  if (op->a_scale)
+    return status_set(STATUS_UNSUPPORTED, "the host device has fp8 only where it computes in bf16");
   if (op->accumulate && (op->epilogue != EPILOGUE_NONE || op->add))
     return status_set(
         STATUS_INTERNAL,

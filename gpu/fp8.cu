@@ -1,0 +1,213 @@
+/* Operands of products in fp8: a block of threads codes 128 x 128 elements, which it reads once.
+ * Thread (g, c) of 16 x 16 has 8 x 8 of them, rows 8 g and columns 8 c. Codes and scales are the
+ * host's bits. */
+#include <cuda_fp8.h>
+
+#include "gpu/common.cuh"
+#include "gpu/kernels.h"
+
+namespace {
+
+constexpr int EACH = 8, GROUPS = FP8_TILE / EACH, THREADS = GROUPS * GROUPS;
+constexpr unsigned ALL_LANES = 0xFFFFFFFF;
+
+struct place {
+  int g, c;
+};
+
+__device__ __forceinline__ place my_place()
+{
+  return {(int)threadIdx.x / GROUPS, (int)threadIdx.x % GROUPS};
+}
+
+__device__ __forceinline__ uint32_t magnitude(bf16 x)
+{
+  return (uint32_t)(__bfloat16_as_ushort(x) & 0x7fff) << 16;
+}
+
+/* Of 4 elements. What is not finite has a scale of NaN. */
+__device__ __forceinline__ uint32_t codes_of(const float *x, float factor)
+{
+  uint32_t word = 0;
+#if __CUDA_ARCH__ >= 890
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const float2 pair = make_float2(x[i] * factor, x[i + 1] * factor);
+    word |= (uint32_t)__nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E4M3) << (8 * i);
+  }
+#else
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    word |= (uint32_t)(factor == factor ? fp8_code(x[i], factor) : FP8_NAN) << (8 * i);
+#endif
+  return word;
+}
+
+/* The factor of the elements of a group; NaN: all their codes are NaN. */
+__device__ __forceinline__ float factor_of(float scale)
+{
+  return scale == scale ? fp8_inverse(scale) : scale;
+}
+
+/* The largest magnitudes of the thread's rows or columns, over all threads that share them. */
+struct largest {
+  uint32_t at[EACH];
+};
+
+__device__ __forceinline__ largest along_rows(const pack<bf16, EACH> (&x)[EACH])
+{
+  largest top;
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    uint32_t most = 0;
+#pragma unroll
+    for (int j = 0; j < EACH; j++)
+      most = max(most, magnitude(x[i].at[j]));
+#pragma unroll
+    for (int half = GROUPS / 2; half > 0; half /= 2)
+      most = max(most, __shfl_xor_sync(ALL_LANES, most, half));
+    top.at[i] = most;
+  }
+  return top;
+}
+
+__device__ __forceinline__ largest along_columns(const pack<bf16, EACH> (&x)[EACH])
+{
+  __shared__ uint32_t warps[THREADS / 32][FP8_TILE];
+  const place p = my_place();
+  largest top;
+#pragma unroll
+  for (int j = 0; j < EACH; j++) {
+    uint32_t most = 0;
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+      most = max(most, magnitude(x[i].at[j]));
+    most = max(most, __shfl_xor_sync(ALL_LANES, most, GROUPS));
+    if (p.g % 2 == 0)
+      warps[threadIdx.x / 32][p.c * EACH + j] = most;
+  }
+  __syncthreads();
+#pragma unroll
+  for (int j = 0; j < EACH; j++) {
+    top.at[j] = 0;
+    for (int w = 0; w < THREADS / 32; w++)
+      top.at[j] = max(top.at[j], warps[w][p.c * EACH + j]);
+  }
+  return top;
+}
+
+__device__ __forceinline__ uint32_t of_block(const pack<bf16, EACH> (&x)[EACH])
+{
+  __shared__ uint32_t warps[THREADS / 32];
+  uint32_t most = 0;
+#pragma unroll
+  for (int i = 0; i < EACH; i++)
+#pragma unroll
+    for (int j = 0; j < EACH; j++)
+      most = max(most, magnitude(x[i].at[j]));
+  most = __reduce_max_sync(ALL_LANES, most);
+  if (threadIdx.x % 32 == 0)
+    warps[threadIdx.x / 32] = most;
+  __syncthreads();
+  for (int w = 0; w < THREADS / 32; w++)
+    most = max(most, warps[w]);
+  return most;
+}
+
+/* Where x lies: row after row, 128 bytes of codes each. */
+__device__ __forceinline__ void store_rows(const pack<bf16, EACH> (&x)[EACH],
+                                           const float (&factor)[EACH], int64_t k, uint8_t *code)
+{
+  const place p = my_place();
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    float wide[EACH];
+#pragma unroll
+    for (int j = 0; j < EACH; j++)
+      wide[j] = to_float(x[i].at[j]);
+    const uint2 codes = {codes_of(wide, factor[i]), codes_of(wide + 4, factor[i])};
+    *(uint2 *)(code + (p.g * EACH + i) * k + p.c * EACH) = codes;
+  }
+}
+
+/* The transpose, through shared memory, so that the codes of a row leave together. Pieces of 8
+ * bytes are exchanged within a row, so that threads meet in no bank. */
+__device__ __forceinline__ void store_columns(const pack<bf16, EACH> (&x)[EACH],
+                                              const float (&factor)[EACH], int64_t k, uint8_t *code)
+{
+  __shared__ uint2 turned[FP8_TILE][GROUPS];
+  const place p = my_place();
+#pragma unroll
+  for (int j = 0; j < EACH; j++) {
+    float wide[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+      wide[i] = to_float(x[i].at[j]);
+    turned[p.c * EACH + j][p.g ^ p.c] = {codes_of(wide, factor[j]), codes_of(wide + 4, factor[j])};
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < EACH; i++) {
+    const int row = i * GROUPS + p.g;
+    *(uint2 *)(code + row * k + p.c * EACH) = turned[row][p.c ^ (row / EACH)];
+  }
+}
+
+template <bool BLOCKS, bool TRANSPOSED>
+__global__ void __launch_bounds__(THREADS) code_operand(const fp8_quantise op)
+{
+  const place p = my_place();
+  const int64_t i = (int64_t)blockIdx.y * FP8_TILE, j = (int64_t)blockIdx.x * FP8_TILE;
+  const int64_t n = TRANSPOSED ? op.columns : op.rows, k = TRANSPOSED ? op.rows : op.columns,
+                row = TRANSPOSED ? j : i, column = TRANSPOSED ? i : j;
+  pack<bf16, EACH> x[EACH];
+#pragma unroll
+  for (int r = 0; r < EACH; r++)
+    x[r] = load<bf16, EACH>((const bf16 *)op.x + (i + p.g * EACH + r) * op.ld + j + p.c * EACH);
+  float factor[EACH];
+  if constexpr (BLOCKS) {
+    const float scale = fp8_scale(of_block(x));
+#pragma unroll
+    for (int r = 0; r < EACH; r++)
+      factor[r] = factor_of(scale);
+    const int64_t pitch = fp8_pitch(k), tile = column / FP8_TILE, rest = pitch - k / FP8_TILE;
+    float *const scales = op.scale + row / FP8_TILE * pitch;
+    if (threadIdx.x == 0)
+      scales[tile] = scale;
+    if (tile == 0 && threadIdx.x < rest)
+      scales[k / FP8_TILE + threadIdx.x] = 0;
+  } else {
+    const largest top = TRANSPOSED ? along_columns(x) : along_rows(x);
+    float *const scales = op.scale + column / FP8_TILE * n + row;
+    const bool writes = TRANSPOSED ? p.g == 0 : p.c == 0;
+#pragma unroll
+    for (int r = 0; r < EACH; r++) {
+      const float scale = fp8_scale(top.at[r]);
+      factor[r] = factor_of(scale);
+      if (writes)
+        scales[(TRANSPOSED ? p.c : p.g) * EACH + r] = scale;
+    }
+  }
+  uint8_t *const code = op.code + row * k + column;
+  if constexpr (TRANSPOSED)
+    store_columns(x, factor, k, code);
+  else
+    store_rows(x, factor, k, code);
+}
+
+} // namespace
+
+void gpu_fp8_quantise(const struct gpu_launch *launch, const struct fp8_quantise *op)
+{
+  const dim3 grid((unsigned)(op->columns / FP8_TILE), (unsigned)(op->rows / FP8_TILE));
+  if (grid.x == 0 || grid.y == 0)
+    return;
+  if (op->blocks && op->transposed)
+    code_operand<true, true><<<grid, THREADS, 0, launch->stream>>>(*op);
+  else if (op->blocks)
+    code_operand<true, false><<<grid, THREADS, 0, launch->stream>>>(*op);
+  else if (op->transposed)
+    code_operand<false, true><<<grid, THREADS, 0, launch->stream>>>(*op);
+  else
+    code_operand<false, false><<<grid, THREADS, 0, launch->stream>>>(*op);
+}

@@ -1,0 +1,68 @@
+/* Operands of matrix products in fp8, one bit-exact definition for all devices: C and CUDA include
+ * this.
+ *
+ * A code is e4m3 (Micikevicius et al. 2022, arXiv:2209.05433), rounded to nearest, ties to even.
+ * Groups of elements share a scale, as in DeepSeek-V3 (2024, arXiv:2412.19437): a tile of 128
+ * elements along k, or a block of 128 x 128. The scale is the smallest power of two with which the
+ * largest magnitude of the group is at most 448. So no code saturates, scaling is exact, and the
+ * value of a code is exact in bf16. Only what rounds to 2^128 becomes an infinity.
+ *
+ * A group of zeros has zeros as codes. Scales are at least 2^-126, with which subnormals of bf16
+ * have codes too. A group with an infinity or a NaN has NaN as scale and as codes. Products that
+ * read it are NaN, so the step is not finite. */
+#ifndef SLUICE_DEVICE_FP8_H
+#define SLUICE_DEVICE_FP8_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "compress/rule/quantise.h"
+
+enum { FP8_TILE = 128, FP8_NAN = 0x7f };
+enum { FP8_SCALE_PITCH = 4 }; /* rows of scales of blocks are multiples of it */
+
+/* y = x, or x^T (`transposed`), in fp8: x is [rows, columns] in the device's compute type, with
+ * rows `ld` elements apart. Rows and columns are multiples of FP8_TILE. y is n x k without gaps.
+ * Tiles lie along k, and the scale of tile t of row i is scale[t * n + i]. The scale of block (i,
+ * t) is scale[i * pitch + t] with fp8_pitch(k). These are cuBLASLt's layouts. code and scale are
+ * aligned to 16 bytes. */
+struct fp8_quantise {
+  int64_t rows, columns, ld;
+  const void *x;
+  bool blocks, transposed;
+  uint8_t *code;
+  float *scale;
+};
+
+QUANT_CONST int64_t fp8_pitch(int64_t k)
+{
+  return (k / FP8_TILE + FP8_SCALE_PITCH - 1) / FP8_SCALE_PITCH * FP8_SCALE_PITCH;
+}
+
+/* The scale of a group by the bits of its largest magnitude. 448 is 1.75 * 2^8. */
+QUANT_FN float fp8_scale(uint32_t largest)
+{
+  const uint32_t exponent = largest >> 23, above = (largest & 0x7fffff) > 0x600000;
+  if (exponent == 0xff)
+    return quant_float(0x7fc00000);
+  return quant_float((exponent + above > 8 ? exponent + above - 8 : 1) << 23);
+}
+
+/* 1 / scale, of a scale that is not NaN. */
+QUANT_FN float fp8_inverse(float scale)
+{
+  return quant_float((254u << 23) - quant_bits(scale));
+}
+
+/* |x| / scale is at most 448. */
+QUANT_FN uint8_t fp8_code(float x, float inverse)
+{
+  return (uint8_t)quant_minifloat(x * inverse, 3, 120);
+}
+
+QUANT_FN float fp8_value(uint8_t code, float scale)
+{
+  return quant_from_minifloat(code, 3, 120) * scale;
+}
+
+#endif

@@ -1,0 +1,94 @@
+/* Operands in fp8, group by group. */
+#include "device/host/host.h"
+
+enum { GRAIN = 4 }; /* blocks of 128 x 128 elements */
+
+/* Rows [i, i + height) and columns [j, j + width) of x share a scale. */
+struct group {
+  int64_t i, j, height, width;
+};
+
+static float element(const struct fp8_quantise *op, int64_t i, int64_t j)
+{
+  return f32_from_bf16(((const uint16_t *)op->x)[i * op->ld + j]);
+}
+
+static uint32_t largest_of(const struct fp8_quantise *op, struct group g)
+{
+  uint32_t largest = 0;
+  for (int64_t i = g.i; i < g.i + g.height; i++)
+    for (int64_t j = g.j; j < g.j + g.width; j++) {
+      const uint32_t bits = quant_bits(element(op, i, j)) & 0x7fffffff;
+      largest = bits > largest ? bits : largest;
+    }
+  return largest;
+}
+
+static void code_group(const struct fp8_quantise *op, struct group g)
+{
+  const float scale = fp8_scale(largest_of(op, g));
+  const bool finite = scale == scale;
+  const float inverse = finite ? fp8_inverse(scale) : 0;
+  const int64_t n = op->transposed ? op->columns : op->rows,
+                k = op->transposed ? op->rows : op->columns, row = op->transposed ? g.j : g.i,
+                tile = (op->transposed ? g.i : g.j) / FP8_TILE;
+  for (int64_t i = g.i; i < g.i + g.height; i++)
+    for (int64_t j = g.j; j < g.j + g.width; j++)
+      op->code[op->transposed ? j * k + i : i * k + j] =
+          finite ? fp8_code(element(op, i, j), inverse) : FP8_NAN;
+  op->scale[op->blocks ? row / FP8_TILE * fp8_pitch(k) + tile : tile * n + row] = scale;
+}
+
+/* The block, or its tiles. */
+static void code_block(const struct fp8_quantise *op, int64_t i, int64_t j)
+{
+  if (op->blocks) {
+    code_group(op, (struct group){i, j, FP8_TILE, FP8_TILE});
+    return;
+  }
+  for (int64_t t = 0; t < FP8_TILE; t++)
+    code_group(op, op->transposed ? (struct group){i, j + t, FP8_TILE, 1}
+                                  : (struct group){i + t, j, 1, FP8_TILE});
+}
+
+static void code_range(void *arg, int64_t begin, int64_t end)
+{
+  const struct fp8_quantise *op = arg;
+  const int64_t across = op->columns / FP8_TILE;
+  for (int64_t block = begin; block < end; block++)
+    code_block(op, block / across * FP8_TILE, block % across * FP8_TILE);
+}
+
+/* Scales that fill a row of blocks up to the pitch are 0. */
+static void clear_rest(const struct fp8_quantise *op)
+{
+  const int64_t n = op->transposed ? op->columns : op->rows,
+                k = op->transposed ? op->rows : op->columns;
+  for (int64_t i = 0; i < n / FP8_TILE; i++)
+    for (int64_t t = k / FP8_TILE; t < fp8_pitch(k); t++)
+      op->scale[i * fp8_pitch(k) + t] = 0;
+}
+
+enum status host_fp8_quantise(struct lane *lane, const struct fp8_quantise *op)
+{
+  if (op->rows % FP8_TILE || op->columns % FP8_TILE)
+    return status_set(STATUS_INTERNAL,
+                      "an operand in fp8 of %lld x %lld elements: both must be multiples of %d",
+                      (long long)op->rows, (long long)op->columns, FP8_TILE);
+  if (op->blocks)
+    clear_rest(op);
+  host_run_ranges(lane, op->rows / FP8_TILE * (op->columns / FP8_TILE), GRAIN, code_range,
+                  (void *)op);
+  return STATUS_OK;
+}
+
+void host_fp8_decode(int64_t n, int64_t k, bool blocks, const uint8_t *code, const float *scale,
+                     float *y)
+{
+  for (int64_t i = 0; i < n; i++)
+    for (int64_t j = 0; j < k; j++) {
+      const int64_t tile = j / FP8_TILE;
+      y[i * k + j] = fp8_value(code[i * k + j],
+                               scale[blocks ? i / FP8_TILE * fp8_pitch(k) + tile : tile * n + i]);
+    }
+}

@@ -1,0 +1,78 @@
+#!/bin/sh
+# Training with products in fp8. Oracles: bit equality with the run that was not interrupted, and
+# with runs that make other choices of memory and strategy; bit equality with bf16 if all blocks are
+# excepted; the losses of bf16 within a bound; the sentences of refusals.
+. "${top_srcdir:?}/tests/cli/common.sh"
+make_data
+cat > tiny.yaml <<END
+run:   {dir: run, steps: 6, seed: 3, threads: 1, compute: fp8}
+model: {arch: llama, layers: 2, width: 128, heads: 2, ffn: 256, context: 128, vocab: 257}
+data:  {train: data, batch: 6, sequence: 128, micro_batch: 1}
+shard: {reduce: micro}
+optim: {lr: 3.0e-3, warmup: 2, decay_steps: 6}
+END
+
+train 2 plain
+train 2 again
+same plain again
+grep -q 'computing in fp8' plain/log.txt || die "the log does not say fp8"
+grep -q '"compute":"fp8"' plain/results.jsonl || die "the results do not say fp8"
+
+train 2 stopped run.steps=3
+train 2 stopped --resume auto
+same plain stopped
+
+for choice in shard.strategy=shard_grad_op shard.strategy=no_shard shard.prefetch=0 \
+  tiers.working=keep tiers.activations=recompute eval.every=2; do
+  rm -rf choice
+  train 2 choice $choice
+  same plain choice
+done
+
+# Another number of ranks adds gradients in another order.
+for ranks in 1 3; do
+  train $ranks "ranks$ranks"
+  close_to plain "ranks$ranks" 2e-3
+done
+
+train 2 half run.compute=bf16
+train 2 excepted 'run.fp8_except=[h.*]'
+same half excepted
+if cmp -s plain/results.jsonl half/results.jsonl; then die "fp8 changes nothing"; fi
+close_to half plain 5e-3
+train 2 first 'run.fp8_except=[h.0]'
+close_to half first 5e-3
+
+# Gradients of weights in fp8 as well.
+train 2 all run.fp8_gradients=true
+train 2 all_stopped run.fp8_gradients=true run.steps=3
+train 2 all_stopped run.fp8_gradients=true --resume auto
+same all all_stopped
+train 2 all_recomputed run.fp8_gradients=true tiers.activations=recompute
+same all all_recomputed
+close_to half all 5e-3
+if cmp -s plain/results.jsonl all/results.jsonl; then die "run.fp8_gradients changes nothing"; fi
+
+# From one to the other and back.
+train 2 switched run.compute=bf16 run.steps=2
+train 2 switched run.steps=4 --resume auto
+grep -q 'changed: run.compute: bf16 -> fp8' switched/log.txt || die "no word of the change"
+train 2 switched run.compute=bf16 run.steps=6 --resume auto
+close_to half switched 5e-3
+
+# The other architecture keeps weights the other way round.
+gpt2='model.arch=gpt2 model.ffn=0 optim.lr=1.0e-3'
+train 2 gpt2 $gpt2
+train 2 gpt2_half $gpt2 run.compute=bf16
+close_to gpt2_half gpt2 5e-3
+if cmp -s gpt2/results.jsonl gpt2_half/results.jsonl; then die "fp8 changes nothing"; fi
+
+fails 2 "needs rows and columns of weights that are multiples of 128, but model.layers.0" \
+  "$SLUICE" train tiny.yaml run.dir=no model.ffn=192
+fails 2 "sequences of a multiple of 128 tokens, not 64" \
+  "$SLUICE" train tiny.yaml run.dir=no data.sequence=64
+fails 2 'run.fp8_except: no block of this model is named "h.2"; blocks are "h.0" to "h.1"' \
+  "$SLUICE" train tiny.yaml run.dir=no 'run.fp8_except=[h.2]'
+"$SLUICE" plan tiny.yaml ranks=2 > plan.out
+grep -q 'FORWARD .* in fp8' plan.out || die "the plan does not say fp8"
+grep -q 'BACKWARD .* in fp8 but for weights' plan.out || die "the plan does not say which products"

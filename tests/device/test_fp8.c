@@ -1,0 +1,379 @@
+/* Operands and products in fp8 on the host. Oracles: the conversion to e4m3 of base/dtype, which
+ * is written apart from the rule, the definition of scales in doubles, codes of a transpose that
+ * was made before, and products of the decoded operands in doubles. */
+#include "fixture.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static struct device *half;
+static struct lane *lane;
+static const struct device_ops *half_ops;
+
+static int start(void **state)
+{
+  if (fixture_create(state) || device_create("host", 0, DTYPE_BF16, &half))
+    return -1;
+  half_ops = half->ops;
+  return half_ops->lane_create(half, "fp8", LANE_ROLE_COMPUTE, 3, &lane) ? -1 : 0;
+}
+
+static int stop(void **state)
+{
+  half_ops->lane_destroy(lane);
+  device_destroy(half);
+  return fixture_destroy(state);
+}
+
+static uint16_t *halves(const float *x, int64_t n)
+{
+  uint16_t *out = bytes((size_t)n * sizeof *out);
+  dtype_convert(out, DTYPE_BF16, x, DTYPE_F32, (size_t)n);
+  return out;
+}
+
+static float *widened(const uint16_t *x, int64_t n)
+{
+  float *out = bytes((size_t)n * sizeof *out);
+  dtype_convert(out, DTYPE_F32, x, DTYPE_BF16, (size_t)n);
+  return out;
+}
+
+/* Magnitudes from 2^-20 to 2^20, so that tiles have scales of their own. */
+static uint16_t *varied(int64_t rows, int64_t columns)
+{
+  float *x = normals(rows * columns, 1);
+  for (int64_t i = 0; i < rows * columns; i++)
+    x[i] = ldexpf(x[i], (int)(i / 64 * 7 % 41) - 20);
+  return halves(x, rows * columns);
+}
+
+/* y is n x k. */
+struct operand {
+  int64_t n, k;
+  bool blocks;
+  uint8_t *code;
+  float *scale;
+};
+
+static int64_t scales_of(const struct operand *y)
+{
+  return y->blocks ? y->n / FP8_TILE * fp8_pitch(y->k) : y->n * (y->k / FP8_TILE);
+}
+
+static float scale_at(const struct operand *y, int64_t i, int64_t j)
+{
+  return y->blocks ? y->scale[i / FP8_TILE * fp8_pitch(y->k) + j / FP8_TILE]
+                   : y->scale[j / FP8_TILE * y->n + i];
+}
+
+static struct operand quantise(const uint16_t *x, int64_t rows, int64_t columns, int64_t ld,
+                               bool blocks, bool transposed)
+{
+  struct operand y = {.n = transposed ? columns : rows, .k = transposed ? rows : columns, blocks};
+  y.code = bytes((size_t)(y.n * y.k));
+  y.scale = nans(scales_of(&y));
+  memset(y.code, 0x55, (size_t)(y.n * y.k));
+  const struct fp8_quantise op = {.rows = rows,
+                                  .columns = columns,
+                                  .ld = ld,
+                                  .x = x,
+                                  .blocks = blocks,
+                                  .transposed = transposed,
+                                  .code = y.code,
+                                  .scale = y.scale};
+  assert_ok(half_ops->fp8_quantise(lane, &op));
+  return y;
+}
+
+static float *decoded(const struct operand *y)
+{
+  float *value = bytes((size_t)(y->n * y->k) * sizeof *value);
+  dtype_convert(value, DTYPE_F32, y->code, DTYPE_F8_E4M3, (size_t)(y->n * y->k));
+  for (int64_t i = 0; i < y->n; i++)
+    for (int64_t j = 0; j < y->k; j++)
+      value[i * y->k + j] *= scale_at(y, i, j);
+  return value;
+}
+
+static void scales_are_the_least_powers_of_two(void **state)
+{
+  (void)state;
+  for (uint32_t top = 0; top < 0x7f80; top++)
+    for (int low = 0; low < 3; low++) {
+      static const uint32_t lows[] = {0, 1, 0xffff};
+      const uint32_t bits = top << 16 | lows[low];
+      const float largest = quant_float(bits), scale = fp8_scale(bits);
+      int exponent;
+      assert_true(frexpf(scale, &exponent) == 0.5f);
+      assert_true((double)largest <= 448 * (double)scale);
+      assert_true((double)largest > 224 * (double)scale || scale == FLT_MIN);
+      assert_true(scale * fp8_inverse(scale) == 1);
+    }
+  assert_true(isnan(fp8_scale(0x7f800000)));
+  assert_true(isnan(fp8_scale(0x7fc00000)));
+}
+
+/* Every bf16 number within the range of e4m3. */
+static void codes_are_rounded_to_nearest(void **state)
+{
+  (void)state;
+  for (uint32_t bits = 0; bits < 0x10000; bits++) {
+    const float x = f32_from_bf16((uint16_t)bits);
+    uint8_t want;
+    if (!(fabsf(x) <= 448))
+      continue;
+    dtype_convert(&want, DTYPE_F8_E4M3, &x, DTYPE_F32, 1);
+    assert_int_equal(fp8_code(x, 1), want);
+    float value;
+    dtype_convert(&value, DTYPE_F32, &want, DTYPE_F8_E4M3, 1);
+    assert_true(fp8_value(want, 2) == 2 * value);
+  }
+}
+
+/* The largest magnitude of the group of (i, j) in the rows x columns that y was made from. */
+static double largest_of(const struct operand *y, const float *x, int64_t i, int64_t j)
+{
+  const int64_t from = y->blocks ? i / FP8_TILE * FP8_TILE : i,
+                to = y->blocks ? from + FP8_TILE : from + 1;
+  double largest = 0;
+  for (int64_t r = from; r < to; r++)
+    for (int64_t c = j / FP8_TILE * FP8_TILE; c < j / FP8_TILE * FP8_TILE + FP8_TILE; c++)
+      largest = fmax(largest, fabs(x[r * y->k + c]));
+  return largest;
+}
+
+static void check_groups(bool blocks)
+{
+  const int64_t rows = 256, columns = 384;
+  const uint16_t *x = varied(rows, columns);
+  const float *wide = widened(x, rows * columns);
+  const struct operand y = quantise(x, rows, columns, columns, blocks, false);
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < columns; j++) {
+      const float scale = scale_at(&y, i, j), scaled = wide[i * columns + j] / scale;
+      uint8_t want;
+      dtype_convert(&want, DTYPE_F8_E4M3, &scaled, DTYPE_F32, 1);
+      assert_int_equal(y.code[i * columns + j], want);
+      if (j % FP8_TILE == 0) {
+        const double largest = largest_of(&y, wide, i, j);
+        assert_true(largest <= 448.0 * scale && largest > 224.0 * scale);
+      }
+    }
+}
+
+static void groups_have_scales_of_their_own(void **state)
+{
+  (void)state;
+  check_groups(false);
+  check_groups(true);
+}
+
+/* The same bits from the transpose, from rows that lie apart, and with the scales of pads 0. */
+static void transposes_and_strides(void **state)
+{
+  (void)state;
+  const int64_t rows = 256, columns = 384, ld = 448;
+  const uint16_t *x = varied(rows, columns);
+  uint16_t *turned = bytes((size_t)(rows * columns) * 2), *apart = bytes((size_t)(rows * ld) * 2);
+  memset(apart, 0xff, (size_t)(rows * ld) * 2);
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < columns; j++)
+      apart[i * ld + j] = turned[j * rows + i] = x[i * columns + j];
+  for (int blocks = 0; blocks < 2; blocks++) {
+    const struct operand straight = quantise(turned, columns, rows, rows, blocks, false),
+                         back = quantise(apart, rows, columns, ld, blocks, true);
+    assert_int_equal(back.n, columns);
+    assert_same_bits(back.code, straight.code, (size_t)(rows * columns));
+    assert_same_bits(back.scale, straight.scale, (size_t)scales_of(&back) * sizeof(float));
+    for (int64_t t = rows / FP8_TILE; blocks && t < fp8_pitch(rows); t++)
+      assert_true(back.scale[t] == 0);
+  }
+}
+
+/* An element makes its group NaN and no other. */
+static void groups_that_are_not_finite(void **state)
+{
+  (void)state;
+  static const uint16_t bad[] = {0x7f80, 0xff80, 0x7fc0, 0xffc1};
+  const int64_t n = 256;
+  for (int b = 0; b < 4; b++)
+    for (int blocks = 0; blocks < 2; blocks++) {
+      uint16_t *x = varied(n, n);
+      x[130 * n + 7] = bad[b];
+      const struct operand y = quantise(x, n, n, n, blocks, false);
+      const float *value = decoded(&y);
+      for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+          const bool same = j < FP8_TILE && (blocks ? i >= FP8_TILE : i == 130);
+          assert_true(!isfinite(value[i * n + j]) == same);
+        }
+    }
+}
+
+static void zeros_and_subnormals(void **state)
+{
+  (void)state;
+  const int64_t n = 128;
+  uint16_t *x = bytes((size_t)(n * n) * 2);
+  memset(x, 0, (size_t)(n * n) * 2);
+  x[n] = 1; /* the smallest subnormal */
+  x[2 * n] = bf16_from_f32(FLT_MIN);
+  x[3 * n] = 0x7f60; /* 448 * 2^119 */
+  x[4 * n] = 0x7f7f; /* the largest number, which rounds to 2^128 */
+  const struct operand y = quantise(x, n, n, n, false, false);
+  const float *value = decoded(&y);
+  for (int64_t i = 0; i < n * n; i++)
+    assert_true(i % n == 0 || value[i] == 0);
+  assert_true(value[0] == 0 && value[n] == f32_from_bf16(1));
+  assert_true(value[2 * n] == FLT_MIN);
+  assert_true(value[3 * n] == f32_from_bf16(0x7f60));
+  assert_true(isinf(value[4 * n]));
+}
+
+/* All products of e4m3 numbers are exact in fp32, and sums are fp32's; bf16 rounds by 2^-9. */
+static void check_product(int64_t m, int64_t n, int64_t k, enum epilogue epilogue, bool add,
+                          bool accumulate)
+{
+  const struct operand a = quantise(varied(m, k), m, k, k, false, false),
+                       b = quantise(halves(normals(n * k, 0.02f), n * k), n, k, k, true, false);
+  const float *wide_a = decoded(&a), *wide_b = decoded(&b);
+  const float *bias = widened(halves(normals(n, 1), n), n),
+              *before = widened(halves(normals(m * n, 1), m * n), m * n);
+  uint16_t *c = halves(before, m * n);
+  const struct matmul op = {.m = m,
+                            .n = n,
+                            .k = k,
+                            .trans_b = true,
+                            .accumulate = accumulate,
+                            .a = a.code,
+                            .b = b.code,
+                            .a_scale = a.scale,
+                            .b_scale = b.scale,
+                            .lda = k,
+                            .ldb = k,
+                            .ldc = n,
+                            .c = c,
+                            .epilogue = epilogue,
+                            .bias = epilogue == EPILOGUE_BIAS ? halves(bias, n) : NULL,
+                            .add = add ? halves(before, m * n) : NULL};
+  assert_ok(half_ops->matmul(lane, &op));
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < n; j++) {
+      double sum = (add || accumulate ? before[i * n + j] : 0) +
+                   (epilogue == EPILOGUE_BIAS ? bias[j] : 0),
+             size = fabs(sum);
+      for (int64_t t = 0; t < k; t++) {
+        const double term = (double)wide_a[i * k + t] * wide_b[j * k + t];
+        sum += term;
+        size += fabs(term);
+      }
+      const double error = fabs(f32_from_bf16(c[i * n + j]) - sum);
+      assert_true(error <= ldexp(fabs(sum), -8) + (double)k * ldexp(size, -23));
+    }
+}
+
+static void products_are_within_their_bound(void **state)
+{
+  (void)state;
+  check_product(128, 256, 384, EPILOGUE_NONE, false, false);
+  check_product(256, 128, 128, EPILOGUE_BIAS, false, false);
+  check_product(128, 128, 256, EPILOGUE_BIAS, true, false);
+  check_product(128, 128, 256, EPILOGUE_NONE, false, true);
+}
+
+/* A weight gradient in tiles: fp32, and bitwise one sequence after the other. */
+static void gradients_of_weights(void **state)
+{
+  (void)state;
+  const int64_t m = 128, n = 256, rows = 384, tile = 128;
+  const uint16_t *dy = varied(rows, m), *x = varied(rows, n);
+  float *all = nans(m * n), *each = nans(m * n);
+  for (int64_t from = 0; from <= rows; from += tile) { /* last: all of them at once */
+    const bool whole = from == rows;
+    const int64_t first = whole ? 0 : from, k = whole ? rows : tile;
+    const struct operand a = quantise(dy + first * m, k, m, m, false, true),
+                         b = quantise(x + first * n, k, n, n, false, true);
+    const struct matmul op = {.m = m,
+                              .n = n,
+                              .k = k,
+                              .tile = tile,
+                              .trans_b = true,
+                              .accumulate = !whole && from > 0,
+                              .a = a.code,
+                              .b = b.code,
+                              .a_scale = a.scale,
+                              .b_scale = b.scale,
+                              .b_tiles = true,
+                              .lda = k,
+                              .ldb = k,
+                              .ldc = n,
+                              .c = whole ? all : each};
+    assert_ok(half_ops->matmul(lane, &op));
+    if (!whole)
+      continue;
+    const float *wide_a = decoded(&a), *wide_b = decoded(&b);
+    double *want = doubles(m * n);
+    for (int64_t i = 0; i < m; i++)
+      for (int64_t j = 0; j < n; j++)
+        for (int64_t t = 0; t < k; t++)
+          want[i * n + j] += (double)wide_a[i * k + t] * wide_b[j * k + t];
+    assert_near(all, want, m * n, 1e-5);
+  }
+  assert_same_bits(all, each, (size_t)(m * n) * sizeof *all);
+}
+
+static void a_product_with_nan_is_nan(void **state)
+{
+  (void)state;
+  const int64_t n = 128;
+  uint16_t *x = varied(n, n), *c = bytes((size_t)(n * n) * 2);
+  x[5 * n + 3] = 0x7f80;
+  const struct operand a = quantise(x, n, n, n, false, false),
+                       b = quantise(varied(n, n), n, n, n, true, false);
+  const struct matmul op = {.m = n,
+                            .n = n,
+                            .k = n,
+                            .trans_b = true,
+                            .a = a.code,
+                            .b = b.code,
+                            .a_scale = a.scale,
+                            .b_scale = b.scale,
+                            .lda = n,
+                            .ldb = n,
+                            .ldc = n,
+                            .c = c};
+  assert_ok(half_ops->matmul(lane, &op));
+  for (int64_t i = 0; i < n * n; i++)
+    assert_true(isnan(f32_from_bf16(c[i])) == (i / n == 5));
+}
+
+static void refusals(void **state)
+{
+  (void)state;
+  uint16_t *x = varied(128, 192);
+  uint8_t *code = bytes(128 * 192);
+  float *scale = nans(128 * 2);
+  const struct fp8_quantise op = {
+      .rows = 128, .columns = 192, .ld = 192, .x = x, .code = code, .scale = scale};
+  assert_int_equal(half_ops->fp8_quantise(lane, &op), STATUS_INTERNAL);
+  assert_false(device->model.fp8);
+  assert_true(half->model.fp8);
+  assert_int_equal(ops->fp8_quantise(lanes[0], &op), STATUS_UNSUPPORTED);
+  const struct matmul product = {.m = 1, .n = 1, .k = 128, .a_scale = scale, .b_scale = scale};
+  assert_int_equal(ops->matmul(lanes[0], &product), STATUS_UNSUPPORTED);
+}
+
+int main(void)
+{
+  const struct CMUnitTest tests[] = {
+      DEVICE_TEST(scales_are_the_least_powers_of_two), DEVICE_TEST(codes_are_rounded_to_nearest),
+      DEVICE_TEST(groups_have_scales_of_their_own),    DEVICE_TEST(transposes_and_strides),
+      DEVICE_TEST(groups_that_are_not_finite),         DEVICE_TEST(zeros_and_subnormals),
+      DEVICE_TEST(products_are_within_their_bound),    DEVICE_TEST(gradients_of_weights),
+      DEVICE_TEST(a_product_with_nan_is_nan),          DEVICE_TEST(refusals)};
+  return cmocka_run_group_tests(tests, start, stop);
+}

@@ -1,0 +1,470 @@
+/* Operands and products in fp8 on the GPU against the host's. Oracles: bit equality of codes and
+ * scales, and of two runs; for products the host in bf16, by ||a - b|| / ||b||: 4e-3 where c is
+ * bf16, 1e-3 where it is fp32. Without a GPU, or on one without such products, it is skipped.
+ *
+ * test_fp8 bench: rates of products and of operands, in turns with bf16, for the shapes of blocks
+ * of 7B and 8B models. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "device/lane.h"
+#include "gpu/cuda.h"
+
+static struct device *host, *gpu;
+static struct lane *host_lane, *gpu_lane;
+static uint64_t draws;
+enum { BF16 = 2 };
+
+static void must(enum status status)
+{
+  if (status) {
+    fprintf(stderr, "%s\n", status_text());
+    exit(1);
+  }
+}
+
+static void must_cuda(cudaError_t error)
+{
+  if (error) {
+    fprintf(stderr, "%s\n", cudaGetErrorString(error));
+    exit(1);
+  }
+}
+
+/* Memory of both devices, with the same bytes at first. */
+struct twin {
+  size_t size;
+  void *here, *there;
+};
+
+static struct twin make(size_t size)
+{
+  struct twin twin = {.size = size};
+  must(mem_alloc(MEM_DATA, size, &twin.here));
+  memset(twin.here, 0xff, size);
+  must(gpu->ops->alloc(gpu, MEM_DATA, size, &twin.there));
+  must_cuda(cudaMemcpy(twin.there, twin.here, size, cudaMemcpyHostToDevice));
+  return twin;
+}
+
+static void drop(struct twin *twin)
+{
+  mem_free(twin->here);
+  gpu->ops->release(gpu, twin->there);
+}
+
+static void *download(const struct twin *twin)
+{
+  void *out = NULL;
+  must(mem_alloc(MEM_DATA, twin->size, &out));
+  must_cuda(cudaDeviceSynchronize());
+  must_cuda(cudaMemcpy(out, twin->there, twin->size, cudaMemcpyDeviceToHost));
+  return out;
+}
+
+/* Normal numbers whose magnitude changes from piece to piece; `bad` elements are not finite. */
+static struct twin numbers(int64_t n, float std, bool varied, int bad)
+{
+  struct twin twin = make((size_t)n * BF16);
+  float *x = NULL;
+  must(mem_alloc(MEM_DATA, (size_t)n * sizeof *x, (void **)&x));
+  rng_fill_normal(rng_key_make(1, "fp8"), draws++, 0, n, 0, std, x);
+  for (int64_t i = 0; i < n; i++)
+    ((uint16_t *)twin.here)[i] =
+        bf16_from_f32(varied ? ldexpf(x[i], (int)(i / 64 * 7 % 41) - 20) : x[i]);
+  for (int i = 0; i < bad; i++)
+    ((uint16_t *)twin.here)[(7919 * i + 13) % n] = (uint16_t)(i % 2 ? 0x7f80 : 0xffc1);
+  must_cuda(cudaMemcpy(twin.there, twin.here, twin.size, cudaMemcpyHostToDevice));
+  mem_free(x);
+  return twin;
+}
+
+struct operand {
+  int64_t n, k;
+  struct twin code, scale;
+};
+
+static int64_t scales_of(int64_t n, int64_t k, bool blocks)
+{
+  return blocks ? n / FP8_TILE * fp8_pitch(k) : n * (k / FP8_TILE);
+}
+
+static struct fp8_quantise quantise_of(const struct twin *x, int64_t rows, int64_t columns,
+                                       int64_t ld, bool blocks, bool transposed)
+{
+  return (struct fp8_quantise){.rows = rows,
+                               .columns = columns,
+                               .ld = ld,
+                               .x = x->there,
+                               .blocks = blocks,
+                               .transposed = transposed};
+}
+
+static struct operand quantise(const struct twin *x, struct fp8_quantise op)
+{
+  struct operand y = {.n = op.transposed ? op.columns : op.rows,
+                      .k = op.transposed ? op.rows : op.columns};
+  y.code = make((size_t)(y.n * y.k));
+  y.scale = make((size_t)scales_of(y.n, y.k, op.blocks) * sizeof(float));
+  op.code = y.code.there;
+  op.scale = y.scale.there;
+  must(gpu->ops->fp8_quantise(gpu_lane, &op));
+  op.x = x->here;
+  op.code = y.code.here;
+  op.scale = y.scale.here;
+  must(host->ops->fp8_quantise(host_lane, &op));
+  return y;
+}
+
+static void forget(struct operand *y)
+{
+  drop(&y->code);
+  drop(&y->scale);
+}
+
+/* A NaN has many bits, all others must be the same. */
+static void assert_same_scales(const float *a, const float *b, size_t n)
+{
+  for (size_t i = 0; i < n; i++)
+    if (memcmp(&a[i], &b[i], sizeof *a) != 0 && !(isnan(a[i]) && isnan(b[i])))
+      fail_msg("scale %zu of %zu is %a on the GPU and %a on the host", i, n, a[i], b[i]);
+}
+
+static void check_bits(int64_t rows, int64_t columns, int64_t ld, bool blocks, bool transposed,
+                       int bad)
+{
+  struct twin x = numbers(rows * ld, 1, true, bad);
+  struct operand y = quantise(&x, quantise_of(&x, rows, columns, ld, blocks, transposed));
+  uint8_t *code = download(&y.code);
+  float *scale = download(&y.scale);
+  const uint8_t *want = y.code.here;
+  assert_same_scales(scale, y.scale.here, y.scale.size / sizeof *scale);
+  for (int64_t i = 0; i < rows * columns; i++)
+    if (code[i] != want[i])
+      fail_msg("%s%s, code %lld of %lld x %lld: %02x on the GPU, %02x on the host",
+               blocks ? "blocks" : "tiles", transposed ? " of the transpose" : "", (long long)i,
+               (long long)y.n, (long long)y.k, code[i], want[i]);
+  mem_free(code);
+  mem_free(scale);
+  forget(&y);
+  drop(&x);
+}
+
+static void bits_are_the_hosts(void **state)
+{
+  (void)state;
+  for (int way = 0; way < 4; way++)
+    for (int bad = 0; bad < 6; bad += 5) {
+      check_bits(128, 128, 128, way & 1, way & 2, bad);
+      check_bits(256, 640, 648, way & 1, way & 2, bad);
+      check_bits(1024, 384, 384, way & 1, way & 2, bad);
+    }
+}
+
+/* Every bf16 number with every scale that a tile can give it. */
+static void bits_of_all_numbers(void **state)
+{
+  (void)state;
+  enum { ROWS = 512, COLUMNS = 128 };
+  struct twin x = make((size_t)ROWS * COLUMNS * BF16);
+  for (int step = 0; step < 4; step++) {
+    for (uint32_t i = 0; i < ROWS * COLUMNS; i++)
+      ((uint16_t *)x.here)[i] = (uint16_t)(step == 0   ? i
+                                           : step == 1 ? i / 512 | i % 512 * 128
+                                           : step == 2 ? i * 40503
+                                                       : i % 128 * 0x102 + i / 128);
+    must_cuda(cudaMemcpy(x.there, x.here, x.size, cudaMemcpyHostToDevice));
+    for (int way = 0; way < 4; way++) {
+      struct operand y = quantise(&x, quantise_of(&x, ROWS, COLUMNS, COLUMNS, way & 1, way & 2));
+      uint8_t *code = download(&y.code);
+      float *scale = download(&y.scale);
+      assert_same_scales(scale, y.scale.here, y.scale.size / sizeof *scale);
+      assert_memory_equal(code, y.code.here, y.code.size);
+      mem_free(code);
+      mem_free(scale);
+      forget(&y);
+    }
+  }
+  drop(&x);
+}
+
+struct product {
+  int64_t m, n, k;
+  enum epilogue epilogue;
+  bool add, accumulate, tiles;
+};
+
+static double distance(const void *got, const void *want, int64_t n, enum dtype type)
+{
+  double difference = 0, size = 0;
+  for (int64_t i = 0; i < n; i++) {
+    float a, b;
+    dtype_convert(&a, DTYPE_F32, (const char *)got + (size_t)i * dtype_size(type), type, 1);
+    dtype_convert(&b, DTYPE_F32, (const char *)want + (size_t)i * dtype_size(type), type, 1);
+    difference += (double)(a - b) * (a - b);
+    size += (double)b * b;
+  }
+  return sqrt(difference / size);
+}
+
+static void check_product(const struct product *p)
+{
+  const enum dtype type = p->tiles ? DTYPE_F32 : DTYPE_BF16;
+  struct twin x = numbers(p->m * p->k, 1, true, 0), w = numbers(p->n * p->k, 0.02f, false, 0);
+  struct twin bias = numbers(p->n, 1, false, 0), add = numbers(p->m * p->n, 1, false, 0),
+              aux = numbers(p->m * p->n, 1, false, 0);
+  struct operand a = quantise(&x, quantise_of(&x, p->m, p->k, p->k, false, false)),
+                 b = quantise(&w, quantise_of(&w, p->n, p->k, p->k, !p->tiles, false));
+  struct twin c = make((size_t)(p->m * p->n) * dtype_size(type));
+  memset(c.here, p->accumulate ? 0x3c : 0xff, c.size);
+  must_cuda(cudaMemcpy(c.there, c.here, c.size, cudaMemcpyHostToDevice));
+  struct matmul op = {.m = p->m,
+                      .n = p->n,
+                      .k = p->k,
+                      .trans_b = true,
+                      .accumulate = p->accumulate,
+                      .b_tiles = p->tiles,
+                      .lda = p->k,
+                      .ldb = p->k,
+                      .ldc = p->n,
+                      .epilogue = p->epilogue};
+  for (int there = 0; there < 2; there++) {
+#define AT(twin) (there ? (twin).there : (twin).here)
+    op.a = AT(a.code);
+    op.b = AT(b.code);
+    op.a_scale = AT(a.scale);
+    op.b_scale = AT(b.scale);
+    op.c = AT(c);
+    op.bias = p->epilogue == EPILOGUE_BIAS || p->epilogue == EPILOGUE_BIAS_GELU ? AT(bias) : NULL;
+    op.aux = p->epilogue == EPILOGUE_BIAS_GELU || p->epilogue == EPILOGUE_DGELU ? AT(aux) : NULL;
+    op.add = p->add ? AT(add) : NULL;
+#undef AT
+    must(there ? gpu->ops->matmul(gpu_lane, &op) : host->ops->matmul(host_lane, &op));
+  }
+  void *got = download(&c), *got_aux = download(&aux);
+  const double off = distance(got, c.here, p->m * p->n, type),
+               aux_off = distance(got_aux, aux.here, p->m * p->n, DTYPE_BF16);
+  printf("%lld x %lld x %lld, epilogue %d%s%s%s: %.2e, aux %.2e\n", (long long)p->m,
+         (long long)p->n, (long long)p->k, (int)p->epilogue, p->add ? ", added" : "",
+         p->accumulate ? ", accumulated" : "", p->tiles ? ", tiles" : "", off, aux_off);
+  assert_true(off <= (p->tiles ? 1e-3 : 4e-3));
+  assert_true(aux_off <= 4e-3);
+  if (!p->accumulate) { /* again: the same bits */
+    must(gpu->ops->matmul(gpu_lane, &op));
+    void *again = download(&c);
+    assert_memory_equal(again, got, c.size);
+    mem_free(again);
+  }
+  mem_free(got);
+  mem_free(got_aux);
+  struct twin *all[] = {&x, &w, &bias, &add, &aux, &c};
+  for (int i = 0; i < 6; i++)
+    drop(all[i]);
+  forget(&a);
+  forget(&b);
+}
+
+static void products_are_within_their_bound(void **state)
+{
+  (void)state;
+  static const struct product products[] = {
+      {256, 128, 384, EPILOGUE_NONE, false, false, false},
+      {128, 640, 896, EPILOGUE_NONE, false, false, false},
+      {512, 256, 1152, EPILOGUE_BIAS, false, false, false},
+      {256, 256, 512, EPILOGUE_NONE, true, false, false},
+      {256, 256, 512, EPILOGUE_BIAS, true, false, false},
+      {256, 256, 512, EPILOGUE_NONE, false, true, false},
+      {256, 384, 128, EPILOGUE_BIAS_GELU, false, false, false},
+      {256, 384, 128, EPILOGUE_DGELU, false, false, false},
+      {384, 256, 1024, EPILOGUE_NONE, false, false, true},
+      {384, 256, 1024, EPILOGUE_NONE, false, true, true},
+  };
+  for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+    check_product(&products[i]);
+}
+
+static void refusals(void **state)
+{
+  (void)state;
+  struct twin x = numbers(128 * 192, 1, false, 0);
+  struct fp8_quantise op = quantise_of(&x, 128, 192, 192, false, false);
+  op.code = x.there;
+  op.scale = x.there;
+  assert_int_equal(gpu->ops->fp8_quantise(gpu_lane, &op), STATUS_INTERNAL);
+  op.columns = 128;
+  op.ld = 190;
+  assert_int_equal(gpu->ops->fp8_quantise(gpu_lane, &op), STATUS_INTERNAL);
+  const struct matmul product = {.m = 128,
+                                 .n = 128,
+                                 .k = 128,
+                                 .a = x.there,
+                                 .b = x.there,
+                                 .c = x.there,
+                                 .lda = 128,
+                                 .ldb = 128,
+                                 .ldc = 128,
+                                 .a_scale = x.there,
+                                 .b_scale = x.there};
+  assert_int_equal(gpu->ops->matmul(gpu_lane, &product), STATUS_INTERNAL); /* not trans_b */
+  drop(&x);
+}
+
+/* ---- bench ---- */
+
+enum { ROUNDS = 3, RUNS = 10 };
+
+static double seconds_of(enum status (*run)(const void *arg), const void *arg)
+{
+  cudaEvent_t event[2];
+  float ms = 0;
+  must(run(arg));
+  for (int i = 0; i < 2; i++)
+    must_cuda(cudaEventCreate(&event[i]));
+  must_cuda(cudaEventRecord(event[0], cuda_lane(gpu_lane)->stream));
+  for (int i = 0; i < RUNS; i++)
+    must(run(arg));
+  must_cuda(cudaEventRecord(event[1], cuda_lane(gpu_lane)->stream));
+  must_cuda(cudaEventSynchronize(event[1]));
+  must_cuda(cudaEventElapsedTime(&ms, event[0], event[1]));
+  for (int i = 0; i < 2; i++)
+    must_cuda(cudaEventDestroy(event[i]));
+  return (double)ms * 1e-3 / RUNS;
+}
+
+static enum status run_product(const void *arg)
+{
+  return gpu->ops->matmul(gpu_lane, arg);
+}
+
+static enum status run_quantise(const void *arg)
+{
+  return gpu->ops->fp8_quantise(gpu_lane, arg);
+}
+
+static void *take(size_t size)
+{
+  void *out = NULL;
+  must(gpu->ops->alloc(gpu, MEM_DATA, size, &out));
+  return out;
+}
+
+/* bf16, fp8 in blocks, and fp8 in tiles, as a weight gradient. */
+static void bench_shape(int64_t m, int64_t n, int64_t k)
+{
+  struct twin x = numbers(m * k, 1, false, 0), w = numbers(n * k, 0.02f, false, 0);
+  void *c = take((size_t)(m * n) * sizeof(float));
+  struct fp8_quantise tiles = quantise_of(&x, m, k, k, false, false),
+                      blocks = quantise_of(&w, n, k, k, true, false),
+                      rows = quantise_of(&w, n, k, k, false, false), turned = tiles,
+                      turned_blocks = blocks;
+  tiles.code = take((size_t)(m * k));
+  tiles.scale = take((size_t)(m * k) / 32);
+  blocks.code = take((size_t)(n * k));
+  blocks.scale = take((size_t)scales_of(n, k, true) * sizeof(float));
+  rows.code = take((size_t)(n * k));
+  rows.scale = take((size_t)(n * k) / 32);
+  must(run_quantise(&tiles));
+  must(run_quantise(&blocks));
+  must(run_quantise(&rows));
+  turned.transposed = turned_blocks.transposed = true;
+  turned.code = take((size_t)(m * k));
+  turned.scale = take((size_t)(m * k) / 32);
+  turned_blocks.code = take((size_t)(n * k));
+  turned_blocks.scale = take((size_t)scales_of(k, n, true) * sizeof(float));
+  const struct matmul bf16 = {.m = m,
+                              .n = n,
+                              .k = k,
+                              .trans_b = true,
+                              .a = x.there,
+                              .b = w.there,
+                              .c = c,
+                              .lda = k,
+                              .ldb = k,
+                              .ldc = n};
+  struct matmul fp8 = bf16, gradient;
+  fp8.a = tiles.code;
+  fp8.a_scale = tiles.scale;
+  fp8.b = blocks.code;
+  fp8.b_scale = blocks.scale;
+  gradient = fp8;
+  gradient.b = rows.code;
+  gradient.b_scale = rows.scale;
+  gradient.b_tiles = true;
+  const double flops = 2.0 * (double)m * (double)n * (double)k;
+  for (int round = 0; round < ROUNDS; round++) {
+    const double plain = seconds_of(run_product, &bf16), coded = seconds_of(run_product, &fp8),
+                 tiled = seconds_of(run_product, &gradient),
+                 straight = seconds_of(run_quantise, &tiles),
+                 across = seconds_of(run_quantise, &turned),
+                 weight = seconds_of(run_quantise, &blocks),
+                 weight_across = seconds_of(run_quantise, &turned_blocks);
+    printf("%6lld x %6lld x %6lld: TFLOP/s bf16 %.0f, 1x128 by 128x128 %.0f, 1x128 by 1x128 to "
+           "fp32 %.0f; GB/s of tiles %.0f, transposed %.0f, blocks %.0f, transposed %.0f\n",
+           (long long)m, (long long)n, (long long)k, flops / plain * 1e-12, flops / coded * 1e-12,
+           flops / tiled * 1e-12, 3e-9 * (double)(m * k) / straight,
+           3e-9 * (double)(m * k) / across, 3e-9 * (double)(n * k) / weight,
+           3e-9 * (double)(n * k) / weight_across);
+    fflush(stdout);
+  }
+  void *const all[] = {
+      c,          tiles.code,  tiles.scale,  blocks.code,        blocks.scale,       rows.code,
+      rows.scale, turned.code, turned.scale, turned_blocks.code, turned_blocks.scale};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    gpu->ops->release(gpu, all[i]);
+  drop(&x);
+  drop(&w);
+}
+
+static int bench(void)
+{
+  static const int64_t shapes[][3] = {
+      {16384, 4608, 3584}, {16384, 37888, 3584}, {16384, 3584, 18944}, {8192, 28672, 4096},
+      {8192, 4096, 14336}, {16384, 1152, 896},   {16384, 9728, 896},   {16384, 896, 4864}};
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    bench_shape(shapes[i][0], shapes[i][1], shapes[i][2]);
+  return 0;
+}
+
+int main(int argc, char **argv)
+{
+  const int gpus = cuda_device_count();
+  if (gpus <= 0) {
+    printf("%s\n", gpus ? status_text() : "skipped: no GPU");
+    return gpus ? 1 : 77;
+  }
+  must(device_create("cuda", 0, DTYPE_BF16, &gpu));
+  if (!gpu->model.fp8) {
+    printf("skipped: %s has no products in fp8 with a scale per 128 elements\n", gpu->product);
+    device_destroy(gpu);
+    return 77;
+  }
+  must(device_create("host", 0, DTYPE_BF16, &host));
+  must(host->ops->lane_create(host, "compute", LANE_ROLE_COMPUTE, 4, &host_lane));
+  must(gpu->ops->lane_create(gpu, "compute", LANE_ROLE_COMPUTE, 1, &gpu_lane));
+  must(gpu->ops->lane_reserve(gpu_lane));
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(bits_are_the_hosts),
+      cmocka_unit_test(bits_of_all_numbers),
+      cmocka_unit_test(products_are_within_their_bound),
+      cmocka_unit_test(refusals),
+  };
+  const int failed = argc > 1 && strcmp(argv[1], "bench") == 0
+                         ? bench()
+                         : cmocka_run_group_tests(tests, NULL, NULL);
+  host->ops->lane_destroy(host_lane);
+  gpu->ops->lane_destroy(gpu_lane);
+  device_destroy(host);
+  device_destroy(gpu);
+  return failed;
+}
