@@ -1,7 +1,7 @@
 #!/bin/sh
-# Training with products in fp8. Oracles: bit equality with the run that was not interrupted, and
-# with runs that make other choices of memory and strategy; bit equality with bf16 if all blocks are
-# excepted; the losses of bf16 within a bound; the sentences of refusals.
+# Training with products in fp8. Oracles: the bits of the run that was not interrupted, and of runs
+# with other choices of memory and strategy. The bits of bf16 if all blocks are excepted. The losses
+# of bf16 within a bound. The sentences of refusals.
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_data
 cat > tiny.yaml <<END

@@ -10,6 +10,7 @@ check_scripts += \
 	tests/cli/compare.sh \
 	tests/cli/counters.sh \
 	tests/cli/cuda.sh \
+	tests/cli/cuda_fp8.sh \
 	tests/cli/cuda_mpi.sh \
 	tests/cli/cuda_offload.sh \
 	tests/cli/cuda_spy.sh \

@@ -1,6 +1,6 @@
-/* Operands and products in fp8 on the host. Oracles: the conversion to e4m3 of base/dtype, which
- * is written apart from the rule, the definition of scales in doubles, codes of a transpose that
- * was made before, and products of the decoded operands in doubles. */
+/* Operands and products in fp8 on the host. Oracles: the conversion to e4m3 of base/dtype, which is
+ * written apart from the rule. The definition of scales, in doubles. Codes of a transpose that was
+ * made before. Products of the decoded operands in doubles. */
 #include "fixture.h"
 
 #include <float.h>

@@ -1,9 +1,9 @@
 /* Operands and products in fp8 on the GPU against the host's. Oracles: bit equality of codes and
- * scales, and of two runs; for products the host in bf16, by ||a - b|| / ||b||: 4e-3 where c is
- * bf16, 1e-3 where it is fp32. Without a GPU, or on one without such products, it is skipped.
+ * scales, and of two runs. For products the host in bf16, by ||a - b|| / ||b||: 4e-3 where c is
+ * bf16, 1e-3 where it is fp32. Without a GPU that has such products it is skipped.
  *
- * test_fp8 bench: rates of products and of operands, in turns with bf16, for the shapes of blocks
- * of 7B and 8B models. */
+ * test_fp8 bench: rates of products and of operands, in turns with bf16. The shapes are those of
+ * blocks of Qwen2.5 7B and 0.5B and of Llama 3.1 8B. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
