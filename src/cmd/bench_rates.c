@@ -66,6 +66,8 @@ enum rate {
   LATENCY,
   NODE_LATENCY,
   CONTENTION,
+  SPREAD,
+  SPREAD_RANKS,
   H2D,
   D2H,
   H2D_ALONE,
@@ -93,6 +95,8 @@ static const struct {
                  "a hop of an all-gather of little, between nodes if there are several"},
     [NODE_LATENCY] = {"node_latency", "us", "the same in each of several nodes"},
     [CONTENTION] = {"contention", "of 1", "the part of products that an all-gather holds up"},
+    [SPREAD] = {"spread", "of 1", "standard deviation by mean of the ranks' times of products"},
+    [SPREAD_RANKS] = {"spread_ranks", "ranks", "of which gemm is that of the slowest"},
     [H2D] = {"h2d", "GB/s", "copies to the device, while others come from it"},
     [D2H] = {"d2h", "GB/s", "copies from the device, while others go to it"},
     [H2D_ALONE] =
@@ -332,7 +336,7 @@ struct run {
   struct bench *bench;
   struct thread *thread;
   int64_t times;
-  double seconds; /* of all times; in the end of one */
+  double seconds, own; /* per time: of the slowest rank, and of this one */
 };
 
 static enum status time_work(struct run *run, struct mark *from, struct mark *to)
@@ -388,6 +392,7 @@ static enum status run_lanes(struct bench *bench, struct run *runs, int n, int64
   status = comm_agree(bench->comm, status);
   *longest = 0;
   for (int i = 0; i < n && !status; i++) {
+    runs[i].own = runs[i].seconds;
     status = comm_max_f64(bench->comm, &runs[i].seconds, 1);
     *longest = runs[i].seconds > *longest ? runs[i].seconds : *longest;
   }
@@ -406,8 +411,10 @@ static enum status measure(struct bench *bench, int rounds, struct run *runs, in
   const double wanted = bench->values->seconds / rounds / (longest > 0 ? longest : 1e-6);
   const int64_t times = wanted < 1 ? 1 : wanted > MOST_TIMES ? MOST_TIMES : (int64_t)wanted;
   status = run_lanes(bench, runs, n, times, &longest);
-  for (int i = 0; i < n; i++)
+  for (int i = 0; i < n; i++) {
     runs[i].seconds = runs[i].seconds > 0 ? runs[i].seconds / (double)times : 1e-9;
+    runs[i].own /= (double)times;
+  }
   return status;
 }
 
@@ -420,12 +427,31 @@ static enum status measure_rate(struct bench *bench, enum rate rate, struct run 
   return status;
 }
 
+/* In parts per million of the slowest rank's time, so that squares of all ranks can be added. */
+static enum status measure_spread(struct bench *bench, const struct run *products)
+{
+  const int ranks = comm_ranks(bench->comm);
+  const int64_t part = (int64_t)(1e6 * fmin(1, products->own / products->seconds));
+  int64_t sums[2] = {part, part * part};
+  const enum status status = ranks > 1 ? comm_sum_i64(bench->comm, sums, 2) : STATUS_OK;
+  if (status || ranks == 1)
+    return status;
+  const double mean = (double)sums[0] / ranks, square = (double)sums[1] / ranks;
+  bench->rate[SPREAD] = sqrt(fmax(0, square - mean * mean)) / fmax(1, mean);
+  bench->rate[SPREAD_RANKS] = ranks;
+  return STATUS_OK;
+}
+
 static enum status measure_device(struct bench *bench)
 {
-  const struct run products = {.work = multiply, .lane = bench->compute};
+  struct run products = {.work = multiply, .lane = bench->compute};
   const struct run copies = {.work = copy_near, .lane = bench->compute};
   const double n = (double)bench->matrix;
-  const enum status status = measure_rate(bench, GEMM, products, 2 * n * n * n * 1e-9);
+  enum status status = measure(bench, 1, &products, 1);
+  if (status)
+    return status;
+  bench->rate[GEMM] = 2 * n * n * n * 1e-9 / products.seconds;
+  status = measure_spread(bench, &products);
   return status ? status : measure_rate(bench, MEMORY, copies, 2 * (double)bench->bytes * 1e-9);
 }
 

@@ -25,4 +25,8 @@ enum status forecast_print_presets(const struct advise_case *job, const struct p
 enum status forecast_print_traffic(const struct advise_case *job,
                                    const struct traffic_model *model);
 
+/* If there are several nodes: the strategies by predicted step, and the step with 1, 2, 4, ...
+ * nodes. Local. */
+enum status forecast_print_nodes(const struct advise_case *job, const struct plan_rates *rates);
+
 #endif

@@ -28,6 +28,7 @@ sluice_SOURCES = \
 	src/cmd/fit.h \
 	src/cmd/forecast.c \
 	src/cmd/forecast.h \
+	src/cmd/forecast_nodes.c \
 	src/cmd/generate.c \
 	src/cmd/help.c \
 	src/cmd/help.h \

@@ -96,6 +96,13 @@ static const struct option table[] = {
              "nodes."},
     {"contention", OPTION_REAL, AT(measured.contention), "0", .least = 0, .most = 1, .rare = true,
      .text = "Measured part of the device that a collective takes from computing, 0 to 1."},
+    {"spread", OPTION_REAL, AT(measured.spread), "0", .least = 0, .most = 1, .rare = true,
+     .text = "Measured spread of the ranks' speeds: standard deviation divided by mean. All ranks "
+             "wait for the slowest."},
+    {"spread_ranks", OPTION_REAL, AT(measured.spread_ranks), "0", .least = 0, .most = 1e6,
+     .rare = true,
+     .text = "Ranks of which the slowest gave gemm and the model's passes, 0 for a rank of mean "
+             "speed."},
     {"latency", OPTION_REAL, AT(measured.link_latency_s), "0", .least = 0, .most = 1e9,
      .unit = "us", .rare = true, .text = "Measured latency of a message."},
     {"h2d", OPTION_REAL, AT(measured.h2d_bytes), "0", .least = 0, .most = 1e9, .unit = "GB/s",
@@ -277,6 +284,12 @@ static enum status check_ranks_agree(const struct plan *plan, const struct plan_
                           input->rank, other.rank);
 }
 
+static enum status print_times(const struct advise_case *job, const struct plan_rates *rates)
+{
+  const enum status status = forecast_print(job, rates);
+  return status ? status : forecast_print_nodes(job, rates);
+}
+
 /* Prints the needs of the plan, whether it fits, and the effect of other keys. */
 static enum status print_advice(const struct values *values, const struct advise_case *job,
                                 bool *fits)
@@ -286,7 +299,7 @@ static enum status print_advice(const struct values *values, const struct advise
   const bool timed = rates->gemm_flops > 0, sized = room->gpu_bytes > 0 || room->host_bytes > 0;
   enum status status = STATUS_OK;
   if (timed)
-    status = forecast_print(job, rates);
+    status = print_times(job, rates);
   else if (has_rates(rates))
     printf("\nno forecast: gemm, the rate of products, is not among the rates\n");
   if (!status && sized)
@@ -483,7 +496,8 @@ const struct command command_plan = {
         "\n"
         "With more ranks than a node has, it also prints the bytes that a node sends to other "
         "nodes per step, for each strategy. With measured rates it also predicts the time of "
-        "a step and the exposed parts. With tiers.params=host it then names the fastest "
+        "a step and the exposed parts, ranks the strategies, and shows the efficiency with more "
+        "nodes and the knee. With tiers.params=host it then names the fastest "
         "transfer.params and transfer.grads. With compress.feedback it predicts the step for "
         "each tiers.residual. With sharded parameters it predicts the step and the memory for "
         "several values of shard.gathered.\n"

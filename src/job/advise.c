@@ -48,8 +48,8 @@ static enum status plan_deck(const struct advise_case *job, const struct plan *p
 {
   const struct plan_input *now = &plan->input;
   struct plan_input input = {.mode = now->mode,
-                             .rank = now->rank,
-                             .ranks = now->ranks,
+                             .rank = job->ranks > 0 ? 0 : now->rank,
+                             .ranks = job->ranks > 0 ? job->ranks : now->ranks,
                              .model = now->model,
                              .device = now->device,
                              .threads = now->threads};

@@ -20,7 +20,8 @@ struct advise_case {
   const struct deck *deck;
   enum job_use use;
   int local_ranks;
-  int n; /* plans of the deck, of which the first has the job's shape */
+  int ranks; /* of plans with other assignments; 0: as many as those of the deck */
+  int n;     /* plans of the deck, of which the first has the job's shape */
   const struct plan *const *plans;
   void (*judge)(const void *arg, int n, const struct plan *const plans[], struct rooms *out);
   const void *arg;

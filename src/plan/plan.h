@@ -439,6 +439,8 @@ struct plan_rates {
   double node_latency_s;    /* of a hop inside each of several nodes; 0: link_latency_s */
   double contention;        /* the part of the device that a collective on it takes from the
                                compute lane while it runs; 0: none */
+  double spread;            /* of the ranks' speeds of computing: standard deviation by mean */
+  double spread_ranks;      /* ranks of which the slowest was measured; 0: a rank of mean speed */
   double h2d_bytes, d2h_bytes; /* copies between tiers, of this rank while all ranks of a node copy,
                                   both ways at once */
   double h2d_alone_bytes, d2h_alone_bytes; /* likewise while no other rank of the node copies; 0: as

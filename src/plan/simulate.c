@@ -28,6 +28,7 @@ struct pricing {
   const struct plan *plan;
   const struct instr *instr;
   const struct plan_rates *rates;
+  double slowest; /* time of the compute lane by what the rates say */
 };
 
 static double ratio(double work, double rate)
@@ -401,12 +402,32 @@ struct cost cost_sum_shared(const struct pricing *p)
   return cost;
 }
 
+/* The mean of the largest of n numbers of a standard normal distribution (Blom 1958). */
+static double largest_of(double n)
+{
+  const double p = (n - 0.375) / (n + 0.25);
+  double low = 0, high = 8;
+  for (int i = 0; i < 50 && n > 1; i++) {
+    const double middle = (low + high) / 2;
+    *(erfc(middle * -M_SQRT1_2) / 2 < p ? &low : &high) = middle;
+  }
+  return low;
+}
+
+/* Every collective waits for the slowest rank, and the slowest of more ranks is slower. */
+static double slowest_of(const struct plan *plan, const struct plan_rates *rates)
+{
+  const double of_all = rates->spread * largest_of(plan->input.ranks),
+               measured = rates->spread * largest_of(rates->spread_ranks);
+  return (1 + of_all) / (1 + measured);
+}
+
 static struct cost cost_of(const struct pricing *p)
 {
   op_cost *const of = op_rows[p->instr->op].cost;
   struct cost cost = of ? of(p) : (struct cost){0};
   if (p->instr->lane == LANE_COMPUTE)
-    cost.use[DEVICE] = cost.seconds;
+    cost.use[DEVICE] = cost.seconds *= p->slowest;
   return cost;
 }
 
@@ -449,13 +470,15 @@ struct replay {
 static void begin(struct replay *r, const struct plan_rates *rates, enum plan_part free)
 {
   const int n = r->plan->n;
+  const double slowest = slowest_of(r->plan, rates);
   int next[LANE_COUNT];
   for (int lane = 0; lane < LANE_COUNT; lane++)
     next[lane] = STEPS * n;
   for (int time = 2 * n - 1; time >= 0; time--) {
     const struct instr *instr = &r->plan->instr[time % n];
-    r->turn[time % n] = (struct turn){cost_without(&(struct pricing){r->plan, instr, rates}, free),
-                                      instr->wait, instr->n_wait, next[instr->lane] - time};
+    r->turn[time % n] =
+        (struct turn){cost_without(&(struct pricing){r->plan, instr, rates, slowest}, free),
+                      instr->wait, instr->n_wait, next[instr->lane] - time};
     next[instr->lane] = time;
   }
   for (int time = 0; time < STEPS * n; time++)

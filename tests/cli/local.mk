@@ -33,6 +33,7 @@ check_scripts += \
 	tests/cli/memory.sh \
 	tests/cli/metrics.sh \
 	tests/cli/mixups.sh \
+	tests/cli/nodes.sh \
 	tests/cli/offload.sh \
 	tests/cli/offload_tables.sh \
 	tests/cli/performance.sh \

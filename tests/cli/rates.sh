@@ -21,12 +21,12 @@ for ranks in 1 2 3; do
   test -z "$(ls disk)" || die "left behind: $(ls disk)"
   case $ranks in
   1) expected="gemm memory h2d d2h host_memory disk_write disk_read $coded" ;;
-  *) expected="gemm memory link latency contention h2d d2h h2d_alone d2h_alone host_memory \
+  *) expected="gemm memory link latency contention spread spread_ranks h2d d2h h2d_alone d2h_alone host_memory \
 host_link disk_write disk_read $coded" ;;
   esac
   test "$(names $ranks.yaml)" = "$expected" || { cat $ranks.yaml >&2; die "rates of $ranks ranks"; }
   for name in $expected; do
-    grep -q "^$name  *[0-9.e+-]* \(GFLOP/s\|GB/s\|us\|of 1\), " bench.out || {
+    grep -q "^$name  *[0-9.e+-]* \(GFLOP/s\|GB/s\|us\|of 1\|ranks\), " bench.out || {
       cat bench.out >&2; die "bench rates does not say $name"; }
     grep -q "\"kind\":\"bench_rates\",.*\"ranks\":$ranks,.*\"$name\":[0-9.e+-]*[,}]" $ranks.jsonl ||
       { cat $ranks.jsonl >&2; die "no $name in results"; }

@@ -685,6 +685,26 @@ static void a_collective_takes_a_part_of_the_device(void **state)
   expect_near(hand_forecast(&hand, &rates).step_s, 3);
 }
 
+/* The expected largest of 4 standard normal numbers is 1.02938, of 512 it is 3.03836; Blom's
+ * formula is within 1 %. */
+static void the_slowest_of_more_ranks_is_slower(void **state)
+{
+  (void)state;
+  struct plan_rates rates = shared_rates();
+  struct hand hand;
+  hand_make(&hand, 4);
+  hand_add(&hand, OP_FORWARD, LANE_COMPUTE, "rrww");
+  const double mean = hand_forecast(&hand, &rates).step_s;
+  rates.spread = 0.1;
+  assert_float_equal(hand_forecast(&hand, &rates).step_s / mean, 1.102938, 1e-3);
+  hand.plan.input.ranks = 512;
+  assert_float_equal(hand_forecast(&hand, &rates).step_s / mean, 1.303836, 3e-3);
+  rates.spread_ranks = 4;
+  assert_float_equal(hand_forecast(&hand, &rates).step_s / mean, 1.303836 / 1.102938, 3e-3);
+  rates.spread_ranks = 512;
+  expect_near(hand_forecast(&hand, &rates).step_s, mean);
+}
+
 /* An update that runs into the next step meets that one's sum: 2 s for both, then a pass. The last
  * step of all would end 1 s earlier. */
 static void a_step_shares_the_host_s_memory_with_the_next(void **state)
@@ -945,6 +965,7 @@ int main(void)
       cmocka_unit_test(a_sum_and_an_update_share_the_host_s_memory),
       cmocka_unit_test(transfers_on_one_link_share_it),
       cmocka_unit_test(a_collective_takes_a_part_of_the_device),
+      cmocka_unit_test(the_slowest_of_more_ranks_is_slower),
       cmocka_unit_test(a_step_shares_the_host_s_memory_with_the_next),
       cmocka_unit_test(the_plan_s_order_is_not_that_of_time),
       cmocka_unit_test(a_copy_takes_no_more_than_it_would_alone),

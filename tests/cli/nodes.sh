@@ -1,0 +1,56 @@
+#!/bin/sh
+# Forecasts for many nodes. Oracles: a plan of that many ranks, which predicts the same step; the
+# order of the steps; the knee, found again in the table; a clock.
+. "${top_srcdir:?}/tests/cli/common.sh"
+need timeout
+make_deck
+rates="gemm=1 memory=100 link=0.1 node_link=1 latency=50 node_latency=5 contention=0.2 spread=0.02"
+forecast() {
+  ranks=$1
+  shift
+  # shellcheck disable=SC2086 # a list of words
+  "$SLUICE" plan tiny.yaml list=false ranks="$ranks" local_ranks=4 data.batch="$ranks" $rates "$@" \
+    > plan.out 2>&1 || { cat plan.out >&2; die "plan of $ranks ranks"; }
+}
+
+forecast 8
+awk '/^predicted step by strategy/ { inside = 1; next }
+  inside && NF == 0 { exit }
+  inside && $1 != "strategy" { for (i = 1; i < NF; i++) if ($(i + 1) == "s") { print $i; break } }' \
+  plan.out > steps
+test "$(wc -l < steps)" = 5 || { cat plan.out >&2; die "not five strategies"; }
+sort -n steps | cmp - steps || { cat plan.out >&2; die "the fastest is not the first"; }
+
+# rows: nodes, ranks, step and efficiency.
+rows() { sed -n 's/^  *\([0-9]*\)  *\([0-9]*\)  *\([0-9.]*\) s  *[0-9]*  *\([0-9.]*\)%.*/\1 \2 \3 \4/p'; }
+rows < plan.out > table
+test "$(cut -d ' ' -f 2 table | tr '\n' ' ')" = "4 8 16 32 64 128 256 512 1024 2048 4096 " ||
+  { cat plan.out >&2; die "other numbers of ranks"; }
+grep -q '  (this job)$' plan.out || { cat plan.out >&2; die "this job is not marked"; }
+knee=$(sed -n 's/^the knee is at \([0-9]*\) nodes*: .*/\1/p' plan.out)
+want=$(awk '$4 >= 90 { knee = $1 } END { print knee }' table)
+test "$knee" = "$want" || { cat plan.out >&2; die "the knee is at $want nodes"; }
+grep -q "^not modelled: " plan.out || { cat plan.out >&2; die "nothing is left out"; }
+while read -r nodes ranks step _; do
+  test "$nodes" -gt 1 || continue
+  forecast "$ranks"
+  grep -q "^predicted step $step s," plan.out ||
+    { cat plan.out >&2; die "$ranks ranks: not $step s"; }
+done < table
+
+# Links that cost nothing have no knee. One node has no table.
+rates="gemm=1"
+forecast 8
+grep -q '^no knee: efficiency is at least 90% up to 1024 nodes$' plan.out ||
+  { cat plan.out >&2; die "a knee without links"; }
+forecast 4
+if grep -q knee plan.out; then cat plan.out >&2; die "a knee of one node"; fi
+
+# 4,096 ranks of a model of 8e9 parameters: planned, verified, and all the tables. A sanitizer may
+# take longer.
+limit=10
+test "${SANITIZER:-no}" = no || limit=120
+timeout $limit "$SLUICE" plan "$top_srcdir/inputs/llama-3.1-8b.yaml" ranks=4096 data.batch=4096 \
+  gpu=h100 gemm=4e5 memory=2900 link=300 node_link=374 latency=14 node_latency=3.4 > plan.out ||
+  { tail -3 plan.out >&2; die "4096 ranks take more than $limit s, or fail"; }
+grep -q '^verified: ' plan.out || die "4096 ranks are not verified"
