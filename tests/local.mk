@@ -53,6 +53,7 @@ include tests/exec/local.mk
 include tests/job/local.mk
 include tests/train/local.mk
 include tests/cmd/local.mk
+include tests/campaign/local.mk
 else
 check-local:
 	@echo "make check needs cmocka: install it (Debian and Ubuntu: libcmocka-dev)" \

@@ -173,7 +173,7 @@ static enum status step_with(const struct advise_case *job, const struct plan_ra
   return status;
 }
 
-/* Time of one node's step by this one's. Of the bar, each sign is 1 / BAR. */
+/* A bar of BAR signs is an efficiency of 100 %. */
 static void print_row(const struct advise_case *job, int nodes, double step_s, double efficiency)
 {
   const struct deck_shape *shape = &job->plans[0]->input.shape;

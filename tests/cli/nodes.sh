@@ -22,7 +22,9 @@ test "$(wc -l < steps)" = 5 || { cat plan.out >&2; die "not five strategies"; }
 sort -n steps | cmp - steps || { cat plan.out >&2; die "the fastest is not the first"; }
 
 # rows: nodes, ranks, step and efficiency.
-rows() { sed -n 's/^  *\([0-9]*\)  *\([0-9]*\)  *\([0-9.]*\) s  *[0-9]*  *\([0-9.]*\)%.*/\1 \2 \3 \4/p'; }
+rows() {
+  awk '$4 == "s" && $6 ~ /%$/ { sub("%", "", $6); print $1, $2, $3, $6 }'
+}
 rows < plan.out > table
 test "$(cut -d ' ' -f 2 table | tr '\n' ' ')" = "4 8 16 32 64 128 256 512 1024 2048 4096 " ||
   { cat plan.out >&2; die "other numbers of ranks"; }

@@ -21,8 +21,8 @@ for ranks in 1 2 3; do
   test -z "$(ls disk)" || die "left behind: $(ls disk)"
   case $ranks in
   1) expected="gemm memory h2d d2h host_memory disk_write disk_read $coded" ;;
-  *) expected="gemm memory link latency contention spread spread_ranks h2d d2h h2d_alone d2h_alone host_memory \
-host_link disk_write disk_read $coded" ;;
+  *) expected="gemm memory link latency contention spread spread_ranks h2d d2h h2d_alone d2h_alone \
+host_memory host_link disk_write disk_read $coded" ;;
   esac
   test "$(names $ranks.yaml)" = "$expected" || { cat $ranks.yaml >&2; die "rates of $ranks ranks"; }
   for name in $expected; do
