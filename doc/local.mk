@@ -56,6 +56,7 @@ pages = \
 	doc/measurements/method.md \
 	doc/measurements/offload.md \
 	doc/measurements/prediction.md \
+	doc/measurements/scale.md \
 	doc/measurements/scaling.md \
 	doc/measurements/speed.md \
 	doc/measurements/step.md \
@@ -68,7 +69,9 @@ pages = \
 	doc/reference/index.md \
 	doc/reference/limits.md \
 	doc/reference/models.md \
+	doc/reference/reliability.md \
 	doc/reference/results.md \
+	doc/reference/security.md \
 	doc/tutorials/finetune-7b-two-nodes.md \
 	doc/tutorials/index.md \
 	doc/tutorials/pretrain-300m.md \
@@ -94,6 +97,7 @@ measured = \
 	doc/measured/codecs-h200.txt \
 	doc/measured/compression-pays-h200x2.txt \
 	doc/measured/compression-quality-h200x2.txt \
+	doc/measured/fuzz.txt \
 	doc/measured/h200x2-gpt2.txt \
 	doc/measured/h200x2-llama8b.txt \
 	doc/measured/h200x2-qwen0.5b.txt \
@@ -105,6 +109,7 @@ measured = \
 	doc/measured/h200x4.jsonl \
 	doc/measured/io-h200.txt \
 	doc/measured/kills.txt \
+	doc/measured/mutations.txt \
 	doc/measured/offload-h200-rates.yaml \
 	doc/measured/offload-h200x2-fourth.jsonl \
 	doc/measured/offload-h200x2-rates-before.yaml \
@@ -126,6 +131,8 @@ measured = \
 	doc/measured/optimizers-h100.txt \
 	doc/measured/optimizers-h200.txt \
 	doc/measured/sanitize-h200.txt \
+	doc/measured/scale-predicted.jsonl \
+	doc/measured/scale-published.csv \
 	doc/measured/storage-faults.txt
 nobase_dist_doc_DATA = CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE README.md SECURITY.md \
 	slurm/README.md $(pages) $(images) $(measured)

@@ -26,7 +26,7 @@ start() {
   local dir=$1
   shift
   # shellcheck disable=SC2086 # a list of words
-  timeout -k 5 100 $MPIRUN -n "$ranks" env "$@" "$SLUICE" train tiny.yaml run.dir="$dir" \
+  timeout -k 5 ${LIMIT:-100} $MPIRUN -n "$ranks" env "$@" "$SLUICE" train tiny.yaml run.dir="$dir" \
     "${keys[@]}" --resume auto > "$dir.log" 2>&1
 }
 

@@ -1,12 +1,12 @@
 /* Mutations of checkpoints, token shards and their index, at random. A child process reads each
  * one. Oracle: it is refused with a sentence, or gives the data that were saved. It never crashes,
- * never hangs. It holds at most the memory that the good file takes, and once more the file's size.
+ * never hangs. Memory exceeds that of the good file by at most the file's size. Usage:
  *
  *   mutate [COUNT [SEED [OUT]]]    COUNT mutations of each kind of file (100), from SEED (1) on
  *
  * Kinds named "forged" are read as if somebody had computed the checksums of HDF5's metadata again.
- * Then HDF5 itself may crash. Its crashes are counted, and are no failures. They are told apart by
- * AddressSanitizer's report, so without it forged kinds are left out.
+ * Then HDF5 itself may crash. Its crashes are counted, and are no failures. Only the report of
+ * AddressSanitizer names the library, so forged kinds are left out without it.
  *
  * OUT: a folder for mutations that fail, and for mutations.jsonl, which gets a line per kind. */
 #include <dlfcn.h>
@@ -377,7 +377,7 @@ static bool run(const struct kind *kind, int64_t count, uint64_t seed, const cha
   check(file_read_all(path[kind->file], 1 << 24, &good.data, &good.n), "a good file");
   check(file_read_all(path[INDEX], 1 << 24, &index.data, &index.n), "the index");
   check(mem_alloc(MEM_DATA, good.n, (void **)&file.data), "memory");
-  /* What the file itself takes, and once more its size. */
+  /* Memory that the good file takes, and once more its size. */
   if (outcome_of(try(kind, INT64_MAX, report), report) != RIGHT) {
     fprintf(stderr, "%s: a good file is not read\n", kind->name);
     return false;

@@ -43,6 +43,7 @@ check_scripts += \
 	tests/cli/reshard.sh \
 	tests/cli/rig.sh \
 	tests/cli/sanitize_judge.sh \
+	tests/cli/scale_tables.sh \
 	tests/cli/schema.sh \
 	tests/cli/site.sh \
 	tests/cli/spy_judge.sh \
@@ -58,6 +59,7 @@ EXTRA_DIST += \
 	tests/campaign/fault.c \
 	tests/campaign/faults.sh \
 	tests/campaign/kills.sh \
+	tests/campaign/reliability.py \
 	tests/cli/common.sh \
 	tests/cli/report.py \
 	tests/cli/results.py \
@@ -83,6 +85,7 @@ EXTRA_DIST += \
 	tests/peers/corpus.sh \
 	tests/peers/optimizers.sh \
 	tests/peers/plots.py \
+	tests/peers/scale.py \
 	tests/peers/scaling.sh \
 	tests/peers/tokenizer.py \
 	tests/peers/tokenizer.sh \

@@ -16,7 +16,9 @@ forecast() {
 forecast 8
 awk '/^predicted step by strategy/ { inside = 1; next }
   inside && NF == 0 { exit }
-  inside && $1 != "strategy" { for (i = 1; i < NF; i++) if ($(i + 1) == "s") { print $i; break } }' \
+  inside && $1 != "strategy" {
+    for (i = 1; i < NF; i++)
+      if ($(i + 1) == "s") { print $i; break } }' \
   plan.out > steps
 test "$(wc -l < steps)" = 5 || { cat plan.out >&2; die "not five strategies"; }
 sort -n steps | cmp - steps || { cat plan.out >&2; die "the fastest is not the first"; }

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""tests/campaign/reliability.py [--check]: writes the tables of doc/reference/reliability.md.
+
+They are made of the records of the campaigns in doc/measured.
+
+The text between `<!-- measured: NAME -->` and `<!-- end -->` is replaced. With --check nothing is
+written, and the exit code is 1 if the page differs from the records.
+"""
+
+import collections
+import json
+import pathlib
+import re
+import sys
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+PAGE = TOP / "doc/reference/reliability.md"
+MARKED = re.compile(r"(<!-- measured: ([^>]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+MUTATIONS = ["right", "refused", "wrong data", "no sentence", "too much memory"]
+MUTATIONS += ["crash in libhdf5", "crash", "hang"]
+
+
+def read(name):
+    """The records, each with the commit of the campaign that it belongs to."""
+    commit, records = "unknown", []
+    for line in (TOP / "doc/measured" / name).read_text().splitlines():
+        record = json.loads(line)
+        commit = record.get("commit", commit)
+        if record["kind"] != "campaign":
+            records.append({"commit": commit, **record})
+    return records
+
+
+def table(head, rows):
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(str(cell) for cell in line) + " |\n" for line in lines)
+
+
+def class_of(outcome):
+    """Outcomes without the names of files, so that alike ones are counted together."""
+    for start, name in [
+        ("left in /dev/shm", "Open MPI's files left in /dev/shm"),
+        ("files: > ./nvme", "a file left on NVMe"),
+        ("exit code 124", "ended by the time limit"),
+    ]:
+        if outcome.startswith(start):
+            return name
+    return outcome
+
+
+def counted(records, name):
+    """Rows of commit, value of `name`, number, and outcomes."""
+    groups = collections.defaultdict(collections.Counter)
+    for record in records:
+        groups[record["commit"], str(record[name])][class_of(record["outcome"])] += 1
+    rows = []
+    for (commit, value), outcomes in sorted(groups.items()):
+        bad = "; ".join(f"{n} {what}" for what, n in outcomes.most_common() if what != "good")
+        rows.append([f"`{commit}`", value, sum(outcomes.values()), outcomes["good"], bad or "–"])
+    return rows
+
+
+def kills():
+    rows = counted(read("kills.txt"), "phase")
+    return table(["commit", "phase", "kills", "good", "others"], rows)
+
+
+def victims():
+    rows = counted(read("kills.txt"), "victim")
+    return table(["commit", "victim", "kills", "good", "others"], rows)
+
+
+def faults():
+    rows = counted(read("storage-faults.txt"), "call")
+    return table(["commit", "call", "faults", "good", "others"], rows)
+
+
+def mutations():
+    sums = collections.OrderedDict()
+    for record in read("mutations.txt"):
+        key = record["commit"], record["target"]
+        seeds, counts = sums.setdefault(key, ([], collections.Counter()))
+        seeds.append(record["seed"])
+        counts.update({name: record[name] for name in ["mutations", *MUTATIONS]})
+    rows = [
+        [f"`{commit}`", target, min(seeds), counts["mutations"]]
+        + [counts[name] for name in MUTATIONS]
+        for (commit, target), (seeds, counts) in sums.items()
+    ]
+    return table(["commit", "file", "seed", "mutations", *MUTATIONS], rows)
+
+
+def fuzz():
+    rows = [
+        [f"`{r['commit']}`", r["target"], r["seconds"]]
+        + [f"{r['inputs']:,}", r["edges"], r["findings"]]
+        for r in read("fuzz.txt")
+    ]
+    return table(["commit", "parser", "seconds", "inputs", "edges", "findings"], rows)
+
+
+def main(words):
+    parts = {part.__name__: part() for part in (kills, victims, faults, mutations, fuzz)}
+    old = PAGE.read_text(encoding="utf-8")
+    new = MARKED.sub(lambda m: m[1] + parts[m[2]] + m[4], old)
+    if words == ["--check"] and new != old:
+        print(f"{PAGE} differs from the records: run tests/campaign/reliability.py")
+        return 1
+    if not words:
+        PAGE.write_text(new, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,22 @@
+#!/bin/sh
+# Pages that are made of records: forecasts against published runs, and the campaigns. Oracles: the
+# records in doc/measured; the program itself, which predicts every eighth row again; copies with a
+# changed record, which must be noticed.
+. "${top_srcdir:?}/tests/cli/common.sh"
+need python3
+scale=tests/peers/scale.py reliability=tests/campaign/reliability.py
+python3 "$top_srcdir/$scale" --check || die "doc/measurements/scale.md is not made of its records"
+python3 "$top_srcdir/$reliability" --check || die "reliability.md is not made of its records"
+python3 "$top_srcdir/$scale" --sample "$SLUICE" || die "sluice plan predicts other steps"
+
+mkdir -p doc tests/peers tests/campaign
+cp -r "$top_srcdir/doc/measured" "$top_srcdir/doc/measurements" "$top_srcdir/doc/reference" doc
+cp "$top_srcdir"/tests/peers/*.py tests/peers
+cp "$top_srcdir/$reliability" tests/campaign
+chmod -R u+w doc tests
+python3 $scale --check || die "a copy differs"
+sed -i '2s/"step_s": [0-9.]*/"step_s": 99/' doc/measured/scale-predicted.jsonl
+fails 1 "differs" python3 $scale --check
+fails 1 "is predicted otherwise" python3 $scale --sample "$SLUICE"
+sed -i '2s/"outcome":"[^"]*"/"outcome":"lost"/' doc/measured/kills.txt
+fails 1 "differs" python3 $reliability --check
