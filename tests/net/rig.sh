@@ -1,12 +1,16 @@
 #!/bin/sh
-# The network bench: tests/net/rig.sh HOSTS RATE [delay=MS] [ranks=N] [gpus] -- COMMAND...
+# The network bench:
+# tests/net/rig.sh HOSTS RATE [delay=MS] [ranks=N] [gpus] [aside=FILE] -- COMMAND...
 # It runs COMMAND under mpirun on HOSTS hosts, which are namespaces of this machine. Each has its
 # own name, network interface, shared memory and share of the CPUs. A bridge joins them.
 # - RATE is what each link carries in each direction: 1gbit, 25gbit, 100mbit.
 # - delay=MS is the time from host to host. The kernel needs netem for it.
 # - ranks=N is the number of ranks per host, 1 by default.
+# - aside=FILE is a shell script that runs next to COMMAND. It can reach the links and processes of
+#   all hosts: device portN of the bridge, `ip netns pids hostN`.
 # - gpus gives each host one GPU per rank. NCCL then talks TCP from host to host.
-# At the end it prints the bytes and packets that each host has sent, with all headers.
+# At the end it prints the bytes and packets that each host has sent, with all headers, and the
+# processes that are left 30 s later.
 # Namespaces of the bench's own hold everything and end with it, also after a signal. MPIRUN in the
 # environment names another mpirun of Open MPI. Exit code: that of mpirun, 2 for wrong arguments, 77
 # if the machine lacks something.
@@ -14,7 +18,8 @@ set -eu
 
 usage() {
   echo "rig.sh: $*" >&2
-  echo "usage: tests/net/rig.sh HOSTS RATE [delay=MS] [ranks=N] [gpus] -- COMMAND..." >&2
+  echo "usage: tests/net/rig.sh HOSTS RATE [delay=MS] [ranks=N] [gpus] [aside=FILE] --\
+ COMMAND..." >&2
   exit 2
 }
 
@@ -49,7 +54,7 @@ read_rate() {
 
 read_arguments() {
   test $# -ge 2 || usage "HOSTS and RATE are missing"
-  hosts=$1 rate=$2 delay='' ranks=1 gpus=no
+  hosts=$1 rate=$2 delay='' ranks=1 gpus=no aside=''
   test "$hosts" != 1 || usage "HOSTS must be at least 2, because one host has no network"
   count HOSTS "$hosts" 64
   read_rate
@@ -59,6 +64,10 @@ read_arguments() {
     delay=*) delay=${1#*=} && count delay "$delay" 1000 ;;
     ranks=*) ranks=${1#*=} && count ranks "$ranks" 64 ;;
     gpus) gpus=yes ;;
+    aside=*)
+      aside=${1#*=}
+      test -r "$aside" || usage "aside=$aside cannot be read"
+      ;;
     *) usage "unknown option '$1'" ;;
     esac
     shift
@@ -181,6 +190,24 @@ print_sent() {
   done
 }
 
+# Processes of a host, except zombies and the script next to the command: PID NAME.
+alive() {
+  for p in $(ip netns pids "$1"); do
+    case $(sed -n 's/^State:[[:blank:]]*\(.\).*/\1/p' "/proc/$p/status" 2> /dev/null) in
+    '' | Z) ;;
+    *) echo "$p $(cat "/proc/$p/comm" 2> /dev/null)" ;;
+    esac
+  done
+}
+
+print_left() {
+  for h in $(seq 0 $((hosts - 1))); do
+    tries=30
+    while test $tries -gt 0 && test -n "$(alive "host$h")"; do sleep 1 && tries=$((tries - 1)); done
+    alive "host$h" | sed "s/^/rig: left on host$h: /" >&2
+  done
+}
+
 state=/run/netns/.rig
 namespaces="unshare --mount --net --pid --uts --ipc --fork --kill-child --mount-proc"
 if test "${1:-}" = --inside; then
@@ -194,8 +221,10 @@ if test "${1:-}" = --inside; then
   make_agent
   why=$($state/enter host0 true 2>&1) || cannot "hosts that can be entered: $why"
   status=0
+  test -z "$aside" || sh "$aside" <&- &
   start_command "$@" || status=$?
   print_sent
+  print_left
   exit $status
 fi
 
