@@ -115,9 +115,9 @@ write_aside() {
   cat > "aside-$1" << END
 until grep -q '"kind":"step"' "$scratch/hurt/results.jsonl" 2> /dev/null; do sleep 0.1; done
 ranks() { for p in \$(ip netns pids host1); do
-  test "\$(cat /proc/\$p/comm)" != "\$1" || echo \$p; done; }
+  test "\$(readlink /proc/\$p/exe)" != "$sluice" || echo \$p; done; }
 case $1 in
-killed_rank) kill -9 \$(ranks sluice) ;;
+killed_rank) kill -9 \$(ranks) ;;
 killed_host) kill -9 \$(ip netns pids host1); ip link set port1 down ;;
 down_5s) ip link set port1 down; sleep 5; ip link set port1 up ;;
 down) ip link set port1 down ;;
