@@ -464,8 +464,9 @@ static void remove_temporary(struct save *save)
   (void)comm_barrier(save->comm);
 }
 
-/* HDF5 cannot recover if the file cannot be written to when it is closed: it waits for the other
- * ranks, or crashes when the process ends. All ranks are here, one speaks. */
+/* HDF5 cannot recover if the file is open on some ranks only, or cannot be written to when it is
+ * closed: it waits for the other ranks, or crashes when the process ends. All ranks are here, one
+ * speaks. */
 static void __attribute__((noreturn)) give_up(struct save *save, enum status status)
 {
   remove_temporary(save);
@@ -474,21 +475,15 @@ static void __attribute__((noreturn)) give_up(struct save *save, enum status sta
   comm_abort(save->comm, explain(save, status));
 }
 
-/* MPI may fail to open the file on this rank alone, and then the other ranks wait inside for this
- * one. If all ranks have failed, rank 0 speaks. Its sentence ends the job before theirs. */
-static void __attribute__((noreturn)) leave_alone(struct save *save, enum status status)
-{
-  (void)unlink(save->temporary);
-  if (comm_rank(save->comm) != 0)
-    sleep(2);
-  comm_abort(save->comm, explain(save, status));
-}
-
 static enum status open_on_all(struct save *save, hid_t *file)
 {
-  const enum status status = hdf5_open_parallel(save->temporary, comm_mpi(save->comm), file);
-  if (status != STATUS_OK && comm_ranks(save->comm) > 1)
-    leave_alone(save, status);
+  enum status mine = hdf5_open_parallel(save->temporary, comm_mpi(save->comm), file);
+  int64_t opened = mine == STATUS_OK;
+  enum status status = comm_agree(save->comm, mine);
+  if (status == STATUS_OK)
+    return STATUS_OK;
+  if (comm_max_i64(save->comm, &opened, 1) != STATUS_OK || opened)
+    give_up(save, status);
   return status;
 }
 

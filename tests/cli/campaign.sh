@@ -35,10 +35,5 @@ bash "$campaign/faults.sh" "$SLUICE" faults 1 rename:1:EIO > faults.out 2>&1 ||
   { cat faults.out >&2; die "a rename that fails"; }
 grep -q '"call":"rename","number":1,"fault":"EIO","exit":4' faults/faults.jsonl ||
   { cat faults/faults.jsonl >&2; die "no record of the fault of storage"; }
-# One rank of two cannot open the file of a checkpoint, while the other waits for it in MPI.
-bash "$campaign/faults.sh" "$SLUICE" alone 2 open:3:ENOSPC > alone.out 2>&1 ||
-  { cat alone.out >&2; die "a file that opens on one rank only"; }
-grep -q '"number":3,"fault":"ENOSPC","exit":[34],"sentence":"sluice: .*of step 4 was not written' \
-  alone/faults.jsonl || { cat alone/faults.jsonl >&2; die "another call failed"; }
 damaged 'set -- "$@" optim.lr=1'
 fails 1 "other bits" bash "$campaign/faults.sh" bad/sluice other 1 rename:1:EIO
