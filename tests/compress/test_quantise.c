@@ -422,9 +422,9 @@ static void codes_of_three_bits_follow_each_other(void **state)
   const struct codec_pass pass = pass_of(lanes[0], N, 1);
   float x[N];
   for (int i = 0; i < N; i++)
-    x[i] = (float)(i / 32 % 7 - 3); /* the root mean square is about 2, a step 1.36 */
+    x[i] = (float)(i / 32 % 7 - 3); /* a step is sqrt(126 / 32) / 1.5 = 1.323 */
   char *message = encoded(&codec, &pass, x);
-  static const int codes[] = {-2, -1, -1, 0, 1, 1, 2};
+  static const int codes[] = {-2, -2, -1, 0, 1, 2, 2};
   for (int bit = 0; bit < 96; bit++) {
     uint32_t word;
     memcpy(&word, message + 128 + (bit / 32 * 32 + LANE) * 4, 4);
