@@ -62,6 +62,7 @@ endif
 include tests/cli/local.mk
 include tests/docs/local.mk
 include tests/net/local.mk
+include tests/packaging/local.mk
 include tests/slurm/local.mk
 include tests/fixtures/local.mk
 

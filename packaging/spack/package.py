@@ -1,0 +1,48 @@
+from spack_repo.builtin.build_systems.autotools import AutotoolsPackage
+from spack_repo.builtin.build_systems.cuda import CudaPackage
+
+from spack.package import *
+
+
+class Sluice(AutotoolsPackage, CudaPackage):
+    """Trainer of transformer language models on MPI, one rank per GPU."""
+
+    license("MIT")
+
+    # The sources are those of a release, unpacked: see doc/howto/install.md.
+    manual_download = True
+    version("0.1.0")
+
+    variant("papi", default=True, description="Hardware counters (run.counters)")
+
+    depends_on("c", type="build")
+    depends_on("cxx", type="build", when="+cuda")
+    depends_on("autoconf", type="build")
+    depends_on("automake", type="build")
+    depends_on("pkgconfig", type="build")
+    depends_on("openmpi")
+    depends_on("hdf5+mpi")
+    depends_on("hwloc@2:")
+    depends_on("openblas")
+    depends_on("libyaml")
+    depends_on("pcre2")
+    depends_on("utf8proc")
+    depends_on("zlib-api")
+    depends_on("papi", when="+papi")
+    depends_on("nccl@2.28:", when="+cuda")
+    conflicts("cuda_arch=none", when="+cuda", msg="name the GPU: cuda_arch=90a")
+
+    def configure_args(self):
+        # Spack has no cudnn-frontend, so attention runs on Sluice's own kernels.
+        args = ["--with-cudnn=no"]
+        args += self.with_or_without("papi")
+        if self.spec.satisfies("+cuda"):
+            arch = ",".join(self.spec.variants["cuda_arch"].value)
+            args += [
+                "--with-cuda={0}".format(self.spec["cuda"].prefix),
+                "--with-nccl={0}".format(self.spec["nccl"].prefix),
+                "--with-cuda-arch={0}".format(arch),
+            ]
+        else:
+            args += ["--with-cuda=no", "--with-nccl=no"]
+        return args

@@ -1,0 +1,4 @@
+check_scripts += \
+	tests/packaging/module.sh \
+	tests/packaging/recipes.sh
+EXTRA_DIST += tests/packaging/recipes.py
