@@ -29,7 +29,7 @@ static void print_pointers(const struct command *command, bool shorter)
 {
   printf("\nExamples:\n%s\n", command->examples);
   if (command->takes_deck)
-    printf("Deck keys:     sluice help keys [SECTION|KEY]\n");
+    printf("Deck keys:     sluice help keys [SECTION|KEY|WORD]\n");
   if (shorter)
     printf("More help:     sluice %s --help\n", command->name);
 }
@@ -106,9 +106,15 @@ enum status help_print_keys(const char *part)
   }
   if (options_print_help(deck_table, part, prose_columns(), stdout) > 0)
     return STATUS_OK;
+  if (options_print_mentions(deck_table, part, stdout) > 0) {
+    printf("\nThere is no deck key or section '%s'. The keys above mention it.\n", part);
+    return STATUS_OK;
+  }
+  char suggestion[400];
+  options_suggest(deck_table, deck_aliases, part, suggestion, sizeof suggestion);
   return status_set(STATUS_USAGE,
-                    "there is no deck key or section '%s': sluice help keys lists all of them",
-                    part);
+                    "there is no deck key or section '%s'%s; sluice help keys lists all of them",
+                    part, suggestion);
 }
 
 void help_print_all(const struct command *const list[])
@@ -121,7 +127,7 @@ void help_print_all(const struct command *const list[])
   printf("\nHelp:\n"
          "  sluice SUBCOMMAND -h                 options and examples\n"
          "  sluice SUBCOMMAND --help             all about a subcommand\n"
-         "  sluice help keys [SECTION|KEY]       the keys of a deck\n"
+         "  sluice help keys [SECTION|KEY|WORD]  the keys of a deck\n"
          "  sluice schema                        JSON Schema of decks, for editors\n"
          "  sluice completion bash|zsh|fish      completion for a shell\n"
          "  sluice --exit-codes                  exit codes and their meaning\n"

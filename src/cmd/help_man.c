@@ -176,7 +176,7 @@ void help_print_man_all(const struct command *const list[])
     put(list[i]->summary);
     putchar('\n');
   }
-  printf(".TP\n.B help\nprint help: help SUBCOMMAND, or help keys [SECTION|KEY]\n"
+  printf(".TP\n.B help\nprint help: help SUBCOMMAND, or help keys [SECTION|KEY|WORD]\n"
          ".TP\n.B schema\nprint a JSON Schema of decks, for editors\n"
          ".TP\n.B completion bash|zsh|fish\nprint completion for a shell\n");
   print_man_examples("  sluice prepare corpus/ out=data/first\n"

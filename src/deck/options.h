@@ -151,6 +151,8 @@ void options_print_brief(const struct option *table, bool with_rare, FILE *to);
  * choice that is not the default, or else the default. Local. */
 void options_print_example(const struct option *option, char *out, size_t size);
 int options_print_help(const struct option *table, const char *part, int columns, FILE *to);
+/* One line per option whose name or text has `word`, in any case. Returns their number. Local. */
+int options_print_mentions(const struct option *table, const char *word, FILE *to);
 /* The table as man page source (.TP entries). Local. */
 void options_print_man(const struct option *table, FILE *to);
 

@@ -170,6 +170,18 @@ int options_print_help(const struct option *table, const char *part, int columns
   return printed;
 }
 
+int options_print_mentions(const struct option *table, const char *word, FILE *to)
+{
+  int printed = 0;
+  for (const struct option *option = table; option->name; option++) {
+    if (!strcasestr(option->name, word) && !strcasestr(option->text, word))
+      continue;
+    fprintf(to, "  %-23s  %.*s\n", option->name, prose_sentence(option->text), option->text);
+    printed++;
+  }
+  return printed;
+}
+
 void options_print_man(const struct option *table, FILE *to)
 {
   for (const struct option *option = table; option->name; option++) {

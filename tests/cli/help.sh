@@ -57,7 +57,12 @@ test "$(grep -c '^      Example: ' keys)" = "$(grep -c '^  [a-z.]*\.[a-z_]*  (' 
   die "a key has no example"
 ! "$SLUICE" help keys train | grep -q '^  data\.' ||
   die "help keys train has keys of other sections"
-fails 2 "there is no deck key or section 'shards'" "$SLUICE" help keys shards
+# A word that is no key finds the keys that mention it, or the key that replaces another program's.
+"$SLUICE" help keys Recompute | grep -q '^  tiers\.activations  ' ||
+  die "help keys Recompute does not find tiers.activations"
+fails 2 "there is no deck key or section 'grad_accum': use data.micro_batch" \
+  "$SLUICE" help keys grad_accum
+fails 2 "there is no deck key or section 'shardz'; the nearest" "$SLUICE" help keys shardz
 fails 2 "there is no subcommand 'trian': did you mean" "$SLUICE" help trian
 ! grep -qE '[0-9]{6}' keys || {
   grep -nE '[0-9]{6}' keys >&2; die "help keys prints a bound that nobody reaches"; }
