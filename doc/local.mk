@@ -40,6 +40,7 @@ pages = \
 	doc/howto/install.md \
 	doc/howto/mpi.md \
 	doc/howto/profile.md \
+	doc/howto/questions.md \
 	doc/howto/resume-and-recover.md \
 	doc/howto/running.md \
 	doc/howto/slurm-admins.md \
