@@ -50,7 +50,7 @@ build() {
   make -C "$folder" -j "$(nproc)"
 }
 
-# Open MPI refuses to start for root, and to start more ranks than there are cores, unless told.
+# Without these variables Open MPI refuses to start as root.
 if test "$(id -u)" = 0; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi

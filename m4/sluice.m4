@@ -9,9 +9,9 @@
 # to the stream `out` and returns non-zero to refuse the library. The libraries found earlier are on
 # the command line too, so that libraries that cannot live in one process are noticed here.
 #
-# Sets NAME_CFLAGS, NAME_LIBS, sluice_have_NAME (yes|no) and sluice_version_NAME, and adds to
-# SLUICE_DEPS_CFLAGS and SLUICE_DEPS_LIBS. `guess` may end in "no" if the library is optional; `yes`
-# and a DIR never do.
+# Sets NAME_CFLAGS, NAME_LIBS, sluice_have_NAME (yes|no) and sluice_version_NAME. Adds to
+# SLUICE_DEPS_CFLAGS and SLUICE_DEPS_LIBS. If the library is optional, `guess` may end in "no".
+# `yes` and a DIR never do.
 AC_DEFUN([SLUICE_PACKAGE], [
 AC_REQUIRE([SLUICE_PACKAGE_INIT])
 m4_pushdef([SLUICE_name], m4_translit([[$1]], [-], [_]))

@@ -25,7 +25,7 @@ leaves 1 yes
 refuses() {
   rm -rf "$tree/src" "$tree/io" "$tree/tests" "$tree/README.md"
   mkdir -p "$tree/doc" "$tree/gpu" "$tree/src/base" "$tree/src/plan" "$tree/src/device" "$tree/io" \
-    "$tree/inputs" "$tree/tests"
+    "$tree/inputs" "$tree/tests" "$tree/.ci"
   cat > "$tree/doc/layers.txt" << 'EOF'
 src/base:
 src/device: src/base
@@ -36,13 +36,14 @@ io: src/base <mpi>
 src/plan: src/base
 EOF
   touch "$tree/src/base/base.h" "$tree/src/plan/plan.h" "$tree/tests/test_a.c" "$tree/tests/a.sh"
+  echo '# A page' | tee "$tree/doc/page.md" > "$tree/.ci/setup.sh"
   echo '#include "base/base.h"' | tee "$tree/src/device/lane.h" > "$tree/src/plan/plan.c"
   printf '#include "device/lane.h"\n#include <nccl.h>\n' > "$tree/gpu/cuda.h"
   printf '#include "device/lane.h"\n#include "gpu/cuda.h"\n' > "$tree/src/device/device.c"
   printf '#include "base/base.h"\n#include <mpi.h>\n' > "$tree/io/file.c"
   printf '%s \\\n' "sources = doc/layers.txt src/base/base.h src/plan/plan.h src/plan/plan.c" \
     "src/base/a.c src/device/device.c src/device/lane.h gpu/cuda.h io/file.c tests/test_a" \
-    tests/a.sh > "$tree/src/base/local.mk"
+    "tests/a.sh doc/page.md" > "$tree/src/base/local.mk"
   echo "int a;" > "$tree/src/base/a.c"
   if ! top_srcdir=$tree sh "$tests/$1"; then
     echo "$1 refuses a clean tree" >&2
@@ -84,4 +85,6 @@ refuses lint.sh README.md 'See [a page](doc/nowhere.md).'
 refuses lint.sh README.md 'sluice train inputs/nowhere.yaml'
 refuses lint.sh README.md "$(seq 121)"
 refuses lint.sh README.md "$(printf '%0101d' 1)"
+refuses lint.sh doc/page.md "$(printf '%0101d' 1)" 'doc/page\.md:'
+refuses lint.sh .ci/setup.sh "# $(printf '%0101d' 1)" '\.ci/setup\.sh:'
 refuses lint.sh inputs/b.yaml 'in: no fragment'

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Habits that the compiler does not hold us to.
+# Rules that the compiler does not check.
 set -eu
 cd "${top_srcdir:?}"
 bad=0
@@ -55,7 +55,7 @@ for file in $scripts; do
   done
 done
 
-# What no fragment lists, as a file or by its folder, is neither built nor shipped.
+# A file that no fragment lists, by its name or its folder, is neither built nor shipped.
 shipped=$(find doc gpu inputs io src tests \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o \
   -name '*.cuh' -o -name '*.sh' -o -name '*.md' -o -name '*.txt' -o -name '*.yaml' \) -type f)
 fragments=$(find doc gpu inputs io src tests -name local.mk)
@@ -72,7 +72,7 @@ for file in $shipped; do
   fi
 done
 
-# What a document links to or names is there, and the first page stays one.
+# Links and decks that a document names exist, and README.md stays short.
 for page in $(find . -maxdepth 1 -name '*.md') $(find doc slurm -name '*.md' 2> /dev/null); do
   page=${page#./}
   for link in $(grep -o '](\([^):#]*\)[)#]' "$page" | sed 's/^](//; s/[)#]$//'); do
@@ -88,16 +88,16 @@ if test -e README.md && test "$(wc -l < README.md)" -gt 120; then
   bad=1
 fi
 
-# No line is wider than 100 columns, except tables and links in Markdown. Also exempt: data, the
-# generators of data, and tests whose lines quote the output of other programs.
+# No line of code, scripts or documents is wider than 100 columns, except tables and links in
+# Markdown. Data and the files that generate data are exempt.
 narrow=$(find . \( -name '*.[ch]' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh' \
   -o -name '*.sh' -o -name '*.py' -o -name '*.awk' -o -name '*.m4' -o -name '*.mk' -o -name '*.md' \
   -o -name '*.yaml' -o -name '*.sbatch' -o -name '*.example' -o -name '*.supp' \
-  -o -name configure.ac -o -name Makefile.am -o -path ./doc/layers.txt -o -path ./tests/run \) |
-  grep -E '^\./((doc|gpu|inputs|io|m4|slurm|src|tests)/|[^/]*$)' | grep -vE \
-    -e '^\./(aclocal\.m4|config\.h|doc/.*\.md|slurm/README\.md)$' \
-    -e '^\./(doc/measured|tests/fixtures|tests/fuzz/seeds|tests/io/data|tests/model/data)/' \
-    -e '^\./tests/cli/(performance|sanitize_judge)\.sh$')
+  -o -name configure.ac -o -name Makefile.am -o -path ./doc/layers.txt -o -path ./tests/run \
+  -o -path ./.ci/run \) |
+  grep -E '^\./((\.ci|doc|gpu|inputs|io|m4|slurm|src|tests)/|[^/]*$)' | grep -vE \
+    -e '^\./(aclocal\.m4|config\.h)$' \
+    -e '^\./(doc/measured|tests/fixtures|tests/fuzz/seeds|tests/io/data|tests/model/data)/')
 # shellcheck disable=SC2086
 if LC_ALL=C.UTF-8 grep -nE '^.{101}' $narrow /dev/null |
   grep -vE '^[^:]*\.md:[0-9]+:(\||.*https?://)'; then

@@ -62,7 +62,7 @@ static enum status print_strategy(const struct advise_case *job, enum deck_strat
   if (other)
     plan = other;
   const struct traffic_bytes traffic = plan_traffic(plan, model);
-  printf("  %-20s %19s %19s %19s %19s%s\n", name_of(plan).text,
+  printf("  %-16s %16s %16s %16s %16s%s\n", name_of(plan).text,
          fit_count(traffic.gather / nodes).text, fit_count(traffic.reduce / nodes).text,
          fit_count(traffic.replicas / nodes).text, fit_count(traffic.all / nodes).text,
          chosen ? "  (this deck)" : "");
@@ -77,8 +77,8 @@ enum status forecast_print_traffic(const struct advise_case *job, const struct t
   enum status status = STATUS_OK;
   if (nodes == 1 || plan->input.mode != PLAN_TRAIN)
     return STATUS_OK;
-  printf("\nbytes that each of %d nodes of %d rank%s sends to others in a step; %s\n  %-20s %19s "
-         "%19s %19s %19s\n",
+  printf("\nbytes that each of %d nodes of %d rank%s sends to others in a step; %s\n  %-16s %16s "
+         "%16s %16s %16s\n",
          nodes, model->local_ranks, plural(model->local_ranks),
          model->ring ? "all-gathers go round in a ring"
                      : "in an all-gather each member sends its part to every other one",

@@ -210,7 +210,7 @@ const struct option deck_table[] = {
 
     {"shard.strategy", OPTION_CHOICE, AT(shard.strategy), "full_shard", .choices = strategies,
      .aliases = deck_strategy_aliases,
-     .text = "What is sharded over the ranks.\n"
+     .text = "The state that is sharded over the ranks.\n"
              "  full_shard  parameters, gradients and optimizer state (ZeRO-3, FSDP)\n"
              "  shard_grad_op  gradients and optimizer state (ZeRO-2)\n"
              "  shard_optim  optimizer state (ZeRO-1)\n"
@@ -305,7 +305,7 @@ const struct option deck_table[] = {
              "are. Evaluation gathers parameters as they are." CODEC_TEXTS},
     {"compress.weights.delta", OPTION_BOOL, AT(compress.difference), "false", .effect = EFFECT_MATH,
      .text = "Send differences to a copy of all parameters. Each rank keeps the copy in the "
-             "compute type. What a message loses comes with the next one. For shard_grad_op and "
+             "compute type. The error of a message is part of the next one. For shard_grad_op and "
              "shard_optim."},
     {"compress.weights.values", OPTION_CHOICE, AT(compress.weights.values), "none",
      .effect = EFFECT_MATH, .choices = codecs,

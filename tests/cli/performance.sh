@@ -6,8 +6,8 @@ need python3
 tables=$top_srcdir/tests/peers/gpu_table.py
 python3 "$tables" --check || die "a page or plot of doc is not what was measured"
 
-# A plot that was changed by hand is noticed. A plot is well-formed XML, and its bars have the lengths
-# of their numbers.
+# A plot that was changed by hand is noticed. A plot is well-formed XML, and the lengths of its bars
+# are its numbers.
 cp -r "$top_srcdir/doc" doc
 chmod -R u+w doc
 mkdir -p tests/peers
@@ -19,7 +19,8 @@ grep -q 'speed.svg differs' check.err || die "$(cat check.err)"
 python3 tests/peers/gpu_table.py
 cmp doc/images/speed.svg "$top_srcdir/doc/images/speed.svg" ||
   die "another plot from the same numbers"
-python3 -c 'import glob, xml.dom.minidom as x; [x.parse(f) for f in glob.glob("doc/images/*.svg")]' ||
+python3 -c 'import glob, xml.dom.minidom as x
+for name in glob.glob("doc/images/*.svg"): x.parse(name)' ||
   die "a plot is no XML"
 python3 - <<'END' || die "a bar has another length than its number"
 import re, sys
@@ -47,9 +48,9 @@ carrier() {
   > carriers.jsonl
 printf '<!-- measured: carriers -->\nold\n<!-- end -->\n' > carriers.md
 python3 "$tables" --doc carriers.md carriers.jsonl
-grep -qF '| a | 2 | mpi-staged | 30.0 | 1.50 | the same |' carriers.md || {
+grep -qF '| a | 2 | mpi-staged | 30.0 | 1.50 | bitwise identical |' carriers.md || {
   cat carriers.md >&2; die "staged"; }
-grep -qF '| b | 2 | mpi-direct | 20.0 | 1.00 | **another** |' carriers.md || {
+grep -qF '| b | 2 | mpi-direct | 20.0 | 1.00 | **different** |' carriers.md || {
   cat carriers.md >&2; die "direct"; }
 
 cat > page.md <<'END'
@@ -101,7 +102,7 @@ peer() {
     echo "{\"kind\":\"step\",\"step\":$step,\"tokens_per_s\":${step}40000}"
   done
 } > made.jsonl
-cat > trace.txt <<'END'
+cat > trace.txt <<END
 rank 0 of 4: steps 3 to 4 in 20.000 ms, 10.000 ms a step
 
 instruction           count    ms a step   of the step       GB/s   of the link
@@ -116,16 +117,18 @@ update                  4.0        1.000        10.0 %     2130.0 GB/s
 lane                           ms a step   of the step
 compute                            9.900        99.0 %
 
-communication 3.000 ms a step, of which 0.100 ms are exposed (the compute lane runs nothing); overlap 0.967
+communication 3.000 ms a step, of which 0.100 ms are exposed (the compute lane \
+runs nothing); overlap 0.967
 link: 300.00 GB/s measured
 END
-cat > ops-tiny.txt <<'END'
+cat > ops-tiny.txt <<END
 NVIDIA H200, bf16; a copy reads and writes 4209 GB/s
 tiny_1b      attention backward, Hopper's             20.0 us    500.0 TFLOP/s
 tiny_1b      attention forward                        10.0 us    400.0 TFLOP/s
 tiny_1b      attention backward                       30.0 us    333.3 TFLOP/s
 tiny_1b      attention backward, tight                40.0 us    250.0 TFLOP/s
-tiny_1b      a block forward                         100.0 us as calls,      110.0 us as a graph: -10.00 % less
+tiny_1b      a block forward                         100.0 us as calls,      110.0 us \
+as a graph: -10.00 % less
 plain        attention backward                       30.0 us    333.3 TFLOP/s
 END
 fill() {
@@ -148,9 +151,11 @@ has '| FORWARD | 3.000 | 30.0 % |  |  |'
 has '| EXCHANGE | 1.000 | 10.0 % | 100.00 |  |'
 has '| products | 113.5 | 5.000 | 50.0 % | 632.0 TFLOP/s | 80.0% |'
 has '| update | 4.0 | 1.000 | 10.0 % | 2130.0 GB/s | 50.0% |'
-has '4 GPUs, 10.000 ms a step; lanes busy: compute 99.0 %. Communication 3.000 ms a step, of '\
-'which 0.100 ms are exposed (the compute lane runs nothing); overlap 0.967; link: 300.00 GB/s '\
-'measured.'
+has '- 4 GPUs, 10.000 ms per step'
+has '- lanes busy: compute 99.0 %'
+has '- communication 3.000 ms per step, of which 0.100 ms are exposed'
+has '- overlap 0.967'
+has '- link: 300.00 GB/s measured'
 has '| tiny 1b | forward | 100.0 | 110.0 | -10.00 % |'
 has '| gpt2-train | 4 | 135k | – | 500k | – | 0.27 |'
 has '| tiny 1b | 20 | 500 | 30 | 333 | 40 | 1.50 |'

@@ -46,9 +46,11 @@ if grep -q exclude asked; then die "memcheck leaves something out"; fi
 
 ended=9
 judged 1 "Read access at hopper::load_shared2(unsigned int)+0x10f0 in hopper.cuh:216 [384 \
-hazards]" <<'END'
-========= Error: Race reported between Write access at hopper::load_bulk(unsigned int, const void *, unsigned int, unsigned int)+0x7900 in hopper.cuh:70
-=========     and Read access at hopper::load_shared2(unsigned int)+0x10f0 in hopper.cuh:216 [384 hazards]
+hazards]" <<END
+========= Error: Race reported between Write access at hopper::load_bulk(unsigned int, \
+const void *, unsigned int, unsigned int)+0x7900 in hopper.cuh:70
+=========     and Read access at hopper::load_shared2(unsigned int)+0x10f0 in \
+hopper.cuh:216 [384 hazards]
 ========= 
 ========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
 END

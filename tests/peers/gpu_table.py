@@ -184,9 +184,9 @@ def speed_table(measured, a):
         [
             "row",
             "GPUs",
-            "Sluice, tokens/s a GPU",
+            "Sluice, tokens/s per GPU",
             "of the peak",
-            "FSDP2, tokens/s a GPU",
+            "FSDP2, tokens/s per GPU",
             "of the peak",
             "Sluice / FSDP2",
         ],
@@ -259,10 +259,10 @@ def weak_table(measured, a):
         [
             "row",
             "GPUs",
-            "Sluice, tokens/s a GPU",
-            "of one GPU's",
-            "FSDP2, tokens/s a GPU",
-            "of one GPU's",
+            "Sluice, tokens/s per GPU",
+            "share of one GPU",
+            "FSDP2, tokens/s per GPU",
+            "share of one GPU",
         ],
         rows,
     )
@@ -298,7 +298,9 @@ def classes_table(path, a):
                 f"{float(rate) / limit:.1%}" if rate else "",
             ]
         )
-    return table(["operations", "a step", "ms a step", "of the step", "rate", "of the limit"], rows)
+    return table(
+        ["operations", "calls per step", "ms per step", "of the step", "rate", "of the limit"], rows
+    )
 
 
 def where_table(path):
@@ -318,14 +320,14 @@ def where_table(path):
     if not (rows and lanes and head and exposed):
         sys.exit(f"{path} is no summary of a trace")
     link = re.search(r"^link: .* measured$", summary, re.MULTILINE)
-    notes = (
-        f"{head[1]} GPUs, {head[2]} ms a step; lanes busy: {', '.join(lanes)}."
-        f" {exposed[0].capitalize()}{'; ' + link[0] if link else ''}.\n"
-    )
+    notes = [f"{head[1]} GPUs, {head[2]} ms per step", f"lanes busy: {', '.join(lanes)}"]
+    communication = exposed[0].replace(" a step", " per step").split(" (")[0]
+    overlap = exposed[0].split("; ")[1]
+    notes += [communication, overlap] + ([link[0]] if link else [])
     return (
-        table(["instruction", "ms a step", "of the step", "GB/s", "of the link"], rows)
+        table(["instruction", "ms per step", "of the step", "GB/s", "of the link"], rows)
         + "\n"
-        + notes
+        + "".join(f"- {note}\n" for note in notes)
     )
 
 
@@ -357,8 +359,9 @@ def roofline_table(a):
         for name, flops, bytes in work
     ]
     return (
-        f"The GPU's own ratio is {a.peak:g} TFLOP/s over {a.bandwidth:g} TB/s, {balance:.0f} FLOP a"
-        " byte.\n\n" + table([f"operation of {ROOFLINE['name']}", "FLOP a byte", "bound by"], rows)
+        f"The GPU's own ratio is {a.peak:g} TFLOP/s over {a.bandwidth:g} TB/s,"
+        f" {balance:.0f} FLOP per byte.\n\n"
+        + table([f"operation of {ROOFLINE['name']}", "FLOP per byte", "bound by"], rows)
     )
 
 
@@ -383,9 +386,9 @@ def carriers_table(paths):
             ""
             if carrier == "nccl" or not nccl
             else (
-                "the same"
+                "bitwise identical"
                 if {r["loss"] for r in records} == {r["loss"] for r in nccl}
-                else "**another**"
+                else "**different**"
             )
         )
         rows.append(
@@ -399,7 +402,7 @@ def carriers_table(paths):
             ]
         )
     return table(
-        ["work", "GPUs", "transport", "ms a step", "of nccl's", "loss, to the last bit"], rows
+        ["work", "GPUs", "transport", "ms per step", "relative to nccl", "loss"], rows
     )
 
 
@@ -449,7 +452,7 @@ def attention_table(paths):
             "TFLOP/s",
             "cuDNN, us",
             "TFLOP/s",
-            "cuDNN where room is tight, us",
+            "cuDNN, tight workspace, us",
             "cuDNN's time / ours",
         ],
         rows,
@@ -467,7 +470,7 @@ def graphs_table(paths):
             re.MULTILINE,
         )
     return table(
-        ["model", "a block", "as calls, us", "as a graph, us", "less"],
+        ["model", "pass of a block", "as calls, us", "as a graph, us", "saved"],
         [[model.replace("_", " "), *cells, f"{less} %"] for model, *cells, less in rows],
     )
 

@@ -164,7 +164,8 @@ def speed_table(measured):
             [row, measured.gpus(machine, key), thousands(speed), of_memory, thousands(theirs)]
         )
     return table(
-        ["row", "GPUs", "Sluice, tokens/s a GPU", f"of {YARDSTICK}", "FSDP2, tokens/s a GPU"], rows
+        ["row", "GPUs", "Sluice, tokens/s per GPU", f"of {YARDSTICK}", "FSDP2, tokens/s per GPU"],
+        rows,
     )
 
 
@@ -225,7 +226,7 @@ def exposed_table(measured):
             "copies",
             "updates",
             "disk",
-            "compute runs nothing",
+            "compute lane idle",
         ],
         rows,
     )
@@ -405,11 +406,11 @@ def saves_table(measured):
         "GPUs",
         "checkpoints",
         "GiB each",
-        "written in, s",
+        "time to write, s",
         "GB/s",
-        "steps held up, s",
-        "a step beside one, ms",
-        "any other, ms",
+        "steps waited, s",
+        "a step during a save, ms",
+        "any other step, ms",
     ]
     return table(head, rows or [["–"] * len(head)])
 

@@ -112,7 +112,7 @@ printf 'out: runs/m\ndeck: d.yaml\nranks: 2\nmethods: [none, fast optim.lr=1]\n'
 TASK=2 job 0 sweep m.yaml run.steps=7
 says runs/m/d-2-fast-1 \
   '<train><d.yaml><--resume><auto><optim.lr=1><run.steps=7><run.dir=runs/m/d-2-fast-1><run.seed=1>'
-says runs/m/d-2-fast-1 '2 ranks on 1 node(s), 2 a node (as the matrix says)'
+says runs/m/d-2-fast-1 '2 ranks on 1 node(s), 2 per node (as the matrix says)'
 TASK='' job 2 sweep m.yaml
 grep -q 'which run of m.yaml?' job.out || die "a matrix without a task"
 TASK=3 job 2 sweep m.yaml

@@ -127,7 +127,7 @@ told "the cluster is up"
   test "$(steps)" -lt 40 || failed "it had finished before"
   hurry
   ends COMPLETED 60
-  says "start 2: 2 ranks on 2 node(s), 1 a node (one per GPU)"
+  says "start 2: 2 ranks on 2 node(s), 1 per node (one per GPU)"
   same calm limited
   told "stopped by the time limit, requeued, resumed, finished with the same bits"
 
@@ -289,7 +289,7 @@ ends COMPLETED 60
 wait_until 20 "the sweep is over" quiet_queue
 scontrol show job "${array}_1" | grep -q " Restarts=0 " ||
   failed "the other task was requeued as well"
-says "2 ranks on 1 node(s), 2 a node (as asked)"
+says "2 ranks on 1 node(s), 2 per node (as asked)"
 test -e runs/rates/2/ckpt/step-00000400.h5 || failed "task 2 did not finish"
 grep -q 'seed: 5' runs/rates/2/deck.yaml || failed "line 2 was not heeded"
 
