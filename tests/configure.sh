@@ -1,5 +1,5 @@
 #!/bin/sh
-# configure is a contract: what it is told explicitly it does, or it stops and says so.
+# configure follows every explicit option, or it stops with a message.
 # seconds: 600
 set -eu
 configure=$(cd "${top_srcdir:?}" && pwd)/configure

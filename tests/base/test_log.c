@@ -188,8 +188,8 @@ static void test_guards(void **state)
                            "on device); messages go to the terminal only\ntwo\n");
 }
 
-/* Where nobody counts, at once; kept, until one is settled or all are said: the oldest first, and
- * no more than there is room for. */
+/* Without a count of ranks a warning is printed at once. Kept warnings are settled one by one or
+ * printed all together, oldest first. The number of kept warnings is limited. */
 static void test_kept_warnings(void **state)
 {
   (void)state;

@@ -337,7 +337,7 @@ int main(void)
       cmocka_unit_test(test_texts),
       cmocka_unit_test(test_threads),
       cmocka_unit_test(test_amounts),
-      cmocka_unit_test(test_note), /* behind those that look at the peak */
+      cmocka_unit_test(test_note), /* after the tests that look at the peak */
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* Opening regular files only. Oracle: a link, a pipe, a folder or a device in place of a file is
- * refused with a sentence, and the file that a link leads to stays as it was. A test that waits for
- * a pipe runs into its time limit. */
+/* Opening regular files only. Oracle: a link, a pipe, a folder or a device instead of a file is
+ * refused with a message. The file that a link leads to does not change. A test that waits for a
+ * pipe runs into its time limit. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -94,7 +94,7 @@ static int error_of(const char *what)
   return 0;
 }
 
-/* What is to happen to this call, which concerns PATH. Sets errno for ERROR. */
+/* The fault for this call, which concerns PATH. Sets errno for ERROR. */
 static enum what at(enum call call, const char *path)
 {
   const char *under = getenv("FAULT_UNDER"), *wanted = getenv("FAULT_CALL");

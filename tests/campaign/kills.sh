@@ -115,7 +115,7 @@ hit() {
   all) pids=$(pgrep -x sluice); test -n "$pids" || pids=$job ;;
   mpirun) pids=$job ;;
   esac
-  # What is there now has to be there later.
+  # The checkpoints of this moment must still exist after the kill.
   (cd "$dir/ckpt" 2> /dev/null && ls step-*.h5 2> /dev/null) > "$dir.before" || true
   # shellcheck disable=SC2086 # a list of numbers
   kill -KILL $pids 2> /dev/null

@@ -8,7 +8,7 @@ make_data
 make_deck
 codec="compress.grads.codec=int8 compress.across=node"
 
-# What does not go together, and a job of one node.
+# Settings that exclude each other, and a job of one node.
 fails 2 "compress.across is node, but 5 ranks do not fill nodes of 2" "$SLUICE" plan tiny.yaml \
   ranks=5 local_ranks=2 data.batch=10 compress.grads.codec=int8 compress.across=node
 fails 8 "compress.across is node, but groups have 2 ranks and nodes have 4: set shard.group=node" \

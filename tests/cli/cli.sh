@@ -204,7 +204,7 @@ for ranks in 2 3; do
     die "eval of 3 batches differs on $ranks ranks"
 done
 
-# What the checkpoint was made with must agree where shapes would not tell.
+# Keys that change the mathematics and no shape must agree with the checkpoint.
 fails 2 "model.heads" "$SLUICE" eval first model.heads=6
 fails 2 "model.heads" "$SLUICE" train tiny.yaml run.dir=first run.steps=3 model.heads=6 \
   --resume auto
@@ -232,9 +232,9 @@ for kind in $kinds save; do
 done
 
 # Non-finite steps: stop leaves with 7; skip gives up after ten in a row. Neither writes a
-# checkpoint when it ends so, nor at those that are due before; stopping.sh is about runs that leave
-# after a skipped step. The last line of the results says how it ended, rank 0 alone tells of the
-# steps, and the help tells of all of this.
+# checkpoint at its end, nor a checkpoint that is due before. The test stopping.sh covers runs that
+# leave after a skipped step. The last line of the results says how it ended, rank 0 alone tells of
+# the steps, and the help tells of all of this.
 wild="optim.lr=1000 optim.clip=0 optim.warmup=0 optim.schedule=constant model.init_std=10 \
 checkpoint.every=1 checkpoint.keep=0 run.steps=40"
 # shellcheck disable=SC2086 # assignments
@@ -362,8 +362,8 @@ fails 5 "a rank can have" "$SLUICE" bench adam n=1000000000000
 "$SLUICE" plan "$top_srcdir/inputs/train-300m.yaml" --ranks 4096 data.batch=16384 list=false |
   grep -q 'verified' || die "plan for 4096 ranks"
 
-# What all ranks have to warn of alike is said once, as by one rank alone: kernels of OpenBLAS that
-# are too old for the processor, where it is one that they are too old for.
+# A warning that all ranks have is printed once, as on one rank. The example is a processor for
+# which the kernels of OpenBLAS are too old.
 OPENBLAS_CORETYPE=Prescott
 export OPENBLAS_CORETYPE
 for ranks in 1 3; do train $ranks slow$ranks run.steps=1; done

@@ -8,7 +8,7 @@ trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 OMP_NUM_THREADS=1
 visible=${CUDA_VISIBLE_DEVICES-unset} # before
-# These tests are about the host device, which is what auto means where no GPU is to be seen.
+# These tests use the host device, which `auto` selects if no GPU is visible.
 CUDA_VISIBLE_DEVICES=
 export OMP_NUM_THREADS CUDA_VISIBLE_DEVICES
 
@@ -63,14 +63,14 @@ make_data() {
     cat prepare.out >&2; die "prepare"; }
 }
 
-# What is learned of a GPU for new runs goes to a folder that has nothing yet: fresh_cache NAME.
+# fresh_cache NAME: algorithms that are measured for new runs go to an empty folder.
 fresh_cache() {
   export XDG_CACHE_HOME="$scratch/cache-$1"
   mkdir "$XDG_CACHE_HOME"
 }
 
 # use_gpus: tests that are about GPUs see those that there are, $gpus of them, 4 at most; they end
-# here, skipped, where there is none. Behind make_deck.
+# here, skipped, where there is none. Call it after make_deck.
 use_gpus() {
   unset CUDA_VISIBLE_DEVICES
   test "$visible" = unset || export CUDA_VISIBLE_DEVICES="$visible"

@@ -31,7 +31,7 @@ states() { "$SLUICE" compare m.yaml "$@" list=true | awk '{ printf "%s%s", s, $2
 # field FILE RUN KEY
 field() { sed -n "s/.*\"run_name\":\"$2\",.*\"$3\":\([^,}]*\)[,}].*/\1/p" "$1"; }
 
-# What is wrong is said before anything runs.
+# Errors are reported before anything runs.
 refused() {
   text=$1
   shift
@@ -99,7 +99,7 @@ test "$(grep -c '"kind":"run"' long/tiny-2-fast-4/results.jsonl)" -ge 3 ||
 test "$(field long/results.jsonl tiny-2-fast-4 bytes_raw_total)" = "$(sent calm/results.jsonl)" ||
   die "bytes of a run that was stopped"
 
-# The whole matrix. What is done is skipped, and a torn line of a lost run does no harm.
+# The whole matrix. Finished runs are skipped. A torn line of a lost run does no harm.
 ends 0
 test -z "$(states | sed 's/finished//g; s/ //g')" || die "the states are: $(states)"
 test "$(grep -c '"kind":"compare"' all/results.jsonl)" = 8 ||

@@ -11,7 +11,7 @@ done
 fails 2 "usage: sluice completion bash|zsh|fish" "$SLUICE" completion csh
 fails 2 "usage: sluice completion bash|zsh|fish" "$SLUICE" completion
 
-# What a user gets at the end of a line.
+# The completions at the end of a line.
 in_bash() {
   bash -c '. ./script.bash; COMP_LINE=$1 COMP_POINT=${#1}; _sluice
     printf "%s\n" "${COMPREPLY[@]}"' - "$1"

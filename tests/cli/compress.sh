@@ -38,7 +38,7 @@ train 1 alone compress.grads.codec=bf16 compress.feedback=bf16
 grep -q "compress.grads.codec is ignored: one rank sends no gradients" alone.log ||
   die "one rank has a codec without a word"
 
-# What messages lose is planned, saved, and there again after a stop.
+# Residuals are planned, saved, and restored after a stop.
 "$SLUICE" plan tiny.yaml --ranks 2 compress.grads.codec=bf16 compress.feedback=bf16 > plan.out
 grep -q '^ *residuals ' plan.out || { cat plan.out >&2; die "the plan counts no residuals"; }
 test "$(residuals "$(newest new)")" = 0 || die "residuals without feedback"

@@ -9,7 +9,7 @@ falls() { losses "$1" | awk 'NR == 1 { first = $2 } { last = $2 } END { exit !(l
 # copies FILE: how many tensors of copies a checkpoint has.
 copies() { "$SLUICE" ckpt show "$1" | grep -c '^copy/' || true; }
 
-# What makes no sense is refused with a sentence.
+# Useless combinations are refused with a message.
 fails 8 "no_shard gathers none" \
   "$SLUICE" plan tiny.yaml --ranks 2 shard.strategy=no_shard compress.weights.codec=int8
 fails 8 "compress.weights.codec=topk would send some of the parameters" \

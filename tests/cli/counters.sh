@@ -1,7 +1,7 @@
 #!/bin/sh
-# run.counters. Oracles: the bits of a run that counts nothing; how often the plan has an
-# instruction; the lines of a lane, which add up to its last one; the kernel's page faults, of which
-# PAPI's are those in user mode.
+# run.counters. Oracles: the results of a run that counts nothing are bitwise identical. The plan
+# gives the number of each instruction. The lines of a lane add up to its last line. The kernel
+# counts page faults, and PAPI counts only those in user mode.
 . "$top_srcdir/tests/cli/common.sh"
 make_data
 make_deck

@@ -1,8 +1,9 @@
 #!/bin/sh
 # Training on GPUs, one rank a GPU, as many as there are (4 at most). Oracles: the host device in
-# fp32 and in bf16 within rounding; bit equality of two runs, after a resume, with everything on and
-# off that must not change the numbers, and of strategies that reduce alike; checkpoints that go on
-# on the other device; the number of allocations. Skipped without a GPU.
+# fp32 and in bf16, within rounding. Two runs are bitwise identical, also after a resume. So are
+# runs with and without every feature that must not change the numbers, and strategies that reduce
+# in the same way. Checkpoints continue on the other device. The number of allocations is fixed.
+# Skipped without a GPU.
 . "$top_srcdir/tests/cli/common.sh"
 
 field() { sed -n "s/.*\"kind\": *\"run\".*\"$2\": *\([0-9]*\).*/\1/p" "$1/results.jsonl"; }

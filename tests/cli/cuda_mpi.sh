@@ -1,9 +1,9 @@
 #!/bin/sh
-# What carries data between GPUs, and where ranks run, one a GPU (4 at most). Oracles: the losses
-# and checkpoints of NCCL, for data carried by MPI: bit for bit, since sums are made in the same
-# order; what the kernel says of the threads of a running job, for the table of sluice topo. Skipped
-# with fewer than two GPUs. Environment: MPIRUN_CUDA, how to start ranks with a CUDA-aware Open MPI:
-# is taken in turn, where there is one beside the one of MPIRUN.
+# Transports between GPUs, and the cores of ranks, with one rank per GPU (4 at most). Oracles: with
+# MPI, losses and checkpoints are bitwise identical to those of NCCL, because sums are made in the
+# same order. The table of sluice topo agrees with the kernel's view of the threads of a running
+# job. Skipped with fewer than two GPUs. Environment: MPIRUN_CUDA, a command that starts ranks with
+# a CUDA-aware Open MPI. It is tested too, if it is set.
 . "$top_srcdir/tests/cli/common.sh"
 
 make_deck

@@ -1,9 +1,9 @@
 #!/bin/sh
 # seconds: 1200
-# Masters on the CPUs beside GPUs, one rank a GPU, as many as there are (4 at most). Oracle: losses
-# and checkpoints of the run that keeps everything on the GPUs, where sums are made in the same
-# order: bit for bit, since AdamW rounds alike on both. A run that goes on in the other tier ends
-# like the one that nobody interrupted. Skipped without a GPU.
+# Masters on the CPUs next to GPUs, one rank per GPU, as many as there are (4 at most). Oracle:
+# losses and checkpoints of the run that keeps everything on the GPUs, where sums are made in the
+# same order: bit for bit, since AdamW rounds alike on both. A run that resumes in the other tier is
+# bitwise identical to an uninterrupted run. Skipped without a GPU.
 . "$top_srcdir/tests/cli/common.sh"
 need prlimit
 
@@ -95,8 +95,8 @@ deep="$micro model.layers=4"
   done
 }
 
-# What is registered beyond RLIMIT_MEMLOCK is a warning, by one rank for all, and no matter to this
-# driver.
+# Registered memory above RLIMIT_MEMLOCK gives a warning, once for all ranks. This driver ignores
+# the limit.
 MPIRUN="prlimit --memlock=65536:65536 $MPIRUN" # of on()
 like many "$gpus" locked $micro transfer.params=full transfer.grads=cpu_reduce
 test "$(grep -c "but may lock no more than 64.00 KiB (RLIMIT_MEMLOCK)" locked.log)" = 1 || {

@@ -1,12 +1,14 @@
 #!/bin/sh
-# A step on GPUs seen from outside, on one and on two where there are two. Oracles: the plan that
-# `sluice plan` prints, for the ranges that profilers see and for a trace; CUPTI, of NVIDIA, for
-# what the program, NCCL, cuBLASLt and cuDNN really call: from step 3 on no call takes memory or
-# gives it back, no thread waits that puts work on the GPU, and the loop's waits are counted
-# (spy.awk says which there may be, spy_judge.sh that the judges refuse what they must). Skipped
-# without a GPU; what needs the library tests/gpu/spy.so or libcupti is, where they are not there.
-# Environment, whole paths: SPY, the library, if not in the build folder; SPY_CUPTI, libcupti, if
-# the loader does not find it; SPY_KEEP, a folder that plans and records are copied to.
+# A step on GPUs seen from outside, on one GPU and on two if there are two. Oracles: the plan that
+# `sluice plan` prints agrees with the ranges that profilers see, and with a trace. CUPTI by NVIDIA
+# shows the calls of the program, NCCL, cuBLASLt and cuDNN. From step 3 on no call allocates or
+# frees memory. No thread waits that enqueues work on the GPU. The waits of the loop are counted:
+# spy.awk lists the allowed ones, and spy_judge.sh tests the judges.
+#
+# Skipped without a GPU. Parts that need the library tests/gpu/spy.so or libcupti are skipped
+# without it. Environment, whole paths: SPY, the library, if it is not in the build folder.
+# SPY_CUPTI, libcupti, if the loader does not find it. SPY_KEEP, a folder for copies of plans and
+# records.
 . "${top_srcdir:?}/tests/cli/common.sh"
 judges=$top_srcdir/tests/cli
 spy=${SPY:-${SLUICE%/*}/tests/gpu/spy.so}

@@ -28,8 +28,8 @@ for file in "$decks"/*.yaml; do
 done
 test $count -ge 16 || die "only $count decks"
 
-# Full sharding: each of 8 ranks owns an eighth of the parameters, at 12 bytes (with both moments),
-# and little beside them from step to step (padding).
+# With full sharding each of 8 ranks owns an eighth of the parameters. It has 12 bytes per
+# parameter, both moments included, and little more from step to step (padding).
 while read -r deck parameters; do
   grep -q "^# $parameters parameters" "$decks/$deck.yaml" ||
     die "$deck does not have the published $parameters parameters"
@@ -52,7 +52,7 @@ LIST
 
 # Masters in host memory: 4 bytes of a parameter there, its moments in their type, and where the
 # device computes in bf16 a working copy; nothing of it on the device. With one copy for all ranks
-# of a node, that is not each rank's. What is on NVMe is not in memory.
+# of a node, that is not each rank's. Data on NVMe are not counted as memory.
 while read -r deck parameters bytes settings; do
   grep -q "^# $parameters parameters" "$decks/$deck.yaml" ||
     die "$deck does not have the published $parameters parameters"
@@ -214,7 +214,7 @@ first > first.log 2>&1 || {
   cat first.log >&2; die "inputs/first.yaml does not train on what prepare made"; }
 fails 2 "set model.vocab to at least 257" first run.dir=less model.vocab=256
 
-# What sluice prepare refuses is said in the deck.
+# Each deck says what sluice prepare refuses.
 for deck in mistral-7b finetune/mistral-7b; do
   grep -q 'tokenizer of Mistral 7B v0.1 is refused' "$decks/$deck.yaml" ||
     die "$deck does not say that its tokenizer is refused"

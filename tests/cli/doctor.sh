@@ -30,8 +30,8 @@ for what in build start nodes MPI transport 'RDMA devices' GPUs HDF5 cores PAPI 
   test "$(grep -c "^[a-z]*  *$what  " one.txt)" = 1 || {
     cat one.txt >&2; die "not one line on $what"; }
 done
-# Of GPUs one line where there are none, or none for this build; elsewhere one of each thing that
-# they need.
+# Without GPUs, or without support for them in this build, there is one line. Otherwise there is one
+# line for each thing that GPUs need.
 if test "$(of_version CUDA)" = no || ! {
   cat /sys/bus/pci/devices/*/vendor 2> cat.err; cat /proc/driver/nvidia/version 2> cat.err; } |
   grep -qiE '^0x10de|nvidia'; then
@@ -149,7 +149,7 @@ if $MPIRUN $over -n 3 true > true.out 2>&1; then
   grep 'disk' three.txt | tail -n 1 | grep -q 'does not see' && die "a folder that all nodes see"
 fi
 
-# Nothing that is nobody's business.
+# The page shows no private data: no user name and nothing of the environment.
 mkdir -p home/quillon scratch/quillon
 page who.txt 0 env HOME="$scratch/home/quillon" USER=quillon HUSH=hushhush "$SLUICE" doctor \
   dir="$scratch/home/quillon/runs,$scratch/scratch/quillon" size=4Mi

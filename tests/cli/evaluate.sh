@@ -1,8 +1,8 @@
 #!/bin/sh
 # Evaluation scores every token of the validation split but the first, with the same numbers at any
-# rank count. Oracles: the count that prepare prints, the loss of a model that finds all tokens
-# equally likely (log of the vocabulary), and a window with padding against a full one over the same
-# tokens.
+# rank count. Oracles: the number of tokens that prepare prints. The loss of a model for which all
+# tokens are equally likely is the log of the vocabulary. A window with padding has the loss of a
+# full window over the same tokens.
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_data
 make_deck
@@ -51,7 +51,7 @@ test "$(numbers 2 first data.micro_batch=4)" = "$one" || die "eval differs with 
 test "$(numbers 1 first data.micro_batch=0)" = "$one" ||
   die "eval differs with the micro-batch left open"
 
-# What was evaluated is said: the checkpoint that a run folder stands for.
+# The output names the evaluated checkpoint of a run folder.
 "$SLUICE" eval first 2> eval.err | grep -q "^$(newest first): validation loss " ||
   die "the checkpoint's path is not printed"
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Where residuals are kept, codecs of single units, and updates without a codec before the others.
-# Oracles: bit equality of runs that must not differ, such as the run with residuals on the device,
-# the run whose units all have one codec, and the run that has gone on from another one.
+# Oracle: bitwise identical runs. The reference keeps residuals on the device, has one codec for all
+# units, or resumes from another run.
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_data
 make_deck
@@ -40,7 +40,7 @@ for tier in device nvme; do
 done
 same shared-device shared-nvme
 
-# What is without effect is said, and what each tier costs.
+# Keys without effect give a warning, and the plan prints the memory of each tier.
 train 1 alone tiers.residual=host
 grep -q "tiers.residual is ignored: what messages lose is not kept" alone.log ||
   die "one rank keeps residuals without a word"

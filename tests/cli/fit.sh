@@ -27,7 +27,7 @@ follow() {
       { cat fit.out advised.out >&2; die "with $typed: not '$says', but exit $status"; }
   done < advice
 }
-# amount BYTES: as people are told, in the largest unit of which there is one.
+# amount BYTES: in the largest unit that fits, as printed for users.
 amount() {
   echo "$1" |
     awk '{ split("B KiB MiB GiB", unit, " "); u = 1; while ($1 >= 1024 && u < 4) { $1 /= 1024;
@@ -55,17 +55,17 @@ bytes=$(device)
 fit 0 "the GPU has $(amount "$bytes"): fits" gpu="${bytes}B"
 fit 1 "does not fit" gpu=$((bytes - 1))B
 
-# Who names a GPU means one.
+# A deck that names a GPU is planned for a GPU.
 fit 0 "device cuda, computing in bf16" gpu=h100
 fit 2 "gpu=h100, but run.device (command line) is host: leave out one of them" gpu=h100 \
   run.device=host
 sed 's/threads: 1/threads: 1, device: host/' tiny.yaml > hosts.yaml
 fails 2 "gpu=64GiB, but run.device (hosts.yaml:1) is host" "$SLUICE" plan hosts.yaml gpu=64GiB
 
-# A node holds its ranks' arenas; with GPUs no more than what moves parameters and moments, 12 bytes
-# each, between them and files: half of 70,512 parameters for 3 of 6 ranks, and less than 256 of
-# padding for each of 4 units and 6 ranks; and 63 rows of 48 that make the vocabulary's 257 a
-# multiple of 64; and 8 KiB a rank of tokens on their way.
+# A node holds the arenas of its ranks. With GPUs it also holds the blocks that move parameters and
+# moments between GPUs and files, 12 bytes each: half of 70,512 parameters for 3 of 6 ranks. Padding
+# adds less than 256 for each of 4 units and 6 ranks. Another 63 rows of 48 make the vocabulary of
+# 257 a multiple of 64. Each rank has 8 KiB for tokens that are read ahead.
 fit 0 "verified" --ranks 6 --local_ranks 3
 node=$((3 * $(arena)))
 fit 0 "host: the 3 ranks of a node need" --ranks 6 --local_ranks 3 host=${node}B
@@ -94,7 +94,7 @@ fit 2 "comm.backend (command line) is nccl" comm.backend=nccl
 fit 0 "verified" comm.backend=nccl run.device=cuda
 fit 0 "verified" comm.backend=mpi run.device=cuda --ranks 2
 
-# What would make it fit is a plan of its own, with its own bytes.
+# Each suggested cure is a plan of its own, with its own bytes.
 fit 1 "does not fit either" --ranks 2 gpu=1B shard.strategy=no_shard data.micro_batch=3
 for key in shard.strategy=full_shard data.micro_batch=1 tiers.params=host; do
   grep -q "^with .*$key.* a rank needs" fit.out || { cat fit.out >&2; die "$key is not tried"; }
@@ -105,7 +105,7 @@ fit 1 "or use more ranks" --ranks 2 gpu=$((least - 1))B tiers.activations=recomp
   data.micro_batch=1
 grep "full_shard, " fit.out && die "a cure that is the deck as it is"
 fit 1 "iB of its GPU: fits" --ranks 2 gpu="${least}B" shard.strategy=no_shard data.micro_batch=3
-# Of several changes none is superfluous.
+# If a cure has several changes, each of them is necessary.
 fit 1 "with shard.strategy=full_shard tiers.params=host tiers.optimizer=host a rank needs" \
   --ranks 2 gpu=$((least - 1))B shard.strategy=no_shard data.micro_batch=3
 fit 1 "does not fit either" mode=generate gpu=1B
@@ -135,7 +135,7 @@ for size in 64 64Q 64Gix -1 0B 1e99B inf; do
     host=$size
 done
 
-# What is trained and what is not.
+# Trained and frozen parameters.
 fit 0 "(70,512 trained, 0 frozen)"
 fit 0 "(69,408 trained, 1,104 frozen)" 'train.freeze=[*.bias]'
 fit 2 "train.freeze" 'train.freeze=[nothing.like.this]'
@@ -190,8 +190,8 @@ grep '^with ' fit.out | grep -qv 'data.sequence=' && {
 }
 
 # One key alone comes before several, the one that costs least first, and the one that changes the
-# numbers last. What the GPU has no room for is not cured by what takes none of it. Oracles: the
-# plans with these keys, which fit; the bytes that the table prints.
+# numbers last. If the GPU is too small, the cure takes GPU memory. Oracles: the plans with these
+# keys, which fit; the bytes that the table prints.
 llama() { # CODE TEXT [key=value ...]
   code=$1 text=$2
   shift 2
@@ -237,7 +237,7 @@ llama 1 "with tiers.activations=keep a node needs 89.75 GiB: fits" gpu=h200 \
 llama 0 "need, to load and save what is on their GPUs, 89.75 GiB" gpu=h200 tiers.activations=keep \
   host=98GiB
 llama 1 "or neither load nor save" gpu=h200 tiers.activations=keep_host:2 host=11GiB
-# What stays on the GPU goes first.
+# The first cures free memory of the GPU.
 held="tiers.params=host tiers.optimizer=host tiers.activations=recompute tiers.resident=20"
 # shellcheck disable=SC2086 # assignments
 {
@@ -250,7 +250,7 @@ host memory" fit.err || { cat fit.err >&2; die "all units are resident"; }
 # By tier.
 llama 0 "78.08 GiB (device 72.82 GiB, host 5.26 GiB): " tiers.activations=keep_host:2
 
-# What `train` says of keys without effect, `bench` and `plan` say.
+# For keys without effect, `bench` and `plan` print the warnings of `train`.
 "$SLUICE" bench tiny.yaml steps=1 warmup=0 tiers.working=keep 2>&1 |
   grep -q '^warning: tiers.working is ignored: the compute type is fp32' || die "bench is silent"
 fit 0 "warning: tiers.working is ignored: the compute type is fp32, so the masters need no \
@@ -258,7 +258,7 @@ working copy (run.compute)" tiers.working=keep
 fit 0 "verified" tiers.working=keep run.compute=bf16
 grep "is ignored" fit.err && die "a copy in bf16 is one"
 
-# A flag may have its value behind it.
+# The value of a flag may follow it.
 "$SLUICE" plan tiny.yaml --list false > false.out
 "$SLUICE" plan --list tiny.yaml > true.out
 fit 0 "verified" list=false
@@ -268,8 +268,8 @@ fails 2 "'perhaps' is one word too many" "$SLUICE" plan tiny.yaml --list perhaps
 "$SLUICE" plan --help | grep -q '^  gathered parameters  *whole units in' ||
   die "rows that nobody explains"
 
-# What is predicted: each way between host memory and devices, and which is fastest. Oracles: rates
-# at which one thing takes all the time.
+# Predictions of each transfer between host memory and devices, and which one is fastest. Oracles:
+# rates at which one thing takes all the time.
 predict() {
   fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimizer=host gemm=1e9 \
     "$@"
@@ -302,8 +302,8 @@ predict link=1000 h2d=1000 d2h=1000 transfer.grads=cpu_reduce
 grep -q '^  tiers.resident' fit.out && die "resident units where hosts reduce"
 predict h2d=1e-6 d2h=1e-6 --ranks 6 --local_ranks 4
 test "$(grep -c 'a group spans nodes' fit.out)" = 2 || { cat fit.out >&2; die "groups span nodes"; }
-# Oracle: what a deck that has a line's keys is told of itself; of the keys of the deck that asks
-# the lines do not depend.
+# Oracle: each line equals the forecast of a deck that has the keys of this line. The lines do not
+# depend on these keys in the given deck.
 rm -f told
 for keys in "shard gpu_reduce" "shard cpu_reduce" "full gpu_reduce" "full cpu_reduce"; do
   predict link=1e-3 h2d=2e-3 d2h=1e-3 host_memory=1e-2 host_link=5e-4 transfer.params="${keys% *}" \
@@ -392,7 +392,8 @@ mkdir there
   test ! -e run || die "a run that could not begin has left something"
 }
 
-# What no machine has is refused before a page is touched, and no key is named that would not do.
+# A plan that fits on no machine is refused before any page is touched. The message names no key
+# that would not help.
 awk '/MemAvailable/ { exit $2 * 1024 > 2 ^ 42 }' /proc/meminfo || exit 0
 hopeless() { # COMMAND...
   fails 5 "none of the keys that were tried makes it fit; use nodes with more memory" "$@"

@@ -37,6 +37,6 @@ refused "transformer.h.0.ln_1.weight trained, which this deck freezes (train.fre
 train 2 fresh 'train.freeze=[*.weight]' train.init="$(newest half)"
 test -s fresh/results.jsonl || die "no run of its own"
 
-# A deck of another model is told so, frozen or not.
+# A deck of another model is refused with a message, with and without frozen parameters.
 cp -r half other
 fails 2 "they must agree" "$SLUICE" train tiny.yaml run.dir=other model.layers=3 --resume auto

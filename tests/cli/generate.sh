@@ -1,7 +1,8 @@
 #!/bin/sh
-# Generation. Oracles: the greedy tokens of transformers (tests/fixtures), one rank against several,
-# a cache against none (each token again from the whole context), options that must change nothing,
-# and a conversation against the page that it amounts to.
+# Generation. Oracles: the greedy tokens of transformers (tests/fixtures). Several ranks give the
+# text of one rank. With the cache the text is that of a run without it, which computes each token
+# from the whole context. Some options must change nothing. A conversation gives the text of the
+# page that it is equal to.
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_data
 make_deck
@@ -76,7 +77,7 @@ say 1 first prompt="the ship" tokens=1 > counts.txt
 grep -q '^8 tokens read at [0-9.]* tokens/s, 1 written$' generate.err || {
   cat generate.err >&2; die "one token has no speed"; }
 
-# What must change nothing, and what must be greedy.
+# Options that must change nothing, and options that must be greedy.
 say 1 first prompt=gate tokens=20 temperature=3 seed=2 > plain.txt
 say 1 first prompt=gate tokens=20 temperature=3 seed=2 top_k=257 top_p=1 > all.txt
 cmp plain.txt all.txt || die "top_k of all and top_p=1 change the text"

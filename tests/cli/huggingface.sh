@@ -124,7 +124,7 @@ for ranks in 1 3; do
   done
 done
 
-# What is not read may be torn.
+# Files that are not read may be torn.
 cp -r base torn
 head -c 1000 "$(newest base)" > "$(newest torn)"
 quietly "$SLUICE" eval torn --untrained

@@ -54,7 +54,7 @@ is '0:0 1:4' '" ".join("%(rank)d:%(controller)s" % r for r in it["ranks"])' topo
 is "$(grep -c '^warning: ' topo.txt)" 'sum(r["warning"] is not None for r in it["ranks"])' \
   crowd.json
 
-# What is measured differs from call to call, so counts are compared within one document.
+# Measured values differ from call to call, so counts are compared within one document.
 "$SLUICE" doctor size=4Mi > doctor.txt || true
 code=0
 "$SLUICE" doctor size=4Mi --json > doctor.json || code=$?

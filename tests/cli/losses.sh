@@ -1,7 +1,7 @@
 #!/bin/sh
-# A rank that is lost, whatever it was doing, takes the others with it within seconds; what is left
-# is the run folder, as of the last checkpoint, and nothing else: no process, no segment of shared
-# memory, no file of a store, no half checkpoint. One that hangs is named by those that wait for it.
+# If a rank is lost in any phase, the other ranks end within seconds. The run folder stays as of the
+# last checkpoint. Nothing else stays: no process, no shared memory, no file of a store, no partial
+# checkpoint. One that hangs is named by those that wait for it.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need pkill pgrep
 make_data
@@ -21,8 +21,8 @@ mapped() {
   for rank in $(ranks_of "$1"); do grep -c "$PWD/shm/" "/proc/$rank/maps" || true; done | tail -n 1
 }
 
-# start DIR [key=value ...]: a run of two ranks in the background, as $job, with $steps. mpirun can
-# hang in its own clean-up after a rank was killed: it is given a minute in all.
+# start DIR [key=value ...]: a run of two ranks in the background, as $job, with $steps. After a
+# rank was killed, mpirun may hang in its own clean-up, so it gets one minute in all.
 start() {
   dir=$1
   shift
@@ -95,7 +95,7 @@ for signal in KILL SEGV ABRT; do
   clean step$signal
 done
 
-# In the middle of a checkpoint that is written behind the steps.
+# During a checkpoint that is written in the background.
 start save checkpoint.every=2
 wait_for save '"save"' # the second one is behind the steps for sure
 wait_for_file save 'save/ckpt/.*.tmp'

@@ -99,7 +99,7 @@ for key in step_time_ms_mean step_time_ms_p95 tokens_per_s comm_ratio overlap_ra
 done
 is short comm_time_ms_total 0
 
-# One rank talks to nobody.
+# One rank communicates with no other rank.
 train 1 alone run.steps=4 eval.target=9
 grep -q "eval.target is ignored: there are no validations" alone.log ||
   die "a target of nothing, without a word"
@@ -128,7 +128,7 @@ train 2 again eval.every=2 eval.target=1000 run.steps=4 eval.batches=1 --resume 
 is again steps_to_target null
 is again timed_steps 0
 
-# Measuring changes no bit. What topk sends of a vector is orthogonal to what it loses.
+# Measuring changes no bit. The elements that topk sends are orthogonal to those that it leaves out.
 for keys in "int8 off" "topk fp32 density=0.05" "qsgd off" \
   "countsketch off density=0.05"; do
   # shellcheck disable=SC2086 # words
@@ -164,7 +164,8 @@ holds countsketch '$1 > 0 && $2 > 0' grad_rel_error grad_cos_sim
 is countsketch index_bytes 0
 is countsketch compress_config "block=4096 density=0.05 feedback=off"
 
-# Messages of varying length: bytes that were sent count. What they save is missing in all bytes.
+# Messages of varying length: bytes that were sent count. The sum of all bytes is smaller by what
+# they save.
 train 2 exact compress.grads.codec=exponent compress.sample=1
 same none exact
 is exact grad_rel_error 0

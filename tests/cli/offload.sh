@@ -1,8 +1,7 @@
 #!/bin/sh
 # Masters in host memory, activations and moments on NVMe: choices of tier and transfer, windows,
-# updates, that change no bits. Oracle: equality of losses and checkpoints with the run in memory on
-# as many ranks; a run that goes on in other tiers than it began in ends like the one that nobody
-# interrupted.
+# updates, that change no bits. Oracle: losses and checkpoints equal those of the run in memory on
+# the same number of ranks. A run that resumes in other tiers ends like an uninterrupted run.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need prlimit
 # Sixty starts: under AddressSanitizer, the leaks of MPI's start take longer to look through than
@@ -111,9 +110,10 @@ for keys in "optim.moments=bf16" "optim.moments=bf16 optim.rounding=stochastic" 
   same half half_host
 done
 
-# In fp16, with gradients as small as a large model's: as in fp32 but for 5.4 % of what is learned,
-# 11 % where the rounding is stochastic (tests/device/test_adamw.c says why), which is more than 4 %
-# of the loss; on any number of ranks; and through files from type to type.
+# fp16, with gradients as small as those of a large model. The decrease of the loss differs from
+# that of fp32 by at most 5.4 %, with stochastic rounding by 11 % (tests/device/test_adamw.c has the
+# reason). The decrease is more than 4 % of the loss. The same holds for any number of ranks, and
+# through files from type to type.
 # shellcheck disable=SC2046,SC2086 # assignments
 {
   small="optim.clip=1e-3 run.steps=12 optim.decay_steps=12"
@@ -137,7 +137,7 @@ done
   close_to small turns 2e-3
 }
 
-# Written behind the steps, or with the steps held up: the same checkpoints.
+# The checkpoints are the same if they are written in the background or while the steps wait.
 # shellcheck disable=SC2046,SC2086 # assignments
 {
   train 2 behind $(micro 2) $host optim.state=nvme checkpoint.every=1 checkpoint.keep=0

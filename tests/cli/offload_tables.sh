@@ -12,7 +12,7 @@ for name in speed memory busy exposed forecast sweep rates adam io saves; do
 done > page.md
 cp page.md empty.md
 
-# What a trace found of a step, and what is right of that in older files.
+# The exposed parts that a trace records of a step, and the part of this that older files got right.
 trace() {
   echo "{\"kind\":\"trace\",\"first\":2,\"steps\":$(($1 + \
 2)),\"seconds\":0.3,\"steady_steps\":$1,\"step_s\":$2,\"exposed_idle_s\":$3,$exposed}"
@@ -93,8 +93,8 @@ sed -i 's/9.50/9.51/' page.md
 if fill --check 2> check.err; then die "a changed digit passes"; fi
 grep -q "differs from what was measured" check.err || die "$(cat check.err)"
 
-# Another file is another machine: its rows are compared with its own yardstick, and its rates stand
-# beside the first one's.
+# Each file is a machine of its own. Its rows are compared with its own yardstick, and its rates
+# stand in a column of their own.
 {
   echo '{"kind":"bench_rates","ranks":4,"gemm":700000,"h2d":40}'
   run qwen7b-memory 4 20000 1 21474836480
@@ -108,7 +108,7 @@ has '| rate |  | 4 ranks, made | 4 ranks, other |'
 has '| qwen7b-memory | 4, made | 10.0k | 100.0% | – |'
 has '| qwen7b-memory | 4, other | 20.0k | 100.0% | – |'
 
-# Results that belong to no row, ranks that are not the row's, tables that nobody makes.
+# Results that belong to no row, another number of ranks than the row's, and unknown tables.
 forecast qwen14b 1 > bad.jsonl
 fails 1 "a result before any row" python3 "$tables" --doc page.md bad.jsonl
 run qwen14b 4 1 1 1 | sed 's/"ranks":4/"ranks":2/' > bad.jsonl

@@ -1,7 +1,7 @@
 #!/bin/sh
-# sluice bench rates. Oracles: sluice plan, which knows the names and their ranges, predicts the
-# same from the file as from the same numbers as keys; on one rank there is no link; a copy of all
-# that was measured is in results.
+# sluice bench rates. Oracles: sluice plan predicts the same from the file as from the same numbers
+# as keys. It knows the names and their ranges. On one rank there is no link. The results hold a
+# copy of every measured rate.
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_deck
 rates() { on "$@" device=host bytes=1MiB seconds=0; }
@@ -94,7 +94,7 @@ awk "BEGIN { exit !($predicted <= 1.02 * $measured + 1e-4 && $predicted >= 0.3 *
   die "predicted $predicted s of $measured s"
 fails 3 "nowhere.yaml" "$SLUICE" bench tiny.yaml steps=1 rates=nowhere.yaml
 
-# Without a folder there is no disk; nobody asked for a file or results.
+# Without a folder there is no rate of the disk. Without out= and results= no file is written.
 rates 1 "$SLUICE" bench rates > bench.out 2>&1 || { cat bench.out >&2; die "bench rates"; }
 if grep -q '^disk' bench.out; then die "a disk that nobody named"; fi
 
@@ -105,8 +105,8 @@ fails 2 "not '8mib'" "$SLUICE" bench rates bytes=8mib
 fails 2 "'devise'" "$SLUICE" bench rates devise=host
 fails 8 "device=cuda, but this build has no CUDA, or no GPU" on 2 "$SLUICE" bench rates device=cuda
 
-# What cannot be written is found before anything is measured, by all ranks; what fails for another
-# reason leaves files as they were.
+# All ranks detect an output that cannot be written before anything is measured. If the command
+# fails for another reason, existing files stay as they were.
 early() {
   fails 4 "$@"
   if grep -qE '^[a-z][a-z0-9_/ ]{21} ' fails.out; then

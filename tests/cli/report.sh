@@ -258,7 +258,7 @@ echo 'run: {stepps: 5}' > cut/deck.yaml
 report cut
 says "The deck is not used: cut/deck.yaml"
 
-# What cannot be is said in one sentence.
+# Impossible requests give a message of one sentence.
 mkdir empty pipe
 mkfifo pipe/results.jsonl
 fails 3 "empty holds no results.jsonl: name a run folder" "$SLUICE" report empty

@@ -25,7 +25,8 @@ rig 2 1gbit -- true > first.out 2>&1 || status=$?
 if test $status = 77; then cat first.out && exit 77; fi
 test $status = 0 || { cat first.out >&2; die "exit $status of two hosts"; }
 
-# What a machine can lack. A kernel without netem is the one sentence that both outcomes allow.
+# The features that a machine can lack. A kernel without netem is the one sentence that both
+# outcomes allow.
 mkdir lacks
 printf '#!/bin/sh\n' > lacks/nvidia-smi
 chmod +x lacks/nvidia-smi

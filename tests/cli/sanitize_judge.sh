@@ -1,6 +1,7 @@
 #!/bin/sh
-# What tests/gpu/sanitize.sh judges by, where there is no GPU: a tool of that name prints what
-# compute-sanitizer printed, and ends as it ended. Oracles: what each print means, read by hand.
+# Tests the judgement of tests/gpu/sanitize.sh without a GPU: a program named compute-sanitizer
+# prints a recorded output and ends with its exit code. Oracles: what each print means, read by
+# hand.
 . "${top_srcdir:?}/tests/cli/common.sh"
 mkdir bin
 PATH=$PWD/bin:$PATH
@@ -54,7 +55,7 @@ hopper.cuh:216 [384 hazards]
 ========= 
 ========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
 END
-# What another tool found, and a run that was cut off.
+# The output of another tool, and a run that was cut off.
 judged 1 "Invalid __global__ read" <<'END'
 ========= Invalid __global__ read of size 4 bytes
 =========     at nvjet_sm90_tss_64x160_64x6_4x2_h_bz_NTT+0xa10

@@ -1,7 +1,7 @@
 #!/bin/sh
-# What tests/cli/cuda_spy.sh judges by, where there is no GPU. Oracles: a record made up from a
-# plan, in which nothing is wrong, and a trace of the host device; both are accepted, and refused
-# with the one sentence that names what was spoiled.
+# Tests the judgement of tests/cli/cuda_spy.sh without a GPU. Oracles: a correct record made from a
+# plan, and a trace of the host device. Both are accepted. Each damaged copy is refused with the
+# sentence that names the damage.
 . "${top_srcdir:?}/tests/cli/common.sh"
 judges=$top_srcdir/tests/cli
 tab=$(printf '\t')
@@ -18,7 +18,7 @@ refuses() {
   grep -qF -e "$text" judge.out || { cat judge.out >&2; die "$*: expected '$text'"; }
 }
 
-# --- records of 8 steps. Every call is 10 ns behind the one before it.
+# --- records of 8 steps. Every call starts 10 ns after the one before it.
 "$SLUICE" plan tiny.yaml ranks=2 run.device=cuda data.micro_batch=3 > list 2>&1 || die "no plan"
 spied() { awk -v steps="${2:-8}" -f "$judges/spy.awk" list "$1"; }
 awk '
@@ -56,8 +56,8 @@ accepts spied good
 grep -q "none in steps; the loop waits at most 8 times a step, of 8; lanes never" judge.out || {
   cat judge.out >&2; die "what was seen"; }
 
-# after STEP NAME LINE...: the good record, and behind the begin of the named instruction in that
-# step other lines, as it were at the same time.
+# after STEP NAME LINE...: the correct record, with these lines after the begin of the named
+# instruction in that step, as if at the same time.
 after() {
   step=$1 name=$2
   shift 2
@@ -68,7 +68,7 @@ after() {
         print $1 "\t" line[i] } }' good
 }
 
-# What may be.
+# Allowed calls.
 after 2 "FORWARD h.0 m0" "T sync cudaStreamSynchronize|T alloc cudaMalloc" > record
 accepts spied record
 after 5 "FORWARD h.0 m0" "99 sync cuStreamSynchronize|99 push MatMul|99 pop |T push cublas|T pop " \

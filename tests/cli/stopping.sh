@@ -1,6 +1,6 @@
 #!/bin/sh
-# Signals, a file STOP, the end of the job, kill -9, a lost folder: what was saved stays, and the
-# run goes on from it to the bits of the run that nobody disturbed.
+# Signals, a file STOP, the end of the job, kill -9, a lost folder. Saved checkpoints stay, and the
+# run resumes to results that are bitwise identical to an uninterrupted run.
 . "${top_srcdir:?}/tests/cli/common.sh"
 need pkill pgrep
 make_data
@@ -40,7 +40,8 @@ left() {
   train 2 held $steps checkpoint.background=false
   same calm held
 
-  # A step is told before what follows it, though else only beside the next one.
+  # A step is logged before the events that follow it. Otherwise its line is written during the next
+  # step.
   train 2 told run.steps=5 eval.every=2 eval.batches=1 checkpoint.every=2
   sed -n 's/.*"kind": *"\([a-z]*\)".*"step": *\([0-9]*\).*/\1 \2/p' told/results.jsonl > told.txt
   awk '$1 == "eval" { n++; bad += $2 != last } $1 == "step" { last = $2 } $1 == "run" {
@@ -77,7 +78,7 @@ left() {
     rm -r unwritten
   done
 
-  # A signal to one rank: saved at the next step boundary or the one behind it, exit code 75.
+  # A signal to one rank: the run saves at this step boundary or the next one, with exit code 75.
   for signal in TERM USR1 USR2 INT; do
     status=0
     dir=sig$signal
@@ -103,7 +104,8 @@ left() {
   grep -q '"end": *"finished".*"reason": *"last step"' sigTERM/results.jsonl ||
     die "the results do not say how it ended"
 
-  # A file STOP: its words are told, and it is gone, so that the next start goes on.
+  # A file STOP: the log has the text of the file. The file is removed, so that the next start
+  # continues.
   status=0
   on 2 env -u SLURM_JOB_ID "$SLUICE" train tiny.yaml run.dir=asked $steps run.steps=4000 \
     checkpoint.every=0 > asked.log 2>&1 & job=$!
@@ -136,8 +138,8 @@ left() {
   SLURM_JOB_END_TIME=$(($(date +%s) + 18)) on 2 "$SLUICE" train tiny.yaml run.dir=ends $steps \
     run.steps=40000 checkpoint.every=50 > ends.log 2>&1 || status=$?
   left ends $status 'time limit'
-  # What it says adds up: reserved = 1.25 x (due work + steps + a checkpoint) + 10, as far as its
-  # digits go, and is more than what is left.
+  # The numbers of the message add up: reserved = 1.25 x (due work + steps + a checkpoint) + 10,
+  # within the printed digits. This is more than the time that is left.
   said="stopping after step [0-9]*: \\([0-9.]*\\) s were left, \\([0-9.]*\\) s are reserved: \
 \\(due validations and checkpoints (\\([0-9.]*\\) s), \\)\\{0,1\\}steps (\\([0-9.]*\\) s), a \
 checkpoint (\\([0-9.]*\\) s"
@@ -162,8 +164,8 @@ checkpoint (\\([0-9.]*\\) s"
   SLURM_JOB_END_TIME=tomorrow fails 2 "SLURM_JOB_END_TIME is 'tomorrow'" "$SLUICE" train tiny.yaml \
     run.dir=never
 
-  # A step that was not finite and was skipped has changed nothing: a run that leaves after it, or
-  # ends with it, saves the state before it, and older checkpoints stay.
+  # A skipped non-finite step has changed nothing. A run that leaves after such a step, or ends with
+  # it, saves the state before it. Older checkpoints stay.
   wild="optim.lr=1000 optim.clip=0 optim.warmup=0 optim.schedule=constant optim.nonfinite=skip \
 model.init_std=10 checkpoint.every=1 checkpoint.keep=1"
   fails 7 "in a row" on 2 "$SLUICE" train tiny.yaml run.dir=wild $wild run.steps=40
@@ -211,7 +213,7 @@ model.init_std=10 checkpoint.every=1 checkpoint.keep=1"
   train 2 killed $steps --resume auto
   same calm killed
 
-  # A damaged newest checkpoint is passed over, with the reason.
+  # If the newest checkpoint is damaged, the one before is loaded, and the log gives the reason.
   cp -r calm damaged
   last=$(newest damaged)
   size=$(wc -c < "$last")

@@ -124,7 +124,7 @@ wait $change
 shows 'step 2/100$'
 shows '^again: unfinished (x)$'
 
-# What cannot be is said in one sentence.
+# Impossible requests give a message of one sentence.
 mkdir empty pipe
 mkfifo pipe/results.jsonl
 fails 3 "there is no folder nowhere" "$SLUICE" top nowhere

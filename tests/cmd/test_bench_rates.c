@@ -17,7 +17,7 @@
 #include "compress/compress.h"
 #include "io/text/file.h"
 
-/* What a measurement takes that warms up, or tells how often to repeat. */
+/* The time of a measurement that warms up or chooses its number of repetitions. */
 #define FIRST 9
 
 /* Seconds of every lane whose time the ranks agree on, in this order; bytes=1Mi and seconds=0, so

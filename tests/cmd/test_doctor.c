@@ -1,6 +1,6 @@
-/* The judgements of sluice doctor. Oracle: for every judgement the facts that must make each of its
- * warnings and faults fire, beside facts that differ in that alone and must not; sizes and times
- * are worked out by hand. */
+/* The judgements of sluice doctor. Oracle: for every judgement, facts that must make each of its
+ * warnings and faults fire. Facts that differ in one point must not fire it. Sizes and times are
+ * computed by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -278,8 +278,8 @@ static void gpus(void **state)
   is(judge_gpus(&unseen, 1), VERDICT_WARNING, "--gpus-per-task=1");
 }
 
-/* What refuses it is told in its own words, as far as a line takes them, and is the same on all
- * nodes. */
+/* The reason of a refusal is quoted in its own words, as far as a line has room. It is the same on
+ * all nodes. */
 static void decks(void **state)
 {
   (void)state;
@@ -436,7 +436,7 @@ static void reads_a_disk(void **state)
   assert_non_null(strstr(disk.failure, "use a folder that you may write"));
 }
 
-/* What ranks hold around a finding. */
+/* Fields of a rank on both sides of its finding. */
 struct rank {
   int other;
   struct finding finding;
@@ -452,7 +452,7 @@ static void merges(void **state)
   (void)state;
   static const char host[3][DOCTOR_HOST] = {"a", "b", "b"}, alone[3][DOCTOR_HOST] = {"a", "a", "a"};
   struct rank rank[3] = {0};
-  assert_string_equal(merge(3, rank, host).what, ""); /* nobody speaks */
+  assert_string_equal(merge(3, rank, host).what, ""); /* no rank reports */
   for (int r = 0; r < 3; r++)
     rank[r].finding = (struct finding){.what = "disk", .text = "fast", .amount = 100};
   is(merge(3, rank, host), VERDICT_OK, "fast");

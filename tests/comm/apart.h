@@ -1,5 +1,5 @@
-/* A device that lies apart, as a GPU does: its lanes run behind the threads that call them, late,
- * and the host does not reach its memory. */
+/* A device with memory apart from the host, like a GPU: its lanes run later than the threads that
+ * call them, and the host cannot reach its memory. */
 #ifndef SLUICE_TESTS_COMM_APART_H
 #define SLUICE_TESTS_COMM_APART_H
 
@@ -7,8 +7,8 @@
 
 #include "device/device.h"
 
-/* Of fp32, by the host's operations. `reached`: the host reaches its memory all the same, as an MPI
- * that takes pointers to it does. One at a time. */
+/* For fp32, with the operations of the host. `reached`: the host reaches its memory nevertheless,
+ * as a CUDA-aware MPI does. One at a time. */
 struct device *apart_create(bool reached);
 void apart_destroy(struct device *device);
 /* Between memory of the device and the test's, at once; the lanes rest. */

@@ -11,7 +11,7 @@ void *far_alloc(size_t bytes, bool reached);
 void far_free(void *ptr);
 int far_allocations(void);
 bool far_holds(const void *ptr);
-/* What a pointer into an allocation stands for; others stand for themselves. */
+/* The host pointer for a pointer into an allocation. Other pointers are returned unchanged. */
 void *far_real(const void *ptr);
 /* `bytes` from a pointer on do not leave its allocation; those of others may be anything. */
 void far_check(const void *ptr, size_t bytes);

@@ -6,7 +6,7 @@
 
 extern struct comm *job;
 
-/* Of a group of cmocka's tests. */
+/* For a group of cmocka's tests. */
 int start_job(void **state);
 int stop_job(void **state);
 

@@ -1,5 +1,5 @@
-/* A look at a job. Oracles: what was sent, a pure function of the rank; one machine has one clock;
- * a tree of files as the kernel makes it; what mpirun was told. */
+/* A look at a job. Oracles: the sent data are a pure function of the rank. One machine has one
+ * clock. The kernel makes the tree of files. The test knows the command line of mpirun. */
 /* ranks: 1 2 3 5 */
 #include <setjmp.h>
 #include <stdarg.h>

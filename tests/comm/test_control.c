@@ -18,9 +18,9 @@
 #include "fixture.h"
 
 enum { NOWHERE = -1, MOST_LOST = 4 };
-static int fails_on = NOWHERE; /* the rank that is told of no communicator */
-/* What MPI made all the same: who was told of one cannot free it alone, and who was not does not
- * know it. */
+static int fails_on = NOWHERE; /* the rank that does not learn of the communicator */
+/* A communicator that MPI made although a call failed. A rank that knows it cannot free it alone,
+ * and other ranks do not know it. */
 static MPI_Comm lost[MOST_LOST];
 static int n_lost;
 
@@ -148,7 +148,7 @@ static void agreement_is_on_the_lowest_failing_rank(void **state)
   assert_int_equal(comm_agree(job, STATUS_OK), STATUS_OK);
   for (int lowest = 0; lowest < ranks; lowest++) {
     for (int others = 0; others < 2;
-         others++) { /* alone, or all behind it fail too, in another way */
+         others++) { /* alone, or all later calls fail too, in another way */
       enum status mine = STATUS_OK;
       if (rank == lowest)
         mine = status_set(STATUS_INPUT, "shard %d is damaged", lowest);

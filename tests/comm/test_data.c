@@ -1,7 +1,6 @@
-/* The data plane. Oracles: what every member has is a pure function of (member, element), so each
- * rank computes the result serially; the sum's order is that of a pairwise tree, written here as
- * recursion, over parts that are rounded first where they travel in bf16. Everything is compared
- * bit for bit. */
+/* The data plane. Oracles: each member's data are a pure function of (member, element), so each
+ * rank computes the result serially. The order of a sum is that of a pairwise tree, written here as
+ * recursion. Parts that are sent in bf16 are rounded first. Everything is compared bit for bit. */
 /* ranks: 1 2 3 4 5 */
 #include <limits.h>
 #include <mpi.h>
@@ -114,8 +113,8 @@ static struct comm_group *make_group(struct grouping g)
   return group;
 }
 
-/* The ways by which data travel between ranks: messages, as if each rank had a node to itself, and
- * the shared boxes of a node, with pieces as they are and small ones. */
+/* The transports between ranks: messages, as if each rank had a node of its own, and the shared
+ * boxes of a node. Pieces have their normal size or a small one. */
 enum way { MESSAGES, BOXES, SMALL_BOXES, WAYS };
 
 static void choose_way(enum way way)
@@ -254,7 +253,7 @@ static void exchange_varying(struct grouping g, struct comm_group *group)
   }
 }
 
-/* What of a gradient arrives: in a group of one nothing travels. */
+/* The gradient that arrives: in a group of one nothing is sent. */
 static float arrives(const struct comm_group *group, enum dtype wire, float x)
 {
   return wire == DTYPE_BF16 && comm_group_size(group) > 1 ? f32_from_bf16(bf16_from_f32(x)) : x;
@@ -411,7 +410,8 @@ static void two_stages_equal_one(void **state)
   comm_group_destroy(NULL);
 }
 
-/* Another carrier and another device beside the first ones, which do what those do and count. */
+/* A second transport and a second device, next to the first ones. They do the same, and count their
+ * calls. */
 static int carried, summed;
 
 static enum status count_gather(struct comm_group *group, struct lane *on, const void *shard,
@@ -449,8 +449,8 @@ static void assert_counts(int carriers, int sums)
   carried = summed = 0;
 }
 
-/* As where gathers go between GPUs while gradients are reduced on the hosts: what a group does
- * depends on its own carrier and on the device of the lane that it is given. */
+/* Gathers run between GPUs while gradients are reduced on the hosts. The behaviour of a group
+ * depends on its own transport and on the device of the given lane. */
 static void carriers_live_side_by_side(void **state)
 {
   (void)state;
@@ -547,8 +547,8 @@ static void a_node_without_room_sends_messages(void **state)
   comm_group_destroy(group);
 }
 
-/* Told before, as by a job that is not there, and counted by the first member of each block: what
- * is made for sums alone holds none of it, and gathers and reduces all the same. */
+/* Predicted, as for a job that does not exist, and counted by the first member of each block. Boxes
+ * made for sums alone have none of this memory. They gather and reduce nevertheless. */
 static void what_a_node_holds_is_known_before(void **state)
 {
   (void)state;

@@ -1,8 +1,8 @@
 /* MPI between devices that lie apart: given their memory, and staged through the host's. Oracles:
- * what every member has is a pure function of (member, element), and sums are those of a pairwise
- * tree, written here as recursion; both ways and the carrier of the host's memory against the same
- * values, bit for bit. That the host stays out of the device's memory is held by the device, whose
- * pointers name pages that cannot be read. */
+ * each member's data are a pure function of (member, element). Sums are those of a pairwise tree,
+ * written here as recursion. Direct and staged MPI and the transport of host memory are compared
+ * with the same values, bit for bit. That the host stays out of the device's memory is held by the
+ * device, whose pointers name pages that cannot be read. */
 /* ranks: 1 2 3 5 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -73,7 +73,7 @@ static void for_both_ways(void (*test)(struct device *device))
   comm_mpi_force_stage(-1, 0);
 }
 
-/* What one lane works with: the test's copies of what lies on the device. */
+/* The arrays of one lane: the test's copies of the data on the device. */
 struct worker {
   struct comm_group *group;
   struct device *device;
@@ -116,7 +116,7 @@ static void close_worker(struct worker *w)
     w->device->ops->release(w->device, memory[i]);
 }
 
-/* Whoever sees the device's memory has waited for its lane. */
+/* The host reads the device's memory only after it has waited for the lane. */
 static enum status settle(struct worker *w)
 {
   enum status status = w->device->ops->mark_set(w->lane, w->end);
@@ -331,7 +331,7 @@ static void one_lane_in_pieces_of_all_sizes(void **state)
   for_both_ways(use_one_lane);
 }
 
-/* Started in another order on each rank, beside the control plane on this thread. */
+/* Started in another order on each rank, at the same time as the control plane on this thread. */
 static void use_lanes_at_once(struct device *device)
 {
   static struct worker workers[LANES];
@@ -359,7 +359,7 @@ static void lanes_do_not_share_an_order(void **state)
   for_both_ways(use_lanes_at_once);
 }
 
-/* What a step does allocates nothing. */
+/* A step allocates nothing. */
 static void use_twice_and_count(struct device *device)
 {
   static struct worker w;
@@ -377,7 +377,8 @@ static void a_step_allocates_nothing(void **state)
   for_both_ways(use_twice_and_count);
 }
 
-/* The host's groups of an offloading job, made beside the device's, keep to the host's memory. */
+/* The host groups of an offloading job exist next to the device's groups, and use host memory
+ * only. */
 static void the_host_s_groups_stay_as_they_are(void **state)
 {
   (void)state;

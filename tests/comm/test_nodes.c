@@ -1,5 +1,5 @@
-/* Whether a group lies within one node. Oracle: tables by hand, for ranks that are told where they
- * run; the answers of all ranks, side by side; one of MPI's calls, made to fail. */
+/* Whether a group lies within one node. Oracles: tables by hand, for ranks with given nodes. The
+ * answers of all ranks are compared with each other. One call of MPI is made to fail. */
 /* ranks: 1 2 3 4 5 */
 #include <mpi.h>
 #include <setjmp.h>
@@ -57,7 +57,7 @@ static const struct where split[] = {
     {4, {0, 1, 2, 3}, COMM_SHARD, 2, false}, {4, {0, 1, 2, 3}, COMM_SHARD, 1, true},
 };
 
-/* Who is with member 0 sees nothing of it; nor do blocks beside that of the odd one. */
+/* A rank on the node of member 0 does not see it. The same holds for blocks next to the odd one. */
 static const struct where odd_one_out[] = {
     {3, {0, 0, 2}, COMM_WORLD, 3, false},    {3, {0, 1, 0}, COMM_SHARD, 3, false},
     {3, {0, 1, 1}, COMM_WORLD, 3, false},    {4, {0, 0, 0, 3}, COMM_WORLD, 4, false},

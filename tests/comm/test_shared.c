@@ -1,7 +1,7 @@
-/* Memory that the ranks of a block share, and the barrier that orders their stores. Oracles: what
- * each member writes is a pure function of (rank, round, element); the kernel's word on which
- * addresses are mapped; a machine of several nodes, played by telling the ranks where they run;
- * MPI's calls, made to fail. */
+/* Memory that the ranks of a block share, and the barrier that orders their stores. Oracles: each
+ * member writes a pure function of (rank, round, element). The kernel says which addresses are
+ * mapped. A machine of several nodes is simulated by giving ranks their nodes. Calls of MPI are made to
+ * fail. */
 /* ranks: 1 2 3 4 5 */
 #include <errno.h>
 #include <mpi.h>
@@ -222,8 +222,8 @@ static void a_failure_of_one_is_that_of_all(void **state)
   comm_shared_destroy(share(ranks, 1000)); /* and the job goes on */
 }
 
-/* Members come to each round at different times, and the one that is late is another one each time:
- * who did not wait for it would read what it wrote before. */
+/* Members come to each round at different times, and another member is late in each round. A member
+ * that did not wait for it would read the values of the round before. */
 static void nobody_passes_before_the_last(int size)
 {
   enum { ROUNDS = 60 };

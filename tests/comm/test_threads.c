@@ -1,6 +1,6 @@
-/* Two lanes at once under MPI_THREAD_MULTIPLE, each in its own group, beside the control plane on
- * the main thread; and the control planes of a job and of its sibling on two threads. Oracle: what
- * every member has is a pure function of (member, round, element). */
+/* Two lanes run at the same time under MPI_THREAD_MULTIPLE, each in its own group, next to the
+ * control plane on the main thread. The control planes of a job and of its sibling run on two
+ * threads. Oracle: what every member has is a pure function of (member, round, element). */
 /* ranks: 2 3 4 5 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -210,8 +210,8 @@ static enum status wait_for_all(void *arg)
   return comm_barrier(arg);
 }
 
-/* On even ranks the sibling's barrier is behind the job's, on odd ones before it: with one order
- * for both nobody would pass. */
+/* On even ranks the barrier of the sibling comes after the barrier of the job, on odd ranks before
+ * it. With one common order for both no rank would pass. */
 static void siblings_do_not_wait_for_each_other(void **state)
 {
   (void)state;

@@ -14,8 +14,8 @@
 
 static const char *program;
 
-/* Of three ranks all warn of one thing, each with a number of its own; the last two of two more
- * from one place, in the same order and twice; and the last one alone. */
+/* All of three ranks warn of one thing, each with a number of its own. The last two warn of two
+ * more things at one place, in the same order and twice. The last one warns alone. */
 static void warn(int rank)
 {
   log_warn_alike("all are slow, by %d", rank);

@@ -1,5 +1,4 @@
-/* What the ranks of a stuck job say of themselves. Oracle: what was sent, a pure function of the
- * rank. */
+/* The reports of the ranks of a stuck job. Oracle: what was sent, a pure function of the rank. */
 /* ranks: 1 2 3 5 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -114,7 +113,7 @@ static void one_raises_an_alarm(void **state)
   watchdog_channel_destroy(channel);
 }
 
-/* What answers the first question, too late, is none to the second. */
+/* A late answer to the first question does not count as an answer to the second. */
 static void a_late_answer_is_dropped(void **state)
 {
   (void)state;

@@ -1,7 +1,7 @@
 /* Codecs on the host device. Oracles: the scalar conversions of base/dtype.h for single elements,
  * and the pairwise tree of additions in fp32 for the bits of a sum. The error of a sum is compared
- * with a sum in fp64: a tree over P parts rounds each term at most ceil(log2 P) times, accumulation
- * rounds once more, and each rounding is at most 2^-24 (Higham, "Accuracy and Stability of
+ * with a sum in fp64. A tree over P parts rounds each term at most ceil(log2 P) times, and
+ * accumulation rounds once more. Each rounding is at most 2^-24 (Higham, "Accuracy and Stability of
  * Numerical Algorithms", section 4.2). Bytes around each output guard its ends. */
 #include <math.h>
 #include <setjmp.h>
@@ -269,7 +269,7 @@ static void decode_all(const struct codec *codec, int64_t n, struct lane *lane, 
   release(x, PARTS * n * 4);
 }
 
-/* Of every codec that is not for sums alone. Oracle: the sum of one message, and one rounding. */
+/* For every codec that is not for sums alone. Oracle: the sum of one message, and one rounding. */
 static void messages_are_decoded_one_by_one(void **state)
 {
   (void)state;

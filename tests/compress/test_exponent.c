@@ -1,6 +1,6 @@
-/* Codec exponent on the host device. Oracles: the vector itself, bit for bit; sums by codec none;
- * a second packer and an unpacker, written element by element from the description in
- * compress/rule/exponent.h; and messages that are damaged on purpose. */
+/* Codec exponent on the host device. Oracles: the vector itself, bit for bit. Sums equal those of
+ * codec none. A second packer and unpacker are written element by element from the description in
+ * compress/rule/exponent.h. Messages are damaged on purpose. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -212,7 +212,7 @@ static void sums_and_losses_are_those_of_the_messages(void **state)
 
 /* ---- edges ---- */
 
-/* What three blocks of x decode to. */
+/* The decoded values of three blocks of x. */
 static void decode_with(float largest, float x, float *out)
 {
   enum { N = 600 };
@@ -233,7 +233,7 @@ static void decode_with(float largest, float x, float *out)
   release(back, N * 4);
 }
 
-/* What one rank has shows at all ranks. */
+/* A value of one rank has its effect on all ranks. */
 static void one_number_that_is_not_finite_spoils_all(void **state)
 {
   (void)state;

@@ -1,8 +1,8 @@
-/* Low-rank codecs on the host device. Oracles: the algorithm of rule/lowrank.h written again with
- * scalars, bit for bit; singular values by Jacobi's method in fp64, below which no error of a rank
- * can be; the bound of the expected error of a random projection (Halko, Martinsson, Tropp 2011,
- * SIAM Review 53, theorem 10.5); trees of fp32 additions; identities. Bytes around each output and
- * scratch memory guard its ends. */
+/* Low-rank codecs on the host device. Oracles: the algorithm of rule/lowrank.h, written again with
+ * scalars, bit for bit. Singular values by Jacobi's method in fp64 bound the error of a rank from
+ * below. The expected error of a random projection is bounded by Halko, Martinsson, Tropp 2011,
+ * SIAM Review 53, theorem 10.5. Sums are trees of fp32 additions. Identities are tested too. Bytes
+ * around each output and scratch memory guard its ends. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -97,7 +97,7 @@ static void subtract(const struct codec *codec, int64_t n, int parts, const void
   end_pass(codec, &pass);
 }
 
-/* What a message of x says. Free with release(). */
+/* The decoded message of x. Free with release(). */
 static float *through(const struct codec *codec, int64_t n, uint64_t seed, const float *x)
 {
   const int64_t bytes = codec->ops->bytes(codec, n);
@@ -839,7 +839,7 @@ static void a_vector_is_refused(void **state)
   assert_int_equal(codec_check(&plain, 1, "h.0"), STATUS_OK);
 }
 
-/* What the codecs never ask for. */
+/* Shapes that the codecs never use. */
 static void a_device_refuses_bad_shapes(void **state)
 {
   (void)state;

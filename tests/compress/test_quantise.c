@@ -1,6 +1,6 @@
-/* Quantisers on the host device. Oracles: a scalar reference that is written from the description
- * in compress/rule/quantise.h, element by element, with functions of the C library; error bounds;
- * means over seeds; sums of messages that were decoded one by one. */
+/* Quantisers on the host device. Oracles: a scalar reference, written element by element from the
+ * description in compress/rule/quantise.h, with functions of the C library. Error bounds and means
+ * over seeds. Sums of messages that were decoded one by one. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -576,7 +576,7 @@ static void a_loss_is_what_a_message_leaves(void **state)
 
 /* ---- edges ---- */
 
-/* What three blocks decode to, the middle one with x[at] = value among `fill`. */
+/* The decoded values of three blocks; the middle one has x[at] = value among `fill`. */
 static float *middle_block(const struct codec *codec, float fill, float value)
 {
   const int64_t block = codec->set.block, n = 3 * block;

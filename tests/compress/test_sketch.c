@@ -1,6 +1,6 @@
 /* Codec countsketch on the host device. Oracles: a sketch and its estimates, written from the
- * description in compress/rule/sketch.h; the bound of Count Sketch by Chebyshev's inequality; the
- * squared error of zeros; sums of messages that were decoded one by one. */
+ * description in compress/rule/sketch.h. The bound of Count Sketch by Chebyshev's inequality. The
+ * squared error of zeros. Sums of messages that were decoded one by one. */
 #include <float.h>
 #include <math.h>
 #include <setjmp.h>
@@ -174,8 +174,9 @@ static void messages_are_those_of_the_reference(void **state)
     }
 }
 
-/* An estimate of a row is off by more than sqrt(8 / columns) times the norm of the other elements
- * with a probability of 1/8 at most, so a median of three rows with 3/64 at most. */
+/* By Chebyshev, an estimate of a row is off by more than sqrt(8 / columns) times the norm of the
+ * other elements with a probability of at most 1/8. For a median of three rows it is at most
+ * 3/64. */
 static void estimates_are_within_the_bound(void **state)
 {
   (void)state;
@@ -220,8 +221,8 @@ static void a_heavy_hitter_arrives(void **state)
   assert_true(64 * arrived >= 61 * SEEDS);
 }
 
-/* What is left is at most the vector, whatever it holds, and much less if few elements are large.
- */
+/* The residual is at most the vector for any content. It is much smaller if few elements are
+ * large. */
 static void messages_contract_every_input(void **state)
 {
   enum { N = 5 * BLOCK + 7 };

@@ -1,7 +1,7 @@
-/* Sparsifiers on the host device. Oracles: the rank of an element, counted pair by pair;
- * base/dtype.h for coded values; identities (x is what arrives plus what is left); the contraction
- * that error feedback relies on (Stich et al. 2018, definition 2.1), in the mean within 5 standard
- * errors. */
+/* Sparsifiers on the host device. Oracles: the rank of an element, counted pair by pair. Coded
+ * values are compared with base/dtype.h. x is the decoded message plus the residual. The
+ * contraction that error feedback relies on (Stich et al. 2018, definition 2.1) holds in the mean
+ * within 5 standard errors. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -108,7 +108,7 @@ static bool is_random_choice(const struct codec *codec, uint64_t seed, int64_t b
   return false;
 }
 
-/* What arrives of x[at]. */
+/* The decoded value of x[at]. */
 static float arrives(const struct codec *codec, uint64_t seed, const float *x, int64_t n,
                      int64_t at)
 {

@@ -403,7 +403,7 @@ static void check_pattern(const struct deck_pattern *found, const struct deck_pa
   assert_memory_equal(found->of, expected->of, sizeof found->of);
 }
 
-/* Of the words, what block b keeps is of[b % n]. */
+/* The n words of[] in turn: block b keeps of[b % n]. */
 static void test_activations(void **state)
 {
   (void)state;
@@ -461,7 +461,7 @@ static void test_activations(void **state)
   assert_false(deck_parse_activations(longest, 1000, &pattern));
 }
 
-/* What decks with masters in host memory, and with moments in 16 bits, mean. */
+/* Resolved decks with masters in host memory, and with moments in 16 bits. */
 static void assert_codec(const struct deck_codec *got, const struct deck_codec *expected)
 {
   assert_string_equal(got->codec ? got->codec : "", expected->codec ? expected->codec : "");
@@ -501,7 +501,7 @@ static void test_tiers(void **state)
        "transfer.params=full transfer.grads=cpu_reduce",
        1,
        1,
-       {.host_state = true}}, /* alone there is nobody to share or to add with */
+       {.host_state = true}}, /* a single rank has no other rank to share or to add with */
       {true,
        "transfer.params=full shard.strategy=hybrid_shard shard.group=node",
        8,

@@ -225,7 +225,7 @@ static void test_numbers(void **state)
   }
 }
 
-/* What a number of anything else is, and the same with a B. */
+/* Numbers with suffixes, and the same numbers with a B. */
 static void test_sizes(void **state)
 {
   (void)state;

@@ -1,5 +1,5 @@
-/* What the tests of the host device share: a device with lanes of 1 to 4 threads, arrays that go
- * with the test, and comparisons. */
+/* Common code of the tests of the host device: a device with lanes of 1 to 4 threads, arrays that
+ * are freed with the test, and comparisons. */
 #ifndef SLUICE_TESTS_DEVICE_FIXTURE_H
 #define SLUICE_TESTS_DEVICE_FIXTURE_H
 

@@ -1,10 +1,10 @@
-/* AdamW. Oracles: the formula in fp64, as torch.optim.AdamW documents it (decay on the parameter
- * first, bias corrections on step and denominator), over many steps; and the same operations in
- * fp32 in torch's order, bit for bit, for any number of threads and any cut of the range; a twin
- * element by element with the scalar conversions of dtype.h and rounding.h, bit for bit, for every
- * instruction set and every combination of types; and the frequencies that stochastic rounding must
- * have. Moments in fp16, which is a code of its own: every code comes back; and the steps are those
- * of fp32 moments within a bound, which moments that are only rounded to fp16 exceed. */
+/* AdamW. Oracles: the formula in fp64 over many steps, as torch.optim.AdamW documents it: decay of
+ * the parameter first, bias corrections on step and denominator. The same operations in fp32 in
+ * torch's order, bit for bit, for any number of threads and any cut of the range. A reference
+ * element by element, with the scalar conversions of dtype.h and rounding.h, bit for bit, for every
+ * instruction set and every combination of types. Stochastic rounding must have its expected
+ * frequencies. Moments in fp16 have a code of their own. Every code is restored. The steps are
+ * those of fp32 moments within a bound, and moments that are only rounded to fp16 exceed it. */
 #include "fixture.h"
 
 #include <math.h>
@@ -271,7 +271,7 @@ static enum status step_host(struct lane *lane, const struct update *op, const s
                      copies ? a->copy : NULL);
 }
 
-/* The combination of types number `kind`; false behind the last. */
+/* The combination of types with number `kind`; false after the last. */
 static bool choose_types(int kind, struct update *op)
 {
   const int rest = kind / (TYPES * TYPES * TYPES * TYPES);
@@ -283,8 +283,8 @@ static bool choose_types(int kind, struct update *op)
   return rest < 2;
 }
 
-/* Odd lengths at odd places, with a copy, which goes around the caches only where whole vectors of
- * it are aligned, and without: what lies beside is not touched. */
+/* Odd lengths at odd places. With a copy, stores bypass the caches only if whole vectors of it are
+ * aligned. Bytes before and after the arrays do not change. */
 static void every_kind_gives_the_bits_of_the_twin(void **state)
 {
   (void)state;
@@ -377,7 +377,7 @@ static double moment_error(const struct update *op, bool second, double x, doubl
   return 2 * root * error + error * error;
 }
 
-/* What fp16 can hold of a moment. */
+/* The range of a moment in fp16. */
 static double moment_within(const struct update *op, bool second, double x)
 {
   const double most = op->states != DTYPE_F16 ? INFINITY : second ? 255.7500610352 : 15.9921875;
@@ -452,7 +452,7 @@ static void random_bits_do_not_depend_on_cuts(void **state)
   assert_memory_not_equal(got.master, want.master, LONG * sizeof(uint16_t));
 }
 
-/* Of n draws with probability p: within five standard deviations. */
+/* n draws with probability p are within five standard deviations. */
 static void assert_frequency(double count, double n, double p)
 {
   if (!(fabs(count - n * p) <=
@@ -460,9 +460,9 @@ static void assert_frequency(double count, double n, double p)
     fail_msg("%.0f of %.0f, not %.1f", count, n, n * p);
 }
 
-/* The same number again and again, in both moments (beta1 = 0, beta2 = 0: they become g and g * g):
- * each goes up as often as it lies above the lower neighbour, and one as often as if it knew
- * nothing of the other, or of the element before. */
+/* The same number again and again, in both moments (beta1 = 0, beta2 = 0: they become g and g * g).
+ * Each moment is rounded up with the frequency of its distance to the lower neighbour. The
+ * frequency does not depend on the other moment, or on the element before. */
 static void stochastic_rounding_is_unbiased(void **state)
 {
   (void)state;
@@ -605,8 +605,8 @@ static void every_code_stays_in_a_step_that_changes_nothing(void **state)
   fixture_use(-1);
 }
 
-/* What is finite has a finite code, in the state's conversion and in every kernel; infinity and NaN
- * have their own. */
+/* A finite number has a finite code, in the state's conversion and in every kernel. Infinity and
+ * NaN have codes of their own. */
 static void finite_moments_never_become_infinite(void **state)
 {
   (void)state;
@@ -638,8 +638,8 @@ static void finite_moments_never_become_infinite(void **state)
   fixture_use(-1);
 }
 
-/* How far from those of fp32 moments the parameters go, as a share of the longest way, lr a step.
- * `plain`: moments are rounded to fp16 as they are, between the steps. */
+/* The distance of the parameters from those of fp32 moments, as a share of the longest way, which
+ * is lr per step. `plain`: moments are rounded to plain fp16 between the steps. */
 static double strays(float size, enum dtype moments, bool plain, bool stochastic)
 {
   enum { FEW = 2048, LONG = 60 };
@@ -670,12 +670,12 @@ static double strays(float size, enum dtype moments, bool plain, bool stochastic
   return most / (LONG * 1e-3);
 }
 
-/* Per step and relatively, a root is rounded by 2^-11 (stochastically 2^-10), which v remembers
- * twice for 1 / (1 - beta2) = 20 steps: sqrt(v) is off by 20 * 2^-11, and m by 10 * 2^-11 of its
- * largest: 1.5 % of a step, whose length is at most (1 - beta1) / sqrt(1 - beta2) / sqrt(1 -
- * beta1^2 / beta2) lr = 1.2 lr. Below 1.5e-8, numbers are rounded by 2^-37 = 7e-12 (2^-36): sqrt(v)
- * is off by 40 of these, m by 10, beside eps = 1e-8: 3.6 %. Together 5.4 % of lr, stochastically 11
- * %. */
+/* In each step a root has a relative rounding error of 2^-11 (stochastically 2^-10). It counts
+ * twice in v, and v remembers 1 / (1 - beta2) = 20 steps. So sqrt(v) is off by 20 * 2^-11, and m by
+ * 10 * 2^-11 of its largest value. This is 1.5 % of a step. The length of a step is at most (1 -
+ * beta1) / sqrt(1 - beta2) / sqrt(1 - beta1^2 / beta2) lr = 1.2 lr. Below 1.5e-8 numbers are
+ * rounded by 2^-37 = 7e-12 (2^-36). So sqrt(v) is off by 40 of these and m by 10, compared with eps
+ * = 1e-8. This is 3.6 %. Together 5.4 % of lr, stochastically 11 %. */
 static void small_gradients_move_as_with_fp32_moments(void **state)
 {
   (void)state;
@@ -711,7 +711,7 @@ static void unknown_types_and_counts_are_refused(void **state)
                    STATUS_INTERNAL);
 }
 
-/* What is measured against it must be harmless. */
+/* The reference values must be harmless. */
 static void traffic_changes_the_copy_alone(void **state)
 {
   (void)state;

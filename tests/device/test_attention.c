@@ -1,8 +1,8 @@
-/* Causal attention. Oracles: the definition in fp64, score by score, and its gradient by the chain
- * rule, which is held against finite differences; bit equality over 1 to 4 threads and of a batch
- * in one call with the same batch sequence by sequence. Tolerances are relative to the largest
- * element: scores are sums of at most 128 products, outputs and gradients sums of at most some
- * hundreds, errors of 1e-7 each that walk at random. */
+/* Causal attention. Oracles: the definition in fp64, score by score. Its gradient by the chain rule
+ * is compared with finite differences. Results are bitwise identical over 1 to 4 threads, and for a
+ * batch in one call and sequence by sequence. Tolerances are relative to the largest element.
+ * Scores are sums of at most 128 products, outputs and gradients sums of at most some hundreds.
+ * Each term has an error of 1e-7, and the errors walk at random. */
 #include "fixture.h"
 
 #include <math.h>
@@ -47,8 +47,8 @@ static int64_t queries_of(const struct shape *s)
   return s->T - s->past;
 }
 
-/* One sequence, its arrays one behind the other: q, out [queries, H, D], k, v [T, KV, D], lse [H,
- * queries]. */
+/* One sequence, with its arrays one after the other: q, out [queries, H, D], k, v [T, KV, D], lse
+ * [H, queries]. */
 struct twin {
   const struct shape *shape;
   const double *q, *k, *v, *dout; /* dout NULL: forward only */
@@ -397,8 +397,7 @@ static void a_cache_serves_the_last_tokens(void **state)
   fixture_use(-1);
 }
 
-/* Sequences one behind the other, without a stride of their own; and a first call that fills the
- * cache. */
+/* Sequences one after the other, without a stride of their own. The first call fills the cache. */
 static void caches_need_no_stride_and_begin_empty(void **state)
 {
   (void)state;

@@ -1,5 +1,5 @@
-/* The care that OpenBLAS needs. Oracles: a table of what it may say of itself; and the program
- * started anew, which asks it which kernels it uses. */
+/* The care that OpenBLAS needs. Oracles: a table of the names that OpenBLAS may report. The program
+ * is started again, and reads which kernels OpenBLAS uses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

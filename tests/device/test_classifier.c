@@ -1,7 +1,7 @@
 /* Cross entropy. Oracle: the definition in fp64; bit equality over 1, 2, 3 threads. Tolerance of
  * the loss: exponentials are good to 1.8e-7 and add up in blocks of 1024 in fp32, so their
- * logarithm is good to 1e-6; the logits themselves enter exactly. Of the gradient: the same,
- * relative to its largest element. */
+ * logarithm is good to 1e-6; the logits themselves enter exactly. The gradient has the same
+ * tolerance, relative to its largest element. */
 #include "fixture.h"
 
 #include <math.h>

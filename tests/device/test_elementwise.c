@@ -1,6 +1,6 @@
-/* Sums and additions. Oracles: for additions with a stated order the same additions in a plain
- * loop, bit for bit; for the rest fp64; bit equality over 1 to 4 threads and of a batch in one call
- * with the same batch sequence by sequence. */
+/* Sums and additions. Oracles: for additions in a documented order the same additions in a plain
+ * loop, bit for bit. For the others fp64. Results are bitwise identical over 1 to 4 threads, and
+ * for a batch in one call and sequence by sequence. */
 #include "fixture.h"
 
 #include <math.h>
@@ -160,7 +160,7 @@ static void sums_over_thousands_are_the_tree(void **state)
 }
 
 /* So many elements that they are stored around the caches; on lines of the cache, and off them,
- * where no vector can be stored so. What lies behind is left alone. */
+ * where no vector can be stored so. Bytes after the array do not change. */
 static void long_sums_are_the_tree(void **state)
 {
   (void)state;

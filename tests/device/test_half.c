@@ -1,7 +1,7 @@
 /* The host device in bf16. Oracle: the host device in fp32 on the same numbers, which bf16 holds
- * exactly. What it gives is rounded here, to nearest with ties to even, so activations agree bit
- * for bit (and are within 2^-9 of fp32's relative to their size), gradients of parameters,
- * statistics and losses as they are. Outputs are NaN before, in both: what is not to be written
+ * exactly. Outputs are rounded here, to nearest with ties to even. So activations agree bit for
+ * bit, and are within 2^-9 of fp32's, relative to their size. Gradients of parameters, statistics
+ * and losses agree without rounding. Outputs are NaN before, in both: what is not to be written
  * stays. */
 #include "fixture.h"
 #include "layernorm.h"
