@@ -1,6 +1,6 @@
-/* The loops over a row. Oracles: every variant that this processor runs gives the bits of the plain
- * one (several widths of vector, one order of operations), at odd lengths and addresses; and the C
- * library's functions in fp64. */
+/* The loops over a row. Oracles: every variant that this processor runs is bitwise identical to the
+ * plain one. The variants differ in vector width, and have one order of operations. Lengths and
+ * addresses are odd. The functions of the C library in fp64 bound the error. */
 #include "fixture.h"
 
 #include <math.h>
@@ -153,7 +153,7 @@ static void conversions_are_those_of_dtype(void **state)
     }
 }
 
-/* On a line of the cache and beside one; what lies behind is left alone. */
+/* On a boundary of a cache line and next to it. Bytes after the array do not change. */
 static void sums_around_the_caches_are_sums(void **state)
 {
   (void)state;

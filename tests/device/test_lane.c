@@ -1,6 +1,6 @@
-/* The token board. Oracles: order seen through tokens (a value written before a signal is read
- * after the wait), the clock of CPU time for "sleeps", and ThreadSanitizer where the suite is built
- * with it. */
+/* The token board. Oracles: order seen through tokens: a value written before a signal is read
+ * after the wait. The clock of CPU time shows that waiting threads sleep. ThreadSanitizer checks
+ * the board in its build. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* Matrix products. Oracle: a triple loop in fp64; and bit equality over 1 to 4 threads, and of a
- * batch in one call with the same batch sequence by sequence. Tolerance: an element's rounding
- * errors are bounded by k u sum|a b| and in practice walk at random; 2e-6 = 33 u of the largest
- * sum|a b|, for k up to 1000. */
+ * batch in one call with the same batch sequence by sequence. Tolerance: the rounding errors of an
+ * element are bounded by k u sum|a b|, and in practice walk at random. The bound 2e-6 is 33 u of
+ * the largest sum|a b|, for k up to 1000. */
 #include "fixture.h"
 
 #include <math.h>
@@ -261,7 +261,7 @@ static void few_rows_are_the_first_of_many(void **state)
           assert_same_bits(few_aux, aux, (size_t)(m * op.ldc) * sizeof *few);
           assert_same_bits(few + m * op.ldc, p.c + m * op.ldc,
                            (size_t)((most - m) * op.ldc) *
-                               sizeof *few); /* rows behind are not ours */
+                               sizeof *few); /* rows after these belong to others */
         }
       }
   fixture_use(-1);
@@ -435,9 +435,9 @@ static void products_larger_than_the_room(void **state)
   ops->lane_destroy(narrow);
 }
 
-/* The order of additions that matmul.c states, for every instruction set: blocks of 256 terms that
- * start anew with each sequence, a chain of multiply-adds in each, fused unless the variant is the
- * plain one. */
+/* The order of additions that matmul.c documents, for every instruction set. The sum has blocks of
+ * 256 terms, which start again with each sequence. A block is a chain of multiply-adds. They are
+ * fused, except in the plain variant. */
 static float chain(const struct matmul *op, bool fused, int64_t i, int64_t j)
 {
   const float *a = op->a, *b = op->b;

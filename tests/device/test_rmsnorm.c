@@ -1,6 +1,6 @@
-/* Root mean square norm. Oracles: the formulas in fp64, whose gradient is held against finite
- * differences; bit equality over 1 to 4 threads, over the instruction sets, and of a batch in one
- * call with the same batch sequence by sequence. Tolerances are relative to the largest element:
+/* Root mean square norm. Oracles: the formulas in fp64, whose gradient is compared with finite
+ * differences. Results are bitwise identical over 1 to 4 threads, over the instruction sets, and
+ * for a batch in one call and sequence by sequence. Tolerances are relative to the largest element:
  * sums of at most 768 terms, errors of 1e-7 each that walk at random. */
 #include "fixture.h"
 

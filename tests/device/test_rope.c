@@ -1,7 +1,7 @@
-/* Rotary positions. Oracles: cosine and sine in fp64 of the angle as fp32 has it; that turning back
- * undoes turning, and is the gradient of a twin in fp64 by finite differences; bit equality over 1
- * to 4 threads, over the instruction sets, and of a batch in one call with the same batch sequence
- * by sequence. */
+/* Rotary positions. Oracles: cosine and sine in fp64 of the angle in fp32. Turning back undoes
+ * turning, and is the gradient of a reference in fp64 by finite differences. Results are bitwise
+ * identical over 1 to 4 threads, over the instruction sets, and for a batch in one call and
+ * sequence by sequence. */
 #include "fixture.h"
 
 #include <math.h>

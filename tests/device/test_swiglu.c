@@ -1,6 +1,6 @@
-/* SwiGLU. Oracles: the formulas in fp64, whose gradient is held against finite differences; bit
- * equality over 1 to 4 threads, over the instruction sets, and of all rows in one call with the
- * same rows one by one. */
+/* SwiGLU. Oracles: the formulas in fp64, whose gradient is compared with finite differences.
+ * Results are bitwise identical over 1 to 4 threads, over the instruction sets, and for all rows in
+ * one call and row by row. */
 #include "fixture.h"
 
 #include <math.h>

@@ -199,7 +199,7 @@ enum status job_create_exec(struct job *job, const struct job_setup *setup)
   return exec_create(&config, &job->exec);
 }
 
-/* What this rank has of parameter p: where its part begins, and which that is. NULL: nothing. */
+/* The part of parameter p on this rank: its address, and its range in `part`. NULL: nothing. */
 static float *part_of(const struct job *job, int u, int p, struct layout_range *part)
 {
   const struct plan *plan = job->plan;
@@ -212,7 +212,7 @@ static float *part_of(const struct job *job, int u, int p, struct layout_range *
          plan->layout[u].offset[p] + part->begin - owned.begin;
 }
 
-/* What is computed with, from what is updated or stays as it is. */
+/* Makes the working copies of the masters, and the shared copies of frozen parameters. */
 static void make_working_copies(struct job *job)
 {
   const struct plan *plan = job->plan;
@@ -232,7 +232,7 @@ static void make_working_copies(struct job *job)
   check(comm_barrier(job->comm));
 }
 
-/* Of whole units: an element is a function of its place. */
+/* The copies hold whole units: an element is a function of its place. */
 static void make_copies(struct job *job)
 {
   const struct plan *plan = job->plan;
@@ -318,8 +318,8 @@ int64_t job_parameters(const struct job *job)
   return job->model->parameters;
 }
 
-/* Each rank puts in the bits that it has and otherwise less than any bits; the largest and the
- * smallest (as the largest of the negated) are the same where all who have them agree. */
+/* Each rank contributes the bits that it has, and otherwise a value below all bits. The largest
+ * value, and the largest of the negated values, are equal if all owners agree. */
 static void collect_param(struct job *job, int u, int p, float *out)
 {
   int64_t n = job->plan->layout[u].elements[p];

@@ -40,8 +40,8 @@ struct job_setup {
   bool difference;              /* by which differences to a copy travel */
   enum deck_residual residual;  /* where that is kept */
   int64_t sample;               /* steps between measurements of that */
-  bool beside;                  /* lanes of the host have a device of their own, as beside a GPU */
-  bool late;                    /* beside it copies between tiers go on behind the call: late.h */
+  bool beside;                  /* the host lanes have a device of their own, as next to a GPU */
+  bool late; /* with `beside`, copies between tiers continue after the call: late.h */
   enum dtype moments;
   double nvme_state;
   int gathered, resident; /* units */
@@ -95,7 +95,7 @@ float *job_initial_unit(const struct job *job, int unit);
  * sequences have as many tokens as job.tokens, from job.past on. */
 int32_t job_token(int64_t step, int64_t sequence, int64_t position);
 
-/* What a run leaves behind. */
+/* The state after a run. */
 struct job_record {
   double loss[JOB_STEPS], grad_norm[JOB_STEPS];
   float *params;

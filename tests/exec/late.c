@@ -56,7 +56,7 @@ static void perform(struct queue *queue)
   memcpy(copy->to, copy->from, copy->bytes);
 }
 
-/* Whoever finds that another thread has made them is ordered behind it by the lock. */
+/* If another thread has made them, the lock orders this thread after it. */
 static void perform_up_to(struct queue *queue, int64_t put)
 {
   pthread_mutex_lock(&queue->mutex);

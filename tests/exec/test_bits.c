@@ -1,7 +1,6 @@
-/* What must not change the numbers. Oracle: bit equality of losses, gradient norms and all
- * parameters after three steps with those of full_shard (prefetch 1, nothing recomputed, one
- * micro-batch) at the same number of ranks, and of runs whose gradients travel in bf16 among each
- * other. */
+/* Choices that must not change the results. Oracle: losses, gradient norms and all parameters after
+ * three steps are bitwise identical to those of full_shard on the same number of ranks (prefetch 1,
+ * no recompute, one micro-batch). Runs with gradients sent in bf16 are compared with each other. */
 /* ranks: 1 2 3 4 5 */
 #include <math.h>
 #include <setjmp.h>
@@ -273,9 +272,9 @@ static void narrow_agrees(const struct job_record *narrow, struct job_setup setu
   job_record_free(&record);
 }
 
-/* A rank's part of a gradient is rounded by 2^-9 of itself at most. Roundings of many elements walk
- * at random and move the norm by less than that; a loss depends on the gradients of the steps
- * before it, which the learning rate makes small: 1e-4. */
+/* A rank's part of a gradient is rounded by 2^-9 of itself at most. The roundings of many elements
+ * walk at random and move the norm by less than that. A loss depends on the gradients of the steps
+ * before it, with a small learning rate: 1e-4. */
 static void narrow_is_near(const struct job_record *narrow)
 {
   assert_true(narrow->loss[0] == reference.loss[0]);

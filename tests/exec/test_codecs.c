@@ -23,7 +23,7 @@ static struct comm *comm;
 
 /* ---- a codec that remembers ---- */
 
-/* Of one gradient: what was encoded, of all parts, and the sum of this rank's part. */
+/* For one gradient: the encoded values of all parts, and the sum of this rank's part. */
 struct seen {
   float *x, *sum;
   int64_t n, part;
@@ -170,7 +170,7 @@ static void read_residual(const struct job *job, int buffer, char *out)
   assert_int_equal(exec_memory_read(&job->memory, job->plan, buffer, 0, b->bytes, out), STATUS_OK);
 }
 
-/* What the plan keeps of the last step. */
+/* The values that the plan keeps of the last step. */
 static void expect_residual(const struct job *job, int unit, const struct seen *seen,
                             enum dtype type)
 {

@@ -1,8 +1,8 @@
-/* Frozen parameters, and a head that has a unit of its own. Oracles: bit equality with the strategy
- * full_shard at the same number of ranks; with the initial bits for what is frozen; with the first
- * step of a run that freezes nothing, for what is trained (clipping off: the norm of all gradients
- * is another); and for the gradients of an untied model, the model called by hand, unit after unit.
- */
+/* Frozen parameters, and a head that has a unit of its own. Oracles: the strategy full_shard on the
+ * same number of ranks, bit for bit. Frozen parameters keep their initial bits. Trained parameters
+ * equal those of the first step of a run that freezes nothing, with clipping off, because the norm
+ * of all gradients differs. The gradients of an untied model equal those of the model called by
+ * hand, unit after unit. */
 /* ranks: 1 2 3 */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -186,7 +186,7 @@ static void gather_into_the_window_of_another(struct plan *plan)
       plan->instr[find(plan, OP_GATHER, 1)].use[1].buffer;
 }
 
-/* Behind what was gathered: it waits for what the use waits for. */
+/* After the gather: it waits for the same instruction as the use. */
 static void release_before_the_use(struct plan *plan)
 {
   int i = find(plan, OP_FORWARD, 1);
@@ -264,7 +264,7 @@ static void fetch_into_the_window_of_another(struct plan *plan)
       plan->instr[find(plan, OP_FETCH, 1)].use[1].buffer;
 }
 
-/* While the window below is held: behind its GATHER, and before its use. */
+/* The window below is in use then: after its GATHER, and before its use. */
 static void fetch_over_the_window_of_another(struct plan *plan)
 {
   lay_a_window_over_another(plan);
@@ -440,7 +440,7 @@ static void expect_refused_window(struct job *job, int64_t past, int64_t tokens,
     fail_msg("\"%s\" is not in: %s", words, status_text());
 }
 
-/* What is refused leaves the executor as it was. */
+/* A refused call leaves the executor unchanged. */
 static void generation_stays_inside_its_cache(void **state)
 {
   (void)state;
@@ -536,7 +536,7 @@ static bool keeps_to(const char *name, int cpu)
   return found;
 }
 
-/* Of a host beside a device, and of the disk. */
+/* A host next to a device, and the disk. */
 static void host_lanes_keep_to_their_cores(void **state)
 {
   (void)state;

@@ -1,7 +1,8 @@
 /* Masters in host memory, and inputs of blocks that wait elsewhere, do not change the numbers.
- * Oracle: bit equality of losses, gradient norms and all parameters after three steps with those of
- * the run that keeps everything on the device, where sums are made in the same order: full_shard,
- * at the same number of ranks. Of 16-bit moments also the run with fp32 moments, within a bound. */
+ * Oracle: losses, gradient norms and all parameters after three steps are bitwise identical to
+ * those of the run that keeps everything on the device. That run has full_shard on the same number
+ * of ranks, where sums are made in the same order. For 16-bit moments the run with fp32 moments is
+ * a second oracle, within a bound. */
 /* ranks: 1 2 3 4 */
 #include <math.h>
 #include <setjmp.h>
@@ -17,7 +18,7 @@
 #include "base/mem.h"
 #include "job.h"
 
-/* Of one and of three micro-batches, with and without clipping. */
+/* References with one and with three micro-batches, with and without clipping. */
 static struct job_record reference[2][2];
 static struct comm *comm;
 static bool half, beside;
@@ -82,7 +83,7 @@ static void windows(void **state)
     same_all_ways((struct job_setup){.prefetch = prefetch, .micros = prefetch & 1 ? 3 : 1});
 }
 
-/* Where masters are on the device too. Oracle: as above, the run whose updates stand behind the
+/* Where masters are on the device too. Oracle: as above, the run whose updates come after the
  * norm. */
 static void updates_at_once_on_the_device(void **state)
 {
@@ -150,8 +151,8 @@ static void check_copies_of(const struct job *job)
   }
 }
 
-/* Evidence that it is what is computed with: it is the masters rounded after each step, padding
- * too; what is written over it changes the loss; and an evaluation reads it. */
+/* Proof that the step computes with the working copy. After each step it is the rounded masters,
+ * padding included. A changed copy changes the loss. An evaluation reads it too. */
 static void copies_are_what_is_gathered(void **state)
 {
   (void)state;
@@ -209,7 +210,7 @@ static void inputs_that_wait_elsewhere(void **state)
   }
 }
 
-/* The same beside masters on the device. */
+/* The same with masters on the device. */
 static void inputs_alone(void **state)
 {
   (void)state;
@@ -425,9 +426,10 @@ static double loss_after(int steps, enum dtype moments, bool stochastic, bool pl
   return result.loss;
 }
 
-/* Parameters stray from those of fp32 moments by at most 5.4 % of the longest way that they can go,
- * stochastically 11 % (tests/device/test_adamw.c): so much, at most, of what is learned is lost or
- * won. A second moment of 0, where plain fp16 has no smaller number, makes steps of any length. */
+/* Parameters differ from those of fp32 moments by at most 5.4 % of the longest way that they can
+ * go, stochastically 11 % (tests/device/test_adamw.c). At most this share of the decrease of the
+ * loss is lost or gained. A second moment of 0, where plain fp16 has no smaller number, makes steps
+ * of any length. */
 static void moments_in_fp16_learn_as_in_fp32(void **state)
 {
   (void)state;

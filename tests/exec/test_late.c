@@ -1,7 +1,7 @@
-/* Waits between the lanes of the host and those of a device whose copies go on behind the call. On
- * the host device they are no-ops; on the one of late.h what nobody waits for in the right way is
- * not there yet. Oracle: the same setup on the host device, bit for bit; of the device itself,
- * bytes before and behind a wait. */
+/* Waits between the lanes of the host and those of a device whose copies continue after the call.
+ * On the host device these waits do nothing. On the device of late.h the bytes are missing without
+ * the right wait. Oracle: the same setup on the host device, bit for bit. For the device itself,
+ * bytes before and after a wait. */
 /* ranks: 1 2 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -183,7 +183,8 @@ static void masters_on_the_device(void **state)
   }
 }
 
-/* What messages lose, by the device's copies and the disk's lane; against the device's memory. */
+/* Residuals that move by the device's copies and the disk's lane, compared with residuals on the
+ * device. */
 static void residuals_elsewhere(void **state)
 {
   (void)state;

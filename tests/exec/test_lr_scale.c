@@ -1,5 +1,6 @@
-/* Learning rates of single units. Oracles: bit equality of a run at half the rate everywhere with a
- * run at half the rate, and of each unit, after one step, with the run at its own rate. */
+/* Learning rates of single units. Oracles: a run with factor 0.5 for all units is bitwise identical
+ * to a run at half the rate. After one step each unit is bitwise identical to that unit in a run at
+ * its own rate. */
 /* ranks: 1 2 3 */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
-/* What lanes' threads count. Oracles: a PAPI of our own in front of the library's, whose events are
- * numbers that this program adds to on the thread that reads them; fresh pages, each of which
- * faults once; sleeps, each of which is a switch; the threads' own CPU clocks. */
+/* Counters of the threads of lanes. Oracles: our own PAPI in front of the library's. Its events are
+ * numbers that this program adds to, on the thread that reads them. Fresh pages fault once each. A
+ * sleep is one switch. The threads have their own CPU clocks. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -205,7 +205,7 @@ int PAPI_destroy_eventset(int *number)
   return PAPI_OK;
 }
 
-/* What was made has been unmade, and nobody touched another thread's. */
+/* All created sets are destroyed, and no thread used the set of another one. */
 static void nothing_is_left(void)
 {
   for (int i = 0; i < SETS; i++)
@@ -246,7 +246,7 @@ static void each_thread_is_counted_by_lane_and_kind(void **state)
   assert_int_equal(atomic_load(&registered), WORKERS - 1); /* this one is PAPI's own */
   const int64_t calls = mem_calls();
   for (int times = 1; times <= 4; times++) {
-    instructions += 1000000; /* of this thread, between instructions: nobody's */
+    instructions += 1000000; /* of this thread, between instructions: not counted */
     op_counters_begin(lane);
     team_run(team, spend, &times);
     op_counters_end(lane, times < 4 ? OP_FORWARD : OP_BACKWARD, times % 2 ? spent : NULL);
@@ -438,7 +438,7 @@ static void the_kernels_account_of_each_thread(void **state)
   check(team_create(WORKERS, NULL, &team));
   check(op_counters_lane_create(counters, team, &lane));
   check(op_counters_start(lane));
-  work(NULL, 0, 1); /* on this thread, before: nobody's */
+  work(NULL, 0, 1); /* on this thread, before: not counted */
   atomic_store(&cpu_ns, 0);
   op_counters_begin(lane);
   team_run(team, work, NULL);

@@ -1,8 +1,8 @@
 /* Counters of a whole process: of its first thread and of threads that it starts. Oracles: a loop
  * whose instructions are known; fresh pages, each of which faults once; sleeps, each of which is a
- * switch; the threads' own CPU clocks. Machines that this one is not are made by a seccomp filter,
- * under which the kernel answers perf_event_open() with an error of our choice, in this program
- * started again with the error as its argument. */
+ * switch; the threads' own CPU clocks. A seccomp filter simulates other machines: the kernel
+ * answers perf_event_open() with an error of our choice. This program is started again with the
+ * error as its argument. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -123,7 +123,7 @@ static int close_process(void **state)
   return 0;
 }
 
-/* What was counted of an event since the last read; -1: the event is not counted. */
+/* The count of an event since the last read; -1: the event is not counted. */
 static int64_t of(const int64_t value[], const char *key)
 {
   for (int e = 0; e < op_counters_events(counters); e++)
@@ -138,7 +138,7 @@ static void expect(const int64_t value[], const char *key, double least, double 
     expect_between(of(value, key), least, most);
 }
 
-/* What `times` times work() costs, in whatever is counted here. */
+/* The cost of `times` calls of work(), in the unit of the counted event. */
 static void expect_work(const int64_t value[], int times, int64_t ns)
 {
   expect(value, "instructions", 2.0 * TURNS * times, 4.0 * TURNS * times);
@@ -214,7 +214,7 @@ static void work_here_and_in_threads_is_counted(void **state)
 static void reads_tell_what_is_new(void **state)
 {
   int64_t value[OP_COUNTERS], ns;
-  work(&ns); /* before creation: belongs to nobody */
+  work(&ns); /* before creation: not counted */
   open_process(state);
   for (int i = 0; i < 2; i++) {
     op_counters_read(process, value);

@@ -14,9 +14,9 @@
 
 static struct comm *comm;
 
-/* The first loss sums the same terms exactly. A gradient is a sum over 720 tokens: its relative
- * error by order is below 720 / 2^24 = 4e-5 of its terms' magnitude; three steps of 0.01 carry it
- * into parameters of about 0.2 and losses of about 4. */
+/* The first loss sums the same terms exactly. A gradient is a sum over 720 tokens. Its relative
+ * error by order is below 720 / 2^24 = 4e-5 of the magnitude of its terms. Three steps of 0.01
+ * carry it into parameters of about 0.2 and losses of about 4. */
 static const double loss_bound = 1e-6, norm_bound = 1e-5, param_bound = 2e-5;
 
 static void agree_with_one_rank(const struct job_setup *setup, const struct job_record *one)
@@ -105,8 +105,8 @@ static void expect_pins(const struct job *job, struct device *device, int refuse
   assert_int_equal(pinned, 0);
 }
 
-/* What the ranks of a node share, and what each has for the others to read. Oracle: as many are
- * unpinned as were pinned, on the ranks whose devices took the memory too. */
+/* Memory that the ranks of a node share, and each rank's region for the others to read. Oracle: as
+ * many are unpinned as were pinned, on the ranks whose devices took the memory too. */
 static void what_one_rank_cannot_pin_no_rank_keeps(void **state)
 {
   (void)state;

@@ -1,7 +1,7 @@
 /* Traced steps, and what is counted of them. Oracles: sums and overlaps of events made by hand,
- * worked out here; the plan, whose every instruction a traced step has once, and none before what
- * it waits for; the bits of a run that is not traced; this program's own getrusage(), which counts
- * how often a thread is asked for. */
+ * computed here. A traced step has every instruction of the plan once, and none before the
+ * instructions that it waits for. A run without a trace is bitwise identical. This program's own
+ * getrusage() counts how often a thread is asked for. */
 /* ranks: 1 2 3 */
 #include <math.h>
 #include <setjmp.h>
@@ -200,7 +200,8 @@ static void sums(const struct plan *plan)
   near(sum.step_s, 0.015);
   near(sum.idle_s, 0.006);
   expect_beside(&sum, PART_COMM, 0.013 / 2, 0.007 / 2);
-  expect_beside(&sum, PART_UPDATE, 0.029 / 2, 0.012 / 2); /* 1 to 30, beside 0 to 10 and 12 to 20 */
+  expect_beside(&sum, PART_UPDATE, 0.029 / 2,
+                0.012 / 2); /* 1 to 30, without 0 to 10 and 12 to 20 */
   expect_beside(&sum, PART_COPY, 0, 0);
   expect_beside(&sum, PART_DISK, 0, 0);
   near(sum.busy_s[LANE_COMPUTE], 0.018);
@@ -303,9 +304,9 @@ static int find_on(const struct plan *plan, enum op op, enum plan_lane lane)
   return -1;
 }
 
-/* Milliseconds   steps of 100; from 100 to 200 the compute lane has a gap of 20, in which a copy of
- * 20 ends, a gather of 5 runs, and an update on the device; what the step before put off is hidden,
- * and a copy of the next step is begun, which lasts into that one. */
+/* Times in milliseconds; steps take 100. From 100 to 200 the compute lane has a gap of 20. In it a
+ * copy of 20 ends, and a gather of 5 and an update on the device run. Work that the step before has
+ * deferred is hidden. A copy of the next step begins here and continues into that step. */
 static void step_in_the_midst(const struct plan *plan, int steps)
 {
   struct trace_run *run;
@@ -346,8 +347,8 @@ static void steps_in_the_midst(const struct plan *plan)
   step_in_the_midst(plan, 4);
 }
 
-/* Step 7 was released at rest, 100 ms behind the end of step 6: neither that nor 7 counts, which
- * has nothing of a step before beside it; 12 is no neighbour of 10. */
+/* Step 7 was released at rest, 100 ms after the end of step 6. Neither step counts, because nothing
+ * of another step overlaps them. Step 12 is no neighbour of step 10. */
 static void steps_behind_a_rest(const struct plan *plan)
 {
   struct trace_run *run;
@@ -573,7 +574,8 @@ static void a_full_disk(void **state)
   with_plan_of_3(full_disk);
 }
 
-/* What a run's callback was told, by instruction of the traced steps, of which 1 is the first. */
+/* The calls of a run's callback, per instruction of the traced steps. The first of them is step
+ * 1. */
 struct witness {
   struct trace_run *run;
   int n, steps;
@@ -705,7 +707,7 @@ static void every_instruction_of_a_traced_run(void **state)
   op_counters_destroy(counters);
 }
 
-/* A lane runs one instruction behind the other, through all steps. */
+/* A lane runs one instruction after the other, through all steps. */
 static void each_in_turn(const struct plan *plan, const struct witness *witness)
 {
   double free_s[LANE_COUNT];
@@ -718,7 +720,8 @@ static void each_in_turn(const struct plan *plan, const struct witness *witness)
   }
 }
 
-/* Of steps that others follow before their times are taken; one of them is released at rest. */
+/* Traced steps that are followed by others before their times are read. One of them is released at
+ * rest. */
 static void trace_followed_steps(const struct job_setup *setup)
 {
   enum { STEPS = 4, RESTED = 3 };
@@ -758,7 +761,8 @@ static double common_s(const struct exec_event *a, const struct exec_event *b)
   return fmax(0, fmin(a->end_s, b->end_s) - fmax(a->begin_s, b->begin_s));
 }
 
-/* Of the steps from place `first` on, instruction by instruction, next to all that is known. */
+/* The profile of the steps from place `first` on, per instruction, compared with all known
+ * times. */
 static void expect_profile(const struct job *job, const struct witness *witness, int first,
                            const struct exec_profile *profile)
 {

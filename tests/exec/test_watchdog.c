@@ -26,7 +26,7 @@ static const char *program;
 
 enum { STUCK_STEP = 2 };
 
-/* What a stuck rank does when it loads step 2. */
+/* The behaviour of a stuck rank when it loads step 2. */
 enum manner { SLEEPS, STOPS, LATE, BREAKS, BREAKS_BUT_STOPPED_0 };
 struct trouble {
   struct job *job;
@@ -150,7 +150,7 @@ static int rest(void)
   return same ? 0 : 2;
 }
 
-/* --- tasks beside the steps ---------------------------------------------- */
+/* --- tasks next to the steps -------------------------------------------- */
 
 static _Atomic int64_t moved;
 static _Atomic bool flushes;
@@ -164,8 +164,8 @@ static void ask(struct watchdog_place *out)
                                  .waits = !alone};
 }
 
-/* A checkpoint behind the steps, which go on for seconds: of the `stuck` rank it does not get on,
- * and the others wait for it; -1: it is slow. */
+/* A checkpoint in the background of steps that take seconds. It makes no progress on the rank
+ * `stuck`, and the other ranks wait for it. -1: it is slow. */
 static int save_behind(int stuck)
 {
   struct comm *comm = job_start_mpi();

@@ -1,6 +1,6 @@
-/* Parameters that a codec gathers. Oracles: a run without codec, whose masters are what the
- * messages decode to, made by hand; bit equality of strategies, and of ranks; and a run without
- * codec within a stated bound. */
+/* Parameters that a codec gathers. Oracles: a run without codec that starts from the decoded
+ * masters, made by hand. Strategies and ranks are bitwise identical to each other. A run without
+ * codec is within a documented bound. */
 /* ranks: 2 3 4 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static float rounded(float x, enum dtype type)
   return type == DTYPE_BF16 ? f32_from_bf16(bf16_from_f32(x)) : x;
 }
 
-/* What a message of x decodes to. */
+/* The decoded message of x. */
 static void through(const struct codec *codec, int64_t n, const float *x, float *out)
 {
   char *message = NULL, *work = NULL;
@@ -367,8 +367,8 @@ static void evaluation_gathers_what_is_kept(void **state)
   }
 }
 
-/* Of a run without codec. A step of int8 is 1/127 of the largest of 256 elements, and of int4 1/7.
- * Differences are as small as updates are. */
+/* The losses of a run without codec. A step of int8 is 1/127 of the largest of 256 elements, and of
+ * int4 1/7. Differences are as small as updates are. */
 static void losses_stay_near(void **state)
 {
   (void)state;

@@ -1,6 +1,6 @@
-/* A fuzz target is a C file that defines LLVMFuzzerTestOneInput: it hands the input to one parser
- * and checks what came of it. `make fuzz` links it with libFuzzer; `make check` links it with
- * replay.c, which hands it every file of seeds/NAME and crashers/NAME. */
+/* A fuzz target is a C file that defines LLVMFuzzerTestOneInput. It gives the input to one parser
+ * and checks the result. `make fuzz` links it with libFuzzer. `make check` links it with replay.c,
+ * which gives it every file of seeds/NAME and crashers/NAME. */
 #ifndef SLUICE_TESTS_FUZZ_FUZZ_H
 #define SLUICE_TESTS_FUZZ_FUZZ_H
 
@@ -14,8 +14,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* Ends the process with the sentence if `good` is false: a finding. */
 void fuzz_expect(bool good, const char *sentence);
-/* What a parser may answer to a stranger's input: OK, or that the input is wrong, with a sentence.
- * Whether it was OK. */
+/* The allowed answers of a parser to untrusted input: OK, or that the input is wrong, with a
+ * sentence. Whether it was OK. */
 bool fuzz_accepted(enum status status);
 
 /* The path of a file called `name` that holds the bytes, until the next call with that name; data
@@ -23,7 +23,8 @@ bool fuzz_accepted(enum status status);
 const char *fuzz_file(const char *name, const void *data, size_t bytes);
 const char *fuzz_folder(void);
 
-/* The input up to the next zero byte, which is passed over; what is left when there is none. */
+/* The input up to the next zero byte, which is skipped. Without a zero byte it is the rest of the
+ * input. */
 struct fuzz_piece {
   const char *text;
   size_t bytes;

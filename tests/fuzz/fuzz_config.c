@@ -1,5 +1,5 @@
-/* config.json. What is accepted must be read back from what is printed of it, and be printed the
- * same again. */
+/* config.json. An accepted file is printed. The print must be read back with the same values, and
+ * be printed the same again. */
 #include <string.h>
 
 #include "base/log.h"

@@ -1,5 +1,5 @@
-/* A deck: YAML, a zero byte, and lines key=value. What is accepted must be read back from its own
- * echo to the same values. */
+/* A deck: YAML, a zero byte, and lines key=value. An accepted deck must be read back from its own
+ * echo with the same values. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* vocab.json, a zero byte, merges.txt, a zero byte, and a text. What is encoded must be decoded to
- * the same text. */
+/* vocab.json, a zero byte, merges.txt, a zero byte, and a text. Encoded text must be decoded to the
+ * same text. */
 #include <string.h>
 
 #include "base/mem.h"

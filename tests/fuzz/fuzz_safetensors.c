@@ -1,6 +1,6 @@
-/* safetensors. The first byte chooses: one file, or a folder with an index, which is followed by a
- * zero byte and the content of one of its files, first.safetensors (second.safetensors is given).
- * All that is accepted is read to its last element. */
+/* safetensors. The first byte chooses one file, or a folder with an index. An index is followed by
+ * a zero byte and the content of first.safetensors. The file second.safetensors is given. All that
+ * is accepted is read to its last element. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 static const char second[] = "\x48\0\0\0\0\0\0\0{\"b\":{\"dtype\":\"BF16\",\"shape\":[2,2],\"data_"
                              "offsets\":[0,8]}}             \0\1\2\3\4\5\6\7";
 
-/* The block is as long as what is asked for: a write behind it is seen. */
+/* The block has exactly the requested size, so that a write after its end is seen. */
 static void read_range(const struct st_tensor *tensor, struct layout_range range)
 {
   float *out = malloc((size_t)(range.end - range.begin) * sizeof *out + 1);

@@ -1,6 +1,6 @@
 /* tokenizer.json, a zero byte, tokenizer_config.json (empty: there is none), a zero byte, and a
- * text. What is encoded must be decoded to the same text, or where a normalizer changed it, to one
- * that does not change again. */
+ * text. Encoded text must be decoded to the same text. If a normalizer changed it, the decoded text
+ * must not change again. */
 #include <string.h>
 
 #include "base/mem.h"

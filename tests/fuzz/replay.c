@@ -14,7 +14,7 @@ static void die(const char *doing, const char *path)
   exit(1);
 }
 
-/* The block is as long as the file: AddressSanitizer sees a read behind it. */
+/* The block is as long as the file: AddressSanitizer sees a read after its end. */
 static void replay(const char *path)
 {
   FILE *file = fopen(path, "rb");

@@ -1,8 +1,8 @@
 #!/bin/sh
 # tests/fuzz/run.sh BIN SECONDS TARGET...: each target of the folder BIN for so many seconds,
-# FUZZ_JOBS (1) of them at a time. Needs neither a compiler nor the build. What libFuzzer learns
-# stays in BIN/corpus, logs in BIN/log. BIN/fuzz.jsonl gets a JSON line per target. Fails on a
-# finding, whose input is BIN/findings/TARGET-...
+# FUZZ_JOBS (1) of them at a time. Needs neither a compiler nor the build. The corpus that libFuzzer
+# learns stays in BIN/corpus, and logs stay in BIN/log. BIN/fuzz.jsonl gets a JSON line per target.
+# Fails on a finding, whose input is BIN/findings/TARGET-...
 set -eu
 test $# -ge 3 || { echo "usage: tests/fuzz/run.sh BIN SECONDS TARGET..." >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)

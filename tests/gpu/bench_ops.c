@@ -73,7 +73,8 @@ static void *single(struct cut *cut, int64_t elements)
   return take(cut, elements, 4);
 }
 
-/* What is measured: with cut->at NULL it only takes its room. `n`: what else it needs to know. */
+/* A measured operation. With cut->at NULL it only reserves memory. `n`: further sizes of the
+ * operation. */
 typedef void operation(const struct model *m, struct cut *cut, const int64_t *n);
 
 static void fill(size_t bytes)
@@ -678,7 +679,7 @@ static void encoding(const struct model *m, struct cut *cut, const int64_t *n)
     must(codec.ops->encode(&codec, &at.pass, at.x, at.message));
 }
 
-/* Of what is encoded by one scale for all ranks. */
+/* Codecs with one scale for all ranks. */
 static void finding_the_largest(const struct model *m, struct cut *cut, const int64_t *n)
 {
   float *const x = single(cut, n[LENGTH]), *const out = single(cut, 1);
@@ -698,8 +699,8 @@ static void decoding(const struct model *m, struct cut *cut, const int64_t *n)
                                false, at.x));
 }
 
-/* Of codecs with values the bytes are those of a copy of the vector: 0.33 is the time of three
- * copies. */
+/* The bytes of codecs with values are those of a copy of the vector. So 0.33 means the time of
+ * three copies. */
 static void bench_codecs(void)
 {
   const struct model any = {.name = "any"};

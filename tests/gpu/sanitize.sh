@@ -47,7 +47,7 @@ model: {arch: qwen3, layers: 2, width: 64, heads: 4, kv_heads: 2, head_width: 16
 data:  {train: none, batch: 4, sequence: 64, micro_batch: 2}
 END
 
-# What the names of the libraries' kernels have in them.
+# Parts of the names of the libraries' kernels.
 libraries="nvjet cutlass xmma cublas cudnn"
 
 # check NAME TOOL COMMAND...

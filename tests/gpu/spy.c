@@ -112,7 +112,7 @@ __attribute__((visibility("default"))) int InitializeInjectionNvtx2(
 
 #if __has_include(<cupti.h>)
 
-/* How names begin, behind cu, cu64 or cuda, of the driver's functions and the runtime's. */
+/* The beginnings of names of the driver's and the runtime's functions, after cu, cu64 or cuda. */
 static const struct {
   const char *begin, *kind;
 } kinds[] = {

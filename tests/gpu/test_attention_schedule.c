@@ -1,7 +1,7 @@
-/* The order of work of the gradients of attention, from what must be true of it: each key block of
- * each head is one item; what the items add to a query block's sum is all that it sees, once; and
- * whoever is before it in the sum has a lower index, so that nothing waits for ever, however few
- * work. */
+/* The order of work of the gradients of attention, checked by its requirements. Each key block of
+ * each head is one item. The items add to the sum of a query block each key block that it sees,
+ * once. The items before it in the sum have a lower index. So with any number of multiprocessors no
+ * item waits without end. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -56,8 +56,8 @@ static void test_schedule(void **state)
       check(heads[h], tokens[t]);
 }
 
-/* A query block sees a key block where some query of it is at or behind the block's first key:
- * counted by hand. */
+/* A query block sees a key block if one of its queries is at or after the block's first key. The
+ * numbers are counted by hand. */
 static void test_terms(void **state)
 {
   (void)state;

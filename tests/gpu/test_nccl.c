@@ -1,7 +1,7 @@
-/* The data plane by NCCL, a GPU a rank. Oracles: what every member has is a pure function of
- * (member, element), so each rank computes the result on the host, bit for bit: a sum's order is
- * that of a pairwise tree, written here as recursion, over parts that are rounded first where they
- * travel in bf16. Skipped where there are fewer GPUs than ranks. */
+/* The data plane by NCCL, a GPU a rank. Oracles: each member's data are a pure function of (member,
+ * element), so each rank computes the result on the host, bit for bit. The order of a sum is that
+ * of a pairwise tree, written here as recursion. Parts that are sent in bf16 are rounded first.
+ * Skipped where there are fewer GPUs than ranks. */
 /* ranks: 2 4 */
 #include <math.h>
 #include <setjmp.h>
@@ -209,7 +209,7 @@ static void messages_of_varying_length_are_exchanged(void **state)
 
 enum way { SET, ADD, IN_PLACE };
 
-/* What of a gradient arrives: in a group of one nothing travels. */
+/* The gradient that arrives: in a group of one nothing is sent. */
 static float arrives(const struct comm_group *group, enum dtype wire, float x)
 {
   return wire == DTYPE_BF16 && comm_group_size(group) > 1 ? f32_from_bf16(bf16_from_f32(x)) : x;
@@ -457,8 +457,8 @@ static void memory_is_registered_up_to_a_limit(void **state)
     nccl_memory_destroy(piece[i]);
 }
 
-/* Rank 0 waits for a collective that nobody else comes to, until it gives up. Oracle: the lane
- * ends, and the others learn nothing before. */
+/* Rank 0 waits for a collective that no other rank joins, until it gives up. Oracle: the lane ends,
+ * and the others learn nothing before. */
 static void what_is_stuck_can_be_given_up(void **state)
 {
   (void)state;

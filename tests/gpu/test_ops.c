@@ -1,9 +1,9 @@
 /* Every operation of the CUDA device against its twin on the host: the same inputs, rounded to the
- * compute type, through both. Oracle: the host device in fp32; bounds by
- * ||a - b|| / ||b||, 1e-5 in fp32 and 1e-2 in bf16 (whose products, statistics and sums are fp32 on
- * both sides). Outputs are poisoned with NaN before each call. What is exact on the host (copies,
- * conversions, exact sums, what is concluded from them) must be the same bits. Without a GPU the
- * program is skipped. */
+ * compute type, through both. Oracle: the host device in fp32; bounds by ||a - b|| / ||b||, 1e-5 in
+ * fp32 and 1e-2 in bf16 (whose products, statistics and sums are fp32 on both sides). Outputs are
+ * poisoned with NaN before each call. Exact operations of the host (copies, conversions, exact
+ * sums, and results of exact sums) must be bitwise identical. Without a GPU the program is
+ * skipped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -338,7 +338,7 @@ static void test_learning(void **state)
   product_to(other, lane, &a, &b, c.there, second);
   assert_memory_equal(first, second, sizeof first);
   must(other->ops->learned(other, &again, &n_again));
-  assert_int_equal(n_again, n); /* what it was told */
+  assert_int_equal(n_again, n); /* the bytes that it was given */
 
   assert_int_equal(other->ops->learn(other, bytes, n - 1), STATUS_INPUT);
   ((char *)bytes)[8] ^= 1; /* the GPU's name */
@@ -539,8 +539,8 @@ static void test_cache_file(void **state)
   cache_stop(&cache);
 }
 
-/* Whoever is told of all that it multiplies leaves the user's cache alone; the first shape that it
- * was not told of has it made. */
+/* If all products of a run are known, the user's cache is not read. The first unknown shape creates
+ * it. */
 static void test_cache_unasked(void **state)
 {
   struct cache cache = cache_start();
@@ -625,7 +625,8 @@ static void test_cache_full(void **state)
   cache_stop(&cache);
 }
 
-/* More shapes than the table has room for at first; oracle: the host, and how many are told of. */
+/* More shapes than the table has room for at first. Oracles: the host, and the number of learned
+ * shapes. */
 static void test_many_shapes(void **state)
 {
   enum { SHAPES = 160 };
@@ -654,8 +655,8 @@ static void *hog_memory(void)
   return NULL;
 }
 
-/* Where there is no memory to try algorithms for a product that accumulates, it is computed all the
- * same, and the file does not hear of it; oracle: the host. */
+/* If there is no memory to try algorithms for an accumulating product, it is computed without a
+ * trial, and the file gets no entry. Oracle: the host. */
 static void test_no_scratch(void **state)
 {
   const int64_t m = 4096, k = 64;
@@ -696,8 +697,8 @@ static void test_matmul(void **state)
       check_matmul(sizes[i][0], sizes[i][1], sizes[i][2], &products[p]);
 }
 
-/* An epilogue behind the product, in part (a bias that the product has added) or as a whole, which
- * is one of the ways to do it; oracle: the host's, within the product. */
+/* An epilogue after the product: a part of it, such as a bias that the product has added, or all of
+ * it. The GPU may choose this way. Oracle: the host's epilogue within the product. */
 static void check_finish(enum epilogue epilogue, bool bias_before, int64_t m, int64_t n, int64_t ld)
 {
   const int64_t k = 64;
@@ -874,7 +875,7 @@ static void test_elementwise(void **state)
   }
 }
 
-/* Behind an odd number of elements, so that no access is aligned, and on a boundary of 16 bytes. */
+/* At an odd offset, so that no access is aligned, and on a boundary of 16 bytes. */
 static void test_cast(void **state)
 {
   (void)state;
@@ -1094,7 +1095,7 @@ static void test_hopper_attention(void **state)
     check_attention(40, 260, 4, 2, widths[d],
                     0); /* three key blocks, sets of 44 of 80 heads: groups on their way down */
   }
-  /* What it does not know goes another way. */
+  /* Shapes that this kernel does not support use another kernel. */
   check_attention(1, 300, 4, 4, 64, 33);
   check_attention(2, 77, 3, 1, 40, 0);
 }
@@ -1147,7 +1148,7 @@ static size_t room_for(struct heads *heads, enum attention_room which)
   return bytes;
 }
 
-/* The gradient with `bytes` of workspace; what lies behind them stays as it was. */
+/* The gradient with `bytes` of workspace. Bytes after the workspace do not change. */
 static void gradient_within(struct heads *heads, size_t bytes, unsigned char *out)
 {
   enum { BEHIND = 4096 };
@@ -1542,8 +1543,8 @@ static void *later(void *base, int64_t elements, enum dtype type)
   return (char *)base + (size_t)elements * dtype_size(type);
 }
 
-/* Three steps, the last two with other random bits. `skip`: elements that the range begins behind
- * the arrays; where that is no multiple of 4 nothing is aligned. */
+/* Three steps, the last two with other random bits. `skip`: offset of the range in the arrays, in
+ * elements. If it is no multiple of 4, nothing is aligned. */
 static void update_as_the_host(struct update op, int64_t n, int64_t skip, bool copies)
 {
   struct same master = same_make(n + skip, op.master, true, false),
@@ -2269,8 +2270,8 @@ static void test_memory(void **state)
   must(gpu->ops->lane_check(gpu_lane));
 }
 
-/* Memory that processes share, pinned: a copy of it is put behind work of many milliseconds, and
- * the caller goes on. Oracle: what was written. */
+/* Memory that processes share, pinned. A copy of it is enqueued after work of many milliseconds,
+ * and the caller continues. Oracle: what was written. */
 static void test_pin(void **state)
 {
   enum { BYTES = 64 << 20, WORK = 256 << 20, TURNS = 300 };
@@ -2311,8 +2312,8 @@ static void test_pin(void **state)
   assert_int_equal(munmap(shared, 2 * BYTES), 0);
 }
 
-/* Lane `other` reads what the first lane writes behind work of some milliseconds; oracle: what was
- * written. */
+/* Lane `other` reads the result that the first lane writes after work of some milliseconds. Oracle:
+ * the written values. */
 static void test_marks(void **state)
 {
   enum { BYTES = 256 << 20, TURNS = 20 };
@@ -2437,7 +2438,7 @@ static void test_measure(void **state)
   must(gpu->ops->measured(gpu_lane, total)); /* a look changes nothing */
   expect_calls(total, CLASS_PRODUCTS, ROUNDS, ROUNDS * 2.0 * N * 64 * 128);
 
-  must(gpu->ops->measure(gpu_lane, true)); /* anew, in the events of before */
+  must(gpu->ops->measure(gpu_lane, true)); /* again, in the events from before */
   must(gpu->ops->add(gpu_lane, N * N, a.there, b.there, c.there));
   must(gpu->ops->measured(gpu_lane, total));
   expect_calls(total, CLASS_ACTIVATIONS, 1, 3.0 * N * N * (double)dtype_size(compute));

@@ -65,7 +65,7 @@ static enum status apart_copy(struct lane *lane, void *to, const void *from, siz
   return STATUS_OK;
 }
 
-/* Behind the copies before it, inside of the device. */
+/* After the earlier copies, inside the device. */
 static enum status apart_cast(struct lane *lane, int64_t n, enum dtype from_type, const void *from,
                               enum dtype to_type, void *to)
 {

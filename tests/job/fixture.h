@@ -1,5 +1,5 @@
-/* As much of a job as its state needs, one rank at a time; and a device that lies apart: memory
- * that the host cannot touch, copies that run when they are waited for. */
+/* The part of a job that its state needs, on one rank at a time. Its device has memory that the
+ * host cannot touch, and copies that run when they are waited for. */
 #ifndef SLUICE_TESTS_JOB_FIXTURE_H
 #define SLUICE_TESTS_JOB_FIXTURE_H
 
@@ -31,7 +31,7 @@ struct apart_counts {
 struct apart_counts apart_counts(void); /* since the last call */
 /* A look at its memory. */
 void apart_read(const void *from, size_t bytes, void *to);
-/* What it says of its memory; -1: what the host says. */
+/* The memory that it reports; -1: the value of the host. */
 void apart_set_memory(int64_t used, int64_t all);
 
 #endif

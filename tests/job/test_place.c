@@ -1,6 +1,6 @@
-/* Where a job computes, and whether it fits there. Oracles: a table of what the deck says, what the
- * machine has and what follows; sizes of a plan, against memory of one byte more and one byte less;
- * sums of round sizes. */
+/* Where a job computes, and whether it fits there. Oracles: a table of decks, machines and expected
+ * places. Plans are compared with memory of one byte more and one byte less. Sums have round
+ * sizes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -166,7 +166,8 @@ static enum status sized_check(const struct sized *sized, enum job_use use,
 static const struct job_limits no_limits = {
     .device = -1, .host = -1, .shared = -1, .disk = -1, .lock = -1};
 
-/* What a rank and its device need: arenas, and a reserve that is larger between ranks. */
+/* The need of a rank and its device: arenas, and a reserve that is larger if there are other
+ * ranks. */
 static void a_device_apart_is_asked_for_its_memory(void **state)
 {
   (void)state;
@@ -370,7 +371,7 @@ static void no_key_is_named_that_does_not_help(void **state)
   sized_close(&sized);
 }
 
-/* What is said, if anything, of a job that is not refused. */
+/* The message, if any, of a job that is not refused. */
 static void check_warning(const struct sized *sized, const struct job_limits *limits,
                           const char *text)
 {
@@ -502,8 +503,8 @@ static void a_folder_that_cannot_be_is_not_a_full_disk(void **state)
   sized_close(&sized);
 }
 
-/* What statfs() says of every folder; 0: what it does. And the folders that were made to try one.
- */
+/* The result of statfs() for every folder; 0: the real one. And the number of folders that were
+ * made as a trial. And the folders that were made to try one. */
 static unsigned system_type;
 static int trials;
 
@@ -566,7 +567,7 @@ static void what_goes_to_nvme_goes_to_the_node_s_own_disk(void **state)
     system_type = local[i];
     must(check_disk_of(0, 4, false, 1));
     check_text("nothing");
-    must(check_disk_of(0, 2, true, 1)); /* on two nodes, where each is told */
+    must(check_disk_of(0, 2, true, 1)); /* on two nodes, where each has a folder of its own */
     check_text("nothing");
     assert_int_equal(check_disk_of(0, 2, false, 1), STATUS_USAGE);
     check_text("activations, optimizer state or residuals go to NVMe, but tiers.nvme names no "
@@ -661,7 +662,7 @@ static void one_rank_of_a_node_tries_the_folder(void **state)
   }
 }
 
-/* What is never asked for is only warned of. */
+/* Memory that is never allocated only gives a warning. */
 static void state_that_cannot_be_saved_is_refused(void **state)
 {
   (void)state;
@@ -747,7 +748,7 @@ static void limits_bound_what_is_available(void **state)
                      known[i].room);
 }
 
-/* What CUDA's update and copies do not have is refused when the plan is made. */
+/* Settings that CUDA's update and copies do not support are refused when the plan is made. */
 static void a_device_apart_refuses_what_it_does_not_do(void **state)
 {
   (void)state;

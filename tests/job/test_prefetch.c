@@ -103,7 +103,7 @@ static struct job_record record_run(bool ahead)
   }
   record.params = job_collect(&job);
   record.n = job_parameters(&job);
-  assert_int_equal(source.ended, JOB_STEPS * MICROS); /* none behind the last step */
+  assert_int_equal(source.ended, JOB_STEPS * MICROS); /* none after the last step */
   close_job(&job, prefetch);
   return record;
 }
@@ -117,8 +117,8 @@ static void the_bits_are_the_same(void **state)
   job_record_free(&ahead);
 }
 
-/* Seconds of LOAD in `steps` steps behind the first one, each of which lasts until what it can read
- * ahead has been read. */
+/* Seconds of LOAD in `steps` steps after the first one. Each step lasts until everything that can
+ * be read ahead has been read. */
 static double load_seconds(struct source *source, int64_t steps, bool ahead)
 {
   struct job job;
@@ -164,7 +164,7 @@ static void a_failure_is_told_by_the_step_that_it_belongs_to(void **state)
   job_step(&job, 0);
   wait_for_reads(&source, 2 * MICROS);
   job_step(&job, 1);
-  wait_for_reads(&source, 2 * MICROS + 2); /* the failed one, and none behind it */
+  wait_for_reads(&source, 2 * MICROS + 2); /* the failed one, and none after it */
   must(exec_drain(job.exec));
   assert_int_equal(exec_step(job.exec, 2, 3, 0.01, &result), STATUS_IO);
   assert_string_equal(status_text(), "shard 7 is gone");

@@ -246,7 +246,8 @@ static void get_row(const struct io_tensor *tensor, char *out)
     memcpy(out, tensor->data, (size_t)n);
 }
 
-/* What was loaded, whatever the memory, and whether the checkpoint is written next to training. */
+/* The loaded state is the same for every memory tier, and also if the checkpoint is written during
+ * training. */
 static void what_is_loaded_is_saved(void **state)
 {
   (void)state;

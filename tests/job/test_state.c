@@ -1,7 +1,7 @@
 /* The state of a job whose device lies apart: its memory is touched by the device's copies alone,
  * and what is saved is what was loaded. Oracles: the same job on the host device, bit for bit in
- * all that lasts from step to step; checkpoints that either of them reads; and pages that end the
- * program when anything else touches them. */
+ * all state that lasts from step to step. Each of them reads the other's checkpoints. Pages end the
+ * program if other code touches them. */
 /* ranks: 1 2 3 4 */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,6 @@
 /* The state of a job whose masters and moments lie in host memory, on the disk, or in 16 bits.
- * Oracles: the same job on the device alone, which every other one takes its state from and gives
- * it to by a checkpoint, bit for bit; the architecture's initialisation, rounded; and raw bits that
- * come back. */
+ * Oracles: the same job on the device alone. Every other job exchanges its state with it by a
+ * checkpoint, bit for bit. The rounded initialisation of the architecture. Raw bits survive. */
 /* ranks: 1 2 3 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -106,8 +105,8 @@ static void close_job(struct job *job, struct deck *deck)
   deck_destroy(deck);
 }
 
-/* Element e of a tensor, the same on every rank: any bits of a parameter, and of a moment one of
- * the numbers that all types hold; a second one is a square. */
+/* Element e of a tensor, the same on every rank. A parameter has any bits. A moment has a number
+ * that all types hold, and a second moment is a square. */
 static float value_of(const struct io_tensor *t, int64_t e)
 {
   uint32_t words[4];
@@ -209,7 +208,7 @@ static int check_copies(const struct job *job, bool filled)
   return copies;
 }
 
-/* Of a group that shares it, what all of them hold. */
+/* The shared working copy of a group, whole. */
 static void working_copies_are_the_masters_rounded(void **arg)
 {
   (void)arg;
@@ -409,9 +408,9 @@ static void the_disk_is_zeroed(void **arg)
 
 /* --- memory -------------------------------------------------------------- */
 
-/* Masters in host memory are filled where they are, beside a device apart too; its memory is not
- * touched. */
-/* Of masters and moments: all, or those of resident units, of which here nothing is frozen. */
+/* Masters in host memory are initialised in place, also next to a device with its own memory, which
+ * is not touched. */
+/* Bytes of masters and moments: of all units, or of resident units. Nothing is frozen here. */
 static int64_t bytes_on_device(const struct plan *plan)
 {
   const struct deck_policy *asked = &plan->input.policy;
@@ -451,7 +450,7 @@ static void masters_in_host_memory_need_no_second_copy(void **arg)
   }
 }
 
-/* What a copy holds stays, whatever becomes of the state; and it is taken again. */
+/* The content of a copy does not change with the state, and the copy can be taken again. */
 static void a_snapshot_is_of_its_moment(void **arg)
 {
   (void)arg;

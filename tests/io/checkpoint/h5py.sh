@@ -1,7 +1,7 @@
 #!/bin/sh
 # The writer in doc/reference/checkpoint.md, run as it stands there. Oracle: h5py and zlib of
-# Python, another program than ours; `sluice ckpt` accepts and shows what it has written, and
-# refuses it when a number was changed behind the checksum's back.
+# Python, independent of Sluice. `sluice ckpt` accepts and shows the written file. It refuses the
+# file after a number was changed without its checksum.
 set -eu
 . "${top_srcdir:?}/tests/need.sh"
 need python3

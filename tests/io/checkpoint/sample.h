@@ -1,6 +1,6 @@
-/* A small state to save: tensors of 1 to 4 dimensions, odd sizes, several types, whose bytes are a
- * function of (tensor, position), spread over the ranks in ways that a sharding strategy would
- * choose, and in ways that none would. */
+/* A small state to save: tensors of 1 to 4 dimensions, of odd sizes and several types. Their bytes
+ * are a function of (tensor, position). They are spread over the ranks as a sharding strategy would
+ * do, and in other ways. */
 #ifndef SLUICE_TESTS_IO_CHECKPOINT_SAMPLE_H
 #define SLUICE_TESTS_IO_CHECKPOINT_SAMPLE_H
 

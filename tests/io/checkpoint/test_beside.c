@@ -1,4 +1,4 @@
-/* A save beside a thread that uses HDF5, as the store's does. Oracles: what each call of HDF5 is
+/* A save while another thread uses HDF5, as the store does. Oracles: what each call of HDF5 is
  * asked to move; whether another thread gets the lock while the disk is waited for; the file, which
  * verifies. */
 /* ranks: 1 2 3 */

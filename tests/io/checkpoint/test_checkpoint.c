@@ -1,6 +1,6 @@
-/* Saving and loading. Oracles: the bytes of a function of (tensor, position); plain serial HDF5
- * calls; zlib's CRC-32 over whole tensors; the same file, bit by bit, from every way to spread the
- * tensors over the ranks. */
+/* Saving and loading. Oracles: the bytes of a function of (tensor, position). Plain serial HDF5
+ * calls read the file. zlib computes the CRC-32 of whole tensors. All distributions of the tensors
+ * over ranks give the same file, bit by bit. */
 /* ranks: 1 2 3 4 */
 #include <fcntl.h>
 #include <setjmp.h>
@@ -289,7 +289,7 @@ static void overwriting_replaces(void **state)
   mem_free(path);
 }
 
-/* What a caller may get wrong is told before a file exists. */
+/* Errors of a caller are reported before a file exists. */
 static void expect_refusal(struct sample *sample, const char *words)
 {
   char *path = checkpoint_folder_path(dir, 900), *temporary = checkpoint_folder_temporary(dir, 900);
@@ -648,7 +648,7 @@ static void a_move_that_fails_leaves_nothing(void **state)
   mem_free(path);
 }
 
-/* What import makes: no optimizer state. */
+/* The result of an import: no optimizer state. */
 static void a_checkpoint_without_moments_says_so(void **state)
 {
   (void)state;
@@ -724,7 +724,7 @@ static enum status take_nothing(const struct io_tensor *tensor, struct layout_ra
   return status_set(STATUS_IO, "a disk that is full");
 }
 
-/* Who has no room for what was read says nothing of the file: no rank calls it damaged. */
+/* If a rank has no memory for the data, the file is not blamed: no rank calls it damaged. */
 static void what_is_not_taken_is_not_damaged(void **state)
 {
   (void)state;

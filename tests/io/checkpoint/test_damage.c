@@ -313,7 +313,7 @@ static void no_permission(void **state)
   if (comm_rank(job) == 0)
     assert_int_equal(chmod(bad, 0), 0);
   assert_int_equal(comm_barrier(job), STATUS_OK);
-  bool root = geteuid() == 0; /* to whom permissions say nothing */
+  bool root = geteuid() == 0; /* a user that permissions do not restrict */
   if (root && seteuid(65534) != 0) {
     skip();
   }

@@ -163,8 +163,8 @@ static void damaged_ones_are_passed_over_and_told(void **state)
   mem_free(newest);
 }
 
-/* A part of a list is not taken for the whole: the run would go on from an older checkpoint, or
- * start anew. */
+/* A partial list is not used as the whole list. With it the run would continue from an older
+ * checkpoint, or start from the beginning. */
 static void a_folder_that_cannot_be_read_is_told(void **state)
 {
   (void)state;
@@ -232,8 +232,8 @@ static enum status load_into(void *arg, const char *path, bool *damaged)
                 : checkpoint_try(job, path, resumed->sample.n, resumed->sample.tensor, damaged);
 }
 
-/* What needs a checkpoint finds out by itself whether one is damaged, so that it is read once; what
- * it was left half filled with is filled anew from the one before. */
+/* Loading itself detects damage, so a checkpoint is read once. State that was loaded in part is
+ * loaded again from the checkpoint before. */
 static void the_newest_that_loads_is_read_once(void **state)
 {
   (void)state;
@@ -409,7 +409,7 @@ static void another_history_is_set_aside(void **state)
   assert_int_equal(log_open_file(log), STATUS_OK);
   assert_int_equal(checkpoint_set_aside(job, dir, 20), STATUS_OK);
   assert_int_equal(checkpoint_set_aside(job, dir, 20),
-                   STATUS_OK); /* nothing is left to do, nothing is told */
+                   STATUS_OK); /* nothing is left to do, and nothing is logged */
   assert_int_equal(checkpoint_set_aside(job, missing, 0), STATUS_OK);
   assert_int_equal(log_open_file(NULL), STATUS_OK);
   assert_int_equal(comm_barrier(job), STATUS_OK);
@@ -523,7 +523,7 @@ static void what_cannot_be_removed_is_told(void **state)
   mem_free(folder);
 }
 
-/* What is printed, one rank. */
+/* The printed output of one rank. */
 
 static char *printed;
 static size_t printed_bytes;

@@ -190,7 +190,7 @@ static void killed_in_every_phase(void **state)
   }
 }
 
-/* Of a job whose ranks MPI-IO holds to be on several nodes: it makes a file more. */
+/* A job whose ranks are on several nodes for MPI-IO: it makes one more file. */
 static void one_of_several_nodes(void **state)
 {
   (void)state;
@@ -206,8 +206,8 @@ static void one_of_several_nodes(void **state)
     skip(); /* this MPI makes none */
 }
 
-/* Laid out on some ranks only, a store cannot be closed: the job ends at once, instead of waiting
- * for ever. */
+/* If a store is laid out on some ranks only, it cannot be closed. The job ends at once and does not
+ * wait without end. */
 static void a_store_that_one_rank_cannot_make(void **state)
 {
   (void)state;

@@ -1,5 +1,5 @@
-/* What io/ shares of HDF5. Oracles: base/dtype's conversions against HDF5's own; memory against the
- * file for every range; errors provoked in the file system. */
+/* The common HDF5 code of io/. Oracles: base/dtype's conversions against HDF5's own; memory against
+ * the file for every range; errors provoked in the file system. */
 #include <fcntl.h>
 #include <math.h>
 #include <setjmp.h>
@@ -187,9 +187,9 @@ static void every_range(void **state)
   assert_int_equal(hdf5_finish(file, STATUS_OK), STATUS_OK);
 }
 
-/* What makes a file quick to write over and over, as the store of activations is: contiguous, all
- * there before anything is written, nothing filled, on whole blocks of the disk. HDF5 itself says
- * so, of the file and where the dataset lies in it. */
+/* Properties that make a file fast to overwrite, as the store of activations needs: contiguous,
+ * allocated before the first write, never filled, on whole blocks of the disk. HDF5 itself says so,
+ * of the file and where the dataset lies in it. */
 static void a_dataset_is_laid_out_once(void **state)
 {
   (void)state;

@@ -61,7 +61,8 @@ static void add_steps(struct events *events, int64_t first, int64_t last)
   }
 }
 
-/* A file per start, also within a second. What is rewound is gone, whole files too. */
+/* A file per start, also within a second. Events after the point of resume are removed, also whole
+ * files. */
 static void test_rewind(void **state)
 {
   (void)state;

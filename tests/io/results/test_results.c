@@ -337,7 +337,7 @@ static void opening_is_tried(void **state)
   unlink(path);
 }
 
-/* What cannot be cut is refused before and then. */
+/* A file that cannot be cut is refused before the start and at the cut. */
 static void only_files_are_appended_to(void **state)
 {
   (void)state;

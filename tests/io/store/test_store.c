@@ -1,5 +1,5 @@
 /* The store. Oracles: a copy in memory of what each rank wrote; the file system's own figures
- * (statvfs, what a folder holds); HDF5 files beside it whose content is known. */
+ * (statvfs, the files of a folder). HDF5 files of known content are used at the same time. */
 /* ranks: 1 2 3 */
 #include <dirent.h>
 #include <errno.h>
@@ -64,7 +64,8 @@ static void fill(unsigned char *out, int64_t n, uint32_t seed)
   }
 }
 
-/* Room for n bytes whose address is `shift` beyond a block's begin; `all` is to be freed. */
+/* Memory of n bytes, at an address `shift` after the beginning of a block. The caller frees
+ * `all`. */
 static unsigned char *place(int64_t n, int64_t shift, void **all)
 {
   assert_int_equal(mem_alloc(MEM_IO, (size_t)(n + 2 * BLOCK), all), STATUS_OK);
@@ -255,7 +256,7 @@ static char *plant(const char *letters, const char *after, bool locked, int *fd)
   return path;
 }
 
-/* What a killed job has left is removed, and nothing else. */
+/* Files that a killed job has left are removed, and no others. */
 static void an_abandoned_file_is_removed(void **state)
 {
   (void)state;
@@ -371,7 +372,7 @@ static void a_full_disk_is_not_its_folders_fault(void **state)
   assert_int_equal(comm_barrier(job), STATUS_OK);
 }
 
-/* Behind the first look. A quota is not in what the disk says it has. */
+/* After the first check the disk gets full. A quota is not in what the disk says it has. */
 static void a_disk_that_fills_meanwhile_is_told(void **state)
 {
   (void)state;
@@ -484,7 +485,7 @@ static void refuses_folder(const char *folder, const char *what, const char *why
   assert_null(strstr(status_text(), "iB")); /* no size */
 }
 
-/* /proc has no room, either: that is not what is told. */
+/* /proc has no room either, but that is not the reported reason. */
 static void a_folder_that_cannot_be(void **state)
 {
   (void)state;
@@ -549,8 +550,8 @@ static void a_folder_that_can_be_is_left_as_it_is(void **state)
   mem_free(mine);
 }
 
-/* A limit in the midst of a transfer: the disk writes up to it, and says why it does not go on.
- * `shift`: of the memory against blocks; 0: past the page cache, if the disk allows it. */
+/* A limit is reached during a transfer: the disk writes up to it and reports the reason. `shift`:
+ * offset of the memory from a block; 0: past the page cache, if the disk allows it. */
 static void write_up_to_a_limit(int64_t shift)
 {
   struct rlimit before;
@@ -726,8 +727,8 @@ static void a_transfer_does_not_wait_for_hdf5(void **state)
   store_destroy(store);
 }
 
-/* What a checkpoint does, collective calls and all; failures of calls, too, whose reason belongs to
- * this thread. */
+/* The calls of a checkpoint, also collective ones. Calls that fail are among them, and their reason
+ * belongs to this thread. */
 static enum status use_files(void *arg)
 {
   const char *path = arg;

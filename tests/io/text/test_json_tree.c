@@ -210,7 +210,7 @@ static void depth_has_a_limit(void **state)
 static void values_have_a_limit(void **state)
 {
   (void)state;
-  const size_t most = (1 << 23) - 2; /* beside the array and the tree's own node */
+  const size_t most = (1 << 23) - 2; /* next to the array and the tree's own node */
   char *text = NULL;
   assert_int_equal(mem_alloc(MEM_META, 2 * most + 4, (void **)&text), STATUS_OK);
   text[0] = '[';

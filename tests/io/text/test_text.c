@@ -1,6 +1,6 @@
-/* Documents of a file. Oracles: documents written by hand; the blocks of a plain text, put
- * together, are the text; a stream that goes on from any position gives what the whole one gave;
- * the byte of each kind of damage is known by construction. */
+/* Documents of a file. Oracles: documents written by hand. The blocks of a plain text, joined, are
+ * the text. A stream that continues from any position gives the same documents as the whole stream.
+ * The byte of each kind of damage is known by construction. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -116,7 +116,7 @@ static void check_documents(const char *name, const char *content, const char *e
   unlink(path);
 }
 
-/* What is no UTF-8 becomes U+FFFD, wherever a block ends; a file without blank or space is cut
+/* Invalid UTF-8 becomes U+FFFD, also at the end of a block. A file without blank or space is cut
  * between characters, and between stray bytes. */
 static void check_replaced(const char *name, const char *content, size_t bytes,
                            const char *expected, size_t expected_bytes)
@@ -221,7 +221,7 @@ static void test_numbers(void **state)
       "[{\"text\":\" \"},{\"text\":\"b\"},{\"text\":\"\"},{\"text\":\"d\"}]";
   const char *path = put("a.json", content, sizeof content - 1);
   assert_int_equal(read_from(path, (struct text_position){0, 0}, got), 2);
-  assert_int_equal(got[0].number, 1); /* white space is passed over, but counted */
+  assert_int_equal(got[0].number, 1); /* white space is skipped, but counted */
   assert_int_equal(got[1].number, 3);
   assert_int_equal(got[0].after.byte, 26);
   assert_int_equal(got[0].after.number, 2);

@@ -1,7 +1,7 @@
 /* Training of a byte-level BPE vocabulary. Oracles: the merges that Hugging Face's BpeTrainer makes
- * of data/bpe_train/corpus.jsonl (make_bpe_train.py there); a trainer that counts all pairs anew
- * for each merge; one rank's bytes for any number of ranks; the same corpus in one file and in
- * many. */
+ * of data/bpe_train/corpus.jsonl (make_bpe_train.py there). A trainer that counts all pairs again
+ * for each merge. Any number of ranks gives the bytes of one rank. One file and many files give the
+ * same result. */
 /* ranks: 1 2 3 5 */
 
 #include <inttypes.h>
@@ -228,8 +228,7 @@ static void join_in_word(struct plain *plain, int word, struct bpe_merge pair, i
   plain->n[word] = kept;
 }
 
-/* Of the highest count the lowest pair; its count, or 0. `table` is [ids * ids], all zero between
- * calls. */
+/* The lowest pair of the highest count. Returns its count, or 0. */
 static int64_t best_pair(const struct plain *plain, int64_t ids, int64_t *table,
                          struct bpe_merge *best)
 {
@@ -311,7 +310,7 @@ static void test_plain(void **state)
   for (uint64_t seed = 0; seed < 150; seed++)
     check_plain(seed, 1 + (int)seed % 40, 1 + (int)seed % 23, 1 + (int)seed % 4, 40,
                 1 + (int64_t)seed % 3);
-  check_plain(1000, 1500, 30, 12, 1000, 1); /* lists and the table of pairs are made anew */
+  check_plain(1000, 1500, 30, 12, 1000, 1); /* lists and the table of pairs are rebuilt */
   check_plain(1001, 120, 30, 20, 1900, 1);  /* to the last pair */
 }
 

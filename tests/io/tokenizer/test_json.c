@@ -1,7 +1,7 @@
-/* tokenizer.json. Oracles: token ids and texts that Hugging Face's library gives for an awkward
- * corpus (data/tokenizers, by tests/fixtures/make_tokenizers.py); for a small vocabulary, tokens
- * written by hand; for the normal form C, pairs from the Unicode Standard. Everything that would
- * change tokens and is not followed is refused. */
+/* tokenizer.json. Oracles: token ids and texts of Hugging Face's library for an awkward corpus
+ * (data/tokenizers, by tests/fixtures/make_tokenizers.py). For a small vocabulary, tokens written
+ * by hand. For the normal form C, pairs from the Unicode Standard. Everything that would change
+ * tokens and is not followed is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -902,7 +902,7 @@ static void test_nfc(void **state)
   OK(nfc_create(&nfc));
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     check_nfc(nfc, cases[i][0], cases[i][1]);
-  for (size_t i = 0; i < 3; i++) { /* no copy where nothing is to be looked at */
+  for (size_t i = 0; i < 3; i++) { /* no copy if there is nothing to check */
     const char *out = NULL;
     size_t bytes = 0;
     OK(nfc_text(nfc, cases[i][0], strlen(cases[i][0]), &out, &bytes));

@@ -1,6 +1,6 @@
-/* Oracles: tables of words written by hand from the patterns; for the patterns that are scanned by
- * hand, PCRE2 running the same pattern over random text; for the classes of characters, PCRE2's
- * own, and that a newer Unicode only adds to an older one. */
+/* Oracles: tables of words written by hand from the patterns. For patterns that are scanned by our
+ * code, PCRE2 runs the same pattern over random text. Classes of characters are compared with
+ * PCRE2's own, and a newer Unicode only adds to an older one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -260,8 +260,8 @@ static void test_classes(void **state)
   mem_free(classes);
 }
 
-/* What tells the patterns apart: contractions, kinds of space, numbers, line ends, and characters
- * of all scripts. */
+/* Text that separates the patterns: contractions, kinds of space, numbers, line ends, and
+ * characters of all scripts. */
 static uint32_t random_character(const struct split_classes *classes, const uint32_t draw[4])
 {
   static const char contractions[] = "''''srtvemldSRTVEMLD", spaces[] = "     \t\r\n\n\v\f",

@@ -1,6 +1,6 @@
-/* Oracles: what Python's `regex` and a plain quadratic BPE make of awkward texts
- * (data/expected.txt, by data/make_bpe.py); a quadratic BPE in this file; decode(encode(x)) == x.
- */
+/* Oracles: the result of Python's `regex` and a plain quadratic BPE for awkward texts
+ * (data/expected.txt, by data/make_bpe.py). A quadratic BPE in this file. decode(encode(x)) ==
+ * x. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -181,8 +181,8 @@ static void check_replaced(const char *text, size_t bytes, const char *expected)
   mem_free(out);
 }
 
-/* What Python 3's bytes.decode("utf-8", "replace") makes of them; table 3-8 of the Unicode Standard
- * is among them. */
+/* The result of Python 3's bytes.decode("utf-8", "replace"). Table 3-8 of the Unicode Standard is
+ * among the inputs. */
 static void test_utf8_replace(void **state)
 {
   (void)state;
@@ -341,7 +341,7 @@ static void test_against_another_program(void **state)
 /* ---- merging, against the definition: join the leftmost of the best pairs, start again */
 
 /* A folder with a vocabulary over the bytes, `merges` (lines "a b", printable ASCII) and end of
- * text; *out is to be removed with remove_folder(). */
+ * text. The caller removes *out with remove_folder(). */
 static void write_folder(const char *merges, char *out)
 {
   char path[600];

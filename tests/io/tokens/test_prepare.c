@@ -1,6 +1,6 @@
-/* `sluice prepare`. Oracles: the tokens of every document by the reader and the tokenizer alone,
- * compared with what plain HDF5 calls read from the shards; one rank's bytes for any number of
- * ranks; the bytes before for what is made again. */
+/* `sluice prepare`. Oracles: the tokens of every document, by the reader and the tokenizer alone,
+ * are compared with plain HDF5 reads of the shards. Any number of ranks gives the bytes of one
+ * rank. Repeated parts have the same bytes as before. */
 /* ranks: 1 2 3 */
 #include "corpus.h"
 
@@ -139,7 +139,7 @@ static void check_shard(const char *path, uint16_t end_of_text, struct stream *o
       H5Dclose(starts);
     }
     for (hsize_t i = 0, ends = 0, at = 0; i < documents;
-         at = first[i++]) { /* a document begins behind each end of text, and nowhere else */
+         at = first[i++]) { /* a document begins after each end of text, and nowhere else */
       assert_true(first[i] < n && (i == 0 || first[i] > first[i - 1]));
       for (ends = 0; at < first[i]; at++)
         ends += token[at] == end_of_text;

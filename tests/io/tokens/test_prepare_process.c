@@ -19,7 +19,7 @@
 static char folder[] = "/tmp/sluice-prepare-XXXXXX", corpus[128], part[160], out[128], whole[128];
 enum { SHARD = 400000 };
 
-/* What a finished child tells. */
+/* The reports of a finished child. */
 struct report {
   struct prepare_result result;
   int64_t data_peak, resident_before, resident_peak;

@@ -547,8 +547,8 @@ static void test_index_alone(void **state)
   drop(dir);
 }
 
-/* What a shard is known by when it is opened; its tokens are not among that unless somebody asks.
- */
+/* The properties of a shard that are checked when it is opened. Its tokens are checked on request
+ * only. */
 static void test_changed_shards(void **state)
 {
   (void)state;
