@@ -1,6 +1,6 @@
 #!/bin/sh
-# Holds every include line of the source against the edges in doc/layers.txt, and the edges against
-# the include lines: a missing edge, an edge that no file uses, and a cycle are errors.
+# Compares every include line of the source with the edges in doc/layers.txt. A missing edge, an
+# edge that no file uses, and a cycle are errors.
 set -eu
 cd "${top_srcdir:?}"
 

@@ -71,8 +71,8 @@ static void room_is_kept_free(void **state)
   layout_unit_free(&large);
 }
 
-/* Oracle: each part is what packing its parameters alone gives, the frozen one behind the trained
- * one. */
+/* Oracle: each part equals a layout of its parameters alone. The frozen part comes after the
+ * trained one. */
 static void expect_parts(const bool *frozen, int ranks)
 {
   struct layout_unit unit, part[2] = {0};

@@ -51,16 +51,16 @@ struct caches {
 };
 void caches_create(struct engine *engine, int64_t B, int64_t capacity, struct caches *out);
 void caches_destroy(struct engine *engine, struct caches *caches);
-/* logits [B, V] behind the last of T new tokens of each sequence, `past` of which are in the
- * caches; token [B, T]. */
+/* logits [B, V] after the last of T new tokens of each sequence. The caches hold `past` of the
+ * tokens. token [B, T]. */
 void engine_decode(struct engine *engine, struct caches *caches, int64_t past, int64_t T,
                    const int32_t *token, float *logits);
 
 /* Parameter p of unit u in a flat buffer of it. */
 float *engine_param(const struct engine *engine, void *const *flat, int u, int p);
 
-/* Watched memory of `bytes`, all of it NaN; engine_free() fails the test when something was written
- * behind it. */
+/* Watched memory of `bytes`, all of it NaN. engine_free() fails the test if something was written
+ * after its end. */
 void *engine_alloc(struct engine *engine, size_t bytes);
 void engine_free(struct engine *engine, void *memory, size_t bytes);
 

@@ -1,5 +1,5 @@
-/* What must not change a bit of the loss or of any gradient, in every architecture. Oracle: the
- * same step, cut another way. */
+/* Choices that must not change a bit of the loss or of any gradient, in every architecture. Oracle:
+ * the same step, cut another way. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,7 +58,7 @@ static void assert_same_param(const char *label, const struct made *a, const str
                (double)y[i]);
 }
 
-/* What is trained in both. */
+/* Parameters that are trained in both runs. */
 static void assert_same(const char *label, const struct made *a, const struct made *b)
 {
   assert_memory_equal(&a->loss, &b->loss, sizeof a->loss);
@@ -174,7 +174,7 @@ static void test_evaluation(void **state)
   }
 }
 
-/* Gradients of what is not frozen, among them those below and beside what is. */
+/* Gradients of trained parameters, also of those below and next to frozen ones. */
 static void compare_frozen(const struct shape_case *c, const struct made *all, char *pattern)
 {
   struct made some;

@@ -1,7 +1,7 @@
 /* Generation: tokens one at a time, or some at a time, against the whole sequence at once. Oracle:
- * logits of the forward pass, and the same bits for sequences that share a call. What differs is
- * the order of sums inside attention: measured as up to 1.2e-6; the bound leaves a factor of ten.
- */
+ * logits of the forward pass, and the same bits for sequences that share a call. Only the order of
+ * sums inside attention differs. The difference was measured as up to 1.2e-6, and the bound leaves
+ * a factor of ten. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -60,7 +60,7 @@ static void destroy(struct fixture *f)
   engine_destroy(&f->engine);
 }
 
-/* Tokens [past, past + T) of all sequences, one sequence behind the other. */
+/* Tokens [past, past + T) of all sequences, one sequence after the other. */
 static void decode(struct fixture *f, int64_t past, int64_t T)
 {
   int32_t *token = calloc((size_t)(shape.B * T), sizeof *token);
@@ -131,7 +131,7 @@ static void test_cache_bytes(void **state)
   engine_destroy(&e);
 }
 
-/* Tokens behind the end of the context. */
+/* Tokens after the end of the context. */
 static void test_context_is_full(void **state)
 {
   (void)state;
@@ -170,8 +170,8 @@ static enum status watched_attention(struct lane *lane, const struct attention *
   return watch.real->attention(lane, op);
 }
 
-/* One block, T new tokens of each sequence behind `past`, in `bytes` of workspace with a guard
- * behind it. */
+/* One block, T new tokens of each sequence after `past`, in `bytes` of workspace with a guard after
+ * its end. */
 static void decode_block(struct engine *e, const struct caches *caches, int unit, int64_t past,
                          int64_t T, size_t bytes)
 {
@@ -232,8 +232,8 @@ static void test_one_workspace_for_all_chunks(void **state)
       }
 }
 
-/* The same with that many threads at work, chunks of more than a strip of queries, and guards
- * behind the memory. */
+/* The same with several threads, chunks of more than a strip of queries, and guards after the
+ * memory. */
 static void test_workspace_of_many_threads(void **state)
 {
   (void)state;

@@ -500,9 +500,9 @@ static void test_flops(void **state)
 }
 
 /* Counted by hand. A token has 2 x multiply-adds with q 48 x 120, k and v 48 x 40 each, o 120 x 48,
- * three times 48 x 32; a pair of tokens 2 x 2 x 120. With a window of 5 in the last of three
- * blocks, sums over T - 5 full windows and the 5 before them; the mean over the blocks is what is
- * told. */
+ * three times 48 x 32; a pair of tokens 2 x 2 x 120. The last of three blocks has a window of 5:
+ * its sums have T - 5 full windows and the 5 before them. The reported number is the mean over the
+ * blocks. */
 static void test_decoder_flops(void **state)
 {
   (void)state;
@@ -545,9 +545,9 @@ static void test_sizes(void **state)
   assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_FORWARD, 1) == SIZE_MAX);
   assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_BACKWARD, 1) == SIZE_MAX);
   assert_true(ops->work_bytes(e.model, &e.device->model, huge, WORK_BACKWARD_TIGHT, 1) == SIZE_MAX);
-  const struct model_shape large = {
-      .B = (int64_t)(SIZE_MAX / (13 * 48 * 4 + 48 * 4)) / 16,
-      .T = 16}; /* what is kept is possible, and not beside what a pass works in */
+  const struct model_shape large = {.B = (int64_t)(SIZE_MAX / (13 * 48 * 4 + 48 * 4)) / 16,
+                                    .T = 16}; /* the activations alone are possible, but not
+                                                 together with the workspace of a pass */
   assert_true(ops->saved_bytes(e.model, large) < SIZE_MAX);
   assert_true(ops->work_bytes(e.model, &e.device->model, large, WORK_FORWARD, 1) == SIZE_MAX);
   engine_destroy(&e);

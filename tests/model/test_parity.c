@@ -218,7 +218,7 @@ static void check_greedy(struct fixture *f)
   free(expected);
 }
 
-/* What adamw.json says. */
+/* The values of adamw.json. */
 enum { MOST_STEPS = 16 };
 struct series {
   struct update adamw;

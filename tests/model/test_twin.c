@@ -1,7 +1,7 @@
 /* Every architecture on the host device against a twin in double (twin.c). The engine's fp32
- * rounding, 6e-8 an operation, is the only difference: over the depth of these models it was
- * measured as up to 2e-7 in the loss, 1.4e-6 in logits and 4e-6 in gradients; the bounds leave a
- * factor of ten for other machines' sums. */
+ * rounding, 6e-8 per operation, is the only difference. Over the depth of these models it was
+ * measured as up to 2e-7 in the loss, 1.4e-6 in logits and 4e-6 in gradients. The bounds leave a
+ * factor of ten for the sums of other machines. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -108,8 +108,8 @@ static double difference(struct fixture *f, double *element)
   return (above - below) / (2 * step);
 }
 
-/* Of some elements; the error is held against what as many of the whole gradient have, for those
- * may happen to be small. */
+/* For some elements. The error is compared with the mean size over the whole gradient, because
+ * these elements may happen to be small. */
 static void check_param(struct fixture *f, int u, int p)
 {
   const struct model_unit *unit = &f->engine.model->unit[u];

@@ -1,7 +1,7 @@
-/* A second GPT-2, and a second Llama with its relatives, written from the papers' formulas with
- * plain loops and double everywhere: the oracle of the engine's forward pass and, through central
- * differences, of its gradients. Shares nothing with the engine but the names and places of the
- * parameters. */
+/* A second GPT-2 and a second Llama with its relatives, written from the formulas of the papers,
+ * with plain loops and double everywhere. They are the oracle of the engine's forward pass. Central
+ * differences make them the oracle of its gradients. Shares nothing with the engine but the names
+ * and places of the parameters. */
 #ifndef SLUICE_TESTS_MODEL_TWIN_H
 #define SLUICE_TESTS_MODEL_TWIN_H
 

@@ -1,13 +1,13 @@
 #!/bin/sh
 # shellcheck disable=SC2086 # commands are lists of words
-# Four hosts over TCP, as network namespaces that a bridge connects: full and hybrid sharding end in
-# the same losses, and what they send from host to host is what `sluice plan` says. Oracles: bit
-# equality of strategies; the bytes that the kernel counts on each host's interface. Those of a step
-# are what a longer run has sent more than a shorter one: start, data and end are in both. Counted
-# are whole Ethernet frames, so the prediction, which is payload alone, is held against them as they
-# are and against the same less 66 bytes a packet (Ethernet 14, IP 20, TCP 32 with time stamps; a
-# frame that the kernel would cut later counts as one). Open MPI's own headers and what ranks agree
-# on in each step stay in, and have to fit into the 5 %.
+# Four hosts over TCP, as network namespaces that a bridge connects. Full and hybrid sharding end in
+# the same losses. The bytes that they send between hosts agree with `sluice plan`. Oracles: bit
+# equality of strategies; the bytes that the kernel counts on each host's interface. The bytes of a
+# step are the difference between a longer and a shorter run: start, data and end are in both. The
+# kernel counts whole Ethernet frames, but the prediction is payload alone. So it is compared with
+# the frames, and with the frames less 66 bytes per packet (Ethernet 14, IP 20, TCP 32 with time
+# stamps). A frame that the kernel would cut later counts as one. Open MPI's own headers and what
+# ranks agree on in each step stay in, and have to fit into the 5 %.
 hosts=4
 . "${top_srcdir:?}/tests/need.sh"
 need ip unshare hostname mount
@@ -58,7 +58,7 @@ shift
 exec ip netns exec "$run-\${host#host}" unshare --uts --mount sh -c 'hostname "\$1" &&
   mount --bind "$scratch/hosts" /etc/hosts && shift && exec "\$@"' sh "\$host" "\$@"
 END
-# What mpirun starts on another host: agent HOST WORD..., words for a shell.
+# mpirun starts this on another host: agent HOST WORD..., words for a shell.
 cat > agent << END
 #!/bin/sh
 host=\$1

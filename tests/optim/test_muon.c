@@ -1,6 +1,6 @@
-/* Muon. Oracles: the polynomial of Newton-Schulz on singular values that are known, in fp64; the
- * whole step of a unit in fp64; counting, element by element, for the place of a state; and the
- * same bits for a unit that is cut into ranges. */
+/* Muon. Oracles: the polynomial of Newton-Schulz on known singular values, in fp64. The whole step
+ * of a unit in fp64. Counting, element by element, gives the place of a state. A unit that is cut
+ * into ranges is bitwise identical to the whole one. */
 #include "tests/device/fixture.h"
 
 #include <math.h>
@@ -159,7 +159,7 @@ static void states_are_packed(void **state)
   model_destroy(model);
 }
 
-/* What one rank holds of a unit: a range, with packed states. */
+/* One rank's part of a unit: a range, with packed states. */
 struct shard {
   struct layout_range r;
   float *state[STATES];

@@ -1,6 +1,6 @@
-/* Every elementwise optimizer. Oracles: its formula in fp64, with the bound of the roundings of
- * each type; the same bits for every cut, number of threads and instruction set; the mean of
- * stochastic rounding; and arrays of zeros, for arrays that are not there. */
+/* Every elementwise optimizer. Oracles: the formula in fp64, with the bound of the roundings of
+ * each type. Every cut, number of threads and instruction set is bitwise identical. Stochastic
+ * rounding has its mean. Absent arrays equal arrays of zeros. */
 #include "tests/device/fixture.h"
 
 #include <math.h>

@@ -118,7 +118,7 @@ static void test_frozen_segments(void **state)
   }
 }
 
-/* What the optimizer owns of one whole unit, with padding as of `flat`. */
+/* The optimizer's arrays of one whole unit, with padding as of `flat`. */
 struct owned {
   int64_t flat;
   float *master, *grad, *m, *v;
@@ -173,8 +173,8 @@ static void assert_same(const struct owned *a, const struct owned *b)
   assert_memory_equal(a->v, b->v, bytes);
 }
 
-/* Identity: shards of any length, cut anywhere, make the whole; what lies behind the parameters is
- * left alone. */
+/* Identity: shards of any length, cut anywhere, make the whole. Bytes after the parameters do not
+ * change. */
 static void test_update_of_ranges(void **state)
 {
   struct fixture *f = *state;

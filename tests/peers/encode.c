@@ -1,6 +1,6 @@
 /* encode FOLDER FILE [SECONDS]: the other half of tokenizer.sh. FILE holds documents, each followed
- * by a byte 0; FOLDER a tokenizer.json. Prints the token ids, a line a document; with SECONDS,
- * encodes all of them again and again for that long and prints the best rate in MB/s of processor
+ * by a byte 0; FOLDER a tokenizer.json. Prints the token ids, one document per line. With SECONDS
+ * it encodes all of them repeatedly for that long, and prints the best rate in MB/s of processor
  * time. */
 #include <stdbool.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ static enum status encode_all(struct tokenizer *tokenizer, const char *text, siz
   return STATUS_OK;
 }
 
-/* Of this process, so that others on the machine do not count. */
+/* CPU time of this process, so that other processes do not count. */
 static double processor_s(void)
 {
   struct timespec now;

@@ -33,7 +33,7 @@ decks=$here/../../inputs
 
 limited() { timeout -k 10 "${LIMIT:-300}" "$@"; }
 
-# What commands share: the deck, then key=value.
+# Arguments that all commands share: the deck, then key=value.
 arguments=()
 
 # set_arguments NAME MODEL T B MICROS KEY=VALUE...; and the line that says which row follows
@@ -104,13 +104,13 @@ row() {
   done
 }
 
-# On fewer than 4 GPUs whole gradients of 7.6 G parameters do not fit beside the activations of 16
-# sequences: there the peer reduces them after each micro-batch.
+# On fewer than 4 GPUs whole gradients of 7.6 G parameters do not fit next to the activations of 16
+# sequences. There FSDP2 reduces them after each micro-batch.
 every=
 test "$gpus" -ge 4 || every=" --reduce-every"
 
-# Of Llama's blocks every second one's activations wait in host memory where fewer than 4 GPUs share
-# the optimizer's state, which then takes the room.
+# If fewer than 4 GPUs share the optimizer's state, it needs the room. Then the activations of every
+# second block of Llama wait in host memory.
 host=keep_host:2
 test "$gpus" -lt 4 || host=keep
 

@@ -34,7 +34,8 @@ SAME_WORK = (
 )
 WARMUP = 3  # steps of a training run that do not count
 
-# The row whose roofline is told: tokens a micro-batch, sequence, width, ffn, heads and head width.
+# The row whose roofline is printed: tokens per micro-batch, sequence, width, ffn, heads and head
+# width.
 ROOFLINE = {"name": "qwen7b", "R": 16 * 1024, "T": 1024, "C": 3584, "F": 18944, "H": 28, "D": 128}
 
 

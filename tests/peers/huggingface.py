@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
-# What Sluice has no say in, or sets otherwise on purpose.
+# Keys that Sluice does not decide, or sets otherwise on purpose.
 FREE = {
     "transformers_version",
     "_name_or_path",

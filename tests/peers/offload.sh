@@ -52,7 +52,7 @@ test $# -gt 0 || set -- qwen7b-memory qwen7b-offload qwen7b-offload-clip qwen7b-
 here=$(cd "$(dirname "$0")" && pwd)
 decks=$here/../../inputs
 host="tiers.params=host tiers.optimizer=host" twelve=model.layers=12
-# What a run and its forecast share: the deck, then key=value.
+# Arguments that a run and its forecast share: the deck, then key=value.
 arguments=()
 
 limited() { timeout -k 10 "${LIMIT:-300}" "$@"; }
@@ -118,8 +118,8 @@ row() {
   done
 }
 
-# saves NAME MODEL T B MICROS KEY=VALUE...: a training run, on bytes of this folder's files. It goes
-# on behind its last checkpoint, which would hold it up at its end.
+# saves NAME MODEL T B MICROS KEY=VALUE...: a training run, on bytes of this folder's files. It
+# continues after its last checkpoint, which would otherwise delay the end.
 saves() {
   local run=${SAVES:?a folder for checkpoints}/$1
   echo "== $1: $gpus GPUs, T $3, B $4, a training run"

@@ -1,10 +1,10 @@
 #!/bin/sh
 # tests/peers/tokenizer.sh ENCODE PYTHON CORPUS [VOCAB] [SECONDS]: byte-level BPE by Sluice and by
 # the Rust library `tokenizers`, one thread each. ENCODE is tests/peers/encode (make
-# tests/peers/encode); PYTHON has tokenizers; CORPUS is a UTF-8 text of some 20 MB. For the patterns
-# of GPT-2, Llama 3 and Qwen2 each: trains a vocabulary on the corpus, compares all token ids, of
-# the corpus and of random characters, and prints the rates in MB/s of processor time and their
-# ratio. Not part of make check: it measures.
+# tests/peers/encode); PYTHON has tokenizers; CORPUS is a UTF-8 text of some 20 MB. For each of the
+# patterns of GPT-2, Llama 3 and Qwen2 the script trains a vocabulary on the corpus. It compares all
+# token ids, of the corpus and of random characters. It prints the rates in MB/s of processor time
+# and their ratio. Not part of make check: it measures.
 set -eu
 test $# -ge 3 || {
   echo "usage: tests/peers/tokenizer.sh ENCODE PYTHON CORPUS [VOCAB] [SECONDS]" >&2; exit 2; }

@@ -7,7 +7,7 @@
 extern struct device_model fixture_device; /* the host's */
 extern struct device_model fixture_half;   /* with memory of its own, computing in bf16 */
 
-/* What is frozen. */
+/* Sets of frozen parameters. */
 enum freeze {
   FREEZE_NOTHING,
   FREEZE_ODD,      /* every second parameter of every unit */
@@ -70,7 +70,7 @@ struct plan *fixture_plan(struct model *model, const struct point *point, int ra
  * any. */
 int fixture_find(const struct plan *plan, enum op op, int unit, int micro);
 int fixture_count(const struct plan *plan, enum op op);
-/* Of all parameters, in fp32. */
+/* Bytes of all parameters, in fp32. */
 int64_t fixture_flat_bytes(const struct plan *plan);
 /* "full_shard ranks 4 group 4 prefetch 1 ..." for messages. Static storage. */
 const char *fixture_name(const struct point *point);
@@ -82,11 +82,11 @@ void fixture_grid(fixture_visit *visit, void *arg);
 /* The same for models with an untied head or frozen parameters, and all of them in bf16, some of
  * the choices for each. */
 void fixture_variants(fixture_visit *visit, void *arg);
-/* Every training point with masters in host memory, or one in `every` of them, which meets all
- * choices where it divides no number of them: full and hybrid sharding on ranks 1..5 x
+/* Every training point with masters in host memory, or one in `every` of them. If `every` divides
+ * no number of choices, all choices occur. The points are full and hybrid sharding on ranks 1..5 x
  * micro-batches 1..3 x prefetch 0..3 x transfer of parameters and of gradients (by the devices, by
- * hosts, by hosts that share memory) x update x what is kept x share of moments on NVMe x compute
- * type; heads, frozen parts and types of moments take turns. */
+ * hosts, by hosts that share memory) x update x kept activations x share of moments on NVMe x
+ * compute type. Heads, frozen parts and types of moments alternate. */
 void fixture_host(int every, fixture_visit *visit, void *arg);
 
 #endif

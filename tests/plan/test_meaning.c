@@ -1,12 +1,13 @@
-/* What a plan computes. Oracle: a second interpreter that knows no plan. Plans of all ranks are
- * executed on real arenas, with integer arithmetic modulo 2^32 in place of a model: every operation
- * hashes all that it reads into all that it writes, collectives move and add words between the
- * ranks' arenas, and whatever may lose its value is overwritten with rubbish. After some steps each
- * rank's masters and moments must be those of a straightforward loop over ranks and micro-batches
- * that holds everything whole. So every update saw the sum over all ranks and micro-batches of
- * gradients of the right parameters, and the norm counted every element once. Instructions run in
- * the plan's order, and in random orders that heed nothing but lanes and waits. In a 16-bit type
- * parameters are the upper half of their master, and moments the lower half of what they were. */
+/* The result of a plan. Oracle: a second interpreter that knows no plan. The plans of all ranks run
+ * on real arenas, with integer arithmetic modulo 2^32 instead of a model. Every operation hashes
+ * everything that it reads into everything that it writes. Collectives move and add words between
+ * the arenas of the ranks. A value that may be lost is overwritten with rubbish. After some steps
+ * each rank's masters and moments must be those of a straightforward loop over ranks and
+ * micro-batches that holds everything whole. So every update saw the sum over all ranks and
+ * micro-batches of gradients of the right parameters, and the norm counted every element once.
+ * Instructions run in the plan's order, and in random orders that heed nothing but lanes and waits.
+ * In a 16-bit type parameters are the upper half of their master, and moments the lower half of
+ * what they were. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +41,7 @@ static uint32_t digest(struct words w)
   return sum;
 }
 
-/* Of 16-bit elements. */
+/* For 16-bit elements. */
 static uint16_t *halves(struct words w)
 {
   return (uint16_t *)w.at;
@@ -253,8 +254,8 @@ static void truth_step(struct truth *t, const struct plan *plan, int step)
 
 /* ---- a codec whose messages lose nothing and are not the gradient ---- */
 
-/* Of a vector that is longer than those of the plans it says less: messages that save nothing are
- * refused. */
+/* Its capacity is smaller for a vector longer than those of the plans, because messages that save
+ * nothing are refused. */
 static int64_t inverted_bytes(const struct codec *codec, int64_t n)
 {
   (void)codec;
@@ -270,7 +271,7 @@ static enum status never(const struct codec *codec, const struct codec_pass *pas
 
 static const struct codec_ops inverted = {
     .name = "inverted", .bytes = inverted_bytes, .decode = never};
-/* And one that is told the largest word of the group. */
+/* A second one receives the largest word of the group. */
 static const struct codec_ops bounded = {
     .name = "bounded", .traits = CODEC_NEEDS_MAX, .bytes = inverted_bytes};
 
@@ -311,7 +312,7 @@ static struct words use_words(const struct machine *m, int rank, int i, int k)
   return words_at(m, rank, m->plan[rank]->instr[i].use[k].buffer);
 }
 
-/* What buffers of parameters (and moments, which begin as zero) hold, in their type. */
+/* Fills buffers of parameters, and of moments, which begin as zero, in their type. */
 static uint32_t element(struct words w, int64_t i, bool half)
 {
   return half ? halves(w)[i] : w.at[i];
@@ -332,7 +333,7 @@ static void load_part(struct machine *m, int rank, int buffer, struct layout_ran
   }
 }
 
-/* What lies around a master until it is gathered is rubbish. */
+/* The rest of a buffer around a master is rubbish until it is gathered. */
 static void load_masters(struct machine *m, const struct truth *t)
 {
   for (int rank = 0; rank < m->ranks; rank++)
@@ -583,8 +584,8 @@ static void run_adam(const struct machine *m, struct words *w, bool works, uint3
   }
 }
 
-/* Nothing is lost. A residual holds as many times the name of its unit as it has been used. What
- * has been sent is rubbish then. */
+/* Nothing is lost. A residual holds as many times the name of its unit as it has been used. A
+ * gradient that was sent becomes rubbish. */
 static void run_encode(const struct instr *instr, struct words *w)
 {
   const uint32_t name = 1 + (uint32_t)instr->unit;

@@ -79,7 +79,7 @@ static void full_sharding_keeps_exactly_its_part(void **state)
     assert_int_equal(
         plan->persistent_bytes[TIER_DEVICE] * ranks,
         (ranks > 1 ? 3 : 4) *
-            fixture_flat_bytes(plan)); /* parameters, two moments; gradients that nobody reduces */
+            fixture_flat_bytes(plan)); /* parameters, two moments; gradients that no rank reduces */
     assert_int_equal(plan->persistent_bytes[TIER_HOST] + plan->transient_bytes[TIER_HOST], 0);
     plan_destroy(plan);
   }
@@ -434,9 +434,9 @@ static int64_t most_in(const struct plan *plan, enum plan_tier tier, enum plan_p
   return most;
 }
 
-/* What passes through the device is a window and a block: oracle: a model three times as deep,
- * whose buffers hold exactly as much at a time. How tightly they are packed may differ where
- * several windows travel at once, by 3 % at most. */
+/* The device holds a window and a block at a time. Oracle: a model three times as deep, whose
+ * buffers hold exactly as much at a time. How tightly they are packed may differ where several
+ * windows travel at once, by 3 % at most. */
 static void check_depth(const struct point *point)
 {
   struct plan *plan[2];
@@ -470,8 +470,8 @@ static int64_t room_of_backward(const struct plan *plan, int unit)
   return plan->buffer[backward->use[BACKWARD_WORK].buffer].bytes;
 }
 
-/* Oracle: what the fixture's blocks ask for. Only the last block's backward pass is tight: it is
- * the first one, and behind it there is what it has given back. */
+/* Oracle: what the fixture's blocks ask for. Only the backward pass of the last block is tight. It
+ * is the first one, and after it the memory that it has freed is available. */
 static void backward_passes_are_tight_where_memory_is_full(void **state)
 {
   (void)state;
@@ -510,7 +510,7 @@ static void the_device_does_not_grow_with_depth(void **state)
                                   .keep = choice & 16 ? KEEP_INPUT_NVME : KEEP_INPUT_HOST});
 }
 
-/* As buffers lie behind one another anywhere but on the device. */
+/* The size of a buffer outside the device, where buffers begin at pages. */
 static int64_t pages(int64_t bytes)
 {
   return (bytes + 4095) / 4096 * 4096;
@@ -640,8 +640,8 @@ static void messages_take_no_more_than_gradients(void **state)
   plan_destroy(coded);
 }
 
-/* Of each block and micro-batch its input, or all that it keeps, less those that are wanted back at
- * once. */
+/* For each block and micro-batch its input, or all activations of the block, except those that are
+ * needed again at once. */
 static void activations_wait_where_the_deck_says(void **state)
 {
   (void)state;

@@ -1,7 +1,7 @@
-/* What the builder promises of plans as a whole: all ranks have sound ones that agree, what cannot
- * be is refused, and large ones are quick. Oracles: verify, the hash, the clock and the allocator.
- * Where bytes lie is shown in test_memory, what stands where in test_schedule, that plans are safe
- * in test_verify*, and that they compute the right thing in test_meaning. */
+/* The promises of the builder for whole plans: all ranks have correct plans that agree, impossible
+ * plans are refused, and large ones are made fast. Oracles: verify, the hash, the clock and the
+ * allocator. test_memory tests the places of buffers, and test_schedule the order of instructions.
+ * test_verify* shows that plans are safe, and test_meaning that they compute the right result. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,5 @@
-/* The printed plan. Oracle: golden files, read by eye once. After a change that is meant to show,
- * write them anew and read the difference: SLUICE_GOLDEN=write top_srcdir=. tests/plan/test_print
- */
+/* The printed plan. Oracle: golden files, read by eye once. After an intended change write them
+ * again and read the difference: SLUICE_GOLDEN=write top_srcdir=. tests/plan/test_print */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

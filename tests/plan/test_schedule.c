@@ -276,8 +276,8 @@ static bool independent(const struct plan *plan, int a, int b)
   return a < b ? !depends(plan, b, a) : !depends(plan, a, b);
 }
 
-/* With one unit ahead: a unit or an input comes while another one is computed with, and a gradient
- * goes, is reduced and, where that is allowed, spent, beside the next backward pass. */
+/* With one unit ahead a unit or an input arrives while another unit computes. A gradient leaves, is
+ * reduced, and, if that is allowed, is applied during the next backward pass. */
 static void transfers_and_updates_may_overlap_compute(void **state)
 {
   (void)state;
@@ -378,8 +378,8 @@ static void the_next_step_begins_while_updates_go_on(void **state)
   }
 }
 
-/* Where memory counts, the largest gradient is reduced before the first backward pass takes room,
- * and goes to the host beside it; elsewhere it is reduced beside it. */
+/* If memory is scarce, the largest gradient is reduced before the first backward pass takes memory,
+ * and goes to the host during this pass. Otherwise it is reduced during the pass. */
 static void the_gradient_of_a_head_leaves_first_where_memory_counts(void **state)
 {
   (void)state;
@@ -415,8 +415,8 @@ static void the_gradient_of_a_head_leaves_first_where_memory_counts(void **state
   fixture_free(&tower);
 }
 
-/* With prefetch 1 a block's activations have two more forward passes to leave in, and come back
- * beside the backward pass before. Their place is not written meanwhile. */
+/* With prefetch 1 the activations of a block have two more forward passes for their copy to the
+ * host. They come back during the backward pass before. Their place is not written meanwhile. */
 static void activations_leave_and_come_back_beside_compute(void **state)
 {
   (void)state;
@@ -446,7 +446,7 @@ static void activations_leave_and_come_back_beside_compute(void **state)
   fixture_free(&tower);
 }
 
-/* With prefetch 1 a residual comes while two units compute, and goes beside the next one. */
+/* With prefetch 1 a residual arrives while two units compute, and leaves during the next one. */
 static void residuals_come_and_go_beside_compute(void **state)
 {
   (void)state;

@@ -375,8 +375,8 @@ static void a_step_in_bf16_reduces_half_the_bytes(void **state)
   }
 }
 
-/* Two nodes of two ranks: a half of the gradient to the other rank of the node in fp32, in two
- * blocks, and a quarter to the other node in bf16. Gathers are between all ranks. */
+/* Two nodes of two ranks: half of the gradient goes to the other rank of the node in fp32, in two
+ * blocks. A quarter goes to the other node in bf16. Gathers are between all ranks. */
 static void hops_in_a_node_take_its_link(void **state)
 {
   (void)state;
@@ -545,14 +545,14 @@ static void the_host_s_memory_bounds_a_step(void **state)
   expect_near(f.step_s, (2000 + 2000 + 5000) / 1e4);
   expect_near(f.exposed_copy_s, 4000 / 1e4);
   expect_near(f.exposed_update_s, 5000 / 1e4);
-  rates.host_bytes = 0; /* nobody says */
+  rates.host_bytes = 0; /* no rate is given */
   expect_near(hand_forecast(&hand, &rates).step_s, 2000 / 1e4);
 }
 
-/* 2000 bytes each way, alone in 0.8 and 0.625 s. Oracles: together they take what was measured of
- * all ranks' copies both ways, 1 s at 2000 bytes a second and way, and one by itself what was
- * measured of one rank alone, in a memory of any rate. Where nothing is faster alone, all are as
- * slow as together. */
+/* 2000 bytes each way, alone in 0.8 and 0.625 s. Oracles: together they take the measured time of
+ * all ranks' copies both ways, 1 s at 2000 bytes per second and way. A copy by itself takes the
+ * measured time of one rank alone, with host memory of any rate. Where nothing is faster alone, all
+ * are as slow as together. */
 static void copies_of_one_way_are_as_fast_as_alone(void **state)
 {
   (void)state;
@@ -581,8 +581,9 @@ static void copies_of_one_way_are_as_fast_as_alone(void **state)
 
 /* ---- what shares the host's memory ---- */
 
-/* Sums and updates of 3000 bytes take 1 s by themselves, a forward pass 3 s, and a copy of 2000 to
- * the device 2 s with a third of the memory's rate, from it 0.5 s with more than that rate. */
+/* Sums and updates of 3000 bytes take 1 s by themselves, and a forward pass 3 s. A copy of 2000
+ * bytes to the device takes 2 s with a third of the memory's rate. A copy from the device takes 0.5
+ * s with more than that rate. */
 static struct plan_rates shared_rates(void)
 {
   return (struct plan_rates){
@@ -604,8 +605,8 @@ static void hand_share(struct hand *hand, const char *update)
   hand_wait(hand, PASS, SUM, 0);
 }
 
-/* Equal ones take twice as long. Of 1 s and 3 s the short one ends at 2 s, when the other has 2 s
- * left. */
+/* Equal ones take twice as long. If one needs 1 s and the other 3 s, the short one ends at 2 s,
+ * when the other has 2 s left. */
 static void a_sum_and_an_update_share_the_host_s_memory(void **state)
 {
   (void)state;
@@ -743,8 +744,8 @@ static void the_plan_s_order_is_not_that_of_time(void **state)
   expect_near(f.exposed_comm_s, 0);
 }
 
-/* A copy that wants a third has it, and leaves two thirds to an update, or a third each to that and
- * a sum; one that wants more than there is has the half. */
+/* A copy that needs a third of the rate gets it. It leaves two thirds to an update, or a third each
+ * to an update and a sum. A copy that needs more than the rate gets half of it. */
 static void a_copy_takes_no_more_than_it_would_alone(void **state)
 {
   (void)state;
@@ -758,7 +759,7 @@ static void a_copy_takes_no_more_than_it_would_alone(void **state)
   expect_near(hand_forecast(&hand, &rates).step_s,
               2 + 2 / 3.0 + 3); /* 2/3 s of each are done at 2 s */
   hand.instr[SUM].lane =
-      LANE_HOST; /* behind one another: 2 s in all, of which 4/3 s are done at 2 s */
+      LANE_HOST; /* one after the other: 2 s in all, of which 4/3 s are done at 2 s */
   expect_near(hand_forecast(&hand, &rates).step_s, 2 + 2 / 3.0 + 3);
 
   hand_share(&hand, "rr");
@@ -767,11 +768,11 @@ static void a_copy_takes_no_more_than_it_would_alone(void **state)
   hand_add(&hand, OP_FETCH_GRAD, LANE_D2H, "rw");
   hand_wait(&hand, COPY, PASS, 1);
   expect_near(hand_forecast(&hand, &rates).step_s,
-              1 + 2 / 3.0 + 1 + 3); /* 2000 bytes beside 2000 of the sum's */
+              1 + 2 / 3.0 + 1 + 3); /* 2000 bytes at the same time as 2000 of the sum's */
 }
 
-/* Without its gather a copy would meet the update, and the step be 1 s longer: 1 s each, then 3 s,
- * beside 2 s for both. */
+/* Without its gather a copy would overlap the update, and the step would be 1 s longer. Each would
+ * take 1 s and then 3 s, instead of 2 s for both. */
 static void what_keeps_others_apart_is_not_exposed(void **state)
 {
   (void)state;
@@ -819,8 +820,8 @@ static struct plan_forecast host_forecast(bool params_full, bool cpu_reduce, enu
   return out;
 }
 
-/* Who copies all copies the members' number of times as much as who copies a shard, and no less
- * than each unit once. */
+/* A rank that copies whole units copies as many times more bytes than a shard as the group has
+ * members. It copies each unit at least once. */
 static void whole_units_are_copied_where_shards_are_not(void **state)
 {
   (void)state;
@@ -910,7 +911,7 @@ static void shared_memory_keeps_a_step_between_its_bounds(void **state)
   assert_true(points > 50);
 }
 
-/* What has no masters on the host has nothing that its memory's rate could slow. */
+/* Without masters on the host the rate of host memory slows nothing. */
 static void on_the_device_the_host_s_memory_does_not_matter(void **state)
 {
   (void)state;

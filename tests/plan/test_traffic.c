@@ -64,7 +64,8 @@ static bool is_half(const struct plan *plan, enum plan_group group)
   return policy->grads.codec && (!policy->across_nodes || across);
 }
 
-/* Of all members: of int8_global a scale and a byte per element, in blocks of 256. */
+/* Message bytes of all members. int8_global has a scale and a byte per element, in blocks of
+ * 256. */
 static int64_t message_bytes(const struct plan *plan, const struct instr *instr, int64_t gradient,
                              int members)
 {

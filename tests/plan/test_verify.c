@@ -340,7 +340,7 @@ static void buffers_have_their_roles(void **state)
   broken_refused(plan, "adds to shard.h.0, which is not the sum"); /* but a part of what was sent */
 }
 
-/* Of what a collective works on each part has its size, and there is room for what arrives. */
+/* Each part of a collective has its size, and there is room for the received parts. */
 static void collectives_have_their_sizes(void **state)
 {
   (void)state;
@@ -376,7 +376,7 @@ static void every_part_of_a_sum_is_written_and_no_other(void **state)
   broken_settle(plan);
   broken_refused(plan, "compute) has no operand grads");
 
-  point.freeze = FREEZE_BUT_HEAD; /* nobody would miss it */
+  point.freeze = FREEZE_BUT_HEAD; /* no check would otherwise need it */
   point.head = UNTIED;
   plan = broken_start(&point);
   plan->instr[fixture_find(plan, OP_LOSS, 3, 1)].use[LOSS_D].buffer = -1;
@@ -874,7 +874,8 @@ static int find_in(const struct plan *plan, enum op op, enum plan_group group)
   return i;
 }
 
-/* What is not added up in the node, or in the wrong blocks of the unit, or is encoded there. */
+/* Gradients that are not added up in the node, or in the wrong blocks of the unit, or are encoded
+ * there. */
 static void nodes_add_up_first(void **state)
 {
   (void)state;
@@ -955,8 +956,9 @@ static void one_scale_is_of_the_gradient(void **state)
   broken_refused(plan, "messages of another group than its own");
 }
 
-/* Whole parameters that stay in place (ZeRO-1) carry over where the master is, and only there: read
- * before they are gathered, even by an instruction that needs no open window, the rest is old. */
+/* Whole parameters that stay in place (ZeRO-1) keep their value at the master, and only there. If
+ * they are read before a gather, the rest is old, even for an instruction that needs no open
+ * window. */
 static void what_surrounds_a_master_is_old(void **state)
 {
   (void)state;

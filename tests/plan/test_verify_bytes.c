@@ -176,8 +176,8 @@ static int first_use(const struct plan *plan, int buffer)
   return plan->n;
 }
 
-/* A buffer that is first used between the last two uses of `buffer`, and fits into it: put in its
- * place, it destroys what the last use reads, or lives on and is destroyed by what it writes. */
+/* A buffer whose first use lies between the last two uses of `buffer`, and that fits into it. Put
+ * into its place, it destroys the data of the last use, or the last use destroys it. */
 static int find_intruder(const struct plan *plan, int buffer, int before, int last)
 {
   for (int b = 0; b < plan->buffers; b++) {

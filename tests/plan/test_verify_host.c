@@ -42,8 +42,8 @@ static void lanes_and_tiers_are_those_of_the_shape(void **state)
   broken_refused(plan, "wrong lane");
 }
 
-/* Of three units and more the first two stay on the device; two micro-batches, so that squares are
- * made in both places. */
+/* In models of three units or more the first two stay on the device. There are two micro-batches,
+ * so that squares are made in both places. */
 static const struct point resident = {.strategy = STRATEGY_FULL_SHARD,
                                       .ranks = 2,
                                       .group = 2,
@@ -173,8 +173,8 @@ static void the_copy_that_is_computed_with_is_written_at_its_place(void **state)
       "writes working_mine.h.0, which is not what its group updates of the copy that it shares");
 }
 
-/* A FETCH that a collective does not separate from the update: on another rank it may come behind
- * it. */
+/* If no collective separates a FETCH from the update, the FETCH may come after the update on
+ * another rank. */
 static void the_shared_copy_is_not_written_while_others_read_it(void **state)
 {
   (void)state;
@@ -193,7 +193,7 @@ static void sum_in(struct plan *plan, enum sums sums)
     plan->policy[u].sums = sums;
 }
 
-/* What members add up where each has landed it. */
+/* The gradients of members, each in its own region, that members add up. */
 static void landed_gradients_are_each_member_s_own(void **state)
 {
   (void)state;

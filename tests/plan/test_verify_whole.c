@@ -1,6 +1,5 @@
-/* Verify: nothing can be spared or exchanged. Oracle: the table in plan.h, which has no instruction
- * that a step could do without, no access that may be another, and no two buffers that may stand
- * for each other. */
+/* Verify: nothing can be spared or exchanged. Oracle: the table in plan.h. No instruction of a step
+ * is superfluous, no access may differ, and no two buffers may be exchanged. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -840,8 +839,8 @@ static void no_access_can_be_exchanged(void **state)
   assert_true(begun > 100 && added > 100);
 }
 
-/* Of all operands of all rows: one that must be there cannot be absent, and the other way round. A
- * buffer cannot hold elements of another type of the same size. */
+/* For all operands of all rows: a required operand cannot be absent, and an absent one cannot be
+ * present. A buffer cannot hold elements of another type of the same size. */
 static void no_operand_can_be_absent_or_superfluous_or_of_another_type(void **state)
 {
   static const enum dtype other[DTYPE_COUNT] = {[DTYPE_F32] = DTYPE_I32,
@@ -951,7 +950,7 @@ static void no_attribute_can_be_another(void **state)
   }
 }
 
-/* What nobody reads: any memory will do. */
+/* A buffer that no instruction reads: any memory will do. */
 static bool is_scratch(const struct plan *plan, int i, int k)
 {
   int buffer = plan->instr[i].use[k].buffer, reads = 0;

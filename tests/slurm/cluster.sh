@@ -1,9 +1,9 @@
 # shellcheck shell=sh disable=SC2154
 # Sourced by two_nodes.sh: a Slurm cluster of this machine's own packages. It starts inside the
 # namespaces that two_nodes.sh makes: its processes die with the test, and nothing is visible from
-# outside. The head is the network namespace of the test, with a bridge. node1 and node2 are network
-# namespaces on it, each with its host name, its processes, its /dev/shm and a slurmd. They share
-# the file system, as on a cluster.
+# outside. The head is the network namespace of the test, with a bridge. The nodes node1 and node2
+# are network namespaces on it. Each has its host name, its processes, its /dev/shm and a slurmd.
+# They share the file system, as on a cluster.
 . "$top_srcdir/tests/need.sh"
 need slurmctld slurmd munged sinfo squeue ip tc unshare hostname mount pkill
 
@@ -110,7 +110,8 @@ boot() {
 # power_off NAME: the host is gone at once, with all that runs there.
 power_off() { pkill -KILL -P "$(cat "$cluster/$1/host.pid")"; }
 
-# What ssh is for mpirun where Open MPI does not know Slurm: rsh-agent HOST WORD..., at any node.
+# The replacement of ssh for mpirun if Open MPI does not know Slurm: rsh-agent HOST WORD..., at any
+# node.
 write_rsh_agent() {
   cat > "$cluster/rsh-agent" <<'END'
 #!/bin/sh

@@ -1,7 +1,7 @@
 /* No test, but a library that two_nodes.sh has ranks load before all others (LD_PRELOAD). Rank 0
- * hears two seconds late that its first PMIx fence is over, in which MPI_Init trades addresses;
- * meanwhile the others run ahead to the fence behind it, which is the barrier of MPI_Init. PMIx is
- * known here by its standard: a header of it need not be there. */
+ * learns two seconds late that its first PMIx fence is over, in which MPI_Init exchanges addresses.
+ * Meanwhile the other ranks reach the next fence, which is the barrier of MPI_Init. PMIx is known
+ * here by its standard: a header of it need not be there. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 check_scripts += tests/slurm/script.sh tests/slurm/two_nodes.sh
-# What two_nodes.sh has ranks load.
+# The library that two_nodes.sh makes ranks load.
 check_DATA += tests/slurm/late.so
 CLEANFILES += tests/slurm/late.so
 tests/slurm/late.so: tests/slurm/late.c

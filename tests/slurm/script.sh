@@ -52,8 +52,8 @@ job() {
   test $status = "$expected" || die "exit $status of $name.sbatch $*"
 }
 
-# A folder whose name has blanks, and words behind it or none: the site's file beside the script is
-# found.
+# A folder whose name has blanks, with and without words after it. The site's file next to the
+# script is found.
 job 0 train d.yaml
 says r '<train><d.yaml><--resume><auto>'
 job 0 train d.yaml optim.lr=1e-3 data.train='a b'
@@ -174,7 +174,8 @@ CODE=137 job 137 train d.yaml
 grep -q "killed by signal 9, and no sign of memory shortage" job.out ||
   die "it takes the end of an earlier start for its own"
 
-# What killed ranks were writing is removed. A refused job leaves the folder to the job that has it.
+# Temporary files of killed ranks are removed. A refused job leaves the folder to the job that has
+# it.
 mkdir r/ckpt
 : > r/ckpt/.step-00000008.h5.tmp
 CODE=2 job 2 train d.yaml

@@ -1,8 +1,8 @@
 #!/bin/sh
 # slurm/*.sbatch as shipped, on a real Slurm of two nodes (cluster.sh): stopped by the time limit,
 # requeued, resumed; cancelled; with a rank, a slurmd and a node killed; MPI goes from node to node
-# by TCP. The oracle is the run that nobody disturbed, outside Slurm: the same bits. Skipped where
-# Slurm is not installed or namespaces are forbidden. seconds: 600
+# by TCP. The oracle is an uninterrupted run outside Slurm: results are bitwise identical. Skipped
+# where Slurm is not installed or namespaces are forbidden. seconds: 600
 set -eu
 : "${SLUICE:?}" "${top_srcdir:?}" "${MPIRUN:?}"
 PATH=$PATH:/usr/sbin:/sbin
@@ -236,7 +236,7 @@ ending 137 "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0."
 SLUICE=$PWD/ending submit starved -- "$scripts/train.sbatch" tiny.yaml run.dir=starved
 ends FAILED 20
 says "killed by signal 9: the node was out of memory"
-# Where nobody wrote it down, accounting knows.
+# If no other record exists, accounting has it.
 mkdir accounts
 printf '#!/bin/sh\necho COMPLETED\necho OUT_OF_MEMORY\n' > accounts/sacct
 chmod +x accounts/sacct

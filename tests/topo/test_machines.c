@@ -1,7 +1,7 @@
-/* Ranks on whole machines. Oracles: golden files, read by eye once; what the printed table says,
- * checked against what is known of each machine, which is written down here: cores are given once,
- * and are those near the rank's GPU; every assignment of four ranks to four GPUs, tried. After a
- * change that is meant to show, write the golden files anew and read the difference:
+/* Ranks on whole machines. Oracles: golden files, read by eye once. The printed table is compared
+ * with the known facts of each machine, which are written here. Cores are given once, and are near
+ * the rank's GPU. Every assignment of four ranks to four GPUs is tried. After an intended change
+ * write the golden files again and read the difference:
  *   SLUICE_GOLDEN=write top_srcdir=. tests/topo/test_machines */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -156,8 +156,8 @@ static struct machine machines[] = {
      BOUND,
      .warning = "2 of the 10 cores that the launcher left this rank (CPUs 4-13) are near its GPU "
                 "0000:82:00.0"},
-    /* a GPU whose place is not told beside one whose is: the whole machine and a part of it are
-       wanted */
+    /* one GPU without a known place next to one with a place: the whole machine and a part of it
+     * are wanted */
     {.file = "masks-nested",
      .xml = "blind",
      .cores = 16,
@@ -506,7 +506,7 @@ static void cores_are_given_once_and_near_the_gpu(void **state)
 
 /* --- the nearest GPU ----------------------------------------------------- */
 
-/* Of 4 NUMA nodes, two a package. */
+/* The distances of 4 NUMA nodes, two per package. */
 static int cost(int node, int gpu)
 {
   return node == gpu ? 0 : node / 2 == gpu / 2 ? 2 : 3;
@@ -707,7 +707,7 @@ static void cores_without_local_memory_are_told(void **state)
   topo_destroy(topo);
 }
 
-/* Lists of CPUs are told whole, however long: in the table, a warning and the description. */
+/* Lists of CPUs are printed in full, however long: in the table, a warning and the description. */
 static void long_lists_are_told_whole(void **state)
 {
   (void)state;

@@ -1,7 +1,7 @@
 /* Memory of a rank is bound to the NUMA node of its cores, and where it lies is found. Oracles: the
- * calls that reach the kernel, which this program takes down and answers in its place, on machines
- * of several nodes; where this machine's kernel has NUMA policies, what it reports. hwloc is told
- * that a machine from a file is this one. */
+ * calls that reach the kernel. This program records them and answers instead of the kernel, for
+ * machines of several nodes. If this machine's kernel has NUMA policies, its report is an oracle
+ * too. hwloc takes a machine from a file for this machine. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
@@ -31,7 +31,7 @@ enum {
 }; /* policies, as in linux/mempolicy.h: what a node has no room for goes elsewhere */
 
 static struct {
-  int error; /* what the kernel says; 0: it does as it is told */
+  int error; /* the error of the kernel; 0: it obeys */
   bool real; /* ask it */
   int given; /* what the process was started with */
   int calls, mode;
@@ -148,7 +148,7 @@ static void memory_is_bound_to_the_node_of_the_cores(void **state)
       {"nps4", "0000:01:00.0", 0, 63, 1UL << 3},
       {"nps4", "0000:c1:00.0", 0, 63, 1UL << 5},
       {"one-side", "0000:83:00.0", 0, 47, 1UL << 1},
-      {"memory-alone", "0000:91:00.0", 0, 31, 1UL << 1}, /* not the HBM behind it */
+      {"memory-alone", "0000:91:00.0", 0, 31, 1UL << 1}, /* not the HBM of this node */
       {"no-dimms", NULL, 4, 7, 1UL << 3},        /* not the socket's own node, which is empty */
       {"2s4g", "0000:9a:00.0", 0, 15, 1UL << 0}, /* the mask is elsewhere: where the threads are */
       {"2s4g", NULL, 0, 15, 1UL << 0},           /* a rank that computes on the host */
@@ -180,7 +180,7 @@ static void memory_is_left_alone_where_there_is_no_choice(void **state)
   assert_int_equal(bound, 0);
 }
 
-/* A container may forbid it: threads are bound all the same, and somebody says so. */
+/* A container may forbid it. Threads are bound nevertheless, and a warning is printed. */
 static void a_policy_that_was_given_is_kept(void **state)
 {
   (void)state;

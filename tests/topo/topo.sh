@@ -25,7 +25,7 @@ fails 2 "topo.cores gives rank 0 of its node the CPUs 0-7, of which it may use 0
   --machine "core:2 pu:1" --ranks 1 "topo.cores=[0-7]"
 fails 3 "nowhere.xml cannot be read" "$SLUICE" topo --xml nowhere.xml
 
-# What ranks of a job get; a deck is taken too.
+# The places of the ranks of a job; a deck is accepted too.
 make_deck
 "$SLUICE" topo tiny.yaml --ranks 2 > alone.out
 on 2 "$SLUICE" topo tiny.yaml > job.out
@@ -40,9 +40,9 @@ same bound unbound
 fails 2 "topo.cores has 1 list of CPUs for the 2 ranks" on 2 "$SLUICE" train tiny.yaml \
   run.dir=lists topo.cores=[0]
 
-# Where memory lies is looked at before the first step, and said: also by a run whose first CPU
-# hwloc is told to be of a node that the kernel does not have, so that memory can be neither bound
-# nor there.
+# The place of memory is checked before the first step and logged. In a second run hwloc takes the
+# first CPU for part of a node that the kernel does not have. Memory can then neither be bound nor
+# be there.
 host="tiers.params=host tiers.optimizer=host"
 cpu=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*\([0-9]*\).*/\1/p' /proc/self/status)
 elsewhere() {

@@ -1,6 +1,6 @@
-/* Checkpoints behind the steps. Oracles: the file that a save at once makes of the same state, byte
- * for byte, while the state is being overwritten; the folder's content; and the failure's sentence,
- * the same on every rank. What memory is free is told by this program. */
+/* Checkpoints in the background. Oracles: the file that a foreground save makes of the same state,
+ * byte for byte, while the state is being overwritten. The content of the folder. The message of a
+ * failure is the same on every rank. This program sets the free memory. */
 /* ranks: 1 2 3 */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -202,8 +202,8 @@ static void a_file_behind_the_steps_is_that_of_its_step(void **arg)
   }
 }
 
-/* What is saved may be spoilt: none of the older ones goes for it, but for the next one that is
- * sound. */
+/* A saved file may be damaged. Older files are not removed for it, but for the next undamaged
+ * one. */
 static void without_pruning_older_ones_stay(void **arg)
 {
   (void)arg;
@@ -230,7 +230,7 @@ static char *log_path(void)
   return mem_printf("%s/log.txt", root);
 }
 
-/* What rank 0 says from here on. */
+/* The log of rank 0 from here on. */
 static void start_log(void)
 {
   char *path = log_path();
@@ -281,8 +281,8 @@ static void what_is_under_way_is_waited_for(void **arg)
   close_fixture(&f);
 }
 
-/* Memory that is free, and a limit, of which the ranks of a node have used some, or which is above
- * what there is; it alone counts where memory grows with use. */
+/* Free memory, and a limit. The ranks of a node have used a part of the limit, or it is above the
+ * free memory. If memory grows with use, only the limit counts. */
 static void without_room_for_a_copy_it_saves_at_once(void **arg)
 {
   (void)arg;
@@ -380,7 +380,7 @@ static void a_failure_that_nobody_asks_for_is_told(void **arg)
   close_fixture(&f);
 }
 
-/* What is to be pruned cannot be: a folder has its name. */
+/* A checkpoint to be pruned cannot be removed: a folder has its name. */
 static void what_was_written_but_not_pruned_behind_is_told(void **arg)
 {
   (void)arg;

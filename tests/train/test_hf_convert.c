@@ -566,7 +566,7 @@ static void other_types_are_refused_when_they_are_needed(void **state)
       must(file_write_all(path, text, bytes));
     must(comm_barrier(comm));
     if (i == 0)
-      must(hf_convert_import(comm, to, file)); /* a buffer: nobody reads it */
+      must(hf_convert_import(comm, to, file)); /* a buffer that is not read */
     else
       refused(hf_convert_import(comm, to, dir), STATUS_INPUT,
               "tensor model.norm.weight has type I32");

@@ -1,7 +1,7 @@
-/* What a device learned by trying is the run's: kept in its folder, and given back to the device
- * before a plan of the run that goes on starts. Oracles: the bytes that a device told, which is the
- * host's with a memory of its own; how many lanes there were when it was told. And GPUs that cannot
- * be counted. */
+/* The measured algorithms of a device belong to the run. They are kept in its folder, and given to
+ * the device of a resumed run before a plan starts. Oracles: the bytes that a device saved; it is
+ * the host's device with a memory of its own. The number of lanes at the time of the call. And GPUs
+ * that cannot be counted. */
 /* ranks: 1 2 */
 #include <ftw.h>
 #include <setjmp.h>

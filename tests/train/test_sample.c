@@ -1,6 +1,6 @@
-/* Sampling and the data order. Oracles: the softmax worked out in the test, a plain twin that
- * sorts, identities (what must change nothing, and what must be greedy), and the order of one rank
- * against that of many. */
+/* Sampling and the data order. Oracles: the softmax computed in the test, and a plain reference
+ * that sorts. Identities hold: options that must change nothing, and options that must be greedy.
+ * The order of one rank is compared with that of many. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

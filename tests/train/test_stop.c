@@ -1,6 +1,6 @@
-/* When a run leaves before its last step. Oracles: times worked out by hand; a job replayed by a
- * clock of its own, which must be saved before its end and not long before it; files as the kernel
- * has them. */
+/* When a run leaves before its last step. Oracles: times computed by hand. A replayed job with a
+ * clock of its own must be saved before its end, and not long before it. The kernel shows the
+ * files. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,8 +96,8 @@ static double about(const struct replay *replay, int step, int what, double seco
   return seconds * (0.75 + 0.5 * rng_uniform(replay->key, (uint64_t)step, (uint64_t)what));
 }
 
-/* Decides beside each step but the first whether to leave behind it, and leaves where it must; the
- * time that is left when all is saved. */
+/* During each step except the first, decides whether to leave after it, and leaves if it must.
+ * Returns the time that is left when everything is saved. */
 static double left_at_the_end(const struct replay *replay, double limit_s, int *steps)
 {
   double seconds[64];
