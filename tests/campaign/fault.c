@@ -1,15 +1,15 @@
 /* A library that ranks of a campaign load before all others (LD_PRELOAD). It makes one call of the
  * C library fail, or holds it, so that a campaign can kill a process inside it. Environment:
- *   FAULT_CALL    FUNCTION:N, the N-th call of open, mkdir, write, pwrite, fsync, fdatasync,
- *                 rename, ftruncate, fallocate or mkdtemp that concerns FAULT_UNDER. "count" counts
- *                 only.
- *   FAULT_WHAT    an error (ENOSPC EIO EDQUOT EMFILE EINTR); short: half of the bytes are written;
- *                 slow: the call takes FAULT_SECONDS; before, after: the process stays there
- *   FAULT_STAYS   if set, later calls of the function have the same fault
- *   FAULT_UNDER   part of the paths that are concerned
- *   FAULT_RANK    the rank that is concerned (0)
- *   FAULT_SEEN    a file that is made when the fault happens; with "count", has a line
- *                 "FUNCTION CALLS" per function at the end of the process */
+ *   FAULT_CALL    FUNCTION:N. This is the N-th call that concerns FAULT_UNDER of open, mkdir,
+ *                 write, pwrite, fsync, fdatasync, rename, ftruncate, fallocate or mkdtemp.
+ *                 "count" only counts calls.
+ *   FAULT_WHAT    An error (ENOSPC EIO EDQUOT EMFILE EINTR), or one of these. "short" writes half
+ * of the bytes. "slow" takes FAULT_SECONDS. "before" and "after" stop the process there.
+ *   FAULT_STAYS   If it is set, later calls of the function have the same fault.
+ *   FAULT_UNDER   A part of the paths that are concerned.
+ *   FAULT_RANK    The rank that is concerned (0).
+ *   FAULT_SEEN    A file that is made when the fault happens. With "count" it gets a line
+ *                 "FUNCTION CALLS" per function at the end of the process. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -2,12 +2,20 @@
 # tests/campaign/faults.sh SLUICE OUT RANKS [FUNCTION:N:FAULT...]: make storage fail at each call.
 # A run continues from a checkpoint, saves two more and ends. The script counts the calls of each
 # function that concern the run's folder, on the last rank. Then it starts the run once for each
-# call and fault, or for those that are named. Oracles:
-# - exit code 0: the checkpoint has the bits of the run without a fault, unless a slow call or a
-#   sentence in the log says that something was not written;
-# - else exit code 3 or 4, one sentence in place of a crash, and the older checkpoint verifies;
-# - then a start without faults continues, and ends in the bits of the run without a fault;
-# - no temporary file is left, no process, nothing in /dev/shm.
+# call and fault, or for the named ones.
+#
+# Oracles:
+#
+# - With exit code 0 the checkpoint is bitwise identical to that of the run without a fault. The
+#   exceptions are a slow call, and a message in the log that something was not written.
+#
+# - Otherwise the exit code is 3 or 4, with a message and not a crash. The older checkpoint
+#   verifies.
+#
+# - A start without faults then continues, and ends bitwise identical to the run without a fault.
+#
+# - No temporary file is left, no process, and nothing in /dev/shm.
+#
 # Appends a JSON line per fault to OUT/faults.jsonl. A case that breaks a rule keeps its folder, and
 # the command that repeats it is printed. "stays" after an error: later calls fail too.
 # Environment: MPIRUN, CC, KEYS (more settings), SHARE (I/N: only every N-th case, from the I-th).

@@ -1,19 +1,25 @@
 #!/bin/bash
 # tests/campaign/kills.sh SLUICE OUT COUNT [SEED]: kill COUNT small runs, and continue them.
-# The seed of a kill (SEED, SEED + 1, ...) chooses settings, time and victim. Oracle: the run of the
-# same ranks and settings that was not interrupted. After each kill,
-# - no checkpoint is lost, and each one verifies;
-# - --resume auto continues from the newest one, and ends in the same losses, parameters, moments;
-# - the folder has the files of the undisturbed run, no others;
-# - no process of Sluice is left ten seconds later, and nothing in /dev/shm.
+# The seed of a kill (SEED, SEED + 1, ...) chooses settings, time and victim. Oracle: the
+# uninterrupted run with the same ranks and settings. After each kill:
+#
+# - No checkpoint is lost, and each one verifies.
+#
+# - --resume auto continues from the newest one, and ends in the same losses, parameters and
+#   moments.
+#
+# - The folder has the files of the uninterrupted run, and no others.
+#
+# - Ten seconds later no process of Sluice is left, and nothing in /dev/shm.
+#
 # Appends a JSON line per kill to OUT/kills.jsonl. A kill that shows a fault keeps its folder, and
 # the command that repeats it is printed. Phases:
-#   start   within the first 0.8 s
-#   step    after a step has been recorded
-#   save    in a call that creates, writes or flushes the temporary file of a checkpoint
-#   rename  right before or after a checkpoint gets its name
-#   resume  while a run that continues opens checkpoints, or soon after
-#   nvme    in a call that creates or writes the file on NVMe
+#   start   Within the first 0.8 s.
+#   step    After a step has been recorded.
+#   save    In a call that creates, writes or flushes the temporary file of a checkpoint.
+#   rename  Right before or after a checkpoint gets its name.
+#   resume  While a resumed run opens checkpoints, or soon after.
+#   nvme    In a call that creates or writes the file on NVMe.
 # Environment: MPIRUN, CC. Not part of make check.
 test $# -ge 3 || { echo "usage: tests/campaign/kills.sh SLUICE OUT COUNT [SEED]" >&2; exit 2; }
 sluice=$1 out=$2 count=$3 seed=${4:-1}

@@ -231,10 +231,10 @@ for kind in $kinds save; do
     cat lines.txt >&2; die "the help does not name lines of kind $kind"; }
 done
 
-# Non-finite steps: stop leaves with 7; skip gives up after ten in a row. Neither writes a
-# checkpoint at its end, nor a checkpoint that is due before. The test stopping.sh covers runs that
-# leave after a skipped step. The last line of the results says how it ended, rank 0 alone tells of
-# the steps, and the help tells of all of this.
+# Non-finite steps: stop leaves with 7; skip gives up after ten in a row. A run that ends so writes
+# no checkpoint at its end, and no checkpoint that is due before. The test stopping.sh covers runs
+# that leave after a skipped step. The last line of the results says how it ended, rank 0 alone
+# tells of the steps, and the help tells of all of this.
 wild="optim.lr=1000 optim.clip=0 optim.warmup=0 optim.schedule=constant model.init_std=10 \
 checkpoint.every=1 checkpoint.keep=0 run.steps=40"
 # shellcheck disable=SC2086 # assignments

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The start of a command: decks that are not text, links and pipes of other users in a run folder,
-# two runs for one folder, a failing start, and ranks with different command lines. Oracle: one
-# sentence and an exit code, the content of files before, and a time limit if it would hang.
+# The start of a command. Cases: decks that are not text, links and pipes of other users in a run
+# folder, two runs for one folder, a failing start, and ranks with different command lines. Oracle:
+# one sentence and an exit code, the content of files before, and a time limit if it would hang.
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_data
 make_deck

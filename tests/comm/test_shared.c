@@ -1,7 +1,7 @@
 /* Memory that the ranks of a block share, and the barrier that orders their stores. Oracles: each
  * member writes a pure function of (rank, round, element). The kernel says which addresses are
- * mapped. A machine of several nodes is simulated by giving ranks their nodes. Calls of MPI are made
- * to fail. */
+ * mapped. A machine of several nodes is simulated by giving ranks their nodes. Calls of MPI are
+ * made to fail. */
 /* ranks: 1 2 3 4 5 */
 #include <errno.h>
 #include <mpi.h>

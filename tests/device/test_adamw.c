@@ -639,7 +639,7 @@ static void finite_moments_never_become_infinite(void **state)
 }
 
 /* The distance of the parameters from those of fp32 moments, as a share of the longest way, which
- * is lr per step. `plain`: moments are rounded to plain fp16 between the steps. */
+ * is lr per step. If `plain`, moments are rounded to plain fp16 between the steps. */
 static double strays(float size, enum dtype moments, bool plain, bool stochastic)
 {
   enum { FEW = 2048, LONG = 60 };

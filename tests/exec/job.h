@@ -41,7 +41,7 @@ struct job_setup {
   enum deck_residual residual;  /* where that is kept */
   int64_t sample;               /* steps between measurements of that */
   bool beside;                  /* the host lanes have a device of their own, as next to a GPU */
-  bool late; /* with `beside`, copies between tiers continue after the call: late.h */
+  bool late;                    /* copies between tiers continue after the call: late.h */
   enum dtype moments;
   double nvme_state;
   int gathered, resident; /* units */

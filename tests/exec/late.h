@@ -6,9 +6,9 @@
 
 #include "device/device.h"
 
-/* Everything else is the host device's. mark_wait() performs the work before its mark.
- * mark_follow() does so for a lane of this device, and not for io, disk and host, because these
- * threads do their own work. */
+/* Everything else is the host device's. The function mark_wait() performs the work before its mark.
+ * The function mark_follow() does so for a lane of this device, and not for io, disk and host,
+ * because these threads do their own work. */
 enum status late_device_create(enum dtype compute, struct device **out);
 /* Copies that were put off so far. */
 int64_t late_device_copies(struct device *device);

@@ -347,8 +347,8 @@ static void steps_in_the_midst(const struct plan *plan)
   step_in_the_midst(plan, 4);
 }
 
-/* Step 7 was released at rest, 100 ms after the end of step 6. Neither step counts, because nothing
- * of another step overlaps them. Step 12 is no neighbour of step 10. */
+/* Step 7 was released at rest, 100 ms after the end of step 6. These two steps do not count,
+ * because nothing of another step overlaps them. Step 12 is no neighbour of step 10. */
 static void steps_behind_a_rest(const struct plan *plan)
 {
   struct trace_run *run;

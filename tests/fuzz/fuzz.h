@@ -1,6 +1,6 @@
 /* A fuzz target is a C file that defines LLVMFuzzerTestOneInput. It gives the input to one parser
- * and checks the result. `make fuzz` links it with libFuzzer. `make check` links it with replay.c,
- * which gives it every file of seeds/NAME and crashers/NAME. */
+ * and checks the result. The command `make fuzz` links it with libFuzzer. The command `make check`
+ * links it with replay.c, which gives it every file of seeds/NAME and crashers/NAME. */
 #ifndef SLUICE_TESTS_FUZZ_FUZZ_H
 #define SLUICE_TESTS_FUZZ_FUZZ_H
 

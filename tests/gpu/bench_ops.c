@@ -1,11 +1,14 @@
-/* What the operations of the CUDA device achieve on the shapes of models, in bf16: GB/s of those
- * that memory bounds, counting each operand once, beside a copy of the same run; TFLOP/s of
- * products and of attention, of which half is counted as masked. Operands move through memory from
- * one call to the next, so that caches do not help. And what a CUDA graph of a block's operations
- * would save.
+/* Measures the operations of the CUDA device on the shapes of models, in bf16. Operations that
+ * memory bounds have GB/s, with each operand counted once, next to a copy of the same run. Products
+ * and attention have TFLOP/s. Half of attention is counted as masked. Operands move through memory
+ * from one call to the next, so that caches do not help. The saving of a CUDA graph for the
+ * operations of a block is measured too.
  *
- *   bench_ops [MODEL]     gpt2_124m, qwen2.5_0.5b, qwen2.5_7b or llama3.1_8b, or sequences
- * (attention by their length), or codecs; all without one. Exits with 77 without a GPU. */
+ *   bench_ops [MODEL]     gpt2_124m, qwen2.5_0.5b, qwen2.5_7b or llama3.1_8b
+ *   bench_ops sequences   attention by the length of sequences
+ *   bench_ops codecs      the codecs
+ *
+ * Without an argument it measures everything. It exits with 77 without a GPU. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,15 +1,15 @@
 #!/bin/sh
-# tests/gpu/sanitize.sh SLUICE [TEST_OPS]: a training step of small shapes on a GPU, and the tests
-# of the operations where TEST_OPS is given, under compute-sanitizer's memcheck, racecheck and
-# initcheck, one tool after the other; the steps of a tool all at the same time, the tests, of which
-# one takes all memory, behind them. Prints the summaries, and what was found; ends with 1 where one
-# of them found something that is not in the libraries' own kernels.
+# tests/gpu/sanitize.sh SLUICE [TEST_OPS]: training steps of small shapes on a GPU under memcheck,
+# racecheck and initcheck of compute-sanitizer, one tool after the other. With TEST_OPS it runs the
+# tests of the operations too. The steps of a tool run at the same time. The tests come after them,
+# because one of them takes all memory. The script prints the summaries and the findings. It ends
+# with 1 if a tool found a fault outside the libraries' own kernels.
 # Not part of make check: it takes minutes, and needs the tool.
 # Environment:
-#   TOOLS     which of the tools (all three)
-#   DECKS     which of the decks below (all four)
-#   COMPUTES  bf16, fp32 (both)
-#   LIMIT     seconds that one of them may take (600)
+#   TOOLS     The tools (all three).
+#   DECKS     The decks below (all four).
+#   COMPUTES  bf16, fp32 (both).
+#   LIMIT     Seconds that each run may take (600).
 set -u
 test $# -ge 1 || { echo "usage: tests/gpu/sanitize.sh SLUICE [TEST_OPS]" >&2; exit 2; }
 sluice=$1 ops=${2:-}
@@ -56,9 +56,9 @@ check() {
   shift 2
   log=$work/$tool-$name
   leave=
-  # Errors that the runtime returns and the program reads (is an event reached? how much memory is
-  # there?) are none of the tool's. racecheck takes long over the kernels of cuBLAS and cuDNN, and
-  # reports races inside them, which are not ours to mend: they are left out.
+  # The tool does not report errors that the runtime returns and the program reads, such as whether
+  # an event is reached, or how much memory is free. Racecheck takes long over the kernels of cuBLAS
+  # and cuDNN. It reports races inside them that Sluice cannot mend, so they are left out.
   test "$tool" != racecheck || leave=$(printf -- '--kernel-name-exclude kns=%s ' $libraries)
   # shellcheck disable=SC2086 # a list of words
   timeout -k 10 "${LIMIT:-600}" compute-sanitizer --tool "$tool" --report-api-errors no $leave \

@@ -1,14 +1,18 @@
-/* No test, but a library that looks at a program from outside, for tests/cli/cuda_spy.sh: which
- * calls of CUDA take memory, give it back or let a thread wait, and which ranges the program shows
- * to profilers, each with its time and thread. The driver of CUDA loads what CUDA_INJECTION64_PATH
- * names, and NVTX what NVTX_INJECTION64_PATH does: both are to name this library.
+/* No test, but a library that looks at a program from outside, for tests/cli/cuda_spy.sh. It
+ * records the calls of CUDA that allocate memory, free it or make a thread wait. It also records
+ * the ranges that the program shows to profilers, each with its time and thread. CUDA's driver
+ * loads the library in CUDA_INJECTION64_PATH, and NVTX the one in NVTX_INJECTION64_PATH. Both must
+ * name this library.
  *
- * SPY_RECORD names the record; the number of the process is added to it. A line: nanoseconds,
- * thread, what, which; tabs between them. alloc, free, sync   a call of the driver or of the
- * runtime, by name, as it begins. Of a call that makes others the outer one alone. push, pop a
- * range of the thread begins, ends watch               how many functions are looked at absent,
- * broken      why there are no calls in the record: there is no CUPTI, or it failed In the
- * environment also SPY_CUPTI, where libcupti is, if the loader does not find it. */
+ * SPY_RECORD names the record. The number of the process is added to it. SPY_CUPTI is the path of
+ * libcupti, if the loader does not find it. A line of the record has nanoseconds, thread, what and
+ * which, with tabs between them. The words for what:
+ *
+ *   alloc, free, sync  The begin of a call of the driver or the runtime, by name. If a call makes
+ *                      other calls, only the outer one is recorded.
+ *   push, pop          A range of the thread begins or ends.
+ *   watch              The number of watched functions.
+ *   absent, broken     The reason for a record without calls: CUPTI is missing, or it failed. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif

@@ -1,23 +1,29 @@
 #!/bin/bash
-# Does compression pay on GPUs? tests/net/pays.sh SLUICE RESULTS RATE...
-# Two ranks, one GPU each. RATE is a rate of tests/net/rig.sh, which makes a host of each rank, or
-# `node`: both ranks in this host, joined by NVLink.
-# For each rate the script measures the rates of the machine with `sluice bench rates`. It then runs
-# each row with `sluice bench`, and predicts it with `sluice plan`. The rates of a model's passes
-# are those of two of its blocks on one rank. RESULTS gets, as JSON lines:
-#   {"kind":"row","row":NAME,"rate":RATE}, the result of sluice bench,
+# Does compression pay on GPUs? tests/net/pays.sh SLUICE RESULTS RATE... Two ranks, one GPU each.
+# RATE is a rate of tests/net/rig.sh, which makes a host of each rank. It may also be `node`: both
+# ranks run in this host, joined by NVLink. For each rate the script measures the rates of the
+# machine with `sluice bench rates`. It then runs each row with `sluice bench`, and predicts it with
+# `sluice plan`. The rates of a model's passes are those of two of its blocks on one rank. A row
+# trains on 262,144 tokens per step.
+#
+# RESULTS gets JSON lines: the result of sluice bench, with a line
+#   {"kind":"row","row":NAME,"rate":RATE}
+# before it, and the prediction
 #   {"kind":"forecast","row":NAME,"rate":RATE,"step_s":SECONDS}
-# A row trains on 262,144 tokens per step. Row NAME-gatheredN is NAME with shard.gathered=N. Row
-# fsdp2-gpt2 is PyTorch's FSDP2 on the same work, and has no forecast.
+#
+# Row NAME-gatheredN is NAME with shard.gathered=N. Row fsdp2-gpt2 is PyTorch's FSDP2 on the same
+# work, and has no forecast.
+#
 # Environment:
-#   ROWS    rows to run, by name; all rows of a rate by default
-#   TURNS   number of runs of each row, in turns (1)
-#   STEPS, WARMUP  steps with and before the clock (4 and 1)
-#   LIMIT   seconds that a run may take (200)
-#   MPIRUN  another mpirun of Open MPI
-#   PYTHON  interpreter with PyTorch, for fsdp2-gpt2 (python3)
-#   DEVICE  run.device (cuda), with ROW_ARGS a trial on a machine without GPUs
-#   ROW_ARGS  key=value for every row
+#   ROWS    The rows to run, by name. By default all rows of a rate run.
+#   TURNS   The number of runs of each row, alternating (1).
+#   STEPS, WARMUP  Steps with and before the clock (4 and 1).
+#   LIMIT   Seconds that a run may take (200).
+#   MPIRUN  Another mpirun of Open MPI.
+#   PYTHON  The interpreter with PyTorch, for fsdp2-gpt2 (python3).
+#   DEVICE  run.device (cuda). With ROW_ARGS it allows a trial on a machine without GPUs.
+#   ROW_ARGS  key=value for every row.
+#
 # Not part of make check: it measures.
 set -u -o pipefail
 test $# -ge 3 || { echo "usage: tests/net/pays.sh SLUICE RESULTS RATE..." >&2; exit 2; }

@@ -1,27 +1,35 @@
 #!/bin/bash
-# tests/peers/gpu.sh SLUICE GPUS RESULTS [ROW...]: training steps on random tokens, one rank a GPU,
-# bf16 compute with fp32 masters, moments and gradients. Appends to RESULTS, for each run of ours, a
-# line that says which row it is of, and what `sluice bench` measured; gpu_table.py makes tables of
-# them. Rows: gpt2 qwen0.5b qwen7b llama8b (all, where none is named); llama8b-keep and
-# llama8b-tight, without activations in host memory on any number of GPUs; qwen7b-gathered and
-# qwen7b-step, as qwen7b, with weights that stay gathered between micro-batches, and with gradients
-# that are reduced once a step; qwen7b-step-working, this and tiers.working=keep; llama8b-host2 and
-# llama8b-host4, with those of every second or fourth block there; llama8b-working, as llama8b and
-# with tiers.working=keep; qwen7b-b8, half as many sequences at a time; qwen7b-recompute;
-# gpt2-train, the steps of gpt2 in a training run of 12 steps on bytes of this folder's files, for
-# which the line of the row is followed by the run's own step lines (kind step: step, seconds,
-# tokens_per_s), the first three of which warm up, as with gpt2; qwen7b-weak, the same work a GPU on
-# any number of them, and qwen7b-weak-full, which gathers and reduces in each micro-batch.
+# tests/peers/gpu.sh SLUICE GPUS RESULTS [ROW...]: training steps on random tokens, one rank per
+# GPU, bf16 compute with fp32 masters, moments and gradients. For each run of Sluice it appends a
+# line with the row's name and the result of `sluice bench` to RESULTS. gpu_table.py makes tables of
+# them.
+#
+# Rows, by default the first four:
+#   gpt2 qwen0.5b qwen7b llama8b
+#   llama8b-keep, -tight   No activations in host memory, on any number of GPUs.
+#   llama8b-host2, -host4  Activations of every second or fourth block in host memory.
+#   llama8b-working        As llama8b, with tiers.working=keep.
+#   qwen7b-gathered        As qwen7b, with weights that stay gathered between micro-batches.
+#   qwen7b-step            As qwen7b, with gradients reduced once per step.
+#   qwen7b-step-working    As qwen7b-step, with tiers.working=keep.
+#   qwen7b-b8              Half as many sequences at a time.
+#   qwen7b-recompute       With recomputation.
+#   qwen7b-weak            The same work per GPU on any number of GPUs.
+#   qwen7b-weak-full       As qwen7b-weak, with a gather and a reduction in each micro-batch.
+#   gpt2-train             A training run of 12 steps of gpt2 on bytes of this folder's files. The
+#                          row's line is followed by the step lines of the run (kind step: step,
+#                          seconds, tokens_per_s). The first three steps warm up, as in gpt2.
+#
 # Environment:
-#   PEER      what is run in turns with ours: none (default); torchrun, or a path to it: fsdp2.py;
-#             else a command, with the row's arguments --model NAME --T N --B N --accum N behind it.
-#             Its JSON lines go to RESULTS too.
-#   TURNS     how often (1)
-#   LIMIT     seconds that a run may take (300)
-#   MPIRUN    how to start ranks
-#   TRACE     a folder: one step before the clock starts is traced, and ROW.txt there says where its
-#             time went
-#   ROW_ARGS  key=value for every row of ours
+#   PEER      The program that alternates with Sluice: none (default), torchrun, or a path to it.
+#             Torchrun starts fsdp2.py. Another command gets the row's arguments --model NAME --T N
+#             --B N --accum N after its own. Its JSON lines go to RESULTS too.
+#   TURNS     The number of runs (1).
+#   LIMIT     Seconds that a run may take (300).
+#   MPIRUN    A command that starts ranks.
+#   TRACE     A folder. One step before the clock starts is traced, and ROW.txt there has its times.
+#   ROW_ARGS  key=value for every row of Sluice.
+#
 # Not part of make check: it measures.
 set -u -o pipefail
 test $# -ge 3 || { echo "usage: tests/peers/gpu.sh SLUICE GPUS RESULTS [ROW...]" >&2; exit 2; }

@@ -1,47 +1,51 @@
 #!/bin/bash
 # tests/peers/offload.sh SLUICE GPUS RESULTS [ROW...]: training steps with masters in host memory,
-# one rank a GPU. Appends to RESULTS, for each run, a line that says which row it is of, what
-# `sluice bench` measured, also what of a step a trace found exposed, and what `sluice plan`
-# predicted; offload_table.py makes tables of them. Rows (all but those behind the semicolon, where
-# none is named), on Qwen2.5 7B with T 1024 and B 16 where nothing else is said:
-#   qwen7b-memory         everything on the GPU, with recomputation: what the others are compared
-#                         with
-#   qwen7b-offload        units are updated as their gradients land (optim.clip=0)
-#   qwen7b-offload-clip   behind the norm of all gradients, beside the next step's forward pass
-#   qwen7b-offload-acts   inputs of blocks in host memory
-#   qwen7b-offload-resident  likewise, with the embedding and two blocks updated on the GPU
-#   qwen7b-offload-bf16   moments in bf16
-#   qwen14b, qwen32b      the decks inputs/qwen2.5-14b-offload.yaml and -32b-
-#   ; qwen7b-offload-524k 524,288 tokens a step, moments in bf16; qwen7b-offload-nvme: inputs of
-#   blocks on the disk of NVME; qwen22b: the 14B's blocks 76 times,
-#                         which on one GPU is about what a host of 256 GiB holds; qwen4b-memory: as
-#                         qwen7b-memory, with 12 blocks of the 7B;
-#                         qwen4b-state: as many, masters on the host, moments of a tenth of the
-#                         units on the disk of NVME
-#   ; qwen0.5b-save       training of the 0.5B, masters on the host, with a checkpoint every 40
-#   steps, written behind them to the folder SAVES: what the run's own results say
-#   ; sweep               qwen4b-memory, then, of as many blocks, transfer.params x transfer.grads x
-#   tiers.activations x optim.moments, each a row sweep/PARAMS/GRADS/ACTIVATIONS/MOMENTS, which can
-#   be named alone
+# one rank per GPU. For each run it appends lines to RESULTS: the row's name, the result of `sluice
+# bench` with the exposed times of a trace, and the prediction of `sluice plan`. The script
+# offload_table.py makes tables of them.
+#
+# Rows, on Qwen2.5 7B with T 1024 and B 16. The first block of them runs by default:
+#   qwen7b-memory            Everything on the GPU, with recomputation. It is the reference.
+#   qwen7b-offload           Units are updated as their gradients arrive (optim.clip=0).
+#   qwen7b-offload-clip      Updates come after the norm, during the forward pass of the next step.
+#   qwen7b-offload-acts      Inputs of blocks are in host memory.
+#   qwen7b-offload-resident  As -acts, with the embedding and two blocks updated on the GPU.
+#   qwen7b-offload-bf16      Moments are in bf16.
+#   qwen14b, qwen32b         The decks inputs/qwen2.5-14b-offload.yaml and -32b-offload.yaml.
+#
+#   qwen7b-offload-524k      524,288 tokens per step, with moments in bf16.
+#   qwen7b-offload-nvme      Inputs of blocks are on the disk of NVME.
+#   qwen22b                  76 blocks of the 14B. On one GPU a host of 256 GiB holds about as much.
+#   qwen4b-memory            As qwen7b-memory, with 12 blocks of the 7B.
+#   qwen4b-state             As many blocks, masters on the host, a tenth of the moments on NVME.
+#   qwen0.5b-save            A training of the 0.5B with masters on the host. It writes a checkpoint
+#                            every 40 steps to the folder SAVES, in the background. Its own results
+#                            are recorded.
+#   sweep                    qwen4b-memory, then transfer.params x transfer.grads x
+#                            tiers.activations x optim.moments with as many blocks. Each is a row
+#                            sweep/PARAMS/GRADS/ACTIVATIONS/MOMENTS, which can be named alone.
+#
 # Environment:
-#   RATES        file of `sluice bench rates`, measured with as many GPUs: a forecast for each row
-#   FORECAST     only: nothing is run, which needs no GPU
-#   TRACE        a folder: three steps before the clock starts are traced, the fewest of which one
-#                has traced ones on both sides
-#   NVME         a folder on the node's disk
-#   SAVES        a folder for a run with checkpoints of 5.5 GiB, of which there are two at times
-#   PEER         what is run in turns with ours: none (default), or torchrun, or a path to it:
-#                fsdp2.py, with --offload in all rows but qwen7b-memory. Its moments are
-#                in fp32 in all of them; models larger than 7B it does not have
-#   PEER_OFFLOAD instead of `fsdp2.py --offload`: a command, started by PEER where it begins with a
-#   Python file. Behind it stand --row NAME --model NAME --T N --B N --accum N --ac full --clip N.
-#                Its JSON lines go to RESULTS too.
-#   TURNS        how often (1)
-#   LIMIT        seconds that a run may take (300)
-#   MPIRUN       how to start ranks
-#   STEPS, WARMUP  3 and 2
-#   DEVICE       run.device (cuda)
-#   ROW_ARGS     key=value for every row
+#   RATES        A file of `sluice bench rates`, measured with as many GPUs. It adds a prediction to
+#                each row.
+#   FORECAST     Only predictions: nothing is run, so no GPU is needed.
+#   TRACE        A folder. Three steps before the clock starts are traced. With fewer steps none
+#                would have traced neighbours on both sides.
+#   NVME         A folder on the node's disk.
+#   SAVES        A folder for a run with checkpoints of 5.5 GiB. At times it holds two of them.
+#   PEER         The program that alternates with Sluice: none (default), torchrun, or a path to it.
+#                It starts fsdp2.py, with --offload in all rows but qwen7b-memory. Its moments are
+#                always fp32. It has no model larger than 7B.
+#   PEER_OFFLOAD A command instead of `fsdp2.py --offload`. If it begins with a Python file, PEER
+#                starts it. It gets the arguments --row NAME --model NAME --T N --B N --accum N
+#                --ac full --clip N. Its JSON lines go to RESULTS too.
+#   TURNS        The number of runs (1).
+#   LIMIT        Seconds that a run may take (300).
+#   MPIRUN       A command that starts ranks.
+#   STEPS, WARMUP  3 and 2.
+#   DEVICE       run.device (cuda).
+#   ROW_ARGS     key=value for every row.
+#
 # Not part of make check: it measures.
 set -u -o pipefail
 test $# -ge 3 || { echo "usage: tests/peers/offload.sh SLUICE GPUS RESULTS [ROW...]" >&2; exit 2; }

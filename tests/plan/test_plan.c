@@ -1,7 +1,8 @@
 /* The promises of the builder for whole plans: all ranks have correct plans that agree, impossible
  * plans are refused, and large ones are made fast. Oracles: verify, the hash, the clock and the
- * allocator. test_memory tests the places of buffers, and test_schedule the order of instructions.
- * test_verify* shows that plans are safe, and test_meaning that they compute the right result. */
+ * allocator. The program test_memory tests the places of buffers, and test_schedule the order of
+ * instructions. The programs test_verify* show that plans are safe, and test_meaning that they
+ * compute the right result. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
