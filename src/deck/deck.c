@@ -256,9 +256,9 @@ const struct option deck_table[] = {
              "shard.group=node."},
     {"compress.feedback", OPTION_CHOICE, AT(compress.feedback), "off", .effect = EFFECT_MATH,
      .choices = feedbacks,
-     .text = "Data type of what messages of gradients have lost. It is added to the next "
+     .text = "Data type of residuals: the errors of gradient messages. They are added to the next "
              "gradient. It takes memory for each element of the gradient, see tiers.residual.\n"
-             "  off  what a message loses is lost\n"
+             "  off  errors of messages are lost\n"
              "  fp32  4 bytes\n"
              "  bf16  2 bytes\n"
              "  int8  1 byte, and a scale per block"},
@@ -268,7 +268,7 @@ const struct option deck_table[] = {
              "Steps that are skipped as not finite are no updates."},
     {"compress.sample", OPTION_INT, AT(compress.sample), "0", .least = 0, .most = INFINITY,
      .unit = "steps", .example = "50",
-     .text = "Steps between tests of what messages lose, 0: none. A test compares up to 65,536 "
+     .text = "Steps between tests of the errors of messages, 0: none. A test compares up to 65,536 "
              "elements of each unit and rank with their decoded values. It does not change the "
              "training. results.jsonl has the errors of each unit."},
     {"compress.grads.codec", OPTION_CHOICE, AT(compress.grads.codec), "none", .effect = EFFECT_MATH,
@@ -280,25 +280,25 @@ const struct option deck_table[] = {
     {"compress.grads.block", OPTION_INT, AT(compress.grads.block), "0", .effect = EFFECT_MATH,
      .least = 0, .most = 1 << 20, .unit = "elements", .example = "256",
      .text = "Elements that are encoded together, a power of two. With a low-rank codec: elements "
-             "of a row, a multiple of 32, such as model.width. 0: as the codec has it."},
+             "of a row, a multiple of 32, such as model.width. 0: the codec's default."},
     {"compress.grads.levels", OPTION_INT, AT(compress.grads.levels), "0", .effect = EFFECT_MATH,
      .least = 0, .most = 1 << 16, .unit = "levels", .example = "15",
-     .text = "Levels of qsgd. 0: as the codec has it."},
+     .text = "Levels of qsgd. 0: the codec's default."},
     {"compress.grads.rank", OPTION_INT, AT(compress.grads.rank), "0", .effect = EFFECT_MATH,
      .least = 0, .most = 1 << 10, .unit = "vectors", .example = "4",
-     .text = "Rank of powersgd and gradiveq. 0: as the codec has it."},
+     .text = "Rank of powersgd and gradiveq. 0: the codec's default."},
     {"compress.grads.density", OPTION_REAL, AT(compress.grads.density), "0", .effect = EFFECT_MATH,
      .least = 0, .most = 1, .example = "0.01",
-     .text = "Share of the elements that a sparse codec sends. 0: as the codec has it."},
+     .text = "Share of the elements that a sparse codec sends. 0: the codec's default."},
     {"compress.grads.threshold", OPTION_REAL, AT(compress.grads.threshold), "0",
      .effect = EFFECT_MATH, .least = 0, .most = INFINITY, .example = "1e-4",
-     .text = "Smallest magnitude that the codec threshold sends. 0: as the codec has it."},
+     .text = "Smallest magnitude that the codec threshold sends. 0: the codec's default."},
     {"compress.grads.units", OPTION_STRINGS, AT(compress.units), "[]", .effect = EFFECT_MATH,
      .example = "[h.1*=topk+int8]",
      .text = "Codecs of single units. Each item is PATTERN=CODEC, such as h.1*=topk+int8. The "
              "pattern is for the name of a unit (sluice plan prints it), with * and ? as for file "
              "names. The first item that matches counts. Other units have compress.grads.codec. "
-             "Settings are those of compress.grads, where a codec has them."},
+             "All of them use the settings of compress.grads."},
     {"compress.weights.codec", OPTION_CHOICE, AT(compress.weights.codec), "none",
      .effect = EFFECT_MATH, .choices = codecs,
      .text = "Codec of parameters that training gathers. Masters and checkpoints stay as they "
@@ -312,10 +312,10 @@ const struct option deck_table[] = {
      .text = "Codec of the values that a sparse codec sends." CODEC_TEXTS},
     {"compress.weights.block", OPTION_INT, AT(compress.weights.block), "0", .effect = EFFECT_MATH,
      .least = 0, .most = 1 << 20, .unit = "elements", .example = "256",
-     .text = "Elements that are encoded together, a power of two. 0: as the codec has it."},
+     .text = "Elements that are encoded together, a power of two. 0: the codec's default."},
     {"compress.weights.density", OPTION_REAL, AT(compress.weights.density), "0",
      .effect = EFFECT_MATH, .least = 0, .most = 1, .example = "0.05",
-     .text = "Share of the elements that a sparse codec sends. 0: as the codec has it."},
+     .text = "Share of the elements that a sparse codec sends. 0: the codec's default."},
 
     {"tiers.preset", OPTION_CHOICE, AT(tiers.preset), "none", .choices = deck_presets,
      .text = "Where everything is stored, as one choice. It sets tiers.params, tiers.optimizer, "

@@ -100,7 +100,7 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n,
        "nothing is offloaded to NVMe (optim.state, tiers.activations, tiers.residual)"},
       {"tiers.residual",
        trains && deck->tiers.residual != DECK_RESIDUAL_DEVICE && !plan_keeps_residuals(plans[0]),
-       "what messages lose is not kept (compress.feedback)"}};
+       "errors of messages are not kept (compress.feedback)"}};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     if (keys[i].idle && options_is_typed(deck->set, keys[i].key))
       log_warn("%s is ignored: %s", keys[i].key, keys[i].why);

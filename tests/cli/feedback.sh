@@ -42,7 +42,7 @@ same shared-device shared-nvme
 
 # Keys without effect give a warning, and the plan prints the memory of each tier.
 train 1 alone tiers.residual=host
-grep -q "tiers.residual is ignored: what messages lose is not kept" alone.log ||
+grep -q "tiers.residual is ignored: errors of messages are not kept" alone.log ||
   die "one rank keeps residuals without a word"
 "$SLUICE" plan tiny.yaml --ranks 2 tiers.residual=nvme gemm=100 h2d=1 d2h=1 disk_read=1 \
   disk_write=1 > plan.out

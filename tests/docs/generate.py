@@ -84,7 +84,7 @@ def deck_keys(sluice):
     page.append(
         wrap(
             "A deck is a YAML file. A key stands in a section, as in `optim: {lr: 1e-3}`. On the "
-            "command line it is `optim.lr=1e-3`, which wins over the deck. `sluice help "
+            "command line it is `optim.lr=1e-3`, which overrides the deck. `sluice help "
             "keys KEY` prints one entry."
         )
         + "\n"

@@ -35,7 +35,7 @@ struct job_setup {
   /* deck_policy's host_state and what goes with it */
   bool host, params_full, cpu_reduce, one_node, immediate;
   int local_ranks;              /* of made-up nodes, between which alone codecs work; 0: all */
-  const char *codec, *feedback; /* of gradients between ranks, and of what messages lose */
+  const char *codec, *feedback; /* of gradients between ranks, and of their residuals */
   const char *weights;          /* codec of gathered parameters */
   bool difference;              /* by which differences to a copy travel */
   enum deck_residual residual;  /* where that is kept */

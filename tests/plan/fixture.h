@@ -38,8 +38,8 @@ struct point {
   enum deck_keep keep;  /* what is kept of the blocks that `recompute` names, or of all; by default
                            those have their input */
   const char *codec;    /* of gradients between ranks; NULL: none */
-  int64_t sample;       /* steps between measurements of what messages lose; 0: never */
-  const char *feedback; /* how what messages lose is kept; NULL: it is lost */
+  int64_t sample;       /* steps between measurements of the errors of messages; 0: never */
+  const char *feedback; /* codec of residuals; NULL: errors of messages are lost */
   const char *weights;  /* codec of gathered parameters; NULL: none */
   bool difference;      /* by which differences travel */
   enum deck_residual residual; /* and where */
