@@ -1,7 +1,7 @@
 /* Attention: by cuDNN where it is there and knows the shape, else by the plain kernels
- * (attention.cu). cuDNN's gradient is cut into pieces that its room holds. On Hopper the gradient
- * is our own kernel (attention_hopper.cu) if it knows the shape, because it is faster and keeps no
- * scores (tests/gpu/bench_ops measures both). */
+ * (attention.cu). cuDNN's gradient is cut into pieces that fit its workspace. On Hopper the
+ * gradient is our own kernel (attention_hopper.cu) if it knows the shape, because it is faster and
+ * keeps no scores (tests/gpu/bench_ops measures both). */
 #include "gpu/cuda.h"
 
 #ifdef SLUICE_HAVE_CUDNN
@@ -24,10 +24,9 @@ static bool wants_hopper(const struct device *device, const struct attention *op
 
 static enum status lacks_room(const struct attention_backward *op, size_t need)
 {
-  return status_set(
-      STATUS_INTERNAL,
-      "the gradient of attention has %zu bytes to work in, and cannot do with less than %zu",
-      op->work_bytes, need);
+  return status_set(STATUS_INTERNAL,
+                    "the gradient of attention has a workspace of %zu bytes and needs at least %zu",
+                    op->work_bytes, need);
 }
 
 static enum status hopper_backward(const struct gpu_launch *launch,
@@ -37,8 +36,9 @@ static enum status hopper_backward(const struct gpu_launch *launch,
   if (op->work_bytes > 0 && op->work_bytes < need)
     return lacks_room(op, need);
   if (!gpu_attention_hopper_aligned(op))
-    return status_set(STATUS_INTERNAL, "the gradient of attention was given pointers or strides "
-                                       "that are no multiples of 16 bytes");
+    return status_set(
+        STATUS_INTERNAL,
+        "the gradient of attention: pointers and strides must be multiples of 16 bytes");
   return cuda_check(gpu_attention_hopper_backward(launch, op), "the gradient of attention");
 }
 
@@ -75,7 +75,7 @@ static int64_t pieces_within(int64_t n, double bytes_each, double most)
   return pieces;
 }
 
-/* The shape of a piece, and how many of them there are. */
+/* The shape of a piece, and the number of pieces. */
 struct cut {
   struct attention piece;
   int64_t sequences, groups;
@@ -119,8 +119,8 @@ static struct attention_backward part_of(const struct attention_backward *op,
   return part;
 }
 
-/* Limits go from most_scores down to least_scores by halves. The first whose workspace fits into
- * op->work_bytes; 0: the first. */
+/* Limits go from most_scores down to least_scores by halves. Returns the shape of the first limit
+ * whose workspace fits into op->work_bytes. With work_bytes 0 it is the first limit. */
 static enum status choose_cut(const struct cuda_device *cuda, const struct attention_backward *op,
                               struct cut *out)
 {
@@ -162,7 +162,7 @@ static size_t graph_workspace(struct device *device, const struct attention_back
   return bytes;
 }
 
-/* With gradients that lie as q, k and v do, or as a fused qkv of which v is a part. */
+/* With gradients laid out as q, k and v are, or as a fused qkv that contains v. */
 static size_t gradient_workspace(struct device *device, const struct attention *op, int64_t most)
 {
   const struct cut cut = cut_within(op, (double)most);
@@ -197,7 +197,7 @@ size_t cuda_attention_workspace(const struct device_model *model, const struct a
 {
   struct device *device = model->device;
   (void)threads;
-  float lse; /* pointers are not read, but without this one nothing is kept for a gradient */
+  float lse; /* never read, but if it is NULL nothing is kept for a gradient */
   struct attention kept = *op;
   kept.lse = &lse;
   size_t bytes = gpu_attention_workspace(op);

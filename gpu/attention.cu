@@ -1,8 +1,7 @@
-/* Attention in plain CUDA: the fallback where neither cuDNN nor, for the gradient,
- * attention_hopper.cu knows a shape, and what these are compared with. A warp owns a query
- * (forward, dq) or a key (dk, dv) and walks over the other side in order, with the online softmax
- * of Milakov & Gimelshein (2018, arXiv:1805.02867). There are no atomics, and additions have one
- * order. */
+/* Attention in plain CUDA: the fallback for shapes that neither cuDNN nor attention_hopper.cu (the
+ * gradient) supports, and the reference that both are compared with. A warp owns a query (forward,
+ * dq) or a key (dk, dv) and walks over the other side in order, with the online softmax of Milakov
+ * & Gimelshein (2018, arXiv:1805.02867). There are no atomics, and additions have one order. */
 #include "gpu/common.cuh"
 #include "gpu/kernels.h"
 

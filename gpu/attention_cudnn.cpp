@@ -24,14 +24,17 @@ struct shape {
     return std::equal(words(), words() + WORDS, other.words()) && backward == other.backward;
   }
   static constexpr int WORDS = 13;
-  const int64_t *words() const { return &batch; }
+  const int64_t *words() const
+  {
+    return &batch;
+  }
 };
 
 struct built {
   shape key;
-  std::shared_ptr<fe::graph::Graph> graph; /* NULL: cuDNN has nothing */
+  std::shared_ptr<fe::graph::Graph> graph; /* NULL: cuDNN has no graph */
   size_t workspace;
-  std::string reason; /* of that */
+  std::string reason; /* why cuDNN has no graph */
 };
 
 } // namespace
@@ -185,15 +188,14 @@ status run(cudnn_attention *cudnn, cudaStream_t stream, const shape &s,
     return nothing_for(b);
   const cudnnStatus_t taken = cudnnSetStream(cudnn->handle, stream);
   if (taken != CUDNN_STATUS_SUCCESS)
-    return status_set(STATUS_LIBRARY, "cuDNN does not take the stream: %s",
-                      cudnnGetErrorString(taken));
+    return status_set(STATUS_LIBRARY, "cuDNN refuses the stream: %s", cudnnGetErrorString(taken));
   auto error = b.graph->execute(cudnn->handle, pointers, work);
   return error.is_good()
              ? STATUS_OK
              : status_set(STATUS_LIBRARY, "cuDNN's attention: %s", error.get_message().c_str());
 }
 
-/* Nothing may leave through C: the frontend and its allocations can throw. */
+/* No exception may pass through C callers. The frontend and its allocations can throw. */
 template <typename F> status guarded(F &&body) noexcept
 {
   try {
@@ -203,7 +205,7 @@ template <typename F> status guarded(F &&body) noexcept
   } catch (const std::exception &error) {
     return status_set(STATUS_LIBRARY, "cuDNN's attention: %s", error.what());
   } catch (...) {
-    return status_set(STATUS_LIBRARY, "cuDNN's attention threw something that is no exception");
+    return status_set(STATUS_LIBRARY, "cuDNN's attention threw an unknown exception");
   }
 }
 

@@ -1,5 +1,5 @@
 /* Attention by cuDNN's graph interface, through NVIDIA's header-only cudnn-frontend, the only C++
- * library here. This C header hides it. A graph is built once a shape and kept. bf16, causal,
+ * library here. This C header hides it. A graph is built once per shape and kept. bf16, causal,
  * grouped heads, sliding window, a deterministic backward pass. Private to gpu/. */
 #ifndef SLUICE_GPU_ATTENTION_CUDNN_H
 #define SLUICE_GPU_ATTENTION_CUDNN_H
@@ -17,8 +17,8 @@ struct cudnn_attention; /* the handle and the graphs of one device; for one thre
 enum status cudnn_attention_create(struct cudnn_attention **out);
 void cudnn_attention_destroy(struct cudnn_attention *cudnn); /* takes NULL */
 
-/* Bytes of workspace that a shape needs, forward or backward, or STATUS_UNSUPPORTED: cuDNN has
- * nothing for it, and says why. Pointers in op are not read. */
+/* Bytes of workspace that a shape needs, forward or backward. STATUS_UNSUPPORTED with cuDNN's
+ * reason: cuDNN does not support the shape. Pointers in op are not read. */
 enum status cudnn_attention_workspace(struct cudnn_attention *cudnn,
                                       const struct attention_backward *op, bool backward,
                                       size_t *out);

@@ -1,26 +1,32 @@
 /* The gradient of causal attention on Hopper: bf16, heads of 64 or 128, groups of heads, whole
  * sequences. It goes through the scores once, in tiles, as in FlashAttention-2 and -3 (Dao 2023,
- * arXiv:2307.08691; Shah et al. 2024, arXiv:2407.08608), so its memory grows with T and not with T
- * x T, and always has the same bits: dQ's sum over the key blocks is made in fp32 in the device's
- * memory in the order that attention_schedule.h gives.
+ * arXiv:2307.08691; Shah et al. 2024, arXiv:2407.08608). So its memory grows with T and not with
+ * T x T. Results are always bitwise identical: dQ is summed over the key blocks in fp32 in device
+ * memory, in the order that attention_schedule.h gives.
  *
- * prepare:  delta = rowsum(dO * O) and -lse * log2(e), padded to whole query blocks; clears flags
- * and counter. gradient: persistent; a block of 4 warpgroups takes items (128 keys of a head of k
- * and v) and walks over the query blocks (64) of the group's heads. With S^T = K Q^T, P = exp2(S *
- * scale * log2(e) - lse * log2(e)), dP^T = V dO^T, dS = P * (dP - delta): warpgroup 0, thread 0:
- * has the copy engine fetch K, V, Q, dO, lse and delta, and leaves notes of what the steps are
- *   warpgroup 1 and 2 ("keys"):   64 keys each: scores in registers; dV += P^T dO and dK += dS^T Q
- * with P^T and dS^T from registers; dS^T goes to shared memory warpgroup 3 ("queries"):      dS K,
- * 64 columns at a time, to shared memory warpgroup 0, threads 32, 64:  have the copy engine add
- * that to dQ's sum, every other step each, when the flag says that it is their turn finish:   dQ in
- * bf16 from the sums. */
+ * Kernel prepare: delta = rowsum(dO * O) and -lse * log2(e), padded to whole query blocks. It also
+ * clears flags and counter.
+ *
+ * Kernel gradient: persistent. A block of 4 warpgroups takes items (128 keys of a head of k and v).
+ * It walks over the query blocks (64) of the group's heads. With S^T = K Q^T,
+ * P = exp2(S * scale * log2(e) - lse * log2(e)), dP^T = V dO^T and dS = P * (dP - delta):
+ *
+ * - Warpgroup 0, thread 0: has the copy engine fetch K, V, Q, dO, lse and delta. It leaves notes
+ *   that describe the steps.
+ * - Warpgroups 1 and 2 ("keys"): 64 keys each, scores in registers. dV += P^T dO and dK += dS^T Q
+ *   take P^T and dS^T from registers. dS^T goes to shared memory.
+ * - Warpgroup 3 ("queries"): dS K, 64 columns at a time, to shared memory.
+ * - Warpgroup 0, threads 32 and 64: have the copy engine add dS K to dQ's sum. Each takes every
+ *   other step, when the flag shows that it is its turn.
+ *
+ * Kernel finish: dQ in bf16 from the sums. */
 #include "gpu/attention_roles.cuh"
 #include "gpu/kernels.h"
 
 #include <cmath>
 
 #ifndef __CUDA_ARCH_FEAT_SM90_ALL
-#pragma nv_diag_suppress 177 /* kernels are empty here, and what they are made of is not used */
+#pragma nv_diag_suppress 177 /* kernels are empty here, so their parts are unused */
 #endif
 
 namespace {
@@ -29,8 +35,7 @@ using namespace attention_roles;
 
 /* --- kernels ------------------------------------------------------------- */
 
-/* A block that finds no item ends: so it does not matter how many of the grid's blocks run at a
- * time. */
+/* A block that finds no item ends, so any number of the grid's blocks may run at a time. */
 template <int D>
 __global__ void __launch_bounds__(THREADS, 1) gradient(const __grid_constant__ params p)
 {
@@ -132,7 +137,7 @@ template <int D> __global__ void __launch_bounds__(128) finish(params p)
 
 /* --- the host's side ----------------------------------------------------- */
 
-/* The architecture for which the images of this file that the GPU can run were compiled. */
+/* The architecture of the image of this file that the GPU runs. */
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 __constant__ int compiled = 1;
 #else
@@ -156,7 +161,7 @@ room room_of(const attention *op)
   return r;
 }
 
-/* The driver's function, which the runtime library finds: so nothing is linked with the driver. */
+/* The driver's function. The runtime library finds it, so nothing is linked with the driver. */
 cudaError_t encode(CUtensorMap *map, const void *from, int64_t D, int64_t heads, int64_t tokens,
                    int64_t batch, int64_t stride, int rows)
 {

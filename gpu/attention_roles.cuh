@@ -1,10 +1,10 @@
 /* The work of the warpgroups of the kernel `gradient` in attention_hopper.cu, which lists their
- * roles. A block's roles are tied by barriers alone.
+ * roles. A block's roles are synchronised by barriers alone.
  *
  * Tiles lie in shared memory as the copy engine's 128-byte swizzle writes them: panels of 64
  * columns, rows of 128 bytes. Accumulators: thread t of a warpgroup has the row and column of
- * acc_row() and acc_column(). All threads that wait for a barrier wait for each of its phases in
- * turn, and none can be two phases late: see `note`. */
+ * acc_row() and acc_column(). A thread that waits for a barrier waits for each of its phases in
+ * turn. No thread can be two phases late, see `note`. */
 #ifndef SLUICE_GPU_ATTENTION_ROLES_CUH
 #define SLUICE_GPU_ATTENTION_ROLES_CUH
 
@@ -58,16 +58,16 @@ template <int D> struct plan {
 
 /* A note of the feeding thread about step c, in a ring of NOTES. Step c + NOTES is fed when the
  * keys have finished step c + NOTES - STAGES. Then the queries have finished the product of two
- * steps before that, for which at least step c + 1's room in SUM was given back. So by then all
- * threads have read step c's note and waited for its barriers, and thread 64 also that of step
+ * steps earlier, so at least step c + 1's room in SUM was given back. So by then all threads have
+ * read step c's note and waited for its barriers, and thread 64 has also read the note of step
  * 0. */
 struct note {
-  int what; /* LAST: of the item; STOP: and of the block; from FROM on: how many query blocks it is
-               from the key block's first one */
+  int what; /* LAST: last step of the item; STOP: and of the block; from bit FROM on: number of
+               query blocks since the key block's first one */
   int item;
   int block; /* (b * H + h) * query_blocks + m */
-  int place; /* BEGIN, END: of the sum; KV_PARITY, KV_AT: of the stage with K and V; from PLACE on:
-                how many key blocks were before */
+  int place; /* BEGIN, END: of the sum; KV_PARITY, KV_AT: of the stage with K and V; from bit PLACE
+                on: number of earlier key blocks */
 };
 enum { LAST = 1, STOP = 2, FROM = 4, BEGIN = 1, END = 2, KV_PARITY = 4, KV_AT = 8, PLACE = 16 };
 
@@ -115,7 +115,8 @@ __device__ __forceinline__ uint64_t descriptor(uint32_t address, uint32_t panel)
          (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
 }
 
-/* The same some bytes later: shared memory ends where nothing is carried out of the address. */
+/* The same some bytes later. The sum never carries out of the address, because shared memory is
+ * small. */
 __device__ __forceinline__ uint64_t behind(uint64_t d, uint32_t bytes)
 {
   return (d & 0xffffffff00000000ull) | (uint32_t)((uint32_t)d + (bytes >> 4));
@@ -215,7 +216,7 @@ template <int D> struct feeder {
   }
 
   /* All items of this block, the first one taken already. The next one is taken two steps before
-   * the end, and not earlier: others would begin it earlier. */
+   * the end. An idle block would begin it sooner, so it is not taken earlier. */
   __device__ __forceinline__ void run(int i)
   {
     const int items = p.all_kv_heads * p.key_blocks;
@@ -257,7 +258,7 @@ template <int D> struct feeder {
 
 /* --- the keys' warpgroups ------------------------------------------------ */
 
-/* Takes away the scores of keys that come after the query, in a block on the diagonal. */
+/* Masks the scores of keys that come after the query, in a block on the diagonal. */
 __device__ __forceinline__ void mask(float (&x)[32])
 {
   const int t = threadIdx.x % 128, ahead = acc_row(t, 0) - acc_column(t, 0);
@@ -283,8 +284,8 @@ template <int D> struct keys_worker {
     return threadIdx.x % 32 == 0;
   }
 
-  /* dS^T to shared memory, [128 keys][64 queries]: matrices of 8 x 8, of which the lanes hold rows.
-   */
+  /* dS^T to shared memory, [128 keys][64 queries], as matrices of 8 x 8 whose rows the lanes
+   * hold. */
   __device__ __forceinline__ void hand_over(const uint32_t (&ds)[16])
   {
     const int t = threadIdx.x % 128, lane = t % 32,
@@ -442,7 +443,7 @@ template <int D> struct keys_worker {
   }
 };
 
-/* --- the queries' warpgroup, and who adds -------------------------------- */
+/* --- the queries' warpgroup, and the threads that add -------------------- */
 
 template <int D> __device__ __forceinline__ void multiply_queries(uint32_t base)
 {
@@ -497,8 +498,9 @@ template <int D> __device__ __forceinline__ bool stops(uint32_t base, uint32_t s
   return load_shared(note_at<D>(base, step)) & STOP;
 }
 
-/* Every other step from `first` on. Room in SUM is given back when the next step's note, another
- * thread's, is read: later it may be another step's. */
+/* Every other step from `first` on. Room in SUM is given back only after the next step's note is
+ * read, because afterwards the note may be overwritten. The next step belongs to the other adding
+ * thread. */
 template <int D>
 __device__ __forceinline__ void add_to_sums(const params &p, uint32_t base, uint32_t first)
 {
@@ -542,7 +544,7 @@ __device__ __forceinline__ void add_to_sums(const params &p, uint32_t base, uint
   bulk_wait<0>();
 }
 
-/* --- who arrives how often ----------------------------------------------- */
+/* --- arrivals per barrier ------------------------------------------------ */
 
 template <int D> __device__ __forceinline__ void init_barriers(uint32_t base)
 {

@@ -3,8 +3,8 @@
  * (tests/gpu/test_attention_schedule.c).
  *
  * An item is a key block (ATTENTION_KEYS keys) of a head of k and v. It walks over the query blocks
- * (ATTENTION_QUERIES queries) that see it, head after head of the group. Items are taken in the
- * order of their indices, by whoever is free. Heads go in sets of about as many as give each
+ * (ATTENTION_QUERIES queries) that see it, head after head of the group. A free block takes the
+ * item with the lowest index that is left. Heads go in sets of about as many as give each
  * multiprocessor a key block. In even sets ("up") key blocks go from the last one, which meets the
  * fewest queries, to the first, and queries ascend from the diagonal. In odd sets ("down") key
  * blocks go from the first to the last, and queries descend to the diagonal. A query block's dQ is
@@ -33,8 +33,8 @@ struct attention_item {
   int up;
 };
 
-/* How many heads are a set: a constant of the schedule and no property of the device, on which the
- * bits must not depend. 132 multiprocessors are what these GPUs have. */
+/* Heads per set. It is a constant of the schedule, because results must not depend on the device.
+ * These GPUs have 132 multiprocessors. */
 ATTENTION_BOTH int attention_set(int key_blocks)
 {
   return key_blocks < 132 ? 132 / key_blocks : 1;
@@ -53,25 +53,25 @@ ATTENTION_BOTH struct attention_item attention_item_at(int i, int heads, int key
   return item;
 }
 
-/* How many query blocks see key block n. */
+/* Number of query blocks that see key block n. */
 ATTENTION_BOTH int attention_meets(int n, int query_blocks)
 {
   return query_blocks - ATTENTION_DIAGONAL * n;
 }
 
-/* The first of them on an item's walk. */
+/* The first query block on an item's walk. */
 ATTENTION_BOTH int attention_begin(const struct attention_item *item, int query_blocks)
 {
   return item->up ? ATTENTION_DIAGONAL * item->n : query_blocks - 1;
 }
 
-/* How many key blocks query block m sees. */
+/* Number of key blocks that query block m sees. */
 ATTENTION_BOTH int attention_terms(int m)
 {
   return m / ATTENTION_DIAGONAL + 1;
 }
 
-/* How many of them are added before the item's one. */
+/* Number of key blocks that are added before the item's. */
 ATTENTION_BOTH int attention_place(const struct attention_item *item, int m)
 {
   return item->up ? attention_terms(m) - 1 - item->n : item->n;

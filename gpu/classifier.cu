@@ -1,8 +1,8 @@
-/* Softmax, loss and its gradient of a row of logits, in place. A block takes rows in turns. As much
- * of a row as fits lies in shared memory. One pass over it gives maximum and sum by the online
- * method of Milakov & Gimelshein (2018, arXiv:1805.02867), and a second pass gives the gradient.
- * After it the same places are filled with the next row, so that memory is always busy. The rest of
- * the row is read twice. Exponentials are powers of 2, as the chip has them. */
+/* Softmax, loss and its gradient of a row of logits, in place. Blocks take rows in turn. As much of
+ * a row as fits lies in shared memory. One pass over it gives maximum and sum by the online method
+ * of Milakov & Gimelshein (2018, arXiv:1805.02867), and a second pass gives the gradient. After it
+ * the same places are filled with the next row, so that memory is always busy. The rest of the row
+ * is read twice. Exponentials are powers of 2, which the chip computes directly. */
 #include <cuda_pipeline.h>
 
 #include "gpu/common.cuh"
@@ -64,8 +64,8 @@ __device__ __forceinline__ online join_warp(online o)
   return {most, warp_sum(o.most == -INFINITY ? o.total : o.total * power_of_2(o.most - most))};
 }
 
-/* Over the block, the same on all threads. `part` must not be that of the last call, which others
- * may still read. */
+/* Over the block, the same on all threads. `part` must not be the one of the last call, because
+ * other threads may still read that. */
 __device__ __forceinline__ online join(online o, online *part)
 {
   const int lane = threadIdx.x % 32;
@@ -107,12 +107,12 @@ __device__ __forceinline__ void wait(int left)
   }
 }
 
-/* The thread's packs of one stage, of which others are `threads` packs apart; a row of none (NULL)
- * is an empty group. */
+/* Copies the thread's packs of one stage, which are blockDim.x packs apart. A row of NULL is an
+ * empty group of copies. */
 template <typename T, int W>
 __device__ __forceinline__ void fill(int4 *room, const T *row, int stage, int kept)
 {
-  static_assert(STAGES * EACH >= MOST_SLOTS && STAGES == 4, "as wait() has it");
+  static_assert(STAGES * EACH >= MOST_SLOTS && STAGES == 4, "the stages of wait()");
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     const int i = (stage * EACH + e) * (int)blockDim.x + (int)threadIdx.x;
@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(MOST_THREADS) classify(const rows op, T *logit
     const bool counts = target >= 0 && target < op.V, tells = threadIdx.x == 0;
     const float wanted = tells && counts
                              ? to_float(row[target])
-                             : 0; /* before the second pass, of whichever thread, comes to it */
+                             : 0; /* read before any thread's second pass overwrites it */
     if (tells && !counts && target != -1)
       report(op.fault, r, target, true);
     const online all = join(first_pass<T, W>(op, row, there, room, packs, kept), part[turn]);
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(MOST_THREADS) classify(const rows op, T *logit
   }
 }
 
-/* Two blocks share a multiprocessor where a row fits into half of its shared memory. */
+/* Two blocks share a multiprocessor if a row fits into half of its shared memory. */
 template <typename T, int W> void run(const gpu_launch *launch, rows op, void *logits)
 {
   const int64_t packs = sizeof(T) * W == 16 ? op.V / W : 0;

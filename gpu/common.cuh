@@ -10,7 +10,8 @@
 
 typedef __nv_bfloat16 bf16;
 
-/* W elements that travel together: in accesses of 16 bytes where rows allow it, else one by one. */
+/* W elements that are loaded and stored together: in accesses of 16 bytes if rows allow it, else
+ * one by one. */
 template <typename T, int W> struct alignas(sizeof(T) * W) pack {
   T at[W];
 };
@@ -29,7 +30,7 @@ template <typename T, int W> __device__ __forceinline__ pack<T, W> load(const T 
   return value;
 }
 
-/* Read once and not again soon: first to leave the caches. */
+/* Read once and not again soon, so the caches may drop it first. */
 template <typename T, int W> __device__ __forceinline__ pack<T, W> load_once(const T *from)
 {
   pack<T, W> value;
@@ -135,8 +136,8 @@ __device__ __forceinline__ float warp_max(float x)
   return x;
 }
 
-/* Tells the host of a token or a target outside the vocabulary: see gpu_fault. Of several reports,
- * one stays. */
+/* Reports a token or a target outside the vocabulary to the host, see gpu_fault. If there are
+ * several reports, one of them stays. */
 __device__ __forceinline__ void report(unsigned long long *fault, int64_t row, int32_t id,
                                        bool target)
 {
@@ -175,8 +176,7 @@ __device__ __forceinline__ void sum_tree(int parts, const F &value, float (&sum)
 
 constexpr int MOST_ROWS = 65535; /* of a grid */
 
-/* item = row * width + column. Division of 64-bit numbers is slow, and the numbers are seldom that
- * long. */
+/* item = row * width + column. 64-bit division is slow and seldom needed. */
 __device__ __forceinline__ void split(int64_t item, int64_t width, int64_t *row, int64_t *column)
 {
   if (((item | width) >> 32) == 0) {
@@ -218,7 +218,8 @@ __global__ void add_pieces(int64_t n, int pieces, const float *work, bool accumu
   to[column] = accumulate ? to[column] + sum : sum;
 }
 
-/* Whether rows of C elements, `stride` apart, can be read W at a time from all of these places. */
+/* Whether rows of C elements, `stride` apart, can be read W at a time from all of these
+ * addresses. */
 static inline bool rows_pack(int W, size_t element, int64_t C, int64_t stride, const void *a,
                              const void *b, const void *c, const void *d)
 {

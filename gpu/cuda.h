@@ -13,7 +13,7 @@
 #include "gpu/gpu.h"
 #include "gpu/kernels.h"
 
-/* The one reader of CUDA's and cuBLAS' return codes: STATUS_LIBRARY (STATUS_MEMORY where memory ran
+/* The one check of CUDA's and cuBLAS' return codes: STATUS_LIBRARY (STATUS_MEMORY if memory ran
  * out) with "WHAT: name of the error". */
 enum status cuda_check(cudaError_t error, const char *what);
 enum status cublas_check(cublasStatus_t error, const char *what);
@@ -37,15 +37,17 @@ struct cuda_device {
   int64_t blocks, blocks_room;
   struct cuda_block *block;
   char name[256];
-  bool keeps_cache; /* learned() writes what is new to the user's cache; it is read in any case */
+  bool
+      keeps_cache; /* learned() writes new results to the user's cache, which is read in any case */
   cublasLtHandle_t blas;
   struct matmul_cache *algorithms;
   struct cudnn_attention *cudnn; /* NULL: without cuDNN */
   bool warned;                   /* that attention is slow */
   int64_t most_scores;  /* bytes that the backward pass of attention keeps at a time, if it can be
-                           cut so */
-  int64_t least_scores; /* the same where room is tight */
-  bool hopper; /* the backward pass of attention is attention_hopper.cu's where that knows the shape
+                           cut into such pieces */
+  int64_t least_scores; /* the same if memory is tight */
+  bool hopper; /* attention_hopper.cu computes the backward pass of attention if it supports the
+                * shape
                 */
 };
 
@@ -58,8 +60,8 @@ struct cuda_sample {
   double work;
 };
 
-/* on, n: the thread's that puts work on the lane. Samples up to `made` have events, those up to n
- * are of operations. */
+/* on, n: only for the thread that puts work on the lane. Samples up to `made` have events, samples
+ * up to n belong to operations. */
 struct cuda_measure {
   bool on;
   int64_t n, made, room;
@@ -69,9 +71,9 @@ struct cuda_measure {
 struct cuda_lane {
   struct lane lane; /* first: a lane is one of these */
   cudaStream_t stream;
-  void *workspace; /* CUDA_WORKSPACE bytes, of cuBLAS and of the operations that have no room of
+  void *workspace; /* CUDA_WORKSPACE bytes, for cuBLAS and for operations without a workspace of
                       their own; one at a time, in the stream's order */
-  uint64_t *fault; /* pinned: gpu_fault_row() and its neighbours say what it tells */
+  uint64_t *fault; /* pinned: gpu_fault_row() and its neighbours decode it */
   unsigned long long *fault_there;
   _Atomic int64_t vocabulary; /* of the last operation on tokens */
   struct cuda_measure measure;
@@ -94,9 +96,9 @@ static inline struct gpu_launch cuda_launch(const struct lane *lane)
                              .multiprocessors = cuda_device(lane->device)->multiprocessors};
 }
 
-/* The workspace, which the first call takes. */
+/* The workspace, which the first call allocates. */
 enum status cuda_lane_reserve(struct lane *lane);
-/* Room in it, or STATUS_UNSUPPORTED naming `what`. */
+/* `bytes` of the workspace, or STATUS_UNSUPPORTED naming `what`. */
 enum status cuda_lane_room(struct lane *lane, size_t bytes, const char *what, void **out);
 
 /* The slots of cuda_ops, as device.h says. memory.c: */

@@ -87,8 +87,8 @@ const struct device_ops cuda_ops = {
 #include "gpu/operations.h"
 };
 
-/* Without any driver, or where it sees no GPU, there is none; everything else is a machine that
- * wants mending. */
+/* Without a driver, or if the driver sees no GPU, there is none. Any other failure is a fault of
+ * the machine. */
 static enum status count_gpus(int *out)
 {
   int count = 0, driver = 0;
@@ -123,9 +123,8 @@ static enum status find(struct cuda_device *cuda)
   if (!status && count == 0)
     status = status_set(STATUS_UNSUPPORTED, "there is no GPU here: use the host device");
   if (!status && cuda->ordinal >= count)
-    status =
-        status_set(STATUS_UNSUPPORTED, "GPU %d was asked for, of the %d that this process sees",
-                   cuda->ordinal, count);
+    status = status_set(STATUS_UNSUPPORTED, "there is no GPU %d: this process sees %d",
+                        cuda->ordinal, count);
   if (!status)
     status = enter(&cuda->device);
   if (!status)
@@ -165,7 +164,7 @@ enum status cuda_device_create(int ordinal, enum dtype compute, struct device **
   struct device_model model;
   struct cuda_device *cuda;
   if (ordinal < 0)
-    return status_set(STATUS_INTERNAL, "GPU %d was asked for", ordinal);
+    return status_set(STATUS_INTERNAL, "there is no GPU %d", ordinal);
   enum status status = device_model_find("cuda", compute, &model);
   if (!status)
     status = mem_new(MEM_META, 1, &cuda);

@@ -12,7 +12,7 @@ unsigned grid_of(int64_t items)
   return (unsigned)pieces_of(items, THREADS);
 }
 
-/* Number u of a thread's packs; those of a block lie side by side. */
+/* Number u of a thread's packs; packs of a block are adjacent. */
 __device__ __forceinline__ int64_t item_of(int u)
 {
   return ((int64_t)blockIdx.x * EACH + u) * THREADS + threadIdx.x;
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(THREADS) add(int64_t n, const T *a, const T *b
   }
 }
 
-/* --- what follows a product that the library does not follow with it ----- */
+/* --- epilogues that the library does not fuse into a product ------------- */
 
 /* For BIAS_GELU without a bias aux has it already. */
 template <typename T, int W>
@@ -230,7 +230,7 @@ void run_turn(const gpu_launch *launch, const rope *op, const frequencies &inv_f
 /* Rows of threads of a block; rows that a thread reads at a time; blocks of a multiprocessor */
 constexpr int SUM_ROWS = 16, SUM_EACH = 8, SUM_LEAST = 4, SUM_BLOCKS = 2;
 
-/* All blocks run at the same time, and none has more to do than the others. */
+/* All blocks run at the same time, with equal work. */
 int bias_pieces(int multiprocessors, int64_t rows, int64_t n, int W)
 {
   const int64_t most = SUM_BLOCKS * (int64_t)multiprocessors / pieces_of(n, 32 * W),

@@ -60,7 +60,7 @@ struct sorted {
   const int32_t *key, *row;
 };
 
-/* Where place i of a run stands. `opens`: its first; `closes`: its last. */
+/* Whether sorted place i is the first (`opens`) or the last (`closes`) of its run. */
 __device__ __forceinline__ bool opens(const sorted &s, int64_t i)
 {
   return i == 0 || s.key[i - 1] != s.key[i];
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
   if (column >= s.C)
     return;
   float sum[W] = {0};
-  bool began = false; /* the run at hand did, in this chunk */
+  bool began = false; /* the current run began in this chunk */
   for (int i = 0; i < n; i += BATCH) {
     pack<T, W> x[BATCH];
     pack<float, W> before[BATCH];
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
         x[b] = load<T, W>(dx + (int64_t)row[i + b] * s.C + column);
         if (last[i + b])
           before[b] = load<float, W>(dwte + (int64_t)key[i + b] * s.C +
-                                     column); /* of no use where the run came in */
+                                     column); /* not used if the run began in an earlier chunk */
       }
 #pragma unroll
     for (int b = 0; b < BATCH; b++) {
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
   }
 }
 
-/* Block (chunk, columns): where a run began that goes on, its parts. */
+/* Block (chunk, columns): adds the parts of a run that began in this chunk and goes on after it. */
 template <int W>
 __global__ void __launch_bounds__(COLUMN_THREADS)
     add_parts(const sorted s, const float *part, float *dwte)
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(COLUMN_THREADS)
   const int32_t id = s.key[end - 1];
   if (id >= s.V || s.key[end] != id || (s.key[begin] == id && !opens(s, begin)))
     return;
-  int64_t chunks = 1; /* more that hold the run */
+  int64_t chunks = 1; /* further chunks that hold the run */
   while (end + chunks * CHUNK < s.rows && s.key[end + chunks * CHUNK] == id)
     chunks++;
   float *to = dwte + (int64_t)id * s.C + column;

@@ -1,12 +1,12 @@
-/* The CUDA device to those outside gpu/: no CUDA header comes with it. */
+/* The CUDA device for code outside gpu/: this header includes no CUDA header. */
 #ifndef SLUICE_GPU_GPU_H
 #define SLUICE_GPU_GPU_H
 
 #include "device/device.h"
 
 extern const struct device_ops cuda_ops;
-/* Number of GPUs that this process sees; 0 if there is none, or no driver; -1 if the number is
- * unknown (status set), because the driver is too old or does not start. */
+/* Number of GPUs that this process sees, 0 if there is none or no driver. -1 with the status set:
+ * the driver is too old or does not start, so the number is unknown. */
 int cuda_device_count(void);
 /* Its place in the PCI tree, "0000:1B:00.0". */
 enum status cuda_device_bus(int ordinal, char *out, int size);

@@ -1,7 +1,7 @@
-/* Instructions of compute capability 9.0, one a function: barriers in shared memory, the copy
+/* Instructions of compute capability 9.0, one per function: barriers in shared memory, the copy
  * engine, products of warpgroups (PTX ISA 8.x, chapters mbarrier, cp.async.bulk, wgmma). Nothing
- * here exists for other architectures: whoever includes this compiles kernels for sm_90a, and gives
- * them empty bodies elsewhere. */
+ * here exists for other architectures. A file that includes this one compiles kernels for sm_90a,
+ * and gives them empty bodies on others. */
 #ifndef SLUICE_GPU_HOPPER_CUH
 #define SLUICE_GPU_HOPPER_CUH
 
@@ -156,8 +156,8 @@ template <int N> INSTRUCTION void product_wait()
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-/* Keeps the compiler from moving uses of registers over this place: it does not know that products
- * write them later, and read them until then. */
+/* Keeps the compiler from moving uses of registers across this point. The compiler does not know
+ * that asynchronous products read and write them until they complete. */
 template <int N> INSTRUCTION void pin(float (&x)[N])
 {
 #pragma unroll
@@ -184,8 +184,8 @@ template <int N> INSTRUCTION void pin(uint32_t (&x)[N])
           "53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 
 /* d [64 x 64] = a b (first) or += a b, both from shared memory, k-steps of 16; TA, TB: 1 where the
- * operand's rows are k's. With `first` what was in d is dead, which an operand that is read would
- * not let the compiler see. */
+ * operand's rows are k's. With `first`, d is a pure output, so that the compiler knows that its old
+ * value is dead. */
 template <int TA, int TB> INSTRUCTION void product_first(float (&d)[32], uint64_t a, uint64_t b)
 {
   asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" NAMES32

@@ -1,4 +1,4 @@
-/* Launchers of the kernels: enqueue and return; whoever calls reads cudaGetLastError(). `bf16`:
+/* Launchers of the kernels: enqueue and return. The caller reads cudaGetLastError(). `bf16`:
  * activations and parameters are bf16, else fp32. Shapes as in device/device.h. Gradients of
  * parameters, statistics and workspaces are fp32. Private to gpu/. */
 #ifndef SLUICE_GPU_KERNELS_H
@@ -31,8 +31,8 @@ void gpu_swiglu_backward(const struct gpu_launch *launch, int64_t rows, int64_t 
                          const void *dy, void *dgu, void *y);
 void gpu_fp8_quantise(const struct gpu_launch *launch, const struct fp8_quantise *op);
 void gpu_add(const struct gpu_launch *launch, int64_t n, const void *a, const void *b, void *out);
-/* The epilogue of a product that has gone to c without one; for BIAS_GELU to aux. bias NULL: it has
- * been added. */
+/* The epilogue of a product that was stored to c, or for BIAS_GELU to aux, without one. bias NULL:
+ * it has been added. */
 void gpu_finish(const struct gpu_launch *launch, int64_t rows, int64_t n, int64_t ld,
                 enum epilogue epilogue, const void *bias, void *aux, void *c);
 /* Between fp32 and `type`: bf16 or fp16. */
@@ -75,7 +75,7 @@ static inline int32_t gpu_fault_id(uint64_t fault)
 void gpu_embedding(const struct gpu_launch *launch, int64_t rows, int64_t T, int64_t C, int64_t V,
                    const int32_t *token, const void *wte, const void *wpe, void *x,
                    unsigned long long *fault);
-/* These two use a library, whose errors they return, and those of their own launches. */
+/* These two return errors of the library that they use, and of their own launches. */
 cudaError_t gpu_embedding_backward(const struct gpu_launch *launch, int64_t rows, int64_t T,
                                    int64_t C, int64_t V, const int32_t *token, const void *dx,
                                    float *dwte, bool wpe_accumulate, float *dwpe, void *work);
@@ -122,10 +122,10 @@ void gpu_update(const struct gpu_launch *launch, int64_t n, const struct update 
 void gpu_attention(const struct gpu_launch *launch, const struct attention *op);
 void gpu_attention_backward(const struct gpu_launch *launch, const struct attention_backward *op);
 size_t gpu_attention_workspace(const struct attention *op);
-/* The gradient on Hopper, in bf16 (attention_hopper.cu). compiled: is there an image for the GPU at
- * hand? knows: does it compute such shapes? Pointers must then be multiples of 16 bytes, and
- * strides of 8 elements (gpu_attention_hopper_aligned). The bits do not depend on the room, nor on
- * how many multiprocessors are free. */
+/* The gradient on Hopper, in bf16 (attention_hopper.cu). compiled: whether there is an image for
+ * this GPU. knows: whether it computes such shapes. Pointers must then be multiples of 16 bytes,
+ * and strides of 8 elements (gpu_attention_hopper_aligned). Results do not depend on the workspace,
+ * nor on the number of free multiprocessors. */
 cudaError_t gpu_attention_hopper_compiled(bool *out);
 bool gpu_attention_hopper_knows(const struct attention *op);
 bool gpu_attention_hopper_aligned(const struct attention_backward *op);

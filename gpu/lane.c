@@ -1,5 +1,4 @@
-/* Lanes are streams: which priority they have, what they keep besides, and which faults showed on
- * them. */
+/* Lanes are streams: their priorities, their workspaces, and the faults that they reported. */
 #include "gpu/cuda.h"
 
 #include <inttypes.h>
@@ -24,8 +23,8 @@ void cuda_lane_destroy(struct lane *lane)
 
 /* Communication starts as soon as it can, even if the GPU is full of the blocks of a product. Its
  * input is complete, and other ranks wait for it. Sums over ranks run there too: a backward pass
- * waits for the exchange after each sum, and a sum that only gets idle multiprocessors delays it.
- */
+ * waits for the exchange after each sum, and a sum that only gets idle multiprocessors delays
+ * it. */
 static enum status create_stream(struct cuda_lane *cuda, enum lane_role role)
 {
   int least = 0, greatest = 0;

@@ -3,7 +3,7 @@
 
 struct mark {
   cudaEvent_t event;
-  atomic_bool set; /* a watchdog asks while a driver sets */
+  atomic_bool set; /* a watchdog reads it while a driver sets it */
 };
 
 void cuda_mark_destroy(struct mark *mark)

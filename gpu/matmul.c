@@ -46,7 +46,7 @@ static struct matmul_key key_of(const struct device *device, const struct matmul
                                        alignment_of(op->c), alignment_of((const void *)rest)}};
 }
 
-/* The product of a record that another process has made, which need not run here. */
+/* The product of a record that another process made. It may not run here. */
 static enum status adopt(const struct device *device, const struct matmul *op,
                          const struct matmul_record *record, struct matmul_entry *out)
 {
@@ -105,7 +105,7 @@ static enum status meet(struct lane *lane, const struct matmul *op, const struct
     return status;
   bool there = kept && !adopt(lane->device, op, kept, &entry);
   if (kept && !there)
-    log_debug("%s: measured anew", status_text());
+    log_debug("%s: measuring again", status_text());
   if (!there) {
     status = matmul_choose(lane, op, key, &entry);
     if (status)
@@ -206,7 +206,7 @@ static enum status take(struct matmul_cache *cache, struct matmul_record record)
   return STATUS_OK;
 }
 
-/* The caller is the rank that measured for all, so new entries go to the file. */
+/* The caller is the rank that measures for all ranks, so new entries go to the file. */
 enum status cuda_learned(struct device *device, void **out, int64_t *bytes)
 {
   struct matmul_cache *cache = cuda_device(device)->algorithms;

@@ -10,8 +10,8 @@
 #include "base/log.h"
 
 enum { CANDIDATES = 64, FEWEST = 8, RUNS = 5 };
-static const float FIRST_MS = 180, FINAL_MS = 120; /* what the first look at the candidates may
-                                                      take, and the comparison of the best */
+static const float FIRST_MS = 180, FINAL_MS = 120; /* time limits for the first look at the
+                                                      candidates, and for comparing the best */
 
 /* --- the candidates ------------------------------------------------------ */
 
@@ -40,7 +40,7 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const struct
   return error;
 }
 
-/* How many were found. */
+/* Returns the number found. */
 static int candidates(struct lane *lane, const struct matmul_key *key,
                       const struct matmul_product *p, cublasLtMatmulHeuristicResult_t *found)
 {
@@ -66,7 +66,7 @@ struct trial {
   const struct matmul_product *product;
   enum matmul_way way;
   void *c;         /* op->c, or memory in its place */
-  bool to_the_end; /* what follows the product is measured too */
+  bool to_the_end; /* the rest of the epilogue is measured too */
   cudaEvent_t event[CANDIDATES + 1];
 };
 
@@ -115,7 +115,8 @@ static int compare_candidates(const void *a, const void *b)
   return compare_floats(&((const struct candidate *)a)->ms, &((const struct candidate *)b)->ms);
 }
 
-/* Of n candidates, those that run, fastest first, as far as time permits. How many those are. */
+/* Fills `out` with the candidates that run, fastest first, as far as time permits. Returns their
+ * number. */
 static int look_at_all(const struct trial *trial, const cublasLtMatmulHeuristicResult_t *found,
                        int n, struct candidate *out)
 {
@@ -132,13 +133,13 @@ static int look_at_all(const struct trial *trial, const cublasLtMatmulHeuristicR
   return good;
 }
 
-/* The candidates in turns, so that what the clock does hits all of them; candidate i is of
- * trial[i]. */
+/* Runs the candidates alternately, so that a change of the clock rate affects all of them.
+ * Candidate i is of trial[i]. */
 static bool compare(const struct trial *const *trial, struct candidate *candidate, int n)
 {
   for (int r = 0; r < RUNS; r++) {
     bool good = try_once(trial[0], &candidate[0].algo) &&
-                mark(trial[0], 0); /* the first one is not to wait for the host either */
+                mark(trial[0], 0); /* so that the first one does not wait for the host either */
     for (int i = 0; good && i < n; i++)
       good = try_once(trial[i], &candidate[i].algo) && mark(trial[0], i + 1);
     for (int i = 0; good && i < n; i++)
@@ -189,7 +190,7 @@ static struct trial trial_of(const struct trial *any, const struct choice *choic
   return trial;
 }
 
-/* The best algorithm for one way of doing it; where nothing can be measured the library's first
+/* The best algorithm for one way of doing it. If nothing can be measured, it is the library's first
  * one. */
 static enum status choose_algorithm(const struct trial *any, const struct matmul_key *key,
                                     bool measured, enum matmul_way way, struct choice *out)
@@ -212,7 +213,7 @@ static enum status choose_algorithm(const struct trial *any, const struct matmul
   return STATUS_OK;
 }
 
-/* Whether b is faster than a, with all that follows. */
+/* Whether b is faster than a, including the rest of the epilogue. */
 static bool better(const struct trial *any, const struct choice *b, const struct choice *a)
 {
   struct trial trial[2] = {trial_of(any, a), trial_of(any, b)};
@@ -222,8 +223,8 @@ static bool better(const struct trial *any, const struct choice *b, const struct
          candidate[1].ms < candidate[0].ms;
 }
 
-/* All of the epilogue in the product, or less of it where the library has no more. A bias costs
- * nothing there, but a GELU may, so that it has a rival. */
+/* The whole epilogue in the product, or as much of it as the library supports. A bias is free
+ * there. A GELU may not be, so a separate pass competes with it. */
 static enum status choose_way(const struct trial *any, const struct matmul_key *key, bool measured,
                               struct choice *best)
 {

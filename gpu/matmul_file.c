@@ -81,7 +81,8 @@ static bool sync_folder(const char *path)
   return !close(folder) && good;
 }
 
-/* Complete under its name, or not there; other processes may do the same, on other machines too. */
+/* The file appears under its name only when it is complete. Other processes may do the same at the
+ * same time, on other machines too. */
 static bool replace_file(const char *path, const void *data, int64_t bytes)
 {
   char *temporary = mem_printf("%s.XXXXXX", path), *folder = mem_strdup(path);
@@ -109,7 +110,7 @@ static int64_t count_used(const struct matmul_cache *cache)
   return n;
 }
 
-/* Puts the entries that were measured here. How many those are. */
+/* Writes the entries that were measured here. Returns their number. */
 static int64_t put_measured(const struct matmul_cache *cache, struct matmul_record *to)
 {
   int64_t n = 0;
@@ -119,7 +120,7 @@ static int64_t put_measured(const struct matmul_cache *cache, struct matmul_reco
   return n;
 }
 
-/* To `to`: what the file holds now, without what is known better here. How much that is. */
+/* Writes the entries of the file that were not measured here. Returns their number. */
 static int64_t put_others(const struct matmul_cache *cache, const struct matmul_record *kept,
                           int64_t n, struct matmul_record *to)
 {

@@ -1,7 +1,6 @@
-/* Shared by the parts of the matrix products: a product in cuBLASLt's form (matmul_product.c), the
- * choice of its algorithm (matmul_choose.c), the table of known shapes (matmul_table.c), the file
- * that keeps it (matmul_file.c), and the calls of the device (matmul.c). Private to
- * gpu/matmul*.c. */
+/* Shared by the parts of the matrix products. matmul_product.c has a product in cuBLASLt's form,
+ * and matmul_choose.c chooses its algorithm. Known shapes are in a table (matmul_table.c), which a
+ * file keeps (matmul_file.c). matmul.c has the calls of the device. Private to gpu/matmul*.c. */
 #ifndef SLUICE_GPU_MATMUL_PRIVATE_H
 #define SLUICE_GPU_MATMUL_PRIVATE_H
 
@@ -57,28 +56,30 @@ struct matmul_entry {
 };
 
 struct matmul_cache {
-  pthread_mutex_t mutex; /* of all that follows, and of a product's pointers until it is enqueued */
+  pthread_mutex_t
+      mutex; /* protects all members below, and a product's pointers until it is enqueued */
   struct matmul_kind kind;
-  bool asked; /* whether the file was: before, nothing is known of path and kept */
+  bool asked; /* whether the file was read; until then path and kept are not set */
   char *path; /* NULL: nowhere */
   bool news;  /* something was measured that the file does not have */
   int64_t entries, slots;
   struct matmul_entry *entry; /* [slots], a power of two, at most half of it known */
   int64_t n_kept;
-  struct matmul_record *kept; /* the file's, oldest first, until a shape of it is met */
+  struct matmul_record
+      *kept; /* records of the file, oldest first, until one of their shapes is needed */
 };
 
-/* The descriptors of op's product, one way of doing it. matmul_product_destroy() takes a zeroed
- * one, and leaves one. */
+/* The descriptors of op's product, for one way of doing it. matmul_product_destroy() accepts a
+ * zeroed product, and zeroes it. */
 enum status matmul_product_create(const struct device *device, const struct matmul *op,
                                   enum matmul_way way, struct matmul_product *out);
 void matmul_product_destroy(struct matmul_product *p);
 /* For another op of the same shape. */
 cublasStatus_t matmul_set_pointers(cublasLtMatmulDesc_t desc, const struct matmul *op,
                                    enum matmul_way way);
-/* Where the product goes: a GELU that follows is made from aux. */
+/* Destination of the product. A separate GELU reads it from aux. */
 void *matmul_target(const struct matmul *op, enum matmul_way way);
-/* On the lane, whose workspace is there; the result goes to `d`. */
+/* Enqueues the product on the lane, whose workspace must exist. The result goes to `d`. */
 cublasStatus_t matmul_run(struct lane *lane, const struct matmul *op,
                           const struct matmul_product *p, const cublasLtMatmulAlgo_t *algo,
                           void *d);
@@ -94,22 +95,21 @@ enum status matmul_choose(struct lane *lane, const struct matmul *op, const stru
 /* The slot of the key, or a free slot for it. */
 struct matmul_entry *matmul_find_entry(const struct matmul_cache *cache,
                                        const struct matmul_key *key);
-/* Room for one more. Entries move. */
+/* Makes room for one more entry. Entries move. */
 enum status matmul_make_room(struct matmul_cache *cache);
 /* A table as bytes: its size, its header once the records follow it, and record i, wherever the
  * table lies. */
 int64_t matmul_table_bytes(int64_t records);
 void matmul_put_header(const struct matmul_cache *cache, int64_t records, void *table);
 struct matmul_record matmul_record_at(const void *table, int64_t i);
-/* STATUS_INPUT where `data` is no table of this kind of GPU and library, or is not as it was
- * written. */
+/* STATUS_INPUT if `data` is no table of this kind of GPU and library, or is damaged. */
 enum status matmul_check_table(const struct matmul_cache *cache, const void *data, int64_t bytes);
 
 /* In $XDG_CACHE_HOME, else in $HOME/.cache; with neither, or when memory is out, NULL. The caller's
  * to mem_free. */
 char *matmul_file_path(const struct matmul_kind *kind);
-/* Its records, the caller's to mem_free; *n 0 where there are none. It is a cache: what cannot be
- * read is measured again. */
+/* Its records (mem_free), *n 0 if there are none. It is a cache: a record that cannot be read is
+ * measured again. */
 struct matmul_record *matmul_read_file(const struct matmul_cache *cache, int64_t *n);
 /* New entries go to it, if there are any. Entries that other runs have written meanwhile stay,
  * oldest first. The oldest are dropped if there are too many. */

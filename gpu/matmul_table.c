@@ -68,8 +68,8 @@ enum status matmul_check_table(const struct matmul_cache *cache, const void *dat
     memcpy(&header, data, sizeof header);
   if (bytes < (int64_t)sizeof header || memcmp(&header.kind, &cache->kind, sizeof header.kind) != 0)
     return status_set(STATUS_INPUT,
-                      "what was learned of matrix products is another kind of GPU's, or another "
-                      "version of cuBLAS', than %s with %" PRId64,
+                      "the stored algorithms of matrix products are for another GPU or another "
+                      "version of cuBLAS than %s with %" PRId64,
                       cache->kind.name, cache->kind.version);
   const int64_t records = (bytes - (int64_t)sizeof header) / (int64_t)sizeof(struct matmul_record);
   bool good = header.records == records && bytes == matmul_table_bytes(records) &&
@@ -80,5 +80,5 @@ enum status matmul_check_table(const struct matmul_cache *cache, const void *dat
     good = record.way >= MATMUL_WAY_ALL && record.way <= MATMUL_WAY_NONE;
   }
   return good ? STATUS_OK
-              : status_set(STATUS_INPUT, "what was learned of matrix products is damaged");
+              : status_set(STATUS_INPUT, "the stored algorithms of matrix products are damaged");
 }

@@ -7,7 +7,7 @@
 
 /* --- events -------------------------------------------------------------- */
 
-/* Events are kept with the lane, for whoever measures again. */
+/* Events are kept with the lane, for the next measurement. */
 static enum status make_sample(struct cuda_measure *measure)
 {
   struct cuda_sample sample = {.begin = NULL};
@@ -40,7 +40,8 @@ static enum status begin(struct lane *lane, enum device_class kind, double work)
   return cuda_check(cudaEventRecord(sample->begin, cuda_lane(lane)->stream), "recording an event");
 }
 
-/* Ends an operation, whose status is passed on. One that failed leaves its sample to the next. */
+/* Ends an operation and returns its status. After a failure the next operation reuses the
+ * sample. */
 static enum status end(struct lane *lane, enum status status)
 {
   struct cuda_measure *measure = &cuda_lane(lane)->measure;

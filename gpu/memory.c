@@ -1,5 +1,5 @@
-/* Memory of the GPU, memory of the host that it reaches, and what clears and copies both.
- * mem_usage() counts the memory from alloc() and alloc_host(). */
+/* Memory of the GPU, host memory that the GPU reaches, clearing and copying. mem_usage() counts the
+ * memory from alloc() and alloc_host(). */
 #include "config.h"
 
 #include "gpu/cuda.h"
@@ -12,8 +12,7 @@
 #include "gpu/nccl.h"
 #endif
 
-/* Where there is NCCL, memory that it can open to other GPUs. MPI opens memory by handles that only
- * cudaMalloc's has. */
+/* With NCCL: memory that NCCL can open to other GPUs. MPI can open only memory of cudaMalloc(). */
 static enum status take_memory(const struct device *device, size_t bytes, void **out)
 {
 #ifdef HAVE_NCCL
@@ -89,7 +88,7 @@ enum status cuda_alloc(struct device *device, enum mem_tag tag, size_t bytes, vo
   return status;
 }
 
-/* Forgotten first: another thread may be given the same place at once. */
+/* Forgotten before it is freed, because another thread may get the same address at once. */
 void cuda_release(struct device *device, void *ptr)
 {
   if (!ptr)

@@ -10,13 +10,13 @@
 _Static_assert(sizeof(ncclUniqueId) == NCCL_ID_BYTES,
                "the name of a group is handed over as bytes");
 
-/* Channels of a group inside a node, each with buffers on the GPU, of which NCCL otherwise takes as
- * many as it could ever use. There copy engines move what is large, where GPUs reach each other's
- * memory, and where they do not the way between them is slower than a few channels. */
+/* Channels of a group inside a node. Each has buffers on the GPU, and NCCL would open as many as it
+ * could ever use. A few are enough: copy engines move large messages if GPUs reach each other's
+ * memory. If they do not, the link is slower than a few channels. */
 enum { FEW_CTAS = 4 };
 enum {
   MOST_REGISTERED = 4
-}; /* two arenas, and as many again: a list that grew could fail on one member alone */
+}; /* two arenas, and as many to spare; a list that grows could fail on one member alone */
 
 struct nccl_group {
   ncclComm_t comm; /* NULL: not started */
@@ -29,7 +29,7 @@ static enum status nccl_check(ncclResult_t error, const char *what)
   if (error == ncclSuccess || error == ncclInProgress)
     return STATUS_OK;
   const char *more = ncclGetLastError(NULL);
-  return status_set(STATUS_LIBRARY, "NCCL: %s failed: %s%s%s (NCCL_DEBUG=INFO tells more)", what,
+  return status_set(STATUS_LIBRARY, "NCCL: %s failed: %s%s%s (NCCL_DEBUG=INFO shows more)", what,
                     ncclGetErrorString(error), more && *more ? ": " : "", more ? more : "");
 }
 
@@ -61,8 +61,8 @@ enum status nccl_group_start(struct nccl_group *group, const char *name, const v
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   ncclComm_t comm = NULL;
   config.commName = name;
-  config.CTAPolicy = NCCL_CTA_POLICY_ZERO; /* a kernel of NCCL's takes multiprocessors from products
-                                              and waits for them, a copy engine does neither */
+  config.CTAPolicy = NCCL_CTA_POLICY_ZERO; /* NCCL's kernels take multiprocessors from products and
+                                              wait for them, copy engines do not */
   if (one_node)
     config.maxCTAs = FEW_CTAS;
   memcpy(&unique, id, sizeof unique);
@@ -97,7 +97,7 @@ void nccl_group_abort(struct nccl_group *group)
 enum status nccl_group_register(struct nccl_group *group, void *ptr, int64_t bytes)
 {
   if (group->n_registered == MOST_REGISTERED)
-    return status_set(STATUS_INTERNAL, "a group registers more than %d pieces of memory",
+    return status_set(STATUS_INTERNAL, "a group cannot register more than %d pieces of memory",
                       MOST_REGISTERED);
   enum status status = nccl_check(ncclCommWindowRegister(group->comm, ptr, (size_t)bytes,
                                                          &group->registered[group->n_registered],
@@ -108,7 +108,7 @@ enum status nccl_group_register(struct nccl_group *group, void *ptr, int64_t byt
   return status;
 }
 
-/* Too little memory shows as any error of CUDA's does. */
+/* NCCL reports missing memory as an ordinary CUDA error. */
 static bool is_short_of(size_t bytes)
 {
   size_t unused = 0, all = 0;

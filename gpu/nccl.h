@@ -1,6 +1,6 @@
-/* A group of GPUs that NCCL knows, for src/comm: collectives on a lane's stream, by copy engines
- * where NCCL can. Settings that NCCL takes from environment variables stay under their control.
- * Private to gpu/ and src/comm. */
+/* A group of GPUs of NCCL, for src/comm: collectives on a lane's stream, by copy engines if NCCL
+ * can. Environment variables of NCCL override the settings made here. Private to gpu/ and
+ * src/comm. */
 #ifndef SLUICE_GPU_NCCL_H
 #define SLUICE_GPU_NCCL_H
 
@@ -16,21 +16,21 @@ struct nccl_group;
 enum { NCCL_ID_BYTES = 128 };
 /* A new name for a group, made by one member and handed to the others. Local. */
 enum status nccl_id(void *id);
-/* Made first, so that what can fail on one member alone does so before others wait for it in
- * start(). Local. */
+/* Allocates the group before start(), so that a failure of one member happens before others wait
+ * for it. Local. */
 enum status nccl_group_create(struct nccl_group **out);
 /* Starts the group on this thread's current GPU, which no other member may have. `name`, for NCCL's
- * messages and traces, must live as long as the group. one_node is the same on all members: whether
- * all of them are on one node. Collective. */
+ * messages and traces, must live as long as the group. one_node, the same on all members, says
+ * whether all of them are on one node. Collective. */
 enum status nccl_group_start(struct nccl_group *group, const char *name, const void *id,
                              bool one_node, int size, int index);
-void nccl_group_destroy(struct nccl_group *group); /* takes NULL; Collective where it was started */
-/* In place of destroy where an error was met: gives up what is under way and waits for no other
- * member. Takes NULL, and a group that was not started. Local. */
+void nccl_group_destroy(struct nccl_group *group); /* takes NULL; Collective if it was started */
+/* Instead of destroy after an error: gives up running collectives and waits for no other member.
+ * Takes NULL, and a group that was not started. Local. */
 void nccl_group_abort(struct nccl_group *group);
 
-/* Memory of this thread's GPU, at a multiple of 4096, that groups can register; not zeroed. Local.
- */
+/* Memory of this thread's GPU, at a multiple of 4096, that groups can register; not zeroed.
+ * Local. */
 enum status nccl_memory_create(size_t bytes, void **out);
 void nccl_memory_destroy(void *ptr); /* takes NULL */
 /* Registers memory by nccl_memory_create() that collectives will use. All members use the same
@@ -47,8 +47,8 @@ enum status nccl_all_gather(struct nccl_group *group, struct lane *lane, const v
  * overlap. Enqueued on the lane. Collective. */
 enum status nccl_exchange(struct nccl_group *group, struct lane *lane, const void *sent,
                           int64_t bytes, void *received);
-/* The same, but sent_bytes[j] bytes go to member j, and received_bytes[j] bytes come from it, which
- * all members know and which are at most `bytes`. */
+/* The same, but sent_bytes[j] bytes go to member j, and received_bytes[j] bytes come from it. Both
+ * sides know these numbers, which are at most `bytes`. */
 enum status nccl_exchange_varying(struct nccl_group *group, struct lane *lane, const void *sent,
                                   const int64_t *sent_bytes, int64_t bytes, void *received,
                                   const int64_t *received_bytes);

@@ -3,7 +3,7 @@
  * one warp, whose sums need no barrier.
  *
  * Forward: a row is read into registers, all of it at once. Backward: teams of warps take rows in
- * turns. Each thread copies its part of the next rows into its own shared memory, and sums the
+ * turn. Each thread copies its part of the next rows into its own shared memory, and sums the
  * weight gradients of its columns in registers. A second kernel adds the results of the blocks. The
  * grid depends on the shape and the GPU only, so the sums have one order. */
 #include <cuda_pipeline.h>
@@ -54,7 +54,7 @@ template <typename T> __device__ __forceinline__ T add_warps(const T *shared)
 
 constexpr int FORWARD_THREADS = 128; /* of a block of short rows */
 
-/* Rows of more than a warp are their block's only ones. */
+/* A row of more than one warp has a block of its own. */
 template <int P> __device__ __forceinline__ float row_sum(float x, float *shared)
 {
   x = row_lanes_sum(x, P);
@@ -67,8 +67,8 @@ template <int P> __device__ __forceinline__ float row_sum(float x, float *shared
   return add_warps(shared);
 }
 
-/* bf16 stays as it was read, not as the compiler would rather keep it, which takes twice the
- * registers. */
+/* Keeps bf16 as it was read. The compiler would convert it early and need twice the registers.
+ */
 template <typename T, int W, int P> __device__ __forceinline__ void keep_packed(pack<T, W> *x)
 {
   if constexpr (sizeof(T) == 2 && W == 8)
@@ -220,8 +220,8 @@ template <typename T, int W> void choose_forward(const gpu_launch *launch, const
 
 enum operand { X, DY, DX, OPERANDS };
 
-/* Rows of a team that shared memory has room for; 0: rows are read when it is their turn, and a
- * second time for the result. */
+/* Rows of a team that fit into shared memory. 0: rows are read when it is their turn, and again for
+ * the result. */
 template <int W, int P>
 constexpr int STAGES_OF = W == 1 || P > 8 ? 0
                           : P <= 2        ? 4
@@ -260,8 +260,8 @@ __device__ __forceinline__ place<T> place_of(const row_norm_backward &op, int64_
           (T *)op.dx + row * op.dx_stride + c, true};
 }
 
-/* Sum over the threads of a team's row. `shared`: for each of its warps a value, in turns one of
- * two places, so that one barrier a sum is enough. */
+/* Sum over the threads of a team's row. `shared` has two places per warp, used alternately, so that
+ * one barrier per sum is enough. */
 template <int P> __device__ __forceinline__ float2 team_sum(float2 x, float2 *shared)
 {
   x = row_lanes_sum(x, P);
@@ -284,7 +284,7 @@ template <typename T, int W, int P> struct ring {
   }
 };
 
-/* For any piece, also one that does not exist: there is one group of copies per piece. */
+/* Also for a piece that does not exist, because there is one group of copies per piece. */
 template <typename T, int W, int P>
 __device__ __forceinline__ void fetch(const row_norm_backward &op, const ring<T, W, P> &to,
                                       int stage, int64_t piece)
@@ -372,8 +372,8 @@ __global__ void __launch_bounds__(MOST_THREADS, blocks_each(P)) backward(const r
   }
   int stage = 0, turn = 0;
   statistics now = statistics_of<RMS>(op, piece);
-  /* The threads of a block take the same number of turns, with a row or without: warps are shared
-   * by short rows. */
+  /* All threads of a block take the same number of turns, with a row or without, because short rows
+   * share a warp. */
   for (int64_t first = piece - threadIdx.y; first < pieces; first += step, piece += step) {
     const place<T> at = place_of<T>(op, piece);
     const statistics next = statistics_of<RMS>(op, piece + step);
@@ -433,8 +433,8 @@ __global__ void __launch_bounds__(MOST_THREADS, blocks_each(P)) backward(const r
     leave_sums<W, P>(op, 1, dbeta, reinterpret_cast<float *>(room));
 }
 
-/* At most `threads` a block; rows is 0 where one row takes more. At most 4 packs a thread, whose
- * sums then fit in registers, but for the longest rows. */
+/* At most `threads` threads per block; rows is 0 if one row takes more. At most 4 packs per thread,
+ * so that their sums fit in registers, except for the longest rows. */
 template <int W> shape backward_shape(int64_t C, int threads)
 {
   const int64_t all = pieces_of(C, W);
@@ -455,7 +455,7 @@ template <int W> shape backward_shape(int64_t C, int threads)
   return s;
 }
 
-/* False where the GPU has not so much shared memory. */
+/* False if the GPU has too little shared memory. */
 template <typename T, int W, int P, bool RMS>
 bool run_backward(const gpu_launch *launch, const row_norm_backward *op, const shape &s)
 {

@@ -11,7 +11,7 @@ constexpr int THREADS = 256;
 
 constexpr int RUN =
     8; /* parts whose subtree is added at once: all of its loads are under way together */
-/* Levels of runs: of a node, of a thousand ranks, and all that an int counts. */
+/* Levels of runs: for a node, for a thousand ranks, and for INT_MAX parts. */
 constexpr int FEW = 1, MANY = 7, ALL = 28;
 
 template <typename T> struct parts {
@@ -48,8 +48,8 @@ __device__ __forceinline__ pack<float, W> add_run(const parts<T> &p, int first, 
   }
 }
 
-/* A binary counter of complete subtrees, from that of RUN parts on; what is left at the end is
- * joined from the right. Fewer than RUN << LEVELS parts. */
+/* A binary counter of complete subtrees, starting with subtrees of RUN parts. The rest at the end
+ * is joined from the right. Fewer than RUN << LEVELS parts. */
 template <typename T, int W, int LEVELS>
 __global__ void add_parts(int64_t n, const parts<T> p, bool accumulate, float *dst)
 {
@@ -135,7 +135,7 @@ struct term {
   long long part[3]; /* with the sign */
 };
 
-/* False where there is nothing to add, or not a number to add, which is counted. */
+/* False for zero, which adds nothing, and for a value that is not finite, which is counted. */
 __device__ bool term_of(accumulator *a, double x, term *out)
 {
   const unsigned long long bits = (unsigned long long)__double_as_longlong(x);
@@ -164,8 +164,8 @@ __device__ void add_parts_of(accumulator *a, const term &t)
       atomicAdd(&a->digit[t.digit + k], (unsigned long long)t.part[k]);
 }
 
-/* A term a thread, of whole warps. Terms are mostly of one size, so that a warp adds them up
- * before it touches the digits, which are the same for all of them. */
+/* One term per thread, in whole warps. Terms mostly have the same exponent. So a warp first adds up
+ * terms that go to the same digits. */
 __device__ void add_warp(accumulator *a, double x)
 {
   term t = {0, {0, 0, 0}};
@@ -191,7 +191,8 @@ __device__ void clear(accumulator *a)
   __syncthreads();
 }
 
-/* Digits of a block are below 2^32 times its terms: they go out without carries. */
+/* Digits of a block are below 2^32 times its terms, so no carries are needed before they are added
+ * to the sum. */
 __device__ void add_out(const accumulator *a, exactsum *sum)
 {
   __syncthreads();
@@ -247,7 +248,7 @@ __global__ void __launch_bounds__(THREADS) square_blocks(int64_t n, const float 
   add_out(&mine, sum);
 }
 
-/* Twins of base/exactsum.c, for one thread. */
+/* The functions of base/exactsum.c, for one thread. */
 __device__ void normalize(long long *digit)
 {
   for (int d = 0; d < TOP; d++) {
@@ -297,7 +298,7 @@ __device__ unsigned long long round_magnitude(const long long *digit)
   return ((unsigned long long)last << 52) + mantissa + up;
 }
 
-/* exactsum_value(), and sum's digits are lost. */
+/* As exactsum_value(), but it overwrites sum's digits. */
 __device__ double value_of(exactsum *sum)
 {
   long long *digit = (long long *)sum->digit;
@@ -323,8 +324,8 @@ __device__ void copy_sum(exactsum *to, const exactsum *from)
     ((long long *)to)[i] = ((const long long *)from)[i];
 }
 
-/* One block: *sum, and *other (NULL: nothing) added, which is normalized, as *sum then is. The
- * digits come and go together, one thread passes the carries on. */
+/* One block: adds *other (NULL: nothing), which is normalized, to *sum and normalizes it. All
+ * threads load and store digits, one thread propagates carries. */
 __global__ void carry(const exactsum *other, exactsum *sum)
 {
   __shared__ exactsum mine;

@@ -21,7 +21,7 @@ constexpr int THREADS = 256, WARPS = THREADS / 32, OWN = SELECT_BINS / THREADS;
   };
 CODEC_KEYED(KEYED)
 
-/* Elements of larger keys are chosen, and the first `ties` of this key. */
+/* Elements with larger keys are chosen, and the first `ties` elements with this key. */
 struct cut {
   uint32_t key, ties;
 };
@@ -52,15 +52,15 @@ __device__ __forceinline__ int64_t length_of(const selection &op, int64_t n, int
   return rest < op.block ? rest : op.block;
 }
 
-/* Threads read every OWN-th bin: without the gaps they would read the same bank. */
+/* Threads read every OWN-th bin. The gaps avoid bank conflicts. */
 constexpr int SLOTS = SELECT_BINS + SELECT_BINS / 32;
 __device__ __forceinline__ int slot_of(int bin)
 {
   return bin + bin / 32;
 }
 
-/* Searches from the top bin down for the bin that has the ties-th key, and for the rank of this key
- * in the bin. *found stays as it is if there are fewer keys. */
+/* Searches from the top bin down for the bin with the ties-th key. *found gets the bin and the rank
+ * of this key in it. With fewer keys *found does not change. */
 __device__ void find_digit(const uint32_t *count, uint32_t ties, cut *found)
 {
   __shared__ uint32_t sum[WARPS];
@@ -332,7 +332,7 @@ template <typename R>
 void run_select(cudaStream_t stream, const selection &op, int64_t n, int parts, const float *x,
                 const slots &slots)
 {
-  constexpr int usual = 4096; /* as compress/sparsifier.c has it */
+  constexpr int usual = 4096; /* the same condition as in compress/sparsifier.c */
   const auto kernel = op.block == usual ? select_keyed<R, usual / THREADS> : select_keyed<R, 0>;
   for (int first = 0; first < parts; first += MOST_ROWS) {
     const dim3 grid((unsigned)select_blocks(&op, n), (unsigned)min(parts - first, MOST_ROWS));

@@ -1,6 +1,6 @@
-/* One pass of an optimizer over elements: one kernel template for every rule of optim/rule. It
- * is compiled without fused multiply-adds (gpu/local.mk), because the same pass gives the same
- * bits on the host. */
+/* One pass of an optimizer over elements: one kernel template for every rule of optim/rule. It is
+ * compiled without fused multiply-adds (gpu/local.mk), because results must be bitwise identical to
+ * the host's. */
 #include "device/moments.h"
 #include "device/rounding.h"
 #include "gpu/common.cuh"
@@ -80,7 +80,7 @@ __device__ __forceinline__ uint32_t bits_near(const common &k, rounding_key key,
                                        : rounding_bits(k.seed, element);
 }
 
-/* A state as M has it (device/moments.h), before it is rounded to M and after. */
+/* Encodes a state for type M (device/moments.h) before it is rounded to M, and decodes it. */
 template <typename M> __device__ __forceinline__ float encode(bool root, float x)
 {
   if constexpr (std::is_same<M, __half>::value)
@@ -98,8 +98,7 @@ template <typename M> __device__ __forceinline__ float decode(bool root, M code)
   return x;
 }
 
-/* Encoded states, in the type that keeps them. Where that is fp32, nothing of the rounding is
- * left in the kernel. */
+/* Encoded states in their storage type. For fp32 the kernel contains no rounding. */
 template <typename R, typename M, int W>
 __device__ __forceinline__ void store_states(const common &k, int64_t i,
                                              const pack<float, W> *value, M *const *to)
