@@ -1,5 +1,5 @@
-/* Checkpoints: one HDF5 file a step, written by all ranks without gathering; format in
- * doc/reference/checkpoint.md. By one thread at a time (io/hdf5/hdf5.h). */
+/* Checkpoints: one HDF5 file per step, written by all ranks without gathering. The format is in
+ * doc/reference/checkpoint.md. One thread at a time (io/hdf5/hdf5.h). */
 #ifndef SLUICE_IO_CHECKPOINT_CHECKPOINT_H
 #define SLUICE_IO_CHECKPOINT_CHECKPOINT_H
 
@@ -29,12 +29,12 @@ void checkpoint_meta_free(struct checkpoint_meta *meta); /* takes a zeroed one *
  * and every earlier checkpoint is untouched. Collective. */
 enum status checkpoint_save(struct comm *comm, const char *dir, const struct checkpoint_meta *meta,
                             int n, const struct io_tensor *tensors, char **path_out);
-/* The state of this process in a save, for a watchdog. `moved` changes as long as the save makes
- * progress. *doing is a constant text ("writing its data"), NULL outside of a save. *waits: it
+/* The state of this process in a save, for a watchdog. A save that makes progress changes `moved`.
+ * *doing is a constant text ("writing its data"), or NULL if there is no save. *waits: the process
  * waits for other ranks. Any thread. Local. */
 void checkpoint_progress(int64_t *moved, const char **doing, bool *waits);
 
-/* The same to `path`, where no file may be yet; folders are made. Collective. */
+/* The same to `path`, which must not exist yet. Folders are made. Collective. */
 enum status checkpoint_write(struct comm *comm, const char *path,
                              const struct checkpoint_meta *meta, int n,
                              const struct io_tensor *tensors);
@@ -47,17 +47,17 @@ enum status checkpoint_read_meta(struct comm *comm, const char *path, struct che
 enum status checkpoint_load(struct comm *comm, const char *path, bool check, int n,
                             struct io_tensor *tensors);
 /* The same with checks, for a file that may be damaged. *damaged says whether the file itself
- * failed, the same on all ranks. Otherwise the part that was read is whole, but does not match the
- * request. Ranges may have been filled nevertheless. Collective. */
+ * failed, the same on all ranks. Otherwise the part that was read is intact, but does not match the
+ * request. On failure, ranges may already have been filled. Collective. */
 enum status checkpoint_try(struct comm *comm, const char *path, int n, struct io_tensor *tensors,
                            bool *damaged);
 /* Verify all datasets of a file: structure, meta data, checksums. Collective. */
 enum status checkpoint_verify(struct comm *comm, const char *path);
 
-/* Whatever needs a checkpoint, from the file at `path`. *damaged: it failed for what is wrong with
- * the file; the same on all ranks. Collective. */
+/* The caller's way of using the checkpoint at `path`. *damaged: it failed because the file is
+ * damaged; the same on all ranks. Collective. */
 typedef enum status checkpoint_use(void *arg, const char *path, bool *damaged);
-/* DIR/step-%08lld.h5 (mem_free), whether it is there or not. NULL when memory is out. Local. */
+/* DIR/step-%08lld.h5 (mem_free), whether it exists or not. NULL if memory is out. Local. */
 char *checkpoint_folder_path(const char *dir, int64_t step);
 
 /* Use the newest DIR/step-*.h5. A damaged one (STATUS_INPUT or STATUS_IO) is skipped, and the log
@@ -66,7 +66,7 @@ char *checkpoint_folder_path(const char *dir, int64_t step);
  * run that owns the folder asks for it. Otherwise nothing is written. Collective. */
 enum status checkpoint_use_newest(struct comm *comm, const char *dir, bool clean,
                                   checkpoint_use *use, void *arg, char **path_out);
-/* The newest that verifies: for who reads it later. */
+/* The newest that verifies, for a caller that reads it later. */
 enum status checkpoint_find(struct comm *comm, const char *dir, bool clean, char **path_out);
 /* Number of step-*.h5 files in the folder. 0 if there is no folder. Local. */
 enum status checkpoint_count(const char *dir, int64_t *n);
@@ -74,15 +74,14 @@ enum status checkpoint_count(const char *dir, int64_t *n);
  * replaces an older file of that name. For a run that continues from `step` and must not meet
  * checkpoints of another history. Rank 0 acts. Collective. */
 enum status checkpoint_set_aside(struct comm *comm, const char *dir, int64_t step);
-/* Deletes checkpoints. These are kept: `saved` (the last save of this run); the newest others until
- * `keep` are left with it (0: keep all); and those whose step is a multiple of keep_every (0:
- * none). Rank 0 acts. Collective. */
+/* Deletes checkpoints. It keeps `saved` (the last save of this run), the newest others until `keep`
+ * are left with it (0: all), and multiples of keep_every (0: none). Rank 0 acts. Collective. */
 enum status checkpoint_prune(struct comm *comm, const char *dir, int64_t keep, int64_t keep_every,
                              int64_t saved);
 
-/* For `sluice ckpt`: one rank prints to `to`, as text or as JSON. ls: one line per file. show:
- * metadata and a table of tensors. diff: names, shapes and values that differ between two files
- * (largest absolute difference); *same is set. Local. */
+/* For `sluice ckpt`. One rank prints to `to`, as text or as JSON. Ls: one line per file. Show:
+ * metadata and a table of tensors. Diff: names, shapes and values that differ between two files,
+ * with the largest absolute difference. It sets *same. Local. */
 enum status checkpoint_list(const char *dir, bool json, FILE *to);
 enum status checkpoint_show(const char *path, bool json, FILE *to);
 enum status checkpoint_diff(const char *a, const char *b, bool json, FILE *to, bool *same);

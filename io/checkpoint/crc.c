@@ -1,10 +1,10 @@
-/* CRC-32 of whole tensors from parts that lie on many ranks: CRCs travel, data does not.
+/* CRC-32 of whole tensors from parts on many ranks: ranks exchange CRCs, not data.
  *
- * The CRC of two strings one after another follows from their CRCs and the second one's length
- * (zlib's crc32_combine). But the order matters, and ranges need not be in the order of the ranks.
- * So each tensor has a home rank. Every rank sends it (begin, end, CRC) of its part. The home sorts
- * and combines them. Then a sum over the ranks, in which only the home has a term, brings the
- * result to all. A rank sends and receives about (its tensors) x 32 bytes. */
+ * The CRC of two concatenated strings follows from their CRCs and the length of the second (zlib's
+ * crc32_combine). But the order matters, and ranges need not be in the order of the ranks. So each
+ * tensor has a home rank. Every rank sends it (begin, end, CRC) of its part. The home sorts and
+ * combines them. Then a sum over the ranks, to which only the home contributes, brings the result
+ * to all. A rank sends and receives about (its tensors) x 32 bytes. */
 #include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* The checkpoints of a folder: finding the newest good one, deleting old ones, setting aside those
- * of another history. */
+/* The checkpoints of a folder: finding the newest good one, deleting old ones, setting aside
+ * checkpoints of another history. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -93,10 +93,11 @@ static enum status scan(DIR *folder, const char *dir, bool clean, int64_t **step
 {
   int64_t room = 0, step;
   enum status status = STATUS_OK;
-  errno = 0; /* which alone tells the end from a failure */
+  errno = 0; /* because only errno distinguishes the end from a failure */
   for (struct dirent *item; status == STATUS_OK && (item = readdir(folder)); errno = 0) {
     if (clean && is_temporary(item->d_name)) {
-      status = remove_file(mem_printf("%s/%s", dir, item->d_name), "rest of an interrupted job");
+      status =
+          remove_file(mem_printf("%s/%s", dir, item->d_name), "leftover of an interrupted job");
     } else if (steps && parse_name(item->d_name, NAME_FORMAT, &step)) {
       status = mem_grow(MEM_META, (void **)steps, &room, *n + 1, sizeof **steps);
       if (status == STATUS_OK)
@@ -153,9 +154,9 @@ static enum status share_steps(struct comm *comm, int64_t **steps, int64_t *n)
   return status;
 }
 
-/* A folder whose checkpoints are all damaged is not empty: starting afresh in it would lose them.
- * `resumes`: the caller continues a run. The current sentence says what is wrong with the last one
- * tried. */
+/* A folder whose checkpoints are all damaged is not empty, because a new start in it would lose
+ * them. `resumes`: the caller continues a run. The current sentence says what is wrong with the
+ * last one tried. */
 static enum status refuse_all(const char *dir, int64_t n, bool resumes)
 {
   return status_set(STATUS_INPUT,
@@ -166,7 +167,7 @@ static enum status refuse_all(const char *dir, int64_t n, bool resumes)
                     status_text());
 }
 
-/* Newest first; what is wrong with a file is no reason to stop, what is wrong with the job is. */
+/* Newest first. A damaged file is skipped, any other failure ends the search. */
 static enum status try_newest(struct comm *comm, const char *dir, const int64_t *steps, int64_t n,
                               bool resumes, checkpoint_use *use, void *arg, char **path_out)
 {
@@ -184,7 +185,7 @@ static enum status try_newest(struct comm *comm, const char *dir, const int64_t 
     if (!damaged || (status != STATUS_INPUT && status != STATUS_IO))
       return status;
     if (comm_rank(comm) == 0)
-      log_warn("passed over a checkpoint: %s", status_text());
+      log_warn("skipped a checkpoint: %s", status_text());
   }
   return n > 0 ? refuse_all(dir, n, resumes) : STATUS_OK;
 }
@@ -240,7 +241,7 @@ static enum status sync_folder(const char *dir)
   return status;
 }
 
-/* Newest first: if it fails midway, what is left has no gap. */
+/* Newest first, so that the rest has no gap if it fails midway. */
 static enum status set_aside(const char *dir, int64_t after)
 {
   int64_t *steps = NULL, n = 0, aside = 0;

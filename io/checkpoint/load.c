@@ -51,8 +51,8 @@ static enum status check_format(hid_t file)
   return status;
 }
 
-/* Training goes on from these numbers. A skipped step is one of the steps; Adam's bias correction
- * counts the others. */
+/* Training continues from these numbers. Skipped steps are included in the steps; Adam's bias
+ * correction counts only the others. */
 static enum status check_numbers(const struct checkpoint_meta *meta)
 {
   if (meta->step < 0 || meta->samples < 0 || meta->skipped < 0)
@@ -70,7 +70,8 @@ static enum status check_numbers(const struct checkpoint_meta *meta)
   if (meta->ranks < 1)
     return status_set(STATUS_INPUT, "it says that %lld ranks wrote it", (long long)meta->ranks);
   if (meta->local_ranks < 0 || (meta->local_ranks > 0 && meta->ranks % meta->local_ranks != 0))
-    return status_set(STATUS_INPUT, "it says that nodes had %lld of %lld ranks, no divisor",
+    return status_set(STATUS_INPUT,
+                      "it says that nodes had %lld ranks each, which does not divide %lld ranks",
                       (long long)meta->local_ranks, (long long)meta->ranks);
   return STATUS_OK;
 }
@@ -195,7 +196,7 @@ static enum status close_on_all(struct comm *comm, hid_t file, enum status statu
   return comm_agree(comm, hdf5_close(file, STATUS_OK));
 }
 
-/* Rank 0: everything that can be said without reading data. */
+/* Rank 0: all checks that need no tensor data. */
 static enum status read_structure(hid_t file, struct checkpoint_table *table)
 {
   struct checkpoint_meta meta = {0};
@@ -261,8 +262,8 @@ static enum status refuse_extra(const struct checkpoint_table *wanted,
   return STATUS_OK;
 }
 
-/* The wanted tensors are in the file, as wanted, and their groups hold no others. at[i] is where
- * tensor i is. */
+/* Checks that the file holds the wanted tensors, as wanted, and that their groups hold no others.
+ * at[i] is the index of tensor i in the file. */
 static enum status match(const struct checkpoint_table *wanted,
                          const struct checkpoint_table *found, int64_t *at, bool *used)
 {
@@ -282,7 +283,7 @@ static enum status match(const struct checkpoint_table *wanted,
     if (status != STATUS_OK)
       return status;
     if (used[at[i]])
-      return status_set(STATUS_INTERNAL, "the tensor %s is asked for twice", name);
+      return status_set(STATUS_INTERNAL, "the tensor %s is requested twice", name);
     used[at[i]] = true;
   }
   return refuse_extra(wanted, found, used);
@@ -295,11 +296,12 @@ struct load {
   hid_t file;
   int n;
   const struct io_tensor *tensors;
-  struct checkpoint_table wanted, found; /* as the caller lists them; as the file does */
+  struct checkpoint_table wanted, found; /* in the order of the caller; in the order of the file */
   int64_t *at, *sums;
   bool *used;
-  bool about_file; /* what fails now is the file, and not what is asked of it */
-  bool not_taken;  /* nor who takes its pieces, who failed on this rank */
+  bool about_file; /* a failure now is a fault of the file, not of the request */
+  bool not_taken;  /* the owner of the tensors failed to take a piece on this rank, so the file may
+                      be good */
   void *buffer;    /* for tensors that are moved by pieces */
   struct checkpoint_piece *pieces;
 };
@@ -332,7 +334,7 @@ static enum status match_structure(struct load *load)
   return status;
 }
 
-/* The CRC is that of the bytes in memory, so that what was checked is what is used. */
+/* The CRC is computed over the bytes in memory, so that exactly the used bytes were checked. */
 static enum status read_pieces(struct load *load, const struct hdf5_dataset *dataset,
                                const struct io_tensor *tensor, bool check, int64_t *crc)
 {
@@ -387,8 +389,8 @@ static enum status read_ranges(struct load *load, bool check, int64_t *n)
   return STATUS_OK;
 }
 
-/* Where the ranks' ranges do not make a whole tensor (some of it is read by none, or parts of it by
- * several), the file is read once more. */
+/* The file is read again if the ranks' ranges do not cover a tensor exactly once: no rank reads
+ * some part, or several ranks read one. */
 static enum status check_ranges(struct load *load, int64_t n)
 {
   enum status status =
@@ -406,8 +408,8 @@ static enum status check_ranges(struct load *load, int64_t n)
   return status;
 }
 
-/* All ranks' ranges. Where one of them has no use for what it read, its disk being full for
- * instance, nothing is said of the file. */
+/* The ranges of all ranks. If a rank could not take what it read, for instance because its disk is
+ * full, the file counts as good. */
 static enum status read_all_ranges(struct load *load, bool check, int64_t *n)
 {
   const enum status status = comm_agree(load->comm, read_ranges(load, check, n));

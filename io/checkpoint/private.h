@@ -24,10 +24,12 @@ const char *checkpoint_table_name(const struct checkpoint_table *table, int64_t 
 void checkpoint_shape_text(const struct checkpoint_entry *entry, char *text,
                            size_t size);                              /* "2 x 3" */
 int64_t checkpoint_table_bytes(const struct checkpoint_table *table); /* of all tensors */
-/* From the caller's tensors, in their order, crc 0: names, shapes and ranges are checked. Local. */
+/* Made from the caller's tensors, in their order, with crc 0. Names, shapes and ranges are checked.
+ * Local. */
 enum status checkpoint_table_from(int n, const struct io_tensor *tensors,
                                   struct checkpoint_table *out);
-/* From an open file, sorted by name: every link, type, shape, size and attribute is checked. Local.
+/* Made from an open file, sorted by name. Every link, type, shape, size and attribute is checked.
+ * Local.
  */
 enum status checkpoint_table_read(hid_t file, struct checkpoint_table *out);
 /* Index of a name in a sorted table, or -1. */
@@ -46,18 +48,17 @@ enum { CHECKPOINT_DATA_NUMBERS = 5 };
 void checkpoint_data_numbers(struct token_stream *data,
                              struct checkpoint_number out[CHECKPOINT_DATA_NUMBERS]);
 
-/* Meta data from an open file: is it a complete checkpoint of this format? Local. */
+/* Metadata from an open file, which must be a complete checkpoint of this format. Local. */
 enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_t *tensors);
 
-/* Room for a piece of a tensor that is moved by pieces, if one of them is; else *out stays NULL
- * (mem_free). Local. */
+/* Room for a piece, if any tensor is moved by pieces; else *out stays NULL (mem_free). Local. */
 enum status checkpoint_piece_buffer(int n, const struct io_tensor *tensors, void **out);
 /* The piece of the tensor's range that begins at `at`. It is as large as the buffer or, for data in
  * memory, as large as one call of HDF5 should be, because other threads wait for it. */
 struct layout_range checkpoint_piece_at(const struct io_tensor *tensor, int64_t at);
 extern int64_t checkpoint_piece_bytes,
     checkpoint_call_bytes;             /* 4 MiB and 16 MiB; tests lower them */
-extern int64_t checkpoint_flush_bytes; /* that a rank writes before it brings them to the disk: 1
+extern int64_t checkpoint_flush_bytes; /* that a rank writes before it flushes them to the disk: 1
                                           GiB; tests lower it */
 
 /* A contiguous part of a tensor and the CRC-32 of its bytes. */
@@ -65,9 +66,9 @@ struct checkpoint_piece {
   int64_t tensor, begin, end, crc;
 };
 /* CRC-32 of whole tensors from the pieces of all ranks, which are ordered by tensor on each rank.
- * sums[2 t] is the CRC of tensor t. sums[2 t + 1] is 0 if the pieces cover the tensor exactly once,
- * else 1 + the first element that they do not. With `repeats`, equal pieces of several ranks count
- * once. Collective. */
+ * The CRC of tensor t is sums[2 t]. If the pieces cover the tensor exactly once, sums[2 t + 1] is
+ * 0, otherwise 1 + the first element that they do not cover so. With `repeats`, equal pieces of
+ * several ranks count once. Collective. */
 enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_table *table,
                                    int64_t n, const struct checkpoint_piece *pieces, bool repeats,
                                    int64_t *sums);
@@ -75,7 +76,7 @@ enum status checkpoint_crc_combine(struct comm *comm, const struct checkpoint_ta
  * and compares their CRCs with the table's. Each rank reads in parts of a few MiB. Collective. */
 enum status checkpoint_crc_verify(struct comm *comm, hid_t file,
                                   const struct checkpoint_table *table, const bool *wanted);
-/* The sentence for tensor t if its CRC is not the table's. Local. */
+/* The error for tensor t if its CRC is not the table's. Local. */
 enum status checkpoint_crc_compare(const struct checkpoint_table *table, int64_t t, int64_t crc);
 
 /* The steps of the checkpoints in a folder, ascending (mem_free); a missing folder has none. With
@@ -91,7 +92,7 @@ enum checkpoint_phase {
   CHECKPOINT_OPENED,   /* by all ranks */
   CHECKPOINT_WROTE,
   CHECKPOINT_CLOSED,
-  CHECKPOINT_COMPLETED, /* the mark is set, not yet on disk */
+  CHECKPOINT_COMPLETED, /* the mark of completeness is set, but not yet on disk */
   CHECKPOINT_RENAMED,
   CHECKPOINT_PHASES
 };

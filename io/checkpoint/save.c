@@ -18,9 +18,9 @@
 #include "io/text/file.h"
 
 enum {
-  EMPTY_BYTES = 65536, /* more than a file without datasets has */
+  EMPTY_BYTES = 65536, /* upper bound for a file without datasets */
   ALIGN_BYTES = 65536, /* as in io/hdf5/file.c */
-  HEADER_BYTES = 1024, /* more than a dataset's header and link have, without the name */
+  HEADER_BYTES = 1024, /* upper bound for a dataset's header and link, without the name */
   REST_BYTES = 131072  /* the root, the groups, blocks of metadata that are not full */
 };
 
@@ -39,14 +39,14 @@ struct work {
   bool waits;
 };
 static const struct work preparing = {"preparing it", false},
-                         comparing = {"waiting for what the other ranks have", true},
+                         comparing = {"waiting for the tensor lists of the other ranks", true},
                          adding = {"making checksums of its data", false},
                          laying_out = {"laying out the file", false},
                          waiting_for_layout = {"waiting for rank 0, which lays out the file", true},
                          opening = {"opening the file with all ranks", true},
                          writing = {"writing its data", false},
                          waiting_for_data = {"waiting for the data of the other ranks", true},
-                         flushing = {"bringing its data to the disk", false},
+                         flushing = {"flushing its data to the disk", false},
                          closing = {"closing the file with all ranks", true},
                          completing = {"completing the file", false},
                          waiting_for_end = {"waiting for rank 0, which completes the file", true};
@@ -79,7 +79,7 @@ struct save {
   int64_t *sums;                   /* [2 n] */
   hid_t *opened;                   /* [n] datasets, while the data is written */
   void *buffer;                    /* for tensors that are moved by pieces */
-  int64_t written;                 /* bytes since they were last brought to the disk */
+  int64_t written;                 /* bytes written since the last flush */
   char *temporary, *final;
 };
 
@@ -141,7 +141,7 @@ static enum status check_same(struct save *save)
                          sizeof words);
 }
 
-/* The bytes of a piece, where they are or filled into the buffer. */
+/* The bytes of a piece: in place, or filled into the buffer. */
 static enum status get_piece(const struct save *save, const struct io_tensor *tensor,
                              struct layout_range piece, const void **data)
 {
@@ -324,8 +324,8 @@ static enum status lay_out(const struct save *save)
   hid_t file = H5I_INVALID_HID;
   enum status status = save->path ? prepare_path(save) : prepare_folder(save);
   if (status == STATUS_OK)
-    status =
-        file_create(save->temporary, EMPTY_BYTES); /* what closing takes when the next one fails */
+    status = file_create(save->temporary,
+                         EMPTY_BYTES); /* space for closing, if the next reservation fails */
   if (status == STATUS_OK)
     status = hdf5_create(save->temporary, &file);
   if (status == STATUS_OK)
@@ -362,8 +362,8 @@ static enum status bring_to_disk(struct save *save)
   return file_sync(save->temporary);
 }
 
-/* Called while the data are written, not only at the end: a node may write hundreds of GB, and a
- * watchdog sees no progress within one call, however long. */
+/* Called while data are written, not only at the end. A node may write hundreds of GB, and a
+ * watchdog sees no progress within one call. */
 static enum status count_written(struct save *save, int64_t bytes)
 {
   save->written += bytes;
@@ -391,9 +391,9 @@ static enum status write_pieces(struct save *save, const struct hdf5_dataset *da
   return status;
 }
 
-/* All at once: HDF5 reads metadata collectively, and once the writing has begun no rank is to wait
- * in HDF5 for another one, since its other threads would wait for it. A rank that failed before, or
- * has no part, still opens. */
+/* Opens all datasets at once, because HDF5 reads metadata collectively. After writing has begun, no
+ * rank may wait inside HDF5 for another rank, because its own other threads would wait for the
+ * lock. A rank that failed before, or has no part, still opens them. */
 static enum status open_tensors(hid_t file, struct save *save)
 {
   enum status status = STATUS_OK;
@@ -456,7 +456,7 @@ static enum status explain(const struct save *save, enum status status)
       (long long)save->meta->step, save->dir);
 }
 
-/* When a rank returns, the folder is as it was. The failure that led here is the one to tell. */
+/* When a rank returns, the folder is as it was. The failure that led here is the one to report. */
 static void remove_temporary(struct save *save)
 {
   if (comm_rank(save->comm) == 0)
@@ -464,9 +464,9 @@ static void remove_temporary(struct save *save)
   (void)comm_barrier(save->comm);
 }
 
-/* HDF5 cannot recover if the file is open on some ranks only, or cannot be written to when it is
- * closed: it waits for the other ranks, or crashes when the process ends. All ranks are here, one
- * speaks. */
+/* HDF5 cannot recover if the file is open on some ranks only, or if closing cannot write to it. It
+ * would wait for the other ranks, or crash when the process ends. All ranks are here, and one logs
+ * the error. */
 static void __attribute__((noreturn)) give_up(struct save *save, enum status status)
 {
   remove_temporary(save);
@@ -487,9 +487,9 @@ static enum status open_on_all(struct save *save, hid_t *file)
   return status;
 }
 
-/* Closing writes the superblock again, over itself, on rank 0. If that failed, the other ranks
- * would wait for rank 0 without end. A full disk lets it pass, a dead one does not: write a byte
- * over itself first. */
+/* Closing rewrites the superblock on rank 0. If that failed, the other ranks would wait for rank 0
+ * forever. So this function tests the disk: it overwrites one byte with itself. That succeeds on a
+ * full disk, and fails on a broken one. */
 static bool can_be_closed(const struct save *save)
 {
   char byte;
@@ -527,8 +527,8 @@ static enum status flush(hid_t file)
   return status;
 }
 
-/* HDF5's flush holds the lock and waits for all ranks: it comes when no rank has anything left to
- * bring. */
+/* HDF5's flush holds the lock and waits for all ranks. So it comes after every rank has flushed its
+ * data. */
 static enum status flush_on_all(struct save *save, hid_t file)
 {
   enum status status = bring_to_disk(save);
@@ -574,7 +574,7 @@ static enum status complete(const struct save *save)
     return status;
   reached(CHECKPOINT_COMPLETED);
   if (truncate(save->temporary, file_size(save->temporary)) !=
-      0) /* gives back what was reserved beyond the end */
+      0) /* releases the space reserved beyond the end */
     return status_set(STATUS_IO, "cannot set the size of %s: %s", save->temporary, strerror(errno));
   status = file_sync_rename(save->temporary, save->final);
   if (status == STATUS_OK)

@@ -1,4 +1,4 @@
-/* Checkpoints for people and, as JSON, for programs: `sluice ckpt ls | show | diff`. One rank. */
+/* Checkpoints as text and as JSON: `sluice ckpt ls | show | diff`. One rank. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -49,7 +49,7 @@ static void write_listed(const char *path, const struct checkpoint_meta *meta, i
   json_write_text(json, "program", meta->version);
 }
 
-/* json NULL: a line for people. */
+/* json NULL: a line of text. */
 static void list_one(const char *path, const char *name, struct json_writer *json, FILE *to)
 {
   hid_t file = H5I_INVALID_HID;
@@ -338,7 +338,7 @@ static enum status compare_values(struct side *a, struct side *b, int64_t t,
   return STATUS_OK;
 }
 
-/* Where differences go: lines for people, or members of an array. */
+/* Destination of differences: lines of text, or members of an array. */
 struct report {
   FILE *to;
   struct json_writer *json; /* NULL: lines */

@@ -9,9 +9,9 @@
 #include "layout/layout.h"
 
 struct io_tensor;
-/* A callback of a tensor's owner, for a piece of the range that is not in memory as a whole. Before
- * a write it fills data, which has room, with the elements of the piece; it is called twice, with
- * the same result. After a read it takes them. A failure ends the transfer. */
+/* A callback of a tensor's owner, for a range that is not in memory as a whole. Before a write it
+ * fills `data` with the elements of the piece. It is called twice and must give the same elements.
+ * After a read it takes the elements from `data`. A failure ends the transfer. */
 typedef enum status io_move(const struct io_tensor *tensor, struct layout_range piece, void *data);
 
 struct io_tensor {

@@ -199,8 +199,8 @@ static herr_t visit_tensor(hid_t group, const char *name, const H5L_info_t *link
   return walk->status == STATUS_OK ? 0 : -1;
 }
 
-/* Native order, because HDF5 1.10 builds a table of the links for any other order. If a block of
- * the group's index is damaged, it frees entries of the table that it has not filled. */
+/* Native order. For any other order HDF5 1.10 builds a table of the links. If a block of the
+ * group's index is damaged, it frees table entries that it has not filled. */
 static enum status iterate(hid_t group, H5L_iterate_t visit, struct walk *walk)
 {
   hdf5_lock();

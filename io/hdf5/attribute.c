@@ -54,7 +54,7 @@ enum status hdf5_set_text(hid_t object, const char *name, const char *text)
 bool hdf5_has_attribute(hid_t object, const char *name)
 {
   int held __attribute__((cleanup(hdf5_release))) = hdf5_take();
-  return H5Aexists(object, name) != 0; /* a failure is met again by the get that follows */
+  return H5Aexists(object, name) != 0; /* a failure is reported by the get that follows */
 }
 
 /* A scalar attribute and its type; both to be closed. */

@@ -104,7 +104,7 @@ static enum status describe(const char *name, struct hdf5_dataset *dataset)
     status = count_elements(name, dataset->type, dataset->ndim, dataset->shape, &dataset->elements);
   }
   if (status != STATUS_OK)
-    status = STATUS_INPUT; /* an overflow is the file's fault here */
+    status = STATUS_INPUT; /* an overflow means that the file is damaged */
   return hdf5_close(type, hdf5_close(space, status));
 }
 
@@ -169,14 +169,15 @@ static enum status open_type_and_space(const struct hdf5_dataset *dataset, hid_t
   return hdf5_check(*type < *space ? *type : *space, STATUS_IO, "read type and shape");
 }
 
-/* The lock is free between calls of HDF5: others need not wait for all of a big range. */
+/* The lock is released between calls of HDF5, so that other threads do not wait for all of a big
+ * range. */
 static enum status transfer(const struct hdf5_dataset *dataset, struct layout_range range,
                             void *read_to, const void *write_from)
 {
   if (range.begin >= range.end)
     return STATUS_OK;
   if (range.begin < 0 || range.end > dataset->elements)
-    return status_set(STATUS_INTERNAL, "elements %lld to %lld of a dataset of %lld are asked for",
+    return status_set(STATUS_INTERNAL, "elements %lld to %lld are outside a dataset of %lld",
                       (long long)range.begin, (long long)range.end, (long long)dataset->elements);
   size_t size = dtype_size(dataset->type);
   int64_t most = hdf5_transfer_bytes > (int64_t)size ? hdf5_transfer_bytes / (int64_t)size : 1;

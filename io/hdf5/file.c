@@ -14,14 +14,14 @@
 enum {
   ALIGN_BYTES = 65536, /* objects of this size or more begin at a multiple of it: whole pages and
                           file-system blocks */
-  META_BLOCK_BYTES = 32768, /* metadata lies together, so that a reader fetches few blocks */
+  META_BLOCK_BYTES = 32768, /* metadata is stored together, so that a reader fetches few blocks */
   MOST_COMPACT = 64
 };
 
-/* Ending a file that was written. A flush that fails leaves HDF5 1.10's cache in a state in which
- * every later flush fails too, also the one in H5Fclose. A failed H5Fclose leaves tables half
- * destroyed. They are walked again, into freed memory, when the process ends. So no flush may fail:
- * room is made first, and where something has failed already the file is flushed into memory. */
+/* Ending a file that was written. After a failed flush, every later flush of HDF5 1.10 fails too,
+ * also the one in H5Fclose. A failed H5Fclose leaves half-destroyed tables, and HDF5 reads freed
+ * memory when the process ends. So no flush may fail: space is reserved first, and after an earlier
+ * failure the file is flushed into memory. */
 
 static bool broken;
 
@@ -92,7 +92,7 @@ enum status hdf5_finish_as(hid_t file, const char *temporary, const char *final,
 
 /* Making and opening. */
 
-/* Strong closing: whatever a failure left open inside the file goes with it. */
+/* Strong closing: it also closes objects that a failure left open inside the file. */
 static enum status access_list(int64_t alignment, hid_t *out)
 {
   if (H5Eset_auto2(H5E_DEFAULT, NULL, NULL) < 0)
@@ -103,8 +103,8 @@ static enum status access_list(int64_t alignment, hid_t *out)
               H5Pset_fclose_degree(list, H5F_CLOSE_STRONG) >= 0 &&
               H5Pset_alignment(list, (hsize_t)alignment, (hsize_t)alignment) >= 0 &&
               H5Pset_meta_block_size(list, META_BLOCK_BYTES) >= 0;
-  /* A failed write of data must fail in H5Dwrite and not in H5Dclose, which HDF5 does not survive.
-   */
+  /* A failed write of data must fail in H5Dwrite and not in H5Dclose, which HDF5 does not
+   * survive. */
   made = made && H5Pset_sieve_buf_size(list, 0) >= 0;
 #if H5_VERSION_GE(1, 10, 7)
   /* Finished files never change, and many cluster file systems have no locks. */
@@ -154,7 +154,7 @@ static const char *looks_like(const unsigned char *head, size_t bytes)
     size_t at, length;
     const char *magic, *what;
   } known[] = {
-      {0, 4, "PK\3\4", "a zip archive (PyTorch and NumPy write such)"},
+      {0, 4, "PK\3\4", "a zip archive (from PyTorch or NumPy)"},
       {0, 2, "\x1f\x8b", "gzip data"},
       {0, 4, "\x28\xb5\x2f\xfd", "Zstandard data"},
       {0, 6, "\x93NUMPY", "a NumPy array"},
@@ -241,7 +241,7 @@ enum status hdf5_open_parallel(const char *path, void *mpi_comm, hid_t *out)
     return status;
   int64_t done = H5Pset_fapl_mpio(access, *(MPI_Comm *)mpi_comm, MPI_INFO_NULL);
   if (done >= 0)
-    done = H5Pset_all_coll_metadata_ops(access, true); /* one rank reads and tells the others */
+    done = H5Pset_all_coll_metadata_ops(access, true); /* one rank reads and broadcasts */
   status = hdf5_check(done, STATUS_LIBRARY, "set up parallel HDF5");
   if (status != STATUS_OK)
     return hdf5_close(access, status);

@@ -9,8 +9,8 @@
 
 enum { REASON_BYTES = 512 };
 
-/* The lock: fair, so that a thread with many transfers does not keep the others out between them,
- * and recursive, since these functions use each other. */
+/* The lock. It is fair, so that a thread with many transfers does not starve the others. It is
+ * recursive, because these functions call each other. */
 
 static struct {
   pthread_mutex_t mutex;
@@ -210,8 +210,7 @@ enum status hdf5_create_group(hid_t parent, const char *name, hid_t *out)
   return hdf5_keep(group, status, out);
 }
 
-/* A name that lies in this file, and is of the wanted kind: links into other files are not
- * followed. */
+/* A name in this file, of the wanted kind. Links into other files are not followed. */
 enum status hdf5_open_object(hid_t parent, const char *name, H5I_type_t kind, const char *kind_name,
                              hid_t *out)
 {

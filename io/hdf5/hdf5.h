@@ -1,9 +1,9 @@
 /* The HDF5 functions that the modules of io/ share: opening, closing, attributes, datasets, and the
  * one check of its return codes. Private to io/.
  *
- * Sentences name what inside the file failed and HDF5's own reason; the caller puts the file's name
- * in front with status_prefix(). HDF5 prints nothing by itself: its error stack is silenced by the
- * calls that open a file. Any thread, but one file by one thread at a time; Local unless marked.
+ * Messages name the failed object and HDF5's own reason. The caller puts the file's name in front
+ * with status_prefix(). HDF5 prints nothing by itself: its error stack is silenced by the calls
+ * that open a file. Any thread, but one file by one thread at a time; Local unless marked.
  *
  * HDF5 1.8 and later can read files made here. All their metadata have checksums (superblock 2,
  * object headers 2; no variable-length strings, whose global heap has none). They hold no times, so
@@ -20,17 +20,17 @@
 #include "base/status.h"
 #include "layout/layout.h"
 
-/* HDF5's parallel build is not thread-safe: one lock of the process, which every function here
- * takes, and with which everything else that calls HDF5 holds it off. The thread that has it may
- * take it again; others get it in the order in which they asked. A thread that holds it may wait
- * for other ranks (a collective call). One thread of a process at a time makes such calls. Code
- * that moves raw data holds it for one call of HDF5 at a time. HDF5's error stack belongs to who
- * holds the lock: check before giving it back. */
+/* HDF5's parallel build is not thread-safe, so the process has one lock for it. Every function here
+ * takes the lock. Other code that calls HDF5 must take it too. The thread that holds it may take it
+ * again. Other threads get it in the order in which they asked. A thread that holds it may wait for
+ * other ranks (a collective call). One thread of a process at a time makes such calls. Code that
+ * moves raw data holds it for one call of HDF5 at a time. The holder of the lock owns HDF5's error
+ * stack, so check return codes before the unlock. */
 void hdf5_lock(void);
 void hdf5_unlock(void);
 
-/* STATUS_OK if `result`, which any HDF5 call returned, is not negative; else `code` with "cannot
- * DOING: REASON", the reason from HDF5's error stack. */
+/* STATUS_OK if `result`, the return value of an HDF5 call, is not negative. Otherwise `code` with
+ * "cannot DOING: REASON". The reason is from HDF5's error stack. */
 enum status hdf5_check(int64_t result, enum status code, const char *doing, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -40,9 +40,9 @@ enum status hdf5_create(const char *path, hid_t *out);
  * points to an MPI_Comm, by MPI-IO: Collective over it, as is making a dataset in it, flushing and
  * hdf5_close(), which then closes it. NULL: serial driver. */
 enum status hdf5_create_aligned(const char *path, void *mpi_comm, int64_t alignment, hid_t *out);
-/* Open an existing file (serial driver, no file locks). If the file is missing, unreadable, empty,
- * a folder, not HDF5 (the sentence says what it looks like), truncated or damaged, the result is
- * STATUS_INPUT or STATUS_IO with a sentence. */
+/* Open an existing file (serial driver, no file locks). STATUS_INPUT or STATUS_IO with the reason
+ * if the file is missing, unreadable, empty, a folder, truncated, damaged or not HDF5. In the last
+ * case the message says what the file looks like. */
 enum status hdf5_open(const char *path, bool write, hid_t *out);
 /* Open an existing file for writing raw data through MPI-IO: `mpi_comm` points to an MPI_Comm.
  * Opening and closing anything in it is Collective over it (all ranks, the same objects in the same
@@ -54,16 +54,16 @@ enum status hdf5_open_parallel(const char *path, void *mpi_comm, hid_t *out);
 enum status hdf5_close(hid_t id, enum status so_far);
 
 /* Flushes and closes a file made by hdf5_create() or opened for writing. If so_far is not
- * STATUS_OK, or there is no room, the data that HDF5 still holds are dropped and the file's content
+ * STATUS_OK, or the disk is full, the data that HDF5 still holds are dropped and the file's content
  * is undefined (remove it). Never close such a file with hdf5_close(). Close what was opened inside
  * the file first. */
 enum status hdf5_finish(hid_t file, enum status so_far);
-/* HDF5 crashes when a process ends in which a flush has failed (exit() and MPI_Finalize() call it).
+/* After a failed flush, HDF5 crashes when the process ends (exit() and MPI_Finalize() call it).
  * hdf5_finish() finds a full disk before it flushes. If a flush fails nevertheless, as on a broken
  * disk, this is true from then on: report the failure with comm_abort(). */
 bool hdf5_is_broken(void);
-/* hdf5_finish() for a file that was made as `temporary`, which then appears under its name, or is
- * removed. Sentences name it. */
+/* hdf5_finish() for a file that was made as `temporary`. The file then appears under its name, or
+ * is removed after a failure. Messages name it. */
 enum status hdf5_finish_as(hid_t file, const char *temporary, const char *final,
                            enum status so_far);
 
@@ -77,7 +77,7 @@ enum status hdf5_create_group(hid_t parent, const char *name, hid_t *out);
 enum status hdf5_open_group(hid_t parent, const char *name,
                             hid_t *out); /* a missing one: STATUS_INPUT */
 
-/* Scalar attributes. set makes the attribute or overwrites it; get insists on exactly this type (a
+/* Scalar attributes. set makes or overwrites the attribute. get requires exactly this type (a
  * missing or different one: STATUS_INPUT). */
 enum status hdf5_set_number(hid_t object, const char *name, enum dtype type, const void *value);
 bool hdf5_has_attribute(hid_t object,
@@ -104,14 +104,14 @@ enum status hdf5_read_text(hid_t parent, const char *name, size_t most, char **o
  * Close out->id. */
 enum status hdf5_create_dataset(hid_t parent, const char *name, enum dtype type, int ndim,
                                 const int64_t *shape, struct hdf5_dataset *out);
-/* Opens a dataset and describes it. Refuses anything that hdf5_create_dataset() does not make
- * (STATUS_INPUT): a link to elsewhere, chunks, filters, external storage, other types, more
- * elements than 2^62 bytes, fewer stored bytes than the shape asks for. */
+/* Opens a dataset and describes it. STATUS_INPUT for any dataset that hdf5_create_dataset() does
+ * not make: links, chunks, filters, external storage, other types. Also for more than 2^62 bytes,
+ * and for fewer stored bytes than the shape needs. */
 enum status hdf5_open_dataset(hid_t parent, const char *name,
                               struct hdf5_dataset *out); /* close out->id */
 
 /* A row of `n` numbers with the attribute crc32 over its bytes; without numbers there is no
- * dataset. open: refuses what is not such a row; close out->id. read: CRC verified. */
+ * dataset. open: refuses any other dataset; close out->id. read: CRC verified. */
 enum status hdf5_write_row(hid_t parent, const char *name, enum dtype type, int64_t n,
                            const void *data);
 enum status hdf5_open_row(hid_t parent, const char *name, enum dtype type, int64_t n,

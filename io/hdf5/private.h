@@ -17,11 +17,11 @@ enum status hdf5_keep(hid_t id, enum status status, hid_t *out);
 
 /* The type of text of fixed length, to be closed. `bytes`: with its NUL. */
 enum status hdf5_text_type(size_t bytes, hid_t *out);
-/* Bytes that a fixed-length string type holds, at most `most` and a NUL. `name`: whose type it is.
- */
+/* Bytes that a fixed-length string type holds, at most `most` and a NUL. `name`: whose type it
+ * is. */
 enum status hdf5_text_size(hid_t type, const char *name, size_t most, size_t *out);
-/* A name that lies in this file, and is of the wanted kind ("group"): links into other files are
- * not followed. Close *out. */
+/* A name in this file, of the wanted kind ("group"). Links into other files are not followed. Close
+ * *out. */
 enum status hdf5_open_object(hid_t parent, const char *name, H5I_type_t kind, const char *kind_name,
                              hid_t *out);
 

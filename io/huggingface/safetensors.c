@@ -207,15 +207,15 @@ static enum status sort_tensors(struct safetensors *file, int64_t data_bytes)
   return status;
 }
 
-/* Bytes of the file, which another program may cut meanwhile. */
+/* Bytes of the file, which another program may truncate at any time. */
 static enum status read_bytes(int fd, const char *path, int64_t at, size_t bytes, void *out)
 {
   const int64_t got = file_read_at(fd, out, bytes, at);
   if (got < 0)
     return status_set(STATUS_IO, "cannot read %s: %s", path, strerror(errno));
   if (got < (int64_t)bytes)
-    return status_set(STATUS_INPUT, "%s ends at byte %lld: it was cut after it was opened", path,
-                      (long long)(at + got));
+    return status_set(STATUS_INPUT, "%s ends at byte %lld: it was truncated after it was opened",
+                      path, (long long)(at + got));
   return STATUS_OK;
 }
 
@@ -386,7 +386,7 @@ static const char *base_name(const char *path)
   return slash ? slash + 1 : path;
 }
 
-/* The files of an index are many fewer than its tensors, and neighbours mostly name the same one.
+/* An index has far fewer files than tensors, and neighbouring tensors are mostly in one file.
  */
 static enum status file_of(struct safetensors_folder *folder, const char *dir,
                            const struct json_node *entry, struct safetensors **out)
@@ -466,14 +466,14 @@ static enum status open_files(struct safetensors_folder *folder, const char *dir
   char *single = mem_printf("%s/model.safetensors", dir),
        *index = mem_printf("%s/model.safetensors.index.json", dir);
   if (single && index) {
-    if (file_exists(single)) /* which the reference takes first, too */
+    if (file_exists(single)) /* as the reference implementation prefers it */
       status = add_file(folder, dir, "model.safetensors", &file);
     else if (file_exists(index))
       status = open_index(folder, dir, index);
     else
       status = status_set(STATUS_INPUT,
                           "%s holds neither model.safetensors nor model.safetensors.index.json; "
-                          "weights of other formats have to be saved as safetensors first",
+                          "weights in other formats must be saved as safetensors first",
                           dir);
   }
   mem_free(single);

@@ -12,12 +12,12 @@
 
 struct st_tensor {
   const char *name;
-  enum dtype type; /* F32, BF16 or F16 if `known`; other types are refused when they are asked for,
-                      not when the file is opened: `type_name` */
+  enum dtype type; /* F32, BF16 or F16 if `known`. Other types (`type_name`) are refused when their
+                      elements are read, not when the file is opened */
   bool known;
   const char *type_name; /* "F32", "I64" */
   int ndim;
-  int64_t shape[LAYOUT_MAX_DIMS]; /* of tensors with more dimensions `known` is false */
+  int64_t shape[LAYOUT_MAX_DIMS]; /* `known` is false for tensors with more dimensions */
   int64_t elements;
   int64_t bytes;
   int64_t at;       /* its first byte in the file */
@@ -35,8 +35,8 @@ const struct st_tensor *safetensors_at(const struct safetensors *file,
 const struct st_tensor *safetensors_find(const struct safetensors *file,
                                          const char *name); /* NULL: none */
 
-/* A model folder: model.safetensors, or the files that model.safetensors.index.json names. Local.
- */
+/* A model folder: model.safetensors, or the files that model.safetensors.index.json names.
+ * Local. */
 struct safetensors_folder;
 enum status safetensors_folder_open(const char *dir, struct safetensors_folder **out);
 void safetensors_folder_close(struct safetensors_folder *folder); /* takes NULL */
@@ -67,8 +67,8 @@ enum status safetensors_writer_open(struct comm *comm, const char *dir, enum dty
  * that `type` cannot hold: STATUS_INPUT naming the tensor. Local. */
 enum status safetensors_writer_put(struct safetensors_writer *writer, int t,
                                    struct layout_range range, const float *data);
-/* Flush and rename, or with so_far not STATUS_OK (the same on all ranks) remove what was written;
- * frees the writer. Returns so_far, or what failed. Collective. */
+/* Flush and rename, or remove the files if so_far is not STATUS_OK (the same on all ranks). Frees
+ * the writer. Returns so_far, or the failure. Collective. */
 enum status safetensors_writer_close(struct safetensors_writer *writer, enum status so_far);
 
 #endif

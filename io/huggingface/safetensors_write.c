@@ -91,7 +91,7 @@ static enum status count_elements(const struct st_shape *shape, int64_t *out)
   return STATUS_OK;
 }
 
-/* A file takes tensors as they come, until the next would make it too large. */
+/* A file gets tensors in order, until the next one would make it too large. */
 static enum status split(struct safetensors_writer *writer, const struct st_shape *tensors,
                          int64_t most_bytes)
 {
@@ -267,7 +267,7 @@ static void free_writer(struct safetensors_writer *writer)
   for (int f = 0; f < writer->files; f++) {
     struct output *file = &writer->file[f];
     if (file->fd >= 0)
-      close(file->fd); /* closed before where it matters */
+      close(file->fd); /* where a failure matters, the file was closed before */
     text_buffer_free(&file->header);
     mem_free(file->name);
     mem_free(file->temporary);
@@ -308,7 +308,7 @@ enum status safetensors_writer_open(struct comm *comm, const char *dir, enum dty
   return STATUS_OK;
 }
 
-/* Only what was a number before is looked at: an infinity stays one. */
+/* Only finite elements are checked. An infinity stays one. */
 static enum status check_range(const struct safetensors_writer *writer, const struct place *place,
                                int64_t first, const float *data, size_t n)
 {
@@ -415,7 +415,7 @@ static enum status rename_files(const struct safetensors_writer *writer)
   return status || writer->files < 2 ? status : write_index(writer);
 }
 
-/* When a rank returns, the folder is as it was. The failure that led here is the one to tell. */
+/* When a rank returns, the folder is as it was. The failure that led here is the one to report. */
 static void remove_temporary(struct safetensors_writer *writer)
 {
   for (int f = 0; comm_rank(writer->comm) == 0 && f < writer->files; f++)

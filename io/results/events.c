@@ -57,7 +57,7 @@ static uint32_t crc32c(const void *data, size_t n)
   return ~crc;
 }
 
-/* As TFRecord stores it, because a CRC of data that holds its CRC says little. */
+/* Masked, as TFRecord stores it, because the CRC of a string that contains CRCs is weak. */
 static uint32_t masked_crc(const void *data, size_t n)
 {
   const uint32_t crc = crc32c(data, n);

@@ -1,7 +1,8 @@
 /* Event files of TensorBoard: numbers of a run by step. Each start of a run writes a file of its
  * own in the run folder, `events.out.tfevents.SECONDS.sluice`, with the time of the start.
  *
- * A file that cannot be written is given up with one warning, because it must not end a run. */
+ * If a file cannot be written, one warning is logged and nothing more is written, because this must
+ * not end a run. */
 #ifndef SLUICE_IO_RESULTS_EVENTS_H
 #define SLUICE_IO_RESULTS_EVENTS_H
 
@@ -13,8 +14,8 @@ struct events;
 
 /* Remove events after `step` from the event files in `folder`, for a run that resumes from `step`
  * and writes them again. A damaged or incomplete record is removed with all records after it,
- * because TensorBoard reads none of them. A file that holds nothing more is removed. No files:
- * nothing to do. */
+ * because TensorBoard reads none of them. A file that is then empty is removed. No files: nothing
+ * to do. */
 enum status events_rewind(const char *folder, int64_t step);
 
 /* A new file in `folder`. A TensorBoard that is running drops events after `step` when it reads the

@@ -78,7 +78,7 @@ static void append_escaped(struct results *results, const char *text, size_t n)
   }
 }
 
-/* JSON is UTF-8; a file's name need not be. */
+/* JSON is UTF-8, but the name of a file may be any bytes. */
 static void append_string(struct results *results, const char *text)
 {
   append_literal(results, "\"");
@@ -205,7 +205,7 @@ enum status results_end(struct results *results)
 
 /* Opening. */
 
-/* How much of the file is whole lines. */
+/* Bytes of the file up to the end of the last complete line. */
 static enum status whole_lines(int fd, off_t *end)
 {
   struct stat info;
@@ -283,7 +283,7 @@ enum status results_close(struct results *results)
   return status;
 }
 
-/* Removes only the file that it made, and no file that another process makes meanwhile. */
+/* Removes only its own file, not one that another process makes at the same time. */
 static enum status try_to_make(const char *path)
 {
   const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

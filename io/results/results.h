@@ -1,5 +1,5 @@
-/* results.jsonl: one JSON object a line, appended and flushed; a torn last line of an interrupted
- * run is cut off when the file is opened again. */
+/* results.jsonl: one JSON object per line, appended and flushed. The incomplete last line of an
+ * interrupted run is removed when the file is opened again. */
 #ifndef SLUICE_IO_RESULTS_RESULTS_H
 #define SLUICE_IO_RESULTS_RESULTS_H
 
@@ -11,14 +11,14 @@
 struct results;
 enum status results_open(const char *path, struct results **out);
 enum status results_close(struct results *results); /* takes NULL */
-/* Whether results_open() can open it, for what takes long to work out: a file that was not there is
- * not there afterwards. */
+/* Whether results_open() can open the file, for a check before long work. It leaves no file
+ * behind. */
 enum status results_check(const char *path);
 /* Whether the file holds a record of a completed step. A file that is not there holds none. */
 enum status results_have_steps(const char *path, bool *out);
 
-/* One object: begin, fields, end. Non-finite numbers become null. The line reaches the file at end.
- */
+/* One object: begin, fields, end. Non-finite numbers become null. The line reaches the file at
+ * end. */
 void results_begin(struct results *results,
                    const char *kind); /* "kind": "step" | "run" | "eval" | "save" | "trace" |
                                          "bench", "bench_adam", ... */

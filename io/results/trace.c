@@ -139,7 +139,7 @@ enum status trace_close(struct trace *trace)
     status =
         status_set(STATUS_IO, "cannot write %s: %s%s", trace->temporary, strerror(trace->error),
                    trace->error == ENOSPC || trace->error == EDQUOT ? "; free some space" : "");
-    (void)unlink(trace->temporary); /* the first failure is the one to tell */
+    (void)unlink(trace->temporary); /* the first failure is the one to report */
   } else {
     status = file_sync_rename(trace->temporary, trace->path);
   }

@@ -1,7 +1,7 @@
 /* A timeline as a file in the trace-event format (JSON) that Perfetto and chrome://tracing open. A
- * process is a rank, a thread is a lane, and a span is a piece of work. The file is complete when
- * trace_close() says so; before that it has a temporary name. The first failure of a write is kept:
- * trace_close() tells. */
+ * process is a rank, a thread is a lane, and a span is a piece of work. The file has a temporary
+ * name until trace_close() returns STATUS_OK. The first failure of a write is kept, and
+ * trace_close() returns it. */
 #ifndef SLUICE_IO_RESULTS_TRACE_H
 #define SLUICE_IO_RESULTS_TRACE_H
 
@@ -11,7 +11,7 @@
 
 struct trace;
 
-/* The details that a click on a span shows. */
+/* Details of a span, shown when a user clicks on it. */
 struct trace_arg {
   const char *key, *text;
   int64_t number;
@@ -32,7 +32,7 @@ enum status trace_create(const char *path, struct trace **out);
 void trace_process(struct trace *trace, int pid, const char *name);
 void trace_lane(struct trace *trace, int pid, int tid, const char *name);
 void trace_span(struct trace *trace, const struct trace_span *span);
-/* Ends the file and gives it its name; after a failure there is none. Frees. Takes NULL. */
+/* Ends the file and gives it its name. After a failure there is no file. Frees. Takes NULL. */
 enum status trace_close(struct trace *trace);
 
 #endif

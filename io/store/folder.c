@@ -1,5 +1,5 @@
-/* The folder of a store: whether one can be made in it, and what its disk has room for. Two faults
- * with two cures. */
+/* The folder of a store: whether a store can be made in it, and the free space of its disk. The two
+ * faults have different cures. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,13 +25,11 @@ static enum status refuse(const char *dir, const char *nearest, int reason)
       "name one on the node's own disk that this run may write to (tiers.nvme=FOLDER)";
   const char *why = reason == ENOTDIR ? "it is a file" : strerror(reason);
   if (strcmp(dir, nearest) == 0)
-    return status_set(STATUS_IO,
-                      "nothing can be made in the folder %s for what goes to NVMe (%s): %s", dir,
-                      why, cure);
-  return status_set(
-      STATUS_IO,
-      "the folder %s for what goes to NVMe is not there and cannot be made in %s (%s): %s", dir,
-      nearest, why, cure);
+    return status_set(STATUS_IO, "the NVMe folder %s cannot hold new files (%s): %s", dir, why,
+                      cure);
+  return status_set(STATUS_IO,
+                    "the NVMe folder %s does not exist and cannot be made in %s (%s): %s", dir,
+                    nearest, why, cure);
 }
 
 /* Permissions alone do not answer this: on some file systems no user can create files, whatever the
@@ -46,7 +44,7 @@ static enum status try_folder(const char *dir, const char *nearest)
                          ? 0
                          : errno; /* a full disk is not the folder's fault */
   if (made)
-    (void)rmdir(trial); /* is empty and this process's own */
+    (void)rmdir(trial); /* the new folder is empty and belongs to this process */
   mem_free(trial);
   return reason ? refuse(dir, nearest, reason) : STATUS_OK;
 }

@@ -30,14 +30,14 @@
 #include "io/text/file.h"
 
 enum {
-  BLOCK_BYTES = 4096,    /* of any disk's blocks, the unit of direct I/O */
+  BLOCK_BYTES = 4096,    /* the unit of direct I/O, a multiple of any disk's blocks */
   ALIGN_BYTES = 1 << 20, /* a rank's room begins and ends at a multiple */
-  REST_BYTES = 2 << 20   /* more than HDF5's metadata takes, and the gap after it */
+  REST_BYTES = 2 << 20   /* upper bound for HDF5's metadata and the gap after it */
 };
 
 struct store {
   char *dir;
-  int64_t room;   /* what the caller has asked for */
+  int64_t room;   /* as the caller requested */
   int64_t begin;  /* of this rank's dataset in the file */
   int fd, direct; /* the file, through the page cache and past it; direct -1: not possible */
 };
@@ -49,9 +49,10 @@ struct making {
   MPI_Comm node; /* MPI_COMM_NULL without MPI */
   int index, ranks;
   char *path;
-  int64_t bytes, *node_bytes; /* this rank's, those of all ranks of the node: whole ALIGN_BYTES */
-  bool named;                 /* by this rank, which is to delete the name */
-  int lock;                   /* the named file, locked while it has a name; else -1 */
+  int64_t bytes,
+      *node_bytes; /* of this rank, and of all ranks of the node; multiples of ALIGN_BYTES */
+  bool named;      /* this rank made the file, so it must delete the name */
+  int lock;        /* the named file, locked while it has a name; else -1 */
   hid_t file;
   struct hdf5_dataset dataset;
 };
@@ -96,7 +97,8 @@ static void remove_files_of_mpi(const char *folder, const char *name)
 
 static const char ending[] = ".h5", unique[] = "XXXXXX";
 
-/* A file of this user whose maker is gone: a file that has a name is locked by its maker. */
+/* Whether this is a file of this user whose creator is gone. The creator locks the file as long as
+ * it has a name. */
 static bool is_abandoned(int fd)
 {
   struct stat info;
@@ -128,8 +130,8 @@ static void remove_abandoned(const char *folder, const char *host)
   mem_free(prefix);
 }
 
-/* The lock tells other jobs that the name is in use. A job that came in between and removed the
- * file has left it without links: false. A file system without locks has no such job. */
+/* The lock tells other jobs that the name is in use. Returns false if another job removed the file
+ * before it was locked: it then has no links. A file system without locks has no such job. */
 static bool lock_name(int fd)
 {
   struct stat info;
@@ -173,11 +175,11 @@ static enum status make_empty(struct making *making)
   if (status)
     return status_prefix(status, "tiers.nvme");
   status = make_named(making, host);
-  /* Opening and closing take that if reserve() fails. */
+  /* Space for opening and closing, if reserve() fails. */
   return status ? status : file_reserve_open(making->lock, making->path, REST_BYTES);
 }
 
-/* Collective, and agreed on. */
+/* Collective, with the same result on all ranks. */
 static enum status share_path(struct making *making)
 {
   int64_t bytes = making->path ? (int64_t)strlen(making->path) + 1 : 0;
@@ -248,8 +250,8 @@ static enum status gather_bytes(struct making *making)
                         "MPI_Allgather");
 }
 
-/* With the file open on some ranks only, or laid out on some, HDF5 has no way back, because
- * closing it is collective. All ranks are here, and one speaks. */
+/* If the file is open or laid out on some ranks only, HDF5 cannot recover, because closing is
+ * collective. All ranks are here, and one logs the error. */
 static void __attribute__((noreturn)) give_up(struct making *making, enum status status)
 {
   (void)drop_name(making); /* the first failure is the one to report */
@@ -258,7 +260,7 @@ static void __attribute__((noreturn)) give_up(struct making *making, enum status
   comm_abort(making->comm, status);
 }
 
-/* Collective, and agreed on. */
+/* Collective, with the same result on all ranks. */
 static enum status open_on_all(struct making *making)
 {
   const enum status mine =
@@ -279,10 +281,11 @@ static enum status reserve(struct making *making)
       making->index == 0 ? file_reserve_open(making->store->fd, making->path, node_total(making))
                          : STATUS_OK;
   const enum status filled =
-      status ? check_room(making) : STATUS_OK; /* since it was looked at, by somebody else */
+      status ? check_room(making)
+             : STATUS_OK; /* another process has filled the disk since the first check */
   if (filled)
     return filled;
-  return status ? status_prefix(status, "%s for what goes to NVMe (tiers.nvme)",
+  return status ? status_prefix(status, "%s for the NVMe tier (tiers.nvme)",
                                 mem_amount(node_total(making)).text)
                 : STATUS_OK;
 }
@@ -306,7 +309,7 @@ static enum status make_datasets(struct making *making)
   return status ? status_prefix(status, "%s", making->path) : STATUS_OK;
 }
 
-/* Collective, and agreed on. */
+/* Collective, with the same result on all ranks. */
 static enum status lay_out(struct making *making)
 {
   const enum status status = comm_agree(making->comm, make_datasets(making));
@@ -380,7 +383,7 @@ static enum status make_file(struct making *making)
   if (!status)
     status = open_on_all(making);
   if (status) {
-    (void)comm_agree(making->comm, drop_name(making)); /* no rank returns before it is gone */
+    (void)comm_agree(making->comm, drop_name(making)); /* no rank returns before the file is gone */
     return status;
   }
   status = comm_agree(making->comm, drop_name(making));
@@ -403,7 +406,7 @@ static enum status make(struct making *making)
   return status ? status : comm_agree(making->comm, try_direct(making));
 }
 
-/* Gives back all that is needed for making a store alone. */
+/* Frees everything that only the making of a store needs. */
 static void end_making(struct making *making)
 {
   if (making->node != MPI_COMM_NULL &&
@@ -415,9 +418,9 @@ static void end_making(struct making *making)
 
 static enum status start_making(const char *dir, int64_t bytes, struct making *making)
 {
-  enum status status = bytes < 0 ? status_set(STATUS_INTERNAL, "a store of %lld bytes is asked for",
-                                              (long long)bytes)
-                                 : STATUS_OK;
+  enum status status =
+      bytes < 0 ? status_set(STATUS_INTERNAL, "a store cannot have %lld bytes", (long long)bytes)
+                : STATUS_OK;
   if (!status)
     status = mem_new(MEM_META, 1, &making->store);
   if (status)
@@ -452,7 +455,7 @@ void store_destroy(struct store *store)
   if (!store)
     return;
   if (store->fd >= 0)
-    close(store->fd); /* what was written is not wanted any more */
+    close(store->fd); /* the data are not needed any more */
   if (store->direct >= 0)
     close(store->direct);
   mem_free(store->dir);
@@ -500,8 +503,8 @@ static ssize_t move_by(int fd, const struct store *store, const struct piece *pi
   return moved;
 }
 
-/* A limit of the file's size that cuts a block is EINVAL to direct I/O, which moves whole blocks.
- * The page cache moves the bytes before the limit, and then names it. */
+/* If a file size limit lies inside a block, direct I/O returns EINVAL. The page cache moves the
+ * bytes before the limit, and then reports the limit. */
 static ssize_t move(const struct store *store, const struct piece *piece)
 {
   const ssize_t moved = move_by(piece->direct ? store->direct : store->fd, store, piece);
@@ -520,16 +523,17 @@ static enum status explain(const struct store *store, const struct piece *piece,
     snprintf(room, sizeof room, ", whose disk has %s free", mem_amount(have).text);
   return status_set(STATUS_IO, "cannot %s %lld bytes at %lld of the store in %s%s: %s", what,
                     (long long)piece->bytes, (long long)piece->offset, store->dir, room,
-                    moved < 0        ? strerror(error)
-                    : piece->read_to ? "the file is shorter than it was made: something has cut it"
-                                     : "the disk takes no more");
+                    moved < 0 ? strerror(error)
+                    : piece->read_to
+                        ? "the file is shorter than it was made: another program has truncated it"
+                        : "the disk is full");
 }
 
 static enum status transfer(const struct store *store, int64_t bytes, struct piece piece)
 {
   if (piece.offset < 0 || bytes < 0 || piece.offset > store->room ||
       bytes > store->room - piece.offset)
-    return status_set(STATUS_INTERNAL, "%lld bytes at %lld of a store of %lld are asked for",
+    return status_set(STATUS_INTERNAL, "%lld bytes at %lld are outside a store of %lld bytes",
                       (long long)bytes, (long long)piece.offset, (long long)store->room);
   while (bytes > 0) {
     choose_piece(store, bytes, &piece);

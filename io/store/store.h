@@ -25,11 +25,11 @@ enum status store_read(struct store *store, int64_t offset, int64_t bytes, void 
 /* Whether transfers of whole blocks of 4096 bytes go past the page cache, between memory and an
  * offset that are both aligned to that: if the file system allows it. Local. */
 bool store_is_direct(const struct store *store);
-/* Closes the file, which has no name any more. Takes NULL; Local. */
+/* Closes the file, which no longer has a name. Takes NULL; Local. */
 void store_destroy(struct store *store);
 
-/* Whether this process can make a store in `dir`, or make `dir` where it is missing, but for room:
- * STATUS_IO names both the folder and the deck's key. Leaves nothing behind. Local. */
+/* Whether this process can make a store in `dir`, and `dir` itself if it is missing. Free space is
+ * not checked. STATUS_IO names the folder and the deck's key. Leaves nothing behind. Local. */
 enum status store_check_folder(const char *dir);
 /* Bytes that a user may still write on the file system of `dir` (of its nearest parent that
  * exists). Local. */

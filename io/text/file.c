@@ -43,7 +43,8 @@ static enum status make_folder(const char *path)
 {
   struct stat info;
   if (mkdir(path, 0777) == 0)
-    return sync_folder_of(path); /* what is made in it would go with it if the machine stopped */
+    return sync_folder_of(
+        path); /* otherwise a crash of the machine would lose what is made in it */
   int reason = errno;
   if (stat(path, &info) == 0) {
     if (S_ISDIR(info.st_mode))
@@ -95,7 +96,7 @@ enum status file_sync_rename(const char *temporary, const char *final)
   if (status == STATUS_OK && rename(temporary, final) != 0)
     status = failed("rename the finished file to", final);
   if (status != STATUS_OK) {
-    unlink(temporary); /* the first failure is the one to tell */
+    unlink(temporary); /* the first failure is the one to report */
     return status;
   }
   return sync_folder_of(final);
@@ -164,8 +165,9 @@ static enum status read_from(int fd, const char *path, size_t most, size_t room,
   enum status status = mem_resize(MEM_META, room + 1, (void **)&text);
   while (status == STATUS_OK) {
     if (used == room) {
-      room = room < most / 2 ? room * 2
-                             : most + 1; /* one byte more than `most`, to notice what is too big */
+      room = room < most / 2
+                 ? room * 2
+                 : most + 1; /* one byte more than `most`, to notice a file that is too big */
       status = mem_resize(MEM_META, room + 1, (void **)&text);
       if (status != STATUS_OK)
         break;
@@ -179,10 +181,10 @@ static enum status read_from(int fd, const char *path, size_t most, size_t room,
       break;
     used += (size_t)got;
     if (used > most)
-      status = status_set(
-          STATUS_INPUT,
-          "%s holds more than the %zu bytes that are allowed here; it is not the file it should be",
-          path, most);
+      status =
+          status_set(STATUS_INPUT,
+                     "%s holds more than the %zu bytes that are allowed here; it is the wrong file",
+                     path, most);
   }
   if (status != STATUS_OK) {
     mem_free(text);
@@ -203,9 +205,9 @@ static enum status read_open(int fd, const char *path, size_t most, char **out, 
   } else if (S_ISDIR(info.st_mode)) {
     status = status_set(STATUS_INPUT, "%s is a folder; a file is expected", path);
   } else if (info.st_size > 0 && (uint64_t)info.st_size > most) {
-    status = status_set(
-        STATUS_INPUT, "%s holds %lld bytes, %zu are allowed here; it is not the file it should be",
-        path, (long long)info.st_size, most);
+    status =
+        status_set(STATUS_INPUT, "%s holds %lld bytes, %zu are allowed here; it is the wrong file",
+                   path, (long long)info.st_size, most);
   } else {
     size_t room = info.st_size > 0 ? (size_t)info.st_size + 1 : 4096; /* a file in /proc says 0 */
     status = read_from(fd, path, most, room <= most ? room : most + 1, out, bytes);
@@ -246,7 +248,7 @@ static enum status refuse_room(int fd, int error, const char *path, int64_t byte
   return open_failed(error, doing, path);
 }
 
-/* For file systems that cannot reserve: a look at what is free now. */
+/* For file systems that cannot reserve space: compares with the space that is free now. */
 static enum status compare_free_space(int fd, const char *path, int64_t bytes)
 {
   struct statvfs info;
@@ -307,7 +309,7 @@ enum status file_check_write(const char *path, int64_t bytes)
   if (!temporary)
     return STATUS_MEMORY;
   const enum status status = file_create(temporary, bytes);
-  unlink(temporary); /* of what could not be made there is nothing */
+  unlink(temporary); /* removes the file that could not be made */
   mem_free(temporary);
   return status;
 }

@@ -11,21 +11,22 @@
 
 enum status file_make_folders(const char *path);                              /* mkdir -p */
 enum status file_write_all(const char *path, const void *data, size_t bytes); /* atomically */
-/* Whether file_write_all() can write so many bytes there, for what takes long to work out. An
- * existing file stays as it is, and no file is left. */
+/* Whether file_write_all() can write so many bytes there, for a check before long work. An existing
+ * file stays as it is, and no new file remains. */
 enum status file_check_write(const char *path, int64_t bytes);
 /* The content of a file of at most `most` bytes, followed by a NUL. The caller frees *out with
- * mem_free. Only regular files are read, so that a start never waits for a pipe. Local. */
+ * mem_free. Only regular files are read, so that the start of a run never waits for a pipe.
+ * Local. */
 enum status file_read_all(const char *path, size_t most, char **out, size_t *bytes);
 /* Likewise, of a file that Sluice wrote itself: a symbolic link is refused. */
 enum status file_read_own(const char *path, size_t most, char **out, size_t *bytes);
 /* Likewise, of any kind: a file that the user names may be a pipe. */
 enum status file_read_stream(const char *path, size_t most, char **out, size_t *bytes);
-/* pread(2) of all `bytes`, or of those before the end of the file. Returns how many, or -1 with
+/* pread(2) of `bytes` bytes, or fewer at the end of the file. Returns their number, or -1 with
  * errno. */
 int64_t file_read_at(int fd, void *to, size_t bytes, int64_t at);
 enum status file_sync(
-    const char *path); /* what any process of this node wrote to it is on the disk */
+    const char *path); /* flushes the writes of all processes of this node to the disk */
 enum status file_sync_rename(const char *temporary,
                              const char *final); /* fsync file, rename, fsync folder */
 /* Make sure that `bytes` can be written to an existing file; its size stays. A full disk, a quota

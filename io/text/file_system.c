@@ -9,7 +9,7 @@
 
 #include "base/mem.h"
 
-/* From linux/magic.h, and from file systems outside of the kernel's tree. */
+/* From linux/magic.h, and from file systems outside the kernel's tree. */
 static const struct {
   unsigned magic;
   const char *name;

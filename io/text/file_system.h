@@ -1,4 +1,4 @@
-/* The file system that a folder lies on: which it is, who else has it, and what room it has. */
+/* The file system of a folder: its type, whether other nodes share it, and its free space. */
 #ifndef SLUICE_IO_TEXT_FILE_SYSTEM_H
 #define SLUICE_IO_TEXT_FILE_SYSTEM_H
 
@@ -7,14 +7,14 @@
 
 #include "base/status.h"
 
-/* By its type. Some (fuse) are either, and some are not known. */
+/* Known from the type. Some types (fuse) may be local or shared. */
 enum file_system_reach { REACH_UNKNOWN, REACH_NODE, REACH_SHARED };
 
 struct file_system {
-  char type[16]; /* "ext4", "nfs", ...; of one that is not known its number: "type 1badface" */
+  char type[16]; /* "ext4", "nfs", ...; "type 1badface", with its number, for an unknown one */
   enum file_system_reach reach;
-  bool in_memory, one_writer; /* one_writer: a file that many nodes write is slow there */
-  int64_t size, free;         /* bytes; free: what this user may write */
+  bool in_memory, one_writer; /* one_writer: it is slow if many nodes write one file */
+  int64_t size, free;         /* bytes; free: for this user */
 };
 
 /* Facts of `dir`, or of the nearest of its parents that exists. STATUS_IO. Local. */

@@ -99,9 +99,10 @@ static enum status make_room(struct text_input *input, size_t want)
   input->end -= input->at;
   input->filled = kept;
   input->at = 0;
-  if (want <= input->room - 4) /* room for one more character, or a read could be of no bytes */
+  if (want <=
+      input->room - 4) /* room for one more character, so that a read never asks for 0 bytes */
     return STATUS_OK;
-  size_t room = 4 * want; /* so that a window of `want` bytes that slides is moved seldom */
+  size_t room = 4 * want; /* so that a sliding window of `want` bytes is seldom moved */
   enum status status = mem_resize(MEM_DATA, room, (void **)&input->buffer);
   if (status == STATUS_OK)
     input->room = room;

@@ -19,7 +19,7 @@ struct text_input {
       filled; /* buffer[end .. filled) is the beginning of a character whose rest is not read yet */
   int64_t base;   /* byte of the file in buffer[0] */
   bool at_eof;    /* the file has no bytes after `filled` */
-  bool unchecked; /* any bytes but NUL: whoever reads them sees to what is no UTF-8 */
+  bool unchecked; /* any bytes except NUL; the reader handles invalid UTF-8 */
 };
 
 enum status text_input_open(const char *path, struct text_input **out);
@@ -51,7 +51,7 @@ struct text_buffer {
 extern size_t text_document_most; /* bytes of a document, or of any other string of a file: 256 MiB;
                                      tests lower it */
 void text_buffer_free(struct text_buffer *buffer); /* takes a zeroed one */
-/* STATUS_INPUT where the limit is passed. */
+/* STATUS_INPUT if the limit is exceeded. */
 enum status text_buffer_append(struct text_buffer *buffer, const char *data, size_t bytes);
 enum status text_buffer_append_line(struct text_buffer *buffer, const char *line); /* and "\n" */
 

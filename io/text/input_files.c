@@ -45,7 +45,7 @@ static enum status add_range(int fd, const char *path, int64_t begin, int64_t en
   return STATUS_OK;
 }
 
-/* Enough to notice a file that was exchanged or appended to, without reading a corpus twice. */
+/* Enough to notice a replaced or extended file without reading the corpus twice. */
 static enum status fingerprint(const char *path, int64_t bytes, uint32_t *out)
 {
   unsigned char *piece = NULL;
@@ -171,7 +171,7 @@ static int compare_pointers(const void *a, const void *b)
   return compare_paths(*(const void *const *)a, *(const void *const *)b);
 }
 
-/* A corpus that is read twice by mistake is weighted twice. */
+/* Refuses files that are given twice, because they would have twice the weight. */
 static enum status refuse_repeated(const struct input_files *inputs)
 {
   const struct input_file **sorted = NULL;
@@ -244,7 +244,7 @@ static enum status read_list(char *text, int64_t count, struct input_files *out)
       return STATUS_MEMORY;
     if (sscanf(strtok_r(NULL, "\n", &rest), "%" SCNd64 " %" SCNu32, &file->bytes, &file->crc32) !=
         2)
-      return status_set(STATUS_INTERNAL, "the list of input files did not arrive whole");
+      return status_set(STATUS_INTERNAL, "the list of input files did not arrive complete");
     out->bytes += file->bytes;
   }
   return status;

@@ -1,4 +1,4 @@
-/* The files of a corpus, in an order that depends on nothing but their names. Private to io. */
+/* The files of a corpus, in an order that depends only on their names. Private to io. */
 #ifndef SLUICE_IO_TEXT_INPUT_FILES_H
 #define SLUICE_IO_TEXT_INPUT_FILES_H
 
@@ -8,8 +8,8 @@
 
 struct input_file {
   char *path;
-  char *name; /* below the input folder, or the last part of a file's path: the same wherever the
-               * data lies */
+  char *name; /* path below the input folder, or the last part of a file's path, so that it is the
+                 same wherever the data are stored */
   int64_t bytes;
   uint32_t crc32; /* of the first and the last MiB */
 };

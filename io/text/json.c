@@ -261,8 +261,8 @@ enum status json_number(struct text_input *input)
     status = look(input, &byte);
   }
   if (status == STATUS_OK && byte == '0')
-    input->at++; /* nothing but a point or an exponent may follow: "01" ends here and the caller
-                    meets the 1 */
+    input->at++; /* only a point or an exponent may follow: "01" ends here, and the caller finds the
+                    1 */
   else if (status == STATUS_OK)
     status = digits(input);
   if (status == STATUS_OK)

@@ -1,7 +1,7 @@
 /* A strict reader of JSON (RFC 8259) from a file's bytes. It builds no tree and holds only the
- * string being read, so files of any size can be read value by value. Text that RFC 8259 does not
- * allow is refused. So are escapes that are no character (lone surrogates) and \u0000. The sentence
- * names file and byte. Private to io/. */
+ * string being read, so files of any size can be read value by value. It refuses text that RFC 8259
+ * does not allow, \u0000, and escapes that are no character (lone surrogates). Errors name file and
+ * byte. Private to io/. */
 #ifndef SLUICE_IO_TEXT_JSON_H
 #define SLUICE_IO_TEXT_JSON_H
 
@@ -9,8 +9,8 @@
 
 /* The next byte that is not white space, not taken; -1 at the end of the file. */
 enum status json_peek(struct text_input *input, int *byte);
-/* Take `byte` after white space. `where` ends the sentence of a failure: "expected ',' or ']' after
- * ..." is said by the caller through json_unexpected(). */
+/* Take `byte` after white space. `where` ends the error message. For "expected ',' or ']' after
+ * ..." the caller uses json_unexpected(). */
 enum status json_expect(struct text_input *input, char byte, const char *expected);
 /* STATUS_INPUT: "expected EXPECTED, found ..." (or "the file ends where EXPECTED should be") at the
  * next byte. */

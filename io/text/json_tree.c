@@ -407,7 +407,7 @@ const struct json_node *json_find_said(const struct json_node *object, const cha
 
 /* --- typed access -------------------------------------------------------- */
 
-/* Text of a file, cut to a length that suits a sentence. */
+/* Text of a file, cut to a length that fits an error message. */
 static size_t put_quoted(char *to, size_t room, const char *text, size_t bytes)
 {
   const size_t most = room - 1 < QUOTED_MOST ? room - 1 : QUOTED_MOST,

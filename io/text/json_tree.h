@@ -1,8 +1,8 @@
 /* A small JSON file as a tree: config.json, tokenizer.json, an index of tensors, the header of a
- * safetensors file. Strict (RFC 8259, through io/text/json.h), with limits on bytes and depth; a
- * key that occurs twice in an object is refused. If a caller asks for a value of another kind, the
- * sentence names the file and the path to the value: "config.json: rope_scaling.factor is a text,
- * where a number belongs". Private to io/ and to readers of configurations. */
+ * safetensors file. Strict (RFC 8259, through io/text/json.h), with limits on bytes and depth. A
+ * key that occurs twice in an object is refused. If a value has the wrong kind, the error names
+ * file and path: "config.json: rope_scaling.factor is a text, where a number belongs". Private to
+ * io/ and to readers of configurations. */
 #ifndef SLUICE_IO_TEXT_JSON_TREE_H
 #define SLUICE_IO_TEXT_JSON_TREE_H
 
@@ -29,7 +29,8 @@ const struct json_node *json_tree_root(const struct json_tree *tree);
 enum json_kind json_kind(const struct json_node *node);
 int64_t json_length(const struct json_node *node); /* members of an array or object, 0 of others */
 const struct json_node *json_first(
-    const struct json_node *node); /* member, in the file's order; NULL: none; NULL has none */
+    const struct json_node
+        *node); /* first member, in the file's order; NULL: none; NULL has none */
 const struct json_node *json_next(const struct json_node *node); /* sibling */
 const char *json_key(
     const struct json_node *node,
@@ -40,8 +41,8 @@ const struct json_node *json_find(const struct json_node *object,
 /* The same, and NULL for a member that is null. */
 const struct json_node *json_find_said(const struct json_node *object, const char *key);
 
-/* Typed access. STATUS_INPUT with the sentence above, or with the range that was expected. `out` is
- * set on success only. */
+/* Typed access. STATUS_INPUT with the error above, or with the expected range. `out` is set on
+ * success only. */
 enum status json_get_text(const struct json_node *node, const char **out,
                           size_t *bytes); /* zero-terminated; bytes may be NULL */
 enum status json_get_whole(const struct json_node *node, int64_t least, int64_t most,
@@ -50,7 +51,7 @@ enum status json_get_real(const struct json_node *node, double *out);
 enum status json_get_bool(const struct json_node *node, bool *out);
 /* The number as it is written: "1e-05". NULL if it is none. */
 const char *json_number_text(const struct json_node *node);
-/* STATUS_INPUT: "FILE: WAY.TO.NODE <text>". For what is wrong with a value beyond its kind. */
+/* STATUS_INPUT: "FILE: PATH.TO.NODE <text>". For values of the right kind that are wrong. */
 enum status json_fail(const struct json_node *node, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

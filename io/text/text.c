@@ -129,7 +129,7 @@ static bool continues(char byte)
   return ((unsigned char)byte & 0xC0) == 0x80;
 }
 
-/* Where the last character begins; `bytes` if what stands there is none. */
+/* Where the last character begins; `bytes` if the last bytes are no character. */
 static size_t last_character(const char *window, size_t bytes)
 {
   size_t begin = bytes - 1;
@@ -138,8 +138,8 @@ static size_t last_character(const char *window, size_t bytes)
   return continues(window[begin]) ? bytes : begin;
 }
 
-/* Bytes of the first block of the window, which is TEXT_BLOCK_MOST long unless the file ends in it.
- */
+/* Bytes of the first block of the window, which is TEXT_BLOCK_MOST long unless the file ends in
+ * it. */
 static size_t block_length(const char *window, size_t bytes)
 {
   size_t last_line = 0, last_space = 0;
@@ -258,7 +258,7 @@ static enum status join(struct text *text, int64_t begin, struct text_document *
              : status;
 }
 
-/* Up to the next object of JSON Lines: the last one's line must end before it. */
+/* Moves to the next object of JSON Lines. The line of the last object must end before it. */
 static enum status next_line(struct text *text, bool *found)
 {
   struct text_input *input = text->input;

@@ -1,5 +1,5 @@
-/* A text file as a stream of documents. Never loaded whole: what is held is a document, or a
- * buffer. Private to io/.
+/* A text file as a stream of documents. Only one document, or one buffer, is in memory. Private to
+ * io/.
  *
  * Plain text: a file's blocks. A block ends after the first blank line at or past TEXT_BLOCK_LEAST
  * bytes. If there is none before TEXT_BLOCK_MOST, it ends after the last line end, else the last
@@ -8,10 +8,10 @@
  * newline; other keys are ignored. A document that holds only white space is skipped, but counted
  * in `number`. A block of plain text is skipped only if it is the whole file.
  *
- * By the name's ending: .txt plain text; .jsonl, .ndjson JSON Lines; .json an array if it begins
- * with '[', else JSON Lines. Other names are read by content: an array if the file begins with '['
- * and '{', JSON Lines if it begins with '{' and '"' (ignoring white space between them), else plain
- * text. */
+ * The name's ending selects the format: .txt plain text; .jsonl, .ndjson JSON Lines; .json an array
+ * if it begins with '[', else JSON Lines. Content selects it for other names. White space is
+ * ignored. A file that begins with '[' and '{' is an array. One that begins with '{' and '"' is
+ * JSON Lines. Any other is plain text. */
 #ifndef SLUICE_IO_TEXT_TEXT_H
 #define SLUICE_IO_TEXT_TEXT_H
 
@@ -23,8 +23,8 @@
 
 enum { TEXT_BLOCK_LEAST = 16 << 10, TEXT_BLOCK_MOST = 1 << 20 };
 
-/* Where a stream goes on: the byte after a document, and the number of the next one. {0, 0} is the
- * beginning. */
+/* Where a stream continues: the byte after a document, and the number of the next one. {0, 0} is
+ * the beginning. */
 struct text_position {
   int64_t byte, number;
 };
@@ -33,15 +33,15 @@ struct text_document {
   const char *text; /* valid until the next call */
   size_t bytes;
   int64_t number;    /* 0, 1, 2, ... in the file */
-  bool begins, ends; /* a document, as objects do; of a plain text the first block begins one and
-                        the last one ends it */
+  bool begins, ends; /* a document, as every object does; in plain text only the first block begins
+                        one, and only the last block ends it */
   struct text_position after;
 };
 
 struct text;
 enum status text_open(const char *path, struct text_position from, struct text **out);
-/* The same, but what is no UTF-8 in a plain text or in a string becomes U+FFFD, as utf8_replace()
- * does it. */
+/* The same, but invalid UTF-8 in a plain text or in a string becomes U+FFFD, as in
+ * utf8_replace(). */
 enum status text_open_replacing(const char *path, struct text_position from, struct text **out);
 void text_close(struct text *text); /* takes NULL */
 /* *found false at the end of the file. Broken UTF-8 or JSON, a missing or repeated "text", too

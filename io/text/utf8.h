@@ -1,4 +1,4 @@
-/* Whether text is UTF-8, and what to make of text that is not. */
+/* Checks whether text is UTF-8, and replaces invalid parts. */
 #ifndef SLUICE_IO_TEXT_UTF8_H
 #define SLUICE_IO_TEXT_UTF8_H
 

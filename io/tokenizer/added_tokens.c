@@ -53,8 +53,8 @@ static int64_t lower_bound(const struct added_tokens *set, int64_t low, int64_t 
   return low;
 }
 
-/* The longest token that `text` begins with, NULL for none: the range of tokens that go on as the
- * text does is narrowed byte by byte. */
+/* The longest token that `text` begins with, NULL for none. The range of tokens that agree with the
+ * text is narrowed byte by byte. */
 static const struct added_token *longest(const struct added_tokens *set, const char *text,
                                          size_t bytes)
 {

@@ -1,4 +1,4 @@
-/* Added tokens: texts that are found before all splitting, the leftmost first, of those the
+/* Added tokens: texts that are found before all splitting. The leftmost match comes first, then the
  * longest. Private to io/. */
 #ifndef SLUICE_IO_TOKENIZER_ADDED_TOKENS_H
 #define SLUICE_IO_TOKENIZER_ADDED_TOKENS_H
@@ -12,7 +12,7 @@
 enum { ADDED_TOKEN_BYTES_MOST = 1024 };
 
 struct added_token {
-  const char *text; /* valid UTF-8, not empty; whoever adds it keeps it */
+  const char *text; /* valid UTF-8, not empty; owned by the caller that adds it */
   size_t bytes;
   int32_t id;
   bool takes_left, takes_right; /* also the white space before or after it */
@@ -22,7 +22,7 @@ struct added_tokens {
   struct added_token *token; /* sorted by text once added_tokens_sort() was called */
   int64_t count, room;
   bool first[256];       /* bytes that one of them begins with */
-  int first_bytes, only; /* how many those are, and the last of them */
+  int first_bytes, only; /* the number of such bytes, and the last of them */
 };
 
 enum status added_tokens_add(struct added_tokens *set, const struct added_token *token);
@@ -36,8 +36,8 @@ struct added_match {
   int32_t id;
 };
 
-/* The first token found at byte `from` or later; white space before byte `taken` belongs to what
- * was found before. False: none. */
+/* The first token found at byte `from` or later. White space before byte `taken` belongs to an
+ * earlier token. False: none. */
 bool added_tokens_find(const struct added_tokens *set, const char *text, size_t bytes, size_t from,
                        size_t taken, struct added_match *out);
 

@@ -57,8 +57,8 @@ static bool is_printable(int byte)
   return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
 }
 
-/* The byte that a character stands for, or -1: those that are not printable are 0 .. 32, 127 .. 160
- * and 173. */
+/* The byte that a character stands for, or -1. Bytes 0 .. 32, 127 .. 160 and 173 are not
+ * printable. */
 static int byte_of(unsigned code)
 {
   if (code < 256)
@@ -230,7 +230,7 @@ bool bpe_is_made(const struct bpe *bpe, int32_t id)
 
 /* ---- meaning */
 
-/* The table has no order: each merge's hash holds its rank, so that their sum needs none. */
+/* The table has no order. Each merge's hash holds its rank, so hashes can be added in any order. */
 static uint64_t hash_merges(const struct bpe *bpe)
 {
   uint64_t sum = 0;

@@ -19,8 +19,8 @@ enum status bpe_create(int64_t vocab, struct bpe **out);
 void bpe_destroy(struct bpe *bpe); /* takes NULL */
 
 /* Byte-level vocabularies spell bytes as characters: printable ones of Latin-1 stand for
- * themselves, the others in turn for U+0100 and up. The bytes that valid UTF-8 text stands for,
- * into `out`, which has room for `bytes`; false where a character stands for none. */
+ * themselves, the others in turn for U+0100 and up. Writes the bytes that valid UTF-8 text stands
+ * for into `out`, which has room for `bytes`. False if a character stands for no byte. */
 bool bpe_unspell(const char *text, size_t bytes, char *out, size_t *n);
 
 /* The bytes of a token, at least one. `of_text`: it may come out of text; bpe_find() finds it, and
@@ -31,18 +31,18 @@ int32_t bpe_find(const struct bpe *bpe, const char *bytes, size_t n); /* -1: non
 /* All bytes as tokens; false: *missing has none. */
 bool bpe_find_bytes(struct bpe *bpe, int *missing);
 
-/* `merges`: how many will be added at most. */
+/* `merges`: upper bound for the number of merges. */
 enum status bpe_reserve_merges(struct bpe *bpe, int64_t merges);
 /* Pairs added earlier have lower ranks. False: the pair was added before. */
 bool bpe_add_merge(struct bpe *bpe, int32_t left, int32_t right, int32_t joined);
-/* Whether a token can come out of text: it is a byte, a merge makes it, or it may be a whole word.
- */
+/* Whether a token can come out of text: it is a byte, a merge makes it, or it may be a whole
+ * word. */
 bool bpe_is_made(const struct bpe *bpe, int32_t id);
 /* A word that is a token is that token, whether merges make it or not. */
 void bpe_take_whole_words(struct bpe *bpe);
 
-/* Continue a hash with all that decides which tokens a word becomes: tokens by id, merges by rank.
- */
+/* Continue a hash with everything that decides the tokens of a word: tokens by id, merges by
+ * rank. */
 uint64_t bpe_hash(const struct bpe *bpe, uint64_t hash);
 
 /* Append the tokens of a word of at most INT32_MAX / 4 bytes; `tokens` has room for one a byte. */

@@ -18,7 +18,7 @@
 #include "io/tokenizer/nfc.h"
 #include "io/tokenizer/split.h"
 
-static const double ROUND_SECONDS = 1; /* ranks work alone for so long, then agree */
+static const double ROUND_SECONDS = 1; /* until ranks exchange their status */
 static const double PROGRESS_SECONDS = 5;
 static const int64_t VOCAB_MOST = 1 << 24;
 
@@ -51,10 +51,10 @@ static enum status check_specials(const struct bpe_train_config *config)
     for (int byte = 0; byte < BPE_BYTES; byte++)
       if (strlen(special) == bpe_spell_byte(byte, spelled) &&
           memcmp(special, spelled, strlen(special)) == 0)
-        return status_set(
-            STATUS_USAGE,
-            "the special token '%s' is the name of a single byte; choose a longer one, as <|%s|>",
-            special, special);
+        return status_set(STATUS_USAGE,
+                          "the special token '%s' is the name of a single byte; choose a longer "
+                          "one, such as <|%s|>",
+                          special, special);
     for (int k = 0; k < i; k++)
       if (strcmp(config->special[k], special) == 0)
         return status_set(STATUS_USAGE, "the special token '%s' is given twice", special);
@@ -83,9 +83,8 @@ static enum status check_config(const struct bpe_train_config *config)
                       " tokens",
                       config->specials, BPE_BYTES, config->vocab);
   if (config->min_count < 1 || config->word_most < 0)
-    return status_set(
-        STATUS_USAGE,
-        "pairs must occur once at least to be merged, and words cannot be of less than no bytes");
+    return status_set(STATUS_USAGE,
+                      "min_count must be at least 1, and the longest word at least 0 bytes");
   return check_specials(config);
 }
 
@@ -99,12 +98,12 @@ static enum status enter_folder(const char *folder)
   if (file_exists(path))
     status =
         status_set(STATUS_USAGE,
-                   "%s is there already; choose another folder, or remove it to train anew", path);
+                   "%s is there already; choose another folder, or remove it to train again", path);
   mem_free(path);
   return status == STATUS_OK ? file_make_folders(folder) : status;
 }
 
-/* ---- who reads what */
+/* ---- files per rank */
 
 static int larger_first(const void *a, const void *b)
 {
@@ -115,7 +114,7 @@ static int larger_first(const void *a, const void *b)
                             : (x->part > y->part) - (x->part < y->part);
 }
 
-/* A file that is more than a rank's part of the whole is read by several ranks. */
+/* Several ranks read a file that is larger than a rank's share of all files. */
 static enum status cut(const struct input_files *inputs, int ranks, struct share **out, int64_t *n)
 {
   struct share *share = NULL;
@@ -220,8 +219,8 @@ static enum status count_until(struct counter *counter, double end)
   return STATUS_OK;
 }
 
-/* Rounds of a second: a rank that fails does not let the others work for hours before they hear of
- * it, and every round tells how far all are. */
+/* Rounds of a second, so that all ranks learn soon of a rank that fails, and of each other's
+ * progress. */
 static enum status count_all(struct comm *comm, struct counter *counter)
 {
   double start = clock_s();
@@ -279,8 +278,8 @@ static enum status count_and_gather(struct comm *comm, struct counter *counter,
 
 /* ---- rank 0 */
 
-/* Special tokens as the bytes whose names in the files they are spelled with, if there are such:
- * text must not be merged into one. */
+/* Special tokens as bytes, if their spelling is that of bytes in the files. Merges must not make
+ * such a token from text. */
 static enum status reserve_specials(const struct bpe_train_config *config, struct bpe_words *out)
 {
   enum status status = STATUS_OK;
@@ -369,7 +368,7 @@ enum status bpe_train_run(struct comm *comm, const struct bpe_train_config *conf
   if (status == STATUS_OK)
     status = run_on_inputs(comm, &counter, result);
   if (status && makes)
-    (void)rmdir(full.out); /* for nothing, if it is empty */
+    (void)rmdir(full.out); /* removes the folder if it is empty */
   text_close(counter.text);
   split_destroy(counter.split);
   nfc_destroy(counter.nfc);

@@ -6,7 +6,7 @@
 static const int64_t BATCH_BYTES = 4 << 20;
 static const int64_t MESSAGE_BYTES = 1 << 30;
 
-/* A run of words as it travels: `n` of them, then their bytes. */
+/* A batch of words as a message: their number `n`, then their bytes. */
 struct batch {
   int64_t n, bytes;
 };
@@ -41,7 +41,7 @@ static enum status receive_bytes(const struct wire *wire, void *data, int64_t by
   return status;
 }
 
-/* A batch of no words ends it. */
+/* An empty batch is the last one. */
 static enum status send_words(const struct wire *wire, const struct bpe_words *words)
 {
   enum status status = STATUS_OK;

@@ -1,8 +1,8 @@
 /* The words lie one after another as rows of symbols, one slot a byte. A pair has its exact count,
  * and a list of its places when the list was made; places that have changed since are skipped. The
  * heap holds the count that a pair had when it was put there. Counts only fall after that, so the
- * top is put back with its current count until it is right. A merge costs what the pair occurs,
- * whatever the length of the words. */
+ * top is put back with its current count until it is right. The cost of a merge is proportional to
+ * the count of the pair, whatever the length of the words. */
 #include "io/tokenizer/bpe_train_merge.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ enum {
 static const double ROUND_SECONDS = 1;
 static const double PROGRESS_SECONDS = 5;
 
-/* Words stand in the order of their counts: those of one count make a run of slots. */
+/* Words are ordered by count, so words of one count fill a run of slots. */
 struct run {
   uint64_t begin;
   int64_t count;
@@ -49,7 +49,7 @@ struct beside {
   bool touched;
 };
 
-/* A place of a pair in the making. */
+/* A place of a new pair. */
 struct place {
   int32_t id; /* of the token next to the new one */
   uint32_t at;
@@ -163,7 +163,7 @@ static enum status rebuild_pairs(struct trainer *t, uint64_t slots)
   return STATUS_OK;
 }
 
-/* Pairs that occur no more give way when room is short. */
+/* Removes pairs that no longer occur, when the table is full. */
 static enum status reserve_pairs(struct trainer *t, uint64_t more)
 {
   uint64_t live = 0, slots = t->pair_slots ? t->pair_slots : PAIR_SLOTS;
@@ -255,7 +255,7 @@ static enum status reserve_items(struct trainer *t, uint64_t more)
 
 /* ---- lists of places */
 
-/* The pairs that still occur, their lists one after another in `fresh` without the places that
+/* Copies the lists of pairs that still occur to `fresh`, one after another, without places that
  * changed. */
 static void copy_lists(struct trainer *t, uint32_t *fresh)
 {
@@ -280,8 +280,8 @@ static void copy_lists(struct trainer *t, uint32_t *fresh)
       sift_down(t, i);
 }
 
-/* No more places stand in the lists at once than there are symbols, so they stay within a small
- * multiple of that. */
+/* Valid places are at most as many as symbols, so the lists stay within a small multiple of
+ * that. */
 static enum status reserve_lists(struct trainer *t, uint64_t more)
 {
   if (t->listed + more <= t->list_room)
@@ -326,7 +326,7 @@ static int falling_counts(const void *a, const void *b)
 
 static void spell(struct trainer *t, const struct bpe_words *words, const int32_t id_of[BPE_BYTES])
 {
-  uint64_t at = 1; /* behind a slot that lies between words */
+  uint64_t at = 1; /* the slot before it lies between words */
   t->slot[0] = BETWEEN;
   for (int64_t i = 0; i < words->n; i++) {
     const struct bpe_word *word = &words->word[i];
@@ -379,7 +379,7 @@ struct first {
   uint32_t n;
 };
 
-/* How many there are. */
+/* Returns their number. */
 static uint64_t count_first(const struct trainer *t, struct first *first)
 {
   const struct run *run = t->run;

@@ -30,7 +30,7 @@ static uint64_t load(const char *bytes, size_t n)
   return value;
 }
 
-/* Words are short: their last bytes are taken by two loads of a fixed size that overlap. */
+/* Words are short, so their last bytes are read by two overlapping loads of a fixed size. */
 static uint32_t hash_of(const char *bytes, size_t n)
 {
   uint64_t hash = n, rest = 0;

@@ -14,8 +14,8 @@ struct bpe_word {
   uint32_t bytes, hash;
 };
 
-/* Words are numbered in the order in which they came, and lie one after another in the pool. Starts
- * zeroed. */
+/* Words are numbered in the order in which they were added, and lie one after another in the pool.
+ * Starts zeroed. */
 struct bpe_words {
   struct bpe_word *word; /* [n] */
   int64_t n, room, pool_room;
@@ -28,8 +28,8 @@ struct bpe_words {
 extern uint64_t bpe_words_most; /* bytes of all words of a table, and one for each of them:
                                    UINT32_MAX; tests lower it */
 
-/* Add `count` to a word, which is new if it was not there. *number may be NULL. More than the
- * above: STATUS_UNSUPPORTED. */
+/* Add `count` to a word, which is added if it is new. *number may be NULL. STATUS_UNSUPPORTED above
+ * the limit. */
 enum status bpe_words_add(struct bpe_words *words, const char *text, size_t bytes, int64_t count,
                           int64_t *number);
 int64_t bpe_words_find(const struct bpe_words *words, const char *text,

@@ -9,7 +9,7 @@
 #include "io/text/file.h"
 #include "io/tokenizer/split.h"
 
-/* A text in the making; the first failure stays. */
+/* A text that is being written. The first failure is kept. */
 struct output {
   char *data;
   size_t bytes;

@@ -53,7 +53,7 @@ static bool bytes_is_special(const struct tokenizer *tokenizer, int32_t token)
   return false;
 }
 
-/* Each byte is its own id: there is one such tokenizer. */
+/* Each byte is its own id, so all such tokenizers are equal. */
 static uint64_t bytes_meaning(const struct tokenizer *tokenizer)
 {
   (void)tokenizer;

@@ -1,5 +1,5 @@
-/* GPT-2's two files. vocab.json: one object, tokens and their ids. merges.txt: a line a pair, the
- * first one joined first. */
+/* GPT-2's two files. vocab.json: one object, tokens and their ids. merges.txt: one pair per line.
+ * The first line is joined first. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -46,7 +46,7 @@ static enum status read_entry(struct loader *loader, struct entry *out)
   if (status)
     return status;
   if (loader->key.bytes == 0)
-    return text_input_fail(input, out->byte, "a token of no bytes");
+    return text_input_fail(input, out->byte, "a token without bytes");
   if (!bpe_unspell(loader->key.data, loader->key.bytes, loader->key.data, &length))
     return text_input_fail(input, out->byte,
                            "a token with a character that stands for no byte; GPT-2's vocab.json "

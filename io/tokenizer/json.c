@@ -21,7 +21,7 @@ struct loader {
   struct added_tokens added; /* all of them, sorted */
   int64_t words;  /* tokens of the vocabulary; added ones that are not among them have the ids from
                      there on */
-  int32_t behind; /* what the template puts behind a text, -1: nothing */
+  int32_t behind; /* token that the template puts after a text, -1: none */
 };
 
 /* ---- keys */
@@ -111,7 +111,7 @@ static int by_text(const void *key, const void *item)
   return order ? order : a->bytes < b->bytes ? -1 : a->bytes > b->bytes;
 }
 
-/* The id of a token that is written as in the file, -1 for none. */
+/* The id of a token, spelled as in the file, -1 for none. */
 static int64_t find_token(const struct loader *loader, const char *text)
 {
   const struct json_node *node = json_find(loader->vocab, text);
@@ -124,8 +124,8 @@ static int64_t find_token(const struct loader *loader, const char *text)
   return found ? found->id : -1;
 }
 
-/* A name that no bytes are spelled by can only be that of an added token; a special token does not
- * come out of text. */
+/* A name that spells no bytes can only belong to an added token. A special token is never made from
+ * text. */
 static enum status load_word(const struct loader *loader, const struct json_node *node,
                              struct text_buffer *bytes)
 {
@@ -139,7 +139,7 @@ static enum status load_word(const struct loader *loader, const struct json_node
   if (taken)
     return json_fail(node, "is the id %" PRId64 ", which another token has", id);
   if (length == 0)
-    return json_fail(node, "is a token of no bytes");
+    return json_fail(node, "is a token without bytes");
   bytes->bytes = 0;
   status = text_buffer_append(bytes, key, length);
   if (status)
@@ -165,8 +165,8 @@ static enum status load_vocab(const struct loader *loader)
   return status;
 }
 
-/* The pieces of a merge: "A B" or ["A", "B"], as the file spells them, one after another in
- * `joined`; *left is the length of A. */
+/* The pieces of a merge, "A B" or ["A", "B"], as the file spells them. They are concatenated in
+ * `joined`. *left is the length of A. */
 static enum status get_pieces(const struct json_node *node, struct text_buffer *joined,
                               size_t *left)
 {
@@ -327,7 +327,7 @@ static enum status refuse_repeated(const struct loader *loader, const struct jso
   return STATUS_OK;
 }
 
-/* How many of the list (NULL: there is none) are not in the vocabulary, and the bytes of all their
+/* Number of tokens of the list (NULL: none) that are not in the vocabulary, and the bytes of all
  * texts. */
 static void measure_added(const struct loader *loader, const struct json_node *list, int64_t *fresh,
                           size_t *bytes)
@@ -450,8 +450,7 @@ static enum status check_byte_level(const struct json_node *node, bool *splits)
   enum status status = get_flag(node, "add_prefix_space", true, &prefix);
   if (status == STATUS_OK && prefix)
     status = json_fail(
-        node,
-        "puts a space in front of each text (add_prefix_space), which Sluice does not support");
+        node, "puts a space before each text (add_prefix_space), which Sluice does not support");
   if (status == STATUS_OK)
     status = get_flag(node, "use_regex", true, splits);
   return status == STATUS_OK ? refuse_other_keys(node, known) : status;
@@ -534,7 +533,7 @@ static enum status check_decoder(const struct loader *loader)
              : status;
 }
 
-/* ---- what is put around a text */
+/* ---- tokens around a text */
 
 /* The one id of a special token of the template. */
 static enum status template_id(const struct loader *loader, const struct json_node *template,
@@ -552,7 +551,7 @@ static enum status template_id(const struct loader *loader, const struct json_no
     status = require(token, "ids", JSON_ARRAY, &ids);
   if (status == STATUS_OK && json_length(ids) != 1)
     status = json_fail(
-        ids, "holds %" PRId64 " ids; Sluice puts one token in front of a text and one behind it",
+        ids, "holds %" PRId64 " ids; Sluice puts one token before a text and one after it",
         json_length(ids));
   if (status == STATUS_OK)
     status = json_get_whole(json_first(ids), 0, loader->t->base.vocab - 1, &id);
@@ -578,7 +577,7 @@ static enum status load_template(struct loader *loader, const struct json_node *
     else if (*place >= 0)
       return json_fail(
           node,
-          "is a second token on one side of the text; Sluice puts one in front and one behind");
+          "is a second token on one side of the text; Sluice puts one before it and one after it");
     else
       status = template_id(loader, template, special, place);
   }
@@ -606,7 +605,7 @@ static enum status load_processor(struct loader *loader, const struct json_node 
 
 /* ---- end of text */
 
-/* Whatever else tokenizer_config.json says about tokens must be what tokenizer.json says. */
+/* tokenizer_config.json must not contradict tokenizer.json about tokens. */
 static enum status check_config(const struct loader *loader, const struct json_node *config)
 {
   const struct json_node *begins = json_find_said(config, "add_bos_token"),
@@ -616,9 +615,8 @@ static enum status check_config(const struct loader *loader, const struct json_n
   if (status == STATUS_OK && begins)
     status = json_get_bool(begins, &begin);
   if (status == STATUS_OK && begin && loader->t->base.begin_of_text < 0)
-    status =
-        json_fail(begins, "is true, but the post_processor of %s puts no token in front of a text",
-                  main_name);
+    status = json_fail(begins, "is true, but the post_processor of %s puts no token before a text",
+                       main_name);
   for (const struct json_node *node = decoder && status == STATUS_OK ? json_first(decoder) : NULL;
        node && status == STATUS_OK; node = json_next(node)) {
     const struct json_node *content = NULL;
@@ -629,7 +627,8 @@ static enum status check_config(const struct loader *loader, const struct json_n
       break;
     snprintf(id, sizeof id, "%" PRId64, find_token(loader, text));
     if (!key || strcmp(key, id) != 0)
-      status = json_fail(node, "is a token that %s does not have, or has by another id", main_name);
+      status =
+          json_fail(node, "is a token that %s does not have, or has with another id", main_name);
   }
   return status;
 }
@@ -714,20 +713,19 @@ static enum status load_end_of_text(struct loader *loader, const char *path)
   if (end < 0)
     return status_set(STATUS_INPUT,
                       "%s: no token ends a text: there is no <|endoftext|>, no eos_token in %s and "
-                      "no eos_token_id in config.json beside it; name the "
-                      "token as eos_token",
+                      "no eos_token_id in config.json next to it; name the token as eos_token",
                       path, config_name);
   if (loader->behind >= 0 && loader->behind != end)
     return status_set(
         STATUS_INPUT,
-        "%s: post_processor puts the token %d behind a text, but texts end with the token %" PRId64,
+        "%s: post_processor puts the token %d after a text, but texts end with the token %" PRId64,
         path, loader->behind, end);
   t->base.end_of_text = (int32_t)end;
   if (bpe_is_made(t->bpe, t->base.end_of_text) ||
       (t->base.begin_of_text >= 0 && bpe_is_made(t->bpe, t->base.begin_of_text)))
     return status_set(STATUS_INPUT,
-                      "%s: the token at the beginning or the end of a text can come out of text: "
-                      "it must be a special one",
+                      "%s: the token at the beginning or the end of a text can be made from text: "
+                      "it must be a special token",
                       path);
   return STATUS_OK;
 }
@@ -791,8 +789,8 @@ static enum status json_create(const char *folder, struct tokenizer **out)
   return status;
 }
 
-/* Where the end of text is known from the model's configuration, which is not the tokenizer's, a
- * small file of the same kind says so. */
+/* If the end of text is known only from the model's configuration, which is no file of the
+ * tokenizer, a small config.json records it. */
 static enum status json_copy(const struct tokenizer *tokenizer, const char *folder)
 {
   const struct tokenizer_bpe *t = (const struct tokenizer_bpe *)tokenizer;

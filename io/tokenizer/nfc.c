@@ -1,7 +1,7 @@
-/* utf8proc knows what characters are made of; the order of marks is made here, where a long row of
- * them takes n log n steps. The characters that take part are compiled in, according to the Unicode
- * version that the reference library's normalizer knows (9). Marks of later versions are ordinary
- * characters to it, and so here. */
+/* utf8proc decomposes and composes characters. Marks are ordered here, because n of them then take
+ * n log n steps. The characters that take part are compiled in, from the Unicode version of the
+ * reference library's normalizer (9). Marks of later versions are ordinary characters there and
+ * here. */
 #include "io/tokenizer/nfc.h"
 
 #include <stdlib.h>
@@ -15,10 +15,10 @@ enum {
   EXPANSION_MOST = 18 /* code points of any decomposition: Unicode's own bound */
 };
 
-/* A character that is inert stands for itself in NFC and takes no part in what is before it: text
- * may be cut in front of it. */
+/* An inert character stays as it is in NFC and does not combine with characters before it. So text
+ * may be cut before it. */
 struct nfc {
-  uint64_t active[CODES / 64]; /* those that are not */
+  uint64_t active[CODES / 64]; /* characters that are not inert */
   int32_t *codes;              /* of the segment at hand */
   int64_t codes_room;
   uint64_t *keys; /* of a row of marks */
@@ -38,7 +38,7 @@ static enum status check(utf8proc_ssize_t result)
 
 /* ---- which characters are inert */
 
-/* First and last of those that are not: NFC may change them, or join them to what is before them.
+/* Ranges of characters that are not inert: NFC may change them, or combine them with earlier ones.
  * Made by tests/peers/unicode_tables.py. */
 static const int32_t active_ranges[][2] = {
     {0x300, 0x34e},     {0x350, 0x36f},     {0x374, 0x374},     {0x37e, 0x37e},
@@ -157,8 +157,8 @@ static inline int32_t decode(const char *text, size_t *length)
   return (byte[0] & 0x07) << 18 | (byte[1] & 0x3F) << 12 | (byte[2] & 0x3F) << 6 | (byte[3] & 0x3F);
 }
 
-/* The first character at `at` or later that is not inert, `bytes` for none; *before: where the
- * character before it begins, or where it begins itself. */
+/* The first character at `at` or later that is not inert, `bytes` for none. *before: start of the
+ * character before it, or its own start if it is the first. */
 static size_t find_active(const struct nfc *nfc, const char *text, size_t bytes, size_t at,
                           size_t *before)
 {
@@ -208,7 +208,7 @@ static int by_key(const void *a, const void *b)
   return x < y ? -1 : x > y;
 }
 
-/* A row of marks by combining class, those of one class in the order they have. */
+/* Sorts a row of marks by combining class. Marks of one class keep their order. */
 static enum status sort_marks(struct nfc *nfc, int32_t *marks, int64_t n)
 {
   bool sorted = true;

@@ -12,8 +12,8 @@ struct nfc;
 enum status nfc_create(struct nfc **out);
 void nfc_destroy(struct nfc *nfc); /* takes NULL */
 
-/* Valid UTF-8 text in NFC: the text itself where it is so already, as nearly all is, else a copy
- * that is valid until the next call. */
+/* Valid UTF-8 text in NFC: the text itself if it is in NFC already, as most text is. Otherwise a
+ * copy that is valid until the next call. */
 enum status nfc_text(struct nfc *nfc, const char *text, size_t bytes, const char **out,
                      size_t *out_bytes);
 

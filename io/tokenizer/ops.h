@@ -13,7 +13,7 @@ struct tokenizer {
   uint64_t meaning;                   /* by ops->meaning, when it is loaded */
 };
 
-/* Arrays that grow by at least a half, so that appending costs nothing in the long run. */
+/* Arrays grow by at least a half, so that appending has constant amortised cost. */
 enum status tokenizer_reserve_tokens(int32_t **tokens, int64_t n, int64_t more, int64_t *room);
 enum status tokenizer_reserve_text(char **text, int64_t bytes, int64_t more, int64_t *room);
 

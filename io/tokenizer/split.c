@@ -1,5 +1,5 @@
-/* The known patterns are scanned by hand, which is several times as fast as an engine and gives the
- * same words on every machine; all others run on PCRE2. */
+/* Hand-written code scans the known patterns. It is several times as fast as a regex engine and
+ * gives the same words on every machine. Other patterns run on PCRE2. */
 #include "io/tokenizer/split.h"
 
 #include <stdint.h>
@@ -105,8 +105,8 @@ static size_t contraction_end(const char *text, size_t bytes, size_t at, bool fo
   return pair ? at + 3 : 0;
 }
 
-/* \s+(?!\S)|\s+ at white space that ends at `end`: without the last character where something else
- * follows, unless it is the only one. */
+/* \s+(?!\S)|\s+ at white space that ends at `end`. If other text follows, the last character is
+ * left out, unless it is the only one. */
 static size_t space_end(const char *text, size_t bytes, size_t at, size_t end)
 {
   size_t last = end - 1;
@@ -178,8 +178,8 @@ static size_t scan_llama3(const struct split *split, const char *text, size_t by
   return lines_end(split, text, bytes, at, next);
 }
 
-/* ---- other patterns, from Oniguruma's language to PCRE2's. What the two read differently is
- * spelled out, or refused. */
+/* ---- other patterns, from Oniguruma's language to PCRE2's. A construct that the two read
+ * differently is spelled out, or refused. */
 
 #define SPACES                                                                                     \
   "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{"  \
@@ -215,8 +215,8 @@ static enum status copy(struct translation *t, size_t bytes)
   return status;
 }
 
-/* \s and \S are White_Space here; PCRE2's are not quite. Of the other letters behind a backslash,
- * few mean the same to both. */
+/* \s and \S mean White_Space here, which differs slightly from PCRE2's. Few other escapes with a
+ * letter mean the same in both. */
 static enum status translate_escape(struct translation *t)
 {
   char letter = t->at[1];
@@ -319,7 +319,7 @@ static enum status compile(struct split *split, const char *where, const char *p
                       where, pattern);
   error = pcre2_jit_compile(split->code, PCRE2_JIT_COMPLETE);
   if (error != 0 && error != PCRE2_ERROR_JIT_BADOPTION &&
-      error != PCRE2_ERROR_NOMEMORY) /* no JIT here, or not allowed: slower, the same words */
+      error != PCRE2_ERROR_NOMEMORY) /* without JIT it is slower, with the same words */
     return status_set(STATUS_LIBRARY, "PCRE2 cannot translate the split pattern of %s: error %d",
                       where, error);
   split->match = pcre2_match_data_create(1, NULL);

@@ -1,7 +1,6 @@
-/* Pre-tokenization: a text as a row of words, by the patterns that byte-level BPE tokenizers use.
- * The patterns are written for other engines (GPT-2's for Python's `regex`, Llama-3's and Qwen's
- * for Oniguruma); here they run on PCRE2 in UTF-8 mode, with \s spelled out as Unicode's
- * White_Space. */
+/* Pre-tokenization: splits a text into words, by the patterns of byte-level BPE tokenizers. The
+ * patterns are written for other engines: GPT-2's for Python's `regex`, Llama-3's and Qwen's for
+ * Oniguruma. Here they run on PCRE2 in UTF-8 mode, with \s spelled out as Unicode's White_Space. */
 #ifndef SLUICE_IO_TOKENIZER_SPLIT_H
 #define SLUICE_IO_TOKENIZER_SPLIT_H
 
@@ -22,8 +21,8 @@ const char *split_pattern(const char *name);
 enum status split_create(const char *where, const char *pattern, struct split **out);
 void split_destroy(struct split *split); /* takes NULL */
 
-/* The piece of valid UTF-8 text that begins at byte `at` < bytes ends before *end > at: a match, or
- * what lies before the next match ("Isolated"). */
+/* The piece of valid UTF-8 text that begins at byte `at` < bytes ends before *end > at. It is a
+ * match, or the text before the next match ("Isolated"). */
 enum status split_next(struct split *split, const char *text, size_t bytes, size_t at, size_t *end);
 
 #endif

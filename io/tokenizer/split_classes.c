@@ -187,7 +187,7 @@ static const uint32_t changes[] = {
     0x2ebf01, 0x2ee5e0, 0x2f8001, 0x2fa1e0, 0x300001, 0x3134b0, 0x313501, 0x323b00,
 };
 
-/* Pages that are alike are kept once. */
+/* Equal pages are stored once. */
 void split_classes_fill(struct split_classes *out)
 {
   int pages = 0;

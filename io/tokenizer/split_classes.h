@@ -1,5 +1,5 @@
-/* Letters, numbers and white space of Unicode 16, compiled in: what a text's tokens are must not
- * depend on the libraries of the machine that it is prepared on. Private to io/. */
+/* Letters, numbers and white space of Unicode 16. They are compiled in, because the tokens of a
+ * text must not depend on the libraries of the machine. Private to io/. */
 #ifndef SLUICE_IO_TOKENIZER_SPLIT_CLASSES_H
 #define SLUICE_IO_TOKENIZER_SPLIT_CLASSES_H
 

@@ -20,7 +20,7 @@ static enum status create(const struct tokenizer_ops *ops, const char *folder,
   if (status)
     return status;
   const uint64_t meaning = ops->meaning(*out);
-  (*out)->meaning = meaning ? meaning : 1; /* 0 stands for one that is not known */
+  (*out)->meaning = meaning ? meaning : 1; /* 0 means unknown */
   return STATUS_OK;
 }
 

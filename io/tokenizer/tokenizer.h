@@ -1,8 +1,9 @@
-/* Text to tokens and back. `bytes`: one token a byte, 0..255, and 256 = end of text. `gpt2` and
- * `json`: byte-level BPE (Sennrich et al. 2016, arXiv:1508.07909; Radford et al. 2019), from
- * vocab.json and merges.txt, which split by exactly GPT-2's pattern and have no token but the end
- * of text outside of text; or from the tokenizer.json of a Hugging Face folder, as GPT-2, Llama 3,
- * Qwen and the like use it. What would change tokens and is not understood is refused. */
+/* Text to tokens and back. Tokenizer `bytes`: one token per byte, 0..255, and 256 = end of text.
+ * Tokenizers `gpt2` and `json`: byte-level BPE (Sennrich et al. 2016, arXiv:1508.07909; Radford et
+ * al. 2019). Tokenizer `gpt2` reads vocab.json and merges.txt. It splits by GPT-2's pattern, and
+ * its only special token is the end of text. Tokenizer `json` reads the tokenizer.json of a Hugging
+ * Face folder, as GPT-2, Llama 3, Qwen and others use it. A setting that may change tokens and is
+ * not supported is refused. */
 #ifndef SLUICE_IO_TOKENIZER_TOKENIZER_H
 #define SLUICE_IO_TOKENIZER_TOKENIZER_H
 
@@ -16,18 +17,18 @@ struct tokenizer;
 
 enum { TOKENIZER_BYTES_END = 256, TOKENIZER_BYTES_VOCAB }; /* end of text and size of `bytes` */
 
-/* name "bytes" (folder NULL or any), "gpt2" (folder holds vocab.json and merges.txt) or "json"
- * (folder holds tokenizer.json, and tokenizer_config.json if the end of text is not <|endoftext|>
- * or <|end_of_text|>). The folder of token shards that `sluice prepare` wrote holds its tokenizer's
- * files: tokenizer_create(token_set_tokenizer(set), that folder). A damaged file: a sentence naming
- * file and byte, line or key. */
+/* `name` is "bytes" (folder NULL or any), "gpt2" (folder holds vocab.json and merges.txt) or "json"
+ * (folder holds tokenizer.json). If the end of text is not <|endoftext|> or <|end_of_text|>, "json"
+ * also needs tokenizer_config.json. A folder of token shards of `sluice prepare` holds its
+ * tokenizer's files: tokenizer_create(token_set_tokenizer(set), that folder). The error for a
+ * damaged file names file and byte, line or key. */
 enum status tokenizer_create(const char *name, const char *folder, struct tokenizer **out);
 /* "json" or "gpt2", by the files that the folder holds; NULL: neither. */
 const char *tokenizer_in_folder(const char *folder);
 /* Find the tokenizer that a user names. The word is "bytes", a folder with tokenizer.json ("json")
  * or with vocab.json and merges.txt ("gpt2"), or the path of a tokenizer.json. If `gpt2_folder` is
- * not "", the word is "gpt2". *folder is mem_free()d; NULL for bytes. Any other word: STATUS_USAGE.
- */
+ * not "", the word is "gpt2". *folder is mem_free()d; NULL for bytes. Any other word:
+ * STATUS_USAGE. */
 enum status tokenizer_find(const char *word, const char *gpt2_folder, const char **name,
                            char **folder);
 void tokenizer_destroy(struct tokenizer *tokenizer); /* takes NULL */
@@ -35,7 +36,7 @@ const char *tokenizer_name(const struct tokenizer *tokenizer);
 int64_t tokenizer_vocab(const struct tokenizer *tokenizer);
 int32_t tokenizer_end_of_text(const struct tokenizer *tokenizer);
 int32_t tokenizer_begin_of_text(
-    const struct tokenizer *tokenizer); /* what is put in front of every text; -1: nothing */
+    const struct tokenizer *tokenizer); /* token that is put before every text; -1: none */
 /* The beginning or the end of text, or an added token that tokenizer.json calls special. */
 bool tokenizer_is_special(const struct tokenizer *tokenizer, int32_t token);
 
@@ -64,8 +65,8 @@ enum tokenizer_match tokenizer_compare(const struct tokenizer_id *a, const struc
  * the text become those tokens, as in the reference library. */
 enum status tokenizer_encode(struct tokenizer *tokenizer, const char *text, size_t bytes,
                              int32_t **tokens, int64_t *n, int64_t *room);
-/* The same, but added tokens are text like any other: for text from strangers, who must not give
- * orders. */
+/* The same, but added tokens are ordinary text. For untrusted text, which must not contain control
+ * tokens. */
 enum status tokenizer_encode_plain(struct tokenizer *tokenizer, const char *text, size_t bytes,
                                    int32_t **tokens, int64_t *n, int64_t *room);
 /* Append the bytes of the tokens to *text (same growing rule); beginning and end of text give

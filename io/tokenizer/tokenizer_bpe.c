@@ -71,7 +71,7 @@ static enum status encode_normalized(struct tokenizer_bpe *t, const char *text, 
 typedef enum status (*encoder)(struct tokenizer_bpe *t, const char *text, size_t bytes,
                                const struct output *out);
 
-/* The text around the tokens of `added` goes to `encode`. */
+/* Passes the text around the tokens of `added` to `encode`. */
 static enum status encode_around(struct tokenizer_bpe *t, const struct added_tokens *added,
                                  encoder encode, const char *text, size_t bytes,
                                  const struct output *out)
@@ -150,7 +150,8 @@ static uint64_t hash_added(const struct added_token *token, bool special, bool l
   return hash_bytes(hash_bytes(HASH_START, token->text, token->bytes), words, sizeof words);
 }
 
-/* Their sum needs no order. `late`: those are not found in the same text as the others. */
+/* Hashes are added, so their order does not matter. `late` tokens are found in the normalized text,
+ * the others in the original. */
 static uint64_t hash_list(const struct tokenizer_bpe *t, const struct added_tokens *list, bool late)
 {
   uint64_t sum = 0;
@@ -159,8 +160,8 @@ static uint64_t hash_list(const struct tokenizer_bpe *t, const struct added_toke
   return sum;
 }
 
-/* The two files of GPT-2 know no added tokens: their end of text is the one that its tokenizer.json
- * lists. Beginning and end of text are the preparation's choice, which moves no id. */
+/* GPT-2's two files have no added tokens. Their end of text is the added token of its
+ * tokenizer.json. Beginning and end of text are chosen by the preparation and change no id. */
 static uint64_t hash_all_added(const struct tokenizer_bpe *t)
 {
   const bool late = t->nfc || (t->added.count > 0 && t->added_late.count > 0);

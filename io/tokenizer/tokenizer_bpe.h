@@ -1,5 +1,5 @@
-/* What the tokenizers gpt2 and json have in common: all but the files that they are loaded from.
- * Private to io/. */
+/* The common part of the tokenizers gpt2 and json: everything except loading their files. Private
+ * to io/. */
 #ifndef SLUICE_IO_TOKENIZER_TOKENIZER_BPE_H
 #define SLUICE_IO_TOKENIZER_TOKENIZER_BPE_H
 
@@ -25,7 +25,7 @@ struct tokenizer_bpe {
 
 enum { TOKENIZER_FILE_MOST = 100 << 20 };
 
-/* Zeroed but for ops, folder and begin_of_text. */
+/* Zeroed except ops, folder and begin_of_text. */
 enum status tokenizer_bpe_create(const struct tokenizer_ops *ops, const char *folder,
                                  struct tokenizer_bpe **out);
 
@@ -45,7 +45,7 @@ enum status tokenizer_bpe_set_pattern(struct tokenizer_bpe *tokenizer, const cha
 /* Continue a CRC-32 with a file of the folder. */
 enum status tokenizer_bpe_checksum(const struct tokenizer_bpe *tokenizer, const char *name,
                                    uint32_t *crc);
-/* Write a file of the folder to another folder. One that is not there: nothing, if it `may_miss`.
+/* Write a file of the folder to another folder. A missing file is no error if it `may_miss`.
  */
 enum status tokenizer_bpe_copy_file(const struct tokenizer_bpe *tokenizer, const char *name,
                                     const char *folder, bool may_miss);

@@ -11,7 +11,7 @@
 static const char format_name[] = "sluice-tokens-index";
 enum { FORMAT_VERSION = 1 };
 
-/* A number of a header, and what the file calls it: as the shards do. */
+/* A number of a header and its name in the file, which shards use too. */
 struct field {
   const char *name;
   enum dtype type;
@@ -232,8 +232,7 @@ static enum status read_shards(hid_t file, int64_t bytes, struct shard_info **ou
   status = read_rows(file, *n, shards);
   if (status == STATUS_OK && !is_complete(shards, *n))
     status = status_set(
-        STATUS_INPUT,
-        "it does not list every shard of the folder once, or what it says of one cannot be");
+        STATUS_INPUT, "it does not list every shard of the folder once, or it contradicts itself");
   if (status)
     mem_free(shards);
   else
@@ -255,7 +254,7 @@ enum status shard_index_read(const char *dir, struct shard_info **out, int64_t *
   if (status == STATUS_INPUT)
     status = status_set(
         STATUS_INPUT,
-        "%s: %s; remove it, and run the same `sluice prepare` again, which writes it anew", path,
+        "%s: %s; remove it, and run the same `sluice prepare` again, which makes a new one", path,
         status_text());
   else if (status)
     status_prefix(status, "%s", path);

@@ -21,7 +21,7 @@
 #include "io/tokens/prepare_record.h"
 
 static const int64_t GROUP_BYTES = 8 << 20; /* small files are taken together up to this size */
-static const double ROUND_SECONDS = 1;      /* ranks work alone for so long, then agree */
+static const double ROUND_SECONDS = 1;      /* until ranks exchange their status */
 static const double PROGRESS_SECONDS = 5;
 static const int64_t SHARD_TOKENS_MOST = (int64_t)1 << 33;
 
@@ -50,7 +50,7 @@ static bool ends_with(const char *name, const char *ending)
   return length >= tail && strcmp(name + length - tail, ending) == 0;
 }
 
-/* What tokenizer_copy() may leave beside the shards. */
+/* Names of files that tokenizer_copy() may write next to the shards. */
 static bool is_tokenizer_name(const char *name)
 {
   static const char *const names[] = {"tokenizer.json", "tokenizer_config.json",
@@ -74,8 +74,8 @@ static bool is_shard_name(const char *name)
          (ends_with(name, ".h5") || ends_with(name, ".h5.tmp"));
 }
 
-/* What the folder holds; with `sweep`, files that a killed process left unfinished are removed;
- * with `clear`, all shards, their index, the record and the tokenizer are. */
+/* Contents of the folder. `sweep` removes unfinished files of a killed process. `clear` removes all
+ * shards, their index, the record and the tokenizer. */
 struct contents {
   int64_t shards, others;
   bool record;
@@ -94,7 +94,7 @@ static enum status look_at(const char *dir, bool sweep, bool clear, struct conte
     if (name[0] == '.')
       continue;
     if ((is_shard_name(name) || is_index_name(name) || record) && (clear || (sweep && temporary)))
-      unlinkat(dirfd(folder), name, 0); /* one that stays is met again by its name */
+      unlinkat(dirfd(folder), name, 0); /* a file that stays is reported later by its name */
     else if (clear && is_tokenizer_name(name))
       unlinkat(dirfd(folder), name, 0);
     else if (is_shard_name(name))
@@ -122,7 +122,7 @@ static const char *differing_line(const char *a, const char *b, int *length)
   return a + begin;
 }
 
-/* A line of the record in plain words: "val": 0.050000000000000003, becomes val 0.05. */
+/* A line of the record for a message: "val": 0.050000000000000003, becomes val 0.05. */
 static char *plain_line(const char *line, int length)
 {
   char key[64], *end, *text = mem_printf("%.*s", length, line);
@@ -154,7 +154,7 @@ static enum status refuse_record(const char *dir, const char *old, const char *r
   return status;
 }
 
-/* A folder with shards is gone on with only if it records the same settings and inputs. */
+/* A call continues a folder with shards only if the folder records the same settings and inputs. */
 static enum status compare_record(const char *dir, const char *path, const char *record)
 {
   char *old = NULL;
@@ -168,7 +168,7 @@ static enum status compare_record(const char *dir, const char *path, const char 
   return status;
 }
 
-/* It is that of a finished folder, which this one is not until this call has ended. */
+/* Only a finished folder has an index, so it is removed until this call ends. */
 static enum status remove_index(const char *dir)
 {
   char *path = mem_printf("%s/" SHARD_INDEX, dir);
@@ -203,8 +203,8 @@ static enum status enter_folder(const char *dir, const char *record)
   return status == STATUS_OK ? remove_index(dir) : status;
 }
 
-/* Rank 0, after a failure: a folder without one finished shard, or whose shards are of no use
- * (`clear`), is left as it was found. */
+/* Rank 0, after a failure. A folder without a finished shard, or with useless shards (`clear`), is
+ * restored to its earlier state. */
 static void leave_folder(const char *dir, bool clear)
 {
   struct contents contents;
@@ -214,7 +214,7 @@ static void leave_folder(const char *dir, bool clear)
     (void)look_at(dir, true, true, &contents);
 }
 
-/* ---- who does what */
+/* ---- groups per rank */
 
 static enum status make_groups(struct prepare_job *job)
 {
@@ -279,9 +279,9 @@ out:
 
 /* ---- the split */
 
-/* Some document on either side: where all fall to one, the one that is nearest to the other is
- * turned. Few documents need a look where both sides get their share; what cannot be read is met
- * again, and told, when the work is done. */
+/* Each side of the split needs at least one document. If all fall to one side, the document nearest
+ * to the other side is moved there. The search stops when both sides have one, usually after a few
+ * documents. A file that cannot be read is reported later, when the work reaches it. */
 struct search {
   struct rng_key key;
   double least, most;
@@ -338,7 +338,7 @@ static struct prepare_choice choose_turned(const struct prepare_job *job)
   return search.val ? search.nearest_train : search.nearest_val;
 }
 
-/* Rank 0 looks, and tells the others. */
+/* Rank 0 searches and broadcasts the result. */
 static enum status agree_on_split(struct comm *comm, struct prepare_job *job)
 {
   if (comm_rank(comm) == 0)
@@ -397,8 +397,8 @@ static void show_progress(int64_t done, int64_t total, int64_t shards, double se
                shards == 1 ? "" : "s", rate > 0 ? (double)(total - done) / rate : 0);
 }
 
-/* Rounds of a second: a rank that fails does not let the others work for hours before they hear of
- * it, and every round tells how far all are. */
+/* Rounds of a second, so that all ranks learn soon of a rank that fails, and of each other's
+ * progress. */
 static enum status work(struct comm *comm, struct worker *worker)
 {
   double start = clock_s();
@@ -436,7 +436,7 @@ static enum status add_up(struct comm *comm, const struct prepare_job *job,
   return status;
 }
 
-/* What rank `root` made, behind what rank 0 has of the ranks before. */
+/* Appends the results of rank `root` to those that rank 0 has from earlier ranks. */
 static enum status hand_over(struct comm *comm, int root, struct prepare_done *done)
 {
   const bool first = comm_rank(comm) == 0, mine = comm_rank(comm) == root;
@@ -461,7 +461,7 @@ static enum status hand_over(struct comm *comm, int root, struct prepare_done *d
   return status;
 }
 
-/* The last act: the folder is finished. */
+/* The last step: the folder is finished. */
 static enum status write_index(struct comm *comm, const struct prepare_job *job,
                                struct prepare_done *done)
 {
@@ -475,7 +475,7 @@ static enum status write_index(struct comm *comm, const struct prepare_job *job,
   return comm_agree(comm, status);
 }
 
-/* Tokens that cannot be trained on, or not be evaluated on as was asked for. */
+/* Refuses a result without training tokens, or without the requested validation tokens. */
 static enum status check_result(const struct prepare_config *config,
                                 const struct prepare_result *result)
 {
@@ -570,7 +570,7 @@ enum status prepare_run(struct comm *comm, const struct prepare_config *config,
   if (status == STATUS_OK)
     status = run_in_folder(comm, &job, result);
   if (status && makes)
-    (void)rmdir(config->out); /* for nothing, if it is empty */
+    (void)rmdir(config->out); /* removes the folder if it is empty */
   input_files_free(&job.inputs);
   mem_free(job.group_begin);
   tokenizer_destroy(job.tokenizer);

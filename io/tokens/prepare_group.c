@@ -9,7 +9,7 @@
 #include "io/text/file.h"
 #include "io/text/text.h"
 
-/* The shard of one split in the making. */
+/* The unfinished shard of one split. */
 struct draft {
   unsigned char *tokens; /* shard_token_bytes() each */
   int64_t n, room;
@@ -22,12 +22,12 @@ struct prepare_group {
   const struct prepare_job *job;
   int64_t number, part;
   int token_bytes;
-  struct shard_position begin, at; /* of the part; behind the last document taken */
+  struct shard_position begin, at; /* start of the part; position after the last document taken */
   bool part_open;
   struct text *text;             /* open on input file at.file, or NULL */
-  struct text_document document; /* read, not taken yet, if `waiting` */
+  struct text_document document; /* read but not taken yet, if `waiting` */
   bool waiting;
-  bool begun[SHARD_SPLITS]; /* the document at work has tokens in this split */
+  bool begun[SHARD_SPLITS]; /* the current document has tokens in this split */
   struct draft draft[SHARD_SPLITS];
   int32_t *scratch; /* tokens of a document */
   int64_t scratch_room;
@@ -48,7 +48,7 @@ enum status prepare_open_text(const struct prepare_job *job, int64_t file,
                                       : text_open(path, from, out);
 }
 
-/* Room for the train shard at once: its pages are touched as it fills, and it never moves. */
+/* Room for a whole train shard, so that it never moves. Pages take memory only as it fills. */
 static enum status reserve_draft(struct prepare_group *group)
 {
   const struct prepare_job *job = group->job;
@@ -124,13 +124,13 @@ static enum status check_shard(const struct prepare_group *group, enum token_spl
   if (status == STATUS_OK && (out->settings != group->job->settings || out->split != split ||
                               out->group != group->number || out->part != group->part ||
                               a->file != b->file || a->byte != b->byte || a->number != b->number))
-    status = status_set(STATUS_INPUT, "%s is not what its name and prepare.json say", path);
+    status = status_set(STATUS_INPUT, "%s does not match its name and prepare.json", path);
   mem_free(path);
   return status;
 }
 
-/* The train shard is made last: without it there is nothing to keep. A damaged part is made again.
- */
+/* The train shard is made last, so without it the part is unfinished. A damaged part is made
+ * again. */
 static enum status find_finished(const struct prepare_group *group,
                                  struct shard_info info[SHARD_SPLITS], bool *found)
 {
@@ -180,8 +180,8 @@ static void next_part(struct prepare_group *group)
     group->draft[s].n = group->draft[s].documents = group->draft[s].text_bytes = 0;
 }
 
-/* On which sides of the split the file is that the work goes on in, by the documents before: it
- * matters if they are blocks of one text. */
+/* The sides of the split that already have documents of the current file. It matters if they are
+ * blocks of one text. */
 static void find_begun(struct prepare_group *group)
 {
   memset(group->begun, 0, sizeof group->begun);
@@ -191,7 +191,7 @@ static void find_begun(struct prepare_group *group)
         true;
 }
 
-/* Pass over the part if it is finished, else begin it. */
+/* Skip the part if it is finished, else begin it. */
 static enum status begin_part(struct prepare_group *group, struct prepare_done *done,
                               bool *finished)
 {
@@ -260,8 +260,8 @@ static enum status close_part(struct prepare_group *group, bool last, struct pre
   return status;
 }
 
-/* The next document of the group's files into group->document; none left: group->waiting stays
- * false. */
+/* Reads the next document of the group's files into group->document. If none is left,
+ * group->waiting stays false. */
 static enum status read_document(struct prepare_group *group)
 {
   const struct prepare_job *job = group->job;
@@ -319,7 +319,7 @@ static enum status begin_document(struct prepare_group *group, struct draft *dra
   return token >= 0 ? append_tokens(draft, group->token_bytes, &token, 1) : STATUS_OK;
 }
 
-/* The end of text on each side of the split that has some of the document. */
+/* Adds the end of text on each side of the split that has a part of the document. */
 static enum status end_document(struct prepare_group *group)
 {
   const int32_t token = tokenizer_end_of_text(group->job->tokenizer);

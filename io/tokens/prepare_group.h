@@ -1,5 +1,5 @@
-/* One group of input files turned into shards, part after part. What a part holds depends on the
- * inputs and the settings only. Private to io/. */
+/* One group of input files turned into shards, part after part. The content of a part depends on
+ * the inputs and the settings only. Private to io/. */
 #ifndef SLUICE_IO_TOKENS_PREPARE_GROUP_H
 #define SLUICE_IO_TOKENS_PREPARE_GROUP_H
 
@@ -11,7 +11,7 @@
 #include "io/tokens/prepare.h"
 #include "io/tokens/shard.h"
 
-/* What all groups of a call share. */
+/* Data that all groups of a call share. */
 struct prepare_job {
   const struct prepare_config *config;
   struct input_files inputs;
@@ -21,18 +21,17 @@ struct prepare_job {
   int64_t groups;
   struct prepare_choice {
     int64_t file, number;
-  } turned; /* the document that goes to the other side of the split than its number says; file -1:
-               none */
+  } turned; /* the document that is moved to the other side of the split; file -1: none */
 };
 
 /* Whether a document of an input file goes to validation. */
 bool prepare_is_validation(const struct prepare_job *job, int64_t file, int64_t number);
 
-/* An input file from a position on, as the settings want it read. */
+/* Opens an input file at a position, as the settings require. */
 enum status prepare_open_text(const struct prepare_job *job, int64_t file,
                               struct text_position from, struct text **out);
 
-/* What became of parts: of a rank's groups, in the order in which they were finished. */
+/* Finished parts of a rank's groups, in the order in which they were finished. */
 struct prepare_done {
   struct prepare_result result;
   struct shard_info *shard; /* [shards] mem_free */
@@ -43,12 +42,12 @@ struct prepare_group;
 enum status prepare_group_open(const struct prepare_job *job, int64_t group,
                                struct prepare_group **out);
 void prepare_group_close(
-    struct prepare_group *group); /* takes NULL; what is not in a finished shard is dropped */
-/* One document, or one part that is finished already, or that is finished now; what became of it is
- * added to *done. Local. */
+    struct prepare_group *group); /* takes NULL; drops tokens of unfinished shards */
+/* Works on one document, or skips one part that an earlier call finished. A part that is finished
+ * is added to *done. Local. */
 enum status prepare_group_advance(struct prepare_group *group, struct prepare_done *done,
                                   bool *finished);
-/* Bytes of the group's files that are behind it. */
+/* Bytes of the group's files that it has read. */
 int64_t prepare_group_bytes(const struct prepare_group *group);
 
 #endif

@@ -157,7 +157,7 @@ static enum status read_header(hid_t file, struct shard_info *info)
              : status_set(STATUS_INPUT, "its header contradicts itself; prepare the data again");
 }
 
-/* A row of n numbers: where its bytes lie, so that they can be read without HDF5, and their
+/* A row of n numbers: the offset of its bytes, so that they can be read without HDF5, and their
  * checksum. */
 static enum status find_row(hid_t file, const char *name, enum dtype type, int64_t n,
                             int64_t file_bytes, int64_t *at, uint32_t *crc)
@@ -239,7 +239,7 @@ static enum status checksum(int fd, int64_t at, int64_t bytes, uint32_t want, co
   }
   return crc == want ? STATUS_OK
                      : status_set(STATUS_INPUT,
-                                  "its %s do not have their checksum: the file is damaged; remove "
+                                  "its %s do not match their checksum: the file is damaged; remove "
                                   "it and run the same `sluice prepare` again",
                                   what);
 }

@@ -1,5 +1,5 @@
-/* One token shard: what `sluice prepare` writes, and what is read of it before its tokens are; the
- * format is in doc/reference/checkpoint.md, "Token shards". Private to io/. */
+/* One token shard: written by `sluice prepare`, and read except for its tokens. The format is in
+ * doc/reference/checkpoint.md, "Token shards". Private to io/. */
 #ifndef SLUICE_IO_TOKENS_SHARD_H
 #define SLUICE_IO_TOKENS_SHARD_H
 
@@ -17,8 +17,8 @@ struct shard_position {
   int64_t file, byte, number;
 };
 
-/* A part of the corpus becomes one shard a split. The train shard is always made, and made last:
- * where it exists the part is finished. */
+/* A part of the corpus becomes one shard per split. The train shard is always made, and made last.
+ * If it exists, the part is finished. */
 struct shard_info {
   enum token_split split;
   int64_t group, groups, part; /* part `part` of group `group` of `groups` */
@@ -26,7 +26,7 @@ struct shard_info {
   uint64_t settings;           /* of the call that made it, hashed */
   char tokenizer[SHARD_TOKENIZER];
   uint32_t tokenizer_crc32;
-  uint64_t tokenizer_meaning; /* tokenizer_id.meaning; 0: not known: kept in the index alone */
+  uint64_t tokenizer_meaning; /* tokenizer_id.meaning, 0: not known; only the index stores it */
   int64_t vocab;
   int32_t end_of_text;
   struct shard_position begin, end;  /* the part */
@@ -37,7 +37,7 @@ struct shard_info {
   int64_t tokens_at, documents_at, bytes; /* where the datasets lie in the file, and its length */
   uint32_t tokens_crc32, documents_crc32;
   uint32_t
-      head_crc32; /* of the file's first SHARD_HEAD bytes: the header, and in it the two above */
+      head_crc32; /* of the file's first SHARD_HEAD bytes: the header, which holds the two above */
 };
 
 static inline int64_t shard_tokens(const struct shard_info *info)
@@ -54,12 +54,12 @@ int shard_token_bytes(int64_t vocab);
  * appears when it is complete. Local. */
 enum status shard_write(const char *path, const struct shard_info *info, const char *source,
                         const void *tokens, const uint64_t *documents);
-/* Header and structure; sentences name the file. Local. */
+/* Reads header and structure. Errors name the file. Local. */
 enum status shard_read(const char *path, struct shard_info *out);
-/* Whether the numbers of a header can be true together. */
+/* Whether the numbers of a header are consistent. */
 bool shard_is_sane(const struct shard_info *info);
-/* The CRC-32 of the first SHARD_HEAD bytes, or of all there are: tells one shard from another
- * without HDF5. No allocation; sentences name nothing. Local. */
+/* The CRC-32 of the first SHARD_HEAD bytes, or of a shorter file. It identifies a shard without
+ * HDF5. No allocation. Errors do not name the file. Local. */
 enum status shard_read_head(int fd, uint32_t *crc);
 /* Read all of it against its checksums. Local. */
 enum status shard_verify(const char *path, const struct shard_info *info);

@@ -17,12 +17,12 @@
 
 enum { OPEN_FILES = 64, PIECE_BYTES = 16 << 10 };
 
-/* A shard that holds tokens. The same on all ranks but for `fd` and `known`. */
+/* A shard that holds tokens. The same on all ranks except `fd` and `known`. */
 struct shard {
   int64_t begin; /* its first token's place in the stream */
   struct shard_info info;
   int fd;     /* -1: not open */
-  bool known; /* its size and its head were found to be as they should */
+  bool known; /* its size and head were checked */
 };
 
 struct token_set {
@@ -31,7 +31,7 @@ struct token_set {
   int64_t count, room;
   int64_t tokens, text_bytes;
   struct tokenizer_id tokenizer;
-  struct shard *open[OPEN_FILES]; /* a ring: the oldest gives way */
+  struct shard *open[OPEN_FILES]; /* a ring: the oldest is closed */
   int oldest;
   unsigned char piece[PIECE_BYTES];
 };
@@ -43,9 +43,9 @@ static char *shard_path(const char *dir, const struct shard_info *info)
   return mem_printf("%s/%s", dir, name);
 }
 
-/* ---- opening: rank 0 reads what is known of the shards, in order */
+/* ---- opening: rank 0 reads the index or the headers, in order */
 
-/* Of the wanted split, and with tokens. */
+/* Whether a shard is of the wanted split and holds tokens. */
 static enum status add_shard(struct token_set *set, enum token_split split,
                              const struct shard_info *info)
 {
@@ -61,7 +61,7 @@ static enum status add_shard(struct token_set *set, enum token_split split,
   return STATUS_OK;
 }
 
-/* One shard's header, which must continue what `first` begins. */
+/* Checks one shard's header, which must belong to the same preparation as `first`. */
 static enum status read_next(const char *dir, const struct shard_info *want,
                              const struct shard_info *first, struct shard_info *out)
 {
@@ -96,7 +96,7 @@ static enum status read_next(const char *dir, const struct shard_info *want,
   return status;
 }
 
-/* Where there is no index: every shard is opened. */
+/* Without an index every shard is opened. */
 static enum status read_headers(struct token_set *set, enum token_split split,
                                 struct shard_info *out)
 {
@@ -156,8 +156,8 @@ static enum status file_is_there(const char *dir, const char *name, bool *out)
   return STATUS_OK;
 }
 
-/* A folder of an older version does not record the meaning. The tokenizer's files in it tell it, if
- * they still have the recorded checksum. */
+/* A folder of an older version does not record the meaning. It is computed from the tokenizer's
+ * files in the folder, if they still have the recorded checksum. */
 static struct tokenizer_id identify(const char *dir, const struct shard_info *info)
 {
   struct tokenizer_id id = {
@@ -209,7 +209,7 @@ static enum status read_folder(struct token_set *set, enum token_split split)
 
 /* ---- opening: all ranks */
 
-/* The table of rank 0, to everybody. Without MPI (a dry run as rank r of P) every rank has read it
+/* Broadcasts rank 0's table. Without MPI (a dry run as rank r of P) every rank has read it
  * itself. */
 static bool reads_headers(struct comm *comm)
 {
@@ -312,7 +312,7 @@ struct token_stream token_set_stream(const struct token_set *set)
 static const char remake[] =
     "run the same `sluice prepare` again, and leave the folder alone while it is in use";
 
-/* Names are put together on the stack: a step allocates nothing. */
+/* Paths are built on the stack, because a step allocates nothing. */
 static enum status shard_fail(const struct token_set *set, const struct shard *shard,
                               enum status status, const char *problem)
 {
@@ -331,8 +331,8 @@ static enum status fail_system(const struct token_set *set, const struct shard *
   return shard_fail(set, shard, reason == ENOENT ? STATUS_INPUT : STATUS_IO, problem);
 }
 
-/* What is cheap: the size, and the bytes of the header, in which the checksums of the tokens are.
- * They tell a shard from any other and from what is left of one, but do not read its tokens. */
+/* Cheap checks: the size, and the bytes of the header, which hold the checksums of the tokens. They
+ * detect another shard and a truncated one, without reading tokens. */
 static enum status check_shard(const struct token_set *set, const struct shard *shard, int fd)
 {
   struct stat info;
@@ -384,7 +384,7 @@ static enum status open_shard(struct token_set *set, struct shard *shard)
   return STATUS_OK;
 }
 
-/* `n` tokens of the shard, from `first`, as they lie in the file, into set->piece. */
+/* Reads `n` tokens of the shard, from `first` on, as stored, into set->piece. */
 static enum status read_piece(struct token_set *set, struct shard *shard, int64_t first, int64_t n)
 {
   const int64_t bytes = n * shard->info.token_bytes,

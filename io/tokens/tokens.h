@@ -1,7 +1,6 @@
 /* Token shards: HDF5 files that `sluice prepare` writes and training reads; format in
- * doc/reference/checkpoint.md, "Token shards". HDF5 is called by token_set_open() on rank 0
- * only: it reads what is known of the shards, and tokens are read with pread(2) from where they lie
- * in the files. */
+ * doc/reference/checkpoint.md, "Token shards". Only token_set_open() on rank 0 calls HDF5. It reads
+ * the index or the headers. Tokens are read with pread(2) at their offsets in the files. */
 #ifndef SLUICE_IO_TOKENS_TOKENS_H
 #define SLUICE_IO_TOKENS_TOKENS_H
 
@@ -11,28 +10,28 @@
 enum token_split { SPLIT_TRAIN, SPLIT_VAL };
 
 /* A folder of shards, one split, seen as one long stream of tokens (shards in name order). Opening
- * reads the folder's index, or, where there is none, every header; every rank reads what it needs.
- * A shard's size and header are compared where a rank opens it first, its tokens with their
- * checksums by token_set_verify() only. One thread at a time. */
+ * reads the folder's index, or every header if there is none. Every rank reads the tokens that it
+ * needs. A rank that first opens a shard checks its size and header. Only token_set_verify()
+ * compares tokens with their checksums. One thread at a time. */
 struct token_set;
-/* Missing folder, a damaged index, no shard of that split; without an index also shards of
- * different tokenizers, a damaged or truncated shard: one sentence naming the file. Collective. */
+/* Fails, naming the file, if the folder is missing, the index is damaged, or no shard is of that
+ * split. Without an index also if shards have different tokenizers or one is damaged.
+ * Collective. */
 enum status token_set_open(struct comm *comm, const char *dir, enum token_split split,
                            struct token_set **out);
 void token_set_close(struct token_set *set); /* takes NULL */
-/* Read every shard against its checksums, dealt over the ranks; the first damaged one:
+/* Compare every shard with its checksums, shared among the ranks. The first damaged one:
  * STATUS_INPUT. Collective. */
 enum status token_set_verify(struct comm *comm, const struct token_set *set);
 int64_t token_set_tokens(const struct token_set *set);
 int64_t token_set_vocab(const struct token_set *set); /* ids are in [0, vocab) */
-int64_t token_set_bytes(
-    const struct token_set *set); /* of text that the tokens stand for, for bits per byte */
+int64_t token_set_bytes(const struct token_set *set); /* of the original text, for bits per byte */
 struct tokenizer_id token_set_tokenizer(const struct token_set *set); /* that made the tokens */
 
 /* The identity of a stream of tokens, however it is cut into shards. Checkpoints keep it. */
 struct token_stream {
   struct tokenizer_id
-      tokenizer; /* name "": not known, as all of it, in checkpoints of older versions */
+      tokenizer; /* name "": the identity is unknown (checkpoints of older versions) */
   int64_t tokens;
   uint32_t crc32; /* of all tokens, as the shards hold them */
 };
@@ -43,9 +42,8 @@ int64_t token_set_windows(const struct token_set *set, int64_t T);
 enum status token_set_read(struct token_set *set, int64_t w, int64_t T, int32_t *tokens,
                            int32_t *targets); /* Local; no allocation */
 
-/* Sample order: the window of sample `index` (0, 1, 2, ... over the whole run, an epoch after the
- * other, each its own permutation): a pure function of (seed, index), independent of the number of
- * ranks. */
+/* Sample order: the window of sample `index` (0, 1, 2, ... over the whole run). Every epoch has its
+ * own permutation. A pure function of (seed, index), independent of the number of ranks. */
 int64_t token_order(uint64_t seed, int64_t windows, int64_t index);
 
 #endif

@@ -291,7 +291,7 @@ for split in train val; do
     cat holes-$split.log >&2; die "the index is not used"; }
   fails 3 "flipped/$split-" "$SLUICE" train tiny.yaml run.dir=bad data.train=flipped \
     data.verify=true eval.every=2
-  grep -q 'its tokens do not have their checksum' fails.out || {
+  grep -q 'its tokens do not match their checksum' fails.out || {
     cat fails.out >&2; die "why a shard is refused"; }
   cp data/$split-*.h5 flipped/
 done

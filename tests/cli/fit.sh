@@ -382,11 +382,11 @@ mkdir there
 # shellcheck disable=SC2086 # words
 {
   for folder in /proc /proc/nowhere file/nvme; do
-    fails 4 "for what goes to NVMe" on 2 "$SLUICE" train tiny.yaml $offload optim.state=nvme \
+    fails 4 "NVMe folder" on 2 "$SLUICE" train tiny.yaml $offload optim.state=nvme \
       tiers.nvme=$folder
     grep -qF "name one on the node's own disk that this run may write to (tiers.nvme=FOLDER)" \
       fails.out || die "no cure for $folder"
-    grep -qF "the folder $folder " fails.out || die "$folder is not named"
+    grep -qF "the NVMe folder $folder " fails.out || die "$folder is not named"
     if grep -E '[0-9] ([KMGTPE]i)?B' fails.out; then die "of $folder it is said how large it is"; fi
   done
   test ! -e run || die "a run that could not begin has left something"

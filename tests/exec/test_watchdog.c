@@ -159,7 +159,7 @@ static void ask(struct watchdog_place *out)
 {
   const bool alone = atomic_load(&flushes);
   *out = (struct watchdog_place){.moved = atomic_load(&moved),
-                                 .doing = alone ? "bringing its data to the disk"
+                                 .doing = alone ? "flushing its data to the disk"
                                                 : "waiting for the other ranks",
                                  .waits = !alone};
 }
@@ -282,7 +282,7 @@ static int join_groups(int stuck)
 static void ask_unequal(struct watchdog_place *out)
 {
   *out = (struct watchdog_place){.moved = atomic_load(&moved),
-                                 .doing = "bringing its data to the disk",
+                                 .doing = "flushing its data to the disk",
                                  .waits = !atomic_load(&flushes)};
 }
 
@@ -445,9 +445,7 @@ static void a_checkpoint_that_is_stuck_behind_the_steps(void **state)
   const struct again *run = again_run(program, 3, "save 1");
   ended_by_watchdog(run);
   again_says(run, "sluice: rank 0: no progress of a checkpoint for 1 s: everybody waits for rank "
-                  "1, which is in the checkpoint of step 40, bringing "
-                  "its data to "
-                  "the disk");
+                  "1, which is in the checkpoint of step 40, flushing its data to the disk");
   again_says(run, "  besides  in the checkpoint of step 40, waiting for the other ranks\n");
 }
 

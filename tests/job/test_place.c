@@ -479,11 +479,11 @@ static void a_folder_that_cannot_be_is_not_a_full_disk(void **state)
   static const struct {
     const char *folder, *text;
   } known[] = {
-      {"/proc", "nothing can be made in the folder /proc for what goes to NVMe ("},
+      {"/proc", "the NVMe folder /proc cannot hold new files ("},
       {"/proc/nowhere",
-       "the folder /proc/nowhere for what goes to NVMe is not there and cannot be made in /proc ("},
-      {"/dev/null/nvme", "the folder /dev/null/nvme for what goes to NVMe is not there and cannot "
-                         "be made in /dev/null (it is a file): name one"},
+       "the NVMe folder /proc/nowhere does not exist and cannot be made in /proc ("},
+      {"/dev/null/nvme", "the NVMe folder /dev/null/nvme does not exist and cannot be made in "
+                         "/dev/null (it is a file): name one"},
   };
   struct sized sized;
   sized_open(&sized, false);

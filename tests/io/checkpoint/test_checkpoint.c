@@ -410,7 +410,7 @@ static void another_model_is_refused(void **state)
   struct io_tensor twice = sample.tensor[11];
   sample.tensor[11] = sample.tensor[4];
   assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_INTERNAL);
-  assert_non_null(strstr(status_text(), "model/cube is asked for twice"));
+  assert_non_null(strstr(status_text(), "model/cube is requested twice"));
   sample.tensor[11] = twice;
   assert_int_equal(checkpoint_load(job, path, true, sample.n, sample.tensor), STATUS_OK);
   assert_int_equal(sample_wrong(&sample, 1), 0);

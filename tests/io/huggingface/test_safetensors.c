@@ -451,8 +451,8 @@ static void a_cut_file_is_told(void **state)
     assert_int_equal(truncate(path, 8192), 0);
     assert_int_equal(safetensors_read(tensor, (struct layout_range){0, 1000}, values), STATUS_OK);
     assert_int_equal(safetensors_read(tensor, (struct layout_range){0, N}, values), STATUS_INPUT);
-    assert_non_null(
-        strstr(status_text(), "cut.safetensors ends at byte 8192: it was cut after it was opened"));
+    assert_non_null(strstr(
+        status_text(), "cut.safetensors ends at byte 8192: it was truncated after it was opened"));
     safetensors_close(file);
   }
   mem_free(path);

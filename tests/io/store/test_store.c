@@ -387,7 +387,7 @@ static void a_disk_that_fills_meanwhile_is_told(void **state)
     refused_bytes = INT64_MAX;
     assert_int_equal(status, is_quota ? STATUS_IO : STATUS_MEMORY);
     if (is_quota)
-      assert_true(told("iB for what goes to NVMe (tiers.nvme): cannot make room for ") &&
+      assert_true(told("iB for the NVMe tier (tiers.nvme): cannot make room for ") &&
                   told("Disk quota exceeded; free some space"));
     else
       assert_true(
@@ -493,16 +493,15 @@ static void a_folder_that_cannot_be(void **state)
   int64_t bytes;
   memset(longest + 1, 'a', sizeof longest - 2);
   refuses_folder("/dev/null/nvme",
-                 "the folder /dev/null/nvme for what goes to NVMe is not there and cannot be made "
+                 "the NVMe folder /dev/null/nvme does not exist and cannot be made "
                  "in /dev/null (",
                  "it is a file): ");
-  refuses_folder("/dev/null", "nothing can be made in the folder /dev/null for what goes to NVMe (",
+  refuses_folder("/dev/null", "the NVMe folder /dev/null cannot hold new files (",
                  "it is a file): ");
   refuses_folder("/proc/nowhere/nvme",
-                 "the folder /proc/nowhere/nvme for what goes to NVMe is not there and cannot be "
-                 "made in /proc (",
+                 "the NVMe folder /proc/nowhere/nvme does not exist and cannot be made in /proc (",
                  "");
-  refuses_folder("/proc", "nothing can be made in the folder /proc for what goes to NVMe (", "");
+  refuses_folder("/proc", "the NVMe folder /proc cannot hold new files (", "");
   assert_int_equal(store_check_folder(longest), STATUS_IO);
   assert_int_equal(store_free_bytes(longest, &bytes), STATUS_IO);
   assert_true(told("cannot ask for the file system of /aaa"));
@@ -520,10 +519,10 @@ static void a_folder_of_somebody_else(void **state)
   assert_int_equal(chmod(folder, 0555) | chmod(dir, 0755), 0);
   const bool can_ask = !is_root || seteuid(NOBODY) == 0;
   const enum status there = store_check_folder(folder);
-  const bool is_told = told("nothing can be made in the folder ") && told("Permission denied") &&
-                       told("tiers.nvme=FOLDER");
+  const bool is_told =
+      told("cannot hold new files (") && told("Permission denied") && told("tiers.nvme=FOLDER");
   const enum status missing = store_check_folder(below);
-  const bool missing_is_told = told("is not there and cannot be made in ") &&
+  const bool missing_is_told = told("does not exist and cannot be made in ") &&
                                told("Permission denied") && told("tiers.nvme=FOLDER");
   assert_int_equal(is_root && can_ask ? seteuid(0) : 0, 0);
   assert_int_equal(rmdir(folder), 0);
@@ -614,7 +613,7 @@ static void a_short_read_is_told(void **state)
   assert_int_equal(comm_max_i64(job, &cut, 1), STATUS_OK);
   assert_true(cut);
   assert_int_equal(store_read(store, 0, ROOM, data), STATUS_IO);
-  assert_true(told("something has cut it"));
+  assert_true(told("another program has truncated it"));
   mem_free(data);
   assert_int_equal(comm_barrier(job), STATUS_OK);
   store_destroy(store);
@@ -642,7 +641,7 @@ static void what_the_disk_says_is_told(void **state)
   const enum status written = store_write(store, 100, 1, &byte);
   disk.full = false;
   assert_int_equal(written, STATUS_IO);
-  assert_true(told("iB free: the disk takes no more"));
+  assert_true(told("iB free: the disk is full"));
   store_destroy(store);
 }
 

@@ -475,7 +475,7 @@ static void test_usage(void **state)
   check_refused(&config, STATUS_USAGE, "257 to ");
   config = good;
   config.min_count = 0;
-  check_refused(&config, STATUS_USAGE, "pairs must occur once at least");
+  check_refused(&config, STATUS_USAGE, "min_count must be at least 1");
   config = good;
   config.specials = 2;
   config.special = special;

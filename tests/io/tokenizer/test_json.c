@@ -409,11 +409,11 @@ static void test_end_of_text(void **state)
   put_small(NULL, NULL, "{\"eos_token\": 7}");
   check_refused("tokenizer_config.json: eos_token");
   put_small(NULL, NULL, "{\"eos_token\": \"a\"}");
-  check_refused("can come out of text");
+  check_refused("can be made from text");
   put_small(NULL, NULL, "{\"eos_token\": \"bc\"}");
-  check_refused("can come out of text");
+  check_refused("can be made from text");
   put_small("\"ignore_merges\": false", "\"ignore_merges\": true", "{\"eos_token\": \"abcd\"}");
-  check_refused("can come out of text");
+  check_refused("can be made from text");
 }
 
 #define TEMPLATE(single)                                                                           \
@@ -436,8 +436,7 @@ static void test_template(void **state)
   put_small(none, TEMPLATE(SEQUENCE), NULL);
   check_ends(ends, -1, 262);
   put_small(none, TEMPLATE(SEQUENCE ", " SPECIAL("<x>")), ends);
-  check_refused(
-      "post_processor puts the token 263 behind a text, but texts end with the token 262");
+  check_refused("post_processor puts the token 263 after a text, but texts end with the token 262");
   put_small(none, TEMPLATE(SPECIAL("<x>") ", " SPECIAL("<x>") ", " SEQUENCE), ends);
   check_refused("is a second token on one side");
   put_small(none, TEMPLATE(SEQUENCE ", " SEQUENCE), ends);
@@ -480,9 +479,9 @@ static void test_refused(void **state)
       {"\"normalizer\": null", "\"normalizer\": {}", "normalizer has no \"type\""},
       {"\"normalizer\": null", "\"normalizer\": \"NFC\"", "normalizer is not an object"},
       {"\"add_prefix_space\": false", "\"add_prefix_space\": true",
-       "pre_tokenizer puts a space in front"},
+       "pre_tokenizer puts a space before"},
       {"\"add_prefix_space\": false, ", "",
-       "pre_tokenizer puts a space in front"}, /* true where it is not said */
+       "pre_tokenizer puts a space before"}, /* true where it is not said */
       {"\"use_regex\": true", "\"use_regex\": false", "pre_tokenizer does not split the text"},
       {"\"use_regex\": true", "\"use_regex\": true, \"new\": 1", "pre_tokenizer.new is not known"},
       {"{\"type\": \"ByteLevel\", \"add", "{\"type\": \"Metaspace\", \"add",
@@ -551,7 +550,7 @@ static void test_refused(void **state)
       {"\"abcd\": 259", "\"abcd\": 259.0", "model.vocab.abcd is 259.0"},
       {"\"abcd\": 259", "\"abcd\": \"259\"", "model.vocab.abcd is a text"},
       {"\"abcd\": 259", "\"abc\": 259", "occurs twice"},
-      {"\"abcd\": 259", "\"\": 259", "is a token of no bytes"},
+      {"\"abcd\": 259", "\"\": 259", "is a token without bytes"},
       {"\"\\u0041\": 65", "\"\\u4e2e\": 65", "model.vocab has no token for the single byte 0x41"},
       {"\"id\": 262", "\"id\": 261", "added_tokens[0].id is 261, but the next free id is 262"},
       {"\"id\": 262", "\"id\": 264", "added_tokens[0].id is 264, but the next free id is 262"},

@@ -568,7 +568,7 @@ static void test_damaged_files(void **state)
        "vocab.json, byte 14: a token with a character that stands for no byte"},
       {"vocab.json", "\"\\u0101\": 1", "\"\\u4e00\": 1",
        "vocab.json, byte 14: a token with a character that stands for no byte"},
-      {"vocab.json", "\"\\u0101\": 1", "\"\": 1", "vocab.json, byte 14: a token of no bytes"},
+      {"vocab.json", "\"\\u0101\": 1", "\"\": 1", "vocab.json, byte 14: a token without bytes"},
       {"vocab.json", "\"\\u0101\": 1", "\"\\u0101\\u0101\": 1",
        "no token for the single byte 0x01"},
       {"vocab.json", "<|endoftext|>", "<|end|>", "no token <|endoftext|>"},

@@ -474,7 +474,7 @@ static void test_damage_while_open(void **state)
   assert_refused(STATUS_INPUT, token_set_read(set, 10, 100, tokens, targets),
                  "train-00001-00001.h5 is damaged: it holds a token");
   assert_refused(STATUS_INPUT, token_set_verify(job, set),
-                 "train-00001-00001.h5: its tokens do not have their checksum");
+                 "train-00001-00001.h5: its tokens do not match their checksum");
   token_set_close(set);
   everybody_waits();
 
@@ -569,7 +569,7 @@ static void test_changed_shards(void **state)
   OK(token_set_read(set, 10, 100, tokens, targets));
   assert_int_equal(tokens[99], 0);
   assert_refused(STATUS_INPUT, token_set_verify(job, set),
-                 "train-00001-00001.h5: its tokens do not have their checksum");
+                 "train-00001-00001.h5: its tokens do not match their checksum");
   token_set_close(set);
 
   struct shard_info other = info;
@@ -587,7 +587,7 @@ static void test_changed_shards(void **state)
                  "train-00001-00001.h5 is not the shard that the folder was opened with: run the "
                  "same `sluice prepare` again");
   assert_refused(STATUS_INPUT, token_set_verify(job, set),
-                 "train-00001-00001.h5: its tokens do not have their checksum");
+                 "train-00001-00001.h5: its tokens do not match their checksum");
   token_set_close(set);
   everybody_waits();
   if (root)
@@ -662,7 +662,7 @@ static void test_wrong_index(void **state)
       *(int64_t *)(void *)((char *)&changed[4] + wrong[i].at) = wrong[i].value;
       OK(shard_index_write(dir, n, changed));
     }
-    check_index_refused(dir, "or what it says of one cannot be");
+    check_index_refused(dir, "or it contradicts itself");
   }
   static const struct {
     const char *attribute;
