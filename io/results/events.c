@@ -1,9 +1,10 @@
 /* The format: a file is a list of records (TFRecord: length, CRC of the length, data, CRC of the
- * data), each of which is a protocol buffer `Event` (tensorflow/core/util/event.proto):
+ * data). The data are a protocol buffer `Event` (tensorflow/core/util/event.proto):
  *
- *   Event       1 wall_time: double, 2 step: int64, 3 file_version: string, 5 summary, 7
- * session_log Summary     1 value: repeated Value Value       1 tag: string, 2 simple_value: float
- *   SessionLog  1 status: enum, 1 is START
+ * - Event: 1 wall_time: double, 2 step: int64, 3 file_version: string, 5 summary, 7 session_log.
+ * - Summary: 1 value: repeated Value.
+ * - Value: 1 tag: string, 2 simple_value: float.
+ * - SessionLog: 1 status: enum, 1 is START.
  *
  * TensorBoard forgets events of the step of a START and later ones, from files that it read before.
  * It reads the files of a folder in the order of their names. Numbers are little-endian. */

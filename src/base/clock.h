@@ -6,6 +6,6 @@
 
 int64_t clock_ns(void);                 /* monotonic nanoseconds */
 double clock_s(void);                   /* monotonic seconds */
-void clock_sleep_until(double seconds); /* monotonic ones; returns at once where they are past */
+void clock_sleep_until(double seconds); /* monotonic; returns at once if the time has passed */
 
 #endif

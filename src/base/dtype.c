@@ -82,8 +82,8 @@ static inline float decode(const struct narrow *from, uint32_t code)
   int drop = 23 - from->mantissa, least_exponent = 2 - (1 << (from->exponent - 1));
   uint32_t sign = code >> (from->exponent + from->mantissa) << 31,
            magnitude = code & ((1u << (from->exponent + from->mantissa)) - 1);
-  if (magnitude > from->finite) /* infinity is the first code after the finite ones where the format
-                                   has it, all else is NaN */
+  if (magnitude > from->finite) /* infinity, if the format has it, is the first code after the
+                                   finite ones; later codes are NaN */
     return float_of(
         sign |
         (magnitude == from->overflow && from->overflow != from->nan ? 0x7f800000 : 0x7fc00000));

@@ -21,7 +21,7 @@ enum dtype {
   DTYPE_COUNT
 };
 
-size_t dtype_size(enum dtype type); /* bytes an element */
+size_t dtype_size(enum dtype type); /* bytes per element */
 const char *dtype_name(
     enum dtype type); /* "fp32", "bf16", "fp16", "fp8_e4m3", ..., "int32", "uint16" */
 /* Scalar conversions, round to nearest even; overflow goes to infinity (e4m3: to NaN, it has no
@@ -30,8 +30,8 @@ uint16_t bf16_from_f32(float x);
 float f32_from_bf16(uint16_t x);
 uint16_t f16_from_f32(float x);
 float f32_from_f16(uint16_t x);
-/* dst[i] = (to) src[i] for n elements; any pair of fp32, bf16, fp16, fp8. Buffers do not overlap.
- */
+/* dst[i] = (to) src[i] for n elements; any pair of fp32, bf16, fp16, fp8. Buffers do not
+ * overlap. */
 void dtype_convert(void *dst, enum dtype to, const void *src, enum dtype from, size_t n);
 
 #endif

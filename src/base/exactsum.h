@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-enum { EXACTSUM_DIGITS = 68 }; /* 32 bits of value a digit, covers the whole range of double */
+enum { EXACTSUM_DIGITS = 68 }; /* 32 bits of value per digit, covers the whole range of double */
 
 struct exactsum {
   int64_t digit[EXACTSUM_DIGITS];
@@ -26,6 +26,6 @@ void exactsum_normalize(
 void exactsum_merge(struct exactsum *sum,
                     const struct exactsum *other); /* both normalized; at most 2^30 merges */
 double exactsum_value(
-    const struct exactsum *sum); /* correctly rounded; NaN or infinity where the terms say so */
+    const struct exactsum *sum); /* correctly rounded; NaN or infinity if the terms have one */
 
 #endif

@@ -1,5 +1,5 @@
-/* Hashes of 64 bits. FNV-1a (G. Fowler, L. C. Noll, K.-P. Vo) tells whether things are the same,
- * in every run and on every machine. Seeded hashes are for tables that are filled from files. */
+/* Hashes of 64 bits. FNV-1a (G. Fowler, L. C. Noll, K.-P. Vo) compares data across runs and
+ * machines. Seeded hashes are for tables that are filled from files. */
 #ifndef SLUICE_BASE_HASH_H
 #define SLUICE_BASE_HASH_H
 
@@ -9,11 +9,11 @@
 
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
-/* `hash` with n bytes more; begin with HASH_START. */
+/* `hash` continued with n more bytes; begin with HASH_START. */
 uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t n);
-uint64_t hash_text(const char *text); /* without its end */
+uint64_t hash_text(const char *text); /* without the terminating NUL */
 
-/* A random seed. Nobody can then write a file whose keys all collide. */
+/* A random seed, so that a file whose keys all collide cannot be prepared. */
 uint64_t hash_seed(void);
 
 /* The folded product of two words (as in wyhash, W. Yi). */

@@ -28,10 +28,10 @@ static struct {
   enum log_level least;
   FILE *file;
   char progress[LINE_SIZE];  /* the last progress line */
-  bool progress_on_terminal; /* the cursor stands behind a progress line */
+  bool progress_on_terminal; /* the cursor is after a progress line */
   bool progress_held_back;   /* the last progress line came too early to be printed */
   double progress_printed;   /* when the last one was, clock_s() */
-  char early[4 * LINE_SIZE]; /* what was said before the first file was opened, line by line */
+  char early[4 * LINE_SIZE]; /* lines logged before the first file was opened */
   size_t early_used;
   bool had_file;
   bool keeps;
@@ -56,7 +56,8 @@ static void format_line(char *line, const char *format, va_list args)
   printable_make(line);
 }
 
-/* A log file that cannot be written is given up with one message: it must not end the run. */
+/* If the log file cannot be written, one message says so and the file is closed, because it must
+ * not end the run. */
 static void write_file(const char *prefix, const char *line)
 {
   if (!log_state.had_file) {
@@ -116,7 +117,7 @@ void log_keep_alike(bool keep)
   log_state.keeps = keep;
 }
 
-/* A name is its place and how many others are kept from there. */
+/* The hash of a warning: its place in the source, and the number of kept warnings from there. */
 static void keep_line(uint64_t place, const char *line)
 {
   uint64_t before = 0;
@@ -259,7 +260,7 @@ enum status log_open_file(const char *path)
   return status;
 }
 
-/* A line longer than the terminal would wrap and could not be overwritten. */
+/* A line longer than the terminal is cut, because a wrapped line cannot be overwritten. */
 static int terminal_columns(void)
 {
   struct winsize size;

@@ -45,7 +45,7 @@ struct mem_amount mem_amount(double bytes)
   static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   struct mem_amount amount;
   int u = 0;
-  for (; fabs(bytes) >= (u == 0 ? 1023.5 : 1023.995) && u < 6; u++) /* 1024 when rounded */
+  for (; fabs(bytes) >= (u == 0 ? 1023.5 : 1023.995) && u < 6; u++) /* 1024 after rounding */
     bytes /= 1024;
   snprintf(amount.text, sizeof amount.text, u == 0 ? "%.0f %s" : "%.2f %s", bytes, unit[u]);
   return amount;
@@ -71,8 +71,8 @@ static size_t round_up(size_t bytes, size_t to)
   return (bytes + to - 1) / to * to;
 }
 
-/* The block starts on a huge page, so that all of it but the tail can be one; the header has the
- * page before it to itself. */
+/* The block starts on a huge page, so that all of it except the tail can use huge pages. The header
+ * has its own page before the block. */
 static struct header *map_block(size_t bytes)
 {
   size_t mapped = round_up(bytes, PAGE), total = mapped + HUGE_PAGE + PAGE;
@@ -154,7 +154,7 @@ void mem_free(void *ptr)
     return;
   }
   if (munmap((char *)ptr - PAGE, header->mapped + PAGE) != 0)
-    abort(); /* only a pointer that mem_alloc did not give, or gave up before, gets here */
+    abort(); /* only a pointer that is not from mem_alloc(), or was freed before, gets here */
 }
 
 char *mem_strdup(const char *text)
@@ -234,8 +234,7 @@ static int64_t tighter(int64_t a, int64_t b)
 }
 
 /* The limit of a group and of all groups above it, because a batch system limits the job and a
- * container the machine. A group that is not to be seen from here (a container's, from inside) has
- * none. */
+ * container the machine. A group that is not visible here (a container's, from inside) has none. */
 static int64_t limit_of_group(const char *mount, const char *group, int length, const char *file)
 {
   static const int64_t none =

@@ -20,8 +20,7 @@ enum mem_tag {
 };
 
 const char *mem_tag_name(enum mem_tag tag);
-/* For people: in the largest unit of which there is one at least, of B, KiB, ... EiB: "1.50 GiB",
- * "320 B". */
+/* In the largest unit (B, KiB, ... EiB) that gives at least 1: "1.50 GiB", "320 B". */
 struct mem_amount {
   char text[32];
 };
@@ -49,8 +48,8 @@ void mem_free(void *ptr);
 char *mem_strdup(const char *text); /* MEM_META; NULL when memory is out (status set) */
 char *mem_printf(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Memory that is owned in the same way but comes from elsewhere, as a GPU's does: into mem_usage().
- * A positive count is an allocation, a negative one a release. */
+/* Counts memory from other allocators, such as a GPU's, in mem_usage(). A positive count is an
+ * allocation, a negative one a release. */
 void mem_note(enum mem_tag tag, int64_t bytes);
 
 struct mem_usage {
@@ -59,18 +58,18 @@ struct mem_usage {
 struct mem_usage mem_usage(enum mem_tag tag); /* now held, most ever held, allocations so far */
 int64_t mem_calls(void);                      /* allocations so far, all tags */
 int64_t mem_resident_bytes(void);             /* VmRSS of this process, -1 if unknown */
-int64_t mem_available_bytes(
-    void); /* what this machine can still give without swapping (MemAvailable), -1 if unknown */
-int64_t mem_total_bytes(void); /* what it has in all (MemTotal), -1 if unknown */
-int64_t mem_limit_bytes(void); /* what the control groups of this process may hold in all, the
-                                  tightest of them; -1 if there is no limit */
+int64_t mem_available_bytes(void); /* memory that this machine can still give without swapping
+                                      (MemAvailable), -1 if unknown */
+int64_t mem_total_bytes(void);     /* total memory (MemTotal), -1 if unknown */
+int64_t mem_limit_bytes(
+    void); /* lowest memory limit of the control groups of this process, -1 if there is none */
 int64_t mem_lock_limit_bytes(
-    void); /* what this process may lock (RLIMIT_MEMLOCK), -1 if there is no limit */
+    void); /* limit of locked memory (RLIMIT_MEMLOCK), -1 if there is none */
 
 /* Whether available and total memory are only a little more than the memory in use, and grow with
  * it. That is so in a sandbox (gVisor) whose kernel manages no pages of its own. Unlike Linux, it
- * reports no zones in `proc` ("/proc"). The total of a machine whose memory is plugged in while it
- * runs is what it has now. */
+ * reports no zones in `proc` ("/proc"). If memory is plugged in at run time, the total is the
+ * current one. */
 bool mem_total_grows(const char *proc);
 
 /* mem_limit_bytes() where control groups are mounted at `root` and /proc/self/cgroup reads

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MODE = 0666 }; /* less the user's umask, by which groups share their folders */
+enum { MODE = 0666 }; /* minus the user's umask, because groups may share folders */
 
 static const int flags_of[] = {
     [OPEN_READ] = O_RDONLY,

@@ -23,7 +23,7 @@ enum open_as {
  * regular one, or if the user's file is missing, else STATUS_IO. Local. */
 enum status open_regular(const char *path, enum open_as as, int *fd);
 
-/* The sentence of a system call that failed with `error`, and its cure: "cannot DOING PATH: ...".
+/* Sets the error of a system call that failed with `error`, and its cure: "cannot DOING PATH: ...".
  * Returns STATUS_IO. Local. */
 enum status open_failed(int error, const char *doing, const char *path);
 
@@ -31,8 +31,8 @@ enum status open_failed(int error, const char *doing, const char *path);
  * Local. */
 enum status open_unreadable(int error, const char *path);
 
-/* The start of a small file, such as one of /proc, as a string. false: it is empty, or cannot be
- * read, and `text` is as it was. Local. */
+/* The start of a small file, such as one of /proc, as a string. False: it is empty or cannot be
+ * read, and `text` is unchanged. Local. */
 bool open_read_text(const char *path, char *text, size_t size);
 
 #endif

@@ -1,7 +1,7 @@
-/* Text of files on its way to a person. A control character can move the cursor, forge a line or
- * write to the clipboard, so none may reach a terminal. Controls are U+0000 to U+001F, U+007F to
- * U+009F, and single bytes 80 to 9F that continue no UTF-8 character, which terminals without UTF-8
- * obey. */
+/* Text of files, before it is shown on a terminal. A control character can move the cursor, forge a
+ * line or write to the clipboard, so none may reach a terminal. Controls are U+0000 to U+001F,
+ * U+007F to U+009F, and single bytes 80 to 9F that continue no UTF-8 character, which terminals
+ * without UTF-8 obey. */
 #ifndef SLUICE_BASE_PRINTABLE_H
 #define SLUICE_BASE_PRINTABLE_H
 

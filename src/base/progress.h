@@ -1,5 +1,5 @@
-/* Whether this process goes on with what takes long, for who watches it: a number that whoever
- * works through a lot adds to, piece by piece. Any thread. */
+/* A counter of progress, for the watchdog. Code that works for long adds to it after each piece.
+ * Any thread. */
 #ifndef SLUICE_BASE_PROGRESS_H
 #define SLUICE_BASE_PROGRESS_H
 

@@ -118,7 +118,7 @@ void prose_print(const char *text, int indent, int columns, FILE *to)
   }
 }
 
-/* roff takes a backslash, a hyphen (for a dash) and a leading dot or quote for its own. */
+/* Escapes characters that roff interprets: a backslash, a hyphen, a leading dot or quote. */
 void prose_escape_man(const char *text, size_t length, FILE *to)
 {
   if (length > 0 && (*text == '.' || *text == '\''))

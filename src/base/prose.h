@@ -1,4 +1,4 @@
-/* Text for people, as terminals and man pages show it.
+/* Text for terminals and man pages.
  *
  * A text is lines of any length. A line is a paragraph; "  NAME  text" is an item of a list; an
  * empty line stays empty. A terminal gets lines of at most `columns`, except for longer words. The

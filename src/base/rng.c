@@ -53,7 +53,7 @@ double rng_uniform(struct rng_key key, uint64_t hi, uint64_t lo)
 }
 
 /* Two normal numbers from two words (Box & Muller 1958). In double, so that the fp32 result does
- * not hang on libm's last bit. */
+ * not depend on the last bit of libm. */
 static inline void normal_pair(uint32_t a, uint32_t b, double out[2])
 {
   double radius = sqrt(-2 * log(((double)a + 0.5) * 0x1p-32)),
@@ -79,10 +79,10 @@ void rng_fill_normal(struct rng_key key, uint64_t hi, uint64_t first, int64_t n,
 }
 
 /* Black & Rogaway, "Ciphers with arbitrary finite domains", 2002: a Feistel network permutes the
- * smallest even power of two that holds n, and a result outside of 0..n-1 is sent through again.
- * Fewer than 4 passes on average. With 12 rounds every pair of images is equally likely, down to
- * the smallest n (tested). The network is an even permutation, so even orders of small n occur a
- * few percent too often. */
+ * smallest even power of two that holds n. A result outside 0..n-1 is permuted again. Fewer than 4
+ * passes on average. With 12 rounds every pair of images is equally likely, down to the smallest n
+ * (tested). The network is an even permutation, so even orders of small n occur a few percent too
+ * often. */
 uint64_t rng_permute(struct rng_key key, uint64_t hi, uint64_t n, uint64_t i)
 {
   enum { ROUNDS = 12 };

@@ -28,8 +28,9 @@ static const struct {
     [STATUS_INTERNAL] = {"internal", 70},
 };
 
-/* The arguments may point into `text` (a caller that rephrases status_text()), so a second buffer
- * takes the sentence first. Sentences quote files and their names. */
+/* The arguments may point into `text` (a caller that rephrases status_text()), so the message is
+ * written to a second buffer first. Messages quote files and their names, so control characters are
+ * replaced. */
 static void format_text(const char *suffix, const char *format, va_list args)
 {
   char fresh[TEXT_SIZE];

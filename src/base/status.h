@@ -8,10 +8,10 @@
 
 enum status {
   STATUS_OK = 0,
-  STATUS_USAGE,       /* the command line or the deck asks for something that cannot be */
-  STATUS_INPUT,       /* a file's content is not what it should be */
+  STATUS_USAGE,       /* the command line or the deck has an error */
+  STATUS_INPUT,       /* the content of a file is wrong */
   STATUS_IO,          /* the operating system or HDF5 failed to read or write */
-  STATUS_MEMORY,      /* memory that was asked for is not there */
+  STATUS_MEMORY,      /* out of memory */
   STATUS_LIBRARY,     /* MPI, BLAS, CUDA, hwloc, ... returned an error */
   STATUS_NONFINITE,   /* a loss or a gradient is not a finite number */
   STATUS_UNSUPPORTED, /* this build or this back end cannot do it */

@@ -10,8 +10,8 @@
 
 #include "base/mem.h"
 
-/* About 20 to 50 microseconds of looking before a thread sleeps: longer than the gap between two
- * loops of one layer, shorter than a time slice. */
+/* A thread polls for 20 to 50 microseconds before it sleeps: longer than the gap between two loops
+ * of one layer, shorter than a time slice. */
 enum { SPINS = 1000 };
 
 struct worker {
@@ -107,8 +107,8 @@ static void *work(void *arg)
   }
 }
 
-/* Threads that outnumber the cores wait for each other's time slices: spinning would only make that
- * longer. */
+/* If threads outnumber the cores, they wait for each other's time slices, and spinning would only
+ * make them wait longer. */
 static int spins_for(int threads)
 {
   cpu_set_t mask;
@@ -129,7 +129,7 @@ static cpu_set_t *make_mask(int core, size_t *size)
   return mask;
 }
 
-/* At creation and not from within the thread, so that a CPU that may not be used is an error here.
+/* Set at creation and not from within the thread, so that a forbidden CPU is an error here.
  */
 static int create_bound(struct worker *worker, int core)
 {

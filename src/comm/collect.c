@@ -74,7 +74,7 @@ static enum status answer(MPI_Comm world)
   return status;
 }
 
-/* leads[ranks], on rank 0: which ranks are the lowest of their node. */
+/* leads[ranks], on rank 0: whether a rank is the lowest of its node. */
 static enum status ask_all(MPI_Comm world, const int *leads, int ranks, struct comm_offset *offset)
 {
   enum status status = STATUS_OK;

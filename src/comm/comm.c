@@ -66,9 +66,9 @@ static enum status take_failure(struct comm *comm, enum status mine, int from)
   return status ? status : status_set(failure.code, "rank %d: %s", from, failure.text);
 }
 
-/* If all ranks hold one sentence, they agreed on it before, or all see one cause. Then it names
- * the rank already, or needs none. The last two values tell: the lowest name of a sentence, and
- * the complement of the highest. */
+/* If all ranks hold the same error text, they agreed on it before, or all see one cause. Then it
+ * names the rank already, or needs no rank. The last two values show this: the lowest hash of a
+ * text, and the complement of the highest. */
 enum status comm_agree(struct comm *comm, enum status mine)
 {
   if (comm->ranks == 1)
@@ -103,8 +103,8 @@ enum status comm_end_call(struct comm *comm, enum status status)
 
 void comm_calls(const struct comm *comm, int64_t *begun, bool *waits)
 {
-  const int64_t ended =
-      atomic_load(&comm->ended); /* first: a call that begins in between is under way */
+  const int64_t ended = atomic_load(
+      &comm->ended); /* first, so that a call that begins in between counts as running */
   *begun = atomic_load(&comm->begun);
   *waits = *begun != ended;
 }
@@ -178,8 +178,8 @@ enum status comm_say_warnings(struct comm *comm)
   return status;
 }
 
-/* Compares with rank 0 piece by piece, so that no rank needs memory that another one may not get.
- */
+/* Compares with rank 0 piece by piece, so that no rank needs memory that another one may not
+ * get. */
 static enum status compare_with_root(struct comm *comm, const char *data, int64_t bytes,
                                      bool *differs)
 {
@@ -316,7 +316,7 @@ static int members_of(const struct comm *comm, enum comm_kind kind, int size)
   return kind == COMM_WORLD ? comm->ranks : kind == COMM_SHARD ? size : comm->ranks / size;
 }
 
-/* Where blocks do not fill the node one of them spans nodes, and then none has boxes in shared
+/* If blocks do not fill the node, one of them spans nodes, and no block has boxes in shared
  * memory. */
 int64_t comm_group_shared_bytes(const struct comm *comm, enum comm_kind kind, int size)
 {
@@ -452,8 +452,8 @@ enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, st
   return group->size == 1 ? STATUS_OK : group->carrier->sum_exact(group, lane, sums, n);
 }
 
-/* MPI's messages say nothing of other memory than their own: stores are out before the first of
- * them, and no load is made before the last. */
+/* MPI's messages do not order accesses to other memory. So this fence completes stores before the
+ * first message, and keeps loads after the last. */
 enum status comm_group_barrier(struct comm_group *group)
 {
   if (group->size == 1)

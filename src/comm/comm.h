@@ -1,9 +1,8 @@
-/* Groups of ranks, and collectives on lanes. Implementations: `mpi` and `fake`. `mpi` uses
+/* Groups of ranks, and collectives on lanes. There are two implementations. `mpi` uses
  * point-to-point messages and non-blocking collectives, and sleeps while it waits. `fake` is rank r
- * of P without peers, for dry runs; its data collectives leave the buffers as they are. Knows
- * nothing of models or plans. Data between groups of an mpi job travels by a carrier: MPI for
- * memory of the host (inside a node through memory that the ranks share), NCCL or MPI for memory of
- * GPUs.
+ * of P without peers, for dry runs. Its data collectives leave the buffers as they are. Knows
+ * nothing of models or plans. A transport moves the data of groups of an mpi job: MPI for host
+ * memory (shared memory inside a node), NCCL or MPI for GPU memory.
  *
  * Every group owns one communicator per lane that uses it, so that two lanes never share an
  * ordering. Data collectives count bytes, in 64 bits. */
@@ -38,21 +37,21 @@ const char *comm_description(const struct comm *comm);
 
 /* The MPI_Comm of the job for io/, as a pointer to it (NULL for fake). */
 void *comm_mpi(struct comm *comm);
-/* The one reader of MPI's return codes, here and in io/: STATUS_LIBRARY with "CALL failed: MPI's
- * words". */
+/* The one check of MPI's return codes, here and in io/: STATUS_LIBRARY with "CALL failed: MPI's
+ * text". */
 enum status comm_mpi_check(int error, const char *call);
 
 /* Failing is a collective decision: every rank passes its own status. If any rank failed, all
- * return the status of the lowest failing rank, and its sentence after "rank R: ". The sentence
- * stays as it is if all ranks hold the same one: a failure that was agreed on names its rank once.
+ * return the status of the lowest failing rank, and its error text after "rank R: ". The text is
+ * unchanged if all ranks hold the same one, so that an agreed failure names its rank once.
  * Collective. */
 enum status comm_agree(struct comm *comm, enum status mine);
-/* Print the recorded sentence and end the job on all ranks at once. For failures that only one rank
+/* Print the recorded error and end the job on all ranks at once. For failures that only one rank
  * may know of. Local; does not return. */
 void comm_abort(struct comm *comm, enum status status) __attribute__((noreturn));
 
-/* Logs the warnings that ranks kept with log_warn_alike(). Of ranks with the same warning the
- * lowest one logs it, with the number of the others. Collective. */
+/* Logs the warnings that ranks kept with log_warn_alike(). The lowest rank with a warning logs it,
+ * with the number of other ranks that have it. Collective. */
 enum status comm_say_warnings(struct comm *comm);
 
 /* Control plane, blocking, on the calling thread. Collective. */
@@ -64,43 +63,42 @@ enum status comm_sum_i64(struct comm *comm, int64_t *values, int n);
 enum status comm_max_i64(struct comm *comm, int64_t *values, int n);
 enum status comm_max_f64(struct comm *comm, double *values, int n);
 
-/* All ranks hold the same `bytes` bytes? STATUS_INTERNAL naming the lowest rank that differs, with
- * `what` in the sentence. */
+/* All ranks hold the same `bytes` bytes? STATUS_INTERNAL naming `what` and the lowest rank that
+ * differs. */
 enum status comm_check_same(struct comm *comm, const char *what, const void *data, int64_t bytes);
 
-/* The same ranks once more, with communicators of its own, for another thread than those that use
- * `comm`: its calls and theirs do not wait for each other. Destroy before comm. Collective. */
+/* The same ranks with communicators of their own, for a thread that must not wait for calls of
+ * threads that use `comm`. Destroy it before comm. Collective. */
 enum status comm_create_sibling(struct comm *comm, struct comm **out);
 
-/* Host memory of `bytes` bytes, in whole pages, that each block of `size` consecutive ranks has one
- * copy of, zeroed. Each member clears an equal part, the first the first one, and so has the pages
- * of that part at its own NUMA node. STATUS_UNSUPPORTED where a block spans nodes. A store by one
- * member is seen by another behind a comm_group_barrier() of theirs. Fake jobs have memory of their
- * own. Collective. */
+/* Zeroed host memory of `bytes` bytes, in whole pages. Each block of `size` consecutive ranks
+ * shares one copy. Member i clears the i-th of equal parts, so its pages are on that member's NUMA
+ * node. STATUS_UNSUPPORTED if a block spans nodes. Another member sees a store after a
+ * comm_group_barrier() of both. Fake jobs have memory of their own. Collective. */
 struct comm_shared;
 enum status comm_shared_create(struct comm *comm, int size, int64_t bytes,
                                struct comm_shared **out);
 void *comm_shared_memory(const struct comm_shared *shared);
 void comm_shared_destroy(struct comm_shared *shared); /* takes NULL; Collective */
-/* The folder in whose file system MPI has that memory: Open MPI's osc_sm_backing_directory where
- * the environment sets it, otherwise its /dev/shm. Local. */
+/* The folder whose file system holds that memory: Open MPI's osc_sm_backing_directory if the
+ * environment sets it, otherwise /dev/shm. Local. */
 const char *comm_shared_folder(void);
 
-/* Sets the transport of groups that are created from now on. "mpi" (the default): memory of the
- * host. "mpi_device": memory of the device that comm_set_device() names. MPI gets pointers to it if
- * it accepts them; otherwise the data are staged through pinned host memory. "nccl": every rank has
- * a GPU of its own, the calling thread's current one. A fake job takes any. STATUS_UNSUPPORTED
- * where the build does not have it, and says what it has. Collective. */
+/* Sets the transport of groups that are created from now on. "mpi" (the default): host memory.
+ * "mpi_device": memory of the device that comm_set_device() names. If MPI does not accept pointers
+ * to it, data are staged through pinned host memory. Transport "nccl" needs a GPU per rank, the
+ * calling thread's current one. A fake job accepts any name. STATUS_UNSUPPORTED, with the available
+ * transports, if the build does not have it. Collective. */
 enum status comm_set_carrier(struct comm *comm, const char *name);
 const char *comm_carrier(const struct comm *comm);      /* its name; of a fake job "mpi" */
-const char *comm_carrier_text(const struct comm *comm); /* for people: "nccl", "mpi, staged through
-                                                           pinned memory of the host" */
-/* The device whose memory "mpi_device" carries; it outlives the groups. Local. */
+const char *comm_carrier_text(const struct comm *comm); /* for messages: "nccl", "mpi, staged
+                                                           through pinned memory of the host" */
+/* The device whose memory "mpi_device" moves; it outlives the groups. Local. */
 void comm_set_device(struct comm *comm, struct device *device);
 
 /* Number of calls of this rank so far that wait for other ranks: collectives of the control plane,
- * and starts of a transport. Ranks in the same call have the same number. *waits: a call is under
- * way. Any thread. Local. */
+ * and starts of a transport. Ranks in the same call have the same number. *waits: such a call is
+ * running. Any thread. Local. */
 void comm_calls(const struct comm *comm, int64_t *begun, bool *waits);
 
 /* Groups. COMM_WORLD: all. COMM_SHARD: blocks of `size` consecutive ranks. COMM_REPLICA: the ranks
@@ -108,18 +106,18 @@ void comm_calls(const struct comm *comm, int64_t *begun, bool *waits);
 enum comm_kind { COMM_WORLD, COMM_SHARD, COMM_REPLICA };
 enum status comm_group_create(struct comm *comm, enum comm_kind kind, int size,
                               struct comm_group **out);
-/* For barriers and exact sums alone: "mpi" holds no memory of the node for it. If data are gathered
- * or reduced in it nevertheless, they travel in messages. Collective. */
+/* A group for barriers and exact sums. "mpi" allocates no shared memory for it. Gathers and
+ * reductions still work, by messages. Collective. */
 enum status comm_group_create_for_sums(struct comm *comm, enum comm_kind kind, int size,
                                        struct comm_group **out);
 /* Bytes of shared memory that all groups of one node hold if comm_group_create() makes them with
- * these arguments and the transport is "mpi". They hold less if comm_shared_folder() has no room
- * for that. A fake job says what those of the job that it stands for would hold. Local. */
+ * these arguments and the transport is "mpi". They hold less if comm_shared_folder() has no room. A
+ * fake job returns the bytes of the job that it simulates. Local. */
 int64_t comm_group_shared_bytes(const struct comm *comm, enum comm_kind kind, int size);
 void comm_group_destroy(struct comm_group *group); /* takes NULL; Collective */
 int comm_group_index(const struct comm_group *group);
 int comm_group_size(const struct comm_group *group);
-/* Whether its collectives are enqueued on the device (NCCL), not carried out by the lane's thread
+/* Whether its collectives are enqueued on the device (NCCL), not executed by the lane's thread
  * (MPI). Groups that share a device must then issue their collectives in one order on all ranks,
  * because a device may run its queues in the order of issue. Local. */
 bool comm_group_is_enqueued(const struct comm_group *group);
@@ -139,27 +137,27 @@ enum status comm_all_gather(struct comm_group *group, struct lane *lane, const v
 enum status comm_exchange(struct comm_group *group, struct lane *lane, const void *sent,
                           int64_t bytes, void *received);
 /* The same for messages of varying length. A message begins with its length in bytes, an int64_t,
- * which counts itself too and is at most `bytes`. Only so many bytes of it travel, and the bytes
- * after it are undefined where it arrives. STATUS_INTERNAL: this member has a message of another
- * length, or received one. */
+ * which counts itself too and is at most `bytes`. Only so many bytes are sent, and the receiver's
+ * bytes after them are undefined. STATUS_INTERNAL: this member has a message of an invalid length,
+ * or received one. */
 enum status comm_exchange_varying(struct comm_group *group, struct lane *lane, const void *sent,
                                   int64_t bytes, void *received);
 /* Bytes that this rank has sent to others by comm_exchange_varying() so far. Any thread. Local. */
 int64_t comm_sent_varying(const struct comm *comm);
-/* Returns when all members have called it, and what each of them stored before is seen by all. By
- * MPI, whatever the group's carrier; the lane that calls sleeps while it waits. */
+/* Returns when all members have called it. All members then see each other's earlier stores. It
+ * uses MPI with every transport. The calling lane sleeps while it waits. */
 enum status comm_group_barrier(struct comm_group *group);
-/* sums of normalized accumulators over the group, exact; normalized out. `sums` is memory that the
+/* Exact sums of normalized accumulators over the group, normalized. `sums` is memory that the
  * lane's operations work on. */
 enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums,
                                  int n);
 /* Registers memory from the device's alloc() that the collectives of this group will use. All
  * members use it at the same offsets, and it must live as long as the group. The transport may then
- * move data without copies of its own. Before the first step; moves and changes nothing.
+ * move data without copies of its own. Call it before the first step. It moves and changes no data.
  * Collective. */
 enum status comm_group_register(struct comm_group *group, void *ptr, int64_t bytes);
-/* An asynchronous error of the transport (a peer that died, a broken link); STATUS_OK where there
- * is none. Any thread. Local. */
+/* An asynchronous error of the transport (a peer that died, a broken link), or STATUS_OK. Any
+ * thread. Local. */
 enum status comm_group_check(struct comm_group *group);
 
 #endif

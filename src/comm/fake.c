@@ -41,7 +41,7 @@ static enum status barrier(struct comm *comm)
   return STATUS_OK;
 }
 
-/* The peers that are not there have said the same as this rank. */
+/* Simulated peers pass the same values as this rank. */
 static enum status broadcast(struct comm *comm, void *data, int64_t bytes, int root)
 {
   (void)comm, (void)data, (void)bytes, (void)root;
@@ -84,7 +84,7 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   return shard == place ? STATUS_OK : lane->device->ops->copy(lane, place, shard, (size_t)bytes);
 }
 
-/* The peers that are not there have sent zeros: a sum is this rank's own part. */
+/* Simulated peers send zeros, so a sum is this rank's own part. */
 static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
                             int64_t bytes, void *received)
 {
@@ -95,7 +95,7 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
                 : ops->copy(lane, (char *)received + mine, (const char *)sent + mine, part);
 }
 
-/* The peers that are not there have sent what this rank has for itself: zeros are no message. */
+/* Simulated peers send this rank's own message, because zeros are no valid message. */
 static enum status exchange_varying(struct comm_group *group, struct lane *lane, const void *sent,
                                     int64_t bytes, void *received)
 {

@@ -9,13 +9,13 @@
 
 /* The members of a group of an mpi job, numbered as in it. */
 MPI_Comm comm_mpi_members(struct comm_group *group);
-/* The result of `call`, and then of the completion of its request. The calling thread sleeps
- * meanwhile. */
+/* The result of `call`, then of the completion of its request. The calling thread sleeps while it
+ * waits. */
 enum status comm_mpi_wait(int error, const char *call, MPI_Request *request);
 /* Sums over the members, in place, in memory of the host. Collective. */
 enum status comm_mpi_sum_i64(MPI_Comm members, int64_t *values, int64_t n);
-/* Whether MPI takes pointers to memory of GPUs, asked of the library that runs: 1 it does, 0 it
- * does not, -1 it does not tell. */
+/* Whether the loaded MPI library accepts pointers to GPU memory: 1 yes, 0 no, -1 it does not report
+ * it. */
 int comm_mpi_cuda_aware(void);
 
 #endif

@@ -53,8 +53,8 @@ static void warn(int error, const char *call)
     log_warn("%s", status_text());
 }
 
-/* Ranks and lanes share cores: after a few looks the waiting thread sleeps. It never calls
- * sched_yield(): next to a busy thread that gives away a whole time slice (milliseconds), while a
+/* Ranks and lanes share cores, so the waiting thread sleeps after a few polls. It never calls
+ * sched_yield(): with a busy thread on the core, that costs a whole time slice (milliseconds). A
  * sleeping thread is woken on time. */
 enum { POLLS = 20, SLEEP_NS = 20000, MOST_SLEEP_NS = 50000 };
 
@@ -69,7 +69,7 @@ enum status comm_mpi_wait(int error, const char *call, MPI_Request *request)
       return status;
     if (poll < POLLS)
       continue;
-    (void)nanosleep(&pause, NULL); /* waking early only means to look early */
+    (void)nanosleep(&pause, NULL); /* waking early only means polling early */
     if (pause.tv_nsec < MOST_SLEEP_NS)
       pause.tv_nsec += pause.tv_nsec / 4;
   }
@@ -137,7 +137,7 @@ static enum status make_span(int64_t n, int members, struct span *out)
   return status;
 }
 
-/* Sums and maxima have no derived datatypes: they go in pieces. */
+/* Sums and maxima cannot use derived datatypes, so they are made in pieces. */
 static enum status fold_pieces(MPI_Comm members, char *values, int64_t n, MPI_Datatype type,
                                MPI_Op op)
 {
@@ -191,7 +191,8 @@ static enum status create_sibling(struct comm *comm, struct comm **out)
   status = comm_agree(
       comm, comm_mpi_check(MPI_Comm_dup(mpi_comm(comm)->world, &sibling->world), "MPI_Comm_dup"));
   if (status)
-    mem_free(sibling); /* a communicator that some ranks do not have the others cannot free */
+    mem_free(sibling); /* freeing is collective, so it is impossible if some ranks lack the
+                          communicator */
   else
     *out = &sibling->base;
   return status;
@@ -205,7 +206,7 @@ static void *world_of(struct comm *comm)
 static void __attribute__((noreturn)) abort_job(struct comm *comm, int exit_code)
 {
   (void)MPI_Abort(mpi_comm(comm)->world,
-                  exit_code); /* does not return; if it does, this rank at least ends */
+                  exit_code); /* does not return; otherwise at least this rank ends */
   _Exit(exit_code);
 }
 
@@ -280,7 +281,7 @@ static enum status group_barrier(struct comm_group *group)
   return barrier_over(mpi_group(group)->members);
 }
 
-/* --- the carrier: memory of the host, while the lane waits --- */
+/* --- the transport: host memory, while the lane waits --- */
 
 /* carrier_data is the shm of a group inside a node. It is NULL if the group sends messages. */
 static enum status open_shm(struct comm_group *group)
@@ -329,8 +330,8 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
   return free_span(&span, comm_mpi_wait(error, "MPI_Ialltoall", &request));
 }
 
-/* To the member `away` places on, and from the member as far back. The receiver has room for any
- * message. */
+/* Sends to the member `away` places further, receives from the member as far back. The receiver has
+ * room for any message. */
 static enum status swap_varying(struct comm_group *group, int away, const char *sent, int64_t bytes,
                                 char *received)
 {
@@ -419,7 +420,7 @@ int comm_mpi_cuda_aware(void)
 #endif
 }
 
-/* MPI says "Open MPI v4.1.4, package: ...": its first item is kept, without the v. */
+/* MPI returns "Open MPI v4.1.4, package: ...". Its first item is kept, without the v. */
 static enum status describe(struct comm *comm, bool renumbered)
 {
   char version[MPI_MAX_LIBRARY_VERSION_STRING];

@@ -1,7 +1,6 @@
-/* Carries memory of a device by MPI. An MPI library that accepts pointers to device memory gets
- * them. For other libraries data are staged through pinned host memory, piece by piece. While one
- * piece travels between ranks, the next one is copied down from the device and the previous one up
- * to it.
+/* Moves device memory by MPI. An MPI library that accepts pointers to device memory gets them. For
+ * other libraries data are staged through pinned host memory, piece by piece. While one piece is
+ * sent between ranks, the next one is copied from the device and the previous one to it.
  *
  * The work of a device's lane runs later than the calls of its thread, and MPI does not know this.
  * So the thread waits for the work issued so far before MPI reads or writes. Received data are put
@@ -110,7 +109,7 @@ static enum status take_slots(struct stage *stage)
   return status;
 }
 
-/* All that a member does alone. */
+/* The part that is local to a member. */
 static enum status create(struct comm_group *group, bool direct, struct stage **out)
 {
   struct stage *stage;
@@ -135,8 +134,7 @@ static enum status create(struct comm_group *group, bool direct, struct stage **
   return status;
 }
 
-/* Members that cut their messages differently would not understand each other: one that has to
- * stage has all of them do so. */
+/* All members must cut messages in the same way. So if one of them must stage, all do. */
 static enum status open_stage(struct comm_group *group)
 {
   struct comm *comm = group->comm;
@@ -162,8 +160,8 @@ static void close_stage(struct comm_group *group)
 
 /* --- messages ------------------------------------------------------------ */
 
-/* Where MPI is given memory of the device, the work that has made it what it is, and all that reads
- * what is overwritten, has ended. */
+/* If MPI gets device memory, waits for the work that writes the data, and for the work that reads
+ * memory to be overwritten. */
 static enum status settle(const struct stage *stage, struct lane *lane)
 {
   struct mark *mark = stage->slot[0].down;
@@ -182,7 +180,7 @@ static enum status fetch(const struct stage *stage, struct lane *lane, struct sl
   return status ? status : stage->device->ops->mark_set(lane, slot->down);
 }
 
-/* The first one: what arrives finds its place. */
+/* Receives are posted first, so that arriving data find their buffer. */
 static enum status post(const struct stage *stage, struct slot *slot, const char *sent,
                         char *received, const struct transfer *t)
 {
@@ -209,8 +207,8 @@ static enum status finish(const struct stage *stage, struct lane *lane, struct s
   return status ? status : stage->device->ops->mark_set(lane, slot->up);
 }
 
-/* --- all-gather: a ring, in which every part crosses each link once, and comes down from its
- * device once --------------------------------------- */
+/* --- all-gather: a ring, in which every part crosses each link once, and is copied from its device
+ * once --------------------------------------- */
 
 struct ring {
   struct stage *stage;
@@ -219,8 +217,8 @@ struct ring {
   int64_t part; /* bytes */
 };
 
-/* The step in which piece `done` of the part that came `step` steps ago, or is this member's own,
- * goes on to the right. `own` has that one. */
+/* The step in which piece `done` of a part is sent on to the right. The part came `step` steps ago,
+ * or is this member's own (`own`). */
 static enum status pass_on(const struct ring *ring, int64_t turn, int step, int64_t done,
                            const struct slot *own)
 {
@@ -275,10 +273,10 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   return status;
 }
 
-/* --- exchange: with one member after the other, each with another one at a time --- */
+/* --- exchange: with one member after the other, so that pairs are disjoint --- */
 
-/* Messages for others and from others, `part` bytes apart. lengths NULL: all are as long as that.
- */
+/* Messages for others and from others, `part` bytes apart. lengths NULL: all are as long as
+ * that. */
 struct swap {
   const char *sent;
   char *received;
@@ -293,7 +291,7 @@ static int64_t piece_of(const struct stage *stage, int64_t length, int64_t done)
   return length < done ? 0 : smaller(length - done, stage->piece);
 }
 
-/* Piece `turn` of all that this member sends; others are at the same one. */
+/* Piece `turn` of all that this member sends. The other members work on the same turn. */
 static struct transfer find_transfer(const struct stage *stage, int64_t turn, const struct swap *s)
 {
   const int64_t pieces = (s->part + stage->piece - 1) / stage->piece,
@@ -319,8 +317,8 @@ static enum status post_turn(const struct stage *stage, struct slot *slot, const
   return status ? status : post(stage, slot, slot->sent, slot->received, t);
 }
 
-/* A turn is copied down one turn before it is sent. It is waited for while the following turns fill
- * the other slots. */
+/* A turn is copied from the device one turn before it is sent. The thread waits for the copy while
+ * later turns fill the other slots. */
 static enum status exchange_others(struct stage *stage, struct lane *lane, const struct swap *s)
 {
   const int64_t turns = (stage->size - 1) * ((s->part + stage->piece - 1) / stage->piece);
@@ -370,7 +368,7 @@ static enum status exchange_varying(struct comm_group *group, struct lane *lane,
                 : swap_all(stage, lane, &(struct swap){sent, received, bytes, &stage->lengths});
 }
 
-/* --- sums: on the host, where Open MPI would take them as well ----------- */
+/* --- sums: on the host, as Open MPI would do too -------------------------- */
 
 static enum status sum_one(const struct stage *stage, struct lane *lane, struct exactsum *sum)
 {

@@ -47,8 +47,8 @@ static enum status read_thread_level(int *out)
   return status;
 }
 
-/* The NAME of "KIND_NAME_SUFFIX", into out (NAME_SIZE bytes); false where the variable is another
- * one. */
+/* The NAME of "KIND_NAME_SUFFIX", into out (NAME_SIZE bytes). False if the variable has another
+ * form. */
 static bool component_of(const char *variable, const char *kind, const char *suffix, char *out)
 {
   const size_t length = strlen(variable), before = strlen(kind), after = strlen(suffix);
@@ -74,8 +74,8 @@ static void take_variable(const char *variable, struct choice *out)
     append(out->mtl, sizeof out->mtl, "%s%s", out->mtl[0] ? " " : "", name);
 }
 
-/* Open MPI closes the components that it does not use, and their control variables are invalid from
- * then on: what is left is what it chose. */
+/* Open MPI closes the components that it does not use, and their control variables become invalid.
+ * The valid ones are those that it chose. */
 static enum status read_choice(struct choice *out)
 {
   int provided, variables = 0;

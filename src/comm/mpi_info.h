@@ -1,5 +1,5 @@
-/* The version of this process's MPI library and its choices, for `sluice doctor`. Knows Open MPI's
- * names; of other libraries the version and the thread level. */
+/* The version of this process's MPI library and its choices, for `sluice doctor`. Choices are known
+ * for Open MPI. Other libraries give version and thread level only. */
 #ifndef SLUICE_COMM_MPI_INFO_H
 #define SLUICE_COMM_MPI_INFO_H
 
@@ -8,17 +8,17 @@
 struct mpi_info {
   char version[128];   /* "Open MPI v4.1.4" */
   int thread_level;    /* MPI's, in steps: 0 single, 1 funneled, 2 serialized, 3 multiple */
-  int cuda;            /* 1: takes pointers to a GPU's memory, 0: does not, -1: does not tell */
+  int cuda;            /* 1: accepts pointers to GPU memory, 0: does not, -1: not reported */
   char messages[32];   /* Open MPI's PML in use: "ucx", "ob1", "cm"; "" if it is unknown */
-  char transports[96]; /* what it moves them by: "self vader tcp" (BTLs of ob1), "ofi" (MTLs of cm);
-                          "" for ucx, which chooses by itself */
+  char transports[96]; /* transports: "self vader tcp" (BTLs of ob1), "ofi" (MTLs of cm); "" for
+                          ucx, which chooses by itself */
 };
 
 /* MPI has been started. Local. */
 enum status mpi_info_read(struct mpi_info *out);
 
-/* Ports of devices for RDMA (InfiniBand, RoCE) of this machine, as the kernel tells below `root`
- * ("/sys/class/infiniband"); none where it is missing. Local. */
+/* Ports of RDMA devices (InfiniBand, RoCE) of this machine, as the kernel lists them below `root`
+ * ("/sys/class/infiniband"). None if `root` is missing. Local. */
 struct comm_fabric {
   int ports, active;
   char text[192]; /* "mlx5_0:1 ACTIVE 400 Gb/sec (4X NDR), ..." as far as it fits */

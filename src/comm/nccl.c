@@ -45,14 +45,14 @@ static enum status create(struct comm_group *group, struct carried **out)
   return status;
 }
 
-/* All that a member does alone. */
+/* The part that is local to a member. */
 static enum status prepare(struct comm_group *group, void *id, struct carried **out)
 {
   enum status status = group->index == 0 ? nccl_id(id) : STATUS_OK;
   return status ? status : create(group, out);
 }
 
-/* NCCL waits for a member that never comes: all ranks agree before it is called. */
+/* NCCL would wait forever for a missing member, so all ranks agree before it is called. */
 static enum status open_group(struct comm_group *group)
 {
   static const char *const names[] = {[COMM_WORLD] = "sluice-world",
@@ -98,7 +98,7 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
   return nccl_all_gather(nccl_of(group), lane, shard, bytes, full);
 }
 
-/* Copy engines move the parts, where NCCL's own reduce-scatter needs multiprocessors. */
+/* Copy engines move the parts. NCCL's own reduce-scatter would need multiprocessors. */
 static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
                             int64_t bytes, void *received)
 {

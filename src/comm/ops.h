@@ -1,5 +1,5 @@
-/* Private part of comm.h: the tables that implementations fill. A job is a control plane (struct
- * comm_ops: mpi, fake); what carries the data of its groups is chosen apart from it (struct
+/* Private part of comm.h: the tables that implementations fill. A job has a control plane (struct
+ * comm_ops: mpi, fake). The transport of its groups' data is chosen separately (struct
  * comm_carrier_ops: mpi, nccl, fake). Only for src/comm and its tests. */
 #ifndef SLUICE_COMM_OPS_H
 #define SLUICE_COMM_OPS_H
@@ -24,7 +24,7 @@ struct comm {
 struct comm_group {
   struct comm *comm;
   const struct comm_carrier_ops *carrier;
-  void *carrier_data; /* the carrier's own, from its open() to its close() */
+  void *carrier_data; /* owned by the transport, from its open() to its close() */
   enum comm_kind kind;
   int index, size;
   bool parts; /* it is made for all-gathers and reduce-scatters */
@@ -33,7 +33,7 @@ struct comm_group {
 enum comm_fold { FOLD_SUM_I64, FOLD_MAX_I64, FOLD_MAX_F64, FOLD_MIN_I64 };
 
 struct comm_ops {
-  const struct comm_carrier_ops *stand_in; /* takes the place of every carrier; NULL: none does */
+  const struct comm_carrier_ops *stand_in; /* replaces every transport; NULL: none */
   void (*destroy)(struct comm *comm);
   enum status (*create_sibling)(struct comm *comm, struct comm **out);
   void *(*mpi)(struct comm *comm);
@@ -75,11 +75,11 @@ struct comm_carrier_ops {
 extern const struct comm_carrier_ops comm_mpi_carrier, comm_mpi_device_carrier,
     comm_nccl_carrier; /* the last with HAVE_NCCL only */
 
-/* Around what waits for other ranks, for comm_calls(): returns `status`. */
+/* Enclose calls that wait for other ranks, for comm_calls(). The second returns `status`. */
 void comm_begin_call(struct comm *comm);
 enum status comm_end_call(struct comm *comm, enum status status);
 
-/* For carriers that have nothing to do. */
+/* For transports that have nothing to do. */
 enum status comm_carrier_open_nothing(struct comm_group *group);
 void comm_carrier_close_nothing(struct comm_group *group);
 enum status comm_carrier_check_nothing(struct comm_group *group);
@@ -87,12 +87,13 @@ enum status comm_carrier_register_nothing(struct comm_group *group, void *ptr, i
 
 /* The length of a message of comm_exchange_varying(). */
 int64_t comm_varying_length(const void *message);
-/* Whether the lengths of the group's messages, `stride` bytes apart, are valid. Sent ones to other
- * members count. Local. */
+/* Whether the lengths of the group's messages, `stride` bytes apart, are valid. Adds messages sent
+ * to other members to the count. Local. */
 enum status comm_check_varying(struct comm_group *group, const void *messages, int64_t stride,
                                int64_t bytes, bool sent);
 
-/* Whether groups of `members` are blocks of consecutive ranks: of replicas only all of the job are.
+/* Whether groups of `members` are blocks of consecutive ranks. Groups of replicas are only if they
+ * have all ranks of the job.
  */
 bool comm_group_is_block(const struct comm *comm, enum comm_kind kind, int members);
 
@@ -109,11 +110,11 @@ enum status comm_shared_create_as(struct comm *comm, enum mem_tag tag, int size,
 
 /* How comm_mpi_device_carrier moves memory of this device, in words. */
 const char *comm_mpi_device_way(const struct device *device);
-/* Whether groups that are created from now on give MPI memory of the device (-1: where MPI takes
- * it), and the bytes of their messages (0: as usual). For tests. */
+/* For groups that are created from now on: whether they give device memory to MPI (-1: if MPI
+ * accepts it), and the bytes of their messages (0: as usual). For tests. */
 void comm_mpi_force_stage(int direct, int64_t piece);
 
-/* Bytes (of sums: elements) that one MPI count may say. More travel as one derived datatype. For
+/* Largest MPI count, in bytes, or in elements for sums. Longer data use one derived datatype. For
  * tests: INT_MAX is the limit of MPI's interface. */
 void comm_mpi_set_count_limit(int64_t limit);
 

@@ -11,7 +11,7 @@
 #include "comm/ops.h"
 
 struct comm_shared {
-  MPI_Comm members; /* of the block; MPI_COMM_NULL: a block of one, or a fake one */
+  MPI_Comm members; /* of the block; MPI_COMM_NULL for a block of one and for a fake job */
   MPI_Win window;
   bool opened;
   void *own; /* of those blocks */
@@ -53,7 +53,7 @@ static enum status refuse_span(int size)
 
 /* --- memory of one process ----------------------------------------------- */
 
-/* Peers that are not there run where their numbers say; a block of one always lies inside a node.
+/* Nodes of simulated peers follow from their numbers. A block of one is always inside a node.
  */
 static enum status check_fake_blocks(const struct comm *comm, int size)
 {
@@ -88,8 +88,8 @@ const char *comm_shared_folder(void)
   return set ? set : "/dev/shm";
 }
 
-/* MPI makes a file of it, for which it looks alone on the first member: where that one gave up the
- * others would wait for it. */
+/* MPI makes a file for it, and checks the free space on the first member only. If that member gave
+ * up, the others would wait for it. */
 static enum status check_room(const struct comm *comm, enum mem_tag tag, int size, int64_t bytes)
 {
   const char *folder = comm_shared_folder();
@@ -111,7 +111,7 @@ static enum status check_room(const struct comm *comm, enum mem_tag tag, int siz
                         : "");
 }
 
-/* All of it is asked for by the first member; the page that it begins in may be MPI's own. */
+/* The first member requests all of it. The page that it begins in may belong to MPI. */
 static enum status open_window(struct comm *comm, struct comm_shared *shared, int place,
                                int64_t bytes)
 {
@@ -149,8 +149,8 @@ static void close_window(struct comm_shared *shared)
   warn(MPI_Win_free(&shared->window), "MPI_Win_free");
 }
 
-/* Pages lie where the memory policy of the thread says that touches them first (topo_bind()): each
- * member takes its part. */
+/* The memory policy of the thread that touches a page first decides its node (topo_bind()). So each
+ * member touches its part. */
 static void clear_part(const struct comm_shared *shared, int place, int size, int64_t bytes)
 {
   int64_t begin, end;
@@ -168,7 +168,7 @@ static enum status take_shared(struct comm *comm, struct comm_shared *shared, in
       comm_agree(comm, comm_mpi_check(MPI_Comm_split(*world, comm->rank / size, place, &members),
                                       "MPI_Comm_split"));
   if (status)
-    return status; /* what some members do not have the others cannot free */
+    return status; /* freeing is collective, so it is impossible if some members lack the window */
   shared->members = members;
   status = check_one_node(comm, shared->members, size);
   if (!status)

@@ -11,7 +11,7 @@
 
 enum { LINE = 128 }; /* two cache lines: processors fetch them in pairs */
 
-/* How many pieces a member has put into its box so far. */
+/* Number of pieces that a member has put into its box so far. */
 struct posted {
   _Alignas(LINE) _Atomic int64_t pieces;
 };
@@ -72,8 +72,8 @@ void shm_destroy(struct shm *box)
   mem_free(box);
 }
 
-/* Members share cores, and the others may be far behind: a few looks, then sleep, as for MPI's
- * messages. */
+/* Members share cores, and the others may be late. So the thread sleeps after a few polls, as for
+ * MPI's messages. */
 static void wait_for(struct posted *posted, int64_t pieces)
 {
   enum { LOOKS = 2000, SLEEP_NS = 20000, MOST_SLEEP_NS = 50000 };
@@ -82,13 +82,13 @@ static void wait_for(struct posted *posted, int64_t pieces)
        look++) {
     if (look < LOOKS)
       continue;
-    (void)nanosleep(&pause, NULL); /* waking early only means to look early */
+    (void)nanosleep(&pause, NULL); /* waking early only means polling early */
     if (pause.tv_nsec < MOST_SLEEP_NS)
       pause.tv_nsec += pause.tv_nsec / 4;
   }
 }
 
-/* Where `member` has the piece that comes next, or has come last. */
+/* Position of the next or the last piece of `member`. */
 static char *half_of(const struct shm *box, int member, int64_t piece)
 {
   return box->boxes + (2 * member + piece % 2) * box->half;
@@ -135,7 +135,8 @@ static char *part_of(const struct shm *box, int from, int to, int64_t piece, int
   return half_of(box, from, piece) + (to + box->size - from - 1) % box->size * room;
 }
 
-/* Bytes of a message from `done` on, of at most `most`. A varying one begins with its length. */
+/* Remaining bytes of a message after `done` bytes, at most `most`. A varying message begins with
+ * its length. */
 static size_t bytes_of(bool varying, const char *message, int64_t done, int64_t most)
 {
   const int64_t left = varying ? comm_varying_length(message) - done : most;

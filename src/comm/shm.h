@@ -9,8 +9,8 @@
 
 struct shm;
 
-/* For each block of `size` consecutive ranks. *out is NULL if a block spans nodes, or if the node
- * has no room for it (a warning says so). Collective. */
+/* For each block of `size` consecutive ranks. *out is NULL if a block spans nodes, or, with a
+ * warning, if the node has no room. Collective. */
 enum status shm_create(struct comm *comm, int size, struct shm **out);
 void shm_destroy(struct shm *box); /* takes NULL; Collective */
 /* Bytes of the memory that a block shares. */

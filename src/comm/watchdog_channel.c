@@ -11,8 +11,8 @@
 #include "base/mem.h"
 #include "comm/ops.h"
 
-/* A question carries its number as its tag, and so does the answer: one that comes too late is none
- * to the next question. */
+/* A question and its answer have the number of the question as tag. So a late answer is not taken
+ * for the answer to the next question. */
 enum { TAG_ALARM, FIRST_QUESTION, LAST_QUESTION = 32767 };
 
 struct watchdog_channel {
@@ -45,7 +45,7 @@ enum status watchdog_channel_create(struct comm *comm, int64_t bytes, struct wat
   if (!status && world && comm_ranks(comm) > 1)
     status = comm_mpi_check(MPI_Comm_dup(*world, &channel->members), "MPI_Comm_dup");
   status = comm_agree(comm, status);
-  if (status) { /* a communicator that some ranks do not have the others cannot free */
+  if (status) { /* freeing is collective, so it is impossible if some ranks lack the communicator */
     mem_free(channel->late);
     mem_free(channel);
   } else {
@@ -58,8 +58,8 @@ void watchdog_channel_destroy(struct watchdog_channel *channel)
 {
   if (!channel)
     return;
-  const bool sends = channel->answer !=
-                     MPI_REQUEST_NULL; /* to a rank 0 that does not take it: what is sent stays */
+  const bool sends =
+      channel->answer != MPI_REQUEST_NULL; /* rank 0 does not receive it, so the buffer must stay */
   if (sends && comm_mpi_check(MPI_Request_free(&channel->answer), "MPI_Request_free"))
     log_warn("%s", status_text());
   if (channel->members != MPI_COMM_NULL &&
@@ -80,8 +80,8 @@ enum status watchdog_channel_alarm(struct watchdog_channel *channel)
   return status ? status : comm_mpi_check(MPI_Request_free(&request), "MPI_Request_free");
 }
 
-/* A message that is there: out of the way. An alarm, a question, or on rank 0 an answer that comes
- * too late, which somebody has to take, or its sender could never answer again. */
+/* Receives a message that has arrived: an alarm, a question, or on rank 0 a late answer. A late
+ * answer must be received too, because its sender can answer again only afterwards. */
 static enum status take(struct watchdog_channel *channel, bool leads, const MPI_Status *found,
                         bool *wanted)
 {
@@ -111,7 +111,8 @@ enum status watchdog_channel_wanted(struct watchdog_channel *channel, bool *want
   return status;
 }
 
-/* Until all of n requests are done or the time is over: done[i] tells. */
+/* Waits until all of n requests are done or the time is over. done[i] says whether request i is
+ * done. */
 static enum status wait_for(int n, MPI_Request *request, bool *done, double seconds)
 {
   const struct timespec pause = {.tv_nsec = 2000000};
@@ -127,12 +128,12 @@ static enum status wait_for(int n, MPI_Request *request, bool *done, double seco
       left += !now;
     }
     if (left > 0)
-      (void)nanosleep(&pause, NULL); /* waking early only means to look early */
+      (void)nanosleep(&pause, NULL); /* waking early only means polling early */
   }
   return status;
 }
 
-/* Waits for the answer under way, if there is one. */
+/* Waits until the current answer is sent, if there is one. */
 static enum status wait_for_answer(struct watchdog_channel *channel, double seconds)
 {
   bool done = channel->answer == MPI_REQUEST_NULL;
@@ -154,7 +155,7 @@ enum status watchdog_channel_answer(struct watchdog_channel *channel, const void
   return status ? status : wait_for_answer(channel, seconds);
 }
 
-/* An empty message to each of the others, and room for what each says. */
+/* Sends an empty message to each other rank, and posts a receive for each answer. */
 static enum status ask_all(struct watchdog_channel *channel, char *states, MPI_Request *asked,
                            MPI_Request *answer)
 {
@@ -192,7 +193,7 @@ static enum status collect(struct watchdog_channel *channel, double seconds, cha
 {
   const int ranks = comm_ranks(channel->comm);
   MPI_Request *answer;
-  char first[2048]; /* what giving up must not talk over */
+  char first[2048]; /* the first error, which give_up() must not overwrite */
   enum status status = mem_new(MEM_META, 2 * ranks, &answer);
   if (status)
     return status;

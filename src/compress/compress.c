@@ -46,7 +46,7 @@ static enum status find_values(const struct codec *codec, const char *name,
   return status;
 }
 
-/* One setting: *out is what is asked for, or the default. */
+/* One setting: *out is the requested value, or the default. */
 static enum status settle(const char *name, const char *what, double asked, double usual,
                           double least, double most, double *out)
 {
@@ -72,7 +72,7 @@ static enum status check_block(const struct codec *codec)
                     (long long)block, rows ? "multiple of 32" : "power of two");
 }
 
-/* A codec that has values leaves levels to that of its values. */
+/* A codec with coded values leaves `levels` to the codec of its values. */
 static enum status settle_all(const struct codec_settings *asked, struct codec *codec)
 {
   const struct codec_ops *ops = codec->ops, *leveled = ops->usual.levels ? ops : codec->values;

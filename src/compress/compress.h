@@ -28,8 +28,8 @@ struct codec_settings {
 struct codec {
   const struct codec_ops *ops, *values; /* values: of the numbers in a message of ops */
   struct codec_settings set;            /* defaults filled in */
-  bool feedback; /* what a message loses comes back with the next one: messages are not scaled up
-                  * to be unbiased */
+  bool feedback; /* the error of a message is added to the next one, so messages are not scaled up
+                    to be unbiased */
 };
 
 /* Vectors of n elements, and the memory of a call. */
@@ -46,13 +46,13 @@ enum {
   CODEC_IDENTITY = 1, /* a message is the vector itself: encode() may be left out */
   CODEC_LOSSLESS = 2,
   CODEC_UNBIASED = 4,     /* the mean over all seeds is the vector, without feedback */
-  CODEC_VOTE = 8,         /* decode_sum() is a majority vote, not a sum of what each message says */
+  CODEC_VOTE = 8,         /* decode_sum() is a majority vote, not a sum of decoded messages */
   CODEC_SPARSE = 16,      /* most elements are not sent */
   CODEC_COMMON_SEED = 32, /* all messages of a sum have one seed */
   CODEC_LOW_RANK = 64,    /* a block is a row of a matrix: a multiple of 32, not a power of two */
-  CODEC_VARIABLE = 128,   /* a message begins with its length in bytes, an int64_t: only so many
-                           * bytes need to travel */
-  CODEC_ALONE = 256,      /* it codes no values of another codec */
+  CODEC_VARIABLE = 128,   /* a message begins with its length in bytes, an int64_t, and only so many
+                             bytes need to be sent */
+  CODEC_ALONE = 256,      /* it cannot code values of another codec */
   CODEC_NEEDS_MAX = 512,  /* encode() needs the largest magnitude of all members of a sum */
   CODEC_HAS_VALUES = CODEC_SPARSE | CODEC_LOW_RANK /* another codec may code the values */
 };
@@ -65,7 +65,7 @@ struct codec_ops {
   unsigned traits;
   int rule; /* the number format, the rule of a quantiser or of a sparsifier */
 
-  /* Settings if nothing is asked for, zero: there is no such setting; and their bounds. */
+  /* Default settings, zero if the codec does not have the setting, and their bounds. */
   struct codec_settings usual, least, most;
 
   /* Capacity of a message of n elements, a function of n alone: a plan allocates it before the
@@ -95,15 +95,15 @@ struct codec_ops {
   enum status (*decode_sum)(const struct codec *codec, const struct codec_pass *pass,
                             const void *messages, int64_t stride, bool accumulate, float *out);
 
-  /* x[i * n ..] -= what the message at messages[i * bytes(n)] decodes to: what it lost, if x is
-   * what was encoded. One subtraction of fp32. Enqueued on the lane. Local. */
+  /* x[i * n ..] -= the decoded message at messages[i * bytes(n)]. If x was encoded, the result is
+   * the error of the message. One subtraction in fp32. Enqueued on the lane. Local. */
   enum status (*subtract)(const struct codec *codec, const struct codec_pass *pass,
                           const void *messages, float *x);
 
-  /* out[i * n ..] (= or += by accumulate) is the decoded message at messages[i * bytes(n)]. `type`
-   * of out: fp32 or bf16; for plain vectors fp32 alone. bf16 is widened, added in fp32, and rounded
-   * to nearest, ties to even. NULL: the codec is for sums alone. Enqueued on the lane.
-   * STATUS_UNSUPPORTED: another type. Local. */
+  /* out[i * n ..] (= or += by accumulate) is the decoded message at messages[i * bytes(n)]. The
+   * type of out is fp32 or bf16; for plain vectors only fp32. Elements of bf16 are widened, added
+   * in fp32, and rounded to nearest, ties to even. NULL: the codec is for sums alone. Enqueued on
+   * the lane. STATUS_UNSUPPORTED: another type. Local. */
   enum status (*decode)(const struct codec *codec, const struct codec_pass *pass,
                         const void *messages, bool accumulate, enum dtype type, void *out);
 };
@@ -117,9 +117,9 @@ CODEC_ROWS(CODEC_DECLARE)
 /* `none`, as codec_make() makes it. */
 extern const struct codec codec_as_it_is;
 
-/* The codec of this name, such as "int8", or of "topk+int8": a codec that has values, and that of
- * its values. NULL is `none`. settings: NULL asks for nothing. STATUS_USAGE: the name is unknown,
- * or the codec does not have a setting that is asked for, or not this value of it. Local. */
+/* The codec of this name, such as "int8". "topk+int8" names a codec and the codec of its values.
+ * NULL is `none`. settings NULL: defaults. STATUS_USAGE: the name is unknown, or the codec does not
+ * have a requested setting, or its value is out of bounds. Local. */
 enum status codec_make(const char *name, const struct codec_settings *settings, bool feedback,
                        struct codec *out);
 

@@ -1,5 +1,5 @@
-/* Lossless codecs: messages of varying length, which decode to the vector, bit for bit. A sum is
- * that of codec none: decoded vectors, added by sum_parts. */
+/* Lossless codecs: messages of varying length, which decode to the vector, bit for bit. Sums are
+ * those of codec none: decoded vectors, added by sum_parts. */
 #include "compress/compress.h"
 #include "compress/rule/exponent.h"
 #include "device/device.h"

@@ -9,10 +9,10 @@
  *
  * One round is PowerSGD from a random start. Each further round is a subspace iteration towards the
  * principal components, along which GradiVeQ sends coefficients. So both are one rule, with other
- * sizes: rows of weights or short slices. A second round pays. An example has 600 x 128 elements
- * and rank 16. If the k-th singular value is about 1 / k, the errors after 1, 2 and 3 rounds are
- * 1.69, 1.08 and 1.03 times the best one. If it is about 1 / sqrt k, they are 1.31, 1.06 and 1.02
- * times the best one. */
+ * sizes: rows of weights or short slices. A second round is worth its time. An example has 600 x
+ * 128 elements and rank 16. If the k-th singular value is about 1 / k, the errors after 1, 2 and 3
+ * rounds are 1.69, 1.08 and 1.03 times the best one. If it is about 1 / sqrt k, they are 1.31, 1.06
+ * and 1.02 times the best one. */
 #include "compress/rule/lowrank.h"
 #include "compress/compress.h"
 #include "device/device.h"
@@ -34,7 +34,7 @@ static int64_t rounded_up(int64_t n, int64_t to)
   return (n + to - 1) / to * to;
 }
 
-/* No block of the values' codec has numbers of both matrices, because their sizes differ. */
+/* No block of the values' codec holds numbers of both matrices, because their magnitudes differ. */
 static struct format format_of(const struct codec *codec, int64_t n, uint64_t seed)
 {
   struct format f = {.op = {codec->set.block, codec->set.rank, ROUNDS, seed},
@@ -61,8 +61,8 @@ static int64_t numbers(const struct codec *codec, int64_t n)
   return format_of(codec, n, 0).numbers;
 }
 
-/* Scratch memory: numbers of all messages in fp32, if they are coded, what factorise() needs, what
- * the codec of the values needs. */
+/* Scratch memory: the numbers of all messages in fp32 if they are coded, then the memory of
+ * factorise() and of the codec of the values. */
 static int64_t numbers_bytes(const struct format *f, int parts)
 {
   return is_plain(f) ? 0 : parts * f->numbers * (int64_t)sizeof(float);

@@ -20,7 +20,7 @@ static enum status encode(const struct codec *codec, const struct codec_pass *pa
                                        type_of(codec), messages);
 }
 
-/* The only message of a sum may be the sum already. */
+/* A sum of one message in place is already complete. */
 static enum status decode_sum(const struct codec *codec, const struct codec_pass *pass,
                               const void *messages, int64_t stride, bool accumulate, float *out)
 {

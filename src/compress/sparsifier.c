@@ -127,7 +127,8 @@ static enum status encode(const struct codec *codec, const struct codec_pass *pa
                         (size_t)f.values_bytes);
 }
 
-/* Message by message: a decoded sum would have one place for values of several indices. */
+/* Message by message, because slot i of each message has another index, so values cannot be summed
+ * first. */
 static enum status decode_values(const struct format *f, const struct codec_pass *pass,
                                  const char *codes, int64_t stride, float *out)
 {

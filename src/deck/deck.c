@@ -618,7 +618,7 @@ static struct cited multiples_around(int64_t x, int64_t of)
   return cited;
 }
 
-/* Nothing but digits, and from 1 to most. */
+/* Only digits, and from 1 to most. */
 static bool parse_count(const char *text, int64_t most, int *out)
 {
   size_t length = strlen(text);
@@ -631,7 +631,7 @@ static bool parse_count(const char *text, int64_t most, int *out)
   return true;
 }
 
-/* One word of `length` letters; -1: none that is known. */
+/* The choice named by a word of `length` letters, -1: unknown. */
 static int find_keep(const char *word, size_t length)
 {
   static const char *const words[] = {[KEEP_ACTIVATIONS] = "keep",
@@ -777,7 +777,8 @@ static enum status check_device_state(const struct deck *deck)
   return STATUS_OK;
 }
 
-/* A unit that is updated as soon as its gradient is there has not seen the others'. */
+/* A unit that is updated as soon as its gradient is complete cannot use the norm of all
+ * gradients. */
 static enum status check_immediate(const struct deck *deck)
 {
   if (deck->optim.clip > 0)
@@ -856,7 +857,7 @@ static enum status check_optim(const struct deck *deck)
   return STATUS_OK;
 }
 
-/* "PATTERN=VALUE": the length of the pattern; 0: it is something else, or too long. */
+/* "PATTERN=VALUE": the length of the pattern; 0: another form, or too long. */
 static size_t split_unit(const char *item)
 {
   const size_t length = strcspn(item, "=");
@@ -924,7 +925,8 @@ static enum status check_warmup(const struct deck *deck)
   return STATUS_OK;
 }
 
-/* A step that is skipped because of a gradient that is not finite leaves what its messages lost. */
+/* A step that is skipped because of a gradient that is not finite has already changed its
+ * residuals. */
 static enum status check_compress(const struct deck *deck)
 {
   enum status status = check_units(deck, "compress.grads.units", &deck->compress.units,

@@ -41,8 +41,8 @@ enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
 enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 enum deck_across { DECK_ACROSS_RANKS, DECK_ACROSS_NODE };
 
-/* A codec and that of a sparse codec's values, as choices. Other settings: 0 is as the codec has
- * them. */
+/* A codec and the codec of its values, as choices. For the other settings 0 means the codec's
+ * default. */
 struct deck_compress {
   int codec, values;
   int64_t block, levels, rank;
@@ -72,9 +72,8 @@ struct deck {
     double rope_factor, rope_low_freq, rope_high_freq;
     int64_t rope_original;
     int dtype;
-  } model; /* 0 of kv_heads, head_width, ffn: as the
-                                                                          architecture has it;
-              dtype: of weights exported to Hugging Face */
+  } model; /* kv_heads, head_width, ffn 0: the architecture's default; dtype: of weights exported to
+              Hugging Face */
   struct {
     bool bind;
     struct option_strings cores;
@@ -92,9 +91,8 @@ struct deck {
     char *train, *val;
     int64_t batch, sequence, micro_batch;
     bool reorder, verify;
-  } data; /* batch: sequences a step over all ranks; micro_batch: a rank's, at a time;
-                                                                               sequence 0:
-             model.context; micro_batch 0: batch / ranks */
+  } data; /* batch: sequences per step over all ranks; micro_batch: sequences that a rank computes
+             at a time; sequence 0: model.context; micro_batch 0: batch / ranks */
   struct {
     int strategy;
     char *group;
@@ -124,7 +122,7 @@ struct deck {
   struct {
     int params, grads;
     double rate;
-  } transfer; /* rate: 1e9 bytes a second of copies between tiers on the host device; 0: no limit */
+  } transfer; /* rate: of copies between tiers on the host device, in GB/s; 0: no limit */
   struct {
     int name;
     double lr;
@@ -152,9 +150,9 @@ struct deck {
   struct option_set *set; /* owns the strings above */
 };
 
-/* The effect of another value of a key on a resumed run (option.effect). ORDER: the order of
- * samples. A key without effect changes numbers by rounding at most. Other checks compare model.*,
- * train.freeze and data.train. */
+/* The effect of a changed value of a key on a resumed run (option.effect). ORDER: it changes the
+ * order of samples. A key without effect changes results by rounding at most. Other checks compare
+ * model.*, train.freeze and data.train. */
 enum deck_effect { EFFECT_NONE, EFFECT_MATH, EFFECT_ORDER };
 
 extern const struct option deck_table[];
@@ -168,42 +166,42 @@ enum status deck_load(struct deck *deck, int n, char *const assignments[]);
 /* From the YAML text stored in a checkpoint (`label` names it in messages), then assignments. */
 enum status deck_load_text(struct deck *deck, const char *label, const char *text, size_t bytes,
                            int n, char *const assignments[]);
-/* The same after the defaults of a site, which `site` names (OPTIONS_SITE and a path). Each of the
- * two texts may be NULL. */
+/* The same after the defaults of a site. `site` is their label (OPTIONS_SITE and a path). Each of
+ * the two texts may be NULL. */
 enum status deck_load_site(struct deck *deck, const char *site, const char *site_text,
                            const char *label, const char *text, int n, char *const assignments[]);
 /* The keys whose values are defaults of the site, separated by commas; "": none. Local. */
 void deck_site_keys(const struct deck *deck, char *out, size_t size);
 void deck_destroy(struct deck *deck); /* takes a zeroed deck */
 /* A copy of a deck with other values: `assignments` are "key=value", separated by blanks, as if
- * they had been typed last. A preset among them replaces all keys that it stands for. `changes`, of
- * `size` bytes, lists the assignments that are not the deck's own values. STATUS_USAGE: the keys do
- * not go together. Free with deck_destroy. Local. */
+ * they had been typed last. A preset among them replaces all keys that it sets. `changes`, of
+ * `size` bytes, lists the assignments that differ from the deck's values. STATUS_USAGE: the keys
+ * contradict each other. Free with deck_destroy. Local. */
 enum status deck_vary(const struct deck *from, const char *assignments, struct deck *out,
                       char *changes, size_t size);
 
 const char *deck_preset_name(enum deck_preset preset); /* "offload" */
-/* Gives tiers.preset's values to the keys that it stands for. Keys that are set in the same place
- * or on the command line keep theirs, unless `all`. The functions above call it. Local. */
+/* Sets the keys of tiers.preset to its values. Keys that are set in the same place or on the
+ * command line keep theirs, unless `all`. The functions above call it. Local. */
 enum status deck_apply_preset(struct deck *deck, bool all);
 
 /* Impossible combinations that do not depend on the number of ranks (width % heads, sequence >
- * context, warmup > decay_steps, ...). A warm-up longer than run.steps is allowed: it is a run cut
- * short (run.steps=50 on the command line), all of it warm-up. */
+ * context, warmup > decay_steps, ...). A warm-up longer than run.steps is allowed, for a shortened
+ * run (run.steps=50 on the command line). */
 enum status deck_check(const struct deck *deck);
 
 enum { DECK_COUNTERS = 8 }; /* the most events that run.counters may name */
-/* Whether run.counters asks for any. */
+/* Whether run.counters requests any events. */
 bool deck_counts(const struct deck *deck);
 
-/* The type of what messages of gradients lose: compress.feedback, NULL: off. */
+/* The data type of residuals: compress.feedback, NULL: off. */
 const char *deck_feedback(const struct deck *deck);
 
 const char *deck_strategy_name(enum deck_strategy strategy); /* "full_shard" */
 
-/* The data of a block that are kept from its forward pass to its backward pass: all activations, on
- * the device or (except its input) in host memory; or its input alone, from which the rest is
- * computed again. The input is kept on the device, in host memory, or on NVMe. Block b has of[b %
+/* The data that a block keeps from its forward to its backward pass. It keeps all activations, on
+ * the device or (except its input) in host memory. Or it keeps only its input, and computes the
+ * rest again. The input is kept on the device, in host memory, or on NVMe. Block b has of[b %
  * n]. */
 enum deck_keep {
   KEEP_ACTIVATIONS,
@@ -219,23 +217,23 @@ struct deck_pattern {
 };
 bool deck_keeps(const struct deck_pattern *pattern,
                 enum deck_keep what); /* of any block; n 0: KEEP_ACTIVATIONS of all */
-/* Accepts "keep", "keep_host", "recompute", "host", "nvme", a list of these that blocks take in
- * turn ("recompute,host"), or any but the first with ":K": every K-th block, from the first one;
- * the others are kept. false: another text, or a list longer than the number of blocks or than
- * DECK_PATTERN. */
+/* Accepts "keep", "keep_host", "recompute", "host", "nvme", or a list of these that blocks take in
+ * turn ("recompute,host"). All except "keep" may end in ":K": they hold for every K-th block, from
+ * the first one, and the others are kept. False: another text, or a list longer than the number of
+ * blocks or than DECK_PATTERN. */
 bool deck_parse_activations(const char *text, int64_t layers, struct deck_pattern *out);
 
 /* The arithmetic of a step. */
 struct deck_shape {
   int ranks, group;   /* ranks in a shard group: 1 for no_shard, all except for hybrid_shard */
   int replicas;       /* ranks / group */
-  int64_t rank_batch; /* sequences of one rank a step */
+  int64_t rank_batch; /* sequences of one rank per step */
   int64_t micro_batch, micros, sequence; /* sequences of one micro-batch; micro-batches a step */
   int local_ranks; /* of each node, numbered node by node; 0: all ranks are on one node */
 };
 
 /* The codec of messages between ranks: names in src/compress, NULL: none. `values`: the codec of
- * the values that a sparse codec selects. Zero settings: as the codec has them. */
+ * the values that a sparse codec selects. A setting of 0 is the codec's default. */
 struct deck_codec {
   const char *codec, *values;
   int64_t block;
@@ -243,7 +241,8 @@ struct deck_codec {
   double density, threshold;
 };
 
-/* Values of single units: of the first pattern, as for file names, that a unit's name matches. */
+/* Values of single units. A unit has the value of the first pattern that matches its name, as for
+ * file names. */
 enum { DECK_UNIT_ITEMS = 32, DECK_UNIT_TEXT = 48 };
 struct deck_units {
   int n;
@@ -255,7 +254,7 @@ struct deck_units {
 /* Requests of the deck that hold for all units. unit_policy_make() makes the policy of each unit
  * from it. */
 struct deck_policy {
-  bool reduce_every_micro; /* reduce gradients after each micro-batch, or once a step */
+  bool reduce_every_micro; /* reduce gradients after each micro-batch, or once per step */
   struct deck_pattern activations;
   bool tight;        /* tiers.workspace=tight */
   bool keep_working; /* tiers.working=keep, with masters on the device */
@@ -263,19 +262,21 @@ struct deck_policy {
   bool params_full;  /* with host_state: the shard group shares whole units, which each rank
                       * copies. Otherwise a rank copies its shard and the group gathers. */
   bool cpu_reduce;   /* with host_state: whole gradients are reduced on the host */
-  bool one_node;     /* a shard group is on one node, as far as this rank's node tells */
+  bool one_node;     /* a shard group is on one node, judged from this rank's node */
   bool immediate;    /* a unit is updated as soon as its gradient is complete */
   enum dtype moments;
-  struct deck_codec grads;    /* between ranks, of units that no pattern of `units` matches */
+  struct deck_codec grads;    /* between ranks, for units that no pattern of `units` matches */
   struct deck_units units;    /* codecs */
   struct deck_units lr_scale; /* factors of the learning rate, see deck_check() */
-  bool warmup;          /* the first updates, of which no gradient is encoded: not by the deck */
-  int64_t sample;       /* steps between measurements of what messages lose; 0: never */
-  bool across_nodes;    /* gradients are encoded between nodes alone */
-  const char *feedback; /* fp32, or the codec of what messages have lost; NULL: it is lost */
-  enum deck_residual residual; /* the memory that keeps it */
-  struct deck_codec weights;   /* that are gathered for training */
-  bool difference;   /* with weights.codec: to a copy of the whole unit, which each rank keeps */
+  bool warmup; /* this plan is for the first updates, which encode no gradients; the deck does not
+                  set it */
+  int64_t sample;              /* steps between measurements of the error of messages; 0: never */
+  bool across_nodes;           /* gradients are encoded between nodes alone */
+  const char *feedback;        /* codec of residuals, or fp32; NULL: no residuals */
+  enum deck_residual residual; /* the memory that holds residuals */
+  struct deck_codec weights;   /* of parameters that are gathered for training */
+  bool difference;   /* with weights.codec: messages hold differences to a copy of the whole unit,
+                        which each rank keeps */
   double nvme_state; /* with host_state: share of the units with moments on NVMe */
   int64_t resident;  /* with host_state: the first units, which stay on the device; 0 with
                       * params_full or cpu_reduce */
@@ -287,10 +288,10 @@ struct deck_policy {
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
                          struct deck_shape *shape, struct deck_policy *policy);
 
-/* 16 hex digits naming the resolved deck. out: at least 17 bytes. All keys but run.dir, run.steps,
- * run.minutes, run.threads, run.counters, run.warmup, topo.*, train.trace, data.reorder,
- * comm.timeout, compress.sample, transfer.rate, tiers.nvme, tiers.preset, tiers.workspace,
- * tiers.working, checkpoint.background, eval.target. */
+/* A hash of the resolved deck as 16 hex digits. out: at least 17 bytes. These keys do not count:
+ * run.dir, run.steps, run.minutes, run.threads, run.counters, run.warmup, topo.*, train.trace,
+ * data.reorder, comm.timeout, compress.sample, transfer.rate, tiers.nvme, tiers.preset,
+ * tiers.workspace, tiers.working, checkpoint.background, eval.target. */
 void deck_hash(const struct deck *deck, char *out);
 
 #endif

@@ -54,7 +54,7 @@ int options_find_section(const struct option *table, const char *section)
   return -1;
 }
 
-/* --- what went wrong ----------------------------------------------------- */
+/* --- error messages ------------------------------------------------------ */
 
 /* Levenshtein's distance. Names longer than the row are compared by their heads. */
 int options_distance(const char *a, const char *b)
@@ -102,7 +102,7 @@ static int name_distance(const char *given, const char *known)
   return key == INT_MAX || whole < key + 2 ? whole : key + 2;
 }
 
-/* A name may also be a section's. The nearest section of `known`, and its length. */
+/* A name may also be that of a section. Finds the nearest section of `known`, and its length. */
 static int section_distance(const char *given, const char *known, int *length)
 {
   int least = INT_MAX;
@@ -141,7 +141,7 @@ static const struct option_alias *find_alias(const struct option_alias *aliases,
   return NULL;
 }
 
-/* A key, or the name of a section. Nothing if no name is near. */
+/* Suggests a key, or a section. Writes nothing if no name is near. */
 static void suggest_nearest(const struct option *table, const char *name, char *out, size_t size)
 {
   const char *nearest = "";
@@ -401,7 +401,7 @@ static enum status store_numbers(const struct option *option, const struct optio
                 : parse_int(option, given->item[i], &ints.item[i])))
       return reject(option, given, given->item[i]);
   for (int i = 0; reals && i < given->n; i++)
-    (void)parse_real(option, given->item[i], &real[i]); /* all were seen to be good */
+    (void)parse_real(option, given->item[i], &real[i]); /* all were checked before */
   if (!reals)
     *(struct option_ints *)to = ints;
   return STATUS_OK;
@@ -494,7 +494,7 @@ static char *item_end(char *text)
   return strchr(close ? close : text, ',');
 }
 
-/* As YAML has it, quotes around an item are not of it; a shell hands them on when the whole list is
+/* As in YAML, quotes around an item are not part of it. A shell passes them on if the whole list is
  * quoted. */
 static char *unquote(char *text)
 {
@@ -634,7 +634,7 @@ static enum status set_default(struct option_set *set, int index)
   if (option->value)
     return store_text(set, index, "default", option->value);
   return option->type == OPTION_STRING ? store_text(set, index, "default", "")
-                                       : STATUS_OK; /* required: never NULL to a reader */
+                                       : STATUS_OK; /* required option: readers never see NULL */
 }
 
 enum status options_create(const struct option *table, void *values, struct option_set **out)

@@ -1,7 +1,7 @@
 /* One table of options drives the parser, `key=value`, --help, the man pages and the echo at start.
  *
  * A table describes the fields of a plain C struct. Values are set from YAML, from the command line
- * or by default; where each came from is kept, so that a later check can still name file and line.
+ * or by default. The origin of each value is kept, so that a later check can name file and line.
  * Knows nothing of MPI or devices. */
 #ifndef SLUICE_DECK_OPTIONS_H
 #define SLUICE_DECK_OPTIONS_H
@@ -14,16 +14,16 @@
 #include "base/status.h"
 
 enum option_type {
-  OPTION_INT,  /* int64_t; 1k, 1M, 1G, 1Ki ... are understood, and 1B, 1kB, 1KiB ... where the unit
-                  is OPTIONS_BYTES */
-  OPTION_REAL, /* double */
-  OPTION_BOOL, /* bool: true/false/yes/no/on/off */
+  OPTION_INT,    /* int64_t; accepts 1k, 1M, 1G, 1Ki ..., and 1B, 1kB, 1KiB ... if the unit is
+                    OPTIONS_BYTES */
+  OPTION_REAL,   /* double */
+  OPTION_BOOL,   /* bool: true/false/yes/no/on/off */
   OPTION_STRING, /* char *, owned by the option set */
   OPTION_CHOICE, /* int: index into `choices` */
   OPTION_REALS,  /* double[count], a YAML list of exactly `count` numbers */
   OPTION_INTS,   /* struct option_ints: a list of exactly `count` integers, or an empty one */
-  OPTION_STRINGS /* struct option_strings: a list of any length; each item one of `choices` if those
-                    are given */
+  OPTION_STRINGS /* struct option_strings: a list of any length; each item is one of `choices`, if
+                    there are any */
 };
 
 enum { OPTION_MOST_INTS = 2 };
@@ -50,14 +50,14 @@ struct option {
   int count;                  /* OPTION_REALS, OPTION_INTS (at most OPTION_MOST_INTS) */
   const char *const *choices; /* NULL-terminated */
   const char *unit;           /* "steps", "tokens", OPTIONS_BYTES, NULL */
-  const char *text;           /* for help and man pages (base/prose.h): a paragraph that begins with
-                                 a short sentence, then perhaps a list of the choices */
-  const char *example;        /* a value for help; NULL: see options_print_example() */
-  bool rare;                  /* left out of -h */
-  int effect;                 /* class of a value's effect, defined by the table; 0: none */
-  const char *was; /* an older name in a section that there is, which decks may still have */
-  const struct option_alias *aliases; /* OPTION_CHOICE: other names of choices, which a refusal
-                                         cites; NULL: none */
+  const char *text; /* for help and man pages (base/prose.h): a paragraph that begins with a short
+                       sentence, and an optional list of the choices */
+  const char *example; /* a value for help; NULL: see options_print_example() */
+  bool rare;           /* left out of -h */
+  int effect;          /* class of a value's effect, defined by the table; 0: none */
+  const char *was;     /* an older name, in an existing section, that decks may still use */
+  const struct option_alias *aliases; /* OPTION_CHOICE: other names of choices, which the error
+                                         message cites; NULL: none */
 };
 
 /* Names that other programs use for a key, or for a choice of OPTION_CHOICE. */
@@ -76,9 +76,9 @@ enum status options_create(const struct option *table, void *values, struct opti
 void options_set_aliases(struct option_set *set, const struct option_alias *aliases);
 void options_destroy(struct option_set *set); /* frees the strings in `values` too; takes NULL */
 
-/* Read a YAML mapping (sections in sections; `label` names it in messages). An unknown key names
- * the nearest known one; wrong type, out of range, duplicate key: one sentence with file, line and
- * what was expected. */
+/* Read a YAML mapping (sections in sections; `label` names it in messages). The error for an
+ * unknown key names the nearest known key. The error for a wrong type, a value out of range or a
+ * duplicate key has file, line and the expected value. */
 enum status options_read_text(struct option_set *set, const char *label, const char *text,
                               size_t bytes);
 /* STATUS_USAGE if a deck has a NUL, or the mark of UTF-16 or UTF-32: it is damaged or not UTF-8.
@@ -91,8 +91,8 @@ enum status options_assign(struct option_set *set, const char *assignment);
 /* A finite decimal number. false: anything else. */
 bool options_parse_real(const char *text, double *out);
 
-/* The suffix of a number: nothing, a letter of kMGT for a power of 1000, the letter and an i for a
- * power of 1024; with `bytes` a B may follow. false: any other text. */
+/* The suffix of a number: empty, a letter of kMGT (powers of 1000), or the letter and an i (powers
+ * of 1024). With `bytes`, a B may follow. False: any other text. */
 bool options_parse_scale(const char *suffix, bool bytes, int64_t *scale);
 
 /* Whether a text is a value of OPTION_BOOL. */
@@ -102,7 +102,7 @@ bool options_is_bool(const char *text);
 enum status options_check_required(const struct option_set *set);
 
 bool options_is_set(const struct option_set *set,
-                    const char *name); /* by a file or the command line, not by default */
+                    const char *name); /* set by a file or the command line, not by default */
 #define OPTIONS_COMMAND_LINE "command line"
 /* "quickstart.yaml:12", OPTIONS_COMMAND_LINE or "default": for messages of later checks. */
 const char *options_where(const struct option_set *set, const char *name);
@@ -111,8 +111,8 @@ bool options_is_typed(const struct option_set *set, const char *name); /* on the
  * came from there. */
 #define OPTIONS_SITE "site defaults, "
 bool options_is_site(const struct option_set *set, const char *name);
-/* Set a value that the program worked out itself, kept in the echo as if written. Same rules as
- * options_assign. `where` says where it comes from, as a file that was read. */
+/* Set a value that the program found itself. The echo shows it as if a user had written it. Same
+ * rules as options_assign. `where` is its origin, such as a file that was read. */
 enum status options_resolve_from(struct option_set *set, const char *where, const char *name,
                                  const char *value);
 
@@ -126,12 +126,12 @@ bool options_has(const struct option *table, const char *name);
 void options_suggest(const struct option *table, const struct option_alias *aliases,
                      const char *name, char *out, size_t size);
 
-/* How far one name is from another, in letters put in, left out or replaced: for which one was
- * meant. */
+/* Edit distance of two names: letters inserted, deleted or replaced. It finds the name that the
+ * user meant. */
 int options_distance(const char *a, const char *b);
 
-/* A 64-bit name for the values of all options but those of `except` (NULL-terminated, or NULL). The
- * same in every run and on every machine. */
+/* A 64-bit hash of the values of all options except those in `except` (NULL-terminated, or NULL).
+ * The same in every run and on every machine. */
 uint64_t options_hash(const struct option_set *set, const char *const *except);
 
 /* The resolved values as YAML that options_read_text reads back to the same values, bit for bit.
@@ -142,10 +142,10 @@ enum status options_print_yaml(const struct option_set *set, char **out);
 enum status options_print_value(const struct option *option, const void *values, char **out);
 /* Likewise by name. STATUS_USAGE: no such key. Local. */
 enum status options_print_named(const struct option_set *set, const char *name, char **out);
-/* The table for people. The short form is one line per option: name and first sentence. The long
- * form has type, default, unit and the whole text of the options of section `part`, or of the
- * option of this name; NULL: all. If there is none, it takes the options whose names end in `part`.
- * It returns the number of options that it printed. Local. */
+/* The table for help. The short form is one line per option: name and first sentence. The long form
+ * has type, default, unit and the whole text of the options of section `part`, or of the option of
+ * this name; NULL: all. If there is none, it takes the options whose names end in `part`. It
+ * returns the number of options that it printed. Local. */
 void options_print_brief(const struct option *table, bool with_rare, FILE *to);
 /* A value to show, as on a command line: option->example, the other value of OPTION_BOOL, the first
  * choice that is not the default, or else the default. Local. */

@@ -1,4 +1,4 @@
-/* The option table for people: short and long help, and man page source. */
+/* The option table as short and long help, and as man page source. */
 #include <math.h>
 #include <string.h>
 
@@ -13,8 +13,8 @@ static bool lists_choices(const struct option *option)
   return strstr(option->text, "\n  ") != NULL;
 }
 
-/* ", at least 1", ", 0 to 8". A distant bound only catches mistakes, so a reader does not need it.
- */
+/* ", at least 1", ", 0 to 8". A distant bound only catches mistakes, so a reader does not need
+ * it. */
 static void range_text(const struct option *option, char *out, size_t size)
 {
   if (option->most > 0 && option->most <= TOLD_MOST)
@@ -51,7 +51,7 @@ static void type_text(const struct option *option, char *out, size_t size)
   }
 }
 
-/* Bytes of a unit's name; of one unit those without the plural's s. */
+/* Bytes of a unit's name, without the plural's s for one unit. */
 static int unit_length(const char *unit, bool one)
 {
   const int length = (int)strlen(unit);

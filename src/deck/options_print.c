@@ -19,7 +19,7 @@ static void add_bytes(struct text *text, const char *bytes, size_t n)
 {
   if (text->status)
     return;
-  const size_t need = text->used + n + 64; /* most values fit at once */
+  const size_t need = text->used + n + 64; /* most values fit without growing */
   text->status = mem_grow(MEM_META, (void **)&text->data, &text->room, (int64_t)need, 1);
   if (text->status)
     return;
@@ -33,7 +33,8 @@ static void add(struct text *text, const char *piece)
   add_bytes(text, piece, strlen(piece));
 }
 
-/* "6e+02" is 600 and "1e-05" 1e-5; what would take many zeros keeps its exponent, "2e+12" as 2e12.
+/* "6e+02" becomes 600, and "1e-05" becomes 1e-5. A number with many zeros keeps its exponent:
+ * "2e+12" becomes 2e12.
  */
 static void write_plainly(char *digits, size_t size, double x)
 {
@@ -179,7 +180,7 @@ static void add_indent(struct text *text, int level)
     add(text, "  ");
 }
 
-/* The key, after those of its sections in which the option before it is not. */
+/* Prints the key, after the names of sections that the option before it is not in. */
 static void add_key(struct text *text, const char *name, const char *before)
 {
   const char *part = name;

@@ -9,7 +9,8 @@ enum { OPTIONS_DEPTH = 2 }; /* of sections: section.section.key */
 struct option_origin {
   char *where; /* "quickstart.yaml:12" or "command line"; NULL: default */
   int read;    /* the reading that set it, to find duplicates */
-  /* Likewise for the section, kept by its first option, by the dots of the section's name. */
+  /* Likewise for sections. The first option of a section keeps it, at the number of dots in the
+   * section's name. */
   int section_read[OPTIONS_DEPTH], section_line[OPTIONS_DEPTH];
 };
 
@@ -44,7 +45,7 @@ bool options_begins_section(const struct option *table, const struct option *opt
 
 /* STATUS_USAGE with the nearest known name. */
 enum status options_unknown(const struct option_set *set, const char *where, const char *name);
-/* "an integer of at least 1", "one of a, b": what a value of this option looks like. */
+/* Description of a valid value: "an integer of at least 1", "one of a, b". */
 void options_expected(const struct option *option, char *out, size_t size);
 
 /* Adds "a, b, c" to `out`. */

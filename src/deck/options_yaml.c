@@ -231,7 +231,7 @@ static enum status read_stream(struct reader *reader)
   return status;
 }
 
-/* The encoding that the first bytes of a text tell, or NULL. */
+/* The encoding that the first bytes of a text show, or NULL. */
 static const char *encoding_of(const char *text, size_t bytes)
 {
   static const struct {

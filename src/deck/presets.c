@@ -1,5 +1,5 @@
-/* Presets of tiers.preset. Each is on the front of device memory, host memory and time, as measured
- * and as predicted: doc/explanation/memory-tiers.md, "Presets". */
+/* Presets of tiers.preset. No preset is worse than another in device memory, host memory and time
+ * together: doc/explanation/memory-tiers.md, "Presets". */
 #include "deck/presets.h"
 
 #include <string.h>
@@ -36,8 +36,8 @@ const char *deck_preset_name(enum deck_preset preset)
   return deck_presets[preset];
 }
 
-/* A value that another preset gave is not the user's, and neither is a default of the site next to
- * a preset that the user chose. */
+/* Whether the user chose the value. A value that another preset set does not count. If the user
+ * chose a preset, a default of the site does not count either. */
 static bool is_users(const struct deck *deck, const char *name)
 {
   if (options_is_site(deck->set, name) && !options_is_site(deck->set, key))

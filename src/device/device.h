@@ -2,19 +2,19 @@
  * (every lane a thread); a GPU back end fills the same table. Knows nothing of ranks, plans or
  * models.
  *
- * Shapes: B sequences, T tokens a sequence, C width, H heads, KV key/value heads, D head width, V
+ * Shapes: B sequences, T tokens per sequence, C width, H heads, KV key/value heads, D head width, V
  * vocabulary. All matrices are row-major. Activations and parameters are in the device's compute
  * type (`void *`; fp32 on the host), gradients of parameters in its gradient type (fp32),
- * statistics in fp32. `=` or `+=` is said per output. Every call runs on a lane, in the order of
- * the calls. On the host it has finished when it returns; elsewhere it may only have been enqueued.
- * Marks order the lanes among each other. Scalars that a call takes by value are read at once, what
- * pointers point to when the work runs.
+ * statistics in fp32. Each output says whether it is `=` or `+=`. Every call runs on a lane, in the
+ * order of the calls. On the host it has finished when it returns; elsewhere it may only have been
+ * enqueued. Marks order work of different lanes. A call reads scalar arguments at once, and data
+ * behind pointers when the work runs.
  *
  * Independence of the split (devices `by_sequence`): rows are tokens; `tile` is the number of rows
- * of one sequence (T). Results for one sequence are the same bits whichever other sequences share
- * the call, and sums over tokens (weight and bias gradients) are added one sequence after the
- * other. So cutting a batch into micro-batches does not change a bit, nor does the number of
- * threads. Other devices promise the same bits for the same call. */
+ * of one sequence (T). Results for one sequence do not depend on the other sequences of the call.
+ * Sums over tokens (weight and bias gradients) are added one sequence after the other. So results
+ * are bitwise identical for any cut into micro-batches and any number of threads. Other devices
+ * promise this only for the same call. */
 #ifndef SLUICE_DEVICE_DEVICE_H
 #define SLUICE_DEVICE_DEVICE_H
 
@@ -80,13 +80,13 @@ struct matmul {
 };
 
 /* Causal attention, softmax(q k^T / sqrt(D)) v. q, k, v, out are [B, T, heads, D] with row strides
- * in elements between tokens (so they may lie inside a fused qkv matrix). lse [B, H, T] fp32 is
- * kept for the backward pass; NULL if it is not wanted. window 0: a query attends to all tokens up
- * to its own. window w: to the last w of them, its own included. past > 0 (generation, no backward
- * pass): k and v hold past + T tokens per sequence, and the last T are those of the queries.
- * Sequences of k and v lie kv_batch_stride elements apart (0: contiguous), also if past is 0, as
- * when a cache is first filled. attention_workspace() returns the bytes that `room` names: the size
- * at which both passes are fastest, the least for both, or the need of the forward pass alone. */
+ * in elements between tokens, so they may lie inside a fused qkv matrix. The backward pass needs
+ * lse [B, H, T] fp32; NULL: not wanted. With window 0, a query attends to all tokens up to its own.
+ * With window w, it attends to the last w of them, its own included. With past > 0 (generation, no
+ * backward pass), k and v hold past + T tokens per sequence, and the queries belong to the last T.
+ * Sequences of k and v are kv_batch_stride elements apart (0: contiguous), also if past is 0, when
+ * a cache is first filled. The `room` of attention_workspace() selects the size at which both
+ * passes are fastest, the least for both, or the need of the forward pass alone. */
 enum attention_room { ATTENTION_BEST, ATTENTION_TIGHT, ATTENTION_FORWARD };
 struct attention {
   int64_t batch, tokens, heads, kv_heads, head_width, window, past;
@@ -100,20 +100,21 @@ struct attention {
 };
 /* Adds the gradients: dq, dk, dv (=, strides of their own). */
 struct attention_backward {
-  struct attention forward; /* as it was, `out` read */
-  size_t work_bytes; /* of forward.work, no less than ATTENTION_TIGHT's; 0: ATTENTION_BEST's */
-  const void *dout;  /* stride out_stride */
+  struct attention forward; /* the same as in the forward pass; `out` is read */
+  size_t work_bytes;        /* of forward.work, at least those of ATTENTION_TIGHT; 0: those of
+                               ATTENTION_BEST */
+  const void *dout;         /* stride out_stride */
   void *dq, *dk, *dv;
   int64_t dq_stride, dk_stride, dv_stride;
 };
 
 /* Norms of rows: y = (sum - m) * rstd * gamma [C] + beta [C], where sum = x + add. add may be NULL:
- * then sum is x and not written. With `mean` a layer norm: m is the mean, which is kept in `mean`
- * [rows]. groups is 1, and rows lie one after the other. Without `mean` a root mean square norm
+ * then sum is x and not written. With `mean` it is a layer norm: m is the mean, which is kept in
+ * `mean` [rows], groups is 1, and rows are contiguous. Without `mean` it is a root mean square norm
  * (Zhang & Sennrich 2019, arXiv:1910.07467), without m and beta. Each of `rows` rows has `groups`
- * pieces of C elements: one for the whole row (groups 1), or one per head. With add, groups is 1.
- * rstd [rows * groups] is kept. x, add and sum have x_stride elements per row, y has y_stride. y
- * may be x if add is NULL and the strides agree. */
+ * pieces of C elements: one for the whole row (groups 1), or one per head. With `add`, groups is 1.
+ * The statistic rstd [rows * groups] is kept. Rows of x, add and sum are x_stride elements apart,
+ * rows of y y_stride. The output y may be x if add is NULL and the strides agree. */
 struct row_norm {
   int64_t rows, groups, C, x_stride, y_stride;
   float eps;
@@ -135,9 +136,10 @@ struct row_norm_backward {
 };
 
 /* Rotary positions (Su et al. 2021, arXiv:2104.09864), in place on `heads` heads of D elements in
- * each of `rows` rows of `stride` elements, halves paired as in Hugging Face's Llama: (x[i], x[i +
- * D/2]) is rotated by the angle (float)position * inv_freq[i], in fp32, with position = past + row
- * % T. inverse: rotated back (the backward pass). inv_freq [D/2] is in host memory. D is even. */
+ * each of `rows` rows of `stride` elements. Halves are paired as in Hugging Face's Llama. The pair
+ * (x[i], x[i + D/2]) is rotated by the angle (float)position * inv_freq[i], in fp32. Here position
+ * = past + row % T. With `inverse` it is rotated back (the backward pass). The vector inv_freq
+ * [D/2] is in host memory. D is even. */
 struct rope {
   int64_t rows, T, past, heads, D, stride;
   const float *inv_freq;
@@ -145,11 +147,11 @@ struct rope {
   void *x;
 };
 
-/* The facts of a step that all ranks know when its gradients are complete. */
+/* The outcome of a step, known to all ranks when its gradients are complete. */
 struct outcome {
   double loss_sum, grad_norm,
       scale;      /* scale: of all gradients, clip / norm where norm > clip > 0, else 1 */
-  int64_t finite; /* 0: loss or norm is not, the optimizer shall do nothing */
+  int64_t finite; /* 0: loss or norm is not finite, and the optimizer must do nothing */
 };
 
 /* Kinds of operations, as measure() tells them apart. Copies and clearing are none of them. */
@@ -178,52 +180,53 @@ struct class_total {
 struct device_ops {
   const char *name;
   void (*destroy)(struct device *device);
-  /* Call first in every thread that uses the device, but the one that created it. */
+  /* Call first in every thread that uses the device, except the one that created it. */
   enum status (*enter)(struct device *device);
 
   /* Memory of the device; zeroed. */
   enum status (*alloc)(struct device *device, enum mem_tag tag, size_t bytes, void **out);
   void (*release)(struct device *device, void *ptr);
-  /* Memory of the host that lanes reach too, whose copies to and from the device do not hold up the
-   * caller; zeroed. */
+  /* Host memory that lanes can access, zeroed. Copies between it and the device do not block the
+   * caller. */
   enum status (*alloc_host)(struct device *device, enum mem_tag tag, size_t bytes, void **out);
   void (*release_host)(struct device *device, void *ptr);
-  /* The same promise for memory of the host that is somebody else's (shared between processes),
-   * until unpin(). `ptr` and `bytes` are multiples of pages. */
+  /* The same for host memory from elsewhere (shared between processes), until unpin(). `ptr` and
+   * `bytes` are multiples of pages. */
   enum status (*pin)(struct device *device, void *ptr, size_t bytes);
   void (*unpin)(struct device *device, void *ptr);
-  /* Bytes of the device's memory that are in use, by anybody, and all there are. */
+  /* Bytes of device memory in use by all processes, and in total. */
   enum status (*memory)(struct device *device, int64_t *used, int64_t *all);
 
-  /* Lanes. `name` is for people: threads and profilers show it. `role` decides the priority where
-   * the device has priorities. `threads` workers share the math of a host lane. */
+  /* Lanes. Threads and profilers show `name`. `role` decides the priority where the device has
+   * priorities. `threads` workers share the math of a host lane. */
   enum status (*lane_create)(struct device *device, const char *name, enum lane_role role,
                              int threads, struct lane **out);
   void (*lane_destroy)(struct lane *lane);
-  /* Takes what products of matrices need besides their operands: no part of a plan's arenas, so
-   * before the first step, and only for a lane that multiplies. The first product of a lane takes
-   * it otherwise. */
+  /* Allocates the workspace of matrix products, which is not part of a plan's arenas. Call it
+   * before the first step, only for a lane with products. Otherwise the first product allocates
+   * it. */
   enum status (*lane_reserve)(struct lane *lane);
   /* Faults that showed only while the lane's work ran (a token outside the vocabulary, an error of
    * the device). Does not wait. */
   enum status (*lane_check)(struct lane *lane);
 
-  /* For profilers: what the calling thread puts on the lane from now on belongs to `text`; NULL: to
-   * nothing. */
+  /* For profilers: labels the work that the calling thread puts on the lane from now on. NULL: no
+   * label. */
   void (*label)(struct lane *lane, const char *text);
 
-  /* Times of operations by class, for traces. measure: from now on (forgetting what was before), or
-   * no longer; by the thread that puts work on the lane. Measuring delays the lane a little.
-   * measured: of what was put on the lane while it was on; waits for the lane, on which nothing may
-   * be put meanwhile. The host device does not measure: all zeros. */
+  /* Times of operations by class, for traces. measure() starts measuring and drops earlier times,
+   * or stops it. The thread that puts work on the lane calls it. Measuring delays the lane a
+   * little. measured() returns the times of work that was put on the lane while measuring was on.
+   * It waits for the lane, which must get no work during the call. The host device does not measure
+   * and returns zeros. */
   enum status (*measure)(struct lane *lane, bool on);
   enum status (*measured)(struct lane *lane, struct class_total total[CLASS_COUNT]);
 
-  /* Marks. set: stands for all work put on the lane so far, and replaces the earlier meaning of the
-   * mark. follow: work put on the lane from now on runs after the mark as it is at the call. wait:
-   * the calling thread waits for the mark. seconds: the time between two reached marks, to 1e-6 s
-   * or better. A mark that was never set is reached. reached: whether it is, without waiting; after
-   * a fault of the device it says yes. */
+  /* Marks. mark_set(): the mark now stands for all work put on the lane so far. mark_follow(): work
+   * put on the lane from now on runs after the mark as it is at the call. mark_wait(): the calling
+   * thread waits for the mark. mark_seconds(): the time between two reached marks, to 1e-6 s or
+   * better. mark_reached(): whether the mark is reached, without waiting; true after a fault of the
+   * device. A mark that was never set is reached. */
   enum status (*mark_create)(struct device *device, struct mark **out);
   void (*mark_destroy)(struct mark *mark); /* takes NULL */
   enum status (*mark_set)(struct lane *lane, struct mark *mark);
@@ -234,17 +237,18 @@ struct device_ops {
 
   /* The results that the device measured, or got from learn() (the algorithm for each product), for
    * devices of the same kind. The caller frees *out with mem_free; it is NULL with 0 bytes if there
-   * is nothing. learn: takes such results; STATUS_INPUT where it is another kind's. */
+   * is nothing. learn() takes such results. STATUS_INPUT if they are from another kind of
+   * device. */
   enum status (*learned)(struct device *device, void **out, int64_t *bytes);
   enum status (*learn)(struct device *device, const void *data, int64_t bytes);
 
   enum status (*zero)(struct lane *lane, void *dst, size_t bytes);
   enum status (*copy)(struct lane *lane, void *dst, const void *src, size_t bytes);
-  /* `rows` pieces of `bytes` bytes, whose beginnings are strides (bytes) apart. */
+  /* `rows` pieces of `bytes` bytes that begin at multiples of the strides (bytes). */
   enum status (*copy_rows)(struct lane *lane, int64_t rows, size_t bytes, void *dst,
                            size_t dst_stride, const void *src, size_t src_stride);
-  /* Between fp32, bf16 and fp16 (nearest, ties to even; on CUDA with fp32 on one side), or a copy.
-   * dst may be src only where it is a copy. */
+  /* Between fp32, bf16 and fp16 (nearest, ties to even; on CUDA one side is fp32), or a copy. dst
+   * may be src only for a copy. */
   enum status (*cast)(struct lane *lane, int64_t n, enum dtype from, const void *src, enum dtype to,
                       void *dst);
 
@@ -265,7 +269,7 @@ struct device_ops {
    * [F], then u [F]. */
   enum status (*swiglu)(struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y);
   /* dgu = gradients with respect to g and u from dy. y (NULL: not wanted) = the activation again,
-   * for the gradient of the weights that follow it. y may be dy, dgu may be gu. */
+   * for the gradient of the next weights. The output y may be dy, and dgu may be gu. */
   enum status (*swiglu_backward)(struct lane *lane, int64_t rows, int64_t F, const void *gu,
                                  const void *dy, void *dgu, void *y);
 
@@ -276,8 +280,8 @@ struct device_ops {
    * names the bad one. */
   enum status (*embedding)(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,
                            const int32_t *token, const void *wte, const void *wpe, void *x);
-  /* dwte += (never =: zero it or let the classifier write it first; NULL: not wanted); dwpe (= or
-   * +=; NULL: not wanted). Tokens in order, no atomics. */
+  /* dwte += (never =, so zero it or let the classifier write it first; NULL: not wanted). dwpe = or
+   * += (NULL: not wanted). Tokens are added in order, without atomics. */
   enum status (*embedding_backward)(struct lane *lane, int64_t rows, int64_t T, int64_t C,
                                     int64_t V, const int32_t *token, const void *dx, void *dwte,
                                     bool wpe_accumulate, void *dwpe);
@@ -292,10 +296,10 @@ struct device_ops {
                      void *out); /* out = a + b; out may be a or b */
 
   /* dst (fp32; = or +=) is the sum of `parts` arrays of n elements of `type`, with parts[i] = base
-   * + i * stride (elements). Adjacent pairs are added first, then pairs of pairs (an odd one
-   * passes). So the sum over a group of 2^k neighbours is a subtree of the sum over all. type is
-   * fp32, bf16 or fp16. With fp32, dst may be one of the parts. bf16 and fp16 are widened, because
-   * all additions are in fp32. */
+   * + i * stride (elements). Adjacent pairs are added first, then pairs of pairs (an odd one is
+   * carried over). So the sum over a group of 2^k neighbours is a subtree of the sum over all. type
+   * is fp32, bf16 or fp16. With fp32, dst may be one of the parts. bf16 and fp16 are widened,
+   * because all additions are in fp32. */
   enum status (*sum_parts)(struct lane *lane, int64_t n, int parts, enum dtype type,
                            const void *base, int64_t stride, bool accumulate, void *dst);
 
@@ -311,8 +315,9 @@ struct device_ops {
   enum status (*quantise)(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                           const float *x, void *messages);
   /* The reverse, for messages `stride` bytes apart (a multiple of 128). enum quant_mode says how
-   * out changes; op's seed is not used. `type` of out: fp32, or bf16 if the mode takes each message
-   * by itself. bf16 is widened, changed in fp32, and rounded to nearest, ties to even. */
+   * out changes. The seed of op is not used. The type of out is fp32, or bf16 if the mode takes
+   * each message by itself. Elements of bf16 are widened, changed in fp32, and rounded to nearest,
+   * ties to even. */
   enum status (*dequantise)(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                             const void *messages, int64_t stride, enum quant_mode mode,
                             enum dtype type, void *out);
@@ -321,29 +326,30 @@ struct device_ops {
    * (compress/rule/exponent.h). Messages are aligned to 16 bytes. */
   enum status (*pack_exponents)(struct lane *lane, int64_t n, int parts, const float *x,
                                 void *messages);
-  /* out[parts * n] from messages `stride` bytes apart, a multiple of 16. A damaged message: the
-   * host returns STATUS_INPUT and leaves out undefined. CUDA reads nothing outside the message,
-   * and the elements of what is damaged become NaN. */
+  /* out[parts * n] from messages `stride` bytes apart, a multiple of 16. For a damaged message the
+   * host returns STATUS_INPUT, and out is undefined. CUDA reads nothing outside the message, and
+   * damaged elements become NaN. */
   enum status (*unpack_exponents)(struct lane *lane, int64_t n, int parts, const void *messages,
                                   int64_t stride, float *out);
 
-  /* Adds n doubles to *sum, exactly; it is normalized then. */
+  /* Adds n doubles to *sum, exactly, and normalizes it. */
   enum status (*sum_exact)(struct lane *lane, int64_t n, const double *term, struct exactsum *sum);
-  /* Adds *other to *sum, exactly; both normalized, and *sum is then. */
+  /* Adds *other to *sum, exactly. Both are normalized, before and after. */
   enum status (*merge_exact)(struct lane *lane, const struct exactsum *other, struct exactsum *sum);
   /* *out from the sums of all ranks (normalized). clip 0: none. */
   enum status (*conclude)(struct lane *lane, const struct exactsum *loss,
                           const struct exactsum *squares, double clip, struct outcome *out);
 
-  /* Adds the squares of n fp32 elements to *sum, blocks of 256 elements from the start, each in a
-   * fixed order in double; it is normalized then. */
+  /* Adds the squares of n fp32 elements to *sum and normalizes it. Each block of 256 elements is
+   * summed in a fixed order in double. */
   enum status (*sum_squares)(struct lane *lane, int64_t n, const void *x, struct exactsum *sum);
 
-  /* Slots of `parts` messages, one per vector of n elements of x: what the rule chooses. */
+  /* Slots of `parts` messages, one per vector of n elements of x: the elements that the rule
+   * chooses. */
   enum status (*select)(struct lane *lane, const struct selection *op, int64_t n, int parts,
                         const float *x, const struct slots *slots);
-  /* Values of `parts` messages back to their places. SET and ADD: out[n] is or gets the sum,
-   * message after message. SUBTRACT, ADD_EACH: vector i of out[parts * n] loses or gets message i.
+  /* Puts values of `parts` messages back to their places. SET and ADD: out[n] = or += the sum,
+   * message after message. SUBTRACT, ADD_EACH: vector i of out[parts * n] -= or += message i.
    * Indices that are not within the block or the vector are ignored. `type` of out: as of
    * dequantise(). */
   enum status (*scatter)(struct lane *lane, const struct selection *op, int64_t n, int parts,
@@ -354,16 +360,16 @@ struct device_ops {
    * (compress/rule/sketch.h). Messages are aligned to 4 bytes. */
   enum status (*sketch)(struct lane *lane, const struct sketch *op, int64_t n, int parts,
                         const float *x, void *messages);
-  /* The reverse, of messages `stride` bytes apart: out[n] is or gets the sum, message after
-   * message. SUBTRACT: vector i of out[parts * n] loses message i. */
+  /* The reverse, of messages `stride` bytes apart: out[n] = or += the sum, message after message.
+   * SUBTRACT: vector i of out[parts * n] -= message i. */
   enum status (*unsketch)(struct lane *lane, const struct sketch *op, int64_t n, int parts,
                           const void *messages, int64_t stride, enum scatter_mode mode, float *out);
 
   /* Factors of `parts` messages, one per vector of n elements of x. work: lowrank_work() floats. */
   enum status (*factorise)(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
                            const float *x, const struct factors *factors, float *work);
-  /* Products of the factors of `parts` messages. enum quant_mode says what becomes of out. op's
-   * seed and rounds are not used. */
+  /* Products of the factors of `parts` messages. enum quant_mode says how out changes. op's seed
+   * and rounds are not used. */
   enum status (*expand)(struct lane *lane, const struct lowrank *op, int64_t n, int parts,
                         const struct factors *factors, enum quant_mode mode, float *out);
 
@@ -379,22 +385,22 @@ struct device {
   struct device_model model; /* model.device is this device */
   bool plain_memory; /* set before the first alloc(): blocks must be memory that MPI can open to
                         other processes, instead of memory that NCCL can open */
-  char product[96];  /* "NVIDIA H200"; "" where there is nothing to say */
+  char product[96];  /* "NVIDIA H200", or "" */
   char id[48]; /* equal for two devices only if they are the same device; "" if that is unknown */
 };
 
 /* Call first in main(), before other libraries start. OpenBLAS chooses its kernels while it is
  * loaded. If it does not know the processor, this restarts the program once with OPENBLAS_CORETYPE
- * set. Otherwise, and where the variable is set already, it does nothing. */
+ * set. Otherwise, and if the variable is set already, it does nothing. */
 void device_prepare(char **argv);
 
-/* The devices of this build, by name ("host", "cuda"). Unknown name: STATUS_UNSUPPORTED lists the
- * names. `ordinal`: the number among this process's devices of that name; the host has one.
- * device_count(): their number, 0 if the build does not know the name, -1 if the number is unknown
- * (status set). */
+/* The devices of this build, by name ("host", "cuda"). STATUS_UNSUPPORTED lists the names if the
+ * name is unknown. `ordinal` is the number among this process's devices of that name; the host has
+ * one. device_count() is their number. It is 0 if the build does not know the name, and -1 if the
+ * number is unknown (status set). */
 enum status device_create(const char *name, int ordinal, enum dtype compute, struct device **out);
 int device_count(const char *name);
-/* Where such a device is plugged in: "0000:1B:00.0", which other libraries know it by; "" for the
+/* PCI address of such a device, by which other libraries identify it: "0000:1B:00.0". "" for the
  * host. out: at least 24 bytes. */
 enum status device_bus(const char *name, int ordinal, char *out, int size);
 void device_destroy(struct device *device); /* takes NULL */

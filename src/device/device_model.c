@@ -6,8 +6,8 @@
 
 enum { MIB = 1 << 20 };
 
-/* The transport's bytes are NCCL's: on 4 GPUs 2.3 GiB more were in use than the arenas, as
- * `sluice bench` prints both. */
+/* The transport's bytes are for NCCL. On 4 GPUs `sluice bench` showed 2.3 GiB more in use than the
+ * arenas. */
 static const struct {
   const char *kind;
   struct device_model model;

@@ -21,7 +21,7 @@ struct device_model {
   int64_t chunk_logits;         /* elements of logits that are best made at a time */
   int64_t row_multiple;         /* best multiple for rows of logits, in elements; divides 64 */
 
-  /* Bytes of device memory besides the arenas of a plan. */
+  /* Bytes of device memory in addition to the arenas of a plan. */
   struct {
     int64_t lane;      /* workspace of a lane that multiplies matrices */
     int64_t kernels;   /* of libraries */
@@ -29,10 +29,10 @@ struct device_model {
   } reserve;
 
   /* Bytes of workspace for an operation of device.h, without reading pointers in it. `threads` are
-   * those of the lane. Exact if `device` is there, else estimates.
-   * attention: with past > 0 the bytes are enough for fewer tokens and a shorter past > 0. Ask for
-   * tight room and for the best before the first call, so that no call has to prepare anything. */
-  struct device *device; /* the device itself; NULL: there is none here */
+   * those of the lane. Exact if `device` is not NULL, else estimates. For attention with past > 0
+   * they also suffice for fewer tokens and a shorter past > 0. Call this for tight and for best
+   * room before the first operation, so that no operation must prepare anything. */
+  struct device *device; /* the device itself; NULL: this machine has none */
   size_t (*attention_workspace)(const struct device_model *model, const struct attention *op,
                                 int threads);
   size_t (*layernorm_workspace)(const struct device_model *model, int64_t rows, int64_t C,
@@ -46,7 +46,7 @@ struct device_model {
  * type that it does not compute in. Local, pure. */
 enum status device_model_find(const char *kind, enum dtype compute, struct device_model *out);
 
-/* Bytes that a rank of `ranks` needs on such a device besides its arenas. Local, pure. */
+/* Bytes that a rank of `ranks` needs on such a device in addition to its arenas. Local, pure. */
 int64_t device_model_reserve(const struct device_model *model, int ranks);
 
 enum { DEVICE_CUDA_ROW_MULTIPLE = 64, DEVICE_CUDA_WORKSPACE = 64 << 20 };

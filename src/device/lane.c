@@ -4,8 +4,8 @@
 
 #include "base/mem.h"
 
-/* About 10 microseconds of looking before a thread sleeps: lanes outnumber cores, so whoever spins
- * holds up the lane that it waits for. */
+/* A thread polls for about 10 microseconds before it sleeps. Lanes outnumber cores, so a spinning
+ * thread delays the lane that it waits for. */
 enum { SPINS = 300 };
 
 /* A waiter announces itself in `waiters` and looks again before it sleeps; a signaller raises the

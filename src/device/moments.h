@@ -1,23 +1,23 @@
-/* How an optimizer's states are kept, one bit-exact definition for all devices: C and CUDA include
+/* Storage of an optimizer's states: one bit-exact definition for all devices. C and CUDA include
  * this.
  *
  * fp32 and bf16 store them as they are. fp16 has a quarter of their powers of two. A second moment,
  * about the square of the gradient, would be 0 there if the gradient is below 2e-4. So fp16 holds
- * the second moment's root, which is all that the update needs and takes half as many powers of
- * two, and both moments times 2^12:
+ * the second moment's root. The update needs only the root, which takes half as many powers of two.
+ * Both moments are scaled by 2^12:
  *
- *   first:  code of 2^12 m        second:  code of 2^12 sqrt(v)
+ *   First: code of 2^12 m.        Second: code of 2^12 sqrt(v).
  *
- * Why 2^12: normal numbers then begin at 2^-26 = 1.5e-8. Parts of a root that are lost below that
- * do not matter next to eps = 1e-8, which is added to it. Subnormal numbers go down to 2^-36 =
- * 1.5e-11. They end at 65504 / 2^12 = 15.99, where no element of a gradient comes whose norm is
- * clipped to 1. Finite numbers beyond stop there, so that they never become infinite; infinity and
- * NaN stay. (Shifting numbers into the range of fp16: Micikevicius et al. 2018, arXiv:1710.03740.
- * Optimizer states in codes of their own: Dettmers et al. 2021, arXiv:2110.02861.)
+ * Why 2^12: normal numbers then begin at 2^-26 = 1.5e-8. A root loses parts below that, which are
+ * negligible compared with eps = 1e-8, which is added to it. Subnormal numbers go down to 2^-36
+ * = 1.5e-11. They end at 65504 / 2^12 = 15.99. No element of a gradient whose norm is clipped to 1
+ * is that large. Larger finite numbers become this number, never infinity. Infinity and NaN stay.
+ * (Shifting numbers into the range of fp16: Micikevicius et al. 2018, arXiv:1710.03740. Encoded
+ * optimizer states: Dettmers et al. 2021, arXiv:2110.02861.)
  *
- * Decoding is exact in fp32, of the second moment too: 11 bits have a square of 22. The root of
- * that square, correctly rounded, is exact again: what was decoded has the code that it came from.
- * Stochastic rounding is of the number that gets the code. */
+ * Decoding is exact in fp32, of the second moment too: 11 bits have a square of 22. The correctly
+ * rounded root of that square is exact again, so decoding and encoding returns the same code.
+ * Stochastic rounding applies to the number that is encoded. */
 #ifndef SLUICE_DEVICE_MOMENTS_H
 #define SLUICE_DEVICE_MOMENTS_H
 
@@ -42,8 +42,8 @@ MOMENTS float moments_bounded(float x)
   return x < -MOMENTS_MOST && x >= -FLT_MAX ? -MOMENTS_MOST : x;
 }
 
-/* n elements of a state, between fp32 and what is kept as fp32, bf16 or fp16. Encoding rounds to
- * nearest. Buffers do not overlap. */
+/* Converts n elements of a state between fp32 and their codes in fp32, bf16 or fp16. Encoding
+ * rounds to nearest. Buffers do not overlap. */
 void moments_decode(float *to, enum dtype type, enum state_code code, const void *from, size_t n);
 void moments_encode(void *to, enum dtype type, enum state_code code, const float *from, size_t n);
 

@@ -3,10 +3,10 @@
  *
  * Random bits are a function of (seed, element) alone. The states of element i share
  * rounding_bits(seed, i): the first takes its low 16 bits, the second its high 16 bits. The master
- * takes the low 16 bits of rounding_bits(seed ^ ROUNDING_MASTER, i). Rounding is of the magnitude:
- * up (away from zero) with the probability that is the distance to the lower neighbour over the
+ * takes the low 16 bits of rounding_bits(seed ^ ROUNDING_MASTER, i). Magnitudes are rounded. The
+ * probability of rounding up (away from zero) is the distance to the lower neighbour over the
  * distance of the neighbours, in steps of 2^-16. Infinity stays, NaN stays NaN as in base/dtype.h,
- * and what goes up past the largest number is infinity. */
+ * and a number rounded up past the largest one is infinity. */
 #ifndef SLUICE_DEVICE_ROUNDING_H
 #define SLUICE_DEVICE_ROUNDING_H
 
@@ -21,8 +21,8 @@
 
 #define ROUNDING_MASTER UINT64_C(0x6a09e667f3bcc909)
 
-/* Multipliers of the mixing (Wellons, "Prospecting for hash functions", 2018), for those who mix
- * many at once. */
+/* Multipliers of the mixing (Wellons, "Prospecting for hash functions", 2018), for vectorised
+ * code. */
 enum { ROUNDING_FIRST = 0x21f0aaad, ROUNDING_SECOND = 0x735a2d97 };
 
 struct rounding_key {
@@ -43,7 +43,7 @@ ROUNDING struct rounding_key rounding_key_make(uint64_t seed, int64_t element)
   return key;
 }
 
-/* `element`: its low 32 bits. 32-bit operations alone, so that vectors of them are as good. */
+/* `element`: its low 32 bits. Only 32-bit operations, so that it vectorises well. */
 ROUNDING uint32_t rounding_mix(struct rounding_key key, uint32_t element)
 {
   uint32_t x = element ^ key.before;
@@ -58,7 +58,7 @@ ROUNDING uint32_t rounding_bits(uint64_t seed, int64_t element)
   return rounding_mix(rounding_key_make(seed, element), (uint32_t)element);
 }
 
-/* The 16-bit code of x, by 16 random bits, of which none set is towards zero. */
+/* The 16-bit code of x, by 16 random bits. All bits 0 rounds towards zero. */
 ROUNDING uint16_t rounding_bf16(float x, uint16_t bits)
 {
   uint32_t word;

@@ -1,5 +1,5 @@
-/* Before the first step: which algorithm serves which product is found by trying, and must be the
- * same on all ranks. And what the link carries. */
+/* Work before the first step: algorithms of matrix products are found by trying and must be the
+ * same on all ranks, and the rate of the link is measured. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -22,8 +22,8 @@ static enum status wait_for_lane(struct lane *lane)
   return status ? status : ops->lane_check(lane);
 }
 
-/* Pairs of numbers in bf16 between 1/128 and 2 of either sign, which are such numbers in fp32 too:
- * a chip is faster on zeros than on anything that it will see. */
+/* Pairs of bf16 numbers between 1/128 and 2 of either sign. Read as fp32, they are such numbers
+ * too. A chip is faster on zeros than on real data, so zeros would mislead. */
 static void make_pattern(uint32_t *word, int64_t words)
 {
   const struct rng_key key = rng_key_make(0, "learn");
@@ -69,7 +69,7 @@ static enum status try_all(struct exec *exec, struct lane *lane, int64_t tokens)
   return status;
 }
 
-/* Replicas must multiply matrices alike. */
+/* Replicas must use the same algorithms for matrix products. */
 static enum status try_matrices(struct exec *exec, struct lane *lane)
 {
   const struct plan *plan = exec->plan;
@@ -131,9 +131,10 @@ enum status exec_autotune(struct exec *exec)
   if (!status)
     status = share(exec);
   return status ? status
-                : comm_agree(comm, comm_rank(comm) == 0
-                                       ? STATUS_OK
-                                       : try_out(exec)); /* whatever else a first call sets up */
+                : comm_agree(comm,
+                             comm_rank(comm) == 0
+                                 ? STATUS_OK
+                                 : try_out(exec)); /* a first call may also set up other things */
 }
 
 /* Seconds of one all-gather of `whole` bytes in place. */

@@ -24,9 +24,9 @@ enum status exec_fail(struct exec *exec, enum status status)
   return exec_failure(exec);
 }
 
-/* This lane follows work that is under way on another lane. Lanes whose work is the calling
- * thread's own (io, and the lanes of a host next to the device) wait until it ends. Work that a
- * host next to the device has signalled has ended. */
+/* Makes this lane follow running work of another lane. Lanes whose work runs on the calling thread
+ * (io, and host lanes next to a device) wait until it ends. If a host lane next to a device has
+ * signalled work, that work has ended. */
 static enum status wait_for(struct driver *driver, int instr, int64_t n)
 {
   struct exec *exec = driver->exec;
@@ -46,7 +46,7 @@ static enum status wait_for_all(struct driver *driver, const struct instr *instr
   enum status status = STATUS_OK;
   for (int w = 0; !status && w < instr->n_wait; w++) {
     int64_t step = n - instr->wait[w].back;
-    if (step > 0) /* there is no step before the first */
+    if (step > 0) /* the first step has no predecessor */
       status = wait_for(driver, instr->wait[w].instr, step);
   }
   return status;
@@ -104,7 +104,7 @@ enum status driver_step(struct driver *driver, int64_t n)
   return STATUS_OK;
 }
 
-/* Measures the time of a lane's operations in traced steps; other lanes are not held up for it. */
+/* Measures the time of a lane's operations in traced steps, without delaying other lanes. */
 static enum status measure_step(struct driver *driver, int64_t n)
 {
   const bool wanted = exec_is_traced(driver->exec, driver->exec->args[n & 1].step);
@@ -129,7 +129,7 @@ enum status driver_loop(void *arg)
       status = driver_step(driver, n);
   }
   if (status != STATUS_ABORTED)
-    (void)exec_fail(exec, status); /* exec_step() and exec_drain() tell of it */
+    (void)exec_fail(exec, status); /* exec_step() and exec_drain() report it */
   op_counters_stop(driver->counters);
   return STATUS_OK;
 }

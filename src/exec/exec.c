@@ -110,7 +110,7 @@ static enum status create_samples(struct exec *exec)
   return STATUS_OK;
 }
 
-/* All that needs no other rank. */
+/* The part that needs no other rank. */
 static enum status prepare(struct exec *exec)
 {
   const struct plan *plan = exec->plan;
@@ -162,7 +162,7 @@ static bool is_host_group(const struct exec *exec, enum plan_group group)
 struct group_use {
   bool wanted, parts; /* parts: all-gathers and reduce-scatters, not barriers and sums alone */
   enum comm_kind kind;
-  int size; /* of the blocks of ranks of which the group is one, or has one of each */
+  int size; /* size of the blocks of ranks: the group is one block, or has one rank of each */
 };
 
 static enum comm_kind kind_of_group(enum plan_group group)
@@ -215,7 +215,7 @@ static enum status make_group(struct exec *exec, enum plan_group group, const st
   return create(exec->config.comm, use->kind, use->size, &exec->group[group]);
 }
 
-/* MPI carries what lies in the host's memory. */
+/* MPI moves data in host memory. */
 static enum status make_host_group(struct exec *exec, enum plan_group group,
                                    const struct group_use *use)
 {
@@ -240,9 +240,9 @@ static enum status make_groups(struct exec *exec)
 
 /* Enqueued collectives are issued in the plan's order, the same on all ranks, whatever lanes they
  * are on. So they cannot deadlock. An instruction waits only for instructions before it in the
- * plan, or in an earlier step. Consider the first collective that does not end: all before it have
- * ended on all ranks, so every rank issues it, and no queue of a device has an unfinished
- * collective in front of it. */
+ * plan, or in an earlier step. Consider the first collective that does not end: all earlier ones
+ * have ended on all ranks. So every rank issues it, and no queue of a device has an unfinished
+ * collective before it. */
 static void order_collectives(struct exec *exec)
 {
   int first = -1, last = -1;
@@ -262,14 +262,14 @@ static void order_collectives(struct exec *exec)
   }
 }
 
-/* A carrier may want what it moves at the same places on all ranks. */
+/* A transport may need data at the same places on all ranks. */
 static enum status check_places(const struct exec *exec)
 {
   uint64_t hash = HASH_START;
   for (int b = 0; b < exec->plan->buffers; b++) {
     const struct plan_buffer *buffer = &exec->plan->buffer[b];
     const int64_t word[] = {buffer->offset, buffer->bytes};
-    if (buffer->parent < 0) /* its own part of a buffer each rank has elsewhere */
+    if (buffer->parent < 0) /* the offset of a rank's own part differs between ranks */
       hash = hash_bytes(hash, word, sizeof word);
   }
   return comm_check_same(exec->config.comm, "the memory layout of the plan", &hash, sizeof hash);
@@ -320,7 +320,7 @@ static enum status narrow_affinity(const int *cores, int n, struct affinity *bef
   return set_affinity(&narrow);
 }
 
-/* The CPUs that a lane computes on, or waits for the disk; 0: wherever this process may run. */
+/* The CPUs on which a lane computes, or waits for the disk; 0: all CPUs of this process. */
 static int cores_of(const struct exec *exec, enum plan_lane lane, const int **out)
 {
   const struct exec_config *config = &exec->config;
@@ -398,8 +398,8 @@ static enum status start_thread(struct exec *exec, enum plan_lane lane)
   return thread_start(plan_lane_name(lane), driver_loop, driver, &driver->thread);
 }
 
-/* The host device's compute lane is driven from wherever there is room: its driver is one of the
- * team, which has the cores. */
+/* The driver of the host device's compute lane is not bound, because it is one of the team, which
+ * has the cores. */
 static enum status start_threads(struct exec *exec)
 {
   enum status status = STATUS_OK;
@@ -501,7 +501,7 @@ void exec_destroy(struct exec *exec)
   mem_free(exec);
 }
 
-/* Bytes after the end of a cache: the model would overwrite them, and no later check would
+/* Checked here, because the model would write after the end of a cache, and no later check would
  * notice. */
 static enum status check_generation(const struct exec *exec, const struct step_args *args)
 {
@@ -524,10 +524,10 @@ static enum status check_generation(const struct exec *exec, const struct step_a
   return STATUS_OK;
 }
 
-/* Step n takes the arguments' and the marks' place of step n - 2, which is complete: exec_end()
- * made sure of it before it returned from step n - 1. An instruction of that step may still have to
- * wait for a mark of step n - 2. The instruction that it waits for conflicts with it, so it does
- * not run again, and does not set the mark again, before that wait. */
+/* Step n reuses the arguments and marks of step n - 2, which is complete: exec_end() waited for it
+ * before it returned from step n - 1. An instruction of step n - 1 may still have to wait for a
+ * mark of step n - 2. The two instructions conflict, so the mark is not set again before that
+ * wait. */
 static enum status release_step(struct exec *exec, const struct step_args *args)
 {
   if (exec->begun)
@@ -604,7 +604,7 @@ static void read_results(const struct exec *exec, struct exec_result *result)
   result->finite = metrics->outcome.finite;
 }
 
-/* Takes the times of the step before the one released last, while the last one runs. */
+/* Reads the times of the step before the one released last, while the last one runs. */
 static enum status take_earlier_times(struct exec *exec)
 {
   enum status status = exec_wait_complete(exec, exec->released - 1);

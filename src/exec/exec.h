@@ -1,6 +1,6 @@
-/* Runs a plan on lanes: one driver thread a lane (the io lane is the calling thread), each in its
- * own order, waiting for the tokens that its instructions name. The only place that orders work;
- * knows no policy: what an instruction does follows from its op and its uses. A running step
+/* Runs a plan on lanes. Each lane has a driver thread (the io lane uses the calling thread). It
+ * runs its instructions in order and waits for the tokens that they name. This is the only place
+ * that orders work. It knows no policy: op and operands define an instruction. A running step
  * allocates nothing. */
 #ifndef SLUICE_EXEC_EXEC_H
 #define SLUICE_EXEC_EXEC_H
@@ -13,11 +13,11 @@
 struct exec;
 struct watchdog;
 
-/* The arenas. Plans of one job (train, eval) share the persistent one: their persistent buffers
- * must be laid out the same (checked). */
+/* The arenas. Plans of one job (train, eval) share the persistent one, so their persistent buffers
+ * must have the same layout (checked). */
 struct exec_memory {
   void *persistent[TIER_COUNT],
-      *transient[TIER_COUNT]; /* For TIER_DISK both are NULL: the arenas lie in `store`, the
+      *transient[TIER_COUNT]; /* For TIER_DISK both are NULL, because the arenas are in `store`, the
                                  transient one after the persistent one. For TIER_SHARED `transient`
                                  is this rank's. */
   int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
@@ -25,7 +25,7 @@ struct exec_memory {
   struct comm_shared *shared; /* the persistent arena of TIER_SHARED; NULL: none */
   struct comm_shared *
       regions; /* the transient arenas of the members of a group, one after the other; NULL: none */
-  int64_t region_bytes; /* from one member's to the next one's */
+  int64_t region_bytes; /* distance between the arenas of two members */
   struct store *store;  /* NULL: none */
 };
 /* Enough for every plan given. `nvme`: the folder for TIER_DISK. STATUS_MEMORY names tier, need and
@@ -34,7 +34,7 @@ enum status exec_memory_create(struct device *device, struct comm *comm, const c
                                const struct plan *const plans[], int n, struct exec_memory *out);
 void exec_memory_destroy(struct exec_memory *memory); /* takes a zeroed one; Collective */
 /* Reads or writes a buffer of a plan in any tier. The other side is host memory, or device memory
- * if the device's memory is the host's. No step may be under way. Local. */
+ * if the device's memory is the host's. No step may be running. Local. */
 enum status exec_memory_read(const struct exec_memory *memory, const struct plan *plan, int buffer,
                              int64_t offset, int64_t bytes, void *out);
 enum status exec_memory_write(const struct exec_memory *memory, const struct plan *plan, int buffer,
@@ -42,12 +42,12 @@ enum status exec_memory_write(const struct exec_memory *memory, const struct pla
 
 /* The input of a step. `load` fills tokens [B, T] and targets [B, T] of one micro-batch of one
  * step. It runs on the thread that calls exec_begin(). Generation has no targets, and as many
- * tokens a sequence as exec_set_window() said. */
+ * tokens per sequence as exec_set_window() set. */
 typedef enum status exec_load(void *arg, int64_t step, int micro, int32_t *tokens,
                               int32_t *targets);
 
-/* One instruction of a traced step, in seconds since the release of the first traced step. rested:
- * nothing of an earlier step was running when the step was released. spent: the result of
+/* One instruction of a traced step, in seconds since the release of the first traced step.
+ * `rested`: no earlier step was running when the step was released. `spent`: the result of
  * op_counters_end(), valid during the call; NULL: nothing is counted. */
 struct exec_event {
   int64_t step;
@@ -62,104 +62,102 @@ struct exec_config {
   const struct plan *plan;
   const struct model *model;
   struct device *device;
-  struct device *host; /* for lanes that work on the host's memory; NULL: `device`, whose memory is
-                          the host's */
+  struct device
+      *host; /* for lanes that work on host memory; NULL: `device`, whose memory is host memory */
   struct comm *comm;
   struct exec_memory *memory;
-  double
-      copy_rate; /* bytes/s of copies between tiers that are one memory; 0: as fast as they are */
+  double copy_rate; /* simulated bytes/s of copies between tiers in one memory; 0: no limit */
   exec_load *load;
   void *load_arg;
   int threads;      /* of the compute, reduce and host lanes */
   const int *cores; /* `threads` logical CPUs that the compute lane's team shares. If a separate
-                     * device computes, all threads of the lanes that compute on the host share
-                     * them; there the host lane's thread i has the CPU cores[i] to itself if none
-                     * is named twice; NULL: wherever this process may run */
-  int io_cpus; /* of the thread that reads and writes tiers on disk; 0: wherever this process may
-                  run */
+                       device computes, all threads of the lanes that compute on the host share
+                       them. The host lane's thread i then has the CPU cores[i] to itself if no CPU
+                       is named twice. NULL: all CPUs of this process */
+  int io_cpus; /* of the thread that reads and writes tiers on disk; 0: all CPUs of this process */
   const int *io_cores;
   exec_trace *trace; /* NULL: none. Called by exec_step() and exec_drain() for every instruction of
                         steps trace_from .. trace_to - 1 when its times are known */
   void *trace_arg;
   int64_t trace_from, trace_to;
   struct op_counters
-      *counters;    /* what is counted of every instruction; NULL: nothing. By the thread that calls
-                       exec_create(), which has to be that of exec_step() and exec_destroy() then */
-  double timeout_s; /* > 0: a job in which nothing moves for so long while a step is under way is
-                       ended with a report (exec/watchdog.h) */
+      *counters; /* counters for every instruction; NULL: none. With counters, the same thread must
+                    call exec_create(), exec_step() and exec_destroy() */
+  double timeout_s; /* > 0: if a running step makes no progress for so long, the job ends with a
+                       report (exec/watchdog.h) */
   struct watchdog *start; /* reports the progress of exec_create() to it; NULL: no reports */
 };
 
 /* Bytes of shared memory of this node that the groups of a started plan hold
- * (comm_group_shared_bytes()). `apart`: the device's memory is not the host's. Local. */
+ * (comm_group_shared_bytes()). `apart`: device memory is not host memory. Local. */
 int64_t exec_groups_shared_bytes(const struct plan *plan, const struct comm *comm, bool apart);
 
-/* Checks that all ranks hold plans with the same collectives. On a device that learns by trying,
- * rank 0 tries the plan's operations on the transient memory and on gradients, and the others learn
- * from it. Only parameters, moments and frozen parameters keep their values. Collective. */
+/* Checks that all ranks hold plans with the same collectives. On a device that measures algorithms,
+ * rank 0 tries the plan's operations on transient memory and gradients, and the other ranks get its
+ * results. Only parameters, moments and frozen parameters keep their values. Collective. */
 enum status exec_create(const struct exec_config *config, struct exec **out);
 void exec_destroy(struct exec *exec); /* drains; takes NULL; Collective */
 
 struct exec_result {
-  double loss;      /* mean over the step's tokens, the same bits on every rank */
+  double loss;      /* mean over the step's tokens, bitwise identical on every rank */
   double loss_sum;  /* its sum over the tokens that have a target */
   double grad_norm; /* before clipping */
-  bool finite;      /* false: deferred updates did nothing, immediate ones have been made */
+  bool finite;      /* false: deferred updates changed nothing, immediate ones have been applied */
   const struct exactsum
       *loss_exact; /* loss_sum without rounding; the executor's, valid until the next step */
   double seconds;  /* from the release of this step to its metrics */
 };
 
-/* exec_begin(): release step `step` with learning rate `lr` and drive the io lane. The rest of the
- * step needs nothing from the caller, which may do other work. exec_end() returns when the step's
- * metrics are known. Updates may still be under way then. For a plan without METRICS it returns
- * when the whole step is complete, with a zeroed result. exec_step() does both. `update` is the
- * 1-based number of the optimizer's update (steps that were skipped as not finite do not count).
- * The first call may have any `step`, later ones count up by one. Collective. After a failure of
- * this rank the lanes have stopped, and peers may wait in a collective without end: call
+/* First, exec_begin() releases step `step` with learning rate `lr` and drives the io lane. The rest
+ * of the step needs nothing from the caller, which may do other work. Then exec_end() returns when
+ * the step's metrics are known. Updates may still be running. For a plan without METRICS it returns
+ * when the whole step is complete, with a zeroed result. One call of exec_step() does both.
+ * `update` is the 1-based number of the optimizer's update (steps that were skipped as not finite
+ * do not count). The first call may have any `step`, later ones count up by one. Collective. After
+ * a failure of this rank the lanes have stopped, and peers may wait in a collective forever: call
  * comm_abort(). */
 enum status exec_begin(struct exec *exec, int64_t step, int64_t update, double lr);
 enum status exec_end(struct exec *exec, struct exec_result *result);
 enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr,
                       struct exec_result *result);
-/* The loss of the messages of a unit's gradient in the last step that measured it, on this rank:
- * sums over all messages, and the residual that they left. Normalized. Zeros if nothing measures.
- * After exec_end(). Local. */
+/* The error of the messages of a unit's gradient in the last step that measured it, on this rank:
+ * sums over all messages, and the residual. Normalized. Zeros if nothing is measured. Call it after
+ * exec_end(). Local. */
 void exec_read_sample(const struct exec *exec, int unit, struct plan_sample *out);
-/* Wait until every instruction released so far is complete: all tiers at rest. Local. */
+/* Wait until every instruction released so far is complete. Then all tiers are at rest. Local. */
 enum status exec_drain(struct exec *exec);
 
-/* The window for generation (PLAN_GENERATE) of the steps released from now on: `tokens` new tokens
- * (1 .. shape.sequence; `load` fills as many per sequence, contiguously) after `past` tokens that
- * earlier steps put into the cache. The logits are those of the last new token. past 0 starts
- * again. At first: 0 and shape.sequence. Nothing may be under way. A step refuses what does not
- * fit: STATUS_INTERNAL. */
+/* The window for generation (PLAN_GENERATE) of the steps released from now on. It has `tokens` new
+ * tokens after `past` tokens that earlier steps put into the cache. `tokens` is 1 ..
+ * shape.sequence, and `load` fills as many per sequence, contiguously. The logits are those of the
+ * last new token. A past of 0 starts again. The initial values are 0 and shape.sequence. No step
+ * may be running. A step refuses values that do not fit: STATUS_INTERNAL. */
 void exec_set_window(struct exec *exec, int64_t past, int64_t tokens);
 
-/* Where a buffer of the plan lies: in the device's memory, but for tokens and logits. */
+/* The address of a buffer of the plan: in device memory, except tokens and logits. */
 void *exec_pointer(const struct exec *exec, int buffer);
 
 /* Rate of the link between the members of this rank's shard group, in bytes per second, counted as
  * the bus bandwidth of NCCL's tests. It comes from an all-gather of up to 256 MiB of the transient
- * memory; 0 if nothing is gathered between ranks. Before the first step. Collective. */
+ * memory; 0 if nothing is gathered between ranks. Call it before the first step. Collective. */
 enum status exec_measure_link(struct exec *exec, double *bytes_s);
 
-/* Times since the last call. Of each lane: seconds that it ran instructions (`busy_s`; collectives
+/* Times since the last call. For each lane: seconds that it ran instructions (`busy_s`; collectives
  * include the wait for peers), and seconds that it waited for tokens between the first and the last
- * one of a step. Of the compute lane, if the device counts them: GEMM time and operations. Only
+ * one of a step. For the compute lane, if the device counts them: GEMM time and operations. Only
  * after exec_drain(). */
 struct exec_profile {
   double busy_s[LANE_COUNT], wait_s[LANE_COUNT], op_s[OP_COUNT], matmul_s, matmul_flops;
   int64_t steps;
   double comm_s[OP_COUNT]; /* collectives between ranks, with their waits for other ranks */
-  double hidden_s;         /* of all of comm_s: while an instruction of the compute lane ran */
+  double hidden_s;         /* part of comm_s while an instruction of the compute lane ran */
 };
 void exec_profile(struct exec *exec, struct exec_profile *out);
-/* Leave steps before `step` out of the profile, except for matrix products. At first: none.
- * Local. */
+/* Leave steps before `step` out of the profile, except for matrix products. By default all steps
+ * count. Local. */
 void exec_profile_from(struct exec *exec, int64_t step);
 
-/* Counters of the instructions of a lane so far, [OP_COUNT]; NULL: nothing of it is counted. Only
+/* Counters of the instructions of a lane so far, [OP_COUNT]; NULL: the lane is not counted. Only
  * after exec_drain(). Local. */
 const struct op_counters_sum *exec_counted(const struct exec *exec, enum plan_lane lane);
 

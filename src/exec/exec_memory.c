@@ -1,5 +1,4 @@
-/* The arenas of a job's plans, in all tiers: how large they are, whose memory they are, and where
- * in them a buffer lies. */
+/* The arenas of a job's plans in all tiers: sizes, memory, and the addresses of buffers in them. */
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
@@ -40,7 +39,7 @@ static void free_arena(struct device *device, enum plan_tier tier, void *arena)
     device->ops->release_host(device, arena);
 }
 
-/* Where in its arena a buffer begins, and the one that has an offset of its own. */
+/* The offset of a buffer in its arena, and its ancestor that has an offset of its own. */
 static int64_t offset_of(const struct plan *plan, int buffer, int *root)
 {
   int64_t offset = 0;
@@ -115,8 +114,8 @@ static int64_t whole_pages(int64_t bytes)
   return (bytes + page - 1) / page * page;
 }
 
-/* Lets the device of this rank reach whole pages of what is shared. *out: what has to be unpinned,
- * also where another rank's device refuses. */
+/* Lets the device of this rank access whole pages of shared memory. *out must be unpinned, also if
+ * another rank's device refuses. */
 static enum status pin_shared(const struct exec_memory *memory, struct comm *comm, void *ptr,
                               int64_t bytes, void **out)
 {
@@ -138,8 +137,8 @@ static enum status create_shared(struct exec_memory *memory, struct comm *comm, 
                              &memory->persistent[TIER_SHARED]);
 }
 
-/* The memory that each member has for itself and the others may read. It is separate from the
- * shared copy, so that a member is the first to touch its own region. */
+/* The memory of each member that the others may read. It is separate from the shared copy, so that
+ * a member is the first to touch its own region. */
 static enum status create_regions(struct exec_memory *memory, struct comm *comm, int group)
 {
   const int64_t bytes = whole_pages(memory->transient_bytes[TIER_SHARED]);
@@ -195,7 +194,7 @@ void exec_memory_destroy(struct exec_memory *memory)
   *memory = (struct exec_memory){0};
 }
 
-/* Where a buffer begins in the file of its tier. */
+/* The offset of a buffer in the file of its tier. */
 static int64_t offset_on_disk(const struct exec_memory *memory, const struct plan *plan, int buffer)
 {
   int root;

@@ -1,5 +1,5 @@
-/* One small function an operation: what it does follows from its operands and attributes. The rows
- * of plan/ops.c name these functions. */
+/* One small function per operation, which depends only on operands and attributes. The rows of
+ * plan/ops.c name these functions. */
 #include <inttypes.h>
 #include <math.h>
 #include <stddef.h>
@@ -50,7 +50,7 @@ static const struct model *model_of(const struct call *call)
   return call->exec->config.model;
 }
 
-/* In generation a step has as many tokens as exec_set_window() said. */
+/* In generation a step has as many tokens as exec_set_window() set. */
 static struct model_shape shape_of(const struct call *call)
 {
   const struct plan_input *input = &call->exec->plan->input;
@@ -66,9 +66,9 @@ static int32_t *targets_of(const struct call *call, void *tokens)
   return (int32_t *)tokens + shape->micro_batch * shape->sequence;
 }
 
-/* gather -> get -> release: a window holds one unit of one step from its GATHERs to its RELEASE,
- * and nothing else may touch its bytes. A GATHER writes the window itself, or parts of it. The list
- * of windows that are held is short, so no check walks through all buffers. */
+/* Gather -> get -> release: a window holds one unit of one step from its GATHERs to its RELEASE,
+ * and no other instruction may touch its bytes. A GATHER writes the window itself, or parts of it.
+ * The list of windows that are held is short, so no check walks through all buffers. */
 static enum status refuse_window(const struct call *call, int buffer, const char *why)
 {
   char name[96];
@@ -101,7 +101,7 @@ static enum status open_window(const struct call *call, int buffer)
   return free ? STATUS_OK : refuse_window(call, buffer, "lies over one that has not been released");
 }
 
-/* From here on, if the buffer is not gathered further into a window. */
+/* The window is held from here on, if the buffer is not gathered further into another one. */
 static void hold_window(const struct call *call, int buffer)
 {
   struct exec *exec = call->exec;
@@ -158,8 +158,8 @@ enum status run_load(const struct call *call)
                       targets_of(call, tokens));
 }
 
-/* This rank's part of a window is made from its shard, at its place, if the types differ. The
- * all-gather brings the others' parts. */
+/* If the types differ, this rank's part of a window is cast from its shard, in place. The
+ * all-gather brings the other ranks' parts. */
 static enum status gather(const struct call *call)
 {
   const struct device_ops *ops = call->lane->device->ops;
@@ -194,7 +194,7 @@ enum status run_gather(const struct call *call)
   return status;
 }
 
-/* Between tiers. */
+/* A copy between tiers. */
 enum status run_move(const struct call *call)
 {
   const struct exec_config *config = &call->exec->config;
@@ -206,7 +206,7 @@ enum status run_move(const struct call *call)
   return status;
 }
 
-/* The window that a later GATHER completes is written here already. */
+/* The window that a later GATHER completes is already written here. */
 enum status run_fetch(const struct call *call)
 {
   const int window = call->instr->use[MOVE_TO].buffer;
@@ -271,7 +271,7 @@ enum status run_embed(const struct call *call)
                            use(call, EMBED_PARAMS), use(call, EMBED_TOKENS), use(call, EMBED_OUT));
 }
 
-/* And RECOMPUTE, which has no output. */
+/* Also RECOMPUTE, which has no output. */
 enum status run_forward(const struct call *call)
 {
   const struct model *model = model_of(call);
@@ -300,8 +300,8 @@ static enum status zero_elements(const struct call *call, void *base, int64_t be
                                        (size_t)((end - begin) * size));
 }
 
-/* A new gradient is whole, and what is reduced, squared and updated is all of it: the model writes
- * it as far as its last parameter. */
+/* Reductions, squares and updates use the whole gradient, but the model writes it only up to its
+ * last parameter. So the rest is zeroed. */
 static enum status zero_padding(const struct call *call, int i)
 {
   const struct layout_unit *layout = &call->exec->plan->layout[call->instr->unit];
@@ -373,7 +373,8 @@ enum status run_release(const struct call *call)
   return STATUS_OK;
 }
 
-/* Random bits are new in each step, and those of one rank, unless messages of a sum share them. */
+/* Random bits are new in each step, and different on each rank, unless messages of a sum must share
+ * them. */
 static uint64_t codec_seed(const struct call *call)
 {
   const struct attributes *attr = &call->instr->attr;
@@ -384,7 +385,7 @@ static uint64_t codec_seed(const struct call *call)
   return hash_bytes(HASH_START, word, sizeof word);
 }
 
-/* As many parts as the group has members, of so many elements each. */
+/* One part per member of the group, of so many elements each. */
 static struct codec_pass pass_of(const struct call *call, int64_t elements, void *work)
 {
   return (struct codec_pass){.lane = call->lane,
@@ -414,7 +415,8 @@ static struct sample sample_of(const struct call *call, const struct codec_pass 
                          .sums = (struct plan_sample *)place};
 }
 
-/* The gradient is what the messages have lost: the copy without it is what they decode to. */
+/* The gradient now holds the error of the messages. The copy minus this error is the decoded
+ * message. */
 static enum status measure_sample(const struct call *call, const struct codec_pass *pass,
                                   const struct sample *s)
 {
@@ -435,7 +437,7 @@ static enum status measure_sample(const struct call *call, const struct codec_pa
   return status ? status : ops->copy(call->lane, out, s->sums, sizeof *out);
 }
 
-/* Messages of x, which becomes what they lose if that is kept or measured. */
+/* Messages of x. If the error is kept or measured, x becomes the error. */
 static enum status encode(const struct call *call, const struct codec_pass *pass)
 {
   const struct codec *codec = &call->instr->attr.codec;
@@ -522,7 +524,7 @@ static uint64_t params_seed(const struct call *call)
   return hash_bytes(HASH_START, word, sizeof word);
 }
 
-/* The shard less the copy: what the other ranks do not have yet. */
+/* The shard minus the copy: the difference that the other ranks do not have yet. */
 static enum status subtract_copy(const struct call *call)
 {
   const struct device_ops *ops = call->lane->device->ops;
@@ -558,9 +560,8 @@ enum status run_gather_messages(const struct call *call)
                          use_bytes(call, GATHER_MESSAGES_MINE), use(call, GATHER_MESSAGES_ALL));
 }
 
-/* A codec may make other numbers of zeros. Between parameters zeros stay, because masters and
- * copies are encoded with what lies between them. `part`: elements [begin, end) of the trained
- * part. */
+/* A codec may turn zeros into other numbers. Zeros between parameters must stay, because masters
+ * and copies are encoded with them. `part`: elements [begin, end) of the trained part. */
 static enum status zero_gaps(const struct call *call, char *part, int64_t begin, int64_t end,
                              int64_t size)
 {
@@ -669,7 +670,7 @@ enum status run_decode_sum(const struct call *call)
   return status;
 }
 
-/* Messages are read where their senders have them. After the first barrier all are there. After the
+/* Messages are read in the senders' memory. After the first barrier all are complete. After the
  * second one all have been read. */
 enum status run_sum_shared(const struct call *call)
 {
@@ -718,7 +719,7 @@ enum status run_accumulate(const struct call *call)
                                             use(call, ACCUMULATE_GRADS));
 }
 
-/* The squares of what is on the host. */
+/* The squares of gradients on the host. */
 static enum status add_landed(const struct call *call, struct plan_metrics *metrics)
 {
   const struct device_ops *ops = call->lane->device->ops;
@@ -733,8 +734,8 @@ enum status run_metrics(const struct call *call)
   const struct device_ops *ops = call->lane->device->ops;
   struct plan_metrics *metrics = use(call, METRICS_OUT);
   enum status status = STATUS_OK;
-  if (!adds(call,
-            METRICS_OUT)) /* no SQUARES before into it: an evaluation, or all of them on the host */
+  if (!adds(call, METRICS_OUT)) /* no SQUARES added to it before: an evaluation, or all of them on
+                                   the host */
     status = ops->zero(call->lane, &metrics->squares, sizeof metrics->squares);
   if (!status && use(call, METRICS_SQUARES))
     status = add_landed(call, metrics);
@@ -749,8 +750,7 @@ enum status run_metrics(const struct call *call)
                 : ops->copy(call->lane, &exec->results[call->n & 1], metrics, sizeof *metrics);
 }
 
-/* The host reads what METRICS has left for it. An update that waits for no other unit has no
- * outcome. */
+/* The host reads the results of METRICS. An update that waits for no other unit has no outcome. */
 static const struct outcome *outcome_of(const struct call *call)
 {
   const struct plan_metrics *metrics = use(call, UPDATE_METRICS);
@@ -766,7 +766,7 @@ static uint64_t rounding_seed(const struct call *call)
   return hash_bytes(HASH_START, word, sizeof word);
 }
 
-/* One pass, as far as it does not depend on operands. */
+/* The settings of a pass that do not depend on operands. */
 static struct update update_of(const struct call *call)
 {
   const struct plan *plan = call->exec->plan;

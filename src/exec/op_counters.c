@@ -29,7 +29,7 @@ struct event {
 
 struct op_counters {
   enum op_counters_scope scope;
-  bool account; /* some event is from the kernel's account */
+  bool account; /* some event comes from the kernel's accounting */
   int n, codes;
   struct event event[OP_COUNTERS];
   int code[OP_COUNTERS]; /* PAPI's, in the order of its set */
@@ -97,7 +97,7 @@ static unsigned long this_thread(void)
   return (unsigned long)pthread_self();
 }
 
-/* May be repeated. By a thread that outlives all counting. */
+/* May be called again, by a thread that outlives all counting. */
 static enum status start_papi(void)
 {
   const int version = PAPI_library_init(PAPI_VER_CURRENT);
@@ -157,7 +157,7 @@ static enum status start_set(const struct op_counters *counters, int *out)
   return status;
 }
 
-/* The first thread of the process is PAPI's own: other sets of it may go on. */
+/* The first thread of the process belongs to PAPI, so other event sets of it may continue. */
 static void forget_thread(void)
 {
   if (gettid() != getpid() && PAPI_unregister_thread() < PAPI_OK)
@@ -202,7 +202,7 @@ static enum status find_code(const char *preset, const char *name, int *code)
                     name, status_text());
 }
 
-/* Together with the events before it, which may be one too many for the processor. */
+/* Tried together with the events before it, which may be one too many for the processor. */
 static enum status try_codes(const struct op_counters *counters, const char *name)
 {
   int set;
@@ -308,7 +308,7 @@ static enum status add_event(struct op_counters *counters, const char *name)
   return STATUS_OK;
 }
 
-/* One sentence per cause, because the cause is often the same for all. */
+/* One message per cause, because the cause is often the same for all. */
 static void note_refusal(struct op_counters *counters, const char *name)
 {
   const size_t length = strlen(name);

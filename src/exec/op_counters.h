@@ -5,7 +5,7 @@
  * Every thread counts for itself. The thread that drives a lane counts from the begin of an
  * instruction to its end. Each worker of the lane's team counts from the end of one instruction to
  * the end of the next, which includes a spin of microseconds before it sleeps. Threads of libraries
- * (MPI, a driver) and GPUs are not counted: a GPU's lanes count what it takes to issue the work.
+ * (MPI, a driver) and GPUs are not counted: a GPU's lanes count the cost of issuing the work.
  * Reading wakes the team. Hardware counts in user mode. */
 #ifndef SLUICE_EXEC_OP_COUNTERS_H
 #define SLUICE_EXEC_OP_COUNTERS_H
@@ -23,10 +23,10 @@ enum op_counters_scope {
 };
 
 /* The named events are cycles, instructions, l3_misses, memory_bytes, task_clock, page_faults and
- * context_switches. Every event of a thread that PAPI knows may be named too. memory_bytes is L3
+ * context_switches. Any per-thread event that PAPI knows may be named too. memory_bytes is L3
  * misses times the length of a cache line: bytes read from memory on demand. NULL or "auto" takes
- * all named events that there are. Any other name that cannot be counted is an error with its cure.
- * Call it on the thread that drives the io lane. Local. */
+ * all named events that this machine has. Any other name that cannot be counted is an error with
+ * its cure. Call it on the thread that drives the io lane. Local. */
 enum status op_counters_create(enum op_counters_scope scope, int n, char *const names[],
                                struct op_counters **out);
 void op_counters_destroy(struct op_counters *counters); /* takes NULL */
@@ -49,14 +49,14 @@ enum status op_counters_lane_create(const struct op_counters *counters, struct t
                                     struct op_counters_lane **out);
 void op_counters_lane_destroy(struct op_counters_lane *lane); /* takes NULL */
 
-/* By the thread that drives the lane; start and stop take NULL. Nothing is allocated between start
- * and stop. A failure to read ends the counting of the lane with a warning. */
+/* Called by the thread that drives the lane; start and stop take NULL. Nothing is allocated between
+ * start and stop. A failure to read ends the counting of the lane with a warning. */
 enum status op_counters_start(struct op_counters_lane *lane);
 void op_counters_stop(struct op_counters_lane *lane);
 void op_counters_begin(struct op_counters_lane *lane);
-/* spent: what the instruction took, -1 if it was not counted; may be NULL. */
+/* `spent`: the counts of the instruction, -1 if it was not counted; may be NULL. */
 void op_counters_end(struct op_counters_lane *lane, enum op op, int64_t spent[OP_COUNTERS]);
-/* The same without an instruction: what was spent since the last begin, end or read. */
+/* The same without an instruction: the counts since the last begin, end or read. */
 void op_counters_read(struct op_counters_lane *lane, int64_t spent[OP_COUNTERS]);
 
 /* [OP_COUNT]. While no instruction runs. */

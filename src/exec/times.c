@@ -1,4 +1,4 @@
-/* When instructions began and ended, by the marks that their lanes set: for the profile and for
+/* Begin and end of instructions, from the marks that their lanes set. For the profile and for
  * traces. */
 #include <math.h>
 #include <string.h>
@@ -70,7 +70,8 @@ enum status exec_mark_release(struct exec *exec, int64_t n)
       exec->config.device->ops->mark_set(exec->driver[LANE_IO].lane, exec->base[0][n % BASES]);
   for (int lane = 0; !status && lane < LANE_COUNT; lane++) {
     struct lane *host = exec->driver[lane].lane;
-    if (host && exec_is_beside(exec, lane)) /* any of them: to the host device a mark is a time */
+    if (host && exec_is_beside(
+                    exec, lane)) /* any of them, because to the host device a mark is only a time */
       return host->device->ops->mark_set(host, exec->base[1][n % BASES]);
   }
   return status;
@@ -154,20 +155,20 @@ double exec_covered(struct stretch one, int n, const struct stretch *by, int *fr
   return sum;
 }
 
-/* Hidden time of a lane's collectives of step n, next to the compute lane in step `beside`. */
-static void count_hidden(struct driver *driver, int64_t n, int64_t beside)
+/* Hidden time of a lane's collectives of step n, next to the compute lane in step `other`. */
+static void count_hidden(struct driver *driver, int64_t n, int64_t other)
 {
   const struct exec *exec = driver->exec;
   const struct driver *compute = &exec->driver[LANE_COMPUTE];
-  const struct stretch *ran = driver->ran[n & 1], *by = compute->ran[beside & 1];
+  const struct stretch *ran = driver->ran[n & 1], *by = compute->ran[other & 1];
   int from = 0;
   for (int i = 0; i < driver->n; i++)
     if (exec->span[driver->instr[i]].comm)
       driver->hidden_s += exec_covered(ran[i], compute->n, by, &from);
 }
 
-/* At most two steps are in flight. So each pair of steps that overlap is met once, when the times
- * of the second are taken. */
+/* At most two steps are in flight. So each pair of overlapping steps is visited once, when the
+ * times of the second are read. */
 static void count_overlap(struct exec *exec, int64_t n)
 {
   const int64_t step = exec->args[n & 1].step;
@@ -183,8 +184,8 @@ static void count_overlap(struct exec *exec, int64_t n)
   exec->profiled += is_profiled(exec, step);
 }
 
-/* Times of two marks hours apart would be coarse: the release of each step is placed by that of the
- * step before. */
+/* The time between two marks that are hours apart is imprecise. So the release of each step is
+ * measured from that of the step before. */
 static enum status place_step(struct exec *exec, int64_t n)
 {
   double since = 0;

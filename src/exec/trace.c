@@ -21,8 +21,8 @@ struct intervals {
   int64_t n, room;
 };
 
-/* Where the last traced step began on the compute lane, and whether it was released while a traced
- * step was running. */
+/* The beginning of the last traced step on the compute lane, and whether it was released while a
+ * traced step was running. */
 struct beginning {
   int64_t step;
   double begin_s;
@@ -37,10 +37,10 @@ struct trace_run {
   double link_bytes_s, begin_s, end_s;
   struct intervals compute, beside[PART_NOTHING];
   struct beginning last;
-  struct intervals
-      steady; /* from the beginning of a step between traced ones to that of the next */
+  struct intervals steady; /* from the beginning of a step between traced steps to the beginning of
+                              the next one */
   struct trace_summary sum;
-  enum status status; /* of the first failure, with its sentence */
+  enum status status; /* the first failure, with its error text */
   char failure[2048];
 };
 
@@ -87,7 +87,7 @@ static double length(const struct intervals *set)
 
 enum { MOST_SETS = 3 };
 
-/* Of unions of intervals: the time in which all of them run. */
+/* The time in which all of these unions of intervals run. */
 static double common_length(int n, const struct intervals *const set[])
 {
   double sum = 0;
@@ -132,12 +132,12 @@ static void add_number(struct trace_span *span, const char *key, int64_t number)
   span->arg[span->args++] = (struct trace_arg){.key = key, .number = number};
 }
 
-/* Decimal numbers of a span, which are texts. */
+/* Numbers of a span, as texts. */
 struct decimals {
   char clip[32], lr_scale[32];
 };
 
-/* Everything that changes bits or bytes. */
+/* All attributes that change results or sizes. */
 static void add_attributes(struct trace_span *span, const struct instr *instr,
                            struct decimals *decimals)
 {
@@ -228,7 +228,7 @@ static void count_instr(struct trace_run *run, const struct exec_event *event)
   }
 }
 
-/* For the compute lane, whose instructions and steps come in order. */
+/* Only for the compute lane, whose instructions and steps come in order. */
 static enum status note_beginning(struct trace_run *run, const struct exec_event *event)
 {
   struct beginning *last = &run->last;
@@ -263,7 +263,7 @@ void trace_run_event(void *arg, const struct exec_event *event)
 
 /* --- the summary --------------------------------------------------------- */
 
-/* A step's share of what ran in `steady`. */
+/* The work per step in `steady`. */
 static void sum_up_besides(struct trace_run *run, int64_t steps)
 {
   struct trace_summary *sum = &run->sum;
@@ -298,7 +298,7 @@ static void sum_up(struct trace_run *run)
   sum_up_besides(run, sum->steady_steps > 0 ? sum->steady_steps : sum->steps);
 }
 
-/* NAN where there is nothing to hide. */
+/* NAN if there is nothing to hide. */
 static double hidden(const struct trace_beside *beside)
 {
   return beside->seconds > 0 ? 1 - beside->exposed_s / beside->seconds : NAN;

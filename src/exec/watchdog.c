@@ -9,10 +9,11 @@
 #include "base/mem.h"
 #include "exec/watchdog_private.h"
 
-/* Seconds. MOST_TICK_S: of looking again. MOST_AGAIN_S: while a rank waits for one that goes on,
- * rank 0 asks again. SILENCE_S: the time that rank 0 needs to notice an alarm, next to its other
- * work. Where it hears none, one rank after the other speaks, each STAGGER_S later, at most
- * MOST_STAGGER_S: the first ends the job before all have said the same. */
+/* Seconds. MOST_TICK_S: longest time between two looks. MOST_AGAIN_S: longest time before rank 0
+ * asks again, while a rank waits for a rank that makes progress. SILENCE_S: time that rank 0 may
+ * take to notice an alarm. If rank 0 stays silent, the other ranks report one after the other, each
+ * STAGGER_S later, at most MOST_STAGGER_S. The first report ends the job, so not all ranks print
+ * the same. */
 #define MOST_TICK_S 0.5
 #define MOST_AGAIN_S 30
 #define SILENCE_S 5
@@ -21,7 +22,7 @@
 
 /* --- the thread ---------------------------------------------------------- */
 
-/* Checks the groups that carry data. Once is enough. */
+/* Checks the groups that move data. One failure is enough. */
 static void check_groups(struct watchdog *dog)
 {
   const struct exec *exec = dog->exec;
@@ -54,7 +55,7 @@ static bool sleep_a_tick(struct watchdog *dog)
   return sleep_until(dog, &end);
 }
 
-/* Whether this rank has something to tell. */
+/* Whether this rank must raise an alarm. */
 static bool is_alarming(const struct watchdog *dog)
 {
   bool stuck = dog->failed != STATUS_OK;
@@ -68,7 +69,7 @@ static double again_s(const struct watchdog *dog)
   return fmin(MOST_AGAIN_S, dog->limit_s / 4);
 }
 
-/* Rank 0: asks all at an alarm, and for as long as somebody is stuck. */
+/* Rank 0: asks all ranks at an alarm, and again as long as a rank is stuck. */
 static enum status lead(struct watchdog *dog)
 {
   bool alarm = false, stuck = false;
@@ -88,7 +89,7 @@ static double patience_s(const struct watchdog *dog)
          fmin(MOST_STAGGER_S, STAGGER_S * (comm_rank(dog->comm) - 1));
 }
 
-/* The others: tell rank 0 once, and whenever it asks. */
+/* Other ranks: raise one alarm at rank 0, and answer whenever it asks. */
 static enum status follow(struct watchdog *dog)
 {
   bool wanted = false;

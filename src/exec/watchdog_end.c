@@ -6,11 +6,11 @@
 #include "base/clock.h"
 #include "exec/watchdog_private.h"
 
-#define MOST_DOUBT_S 60 /* that a silent rank may have paused, where the limit is longer */
+#define MOST_DOUBT_S 60 /* for which a silent rank may have paused, if the limit is longer */
 
 /* Sort suspects: first ranks that did not answer, then ranks that started the fewest collectives,
- * because the others wait for them. Of those, ranks that are busy with work of their own come
- * first. */
+ * because the others wait for them. Among equal ranks, those that are busy with work of their own
+ * come first. */
 static int compare_places(const struct rank_place *a, const struct rank_place *b)
 {
   if (a->begun != b->begun)
@@ -87,8 +87,8 @@ static void print_report(struct watchdog *dog)
   append_blame(dog, ranks);
 }
 
-/* A subject that does not move on some rank, and in which no rank makes progress; SUBJECTS: none. A
- * rank that has moved lately may take long. The others then wait longer than it takes to move. */
+/* A subject without progress on some rank, in which no rank makes progress of its own; SUBJECTS:
+ * none. A rank that made progress recently may take long, so the others must wait longer for it. */
 static int find_stuck(const struct watchdog *dog, bool *stuck)
 {
   const int ranks = comm_ranks(dog->comm);
@@ -117,7 +117,7 @@ static void __attribute__((noreturn)) end_by_standstill(struct watchdog *dog)
                                    what[dog->subject], dog->limit_s, dog->text));
 }
 
-/* Most often all ranks meet it: one speaks for them. */
+/* Usually all ranks have the same failure, so one of them reports it. */
 static void __attribute__((noreturn)) end_by_failure(struct watchdog *dog, int first, int more)
 {
   const struct rank_state *state = &dog->state[first];

@@ -1,7 +1,7 @@
 #include "base/progress.h"
 #include "exec/watchdog_private.h"
 
-/* Marks are those of the last two steps: what lies before is complete (see exec_step). */
+/* Marks exist for the last two steps only. Earlier steps are complete (see exec_step). */
 static bool look_at_lane(struct watchdog *dog, enum plan_lane which)
 {
   struct exec *exec = dog->exec;
@@ -21,7 +21,7 @@ static bool look_at_lane(struct watchdog *dog, enum plan_lane which)
   return at->issued != before.issued || at->complete != before.complete;
 }
 
-/* Whether anything of them has moved. */
+/* Whether any of them made progress. */
 static bool look_at_steps(struct watchdog *dog)
 {
   bool moved = false;
@@ -35,7 +35,8 @@ static bool look_at_steps(struct watchdog *dog)
   return moved;
 }
 
-/* A start is wherever it is in what all ranks do together, and goes on by what it works through. */
+/* The start waits if a collective call is running. Its progress is collective calls and
+ * progress_add(). */
 static struct watchdog_place ask_start(const struct watchdog *dog)
 {
   struct watchdog_place place = {0};

@@ -1,6 +1,6 @@
-/* Shared by the parts of the watchdog: the thread (watchdog.c), its view of the rank
- * (watchdog_look.c), a rank's report of its state (watchdog_state.c), and the end of a job
- * (watchdog_end.c). Private to src/exec/watchdog*.c. */
+/* Shared by the parts of the watchdog. The thread is in watchdog.c, and its view of the rank in
+ * watchdog_look.c. A rank's report of its state is in watchdog_state.c, and the end of a job in
+ * watchdog_end.c. Private to src/exec/watchdog*.c. */
 #ifndef SLUICE_EXEC_WATCHDOG_PRIVATE_H
 #define SLUICE_EXEC_WATCHDOG_PRIVATE_H
 
@@ -11,12 +11,12 @@
 /* Subjects that can be stuck: the steps, and each task. */
 enum { STEPS = TASK_COUNT, SUBJECTS };
 
-/* Where a rank is in one of them. */
+/* The state of a rank in one of them. */
 struct rank_place {
-  bool own_work; /* it is in something that needs no other rank */
-  bool moves;    /* and something of it has moved within the limit */
-  int64_t begun; /* since create: collectives between ranks, on all lanes; beginnings and ends of
-                    the task; of a start, calls for all ranks */
+  bool own_work; /* its current work needs no other rank */
+  bool moves;    /* and it made progress within the limit */
+  int64_t begun; /* counts since create: collectives between ranks on all lanes; beginnings and ends
+                    of the task; for a start, collective calls */
   double quiet_s;
   char text[232]; /* "in LOAD m0 (#0, io) of step 2" */
 };
@@ -32,8 +32,7 @@ struct rank_state {
 };
 _Static_assert(sizeof(struct rank_state) <= 6144, "rank 0 has one of each rank");
 
-/* Instructions of a lane since create, in its order: how many are on it, and how many of those are
- * complete. */
+/* Instructions of a lane since create, in its order: the number issued, and the number complete. */
 struct position {
   int64_t issued, complete;
 };
@@ -42,7 +41,7 @@ struct position {
 struct task {
   bool active;
   int64_t turns; /* beginnings and ends */
-  int64_t moved; /* at the last look: turns, and what the task says */
+  int64_t moved; /* at the last look: turns, and the state of the task */
   watchdog_ask *ask;
   double quiet_s;
   char name[128];
@@ -60,15 +59,15 @@ struct watchdog {
   pthread_mutex_t mutex;
   pthread_cond_t stopped;
   bool stop;
-  enum status failed; /* of what carries data */
+  enum status failed; /* of the transport */
   char failure[512];
-  /* Rank 0: until it asks all ranks; INFINITY: there is no alarm. The others: whether they raised
-   * one, and how long rank 0 has been silent since. */
+  /* Rank 0: time until it asks all ranks; INFINITY: no alarm. Other ranks: whether they raised an
+   * alarm, and for how long rank 0 has been silent since. */
   double ask_in_s, silent_s;
-  bool doubted, alarmed; /* doubted: rank 0 would have ended the job, but not all answered, and who
-                            is silent may only have paused: it asks on for a while */
+  bool doubted, alarmed; /* doubted: rank 0 would have ended the job, but some ranks did not answer
+                            and may only have paused, so it asks again for a while */
   double doubted_since_s;
-  /* For the report: when it is due, there may be no memory. */
+  /* Memory for the report is allocated early, because none may be left when it is due. */
   struct rank_state *mine, *state; /* state, answered, order, text: of all ranks, on rank 0 */
   bool *answered;
   int *order;
@@ -77,18 +76,18 @@ struct watchdog {
   int subject;
 };
 
-/* --- what it sees --- */
+/* --- progress --- */
 
-/* Since the last look, a tick ago: quiet times are counted in looks and not by the clock, since a
- * job that was suspended as a whole has not waited. */
+/* Updates the times since the last look, a tick ago. Quiet times are counted in looks, not by the
+ * clock, because a job that was suspended as a whole has not waited. */
 void watchdog_look(struct watchdog *dog);
 bool watchdog_is_stuck(const struct watchdog *dog, int subject);
-/* Where the task is; the mutex is held. */
+/* The state of the task; the mutex is held. */
 struct watchdog_place watchdog_ask_task(const struct watchdog *dog, const struct task *task);
 bool watchdog_is_at_rest(const struct watchdog *dog, enum plan_lane lane);
 bool watchdog_is_under_way(const struct watchdog *dog);
 
-/* --- what a rank says --- */
+/* --- the report of a rank --- */
 
 /* Rank 0's memory for it: DETAILED ranks are shown with every lane. */
 enum { DETAILED = 64 };
@@ -96,15 +95,16 @@ void watchdog_describe(struct watchdog *dog, struct rank_state *state);
 void __attribute__((format(printf, 4, 5)))
 watchdog_append(char *text, size_t room, size_t *used, const char *format, ...);
 
-/* --- how a job ends --- */
+/* --- the end of a job --- */
 
-/* Within COLLECT_S + what so many ranks take, a rank that runs at all answers. */
+/* Time within which a running rank answers: COLLECT_S and a part that grows with the number of
+ * ranks. */
 double watchdog_collect_s(const struct watchdog *dog);
-/* Rank 0: if nothing moves, or a rank has failed, the job ends here. Otherwise *stuck: some rank
- * waits longer than the limit for a rank that makes progress, or may do so (`doubted`: it must be
- * asked at once), or some rank did not answer and may be the stuck one. */
+/* Rank 0: if there is no progress, or a rank has failed, the job ends here. Otherwise *stuck: some
+ * rank waits longer than the limit. It waits for a rank that makes progress or may do so
+ * (`doubted`: ask it at once), or for a rank that did not answer. */
 enum status watchdog_judge(struct watchdog *dog, bool *stuck);
-/* Another rank, for which rank 0 is silent. */
+/* Another rank, if rank 0 is silent. */
 void __attribute__((noreturn)) watchdog_end_alone(struct watchdog *dog);
 
 #endif

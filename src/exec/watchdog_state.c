@@ -44,14 +44,14 @@ static int waits_for(const struct watchdog *dog, int index, int64_t n)
   return exec_waits_for_turn(exec, index, n) ? exec->span[index].turn : -1;
 }
 
-/* Number in the deck's count of step n since create. Its slot is overwritten two steps later, and
- * this function is called when no step comes. */
+/* Converts step n since create to the deck's count. Its slot is overwritten two steps later, but
+ * this function is called when no step follows. */
 static int64_t step_number(const struct watchdog *dog, int64_t n)
 {
   return dog->exec->args[dog->released & 1].step - (dog->released - n);
 }
 
-/* Among the first `position` instructions of a lane. */
+/* Number of collectives among the first `position` instructions of a lane. */
 static int64_t count_collectives(const struct exec *exec, const struct driver *driver,
                                  int64_t position)
 {
@@ -72,7 +72,7 @@ static void describe_last(const struct watchdog *dog, const struct driver *drive
   watchdog_append(out, room, used, "; complete before it: %s\n", name);
 }
 
-/* The current work of a lane, for its line, and its part of the rank's state. */
+/* The current work of a lane, as a line of the report, and its part of the rank's state. */
 static void describe_lane(const struct watchdog *dog, enum plan_lane lane, struct rank_state *state,
                           size_t *used)
 {
@@ -103,7 +103,7 @@ static void describe_lane(const struct watchdog *dog, enum plan_lane lane, struc
     watchdog_append(state->lanes, sizeof state->lanes, used, ", which waits for %s", other);
   } else {
     place->begun += collective;
-    if (!place->own_work) /* rather what this rank does alone than where it waits for others */
+    if (!place->own_work) /* work of this rank alone is preferred to a wait for others */
       snprintf(place->text, sizeof place->text, "in %s of step %" PRId64, name,
                step_number(dog, n));
     place->own_work = place->own_work || !collective;
@@ -128,7 +128,7 @@ static void describe_steps(const struct watchdog *dog, struct rank_state *state,
     snprintf(place->text, sizeof place->text, "stopped by a failure: %.200s", status_text());
 }
 
-/* A rank that is not in the task is where its steps are. */
+/* If a rank is not in the task, its state is that of its steps. */
 static void describe_task(const struct watchdog *dog, enum watchdog_task which,
                           struct rank_state *state, size_t *used)
 {

@@ -68,7 +68,7 @@ static enum status pack_part(struct layout_unit *unit, bool frozen, int64_t begi
     *used = unit->offset[p] + unit->elements[p];
   }
   return round_up(end, (int64_t)unit->ranks * LAYOUT_BLOCK,
-                  padded); /* `begin` is such a multiple: so is the part's length */
+                  padded); /* `begin` is such a multiple, so the part's length is one too */
 }
 
 static enum status pack(struct layout_unit *unit)

@@ -1,10 +1,11 @@
-/* The flat layout: a unit's parameters one after another in one buffer, and who owns which range.
- * Pure 64-bit arithmetic, counted in elements; knows nothing of MPI or devices. (As in FSDP's
- * FlatParameter, Zhao et al. 2023, arXiv:2304.11277, but with every parameter aligned and the whole
- * padded, so that no copy is needed between gather, GEMM, reduce and Adam.)
+/* The flat layout: a unit's parameters one after another in one buffer, and the range that each
+ * rank owns. Pure 64-bit arithmetic, counted in elements. Knows nothing of MPI or devices.
  *
- * Padding depends on the number of ranks only and offsets on nothing but the shapes: every strategy
- * on the same ranks sees the same flat. */
+ * As in FSDP's FlatParameter (Zhao et al. 2023, arXiv:2304.11277), but every parameter is aligned
+ * and the whole is padded. So no copy is needed between gather, GEMM, reduce and Adam.
+ *
+ * Padding depends on the number of ranks only, and offsets on the shapes only. So every strategy on
+ * the same ranks has the same flat buffer. */
 #ifndef SLUICE_LAYOUT_LAYOUT_H
 #define SLUICE_LAYOUT_LAYOUT_H
 
@@ -35,7 +36,7 @@ struct layout_unit {
   int64_t *room;       /* [params] elements that its place has: at least its own */
   bool *frozen;        /* [params] */
   int64_t used;        /* end of the last trained parameter */
-  int64_t trained;     /* padded end of the trained part; all of `flat` where nothing is frozen */
+  int64_t trained;     /* padded end of the trained part; `flat` if nothing is frozen */
   int64_t frozen_used; /* end of the last frozen parameter; `trained` if there is none */
   int64_t flat;        /* padded end of all */
   int ranks;           /* that it was padded for */
@@ -45,14 +46,14 @@ struct layout_unit {
  * is. Overflow of 2^62 elements is STATUS_USAGE. Free with layout_unit_free. */
 enum status layout_unit_pack(int params, const int64_t *elements, const bool *frozen, int ranks,
                              struct layout_unit *out);
-/* The same with room [params] elements for each (NULL: as many as it has), so that a matrix may be
- * worked on as if it had some rows more. */
+/* The same, with room[p] elements for parameter p (NULL: as many as it has). So a matrix can be
+ * processed as if it had some more rows. */
 enum status layout_unit_pack_roomy(int params, const int64_t *elements, const int64_t *room,
                                    const bool *frozen, int ranks, struct layout_unit *out);
 void layout_unit_free(struct layout_unit *unit); /* takes a zeroed one */
 
 /* The flat range of member `index` when a part of the unit is split over `group` ranks (group
- * divides unit->ranks). Empty where the part is. */
+ * divides unit->ranks). Empty if the part is. */
 struct layout_range layout_shard(const struct layout_unit *unit, int group,
                                  int index); /* of the trained part */
 struct layout_range layout_frozen_shard(const struct layout_unit *unit, int group,

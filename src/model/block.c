@@ -49,8 +49,8 @@ static size_t unit_scratch(const struct model *model, const struct device_model 
                 : device->attention_workspace(device, &op, threads);
 }
 
-/* The first block sees furthest, the last may have a window: a device may want to prepare for
- * either. */
+/* The first block sees furthest, and the last may have a window. A device may have to prepare for
+ * both. */
 static size_t attention_scratch(const struct model *model, const struct device_model *device,
                                 struct model_shape s, enum attention_room room, bool decode,
                                 int threads)

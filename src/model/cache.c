@@ -21,7 +21,7 @@ size_t cache_scratch(const struct model *model, const struct device_model *devic
   return first > later ? first : later;
 }
 
-/* Rows of keys or values [K, D]: those of the products and of the cache are not equally far apart.
+/* Copies rows of keys or values [K, D]. The products and the cache have different row strides.
  */
 enum status cache_append(struct lane *lane, const struct model_cache *cache, enum dtype type,
                          struct attention *op)
@@ -42,7 +42,7 @@ enum status cache_append(struct lane *lane, const struct model_cache *cache, enu
       return status;
   }
   if (cache->past == 0)
-    return STATUS_OK; /* the new ones are all there is */
+    return STATUS_OK; /* there are only the new tokens */
   op->past = cache->past;
   op->k = cache->base;
   op->v = element_at(cache->base, width, type);

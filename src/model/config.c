@@ -196,7 +196,7 @@ enum status config_resolve(unsigned features, struct model_config *config)
   return status;
 }
 
-/* Llama 3.1's: short waves stay, long ones are stretched by `factor`, those between are
+/* Llama 3.1: short waves stay, long ones are stretched by `factor`, and waves in between are
  * interpolated. */
 static float scale_llama3(const struct rope_config *rope, float frequency)
 {

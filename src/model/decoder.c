@@ -1,14 +1,14 @@
-/* The decoder that Llama and its relatives share: pre-norm blocks with RMSNorm, rotary positions,
- * grouped key/value heads (Ainslie et al. 2023, "GQA", arXiv:2305.13245), SwiGLU, and a tied or
- * untied head. Optional features: biases of q, k and v, a norm of each head's query and key, a
- * sliding window. Names and shapes are Hugging Face's.
+/* The decoder of Llama and its relatives: pre-norm blocks with RMSNorm and rotary positions,
+ * SwiGLU, and a tied or untied head. Key/value heads are grouped (Ainslie et al. 2023, "GQA",
+ * arXiv:2305.13245). Optional features: biases of q, k and v, a norm of each head's query and key,
+ * a sliding window. Names and shapes are Hugging Face's.
  *
  * A block keeps these elements per token from forward to backward, in addition to its input (N = (H
  * + 2K) D, HD heads' outputs): queries, keys and values N, attention output HD, the residual stream
  * between the two halves C, gate and up 2F. It also keeps lse [B, H, T]. Queries and keys are kept
- * turned, for turning back needs nothing else; where they are normalised first, as they were before
- * the norm. Outputs of norms, normalised and turned queries and keys, and the SwiGLU activation are
- * computed again: passes over memory. */
+ * after the rotation, because rotating back needs no other data. If they are normalised first, they
+ * are kept as they were before the norm. Outputs of norms, normalised and turned queries and keys,
+ * and the SwiGLU activation are computed again, in passes over memory. */
 #include "model/decoder.h"
 
 #include "model/parts.h"
@@ -48,7 +48,8 @@ const struct model_ends decoder_ends = {
     .untied = {HEAD_NORM, -1, HEAD_WEIGHT},
 };
 
-/* Weights with one input stand together, so that one product can make them all; so do their biases.
+/* Weights with the same input are adjacent, so that one product can use them all. So are their
+ * biases.
  */
 enum {
   NORM_1,
@@ -208,8 +209,7 @@ static struct saved lay_saved(struct carve *from, const struct model *model, str
   return saved;
 }
 
-/* Queries and keys after norm and turning, where they do not take the place of what they were made
- * from. */
+/* Queries and keys after norm and rotation, if they are not computed in place. */
 struct turned {
   void *qk;               /* [R, HD + KD]; NULL without norms */
   float *q_rstd, *k_rstd; /* [R, H], [R, K] */
@@ -230,7 +230,7 @@ static struct turned lay_turned(struct carve *from, const struct model *model, i
 struct forward_work {
   struct norm_stats stats;
   void *y;              /* [R, C] output of either norm */
-  void *branch;         /* [R, C] what attention adds to the stream */
+  void *branch;         /* [R, C] the output of attention, which is added to the stream */
   struct turned turned; /* on top of y and branch, while neither is needed */
   void *activation;     /* [R, F] on top of them too */
   struct fp8_room fp8;
@@ -409,7 +409,7 @@ static struct rope rope_of(const struct run *run, int64_t past, int64_t stride, 
                        .x = (void *)qk};
 }
 
-/* Each head by itself, from its place in qkv to its place in turned->qk. */
+/* Normalises each head separately, from its place in qkv to its place in turned->qk. */
 static enum status normalize_heads(const struct run *run, const struct turned *turned)
 {
   const struct model_config *c = &run->model->config;

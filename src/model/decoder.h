@@ -1,5 +1,5 @@
-/* Private to src/model: the decoder that Llama and its relatives share. Each of them is a file that
- * says which features it has. Functions as in struct model_ops. */
+/* The decoder of Llama and its relatives. Each of them has a file that lists its features. Private
+ * to src/model. Functions as in struct model_ops. */
 #ifndef SLUICE_MODEL_DECODER_H
 #define SLUICE_MODEL_DECODER_H
 

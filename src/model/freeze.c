@@ -20,7 +20,7 @@ static bool matches_any(const struct model *model, char *const pattern[1])
   return false;
 }
 
-/* Before anything is changed. */
+/* Checked before anything is changed. */
 static enum status check_patterns(const struct model *model, int n, char *const patterns[])
 {
   for (int i = 0; i < n; i++)

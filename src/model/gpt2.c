@@ -2,9 +2,9 @@
  * blocks, learned positions, tanh GELU, head tied to the token embedding. Names and shapes are
  * Hugging Face's GPT2LMHeadModel; its Conv1D keeps W as [in, out].
  *
- * A block keeps these rows of C elements per token from forward to backward, in addition to its
- * input: qkv 3, attention output 1, the residual stream between the two halves 1, pre-activation 4,
- * activation 4. It also keeps lse [B, H, T]. The outputs of the two norms (2 rows) are computed
+ * A block keeps rows of C elements per token from forward to backward, in addition to its input.
+ * They are: qkv 3, attention output 1, the residual stream between the two halves 1, pre-activation
+ * 4, activation 4. It also keeps lse [B, H, T]. The outputs of the two norms (2 rows) are computed
  * again from their inputs, in one pass over memory. The activation is kept because the weight
  * gradient reads it and the device has no separate GELU. */
 #include <math.h>
@@ -143,7 +143,8 @@ struct forward_work {
 
 struct backward_work {
   struct norm_stats stats;
-  void *dpre; /* [R, F] gradient by the pre-activation; done with before the two that lie on it */
+  void *dpre; /* [R, F] gradient by the pre-activation; not needed when the two that overlap it are
+                 written */
   void *dqkv; /* [R, 3C] */
   void *dattended; /* [R, C] */
   void *y;         /* [R, C] output of either norm, again; then its gradient */

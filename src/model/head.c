@@ -3,8 +3,8 @@
 
 /* Logits and their gradient exist for one chunk of tokens at a time (as in Liger Kernel, Hsu et al.
  * 2024, arXiv:2410.10989). On a device that works by sequence, chunks are cut within one sequence.
- * They depend on T and V only, and gradients are added chunk after chunk. So the split into
- * micro-batches changes no bit. Elsewhere all tokens are one span. */
+ * They depend on T and V only, and gradients are added chunk after chunk. So results are bitwise
+ * identical for any split into micro-batches. On other devices all tokens are one span. */
 
 enum { CHUNK_ROWS_LEAST = 64 }; /* below, the products are too thin */
 
@@ -60,7 +60,7 @@ static struct head_work lay_work(struct carve *from, const struct head *head,
   if (what == WORK_LOSS)
     return w;
   w.dy = carve(from, rows, head->norm.width, element);
-  w.scratch = carve(from, 0, 0, 0); /* last: its size is the device's affair */
+  w.scratch = carve(from, 0, 0, 0); /* last, because the device decides its size */
   return w;
 }
 

@@ -1,8 +1,8 @@
 /* Hugging Face's config.json and names of tensors, for every architecture of the registry. If
  * config.json asks for a feature that Sluice does not have (a rope type, an activation, an
  * attention bias, quantised weights), it is refused by name. Keys that cannot change the numbers
- * are known and ignored. An unknown key that speaks of a scale, a cap or a bias is refused unless
- * it is off; any other is warned of, once each. */
+ * are known and ignored. An unknown key whose name has a scale, a cap or a bias is refused unless
+ * it is off. For any other unknown key there is one warning. */
 #ifndef SLUICE_MODEL_HF_H
 #define SLUICE_MODEL_HF_H
 
@@ -21,7 +21,7 @@ struct hf_tokens {
 
 struct hf_config {
   struct model_config model; /* arch is static */
-  enum dtype dtype;          /* torch_dtype / dtype: F32, BF16, F16; F32 where it is not said */
+  enum dtype dtype;          /* torch_dtype / dtype: F32, BF16, F16; F32 if it is missing */
   struct hf_tokens bos, eos;
 };
 
@@ -30,12 +30,12 @@ enum status hf_config_read(const char *path, struct hf_config *out);
 /* Only the token ids, of any model's config.json. Local. */
 enum status hf_config_tokens(const char *path, struct hf_tokens *bos, struct hf_tokens *eos);
 /* Text of a config.json that transformers loads as the same model; *out is the caller's (mem_free).
- * bos and eos that are not said are left out. Local. */
+ * bos and eos that are not given are left out. Local. */
 enum status hf_config_print(const struct hf_config *config, char **out);
 
-/* Whether a tensor of a Hugging Face file that is no parameter of the model may be ignored: buffers
- * that old versions saved ("attn.masked_bias", "rotary_emb.inv_freq"), and a tied head (the caller
- * compares its bits with the embedding's). Local. */
+/* Whether a tensor of a Hugging Face file that is no parameter may be ignored. Such tensors are
+ * buffers of old versions ("attn.masked_bias", "rotary_emb.inv_freq") and a tied head. The caller
+ * compares a tied head bitwise with the embedding. Local. */
 enum hf_extra { HF_EXTRA_UNKNOWN, HF_EXTRA_BUFFER, HF_EXTRA_TIED_HEAD };
 enum hf_extra hf_extra(const struct model *model, const char *name);
 /* The name of a parameter without the prefix that base models leave out ("transformer.h.0..." ->

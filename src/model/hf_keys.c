@@ -18,7 +18,7 @@ enum how {
   MUST_BE_ONE,
   MUST_BE_EMPTY, /* null, or an array or object without members */
   ACTIVATION,
-  DROPOUT /* of training elsewhere */
+  DROPOUT /* for training by other programs */
 };
 
 struct rule {
@@ -27,7 +27,7 @@ struct rule {
   enum how how;
   size_t offset; /* in struct hf_config */
   double least, most;
-  bool required, nullable; /* null: 0 for READ_WHOLE, as if it were not there for others */
+  bool required, nullable; /* null counts as 0 for READ_WHOLE, and as missing for others */
 };
 
 #define AT(field) offsetof(struct hf_config, field)
@@ -181,8 +181,7 @@ static const struct names elsewhere[] = {
     {OF_QWEN2 | OF_QWEN3, {"use_sliding_window", "max_window_layers"}},
 };
 
-/* Change no number: qwen2's biases do not depend on attention_bias, the products' cutting not on
- * the result, and so on. */
+/* These keys change no result. For example, qwen2's biases do not depend on attention_bias. */
 static const struct names harmless[] = {
     {OF_QWEN2, {"attention_bias"}},
     {OF_ROPE, {"pretraining_tp"}},
@@ -226,7 +225,7 @@ static const struct names harmless[] = {
 
 /* --- one key ------------------------------------------------------------- */
 
-/* A member that is there and not null. */
+/* A member that exists and is not null. */
 /* -1 stands for none. */
 static enum status add_token(const struct json_node *node, struct hf_tokens *out)
 {
@@ -377,7 +376,7 @@ static bool is_known(const char *key, const struct hf_family *family)
          is_among(harmless, sizeof harmless / sizeof *harmless, key, family);
 }
 
-/* Whether a key's name tells that numbers depend on it. */
+/* Whether a key's name suggests that results depend on it. */
 static bool sounds_numeric(const char *key)
 {
   static const char *const parts[] = {"multiplier", "scale", "scaling", "cap", "bias"};

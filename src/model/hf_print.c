@@ -1,5 +1,5 @@
-/* Writing config.json with the keys of transformers 4.x, as most published models have it: every
- * version reads them. */
+/* Writing config.json with the keys of transformers 4.x, as in most published models. Every version
+ * reads them. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static void put(struct text *text, const char *format, ...)
       more < 0 || text->used + (size_t)more >= TEXT_MOST ? TEXT_MOST : text->used + (size_t)more;
 }
 
-/* Every member but the first follows a comma; "model_type" is first. */
+/* Every member except the first, "model_type", follows a comma. */
 static void put_text(struct text *text, const char *key, const char *value)
 {
   put(text, ",\n  \"%s\": \"%s\"", key, value);
@@ -149,7 +149,7 @@ static void put_decoder(struct text *text, const struct hf_family *family,
   put_whole(text, "num_attention_heads", model->heads);
   put_whole(text, "num_key_value_heads", model->kv_heads ? model->kv_heads : model->heads);
   if (family->bit != OF_QWEN2 ||
-      head_width * model->heads != model->width) /* which some versions of it do not know */
+      head_width * model->heads != model->width) /* because some versions do not have this key */
     put_whole(text, "head_dim", head_width);
   put_text(text, "hidden_act", family->activation);
   put_whole(text, "max_position_embeddings", model->context);

@@ -44,7 +44,7 @@ enum status hf_read_tokens(const struct json_node *node,
                            struct hf_tokens *out);      /* an id, or a list of them */
 enum status hf_check_one(const struct json_node *node); /* the number 1 */
 
-/* All keys that the table has for the family. */
+/* Reads all keys of the family's table. */
 enum status hf_apply_rules(const struct json_node *root, const struct hf_family *family,
                            struct hf_config *out);
 /* Keys that are not used: they are refused, or a warning names them. `path`: for the warning. */

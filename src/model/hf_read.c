@@ -1,5 +1,4 @@
-/* Reading config.json: what kind of model it is of, each key by the table, and what takes more than
- * one key. */
+/* Reading config.json: the kind of model, each key by the table, and the checks of several keys. */
 #include "model/hf_private.h"
 
 #include <string.h>
@@ -60,7 +59,7 @@ static enum status read_dtype(const struct json_node *root, enum dtype *out)
   return json_fail(node, "is \"%.40s\"; Sluice reads float32, bfloat16 and float16", name);
 }
 
-/* A head's width that is not said is the rest of a division. */
+/* If config.json has no head width, it is width / heads. */
 static enum status check_heads(const struct json_node *root, const struct hf_family *family,
                                const struct model_config *model)
 {

@@ -1,4 +1,4 @@
-/* Rotary positions as config.json says them, in either way. */
+/* Rotary positions in config.json, in the forms of transformers 4.x and 5.x. */
 #include "model/hf_private.h"
 
 #include <string.h>
@@ -91,13 +91,13 @@ static enum status read_original(const struct json_node *root, const struct json
   return status;
 }
 
-/* theta NULL: as it is. */
+/* theta NULL: it stays. */
 static enum status read_theta(const struct json_node *theta, double *out)
 {
   return theta ? hf_read_real(theta, 1, 1e12, out) : STATUS_OK;
 }
 
-/* One object of parameters; `out` holds what is not said there. */
+/* Reads one object of parameters. `out` holds the values that it does not give. */
 static enum status read_rope_object(const struct json_node *root, const struct json_node *rope,
                                     struct rope_config *out)
 {
@@ -127,8 +127,8 @@ static bool same_rope(const struct rope_config *a, const struct rope_config *b)
          a->low_freq == b->low_freq && a->high_freq == b->high_freq && a->original == b->original;
 }
 
-/* 5.x writes rope_parameters, which holds all; 4.x rope_theta, and rope_scaling where there is any.
- * Values that are given twice must be equal. */
+/* 5.x writes rope_parameters, which holds all values. 4.x writes rope_theta, and rope_scaling if
+ * there is scaling. Values that are given twice must be equal. */
 enum status hf_read_rope(const struct json_node *root, struct rope_config *out)
 {
   const struct json_node *old = json_find_said(root, "rope_scaling"),

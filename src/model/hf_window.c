@@ -1,10 +1,9 @@
-/* Sliding windows as config.json says them: one for all blocks, from some block on, or block by
- * block. */
+/* Sliding windows in config.json: for all blocks, from some block on, or block by block. */
 #include "model/hf_private.h"
 
 #include <string.h>
 
-/* Blocks 0 .. from - 1 see everything, those from there on have the window. */
+/* Blocks 0 .. from - 1 see all tokens, later blocks have the window. */
 static enum status read_layer_types(const struct json_node *node, const struct model_config *model,
                                     int64_t *from)
 {
@@ -30,7 +29,7 @@ static enum status read_layer_types(const struct json_node *node, const struct m
   return STATUS_OK;
 }
 
-/* The window as the keys other than layer_types say it. */
+/* The window according to all keys except layer_types. */
 static enum status read_window(const struct json_node *root, const struct hf_family *family,
                                int64_t *window, int64_t *from)
 {
@@ -65,7 +64,7 @@ enum status hf_read_windows(const struct json_node *root, const struct hf_family
     status = read_layer_types(types, out, &listed);
   if (status)
     return status;
-  const bool fixed = !(family->bit & (OF_QWEN2 | OF_QWEN3)); /* where the list decides nothing */
+  const bool fixed = !(family->bit & (OF_QWEN2 | OF_QWEN3)); /* if there is no list */
   if (types && ((listed < out->layers && !window) || (fixed && window && listed > 0)))
     return json_fail(types, "does not agree with the sliding window, which is %lld",
                      (long long)window);

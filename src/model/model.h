@@ -54,8 +54,7 @@ struct rope_config {
   int64_t original;                   /* context that the frequencies were made for */
 };
 
-/* Fields that an architecture does not have must be at their zero, else model_create() names the
- * key. */
+/* Fields that an architecture does not have must be 0, else model_create() names the key. */
 struct model_config {
   const char *arch; /* "gpt2" */
   int64_t layers, width, heads, context, vocab;
@@ -71,7 +70,7 @@ struct model_config {
 
 struct model {
   const struct model_ops *ops;
-  struct model_config config; /* resolved: zeros replaced by what they stand for */
+  struct model_config config; /* resolved: zeros replaced by their defaults */
   int blocks, units;          /* units = 1 + blocks + (head > 0) */
   int head;                   /* unit of final norm and head: 0 or blocks + 1 */
   int ranks;                  /* that the units' layouts are packed for */
@@ -94,10 +93,10 @@ struct model_cache {
   int64_t past, capacity;
 };
 
-/* FORWARD covers every call of block_forward without a cache; FORWARD_SAVED, which is less, those
- * with `saved`. DECODE: block_forward with a cache, of up to s.T tokens after any past.
- * BACKWARD_TIGHT: the least that block_backward can do with, more slowly; BACKWARD: what it is best
- * given. */
+/* FORWARD suffices for every block_forward without a cache. FORWARD_SAVED, which is less, suffices
+ * for calls with `saved`. DECODE: block_forward with a cache, of up to s.T tokens after any past.
+ * BACKWARD_TIGHT: the least for block_backward, which is slower. BACKWARD: the size at which it is
+ * fastest. */
 enum model_work {
   WORK_FORWARD,
   WORK_BACKWARD,
@@ -110,13 +109,13 @@ enum model_work {
 };
 
 /* One architecture. Pointers of parameters and gradients are the unit's flat buffer (compute type,
- * gradient type). `saved` is what the forward pass keeps for the backward pass besides the block's
+ * gradient type). The forward pass keeps `saved` for the backward pass, in addition to the block's
  * input. Outputs are `=` unless stated. Gradients are `accumulate ? += : =`, and `=` also writes
  * zero between the parameters. The bytes after layout.used belong to the caller. Sizes that
  * overflow are SIZE_MAX. All Local, on `lane`. Gradients are added one sequence after the other, so
- * that each call gives the same bits as one call a sequence. Frozen parameters have no gradient: a
- * unit's gradient buffer ends with its trained part (layout.trained), and is NULL where the whole
- * unit is frozen. */
+ * results are bitwise identical to one call per sequence. Frozen parameters have no gradient: a
+ * unit's gradient buffer ends with its trained part (layout.trained), and is NULL if the whole unit
+ * is frozen. */
 struct model_ops {
   const char *arch;
   enum status (*create)(const struct model_config *config,
@@ -125,26 +124,26 @@ struct model_ops {
   size_t (*saved_bytes)(const struct model *model, struct model_shape s);
   size_t (*work_bytes)(const struct model *model, const struct device_model *device,
                        struct model_shape s, enum model_work what, int threads);
-  /* floating-point operations (2 a multiply-add) in matrix products: of one block's forward for one
-   * micro-batch, and of the head's. Backward is twice that. */
+  /* floating-point operations (2 per multiply-add) in matrix products of one micro-batch: forward
+   * pass of one block, and of the head. Backward is twice that. */
   double (*block_flops)(const struct model *model, struct model_shape s);
   double (*head_flops)(const struct model *model, struct model_shape s);
 
-  /* x [R, C] = embedding of token [R]; the first token of each sequence stands at position `past`
-   * (0 but in generation) */
+  /* x [R, C] = embedding of token [R]; the first token of each sequence has position `past` (0
+   * except in generation) */
   enum status (*embed)(const struct model *model, struct lane *lane, struct model_shape s,
                        int64_t past, const void *root, const int32_t *token, void *x);
-  /* x_out [R, C] from x_in. x_out NULL: only `saved` is wanted (recompute). saved NULL: nothing is
-   * kept (evaluation). x_out may not be x_in. cache NULL: training or evaluation. Generation: s.T
-   * new tokens of each of s.B sequences, after those in the cache of this block. The keys and
-   * values of the new tokens are added to the cache (cache_bytes(); past + s.T <= capacity). The
-   * bits of x_out may then differ. */
+  /* x_out [R, C] from x_in. If x_out is NULL, only `saved` is wanted (recompute). If saved is NULL,
+   * nothing is kept (evaluation). The two must not be equal. cache NULL: training or evaluation.
+   * Generation: s.T new tokens of each of s.B sequences, after the tokens in the cache of this
+   * block. The keys and values of the new tokens are added to the cache (cache_bytes(); past + s.T
+   * <= capacity). Then x_out may differ in its last bits. */
   enum status (*block_forward)(const struct model *model, struct lane *lane, int unit,
                                struct model_shape s, const struct model_cache *cache,
                                const void *params, const void *x_in, void *x_out, void *saved,
                                void *work);
-  /* d [R, C] is the gradient by x_out on entry, by x_in on return. work_bytes: of work, between
-   * those of WORK_BACKWARD_TIGHT and WORK_BACKWARD. */
+  /* d [R, C] is the gradient by x_out on entry, by x_in on return. work_bytes: bytes of work, from
+   * WORK_BACKWARD_TIGHT to WORK_BACKWARD. */
   enum status (*block_backward)(const struct model *model, struct lane *lane, int unit,
                                 struct model_shape s, const void *params, const void *x_in,
                                 const void *saved, void *d, bool accumulate, void *grads,
@@ -162,8 +161,8 @@ struct model_ops {
   enum status (*head_logits)(const struct model *model, struct lane *lane, struct model_shape s,
                              const void *params, const void *x, int64_t position, float *logits,
                              void *work);
-  /* grads of unit 0 (= or += by accumulate; a tied head has written them before: then +=) the
-   * embedding's part, from d [R, C] by its output */
+  /* grads of unit 0 (= or += by accumulate; += if a tied head has written them before): the
+   * embedding's part, from the gradient d [R, C] with respect to its output */
   enum status (*embed_backward)(const struct model *model, struct lane *lane, struct model_shape s,
                                 const int32_t *token, const void *d, bool accumulate, void *grads);
 
@@ -171,14 +170,14 @@ struct model_ops {
   size_t (*cache_bytes)(const struct model *model, int64_t B, int64_t capacity);
 };
 
-/* Packed for one rank, nothing frozen. Unknown arch: STATUS_USAGE listing the known ones. Sizes
- * that cannot be, and keys that the architecture does not have: STATUS_USAGE naming the deck's key
- * ("model.kv_heads ..."). Local. */
+/* Packed for one rank, nothing frozen. Unknown arch: STATUS_USAGE listing the known ones.
+ * Impossible sizes, and keys that the architecture does not have: STATUS_USAGE naming the deck's
+ * key ("model.kv_heads ..."). Local. */
 enum status model_create(const struct model_config *config, struct model **out);
 /* Freezes the parameters whose names match one of the patterns (fnmatch(3): "model.layers.0.*",
- * "*.bias"), and packs every unit again for `ranks` ranks, trained parameters first. A pattern that
- * matches nothing, and all parameters frozen: STATUS_USAGE naming it. With n = 0 only the packing.
- * Before any plan is made. Local. */
+ * "*.bias"), and packs every unit again for `ranks` ranks, trained parameters first. STATUS_USAGE,
+ * naming the pattern, if it matches nothing or if all parameters would be frozen. With n = 0 it
+ * only packs. Call it before any plan is made. Local. */
 enum status model_freeze(struct model *model, int n, char *const patterns[], int ranks);
 void model_destroy(struct model *model); /* takes NULL */
 /* Lets blocks compute `use` in fp8, but not blocks whose names match one of the patterns

@@ -1,15 +1,15 @@
-/* Private to src/model: the pieces that blocks of every architecture are made of, over device.h. A
- * piece is bound to a unit's flat buffers, then run. All rows of a call are whole sequences of
- * `tile` tokens, or a part of one. Gradients of frozen parameters are NULL, and are not made. */
+/* The pieces of blocks of every architecture, over device.h. Private to src/model. A piece is bound
+ * to a unit's flat buffers, then run. All rows of a call are whole sequences of `tile` tokens, or a
+ * part of one. Gradients of frozen parameters are NULL and are not computed. */
 #ifndef SLUICE_MODEL_PARTS_H
 #define SLUICE_MODEL_PARTS_H
 
 #include "device/lane.h"
 #include "model/model.h"
 
-/* Cuts a buffer into pieces that start at multiples of 64 bytes. With base NULL nothing but `used`
- * comes of it, so the same code measures and places. Sizes that overflow end at SIZE_MAX. A copy of
- * it cuts pieces that lie on top of those cut from the original. */
+/* Cuts a buffer into pieces that start at multiples of 64 bytes. With base NULL it only computes
+ * `used`, so the same code measures and places. Sizes that overflow end at SIZE_MAX. A copy of it
+ * cuts pieces that lie on top of those cut from the original. */
 struct carve {
   char *base;
   size_t used;
@@ -17,9 +17,8 @@ struct carve {
 void *carve(struct carve *from, int64_t rows, int64_t width, size_t element);
 /* Moves the end past the pieces that were cut from a copy. */
 void carve_beyond(struct carve *from, const struct carve *copy);
-void carve_behind(
-    struct carve *from,
-    const struct carve *other); /* leave room for as much as was cut from another buffer */
+void carve_behind(struct carve *from,
+                  const struct carve *other); /* reserve as much as was cut from another buffer */
 /* The rest of `bytes` after the pieces, at least one byte. */
 enum status carve_rest(const struct carve *from, int64_t bytes, size_t *out);
 
@@ -91,13 +90,13 @@ enum status linear_gelu_forward(const struct pass *pass, const struct linear *l,
 /* Gradients of W and b from x and dy. */
 enum status linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
                                    const void *dy);
-/* dx = dy W^T; with `pre`, times gelu'(pre): then dx is the gradient by the pre-activation of the
- * layer below. */
+/* dx = dy W^T; with `pre`, times gelu'(pre). Then dx is the gradient with respect to the
+ * pre-activation of the layer below. */
 enum status linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy,
                                   const void *pre, void *dx);
 
-/* Layers of one input, [out, in] each, whose outputs lie side by side in rows of `out` elements. If
- * their weights are adjacent in the flat buffer, which holds if their sizes are multiples of
+/* Layers with the same input, [out, in] each, whose outputs are adjacent in rows of `out` elements.
+ * If their weights are adjacent in the flat buffer, which holds if their sizes are multiples of
  * LAYOUT_ALIGN, one product computes them all, and one their gradients. Both ways give bitwise
  * identical results. */
 enum { FUSED_MOST = 3 };
@@ -105,7 +104,7 @@ struct fused {
   int parts;
   int64_t out;
   struct linear part[FUSED_MOST];
-  bool joined, gradients_joined; /* one product does */
+  bool joined, gradients_joined; /* one product computes all of them */
 };
 struct fused fused_bind(const struct flat *flat, int parts, const int *weight,
                         const int *bias); /* bias NULL: none */
@@ -113,8 +112,8 @@ enum status fused_forward(const struct pass *pass, const struct fused *f, const 
 enum status fused_backward_params(const struct pass *pass, const struct fused *f, const void *x,
                                   const void *dy);
 /* On a device that works by sequence this is the sum over the parts, one after the other, joined or
- * not. The frozen parameters decide which parts are joined, and this must not change the gradients
- * of the rest. Elsewhere one product where they are joined. */
+ * not. Frozen parameters decide which parts are joined, and this must not change the gradients of
+ * the rest. On other devices it is one product for joined parts. */
 enum status fused_backward_input(const struct pass *pass, const struct fused *f, const void *dy,
                                  void *dx);
 
@@ -143,8 +142,8 @@ enum status norm_backward(const struct pass *pass, const struct norm *n, const v
                           const void *x, struct norm_stats stats, bool add_to_dx, void *dx,
                           void *work);
 
-/* A model_ops.embed and embed_backward: tokens and, where there are, positions. STATUS_USAGE if the
- * sequence does not fit the model's context. */
+/* model_ops.embed and embed_backward: tokens and, if the model has them, positions. STATUS_USAGE if
+ * the sequence does not fit the model's context. */
 enum status embedding_forward(const struct model *model, struct lane *lane, struct model_shape s,
                               int64_t past, const void *root, const int32_t *token, void *x);
 enum status embedding_backward(const struct model *model, struct lane *lane, struct model_shape s,
@@ -183,8 +182,8 @@ enum status head_logits(const struct model *model, struct lane *lane, struct mod
  * + 2 K D] side by side, and the result. */
 struct block_heads {
   const void *qkv;
-  const void *qk; /* [R, H D + K D] queries and keys in place of those in qkv, where the
-                     architecture has FEATURE_QK_NORM */
+  const void *qk; /* [R, H D + K D] queries and keys that replace those in qkv, if the architecture
+                     has FEATURE_QK_NORM */
   void *attended; /* [R, H D] */
   float *lse;     /* [B, H, T] */
 };
@@ -192,8 +191,7 @@ struct attention block_attention(const struct model *model, int unit, struct mod
                                  struct block_heads heads, void *work);
 
 /* The memory that an architecture declares, each part cut from {0}: the data that a block keeps,
- * and the space that its passes need without workspace of the device. Norms of blocks are as the
- * head's. */
+ * and the space of its passes except the device's workspace. Norms of blocks equal the head's. */
 struct block_pieces {
   struct carve saved, forward, backward;
 };

@@ -1,6 +1,6 @@
-/* Keys of a model: which an architecture allows, and the meaning of their zeros. Units: how an
- * architecture describes them, and where a parameter lies in the flat buffers of its unit. Private
- * to src/model. */
+/* Keys of a model: the keys that an architecture has, and their defaults. Units: their description
+ * by an architecture, and the place of a parameter in the flat buffers of its unit. Private to
+ * src/model. */
 #ifndef SLUICE_MODEL_UNIT_H
 #define SLUICE_MODEL_UNIT_H
 
@@ -10,7 +10,7 @@
 enum feature {
   FEATURE_GROUPS = 1 << 0,      /* fewer key/value heads than heads: model.kv_heads */
   FEATURE_HEAD_WIDTH = 1 << 1,  /* model.head_width other than width / heads */
-  FEATURE_FFN_4C = 1 << 2,      /* model.ffn is 4 width where it is not said */
+  FEATURE_FFN_4C = 1 << 2,      /* model.ffn is 4 width by default */
   FEATURE_ROPE = 1 << 3,        /* rotary positions: model.rope_* */
   FEATURE_UNTIED = 1 << 4,      /* model.tied may be false */
   FEATURE_WINDOW = 1 << 5,      /* model.window */
@@ -19,7 +19,7 @@ enum feature {
   FEATURE_QK_NORM = 1 << 8      /* RMSNorm of each head's query and key, before they are turned */
 };
 
-/* Replaces zeros by what they stand for. config->arch names the architecture in messages. */
+/* Replaces zeros by defaults. config->arch names the architecture in messages. */
 enum status config_resolve(unsigned features, struct model_config *config);
 
 /* out [D / 2] = theta^(-2i/D), scaled. In fp32, operation by operation as transformers computes
@@ -56,8 +56,8 @@ struct unit_row {
   enum param_kind kind;
   enum param_init init;
   int dim[LAYOUT_MAX_DIMS];
-  bool padded;    /* its place has room for rows up to a multiple of UNIT_ROWS, which are zero: a
-                     vocabulary may be odd, a product had better not */
+  bool padded;    /* padded with zero rows to a multiple of UNIT_ROWS, because products with an odd
+                     vocabulary are slow */
   bool residual;  /* projects into the residual stream: initialised with the smaller deviation */
   unsigned needs; /* features without which there is no such parameter */
 };

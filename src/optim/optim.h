@@ -41,7 +41,7 @@ const struct optim_ops *optim_ops(enum optimizer optimizer);
  * 2017, arXiv:1608.03983) to min_lr * lr at decay_steps, and keeps that value afterwards. */
 double optim_learning_rate(const struct deck *deck, int64_t step);
 
-/* Everything about an update that is equal for all steps and ranks. Zero: AdamW without decay. */
+/* The settings of an update that are equal for all steps and ranks. Zero: AdamW without decay. */
 struct optim_settings {
   enum optimizer name;
   unsigned exempt_kinds; /* bits (1 << param_kind) of the kinds without weight decay */
@@ -54,9 +54,10 @@ struct optim_settings {
 /* From the keys of `optim`, and run.seed. */
 struct optim_settings optim_settings(const struct deck *deck);
 
-/* Runs of trained elements of one unit that are updated alike. They cover [0, used). Neighbours
- * with equal decay are one run, except that a whole matrix is a run of its own. Padding goes
- * with the parameter before it: its gradients and values are zero. A frozen unit has no runs. */
+/* Runs of trained elements of one unit that are updated in the same way. They cover [0, used).
+ * Neighbours with equal decay are one run, except that a whole matrix is a run of its own. Padding
+ * belongs to the run of the parameter before it. Its gradients and values are zero. A frozen unit
+ * has no runs. */
 struct optim_segment {
   int64_t begin, end; /* `end` is the next run's begin */
   bool decays;
@@ -71,8 +72,8 @@ enum status optim_segments_create(const struct optim_ops *ops, const struct mode
                                   unsigned exempt_kinds, struct optim_segments *out);
 void optim_segments_destroy(struct optim_segments *segments); /* takes a zeroed one */
 
-/* Is parameter p updated as a whole matrix? Then it has the states STATE_OF_MATRICES, else those
- * STATE_OF_REST. */
+/* Whether parameter p is updated as a whole matrix. Then it has the states STATE_OF_MATRICES,
+ * otherwise STATE_OF_REST. */
 bool optim_is_matrix(const struct optim_ops *ops, const struct model *model, int unit, int p);
 
 bool optim_has_matrices(const struct optim_segments *segments);
@@ -86,10 +87,10 @@ int64_t optim_state_offset(const struct optim_segments *segments, int state, int
 int64_t optim_state_elements(const struct optim_segments *segments, int state,
                              struct layout_range r);
 
-/* One pass over flat range r of the unit, except whole matrices. master, grad and copy (NULL: none)
- * point at the element r.begin, in op's types. state[s] points at the elements that the range
- * keeps. The call sets op's rule, its `first` to the place in the flat unit, and no decay for
- * exempt parameters. Local, on `lane`, as the functions below. */
+/* One pass over flat range r of the unit, except whole matrices. The pointers master, grad and copy
+ * (NULL: none) are at element r.begin, in op's types. The pointer state[s] is at the elements that
+ * the range keeps. The call sets op's rule, its `first` to the place in the flat unit, and no decay
+ * for exempt parameters. Local, on `lane`, as the functions below. */
 enum status optim_update(struct lane *lane, const struct optim_segments *segments,
                          struct layout_range r, const struct update *op, void *master,
                          const void *grad, void *const *state, void *copy);

@@ -16,7 +16,7 @@ static void *element(const void *array, enum dtype type, int64_t at)
   return array ? (char *)array + at * (int64_t)dtype_size(type) : NULL;
 }
 
-/* The states of run i from flat element `begin` on, one after another as its rule wants them. */
+/* The states of run i from flat element `begin` on, in the order of its rule. */
 static void states_at(const struct optim_segments *segments, int i, struct layout_range r,
                       int64_t begin, enum dtype type, void *const *state, void *out[OPTIM_STATES])
 {
@@ -124,8 +124,8 @@ enum status optim_transform(struct lane *lane, const struct optim_segments *segm
   return status;
 }
 
-/* SGD's step without momentum. The scale belongs to the gradient, so that it is not in the
- * decay. */
+/* SGD's step without momentum. The scale is applied to the gradient, so that the decay does not
+ * contain it. */
 enum status optim_apply(struct lane *lane, const struct optim_segments *segments,
                         struct layout_range r, const struct update *op, void *master,
                         const void *window, void *copy)

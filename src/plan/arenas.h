@@ -1,11 +1,11 @@
-/* How large the arenas of a job are. */
+/* Sizes of the arenas of a job. */
 #ifndef SLUICE_PLAN_ARENAS_H
 #define SLUICE_PLAN_ARENAS_H
 
 #include "plan/plan.h"
 
 /* The size of one tier's arenas that the plans of one job need on a rank. The plans share the
- * persistent arena, and take turns in the transient one. Local. */
+ * persistent arena, and use the transient one alternately. Local. */
 struct plan_arenas {
   int64_t persistent, transient;
 };

@@ -1,7 +1,7 @@
 /* The builder: the only place that knows strategies. It writes a step in an order that is correct
- * when run one instruction after another. The distance of a gather before its use, and of a reduce
- * after its backward pass, decides how much of them the lanes may overlap and how many windows that
- * costs.
+ * when run one instruction after another. A gather stands some visits before its use, and a reduce
+ * some after its backward pass. These distances decide how much the lanes can overlap, and the
+ * number of windows.
  *
  * Compute goes through `visits`, the uses of parameters in order. Per micro-batch these are the
  * root (embedding), the blocks forward, the head's unit (loss), and the blocks backward, down to
@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "plan/builder.h"
 
-/* ---- what is asked for ---- */
+/* ---- the request ---- */
 
 static void place_lanes(struct plan *plan)
 {
@@ -59,10 +59,10 @@ static void choose(struct builder *b)
   list_states(b);
 }
 
-/* ---- what a rank owns ---- */
+/* ---- the part of a rank ---- */
 
-/* ZeRO-1 keeps whole parameters from step to step, around the master. In a type other than the
- * master's, or by a codec, they are made again like any window. */
+/* ZeRO-1 keeps whole parameters from step to step, around the master. If the compute type is
+ * another one, or a codec is used, they are gathered again like any window. */
 static bool stays_in_place(const struct builder *b, int u)
 {
   return b->plan->input.strategy == STRATEGY_SHARD_OPTIM && b->element == DTYPE_F32 &&
@@ -149,7 +149,8 @@ static enum status pack_units(struct builder *b)
 
 /* ---- visits and windows ---- */
 
-/* ZeRO-1 has the frozen parameters in place, and so all of a unit that is frozen. So has a copy. */
+/* ZeRO-1 has the frozen parameters in place, and so a whole frozen unit. The same holds for a
+ * copy. */
 static bool has_window(const struct builder *b, int u)
 {
   return b->gathers && (!keeps_units(b, u) || b->plan->layout[u].trained > 0);
@@ -265,7 +266,8 @@ static int add_state(struct builder *b, int s, int u)
   return buffer;
 }
 
-/* For all that this rank encodes, because the loss of its messages stays on this rank. */
+/* It covers all elements that this rank encodes, because the error of its messages stays on this
+ * rank. */
 static int add_residual(struct builder *b, int u)
 {
   const struct codec *codec = &b->plan->policy[u].residual;
@@ -280,7 +282,7 @@ static int add_residual(struct builder *b, int u)
 }
 
 /* Reduced gradients live only from the first reduce to the update. If a step is one micro-batch,
- * they take the place of activations that the backward pass no longer needs. */
+ * they use the memory of activations that the backward pass no longer needs. */
 static void add_grads(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
@@ -314,7 +316,7 @@ static bool learns_on_host(const struct builder *b)
   return false;
 }
 
-/* Where the ranks sum them. */
+/* The memory in which the ranks sum them. */
 static void add_metrics(struct builder *b)
 {
   struct plan *plan = b->plan;
@@ -329,8 +331,8 @@ static void add_metrics(struct builder *b)
         build_outside(b, "squares", TIER_HOST, PURPOSE_METRICS, DTYPE_U8, sizeof(struct exactsum));
 }
 
-/* Parameters come first, so that the plans of a job find them at the same place whatever else each
- * of them keeps. Residuals come after gradients, because the plan of a warm-up has none. */
+/* Parameters come first, so that all plans of a job have them at the same place. Residuals come
+ * after gradients, because the plan of a warm-up has none. */
 static void add_storage(struct builder *b)
 {
   struct plan *plan = b->plan;
@@ -492,9 +494,9 @@ static void emit_recompute(struct builder *b, const struct visit *visit, int par
   build_use(recompute, FORWARD_SAVED, b->unit[u].saved);
 }
 
-/* While hardly any activations have been given back memory is full, and a backward pass in tight
- * room lowers the step's peak. It takes longer (tests/gpu/bench_ops). Where both rooms are the
- * same, as on Hopper, nothing changes. */
+/* Memory is full until the first activations are released. Until then a backward pass in tight room
+ * lowers the step's peak, but it takes longer (tests/gpu/bench_ops). If both rooms are equal, as on
+ * Hopper, nothing changes. */
 static int64_t backward_room(const struct builder *b, int u)
 {
   const int64_t more = b->size.work_backward - b->size.work_backward_tight,
@@ -551,8 +553,8 @@ static void emit_visit(struct builder *b, int v)
 }
 
 /* A tied embedding adds to what the head wrote. If the step is one sum, the embedding's part of all
- * micro-batches comes after the head's of all, as if they were one batch. So the cut into
- * micro-batches changes no bit. It costs a `d` a micro-batch. */
+ * micro-batches comes after the head's of all, as if they were one batch. So results are bitwise
+ * identical for any cut into micro-batches. It costs a `d` per micro-batch. */
 static void end_walk(struct builder *b, int m, bool ready)
 {
   if (!b->embeds)
@@ -564,16 +566,17 @@ static void end_walk(struct builder *b, int m, bool ready)
     build_add_pending(b, 0, m);
 }
 
-/* The gradient of a head of its own is the largest of all, and comes when memory is fullest. Where
- * memory counts more than the time in which it travels, it is gone before the first backward pass.
- */
+/* The gradient of an untied head is the largest of all, and comes when memory is fullest. If memory
+ * matters more than the time of its transfer, it leaves the device before the first backward
+ * pass. */
 static bool leaves_at_once(const struct builder *b, int u)
 {
   return b->host || b->plan->policy[u].tight;
 }
 
 /* Gradients that were ready before this visit are reduced after it. Their window is reused only
- * after it, so they travel while it computes. The embedding is too short a visit to hide them. */
+ * after it, so they are transferred while it computes. The embedding is too short a visit to hide
+ * them. */
 static void emit_reduces(struct builder *b, const struct visit *visit)
 {
   int u = visit->unit, m = visit->micro;
@@ -671,7 +674,7 @@ static enum status build(struct builder *b)
     status = pack_units(b);
   if (status)
     return status;
-  list_visits(b, b->pending); /* which is empty still: room for one number a unit */
+  list_visits(b, b->pending); /* which is still empty: room for one number per unit */
   status = build_begin(b);
   if (status)
     return status;

@@ -1,5 +1,5 @@
-/* The data that wait in another tier for a block's backward pass: the block's input, from which the
- * rest is computed again, or all that the block keeps. */
+/* Data in another tier that a block's backward pass needs: the block's input, from which the rest
+ * is computed again, or everything that the block keeps. */
 #include "plan/builder.h"
 
 bool build_recomputes(const struct builder *b, int u)
@@ -22,7 +22,7 @@ static int visits_behind(const struct builder *b)
   return b->plan->input.prefetch + 1;
 }
 
-/* Whether a block's data leave the device: data that are needed again almost at once stay. */
+/* Whether a block's data leave the device. Data that are needed again very soon stay. */
 static bool leaves(const struct builder *b, int u)
 {
   const struct plan_input *input = &b->plan->input;
@@ -102,8 +102,8 @@ static void fetch_back(struct builder *b, const struct visit *visit)
   build_move(b, OP_FETCH_ACT, u, visit->micro, unit->act, back);
 }
 
-/* Host memory is asked as far ahead as parameters are, and the disk twice as far, but not before it
- * has been written to. */
+/* Data are fetched from host memory as far ahead as parameters, and from the disk twice as far, but
+ * not before they were written there. */
 static int read_ahead_of(const struct builder *b, int w)
 {
   const int ahead = 2 * b->plan->input.prefetch + 1, apart = visits_apart(b, b->visit[w].unit);

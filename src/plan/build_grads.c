@@ -1,5 +1,5 @@
-/* Gradients and what is made of them: where backward passes write them, their way to the rank that
- * owns them, the norm, the metrics and the update. */
+/* Gradients: where backward passes write them, their transfer to the rank that owns them, the norm,
+ * the metrics and the update. */
 #include <stdio.h>
 
 #include "plan/builder.h"
@@ -13,7 +13,7 @@ static struct codec codec_of(const struct builder *b, enum plan_group group, int
   return plain ? codec_as_it_is : policy->grads;
 }
 
-/* In two hops: what the ranks of a node have added up has a part for each node. */
+/* In two hops: the sum over the ranks of a node has a part for each node. */
 static bool has_hops(const struct builder *b, enum plan_group group, int u)
 {
   return group == GROUP_REDUCE && b->plan->policy[u].across == ACROSS_NODES;
@@ -51,7 +51,8 @@ static int64_t sum_work(const struct builder *b, enum plan_group group, int u, i
   return codec_work(&codec, elements / members, members);
 }
 
-/* And of that of what they lose, which is one message; and to measure that. */
+/* The same with the residual's codec, which makes one message, and with the memory to measure
+ * errors. */
 static int64_t encode_work(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
   const struct codec *residual = &b->plan->policy[u].residual;
@@ -70,7 +71,7 @@ static int64_t most_work(const struct builder *b, enum plan_group group, int u, 
                                : encode_work(b, group, u, elements);
 }
 
-/* Its place is next to a staging buffer, and it lives from where the staging buffer may be used. */
+/* It is next to a staging buffer, and lives from the moment when the staging buffer may be used. */
 static int codec_work_at(struct builder *b, int u, int staging, int64_t bytes)
 {
   const int first = b->plan->buffer[staging].first,
@@ -89,8 +90,8 @@ static void use_work(struct builder *b, struct instr *instr, int k, int staging,
   build_use(b->status ? &b->nowhere : &b->plan->instr[at], k, work);
 }
 
-/* One for all: the reduce lane uses it for one collective after the other. Its bytes are its own
- * from where the first of them may start. */
+/* One staging buffer for all units: the reduce lane uses it for one collective after the other. It
+ * lives from the moment when the first of them may start. */
 static void add_staging(struct builder *b)
 {
   int64_t most = 0, work = 0;
@@ -158,7 +159,7 @@ static int64_t partial_bytes(const struct builder *b, int64_t elements)
   return aligned(partial_elements(b, elements) * (int64_t)sizeof(float));
 }
 
-/* Messages of the second hop take the place of those of the first one. */
+/* Messages of the second hop use the memory of those of the first one. */
 int64_t build_staging_bytes(const struct builder *b, enum plan_group group, int u, int64_t elements)
 {
   if (!has_hops(b, group, u))
@@ -193,7 +194,7 @@ static int floats_in(struct builder *b, const char *name, int u, int staging, in
   return view;
 }
 
-/* The members' own magnitudes. Their place is next to a staging buffer, and they live from where it
+/* The members' own magnitudes. They are next to a staging buffer, and live from the moment when it
  * may be used. */
 static int magnitudes_of(struct builder *b, enum plan_group group, int u, int staging)
 {
@@ -317,8 +318,8 @@ static void emit_gather_grads(struct builder *b, int u, int part, int whole)
     gather->attr.group = GROUP_REDUCE;
 }
 
-/* Flat shards cut matrices. The ranks gather what they have of the unit's direction, and each makes
- * whole matrices of those that its range meets. */
+/* Flat shards cut matrices. The ranks gather their parts of the unit's direction. Each rank
+ * transforms the matrices that intersect its range. */
 static void emit_direction(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
@@ -375,8 +376,8 @@ static void emit_update(struct builder *b, int u)
     build_update(b, u);
 }
 
-/* From the whole gradient of a micro-batch (or of the step) to what UPDATE reads, and the update
- * where it waits for no other unit. */
+/* From the whole gradient of a micro-batch (or of the step) to the gradient that UPDATE reads, and
+ * the update if it waits for no other unit. */
 static void emit_reduce(struct builder *b, int u, int m)
 {
   const struct unit_buffers *unit = &b->unit[u];
@@ -416,7 +417,7 @@ void build_add_pending(struct builder *b, int u, int m)
     add_staging(b);
   struct plan_buffer *grads = &b->plan->buffer[b->unit[u].grads];
   if (grads->first >
-      b->plan->n) /* from where the reduce may start, during the next backward pass */
+      b->plan->n) /* from the moment when the reduce may start, during the next backward pass */
     grads->first = b->plan->n;
   b->pending[b->n_pending++] = u;
 }
@@ -428,7 +429,8 @@ void build_reduce_pending(struct builder *b, int m)
   b->n_pending = 0;
 }
 
-/* Immediate ones stand where their gradients are complete. */
+/* Whether the update waits until the end of the step. Immediate updates run when their gradients
+ * are complete. */
 static bool waits_on_device(const struct builder *b, int u)
 {
   return u >= 0 && u < b->model->units && !plan_is_on_host(b->plan, u) &&
@@ -436,7 +438,7 @@ static bool waits_on_device(const struct builder *b, int u)
 }
 
 /* The root first: its parameters are the first to be used, and so gathered, in the next step. The
- * direction of the next unit travels meanwhile. */
+ * direction of the next unit is gathered at the same time. */
 void build_updates(struct builder *b)
 {
   for (int u = 0; u <= b->model->units; u++) {

@@ -1,11 +1,11 @@
 /* Masters, moments and reduced gradients are in host memory, and the device has only windows of
  * parameters. Inputs of blocks that wait for their backward pass are on the host or on NVMe.
  *
- * The walk is build.c's. This file adds the transfers. A unit comes down the h2d lane before its
- * visits. Its gradient goes up the d2h lane after its backward pass. The update of a unit, on the
- * host lane, writes the copy that the next step fetches. Deferred updates stand after the metrics,
- * in the order in which the next forward pass needs them, so each one is done just before its unit
- * is fetched. Immediate updates stand where their gradient is complete. */
+ * The walk is build.c's. This file adds the transfers. The h2d lane copies a unit to the device
+ * before its visits. The d2h lane copies its gradient to the host after its backward pass. The
+ * update of a unit, on the host lane, writes the copy that the next step fetches. Deferred updates
+ * come after the metrics, in the order in which the next forward pass needs them, so each one is
+ * done just before its unit is fetched. Immediate updates come when their gradient is complete. */
 #include <stdio.h>
 
 #include "base/dtype.h"
@@ -54,8 +54,8 @@ void build_host_grads(struct builder *b, int u)
 /* ---- windows ---- */
 
 /* One part of a unit, trained or frozen, from this rank's `source` to its place in the part, and
- * from all ranks to everywhere. Data that are encoded, or not in the compute type, wait outside of
- * the part. */
+ * from all ranks to everywhere. Data that are encoded, or not in the compute type, are first put
+ * outside the part. */
 static void fetch_part(struct builder *b, const struct window *window, int micro, bool frozen,
                        int source)
 {
@@ -94,9 +94,9 @@ void build_host_window(struct builder *b, struct window *window, int micro)
 
 /* ---- gradients ---- */
 
-/* On the device it lives from where its unit's reduce may start, during the next backward pass. On
- * the host, where there is more room, it lives next to the unit reduced before it, so that one is
- * copied while the other is worked on. */
+/* On the device it lives from the moment when its unit's reduce may start, during the next backward
+ * pass. On the host, which has more memory, two units live at the same time, so that one is copied
+ * while the other is updated. */
 static int land(struct builder *b, const char *name, int u, enum plan_tier tier,
                 enum plan_purpose purpose, enum dtype dtype, int64_t elements)
 {
@@ -128,16 +128,16 @@ static void sum_shared(struct builder *b, int u, int micro, int landed, bool add
   build_sum(sum, SUM_SHARED_SHARD, b->unit[u].grads, adds);
 }
 
-/* The gradient of a head of its own goes before the first backward pass: that need not wait until
- * it has gone. */
+/* The gradient of an untied head is copied from before the first backward pass on, which does not
+ * wait for the copy. */
 static void leave(struct builder *b, int u, int gradient)
 {
   if (u > b->model->blocks)
     b->leaving = gradient;
 }
 
-/* The whole gradient goes to the host, where the ranks reduce it as their devices would, or, on one
- * node, where it lies. */
+/* The whole gradient goes to the host. The ranks reduce it as their devices would, or, on one node,
+ * in shared memory. */
 static void reduce_on_host(struct builder *b, int u, int m)
 {
   const struct unit_buffers *unit = &b->unit[u];
@@ -161,7 +161,7 @@ static void reduce_on_host(struct builder *b, int u, int m)
     build_move(b, OP_GATHER_GRADS, u, -1, unit->piece, unit->grads);
 }
 
-/* The devices reduce, and what each has of the sum goes to the host. */
+/* The devices reduce, and each one's part of the sum goes to the host. */
 static void reduce_on_device(struct builder *b, int u, int m)
 {
   struct unit_buffers *unit = &b->unit[u];
@@ -236,11 +236,11 @@ static void update(struct builder *b, int u)
 }
 
 /* Some immediate updates wait until the backward pass is over, and run during the next forward
- * pass. Updates that keep up with the backward pass lose nothing by this. Of slower updates the
- * forward pass hides a quarter, which is its share of a step that recomputes. The waiting updates
- * are spread evenly, from the last block on, which the forward pass needs last. So the other
- * updates have work all the time. A head of its own does not wait: its gradient comes when the host
- * lane has nothing to do yet, and the next step's loss would wait for it. */
+ * pass. Updates that keep up with the backward pass lose nothing by this. If updates are slower,
+ * the forward pass hides a quarter of them, which is its share of a step that recomputes. The
+ * waiting updates are spread evenly, from the last block on, which the forward pass needs last. So
+ * the other updates have work all the time. An untied head does not wait, because its gradient
+ * comes when the host lane is still idle, and the next step's loss would wait for it. */
 static bool waits(const struct builder *b, int u)
 {
   enum { EVERY = 4 };
@@ -248,9 +248,9 @@ static bool waits(const struct builder *b, int u)
   return !b->plan->policy[u].immediate || (u > 0 && u <= blocks && (blocks - u) % EVERY == 0);
 }
 
-/* Reduced gradients have a place next to those of the two units before, which may still pass
- * through the host lane. An update seldom ends exactly when the next gradient comes. If a gradient
- * had to wait for its place, the d2h lane would wait too, and then the reduce and the compute
+/* Reduced gradients have memory of their own, apart from those of the two units before, which the
+ * host lane may still use. An update seldom ends exactly when the next gradient comes. If a
+ * gradient had to wait for memory, the d2h lane would wait too, and then the reduce and the compute
  * lane. */
 void build_host_pending(struct builder *b, int u, int m)
 {

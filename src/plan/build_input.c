@@ -1,5 +1,4 @@
-/* Checks the request for a plan: whether the plan can be made, and how large its buffers must
- * be. */
+/* Checks the request for a plan, and computes the sizes of its buffers. */
 #include "plan/builder.h"
 
 enum { MOST_VISITS = 1 << 20 };

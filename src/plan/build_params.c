@@ -22,7 +22,7 @@ void build_copy(struct builder *b, int u)
     plan->copy_mine[u] = build_mine(b, "copy_mine", unit->trained, build_length(plan->owned[u]));
 }
 
-/* Its place is next to the messages. */
+/* It is next to the messages. */
 static int work_of(struct builder *b, int u, int64_t elements, int messages)
 {
   const int64_t bytes = codec_work(&b->plan->policy[u].weights, elements, messages);

@@ -1,10 +1,10 @@
-/* The residuals of messages of gradients, if they are kept in host memory or on NVMe. A residual
- * comes to the device before ENCODE and goes back afterwards. The next units' come while a unit
- * computes. */
+/* The residuals of messages of gradients, if they are kept in host memory or on NVMe. A residual is
+ * copied to the device before ENCODE and back afterwards. Residuals of the next units are copied
+ * while a unit computes. */
 #include "plan/builder.h"
 
-/* Gradients are complete in this order in each micro-batch: that of the head, of the blocks from
- * the last one down, and of the embedding. -1: none. */
+/* The unit whose gradient is complete at position `at` of a micro-batch, -1: none. The head is
+ * first, then the blocks from the last one down, then the embedding. */
 static int unit_at(const struct builder *b, int position)
 {
   const int head = b->model->head, unit = b->model->blocks + 1 - position;
@@ -46,15 +46,16 @@ static void fetch_residual(struct builder *b, int u, int micro)
   build_move(b, OP_FETCH_RESIDUAL, u, micro, from, b->unit[u].residual);
 }
 
-/* Visits that a copy of the unit's residual may take. A block computes for longer than its own
- * takes, so the embedding, which is as large as many blocks, has as many visits. */
+/* Visits that a copy of the unit's residual may take. A block computes for longer than its copy
+ * takes, so the embedding, which is as large as many blocks, gets as many visits. */
 static int copy_visits(const struct builder *b, int u)
 {
   const int64_t block = b->plan->layout[b->model->blocks].trained;
   return block > 0 ? (int)((b->plan->layout[u].trained + block - 1) / block) : 1;
 }
 
-/* The position after which what arrives `times` copies before its use is asked for. */
+/* The position after which a residual is requested, so that it arrives `times` copies before its
+ * use. */
 static int begin_of(const struct builder *b, int position, int times)
 {
   const int ahead = b->plan->input.prefetch + copy_visits(b, unit_at(b, position)),
@@ -62,7 +63,8 @@ static int begin_of(const struct builder *b, int position, int times)
   return begin > 0 ? begin : 0;
 }
 
-/* While the copy is on its way its place is not written, so that no computation waits for it. */
+/* The memory of a copy is not reused before the copy has ended, so that no computation waits for
+ * it. */
 static void hold_residuals(struct builder *b, int v)
 {
   for (int u = 0; u < b->model->units; u++)
@@ -109,7 +111,8 @@ void build_save_residual(struct builder *b, int u, int micro)
     return;
   }
   const int back = add_copy(b, u, "residual_back", TIER_HOST);
-  b->plan->buffer[back].first = b->earlier; /* not the place of one that is still being fetched */
+  b->plan->buffer[back].first =
+      b->earlier; /* not the memory of a residual that is still being fetched */
   build_move(b, OP_SAVE_RESIDUAL, u, micro, here, back);
   build_move(b, OP_WRITE_RESIDUAL, u, micro, back, home);
 }

@@ -41,7 +41,7 @@ enum plan_scope build_scope(const struct builder *b)
   return b->shards ? SCOPE_SHARD : SCOPE_GROUP;
 }
 
-/* If the caller does not know better. */
+/* The default of callers that do not set it. */
 static enum plan_scope scope_of(const struct builder *b, enum plan_purpose purpose)
 {
   switch (purpose) {

@@ -11,12 +11,13 @@ struct runs {
   int64_t n, room;
 };
 
-/* Node 1 is all the time, 2i and 2i + 1 are the halves of i, and `leaves` + t is moment t. A node's
- * bytes are those of its `within` and of `through` of the nodes that it is a part of. */
+/* Node 1 is all the time, 2i and 2i + 1 are the halves of i, and `leaves` + t is moment t. The
+ * bytes taken at a node are its `within`, and `through` of its ancestors. */
 struct free_space {
   int leaves;
-  struct runs *within; /* [2 * leaves] of what lives at some moment of the node, all of it or not */
-  struct runs *through; /* [leaves] of what lives at all of them; a leaf's is its `within` */
+  struct runs *within; /* [2 * leaves] of buffers that live at some moments of the node */
+  struct runs
+      *through; /* [leaves] of buffers that live at all moments; for a leaf it is `within` */
 };
 
 enum { FEW = 4, MOST_SEEN = 4 * 32 };
@@ -69,7 +70,7 @@ static void see(const struct runs *runs, const struct runs **seen, int *n)
     seen[(*n)++] = runs;
 }
 
-/* The lists that together have all that is taken at one of these moments. */
+/* The lists that together hold all bytes taken at any of these moments. */
 static int list_runs(const struct free_space *space, int first, int last, const struct runs **seen)
 {
   int n = 0;

@@ -8,12 +8,12 @@
 
 #include "plan/plan.h"
 
-/* May an operand be read, written, changed, or either begin or continue a sum? */
-/* SPEND: read. With feedback, or if the loss of messages is measured, changed and then of no
- * value. */
+/* Whether an operand may be read, written, changed, or begin or continue a sum. */
+/* SPEND: read. With feedback, or if errors of messages are measured, it is overwritten with useless
+ * values. */
 enum operand_access { OPERAND_READ, OPERAND_WRITE, OPERAND_ADD, OPERAND_SUM, OPERAND_SPEND };
 
-/* The tiers where an operand may lie. */
+/* The tiers of an operand. */
 enum operand_place {
   PLACE_DEVICE,
   PLACE_HOST,
@@ -24,8 +24,8 @@ enum operand_place {
   PLACE_STATE,   /* masters and reduced gradients of the unit */
   PLACE_SQUARES, /* the memory of the lane that squares the unit's gradient */
   PLACE_SOURCE,  /* parameters in host memory, shared or not */
-  PLACE_WORKING, /* the copy that the update leaves */
-  PLACE_LANDED,  /* gradients that have come to the host */
+  PLACE_WORKING, /* the working copy that the update writes */
+  PLACE_LANDED,  /* gradients on the host */
   PLACE_ENCODED  /* messages for other ranks: of the reduce lane, or in memory that they share */
 };
 
@@ -33,21 +33,21 @@ enum operand_place {
 enum operand_type {
   TYPE_ANY,
   TYPE_WINDOW,  /* in which parameters are gathered */
-  TYPE_COMPUTE, /* of the values between units */
+  TYPE_COMPUTE, /* of values that units pass to each other */
   TYPE_GRADIENT,
   TYPE_MASTER,
   TYPE_STATE,
   TYPE_TOKENS,
   TYPE_FP32,
-  TYPE_BYTES, /* of what a model or the executor keeps there, and of messages */
-  TYPE_SENT,  /* of what the codec sends: messages, or the gradient itself */
+  TYPE_BYTES, /* of private data of a model or the executor, and of messages */
+  TYPE_SENT,  /* of data that the codec sends: messages, or the gradient itself */
   TYPE_FIRST  /* that of operand 0 */
 };
 
-/* The elements of an operand: those of the whole unit, of its trained part, of this rank's range,
- * of the part that no other rank has, of an optimizer state, or as many as operand 0 has. A sum
- * over a group has three more: a member's gradient, the part that a member gets, and the messages
- * that bring it. A residual is a message of the unit's gradient too. */
+/* The elements of an operand. They are those of the whole unit, its trained part, this rank's
+ * range, or the part that no other rank has. They may also be those of an optimizer state or of
+ * operand 0. A sum over a group has three more: a member's gradient, the part that a member gets,
+ * and the messages that bring it. A residual is a message of the unit's gradient too. */
 enum operand_extent {
   EXTENT_ANY,
   EXTENT_UNIT,
@@ -64,7 +64,7 @@ enum operand_extent {
   EXTENT_ONE
 };
 
-/* The buffer that must stand there, if the plan has only one. */
+/* The required buffer, if the plan has only one. */
 enum operand_role {
   ROLE_ANY,
   ROLE_MASTER,
@@ -74,10 +74,10 @@ enum operand_role {
   ROLE_METRICS,
   ROLE_LOSS,
   ROLE_LOSS_HOST,
-  ROLE_SUMMED_LOSS, /* the loss where METRICS sums it */
-  ROLE_SQUARES,     /* where the unit's squares add up */
+  ROLE_SUMMED_LOSS, /* the loss that METRICS sums */
+  ROLE_SQUARES,     /* the sum of the unit's squares */
   ROLE_HOST_SQUARES,
-  ROLE_RESIDUAL, /* what messages lose, or its copy on its way between tiers */
+  ROLE_RESIDUAL, /* the residual, or its copy that moves between tiers */
   ROLE_COPY      /* this rank's part of the copy that differences are added to */
 };
 
@@ -91,12 +91,12 @@ struct operand {
   enum operand_type type;
   enum operand_extent extent;
   enum operand_role role;
-  int index; /* of TYPE_STATE: which state */
-  unit_holds
-      *wanted; /* an optional operand; NULL: always, or of TYPE_STATE, if the unit has that state */
+  int index;          /* number of the state, for TYPE_STATE */
+  unit_holds *wanted; /* condition of an optional operand; NULL: always present, or for TYPE_STATE
+                         if the unit has that state */
 };
 
-/* How an operation moves data between ranks. */
+/* The way in which an operation moves data between ranks. */
 enum op_collective {
   COLLECTIVE_NONE,
   COLLECTIVE_BARRIER,
@@ -105,25 +105,26 @@ enum op_collective {
   COLLECTIVE_TREE
 };
 
-struct tally;   /* how many of each operation a unit has in a micro-batch: verify_counts.c */
+struct tally;   /* the number of each operation that a unit has in a micro-batch: verify_counts.c */
 struct walker;  /* the values that buffers hold: verify_values.c */
 struct call;    /* an instruction that runs: exec/handlers.c */
 struct pricing; /* an instruction and the rates by which it is priced: simulate.c */
 struct cost;    /* seconds and bytes: simulate.c */
 
-/* For which units an operation must be there, and for each of their micro-batches or once a step. A
- * gradient is reduced, and meets its replicas, in each micro-batch or once a step. */
+/* The units that need an operation, for each of their micro-batches or once per step. A gradient is
+ * reduced, also over replicas, in each micro-batch or once per step. */
 enum due_unit { UNIT_ANY, UNIT_NONE, UNIT_ROOT, UNIT_BLOCK, UNIT_HEAD, UNIT_TRAINED };
 enum due_when { EACH_MICRO, EACH_LATER_MICRO, EACH_STEP, WHEN_REDUCED, WHEN_REPLICAS_MEET };
 
-/* UNIT_ANY: any number. Otherwise one for each unit and time for which `holds` (NULL: always). */
+/* UNIT_ANY: any number. Otherwise one for each unit and time if `holds` returns true (NULL:
+ * always). */
 struct due {
   enum due_unit unit;
   enum due_when when;
   unit_holds *holds;
 };
 
-/* How many there must be for a unit (-1: none) and micro-batch (-1: the step). */
+/* The required number for a unit (-1: none) and micro-batch (-1: the step). */
 typedef int op_due(const struct plan *plan, int unit, int micro, const struct tally *tally);
 typedef enum status op_check(const struct plan *plan, int i);
 typedef enum status op_value(const struct walker *walker);
@@ -133,14 +134,14 @@ typedef enum status op_run(const struct call *call);
 
 struct op_row {
   const char *name;
-  const char *without; /* what goes wrong if one is missing */
+  const char *without; /* the consequence if one is missing */
   enum plan_lane lane;
   enum plan_part part;
   enum plan_group group;
   enum op_collective collective;
-  int whole;         /* of a collective: the operand that all ranks' parts make up */
-  bool coded;        /* gradients over ranks: they travel as messages of attr.codec */
-  bool codes_params; /* parameters over ranks: they travel as messages of attr.codec */
+  int whole;         /* of a collective: the operand that consists of all ranks' parts */
+  bool coded;        /* gradients over ranks, sent as messages of attr.codec */
+  bool codes_params; /* parameters over ranks, sent as messages of attr.codec */
   bool extra;        /* a collective that only some codecs need */
   bool updates;      /* by the optimizer of attr */
   bool in_place;     /* operands of one buffer family may overlap */
@@ -148,10 +149,10 @@ struct op_row {
   bool params;       /* operand 0 is the unit's parameters, gathered */
   struct operand operand[PLAN_MAX_USE];
   struct due one;  /* at most one for a unit and micro-batch */
-  op_due *due;     /* or any rule; NULL: `one` says it */
-  op_check *check; /* beyond the facts of the operands; NULL: nothing */
+  op_due *due;     /* or any rule; NULL: `one` is the rule */
+  op_check *check; /* checks beyond the facts of the operands; NULL: none */
   op_value *value; /* NULL: it changes no value that verify follows */
-  op_flops *flops; /* NULL: none that count */
+  op_flops *flops; /* NULL: counts no floating-point operations */
   op_cost *cost;   /* NULL: it takes no time */
   op_run *run;
 };

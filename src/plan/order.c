@@ -1,10 +1,10 @@
 /* The fewest waits that make concurrent lanes keep the plan's order. Two instructions conflict if
- * they touch the same bytes and at least one changes them. Of all conflicts of an instruction, the
- * latest on each lane suffices. Of those, only the ones count that the lane's own order and the
- * other waits do not already imply (vector clocks: Fidge 1988, Mattern 1989). The step is unrolled
- * twice and the second copy's waits are taken: conflicts with the step before become waits with
- * back = 1. Further back there is nothing: a lane finishes its instruction of one step before it
- * starts it in the next. */
+ * they touch the same bytes and at least one changes them. The latest conflict of an instruction on
+ * each lane suffices. A conflict needs no wait if the lane's own order and the other waits already
+ * imply it (vector clocks: Fidge 1988, Mattern 1989). The step is unrolled twice and the second
+ * copy's waits are taken. So conflicts with the step before become waits with back = 1. Earlier
+ * steps need no waits, because a lane finishes its instruction of one step before it starts it in
+ * the next. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ struct orderer {
   struct plan *plan;
   struct segment *segment;
   struct run *run;        /* [buffers] */
-  struct moments *before; /* [2n + 1] what is complete before the instruction of a moment starts */
+  struct moments *before; /* [2n + 1] the moments that are complete before an instruction starts */
   int latest[LANE_COUNT]; /* moment of each lane's last instruction so far */
 };
 
@@ -103,8 +103,8 @@ static struct moments conflicts(const struct orderer *o, const struct instr *ins
   return latest;
 }
 
-/* A change comes after all that was there, so whoever comes after the change comes after that too.
- * Reads go first: an instruction may change what it reads. */
+/* A change comes after all earlier uses, so an instruction after the change is after them too.
+ * Reads are recorded first, because an instruction may change a buffer that it reads. */
 static void record(struct orderer *o, const struct instr *instr, int moment)
 {
   for (int change = 0; change <= 1; change++)
@@ -120,7 +120,7 @@ static void record(struct orderer *o, const struct instr *instr, int moment)
     }
 }
 
-/* Keep of `latest` what neither `known` nor another of them implies. */
+/* Keeps the entries of `latest` that neither `known` nor another entry implies. */
 static void reduce(const struct orderer *o, const struct moments *known, struct moments *latest)
 {
   for (int lane = 0; lane < LANE_COUNT; lane++)

@@ -1,10 +1,10 @@
 /* Where every buffer lies. Persistent buffers follow one another in order, so that plans that start
  * with the same ones agree on them. Transient buffers are packed by lifetime, each at the lowest
  * free place (as in Pisarchyk and Lee 2020, arXiv:2001.03288). Several orders are tried: longest
- * lifetime first, which stacks the activations that the backward pass takes down again; largest
- * first; largest product of the two first; in order of use; and from the end of the step back. The
- * tightest result is kept, the first one of equals. The search stops when a result is as tight as
- * possible. */
+ * lifetime first, largest first, largest product of the two first, in order of use, and from the
+ * end of the step back. Longest lifetime first stacks activations in the order in which the
+ * backward pass releases them. The tightest result is kept, the first one of equals. The search
+ * stops when a result is as tight as possible. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ static enum status round_up(enum plan_tier tier, int64_t bytes, int64_t *out)
   return status;
 }
 
-/* From the uses, or longer where the builder asked for it. A buffer that nothing uses gets an empty
+/* From the uses, or longer if the builder requested it. A buffer that nothing uses gets an empty
  * lifetime and no bytes. */
 void plan_lifetimes(struct plan *plan)
 {
@@ -146,8 +146,8 @@ static enum status list_transient(const struct plan *plan, enum plan_tier tier, 
   return STATUS_OK;
 }
 
-/* No layout can go below the bytes that are needed at one moment. The sum wraps round if no layout
- * exists, which packing finds out. `rounded`: of blocks, or else of the buffers in them. *when: the
+/* No layout can go below the bytes that are needed at one moment. The sum overflows if no layout
+ * exists, which packing detects. `rounded`: of blocks, or else of the buffers in them. *when: the
  * first such moment. */
 static uint64_t peak_of(const struct plan *plan, const struct packer *p, int n, bool rounded,
                         int *when)

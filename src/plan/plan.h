@@ -1,14 +1,17 @@
-/* The plan: a training step as a flat list of instructions over a fixed set of buffers. Built,
- * placed, ordered and verified before the first step; the same structure is read by the memory
- * layout, verify, the simulator, the printer and the executor. Knows nothing of MPI, CUDA or HDF5.
+/* The plan: a training step as a flat list of instructions over a fixed set of buffers. It is
+ * built, placed, ordered and verified before the first step. The memory layout, verify, the
+ * simulator, the printer and the executor read the same structure. Knows nothing of MPI, CUDA or
+ * HDF5.
  *
- *   plan_build()   instructions and buffers, in an order that is correct when run one after another
- *   plan_place()   lifetimes -> offsets in one persistent and one transient arena a tier
- *   plan_order()   the fewest waits that make the lanes' concurrency equal to that order
- *   plan_verify()  proof, from nothing but the result: every read follows its write, no bytes are
- * reused in flight, no part of a sum or update is missing
+ * - plan_build() makes instructions and buffers, in an order that is correct when instructions run
+ *   one after another.
+ * - plan_place() computes lifetimes, and from them offsets in one persistent and one transient
+ *   arena per tier.
+ * - plan_order() adds the fewest waits that make concurrent lanes equal to that order.
+ * - plan_verify() proves from the result alone: every read follows its write, no bytes are reused
+ *   in flight, and no part of a sum or update is missing.
  *
- * A plan is cyclic: after the last instruction of step s comes the first of step s + 1. */
+ * A plan is cyclic: the first instruction of step s + 1 follows the last one of step s. */
 #ifndef SLUICE_PLAN_PLAN_H
 #define SLUICE_PLAN_PLAN_H
 
@@ -65,7 +68,8 @@ enum op {
   OP_METRICS,      /* exact sums over all ranks; clip factor; finite or not */
   /* For an optimizer of whole matrices: */
   OP_DIRECTION,        /* the momentum of this rank's range, in the compute type */
-  OP_GATHER_DIRECTION, /* all-gather of it over the shard group: UPDATE wants whole matrices */
+  OP_GATHER_DIRECTION, /* all-gather of it over the shard group, because UPDATE needs whole
+                          matrices */
   OP_UPDATE,           /* the optimizer's step. Without METRICS it waits for no other unit. */
   /* Parameters whose masters are in host memory. */
   OP_FETCH,   /* parameters to the device: a unit's window, or this rank's part of it */
@@ -81,8 +85,8 @@ enum op {
   OP_READ_STATE, /* optimizer state from NVMe */
   OP_WRITE_STATE,
   OP_FETCH_LOSS, /* the loss to the host, where METRICS sums it */
-  OP_SUM_SHARED, /* EXCHANGE and DECODE_SUM in one, of messages in memory that the members of a
-                  * shard group share: each adds up the part that it owns */
+  OP_SUM_SHARED, /* EXCHANGE and DECODE_SUM in one, for messages in shared memory of a shard group:
+                    each member adds up the part that it owns */
   OP_COUNT
 };
 
@@ -131,37 +135,40 @@ enum { ACCUMULATE_LANDED, ACCUMULATE_GRADS };
 enum { STATE_FROM, STATE_TO = STATE_FROM + RULE_STATES }; /* READ_STATE and WRITE_STATE */
 enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
 
-/* An access is a read, a write of a new value, or a change of the value that is there. For the
- * executor follows:
- *   - loss and metrics with ACCESS_WRITE are zeroed first: the first LOSS and the first SQUARES of
- * a step, and METRICS where nothing was squared (PLAN_EVAL).
- *   - Tokens and logits lie in TIER_HOST where the device's memory is not the host's. So do
- *     masters, state and reduced gradients of units with policy.host, and metrics unless gradients
- *     are summed on the device.
- *     Operations of the lanes that plan->on_host names work on the host's memory, all others on the
- *     device's, and copies on both.
- *   - Where gradients of several micro-batches add up on the host and metrics lie on the device,
- *     SQUARES run on the host lane and sum into plan->squares. METRICS adds them.
- *   - If some units are on the host and others are not, the others differ in two points: UPDATE is
- * on the reduce lane, and gradients are reduced into staging of their own.
- *   - GATHER of a shard that lies at its place in the window gathers in place.
- *   - DECODE_PARAMS with ACCESS_ADD adds differences to plan->copy. The sum is rounded to the type
- *     of the copy.
- *   - A new gradient is written by the model up to the last parameter. The executor zeroes the
- *     elements after it, layout[unit].used to trained.
- *   - ENCODE with a residual adds it to the gradient first, unless MAGNITUDE has added it, and
- *     leaves there what the messages have lost. The gradient is of no value after that. The same
- * holds if ENCODE measures what its messages lose (policy.sample). For that the end of ENCODE_WORK
- * has plan_sample_bytes().
- *   - DECODE_SUM_SHARD with ACCESS_ADD accumulates over micro-batches. It may be a part of the
- *     gradient that was sent, at its place: then it is ACCESS_WRITE. GATHER_SHARD and
- *     GATHER_GRADS_PIECE may be such parts too.
- *   - The transient arena of TIER_SHARED has a region for each member of the group, with the same
- *     offsets. Others read it during SUM_SHARED alone, which waits for all members first and last.
+/* An access is a read, a write of a new value, or a change of the old value. For the executor:
+ *
+ * - Loss and metrics with ACCESS_WRITE are zeroed first: the first LOSS and the first SQUARES of a
+ *   step, and METRICS if nothing was squared (PLAN_EVAL).
+ * - Tokens and logits are in TIER_HOST if device memory is not host memory. So are masters, state
+ *   and reduced gradients of units with policy.host, and metrics unless gradients are summed on the
+ *   device.
+ * - Operations of the lanes in plan->on_host work on host memory, all others on device memory, and
+ *   copies on both.
+ * - If gradients of several micro-batches add up on the host and metrics are on the device, SQUARES
+ *   run on the host lane and sum into plan->squares. METRICS adds them.
+ * - If only some units are on the host, the others differ in two points. Their UPDATE is on the
+ *   reduce lane, and their gradients are reduced in staging buffers of their own.
+ * - GATHER of a shard that is at its place in the window gathers in place.
+ * - DECODE_PARAMS with ACCESS_ADD adds differences to plan->copy. The sum is rounded to the type of
+ *   the copy.
+ * - The model writes a new gradient up to the last parameter. The executor zeroes the elements
+ *   after it, layout[unit].used to trained.
+ * - ENCODE with a residual adds it to the gradient first, unless MAGNITUDE has added it. It leaves
+ *   the error of the messages in the residual. Afterwards the gradient has no valid value.
+ * - The same holds if ENCODE measures the error of its messages (policy.sample). For that the end
+ *   of ENCODE_WORK has plan_sample_bytes().
+ * - DECODE_SUM_SHARD with ACCESS_ADD accumulates over micro-batches. With ACCESS_WRITE it may be a
+ *   part of the gradient that was sent, at its place. GATHER_SHARD and GATHER_GRADS_PIECE may be
+ *   such parts too.
+ * - The transient arena of TIER_SHARED has a region for each member of the group, with the same
+ *   offsets. Other members read it only during SUM_SHARED, which waits for all members at its
+ *   beginning and end.
+ *
  * Frozen parameters: a unit's window has a trained and a frozen part, each gathered from a shard of
  * its own. Gradients, moments, reductions, SQUARES and UPDATE are of trained parts only. No
- * BACKWARD runs for a block if nothing in it and before it is trained. RELEASE does nothing by
- * itself. */
+ * BACKWARD runs for a block if nothing in it and before it is trained.
+ *
+ * RELEASE itself does nothing. */
 enum plan_lane {
   LANE_COMPUTE,
   LANE_GATHER,
@@ -173,8 +180,8 @@ enum plan_lane {
   LANE_DISK,
   LANE_COUNT
 };
-/* Work that can run at the same time as the compute lane, and that a forecast can leave out:
- * collectives, copies between tiers, updates on the host, the disk. */
+/* Work that can overlap with the compute lane, and that a forecast can leave out: collectives,
+ * copies between tiers, updates on the host, the disk. */
 enum plan_part { PART_COMM, PART_COPY, PART_UPDATE, PART_DISK, PART_NOTHING };
 /* The members of a collective. The executor makes a communicator for each kind. */
 enum plan_group {
@@ -188,9 +195,10 @@ enum plan_group {
   GROUP_COUNT
 };
 enum plan_access { ACCESS_READ, ACCESS_WRITE, ACCESS_ADD };
-/* TIER_DEVICE: memory of the device. TIER_HOST: host memory that lanes reach. TIER_SHARED: host
- * memory that all members of a shard group reach, at the same offsets; persistent buffers exist
- * once for all members, transient ones once per member. TIER_DISK: a file on the node's disk. */
+/* TIER_DEVICE: memory of the device. TIER_HOST: host memory that lanes can access. TIER_SHARED:
+ * host memory that all members of a shard group can access, at the same offsets. Its persistent
+ * buffers exist once for all members, transient ones once per member. TIER_DISK: a file on the
+ * node's disk. */
 enum plan_tier { TIER_DEVICE, TIER_HOST, TIER_SHARED, TIER_DISK, TIER_COUNT };
 /* How a group shares the elements of a buffer. */
 enum plan_scope {
@@ -203,12 +211,12 @@ enum plan_purpose {
   PURPOSE_WINDOW,      /* gathered parameters */
   PURPOSE_WORKING,     /* copy of the parameters in the compute type, next to the masters */
   PURPOSE_STATE,       /* of the optimizer */
-  PURPOSE_RESIDUAL,    /* what this rank's messages of gradients have lost */
+  PURPOSE_RESIDUAL,    /* residuals: errors of this rank's messages of gradients */
   PURPOSE_GRADS,       /* this rank's reduced gradients */
   PURPOSE_GRAD_WINDOW, /* whole-unit gradients before they are reduced */
-  PURPOSE_STAGING,     /* messages of gradients and parameters; states on their way from and to the
-                        * disk; directions of whole matrices */
-  PURPOSE_LANDED,      /* gradients on the host that are not reduced or not added yet */
+  PURPOSE_STAGING, /* messages of gradients and parameters; states that are copied from and to the
+                      disk; directions of whole matrices */
+  PURPOSE_LANDED,  /* gradients on the host that are not reduced or not added yet */
   PURPOSE_ACTIVATIONS, /* kept from forward to backward */
   PURPOSE_STREAM,      /* residual stream and its gradient */
   PURPOSE_WORK,
@@ -229,19 +237,19 @@ struct plan_wait {
   int back;
 }; /* instruction index, 0: of this step, 1: of the step before */
 
-/* The attributes of an instruction that change bits or bytes, in addition to its operands. verify
- * checks them, the hash that ranks compare covers them, the simulator prices them and the trace
+/* The attributes of an instruction that change results or sizes, in addition to its operands. The
+ * hash that ranks compare covers them. Verify checks them, the simulator prices them, and the trace
  * reports them. */
 struct attributes {
   enum plan_group group; /* whose members take part, or get and send messages; GROUP_NONE: none */
   struct codec codec;    /* of op_rows[].coded and .codes_params: of the messages; elsewhere ops is
                           * NULL */
-  int blocks;            /* of op_rows[].coded: the gradient is so many blocks, one after another.
-                          * The group adds up each block by itself, and the parts that a member
-                          * gets lie one after another. Elsewhere 0. */
-  double clip;           /* METRICS: largest norm of the gradient; 0: any */
-  double lr_scale;       /* UPDATE: factor of the learning rate. Elsewhere 0. */
-  /* The optimizer of op_rows[].updates. Its numbers are those of plan_input.optim. */
+  int blocks;  /* of op_rows[].coded: number of blocks of the gradient, one after another. The group
+                  adds up each block by itself, and the parts that a member gets lie one after
+                  another. Elsewhere 0. */
+  double clip; /* METRICS: largest norm of the gradient; 0: any */
+  double lr_scale; /* UPDATE: factor of the learning rate. Elsewhere 0. */
+  /* The optimizer of op_rows[].updates. Its settings are those of plan_input.optim. */
   enum optimizer optimizer;
   enum fp8_use fp8; /* op_rows[].fp8: products of the unit that are in fp8 */
   bool stochastic;  /* rounding of masters and states of 16 bits */
@@ -262,12 +270,12 @@ struct plan_buffer {
   char name[32]; /* "params.h.3", "saved.h.3" */
   enum plan_tier tier;
   enum plan_purpose purpose;
-  enum plan_scope scope; /* SHARD or GROUP of parameters, a state has its own; else RANK */
-  enum dtype dtype;      /* DTYPE_U8: bytes whose meaning is a model's or the executor's */
+  enum plan_scope scope; /* SHARD or GROUP for parameters, the state's own for states, else RANK */
+  enum dtype dtype;      /* DTYPE_U8: private data of a model or the executor */
   int64_t elements;
   int unit; /* -1: none */
-  /* Lives in the persistent arena, where its bytes are its own from step to step. Only the values
-   * of masters, frozen shards, PURPOSE_WORKING, PURPOSE_STATE, PURPOSE_RESIDUAL and PURPOSE_CACHE
+  /* In the persistent arena, where it keeps its bytes from step to step. Only the values of
+   * masters, frozen shards, PURPOSE_WORKING, PURPOSE_STATE, PURPOSE_RESIDUAL and PURPOSE_CACHE
    * carry over. All others, including gradients and windows gathered around a master, must be
    * written again in each step before they are read or added to. */
   bool persistent;
@@ -276,7 +284,7 @@ struct plan_buffer {
   int64_t bytes;   /* of its elements */
   int64_t offset;  /* in its arena, by plan_place */
   int first, last; /* instructions of its lifetime, by plan_place (persistent: 0, n - 1); plan_build
-                      may ask for a longer one than the uses need */
+                      may request a longer one than the uses need */
 };
 
 enum plan_mode { PLAN_TRAIN, PLAN_EVAL, PLAN_GENERATE };
@@ -285,11 +293,12 @@ struct plan_input {
   enum plan_mode mode;
   int rank, ranks;
   enum deck_strategy strategy;
-  struct deck_shape shape;   /* PLAN_GENERATE: `sequence` is the most new tokens of a step */
-  struct deck_policy policy; /* for all units; only policy.c reads it, others plan->policy */
-  int64_t capacity;          /* PLAN_GENERATE: tokens a sequence in the cache */
-  int prefetch;              /* units gathered ahead of their use */
-  const struct model *model; /* packed for `ranks` (model_freeze), or nothing frozen */
+  struct deck_shape shape; /* PLAN_GENERATE: `sequence` is the most new tokens of a step */
+  struct deck_policy
+      policy;       /* for all units; only policy.c reads it, other files read plan->policy */
+  int64_t capacity; /* PLAN_GENERATE: tokens per sequence in the cache */
+  int prefetch;     /* units gathered ahead of their use */
+  const struct model *model;         /* packed for `ranks` (model_freeze), or nothing frozen */
   const struct device_model *device; /* that the plan is for */
   int threads;                       /* of the compute lane, for workspace sizes */
   struct optim_settings optim;       /* equal on all ranks */
@@ -300,45 +309,44 @@ struct plan_state {
   const struct state_row *row; /* of the optimizer: its name, the code of fp16, its parameters */
   enum dtype dtype;
   enum plan_scope scope; /* of its buffers. Checkpoints cut pieces by it. */
-  int *buffer;           /* of each unit, -1: none. Packed as optim_state_offset() says, with room
-                          * for the most that a rank of the group keeps: all place buffers alike. */
+  int *buffer; /* of each unit, -1: none. Packed as by optim_state_offset(). The size is the largest
+                  of any rank of the group, so that all ranks place buffers in the same way. */
 };
 
 struct plan {
   struct plan_input input;    /* as given; without sharding, shape is one group of all ranks */
   struct unit_policy *policy; /* of each unit */
-  int64_t tight_saves; /* bytes of workspace less of a backward pass that policy.tight lets; 0: it
-                          changes nothing */
+  int64_t tight_saves; /* bytes of a backward pass's workspace that policy.tight saves, 0: none */
   int n, buffers;
   struct instr *instr;
   struct plan_buffer *buffer;
   int64_t persistent_bytes[TIER_COUNT], transient_bytes[TIER_COUNT];
   int fullest[TIER_COUNT]; /* the first instruction at which most transient bytes live */
   /* Buffers by meaning, index or -1; arrays of model->units. */
-  int *master; /* this rank's part of the trained parameters; -1 where the unit is frozen */
+  int *master; /* this rank's part of the trained parameters; -1 if the unit is frozen */
   struct optim_segments *segments; /* of each unit */
   int states;
   struct plan_state state[PLAN_MAX_STATE]; /* none unless PLAN_TRAIN */
-  int *residual; /* what this rank's messages have lost, a message of policy.residual; -1: none */
+  int *residual; /* this rank's residual, a message of policy.residual; -1: none */
   int *working; /* this rank's part of the copy in the compute type, in the masters' tier or shared;
                    -1: none (or frozen) */
-  bool on_host[LANE_COUNT]; /* lanes whose operations work on the host's memory, where the device's
-                               is apart */
+  bool on_host[LANE_COUNT];   /* lanes whose operations work on host memory, if device memory is
+                                 separate */
   struct layout_range *owned; /* flat range (elements) of those */
   int *copy;      /* a whole unit in the compute type, to which each rank adds all differences;
                    * -1: none */
-  int *copy_mine; /* this rank's part of what is trained in it; -1: none */
+  int *copy_mine; /* this rank's part of its trained elements; -1: none */
   int *frozen;    /* this rank's frozen parameters, -1: none */
   struct layout_range *frozen_owned; /* flat range of those, inside [layout.trained, layout.flat) */
   struct layout_unit *layout;        /* each unit packed for `ranks` */
-  /* Transient, but with their bytes to themselves all step long: loaded ahead, and read by the
-   * caller until the next step is released. */
+  /* Transient, but they keep their bytes during the whole step. They are loaded ahead, and the
+   * caller reads them until the next step is released. */
   int *tokens;               /* per micro-batch: int32 tokens [B, T], then targets [B, T] */
   int loss, metrics, logits; /* `loss`: struct exactsum; `metrics`: struct plan_metrics; logits [B,
-                                V] fp32; -1 where the mode has none */
+                                V] fp32; -1 if the mode has none */
   int squares, loss_host;    /* struct exactsum on the host, see METRICS and FETCH_LOSS; -1: none */
-  int *shared; /* the whole unit in the copy that the shard group shares (WORKING_SHARED), its
-                  frozen part included; -1: none */
+  int *shared; /* the whole unit in the shard group's shared copy (WORKING_SHARED), with its frozen
+                  part; -1: none */
 };
 
 /* Content of the metrics buffer. */
@@ -346,30 +354,30 @@ struct plan_metrics {
   struct exactsum squares, loss;
   struct outcome outcome;
   struct exactsum landed;
-}; /* landed: plan->squares on the device, where METRICS adds them */
+}; /* landed: plan->squares copied to the device, for METRICS */
 
 /* Sums of squares by which ENCODE measures its messages. All but `residual` are of a sample. */
 struct plan_sample {
   struct exactsum elements;
-  struct exactsum lost; /* elements less decoded */
+  struct exactsum lost; /* elements minus decoded elements */
   struct exactsum decoded;
   struct exactsum residual; /* all elements; zero without feedback */
 };
 enum { PLAN_SAMPLE = 1 << 16 };
-/* Elements of a message of `n` that are measured: whole blocks of its codec. Pure. */
+/* Number of measured elements in a message of `n`: whole blocks of its codec. Pure. */
 int64_t plan_sampled(int64_t n);
 /* Bytes at the end of ENCODE_WORK for that: a copy of the elements, and the sums. Pure. */
 int64_t plan_sample_bytes(int64_t n);
 
-/* Persistent buffers lie in the order of the plan, parameters first: the persistent arenas of plans
- * of one job, same strategy and ranks, start alike. With policy.each_micro a replicated shard is
- * summed over the micro-batches before it is summed over its replicas, once per step. In all other
- * respects strategies on the same ranks with the same each_micro do the same sums in the same order
- * (groups of 2^k: see device.h, sum_parts). */
+/* Persistent buffers are in the order of the plan, parameters first. So the persistent arenas of
+ * the plans of one job, with the same strategy and ranks, start in the same way. With
+ * policy.each_micro a replicated shard is summed over the micro-batches before it is summed over
+ * its replicas, once per step. Otherwise all strategies on the same ranks with the same each_micro
+ * do the same sums in the same order (groups of 2^k: see device.h, sum_parts). */
 
 /* A plan with masters in host memory does the same sums in the same order as a plan without, so
- * results are bitwise identical, if shape.replicas is 1 or micros is 1, and shape.group is over 1
- * or micros is 1. */
+ * results are bitwise identical. This holds if micros is 1, or if shape.replicas is 1 and
+ * shape.group is over 1. */
 
 /* All steps: build, place, order, verify. Free with plan_destroy. Errors: STATUS_USAGE (a size
  * overflows), STATUS_PLAN. Local, pure: no memory is reserved. */
@@ -385,19 +393,18 @@ enum status plan_verify(const struct plan *plan);
 
 /* A 64-bit hash of all collectives and updates in order: op, unit, lane, group, bytes, attributes,
  * the optimizer's settings, and the offset of memory that members read from each other. Equal on
- * all ranks of a sound job. */
+ * all ranks of a valid job. */
 uint64_t plan_collective_hash(const struct plan *plan);
 
-/* Instruction list, one a line; and the table of bytes per tier by purpose. `plan_print` ends lines
- * with the waits: "<- #12 GATHER h.3". */
+/* Instruction list, one per line, and the table of bytes per tier by purpose. `plan_print` ends
+ * lines with the waits: "<- #12 GATHER h.3". */
 void plan_print(const struct plan *plan, FILE *to);
 void plan_print_memory(const struct plan *plan, FILE *to);
 /* Bytes of both arenas of a tier. */
 int64_t plan_tier_bytes(const struct plan *plan, enum plan_tier tier);
-/* Bytes of TIER_SHARED that the members of a shard group have together. */
+/* Bytes of TIER_SHARED of all members of a shard group together. */
 int64_t plan_shared_bytes(const struct plan *plan);
-/* Bytes of one purpose at the moment when its tier's total is highest, and whether persistent or
- * not. */
+/* Bytes of one purpose, persistent or transient, at the moment when its tier's total is highest. */
 int64_t plan_purpose_bytes(const struct plan *plan, enum plan_tier tier, enum plan_purpose purpose,
                            bool persistent);
 
@@ -407,7 +414,7 @@ bool plan_is_on_host(const struct plan *plan, int unit);
 void plan_print_codecs(const struct plan *plan, char *out, size_t size);
 /* Whether gradients of any unit are encoded. */
 bool plan_encodes(const struct plan *plan);
-/* Whether what messages of any unit lose is kept. */
+/* Whether any unit has residuals. */
 bool plan_keeps_residuals(const struct plan *plan);
 /* The lane that an operation of a unit (-1: none) runs on in this plan. */
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
@@ -415,7 +422,7 @@ enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
 int plan_group_ranks(const struct plan *plan, enum plan_group group);
 /* Ranks that take part in a collective; 1 for other instructions. */
 int plan_instr_ranks(const struct plan *plan, const struct instr *instr);
-/* Bytes of the whole buffer of a collective, as they are sent. */
+/* Bytes of the whole buffer of a collective, as sent. */
 int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr);
 
 const char *plan_op_name(enum op op);
@@ -426,16 +433,16 @@ const char *plan_purpose_name(enum plan_purpose purpose);
 /* "FORWARD h.3 m0 (#41, compute)" into out. */
 void plan_instr_name(const struct plan *plan, int index, char *out, size_t size);
 
-/* From measured rates: predicted seconds of a step in the steady state, each lane's busy time, and
- * the exposed communication (how much shorter the step would be if collectives took no time). A
- * rate of 0 costs nothing. */
+/* Prediction from measured rates: seconds of a step in the steady state, each lane's busy time, and
+ * the exposed communication. The last is the time by which the step would be shorter if collectives
+ * took no time. Work with a rate of 0 takes no time. */
 struct plan_rates {
   double gemm_flops, memory_bytes;                  /* of the device */
   double forward_flops, backward_flops, loss_flops; /* of the model's passes; 0: gemm_flops */
   double link_bytes, link_latency_s;
   double node_link_bytes;   /* inside each of several nodes; 0: link_bytes */
-  double across_link_bytes; /* between the ranks of one place in each of several nodes, while those
-                               of all places do the same; 0: an equal part of link_bytes */
+  double across_link_bytes; /* between the ranks with one index in each of several nodes, while all
+                               other ranks do the same; 0: an equal part of link_bytes */
   double node_latency_s;    /* of a hop inside each of several nodes; 0: link_latency_s */
   double contention;        /* the part of the device that a collective on it takes from the
                                compute lane while it runs; 0: none */
@@ -445,16 +452,16 @@ struct plan_rates {
                                   both ways at once */
   double h2d_alone_bytes, d2h_alone_bytes; /* likewise while no other rank of the node copies; 0: as
                                               fast as with them */
-  double host_bytes; /* memory of the host, of this rank while all ranks of a node use it, read and
-                        written bytes counted alike */
+  double host_bytes; /* host memory of this rank, while all ranks of a node use it; read and written
+                        bytes count the same */
   double host_link_bytes; /* between ranks on hosts (cpu_reduce) */
   double disk_write_bytes, disk_read_bytes;
-  /* Bytes of fp32 elements that a codec encodes, and that messages hold which it decodes and sums,
-   * on the device. 0: as fast as memory_bytes lets read and write them. */
+  /* Bytes of fp32 elements that a codec encodes, and that it decodes and sums, on the device. 0: as
+   * fast as memory_bytes allows to read and write them. */
   double encode_bytes[CODECS], decode_bytes[CODECS];
   bool step_only; /* predict step_s and busy_s alone, in a fifth of the time */
 };
-/* exposed: how much shorter the step would be if enum plan_part's took no time, each by itself. */
+/* exposed: time by which the step would be shorter if one enum plan_part took no time. */
 struct plan_forecast {
   double step_s, busy_s[LANE_COUNT], exposed_comm_s, exposed_copy_s, exposed_update_s,
       exposed_disk_s;

@@ -55,8 +55,7 @@ static enum status make_codec(const struct deck_codec *asked, bool feedback, str
   return codec_make(name_of(asked, text, sizeof text), &settings, feedback, out);
 }
 
-/* From the settings of several codecs, those that this codec has, or those that it does not
- * have. */
+/* Selects the settings of several codecs that this codec has, or those that it does not have. */
 static struct codec_settings select_settings(struct codec_settings all, const struct codec *codec,
                                              bool has)
 {
@@ -71,7 +70,7 @@ static struct codec_settings select_settings(struct codec_settings all, const st
   };
 }
 
-/* If units have codecs of their own, one of them at least has each setting. */
+/* If units have codecs of their own, each setting must belong to at least one of them. */
 static enum status check_settings(const struct deck_policy *asked)
 {
   char text[2 * DECK_UNIT_TEXT];
@@ -197,7 +196,7 @@ static enum status check_members(const struct plan_input *input, enum across acr
                     codec, all, CODEC_MOST_PARTS);
 }
 
-/* A unit's codec, between these ranks. Hosts that reduce keep no memory for a codec. */
+/* A unit's codec between these ranks. Hosts that reduce have no scratch memory for a codec. */
 static enum status check_unit(const struct plan_input *input, enum across across, const char *unit)
 {
   const struct deck_policy *asked = &input->policy;
@@ -239,7 +238,7 @@ static enum status check_patterns(const char *key, const struct deck_units *unit
   return STATUS_OK;
 }
 
-/* Patterns and codecs, whatever the ranks. *any: a unit's gradients are encoded. */
+/* Checks patterns and codecs, for any ranks. *any: the gradients of some unit are encoded. */
 static enum status check_names(const struct plan_input *input, bool *any)
 {
   const struct deck_policy *asked = &input->policy;
@@ -331,7 +330,7 @@ static enum status check_gathers(const struct plan_input *input)
   return STATUS_OK;
 }
 
-/* Messages must be smaller than what they stand for. */
+/* Messages must be smaller than the data that they encode. */
 static enum status check_weights(const struct plan_input *input)
 {
   enum { MANY = 1 << 20 };

@@ -1,5 +1,5 @@
-/* The policy of a unit: where its state lives, in which types it is kept and sent, when it is
- * reduced and updated, and the factor of its learning rate. The builder asks it instead of the
+/* The policy of a unit: the tiers and types of its state, the codecs of its messages, the times of
+ * its reduction and update, and the factor of its learning rate. The builder asks it instead of the
  * deck. */
 #ifndef SLUICE_PLAN_POLICY_H
 #define SLUICE_PLAN_POLICY_H
@@ -10,18 +10,18 @@
 #include "compress/compress.h"
 #include "deck/deck.h"
 
-/* The copy of its parameters in the type that is computed with. The update leaves it, and it is
- * what is gathered or fetched. */
+/* The copy of its parameters in the compute type. The update writes it, and it is gathered or
+ * fetched. */
 enum working {
   WORKING_NONE,
   WORKING_OWN,   /* each rank has its shard */
   WORKING_SHARED /* the shard group has the whole unit, in host memory that it shares */
 };
 
-/* Where gradients are summed over ranks. */
+/* The place where gradients are summed over ranks. */
 enum sums {
   SUMS_DEVICE,
-  SUMS_HOST,  /* whole gradients come to the host, and travel between hosts */
+  SUMS_HOST,  /* whole gradients are copied to the host, and hosts exchange them */
   SUMS_SHARED /* the shard group adds them up in host memory that it shares */
 };
 
@@ -29,9 +29,9 @@ enum sums {
 enum across {
   ACROSS_RANKS,    /* all */
   ACROSS_REPLICAS, /* shard groups are nodes: those between replicas */
-  ACROSS_NODES,    /* the shard group spans nodes: its members on a node exchange and add up their
-                    * gradients first, and then those of one index on all nodes exchange messages */
-  ACROSS_NOTHING   /* all ranks are on one node: none */
+  ACROSS_NODES,  /* the shard group spans nodes: its members on a node add up their gradients first,
+                    then members of one index on all nodes exchange messages */
+  ACROSS_NOTHING /* all ranks are on one node: none */
 };
 
 struct unit_policy {
@@ -42,13 +42,14 @@ struct unit_policy {
   enum across across;
   double lr_scale;       /* factor of the learning rate */
   struct codec grads;    /* of gradients between ranks, in the exchanges that `across` names */
-  struct codec residual; /* of what messages lose and the next ones bring; ops NULL: it is lost */
-  struct codec weights;  /* of gathered parameters in training; ops NULL: they travel as they are */
-  bool difference;       /* messages of parameters are differences to a copy of the whole unit */
-  bool apart;            /* masters have a buffer of their own: training decodes other values around
-                          * them. The same in all plans of a job. */
-  enum deck_residual residual_tier; /* where it is between its uses */
-  int64_t sample; /* steps between measurements of what messages of gradients lose; 0: never */
+  struct codec residual; /* of residuals; ops NULL: no residuals */
+  struct codec
+      weights;     /* of gathered parameters in training; ops NULL: they are sent as they are */
+  bool difference; /* messages of parameters are differences to a copy of the whole unit */
+  bool apart; /* masters have a buffer of their own, because training decodes other values around
+                 them. The same in all plans of a job. */
+  enum deck_residual residual_tier; /* its tier between uses */
+  int64_t sample; /* steps between measurements of the errors of gradient messages; 0: never */
   enum working working;
   enum sums sums;
   bool gather_once; /* in a step: its window stays from its first use to its last use */
@@ -68,9 +69,9 @@ struct encoded {
   int parts, blocks;
 };
 struct encoded unit_policy_encoded(const struct plan_input *input); /* Pure. Local. */
-/* STATUS_USAGE, STATUS_UNSUPPORTED: no units can have the policy that the deck asks for. Local. */
+/* STATUS_USAGE, STATUS_UNSUPPORTED: the policy that the deck requests is impossible. Local. */
 enum status unit_policy_check(const struct plan_input *input);
-/* The codec in which compress.feedback keeps what messages lose; NULL: none, without ops. Local. */
+/* The codec of residuals for a value of compress.feedback; NULL: none, without ops. Local. */
 enum status unit_policy_residual(const char *feedback, struct codec *out);
 /* The codec of the gradients of the unit of this name. STATUS_USAGE. Local. */
 enum status unit_policy_codec(const struct deck_policy *asked, const char *unit, struct codec *out);

@@ -1,4 +1,4 @@
-/* A plan for people: one instruction a line, and where the bytes go. */
+/* A plan as text: one instruction per line, and the bytes by purpose. */
 #include <string.h>
 
 #include "base/append.h"
@@ -147,7 +147,7 @@ static void print_row(const char *name, int64_t persistent, int64_t transient, F
           mem_amount((double)transient).text, mem_amount((double)(persistent + transient)).text);
 }
 
-/* A part of the parameters that are kept. */
+/* Prints a part of the kept parameters. */
 static void print_frozen(const struct plan *plan, enum plan_tier tier, FILE *to)
 {
   int64_t bytes = 0;

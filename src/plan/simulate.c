@@ -2,13 +2,13 @@
  * when its waits are over.
  *
  * Lanes share the memory of the host and the links between ranks. Operations that use one of them
- * at the same time share its rate evenly, and none gets more than it would by itself. An operation
- * uses it evenly from its begin to its end.
+ * at the same time share its rate evenly, and none gets more than it would alone. An operation uses
+ * it evenly from its beginning to its end.
  *
  * The rates of copies and of the host's memory are those of a rank while all ranks of its node do
  * the same. Copies are measured while the other direction copies too. If copies of one rank alone
- * are faster, then the host's memory slows down those of all ranks. By itself a copy is then as
- * fast as alone, and all ranks' copies both ways just fill that memory. */
+ * are faster, then the host's memory slows down those of all ranks. Then a single copy has the rate
+ * of one rank alone, and copies of all ranks in both directions just fill the memory bandwidth. */
 #include <math.h>
 
 #include "base/mem.h"
@@ -18,8 +18,8 @@
  * each of several nodes. DEVICE: the compute lane uses all of it. */
 enum resource { HOST_MEMORY, LINK, NODE_LINK, DEVICE, RESOURCES };
 
-/* Seconds of the operation by itself, those that are left if communication takes no time, and those
- * for which it would have a resource all to itself. */
+/* Seconds of the operation alone, the seconds that remain if communication takes no time, and the
+ * seconds for which it would use each resource fully. */
 struct cost {
   double seconds, local, use[RESOURCES];
 };
@@ -60,7 +60,7 @@ static struct model_shape shape_of(const struct pricing *p)
   return (struct model_shape){p->plan->input.shape.micro_batch, p->plan->input.shape.sequence};
 }
 
-/* An operation that does little else than read and write its operands: a change is both. */
+/* An operation that mostly reads and writes its operands. A change counts as both. */
 struct cost cost_operands(const struct pricing *p)
 {
   double bytes = 0;
@@ -70,7 +70,7 @@ struct cost cost_operands(const struct pricing *p)
   return traffic_cost(p, bytes);
 }
 
-/* A codec of unknown rate takes as long as to read and write `bytes` of fp32 elements. */
+/* A codec of unknown rate takes as long as reading and writing `bytes` of fp32 elements. */
 static struct cost coded_cost(const struct pricing *p, const double rate[CODECS],
                               const struct codec *codec, double bytes)
 {
@@ -91,8 +91,8 @@ static struct cost plus(struct cost a, struct cost b)
   return a;
 }
 
-/* Without rates: with feedback the gradient is changed twice, to add and to subtract, and read
- * twice. */
+/* Without rates: with feedback the gradient is changed twice, by an addition and a subtraction, and
+ * read twice. */
 static struct cost encode_traffic(const struct pricing *p)
 {
   const struct cost cost = cost_operands(p);
@@ -101,7 +101,8 @@ static struct cost encode_traffic(const struct pricing *p)
   return plus(cost, traffic_cost(p, 4 * bytes_of(p, ENCODE_GRADS) + bytes_of(p, ENCODE_MESSAGES)));
 }
 
-/* With feedback the residual is decoded, what was sent is subtracted, and the rest encoded. */
+/* With feedback the residual is decoded, the sent message is subtracted, and the rest is
+ * encoded. */
 struct cost cost_encode(const struct pricing *p)
 {
   const double *encode = p->rates->encode_bytes, *decode = p->rates->decode_bytes,
@@ -163,7 +164,7 @@ struct cost cost_decode_params(const struct pricing *p)
   return coded_cost(p, p->rates->decode_bytes, codec, 4 * (double)whole->elements);
 }
 
-/* And what this rank makes of whole matrices. */
+/* Also this rank's transformations of whole matrices. */
 struct cost cost_update(const struct pricing *p)
 {
   struct cost cost = cost_operands(p);
@@ -206,7 +207,7 @@ double flops_loss(const struct pricing *p)
   return (1 + has(p, LOSS_D) + has(p, LOSS_GRADS)) * head_flops(p);
 }
 
-/* Of one token of each sequence. */
+/* Cost for one token of each sequence. */
 double flops_logits(const struct pricing *p)
 {
   return head_flops(p) / (double)shape_of(p).T;
@@ -247,7 +248,7 @@ double plan_op_flops(const struct plan *plan, enum op op)
   return flops;
 }
 
-/* By itself, and its part of the host's memory. */
+/* The cost of the operation alone, and its use of host memory. */
 struct cost cost_copy(const struct pricing *p)
 {
   const bool up = p->instr->lane == LANE_H2D;
@@ -308,7 +309,7 @@ static bool is_across(const struct pricing *p)
                        (group == GROUP_REPLICAS && p->plan->input.shape.group % local == 0));
 }
 
-/* Bytes between ranks. On the host each rank has a way of its own. */
+/* Bytes between ranks. On the host the ranks do not share a link. */
 static struct cost link_cost(const struct pricing *p, double bytes)
 {
   const struct plan_rates *rates = p->rates;
@@ -325,8 +326,8 @@ static struct cost link_cost(const struct pricing *p, double bytes)
   return (struct cost){.seconds = seconds, .use[LINK] = seconds};
 }
 
-/* Of `hops` around a group, one after another. Those of a ring through several nodes go from node
- * to node as often as there are nodes. */
+/* Latency of `hops` around a group, one after another. A ring through several nodes crosses between
+ * nodes once per node. */
 static double latency_s(const struct pricing *p, double hops)
 {
   const double node_s = p->rates->node_latency_s, link_s = p->rates->link_latency_s;
@@ -336,7 +337,7 @@ static double latency_s(const struct pricing *p, double hops)
   return is_in_a_node(p) ? hops * node_s : hops * (link_s + (local - 1) * node_s) / local;
 }
 
-/* A collective on the device keeps a part of it from the compute lane. */
+/* A collective on the device takes a part of it from the compute lane. */
 static struct cost collective_cost(const struct pricing *p, double bytes, double latency)
 {
   struct cost cost = link_cost(p, bytes);
@@ -394,7 +395,7 @@ struct cost cost_magnitude(const struct pricing *p)
   return plus(cost, cost_exchange(p));
 }
 
-/* All members' messages are read as they came, and the shard is written, or read and written. */
+/* All received messages are read, and the shard is written, or read and written. */
 struct cost cost_sum_shared(const struct pricing *p)
 {
   struct cost cost = cost_operands(p);
@@ -431,7 +432,7 @@ static struct cost cost_of(const struct pricing *p)
   return cost;
 }
 
-/* With `free` taking no time. Casts around a collective stay. */
+/* The cost if `free` takes no time. Casts around a collective remain. */
 static struct cost cost_without(const struct pricing *p, enum plan_part free)
 {
   const struct cost cost = cost_of(p);
@@ -440,16 +441,16 @@ static struct cost cost_without(const struct pricing *p, enum plan_part free)
              : (struct cost){.seconds = cost.local};
 }
 
-/* Until each is like the one before: what is deferred to the next step delays that one's end. The
- * last is company for the one before it, which shares resources with it. */
+/* Enough steps to reach the steady state, because work deferred to the next step delays the end of
+ * that step. The last step only shares resources with the step before it. */
 enum { STEPS = 5 };
 
 struct runner {
-  int time; /* the instruction that the lane runs, or is to run next, counted over all steps */
+  int time; /* the instruction that the lane runs or runs next, counted over all steps */
   bool runs;
-  double since, speed;    /* 1: as fast as by itself */
-  double left;            /* of it at `since`, seconds by itself */
-  double draw[RESOURCES]; /* the part of each that it uses by itself */
+  double since, speed;    /* 1: as fast as alone */
+  double left;            /* remaining seconds at `since`, at speed 1 */
+  double draw[RESOURCES]; /* the part of each resource that it uses at speed 1 */
 };
 
 /* One instruction of the plan: its cost, its waits, the distance to the next one on its lane. */
@@ -509,8 +510,8 @@ static void start(const struct replay *r, struct runner *lane)
     lane->draw[k] = ratio(cost->use[k], cost->seconds);
 }
 
-/* The part of a resource that one operation may use: those that want less leave the rest to the
- * others. */
+/* The part of a resource that one operation may use. Operations that need less leave the rest to
+ * the others. */
 static double fair_share(const struct replay *r, enum resource k)
 {
   double share = 0;
@@ -539,7 +540,7 @@ static void find_speeds(const struct replay *r, double speed[LANE_COUNT])
   }
 }
 
-/* One whose speed stays ends when it was to end, to the bit. */
+/* If the speed does not change, the predicted end stays bitwise the same. */
 static void set_speed(struct runner *lane, double now, double speed)
 {
   if (lane->speed == speed)
@@ -554,7 +555,7 @@ static double end_of(const struct runner *lane)
   return lane->runs ? lane->since + lane->left / lane->speed : INFINITY;
 }
 
-/* To the next end of an instruction; false where nothing runs any more. */
+/* Advances to the next end of an instruction. False if nothing runs any more. */
 static bool advance(struct replay *r)
 {
   for (int lane = 0; lane < LANE_COUNT; lane++)
@@ -608,8 +609,8 @@ static double replay(struct replay *r, const struct plan_rates *rates, enum plan
   return step_s;
 }
 
-/* How much shorter the step would be. Not at all, too, where what is left meets more of what it
- * shares a resource with. */
+/* Time by which the step would be shorter. It is 0 if the remaining work then shares resources with
+ * more other work and takes longer. */
 static double exposed(struct replay *r, const struct plan_rates *rates, double step_s,
                       enum plan_part free)
 {

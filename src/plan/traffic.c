@@ -52,8 +52,8 @@ static struct crossings count(const struct groups *kind, int local_ranks)
   return all;
 }
 
-/* A sum goes up a binomial tree, whose parents lack the lowest bit of a rank, and comes down one
- * whose parents lack the highest. */
+/* A sum goes up a binomial tree in which a parent is the rank without its lowest bit. It comes down
+ * a tree in which a parent is the rank without its highest bit. */
 static int64_t count_tree(int ranks, int local_ranks)
 {
   int64_t crossing = 0;
@@ -105,7 +105,7 @@ static void add(const struct job *job, const struct instr *instr, struct traffic
   const struct crossings *crossings = crossings_of(job, instr->attr.group);
   if (instr->attr.group == GROUP_NONE || instr->attr.group == GROUP_NODE)
     return;
-  /* In a group of one nothing travels, and crossings are none. */
+  /* A group of one sends nothing. */
   const int64_t ranks = plan_instr_ranks(job->plan, instr),
                 part = plan_instr_bytes(job->plan, instr) / ranks;
   const int64_t links = job->model->ring ? crossings->links * (ranks - 1) : crossings->pairs;

@@ -1,12 +1,12 @@
-/* Bytes that cross from node to node in a step: what collectives send, counted pair by pair.
- * Payload alone: no headers, and nothing of the control plane. */
+/* Bytes that collectives send from node to node in a step, counted pair by pair. Only payload
+ * counts, without headers and the control plane. */
 #ifndef SLUICE_PLAN_TRAFFIC_H
 #define SLUICE_PLAN_TRAFFIC_H
 
 #include "plan/plan.h"
 
-/* How the carrier does it. Messages of varying length count with their capacity. Ranks lie on nodes
- * block by block. */
+/* Properties of the transport. Messages of varying length count with their capacity. Each node has
+ * a block of consecutive ranks. */
 struct traffic_model {
   int local_ranks; /* of a node */
   bool ring;       /* all-gathers use a ring; else each member sends its part to all others */
@@ -14,11 +14,11 @@ struct traffic_model {
 
 /* Sent by all nodes together to others, in one step. */
 struct traffic_bytes {
-  int64_t gather;   /* parameters */
-  int64_t reduce;   /* gradients, in the shard group */
-  int64_t replicas; /* gradients, between replicas or of what is not sharded: reduce-scatter and
-                       all-gather */
-  int64_t sums;     /* loss and norm */
+  int64_t gather; /* parameters */
+  int64_t reduce; /* gradients, in the shard group */
+  int64_t
+      replicas; /* gradients between replicas, or without sharding: reduce-scatter and all-gather */
+  int64_t sums; /* loss and norm */
   int64_t all;
 };
 
@@ -30,7 +30,7 @@ int traffic_nodes(int ranks, int local_ranks);
 struct gradient_bytes {
   int64_t raw, messages;
   int64_t indices;          /* of messages */
-  int64_t elements, chosen; /* chosen: those that messages have values of, at most */
+  int64_t elements, chosen; /* chosen: upper bound for the elements that have values in messages */
 };
 struct gradient_bytes plan_gradient_bytes(const struct plan *plan);
 /* All bytes that this rank sends to other ranks in a step, by all-gathers and exchanges, without

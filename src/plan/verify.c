@@ -1,6 +1,6 @@
-/* Proof that a plan is safe and whole, from nothing but its input, instructions, waits and offsets;
- * shares no code with what built, placed and ordered it. Each part may take for granted what the
- * parts before it have proven. */
+/* Proof that a plan is safe and complete. It uses only the plan's input, instructions, waits and
+ * offsets, and shares no code with the builder, the placement and the ordering. Each part may
+ * assume the results of the parts before it. */
 #include "plan/verify.h"
 
 #include <stdarg.h>

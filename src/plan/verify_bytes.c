@@ -1,10 +1,11 @@
-/* Bytes: whatever meets over the same bytes is ordered, and what is read is the buffer's own value.
+/* Bytes: conflicting accesses to the same bytes are ordered, and every read finds the buffer's own
+ * value.
  *
  * Happens-before comes from lane order and waits, as a vector clock per instruction. Every byte
  * remembers its last change and the reads since, per lane (as in FastTrack: Flanagan and Freund,
- * PLDI 2009): an access is checked against those alone, because whatever came before them is
- * ordered before them. Bytes also remember whose value they hold. Two steps are walked, so that
- * what crosses the step boundary is proven too. */
+ * PLDI 2009): an access is checked against these alone, because all earlier accesses are ordered
+ * before them. Bytes also remember the buffer whose value they hold. Two steps are walked, so that
+ * the step boundary is covered too. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -13,7 +14,7 @@
 /* Times count instructions over both steps; -1 is "never". */
 struct span {
   int64_t begin, end;
-  int owner; /* root buffer whose value is here, -1: none */
+  int owner; /* root buffer whose value is stored here, -1: none */
   int writer, reader[LANE_COUNT];
 };
 
@@ -87,7 +88,7 @@ static bool is_before(const struct verifier *v, int earlier, int later)
 
 /* ---- bytes ---- */
 
-/* The first span that ends behind `at`. */
+/* The first span that ends after `at`. */
 static int find_span(const struct span_list *list, int64_t at)
 {
   int low = 0, high = list->n;
@@ -219,9 +220,8 @@ static bool lies_in(const struct plan *plan, int buffer, int root, int64_t begin
          end <= plan->buffer[buffer].offset + plan->buffer[buffer].bytes;
 }
 
-/* Whether the bytes mean something from step to step: this rank's masters, frozen parameters,
- * moments and caches, and the copy that is computed with. A window gathered around a master is as
- * old as its gradients. */
+/* Whether the value carries over from step to step: this rank's masters, frozen parameters, moments
+ * and caches, and the working copy. A window gathered around a master does not. */
 static bool carries_over(const struct plan *plan, const struct place *place,
                          const struct span *span)
 {
@@ -273,7 +273,7 @@ static enum status check_access(struct verifier *v, int time, const struct plan_
   return STATUS_OK;
 }
 
-/* Uses of one instruction do not meet, unless it works in place. */
+/* Uses of one instruction must not overlap, unless it works in place. */
 static enum status check_inside(struct verifier *v, int i)
 {
   const struct plan *plan = v->plan;
@@ -314,7 +314,7 @@ static enum status walk_one(struct verifier *v, int time)
   return status;
 }
 
-/* A span is then inside or outside of the buffer: what carries over ends with it. */
+/* A span is then inside or outside the buffer, so that carrying over ends with the buffer. */
 static enum status cut_at(struct verifier *v, int buffer)
 {
   if (buffer < 0)
@@ -352,7 +352,7 @@ static enum status start(struct verifier *v)
   return status;
 }
 
-/* Ranks of the shard group have all come as far. */
+/* All ranks of the shard group have reached this collective. */
 static bool meets_group(const struct instr *instr)
 {
   const bool exchanges = instr->op == OP_EXCHANGE && instr->attr.group == GROUP_REDUCE;
@@ -361,8 +361,8 @@ static bool meets_group(const struct instr *instr)
 }
 
 /* One rank writes into the copy that its group shares while others may read it. Their plans are
- * equal to this one, so a collective must lie between the write and the reads. That of the next
- * step's reads is PUBLISH. */
+ * equal to this one, so a collective must lie between the write and the reads. For the reads of the
+ * next step it is PUBLISH. */
 static enum status check_sharing_of(const struct verifier *v, int update)
 {
   const struct plan *plan = v->plan;

@@ -1,5 +1,5 @@
-/* Nothing is missing: a sum lacks no part, and every unit learns what it has to. Each operation
- * occurs as often as the shape asks for. */
+/* Completeness: a sum lacks no part, and every trained unit is updated. Each operation occurs as
+ * often as the shape requires. */
 #include "base/mem.h"
 #include "plan/verify.h"
 
@@ -7,14 +7,15 @@ struct tally {
   int of[OP_COUNT];
 };
 
-/* Each micro-batch is reduced by itself, under its own number; otherwise the step is, under none.
- */
+/* The micro-batch number of a reduction: its own if each micro-batch is reduced, -1 if the step
+ * is. */
 static bool reduces_micros(const struct plan *plan, int unit)
 {
   return plan->policy[unit].each_micro && plan->input.shape.micros > 1;
 }
 
-/* Whether replicas meet in each micro-batch, because what the devices send to the host is complete.
+/* Whether replicas are summed in each micro-batch, because gradients must be complete before they
+ * go to the host.
  */
 static bool meets_micros(const struct plan *plan, int unit)
 {
@@ -144,7 +145,7 @@ int due_exchange(const struct plan *plan, int unit, int micro, const struct tall
   return group_hops(plan, unit, micro) + replica_hops(plan, unit, micro);
 }
 
-/* A copy gets one difference per step. Windows get any number of messages: verify_windows() proves
+/* A copy gets one difference per step. Windows get any number of messages. verify_windows() proves
  * that each is encoded, gathered and decoded. */
 int due_messages(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
@@ -153,7 +154,7 @@ int due_messages(const struct plan *plan, int unit, int micro, const struct tall
   return micro < 0 && verify_learns(plan, unit);
 }
 
-/* Of two hops the second one is encoded. */
+/* With two hops, the second one is encoded. */
 int due_encode(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
   (void)tally;
@@ -170,7 +171,7 @@ int due_magnitude(const struct plan *plan, int unit, int micro, const struct tal
   return sums > 0 && verify_wants_largest(plan, unit) ? sums : 0;
 }
 
-/* Activations that are wanted back almost at once may stay, whatever the deck says. */
+/* Activations that are needed again very soon may stay on the device, whatever the deck says. */
 int due_kept_on_host(const struct plan *plan, int unit, int micro, const struct tally *tally)
 {
   if (!is_due(plan, &op_rows[OP_BACKWARD].one, unit, micro) || tally->of[OP_SAVE_ACT] == 0)

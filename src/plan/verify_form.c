@@ -1,5 +1,5 @@
 /* Form: each instruction agrees with its row in ops.c. It is on its lane, its buffers are in the
- * tiers that the shape asks for, and inside of their arenas and lifetimes. No instruction changes
+ * tiers that the shape requires, and inside their arenas and lifetimes. No instruction changes
  * frozen parameters. */
 #include "plan/verify.h"
 
@@ -112,7 +112,7 @@ enum {
   DISK = 1 << TIER_DISK
 };
 
-/* Where gradients are reduced, and the metrics with them. */
+/* The memory where gradients are reduced and metrics are computed. */
 static unsigned reduce_tiers(const struct plan *plan)
 {
   return plan->on_host[LANE_REDUCE] ? HOST : DEVICE;
@@ -220,7 +220,7 @@ static enum status check_lifetimes(const struct plan *plan, int i)
   return STATUS_OK;
 }
 
-/* ---- what is frozen ---- */
+/* ---- frozen parameters ---- */
 
 /* An instruction uses no buffer of another unit: see check_operand(). */
 static enum status check_frozen(const struct plan *plan, int i)

@@ -1,5 +1,5 @@
-/* Roles: what stands in an operation's places is what belongs there, all of it; and a sum is begun
- * once a step. */
+/* Roles: each operand of an operation is the right buffer, with all of its elements. A sum is begun
+ * once per step. */
 #include "base/mem.h"
 #include "plan/verify.h"
 
@@ -14,7 +14,7 @@ static bool is_home(const struct plan *plan, int unit, const struct operand *ope
   return operand->place == places[plan->policy[unit].residual_tier];
 }
 
-/* The only buffer that may stand there; -1: none may; ANY: any may. */
+/* The only buffer allowed as this operand; -1: none; ANY: any. */
 enum { ANY = -2 };
 static int buffer_of_role(const struct plan *plan, int unit, const struct operand *operand)
 {
@@ -155,8 +155,8 @@ static enum status check_facts(const struct plan *plan, int i, int k)
              : check_type(plan, i, k, type_of(plan, instr, operand));
 }
 
-/* An update by other rules than the input's, with another learning rate than its unit's, or with
- * other random bits. */
+/* The error for an update with another rule than the input's, another learning rate than its
+ * unit's, or other random bits. */
 static enum status check_optimizer(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
@@ -194,7 +194,7 @@ static enum status check_codec(const struct plan *plan, int i)
                      mine->ops ? mine->ops->name : "(absent)", codec.ops->name);
 }
 
-/* A member's shards of all nodes do not lie together. Each node's block is added up by itself. */
+/* A member's shards of all nodes are not adjacent. Each node's block is added up by itself. */
 static enum status check_blocks(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
@@ -209,7 +209,7 @@ static enum status check_blocks(const struct plan *plan, int i)
                      (long long)blocks);
 }
 
-/* All members decode what all members encode. */
+/* All members must decode the messages that all members encode. */
 static enum status check_params_codec(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
@@ -240,8 +240,8 @@ static enum status check_attributes(const struct plan *plan, int i)
 
 /* ---- beyond the facts ---- */
 
-/* The optimizer writes this rank's part of the copy that is computed with, at its place in the
- * whole unit if the group shares that. */
+/* The optimizer writes this rank's part of the working copy, at its place in the whole unit if the
+ * group shares the copy. */
 static enum status check_working(const struct plan *plan, int i)
 {
   const int unit = plan->instr[i].unit, shared = plan->shared[unit], working = plan->working[unit];
@@ -290,7 +290,7 @@ enum status check_gather_direction(const struct plan *plan, int i)
   return STATUS_OK;
 }
 
-/* Operand k has room for a codec that works on so many elements. */
+/* Whether operand k has room for a codec that works on so many elements. */
 static enum status check_work(const struct plan *plan, int i, int k, const struct codec *codec,
                               int64_t n, int parts)
 {
@@ -301,7 +301,7 @@ static enum status check_work(const struct plan *plan, int i, int k, const struc
   return verify_fail(plan, i, "has too little room for its codec %s", codec->ops->name);
 }
 
-/* The sample is after what both codecs work in. */
+/* The sample follows the scratch memory of both codecs. */
 static enum status check_sample(const struct plan *plan, int i, int64_t part, int members)
 {
   const struct instr *instr = &plan->instr[i];
@@ -368,7 +368,7 @@ enum status check_encode_params(const struct plan *plan, int i)
   return STATUS_OK;
 }
 
-/* This rank's message lies at its place among those of all members. */
+/* This rank's message must be at its place among those of all members. */
 enum status check_gather_messages(const struct plan *plan, int i)
 {
   const struct instr *instr = &plan->instr[i];
@@ -499,7 +499,8 @@ static enum status check_roles(const struct plan *plan, int i)
   return status || !check ? status : check(plan, i);
 }
 
-/* A sum is begun once a step. `begun`, per buffer: 1 + the instruction that did, 0: none yet. */
+/* A sum is begun once per step. `begun`, per buffer: 1 + the instruction that began it, 0: none
+ * yet. */
 static enum status check_sums(const struct plan *plan, int i, int *begun)
 {
   const struct instr *instr = &plan->instr[i];
@@ -517,7 +518,7 @@ static enum status check_sums(const struct plan *plan, int i, int *begun)
   return STATUS_OK;
 }
 
-/* The states are those of the optimizer. */
+/* The plan's states must be those of the optimizer. */
 static enum status check_states(const struct plan *plan)
 {
   const struct optim_ops *ops = optim_ops(plan->input.optim.name);

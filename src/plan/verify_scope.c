@@ -1,5 +1,6 @@
-/* Scopes: who has the elements of a buffer. A shard is one member's part of the unit. A buffer of
- * the group has all of the unit. Everything except parameters and state is a rank's own. */
+/* Scopes: how a group shares the elements of a buffer. A shard is one member's part of the unit. A
+ * buffer of the group has the whole unit. Everything except parameters and state is private to a
+ * rank. */
 #include "plan/verify.h"
 
 static const char *const names[] = {[SCOPE_SHARD] = "one shard per member",
@@ -11,7 +12,7 @@ static enum status fail_scope(const struct plan_buffer *b, const char *why)
   return status_set(STATUS_PLAN, "%s is planned as %s, but %s", b->name, names[b->scope], why);
 }
 
-/* Shards of a unit: check_update() proves that each element lies in one of them. */
+/* Shards of a unit: check_update() proves that each element is in one of them. */
 static int shards_of(const struct plan *plan)
 {
   return plan->input.strategy == STRATEGY_NO_SHARD ? 1 : plan->input.shape.group;

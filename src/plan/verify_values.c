@@ -1,5 +1,6 @@
-/* Values: what is read is what it is taken for. They are followed through one step: an update reads
- * the whole sum and nothing else, and what comes back from another tier is what went there. */
+/* Values: every read finds the value that the instruction needs. Values are followed through one
+ * step. An update reads the complete sum and nothing else. Data that return from another tier are
+ * the data that were sent there. */
 #include "base/mem.h"
 #include "plan/verify.h"
 
@@ -15,21 +16,22 @@ enum kind {
   VALUE_RECEIVED,  /* one message of each member of a group */
   VALUE_OLD_STATE, /* as the step before has left it */
   VALUE_STATE,
-  VALUE_DIRECTION, /* of this rank's range, or with `ranks` of all */
+  VALUE_DIRECTION, /* of this rank's range, or with `ranks` > 1 of all */
   VALUE_WORKING,
-  VALUE_RESIDUAL /* of so many sums of this step */
+  VALUE_RESIDUAL /* after `micros` sums of this step */
 };
 
 /* The value of a buffer. A gradient is a sum over so many ranks and micro-batches, from `micro` on,
  * of the parts of the unit itself and of the embedding. Messages hold the sum that each sender had.
- * A block's input may have gone on to another tier: then it is no longer here. */
+ * A block's input may have moved to another tier, then it is no longer here. */
 struct value {
   enum kind kind;
   int unit, micro;
-  int ranks, micros, embeds; /* micros of VALUE_RESIDUAL: sums of this step that have left it */
-  enum plan_group group; /* of messages: between the members of which group, and by which codec */
+  int ranks, micros,
+      embeds;            /* micros of VALUE_RESIDUAL: number of sums of this step that changed it */
+  enum plan_group group; /* of messages: the group whose members exchange them, and the codec */
   struct codec codec;
-  int state; /* of VALUE_STATE and VALUE_OLD_STATE: which */
+  int state; /* number of the state, for VALUE_STATE and VALUE_OLD_STATE */
   bool gone;
 };
 
@@ -102,7 +104,7 @@ static enum status expect_here(const struct walker *w, int k, enum kind kind, in
                      w->plan->buffer[buffer_of(w, k)].name);
 }
 
-/* For a block's backward pass. */
+/* Checks an input of a block's backward pass. */
 static enum status expect_input(const struct walker *w, int k)
 {
   return expect_here(w, k, VALUE_STREAM, w->plan->instr[w->now].unit - 1);
@@ -113,7 +115,7 @@ static enum status expect_saved(const struct walker *w, int k)
   return expect_here(w, k, VALUE_SAVED, w->plan->instr[w->now].unit);
 }
 
-/* A move of what a block keeps, to another tier or back. */
+/* A move of a block's activations, to another tier or back. */
 enum status value_kept(const struct walker *w)
 {
   enum status status = verify_recomputes(w->plan, w->plan->instr[w->now].unit)
@@ -126,7 +128,7 @@ enum status value_kept(const struct walker *w)
   return STATUS_OK;
 }
 
-/* The backward pass begins a sum or goes on with it, in the order of the micro-batches. */
+/* The backward pass begins or continues a sum, in the order of the micro-batches. */
 static enum status add_gradient(const struct walker *w, int k)
 {
   const struct instr *instr = &w->plan->instr[w->now];
@@ -146,7 +148,7 @@ static enum status add_gradient(const struct walker *w, int k)
   return STATUS_OK;
 }
 
-/* One sum goes on where the other ends. */
+/* One sum continues where the other ends. */
 static enum status join_sums(const struct walker *w, int k, struct value more)
 {
   struct value sum = value_of(w, k);
@@ -174,8 +176,8 @@ static enum status expect_gradient(const struct walker *w, int k)
   return expect_sum(w, k, VALUE_GRADIENT);
 }
 
-/* Ranks over which a member of the group has added up what it sends: itself alone, or all ranks of
- * its shard group or node. */
+/* Ranks over which a member of the group has summed the data that it sends: itself alone, or all
+ * ranks of its shard group or node. */
 static int summed_ranks(const struct plan *plan, enum plan_group group)
 {
   switch (group) {
@@ -228,7 +230,7 @@ static void set_messages(const struct walker *w, int from, int to, enum kind kin
   set_value(w, to, value);
 }
 
-/* The sum of what all members sent, which goes on with another one or begins. */
+/* The sum of all members' data, which begins a sum or continues another one. */
 static enum status sum_messages(const struct walker *w, int from, int to)
 {
   const struct instr *instr = &w->plan->instr[w->now];
@@ -241,7 +243,7 @@ static enum status sum_messages(const struct walker *w, int from, int to)
   return STATUS_OK;
 }
 
-/* Before the first sum of a step a residual is, in its own tier, as the step before has left it. */
+/* Before the first sum of a step, a residual in its own tier is as the step before left it. */
 static struct value residual_at(const struct walker *w, int k)
 {
   const int unit = w->plan->instr[w->now].unit;
@@ -250,7 +252,7 @@ static struct value residual_at(const struct walker *w, int k)
   return old ? (struct value){.kind = VALUE_RESIDUAL, .unit = unit} : value;
 }
 
-/* Each ENCODE takes what the one before it in the unit has left. */
+/* Each ENCODE reads the residual that the previous ENCODE of the unit wrote. */
 static enum status expect_residual(const struct walker *w, int k, int sums)
 {
   const struct instr *instr = &w->plan->instr[w->now];
@@ -266,7 +268,7 @@ static enum status expect_residual(const struct walker *w, int k, int sums)
                      value.micros, sums);
 }
 
-/* Before the instruction's sum. */
+/* Reads the residual before the instruction's sum. */
 static int sums_before(const struct walker *w)
 {
   const int micro = w->plan->instr[w->now].micro;
@@ -279,7 +281,7 @@ static void set_residual(const struct walker *w, int k, int sums)
   set_value(w, k, (struct value){.kind = VALUE_RESIDUAL, .unit = unit, .micros = sums});
 }
 
-/* To ENCODE, or back from it. */
+/* Moves a residual to ENCODE, or back from it. */
 enum status value_residual(const struct walker *w)
 {
   const enum op op = w->plan->instr[w->now].op;
@@ -290,7 +292,7 @@ enum status value_residual(const struct walker *w)
     return status;
   set_residual(w, MOVE_TO, sums);
   if (buffer_of(w, MOVE_FROM) != w->plan->residual[w->plan->instr[w->now].unit])
-    set_value(w, MOVE_FROM, (struct value){0}); /* a copy has gone on */
+    set_value(w, MOVE_FROM, (struct value){0}); /* a copy has moved on */
   return STATUS_OK;
 }
 
@@ -302,7 +304,7 @@ static enum status encode_residual(const struct walker *w)
   return status;
 }
 
-/* A gradient that a residual was added to is one still. */
+/* A gradient to which a residual was added is still a gradient. */
 enum status value_magnitude(const struct walker *w)
 {
   enum status status = expect_own_sum(w, MAGNITUDE_GRADS);
@@ -313,7 +315,7 @@ enum status value_magnitude(const struct walker *w)
   return status;
 }
 
-/* The largest magnitude is that of what is encoded, of all members that encode it. */
+/* The largest magnitude must be that of the encoded data, over all members that encode. */
 static enum status expect_largest(const struct walker *w)
 {
   const struct value sum = value_of(w, ENCODE_GRADS), of = value_of(w, ENCODE_LARGEST);
@@ -335,7 +337,8 @@ enum status value_encode(const struct walker *w)
     return status;
   set_messages(w, ENCODE_GRADS, ENCODE_MESSAGES, VALUE_ENCODED);
   if (w->plan->instr[w->now].use[ENCODE_GRADS].access == ACCESS_ADD)
-    set_value(w, ENCODE_GRADS, (struct value){0}); /* the rest, and no gradient */
+    set_value(w, ENCODE_GRADS,
+              (struct value){0}); /* the error of the message, no longer a gradient */
   return STATUS_OK;
 }
 
@@ -359,7 +362,7 @@ enum status value_sum_shared(const struct walker *w)
   return status ? status : sum_messages(w, SUM_SHARED_SENT, SUM_SHARED_SHARD);
 }
 
-/* A gradient that moves as it is. */
+/* A gradient that is moved without a change. */
 enum status value_gradient(const struct walker *w)
 {
   enum status status = expect_gradient(w, MOVE_FROM);
@@ -374,7 +377,7 @@ enum status value_accumulate(const struct walker *w)
   return status ? status : join_sums(w, ACCUMULATE_GRADS, value_of(w, ACCUMULATE_LANDED));
 }
 
-/* Every rank's and every micro-batch's, once. */
+/* The sum must have each rank and each micro-batch once. */
 static enum status expect_whole_sum(const struct walker *w, int k)
 {
   const struct plan_input *input = &w->plan->input;
@@ -413,7 +416,7 @@ static void set_state(const struct walker *w, int k, enum kind kind, int state)
             (struct value){.kind = kind, .unit = w->plan->instr[w->now].unit, .state = state});
 }
 
-/* The ranks whose ranges make up the unit. */
+/* The ranks whose ranges together are the unit. */
 static int shards_of(const struct walker *w)
 {
   const struct plan_input *input = &w->plan->input;
@@ -442,7 +445,7 @@ enum status value_gather_direction(const struct walker *w)
   return status;
 }
 
-/* UPDATE works in place: what it leaves is no direction. */
+/* UPDATE works in place, so afterwards the buffer is no direction. */
 static enum status spend_direction(const struct walker *w)
 {
   const enum status status =
@@ -455,7 +458,7 @@ static enum status spend_direction(const struct walker *w)
   return STATUS_OK;
 }
 
-/* On the disk the state is as the step before has left it, whatever copies of it are in memory. */
+/* The state on the disk is as the step before left it, whatever copies are in memory. */
 enum status value_update(const struct walker *w)
 {
   const struct instr *instr = &w->plan->instr[w->now];

@@ -1,6 +1,6 @@
 /* Windows: fetch -> gather -> use -> release. A codec encodes before the gather and decodes after
- * it. Each reader of a unit's parameters reads all of them, and no window stays open after the
- * step. */
+ * it. Every instruction that reads a unit's parameters finds all of them, and no window stays open
+ * after the step. */
 #include "base/mem.h"
 #include "plan/verify.h"
 
@@ -24,8 +24,8 @@ struct windows {
   int *next;       /* by buffer: see verify_families() */
 };
 
-/* Whether one of the two parts of a whole unit is present: on this rank all the time, if the
- * compute type is fp32, or brought into the buffer or a part of it. */
+/* Whether one of the two parts of a whole unit is present. It may always be on this rank, if the
+ * compute type is fp32, or be gathered into the buffer or a part of it. */
 static bool part_is_there(const struct windows *w, int buffer, bool frozen)
 {
   const struct plan *plan = w->plan;
@@ -108,8 +108,8 @@ static enum status fetch(const struct windows *w, int i)
   return STATUS_OK;
 }
 
-/* With masters in host memory a FETCH has brought the shard to its place in the window, or next to
- * it, from where it is cast. */
+/* With masters in host memory a FETCH has copied the shard to its place in the window, or next to
+ * it, and a cast follows. */
 static enum status check_fetched(const struct windows *w, int i)
 {
   const struct plan *plan = w->plan;

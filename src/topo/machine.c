@@ -30,8 +30,9 @@ static enum status look_at_pci_only(hwloc_topology_t machine)
 #if HWLOC_API_VERSION >= 0x20100
   static const char *const others[] = {"pci", "cuda", "nvml", "opencl", "gl", "rsmi", "levelzero"};
   for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-    (void)hwloc_topology_set_components(machine, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
-                                        others[i]); /* it fails for what is not built in */
+    (void)hwloc_topology_set_components(
+        machine, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+        others[i]); /* it fails for object types that are not built in */
 #endif
   return topo_check(hwloc_topology_set_io_types_filter(machine, HWLOC_TYPE_FILTER_KEEP_IMPORTANT),
                     "hwloc_topology_set_io_types_filter");
@@ -132,8 +133,8 @@ static enum status choose_source(hwloc_topology_t machine, const char *xml, cons
   return synthetic ? choose_synthetic(machine, synthetic) : STATUS_OK;
 }
 
-/* With the CPUs that a control group withholds: what is near a GPU does not depend on who may use
- * it. */
+/* Includes the CPUs that a control group withholds, because being near a GPU does not depend on
+ * permission. */
 enum status machine_load(const char *xml, const char *synthetic, hwloc_topology_t *out)
 {
   hwloc_topology_t machine;
@@ -169,7 +170,7 @@ enum status machine_read_cpus(const char *what, const char *list, hwloc_bitmap_t
 
 /* --- cores --------------------------------------------------------------- */
 
-/* Virtual machines may show no cores: then each CPU is one. */
+/* Virtual machines may show no cores. Then each CPU counts as one. */
 hwloc_obj_type_t machine_core_type(hwloc_topology_t machine)
 {
   return hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
@@ -244,7 +245,8 @@ static hwloc_obj_t package_of(hwloc_obj_t core)
   return core;
 }
 
-/* Cores without local memory form a domain per package: nothing else tells how near they are. */
+/* Cores without local memory form a domain per package, because nothing else shows how near they
+ * are. */
 static enum status add_to_domain(struct topo *topo, hwloc_obj_t core)
 {
   const struct domain wanted = {.node = node_of(topo->machine, core), .package = package_of(core)};
@@ -324,8 +326,8 @@ static enum status append_gpu(struct topo *topo, int64_t bus, hwloc_const_bitmap
   return STATUS_OK;
 }
 
-/* Where the firmware says nothing, or a virtual machine hides it, hwloc has the device at the root:
- * all CPUs are near. */
+/* If the firmware does not report the location, or a virtual machine hides it, hwloc has the device
+ * at the root. Then all CPUs are near. */
 static enum status append_device(struct topo *topo, int64_t bus, hwloc_obj_t device)
 {
   hwloc_obj_t around = device ? hwloc_get_non_io_ancestor_obj(topo->machine, device) : NULL;

@@ -43,25 +43,25 @@ static const struct gpu *gpu_of(const struct topo *topo, const struct share *sha
 
 /* --- GPUs ---------------------------------------------------------------- */
 
-/* Assignments differ by chains of exchanges, in each of which a GPU gives one rank away and takes
- * one: at most TOPO_GPUS ranks move, however many there are. So a step of distance outweighs the
- * order of these ranks, and an uneven number of ranks outweighs their distance. A GPU that a rank
- * does not see outweighs all of that. */
+/* Assignments differ by chains of exchanges. In a chain each GPU gives one rank away and takes one,
+ * so at most TOPO_GPUS ranks move. So a step of distance outweighs the order of these ranks, and an
+ * uneven number of ranks outweighs their distance. A GPU that a rank does not see outweighs all of
+ * that. */
 enum { STEP_COST = 1 << 20, UNEVEN = 1 << 28, NEVER = 1 << 30 };
 _Static_assert(TOPO_GPUS *TOPO_GPUS *TOPO_GPUS < STEP_COST, "order never outweighs distance");
 _Static_assert(TOPO_GPUS * 4 * STEP_COST < UNEVEN, "distance never leaves a GPU idle");
 _Static_assert(TOPO_GPUS * 4 * STEP_COST + UNEVEN < NEVER,
                "no rank has a GPU that it does not see");
 
-/* Every row has one of few columns, each of which takes `room` rows. A row beyond `even` costs
+/* Every row is assigned to a column. A column takes `room` rows. A row beyond `even` costs
  * UNEVEN. */
 struct matching {
   int columns, even, room;
   const int64_t *cost; /* [rows][columns] */
   int *column_of;      /* of the rows that have been placed */
   int placed[TOPO_GPUS];
-  int64_t way[TOPO_GPUS][TOPO_GPUS]; /* what it costs to move a row from one column to another */
-  int mover[TOPO_GPUS][TOPO_GPUS];   /* which row it is; -1: there is none */
+  int64_t way[TOPO_GPUS][TOPO_GPUS]; /* cost of moving a row from one column to another */
+  int mover[TOPO_GPUS][TOPO_GPUS];   /* the row that moves; -1: none */
 };
 
 static void forget_moves(struct matching *m, int column)
@@ -132,8 +132,8 @@ static void place_row(struct matching *m, int row)
       add_moves(m, r);
 }
 
-/* So that the sum of costs is the least: one row after the other, each by the shortest path
- * (Busacker and Gowen 1960). There is room for all. */
+/* Minimises the sum of costs: places one row after the other, each by the shortest path (Busacker
+ * and Gowen 1960). There is room for all. */
 static void match(int rows, int columns, const int64_t *cost, int *column_of)
 {
   struct matching m = {.columns = columns,
@@ -206,7 +206,8 @@ static int expected_gpu(const struct topo *topo, int rank)
   return gpu;
 }
 
-/* Distance first, then the ranks' order: the square keeps it where several orders are as near. */
+/* Distance first, then the order of the ranks. The square keeps this order if several assignments
+ * are equally near. */
 static int64_t cost_of(const struct topo *topo, int rank, int expected, int gpu)
 {
   const struct share *share = &topo->share[rank];
@@ -246,7 +247,7 @@ static enum status choose_gpus(struct topo *topo)
   return status;
 }
 
-/* --- what of the mask is near -------------------------------------------- */
+/* --- the near part of the mask ------------------------------------------- */
 
 char *list_text(hwloc_const_bitmap_t set)
 {
@@ -344,8 +345,8 @@ static enum status find_all_near(const struct topo *topo)
 
 /* --- parts of a share ---------------------------------------------------- */
 
-/* Two threads of a controller are busy at a time where there is much to drive: who enqueues, and
- * MPI's progress. */
+/* Two threads of a controller can be busy at the same time: the thread that enqueues, and MPI's
+ * progress. */
 static int controller_cores(const struct topo *topo, const struct share *share)
 {
   enum { MANY = 8 };
@@ -371,7 +372,7 @@ static enum status split_share(const struct topo *topo, int rank, struct share *
                       "topo.controller is %d, but rank %d of its node has %d core%s, which leaves "
                       "none for math: lower it",
                       controller, rank, share->cores, plural(share->cores));
-  const int io = gpu && share->cores >= controller + 2; /* else I/O is the controller's too */
+  const int io = gpu && share->cores >= controller + 2; /* else I/O shares the controller's cores */
   hwloc_topology_t machine = topo->machine;
   share->split = true;
   enum status status = machine_take_cores(machine, share->cpus, 0, controller, share->controller);

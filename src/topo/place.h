@@ -10,7 +10,7 @@
 
 /* Cores that share their local memory. */
 struct domain {
-  hwloc_obj_t node;    /* NUMA node with memory that they allocate from; NULL: none is local */
+  hwloc_obj_t node;    /* NUMA node that they allocate from; NULL: none is local */
   hwloc_obj_t package; /* of the first core; NULL: the machine shows none */
   hwloc_bitmap_t cpus;
 };
@@ -18,12 +18,12 @@ struct domain {
 struct gpu {
   int64_t bus; /* domain, bus, device and function as one number; -1: not of this machine's PCI
                   tree, but assumed */
-  hwloc_bitmap_t near; /* CPUs; all of them where the machine does not tell */
+  hwloc_bitmap_t near; /* CPUs near it; all if the machine does not report them */
 };
 
 /* The share of one rank. */
 struct share {
-  hwloc_bitmap_t mask;          /* CPUs that its launcher, or topo.cores, left it */
+  hwloc_bitmap_t mask;          /* CPUs that its launcher, or topo.cores, gave it */
   int visible, sees[TOPO_GPUS]; /* indices of GPUs, by the rank's own ordinals */
   int sharers;                  /* ranks with this mask */
 
@@ -56,7 +56,8 @@ struct topo {
 
 enum status topo_check(int result, const char *call);
 
-/* Whether a rank is bound; and its memory: its cores have one NUMA node of the machine's several.
+/* Whether a rank is bound, and whether its memory is: if its cores have one of several NUMA nodes
+ * of the machine.
  */
 bool share_binds(const struct topo *topo, const struct share *share);
 bool share_binds_memory(const struct topo *topo, const struct share *share);
@@ -65,7 +66,7 @@ bool share_binds_memory(const struct topo *topo, const struct share *share);
 
 /* This one, or one of a file that hwloc wrote, or one in its synthetic language. */
 enum status machine_load(const char *xml, const char *synthetic, hwloc_topology_t *out);
-/* CPUs of a list; STATUS_USAGE names `what` it is. */
+/* CPUs of a list. STATUS_USAGE names `what`, the source of the list. */
 enum status machine_read_cpus(const char *what, const char *list, hwloc_bitmap_t out);
 hwloc_obj_type_t machine_core_type(hwloc_topology_t machine);
 /* The next core with a CPU in the mask, after `core` (NULL: the first). */

@@ -16,7 +16,7 @@ enum { COLUMNS = TOPO_COLUMNS };
 static const char *const titles[COLUMNS] = {"rank",       "GPU", "memory", "cores",
                                             "controller", "I/O", "math",   "threads"};
 
-/* All of these as snprintf does: the length is that of the whole text, whatever fits. */
+/* All of these return the length of the whole text, as snprintf does. */
 static int print_set(hwloc_const_bitmap_t set, char *out, size_t size)
 {
   return hwloc_bitmap_iszero(set) ? snprintf(out, size, "-")
@@ -134,7 +134,7 @@ static hwloc_obj_t print_row(const struct topo *topo, hwloc_const_bitmap_t cpus,
   return core;
 }
 
-/* A GPU stands at the node where the first CPU near it is. */
+/* A GPU is shown at the node of the first CPU near it. */
 static void print_gpus(const struct topo *topo, hwloc_const_bitmap_t cpus, FILE *to)
 {
   for (int g = 0; g < topo->gpus; g++) {
@@ -225,7 +225,7 @@ static void print_memory_alone(const struct topo *topo, FILE *to)
               (double)node->attr->numanode.local_memory / (1 << 30));
 }
 
-/* Domains of the same packages stand under one line. */
+/* Domains of the same packages are shown under one line. */
 static enum status print_domains(const struct topo *topo, hwloc_bitmap_t last,
                                  hwloc_bitmap_t packages, FILE *to)
 {
@@ -333,7 +333,7 @@ static void print_workers(const struct topo *topo, FILE *to)
         to);
 }
 
-/* Where memory of bound ranks lies, on a machine that leaves a choice. */
+/* The location of memory of bound ranks, on a machine with several choices. */
 static void print_memory(const struct topo *topo, FILE *to)
 {
   int one = 0, several = 0, none = 0;
@@ -357,7 +357,7 @@ static void print_memory(const struct topo *topo, FILE *to)
         to);
 }
 
-/* Says which cores are too few. */
+/* Names the cores that are too few. */
 static enum status print_crowd(const struct topo *topo, FILE *to)
 {
   hwloc_bitmap_t masks = hwloc_bitmap_alloc();

@@ -11,7 +11,7 @@ static double least_of(double a, double b)
   return a > 0 && (b <= 0 || a < b) ? a : b;
 }
 
-/* A file of one line; false where there is none. */
+/* Reads a file of one line. False if there is none. */
 static bool read_line(const char *folder, const char *name, char *line, size_t size)
 {
   char path[PATH_SIZE + 64];
@@ -42,7 +42,7 @@ static double quota_v1(const char *folder)
   return quota / period;
 }
 
-/* Up from the group to the mount. Inside a container the group's own path may not be there, but the
+/* Up from the group to the mount. Inside a container the group's own path may not exist, but the
  * mount shows the container's limit. */
 static double walk_up(const char *mount, const char *group, double (*quota_of)(const char *folder))
 {

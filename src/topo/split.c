@@ -12,9 +12,9 @@ enum { FREE = -1 };
 
 struct class {
   hwloc_const_bitmap_t near; /* CPUs, of its first rank */
-  hwloc_bitmap_t choice;     /* these as cores, by their numbers in the order of hwloc */
+  hwloc_bitmap_t choice;     /* the same as cores, numbered in the order of hwloc */
   int first, ranks;
-  int cores, wanted; /* that it has, and that it will have */
+  int cores, wanted; /* number of cores that it has, and that it will have */
   int next;  /* first core that may be free: a taken core may change its owner, but stays taken */
   bool full; /* no exchange leads to a free core */
 };
@@ -96,7 +96,7 @@ static void forget(struct split *split)
   }
 }
 
-/* The rounds only tell how many cores each class gets. Then the classes take them one after the
+/* The rounds only decide how many cores each class gets. Then the classes take them one after the
  * other, so that cores of a class are adjacent if possible. */
 static void deal(struct split *split)
 {

@@ -11,7 +11,7 @@ static int count(hwloc_topology_t machine, hwloc_obj_type_t type)
   return n > 0 ? n : 0;
 }
 
-/* All of them where the operating system cannot tell. */
+/* All CPUs if the operating system cannot report them. */
 static int count_own(hwloc_topology_t machine)
 {
   hwloc_bitmap_t mask = hwloc_bitmap_alloc();

@@ -13,10 +13,10 @@
 #include "base/open.h"
 #include "topo/place.h"
 
-/* --- what a rank knows of itself ----------------------------------------- */
+/* --- the record of a rank ------------------------------------------------ */
 
-/* The boot's id rather than the host's name: two containers on one machine share its cores,
- * whatever they are called. */
+/* The boot id, not the host name, because containers on one machine share its cores under different
+ * names. */
 static uint64_t hash_machine(void)
 {
   char text[256] = "";
@@ -26,7 +26,7 @@ static uint64_t hash_machine(void)
   return hash_text(text);
 }
 
-/* An operating system that cannot tell restricts nothing. */
+/* An operating system that cannot report the mask restricts nothing. */
 static void read_mask(void *mask, size_t bytes)
 {
   memset(mask, 0, bytes);
@@ -53,7 +53,7 @@ enum status topo_record(int gpus, const char *const bus[], struct topo_record *o
 
 /* --- creation ------------------------------------------------------------ */
 
-/* Without shares: how many there are may depend on the machine. */
+/* Without shares, because their number may depend on the machine. */
 static enum status create(const char *xml, const char *synthetic,
                           const struct topo_options *options, struct topo **out)
 {
@@ -244,7 +244,8 @@ static enum status find_scene_gpus(struct topo *topo, const struct topo_scene *s
   return machine_assume_gpus(topo, wanted);
 }
 
-/* The CPUs that this process may use. An operating system that cannot tell restricts nothing. */
+/* The CPUs that this process may use. An operating system that cannot report them restricts
+ * nothing. */
 static enum status own_mask(hwloc_topology_t machine, hwloc_bitmap_t mask)
 {
   hwloc_const_bitmap_t whole = hwloc_topology_get_topology_cpuset(machine);
@@ -260,7 +261,7 @@ static enum status scene_mask(const struct topo *topo, const struct topo_scene *
                               hwloc_bitmap_t mask)
 {
   hwloc_topology_t machine = topo->machine;
-  if (scene->masks > 0) { /* a launcher may give more than there is */
+  if (scene->masks > 0) { /* a launcher may give CPUs that do not exist */
     const enum status status =
         machine_read_cpus("", scene->mask[scene->masks == 1 ? 0 : rank], mask);
     return status ? status
@@ -390,7 +391,7 @@ bool share_binds_memory(const struct topo *topo, const struct share *share)
          hwloc_get_nbobjs_by_type(topo->machine, HWLOC_OBJ_NUMANODE) > 1;
 }
 
-/* A policy other than the kernel's own, which whoever started this process chose for it. */
+/* A policy other than the kernel's default, chosen for this process before it started. */
 static bool was_given_policy(const struct topo *topo)
 {
   hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
@@ -404,8 +405,8 @@ static bool was_given_policy(const struct topo *topo)
 
 /* The policy of the calling thread, not of a memory area, because threads inherit it. Code that
  * creates pages for such a thread follows it too: a driver of pinned memory, whose pages cannot be
- * bound later, and files that processes share. Without HWLOC_MEMBIND_STRICT the node is preferred:
- * what it has no room for goes elsewhere. */
+ * bound later, and files that processes share. Without HWLOC_MEMBIND_STRICT the node is only
+ * preferred. If it is full, pages come from other nodes. */
 static void bind_memory(const struct topo *topo)
 {
   const struct share *share = own_share(topo);

@@ -36,26 +36,26 @@ enum { TOPO_RECORD_WORDS = sizeof(struct topo_record) / sizeof(int64_t) };
 enum status topo_record(int gpus, const char *const bus[], struct topo_record *out);
 
 struct topo_options {
-  bool bind;   /* false: threads are counted, nothing is bound */
-  int threads; /* for math; 0: one per physical core, fewer where the control group grants less time
-                  (CPU quota) */
+  bool bind;      /* false: threads are counted, nothing is bound */
+  int threads;    /* for math; 0: one per physical core, fewer if the control group grants less time
+                     (CPU quota) */
   int controller; /* cores for it; 0: 1 or 2 with a GPU, none without */
   int lists;      /* topo.cores: */
   char *const
-      *list; /* CPUs of each rank of a machine, in place of what is near its GPU; 0 lists: none */
+      *list; /* CPUs of each rank of a machine, instead of the CPUs near its GPU; 0 lists: none */
 };
 
-/* The share of `rank` from all ranks' records: of those on its machine, each gets its own.
- * STATUS_USAGE where the options do not fit. Local, the same on all ranks of a machine. */
+/* The share of `rank`, computed from all ranks' records. Each rank of a machine gets its own share.
+ * STATUS_USAGE if the options do not fit. Local, consistent on all ranks of a machine. */
 enum status topo_create_job(const struct topo_record *records, int ranks, int rank,
                             const struct topo_options *options, struct topo **out);
 
-/* The shares of ranks that are not there, for a look at them. */
+/* The shares of ranks that do not exist, for display. */
 struct topo_scene {
   const char *xml, *synthetic; /* a file that hwloc wrote; hwloc's synthetic language ("pack:2
                                   numa:1 core:4 pu:2"); both NULL: this machine */
   int ranks;                   /* on the machine; 0: one per GPU */
-  int self;                    /* the one that topo_threads() and the like speak of */
+  int self;                    /* the rank that topo_threads() and the like describe */
   int gpus;  /* -1: those that the machine shows. A machine that shows none is assumed to have so
                 many */
   int buses; /* GPUs of this machine by ordinal, as in topo_record(); 0: look for them */
@@ -63,7 +63,7 @@ struct topo_scene {
   int masks; /* 1: the same for all ranks; else one per rank. 0: all CPUs of a described
               * machine, or the CPUs of this process */
   char *const *mask;
-  double quota; /* CPUs' worth of time of a machine that is described, 0: unlimited */
+  double quota; /* CPU time of a described machine, in CPUs, 0: unlimited */
 };
 enum status topo_create_scene(const struct topo_scene *scene, const struct topo_options *options,
                               struct topo **out);
@@ -81,12 +81,12 @@ int topo_io_cores(
 int topo_gpu(
     const struct topo *topo); /* ordinal of this rank's GPU among those that it sees, -1: none */
 const char *topo_description(const struct topo *topo); /* "2 cores of NUMA node 0 (CPUs 0-1)" */
-const char *topo_warning(const struct topo *topo); /* what is wrong with the mask that this rank was
-                                                      given; "": nothing */
+const char *topo_warning(
+    const struct topo *topo); /* warning about the mask of this rank, "" if it is right */
 
 /* Binds all threads of this process to its share, or to the controller's part if the share is
- * split. Memory is bound to the NUMA node of the share's cores, as far as that has room: the rest
- * comes from other nodes. This holds for memory that the calling thread, or a thread that it starts
+ * split. Memory is bound to the NUMA node of the share's cores. If the node is full, the rest comes
+ * from other nodes. This holds for memory that the calling thread, or a thread that it starts
  * later, touches first or has a driver pin. A share with cores of several nodes binds no memory:
  * each page goes to the node of the thread that touches it first. A policy that the process was
  * started with is kept. If the kernel does not let memory be bound, that is a warning. A rank that
@@ -101,7 +101,7 @@ enum status topo_bind_io(const struct topo *topo);
 struct topo_pages {
   int64_t near, far, nowhere;
 };
-/* Adds up to 1024 pages of `memory`, evenly spread. STATUS_UNSUPPORTED: the kernel tells nothing,
+/* Adds up to 1024 pages of `memory`, evenly spread. STATUS_UNSUPPORTED: the kernel reports nothing,
  * or no memory is local to this rank's cores. Local. */
 enum status topo_find_pages(const struct topo *topo, const void *memory, int64_t bytes,
                             struct topo_pages *pages);
@@ -132,15 +132,15 @@ struct topo_machine {
 };
 void topo_read_machine(const struct topo *topo, struct topo_machine *out);
 
-/* CPU time, in CPUs, that control groups grant a process: the least value of the group and those
- * around it (v2 cpu.max, v1 cpu.cfs_quota_us); 0: unlimited. `groups`: a file such as
+/* CPU time, in CPUs, that control groups grant a process; 0: unlimited. It is the least value of
+ * the group and its ancestors (v2 cpu.max, v1 cpu.cfs_quota_us). `groups`: a file such as
  * /proc/self/cgroup. `root`: the mount point of the control groups. */
 double topo_cpu_quota(const char *groups, const char *root);
 
 /* This machine in one line, and how much of it this process may use: for `sluice doctor`. */
 struct topo_summary {
   char version[16];                 /* of the hwloc that is loaded */
-  int packages, nodes, cores, cpus; /* of the machine; nodes: NUMA's with memory */
+  int packages, nodes, cores, cpus; /* of the machine; nodes: NUMA nodes with memory */
   int own_cores;                    /* with a CPU in this process' mask */
   double quota;                     /* CPUs of time that control groups grant, 0: unlimited */
 };

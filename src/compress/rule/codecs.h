@@ -2,7 +2,7 @@
  * devices may include it.
  *
  * ROW(name, kind, title, source): the name in a deck, which is a C name too, the kind, the line in
- * its help, where the format comes from. A row is in the list of its kind. */
+ * the help, the source of the format. A row is in the list of its kind. */
 #ifndef SLUICE_COMPRESS_RULE_CODECS_H
 #define SLUICE_COMPRESS_RULE_CODECS_H
 

@@ -1,19 +1,22 @@
 /* Messages of exact fp32 vectors with short exponents: the layout, for C and CUDA C++. It uses
- * nothing but the C library. Integers alone are used, so each pattern of bits comes back.
+ * nothing but the C library. It uses integers only, so each bit pattern is restored.
  *
- * Exponents of neighbours are alike (Hershcovitch et al. 2024, arXiv:2411.05239; Zhang et al. 2025,
- * arXiv:2504.11651). A vector is cut into blocks of 1024 elements. The last one may be shorter. An
- * element has a code of `width` bits: how far its exponent is below the largest one of the block.
- * The largest code is an escape, and the exponent follows in a byte of its own. For normally
- * distributed elements width is 3, and an exponent takes 3.2 bits with escapes. Its entropy is 2.5
- * bits. Each block is decoded by itself.
+ * Exponents of neighbours are similar (Hershcovitch et al. 2024, arXiv:2411.05239; Zhang et al.
+ * 2025, arXiv:2504.11651). A vector is cut into blocks of 1024 elements. The last one may be
+ * shorter. An element has a code of `width` bits: how far its exponent is below the largest one of
+ * the block. The largest code is an escape, and the exponent follows in a byte of its own. For
+ * normally distributed elements width is 3, and an exponent takes 3.2 bits with escapes. Its
+ * entropy is 2.5 bits. Each block is decoded by itself.
  *
  * A message is a header, a table with an entry per block, and the data of the blocks. Data of a
- * block, padded with zeros to a multiple of 16 bytes:
- *   planes  width * 32 words; bit k of word l of plane b is bit b of the code of element 32 k + l
- *   low     m halves, the low 16 bits of each of the m elements
- *   high    m bytes: sign and the upper 7 bits of the fraction
- *   escaped exponents in bytes, of elements l, 32 + l, ... for l = 0, then for l = 1, and so on
+ * block with m elements, padded with zeros to a multiple of 16 bytes:
+ *
+ * - Planes: width * 32 words. Bit k of word l of plane b is bit b of the code of element 32 k + l.
+ * - Low: the low 16 bits of each of the m elements.
+ * - High: m bytes with the sign and the upper 7 bits of the fraction.
+ * - Escaped exponents: one byte each, of elements l, 32 + l, ... for l = 0, then for l = 1, and so
+ *   on.
+ *
  * A block that would not become shorter holds its elements as they are. A block of zeros holds
  * nothing. */
 #ifndef SLUICE_COMPRESS_RULE_EXPONENT_H

@@ -3,18 +3,21 @@
  *
  * A vector of n elements is a matrix M [rows][block]. Zeros fill the last row. A message has a
  * basis V [rank][block] with orthonormal or zero rows, and coefficients C [rows][rank]. It stands
- * for the product C V. C begins as random numbers. In each round
+ * for the product C V. C begins as random numbers. Each round computes:
+ *
  *   V = C^T M, then its rows are made orthonormal
  *   C = M V^T
  *
- * Sums have one order, and no product and sum are fused, so all devices give the same bits:
- * - C^T M: each band of rows from zero, row after row; bands as the device's sum_parts.
+ * Sums have one order, and no product and sum are fused. So results are bitwise identical on all
+ * devices:
+ *
+ * - C^T M: each band of rows from zero, row after row. Bands as the device's sum_parts.
  * - Products of rows: lane l of 32 adds columns l, l + 32, ..., then lanes l and l + 16 are added,
  *   l and l + 8, and so on.
- * - C V: from zero, in ascending order of the rank; messages as sum_parts.
+ * - C V: from zero, in ascending order of the rank. Messages as sum_parts.
  *
  * Row j of V is first scaled by a power of two, lowrank_scale(). It then loses its components along
- * all earlier rows, twice: the second time removes what rounding has left (Giraud et al. 2005,
+ * all earlier rows, twice. The second time removes the rest that rounding left (Giraud et al. 2005,
  * Numerische Mathematik 101). A row that the second time makes shorter by half depends on
  * the earlier ones, so it becomes zeros. Before another round each row is scaled again, because
  * M V^T times M has the square of M's magnitude. If an element of M is not finite, all of C V is

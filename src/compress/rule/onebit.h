@@ -1,6 +1,6 @@
-/* Signs, with the mean of the negative elements of a block and the mean of the other elements
- * (Seide et al. 2014, "1-bit stochastic gradient descent and its application to data-parallel
- * distributed training of speech DNNs", Interspeech). */
+/* Signs, with the mean of the negative elements of a block and the mean of the other elements.
+ * Source: Seide et al. 2014, "1-bit stochastic gradient descent and its application to
+ * data-parallel distributed training of speech DNNs", Interspeech. */
 #ifndef SLUICE_COMPRESS_RULE_ONEBIT_H
 #define SLUICE_COMPRESS_RULE_ONEBIT_H
 

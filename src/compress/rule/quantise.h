@@ -23,7 +23,8 @@
  * elements of a block that have scales of 0 are 0.
  *
  * Sums have one order: a lane adds its elements in ascending order, then lanes l and l + 16 are
- * added, l and l + 8, and so on. No product and sum are fused. All devices give the same bits. */
+ * added, l and l + 8, and so on. No product and sum are fused. So results are
+ * bitwise identical on all devices. */
 #ifndef SLUICE_COMPRESS_RULE_QUANTISE_H
 #define SLUICE_COMPRESS_RULE_QUANTISE_H
 

@@ -1,6 +1,6 @@
 /* Random positions of each block, the same in all messages of a seed (Stich et al. 2018,
  * arXiv:1809.07599). An odd factor makes all positions of a block differ, because a block is a
- * power of two. A uniform offset chooses each element with probability keep / block. */
+ * power of two. A uniform offset selects each element with probability keep / block. */
 #ifndef SLUICE_COMPRESS_RULE_RANDOMK_H
 #define SLUICE_COMPRESS_RULE_RANDOMK_H
 

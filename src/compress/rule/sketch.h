@@ -8,14 +8,14 @@
  * Sketched-SGD (Ivkin et al. 2019, arXiv:1903.04488) adds the sketches of all ranks, and asks for
  * the exact values of the largest estimates in a second round. This codec differs: each message is
  * decoded by itself, there is no second round, and a sum is over decoded messages. So the sender
- * knows what arrives, and feedback keeps exactly what is lost.
+ * knows the decoded message, and feedback keeps exactly its error.
  *
  * A vector is cut into blocks of `block` elements. The last one may be shorter. Each block has a
  * struct sketch_head and SKETCH_ROWS * columns counters, which lie one after another. An element
  * decodes to scale * estimate if the magnitude of its estimate is `threshold` or more, and to 0
- * otherwise. The sender chooses the threshold so that `keep` elements arrive, and more if estimates
- * are equal. It chooses the scale by least squares, so a message is never further from the block
- * than zeros are: the scale is at most one step.
+ * otherwise. The sender chooses the threshold so that `keep` elements are decoded, and more if
+ * estimates are equal. It chooses the scale by least squares, so a message is never further from
+ * the block than zeros are. The scale is at most one step.
  *
  * Counters are integers, so their sums have no order. An element is rounded to steps of
  * largest / limit, limit = 2^30 / block. A counter adds at most `block` elements of at most `limit`

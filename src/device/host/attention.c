@@ -1,8 +1,8 @@
-/* Causal attention by strips of query rows. A strip meets only the keys that some row of it may
+/* Causal attention by strips of query rows. A strip uses only the keys that one of its rows may
  * see, in chunks whose scores stay in cache. The largest score so far is subtracted (Milakov &
  * Gimelshein 2018, arXiv:1805.02867). Forward, a task is a strip of a head of a sequence; backward,
- * a head of a sequence. Heads that share a key/value head make its gradients each for itself and
- * add them one after the other. */
+ * a head of a sequence. Heads that share a key/value head compute its gradients separately and add
+ * them one after the other. */
 #include "device/host/attention.h"
 
 #include <math.h>
@@ -90,7 +90,7 @@ void attention_mask(const struct attention_job *job, const struct strip *strip, 
   memset(row + *to, 0, (size_t)(n - *to) * sizeof *row);
 }
 
-/* Takes the scores of a row into its sum; what there is of out is brought to the new largest score.
+/* Adds the scores of a row to its sum. The partial `out` is rescaled to the new largest score.
  */
 static void meet_row(const struct attention_job *job, struct strip *strip, int64_t r, int64_t key,
                      int64_t n, bool first)
@@ -140,8 +140,8 @@ void attention_meet(struct attention_job *job, struct strip *strip, int64_t from
   }
 }
 
-/* Workspace of a worker: scores, their gradients, and where heads share keys the gradients by keys
- * and values of one head. */
+/* Workspace of a worker: scores and their gradients. If heads share keys, also the gradients of
+ * keys and values of one head. */
 static int64_t score_floats(const struct attention *op)
 {
   return QUERIES * attention_keys(op);

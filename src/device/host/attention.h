@@ -1,4 +1,4 @@
-/* Shared by the files of attention: strips of query rows that meet the keys they may see, one chunk
+/* Shared by the files of attention: strips of query rows, and the keys that they may see, one chunk
  * of keys at a time. */
 #ifndef SLUICE_DEVICE_HOST_ATTENTION_H
 #define SLUICE_DEVICE_HOST_ATTENTION_H
@@ -18,7 +18,7 @@ struct attention_job {
   float scale;
 };
 
-/* Rows [row, row + rows) of the queries that share a key/value head, `stacked` rows a token: the
+/* Rows [row, row + rows) of the queries that share a key/value head, `stacked` rows per token: the
  * heads one by one (stacked 1), or all that share it. */
 struct strip {
   int64_t row, rows, stacked;
@@ -51,8 +51,8 @@ void attention_visible(const struct attention *op, const struct strip *strip, in
 void attention_range(const struct attention *op, const struct strip *strip, int64_t *from,
                      int64_t *to);
 
-/* scores = scale q k^T for keys [key, key + n), and zeros in place of what a row does not see: its
- * own are [*from, *to). */
+/* scores = scale q k^T for keys [key, key + n), with zeros for keys that a row does not see. It
+ * sees [*from, *to). */
 void attention_scores(struct attention_job *job, const struct strip *strip, int64_t key, int64_t n);
 void attention_mask(const struct attention_job *job, const struct strip *strip, int64_t r,
                     int64_t key, int64_t n, float *row, int64_t *from, int64_t *to);
@@ -61,7 +61,7 @@ void attention_mask(const struct attention_job *job, const struct strip *strip, 
  * is 0 or unset, max is -infinity. */
 void attention_meet(struct attention_job *job, struct strip *strip, int64_t from, int64_t to);
 
-/* Generation: queries behind a cache of keys (attention_cached.c). */
+/* Generation: queries after a cache of keys (attention_cached.c). */
 int64_t attention_cached_floats(const struct attention *op, int threads);
 void attention_cached(struct lane *lane, const struct attention *op);
 

@@ -1,7 +1,7 @@
-/* Attention of a few new tokens to many cached ones, whose keys and values should be read once and
- * by all workers. The queries of all heads that share a key/value head are stacked. A task is one
- * strip of them with one span of the keys. The results of the spans are then combined, span after
- * span. Spans depend on the shape of a sequence alone, so the bits depend on nothing else. */
+/* Attention of a few new tokens to many cached ones. All workers share the keys and values, so that
+ * they are read once. The queries of all heads that share a key/value head are stacked. A task is
+ * one strip of them with one span of the keys. The results of the spans are then combined, span
+ * after span. Spans depend on the shape of a sequence alone, and so do the results. */
 #include "device/host/attention.h"
 
 #include <math.h>
@@ -16,9 +16,9 @@ struct cached_job {
   struct attention_job base;
   int64_t group, rows,
       strips; /* heads that share a key/value head; their stacked query rows, and strips of those */
-  int64_t wanted;                             /* spans that make enough tasks of it */
-  int64_t first_key, span, spans, most_spans; /* the first key that any row sees; keys in a span,
-                                                 spans; what these are before rounding */
+  int64_t wanted;                             /* spans that give enough tasks */
+  int64_t first_key, span, spans, most_spans; /* the first key that any row sees; keys per span,
+                                                 spans; the same before rounding */
   float *work, *parts; /* parts [batch, kv_heads, span]: out [rows, D], max [rows], sum [rows] */
 };
 
@@ -46,7 +46,7 @@ static struct cached_job shape_of(const struct attention *op)
   return job;
 }
 
-/* Enough for fewer tokens and a shorter past, too, so that a generator asks once. More tokens mean
+/* Also enough for fewer tokens and a shorter past, so that a generator asks once. More tokens mean
  * more rows, but fewer spans. */
 int64_t attention_cached_floats(const struct attention *op, int threads)
 {
@@ -67,8 +67,7 @@ static float *part_of(const struct cached_job *job, int64_t pair, int64_t span)
   return job->parts + (pair * job->spans + span) * part_floats(job->base.op, job->rows);
 }
 
-/* Where row r of the stack of a sequence and key/value head lies: its token among those of the
- * batch, its head. */
+/* Token in the batch, and head, of row r of the stack of a sequence and key/value head. */
 struct place {
   int64_t token, head;
 };

@@ -1,5 +1,5 @@
-/* OpenBLAS, and the care it needs. It does the small products of attention; matmul.c says why not
- * the large ones. */
+/* OpenBLAS and workarounds for it. It computes the small products of attention. matmul.c says why
+ * it does not compute the large ones. */
 #include <cblas.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +11,10 @@
 #include "device/host/host.h"
 
 #define CORE_VARIABLE "OPENBLAS_CORETYPE"
-/* Names the slow kernels, for the program that a restart starts. */
+/* Names the slow kernels, for the restarted program. */
 #define RESTARTED_VARIABLE "SLUICE_RESTARTED_FROM"
 
-static char slow[32]; /* empty: not restarted, or said */
+static char slow[32]; /* empty: not restarted, or already logged */
 
 const char *host_blas_remedy(const char *core, bool avx2, bool avx512)
 {
@@ -44,7 +44,7 @@ void host_blas_restart(const char *core, char **argv)
       setenv(RESTARTED_VARIABLE, openblas_get_corename(), 1) == 0)
     execv("/proc/self/exe", argv);
   unsetenv(RESTARTED_VARIABLE);
-  unsetenv(CORE_VARIABLE); /* still here: host_blas_start() will say what it costs */
+  unsetenv(CORE_VARIABLE); /* the restart failed: host_blas_start() will warn */
 }
 
 void host_blas_prepare(char **argv)
@@ -59,12 +59,12 @@ void host_blas_prepare(char **argv)
 void host_blas_start(void)
 {
   const char *core = remedy_here();
-  openblas_set_num_threads(1); /* lanes bring their own threads, and call side by side */
+  openblas_set_num_threads(1); /* lanes have their own threads, and call at the same time */
   if (*slow)
     log_info("OpenBLAS chose its slow '%s' kernels, so this program started itself again "
              "with " CORE_VARIABLE "=%s; set " CORE_VARIABLE " yourself to prevent that",
              slow, getenv(CORE_VARIABLE));
-  *slow = '\0'; /* said once */
+  *slow = '\0'; /* logged once */
   if (core)
     log_warn_alike("OpenBLAS does not know this processor and falls back to its slow '%s' kernels: "
                    "set " CORE_VARIABLE "=%s",

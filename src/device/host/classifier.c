@@ -22,7 +22,7 @@ static void run_row(void *arg, int64_t r, int worker)
   if (job->gradient)
     memset(row + job->V, 0, (size_t)(job->ld - job->V) * sizeof *row);
   if (target >= 0) {
-    double chosen = row[target]; /* before the gradient takes its place */
+    double chosen = row[target]; /* before the gradient overwrites it */
     job->loss[r] = job->kernels->log_sum_exp(job->V, job->gradient, job->scale, row) - chosen;
     if (job->gradient)
       row[target] -= job->scale;

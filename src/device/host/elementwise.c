@@ -7,7 +7,7 @@
 enum {
   GRAIN_BYTES = 1 << 18,
   GRAIN = 1 << 16
-}; /* elements: what a worker takes at once of a long array */
+}; /* elements of a long array that a worker takes at once */
 
 struct bytes_job {
   char *dst;
@@ -163,8 +163,8 @@ struct parts_job {
   enum dtype type;
   const char *base;
   int64_t stride;
-  bool accumulate, around; /* around: the sum is stored around the caches, which would only read
-                              what it replaces */
+  bool accumulate,
+      around; /* around: the sum bypasses the caches, which would read the old data first */
   float *dst;
 };
 
@@ -180,8 +180,8 @@ static const float *part_of_sum(const struct parts_job *job, int64_t at, int64_t
   return work;
 }
 
-/* Elements [at, at + n) of the sum of parts [first, first + count): the part itself, or in work[0].
- */
+/* Elements [at, at + n) of the sum of parts [first, first + count): the part itself, or in
+ * work[0]. */
 static const float *sum_tree(const struct parts_job *job, int64_t at, int64_t n, int first,
                              int count, float (*work)[PIECE])
 {
@@ -194,7 +194,7 @@ static const float *sum_tree(const struct parts_job *job, int64_t at, int64_t n,
   return work[0];
 }
 
-/* The tree's last addition goes to its place, which may be that of a part. */
+/* The tree's last addition goes to dst, which may be a part. */
 static void sum_piece(const struct parts_job *job, int64_t at, int64_t n, float (*work)[PIECE])
 {
   const int left = kernels_left(job->parts);

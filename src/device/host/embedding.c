@@ -55,7 +55,7 @@ enum status host_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C
   return STATUS_OK;
 }
 
-/* A range of columns over all rows in order: two rows with one token never meet on two threads. */
+/* A range of columns over all rows in order, so that two threads never add to one element. */
 static void add_columns(void *arg, int64_t begin, int64_t end)
 {
   const struct embedding_job *job = arg;

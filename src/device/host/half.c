@@ -1,7 +1,7 @@
-/* The host device in bf16: operands are widened, the operation is fp32's, and what it writes is
+/* The host device in bf16: operands are widened, the operation runs in fp32, and its outputs are
  * rounded (to nearest, ties to even). Activations and parameters are bf16, gradients of parameters
- * and statistics fp32. Meant as an oracle for devices that compute in bf16, and for tests of the
- * engine with such windows: not for speed. */
+ * and statistics fp32. It is an oracle for devices that compute in bf16, and serves tests of the
+ * engine. It is not fast. */
 #include "device/host/host.h"
 
 enum { MOST_OUTPUTS = 3 };
@@ -39,7 +39,7 @@ static void convert(const struct extent *e, void *dst, enum dtype to, const void
     }
 }
 
-/* A call: the lane's room that it has taken so far, what it writes, and what went wrong first. */
+/* A call: the bytes of the lane's room used so far, the outputs, and the first failure. */
 struct call {
   struct lane *lane;
   int taken, outputs;
@@ -51,7 +51,7 @@ struct call {
   } output[MOST_OUTPUTS];
 };
 
-/* fp32 room for x, which has the places of x's elements. NULL for NULL. */
+/* fp32 room with the layout of x. NULL for NULL. */
 static float *blank(struct call *call, const void *x, struct extent e)
 {
   if (!x || call->status)
@@ -79,7 +79,7 @@ static float *output(struct call *call, void *x, struct extent e)
   return wide;
 }
 
-/* The same for one that is added to what is there, or written. */
+/* The same for an output that may accumulate. */
 static float *added(struct call *call, void *x, struct extent e, bool accumulate)
 {
   float *wide = output(call, x, e);
@@ -216,8 +216,8 @@ static enum status swiglu_backward(struct lane *lane, int64_t rows, int64_t F, c
                          : host_swiglu_backward(lane, rows, F, wide_gu, wide_dy, wide_dgu, wide_y));
 }
 
-/* [batch, tokens, heads, head width] as the queries lie, and as the keys do, of which there are
- * more behind a cache. */
+/* The layout [batch, tokens, heads, head width] of the queries, and of the keys, which include the
+ * cache. */
 static struct extent queries(const struct attention *op, int64_t stride)
 {
   return matrix(op->batch * op->tokens, op->heads * op->head_width, stride);

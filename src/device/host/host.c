@@ -7,7 +7,7 @@
 enum {
   PACK_FLOATS_EACH = 1 << 19,
   PACK_FLOATS = 2 << 20
-}; /* 2 MiB a worker, 8 MiB at most: a share of the last-level cache */
+}; /* 2 MiB per worker, 8 MiB at most: a share of the last-level cache */
 
 struct tasks {
   _Atomic int64_t next;

@@ -1,4 +1,4 @@
-/* The host device: every lane is the thread that drives it, with a team for the loops. One file a
+/* The host device: every lane is the thread that drives it, with a team for the loops. One file per
  * topic; the loops over a row are in kernels.h. */
 #ifndef SLUICE_DEVICE_HOST_HOST_H
 #define SLUICE_DEVICE_HOST_HOST_H
@@ -11,8 +11,8 @@
 
 extern const struct device_ops host_ops;
 extern const struct device_ops host_half_ops; /* in bf16 (half.c) */
-/* STATUS_UNSUPPORTED unless `compute` is fp32 or bf16; STATUS_USAGE unless `ordinal` is 0. Local.
- */
+/* STATUS_UNSUPPORTED unless `compute` is fp32 or bf16; STATUS_USAGE unless `ordinal` is 0.
+ * Local. */
 enum status host_device_create(int ordinal, enum dtype compute, struct device **out);
 int host_device_count(void);
 enum status host_device_bus(int ordinal, char *out, int size);
@@ -32,8 +32,8 @@ static inline const struct kernels *host_kernels(const struct lane *lane)
   return host_device(lane)->kernels;
 }
 
-/* task(arg, i, worker) once for every i < tasks, handed out in order to whoever is free: results
- * must not depend on who takes what. */
+/* task(arg, i, worker) once for every i < tasks. A free worker gets the next task, in order.
+ * Results must not depend on the assignment. */
 typedef void host_task(void *arg, int64_t i, int worker);
 void host_run_tasks(struct lane *lane, int64_t tasks, host_task *task, void *arg);
 
@@ -45,7 +45,7 @@ void host_run_ranges(struct lane *lane, int64_t n, int64_t grain, host_range *ra
 enum { HOST_WIDENED = 8 }; /* most operands of a call in bf16 */
 
 /* A lane of the host device. Products of matrices pack their operands into `pack`: NULL until
- * lane_reserve(). Where the device computes in bf16, `widened` holds a call's operands in fp32. */
+ * lane_reserve(). If the device computes in bf16, `widened` holds a call's operands in fp32. */
 struct host_lane {
   struct lane lane; /* first: a lane is one of these */
   int64_t pack_floats;
@@ -68,11 +68,11 @@ static inline int64_t host_pieces(int64_t n, int64_t size)
 const char *host_blas_remedy(const char *core, bool avx2, bool avx512);
 void host_blas_restart(const char *core, char **argv); /* returns only if it failed */
 void host_blas_prepare(char **argv);                   /* the work of device_prepare() */
-void host_blas_start(void); /* one thread a call; warns of slow kernels */
+void host_blas_start(void); /* one thread per call; warns of slow kernels */
 
 /* One matrix product by OpenBLAS on the calling thread: c[m,n] = alpha op(a) op(b) + (accumulate ?
  * c : 0), row-major. Counts and leading dimensions have passed host_check_blas(). Work and time go
- * to `tally`, which host_tally() adds to the lane once the workers are through. */
+ * to `tally`, which host_tally() adds to the lane after the workers have finished. */
 struct gemm {
   bool trans_a, trans_b, accumulate;
   int64_t m, n, k, lda, ldb, ldc;
@@ -85,8 +85,8 @@ struct gemm_tally {
 };
 void host_gemm(const struct gemm *gemm, struct gemm_tally *tally);
 void host_narrow(const struct kernels *kernels, const struct gemm *gemm,
-                 struct gemm_tally *tally); /* by our kernel: m <= NARROW, not trans_a; alpha is not
-                                               for what it accumulates to */
+                 struct gemm_tally *tally); /* by our kernel: m <= NARROW, not trans_a; alpha does
+                                               not scale the old c */
 void host_tally(struct lane *lane, struct gemm_tally *tally);
 
 /* STATUS_UNSUPPORTED if `value` does not fit OpenBLAS' integer. */
@@ -190,7 +190,7 @@ enum status host_update(struct lane *lane, int64_t n, const struct update *op, v
 enum status host_update_traffic(struct lane *lane, int64_t n, const struct update *op, void *master,
                                 const void *grad, void *const *state, void *copy);
 
-/* Slots that do not depend on what the device computes in. */
+/* Slots that do not depend on the compute type. */
 #define HOST_COMMON_OPS                                                                            \
   .name = "host", .destroy = host_destroy, .enter = host_enter, .alloc = host_alloc,               \
   .release = host_release, .alloc_host = host_alloc, .release_host = host_release,                 \

@@ -1,8 +1,8 @@
 /* The inner loops, once for each instruction set; the best that the processor has is chosen when
  * the device is created. All variants of a loop over a row, and of an optimizer, give bitwise
  * identical results. Sums run in LANES interleaved partial sums for any vector width, which are
- * then added as a tree. Nothing is contracted into fused multiply-adds. So the variants are each
- * other's test. Matrix products are fused on purpose: "avx2" and "avx512" agree, "generic" rounds
+ * then added as a tree. Nothing is contracted into fused multiply-adds. So each variant is a test
+ * of the others. Matrix products are fused on purpose: "avx2" and "avx512" agree, "generic" rounds
  * each product. */
 #ifndef SLUICE_DEVICE_HOST_KERNELS_H
 #define SLUICE_DEVICE_HOST_KERNELS_H
@@ -18,10 +18,10 @@
 #include "device/rounding.h"
 #include "optim/rule/rules.h"
 
-/* `op` and what a range of its elements shares. */
+/* `op` and the values that a range of its elements shares. */
 struct update_pass {
   struct update op;
-  float grad_scale; /* in place of op's, and of the outcome's */
+  float grad_scale; /* instead of op's, and of the outcome's */
   struct rounding_key states_key, master_key;
 };
 
@@ -97,9 +97,9 @@ struct kernels {
    * past 2^32. The copy is stored around the caches. */
   void (*update)(int64_t n, const struct update_pass *pass, uint32_t first,
                  const struct update_arrays *a);
-  /* The loads and stores of update() without its arithmetic, to measure what memory gives. Only
-   * the copy changes, to zeros. n is a multiple of 32, arrays begin cache lines, none is NULL
-   * but copy. */
+  /* The loads and stores of update() without its arithmetic, to measure the memory bandwidth. Only
+   * the copy changes, to zeros. n is a multiple of 32, arrays begin cache lines, and only copy may
+   * be NULL. */
   void (*update_traffic)(int64_t n, const struct update_pass *pass, const struct update_arrays *a);
 
   float (*max_magnitude)(int64_t n, const float *x); /* as device_ops */
@@ -132,9 +132,9 @@ struct kernels {
   void (*lowrank_expand)(const struct lowrank *op, int parts, int64_t stride, const float *basis,
                          const float *coefficients, enum quant_mode mode, int64_t m, float *out);
 
-  /* Matrix products (kernels_gemm.h): panels of tile_rows rows of a, panels of tile_columns columns
-   * of b, and a tile of c from one panel of each. `along`: the panel's lanes are adjacent in
-   * memory; otherwise they are ld apart. Lanes from n on are zero. */
+  /* Matrix products (kernels_gemm.h). Panels have tile_rows rows of a, or tile_columns columns of
+   * b. A tile of c comes from one panel of each. With `along`, the panel's lanes are adjacent in
+   * memory, otherwise they are ld apart. Lanes from n on are zero. */
   int tile_rows, tile_columns;
   void (*pack_rows)(bool along, int64_t n, int64_t k, const float *from, int64_t ld, float *to);
   void (*pack_columns)(bool along, int64_t n, int64_t k, const float *from, int64_t ld, float *to);
@@ -156,8 +156,8 @@ static inline int kernels_left(int count)
   return left;
 }
 
-/* From plain to wide; those that this processor cannot run are left out. NULL past the end. The
- * last one is the best. */
+/* Variants that this processor can run, from plain to wide. NULL past the end. The last one is the
+ * best. */
 const struct kernels *kernels_variant(int index);
 const struct kernels *kernels_best(void);
 

@@ -1,5 +1,5 @@
 /* The body of kernels_*.c, compiled once for each instruction set. Before it: the target, and
- * KERNELS, the name of the table. Included once a file: no guard. */
+ * KERNELS, the name of the table. Included once per file, so it has no guard. */
 
 #if defined __AVX512F__
 enum { WIDTH = 16 };
@@ -29,7 +29,7 @@ INLINE vec vec_select(veci mask, vec yes, vec no)
   return (vec)((mask & (veci)yes) | (~mask & (veci)no));
 }
 
-/* The second operand where either is NaN. */
+/* The second operand if either is NaN. */
 INLINE vec vec_max(vec a, vec b)
 {
   return vec_select(a > b, a, b);
@@ -151,9 +151,9 @@ INLINE float pack_largest(struct pack p)
 }
 
 /* e^x to about 1.5 units in the last place: x = k ln 2 + r with |r| <= ln 2 / 2. The Taylor
- * polynomial of degree 7 gives e^r (remainder 5e-9), and k goes into the exponent. ln 2 is split in
- * two so that k times the high part is exact (Cody and Waite). Below -87 the result is 0; above 87
- * it stays e^87, whose inverse is still a normal number. NaN stays. */
+ * polynomial of degree 7 gives e^r (remainder 5e-9), and k is added to the exponent. The constant
+ * ln 2 is split in two so that k times the high part is exact (Cody and Waite). Below -87 the
+ * result is 0; above 87 it stays e^87, whose inverse is still a normal number. NaN stays. */
 INLINE vec vec_exp(vec x)
 {
   const float least = -87, round = 12582912; /* 1.5 * 2^23: adding it rounds to an integer, which
@@ -202,7 +202,7 @@ INLINE void stream_floats(float *to, vec x)
 INLINE void stream_end(void)
 {
 #if defined __SSE2__
-  _mm_sfence(); /* a flag that is set next is not to be seen before what was streamed */
+  _mm_sfence(); /* a flag that is set next must not be visible before the streamed data */
 #endif
 }
 
@@ -384,9 +384,9 @@ static void rmsnorm_backward(int64_t C, const float *dy, const float *x, const f
   }
 }
 
-/* In double, so that an angle of a hundred thousand turns loses nothing that fp32 would show. angle
- * = k pi / 2 + r with |r| <= pi / 4, and pi / 2 is split in two. The Taylor polynomials have
- * remainders below 1e-11. */
+/* In double, so that an angle of a hundred thousand turns is exact to fp32 precision. angle = k pi
+ * / 2 + r with |r| <= pi / 4, and pi / 2 is split in two. The Taylor polynomials have remainders
+ * below 1e-11. */
 static void angles(int64_t n, float position, const float *inv_freq, float *cosine, float *sine)
 {
   const double round = 6755399441055744.0; /* 1.5 * 2^52, as in vec_exp */
@@ -516,7 +516,7 @@ static void layernorm_sums(int64_t rows, int64_t n, int64_t ld, const float *dy,
 {
   int64_t c = 0;
   for (; c + STRIP / 2 <= n;
-       c += STRIP / 2) /* two sums a column: half as many columns fill the registers */
+       c += STRIP / 2) /* two sums per column, so half as many columns fill the registers */
     strip_layernorm_sums(rows, STRIP / 2, STRIP / LANES / 2, ld, dy + c, x + c, mean, rstd,
                          accumulate, dgamma ? dgamma + c : NULL, dbeta ? dbeta + c : NULL);
   for (; c < n; c += LANES)

@@ -2,9 +2,8 @@
  * are packed into panels that are read from end to end, and a tile of c stays in registers. Part of
  * kernels_body.h.
  *
- * An element of c is one chain of additions over k, whatever the tile, the panel or the place in
- * them. Where the processor has fused multiply-adds (all but "generic") the chain is made of those,
- * whatever their width. */
+ * An element of c is one chain of additions over k, for any tile, panel and place in them. If the
+ * processor has fused multiply-adds (all except "generic"), the chain uses them, at any width. */
 
 #if defined __AVX512F__
 enum { TILE_ROWS = 14 }; /* 28 of 32 registers hold the tile */
@@ -125,8 +124,8 @@ static void multiply(int64_t k, const float *a, const float *b, int64_t rows, in
     }
 }
 
-/* Few rows of a, as when tokens are generated one by one: b is read once, straight from memory, as
- * fast as memory is. The chains are the same. */
+/* Few rows of a, as when tokens are generated one by one: b is read once, directly from memory, at
+ * memory bandwidth. The chains are the same. */
 
 #if defined __AVX512F__
 #define QUADS(a, b, c, d)                                                                          \
@@ -187,7 +186,7 @@ INLINE void load_transposed(const float *from, int64_t ld, vec to[4])
   to[3] = __builtin_shuffle(ab2, cd2, second);
 }
 
-/* The first n of WIDTH elements, `step` apart; zeros behind. */
+/* The first n of WIDTH elements, `step` apart; zeros after them. */
 INLINE vec load_some(const float *from, int64_t step, int64_t n)
 {
   float lanes[WIDTH];
@@ -196,8 +195,8 @@ INLINE vec load_some(const float *from, int64_t step, int64_t n)
   return *(const vec_memory *)lanes;
 }
 
-/* Terms [l, k) of the chains of m rows and n columns, for what does not fill a vector: sum[i][j],
- * rows NARROW_STRIP apart. */
+/* Terms [l, k) of the chains of m rows and n columns that do not fill a vector: sum[i][j], rows
+ * NARROW_STRIP apart. */
 static void extend_some(bool along, int m, int64_t n, int64_t l, int64_t k, const float *a,
                         int64_t lda, const float *b, int64_t ldb, float *sum)
 {
@@ -255,7 +254,7 @@ INLINE void chain_across(int m, int groups, int64_t k, const float *a, int64_t l
 INLINE void narrow_across(int m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
                           int64_t ldb, float *sum)
 {
-  const int groups = m > 2 ? 1 : GROUPS; /* many rows are chains enough */
+  const int groups = m > 2 ? 1 : GROUPS; /* many rows give enough chains */
   int64_t j = 0, quads = k / 4 * 4;
   for (; j + groups * WIDTH <= n; j += groups * WIDTH)
     chain_across(m, groups, quads, a, lda, b + j * ldb, ldb, sum + j);
@@ -302,8 +301,8 @@ INLINE void narrow_strip(bool along, int m, int64_t n, int64_t k, const float *a
     narrow_across(m, n, k, a, lda, b, ldb, sum);
 }
 
-/* Rows by the largest power of two: a constant for the compiler, and b comes from cache after the
- * first. */
+/* Rows in groups of the largest power of two, a constant for the compiler. After the first group b
+ * comes from cache. */
 static void multiply_narrow(bool along, int64_t m, int64_t n, int64_t k, const float *a,
                             int64_t lda, const float *b, int64_t ldb, bool accumulate, float *c,
                             int64_t ldc)

@@ -1,9 +1,9 @@
 /* Conversions between fp32 and 16 bits, and passes of optimizers over arrays of either. Part of
  * kernels_body.h.
  *
- * The codes are those of base/dtype.h, device/rounding.h and device/moments.h on every
- * processor. So AVX-512's conversion to bf16, which flushes subnormal numbers to zero, is of no
- * use, and what the instructions for fp16 leave of a NaN's payload is cleared. */
+ * The codes are those of base/dtype.h, device/rounding.h and device/moments.h on every processor.
+ * So AVX-512's conversion to bf16 is not used, because it flushes subnormal numbers to zero. The
+ * payload of a NaN is cleared after fp16 conversions. */
 
 typedef uint32_t vecu __attribute__((vector_size(4 * WIDTH)));
 typedef vecu vecu_memory __attribute__((aligned(4), may_alias));
@@ -285,7 +285,7 @@ struct update_kind {
   bool stochastic, holes;
 };
 
-/* moments_bounded() of what is not negative: order of numbers is order of their bits. NaN of
+/* moments_bounded() of numbers that are not negative, whose order is that of their bits. NaN of
  * either sign stays. */
 INLINE vec bounded_magnitude(vec x)
 {
@@ -363,7 +363,7 @@ INLINE void update_some(const struct update_pass *pass, const union rule_scalars
     store_as(kind.copy, a->copy, i, n, p, stream);
 }
 
-/* Elements before the copy, or without one the master, begins a line of the cache. */
+/* Elements before the first cache line of the copy, or of the master if there is no copy. */
 INLINE int64_t elements_to_line(const struct update_pass *pass, int64_t n,
                                 const struct update_arrays *a)
 {
@@ -391,7 +391,7 @@ static __attribute__((noinline)) void update_rest(const struct update_pass *pass
 INLINE void update_all(const struct update_pass *pass, struct update_kind kind, int64_t n,
                        uint32_t first, const struct update_arrays *a)
 {
-  const struct update_pass mine = *pass; /* so that no store can change them */
+  const struct update_pass mine = *pass; /* copied, so that no store can change them */
   const struct update_arrays arrays = *a;
   const union rule_scalars k = rule_prepare(kind.rule, &pass->op);
   const int64_t head = elements_to_line(pass, n, a);
@@ -404,7 +404,7 @@ INLINE void update_all(const struct update_pass *pass, struct update_kind kind, 
     stream_end();
 }
 
-/* As is the rule: fp32 masters, gradients of a known type, a copy in bf16 or none. */
+/* The usual case: fp32 masters, gradients of a known type, a copy in bf16 or none. */
 INLINE void update_usual(enum optimizer rule, enum dtype grad, const struct update_pass *pass,
                          int64_t n, uint32_t first, const struct update_arrays *a)
 {

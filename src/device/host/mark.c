@@ -1,5 +1,5 @@
-/* Marks. Work of the host has finished when its call returns, so a mark is a time: there is nothing
- * to follow or to wait for. */
+/* Marks. Work of the host has finished when its call returns. So a mark is only a time, and there
+ * is no work to wait for. */
 #include "base/clock.h"
 #include "device/host/host.h"
 

@@ -2,21 +2,21 @@
  *
  * OpenBLAS (used for attention's small products) cannot keep this device's promise. Its choice of
  * kernel for an element, and so the element's last bits, depends on the shape of the call and on
- * the element's place in it. So a batch cut in two, or a product cut among threads, would give
- * other bits. Here an element is always the sum over blocks of k, in order, of a chain of
+ * the element's place in it. So results would depend on the cut of a batch and on the number of
+ * threads. Here an element is always the sum over blocks of k, in order, of a chain of
  * multiply-adds over the block. Blocks have K_BLOCK terms and start again with each sequence of a
- * weight gradient. Nothing else - threads, rows and columns in the call, the tiling - enters, and
- * workers share the packed operands of the whole product. */
+ * weight gradient. Threads, rows and columns of the call, and the tiling have no influence. Workers
+ * share the packed operands of the whole product. */
 #include <string.h>
 
 #include "base/clock.h"
 #include "device/host/host.h"
 
 enum {
-  K_BLOCK = 256,    /* a panel of b stays in the first-level cache */
-  LEAST_BLOCKS = 3, /* packed at a time, so that c is not read and written too often; more where
-                       there is room */
-  ROWS = 96,        /* of a task: with K_BLOCK terms they stay in the second-level cache */
+  K_BLOCK = 256, /* a panel of b stays in the first-level cache */
+  LEAST_BLOCKS =
+      3, /* packed at a time, so that c is not read and written too often; more if there is room */
+  ROWS = 96, /* of a task: with K_BLOCK terms they stay in the second-level cache */
   LEAST_COLUMNS = 32,
   MOST_COLUMNS = 512,
   TASKS = 8,      /* wanted for each worker */
@@ -39,7 +39,7 @@ struct matmul_job {
   int64_t sequence, depth; /* terms after which blocks start again; terms of a full block */
   int64_t sequence_blocks, all_blocks; /* of a sequence, of k */
   struct chunk chunk;
-  int64_t tasks_a, tasks_b; /* of packing: 0 where what the chunk before left is used again */
+  int64_t tasks_a, tasks_b; /* of packing; 0 if the panels of the previous chunk are used again */
   int64_t task_rows, task_columns;
 };
 
@@ -181,7 +181,7 @@ static void run_multiply(void *arg, int64_t task, int worker)
     run_epilogue(job, chunk->row + i, chunk->column + j, rows, columns);
 }
 
-/* Tasks as large as the caches like, or smaller where workers would go idle. */
+/* Tasks that fit the caches, or smaller ones if workers would be idle. */
 static void choose_tasks(struct matmul_job *job, int workers)
 {
   const struct chunk *chunk = &job->chunk;
@@ -204,7 +204,7 @@ static void run_chunk(struct lane *lane, struct matmul_job *job)
                  run_multiply, job);
 }
 
-/* The most rows, columns and blocks of k whose panels find room together. */
+/* The largest numbers of rows, columns and blocks of k whose panels fit into the room together. */
 static struct chunk largest_chunk(const struct matmul_job *job, int64_t floats)
 {
   const struct matmul *op = job->op;
@@ -271,8 +271,8 @@ static void run_narrow(void *arg, int64_t task, int worker)
   run_epilogue(job, 0, column, op->m, end - column);
 }
 
-/* Rows of a that are a power of two apart would compete with those of b for the same lines of the
- * cache: a copy where there is room. */
+/* Rows of a that are a power of two apart would compete with rows of b for the same cache lines. So
+ * a is copied if there is room. */
 static void run_all_narrow(struct lane *lane, struct matmul_job *job, float *room, int64_t floats)
 {
   const struct matmul *op = job->op;
@@ -307,7 +307,7 @@ static void run_product(struct lane *lane, const struct matmul *op, const float 
   host_tally(lane, &job.tally);
 }
 
-/* The addend lies at the place of the product. So it is copied, piece after piece, to half of the
+/* The addend is in the memory of the product. So it is copied, piece by piece, to half of the
  * room. */
 static void run_onto_itself(struct lane *lane, const struct matmul *op, float *room, int64_t floats)
 {

@@ -73,5 +73,5 @@ size_t host_layernorm_workspace(const struct device_model *model, int64_t rows, 
                                 int threads)
 {
   (void)model, (void)rows, (void)C, (void)threads;
-  return 0; /* columns are summed by whoever owns them: no partial sums to keep */
+  return 0; /* each worker sums its own columns, so there are no partial sums to keep */
 }

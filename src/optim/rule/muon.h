@@ -35,8 +35,8 @@ static size_t muon_workspace(enum dtype type, int64_t rows, int64_t cols)
   return muon_work_of(type, rows, cols).bytes;
 }
 
-/* x = in / its Frobenius norm. conclude() makes tiny / norm of a norm above `tiny`; a smaller
- * norm is taken for `tiny`. SGD's step of length -1 / tiny from zero is the product with that. */
+/* x = in / its Frobenius norm. conclude() returns the scale tiny / norm, with norm at least `tiny`.
+ * SGD's step of length -1 / tiny from zero multiplies by this scale. */
 static enum status muon_normalize(struct lane *lane, int64_t n, const void *in, char *work,
                                   const struct muon_work *at)
 {
@@ -84,7 +84,7 @@ static enum status muon_square(struct lane *lane, int64_t rows, int64_t cols, co
   return status;
 }
 
-/* to = 3.4445 x - 4.7750 a x + 2.0315 a a x, or x's other side of a tall matrix. */
+/* to = 3.4445 x - 4.7750 a x + 2.0315 a a x; for a tall matrix a is on the other side of x. */
 static enum status muon_iterate(struct lane *lane, int64_t rows, int64_t cols, const void *x,
                                 void *to, char *work, const struct muon_work *at)
 {

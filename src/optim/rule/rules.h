@@ -3,13 +3,16 @@
  * it.
  *
  * A new elementwise optimizer is one header in this folder, the #include at the end of this page
- * and its row. The header NAME.h defines
- *   struct NAME_scalars                   what every element shares, folded in double
- *   struct NAME_scalars NAME_prepare(op)  from struct update
- *   NAME_element(k, p, g, state)          arithmetic of one element: the new parameter; state[] in
- *                                         place
+ * and its row. The header NAME.h defines:
+ *
+ * - struct NAME_scalars: values that all elements share, computed in double.
+ * - NAME_prepare(op): these scalars from a struct update.
+ * - NAME_element(k, p, g, state): arithmetic of one element. It returns the new parameter and
+ *   changes state[] in place.
+ *
  * The host compiles NAME_element for vectors of each instruction set, CUDA for one fp32 number.
- * Neither fuses a product and a sum into one rounding, so both give bitwise identical results. */
+ * Both round each product and each sum, without fused multiply-adds, so results are bitwise
+ * identical. */
 #ifndef SLUICE_OPTIM_RULE_RULES_H
 #define SLUICE_OPTIM_RULE_RULES_H
 
@@ -36,8 +39,7 @@ struct state_row {
   enum state_of of;
 };
 
-/* ROW(name, title, source, states): optim.name, the line in its help, where the method comes
- * from. */
+/* ROW(name, title, source, states): optim.name, the line in the help, the source of the method. */
 #define OPTIM_ELEMENTWISE(ROW)                                                                     \
   ROW(adamw, "AdamW (Loshchilov and Hutter, 2019)", "arXiv:1711.05101",                            \
       {"exp_avg", STATE_LINEAR, STATE_OF_ALL}, {"exp_avg_sq", STATE_ROOT, STATE_OF_ALL})           \
@@ -78,8 +80,8 @@ struct outcome;
 
 /* One pass of the optimizer `rule` over elements. Numbers that a rule does not use are ignored.
  *
- * Arithmetic is in fp32, on g = gradient * grad_scale. With `outcome` (memory of the lane's
- * device) its scale takes the place of grad_scale, and if it is not finite nothing is changed.
+ * Arithmetic is in fp32, on g = gradient * grad_scale. With `outcome` (memory of the lane's device)
+ * its scale replaces grad_scale, and if it is not finite nothing is changed.
  *
  * Masters, gradients, states and copies may each be fp32, bf16 or fp16. 16-bit numbers are rounded
  * to nearest, ties to even. Masters and states may instead be rounded stochastically: up with a
@@ -94,7 +96,7 @@ struct update {
   float grad_scale;
   double bias1, bias2; /* 1 - beta^step */
   const struct outcome *outcome;
-  bool keep_scale; /* the outcome's scale does not take the place of grad_scale */
+  bool keep_scale;                       /* the outcome's scale does not replace grad_scale */
   enum dtype master, grad, states, copy; /* zero: fp32 */
   bool stochastic;
   uint64_t seed;
@@ -103,16 +105,16 @@ struct update {
 
 #endif
 
-/* Arithmetic, if the includer says what a number is: RULE_REAL, the qualifiers RULE_ELEMENT,
- * rule_sqrt() and rule_sign() (1, -1, or x itself if it is zero or NaN). No guard: an earlier
- * include without them did not bring it. */
+/* Arithmetic, if the including file defines numbers: RULE_REAL, the qualifiers RULE_ELEMENT,
+ * rule_sqrt() and rule_sign() (1, -1, or x itself if it is zero or NaN). It has no guard, because
+ * an earlier include without them skipped it. */
 #ifdef RULE_REAL
 #include "optim/rule/adamw.h"
 #include "optim/rule/lion.h"
 #include "optim/rule/sgd.h"
 #endif
 
-/* Matrices: part of src/optim/registry.c, which brings the device and optim.h. */
+/* Matrices: part of src/optim/registry.c, which includes the device and optim.h. */
 #ifdef RULE_MATRICES
 #include "optim/rule/muon.h"
 #endif

@@ -1,7 +1,7 @@
 /* SGD with momentum (Sutskever et al. 2013), as torch.optim.SGD computes it without dampening:
  *   b = momentum b + g;  p -= lr (nesterov ? g + momentum b : b)
  * after p *= 1 - lr decay. Decay is decoupled (Loshchilov & Hutter 2019), as for the other
- * optimizers: it stays out of the momentum, of the gradient's norm and of its clipping. */
+ * optimizers. It is not part of the momentum, of the gradient's norm and of its clipping. */
 #ifndef SLUICE_OPTIM_RULE_SGD_H
 #define SLUICE_OPTIM_RULE_SGD_H
 
