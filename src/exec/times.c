@@ -70,8 +70,7 @@ enum status exec_mark_release(struct exec *exec, int64_t n)
       exec->config.device->ops->mark_set(exec->driver[LANE_IO].lane, exec->base[0][n % BASES]);
   for (int lane = 0; !status && lane < LANE_COUNT; lane++) {
     struct lane *host = exec->driver[lane].lane;
-    if (host && exec_is_beside(
-                    exec, lane)) /* any of them, because to the host device a mark is only a time */
+    if (host && exec_is_beside(exec, lane)) /* either device works: a host mark is only a time */
       return host->device->ops->mark_set(host, exec->base[1][n % BASES]);
   }
   return status;

@@ -22,7 +22,7 @@ bool rooms_fit(const struct rooms *rooms)
 
 /* ---- one variant ---- */
 
-/* Parameters, moments and gradients, which more ranks divide. */
+/* Parameters, moments and gradients, which are split over more ranks. */
 static double divided_bytes(const struct plan *plan, enum plan_tier tier)
 {
   return (double)(plan->persistent_bytes[tier] +
@@ -42,7 +42,8 @@ static enum status measure(const struct advise_case *job, const struct plan *con
   return rates ? plan_simulate(plan[0], rates, &out->forecast) : STATUS_OK;
 }
 
-/* As `plan`, of the job itself, but with another deck. Only time needs waits (`ordered`). */
+/* The same as `plan`, of the job itself, but with another deck. Only predicted times need waits
+ * (`ordered`). */
 static enum status plan_deck(const struct advise_case *job, const struct plan *plan,
                              const struct deck *deck, bool ordered, struct plan **out)
 {
@@ -57,7 +58,7 @@ static enum status plan_deck(const struct advise_case *job, const struct plan *p
   if (status)
     return status;
   input.policy.warmup = now->policy.warmup;
-  if (input.shape.group == now->shape.group) /* the ranks have agreed on where they are */
+  if (input.shape.group == now->shape.group) /* the ranks have agreed on their nodes */
     input.policy.one_node = now->policy.one_node;
   status = plan_build(&input, out);
   if (!status)
@@ -79,7 +80,8 @@ static enum status measure_deck(const struct advise_case *job, const struct deck
   return status;
 }
 
-/* Keys that do not go together, or that this build does not do, are no failure of the search. */
+/* Keys that contradict each other, or that this build does not support, are no failure of the
+ * search. */
 static enum status unless_impossible(enum status status)
 {
   return status == STATUS_USAGE || status == STATUS_UNSUPPORTED ? STATUS_OK : status;
@@ -185,7 +187,7 @@ static void tell(struct search *s, const struct advice *advice)
   s->told += advice->fits;
 }
 
-/* A need for what `now` is short of, below what `than` needs. */
+/* Whether a memory that is too small in `now` is needed less than in `than`. */
 static bool lowers(const struct rooms *now, const struct advice *than, const struct advice *advice)
 {
   bool lower = false;
@@ -223,7 +225,7 @@ static enum status try_alone(struct search *s)
   return status;
 }
 
-/* The chosen ones, and `length` (NULL: none). */
+/* Joins the chosen assignments, and `length` (NULL: none). */
 static enum status try_together(const struct search *s, const bool with[CANDIDATES],
                                 const char *length, struct advice *out)
 {
@@ -240,7 +242,8 @@ static enum status try_together(const struct search *s, const bool with[CANDIDAT
   return status;
 }
 
-/* One after the other, each that lowers what is short then, until all fits. */
+/* Adds one change after the other, each of which lowers a need that is too large, until all
+ * fits. */
 static enum status add_changes(struct search *s)
 {
   enum status status = STATUS_OK;
@@ -265,7 +268,7 @@ static enum status add_changes(struct search *s)
   return status;
 }
 
-/* Drops the changes without which it fits as well. */
+/* Drops superfluous changes. */
 static enum status drop_changes(struct search *s)
 {
   enum status status = STATUS_OK;
@@ -283,9 +286,9 @@ static enum status drop_changes(struct search *s)
   return status;
 }
 
-/* ---- what no key can do ---- */
+/* ---- cures other than keys ---- */
 
-/* With so many ranks that what they divide takes nothing. */
+/* With so many ranks that the memory that they share takes nothing. */
 static bool leaves_room(const struct advise_measure *measure)
 {
   const double *tier = measure->tier, *divided = measure->divided;
@@ -296,7 +299,7 @@ static bool leaves_room(const struct advise_measure *measure)
          rooms->have[ROOM_HOST];
 }
 
-/* `parts`: 2 for half of the tokens. A sequence of generation is what the cache holds. */
+/* `parts`: 2 for half of the tokens. In generation the sequence is the capacity of the cache. */
 static void name_length(const struct advise_case *job, int64_t parts, char *out, size_t size)
 {
   const struct plan_input *input = &job->plans[0]->input;

@@ -1,5 +1,5 @@
-/* Other settings for a job: what would make it fit, and what would be faster. A variant is a list
- * of deck assignments. It is resolved, planned, sized and simulated as if the user had typed them.
+/* Other settings for a job, which would make it fit or faster. A variant is a list of deck
+ * assignments. It is resolved, planned, sized and simulated as if the user had typed them.
  */
 #ifndef SLUICE_JOB_ADVISE_H
 #define SLUICE_JOB_ADVISE_H
@@ -7,15 +7,15 @@
 #include "job/job.h"
 
 enum room { ROOM_DEVICE, ROOM_HOST, ROOM_SHARED, ROOM_DISK, ROOMS };
-/* Bytes of a node, except those of the device, which are of a rank. They are doubles because a
- * need may exceed 2^63. */
+/* Bytes of a node, or of a rank for device memory. They are doubles because a need may exceed
+ * 2^63. */
 struct rooms {
   double need[ROOMS], have[ROOMS]; /* have < 0: unknown, and so enough */
 };
 bool rooms_is_short(const struct rooms *rooms, enum room room);
 bool rooms_fit(const struct rooms *rooms);
 
-/* A job, and how to judge what its plans, or those of another deck, need. */
+/* A job, and a function that judges the needs of its plans, or of those of another deck. */
 struct advise_case {
   const struct deck *deck;
   enum job_use use;
@@ -37,7 +37,7 @@ struct advise_measure {
 
 struct advice {
   char name[640];       /* the assignments that differ from the deck, as they are typed; "": none */
-  bool possible;        /* the keys go together, and the rest is set */
+  bool possible;        /* the keys are consistent, and the rest is set */
   bool changes_numbers; /* of the training */
   bool fits;
   struct advise_measure measure;
@@ -49,11 +49,11 @@ enum status advise_try(const struct advise_case *job, const char *assignments,
                        const struct plan_rates *rates, struct advice *out);
 
 /* The first plan of the job with these assignments, with waits if `ordered`. Free with
- * plan_destroy. NULL: the keys do not go together. Local. */
+ * plan_destroy. NULL: the keys contradict each other. Local. */
 enum status advise_plan(const struct advise_case *job, const char *assignments, bool ordered,
                         struct plan **out);
 
-/* Whether something else than a key would do. */
+/* Whether a cure other than a key exists. */
 struct advise_hopes {
   bool ranks; /* many more ranks, with the deck as it is or with the keys of the last advice */
   bool both;  /* many more ranks with those keys and a much shorter sequence */
@@ -62,7 +62,7 @@ struct advise_hopes {
 /* Searches for keys that make a job fit. Single changes come first, in the order of their cost, and
  * changes of the numbers last. If no single change is enough, several together are tried, and none
  * of them is superfluous. If they are not enough, shorter sequences are tried. `tell` gets up to
- * three that fit. If there is none, it gets what the changes together still need, and *fits is
+ * three that fit. If there is none, it gets the needs with all changes together, and *fits is
  * false. Local. */
 typedef void advise_tell(void *to, const struct advice *advice);
 enum status advise_fit(const struct advise_case *job, advise_tell *tell, void *to, bool *fits,

@@ -8,8 +8,8 @@ static int64_t least_of(int64_t a, int64_t b)
   return a < b ? a : b;
 }
 
-/* Evaluation and generation see no batch: any number of ranks will do, and full sharding needs the
- * least memory. Parameters lie where training had them. */
+/* Evaluation and generation do not use the batch, so any number of ranks is valid, and full
+ * sharding needs the least memory. Parameters are in the tier that training used. */
 static void shape_without_batch(const struct deck *deck, struct plan_input *input)
 {
   enum { EVAL_SEQUENCES = 8, NEW_TOKENS = 256, CACHED_TOKENS = 2048 };
@@ -30,7 +30,7 @@ static void shape_without_batch(const struct deck *deck, struct plan_input *inpu
                                      .micro_batch = micro,
                                      .micros = 1,
                                      .sequence = sequence};
-  /* Data that did not fit on the device in training do not fit here. */
+  /* Data that training could not keep on the device do not fit here either. */
   input->policy = (struct deck_policy){.reduce_every_micro = true,
                                        .host_state = deck->tiers.optimizer == DECK_TIER_HOST};
 }
@@ -74,7 +74,7 @@ enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks
   if (status)
     return status;
   if (input->mode ==
-      PLAN_EVAL) { /* during training: in the training's storage, one micro-batch a step */
+      PLAN_EVAL) { /* during training: in the training's storage, one micro-batch per step */
     input->shape.micros = 1;
     input->shape.rank_batch = input->shape.micro_batch;
   }

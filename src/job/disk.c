@@ -1,5 +1,5 @@
-/* The folder of what goes to NVMe (TIER_DISK): the deck's, or one in run.dir, where that is the
- * node's own. */
+/* The folder for data on NVMe (TIER_DISK): the deck's, or one in run.dir if that is on the node's
+ * own disk. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/store/store.h"
@@ -65,7 +65,7 @@ static void warn_shared(const struct job *job, const struct file_system *system)
   log_warn("%s", status_text());
 }
 
-/* A larger disk would not help where there can be no folder. One rank per node tests the
+/* A larger disk would not help if the folder cannot be made. One rank per node tests the
  * permissions of all ranks of the node. */
 enum status job_check_disk(const struct job *job, struct job_limits *out)
 {

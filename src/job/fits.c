@@ -1,5 +1,4 @@
-/* Whether a job fits into its node: what the arenas of its plans need of each memory, against what
- * is there. */
+/* Whether a job fits into its node: compares the needs of its plans' arenas with each memory. */
 #include <string.h>
 #include <sys/statvfs.h>
 
@@ -34,8 +33,8 @@ static bool trains(enum job_use use)
   return use == JOB_TRAIN || use == JOB_TRAIN_AND_EVAL;
 }
 
-/* Whether the job is going to move the state by way of the host: its parameters are loaded, or its
- * checkpoints asked for. */
+/* Whether the job will move the state through the host, because it loads parameters or saves
+ * checkpoints. */
 static bool moves_state(const struct job *job, enum job_use use)
 {
   const struct deck *deck = job->deck;
@@ -44,9 +43,9 @@ static bool moves_state(const struct job *job, enum job_use use)
   return deck->checkpoint.every > 0 || deck->checkpoint.at_end || *deck->train.init;
 }
 
-/* ---- what is needed ---- */
+/* ---- needs ---- */
 
-/* Where plans are to fit. */
+/* The memories. */
 struct site {
   const struct job *job;
   enum job_use use;
@@ -58,13 +57,13 @@ struct need {
   const struct job *job;
   int local; /* ranks of this node */
   struct plan_arenas device, host, shared,
-      disk;              /* of a rank, but for shared.persistent: of a group */
-  double reserve, state; /* of a rank: what libraries take of the device, what moves the state
-                            between it and files */
-  double boxes; /* in the node's shared memory: by which its ranks exchange data; ROOM_SHARED needs
-                   no room for them, without it messages do that */
+      disk;              /* of a rank, except shared.persistent, which is of a group */
+  double reserve, state; /* of a rank: device memory of libraries, and host memory that moves the
+                            state between the device and files */
+  double boxes; /* in the node's shared memory, for data exchange between its ranks. ROOM_SHARED
+                   does not count them, because messages can replace them */
   struct rooms rooms;
-  int on_disk;    /* ranks that take their room from the disk */
+  int on_disk;    /* ranks that use the disk */
   bool no_folder; /* the disk's */
 };
 
@@ -73,7 +72,7 @@ static double both(struct plan_arenas arenas)
   return (double)arenas.persistent + (double)arenas.transient;
 }
 
-/* One copy, and what each member has for itself. */
+/* One copy, and the private part of each member. */
 static double shared_by(int group, struct plan_arenas arenas)
 {
   return (double)arenas.persistent + group * (double)arenas.transient;
@@ -106,7 +105,7 @@ static struct need need_of(const struct site *site, int n, const struct plan *co
                       .disk = plan_arenas(n, plans, TIER_DISK),
                       .on_disk = site->limits->disk_shared ? comm_ranks(job->comm) : local,
                       .no_folder = site->limits->no_folder};
-  if (!apart) { /* pages are there only when they are touched, in the middle of a step */
+  if (!apart) { /* pages are allocated only when they are touched, in the middle of a step */
     need.host.persistent += need.device.persistent;
     need.host.transient += need.device.transient;
     need.device = (struct plan_arenas){0};
@@ -124,9 +123,9 @@ static void judge(const void *arg, int n, const struct plan *const plans[], stru
   *out = need_of(arg, n, plans).rooms;
 }
 
-/* ---- what is said ---- */
+/* ---- messages ---- */
 
-/* As much as a status takes. */
+/* The size of a status text. */
 struct words {
   char text[2048];
 };
@@ -259,10 +258,10 @@ static enum status refuse(const struct site *site, const struct need *need, int 
   return status ? status : status_set(STATUS_MEMORY, "%s: %s", what, words.text);
 }
 
-/* It is not known here who checks memory against RLIMIT_MEMLOCK. The kernel checks memory that is
- * registered for RDMA, but not for a process with CAP_IPC_LOCK. A driver of GPUs may check memory
- * that it registers; NVIDIA's pins pages without charging the process, also those that it allocates
- * itself. So nothing is refused here, but there is a warning before a later refusal. */
+/* RLIMIT_MEMLOCK may or may not apply. The kernel applies it to memory that is registered for RDMA,
+ * except for a process with CAP_IPC_LOCK. A GPU driver may apply it to memory that it registers.
+ * NVIDIA's pins pages without charging the process, also pages that it allocates itself. So nothing
+ * is refused here, but a warning comes before a later refusal. */
 static void warn_lock(const struct need *need, const struct job_limits *limits)
 {
   static const char cure[] =
@@ -316,7 +315,7 @@ enum status job_check_limits(const struct job *job, enum job_use use, int n,
   return STATUS_OK;
 }
 
-/* ---- what is there ---- */
+/* ---- memory of this node ---- */
 
 static int64_t room_in(const char *folder)
 {
@@ -349,8 +348,8 @@ static enum status read_limits(const struct job *job, int n, const struct plan *
   return status;
 }
 
-/* Plans are made in search of keys: by one rank, the lowest that has something to say, since those
- * that all others would find are the same. */
+/* The search for keys makes plans. Only the lowest rank with a memory that is too small searches,
+ * because all ranks would find the same keys. */
 enum status job_check_fits(const struct job *job, enum job_use use, int n,
                            const struct plan *const plans[])
 {

@@ -4,9 +4,9 @@
 #include "base/mem.h"
 #include "exec/watchdog.h"
 
-/* Whether all shard groups have their ranks on one node each. Every rank's plan must have the same
- * answer. Only then, the ranks before a rank on its node are whole groups and the earlier ranks of
- * its own group. */
+/* Whether each shard group is on one node. Every rank's plan must have the same answer. It holds if
+ * the ranks before a rank on its node are whole groups and earlier ranks of its own group, for
+ * every rank. */
 static enum status find_groups(const struct job *job, struct plan_input *input)
 {
   const int group = input->shape.group;
@@ -112,7 +112,7 @@ static enum status create_memory(struct job *job)
                     exec_memory_create(job->device, job->comm, job->nvme, plans, n, &job->memory));
 }
 
-/* All that needs no memory of its own: what cannot fit fails here. Collective. */
+/* The part that needs no large memory. A job that cannot fit fails here. Collective. */
 static enum status create_parts(struct job *job, enum job_use use)
 {
   const struct plan *plans[JOB_PLANS];

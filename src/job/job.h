@@ -1,5 +1,5 @@
-/* A job: what train, eval, generate and bench share. Deck -> device -> model -> plans -> memory ->
- * executors. Its state as named tensors: job/state.h. */
+/* A job: the common part of train, eval, generate and bench. Deck -> device -> model -> plans ->
+ * memory -> executors. Its state as named tensors: job/state.h. */
 #ifndef SLUICE_JOB_JOB_H
 #define SLUICE_JOB_JOB_H
 
@@ -9,27 +9,27 @@
 #include "job/prefetch.h"
 #include "topo/topo.h"
 
-/* Where a job computes ("host", "cuda"), in which type, and what carries data between its ranks
- * ("mpi", "nccl"). */
+/* A job's device ("host", "cuda"), its compute type, and the transport between its ranks ("mpi",
+ * "nccl"). */
 struct job_place {
   const char *device;
   enum dtype compute;
   const char *precision; /* "fp32", "bf16", or "fp8": bf16 with products in fp8 */
   const char *carrier;
 };
-/* From run.device, run.compute and comm.backend, on a node of `local_ranks` of the `ranks` ranks,
- * who all see its `gpus` GPUs. STATUS_USAGE or STATUS_UNSUPPORTED says what does not go together,
- * or what is missing. Local, pure. */
+/* From run.device, run.compute and comm.backend, on a node with `local_ranks` of the `ranks` ranks,
+ * which all see its `gpus` GPUs. STATUS_USAGE or STATUS_UNSUPPORTED names settings that contradict
+ * each other, or a missing part. Local, pure. */
 enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks, int gpus,
                              struct job_place *out);
-/* run.device=auto has to mean the same on every rank: STATUS_USAGE where only some see a GPU.
+/* run.device=auto must mean the same on every rank: STATUS_USAGE if only some ranks see a GPU.
  * Collective. */
 enum status job_check_same_place(struct comm *comm, const struct deck *deck, bool gpu);
-/* GPUs that this process sees; a deck that says run.device=host does not ask. STATUS_LIBRARY where
- * they cannot be counted: a driver that is there and broken. Local. */
+/* Number of GPUs that this process sees, 0 if the deck has run.device=host. STATUS_LIBRARY if a
+ * broken driver cannot count them. Local. */
 enum status job_count_gpus(const struct deck *deck, int *out);
 
-/* Where the GPUs are that this process sees, by ordinal, as topo_record() takes them. Local. */
+/* PCI addresses of the GPUs that this process sees, by ordinal, for topo_record(). Local. */
 struct job_buses {
   int n;
   char text[TOPO_GPUS][24];
@@ -42,14 +42,14 @@ struct topo_options job_topo_options(const struct deck *deck);
 enum status job_create_topo(struct comm *comm, const struct job_buses *buses,
                             const struct topo_options *options, struct topo **out);
 
-/* Plans by enum plan_mode. JOB_WARMUP: the training plan of the first compress.warmup updates, of
- * which no gradient is encoded. */
+/* Plans by enum plan_mode. JOB_WARMUP: the training plan of the first compress.warmup updates,
+ * which encode no gradients. */
 enum { JOB_WARMUP = PLAN_GENERATE + 1, JOB_PLANS };
 
 struct job {
   struct comm *comm;
   const struct deck *deck;
-  struct deck_shape shape; /* of the training plan, or of the first plan asked for */
+  struct deck_shape shape; /* of the training plan, or of the first requested plan */
   struct topo *topo;
   struct job_place place;
   struct device *device;
@@ -57,34 +57,34 @@ struct job {
       *host;  /* for work in host memory next to a separate device; NULL: none, or `device` */
   char *nvme; /* folder for TIER_DISK */
   struct model *model;
-  struct plan *plan[JOB_PLANS]; /* NULL where not asked for */
+  struct plan *plan[JOB_PLANS]; /* NULL if not requested */
   struct exec *exec[JOB_PLANS];
   /* One per plan that loads tokens. NULL in generation, where a step decides what the next one
    * loads. */
   struct prefetch *prefetch[JOB_PLANS];
   struct exec_memory memory;
   struct op_counters *counters; /* run.counters, for the training plan's executor, or NULL */
-  struct trace_run *trace; /* of the training plan's executor, where train.trace asks for one */
-  struct watchdog *start;  /* NULL: nothing watches what comes before the steps */
+  struct trace_run *trace;      /* of the training plan's executor, if train.trace is set */
+  struct watchdog *start;       /* NULL: nothing watches the work before the steps */
   int threads;
   int64_t resident_start; /* VmRSS before the first allocation of the job */
 };
 
-/* The plans that a job needs. Training evaluates too. JOB_BENCH: training steps, of which nothing
- * is loaded or saved. JOB_EVAL: data.micro_batch sequences of a rank at a time, of data.sequence
- * tokens (0: at most 8; model.context). JOB_GENERATE: one sequence. data.sequence tokens fit into
- * the cache (0: model.context, at most 2048), and a step takes at most 256 new tokens
- * (plan->input.capacity, plan->input.shape.sequence). */
+/* The plans that a job needs. Training evaluates too. JOB_BENCH: training steps without loading and
+ * saving. JOB_EVAL: data.micro_batch sequences of a rank at a time, of data.sequence tokens (0: at
+ * most 8; model.context). JOB_GENERATE: one sequence. data.sequence tokens fit into the cache (0:
+ * model.context, at most 2048), and a step takes at most 256 new tokens (plan->input.capacity,
+ * plan->input.shape.sequence). */
 enum job_use { JOB_TRAIN, JOB_TRAIN_AND_EVAL, JOB_EVAL, JOB_GENERATE, JOB_BENCH };
 
-/* Everything up to memory; parameters are zero. `deck` must outlive the job. The log opens with
- * what the job is. Collective. */
+/* Everything up to memory; parameters are zero. `deck` must outlive the job. Logs the properties of
+ * the job first. Collective. */
 enum status job_create(struct comm *comm, const struct deck *deck, enum job_use use,
                        struct job **out);
 void job_destroy(struct job *job); /* takes NULL; Collective */
 /* Checks whether a job can start as far as its memory: its place, cores, device, model and plans,
- * and whether they fit. All that is created for the check is destroyed again, but the calling
- * thread stays bound. It logs the same messages as job_create(). Collective. */
+ * and whether they fit. Everything that is created for the check is destroyed again, but the
+ * calling thread stays bound. It logs the same messages as job_create(). Collective. */
 enum status job_check(struct comm *comm, const struct deck *deck, enum job_use use);
 
 /* The model that a deck describes. Borrows the deck's strings. */
@@ -96,15 +96,15 @@ enum status job_model(const struct deck *deck, enum dtype compute, int ranks, st
 enum status job_shape(const struct deck *deck, enum job_use use, int local_ranks,
                       struct plan_input *input);
 
-/* Logs the keys that change nothing with the other keys as they are: a warning for what was typed,
- * information for what a deck says. Local. */
+/* Logs the keys that have no effect together with the other keys: a warning for keys on the command
+ * line, information for keys of a deck. Local. */
 void job_warn_without_effect(const struct deck *deck, enum job_use use, int n,
                              const struct plan *const plans[]);
 
-/* The folder for what goes to NVMe: tiers.nvme, or one in run.dir. mem_free; NULL when memory is
- * out. Local. */
+/* The folder for data on NVMe: tiers.nvme, or one in run.dir. mem_free; NULL if memory is out.
+ * Local. */
 char *job_nvme_folder(const struct deck *deck);
-/* Whether a deck's training puts anything there. */
+/* Whether a deck's training puts data there. */
 bool job_uses_disk(const struct deck *deck);
 
 /* The size of the arenas of one job's plans on this rank, over all tiers of memory. Local. */
@@ -113,17 +113,16 @@ int64_t job_arena_bytes(int n, const struct plan *const plans[]);
 /* Memory that a rank with a separate device should be able to lock for RDMA. With less, it cannot
  * register the memory of one message of a unit. */
 #define JOB_LEAST_LOCK (INT64_C(1) << 30)
-/* Resources of a node for its ranks together, except the device's memory; -1: unknown, or without
- * bound. */
+/* Resources of a node for all its ranks, except device memory; -1: unknown, or unlimited. */
 struct job_limits {
   int64_t device; /* of one rank, what is free */
   int64_t host;
   int64_t shared;   /* room in the file system of memory that processes share */
   int64_t disk;     /* room in `nvme` */
-  int64_t lock;     /* of one rank: what it may lock (RLIMIT_MEMLOCK) */
+  int64_t lock;     /* of one rank: limit of locked memory (RLIMIT_MEMLOCK) */
   bool rdma;        /* devices for RDMA reach the ranks of other nodes */
-  bool disk_shared; /* by all nodes, whose ranks together need the room */
-  bool no_folder;   /* `nvme` is not there yet: `disk` is the room where it would be made */
+  bool disk_shared; /* all nodes share the disk, so their ranks need the room together */
+  bool no_folder;   /* `nvme` does not exist yet, and `disk` is the room where it would be made */
 };
 /* The part of `available` host memory that a job may use if its control groups set the limit
  * `limit`: the smaller of both. If the memory that the machine shows grows with use
@@ -132,33 +131,34 @@ int64_t job_host_room(int64_t available, int64_t limit, bool grows);
 /* Whether the arenas of plans fit within the limits. The device's arenas count with that reserve.
  * The host's count with the copy of the state that is used to load and save a separate device.
  * STATUS_MEMORY names need and limit for each memory. With `cures` it also names deck keys that
- * make all of it fit, in the order of their cost; plans were made with these keys to prove it. Two
- * cases only log a warning: that copy if nothing will be saved or loaded, and memory beyond
- * RLIMIT_MEMLOCK that is registered with a separate device or for RDMA, because a registration may
- * be refused. Local, pure. */
+ * make all of it fit, in the order of their cost. Plans made with these keys prove it. Two cases
+ * only log a warning. The first is that copy, if nothing will be saved or loaded. The second is
+ * memory beyond RLIMIT_MEMLOCK that is registered with a separate device or for RDMA, because the
+ * registration may be refused. Local, pure. */
 enum status job_check_limits(const struct job *job, enum job_use use, int n,
                              const struct plan *const plans[], const struct job_limits *limits,
                              bool cures);
-/* The same with the limits as they are now. STATUS_IO where plans need a folder for NVMe that
- * cannot be made or written to, whatever room there is; STATUS_USAGE if no key names such a folder,
- * and the default in run.dir would not be on the node's own disk. The lowest rank for which it does
- * not fit looks for cures. Collective. */
+/* The same with the current limits. STATUS_IO if plans need a folder for NVMe that cannot be made
+ * or written to. STATUS_USAGE if no key names such a folder, and the default in run.dir would not
+ * be on the node's own disk. The lowest rank for which it does not fit looks for cures.
+ * Collective. */
 enum status job_check_fits(const struct job *job, enum job_use use, int n,
                            const struct plan *const plans[]);
 /* The planned size of this job's arenas on this rank. Local. */
 int64_t job_planned_bytes(const struct job *job);
 
-/* The plan whose persistent buffers hold the state (those of a job's plans lie at the same place).
- */
+/* The plan whose persistent buffers hold the state (those of a job's plans lie at the same
+ * place). */
 const struct plan *job_state_plan(const struct job *job);
 
-/* Lanes and groups of one plan. Its steps take what `load` reads: in generation on the thread that
- * runs them, else one step ahead, on a thread of its own, as job_read_ahead() announces. With
- * train.trace the training plan's steps are traced into the folder `trace` of run.dir. Collective.
+/* Starts lanes and groups of one plan. `load` reads the input of its steps. In generation it runs
+ * on the thread that runs the steps. Otherwise it runs one step ahead on a thread of its own, as
+ * job_read_ahead() announces. With train.trace the training plan's steps are traced into the folder
+ * `trace` of run.dir. Collective.
  */
 enum status job_start(struct job *job, enum plan_mode mode, exec_load *load, void *arg);
-/* After job_start() of the training plan, in a job with a plan for the warm-up: steps begin with
- * it. job_end_warmup() waits for the last of them. Collective. */
+/* Call job_start_warmup() after job_start() of the training plan, in a job with a plan for the
+ * warm-up. Steps begin with that plan. job_end_warmup() waits for the last of them. Collective. */
 enum status job_start_warmup(struct job *job);
 enum status job_end_warmup(struct job *job);
 /* The executor of the next training step. */
@@ -171,9 +171,9 @@ void job_read_ahead(struct job *job, enum plan_mode mode, int64_t first, int64_t
 /* Floating-point operations of matrix products in a training step of all ranks, forward and
  * backward. Local. */
 double job_step_flops(const struct job *job);
-/* Asks the kernel where the touched pages of arenas in host memory are. The log says that they are
- * near the cores of rank 0, or how much is not on the lowest rank for which that is so, or that the
- * kernel gives no answer. Nothing is said where nothing is bound. Local. */
+/* Asks the kernel for the NUMA nodes of touched pages of arenas in host memory. Logs that the pages
+ * are near the cores of rank 0, or the share that is not on the lowest rank with such pages. Logs
+ * also if the kernel gives no answer. Logs nothing if nothing is bound. Local. */
 void job_say_where_memory_lies(const struct job *job);
 /* Ends the trace after the steps released so far, and completes its files. Without one *out is
  * zeroed. Local. */

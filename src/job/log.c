@@ -8,14 +8,13 @@
 #include "base/log.h"
 #include "plan/arenas.h"
 
-/* Without a training step there is nothing for these keys to act on. Such keys in a deck are for
- * its training, so they are no mistake. A key on the command line was meant for this job, so there
- * is a warning. */
+/* Without a training step these keys have no effect. Such keys in a deck are for its training, so
+ * they are no mistake. A key on the command line was meant for this job, so there is a warning. */
 static void warn_ignored(const struct deck *deck, enum job_use use)
 {
   const struct {
     const char *key;
-    bool other; /* than what is done */
+    bool other; /* information, not a warning */
   } keys[] = {{"shard.strategy", deck->shard.strategy != STRATEGY_FULL_SHARD},
               {"shard.group",
                strcmp(deck->shard.group, "world") != 0 && strcmp(deck->shard.group, "auto") != 0},
@@ -132,7 +131,7 @@ static void log_tiers(const struct plan *plan)
                            : "after the norm of all gradients is known");
 }
 
-/* How gradients travel, and what becomes of what their messages lose. */
+/* The codec of gradients, and the storage of residuals. */
 static void log_codecs(const struct job *job, const struct plan *plan)
 {
   static const char *const homes[] = {[DECK_RESIDUAL_DEVICE] = "device memory",

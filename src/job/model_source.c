@@ -32,7 +32,7 @@ bool model_source_holds(const char *folder, const char *name)
 
 /* --- one key ------------------------------------------------------------- */
 
-/* As a user would write it; reals as a decimal that reads back. */
+/* As a user would write it. Reals are decimals that read back exactly. */
 struct value {
   char text[64];
 };
@@ -73,13 +73,13 @@ static bool is_model_key(const struct option *option)
   return !strncmp(option->name, "model.", 6);
 }
 
-/* Whether an option changes no number of a model that has its weights. */
+/* Whether an option changes no result of a model that has its weights. */
 static bool is_free(const struct option *option)
 {
   return !strcmp(option->name, "model.init_std") || !strcmp(option->name, "model.dtype");
 }
 
-/* Zeros stand for what follows from other keys. */
+/* Resolves zeros, which mean values derived from other keys. */
 static struct deck spell_out(const struct deck *deck)
 {
   struct deck full = *deck;
@@ -153,7 +153,7 @@ static enum status check_set(const struct deck *found, const char *path, const s
   return STATUS_OK;
 }
 
-/* Settings that only the architecture refuses. */
+/* Checks settings that only the architecture can refuse. */
 static enum status check_model(const char *where, const struct deck *deck)
 {
   const struct model_config config = job_model_config(deck);
@@ -163,7 +163,7 @@ static enum status check_model(const char *where, const struct deck *deck)
   return status ? status_prefix(status, "%s", where) : STATUS_OK;
 }
 
-/* `where`: the file behind `path`. */
+/* `where`: the file in `path` that has the values. */
 static enum status resolve(const struct deck *found, const char *path, const char *where,
                            struct deck *deck)
 {
@@ -221,7 +221,7 @@ static enum status read_config(const char *dir, struct hf_config *config, char *
   return status || *arch ? status : STATUS_MEMORY;
 }
 
-/* Rank 0 reads, and says what is wrong. */
+/* Rank 0 reads the file, and sets the error. */
 static enum status resolve_from_folder(struct comm *comm, const char *dir, struct deck *deck)
 {
   char *where = mem_printf("%s/config.json", dir);
@@ -263,7 +263,7 @@ enum status model_source_resolve_checkpoint(struct comm *comm, const char *path,
   return status;
 }
 
-/* Rank 0 has seen no model folder at `path`. */
+/* The error if rank 0 found no model folder at `path`. */
 static enum status refuse(const char *path, const struct deck *deck)
 {
   if (file_is_hub_name(path))

@@ -1,6 +1,5 @@
-/* Whether the memory that a job has in its hosts lies near the cores that work on it. Memory that
- * ranks share for all to read is left out, because its pages are spread over them
- * (comm/shared.c). */
+/* Whether a job's host memory is near the cores that work on it. Memory that ranks share for
+ * reading is left out, because its pages are spread over the ranks (comm/shared.c). */
 #include "base/log.h"
 #include "base/mem.h"
 #include "job/job.h"
@@ -19,7 +18,7 @@ static enum status look_at(struct look *look, const void *arena, int64_t bytes)
   return topo_find_pages(look->job->topo, arena, bytes, &look->pages);
 }
 
-/* Of TIER_SHARED it looks at the part that this rank writes to. */
+/* In TIER_SHARED it looks only at the part that this rank writes to. */
 static enum status look_at_arenas(struct look *look)
 {
   const struct exec_memory *memory = &look->job->memory;
@@ -35,8 +34,8 @@ static enum status look_at_arenas(struct look *look)
   return status;
 }
 
-/* A page here and there is no matter: libraries touch some before threads are bound. Pages that are
- * not touched yet have no place. */
+/* A few remote pages are normal, because libraries touch some before threads are bound. Untouched
+ * pages have no node yet. */
 static void say_where(const struct look *look)
 {
   const double found = (double)(look->pages.near + look->pages.far),

@@ -1,4 +1,4 @@
-/* Where a job computes: device, carrier, cores. */
+/* The place of a job: device, transport, cores. */
 #include "job/private.h"
 
 #include <string.h>
@@ -84,7 +84,7 @@ enum status job_check_same_place(struct comm *comm, const struct deck *deck, boo
                     job_cite(deck, "run.device", "auto").text);
 }
 
-/* Where each rank sees one GPU, it may be its own or that of all. */
+/* If each rank sees one GPU, it may be its own, or the same GPU on all ranks. */
 static enum status check_own_device(const struct job *job)
 {
   const int ranks = comm_ranks(job->comm), rank = comm_rank(job->comm);
@@ -131,7 +131,8 @@ static enum status choose_place(struct job *job, int *out)
   return status;
 }
 
-/* More threads than CPUs only take turns. A few more may be meant, a mistyped number is not. */
+/* More threads than CPUs take turns. A few more may be intended, but many more are a typing
+ * error. */
 static enum status check_threads(const struct deck *deck, const struct topo *topo)
 {
   enum { TURNS = 4 };
@@ -200,8 +201,8 @@ static enum status take_cores(struct job *job)
   return STATUS_OK;
 }
 
-/* Each rank gets a GPU, the cores near it, and these to itself: what this rank's threads are bound
- * to. Collective. */
+/* Each rank gets a GPU and cores of its own near it. This rank's threads are bound to them.
+ * Collective. */
 static enum status place_rank(struct job *job, int gpus)
 {
   const struct topo_options options = job_topo_options(job->deck);
@@ -212,7 +213,7 @@ static enum status place_rank(struct job *job, int gpus)
   return status ? status : comm_agree(job->comm, take_cores(job));
 }
 
-/* The device, and what carries its data. Collective. */
+/* The device, and the transport of its data. Collective. */
 static enum status create_device(struct job *job)
 {
   const int gpu = topo_gpu(job->topo);

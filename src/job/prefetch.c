@@ -15,8 +15,7 @@ struct prefetch {
   const struct topo *topo;
   struct thread *thread;
   int64_t micros, count; /* of a step; tokens of a micro-batch, followed by as many targets */
-  int32_t *room; /* of `micros` micro-batches: the next one goes where the one of a step before was
-                    taken from */
+  int32_t *room;         /* [micros] micro-batches: a new one replaces the one of the step before */
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   int64_t first, announced, read, taken; /* the step that was announced first; micro-batches since
@@ -37,7 +36,7 @@ static bool has_work(const struct prefetch *prefetch)
          prefetch->read - prefetch->taken < prefetch->micros;
 }
 
-/* Without the mutex: no other thread looks at a slot between its read and its use. */
+/* No mutex is needed, because no other thread uses a slot between its read and its use. */
 static enum status read_one(const struct prefetch *prefetch, int64_t first, int64_t at)
 {
   int32_t *tokens = place_of(prefetch, at);
@@ -89,7 +88,7 @@ static enum status wait_for_read(struct prefetch *prefetch, int64_t at)
   const bool failed = prefetch->read == at;
   pthread_mutex_unlock(&prefetch->mutex);
   return failed ? status_set(prefetch->failed, "%s", prefetch->sentence)
-                : STATUS_OK; /* the thread changes neither any more */
+                : STATUS_OK; /* the thread no longer changes these */
 }
 
 enum status prefetch_load(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)

@@ -8,19 +8,19 @@
 
 struct prefetch;
 
-/* For steps of the plan. `load` is called on the prefetch thread alone, on the cores for I/O (topo
- * NULL: wherever this process may run). Memory of a step's tokens. Local. */
+/* For steps of the plan. Only the prefetch thread calls `load`, on the cores for I/O (topo NULL:
+ * all CPUs of this process). It holds the tokens of one step. Local. */
 enum status prefetch_create(const struct plan *plan, exec_load *load, void *load_arg,
                             const struct topo *topo, struct prefetch **out);
-/* Call it after the executor that loads from it is destroyed. It waits for a read that is under
- * way, and no read begins after it. Takes NULL. Local. */
+/* Call it after the executor that loads from it is destroyed. It waits for a running read, and no
+ * read begins after it. Takes NULL. Local. */
 void prefetch_destroy(struct prefetch *prefetch);
 
 /* The next steps are the `steps` (at most 2^32) ones from `first` on. Their tokens are read from
  * now on. `load` may change before this call, once all announced steps have been taken. Local. */
 void prefetch_begin(struct prefetch *prefetch, int64_t first, int64_t steps);
-/* An exec_load of what was announced, in order; waits where it has not been read yet. A read that
- * failed fails here, when its turn comes; none follows it. */
+/* An exec_load of the announced micro-batches, in order. It waits for the read. A failed read is
+ * reported here, when its turn comes, and no read follows it. */
 enum status prefetch_load(void *prefetch, int64_t step, int micro, int32_t *tokens,
                           int32_t *targets);
 

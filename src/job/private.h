@@ -10,20 +10,20 @@ struct job_cited {
 /* "run.device (quickstart.yaml:12) is cuda" */
 struct job_cited job_cite(const struct deck *deck, const char *key, const char *value);
 
-/* Where it computes, the cores of this rank, device and carrier. Collective. */
+/* The device of the job, the cores of this rank, and the transport. Collective. */
 enum status job_take_place(struct job *job);
 
-/* The plans that there are; how many. */
+/* Lists the plans that exist. Returns their number. */
 int job_list_plans(const struct job *job, const struct plan *plans[JOB_PLANS]);
 
-/* Whether the job's folder for TIER_DISK may be one, and what room there is: STATUS_IO if no folder
- * can be made, STATUS_USAGE if no key names one and the default would not be on the node's own
- * disk. A warning where one is named that nodes share. Local. */
+/* Whether the job's folder for TIER_DISK can be used, and its free room. STATUS_IO if no folder can
+ * be made. STATUS_USAGE if no key names one and the default would not be on the node's own disk.
+ * Warns if nodes share a folder that a key names. Local. */
 enum status job_check_disk(const struct job *job, struct job_limits *out);
-/* The room there for a job that does not use it yet; 0 where it could not. Local. */
+/* The free room for a job that does not use it yet; 0 if it cannot use the folder. Local. */
 void job_look_at_disk(const struct job *job, struct job_limits *out);
 
-/* Logs the properties of the job and, on rank 0, the keys that change nothing in it. Local. */
+/* Logs the properties of the job and, on rank 0, the keys that have no effect. Local. */
 void job_log(const struct job *job, enum job_use use);
 
 #endif

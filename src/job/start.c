@@ -1,4 +1,4 @@
-/* How a plan of a job starts, and what watches training steps: counters and trace. */
+/* The start of a plan of a job, and the counters and the trace of training steps. */
 #include "job/private.h"
 
 #include "base/append.h"

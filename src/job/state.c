@@ -49,7 +49,7 @@ static enum status describe_residuals(struct job_state *state)
   return status;
 }
 
-/* As tensors of parameters. Parts that were not saved cannot be loaded. */
+/* Adds pieces as tensors of parameters. Parts that were not saved cannot be loaded. */
 static bool is_described(struct job_state *state, int kind)
 {
   if (!job_state_is_copy(state->plan, kind))
@@ -150,8 +150,8 @@ enum status job_state_create_snapshot(const struct job *job, struct job_state **
 
 /* --- filled -------------------------------------------------------------- */
 
-/* A worker's part of a copy in the compute type of what this rank holds of a unit; on a device
- * apart narrow_there() has made it. */
+/* A worker's part of a copy, in the compute type, of this rank's part of a unit. On a separate
+ * device narrow_there() has made it. */
 static void narrow_part(const struct job_state *state, int master, struct layout_range range,
                         char *copy, int worker, int workers)
 {
@@ -227,7 +227,7 @@ void job_state_close(struct job_state *state)
 
 /* --- initialisation ------------------------------------------------------ */
 
-/* Each worker makes its part of every tensor: an element is a function of its place. */
+/* Each worker makes its part of every tensor, because an element is a function of its place. */
 static void init_part(void *arg, int worker, int workers)
 {
   enum { GRAIN = 4096 };

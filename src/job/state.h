@@ -1,21 +1,21 @@
-/* The state of a job as named fp32 tensors, wherever and in whatever type it lies: for
- * initialisation, for what loads and for what saves. */
+/* The state of a job as named fp32 tensors, in any tier and type. For initialisation, loading and
+ * saving. */
 #ifndef SLUICE_JOB_STATE_H
 #define SLUICE_JOB_STATE_H
 
 #include "io/checkpoint/state.h"
 #include "job/job.h"
 
-struct job_state_piece; /* what a rank holds of one kind in one unit */
-struct job_state_part;  /* what of a piece is a tensor's */
-struct job_state_merge; /* of residuals that other ranks have saved */
+struct job_state_piece; /* a rank's part of one kind in one unit */
+struct job_state_part;  /* the part of a piece that belongs to a tensor */
+struct job_state_merge; /* conversion of residuals that other ranks have saved */
 
 /* The job that saved a checkpoint, as far as residuals and copies of parameters depend on it. */
 struct job_state_saved {
   int ranks;
   struct deck_policy policy; /* names the units that have residuals, and their type */
-  bool copies;               /* compress.weights.delta: copies of parameters are there */
-  struct encoded encoded;    /* the part of a unit that a residual is of */
+  bool copies;               /* compress.weights.delta: it has copies of parameters */
+  struct encoded encoded;    /* the part of a unit that a residual covers */
 };
 
 struct job_state {
@@ -23,7 +23,7 @@ struct job_state {
                                optimizer likewise */
   int n;
 
-  const struct job *job; /* from here on the module's own */
+  const struct job *job; /* private from here on */
   const struct plan *plan;
   struct job_state_piece *piece;
   struct job_state_part *part; /* of each tensor */
@@ -35,19 +35,20 @@ struct job_state {
   bool loads, pinned, copies; /* copies: as they were saved */
 };
 
-/* Parameters, and with `moments` the optimizer's state, which frozen parameters do not have.
- * `unique`: each element is on exactly one rank (for saving); otherwise all elements of this rank
- * (for loading). fp32 that the host can read is used in place: data point into it. Data on a
+/* Parameters, and with `moments` the optimizer's state, which frozen parameters do not have. With
+ * `unique` (for saving), each element is on exactly one rank. Otherwise (for loading) all elements
+ * of this rank are included. If the host can read fp32 data, pointers are into them. Data on a
  * separate device go through a block of job_state_bytes(). It holds a copy of them or, with `load`,
  * zeros until it is filled. Data on disk, and 16-bit moments, have no data pointer. They are moved
- * piece by piece, without loss: as true moments in fp32, which give the same bits again
- * (device/moments.h). With `load` all moments on the disk that are not going to be filled are
- * zeroed. Nothing may be under way. Local. */
+ * piece by piece, as moments in fp32, from which the same codes are made again (device/moments.h).
+ * With `load` all moments on the disk that will not be filled are zeroed. No step may be running.
+ * Local. */
 enum status job_state_open(const struct job *job, bool moments, bool unique, bool load,
                            struct job_state **out);
-/* For loading with moments, and with residuals as they were saved. If as many ranks have encoded
- * the same parts, each takes its own. Otherwise each takes an equal share of their sum, because
- * only the sum over ranks changes parameters. `saved` must outlive the state. Local. */
+/* For loading with moments, and with residuals as they were saved. If the same number of ranks
+ * encoded the same parts, each takes its own residual. Otherwise each takes an equal share of the
+ * sum, because only the sum over ranks changes parameters. `saved` must outlive the state.
+ * Local. */
 enum status job_state_open_saved(const struct job *job, const struct job_state_saved *saved,
                                  struct job_state **out);
 /* The filled data become the job's (`load`), and its working copy is made from them. Ranks that
@@ -63,16 +64,16 @@ enum status job_state_share_copies(const struct job *job);
  * Local. */
 int64_t job_state_bytes(const struct plan *plan, bool moments);
 
-/* Room in host memory for a copy of all that this rank saves, in the types that it has.
- * STATUS_MEMORY where it is not there. Local. */
+/* Allocates host memory for a copy of all data that this rank saves, in their own types.
+ * STATUS_MEMORY if there is too little. Local. */
 enum status job_state_create_snapshot(const struct job *job, struct job_state **out);
-/* The copy is that of now, until the next call, whatever the job does. Nothing may be under way in
- * it. Local. */
+/* Copies the current state. The copy stays until the next call, whatever the job does. No step may
+ * be running. Local. */
 enum status job_state_take_snapshot(struct job_state *state);
 int64_t job_state_snapshot_bytes(const struct job *job);
 
-/* Parameters as the architecture's initialisation and run.seed have them; moments are zero in a new
- * job. Local. */
+/* Sets parameters by the architecture's initialisation and run.seed. Moments are zero in a new job.
+ * Local. */
 enum status job_state_init(const struct job *job);
 
 #endif

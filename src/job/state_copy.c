@@ -1,5 +1,5 @@
 /* Copies that differences of parameters are added to. A rank makes its part from its masters, or
- * loads it. The other parts come from the other ranks, so that all copies are the same bits. */
+ * loads it. The other parts come from the other ranks, so that all copies are bitwise identical. */
 #include "base/mem.h"
 #include "device/lane.h"
 #include "job/state_private.h"
@@ -72,7 +72,7 @@ static enum status move(struct lane *lane, void *to, const void *from, int64_t b
   return status ? status : ops->lane_check(lane);
 }
 
-/* By way of the host. */
+/* A copy through the host. */
 static enum status share_apart(const struct job *job, struct lane *lane, int u)
 {
   const struct plan *plan = job_state_plan(job);

@@ -1,4 +1,4 @@
-/* State on its way: between a device apart, the disk and what the host reads and writes. */
+/* Moves state between a separate device, the disk, and memory that the host reads and writes. */
 #include <string.h>
 
 #include "base/progress.h"
@@ -20,7 +20,7 @@ enum status job_state_run_team(const struct job *job, team_task *task, void *arg
   return status;
 }
 
-/* Each worker copies its part of every piece that the host reaches. */
+/* Each worker copies its part of every piece that the host can access. */
 static void copy_part(void *arg, int worker, int workers)
 {
   const struct job_state *state = arg;
@@ -40,8 +40,8 @@ static void *device_pointer(const struct job_state *state, int buffer)
   return (char *)state->job->memory.persistent[b->tier] + b->offset;
 }
 
-/* On a lane: copies in the compute type of the masters of a device apart, rounded as a gather
- * rounds what it casts. */
+/* On a lane: copies in the compute type of masters on a separate device, rounded as a gather rounds
+ * them. */
 static enum status narrow_there(const struct job_state *state, struct lane *lane)
 {
   const struct plan *plan = state->plan;
@@ -55,7 +55,7 @@ static enum status narrow_there(const struct job_state *state, struct lane *lane
   return status ? status : job_state_round_copies(state, lane);
 }
 
-/* On a lane: what lies on a device apart. */
+/* On a lane: the pieces on a separate device. */
 static enum status copy_pieces(const struct job_state *state, struct lane *lane, bool to_job)
 {
   const struct device_ops *ops = state->job->device->ops;
@@ -113,8 +113,7 @@ static enum status read_disk(const struct job_state *state)
   return status;
 }
 
-/* Elements of a piece, of moments or of what is fp32 itself, between their own type, wherever they
- * are, and fp32. */
+/* Converts elements of a piece between their own type, in any tier, and fp32. */
 static enum status move_some(const struct job_state_part *part, int64_t begin, int64_t n,
                              float *data)
 {
@@ -157,7 +156,7 @@ enum status job_state_take_snapshot(struct job_state *state)
   return status ? status : read_disk(state);
 }
 
-/* --- zeros on the disk, which begins with any bits ----------------------- */
+/* --- zeros on the disk, whose initial content is undefined --------------- */
 
 static enum status zero_range(const struct job_state *state, const struct job_state_piece *piece,
                               int64_t begin, int64_t end)

@@ -131,7 +131,7 @@ int64_t job_state_piece_bytes(const struct job_state_piece *piece)
   return piece->buffer >= 0 ? piece->elements * (int64_t)dtype_size(piece->type) : 0;
 }
 
-/* Bytes of all pieces of a plan, or of those on the device alone. */
+/* Bytes of all pieces of a plan, or only of those on the device. */
 static int64_t count_bytes(const struct plan *plan, bool moments, bool unique, bool on_device)
 {
   int64_t bytes = 0;
@@ -185,8 +185,8 @@ static bool wants_block(const struct job_state *state, const struct job_state_pi
          (!job_state_place(state, piece) && state->plan->buffer[piece->buffer].tier == TIER_DEVICE);
 }
 
-/* Memory that the device copies into without a detour, where the device lies apart and has most of
- * it: pinning takes its time. */
+/* Pinned memory, if a separate device holds most of the state. Otherwise pinning would take longer
+ * than it saves. */
 static enum status alloc_block(struct job_state *state, bool snapshot)
 {
   struct device *device = state->job->device;

@@ -7,11 +7,10 @@
 
 enum {
   JOB_STATE_PARTS = 2,        /* trained and frozen */
-  JOB_STATE_SCRATCH = 1 << 20 /* elements that are on their way from or to the disk */
+  JOB_STATE_SCRATCH = 1 << 20 /* buffer for elements that move from or to the disk */
 };
 
-/* A range of a unit's flat elements, of one kind, trained or frozen, that lies in one buffer of the
- * plan. */
+/* A range of a unit's flat elements, of one kind, trained or frozen, in one buffer of the plan. */
 struct job_state_piece {
   int buffer; /* -1: there is none */
   struct layout_range range;
@@ -31,19 +30,18 @@ struct job_state_part {
 };
 
 int job_state_kinds(const struct plan *plan, bool moments);
-/* Whether the plan keeps copies that differences are added to. */
+/* Whether the plan keeps copies to which differences are added. */
 bool job_state_has_copies(const struct plan *plan);
-/* The kind after the optimizer's states: the copy that differences are added to, of which each rank
- * saves its part. */
+/* The kind after the optimizer's states: the copy to which differences are added. Each rank saves
+ * its part. */
 bool job_state_is_copy(const struct plan *plan, int kind);
-/* The last kind: what messages of gradients have lost, as the bytes of one message per rank and
- * unit. */
+/* The last kind: residuals, as the bytes of one message per rank and unit. */
 bool job_state_is_residual(const struct plan *plan, int kind);
 int job_state_piece_index(const struct plan *plan, int kind, int u, bool frozen);
-/* The part of a holding that is asked for: `unique`, the one that this rank alone writes. */
+/* The requested part of a holding. With `unique` it is the part that only this rank writes. */
 struct job_state_piece job_state_make_piece(const struct plan *plan, int kind, int u, bool frozen,
                                             bool unique);
-/* Has parameter p a tensor of this kind? */
+/* Whether parameter p has a tensor of this kind. */
 bool job_state_has(const struct plan *plan, int kind, int u, int p);
 /* Elements of this kind before flat element `element` of the unit. */
 int64_t job_state_offset(const struct plan *plan, int kind, int u, int64_t element);
@@ -53,27 +51,28 @@ int64_t job_state_piece_bytes(const struct job_state_piece *piece);
 char *job_state_host_pointer(const struct job *job, const struct plan *plan, int buffer);
 /* The memory of the job that the host reads and writes directly. */
 char *job_state_place(const struct job_state *state, const struct job_state_piece *piece);
-/* In the block, and on a device that lies apart. */
+/* In the block, and on a separate device. */
 bool job_state_is_apart(const struct job_state *state, const struct job_state_piece *piece);
 /* Where the host finds the pieces: in place, or contiguous in a block. */
 enum status job_state_place_pieces(struct job_state *state, bool snapshot);
 
-/* On a lane: this rank's parts of copies on a device apart, as rounded masters, but for those that
- * were loaded. Local. */
+/* On a lane: this rank's parts of copies on a separate device, as rounded masters, except loaded
+ * ones. Local. */
 enum status job_state_round_copies(const struct job_state *state, struct lane *lane);
-/* By the threads of the job, whose cores they run on. */
+/* Runs on the job's threads and cores. */
 enum status job_state_run_team(const struct job *job, team_task *task, void *arg);
-/* Between the block and a device apart, and from what is there now to its copies, on a lane of its
- * own; complete on return. */
+/* Moves data between the block and a separate device, and makes its copies, on a lane of its own.
+ * Complete on return. */
 enum status job_state_transfer(const struct job_state *state, bool to_job);
 /* io_tensor's move: a range of a tensor without data. */
 enum status job_state_move(const struct io_tensor *tensor, struct layout_range range, void *data);
-/* A unit's residual as a tensor with a row per rank: this rank's row, or what it makes its own of.
+/* A unit's residual as a tensor with a row per rank: this rank's row, or the rows from which it
+ * makes its own.
  */
 enum status job_state_describe_residual(struct job_state *state, int u);
 void job_state_merge_destroy(struct job_state_merge *merge); /* takes NULL */
-/* All moments on the disk, which begins with any bits, or with `moments` what no parameter's
- * elements are going to be written to. */
+/* Zeros all moments on the disk, whose initial content is undefined. With `moments`, zeros only the
+ * bytes that no parameter's elements will be written to. */
 enum status job_state_zero_disk(const struct job_state *state, bool moments);
 
 #endif

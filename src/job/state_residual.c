@@ -1,5 +1,5 @@
-/* Residuals, what messages of gradients have lost, as tensors: a row of bytes per rank and unit.
- * The ranks that have saved them may be others than those that go on from them. */
+/* Residuals as tensors: a row of bytes per rank and unit. The ranks that resume may be others than
+ * those that saved. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -7,15 +7,15 @@
 #include "device/device.h"
 #include "job/state_private.h"
 
-/* Messages of one unit on their way to this rank's. */
+/* Converts the messages of one unit to this rank's message. */
 struct job_state_merge {
   struct codec codec; /* of the messages that were saved */
   struct device *device;
   struct lane *lane;
   void *work;
   char *message;    /* one that was saved */
-  float *row;       /* what a message holds */
-  float *sum, *own; /* of all, as the ranks that saved lay out the unit, and as this rank does */
+  float *row;       /* the decoded message */
+  float *sum, *own; /* sums, in the layout of the ranks that saved, and in this rank's layout */
   int64_t room;     /* of `message`, bytes. It has room for this rank's message, too. */
 };
 
@@ -40,7 +40,7 @@ static enum status pack(const struct job_state *state, int u, int ranks, struct 
   return layout_unit_pack_roomy(unit->params, unit->elements, unit->room, unit->frozen, ranks, out);
 }
 
-/* The flat element that is element `e` of what a rank has lost. */
+/* The flat element that is element `e` of a rank's residual. */
 static int64_t flat_element(const struct encoded *encoded, int64_t trained, int rank, int64_t e)
 {
   const int64_t length = trained / encoded->parts / encoded->blocks;
@@ -52,7 +52,7 @@ static struct encoded encoded_here(const struct job_state *state)
   return unit_policy_encoded(&state->plan->input);
 }
 
-/* Whether each rank has lost the same parts as the one of its number that saved. */
+/* Whether each rank's residual covers the same parts as that of the saved rank with its number. */
 static bool is_same_part(const struct job_state *state)
 {
   const struct encoded here = encoded_here(state), saved = state->saved->encoded;
@@ -113,7 +113,7 @@ static enum status create_merge(struct job_state *state)
   return status ? status : alloc_merge(state, merge);
 }
 
-/* The row of one rank, which `first` begins the sum. */
+/* Adds the row of one rank. `first`: it begins the sum. */
 static void add_row(const struct job_state *state, int64_t trained, int rank, bool first)
 {
   const struct job_state_merge *merge = state->merge;
@@ -124,8 +124,8 @@ static void add_row(const struct job_state *state, int64_t trained, int rank, bo
     merge->sum[flat_element(encoded, trained, rank, e)] += merge->row[e];
 }
 
-/* Parameters of the sum at their places among this many ranks, and of them what this rank encodes.
- * All ranks that encode an element have equal shares. */
+/* Moves parameters of the sum to their places in this rank's layout, and selects the elements that
+ * this rank encodes. All ranks that encode an element have equal shares. */
 static void share_out(const struct job_state *state, int u, const struct layout_unit *saved)
 {
   const struct job_state_merge *merge = state->merge;
@@ -141,7 +141,7 @@ static void share_out(const struct job_state *state, int u, const struct layout_
     merge->row[e] = merge->own[flat_element(&encoded, layout->trained, input->rank, e)];
 }
 
-/* The sum as this rank's message, where its plan has it. */
+/* Encodes the sum as this rank's message, in the plan's buffer. */
 static enum status put_message(const struct job_state_part *part)
 {
   const struct job_state *state = part->state;
@@ -160,7 +160,7 @@ static enum status put_message(const struct job_state_part *part)
                                                    0, piece->elements, merge->message);
 }
 
-/* The message of a rank is complete. After the last one this rank has its own. */
+/* Handles a complete message of a rank. After the last one it makes this rank's message. */
 static enum status take_message(const struct job_state_part *part, int rank, bool first, bool last)
 {
   const struct job_state *state = part->state;
@@ -239,7 +239,7 @@ static enum status describe_saved(struct job_state *state, int u, struct io_tens
   return STATUS_OK;
 }
 
-/* Whether what was saved is what this job would save. */
+/* Whether the saved state has the form that this job would save. */
 static bool is_same(const struct job_state *state, int u)
 {
   const struct job_state_saved *saved = state->saved;

@@ -14,7 +14,7 @@
 #include "job/state.h"
 #include "model/hf.h"
 
-/* --- which tensor is which ----------------------------------------------- */
+/* --- matching tensors and parameters ------------------------------------- */
 
 int weights_count(const struct model *model)
 {
@@ -54,7 +54,8 @@ static enum status match_param(const struct model *model, const struct model_par
                       tensor->file, tensor->name, shape_text(tensor->ndim, tensor->shape).text,
                       shape_text(param->ndim, param->shape).text);
   if (!tensor->known)
-    return safetensors_read(tensor, (struct layout_range){0, 0}, NULL); /* says what it reads */
+    return safetensors_read(tensor, (struct layout_range){0, 0},
+                            NULL); /* logs the name of the file */
   *out = tensor;
   return STATUS_OK;
 }
@@ -121,7 +122,7 @@ static enum status check_extra(struct comm *comm, const struct model *model,
   }
 }
 
-/* `taken`: what is a parameter's, sorted by address. */
+/* `taken`: tensors of parameters, sorted by address. */
 static enum status check_extras(struct comm *comm, const struct model *model,
                                 const struct safetensors_folder *folder,
                                 const struct st_tensor *const *taken, int n)
@@ -197,7 +198,7 @@ static enum status load_folder(struct job *job, const char *dir)
 
 /* --- from a checkpoint --------------------------------------------------- */
 
-/* Nothing is lost by ranks of one node if only hops between nodes are encoded. */
+/* Ranks of one node have no residuals if only hops between nodes are encoded. */
 static enum status residuals_of(const struct deck *deck, const struct checkpoint_meta *meta,
                                 struct job_state_saved *out)
 {

@@ -1,4 +1,4 @@
-/* Checkpoints of a run: saving at a step, and the state that it begins with. */
+/* Checkpoints of a run: saving at a step, and the initial state. */
 #include "train/private.h"
 
 #include <stdio.h>
@@ -63,8 +63,8 @@ enum status train_save(struct train_run *run, bool leaving)
 
 /* --- beginning ----------------------------------------------------------- */
 
-/* A frozen parameter has no moments: a run that froze others has not the state that this one needs,
- * or has more than it can go on with. */
+/* A frozen parameter has no moments. So a checkpoint with other frozen parameters lacks state that
+ * this run needs, or has state that it cannot use. */
 static enum status compare_frozen(const struct model *saved, const struct model *model,
                                   const char *path)
 {
@@ -106,7 +106,7 @@ static enum status check_frozen(const struct train_run *run, const char *path,
   return status;
 }
 
-/* Zeros stand for what follows from other keys, and an automatic compute type for `compute`. */
+/* Resolves zeros, which mean values derived from other keys, and the automatic compute type. */
 static struct deck spell_out(const struct deck *deck, const char *compute)
 {
   struct deck full = *deck;
@@ -121,13 +121,13 @@ static struct deck spell_out(const struct deck *deck, const char *compute)
   return full;
 }
 
-/* The deck of the checkpoint and that of the run, spelled out. Their texts belong to the decks that
- * they are made of. */
+/* The decks of the checkpoint and of the run, resolved. The original decks own the texts. */
 struct decks {
   struct deck before, now;
 };
 
-/* A checkpoint of an older version does not say in what it was computed: as now, it is assumed. */
+/* A checkpoint of an older version does not record its compute type. It is assumed to be the
+ * current one. */
 static struct decks spell_both(const struct train_run *run, const struct checkpoint_meta *meta,
                                const struct deck *saved)
 {
@@ -163,7 +163,7 @@ static enum status find_change(const struct decks *decks, const struct option *o
 static const char reorder[] = "the samples would come in another order, some twice and some never";
 
 /* One line per key that changes the mathematics, or the order of samples. `refused`: the checkpoint
- * whose order of samples must stay, and nothing is logged. */
+ * whose order of samples must stay. Then nothing is logged. */
 static enum status compare_decks(const struct decks *decks, const char *refused)
 {
   enum status status = STATUS_OK;
@@ -216,7 +216,7 @@ static enum status take_up(struct train_run *run, const char *path,
 }
 
 /* The model, its frozen parameters and the order of samples stay as they were. Other keys may
- * differ between the run that saved and the run that goes on. */
+ * differ between the run that saved and the run that continues. */
 static enum status resume_from(void *arg, const char *path, bool *damaged)
 {
   struct train_run *run = arg;

@@ -23,14 +23,14 @@ struct checkpoint_writer {
 
   /* The thread that writes during the steps. */
   bool tried;             /* it was looked for */
-  struct job_state *copy; /* NULL: there is none, and saving holds up the steps */
+  struct job_state *copy; /* NULL: none, so the steps wait for each save */
   struct comm *comm;      /* of the thread */
   struct thread *thread;
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   enum stage
-      stage; /* under the mutex; what follows belongs to the thread while it is STAGE_WRITING */
-  struct checkpoint_meta meta; /* of the save under way; owns its texts */
+      stage; /* under the mutex; the thread owns the members below while it is STAGE_WRITING */
+  struct checkpoint_meta meta; /* of the current save; owns its texts */
   char sentence[2048];
 };
 
@@ -54,7 +54,7 @@ static void ask_progress(struct watchdog_place *out)
   checkpoint_progress(&out->moved, &out->doing, &out->waits);
 }
 
-/* Older checkpoints go only when this one is complete. */
+/* Older checkpoints are removed only after this one is complete. */
 static enum status write_checkpoint(struct checkpoint_writer *writer, struct comm *comm,
                                     const struct checkpoint_meta *meta,
                                     const struct job_state *state)
@@ -127,11 +127,11 @@ static int64_t free_bytes(int local_ranks)
   return mem_total_grows("/proc") || available < 0 || left < available ? left : available;
 }
 
-/* The same answer on all ranks, and the same numbers: those of the node where it is tightest. */
+/* The same answer and numbers on all ranks: those of the node with the least room. */
 static enum status find_room(struct checkpoint_writer *writer, bool *fits)
 {
-  static const double others =
-      0.95; /* of what is free: buffers of the write, of MPI, of the system */
+  static const double others = 0.95; /* part of the free memory that is kept for buffers of the
+                                        write, of MPI and of the system */
   struct comm *comm = writer->job->comm;
   const int local = comm_local_ranks(comm);
   const int64_t have = free_bytes(local);
@@ -178,7 +178,7 @@ static enum status create_background(struct checkpoint_writer *writer)
   return STATUS_OK;
 }
 
-/* Once a job, at the first save: by then what the steps need is in use. */
+/* Once per job, at the first save, because the steps' memory is in use by then. */
 static enum status seek_background(struct checkpoint_writer *writer)
 {
   bool fits = false;
@@ -319,7 +319,7 @@ enum status checkpoint_writer_create(struct job *job, const char *dir,
   return STATUS_OK;
 }
 
-/* Reports a save whose result is no longer awaited: the run ends because of another failure. */
+/* Reports a save whose result is not used, because the run ends after another failure. */
 static void tell_fate(const struct checkpoint_writer *writer)
 {
   const long long step = (long long)writer->report.step;

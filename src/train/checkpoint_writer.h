@@ -15,7 +15,7 @@ enum status checkpoint_writer_create(struct job *job, const char *dir,
 /* Waits for a pending save, and logs whether it was written. Takes NULL; Collective. */
 void checkpoint_writer_destroy(struct checkpoint_writer *writer);
 
-/* The result of a save. `seconds`: from its begin until it was complete. `held_s`: how long the
+/* The result of a save. `seconds`: from its begin until it was complete. `held_s`: time that the
  * steps waited for it. */
 struct checkpoint_writer_report {
   int64_t step, bytes;
@@ -23,11 +23,11 @@ struct checkpoint_writer_report {
   bool behind;
 };
 
-/* Save the present state, in which nothing may be under way. With `prune`, then remove older
- * checkpoints as the deck says. `since`: when (clock_s) the steps were stopped for it. With
- * `behind`, checkpoint.background, and memory for the copy, the call returns after the copy, else
- * when the file is complete. The save is pending until checkpoint_writer_finish(), and no other
- * save may begin. Nothing of `meta` is kept. A failure leaves earlier checkpoints as they are.
+/* Save the current state; no step may be running. With `prune`, then remove older checkpoints by
+ * the deck's rules. `since`: time (clock_s) at which the steps were stopped for it. With `behind`,
+ * checkpoint.background, and memory for the copy, the call returns after the copy, else when the
+ * file is complete. The save is pending until checkpoint_writer_finish(), and no other save may
+ * begin. Nothing of `meta` is kept. A failure leaves earlier checkpoints as they are.
  * Collective. */
 enum status checkpoint_writer_save(struct checkpoint_writer *writer,
                                    const struct checkpoint_meta *meta, bool behind, bool prune,

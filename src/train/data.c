@@ -45,7 +45,7 @@ enum status data_load_train(void *arg, int64_t step, int micro, int32_t *tokens,
   return STATUS_OK;
 }
 
-/* Of the last window only the tokens that have a target exist, so they are read token by token. */
+/* In the last window only the tokens that have a target exist, so they are read token by token. */
 static enum status load_part(struct token_set *set, int64_t first, int64_t n, int32_t *tokens,
                              int32_t *targets)
 {
@@ -58,7 +58,7 @@ static enum status load_part(struct token_set *set, int64_t first, int64_t n, in
 enum status data_load_scan(void *arg, int64_t step, int micro, int32_t *tokens, int32_t *targets)
 {
   const struct data_scan *scan = arg;
-  (void)micro; /* one a step */
+  (void)micro; /* one per step */
   const int64_t T = scan->sequence,
                 first = ((step - scan->first_step) * scan->ranks + scan->rank) * scan->micro_batch;
   for (int64_t b = 0; b < scan->micro_batch; b++) {
@@ -92,8 +92,8 @@ static struct tokenizer_id identify_folder(const char *dir)
   return id;
 }
 
-/* A checkpoint of an older version says no more of its data than where they were. Data that cannot
- * be opened there tell nothing. */
+/* A checkpoint of an older version records only the folder of its data. If they cannot be opened
+ * there, nothing is known. */
 static enum status identify_old_data(struct comm *comm, const char *path, const char *text,
                                      struct tokenizer_id *out)
 {
@@ -168,7 +168,7 @@ static char *name_cure(const struct data_maker *maker)
                                         : mem_strdup("that tokenizer");
 }
 
-/* The ids of another tokenizer mean other texts: a loss over them says nothing. */
+/* The ids of another tokenizer mean other texts, so a loss over them is meaningless. */
 static enum status refuse_maker(const struct tokenizer_id *id, const char *key, const char *dir,
                                 const struct data_maker *maker)
 {
@@ -206,7 +206,7 @@ static enum status check_maker(struct comm *comm, const struct token_set *set, c
   return STATUS_OK;
 }
 
-/* Ids that no text has cost memory and time. A vocabulary that was padded to a multiple is far
+/* Ids that no text contains cost memory and time. A vocabulary that was padded to a multiple is far
  * below this. */
 static void hint_vocab(const struct token_set *set, const char *dir, const struct deck *deck)
 {

@@ -1,5 +1,5 @@
-/* Loss over a token set, in parallel, the same number at any rank count for the same per-sequence
- * bits. */
+/* Loss over a token set, in parallel. It is the same at any rank count if results per sequence are
+ * bitwise identical. */
 #ifndef SLUICE_TRAIN_EVALUATE_H
 #define SLUICE_TRAIN_EVALUATE_H
 
@@ -8,11 +8,11 @@
 #include "train/data.h"
 
 struct evaluation {
-  double loss;          /* mean negative log likelihood a token, nats */
+  double loss;          /* mean negative log likelihood per token, nats */
   double perplexity;    /* exp(loss) */
-  double bits_per_byte; /* loss / ln 2 / (bytes a token of the split stands for, on average) */
+  double bits_per_byte; /* loss / ln 2 / (mean bytes per token of the split) */
   int64_t tokens;       /* that were scored */
-  int64_t all;          /* that the split has to score */
+  int64_t all;          /* tokens of the split that can be scored */
   double seconds;
 };
 
@@ -27,9 +27,9 @@ struct evaluator {
 enum status evaluator_open(struct job *job, const struct data_maker *maker, struct evaluator *out);
 void evaluator_close(struct evaluator *evaluator); /* takes a zeroed one */
 
-/* Every token of the split but its first, which nothing foretells; or only the first `batches`
- * batches of data.batch sequences. The same ones at any rank count. The split is cut into windows
- * of the sequence length, and a token is scored given those before it in its window. The training
+/* Scores every token of the split except the first, or only the first `batches` batches of
+ * data.batch sequences. The same tokens at any rank count. The split is cut into windows of the
+ * sequence length. A token is scored with the earlier tokens of its window as context. The training
  * executor must be drained. Shows progress when `show`. Collective. */
 void evaluator_run(struct evaluator *evaluator, int64_t batches, bool show, struct evaluation *out);
 

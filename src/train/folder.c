@@ -1,5 +1,5 @@
-/* The folder of a run: its files, and the lock by which one run at a time writes it. It keeps the
- * algorithms that the device learned, for a run that is resumed. */
+/* The folder of a run: its files, and a lock so that one run at a time writes to it. It keeps the
+ * algorithms that the device measured, for resumed runs. */
 #include "train/private.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ enum status train_folder_paths(struct train_run *run)
   return run->checkpoint_dir && run->results_path && run->learned_path ? STATUS_OK : STATUS_MEMORY;
 }
 
-/* `made`: the folder was not there before. Without the lock it may still be another run's. */
+/* `made`: the folder did not exist before. Without the lock it may still be another run's. */
 static enum status lock(struct train_run *run, const char *dir, bool made)
 {
   if (flock(run->lock, LOCK_EX | LOCK_NB) == 0) {
@@ -39,7 +39,7 @@ static enum status lock(struct train_run *run, const char *dir, bool made)
   return STATUS_OK;
 }
 
-/* A run that gives up removes the folder that it made, perhaps between our open() and our lock. */
+/* A run that fails removes the folder that it made, perhaps between our open() and our lock. */
 static bool is_still(int fd, const char *dir)
 {
   struct stat ours, named;
@@ -167,7 +167,7 @@ static enum status open_log(const struct deck *deck)
   return status;
 }
 
-/* Curves are no reason to end a run. */
+/* A failure of the event file must not end a run. */
 static void open_events(struct train_run *run)
 {
   const struct deck *deck = run->deck;

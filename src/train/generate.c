@@ -24,7 +24,7 @@ struct word {
 /* The next input on rank 0. */
 enum turn { TURN_TEXT, TURN_NEW, TURN_OVER };
 
-/* Tokens that went through the model, many at a time or one by one. */
+/* Tokens that the model computed, many at a time or one by one. */
 struct speed {
   int64_t tokens;
   double seconds;
@@ -48,11 +48,11 @@ struct generation {
 
   /* Rank 0's own. */
   struct tokenizer *tokenizer; /* NULL: ids */
-  char *text;                  /* decoded, not yet printed */
+  char *text;                  /* decoded but not yet printed */
   int64_t bytes, text_room;
   uint64_t *scratch;
   bool at_end;        /* the last token ended a text */
-  char *typed, *page; /* a line as getline(3) has it, and as it stands on the page */
+  char *typed, *page; /* a line from getline(3), and as it is in the context */
   size_t typed_room;
 };
 
@@ -96,7 +96,7 @@ static enum status load_window(void *arg, int64_t step, int micro, int32_t *toke
   return STATUS_OK;
 }
 
-/* Brings the whole context into the cache, in chunks. The logits are then those after its last
+/* Computes the whole context into the cache, in chunks. The logits are then those after its last
  * token. */
 static void feed(struct generation *g)
 {
@@ -131,7 +131,7 @@ static enum status flush_text(void)
   return status;
 }
 
-/* Print the whole characters of what is pending; a lone broken byte becomes U+FFFD. */
+/* Print the whole characters of the pending bytes. An invalid byte becomes U+FFFD. */
 static void print_whole_characters(struct generation *g, bool last)
 {
   while (g->bytes > 0) {
@@ -165,14 +165,15 @@ static enum status print_token(struct generation *g, int32_t token, bool first)
 static bool is_end(const struct generation *g, int32_t token)
 {
   if (!g->tokenizer)
-    return false; /* ids: as many as were asked for */
+    return false; /* ids: as many as requested */
   for (int64_t i = 0; i < g->options->n_end; i++)
     if (g->options->end[i] == token)
       return true;
   return token == tokenizer_end_of_text(g->tokenizer);
 }
 
-/* The tokens that may be picked: the model's vocabulary may be padded beyond the tokenizer's. */
+/* The number of tokens that may be picked. The model's vocabulary may be padded beyond the
+ * tokenizer's. */
 static int64_t vocabulary(const struct generation *g)
 {
   return g->tokenizer ? tokenizer_vocab(g->tokenizer) : g->job->model->config.vocab;
@@ -235,7 +236,7 @@ static enum status answer(struct generation *g)
   return comm_agree(comm, status);
 }
 
-/* Rank 0: the tokens of `text` [n] as they follow on the context. A context begins with the
+/* Rank 0: the tokens of `text` [n], to be added to the context. A context begins with the
  * tokenizer's begin-of-text token. If it has none, an empty context begins after an end-of-text
  * token. */
 static enum status encode(struct generation *g, const char *text, size_t n)
@@ -251,8 +252,8 @@ static enum status encode(struct generation *g, const char *text, size_t n)
   return tokenizer_encode(g->tokenizer, text, n, &g->line, &g->line_n, &g->line_room);
 }
 
-/* Rank 0: a line as it follows on the page. A line that cannot be encoded is reported, and the user
- * is asked again. */
+/* Rank 0: a line, to be added to the context. A line that cannot be encoded is reported, and the
+ * user is asked again. */
 static enum status take_line(struct generation *g, char *line, size_t n, bool *taken)
 {
   const size_t gap = g->n > 0 && n > 0 && !g->at_end; /* a new line on the page */
@@ -295,7 +296,7 @@ static enum status read_turn(struct generation *g, enum turn *turn)
   return STATUS_OK;
 }
 
-/* Rank 0's line, to everybody and into the context. */
+/* Broadcasts rank 0's line and adds it to the context. */
 static enum status share_line(struct generation *g)
 {
   struct comm *comm = g->job->comm;
@@ -383,7 +384,7 @@ static enum status run(struct generation *g)
   return status;
 }
 
-/* Memory, and what rank 0 needs to know before anything is computed. */
+/* Allocates memory, and checks rank 0's settings before anything is computed. */
 static enum status prepare(struct generation *g)
 {
   const int64_t V = g->job->model->config.vocab;
@@ -405,7 +406,7 @@ static double rate(const struct speed *speed)
   return speed->seconds > 0 ? (double)speed->tokens / speed->seconds : 0;
 }
 
-/* The first token comes out of the prompt's computation, so one token alone has no speed. */
+/* The computation of the prompt gives the first token, so a single token has no speed. */
 static void say_speed(const struct generation *g)
 {
   char speed[48] = "";

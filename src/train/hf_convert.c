@@ -16,7 +16,7 @@
 #include "model/hf.h"
 #include "train/data.h"
 
-/* This rank's part of tensor t: a small one belongs to one rank. */
+/* This rank's part of tensor t. A small tensor belongs to one rank. */
 static struct layout_range share(struct comm *comm, int t, int64_t elements)
 {
   enum { SMALL = 1 << 16 };
@@ -75,7 +75,7 @@ static enum status read_piece(const struct io_tensor *tensor, struct layout_rang
   return safetensors_read(tensor->arg, piece, data);
 }
 
-/* The stored deck is that of a run which begins with these parameters: it has no train.init. */
+/* The stored deck is that of a run that begins with these parameters, so it has no train.init. */
 static enum status describe(struct import *import)
 {
   char *init = mem_printf("train.init=%s", import->dir);
@@ -90,7 +90,7 @@ static enum status describe(struct import *import)
   return status;
 }
 
-/* A folder that is not there is rather misspelt than wanted. */
+/* A missing folder is probably a typing error. */
 static enum status check_target(const char *path)
 {
   char *folder = mem_strdup(path), *slash = folder ? strrchr(folder, '/') : NULL;
@@ -319,7 +319,7 @@ static void find_tokens(const struct export *export, const char *from, struct hf
   mem_free(path);
 }
 
-/* Where no folder has one: transformers then ends a text as the tokenizer does. */
+/* If no folder has one. With it transformers ends a text as the tokenizer does. */
 static enum status write_generation(const struct export *export, const struct hf_config *config)
 {
   char text[128] = "{";
@@ -329,7 +329,7 @@ static enum status write_generation(const struct export *export, const struct hf
   return write_file(export->dir, "generation_config.json", text, strlen(text));
 }
 
-/* A model's folder, or a tokenizer, that lacks one of these never had it. */
+/* If a model's folder or a tokenizer was the source, a missing part was missing there too. */
 static void warn_of_missing(const struct export *export, const char *from,
                             const struct hf_config *config)
 {
@@ -394,7 +394,7 @@ static enum status open_export(struct export *export)
   return STATUS_OK;
 }
 
-/* A folder that was made for nothing. */
+/* Removes a folder that was made for a failed export. */
 static void remove_folder(const struct export *export)
 {
   for (int i = 0; i < FILES; i++) {
@@ -406,7 +406,7 @@ static void remove_folder(const struct export *export)
   rmdir(export->dir);
 }
 
-/* Weights are whole before config.json makes the folder a model. */
+/* Weights are complete before config.json makes the folder a model. */
 static enum status write_export(struct export *export)
 {
   struct comm *comm = export->comm;

@@ -1,5 +1,5 @@
-/* Whether a run has to leave before its last step: what staying costs, and what all ranks know of
- * it together at the boundary of a step. */
+/* Whether a run must leave before its last step: the cost of staying, and the common decision of
+ * all ranks at the end of a step. */
 #include "train/private.h"
 
 #include <math.h>
@@ -33,7 +33,8 @@ enum status train_prepare_stop(struct train_run *run)
   return status ? status : signals_install(train_leads(run));
 }
 
-/* One that was not measured yet: no sequence takes longer than in a step of the training. */
+/* The estimate before the first evaluation: a sequence takes at most as long as in a training
+ * step. */
 static double evaluation_cost(const struct train_run *run)
 {
   const struct deck *deck = run->deck;
@@ -55,8 +56,8 @@ static double save_cost(const struct train_run *run)
   return stop_guess_save(job_state_snapshot_bytes(run->job) * ranks, nodes);
 }
 
-/* A checkpoint that is written during the steps must be complete before the last one begins. With a
- * step under way, all of its costs may still be ahead. */
+/* A checkpoint that is written during the steps must be complete before the last one begins. While
+ * a step runs, its whole cost may still be ahead. */
 static struct stop_costs costs_of_staying(struct train_run *run, bool under_way)
 {
   const struct deck *deck = run->deck;
@@ -70,7 +71,7 @@ static struct stop_costs costs_of_staying(struct train_run *run, bool under_way)
       .save_s = save_s};
 }
 
-/* The reasons to stop that rank 0 knows besides signals. */
+/* The reasons to stop, other than signals, that rank 0 knows. */
 static enum stop_cause look_at_file_and_clock(struct train_run *run, bool under_way, double left_s,
                                               struct train_leaving *leaving)
 {
@@ -109,7 +110,8 @@ enum status train_look_around(struct train_run *run, bool under_way, struct trai
     comm_abort(run->comm, status);
   watchdog_leave(job_trainer(run->job), TASK_MEET);
   leaving->signal = (int)of_any[SIGNAL];
-  const bool by_file = of_any[CAUSE] == STOP_FILE; /* which is removed: no rank will see it again */
+  const bool by_file =
+      of_any[CAUSE] == STOP_FILE; /* which removes it, so no rank will see it again */
   leaving->cause = leaving->signal && !by_file ? STOP_SIGNAL : (enum stop_cause)of_any[CAUSE];
   leaving->left_s = of_any[LEFT_MS] < INT64_MAX ? 1e-3 * (double)of_any[LEFT_MS] : INFINITY;
   explain(run, leaving);

@@ -1,5 +1,5 @@
-/* The metrics of communication and of its compression: what is counted of each step, and what the
- * record of a run has. doc/howto/running.md explains each key. */
+/* The metrics of communication and compression: counts of each step, and the record of a run.
+ * doc/howto/running.md explains each key. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -294,7 +294,7 @@ static void record_bytes(struct train_run *run, int64_t varying)
   struct results *results = run->results;
   const struct gradient_bytes bytes = plan_gradient_bytes(plan_of(run));
   const int64_t ranks = comm_ranks(run->comm), all = (run->step - run->first) * ranks,
-                warmed = run->warmed * ranks; /* of which messages are as large as gradients */
+                warmed = run->warmed * ranks; /* whose messages are as large as gradients */
   const int64_t raw = all * bytes.raw,
                 sent = warmed * bytes.raw + (all - warmed) * bytes.messages + varying;
   const double density = (double)bytes.chosen / (double)bytes.elements;
@@ -366,7 +366,7 @@ static void record_memory(struct train_run *run, int64_t device_bytes)
                per_gb * (double)(host ? mem_resident_bytes() : device_bytes));
 }
 
-/* A start that continues a run does not know what was reached before. */
+/* A start that continues a run does not know earlier results. */
 static void record_target(struct train_run *run)
 {
   const struct train_metrics *m = &run->metrics;

@@ -1,4 +1,4 @@
-/* The record of a start: what runs, with which deck, and where. */
+/* The record of a start: program, deck, hosts and GPUs. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

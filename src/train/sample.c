@@ -6,8 +6,8 @@
 
 #include "base/rng.h"
 
-/* The order of tokens: the likelier one first, of equals the lower id. A cut is the last token that
- * is kept. */
+/* The order of tokens: the likelier one first, and among equals the lower id. A cut is the last
+ * token that is kept. */
 struct cut {
   uint64_t key;
   int64_t id;
@@ -22,9 +22,9 @@ static uint64_t key_of(float logit)
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/* The shortest front part of the order whose mass (NULL: 1 each) reaches `target`: a radix
- * selection, four passes of 8 bits each, then the ids of one key. Masses are whole numbers, so that
- * sums do not depend on the order in which they are made. */
+/* The shortest prefix of the order whose mass (NULL: 1 each) reaches `target`. It is a radix
+ * selection: four passes of 8 bits each, then the ids of one key. Masses are integers, so that sums
+ * do not depend on their order. */
 static struct cut find_cut(const float *logits, int64_t V, const uint64_t *mass, uint64_t target)
 {
   uint64_t key = 0;
@@ -66,8 +66,8 @@ static int64_t find_likeliest(const float *logits, int64_t V)
   return best;
 }
 
-/* Probabilities as whole numbers, the likeliest token's being the largest power of two with which V
- * of them stay below 2^62: 2^44 for 150,000 tokens. */
+/* Probabilities as integers. The likeliest token has the largest power of two for which V of them
+ * stay below 2^62: 2^44 for 150,000 tokens. */
 static double scale_of(int64_t V)
 {
   int bits = 0;
@@ -93,7 +93,7 @@ static uint64_t weigh(const float *logits, int64_t V, const struct sample_option
   return total;
 }
 
-/* Nucleus: returns the sum of what is left. */
+/* Nucleus: returns the sum of the remaining masses. */
 static uint64_t keep_share(const float *logits, int64_t V, double share, uint64_t total,
                            uint64_t *mass)
 {

@@ -8,7 +8,7 @@
 static volatile sig_atomic_t pending;
 static bool speaking; /* set before the handler is */
 
-/* A handler may call write() and nothing of stdio. A failed write is no reason not to save. */
+/* A handler may call write() but not stdio. A failed write must not prevent saving. */
 static void say(const char *text)
 {
   const ssize_t written = write(STDERR_FILENO, text, strlen(text));

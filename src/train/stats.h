@@ -21,7 +21,7 @@ double stats_mean(const struct stats *stats);              /* 0 if empty */
 double stats_recent(const struct stats *stats, int64_t n); /* mean of the last n */
 /* The 95 % quantile of the last 32, 0 if empty. */
 double stats_high(const struct stats *stats);
-/* Nearest-rank percentile, p in [0, 100]; sorts the stored values: call at the end. */
+/* Nearest-rank percentile, p in [0, 100]. It sorts the stored values, so call it at the end. */
 double stats_percentile(struct stats *stats, double p);
 
 /* A number of several runs, begun with zeros (Welford's algorithm). */

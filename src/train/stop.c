@@ -61,7 +61,7 @@ void stop_file_close(struct stop_file *file)
   *file = (struct stop_file){0};
 }
 
-/* The first line of a regular file. STOP of another kind gives no reason. */
+/* The first line of a regular file. A STOP of another kind gives no reason. */
 static void read_reason(const char *path, char *out, size_t room)
 {
   int fd = -1;

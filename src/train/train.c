@@ -1,4 +1,4 @@
-/* The training loop: a step, what follows it, and how a run begins and ends. */
+/* The training loop: a step, the work after it, and the beginning and end of a run. */
 #include "train/private.h"
 
 #include <math.h>
@@ -38,9 +38,9 @@ static enum status lost(struct train_run *run, const struct exec_result *result,
       (long long)run->step, result->loss, result->grad_norm, what, newest, cure);
 }
 
-/* Where the job goes on, such a step has changed nothing. Immediate updates have been made, but
- * there is no skipping with them: what they changed is not saved. Skipping forgives a bad batch now
- * and then, not a model that is lost. */
+/* A skipped step has changed nothing. With immediate updates, which are already applied, skipping
+ * is impossible, and their result is not saved. Skipping helps against single bad batches, not
+ * against divergence. */
 static enum status nonfinite(struct train_run *run, const struct exec_result *result)
 {
   enum { MOST_IN_A_ROW = 10 };
@@ -76,7 +76,7 @@ static int64_t next_update(const struct train_run *run)
   return run->step - run->skipped + 1;
 }
 
-/* Work that began in the warm-up ends before it, and the executor of its plan is destroyed. */
+/* The warm-up's work ends first, and the executor of its plan is destroyed. */
 static enum status end_warmup(struct train_run *run)
 {
   if (!run->job->exec[JOB_WARMUP] || next_update(run) <= run->deck->compress.warmup)
@@ -91,8 +91,9 @@ static enum status end_warmup(struct train_run *run)
   return STATUS_OK;
 }
 
-/* Ranks exchange messages during a step, where this holds up no lane. Rank 0 also reports the step
- * before then. Before the first step its duration is unknown, so they meet after it. */
+/* Ranks exchange messages during a step, because this delays no lane. Rank 0 also reports the step
+ * before at that time. The duration of the first step is unknown, so ranks exchange messages after
+ * it. */
 static enum status one_step(struct train_run *run, struct train_leaving *leaving)
 {
   enum status status = end_warmup(run);
@@ -103,7 +104,7 @@ static enum status one_step(struct train_run *run, struct train_leaving *leaving
   const double start = clock_s();
   struct train_step step = {.lr = optim_learning_rate(run->deck, run->step), .untold = true};
   const enum status begun = exec_begin(exec, run->step, next_update(run), step.lr);
-  must(run, train_tell_step(run)); /* also where this one ends the run */
+  must(run, train_tell_step(run)); /* also if this step ends the run */
   must(run, begun);
   status = first ? STATUS_OK : train_look_around(run, true, leaving);
   if (status)
@@ -120,7 +121,7 @@ static enum status one_step(struct train_run *run, struct train_leaving *leaving
   return status || !first ? status : train_look_around(run, false, leaving);
 }
 
-/* --- what follows it ----------------------------------------------------- */
+/* --- work after a step --------------------------------------------------- */
 
 static enum status evaluate(struct train_run *run)
 {
@@ -189,9 +190,9 @@ static enum status loop(struct train_run *run, struct train_leaving *leaving, en
   return train_finish_save(run);
 }
 
-/* --- how a run begins and ends ------------------------------------------- */
+/* --- beginning and end of a run ------------------------------------------ */
 
-/* The loss over a few sequences is that of their text: the best step of the run means little. */
+/* The loss over a few sequences depends on their text, so the best step of the run means little. */
 static void warn_of_few(const struct train_run *run)
 {
   enum { FEW = 8 };
@@ -221,7 +222,7 @@ static enum status start_data(struct train_run *run)
   run->order.rank = comm_rank(run->comm);
   run->order.first_step = run->step;
   run->order.first_sample = run->samples;
-  /* Rank 0 tells the others what it knows when plans start. */
+  /* Rank 0 broadcasts its results when plans start. */
   status = comm_agree(run->comm, train_leads(run) ? train_folder_recall(run) : STATUS_OK);
   if (!status)
     status = job_start(run->job, PLAN_TRAIN, data_load_train, &run->order);

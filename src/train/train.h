@@ -5,12 +5,13 @@
 #include "comm/comm.h"
 #include "deck/deck.h"
 
-/* How a run ended. */
+/* The end of a run. */
 enum train_end { TRAIN_FINISHED, TRAIN_UNFINISHED };
 
-/* Trains as the deck says. `resume` is "none" (a run folder that already holds checkpoints is
- * refused), "auto" (the newest checkpoint of the run folder that verifies, or a fresh start), or
- * the path of a checkpoint. Failing leaves earlier checkpoints as they are. Collective. */
+/* Trains as the deck describes. With `resume` "none", a run folder that already holds checkpoints
+ * is refused. With "auto", the run continues from the newest checkpoint of the run folder that
+ * verifies, or starts new. Any other text is the path of a checkpoint. After a failure earlier
+ * checkpoints are unchanged. Collective. */
 enum status train_run(struct comm *comm, const struct deck *deck, const char *resume,
                       enum train_end *end);
 
