@@ -5,10 +5,10 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
-/* All ranks get here. `mine` differs on at least one of them from rank 0's. */
+/* All ranks call this. On at least one of them `mine` differs from rank 0's. */
 static enum status explain(struct comm *comm, const char *what, char *mine)
 {
-  char *first = mine, *other = mine; /* ranks that broadcast keep theirs */
+  char *first = mine, *other = mine; /* a rank that broadcasts keeps its own */
   enum status status = comm_broadcast_text(comm, &first, 0);
   int64_t rank = status || !strcmp(first, mine) ? -comm_ranks(comm) : -comm_rank(comm);
   if (!status)
@@ -26,7 +26,7 @@ static enum status explain(struct comm *comm, const char *what, char *mine)
   return status;
 }
 
-/* Each value is compared with its complement: the maximum of that one tells the minimum. */
+/* The maximum of the complements gives the minimum, which is compared with the maximum. */
 static enum status find_first(struct comm *comm, int n, int64_t *hash, int *first)
 {
   for (int i = 0; i < n; i++)

@@ -68,7 +68,8 @@ static const struct option *find_own(const struct command *command, const char *
   return NULL;
 }
 
-/* A deck's keys have a section, so that a key without one that is nearly an own key is that. */
+/* Deck keys have a section. So a key without one that is close to an own key is probably that
+ * key. */
 static bool is_nearly_own(const struct command *command, const char *text)
 {
   char *key = mem_printf("%.*s", (int)strcspn(text, "="), text);
@@ -79,7 +80,7 @@ static bool is_nearly_own(const struct command *command, const char *text)
   return found;
 }
 
-/* An own key is set at once, a deck key kept for when the deck is read. `text` is "key=value". */
+/* Sets an own key at once, and keeps a deck key until the deck is read. `text` is "key=value". */
 static enum status take_assignment(const struct command *command, const char *text,
                                    struct arguments *out)
 {
@@ -107,7 +108,7 @@ static enum status refuse_option(const struct command *command, const char *word
                     command->name);
 }
 
-/* "--key value", "--key=value", or "--flag". A word after a flag that is no value of it is a word
+/* "--key value", "--key=value", or "--flag". After a flag, a word that is not its value is a word
  * of its own. *i is advanced over the words used. */
 static enum status take_dashed(const struct command *command, int argc, char **argv, int *i,
                                struct arguments *out)
@@ -145,7 +146,7 @@ static char *list_files(int argc, char **argv, int first)
   return files;
 }
 
-/* Rank 0 looks for all ranks, which may see other folders. Collective. */
+/* Rank 0 looks for the files, because other ranks may see other folders. Collective. */
 static enum status find_files(struct comm *comm, int argc, char **argv, int first, char **out)
 {
   char *mine = comm_rank(comm) == 0 ? list_files(argc, argv, first) : mem_strdup("");
@@ -341,7 +342,7 @@ static enum status newest_in(const struct arguments *arguments, const char *run_
   return status;
 }
 
-/* A run that has saved nothing may start again from another source. */
+/* A run without checkpoints may start again from another source. */
 static enum status refuse_other_start(const struct arguments *arguments, const struct deck *run,
                                       const struct deck *deck)
 {
@@ -409,7 +410,7 @@ enum status deck_open_resumed(const struct arguments *arguments, const char *pat
   return status ? status : alike_check_options(arguments->comm, deck_table, out->set);
 }
 
-/* A stored deck holds its model.*; what the command line changes is checked like any deck. */
+/* A stored deck holds its model.*. Changes on the command line are checked as in any deck. */
 static enum status deck_of_checkpoint(const struct arguments *arguments, const char *path,
                                       struct deck *out)
 {
@@ -477,7 +478,7 @@ static enum status deck_of_model(const struct arguments *arguments, const char *
   return status ? status : model_source_resolve(arguments->comm, dir, out);
 }
 
-/* A deck: what its run has saved, or else where it would begin. */
+/* A deck stands for the newest checkpoint of its run, or else for the start of the run. */
 static enum status open_deck_file(const struct arguments *arguments, const char *path, bool search,
                                   struct source *out)
 {
@@ -522,7 +523,7 @@ static enum status open_kind(const struct arguments *arguments, enum word_kind k
   }
 }
 
-/* The deck stays where it is filled: its option set points into it. */
+/* The deck must not move after it is filled, because its option set points into it. */
 static enum status open_source(const struct arguments *arguments, const char *word, bool search,
                                struct source *out)
 {

@@ -59,8 +59,8 @@ struct measurement {
   double seconds, loss; /* seconds: of the timed steps */
 };
 
-/* One step after the other, as in training: work that a step leaves after its metrics runs during
- * the next one. */
+/* Runs one step after the other, as in training. Work that a step leaves after its metrics runs
+ * during the next one. */
 static void run_steps(struct job *job, int64_t first, int64_t n, struct stats *stats, double *loss)
 {
   struct exec *exec = job->exec[PLAN_TRAIN];
@@ -121,7 +121,7 @@ static double step_seconds(const struct measurement *m)
   return m->seconds / (double)m->stats.n;
 }
 
-/* The share of a step's time that such work took, from its seconds over all measured steps. */
+/* The share of a step's time, from the seconds over all measured steps. */
 static double share(const struct measurement *m, double seconds)
 {
   return seconds / (double)m->steps / step_seconds(m);
@@ -159,7 +159,7 @@ static double tokens_per_s(const struct measurement *m)
   return (double)(job->deck->data.batch * job->shape.sequence) / step_seconds(m);
 }
 
-/* Of one rank. */
+/* Floating-point operations of one rank. */
 static double model_flops(const struct measurement *m)
 {
   return job_step_flops(m->job) / step_seconds(m) / comm_ranks(m->job->comm);
@@ -183,7 +183,7 @@ static void print_speed(struct measurement *m)
     printf("%-22s %.1f %% of %.1f TFLOP/s\n", "MFU", 100 * model_flops(m) / (peak * 1e12), peak);
 }
 
-/* Of this rank's model, in GFLOP/s, under the names of sluice plan; 0: not run. */
+/* The rate of this rank's model in GFLOP/s, under a name of sluice plan; 0: not run. */
 enum { PASSES = 3 };
 static const struct pass {
   const char *name, *text;
@@ -284,8 +284,8 @@ static void record_counters(struct results *results, const struct measurement *m
     results_text(results, "counters_note", op_counters_note(m->counters));
 }
 
-/* The device's bytes are those of the plan on rank 0. The host's are those of all ranks of its
- * node, of which a shard group shares some. */
+/* Device bytes are those of the plan on rank 0. Host bytes are those of all ranks of its node. A
+ * shard group shares some of them. */
 static void record_tiers(struct results *results, const struct job *job)
 {
   const int64_t local_ranks = comm_local_ranks(job->comm);
@@ -299,7 +299,7 @@ static void record_tiers(struct results *results, const struct job *job)
                   local_ranks * plan_shared_bytes(job->plan[PLAN_TRAIN]) / job->shape.group);
 }
 
-/* Seconds a step. */
+/* Seconds per step. */
 static void record_lanes(struct results *results, const struct measurement *m)
 {
   for (int lane = 0; lane < LANE_COUNT; lane++) {
@@ -392,8 +392,8 @@ static void close_counters(struct measurement *m)
   m->counters = NULL;
 }
 
-/* Counters are an extra: without them the measurement goes on. Before the job, because its threads
- * inherit them. */
+/* Counters are optional, so the measurement continues without them. They start before the job,
+ * because its threads inherit them. */
 static void open_counters(struct measurement *m)
 {
   enum status status = op_counters_create(COUNT_PROCESS, 0, NULL, &m->counters);

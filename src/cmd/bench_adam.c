@@ -1,6 +1,6 @@
 /* sluice bench adam: the optimizer step of the host with host masters, compared with the same loads
- * and stores without the arithmetic, the limit of the memory. The two take turns, and medians are
- * compared. Each rank has arrays of its own; a pass takes as long as the slowest rank. */
+ * and stores without the arithmetic, the limit of the memory. The two run alternately, and medians
+ * are compared. Each rank has arrays of its own. The time of a pass is that of the slowest rank. */
 #include <stdio.h>
 #include <string.h>
 
@@ -77,7 +77,7 @@ static size_t array_size(const struct bench *bench, int array)
   return array == COPY && bench->values->copy == 0 ? 0 : dtype_size(type[array]);
 }
 
-/* Read or written: the masters and the moments both. */
+/* Bytes read and written. Masters and moments are both read and written. */
 static int bytes_a_parameter(const struct bench *bench)
 {
   int bytes = 0;
@@ -126,7 +126,7 @@ static enum status choose_elements(struct bench *bench)
   return STATUS_OK;
 }
 
-/* The same on all ranks: the least of what each can have. */
+/* The same number on all ranks: the least that any rank can have. */
 static enum status agree_on_elements(struct bench *bench)
 {
   enum status status = comm_agree(bench->comm, choose_elements(bench));
@@ -175,7 +175,8 @@ static enum status choose_update(struct bench *bench)
   return check_kernel(values->kernel);
 }
 
-/* Normal numbers, the same in every block; memory is first touched by the threads that compute. */
+/* Normally distributed numbers, the same in every block. The threads that compute touch the memory
+ * first. */
 static enum status fill_gradients(struct bench *bench)
 {
   const size_t size = array_size(bench, GRAD);

@@ -8,7 +8,7 @@
 #include "io/results/results.h"
 #include "topo/topo.h"
 
-/* Parts of `sluice bench`, each a file. */
+/* Parts of `sluice bench`, one file each. */
 extern const struct command bench_adam, bench_io, bench_rates;
 
 /* Rows of an option table. */
@@ -38,8 +38,8 @@ struct bench_size {
 };
 struct bench_size bench_size(const struct comm *comm, int threads);
 
-/* This rank's cores, as a training run takes them, and their number; free *out with topo_destroy,
- * also after a failure. Collective. */
+/* This rank's cores, as in a training run, and their number. Free *out with topo_destroy, also
+ * after a failure. Collective. */
 enum status bench_take_cores(struct comm *comm, int64_t asked, struct topo **out, int *threads);
 
 #endif

@@ -1,8 +1,8 @@
 /* sluice bench io: the speed of the store on a disk, compared with direct I/O on the same file
  * system. Each rank moves its `size` bytes, piece by piece. One thread moves them through the
  * store, as a step does. Several threads with pread() and pwrite() on a file of their own show the
- * speed of the disk. The four measures take turns, so that a disk whose speed wanders is the same
- * to both. */
+ * speed of the disk. The four measurements run alternately, so that a disk of varying speed affects
+ * all of them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ struct bench {
   struct comm *comm;
   const struct values *values;
   int threads;
-  int64_t pieces; /* a pass */
+  int64_t pieces; /* per pass */
   struct store *store;
   int disk, file; /* the folder's descriptor; that of direct I/O's file */
   void *memory;
@@ -180,7 +180,7 @@ static enum status make_buffer(struct bench *bench)
   bench->buffer =
       (char *)bench->memory + (BLOCK_BYTES - (uintptr_t)bench->memory % BLOCK_BYTES) % BLOCK_BYTES;
   uint64_t *word = (uint64_t *)bench->buffer, state = (uint64_t)comm_rank(bench->comm) + 1;
-  for (int64_t i = 0; i < words; i++) /* nothing that a disk could compress */
+  for (int64_t i = 0; i < words; i++) /* data that a disk cannot compress */
     word[i] = state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
   return STATUS_OK;
 }

@@ -1,7 +1,7 @@
-/* sluice bench rates: what a plan is predicted from (sluice plan rates=FILE), all ranks at once, as
- * in a step. Each rate is that of the slowest rank. The rate of the host's memory, which a node may
- * share with others, is the best of ROUNDS at different times, as STREAM reports it (McCalpin
- * 1995). */
+/* sluice bench rates: the rates for predictions (sluice plan rates=FILE). All ranks measure at the
+ * same time, as in a step. Each rate is that of the slowest rank. The rate of the host's memory,
+ * which a node may share with others, is the best of ROUNDS at different times, as STREAM reports
+ * it (McCalpin 1995). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -142,7 +142,7 @@ struct bench {
   struct comm *comm;
   const struct values *values;
   struct topo *topo;
-  struct device *device, *host; /* one and the same where the host computes */
+  struct device *device, *host; /* the same device if the host computes */
   enum dtype type;              /* that `device` computes in */
   struct lane *compute, *gather, *up, *down, *cpu;
   struct comm_group *link, *hosts;
@@ -151,13 +151,13 @@ struct bench {
   int threads;
   int64_t bytes, matrix;
   void *near[NEAR]; /* the device's memory, of `bytes` or a matrix each */
-  void *far[FAR]; /* the host's, which the device's lanes reach, of `bytes` each; half of it for the
-                     copy in bf16 */
+  void *far[FAR];   /* host memory that the device's lanes can access, `bytes` each, half of it for
+                       the copy in bf16 */
   struct codec codec; /* at hand */
   double rate[RATES]; /* below 0: not measured */
 };
 
-/* ---- what is measured ---- */
+/* ---- measurements ---- */
 
 typedef enum status work(struct bench *bench, struct lane *lane);
 
@@ -182,7 +182,7 @@ static enum status multiply(struct bench *bench, struct lane *lane)
   return multiply_by(bench, lane, bench->near[0]);
 }
 
-/* While another lane gathers into near[0]. */
+/* Products while another lane gathers into near[0]. */
 static enum status multiply_beside(struct bench *bench, struct lane *lane)
 {
   return multiply_by(bench, lane, bench->near[1]);
@@ -308,7 +308,7 @@ static enum status decode(struct bench *bench, struct lane *lane)
                                       bench->near[2]);
 }
 
-/* The memory at whole blocks, so that it may go past the page cache. */
+/* Memory in whole blocks, so that transfers can bypass the page cache. */
 static char *disk_memory(const struct bench *bench)
 {
   char *memory = bench->far[MASTER];
@@ -368,13 +368,13 @@ static enum status drive(void *arg)
     status = time_work(run, from, to);
   device->ops->mark_destroy(from);
   device->ops->mark_destroy(to);
-  if (status && run->collective) /* the others would wait without end */
+  if (status && run->collective) /* the other ranks would wait forever */
     comm_abort(run->bench->comm, status);
   return status;
 }
 
-/* All at the same time, `times` times; *longest is what the slowest lane of all ranks took.
- * Collective. */
+/* Runs all lanes at the same time, `times` times. *longest is the time of the slowest lane of all
+ * ranks. Collective. */
 static enum status run_lanes(struct bench *bench, struct run *runs, int n, int64_t times,
                              double *longest)
 {
@@ -399,7 +399,8 @@ static enum status run_lanes(struct bench *bench, struct run *runs, int n, int64
   return status;
 }
 
-/* One of so many rounds: the first time warms up, the second one tells how often to repeat. */
+/* One of so many rounds. The first run warms up, and the second one determines the number of
+ * repetitions. */
 static enum status measure(struct bench *bench, int rounds, struct run *runs, int n)
 {
   double longest = 0;
@@ -418,7 +419,7 @@ static enum status measure(struct bench *bench, int rounds, struct run *runs, in
   return status;
 }
 
-/* `amount`: of what a run does, in the rate's unit. */
+/* `amount`: work of one run, in the rate's unit. */
 static enum status measure_rate(struct bench *bench, enum rate rate, struct run run, double amount)
 {
   const enum status status = measure(bench, 1, &run, 1);
@@ -467,7 +468,7 @@ static enum status fill_vector(struct bench *bench)
                                                     bench->near[0], largest_of(bench));
 }
 
-/* Codecs are many, so each gets a fraction of the time of a rate. */
+/* There are many codecs, so each gets a fraction of the time of a rate. */
 static enum status measure_codecs(struct bench *bench)
 {
   enum { FRACTION = 10 };
@@ -492,8 +493,8 @@ static double received_in(const struct bench *bench, const struct comm_group *gr
   return (double)part_in(bench, group) * (comm_group_size(group) - 1) * 1e-9;
 }
 
-/* A ring through all ranks goes from node to node once for each node, which the mean of its hops
- * holds. */
+/* A ring through all ranks crosses between nodes once per node. The mean over its hops contains
+ * these crossings. */
 static enum status measure_node(struct bench *bench)
 {
   const struct run node = {.work = gather_in_node, .lane = bench->gather, .collective = true},
@@ -513,7 +514,7 @@ static enum status measure_node(struct bench *bench)
   return STATUS_OK;
 }
 
-/* What products lose while a gather runs, which may be shorter than they are. */
+/* Slowdown of products while a gather runs. The gather may be shorter than the products. */
 static enum status measure_contention(struct bench *bench)
 {
   struct run runs[2] = {{.work = multiply_beside, .lane = bench->compute},
@@ -541,14 +542,14 @@ static enum status measure_links(struct bench *bench)
     status = measure_rate(bench, LATENCY, little, others * 1e-6);
   if (status)
     return status;
-  bench->rate[LATENCY] = 1 / bench->rate[LATENCY]; /* a time */
+  bench->rate[LATENCY] = 1 / bench->rate[LATENCY]; /* per repetition */
   status = bench->node ? measure_node(bench) : STATUS_OK;
   if (!status)
     status = measure_contention(bench);
   return status ? status : measure_rate(bench, HOST_LINK, exchanges, received);
 }
 
-/* Both rates are of the round in which they are most together. */
+/* Both rates come from the round in which their sum is largest. */
 static enum status measure_both_ways(struct bench *bench, bool idle, double *up, double *down)
 {
   struct run runs[2] = {{.work = copy_up, .lane = bench->up, .idle = idle},
@@ -579,7 +580,8 @@ static enum status measure_copies(struct bench *bench)
                            &rate[D2H_ALONE]);
 }
 
-/* Read and written: master and moments both, the gradient, and the copy in half as many bytes. */
+/* Bytes: master and moments are read and written, the gradient is read, and the copy is written in
+ * half as many bytes. */
 static enum status measure_updates(struct bench *bench)
 {
   struct run updates = {.work = update, .lane = bench->cpu};
@@ -635,7 +637,7 @@ static enum status count_gpus(const struct bench *bench, int *gpus)
   const int where = bench->values->device, local_ranks = comm_local_ranks(bench->comm);
   *gpus = where == WHERE_HOST ? 0 : device_count("cuda");
   if (*gpus < 0)
-    return STATUS_LIBRARY; /* its sentence is there */
+    return STATUS_LIBRARY; /* its error text is set */
   if (where == WHERE_CUDA && *gpus == 0)
     return status_set(STATUS_UNSUPPORTED, "device=cuda, but this build has no CUDA, or no GPU is "
                                           "to be seen here: ask for one, or say device=host");
@@ -712,7 +714,8 @@ static enum status allocate(struct bench *bench)
   return status;
 }
 
-/* Normal numbers in both factors: a chip is faster on zeros than on anything that it will see. */
+/* Normally distributed numbers in both factors, because a chip is faster on zeros than on real
+ * data. */
 static enum status fill_matrices(struct bench *bench)
 {
   const int64_t size = (int64_t)dtype_size(bench->type),

@@ -79,7 +79,7 @@ static enum status use_newest(struct comm *comm, const char *word, checkpoint_us
   return status;
 }
 
-/* The file that a word names: a run folder stands for its newest checkpoint that verifies. *out is
+/* The file that a word names. A run folder stands for its newest checkpoint that verifies. *out is
  * mem_free()d. Collective. */
 static enum status find_file(struct comm *comm, const char *word, char **out)
 {
@@ -105,7 +105,7 @@ static enum status show(const struct arguments *arguments)
   return status;
 }
 
-/* A damaged newest checkpoint is a failure, so no earlier one takes its place. */
+/* A damaged newest checkpoint is a failure, so no earlier one replaces it. */
 static enum status verify_file(void *comm, const char *path, bool *damaged)
 {
   *damaged = false;

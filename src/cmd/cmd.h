@@ -15,7 +15,7 @@ struct arguments {
   int assignments; /* key=value for the deck */
   char **assignment;
   void *values;           /* the command's own options, by its table */
-  struct option_set *set; /* behind them; NULL: the command has none */
+  struct option_set *set; /* values of `own`; NULL: the command has none */
   char *site, *site_text; /* defaults of the site for decks, and their name; NULL: none */
   struct comm *comm;      /* of one rank for commands without MPI */
   int *exit_code;         /* if the command succeeds; *exit_code is 0 on entry */
@@ -27,13 +27,13 @@ struct arguments {
 struct action {
   const char *name, *usage;
   int least_words, most_words;
-  bool parallel; /* otherwise rank 0 does it alone */
+  bool parallel; /* otherwise only rank 0 runs it */
   enum status (*run)(const struct arguments *arguments);
 };
 
 struct command {
   const char *name, *usage, *summary; /* usage: what follows the name */
-  const char *text;                   /* for --help and the man page, as base/prose.h has it */
+  const char *text;                   /* for --help and the man page, in the form of base/prose.h */
   const char *examples;               /* lines of at most 80 columns, each with its line break */
   const struct option *options;       /* own keys, NULL: none */
   const struct command *const *parts; /* commands of two words, "bench io", or NULL */
@@ -46,7 +46,7 @@ struct command {
   enum status (*run)(const struct arguments *arguments);
 };
 
-/* Place of an option of a command, whose `values` are the `struct values` of its file. */
+/* Offset of an option in the `struct values` of a command's file. */
 #define AT(field) offsetof(struct values, field)
 
 extern const struct command command_train, command_eval, command_generate, command_prepare,
@@ -71,7 +71,8 @@ enum status arguments_read(const struct command *command, struct comm *comm, int
 void arguments_free(struct arguments *arguments); /* takes a zeroed one */
 
 /* A source of parameters on the command line: a deck (its run folder's newest checkpoint), a run
- * folder, a checkpoint, or a Hugging Face model folder, which becomes the deck's train.init. */
+ * folder, a checkpoint, or a model folder. A Hugging Face model folder becomes the deck's
+ * train.init. */
 struct source {
   struct deck deck;
   char *checkpoint; /* or model folder; NULL: none found */
@@ -80,25 +81,25 @@ enum status source_open(const struct arguments *arguments, const char *word,
                         struct source *out); /* Collective */
 enum status source_open_deck(
     const struct arguments *arguments, const char *word,
-    struct source *out); /* no checkpoint is looked for: it stays NULL; Collective */
+    struct source *out); /* without a search for a checkpoint, which stays NULL; Collective */
 void source_close(struct source *source); /* takes a zeroed one */
 
-/* Rank 0 reads the deck file, which `path` names as a path or as a deck of the installation
- * (cmd/site.h), and all ranks get it; before it, the defaults of the site count; model.* that it
- * does not have come from its train.init. `path` NULL: a deck of defaults. Each rank applies its
- * own key=value. STATUS_USAGE names the first key in which the resolved decks differ, here and in
- * all functions that open a deck. Collective. */
+/* Rank 0 reads the deck file, and all ranks get it. `path` is a path or the name of a deck of the
+ * installation (cmd/site.h). NULL: a deck of defaults. Defaults of the site come first. Missing
+ * model.* keys come from its train.init. Each rank applies its own key=value. STATUS_USAGE names
+ * the first key in which the resolved decks differ, here and in all functions that open a deck.
+ * Collective. */
 enum status deck_open(const struct arguments *arguments, const char *path, struct deck *out);
 /* The same without model.* of train.init, which is then neither read nor checked. Collective. */
 enum status deck_open_as_written(const struct arguments *arguments, const char *path,
                                  struct deck *out);
-/* For a run that is resumed according to `resume`: model.* come from the checkpoint, and train.init
+/* For a run that is resumed by `resume`. The model.* keys come from the checkpoint, and train.init
  * is not needed any more. Collective. */
 enum status deck_open_resumed(const struct arguments *arguments, const char *path,
                               const char *resume, struct deck *out);
 
 /* -h, --help, `sluice help keys [PART]` and --man, all from the tables. STATUS_USAGE: `part` names
- * neither a key nor a section; NULL stands for all keys. Local. */
+ * neither a key nor a section. NULL: all keys. Local. */
 void help_print_short(const struct command *command);
 void help_print(const struct command *command);
 enum status help_print_keys(const char *part);

@@ -69,8 +69,8 @@ static void list_runs(const struct matrix *matrix)
   }
 }
 
-/* The first line of Sluice's own in the output of a failed run, because later ones come from ranks
- * that could not go on. "": there is none. */
+/* The first line by Sluice in the output of a failed run, because later ones come from ranks that
+ * failed afterwards. "": none. */
 static void find_words(const struct matrix_run *run, int64_t begin, char *out, size_t size)
 {
   static const char mark[] = "sluice: ";

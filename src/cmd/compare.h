@@ -31,8 +31,8 @@ struct matrix_run {
   int64_t steps, step_tokens;
   double target; /* eval.target */
   enum matrix_state state;
-  /* Set when the results of all runs have been read once: seconds of all steps, NAN for a run that
-   * has not finished, and the time of ppl_at_fixed_time. */
+  /* Set after the results of all runs have been read once: seconds of all steps, and the time of
+   * ppl_at_fixed_time. The seconds are NAN for an unfinished run. */
   double seconds, tokens_per_s, fixed_s;
 };
 
@@ -67,7 +67,7 @@ const char *matrix_metric_key(int metric);
 /* NAN: no record has it. Pure. */
 double matrix_metric_value(const struct matrix_metrics *metrics, int metric);
 
-/* What results.jsonl says about a run. Numbers that it does not have are NAN. */
+/* The data about a run in results.jsonl. Missing numbers are NAN. */
 struct matrix_result {
   int64_t steps;
   double train_loss, val_loss, val_ppl, best_val_loss, best_val_ppl;

@@ -67,7 +67,7 @@ static void take_record(struct reading *reading, const struct json_node *record)
   }
 }
 
-/* A last line without a line break is one that a lost run did not complete. */
+/* A last line without a line break is incomplete, because the run was lost. */
 static enum status take_lines(struct reading *reading, const char *text)
 {
   const char *end;
@@ -147,7 +147,7 @@ struct number {
   double value;
 };
 
-/* Tokens/s per rank, of those of the run of one rank with the same deck, method and seed. */
+/* Tokens/s per rank, relative to the run on one rank with the same deck, method and seed. */
 static double scaling_of(const struct matrix *matrix, const struct matrix_run *run,
                          double tokens_per_s)
 {
@@ -251,7 +251,7 @@ static void row_add(struct row *row, const struct number number[NUMBERS])
   }
 }
 
-/* Without finished runs there is nothing to tell. */
+/* Without finished runs there is no line. */
 static enum status write_row(struct results *results, const struct matrix_run *run,
                              const struct row *row)
 {
@@ -343,7 +343,7 @@ static double shortest(const struct matrix *matrix, const struct matrix_run *run
   return seconds;
 }
 
-/* The results of each run alone, with which other runs are compared. */
+/* Results of each run that do not depend on other runs. */
 static enum status read_once(struct matrix *matrix)
 {
   for (int i = 0; i < matrix->runs; i++) {

@@ -82,7 +82,7 @@ static enum status add_all(struct words *words, const struct matrix_run *run)
   return status ? status : add(words, NULL);
 }
 
-/* Signals of a user or of Slurm, and the one that a child's end sends. */
+/* Signals of a user or of Slurm, and SIGCHLD. */
 static sigset_t awaited(void)
 {
   sigset_t set;

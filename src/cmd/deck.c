@@ -1,4 +1,4 @@
-/* sluice deck: the deck as a run would take it. Job scripts ask it for single values, so it needs
+/* sluice deck: the deck as a run would use it. Job scripts ask it for single values, so it needs
  * neither MPI nor a device. */
 #include "deck/deck.h"
 
@@ -20,8 +20,8 @@ static const struct option table[] = {
 };
 // clang-format on
 
-/* Only model.* is taken from train.init, which may be gone once a run goes on from its own
- * checkpoints. */
+/* Only model.* is taken from train.init. The folder may no longer exist when a run continues from
+ * its own checkpoints. */
 static enum status open_deck(const struct arguments *arguments, const char *key, struct deck *out)
 {
   static const char section[] = "model.";

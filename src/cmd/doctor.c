@@ -25,7 +25,7 @@
 
 enum { MOST_PLACES = 8, PATH_SIZE = 4096 };
 static const double sight_seconds =
-    3; /* how long a network file system may keep to itself what another node wrote */
+    3; /* time after which a network file system must show files of other nodes */
 
 struct values {
   struct option_strings dir;
@@ -48,7 +48,7 @@ static const struct option table[] = {
 };
 // clang-format on
 
-/* The lines of the page that every rank has something to say to. */
+/* The lines of the page to which every rank contributes. */
 enum line {
   BUILD,
   MPI,
@@ -86,15 +86,16 @@ struct doctor {
   struct comm *comm;
   const struct values *values;
   int *exit_code;
-  struct deck deck; /* zeroed where none was named */
+  struct deck deck; /* zeroed if none was named */
   bool named;
   struct place place[MOST_PLACES];
   int places, nodes;
-  char *nvme; /* the deck's folder for what goes to disk; NULL: nothing does */
+  char *nvme; /* the deck's folder for data on NVMe; NULL: none */
   struct report mine;
 };
 
-/* If a fact cannot be found, the library that refuses is at fault; its sentence names the cure. */
+/* If a fact cannot be found, the library that refuses is at fault, and its message names the
+ * cure. */
 static struct finding refused(const char *what)
 {
   struct finding finding = {.verdict = VERDICT_FAULT};
@@ -141,7 +142,7 @@ static enum status read_gpus(struct doctor_gpus *out, char *names, size_t size)
   return STATUS_OK;
 }
 
-/* Whether there are any to be used. */
+/* Whether there are any GPUs to use. */
 static bool look_at_gpus(const struct doctor *doctor, struct finding *finding)
 {
   struct doctor_gpus gpus;
@@ -217,8 +218,8 @@ static void look_here(struct doctor *doctor)
 
 /* --- folders ------------------------------------------------------------- */
 
-/* A file of rank 0's in the folder, by its whole name; NULL where it can make none, which its own
- * finding says. */
+/* The full path of a file that rank 0 makes in the folder. NULL if it cannot make one, which its
+ * own finding reports. */
 static char *make_mark(const char *dir)
 {
   char *nearest = NULL, whole[PATH_SIZE];
@@ -246,7 +247,7 @@ static bool wait_for(const char *path)
   return there;
 }
 
-/* Whether this node sees what rank 0's writes. Collective. */
+/* Whether this node sees files that rank 0's node writes. Collective. */
 static enum status look_across(const struct doctor *doctor, const char *dir, bool *seen)
 {
   const bool makes = comm_rank(doctor->comm) == 0;
@@ -274,8 +275,7 @@ static enum status look_at_places(struct doctor *doctor)
     const struct place *place = &doctor->place[i];
     struct doctor_disk disk;
     bool seen = true;
-    status =
-        comm_barrier(doctor->comm); /* so that the nodes write at the same time, as they will */
+    status = comm_barrier(doctor->comm); /* so that the nodes write at the same time, as in a run */
     if (!status && leads(doctor))
       doctor_disk_read(place->dir, doctor->values->size, doctor->values->seconds, &disk);
     if (!status && place->shared && doctor->nodes > 1)
@@ -322,7 +322,8 @@ static enum status name_places(struct doctor *doctor, const struct arguments *ar
 
 /* --- the deck ------------------------------------------------------------ */
 
-/* As sluice train would begin with it, and in its words where it would not. */
+/* Checks whether sluice train would start with the deck, and reports its message if it would
+ * not. */
 static void look_at_deck(struct doctor *doctor)
 {
   const struct deck *deck = &doctor->deck;
@@ -345,7 +346,7 @@ static void look_at_deck(struct doctor *doctor)
 
 struct page {
   int faults, warnings;
-  struct json_writer *json; /* NULL: for people */
+  struct json_writer *json; /* NULL: print text */
 };
 
 static void print_line(struct page *page, const struct finding *finding)
@@ -386,7 +387,7 @@ static void end_page(const struct page *page)
   json_write_close(page->json, '}');
 }
 
-/* Tasks of the step by Slurm's account; those of mpirun's own daemons are not ours. */
+/* Number of tasks of the step from Slurm. Tasks that are mpirun's daemons do not count. */
 static int64_t step_tasks(void)
 {
   const char *tasks = getenv("OMPI_COMM_WORLD_SIZE") ? NULL : getenv("SLURM_STEP_NUM_TASKS");
@@ -494,7 +495,7 @@ static enum status examine(struct doctor *doctor)
   if (status)
     return status;
   if (doctor->named)
-    look_at_deck(doctor); /* at last: it binds this thread, as a run does */
+    look_at_deck(doctor); /* last, because it binds this thread, as a run does */
   sign(&doctor->mine, comm_node_leader(doctor->comm));
   status = ask_everyone(doctor, &all);
   if (!status && comm_rank(doctor->comm) == 0)

@@ -18,25 +18,24 @@ const char *verdict_name(enum verdict verdict); /* "ok", "warning", "fault" */
 
 enum { DOCTOR_TEXT = 640, DOCTOR_HOST = 64 };
 
-/* One line of the page, of one rank. Plain bytes, which travel to rank 0. A warning or a fault says
- * the cure in its text. */
+/* One line of the page, of one rank. Plain bytes, which are sent to rank 0. The text of a warning
+ * or a fault has the cure. */
 struct finding {
   enum verdict verdict;
-  bool common;   /* the text ought to be the same on all nodes */
-  double amount; /* of several findings of the same verdict the one with the least amount is
-                    reported */
-  char what[16]; /* "": this rank has nothing to say */
+  bool common;   /* the text should be the same on all nodes */
+  double amount; /* among findings of the same verdict, the one with the least amount is reported */
+  char what[16]; /* "": no finding on this rank */
   char text[DOCTOR_TEXT];
 };
 
-/* The line of the whole job, of everyone's finding, which lie `stride` bytes apart: the worst; a
- * warning where what ought to be the same is not. Names the host where hosts[] (of each rank) are
- * several. No finding at all: what is "". */
+/* The line of the whole job: the worst of all ranks' findings, which are `stride` bytes apart. It
+ * is a warning if texts that should be the same differ. It names the host if hosts[] (of each rank)
+ * has several. Without any finding, `what` is "". */
 struct finding doctor_merge(const struct finding *finding, int ranks, size_t stride,
                             const char (*host)[DOCTOR_HOST]);
 
-/* Hide who runs it: HOME's path becomes ~, and a part of a path that is the user's name USER. In
- * place; NULL or "": not known. */
+/* Hides the user: the path of HOME becomes ~, and the user's name in a path becomes USER. In place;
+ * NULL or "": not known. */
 void doctor_hide(char *text, size_t size, const char *home, const char *user);
 
 /* Judges the build and the start. step_tasks: tasks that Slurm started in this step; 0: none, or
@@ -46,10 +45,10 @@ struct finding judge_build(const char *version, const char *compiler, const char
 struct finding judge_start(int ranks, int64_t step_tasks);
 struct finding judge_nodes(
     int ranks, const int *node,
-    const char (*host)[DOCTOR_HOST]); /* node[ranks]: the lowest rank of each one's */
+    const char (*host)[DOCTOR_HOST]); /* node[ranks]: the lowest rank on each rank's node */
 
 /* Judges MPI. built: the version that Sluice was built with. gpus: the build has CUDA, and the
- * machine a GPU. Where there is none, nothing is said of what only they need. */
+ * machine a GPU. Without a GPU, facts that only GPUs need are not judged. */
 struct finding judge_mpi(const struct mpi_info *library, const char *built);
 struct finding judge_cuda_aware(const struct mpi_info *library, bool gpus);
 /* tls: UCX_TLS of the environment, or NULL. */
@@ -64,11 +63,11 @@ struct finding judge_clocks(const struct comm_offset *offset, int ranks,
 struct doctor_gpus {
   bool cuda, card;
   int driver, runtime, nccl, cudnn, cudnn_runtime, gpus;
-  const char *names, *nccl_built, *cudnn_built; /* "" where the build is without */
+  const char *names, *nccl_built, *cudnn_built; /* "" if the build does not have it */
 };
-/* Whether this machine has a GPU of NVIDIA's, with a driver or without. sys: "/sys". Local. */
+/* Whether this machine has an NVIDIA GPU, with or without a driver. sys: "/sys". Local. */
 bool doctor_has_card(const char *sys);
-bool doctor_uses_gpus(const struct doctor_gpus *gpus); /* what is only for GPUs is looked at */
+bool doctor_uses_gpus(const struct doctor_gpus *gpus); /* facts for GPUs are collected */
 struct finding judge_gpus(const struct doctor_gpus *gpus, int local_ranks);
 struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks);
 struct finding judge_cudnn(const struct doctor_gpus *gpus);
@@ -84,8 +83,8 @@ struct finding judge_shared_memory(int64_t size, int64_t free,
                                    int local_ranks); /* size -1: there is none */
 struct finding judge_memory(int64_t total, int64_t available, int64_t limit, int local_ranks);
 
-/* Judges a deck. refusal: why a run of it does not start, or cannot use its data; NULL: it does, or
- * can. */
+/* Judges a deck. `refusal`: the reason why a run would not start, or could not use its data; NULL:
+ * none. */
 struct finding judge_deck(const char *refusal);
 struct finding judge_data(const char *refusal, const char *dir, int64_t tokens);
 
@@ -93,14 +92,14 @@ struct finding judge_data(const char *refusal, const char *dir, int64_t tokens);
 struct doctor_disk {
   struct file_system system;
   int64_t written;   /* bytes */
-  double seconds;    /* that `written` bytes took, on their way to the disk included */
-  char failure[256]; /* "": it could be written */
+  double seconds;    /* for `written` bytes, with the flush to the disk */
+  char failure[256]; /* "": writing succeeded */
 };
 /* Writes up to `bytes` bytes, for at most `seconds`, into an unnamed file of the folder. If the
  * folder does not exist, its nearest parent is used. Failures are found in *out. Local. */
 void doctor_disk_read(const char *dir, int64_t bytes, double seconds, struct doctor_disk *out);
-/* shared: all nodes are to see what one of them writes; seen: whether this one does. Not shared:
- * what goes to NVMe, for which each node is to have a disk of its own. */
+/* shared: all nodes should see files that one of them writes; seen: whether this node does. Not
+ * shared: a folder on NVMe, which should be on each node's own disk. */
 struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool shared, bool seen,
                           int nodes);
 

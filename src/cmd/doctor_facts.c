@@ -34,7 +34,7 @@ static int write_piece(int file, const char *piece)
   return 0;
 }
 
-/* Brought to the disk now and then, so that a slow one does not take all at the end. */
+/* Flushed from time to time, so that a slow disk does not flush everything at the end. */
 static int write_pieces(int file, const char *piece, int64_t bytes, double seconds,
                         struct doctor_disk *out)
 {
@@ -98,7 +98,7 @@ void doctor_disk_read(const char *dir, int64_t bytes, double seconds, struct doc
              status_text());
     return;
   }
-  /* A disk that is nearly full is not filled up for a measurement. */
+  /* A measurement does not fill up a disk that is nearly full. */
   measure(place, bytes < out->system.free / 10 ? bytes : out->system.free / 10, seconds, out);
   mem_free(place);
 }
@@ -113,7 +113,7 @@ static long read_number(const char *sys, const char *device, const char *name)
 
 bool doctor_has_card(const char *sys)
 {
-  enum { NVIDIA = 0x10de, DISPLAY = 0x03 }; /* PCI also has NVIDIA's sound and switches */
+  enum { NVIDIA = 0x10de, DISPLAY = 0x03 }; /* NVIDIA also makes PCI audio devices and switches */
   char folder[320];
   bool has = false;
   snprintf(folder, sizeof folder, "%s/bus/pci/devices", sys);

@@ -12,8 +12,9 @@
 #define MIB ((double)(INT64_C(1) << 20))
 
 /* A comment next to each threshold explains it. */
-static const double least_shared_bytes = 64 * MIB; /* a rank's part of what MPI and NCCL put there,
-                                                      and what containers give to all by default */
+static const double least_shared_bytes =
+    64 * MIB; /* a rank's part of the data of MPI and NCCL there, and the default of containers for
+                 all ranks */
 static const double good_shared_bytes = 1.0 * GIB;
 static const double least_memory_bytes = 1.0 * GIB; /* a rank */
 static const double least_disk_bytes = 1.0 * GIB;
@@ -69,7 +70,7 @@ static const struct finding *finding_of(const struct finding *first, int rank, s
   return (const struct finding *)((const char *)first + (size_t)rank * stride);
 }
 
-/* The first rank with something else to say than rank `worst`; -1: none. */
+/* The first rank whose text differs from that of rank `worst`; -1: none. */
 static int find_other(const struct finding *finding, int ranks, size_t stride, int worst)
 {
   const char *text = finding_of(finding, worst, stride)->text;
@@ -113,7 +114,7 @@ static bool is_name_character(char c)
          c == '-' || c == '.';
 }
 
-/* Where `what` stands in the text as whole parts of a path; NULL: nowhere. */
+/* Position of `what` in the text as whole parts of a path; NULL: none. */
 static char *find_part(char *text, const char *what)
 {
   const size_t length = strlen(what);
@@ -148,7 +149,7 @@ void doctor_hide(char *text, size_t size, const char *home, const char *user)
 
 /* --- the build and the start --------------------------------------------- */
 
-/* The last -O says it. */
+/* The last -O counts. */
 static bool is_optimized(const char *flags)
 {
   bool optimized = false;
@@ -262,7 +263,7 @@ static bool reaches_gpus(const char *tls)
 }
 
 /* Nodes may differ: a node uses shared memory only if it has several ranks. UCX_TLS is judged
- * because Sluice gives memory of GPUs to an MPI library that takes it. Such a call fails without a
+ * because Sluice passes GPU memory to an MPI library that accepts it. Such a call fails without a
  * transport that reaches GPUs. */
 struct finding judge_transport(const struct mpi_info *library, const struct comm_fabric *fabric,
                                const char *tls, bool gpus, int nodes)
@@ -296,7 +297,7 @@ struct finding judge_fabric(const struct comm_fabric *fabric)
                fabric->ports, plural(fabric->ports), fabric->text);
 }
 
-/* How far apart the clocks are at least, whatever the measurement's error. */
+/* The least difference of the clocks that the error of the measurement allows. */
 static double certain(struct comm_offset offset)
 {
   const double size = offset.seconds < 0 ? -offset.seconds : offset.seconds;
@@ -368,7 +369,7 @@ bool doctor_uses_gpus(const struct doctor_gpus *gpus)
   return gpus->cuda && (gpus->card || gpus->driver > 0);
 }
 
-/* As printed in x.y.z; what is not a number ends it. */
+/* Compares versions of the form x.y.z. The first character of another kind ends a version. */
 static int compare_versions(const char *a, const char *b)
 {
   for (int i = 0; i < 3; i++) {

@@ -9,9 +9,9 @@
 #include "job/state.h"
 #include "plan/arenas.h"
 
-/* Memory sizes as NVIDIA's data sheets give them, taken as decimal gigabytes. The driver shows some
- * 5 % more (80 GB is 80 GiB on its label): that is left to the driver's context, to the libraries'
- * workspaces and to NCCL. */
+/* Memory sizes as NVIDIA's data sheets give them, taken as decimal gigabytes. The driver shows
+ * about 5 % more (80 GB is 80 GiB on its label). That difference is left to the driver's context,
+ * the libraries' workspaces and NCCL. */
 static const struct {
   const char *name, *title;
   int64_t bytes;
@@ -24,7 +24,7 @@ static const struct {
     {"l40s", "L40S 48GB (NVIDIA L40S GPU data sheet)", INT64_C(48000000000)},
 };
 
-/* With its unit: a number alone may mean GiB. */
+/* A unit is required, because a number alone may mean GiB. */
 static bool parse_size(const char *text, int64_t *out)
 {
   char *end;
@@ -125,10 +125,10 @@ static void print_line(const char *who, int64_t need, const char *what, int64_t 
          need <= have ? "fits" : "does not fit");
 }
 
-/* ---- what would make it fit ---- */
+/* ---- cures ---- */
 
-/* A line: changes, what is then needed of what the plan is short of, and whether all fits. `arg`:
- * the rooms of the plan that does not fit. */
+/* Prints a line: changes, the resulting need of each memory that was too small, and whether all
+ * fits. `arg`: the rooms of the plan that does not fit. */
 static void print_advice(void *arg, const struct advice *advice)
 {
   const struct rooms *now = arg;
@@ -146,7 +146,7 @@ static void print_advice(void *arg, const struct advice *advice)
   printf(": %s\n", advice->fits ? "fits" : "does not fit either");
 }
 
-/* Besides keys. */
+/* Cures other than keys. */
 static void print_hopes(const struct advise_hopes *hopes, const struct rooms *rooms, bool fits)
 {
   const char *use = fits ? "or use" : "use";

@@ -1,4 +1,4 @@
-/* Whether what a plan needs fits on a GPU and a host. */
+/* Whether the needs of a plan fit on a GPU and a host. */
 #ifndef SLUICE_CMD_FIT_H
 #define SLUICE_CMD_FIT_H
 
@@ -8,9 +8,9 @@
 
 #define FIT_GPUS "a100-40, a100-80, h100, h200, l40s"
 
-/* Available memory; 0 bytes: not asked for. */
+/* Available memory; 0 bytes: not requested. */
 struct fit_room {
-  const char *gpu;    /* how to call it */
+  const char *gpu;    /* name for messages */
   int64_t gpu_bytes;  /* of one, which is one rank's */
   int64_t host_bytes; /* of a node */
   int local_ranks;    /* of a node */
@@ -22,12 +22,12 @@ enum status fit_gpu(const char *text, struct fit_room *room);
 enum status fit_host(const char *text, struct fit_room *room);
 
 /* Needs of each memory, of plans of a GPU's rank and its node: advise_case.judge. `arg` is a struct
- * fit_room. Without a GPU all of the plan is in host memory. With one, the node has its host tiers,
- * and what moves the state between it and files. Local. */
+ * fit_room. Without a GPU all of the plan is in host memory. With a GPU, the host holds its own
+ * tiers, and the memory that moves the state between GPU and files. Local. */
 void fit_judge(const void *arg, int n, const struct plan *const plans[], struct rooms *out);
 
-/* A line per memory: need, have, verdict. For what does not fit, the keys that would make it fit.
- * *fits: all do. Local. */
+/* Prints a line per memory: need, have, verdict. If something does not fit, prints the keys that
+ * would make it fit. *fits: all memories suffice. Local. */
 enum status fit_print(const struct advise_case *job, bool *fits);
 
 /* 8030261248 as "8,030,261,248". */

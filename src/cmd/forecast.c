@@ -13,7 +13,7 @@ static double tokens_of(const struct plan *plan)
   return (double)(shape->micro_batch * shape->micros * shape->sequence * plan->input.ranks);
 }
 
-/* Whether anything goes between tiers. */
+/* Whether any data are moved between tiers. */
 static bool has_tiers(const struct plan_forecast *forecast, const struct plan *plan)
 {
   return plan_is_on_host(plan, -1) ||
@@ -33,7 +33,7 @@ static void print_step(const struct plan *plan, const struct plan_forecast *fore
       printf("  %-8s busy %.4f s\n", plan_lane_name((enum plan_lane)lane), forecast->busy_s[lane]);
 }
 
-/* ---- the four ways ---- */
+/* ---- the four combinations of transfers ---- */
 
 enum { WAYS = 4 };
 static const char *const params_names[] = {"shard", "full"};
@@ -50,7 +50,7 @@ static const char *grads_of(int way)
   return grads_names[way & 1];
 }
 
-/* Resident units need the first way: the others are without them. */
+/* Resident units need the first combination. The others have none. */
 static enum status try_way(const struct advise_case *job, int way, const struct plan_rates *rates,
                            struct advice *out)
 {
@@ -84,7 +84,7 @@ static enum plan_lane busiest(const struct plan_forecast *forecast)
   return (enum plan_lane)most;
 }
 
-/* A way whose cost is unknown counts as free, so it may look like the best. */
+/* A combination whose cost is unknown counts as free, so it may look like the best. */
 static void print_unknown(const struct plan_rates *rates)
 {
   const struct {
@@ -112,7 +112,7 @@ static void print_busy(const char *key, const char *choice, const struct advice 
            plan_lane_name(link), busy[link]);
 }
 
-/* The bound of the fastest way, and the cost of each other choice in its place. */
+/* Prints the busiest lane of the fastest combination, and the cost of each other choice. */
 static void print_reason(const struct advice way[WAYS], int best)
 {
   const struct plan_forecast *forecast = &way[best].measure.forecast;
@@ -318,7 +318,7 @@ static bool is_better(const struct advice *a, const struct advice *b)
   return a->measure.forecast.step_s < b->measure.forecast.step_s;
 }
 
-/* The order of equal ones stays. */
+/* Equal presets keep their order. */
 static void sort(int order[PRESETS], const struct advice advice[PRESETS])
 {
   for (int i = 0; i < PRESETS; i++) {

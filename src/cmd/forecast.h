@@ -7,17 +7,15 @@
 #include "job/advise.h"
 #include "plan/traffic.h"
 
-/* The step, its exposed parts, and how busy lanes are. With masters in host memory also:
- *   - a line for each combination of transfer.params and transfer.grads, if a group has several
- *     ranks, and the reason why the fastest one is fastest;
- *   - what a few units gain that stay on the device (tiers.resident).
- * With a codec of gradients also the step without it, and the links on which it makes the step
- * shorter.
- * Local. */
+/* Prints the step, its exposed parts, and how busy lanes are. With masters in host memory and
+ * several ranks in a group, also a line for each combination of transfer.params and transfer.grads.
+ * A line explains why the fastest one is fastest. Another table shows the gain of units that stay
+ * on the device (tiers.resident). With a codec of gradients, also the step without it, and the
+ * links on which it makes the step shorter. Local. */
 enum status forecast_print(const struct advise_case *job, const struct plan_rates *rates);
 
-/* The presets of tiers.preset: step, memory and whether they fit. First those that fit, then the
- * fastest; without rates (NULL) in the order of the presets. Only of training. Local. */
+/* The presets of tiers.preset: step, memory and whether they fit. Presets that fit come first, then
+ * the fastest. Without rates (NULL) they are in their own order. Only for training. Local. */
 enum status forecast_print_presets(const struct advise_case *job, const struct plan_rates *rates);
 
 /* If there are several nodes: the bytes that a node sends to others in a step, for each strategy.

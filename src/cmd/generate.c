@@ -101,8 +101,8 @@ static enum status choose(const struct values *values, const struct source *sour
   return STATUS_OK;
 }
 
-/* Ids of another tokenizer mean other texts than those that the model learned, which only
- * tokenizer= may want. */
+/* Ids of another tokenizer mean other texts than the model learned. Only an explicit tokenizer= may
+ * use one. */
 static enum status compare(const struct values *values, const struct tokenizer *tokenizer,
                            const struct data_maker *maker)
 {
@@ -120,7 +120,7 @@ static enum status compare(const struct values *values, const struct tokenizer *
   return STATUS_OK;
 }
 
-/* The model's, and that of the data, if the deck names others by now. */
+/* Compares with the model's tokenizer and, if the deck now names other data, with theirs. */
 static enum status check_tokenizer(const struct values *values, const struct source *source,
                                    const struct data_maker *learned, const struct token_set *set,
                                    const struct tokenizer *tokenizer)
@@ -195,7 +195,7 @@ static enum status read_language(const struct values *values, const struct sourc
   return status ? status : read_prompt(values, out);
 }
 
-/* The data of the deck may be elsewhere by now: then they are not compared. Collective. */
+/* The data of the deck may have been moved. Then they are not compared. Collective. */
 static enum status open_language(const struct arguments *arguments, const struct source *source,
                                  struct language *out)
 {
@@ -293,7 +293,7 @@ static enum status generate(const struct arguments *arguments, const struct sour
   return status;
 }
 
-/* The cache's room is the deck's sequence, as far as generation is concerned. */
+/* In generation, data.sequence of the deck is the capacity of the cache. */
 static enum status set_context(int64_t context, struct deck *deck)
 {
   if (context > deck->model.context)

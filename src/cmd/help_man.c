@@ -48,7 +48,7 @@ static void print_exit_status(void)
   }
 }
 
-/* tests/cli/help.sh compares the names with those that the source asks for. */
+/* tests/cli/help.sh compares the names with those that the source reads. */
 static const char environment_text[] =
     "  COLUMNS  width of help; otherwise that of the terminal\n"
     "  MPIRUN  launcher that sluice compare starts ranks with, with its options\n"

@@ -49,7 +49,7 @@ static int fail_unstarted(enum status status)
   return status_exit_code(status);
 }
 
-/* Text that was never written is a failure too: a full disk, a closed pipe. */
+/* Lost output is a failure too: a full disk, a closed pipe. */
 static int finish(int exit_code)
 {
   if (fflush(stdout) == 0 && !ferror(stdout))
@@ -59,7 +59,7 @@ static int finish(int exit_code)
   return exit_code ? exit_code : code;
 }
 
-/* Logs warnings that are still unsaid before the final message of the command. */
+/* Logs remaining warnings before the final message of the command. */
 static void say_warnings(struct comm *comm, enum status status)
 {
   char end[2048];
@@ -156,7 +156,7 @@ static int completion(int argc, char **argv)
   return status ? fail(status) : 0;
 }
 
-/* The part that a bare word names, which moves to argv[2]; otherwise the command. */
+/* The part of a command that a bare word names, which moves to argv[2]. Otherwise the command. */
 static const struct command *take_part(const struct command *command, int argc, char **argv)
 {
   for (int i = 2; i < argc; i++) {

@@ -160,7 +160,7 @@ struct target {
   struct device *device; /* that GPU, or NULL */
 };
 
-/* A user that names a GPU wants one, whatever this machine has. */
+/* If a user names a GPU, the plan is for a GPU, on any machine. */
 static enum status take_gpu(const struct values *values, struct deck *deck)
 {
   if (!*values->gpu || deck->run.device == DECK_DEVICE_CUDA)
@@ -211,7 +211,7 @@ static enum status make_input(const struct values *values, const struct deck *de
 
 enum { MEASURED = sizeof(struct plan_rates) / sizeof(double), RATES_MOST_BYTES = 1 << 20 };
 
-/* The rows of the rates, for a file that has nothing else. */
+/* The option rows of the rates, for a file that has only rates. */
 static void list_rates(struct option rates[MEASURED + 1])
 {
   int n = 0;
@@ -223,7 +223,7 @@ static void list_rates(struct option rates[MEASURED + 1])
   rates[n] = (struct option){.name = NULL};
 }
 
-/* Seconds, bytes and operations of those that a person writes. */
+/* Converts the units of options to seconds, bytes and operations. */
 static double scale_of(const char *unit)
 {
   if (!unit)
@@ -264,7 +264,7 @@ static bool has_rates(const struct plan_rates *rates)
   return memcmp(rates, &none, sizeof none) != 0;
 }
 
-/* Ranks differ only in which part they own, so two of them stand for all. */
+/* Ranks differ only in the part that they own, so two of them represent all. */
 static enum status check_ranks_agree(const struct plan *plan, const struct plan_input *input)
 {
   struct plan_input other = *input;
@@ -320,7 +320,7 @@ static bool is_estimated(const struct target *target)
   return !target->device && !target->model.host_memory;
 }
 
-/* By tier, as those are of different memories. */
+/* By tier, because tiers are different memories. */
 static void print_arenas(const struct plan *plan)
 {
   static const char *const names[TIER_DISK] = {
@@ -400,7 +400,7 @@ static enum status print_plan(const struct values *values, const struct deck *de
                               const struct target *target, const struct plan_input *input,
                               const struct fit_room *room, bool *fits)
 {
-  struct plan *plan[2] = {NULL}; /* and that of the warm-up */
+  struct plan *plan[2] = {NULL}; /* and the plan of the warm-up */
   enum status status = plan_create(input, &plan[0]);
   if (!status && warms_up(deck, input))
     status = plan_warmup(input, &plan[1]);

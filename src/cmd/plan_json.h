@@ -1,4 +1,4 @@
-/* `sluice plan --json`: what the plan needs, for programs. */
+/* `sluice plan --json`: the needs of the plan, for programs. */
 #ifndef SLUICE_CMD_PLAN_JSON_H
 #define SLUICE_CMD_PLAN_JSON_H
 

@@ -85,7 +85,7 @@ static enum status take_lines(const struct reading *reading, FILE *file, char *l
   return status;
 }
 
-/* A run that goes on removes later records, in a new file. */
+/* A resumed run removes later records and writes a new file. */
 static enum status find_place(const struct reading *reading, FILE *file)
 {
   struct records *records = reading->records;

@@ -11,7 +11,7 @@
 struct records {
   int64_t offset, inode;                 /* after the last whole line that was read */
   int64_t lines, damaged, first_damaged; /* lines from 1 */
-  bool torn; /* the file ends within a line: it is being written, or its writer was lost */
+  bool torn; /* the file ends within a line, because it is being written or its writer was lost */
 };
 
 /* Give `take` each whole line after the offset as an object. A line that is no JSON object is

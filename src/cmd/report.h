@@ -1,4 +1,4 @@
-/* A report of runs: what results.jsonl says of each run, and one HTML page about all of them.
+/* A report of runs: the data of results.jsonl of each run, and one HTML page about all of them.
  * Private to src/cmd/report*.c. */
 #ifndef SLUICE_CMD_REPORT_H
 #define SLUICE_CMD_REPORT_H
@@ -145,9 +145,9 @@ struct report_column {
   enum report_value value;
   enum report_unit unit;
   int digits;
-  const char *name, *text; /* text: what it means */
+  const char *name, *text; /* text: explanation */
 };
-/* A number as a person reads it, without a unit except bytes and percent. "-" for NAN. */
+/* A number as text, without a unit except bytes and percent. "-" for NAN. */
 struct report_number {
   char text[48];
 } report_number(const struct report_column *column, double value);

@@ -89,8 +89,8 @@ static enum status join_group(struct report *report, int index)
   return STATUS_OK;
 }
 
-/* The numbers of a run that goes on are those of an earlier step, so they count only if no run of
- * the group is finished. */
+/* The numbers of an unfinished run belong to an earlier step, so they count only if no run of the
+ * group is finished. */
 static void add_values(struct report *report)
 {
   for (int i = 0; i < report->runs; i++) {

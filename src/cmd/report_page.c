@@ -1,5 +1,5 @@
-/* The page: one file without scripts, fonts or pictures from elsewhere. It has no date of its own,
- * so the same records give the same bytes. */
+/* The page: one file without scripts, fonts or pictures from elsewhere. It has no date, so the same
+ * records give the same bytes. */
 #include <math.h>
 #include <string.h>
 
@@ -462,7 +462,7 @@ static void put_steps(const struct report *report, const struct sketch *sketch, 
   }
 }
 
-/* --- when a codec pays --------------------------------------------------------------------- */
+/* --- break-even of codecs ------------------------------------------------------------------ */
 
 static void put_break_even(const struct report *report, FILE *to)
 {
@@ -567,7 +567,7 @@ static void put_communication(const struct report *report, FILE *to)
   fputs("</table></div>\n", to);
 }
 
-/* --- what happened ------------------------------------------------------------------------- */
+/* --- events -------------------------------------------------------------------------------- */
 
 /* "3, at steps 10, 20, 30". Starts after the first one are resumes. */
 static void put_event_cell(const struct report_events *event, int64_t from, const char *what,

@@ -32,7 +32,7 @@ const struct report_fact report_facts[REPORT_FACTS] = {{"version", "Sluice"},
                                                        {"parameters", "parameters"},
                                                        {"end", "end"}};
 
-/* Numbers that stand in step records, or in run records if no step has them. */
+/* Numbers of step records, or of run records if no step has them. */
 static const struct {
   const char *name;
   enum report_value value;
@@ -48,7 +48,7 @@ struct traced {
   double step_s, idle_s, comm_s, exposed_s;
 };
 
-/* Of the units of one step so far. */
+/* Sums over the units of one step so far. */
 struct errors {
   int64_t step, units;
   double seconds, sum;
@@ -312,7 +312,7 @@ static enum status take_record(void *arg, const struct json_node *record)
   return STATUS_OK;
 }
 
-/* What follows from the sums of the file. */
+/* Computes values from the sums of the file. */
 static void finish_times(struct reading *reading)
 {
   struct report_run *run = reading->run;
@@ -503,7 +503,8 @@ static enum status add_subfolders(struct report *report, const char *path, bool 
   return status;
 }
 
-/* A run folder has a deck. Above the runs of sluice compare lie their results, but no deck. */
+/* A run folder has a deck. The parent folder of the runs of sluice compare has results, but no
+ * deck. */
 enum status report_read(struct report *report, const char *path)
 {
   char *deck = mem_printf("%s/deck.yaml", path);

@@ -1,4 +1,4 @@
-/* What an installation gives to all users: decks by name, and the defaults of a site. Private to
+/* Settings of an installation for all users: decks by name, and the defaults of a site. Private to
  * src/cmd. */
 #ifndef SLUICE_CMD_SITE_H
 #define SLUICE_CMD_SITE_H
@@ -9,13 +9,13 @@
 
 enum { SITE_MOST_BYTES = 1 << 20 }; /* of a deck */
 
-/* The file of a deck that a user names: a path if there is such a file, otherwise NAME.yaml in the
- * decks of the installation. *path is mem_free()d. STATUS_INPUT: a name without a file; the
- * sentence lists the nearest names. A path without a file is left to the reader. Local. */
+/* The file of a deck that a user names. It is a path if there is such a file, otherwise NAME.yaml
+ * in the decks of the installation. *path is mem_free()d. STATUS_INPUT: a name without a file. The
+ * message lists the nearest names. The reader of the deck reports a missing path. Local. */
 enum status site_find_deck(const char *word, char **path);
 
-/* Print the names of these decks, with the first line of each. STATUS_INPUT: there are none. Local.
- */
+/* Print the names of these decks, with the first line of each. STATUS_INPUT: there are none.
+ * Local. */
 enum status site_list_decks(FILE *to);
 
 /* Deck keys of all users of a site, such as comm.timeout: the file that SLUICE_SITE_CONF names, or

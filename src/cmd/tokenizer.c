@@ -128,7 +128,7 @@ static enum status read_stream(FILE *stream, const char *name, char **out, size_
   return STATUS_OK;
 }
 
-/* The third word could not be opened. A user may have meant it as the text itself. */
+/* The third word could not be opened. It may have been meant as the text itself. */
 static enum status refuse_input(const struct arguments *arguments, int error)
 {
   const char *word = arguments->word[2];
@@ -139,7 +139,7 @@ static enum status refuse_input(const struct arguments *arguments, int error)
                     strerror(error), word);
 }
 
-/* The file of the command line, or standard input. *name is what to call it. */
+/* The file of the command line, or standard input. *name is its name for messages. */
 static enum status read_input(const struct arguments *arguments, const char **name, char **out,
                               size_t *bytes)
 {
@@ -267,8 +267,8 @@ static enum status decode_line(struct decoder *decoder, char *line)
   return STATUS_OK;
 }
 
-/* Lines of ids; the texts have a line end between them, so that one line gives exactly the text
- * that it was made from. */
+/* Lines of ids. The texts have a line end between them, so that one line gives exactly its original
+ * text. */
 static enum status decode_lines(struct decoder *decoder, const char *name, char *text, size_t bytes)
 {
   enum status status = STATUS_OK;
@@ -358,7 +358,7 @@ static enum status show_added(const struct tokenizer *tokenizer, const struct js
   return STATUS_OK;
 }
 
-/* The text of the first Split, if there is one; ByteLevel alone splits by GPT-2's. */
+/* The pattern of the first Split, if there is one. ByteLevel alone splits by GPT-2's pattern. */
 static const char *find_pattern(const struct json_node *root)
 {
   const struct json_node *step = json_find(root, "pre_tokenizer"),

@@ -35,7 +35,7 @@ static const struct option table[] = {
 };
 // clang-format on
 
-/* --- what the records say ------------------------------------------------------------------- */
+/* --- the records ---------------------------------------------------------------------------- */
 
 enum { RECENT = 20, TEXT_BYTES = 256 };
 
@@ -237,7 +237,7 @@ static struct clock_text {
   return out;
 }
 
-/* A number as `format` has it, "-" for NAN. */
+/* A number in `format`, "-" for NAN. */
 static struct number_text {
   char text[48];
 } number_text(const char *format, double value)
@@ -381,7 +381,7 @@ static bool take_keys(struct termios *before)
   return tcsetattr(STDIN_FILENO, TCSANOW, &now) == 0;
 }
 
-/* Whether to go on after a while without q. */
+/* Waits for the interval. False if q was pressed. */
 static bool wait_for_key(bool keys, double seconds)
 {
   struct pollfd key = {.fd = STDIN_FILENO, .events = POLLIN};

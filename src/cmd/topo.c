@@ -1,4 +1,4 @@
-/* sluice topo: which GPU, cores and memory each rank of a node gets. */
+/* sluice topo: GPU, cores and memory of each rank of a node. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
