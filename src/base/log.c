@@ -179,7 +179,7 @@ bool log_keeps(uint64_t name)
 static void say_line(const char *line, int64_t others)
 {
   char said[LINE_SIZE + 64];
-  snprintf(said, sizeof said, "%s (alike on %" PRId64 " other rank%s)", line, others,
+  snprintf(said, sizeof said, "%s (also on %" PRId64 " other rank%s)", line, others,
            others == 1 ? "" : "s");
   print_line(LOG_WARN, others > 0 ? said : line);
 }

@@ -463,7 +463,8 @@ static enum status refuse_other_model(const struct arguments *arguments, const c
   static const char key[] = "train.init=";
   for (int i = 0; i < arguments->assignments; i++)
     if (!strncmp(arguments->assignment[i], key, sizeof key - 1))
-      return status_set(STATUS_USAGE, "%s is given beside the model folder %s: name one model",
+      return status_set(STATUS_USAGE,
+                        "%s is given together with the model folder %s: name one model",
                         arguments->assignment[i], dir);
   return STATUS_OK;
 }

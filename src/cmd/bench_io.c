@@ -259,9 +259,9 @@ static void print(const struct bench *bench)
          mem_amount((double)values->piece).text, (long long)bench->passes,
          bench->passes == 1 ? "" : "es");
   printf("%-22s an HDF5 file, pread and pwrite by one thread per rank, %s\n", "store",
-         store_is_direct(bench->store)
-             ? "past the page cache"
-             : "through the page cache, which flatters: choose a size= larger than memory");
+         store_is_direct(bench->store) ? "past the page cache"
+                                       : "through the page cache, which is faster than the disk: "
+                                         "choose a size= larger than memory");
   printf("%-22s O_DIRECT, %lld pieces in flight a rank\n", "direct I/O", (long long)bench->threads);
   print_pair(bench, "write", STORE_WRITE, DIRECT_WRITE);
   print_pair(bench, "read", STORE_READ, DIRECT_READ);

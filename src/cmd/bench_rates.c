@@ -639,8 +639,8 @@ static enum status count_gpus(const struct bench *bench, int *gpus)
   if (*gpus < 0)
     return STATUS_LIBRARY; /* its error text is set */
   if (where == WHERE_CUDA && *gpus == 0)
-    return status_set(STATUS_UNSUPPORTED, "device=cuda, but this build has no CUDA, or no GPU is "
-                                          "to be seen here: ask for one, or say device=host");
+    return status_set(STATUS_UNSUPPORTED, "device=cuda, but this build has no CUDA, or this "
+                                          "process sees no GPU: request one, or use device=host");
   if (local_ranks > *gpus && *gpus > 1)
     return status_set(STATUS_USAGE,
                       "this node has %d ranks, which need a GPU each, and they see %d: start no "

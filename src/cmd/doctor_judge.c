@@ -176,7 +176,7 @@ struct finding judge_start(int ranks, int64_t step_tasks)
 {
   if (ranks == 1 && step_tasks > 1)
     return found(VERDICT_FAULT, "start",
-                 "Slurm started %lld tasks that do not know of each other, each is rank 0 of 1: "
+                 "Slurm started %lld separate tasks, each is rank 0 of 1: "
                  "use srun --mpi=pmix (srun --mpi=list shows what the "
                  "site has), or mpirun",
                  (long long)step_tasks);
@@ -273,7 +273,7 @@ struct finding judge_transport(const struct mpi_info *library, const struct comm
     return found(VERDICT_OK, "transport", "this MPI library does not tell");
   if (!strcmp(pml, "ob1") && fabric->active > 0)
     return found(nodes > 1 ? VERDICT_FAULT : VERDICT_WARNING, "transport",
-                 "ob1 over %s, beside active RDMA devices: mpirun --mca pml ucx, or "
+                 "ob1 over %s, although RDMA devices are active: mpirun --mca pml ucx, or "
                  "OMPI_MCA_pml=ucx (an Open MPI that is built with UCX)",
                  by);
   if (!strcmp(pml, "ucx") && gpus && library->cuda > 0 && tls && *tls && !reaches_gpus(tls))
@@ -289,10 +289,10 @@ struct finding judge_fabric(const struct comm_fabric *fabric)
   if (fabric->ports == 0)
     return found(VERDICT_OK, "RDMA devices", "none");
   if (fabric->active == 0)
-    return found(VERDICT_WARNING, "RDMA devices",
-                 "no port is active: %s; data go over TCP until the cable or the subnet manager is "
-                 "seen to (ibstat)",
-                 fabric->text);
+    return found(
+        VERDICT_WARNING, "RDMA devices",
+        "no port is active: %s; data go over TCP; check the cable and the subnet manager (ibstat)",
+        fabric->text);
   return found(VERDICT_OK, "RDMA devices", "%d of %d port%s active: %s", fabric->active,
                fabric->ports, plural(fabric->ports), fabric->text);
 }
@@ -360,7 +360,7 @@ struct finding judge_gpus(const struct doctor_gpus *gpus, int local_ranks)
   return by_amount(
       found(crowded ? VERDICT_FAULT : VERDICT_OK, "GPUs", "%s, CUDA %d.%d, driver for %d.%d%s",
             gpus->names, runtime, minor, driver, gpus->driver % 1000 / 10,
-            crowded ? "; more ranks than GPUs on this node: start one rank a GPU" : ""),
+            crowded ? "; more ranks than GPUs on this node: start one rank per GPU" : ""),
       gpus->gpus);
 }
 
@@ -401,7 +401,7 @@ struct finding judge_nccl(const struct doctor_gpus *gpus, int ranks)
   if (!gpus->nccl)
     return everywhere(
         found(ranks > 1 ? VERDICT_WARNING : VERDICT_OK, "NCCL", "not in this build%s",
-              ranks > 1 ? ": data between GPUs go by MPI, configure with --with-nccl" : ""));
+              ranks > 1 ? ": MPI moves data between GPUs, configure with --with-nccl" : ""));
   snprintf(loaded, sizeof loaded, "%d.%d.%d", gpus->nccl / 10000, gpus->nccl / 100 % 100,
            gpus->nccl % 100);
   return judge_version("NCCL", loaded, gpus->nccl_built);
@@ -596,14 +596,14 @@ struct finding judge_disk(const char *dir, const struct doctor_disk *disk, bool 
       {(double)disk->system.free < least_disk_bytes, VERDICT_FAULT,
        "no room for checkpoints; free some, or use another folder"},
       {!shared && disk->system.reach == REACH_SHARED, VERDICT_WARNING,
-       "all nodes share it, and what goes to NVMe waits for it in every step; set tiers.nvme to a "
+       "all nodes share it, and every step waits for it; set tiers.nvme to a "
        "folder on the node's own disk"},
       {disk->system.in_memory, VERDICT_WARNING,
        "lies in memory and ends with the machine; use a folder on a disk"},
       {(double)disk->system.free < good_disk_bytes, VERDICT_WARNING,
        "room for few checkpoints; free some, or use another folder"},
       {rate < good_write_rate, VERDICT_WARNING,
-       "slow; checkpoints behind the steps (checkpoint.background=true) hide it, a parallel file "
+       "slow; background checkpoints (checkpoint.background=true) hide it, a parallel file "
        "system cures it"},
   };
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++)

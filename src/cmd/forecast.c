@@ -98,7 +98,8 @@ static void print_unknown(const struct plan_rates *rates)
   int n = 0;
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (known[i].rate <= 0)
-      printf("%s%s", n++ > 0 ? ", " : "not given, and so without cost in this: ", known[i].name);
+      printf("%s%s",
+             n++ > 0 ? ", " : "rates not given, so their work counts as free: ", known[i].name);
   if (n > 0)
     putchar('\n');
 }

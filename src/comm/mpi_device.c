@@ -60,7 +60,7 @@ static bool takes_memory_of(const struct device *device)
 
 const char *comm_mpi_device_way(const struct device *device)
 {
-  return takes_memory_of(device) ? "mpi, which is given memory of the device"
+  return takes_memory_of(device) ? "mpi, with pointers to device memory"
                                  : "mpi, staged through pinned memory of the host";
 }
 
@@ -139,7 +139,7 @@ static enum status open_stage(struct comm_group *group)
 {
   struct comm *comm = group->comm;
   if (!comm->device)
-    return status_set(STATUS_INTERNAL, "MPI is to carry memory of a device, and was told of none");
+    return status_set(STATUS_INTERNAL, "MPI cannot move device memory, because no device is set");
   int64_t direct = takes_memory_of(comm->device);
   enum status status = comm->ops->fold(comm, FOLD_MIN_I64, &direct, 1);
   if (status)

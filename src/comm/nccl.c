@@ -111,8 +111,8 @@ static enum status exchange_varying(struct comm_group *group, struct lane *lane,
 {
   struct carried *carried = group->carrier_data;
   if (!carried->device)
-    return status_set(STATUS_INTERNAL, "NCCL is to carry messages of varying length, and was told "
-                                       "of no device");
+    return status_set(STATUS_INTERNAL,
+                      "NCCL cannot exchange messages of varying length, because no device is set");
   enum status status = comm_lengths_exchange(group, &carried->lengths, lane, sent, bytes);
   return status ? status
                 : nccl_exchange_varying(carried->nccl, lane, sent, carried->lengths.sent, bytes,

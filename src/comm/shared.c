@@ -101,14 +101,15 @@ static enum status check_room(const struct comm *comm, enum mem_tag tag, int siz
                have = (double)system.f_bavail * (double)system.f_frsize;
   if (need <= have)
     return STATUS_OK;
-  return status_set(STATUS_MEMORY,
-                    "what the ranks of a node share takes %s of %s, which has room for %s: make it "
-                    "larger (mount -o remount,size=..., a "
-                    "container's --shm-size)%s",
-                    mem_amount(need).text, folder, mem_amount(have).text,
-                    tag == MEM_ARENA_PERSISTENT
-                        ? ", or have less of it: transfer.params=shard, transfer.grads=gpu_reduce"
-                        : "");
+  return status_set(
+      STATUS_MEMORY,
+      "shared memory of the ranks of a node needs %s of %s, which has room for %s: make it "
+      "larger (mount -o remount,size=..., a "
+      "container's --shm-size)%s",
+      mem_amount(need).text, folder, mem_amount(have).text,
+      tag == MEM_ARENA_PERSISTENT
+          ? ", or use less of it: transfer.params=shard, transfer.grads=gpu_reduce"
+          : "");
 }
 
 /* The first member requests all of it. The page that it begins in may belong to MPI. */

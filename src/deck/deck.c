@@ -968,7 +968,7 @@ static enum status check_trace(const struct deck *deck)
     return STATUS_OK;
   return status_set(STATUS_USAGE,
                     "%s is [%lld, %lld], which holds no step: the first number is the first step, "
-                    "the second the one behind the last",
+                    "the second the step after the last",
                     cite(deck, "train.trace").text, (long long)trace->item[0],
                     (long long)trace->item[1]);
 }

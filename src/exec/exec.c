@@ -514,7 +514,7 @@ static enum status check_generation(const struct exec *exec, const struct step_a
                       args->tokens, input->shape.sequence);
   if (args->past < 0 || args->past > exec->cached)
     return status_set(STATUS_INTERNAL,
-                      "a step behind %" PRId64 " tokens was asked for, but %" PRId64
+                      "a step after %" PRId64 " tokens was requested, but %" PRId64
                       " are in the cache",
                       args->past, exec->cached);
   if (args->past > input->capacity - args->tokens)

@@ -52,21 +52,21 @@ static void append_blame(struct watchdog *dog, int ranks)
   const struct rank_place *place = &dog->state[first].place[dog->subject];
   if (!dog->answered[first])
     watchdog_append(dog->text, dog->room, &dog->used,
-                    "everybody waits for rank %d, which does not answer: its process is stopped or "
+                    "all ranks wait for rank %d, which does not answer: its process is stopped or "
                     "gone, or its node is out of reach",
                     first);
   else if (ranks == 1)
     watchdog_append(dog->text, dog->room, &dog->used, "the only rank is %s", place->text);
   else if (place->begun < dog->state[last].place[dog->subject].begun || place->own_work)
-    watchdog_append(dog->text, dog->room, &dog->used, "everybody waits for rank %d, which is %s",
+    watchdog_append(dog->text, dog->room, &dog->used, "all ranks wait for rank %d, which is %s",
                     first, place->text);
   else
     watchdog_append(
         dog->text, dog->room, &dog->used,
-        "all ranks are in the same collectives, rank %d %s: what carries them does not%s", first,
-        place->text,
+        "all ranks are in the same collectives, rank %d %s: the transport does not complete them%s",
+        first, place->text,
         dog->subject == TASK_START
-            ? "; sluice doctor looks at it, and NCCL_DEBUG=INFO has NCCL tell what it does"
+            ? "; run sluice doctor, and set NCCL_DEBUG=INFO to see NCCL's messages"
             : "");
 }
 
@@ -78,8 +78,8 @@ static void print_report(struct watchdog *dog)
   qsort_r(dog->order, (size_t)ranks, sizeof *dog->order, by_suspicion, dog);
   dog->used = 0;
   watchdog_append(dog->text, dog->room, &dog->used,
-                  "sluice: a job in which nothing moves: what its ranks are at, those that others "
-                  "wait for first\n");
+                  "sluice: no progress in this job; the state of its ranks, first those that "
+                  "others wait for\n");
   for (int i = 0; i < ranks; i++)
     append_rank(dog, dog->order[i], i < DETAILED);
   fprintf(stderr, "%s", dog->text);
@@ -124,7 +124,7 @@ static void __attribute__((noreturn)) end_by_failure(struct watchdog *dog, int f
   char others[64] = "", rank[32] = "";
   fprintf(stderr, "sluice: rank %d is %s\n%s", first, state->place[STEPS].text, state->lanes);
   if (more > 0)
-    snprintf(others, sizeof others, " (and so say %d ranks more)", more);
+    snprintf(others, sizeof others, " (and %d more ranks report the same)", more);
   if (first != comm_rank(dog->comm))
     snprintf(rank, sizeof rank, "rank %d: ", first);
   for (int r = 0; r < comm_ranks(dog->comm); r++)
@@ -167,7 +167,7 @@ enum status watchdog_judge(struct watchdog *dog, bool *stuck)
   const enum status status = watchdog_channel_collect(
       dog->channel, dog->mine, watchdog_collect_s(dog), dog->state, dog->answered);
   if (status)
-    return status_prefix(status, "something does not move, and the other ranks cannot be asked");
+    return status_prefix(status, "no progress, and the other ranks cannot be asked");
   look_for_failures(dog);
   dog->subject = find_stuck(dog, stuck);
   const bool stands = dog->subject < SUBJECTS, all = all_answered(dog), before = dog->doubted;

@@ -155,7 +155,7 @@ void watchdog_describe(struct watchdog *dog, struct rank_state *state)
 {
   size_t used = 0;
   *state = (struct rank_state){
-      .rank = comm_rank(dog->comm), .failed = dog->failed, .place[STEPS].text = "behind its start"};
+      .rank = comm_rank(dog->comm), .failed = dog->failed, .place[STEPS].text = "after its start"};
   snprintf(state->failure, sizeof state->failure, "%s", dog->failure);
   if (dog->exec)
     describe_steps(dog, state, &used);

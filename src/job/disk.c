@@ -43,10 +43,9 @@ static enum status check_default(const struct job *job, const struct file_system
                       "no folder, and %s would lie on %s, which nodes share: %s",
                       job->nvme, system->type, cure);
   if (system->reach == REACH_UNKNOWN && comm_rank(job->comm) == 0) {
-    status_set(
-        STATUS_USAGE,
-        "what goes to NVMe goes to %s, on a file system (%s) that may not be this node's own: %s",
-        job->nvme, system->type, cure);
+    status_set(STATUS_USAGE,
+               "data on NVMe go to %s, on a file system (%s) that may not be this node's own: %s",
+               job->nvme, system->type, cure);
     log_warn("%s", status_text());
   }
   return STATUS_OK;
@@ -58,8 +57,8 @@ static void warn_shared(const struct job *job, const struct file_system *system)
   if (system->reach != REACH_SHARED || comm_rank(job->comm) != 0)
     return;
   status_set(STATUS_USAGE,
-             "tiers.nvme (%s) is %s, on %s, which nodes share: every step waits for it, and for "
-             "whoever else uses it; a folder on the node's own disk "
+             "tiers.nvme (%s) is %s, on %s, which nodes share: every step waits for it and for its "
+             "other users; a folder on the node's own disk "
              "is faster",
              options_where(job->deck->set, "tiers.nvme"), job->nvme, system->type);
   log_warn("%s", status_text());

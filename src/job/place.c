@@ -13,7 +13,7 @@ static enum status no_gpu(const struct deck *deck)
 {
 #ifdef HAVE_CUDA
   static const char missing[] =
-      "no GPU is to be seen here: ask for one, look whether CUDA_VISIBLE_DEVICES hides it";
+      "this process sees no GPU: request one, check whether CUDA_VISIBLE_DEVICES hides it";
 #else
   static const char missing[] = "this build has no CUDA: configure it with --with-cuda";
 #endif

@@ -411,7 +411,7 @@ enum status hf_check_unknown(const char *path, const struct json_node *root,
       return json_fail(
           node, "is given: it is no key of a %s that Sluice knows, and may change its numbers",
           family->arch);
-    log_warn("%s: %.80s is passed over: it is no key of a %s that Sluice knows", path, key,
+    log_warn("%s: %.80s is ignored: it is no key of a %s that Sluice knows", path, key,
              family->arch);
   }
   return STATUS_OK;

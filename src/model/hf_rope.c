@@ -86,7 +86,7 @@ static enum status read_original(const struct json_node *root, const struct json
   if (!status && beside)
     status = json_get_whole(beside, 1, 1 << 26, &other);
   if (!status && beside && other != *out)
-    status = json_fail(beside, "is %lld, and %lld beside the rope type: they must agree",
+    status = json_fail(beside, "is %lld, and %lld next to the rope type: they must agree",
                        (long long)other, (long long)*out);
   return status;
 }

@@ -10,7 +10,8 @@ static enum status read_layer_types(const struct json_node *node, const struct m
   int64_t i = 0;
   *from = model->layers;
   if (json_kind(node) != JSON_ARRAY || json_length(node) != model->layers)
-    return json_fail(node, "is not an array of %lld names, one a block", (long long)model->layers);
+    return json_fail(node, "is not an array of %lld names, one per block",
+                     (long long)model->layers);
   for (const struct json_node *item = json_first(node); item; item = json_next(item), i++) {
     const char *name = NULL;
     enum status status = json_get_text(item, &name, NULL);
@@ -21,8 +22,8 @@ static enum status read_layer_types(const struct json_node *node, const struct m
       return json_fail(item, "is \"%.40s\"; Sluice knows full_attention and sliding_attention",
                        name);
     if (!slides && *from < i)
-      return json_fail(item, "is full_attention behind a block of sliding_attention; in Sluice all "
-                             "blocks from some one on have the window");
+      return json_fail(item, "is full_attention after a block of sliding_attention; in Sluice all "
+                             "blocks from a first one on have the window");
     if (slides && *from == model->layers)
       *from = i;
   }

@@ -31,7 +31,7 @@ enum status carve_rest(const struct carve *from, int64_t bytes, size_t *out)
   if (bytes < 0 || (size_t)bytes <= from->used)
     return status_set(STATUS_INTERNAL,
                       "a pass through a block has %" PRId64
-                      " bytes to work in, and needs more than %zu",
+                      " bytes of workspace, and needs more than %zu",
                       bytes, from->used);
   *out = (size_t)bytes - from->used;
   return STATUS_OK;

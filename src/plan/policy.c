@@ -208,13 +208,13 @@ static enum status check_unit(const struct plan_input *input, enum across across
     return status;
   if (asked->sample > 0 && !(codec.ops->traits & CODEC_IDENTITY))
     return status_set(STATUS_UNSUPPORTED,
-                      "compress.sample=%lld needs memory to work in, which hosts that reduce "
+                      "compress.sample=%lld needs scratch memory, which hosts that reduce "
                       "gradients do not have: use transfer.grads=gpu_reduce, or compress.sample=0",
                       (long long)asked->sample);
   if (codec_work(&codec, 1, 1) == 0 && !(codec.ops->traits & CODEC_NEEDS_MAX))
     return STATUS_OK;
   return status_set(STATUS_UNSUPPORTED,
-                    "compress.grads.codec=%s needs memory to work in, which hosts that reduce "
+                    "compress.grads.codec=%s needs scratch memory, which hosts that reduce "
                     "gradients do not have: use transfer.grads=gpu_reduce, or another codec",
                     codec.ops->name);
 }

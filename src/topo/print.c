@@ -151,7 +151,7 @@ static void print_gpus(const struct topo *topo, hwloc_const_bitmap_t cpus, FILE 
       fprintf(to, "%s%d", used ? ", " : ": rank ", k);
       used = true;
     }
-    fputs(used ? "\n" : ": nobody\n", to);
+    fputs(used ? "\n" : ": no rank\n", to);
   }
 }
 

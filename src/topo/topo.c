@@ -466,7 +466,7 @@ enum status topo_find_pages(const struct topo *topo, const void *memory, int64_t
   for (int64_t i = 0; i < asked && !status; i++) {
     const char *at = (const char *)memory + i * all / asked * page;
     if (hwloc_get_area_memlocation(topo->machine, at, 1, nodes, HWLOC_MEMBIND_BYNODESET) != 0)
-      status = status_set(STATUS_UNSUPPORTED, "the kernel does not tell where memory lies: %s",
+      status = status_set(STATUS_UNSUPPORTED, "the kernel does not report where memory is: %s",
                           strerror(errno));
     else if (hwloc_bitmap_iszero(nodes))
       pages->nowhere++;

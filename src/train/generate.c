@@ -374,7 +374,7 @@ static enum status run(struct generation *g)
     status = options->ids ? begin_with_ids(g) : begin_with_prompt(g);
     const int64_t given = options->ids ? options->n_ids : g->line_n;
     if (!status && given > g->capacity)
-      log_info("the prompt has %lld tokens and the context room for %lld: its last %lld count",
+      log_info("the prompt has %lld tokens and the context room for %lld: its last %lld are used",
                (long long)given, (long long)g->capacity, (long long)g->n);
     if (!status)
       status = answer(g);

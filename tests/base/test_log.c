@@ -216,8 +216,8 @@ static void test_kept_warnings(void **state)
   log_keep_alike(false);
   restore_stderr();
   assert_content(err_path,
-                 "warning: at once\nwarning: no 8\nwarning: no 9\nwarning: no 0 (alike on 1 other "
-                 "rank)\nwarning: no 2 (alike on 2 other ranks)\n"
+                 "warning: at once\nwarning: no 8\nwarning: no 9\nwarning: no 0 (also on 1 other "
+                 "rank)\nwarning: no 2 (also on 2 other ranks)\n"
                  "warning: no 3\nwarning: no 4\nwarning: no 5\nwarning: no 6\nwarning: no 7\n");
 }
 

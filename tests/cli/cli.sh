@@ -370,5 +370,5 @@ for ranks in 1 3; do train $ranks slow$ranks run.steps=1; done
 once=$(grep -c "slow 'Prescott' kernels" slow1.log) || true
 test "$(grep -c "slow 'Prescott' kernels" slow3.log)" = "$once" || {
   cat slow3.log >&2; die "a warning of 3 ranks is not said once"; }
-test "$once" = 0 || grep -q "^warning: .*OPENBLAS_CORETYPE=[A-Za-z]* (alike on 2 other ranks)$" \
+test "$once" = 0 || grep -q "^warning: .*OPENBLAS_CORETYPE=[A-Za-z]* (also on 2 other ranks)$" \
   slow3/log.txt || { cat slow3.log >&2; die "nobody says how many ranks are slow"; }

@@ -145,7 +145,7 @@ fails 2 "codec topk has values of its own, so it cannot code those of topk" \
   "$SLUICE" plan plain.yaml --ranks 2 compress.grads.codec=topk compress.grads.values=topk
 fails 2 "codec topk has values of its own, so it cannot code those of powersgd" \
   "$SLUICE" plan plain.yaml --ranks 2 compress.grads.codec=powersgd compress.grads.values=topk
-fails 8 "compress.grads.codec=topk needs memory to work in" \
+fails 8 "compress.grads.codec=topk needs scratch memory" \
   "$SLUICE" plan sparse.yaml --ranks 2 compress.feedback=off tiers.params=host \
   tiers.optimizer=host transfer.grads=cpu_reduce
 fails 8 "compress.feedback=bf16 with 2 replicas of shards" \

@@ -27,7 +27,7 @@ carried mpi
 if test -n "${MPIRUN_CUDA:-}"; then
   MPIRUN=$MPIRUN_CUDA # of on()
   carried aware
-  grep -q "transport between ranks: mpi, which is given memory of the device" aware.log || {
+  grep -q "transport between ranks: mpi, with pointers to device memory" aware.log || {
     cat aware.log >&2; die "an MPI that takes the GPU's memory is not given it"; }
 fi
 

@@ -120,7 +120,7 @@ shard=$(ls piped/train-*.h5)
 rm "$shard"
 mkfifo "$shard"
 start early checkpoint.every=0 comm.timeout=1 data.train=piped data.verify=true
-until grep -q "everybody waits for rank 0, which is starting: opening piped" early.log; do
+until grep -q "all ranks wait for rank 0, which is starting: opening piped" early.log; do
   lives early
   sleep 0.1
 done
@@ -135,7 +135,7 @@ wait_for stopped '"step"'
 hit stopped STOP -n
 ends stopped 30
 test $status = 10 || { tail -n 20 stopped.log >&2; die "a hang: exit $status"; }
-grep -q "everybody waits for rank [01], which does not answer\|rank 0 does not answer: its \
+grep -q "all ranks wait for rank [01], which does not answer\|rank 0 does not answer: its \
 process is stopped or gone" stopped.log || {
   tail -n 20 stopped.log >&2; die "nobody says whom they wait for"; }
 if grep -q "waits for rank 1" stopped.log && grep -q "rank 0 does not answer" stopped.log; then

@@ -266,7 +266,7 @@ static void gpus(void **state)
   one.gpus = 1;
   is(judge_gpus(&none, 1), VERDICT_OK, "without CUDA");
   is(judge_gpus(&two, 2), VERDICT_OK, "2 x GPU, CUDA 12.6, driver for 13.0");
-  is(judge_gpus(&two, 3), VERDICT_FAULT, "one rank a GPU");
+  is(judge_gpus(&two, 3), VERDICT_FAULT, "one rank per GPU");
   is(judge_gpus(&one, 8), VERDICT_OK, "CUDA 12.6"); /* Slurm shows each rank its own */
   is(judge_gpus(&no_driver, 1), VERDICT_WARNING, "load NVIDIA's driver");
   is(judge_gpus(&no_card, 1), VERDICT_OK, "none in this machine");
@@ -404,7 +404,7 @@ static void disks(void **state)
   is(judge_disk("runs", &disk, true, false, 4), VERDICT_FAULT, "file system that all nodes share");
   is(judge_disk("nvme", &own, false, false, 4), VERDICT_OK, "512.0 MB/s");
   is(judge_disk("nvme", &disk, false, false, 4), VERDICT_WARNING,
-     "all nodes share it, and what goes to NVMe waits for it in every step; set tiers.nvme to");
+     "all nodes share it, and every step waits for it; set tiers.nvme to");
   is(judge_disk("runs", &slow, true, true, 1), VERDICT_WARNING,
      "wrote 98.5 MB/s, 900.00 GiB free of 1000.00 GiB: slow");
   is(judge_disk("runs", &tight, true, true, 1), VERDICT_WARNING, "room for few checkpoints");

@@ -63,7 +63,7 @@ static void for_both_ways(void (*test)(struct device *device))
       assert_int_equal(comm_set_carrier(job, "mpi_device"), STATUS_OK);
       assert_string_equal(comm_carrier(job), "mpi_device");
       assert_string_equal(comm_carrier_text(job),
-                          direct ? "mpi, which is given memory of the device"
+                          direct ? "mpi, with pointers to device memory"
                                  : "mpi, staged through pinned memory of the host");
       test(device);
       assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
@@ -402,10 +402,10 @@ static void mpi_is_asked(void **state)
   struct device *device = apart_create(false);
   const bool aware = strstr(comm_description(job), ", CUDA-aware") != NULL;
   assert_string_equal(comm_mpi_device_way(device),
-                      aware ? "mpi, which is given memory of the device"
+                      aware ? "mpi, with pointers to device memory"
                             : "mpi, staged through pinned memory of the host");
   device->model.host_memory = true;
-  assert_string_equal(comm_mpi_device_way(device), "mpi, which is given memory of the device");
+  assert_string_equal(comm_mpi_device_way(device), "mpi, with pointers to device memory");
   device->model.host_memory = false;
   apart_destroy(device);
 }
@@ -418,7 +418,7 @@ static void a_device_has_to_be_named(void **state)
     return;
   assert_int_equal(comm_set_carrier(job, "mpi_device"), STATUS_OK);
   assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_INTERNAL);
-  assert_string_equal(status_text(), "MPI is to carry memory of a device, and was told of none");
+  assert_string_equal(status_text(), "MPI cannot move device memory, because no device is set");
   assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
 }
 

@@ -57,10 +57,10 @@ static void what_ranks_have_alike_is_said_once(void **state)
   const struct again *run = again_run(program, 3, "warn");
   assert_int_equal(run->code, 0);
   assert_int_equal(count(run->text, "warning: "), 4);
-  again_says(run, "warning: all are slow, by 0 (alike on 2 other ranks)\n");
+  again_says(run, "warning: all are slow, by 0 (also on 2 other ranks)\n");
   assert_int_equal(count(run->text, ": warning: all"), 0); /* by rank 0, which has no name */
-  again_says(run, "rank 1: warning: key 0 is passed over (alike on 1 other rank)\n");
-  again_says(run, "rank 1: warning: key 1 is passed over (alike on 1 other rank)\n");
+  again_says(run, "rank 1: warning: key 0 is passed over (also on 1 other rank)\n");
+  again_says(run, "rank 1: warning: key 1 is passed over (also on 1 other rank)\n");
   again_says(run, "rank 2: warning: a disk is full\n");
 }
 

@@ -299,7 +299,7 @@ static void test_impossible_combinations(void **state)
       {"train.trace=-1,7", "command line: train.trace must be a list of 2 integers of at least 0, "
                            "or an empty one, not '-1'"},
       {"train.trace=7,7", "train.trace (command line) is [7, 7], which holds no step: the first "
-                          "number is the first step, the second the one behind the last"},
+                          "number is the first step, the second the step after the last"},
       {"run.counters=cycles,auto", "run.counters (command line) has 'auto' in its list: say none "
                                    "or auto alone, or name events"},
       {"run.counters=none,none", "run.counters (command line) has 'none' in its list: say none or "
@@ -308,7 +308,7 @@ static void test_impossible_combinations(void **state)
        "run.counters (command line) names 9 events, and at most 8 are counted at a time: run it "
        "once for each part of them"},
       {"train.trace=[8,7]", "train.trace (command line) is [8, 7], which holds no step: the first "
-                            "number is the first step, the second the one behind the last"},
+                            "number is the first step, the second the step after the last"},
       {"optim.no_decay=norms",
        "command line: optim.no_decay must be a list of any of norm, bias, embedding, not 'norms'"},
       {"shard.prefetch=9", "command line: shard.prefetch must be an integer from 0 to 8, not '9'"},

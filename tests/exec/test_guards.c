@@ -450,10 +450,10 @@ static void generation_stays_inside_its_cache(void **state)
   expect_refused_window(&job, 0, 0, "a step of 0 tokens was asked of a plan that takes 1 to 4");
   expect_refused_window(&job, 0, JOB_SEQUENCE + 1,
                         "a step of 5 tokens was asked of a plan that takes 1 to 4");
-  expect_refused_window(&job, 1, 1, "a step behind 1 tokens was asked for, but 0 are in the cache");
-  expect_refused_window(&job, -1, 1, "a step behind -1 tokens");
+  expect_refused_window(&job, 1, 1, "a step after 1 tokens was requested, but 0 are in the cache");
+  expect_refused_window(&job, -1, 1, "a step after -1 tokens");
   job_generate(&job, 3, 0, 4);
-  expect_refused_window(&job, 5, 1, "a step behind 5 tokens was asked for, but 4 are in the cache");
+  expect_refused_window(&job, 5, 1, "a step after 5 tokens was requested, but 4 are in the cache");
   expect_refused_window(&job, 4, 3, "3 tokens behind 4 do not fit into a cache of 6");
   job_generate(&job, 4, 4, 2);
   job_close(&job);

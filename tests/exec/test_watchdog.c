@@ -325,7 +325,7 @@ static void a_rank_that_sleeps(void **state)
   ended_by_watchdog(run);
   again_says(
       run,
-      "sluice: rank 0: no progress for 1 s: everybody waits for rank 1, which is in LOAD m0 (#");
+      "sluice: rank 0: no progress for 1 s: all ranks wait for rank 1, which is in LOAD m0 (#");
   again_says(run, "rank 1: no progress for ");
   again_says(run, "; in LOAD m0 (#");
   again_says(run, " of step 2; ");
@@ -345,7 +345,7 @@ static void rank_0_itself(void **state)
   ended_by_watchdog(run);
   again_says(
       run,
-      "sluice: rank 0: no progress for 1 s: everybody waits for rank 0, which is in LOAD m0 (#");
+      "sluice: rank 0: no progress for 1 s: all ranks wait for rank 0, which is in LOAD m0 (#");
 }
 
 static void a_single_rank(void **state)
@@ -362,7 +362,7 @@ static void a_process_that_is_stopped(void **state)
   const struct again *run = again_run(program, 3, "stop 2");
   ended_by_watchdog(run);
   again_says(run, "rank 2: NO ANSWER\n");
-  again_says(run, "everybody waits for rank 2, which does not answer");
+  again_says(run, "all ranks wait for rank 2, which does not answer");
   assert_null(strstr(run->text, "rank 0 does not answer"));
   assert_null(strstr(run->text, "sluice: rank 1: "));
 }
@@ -391,7 +391,7 @@ static void a_rank_that_stays_between_steps(void **state)
   (void)state;
   const struct again *run = again_run(program, 3, "away");
   ended_by_watchdog(run);
-  again_says(run, "everybody waits for rank 1, which is between steps, with step 1 complete");
+  again_says(run, "all ranks wait for rank 1, which is between steps, with step 1 complete");
 }
 
 static void a_carrier_with_an_error(void **state)
@@ -408,7 +408,7 @@ static void a_carrier_with_an_error_on_all_ranks(void **state)
   (void)state;
   const struct again *run = again_run(program, 4, "break -1");
   assert_int_equal(run->code, status_exit_code(STATUS_LIBRARY));
-  again_says(run, "sluice: rank 0: the link is down (and so say 3 ranks more)\n");
+  again_says(run, "sluice: rank 0: the link is down (and 3 more ranks report the same)\n");
   assert_null(strstr(run->text, "sluice: rank 1"));
   assert_null(strstr(run->text, "sluice: rank 2"));
   assert_null(strstr(run->text, "sluice: rank 3"));
@@ -444,7 +444,7 @@ static void a_checkpoint_that_is_stuck_behind_the_steps(void **state)
   (void)state;
   const struct again *run = again_run(program, 3, "save 1");
   ended_by_watchdog(run);
-  again_says(run, "sluice: rank 0: no progress of a checkpoint for 1 s: everybody waits for rank "
+  again_says(run, "sluice: rank 0: no progress of a checkpoint for 1 s: all ranks wait for rank "
                   "1, which is in the checkpoint of step 40, flushing its data to the disk");
   again_says(run, "  besides  in the checkpoint of step 40, waiting for the other ranks\n");
 }
@@ -472,8 +472,8 @@ static void a_rank_that_does_not_start(void **state)
   (void)state;
   const struct again *run = again_run(program, 3, "begin 1");
   ended_by_watchdog(run);
-  again_says(run, "sluice: rank 0: no progress of the job's start for 1 s: everybody waits for "
-                  "rank 1, which is starting: reading weights-7\n");
+  again_says(run, "sluice: rank 0: no progress of the job's start for 1 s: all ranks wait for rank "
+                  "1, which is starting: reading weights-7\n");
   again_says(run, "; starting: reading weights-7, waiting for the other ranks; ");
 }
 
@@ -494,7 +494,7 @@ static void a_group_that_one_rank_does_not_join(void **state)
   again_says(run, "rank 2: no progress for ");
   again_says(run,
              "starting: joining the group for gathers, transport mpi, waiting for the other ranks");
-  again_says(run, "everybody waits for rank 2, which is starting: joining the group for gathers, "
+  again_says(run, "all ranks wait for rank 2, which is starting: joining the group for gathers, "
                   "transport mpi, waiting for the other ranks");
 }
 
@@ -503,10 +503,11 @@ static void a_group_that_none_can_join(void **state)
   (void)state;
   const struct again *run = again_run(program, 2, "join -1");
   ended_by_watchdog(run);
-  again_says(run, "all ranks are in the same collectives, rank 0 starting: joining the group for "
-                  "gathers, transport mpi, waiting for the other ranks: "
-                  "what carries them does not; sluice doctor looks at it, and NCCL_DEBUG=INFO has "
-                  "NCCL tell what it does\n");
+  again_says(run,
+             "all ranks are in the same collectives, rank 0 starting: joining the group for "
+             "gathers, transport mpi, waiting for the other ranks: "
+             "the transport does not complete them; run sluice doctor, and set NCCL_DEBUG=INFO to "
+             "see NCCL's messages\n");
 }
 
 static void a_rank_that_misses_a_meeting(void **state)
@@ -514,7 +515,7 @@ static void a_rank_that_misses_a_meeting(void **state)
   (void)state;
   const struct again *run = again_run(program, 3, "meet 2");
   ended_by_watchdog(run);
-  again_says(run, "sluice: rank 0: no progress for 1 s: everybody waits for rank 2, which is "
+  again_says(run, "sluice: rank 0: no progress for 1 s: all ranks wait for rank 2, which is "
                   "between steps, with step 2 complete");
   again_says(run, "  besides  in the meeting after step 2\n");
 }

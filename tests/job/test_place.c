@@ -117,7 +117,7 @@ static void what_does_not_go_together_is_said(void **state)
       strstr(status_text(),
              "this build has no CUDA: configure it with --with-cuda, or say run.device=host") !=
           NULL ||
-      strstr(status_text(), "no GPU is to be seen here") != NULL);
+      strstr(status_text(), "this process sees no GPU") != NULL);
 }
 
 static void check_text(const char *text)
@@ -595,7 +595,7 @@ static void what_goes_to_nvme_goes_to_the_node_s_own_disk(void **state)
   }
   system_type = 0x65735546; /* one node's, or not */
   must(check_disk_of(0, 4, false, 1));
-  check_text("what goes to NVMe goes to /tmp/nvme, on a file system (fuse) that may not be this "
+  check_text("data on NVMe go to /tmp/nvme, on a file system (fuse) that may not be this "
              "node's own: ");
   must(check_disk_of(1, 4, false, 1));
   check_text("nothing");

@@ -322,7 +322,7 @@ static void what_sluice_would_not_do_is_refused_by_name(void **state)
       {"llama3", "\"original_max_position_embeddings\": 64,", "",
        "rope_parameters has no original_max_position_embeddings"},
       {"llama3", NULL, "\"original_max_position_embeddings\": 128",
-       "original_max_position_embeddings is 128, and 64 beside"},
+       "original_max_position_embeddings is 128, and 64 next to"},
       {"llama", "\"float32\"", "\"float8_e4m3fn\"",
        "dtype is \"float8_e4m3fn\"; Sluice reads float32, bfloat16 and float16"},
       {"llama", "\"vocab_size\": 61", "\"vocab_sizes\": 61",
@@ -373,7 +373,7 @@ static void what_sluice_would_not_do_is_refused_by_name(void **state)
       {"mistral", NULL, "\"layer_types\": [\"full_attention\", \"sliding_attention\"]",
        "layer_types does not agree with the sliding window, which is 8"},
       {"qwen2", "\"full_attention\",", "\"sliding_attention\",",
-       "layer_types[1] is full_attention behind"},
+       "layer_types[1] is full_attention after"},
       {"qwen2", "\"full_attention\"\n", "\"sliding_attention\"\n", "layer_types does not agree"},
       {"qwen2", "\"full_attention\",", "\"linear_attention\",",
        "layer_types[0] is \"linear_attention\""},
@@ -518,13 +518,13 @@ static void unknown_keys_and_dropout_are_warned_of(void **state)
   assert_int_equal(log_open_file(NULL), STATUS_OK);
   assert_int_equal(file_read_all(log_path, 1 << 20, &text, &bytes), STATUS_OK);
   const char *dropout = strstr(text, "configured with dropout 0.1: Sluice trains without dropout"),
-             *unknown = strstr(text, "water_level is passed over");
+             *unknown = strstr(text, "water_level is ignored");
   assert_non_null(dropout);
   assert_null(
       strstr(dropout + 1, "configured with dropout")); /* once, though GPT-2 has three of them */
   assert_non_null(unknown);
   assert_null(strstr(unknown + 1, "water_level"));
-  assert_non_null(strstr(text, "logit_scale is passed over")); /* one changes nothing */
+  assert_non_null(strstr(text, "logit_scale is ignored")); /* one changes nothing */
   mem_free(text);
 }
 
@@ -541,7 +541,7 @@ static void configurations_of_other_programs_give_no_warning(void **state)
   }
   assert_int_equal(log_open_file(NULL), STATUS_OK);
   assert_int_equal(file_read_all(log_path, 1 << 20, &text, &bytes), STATUS_OK);
-  assert_null(strstr(text, "passed over"));
+  assert_null(strstr(text, "is ignored"));
   mem_free(text);
 }
 

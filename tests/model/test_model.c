@@ -650,7 +650,7 @@ static void check_tight_room(struct engine *e)
     assert_int_equal(ops->block_backward(e->model, e->lane, 1, s, e->params[1], x, saved, x, false,
                                          e->grads[1], work, bytes),
                      STATUS_INTERNAL);
-    assert_non_null(strstr(status_text(), "bytes to work in"));
+    assert_non_null(strstr(status_text(), "bytes of workspace"));
   }
   engine_free(e, work, forward);
   engine_free(e, saved, kept);

@@ -250,7 +250,7 @@ static void impossible_plans_are_refused(void **state)
   bad.policy.feedback = NULL;
   bad.policy.sample = 5;
   expect_refusal(bad, STATUS_UNSUPPORTED,
-                 "compress.sample=5 needs memory to work in, which hosts that reduce gradients");
+                 "compress.sample=5 needs scratch memory, which hosts that reduce gradients");
   bad = good;
   bad.model = &empty;
   expect_refusal(bad, STATUS_USAGE, "at least one decoder block");

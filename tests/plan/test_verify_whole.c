@@ -746,9 +746,9 @@ static void hosts_have_no_room_for_codecs(void **state)
   point.codec = "worked";
   const struct plan_input input = fixture_input(&fixture_small, &point, 0);
   assert_int_equal(plan_create(&input, &plan), STATUS_UNSUPPORTED);
-  assert_string_equal(
-      status_text(), "compress.grads.codec=worked needs memory to work in, which hosts that reduce "
-                     "gradients do not have: use transfer.grads=gpu_reduce, or another codec");
+  assert_string_equal(status_text(),
+                      "compress.grads.codec=worked needs scratch memory, which hosts that reduce "
+                      "gradients do not have: use transfer.grads=gpu_reduce, or another codec");
 }
 
 static bool names_one(const struct plan *plan, const struct instr *instr)

@@ -246,7 +246,7 @@ static void pages_are_found_near_far_and_nowhere(void **state)
   pages.error = EPERM;
   assert_int_equal(topo_find_pages(topo, memory, page, &found), STATUS_UNSUPPORTED);
   assert_non_null(
-      strstr(status_text(), "the kernel does not tell where memory lies: Operation not permitted"));
+      strstr(status_text(), "the kernel does not report where memory is: Operation not permitted"));
   pages.error = 0;
   topo_destroy(topo);
   topo = create("bare", 0, 3, NULL, true); /* no page is far if no memory is local */

@@ -180,8 +180,8 @@ enum status host_learn(struct device *device, const void *data, int64_t bytes)
   (void)device, (void)data;
   if (bytes != 0)
     return status_set(STATUS_INPUT,
-                      "the host device learns nothing by trying, and %lld bytes of it were given: "
-                      "they are another device's",
+                      "the host device measures no algorithms, but got %lld bytes of results: they "
+                      "are from another device",
                       (long long)bytes);
   return STATUS_OK;
 }
