@@ -116,10 +116,7 @@ write_aside() {
 until grep -q '"kind":"step"' "$scratch/hurt/results.jsonl" 2> /dev/null; do sleep 0.1; done
 ranks() { for p in \$(ip netns pids host1); do
   test "\$(readlink /proc/\$p/exe)" != "$sluice" || echo \$p; done; }
-<<<<<<< HEAD
 date +%s > "$scratch/hurt.at"
-=======
->>>>>>> 1e1e797 (Write down why collectives in order cannot deadlock)
 case $1 in
 killed_rank) kill -9 \$(ranks) ;;
 killed_host) kill -9 \$(ip netns pids host1); ip link set port1 down ;;
