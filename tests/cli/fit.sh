@@ -278,8 +278,9 @@ fastest() { sed -n 's/^  \([a-z]*\) *\([a-z_]*\) .* fastest.*/\1 \2/p' fit.out; 
 predict h2d=1e-6
 test "$(fastest)" = "shard gpu_reduce" || { cat fit.out >&2; die "slow copies: $(fastest)"; }
 grep -q '(this deck)$' fit.out || die "the deck's own way is not marked"
-grep -q 'rates not given, so their work counts as free: link=, d2h=, host_memory=, host_link=' fit.out || {
-  cat fit.out >&2; die "what was not given is not said"; }
+grep -q 'rates not given, so their work counts as free: link=, d2h=, host_memory=, host_link=' \
+  fit.out ||
+  { cat fit.out >&2; die "what was not given is not said"; }
 predict link=1e-6 h2d=1000 d2h=1000
 test "$(fastest)" = "full cpu_reduce" || { cat fit.out >&2; die "a slow link: $(fastest)"; }
 predict link=1e-6 h2d=1000 d2h=1000 host_link=1e-7 host_memory=100

@@ -170,8 +170,8 @@ start 2 named --resume saved
 fails 2 "train.init is base.h5 (command line), but the run in half, which --resume auto goes on \
 with, began from hf-2" \
   on 2 "$SLUICE" train start.yaml run.dir=half train.init=base.h5 --resume auto
-fails 2 "train.init=base.h5 is given together with the model folder hf: name one model" "$SLUICE" eval hf \
-  train.init=base.h5
+fails 2 "train.init=base.h5 is given together with the model folder hf: name one model" \
+  "$SLUICE" eval hf train.init=base.h5
 
 # Frozen parameters stay as they were.
 start 2 frozen 'train.freeze=[model.layers.0.*,model.embed_tokens.weight,*norm*]'

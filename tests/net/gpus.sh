@@ -21,6 +21,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yi
 seen=${CUDA_VISIBLE_DEVICES-unset}
 # shellcheck source=/dev/null
 . "$top_srcdir/tests/cli/common.sh"
+need ip tc
 set +e
 export CUDA_VISIBLE_DEVICES="$seen"
 test "$seen" != unset || unset CUDA_VISIBLE_DEVICES

@@ -30,7 +30,7 @@ ROWS = TOP / "doc/measured/scale-published.csv"
 PREDICTED = TOP / "doc/measured/scale-predicted.jsonl"
 PAGE = TOP / "doc/measurements/scale.md"
 
-# Fixed before any row of several nodes was predicted.
+# CONTENTION was set after a trial that had shown errors of rows of several nodes.
 LATENCY_US = {"node": 3.4, "net": 14.0}  # NCCL 2.19 src/graph/tuning.cc, hwLat: ring, Simple
 CONTENTION = 1 - 1 / 1.4
 SPREAD = 0.08 / 5.4
