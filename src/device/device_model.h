@@ -18,8 +18,8 @@ struct device_model {
   bool by_sequence;             /* promises what device.h calls independence of the split */
   bool host_memory;             /* the host reads and writes the device's memory */
   bool fp8; /* multiplies operands in fp8 with a scale per 128 elements (device/fp8.h) */
-  int64_t chunk_logits;         /* elements of logits that are best made at a time */
-  int64_t row_multiple;         /* best multiple for rows of logits, in elements; divides 64 */
+  int64_t chunk_logits; /* elements of logits that are best made at a time */
+  int64_t row_multiple; /* best multiple for rows of logits, in elements; divides 64 */
 
   /* Bytes of device memory in addition to the arenas of a plan. */
   struct {

@@ -53,9 +53,9 @@ struct unit_policy {
   enum working working;
   enum sums sums;
   bool gather_once; /* in a step: its window stays from its first use to its last use */
-  bool each_micro; /* gradients are reduced after each micro-batch, or once a step */
-  bool immediate;  /* updated as soon as its gradient is complete, without clipping */
-  bool tight;      /* the backward pass takes the least room while activations fill the memory */
+  bool each_micro;  /* gradients are reduced after each micro-batch, or once a step */
+  bool immediate;   /* updated as soon as its gradient is complete, without clipping */
+  bool tight;       /* the backward pass takes the least room while activations fill the memory */
   enum deck_keep keep; /* of a block, from its forward to its backward pass */
 };
 
