@@ -132,7 +132,7 @@ measured = \
 	doc/measured/optimizers-h100.txt \
 	doc/measured/optimizers-h200.txt \
 	doc/measured/sanitize-h200.txt \
-	doc/measured/scale-predicted.jsonl \
+	doc/measured/scale-predicted.txt \
 	doc/measured/scale-published.csv \
 	doc/measured/storage-faults.txt
 nobase_dist_doc_DATA = CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE README.md SECURITY.md \

@@ -87,7 +87,7 @@ const struct option deck_table[] = {
          "Blocks that stay in bf16 with run.compute=fp8. Each item is a name or a pattern with * "
          "and ?, as for file names."},
     {"run.fp8_gradients", OPTION_BOOL, AT(run.fp8_gradients), "false", .effect = EFFECT_MATH,
-     .text = "With run.compute=fp8 multiply gradients of weights in fp8 too."},
+     .text = "Compute weight gradients in fp8. Only with run.compute=fp8."},
     {"run.counters", OPTION_STRINGS, AT(run.counters), "[none]", .example = "[auto]",
      .text = "Processor events to count, by lane and instruction. The result is in results.jsonl "
              "and in the trace.\n"
@@ -256,7 +256,7 @@ const struct option deck_table[] = {
              "shard.group=node."},
     {"compress.feedback", OPTION_CHOICE, AT(compress.feedback), "off", .effect = EFFECT_MATH,
      .choices = feedbacks,
-     .text = "Data type of residuals: the errors of gradient messages. They are added to the next "
+     .text = "Data type of the errors of gradient messages. The errors are added to the next "
              "gradient. It takes memory for each element of the gradient, see tiers.residual.\n"
              "  off  errors of messages are lost\n"
              "  fp32  4 bytes\n"
@@ -268,7 +268,7 @@ const struct option deck_table[] = {
              "Steps that are skipped as not finite are no updates."},
     {"compress.sample", OPTION_INT, AT(compress.sample), "0", .least = 0, .most = INFINITY,
      .unit = "steps", .example = "50",
-     .text = "Steps between tests of the errors of messages, 0: none. A test compares up to 65,536 "
+     .text = "Steps between tests of message errors, 0 for none. A test compares up to 65,536 "
              "elements of each unit and rank with their decoded values. It does not change the "
              "training. results.jsonl has the errors of each unit."},
     {"compress.grads.codec", OPTION_CHOICE, AT(compress.grads.codec), "none", .effect = EFFECT_MATH,

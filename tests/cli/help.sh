@@ -43,7 +43,7 @@ done
 # Every key, a section of them, one of them, and none.
 "$SLUICE" help keys > keys
 narrow keys 80 "help keys"
-test "$(grep -c '^  [a-z]*\.[a-z_]*  (' keys)" -ge 82 ||
+test "$(grep -c '^  [a-z]*\.[a-z0-9_]*  (' keys)" -ge 82 ||
   die "help keys has fewer keys than the table"
 "$SLUICE" help keys shard | sed -n 's/^  \([a-z_.]*\)  (.*/\1/p' > names
 grep -qx shard.strategy names || die "help keys shard does not have shard.strategy"
@@ -53,7 +53,7 @@ grep -qx shard.strategy names || die "help keys shard does not have shard.strate
 "$SLUICE" help keys lr | grep -q '^  optim\.lr  (' || die "help keys lr does not find optim.lr"
 "$SLUICE" help keys optim.lr | grep -qx ' *Example: optim\.lr=3e-4' ||
   die "help keys optim.lr has no example"
-test "$(grep -c '^      Example: ' keys)" = "$(grep -c '^  [a-z.]*\.[a-z_]*  (' keys)" ||
+test "$(grep -c '^      Example: ' keys)" = "$(grep -c '^  [a-z.]*\.[a-z0-9_]*  (' keys)" ||
   die "a key has no example"
 ! "$SLUICE" help keys train | grep -q '^  data\.' ||
   die "help keys train has keys of other sections"

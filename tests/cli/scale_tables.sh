@@ -15,7 +15,7 @@ cp "$top_srcdir"/tests/peers/*.py tests/peers
 cp "$top_srcdir/$reliability" tests/campaign
 chmod -R u+w doc tests
 python3 $scale --check || die "a copy differs"
-sed -i '2s/"step_s": [0-9.]*/"step_s": 99/' doc/measured/scale-predicted.jsonl
+sed -i '2s/"step_s": [0-9.]*/"step_s": 99/' doc/measured/scale-predicted.txt
 fails 1 "differs" python3 $scale --check
 fails 1 "is predicted otherwise" python3 $scale --sample "$SLUICE"
 sed -i '2s/"outcome":"[^"]*"/"outcome":"lost"/' doc/measured/kills.txt

@@ -29,7 +29,7 @@ def keys(name, node):
     for key, value in node.get("properties", {}).items():
         keys(name + "." + key if name else key, value)
 keys("", json.load(open("schema.json")))' | grep -vx comm.gradients | sort > schema.keys
-"$SLUICE" help keys | sed -n 's/^  \([a-z.]*\.[a-z_]*\)  (.*/\1/p' | sort > table.keys
+"$SLUICE" help keys | sed -n 's/^  \([a-z.]*\.[a-z0-9_]*\)  (.*/\1/p' | sort > table.keys
 cmp schema.keys table.keys || die "the schema has other keys than sluice help keys"
 
 # Defaults and examples are valid values themselves.

@@ -210,7 +210,8 @@ static void test_impossible_combinations(void **state)
        "line) = 30, so "
        "most of those checkpoints are never written; use 90 or 120"},
       {"run.device=gpu", "command line: run.device must be one of auto, host, cuda, not 'gpu'"},
-      {"run.compute=fp16", "command line: run.compute must be one of auto, fp32, bf16, not 'fp16'"},
+      {"run.compute=fp16",
+       "command line: run.compute must be one of auto, fp32, bf16, fp8, not 'fp16'"},
       {"compress.feedback=bf16",
        "compress.feedback (command line) is bf16, but compress.grads.codec (default) is none, "
        "whose messages lose nothing: choose a codec, or leave it out"},

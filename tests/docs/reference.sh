@@ -14,9 +14,9 @@ die() {
 }
 
 python3 "$here/tests/docs/generate.py" "$SLUICE" --check || exit 1
-keys=$("$SLUICE" help keys | grep -c '^  [a-z_]*\.[a-z_.]*  *(')
+keys=$("$SLUICE" help keys | grep -c '^  [a-z_]*\.[a-z0-9_.]*  *(')
 test "$keys" -gt 50 || die "the program lists $keys keys"
-for line in '^### [a-z_]*\.' '^- type: .' '^- default: .' '^- example: `.'; do
+for line in '^### [a-z0-9_]*\.' '^- type: .' '^- default: .' '^- example: `.'; do
   test "$(grep -c "$line" "$reference/deck-keys.md")" = "$keys" || die "not $keys lines of $line"
 done
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks the forecasts of `sluice plan` against published training runs.
 
-  scale.py SLUICE        predicts every row, into doc/measured/scale-predicted.jsonl
+  scale.py SLUICE        predicts every row, into doc/measured/scale-predicted.txt
   scale.py --check       exits with 1 if doc/measurements/scale.md differs from the files
   scale.py --sample SLUICE   predicts some rows again, and exits with 1 if they differ
   scale.py               writes doc/measurements/scale.md
@@ -27,7 +27,7 @@ from gpu_table import MARKED, table, write_or_check
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 ROWS = TOP / "doc/measured/scale-published.csv"
-PREDICTED = TOP / "doc/measured/scale-predicted.jsonl"
+PREDICTED = TOP / "doc/measured/scale-predicted.txt"
 PAGE = TOP / "doc/measurements/scale.md"
 
 # CONTENTION was set after a trial that had shown errors of rows of several nodes.
