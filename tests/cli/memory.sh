@@ -35,9 +35,9 @@ run124 2 two
 check two
 
 # Allocations do not grow with the number of steps.
-# The numbers have as many digits, because a start allocates texts that hold them.
-train 2 short run.steps=10 checkpoint.at_end=false
-train 2 long run.steps=60 checkpoint.at_end=false
-short=$(field short allocations) long=$(field long allocations)
+# Numbers and names have equal lengths, because a start allocates texts that hold them.
+train 2 run10 run.steps=10 checkpoint.at_end=false
+train 2 run60 run.steps=60 checkpoint.at_end=false
+short=$(field run10 allocations) long=$(field run60 allocations)
 { test -n "$short" && test "$short" = "$long"; } ||
   die "allocations: $short in 10 steps, $long in 60"

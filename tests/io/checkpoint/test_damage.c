@@ -586,7 +586,7 @@ static const struct {
     {far_samples,
      "it says that 4611686018427387904 samples were seen; fewer than 2^62 are possible", true},
     {no_ranks, "it says that 0 ranks wrote it", true},
-    {odd_nodes, "it says that nodes had 7 of ", true},
+    {odd_nodes, "it says that nodes had 7 ranks each", true},
     {drop_seed, "the attribute seed is missing", true},
     {drop_deck, "there is no dataset deck", true},
     {variable_deck, "deck is not text of fixed length", true},
