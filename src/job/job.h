@@ -14,8 +14,8 @@
 struct job_place {
   const char *device;
   enum dtype compute;
-  const char *precision; /* "fp32", "bf16", or "fp8": bf16 with products in fp8 */
   const char *carrier;
+  const char *precision; /* "fp32", "bf16", or "fp8": bf16 with products in fp8 */
 };
 /* From run.device, run.compute and comm.backend, on a node with `local_ranks` of the `ranks` ranks,
  * which all see its `gpus` GPUs. STATUS_USAGE or STATUS_UNSUPPORTED names settings that contradict

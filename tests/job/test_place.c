@@ -71,6 +71,7 @@ static void auto_takes_what_is_there(void **state)
       {"comm.backend=mpi", 1, 1, 1, {"cuda", DTYPE_BF16, "mpi"}},
       {"comm.backend=mpi", 2, 2, 2, {"cuda", DTYPE_BF16, "mpi_device"}},
       {"comm.backend=mpi run.device=cuda", 8, 4, 4, {"cuda", DTYPE_BF16, "mpi_device"}},
+      {"run.compute=fp8", 1, 1, 1, {"cuda", DTYPE_BF16, "mpi", "fp8"}},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct job_place place = {0};
@@ -79,6 +80,8 @@ static void auto_takes_what_is_there(void **state)
     assert_string_equal(place.device, known[i].place.device);
     assert_int_equal(place.compute, known[i].place.compute);
     assert_string_equal(place.carrier, known[i].place.carrier);
+    if (known[i].place.precision)
+      assert_string_equal(place.precision, known[i].place.precision);
   }
 }
 
