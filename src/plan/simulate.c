@@ -403,21 +403,24 @@ struct cost cost_sum_shared(const struct pricing *p)
   return cost;
 }
 
-/* The mean of the largest of n numbers of a standard normal distribution (Blom 1958). */
+/* The mean of the largest of n numbers of a standard normal distribution F: the integral of
+ * 1 - F(x)^n - F(-x)^n over x > 0. */
 static double largest_of(double n)
 {
-  const double p = (n - 0.375) / (n + 0.25);
-  double low = 0, high = 8;
-  for (int i = 0; i < 50 && n > 1; i++) {
-    const double middle = (low + high) / 2;
-    *(erfc(middle * -M_SQRT1_2) / 2 < p ? &low : &high) = middle;
+  const double width = 0.02, end = 8;
+  double mean = 0;
+  for (double x = width / 2; x < end && n > 1; x += width) {
+    const double below = erfc(-x * M_SQRT1_2) / 2;
+    mean += width * (1 - pow(below, n) - pow(1 - below, n));
   }
-  return low;
+  return mean;
 }
 
 /* Every collective waits for the slowest rank, and the slowest of more ranks is slower. */
 static double slowest_of(const struct plan *plan, const struct plan_rates *rates)
 {
+  if (rates->spread <= 0)
+    return 1;
   const double of_all = rates->spread * largest_of(plan->input.ranks),
                measured = rates->spread * largest_of(rates->spread_ranks);
   return (1 + of_all) / (1 + measured);
