@@ -197,10 +197,8 @@ static enum status print_gathered(const struct advise_case *job, const struct pl
 {
   const struct plan_input *input = &job->plans[0]->input;
   const int units = input->model->units;
-  const bool often =
-      input->strategy == STRATEGY_FULL_SHARD || input->strategy == STRATEGY_HYBRID_SHARD;
   enum status status = STATUS_OK;
-  if (!often || input->shape.group == 1 || rates->link_bytes <= 0)
+  if (!deck_shards_params(input->strategy) || input->shape.group == 1 || rates->link_bytes <= 0)
     return STATUS_OK;
   print_heading("shard.gathered");
   for (int n = 0; n <= units && !status; n++)

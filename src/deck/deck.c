@@ -796,9 +796,14 @@ static enum status check_immediate(const struct deck *deck)
   return STATUS_OK;
 }
 
+bool deck_shards_params(enum deck_strategy strategy)
+{
+  return strategy == STRATEGY_FULL_SHARD || strategy == STRATEGY_HYBRID_SHARD;
+}
+
 static enum status check_host_state(const struct deck *deck)
 {
-  if (deck->shard.strategy != STRATEGY_FULL_SHARD && deck->shard.strategy != STRATEGY_HYBRID_SHARD)
+  if (!deck_shards_params((enum deck_strategy)deck->shard.strategy))
     return status_set(
         STATUS_USAGE,
         "%s is host, where ranks own shards: use shard.strategy=full_shard or hybrid_shard, not %s",

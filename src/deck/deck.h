@@ -283,6 +283,9 @@ struct deck_policy {
   int64_t gathered;  /* the first units, which training gathers once per step */
 };
 
+/* full_shard and hybrid_shard: a rank gathers parameters for each use. Pure. */
+bool deck_shards_params(enum deck_strategy strategy);
+
 /* Shape and policy of the deck on `ranks` ranks with `local_ranks` on this node. STATUS_USAGE names
  * keys that do not fit, such as a batch or a group that does not divide. Pure. */
 enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,

@@ -41,12 +41,6 @@ static bool uses_lane(const struct plan *plan, enum plan_lane lane)
   return false;
 }
 
-static bool gathers_often(const struct deck *deck)
-{
-  return deck->shard.strategy == STRATEGY_FULL_SHARD ||
-         deck->shard.strategy == STRATEGY_HYBRID_SHARD;
-}
-
 /* Keys that apply to tiers other than the chosen ones. A deck may say it, and have its tiers
  * changed by a key; what was typed is a mistake. */
 void job_warn_without_effect(const struct deck *deck, enum job_use use, int n,
@@ -71,7 +65,8 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n,
        trains && plans[0]->input.ranks == 1 && strtol(deck->shard.group, NULL, 10) > 1,
        "one rank is a group of its own, and more ranks must be a multiple of it"},
       {"shard.gathered",
-       trains && deck->shard.gathered > 0 && (host || alone || !gathers_often(deck)),
+       trains && deck->shard.gathered > 0 &&
+           (host || alone || !deck_shards_params((enum deck_strategy)deck->shard.strategy)),
        host    ? "masters in host memory come to the device for each use (tiers.params)"
        : alone ? "one rank gathers no parameters"
                : "this strategy gathers no unit twice per step (shard.strategy)"},

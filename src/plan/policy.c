@@ -374,9 +374,7 @@ enum status unit_policy_check(const struct plan_input *input)
 {
   const struct deck_policy *asked = &input->policy;
   const struct optim_ops *ops = optim_ops(input->optim.name);
-  const bool shards =
-      input->strategy == STRATEGY_FULL_SHARD || input->strategy == STRATEGY_HYBRID_SHARD;
-  if (asked->host_state && !shards && input->ranks > 1)
+  if (asked->host_state && !deck_shards_params(input->strategy) && input->ranks > 1)
     return status_set(STATUS_USAGE,
                       "masters in host memory are sharded: use full_shard or hybrid_shard");
   if (asked->host_state && asked->resident >= input->model->units)
