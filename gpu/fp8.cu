@@ -25,7 +25,7 @@ __device__ __forceinline__ uint32_t magnitude(bf16 x)
   return (uint32_t)(__bfloat16_as_ushort(x) & 0x7fff) << 16;
 }
 
-/* Of 4 elements. What is not finite has a scale of NaN. */
+/* Codes of 4 elements. A group with an element that is not finite has a scale of NaN. */
 __device__ __forceinline__ uint32_t codes_of(const float *x, float factor)
 {
   uint32_t word = 0;

@@ -1,4 +1,4 @@
-/* Which units multiply in fp8. */
+/* The choice of units that multiply in fp8. */
 #include <fnmatch.h>
 #include <inttypes.h>
 

@@ -194,7 +194,7 @@ static double half_step(float x, const struct scales *s)
   return 0.5001 * s->at[0];
 }
 
-/* What is clipped is lost. */
+/* Clipping loses the part above the largest code. */
 static double clipped(float x, const struct scales *s)
 {
   return fmax(half_step(x, s), fabs((double)x) - 2.9999 * s->at[0]);

@@ -110,7 +110,7 @@ strategy() {
   rm -rf long short longer parts one ./*.log
 }
 
-# What happens to host1 once a step has been recorded.
+# The fault of host1 after a step has been recorded.
 write_aside() {
   # shellcheck disable=SC2154 # tests/cli/common.sh sets scratch
   cat > "aside-$1" << END

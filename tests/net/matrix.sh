@@ -11,7 +11,7 @@
 #   gradient_bytes, message_bytes    per rank and step, without and with the codec, and their ratio
 #   sent_bytes                       all bytes that a rank sends in a step
 #   refused                          the reason, if the combination is none; no numbers then
-# tests/net/matrix.py makes the page of such a file. key=value are more keys of the deck, for
+# tests/peers/codec_table.py makes the page of such a file. key=value are more keys of the deck, for
 # example model.layers=2.
 # Environment:
 #   DECK        deck (inputs/gpt2-62m.yaml with the keys below, which make steps short)

@@ -48,7 +48,7 @@ CONSTANTS = [
     (
         "contention",
         "1 - 1 / 1.4",
-        "arXiv 2507.03114: a collective slows products beside it by up to 40 %",
+        "arXiv 2507.03114: a collective slows products that run at the same time by up to 40 %",
     ),
     (
         "spread",
