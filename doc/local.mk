@@ -130,6 +130,10 @@ measured = \
 	doc/measured/ops-h100.txt \
 	doc/measured/ops-h200.txt \
 	doc/measured/optimizers-h100.txt \
+	doc/measured/compression-eighth-h100x2.txt \
+	doc/measured/codecs-h100.txt \
+	doc/measured/fp8-h100.txt \
+	doc/measured/gathered-h100x2.txt \
 	doc/measured/optimizers-h200.txt \
 	doc/measured/sanitize-h200.txt \
 	doc/measured/scale-predicted.txt \

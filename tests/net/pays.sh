@@ -121,7 +121,8 @@ rates_with_passes() {
   if ! test -s "$file"; then
     cp "$results.$rate" "$file.new"
     # One rank needs no remote shell, which a machine may lack.
-    OMPI_MCA_plm=isolated timeout -k 10 "${LIMIT:-200}" "$sluice" bench "$decks/$1.yaml" "${@:2}" model.layers=2 \
+    OMPI_MCA_plm=isolated timeout -k 10 "${LIMIT:-200}" \
+      "$sluice" bench "$decks/$1.yaml" "${@:2}" model.layers=2 \
       shard.strategy=full_shard steps=3 rates="$file.new" > "$results.log" 2>&1 ||
       { cat "$results.log" >&2; exit 1; }
     mv "$file.new" "$file"
