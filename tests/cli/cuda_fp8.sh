@@ -11,7 +11,6 @@ shard: {reduce: micro}
 optim: {lr: 3.0e-3, warmup: 2, decay_steps: 6}
 END
 make_data
-need nvidia-smi
 use_gpus
 fp8=run.compute=fp8
 case $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1) in
