@@ -144,30 +144,22 @@ __device__ __forceinline__ quant_stats stats_of(const elements<R, EACH> &x, int 
   return s;
 }
 
-/* Codes of a chunk, in words. */
+/* Codes of a chunk, in a word. */
 template <quantiser R>
-__device__ __forceinline__ void encode_chunk(const float (&x)[quant_chunk_of(R)],
-                                             const quant_scale &scale, const quantise &op,
-                                             uint32_t *state,
-                                             uint32_t (&word)[quant_chunk_words_of(R)])
+__device__ __forceinline__ uint32_t encode_chunk(const float (&x)[quant_chunk_of(R)],
+                                                 const quant_scale &scale, const quantise &op,
+                                                 uint32_t *state)
 {
-  constexpr int bits = quant_bits_of(R);
-  uint32_t random = 0;
+  uint32_t random = 0, word = 0, unit = 1;
 #pragma unroll
-  for (int w = 0; w < quant_chunk_words_of(R); w++)
-    word[w] = 0;
-#pragma unroll
-  for (int k = 0; k < quant_chunk_of(R); k++) {
-    const int w = k * bits / 32, low = k * bits % 32;
+  for (int k = 0; k < quant_chunk_of(R); k++, unit *= quant_codes_of(R)) {
     if (quant_needs_of(R) & QUANT_RANDOM) {
       random = k & 1 ? random >> 16 : quant_random(*state);
       *state = k & 1 ? *state : quant_next(*state);
     }
-    const uint32_t code = quant_code(R, x[k], scale, &op, random & 0xffff);
-    word[w] |= code << low;
-    if (low + bits > 32)
-      word[w + 1] |= code >> (32 - low);
+    word += unit * quant_code(R, x[k], scale, &op, random & 0xffff);
   }
+  return word;
 }
 
 /* Zeros between the scales and the codes of a message. */
@@ -182,8 +174,7 @@ template <quantiser R, int EACH>
 __global__ void __launch_bounds__(THREADS)
     quantise_blocks(const task t, int first_part, const float *x, char *messages)
 {
-  constexpr int chunk = quant_chunk_of(R), words = quant_chunk_words_of(R),
-                scales = quant_scales_of(R);
+  constexpr int chunk = quant_chunk_of(R), scales = quant_scales_of(R);
   const int64_t part = first_part + blockIdx.y, block = block_of();
   const int chunks = (EACH > 0 ? EACH : (int)t.op.block / QUANT_LANES) / chunk;
   const int64_t before = block * t.op.block, first = (part * t.blocks + block) * t.op.block;
@@ -213,12 +204,8 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll(EACH > 0 ? EACH / chunk : 1)
   for (int c = 0; c < chunks; c++) {
     float values[chunk];
-    uint32_t word[words];
     mine.get(c, values);
-    encode_chunk<R>(values, scale, t.op, &state, word);
-#pragma unroll
-    for (int w = 0; w < words; w++)
-      to[(c * words + w) * QUANT_LANES] = word[w];
+    to[c * QUANT_LANES] = encode_chunk<R>(values, scale, t.op, &state);
   }
 }
 
@@ -235,8 +222,7 @@ constexpr int ANY_LEVELS = 31; /* of a sum over any number of parts */
 
 /* Messages of one vector. PARTS of them, 0: t.parts. */
 template <quantiser R, int PARTS> struct received {
-  static constexpr int bits = quant_bits_of(R), chunk = quant_chunk_of(R),
-                       words = quant_chunk_words_of(R), scales = quant_scales_of(R);
+  static constexpr int chunk = quant_chunk_of(R), scales = quant_scales_of(R);
   static constexpr bool votes = quant_needs_of(R) & QUANT_VOTES;
   const task &t;
   const char *messages;
@@ -249,22 +235,19 @@ template <quantiser R, int PARTS> struct received {
     const float *at = (const float *)(messages + part * t.stride) + (global ? 0 : block);
     return {{at[0], at[scales > 1 ? t.blocks : 0]}, 0};
   }
-  __device__ __forceinline__ void words_of(int part, int c, uint32_t (&to)[words]) const
+  __device__ __forceinline__ uint32_t word_of(int part, int c) const
   {
     const char *codes = messages + part * t.stride + t.codes;
     const uint32_t *from = (const uint32_t *)codes + block * quant_words(&t.op) + lane_of();
-#pragma unroll
-    for (int w = 0; w < words; w++)
-      to[w] = __ldcs(from + (c * words + w) * QUANT_LANES);
+    return __ldcs(from + c * QUANT_LANES);
   }
-  static __device__ __forceinline__ float value_of(const uint32_t (&packed)[words], int k,
-                                                   quant_scale scale)
+  /* The number of the lowest code of a word, which loses it. */
+  static __device__ __forceinline__ float take_value(uint32_t *word, quant_scale scale)
   {
-    const int w = k * bits / 32, low = k * bits % 32;
-    uint32_t code = packed[w] >> low;
-    if (low + bits > 32)
-      code |= packed[w + 1 < words ? w + 1 : w] << (32 - low);
-    return quant_value(R, code & ((1u << bits) - 1), votes ? quant_scale{{1, 1}, 0} : scale);
+    constexpr uint32_t codes = quant_codes_of(R);
+    const uint32_t code = *word % codes;
+    *word /= codes;
+    return quant_value(R, code, votes ? quant_scale{{1, 1}, 0} : scale);
   }
   __device__ __forceinline__ void read_scales()
   {
@@ -285,22 +268,20 @@ template <quantiser R, int PARTS> struct received {
   __device__ __forceinline__ void sum_chunk(int c, float (&sum)[chunk]) const
   {
     if constexpr (PARTS > 0) {
-      uint32_t packed[PARTS][words];
+      uint32_t word[PARTS];
 #pragma unroll
       for (int part = 0; part < PARTS; part++)
-        words_of(part, c, packed[part]);
+        word[part] = word_of(part, c);
 #pragma unroll
       for (int k = 0; k < chunk; k++)
-        sum[k] =
-            sum_few<0, PARTS>([&](int part) { return value_of(packed[part], k, scale[part]); });
+        sum[k] = sum_few<0, PARTS>([&](int part) { return take_value(&word[part], scale[part]); });
     } else {
       const auto value = [&](int part, float(&to)[chunk]) {
-        uint32_t packed[words];
-        words_of(part, c, packed);
+        uint32_t word = word_of(part, c);
         const quant_scale own = scale_of(part);
 #pragma unroll
         for (int k = 0; k < chunk; k++)
-          to[k] = value_of(packed, k, own);
+          to[k] = take_value(&word, own);
       };
       sum_tree<ANY_LEVELS, chunk>(t.parts, value, sum);
     }
@@ -390,7 +371,7 @@ dim3 grid_of(int64_t blocks, int rows)
 template <quantiser R>
 void run_quantise(cudaStream_t stream, const task &t, const float *x, char *messages)
 {
-  constexpr int usual = quant_chunk_of(R) == 32 ? 1024 : 256; /* as compress/quantiser.c has it */
+  constexpr int usual = quant_usual_block_of(R);
   const auto kernel =
       t.op.block == usual ? quantise_blocks<R, usual / QUANT_LANES> : quantise_blocks<R, 0>;
   for (int first = 0; first < t.parts; first += MOST_ROWS)

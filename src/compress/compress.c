@@ -5,7 +5,6 @@
 
 #include "base/append.h"
 #include "base/hash.h"
-#include "compress/rule/lowrank.h"
 
 #define CODEC_ADDRESS(name, kind, title, source) &codec_##name,
 static const struct codec_ops *const codecs[] = {CODEC_ROWS(CODEC_ADDRESS)};
@@ -64,12 +63,15 @@ static enum status settle(const char *name, const char *what, double asked, doub
 
 static enum status check_block(const struct codec *codec)
 {
-  const int64_t block = codec->set.block;
-  const bool rows = codec->ops->traits & CODEC_LOW_RANK;
-  if (rows ? block % LOWRANK_LANES == 0 : (block & (block - 1)) == 0)
+  const int64_t block = codec->set.block, least = codec->ops->least.block;
+  const bool multiple = codec->ops->traits & CODEC_LOW_RANK || (least & (least - 1)) != 0;
+  if (multiple ? block % least == 0 : (block & (block - 1)) == 0)
     return STATUS_OK;
-  return status_set(STATUS_USAGE, "block of codec %s is %lld: use a %s", codec->ops->name,
-                    (long long)block, rows ? "multiple of 32" : "power of two");
+  if (multiple)
+    return status_set(STATUS_USAGE, "block of codec %s is %lld: use a multiple of %lld",
+                      codec->ops->name, (long long)block, (long long)least);
+  return status_set(STATUS_USAGE, "block of codec %s is %lld: use a power of two", codec->ops->name,
+                    (long long)block);
 }
 
 /* A codec with coded values leaves `levels` to the codec of its values. */

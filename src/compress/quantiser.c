@@ -4,12 +4,12 @@
 #include "device/device.h"
 #include "device/lane.h"
 
-enum { USUAL_BLOCK = 256 }; /* also of codecs without such a setting, whose message has one scale */
-
 static struct quantise op_of(const struct codec *codec)
 {
-  return (struct quantise){.rule = (enum quantiser)codec->ops->rule,
-                           .block = codec->set.block > 0 ? codec->set.block : USUAL_BLOCK,
+  const enum quantiser rule = (enum quantiser)codec->ops->rule;
+  const int64_t block = codec->set.block; /* 0: a message has one scale */
+  return (struct quantise){.rule = rule,
+                           .block = block > 0 ? block : quant_usual_block_of(rule),
                            .levels = codec->set.levels};
 }
 
@@ -61,8 +61,6 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
                      out);
 }
 
-/* A lane fills whole words of 32 bits: 3-bit codes fill them after 32 elements. Codes of 1 bit
- * share scales among more elements. */
 #define QUANTISER(id, kind, title, from)                                                           \
   const struct codec_ops codec_##id = {                                                            \
       .name = #id,                                                                                 \
@@ -71,12 +69,12 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
                 (id##_needs & QUANT_RANDOM ? CODEC_UNBIASED : 0) |                                 \
                 (id##_needs & QUANT_GLOBAL ? CODEC_NEEDS_MAX : 0),                                 \
       .rule = QUANT_##id,                                                                          \
-      .usual = {.block = id##_needs & QUANT_GLOBAL          ? 0                                    \
-                         : 32 % id##_bits || id##_bits == 1 ? 1024                                 \
-                                                            : USUAL_BLOCK,                         \
+      .usual = {.block = id##_needs & QUANT_GLOBAL ? 0 : QUANT_USUAL_BLOCK(id##_codes),            \
                 .levels = id##_needs & QUANT_LEVELS ? 127 : 0},                                    \
-      .least = {.block = 32 % id##_bits ? 1024 : 1024 / id##_bits, .levels = 1},                   \
-      .most = {.block = QUANT_MOST_BLOCK, .levels = 127},                                          \
+      .least = {.block = QUANT_LEAST_BLOCK(id##_codes), .levels = 1},                              \
+      .most = {.block = QUANT_MOST_BLOCK / QUANT_LEAST_BLOCK(id##_codes) *                         \
+                        QUANT_LEAST_BLOCK(id##_codes),                                             \
+               .levels = 127},                                                                     \
       .bytes = bytes,                                                                              \
       .encode = encode,                                                                            \
       .decode_sum = decode_sum,                                                                    \

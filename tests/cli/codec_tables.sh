@@ -60,7 +60,7 @@ cat > rows << 'END'
 plain compress.grads.codec=none
 small compress.grads.codec=int4  # after words
 odd compress.grads.codec=int4 compress.grads.block=100
-last compress.grads.codec=int3
+last compress.grads.codec=levels7
 END
 bench() { on 2 "$SLUICE" bench tiny.yaml data.train=none steps=1 warmup=1 "$@"; }
 bench rows=rows results=rows.jsonl > rows.out 2>&1 || { cat rows.out >&2; die "bench rows"; }

@@ -12,6 +12,7 @@ optim: {lr: 3.0e-3, warmup: 2, decay_steps: 6}
 END
 make_data
 use_gpus
+need nvidia-smi
 fp8=run.compute=fp8
 case $(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1) in
 9.0) ;;

@@ -77,6 +77,18 @@ static struct scales int4_ref(const float *x, int64_t n)
 {
   return by_steps(x, n, 7);
 }
+static struct scales levels11_ref(const float *x, int64_t n)
+{
+  return by_steps(x, n, 5);
+}
+static struct scales levels9_ref(const float *x, int64_t n)
+{
+  return by_steps(x, n, 4);
+}
+static struct scales levels7_ref(const float *x, int64_t n)
+{
+  return by_steps(x, n, 3);
+}
 static struct scales e4m3_ref(const float *x, int64_t n)
 {
   return by_steps(x, n, 448);
@@ -92,15 +104,6 @@ static struct scales qsgd_ref(const float *x, int64_t n)
   for (int64_t i = 0; i < n; i++)
     term[i] = x[i] * x[i];
   const float step = sqrtf(lane_sum(term, n)) / 127;
-  return (struct scales){{step < FLT_MIN ? 0 : step}};
-}
-
-static struct scales int3_ref(const float *x, int64_t n)
-{
-  static float term[QUANT_MOST_BLOCK];
-  for (int64_t i = 0; i < n; i++)
-    term[i] = x[i] * x[i];
-  const float step = sqrtf(lane_sum(term, n) / (float)n) / 1.5f;
   return (struct scales){{step < FLT_MIN ? 0 : step}};
 }
 
@@ -136,11 +139,6 @@ static float integer_number(float x, const struct scales *s, uint32_t bits)
 {
   (void)bits;
   return rintf(in_steps(x, s));
-}
-
-static float clipped_number(float x, const struct scales *s, uint32_t bits)
-{
-  return fmaxf(fminf(integer_number(x, s, bits), 3), -3);
 }
 
 /* To nearest even, with subnormals below 2^least. */
@@ -194,12 +192,6 @@ static double half_step(float x, const struct scales *s)
   return 0.5001 * s->at[0];
 }
 
-/* Clipping loses the part above the largest code. */
-static double clipped(float x, const struct scales *s)
-{
-  return fmax(half_step(x, s), fabs((double)x) - 2.9999 * s->at[0]);
-}
-
 /* Half of the last place: 4 bits of significand, or the least subnormal. */
 static double e4m3_bound(float x, const struct scales *s)
 {
@@ -229,22 +221,24 @@ static double sign_bound(float x, const struct scales *s)
 
 static const struct rule {
   const char *name;
-  int bits, scales, block;
+  int each, scales, block; /* each: codes in a word */
   unsigned traits;
   struct scales (*scale)(const float *x, int64_t n);
   float (*number)(float x, const struct scales *s, uint32_t bits); /* that the code means */
   double (*bound)(float x, const struct scales *s);
 } rules[] = {
-    {"int8", 8, 1, 256, 0, int8_ref, integer_number, half_step},
-    {"int4", 4, 1, 256, 0, int4_ref, integer_number, half_step},
-    {"int3", 3, 1, 1024, 0, int3_ref, clipped_number, clipped},
-    {"e4m3", 8, 1, 256, 0, e4m3_ref, e4m3_number, e4m3_bound},
-    {"e5m2", 8, 1, 256, 0, e5m2_ref, e5m2_number, e5m2_bound},
-    {"qsgd", 8, 1, 256, CODEC_UNBIASED, qsgd_ref, qsgd_number, whole_step},
-    {"natural", 8, 1, 256, CODEC_UNBIASED, natural_ref, natural_number, own_size},
-    {"signsgd", 1, 1, 1024, CODEC_VOTE, signsgd_ref, sign_number, sign_bound},
-    {"onebit", 1, 2, 1024, 0, onebit_ref, sign_number, sign_bound},
-    {"hadamard_int4", 4, 1, 256, 0, NULL, NULL, NULL},
+    {"int8", 4, 1, 256, 0, int8_ref, integer_number, half_step},
+    {"int4", 8, 1, 256, 0, int4_ref, integer_number, half_step},
+    {"levels11", 9, 1, 288, 0, levels11_ref, integer_number, half_step},
+    {"levels9", 10, 1, 320, 0, levels9_ref, integer_number, half_step},
+    {"levels7", 11, 1, 352, 0, levels7_ref, integer_number, half_step},
+    {"e4m3", 4, 1, 256, 0, e4m3_ref, e4m3_number, e4m3_bound},
+    {"e5m2", 4, 1, 256, 0, e5m2_ref, e5m2_number, e5m2_bound},
+    {"qsgd", 4, 1, 256, CODEC_UNBIASED, qsgd_ref, qsgd_number, whole_step},
+    {"natural", 4, 1, 256, CODEC_UNBIASED, natural_ref, natural_number, own_size},
+    {"signsgd", 32, 1, 1024, CODEC_VOTE, signsgd_ref, sign_number, sign_bound},
+    {"onebit", 32, 2, 1024, 0, onebit_ref, sign_number, sign_bound},
+    {"hadamard_int4", 8, 1, 256, 0, NULL, NULL, NULL},
 };
 enum { RULES = sizeof rules / sizeof rules[0], REFERENCES = RULES - 1, ROTATED = RULES - 1 };
 
@@ -356,7 +350,7 @@ static void check_messages(const struct rule *rule, int64_t block, int64_t n, st
                 codes = codes_begin(&codec, rule, n);
   float *x = vector(PARTS * n, block);
   char *messages = encoded(&codec, &pass, x);
-  assert_int_equal(bytes, codes + blocks * codec.set.block * rule->bits / 8);
+  assert_int_equal(bytes, codes + blocks * codec.set.block / rule->each * 4);
   for (int part = 0; part < PARTS; part++) {
     const char *message = messages + part * bytes;
     float *out = decoded(&codec, lane, n, message);
@@ -380,9 +374,9 @@ static void messages_are_those_of_the_reference(void **state)
     for (int l = 0; l < LENGTHS; l++)
       for (int t = 0; t < 2; t++) {
         check_messages(&rules[r], rules[r].block, lengths[l], lanes[t]);
-        check_messages(&rules[r], 32 % rules[r].bits ? 1024 : 1024 / rules[r].bits, lengths[l],
-                       lanes[t]);
-        check_messages(&rules[r], QUANT_MOST_BLOCK, lengths[l], lanes[t]);
+        const int64_t least = rules[r].each * LANES_OF_BLOCK;
+        check_messages(&rules[r], least, lengths[l], lanes[t]);
+        check_messages(&rules[r], QUANT_MOST_BLOCK / least * least, lengths[l], lanes[t]);
       }
 }
 
@@ -413,23 +407,22 @@ static int of_transform(int lane, int i)
   return i / 4 * 32 + lane + i % 4 * 8;
 }
 
-/* Codes of int3: 32 of lane 5 fill three words, and two codes lie in two words each. */
-static void codes_of_three_bits_follow_each_other(void **state)
+/* Codes of levels9 are the digits of a number: the second word of lane 5. */
+static void codes_are_digits(void **state)
 {
   (void)state;
-  enum { N = 1024, LANE = 5 };
-  const struct codec codec = codec_of("int3", N);
+  enum { N = 640, LANE = 5, EACH = 10 };
+  const struct codec codec = codec_of("levels9", N);
   const struct codec_pass pass = pass_of(lanes[0], N, 1);
   float x[N];
   for (int i = 0; i < N; i++)
-    x[i] = (float)(i / 32 % 7 - 3); /* a step is sqrt(126 / 32) / 1.5 = 1.323 */
+    x[i] = (float)(i / 32 * 5 % 9 - 4);
   char *message = encoded(&codec, &pass, x);
-  static const int codes[] = {-2, -2, -1, 0, 1, 2, 2};
-  for (int bit = 0; bit < 96; bit++) {
-    uint32_t word;
-    memcpy(&word, message + 128 + (bit / 32 * 32 + LANE) * 4, 4);
-    assert_int_equal(word >> bit % 32 & 1, (codes[bit / 3 % 7] + 8) >> bit % 3 & 1);
-  }
+  uint32_t word, want = 0;
+  memcpy(&word, message + 128 + (32 + LANE) * 4, 4);
+  for (int k = EACH - 1; k >= 0; k--)
+    want = want * 9 + (uint32_t)((EACH + k) * 5 % 9);
+  assert_int_equal(word, want);
   release(message, codec.ops->bytes(&codec, N));
 }
 
@@ -629,15 +622,14 @@ static void large_numbers_are_finite(void **state)
   (void)state;
   for (int r = 0; r < RULES; r++) {
     const struct codec codec = codec_of(rules[r].name, 0);
-    const bool squares = !strcmp(rules[r].name, "qsgd") || !strcmp(rules[r].name, "int3"),
-               sums = r == ROTATED || rules[r].bits == 1;
+    const bool squares = !strcmp(rules[r].name, "qsgd"), sums = r == ROTATED || rules[r].each == 32;
     float *out = middle_block(&codec, 0, squares ? 0x1p63f : sums ? 0x1p122f : FLT_MAX / 2);
     for (int64_t i = 0; i < 3 * codec.set.block; i++)
       assert_true(isfinite(out[i]));
     release(out, 3 * codec.set.block * 4);
   }
-  const char *const steps[] = {"int8", "int4", "e4m3", "e5m2"};
-  for (int r = 0; r < 4; r++) {
+  const char *const steps[] = {"int8", "int4", "levels11", "levels9", "levels7", "e4m3", "e5m2"};
+  for (int r = 0; r < 7; r++) {
     const struct codec codec = codec_of(steps[r], 0);
     float *out = middle_block(&codec, 0, FLT_MAX);
     assert_true(isfinite(out[codec.set.block + 17]));
@@ -753,12 +745,14 @@ static void random_bits_are_of_seed_and_element(void **state)
 static void all_instruction_sets_give_the_same_bits(void **state)
 {
   (void)state;
-  enum { M = 1000, BLOCK = 1024 };
+  enum { M = 990, LARGE = 1024 };
   float *x = vector(M, 6);
   const float largest = most_of(x, M);
   for (int r = 0; r < QUANT_COUNT; r++) {
-    const struct quantise op = {(enum quantiser)r, BLOCK, 127, SEED, &largest};
-    uint32_t words[2][BLOCK / 4] = {{0}};
+    const int least = quant_chunk_of((enum quantiser)r) * QUANT_LANES,
+              block = (LARGE + least - 1) / least * least;
+    const struct quantise op = {(enum quantiser)r, block, 127, SEED, &largest};
+    uint32_t words[2][LARGE / 4] = {{0}};
     float scale[2][2] = {{0}}, out[2][M] = {{0}};
     for (int v = 0; kernels_variant(v); v++) {
       const struct kernels *k = kernels_variant(v);
@@ -788,7 +782,8 @@ static void settings_have_bounds(void **state)
   typedef struct codec_settings set;
   refused("int8", (set){.block = 64}, "block of codec int8 is 64: use 128 to 4096");
   refused("int4", (set){.block = 128}, "block of codec int4 is 128: use 256 to 4096");
-  refused("int3", (set){.block = 512}, "block of codec int3 is 512: use 1024 to 4096");
+  refused("levels9", (set){.block = 160}, "block of codec levels9 is 160: use 320 to 3840");
+  refused("levels9", (set){.block = 512}, "block of codec levels9 is 512: use a multiple of 320");
   refused("onebit", (set){.block = 512}, "block of codec onebit is 512: use 1024 to 4096");
   refused("int8", (set){.block = 8192}, "block of codec int8 is 8192: use 128 to 4096");
   refused("int8", (set){.block = 300}, "block of codec int8 is 300: use a power of two");
@@ -829,9 +824,9 @@ static void a_quantiser_is_what_its_row_says(void **state)
     assert_int_equal(codec.ops->traits, rules[r].traits);
     assert_int_equal(codec.set.block, rules[r].block);
     assert_int_equal(codec_work(&codec, 1000, 2), 0);
-    assert_true(codec.ops->bytes(&codec, INT64_C(1) << 33) ==
-                (INT64_C(1) << 33) / rules[r].block * rules[r].scales * 4 +
-                    (INT64_C(1) << 30) * rules[r].bits);
+    const int64_t blocks = INT64_C(1) << 25; /* more than 2^32 elements */
+    assert_true(codec.ops->bytes(&codec, blocks * rules[r].block) ==
+                blocks * (rules[r].scales + rules[r].block / rules[r].each) * 4);
   }
 }
 
@@ -858,7 +853,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(messages_are_those_of_the_reference),
       cmocka_unit_test(codes_lie_in_words_of_lanes),
-      cmocka_unit_test(codes_of_three_bits_follow_each_other),
+      cmocka_unit_test(codes_are_digits),
       cmocka_unit_test(a_rotation_keeps_the_length_of_errors),
       cmocka_unit_test(sums_have_the_order_of_the_parts),
       cmocka_unit_test(a_loss_is_what_a_message_leaves),

@@ -22,8 +22,12 @@
   ROW(int8_global, QUANTISER, "8-bit integers whose sums fit too, one scale for all ranks",        \
       "Wen et al. 2017, arXiv:1705.07878")                                                         \
   ROW(int4, QUANTISER, "4-bit integers, a scale per block", "Wang et al. 2023, arXiv:2306.10209")  \
-  ROW(int3, QUANTISER, "3-bit integers, clipped, a scale per block",                               \
-      "Max 1960, IRE Transactions on Information Theory 6")                                        \
+  ROW(levels11, QUANTISER, "integers of 11 levels, 3.6 bits each, a scale per block",              \
+      "Wang et al. 2023, arXiv:2306.10209")                                                        \
+  ROW(levels9, QUANTISER, "integers of 9 levels, 3.2 bits each, a scale per block",                \
+      "Wang et al. 2023, arXiv:2306.10209")                                                        \
+  ROW(levels7, QUANTISER, "integers of 7 levels, 2.9 bits each, a scale per block",                \
+      "Wang et al. 2023, arXiv:2306.10209")                                                        \
   ROW(hadamard_int4, QUANTISER, "int4 after a Walsh-Hadamard transform",                           \
       "Jia et al. 2024, arXiv:2410.15526")                                                         \
   ROW(qsgd, QUANTISER, "stochastic levels up to the norm of a block, unbiased",                    \

@@ -4,7 +4,7 @@
 #ifndef SLUICE_COMPRESS_RULE_ONEBIT_H
 #define SLUICE_COMPRESS_RULE_ONEBIT_H
 
-enum { onebit_bits = 1, onebit_scales = 2, onebit_needs = QUANT_SIGNS };
+enum { onebit_codes = 2, onebit_scales = 2, onebit_needs = QUANT_SIGNS };
 
 QUANT_FN struct quant_scale onebit_scale(struct quant_stats s, const struct quantise *op)
 {

@@ -4,7 +4,11 @@
 #ifndef SLUICE_COMPRESS_RULE_QSGD_H
 #define SLUICE_COMPRESS_RULE_QSGD_H
 
-enum { qsgd_bits = 8, qsgd_scales = 1, qsgd_needs = QUANT_SQUARES | QUANT_RANDOM | QUANT_LEVELS };
+enum {
+  qsgd_codes = 256,
+  qsgd_scales = 1,
+  qsgd_needs = QUANT_SQUARES | QUANT_RANDOM | QUANT_LEVELS
+};
 
 QUANT_FN struct quant_scale qsgd_scale(struct quant_stats s, const struct quantise *op)
 {

@@ -3,16 +3,17 @@
  * library.
  *
  * A vector is cut into blocks. Zeros fill the last one. A block has one or two scales, and a code
- * of a few bits per element. A message holds the scales of all blocks: the first scale of each
+ * per element. A message holds the scales of all blocks: the first scale of each
  * block, then the second of each. Zeros follow, up to a multiple of 128 bytes, then the codes of
  * each block.
  *
- * Lane l of 32 owns elements l, l + 32, ... of a block. Their codes follow each other in words of
- * 32 bits, from the low bits up. Word w of lane l is word 32 w + l of the block. A chunk is the
- * fewest codes of a lane that fill whole words.
+ * Lane l of 32 owns elements l, l + 32, ... of a block. A word of 32 bits holds a chunk of a lane's
+ * codes: they are the digits of a number, the first one is the lowest. If a code is one of a power
+ * of two, a digit has whole bits. A chunk has as many codes as fit. Word w of lane l is word
+ * 32 w + l of the block.
  *
  * NAME.h is the rule of codec NAME. It defines
- *   NAME_bits   bits per code: 1, 2, 3, 4 or 8
+ *   NAME_codes  number of codes: 2 to 256. A code is less
  *   NAME_scales floats per block: 1 or 2
  *   NAME_needs  QUANT_ flags
  *   NAME_scale(s, op)              scales of a block from its statistics: no scale is negative
@@ -78,7 +79,7 @@ QUANT_CONST bool quant_takes_each(enum quant_mode mode)
 
 struct quantise {
   enum quantiser rule;
-  int64_t block; /* elements: a power of two, a multiple of a chunk, at most QUANT_MOST_BLOCK */
+  int64_t block; /* elements: a multiple of a chunk of each lane, at most QUANT_MOST_BLOCK */
   int levels;    /* QUANT_GLOBAL: 127 / ranks */
   /* Seed of the random bits, which are a function of it and of the number of block and element. A
    * lane begins a block with rounding_bits() of its first element, and goes on by quant_next(). Two
@@ -179,9 +180,11 @@ QUANT_FN float quant_from_minifloat(uint32_t code, int mantissa, uint32_t down)
 
 #include "compress/rule/e4m3.h"
 #include "compress/rule/e5m2.h"
-#include "compress/rule/int3.h"
 #include "compress/rule/int4.h"
 #include "compress/rule/int8.h"
+#include "compress/rule/levels11.h"
+#include "compress/rule/levels7.h"
+#include "compress/rule/levels9.h"
 #include "compress/rule/natural.h"
 #include "compress/rule/onebit.h"
 #include "compress/rule/qsgd.h"
@@ -191,12 +194,12 @@ QUANT_FN float quant_from_minifloat(uint32_t code, int mantissa, uint32_t down)
 #include "compress/rule/int8_global.h"
 
 /* The parts of a rule, by a number that is a constant in each loop. */
-#define QUANT_BITS(name, kind, title, source) rule == QUANT_##name ? name##_bits:
+#define QUANT_CODES(name, kind, title, source) rule == QUANT_##name ? name##_codes:
 #define QUANT_SCALES(name, kind, title, source) rule == QUANT_##name ? name##_scales:
 #define QUANT_NEEDS(name, kind, title, source) rule == QUANT_##name ? name##_needs:
-QUANT_CONST int quant_bits_of(enum quantiser rule)
+QUANT_CONST uint32_t quant_codes_of(enum quantiser rule)
 {
-  return CODEC_QUANTISERS(QUANT_BITS) 8;
+  return CODEC_QUANTISERS(QUANT_CODES) 256;
 }
 
 QUANT_CONST int quant_scales_of(enum quantiser rule)
@@ -209,17 +212,29 @@ QUANT_CONST int quant_needs_of(enum quantiser rule)
   return CODEC_QUANTISERS(QUANT_NEEDS) 0;
 }
 
-/* Elements of a lane in a chunk, and words of their codes. */
+/* A chunk: codes in a word, the most with codes^chunk <= 2^32. The least block: a chunk of each
+ * lane. The usual one: the least one of 256 elements or more. */
+#define QUANT_CHUNK(codes)                                                                         \
+  ((codes) == 2    ? 32                                                                            \
+   : (codes) == 7  ? 11                                                                            \
+   : (codes) == 9  ? 10                                                                            \
+   : (codes) == 11 ? 9                                                                             \
+   : (codes) == 16 ? 8                                                                             \
+                   : 4)
+#define QUANT_LEAST_BLOCK(codes) (QUANT_CHUNK(codes) * QUANT_LANES)
+#define QUANT_USUAL_BLOCK(codes)                                                                   \
+  ((255 + QUANT_LEAST_BLOCK(codes)) / QUANT_LEAST_BLOCK(codes) * QUANT_LEAST_BLOCK(codes))
+
 QUANT_CONST int quant_chunk_of(enum quantiser rule)
 {
-  return 32 % quant_bits_of(rule) ? 32 : 32 / quant_bits_of(rule);
+  return QUANT_CHUNK(quant_codes_of(rule));
 }
 
-QUANT_CONST int quant_chunk_words_of(enum quantiser rule)
+QUANT_CONST int quant_usual_block_of(enum quantiser rule)
 {
-  return quant_chunk_of(rule) * quant_bits_of(rule) / 32;
+  return QUANT_USUAL_BLOCK((int)quant_codes_of(rule));
 }
-#undef QUANT_BITS
+#undef QUANT_CODES
 #undef QUANT_SCALES
 #undef QUANT_NEEDS
 
@@ -301,7 +316,7 @@ QUANT_FN int64_t quant_scale_bytes(const struct quantise *op, int64_t n)
 /* Words of codes of a block. */
 QUANT_FN int64_t quant_words(const struct quantise *op)
 {
-  return op->block * quant_bits_of(op->rule) / 32;
+  return op->block / quant_chunk_of(op->rule);
 }
 
 QUANT_FN int64_t quant_bytes(const struct quantise *op, int64_t n)

@@ -3,7 +3,7 @@
 #ifndef SLUICE_COMPRESS_RULE_SIGNSGD_H
 #define SLUICE_COMPRESS_RULE_SIGNSGD_H
 
-enum { signsgd_bits = 1, signsgd_scales = 1, signsgd_needs = QUANT_MAGNITUDES | QUANT_VOTES };
+enum { signsgd_codes = 2, signsgd_scales = 1, signsgd_needs = QUANT_MAGNITUDES | QUANT_VOTES };
 
 QUANT_FN struct quant_scale signsgd_scale(struct quant_stats s, const struct quantise *op)
 {

@@ -2,7 +2,7 @@
  * lanes of a block are innermost, and the compiler makes vectors of them. */
 
 /* Most elements of a lane's chunk, times lanes. Levels of a sum over parts: an int counts fewer. */
-enum { QUANT_GROUP = 32 * QUANT_LANES, QUANT_DEPTH = 33, MOST_WORDS = 3 };
+enum { QUANT_GROUP = 32 * QUANT_LANES, QUANT_DEPTH = 33 };
 
 /* Butterflies of n pairs, which are `apart` from each other. */
 INLINE void butterflies(int n, int apart, float *x)
@@ -91,7 +91,7 @@ INLINE void encode_block(enum quantiser rule, const struct quantise *op, int64_t
                          const float *x, int64_t apart, float *scales, uint32_t *words)
 {
   static const float zeros[QUANT_MOST_BLOCK];
-  const int bits = quant_bits_of(rule), needs = quant_needs_of(rule), each = quant_chunk_of(rule);
+  const int needs = quant_needs_of(rule), each = quant_chunk_of(rule);
   const int64_t first = number * op->block;
   const struct rounding_key key = rounding_key_make(op->seed, first);
   float whole[QUANT_MOST_BLOCK];
@@ -116,24 +116,18 @@ INLINE void encode_block(enum quantiser rule, const struct quantise *op, int64_t
   uint32_t state[QUANT_LANES], random[QUANT_LANES] = {0};
   for (int l = 0; needs & QUANT_RANDOM && l < QUANT_LANES; l++)
     state[l] = rounding_mix(key, (uint32_t)first + (uint32_t)l);
-  for (int64_t at = 0; at < op->block; at += QUANT_LANES * each) {
-    uint32_t word[MOST_WORDS][QUANT_LANES] = {{0}};
-    for (int k = 0; k < each; k++) {
-      const int w = k * bits / 32, low = k * bits % 32;
+  for (int64_t at = 0; at < op->block; at += QUANT_LANES * each, words += QUANT_LANES) {
+    uint32_t word[QUANT_LANES] = {0}, unit = 1;
+    for (int k = 0; k < each; k++, unit *= quant_codes_of(rule)) {
       for (int l = 0; needs & QUANT_RANDOM && l < QUANT_LANES; l++) {
         random[l] = k & 1 ? random[l] >> 16 : quant_random(state[l]);
         state[l] = k & 1 ? state[l] : quant_next(state[l]);
       }
-      for (int l = 0; l < QUANT_LANES; l++) {
-        const uint32_t code =
-            quant_code(rule, x[at + k * QUANT_LANES + l], scale, op, random[l] & 0xffff);
-        word[w][l] |= code << low;
-        if (low + bits > 32)
-          word[w + 1][l] |= code >> (32 - low);
-      }
+      for (int l = 0; l < QUANT_LANES; l++)
+        word[l] +=
+            unit * quant_code(rule, x[at + k * QUANT_LANES + l], scale, op, random[l] & 0xffff);
     }
-    for (int w = 0; w < quant_chunk_words_of(rule); w++, words += QUANT_LANES)
-      memcpy(words, word[w], sizeof word[w]);
+    memcpy(words, word, sizeof word);
   }
 }
 
@@ -153,17 +147,14 @@ static void quantise(const struct quantise *op, int64_t number, int64_t m, const
 INLINE void decode_words(enum quantiser rule, const uint32_t *word, struct quant_scale scale,
                          float *out)
 {
-  const int bits = quant_bits_of(rule);
-  for (int k = 0; k < quant_chunk_of(rule); k++) {
-    const int low = k * bits % 32;
-    const uint32_t *at = word + k * bits / 32 * QUANT_LANES;
+  const uint32_t codes = quant_codes_of(rule);
+  uint32_t rest[QUANT_LANES];
+  memcpy(rest, word, sizeof rest);
+  for (int k = 0; k < quant_chunk_of(rule); k++)
     for (int l = 0; l < QUANT_LANES; l++) {
-      uint32_t code = at[l] >> low;
-      if (low + bits > 32)
-        code |= at[l + QUANT_LANES] << (32 - low);
-      out[k * QUANT_LANES + l] = quant_value(rule, code & ((1u << bits) - 1), scale);
+      out[k * QUANT_LANES + l] = quant_value(rule, rest[l] % codes, scale);
+      rest[l] /= codes;
     }
-  }
 }
 
 typedef void decode_function(const uint32_t *word, struct quant_scale scale, float *out);
@@ -244,8 +235,7 @@ static void dequantise(const struct quantise *op, int parts, int64_t stride, int
                            .scale = scale};
   const float votes = b.votes ? sum_scales(&b, 0, parts) : 0;
   float work[QUANT_DEPTH][QUANT_GROUP];
-  const int64_t step = quant_chunk_words_of(op->rule) * QUANT_LANES;
-  for (int64_t at = 0; at < m; at += b.group, words += step) {
+  for (int64_t at = 0; at < m; at += b.group, words += QUANT_LANES) {
     sum_group(&b, words, 0, parts, work);
     if (needs & QUANT_ROTATE)
       rotate_groups(b.group, work[0]);
