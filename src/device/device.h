@@ -255,6 +255,16 @@ struct device_ops {
   enum status (*matmul)(struct lane *lane, const struct matmul *op);
   /* An operand of products in fp8. Only for devices of model.fp8. */
   enum status (*fp8_quantise)(struct lane *lane, const struct fp8_quantise *op);
+  /* The same for a weight of which each rank has a part. fp8_largest(): the scale of a block, taken
+   * as an integer, becomes the bits of the largest magnitude of the block's elements in this part
+   * if they are more. fp8_merge(): out[i] = the most of `parts` integers received[j * n + i].
+   * fp8_scales(): the scales of a weight of rows x columns from such integers, in place. */
+  enum status (*fp8_largest)(struct lane *lane, const struct fp8_part *op);
+  enum status (*fp8_merge)(struct lane *lane, int64_t n, int parts, const uint32_t *received,
+                           uint32_t *out);
+  enum status (*fp8_scales)(struct lane *lane, int64_t rows, int64_t columns, float *scale);
+  enum status (*fp8_code)(struct lane *lane, const struct fp8_part *op);
+  enum status (*fp8_turn)(struct lane *lane, const struct fp8_turn *op);
 
   /* db[n] (= or +=) column sums of d[rows, n], whose rows are ld elements apart. */
   enum status (*bias_gradient)(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/dtype.h"
 #include "compress/rule/quantise.h"
 
 enum { FP8_TILE = 128, FP8_NAN = 0x7f };
@@ -32,6 +33,28 @@ struct fp8_quantise {
   bool blocks, transposed;
   uint8_t *code;
   float *scale;
+};
+
+/* Elements [begin, end) of a weight with rows of `columns` elements, row after row, in fp32 or in
+ * bf16. fp32 is rounded to bf16 first. x and code are at element `begin`. scale: of the whole
+ * weight, in blocks. Ranks that have parts of one block find its scale together, so every part has
+ * the codes that fp8_quantise() gives the whole weight in bf16. begin and end are multiples of 4,
+ * x is aligned to 16 bytes and code to 4. */
+struct fp8_part {
+  int64_t columns, begin, end;
+  enum dtype type;
+  const void *x;
+  float *scale;
+  uint8_t *code;
+};
+
+/* The codes of a weight of rows x columns elements in blocks, and its transpose. */
+struct fp8_turn {
+  int64_t rows, columns;
+  const uint8_t *code;
+  const float *scale;
+  uint8_t *turned;
+  float *turned_scale;
 };
 
 QUANT_CONST int64_t fp8_pitch(int64_t k)

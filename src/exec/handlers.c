@@ -59,6 +59,11 @@ static struct model_shape shape_of(const struct call *call)
                                                                 : input->shape.sequence};
 }
 
+static struct model_params params_of(const struct call *call, int flat, int scales)
+{
+  return (struct model_params){.flat = use(call, flat), .scales = use(call, scales)};
+}
+
 /* The targets lie after the tokens. */
 static int32_t *targets_of(const struct call *call, void *tokens)
 {
@@ -158,6 +163,80 @@ enum status run_load(const struct call *call)
                       targets_of(call, tokens));
 }
 
+/* This rank's trained or frozen part of a unit in fp8, which operand k holds. */
+static struct model_fp8_part part_of(const struct call *call, int k, bool frozen)
+{
+  const struct plan *plan = call->exec->plan;
+  const int unit = call->instr->unit;
+  return (struct model_fp8_part){.unit = unit,
+                                 .layout = &plan->layout[unit],
+                                 .range = frozen ? plan->frozen_owned[unit] : plan->owned[unit],
+                                 .type = buffer_of(call, k)->dtype,
+                                 .x = use(call, k)};
+}
+
+enum status run_measure(const struct call *call)
+{
+  const struct model *model = model_of(call);
+  const struct device_ops *ops = call->lane->device->ops;
+  struct comm_group *group = group_of(call);
+  void *const scales = use(call, MEASURE_SCALES);
+  const int64_t bytes = use_bytes(call, MEASURE_SCALES);
+  enum status status = ops->zero(call->lane, scales, (size_t)bytes);
+  for (int frozen = 0; frozen <= 1 && !status; frozen++) {
+    const int k = frozen ? MEASURE_FROZEN : MEASURE_TRAINED;
+    if (!use(call, k))
+      continue;
+    const struct model_fp8_part part = part_of(call, k, frozen);
+    status = model_fp8_measure(model, call->lane, &part, scales);
+  }
+  if (status || !group)
+    return status;
+  return comm_exchange(group, call->lane, scales, bytes / comm_group_size(group),
+                       use(call, MEASURE_RECEIVED));
+}
+
+/* This member's share, at its place among all. */
+static enum status merge_share(const struct call *call, struct comm_group *group)
+{
+  const int members = comm_group_size(group);
+  const int64_t bytes = use_bytes(call, SCALES_ALL) / members;
+  char *const mine = (char *)use(call, SCALES_ALL) + comm_group_index(group) * bytes;
+  const enum status status =
+      call->lane->device->ops->fp8_merge(call->lane, bytes / (int64_t)sizeof(uint32_t), members,
+                                         use(call, SCALES_RECEIVED), (uint32_t *)mine);
+  return status ? status : comm_all_gather(group, call->lane, mine, bytes, use(call, SCALES_ALL));
+}
+
+enum status run_gather_scales(const struct call *call)
+{
+  const struct model *model = model_of(call);
+  struct comm_group *group = group_of(call);
+  void *const scales = use(call, SCALES_ALL);
+  enum status status = group ? merge_share(call, group) : STATUS_OK;
+  if (!status)
+    status = model_fp8_scale(model, call->lane, call->instr->unit, scales);
+  if (status || !use(call, SCALES_CODES))
+    return status;
+  const struct model_fp8_part part = part_of(call, SCALES_TRAINED, false);
+  return model_fp8_code(model, call->lane, &part, scales, use(call, SCALES_CODES));
+}
+
+/* This rank's part of a window, from a shard of another type. */
+static enum status convert_shard(const struct call *call, void *place)
+{
+  const struct plan *plan = call->exec->plan;
+  const struct plan_buffer *shard = buffer_of(call, GATHER_SHARD),
+                           *window = buffer_of(call, GATHER_WHOLE);
+  if (!use(call, GATHER_BY_SCALES))
+    return call->lane->device->ops->cast(call->lane, shard->elements, shard->dtype,
+                                         use(call, GATHER_SHARD), window->dtype, place);
+  const int64_t begin = window->parent < 0 ? 0 : window->parent_offset; /* a byte per element */
+  const bool frozen = begin >= plan->layout[call->instr->unit].trained;
+  const struct model_fp8_part part = part_of(call, GATHER_SHARD, frozen);
+  return model_fp8_code(model_of(call), call->lane, &part, use(call, GATHER_BY_SCALES), place);
+}
+
 /* If the types differ, this rank's part of a window is cast from its shard, in place. The
  * all-gather brings the other ranks' parts. */
 static enum status gather(const struct call *call)
@@ -175,8 +254,7 @@ static enum status gather(const struct call *call)
   void *place =
       (char *)use(call, GATHER_WHOLE) + (group ? comm_group_index(group) * count * size : 0);
   enum status status =
-      casts ? ops->cast(call->lane, count, shard->dtype, use(call, GATHER_SHARD), window->dtype,
-                        place)
+      casts ? convert_shard(call, place)
             : ops->copy(call->lane, place, use(call, GATHER_SHARD), (size_t)(count * size));
   return status || !group
              ? status
@@ -276,9 +354,9 @@ enum status run_forward(const struct call *call)
 {
   const struct model *model = model_of(call);
   return model->ops->block_forward(model, call->lane, call->instr->unit, shape_of(call), NULL,
-                                   use(call, FORWARD_PARAMS), use(call, FORWARD_IN),
-                                   use(call, FORWARD_OUT), use(call, FORWARD_SAVED),
-                                   use(call, FORWARD_WORK));
+                                   params_of(call, FORWARD_PARAMS, FORWARD_SCALES),
+                                   use(call, FORWARD_IN), use(call, FORWARD_OUT),
+                                   use(call, FORWARD_SAVED), use(call, FORWARD_WORK));
 }
 
 enum status run_decode(const struct call *call)
@@ -287,8 +365,9 @@ enum status run_decode(const struct call *call)
   const struct model_cache cache = {use(call, DECODE_CACHE), call->args->past,
                                     call->exec->plan->input.capacity};
   return model->ops->block_forward(model, call->lane, call->instr->unit, shape_of(call), &cache,
-                                   use(call, DECODE_PARAMS), use(call, DECODE_IN),
-                                   use(call, DECODE_OUT), NULL, use(call, DECODE_WORK));
+                                   (struct model_params){.flat = use(call, DECODE_PARAMS)},
+                                   use(call, DECODE_IN), use(call, DECODE_OUT), NULL,
+                                   use(call, DECODE_WORK));
 }
 
 static enum status zero_elements(const struct call *call, void *base, int64_t begin, int64_t end)
@@ -341,11 +420,11 @@ enum status run_backward(const struct call *call)
   enum status status = zero_padding(call, BACKWARD_GRADS);
   if (status)
     return status;
-  return model->ops->block_backward(model, call->lane, call->instr->unit, shape_of(call),
-                                    use(call, BACKWARD_PARAMS), use(call, BACKWARD_IN),
-                                    use(call, BACKWARD_SAVED), use(call, BACKWARD_D),
-                                    adds(call, BACKWARD_GRADS), use(call, BACKWARD_GRADS),
-                                    use(call, BACKWARD_WORK), use_bytes(call, BACKWARD_WORK));
+  return model->ops->block_backward(
+      model, call->lane, call->instr->unit, shape_of(call),
+      params_of(call, BACKWARD_PARAMS, BACKWARD_SCALES), use(call, BACKWARD_IN),
+      use(call, BACKWARD_SAVED), use(call, BACKWARD_D), adds(call, BACKWARD_GRADS),
+      use(call, BACKWARD_GRADS), use(call, BACKWARD_WORK), use_bytes(call, BACKWARD_WORK));
 }
 
 enum status run_embed_backward(const struct call *call)

@@ -363,9 +363,10 @@ struct block {
   struct linear projection, down;
 };
 
-static struct block bind_block(const struct model *model, int unit, const void *params, void *grads)
+static struct block bind_block(const struct model *model, int unit, struct model_params params,
+                               void *grads)
 {
-  struct flat flat = flat_of(model, unit, params, grads);
+  struct flat flat = flat_of_block(model, unit, params, grads);
   const unsigned features = model_features(model);
   const double eps = model->config.norm_eps;
   int at[BLOCK_ROWS];
@@ -464,8 +465,8 @@ static enum status forward_mlp(const struct run *run, const struct forward_work 
 
 enum status decoder_block_forward(const struct model *model, struct lane *lane, int unit,
                                   struct model_shape s, const struct model_cache *cache,
-                                  const void *params, const void *x_in, void *x_out, void *saved,
-                                  void *work)
+                                  struct model_params params, const void *x_in, void *x_out,
+                                  void *saved, void *work)
 {
   struct carve room = {.base = work}, keep = {.base = saved};
   struct run run = {
@@ -609,9 +610,9 @@ static enum status backward_attention(const struct run *run, const struct attent
 }
 
 enum status decoder_block_backward(const struct model *model, struct lane *lane, int unit,
-                                   struct model_shape s, const void *params, const void *x_in,
-                                   const void *saved, void *d, bool accumulate, void *grads,
-                                   void *work, int64_t work_bytes)
+                                   struct model_shape s, struct model_params params,
+                                   const void *x_in, const void *saved, void *d, bool accumulate,
+                                   void *grads, void *work, int64_t work_bytes)
 {
   struct carve room = {.base = work}, keep = {.base = (void *)saved}; /* only read */
   struct run run = {.model = model,

@@ -19,12 +19,12 @@ double decoder_block_flops(
     struct model_shape s); /* the mean over the blocks, of which some may have a window */
 enum status decoder_block_forward(const struct model *model, struct lane *lane, int unit,
                                   struct model_shape s, const struct model_cache *cache,
-                                  const void *params, const void *x_in, void *x_out, void *saved,
-                                  void *work);
+                                  struct model_params params, const void *x_in, void *x_out,
+                                  void *saved, void *work);
 enum status decoder_block_backward(const struct model *model, struct lane *lane, int unit,
-                                   struct model_shape s, const void *params, const void *x_in,
-                                   const void *saved, void *d, bool accumulate, void *grads,
-                                   void *work, int64_t work_bytes);
+                                   struct model_shape s, struct model_params params,
+                                   const void *x_in, const void *saved, void *d, bool accumulate,
+                                   void *grads, void *work, int64_t work_bytes);
 extern const struct model_ends decoder_ends;
 
 #define DECODER(name, more_features)                                                               \

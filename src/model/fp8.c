@@ -2,7 +2,7 @@
 #include <fnmatch.h>
 #include <inttypes.h>
 
-#include "device/fp8.h"
+#include "device/lane.h"
 #include "model/model.h"
 
 static bool matches(const char *name, int n, char *const patterns[])
@@ -52,4 +52,125 @@ enum status model_use_fp8(struct model *model, enum fp8_use use, int n, char *co
     status = check_unit(&model->unit[u]);
   }
   return status;
+}
+
+/* ---- weights that travel as codes ---- */
+
+enum { FP8_ALIGN = 128 }; /* bytes, of parameters next to scales */
+
+static int64_t bytes_at(const struct model *model, const struct model_param *param,
+                        int64_t elements)
+{
+  const int64_t size = (int64_t)dtype_size(model->config.compute);
+  if (param->kind == PARAM_WEIGHT)
+    return param->shape[0] / FP8_TILE * fp8_pitch(param->shape[1]) * (int64_t)sizeof(float);
+  return (elements * size + FP8_ALIGN - 1) / FP8_ALIGN * FP8_ALIGN;
+}
+
+/* Of the parameters before p, weights first or after them. */
+static int64_t bytes_before(const struct model *model, int unit, int p, bool weights)
+{
+  const struct model_unit *u = &model->unit[unit];
+  int64_t bytes = 0;
+  for (int i = 0; i < p; i++)
+    if ((u->param[i].kind == PARAM_WEIGHT) == weights)
+      bytes += bytes_at(model, &u->param[i], u->layout.elements[i]);
+  return bytes;
+}
+
+static int64_t scales_end(const struct model *model, int unit)
+{
+  const int64_t bytes = bytes_before(model, unit, model->unit[unit].params, true);
+  return (bytes + FP8_ALIGN - 1) / FP8_ALIGN * FP8_ALIGN;
+}
+
+int64_t model_fp8_bytes(const struct model *model, int unit)
+{
+  return scales_end(model, unit) + bytes_before(model, unit, model->unit[unit].params, false);
+}
+
+int64_t model_fp8_offset(const struct model *model, int unit, int p)
+{
+  return model->unit[unit].param[p].kind == PARAM_WEIGHT
+             ? bytes_before(model, unit, p, true)
+             : scales_end(model, unit) + bytes_before(model, unit, p, false);
+}
+
+/* The elements of parameter p in the part. `from`: the first of them, in elements of the part. */
+static struct fp8_part cut_param(const struct model *model, const struct model_fp8_part *part,
+                                 int p, const void *scales, int64_t *from)
+{
+  const struct layout_range own = layout_param_part(part->layout, p, part->range);
+  *from = part->layout->offset[p] + own.begin - part->range.begin;
+  return (struct fp8_part){.columns = model->unit[part->unit].param[p].shape[1],
+                           .begin = own.begin,
+                           .end = own.end,
+                           .type = part->type,
+                           .x = (const char *)part->x + *from * (int64_t)dtype_size(part->type),
+                           .scale =
+                               (float *)((char *)scales + model_fp8_offset(model, part->unit, p))};
+}
+
+static bool is_weight(const struct model *model, int unit, int p)
+{
+  return model->unit[unit].param[p].kind == PARAM_WEIGHT;
+}
+
+static enum status measure_param(const struct model *model, struct lane *lane,
+                                 const struct model_fp8_part *part, int p, void *scales)
+{
+  const struct device_ops *ops = lane->device->ops;
+  const struct layout_range own = layout_param_part(part->layout, p, part->range);
+  int64_t from;
+  if (own.begin >= own.end)
+    return STATUS_OK;
+  const struct fp8_part cut = cut_param(model, part, p, scales, &from);
+  if (is_weight(model, part->unit, p))
+    return ops->fp8_largest(lane, &cut);
+  const enum dtype type = model->config.compute;
+  return ops->cast(lane, own.end - own.begin, part->type, cut.x, type,
+                   (char *)cut.scale + own.begin * (int64_t)dtype_size(type));
+}
+
+enum status model_fp8_measure(const struct model *model, struct lane *lane,
+                              const struct model_fp8_part *part, void *scales)
+{
+  enum status status = STATUS_OK;
+  for (int p = 0; p < model->unit[part->unit].params && !status; p++)
+    status = measure_param(model, lane, part, p, scales);
+  return status;
+}
+
+enum status model_fp8_scale(const struct model *model, struct lane *lane, int unit, void *scales)
+{
+  enum status status = STATUS_OK;
+  for (int p = 0; p < model->unit[unit].params && !status; p++) {
+    const int64_t *shape = model->unit[unit].param[p].shape;
+    float *const scale = (float *)((char *)scales + model_fp8_offset(model, unit, p));
+    if (is_weight(model, unit, p))
+      status = lane->device->ops->fp8_scales(lane, shape[0], shape[1], scale);
+  }
+  return status;
+}
+
+/* Parameters with elements in the part are in its order. */
+enum status model_fp8_code(const struct model *model, struct lane *lane,
+                           const struct model_fp8_part *part, const void *scales, uint8_t *codes)
+{
+  const struct device_ops *ops = lane->device->ops;
+  const int64_t end = part->range.end - part->range.begin;
+  int64_t at = 0, from;
+  enum status status = STATUS_OK;
+  for (int p = 0; p < model->unit[part->unit].params && !status; p++) {
+    struct fp8_part cut = cut_param(model, part, p, scales, &from);
+    if (!is_weight(model, part->unit, p) || cut.begin >= cut.end)
+      continue;
+    cut.code = codes + from;
+    if (from > at)
+      status = ops->zero(lane, codes + at, (size_t)(from - at));
+    if (!status)
+      status = ops->fp8_code(lane, &cut);
+    at = from + cut.end - cut.begin;
+  }
+  return status || at == end ? status : ops->zero(lane, codes + at, (size_t)(end - at));
 }

@@ -232,9 +232,10 @@ struct block {
   struct linear qkv, projection, up, down;
 };
 
-static struct block bind_block(const struct model *model, int unit, const void *params, void *grads)
+static struct block bind_block(const struct model *model, int unit, struct model_params params,
+                               void *grads)
 {
-  struct flat flat = flat_of(model, unit, params, grads);
+  struct flat flat = flat_of_block(model, unit, params, grads);
   return (struct block){
       .norm_1 = norm_bind(&flat, NORM_1_WEIGHT, NORM_1_BIAS, model->config.norm_eps),
       .qkv = linear_bind(&flat, QKV_WEIGHT, QKV_BIAS, false),
@@ -256,7 +257,7 @@ static enum status forward_mlp(const struct pass *pass, const struct block *bloc
 
 static enum status gpt2_block_forward(const struct model *model, struct lane *lane, int unit,
                                       struct model_shape s, const struct model_cache *cache,
-                                      const void *params, const void *x_in, void *x_out,
+                                      struct model_params params, const void *x_in, void *x_out,
                                       void *saved_base, void *work)
 {
   struct carve room = {.base = work}, keep = {.base = saved_base};
@@ -336,9 +337,9 @@ static enum status backward_attention(const struct pass *pass, const struct bloc
 }
 
 static enum status gpt2_block_backward(const struct model *model, struct lane *lane, int unit,
-                                       struct model_shape s, const void *params, const void *x_in,
-                                       const void *saved_base, void *d, bool accumulate,
-                                       void *grads, void *work, int64_t work_bytes)
+                                       struct model_shape s, struct model_params params,
+                                       const void *x_in, const void *saved_base, void *d,
+                                       bool accumulate, void *grads, void *work, int64_t work_bytes)
 {
   struct carve room = {.base = work}, keep = {.base = (void *)saved_base}; /* only read */
   struct saved saved = lay_saved(&keep, model, s);

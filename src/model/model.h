@@ -93,6 +93,12 @@ struct model_cache {
   int64_t past, capacity;
 };
 
+/* The parameters of a block. With scales (model_fp8_bytes()), `flat` is codes. NULL: it is in the
+ * compute type. Both give the same bits. */
+struct model_params {
+  const void *flat, *scales;
+};
+
 /* FORWARD suffices for every block_forward without a cache. FORWARD_SAVED, which is less, suffices
  * for calls with `saved`. DECODE: block_forward with a cache, of up to s.T tokens after any past.
  * BACKWARD_TIGHT: the least for block_backward, which is slower. BACKWARD: the size at which it is
@@ -140,12 +146,12 @@ struct model_ops {
    * <= capacity). Then x_out may differ in its last bits. */
   enum status (*block_forward)(const struct model *model, struct lane *lane, int unit,
                                struct model_shape s, const struct model_cache *cache,
-                               const void *params, const void *x_in, void *x_out, void *saved,
-                               void *work);
+                               struct model_params params, const void *x_in, void *x_out,
+                               void *saved, void *work);
   /* d [R, C] is the gradient by x_out on entry, by x_in on return. work_bytes: bytes of work, from
    * WORK_BACKWARD_TIGHT to WORK_BACKWARD. */
   enum status (*block_backward)(const struct model *model, struct lane *lane, int unit,
-                                struct model_shape s, const void *params, const void *x_in,
+                                struct model_shape s, struct model_params params, const void *x_in,
                                 const void *saved, void *d, bool accumulate, void *grads,
                                 void *work, int64_t work_bytes);
   /* Final norm, head and loss in chunks of tokens; the full logits matrix never exists. Adds each
@@ -185,6 +191,32 @@ void model_destroy(struct model *model); /* takes NULL */
  * STATUS_USAGE: a pattern matches no block, or a weight's rows or columns are no multiple of
  * FP8_TILE. Before any plan is made. Local. */
 enum status model_use_fp8(struct model *model, enum fp8_use use, int n, char *const except[]);
+
+/* A unit in fp8 is gathered as codes: a byte per element of the flat buffer, of weights alone. Its
+ * scales hold the rest: the scales of all blocks of its weights, then its other parameters in the
+ * compute type. Offsets and the size in bytes are the same for any number of ranks. Pure. */
+int64_t model_fp8_bytes(const struct model *model, int unit);
+/* The offset in it: of the scales of parameter p if it is a weight, else of its elements. */
+int64_t model_fp8_offset(const struct model *model, int unit, int p);
+
+/* Elements [range) of a unit's flat buffer, packed as `layout`, in fp32 or in the compute type. */
+struct model_fp8_part {
+  int unit;
+  const struct layout_unit *layout;
+  struct layout_range range;
+  enum dtype type;
+  const void *x;
+};
+/* Puts the part into scales that were zeroed: its elements of other parameters, and of weights the
+ * largest magnitude of each block. Any integer of 32 bits that other parts write too is then the
+ * most of all of them. All Local. */
+enum status model_fp8_measure(const struct model *model, struct lane *lane,
+                              const struct model_fp8_part *part, void *scales);
+/* Makes scales of magnitudes, in place. */
+enum status model_fp8_scale(const struct model *model, struct lane *lane, int unit, void *scales);
+/* codes [range) of the part, zero outside of weights. */
+enum status model_fp8_code(const struct model *model, struct lane *lane,
+                           const struct model_fp8_part *part, const void *scales, uint8_t *codes);
 
 /* Initial values of elements [range) of parameter p of unit u, according to the architecture's
  * paper. A pure function of (seed, name, element), so any rank can make its own shard. Writes

@@ -50,12 +50,38 @@ const void *element_at(const void *base, int64_t elements, enum dtype type)
 
 struct flat flat_of(const struct model *model, int unit, const void *params, void *grads)
 {
-  return (struct flat){&model->unit[unit], params, grads, model->config.compute};
+  return flat_of_block(model, unit, (struct model_params){.flat = params}, grads);
+}
+
+struct flat flat_of_block(const struct model *model, int unit, struct model_params params,
+                          void *grads)
+{
+  return (struct flat){.model = model,
+                       .unit = &model->unit[unit],
+                       .params = params.flat,
+                       .scales = params.scales,
+                       .grads = grads,
+                       .type = model->config.compute};
+}
+
+static const void *beside_scales(const struct flat *flat, int p)
+{
+  const int unit = (int)(flat->unit - flat->model->unit);
+  return (const char *)flat->scales + model_fp8_offset(flat->model, unit, p);
 }
 
 const void *flat_param(const struct flat *flat, int p)
 {
-  return element_at(flat->params, flat->unit->layout.offset[p], flat->type);
+  const bool weight = flat->unit->param[p].kind == PARAM_WEIGHT;
+  if (flat->scales && !weight)
+    return beside_scales(flat, p);
+  return element_at(flat->params, flat->unit->layout.offset[p],
+                    flat->scales ? DTYPE_F8_E4M3 : flat->type);
+}
+
+const float *flat_scale(const struct flat *flat, int p)
+{
+  return flat->scales ? beside_scales(flat, p) : NULL;
 }
 
 void *flat_grad(const struct flat *flat, int p)
@@ -73,6 +99,7 @@ struct linear linear_bind(const struct flat *flat, int weight, int bias, bool tr
                      .y_stride = shape[!transposed],
                      .transposed = transposed,
                      .weight = flat_param(flat, weight),
+                     .weight_scale = flat_scale(flat, weight),
                      .dweight = flat_grad(flat, weight)};
   if (bias >= 0) {
     l.bias = flat_param(flat, bias);
@@ -113,27 +140,57 @@ struct fp8_room fp8_of(const struct model *model, int unit, struct fp8_room room
   return room;
 }
 
+/* The product of a that is coded here, and of b in codes. */
 static enum status multiply_coded(const struct pass *pass, struct matmul *op,
-                                  const struct fp8_quantise *a, const struct fp8_quantise *b)
+                                  const struct fp8_quantise *a, const uint8_t *b,
+                                  const float *b_scale)
 {
   const struct device_ops *ops = pass->lane->device->ops;
   op->a = a->code;
   op->a_scale = a->scale;
-  op->b = b->code;
-  op->b_scale = b->scale;
+  op->b = b;
+  op->b_scale = b_scale;
   op->lda = op->ldb = op->k;
   op->trans_a = false;
   op->trans_b = true;
-  enum status status = ops->fp8_quantise(pass->lane, a);
-  if (!status)
-    status = ops->fp8_quantise(pass->lane, b);
+  const enum status status = ops->fp8_quantise(pass->lane, a);
   return status ? status : ops->matmul(pass->lane, op);
 }
 
-/* A product of activations or their gradients and a weight. */
-static enum status product(const struct pass *pass, struct matmul op)
+/* The weight b of a product as codes [n, k]: as it was gathered, transposed, or coded here. */
+static enum status code_weight(const struct pass *pass, const struct matmul *op, const float *scale,
+                               struct fp8_operand *out)
+{
+  const struct device_ops *ops = pass->lane->device->ops;
+  const struct fp8_operand *room = &pass->fp8.b;
+  const struct fp8_quantise b = {.rows = op->trans_b ? op->n : op->k,
+                                 .columns = op->trans_b ? op->k : op->n,
+                                 .ld = op->ldb,
+                                 .x = op->b,
+                                 .blocks = true,
+                                 .transposed = !op->trans_b,
+                                 .code = room->code,
+                                 .scale = room->scale};
+  const struct fp8_turn turn = {.rows = b.rows,
+                                .columns = b.columns,
+                                .code = op->b,
+                                .scale = scale,
+                                .turned = room->code,
+                                .turned_scale = room->scale};
+  *out = *room;
+  if (!scale)
+    return ops->fp8_quantise(pass->lane, &b);
+  if (b.transposed)
+    return ops->fp8_turn(pass->lane, &turn);
+  *out = (struct fp8_operand){(uint8_t *)op->b, (float *)scale}; /* read only */
+  return STATUS_OK;
+}
+
+/* A product of activations or their gradients and a weight. `scale`: of a weight in codes. */
+static enum status product(const struct pass *pass, struct matmul op, const float *scale)
 {
   const struct fp8_room *room = &pass->fp8;
+  struct fp8_operand weight;
   if (!room->use)
     return pass->lane->device->ops->matmul(pass->lane, &op);
   const struct fp8_quantise a = {.rows = op.m,
@@ -142,15 +199,8 @@ static enum status product(const struct pass *pass, struct matmul op)
                                  .x = op.a,
                                  .code = room->a.code,
                                  .scale = room->a.scale};
-  const struct fp8_quantise b = {.rows = op.trans_b ? op.n : op.k,
-                                 .columns = op.trans_b ? op.k : op.n,
-                                 .ld = op.ldb,
-                                 .x = op.b,
-                                 .blocks = true,
-                                 .transposed = !op.trans_b,
-                                 .code = room->b.code,
-                                 .scale = room->b.scale};
-  return multiply_coded(pass, &op, &a, &b);
+  const enum status status = code_weight(pass, &op, scale, &weight);
+  return status ? status : multiply_coded(pass, &op, &a, weight.code, weight.scale);
 }
 
 /* The product of a weight gradient, a^T b over the rows of both. */
@@ -174,7 +224,8 @@ static enum status gradient_product(const struct pass *pass, struct matmul op)
                                  .code = room->b.code,
                                  .scale = room->b.scale};
   op.b_tiles = true;
-  return multiply_coded(pass, &op, &a, &b);
+  const enum status status = pass->lane->device->ops->fp8_quantise(pass->lane, &b);
+  return status ? status : multiply_coded(pass, &op, &a, b.code, b.scale);
 }
 
 static int64_t weight_ld(const struct linear *l)
@@ -185,21 +236,23 @@ static int64_t weight_ld(const struct linear *l)
 static enum status multiply(const struct pass *pass, const struct linear *l, const void *x,
                             const void *add, void *y, enum epilogue epilogue, void *aux)
 {
-  return product(pass, (struct matmul){.m = pass->rows,
-                                       .n = l->out,
-                                       .k = l->in,
-                                       .tile = pass->tile,
-                                       .trans_b = l->transposed,
-                                       .a = x,
-                                       .lda = l->in,
-                                       .b = l->weight,
-                                       .ldb = weight_ld(l),
-                                       .c = y,
-                                       .ldc = l->y_stride,
-                                       .epilogue = epilogue,
-                                       .bias = l->bias,
-                                       .aux = aux,
-                                       .add = add});
+  return product(pass,
+                 (struct matmul){.m = pass->rows,
+                                 .n = l->out,
+                                 .k = l->in,
+                                 .tile = pass->tile,
+                                 .trans_b = l->transposed,
+                                 .a = x,
+                                 .lda = l->in,
+                                 .b = l->weight,
+                                 .ldb = weight_ld(l),
+                                 .c = y,
+                                 .ldc = l->y_stride,
+                                 .epilogue = epilogue,
+                                 .bias = l->bias,
+                                 .aux = aux,
+                                 .add = add},
+                 l->weight_scale);
 }
 
 enum status linear_forward(const struct pass *pass, const struct linear *l, const void *x, void *y)
@@ -278,7 +331,7 @@ enum status linear_backward_input(const struct pass *pass, const struct linear *
   struct matmul op = input_gradient(pass, l, dy, dx);
   op.epilogue = pre ? EPILOGUE_DGELU : EPILOGUE_NONE;
   op.aux = (void *)pre; /* read only with DGELU */
-  return product(pass, op);
+  return product(pass, op, l->weight_scale);
 }
 
 /* Whether n parameters are adjacent, without gaps. */
@@ -287,6 +340,20 @@ static bool adjoin(const struct layout_unit *layout, int n, const int *param)
   for (int i = 0; i + 1 < n; i++)
     if (layout->offset[param[i]] + layout->elements[param[i]] != layout->offset[param[i + 1]])
       return false;
+  return true;
+}
+
+/* Whether the scales of weights in codes, and the biases next to them, are adjacent too. */
+static bool scales_adjoin(const struct fused *f)
+{
+  for (int i = 0; i + 1 < f->parts; i++) {
+    const struct linear *l = &f->part[i], *next = &f->part[i + 1];
+    const int64_t scales = l->out / FP8_TILE * fp8_pitch(l->in);
+    if (l->weight_scale && l->weight_scale + scales != next->weight_scale)
+      return false;
+    if (l->weight_scale && l->bias && (const uint16_t *)l->bias + l->out != next->bias)
+      return false;
+  }
   return true;
 }
 
@@ -308,7 +375,8 @@ struct fused fused_bind(const struct flat *flat, int parts, const int *weight, c
   }
   for (int i = 0; i < parts; i++)
     f.part[i].y_stride = f.out;
-  f.joined = adjoin(&unit->layout, parts, weight) && (!bias || adjoin(&unit->layout, parts, bias));
+  f.joined = adjoin(&unit->layout, parts, weight) &&
+             (!bias || adjoin(&unit->layout, parts, bias)) && scales_adjoin(&f);
   f.gradients_joined = f.joined && all_trained_or_none(unit, parts, weight) &&
                        (!bias || all_trained_or_none(unit, parts, bias));
   return f;
@@ -359,7 +427,7 @@ enum status fused_backward_input(const struct pass *pass, const struct fused *f,
   for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
     struct matmul op = input_gradient(pass, &f->part[i], element_at(dy, column, pass->type), dx);
     op.accumulate = i > 0;
-    enum status status = product(pass, op);
+    enum status status = product(pass, op, f->part[i].weight_scale);
     if (status)
       return status;
   }

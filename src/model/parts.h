@@ -59,23 +59,28 @@ struct pass {
 
 /* A unit and its flat buffers; grads may be NULL. */
 struct flat {
+  const struct model *model;
   const struct model_unit *unit;
-  const void *params;
+  const void *params, *scales; /* scales: see model_params */
   void *grads;
-  enum dtype type; /* of `params` */
+  enum dtype type; /* of `params`, unless they are codes */
 };
 struct flat flat_of(const struct model *model, int unit, const void *params, void *grads);
+struct flat flat_of_block(const struct model *model, int unit, struct model_params params,
+                          void *grads);
 const void *flat_param(const struct flat *flat, int p);
+const float *flat_scale(const struct flat *flat, int p); /* of a weight in codes, else NULL */
 void *flat_grad(const struct flat *flat,
                 int p); /* NULL if there are no gradients, or the parameter is frozen */
 
-/* y = x W + b. W is [in, out] as in Hugging Face's Conv1D, or [out, in] (`transposed`) as in
- * nn.Linear and in embeddings. Rows of x are `in` elements apart, those of y and dy `y_stride`:
- * linear_bind() makes that `out`. */
+/* y = x W + b. With weight_scale, weight is codes in blocks. W is [in, out] as in Hugging Face's
+ * Conv1D, or [out, in] (`transposed`) as in nn.Linear and in embeddings. Rows of x are `in`
+ * elements apart, those of y and dy `y_stride`: linear_bind() makes that `out`. */
 struct linear {
   int64_t in, out, y_stride;
   bool transposed;
   const void *weight, *bias;
+  const float *weight_scale;
   void *dweight, *dbias;
 };
 struct linear linear_bind(const struct flat *flat, int weight, int bias,

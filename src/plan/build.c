@@ -53,7 +53,7 @@ static void choose(struct builder *b)
   b->shard_index = input->rank % b->group;
   b->replica_index = input->rank / b->group;
   b->shards = b->group > 1 && input->strategy != STRATEGY_NO_SHARD;
-  b->element = b->plan->policy[0].window;
+  b->element = b->plan->policy[0].compute;
   b->gathers = b->shards || b->host || b->element != DTYPE_F32;
   b->reduce_micros = b->plan->policy[0].each_micro && b->micros > 1;
   list_states(b);
@@ -206,7 +206,7 @@ static void add_params(struct builder *b, int u)
   int64_t mine = build_length(b->plan->owned[u]),
           frozen_mine = build_length(b->plan->frozen_owned[u]);
   unit->params = unit->trained = unit->shared = *master = *frozen = b->plan->working[u] =
-      b->plan->shared[u] = -1;
+      b->plan->shared[u] = b->plan->scales[u] = b->plan->codes[u] = -1;
   if (plan_is_on_host(b->plan, u)) {
     build_host_params(b, u);
     return;
@@ -396,15 +396,15 @@ static void open_window(struct builder *b, struct window *window)
     emit_gather(b, window, master, b->unit[u].trained);
     return;
   }
-  window->buffer = build_transient(b, "params", u, TIER_DEVICE, PURPOSE_WINDOW, b->element,
-                                   b->plan->layout[u].flat);
+  window->buffer = build_transient(b, "params", u, TIER_DEVICE, PURPOSE_WINDOW,
+                                   b->plan->policy[u].window, b->plan->layout[u].flat);
   if (plan_is_on_host(b->plan, u)) {
     build_host_window(b, window, b->visit[window->first].micro);
     return;
   }
+  const int trained = build_scales(b, u, working >= 0 ? working : master, frozen);
   if (master >= 0)
-    emit_gather(b, window, working >= 0 ? working : master,
-                build_part(b, "trained_window", u, window->buffer, false));
+    emit_gather(b, window, trained, build_part(b, "trained_window", u, window->buffer, false));
   if (frozen >= 0)
     emit_gather(b, window, frozen, build_part(b, "frozen_window", u, window->buffer, true));
 }
@@ -440,6 +440,7 @@ static void emit_forward(struct builder *b, const struct visit *visit, int param
   bool keeps = b->plan->input.mode == PLAN_TRAIN && u >= b->lowest && !build_recomputes(b, u);
   build_use(forward, FORWARD_WORK,
             build_work(b, keeps ? b->size.work_forward_saved : b->size.work_forward));
+  build_use_scales(b, forward, FORWARD_SCALES);
   if (!keeps)
     return;
   unit->saved = build_bytes(b, "saved", u, TIER_DEVICE, PURPOSE_ACTIVATIONS, b->size.saved);
@@ -492,6 +493,7 @@ static void emit_recompute(struct builder *b, const struct visit *visit, int par
   build_use(recompute, FORWARD_IN, b->unit[u].x_in);
   build_use(recompute, FORWARD_WORK, build_work(b, b->size.work_forward_saved));
   build_use(recompute, FORWARD_SAVED, b->unit[u].saved);
+  build_use_scales(b, recompute, FORWARD_SCALES);
 }
 
 /* Memory is full until the first activations are released. Until then a backward pass in tight room
@@ -517,6 +519,7 @@ static void emit_backward(struct builder *b, const struct visit *visit, int para
   build_use(backward, BACKWARD_SAVED, b->unit[u].saved);
   build_use(backward, BACKWARD_D, b->d[visit->micro]);
   build_use(backward, BACKWARD_WORK, build_work(b, backward_room(b, u)));
+  build_use_scales(b, backward, BACKWARD_SCALES);
   build_use_gradient(b, backward, BACKWARD_GRADS, u, visit->micro);
 }
 
@@ -643,6 +646,10 @@ static enum status alloc_plan(struct builder *b)
   if (!status)
     status = mem_new(MEM_META, units, &plan->copy_mine);
   if (!status)
+    status = mem_new(MEM_META, units, &plan->scales);
+  if (!status)
+    status = mem_new(MEM_META, units, &plan->codes);
+  if (!status)
     status = mem_new(MEM_META, units, &plan->owned);
   if (!status)
     status = mem_new(MEM_META, units, &plan->frozen);
@@ -685,7 +692,8 @@ static enum status build(struct builder *b)
 
 enum status plan_build(const struct plan_input *input, struct plan **out)
 {
-  struct builder b = {.model = input->model, .staging = -1, .work = -1, .leaving = -1};
+  struct builder b = {
+      .model = input->model, .staging = -1, .work = -1, .leaving = -1, .magnitudes = -1};
   enum status status = build_check_input(input);
   if (!status)
     status = build_measure(input, &b.size);

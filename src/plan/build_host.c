@@ -53,43 +53,62 @@ void build_host_grads(struct builder *b, int u)
 
 /* ---- windows ---- */
 
-/* One part of a unit, trained or frozen, from this rank's `source` to its place in the part, and
- * from all ranks to everywhere. Data that are encoded, or not in the compute type, are first put
- * outside the part. */
-static void fetch_part(struct builder *b, const struct window *window, int micro, bool frozen,
-                       int source)
+/* One part of a unit, trained or frozen, and the place that this rank's elements are fetched to. */
+struct fetched {
+  int part, place;
+};
+
+/* From this rank's `source` to its place in the part. Data that are encoded, or not in the type of
+ * the window, are put outside the part. */
+static struct fetched fetch_part(struct builder *b, const struct window *window, int micro,
+                                 bool frozen, int source)
 {
   struct plan *plan = b->plan;
-  const bool encodes = build_encodes_params(b, window->unit),
-             cast = plan->buffer[source].dtype != b->element;
   const int u = window->unit, part = build_part(b, frozen ? "frozen_window" : "trained_window", u,
                                                 window->buffer, frozen);
   const int64_t elements = plan->buffer[source].elements;
+  const enum dtype type = plan->buffer[source].dtype;
   int place = part;
-  if (cast || encodes) {
-    place = build_transient(b, "uncast", u, TIER_DEVICE, PURPOSE_WINDOW, DTYPE_F32, elements);
+  if (type != plan->policy[u].window || build_encodes_params(b, u)) {
+    place = build_transient(b, "uncast", u, TIER_DEVICE, PURPOSE_WINDOW, type, elements);
     plan->buffer[place].scope = build_scope(b);
   } else if (b->group > 1)
     place = build_mine(b, "mine", part, elements);
   build_move(b, OP_FETCH, u, micro, source, place);
-  if (encodes)
-    build_coded_gather(b, u, micro, place, part);
-  else if (place != part)
-    build_gather(b, u, micro, place, part);
+  return (struct fetched){part, place};
+}
+
+/* From all ranks to everywhere. */
+static void gather_part(struct builder *b, int u, int micro, struct fetched from)
+{
+  if (from.place >= 0 && build_encodes_params(b, u))
+    build_coded_gather(b, u, micro, from.place, from.part);
+  else if (from.place != from.part)
+    build_gather(b, u, micro, from.place, from.part);
 }
 
 void build_host_window(struct builder *b, struct window *window, int micro)
 {
   const struct plan *plan = b->plan;
   const int u = window->unit;
+  const bool codes = plan_gathers_codes(plan, u);
+  struct fetched trained = {-1, -1}, frozen = {-1, -1};
   if (plan->shared[u] >= 0) {
     build_move(b, OP_FETCH, u, micro, plan->shared[u], window->buffer);
     return;
   }
   if (plan->master[u] >= 0)
-    fetch_part(b, window, micro, false, plan->working[u] >= 0 ? plan->working[u] : plan->master[u]);
+    trained = fetch_part(b, window, micro, false,
+                         plan->working[u] >= 0 ? plan->working[u] : plan->master[u]);
+  if (!codes)
+    gather_part(b, u, micro, trained);
   if (plan->frozen[u] >= 0)
-    fetch_part(b, window, micro, true, plan->frozen[u]);
+    frozen = fetch_part(b, window, micro, true, plan->frozen[u]);
+  if (codes) { /* scales are of both parts */
+    build_scales(b, u, trained.place, frozen.place);
+    gather_part(b, u, micro, trained);
+  }
+  gather_part(b, u, micro, frozen);
 }
 
 /* ---- gradients ---- */

@@ -198,6 +198,12 @@ void build_use(struct instr *instr, int k, int buffer)
   instr->use[k] = (struct plan_use){buffer, access[op_rows[instr->op].operand[k].access]};
 }
 
+void build_use_scales(const struct builder *b, struct instr *instr, int k)
+{
+  if (plan_gathers_codes(b->plan, instr->unit))
+    build_use(instr, k, b->plan->scales[instr->unit]);
+}
+
 void build_sum(struct instr *instr, int k, int buffer, bool adds)
 {
   instr->use[k] = (struct plan_use){buffer, adds ? ACCESS_ADD : ACCESS_WRITE};
@@ -214,6 +220,80 @@ struct instr *build_move(struct builder *b, enum op op, int unit, int micro, int
 void build_gather(struct builder *b, int unit, int micro, int shard, int whole)
 {
   struct instr *gather = build_move(b, OP_GATHER, unit, micro, shard, whole);
+  build_use_scales(b, gather, GATHER_BY_SCALES);
   if (!b->shards)
     gather->attr.group = GROUP_NONE;
+}
+
+/* Members share the words evenly. */
+static int64_t scale_bytes(const struct builder *b, int unit)
+{
+  const int64_t bytes = model_fp8_bytes(b->model, unit),
+                even = FP8_SHARE_ALIGN * (b->shards ? b->group : 1);
+  return (bytes + even - 1) / even * even;
+}
+
+/* Memory that no other lane waits for, because all blocks use it one after the other. */
+static int received_magnitudes(struct builder *b, int unit)
+{
+  const int64_t bytes = scale_bytes(b, unit);
+  if (!b->shards)
+    return -1;
+  if (b->magnitudes < 0)
+    b->magnitudes = build_bytes(b, "magnitudes", -1, TIER_DEVICE, PURPOSE_STAGING, bytes);
+  return b->plan->buffer[b->magnitudes].elements == bytes
+             ? b->magnitudes
+             : build_bytes(b, "magnitudes", unit, TIER_DEVICE, PURPOSE_STAGING, bytes);
+}
+
+static void measure(struct builder *b, int unit, int trained, int frozen, int received)
+{
+  struct instr *measure = build_emit(b, OP_MEASURE, unit, -1);
+  build_use(measure, MEASURE_TRAINED, trained);
+  build_use(measure, MEASURE_FROZEN, frozen);
+  build_use(measure, MEASURE_SCALES, b->plan->scales[unit]);
+  build_use(measure, MEASURE_RECEIVED, received);
+  if (!b->shards)
+    measure->attr.group = GROUP_NONE;
+}
+
+static void gather_scales(struct builder *b, int unit, int trained, int received)
+{
+  const int codes = b->plan->codes[unit];
+  struct instr *gather = build_emit(b, OP_GATHER_SCALES, unit, -1);
+  build_use(gather, SCALES_RECEIVED, received);
+  build_use(gather, SCALES_ALL, b->plan->scales[unit]);
+  build_use(gather, SCALES_TRAINED, codes < 0 ? -1 : trained);
+  build_use(gather, SCALES_CODES, codes);
+  if (!b->shards)
+    gather->attr.group = GROUP_NONE;
+}
+
+static void add_scales(struct builder *b, int unit, int trained)
+{
+  struct plan *plan = b->plan;
+  const int scales =
+      build_bytes(b, "scales", unit, TIER_DEVICE, PURPOSE_STAGING, scale_bytes(b, unit));
+  plan->scales[unit] = scales;
+  plan->buffer[scales].unit = unit;
+  if (!plan->policy[unit].keeps_codes || trained < 0)
+    return;
+  const int codes = build_transient(b, "codes", unit, TIER_DEVICE, PURPOSE_STAGING, DTYPE_F8_E4M3,
+                                    plan->buffer[trained].elements);
+  plan->codes[unit] = codes;
+  plan->buffer[codes].unit = unit;
+}
+
+int build_scales(struct builder *b, int unit, int trained, int frozen)
+{
+  const struct plan *plan = b->plan;
+  if (!plan_gathers_codes(plan, unit))
+    return trained;
+  if (plan->scales[unit] < 0) {
+    add_scales(b, unit, trained);
+    const int received = received_magnitudes(b, unit);
+    measure(b, unit, trained, frozen, received);
+    gather_scales(b, unit, trained, received);
+  }
+  return plan->codes[unit] < 0 ? trained : plan->codes[unit];
 }

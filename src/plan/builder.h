@@ -70,6 +70,7 @@ struct builder {
                                 from host memory */
   int *pending, n_pending;   /* units whose gradients are ready to be reduced */
   int *d, staging;           /* d: of each micro-batch */
+  int magnitudes;            /* that MEASURE receives; -1: none yet */
   int work;                  /* of codecs, next to `staging`; -1: none */
   int leaving; /* a gradient that is copied to the host from before the first backward pass on, and
                   keeps its memory during it; -1: none */
@@ -124,6 +125,8 @@ int build_outside(struct builder *b, const char *name, enum plan_tier tier,
 struct instr *build_emit(struct builder *b, enum op op, int unit, int micro);
 /* Operand k is `buffer`, with the access that the operation has there. */
 void build_use(struct instr *instr, int k, int buffer);
+/* The scales of a unit that is gathered in fp8; nothing if the instruction's unit is not. */
+void build_use_scales(const struct builder *b, struct instr *instr, int k);
 /* The same for an operand that may begin or continue a sum. */
 void build_sum(struct instr *instr, int k, int buffer, bool adds);
 /* An operation that reads one buffer, its first operand, and writes another, its second. */
@@ -131,6 +134,9 @@ struct instr *build_move(struct builder *b, enum op op, int unit, int micro, int
 
 /* All-gather of a part of a unit, or a cast if this rank has all of it. */
 void build_gather(struct builder *b, int unit, int micro, int shard, int whole);
+/* Before the first GATHER of a step: the scales of a unit that is gathered in fp8, from this rank's
+ * shards (-1: none). The buffer that the trained part is gathered from. */
+int build_scales(struct builder *b, int unit, int trained, int frozen);
 
 /* ---- build_input.c ---- */
 

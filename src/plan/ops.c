@@ -25,6 +25,7 @@
 #define STATE(ACCESS, n, where, what, nth)                                                         \
   ACCESS(n, .type = TYPE_STATE, .extent = EXTENT_STATE, .place = where, .role = what, .index = nth)
 #define GRADS .type = TYPE_GRADIENT, .extent = EXTENT_TRAINED
+#define SCALES .type = TYPE_BYTES, .extent = EXTENT_SCALES, .role = ROLE_SCALES
 #define RESIDUAL .type = TYPE_BYTES, .extent = EXTENT_RESIDUAL, .role = ROLE_RESIDUAL
 
 /* clang-format off */
@@ -43,8 +44,38 @@ const struct op_row op_rows[OP_COUNT] = {
         .operand = {
             [GATHER_SHARD] = READS("shard"),
             [GATHER_WHOLE] = WRITES("whole", .type = TYPE_WINDOW),
+            [GATHER_BY_SCALES] = READS("scales", SCALES, .wanted = plan_gathers_codes),
         },
         .check = check_gather, .cost = cost_gather, .run = run_gather,
+    },
+    [OP_MEASURE] = {
+        .name = "MEASURE", .lane = LANE_GATHER, .part = PART_COMM, .group = GROUP_GATHER,
+        .collective = COLLECTIVE_EXCHANGE, .whole = MEASURE_RECEIVED,
+        .without = "its weights would have no scales",
+        .operand = {
+            [MEASURE_TRAINED] = READS("trained", .wanted = verify_has_trained),
+            [MEASURE_FROZEN] = READS("frozen", .wanted = verify_has_frozen),
+            [MEASURE_SCALES] = WRITES("scales", SCALES),
+            [MEASURE_RECEIVED] = WRITES("received", .type = TYPE_BYTES, .extent = EXTENT_SCALES,
+                .wanted = verify_shares_scales),
+        },
+        .one = {UNIT_BLOCK, EACH_STEP, plan_gathers_codes}, .check = check_measure, .cost = cost_measure,
+        .run = run_measure,
+    },
+    [OP_GATHER_SCALES] = {
+        .name = "GATHER_SCALES", .lane = LANE_GATHER, .part = PART_COMM, .group = GROUP_GATHER,
+        .collective = COLLECTIVE_GATHER, .whole = SCALES_ALL,
+        .without = "its weights would have no scales",
+        .operand = {
+            [SCALES_RECEIVED] = READS("received", .type = TYPE_BYTES, .extent = EXTENT_SCALES,
+                .wanted = verify_shares_scales),
+            [SCALES_ALL] = CHANGES("scales", SCALES),
+            [SCALES_TRAINED] = READS("trained", .wanted = verify_keeps_codes),
+            [SCALES_CODES] = WRITES("codes", .type = TYPE_WINDOW, .extent = EXTENT_OWNED,
+                .role = ROLE_CODES, .wanted = verify_keeps_codes),
+        },
+        .one = {UNIT_BLOCK, EACH_STEP, plan_gathers_codes}, .check = check_scales, .cost = cost_measure,
+        .run = run_gather_scales,
     },
     [OP_ENCODE_PARAMS] = {
         .name = "ENCODE_PARAMS", .lane = LANE_GATHER, .part = PART_NOTHING, .group = GROUP_GATHER,
@@ -108,6 +139,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [FORWARD_OUT] = WRITES("out", .type = TYPE_COMPUTE),
             [FORWARD_WORK] = WRITES("work", .type = TYPE_BYTES),
             [FORWARD_SAVED] = WRITES("saved", .type = TYPE_BYTES, .wanted = verify_wants_saved),
+            [FORWARD_SCALES] = READS("scales", SCALES, .wanted = plan_gathers_codes),
         },
         .one = {UNIT_BLOCK, EACH_MICRO, due_evaluates}, .value = value_forward,
         .flops = flops_block, .cost = cost_block, .run = run_forward,
@@ -121,6 +153,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [FORWARD_IN] = READS("in", .type = TYPE_COMPUTE),
             [FORWARD_WORK] = WRITES("work", .type = TYPE_BYTES),
             [FORWARD_SAVED] = WRITES("saved", .type = TYPE_BYTES),
+            [FORWARD_SCALES] = READS("scales", SCALES, .wanted = plan_gathers_codes),
         },
         .one = {UNIT_BLOCK, EACH_MICRO, due_recomputes}, .value = value_recompute,
         .flops = flops_block, .cost = cost_block, .run = run_forward,
@@ -179,6 +212,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [BACKWARD_D] = CHANGES("d", .type = TYPE_COMPUTE),
             [BACKWARD_WORK] = WRITES("work", .type = TYPE_BYTES),
             [BACKWARD_GRADS] = SUMS("grads", GRADS, .wanted = verify_learns),
+            [BACKWARD_SCALES] = READS("scales", SCALES, .wanted = plan_gathers_codes),
         },
         .one = {UNIT_BLOCK, EACH_MICRO, due_passes_back}, .value = value_backward,
         .flops = flops_backward, .cost = cost_backward, .run = run_backward,
@@ -384,7 +418,7 @@ const struct op_row op_rows[OP_COUNT] = {
                 .extent = EXTENT_OWNED),
             [UPDATE_MASTER] = CHANGES("master", .place = PLACE_STATE, .type = TYPE_MASTER,
                 .extent = EXTENT_OWNED, .role = ROLE_MASTER),
-            [UPDATE_WORKING] = WRITES("working", .place = PLACE_WORKING, .type = TYPE_WINDOW,
+            [UPDATE_WORKING] = WRITES("working", .place = PLACE_WORKING, .type = TYPE_COMPUTE,
                 .extent = EXTENT_OWNED, .role = ROLE_WORKING, .wanted = verify_has_working),
             [UPDATE_DIRECTION] = CHANGES("direction", .type = TYPE_COMPUTE,
                 .extent = EXTENT_TRAINED, .wanted = verify_has_matrices),
@@ -411,7 +445,7 @@ const struct op_row op_rows[OP_COUNT] = {
         .without = "ranks would compute with parameters that others are still writing",
         .operand = {
             [MOVE_FROM] = READS("mine", .place = PLACE_SHARED, .role = ROLE_WORKING),
-            [MOVE_TO] = WRITES("whole", .place = PLACE_SHARED, .type = TYPE_WINDOW),
+            [MOVE_TO] = WRITES("whole", .place = PLACE_SHARED, .type = TYPE_COMPUTE),
         },
         .one = {UNIT_TRAINED, EACH_STEP, due_shared_copy}, .check = check_publish,
         .value = value_publish, .cost = cost_barrier,

@@ -61,6 +61,7 @@ enum operand_extent {
   EXTENT_MESSAGES,
   EXTENT_RESIDUAL,
   EXTENT_MEMBERS, /* one for each member of the group */
+  EXTENT_SCALES,  /* bytes, each member an equal share */
   EXTENT_ONE
 };
 
@@ -78,7 +79,9 @@ enum operand_role {
   ROLE_SQUARES,     /* the sum of the unit's squares */
   ROLE_HOST_SQUARES,
   ROLE_RESIDUAL, /* the residual, or its copy that moves between tiers */
-  ROLE_COPY      /* this rank's part of the copy that differences are added to */
+  ROLE_SCALES,
+  ROLE_CODES,
+  ROLE_COPY /* this rank's part of the copy that differences are added to */
 };
 
 /* A condition on a unit (-1: none) and the input. */
@@ -170,6 +173,7 @@ unit_holds verify_keeps_copy, verify_wants_params_work;
 unit_holds verify_has_residual, verify_spends, verify_wants_encode_work, verify_wants_decode_work;
 unit_holds verify_moves_residual, verify_stores_residual;
 unit_holds verify_wants_largest;
+unit_holds verify_has_trained, verify_has_frozen, verify_shares_scales, verify_keeps_codes;
 
 /* ---- verify_counts.c ---- */
 unit_holds due_evaluates, due_generates, due_passes_back, due_recomputes;
@@ -179,7 +183,8 @@ op_due due_messages, due_magnitude, due_encode, due_exchange, due_kept_on_host, 
 
 /* ---- verify_roles.c ---- */
 op_check check_encode_params, check_gather_messages, check_decode_params;
-op_check check_gather, check_decode, check_gather_grads, check_encode, check_decode_sum;
+op_check check_measure, check_scales, check_gather, check_decode, check_gather_grads, check_encode,
+    check_decode_sum;
 op_check check_magnitude, check_metrics, check_gather_direction, check_update, check_publish;
 
 /* ---- verify_values.c ---- */
@@ -194,12 +199,14 @@ op_cost cost_operands, cost_embed, cost_embed_backward, cost_block, cost_backwar
 op_flops flops_block, flops_backward, flops_loss, flops_logits;
 op_cost cost_encode, cost_decode_sum, cost_encode_params, cost_decode_params, cost_logits,
     cost_copy;
-op_cost cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange, cost_magnitude;
+op_cost cost_measure, cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange,
+    cost_magnitude;
 op_cost cost_sum_shared, cost_update;
 
 /* ---- src/exec/handlers.c ---- */
 op_run run_encode_params, run_gather_messages, run_decode_params;
-op_run run_load, run_gather, run_embed, run_forward, run_loss, run_logits, run_decode;
+op_run run_measure, run_gather_scales, run_load, run_gather, run_embed, run_forward, run_loss,
+    run_logits, run_decode;
 op_run run_backward, run_embed_backward, run_release, run_encode, run_exchange, run_gather_grads;
 op_run run_squares, run_metrics, run_update, run_fetch, run_publish, run_move, run_write;
 op_run run_read, run_accumulate, run_read_state, run_write_state, run_decode_sum;

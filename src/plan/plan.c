@@ -126,7 +126,8 @@ int plan_instr_ranks(const struct plan *plan, const struct instr *instr)
 
 int64_t plan_instr_bytes(const struct plan *plan, const struct instr *instr)
 {
-  return plan->buffer[instr->use[op_rows[instr->op].whole].buffer].bytes;
+  const int whole = instr->use[op_rows[instr->op].whole].buffer;
+  return whole < 0 ? 0 : plan->buffer[whole].bytes;
 }
 
 int64_t plan_sampled(int64_t n)
@@ -150,6 +151,11 @@ int64_t plan_shared_bytes(const struct plan *plan)
 {
   return plan->persistent_bytes[TIER_SHARED] +
          plan->input.shape.group * plan->transient_bytes[TIER_SHARED];
+}
+
+bool plan_gathers_codes(const struct plan *plan, int unit)
+{
+  return unit >= 0 && plan->policy[unit].window != plan->policy[unit].compute;
 }
 
 enum fp8_use plan_op_fp8(const struct plan *plan, enum op op, int unit)
@@ -233,6 +239,8 @@ void plan_destroy(struct plan *plan)
   mem_free(plan->shared);
   mem_free(plan->copy);
   mem_free(plan->copy_mine);
+  mem_free(plan->scales);
+  mem_free(plan->codes);
   mem_free(plan->owned);
   mem_free(plan->frozen);
   mem_free(plan->frozen_owned);

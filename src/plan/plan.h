@@ -31,10 +31,17 @@
 enum op {
   OP_LOAD,   /* tokens and targets of a micro-batch */
   OP_GATHER, /* all-gather of a part of a unit over the shard group. A shard of another type
-              * is cast first. */
-  /* The same by a codec. ENCODE_PARAMS makes one message of this rank's part, or of the difference
-   * to its part of the copy. DECODE_PARAMS writes the window, or adds to the copy. This rank's part
-   * is decoded too: all ranks compute with the same parameters. */
+              * is cast first, or coded by the unit's scales. */
+  /* Scales of a unit that is gathered in fp8, once per step, before its first GATHER. MEASURE finds
+   * the largest magnitudes of this rank's parts of blocks, and each member gets a share of all
+   * members'. GATHER_SCALES makes scales of them, and all-gathers the shares. Parameters other than
+   * weights travel with them. It may also make the codes of this rank's trained part, which all
+   * GATHERs of the step then read. */
+  OP_MEASURE,
+  OP_GATHER_SCALES,
+  /* GATHER by a codec. ENCODE_PARAMS makes one message of this rank's part, or of the difference to
+   * its part of the copy. DECODE_PARAMS writes the window, or adds to the copy. This rank's part is
+   * decoded too: all ranks compute with the same parameters. */
   OP_ENCODE_PARAMS,
   OP_GATHER_MESSAGES,
   OP_DECODE_PARAMS,
@@ -93,7 +100,9 @@ enum op {
 /* Operands, by position. An operand that is absent has buffer -1 and shifts no other. */
 enum { PLAN_MAX_STATE = OPTIM_STATES }; /* kinds of optimizer state */
 enum { LOAD_TOKENS };
-enum { GATHER_SHARD, GATHER_WHOLE };
+enum { GATHER_SHARD, GATHER_WHOLE, GATHER_BY_SCALES };
+enum { MEASURE_TRAINED, MEASURE_FROZEN, MEASURE_SCALES, MEASURE_RECEIVED };
+enum { SCALES_RECEIVED, SCALES_ALL, SCALES_TRAINED, SCALES_CODES };
 enum {
   ENCODE_PARAMS_SHARD,
   ENCODE_PARAMS_MESSAGE,
@@ -104,11 +113,26 @@ enum {
 enum { GATHER_MESSAGES_MINE, GATHER_MESSAGES_ALL };
 enum { DECODE_PARAMS_MESSAGES, DECODE_PARAMS_WHOLE, DECODE_PARAMS_WORK };
 enum { EMBED_PARAMS, EMBED_TOKENS, EMBED_OUT };
-enum { FORWARD_PARAMS, FORWARD_IN, FORWARD_OUT, FORWARD_WORK, FORWARD_SAVED }; /* and RECOMPUTE */
+enum {
+  FORWARD_PARAMS,
+  FORWARD_IN,
+  FORWARD_OUT,
+  FORWARD_WORK,
+  FORWARD_SAVED,
+  FORWARD_SCALES
+}; /* and RECOMPUTE */
 enum { LOSS_PARAMS, LOSS_IN, LOSS_TOKENS, LOSS_SUM, LOSS_WORK, LOSS_D, LOSS_GRADS };
 enum { LOGITS_PARAMS, LOGITS_IN, LOGITS_WORK, LOGITS_OUT };
 enum { DECODE_PARAMS, DECODE_IN, DECODE_OUT, DECODE_WORK, DECODE_CACHE };
-enum { BACKWARD_PARAMS, BACKWARD_IN, BACKWARD_SAVED, BACKWARD_D, BACKWARD_WORK, BACKWARD_GRADS };
+enum {
+  BACKWARD_PARAMS,
+  BACKWARD_IN,
+  BACKWARD_SAVED,
+  BACKWARD_D,
+  BACKWARD_WORK,
+  BACKWARD_GRADS,
+  BACKWARD_SCALES
+};
 enum { EMBED_BACKWARD_TOKENS, EMBED_BACKWARD_D, EMBED_BACKWARD_GRADS };
 enum { RELEASE_PARAMS };
 enum { MAGNITUDE_GRADS, MAGNITUDE_ALL, MAGNITUDE_LARGEST, MAGNITUDE_RESIDUAL, MAGNITUDE_WORK };
@@ -214,8 +238,8 @@ enum plan_purpose {
   PURPOSE_RESIDUAL,    /* residuals: errors of this rank's messages of gradients */
   PURPOSE_GRADS,       /* this rank's reduced gradients */
   PURPOSE_GRAD_WINDOW, /* whole-unit gradients before they are reduced */
-  PURPOSE_STAGING, /* messages of gradients and parameters; states that are copied from and to the
-                      disk; directions of whole matrices */
+  PURPOSE_STAGING, /* messages of gradients and parameters; scales and codes of fp8; states that are
+                      copied from and to the disk; directions of whole matrices */
   PURPOSE_LANDED,  /* gradients on the host that are not reduced or not added yet */
   PURPOSE_ACTIVATIONS, /* kept from forward to backward */
   PURPOSE_STREAM,      /* residual stream and its gradient */
@@ -236,6 +260,9 @@ struct plan_wait {
   int instr;
   int back;
 }; /* instruction index, 0: of this step, 1: of the step before */
+
+/* Bytes: a member's share of scales is a multiple of it. */
+enum { FP8_SHARE_ALIGN = 64 };
 
 /* The attributes of an instruction that change results or sizes, in addition to its operands. The
  * hash that ranks compare covers them. Verify checks them, the simulator prices them, and the trace
@@ -336,7 +363,10 @@ struct plan {
   int *copy;      /* a whole unit in the compute type, to which each rank adds all differences;
                    * -1: none */
   int *copy_mine; /* this rank's part of its trained elements; -1: none */
-  int *frozen;    /* this rank's frozen parameters, -1: none */
+  int *scales;    /* of a unit that is gathered in fp8: see model_fp8_bytes(); -1: none */
+  int *codes;  /* of this rank's trained part, from the unit's first GATHER of a step to its last;
+                * -1: none, and each GATHER makes them */
+  int *frozen; /* this rank's frozen parameters, -1: none */
   struct layout_range *frozen_owned; /* flat range of those, inside [layout.trained, layout.flat) */
   struct layout_unit *layout;        /* each unit packed for `ranks` */
   /* Transient, but they keep their bytes during the whole step. They are loaded ahead, and the
@@ -416,6 +446,8 @@ void plan_print_codecs(const struct plan *plan, char *out, size_t size);
 bool plan_encodes(const struct plan *plan);
 /* Whether any unit has residuals. */
 bool plan_keeps_residuals(const struct plan *plan);
+/* Whether a unit is gathered as codes of fp8, not in the compute type. */
+bool plan_gathers_codes(const struct plan *plan, int unit);
 /* The lane that an operation of a unit (-1: none) runs on in this plan. */
 enum plan_lane plan_lane_of(const struct plan *plan, enum op op, int unit);
 /* Ranks of a group. */

@@ -408,6 +408,15 @@ static bool gathers_once(const struct plan_input *input, int unit)
          (input->mode == PLAN_TRAIN && unit < input->policy.gathered);
 }
 
+/* Products of other units in fp8 code the weights that they read. Generation has too few rows for
+ * fp8. */
+static bool gathers_codes(const struct plan_input *input, int unit,
+                          const struct unit_policy *policy)
+{
+  return input->model->unit[unit].fp8 && input->mode != PLAN_GENERATE && !policy->apart &&
+         policy->working != WORKING_SHARED;
+}
+
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
 {
   const struct deck_policy *asked = &input->policy;
@@ -416,6 +425,7 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
              reduces = meets && asked->cpu_reduce, narrow = input->device->compute != DTYPE_F32,
              coded = asked->weights.codec && gathers(input);
   struct unit_policy policy = {.host = is_on_host(asked, full || reduces, unit),
+                               .compute = input->device->compute,
                                .window = input->device->compute,
                                .state = asked->moments,
                                .lr_scale = lr_scale_of(asked, input->model->unit[unit].name),
@@ -445,6 +455,11 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
     policy.working = WORKING_SHARED;
   else if (narrow && !coded && (policy.host || (!asked->host_state && asked->keep_working)))
     policy.working = WORKING_OWN;
+  if (gathers_codes(input, unit, &policy)) {
+    policy.window = DTYPE_F8_E4M3;
+    policy.keeps_codes = policy.working == WORKING_OWN && !policy.host && !policy.gather_once;
+    policy.working = policy.host ? policy.working : WORKING_NONE;
+  }
   if (reduces)
     policy.sums = asked->one_node ? SUMS_SHARED : SUMS_HOST;
   return policy;

@@ -35,10 +35,12 @@ enum across {
 };
 
 struct unit_policy {
-  bool host;         /* masters, optimizer state and reduced gradients are in host memory */
-  bool disk;         /* and the optimizer state is on NVMe between updates */
-  enum dtype window; /* in which parameters are gathered and computed with */
-  enum dtype state;  /* of optimizer state */
+  bool host;          /* masters, optimizer state and reduced gradients are in host memory */
+  bool disk;          /* and the optimizer state is on NVMe between updates */
+  enum dtype compute; /* of values that units pass to each other, and of working copies */
+  enum dtype window;  /* in which parameters are gathered: `compute`, or codes in fp8 */
+  bool keeps_codes;   /* codes are made once per step, and kept between its GATHERs */
+  enum dtype state;   /* of optimizer state */
   enum across across;
   double lr_scale;       /* factor of the learning rate */
   struct codec grads;    /* of gradients between ranks, in the exchanges that `across` names */

@@ -72,6 +72,8 @@ int64_t verify_state_elements(const struct plan *plan, int unit, int s);
 /* Whether this operand must be present. */
 bool verify_wants(const struct plan *plan, const struct instr *instr,
                   const struct operand *operand);
+/* Bytes of the scales of a unit that is gathered in fp8, shared evenly by the members. */
+int64_t verify_scale_bytes(const struct plan *plan, int unit);
 bool verify_state_on_disk(const struct plan *plan, int unit);
 bool verify_squares_on_host(
     const struct plan *plan,

@@ -35,6 +35,8 @@ static int buffer_of_role(const struct plan *plan, int unit, const struct operan
   case ROLE_HOST_SQUARES: return plan->squares;
   case ROLE_RESIDUAL: return is_home(plan, unit, operand) ? plan->residual[unit] : ANY;
   case ROLE_COPY: return plan->copy_mine[unit];
+  case ROLE_SCALES: return plan->scales[unit];
+  case ROLE_CODES: return plan->codes[unit];
   default: return ANY;
   }
 }
@@ -121,6 +123,7 @@ static int64_t elements_of(const struct plan *plan, const struct instr *instr,
   case EXTENT_PART: return part_elements(plan, instr);
   case EXTENT_RESIDUAL: return residual_elements(plan, instr->unit);
   case EXTENT_MEMBERS: return verify_members(plan, instr);
+  case EXTENT_SCALES: return verify_scale_bytes(plan, instr->unit);
   case EXTENT_ONE: return 1;
   case EXTENT_MESSAGES: return message_elements(plan, instr, operand);
   default: return -1;
@@ -131,8 +134,8 @@ static enum dtype type_of(const struct plan *plan, const struct instr *instr,
                           const struct operand *operand)
 {
   switch (operand->type) {
-  case TYPE_WINDOW:
-  case TYPE_COMPUTE: return verify_window_type(plan, instr->unit);
+  case TYPE_WINDOW: return verify_window_type(plan, instr->unit);
+  case TYPE_COMPUTE: return plan->policy[instr->unit < 0 ? 0 : instr->unit].compute;
   case TYPE_STATE: return plan->policy[instr->unit].state;
   case TYPE_TOKENS: return DTYPE_I32;
   case TYPE_BYTES: return DTYPE_U8;
@@ -269,7 +272,7 @@ enum status check_update(const struct plan *plan, int i)
   const struct layout_range all = {0, plan->layout[unit].trained};
   if (instr->use[UPDATE_WORK].buffer >= 0 &&
       plan->buffer[instr->use[UPDATE_WORK].buffer].elements <
-          (int64_t)optim_transform_workspace(&plan->segments[unit], verify_window_type(plan, unit),
+          (int64_t)optim_transform_workspace(&plan->segments[unit], plan->policy[unit].compute,
                                              all))
     return verify_fail(plan, i, "has too little room for a matrix of the unit");
   return verify_has_working(plan, unit) ? check_working(plan, i) : STATUS_OK;
@@ -440,6 +443,27 @@ enum status check_gather_grads(const struct plan *plan, int i)
   return check_part(plan, i, GATHER_GRADS_WHOLE, GATHER_GRADS_PIECE);
 }
 
+/* This rank's trained or frozen shard on the device. For masters in host memory see
+ * verify_windows(). */
+static enum status check_shard(const struct plan *plan, int i, int k, bool frozen)
+{
+  const int unit = plan->instr[i].unit;
+  if (plan->instr[i].use[k].buffer < 0 || verify_on_host(plan, unit))
+    return STATUS_OK;
+  return check_role(plan, i, k, frozen ? plan->frozen[unit] : plan->master[unit]);
+}
+
+enum status check_measure(const struct plan *plan, int i)
+{
+  const enum status status = check_shard(plan, i, MEASURE_TRAINED, false);
+  return status ? status : check_shard(plan, i, MEASURE_FROZEN, true);
+}
+
+enum status check_scales(const struct plan *plan, int i)
+{
+  return check_shard(plan, i, SCALES_TRAINED, false);
+}
+
 /* A GATHER moves the trained part, from the masters or their copy, or the frozen part, from the
  * frozen shards, each to its place. */
 enum status check_gather(const struct plan *plan, int i)
@@ -453,14 +477,13 @@ enum status check_gather(const struct plan *plan, int i)
   if (verify_on_host(plan, unit)) /* see check_fetched() */
     return STATUS_OK;
   const struct layout_unit *layout = &plan->layout[unit];
-  const bool frozen = shard == plan->frozen[unit],
-             copied = !frozen && verify_has_working(plan, unit);
+  const bool frozen = shard == plan->frozen[unit], coded = verify_keeps_codes(plan, unit),
+             copied = !frozen && (coded || verify_has_working(plan, unit));
   const int64_t begin = frozen ? layout->trained : 0,
                 elements = frozen ? layout->flat - layout->trained : layout->trained;
   int64_t offset;
-  enum status status =
-      frozen ? STATUS_OK
-             : check_role(plan, i, GATHER_SHARD, copied ? plan->working[unit] : plan->master[unit]);
+  const int source = coded ? plan->codes[unit] : copied ? plan->working[unit] : plan->master[unit];
+  enum status status = frozen ? STATUS_OK : check_role(plan, i, GATHER_SHARD, source);
   if (!status)
     status = check_elements(plan, i, GATHER_SHARD, elements / verify_members(plan, instr));
   if (!status)

@@ -86,6 +86,35 @@ bool verify_has_working(const struct plan *plan, int unit)
   return unit >= 0 && plan->policy[unit].working != WORKING_NONE;
 }
 
+bool verify_has_trained(const struct plan *plan, int unit)
+{
+  return plan->layout[unit].trained > 0;
+}
+
+bool verify_has_frozen(const struct plan *plan, int unit)
+{
+  return plan->layout[unit].flat > plan->layout[unit].trained;
+}
+
+bool verify_shares_scales(const struct plan *plan, int unit)
+{
+  (void)unit;
+  return plan->input.strategy != STRATEGY_NO_SHARD && plan->input.shape.group > 1;
+}
+
+bool verify_keeps_codes(const struct plan *plan, int unit)
+{
+  return plan_gathers_codes(plan, unit) && plan->policy[unit].keeps_codes &&
+         verify_has_trained(plan, unit);
+}
+
+int64_t verify_scale_bytes(const struct plan *plan, int unit)
+{
+  const int64_t members = verify_shares_scales(plan, unit) ? plan->input.shape.group : 1,
+                bytes = model_fp8_bytes(plan->input.model, unit), each = members * FP8_SHARE_ALIGN;
+  return bytes % each == 0 ? bytes : (bytes / each + 1) * each;
+}
+
 bool verify_sends_gradients(const struct plan *plan, int unit)
 {
   return plan->policy[unit].grads.ops->traits & CODEC_IDENTITY;
@@ -179,7 +208,7 @@ enum plan_group verify_group(const struct plan *plan, const struct instr *instr)
     return instr->attr.group == GROUP_NODE ? GROUP_NODE : GROUP_ACROSS;
   if (coded && input->shape.replicas > 1)
     return instr->attr.group == GROUP_REPLICAS ? GROUP_REPLICAS : GROUP_REDUCE;
-  if (instr->op == OP_GATHER && !shards)
+  if (op_rows[instr->op].group == GROUP_GATHER && !op_rows[instr->op].codes_params && !shards)
     return GROUP_NONE;
   return instr->op == OP_GATHER_GRADS && input->shape.replicas == 1 ? GROUP_REDUCE
                                                                     : op_rows[instr->op].group;

@@ -72,11 +72,12 @@ static struct layout_range range_of_source(const struct plan *plan, int unit, in
   return buffer == source ? plan->owned[unit] : (struct layout_range){0, 0};
 }
 
-/* Shards that are cast on their way wait outside of windows. */
+/* Shards that are cast or coded on their way wait outside of windows. */
 static bool waits_outside(const struct plan *plan, int unit, int buffer, struct layout_range range)
 {
   const struct plan_buffer *b = &plan->buffer[buffer];
-  return b->unit == unit && b->parent < 0 && b->dtype == DTYPE_F32 &&
+  return b->unit == unit && b->parent < 0 &&
+         (b->dtype == DTYPE_F32 || plan_gathers_codes(plan, unit)) &&
          b->elements == range.end - range.begin;
 }
 
@@ -139,6 +140,21 @@ static enum status gather(const struct windows *w, int i)
   w->held[from] = HELD_NOT;
   w->held[to] = HELD_WHOLE;
   return status;
+}
+
+static enum status check_here(const struct windows *w, int i, int k, enum held held)
+{
+  const int buffer = w->plan->instr[i].use[k].buffer;
+  if (buffer < 0 || !verify_on_host(w->plan, w->plan->instr[i].unit) || w->held[buffer] == held)
+    return STATUS_OK;
+  return verify_fail(w->plan, i, "reads %s, which nothing has fetched",
+                     w->plan->buffer[buffer].name);
+}
+
+static enum status measure(const struct windows *w, int i)
+{
+  const enum status status = check_here(w, i, MEASURE_TRAINED, HELD_SHARD);
+  return status ? status : check_here(w, i, MEASURE_FROZEN, HELD_FROZEN_SHARD);
 }
 
 /* The elements of the unit that a message of `from` stands for are trained or frozen. */
@@ -224,6 +240,8 @@ static enum status check_window(const struct windows *w, int i)
   switch (instr->op) {
   case OP_FETCH: return fetch(w, i);
   case OP_GATHER: return gather(w, i);
+  case OP_MEASURE: return measure(w, i);
+  case OP_GATHER_SCALES: return check_here(w, i, SCALES_TRAINED, HELD_SHARD);
   case OP_ENCODE_PARAMS: return encode(w, i);
   case OP_GATHER_MESSAGES: return gather_messages(w, i);
   case OP_DECODE_PARAMS: return decode(w, i);

@@ -283,8 +283,9 @@ static void hand_run(struct hand *h)
   assert_int_equal(ops->embed(model, h->lane, h->shape, 0, h->params[0], h->tokens, h->x[0]),
                    STATUS_OK);
   for (int u = 1; u <= JOB_BLOCKS; u++)
-    assert_int_equal(ops->block_forward(model, h->lane, u, h->shape, NULL, h->params[u],
-                                        h->x[u - 1], h->x[u], h->saved[u], h->work),
+    assert_int_equal(ops->block_forward(model, h->lane, u, h->shape, NULL,
+                                        (struct model_params){.flat = h->params[u]}, h->x[u - 1],
+                                        h->x[u], h->saved[u], h->work),
                      STATUS_OK);
   int head = model->head;
   assert_int_equal(head, JOB_BLOCKS + 1);
@@ -293,7 +294,8 @@ static void hand_run(struct hand *h)
                                   h->grads[head], h->work),
                    STATUS_OK);
   for (int u = JOB_BLOCKS; u >= 1; u--)
-    assert_int_equal(ops->block_backward(model, h->lane, u, h->shape, h->params[u], h->x[u - 1],
+    assert_int_equal(ops->block_backward(model, h->lane, u, h->shape,
+                                         (struct model_params){.flat = h->params[u]}, h->x[u - 1],
                                          h->saved[u], h->d, false, h->grads[u], h->work,
                                          h->backward_bytes),
                      STATUS_OK);

@@ -76,9 +76,10 @@ static void hand_run(struct hand *h, int64_t past, int64_t T)
   assert_int_equal(model->ops->embed(model, h->lane, s, past, h->params[0], tokens, h->x[0]),
                    STATUS_OK);
   for (int u = 1; u <= JOB_BLOCKS; u++)
-    assert_int_equal(model->ops->block_forward(
-                         model, h->lane, u, s, &(struct model_cache){h->cache[u], past, CAPACITY},
-                         h->params[u], h->x[(u - 1) & 1], h->x[u & 1], NULL, h->work),
+    assert_int_equal(model->ops->block_forward(model, h->lane, u, s,
+                                               &(struct model_cache){h->cache[u], past, CAPACITY},
+                                               (struct model_params){.flat = h->params[u]},
+                                               h->x[(u - 1) & 1], h->x[u & 1], NULL, h->work),
                      STATUS_OK);
   assert_int_equal(model->ops->head_logits(model, h->lane, s, h->params[model->head],
                                            h->x[JOB_BLOCKS & 1], T - 1, h->logits, h->work),

@@ -169,17 +169,19 @@ static void forward_block(struct engine *e, struct room *room, int u, void *x_ou
 {
   size_t bytes = room->work_bytes[saved ? WORK_FORWARD_SAVED : WORK_FORWARD];
   void *work = engine_alloc(e, bytes);
-  must(e->model->ops->block_forward(e->model, e->lane, u, room->shape, NULL, e->params[u],
-                                    room->x[u - 1], x_out, saved, work));
+  must(e->model->ops->block_forward(e->model, e->lane, u, room->shape, NULL,
+                                    (struct model_params){.flat = e->params[u]}, room->x[u - 1],
+                                    x_out, saved, work));
   engine_free(e, work, bytes);
 }
 
 static void backward_block(struct engine *e, struct room *room, int u, bool accumulate)
 {
   void *work = engine_alloc(e, room->work_bytes[WORK_BACKWARD]);
-  must(e->model->ops->block_backward(e->model, e->lane, u, room->shape, e->params[u],
-                                     room->x[u - 1], room->saved[u], room->d, accumulate,
-                                     e->grads[u], work, (int64_t)room->work_bytes[WORK_BACKWARD]));
+  must(e->model->ops->block_backward(e->model, e->lane, u, room->shape,
+                                     (struct model_params){.flat = e->params[u]}, room->x[u - 1],
+                                     room->saved[u], room->d, accumulate, e->grads[u], work,
+                                     (int64_t)room->work_bytes[WORK_BACKWARD]));
   engine_free(e, work, room->work_bytes[WORK_BACKWARD]);
 }
 
@@ -303,7 +305,8 @@ void engine_decode(struct engine *e, struct caches *caches, int64_t past, int64_
     void *work = engine_alloc(e, room.work_bytes[WORK_DECODE]);
     must(ops->block_forward(e->model, e->lane, u, room.shape,
                             &(struct model_cache){caches->block[u], past, caches->capacity},
-                            e->params[u], room.x[u - 1], room.x[u], NULL, work));
+                            (struct model_params){.flat = e->params[u]}, room.x[u - 1], room.x[u],
+                            NULL, work));
     engine_free(e, work, room.work_bytes[WORK_DECODE]);
   }
   void *work = engine_alloc(e, room.work_bytes[WORK_LOGITS]);

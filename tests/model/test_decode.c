@@ -184,8 +184,8 @@ static void decode_block(struct engine *e, const struct caches *caches, int unit
   watch.end = work + bytes;
   must(e->model->ops->block_forward(
       e->model, e->lane, unit, s,
-      &(struct model_cache){caches->block[unit], past, caches->capacity}, e->params[unit], x, y,
-      NULL, work));
+      &(struct model_cache){caches->block[unit], past, caches->capacity},
+      (struct model_params){.flat = e->params[unit]}, x, y, NULL, work));
   engine_free(e, work, bytes);
   engine_free(e, y, stream);
   engine_free(e, x, stream);

@@ -609,8 +609,9 @@ static double pass_back(struct engine *e, struct model_shape s, const void *x, c
   double sum = 0;
   for (size_t i = 0; i < stream / sizeof *d; i++)
     d[i] = (float)(i % 17) - 8;
-  must(e->model->ops->block_backward(e->model, e->lane, 1, s, e->params[1], x, saved, d, false,
-                                     e->grads[1], work, (int64_t)bytes));
+  must(e->model->ops->block_backward(e->model, e->lane, 1, s,
+                                     (struct model_params){.flat = e->params[1]}, x, saved, d,
+                                     false, e->grads[1], work, (int64_t)bytes));
   assert_ptr_equal(watch.work + watch.bytes, work + bytes); /* all that is left */
   for (size_t i = 0; i < stream / sizeof *d; i++)
     sum += (double)d[i] * (double)(i % 13);
@@ -640,15 +641,17 @@ static void check_tight_room(struct engine *e)
   void *saved = engine_alloc(e, kept), *work = engine_alloc(e, forward);
   for (size_t i = 0; i < stream / sizeof *x; i++)
     x[i] = (float)(i % 11) - 5;
-  must(ops->block_forward(e->model, e->lane, 1, s, NULL, e->params[1], x, NULL, saved, work));
+  must(ops->block_forward(e->model, e->lane, 1, s, NULL,
+                          (struct model_params){.flat = e->params[1]}, x, NULL, saved, work));
   const double want = pass_back(e, s, x, saved, best);
   assert_true(watch.bytes >= room_for[ATTENTION_BEST]);
   assert_true(pass_back(e, s, x, saved, tight) == want);
   assert_in_range(watch.bytes, room_for[ATTENTION_TIGHT], room_for[ATTENTION_BEST]);
   assert_true(pass_back(e, s, x, saved, (tight + best) / 2) == want);
   for (int64_t bytes = -1; bytes <= 64; bytes += 65) {
-    assert_int_equal(ops->block_backward(e->model, e->lane, 1, s, e->params[1], x, saved, x, false,
-                                         e->grads[1], work, bytes),
+    assert_int_equal(ops->block_backward(e->model, e->lane, 1, s,
+                                         (struct model_params){.flat = e->params[1]}, x, saved, x,
+                                         false, e->grads[1], work, bytes),
                      STATUS_INTERNAL);
     assert_non_null(strstr(status_text(), "bytes of workspace"));
   }

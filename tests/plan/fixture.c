@@ -178,6 +178,8 @@ static struct deck_units lr_scale_of(const struct point *point)
 struct plan_input fixture_input(struct model *model, const struct point *point, int rank)
 {
   model->config.compute = point->half ? fixture_half.compute : fixture_device.compute;
+  for (int u = 1; u <= model->blocks; u++)
+    model->unit[u].fp8 = point->fp8 && u != 2 ? FP8_PRODUCTS : FP8_NOTHING;
   return (struct plan_input){.mode = point->mode,
                              .rank = rank,
                              .ranks = point->ranks,
@@ -234,11 +236,12 @@ const char *fixture_name(const struct point *point)
   static char name[400];
   snprintf(name, sizeof name,
            "%s %s ranks %d group %d prefetch %d recompute %d micros %d reduce every %s, %s, "
-           "frozen: %s%s",
+           "frozen: %s%s%s",
            modes[point->mode], strategies[point->strategy], point->ranks, point->group,
            point->prefetch, point->recompute, point->micros,
            point->reduce_every_micro ? "micro" : "step", point->head == UNTIED ? "untied" : "tied",
-           freezes[point->freeze], point->half ? halves[point->keep_working] : "");
+           freezes[point->freeze], point->half ? halves[point->keep_working] : "",
+           point->fp8 ? ", fp8" : "");
   size_t length = strlen(name);
   snprintf(name + length, sizeof name - length, ", keep %s, %s, states in %s", keeps[point->keep],
            optim_ops(point->optim)->name, dtype_name(point->moments));

@@ -1,7 +1,10 @@
 /* Operands in fp8, group by group. */
 #include "device/host/host.h"
 
-enum { GRAIN = 4 }; /* blocks of 128 x 128 elements */
+enum {
+  GRAIN = 4,           /* blocks of 128 x 128 elements */
+  PART_GRAIN = 1 << 14 /* elements of a part */
+};
 
 /* Rows [i, i + height) and columns [j, j + width) of x share a scale. */
 struct group {
@@ -79,6 +82,94 @@ enum status host_fp8_quantise(struct lane *lane, const struct fp8_quantise *op)
     clear_rest(op);
   host_run_ranges(lane, op->rows / FP8_TILE * (op->columns / FP8_TILE), GRAIN, code_range,
                   (void *)op);
+  return STATUS_OK;
+}
+
+/* ---- parts of a weight ---- */
+
+static float *scale_of(const struct fp8_part *op, int64_t e)
+{
+  return &op->scale[e / op->columns / FP8_TILE * fp8_pitch(op->columns) +
+                    e % op->columns / FP8_TILE];
+}
+
+/* Rounded to bf16. */
+static float part_element(const struct fp8_part *op, int64_t e)
+{
+  const int64_t i = e - op->begin;
+  return f32_from_bf16(op->type == DTYPE_F32 ? bf16_from_f32(((const float *)op->x)[i])
+                                             : ((const uint16_t *)op->x)[i]);
+}
+
+enum status host_fp8_largest(struct lane *lane, const struct fp8_part *op)
+{
+  (void)lane;
+  for (int64_t e = op->begin; e < op->end; e++) {
+    const uint32_t bits = quant_bits(part_element(op, e)) & 0x7fffffff;
+    float *const most = scale_of(op, e);
+    if (bits > quant_bits(*most))
+      *most = quant_float(bits);
+  }
+  return STATUS_OK;
+}
+
+enum status host_fp8_merge(struct lane *lane, int64_t n, int parts, const uint32_t *received,
+                           uint32_t *out)
+{
+  (void)lane;
+  for (int64_t i = 0; i < n; i++) {
+    uint32_t most = 0;
+    for (int p = 0; p < parts; p++)
+      most = received[p * n + i] > most ? received[p * n + i] : most;
+    out[i] = most;
+  }
+  return STATUS_OK;
+}
+
+enum status host_fp8_scales(struct lane *lane, int64_t rows, int64_t columns, float *scale)
+{
+  (void)lane;
+  const int64_t pitch = fp8_pitch(columns);
+  for (int64_t i = 0; i < rows / FP8_TILE; i++)
+    for (int64_t t = 0; t < pitch; t++)
+      scale[i * pitch + t] =
+          t < columns / FP8_TILE ? fp8_scale(quant_bits(scale[i * pitch + t])) : 0;
+  return STATUS_OK;
+}
+
+static void code_part(void *arg, int64_t begin, int64_t end)
+{
+  const struct fp8_part *op = arg;
+  for (int64_t i = begin; i < end; i++) {
+    const float scale = *scale_of(op, op->begin + i);
+    op->code[i] =
+        scale == scale ? fp8_code(part_element(op, op->begin + i), fp8_inverse(scale)) : FP8_NAN;
+  }
+}
+
+enum status host_fp8_code(struct lane *lane, const struct fp8_part *op)
+{
+  host_run_ranges(lane, op->end - op->begin, PART_GRAIN, code_part, (void *)op);
+  return STATUS_OK;
+}
+
+/* Rows of the transpose. */
+static void turn_rows(void *arg, int64_t begin, int64_t end)
+{
+  const struct fp8_turn *op = arg;
+  for (int64_t j = begin; j < end; j++)
+    for (int64_t i = 0; i < op->rows; i++)
+      op->turned[j * op->rows + i] = op->code[i * op->columns + j];
+}
+
+enum status host_fp8_turn(struct lane *lane, const struct fp8_turn *op)
+{
+  const int64_t pitch = fp8_pitch(op->columns), turned_pitch = fp8_pitch(op->rows);
+  for (int64_t i = 0; i < op->columns / FP8_TILE; i++)
+    for (int64_t t = 0; t < turned_pitch; t++)
+      op->turned_scale[i * turned_pitch + t] =
+          t < op->rows / FP8_TILE ? op->scale[t * pitch + i] : 0;
+  host_run_ranges(lane, op->columns, FP8_TILE, turn_rows, (void *)op);
   return STATUS_OK;
 }
 

@@ -154,6 +154,12 @@ enum status host_subtract(struct lane *lane, int64_t n, enum dtype type, const v
                           float *x);
 enum status host_max_magnitude(struct lane *lane, int64_t n, const float *x, float *out);
 enum status host_fp8_quantise(struct lane *lane, const struct fp8_quantise *op);
+enum status host_fp8_largest(struct lane *lane, const struct fp8_part *op);
+enum status host_fp8_merge(struct lane *lane, int64_t n, int parts, const uint32_t *received,
+                           uint32_t *out);
+enum status host_fp8_scales(struct lane *lane, int64_t rows, int64_t columns, float *scale);
+enum status host_fp8_code(struct lane *lane, const struct fp8_part *op);
+enum status host_fp8_turn(struct lane *lane, const struct fp8_turn *op);
 /* y[n * k] = the values of an operand in fp8. */
 void host_fp8_decode(int64_t n, int64_t k, bool blocks, const uint8_t *code, const float *scale,
                      float *y);
@@ -207,6 +213,8 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
   .unpack_exponents = host_unpack_exponents, .sum_exact = host_sum_exact,                          \
   .merge_exact = host_merge_exact, .conclude = host_conclude, .sum_squares = host_sum_squares,     \
   .select = host_select, .scatter = host_scatter, .factorise = host_factorise,                     \
-  .expand = host_expand, .update = host_update, .sketch = host_sketch, .unsketch = host_unsketch
+  .expand = host_expand, .update = host_update, .sketch = host_sketch,                             \
+  .unsketch = host_unsketch, .fp8_largest = host_fp8_largest, .fp8_merge = host_fp8_merge,         \
+  .fp8_scales = host_fp8_scales, .fp8_code = host_fp8_code, .fp8_turn = host_fp8_turn
 
 #endif
