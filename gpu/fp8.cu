@@ -195,7 +195,195 @@ __global__ void __launch_bounds__(THREADS) code_operand(const fp8_quantise op)
     store_rows(x, factor, k, code);
 }
 
+/* ---- parts of a weight: a block of threads has 128 x 128 elements, a warp a row of them ---- */
+
+constexpr int LANES = 32, PER_LANE = FP8_TILE / LANES, WARPS = THREADS / LANES;
+
+/* PER_LANE elements of a row, rounded to bf16. */
+template <typename T>
+__device__ __forceinline__ pack<bf16, PER_LANE> load_part(const fp8_part &op, int64_t e)
+{
+  const pack<T, PER_LANE> x = load<T, PER_LANE>((const T *)op.x + (e - op.begin));
+  pack<bf16, PER_LANE> out;
+#pragma unroll
+  for (int i = 0; i < PER_LANE; i++)
+    out.at[i] = from_float<bf16>(to_float(x.at[i]));
+  return out;
+}
+
+/* The lane's elements of row r of the block, and the place of the block's scale. */
+struct tile {
+  int64_t panel, row, column;
+};
+
+__device__ __forceinline__ tile my_tile(const fp8_part &op)
+{
+  const int64_t panel = op.begin / op.columns / FP8_TILE + blockIdx.y;
+  return {panel, panel * FP8_TILE + threadIdx.x / LANES,
+          (int64_t)blockIdx.x * FP8_TILE + threadIdx.x % LANES * PER_LANE};
+}
+
+__device__ __forceinline__ float *scale_of(const fp8_part &op, const tile &t)
+{
+  return op.scale + t.panel * fp8_pitch(op.columns) + blockIdx.x;
+}
+
+template <typename T> __global__ void __launch_bounds__(THREADS) find_largest(const fp8_part op)
+{
+  __shared__ uint32_t warps[WARPS];
+  const tile t = my_tile(op);
+  uint32_t most = 0;
+#pragma unroll 4
+  for (int r = 0; r < FP8_TILE; r += WARPS) {
+    const int64_t e = (t.row + r) * op.columns + t.column;
+    if (e < op.begin || e >= op.end)
+      continue;
+    const pack<bf16, PER_LANE> x = load_part<T>(op, e);
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++)
+      most = max(most, magnitude(x.at[i]));
+  }
+  most = __reduce_max_sync(ALL_LANES, most);
+  if (threadIdx.x % LANES == 0)
+    warps[threadIdx.x / LANES] = most;
+  __syncthreads();
+  if (threadIdx.x > 0)
+    return;
+  uint32_t *const out = (uint32_t *)scale_of(op, t);
+  for (int w = 1; w < WARPS; w++)
+    most = max(most, warps[w]);
+  *out = max(*out, most);
+}
+
+template <typename T> __global__ void __launch_bounds__(THREADS) code_part(const fp8_part op)
+{
+  const tile t = my_tile(op);
+  const float factor = factor_of(*scale_of(op, t));
+#pragma unroll 4
+  for (int r = 0; r < FP8_TILE; r += WARPS) {
+    const int64_t e = (t.row + r) * op.columns + t.column;
+    if (e < op.begin || e >= op.end)
+      continue;
+    const pack<bf16, PER_LANE> x = load_part<T>(op, e);
+    float wide[PER_LANE];
+#pragma unroll
+    for (int i = 0; i < PER_LANE; i++)
+      wide[i] = to_float(x.at[i]);
+    *(uint32_t *)(op.code + (e - op.begin)) = codes_of(wide, factor);
+  }
+}
+
+__global__ void merge_words(int64_t n, int parts, const uint32_t *received, uint32_t *out)
+{
+  const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  uint32_t most = 0;
+  if (i >= n)
+    return;
+  for (int p = 0; p < parts; p++)
+    most = max(most, received[p * n + i]);
+  out[i] = most;
+}
+
+/* A block of threads has a row of scales. */
+__global__ void make_scales(int64_t tiles, int64_t pitch, float *scale)
+{
+  float *const row = scale + blockIdx.x * pitch;
+  for (int64_t t = threadIdx.x; t < pitch; t += blockDim.x)
+    row[t] = t < tiles ? fp8_scale(__float_as_uint(row[t])) : 0;
+}
+
+/* 4 x 4 bytes. */
+__device__ __forceinline__ void turn_bytes(uint32_t (&w)[4])
+{
+  const uint32_t a = __byte_perm(w[0], w[1], 0x5140), b = __byte_perm(w[0], w[1], 0x7362),
+                 c = __byte_perm(w[2], w[3], 0x5140), d = __byte_perm(w[2], w[3], 0x7362);
+  w[0] = __byte_perm(a, c, 0x5410);
+  w[1] = __byte_perm(a, c, 0x7632);
+  w[2] = __byte_perm(b, d, 0x5410);
+  w[3] = __byte_perm(b, d, 0x7632);
+}
+
+/* As code_operand() has it, of codes. */
+__global__ void __launch_bounds__(THREADS) turn_codes(const fp8_turn op)
+{
+  __shared__ uint2 turned[FP8_TILE][GROUPS];
+  const place p = my_place();
+  const int64_t i = (int64_t)blockIdx.y * FP8_TILE, j = (int64_t)blockIdx.x * FP8_TILE;
+  uint2 x[EACH];
+#pragma unroll
+  for (int r = 0; r < EACH; r++)
+    x[r] = *(const uint2 *)(op.code + (i + p.g * EACH + r) * op.columns + j + p.c * EACH);
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    uint32_t low[4], high[4];
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+      low[r] = half ? x[r].y : x[r].x;
+      high[r] = half ? x[r + 4].y : x[r + 4].x;
+    }
+    turn_bytes(low);
+    turn_bytes(high);
+#pragma unroll
+    for (int c = 0; c < 4; c++)
+      turned[p.c * EACH + half * 4 + c][p.g ^ p.c] = {low[c], high[c]};
+  }
+  const int64_t pitch = fp8_pitch(op.rows), rest = pitch - op.rows / FP8_TILE;
+  float *const scales = op.turned_scale + blockIdx.x * pitch;
+  if (threadIdx.x == 0)
+    scales[blockIdx.y] = op.scale[blockIdx.y * fp8_pitch(op.columns) + blockIdx.x];
+  if (blockIdx.y == 0 && threadIdx.x < rest)
+    scales[op.rows / FP8_TILE + threadIdx.x] = 0;
+  __syncthreads();
+#pragma unroll
+  for (int r = 0; r < EACH; r++) {
+    const int row = r * GROUPS + p.g;
+    *(uint2 *)(op.turned + (j + row) * op.rows + i + p.c * EACH) = turned[row][p.c ^ (row / EACH)];
+  }
+}
+
+dim3 part_grid(const fp8_part *op)
+{
+  const int64_t first = op->begin / op->columns / FP8_TILE,
+                last = (op->end - 1) / op->columns / FP8_TILE;
+  return dim3((unsigned)(op->columns / FP8_TILE), (unsigned)(last - first + 1));
+}
+
 } // namespace
+
+void gpu_fp8_largest(const struct gpu_launch *launch, const struct fp8_part *op)
+{
+  if (op->type == DTYPE_F32)
+    find_largest<float><<<part_grid(op), THREADS, 0, launch->stream>>>(*op);
+  else
+    find_largest<bf16><<<part_grid(op), THREADS, 0, launch->stream>>>(*op);
+}
+
+void gpu_fp8_code(const struct gpu_launch *launch, const struct fp8_part *op)
+{
+  if (op->type == DTYPE_F32)
+    code_part<float><<<part_grid(op), THREADS, 0, launch->stream>>>(*op);
+  else
+    code_part<bf16><<<part_grid(op), THREADS, 0, launch->stream>>>(*op);
+}
+
+void gpu_fp8_merge(const struct gpu_launch *launch, int64_t n, int parts, const uint32_t *received,
+                   uint32_t *out)
+{
+  merge_words<<<(unsigned)pieces_of(n, THREADS), THREADS, 0, launch->stream>>>(n, parts, received,
+                                                                               out);
+}
+
+void gpu_fp8_scales(const struct gpu_launch *launch, int64_t rows, int64_t columns, float *scale)
+{
+  make_scales<<<(unsigned)(rows / FP8_TILE), LANES, 0, launch->stream>>>(columns / FP8_TILE,
+                                                                         fp8_pitch(columns), scale);
+}
+
+void gpu_fp8_turn(const struct gpu_launch *launch, const struct fp8_turn *op)
+{
+  const dim3 grid((unsigned)(op->columns / FP8_TILE), (unsigned)(op->rows / FP8_TILE));
+  turn_codes<<<grid, THREADS, 0, launch->stream>>>(*op);
+}
 
 void gpu_fp8_quantise(const struct gpu_launch *launch, const struct fp8_quantise *op)
 {

@@ -29,6 +29,70 @@ enum status cuda_fp8_quantise(struct lane *lane, const struct fp8_quantise *op)
   return cuda_check_launch("an operand in fp8");
 }
 
+static enum status check_part(struct lane *lane, const struct fp8_part *op)
+{
+  const uintptr_t bits = (uintptr_t)op->x | (uintptr_t)op->code * 4;
+  const bool typed = op->type == DTYPE_F32 || op->type == DTYPE_BF16;
+  if (!lane->device->model.fp8)
+    return status_set(STATUS_UNSUPPORTED, "%s has no products in fp8 with a scale per 128 elements",
+                      lane->device->product);
+  if (op->begin >= op->end || op->begin % 4 || op->end % 4 || op->columns % FP8_TILE || bits % 16 ||
+      !typed)
+    return status_set(STATUS_INTERNAL,
+                      "elements %lld to %lld, in %s, of a weight in fp8 with rows of %lld: rows "
+                      "must be multiples of %d, and parts of 4",
+                      (long long)op->begin, (long long)op->end, dtype_name(op->type),
+                      (long long)op->columns, FP8_TILE);
+  return STATUS_OK;
+}
+
+enum status cuda_fp8_largest(struct lane *lane, const struct fp8_part *op)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  const enum status status = check_part(lane, op);
+  if (status)
+    return status;
+  gpu_fp8_largest(&launch, op);
+  return cuda_check_launch("magnitudes of a weight");
+}
+
+enum status cuda_fp8_code(struct lane *lane, const struct fp8_part *op)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  const enum status status = check_part(lane, op);
+  if (status)
+    return status;
+  gpu_fp8_code(&launch, op);
+  return cuda_check_launch("codes of a weight");
+}
+
+enum status cuda_fp8_merge(struct lane *lane, int64_t n, int parts, const uint32_t *received,
+                           uint32_t *out)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_fp8_merge(&launch, n, parts, received, out);
+  return cuda_check_launch("magnitudes of all ranks");
+}
+
+enum status cuda_fp8_scales(struct lane *lane, int64_t rows, int64_t columns, float *scale)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  gpu_fp8_scales(&launch, rows, columns, scale);
+  return cuda_check_launch("scales of a weight");
+}
+
+enum status cuda_fp8_turn(struct lane *lane, const struct fp8_turn *op)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  const uintptr_t bits = (uintptr_t)op->code | (uintptr_t)op->turned;
+  if (op->rows % FP8_TILE || op->columns % FP8_TILE || bits % 8)
+    return status_set(STATUS_INTERNAL,
+                      "codes of a weight of %lld x %lld elements: both must be multiples of %d",
+                      (long long)op->rows, (long long)op->columns, FP8_TILE);
+  gpu_fp8_turn(&launch, op);
+  return cuda_check_launch("codes of a transposed weight");
+}
+
 enum status cuda_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,
                                const void *d, bool accumulate, void *db)
 {

@@ -12,6 +12,19 @@ OPERATION(matmul, (struct lane *lane, const struct matmul *op), (lane, op),
 OPERATION(fp8_quantise, (struct lane *lane, const struct fp8_quantise *op), (lane, op),
           CLASS_ACTIVATIONS, bytes_of(lane, 1.0 * op->rows * op->columns) +
             1.0 * op->rows * op->columns)
+OPERATION(fp8_largest, (struct lane *lane, const struct fp8_part *op), (lane, op),
+          CLASS_SUMS, (double)(op->end - op->begin) * dtype_size(op->type))
+OPERATION(fp8_merge, (struct lane *lane, int64_t n, int parts, const uint32_t *received,
+                      uint32_t *out),
+          (lane, n, parts, received, out),
+          CLASS_SUMS, 4.0 * n * (parts + 1))
+OPERATION(fp8_scales, (struct lane *lane, int64_t rows, int64_t columns, float *scale),
+          (lane, rows, columns, scale),
+          CLASS_SUMS, 8.0 * rows / FP8_TILE * fp8_pitch(columns))
+OPERATION(fp8_code, (struct lane *lane, const struct fp8_part *op), (lane, op),
+          CLASS_SUMS, (double)(op->end - op->begin) * (dtype_size(op->type) + 1))
+OPERATION(fp8_turn, (struct lane *lane, const struct fp8_turn *op), (lane, op),
+          CLASS_ACTIVATIONS, 2.0 * op->rows * op->columns)
 OPERATION(bias_gradient, (struct lane *lane, int64_t rows, int64_t n, int64_t tile, int64_t ld,
                           const void *d, bool accumulate, void *db),
           (lane, rows, n, tile, ld, d, accumulate, db),

@@ -1,6 +1,7 @@
 /* Operands and products in fp8 on the host. Oracles: the conversion to e4m3 of base/dtype, which is
  * written apart from the rule. The definition of scales, in doubles. Codes of a transpose that was
- * made before. Products of the decoded operands in doubles. */
+ * made before. Codes of a whole weight for those of its parts. Products of the decoded operands in
+ * doubles. */
 #include "fixture.h"
 
 #include <float.h>
@@ -234,6 +235,80 @@ static void zeros_and_subnormals(void **state)
   assert_true(isinf(value[4 * n]));
 }
 
+enum { MEMBERS = 3 };
+
+/* Members have parts of a weight that end within blocks. Largest magnitudes of each, merged. */
+static float *scales_of_parts(const void *x, enum dtype type, int64_t rows, int64_t columns,
+                              const int64_t *cut)
+{
+  const int64_t n = rows / FP8_TILE * fp8_pitch(columns);
+  float *each = bytes((size_t)(MEMBERS * n) * sizeof *each), *all = nans(n);
+  memset(each, 0, (size_t)(MEMBERS * n) * sizeof *each);
+  for (int m = 0; m < MEMBERS; m++)
+    assert_ok(half_ops->fp8_largest(
+        lane, &(struct fp8_part){.columns = columns,
+                                 .begin = cut[m],
+                                 .end = cut[m + 1],
+                                 .type = type,
+                                 .x = (const char *)x + (size_t)cut[m] * dtype_size(type),
+                                 .scale = each + m * n}));
+  assert_ok(half_ops->fp8_merge(lane, n, MEMBERS, (const uint32_t *)each, (uint32_t *)all));
+  assert_ok(half_ops->fp8_scales(lane, rows, columns, all));
+  return all;
+}
+
+/* Of fp32 that is rounded first, or of bf16. `bad`: an element is not finite, and a block is
+ * zero. */
+static void check_parts(bool wide, bool bad)
+{
+  const int64_t rows = 384, columns = 640,
+                cut[] = {0, 131 * columns + 64, 200 * columns + 8, rows * columns};
+  float *x = widened(varied(rows, columns), rows * columns);
+  for (int64_t i = 0; i < rows * columns; i++)
+    x[i] *= 1.001f; /* no bf16 number */
+  for (int64_t i = 0; i < FP8_TILE * FP8_TILE && bad; i++)
+    x[i / FP8_TILE * columns + i % FP8_TILE] = 0;
+  if (bad)
+    x[300 * columns + 200] = NAN;
+  const uint16_t *narrow = halves(x, rows * columns);
+  const enum dtype type = wide ? DTYPE_F32 : DTYPE_BF16;
+  const void *source = wide ? (const void *)x : narrow;
+  const struct operand want = quantise(narrow, rows, columns, columns, true, false),
+                       turned = quantise(narrow, rows, columns, columns, true, true);
+  float *scale = scales_of_parts(source, type, rows, columns, cut);
+  assert_same_bits(scale, want.scale, (size_t)scales_of(&want) * sizeof *scale);
+  uint8_t *code = bytes((size_t)(rows * columns));
+  for (int m = 0; m < MEMBERS; m++)
+    assert_ok(half_ops->fp8_code(
+        lane, &(struct fp8_part){.columns = columns,
+                                 .begin = cut[m],
+                                 .end = cut[m + 1],
+                                 .type = type,
+                                 .x = (const char *)source + (size_t)cut[m] * dtype_size(type),
+                                 .scale = scale,
+                                 .code = code + cut[m]}));
+  assert_same_bits(code, want.code, (size_t)(rows * columns));
+  uint8_t *back = bytes((size_t)(rows * columns));
+  float *back_scale = nans(scales_of(&turned));
+  assert_ok(half_ops->fp8_turn(lane, &(struct fp8_turn){.rows = rows,
+                                                        .columns = columns,
+                                                        .code = code,
+                                                        .scale = scale,
+                                                        .turned = back,
+                                                        .turned_scale = back_scale}));
+  assert_same_bits(back, turned.code, (size_t)(rows * columns));
+  assert_same_bits(back_scale, turned.scale, (size_t)scales_of(&turned) * sizeof *back_scale);
+}
+
+static void parts_have_the_codes_of_the_whole(void **state)
+{
+  (void)state;
+  for (int bad = 0; bad < 2; bad++) {
+    check_parts(true, bad);
+    check_parts(false, bad);
+  }
+}
+
 /* All products of e4m3 numbers are exact in fp32, and sums are fp32's; bf16 rounds by 2^-9. */
 static void check_product(int64_t m, int64_t n, int64_t k, enum epilogue epilogue, bool add,
                           bool accumulate)
@@ -369,11 +444,16 @@ static void refusals(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(scales_are_the_least_powers_of_two), DEVICE_TEST(codes_are_rounded_to_nearest),
-      DEVICE_TEST(groups_have_scales_of_their_own),    DEVICE_TEST(transposes_and_strides),
-      DEVICE_TEST(groups_that_are_not_finite),         DEVICE_TEST(zeros_and_subnormals),
-      DEVICE_TEST(products_are_within_their_bound),    DEVICE_TEST(gradients_of_weights),
-      DEVICE_TEST(a_product_with_nan_is_nan),          DEVICE_TEST(refusals)};
+  const struct CMUnitTest tests[] = {DEVICE_TEST(scales_are_the_least_powers_of_two),
+                                     DEVICE_TEST(codes_are_rounded_to_nearest),
+                                     DEVICE_TEST(groups_have_scales_of_their_own),
+                                     DEVICE_TEST(transposes_and_strides),
+                                     DEVICE_TEST(groups_that_are_not_finite),
+                                     DEVICE_TEST(zeros_and_subnormals),
+                                     DEVICE_TEST(parts_have_the_codes_of_the_whole),
+                                     DEVICE_TEST(products_are_within_their_bound),
+                                     DEVICE_TEST(gradients_of_weights),
+                                     DEVICE_TEST(a_product_with_nan_is_nan),
+                                     DEVICE_TEST(refusals)};
   return cmocka_run_group_tests(tests, start, stop);
 }

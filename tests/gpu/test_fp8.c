@@ -141,22 +141,28 @@ static void assert_same_scales(const float *a, const float *b, size_t n)
       fail_msg("scale %zu of %zu is %a on the GPU and %a on the host", i, n, a[i], b[i]);
 }
 
+static void assert_same_operand(const struct operand *y, const char *what)
+{
+  uint8_t *code = download(&y->code);
+  float *scale = download(&y->scale);
+  const uint8_t *want = y->code.here;
+  assert_same_scales(scale, y->scale.here, y->scale.size / sizeof *scale);
+  for (int64_t i = 0; i < y->n * y->k; i++)
+    if (code[i] != want[i])
+      fail_msg("%s, code %lld of %lld x %lld: %02x on the GPU, %02x on the host", what,
+               (long long)i, (long long)y->n, (long long)y->k, code[i], want[i]);
+  mem_free(code);
+  mem_free(scale);
+}
+
 static void check_bits(int64_t rows, int64_t columns, int64_t ld, bool blocks, bool transposed,
                        int bad)
 {
+  static const char *const names[] = {"tiles", "tiles of the transpose", "blocks",
+                                      "blocks of the transpose"};
   struct twin x = numbers(rows * ld, 1, true, bad);
   struct operand y = quantise(&x, quantise_of(&x, rows, columns, ld, blocks, transposed));
-  uint8_t *code = download(&y.code);
-  float *scale = download(&y.scale);
-  const uint8_t *want = y.code.here;
-  assert_same_scales(scale, y.scale.here, y.scale.size / sizeof *scale);
-  for (int64_t i = 0; i < rows * columns; i++)
-    if (code[i] != want[i])
-      fail_msg("%s%s, code %lld of %lld x %lld: %02x on the GPU, %02x on the host",
-               blocks ? "blocks" : "tiles", transposed ? " of the transpose" : "", (long long)i,
-               (long long)y.n, (long long)y.k, code[i], want[i]);
-  mem_free(code);
-  mem_free(scale);
+  assert_same_operand(&y, names[2 * blocks + transposed]);
   forget(&y);
   drop(&x);
 }
@@ -275,6 +281,103 @@ static void check_product(const struct product *p)
   forget(&b);
 }
 
+/* ---- parts of a weight ---- */
+
+enum { MEMBERS = 3 };
+
+struct weight {
+  int64_t rows, columns, cut[MEMBERS + 1];
+  enum dtype type;
+};
+
+static struct fp8_part part_of(const struct weight *w, int m, const void *x, void *scale,
+                               void *code)
+{
+  return (struct fp8_part){.columns = w->columns,
+                           .begin = w->cut[m],
+                           .end = w->cut[m + 1],
+                           .type = w->type,
+                           .x = (const char *)x + (size_t)w->cut[m] * dtype_size(w->type),
+                           .scale = scale,
+                           .code = (uint8_t *)code + w->cut[m]};
+}
+
+/* Scales and codes from all parts, and the transpose of them, on one device. `there`: the GPU. */
+static void code_parts(const struct weight *w, bool there, struct twin *x, struct twin *each,
+                       struct operand *y, struct operand *turned)
+{
+#define AT(twin) (there ? (twin).there : (twin).here)
+  const struct device_ops *ops = there ? gpu->ops : host->ops;
+  struct lane *lane = there ? gpu_lane : host_lane;
+  const int64_t n = scales_of(w->rows, w->columns, true);
+  must(ops->zero(lane, AT(*each), each->size));
+  for (int m = 0; m < MEMBERS; m++) {
+    const struct fp8_part part = part_of(w, m, AT(*x), (float *)AT(*each) + m * n, AT(y->code));
+    must(ops->fp8_largest(lane, &part));
+  }
+  must(ops->fp8_merge(lane, n, MEMBERS, AT(*each), AT(y->scale)));
+  must(ops->fp8_scales(lane, w->rows, w->columns, AT(y->scale)));
+  for (int m = 0; m < MEMBERS; m++) {
+    const struct fp8_part part = part_of(w, m, AT(*x), AT(y->scale), AT(y->code));
+    must(ops->fp8_code(lane, &part));
+  }
+  must(ops->fp8_turn(lane, &(struct fp8_turn){.rows = w->rows,
+                                              .columns = w->columns,
+                                              .code = AT(y->code),
+                                              .scale = AT(y->scale),
+                                              .turned = AT(turned->code),
+                                              .turned_scale = AT(turned->scale)}));
+#undef AT
+}
+
+static struct operand room_for(int64_t n, int64_t k)
+{
+  struct operand y = {.n = n, .k = k};
+  y.code = make((size_t)(n * k));
+  y.scale = make((size_t)scales_of(n, k, true) * sizeof(float));
+  return y;
+}
+
+static void check_weight(const struct weight *w, int bad)
+{
+  const int64_t n = w->rows * w->columns;
+  struct twin narrow = numbers(n, 1, true, bad), wide = make((size_t)n * sizeof(float)),
+              each = make((size_t)(MEMBERS * scales_of(w->rows, w->columns, true)) * sizeof(float));
+  dtype_convert(wide.here, DTYPE_F32, narrow.here, DTYPE_BF16, (size_t)n);
+  for (int64_t i = 0; i < n; i++)
+    ((float *)wide.here)[i] *= 1.001f;
+  must_cuda(cudaMemcpy(wide.there, wide.here, wide.size, cudaMemcpyHostToDevice));
+  struct twin *x = w->type == DTYPE_F32 ? &wide : &narrow;
+  struct operand y = room_for(w->rows, w->columns), turned = room_for(w->columns, w->rows);
+  code_parts(w, false, x, &each, &y, &turned);
+  code_parts(w, true, x, &each, &y, &turned);
+  assert_same_operand(&y, "parts");
+  assert_same_operand(&turned, "the transpose of parts");
+  forget(&y);
+  forget(&turned);
+  drop(&each);
+  drop(&wide);
+  drop(&narrow);
+}
+
+static void parts_have_the_hosts_bits(void **state)
+{
+  (void)state;
+  for (int type = 0; type < 2; type++)
+    for (int bad = 0; bad <= 3; bad += 3) {
+      const struct weight weights[] = {
+          {384, 640, {0, 131 * 640 + 64, 200 * 640 + 8, 384 * 640}, 0},
+          {128, 128, {0, 8, 8192, 128 * 128}, 0},
+          {1152, 896, {0, 256, 1000 * 896 + 256, 1152 * 896}, 0},
+      };
+      for (size_t i = 0; i < sizeof weights / sizeof *weights; i++) {
+        struct weight w = weights[i];
+        w.type = type ? DTYPE_BF16 : DTYPE_F32;
+        check_weight(&w, bad);
+      }
+    }
+}
+
 static void products_are_within_their_bound(void **state)
 {
   (void)state;
@@ -305,6 +408,12 @@ static void refusals(void **state)
   op.columns = 128;
   op.ld = 190;
   assert_int_equal(gpu->ops->fp8_quantise(gpu_lane, &op), STATUS_INTERNAL);
+  const struct fp8_part part = {
+      .columns = 128, .begin = 2, .end = 130, .type = DTYPE_F32, .x = x.there, .scale = x.there};
+  assert_int_equal(gpu->ops->fp8_largest(gpu_lane, &part), STATUS_INTERNAL);
+  assert_int_equal(gpu->ops->fp8_code(gpu_lane, &part), STATUS_INTERNAL);
+  const struct fp8_turn turn = {.rows = 128, .columns = 192, .code = x.there, .turned = x.there};
+  assert_int_equal(gpu->ops->fp8_turn(gpu_lane, &turn), STATUS_INTERNAL);
   const struct matmul product = {.m = 128,
                                  .n = 128,
                                  .k = 128,
@@ -456,6 +565,7 @@ int main(int argc, char **argv)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(bits_are_the_hosts),
       cmocka_unit_test(bits_of_all_numbers),
+      cmocka_unit_test(parts_have_the_hosts_bits),
       cmocka_unit_test(products_are_within_their_bound),
       cmocka_unit_test(refusals),
   };
