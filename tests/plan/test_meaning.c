@@ -7,7 +7,8 @@
  * micro-batches of gradients of the right parameters, and the norm counted every element once.
  * Instructions run in the plan's order, and in random orders that heed nothing but lanes and waits.
  * In a 16-bit type parameters are the upper half of their master, and moments the lower half of
- * what they were. */
+ * what they were. In fp8 a parameter is a byte that depends on it and on the unit's scales, and
+ * these are sums over all of its parameters. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,6 +60,24 @@ static uint32_t digest_params(struct words w, bool half)
     return digest(w);
   for (int64_t i = 0; i < 2 * w.n; i++)
     sum += halves(w)[i] * (uint32_t)(2 * i + 1);
+  return sum;
+}
+
+static uint8_t *codes(struct words w)
+{
+  return (uint8_t *)w.at;
+}
+
+static uint8_t code(uint16_t x, uint32_t scales)
+{
+  return (uint8_t)(mix(x, scales) >> 7);
+}
+
+static uint32_t digest_codes(struct words w, uint32_t scales)
+{
+  uint32_t sum = mix(8, scales);
+  for (int64_t i = 0; i < 4 * w.n; i++)
+    sum += codes(w)[i] * (uint32_t)(2 * i + 1);
   return sum;
 }
 
@@ -132,6 +151,7 @@ struct truth {
   const struct model *model;
   bool half, half_moments, immediate;
   struct words p[MOST_UNITS], m[MOST_UNITS], v[MOST_UNITS], g[MOST_UNITS];
+  struct words scales[MOST_UNITS]; /* of units in fp8 */
   uint32_t loss[STEPS];
 };
 
@@ -160,6 +180,7 @@ static void truth_create(struct truth *t, const struct plan *plan)
     t->m[u] = make_words(trained);
     t->v[u] = make_words(trained);
     t->g[u] = make_words(trained);
+    t->scales[u] = make_words(plan->scales[u] < 0 ? 0 : plan->buffer[plan->scales[u]].bytes / 4);
     fill(t->p[u], (uint32_t)(1000 + u), false);
   }
 }
@@ -171,12 +192,29 @@ static void truth_destroy(struct truth *t)
     mem_free(t->m[u].at);
     mem_free(t->v[u].at);
     mem_free(t->g[u].at);
+    mem_free(t->scales[u].at);
   }
+}
+
+static uint32_t truth_codes(const struct truth *t, int u)
+{
+  const struct words scales = t->scales[u], bytes = make_words(t->p[u].n / 4);
+  memset(scales.at, 0, (size_t)scales.n * sizeof(uint32_t));
+  for (int64_t i = 0; i < t->p[u].n; i++)
+    scales.at[i % scales.n] += cast(t->p[u].at[i]);
+  const uint32_t sum = digest(scales);
+  for (int64_t i = 0; i < t->p[u].n; i++)
+    codes(bytes)[i] = code(cast(t->p[u].at[i]), sum);
+  const uint32_t out = digest_codes(bytes, sum);
+  mem_free(bytes.at);
+  return out;
 }
 
 static uint32_t truth_params(const struct truth *t, int u)
 {
   uint32_t sum = 0;
+  if (t->scales[u].n > 0)
+    return truth_codes(t, u);
   if (!t->half)
     return digest(t->p[u]);
   for (int64_t i = 0; i < t->p[u].n; i++)
@@ -402,7 +440,7 @@ static struct members members_of(const struct machine *m, int rank, int i)
     return (struct members){rank / local * local, 1, local, rank % local};
   if (plan->instr[i].attr.group == GROUP_ACROSS)
     return (struct members){rank % local, local, m->ranks / local, rank / local};
-  if (plan->instr[i].op == OP_GATHER && plan->input.strategy == STRATEGY_NO_SHARD)
+  if (plan->instr[i].attr.group == GROUP_NONE)
     return (struct members){rank, 1, 1, 0};
   bool replicas =
       plan->instr[i].attr.group == GROUP_REPLICAS ||
@@ -413,6 +451,95 @@ static struct members members_of(const struct machine *m, int rank, int i)
   return (struct members){rank / shape->group * shape->group, 1, shape->group, rank % shape->group};
 }
 
+static const struct plan_buffer *use_buffer(const struct machine *m, int rank, int i, int k)
+{
+  const struct plan *plan = m->plan[rank];
+  return plan->instr[i].use[k].buffer < 0 ? NULL : &plan->buffer[plan->instr[i].use[k].buffer];
+}
+
+/* Element e of a shard, in fp32 or 16 bits. */
+static uint16_t upper(const struct machine *m, int rank, int i, int k, int64_t e)
+{
+  const struct words w = use_words(m, rank, i, k);
+  return use_buffer(m, rank, i, k)->dtype == DTYPE_F32 ? cast(w.at[e]) : halves(w)[e];
+}
+
+static void add_to_scales(struct machine *m, int rank, int i, int k, struct layout_range range)
+{
+  const struct words scales = use_words(m, rank, i, MEASURE_SCALES);
+  if (!use_buffer(m, rank, i, k))
+    return;
+  assert_int_equal(use_buffer(m, rank, i, k)->elements, range.end - range.begin);
+  for (int64_t e = range.begin; e < range.end; e++)
+    scales.at[e % scales.n] += upper(m, rank, i, k, e - range.begin);
+}
+
+static void measure(struct machine *m, int i)
+{
+  for (int rank = 0; rank < m->ranks; rank++) {
+    const struct plan *plan = m->plan[rank];
+    const struct words scales = use_words(m, rank, i, MEASURE_SCALES);
+    memset(scales.at, 0, (size_t)scales.n * sizeof(uint32_t));
+    add_to_scales(m, rank, i, MEASURE_TRAINED, plan->owned[plan->instr[i].unit]);
+    add_to_scales(m, rank, i, MEASURE_FROZEN, plan->frozen_owned[plan->instr[i].unit]);
+  }
+  for (int rank = 0; rank < m->ranks; rank++) {
+    const struct members members = members_of(m, rank, i);
+    if (!use_buffer(m, rank, i, MEASURE_RECEIVED))
+      continue;
+    const struct words received = use_words(m, rank, i, MEASURE_RECEIVED);
+    const int64_t share = received.n / members.n;
+    assert_int_equal(share * members.n, received.n);
+    for (int k = 0; k < members.n; k++)
+      memcpy(received.at + k * share,
+             use_words(m, members.first + k * members.stride, i, MEASURE_SCALES).at +
+                 members.index * share,
+             (size_t)share * sizeof(uint32_t));
+  }
+}
+
+/* The share of member k, from what it received. */
+static void take_share(struct machine *m, int rank, int i, int k)
+{
+  const struct members members = members_of(m, rank, i);
+  const int peer = members.first + k * members.stride;
+  const struct words received = use_words(m, peer, i, SCALES_RECEIVED),
+                     scales = use_words(m, rank, i, SCALES_ALL);
+  const int64_t share = scales.n / members.n;
+  for (int64_t e = 0; e < share; e++) {
+    uint32_t sum = 0;
+    for (int j = 0; j < members.n; j++)
+      sum += received.at[j * share + e];
+    scales.at[k * share + e] = sum;
+  }
+}
+
+static void gather_scales(struct machine *m, int i)
+{
+  for (int rank = 0; rank < m->ranks; rank++) {
+    const int n = members_of(m, rank, i).n;
+    for (int k = 0; k < n && use_buffer(m, rank, i, SCALES_RECEIVED); k++)
+      take_share(m, rank, i, k);
+    if (!use_buffer(m, rank, i, SCALES_CODES))
+      continue;
+    const struct words to = use_words(m, rank, i, SCALES_CODES);
+    const uint32_t sum = digest(use_words(m, rank, i, SCALES_ALL));
+    for (int64_t e = 0; e < 4 * to.n; e++)
+      codes(to)[e] = code(upper(m, rank, i, SCALES_TRAINED, e), sum);
+  }
+}
+
+/* Member k's part in fp8. */
+static void gather_codes(struct machine *m, int rank, int i, int k, int peer)
+{
+  const struct words whole = use_words(m, rank, i, GATHER_WHOLE);
+  const int64_t n = use_buffer(m, peer, i, GATHER_SHARD)->elements;
+  const uint32_t sum = digest(use_words(m, peer, i, GATHER_BY_SCALES));
+  assert_int_equal(n * members_of(m, rank, i).n, 4 * whole.n);
+  for (int64_t e = 0; e < n; e++)
+    codes(whole)[k * n + e] = code(upper(m, peer, i, GATHER_SHARD, e), sum);
+}
+
 /* Gathers of masters in another type cast them. */
 static void all_gather(struct machine *m, int i)
 {
@@ -421,6 +548,11 @@ static void all_gather(struct machine *m, int i)
     struct words whole = use_words(m, rank, i, 1);
     for (int k = 0; k < members.n; k++) {
       struct words part = use_words(m, members.first + k * members.stride, i, 0);
+      if (use_buffer(m, rank, i, 1)->dtype == DTYPE_F8_E4M3 &&
+          use_buffer(m, rank, i, 0)->dtype != DTYPE_F8_E4M3) {
+        gather_codes(m, rank, i, k, members.first + k * members.stride);
+        continue;
+      }
       if (part.n * members.n == whole.n) {
         memmove(whole.at + k * part.n, part.at, (size_t)part.n * sizeof(uint32_t));
         continue;
@@ -655,6 +787,15 @@ static void decode_params(const struct machine *m, const struct instr *instr, st
   }
 }
 
+/* The parameters, operand 0. */
+static uint32_t digest_operand(const struct plan *plan, const struct instr *instr,
+                               const struct words *w, bool half)
+{
+  const bool coded = instr->attr.fp8 && plan_gathers_codes(plan, instr->unit);
+  const int scales = instr->op == OP_BACKWARD ? BACKWARD_SCALES : FORWARD_SCALES;
+  return coded ? digest_codes(w[0], digest(w[scales])) : digest_params(w[0], half);
+}
+
 static void run_local(const struct machine *m, int rank, int i, int step)
 {
   const struct instr *instr = &m->plan[rank]->instr[i];
@@ -662,7 +803,7 @@ static void run_local(const struct machine *m, int rank, int i, int step)
   uint32_t seed;
   for (int k = 0; k < PLAN_MAX_USE; k++)
     w[k] = instr->use[k].buffer < 0 ? (struct words){0} : use_words(m, rank, i, k);
-  const uint32_t params = digest_params(w[0], m->half);
+  const uint32_t params = digest_operand(m->plan[rank], instr, w, m->half);
   switch (instr->op) {
   case OP_LOAD: fill(w[0], load_seed(step, rank, instr->micro), false); break;
   case OP_EMBED: fill(w[2], embed_seed(params, digest(w[1])), false); break;
@@ -733,6 +874,8 @@ static void run_instr(struct machine *m, int i, int step)
   case OP_GATHER_MESSAGES:
   case OP_GATHER_GRADS: all_gather(m, i); break;
   case OP_MAGNITUDE: find_magnitude(m, i); break;
+  case OP_MEASURE: measure(m, i); break;
+  case OP_GATHER_SCALES: gather_scales(m, i); break;
   case OP_EXCHANGE: exchange(m, i); break;
   case OP_SUM_SHARED: sum_shared(m, i); break;
   case OP_METRICS: all_reduce_metrics(m, i, step); break;
@@ -858,6 +1001,7 @@ static void check_point(const struct point *given, int how)
   coded.weights = how % 3 && point_gathers(given) ? inverted.name : NULL;
   coded.difference = coded.weights && keeps && how % 3 == 1;
   coded.mixed = coded.codec && how % 4 == 1;
+  coded.fp8 = given->half && how % 5 < 3;
   const struct point *point = &coded;
   struct machine m;
   struct truth t;
