@@ -59,8 +59,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [MEASURE_RECEIVED] = WRITES("received", .type = TYPE_BYTES, .extent = EXTENT_SCALES,
                 .wanted = verify_shares_scales),
         },
-        .one = {UNIT_BLOCK, EACH_STEP, plan_gathers_codes}, .check = check_measure, .cost = cost_measure,
-        .run = run_measure,
+        .one = {UNIT_BLOCK, EACH_STEP, plan_gathers_codes}, .check = check_measure,
+        .cost = cost_measure, .run = run_measure,
     },
     [OP_GATHER_SCALES] = {
         .name = "GATHER_SCALES", .lane = LANE_GATHER, .part = PART_COMM, .group = GROUP_GATHER,
@@ -74,8 +74,8 @@ const struct op_row op_rows[OP_COUNT] = {
             [SCALES_CODES] = WRITES("codes", .type = TYPE_WINDOW, .extent = EXTENT_OWNED,
                 .role = ROLE_CODES, .wanted = verify_keeps_codes),
         },
-        .one = {UNIT_BLOCK, EACH_STEP, plan_gathers_codes}, .check = check_scales, .cost = cost_measure,
-        .run = run_gather_scales,
+        .one = {UNIT_BLOCK, EACH_STEP, plan_gathers_codes}, .check = check_scales,
+        .cost = cost_measure, .run = run_gather_scales,
     },
     [OP_ENCODE_PARAMS] = {
         .name = "ENCODE_PARAMS", .lane = LANE_GATHER, .part = PART_NOTHING, .group = GROUP_GATHER,

@@ -46,3 +46,12 @@ test "$gpus" -ge 2 || exit 0
 train "$gpus" many $fp8
 train "$gpus" many_again $fp8
 same many many_again
+# Parameters that ranks fetch whole are coded by each product, which gives the same bits.
+for choice in shard.strategy=shard_grad_op shard.strategy=no_shard tiers.working=keep \
+  shard.gathered=1 "tiers.params=host tiers.optimizer=host transfer.params=shard" \
+  "tiers.params=host tiers.optimizer=host transfer.params=full"; do
+  rm -rf choice
+  # shellcheck disable=SC2086 # some assignments
+  train "$gpus" choice $fp8 $choice
+  same many choice
+done

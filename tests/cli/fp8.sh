@@ -22,18 +22,46 @@ train 2 stopped run.steps=3
 train 2 stopped --resume auto
 same plain stopped
 
-for choice in shard.strategy=shard_grad_op shard.strategy=no_shard shard.prefetch=0 \
-  tiers.working=keep tiers.activations=recompute eval.every=2; do
+# Each way in which codes are made, gathered, fetched or kept. With transfer.params=full ranks fetch
+# bf16, and products code it: the oracle of all others.
+host='tiers.params=host tiers.optimizer=host'
+for choice in shard.strategy=shard_grad_op shard.strategy=shard_optim shard.strategy=no_shard \
+  shard.prefetch=0 shard.gathered=1 tiers.working=keep tiers.activations=recompute eval.every=2 \
+  "$host transfer.params=shard" "$host transfer.params=full"; do
   rm -rf choice
   train 2 choice $choice
   same plain choice
 done
 
-# Another number of ranks adds gradients in another order.
-for ranks in 1 3; do
-  train $ranks "ranks$ranks"
-  close_to plain "ranks$ranks" 2e-3
+# Shards of three ranks end within blocks of 128 x 128 elements.
+train 3 thirds
+for choice in shard.strategy=no_shard tiers.working=keep "$host transfer.params=full"; do
+  rm -rf choice
+  train 3 choice $choice
+  same thirds choice
 done
+train 3 thirds_stopped run.steps=3
+train 3 thirds_stopped --resume auto
+same thirds thirds_stopped
+
+# Replicas of shard groups. One micro-batch, because hosts add up micro-batches in another order.
+groups='shard.strategy=hybrid_shard shard.group=2 data.batch=8 data.micro_batch=2'
+train 4 hybrid $groups
+train 4 hybrid_host $groups $host transfer.params=shard
+train 4 hybrid_full $groups $host transfer.params=full
+same hybrid hybrid_host
+same hybrid hybrid_full
+
+# Some parameters of a block do not learn, and are gathered apart.
+frozen='train.freeze=[*.q_proj.*,*input_layernorm*]'
+train 3 frozen "$frozen"
+train 3 frozen_full "$frozen" $host transfer.params=full
+same frozen frozen_full
+
+# Another number of ranks adds gradients in another order.
+train 1 alone
+close_to plain alone 2e-3
+close_to plain thirds 2e-3
 
 train 2 half run.compute=bf16
 train 2 excepted 'run.fp8_except=[h.*]'
@@ -76,3 +104,20 @@ fails 2 'run.fp8_except: no block of this model is named "h.2"; blocks are "h.0"
 "$SLUICE" plan tiny.yaml ranks=2 > plan.out
 grep -q 'FORWARD .* in fp8' plan.out || die "the plan does not say fp8"
 grep -q 'BACKWARD .* in fp8 but for weights' plan.out || die "the plan does not say which products"
+grep -q 'GATHER_SCALES' plan.out || die "the plan does not gather scales"
+
+# Blocks are gathered in half the bytes of bf16, and 2 % for scales and norms of blocks this small.
+sent() {
+  "$SLUICE" plan tiny.yaml ranks=2 local_ranks=1 list=false --json "$@" > plan.json
+  sed -n '/"node_sends"/,/}/s/.*"parameters": \([0-9]*\).*/\1/p' plan.json
+}
+gathered() {
+  "$SLUICE" plan tiny.yaml ranks=2 list=false --json "$@" > plan.json
+  sed -n '/"gathered parameters"/,/}/s/.*"transient": \([0-9]*\).*/\1/p' plan.json
+}
+apart='model.layers=4 model.width=256 model.ffn=512 model.vocab=16'
+bf16=$(sent $apart run.compute=bf16) fp8=$(sent $apart) root=$(sent $apart 'run.fp8_except=[h.*]')
+test "$root" = "$bf16" || die "blocks in bf16 send $root bytes and not $bf16"
+test $((fp8 * 100)) -lt $((bf16 * 56)) || die "fp8 sends $fp8 of $bf16 bytes"
+test "$(($(gathered $apart) * 2))" = "$(gathered $apart run.compute=bf16)" ||
+  die "windows are not half of those of bf16"

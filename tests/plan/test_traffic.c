@@ -79,8 +79,8 @@ static void send_collective(const struct plan *plan, const struct instr *instr,
 {
   const bool messages = instr->op == OP_GATHER_MESSAGES;
   const bool gathers = messages || instr->op == OP_GATHER || instr->op == OP_GATHER_GRADS ||
-                       instr->op == OP_MAGNITUDE;
-  if (!gathers && instr->op != OP_EXCHANGE)
+                       instr->op == OP_MAGNITUDE || instr->op == OP_GATHER_SCALES;
+  if (!gathers && instr->op != OP_EXCHANGE && instr->op != OP_MEASURE)
     return;
   for (int rank = 0; rank < plan->input.ranks; rank++) {
     int member[64], mine = 0;
@@ -88,12 +88,14 @@ static void send_collective(const struct plan *plan, const struct instr *instr,
     const int n = members_of(plan, group, is_over_replicas(plan, instr), rank, member);
     while (member[mine] != rank)
       mine++;
-    if (instr->op == OP_GATHER && plan->input.strategy == STRATEGY_NO_SHARD)
+    if (instr->attr.group == GROUP_NONE)
       continue;
     assert_int_equal(n, plan_instr_ranks(plan, instr));
     const int64_t gradient = plan->layout[instr->unit].trained / summed_before(plan, group);
     const int64_t whole = gathers ? plan->buffer[instr->use[1].buffer].bytes
-                                  : message_bytes(plan, instr, gradient, n);
+                          : instr->op == OP_MEASURE
+                              ? plan->buffer[instr->use[MEASURE_RECEIVED].buffer].bytes
+                              : message_bytes(plan, instr, gradient, n);
     const int64_t part = whole / n;
     for (int step = 1; step < n; step++)
       send(count, rank, gathers && by->ring ? member[(mine + 1) % n] : member[(mine + step) % n],
@@ -286,6 +288,40 @@ static void messages_of_parameters_are_smaller(void **state)
   }
 }
 
+/* Blocks in fp8 send a byte per element, and twice per step their scales. */
+static void codes_of_parameters_are_smaller(void **state)
+{
+  (void)state;
+  for (int i = 0; i < 4; i++) {
+    struct point point = {.strategy =
+                              (enum deck_strategy[]){STRATEGY_FULL_SHARD, STRATEGY_SHARD_GRAD_OP,
+                                                     STRATEGY_HYBRID_SHARD, STRATEGY_NO_SHARD}[i],
+                          .ranks = 4,
+                          .group = i == 2 ? 2 : 4,
+                          .micros = 2,
+                          .half = true};
+    const struct traffic_model by = {.local_ranks = 1};
+    const struct traffic_bytes half = check(&point, &by);
+    point.fp8 = true;
+    const struct traffic_bytes byte = check(&point, &by);
+    struct plan *plan = fixture_plan(&model, &point, 0);
+    const int members = i == 3 ? 1 : point.group;
+    int64_t saved = 0;
+    for (int n = 0; n < plan->n; n++) {
+      const struct instr *instr = &plan->instr[n];
+      if (instr->op == OP_GATHER && plan_gathers_codes(plan, instr->unit))
+        saved += plan->layout[instr->unit].flat * (members - 1);
+    }
+    for (int u = 0; u < model.units; u++)
+      if (plan->scales[u] >= 0)
+        saved -= 2 * plan->buffer[plan->scales[u]].bytes * (members - 1);
+    assert_int_equal(half.gather - byte.gather, saved * (point.ranks / members));
+    assert_int_equal(half.all - half.gather, byte.all - byte.gather);
+    assert_true(i == 3 ? byte.gather == 0 : byte.gather < half.gather);
+    plan_destroy(plan);
+  }
+}
+
 /* At a density of 1/32 a block of 512 sends 16 values and 16 indices of 2 bytes. */
 static void indices_are_counted(void **state)
 {
@@ -343,6 +379,7 @@ int main(void)
       cmocka_unit_test(every_message_is_counted),
       cmocka_unit_test(hybrid_sharding_spares_the_wire),
       cmocka_unit_test(messages_of_parameters_are_smaller),
+      cmocka_unit_test(codes_of_parameters_are_smaller),
       cmocka_unit_test(indices_are_counted),
       cmocka_unit_test(nodes_may_be_partly_used),
   };

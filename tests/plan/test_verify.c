@@ -615,6 +615,61 @@ static void gradients_travel_by_one_codec(void **state)
   broken_refused(plan, "has a codec and no messages");
 }
 
+static const struct point codes = {.strategy = STRATEGY_FULL_SHARD,
+                                   .ranks = 2,
+                                   .group = 2,
+                                   .micros = 2,
+                                   .freeze = FREEZE_ODD,
+                                   .half = true,
+                                   .fp8 = true};
+
+/* Codes by the scales of other parameters would be other numbers. */
+static void codes_are_of_their_scales(void **state)
+{
+  (void)state;
+  broken_without(&codes, OP_MEASURE, 1, "GATHER_SCALES h.0 (#6, gather) reads magnitudes, but");
+  broken_without(&codes, OP_GATHER_SCALES, 1, "h.0 has no GATHER_SCALES");
+
+  struct plan *plan = broken_start(&codes);
+  plan->instr[fixture_find(plan, OP_MEASURE, 1, -1)].use[MEASURE_TRAINED].buffer =
+      plan->instr[fixture_find(plan, OP_MEASURE, 1, -1)].use[MEASURE_FROZEN].buffer;
+  broken_settle(plan);
+  broken_refused(plan, "reads frozen.h.0 in the place of master.h.0");
+
+  plan = broken_start(&codes);
+  const int received =
+      plan->instr[fixture_find(plan, OP_MEASURE, 1, -1)].use[MEASURE_RECEIVED].buffer;
+  plan->instr[fixture_find(plan, OP_BACKWARD, 1, -1)].use[BACKWARD_SCALES].buffer = received;
+  broken_spread(plan);
+  broken_settle(plan);
+  broken_refused(plan, "reads magnitudes in the place of scales.h.0");
+  plan = broken_start(&codes);
+  broken_resize(plan, plan->scales[1], plan->buffer[plan->scales[1]].elements - 64);
+  broken_refused(plan, "elements of scales.h.0 where there must be");
+  plan = broken_start(&codes);
+  plan->policy[1].window = plan->policy[1].compute;
+  broken_refused(plan, "superfluous operand scales");
+
+  /* With copies, a GATHER reads the codes, and no master. */
+  struct point point = codes;
+  point.keep_working = true;
+  plan = broken_start(&point);
+  plan->instr[fixture_find(plan, OP_GATHER, 1, -1)].use[GATHER_SHARD].buffer = plan->master[1];
+  broken_settle(plan);
+  broken_refused(plan, "reads master.h.0 in the place of codes.h.0");
+
+  /* From host memory, a shard is fetched before it is measured. */
+  point = codes;
+  point.host = true;
+  plan = broken_start(&point);
+  struct instr *measure = &plan->instr[fixture_find(plan, OP_MEASURE, 1, -1)];
+  const int trained = measure->use[MEASURE_TRAINED].buffer;
+  measure->use[MEASURE_TRAINED].buffer = measure->use[MEASURE_FROZEN].buffer;
+  measure->use[MEASURE_FROZEN].buffer = trained;
+  broken_settle(plan);
+  broken_refused(plan, "which nothing has fetched");
+}
+
 static const struct point windows = {.strategy = STRATEGY_FULL_SHARD,
                                      .ranks = 2,
                                      .group = 2,
@@ -993,6 +1048,7 @@ int main(void)
       cmocka_unit_test(keys_and_values_have_their_place),
       cmocka_unit_test(attributes_are_the_inputs),
       cmocka_unit_test(gradients_travel_by_one_codec),
+      cmocka_unit_test(codes_are_of_their_scales),
       cmocka_unit_test(copies_get_every_difference),
       cmocka_unit_test(parameters_travel_by_one_codec),
       cmocka_unit_test(messages_have_their_places),
