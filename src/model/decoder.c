@@ -246,7 +246,9 @@ struct backward_work {
   struct turned turned;
   void *dattended;   /* [R, HD] */
   void *attention_y; /* [R, C] output of norm 1, then its gradient; on top of dattended */
-  struct fp8_room fp8;
+  /* Rooms of products: of the gradient by the activation, on top of dgate_up; of down's weight,
+   * next to the activation; of gate and up, on top of the activation; of attention's. */
+  struct fp8_room fp8_down, fp8_down_weight, fp8_gate_up, fp8_attention;
   void *scratch;
   size_t scratch_bytes;
 };
@@ -256,18 +258,13 @@ static int64_t larger(int64_t a, int64_t b)
   return a > b ? a : b;
 }
 
-/* For any product of a block: the widest operand is the gradient of gate and up, or that of
- * queries, keys and values. */
-static struct fp8_room lay_fp8(struct carve *from, const struct model *model, int64_t R,
-                               bool backward)
+/* For any product of a block's forward pass. */
+static struct fp8_room lay_fp8(struct carve *from, const struct model *model, int64_t R)
 {
   const struct widths n = widths_of(model);
-  const int64_t widest = larger(larger(n.C, n.heads), n.F);
   const struct fp8_sizes sizes = {.rows = R,
-                                  .width =
-                                      backward ? larger(widest, larger(2 * n.F, n.qkv)) : widest,
-                                  .weight = n.C * larger(n.qkv, 2 * n.F),
-                                  .x_width = backward ? widest : 0};
+                                  .width = larger(larger(n.C, n.heads), n.F),
+                                  .weight = n.C * larger(n.qkv, 2 * n.F)};
   return fp8_carve(from, model, &sizes);
 }
 
@@ -286,9 +283,32 @@ static struct forward_work lay_forward(struct carve *from, const struct model *m
   w.branch = carve(from, R, n.C, element);
   carve_beyond(from, &heads);
   carve_beyond(from, &mlp);
-  w.fp8 = lay_fp8(from, model, R, false);
+  w.fp8 = lay_fp8(from, model, R);
   w.scratch = carve(from, 0, 0, 0);
   return w;
+}
+
+/* What the feed-forward part uses. */
+static void lay_backward_mlp(struct carve *from, const struct model *model, int64_t R,
+                             struct backward_work *w)
+{
+  const struct widths n = widths_of(model);
+  const size_t element = dtype_size(model->config.compute);
+  const struct fp8_sizes down = {.rows = R, .width = n.C, .weight = n.C * n.F},
+                         down_weight = {.rows = R, .width = n.C, .x_width = n.F},
+                         gate_up = {
+                             .rows = R, .width = 2 * n.F, .weight = n.C * 2 * n.F, .x_width = n.C};
+  struct carve first = *from;
+  w->fp8_down = fp8_carve(&first, model, &down);
+  w->dgate_up = carve(from, R, 2 * n.F, element);
+  carve_beyond(from, &first); /* the activation is written while codes are read */
+  struct carve norm = *from;
+  w->activation = carve(from, R, n.F, element);
+  if (model->fp8 == FP8_ALL)
+    w->fp8_down_weight = fp8_carve(from, model, &down_weight);
+  w->mlp_y = carve(&norm, R, n.C, element);
+  w->fp8_gate_up = fp8_carve(&norm, model, &gate_up);
+  carve_beyond(from, &norm);
 }
 
 static struct backward_work lay_backward(struct carve *from, const struct model *model,
@@ -297,22 +317,22 @@ static struct backward_work lay_backward(struct carve *from, const struct model 
   const struct widths n = widths_of(model);
   int64_t R = shape_rows(s);
   size_t element = dtype_size(model->config.compute);
+  const struct fp8_sizes attention = {.rows = R,
+                                      .width = larger(larger(n.C, n.heads), n.qkv),
+                                      .weight = n.C * larger(n.heads, n.qkv),
+                                      .x_width = larger(n.C, n.heads)};
   struct backward_work w = {.stats = norm_stats_carve(from, R)};
   struct carve mlp = *from;
-  w.dgate_up = carve(&mlp, R, 2 * n.F, element);
-  struct carve mlp_norm = mlp;
-  w.activation = carve(&mlp, R, n.F, element);
-  w.mlp_y = carve(&mlp_norm, R, n.C, element);
+  lay_backward_mlp(&mlp, model, R, &w);
 
   w.dqkv = carve(from, R, n.qkv, element);
   w.turned = lay_turned(from, model, R);
   struct carve attention_norm = *from;
   w.dattended = carve(from, R, n.heads, element);
   w.attention_y = carve(&attention_norm, R, n.C, element);
-  carve_beyond(from, &mlp);
-  carve_beyond(from, &mlp_norm);
   carve_beyond(from, &attention_norm);
-  w.fp8 = lay_fp8(from, model, R, true);
+  w.fp8_attention = fp8_carve(from, model, &attention);
+  carve_beyond(from, &mlp);
   w.scratch = carve(from, 0, 0, 0);
   return w;
 }
@@ -389,6 +409,7 @@ static struct block bind_block(const struct model *model, int unit, struct model
 /* One call's block. */
 struct run {
   const struct model *model;
+  int unit;
   struct pass pass;
   struct widths n;
   struct block block;
@@ -471,6 +492,7 @@ enum status decoder_block_forward(const struct model *model, struct lane *lane, 
   struct carve room = {.base = work}, keep = {.base = saved};
   struct run run = {
       .model = model,
+      .unit = unit,
       .pass = {.lane = lane, .rows = shape_rows(s), .tile = s.T, .type = model->config.compute},
       .n = widths_of(model),
       .block = bind_block(model, unit, params, NULL),
@@ -500,18 +522,27 @@ enum status decoder_block_forward(const struct model *model, struct lane *lane, 
   return status;
 }
 
+/* The pass with a room for its products in fp8. */
+static struct pass pass_of(const struct run *run, struct fp8_room room)
+{
+  struct pass pass = run->pass;
+  pass.fp8 = fp8_of(run->model, run->unit, room);
+  return pass;
+}
+
 /* d: gradient by the block's output on entry, by the middle of the stream on return. */
 static enum status backward_mlp(const struct run *run, const struct backward_work *w, void *d)
 {
-  const struct pass *pass = &run->pass;
+  const struct pass down = pass_of(run, w->fp8_down), weight = pass_of(run, w->fp8_down_weight),
+                    gate_up = pass_of(run, w->fp8_gate_up), *pass = &gate_up;
   const struct block *block = &run->block;
-  enum status status = linear_backward_input(pass, &block->down, d, NULL, w->activation);
+  enum status status = linear_backward_input(&down, &block->down, d, NULL, w->activation);
   if (status == STATUS_OK)
     status = pass->lane->device->ops->swiglu_backward(pass->lane, pass->rows, run->n.F,
                                                       run->saved.gate_up, w->activation,
                                                       w->dgate_up, w->activation);
   if (status == STATUS_OK)
-    status = linear_backward_params(pass, &block->down, w->activation, d);
+    status = linear_backward_params(&weight, &block->down, w->activation, d);
   if (status == STATUS_OK)
     status = norm_forward(pass, &block->norm_2, run->saved.middle, NULL, NULL, w->mlp_y, w->stats);
   if (status == STATUS_OK)
@@ -590,7 +621,7 @@ static enum status backward_heads(const struct run *run, const struct attention 
 static enum status backward_attention(const struct run *run, const struct attention *attention,
                                       const struct backward_work *w, const void *x_in, void *d)
 {
-  const struct pass *pass = &run->pass;
+  const struct pass attended = pass_of(run, w->fp8_attention), *pass = &attended;
   const struct block *block = &run->block;
   enum status status = linear_backward_params(pass, &block->projection, run->saved.attended, d);
   if (status == STATUS_OK)
@@ -616,6 +647,7 @@ enum status decoder_block_backward(const struct model *model, struct lane *lane,
 {
   struct carve room = {.base = work}, keep = {.base = (void *)saved}; /* only read */
   struct run run = {.model = model,
+                    .unit = unit,
                     .pass = {.lane = lane,
                              .rows = shape_rows(s),
                              .tile = s.T,
@@ -628,7 +660,6 @@ enum status decoder_block_backward(const struct model *model, struct lane *lane,
   struct attention attention =
       block_attention(model, unit, s, heads_of(&run.saved, &w.turned), w.scratch);
 
-  run.pass.fp8 = fp8_of(model, unit, w.fp8);
   enum status status = carve_rest(&room, work_bytes, &w.scratch_bytes);
   if (status == STATUS_OK && !accumulate)
     status = unit_zero_gaps(&model->unit[unit], lane, grads);
