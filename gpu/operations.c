@@ -452,3 +452,13 @@ enum status cuda_update(struct lane *lane, int64_t n, const struct update *op, v
   gpu_update(&launch, n, op, master, grad, state, working);
   return cuda_check_launch("an optimizer's update");
 }
+
+/* Masters on a GPU are updated after the norm, which takes little time. */
+enum status cuda_speculate(struct lane *lane, int64_t n, const struct update *known,
+                           const void *pending, const struct update *next, const void *grad,
+                           void *master, void *const *state, void *copy)
+{
+  (void)lane, (void)n, (void)known, (void)pending, (void)next, (void)grad, (void)master,
+      (void)state, (void)copy;
+  return status_set(STATUS_UNSUPPORTED, "only the host updates before the norm is known");
+}

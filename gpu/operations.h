@@ -137,5 +137,10 @@ OPERATION(update, (struct lane *lane, int64_t n, const struct update *op, void *
                    const void *grad, void *const *state, void *copy),
           (lane, n, op, master, grad, state, copy),
           CLASS_UPDATE, (double)n * (double)update_bytes(op, master, state, copy))
+OPERATION(speculate, (struct lane *lane, int64_t n, const struct update *known,
+                      const void *pending, const struct update *next, const void *grad,
+                      void *master, void *const *state, void *copy),
+          (lane, n, known, pending, next, grad, master, state, copy),
+          CLASS_UPDATE, (double)n * (double)update_bytes(next, master, state, copy))
 /* clang-format on */
 #undef OPERATION

@@ -21,7 +21,7 @@ static const char *const param_transfers[] = {"shard", "full", NULL};
 static const char *const grad_transfers[] = {"gpu_reduce", "cpu_reduce", NULL};
 static const char *const moment_types[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const roundings[] = {"nearest", "stochastic", NULL};
-static const char *const updates[] = {"auto", "deferred", "immediate", NULL};
+static const char *const updates[] = {"auto", "deferred", "immediate", "speculative", NULL};
 static const char *const workspaces[] = {"fast", "tight", NULL};
 static const char *const workings[] = {"gather", "keep", NULL};
 static const char *const state_tiers[] = {"host", "nvme", NULL};
@@ -450,10 +450,12 @@ const struct option deck_table[] = {
              "  stochastic  up or down at random, so that the mean is exact"},
     {"optim.update", OPTION_CHOICE, AT(optim.update), "auto", .choices = updates,
      .text = "When parameters are updated.\n"
-             "  auto  immediate with tiers.optimizer=host if optim.clip=0 and "
-             "optim.nonfinite=stop, otherwise deferred\n"
+             "  auto  with tiers.optimizer=host immediate if optim.clip=0 and "
+             "optim.nonfinite=stop, otherwise speculative; on the device deferred\n"
              "  deferred  after the norm of all gradients is known\n"
-             "  immediate  as soon as the gradient of a unit is ready; needs optim.clip=0"},
+             "  immediate  as soon as the gradient of a unit is ready; needs optim.clip=0\n"
+             "  speculative  likewise, as if the norm were below optim.clip; a step that is clipped "
+             "is repaired, with the result of deferred"},
     {"optim.state", OPTION_CHOICE, AT(optim.state), "host", .choices = state_tiers,
      .text = "Where moments are stored with tiers.optimizer=host.\n"
              "  host  host memory\n"
@@ -771,6 +773,7 @@ static enum status check_device_state(const struct deck *deck)
     const char *key, *value;
     bool given;
   } keys[] = {{"transfer.grads", "cpu_reduce", deck->transfer.grads == DECK_CPU_REDUCE},
+              {"optim.update", "speculative", deck->optim.update == DECK_UPDATE_SPECULATIVE},
               {"optim.state", "nvme", deck->optim.state == DECK_STATE_NVME}};
   for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
     if (keys[k].given)
@@ -1108,12 +1111,14 @@ static bool reduce_every_micro(const struct deck *deck)
   return deck->shard.strategy != STRATEGY_SHARD_OPTIM && deck->shard.strategy != STRATEGY_NO_SHARD;
 }
 
-static bool updates_at_once(const struct deck *deck)
+static enum deck_update update_of(const struct deck *deck)
 {
   if (deck->optim.update != DECK_UPDATE_AUTO)
-    return deck->optim.update == DECK_UPDATE_IMMEDIATE;
-  return deck->tiers.optimizer == DECK_TIER_HOST && deck->optim.clip == 0 &&
-         deck->optim.nonfinite == NONFINITE_STOP;
+    return (enum deck_update)deck->optim.update;
+  if (deck->tiers.optimizer != DECK_TIER_HOST)
+    return DECK_UPDATE_DEFERRED;
+  return deck->optim.clip == 0 && deck->optim.nonfinite == NONFINITE_STOP ? DECK_UPDATE_IMMEDIATE
+                                                                           : DECK_UPDATE_SPECULATIVE;
 }
 
 static struct deck_codec codec_of(const struct deck_compress *asked)
@@ -1153,7 +1158,8 @@ static enum status resolve_policy(const struct deck *deck, int local_ranks, int 
       .params_full = host && deck->transfer.params == DECK_PARAMS_FULL && group > 1,
       .cpu_reduce = deck->transfer.grads == DECK_CPU_REDUCE && group > 1,
       .one_node = local_ranks % group == 0,
-      .immediate = updates_at_once(deck),
+      .immediate = update_of(deck) == DECK_UPDATE_IMMEDIATE,
+      .speculative = update_of(deck) == DECK_UPDATE_SPECULATIVE,
       .moments = moments[deck->optim.moments],
       .grads = codec_of(&deck->compress.grads),
       .units = units_of(&deck->compress.units),

@@ -29,7 +29,12 @@ enum deck_preset {
 };
 enum deck_params { DECK_PARAMS_SHARD, DECK_PARAMS_FULL };
 enum deck_grads { DECK_GPU_REDUCE, DECK_CPU_REDUCE };
-enum deck_update { DECK_UPDATE_AUTO, DECK_UPDATE_DEFERRED, DECK_UPDATE_IMMEDIATE };
+enum deck_update {
+  DECK_UPDATE_AUTO,
+  DECK_UPDATE_DEFERRED,
+  DECK_UPDATE_IMMEDIATE,
+  DECK_UPDATE_SPECULATIVE
+};
 enum deck_rounding { DECK_ROUND_NEAREST, DECK_ROUND_STOCHASTIC };
 enum deck_state { DECK_STATE_HOST, DECK_STATE_NVME };
 enum deck_workspace { DECK_WORKSPACE_FAST, DECK_WORKSPACE_TIGHT };
@@ -264,6 +269,7 @@ struct deck_policy {
   bool cpu_reduce;   /* with host_state: whole gradients are reduced on the host */
   bool one_node;     /* a shard group is on one node, judged from this rank's node */
   bool immediate;    /* a unit is updated as soon as its gradient is complete */
+  bool speculative;  /* with host_state: likewise, but the norm may still clip the update */
   enum dtype moments;
   struct deck_codec grads;    /* between ranks, for units that no pattern of `units` matches */
   struct deck_units units;    /* codecs */

@@ -46,7 +46,7 @@ static enum status fill(struct exec *exec, struct lane *lane)
     return status;
   make_pattern(pattern, PATTERN / (int64_t)sizeof(uint32_t));
   for (int m = 0; m < exec->plan->input.shape.micros; m++)
-    memset(exec->pointer[exec->plan->tokens[m]], 0,
+    memset(exec->pointer[0][exec->plan->tokens[m]], 0,
            (size_t)exec->plan->buffer[exec->plan->tokens[m]].bytes);
   for (int64_t at = 0; !status && at < bytes; at += PATTERN)
     status = ops->copy(lane, (char *)memory->transient[TIER_DEVICE] + at, pattern,

@@ -107,7 +107,7 @@ enum status driver_step(struct driver *driver, int64_t n)
 /* Measures the time of a lane's operations in traced steps, without delaying other lanes. */
 static enum status measure_step(struct driver *driver, int64_t n)
 {
-  const bool wanted = exec_is_traced(driver->exec, driver->exec->args[n & 1].step);
+  const bool wanted = exec_is_traced(driver->exec, driver->exec->args[n % KEPT].step);
   if (wanted == driver->measures)
     return STATUS_OK;
   driver->measures = wanted;

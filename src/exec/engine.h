@@ -53,6 +53,10 @@ struct held {
   int64_t step;
 };
 
+/* Steps whose arguments and results are kept: those in flight, and the step before them, by whose
+ * gradient speculative units change their masters. A power of 2. */
+enum { KEPT = 4 };
+
 /* Times of step n are read after the release of step n + 1, and count from the release of step n
  * - 1. */
 enum { BASES = 3 };
@@ -60,7 +64,7 @@ enum { BASES = 3 };
 struct exec {
   struct exec_config config;
   const struct plan *plan;
-  void **pointer;    /* of each buffer */
+  void **pointer[2]; /* of each buffer, in even and in odd steps */
   bool *is_window;   /* of each buffer: parameters are held in it from its GATHER (or FETCH) to the
                         unit's RELEASE */
   int *parts;        /* of each buffer: number of windows that are it or parts of it */
@@ -76,8 +80,8 @@ struct exec {
   struct mark *base[2][BASES];  /* release of step n at [.][n % BASES], on the device and, for lanes
                                    that work there, on the host */
   struct plan_sample *samples;  /* of all instructions that measure; NULL: there are none */
-  struct plan_metrics *results; /* [2] results of METRICS of step n, at n & 1: memory that host and
-                                   lanes can access */
+  struct plan_metrics *results; /* [KEPT] results of METRICS of step n, at n % KEPT: memory that
+                                   host and lanes can access */
   int *order;                   /* instructions by lane */
   struct driver driver[LANE_COUNT];
   int metrics; /* index of METRICS, -1: none */
@@ -85,6 +89,7 @@ struct exec {
   bool begun;                /* exec_end() has not ended the step released last */
   double begun_s;            /* when it was released */
   int64_t drained;           /* steps released before the last exec_drain() */
+  int64_t settled;           /* steps whose gradients all masters have */
   int64_t timed;             /* steps (counted from create) whose times were read */
   double release_s;          /* of step `timed`, as in struct stretch */
   double trace_s;            /* release of step `timed` since that of the first traced step */
@@ -94,7 +99,7 @@ struct exec {
   int64_t past, tokens;      /* of generation, for the next steps */
   int64_t cached;            /* tokens per sequence in the cache */
   struct watchdog *watchdog; /* NULL: none */
-  struct step_args args[2];  /* of step n (since create) at n & 1: at most two are in flight */
+  struct step_args args[KEPT]; /* of step n (since create) at n % KEPT */
   double step_tokens;        /* over all ranks */
   pthread_mutex_t mutex;     /* of the first failure, and of the windows that are held */
   enum status failed;
@@ -115,6 +120,8 @@ enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)
 /* The same outside any step, on the current contents of its buffers, to try an operation. `tokens`:
  * tokens per sequence, in generation. */
 enum status exec_try(struct exec *exec, struct lane *lane, int index, int64_t tokens);
+/* Change masters and states by the gradients of the last step that still wait. No step is running. */
+enum status exec_settle(struct exec *exec);
 /* The same for the transformation of the direction by UPDATE `index` of whole matrices. */
 enum status exec_try_matrices(struct exec *exec, struct lane *lane, int index);
 

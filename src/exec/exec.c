@@ -79,7 +79,8 @@ static enum status create_results(struct exec *exec)
 {
   struct device *device = exec->config.device;
   void *block;
-  enum status status = device->ops->alloc_host(device, MEM_META, 2 * sizeof *exec->results, &block);
+  enum status status =
+      device->ops->alloc_host(device, MEM_META, KEPT * sizeof *exec->results, &block);
   if (!status)
     exec->results = block;
   return status;
@@ -115,7 +116,9 @@ static enum status prepare(struct exec *exec)
 {
   const struct plan *plan = exec->plan;
   size_t buffers = (size_t)plan->buffers;
-  enum status status = alloc_table(buffers, sizeof *exec->pointer, &exec->pointer);
+  enum status status = alloc_table(buffers, sizeof(void *), &exec->pointer[0]);
+  if (!status)
+    status = alloc_table(buffers, sizeof(void *), &exec->pointer[1]);
   if (!status)
     status = alloc_table(buffers, sizeof *exec->is_window, &exec->is_window);
   if (!status)
@@ -497,7 +500,8 @@ void exec_destroy(struct exec *exec)
   mem_free(exec->held);
   mem_free(exec->parts);
   mem_free(exec->is_window);
-  mem_free(exec->pointer);
+  mem_free(exec->pointer[0]);
+  mem_free(exec->pointer[1]);
   mem_free(exec);
 }
 
@@ -524,7 +528,7 @@ static enum status check_generation(const struct exec *exec, const struct step_a
   return STATUS_OK;
 }
 
-/* Step n reuses the arguments and marks of step n - 2, which is complete: exec_end() waited for it
+/* Step n reuses the marks of step n - 2, which is complete: exec_end() waited for it
  * before it returned from step n - 1. An instruction of step n - 1 may still have to wait for a
  * mark of step n - 2. The two instructions conflict, so the mark is not set again before that
  * wait. */
@@ -549,7 +553,7 @@ static enum status release_step(struct exec *exec, const struct step_args *args)
     return exec_fail(exec, status);
   exec->cached = args->past + args->tokens;
   exec->next_step = args->step + 1;
-  exec->args[n & 1] = *args;
+  exec->args[n % KEPT] = *args;
   exec->released = n;
   token_signal(exec->board, exec->plan->n, exec->released);
   return STATUS_OK;
@@ -594,7 +598,7 @@ static enum status wait_for_results(struct exec *exec)
 
 static void read_results(const struct exec *exec, struct exec_result *result)
 {
-  const struct plan_metrics *metrics = &exec->results[exec->released & 1];
+  const struct plan_metrics *metrics = &exec->results[exec->released % KEPT];
   if (exec->metrics < 0)
     return;
   result->loss_exact = &metrics->loss;
@@ -672,6 +676,8 @@ enum status exec_drain(struct exec *exec)
   enum status status = exec_wait_complete(exec, exec->released);
   if (!status)
     status = exec_take_times(exec, exec->released);
+  if (!status)
+    status = exec_settle(exec);
   exec->drained = exec->released;
   return status ? exec_fail(exec, status) : STATUS_OK;
 }
@@ -684,5 +690,5 @@ void exec_set_window(struct exec *exec, int64_t past, int64_t tokens)
 
 void *exec_pointer(const struct exec *exec, int buffer)
 {
-  return exec->pointer[buffer];
+  return exec->pointer[exec->released & 1][buffer];
 }

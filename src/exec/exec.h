@@ -102,7 +102,7 @@ struct exec_result {
   double loss;      /* mean over the step's tokens, bitwise identical on every rank */
   double loss_sum;  /* its sum over the tokens that have a target */
   double grad_norm; /* before clipping */
-  bool finite;      /* false: deferred updates changed nothing, immediate ones have been applied */
+  bool finite;      /* false: immediate updates have been applied, others have changed nothing */
   const struct exactsum
       *loss_exact; /* loss_sum without rounding; the executor's, valid until the next step */
   double seconds;  /* from the release of this step to its metrics */
@@ -124,7 +124,8 @@ enum status exec_step(struct exec *exec, int64_t step, int64_t update, double lr
  * sums over all messages, and the residual. Normalized. Zeros if nothing is measured. Call it after
  * exec_end(). Local. */
 void exec_read_sample(const struct exec *exec, int unit, struct plan_sample *out);
-/* Wait until every instruction released so far is complete. Then all tiers are at rest. Local. */
+/* Wait until every instruction released so far is complete, and change the masters of speculative
+ * units by the gradients that wait for the next step. Then all tiers are at rest. Local. */
 enum status exec_drain(struct exec *exec);
 
 /* The window for generation (PLAN_GENERATE) of the steps released from now on. It has `tokens` new

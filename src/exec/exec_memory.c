@@ -249,6 +249,24 @@ enum status exec_memory_write(const struct exec_memory *memory, const struct pla
   return STATUS_OK;
 }
 
+/* In odd steps a gradient and its parts have the memory of the pending one, and the reverse. So the
+ * gradient of a step is the pending one of the next step without a copy. Waits need not know this:
+ * by the plan, UPDATE reads the gradient and changes the pending one, so it is done with both
+ * memories before the next step writes a gradient. */
+static void exchange(struct exec *exec, int grads, int pending)
+{
+  const struct plan *plan = exec->plan;
+  const char *const from = exec->pointer[0][grads];
+  char *const to = exec->pointer[0][pending];
+  for (int b = 0; b < plan->buffers; b++) {
+    int root;
+    (void)offset_of(plan, b, &root);
+    if (root == grads)
+      exec->pointer[1][b] = to + ((char *)exec->pointer[0][b] - from);
+  }
+  exec->pointer[1][pending] = exec->pointer[0][grads];
+}
+
 enum status exec_place_buffers(struct exec *exec)
 {
   const struct plan *plan = exec->plan;
@@ -260,6 +278,11 @@ enum status exec_place_buffers(struct exec *exec)
                         "the arenas in %s memory were made for other plans than this one",
                         tier_names[tier]);
   for (int b = 0; b < plan->buffers; b++)
-    exec->pointer[b] = plan->buffer[b].tier == TIER_DISK ? NULL : address_of(memory, plan, b);
+    exec->pointer[0][b] = exec->pointer[1][b] =
+        plan->buffer[b].tier == TIER_DISK ? NULL : address_of(memory, plan, b);
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].op == OP_UPDATE && plan->instr[i].use[UPDATE_PENDING].buffer >= 0)
+      exchange(exec, plan->instr[i].use[UPDATE_GRADS].buffer,
+               plan->instr[i].use[UPDATE_PENDING].buffer);
   return STATUS_OK;
 }

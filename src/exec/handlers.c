@@ -22,7 +22,9 @@ struct call {
 
 static void *use(const struct call *call, int i)
 {
-  return call->instr->use[i].buffer < 0 ? NULL : call->exec->pointer[call->instr->use[i].buffer];
+  return call->instr->use[i].buffer < 0
+             ? NULL
+             : call->exec->pointer[call->n & 1][call->instr->use[i].buffer];
 }
 
 static bool adds(const struct call *call, int i)
@@ -84,7 +86,7 @@ static enum status refuse_window(const struct call *call, int buffer, const char
 
 static bool bytes_overlap(const struct exec *exec, int a, int b)
 {
-  const char *pa = exec->pointer[a], *pb = exec->pointer[b];
+  const char *pa = exec->pointer[0][a], *pb = exec->pointer[0][b];
   return pa < pb + exec->plan->buffer[b].bytes && pb < pa + exec->plan->buffer[a].bytes;
 }
 
@@ -826,15 +828,17 @@ enum status run_metrics(const struct call *call)
     status = ops->conclude(call->lane, &metrics->loss, &metrics->squares, call->instr->attr.clip,
                            &metrics->outcome);
   return status ? status
-                : ops->copy(call->lane, &exec->results[call->n & 1], metrics, sizeof *metrics);
+                : ops->copy(call->lane, &exec->results[call->n % KEPT], metrics, sizeof *metrics);
 }
+
+_Static_assert((int)REPAIR_METRICS == (int)UPDATE_METRICS, "outcome_of() serves both");
 
 /* The host reads the results of METRICS. An update that waits for no other unit has no outcome. */
 static const struct outcome *outcome_of(const struct call *call)
 {
   const struct plan_metrics *metrics = use(call, UPDATE_METRICS);
   if (metrics && call->exec->plan->on_host[call->instr->lane])
-    metrics = &call->exec->results[call->n & 1];
+    metrics = &call->exec->results[call->n % KEPT];
   return metrics ? &metrics->outcome : NULL;
 }
 
@@ -906,6 +910,32 @@ static enum status update_matrices(const struct call *call, const struct update 
                               use(call, UPDATE_WORKING));
 }
 
+/* The same for the step before, whose gradient speculative units have not been changed by. */
+static struct update pending_update(const struct call *call)
+{
+  struct exec *exec = call->exec;
+  const int64_t n = call->n - 1;
+  struct call before = *call;
+  before.n = n;
+  before.args = &exec->args[n % KEPT];
+  struct update op = update_of(&before);
+  op.outcome = &exec->results[n % KEPT].outcome;
+  return op;
+}
+
+/* This step's update changes the working copy alone, because it may be clipped: `next`. */
+static enum status speculate(const struct call *call, struct update next, void *const *state)
+{
+  const struct plan *plan = call->exec->plan;
+  const int unit = call->instr->unit;
+  const bool waits = call->n - 1 > call->exec->settled;
+  const struct update known = waits ? pending_update(call) : (struct update){0};
+  return optim_speculate(call->lane, &plan->segments[unit], plan->owned[unit],
+                         waits ? &known : NULL, use(call, UPDATE_PENDING), &next,
+                         use(call, UPDATE_GRADS), use(call, UPDATE_MASTER), state,
+                         use(call, UPDATE_WORKING));
+}
+
 enum status run_update(const struct call *call)
 {
   const struct plan *plan = call->exec->plan;
@@ -917,12 +947,60 @@ enum status run_update(const struct call *call)
     state[s] = use(call, UPDATE_STATE + s);
   if (use(call, UPDATE_WORKING))
     op.copy = buffer_of(call, UPDATE_WORKING)->dtype;
+  if (use(call, UPDATE_PENDING))
+    return speculate(call, op, state);
   if (use(call, UPDATE_DIRECTION))
     status = update_matrices(call, &op);
   return status ? status
                 : optim_update(call->lane, &plan->segments[unit], plan->owned[unit], &op,
                                use(call, UPDATE_MASTER), use(call, UPDATE_GRADS), state,
                                use(call, UPDATE_WORKING));
+}
+
+/* The scale is exactly 1 if the norm is not above optim.clip. */
+enum status run_repair(const struct call *call)
+{
+  const struct plan *plan = call->exec->plan;
+  const int unit = call->instr->unit;
+  struct update op = update_of(call);
+  void *state[PLAN_MAX_STATE];
+  if (op.outcome->finite && op.outcome->scale == 1)
+    return STATUS_OK;
+  for (int s = 0; s < PLAN_MAX_STATE; s++)
+    state[s] = use(call, REPAIR_STATE + s);
+  op.copy = buffer_of(call, REPAIR_WORKING)->dtype;
+  return optim_speculate(call->lane, &plan->segments[unit], plan->owned[unit], NULL, NULL, &op,
+                         use(call, REPAIR_GRADS), use(call, REPAIR_MASTER), state,
+                         use(call, REPAIR_WORKING));
+}
+
+/* The gradient of the last step is the pending one of a step after it. */
+static enum status settle(struct exec *exec, int index)
+{
+  const struct plan *plan = exec->plan;
+  const struct instr *instr = &plan->instr[index];
+  const struct call call = {.exec = exec,
+                            .lane = exec->driver[instr->lane].lane,
+                            .instr = instr,
+                            .index = index,
+                            .n = exec->released + 1};
+  const struct update op = pending_update(&call);
+  void *state[PLAN_MAX_STATE];
+  for (int s = 0; s < PLAN_MAX_STATE; s++)
+    state[s] = use(&call, UPDATE_STATE + s);
+  return optim_update(call.lane, &plan->segments[instr->unit], plan->owned[instr->unit], &op,
+                      use(&call, UPDATE_MASTER), use(&call, UPDATE_PENDING), state, NULL);
+}
+
+enum status exec_settle(struct exec *exec)
+{
+  const struct plan *plan = exec->plan;
+  enum status status = STATUS_OK;
+  for (int i = 0; i < plan->n && exec->settled < exec->released && !status; i++)
+    if (plan->instr[i].op == OP_UPDATE && plan->instr[i].use[UPDATE_PENDING].buffer >= 0)
+      status = settle(exec, i);
+  exec->settled = exec->released;
+  return status;
 }
 
 /* The products of an update of whole matrices, which change no parameter. */
@@ -946,7 +1024,7 @@ enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)
                             .instr = instr,
                             .index = index,
                             .n = n,
-                            .args = &exec->args[n & 1]};
+                            .args = &exec->args[n % KEPT]};
   enum status status = row->params ? check_window(&call, instr->use[0].buffer) : STATUS_OK;
   return status ? status : row->run(&call);
 }

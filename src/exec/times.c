@@ -89,7 +89,7 @@ int64_t *exec_spent(const struct exec *exec, int index, int64_t n)
 static void trace_one(struct exec *exec, int index, int64_t n, struct stretch ran)
 {
   const double since_s = exec->trace_s - exec->release_s;
-  const struct exec_event event = {.step = exec->args[n & 1].step,
+  const struct exec_event event = {.step = exec->args[n % KEPT].step,
                                    .instr = index,
                                    .rested = n == exec->drained + 1,
                                    .begin_s = since_s + ran.begin_s,
@@ -131,14 +131,14 @@ static void count_instr(struct driver *driver, int i, const struct stretch *ran)
 
 static enum status time_lane(struct exec *exec, struct driver *driver, int64_t n)
 {
-  const bool traced = exec_is_traced(exec, exec->args[n & 1].step);
+  const bool traced = exec_is_traced(exec, exec->args[n % KEPT].step);
   struct stretch *ran = driver->ran[n & 1];
   enum status status = STATUS_OK;
   for (int i = 0; !status && i < driver->n; i++) {
     status = time_instr(exec, driver->instr[i], n, &ran[i]);
     if (!status && traced)
       trace_one(exec, driver->instr[i], n, ran[i]);
-    if (!status && is_profiled(exec, exec->args[n & 1].step))
+    if (!status && is_profiled(exec, exec->args[n % KEPT].step))
       count_instr(driver, i, ran);
   }
   return status;
@@ -170,7 +170,7 @@ static void count_hidden(struct driver *driver, int64_t n, int64_t other)
  * times of the second are read. */
 static void count_overlap(struct exec *exec, int64_t n)
 {
-  const int64_t step = exec->args[n & 1].step;
+  const int64_t step = exec->args[n % KEPT].step;
   for (int lane = 0; lane < LANE_COUNT; lane++) {
     struct driver *driver = &exec->driver[lane];
     if (is_profiled(exec, step))
@@ -188,7 +188,7 @@ static void count_overlap(struct exec *exec, int64_t n)
 static enum status place_step(struct exec *exec, int64_t n)
 {
   double since = 0;
-  const int64_t step = exec->args[n & 1].step;
+  const int64_t step = exec->args[n % KEPT].step;
   if (n == 1)
     return STATUS_OK;
   const enum status status = exec->config.device->ops->mark_seconds(

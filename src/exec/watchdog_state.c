@@ -48,7 +48,7 @@ static int waits_for(const struct watchdog *dog, int index, int64_t n)
  * this function is called when no step follows. */
 static int64_t step_number(const struct watchdog *dog, int64_t n)
 {
-  return dog->exec->args[dog->released & 1].step - (dog->released - n);
+  return dog->exec->args[dog->released % KEPT].step - (dog->released - n);
 }
 
 /* Number of collectives among the first `position` instructions of a lane. */

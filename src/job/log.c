@@ -102,6 +102,14 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n,
       log_info("%s is ignored: %s", keys[i].key, keys[i].why);
 }
 
+static const char *when_updated(const struct deck_policy *policy)
+{
+  if (policy->immediate)
+    return "as soon as their gradients arrive";
+  return policy->speculative ? "as soon as their gradients arrive, and repaired if they are clipped"
+                             : "after the norm of all gradients is known";
+}
+
 /* The first units may be resident. The last unit is in host memory. */
 static void log_tiers(const struct plan *plan)
 {
@@ -122,8 +130,7 @@ static void log_tiers(const struct plan *plan)
   log_info("parameters are copied to the device %s, gradients are reduced %s, units are updated %s",
            last->working == WORKING_SHARED ? "whole, from memory that a node shares" : "in shards",
            last->sums == SUMS_DEVICE ? "on the devices" : hosts,
-           last->immediate ? "as soon as their gradients arrive"
-                           : "after the norm of all gradients is known");
+           when_updated(&plan->input.policy));
 }
 
 /* The codec of gradients, and the storage of residuals. */
@@ -181,7 +188,7 @@ static void log_job(const struct job *job)
   log_groups(job);
   if (plan_is_on_host(plan, plan->input.model->units - 1))
     log_tiers(plan);
-  else if (plan->policy[0].immediate)
+  else if (plan->policy[0].timing == TIMING_IMMEDIATE)
     log_info("units are updated as soon as their gradients are complete");
   log_codecs(job, plan);
 }

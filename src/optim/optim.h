@@ -95,6 +95,12 @@ enum status optim_update(struct lane *lane, const struct optim_segments *segment
                          struct layout_range r, const struct update *op, void *master,
                          const void *grad, void *const *state, void *copy);
 
+/* The same for two updates one after another, as device.h's speculate(). known: NULL: none. */
+enum status optim_speculate(struct lane *lane, const struct optim_segments *segments,
+                            struct layout_range r, const struct update *known, const void *pending,
+                            const struct update *next, const void *grad, void *master,
+                            void *const *state, void *copy);
+
 /* Whole matrices are updated in three steps. `window` is the whole unit, flat, in the type that the
  * device computes in. Only elements of whole matrices are read and written.
  *

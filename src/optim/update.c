@@ -59,6 +59,32 @@ enum status optim_update(struct lane *lane, const struct optim_segments *segment
   return STATUS_OK;
 }
 
+enum status optim_speculate(struct lane *lane, const struct optim_segments *segments,
+                            struct layout_range r, const struct update *known, const void *pending,
+                            const struct update *next, const void *grad, void *master,
+                            void *const *state, void *copy)
+{
+  for (int i = 0; i < segments->n; i++) {
+    const struct optim_segment *segment = &segments->at[i];
+    const struct layout_range part = part_of(segments, i, r);
+    if (segment->rows || part.begin >= part.end)
+      continue;
+    const enum optimizer rule = segments->ops->rule;
+    const struct update after = pass_of(next, rule, segment, part.begin),
+                        before = pass_of(known ? known : next, rule, segment, part.begin);
+    const int64_t at = part.begin - r.begin;
+    void *states[OPTIM_STATES] = {NULL};
+    states_at(segments, i, r, part.begin, next->states, state, states);
+    enum status status = lane->device->ops->speculate(
+        lane, part.end - part.begin, known ? &before : NULL, element(pending, next->grad, at),
+        &after, element(grad, next->grad, at), element(master, next->master, at), states,
+        element(copy, next->copy, at));
+    if (status)
+      return status;
+  }
+  return STATUS_OK;
+}
+
 /* SGD's step of length -1 from zero is the direction. */
 enum status optim_direction(struct lane *lane, const struct optim_segments *segments,
                             struct layout_range r, const struct update *op, const void *grad,

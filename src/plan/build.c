@@ -206,7 +206,7 @@ static void add_params(struct builder *b, int u)
   int64_t mine = build_length(b->plan->owned[u]),
           frozen_mine = build_length(b->plan->frozen_owned[u]);
   unit->params = unit->trained = unit->shared = *master = *frozen = b->plan->working[u] =
-      b->plan->shared[u] = b->plan->scales[u] = b->plan->codes[u] = -1;
+      b->plan->shared[u] = b->plan->scales[u] = b->plan->codes[u] = b->plan->pending[u] = -1;
   if (plan_is_on_host(b->plan, u)) {
     build_host_params(b, u);
     return;
@@ -641,6 +641,8 @@ static enum status alloc_plan(struct builder *b)
     status = mem_new(MEM_META, units, &plan->working);
   if (!status)
     status = mem_new(MEM_META, units, &plan->shared);
+  if (!status)
+    status = mem_new(MEM_META, units, &plan->pending);
   if (!status)
     status = mem_new(MEM_META, units, &plan->copy);
   if (!status)

@@ -354,7 +354,7 @@ void build_update(struct builder *b, int u)
   const int work = optim_has_matrices(&b->plan->segments[u]) ? transform_work(b, u) : -1;
   const struct plan *plan = b->plan;
   struct instr *update = build_emit(b, OP_UPDATE, u, -1);
-  if (!plan->policy[u].immediate)
+  if (plan->policy[u].timing == TIMING_DEFERRED)
     build_use(update, UPDATE_METRICS, plan->metrics);
   build_use(update, UPDATE_GRADS, b->unit[u].grads);
   build_use(update, UPDATE_MASTER, plan->master[u]);
@@ -364,6 +364,8 @@ void build_update(struct builder *b, int u)
     build_use(update, UPDATE_DIRECTION, b->unit[u].direction);
     build_use(update, UPDATE_WORK, work);
   }
+  if (plan->pending[u] >= 0)
+    build_use(update, UPDATE_PENDING, plan->pending[u]);
   for (int s = 0; s < plan->states; s++)
     if (plan->state[s].buffer[u] >= 0 && plan->state[s].row->of != STATE_OF_MATRICES)
       build_use(update, UPDATE_STATE + s,
@@ -401,7 +403,7 @@ static void emit_reduce(struct builder *b, int u, int m)
     emit_gather_grads(b, u, unit->piece, unit->shard);
   if (unit->shard != unit->grads)
     emit_gather_grads(b, u, unit->shard, unit->grads);
-  if (b->plan->policy[u].immediate)
+  if (b->plan->policy[u].timing == TIMING_IMMEDIATE)
     emit_update(b, u);
 }
 
@@ -434,7 +436,7 @@ void build_reduce_pending(struct builder *b, int m)
 static bool waits_on_device(const struct builder *b, int u)
 {
   return u >= 0 && u < b->model->units && !plan_is_on_host(b->plan, u) &&
-         !b->plan->policy[u].immediate;
+         b->plan->policy[u].timing == TIMING_DEFERRED;
 }
 
 /* The root first: its parameters are the first to be used, and so gathered, in the next step. The

@@ -5,7 +5,8 @@
  * before its visits. The d2h lane copies its gradient to the host after its backward pass. The
  * update of a unit, on the host lane, writes the copy that the next step fetches. Deferred updates
  * come after the metrics, in the order in which the next forward pass needs them, so each one is
- * done just before its unit is fetched. Immediate updates come when their gradient is complete. */
+ * done just before its unit is fetched. Immediate and speculative updates come when their gradient
+ * is complete. Repairs of speculative units come in the order of deferred updates. */
 #include <stdio.h>
 
 #include "base/dtype.h"
@@ -44,8 +45,15 @@ static int piece_of(struct builder *b, int u, int shard)
 void build_host_grads(struct builder *b, int u)
 {
   struct unit_buffers *unit = &b->unit[u];
-  unit->grads = unit->shard = build_transient(b, "grads", u, TIER_HOST, PURPOSE_GRADS, DTYPE_F32,
-                                              build_length(b->plan->owned[u]));
+  const int64_t mine = build_length(b->plan->owned[u]);
+  if (b->plan->policy[u].timing == TIMING_SPECULATIVE) {
+    unit->grads = build_persistent(b, "grads", u, TIER_HOST, PURPOSE_GRADS, DTYPE_F32, mine);
+    b->plan->pending[u] =
+        build_persistent(b, "pending", u, TIER_HOST, PURPOSE_GRADS, DTYPE_F32, mine);
+  } else {
+    unit->grads = build_transient(b, "grads", u, TIER_HOST, PURPOSE_GRADS, DTYPE_F32, mine);
+  }
+  unit->shard = unit->grads;
   if (b->plan->policy[u].sums != SUMS_DEVICE ||
       b->micros > 1) /* else it is squared before it leaves the device */
     unit->piece = piece_of(b, u, unit->grads);
@@ -244,27 +252,35 @@ static void write_state(struct builder *b, int u)
   }
 }
 
-static void update(struct builder *b, int u)
+/* The working copy of a speculative unit is right from here on. */
+static void repair(struct builder *b, int u)
 {
   const struct plan *plan = b->plan;
-  build_update(b, u);
-  if (b->plan->policy[u].disk)
-    write_state(b, u);
+  struct instr *repair = build_emit(b, OP_REPAIR, u, -1);
+  build_use(repair, REPAIR_METRICS, plan->metrics);
+  build_use(repair, REPAIR_GRADS, b->unit[u].grads);
+  build_use(repair, REPAIR_MASTER, plan->master[u]);
+  build_use(repair, REPAIR_WORKING, plan->working[u]);
+  for (int s = 0; s < plan->states; s++)
+    if (plan->state[s].buffer[u] >= 0)
+      build_use(repair, REPAIR_STATE + s, plan->state[s].buffer[u]);
+}
+
+static void publish(struct builder *b, int u)
+{
+  const struct plan *plan = b->plan;
   if (plan->shared[u] >= 0)
     build_move(b, OP_PUBLISH, u, -1, plan->working[u], b->unit[u].shared);
 }
 
-/* Some immediate updates wait until the backward pass is over, and run during the next forward
- * pass. Updates that keep up with the backward pass lose nothing by this. If updates are slower,
- * the forward pass hides a quarter of them, which is its share of a step that recomputes. The
- * waiting updates are spread evenly, from the last block on, which the forward pass needs last. So
- * the other updates have work all the time. An untied head does not wait, because its gradient
- * comes when the host lane is still idle, and the next step's loss would wait for it. */
-static bool waits(const struct builder *b, int u)
+static void update(struct builder *b, int u)
 {
-  enum { EVERY = 4 };
-  const int blocks = b->model->blocks;
-  return !b->plan->policy[u].immediate || (u > 0 && u <= blocks && (blocks - u) % EVERY == 0);
+  const struct unit_policy *policy = &b->plan->policy[u];
+  build_update(b, u);
+  if (policy->disk)
+    write_state(b, u);
+  if (policy->timing != TIMING_SPECULATIVE)
+    publish(b, u);
 }
 
 /* Reduced gradients have memory of their own, apart from those of the two units before, which the
@@ -278,7 +294,7 @@ void build_host_pending(struct builder *b, int u, int m)
   b->unit[u].landing = b->before;
   if (grads->first > b->earlier)
     grads->first = b->earlier;
-  if (m == b->micros - 1 && !waits(b, u))
+  if (m == b->micros - 1 && !b->plan->policy[u].waits)
     read_state(b, u);
 }
 
@@ -288,7 +304,7 @@ void build_host_reduce(struct builder *b, int u, int m)
     reduce_on_host(b, u, m);
   else
     reduce_on_device(b, u, m);
-  if (m == b->micros - 1 && !waits(b, u))
+  if (m == b->micros - 1 && !b->plan->policy[u].waits)
     update(b, u);
 }
 
@@ -298,9 +314,15 @@ void build_host_updates(struct builder *b)
   for (int u = 0; u < b->model->units; u++) {
     for (; b->next_state < b->model->units && b->next_state - u <= plan->input.prefetch + 1;
          b->next_state++)
-      if (waits(b, b->next_state))
+      if (plan->policy[b->next_state].waits)
         read_state(b, b->next_state);
-    if (plan->master[u] >= 0 && plan_is_on_host(plan, u) && waits(b, u))
+    if (plan->master[u] < 0 || !plan_is_on_host(plan, u))
+      continue;
+    if (plan->policy[u].waits) {
       update(b, u);
+    } else if (plan->policy[u].timing == TIMING_SPECULATIVE) {
+      repair(b, u);
+      publish(b, u);
+    }
   }
 }

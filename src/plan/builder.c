@@ -177,7 +177,7 @@ struct instr *build_emit(struct builder *b, enum op op, int unit, int micro)
     instr->attr.seed = optim->seed;
   if (op == OP_METRICS)
     instr->attr.clip = optim->clip;
-  if (op == OP_UPDATE)
+  if (op == OP_UPDATE || op == OP_REPAIR)
     instr->attr.lr_scale = b->plan->policy[unit].lr_scale;
   if (op_rows[op].updates) {
     instr->attr.optimizer = optim->name;

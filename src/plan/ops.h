@@ -70,6 +70,7 @@ enum operand_role {
   ROLE_ANY,
   ROLE_MASTER,
   ROLE_WORKING,
+  ROLE_PENDING,
   ROLE_STATE,        /* the state itself, or its copy in memory if the state is on NVMe */
   ROLE_STORED_STATE, /* the state itself */
   ROLE_METRICS,
@@ -168,7 +169,7 @@ enum fp8_use plan_op_fp8(const struct plan *plan, enum op op, int unit);
 /* ---- verify_shape.c ---- */
 unit_holds verify_learns, verify_on_host, verify_has_matrices, verify_has_working;
 unit_holds verify_wants_saved, verify_wants_stream_gradient;
-unit_holds verify_wants_squares, verify_wants_metrics;
+unit_holds verify_wants_squares, verify_wants_metrics, verify_speculates;
 unit_holds verify_keeps_copy, verify_wants_params_work;
 unit_holds verify_has_residual, verify_spends, verify_wants_encode_work, verify_wants_decode_work;
 unit_holds verify_moves_residual, verify_stores_residual;
@@ -185,13 +186,15 @@ op_due due_messages, due_magnitude, due_encode, due_exchange, due_kept_on_host, 
 op_check check_encode_params, check_gather_messages, check_decode_params;
 op_check check_measure, check_scales, check_gather, check_decode, check_gather_grads, check_encode,
     check_decode_sum;
-op_check check_magnitude, check_metrics, check_gather_direction, check_update, check_publish;
+op_check check_magnitude, check_metrics, check_gather_direction, check_update, check_repair;
+op_check check_publish;
 
 /* ---- verify_values.c ---- */
 op_value value_load, value_embed, value_embed_backward, value_forward, value_recompute, value_loss;
 op_value value_logits, value_backward, value_kept, value_encode, value_exchange, value_decode_sum;
 op_value value_magnitude, value_sum_shared, value_gradient;
-op_value value_accumulate, value_squares, value_update, value_publish, value_read_state;
+op_value value_accumulate, value_squares, value_update, value_repair, value_fetch, value_publish;
+op_value value_read_state;
 op_value value_write_state, value_direction, value_gather_direction, value_residual;
 
 /* ---- simulate.c ---- */
@@ -201,14 +204,15 @@ op_cost cost_encode, cost_decode_sum, cost_encode_params, cost_decode_params, co
     cost_copy;
 op_cost cost_measure, cost_disk, cost_barrier, cost_tree, cost_gather, cost_exchange,
     cost_magnitude;
-op_cost cost_sum_shared, cost_update;
+op_cost cost_sum_shared, cost_update, cost_repair;
 
 /* ---- src/exec/handlers.c ---- */
 op_run run_encode_params, run_gather_messages, run_decode_params;
 op_run run_measure, run_gather_scales, run_load, run_gather, run_embed, run_forward, run_loss,
     run_logits, run_decode;
 op_run run_backward, run_embed_backward, run_release, run_encode, run_exchange, run_gather_grads;
-op_run run_squares, run_metrics, run_update, run_fetch, run_publish, run_move, run_write;
+op_run run_squares, run_metrics, run_update, run_repair, run_fetch, run_publish, run_move;
+op_run run_write;
 op_run run_read, run_accumulate, run_read_state, run_write_state, run_decode_sum;
 op_run run_magnitude, run_sum_shared, run_direction, run_gather_direction;
 

@@ -236,6 +236,7 @@ void plan_destroy(struct plan *plan)
     mem_free(plan->state[s].buffer);
   mem_free(plan->residual);
   mem_free(plan->working);
+  mem_free(plan->pending);
   mem_free(plan->shared);
   mem_free(plan->copy);
   mem_free(plan->copy_mine);

@@ -78,6 +78,8 @@ enum op {
   OP_GATHER_DIRECTION, /* all-gather of it over the shard group, because UPDATE needs whole
                           matrices */
   OP_UPDATE,           /* the optimizer's step. Without METRICS it waits for no other unit. */
+  OP_REPAIR,           /* after METRICS, of a speculative unit: writes the working copy again if the
+                          gradient is clipped or not finite, else changes nothing */
   /* Parameters whose masters are in host memory. */
   OP_FETCH,   /* parameters to the device: a unit's window, or this rank's part of it */
   OP_PUBLISH, /* all members of the shard group have written the copy that they share */
@@ -151,8 +153,10 @@ enum {
   UPDATE_WORKING,
   UPDATE_DIRECTION, /* of the whole trained part */
   UPDATE_WORK,
+  UPDATE_PENDING, /* the gradient of the step before, of a speculative unit */
   UPDATE_STATE
 };
+enum { REPAIR_METRICS, REPAIR_GRADS, REPAIR_MASTER, REPAIR_WORKING, REPAIR_STATE };
 /* FETCH, PUBLISH, FETCH_GRAD, FETCH_LOSS, and the moves of activations and residuals */
 enum { MOVE_FROM, MOVE_TO };
 enum { ACCUMULATE_LANDED, ACCUMULATE_GRADS };
@@ -184,6 +188,11 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  * - DECODE_SUM_SHARD with ACCESS_ADD accumulates over micro-batches. With ACCESS_WRITE it may be a
  *   part of the gradient that was sent, at its place. GATHER_SHARD and GATHER_GRADS_PIECE may be
  *   such parts too.
+ * - UPDATE of a speculative unit (policy.timing) changes masters and states by the gradient of the
+ *   step before, whose norm is known by now. It writes the working copy that the gradient of this
+ *   step will lead to if it is not clipped, and keeps this gradient for the next step: the two
+ *   buffers change places, so after UPDATE the bytes of UPDATE_GRADS are those of UPDATE_PENDING.
+ *   exec_drain() changes masters and states by the gradients that still wait.
  * - The transient arena of TIER_SHARED has a region for each member of the group, with the same
  *   offsets. Other members read it only during SUM_SHARED, which waits for all members at its
  *   beginning and end.
@@ -302,8 +311,8 @@ struct plan_buffer {
   int64_t elements;
   int unit; /* -1: none */
   /* In the persistent arena, where it keeps its bytes from step to step. Only the values of
-   * masters, frozen shards, PURPOSE_WORKING, PURPOSE_STATE, PURPOSE_RESIDUAL and PURPOSE_CACHE
-   * carry over. All others, including gradients and windows gathered around a master, must be
+   * masters, frozen shards, pending gradients, PURPOSE_WORKING, PURPOSE_STATE, PURPOSE_RESIDUAL and
+   * PURPOSE_CACHE carry over. All others, including gradients and windows gathered around a master, must be
    * written again in each step before they are read or added to. */
   bool persistent;
   int parent; /* -1, or a buffer that this one is a part of, from byte `parent_offset` */
@@ -360,6 +369,7 @@ struct plan {
   bool on_host[LANE_COUNT];   /* lanes whose operations work on host memory, if device memory is
                                  separate */
   struct layout_range *owned; /* flat range (elements) of those */
+  int *pending; /* of a speculative unit: the gradient that its masters lack; -1: none */
   int *copy;      /* a whole unit in the compute type, to which each rank adds all differences;
                    * -1: none */
   int *copy_mine; /* this rank's part of its trained elements; -1: none */
@@ -491,6 +501,7 @@ struct plan_rates {
   /* Bytes of fp32 elements that a codec encodes, and that it decodes and sums, on the device. 0: as
    * fast as memory_bytes allows to read and write them. */
   double encode_bytes[CODECS], decode_bytes[CODECS];
+  bool clipped;   /* predict a step whose norm is above optim.clip: REPAIR has work */
   bool step_only; /* predict step_s and busy_s alone, in a fifth of the time */
 };
 /* exposed: time by which the step would be shorter if one enum plan_part took no time. */

@@ -383,7 +383,8 @@ enum status unit_policy_check(const struct plan_input *input)
                       "is to be in host memory: lower it, or set tiers.params=device and "
                       "tiers.optimizer=device",
                       (long long)asked->resident, input->model->units);
-  if (input->mode == PLAN_TRAIN && ops->matrix && (asked->host_state || asked->immediate))
+  if (input->mode == PLAN_TRAIN && ops->matrix &&
+      (asked->host_state || asked->immediate || asked->speculative))
     return status_set(STATUS_UNSUPPORTED,
                       "optim.name=%s updates whole matrices, on the device and after the norm: set "
                       "tiers.optimizer and tiers.params to device and optim.update to deferred",
@@ -417,6 +418,27 @@ static bool gathers_codes(const struct plan_input *input, int unit,
          policy->working != WORKING_SHARED;
 }
 
+/* Updates as soon as gradients are complete: some wait until the backward pass is over, and run
+ * during the next forward pass. Updates that keep up with the backward pass lose nothing by this.
+ * If updates are slower, the forward pass hides a quarter of them, which is its share of a step
+ * that recomputes. The waiting updates are spread evenly, from the last block on, which the forward
+ * pass needs last. So the other updates have work all the time. An untied head does not wait,
+ * because its gradient comes when the host lane is still idle, and the next step's loss would wait
+ * for it. */
+static bool waits_for_forward(const struct plan_input *input, int unit)
+{
+  enum { EVERY = 4 };
+  const int blocks = input->model->blocks;
+  return unit > 0 && unit <= blocks && (blocks - unit) % EVERY == 0;
+}
+
+/* State on NVMe would have to be read again for a repair. Parameters that are sent as messages of a
+ * codec have no working copy. */
+static bool speculates(const struct plan_input *input, const struct unit_policy *policy, bool coded)
+{
+  return input->policy.speculative && policy->host && !policy->disk && !coded && !policy->waits;
+}
+
 struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
 {
   const struct deck_policy *asked = &input->policy;
@@ -432,7 +454,6 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
                                .each_micro =
                                    asked->host_state || (group > 1 && asked->reduce_every_micro),
                                .gather_once = gathers_once(input, unit),
-                               .immediate = asked->immediate,
                                .residual_tier = asked->residual,
                                .tight = asked->tight,
                                .sample = asked->sample,
@@ -451,9 +472,18 @@ struct unit_policy unit_policy_make(const struct plan_input *input, int unit)
   if (coded && input->mode == PLAN_TRAIN)
     (void)make_codec(&asked->weights, asked->difference, &policy.weights);
   policy.disk = policy.host && is_on_disk(asked, unit);
+  policy.waits = waits_for_forward(input, unit);
+  if (asked->immediate)
+    policy.timing = TIMING_IMMEDIATE;
+  else if (speculates(input, &policy, coded))
+    policy.timing = TIMING_SPECULATIVE;
+  else
+    policy.waits = true;
   if (full)
     policy.working = WORKING_SHARED;
   else if (narrow && !coded && (policy.host || (!asked->host_state && asked->keep_working)))
+    policy.working = WORKING_OWN;
+  else if (policy.timing == TIMING_SPECULATIVE)
     policy.working = WORKING_OWN;
   if (gathers_codes(input, unit, &policy)) {
     policy.window = DTYPE_F8_E4M3;

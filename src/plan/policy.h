@@ -18,6 +18,17 @@ enum working {
   WORKING_SHARED /* the shard group has the whole unit, in host memory that it shares */
 };
 
+/* The moment of a unit's update. */
+enum timing {
+  TIMING_DEFERRED,  /* after the norm of all gradients is known */
+  TIMING_IMMEDIATE, /* as soon as its gradient is complete, without clipping */
+  /* The working copy is written as soon as its gradient is complete, as if the norm were below
+   * optim.clip. If it is not, REPAIR writes it again. Masters and state change only when the norm
+   * is known: in the unit's UPDATE of the next step, which reads them anyway. The method follows
+   * the speculation of Lian et al. 2025 (SuperOffload, arXiv:2509.21271), without a rollback. */
+  TIMING_SPECULATIVE
+};
+
 /* The place where gradients are summed over ranks. */
 enum sums {
   SUMS_DEVICE,
@@ -56,7 +67,8 @@ struct unit_policy {
   enum sums sums;
   bool gather_once; /* in a step: its window stays from its first use to its last use */
   bool each_micro;  /* gradients are reduced after each micro-batch, or once a step */
-  bool immediate;   /* updated as soon as its gradient is complete, without clipping */
+  enum timing timing;
+  bool waits;       /* its update runs after the backward pass, in the next forward pass */
   bool tight;       /* the backward pass takes the least room while activations fill the memory */
   enum deck_keep keep; /* of a block, from its forward to its backward pass */
 };

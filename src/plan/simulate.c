@@ -61,13 +61,18 @@ static struct model_shape shape_of(const struct pricing *p)
 }
 
 /* An operation that mostly reads and writes its operands. A change counts as both. */
-struct cost cost_operands(const struct pricing *p)
+static double operand_bytes(const struct pricing *p)
 {
   double bytes = 0;
   for (int k = 0; k < PLAN_MAX_USE; k++)
     if (has(p, k))
       bytes += bytes_of(p, k) * (p->instr->use[k].access == ACCESS_ADD ? 2 : 1);
-  return traffic_cost(p, bytes);
+  return bytes;
+}
+
+struct cost cost_operands(const struct pricing *p)
+{
+  return traffic_cost(p, operand_bytes(p));
 }
 
 /* A codec of unknown rate takes as long as reading and writing `bytes` of fp32 elements. */
@@ -164,16 +169,26 @@ struct cost cost_decode_params(const struct pricing *p)
   return coded_cost(p, p->rates->decode_bytes, codec, 4 * (double)whole->elements);
 }
 
-/* Also this rank's transformations of whole matrices. */
+/* Also this rank's transformations of whole matrices. A pending gradient is only read. */
 struct cost cost_update(const struct pricing *p)
 {
-  struct cost cost = cost_operands(p);
+  double bytes = operand_bytes(p);
+  if (has(p, UPDATE_PENDING))
+    bytes -= bytes_of(p, UPDATE_PENDING);
+  struct cost cost = traffic_cost(p, bytes);
   if (has(p, UPDATE_DIRECTION)) {
     const double flops =
         optim_transform_flops(&p->plan->segments[p->instr->unit], p->plan->owned[p->instr->unit]);
     cost.seconds += ratio(flops, p->rates->gemm_flops);
   }
   return cost;
+}
+
+/* Most steps are not clipped. The working copy is only written. */
+struct cost cost_repair(const struct pricing *p)
+{
+  return p->rates->clipped ? traffic_cost(p, operand_bytes(p) - bytes_of(p, REPAIR_WORKING))
+                           : (struct cost){0};
 }
 
 struct cost cost_embed(const struct pricing *p)

@@ -220,8 +220,8 @@ static bool lies_in(const struct plan *plan, int buffer, int root, int64_t begin
          end <= plan->buffer[buffer].offset + plan->buffer[buffer].bytes;
 }
 
-/* Whether the value carries over from step to step: this rank's masters, frozen parameters, moments
- * and caches, and the working copy. A window gathered around a master does not. */
+/* Whether the value carries over from step to step: this rank's masters, frozen parameters, moments,
+ * pending gradients and caches, and the working copy. A window gathered around a master does not. */
 static bool carries_over(const struct plan *plan, const struct place *place,
                          const struct span *span)
 {
@@ -231,6 +231,8 @@ static bool carries_over(const struct plan *plan, const struct place *place,
   const struct plan_buffer *buffer = &plan->buffer[root];
   if (!buffer->persistent || buffer->unit < 0)
     return false;
+  if (root == plan->pending[buffer->unit])
+    return true;
   if (buffer->purpose != PURPOSE_PARAMS)
     return buffer->purpose == PURPOSE_STATE || buffer->purpose == PURPOSE_RESIDUAL ||
            buffer->purpose == PURPOSE_CACHE || buffer->purpose == PURPOSE_WORKING;
@@ -387,7 +389,7 @@ static enum status check_sharing(const struct verifier *v)
   const struct plan *plan = v->plan;
   enum status status = STATUS_OK;
   for (int i = 0; i < plan->n && plan->on_host[LANE_GATHER] && !status; i++)
-    if (plan->instr[i].op == OP_UPDATE)
+    if (plan->instr[i].op == OP_UPDATE || plan->instr[i].op == OP_REPAIR)
       status = check_sharing_of(v, i);
   return status;
 }

@@ -22,6 +22,7 @@ static int buffer_of_role(const struct plan *plan, int unit, const struct operan
   switch (operand->role) {
   case ROLE_MASTER: return plan->master[unit];
   case ROLE_WORKING: return plan->working[unit];
+  case ROLE_PENDING: return plan->pending[unit];
   case ROLE_STATE:
   case ROLE_STORED_STATE:
     return stored == verify_state_on_disk(plan, unit) ? plan->state[operand->index].buffer[unit]
@@ -168,7 +169,8 @@ static enum status check_optimizer(const struct plan *plan, int i)
   const bool updates = op_rows[instr->op].updates,
              seeded = updates || op_rows[instr->op].coded || op_rows[instr->op].codes_params;
   const double clip = instr->op == OP_METRICS ? optim->clip : 0;
-  const double lr_scale = instr->op == OP_UPDATE ? plan->policy[instr->unit].lr_scale : 0;
+  const bool steps = instr->op == OP_UPDATE || instr->op == OP_REPAIR;
+  const double lr_scale = steps ? plan->policy[instr->unit].lr_scale : 0;
   if (attr->clip != clip)
     return verify_fail(plan, i, "clips to a norm of %g, where %g is asked for", attr->clip, clip);
   if (attr->optimizer != (updates ? optim->name : (enum optimizer)0))
@@ -257,6 +259,29 @@ static enum status check_working(const struct plan *plan, int i)
   return STATUS_OK;
 }
 
+/* The norm of this step must be known. */
+static enum status check_norm(const struct plan *plan, int i)
+{
+  for (int k = 0; k < i; k++)
+    if (plan->instr[k].op == OP_METRICS)
+      return STATUS_OK;
+  return verify_fail(plan, i, "reads the norm of the gradient before METRICS");
+}
+
+/* The bytes of the two gradients change places after each step, so nothing else may lie there. */
+static enum status check_pending(const struct plan *plan, int i)
+{
+  const struct plan_use *use = plan->instr[i].use;
+  const struct plan_buffer *grads = &plan->buffer[use[UPDATE_GRADS].buffer],
+                           *pending = &plan->buffer[use[UPDATE_PENDING].buffer];
+  const bool both = grads->persistent && pending->persistent,
+             whole = grads->parent < 0 && pending->parent < 0;
+  if (both && whole && grads->tier == pending->tier && grads->bytes == pending->bytes)
+    return STATUS_OK;
+  return verify_fail(plan, i, "keeps %s in %s, which cannot change places", grads->name,
+                     pending->name);
+}
+
 /* Over the ranks, each trained element is updated once: each rank updates its shard, and replicas
  * update the same shard by the same gradient. */
 enum status check_update(const struct plan *plan, int i)
@@ -275,7 +300,28 @@ enum status check_update(const struct plan *plan, int i)
           (int64_t)optim_transform_workspace(&plan->segments[unit], plan->policy[unit].compute,
                                              all))
     return verify_fail(plan, i, "has too little room for a matrix of the unit");
-  return verify_has_working(plan, unit) ? check_working(plan, i) : STATUS_OK;
+  enum status status = STATUS_OK;
+  if (instr->use[UPDATE_METRICS].buffer >= 0)
+    status = check_norm(plan, i);
+  if (!status && instr->use[UPDATE_PENDING].buffer >= 0)
+    status = check_pending(plan, i);
+  return status || !verify_has_working(plan, unit) ? status : check_working(plan, i);
+}
+
+/* UPDATE of the unit has written the same part of the working copy, from the same gradient. */
+enum status check_repair(const struct plan *plan, int i)
+{
+  const struct instr *instr = &plan->instr[i];
+  const enum status status = check_norm(plan, i);
+  int update = i;
+  while (update > 0 &&
+         !(plan->instr[update].op == OP_UPDATE && plan->instr[update].unit == instr->unit))
+    update--;
+  if (status ||
+      plan->instr[update].use[UPDATE_GRADS].buffer == instr->use[REPAIR_GRADS].buffer)
+    return status;
+  return verify_fail(plan, i, "repairs by %s, which is not the gradient of its unit's UPDATE",
+                     plan->buffer[instr->use[REPAIR_GRADS].buffer].name);
 }
 
 /* The direction of this rank's range, at its place in that of the trained part. */

@@ -273,6 +273,11 @@ bool verify_wants_stream_gradient(const struct plan *plan, int unit)
   return plan->input.mode == PLAN_TRAIN;
 }
 
+bool verify_speculates(const struct plan *plan, int unit)
+{
+  return verify_learns(plan, unit) && plan->policy[unit].timing == TIMING_SPECULATIVE;
+}
+
 /* Whether a unit that learns needs squares. */
 bool verify_wants_squares(const struct plan *plan, int unit)
 {
@@ -285,5 +290,5 @@ bool verify_wants_squares(const struct plan *plan, int unit)
 
 bool verify_wants_metrics(const struct plan *plan, int unit)
 {
-  return unit >= 0 && !plan->policy[unit].immediate;
+  return unit >= 0 && plan->policy[unit].timing == TIMING_DEFERRED;
 }

@@ -18,6 +18,7 @@ enum kind {
   VALUE_STATE,
   VALUE_DIRECTION, /* of this rank's range, or with `ranks` > 1 of all */
   VALUE_WORKING,
+  VALUE_SPECULATION, /* the same, if the gradient is not clipped */
   VALUE_RESIDUAL /* after `micros` sums of this step */
 };
 
@@ -49,6 +50,7 @@ static const char *const words_of[] = {
     [VALUE_STATE] = "the unit's state after its update",
     [VALUE_DIRECTION] = "the direction of the unit's matrices",
     [VALUE_WORKING] = "the unit's parameters after their update",
+    [VALUE_SPECULATION] = "the unit's parameters after an update without clipping",
     [VALUE_RESIDUAL] = "what the messages of the unit have lost",
 };
 
@@ -474,9 +476,29 @@ enum status value_update(const struct walker *w)
     if (!status)
       set_state(w, UPDATE_STATE + s, VALUE_STATE, s);
   }
+  const enum kind kind = verify_speculates(w->plan, instr->unit) ? VALUE_SPECULATION : VALUE_WORKING;
   if (!status && instr->use[UPDATE_WORKING].buffer >= 0)
-    set_value(w, UPDATE_WORKING, (struct value){.kind = VALUE_WORKING, .unit = instr->unit});
+    set_value(w, UPDATE_WORKING, (struct value){.kind = kind, .unit = instr->unit});
   return status;
+}
+
+enum status value_repair(const struct walker *w)
+{
+  const int unit = w->plan->instr[w->now].unit;
+  enum status status = expect_whole_sum(w, REPAIR_GRADS);
+  if (!status)
+    status = expect(w, REPAIR_WORKING, VALUE_SPECULATION, unit, 0);
+  if (!status)
+    set_value(w, REPAIR_WORKING, (struct value){.kind = VALUE_WORKING, .unit = unit});
+  return status;
+}
+
+enum status value_fetch(const struct walker *w)
+{
+  if (value_of(w, MOVE_FROM).kind != VALUE_SPECULATION)
+    return STATUS_OK;
+  return verify_fail(w->plan, w->now, "reads %s before it is repaired",
+                     w->plan->buffer[buffer_of(w, MOVE_FROM)].name);
 }
 
 enum status value_publish(const struct walker *w)

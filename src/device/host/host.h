@@ -192,6 +192,9 @@ enum status host_expand(struct lane *lane, const struct lowrank *op, int64_t n, 
                         const struct factors *factors, enum quant_mode mode, float *out);
 enum status host_update(struct lane *lane, int64_t n, const struct update *op, void *master,
                         const void *grad, void *const *state, void *copy);
+enum status host_speculate(struct lane *lane, int64_t n, const struct update *known,
+                           const void *pending, const struct update *next, const void *grad,
+                           void *master, void *const *state, void *copy);
 /* As kernels' update_traffic(), by all threads of the lane. */
 enum status host_update_traffic(struct lane *lane, int64_t n, const struct update *op, void *master,
                                 const void *grad, void *const *state, void *copy);
@@ -213,8 +216,9 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
   .unpack_exponents = host_unpack_exponents, .sum_exact = host_sum_exact,                          \
   .merge_exact = host_merge_exact, .conclude = host_conclude, .sum_squares = host_sum_squares,     \
   .select = host_select, .scatter = host_scatter, .factorise = host_factorise,                     \
-  .expand = host_expand, .update = host_update, .sketch = host_sketch,                             \
-  .unsketch = host_unsketch, .fp8_largest = host_fp8_largest, .fp8_merge = host_fp8_merge,         \
-  .fp8_scales = host_fp8_scales, .fp8_code = host_fp8_code, .fp8_turn = host_fp8_turn
+  .expand = host_expand, .update = host_update, .speculate = host_speculate,                       \
+  .sketch = host_sketch, .unsketch = host_unsketch, .fp8_largest = host_fp8_largest,               \
+  .fp8_merge = host_fp8_merge, .fp8_scales = host_fp8_scales, .fp8_code = host_fp8_code,           \
+  .fp8_turn = host_fp8_turn
 
 #endif

@@ -1,3 +1,5 @@
+#include <string.h>
+
 #include "device/host/host.h"
 
 enum { GRAIN = 1 << 15 }; /* elements: half a megabyte of four arrays */
@@ -93,6 +95,67 @@ enum status host_update(struct lane *lane, int64_t n, const struct update *op, v
     return status;
   struct update_job job = job_make(lane, op, master, grad, state, copy);
   host_run_ranges(lane, n, GRAIN, run_range, &job);
+  return STATUS_OK;
+}
+
+struct speculate_job {
+  struct update_job known, next;
+  bool has_known;
+};
+
+/* Elements [begin, begin + n): the second update works on copies of masters and states, which stay
+ * in the core's caches, as the first one has left them there. */
+enum { PIECE = 1 << 12 };
+
+static void run_piece(const struct speculate_job *job, int64_t begin, int64_t n)
+{
+  static const int most = 1 + RULE_STATES;
+  _Alignas(64) char scratch[most][PIECE * sizeof(float)];
+  struct update_job next = job->next;
+  const struct update *op = &next.pass.op;
+  if (job->has_known)
+    run_range((void *)&job->known, begin, begin + n);
+  const struct update_arrays from = arrays_at(&next, begin);
+  next.arrays = from;
+  next.arrays.master = memcpy(scratch[0], from.master, (size_t)n * dtype_size(op->master));
+  for (int s = 0; s < RULE_STATES; s++)
+    if (from.state[s])
+      next.arrays.state[s] =
+          memcpy(scratch[1 + s], from.state[s], (size_t)n * dtype_size(op->states));
+  next.pass.op.first += begin;
+  run_range(&next, 0, n);
+}
+
+static void speculate_range(void *arg, int64_t begin, int64_t end)
+{
+  for (int64_t i = begin; i < end; i += PIECE)
+    run_piece(arg, i, end - i < PIECE ? end - i : PIECE);
+}
+
+static bool changes_nothing(const struct update *op)
+{
+  return op->outcome && !op->outcome->finite;
+}
+
+enum status host_speculate(struct lane *lane, int64_t n, const struct update *known,
+                           const void *pending, const struct update *next, const void *grad,
+                           void *master, void *const *state, void *copy)
+{
+  enum status status = check(n, next);
+  if (!status && known)
+    status = check(n, known);
+  if (!status && changes_nothing(next)) {
+    if (known)
+      status = host_update(lane, n, known, master, pending, state, NULL);
+    return status ? status : host_cast(lane, n, next->master, master, next->copy, copy);
+  }
+  if (status)
+    return status;
+  struct speculate_job job = {.next = job_make(lane, next, master, grad, state, copy),
+                              .has_known = known && !changes_nothing(known)};
+  if (job.has_known)
+    job.known = job_make(lane, known, master, pending, state, NULL);
+  host_run_ranges(lane, n, GRAIN, speculate_range, &job);
   return STATUS_OK;
 }
 

@@ -1,0 +1,125 @@
+#!/bin/sh
+# seconds: 600
+# Speculative updates of masters in host memory (optim.update=speculative) change no bits, whatever
+# the norm turns out to be. Oracle: losses, gradient norms and checkpoints equal those of the run
+# with deferred updates, in which the norm is known first. Some steps are clipped, all are, none is,
+# or the gradient is not finite. Each case checks in the results that its steps are of that kind.
+. "${top_srcdir:?}/tests/cli/common.sh"
+ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0:fast_unwind_on_malloc=1 # as offload.sh
+export ASAN_OPTIONS
+make_data
+cat > tiny.yaml <<END
+run:   {dir: run, steps: 8, seed: 3, threads: 1}
+model: {arch: gpt2, layers: 6, width: 24, heads: 3, context: 16, vocab: 257}
+data:  {train: data, batch: 12, sequence: 16}
+shard: {reduce: micro}
+optim: {lr: 3.0e-3, warmup: 2, decay_steps: 8}
+END
+host="tiers.params=host tiers.optimizer=host"
+micro() { echo data.micro_batch=$((12 / $1 / 2)); } # two micro-batches a rank
+
+# clipped RUN NORM: the number of its steps whose norm is above NORM.
+clipped() { losses "$1" | awk -v norm="$2" '$3 > norm { n++ } END { print n + 0 }'; }
+
+# The median norm as the largest one: about half of the steps are clipped.
+train 2 probe "$(micro 2)" optim.clip=0
+some=$(losses probe | awk '{ print $3 }' | sort -g | sed -n 5p)
+few=$(losses probe | awk '{ print $3 }' | sort -g | sed -n 7p)
+
+# alike RANKS KEYS...: deferred and speculative runs end in the same bits.
+alike() {
+  ranks=$1
+  shift
+  rm -rf known guessed
+  # shellcheck disable=SC2046 # one assignment
+  train "$ranks" known $(micro "$ranks") $host optim.update=deferred "$@"
+  # shellcheck disable=SC2046 # one assignment
+  train "$ranks" guessed $(micro "$ranks") $host optim.update=speculative "$@"
+  grep -q "as soon as their gradients arrive, and repaired" guessed.log || {
+    cat guessed.log >&2; die "the run does not say when it updates"; }
+  same known guessed
+  test -z "$(find guessed/nvme -type f 2> find.err)" || die "left behind: $(ls guessed/nvme)"
+}
+# mixed: the last two runs have steps of both kinds.
+mixed() {
+  n=$(clipped guessed "$1")
+  test "$n" -gt 0 && test "$n" -lt 8 || die "$n of 8 steps are clipped to $1"
+}
+
+# shellcheck disable=SC2086 # assignments
+for ranks in 1 2 3; do
+  alike $ranks optim.clip=$some
+  mixed "$some"
+done
+alike 2 optim.clip=1e-3
+test "$(clipped guessed 1e-3)" = 8 || die "not every step is clipped"
+alike 2 optim.clip=1e3
+test "$(clipped guessed 1e3)" = 0 || die "a step is clipped"
+alike 2 optim.clip=0 optim.nonfinite=skip
+
+# The masters in memory are the same too.
+# shellcheck disable=SC2046,SC2086 # assignments
+{
+  train 2 memory $(micro 2) optim.clip=$some
+  alike 2 optim.clip=$some
+  same memory guessed
+}
+
+# Transfers, windows, activations, the number of micro-batches, replicas, and units on the device.
+for keys in "transfer.params=full" "transfer.grads=cpu_reduce" \
+  "transfer.params=full transfer.grads=cpu_reduce shard.prefetch=2" \
+  "tiers.activations=host shard.prefetch=2" "tiers.activations=nvme tiers.resident=2" \
+  "data.micro_batch=6" "data.micro_batch=1 shard.strategy=hybrid_shard shard.group=1" \
+  "run.compute=bf16" "run.compute=bf16 transfer.params=full tiers.activations=keep_host" \
+  "run.compute=bf16 tiers.resident=1 compress.grads.codec=bf16"; do
+  # shellcheck disable=SC2086 # assignments
+  alike 2 optim.clip=$few $keys
+  mixed "$few"
+done
+# shellcheck disable=SC2086 # assignments
+alike 4 optim.clip=$few data.micro_batch=3 shard.strategy=hybrid_shard shard.group=2
+
+# Every optimizer for masters in host memory, moments of 16 bits, and moments on NVMe: the units
+# there are updated after the norm.
+for keys in "optim.name=lion" "optim.name=sgd" "optim.moments=bf16 optim.rounding=stochastic" \
+  "optim.name=lion optim.moments=fp16 run.compute=bf16" \
+  "optim.state=nvme optim.state_share=0.5" "optim.state=nvme"; do
+  # shellcheck disable=SC2086 # assignments
+  alike 2 optim.clip=$some $keys
+done
+
+# Every checkpoint is that of a run at rest, also in the middle of clipped and other steps; so is
+# every evaluation, and a resumed run.
+# shellcheck disable=SC2046,SC2086 # assignments
+{
+  alike 2 optim.clip=$some checkpoint.every=1 checkpoint.keep=0 eval.every=3
+  for step in 1 2 3 4 5 6 7; do
+    "$SLUICE" ckpt diff known/ckpt/step-0000000$step.h5 guessed/ckpt/step-0000000$step.h5 \
+      > diff.out || { cat diff.out >&2; die "checkpoints of step $step differ"; }
+  done
+  for run in known guessed; do
+    sed -n 's/.*"kind": *"eval".*"loss": *\([^,]*\),.*/\1/p' $run/results.jsonl > $run.evals
+  done
+  test -s known.evals || die "nothing was evaluated"
+  cmp known.evals guessed.evals || die "evaluations differ"
+  for stop in 3 4; do
+    rm -rf begun
+    train 2 begun $(micro 2) $host optim.clip=$some optim.update=speculative run.steps=$stop
+    train 2 begun $(micro 2) $host optim.clip=$some optim.update=speculative --resume auto
+    same known begun
+    rm -rf begun
+    train 2 begun $(micro 2) $host optim.clip=$some optim.update=speculative run.steps=$stop
+    train 2 begun $(micro 2) optim.clip=$some --resume auto
+    same known begun
+  done
+}
+
+# By default units are updated so.
+# shellcheck disable=SC2046,SC2086 # assignments
+{
+  train 2 default $(micro 2) $host
+  grep -q "as soon as their gradients arrive, and repaired" default.log ||
+    die "masters in host memory are not updated early by default"
+}
+fails 2 "optim.update (command line) is speculative, which is for masters in host memory" \
+  "$SLUICE" train tiny.yaml optim.update=speculative
