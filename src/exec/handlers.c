@@ -963,10 +963,10 @@ enum status run_repair(const struct call *call)
   const struct plan *plan = call->exec->plan;
   const int unit = call->instr->unit;
   struct update op = update_of(call);
-  void *state[PLAN_MAX_STATE];
+  void *state[PLAN_MAX_STATE] = {NULL};
   if (op.outcome->finite && op.outcome->scale == 1)
     return STATUS_OK;
-  for (int s = 0; s < PLAN_MAX_STATE; s++)
+  for (int s = 0; s < RULE_STATES; s++)
     state[s] = use(call, REPAIR_STATE + s);
   op.copy = buffer_of(call, REPAIR_WORKING)->dtype;
   return optim_speculate(call->lane, &plan->segments[unit], plan->owned[unit], NULL, NULL, &op,

@@ -447,7 +447,6 @@ const struct op_row op_rows[OP_COUNT] = {
                 .extent = EXTENT_OWNED, .role = ROLE_WORKING),
             [REPAIR_STATE] = STATE(READS, "state 1", PLACE_STATE, ROLE_STATE, 0),
             [REPAIR_STATE + 1] = STATE(READS, "state 2", PLACE_STATE, ROLE_STATE, 1),
-            [REPAIR_STATE + 2] = STATE(READS, "state 3", PLACE_STATE, ROLE_STATE, 2),
         },
         .one = {UNIT_TRAINED, EACH_STEP, verify_speculates}, .check = check_repair,
         .value = value_repair, .cost = cost_repair, .run = run_repair,
@@ -458,7 +457,7 @@ const struct op_row op_rows[OP_COUNT] = {
             [MOVE_FROM] = READS("from", .place = PLACE_SOURCE),
             [MOVE_TO] = WRITES("to"),
         },
-        .value = value_fetch, .cost = cost_copy, .run = run_fetch,
+        .cost = cost_copy, .run = run_fetch,
     },
     [OP_PUBLISH] = {
         .name = "PUBLISH", .lane = LANE_GATHER, .part = PART_COMM, .group = GROUP_GATHER,

@@ -193,7 +193,7 @@ op_check check_publish;
 op_value value_load, value_embed, value_embed_backward, value_forward, value_recompute, value_loss;
 op_value value_logits, value_backward, value_kept, value_encode, value_exchange, value_decode_sum;
 op_value value_magnitude, value_sum_shared, value_gradient;
-op_value value_accumulate, value_squares, value_update, value_repair, value_fetch, value_publish;
+op_value value_accumulate, value_squares, value_update, value_repair, value_publish;
 op_value value_read_state;
 op_value value_write_state, value_direction, value_gather_direction, value_residual;
 

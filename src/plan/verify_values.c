@@ -493,14 +493,6 @@ enum status value_repair(const struct walker *w)
   return status;
 }
 
-enum status value_fetch(const struct walker *w)
-{
-  if (value_of(w, MOVE_FROM).kind != VALUE_SPECULATION)
-    return STATUS_OK;
-  return verify_fail(w->plan, w->now, "reads %s before it is repaired",
-                     w->plan->buffer[buffer_of(w, MOVE_FROM)].name);
-}
-
 enum status value_publish(const struct walker *w)
 {
   return expect(w, MOVE_FROM, VALUE_WORKING, w->plan->instr[w->now].unit, 0);

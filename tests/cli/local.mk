@@ -35,6 +35,7 @@ check_scripts += \
 	tests/cli/mixups.sh \
 	tests/cli/nodes.sh \
 	tests/cli/offload.sh \
+	tests/cli/offload_clip.sh \
 	tests/cli/offload_tables.sh \
 	tests/cli/performance.sh \
 	tests/cli/rates.sh \

@@ -180,7 +180,7 @@ static void test_impossible_combinations(void **state)
       {"optim.rounding=up",
        "command line: optim.rounding must be one of nearest, stochastic, not 'up'"},
       {"optim.update=late",
-       "command line: optim.update must be one of auto, deferred, immediate, not 'late'"},
+       "command line: optim.update must be one of auto, deferred, immediate, speculative, not 'late'"},
       {"optim.state=disk", "command line: optim.state must be one of host, nvme, not 'disk'"},
       {"optim.state_share=1.5",
        "command line: optim.state_share must be a number from 0 to 1, not '1.5'"},
@@ -584,6 +584,8 @@ static void test_tiers(void **state)
     assert_int_equal(policy.cpu_reduce, expected->cpu_reduce);
     assert_int_equal(policy.one_node, known[i].local_ranks >= shape.group);
     assert_int_equal(policy.immediate, expected->immediate);
+    assert_int_equal(policy.speculative, policy.host_state && !policy.immediate &&
+                                             deck.optim.update != DECK_UPDATE_DEFERRED);
     assert_codec(&policy.grads, &expected->grads);
     assert_codec(&policy.weights, &expected->weights);
     assert_int_equal(policy.difference, expected->difference);

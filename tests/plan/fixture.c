@@ -207,6 +207,7 @@ struct plan_input fixture_input(struct model *model, const struct point *point, 
                                         .cpu_reduce = point->cpu_reduce,
                                         .one_node = point->one_node,
                                         .immediate = point->immediate,
+                                        .speculative = point->speculative,
                                         .tight = point->tight,
                                         .moments = point->moments,
                                         .grads.codec = point->codec,
@@ -257,7 +258,8 @@ const char *fixture_name(const struct point *point)
     snprintf(name + length, sizeof name - length,
              ", host: params %s, %s, %s, %g of moments on NVMe, %d units resident",
              point->params_full ? "full" : "shard", point->cpu_reduce ? by_hosts : "gpu_reduce",
-             point->immediate ? "immediate" : "deferred", point->nvme_state, point->resident);
+             point->immediate ? "immediate" : point->speculative ? "speculative" : "deferred",
+             point->nvme_state, point->resident);
   return name;
 }
 
@@ -362,7 +364,7 @@ void fixture_variants(fixture_visit *visit, void *arg)
 }
 
 /* Factors in the order of fixture.h, from the last. */
-enum { HOST_KEEPS = 7, HOST_CHOICES = 2 * 3 * HOST_KEEPS * 2 * 3 * 2 * 4 * 3, HOST_VARIANTS = 11 };
+enum { HOST_KEEPS = 7, HOST_CHOICES = 2 * 3 * HOST_KEEPS * 3 * 3 * 2 * 4 * 3, HOST_VARIANTS = 11 };
 
 static int take(int *choice, int n)
 {
@@ -382,7 +384,9 @@ static struct point host_point(struct point point, int choice, int turn)
                : keep == 5 ? KEEP_INPUT_HOST
                            : KEEP_ACTIVATIONS_HOST;
   point.recompute = keep < 5 ? 0 : 2;
-  point.immediate = take(&choice, 2);
+  const int update = take(&choice, 3);
+  point.immediate = update == 1;
+  point.speculative = update == 2;
   const int reduce = take(&choice, 3);
   point.cpu_reduce = reduce > 0;
   point.one_node = reduce == 2;

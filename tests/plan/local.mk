@@ -53,6 +53,7 @@ EXTRA_DIST += \
 	tests/plan/golden/generate.txt \
 	tests/plan/golden/host.txt \
 	tests/plan/golden/host_immediate.txt \
+	tests/plan/golden/host_speculative.txt \
 	tests/plan/golden/host_one_node.txt \
 	tests/plan/golden/host_resident.txt \
 	tests/plan/golden/host_shared.txt \

@@ -337,6 +337,9 @@ struct machine {
   uint32_t *arena[MOST_RANKS][TIER_COUNT][2]; /* transient, persistent; members of a shard group
                                                  have one persistent TIER_SHARED */
   uint32_t loss[STEPS];
+  int step;                          /* that the current instruction belongs to */
+  uint32_t norm[MOST_RANKS][STEPS];  /* what METRICS has found */
+  bool measured[MOST_RANKS][STEPS]; /* whether it has */
 };
 
 static struct words words_at(const struct machine *m, int rank, int buffer)
@@ -345,9 +348,27 @@ static struct words words_at(const struct machine *m, int rank, int buffer)
   return (struct words){m->arena[rank][b->tier][b->persistent] + b->offset / 4, b->bytes / 4};
 }
 
+/* The gradient of a speculative unit and the pending one change places after each step. */
+static struct words exchanged(const struct machine *m, int rank, int buffer)
+{
+  const struct plan *plan = m->plan[rank];
+  struct words w = words_at(m, rank, buffer);
+  const int root = plan_root(plan, buffer, NULL);
+  for (int u = 0; u < m->model.units && m->step % 2; u++) {
+    const int pending = plan->pending[u];
+    if (pending < 0)
+      continue;
+    const int grads =
+        plan->instr[fixture_find(plan, OP_UPDATE, u, -1)].use[UPDATE_GRADS].buffer;
+    if (root == grads || root == pending)
+      w.at += words_at(m, rank, root == grads ? pending : grads).at - words_at(m, rank, root).at;
+  }
+  return w;
+}
+
 static struct words use_words(const struct machine *m, int rank, int i, int k)
 {
-  return words_at(m, rank, m->plan[rank]->instr[i].use[k].buffer);
+  return exchanged(m, rank, m->plan[rank]->instr[i].use[k].buffer);
 }
 
 /* Fills buffers of parameters, and of moments, which begin as zero, in their type. */
@@ -670,8 +691,10 @@ static void all_reduce_metrics(struct machine *m, int i, int step)
             (instr->use[METRICS_SQUARES].buffer >= 0 ? use_words(m, rank, i, METRICS_SQUARES).at[0]
                                                      : 0);
   }
-  for (int rank = 0; rank < m->ranks; rank++)
-    use_words(m, rank, i, 1).at[0] = mix(norm, loss);
+  for (int rank = 0; rank < m->ranks; rank++) {
+    use_words(m, rank, i, 1).at[0] = m->norm[rank][step] = mix(norm, loss);
+    m->measured[rank][step] = true;
+  }
   m->loss[step] = loss;
 }
 
@@ -714,6 +737,69 @@ static void run_adam(const struct machine *m, struct words *w, bool works, uint3
     else if (works)
       working.at[i] = master.at[i];
   }
+}
+
+/* The element of the master after an update that changes nothing else. */
+static uint32_t look_ahead(const struct machine *m, uint32_t g, uint32_t master, struct words moment1,
+                           struct words moment2, int64_t i, uint32_t metrics)
+{
+  const uint32_t first = adam_m(element(moment1, i, m->half_moments), g, m->half_moments),
+                 second = adam_v(element(moment2, i, m->half_moments), g, m->half_moments);
+  return master + adam_step(first, second, metrics);
+}
+
+static void write_working(const struct machine *m, struct words working, int64_t i, uint32_t master)
+{
+  if (m->half)
+    halves(working)[i] = cast(master);
+  else
+    working.at[i] = master;
+}
+
+/* The gradient of the step before, whose norm METRICS has found. */
+static void run_pending(const struct machine *m, int rank, const struct words *w)
+{
+  struct words before[PLAN_MAX_USE];
+  if (m->step == 0)
+    return;
+  assert_true(m->measured[rank][m->step - 1]);
+  memcpy(before, w, sizeof before);
+  before[UPDATE_GRADS] = w[UPDATE_PENDING];
+  run_adam(m, before, false, m->norm[rank][m->step - 1]);
+}
+
+/* All steps are clipped, so the working copy is wrong until REPAIR. */
+static void run_speculation(const struct machine *m, int rank, const struct words *w)
+{
+  run_pending(m, rank, w);
+  for (int64_t i = 0; i < w[UPDATE_GRADS].n; i++)
+    write_working(m, w[UPDATE_WORKING], i,
+                  look_ahead(m, w[UPDATE_GRADS].at[i], w[UPDATE_MASTER].at[i], w[UPDATE_STATE],
+                             w[UPDATE_STATE + 1], i, 0));
+}
+
+static void run_repair(const struct machine *m, const struct words *w)
+{
+  for (int64_t i = 0; i < w[REPAIR_GRADS].n; i++)
+    write_working(m, w[REPAIR_WORKING], i,
+                  look_ahead(m, w[REPAIR_GRADS].at[i], w[REPAIR_MASTER].at[i], w[REPAIR_STATE],
+                             w[REPAIR_STATE + 1], i, w[REPAIR_METRICS].at[0]));
+}
+
+/* After the last step. */
+static void settle(struct machine *m)
+{
+  struct words w[PLAN_MAX_USE];
+  m->step = STEPS;
+  for (int rank = 0; rank < m->ranks; rank++)
+    for (int i = 0; i < m->plan[rank]->n; i++) {
+      const struct instr *instr = &m->plan[rank]->instr[i];
+      if (instr->op != OP_UPDATE || instr->use[UPDATE_PENDING].buffer < 0)
+        continue;
+      for (int k = 0; k < PLAN_MAX_USE; k++)
+        w[k] = instr->use[k].buffer < 0 ? (struct words){0} : use_words(m, rank, i, k);
+      run_pending(m, rank, w);
+    }
 }
 
 /* Nothing is lost. A residual holds as many times the name of its unit as it has been used. A
@@ -835,7 +921,12 @@ static void run_local(const struct machine *m, int rank, int i, int step)
   case OP_SQUARES:
     w[1].at[0] = (instr->use[1].access == ACCESS_ADD ? w[1].at[0] : 0) + squares(w[0]);
     break;
+  case OP_REPAIR: run_repair(m, w); break;
   case OP_UPDATE:
+    if (w[UPDATE_PENDING].n > 0) {
+      run_speculation(m, rank, w);
+      break;
+    }
     run_adam(m, w, w[UPDATE_WORKING].n > 0, w[UPDATE_METRICS].n > 0 ? w[UPDATE_METRICS].at[0] : 0);
     break;
   case OP_FETCH:
@@ -869,6 +960,7 @@ static void run_local(const struct machine *m, int rank, int i, int step)
 
 static void run_instr(struct machine *m, int i, int step)
 {
+  m->step = step;
   switch (m->plan[0]->instr[i].op) {
   case OP_GATHER:
   case OP_GATHER_MESSAGES:
@@ -1012,6 +1104,7 @@ static void check_point(const struct point *given, int how)
     run_in_order(&m);
   else
     run_at_random(&m, (uint32_t)how, (enum plan_lane)(how % LANE_COUNT));
+  settle(&m);
   for (int step = 0; step < STEPS; step++)
     truth_step(&t, m.plan[0], step);
   compare_with_truth(&m, &t, point);
@@ -1107,6 +1200,36 @@ static void any_order_that_heeds_lanes_and_waits_will_do(void **state)
        .half = true,
        .host = true,
        .immediate = true},
+      {.strategy = STRATEGY_FULL_SHARD,
+       .ranks = 2,
+       .group = 2,
+       .prefetch = 1,
+       .micros = 1,
+       .half = true,
+       .host = true,
+       .speculative = true,
+       .keep = KEEP_INPUT},
+      {.strategy = STRATEGY_HYBRID_SHARD,
+       .ranks = 4,
+       .group = 2,
+       .prefetch = 1,
+       .micros = 2,
+       .head = UNTIED,
+       .host = true,
+       .speculative = true,
+       .resident = 1,
+       .moments = DTYPE_BF16},
+      {.strategy = STRATEGY_FULL_SHARD,
+       .ranks = 3,
+       .group = 3,
+       .micros = 2,
+       .half = true,
+       .host = true,
+       .params_full = true,
+       .cpu_reduce = true,
+       .one_node = true,
+       .speculative = true,
+       .nvme_state = 0.5},
   };
   for (int how = 1; how <= 25; how++) {
     check_point(

@@ -201,7 +201,7 @@ static void updates_and_norms_take_their_traffic(void **state)
 struct hand {
   struct plan plan;
   struct instr instr[8];
-  struct plan_buffer buffer[8];
+  struct plan_buffer buffer[PLAN_MAX_USE];
 };
 
 /* Masters in host memory, in groups of `ranks`. Buffer b is of 1000 (b + 1) bytes. */
@@ -213,10 +213,10 @@ static void hand_make(struct hand *hand, int ranks)
                         &model, &(struct point){.ranks = ranks, .group = ranks, .micros = 1}, 0),
                     .instr = hand->instr,
                     .buffer = hand->buffer,
-                    .buffers = 8};
+                    .buffers = PLAN_MAX_USE};
   hand->plan.input.device = &fixture_half;
   hand->plan.on_host[LANE_HOST] = true;
-  for (int b = 0; b < 8; b++)
+  for (int b = 0; b < PLAN_MAX_USE; b++)
     hand->buffer[b] = (struct plan_buffer){.tier = TIER_HOST,
                                            .parent = -1,
                                            .unit = -1,
@@ -295,9 +295,13 @@ static void what_tiers_exchange_takes_their_rates(void **state)
       {OP_READ_RESIDUAL, LANE_DISK, "rw", 1000 / 4e3},
       {OP_WRITE_STATE, LANE_DISK, "rrww", (3000 + 4000) / 1e3},
       {OP_READ_STATE, LANE_DISK, "rrww", (1000 + 2000) / 4e3},
-      {OP_UPDATE, LANE_HOST, "rraw--aa", (1000 + 2000 + 2 * 3000 + 4000 + 2 * (7000 + 8000)) / 1e4},
-      {OP_UPDATE, LANE_HOST, "rra---aa", (1000 + 2000 + 2 * (3000 + 7000 + 8000)) / 1e4},
-      {OP_UPDATE, LANE_HOST, "-raw--aa", (2000 + 2 * 3000 + 4000 + 2 * (7000 + 8000)) / 1e4},
+      {OP_UPDATE, LANE_HOST, "rraw---aa",
+       (1000 + 2000 + 2 * 3000 + 4000 + 2 * (8000 + 9000)) / 1e4},
+      {OP_UPDATE, LANE_HOST, "rra----aa", (1000 + 2000 + 2 * (3000 + 8000 + 9000)) / 1e4},
+      {OP_UPDATE, LANE_HOST, "-raw---aa", (2000 + 2 * 3000 + 4000 + 2 * (8000 + 9000)) / 1e4},
+      {OP_UPDATE, LANE_HOST, "-raw--aaa",
+       (2000 + 2 * 3000 + 4000 + 7000 + 2 * (8000 + 9000)) / 1e4},
+      {OP_REPAIR, LANE_HOST, "rrrarr", 0},
       {OP_ACCUMULATE, LANE_HOST, "ra", (1000 + 2 * 2000) / 1e4},
       {OP_SQUARES, LANE_HOST, "ra", (1000 + 2 * 2000) / 1e4},
       {OP_SQUARES, LANE_REDUCE, "ra", (1000 + 2 * 2000) / 1e12},
@@ -323,6 +327,19 @@ static void what_tiers_exchange_takes_their_rates(void **state)
       sum += f.busy_s[lane];
     expect_near(sum, row[r].seconds);
   }
+}
+
+/* A repair reads all but the working copy, which it writes. */
+static void a_clipped_step_is_repaired(void **state)
+{
+  (void)state;
+  struct hand hand;
+  struct plan_rates rates = all_rates;
+  hand_make(&hand, 4);
+  hand_add(&hand, OP_REPAIR, LANE_HOST, "rrrarr");
+  rates.clipped = true;
+  const struct plan_forecast f = hand_forecast(&hand, &rates);
+  expect_near(f.step_s, (1000 + 2000 + 3000 + 4000 + 5000 + 6000) / 1e4);
 }
 
 /* An exchange takes the link between hosts. ENCODE and DECODE_SUM take the host's memory. */
@@ -952,6 +969,7 @@ int main(void)
       cmocka_unit_test(prefetch_hides_gathers_behind_compute),
       cmocka_unit_test(updates_and_norms_take_their_traffic),
       cmocka_unit_test(what_tiers_exchange_takes_their_rates),
+      cmocka_unit_test(a_clipped_step_is_repaired),
       cmocka_unit_test(a_reduce_on_the_host_takes_its_link_and_its_memory),
       cmocka_unit_test(hops_in_a_node_take_its_link),
       cmocka_unit_test(a_step_in_bf16_reduces_half_the_bytes),

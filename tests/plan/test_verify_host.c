@@ -364,6 +364,50 @@ static void values_are_what_they_are_taken_for(void **state)
                  "reads working_mine.h.0, which is not the unit's parameters after their update");
 }
 
+static void speculative_updates_are_repaired(void **state)
+{
+  (void)state;
+  struct point point = {.strategy = STRATEGY_FULL_SHARD,
+                        .ranks = 2,
+                        .group = 2,
+                        .prefetch = 1,
+                        .micros = 1,
+                        .half = true,
+                        .host = true,
+                        .speculative = true};
+  broken_without(&point, OP_REPAIR, 1,
+                 "h.0 has no REPAIR: a step that is clipped would leave parameters that are not");
+
+  struct plan *plan = broken_start(&point);
+  const int metrics = fixture_find(plan, OP_METRICS, -1, -1),
+            repair = fixture_find(plan, OP_REPAIR, 0, -1);
+  swap_instr(plan, metrics, repair);
+  broken_refused(plan, "reads the norm of the gradient before METRICS");
+
+  plan = broken_start(&point);
+  plan->instr[fixture_find(plan, OP_REPAIR, 1, -1)].use[REPAIR_GRADS].buffer = plan->pending[1];
+  broken_settle(plan);
+  broken_refused(plan, "repairs by pending.h.0, which is not the gradient of its unit's UPDATE");
+
+  plan = broken_start(&point);
+  struct instr *update = &plan->instr[fixture_find(plan, OP_UPDATE, 1, -1)];
+  const int grads = update->use[UPDATE_GRADS].buffer;
+  update->use[UPDATE_GRADS].buffer = broken_view(plan, grads, plan->buffer[grads].elements);
+  broken_settle(plan);
+  broken_refused(plan, "which cannot change places");
+
+  plan = broken_start(&point);
+  update = &plan->instr[fixture_find(plan, OP_UPDATE, 2, -1)]; /* after the norm */
+  swap_instr(plan, fixture_find(plan, OP_METRICS, -1, -1), (int)(update - plan->instr));
+  broken_refused(plan, "reads the norm of the gradient before METRICS");
+
+  point.params_full = true;
+  plan = broken_start(&point);
+  swap_instr(plan, fixture_find(plan, OP_REPAIR, 1, -1), fixture_find(plan, OP_PUBLISH, 1, -1));
+  broken_refused(plan,
+                 "reads working_mine.h.0, which is not the unit's parameters after their update");
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -376,6 +420,7 @@ int main(void)
       cmocka_unit_test(what_comes_to_the_host_is_counted),
       cmocka_unit_test(metrics_read_the_squares_of_the_host),
       cmocka_unit_test(values_are_what_they_are_taken_for),
+      cmocka_unit_test(speculative_updates_are_repaired),
   };
   return cmocka_run_group_tests(tests, NULL, broken_end);
 }
