@@ -153,6 +153,7 @@ void job_plan(struct job *job, struct comm *comm, const struct job_setup *setup)
                  .cpu_reduce = setup->cpu_reduce,
                  .one_node = setup->one_node,
                  .immediate = setup->immediate,
+                 .speculative = setup->speculative,
                  .moments = setup->moments,
                  .grads.codec = setup->codec,
                  .feedback = setup->feedback,

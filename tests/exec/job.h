@@ -33,7 +33,7 @@ struct job_setup {
   bool keep_working; /* and keeps a copy in it: deck_policy's */
   bool whole;        /* a device that does not work by sequence, with padded rows of logits */
   /* deck_policy's host_state and what goes with it */
-  bool host, params_full, cpu_reduce, one_node, immediate;
+  bool host, params_full, cpu_reduce, one_node, immediate, speculative;
   int local_ranks;              /* of made-up nodes, between which alone codecs work; 0: all */
   const char *codec, *feedback; /* of gradients between ranks, and of their residuals */
   const char *weights;          /* codec of gathered parameters */

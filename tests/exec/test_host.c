@@ -192,6 +192,147 @@ static void updates_at_once(void **state)
   }
 }
 
+static int clipped_steps(const struct job_record *record, double clip)
+{
+  int n = 0;
+  for (int step = 0; step < JOB_STEPS; step++)
+    n += record->grad_norm[step] > clip;
+  return n;
+}
+
+/* Oracle: the run whose updates come after the norm, with another limit. */
+static void same_when_clipped_to(double clip, int clipped, struct job_setup setup)
+{
+  setup.host = true;
+  setup.clip = clip;
+  struct job_record known = run(setup), guessed;
+  setup.speculative = true;
+  guessed = run(setup);
+  job_assert_same(&guessed, &known);
+  assert_int_equal(clipped_steps(&known, clip), clipped);
+  job_record_free(&guessed);
+  job_record_free(&known);
+}
+
+/* The reference has clipped steps. Without clipping the norm is that of no clipped step. */
+static void updates_before_the_norm(void **state)
+{
+  (void)state;
+  assert_true(clipped_steps(&reference[0][0], 0.5) > 0);
+  for (int micros = 1; micros <= 3; micros += 2) {
+    same_all_ways((struct job_setup){.prefetch = 1, .micros = micros, .speculative = true});
+    same((struct job_setup){
+        .prefetch = 2, .micros = micros, .speculative = true, .no_clip = true, .threads = 3});
+  }
+  same((struct job_setup){.prefetch = 1, .speculative = true, .nvme_state = 0.5});
+  same((struct job_setup){.prefetch = 1, .speculative = true, .resident = 1, .activations = host});
+  for (int way = 0; way < WAYS; way++) {
+    struct job_setup setup = {.prefetch = 1, .moments = DTYPE_BF16, .stochastic = true};
+    take_way(&setup, way);
+    same_when_clipped_to(1e-3, JOB_STEPS, setup);
+    same_when_clipped_to(1e3, 0, setup);
+  }
+}
+
+/* The first step is clipped and no other, or the reverse. */
+static void some_steps_are_clipped(void **state)
+{
+  (void)state;
+  const struct job_record *free = &reference[0][true];
+  const double *norm = free->grad_norm;
+  for (int step = 0; step < JOB_STEPS; step++) {
+    struct job_setup setup = {.host = true, .prefetch = 1, .clip = norm[step]};
+    struct job_record known = run(setup);
+    const int clipped = clipped_steps(&known, setup.clip);
+    job_record_free(&known);
+    same_when_clipped_to(setup.clip, clipped, setup);
+  }
+}
+
+/* The parameters of a unit as it is fetched. */
+static char *fetched_unit(const struct job *job, int u)
+{
+  const struct plan *plan = job->plan;
+  return exec_pointer(job->exec, plan->working[u] >= 0 ? plan->working[u] : plan->master[u]);
+}
+
+/* The second of three steps computes with a parameter that is no number. `heals`: REPAIR brings the
+ * parameter back. Otherwise the test does so, after the step has changed nothing. */
+static struct job_record run_with_a_bad_step(struct job_setup setup, bool heals)
+{
+  enum { UNIT = 1 };
+  struct job_record record = {.n = 0};
+  struct exec_result result;
+  struct job job;
+  char was[4] = {0};
+  setup.half = half;
+  setup.beside = beside;
+  job_open(&job, comm, &setup);
+  for (int step = 0; step < JOB_STEPS; step++) {
+    const int64_t update = step < 2 ? step + 1 : 2;
+    if (step == 1) {
+      assert_int_equal(exec_drain(job.exec), STATUS_OK);
+      memcpy(was, fetched_unit(&job, UNIT), sizeof was);
+      memset(fetched_unit(&job, UNIT), 0xff, sizeof was);
+    }
+    assert_int_equal(exec_step(job.exec, step, update, 0.01, &result), STATUS_OK);
+    assert_int_equal(result.finite, step != 1);
+    record.loss[step] = step == 1 ? 0 : result.loss;
+    record.grad_norm[step] = step == 1 ? 0 : result.grad_norm;
+    if (step == 1 && !heals) {
+      assert_int_equal(exec_drain(job.exec), STATUS_OK);
+      memcpy(fetched_unit(&job, UNIT), was, sizeof was);
+      assert_int_equal(comm_agree(comm, STATUS_OK), STATUS_OK); /* others may read it */
+    }
+  }
+  record.params = job_collect(&job);
+  record.n = job_parameters(&job);
+  job_close(&job);
+  return record;
+}
+
+static void a_step_that_is_not_finite_changes_nothing(void **state)
+{
+  (void)state;
+  for (int way = 0; way < WAYS; way++) {
+    struct job_setup setup = {.host = true, .prefetch = 1};
+    take_way(&setup, way);
+    struct job_record known = run_with_a_bad_step(setup, false), guessed;
+    setup.speculative = true;
+    guessed = run_with_a_bad_step(setup, true);
+    job_assert_same(&guessed, &known);
+    job_record_free(&guessed);
+    job_record_free(&known);
+  }
+}
+
+/* After each step at rest the working copy is the rounded masters, whatever the step was. */
+static void check_rest(double clip)
+{
+  const struct job_setup setup = {.prefetch = 1,
+                                  .half = half,
+                                  .beside = beside,
+                                  .host = true,
+                                  .speculative = true,
+                                  .clip = clip};
+  struct job job;
+  job_open(&job, comm, &setup);
+  for (int step = 0; step < JOB_STEPS; step++) {
+    job_step(&job, step);
+    assert_int_equal(exec_drain(job.exec), STATUS_OK);
+    if (half)
+      check_copies_of(&job);
+  }
+  job_close(&job);
+}
+
+static void a_drain_leaves_no_pending_gradient(void **state)
+{
+  (void)state;
+  check_rest(1e-3);
+  check_rest(1e3);
+}
+
 static void inputs_that_wait_elsewhere(void **state)
 {
   (void)state;
@@ -467,6 +608,10 @@ int main(void)
       cmocka_unit_test(ways_of_parameters_and_gradients),
       cmocka_unit_test(windows),
       cmocka_unit_test(updates_at_once),
+      cmocka_unit_test(updates_before_the_norm),
+      cmocka_unit_test(some_steps_are_clipped),
+      cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
+      cmocka_unit_test(a_drain_leaves_no_pending_gradient),
       cmocka_unit_test(updates_at_once_on_the_device),
       cmocka_unit_test(inputs_that_wait_elsewhere),
       cmocka_unit_test(inputs_alone),
@@ -484,6 +629,10 @@ int main(void)
   const struct CMUnitTest half_tests[] = {
       cmocka_unit_test(ways_of_parameters_and_gradients),
       cmocka_unit_test(updates_at_once),
+      cmocka_unit_test(updates_before_the_norm),
+      cmocka_unit_test(some_steps_are_clipped),
+      cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
+      cmocka_unit_test(a_drain_leaves_no_pending_gradient),
       cmocka_unit_test(copies_that_are_kept),
       cmocka_unit_test(copies_are_what_is_gathered),
       cmocka_unit_test(inputs_that_wait_elsewhere),

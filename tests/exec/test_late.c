@@ -161,6 +161,9 @@ static void updates_at_once(void **state)
                                    .immediate = true,
                                    .nvme_state = 0.5,
                                    .activations = host});
+  same_all_ways((struct job_setup){
+      .prefetch = 1, .micros = 3, .speculative = true, .nvme_state = 0.5, .activations = host});
+  same_all_ways((struct job_setup){.prefetch = 1, .half = true, .speculative = true});
 }
 
 static void parameters_in_bf16(void **state)

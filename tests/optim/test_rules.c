@@ -345,6 +345,57 @@ static void what_is_not_there_is_zero(void **state)
     }
 }
 
+/* Outcomes of a step: none is known, not clipped, clipped, not finite. */
+enum { OUTCOMES = 4 };
+static const struct outcome outcomes[OUTCOMES] = {
+    {.scale = 1}, {.scale = 1, .finite = true}, {.scale = 0.37, .finite = true}, {.scale = 0.37}};
+
+static struct update with_outcome(struct update op, int which)
+{
+  op.outcome = which == 0 ? NULL : &outcomes[which];
+  return op;
+}
+
+/* Oracle: the two updates, one after another. The second one works on copies of masters and states,
+ * which are thrown away. One that is not finite leaves a copy of the master, rounded. */
+static void check_speculation(const struct update *known, const struct update *next, int64_t n)
+{
+  const struct arrays start = arrays_make(next, n), got = arrays_copy(&start, n),
+                      want = arrays_copy(&start, n);
+  const void *pending = typed(next->grad, normals(n, 1), n);
+  if (known)
+    assert_ok(ops->update(lanes[1], n, known, want.master, pending, want.state, NULL));
+  const struct arrays ahead = arrays_copy(&want, n);
+  if (next->outcome && !next->outcome->finite)
+    assert_ok(ops->cast(lanes[1], n, next->master, want.master, next->copy, want.copy));
+  else
+    assert_ok(ops->update(lanes[1], n, next, ahead.master, start.grad, ahead.state, want.copy));
+  assert_ok(ops->speculate(lanes[2], n, known, pending, next, start.grad, got.master, got.state,
+                           got.copy));
+  assert_same(next, &got, &want, n);
+  fixture_free(NULL);
+}
+
+static void speculation_is_two_updates(void **state)
+{
+  (void)state;
+  enum { LONG = 2 * 32768 + 4096 + 5 };
+  int turn = 0;
+  for (struct update rule = settings(1); optim_states(rule.rule) > 0; next_rule(&rule))
+    for (int first = -1; first < OUTCOMES; first++)
+      for (int second = 0; second < OUTCOMES; second++, turn++) {
+        struct update before = settings(1), after = settings(2);
+        before.rule = after.rule = rule.rule;
+        before.states = after.states = types[turn % TYPES];
+        before.copy = after.copy = types[turn / TYPES % TYPES];
+        before.stochastic = after.stochastic = turn % 2;
+        before.first = after.first = turn % 5 * ((int64_t)1 << 30) + 4000;
+        before = with_outcome(before, first);
+        after = with_outcome(after, second);
+        check_speculation(first < 0 ? NULL : &before, &after, turn % 2 ? LONG : N);
+      }
+}
+
 int main(void)
 {
   const struct CMUnitTest tests[] = {
@@ -353,6 +404,7 @@ int main(void)
       DEVICE_TEST(bits_do_not_depend_on_cuts_threads_or_kernels),
       DEVICE_TEST(stochastic_rounding_is_unbiased),
       DEVICE_TEST(what_is_not_there_is_zero),
+      DEVICE_TEST(speculation_is_two_updates),
   };
   return RUN_DEVICE_TESTS(tests);
 }
