@@ -151,8 +151,9 @@ static enum status print_ways(const struct advise_case *job, const struct plan_r
 
 /* ---- values of one key ---- */
 
+/* step_s: NULL: not wanted. */
 static enum status print_value(const struct advise_case *job, const struct plan_rates *rates,
-                               const char *key, const char *value)
+                               const char *key, const char *value, double *step_s)
 {
   char set[64];
   struct advice advice;
@@ -161,15 +162,17 @@ static enum status print_value(const struct advise_case *job, const struct plan_
   if (!status && advice.possible)
     printf("  %-15s %11.4f s  %13s%s\n", value, advice.measure.forecast.step_s,
            mem_amount(advice.measure.tier[TIER_DEVICE]).text, *advice.name ? "" : "  (this deck)");
+  if (!status && step_s)
+    *step_s = advice.measure.forecast.step_s;
   return status;
 }
 
 static enum status print_number(const struct advise_case *job, const struct plan_rates *rates,
-                                const char *key, int64_t number)
+                                const char *key, int64_t number, double *step_s)
 {
   char value[24];
   snprintf(value, sizeof value, "%lld", (long long)number);
-  return print_value(job, rates, key, value);
+  return print_value(job, rates, key, value, step_s);
 }
 
 static void print_heading(const char *key)
@@ -177,19 +180,57 @@ static void print_heading(const char *key)
   printf("\n  %-15s %13s  %13s\n", key, "step", "device");
 }
 
-/* A few, and as many as the deck asks for. */
+/* Up to the number that gains less than 1 % more, and as many as the deck asks for. */
 static enum status print_resident(const struct advise_case *job, const struct plan_rates *rates)
 {
-  enum { MOST = 3 };
+  static const int numbers[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
   const struct deck *deck = job->deck;
   const int64_t resident = deck->tiers.resident, units = job->plans[0]->input.model->units;
   enum status status = STATUS_OK;
+  double before = INFINITY, step_s = 0;
+  int64_t most = 0;
   if (deck->transfer.params == DECK_PARAMS_FULL || deck->transfer.grads == DECK_CPU_REDUCE)
     return STATUS_OK;
   print_heading("tiers.resident");
-  for (int n = 0; n <= MOST && n < units && !status; n++)
-    status = print_number(job, rates, "tiers.resident", n);
-  return status || resident <= MOST ? status : print_number(job, rates, "tiers.resident", resident);
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers && numbers[i] < units && !status; i++) {
+    most = numbers[i];
+    status = print_number(job, rates, "tiers.resident", most, &step_s);
+    if (step_s > 0.99 * before)
+      break;
+    before = step_s;
+  }
+  return status || resident <= most
+             ? status
+             : print_number(job, rates, "tiers.resident", resident, &step_s);
+}
+
+static enum status print_update(const struct advise_case *job, const struct plan_rates *rates,
+                                const char *value)
+{
+  struct plan_rates clipped = *rates;
+  struct advice advice, repaired;
+  char set[64];
+  clipped.clipped = true;
+  snprintf(set, sizeof set, "optim.update=%s", value);
+  enum status status = advise_try(job, set, rates, &advice);
+  if (!status)
+    status = advise_try(job, set, &clipped, &repaired);
+  if (!status && advice.possible)
+    printf("  %-15s %11.4f s  %11.4f s  %13s%s\n", value, advice.measure.forecast.step_s,
+           repaired.measure.forecast.step_s, mem_amount(advice.measure.tier[TIER_HOST]).text,
+           job->deck->optim.update != DECK_UPDATE_AUTO && !*advice.name ? "  (this deck)" : "");
+  return status;
+}
+
+/* The times of an update, and of a step whose norm is above optim.clip. */
+static enum status print_updates(const struct advise_case *job, const struct plan_rates *rates)
+{
+  static const char *const values[] = {"deferred", "immediate", "speculative"};
+  enum status status = STATUS_OK;
+  printf("\n  %-15s %13s  %13s  %13s\n", "optim.update", "step", "clipped step", "host");
+  for (int v = 0; v < 3 && !status; v++)
+    status = print_update(job, rates, values[v]);
+  return status;
 }
 
 /* None, the embedding, half of the units, all, and what the deck asks for. */
@@ -203,7 +244,7 @@ static enum status print_gathered(const struct advise_case *job, const struct pl
   print_heading("shard.gathered");
   for (int n = 0; n <= units && !status; n++)
     if (n <= 1 || n == units / 2 || n == units || n == job->deck->shard.gathered)
-      status = print_number(job, rates, "shard.gathered", n);
+      status = print_number(job, rates, "shard.gathered", n, NULL);
   return status;
 }
 
@@ -277,11 +318,11 @@ static enum status print_residuals(const struct advise_case *job, const struct p
   if (!plan_keeps_residuals(job->plans[0]))
     return STATUS_OK;
   print_heading("tiers.residual");
-  enum status status = print_value(job, rates, "tiers.residual", "device");
+  enum status status = print_value(job, rates, "tiers.residual", "device", NULL);
   if (!status)
-    status = print_value(job, rates, "tiers.residual", "host");
+    status = print_value(job, rates, "tiers.residual", "host", NULL);
   if (!status && (disk || job->deck->tiers.residual == DECK_RESIDUAL_NVME))
-    status = print_value(job, rates, "tiers.residual", "nvme");
+    status = print_value(job, rates, "tiers.residual", "nvme", NULL);
   return status;
 }
 
@@ -303,6 +344,8 @@ enum status forecast_print(const struct advise_case *job, const struct plan_rate
     return print_gathered(job, rates);
   if (plan->input.shape.group > 1)
     status = print_ways(job, rates);
+  if (!status)
+    status = print_updates(job, rates);
   return status ? status : print_resident(job, rates);
 }
 

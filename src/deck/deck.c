@@ -450,12 +450,13 @@ const struct option deck_table[] = {
              "  stochastic  up or down at random, so that the mean is exact"},
     {"optim.update", OPTION_CHOICE, AT(optim.update), "auto", .choices = updates,
      .text = "When parameters are updated.\n"
-             "  auto  with tiers.optimizer=host immediate if optim.clip=0 and "
-             "optim.nonfinite=stop, otherwise speculative; on the device deferred\n"
+             "  auto  immediate with tiers.optimizer=host if optim.clip=0 and "
+             "optim.nonfinite=stop, otherwise speculative with it and transfer.grads=gpu_reduce, "
+             "otherwise deferred\n"
              "  deferred  after the norm of all gradients is known\n"
              "  immediate  as soon as the gradient of a unit is ready; needs optim.clip=0\n"
-             "  speculative  likewise, as if the norm were below optim.clip; a step that is clipped "
-             "is repaired, with the result of deferred"},
+             "  speculative  as soon as the gradient of a unit is ready, as if the norm were below "
+             "optim.clip; a step that is clipped is repaired, so results are those of deferred"},
     {"optim.state", OPTION_CHOICE, AT(optim.state), "host", .choices = state_tiers,
      .text = "Where moments are stored with tiers.optimizer=host.\n"
              "  host  host memory\n"
@@ -1111,14 +1112,17 @@ static bool reduce_every_micro(const struct deck *deck)
   return deck->shard.strategy != STRATEGY_SHARD_OPTIM && deck->shard.strategy != STRATEGY_NO_SHARD;
 }
 
+/* Sums on the host need its memory in the backward pass, so there forecasts are better if updates
+ * wait. */
 static enum deck_update update_of(const struct deck *deck)
 {
   if (deck->optim.update != DECK_UPDATE_AUTO)
     return (enum deck_update)deck->optim.update;
   if (deck->tiers.optimizer != DECK_TIER_HOST)
     return DECK_UPDATE_DEFERRED;
-  return deck->optim.clip == 0 && deck->optim.nonfinite == NONFINITE_STOP ? DECK_UPDATE_IMMEDIATE
-                                                                           : DECK_UPDATE_SPECULATIVE;
+  if (deck->optim.clip == 0 && deck->optim.nonfinite == NONFINITE_STOP)
+    return DECK_UPDATE_IMMEDIATE;
+  return deck->transfer.grads == DECK_CPU_REDUCE ? DECK_UPDATE_DEFERRED : DECK_UPDATE_SPECULATIVE;
 }
 
 static struct deck_codec codec_of(const struct deck_compress *asked)

@@ -923,6 +923,17 @@ static struct update pending_update(const struct call *call)
   return op;
 }
 
+static bool is_clipped(const struct outcome *outcome)
+{
+  return outcome->scale != 1; /* exactly 1 if the norm is not above optim.clip */
+}
+
+/* Whether UPDATE writes the working copy as if this step were not clipped. Equal on all ranks. */
+static bool guesses(const struct call *call)
+{
+  return call->n == 1 || !is_clipped(&call->exec->results[(call->n - 1) % KEPT].outcome);
+}
+
 /* This step's update changes the working copy alone, because it may be clipped: `next`. */
 static enum status speculate(const struct call *call, struct update next, void *const *state)
 {
@@ -930,6 +941,10 @@ static enum status speculate(const struct call *call, struct update next, void *
   const int unit = call->instr->unit;
   const bool waits = call->n - 1 > call->exec->settled;
   const struct update known = waits ? pending_update(call) : (struct update){0};
+  if (!guesses(call))
+    return waits ? optim_update(call->lane, &plan->segments[unit], plan->owned[unit], &known,
+                                use(call, UPDATE_MASTER), use(call, UPDATE_PENDING), state, NULL)
+                 : STATUS_OK;
   return optim_speculate(call->lane, &plan->segments[unit], plan->owned[unit],
                          waits ? &known : NULL, use(call, UPDATE_PENDING), &next,
                          use(call, UPDATE_GRADS), use(call, UPDATE_MASTER), state,
@@ -957,14 +972,13 @@ enum status run_update(const struct call *call)
                                use(call, UPDATE_WORKING));
 }
 
-/* The scale is exactly 1 if the norm is not above optim.clip. */
 enum status run_repair(const struct call *call)
 {
   const struct plan *plan = call->exec->plan;
   const int unit = call->instr->unit;
   struct update op = update_of(call);
   void *state[PLAN_MAX_STATE] = {NULL};
-  if (op.outcome->finite && op.outcome->scale == 1)
+  if (guesses(call) && op.outcome->finite && !is_clipped(op.outcome))
     return STATUS_OK;
   for (int s = 0; s < RULE_STATES; s++)
     state[s] = use(call, REPAIR_STATE + s);

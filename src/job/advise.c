@@ -152,6 +152,7 @@ static const struct candidate {
                   {"tiers.params=host tiers.optimizer=host", false},
                   {"tiers.activations=host", false},
                   {"tiers.activations=nvme", false},
+                  {"optim.update=deferred", false},
                   {"tiers.residual=nvme", false},
                   {"optim.state_share=0.5", false},
                   {"optim.state=host optim.state_share=1", false},

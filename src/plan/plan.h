@@ -78,8 +78,8 @@ enum op {
   OP_GATHER_DIRECTION, /* all-gather of it over the shard group, because UPDATE needs whole
                           matrices */
   OP_UPDATE,           /* the optimizer's step. Without METRICS it waits for no other unit. */
-  OP_REPAIR,           /* after METRICS, of a speculative unit: writes the working copy again if the
-                          gradient is clipped or not finite, else changes nothing */
+  OP_REPAIR,           /* after METRICS, of a speculative unit: writes the working copy if UPDATE has
+                          not, or if the gradient is clipped or not finite */
   /* Parameters whose masters are in host memory. */
   OP_FETCH,   /* parameters to the device: a unit's window, or this rank's part of it */
   OP_PUBLISH, /* all members of the shard group have written the copy that they share */
@@ -190,9 +190,10 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  *   such parts too.
  * - UPDATE of a speculative unit (policy.timing) changes masters and states by the gradient of the
  *   step before, whose norm is known by now. It writes the working copy that the gradient of this
- *   step will lead to if it is not clipped, and keeps this gradient for the next step: the two
- *   buffers change places, so after UPDATE the bytes of UPDATE_GRADS are those of UPDATE_PENDING.
- *   exec_drain() changes masters and states by the gradients that still wait.
+ *   step will lead to if it is not clipped, unless the step before was: then this one probably is
+ *   too, and REPAIR writes the copy. The gradient is kept for the next step: the two buffers change
+ *   places, so after UPDATE the bytes of UPDATE_GRADS are those of UPDATE_PENDING. exec_drain()
+ *   changes masters and states by the gradients that still wait.
  * - The transient arena of TIER_SHARED has a region for each member of the group, with the same
  *   offsets. Other members read it only during SUM_SHARED, which waits for all members at its
  *   beginning and end.
@@ -501,7 +502,7 @@ struct plan_rates {
   /* Bytes of fp32 elements that a codec encodes, and that it decodes and sums, on the device. 0: as
    * fast as memory_bytes allows to read and write them. */
   double encode_bytes[CODECS], decode_bytes[CODECS];
-  bool clipped;   /* predict a step whose norm is above optim.clip: REPAIR has work */
+  bool clipped;   /* predict one of many steps whose norms are above optim.clip */
   bool step_only; /* predict step_s and busy_s alone, in a fifth of the time */
 };
 /* exposed: time by which the step would be shorter if one enum plan_part took no time. */

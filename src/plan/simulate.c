@@ -169,12 +169,21 @@ struct cost cost_decode_params(const struct pricing *p)
   return coded_cost(p, p->rates->decode_bytes, codec, 4 * (double)whole->elements);
 }
 
-/* Also this rank's transformations of whole matrices. A pending gradient is only read. */
-struct cost cost_update(const struct pricing *p)
+/* A pending gradient is only read. After a clipped step the update uses nothing else. */
+static double update_bytes(const struct pricing *p)
 {
   double bytes = operand_bytes(p);
   if (has(p, UPDATE_PENDING))
     bytes -= bytes_of(p, UPDATE_PENDING);
+  if (has(p, UPDATE_PENDING) && p->rates->clipped)
+    bytes -= bytes_of(p, UPDATE_GRADS) + bytes_of(p, UPDATE_WORKING);
+  return bytes;
+}
+
+/* Also this rank's transformations of whole matrices. */
+struct cost cost_update(const struct pricing *p)
+{
+  const double bytes = update_bytes(p);
   struct cost cost = traffic_cost(p, bytes);
   if (has(p, UPDATE_DIRECTION)) {
     const double flops =

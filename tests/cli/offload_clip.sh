@@ -114,6 +114,31 @@ done
   done
 }
 
+# Steps that are not finite change nothing, if they are skipped or end the run.
+wild="optim.lr=1000 optim.warmup=0 optim.schedule=constant model.init_std=10 run.steps=40 \
+checkpoint.every=1 checkpoint.keep=0 optim.clip=1e5"
+# shellcheck disable=SC2046,SC2086 # assignments
+for update in deferred speculative; do
+  fails 7 "in a row" on 2 "$SLUICE" train tiny.yaml run.dir=$update $(micro 2) $host $wild \
+    optim.nonfinite=skip optim.update=$update
+  fails 7 "stopped without saving" on 2 "$SLUICE" train tiny.yaml run.dir=stop-$update $(micro 2) \
+    $host $wild optim.update=$update
+done
+same deferred speculative
+same stop-deferred stop-speculative
+bad=$(($(losses deferred | grep -cv null) + 1))
+losses deferred | grep -q null || die "every step is finite"
+test "$bad" -gt 1 || die "no step is finite"
+# Without a checkpoint before it, such a step follows one that is still pending, and others follow.
+# shellcheck disable=SC2046,SC2086 # assignments
+for update in deferred speculative; do
+  train 2 end-$update $(micro 2) $host $wild optim.nonfinite=skip optim.update=$update \
+    checkpoint.every=0 run.steps=$((bad + 3))
+done
+same end-deferred end-speculative
+"$SLUICE" ckpt diff "$(newest deferred)" "$(newest end-speculative)" > diff.out || {
+  cat diff.out >&2; die "steps that were not finite have changed the state"; }
+
 # By default units are updated so.
 # shellcheck disable=SC2046,SC2086 # assignments
 {

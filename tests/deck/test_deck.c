@@ -585,7 +585,8 @@ static void test_tiers(void **state)
     assert_int_equal(policy.one_node, known[i].local_ranks >= shape.group);
     assert_int_equal(policy.immediate, expected->immediate);
     assert_int_equal(policy.speculative, policy.host_state && !policy.immediate &&
-                                             deck.optim.update != DECK_UPDATE_DEFERRED);
+                                             deck.optim.update != DECK_UPDATE_DEFERRED &&
+                                             deck.transfer.grads != DECK_CPU_REDUCE);
     assert_codec(&policy.grads, &expected->grads);
     assert_codec(&policy.weights, &expected->weights);
     assert_int_equal(policy.difference, expected->difference);

@@ -329,7 +329,8 @@ static void what_tiers_exchange_takes_their_rates(void **state)
   }
 }
 
-/* A repair reads all but the working copy, which it writes. */
+/* A repair reads all but the working copy, which it writes. The update before it has not written
+ * the copy, and has not read the gradient. */
 static void a_clipped_step_is_repaired(void **state)
 {
   (void)state;
@@ -338,8 +339,12 @@ static void a_clipped_step_is_repaired(void **state)
   hand_make(&hand, 4);
   hand_add(&hand, OP_REPAIR, LANE_HOST, "rrrarr");
   rates.clipped = true;
-  const struct plan_forecast f = hand_forecast(&hand, &rates);
-  expect_near(f.step_s, (1000 + 2000 + 3000 + 4000 + 5000 + 6000) / 1e4);
+  expect_near(hand_forecast(&hand, &rates).step_s,
+              (1000 + 2000 + 3000 + 4000 + 5000 + 6000) / 1e4);
+  hand_make(&hand, 4);
+  hand_add(&hand, OP_UPDATE, LANE_HOST, "-raw--aaa");
+  expect_near(hand_forecast(&hand, &rates).step_s,
+              (2 * 3000 + 7000 + 2 * (8000 + 9000)) / 1e4);
 }
 
 /* An exchange takes the link between hosts. ENCODE and DECODE_SUM take the host's memory. */
