@@ -113,6 +113,7 @@ measured = \
 	doc/measured/mutations.txt \
 	doc/measured/offload-h200-rates.yaml \
 	doc/measured/offload-h200x2-fourth.jsonl \
+	doc/measured/offload-h200x2-predicted.jsonl \
 	doc/measured/offload-h200x2-rates-before.yaml \
 	doc/measured/offload-h200x2-rates-fourth.yaml \
 	doc/measured/offload-h200x2-rates-second.yaml \

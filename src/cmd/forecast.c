@@ -199,9 +199,8 @@ static enum status print_resident(const struct advise_case *job, const struct pl
       break;
     before = step_s;
   }
-  return status || resident <= most
-             ? status
-             : print_number(job, rates, "tiers.resident", resident, &step_s);
+  return status || resident <= most ? status
+                                    : print_number(job, rates, "tiers.resident", resident, &step_s);
 }
 
 static enum status print_update(const struct advise_case *job, const struct plan_rates *rates,

@@ -86,22 +86,22 @@ struct exec {
   struct driver driver[LANE_COUNT];
   int metrics; /* index of METRICS, -1: none */
   int64_t released, next_step;
-  bool begun;                /* exec_end() has not ended the step released last */
-  double begun_s;            /* when it was released */
-  int64_t drained;           /* steps released before the last exec_drain() */
-  int64_t settled;           /* steps whose gradients all masters have */
-  int64_t timed;             /* steps (counted from create) whose times were read */
-  double release_s;          /* of step `timed`, as in struct stretch */
-  double trace_s;            /* release of step `timed` since that of the first traced step */
-  struct stretch *ran;       /* of all drivers */
-  int64_t profile_from;      /* the first step of exec_profile() */
-  int64_t profiled;          /* steps since the last exec_profile() */
-  int64_t past, tokens;      /* of generation, for the next steps */
-  int64_t cached;            /* tokens per sequence in the cache */
-  struct watchdog *watchdog; /* NULL: none */
+  bool begun;                  /* exec_end() has not ended the step released last */
+  double begun_s;              /* when it was released */
+  int64_t drained;             /* steps released before the last exec_drain() */
+  int64_t settled;             /* steps whose gradients all masters have */
+  int64_t timed;               /* steps (counted from create) whose times were read */
+  double release_s;            /* of step `timed`, as in struct stretch */
+  double trace_s;              /* release of step `timed` since that of the first traced step */
+  struct stretch *ran;         /* of all drivers */
+  int64_t profile_from;        /* the first step of exec_profile() */
+  int64_t profiled;            /* steps since the last exec_profile() */
+  int64_t past, tokens;        /* of generation, for the next steps */
+  int64_t cached;              /* tokens per sequence in the cache */
+  struct watchdog *watchdog;   /* NULL: none */
   struct step_args args[KEPT]; /* of step n (since create) at n % KEPT */
-  double step_tokens;        /* over all ranks */
-  pthread_mutex_t mutex;     /* of the first failure, and of the windows that are held */
+  double step_tokens;          /* over all ranks */
+  pthread_mutex_t mutex;       /* of the first failure, and of the windows that are held */
   enum status failed;
   char failure[2048];
 };
@@ -120,7 +120,8 @@ enum status exec_run(struct exec *exec, struct lane *lane, int index, int64_t n)
 /* The same outside any step, on the current contents of its buffers, to try an operation. `tokens`:
  * tokens per sequence, in generation. */
 enum status exec_try(struct exec *exec, struct lane *lane, int index, int64_t tokens);
-/* Change masters and states by the gradients of the last step that still wait. No step is running. */
+/* Change masters and states by the gradients of the last step that still wait. No step is running.
+ */
 enum status exec_settle(struct exec *exec);
 /* The same for the transformation of the direction by UPDATE `index` of whole matrices. */
 enum status exec_try_matrices(struct exec *exec, struct lane *lane, int index);

@@ -129,8 +129,7 @@ static void log_tiers(const struct plan *plan)
   log_info("masters and %s moments: in host memory%s", dtype_name(last->state), disk);
   log_info("parameters are copied to the device %s, gradients are reduced %s, units are updated %s",
            last->working == WORKING_SHARED ? "whole, from memory that a node shares" : "in shards",
-           last->sums == SUMS_DEVICE ? "on the devices" : hosts,
-           when_updated(&plan->input.policy));
+           last->sums == SUMS_DEVICE ? "on the devices" : hosts, when_updated(&plan->input.policy));
 }
 
 /* The codec of gradients, and the storage of residuals. */

@@ -78,8 +78,8 @@ enum op {
   OP_GATHER_DIRECTION, /* all-gather of it over the shard group, because UPDATE needs whole
                           matrices */
   OP_UPDATE,           /* the optimizer's step. Without METRICS it waits for no other unit. */
-  OP_REPAIR,           /* after METRICS, of a speculative unit: writes the working copy if UPDATE has
-                          not, or if the gradient is clipped or not finite */
+  OP_REPAIR, /* after METRICS, of a speculative unit: writes the working copy if UPDATE has
+                not, or if the gradient is clipped or not finite */
   /* Parameters whose masters are in host memory. */
   OP_FETCH,   /* parameters to the device: a unit's window, or this rank's part of it */
   OP_PUBLISH, /* all members of the shard group have written the copy that they share */
@@ -313,8 +313,8 @@ struct plan_buffer {
   int unit; /* -1: none */
   /* In the persistent arena, where it keeps its bytes from step to step. Only the values of
    * masters, frozen shards, pending gradients, PURPOSE_WORKING, PURPOSE_STATE, PURPOSE_RESIDUAL and
-   * PURPOSE_CACHE carry over. All others, including gradients and windows gathered around a master, must be
-   * written again in each step before they are read or added to. */
+   * PURPOSE_CACHE carry over. All others, including gradients and windows gathered around a master,
+   * must be written again in each step before they are read or added to. */
   bool persistent;
   int parent; /* -1, or a buffer that this one is a part of, from byte `parent_offset` */
   int64_t parent_offset;
@@ -370,7 +370,7 @@ struct plan {
   bool on_host[LANE_COUNT];   /* lanes whose operations work on host memory, if device memory is
                                  separate */
   struct layout_range *owned; /* flat range (elements) of those */
-  int *pending; /* of a speculative unit: the gradient that its masters lack; -1: none */
+  int *pending;   /* of a speculative unit: the gradient that its masters lack; -1: none */
   int *copy;      /* a whole unit in the compute type, to which each rank adds all differences;
                    * -1: none */
   int *copy_mine; /* this rank's part of its trained elements; -1: none */

@@ -68,8 +68,8 @@ struct unit_policy {
   bool gather_once; /* in a step: its window stays from its first use to its last use */
   bool each_micro;  /* gradients are reduced after each micro-batch, or once a step */
   enum timing timing;
-  bool waits;       /* its update runs after the backward pass, in the next forward pass */
-  bool tight;       /* the backward pass takes the least room while activations fill the memory */
+  bool waits; /* its update runs after the backward pass, in the next forward pass */
+  bool tight; /* the backward pass takes the least room while activations fill the memory */
   enum deck_keep keep; /* of a block, from its forward to its backward pass */
 };
 

@@ -220,8 +220,9 @@ static bool lies_in(const struct plan *plan, int buffer, int root, int64_t begin
          end <= plan->buffer[buffer].offset + plan->buffer[buffer].bytes;
 }
 
-/* Whether the value carries over from step to step: this rank's masters, frozen parameters, moments,
- * pending gradients and caches, and the working copy. A window gathered around a master does not. */
+/* Whether the value carries over from step to step: this rank's masters, frozen parameters,
+ * moments, pending gradients and caches, and the working copy. A window gathered around a master
+ * does not. */
 static bool carries_over(const struct plan *plan, const struct place *place,
                          const struct span *span)
 {

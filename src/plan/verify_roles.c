@@ -317,8 +317,7 @@ enum status check_repair(const struct plan *plan, int i)
   while (update > 0 &&
          !(plan->instr[update].op == OP_UPDATE && plan->instr[update].unit == instr->unit))
     update--;
-  if (status ||
-      plan->instr[update].use[UPDATE_GRADS].buffer == instr->use[REPAIR_GRADS].buffer)
+  if (status || plan->instr[update].use[UPDATE_GRADS].buffer == instr->use[REPAIR_GRADS].buffer)
     return status;
   return verify_fail(plan, i, "repairs by %s, which is not the gradient of its unit's UPDATE",
                      plan->buffer[instr->use[REPAIR_GRADS].buffer].name);

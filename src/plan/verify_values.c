@@ -19,7 +19,7 @@ enum kind {
   VALUE_DIRECTION, /* of this rank's range, or with `ranks` > 1 of all */
   VALUE_WORKING,
   VALUE_SPECULATION, /* the same, if the gradient is not clipped */
-  VALUE_RESIDUAL /* after `micros` sums of this step */
+  VALUE_RESIDUAL     /* after `micros` sums of this step */
 };
 
 /* The value of a buffer. A gradient is a sum over so many ranks and micro-batches, from `micro` on,
@@ -476,7 +476,8 @@ enum status value_update(const struct walker *w)
     if (!status)
       set_state(w, UPDATE_STATE + s, VALUE_STATE, s);
   }
-  const enum kind kind = verify_speculates(w->plan, instr->unit) ? VALUE_SPECULATION : VALUE_WORKING;
+  const enum kind kind =
+      verify_speculates(w->plan, instr->unit) ? VALUE_SPECULATION : VALUE_WORKING;
   if (!status && instr->use[UPDATE_WORKING].buffer >= 0)
     set_value(w, UPDATE_WORKING, (struct value){.kind = kind, .unit = instr->unit});
   return status;

@@ -179,8 +179,8 @@ static void test_impossible_combinations(void **state)
        "command line: optim.moments must be one of fp32, bf16, fp16, not 'fp8'"},
       {"optim.rounding=up",
        "command line: optim.rounding must be one of nearest, stochastic, not 'up'"},
-      {"optim.update=late",
-       "command line: optim.update must be one of auto, deferred, immediate, speculative, not 'late'"},
+      {"optim.update=late", "command line: optim.update must be one of auto, deferred, immediate, "
+                            "speculative, not 'late'"},
       {"optim.state=disk", "command line: optim.state must be one of host, nvme, not 'disk'"},
       {"optim.state_share=1.5",
        "command line: optim.state_share must be a number from 0 to 1, not '1.5'"},

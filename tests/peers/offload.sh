@@ -7,12 +7,19 @@
 # Rows, on Qwen2.5 7B with T 1024 and B 16. The first block of them runs by default:
 #   qwen7b-memory            Everything on the GPU, with recomputation. It is the reference.
 #   qwen7b-offload           Units are updated as their gradients arrive (optim.clip=0).
-#   qwen7b-offload-clip      Updates come after the norm, during the forward pass of the next step.
+#   qwen7b-offload-clip      Updates come after the norm, during the forward pass of the next step
+#                            (optim.update=deferred).
 #   qwen7b-offload-acts      Inputs of blocks are in host memory.
 #   qwen7b-offload-resident  As -acts, with the embedding and two blocks updated on the GPU.
 #   qwen7b-offload-bf16      Moments are in bf16.
 #   qwen14b, qwen32b         The decks inputs/qwen2.5-14b-offload.yaml and -32b-offload.yaml.
 #
+#   clip                     Training with clipping: these rows in turns, each once a turn.
+#     qwen7b-memory, qwen7b-offload-clip
+#     qwen7b-speculative           Updates come before the norm, and no step is clipped.
+#     qwen7b-speculative-resident  Likewise, with 8 units updated on the GPU.
+#     qwen7b-speculative-clipped   As -resident, and every step is clipped.
+#     qwen7b-clip-resident         As -resident, with updates after the norm.
 #   qwen7b-offload-524k      524,288 tokens per step, with moments in bf16.
 #   qwen7b-offload-nvme      Inputs of blocks are on the disk of NVME.
 #   qwen22b                  76 blocks of the 14B. On one GPU a host of 256 GiB holds about as much.
@@ -61,9 +68,17 @@ arguments=()
 
 limited() { timeout -k 10 "${LIMIT:-300}" "$@"; }
 
-# forecast NAME: a line of RESULTS.
+# forecast NAME: a line of RESULTS. That of a clipped step is in the table of optim.update.
 forecast() {
   test -n "${RATES:-}" || return 0
+  case $1 in
+  *-clipped)
+    "$sluice" plan "${arguments[@]}" ranks="$gpus" local_ranks="$gpus" list=false rates="$RATES" |
+      sed -n "s|^  speculative .* s *\([0-9.]*\) s .*\$|{\"kind\":\"forecast\",\"row\":\"$1\",\
+\"gpus\":$gpus,\"step_s\":\1}|p" | grep '^{' >> "$results" || echo "$1: no forecast"
+    return
+    ;;
+  esac
   "$sluice" plan "${arguments[@]}" ranks="$gpus" local_ranks="$gpus" list=false rates="$RATES" |
     sed -n "s|^predicted step \([0-9.]*\) s, \([0-9]*\) tokens/s over all ranks, exposed \
 communication \([-0-9.]*\) s\(.*\)\$|\
@@ -149,12 +164,35 @@ sweep() {
     transfer.grads="$2" tiers.activations="$3" optim.moments="$4"
 }
 
-for name; do
+# offloaded NAME KEY=VALUE...
+offloaded() {
+  # shellcheck disable=SC2086 # a list of words
+  row "$1" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute "${@:2}"
+}
+
+in_turns() {
+  local turn turns=${TURNS:-1} one
+  for turn in $(seq "$turns"); do
+    echo "== turn $turn of $turns"
+    for one; do TURNS=1 measure "$one"; done
+  done
+}
+
+measure() {
+  local name=$1
   # shellcheck disable=SC2046,SC2086 # lists of words
   case $name in
+  clip) in_turns qwen7b-memory qwen7b-offload-clip qwen7b-speculative \
+    qwen7b-speculative-resident qwen7b-speculative-clipped qwen7b-clip-resident ;;
+  qwen7b-speculative) offloaded "$name" optim.update=speculative optim.clip=1e6 ;;
+  qwen7b-speculative-resident) offloaded "$name" optim.update=speculative optim.clip=1e6 \
+    tiers.resident=8 ;;
+  qwen7b-speculative-clipped) offloaded "$name" optim.update=speculative optim.clip=1e-6 \
+    tiers.resident=8 ;;
+  qwen7b-clip-resident) offloaded "$name" optim.update=deferred tiers.resident=8 ;;
   qwen7b-memory) row "$name" qwen2.5-7b 1024 16 1 tiers.activations=recompute ;;
   qwen7b-offload) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute optim.clip=0 ;;
-  qwen7b-offload-clip) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=recompute ;;
+  qwen7b-offload-clip) offloaded "$name" optim.update=deferred ;;
   qwen7b-offload-acts) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=host optim.clip=0 ;;
   qwen7b-offload-resident) row "$name" qwen2.5-7b 1024 16 1 $host tiers.activations=host \
     tiers.resident=3 optim.clip=0 ;;
@@ -185,4 +223,6 @@ for name; do
   sweep/*/*/*/*) sweep $(echo "${name#sweep/}" | tr / ' ') ;;
   *) echo "there is no row $name" >&2; exit 2 ;;
   esac
-done
+}
+
+for name; do measure "$name"; done

@@ -130,14 +130,16 @@ class Measured:
             ]
         return found
 
-    def all_rows(self):
+    def all_rows(self, predicted=False):
+        """`predicted`: also rows of which there are only predictions."""
+        aside = {"step", "save"} if predicted else {"step", "save", "forecast"}
         others = sorted(
             {
                 name
                 for kind, name, _ in self.runs
                 if name not in ROWS
                 and not name.startswith("sweep/")
-                and kind not in ("step", "save")
+                and kind not in aside
             }
         )
         return self.rows([*ROWS, *others])
@@ -263,7 +265,7 @@ FORECAST_HEAD = [
 def forecast_table(measured):
     rows = [
         [key[0], measured.gpus(machine, key), *forecast_cells(machine, key)]
-        for machine, key in measured.all_rows()
+        for machine, key in measured.all_rows(predicted=True)
     ]
     return table(["row", *FORECAST_HEAD], rows)
 

@@ -258,7 +258,9 @@ const char *fixture_name(const struct point *point)
     snprintf(name + length, sizeof name - length,
              ", host: params %s, %s, %s, %g of moments on NVMe, %d units resident",
              point->params_full ? "full" : "shard", point->cpu_reduce ? by_hosts : "gpu_reduce",
-             point->immediate ? "immediate" : point->speculative ? "speculative" : "deferred",
+             point->immediate     ? "immediate"
+             : point->speculative ? "speculative"
+                                  : "deferred",
              point->nvme_state, point->resident);
   return name;
 }

@@ -337,8 +337,8 @@ struct machine {
   uint32_t *arena[MOST_RANKS][TIER_COUNT][2]; /* transient, persistent; members of a shard group
                                                  have one persistent TIER_SHARED */
   uint32_t loss[STEPS];
-  int step;                          /* that the current instruction belongs to */
-  uint32_t norm[MOST_RANKS][STEPS];  /* what METRICS has found */
+  int step;                         /* that the current instruction belongs to */
+  uint32_t norm[MOST_RANKS][STEPS]; /* what METRICS has found */
   bool measured[MOST_RANKS][STEPS]; /* whether it has */
 };
 
@@ -358,8 +358,7 @@ static struct words exchanged(const struct machine *m, int rank, int buffer)
     const int pending = plan->pending[u];
     if (pending < 0)
       continue;
-    const int grads =
-        plan->instr[fixture_find(plan, OP_UPDATE, u, -1)].use[UPDATE_GRADS].buffer;
+    const int grads = plan->instr[fixture_find(plan, OP_UPDATE, u, -1)].use[UPDATE_GRADS].buffer;
     if (root == grads || root == pending)
       w.at += words_at(m, rank, root == grads ? pending : grads).at - words_at(m, rank, root).at;
   }
@@ -740,8 +739,8 @@ static void run_adam(const struct machine *m, struct words *w, bool works, uint3
 }
 
 /* The element of the master after an update that changes nothing else. */
-static uint32_t look_ahead(const struct machine *m, uint32_t g, uint32_t master, struct words moment1,
-                           struct words moment2, int64_t i, uint32_t metrics)
+static uint32_t look_ahead(const struct machine *m, uint32_t g, uint32_t master,
+                           struct words moment1, struct words moment2, int64_t i, uint32_t metrics)
 {
   const uint32_t first = adam_m(element(moment1, i, m->half_moments), g, m->half_moments),
                  second = adam_v(element(moment2, i, m->half_moments), g, m->half_moments);

@@ -339,12 +339,10 @@ static void a_clipped_step_is_repaired(void **state)
   hand_make(&hand, 4);
   hand_add(&hand, OP_REPAIR, LANE_HOST, "rrrarr");
   rates.clipped = true;
-  expect_near(hand_forecast(&hand, &rates).step_s,
-              (1000 + 2000 + 3000 + 4000 + 5000 + 6000) / 1e4);
+  expect_near(hand_forecast(&hand, &rates).step_s, (1000 + 2000 + 3000 + 4000 + 5000 + 6000) / 1e4);
   hand_make(&hand, 4);
   hand_add(&hand, OP_UPDATE, LANE_HOST, "-raw--aaa");
-  expect_near(hand_forecast(&hand, &rates).step_s,
-              (2 * 3000 + 7000 + 2 * (8000 + 9000)) / 1e4);
+  expect_near(hand_forecast(&hand, &rates).step_s, (2 * 3000 + 7000 + 2 * (8000 + 9000)) / 1e4);
 }
 
 /* An exchange takes the link between hosts. ENCODE and DECODE_SUM take the host's memory. */

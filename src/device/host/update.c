@@ -103,18 +103,17 @@ struct speculate_job {
   bool has_known;
 };
 
-/* Elements [begin, begin + n): the second update works on copies of masters and states, which stay
- * in the core's caches, as the first one has left them there. */
-enum { PIECE = 1 << 12 };
+/* Elements [begin, begin + n). The first update leaves them in the core's caches, where the second
+ * one works on copies of masters and states. */
+enum { PIECE = 1 << 12, COPIES = 1 + RULE_STATES };
 
-static void run_piece(const struct speculate_job *job, int64_t begin, int64_t n)
+static void run_piece(struct speculate_job *job, int64_t begin, int64_t n)
 {
-  static const int most = 1 + RULE_STATES;
-  _Alignas(64) char scratch[most][PIECE * sizeof(float)];
+  _Alignas(64) char scratch[COPIES][PIECE * sizeof(float)];
   struct update_job next = job->next;
   const struct update *op = &next.pass.op;
   if (job->has_known)
-    run_range((void *)&job->known, begin, begin + n);
+    run_range(&job->known, begin, begin + n);
   const struct update_arrays from = arrays_at(&next, begin);
   next.arrays = from;
   next.arrays.master = memcpy(scratch[0], from.master, (size_t)n * dtype_size(op->master));
