@@ -94,7 +94,6 @@ measured = \
 	doc/measured/adam-h200.txt \
 	doc/measured/adam-h200x2-second.txt \
 	doc/measured/adam-h200x2.txt \
-	doc/measured/carriers-h200x2.jsonl \
 	doc/measured/codecs-h200.txt \
 	doc/measured/compression-pays-h200x2.txt \
 	doc/measured/compression-quality-h200x2.txt \
@@ -140,7 +139,8 @@ measured = \
 	doc/measured/sanitize-h200.txt \
 	doc/measured/scale-predicted.txt \
 	doc/measured/scale-published.csv \
-	doc/measured/storage-faults.txt
+	doc/measured/storage-faults.txt \
+	doc/measured/transports-h200x2.jsonl
 nobase_dist_doc_DATA = CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE README.md SECURITY.md \
 	slurm/README.md $(pages) $(images) $(measured)
 EXTRA_DIST += doc/conf.py doc/layers.txt

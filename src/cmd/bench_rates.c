@@ -754,7 +754,7 @@ static enum status create_groups(struct bench *bench)
   enum status status =
       comm_group_create(bench->comm, COMM_WORLD, comm_ranks(bench->comm), &bench->hosts);
   if (!status && apart)
-    status = comm_set_carrier(bench->comm, "nccl");
+    status = comm_set_transport(bench->comm, "nccl");
   if (!status)
     status = comm_group_create(bench->comm, COMM_WORLD, comm_ranks(bench->comm), &bench->link);
   if (!status && apart)

@@ -312,7 +312,7 @@ static enum status print_advice(const struct values *values, const struct advise
 static struct traffic_model links_of(const struct advise_case *job, const struct target *target)
 {
   return (struct traffic_model){.local_ranks = job->local_ranks,
-                                .ring = strcmp(target->place.carrier, "mpi") != 0};
+                                .ring = strcmp(target->place.transport, "mpi") != 0};
 }
 
 static bool is_estimated(const struct target *target)

@@ -213,59 +213,59 @@ enum status comm_check_same(struct comm *comm, const char *what, const void *dat
                     what, lowest);
 }
 
-static const struct carrier {
+static const struct transport {
   const char *name;
-  const struct comm_carrier_ops *ops; /* NULL: not in this build */
-} carriers[] = {
-    {"mpi", &comm_mpi_carrier},
-    {"mpi_device", &comm_mpi_device_carrier},
+  const struct comm_transport_ops *ops; /* NULL: not in this build */
+} transports[] = {
+    {"mpi", &comm_mpi_transport},
+    {"mpi_device", &comm_mpi_device_transport},
 #ifdef HAVE_NCCL
-    {"nccl", &comm_nccl_carrier},
+    {"nccl", &comm_nccl_transport},
 #else
     {"nccl", NULL},
 #endif
 };
-enum { CARRIERS = sizeof carriers / sizeof carriers[0] };
+enum { TRANSPORTS = sizeof transports / sizeof transports[0] };
 
-static enum status set_carrier(struct comm *comm, const char *name)
+static enum status set_transport(struct comm *comm, const char *name)
 {
   char known[64] = "";
   const char *cure = "";
-  for (int i = 0; i < CARRIERS; i++) {
-    const struct comm_carrier_ops *ops =
-        comm->ops->stand_in ? comm->ops->stand_in : carriers[i].ops;
-    if (!ops && strcmp(carriers[i].name, name) == 0)
+  for (int i = 0; i < TRANSPORTS; i++) {
+    const struct comm_transport_ops *ops =
+        comm->ops->stand_in ? comm->ops->stand_in : transports[i].ops;
+    if (!ops && strcmp(transports[i].name, name) == 0)
       cure = ": configure it with --with-nccl, or say comm.backend=mpi";
     if (!ops)
       continue;
-    if (strcmp(carriers[i].name, name) == 0) {
-      comm->carrier = ops;
+    if (strcmp(transports[i].name, name) == 0) {
+      comm->transport = ops;
       return STATUS_OK;
     }
-    append_text(known, sizeof known, "%s%s", *known ? ", " : "", carriers[i].name);
+    append_text(known, sizeof known, "%s%s", *known ? ", " : "", transports[i].name);
   }
   return status_set(STATUS_UNSUPPORTED, "this build has no transport '%s'; it has: %s%s", name,
                     known, cure);
 }
 
-enum status comm_set_carrier(struct comm *comm, const char *name)
+enum status comm_set_transport(struct comm *comm, const char *name)
 {
-  return comm_agree(comm, set_carrier(comm, name));
+  return comm_agree(comm, set_transport(comm, name));
 }
 
-const char *comm_carrier(const struct comm *comm)
+const char *comm_transport(const struct comm *comm)
 {
-  for (int i = 0; i < CARRIERS; i++)
-    if (carriers[i].ops == comm->carrier)
-      return carriers[i].name;
-  return carriers[0].name;
+  for (int i = 0; i < TRANSPORTS; i++)
+    if (transports[i].ops == comm->transport)
+      return transports[i].name;
+  return transports[0].name;
 }
 
-const char *comm_carrier_text(const struct comm *comm)
+const char *comm_transport_text(const struct comm *comm)
 {
-  if (comm->carrier == &comm_mpi_device_carrier && comm->device)
+  if (comm->transport == &comm_mpi_device_transport && comm->device)
     return comm_mpi_device_way(comm->device);
-  return comm_carrier(comm);
+  return comm_transport(comm);
 }
 
 void comm_set_device(struct comm *comm, struct device *device)
@@ -273,24 +273,24 @@ void comm_set_device(struct comm *comm, struct device *device)
   comm->device = device;
 }
 
-enum status comm_carrier_open_nothing(struct comm_group *group)
+enum status comm_transport_open_nothing(struct comm_group *group)
 {
   (void)group;
   return STATUS_OK;
 }
 
-void comm_carrier_close_nothing(struct comm_group *group)
+void comm_transport_close_nothing(struct comm_group *group)
 {
   (void)group;
 }
 
-enum status comm_carrier_check_nothing(struct comm_group *group)
+enum status comm_transport_check_nothing(struct comm_group *group)
 {
   (void)group;
   return STATUS_OK;
 }
 
-enum status comm_carrier_register_nothing(struct comm_group *group, void *ptr, int64_t bytes)
+enum status comm_transport_register_nothing(struct comm_group *group, void *ptr, int64_t bytes)
 {
   (void)group, (void)ptr, (void)bytes;
   return STATUS_OK;
@@ -341,13 +341,13 @@ static enum status create_group(struct comm *comm, enum comm_kind kind, int size
   if (status)
     return status;
   group->comm = comm;
-  group->carrier = comm->carrier;
+  group->transport = comm->transport;
   group->kind = kind;
   group->index = replica ? block : place;
   group->size = members_of(comm, kind, size);
   group->parts = parts;
   if (group->size > 1)
-    status = group->carrier->open(group);
+    status = group->transport->open(group);
   if (status)
     comm->ops->group_destroy(group);
   else
@@ -372,7 +372,7 @@ void comm_group_destroy(struct comm_group *group)
   if (!group)
     return;
   if (group->size > 1)
-    group->carrier->close(group);
+    group->transport->close(group);
   group->comm->ops->group_destroy(group);
 }
 
@@ -388,14 +388,14 @@ int comm_group_size(const struct comm_group *group)
 
 bool comm_group_is_enqueued(const struct comm_group *group)
 {
-  return group->size > 1 && group->carrier->enqueues;
+  return group->size > 1 && group->transport->enqueues;
 }
 
 enum status comm_all_gather(struct comm_group *group, struct lane *lane, const void *shard,
                             int64_t bytes, void *full)
 {
   if (group->size > 1)
-    return group->carrier->all_gather(group, lane, shard, bytes, full);
+    return group->transport->all_gather(group, lane, shard, bytes, full);
   return shard == full ? STATUS_OK : lane->device->ops->copy(lane, full, shard, (size_t)bytes);
 }
 
@@ -403,7 +403,7 @@ enum status comm_exchange(struct comm_group *group, struct lane *lane, const voi
                           int64_t bytes, void *received)
 {
   if (group->size > 1)
-    return group->carrier->exchange(group, lane, sent, bytes, received);
+    return group->transport->exchange(group, lane, sent, bytes, received);
   return lane->device->ops->copy(lane, received, sent, (size_t)bytes);
 }
 
@@ -412,7 +412,7 @@ enum status comm_exchange_varying(struct comm_group *group, struct lane *lane, c
                                   int64_t bytes, void *received)
 {
   if (group->size > 1)
-    return group->carrier->exchange_varying(group, lane, sent, bytes, received);
+    return group->transport->exchange_varying(group, lane, sent, bytes, received);
   return lane->device->ops->copy(lane, received, sent, (size_t)bytes);
 }
 
@@ -449,7 +449,7 @@ enum status comm_check_varying(struct comm_group *group, const void *messages, i
 enum status comm_group_sum_exact(struct comm_group *group, struct lane *lane, struct exactsum *sums,
                                  int n)
 {
-  return group->size == 1 ? STATUS_OK : group->carrier->sum_exact(group, lane, sums, n);
+  return group->size == 1 ? STATUS_OK : group->transport->sum_exact(group, lane, sums, n);
 }
 
 /* MPI's messages do not order accesses to other memory. So this fence completes stores before the
@@ -466,12 +466,12 @@ enum status comm_group_barrier(struct comm_group *group)
 
 enum status comm_group_check(struct comm_group *group)
 {
-  return group->size == 1 ? STATUS_OK : group->carrier->check(group);
+  return group->size == 1 ? STATUS_OK : group->transport->check(group);
 }
 
 enum status comm_group_register(struct comm_group *group, void *ptr, int64_t bytes)
 {
-  return group->size == 1 ? STATUS_OK : group->carrier->register_memory(group, ptr, bytes);
+  return group->size == 1 ? STATUS_OK : group->transport->register_memory(group, ptr, bytes);
 }
 
 enum status comm_group_is_on_one_node(struct comm_group *group, bool *out)

@@ -89,9 +89,9 @@ const char *comm_shared_folder(void);
  * to it, data are staged through pinned host memory. Transport "nccl" needs a GPU per rank, the
  * calling thread's current one. A fake job accepts any name. STATUS_UNSUPPORTED, with the available
  * transports, if the build does not have it. Collective. */
-enum status comm_set_carrier(struct comm *comm, const char *name);
-const char *comm_carrier(const struct comm *comm);      /* its name; of a fake job "mpi" */
-const char *comm_carrier_text(const struct comm *comm); /* for messages: "nccl", "mpi, staged
+enum status comm_set_transport(struct comm *comm, const char *name);
+const char *comm_transport(const struct comm *comm);      /* its name; of a fake job "mpi" */
+const char *comm_transport_text(const struct comm *comm); /* for messages: "nccl", "mpi, staged
                                                            through pinned memory of the host" */
 /* The device whose memory "mpi_device" moves; it outlives the groups. Local. */
 void comm_set_device(struct comm *comm, struct device *device);

@@ -113,19 +113,19 @@ static enum status sum_exact(struct comm_group *group, struct lane *lane, struct
   return STATUS_OK;
 }
 
-static const struct comm_carrier_ops fake_carrier = {
-    .open = comm_carrier_open_nothing,
-    .close = comm_carrier_close_nothing,
+static const struct comm_transport_ops fake_transport = {
+    .open = comm_transport_open_nothing,
+    .close = comm_transport_close_nothing,
     .all_gather = all_gather,
     .exchange = exchange,
     .exchange_varying = exchange_varying,
     .sum_exact = sum_exact,
-    .check = comm_carrier_check_nothing,
-    .register_memory = comm_carrier_register_nothing,
+    .check = comm_transport_check_nothing,
+    .register_memory = comm_transport_register_nothing,
 };
 
 static const struct comm_ops fake_ops = {
-    .stand_in = &fake_carrier,
+    .stand_in = &fake_transport,
     .destroy = destroy,
     .create_sibling = create_sibling,
     .mpi = no_mpi,
@@ -149,7 +149,7 @@ enum status comm_create_fake(int rank, int ranks, int local_ranks, struct comm *
   if (status)
     return status;
   *comm = (struct comm){.ops = &fake_ops,
-                        .carrier = &fake_carrier,
+                        .transport = &fake_transport,
                         .rank = rank,
                         .ranks = ranks,
                         .local_rank = rank % local_ranks,

@@ -283,27 +283,27 @@ static enum status group_barrier(struct comm_group *group)
 
 /* --- the transport: host memory, while the lane waits --- */
 
-/* carrier_data is the shm of a group inside a node. It is NULL if the group sends messages. */
+/* transport_data is the shm of a group inside a node. It is NULL if the group sends messages. */
 static enum status open_shm(struct comm_group *group)
 {
   if (!group->parts || !comm_group_is_block(group->comm, group->kind, group->size))
     return STATUS_OK;
   struct shm *box = NULL;
   const enum status status = shm_create(group->comm, group->size, &box);
-  group->carrier_data = box;
+  group->transport_data = box;
   return status;
 }
 
 static void close_shm(struct comm_group *group)
 {
-  shm_destroy(group->carrier_data);
+  shm_destroy(group->transport_data);
 }
 
 static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
                               int64_t bytes, void *full)
 {
-  if (group->carrier_data)
-    return shm_all_gather(group->carrier_data, lane, shard, bytes, full);
+  if (group->transport_data)
+    return shm_all_gather(group->transport_data, lane, shard, bytes, full);
   const void *sent = shard == (char *)full + group->index * bytes ? MPI_IN_PLACE : shard;
   struct span span;
   enum status status = make_span(bytes, group->size, &span);
@@ -318,8 +318,8 @@ static enum status all_gather(struct comm_group *group, struct lane *lane, const
 static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
                             int64_t bytes, void *received)
 {
-  if (group->carrier_data)
-    return shm_exchange(group->carrier_data, lane, sent, bytes, false, received);
+  if (group->transport_data)
+    return shm_exchange(group->transport_data, lane, sent, bytes, false, received);
   struct span span;
   enum status status = make_span(bytes, group->size, &span);
   if (status)
@@ -364,8 +364,8 @@ static enum status exchange_varying(struct comm_group *group, struct lane *lane,
   enum status status = comm_check_varying(group, sent, bytes, bytes, true);
   if (status)
     return status;
-  if (group->carrier_data) {
-    status = shm_exchange(group->carrier_data, lane, sent, bytes, true, received);
+  if (group->transport_data) {
+    status = shm_exchange(group->transport_data, lane, sent, bytes, true, received);
   } else {
     status = lane->device->ops->copy(lane, (char *)received + group->index * bytes, own,
                                      (size_t)comm_varying_length(own));
@@ -386,15 +386,15 @@ static enum status sum_exact(struct comm_group *group, struct lane *lane, struct
   return status;
 }
 
-const struct comm_carrier_ops comm_mpi_carrier = {
+const struct comm_transport_ops comm_mpi_transport = {
     .open = open_shm,
     .close = close_shm,
     .all_gather = all_gather,
     .exchange = exchange,
     .exchange_varying = exchange_varying,
     .sum_exact = sum_exact,
-    .check = comm_carrier_check_nothing,
-    .register_memory = comm_carrier_register_nothing,
+    .check = comm_transport_check_nothing,
+    .register_memory = comm_transport_register_nothing,
 };
 
 static const struct comm_ops mpi_ops = {
@@ -526,7 +526,7 @@ enum status comm_create_mpi(int *argc, char ***argv, struct comm **out)
   if (status)
     return status;
   comm->base.ops = &mpi_ops;
-  comm->base.carrier = &comm_mpi_carrier;
+  comm->base.transport = &comm_mpi_transport;
   int launched;
   status = number_ranks(comm, &launched);
   if (status)

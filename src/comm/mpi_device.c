@@ -147,7 +147,7 @@ static enum status open_stage(struct comm_group *group)
   struct stage *stage = NULL;
   status = comm_agree(comm, create(group, direct != 0, &stage));
   if (!status)
-    group->carrier_data = stage;
+    group->transport_data = stage;
   else if (stage)
     destroy(stage);
   return status;
@@ -155,7 +155,7 @@ static enum status open_stage(struct comm_group *group)
 
 static void close_stage(struct comm_group *group)
 {
-  destroy(group->carrier_data);
+  destroy(group->transport_data);
 }
 
 /* --- messages ------------------------------------------------------------ */
@@ -255,7 +255,7 @@ static enum status fetch_own(const struct ring *ring, int64_t done, struct slot 
 static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
                               int64_t bytes, void *full)
 {
-  struct stage *stage = group->carrier_data;
+  struct stage *stage = group->transport_data;
   const struct ring ring = {stage, lane, full, bytes};
   char *place = (char *)full + group->index * bytes;
   enum status status =
@@ -356,13 +356,13 @@ static enum status swap_all(struct stage *stage, struct lane *lane, const struct
 static enum status exchange(struct comm_group *group, struct lane *lane, const void *sent,
                             int64_t bytes, void *received)
 {
-  return swap_all(group->carrier_data, lane, &(struct swap){sent, received, bytes, NULL});
+  return swap_all(group->transport_data, lane, &(struct swap){sent, received, bytes, NULL});
 }
 
 static enum status exchange_varying(struct comm_group *group, struct lane *lane, const void *sent,
                                     int64_t bytes, void *received)
 {
-  struct stage *stage = group->carrier_data;
+  struct stage *stage = group->transport_data;
   enum status status = comm_lengths_exchange(group, &stage->lengths, lane, sent, bytes);
   return status ? status
                 : swap_all(stage, lane, &(struct swap){sent, received, bytes, &stage->lengths});
@@ -395,17 +395,17 @@ static enum status sum_exact(struct comm_group *group, struct lane *lane, struct
 {
   enum status status = STATUS_OK;
   for (int i = 0; !status && i < n; i++)
-    status = sum_one(group->carrier_data, lane, &sums[i]);
+    status = sum_one(group->transport_data, lane, &sums[i]);
   return status;
 }
 
-const struct comm_carrier_ops comm_mpi_device_carrier = {
+const struct comm_transport_ops comm_mpi_device_transport = {
     .open = open_stage,
     .close = close_stage,
     .all_gather = all_gather,
     .exchange = exchange,
     .exchange_varying = exchange_varying,
     .sum_exact = sum_exact,
-    .check = comm_carrier_check_nothing,
-    .register_memory = comm_carrier_register_nothing,
+    .check = comm_transport_check_nothing,
+    .register_memory = comm_transport_register_nothing,
 };

@@ -16,7 +16,7 @@ struct carried {
 
 static struct nccl_group *nccl_of(const struct comm_group *group)
 {
-  return ((struct carried *)group->carrier_data)->nccl;
+  return ((struct carried *)group->transport_data)->nccl;
 }
 
 static void forget(struct carried *carried)
@@ -73,7 +73,7 @@ static enum status open_group(struct comm_group *group)
     status = comm_agree(group->comm, status);
   }
   if (!status) {
-    group->carrier_data = carried;
+    group->transport_data = carried;
   } else if (carried) {
     nccl_group_abort(carried->nccl);
     forget(carried);
@@ -89,7 +89,7 @@ static void close_group(struct comm_group *group)
   } else {
     nccl_group_destroy(nccl_of(group));
   }
-  forget(group->carrier_data);
+  forget(group->transport_data);
 }
 
 static enum status all_gather(struct comm_group *group, struct lane *lane, const void *shard,
@@ -109,7 +109,7 @@ static enum status exchange(struct comm_group *group, struct lane *lane, const v
 static enum status exchange_varying(struct comm_group *group, struct lane *lane, const void *sent,
                                     int64_t bytes, void *received)
 {
-  struct carried *carried = group->carrier_data;
+  struct carried *carried = group->transport_data;
   if (!carried->device)
     return status_set(STATUS_INTERNAL,
                       "NCCL cannot exchange messages of varying length, because no device is set");
@@ -141,7 +141,7 @@ static enum status register_memory(struct comm_group *group, void *ptr, int64_t 
   return comm_end_call(group->comm, nccl_group_register(nccl_of(group), ptr, bytes));
 }
 
-const struct comm_carrier_ops comm_nccl_carrier = {
+const struct comm_transport_ops comm_nccl_transport = {
     .enqueues = true,
     .open = open_group,
     .close = close_group,

@@ -1,6 +1,6 @@
 /* Private part of comm.h: the tables that implementations fill. A job has a control plane (struct
  * comm_ops: mpi, fake). The transport of its groups' data is chosen separately (struct
- * comm_carrier_ops: mpi, nccl, fake). Only for src/comm and its tests. */
+ * comm_transport_ops: mpi, nccl, fake). Only for src/comm and its tests. */
 #ifndef SLUICE_COMM_OPS_H
 #define SLUICE_COMM_OPS_H
 
@@ -12,10 +12,10 @@
 /* An implementation's own structs begin with these two. */
 struct comm {
   const struct comm_ops *ops;
-  const struct comm_carrier_ops *carrier;   /* of the groups that are created from now on */
-  int rank, ranks, local_rank, local_ranks; /* ranks of a node are consecutive */
-  int node;                                 /* its lowest rank */
-  struct device *device;                    /* of comm_set_device() */
+  const struct comm_transport_ops *transport; /* of the groups that are created from now on */
+  int rank, ranks, local_rank, local_ranks;   /* ranks of a node are consecutive */
+  int node;                                   /* its lowest rank */
+  struct device *device;                      /* of comm_set_device() */
   char description[160];
   _Atomic int64_t begun, ended; /* comm_calls() */
   _Atomic int64_t sent_varying; /* comm_sent_varying() */
@@ -23,8 +23,8 @@ struct comm {
 
 struct comm_group {
   struct comm *comm;
-  const struct comm_carrier_ops *carrier;
-  void *carrier_data; /* owned by the transport, from its open() to its close() */
+  const struct comm_transport_ops *transport;
+  void *transport_data; /* owned by the transport, from its open() to its close() */
   enum comm_kind kind;
   int index, size;
   bool parts; /* it is made for all-gathers and reduce-scatters */
@@ -33,7 +33,7 @@ struct comm_group {
 enum comm_fold { FOLD_SUM_I64, FOLD_MAX_I64, FOLD_MAX_F64, FOLD_MIN_I64 };
 
 struct comm_ops {
-  const struct comm_carrier_ops *stand_in; /* replaces every transport; NULL: none */
+  const struct comm_transport_ops *stand_in; /* replaces every transport; NULL: none */
   void (*destroy)(struct comm *comm);
   enum status (*create_sibling)(struct comm *comm, struct comm **out);
   void *(*mpi)(struct comm *comm);
@@ -53,7 +53,7 @@ struct comm_ops {
 };
 
 /* Groups of more than one; arguments as in comm.h. */
-struct comm_carrier_ops {
+struct comm_transport_ops {
   bool enqueues; /* collectives are put on the lane's queue, and no thread waits for the others */
 
   /* Collective over the job. Lanes end before the groups that they use are closed. */
@@ -72,18 +72,18 @@ struct comm_carrier_ops {
   enum status (*register_memory)(struct comm_group *group, void *ptr, int64_t bytes);
 };
 
-extern const struct comm_carrier_ops comm_mpi_carrier, comm_mpi_device_carrier,
-    comm_nccl_carrier; /* the last with HAVE_NCCL only */
+extern const struct comm_transport_ops comm_mpi_transport, comm_mpi_device_transport,
+    comm_nccl_transport; /* the last with HAVE_NCCL only */
 
 /* Enclose calls that wait for other ranks, for comm_calls(). The second returns `status`. */
 void comm_begin_call(struct comm *comm);
 enum status comm_end_call(struct comm *comm, enum status status);
 
 /* For transports that have nothing to do. */
-enum status comm_carrier_open_nothing(struct comm_group *group);
-void comm_carrier_close_nothing(struct comm_group *group);
-enum status comm_carrier_check_nothing(struct comm_group *group);
-enum status comm_carrier_register_nothing(struct comm_group *group, void *ptr, int64_t bytes);
+enum status comm_transport_open_nothing(struct comm_group *group);
+void comm_transport_close_nothing(struct comm_group *group);
+enum status comm_transport_check_nothing(struct comm_group *group);
+enum status comm_transport_register_nothing(struct comm_group *group, void *ptr, int64_t bytes);
 
 /* The length of a message of comm_exchange_varying(). */
 int64_t comm_varying_length(const void *message);
@@ -108,7 +108,7 @@ enum status comm_check_group_size(const struct comm *comm, int size);
 enum status comm_shared_create_as(struct comm *comm, enum mem_tag tag, int size, int64_t bytes,
                                   struct comm_shared **out);
 
-/* How comm_mpi_device_carrier moves memory of this device, in words. */
+/* How comm_mpi_device_transport moves memory of this device, in words. */
 const char *comm_mpi_device_way(const struct device *device);
 /* For groups that are created from now on: whether they give device memory to MPI (-1: if MPI
  * accepts it), and the bytes of their messages (0: as usual). For tests. */

@@ -212,7 +212,7 @@ static enum status make_group(struct exec *exec, enum plan_group group, const st
                                    [GROUP_ACROSS] = "reductions between nodes",
                                    [GROUP_WORLD] = "metrics"};
   watchdog_start(exec->config.start, "joining the group for %s, transport %s", of[group],
-                 comm_carrier(exec->config.comm));
+                 comm_transport(exec->config.comm));
   enum status (*const create)(struct comm *, enum comm_kind, int, struct comm_group **) =
       use->parts ? comm_group_create : comm_group_create_for_sums;
   return create(exec->config.comm, use->kind, use->size, &exec->group[group]);
@@ -223,11 +223,11 @@ static enum status make_host_group(struct exec *exec, enum plan_group group,
                                    const struct group_use *use)
 {
   struct comm *comm = exec->config.comm;
-  const char *const carrier = comm_carrier(comm);
-  enum status status = comm_set_carrier(comm, "mpi");
+  const char *const transport = comm_transport(comm);
+  enum status status = comm_set_transport(comm, "mpi");
   if (!status)
     status = make_group(exec, group, use);
-  return status ? status : comm_set_carrier(comm, carrier);
+  return status ? status : comm_set_transport(comm, transport);
 }
 
 static enum status make_groups(struct exec *exec)

@@ -329,7 +329,7 @@ static void say_ratio(struct text *text, int width, double part, double whole)
 
 static void say_kinds(struct text *text, const struct trace_summary *sum, double link_bytes_s)
 {
-  say(text, "\n%-16s %10s %12s %13s %10s %13s\n", "instruction", "count", "ms a step",
+  say(text, "\n%-16s %10s %12s %13s %10s %13s\n", "instruction", "count", "ms per step",
       "of the step", "GB/s", "of the link");
   for (int op = 0; op < OP_COUNT; op++) {
     const struct trace_kind *kind = &sum->kind[op];
@@ -376,7 +376,7 @@ static void say_classes(struct text *text, const struct trace_summary *sum)
     any |= sum->operations[c].calls > 0;
   if (!any)
     return;
-  say(text, "\n%-16s %10s %12s %13s %10s\n", "operations", "a step", "ms a step", "of the step",
+  say(text, "\n%-16s %10s %12s %13s %10s\n", "operations", "per step", "ms per step", "of the step",
       "rate");
   for (int c = 0; c < CLASS_COUNT; c++)
     if (sum->operations[c].calls > 0)
@@ -387,7 +387,7 @@ static void say_classes(struct text *text, const struct trace_summary *sum)
 
 static void say_lanes(struct text *text, const struct trace_summary *sum)
 {
-  say(text, "\n%-27s %12s %13s\n", "lane", "ms a step", "of the step");
+  say(text, "\n%-27s %12s %13s\n", "lane", "ms per step", "of the step");
   for (int lane = 0; lane < LANE_COUNT; lane++) {
     say(text, "%-27s %12.3f ", plan_lane_name(lane), 1e3 * sum->busy_s[lane] / (double)sum->steps);
     say_ratio(text, 11, sum->busy_s[lane], sum->seconds);
@@ -415,7 +415,7 @@ static void say_counters(struct text *text, const struct trace_run *run)
   const struct trace_summary *sum = &run->sum;
   if (!run->counters)
     return;
-  say(text, "\n%-16s", "counted a step");
+  say(text, "\n%-16s", "counted per step");
   for (int e = 0; e < op_counters_events(run->counters); e++)
     say(text, " %*s", column_width(run, e), op_counters_key(run->counters, e));
   say(text, "\n");
@@ -436,7 +436,7 @@ static void say_overlap(struct text *text, const struct trace_summary *sum, doub
 {
   const struct trace_beside *communication = &sum->beside[PART_COMM];
   say(text,
-      "\ncommunication %.3f ms a step, of which %.3f ms are exposed (the compute lane runs "
+      "\ncommunication %.3f ms per step, of which %.3f ms are exposed (the compute lane runs "
       "nothing); ",
       1e3 * communication->seconds, 1e3 * communication->exposed_s);
   if (communication->seconds > 0)
@@ -457,10 +457,10 @@ static void say_besides(struct text *text, const struct trace_summary *sum)
   for (int part = PART_COPY; part < PART_NOTHING; part++) {
     const struct trace_beside *beside = &sum->beside[part];
     if (beside->seconds > 0)
-      say(text, "%s %.3f ms a step, of which %.3f ms are exposed: %.1f %% hidden\n", names[part],
+      say(text, "%s %.3f ms per step, of which %.3f ms are exposed: %.1f %% hidden\n", names[part],
           1e3 * beside->seconds, 1e3 * beside->exposed_s, 100 * hidden(beside));
   }
-  say(text, "the compute lane runs nothing for %.3f ms of %.3f ms a step\n", 1e3 * sum->idle_s,
+  say(text, "the compute lane runs nothing for %.3f ms of %.3f ms per step\n", 1e3 * sum->idle_s,
       1e3 * sum->step_s);
   if (sum->steady_steps > 0)
     say(text, "This is of %" PRId64 " step%s between traced ones.\n", sum->steady_steps,
@@ -478,7 +478,7 @@ static enum status write_summary(const struct trace_run *run)
   if (sum->steps == 0) {
     say(&text, ": no step was traced\n");
   } else {
-    say(&text, ": steps %" PRId64 " to %" PRId64 " in %.3f ms, %.3f ms a step\n", sum->first,
+    say(&text, ": steps %" PRId64 " to %" PRId64 " in %.3f ms, %.3f ms per step\n", sum->first,
         sum->last, 1e3 * sum->seconds, 1e3 * sum->seconds / (double)sum->steps);
     say_kinds(&text, sum, run->link_bytes_s);
     say_classes(&text, sum);

@@ -14,7 +14,7 @@
 struct job_place {
   const char *device;
   enum dtype compute;
-  const char *carrier;
+  const char *transport;
   const char *precision; /* "fp32", "bf16", or "fp8": bf16 with products in fp8 */
 };
 /* From run.device, run.compute and comm.backend, on a node with `local_ranks` of the `ranks` ranks,

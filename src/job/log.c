@@ -183,7 +183,7 @@ static void log_job(const struct job *job)
            *job->device->product ? " (" : "", job->device->product,
            *job->device->product ? ")" : "", job->place.precision,
            ranks > 1 ? ", transport between ranks: " : "",
-           ranks > 1 ? comm_carrier_text(job->comm) : "");
+           ranks > 1 ? comm_transport_text(job->comm) : "");
   log_groups(job);
   if (plan_is_on_host(plan, plan->input.model->units - 1))
     log_tiers(plan);

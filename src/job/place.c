@@ -27,7 +27,7 @@ static const bool has_nccl = true;
 static const bool has_nccl = false;
 #endif
 
-static enum status choose_carrier(const struct deck *deck, int ranks, bool cuda, const char **out)
+static enum status choose_transport(const struct deck *deck, int ranks, bool cuda, const char **out)
 {
   const int backend = deck->comm.backend;
   if (backend == DECK_BACKEND_NCCL && !cuda)
@@ -52,7 +52,7 @@ enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks
   const bool fp8 = deck->run.compute == DECK_COMPUTE_FP8;
   const bool bf16 = fp8 || deck->run.compute == DECK_COMPUTE_BF16 ||
                     (deck->run.compute == DECK_COMPUTE_AUTO && cuda);
-  const char *carrier = NULL;
+  const char *transport = NULL;
   if (cuda && gpus == 0)
     return no_gpu(deck);
   if (cuda && local_ranks > gpus && gpus > 1)
@@ -60,7 +60,7 @@ enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks
                       "this node has %d ranks, which need a GPU each, and they see %d: start no "
                       "more than that on a node, or say run.device=host",
                       local_ranks, gpus);
-  const enum status status = choose_carrier(deck, ranks, cuda, &carrier);
+  const enum status status = choose_transport(deck, ranks, cuda, &transport);
   if (status)
     return status;
   *out = (struct job_place){.device = cuda ? "cuda" : "host",
@@ -68,7 +68,7 @@ enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks
                             .precision = fp8    ? "fp8"
                                          : bf16 ? dtype_name(DTYPE_BF16)
                                                 : dtype_name(DTYPE_F32),
-                            .carrier = carrier};
+                            .transport = transport};
   return STATUS_OK;
 }
 
@@ -231,9 +231,9 @@ static enum status create_device(struct job *job)
     status = check_own_device(job);
   if (status)
     return status;
-  job->device->plain_memory = strcmp(job->place.carrier, "nccl") != 0;
+  job->device->plain_memory = strcmp(job->place.transport, "nccl") != 0;
   comm_set_device(job->comm, job->device);
-  return comm_set_carrier(job->comm, job->place.carrier);
+  return comm_set_transport(job->comm, job->place.transport);
 }
 
 enum status job_take_place(struct job *job)

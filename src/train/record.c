@@ -156,7 +156,7 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   results_int(run->results, "threads", run->job->threads);
   results_text(run->results, "device", run->job->place.device);
   results_text(run->results, "compute", run->job->place.precision);
-  results_text(run->results, "transport", run->job->place.carrier);
+  results_text(run->results, "transport", run->job->place.transport);
   results_int(run->results, "device_bytes", device_bytes);
   results_int(run->results, "parameters", run->job->model->parameters);
   results_int(run->results, "first_step", run->first);

@@ -96,7 +96,7 @@ static enum status record_start(struct train_run *run, const struct place *place
   results_text(results, "device", job->place.device);
   results_text(results, "compute", job->place.precision);
   results_text(results, "mpi", comm_description(run->comm));
-  results_text(results, "transport", job->place.carrier);
+  results_text(results, "transport", job->place.transport);
   results_int(results, "parameters", job->model->parameters);
   for (int tier = 0; tier < TIER_COUNT; tier++) {
     char key[48];

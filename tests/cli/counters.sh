@@ -43,7 +43,7 @@ fi
 if test "$(grep -c 'is not counted' counted.log)" -gt 1; then
   die "told more than once what is missing"
 fi
-grep -q '^counted a step .*task_clock_ns' counted/trace/summary-00001.txt ||
+grep -q '^counted per step .*task_clock_ns' counted/trace/summary-00001.txt ||
   die "no counters in the summary of rank 1"
 grep -q '"cat":"FORWARD".*"task_clock_ns":[1-9]' counted/trace/rank-00001.json ||
   die "no counters in the trace of rank 1"
@@ -71,7 +71,8 @@ fi
 "$SLUICE" bench tiny.yaml steps=1 warmup=0 run.dir=bench run.counters=auto train.trace=0,1 \
   > bench.log 2>&1 || { cat bench.log >&2; die "bench"; }
 grep -q 'counters  *by lane' bench.log || die "bench tells of the process"
-grep -q '^counted a step' bench/trace/summary-00000.txt || die "no counters in the trace of a bench"
+grep -q '^counted per step' bench/trace/summary-00000.txt ||
+  die "no counters in the trace of a bench"
 "$SLUICE" bench tiny.yaml steps=1 warmup=0 run.dir=bench > bench.log 2>&1 || {
   cat bench.log >&2; die "bench"; }
 if grep -q 'by lane' bench.log; then die "bench does not count"; fi

@@ -72,7 +72,7 @@ EXTRA_DIST += \
 	tests/peers/adam.sh \
 	tests/peers/bpe_train.py \
 	tests/peers/bpe_train.sh \
-	tests/peers/carriers.sh \
+	tests/peers/transports.sh \
 	tests/peers/cpu.sh \
 	tests/peers/fsdp2.py \
 	tests/peers/gpt2_cpu.py \

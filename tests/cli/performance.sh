@@ -39,19 +39,20 @@ END
 
 # Two turns of each, whose medians are 20 and 30 ms, 1.50 times as long; of three losses one differs
 # in its last digit.
-carrier() {
-  echo "{\"kind\":\"carrier\",\"carrier\":\"$1\",\"row\":\"$2\",\"gpus\":2}"; echo \
+transport() {
+  echo "{\"kind\":\"transport\",\"transport\":\"$1\",\"row\":\"$2\",\"gpus\":2}"; echo \
     "{\"kind\":\"bench\",\"step_s\":$3,\"loss\":$4}"
 }
-{ carrier nccl a 0.019 1.5; carrier mpi-staged a 0.029 1.5; carrier nccl a 0.021 1.5; carrier \
-  mpi-staged a 0.031 1.5; carrier nccl b 0.02 1.25; carrier mpi-direct b 0.02 1.2500001; } \
-  > carriers.jsonl
-printf '<!-- measured: carriers -->\nold\n<!-- end -->\n' > carriers.md
-python3 "$tables" --doc carriers.md carriers.jsonl
-grep -qF '| a | 2 | mpi-staged | 30.0 | 1.50 | bitwise identical |' carriers.md || {
-  cat carriers.md >&2; die "staged"; }
-grep -qF '| b | 2 | mpi-direct | 20.0 | 1.00 | **different** |' carriers.md || {
-  cat carriers.md >&2; die "direct"; }
+{ transport nccl a 0.019 1.5; transport mpi-staged a 0.029 1.5; transport nccl a 0.021 1.5
+  transport mpi-staged a 0.031 1.5; transport nccl b 0.02 1.25
+  transport mpi-direct b 0.02 1.2500001
+} > transports.jsonl
+printf '<!-- measured: transports -->\nold\n<!-- end -->\n' > transports.md
+python3 "$tables" --doc transports.md transports.jsonl
+grep -qF '| a | 2 | mpi-staged | 30.0 | 1.50 | bitwise identical |' transports.md || {
+  cat transports.md >&2; die "staged"; }
+grep -qF '| b | 2 | mpi-direct | 20.0 | 1.00 | **different** |' transports.md || {
+  cat transports.md >&2; die "direct"; }
 
 cat > page.md <<'END'
 Before <!-- measured: nothing --> and after.
@@ -103,21 +104,21 @@ peer() {
   done
 } > made.jsonl
 cat > trace.txt <<END
-rank 0 of 4: steps 3 to 4 in 20.000 ms, 10.000 ms a step
+rank 0 of 4: steps 3 to 4 in 20.000 ms, 10.000 ms per step
 
-instruction           count    ms a step   of the step       GB/s   of the link
+instruction           count    ms per step   of the step       GB/s   of the link
 GATHER                   18        2.000        20.0 %     150.00        50.0 %
 FORWARD                   8        3.000        30.0 % 
 EXCHANGE                  8        1.000        10.0 %     100.00         n/a
 
-operations           a step    ms a step   of the step       rate
+operations         per step    ms per step   of the step       rate
 products              113.5        5.000        50.0 %      632.0 TFLOP/s
 update                  4.0        1.000        10.0 %     2130.0 GB/s
 
-lane                           ms a step   of the step
+lane                           ms per step   of the step
 compute                            9.900        99.0 %
 
-communication 3.000 ms a step, of which 0.100 ms are exposed (the compute lane \
+communication 3.000 ms per step, of which 0.100 ms are exposed (the compute lane \
 runs nothing); overlap 0.967
 link: 300.00 GB/s measured
 END

@@ -128,6 +128,6 @@ END {
   if (complaints > 8) print "and " complaints - 8 " more"
   if (complaints == 0)
     print steps " steps, " lanes " lanes: " before " calls for memory before step " from \
-      ", none in steps; the loop waits at most " highest " times a step, of " most "; lanes never"
+      ", none in steps; the loop waits at most " highest " times per step, of " most "; lanes never"
   exit complaints > 0
 }

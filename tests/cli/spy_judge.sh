@@ -53,7 +53,7 @@ awk '
 grep -q "${tab}push${tab}FORWARD h.0 m1 (#[0-9]*, compute)$" good || {
   cat good >&2; die "the record was not made"; }
 accepts spied good
-grep -q "none in steps; the loop waits at most 8 times a step, of 8; lanes never" judge.out || {
+grep -q "none in steps; the loop waits at most 8 times per step, of 8; lanes never" judge.out || {
   cat judge.out >&2; die "what was seen"; }
 
 # after STEP NAME LINE...: the correct record, with these lines after the begin of the named
@@ -139,7 +139,7 @@ good=traced/trace/rank-00000.json
 accepts traced $good
 grep -q "^$(grep -c '^#[0-9]' list) events of step 3 on rank 0" judge.out || {
   cat judge.out >&2; die "what was seen in a trace"; }
-grep -q "^communication 0.000 ms a step" traced/trace/summary-00000.txt || {
+grep -q "^communication 0.000 ms per step" traced/trace/summary-00000.txt || {
   cat traced/trace/summary-00000.txt >&2; die "the summary of a trace"; }
 
 head -c 1500 $good > trace

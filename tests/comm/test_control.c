@@ -241,21 +241,21 @@ static void groups_divide_the_ranks(void **state)
   assert_int_equal(comm_group_create(job, COMM_REPLICA, 0, &group), STATUS_USAGE);
 }
 
-static void carriers_are_those_of_the_build(void **state)
+static void transports_are_those_of_the_build(void **state)
 {
   (void)state;
   struct comm_group *group;
-  assert_int_equal(comm_set_carrier(job, "gloo"), STATUS_UNSUPPORTED);
+  assert_int_equal(comm_set_transport(job, "gloo"), STATUS_UNSUPPORTED);
   assert_non_null(strstr(status_text(), "this build has no transport 'gloo'; it has: mpi"));
 #ifdef HAVE_NCCL
-  assert_int_equal(comm_set_carrier(job, "nccl"), STATUS_OK);
+  assert_int_equal(comm_set_transport(job, "nccl"), STATUS_OK);
 #else
-  assert_int_equal(comm_set_carrier(job, "nccl"), STATUS_UNSUPPORTED);
+  assert_int_equal(comm_set_transport(job, "nccl"), STATUS_UNSUPPORTED);
   assert_non_null(strstr(
       status_text(),
       "'nccl'; it has: mpi, mpi_device: configure it with --with-nccl, or say comm.backend=mpi"));
 #endif
-  assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
+  assert_int_equal(comm_set_transport(job, "mpi"), STATUS_OK);
   assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_OK);
   assert_int_equal(comm_group_register(group, &group, sizeof group), STATUS_OK);
   assert_int_equal(comm_group_check(group), STATUS_OK);
@@ -326,7 +326,7 @@ int main(void)
       cmocka_unit_test(an_error_of_mpi_is_told),
       cmocka_unit_test(more_than_mpi_can_count_is_refused),
       cmocka_unit_test(groups_divide_the_ranks),
-      cmocka_unit_test(carriers_are_those_of_the_build),
+      cmocka_unit_test(transports_are_those_of_the_build),
       cmocka_unit_test(a_communicator_is_had_by_all_or_by_none),
   };
   return cmocka_run_group_tests(tests, start_job, stop_job);

@@ -126,7 +126,7 @@ static void choose_way(enum way way)
 static void assert_way(enum way way, struct grouping g, const struct comm_group *group)
 {
   const bool consecutive = g.kind != COMM_REPLICA || g.size == 1;
-  assert_true((group->carrier_data != NULL) ==
+  assert_true((group->transport_data != NULL) ==
               (way != MESSAGES && consecutive && comm_group_size(group) > 1));
 }
 
@@ -418,21 +418,21 @@ static enum status count_gather(struct comm_group *group, struct lane *on, const
                                 int64_t bytes, void *full)
 {
   carried++;
-  return comm_mpi_carrier.all_gather(group, on, shard, bytes, full);
+  return comm_mpi_transport.all_gather(group, on, shard, bytes, full);
 }
 
 static enum status count_exchange(struct comm_group *group, struct lane *on, const void *sent,
                                   int64_t bytes, void *received)
 {
   carried++;
-  return comm_mpi_carrier.exchange(group, on, sent, bytes, received);
+  return comm_mpi_transport.exchange(group, on, sent, bytes, received);
 }
 
 static enum status count_sum(struct comm_group *group, struct lane *on, struct exactsum *sums,
                              int n)
 {
   carried++;
-  return comm_mpi_carrier.sum_exact(group, on, sums, n);
+  return comm_mpi_transport.sum_exact(group, on, sums, n);
 }
 
 static enum status count_sum_parts(struct lane *on, int64_t n, int parts, enum dtype type,
@@ -442,29 +442,29 @@ static enum status count_sum_parts(struct lane *on, int64_t n, int parts, enum d
   return device->ops->sum_parts(on, n, parts, type, base, stride, accumulate, dst);
 }
 
-static void assert_counts(int carriers, int sums)
+static void assert_counts(int transports, int sums)
 {
-  assert_int_equal(carried, carriers);
+  assert_int_equal(carried, transports);
   assert_int_equal(summed, sums);
   carried = summed = 0;
 }
 
 /* Gathers run between GPUs while gradients are reduced on the hosts. The behaviour of a group
  * depends on its own transport and on the device of the given lane. */
-static void carriers_live_side_by_side(void **state)
+static void transports_live_side_by_side(void **state)
 {
   (void)state;
   const struct grouping everybody = {COMM_WORLD, 1};
-  struct comm_carrier_ops other_carrier = comm_mpi_carrier;
+  struct comm_transport_ops other_transport = comm_mpi_transport;
   struct device_ops other_ops = *device->ops;
   struct device *other_device;
   struct lane *other_lane, *const mine = lane;
   const bool travels = comm_ranks(job) > 1;
-  other_carrier.open = comm_carrier_open_nothing;
-  other_carrier.close = comm_carrier_close_nothing;
-  other_carrier.all_gather = count_gather;
-  other_carrier.exchange = count_exchange;
-  other_carrier.sum_exact = count_sum;
+  other_transport.open = comm_transport_open_nothing;
+  other_transport.close = comm_transport_close_nothing;
+  other_transport.all_gather = count_gather;
+  other_transport.exchange = count_exchange;
+  other_transport.sum_exact = count_sum;
   other_ops.sum_parts = count_sum_parts;
   assert_int_equal(device_create("host", 0, DTYPE_F32, &other_device), STATUS_OK);
   assert_int_equal(
@@ -472,12 +472,12 @@ static void carriers_live_side_by_side(void **state)
       STATUS_OK);
   other_device->ops = &other_ops;
 
-  job->carrier = &other_carrier;
+  job->transport = &other_transport;
   struct comm_group *other = make_group(everybody);
-  assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
+  assert_int_equal(comm_set_transport(job, "mpi"), STATUS_OK);
   struct comm_group *group = make_group(everybody);
-  assert_ptr_equal(other->carrier, &other_carrier);
-  assert_ptr_equal(group->carrier, &comm_mpi_carrier);
+  assert_ptr_equal(other->transport, &other_transport);
+  assert_ptr_equal(group->transport, &comm_mpi_transport);
   carried = summed = 0;
 
   gather(everybody, group);
@@ -497,7 +497,7 @@ static void carriers_live_side_by_side(void **state)
   group_sum(everybody, other);
   assert_counts(travels, 0);
   lane = mine;
-  assert_int_equal(comm_group_barrier(other), STATUS_OK); /* has no carrier */
+  assert_int_equal(comm_group_barrier(other), STATUS_OK); /* has no transport */
   assert_counts(0, 0);
   comm_group_destroy(other);
   comm_group_destroy(group);
@@ -526,9 +526,9 @@ static void a_member_s_place_fits_an_int(void **state)
                    STATUS_OK); /* by messages */
   note.on = true;
   for (size_t i = 0; ranks > 1 && i < sizeof counts / sizeof *counts; i++) {
-    must(world->carrier->all_gather(world, lane, &part, counts[i], &whole));
+    must(world->transport->all_gather(world, lane, &part, counts[i], &whole));
     assert_note(counts[i]);
-    must(world->carrier->exchange(world, lane, &part, counts[i], &whole));
+    must(world->transport->exchange(world, lane, &part, counts[i], &whole));
     assert_note(counts[i]);
   }
   note.on = false;
@@ -542,7 +542,7 @@ static void a_node_without_room_sends_messages(void **state)
   assert_int_equal(setenv("OMPI_MCA_osc_sm_backing_directory", "/proc", 1), 0);
   struct comm_group *group = make_group(everybody);
   assert_int_equal(unsetenv("OMPI_MCA_osc_sm_backing_directory"), 0);
-  assert_null(group->carrier_data);
+  assert_null(group->transport_data);
   reduce(everybody, group);
   comm_group_destroy(group);
 }
@@ -571,7 +571,7 @@ static void what_a_node_holds_is_known_before(void **state)
       assert_in_range(held - (sums ? 0 : told), 0,
                       comm_ranks(job) *
                           (4096 + 1024)); /* a rest of a page, and what describes it */
-      assert_true(!sums || !group->carrier_data);
+      assert_true(!sums || !group->transport_data);
       gather(list[i], group);
       reduce(list[i], group);
       group_sum(list[i], group);
@@ -608,7 +608,7 @@ int main(void)
       cmocka_unit_test(reduce_scatter_by_bf16_in_every_group),
       cmocka_unit_test(exact_sums_in_every_group),
       cmocka_unit_test(two_stages_equal_one),
-      cmocka_unit_test(carriers_live_side_by_side),
+      cmocka_unit_test(transports_live_side_by_side),
       cmocka_unit_test(a_node_without_room_sends_messages),
       cmocka_unit_test(what_a_node_holds_is_known_before),
       cmocka_unit_test(a_member_s_place_fits_an_int),

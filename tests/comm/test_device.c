@@ -60,13 +60,13 @@ static void for_both_ways(void (*test)(struct device *device))
       comm_mpi_force_stage(direct, pieces[p]);
       struct device *device = apart_create(direct);
       comm_set_device(job, device);
-      assert_int_equal(comm_set_carrier(job, "mpi_device"), STATUS_OK);
-      assert_string_equal(comm_carrier(job), "mpi_device");
-      assert_string_equal(comm_carrier_text(job),
+      assert_int_equal(comm_set_transport(job, "mpi_device"), STATUS_OK);
+      assert_string_equal(comm_transport(job), "mpi_device");
+      assert_string_equal(comm_transport_text(job),
                           direct ? "mpi, with pointers to device memory"
                                  : "mpi, staged through pinned memory of the host");
       test(device);
-      assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
+      assert_int_equal(comm_set_transport(job, "mpi"), STATUS_OK);
       comm_set_device(job, NULL);
       apart_destroy(device);
     }
@@ -96,7 +96,7 @@ static void open_worker(struct worker *w, struct device *device, int salt)
 {
   *w = (struct worker){.device = device, .salt = salt};
   assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &w->group), STATUS_OK);
-  assert_ptr_equal(w->group->carrier, &comm_mpi_device_carrier);
+  assert_ptr_equal(w->group->transport, &comm_mpi_device_transport);
   assert_int_equal(device->ops->lane_create(device, "test", LANE_ROLE_COMPUTE, 1, &w->lane),
                    STATUS_OK);
   assert_int_equal(device->ops->mark_create(device, &w->end), STATUS_OK);
@@ -123,7 +123,7 @@ static enum status settle(struct worker *w)
   return status ? status : w->device->ops->mark_wait(w->end);
 }
 
-/* The lane itself makes what is sent, so that it is late: the carrier has to wait for it. */
+/* The lane itself makes what is sent, so that it is late: the transport has to wait for it. */
 static enum status fill(struct worker *w, void *to, int64_t n)
 {
   const int rank = comm_rank(job);
@@ -385,10 +385,10 @@ static void the_host_s_groups_stay_as_they_are(void **state)
   struct device *device = apart_create(false);
   struct comm_group *group;
   comm_set_device(job, device);
-  assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
-  assert_string_equal(comm_carrier_text(job), "mpi");
+  assert_int_equal(comm_set_transport(job, "mpi"), STATUS_OK);
+  assert_string_equal(comm_transport_text(job), "mpi");
   assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_OK);
-  assert_ptr_equal(group->carrier, &comm_mpi_carrier);
+  assert_ptr_equal(group->transport, &comm_mpi_transport);
   comm_group_destroy(group);
   comm_set_device(job, NULL);
   apart_destroy(device);
@@ -416,10 +416,10 @@ static void a_device_has_to_be_named(void **state)
   struct comm_group *group;
   if (comm_ranks(job) == 1)
     return;
-  assert_int_equal(comm_set_carrier(job, "mpi_device"), STATUS_OK);
+  assert_int_equal(comm_set_transport(job, "mpi_device"), STATUS_OK);
   assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_INTERNAL);
   assert_string_equal(status_text(), "MPI cannot move device memory, because no device is set");
-  assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
+  assert_int_equal(comm_set_transport(job, "mpi"), STATUS_OK);
 }
 
 static enum status no_host_memory(struct device *device, enum mem_tag tag, size_t bytes, void **out)
@@ -442,11 +442,11 @@ static void failing_is_a_collective_decision(void **state)
   if (comm_rank(job) == 1)
     device->ops = &ops;
   comm_set_device(job, device);
-  assert_int_equal(comm_set_carrier(job, "mpi_device"), STATUS_OK);
+  assert_int_equal(comm_set_transport(job, "mpi_device"), STATUS_OK);
   assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_MEMORY);
   assert_string_equal(status_text(), "rank 1: no pinned memory is left");
   device->ops = usual;
-  assert_int_equal(comm_set_carrier(job, "mpi"), STATUS_OK);
+  assert_int_equal(comm_set_transport(job, "mpi"), STATUS_OK);
   comm_set_device(job, NULL);
   apart_destroy(device);
 }

@@ -83,17 +83,17 @@ static void the_control_plane_answers_for_the_peers(void **state)
 }
 
 /* Planning for a machine with GPUs must not need a build for one. */
-static void any_carrier_will_do(void **state)
+static void any_transport_will_do(void **state)
 {
   (void)state;
   struct comm *comm = make(1, 3);
   struct comm_group *group;
-  assert_int_equal(comm_set_carrier(comm, "nccl"), STATUS_OK);
+  assert_int_equal(comm_set_transport(comm, "nccl"), STATUS_OK);
   assert_int_equal(comm_group_create(comm, COMM_WORLD, 0, &group), STATUS_OK);
   assert_int_equal(comm_group_register(group, &group, sizeof group), STATUS_OK);
   assert_int_equal(comm_group_check(group), STATUS_OK);
-  assert_int_equal(comm_set_carrier(comm, "mpi"), STATUS_OK);
-  assert_int_equal(comm_set_carrier(comm, "gloo"), STATUS_UNSUPPORTED);
+  assert_int_equal(comm_set_transport(comm, "mpi"), STATUS_OK);
+  assert_int_equal(comm_set_transport(comm, "gloo"), STATUS_UNSUPPORTED);
   assert_string_equal(status_text(),
                       "this build has no transport 'gloo'; it has: mpi, mpi_device, nccl");
   comm_group_destroy(group);
@@ -232,7 +232,7 @@ int main(void)
       cmocka_unit_test(it_is_rank_r_of_p),
       cmocka_unit_test(groups_are_those_of_a_real_job),
       cmocka_unit_test(the_control_plane_answers_for_the_peers),
-      cmocka_unit_test(any_carrier_will_do),
+      cmocka_unit_test(any_transport_will_do),
       cmocka_unit_test(collectives_move_this_ranks_part),
       cmocka_unit_test(a_sibling_is_the_same_rank),
       cmocka_unit_test(shared_memory_is_its_own),

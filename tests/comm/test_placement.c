@@ -65,7 +65,7 @@ static void a_group_of_a_node_does_not_leave_it(void **state)
     return;
   must(comm_group_create(job, COMM_SHARD, 2, &group));
   must(comm_group_is_on_one_node(group, &one_node));
-  assert_true(one_node && group->carrier_data != NULL);
+  assert_true(one_node && group->transport_data != NULL);
   comm_group_destroy(group);
   must(comm_group_create(job, COMM_REPLICA, 2, &group));
   must(comm_group_is_on_one_node(group, &one_node));

@@ -222,7 +222,7 @@ static void sums(const struct plan *plan)
   near(sum.kind[OP_FORWARD].wire_bytes, 0);
 
   char line[160];
-  summary_says("rank 1 of 3: steps 5 to 6 in 30.000 ms, 15.000 ms a step\n");
+  summary_says("rank 1 of 3: steps 5 to 6 in 30.000 ms, 15.000 ms per step\n");
   summary_says("FORWARD                   2        9.000        60.0 %\n");
   summary_says("products                3.5        6.000        40.0 %      500.0 TFLOP/s\n"
                "update                  1.0        1.500        10.0 %      500.0 GB/s\n");
@@ -231,10 +231,10 @@ static void sums(const struct plan *plan)
            "GATHER                    2        3.000        20.0 %% %10.2f %11.1f %%\n",
            1e-9 * rate, 1e-7 * rate);
   summary_says(line);
-  summary_says("\ncommunication 6.500 ms a step, of which 3.500 ms are exposed (the compute lane "
+  summary_says("\ncommunication 6.500 ms per step, of which 3.500 ms are exposed (the compute lane "
                "runs nothing); overlap 0.462\nlink: 1.00 GB/s measured\n");
-  summary_says("ranks.\nupdates 14.500 ms a step, of which 6.000 ms are exposed: 58.6 % hidden\n"
-               "the compute lane runs nothing for 6.000 ms of 15.000 ms a step\nThis is of all "
+  summary_says("ranks.\nupdates 14.500 ms per step, of which 6.000 ms are exposed: 58.6 % hidden\n"
+               "the compute lane runs nothing for 6.000 ms of 15.000 ms per step\nThis is of all "
                "that was traced, ");
 }
 
@@ -481,7 +481,7 @@ static void counted_events(const struct plan *plan)
   assert_int_equal(sum.kind[OP_GATHER].spent[0], 0);
   assert_int_equal(sum.spent[LANE_COMPUTE][0], 1000111);
   assert_int_equal(sum.spent[LANE_COMPUTE][1], 7);
-  summary_says("\ncounted a step    page_faults context_switches\n");
+  summary_says("\ncounted per step  page_faults context_switches\n");
   summary_says("\nFORWARD                  55.5              3.5\n");
   summary_says("\nBACKWARD               500000                0\n");
   summary_says("\ncompute                500056              3.5\n");

@@ -79,9 +79,9 @@ static int train(int rank, enum manner manner, double limit_s)
   struct exec_result result;
   if (!comm)
     return 1;
-  struct comm_carrier_ops carrier = *comm->carrier;
-  carrier.check = check_link;
-  comm->carrier = &carrier;
+  struct comm_transport_ops transport = *comm->transport;
+  transport.check = check_link;
+  comm->transport = &transport;
   job_open(&job, comm, &(struct job_setup){.prefetch = 1});
   struct trouble trouble = {.job = &job, .rank = rank, .manner = manner};
   if (job_reopen(&job,
@@ -249,7 +249,7 @@ static int begin(int stuck)
   return 0;
 }
 
-static int broken_rank; /* of which a carrier's groups never come about */
+static int broken_rank; /* of which a transport's groups never come about */
 
 static enum status join(struct comm_group *group)
 {
@@ -271,9 +271,9 @@ static int join_groups(int stuck)
   job_open(&job, comm, &(struct job_setup){.prefetch = 1});
   if (watchdog_create(comm, NULL, 1, &start))
     return tell("the watchdog");
-  struct comm_carrier_ops carrier = *comm->carrier;
-  carrier.open = join;
-  comm->carrier = &carrier;
+  struct comm_transport_ops transport = *comm->transport;
+  transport.open = join;
+  comm->transport = &transport;
   return job_reopen(&job, &(struct exec_config){.start = start}) ? tell("the executor") : 0;
 }
 
@@ -394,7 +394,7 @@ static void a_rank_that_stays_between_steps(void **state)
   again_says(run, "all ranks wait for rank 1, which is between steps, with step 1 complete");
 }
 
-static void a_carrier_with_an_error(void **state)
+static void a_transport_with_an_error(void **state)
 {
   (void)state;
   const struct again *run = again_run(program, 3, "break 1");
@@ -403,7 +403,7 @@ static void a_carrier_with_an_error(void **state)
   again_says(run, "sluice: rank 0: rank 1: the link is down\n");
 }
 
-static void a_carrier_with_an_error_on_all_ranks(void **state)
+static void a_transport_with_an_error_on_all_ranks(void **state)
 {
   (void)state;
   const struct again *run = again_run(program, 4, "break -1");
@@ -414,7 +414,7 @@ static void a_carrier_with_an_error_on_all_ranks(void **state)
   assert_null(strstr(run->text, "sluice: rank 3"));
 }
 
-static void a_carrier_with_an_error_and_rank_0_stopped(void **state)
+static void a_transport_with_an_error_and_rank_0_stopped(void **state)
 {
   (void)state;
   const struct again *run = again_run(program, 2, "breakstop 1");
@@ -556,9 +556,9 @@ int main(int argc, char **argv)
       cmocka_unit_test(rank_0_is_stopped),
       cmocka_unit_test(rank_0_is_stopped_among_many),
       cmocka_unit_test(a_rank_that_stays_between_steps),
-      cmocka_unit_test(a_carrier_with_an_error),
-      cmocka_unit_test(a_carrier_with_an_error_on_all_ranks),
-      cmocka_unit_test(a_carrier_with_an_error_and_rank_0_stopped),
+      cmocka_unit_test(a_transport_with_an_error),
+      cmocka_unit_test(a_transport_with_an_error_on_all_ranks),
+      cmocka_unit_test(a_transport_with_an_error_and_rank_0_stopped),
       cmocka_unit_test(who_is_late_but_moves),
       cmocka_unit_test(a_rest_between_steps),
       cmocka_unit_test(a_checkpoint_that_is_stuck_behind_the_steps),

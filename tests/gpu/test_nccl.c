@@ -499,7 +499,7 @@ static int start(void **state)
   must(device_create("cuda", comm_local_rank(job) % device_count("cuda"), DTYPE_BF16, &device));
   must(device->ops->lane_create(device, "test", LANE_ROLE_BACKGROUND, 1, &lane));
   comm_set_device(job, device);
-  must(comm_set_carrier(job, "nccl"));
+  must(comm_set_transport(job, "nccl"));
   add_grouping(COMM_WORLD, 0);
   for (int size = 1; size <= comm_ranks(job); size++)
     if (comm_ranks(job) % size == 0) {

@@ -79,7 +79,7 @@ static void auto_takes_what_is_there(void **state)
       fail_msg("%s: %s", known[i].given, status_text());
     assert_string_equal(place.device, known[i].place.device);
     assert_int_equal(place.compute, known[i].place.compute);
-    assert_string_equal(place.carrier, known[i].place.carrier);
+    assert_string_equal(place.transport, known[i].place.transport);
     if (known[i].place.precision)
       assert_string_equal(place.precision, known[i].place.precision);
   }

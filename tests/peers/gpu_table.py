@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Makes the tables and plots of doc/measurements from the results of gpu.sh, and the table of
-doc/howto/mpi.md from the results of carriers.sh.
+doc/howto/mpi.md from the results of transports.sh.
 
   gpu_table.py [--check] [--doc PAGE] [--trace ROW=FILE]... [--operations FILE]... [RESULTS...]
 
@@ -83,8 +83,8 @@ class Measured:
             if kind == "row":
                 key = record["row"], record["gpus"]
                 self.ours.setdefault(key, [])
-            elif kind == "carrier":
-                break  # a file of carriers.sh
+            elif kind == "transport":
+                break  # a file of transports.sh
             elif key is None:
                 sys.exit(f"{path}:{number}: a result before any row")
             elif kind == "bench":
@@ -316,7 +316,7 @@ def where_table(path):
             rows.append([name, ms, f"{share} %", rate or "", f"{of_link} %" if of_link else ""])
         elif lane := LANE.match(line.rstrip()):
             lanes.append("{} {} %".format(lane[1], lane[3]))
-    head = re.search(r"rank \d+ of (\d+): steps .*, ([\d.]+) ms a step", summary)
+    head = re.search(r"rank \d+ of (\d+): steps .*, ([\d.]+) ms (?:a|per) step", summary)
     exposed = re.search(r"^communication .*$", summary, re.MULTILINE)
     if not (rows and lanes and head and exposed):
         sys.exit(f"{path} is no summary of a trace")
@@ -366,26 +366,26 @@ def roofline_table(a):
     )
 
 
-def carriers_table(paths):
-    """The table of the results of carriers.sh. If a carrier had several turns, the median counts.
-    All of its losses are compared."""
+def transports_table(paths):
+    """The table of the results of transports.sh. If a transport had several turns, the
+    median counts. All of its losses are compared."""
     runs, key = {}, None
     for path in paths:
         for line in pathlib.Path(path).read_text().splitlines():
             record = json.loads(line)
-            if record["kind"] == "carrier":
-                key = record["row"], record["gpus"], record["carrier"]
+            if record["kind"] == "transport":
+                key = record["row"], record["gpus"], record["transport"]
             elif record["kind"] == "bench" and key:
                 runs.setdefault(key, []).append(record)
     rows = []
-    for (row, gpus, carrier), records in sorted(runs.items()):
+    for (row, gpus, transport), records in sorted(runs.items()):
         nccl = runs.get((row, gpus, "nccl"), [])
         step, beside = (
             statistics.median(r["step_s"] for r in of) if of else None for of in (records, nccl)
         )
         same = (
             ""
-            if carrier == "nccl" or not nccl
+            if transport == "nccl" or not nccl
             else (
                 "bitwise identical"
                 if {r["loss"] for r in records} == {r["loss"] for r in nccl}
@@ -396,7 +396,7 @@ def carriers_table(paths):
             [
                 row,
                 str(gpus),
-                carrier,
+                transport,
                 text(step * 1e3, ".1f"),
                 text(ratio(step, beside), ".2f"),
                 same,
@@ -493,8 +493,8 @@ def content(name, measured, traces, a):
         return graphs_table(
             path for path in a.operations if pathlib.Path(path).stem == f"ops-{rest[0]}"
         )
-    if name == "carriers":
-        return carriers_table(a.carriers)
+    if name == "transports":
+        return transports_table(a.transports)
     if name not in tables:
         sys.exit(f"there is no table {name}")
     return tables[name](measured, a)
@@ -678,12 +678,12 @@ def main():
     a = p.parse_args()
     results, traces = a.results, dict(item.split("=", 1) for item in a.trace)
     a.operations = a.operations or sorted(kept.glob("ops-*.txt"))
-    a.carriers = results or sorted(kept.glob("carriers-*.jsonl"))
+    a.transports = results or sorted(kept.glob("transports-*.jsonl"))
     if not results and not traces:
         results = sorted(
             path
             for path in kept.glob("*.jsonl")
-            if not path.name.startswith(("offload-", "carriers-"))
+            if not path.name.startswith(("offload-", "transports-"))
         )  # the former are offload_table.py's
         traces = {path.stem.split("-", 1)[1]: path for path in kept.glob("*-*.txt")}
     measured = Measured(results)
