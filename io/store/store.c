@@ -4,7 +4,7 @@
  * long. The datasets are contiguous, allocated early and never filled. So HDF5 has nothing to write
  * later, and the file is a whole HDF5 file at any time.
  *
- * Whole blocks go past the page cache if the disk allows that. A step reads its bytes once, much
+ * Whole blocks go without the page cache if the disk allows that. A step reads its bytes once, much
  * later, and they are more than memory has room for. So the cache would only cost a copy and take
  * the memory that pinned buffers need.
  *

@@ -58,10 +58,10 @@ static enum status refuse_word(const char *word)
     return status_set(
         STATUS_USAGE,
         "there is no folder %s. That looks like a Hugging Face name: download it first "
-        "(hf download %s --local-dir DIR), and say tokenizer=DIR",
+        "(hf download %s --local-dir DIR), and set tokenizer=DIR",
         word, word);
   return status_set(STATUS_USAGE,
-                    "there is no tokenizer '%s'; say bytes, or name a folder that holds "
+                    "there is no tokenizer '%s'; use bytes, or name a folder that holds "
                     "tokenizer.json, or vocab.json and merges.txt",
                     word);
 }
@@ -93,7 +93,7 @@ enum status tokenizer_find(const char *word, const char *gpt2_folder, const char
   if (!*gpt2_folder)
     return find_without_folder(word, name, folder);
   if (strcmp(word, tokenizer_gpt2.name) != 0)
-    return status_set(STATUS_USAGE, "tokenizer_dir belongs to tokenizer=gpt2; say tokenizer=%s",
+    return status_set(STATUS_USAGE, "tokenizer_dir is for tokenizer=gpt2; use tokenizer=%s",
                       gpt2_folder);
   *name = tokenizer_gpt2.name;
   *folder = mem_strdup(gpt2_folder);

@@ -350,8 +350,8 @@ static enum status refuse_other_start(const struct arguments *arguments, const s
   enum status status = newest_in(arguments, deck->run.dir, &saved);
   if (!status && saved)
     status = status_set(STATUS_USAGE,
-                        "train.init is %s (%s), but the run in %s, which --resume auto goes on "
-                        "with, began from %s: say train.init=%s, or "
+                        "train.init is %s (%s), but --resume auto continues the run in %s, which "
+                        "began from %s: set train.init=%s, or "
                         "choose another run.dir",
                         deck->train.init, options_where(deck->set, "train.init"), deck->run.dir,
                         *run->train.init ? run->train.init : "new weights", run->train.init);
@@ -499,8 +499,8 @@ static enum status open_run(const struct arguments *arguments, const char *dir, 
     return deck_of_run(arguments, dir, &out->deck);
   enum status status = newest_in(arguments, dir, &out->checkpoint);
   if (!status && !out->checkpoint)
-    status =
-        status_set(STATUS_INPUT, "%s holds neither a checkpoint that verifies nor a model", dir);
+    status = status_set(STATUS_INPUT,
+                        "%s holds no checkpoint (ckpt/*.h5) and no model (config.json)", dir);
   return status ? status : deck_of_checkpoint(arguments, out->checkpoint, &out->deck);
 }
 

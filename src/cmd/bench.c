@@ -135,7 +135,7 @@ static void print_counters(const struct measurement *m)
   if (!m->process)
     return;
   const char *note = op_counters_note(m->counters);
-  printf("%-22s a step of rank 0%s%s\n", "counters", *note ? "; " : "", note);
+  printf("%-22s per step, on rank 0%s%s\n", "counters", *note ? "; " : "", note);
   for (int e = 0; e < op_counters_events(m->counters); e++) {
     const char *key = op_counters_key(m->counters, e);
     const double count = (double)m->counted[e] / (double)m->steps;
@@ -144,7 +144,7 @@ static void print_counters(const struct measurement *m)
     if (!strcmp(key, "cycles"))
       cycles = count;
     if (!strcmp(key, "instructions") && cycles > 0)
-      printf("  %-20s %.3g (%.2f a cycle)\n", key, count, count / cycles);
+      printf("  %-20s %.3g (%.2f per cycle)\n", key, count, count / cycles);
     else if (!strcmp(key, "task_clock_ns"))
       printf("  %-20s %.4f s (%.2f cores busy)\n", "task_clock", count * 1e-9,
              count * 1e-9 / step_seconds(m));
@@ -169,16 +169,16 @@ static void print_speed(struct measurement *m)
 {
   const int ranks = comm_ranks(m->job->comm);
   const double peak = m->values->peak;
-  printf("%-22s %.0f tokens/s, %.0f a rank\n", "speed", tokens_per_s(m), tokens_per_s(m) / ranks);
+  printf("%-22s %.0f tokens/s, %.0f per rank\n", "speed", tokens_per_s(m), tokens_per_s(m) / ranks);
   printf("%-22s mean %.4f s, p50 %.4f, p90 %.4f, p95 %.4f\n", "step", step_seconds(m),
          stats_percentile(&m->stats, 50), stats_percentile(&m->stats, 90),
          stats_percentile(&m->stats, 95));
   if (m->profile.matmul_s > 0)
-    printf("%-22s %.1f %% of the step, at %.1f GFLOP/s a rank\n", "matrix products",
+    printf("%-22s %.1f %% of the step, at %.1f GFLOP/s per rank\n", "matrix products",
            100 * share(m, m->profile.matmul_s),
            m->profile.matmul_flops / m->profile.matmul_s * 1e-9);
-  printf("%-22s %.1f GFLOP/s, %.1f a rank (3 x forward)\n", "model", model_flops(m) * ranks * 1e-9,
-         model_flops(m) * 1e-9);
+  printf("%-22s %.1f GFLOP/s, %.1f per rank (3 x forward)\n", "model",
+         model_flops(m) * ranks * 1e-9, model_flops(m) * 1e-9);
   if (peak > 0)
     printf("%-22s %.1f %% of %.1f TFLOP/s\n", "MFU", 100 * model_flops(m) / (peak * 1e12), peak);
 }
@@ -537,10 +537,10 @@ const struct command command_bench = {
             "--help\n"
             "  io  the NVMe store, compared with direct I/O: sluice bench io --help\n"
             "  rates  the rates that sluice plan predicts from: sluice bench rates --help",
-    .examples = "  mpirun -n 4 sluice bench inputs/qwen2.5-7b.yaml peak=790\n"
+    .examples = "  mpirun -n 4 --bind-to none sluice bench inputs/qwen2.5-7b.yaml peak=790\n"
                 "  sluice bench inputs/qwen2.5-7b.yaml model.layers=2 rates=rates.yaml\n"
                 "  sluice bench adam threads=16\n"
-                "  mpirun -n 4 sluice bench rates out=rates.yaml dir=/local/disk\n",
+                "  mpirun -n 4 --bind-to none sluice bench rates out=rates.yaml dir=/local/disk\n",
     .options = table,
     .parts = parts,
     .values_size = sizeof(struct values),

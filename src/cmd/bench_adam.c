@@ -112,7 +112,7 @@ static enum status choose_elements(struct bench *bench)
     if (asked)
       return status_set(
           STATUS_MEMORY,
-          "n=%lld parameters are %s here, and a rank can have %s: choose fewer, or leave n= out",
+          "n=%lld parameters take %s, but a rank can have %s: choose fewer, or leave n= out",
           (long long)asked, mem_amount((double)asked * (double)each).text,
           mem_amount((double)bytes).text);
     n = bytes / each;
@@ -147,9 +147,8 @@ static enum status check_kernel(const char *name)
   }
   if (!*name || !strcmp(name, "all"))
     return STATUS_OK;
-  return status_set(STATUS_UNSUPPORTED,
-                    "this processor has no kernels '%s': it runs %s; or say kernel=all", name,
-                    known);
+  return status_set(STATUS_UNSUPPORTED, "this processor has no kernels '%s': use %s, or kernel=all",
+                    name, known);
 }
 
 static enum status choose_update(struct bench *bench)
@@ -169,9 +168,8 @@ static enum status choose_update(struct bench *bench)
                               .copy = types[values->copy ? values->copy - 1 : 0],
                               .stochastic = values->rounding == 1};
   if (bench->op.stochastic && bench->op.master == DTYPE_F32 && bench->op.states == DTYPE_F32)
-    return status_set(STATUS_USAGE,
-                      "rounding=stochastic, but masters and moments are fp32, to which nothing is "
-                      "rounded: set moments=bf16 or fp16, or leave it out");
+    return status_set(STATUS_USAGE, "rounding=stochastic, but masters and moments are fp32, which "
+                                    "needs no rounding: set moments=bf16 or fp16, or leave it out");
   return check_kernel(values->kernel);
 }
 
@@ -261,9 +259,9 @@ static double rate(const struct bench *bench, struct stats *stats)
 static void print_head(const struct bench *bench)
 {
   const struct values *values = bench->values;
-  printf("%-22s %s masters, %s gradients, %s moments%s, %s copy: %d bytes a parameter\n", "update",
-         type_names[values->master], type_names[values->grad], type_names[values->moments],
-         bench->op.stochastic ? " (stochastic rounding)" : "",
+  printf("%-22s %s masters, %s gradients, %s moments%s, %s copy: %d bytes per parameter\n",
+         "update", type_names[values->master], type_names[values->grad],
+         type_names[values->moments], bench->op.stochastic ? " (stochastic rounding)" : "",
          values->copy ? copy_names[values->copy] : "no", bytes_a_parameter(bench));
   printf("%-22s %lld parameters, %s\n", "size", (long long)bench->n * comm_ranks(bench->comm),
          bench_size(bench->comm, bench->threads).text);

@@ -202,10 +202,10 @@ static enum status open_files(struct bench *bench)
     unlink(path); /* it lives until it is closed */
   } else if (error == EINVAL) {
     unlink(path); /* Linux makes the file before it refuses direct I/O */
-    status = status_set(
-        STATUS_UNSUPPORTED,
-        "the file system of %s takes no direct I/O: there is nothing to compare the store with",
-        dir);
+    status = status_set(STATUS_UNSUPPORTED,
+                        "the file system of %s does not support direct I/O, so the store cannot be "
+                        "compared with it",
+                        dir);
   } else {
     status = status_set(STATUS_IO, "cannot create %s: %s", path, strerror(error));
   }
@@ -259,14 +259,15 @@ static void print(const struct bench *bench)
          mem_amount((double)values->piece).text, (long long)bench->passes,
          bench->passes == 1 ? "" : "es");
   printf("%-22s an HDF5 file, pread and pwrite by one thread per rank, %s\n", "store",
-         store_is_direct(bench->store) ? "past the page cache"
+         store_is_direct(bench->store) ? "without the page cache"
                                        : "through the page cache, which is faster than the disk: "
                                          "choose a size= larger than memory");
-  printf("%-22s O_DIRECT, %lld pieces in flight a rank\n", "direct I/O", (long long)bench->threads);
+  printf("%-22s O_DIRECT, %lld pieces in flight per rank\n", "direct I/O",
+         (long long)bench->threads);
   print_pair(bench, "write", STORE_WRITE, DIRECT_WRITE);
   print_pair(bench, "read", STORE_READ, DIRECT_READ);
-  printf("%-22s in turns; writing ends with syncfs(), which is counted; a pass of writing before "
-         "that lays out the files\n",
+  printf("%-22s in turns; the time of writing includes syncfs(); a pass before, which is not "
+         "timed, lays out the files\n",
          "measured");
 }
 
@@ -333,7 +334,7 @@ const struct command bench_io = {
     .text = "Measures the store behind tiers on NVMe and direct I/O on the same file system. It "
             "reports GB/s of writing and reading, and the ratio of the two.",
     .examples = "  sluice bench io dir=/local/disk\n"
-                "  mpirun -n 4 sluice bench io dir=/local/disk size=16Gi\n"
+                "  mpirun -n 4 --bind-to none sluice bench io dir=/local/disk size=16Gi\n"
                 "  sluice bench io dir=/local/disk threads=8 results=io.jsonl\n",
     .options = table,
     .values_size = sizeof(struct values),

@@ -643,8 +643,8 @@ static enum status count_gpus(const struct bench *bench, int *gpus)
                                           "process sees no GPU: request one, or use device=host");
   if (local_ranks > *gpus && *gpus > 1)
     return status_set(STATUS_USAGE,
-                      "this node has %d ranks, which need a GPU each, and they see %d: start no "
-                      "more than that, or say device=host",
+                      "this node has %d ranks, but they see %d GPUs and each rank needs one: start "
+                      "at most that many per node, or set device=host",
                       local_ranks, *gpus);
   return STATUS_OK;
 }
@@ -659,7 +659,7 @@ static enum status create_devices(struct bench *bench)
     status = comm_max_i64(bench->comm, some, 2);
   if (!status && some[0] && some[1])
     status = status_set(STATUS_USAGE, "some ranks see a GPU and some do not: start all of them "
-                                      "where GPUs are, or say device=host");
+                                      "where GPUs are, or set device=host");
   if (status)
     return status;
   bench->matrix = gpus > 0 ? CUDA_MATRIX : HOST_MATRIX;
@@ -817,7 +817,7 @@ static void print(const struct bench *bench)
 {
   char about[256];
   describe(bench, about, sizeof about);
-  printf("%-22s %s; a rank's, of the slowest, while all do the same\n", "rates of", about);
+  printf("%-22s %s; those of the slowest rank, while all ranks do the same\n", "rates of", about);
   for (int i = 0; i < RATES; i++) {
     const struct rate_text text = rate_text(i);
     if (bench->rate[i] >= 0)
@@ -900,7 +900,7 @@ const struct command bench_rates = {
             "rates=FILE adds the "
             "rates of a model's passes, which small matrices make slower than gemm.",
     .examples = "  mpirun -n 4 --bind-to none sluice bench rates out=rates.yaml\n"
-                "  mpirun -n 4 sluice bench rates out=rates.yaml dir=/local/disk\n"
+                "  mpirun -n 4 --bind-to none sluice bench rates out=rates.yaml dir=/local/disk\n"
                 "  sluice plan inputs/qwen2.5-7b.yaml --ranks 4 rates=rates.yaml\n",
     .options = table,
     .values_size = sizeof(struct values),

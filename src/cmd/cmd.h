@@ -103,6 +103,7 @@ enum status deck_open_resumed(const struct arguments *arguments, const char *pat
 void help_print_short(const struct command *command);
 void help_print(const struct command *command);
 enum status help_print_keys(const char *part);
+bool help_print_key(const char *part); /* false: no key or section, nothing is printed */
 void help_print_man(const struct command *command);
 void help_print_man_deck(void);
 void help_print_all(const struct command *const list[]);

@@ -290,7 +290,7 @@ static enum status look_at_places(struct doctor *doctor)
 static enum status add_place(struct doctor *doctor, const char *dir, bool shared)
 {
   if (doctor->places == MOST_PLACES)
-    return status_set(STATUS_USAGE, "dir names more than %d folders: look at them in several calls",
+    return status_set(STATUS_USAGE, "dir names more than %d folders: test them in several calls",
                       MOST_PLACES);
   doctor->place[doctor->places++] = (struct place){.dir = dir, .shared = shared};
   return STATUS_OK;

@@ -92,7 +92,7 @@ const struct command command_eval = {
             "is a Hugging Face model folder. A token is scored with the tokens before it in its "
             "window of data.sequence tokens as context.",
     .examples = "  sluice eval runs/quickstart\n"
-                "  mpirun -n 4 sluice eval runs/gpt2-62m eval.batches=20\n"
+                "  mpirun -n 4 --bind-to none sluice eval runs/gpt2-62m eval.batches=20\n"
                 "  sluice eval models/Qwen2.5-0.5B data.val=data/corpus data.sequence=1024\n",
     .options = table,
     .values_size = sizeof(struct values),

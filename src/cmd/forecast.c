@@ -99,7 +99,7 @@ static void print_unknown(const struct plan_rates *rates)
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (known[i].rate <= 0)
       printf("%s%s",
-             n++ > 0 ? ", " : "rates not given, so their work counts as free: ", known[i].name);
+             n++ > 0 ? ", " : "without a rate, so that their work takes no time: ", known[i].name);
   if (n > 0)
     putchar('\n');
 }

@@ -189,8 +189,8 @@ static enum status print_knee(const struct advise_case *job, const struct plan_r
 {
   double first = 0;
   int knee = 0, last = 0;
-  printf("\nwith more nodes and the same work per rank (data.batch grows); efficiency is by the "
-         "first row\n  %6s %6s %13s %17s %11s\n",
+  printf("\nwith more nodes and the same work per rank (data.batch grows); efficiency is relative "
+         "to the first row\n  %6s %6s %13s %17s %11s\n",
          "nodes", "ranks", "step", "tokens/s per rank", "efficiency");
   for (int nodes = 1; nodes * job->local_ranks <= MOST_RANKS; nodes *= 2) {
     double step_s;

@@ -255,8 +255,8 @@ static enum status check_values(const struct values *values)
         "ids holds no token to continue: give one at least, or prompt= for a new document");
   if (has_ids(values) && (*values->prompt || *values->prompt_file || values->interactive ||
                           *values->tokenizer || *values->tokenizer_dir))
-    return status_set(STATUS_USAGE, "ids go without prompt, prompt_file, interactive, tokenizer "
-                                    "and tokenizer_dir, which are about text");
+    return status_set(STATUS_USAGE, "ids cannot be combined with prompt, prompt_file, interactive, "
+                                    "tokenizer or tokenizer_dir, which are for text");
   return STATUS_OK;
 }
 
@@ -303,8 +303,8 @@ static enum status set_context(int64_t context, struct deck *deck)
         (long long)context, (long long)deck->model.context);
   if (context > 0 && context != deck->data.sequence && options_is_typed(deck->set, "data.sequence"))
     return status_set(STATUS_USAGE,
-                      "context=%lld and data.sequence=%lld are both given, and both are the room "
-                      "in the cache: give one of them",
+                      "context=%lld and data.sequence=%lld are both given, and both set the size "
+                      "of the cache: give one of them",
                       (long long)context, (long long)deck->data.sequence);
   if (context > 0)
     deck->data.sequence = context;

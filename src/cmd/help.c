@@ -56,7 +56,7 @@ void help_print_short(const struct command *command)
     options_print_brief(command->options, false, stdout);
   }
   if (rare > 0)
-    printf("  ... and %d more\n", rare);
+    printf("  and %d rare options\n", rare);
   print_pointers(command, true);
 }
 
@@ -94,6 +94,11 @@ static void print_sections(void)
     length = section;
   }
   prose_wrap(text, 0, 2, prose_columns(), stdout);
+}
+
+bool help_print_key(const char *part)
+{
+  return options_print_help(deck_table, part, prose_columns(), stdout) > 0;
 }
 
 enum status help_print_keys(const char *part)

@@ -98,7 +98,7 @@ static int run(const struct command *command, int argc, char **argv, int first)
   return exit_code;
 }
 
-/* sluice help [keys [PART] | SUBCOMMAND [PART]] */
+/* sluice help [keys [PART] | SUBCOMMAND [PART] | KEY] */
 static int help(int argc, char **argv)
 {
   if (argc < 3) {
@@ -111,7 +111,7 @@ static int help(int argc, char **argv)
   }
   const struct command *command = command_find(commands, argv[2]);
   if (!command)
-    return fail(STATUS_USAGE);
+    return help_print_key(argv[2]) ? 0 : fail(STATUS_USAGE);
   help_print(command_part(command, argc > 3 ? argv[3] : NULL));
   return 0;
 }

@@ -301,7 +301,7 @@ static enum status print_advice(const struct values *values, const struct advise
   if (timed)
     status = print_times(job, rates);
   else if (has_rates(rates))
-    printf("\nno forecast: gemm, the rate of products, is not among the rates\n");
+    printf("\nno forecast: the rates lack gemm, the rate of matrix products\n");
   if (!status && sized)
     status = fit_print(job, fits);
   if (!status && (timed || sized))
@@ -366,7 +366,7 @@ static enum status plan_warmup(const struct plan_input *input, struct plan **out
 static void print_warmup(const struct deck *deck, const struct plan *plan)
 {
   printf("\nthe warm-up of compress.warmup=%lld updates comes before this plan; it sends gradients "
-         "without a codec and needs %s of the device and %s of the host\n",
+         "without a codec and needs %s of device memory and %s of host memory\n",
          (long long)deck->compress.warmup,
          mem_amount((double)plan_tier_bytes(plan, TIER_DEVICE)).text,
          mem_amount((double)plan_tier_bytes(plan, TIER_HOST)).text);
@@ -437,9 +437,8 @@ static void print_head(const struct plan_input *input, const struct target *targ
          all.text, trained.text, frozen.text, input->ranks, plural(input->ranks),
          deck_strategy_name(input->strategy), groups);
   printf("device %s, computing in %s%s\n\n", target->place.device, target->place.precision,
-         is_estimated(target)
-             ? "; this machine has none, so workspace sizes are estimated with the host's"
-             : "");
+         is_estimated(target) ? "; this machine has none, so workspace sizes are those of the host"
+                              : "");
 }
 
 static enum status check_values(const struct values *values, struct fit_room *room)

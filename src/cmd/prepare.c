@@ -105,7 +105,7 @@ const struct command command_prepare = {
             "copied to the folder of the shards.",
     .examples = "  sluice prepare corpus/ out=data/corpus\n"
                 "  sluice prepare wiki.jsonl out=data/wiki tokenizer=models/Qwen2.5-0.5B\n"
-                "  mpirun -n 8 sluice prepare corpus/ out=data/corpus tokenizer=tok val=0.005\n",
+                "  mpirun -n 8 --bind-to none sluice prepare corpus/ out=data/own tokenizer=tok\n",
     .options = table,
     .values_size = sizeof(struct values),
     .uses_mpi = true,

@@ -66,15 +66,16 @@ static enum status read_all(const struct arguments *arguments, struct report *re
 
 /* --- the terminal -------------------------------------------------------------------------- */
 
-static const struct report_column columns[] = {{VALUE_STEPS, UNIT_REAL, 0, "steps", NULL},
-                                               {VALUE_TOKENS_PER_S, UNIT_REAL, 0, "tokens/s", NULL},
-                                               {VALUE_P50_MS, UNIT_REAL, 2, "ms/step", NULL},
-                                               {VALUE_TRAIN_LOSS, UNIT_REAL, 4, "loss", NULL},
-                                               {VALUE_VAL_PPL, UNIT_REAL, 3, "val ppl", NULL},
-                                               {VALUE_RATIO, UNIT_REAL, 2, "ratio", NULL},
-                                               {VALUE_PPL_CHANGE, UNIT_CHANGE, 2, "ppl", NULL}};
+static const struct report_column columns[] = {
+    {VALUE_STEPS, UNIT_REAL, 0, "steps", NULL},
+    {VALUE_TOKENS_PER_S, UNIT_REAL, 0, "tokens/s", NULL},
+    {VALUE_P50_MS, UNIT_REAL, 2, "ms/step", NULL},
+    {VALUE_TRAIN_LOSS, UNIT_REAL, 4, "loss", NULL},
+    {VALUE_VAL_PPL, UNIT_REAL, 3, "val ppl", NULL},
+    {VALUE_RATIO, UNIT_REAL, 2, "ratio", NULL},
+    {VALUE_PPL_CHANGE, UNIT_CHANGE, 2, "ppl diff", NULL}};
 static const int widths[] = {8, 8, 8, 7, 8, 5, 9}; /* without the blank before each */
-enum { COLUMNS = sizeof columns / sizeof *columns, NAME_WIDTH = 16 };
+enum { COLUMNS = sizeof columns / sizeof *columns, CODEC_COLUMNS = 2, NAME_WIDTH = 16 };
 
 static int letters(const char *text)
 {
@@ -97,25 +98,40 @@ static void print_name(const char *label)
     printf("%s%*s", name, NAME_WIDTH - width, "");
 }
 
+/* Whether messages of any run have a codec. */
+static bool has_codec(const struct report *report)
+{
+  for (int g = 0; g < report->groups; g++) {
+    const struct stats_sample *ratio = &report->group[g].sample[VALUE_RATIO];
+    if (report->group[g].sample[VALUE_PPL_CHANGE].n > 0 || (ratio->n > 0 && ratio->mean != 1))
+      return true;
+  }
+  return false;
+}
+
 static void print_table(const struct report *report)
 {
+  const bool codec = has_codec(report);
+  const int shown = codec ? COLUMNS : COLUMNS - CODEC_COLUMNS;
   printf("%-*s %3s", NAME_WIDTH, "run or method", "n");
-  for (int c = 0; c < COLUMNS; c++)
+  for (int c = 0; c < shown; c++)
     printf(" %*s", widths[c], columns[c].name);
   printf("\n");
   for (int g = 0; g < report->groups; g++) {
     const struct report_group *group = &report->group[g];
     print_name(group->label);
     printf(" %3d", group->runs);
-    for (int c = 0; c < COLUMNS; c++) {
+    for (int c = 0; c < shown; c++) {
       const struct stats_sample *sample = &group->sample[columns[c].value];
       printf(" %*s", widths[c], report_number(&columns[c], sample->n ? sample->mean : NAN).text);
     }
     printf("\n");
   }
   printf("\nn: runs of a method, which differ only in the seed. Numbers are means over the\n"
-         "finished runs, or over all runs if none is finished.\n"
-         "ppl: change of the validation perplexity to the uncompressed runs.\n");
+         "finished runs, or over all runs if none is finished.\n");
+  if (codec)
+    printf("ratio: bytes of gradients in fp32 divided by bytes of messages.\n"
+           "ppl diff: change of the validation perplexity to the uncompressed runs.\n");
 }
 
 static void warn(const struct report *report)

@@ -58,7 +58,7 @@ static enum status refuse_no_input(const struct arguments *arguments)
 {
   return status_set(
       STATUS_USAGE,
-      "input= is missing: say sluice tokenizer train %s input=%s, with commas between "
+      "input= is missing: use sluice tokenizer train %s input=%s, with commas between "
       "several files or folders",
       arguments->word[1], arguments->words > 2 ? arguments->word[2] : "FILE|FOLDER");
 }
@@ -135,7 +135,7 @@ static enum status refuse_input(const struct arguments *arguments, int error)
   const enum status status = open_unreadable(error, word);
   if (error != ENOENT || strcmp(arguments->word[0], "encode") != 0)
     return status;
-  return status_set(status, "cannot open %s: %s; name a file, or say text='%s'", word,
+  return status_set(status, "cannot open %s: %s; name a file, or use text='%s'", word,
                     strerror(error), word);
 }
 

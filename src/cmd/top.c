@@ -303,7 +303,8 @@ static void put_numbers(const struct frame *frame, const struct state *state, do
            number_text("%.1f %%", 100 * state->mfu).text);
   put_line(frame, "  %-13s%-16s%-13s %s", "tokens/s", number_text("%.0f", state->rate).text,
            "step time", number_text("%.3f s", mean_step(state)).text);
-  put_line(frame, "  %-13s%-16lld%-13s %s", "tokens", (long long)state->tokens, "running for",
+  put_line(frame, "  %-13s%-16lld%-13s %s", "tokens", (long long)state->tokens,
+           *state->end ? "ran for" : "running for",
            isfinite(seconds) ? clock_text(seconds).text : "-");
   if (state->val_step > 0)
     put_line(frame, "  %-13s%s at step %lld, best %s at step %lld", "validation",

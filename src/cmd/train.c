@@ -60,11 +60,11 @@ static enum status check_resume_file(const char *resume)
   if (!file_exists(resume))
     return status_set(
         STATUS_INPUT,
-        "--resume is %s, and there is no such file: say none, auto, or the path of a checkpoint",
+        "--resume is %s, and there is no such file: use none, auto, or the path of a checkpoint",
         resume);
   if (file_is_folder(resume))
     return status_set(STATUS_INPUT,
-                      "--resume is %s, a folder: say auto, which continues the run in run.dir, or "
+                      "--resume is %s, a folder: use auto, which continues the run in run.dir, or "
                       "name a checkpoint, such as %s/ckpt/step-00000100.h5",
                       resume, resume);
   return STATUS_OK;
@@ -120,7 +120,9 @@ const struct command command_train = {
     .usage = "DECK [key=value ...] [--resume none|auto|CHECKPOINT]",
     .summary = "train a model as a deck describes",
     .text = "The ranks that mpirun or srun started train one model. shard.strategy says what is "
-            "sharded over them.\n"
+            "sharded over them. With mpirun on one machine, add --bind-to none, because Sluice "
+            "binds its "
+            "threads itself.\n"
             "\n"
             "The run folder run.dir holds:\n"
             "  deck.yaml  the deck, with the value of every key\n"
@@ -160,9 +162,10 @@ const struct command command_train = {
             "nothing and no checkpoint is written after it. A run that ends right after a skipped "
             "step saves the state before it, and removes no older checkpoint. The tenth skipped "
             "step in a row ends the run with exit code 7.",
-    .examples = "  mpirun -n 2 sluice train inputs/quickstart.yaml\n"
-                "  mpirun -n 2 sluice train inputs/quickstart.yaml --resume auto run.steps=900\n"
-                "  mpirun -n 4 sluice train inputs/qwen2.5-7b.yaml train.init=models/Qwen2.5-7B\n",
+    .examples = "  mpirun -n 2 --bind-to none sluice train inputs/first.yaml\n"
+                "  mpirun -n 2 --bind-to none sluice train inputs/first.yaml --resume auto\n"
+                "  sluice train inputs/first.yaml run.steps=50 optim.lr=1e-4 run.dir=runs/short\n"
+                "  mpirun -n 4 --bind-to none sluice train inputs/finetune/qwen2.5-0.5b.yaml\n",
     .options = table,
     .values_size = sizeof(struct values),
     .takes_deck = true,

@@ -235,7 +235,7 @@ static enum status set_transport(struct comm *comm, const char *name)
     const struct comm_transport_ops *ops =
         comm->ops->stand_in ? comm->ops->stand_in : transports[i].ops;
     if (!ops && strcmp(transports[i].name, name) == 0)
-      cure = ": configure it with --with-nccl, or say comm.backend=mpi";
+      cure = ": configure it with --with-nccl, or set comm.backend=mpi";
     if (!ops)
       continue;
     if (strcmp(transports[i].name, name) == 0) {

@@ -45,8 +45,8 @@ static void warn(int error, const char *call)
 static enum status refuse_span(int size)
 {
   return status_set(STATUS_UNSUPPORTED,
-                    "%d ranks are to share one copy of the parameters in host memory, but do not "
-                    "all run on one node: say shard.group=node with "
+                    "%d ranks share one copy of the parameters in host memory, so all must run on "
+                    "one node: set shard.group=node with "
                     "shard.strategy=hybrid_shard, or transfer.params=shard",
                     size);
 }

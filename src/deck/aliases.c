@@ -56,7 +56,7 @@ const struct option_alias deck_aliases[] = {
     {"model_name_or_path pretrained pretrained_model init_from model_path", "train.init", NULL},
     {"freeze_layers frozen frozen_layers", "train.freeze", NULL},
     {"resume resume_from resume_from_checkpoint load_checkpoint auto_resume", NULL,
-     "say sluice train DECK --resume auto"},
+     "use sluice train DECK --resume auto"},
 
     {"dataset dataset_path data_path train_data train_files train_dataset", "data.train", NULL},
     {"val_data eval_data eval_dataset validation_data validation_files", "data.val", NULL},

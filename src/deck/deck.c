@@ -66,8 +66,8 @@ const struct option deck_table[] = {
     {"run.threads", OPTION_INT, AT(run.threads), "0", .least = 0, .most = 4096, .unit = "threads",
      .example = "8", .text = "Math threads per rank, 0 for all cores of the rank."},
     {"run.warmup", OPTION_INT, AT(run.warmup), "2", .least = 0, .most = 1e6, .unit = "steps",
-     .text = "Steps that the times of a run leave out. These are the first steps after each "
-             "start. The record of the run in results.jsonl has the times."},
+     .text = "Steps after each start that timings leave out. The record of the run in "
+             "results.jsonl has the timings."},
     {"run.device", OPTION_CHOICE, AT(run.device), "auto", .choices = devices,
      .text = "Device that computes the model.\n"
              "  auto  cuda if this build and this machine have CUDA, otherwise host\n"
@@ -139,7 +139,7 @@ const struct option deck_table[] = {
      .text = "Vocabulary size. It must be at least that of the tokenizer: 257 for bytes, 50257 for "
              "GPT-2's."},
     {"model.norm_eps", OPTION_REAL, AT(model.norm_eps), "1e-5", .least = 0, .most = 1,
-     .text = "Number that a norm adds to the variance."},
+     .text = "Epsilon of the norms, added to the variance."},
     {"model.init_std", OPTION_REAL, AT(model.init_std), "0.02", .least = 0, .most = 10,
      .text = "Standard deviation of the initial weights."},
 
@@ -227,8 +227,9 @@ const struct option deck_table[] = {
      .example = "2", .text = "Units that are gathered ahead of the computed unit."},
     {"shard.gathered", OPTION_INT, AT(shard.gathered), "0", .least = 0, .most = 1 << 20,
      .unit = "units", .example = "4",
-     .text = "First units that are gathered once per step. The embedding is the first one. They "
-             "stay gathered from their first use to their last use. This saves traffic on a slow "
+     .text = "Number of leading units gathered once per step. The first unit is the embedding. "
+             "These units stay gathered from their first to their last use in a step. This saves "
+             "traffic on a slow "
              "link and takes device memory for their parameters. `sluice plan` with rates compares "
              "values. Only with full_shard and hybrid_shard, and with tiers.optimizer=device."},
     {"shard.reduce", OPTION_CHOICE, AT(shard.reduce), "auto", .choices = reduces,
@@ -249,23 +250,24 @@ const struct option deck_table[] = {
 
     {"compress.across", OPTION_CHOICE, AT(compress.across), "ranks", .effect = EFFECT_MATH,
      .choices = acrosses,
-     .text = "Hops on which gradients are encoded.\n"
-             "  ranks  every hop from rank to rank\n"
-             "  node  the hop from node to node. The ranks of a node exchange fp32 and add up "
-             "first. All nodes must have the same number of ranks. hybrid_shard must have "
+     .text = "Gradient messages that are encoded.\n"
+             "  ranks  all messages between ranks\n"
+             "  node  messages between nodes. The ranks of a node add up in fp32 first. All nodes "
+             "must have the same number of ranks. hybrid_shard must have "
              "shard.group=node."},
     {"compress.feedback", OPTION_CHOICE, AT(compress.feedback), "off", .effect = EFFECT_MATH,
      .choices = feedbacks,
-     .text = "Data type of the errors of gradient messages. The errors are added to the next "
-             "gradient. It takes memory for each element of the gradient, see tiers.residual.\n"
-             "  off  errors of messages are lost\n"
+     .text = "Data type of residuals, for error feedback. A residual is the error of a gradient "
+             "message. It is added to the next gradient. Residuals take memory for each element of "
+             "the gradient, see tiers.residual.\n"
+             "  off  no residuals: errors of messages are lost\n"
              "  fp32  4 bytes\n"
              "  bf16  2 bytes\n"
              "  int8  1 byte, and a scale per block"},
     {"compress.warmup", OPTION_INT, AT(compress.warmup), "0", .effect = EFFECT_MATH, .least = 0,
      .most = INT64_C(1) << 32, .unit = "updates", .example = "100",
-     .text = "First updates, which send gradients without a codec. A resumed run goes on counting. "
-             "Steps that are skipped as not finite are no updates."},
+     .text = "Updates at the start that use no gradient codec. A resumed run continues to count. "
+             "Steps that are skipped because they are not finite do not count."},
     {"compress.sample", OPTION_INT, AT(compress.sample), "0", .least = 0, .most = INFINITY,
      .unit = "steps", .example = "50",
      .text = "Steps between tests of message errors, 0 for none. A test compares up to 65,536 "
@@ -285,10 +287,10 @@ const struct option deck_table[] = {
          "of a row, a multiple of 32, such as model.width. 0: the codec's default."},
     {"compress.grads.levels", OPTION_INT, AT(compress.grads.levels), "0", .effect = EFFECT_MATH,
      .least = 0, .most = 1 << 16, .unit = "levels", .example = "15",
-     .text = "Levels of qsgd. 0: the codec's default."},
+     .text = "Levels of the codec qsgd. 0: the codec's default."},
     {"compress.grads.rank", OPTION_INT, AT(compress.grads.rank), "0", .effect = EFFECT_MATH,
      .least = 0, .most = 1 << 10, .unit = "vectors", .example = "4",
-     .text = "Rank of powersgd and gradiveq. 0: the codec's default."},
+     .text = "Rank of the codecs powersgd and gradiveq. 0: the codec's default."},
     {"compress.grads.density", OPTION_REAL, AT(compress.grads.density), "0", .effect = EFFECT_MATH,
      .least = 0, .most = 1, .example = "0.01",
      .text = "Share of the elements that a sparse codec sends. 0: the codec's default."},
@@ -303,11 +305,12 @@ const struct option deck_table[] = {
              "All of them use the settings of compress.grads."},
     {"compress.weights.codec", OPTION_CHOICE, AT(compress.weights.codec), "none",
      .effect = EFFECT_MATH, .choices = codecs,
-     .text = "Codec of parameters that training gathers. Masters and checkpoints stay as they "
-             "are. Evaluation gathers parameters as they are." CODEC_TEXTS},
+     .text = "Codec of parameters that training gathers. Masters and checkpoints stay in fp32. "
+             "Evaluation gathers parameters without the codec." CODEC_TEXTS},
     {"compress.weights.delta", OPTION_BOOL, AT(compress.difference), "false", .effect = EFFECT_MATH,
-     .text = "Send differences to a copy of all parameters. Each rank keeps the copy in the "
-             "compute type. The error of a message is part of the next one. For shard_grad_op and "
+     .text = "Send changes of parameters, not their values. Each rank keeps a copy of all "
+             "parameters in the compute type, and adds the changes. The error of a message is part "
+             "of the next one. For shard_grad_op and "
              "shard_optim."},
     {"compress.weights.values", OPTION_CHOICE, AT(compress.weights.values), "none",
      .effect = EFFECT_MATH, .choices = codecs,
@@ -753,10 +756,10 @@ static enum status check_tiers(const struct deck *deck)
       deck->model.layers < DECK_PATTERN ? (long long)deck->model.layers : DECK_PATTERN;
   if (!deck_parse_activations(deck->tiers.activations, deck->model.layers, &pattern))
     return status_set(STATUS_USAGE,
-                      "%s must be keep, keep_host, recompute, host or nvme, one of the last four "
-                      "with :K (K from 1 to %lld) for every K-th block, or up to %lld "
-                      "words for blocks in turn, as in recompute,host; not '%s'",
-                      cite(deck, "tiers.activations").text, most, most, deck->tiers.activations);
+                      "%s must be keep, keep_host, recompute, host or nvme, not '%s'. All but keep "
+                      "may end in :K, for every K-th block (K is 1 to %lld). Or give up to %lld "
+                      "words, which blocks take in turn, such as recompute,host",
+                      cite(deck, "tiers.activations").text, deck->tiers.activations, most, most);
   if (deck->tiers.params != deck->tiers.optimizer)
     return status_set(
         STATUS_USAGE,
@@ -812,15 +815,15 @@ bool deck_shards_params(enum deck_strategy strategy)
 static enum status check_host_state(const struct deck *deck)
 {
   if (!deck_shards_params((enum deck_strategy)deck->shard.strategy))
-    return status_set(
-        STATUS_USAGE,
-        "%s is host, where ranks own shards: use shard.strategy=full_shard or hybrid_shard, not %s",
-        cite(deck, "tiers.optimizer").text, strategies[deck->shard.strategy]);
+    return status_set(STATUS_USAGE,
+                      "%s is host, which needs sharded parameters: use shard.strategy=full_shard "
+                      "or hybrid_shard, not %s",
+                      cite(deck, "tiers.optimizer").text, strategies[deck->shard.strategy]);
   if (deck->tiers.resident > 0 &&
       (deck->transfer.params == DECK_PARAMS_FULL || deck->transfer.grads == DECK_CPU_REDUCE))
     return status_set(STATUS_USAGE,
-                      "%s is %lld: what is updated on the devices is gathered and reduced by them, "
-                      "so set transfer.params=shard and "
+                      "%s is %lld, but only devices gather and reduce units that they update: set "
+                      "transfer.params=shard and "
                       "transfer.grads=gpu_reduce, or leave it out",
                       cite(deck, "tiers.resident").text, (long long)deck->tiers.resident);
   if (deck->shard.reduce == REDUCE_STEP)
@@ -835,12 +838,12 @@ static enum status check_state(const struct deck *deck)
 {
   if (deck->optim.rounding == DECK_ROUND_STOCHASTIC && deck->optim.moments == DECK_F32)
     return status_set(STATUS_USAGE,
-                      "%s is stochastic, but %s is fp32, to which nothing is rounded: set "
+                      "%s is stochastic, but %s is fp32, which needs no rounding: set "
                       "optim.moments=bf16 or fp16, or leave it out",
                       cite(deck, "optim.rounding").text, cite(deck, "optim.moments").text);
   if (deck->optim.state_share < 1 && deck->optim.state != DECK_STATE_NVME)
     return status_set(STATUS_USAGE,
-                      "%s is %g, but %s is host, so no unit's moments lie on NVMe: set "
+                      "%s is %g, but %s is host, so all moments are in host memory: set "
                       "optim.state=nvme, or leave it out",
                       cite(deck, "optim.state_share").text, deck->optim.state_share,
                       cite(deck, "optim.state").text);
@@ -855,11 +858,11 @@ static enum status check_optim(const struct deck *deck)
     if (deck->optim.betas[i] >= 1)
       return status_set(
           STATUS_USAGE,
-          "%s must be below 1: a moment that never decays never starts; usual are [0.9, 0.95]",
+          "%s must be below 1: with 1, a moment stays 0; usual values are [0.9, 0.95]",
           cite(deck, "optim.betas").text);
   if (deck->optim.momentum >= 1)
     return status_set(STATUS_USAGE,
-                      "%s must be below 1: the momentum would only grow; usual is 0.95",
+                      "%s must be below 1: the momentum would only grow; a usual value is 0.95",
                       cite(deck, "optim.momentum").text);
   if (deck->optim.decay_steps > 0 && deck->optim.warmup > deck->optim.decay_steps)
     return status_set(STATUS_USAGE,
@@ -925,7 +928,7 @@ static enum status check_warmup(const struct deck *deck)
     return STATUS_OK;
   if (!encodes(deck))
     return status_set(STATUS_USAGE,
-                      "%s is %lld, but %s is none, and no codec follows the warm-up: choose a "
+                      "%s is %lld, but %s is none, so there is no codec to warm up for: choose a "
                       "codec, or leave it out",
                       cite(deck, "compress.warmup").text, warmup,
                       cite(deck, "compress.grads.codec").text);
@@ -949,11 +952,12 @@ static enum status check_compress(const struct deck *deck)
   if (status || deck->compress.feedback == 0)
     return status;
   if (deck->optim.nonfinite != NONFINITE_STOP)
-    return status_set(STATUS_USAGE,
-                      "%s is %s, but %s is skip, and feedback of a step that is not finite would "
-                      "spoil all others: set optim.nonfinite=stop, or compress.feedback=off",
-                      cite(deck, "compress.feedback").text, feedbacks[deck->compress.feedback],
-                      cite(deck, "optim.nonfinite").text);
+    return status_set(
+        STATUS_USAGE,
+        "%s is %s, but %s is skip, and the residual of a step that is not finite would spoil all "
+        "later steps: set optim.nonfinite=stop, or compress.feedback=off",
+        cite(deck, "compress.feedback").text, feedbacks[deck->compress.feedback],
+        cite(deck, "optim.nonfinite").text);
   if (encodes(deck))
     return STATUS_OK;
   return status_set(STATUS_USAGE,
@@ -967,11 +971,11 @@ static enum status check_difference(const struct deck *deck)
 {
   if (!deck->compress.difference || deck->compress.weights.codec != CHOICE_none)
     return STATUS_OK;
-  return status_set(STATUS_USAGE,
-                    "%s is true, but %s is none, which sends no messages: choose a codec, or leave "
-                    "it out",
-                    cite(deck, "compress.weights.delta").text,
-                    cite(deck, "compress.weights.codec").text);
+  return status_set(
+      STATUS_USAGE,
+      "%s is true, but %s is none, so whole parameters are sent: choose a codec, or leave "
+      "it out",
+      cite(deck, "compress.weights.delta").text, cite(deck, "compress.weights.codec").text);
 }
 
 static enum status check_trace(const struct deck *deck)
@@ -990,15 +994,15 @@ static enum status check_counters(const struct deck *deck)
 {
   const struct option_strings *counters = &deck->run.counters;
   if (counters->n > DECK_COUNTERS)
-    return status_set(STATUS_USAGE,
-                      "%s names %d events, and at most %d are counted at a time: run it once for "
-                      "each part of them",
-                      cite(deck, "run.counters").text, counters->n, DECK_COUNTERS);
+    return status_set(
+        STATUS_USAGE,
+        "%s names %d events, and at most %d are counted at a time: count the rest in another run",
+        cite(deck, "run.counters").text, counters->n, DECK_COUNTERS);
   for (int i = 0; i < counters->n; i++)
     if (!*counters->item[i] || (counters->n > 1 && (!strcmp(counters->item[i], "none") ||
                                                     !strcmp(counters->item[i], "auto"))))
       return status_set(STATUS_USAGE,
-                        "%s has '%s' in its list: say none or auto alone, or name events",
+                        "%s has '%s' in its list: give none or auto alone, or names of events",
                         cite(deck, "run.counters").text, counters->item[i]);
   return STATUS_OK;
 }
@@ -1087,13 +1091,13 @@ static enum status resolve_batch(const struct deck *deck, int ranks, struct deck
                       multiples_around(batch, ranks).text, (long long)batch);
   shape->rank_batch = batch / ranks;
   if (micro > 0 && shape->rank_batch % micro != 0)
-    return status_set(STATUS_USAGE,
-                      "%s is %lld sequences, but each of %d ranks has %lld of %s = %lld, which is "
-                      "not a multiple of it; "
-                      "use a micro-batch that divides %lld, or a batch of %s",
-                      cite(deck, "data.micro_batch").text, (long long)micro, ranks,
-                      (long long)shape->rank_batch, cite(deck, "data.batch").text, (long long)batch,
-                      (long long)shape->rank_batch, multiples_around(batch, micro * ranks).text);
+    return status_set(
+        STATUS_USAGE,
+        "%s is %lld sequences, but each of %d ranks has %lld (%s = %lld), which is not a multiple "
+        "of that; use a micro-batch that divides %lld, or a batch of %s",
+        cite(deck, "data.micro_batch").text, (long long)micro, ranks, (long long)shape->rank_batch,
+        cite(deck, "data.batch").text, (long long)batch, (long long)shape->rank_batch,
+        multiples_around(batch, micro * ranks).text);
   shape->micro_batch = micro > 0 ? micro : shape->rank_batch;
   shape->micros = shape->rank_batch / shape->micro_batch;
   return STATUS_OK;

@@ -725,9 +725,8 @@ enum status options_check_required(const struct option_set *set)
       continue;
     char expected[600];
     options_expected(option, expected, sizeof expected);
-    return status_set(STATUS_USAGE, "%s is required and was not given; set %s=..., %s: %.*s",
-                      option->name, option->name, expected, prose_sentence(option->text),
-                      option->text);
+    return status_set(STATUS_USAGE, "%s is missing: set %s=..., %s: %.*s", option->name,
+                      option->name, expected, prose_sentence(option->text), option->text);
   }
   return STATUS_OK;
 }

@@ -23,10 +23,10 @@ static enum status alloc_arena(struct device *device, enum plan_tier tier, enum 
   if (status != STATUS_MEMORY)
     return status;
   return status_set(STATUS_MEMORY,
-                    "%s of %s memory are not there for the %s of this rank (%s); "
+                    "cannot allocate %s of %s memory for the %s of this rank (%s); "
                     "shard.strategy=full_shard, a smaller data.micro_batch, "
                     "tiers.activations=recompute or tiers.params=host with tiers.optimizer=host "
-                    "would need less of a device",
+                    "need less device memory",
                     mem_amount((double)bytes).text, tier_names[tier], mem_tag_name(tag),
                     status_text());
 }

@@ -211,8 +211,8 @@ static enum status try_codes(const struct op_counters *counters, const char *nam
     stop_set(set);
   if (status == STATUS_UNSUPPORTED)
     return status_set(status,
-                      "%s: this machine does not have it, and a virtual one has hardware counters "
-                      "where its host passes them on (%s)",
+                      "%s: not available on this machine; a virtual machine has hardware counters "
+                      "only if its host provides them (%s)",
                       name, status_text());
   return status ? status_set(status, "%s: %s", name, status_text()) : STATUS_OK;
 }
@@ -308,15 +308,20 @@ static enum status add_event(struct op_counters *counters, const char *name)
   return STATUS_OK;
 }
 
-/* One message per cause, because the cause is often the same for all. */
+/* One message per cause, because the cause is often the same for all events. */
 static void note_refusal(struct op_counters *counters, const char *name)
 {
   const size_t length = strlen(name);
   const bool names =
       !strncmp(status_text(), name, length) && !strncmp(status_text() + length, ": ", 2);
   const char *cause = status_text() + (names ? length + 2 : 0);
+  static const char also[] = "; also not counted: ";
+  const char *last = counters->note;
+  for (const char *part = strstr(last, "; "); part; part = strstr(part + 2, "; "))
+    last = part;
   if (strstr(counters->note, cause))
-    append_text(counters->note, sizeof counters->note, "; nor is %s", name);
+    append_text(counters->note, sizeof counters->note, "%s%s",
+                strncmp(last, also, strlen(also)) == 0 ? ", " : also, name);
   else
     append_text(counters->note, sizeof counters->note, "%s%s is not counted: %s",
                 *counters->note ? "; " : "", name, cause);

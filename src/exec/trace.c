@@ -381,8 +381,8 @@ static void say_classes(struct text *text, const struct trace_summary *sum)
   for (int c = 0; c < CLASS_COUNT; c++)
     if (sum->operations[c].calls > 0)
       say_class(text, sum, c);
-  say(text, "Operations are timed one by one, which makes the traced steps a little slower; what "
-            "lanes run at the same time counts in each.\n");
+  say(text, "Operations are timed one by one, which makes the traced steps a little slower. "
+            "Operations that run at the same time on several lanes each count in full.\n");
 }
 
 static void say_lanes(struct text *text, const struct trace_summary *sum)
@@ -425,9 +425,8 @@ static void say_counters(struct text *text, const struct trace_run *run)
   for (int lane = 0; lane < LANE_COUNT; lane++)
     if (sum->busy_s[lane] > 0)
       say_spent(text, run, plan_lane_name(lane), sum->spent[lane]);
-  say(text, "Counted are the threads that drive the lanes and the workers of their teams, while "
-            "instructions run; not those of libraries, nor what a "
-            "GPU does.\n");
+  say(text, "The counts are of the threads that drive lanes and of their workers, while they run "
+            "instructions. Threads of libraries and GPUs are not counted.\n");
   if (*op_counters_note(run->counters))
     say(text, "%s\n", op_counters_note(run->counters));
 }
@@ -463,11 +462,12 @@ static void say_besides(struct text *text, const struct trace_summary *sum)
   say(text, "the compute lane runs nothing for %.3f ms of %.3f ms per step\n", 1e3 * sum->idle_s,
       1e3 * sum->step_s);
   if (sum->steady_steps > 0)
-    say(text, "This is of %" PRId64 " step%s between traced ones.\n", sum->steady_steps,
-        sum->steady_steps == 1 ? "" : "s");
+    say(text, "These times are of %" PRId64 " step%s between the first and the last traced step.\n",
+        sum->steady_steps, sum->steady_steps == 1 ? "" : "s");
   else
-    say(text, "This is of all that was traced, where what the last step puts off counts as "
-              "exposed: of three steps or more, both ends are left out.\n");
+    say(text,
+        "These times are of all traced steps. Work that the last step puts off counts as exposed. "
+        "If three or more steps are traced, the first and the last one are left out.\n");
 }
 
 static enum status write_summary(const struct trace_run *run)

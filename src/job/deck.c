@@ -51,10 +51,10 @@ static enum status check_device(const struct deck *deck, const struct plan_input
   if (input->device->host_memory)
     return STATUS_OK;
   if (deck->transfer.rate > 0)
-    return status_set(STATUS_USAGE,
-                      "%s, which slows copies down where the device is the host: leave it out, or "
-                      "say run.device=host",
-                      job_cite(deck, "transfer.rate", rate).text);
+    return status_set(
+        STATUS_USAGE,
+        "%s, which simulates slow copies on the host: leave it out, or set run.device=host",
+        job_cite(deck, "transfer.rate", rate).text);
   return STATUS_OK;
 }
 

@@ -35,16 +35,16 @@ static enum status check_default(const struct job *job, const struct file_system
   if (!is_one_node(job))
     return status_set(STATUS_USAGE,
                       "activations, optimizer state or residuals go to NVMe, but tiers.nvme names "
-                      "no folder, and %s would be one for all nodes: %s",
+                      "no folder, and all nodes would use the default %s: %s",
                       job->nvme, cure);
   if (system->reach == REACH_SHARED)
     return status_set(STATUS_USAGE,
                       "activations, optimizer state or residuals go to NVMe, but tiers.nvme names "
-                      "no folder, and %s would lie on %s, which nodes share: %s",
+                      "no folder, and the default %s is on %s, which nodes share: %s",
                       job->nvme, system->type, cure);
   if (system->reach == REACH_UNKNOWN && comm_rank(job->comm) == 0) {
     status_set(STATUS_USAGE,
-               "data on NVMe go to %s, on a file system (%s) that may not be this node's own: %s",
+               "NVMe data go to %s, whose file system (%s) may not be local to the node: %s",
                job->nvme, system->type, cure);
     log_warn("%s", status_text());
   }
@@ -57,9 +57,8 @@ static void warn_shared(const struct job *job, const struct file_system *system)
   if (system->reach != REACH_SHARED || comm_rank(job->comm) != 0)
     return;
   status_set(STATUS_USAGE,
-             "tiers.nvme (%s) is %s, on %s, which nodes share: every step waits for it and for its "
-             "other users; a folder on the node's own disk "
-             "is faster",
+             "tiers.nvme (%s) is %s, on %s, which nodes share: every step waits for it; a folder "
+             "on a disk of the node is faster",
              options_where(job->deck->set, "tiers.nvme"), job->nvme, system->type);
   log_warn("%s", status_text());
 }

@@ -140,39 +140,36 @@ static void describe(const struct need *need, enum room room, struct words *word
   switch (room) {
   case ROOM_DEVICE:
     say(words,
-        "of the memory of its %s device a rank needs %s (%s for what stays from step to step, %s "
-        "for a step, %s for libraries) and has %s",
-        job->device->ops->name, mem_amount(bytes).text,
+        "a rank needs %s of memory on its %s device (%s persistent, %s per step, %s for libraries) "
+        "and has %s",
+        mem_amount(bytes).text, job->device->ops->name,
         mem_amount((double)need->device.persistent).text,
         mem_amount((double)need->device.transient).text, mem_amount(need->reserve).text,
         mem_amount(have).text);
     break;
   case ROOM_HOST:
     say(words,
-        "of host memory the %d rank%s of this node %s %s (each %s for what stays from step to "
-        "step, %s for a step",
+        "the %d rank%s of this node %s %s of host memory (per rank %s persistent, %s per step",
         need->local, plural(need->local), verb, mem_amount(bytes).text,
         mem_amount((double)need->host.persistent).text,
         mem_amount((double)need->host.transient).text);
     if (need->state > 0)
-      say(words, ", %s to load and save what its device holds", mem_amount(need->state).text);
+      say(words, ", %s to load and save the state of its device", mem_amount(need->state).text);
     if (need->rooms.need[ROOM_SHARED] > 0)
-      say(words, "; %s that they share", mem_amount(need->rooms.need[ROOM_SHARED]).text);
+      say(words, "; %s shared by the ranks", mem_amount(need->rooms.need[ROOM_SHARED]).text);
     if (need->boxes > 0)
-      say(words, "; %s by which they exchange data", mem_amount(need->boxes).text);
+      say(words, "; %s to exchange data", mem_amount(need->boxes).text);
     say(words, ") and %s %s", owns, mem_amount(have).text);
     break;
   case ROOM_SHARED:
-    say(words, "of %s what they share needs %s and has %s", comm_shared_folder(),
-        mem_amount(bytes).text, mem_amount(have).text);
+    say(words, "the ranks of this node need %s of shared memory in %s, which has %s",
+        mem_amount(bytes).text, comm_shared_folder(), mem_amount(have).text);
     break;
   default:
-    say(words, "of the disk of %s%s the %d rank%s of %s %s %s and %s %s",
-        job->nvme ? job->nvme : "", need->no_folder ? ", a folder that is not there yet," : "",
-        need->on_disk, plural(need->on_disk),
-        need->on_disk == need->local ? "this node" : "all nodes, which share it,",
-        need->on_disk == 1 ? "needs" : "need", mem_amount(bytes).text,
-        need->on_disk == 1 ? "has" : "have", mem_amount(have).text);
+    say(words, "the %d rank%s of %s need%s %s on the disk of %s%s, which has %s", need->on_disk,
+        plural(need->on_disk), need->on_disk == need->local ? "this node" : "all nodes",
+        need->on_disk == 1 ? "s" : "", mem_amount(bytes).text, job->nvme ? job->nvme : "",
+        need->no_folder ? " (a new folder)" : "", mem_amount(have).text);
   }
 }
 
@@ -183,9 +180,8 @@ static void say_besides(const struct need *need, enum room room, const struct ad
   const char *between = *cures->text ? ", or " : "";
   const char *more = need->job->device->model.host_memory ? "more nodes" : "more ranks";
   if (room == ROOM_SHARED)
-    say(cures,
-        "%sa larger file system there (mount -o remount,size=..., or a container's --shm-size)",
-        between);
+    say(cures, "%sa larger %s (mount -o remount,size=..., or a container's --shm-size)", between,
+        comm_shared_folder());
   else if (room == ROOM_DISK)
     say(cures, "%stiers.nvme=FOLDER on a larger disk", between);
   else if (room == ROOM_HOST && !need->job->device->model.host_memory)
@@ -253,7 +249,7 @@ static enum status refuse(const struct site *site, const struct need *need, int 
         need->rooms.have[room] >= 0) {
       say(&words, "; ");
       describe(need, (enum room)room, &words);
-      say(&words, ": enough");
+      say(&words, " (enough)");
     }
   return status ? status : status_set(STATUS_MEMORY, "%s: %s", what, words.text);
 }
@@ -270,20 +266,19 @@ static void warn_lock(const struct need *need, const struct job_limits *limits)
   if (limits->lock < 0)
     return;
   if (limits->rdma && limits->lock < JOB_LEAST_LOCK) {
-    status_set(STATUS_MEMORY,
-               "a rank may lock no more than %s (RLIMIT_MEMLOCK), against which the kernel holds "
-               "what MPI and NCCL register with devices for "
-               "RDMA: if they fail, %s",
-               mem_amount((double)limits->lock).text, cure);
+    status_set(
+        STATUS_MEMORY,
+        "a rank may lock at most %s of memory (RLIMIT_MEMLOCK), and memory that MPI and NCCL "
+        "register for RDMA counts: if they fail, %s",
+        mem_amount((double)limits->lock).text, cure);
     log_warn_alike("%s", status_text());
   }
   if (apart && both(need->shared) > (double)limits->lock) {
     const bool params = need->shared.persistent > 0, grads = need->shared.transient > 0;
     status_set(STATUS_MEMORY,
-               "each rank registers the %s that a node shares with its GPU, but may lock no more "
-               "than %s (RLIMIT_MEMLOCK): NVIDIA's driver "
-               "is not known to hold the one against the other; if it is refused, which shows "
-               "before the first step, %s, or use %s%s%s",
+               "each rank registers %s of shared memory with its GPU, but may lock at most %s "
+               "(RLIMIT_MEMLOCK). NVIDIA's driver is not known to apply this limit. If it refuses, "
+               "which shows before the first step, %s, or use %s%s%s",
                mem_amount(both(need->shared)).text, mem_amount((double)limits->lock).text, cure,
                params ? "transfer.params=shard" : "", params && grads ? ", " : "",
                grads ? "transfer.grads=gpu_reduce" : "");
@@ -308,7 +303,7 @@ enum status job_check_limits(const struct job *job, enum job_use use, int n,
   if (!rooms_fit(&need_at_rest.rooms))
     return refuse(&at_rest, &need_at_rest, n, plans, cures, refused);
   const enum status status = refuse(&moving, &need, n, plans, cures,
-                                    "were its state loaded or saved, the job would not fit");
+                                    "the job would not fit if it loaded or saved its state");
   if (status != STATUS_MEMORY)
     return status;
   log_warn_alike("%s", status_text());

@@ -16,8 +16,8 @@ static enum status find_groups(const struct job *job, struct plan_input *input)
   if (status || most[1] == -most[2])
     return status;
   return status_set(STATUS_USAGE,
-                    "nodes have between %lld and %lld ranks, and groups of a node are as large "
-                    "everywhere; start the same number of ranks on every "
+                    "nodes have between %lld and %lld ranks, but the groups of all nodes must be "
+                    "equal; start the same number of ranks on every "
                     "node, or set shard.group to a number",
                     (long long)-most[2], (long long)most[1]);
 }
@@ -31,8 +31,8 @@ static enum status check_nodes(const struct job *job, const struct plan_input *i
   if (status || !input->policy.across_nodes || most[0] == -most[1])
     return status;
   return status_set(STATUS_USAGE,
-                    "nodes have between %lld and %lld ranks, and compress.across=node needs equal "
-                    "nodes: start the same number of ranks on every node, or set "
+                    "nodes have between %lld and %lld ranks, but compress.across=node needs the "
+                    "same number on each: start the same number of ranks on every node, or set "
                     "compress.across=ranks",
                     (long long)-most[1], (long long)most[0]);
 }

@@ -17,7 +17,7 @@ static enum status no_gpu(const struct deck *deck)
 #else
   static const char missing[] = "this build has no CUDA: configure it with --with-cuda";
 #endif
-  return status_set(STATUS_UNSUPPORTED, "%s, but %s, or say run.device=host",
+  return status_set(STATUS_UNSUPPORTED, "%s, but %s, or set run.device=host",
                     job_cite(deck, "run.device", "cuda").text, missing);
 }
 
@@ -32,8 +32,8 @@ static enum status choose_transport(const struct deck *deck, int ranks, bool cud
   const int backend = deck->comm.backend;
   if (backend == DECK_BACKEND_NCCL && !cuda)
     return status_set(STATUS_USAGE,
-                      "%s, which carries data between GPUs, but the model is computed on the host: "
-                      "say comm.backend=mpi, or run.device=cuda",
+                      "%s, which moves data between GPUs, but the model is computed on the host: "
+                      "set comm.backend=mpi, or run.device=cuda",
                       job_cite(deck, "comm.backend", "nccl").text);
   if (!cuda || (ranks == 1 && backend != DECK_BACKEND_NCCL))
     *out = "mpi";
@@ -57,8 +57,8 @@ enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks
     return no_gpu(deck);
   if (cuda && local_ranks > gpus && gpus > 1)
     return status_set(STATUS_USAGE,
-                      "this node has %d ranks, which need a GPU each, and they see %d: start no "
-                      "more than that on a node, or say run.device=host",
+                      "this node has %d ranks, but they see %d GPUs and each rank needs one: start "
+                      "at most that many per node, or set run.device=host",
                       local_ranks, gpus);
   const enum status status = choose_transport(deck, ranks, cuda, &transport);
   if (status)
@@ -80,7 +80,7 @@ enum status job_check_same_place(struct comm *comm, const struct deck *deck, boo
     return status;
   return status_set(STATUS_USAGE,
                     "%s, but some ranks see a GPU and some do not: start all of them where GPUs "
-                    "are, or say run.device=host",
+                    "are, or set run.device=host",
                     job_cite(deck, "run.device", "auto").text);
 }
 
@@ -99,7 +99,7 @@ static enum status check_own_device(const struct job *job)
     if (*job->device->id && other != rank && ids[other] == ids[rank])
       status = status_set(STATUS_USAGE,
                           "ranks %d and %d have the same GPU (%s), and each needs its own: start "
-                          "fewer ranks, or say run.device=host",
+                          "fewer ranks, or set run.device=host",
                           rank, other, job->device->product);
   mem_free(ids);
   return comm_agree(job->comm, status);

@@ -26,7 +26,8 @@ static enum status check_counts(const struct model_config *c)
                         (long long)counts[i].value, c->arch, (long long)counts[i].least,
                         (long long)counts[i].most);
   if (!(c->norm_eps > 0 && c->norm_eps < 1))
-    return status_set(STATUS_USAGE, "model.norm_eps is %g: it lies between 0 and 1, usually 1e-5",
+    return status_set(STATUS_USAGE,
+                      "model.norm_eps is %g: it must be between 0 and 1, usually 1e-5",
                       c->norm_eps);
   if (!(c->init_std >= 0 && c->init_std < INFINITY))
     return status_set(STATUS_USAGE,
@@ -65,7 +66,7 @@ static enum status resolve_heads(unsigned features, struct model_config *c)
   if (features & FEATURE_ROPE && c->head_width % 2)
     return status_set(
         STATUS_USAGE,
-        "model.head_width is %lld: rotary positions turn pairs of elements, so it has to be even",
+        "model.head_width is %lld: rotary positions turn pairs of elements, so it must be even",
         (long long)c->head_width);
   return STATUS_OK;
 }
@@ -96,8 +97,8 @@ static enum status check_window(unsigned features, const struct model_config *c)
                       (long long)c->window_from);
   if (c->window_from >= c->layers)
     return status_set(STATUS_USAGE,
-                      "model.window_from is %lld, but the last of the %lld blocks is %lld, so none "
-                      "would have the window: make it smaller, or leave "
+                      "model.window_from is %lld, but the last of the %lld blocks is %lld, so no "
+                      "block would have the window: make it smaller, or leave "
                       "model.window and model.window_from out",
                       (long long)c->window_from, (long long)c->layers, (long long)c->layers - 1);
   return STATUS_OK;
@@ -143,10 +144,9 @@ static enum status check_scaling(const struct rope_config *rope)
         "model.rope_factor is %g: it says how far the context is stretched, so it is 1 or more",
         rope->factor);
   if (llama3 && rope->high_freq <= rope->low_freq)
-    return status_set(
-        STATUS_USAGE,
-        "model.rope_high_freq is %g: it has to be greater than model.rope_low_freq %g",
-        rope->high_freq, rope->low_freq);
+    return status_set(STATUS_USAGE,
+                      "model.rope_high_freq is %g: it must be greater than model.rope_low_freq %g",
+                      rope->high_freq, rope->low_freq);
   if (rope->original > INT_MAX)
     return status_set(STATUS_USAGE, "model.rope_original is %lld: it is at most %d",
                       (long long)rope->original, INT_MAX);

@@ -239,7 +239,7 @@ static enum status find_scene_gpus(struct topo *topo, const struct topo_scene *s
     return status;
   if (topo->gpus > 0)
     return status_set(STATUS_USAGE,
-                      "gpus is %d, but the machine shows %d: say gpus=%d, or less, or leave it out",
+                      "gpus is %d, but the machine shows %d: set gpus=%d or less, or leave it out",
                       wanted, topo->gpus, topo->gpus);
   return machine_assume_gpus(topo, wanted);
 }

@@ -71,7 +71,7 @@ enum status train_folder_take(struct train_run *run)
     run->made_folder = false;
   }
   return status_set(STATUS_IO,
-                    "the folder %s is removed as often as it is made: choose another run.dir", dir);
+                    "the folder %s disappears whenever it is made: choose another run.dir", dir);
 }
 
 void train_folder_release(struct train_run *run)
@@ -129,8 +129,8 @@ enum status train_folder_recall(const struct train_run *run)
   mem_free(data);
   if (status != STATUS_INPUT)
     return status;
-  log_warn("%s cannot be used here, so bits may differ from here on: %s", run->learned_path,
-           status_text());
+  log_warn("%s cannot be used here, so results may differ bitwise from now on: %s",
+           run->learned_path, status_text());
   return STATUS_OK;
 }
 

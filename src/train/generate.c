@@ -374,7 +374,8 @@ static enum status run(struct generation *g)
     status = options->ids ? begin_with_ids(g) : begin_with_prompt(g);
     const int64_t given = options->ids ? options->n_ids : g->line_n;
     if (!status && given > g->capacity)
-      log_info("the prompt has %lld tokens and the context room for %lld: its last %lld are used",
+      log_info("the prompt has %lld tokens, but the context has room for %lld: the last %lld "
+               "tokens are used",
                (long long)given, (long long)g->capacity, (long long)g->n);
     if (!status)
       status = answer(g);

@@ -128,8 +128,8 @@ static enum status write_import(struct import *import)
   if (!status)
     status = checkpoint_write(import->comm, import->path, &meta, n, import->tensors);
   if (!status)
-    log_info("%s: %lld tensors, %.1f M parameters of a %s; tokenizer, token ids and "
-             "generation_config.json stay in %s: an export takes tokenizer=%s",
+    log_info("%s: %lld tensors, %.1f M parameters of a %s; its tokenizer, token ids and "
+             "generation_config.json stay in %s: export it with tokenizer=%s",
              import->path, (long long)n, (double)import->model->parameters * 1e-6,
              import->model->config.arch, import->dir, import->dir);
   mem_free(meta.deck);
@@ -248,10 +248,11 @@ static enum status check_tokenizer(const struct export *export)
                       TOKENIZER_BYTES_VOCAB, vocab);
   if (!*word || is_bytes(word) || has_tokenizer(word) || model_source_is_folder(word))
     return STATUS_OK;
-  return status_set(STATUS_USAGE,
-                    "tokenizer=%s: the folder holds no tokenizer.json, vocab.json or "
-                    "tokenizer.model, nor a config.json; say bytes, or name another folder",
-                    word);
+  return status_set(
+      STATUS_USAGE,
+      "tokenizer=%s: the folder holds no tokenizer.json, vocab.json or "
+      "tokenizer.model, nor a config.json; use tokenizer=bytes, or name another folder",
+      word);
 }
 
 /* A folder of tokens may hold the tokenizer that they were made with. */

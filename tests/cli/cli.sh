@@ -34,7 +34,7 @@ fails 2 "unknown option --resum; the nearest known key is 'resume'" "$SLUICE" tr
   --resum auto
 fails 2 "unknown option --learning_rate: use optim.lr" "$SLUICE" train tiny.yaml \
   --learning_rate 1e-3
-fails 3 "--resume is yes, and there is no such file: say none, auto, or the path of a checkpoint" \
+fails 3 "--resume is yes, and there is no such file: use none, auto, or the path of a checkpoint" \
   "$SLUICE" train tiny.yaml --resume yes
 fails 2 "--run.dir needs a value" "$SLUICE" train tiny.yaml --run.dir
 fails 2 "unknown option -x" "$SLUICE" train tiny.yaml -x
@@ -160,7 +160,7 @@ on 2 "$SLUICE" ckpt verify first | grep -q "^$(newest first): all checksums agre
   die "ckpt verify of a run folder"
 on 2 "$SLUICE" ckpt diff first "$(newest first)" ||
   die "ckpt diff of a run folder and its newest checkpoint"
-fails 3 "a folder: say auto, which continues the run in run.dir, or name a checkpoint, such as \
+fails 3 "a folder: use auto, which continues the run in run.dir, or name a checkpoint, such as \
 first/ckpt/" "$SLUICE" train tiny.yaml run.dir=first --resume first
 fails 3 "first is a run folder: name a checkpoint in first/ckpt" on 2 "$SLUICE" train tiny.yaml \
   run.dir=none train.init=first
@@ -349,12 +349,12 @@ grep -q '^generic  *[0-9.]* G parameters/s, [0-9.]* GB/s: [0-9.]* % of' adam.out
 grep -q '"kernel": *"generic".*"ranks": *2,.*"parameters": *200000,.*"bytes_a_parameter": *20,' \
   adam.jsonl || { cat adam.jsonl >&2; die "bench adam counts wrongly"; }
 test "$(grep -c '^generic' adam.out)" = 1 || { cat adam.out >&2; die "several ranks print"; }
-fails 8 "no kernels 'abacus': it runs generic" "$SLUICE" bench adam n=64 kernel=abacus
+fails 8 "no kernels 'abacus': use generic" "$SLUICE" bench adam n=64 kernel=abacus
 "$SLUICE" bench adam --n 64 --seconds 0 --kernel generic > adam.out 2>&1 || {
   cat adam.out >&2; die "options of bench adam with dashes"; }
 fails 2 "the nearest known key is 'grad'" "$SLUICE" bench adam grads=fp32
 fails 2 "unknown key 'steps'" "$SLUICE" bench adam steps=3
-fails 2 "to which nothing is rounded" "$SLUICE" bench adam rounding=stochastic
+fails 2 "which needs no rounding" "$SLUICE" bench adam rounding=stochastic
 fails 2 "too few to measure" "$SLUICE" bench adam n=31
 fails 5 "a rank can have" "$SLUICE" bench adam n=1000000000000
 

@@ -99,5 +99,5 @@ deep="$micro model.layers=4"
 # the limit.
 MPIRUN="prlimit --memlock=65536:65536 $MPIRUN" # of on()
 like many "$gpus" locked $micro transfer.params=full transfer.grads=cpu_reduce
-test "$(grep -c "but may lock no more than 64.00 KiB (RLIMIT_MEMLOCK)" locked.log)" = 1 || {
+test "$(grep -c "but may lock at most 64.00 KiB (RLIMIT_MEMLOCK)" locked.log)" = 1 || {
   cat locked.log >&2; die "RLIMIT_MEMLOCK is passed over, or told of by every rank"; }

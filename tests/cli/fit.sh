@@ -84,8 +84,8 @@ fit 0 "their GPUs" --ranks 6 --local_ranks 3 mode=eval \
 fit 0 "device host, computing in fp32" --ranks 2
 test "$(sed -n 2p fit.out)" = "device host, computing in fp32" || die "a guess where none was made"
 host=$(arena)
-fit 0 "device cuda, computing in bf16; this machine has none, so workspace sizes are estimated \
-with the host's" --ranks 2 run.device=cuda gpu=h100
+fit 0 "computing in bf16; this machine has none, so workspace sizes are those of the host" \
+  --ranks 2 run.device=cuda gpu=h100
 grep -q "computes in bf16 with gradients in fp32 and masters in fp32" fit.out ||
   die "what the verdict is for is not said"
 test "$(arena)" -lt "$host" || die "bf16 needs $(arena) bytes, fp32 $host"
@@ -162,7 +162,7 @@ tier() { sed -n "/^$1/,/^ *total/s/^ *total .* \\([0-9.]* [KMG]*i*B\\)\$/\\1/p" 
   fit 2 "is full, where the ranks of a shard group share the parameters in the memory of a node, \
 but a group has 6 ranks and a node 3" \
     --ranks 6 --local_ranks 3 transfer.params=full $offload
-  fit 2 "transfer.rate (command line) is 3, which slows copies down where the device is the host" \
+  fit 2 "transfer.rate (command line) is 3, which simulates slow copies on the host" \
     run.device=cuda transfer.rate=3
 }
 fit 1 "does not fit either" --ranks 2 gpu=1B data.micro_batch=2
@@ -278,7 +278,7 @@ fastest() { sed -n 's/^  \([a-z]*\) *\([a-z_]*\) .* fastest.*/\1 \2/p' fit.out; 
 predict h2d=1e-6
 test "$(fastest)" = "shard gpu_reduce" || { cat fit.out >&2; die "slow copies: $(fastest)"; }
 grep -q '(this deck)$' fit.out || die "the deck's own way is not marked"
-grep -q 'rates not given, so their work counts as free: link=, d2h=, host_memory=, host_link=' \
+grep -q 'without a rate, so that their work takes no time: link=, d2h=, host_memory=, host_link=' \
   fit.out ||
   { cat fit.out >&2; die "what was not given is not said"; }
 predict link=1e-6 h2d=1000 d2h=1000
@@ -370,7 +370,7 @@ fit 0 "predicted step" --ranks 2 run.device=cuda tiers.params=host tiers.optimiz
 cmp -s from_file fit.out && die "the command line does not override the file"
 echo "gem: 1" > rates.yaml
 echo "memory: 4000" > few.yaml
-fit 0 "no forecast: gemm, the rate of products, is not among the rates" rates=few.yaml
+fit 0 "no forecast: the rates lack gemm, the rate of matrix products" rates=few.yaml
 fit 2 "rates.yaml:1: unknown key 'gem'; the nearest known key is 'gemm'" rates=rates.yaml
 fit 3 "nowhere.yaml" rates=nowhere.yaml
 test ! -s fit.out || die "a plan before what it is predicted from was read"
@@ -408,7 +408,7 @@ big="model.vocab=2147483647 model.width=4800"
   hopeless on 2 "$SLUICE" train tiny.yaml shard.strategy=no_shard $big
   hopeless "$SLUICE" train tiny.yaml shard.strategy=no_shard data.micro_batch=2 $big
   hopeless "$SLUICE" train tiny.yaml $offload optim.state=nvme tiers.nvme=there $big
-  grep -Eq 'of the disk of there the 1 rank of this node needs [0-9.]+ [GTP]iB and has [0-9.]+ '\
+  grep -Eq 'the 1 rank of this node needs [0-9.]+ [GTP]iB on the disk of there, which has [0-9.]+ '\
 '[GTP]iB: ' fails.out || die "the disk's need or room is not told"
   test -z "$(ls there)" || die "left behind: $(ls there)"
   hopeless "$SLUICE" eval tiny.yaml --untrained $big

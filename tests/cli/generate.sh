@@ -209,9 +209,9 @@ fails 3 "eos_token_id" "$SLUICE" generate folder prompt=x
 fails 2 "is more than the 32 tokens" "$SLUICE" generate first context=33
 fails 2 "257 is no token" "$SLUICE" generate first ids=257
 fails 2 "no token id" "$SLUICE" generate first ids=1,x
-fails 2 "go without prompt" "$SLUICE" generate first ids=1 prompt=x
-fails 2 "go without prompt" "$SLUICE" generate first ids=1,2 tokenizer=nowhere
-fails 2 "go without prompt" "$SLUICE" generate first ids=1,2 tokenizer_dir=nowhere
+fails 2 "cannot be combined with prompt" "$SLUICE" generate first ids=1 prompt=x
+fails 2 "cannot be combined with prompt" "$SLUICE" generate first ids=1,2 tokenizer=nowhere
+fails 2 "cannot be combined with prompt" "$SLUICE" generate first ids=1,2 tokenizer_dir=nowhere
 fails 2 "ids holds no token" "$SLUICE" generate first 'ids=[]'
 fails 2 "context=8 and data.sequence=16 are both given" "$SLUICE" generate first context=8 \
   data.sequence=16

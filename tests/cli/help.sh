@@ -64,6 +64,8 @@ fails 2 "there is no deck key or section 'grad_accum': use data.micro_batch" \
   "$SLUICE" help keys grad_accum
 fails 2 "there is no deck key or section 'shardz'; the nearest" "$SLUICE" help keys shardz
 fails 2 "there is no subcommand 'trian': did you mean" "$SLUICE" help trian
+"$SLUICE" help optim.lr > key
+"$SLUICE" help keys optim.lr | cmp - key || die "help optim.lr is not help keys optim.lr"
 ! grep -qE '[0-9]{6}' keys || {
   grep -nE '[0-9]{6}' keys >&2; die "help keys prints a bound that nobody reaches"; }
 

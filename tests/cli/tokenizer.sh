@@ -100,10 +100,10 @@ grep -q 'the corpus is too small for 300 tokens' learn.out || {
   cat learn.out >&2; die "no warning of a small corpus"; }
 
 fails 2 "usage: sluice tokenizer" "$SLUICE" tokenizer train
-fails 3 "name a file, or say text='hello'" "$SLUICE" tokenizer encode gpt2.1 hello
-fails 2 "input= is missing: say sluice tokenizer train new input=FILE|FOLDER" "$SLUICE" tokenizer \
+fails 3 "name a file, or use text='hello'" "$SLUICE" tokenizer encode gpt2.1 hello
+fails 2 "input= is missing: use sluice tokenizer train new input=FILE|FOLDER" "$SLUICE" tokenizer \
   train new
-fails 2 "input= is missing: say sluice tokenizer train new input=corpus" "$SLUICE" tokenizer train \
+fails 2 "input= is missing: use sluice tokenizer train new input=corpus" "$SLUICE" tokenizer train \
   new corpus
 fails 2 "is there already" on 3 "$SLUICE" tokenizer train small input=small.txt
 fails 2 "vocab must be" "$SLUICE" tokenizer train new input=small.txt vocab=256

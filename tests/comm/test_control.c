@@ -253,7 +253,7 @@ static void transports_are_those_of_the_build(void **state)
   assert_int_equal(comm_set_transport(job, "nccl"), STATUS_UNSUPPORTED);
   assert_non_null(strstr(
       status_text(),
-      "'nccl'; it has: mpi, mpi_device: configure it with --with-nccl, or say comm.backend=mpi"));
+      "'nccl'; it has: mpi, mpi_device: configure it with --with-nccl, or set comm.backend=mpi"));
 #endif
   assert_int_equal(comm_set_transport(job, "mpi"), STATUS_OK);
   assert_int_equal(comm_group_create(job, COMM_WORLD, 0, &group), STATUS_OK);

@@ -137,7 +137,7 @@ static void refuse(int size)
   struct comm_shared *shared = NULL;
   assert_int_equal(comm_shared_create(job, size, 1000, &shared), STATUS_UNSUPPORTED);
   assert_null(shared);
-  assert_non_null(strstr(status_text(), "do not all run on one node"));
+  assert_non_null(strstr(status_text(), "so all must run on one node"));
   assert_non_null(
       strstr(status_text(),
              "shard.group=node with shard.strategy=hybrid_shard, or transfer.params=shard"));

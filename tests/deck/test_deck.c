@@ -61,61 +61,53 @@ static void test_impossible_combinations(void **state)
       {"shard.group=9999999999", "shard.group (command line) must be auto, world, node or a number "
                                  "of ranks, not '9999999999'"},
       {"tiers.activations=recompute:13",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
-       "the last four "
-       "with :K (K from 1 to 12) for every K-th block, "
-       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:13'"},
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
+       "'recompute:13'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or give "
+       "up to 12 words, which blocks take in turn, such as recompute,host"},
       {"tiers.activations=recompute:0",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
-       "the last four "
-       "with :K (K from 1 to 12) for every K-th block, "
-       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:0'"},
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
+       "'recompute:0'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or give up "
+       "to 12 words, which blocks take in turn, such as recompute,host"},
       {"tiers.activations=recompute:",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
-       "the last four with "
-       ":K (K from 1 to 12) for every K-th block, "
-       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute:'"},
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
+       "'recompute:'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or give up "
+       "to 12 words, which blocks take in turn, such as recompute,host"},
       {"tiers.activations=offload",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
-       "the last four with :K (K from 1 "
-       "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; "
-       "not 'offload'"},
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
+       "'offload'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or give up to "
+       "12 words, which blocks take in turn, such as recompute,host"},
       {"tiers.activations=keep:2",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
-       "the last four with :K (K from 1 "
-       "to 12) for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; "
-       "not 'keep:2'"},
-      {"tiers.activations=host,", "tiers.activations (command line) must be keep, keep_host, "
-                                  "recompute, host or nvme, one of the last four with :K (K from 1 "
-                                  "to 12) for every K-th block, or up to 12 words for blocks in "
-                                  "turn, as in recompute,host; not 'host,'"},
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
+       "'keep:2'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or give up to "
+       "12 words, which blocks take in turn, such as recompute,host"},
+      {"tiers.activations=host,",
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
+       "'host,'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or give up to 12 "
+       "words, which blocks take in turn, such as recompute,host"},
       {"tiers.activations=",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
-       "the last four with :K (K from 1 to 12) "
-       "for every K-th block, or up to 12 words for blocks in turn, as in recompute,host; not ''"},
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not ''. "
+       "All but keep may end in :K, for every K-th block (K is 1 to 12). Or give up to 12 words, "
+       "which blocks take in turn, such as recompute,host"},
       {"tiers.activations=host:2,keep",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
-       "the last four "
-       "with :K (K from 1 to 12) for every K-th block, "
-       "or up to 12 words for blocks in turn, as in recompute,host; not 'host:2,keep'"},
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
+       "'host:2,keep'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or give up "
+       "to 12 words, which blocks take in turn, such as recompute,host"},
       {"tiers.activations=recompute,,host",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
-       "the last four "
-       "with :K (K from 1 to 12) for every K-th block, "
-       "or up to 12 words for blocks in turn, as in recompute,host; not 'recompute,,host'"},
-      {"tiers.activations=nvmes", "tiers.activations (command line) must be keep, keep_host, "
-                                  "recompute, host or nvme, one of the last four with :K (K from 1 "
-                                  "to 12) for every K-th block, or up to 12 words for blocks in "
-                                  "turn, as in recompute,host; not 'nvmes'"},
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
+       "'recompute,,host'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or "
+       "give up to 12 words, which blocks take in turn, such as recompute,host"},
+      {"tiers.activations=nvmes",
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
+       "'nvmes'. All but keep may end in :K, for every K-th block (K is 1 to 12). Or give up to 12 "
+       "words, which blocks take in turn, such as recompute,host"},
       {"tiers.activations=keep,host,nvme model.layers=2",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
-       "the last four with :K (K from 1 to 2) for every K-th block, "
-       "or up to 2 words for blocks in turn, as in recompute,host; not 'keep,host,nvme'"},
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
+       "'keep,host,nvme'. All but keep may end in :K, for every K-th block (K is 1 to 2). Or give "
+       "up to 2 words, which blocks take in turn, such as recompute,host"},
       {"tiers.activations=host:129 model.layers=200",
-       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, one of "
-       "the "
-       "last four with :K (K from 1 to 128) for every K-th "
-       "block, or up to 128 words for blocks in turn, as in recompute,host; not 'host:129'"},
+       "tiers.activations (command line) must be keep, keep_host, recompute, host or nvme, not "
+       "'host:129'. All but keep may end in :K, for every K-th block (K is 1 to 128). Or give up "
+       "to 128 words, which blocks take in turn, such as recompute,host"},
       {"tiers.params=host", "tiers.params (command line) is host and tiers.optimizer (default) is "
                             "device, but parameters live where they are "
                             "updated: set both to the same"},
@@ -126,13 +118,11 @@ static void test_impossible_combinations(void **state)
                                     "masters in host memory: set tiers.params=host and "
                                     "tiers.optimizer=host, or leave it out"},
       {"tiers.params=host tiers.optimizer=host tiers.resident=2 transfer.params=full",
-       "tiers.resident (command line) is 2: what is updated on the devices is gathered and reduced "
-       "by them, "
-       "so set transfer.params=shard and transfer.grads=gpu_reduce, or leave it out"},
+       "tiers.resident (command line) is 2, but only devices gather and reduce units that they "
+       "update: set transfer.params=shard and transfer.grads=gpu_reduce, or leave it out"},
       {"tiers.params=host tiers.optimizer=host tiers.resident=1 transfer.grads=cpu_reduce",
-       "tiers.resident (command line) is 1: what is updated on the devices is gathered and reduced "
-       "by "
-       "them, so set transfer.params=shard and transfer.grads=gpu_reduce, or leave it out"},
+       "tiers.resident (command line) is 1, but only devices gather and reduce units that they "
+       "update: set transfer.params=shard and transfer.grads=gpu_reduce, or leave it out"},
       {"optim.update=immediate", "optim.update (command line) is immediate, but optim.clip "
                                  "(default) = 1 needs the norm of all gradients first: set "
                                  "optim.clip=0, or optim.update=deferred"},
@@ -149,24 +139,24 @@ static void test_impossible_combinations(void **state)
        "a step whose units are updated already cannot be "
        "skipped: set optim.nonfinite=stop, or optim.update=deferred"},
       {"tiers.params=host tiers.optimizer=host shard.strategy=shard_grad_op",
-       "tiers.optimizer (command line) is host, where ranks own shards: use "
+       "tiers.optimizer (command line) is host, which needs sharded parameters: use "
        "shard.strategy=full_shard or hybrid_shard, not shard_grad_op"},
       {"tiers.params=host tiers.optimizer=host shard.strategy=shard_optim",
-       "tiers.optimizer (command line) is host, where ranks own shards: use "
+       "tiers.optimizer (command line) is host, which needs sharded parameters: use "
        "shard.strategy=full_shard or hybrid_shard, not shard_optim"},
       {"tiers.params=host tiers.optimizer=host shard.strategy=no_shard",
-       "tiers.optimizer (command line) is host, where ranks own shards: use "
+       "tiers.optimizer (command line) is host, which needs sharded parameters: use "
        "shard.strategy=full_shard or hybrid_shard, not no_shard"},
       {"tiers.params=host tiers.optimizer=host shard.reduce=step",
        "shard.reduce (command line) is step, but with tiers.optimizer (command line) = host "
        "gradients go to the host after each micro-batch: set "
        "shard.reduce=micro or leave it out"},
       {"optim.rounding=stochastic", "optim.rounding (command line) is stochastic, but "
-                                    "optim.moments (default) is fp32, to which nothing is rounded: "
+                                    "optim.moments (default) is fp32, which needs no rounding: "
                                     "set optim.moments=bf16 or fp16, or leave it out"},
       {"tiers.params=host tiers.optimizer=host optim.state_share=0.5",
        "optim.state_share (command line) is 0.5, but optim.state (default) is host, "
-       "so no unit's moments lie on NVMe: set optim.state=nvme, or leave it out"},
+       "so all moments are in host memory: set optim.state=nvme, or leave it out"},
       {"tiers.optimizer=nvme",
        "command line: tiers.optimizer must be one of device, host, not 'nvme'"},
       {"transfer.params=half",
@@ -195,9 +185,9 @@ static void test_impossible_combinations(void **state)
       {"checkpoint.foreground=true", "command line: unknown key 'checkpoint.foreground'; the "
                                      "nearest known key is 'checkpoint.background'"},
       {"optim.momentum=1", "optim.momentum (command line) must be below 1: the momentum would only "
-                           "grow; usual is 0.95"},
-      {"optim.betas=0.9,1", "optim.betas (command line) must be below 1: a moment that never "
-                            "decays never starts; usual are [0.9, 0.95]"},
+                           "grow; a usual value is 0.95"},
+      {"optim.betas=0.9,1", "optim.betas (command line) must be below 1: with 1, a moment stays 0; "
+                            "usual values are [0.9, 0.95]"},
       {"optim.warmup=50 optim.decay_steps=40",
        "optim.warmup (command line) is 50 steps, longer than optim.decay_steps (command line) = "
        "40, which counts from "
@@ -219,8 +209,8 @@ static void test_impossible_combinations(void **state)
        "compress.feedback (command line) is fp32, but compress.grads.codec (command line) is none, "
        "whose messages lose nothing: choose a codec, or leave it out"},
       {"compress.warmup=5",
-       "compress.warmup (command line) is 5, but compress.grads.codec (default) is none, and no "
-       "codec follows the warm-up: choose a codec, or leave it out"},
+       "compress.warmup (command line) is 5, but compress.grads.codec (default) is none, so there "
+       "is no codec to warm up for: choose a codec, or leave it out"},
       {"compress.grads.codec=bf16 compress.warmup=5 train.trace=4,6",
        "train.trace (command line) begins at step 4, but steps of the warm-up are not traced: "
        "begin at compress.warmup (command line) = 5 or later"},
@@ -278,12 +268,13 @@ static void test_impossible_combinations(void **state)
        "command line: tiers.residual must be one of device, host, nvme, not 'disk'"},
       {"compress.grads.codec=bf16 compress.feedback=fp32 optim.nonfinite=skip",
        "compress.feedback (command line) is fp32, but optim.nonfinite (command line) is skip, and "
-       "feedback of a step that is not finite would spoil all others: set optim.nonfinite=stop, or "
+       "the residual of a step that is not finite would spoil all later steps: set "
+       "optim.nonfinite=stop, or "
        "compress.feedback=off"},
       {"compress.weights.delta=true",
        "compress.weights.delta (command line) is true, but compress.weights.codec (default) "
        "is "
-       "none, which sends no messages: choose a codec, or leave it out"},
+       "none, so whole parameters are sent: choose a codec, or leave it out"},
       {"compress.grads.density=2",
        "command line: compress.grads.density must be a number from 0 to 1, not '2'"},
       {"compress.grads.block=-1", "command line: compress.grads.block must be an integer from 0 to "
@@ -301,13 +292,12 @@ static void test_impossible_combinations(void **state)
                            "or an empty one, not '-1'"},
       {"train.trace=7,7", "train.trace (command line) is [7, 7], which holds no step: the first "
                           "number is the first step, the second the step after the last"},
-      {"run.counters=cycles,auto", "run.counters (command line) has 'auto' in its list: say none "
-                                   "or auto alone, or name events"},
-      {"run.counters=none,none", "run.counters (command line) has 'none' in its list: say none or "
-                                 "auto alone, or name events"},
-      {"run.counters=a,b,c,d,e,f,g,h,i",
-       "run.counters (command line) names 9 events, and at most 8 are counted at a time: run it "
-       "once for each part of them"},
+      {"run.counters=cycles,auto", "run.counters (command line) has 'auto' in its list: give none "
+                                   "or auto alone, or names of events"},
+      {"run.counters=none,none", "run.counters (command line) has 'none' in its list: give none or "
+                                 "auto alone, or names of events"},
+      {"run.counters=a,b,c,d,e,f,g,h,i", "run.counters (command line) names 9 events, and at most "
+                                         "8 are counted at a time: count the rest in another run"},
       {"train.trace=[8,7]", "train.trace (command line) is [8, 7], which holds no step: the first "
                             "number is the first step, the second the step after the last"},
       {"optim.no_decay=norms",
@@ -698,10 +688,9 @@ static void test_does_not_fit(void **state)
        "line) = 4; use a batch of 8 or 12, or another "
        "micro-batch"},
       {"data.batch=12 data.micro_batch=4", 2, 2,
-       "data.micro_batch (command line) is 4 sequences, but each of 2 ranks has 6 of data.batch "
-       "(command line) = 12, which is not a multiple of it; "
-       "use a "
-       "micro-batch that divides 6, or a batch of 8 or 16"},
+       "data.micro_batch (command line) is 4 sequences, but each of 2 ranks has 6 (data.batch "
+       "(command line) = 12), which is not a multiple of that; use a micro-batch that divides 6, "
+       "or a batch of 8 or 16"},
       {"shard.strategy=hybrid_shard shard.group=3", 8, 8,
        "shard.group (command line) is 3 ranks, which does not divide the 8 ranks of this run; "
        "start 6 or 9 ranks, or use a group that divides 8"},
@@ -892,7 +881,7 @@ static void test_aliases(void **state)
       {"logging_steps=1", "command line: unknown key 'logging_steps': results.jsonl has every "
                           "step, so leave it out"},
       {"resume_from_checkpoint=x",
-       "command line: unknown key 'resume_from_checkpoint': say sluice train DECK --resume auto"},
+       "command line: unknown key 'resume_from_checkpoint': use sluice train DECK --resume auto"},
   };
   struct deck deck;
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {

@@ -97,8 +97,7 @@ static void test_required(void **state)
 {
   (void)state;
   assert_int_equal(options_check_required(set), STATUS_USAGE);
-  assert_string_equal(status_text(),
-                      "out is required and was not given; set out=..., a string: a file");
+  assert_string_equal(status_text(), "out is missing: set out=..., a string: a file");
   assert_int_equal(options_assign(set, "out=x"), STATUS_OK);
   assert_int_equal(options_check_required(set), STATUS_OK);
 }

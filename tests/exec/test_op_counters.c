@@ -314,7 +314,7 @@ static void what_is_refused_is_told(void **state)
   const char *cure = strstr(op_counters_note(counters), "kernel.perf_event_paranoid=2");
   assert_non_null(cure);
   assert_null(strstr(cure + 1, "kernel.perf_event_paranoid"));
-  assert_non_null(strstr(op_counters_note(counters), "nor is memory_bytes"));
+  assert_non_null(strstr(op_counters_note(counters), ", memory_bytes"));
   op_counters_destroy(counters);
   refuse_with =
       PAPI_ECMP_DISABLED; /* what PAPI says instead where it has read the setting itself */
@@ -326,7 +326,8 @@ static void what_is_refused_is_told(void **state)
   assert_int_equal(op_counters_events(counters), 5);
   assert_int_equal(event_of(counters, "l3_misses"), -1);
   assert_int_equal(strncmp(op_counters_note(counters),
-                           "l3_misses is not counted: this machine does not have it", 55),
+                           "l3_misses is not counted: not available on this machine",
+                           strlen("l3_misses is not counted: not available on this machine")),
                    0);
   assert_null(strstr(op_counters_note(counters), "instructions"));
   op_counters_destroy(counters);

@@ -234,8 +234,8 @@ static void sums(const struct plan *plan)
   summary_says("\ncommunication 6.500 ms per step, of which 3.500 ms are exposed (the compute lane "
                "runs nothing); overlap 0.462\nlink: 1.00 GB/s measured\n");
   summary_says("ranks.\nupdates 14.500 ms per step, of which 6.000 ms are exposed: 58.6 % hidden\n"
-               "the compute lane runs nothing for 6.000 ms of 15.000 ms per step\nThis is of all "
-               "that was traced, ");
+               "the compute lane runs nothing for 6.000 ms of 15.000 ms per step\nThese times are "
+               "of all traced steps. ");
 }
 
 /* An attribute of the first instruction of this operation in the timeline. */
@@ -336,8 +336,9 @@ static void step_in_the_midst(const struct plan *plan, int steps)
   expect_beside(&sum, PART_UPDATE, 0.022 / n, 0.002 / n);
   expect_beside(&sum, PART_COMM, 0.005 / n, 0.005 / n);
   expect_beside(&sum, PART_DISK, 0, 0);
-  summary_says(steps > 3 ? "\nThis is of 2 steps between traced ones.\n"
-                         : "\nThis is of 1 step between traced ones.\n");
+  summary_says(steps > 3
+                   ? "\nThese times are of 2 steps between the first and the last traced step.\n"
+                   : "\nThese times are of 1 step between the first and the last traced step.\n");
   expect_record(&sum);
 }
 

@@ -95,13 +95,13 @@ static void what_does_not_go_together_is_said(void **state)
     const char *text;
   } known[] = {
       {"run.device=cuda", 1, 1, 0, STATUS_UNSUPPORTED, "run.device (command line) is cuda, but "},
-      {"", 4, 4, 2, STATUS_USAGE, "this node has 4 ranks, which need a GPU each, and they see 2: "},
+      {"", 4, 4, 2, STATUS_USAGE,
+       "this node has 4 ranks, but they see 2 GPUs and each rank needs one: "},
       {"run.device=cuda", 8, 3, 2, STATUS_USAGE,
-       "this node has 3 ranks, which need a GPU each, and they see 2: "},
+       "this node has 3 ranks, but they see 2 GPUs and each rank needs one: "},
       {"comm.backend=nccl", 2, 2, 0, STATUS_USAGE,
-       "comm.backend (command line) is nccl, which carries data between GPUs, but the model is "
-       "computed on the host: say comm.backend=mpi, or "
-       "run.device=cuda"},
+       "comm.backend (command line) is nccl, which moves data between GPUs, but the model is "
+       "computed on the host: set comm.backend=mpi, or run.device=cuda"},
       {"comm.backend=nccl run.device=host", 2, 2, 2, STATUS_USAGE,
        "comm.backend (command line) is nccl, "},
   };
@@ -118,7 +118,7 @@ static void what_does_not_go_together_is_said(void **state)
   assert_int_equal(choose("run.device=cuda", 1, 1, 0, &none), STATUS_UNSUPPORTED);
   assert_true(
       strstr(status_text(),
-             "this build has no CUDA: configure it with --with-cuda, or say run.device=host") !=
+             "this build has no CUDA: configure it with --with-cuda, or set run.device=host") !=
           NULL ||
       strstr(status_text(), "this process sees no GPU") != NULL);
 }
@@ -185,9 +185,8 @@ static void a_device_apart_is_asked_for_its_memory(void **state)
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.device--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("the job does not fit: of the memory of its apart device a rank needs 7.25 GiB (3.00 "
-             "GiB for what stays from step to step, 2.00 GiB for "
-             "a step, 2.25 GiB for libraries) and has 7.25 GiB: use ");
+  check_text("the job does not fit: a rank needs 7.25 GiB of memory on its apart device (3.00 GiB "
+             "persistent, 2.00 GiB per step, 2.25 GiB for libraries) and has 7.25 GiB: use ");
   apart_set_memory(INT64_C(1) << 40,
                    (INT64_C(1) << 40) + 1); /* and the device's own word is asked for */
   const struct plan *plans[] = {&sized.plan};
@@ -219,20 +218,20 @@ static void host_memory_is_that_of_all_ranks_of_a_node(void **state)
   limits.host = INT64_C(34) * GI - 1;
   limits.shared = INT64_C(6) * GI;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("the job does not fit: of host memory the 2 ranks of this node need 34.00 GiB (each "
-             "10.00 GiB for what stays from step to step, 4.00 GiB for "
-             "a step; 6.00 GiB that they share) and have 34.00 GiB: use ");
-  check_text("more nodes with fewer ranks on each; of /dev/shm what they share needs 6.00 GiB and "
-             "has 6.00 GiB: enough");
+  check_text("the job does not fit: the 2 ranks of this node need 34.00 GiB of host memory (per "
+             "rank 10.00 GiB persistent, 4.00 GiB per step; 6.00 GiB shared by the ranks) and have "
+             "34.00 GiB: use ");
+  check_text("more nodes with fewer ranks on each; the ranks of this node need 6.00 GiB of shared "
+             "memory in /dev/shm, which has 6.00 GiB (enough)");
   shape->group = 1; /* each rank with a copy of its own */
   limits = no_limits;
   limits.shared = INT64_C(12) * GI;
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.shared--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text(
-      "the job does not fit: of /dev/shm what they share needs 12.00 GiB and has 12.00 GiB: use ");
-  check_text("transfer.params=shard, or a larger file system there (mount");
+  check_text("the job does not fit: the ranks of this node need 12.00 GiB of shared memory in "
+             "/dev/shm, which has 12.00 GiB: use ");
+  check_text("transfer.params=shard, or a larger /dev/shm (mount");
 
   shape->group = 2; /* and what each has for itself */
   sized.plan.transient_bytes[TIER_SHARED] = INT64_C(1) * GI;
@@ -240,8 +239,8 @@ static void host_memory_is_that_of_all_ranks_of_a_node(void **state)
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.shared--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("of /dev/shm what they share needs 8.00 GiB and has 8.00 GiB: use "
-             "transfer.params=shard, or a larger file");
+  check_text("the ranks of this node need 8.00 GiB of shared memory in /dev/shm, which has 8.00 "
+             "GiB: use transfer.params=shard, or a larger /dev/shm");
   sized_close(&sized);
 }
 
@@ -388,8 +387,8 @@ static void check_warning(const struct sized *sized, const struct job_limits *li
 static void what_is_registered_is_held_against_what_may_be_locked(void **state)
 {
   (void)state;
-  static const char registers[] = "each rank registers the 1.00 MiB that a node shares with its "
-                                  "GPU, but may lock no more than ";
+  static const char registers[] =
+      "each rank registers 1.00 MiB of shared memory with its GPU, but may lock at most ";
   for (int apart = 0; apart < 2; apart++) {
     struct sized sized;
     sized_open(&sized, apart);
@@ -426,9 +425,8 @@ static void rdma_is_held_against_what_may_be_locked(void **state)
   check_warning(&sized, &limits, "nothing");
   limits.lock = GI / 16;
   check_warning(&sized, &limits,
-                "a rank may lock no more than 64.00 MiB (RLIMIT_MEMLOCK), against which the kernel "
-                "holds what MPI and NCCL register with devices for "
-                "RDMA: if they fail, raise it (ulimit -l unlimited");
+                "a rank may lock at most 64.00 MiB of memory (RLIMIT_MEMLOCK), and memory that MPI "
+                "and NCCL register for RDMA counts: if they fail, raise it (ulimit -l unlimited");
   limits.rdma = false;
   check_warning(&sized, &limits, "nothing");
   sized_close(&sized);
@@ -448,8 +446,8 @@ static void the_disk_is_asked_for_its_room(void **state)
   must(sized_check(&sized, JOB_TRAIN, &limits));
   limits.disk--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("the job does not fit: of the disk of /scratch/run the 2 ranks of this node need 8.00 "
-             "GiB and have 8.00 GiB: use ");
+  check_text("the job does not fit: the 2 ranks of this node need 8.00 GiB on the disk of "
+             "/scratch/run, which has 8.00 GiB: use ");
   check_text("tiers.nvme=FOLDER on a larger disk");
   sized.plan.input.policy.nvme_state = 0;
   sized.plan.persistent_bytes[TIER_DISK] = INT64_C(1) << 60; /* the file system itself is asked */
@@ -459,16 +457,16 @@ static void the_disk_is_asked_for_its_room(void **state)
   snprintf(below, sizeof below, "%s/nvme", folder);
   sized.job.nvme = below;
   assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
-  snprintf(
-      words, sizeof words,
-      "of the disk of %s, a folder that is not there yet, the 2 ranks of this node need 2.00 EiB",
-      below);
+  snprintf(words, sizeof words,
+           "the 2 ranks of this node need 2.00 EiB on the disk of %s (a new folder), which has",
+           below);
   check_text(words);
   check_text("tiers.nvme=FOLDER on a larger disk");
   assert_int_not_equal(rmdir(below), 0); /* nothing is made in vain */
   sized.job.nvme = folder;
   assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
-  snprintf(words, sizeof words, "of the disk of %s the 2 ranks of this node need 2.00 EiB", folder);
+  snprintf(words, sizeof words,
+           "the 2 ranks of this node need 2.00 EiB on the disk of %s, which has", folder);
   check_text(words);
   assert_int_equal(rmdir(folder), 0);
   sized.job.nvme = NULL;
@@ -574,7 +572,7 @@ static void what_goes_to_nvme_goes_to_the_node_s_own_disk(void **state)
     check_text("nothing");
     assert_int_equal(check_disk_of(0, 2, false, 1), STATUS_USAGE);
     check_text("activations, optimizer state or residuals go to NVMe, but tiers.nvme names no "
-               "folder, and /tmp/nvme would be one for all nodes: ");
+               "folder, and all nodes would use the default /tmp/nvme: ");
     check_text(cure);
     must(check_disk_of(0, 2, false, 0)); /* who needs none is asked for none */
   }
@@ -582,7 +580,7 @@ static void what_goes_to_nvme_goes_to_the_node_s_own_disk(void **state)
     system_type = shared[i].type;
     assert_int_equal(check_disk_of(0, 4, false, 1), STATUS_USAGE);
     snprintf(words, sizeof words,
-             "tiers.nvme names no folder, and /tmp/nvme would lie on %s, which nodes share: ",
+             "tiers.nvme names no folder, and the default /tmp/nvme is on %s, which nodes share: ",
              shared[i].name);
     check_text(words);
     check_text(cure);
@@ -598,8 +596,7 @@ static void what_goes_to_nvme_goes_to_the_node_s_own_disk(void **state)
   }
   system_type = 0x65735546; /* one node's, or not */
   must(check_disk_of(0, 4, false, 1));
-  check_text("data on NVMe go to /tmp/nvme, on a file system (fuse) that may not be this "
-             "node's own: ");
+  check_text("NVMe data go to /tmp/nvme, whose file system (fuse) may not be local to the node: ");
   must(check_disk_of(1, 4, false, 1));
   check_text("nothing");
   must(check_disk_of(0, 4, true, 1));
@@ -613,12 +610,12 @@ static void a_shared_disk_is_asked_for_the_room_of_all_nodes(void **state)
   (void)state;
   system_type = 0xef53;
   assert_int_equal(check_disk_of(0, 2, true, INT64_C(1) << 60), STATUS_MEMORY);
-  check_text("of the disk of /tmp/nvme, a folder that is not there yet, the 2 ranks of this node "
-             "need 2.00 EiB and have ");
+  check_text(
+      "the 2 ranks of this node need 2.00 EiB on the disk of /tmp/nvme (a new folder), which has ");
   system_type = 0x6969;
   assert_int_equal(check_disk_of(0, 2, true, INT64_C(1) << 60), STATUS_MEMORY);
-  check_text("of the disk of /tmp/nvme, a folder that is not there yet, the 4 ranks of all nodes, "
-             "which share it, need 4.00 EiB and have ");
+  check_text(
+      "the 4 ranks of all nodes need 4.00 EiB on the disk of /tmp/nvme (a new folder), which has ");
   system_type = 0;
 }
 
@@ -691,8 +688,8 @@ static void state_that_cannot_be_saved_is_refused(void **state)
     status_set(STATUS_OK, "nothing");
     if (sized_check(&sized, known[i].use, &limits) != known[i].status)
       fail_msg("%s, use %d: not %s", known[i].saves, known[i].use, status_name(known[i].status));
-    check_text("(each 0 B for what stays from step to step, 0 B for a step, ");
-    check_text("to load and save what its device holds) and have 1.00 PiB: use ");
+    check_text("(per rank 0 B persistent, 0 B per step, ");
+    check_text("to load and save the state of its device) and have 1.00 PiB: use ");
     check_text("more nodes with fewer ranks on each");
     sized.plan.transient_bytes[TIER_HOST] = INT64_C(1) << 50; /* that is no copy of the state */
     assert_int_equal(sized_check(&sized, known[i].use, &limits), STATUS_MEMORY);
@@ -722,14 +719,13 @@ static void the_host_device_is_asked_for_the_host_s_memory(void **state)
   limits.shared = -1;
   limits.host--;
   assert_int_equal(sized_check(&sized, JOB_TRAIN, &limits), STATUS_MEMORY);
-  check_text("the job does not fit: of host memory the 2 ranks of this node need 12.01 GiB (each "
-             "5.00 GiB for what stays from step to step, 1.00 GiB for "
-             "a step; 8.00 MiB by which they exchange data) and have "
+  check_text("the job does not fit: the 2 ranks of this node need 12.01 GiB of host memory (per "
+             "rank 5.00 GiB persistent, 1.00 GiB per step; 8.00 MiB to exchange data) and have "
              "12.01 GiB: use data.micro_batch=1, or tiers.activations=recompute");
   const struct plan *plans[] = {&sized.plan};
   sized.plan.transient_bytes[TIER_DEVICE] = INT64_C(1) << 60;
   assert_int_equal(job_check_fits(&sized.job, JOB_TRAIN, 1, plans), STATUS_MEMORY);
-  check_text("of host memory the 2 ranks of this node need 2.00 EiB");
+  check_text("the 2 ranks of this node need 2.00 EiB of host memory");
   sized_close(&sized);
 }
 
@@ -764,8 +760,8 @@ static void a_device_apart_refuses_what_it_does_not_do(void **state)
       {"optim.moments=bf16", true, STATUS_OK, NULL},
       {"transfer.rate=2.5", false, STATUS_OK, NULL},
       {"transfer.rate=2.5", true, STATUS_USAGE,
-       "transfer.rate (command line) is 2.5, which slows copies down where the device is the host: "
-       "leave it out, or say run.device=host"},
+       "transfer.rate (command line) is 2.5, which simulates slow copies on the host: leave it "
+       "out, or set run.device=host"},
   };
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
     struct deck deck;

@@ -272,9 +272,9 @@ static void auto_means_the_same_on_every_rank(void **arg)
   must(job_check_same_place(comm, &deck, false));
   assert_int_equal(job_check_same_place(comm, &deck, last), alone ? STATUS_OK : STATUS_USAGE);
   if (!alone)
-    assert_string_equal(status_text(), "run.device (default) is auto, but some ranks see a GPU and "
-                                       "some do not: start all of them where GPUs are, or say "
-                                       "run.device=host");
+    assert_string_equal(status_text(),
+                        "run.device (default) is auto, but some ranks see a GPU and some do not: "
+                        "start all of them where GPUs are, or set run.device=host");
   must(options_assign(deck.set, "run.device=host"));
   must(job_check_same_place(comm, &deck, last));
   deck_destroy(&deck);

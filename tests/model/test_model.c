@@ -853,7 +853,7 @@ static void test_rope_guards(void **state)
       {{.scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .high_freq = 4},
        "model.rope_original is 0"},
       {{.scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 4, .high_freq = 4, .original = 64},
-       "model.rope_high_freq is 4: it has to be greater"},
+       "model.rope_high_freq is 4: it must be greater"},
       {{.scaling = ROPE_LLAMA3, .factor = 8, .low_freq = 1, .high_freq = 4, .original = INT64_MAX},
        "model.rope_original is 9223372036854775807"},
   };

@@ -164,8 +164,8 @@ grep -q "hybrid_shard: 4 groups of 2 ranks" hybrid.log || {
 ! grep -q "span nodes" hybrid.log || { cat hybrid.log >&2; die "groups of hosts span them"; }
 grep -q "hybrid_shard: 2 groups of 2 ranks, some of which span nodes" hybrid4.log || {
   cat hybrid4.log >&2; die "groups span hosts without a word"; }
-fails 2 "nodes have between 1 and 2 ranks, and groups of a node are as large everywhere" at \
+fails 2 "nodes have between 1 and 2 ranks, but the groups of all nodes must be equal" at \
   host0:2,host1:1,host2:1 "$SLUICE" train tiny.yaml run.dir=uneven shard.strategy=hybrid_shard
-fails 2 "nodes have between 1 and 2 ranks, and compress.across=node needs equal nodes" at \
+fails 2 "between 1 and 2 ranks, but compress.across=node needs the same number on each" at \
   host0:2,host1:1,host2:1 "$SLUICE" train tiny.yaml run.dir=uneven compress.grads.codec=int8 \
   compress.across=node

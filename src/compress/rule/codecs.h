@@ -19,7 +19,7 @@
   ROW(e5m2, QUANTISER, "8-bit floats with 2 bits of mantissa, a scale per block",                  \
       "Micikevicius et al. 2022, arXiv:2209.05433")                                                \
   ROW(int8, QUANTISER, "8-bit integers, a scale per block", "Dettmers 2016, arXiv:1511.04561")     \
-  ROW(int8_global, QUANTISER, "8-bit integers whose sums fit too, one scale for all ranks",        \
+  ROW(int8_global, QUANTISER, "8-bit integers with room for sums, one scale for all ranks",        \
       "Wen et al. 2017, arXiv:1705.07878")                                                         \
   ROW(int4, QUANTISER, "4-bit integers, a scale per block", "Wang et al. 2023, arXiv:2306.10209")  \
   ROW(levels11, QUANTISER, "integers of 11 levels, 3.6 bits each, a scale per block",              \
@@ -42,20 +42,20 @@
 /* Chosen elements of each block: NAME.h chooses by keys (select.h), or by a seed. */
 #define CODEC_KEYED(ROW)                                                                           \
   ROW(topk, SPARSE, "largest elements of each block", "Aji and Heafield 2017, arXiv:1704.05021")   \
-  ROW(threshold, SPARSE, "elements of a threshold or more", "Dutta et al. 2020, arXiv:1911.08727")
+  ROW(threshold, SPARSE, "elements at or above a threshold", "Dutta et al. 2020, arXiv:1911.08727")
 #define CODEC_SPARSIFIERS(ROW)                                                                     \
   CODEC_KEYED(ROW)                                                                                 \
   ROW(randomk, SPARSE, "random elements of each block", "Stich et al. 2018, arXiv:1809.07599")
 
 /* Products of two small matrices (src/compress/lowrank.c). */
 #define CODEC_LOWRANK(ROW)                                                                         \
-  ROW(powersgd, LOWRANK, "products of low rank, from a random start",                              \
+  ROW(powersgd, LOWRANK, "product of two narrow matrices, from a random start",                    \
       "Vogels et al. 2019, arXiv:1905.13727")                                                      \
   ROW(gradiveq, LOWRANK, "principal components of slices", "Yu et al. 2018, arXiv:1811.03617")
 
 /* Messages of varying length that decode to the vector (exponent.h). */
 #define CODEC_LOSSLESS_ROWS(ROW)                                                                   \
-  ROW(exponent, LOSSLESS, "fp32, exact, with short exponents",                                     \
+  ROW(exponent, LOSSLESS, "lossless: fp32 with shortened exponents",                               \
       "Hershcovitch et al. 2024, arXiv:2411.05239")
 
 /* Counters from which the largest elements are estimated (sketch.h). */

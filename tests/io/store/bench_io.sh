@@ -30,7 +30,7 @@ for way in "write", "read":
     store, direct = result["store_%s_gb_s" % way], result["direct_%s_gb_s" % way]
     assert store > 0 and direct > 0 and abs(result[way + "_share"] - store / direct) < 1e-9, result
 END
-elif grep -q 'takes no direct I/O' "$dir/out"; then
+elif grep -q 'does not support direct I/O' "$dir/out"; then
   echo "the disk of $dir takes no direct I/O: its sentence was checked"
 else
   cat "$dir/out" >&2

@@ -144,7 +144,7 @@ static void write_and_compare(struct store *store, unsigned char *shadow, int64_
   mem_free(back_all);
 }
 
-/* Every way to lie to blocks, with and past the page cache, where calls move all, a block,
+/* Every way to lie to blocks, with and without the page cache, where calls move all, a block,
  * several or less. All ranks write at once, each other bytes, and none meets another's. */
 static void what_is_written_comes_back(void **state)
 {
@@ -550,7 +550,7 @@ static void a_folder_that_can_be_is_left_as_it_is(void **state)
 }
 
 /* A limit is reached during a transfer: the disk writes up to it and reports the reason. `shift` is
- * the offset of the memory from a block; 0: past the page cache, if the disk allows it. */
+ * the offset of the memory from a block; 0: without the page cache, if the disk allows it. */
 static void write_up_to_a_limit(int64_t shift)
 {
   struct rlimit before;
