@@ -3,7 +3,7 @@
 AC_ARG_WITH([sphinx], [AS_HELP_STRING([--with-sphinx=guess|yes|no|PROGRAM],
   [sphinx-build with MyST, for make html, optional @<:@guess@:>@])], [], [with_sphinx=guess])
 AS_CASE([$with_sphinx],
-  [""], [AC_MSG_ERROR([--with-sphinx= is empty: say guess, yes, no or the program sphinx-build])],
+  [""], [AC_MSG_ERROR([--with-sphinx= is empty: use guess, yes, no or the program sphinx-build])],
   [no], [SPHINX_BUILD=],
   [guess|yes], [AC_PATH_PROG([SPHINX_BUILD], [sphinx-build])],
   [SPHINX_BUILD=$with_sphinx])

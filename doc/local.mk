@@ -146,7 +146,7 @@ nobase_dist_doc_DATA = CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE README.
 EXTRA_DIST += doc/conf.py doc/layers.txt
 
 # The site, made of the pages by Sphinx. A release contains it if it was built before make dist.
-.PHONY: dist-site install-site uninstall-site clean-site
+.PHONY: dist-site install-site uninstall-site uninstall-folders clean-site
 SPHINXFLAGS =
 if HAVE_SPHINX
 doc/html/index.html: doc/conf.py $(pages) $(images)
@@ -189,6 +189,11 @@ install-site:
 uninstall-local: uninstall-site
 uninstall-site:
 	rm -rf "$(DESTDIR)$(docdir)/html"
+# Folders of this package that are empty afterwards. A file that a user added keeps its folder.
+uninstall-hook: uninstall-folders
+uninstall-folders:
+	@find "$(DESTDIR)$(docdir)" "$(DESTDIR)$(pkgdatadir)" -depth -type d -exec rmdir {} \; \
+	  2>/dev/null || :
 
 # The program writes its man pages, from the table of options.
 man_pages = \

@@ -83,7 +83,7 @@ fprintf(out, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);])
 
 # cuDNN's graphs are built through cudnn-frontend, headers in C++20.
 AS_CASE([$with_cudnn_frontend],
-  [""|no], [AC_MSG_ERROR([--with-cudnn-frontend=$with_cudnn_frontend: say guess, or the \
+  [""|no], [AC_MSG_ERROR([--with-cudnn-frontend=$with_cudnn_frontend: use guess, or the \
 folder that holds cudnn_frontend.h; --with-cudnn=no does without])],
   [guess|yes], [sluice_path="${sluice_top:+$sluice_top/include }/usr/local/include /usr/include"
     AS_IF([test -d "$with_cudnn"], [sluice_path="$with_cudnn/include $sluice_path"])],

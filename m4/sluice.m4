@@ -25,7 +25,7 @@ AC_ARG_WITH([$1],
   [with_[]SLUICE_name=guess])
 sluice_dir=
 AS_CASE([$with_[]SLUICE_name],
-  [""], [AC_MSG_ERROR([--with-$1= is empty: say guess, yes, \
+  [""], [AC_MSG_ERROR([--with-$1= is empty: use guess, yes, \
 m4_if([$3], [optional], [no, ])or the folder that $2 is installed in])],
   [no], [m4_if([$3], [required],
      [AC_MSG_ERROR([--with-$1=no: Sluice cannot be built without $2])])],
