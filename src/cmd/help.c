@@ -111,12 +111,16 @@ enum status help_print_keys(const char *part)
   }
   if (options_print_help(deck_table, part, prose_columns(), stdout) > 0)
     return STATUS_OK;
+  char suggestion[400], note[600];
+  options_suggest(deck_table, deck_aliases, part, suggestion, sizeof suggestion);
   if (options_print_mentions(deck_table, part, stdout) > 0) {
-    printf("\nThere is no deck key or section '%s'. The keys above mention it.\n", part);
+    snprintf(note, sizeof note,
+             "There is no deck key or section '%s'%s. The keys above mention it.", part,
+             *suggestion == ':' ? suggestion : "");
+    putchar('\n');
+    prose_wrap(note, 0, 0, prose_columns(), stdout);
     return STATUS_OK;
   }
-  char suggestion[400];
-  options_suggest(deck_table, deck_aliases, part, suggestion, sizeof suggestion);
   return status_set(STATUS_USAGE,
                     "there is no deck key or section '%s'%s; sluice help keys lists all of them",
                     part, suggestion);

@@ -28,6 +28,7 @@ const struct option_alias deck_aliases[] = {
     {"log_interval log_every logging_steps log_every_n_steps", NULL,
      "results.jsonl has every step, so leave it out"},
     {"random_seed manual_seed", "run.seed", NULL},
+    {"shuffle data_seed", "run.seed", "samples come in a random order, which the seed decides"},
     {"precision mixed_precision amp bf16 fp16 fp32 fp8 half", "run.compute", NULL},
     {"num_threads n_threads num_workers omp_num_threads", "run.threads", NULL},
 
@@ -60,6 +61,8 @@ const struct option_alias deck_aliases[] = {
 
     {"dataset dataset_path data_path train_data train_files train_dataset", "data.train", NULL},
     {"val_data eval_data eval_dataset validation_data validation_files", "data.val", NULL},
+    {"val_split validation_split val_size test_size", NULL,
+     "sluice prepare val=0.01 keeps a share of the text for validation"},
     {"batch_size global_batch_size train_batch_size total_batch_size", "data.batch",
      "sequences per step over all ranks"},
     {"micro_batch_size local_batch_size device_batch_size per_device_train_batch_size "
@@ -72,7 +75,7 @@ const struct option_alias deck_aliases[] = {
      "each rank accumulates data.batch / (ranks * data.micro_batch) micro-batches per step"},
     {"seq_len seq_length sequence_length max_length max_seq_length", "data.sequence", NULL},
 
-    {"fsdp ddp zero zero_stage zero_optimization stage sharding sharding_strategy",
+    {"fsdp ddp deepspeed zero zero_stage zero_optimization stage sharding sharding_strategy",
      "shard.strategy",
      "full_shard is FSDP or ZeRO stage 3, shard_grad_op stage 2, shard_optim stage 1, no_shard "
      "DDP"},
@@ -81,8 +84,7 @@ const struct option_alias deck_aliases[] = {
      "shard.strategy", "Sluice is data-parallel only"},
     {"n np nproc nproc_per_node num_processes world_size num_gpus gpus_per_node nnodes", NULL,
      "the launcher sets the number of ranks, as in mpirun -n 4 sluice train DECK; sluice plan "
-     "takes "
-     "--ranks 4"},
+     "takes --ranks 4"},
     {"ddp_timeout dist_timeout nccl_timeout", "comm.timeout", NULL},
     {"ddp_backend dist_backend distributed_backend", "comm.backend", NULL},
 
@@ -117,6 +119,8 @@ const struct option_alias deck_aliases[] = {
     {"save_total_limit keep_latest_k", "checkpoint.keep", NULL},
     {"eval_steps eval_interval val_check_interval", "eval.every", NULL},
     {"eval_iters limit_val_batches", "eval.batches", NULL},
+    {"early_stopping early_stopping_patience patience", "run.steps",
+     "a run trains this number of steps; a file STOP in run.dir ends it earlier"},
     {"profile profiler", "train.trace", NULL},
     {"lora lora_r lora_rank peft", "train.freeze",
      "Sluice trains parameters or freezes them; it has no adapters"},

@@ -60,6 +60,8 @@ test "$(grep -c '^      Example: ' keys)" = "$(grep -c '^  [a-z.]*\.[a-z0-9_]*  
 # A word that is no key finds the keys that mention it, or the key that replaces another program's.
 "$SLUICE" help keys Recompute | grep -q '^  tiers\.activations  ' ||
   die "help keys Recompute does not find tiers.activations"
+"$SLUICE" help keys precision | tr '\n' ' ' | grep -q ": use run.compute. The keys above" ||
+  die "help keys precision does not name run.compute"
 fails 2 "there is no deck key or section 'grad_accum': use data.micro_batch" \
   "$SLUICE" help keys grad_accum
 fails 2 "there is no deck key or section 'shardz'; the nearest" "$SLUICE" help keys shardz
