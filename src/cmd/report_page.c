@@ -17,17 +17,17 @@ static const char style[] =
     "--faint:#a3abb3;--line:#353b42;--c0:#4da3e0;--c1:#ff8b45;--c2:#2ec4a0;--c3:#ea9acb;"
     "--c4:#e3c246;--c5:#9ad5f7;--c6:#bbb}}\n"
     "*{box-sizing:border-box}\n"
-    "body{margin:0 auto;padding:16px;max-width:1280px;background:var(--back);color:var(--text);"
+    "body{margin:0 auto;padding:16px;max-width:1360px;background:var(--back);color:var(--text);"
     "font:15px/1.5 system-ui,sans-serif}\n"
     "h1{font-size:24px;margin:8px 0 4px}h2{font-size:18px;margin:32px 0 8px}\n"
     "p{max-width:75ch;margin:4px 0 10px;color:var(--faint);overflow-wrap:anywhere}\n"
     ".wide{overflow-x:auto}\n"
     "table{border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums}\n"
-    "th,td{padding:5px 10px;text-align:right;border-bottom:1px solid var(--line);"
+    "th,td{padding:5px 7px;text-align:right;border-bottom:1px solid var(--line);"
     "white-space:nowrap;vertical-align:top}\n"
-    "th{font-weight:600;color:var(--faint)}\n"
+    "th{font-weight:600;color:var(--faint);white-space:normal;vertical-align:bottom}\n"
     "th:first-child,td:first-child{text-align:left;position:sticky;left:0;"
-    "background:var(--back);min-width:min(22ch,40vw);max-width:40vw;white-space:normal;"
+    "background:var(--back);min-width:min(14ch,40vw);max-width:40vw;white-space:normal;"
     "overflow-wrap:anywhere}\n"
     "th.text{text-align:left}"
     "td.text{text-align:left;white-space:normal;min-width:12ch;max-width:48ch;"
@@ -469,7 +469,7 @@ static void put_break_even(const struct report *report, FILE *to)
   if (!has_value(report, VALUE_BREAK_EVEN))
     return;
   put_heading("Break-even bandwidth",
-              "bandwidth = saved bytes / (encode time + decode time), per rank and step. On a link "
+              "Bandwidth = saved bytes / (encode time + decode time), per rank and step. On a link "
               "that is slower, the step with the codec is shorter than the step without it. On a "
               "faster link the codec costs more than it saves. This holds if neither runs next to "
               "computing.",
@@ -554,7 +554,7 @@ static void put_communication(const struct report *report, FILE *to)
               to);
   fputs("<div class=\"wide\"><table id=\"communication\"><tr><th>method</th><th>ranks</th>", to);
   put_column_names(report, COUNT(communication), communication, to);
-  fputs(any_operations(report) ? "<th>by operation</th></tr>\n" : "</tr>\n", to);
+  fputs(any_operations(report) ? "<th class=\"text\">by operation</th></tr>\n" : "</tr>\n", to);
   for (int g = 0; g < report->groups; g++) {
     const struct report_run *run = &report->run[report->group[g].first];
     bool earlier = false;
