@@ -454,12 +454,12 @@ const struct option deck_table[] = {
     {"optim.update", OPTION_CHOICE, AT(optim.update), "auto", .choices = updates,
      .text = "When parameters are updated.\n"
              "  auto  immediate with tiers.optimizer=host if optim.clip=0 and "
-             "optim.nonfinite=stop, otherwise speculative with it and transfer.grads=gpu_reduce, "
-             "otherwise deferred\n"
+             "optim.nonfinite=stop, otherwise speculative with it, transfer.grads=gpu_reduce and "
+             "one micro-batch per step, otherwise deferred\n"
              "  deferred  after the norm of all gradients is known\n"
              "  immediate  as soon as the gradient of a unit is ready; needs optim.clip=0\n"
-             "  speculative  as soon as the gradient of a unit is ready, as if the norm were below "
-             "optim.clip; a step that is clipped is repaired, so results are those of deferred"},
+             "  speculative  as immediate, before it is known whether the step is clipped; a "
+             "clipped step is repaired, with the results of deferred"},
     {"optim.state", OPTION_CHOICE, AT(optim.state), "host", .choices = state_tiers,
      .text = "Where moments are stored with tiers.optimizer=host.\n"
              "  host  host memory\n"
@@ -1116,9 +1116,9 @@ static bool reduce_every_micro(const struct deck *deck)
   return deck->shard.strategy != STRATEGY_SHARD_OPTIM && deck->shard.strategy != STRATEGY_NO_SHARD;
 }
 
-/* Sums on the host need its memory in the backward pass, so there forecasts are better if updates
- * wait. */
-static enum deck_update update_of(const struct deck *deck)
+/* The choice of forecasts. With several micro-batches, or with sums on the host, the backward pass
+ * of the last one needs the memory of the host for these sums. Then early updates gain nothing. */
+static enum deck_update update_of(const struct deck *deck, const struct deck_shape *shape)
 {
   if (deck->optim.update != DECK_UPDATE_AUTO)
     return (enum deck_update)deck->optim.update;
@@ -1126,7 +1126,8 @@ static enum deck_update update_of(const struct deck *deck)
     return DECK_UPDATE_DEFERRED;
   if (deck->optim.clip == 0 && deck->optim.nonfinite == NONFINITE_STOP)
     return DECK_UPDATE_IMMEDIATE;
-  return deck->transfer.grads == DECK_CPU_REDUCE ? DECK_UPDATE_DEFERRED : DECK_UPDATE_SPECULATIVE;
+  return deck->transfer.grads == DECK_GPU_REDUCE && shape->micros == 1 ? DECK_UPDATE_SPECULATIVE
+                                                                       : DECK_UPDATE_DEFERRED;
 }
 
 static struct deck_codec codec_of(const struct deck_compress *asked)
@@ -1152,12 +1153,14 @@ static struct deck_units units_of(const struct option_strings *units)
   return out;
 }
 
-static enum status resolve_policy(const struct deck *deck, int local_ranks, int group,
+static enum status resolve_policy(const struct deck *deck, const struct deck_shape *shape,
                                   struct deck_policy *out)
 {
   static const enum dtype moments[] = {
       [DECK_F32] = DTYPE_F32, [DECK_BF16] = DTYPE_BF16, [DECK_F16] = DTYPE_F16};
   const bool host = deck->tiers.optimizer == DECK_TIER_HOST;
+  const int local_ranks = shape->local_ranks, group = shape->group;
+  const enum deck_update update = update_of(deck, shape);
   *out = (struct deck_policy){
       .reduce_every_micro = reduce_every_micro(deck),
       .tight = deck->tiers.workspace == DECK_WORKSPACE_TIGHT,
@@ -1166,8 +1169,8 @@ static enum status resolve_policy(const struct deck *deck, int local_ranks, int 
       .params_full = host && deck->transfer.params == DECK_PARAMS_FULL && group > 1,
       .cpu_reduce = deck->transfer.grads == DECK_CPU_REDUCE && group > 1,
       .one_node = local_ranks % group == 0,
-      .immediate = update_of(deck) == DECK_UPDATE_IMMEDIATE,
-      .speculative = update_of(deck) == DECK_UPDATE_SPECULATIVE,
+      .immediate = update == DECK_UPDATE_IMMEDIATE,
+      .speculative = update == DECK_UPDATE_SPECULATIVE,
       .moments = moments[deck->optim.moments],
       .grads = codec_of(&deck->compress.grads),
       .units = units_of(&deck->compress.units),
@@ -1207,7 +1210,7 @@ enum status deck_resolve(const struct deck *deck, int ranks, int local_ranks,
   if (!status)
     status = resolve_batch(deck, ranks, &s);
   if (!status)
-    status = resolve_policy(deck, local_ranks, s.group, &p);
+    status = resolve_policy(deck, &s, &p);
   if (status)
     return status;
   s.replicas = ranks / s.group;

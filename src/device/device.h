@@ -388,10 +388,10 @@ struct device_ops {
    * nothing is stored. copy (NULL: none) = the new master, rounded to nearest. */
   enum status (*update)(struct lane *lane, int64_t n, const struct update *op, void *master,
                         const void *grad, void *const *state, void *copy);
-  /* Two updates, one after another, in one pass over memory. `known`, by the gradients `pending`,
-   * changes masters and states (NULL: no such update). `next`, by grad, changes the copy alone:
-   * copy = the master that it would lead to, or, if its outcome is not finite, the rounded master.
-   * Bits are those of update(). Only on the host. */
+  /* Two updates, one after another, in one pass over memory. Only on the host.
+   * known: changes masters and states by the gradients `pending`. NULL: no such update.
+   * next: sets copy alone, to the new master that update() by grad would write there. If its
+   * outcome is not finite: to the master, rounded to nearest. */
   enum status (*speculate)(struct lane *lane, int64_t n, const struct update *known,
                            const void *pending, const struct update *next, const void *grad,
                            void *master, void *const *state, void *copy);

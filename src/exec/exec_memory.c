@@ -250,9 +250,9 @@ enum status exec_memory_write(const struct exec_memory *memory, const struct pla
 }
 
 /* In odd steps a gradient and its parts have the memory of the pending one, and the reverse. So the
- * gradient of a step is the pending one of the next step without a copy. Waits need not know this:
- * by the plan, UPDATE reads the gradient and changes the pending one, so it is done with both
- * memories before the next step writes a gradient. */
+ * gradient of a step is the pending one of the next step without a copy. The waits of the plan
+ * suffice, because there UPDATE reads the gradient and changes the pending one. So it has finished
+ * with both memories before the next step writes a gradient. */
 static void exchange(struct exec *exec, int grads, int pending)
 {
   const struct plan *plan = exec->plan;

@@ -160,7 +160,7 @@ static void add_attributes(struct trace_span *span, const struct instr *instr,
   if (!op_rows[instr->op].updates)
     return;
   add_text(span, "optimizer", optim_ops(attr->optimizer)->name);
-  if (instr->op == OP_UPDATE && attr->lr_scale != 1) {
+  if (attr->lr_scale != 0 && attr->lr_scale != 1) {
     snprintf(decimals->lr_scale, sizeof decimals->lr_scale, "%g", attr->lr_scale);
     add_text(span, "lr_scale", decimals->lr_scale);
   }

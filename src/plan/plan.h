@@ -189,11 +189,11 @@ enum { SUM_SHARED_SENT, SUM_SHARED_SHARD };
  *   part of the gradient that was sent, at its place. GATHER_SHARD and GATHER_GRADS_PIECE may be
  *   such parts too.
  * - UPDATE of a speculative unit (policy.timing) changes masters and states by the gradient of the
- *   step before, whose norm is known by now. It writes the working copy that the gradient of this
- *   step will lead to if it is not clipped, unless the step before was: then this one probably is
- *   too, and REPAIR writes the copy. The gradient is kept for the next step: the two buffers change
- *   places, so after UPDATE the bytes of UPDATE_GRADS are those of UPDATE_PENDING. exec_drain()
- *   changes masters and states by the gradients that still wait.
+ *   step before. Its norm is known by now. Then it writes the working copy that the gradient of
+ *   this step leads to if the step is not clipped. If the step before was clipped, it leaves the
+ *   working copy to REPAIR. The gradient is kept for the next step: UPDATE_GRADS and UPDATE_PENDING
+ *   exchange their memory after each step. exec_drain() changes masters and states by the gradients
+ *   that still wait.
  * - The transient arena of TIER_SHARED has a region for each member of the group, with the same
  *   offsets. Other members read it only during SUM_SHARED, which waits for all members at its
  *   beginning and end.

@@ -49,7 +49,7 @@ static void print_uses(const struct plan *plan, const struct instr *instr, FILE 
     fprintf(to, " clipped to %g", instr->attr.clip);
   if (instr->attr.optimizer != OPTIM_adamw)
     fprintf(to, " by %s", optim_ops(instr->attr.optimizer)->name);
-  if (instr->op == OP_UPDATE && instr->attr.lr_scale != 1)
+  if (instr->attr.lr_scale != 0 && instr->attr.lr_scale != 1)
     fprintf(to, " at %g of the learning rate", instr->attr.lr_scale);
   if (instr->attr.stochastic)
     fprintf(to, " rounded at random");

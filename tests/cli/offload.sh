@@ -40,7 +40,8 @@ done
 train 2 narrow "$(micro 2)" run.compute=bf16
 train 2 narrow_unclipped "$(micro 2)" run.compute=bf16 optim.clip=0
 
-# Transfers x activations; window, update and moments take turns.
+# Transfers x activations; window, update and moments take turns. offload_clip.sh has the cases of
+# speculative updates.
 turn=0
 for activations in keep recompute host nvme recompute,host keep_host; do
   for params in shard full; do
@@ -48,6 +49,7 @@ for activations in keep recompute host nvme recompute,host keep_host; do
       turn=$((turn + 1))
       ranks=$((2 + turn / 2 % 2))
       reference=plain$ranks update=optim.update=deferred state=optim.state=host
+      if test $((turn / 2 % 3)) = 2; then update=optim.update=speculative; fi
       if test $((turn / 3 % 2)) = 1; then
         reference=unclipped$ranks update="optim.update=immediate optim.clip=0"
       fi

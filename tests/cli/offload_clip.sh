@@ -139,12 +139,26 @@ same end-deferred end-speculative
 "$SLUICE" ckpt diff "$(newest deferred)" "$(newest end-speculative)" > diff.out || {
   cat diff.out >&2; die "steps that were not finite have changed the state"; }
 
-# By default units are updated so.
+# By default units are updated so if a step is one micro-batch.
 # shellcheck disable=SC2046,SC2086 # assignments
 {
-  train 2 default $(micro 2) $host
-  grep -q "as soon as their gradients arrive, and repaired" default.log ||
-    die "masters in host memory are not updated early by default"
+  early="as soon as their gradients arrive, and repaired"
+  train 2 default data.micro_batch=6 $host
+  grep -q "$early" default.log || die "masters in host memory are not updated early by default"
+  for keys in "$(micro 2)" "data.micro_batch=6 transfer.grads=cpu_reduce"; do
+    rm -rf default
+    train 2 default $keys $host
+    ! grep -q "$early" default.log || die "with $keys units are updated early by default"
+  done
 }
+# Forecasts see that early updates are hidden, and that clipped steps are not slower than before.
+"$SLUICE" plan "$top_srcdir/inputs/qwen2.5-7b.yaml" run.device=cuda ranks=2 local_ranks=2 $host \
+  data.sequence=1024 data.micro_batch=16 data.batch=32 list=false \
+  rates="$top_srcdir/doc/measured/offload-h200x2-rates-fourth.yaml" > plan.out ||
+  { cat plan.out >&2; die "no forecast"; }
+awk '$1 == "deferred" && NF == 7 { step = $2; clipped = $4 }
+  $1 == "speculative" && NF == 7 { good = $2 < 0.8 * step && $4 < clipped && $4 > $2 }
+  END { exit !(good && step == clipped) }' plan.out ||
+  { cat plan.out >&2; die "the forecast of updates"; }
 fails 2 "optim.update (command line) is speculative, which is for masters in host memory" \
   "$SLUICE" train tiny.yaml optim.update=speculative

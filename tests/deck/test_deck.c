@@ -472,7 +472,7 @@ static void test_tiers(void **state)
     int ranks, local_ranks;
     struct deck_policy policy;
   } known[] = {
-      {true, "", 4, 4, {.host_state = true}},
+      {true, "", 4, 4, {.host_state = true, .speculative = true}},
       {true,
        "transfer.params=full transfer.grads=cpu_reduce",
        4,
@@ -497,26 +497,42 @@ static void test_tiers(void **state)
        "transfer.params=full shard.strategy=hybrid_shard shard.group=node",
        8,
        4,
-       {.host_state = true, .params_full = true}},
+       {.host_state = true, .params_full = true, .speculative = true}},
       {true,
        "transfer.params=full shard.strategy=hybrid_shard shard.group=2",
        8,
        4,
-       {.host_state = true, .params_full = true}},
+       {.host_state = true, .params_full = true, .speculative = true}},
       {true, "transfer.grads=cpu_reduce", 8, 2, {.host_state = true, .cpu_reduce = true}},
       {true, "optim.clip=0", 2, 2, {.host_state = true, .immediate = true}},
       {true, "optim.clip=0 optim.update=immediate", 2, 2, {.host_state = true, .immediate = true}},
       {true, "optim.clip=0 optim.update=deferred", 2, 2, {.host_state = true}},
-      {true, "optim.clip=0 optim.nonfinite=skip", 2, 2, {.host_state = true}},
-      {true, "optim.clip=0.5", 2, 2, {.host_state = true}},
-      {true, "optim.moments=bf16", 2, 2, {.host_state = true, .moments = DTYPE_BF16}},
-      {true, "optim.state=nvme", 2, 2, {.host_state = true, .nvme_state = 1}},
+      {true, "optim.clip=0 optim.nonfinite=skip", 2, 2, {.host_state = true, .speculative = true}},
+      {true, "optim.clip=0.5", 2, 2, {.host_state = true, .speculative = true}},
+      {true, "optim.clip=0.5 optim.update=deferred", 2, 2, {.host_state = true}},
+      {true, "data.micro_batch=1", 2, 2, {.host_state = true}},
+      {true,
+       "data.micro_batch=1 optim.update=speculative",
+       2,
+       2,
+       {.host_state = true, .speculative = true}},
+      {true,
+       "transfer.grads=cpu_reduce optim.update=speculative",
+       2,
+       2,
+       {.host_state = true, .cpu_reduce = true, .speculative = true}},
+      {true,
+       "optim.moments=bf16",
+       2,
+       2,
+       {.host_state = true, .speculative = true, .moments = DTYPE_BF16}},
+      {true, "optim.state=nvme", 2, 2, {.host_state = true, .speculative = true, .nvme_state = 1}},
       {true,
        "optim.state=nvme optim.state_share=0.25",
        2,
        2,
-       {.host_state = true, .nvme_state = 0.25}},
-      {true, "tiers.resident=3", 2, 2, {.host_state = true, .resident = 3}},
+       {.host_state = true, .speculative = true, .nvme_state = 0.25}},
+      {true, "tiers.resident=3", 2, 2, {.host_state = true, .speculative = true, .resident = 3}},
       {false, "tiers.resident=3", 2, 2, {.host_state = false}},
       {false, "shard.gathered=3", 2, 2, {.gathered = 3}},
       {false, "optim.clip=0", 2, 2, {.host_state = false}},
@@ -574,9 +590,7 @@ static void test_tiers(void **state)
     assert_int_equal(policy.cpu_reduce, expected->cpu_reduce);
     assert_int_equal(policy.one_node, known[i].local_ranks >= shape.group);
     assert_int_equal(policy.immediate, expected->immediate);
-    assert_int_equal(policy.speculative, policy.host_state && !policy.immediate &&
-                                             deck.optim.update != DECK_UPDATE_DEFERRED &&
-                                             deck.transfer.grads != DECK_CPU_REDUCE);
+    assert_int_equal(policy.speculative, expected->speculative);
     assert_codec(&policy.grads, &expected->grads);
     assert_codec(&policy.weights, &expected->weights);
     assert_int_equal(policy.difference, expected->difference);
