@@ -6,7 +6,8 @@ packages_build="gcc libc6-dev make autoconf automake pkg-config libopenmpi-dev o
 libhdf5-openmpi-dev libhwloc-dev libopenblas-dev
   libyaml-dev libpcre2-dev libutf8proc-dev zlib1g-dev libpapi-dev"
 packages_check="libcmocka-dev hdf5-tools python3-h5py slurmctld slurmd slurm-client munge iproute2
-  procps groff-base zsh fish python3-jsonschema python3-yaml lmod"
+  procps groff-base zsh fish python3-jsonschema python3-yaml lmod python3-sphinx
+  python3-myst-parser"
 
 say() { printf '\n== %s\n' "$*"; }
 stop() {

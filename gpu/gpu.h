@@ -5,8 +5,8 @@
 #include "device/device.h"
 
 extern const struct device_ops cuda_ops;
-/* Number of GPUs that this process sees, 0 if there is none or no driver. -1 with the status set:
- * the driver is too old or does not start, so the number is unknown. */
+/* Number of GPUs that this process sees, 0 if there is none or no driver. If the driver is too old
+ * or does not start, the number is unknown: -1, with the status set. */
 int cuda_device_count(void);
 /* Its place in the PCI tree, "0000:1B:00.0". */
 enum status cuda_device_bus(int ordinal, char *out, int size);

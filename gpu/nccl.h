@@ -19,9 +19,9 @@ enum status nccl_id(void *id);
 /* Allocates the group before start(), so that a failure of one member happens before others wait
  * for it. Local. */
 enum status nccl_group_create(struct nccl_group **out);
-/* Starts the group on this thread's current GPU, which no other member may have. `name`, for NCCL's
- * messages and traces, must live as long as the group. one_node, the same on all members, says
- * whether all of them are on one node. Collective. */
+/* Starts the group on this thread's current GPU, which no other member may have. NCCL's messages
+ * and traces contain `name`, so it must live as long as the group. one_node: all members are on one
+ * node. Its value is the same on all members. Collective. */
 enum status nccl_group_start(struct nccl_group *group, const char *name, const void *id,
                              bool one_node, int size, int index);
 void nccl_group_destroy(struct nccl_group *group); /* takes NULL; Collective if it was started */

@@ -500,7 +500,7 @@ static enum status open_run(const struct arguments *arguments, const char *dir, 
   enum status status = newest_in(arguments, dir, &out->checkpoint);
   if (!status && !out->checkpoint)
     status = status_set(STATUS_INPUT,
-                        "%s holds no checkpoint (ckpt/*.h5) and no model (config.json)", dir);
+                        "%s holds no checkpoint (ckpt/step-*.h5) and no model (config.json)", dir);
   return status ? status : deck_of_checkpoint(arguments, out->checkpoint, &out->deck);
 }
 

@@ -143,9 +143,9 @@ void *exec_pointer(const struct exec *exec, int buffer);
  * memory; 0 if nothing is gathered between ranks. Call it before the first step. Collective. */
 enum status exec_measure_link(struct exec *exec, double *bytes_s);
 
-/* Times since the last call. For each lane: seconds that it ran instructions (`busy_s`; collectives
- * include the wait for peers), and seconds that it waited for tokens between the first and the last
- * one of a step. For the compute lane, if the device counts them: GEMM time and operations. Only
+/* Times since the last call, in seconds. busy_s: a lane ran instructions. Collectives include the
+ * wait for peers. wait_s: a lane waited for tokens between its first and its last instruction of a
+ * step. For the compute lane, if the device counts them: GEMM time and operations. Only
  * after exec_drain(). */
 struct exec_profile {
   double busy_s[LANE_COUNT], wait_s[LANE_COUNT], op_s[OP_COUNT], matmul_s, matmul_flops;

@@ -33,6 +33,15 @@ static void warn_ignored(const struct deck *deck, enum job_use use)
                keys[i].key);
 }
 
+static void warn_warmup(const struct deck *deck, enum job_use use)
+{
+  if ((use == JOB_TRAIN || use == JOB_TRAIN_AND_EVAL) && deck->optim.decay_steps == 0 &&
+      deck->optim.warmup > deck->run.steps)
+    log_warn("optim.warmup is %lld steps, but the run has %lld: the learning rate does not reach "
+             "optim.lr",
+             (long long)deck->optim.warmup, (long long)deck->run.steps);
+}
+
 static bool uses_lane(const struct plan *plan, enum plan_lane lane)
 {
   for (int i = 0; i < plan->n; i++)
@@ -199,6 +208,7 @@ void job_log(const struct job *job, enum job_use use)
   if (comm_rank(job->comm) != 0)
     return;
   warn_ignored(job->deck, use);
+  warn_warmup(job->deck, use);
   if (job_state_plan(job)->policy[0].across == ACROSS_NOTHING)
     log_warn("compress.across is node, and all ranks are on one node: no gradients are encoded");
   job_warn_without_effect(job->deck, use, job_list_plans(job, plans), plans);

@@ -1,6 +1,6 @@
-/* The policy of a unit: the tiers and types of its state, the codecs of its messages, the times of
- * its reduction and update, and the factor of its learning rate. The builder asks it instead of the
- * deck. */
+/* The policy of a unit: the tiers and types of its state, and the codecs of its messages. It also
+ * has the times of reduction and update, and the factor of the learning rate. The builder asks it
+ * instead of the deck. */
 #ifndef SLUICE_PLAN_POLICY_H
 #define SLUICE_PLAN_POLICY_H
 

@@ -7,9 +7,9 @@
  * packages. Each rank gets cores of its mask that are near its GPU. Ranks that may have the same
  * cores split them, along NUMA domains if their number fits the number of ranks.
  *
- * The cores of a rank with a GPU have three parts: the controller (threads that drive lanes, and
- * MPI), one core for I/O, and math on the host (optimizer workers). Without a GPU, all cores are
- * for math. */
+ * The cores of a rank with a GPU have three parts. The controller has the threads that drive lanes,
+ * and MPI. One core is for I/O. The others are for math on the host (optimizer workers). Without a
+ * GPU, all cores are for math. */
 #ifndef SLUICE_TOPO_TOPO_H
 #define SLUICE_TOPO_TOPO_H
 
@@ -132,9 +132,9 @@ struct topo_machine {
 };
 void topo_read_machine(const struct topo *topo, struct topo_machine *out);
 
-/* CPU time, in CPUs, that control groups grant a process; 0: unlimited. It is the least value of
- * the group and its ancestors (v2 cpu.max, v1 cpu.cfs_quota_us). `groups`: a file such as
- * /proc/self/cgroup. `root`: the mount point of the control groups. */
+/* CPU time, in CPUs, that control groups grant a process; 0: unlimited. The least value of the
+ * group and its ancestors counts (v2 cpu.max, v1 cpu.cfs_quota_us). The file `groups` is, for
+ * example, /proc/self/cgroup. Control groups are mounted at `root`. */
 double topo_cpu_quota(const char *groups, const char *root);
 
 /* This machine in one line, and how much of it this process may use: for `sluice doctor`. */

@@ -65,11 +65,14 @@ static void show_step(struct train_run *run, const struct train_step *last)
 {
   const double recent = stats_recent(&run->stats, 20);
   const double left = recent * (double)(run->deck->run.steps - run->step);
-  log_progress(
-      2, "step %lld/%lld  loss %.4f  norm %.3f  lr %.2e  %.0f tokens/s  ETA %lld:%02lld:%02lld",
-      (long long)run->step, (long long)run->deck->run.steps, last->result.loss,
-      last->result.grad_norm, last->lr, (double)train_step_tokens(run) / recent,
-      (long long)left / 3600, (long long)left / 60 % 60, (long long)left % 60);
+  char norm[32];
+  snprintf(norm, sizeof norm, last->result.grad_norm < 1e6 ? "%.3f" : "%.3e",
+           last->result.grad_norm);
+  log_progress(2,
+               "step %lld/%lld  loss %.4f  norm %s  lr %.2e  %.0f tokens/s  ETA %lld:%02lld:%02lld",
+               (long long)run->step, (long long)run->deck->run.steps, last->result.loss, norm,
+               last->lr, (double)train_step_tokens(run) / recent, (long long)left / 3600,
+               (long long)left / 60 % 60, (long long)left % 60);
 }
 
 /* The counts of steps and samples are still those of the step before. */

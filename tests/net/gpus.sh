@@ -1,9 +1,9 @@
 #!/bin/bash
 # Two hosts of one GPU each: tests/net/gpus.sh SLUICE OUT [DEVICE]
-# Runs every strategy, offload, each transport, checkpoints, resume and faults on two hosts of
-# tests/net/rig.sh. DEVICE is cuda, or host for a trial on CPUs. Oracles:
-# - the same two ranks on one host: losses, parameters and moments have the same bits;
-# - the plan: bytes on each interface per step are within 5 %, without headers of 66 bytes a packet;
+# It runs every strategy, offload, each transport, checkpoints, resume and faults. The hosts are
+# those of tests/net/rig.sh. DEVICE is cuda, or host for a trial on CPUs. Oracles:
+# - the same two ranks on one host: losses, parameters and moments are bitwise identical;
+# - the plan: bytes per step on each interface are within 5 %, without 66 bytes of header per packet;
 # - each fault ends as documented within comm.timeout and a start, and the right rank or host is
 #   named; no process of Sluice is left. Faults: a killed rank, a killed host, a link that is down
 #   for 5 s, a link that stays down, a link at 1 % of its rate.

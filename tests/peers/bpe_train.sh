@@ -1,9 +1,9 @@
 #!/bin/sh
-# tests/peers/bpe_train.sh SLUICE PYTHON CORPUS.jsonl [VOCAB] [PATTERN] [PAIRS]: alternately runs
-# `sluice tokenizer train` on one rank and the Rust trainer of `tokenizers` on one thread, on the
-# same documents. It prints each pair, whether the merges are equal, and the median ratio. Sluice's
-# time includes reading the file, the other's does not. PYTHON has tokenizers. Not part of make
-# check: it measures.
+# tests/peers/bpe_train.sh SLUICE PYTHON CORPUS.jsonl [VOCAB] [PATTERN] [PAIRS]: runs two trainers
+# alternately on the same documents: `sluice tokenizer train` on one rank, and the Rust trainer of
+# `tokenizers` on one thread. It prints each pair, whether the merges are equal, and the median
+# ratio. Sluice's time includes reading the file, the other's does not. PYTHON has tokenizers. Not
+# part of make check: it measures.
 set -eu
 test $# -ge 3 || {
   echo "usage: tests/peers/bpe_train.sh SLUICE PYTHON CORPUS.jsonl [VOCAB] [PATTERN] [PAIRS]" \

@@ -549,8 +549,8 @@ static void a_folder_that_can_be_is_left_as_it_is(void **state)
   mem_free(mine);
 }
 
-/* A limit is reached during a transfer: the disk writes up to it and reports the reason. `shift` is
- * the offset of the memory from a block; 0: without the page cache, if the disk allows it. */
+/* A limit is reached during a transfer: the disk writes up to it and reports the reason. The memory
+ * is `shift` bytes after a block. With 0, the page cache is not used if the disk allows it. */
 static void write_up_to_a_limit(int64_t shift)
 {
   struct rlimit before;
