@@ -3,7 +3,7 @@
 # It runs every strategy, offload, each transport, checkpoints, resume and faults. The hosts are
 # those of tests/net/rig.sh. DEVICE is cuda, or host for a trial on CPUs. Oracles:
 # - the same two ranks on one host: losses, parameters and moments are bitwise identical;
-# - the plan: bytes per step on each interface are within 5 %, without 66 bytes of header per packet;
+# - the plan: bytes per step on each interface are within 5 %, without 66 bytes of each packet;
 # - each fault ends as documented within comm.timeout and a start, and the right rank or host is
 #   named; no process of Sluice is left. Faults: a killed rank, a killed host, a link that is down
 #   for 5 s, a link that stays down, a link at 1 % of its rate.
