@@ -443,7 +443,7 @@ const struct op_row op_rows[OP_COUNT] = {
                 .extent = EXTENT_OWNED),
             [REPAIR_MASTER] = READS("master", .place = PLACE_STATE, .type = TYPE_MASTER,
                 .extent = EXTENT_OWNED, .role = ROLE_MASTER),
-            [REPAIR_WORKING] = CHANGES("working", .place = PLACE_WORKING, .type = TYPE_WINDOW,
+            [REPAIR_WORKING] = CHANGES("working", .place = PLACE_WORKING, .type = TYPE_COMPUTE,
                 .extent = EXTENT_OWNED, .role = ROLE_WORKING),
             [REPAIR_STATE] = STATE(READS, "state 1", PLACE_STATE, ROLE_STATE, 0),
             [REPAIR_STATE + 1] = STATE(READS, "state 2", PLACE_STATE, ROLE_STATE, 1),

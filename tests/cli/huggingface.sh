@@ -167,8 +167,8 @@ fails 3 "it has no optimizer state to go on from; start from it with train.init"
 # A checkpoint may have any name; a run goes on from where it began.
 cp "$(newest half)" saved
 start 2 named --resume saved
-fails 2 "train.init is base.h5 (command line), but the run in half, which --resume auto goes on \
-with, began from hf-2" \
+fails 2 "train.init is base.h5 (command line), but --resume auto continues the run in half, which \
+began from hf-2: set train.init=hf-2, or choose another run.dir" \
   on 2 "$SLUICE" train start.yaml run.dir=half train.init=base.h5 --resume auto
 fails 2 "train.init=base.h5 is given together with the model folder hf: name one model" \
   "$SLUICE" eval hf train.init=base.h5

@@ -337,8 +337,9 @@ static void keys_that_are_named_make_it_fit(void **state)
   limits.host = 2 * plan_tier_bytes(&sized.plan, TIER_HOST) - 1;
   sized_close(&sized);
   assert_in_range(check_cures(2, host,
-                              ": use optim.moments=bf16 (which changes the numbers), or more nodes "
-                              "with fewer ranks on each",
+                              ": use optim.update=deferred, or optim.state=nvme, or "
+                              "optim.moments=bf16 (which changes the numbers), or more nodes with "
+                              "fewer ranks on each",
                               &limits),
                   1, 3);
   open_with(&sized, 4, disk);
