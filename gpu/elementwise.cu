@@ -1,6 +1,6 @@
 /* Element by element: activations and their gradients, sums, casts, rotary positions, bias
  * gradients. A thread reads all that it needs before it writes, so outputs may lie on inputs. */
-#include "gpu/common.cuh"
+#include "gpu/fp8.cuh"
 #include "gpu/kernels.h"
 
 namespace {
@@ -116,8 +116,10 @@ void run_finish(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld,
 
 /* --- SwiGLU -------------------------------------------------------------- */
 
-template <typename T, int W>
-__global__ void __launch_bounds__(THREADS) swiglu(int64_t rows, int64_t F, const T *gu, T *y)
+/* CODED: y is `code` and `scale`. A tile is 16 packs of a row, which 16 threads have. */
+template <typename T, int W, bool CODED>
+__global__ void __launch_bounds__(THREADS)
+    swiglu(int64_t rows, int64_t F, const T *gu, T *y, uint8_t *code, float *scale)
 {
   int64_t row[EACH], f[EACH];
   pack<T, W> g[EACH], u[EACH];
@@ -138,7 +140,10 @@ __global__ void __launch_bounds__(THREADS) swiglu(int64_t rows, int64_t F, const
       const float x = to_float(g[e].at[k]);
       g[e].at[k] = from_float<T>(__fdividef(x, 1.0f + __expf(-x)) * to_float(u[e].at[k]));
     }
-    store<T, W>(y + row[e] * F + f[e], g[e]);
+    if constexpr (CODED)
+      code_tile(g[e], code + row[e] * F + f[e], scale + f[e] / FP8_TILE * rows + row[e]);
+    else
+      store<T, W>(y + row[e] * F + f[e], g[e]);
   }
 }
 
@@ -170,8 +175,8 @@ __global__ void __launch_bounds__(THREADS)
 template <typename T, int W>
 void run_swiglu(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu, void *y)
 {
-  swiglu<T, W><<<grid_of(pieces_of(rows * (F / W), EACH)), THREADS, 0, launch->stream>>>(
-      rows, F, (const T *)gu, (T *)y);
+  swiglu<T, W, false><<<grid_of(pieces_of(rows * (F / W), EACH)), THREADS, 0, launch->stream>>>(
+      rows, F, (const T *)gu, (T *)y, NULL, NULL);
 }
 
 template <typename T, int W>
@@ -414,6 +419,16 @@ void gpu_swiglu(const gpu_launch *launch, int64_t rows, int64_t F, const void *g
   } else {
     run_swiglu<float, 1>(launch, rows, F, gu, y);
   }
+}
+
+void gpu_swiglu_coded(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu,
+                      uint8_t *code, float *scale)
+{
+  if (rows * F == 0)
+    return;
+  const unsigned grid = grid_of(pieces_of(rows * (F / TILE_EACH), EACH));
+  swiglu<bf16, TILE_EACH, true>
+      <<<grid, THREADS, 0, launch->stream>>>(rows, F, (const bf16 *)gu, NULL, code, scale);
 }
 
 void gpu_swiglu_backward(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu,

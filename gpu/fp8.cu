@@ -1,15 +1,12 @@
 /* Operands of products in fp8: a block of threads codes 128 x 128 elements, which it reads once.
  * Thread (g, c) of 16 x 16 has 8 x 8 of them, rows 8 g and columns 8 c. Codes and scales are the
  * host's bits. */
-#include <cuda_fp8.h>
-
-#include "gpu/common.cuh"
+#include "gpu/fp8.cuh"
 #include "gpu/kernels.h"
 
 namespace {
 
 constexpr int EACH = 8, GROUPS = FP8_TILE / EACH, THREADS = GROUPS * GROUPS;
-constexpr unsigned ALL_LANES = 0xFFFFFFFF;
 
 struct place {
   int g, c;
@@ -18,35 +15,6 @@ struct place {
 __device__ __forceinline__ place my_place()
 {
   return {(int)threadIdx.x / GROUPS, (int)threadIdx.x % GROUPS};
-}
-
-__device__ __forceinline__ uint32_t magnitude(bf16 x)
-{
-  return (uint32_t)(__bfloat16_as_ushort(x) & 0x7fff) << 16;
-}
-
-/* Codes of 4 elements. A group with an element that is not finite has a scale of NaN. */
-__device__ __forceinline__ uint32_t codes_of(const float *x, float factor)
-{
-  uint32_t word = 0;
-#if __CUDA_ARCH__ >= 890
-#pragma unroll
-  for (int i = 0; i < 4; i += 2) {
-    const float2 pair = make_float2(x[i] * factor, x[i + 1] * factor);
-    word |= (uint32_t)__nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E4M3) << (8 * i);
-  }
-#else
-#pragma unroll
-  for (int i = 0; i < 4; i++)
-    word |= (uint32_t)(factor == factor ? fp8_code(x[i], factor) : FP8_NAN) << (8 * i);
-#endif
-  return word;
-}
-
-/* The factor of the elements of a group; NaN: all their codes are NaN. */
-__device__ __forceinline__ float factor_of(float scale)
-{
-  return scale == scale ? fp8_inverse(scale) : scale;
 }
 
 /* The largest magnitudes of the thread's rows or columns, over all threads that share them. */

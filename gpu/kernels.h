@@ -27,6 +27,8 @@ size_t gpu_norm_workspace(int multiprocessors, int64_t rows, int64_t groups, int
 
 void gpu_rope(const struct gpu_launch *launch, const struct rope *op);
 void gpu_swiglu(const struct gpu_launch *launch, int64_t rows, int64_t F, const void *gu, void *y);
+void gpu_swiglu_coded(const struct gpu_launch *launch, int64_t rows, int64_t F, const void *gu,
+                      uint8_t *code, float *scale);
 void gpu_swiglu_backward(const struct gpu_launch *launch, int64_t rows, int64_t F, const void *gu,
                          const void *dy, void *dgu, void *y);
 void gpu_fp8_quantise(const struct gpu_launch *launch, const struct fp8_quantise *op);

@@ -28,6 +28,7 @@ gpu_sources = \
 	gpu/attention_schedule.h \
 	gpu/classifier.cu \
 	gpu/common.cuh \
+	gpu/fp8.cuh \
 	gpu/cuda.h \
 	gpu/device.c \
 	gpu/elementwise.cu \

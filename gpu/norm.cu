@@ -8,7 +8,7 @@
  * grid depends on the shape and the GPU only, so the sums have one order. */
 #include <cuda_pipeline.h>
 
-#include "gpu/common.cuh"
+#include "gpu/fp8.cuh"
 #include "gpu/kernels.h"
 
 namespace {
@@ -78,7 +78,8 @@ template <typename T, int W, int P> __device__ __forceinline__ void keep_packed(
         asm volatile("" : "+r"(reinterpret_cast<int *>(&x[p])[i]));
 }
 
-template <typename T, int W, int P, bool RMS, bool ADD>
+/* CODED: y is op.code and op.scale. A tile is 16 packs, which 16 neighbouring threads have. */
+template <typename T, int W, int P, bool RMS, bool ADD, bool CODED>
 __global__ void __launch_bounds__(W == 8 && P == 16 ? FORWARD_THREADS : MOST_THREADS)
     forward(const row_norm op)
 {
@@ -168,7 +169,11 @@ __global__ void __launch_bounds__(W == 8 && P == 16 ? FORWARD_THREADS : MOST_THR
       const float hat = (to_float(a[p].at[i]) - mean) * rstd;
       v[i] = RMS ? hat * to_float(gamma.at[i]) : hat * to_float(gamma.at[i]) + to_float(beta.at[i]);
     }
-    store<T, W>(y + c, rounded<T, W>(v));
+    if constexpr (CODED)
+      code_tile(rounded<T, W>(v), op.code + row * op.C + c,
+                op.scale + c / FP8_TILE * op.rows + row);
+    else
+      store<T, W>(y + c, rounded<T, W>(v));
   }
 }
 
@@ -185,17 +190,26 @@ template <int W> shape forward_shape(int64_t C)
   return {packs, warps_of(pieces_of(all, packs)), 1};
 }
 
-template <typename T, int W, int P>
-void run_forward(const gpu_launch *launch, const row_norm *op, const shape &s)
+template <typename T, int W, int P, bool CODED>
+void launch_forward(const gpu_launch *launch, const row_norm *op, const shape &s)
 {
   const dim3 block(s.threads, s.rows);
   const unsigned grid = (unsigned)pieces_of(op->rows * op->groups, s.rows);
   if (op->mean)
-    op->add ? forward<T, W, P, false, true><<<grid, block, 0, launch->stream>>>(*op)
-            : forward<T, W, P, false, false><<<grid, block, 0, launch->stream>>>(*op);
+    op->add ? forward<T, W, P, false, true, CODED><<<grid, block, 0, launch->stream>>>(*op)
+            : forward<T, W, P, false, false, CODED><<<grid, block, 0, launch->stream>>>(*op);
   else
-    op->add ? forward<T, W, P, true, true><<<grid, block, 0, launch->stream>>>(*op)
-            : forward<T, W, P, true, false><<<grid, block, 0, launch->stream>>>(*op);
+    op->add ? forward<T, W, P, true, true, CODED><<<grid, block, 0, launch->stream>>>(*op)
+            : forward<T, W, P, true, false, CODED><<<grid, block, 0, launch->stream>>>(*op);
+}
+
+template <typename T, int W, int P>
+void run_forward(const gpu_launch *launch, const row_norm *op, const shape &s)
+{
+  if constexpr (sizeof(T) == 2 && W == TILE_EACH)
+    if (op->code)
+      return launch_forward<T, W, P, true>(launch, op, s);
+  launch_forward<T, W, P, false>(launch, op, s);
 }
 
 template <typename T, int W> void choose_forward(const gpu_launch *launch, const row_norm *op)

@@ -107,12 +107,38 @@ enum status cuda_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64
   return cuda_check_launch("a bias gradient");
 }
 
+/* An output in fp8, in tiles, from operands whose addresses and distances of rows in bytes are in
+ * `bits`. */
+static enum status check_coded(struct lane *lane, int64_t rows, int64_t columns, uintptr_t bits)
+{
+  if (!lane->device->model.fp8)
+    return status_set(STATUS_UNSUPPORTED, "%s has no products in fp8 with a scale per 128 elements",
+                      lane->device->product);
+  if (columns % FP8_TILE || bits % 16)
+    return status_set(STATUS_INTERNAL,
+                      "an output in fp8 of %lld x %lld elements: rows must be multiples of %d, and "
+                      "aligned to 16 bytes",
+                      (long long)rows, (long long)columns, FP8_TILE);
+  return STATUS_OK;
+}
+
+static uintptr_t bits_of_norm(const struct row_norm *op)
+{
+  return (uintptr_t)op->x | (uintptr_t)op->add | (uintptr_t)op->sum | (uintptr_t)op->gamma |
+         (uintptr_t)op->beta | (uintptr_t)op->code | (uintptr_t)(op->x_stride * 2) |
+         (uintptr_t)(op->y_stride * 2);
+}
+
 enum status cuda_norm(struct lane *lane, const struct row_norm *op)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   enum status status = check_norm(op->C);
+  if (!status && op->code)
+    status = check_coded(lane, op->rows, op->C, bits_of_norm(op));
   if (status)
     return status;
+  if (op->code && op->groups != 1)
+    return status_set(STATUS_INTERNAL, "a norm of %lld groups in fp8", (long long)op->groups);
   gpu_norm_forward(&launch, op);
   return cuda_check_launch("a norm");
 }
@@ -156,6 +182,17 @@ enum status cuda_swiglu(struct lane *lane, int64_t rows, int64_t F, const void *
   const struct gpu_launch launch = cuda_launch(lane);
   gpu_swiglu(&launch, rows, F, gu, y);
   return cuda_check_launch("SwiGLU");
+}
+
+enum status cuda_swiglu_coded(struct lane *lane, int64_t rows, int64_t F, const void *gu,
+                              uint8_t *code, float *scale)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  const enum status status = check_coded(lane, rows, F, (uintptr_t)gu | (uintptr_t)code);
+  if (status)
+    return status;
+  gpu_swiglu_coded(&launch, rows, F, gu, code, scale);
+  return cuda_check_launch("SwiGLU in fp8");
 }
 
 enum status cuda_swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu,

@@ -39,6 +39,10 @@ OPERATION(rope, (struct lane *lane, const struct rope *op), (lane, op),
 OPERATION(swiglu, (struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y),
           (lane, rows, F, gu, y),
           CLASS_ACTIVATIONS, bytes_of(lane, 3.0 * rows * F))
+OPERATION(swiglu_coded, (struct lane *lane, int64_t rows, int64_t F, const void *gu, uint8_t *code,
+                         float *scale),
+          (lane, rows, F, gu, code, scale),
+          CLASS_ACTIVATIONS, bytes_of(lane, 2.0 * rows * F) + 1.0 * rows * F)
 OPERATION(swiglu_backward, (struct lane *lane, int64_t rows, int64_t F, const void *gu,
                             const void *dy, void *dgu, void *y),
           (lane, rows, F, gu, dy, dgu, y),

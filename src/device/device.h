@@ -123,6 +123,10 @@ struct row_norm {
   const void *gamma, *beta;
   void *y;
   float *mean, *rstd;
+  /* y in fp8 instead, in tiles along C (device/fp8.h), if the device has model.fp8. With groups 1.
+   * NULL: not wanted. */
+  uint8_t *code;
+  float *scale;
 };
 /* dx (= or += by dx_accumulate) from dy; dgamma, dbeta [C] (= or += by accumulate; NULL: not
  * wanted). x is the normalised input (`sum` above). dx may be dy. Sums over tokens as for any
@@ -255,10 +259,12 @@ struct device_ops {
   enum status (*matmul)(struct lane *lane, const struct matmul *op);
   /* An operand of products in fp8. Only for devices of model.fp8. */
   enum status (*fp8_quantise)(struct lane *lane, const struct fp8_quantise *op);
-  /* The same for a weight of which each rank has a part. fp8_largest(): the scale of a block, taken
-   * as an integer, becomes the bits of the largest magnitude of the block's elements in this part
-   * if they are more. fp8_merge(): out[i] = the most of `parts` integers received[j * n + i].
-   * fp8_scales(): the scales of a weight of rows x columns from such integers, in place. */
+  /* The same for a weight of which each rank has a part. Until fp8_scales(), the scale of a block
+   * holds the bits of the largest magnitude of its elements, an integer.
+   * - fp8_largest() raises it to the largest of this part.
+   * - fp8_merge(): out[i] = the most of the `parts` integers received[j * n + i].
+   * - fp8_scales() makes the scales of a weight of rows x columns, in place.
+   * - fp8_code() codes a part. fp8_turn() copies a transpose. */
   enum status (*fp8_largest)(struct lane *lane, const struct fp8_part *op);
   enum status (*fp8_merge)(struct lane *lane, int64_t n, int parts, const uint32_t *received,
                            uint32_t *out);
@@ -278,6 +284,9 @@ struct device_ops {
   /* SwiGLU (Shazeer 2020, arXiv:2002.05202): y[rows, F] = silu(g) * u, where a row of gu holds g
    * [F], then u [F]. */
   enum status (*swiglu)(struct lane *lane, int64_t rows, int64_t F, const void *gu, void *y);
+  /* The same with y in fp8, in tiles along F, if the device has model.fp8. */
+  enum status (*swiglu_coded)(struct lane *lane, int64_t rows, int64_t F, const void *gu,
+                              uint8_t *code, float *scale);
   /* dgu = gradients with respect to g and u from dy. y (NULL: not wanted) = the activation again,
    * for the gradient of the next weights. The output y may be dy, and dgu may be gu. */
   enum status (*swiglu_backward)(struct lane *lane, int64_t rows, int64_t F, const void *gu,

@@ -35,10 +35,10 @@ struct fp8_quantise {
   float *scale;
 };
 
-/* Elements [begin, end) of a weight with rows of `columns` elements, row after row, in fp32 or in
- * bf16. fp32 is rounded to bf16 first. x and code are at element `begin`. scale: of the whole
- * weight, in blocks. Ranks that have parts of one block find its scale together, so every part has
- * the codes that fp8_quantise() gives the whole weight in bf16. begin and end are multiples of 4,
+/* Elements [begin, end) of a weight, row after row. A row has `columns` elements. Their type is
+ * fp32 or bf16, and fp32 is rounded to bf16 first. x and code are at element `begin`. scale: of the
+ * whole weight, in blocks. Ranks that have parts of one block find its scale together. So the codes
+ * are those that fp8_quantise() gives the whole weight in bf16. begin and end are multiples of 4,
  * x is aligned to 16 bytes and code to 4. */
 struct fp8_part {
   int64_t columns, begin, end;

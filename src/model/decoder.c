@@ -246,8 +246,9 @@ struct backward_work {
   struct turned turned;
   void *dattended;   /* [R, HD] */
   void *attention_y; /* [R, C] output of norm 1, then its gradient; on top of dattended */
-  /* Rooms of products: of the gradient by the activation, on top of dgate_up; of down's weight,
-   * next to the activation; of gate and up, on top of the activation; of attention's. */
+  /* The rooms of products in fp8. fp8_down, of the gradient by the activation, is on top of
+   * dgate_up. fp8_down_weight is next to the activation, fp8_gate_up on top of it. fp8_attention is
+   * next to dattended. */
   struct fp8_room fp8_down, fp8_down_weight, fp8_gate_up, fp8_attention;
   void *scratch;
   size_t scratch_bytes;
@@ -288,7 +289,7 @@ static struct forward_work lay_forward(struct carve *from, const struct model *m
   return w;
 }
 
-/* What the feed-forward part uses. */
+/* The pieces of the feed-forward part. */
 static void lay_backward_mlp(struct carve *from, const struct model *model, int64_t R,
                              struct backward_work *w)
 {
@@ -475,12 +476,18 @@ static enum status forward_mlp(const struct run *run, const struct forward_work 
 {
   const struct pass *pass = &run->pass;
   const struct device_ops *ops = pass->lane->device->ops;
-  enum status status = fused_forward(pass, &run->block.gate_up, w->y, run->saved.gate_up);
+  const struct fp8_operand codes = pass->fp8.a;
+  enum status status =
+      fused_forward(pass, &run->block.gate_up, coded(pass, w->y), run->saved.gate_up);
   if (status || !x_out)
     return status;
-  status = ops->swiglu(pass->lane, pass->rows, run->n.F, run->saved.gate_up, w->activation);
+  status = pass->fp8.use
+               ? ops->swiglu_coded(pass->lane, pass->rows, run->n.F, run->saved.gate_up, codes.code,
+                                   codes.scale)
+               : ops->swiglu(pass->lane, pass->rows, run->n.F, run->saved.gate_up, w->activation);
   if (status == STATUS_OK)
-    status = linear_forward_add(pass, &run->block.down, w->activation, run->saved.middle, x_out);
+    status = linear_forward_add(pass, &run->block.down, coded(pass, w->activation),
+                                run->saved.middle, x_out);
   return status;
 }
 
@@ -503,9 +510,10 @@ enum status decoder_block_forward(const struct model *model, struct lane *lane, 
   if (!cache)
     run.pass.fp8 = fp8_of(model, unit, w.fp8);
 
-  enum status status = norm_forward(&run.pass, &run.block.norm_1, x_in, NULL, NULL, w.y, w.stats);
+  void *const y = coded(&run.pass, w.y);
+  enum status status = norm_forward(&run.pass, &run.block.norm_1, x_in, NULL, NULL, y, w.stats);
   if (status == STATUS_OK)
-    status = fused_forward(&run.pass, &run.block.qkv, w.y, run.saved.qkv);
+    status = fused_forward(&run.pass, &run.block.qkv, y, run.saved.qkv);
   if (status == STATUS_OK)
     status = turn_heads(&run, cache ? cache->past : 0, &w.turned);
   if (status == STATUS_OK && cache)
@@ -516,7 +524,7 @@ enum status decoder_block_forward(const struct model *model, struct lane *lane, 
     status = linear_forward(&run.pass, &run.block.projection, run.saved.attended, w.branch);
   if (status == STATUS_OK)
     status =
-        norm_forward(&run.pass, &run.block.norm_2, x_in, w.branch, run.saved.middle, w.y, w.stats);
+        norm_forward(&run.pass, &run.block.norm_2, x_in, w.branch, run.saved.middle, y, w.stats);
   if (status == STATUS_OK)
     status = forward_mlp(&run, &w, x_out);
   return status;

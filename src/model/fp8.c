@@ -67,7 +67,7 @@ static int64_t bytes_at(const struct model *model, const struct model_param *par
   return (elements * size + FP8_ALIGN - 1) / FP8_ALIGN * FP8_ALIGN;
 }
 
-/* Of the parameters before p, weights first or after them. */
+/* Bytes of the weights, or of the other parameters, before p. */
 static int64_t bytes_before(const struct model *model, int unit, int p, bool weights)
 {
   const struct model_unit *u = &model->unit[unit];

@@ -270,9 +270,10 @@ static enum status gpt2_block_forward(const struct model *model, struct lane *la
   if (!cache)
     pass.fp8 = fp8_of(model, unit, w.fp8);
 
-  enum status status = norm_forward(&pass, &block.norm_1, x_in, NULL, NULL, w.y, w.stats);
+  void *const y = coded(&pass, w.y);
+  enum status status = norm_forward(&pass, &block.norm_1, x_in, NULL, NULL, y, w.stats);
   if (status == STATUS_OK)
-    status = linear_forward(&pass, &block.qkv, w.y, saved.qkv);
+    status = linear_forward(&pass, &block.qkv, y, saved.qkv);
   if (status == STATUS_OK && cache)
     status = cache_append(lane, cache, model->config.compute, &attention);
   if (status == STATUS_OK)
@@ -280,9 +281,9 @@ static enum status gpt2_block_forward(const struct model *model, struct lane *la
   if (status == STATUS_OK)
     status = linear_forward(&pass, &block.projection, saved.attended, w.branch);
   if (status == STATUS_OK)
-    status = norm_forward(&pass, &block.norm_2, x_in, w.branch, saved.middle, w.y, w.stats);
+    status = norm_forward(&pass, &block.norm_2, x_in, w.branch, saved.middle, y, w.stats);
   if (status == STATUS_OK)
-    status = forward_mlp(&pass, &block, &saved, w.y, x_out);
+    status = forward_mlp(&pass, &block, &saved, y, x_out);
   return status;
 }
 

@@ -140,7 +140,7 @@ struct fp8_room fp8_of(const struct model *model, int unit, struct fp8_room room
   return room;
 }
 
-/* The product of a that is coded here, and of b in codes. */
+/* The product of a, which is coded here unless it is NULL and in codes, and of b in codes. */
 static enum status multiply_coded(const struct pass *pass, struct matmul *op,
                                   const struct fp8_quantise *a, const uint8_t *b,
                                   const float *b_scale)
@@ -153,7 +153,7 @@ static enum status multiply_coded(const struct pass *pass, struct matmul *op,
   op->lda = op->ldb = op->k;
   op->trans_a = false;
   op->trans_b = true;
-  const enum status status = ops->fp8_quantise(pass->lane, a);
+  const enum status status = a->x ? ops->fp8_quantise(pass->lane, a) : STATUS_OK;
   return status ? status : ops->matmul(pass->lane, op);
 }
 
@@ -478,7 +478,9 @@ enum status norm_forward(const struct pass *pass, const struct norm *n, const vo
                                                           .beta = n->bias,
                                                           .y = y,
                                                           .mean = n->rms ? NULL : stats.mean,
-                                                          .rstd = stats.rstd});
+                                                          .rstd = stats.rstd,
+                                                          .code = y ? NULL : pass->fp8.a.code,
+                                                          .scale = y ? NULL : pass->fp8.a.scale});
 }
 
 enum status norm_backward(const struct pass *pass, const struct norm *n, const void *dy,

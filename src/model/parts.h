@@ -57,6 +57,13 @@ struct pass {
   struct fp8_room fp8;
 };
 
+/* The output that a product alone reads: `y`, or NULL in passes with fp8, where it is made as
+ * codes. No bf16 is then written and read. */
+static inline void *coded(const struct pass *pass, void *y)
+{
+  return pass->fp8.use ? NULL : y;
+}
+
 /* A unit and its flat buffers; grads may be NULL. */
 struct flat {
   const struct model *model;
@@ -73,9 +80,10 @@ const float *flat_scale(const struct flat *flat, int p); /* of a weight in codes
 void *flat_grad(const struct flat *flat,
                 int p); /* NULL if there are no gradients, or the parameter is frozen */
 
-/* y = x W + b. With weight_scale, weight is codes in blocks. W is [in, out] as in Hugging Face's
- * Conv1D, or [out, in] (`transposed`) as in nn.Linear and in embeddings. Rows of x are `in`
- * elements apart, those of y and dy `y_stride`: linear_bind() makes that `out`. */
+/* x NULL, in passes with fp8: x is in codes in pass->fp8.a. y = x W + b. With weight_scale, weight
+ * is codes in blocks. W is [in, out] as in Hugging Face's Conv1D, or [out, in] (`transposed`) as in
+ * nn.Linear and in embeddings. Rows of x are `in` elements apart, those of y and dy `y_stride`:
+ * linear_bind() makes that `out`. */
 struct linear {
   int64_t in, out, y_stride;
   bool transposed;
@@ -139,7 +147,8 @@ struct norm norm_bind(const struct flat *flat, int weight, int bias,
 struct norm_stats norm_stats_carve(struct carve *from, int64_t rows);
 size_t norm_workspace(const struct norm *n, const struct device_model *device, int64_t rows,
                       int threads);
-/* sum = x + add, y = norm(sum); add NULL: y = norm(x), sum is not written. */
+/* sum = x + add, y = norm(sum); add NULL: y = norm(x), sum is not written. y NULL: it goes to
+ * pass->fp8.a. */
 enum status norm_forward(const struct pass *pass, const struct norm *n, const void *x,
                          const void *add, void *sum, void *y, struct norm_stats stats);
 /* dx = or (add_to_dx) += the gradient by the normalised input x. `work`: norm_workspace() bytes. */

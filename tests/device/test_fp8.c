@@ -257,8 +257,8 @@ static float *scales_of_parts(const void *x, enum dtype type, int64_t rows, int6
   return all;
 }
 
-/* Of fp32 that is rounded first, or of bf16. `bad`: an element is not finite, and a block is
- * zero. */
+/* The parts are in fp32, which is rounded first, or in bf16. `bad`: an element is not finite, and a
+ * block is zero. */
 static void check_parts(bool wide, bool bad)
 {
   const int64_t rows = 384, columns = 640,
@@ -307,6 +307,55 @@ static void parts_have_the_codes_of_the_whole(void **state)
     check_parts(true, bad);
     check_parts(false, bad);
   }
+}
+
+static void check_codes(const struct operand *want, const uint8_t *code, const float *scale)
+{
+  assert_same_bits(code, want->code, (size_t)(want->n * want->k));
+  assert_same_bits(scale, want->scale, (size_t)scales_of(want) * sizeof *scale);
+}
+
+/* The oracle: the output in bf16, coded afterwards. */
+static void outputs_may_be_codes(void **state)
+{
+  (void)state;
+  const int64_t rows = 256, C = 384;
+  uint8_t *code = bytes((size_t)(rows * C));
+  float *scale = nans(rows * (C / FP8_TILE)), *mean = nans(rows), *rstd = nans(rows);
+  uint16_t *x = varied(rows, C), *add = varied(rows, C), *sum = bytes((size_t)(rows * C) * 2),
+           *sums = bytes((size_t)(rows * C) * 2), *y = bytes((size_t)(rows * C) * 2),
+           *gamma = halves(normals(C, 1), C), *beta = halves(normals(C, 1), C);
+  for (int way = 0; way < 4; way++) {
+    struct row_norm op = {.rows = rows,
+                          .groups = 1,
+                          .C = C,
+                          .x_stride = C,
+                          .y_stride = C,
+                          .eps = 1e-5f,
+                          .x = x,
+                          .add = way & 1 ? add : NULL,
+                          .sum = sum,
+                          .gamma = gamma,
+                          .beta = way & 2 ? beta : NULL,
+                          .y = y,
+                          .mean = way & 2 ? mean : NULL,
+                          .rstd = rstd};
+    assert_ok(half_ops->norm(lane, &op));
+    const struct operand want = quantise(y, rows, C, C, false, false);
+    op.y = NULL;
+    op.sum = sums;
+    op.code = code;
+    op.scale = scale;
+    assert_ok(half_ops->norm(lane, &op));
+    check_codes(&want, code, scale);
+    if (way & 1)
+      assert_same_bits(sums, sum, (size_t)(rows * C) * 2);
+  }
+  const uint16_t *gu = varied(rows, 2 * C);
+  assert_ok(half_ops->swiglu(lane, rows, C, gu, y));
+  const struct operand want = quantise(y, rows, C, C, false, false);
+  assert_ok(half_ops->swiglu_coded(lane, rows, C, gu, code, scale));
+  check_codes(&want, code, scale);
 }
 
 /* All products of e4m3 numbers are exact in fp32, and sums are fp32's; bf16 rounds by 2^-9. */
@@ -438,22 +487,19 @@ static void refusals(void **state)
   assert_false(device->model.fp8);
   assert_true(half->model.fp8);
   assert_int_equal(ops->fp8_quantise(lanes[0], &op), STATUS_UNSUPPORTED);
+  assert_int_equal(ops->swiglu_coded(lanes[0], 128, 128, x, code, scale), STATUS_UNSUPPORTED);
   const struct matmul product = {.m = 1, .n = 1, .k = 128, .a_scale = scale, .b_scale = scale};
   assert_int_equal(ops->matmul(lanes[0], &product), STATUS_UNSUPPORTED);
 }
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {DEVICE_TEST(scales_are_the_least_powers_of_two),
-                                     DEVICE_TEST(codes_are_rounded_to_nearest),
-                                     DEVICE_TEST(groups_have_scales_of_their_own),
-                                     DEVICE_TEST(transposes_and_strides),
-                                     DEVICE_TEST(groups_that_are_not_finite),
-                                     DEVICE_TEST(zeros_and_subnormals),
-                                     DEVICE_TEST(parts_have_the_codes_of_the_whole),
-                                     DEVICE_TEST(products_are_within_their_bound),
-                                     DEVICE_TEST(gradients_of_weights),
-                                     DEVICE_TEST(a_product_with_nan_is_nan),
-                                     DEVICE_TEST(refusals)};
+  const struct CMUnitTest tests[] = {
+      DEVICE_TEST(scales_are_the_least_powers_of_two), DEVICE_TEST(codes_are_rounded_to_nearest),
+      DEVICE_TEST(groups_have_scales_of_their_own),    DEVICE_TEST(transposes_and_strides),
+      DEVICE_TEST(groups_that_are_not_finite),         DEVICE_TEST(zeros_and_subnormals),
+      DEVICE_TEST(parts_have_the_codes_of_the_whole),  DEVICE_TEST(outputs_may_be_codes),
+      DEVICE_TEST(products_are_within_their_bound),    DEVICE_TEST(gradients_of_weights),
+      DEVICE_TEST(a_product_with_nan_is_nan),          DEVICE_TEST(refusals)};
   return cmocka_run_group_tests(tests, start, stop);
 }

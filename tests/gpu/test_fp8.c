@@ -378,6 +378,101 @@ static void parts_have_the_hosts_bits(void **state)
     }
 }
 
+/* ---- outputs in codes: the oracle is the output in bf16 on the same GPU, coded afterwards ---- */
+
+struct output {
+  struct twin plain, sum, code, scale;
+};
+
+static struct output make_output(int64_t rows, int64_t columns)
+{
+  return (struct output){make((size_t)(rows * columns) * BF16),
+                         make((size_t)(rows * columns) * BF16), make((size_t)(rows * columns)),
+                         make((size_t)(rows * columns / FP8_TILE) * sizeof(float))};
+}
+
+static void check_output(struct output *out, int64_t rows, int64_t columns, const char *what)
+{
+  struct operand y = {.n = rows, .k = columns};
+  y.code = make((size_t)(rows * columns));
+  y.scale = make(out->scale.size);
+  struct fp8_quantise op = quantise_of(&out->plain, rows, columns, columns, false, false);
+  op.code = y.code.there;
+  op.scale = y.scale.there;
+  must(gpu->ops->fp8_quantise(gpu_lane, &op));
+  must_cuda(cudaDeviceSynchronize());
+  must_cuda(cudaMemcpy(y.code.here, y.code.there, y.code.size, cudaMemcpyDeviceToHost));
+  must_cuda(cudaMemcpy(y.scale.here, y.scale.there, y.scale.size, cudaMemcpyDeviceToHost));
+  must_cuda(cudaMemcpy(y.code.there, out->code.there, y.code.size, cudaMemcpyDeviceToDevice));
+  must_cuda(cudaMemcpy(y.scale.there, out->scale.there, y.scale.size, cudaMemcpyDeviceToDevice));
+  assert_same_operand(&y, what);
+  forget(&y);
+}
+
+static void drop_output(struct output *out)
+{
+  drop(&out->plain);
+  drop(&out->sum);
+  drop(&out->code);
+  drop(&out->scale);
+}
+
+/* way: 1 with `add`, 2 a layer norm. */
+static void check_norm_output(int64_t rows, int64_t C, int way)
+{
+  struct twin x = numbers(rows * C, 1, true, 2), add = numbers(rows * C, 1, false, 0),
+              gamma = numbers(C, 1, false, 0), beta = numbers(C, 1, false, 0),
+              stats = make((size_t)rows * 2 * sizeof(float));
+  struct output out = make_output(rows, C);
+  struct row_norm op = {.rows = rows,
+                        .groups = 1,
+                        .C = C,
+                        .x_stride = C,
+                        .y_stride = C,
+                        .eps = 1e-5f,
+                        .x = x.there,
+                        .add = way & 1 ? add.there : NULL,
+                        .sum = out.sum.there,
+                        .gamma = gamma.there,
+                        .beta = way & 2 ? beta.there : NULL,
+                        .y = out.plain.there,
+                        .mean = way & 2 ? (float *)stats.there + rows : NULL,
+                        .rstd = stats.there};
+  must(gpu->ops->norm(gpu_lane, &op));
+  op.y = NULL;
+  op.code = out.code.there;
+  op.scale = out.scale.there;
+  must(gpu->ops->norm(gpu_lane, &op));
+  check_output(&out, rows, C, "a norm");
+  struct twin *all[] = {&x, &add, &gamma, &beta, &stats};
+  for (int i = 0; i < 5; i++)
+    drop(all[i]);
+  drop_output(&out);
+}
+
+static void check_swiglu_output(int64_t rows, int64_t F)
+{
+  struct twin gu = numbers(rows * 2 * F, 1, true, 2);
+  struct output out = make_output(rows, F);
+  must(gpu->ops->swiglu(gpu_lane, rows, F, gu.there, out.plain.there));
+  must(gpu->ops->swiglu_coded(gpu_lane, rows, F, gu.there, out.code.there, out.scale.there));
+  check_output(&out, rows, F, "SwiGLU");
+  drop(&gu);
+  drop_output(&out);
+}
+
+/* Widths for each way in which threads share rows of a norm. */
+static void outputs_may_be_codes(void **state)
+{
+  (void)state;
+  static const int64_t widths[] = {128, 256, 640, 896, 1152, 2048, 3584, 4096, 8192, 16384};
+  for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+    for (int way = 0; way < 4; way++)
+      check_norm_output(256, widths[i], way);
+    check_swiglu_output(384, widths[i]);
+  }
+}
+
 static void products_are_within_their_bound(void **state)
 {
   (void)state;
@@ -566,6 +661,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(bits_are_the_hosts),
       cmocka_unit_test(bits_of_all_numbers),
       cmocka_unit_test(parts_have_the_hosts_bits),
+      cmocka_unit_test(outputs_may_be_codes),
       cmocka_unit_test(products_are_within_their_bound),
       cmocka_unit_test(refusals),
   };

@@ -158,6 +158,15 @@ static enum status bias_gradient(struct lane *lane, int64_t rows, int64_t n, int
                      : host_bias_gradient(lane, rows, n, tile, ld, wide, accumulate, db);
 }
 
+/* An output in bf16, in tiles along its rows. */
+static enum status code_rows(struct lane *lane, int64_t rows, int64_t columns, const void *x,
+                             uint8_t *code, float *scale)
+{
+  const struct fp8_quantise op = {
+      .rows = rows, .columns = columns, .ld = columns, .x = x, .code = code, .scale = scale};
+  return host_fp8_quantise(lane, &op);
+}
+
 static enum status norm(struct lane *lane, const struct row_norm *op)
 {
   struct call call = {.lane = lane};
@@ -169,8 +178,10 @@ static enum status norm(struct lane *lane, const struct row_norm *op)
   wide.sum = output(&call, op->add ? op->sum : NULL, x);
   wide.gamma = widen(&call, op->gamma, vector(op->C));
   wide.beta = widen(&call, op->beta, vector(op->C));
-  wide.y = output(&call, op->y, y);
-  return end_call(&call, call.status ? call.status : host_norm(lane, &wide));
+  void *const out = op->code ? blank(&call, op->code, y) : op->y;
+  wide.y = output(&call, out, y);
+  const enum status status = end_call(&call, call.status ? call.status : host_norm(lane, &wide));
+  return status || !op->code ? status : code_rows(lane, op->rows, op->C, out, op->code, op->scale);
 }
 
 static enum status norm_backward(struct lane *lane, const struct row_norm_backward *op)
@@ -201,6 +212,18 @@ static enum status swiglu(struct lane *lane, int64_t rows, int64_t F, const void
   const float *wide_gu = widen(&call, gu, vector(rows * 2 * F));
   float *wide_y = output(&call, y, vector(rows * F));
   return end_call(&call, call.status ? call.status : host_swiglu(lane, rows, F, wide_gu, wide_y));
+}
+
+static enum status swiglu_coded(struct lane *lane, int64_t rows, int64_t F, const void *gu,
+                                uint8_t *code, float *scale)
+{
+  struct call call = {.lane = lane};
+  const float *wide_gu = widen(&call, gu, vector(rows * 2 * F));
+  void *const y = blank(&call, code, vector(rows * F));
+  float *wide_y = output(&call, y, vector(rows * F));
+  const enum status status =
+      end_call(&call, call.status ? call.status : host_swiglu(lane, rows, F, wide_gu, wide_y));
+  return status ? status : code_rows(lane, rows, F, y, code, scale);
 }
 
 static enum status swiglu_backward(struct lane *lane, int64_t rows, int64_t F, const void *gu,
@@ -320,6 +343,7 @@ const struct device_ops host_half_ops = {
     .norm_backward = norm_backward,
     .rope = rope,
     .swiglu = swiglu,
+    .swiglu_coded = swiglu_coded,
     .swiglu_backward = swiglu_backward,
     .attention = attention,
     .attention_backward = attention_backward,

@@ -192,6 +192,13 @@ static enum status refuse_fp8(struct lane *lane, const struct fp8_quantise *op)
   return status_set(STATUS_UNSUPPORTED, "the host device has fp8 only where it computes in bf16");
 }
 
+static enum status refuse_swiglu(struct lane *lane, int64_t rows, int64_t F, const void *gu,
+                                 uint8_t *code, float *scale)
+{
+  (void)rows, (void)F, (void)gu, (void)code, (void)scale;
+  return refuse_fp8(lane, NULL);
+}
+
 const struct device_ops host_ops = {
     HOST_COMMON_OPS,
     .matmul = host_matmul,
@@ -201,6 +208,7 @@ const struct device_ops host_ops = {
     .norm_backward = host_norm_backward,
     .rope = host_rope,
     .swiglu = host_swiglu,
+    .swiglu_coded = refuse_swiglu,
     .swiglu_backward = host_swiglu_backward,
     .attention = host_attention,
     .attention_backward = host_attention_backward,

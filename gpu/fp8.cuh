@@ -1,0 +1,65 @@
+/* Codes and scales of fp8 in kernels, with the host's bits. Private to gpu/. */
+#ifndef SLUICE_GPU_FP8_CUH
+#define SLUICE_GPU_FP8_CUH
+
+#include <cuda_fp8.h>
+
+#include "device/fp8.h"
+#include "gpu/common.cuh"
+
+constexpr unsigned ALL_LANES = 0xFFFFFFFF;
+
+__device__ __forceinline__ uint32_t magnitude(bf16 x)
+{
+  return (uint32_t)(__bfloat16_as_ushort(x) & 0x7fff) << 16;
+}
+
+/* Codes of 4 elements. A group with an element that is not finite has a scale of NaN. */
+__device__ __forceinline__ uint32_t codes_of(const float *x, float factor)
+{
+  uint32_t word = 0;
+#if __CUDA_ARCH__ >= 890
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const float2 pair = make_float2(x[i] * factor, x[i + 1] * factor);
+    word |= (uint32_t)__nv_cvt_float2_to_fp8x2(pair, __NV_SATFINITE, __NV_E4M3) << (8 * i);
+  }
+#else
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    word |= (uint32_t)(factor == factor ? fp8_code(x[i], factor) : FP8_NAN) << (8 * i);
+#endif
+  return word;
+}
+
+/* The factor of the elements of a group; NaN: all their codes are NaN. */
+__device__ __forceinline__ float factor_of(float scale)
+{
+  return scale == scale ? fp8_inverse(scale) : scale;
+}
+
+/* A tile belongs to 16 neighbouring threads, which all call it, each with 8 of its elements in
+ * bf16. They write its codes, and the first of them its scale. */
+constexpr int TILE_LANES = 16, TILE_EACH = FP8_TILE / TILE_LANES;
+__device__ __forceinline__ void code_tile(const pack<bf16, TILE_EACH> &x, uint8_t *code,
+                                          float *scale)
+{
+  const unsigned lanes = 0xFFFFu << (threadIdx.x & TILE_LANES);
+  uint32_t most = 0;
+  float wide[TILE_EACH];
+#pragma unroll
+  for (int i = 0; i < TILE_EACH; i++) {
+    most = max(most, magnitude(x.at[i]));
+    wide[i] = to_float(x.at[i]);
+  }
+#pragma unroll
+  for (int half = TILE_LANES / 2; half > 0; half /= 2)
+    most = max(most, __shfl_xor_sync(lanes, most, half));
+  const float value = fp8_scale(most), factor = factor_of(value);
+  const uint2 codes = {codes_of(wide, factor), codes_of(wide + 4, factor)};
+  *(uint2 *)code = codes;
+  if (threadIdx.x % TILE_LANES == 0)
+    *scale = value;
+}
+
+#endif
