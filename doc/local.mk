@@ -131,6 +131,7 @@ measured = \
 	doc/measured/ops-h200.txt \
 	doc/measured/optimizers-h100.txt \
 	doc/measured/compression-eighth-h100x2.txt \
+	doc/measured/compression-levels-h100x2.txt \
 	doc/measured/codecs-h100.txt \
 	doc/measured/fp8-h100.txt \
 	doc/measured/fp8-quality-h100x2.txt \
