@@ -378,9 +378,10 @@ static bool run(const struct kind *kind, int64_t count, uint64_t seed, const cha
   check(file_read_all(path[INDEX], 1 << 24, &index.data, &index.n), "the index");
   check(mem_alloc(MEM_DATA, good.n, (void **)&file.data), "memory");
   /* Memory that the good file takes, and once more its size. */
-  if (outcome_of(try(kind, INT64_MAX, report), report) != RIGHT) {
+  bool right = outcome_of(try(kind, INT64_MAX, report), report) == RIGHT;
+  if (!right) {
     fprintf(stderr, "%s: a good file is not read\n", kind->name);
-    return false;
+    goto done;
   }
   put(path[INDEX], &index);
   const int64_t most = *held + (int64_t)good.n;
@@ -404,11 +405,13 @@ static bool run(const struct kind *kind, int64_t count, uint64_t seed, const cha
   fflush(stdout);
   if (out)
     record(out, kind, seed, count, of);
+  right = of[RIGHT] + of[REFUSED] + (kind->forged ? of[HDF5_CRASH] : 0) == count;
+done:
   mem_free(good.data);
   mem_free(index.data);
   mem_free(file.data);
   mem_free(report);
-  return of[RIGHT] + of[REFUSED] + (kind->forged ? of[HDF5_CRASH] : 0) == count;
+  return right;
 }
 
 int main(int argc, char *argv[])
