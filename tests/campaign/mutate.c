@@ -42,7 +42,8 @@ static bool forging;
 uint32_t H5_checksum_metadata(const void *data, size_t bytes, uint32_t start);
 
 /* The sum that lies after the data, as if it had been computed from them. The sum of a heap's block
- * lies inside the block, and HDF5 clears it first. So damaged blocks of heaps are always refused. */
+ * lies inside the block, and HDF5 clears it first. So damaged blocks of heaps are always refused.
+ */
 uint32_t H5_checksum_metadata(const void *data, size_t bytes, uint32_t start)
 {
   static uint32_t (*real)(const void *, size_t, uint32_t);
