@@ -77,6 +77,7 @@ struct cuda_lane {
   unsigned long long *fault_there;
   _Atomic int64_t vocabulary; /* of the last operation on tokens */
   struct cuda_measure measure;
+  struct fp8_tally *tally; /* in device memory */
 };
 
 static inline struct cuda_device *cuda_device(const struct device *device)
@@ -93,7 +94,8 @@ static inline struct gpu_launch cuda_launch(const struct lane *lane)
 {
   return (struct gpu_launch){.stream = cuda_lane(lane)->stream,
                              .bf16 = lane->device->model.compute == DTYPE_BF16,
-                             .multiprocessors = cuda_device(lane->device)->multiprocessors};
+                             .multiprocessors = cuda_device(lane->device)->multiprocessors,
+                             .tally = cuda_lane(lane)->tally};
 }
 
 /* The workspace, which the first call allocates. */
@@ -119,6 +121,7 @@ enum status cuda_lane_create(struct device *device, const char *name, enum lane_
 void cuda_lane_destroy(struct lane *lane); /* takes NULL; waits for the lane */
 enum status cuda_lane_check(struct lane *lane);
 void cuda_label(struct lane *lane, const char *text);
+enum status cuda_fp8_tally(struct lane *lane, struct fp8_tally *out);
 /* mark.c: */
 enum status cuda_mark_create(struct device *device, struct mark **out);
 void cuda_mark_destroy(struct mark *mark); /* takes NULL */

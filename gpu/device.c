@@ -69,6 +69,7 @@ const struct device_ops cuda_ops = {
     .lane_reserve = cuda_lane_reserve,
     .label = cuda_label,
     .lane_check = cuda_lane_check,
+    .fp8_tally = cuda_fp8_tally,
     .measure = cuda_measure,
     .measured = cuda_measured,
     .mark_create = cuda_mark_create,

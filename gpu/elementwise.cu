@@ -118,9 +118,10 @@ void run_finish(const gpu_launch *launch, int64_t rows, int64_t n, int64_t ld,
 
 /* CODED: y is `code` and `scale`. A tile is 16 packs of a row, which 16 threads have. */
 template <typename T, int W, bool CODED>
-__global__ void __launch_bounds__(THREADS)
-    swiglu(int64_t rows, int64_t F, const T *gu, T *y, uint8_t *code, float *scale)
+__global__ void __launch_bounds__(THREADS) swiglu(int64_t rows, int64_t F, const T *gu, T *y,
+                                                  uint8_t *code, float *scale, fp8_tally *tally)
 {
+  seen_tiles seen;
   int64_t row[EACH], f[EACH];
   pack<T, W> g[EACH], u[EACH];
 #pragma unroll
@@ -141,10 +142,12 @@ __global__ void __launch_bounds__(THREADS)
       g[e].at[k] = from_float<T>(__fdividef(x, 1.0f + __expf(-x)) * to_float(u[e].at[k]));
     }
     if constexpr (CODED)
-      code_tile(g[e], code + row[e] * F + f[e], scale + f[e] / FP8_TILE * rows + row[e]);
+      code_tile(g[e], code + row[e] * F + f[e], scale + f[e] / FP8_TILE * rows + row[e], &seen);
     else
       store<T, W>(y + row[e] * F + f[e], g[e]);
   }
+  if constexpr (CODED)
+    tally_block(seen, tally);
 }
 
 template <typename T, int W>
@@ -176,7 +179,7 @@ template <typename T, int W>
 void run_swiglu(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu, void *y)
 {
   swiglu<T, W, false><<<grid_of(pieces_of(rows * (F / W), EACH)), THREADS, 0, launch->stream>>>(
-      rows, F, (const T *)gu, (T *)y, NULL, NULL);
+      rows, F, (const T *)gu, (T *)y, NULL, NULL, NULL);
 }
 
 template <typename T, int W>
@@ -427,8 +430,8 @@ void gpu_swiglu_coded(const gpu_launch *launch, int64_t rows, int64_t F, const v
   if (rows * F == 0)
     return;
   const unsigned grid = grid_of(pieces_of(rows * (F / TILE_EACH), EACH));
-  swiglu<bf16, TILE_EACH, true>
-      <<<grid, THREADS, 0, launch->stream>>>(rows, F, (const bf16 *)gu, NULL, code, scale);
+  swiglu<bf16, TILE_EACH, true><<<grid, THREADS, 0, launch->stream>>>(
+      rows, F, (const bf16 *)gu, NULL, code, scale, launch->tally);
 }
 
 void gpu_swiglu_backward(const gpu_launch *launch, int64_t rows, int64_t F, const void *gu,

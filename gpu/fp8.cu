@@ -122,7 +122,7 @@ __device__ __forceinline__ void store_columns(const pack<bf16, EACH> (&x)[EACH],
 }
 
 template <bool BLOCKS, bool TRANSPOSED>
-__global__ void __launch_bounds__(THREADS) code_operand(const fp8_quantise op)
+__global__ void __launch_bounds__(THREADS) code_operand(const fp8_quantise op, fp8_tally *tally)
 {
   const place p = my_place();
   const int64_t i = (int64_t)blockIdx.y * FP8_TILE, j = (int64_t)blockIdx.x * FP8_TILE;
@@ -133,6 +133,7 @@ __global__ void __launch_bounds__(THREADS) code_operand(const fp8_quantise op)
   for (int r = 0; r < EACH; r++)
     x[r] = load<bf16, EACH>((const bf16 *)op.x + (i + p.g * EACH + r) * op.ld + j + p.c * EACH);
   float factor[EACH];
+  seen_tiles seen;
   if constexpr (BLOCKS) {
     const float scale = fp8_scale(of_block(x));
 #pragma unroll
@@ -152,6 +153,7 @@ __global__ void __launch_bounds__(THREADS) code_operand(const fp8_quantise op)
     for (int r = 0; r < EACH; r++) {
       const float scale = fp8_scale(top.at[r]);
       factor[r] = factor_of(scale);
+      seen.add(top.at[r], EACH);
       if (writes)
         scales[(TRANSPOSED ? p.c : p.g) * EACH + r] = scale;
     }
@@ -161,6 +163,8 @@ __global__ void __launch_bounds__(THREADS) code_operand(const fp8_quantise op)
     store_columns(x, factor, k, code);
   else
     store_rows(x, factor, k, code);
+  if constexpr (!BLOCKS)
+    tally_block(seen, tally);
 }
 
 /* ---- parts of a weight: a block of threads has 128 x 128 elements, a warp a row of them ---- */
@@ -359,11 +363,11 @@ void gpu_fp8_quantise(const struct gpu_launch *launch, const struct fp8_quantise
   if (grid.x == 0 || grid.y == 0)
     return;
   if (op->blocks && op->transposed)
-    code_operand<true, true><<<grid, THREADS, 0, launch->stream>>>(*op);
+    code_operand<true, true><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
   else if (op->blocks)
-    code_operand<true, false><<<grid, THREADS, 0, launch->stream>>>(*op);
+    code_operand<true, false><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
   else if (op->transposed)
-    code_operand<false, true><<<grid, THREADS, 0, launch->stream>>>(*op);
+    code_operand<false, true><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
   else
-    code_operand<false, false><<<grid, THREADS, 0, launch->stream>>>(*op);
+    code_operand<false, false><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
 }

@@ -38,11 +38,49 @@ __device__ __forceinline__ float factor_of(float scale)
   return scale == scale ? fp8_inverse(scale) : scale;
 }
 
+/* A thread's tally of the tiles that it has coded. Each thread counts its own elements. */
+struct seen_tiles {
+  uint32_t largest = 0, saturated = 0;
+  __device__ __forceinline__ void add(uint32_t most, uint32_t elements)
+  {
+    if (most < 0x7f800000)
+      largest = max(largest, most);
+    else
+      saturated += elements;
+  }
+  __device__ __forceinline__ void merge_warp()
+  {
+    largest = __reduce_max_sync(ALL_LANES, largest);
+    saturated = __reduce_add_sync(ALL_LANES, saturated);
+  }
+};
+
+/* All threads of a block, which are whole warps, call it once. Integers have no order of sums. */
+__device__ __forceinline__ void tally_block(seen_tiles mine, fp8_tally *tally)
+{
+  __shared__ uint2 warps[32];
+  const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x, n = blockDim.x * blockDim.y / 32;
+  mine.merge_warp();
+  if (thread % 32 == 0)
+    warps[thread / 32] = make_uint2(mine.largest, mine.saturated);
+  __syncthreads();
+  if (thread >= 32)
+    return;
+  const uint2 part = thread < n ? warps[thread] : make_uint2(0, 0);
+  mine.largest = part.x;
+  mine.saturated = part.y;
+  mine.merge_warp();
+  if (thread == 0 && mine.largest > 0)
+    atomicMax(&tally->largest, mine.largest);
+  if (thread == 0 && mine.saturated > 0)
+    atomicAdd((unsigned long long *)&tally->saturated, mine.saturated);
+}
+
 /* A tile belongs to 16 neighbouring threads, which all call it, each with 8 of its elements in
  * bf16. They write its codes, and the first of them its scale. */
 constexpr int TILE_LANES = 16, TILE_EACH = FP8_TILE / TILE_LANES;
 __device__ __forceinline__ void code_tile(const pack<bf16, TILE_EACH> &x, uint8_t *code,
-                                          float *scale)
+                                          float *scale, seen_tiles *seen)
 {
   const unsigned lanes = 0xFFFFu << (threadIdx.x & TILE_LANES);
   uint32_t most = 0;
@@ -55,6 +93,7 @@ __device__ __forceinline__ void code_tile(const pack<bf16, TILE_EACH> &x, uint8_
 #pragma unroll
   for (int half = TILE_LANES / 2; half > 0; half /= 2)
     most = max(most, __shfl_xor_sync(lanes, most, half));
+  seen->add(most, TILE_EACH);
   const float value = fp8_scale(most), factor = factor_of(value);
   const uint2 codes = {codes_of(wide, factor), codes_of(wide + 4, factor)};
   *(uint2 *)code = codes;

@@ -19,6 +19,7 @@ struct gpu_launch {
   cudaStream_t stream;
   bool bf16;
   int multiprocessors;
+  struct fp8_tally *tally; /* the lane's, in device memory */
 };
 
 void gpu_norm_forward(const struct gpu_launch *launch, const struct row_norm *op);

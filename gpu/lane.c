@@ -17,6 +17,7 @@ void cuda_lane_destroy(struct lane *lane)
   }
   cuda_measure_end(&cuda->measure);
   (void)cudaFree(cuda->workspace);
+  (void)cudaFree(cuda->tally);
   cuda_release_host(lane->device, cuda->fault);
   mem_free(lane);
 }
@@ -36,6 +37,28 @@ static enum status create_stream(struct cuda_lane *cuda, enum lane_role role)
                              "making a stream");
 }
 
+static enum status clear_tally(struct cuda_lane *cuda)
+{
+  return cuda_check(cudaMemsetAsync(cuda->tally, 0, sizeof *cuda->tally, cuda->stream),
+                    "clearing a lane's tally");
+}
+
+static enum status create_tally(struct cuda_lane *cuda)
+{
+  const enum status status = cuda_check(cudaMalloc((void **)&cuda->tally, sizeof *cuda->tally),
+                                        "allocating a lane's tally");
+  return status ? status : clear_tally(cuda);
+}
+
+enum status cuda_fp8_tally(struct lane *lane, struct fp8_tally *out)
+{
+  struct cuda_lane *cuda = cuda_lane(lane);
+  const enum status status =
+      cuda_check(cudaMemcpyAsync(out, cuda->tally, sizeof *out, cudaMemcpyDefault, cuda->stream),
+                 "copying a lane's tally");
+  return status ? status : clear_tally(cuda);
+}
+
 enum status cuda_lane_create(struct device *device, const char *name, enum lane_role role,
                              int threads, struct lane **out)
 {
@@ -48,6 +71,8 @@ enum status cuda_lane_create(struct device *device, const char *name, enum lane_
   cuda->lane.device = device;
   snprintf(cuda->lane.name, sizeof cuda->lane.name, "%s", name);
   status = create_stream(cuda, role);
+  if (!status)
+    status = create_tally(cuda);
   if (!status)
     status = cuda_alloc_host(device, MEM_META, sizeof *cuda->fault, &fault);
   cuda->fault = fault;

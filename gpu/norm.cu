@@ -78,10 +78,15 @@ template <typename T, int W, int P> __device__ __forceinline__ void keep_packed(
         asm volatile("" : "+r"(reinterpret_cast<int *>(&x[p])[i]));
 }
 
+/* Blocks of a multiprocessor that registers must leave room for. 0: any. */
+template <int P, bool RMS, bool ADD, bool CODED>
+constexpr int FEWEST = (P == 16 && RMS && CODED && !ADD) ? 4 : 0;
+
 /* CODED: y is op.code and op.scale. A tile is 16 packs, which 16 neighbouring threads have. */
 template <typename T, int W, int P, bool RMS, bool ADD, bool CODED>
-__global__ void __launch_bounds__(W == 8 && P == 16 ? FORWARD_THREADS : MOST_THREADS)
-    forward(const row_norm op)
+__global__ void __launch_bounds__(W == 8 && P == 16 ? FORWARD_THREADS : MOST_THREADS,
+                                  FEWEST<P, RMS, ADD, CODED>)
+    forward(const row_norm op, fp8_tally *tally)
 {
   __shared__ float shared[MOST_THREADS / 32];
   const int64_t piece = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
@@ -146,14 +151,15 @@ __global__ void __launch_bounds__(W == 8 && P == 16 ? FORWARD_THREADS : MOST_THR
     squares = row_sum<P>(squares, shared);
   }
   const float rstd = rsqrtf(squares / (float)op.C + op.eps);
-  if (!there)
+  if (!CODED && !there)
     return;
-  if (threadIdx.x == 0) {
+  if (there && threadIdx.x == 0) {
     op.rstd[piece] = rstd;
     if (!RMS)
       op.mean[piece] = mean;
   }
   T *y = (T *)op.y + row * op.y_stride + group * op.C;
+  seen_tiles seen;
   keep_packed<T, W, P>(a);
 #pragma unroll
   for (int p = 0; p < P; p++) {
@@ -170,11 +176,13 @@ __global__ void __launch_bounds__(W == 8 && P == 16 ? FORWARD_THREADS : MOST_THR
       v[i] = RMS ? hat * to_float(gamma.at[i]) : hat * to_float(gamma.at[i]) + to_float(beta.at[i]);
     }
     if constexpr (CODED)
-      code_tile(rounded<T, W>(v), op.code + row * op.C + c,
-                op.scale + c / FP8_TILE * op.rows + row);
+      code_tile(rounded<T, W>(v), op.code + row * op.C + c, op.scale + c / FP8_TILE * op.rows + row,
+                &seen);
     else
       store<T, W>(y + c, rounded<T, W>(v));
   }
+  if constexpr (CODED)
+    tally_block(seen, tally);
 }
 
 template <int W> shape forward_shape(int64_t C)
@@ -196,11 +204,15 @@ void launch_forward(const gpu_launch *launch, const row_norm *op, const shape &s
   const dim3 block(s.threads, s.rows);
   const unsigned grid = (unsigned)pieces_of(op->rows * op->groups, s.rows);
   if (op->mean)
-    op->add ? forward<T, W, P, false, true, CODED><<<grid, block, 0, launch->stream>>>(*op)
-            : forward<T, W, P, false, false, CODED><<<grid, block, 0, launch->stream>>>(*op);
+    op->add ? forward<T, W, P, false, true, CODED>
+        <<<grid, block, 0, launch->stream>>>(*op, launch->tally)
+            : forward<T, W, P, false, false, CODED>
+        <<<grid, block, 0, launch->stream>>>(*op, launch->tally);
   else
-    op->add ? forward<T, W, P, true, true, CODED><<<grid, block, 0, launch->stream>>>(*op)
-            : forward<T, W, P, true, false, CODED><<<grid, block, 0, launch->stream>>>(*op);
+    op->add ? forward<T, W, P, true, true, CODED>
+        <<<grid, block, 0, launch->stream>>>(*op, launch->tally)
+            : forward<T, W, P, true, false, CODED>
+        <<<grid, block, 0, launch->stream>>>(*op, launch->tally);
 }
 
 template <typename T, int W, int P>

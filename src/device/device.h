@@ -259,6 +259,9 @@ struct device_ops {
   enum status (*matmul)(struct lane *lane, const struct matmul *op);
   /* An operand of products in fp8. Only for devices of model.fp8. */
   enum status (*fp8_quantise)(struct lane *lane, const struct fp8_quantise *op);
+  /* out = the tally of all tiles that this lane has coded since the last call, in memory that host
+   * and lanes can access. Outputs of norm() and swiglu_coded() are in tiles too. */
+  enum status (*fp8_tally)(struct lane *lane, struct fp8_tally *out);
   /* The same for a weight of which each rank has a part. Until fp8_scales(), the scale of a block
    * holds the bits of the largest magnitude of its elements, an integer.
    * - fp8_largest() raises it to the largest of this part.

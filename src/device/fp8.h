@@ -57,6 +57,13 @@ struct fp8_turn {
   float *turned_scale;
 };
 
+/* A lane's tally of the operands in tiles that it has coded. Weights are in blocks, and do not
+ * count. */
+struct fp8_tally {
+  uint64_t saturated; /* elements of tiles with an infinity or a NaN */
+  uint32_t largest;   /* bits of the largest magnitude of all other tiles */
+};
+
 QUANT_CONST int64_t fp8_pitch(int64_t k)
 {
   return (k / FP8_TILE + FP8_SCALE_PITCH - 1) / FP8_SCALE_PITCH * FP8_SCALE_PITCH;

@@ -91,6 +91,8 @@ static enum status try_out(struct exec *exec)
     status = try_all(exec, lane, 1);
   if (!status)
     status = try_matrices(exec, lane);
+  if (!status) /* operands of no step */
+    status = lane->device->ops->fp8_tally(lane, exec->tally);
   const enum status waited = wait_for_lane(lane);
   if (!status)
     status = waited;

@@ -79,6 +79,8 @@ static enum status run_one(struct driver *driver, int index, int64_t n)
   ops->label(driver->lane, span->name);
   if (!status)
     status = exec_run(exec, driver->lane, index, n);
+  if (!status && index == exec->tallied)
+    status = ops->fp8_tally(driver->lane, &exec->tally[n % KEPT]);
   ops->label(driver->lane, NULL);
   if (!status)
     status = ops->mark_set(driver->lane, span->end[n & 1]);

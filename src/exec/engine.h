@@ -85,6 +85,9 @@ struct exec {
   int *order;                   /* instructions by lane */
   struct driver driver[LANE_COUNT];
   int metrics; /* index of METRICS, -1: none */
+  int tallied; /* index of the last instruction with products in fp8, -1: none. After it the tally
+                  of step n goes to tally[n % KEPT], memory that host and lanes can access. */
+  struct fp8_tally *tally;
   int64_t released, next_step;
   bool begun;                  /* exec_end() has not ended the step released last */
   double begun_s;              /* when it was released */

@@ -39,10 +39,10 @@ static void sort_by_lane(struct exec *exec)
 }
 
 /* The instruction that gathers a window holds it; if none gathers it, the FETCH does. */
-static void find_windows_and_metrics(struct exec *exec)
+static void find_windows_and_results(struct exec *exec)
 {
   const struct plan *plan = exec->plan;
-  exec->metrics = -1;
+  exec->metrics = exec->tallied = -1;
   for (int i = 0; i < plan->n; i++) {
     const struct instr *instr = &plan->instr[i];
     if (instr->op == OP_FETCH)
@@ -53,6 +53,8 @@ static void find_windows_and_metrics(struct exec *exec)
       exec->is_window[instr->use[DECODE_PARAMS_WHOLE].buffer] = true;
     if (instr->op == OP_METRICS)
       exec->metrics = i;
+    if (instr->attr.fp8 && instr->lane == LANE_COMPUTE)
+      exec->tallied = i;
   }
   _Static_assert((int)ENCODE_PARAMS_SHARD == (int)GATHER_SHARD, "both take a shard further");
   for (int i = 0; i < plan->n; i++)
@@ -81,8 +83,12 @@ static enum status create_results(struct exec *exec)
   void *block;
   enum status status =
       device->ops->alloc_host(device, MEM_META, KEPT * sizeof *exec->results, &block);
+  if (status)
+    return status;
+  exec->results = block;
+  status = device->ops->alloc_host(device, MEM_META, KEPT * sizeof *exec->tally, &block);
   if (!status)
-    exec->results = block;
+    exec->tally = block;
   return status;
 }
 
@@ -143,7 +149,7 @@ static enum status prepare(struct exec *exec)
     status = create_samples(exec);
   if (status)
     return status;
-  find_windows_and_metrics(exec);
+  find_windows_and_results(exec);
   sort_by_lane(exec);
   const struct deck_shape *shape = &plan->input.shape;
   exec->tokens = shape->sequence;
@@ -488,6 +494,8 @@ void exec_destroy(struct exec *exec)
   exec_marks_destroy(exec);
   if (exec->results)
     exec->config.device->ops->release_host(exec->config.device, exec->results);
+  if (exec->tally)
+    exec->config.device->ops->release_host(exec->config.device, exec->tally);
   if (exec->samples)
     exec->config.device->ops->release_host(exec->config.device, exec->samples);
   for (int g = 0; g < GROUP_COUNT; g++)
@@ -576,19 +584,26 @@ static enum status check_lanes(struct exec *exec)
   return status;
 }
 
-/* Waits for the metrics of the step released last, or for all of it if there are none. */
+/* Waits for step n of an instruction; -1: none. */
+static enum status wait_for_one(struct exec *exec, int index, int64_t n)
+{
+  if (index < 0)
+    return STATUS_OK;
+  const enum status status = token_wait(exec->board, index, n);
+  return status ? status
+                : exec_device_of(exec, exec->plan->instr[index].lane)
+                      ->ops->mark_wait(exec->span[index].end[n & 1]);
+}
+
+/* Waits for the metrics and the tally of the step released last, or for all of it if there are no
+ * metrics. */
 static enum status wait_for_results(struct exec *exec)
 {
   const int64_t n = exec->released;
-  enum status status;
-  if (exec->metrics < 0) {
-    status = exec_wait_complete(exec, n);
-  } else {
-    status = token_wait(exec->board, exec->metrics, n);
-    if (!status)
-      status =
-          exec_device_of(exec, LANE_REDUCE)->ops->mark_wait(exec->span[exec->metrics].end[n & 1]);
-  }
+  enum status status =
+      exec->metrics < 0 ? exec_wait_complete(exec, n) : wait_for_one(exec, exec->metrics, n);
+  if (!status)
+    status = wait_for_one(exec, exec->tallied, n);
   if (!status)
     status = check_lanes(exec);
   if (status == STATUS_ABORTED)
@@ -599,6 +614,9 @@ static enum status wait_for_results(struct exec *exec)
 static void read_results(const struct exec *exec, struct exec_result *result)
 {
   const struct plan_metrics *metrics = &exec->results[exec->released % KEPT];
+  result->fp8 = exec->tallied >= 0;
+  if (result->fp8)
+    result->tally = exec->tally[exec->released % KEPT];
   if (exec->metrics < 0)
     return;
   result->loss_exact = &metrics->loss;

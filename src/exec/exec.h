@@ -104,8 +104,10 @@ struct exec_result {
   double grad_norm; /* before clipping */
   bool finite;      /* false: immediate updates have been applied, others have changed nothing */
   const struct exactsum
-      *loss_exact; /* loss_sum without rounding; the executor's, valid until the next step */
-  double seconds;  /* from the release of this step to its metrics */
+      *loss_exact;        /* loss_sum without rounding; the executor's, valid until the next step */
+  double seconds;         /* from the release of this step to its metrics */
+  bool fp8;               /* units have products in fp8 */
+  struct fp8_tally tally; /* of the operands that this rank coded in the step */
 };
 
 /* First, exec_begin() releases step `step` with learning rate `lr` and drives the io lane. The rest

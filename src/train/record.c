@@ -51,6 +51,10 @@ static enum status record_step(struct train_run *run, const struct train_step *l
   results_real(run->results, "loss", last->result.loss);
   results_real(run->results, "train_loss", last->result.loss);
   results_real(run->results, "grad_norm", last->result.grad_norm);
+  if (last->result.fp8) {
+    results_real(run->results, "fp8_amax", train_fp8_amax(last));
+    results_int(run->results, "fp8_saturated", (int64_t)last->result.tally.saturated);
+  }
   results_real(run->results, "lr", last->lr);
   results_int(run->results, "samples", run->samples);
   results_int(run->results, "tokens", run->samples * run->job->shape.sequence);
@@ -75,13 +79,33 @@ static void show_step(struct train_run *run, const struct train_step *last)
                (long long)left / 60 % 60, (long long)left % 60);
 }
 
+/* Over all ranks. */
+static enum status merge_tally(struct comm *comm, struct fp8_tally *tally)
+{
+  int64_t largest = tally->largest, saturated = (int64_t)tally->saturated;
+  enum status status = comm_max_i64(comm, &largest, 1);
+  if (!status)
+    status = comm_sum_i64(comm, &saturated, 1);
+  if (!status)
+    *tally = (struct fp8_tally){.saturated = (uint64_t)saturated, .largest = (uint32_t)largest};
+  return status;
+}
+
+double train_fp8_amax(const struct train_step *step)
+{
+  return quant_float(step->result.tally.largest);
+}
+
 /* The counts of steps and samples are still those of the step before. */
 enum status train_tell_step(struct train_run *run)
 {
   if (!run->last.untold)
     return STATUS_OK;
   run->last.untold = false;
-  const enum status status = record_step(run, &run->last);
+  enum status status =
+      run->last.result.fp8 ? merge_tally(run->comm, &run->last.result.tally) : STATUS_OK;
+  if (!status)
+    status = record_step(run, &run->last);
   train_show_step(run, &run->last);
   if (!status)
     show_step(run, &run->last);

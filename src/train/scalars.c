@@ -51,6 +51,10 @@ void train_show_step(struct train_run *run, const struct train_step *step)
   events_add(events, "loss/train", step->result.loss);
   events_add(events, "optimizer/learning_rate", step->lr);
   events_add(events, "optimizer/gradient_norm", step->result.grad_norm);
+  if (step->result.fp8) {
+    events_add(events, "fp8/amax", train_fp8_amax(step));
+    events_add(events, "fp8/saturated", (double)step->result.tally.saturated);
+  }
   events_add(events, "speed/tokens_per_s", tokens / step->seconds);
   events_add(events, "speed/step_s", step->seconds);
   add_known(events, "speed/mfu", train_mfu(run, step->seconds));

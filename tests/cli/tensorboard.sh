@@ -59,6 +59,13 @@ of_events peak speed/step_s | paste -d ' ' mfu.txt - | awk -v flops="$model" -v 
   { d = $2 * $4 / (flops * s) - 1; bad += d * d > 0.01 } END { exit bad > 0 }' ||
   { cat bench.txt mfu.txt >&2; die "MFU is not what sluice bench says"; }
 
+# Magnitudes of operands in fp8.
+test -z "$(events plain | grep fp8 || :)" || die "magnitudes of fp8 in fp32"
+train 2 coded run.compute=fp8 run.steps=2 model.width=128 model.heads=2 model.context=128 \
+  data.sequence=128
+agree coded fp8/amax step fp8_amax
+agree coded fp8/saturated step fp8_saturated
+
 # Errors of messages: means over units.
 train 2 int8 compress.grads.codec=int8 compress.sample=2
 of_events int8 compression/grad_rel_error > errors.txt

@@ -215,6 +215,70 @@ static void groups_that_are_not_finite(void **state)
     }
 }
 
+static struct fp8_tally tally_of(struct lane *of)
+{
+  struct fp8_tally tally = {.saturated = 77, .largest = 77};
+  assert_ok(of->device->ops->fp8_tally(of, &tally));
+  return tally;
+}
+
+/* Oracle: a count over the elements. */
+static struct fp8_tally counted(const uint16_t *x, int64_t rows, int64_t columns, bool transposed)
+{
+  struct fp8_tally tally = {0};
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < columns; j++) {
+      const int64_t from = (transposed ? i : j) / FP8_TILE * FP8_TILE;
+      bool finite = true;
+      for (int64_t t = from; t < from + FP8_TILE; t++)
+        finite &=
+            (bool)isfinite(f32_from_bf16(transposed ? x[t * columns + j] : x[i * columns + t]));
+      const uint32_t bits = (uint32_t)(x[i * columns + j] & 0x7fff) << 16;
+      tally.saturated += !finite;
+      tally.largest = finite && bits > tally.largest ? bits : tally.largest;
+    }
+  return tally;
+}
+
+static void assert_tally(struct fp8_tally want)
+{
+  const struct fp8_tally got = tally_of(lane);
+  assert_true(got.saturated == want.saturated);
+  assert_int_equal(got.largest, want.largest);
+}
+
+static void operands_are_tallied(void **state)
+{
+  (void)state;
+  const int64_t rows = 256, columns = 384;
+  uint16_t *x = varied(rows, columns), *zeros = bytes((size_t)(rows * columns) * 2);
+  memset(zeros, 0, (size_t)(rows * columns) * 2);
+  (void)tally_of(lane);
+  assert_tally((struct fp8_tally){0});
+  (void)quantise(zeros, rows, columns, columns, false, false);
+  assert_tally((struct fp8_tally){0});
+  for (int bad = 0; bad < 3; bad++) {
+    x[5 * columns + 7] = bad ? 0x7f80 : x[0];           /* an infinity */
+    x[200 * columns + 130] = bad > 1 ? 0xffc1 : x[0];   /* a NaN */
+    x[200 * columns + 131] = bad > 1 ? 0x7f80 : 0xc2f7; /* in the same tile */
+    for (int transposed = 0; transposed < 2; transposed++) {
+      const struct fp8_tally want = counted(x, rows, columns, transposed);
+      assert_true(want.saturated == (uint64_t)FP8_TILE * (bad > 1 && transposed ? 3 : bad));
+      (void)quantise(x, rows, columns, columns, true, transposed); /* blocks do not count */
+      (void)quantise(x, rows, columns, columns, false, transposed);
+      assert_tally(want);
+      assert_tally((struct fp8_tally){0});
+    }
+  }
+  /* Calls add up. The largest number of bf16 is finite. */
+  (void)quantise(x, rows, columns, columns, false, false);
+  (void)quantise(x, rows, columns, columns, false, false);
+  zeros[9] = 0xff7f;
+  (void)quantise(zeros, rows, columns, columns, false, false);
+  assert_tally((struct fp8_tally){.saturated = 4 * FP8_TILE, .largest = 0x7f7f0000});
+  assert_true(tally_of(lanes[0]).saturated == 0 && tally_of(lanes[0]).largest == 0);
+}
+
 static void zeros_and_subnormals(void **state)
 {
   (void)state;
@@ -494,12 +558,18 @@ static void refusals(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {
-      DEVICE_TEST(scales_are_the_least_powers_of_two), DEVICE_TEST(codes_are_rounded_to_nearest),
-      DEVICE_TEST(groups_have_scales_of_their_own),    DEVICE_TEST(transposes_and_strides),
-      DEVICE_TEST(groups_that_are_not_finite),         DEVICE_TEST(zeros_and_subnormals),
-      DEVICE_TEST(parts_have_the_codes_of_the_whole),  DEVICE_TEST(outputs_may_be_codes),
-      DEVICE_TEST(products_are_within_their_bound),    DEVICE_TEST(gradients_of_weights),
-      DEVICE_TEST(a_product_with_nan_is_nan),          DEVICE_TEST(refusals)};
+  const struct CMUnitTest tests[] = {DEVICE_TEST(scales_are_the_least_powers_of_two),
+                                     DEVICE_TEST(codes_are_rounded_to_nearest),
+                                     DEVICE_TEST(groups_have_scales_of_their_own),
+                                     DEVICE_TEST(transposes_and_strides),
+                                     DEVICE_TEST(groups_that_are_not_finite),
+                                     DEVICE_TEST(zeros_and_subnormals),
+                                     DEVICE_TEST(operands_are_tallied),
+                                     DEVICE_TEST(parts_have_the_codes_of_the_whole),
+                                     DEVICE_TEST(outputs_may_be_codes),
+                                     DEVICE_TEST(products_are_within_their_bound),
+                                     DEVICE_TEST(gradients_of_weights),
+                                     DEVICE_TEST(a_product_with_nan_is_nan),
+                                     DEVICE_TEST(refusals)};
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -133,6 +133,33 @@ static void forget(struct operand *y)
   drop(&y->scale);
 }
 
+/* The tally of the GPU, and of the host. */
+static struct fp8_tally gpu_tally(void)
+{
+  struct fp8_tally *tally = NULL;
+  must(gpu->ops->alloc_host(gpu, MEM_META, sizeof *tally, (void **)&tally));
+  must(gpu->ops->fp8_tally(gpu_lane, tally));
+  must_cuda(cudaDeviceSynchronize());
+  const struct fp8_tally out = *tally;
+  gpu->ops->release_host(gpu, tally);
+  return out;
+}
+
+static struct fp8_tally host_tally(void)
+{
+  struct fp8_tally tally;
+  must(host->ops->fp8_tally(host_lane, &tally));
+  return tally;
+}
+
+static void assert_same_tally(struct fp8_tally got, struct fp8_tally want, const char *what)
+{
+  if (got.saturated != want.saturated || got.largest != want.largest)
+    fail_msg("%s: a largest magnitude of %08x and %llu saturated, not %08x and %llu", what,
+             got.largest, (unsigned long long)got.saturated, want.largest,
+             (unsigned long long)want.saturated);
+}
+
 /* A NaN has many bits, all others must be the same. */
 static void assert_same_scales(const float *a, const float *b, size_t n)
 {
@@ -161,7 +188,12 @@ static void check_bits(int64_t rows, int64_t columns, int64_t ld, bool blocks, b
   static const char *const names[] = {"tiles", "tiles of the transpose", "blocks",
                                       "blocks of the transpose"};
   struct twin x = numbers(rows * ld, 1, true, bad);
+  (void)gpu_tally(), (void)host_tally();
   struct operand y = quantise(&x, quantise_of(&x, rows, columns, ld, blocks, transposed));
+  const struct fp8_tally tally = host_tally();
+  assert_same_tally(gpu_tally(), tally, names[2 * blocks + transposed]);
+  assert_true((tally.saturated > 0) == (bad > 0 && !blocks));
+  assert_true((tally.largest > 0) == !blocks);
   assert_same_operand(&y, names[2 * blocks + transposed]);
   forget(&y);
   drop(&x);
@@ -399,7 +431,10 @@ static void check_output(struct output *out, int64_t rows, int64_t columns, cons
   struct fp8_quantise op = quantise_of(&out->plain, rows, columns, columns, false, false);
   op.code = y.code.there;
   op.scale = y.scale.there;
+  const struct fp8_tally tally = gpu_tally(); /* of the output */
   must(gpu->ops->fp8_quantise(gpu_lane, &op));
+  assert_same_tally(tally, gpu_tally(), what);
+  assert_true(tally.saturated > 0 && tally.largest > 0);
   must_cuda(cudaDeviceSynchronize());
   must_cuda(cudaMemcpy(y.code.here, y.code.there, y.code.size, cudaMemcpyDeviceToHost));
   must_cuda(cudaMemcpy(y.scale.here, y.scale.there, y.scale.size, cudaMemcpyDeviceToHost));
@@ -440,6 +475,7 @@ static void check_norm_output(int64_t rows, int64_t C, int way)
                         .rstd = stats.there};
   must(gpu->ops->norm(gpu_lane, &op));
   op.y = NULL;
+  (void)gpu_tally();
   op.code = out.code.there;
   op.scale = out.scale.there;
   must(gpu->ops->norm(gpu_lane, &op));
@@ -455,6 +491,7 @@ static void check_swiglu_output(int64_t rows, int64_t F)
   struct twin gu = numbers(rows * 2 * F, 1, true, 2);
   struct output out = make_output(rows, F);
   must(gpu->ops->swiglu(gpu_lane, rows, F, gu.there, out.plain.there));
+  (void)gpu_tally();
   must(gpu->ops->swiglu_coded(gpu_lane, rows, F, gu.there, out.code.there, out.scale.there));
   check_output(&out, rows, F, "SwiGLU");
   drop(&gu);

@@ -27,9 +27,18 @@ static uint32_t largest_of(const struct fp8_quantise *op, struct group g)
   return largest;
 }
 
-static void code_group(const struct fp8_quantise *op, struct group g)
+static void count(struct fp8_tally *tally, bool finite, uint32_t largest, struct group g)
 {
-  const float scale = fp8_scale(largest_of(op, g));
+  if (!finite)
+    tally->saturated += (uint64_t)(g.height * g.width);
+  else if (largest > tally->largest)
+    tally->largest = largest;
+}
+
+static void code_group(const struct fp8_quantise *op, struct group g, struct fp8_tally *tally)
+{
+  const uint32_t largest = largest_of(op, g);
+  const float scale = fp8_scale(largest);
   const bool finite = scale == scale;
   const float inverse = finite ? fp8_inverse(scale) : 0;
   const int64_t n = op->transposed ? op->columns : op->rows,
@@ -40,26 +49,47 @@ static void code_group(const struct fp8_quantise *op, struct group g)
       op->code[op->transposed ? j * k + i : i * k + j] =
           finite ? fp8_code(element(op, i, j), inverse) : FP8_NAN;
   op->scale[op->blocks ? row / FP8_TILE * fp8_pitch(k) + tile : tile * n + row] = scale;
+  if (!op->blocks)
+    count(tally, finite, largest, g);
 }
 
 /* The block, or its tiles. */
-static void code_block(const struct fp8_quantise *op, int64_t i, int64_t j)
+static void code_block(const struct fp8_quantise *op, int64_t i, int64_t j, struct fp8_tally *tally)
 {
   if (op->blocks) {
-    code_group(op, (struct group){i, j, FP8_TILE, FP8_TILE});
+    code_group(op, (struct group){i, j, FP8_TILE, FP8_TILE}, tally);
     return;
   }
   for (int64_t t = 0; t < FP8_TILE; t++)
-    code_group(op, op->transposed ? (struct group){i, j + t, FP8_TILE, 1}
-                                  : (struct group){i + t, j, 1, FP8_TILE});
+    code_group(op,
+               op->transposed ? (struct group){i, j + t, FP8_TILE, 1}
+                              : (struct group){i + t, j, 1, FP8_TILE},
+               tally);
+}
+
+struct coding {
+  const struct fp8_quantise *op;
+  struct host_lane *lane;
+};
+
+static void add_tally(struct host_lane *lane, const struct fp8_tally *tally)
+{
+  uint32_t most = atomic_load(&lane->fp8_largest);
+  while (most < tally->largest &&
+         !atomic_compare_exchange_weak(&lane->fp8_largest, &most, tally->largest))
+    ;
+  atomic_fetch_add(&lane->fp8_saturated, tally->saturated);
 }
 
 static void code_range(void *arg, int64_t begin, int64_t end)
 {
-  const struct fp8_quantise *op = arg;
+  const struct coding *coding = arg;
+  const struct fp8_quantise *op = coding->op;
   const int64_t across = op->columns / FP8_TILE;
+  struct fp8_tally tally = {0};
   for (int64_t block = begin; block < end; block++)
-    code_block(op, block / across * FP8_TILE, block % across * FP8_TILE);
+    code_block(op, block / across * FP8_TILE, block % across * FP8_TILE, &tally);
+  add_tally(coding->lane, &tally);
 }
 
 /* Scales that fill a row of blocks up to the pitch are 0. */
@@ -80,8 +110,16 @@ enum status host_fp8_quantise(struct lane *lane, const struct fp8_quantise *op)
                       (long long)op->rows, (long long)op->columns, FP8_TILE);
   if (op->blocks)
     clear_rest(op);
-  host_run_ranges(lane, op->rows / FP8_TILE * (op->columns / FP8_TILE), GRAIN, code_range,
-                  (void *)op);
+  struct coding coding = {op, (struct host_lane *)lane};
+  host_run_ranges(lane, op->rows / FP8_TILE * (op->columns / FP8_TILE), GRAIN, code_range, &coding);
+  return STATUS_OK;
+}
+
+enum status host_fp8_tally(struct lane *lane, struct fp8_tally *out)
+{
+  struct host_lane *host = (struct host_lane *)lane;
+  *out = (struct fp8_tally){.saturated = atomic_exchange(&host->fp8_saturated, 0),
+                            .largest = atomic_exchange(&host->fp8_largest, 0)};
   return STATUS_OK;
 }
 

@@ -54,6 +54,8 @@ struct host_lane {
     void *floats;
     int64_t room;
   } widened[HOST_WIDENED];
+  _Atomic uint64_t fp8_saturated; /* struct fp8_tally */
+  _Atomic uint32_t fp8_largest;
 };
 enum status host_lane_reserve(struct lane *lane);
 
@@ -154,6 +156,7 @@ enum status host_subtract(struct lane *lane, int64_t n, enum dtype type, const v
                           float *x);
 enum status host_max_magnitude(struct lane *lane, int64_t n, const float *x, float *out);
 enum status host_fp8_quantise(struct lane *lane, const struct fp8_quantise *op);
+enum status host_fp8_tally(struct lane *lane, struct fp8_tally *out);
 enum status host_fp8_largest(struct lane *lane, const struct fp8_part *op);
 enum status host_fp8_merge(struct lane *lane, int64_t n, int parts, const uint32_t *received,
                            uint32_t *out);
@@ -219,6 +222,6 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
   .expand = host_expand, .update = host_update, .speculate = host_speculate,                       \
   .sketch = host_sketch, .unsketch = host_unsketch, .fp8_largest = host_fp8_largest,               \
   .fp8_merge = host_fp8_merge, .fp8_scales = host_fp8_scales, .fp8_code = host_fp8_code,           \
-  .fp8_turn = host_fp8_turn
+  .fp8_turn = host_fp8_turn, .fp8_tally = host_fp8_tally
 
 #endif
