@@ -74,6 +74,7 @@ EXTRA_DIST += \
 	tests/peers/bpe_train.sh \
 	tests/peers/transports.sh \
 	tests/peers/cpu.sh \
+	tests/peers/fp8.sh \
 	tests/peers/fsdp2.py \
 	tests/peers/gpt2_cpu.py \
 	tests/peers/gpu.sh \

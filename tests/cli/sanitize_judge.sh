@@ -23,13 +23,15 @@ exit "${TRAINS:-0}"
 END
 chmod +x bin/compute-sanitizer bin/trains
 
-# judged CODE TEXT: with the report of standard input and the exit code $ended; on one deck and
-# type, by one tool.
+# judged CODE TEXT [TEST...]: with the report of standard input and the exit code $ended; on one
+# deck and type, by one tool.
 judged() {
   cat > given
   mv given report
-  CODE=$ended TOOLS=${TOOLS:-racecheck} DECKS=gpt2 COMPUTES=bf16 LIMIT=20 fails "$1" "$2" sh \
-    "$top_srcdir/tests/gpu/sanitize.sh" trains
+  code=$1 text=$2
+  shift 2
+  CODE=$ended TOOLS=${TOOLS:-racecheck} DECKS=${DECKS:-gpt2} COMPUTES=bf16 LIMIT=20 fails "$code" \
+    "$text" sh "$top_srcdir/tests/gpu/sanitize.sh" trains "$@"
 }
 
 ended=0
@@ -44,6 +46,10 @@ grep -q -e "--tool racecheck .*--kernel-name-exclude kns=nvjet .*--kernel-name-e
   cat asked >&2; die "racecheck does not leave out the kernels of libraries"; }
 TOOLS=memcheck judged 0 "memcheck-gpt2-bf16" < report
 if grep -q exclude asked; then die "memcheck leaves something out"; fi
+DECKS=fp8 judged 0 "racecheck-fp8-fp8: " < report
+grep -q ' run.compute=fp8 ' asked || { cat asked >&2; die "the deck of fp8 is not in fp8"; }
+judged 0 "racecheck-test_b: ========= RACECHECK SUMMARY: 0 hazards" dir/test_a dir/test_b < report
+grep -q ' dir/test_b$' asked || { cat asked >&2; die "the last test was not run"; }
 
 ended=9
 judged 1 "Read access at hopper::load_shared2(unsigned int)+0x10f0 in hopper.cuh:216 [384 \

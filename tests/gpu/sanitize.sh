@@ -1,18 +1,20 @@
 #!/bin/sh
-# tests/gpu/sanitize.sh SLUICE [TEST_OPS]: training steps of small shapes on a GPU under memcheck,
-# racecheck and initcheck of compute-sanitizer, one tool after the other. With TEST_OPS it runs the
-# tests of the operations too. The steps of a tool run at the same time. The tests come after them,
-# because one of them takes all memory. The script prints the summaries and the findings. It ends
-# with 1 if a tool found a fault outside the libraries' own kernels.
+# tests/gpu/sanitize.sh SLUICE [TEST...]: training steps of small shapes on a GPU under memcheck,
+# racecheck and initcheck of compute-sanitizer, one tool after the other. TEST is a program such
+# as tests/gpu/test_ops or tests/gpu/test_fp8, which runs too. The steps of a tool run at the same
+# time. The tests come after them, because one of them takes all memory. The script prints the
+# summaries and the findings. It ends with 1 if a tool found a fault outside the libraries' own
+# kernels.
 # Not part of make check: it takes minutes, and needs the tool.
 # Environment:
 #   TOOLS     The tools (all three).
-#   DECKS     The decks below (all four).
-#   COMPUTES  bf16, fp32 (both).
+#   DECKS     The decks below (all five; fp8 needs a GPU that has it).
+#   COMPUTES  bf16, fp32 (both), except for the deck fp8.
 #   LIMIT     Seconds that each run may take (600).
 set -u
-test $# -ge 1 || { echo "usage: tests/gpu/sanitize.sh SLUICE [TEST_OPS]" >&2; exit 2; }
-sluice=$1 ops=${2:-}
+test $# -ge 1 || { echo "usage: tests/gpu/sanitize.sh SLUICE [TEST...]" >&2; exit 2; }
+sluice=$1
+shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Memory of NCCL's comes from cudaMalloc then, whose blocks are watched to the byte, and no driver
@@ -47,6 +49,13 @@ model: {arch: qwen3, layers: 2, width: 64, heads: 4, kv_heads: 2, head_width: 16
 data:  {train: none, batch: 4, sequence: 64, micro_batch: 2}
 END
 
+# Products and gathers in fp8, with weight gradients in fp8 too.
+cat > "$work/fp8.yaml" <<'END'
+run:   {dir: run, steps: 2, seed: 3, threads: 1, fp8_gradients: true}
+model: {arch: llama, layers: 2, width: 256, heads: 2, ffn: 384, context: 128, vocab: 257}
+data:  {train: none, batch: 2, sequence: 128, micro_batch: 1}
+END
+
 # Parts of the names of the libraries' kernels.
 libraries="nvjet cutlass xmma cublas cudnn"
 
@@ -69,8 +78,10 @@ check() {
 # each ACTION [TOOL]: ACTION NAME [TOOL] COMMAND... for each deck and type, all at the same time; a
 # run's cache is that of its deck and type.
 each() {
-  for deck in ${DECKS:-gpt2 qwen3 gpt2-heads llama-heads}; do
-    for compute in ${COMPUTES:-bf16 fp32}; do
+  for deck in ${DECKS:-gpt2 qwen3 gpt2-heads llama-heads fp8}; do
+    computes=${COMPUTES:-bf16 fp32}
+    test "$deck" != fp8 || computes=fp8
+    for compute in $computes; do
       (
         export XDG_CACHE_HOME="$work/cache-$deck-$compute"
         "$1" "$deck-$compute" ${2:+"$2"} "$sluice" bench "$work/$deck.yaml" run.device=cuda \
@@ -95,7 +106,7 @@ each prepare
 test ! -e "$work/failed" || exit 1
 for tool in ${TOOLS:-memcheck racecheck initcheck}; do
   each check "$tool"
-  test -z "$ops" || check operations "$tool" "$ops"
+  for test; do check "$(basename "$test")" "$tool" "$test"; done
 done
 
 bad=0

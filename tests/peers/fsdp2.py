@@ -10,6 +10,10 @@ after each micro-batch). No host synchronisation between steps. One process per 
 
   torchrun --nproc_per_node=4 fsdp2.py --model qwen2.5-7b --T 1024 --B 16 --accum 8
 
+With --fp8 torchao's float8 training multiplies in the blocks. Its recipe tensorwise gathers weights
+of blocks in float8 too, and computes their scales together after each update. Others gather in
+bf16.
+
 With --offload CPUOffloadPolicy keeps shards of parameters and gradients in pinned host memory. The
 fused AdamW then runs on all of the node's cores, divided among its processes.
 
@@ -266,10 +270,26 @@ def initialise(model, device):
             p.to_local().copy_(whole.to_local())
 
 
+def convert_to_fp8(model, recipe):
+    """The linear layers of the blocks."""
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    config = (
+        Float8LinearConfig(enable_fsdp_float8_all_gather=True)
+        if recipe == "tensorwise"
+        else Float8LinearConfig.from_recipe_name(recipe)
+    )
+    convert_to_float8_training(
+        model, config=config, module_filter_fn=lambda _, name: name.startswith("blocks.")
+    )
+
+
 def build(shape, a, device):
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     with torch.device("meta"):
         model = Model(shape, a.ac == "full")
+        if a.fp8 != "none":
+            convert_to_fp8(model, a.fp8)
     policy = MixedPrecisionPolicy(
         param_dtype=torch.bfloat16, reduce_dtype=torch.float32, cast_forward_inputs=False
     )
@@ -322,6 +342,10 @@ def train_step(model, optimizer, shape, a, device):
     if a.clip > 0:
         torch.nn.utils.clip_grad_norm_(model.parameters(), a.clip)
     optimizer.step()
+    if a.fp8 == "tensorwise":
+        from torchao.float8 import precompute_float8_dynamic_scale_for_fsdp
+
+        precompute_float8_dynamic_scale_for_fsdp(model)
     optimizer.zero_grad()
     return loss.detach()
 
@@ -390,6 +414,12 @@ def arguments():
         "--keep",
         action="store_true",
         help="parameters stay gathered until the end of the step, as in ZeRO-1 and ZeRO-2",
+    )
+    p.add_argument(
+        "--fp8",
+        choices=("none", "tensorwise", "rowwise", "rowwise_with_gw_hp"),
+        default="none",
+        help="torchao's recipe for the products of the blocks",
     )
     p.add_argument("--attention", choices=("best", "cudnn", "flash"), default="best")
     p.add_argument("--no-compile", dest="compile", action="store_false")
@@ -489,6 +519,7 @@ def main():
         "keep": a.keep,
         "reduce_every": a.reduce_every,
         "offload": a.offload,
+        "fp8": a.fp8,
         "clip": a.clip,
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,

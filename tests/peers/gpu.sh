@@ -9,6 +9,7 @@
 #   llama8b-keep, -tight   No activations in host memory, on any number of GPUs.
 #   llama8b-host2, -host4  Activations of every second or fourth block in host memory.
 #   llama8b-working        As llama8b, with tiers.working=keep.
+#   llama8b-micros         As llama8b, with 16 micro-batches.
 #   qwen7b-gathered        As qwen7b, with weights that stay gathered between micro-batches.
 #   qwen7b-step            As qwen7b, with gradients reduced once per step.
 #   qwen7b-step-working    As qwen7b-step, with tiers.working=keep.
@@ -29,6 +30,7 @@
 #   MPIRUN    A command that starts ranks.
 #   TRACE     A folder. One step before the clock starts is traced, and ROW.txt there has its times.
 #   ROW_ARGS  key=value for every row of Sluice.
+#   SUFFIX    Text after the names of rows in RESULTS.
 #
 # Not part of make check: it measures.
 set -u -o pipefail
@@ -49,7 +51,8 @@ set_arguments() {
   # shellcheck disable=SC2206 # ROW_ARGS is a list of words
   arguments=("$decks/$2.yaml" run.device=cuda data.sequence="$3" data.micro_batch="$4" \
     data.batch=$(($4 * $5 * gpus)) "${@:6}" ${ROW_ARGS:-})
-  echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$gpus,\"micros\":$5,\"B\":$4,\"T\":$3}" \
+  local row=$1${SUFFIX:-}
+  echo "{\"kind\":\"row\",\"row\":\"$row\",\"gpus\":$gpus,\"micros\":$5,\"B\":$4,\"T\":$3}" \
     >> "$results"
 }
 
@@ -89,7 +92,7 @@ trains() {
 
 # theirs NAME MODEL T B MICROS OPTIONS
 theirs() {
-  local name=$1 options="--model $2 --T $3 --B $4 --accum $5 $6" command
+  local name=$1${SUFFIX:-} options="--model $2 --T $3 --B $4 --accum $5 $6" command
   case ${PEER:-none} in
   none) return ;;
   torchrun | */torchrun) command="$PEER --nproc_per_node=$gpus $here/fsdp2.py --row $name" ;;
@@ -149,6 +152,8 @@ for name; do
     warmup=2 ;;
   llama8b) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=$host shard.prefetch=2 steps=12 \
     warmup=2 ;;
+  llama8b-micros) row "$name" llama-3.1-8b 8192 1 16 "--steps 2 --warmup 2$every" \
+    tiers.activations=$host shard.prefetch=2 steps=2 warmup=1 ;;
   llama8b-host2) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep_host:2 \
     shard.prefetch=2 steps=12 warmup=2 ;;
   llama8b-host4) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep_host:4 \
