@@ -77,12 +77,14 @@ __device__ __forceinline__ void tally_block(seen_tiles mine, fp8_tally *tally)
 }
 
 /* A tile belongs to 16 neighbouring threads, which all call it, each with 8 of its elements in
- * bf16. They write its codes, and the first of them its scale. */
+ * bf16. They write its codes, and the first of them its scale. A row of a block's threads is a
+ * multiple of 16, so two rows may share a warp. */
 constexpr int TILE_LANES = 16, TILE_EACH = FP8_TILE / TILE_LANES;
 __device__ __forceinline__ void code_tile(const pack<bf16, TILE_EACH> &x, uint8_t *code,
                                           float *scale, seen_tiles *seen)
 {
-  const unsigned lanes = 0xFFFFu << (threadIdx.x & TILE_LANES);
+  const unsigned lane = (threadIdx.y * blockDim.x + threadIdx.x) % 32,
+                 lanes = 0xFFFFu << (lane & TILE_LANES);
   uint32_t most = 0;
   float wide[TILE_EACH];
 #pragma unroll

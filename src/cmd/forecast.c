@@ -203,6 +203,13 @@ static enum status print_resident(const struct advise_case *job, const struct pl
                                     : print_number(job, rates, "tiers.resident", resident, &step_s);
 }
 
+/* The deck's value of optim.update, or what auto has become. */
+static const char *timing_of(const struct advise_case *job)
+{
+  const struct deck_policy *policy = &job->plans[0]->input.policy;
+  return policy->speculative ? "speculative" : policy->immediate ? "immediate" : "deferred";
+}
+
 static enum status print_update(const struct advise_case *job, const struct plan_rates *rates,
                                 const char *value)
 {
@@ -217,7 +224,7 @@ static enum status print_update(const struct advise_case *job, const struct plan
   if (!status && advice.possible)
     printf("  %-15s %11.4f s  %11.4f s  %13s%s\n", value, advice.measure.forecast.step_s,
            repaired.measure.forecast.step_s, mem_amount(advice.measure.tier[TIER_HOST]).text,
-           job->deck->optim.update != DECK_UPDATE_AUTO && !*advice.name ? "  (this deck)" : "");
+           strcmp(value, timing_of(job)) == 0 ? "  (this deck)" : "");
   return status;
 }
 

@@ -368,7 +368,8 @@ const struct option deck_table[] = {
     {"tiers.working", OPTION_CHOICE, AT(tiers.working), "gather", .choices = workings,
      .text = "Whether the optimizer also writes working weights.\n"
              "  gather  no: each gather casts the fp32 masters to the compute type\n"
-             "  keep  yes: a gather casts nothing; 2 more bytes per parameter that the rank owns"},
+             "  keep  yes: a gather casts nothing; 2 more bytes per parameter that the rank owns. "
+             "Blocks in fp8 keep their codes within a step instead"},
     {"tiers.resident", OPTION_INT, AT(tiers.resident), "0", .least = 0, .most = 1 << 20,
      .unit = "units", .example = "3",
      .text = "Units that stay on the device with host offload. The first units, from the embedding "

@@ -44,7 +44,7 @@ static int waits_for(const struct watchdog *dog, int index, int64_t n)
   return exec_waits_for_turn(exec, index, n) ? exec->span[index].turn : -1;
 }
 
-/* Converts step n since create to the deck's count. Its slot is overwritten two steps later, but
+/* Converts step n since create to the deck's count. Its slot is overwritten a few steps later, but
  * this function is called when no step follows. */
 static int64_t step_number(const struct watchdog *dog, int64_t n)
 {

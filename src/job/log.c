@@ -52,6 +52,14 @@ static bool uses_lane(const struct plan *plan, enum plan_lane lane)
 
 /* Keys that apply to tiers other than the chosen ones. A deck may say it, and have its tiers
  * changed by a key; what was typed is a mistake. */
+static bool speculates(const struct plan *plan)
+{
+  for (int u = 0; u < plan->input.model->units; u++)
+    if (plan->policy[u].timing == TIMING_SPECULATIVE)
+      return true;
+  return false;
+}
+
 void job_warn_without_effect(const struct deck *deck, enum job_use use, int n,
                              const struct plan *const plans[])
 {
@@ -95,6 +103,10 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n,
        "gradients are not encoded (compress.grads.codec)"},
       {"eval.target", trains && deck->eval.target > 0 && deck->eval.every == 0,
        "there are no validations (eval.every)"},
+      {"optim.update",
+       trains && deck->optim.update == DECK_UPDATE_SPECULATIVE && !speculates(plans[0]),
+       "all units wait for the norm, because their moments are on NVMe (optim.state) or their "
+       "parameters are encoded (compress.weights.codec)"},
       {"tiers.resident", deck->tiers.resident > 0 && !host,
        "all masters are on the device (tiers.params)"},
       {"transfer.rate", deck->transfer.rate > 0 && !(copies && device->host_memory),
@@ -111,12 +123,14 @@ void job_warn_without_effect(const struct deck *deck, enum job_use use, int n,
       log_info("%s is ignored: %s", keys[i].key, keys[i].why);
 }
 
-static const char *when_updated(const struct deck_policy *policy)
+/* The last unit tells it of all, except that some speculative plans defer a part of the units. */
+static const char *when_updated(const struct plan *plan)
 {
-  if (policy->immediate)
-    return "as soon as their gradients arrive";
-  return policy->speculative ? "as soon as their gradients arrive, and repaired if they are clipped"
-                             : "after the norm of all gradients is known";
+  if (speculates(plan))
+    return "as soon as their gradients arrive, and repaired if they are clipped";
+  return plan->policy[plan->input.model->units - 1].timing == TIMING_IMMEDIATE
+             ? "as soon as their gradients arrive"
+             : "after the norm of all gradients is known";
 }
 
 /* The first units may be resident. The last unit is in host memory. */
@@ -138,7 +152,7 @@ static void log_tiers(const struct plan *plan)
   log_info("masters and %s moments: in host memory%s", dtype_name(last->state), disk);
   log_info("parameters are copied to the device %s, gradients are reduced %s, units are updated %s",
            last->working == WORKING_SHARED ? "whole, from memory that a node shares" : "in shards",
-           last->sums == SUMS_DEVICE ? "on the devices" : hosts, when_updated(&plan->input.policy));
+           last->sums == SUMS_DEVICE ? "on the devices" : hosts, when_updated(plan));
 }
 
 /* The codec of gradients, and the storage of residuals. */

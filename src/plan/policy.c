@@ -330,12 +330,13 @@ static enum status check_gathers(const struct plan_input *input)
   return STATUS_OK;
 }
 
-/* Messages must be smaller than the data that they encode. */
+/* Messages must be smaller than the data that they encode. If blocks are in fp8, codecs are judged
+ * by their codes. */
 static enum status check_weights(const struct plan_input *input)
 {
   enum { MANY = 1 << 20 };
   const struct deck_policy *asked = &input->policy;
-  const enum dtype window = input->device->compute;
+  const enum dtype window = input->model->fp8 ? DTYPE_F8_E4M3 : input->device->compute;
   struct codec codec;
   if (!asked->weights.codec)
     return STATUS_OK;

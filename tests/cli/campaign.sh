@@ -37,3 +37,14 @@ grep -q '"call":"rename","number":1,"fault":"EIO","exit":4' faults/faults.jsonl 
   { cat faults/faults.jsonl >&2; die "no record of the fault of storage"; }
 damaged 'set -- "$@" optim.lr=1'
 fails 1 "other bits" bash "$campaign/faults.sh" bad/sluice other 1 rename:1:EIO
+
+# A job's life. Each start of a bad program has one descriptor more than the last one.
+bash "$campaign/soak.sh" "$SLUICE" soak 2 3 > soak.out 2>&1 || { cat soak.out >&2; die "a soak"; }
+grep -q '"kind":"life","life":2,' soak/soak.jsonl || die "no record of a life"
+cat > bad/sluice <<END
+#!/bin/bash
+echo >> lives
+for ((i = \$(wc -l < lives); i > 0; i--)); do exec {more}< /dev/null; done
+exec '$SLUICE' "\$@"
+END
+fails 1 "more than in the second life" bash "$campaign/soak.sh" bad/sluice soak_bad 3 2

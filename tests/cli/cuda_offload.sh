@@ -25,7 +25,8 @@ like() {
 train 1 plain run.device=cuda data.micro_batch=12
 train 1 unclipped run.device=cuda data.micro_batch=12 optim.clip=0
 train 1 recompute run.device=cuda data.micro_batch=12 tiers.activations=recompute
-like plain 1 deferred data.micro_batch=12
+like plain 1 deferred data.micro_batch=12 optim.update=deferred
+like plain 1 speculative data.micro_batch=12 optim.update=speculative
 like unclipped 1 immediate data.micro_batch=12 optim.clip=0
 train 1 at_once run.device=cuda data.micro_batch=12 optim.clip=0 optim.update=immediate
 same unclipped at_once
@@ -59,6 +60,9 @@ for params in shard full; do
   for grads in gpu_reduce cpu_reduce; do
     like many "$gpus" "$params-$grads" $micro transfer.params=$params transfer.grads=$grads
   done
+done
+for params in shard full; do
+  like many "$gpus" "$params-early" $micro transfer.params=$params optim.update=speculative
 done
 like many "$gpus" many_resident $micro tiers.resident=1 tiers.activations=keep_host
 like many_unclipped "$gpus" many_resident_now $micro optim.clip=0 tiers.resident=2

@@ -60,6 +60,7 @@ EXTRA_DIST += \
 	tests/campaign/fault.c \
 	tests/campaign/faults.sh \
 	tests/campaign/kills.sh \
+	tests/campaign/soak.sh \
 	tests/campaign/reliability.py \
 	tests/cli/common.sh \
 	tests/cli/report.py \
