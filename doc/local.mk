@@ -140,6 +140,7 @@ measured = \
 	doc/measured/sanitize-h200.txt \
 	doc/measured/scale-predicted.txt \
 	doc/measured/scale-published.csv \
+	doc/measured/soak.txt \
 	doc/measured/storage-faults.txt \
 	doc/measured/transports-h200x2.jsonl
 nobase_dist_doc_DATA = CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE README.md SECURITY.md \

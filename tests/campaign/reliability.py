@@ -99,8 +99,20 @@ def fuzz():
     return table(["commit", "parser", "seconds", "inputs", "edges", "findings"], rows)
 
 
+def soak():
+    lives = read("soak.txt")
+    rows = [
+        [f"`{life['commit']}`", life["life"], life["saves"], life["exit"], f"{life['rss_kb']:,}"]
+        + [life["descriptors"], life["threads"], f"{life['checkpoints_kb']:,}"]
+        for life in lives
+        if life["life"] in (1, 2, max(other["life"] for other in lives))
+    ]
+    head = ["commit", "life", "saves", "exit code", "resident KB", "descriptors", "threads"]
+    return table([*head, "checkpoints KB"], rows)
+
+
 def main(words):
-    parts = {part.__name__: part() for part in (kills, victims, faults, mutations, fuzz)}
+    parts = {part.__name__: part() for part in (kills, victims, faults, mutations, fuzz, soak)}
     old = PAGE.read_text(encoding="utf-8")
     new = MARKED.sub(lambda m: m[1] + parts[m[2]] + m[4], old)
     if words == ["--check"] and new != old:

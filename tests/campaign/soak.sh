@@ -1,8 +1,8 @@
 #!/bin/bash
 # tests/campaign/soak.sh SLUICE OUT [LIVES [SAVES]]: a day of a job's life in fast motion. Two ranks
-# train, save SAVES times (10), get SIGUSR1 as from Slurm before the time limit, save and leave with
-# exit code 75, and start again, LIVES times (144). So a save stands for a minute, and a start for a
-# requeue after ten. Oracles, of each rank:
+# train, save SAVES times (10) or more, and get SIGUSR1 as from Slurm before the time limit. They
+# save, leave with exit code 75, and start again, LIVES times (144). So a save stands for a minute,
+# and a start for a requeue after ten. Oracles, of each rank:
 #
 # - Within a life no descriptor or thread is added between the second and the last save. Resident
 #   memory grows by at most 2 %.
