@@ -535,10 +535,28 @@ static void emit_embed_backward(struct builder *b, int m)
               true); /* to what the head wrote */
 }
 
+/* Gathers of later visits run during a visit. Their memory must not become the memory of the
+ * visit's results, which would have to wait for these gathers. So it is kept until the last
+ * instruction so far: buffers from `from` up to `to`, and what all gathers share. */
+static void keep_buffers(struct builder *b, int from, int to)
+{
+  const int shared[] = {b->messages, b->params_work};
+  struct plan_buffer *buffer = b->plan->buffer;
+  for (int i = from; i < to; i++)
+    if (!buffer[i].persistent && buffer[i].parent < 0)
+      buffer[i].last = b->plan->n - 1;
+  for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+    if (shared[i] >= 0)
+      buffer[shared[i]].last = b->plan->n - 1;
+}
+
 static void emit_visit(struct builder *b, int v)
 {
   const struct visit *visit = &b->visit[v];
+  const int first = b->plan->n, before = b->plan->buffers;
   emit_gathers(b, v);
+  const int after = b->plan->buffers;
+  const bool gathers = b->plan->n > first;
   build_fetch_acts(b, v);
   build_save_input(b, v);
   int params = visit->window >= 0 ? b->window[visit->window].buffer : b->unit[visit->unit].params;
@@ -550,6 +568,8 @@ static void emit_visit(struct builder *b, int v)
   case OP_LOGITS: emit_logits(b, visit, params); break;
   default: emit_loss(b, visit, params);
   }
+  if (gathers)
+    keep_buffers(b, before, after);
   build_save_activations(b, v);
   if (visit->window >= 0 && b->window[visit->window].last == v)
     build_use(build_emit(b, OP_RELEASE, visit->unit, micro_of(b, visit)), RELEASE_PARAMS, params);
@@ -694,8 +714,13 @@ static enum status build(struct builder *b)
 
 enum status plan_build(const struct plan_input *input, struct plan **out)
 {
-  struct builder b = {
-      .model = input->model, .staging = -1, .work = -1, .leaving = -1, .magnitudes = -1};
+  struct builder b = {.model = input->model,
+                      .staging = -1,
+                      .work = -1,
+                      .leaving = -1,
+                      .magnitudes = -1,
+                      .messages = -1,
+                      .params_work = -1};
   enum status status = build_check_input(input);
   if (!status)
     status = build_measure(input, &b.size);

@@ -1,5 +1,7 @@
 /* Parameters that a codec gathers: messages instead of shards, into a window, or as differences
  * into a copy of the unit that each rank keeps. */
+#include <stdio.h>
+
 #include "plan/builder.h"
 
 bool build_encodes_params(const struct builder *b, int u)
@@ -22,11 +24,31 @@ void build_copy(struct builder *b, int u)
     plan->copy_mine[u] = build_mine(b, "copy_mine", unit->trained, build_length(plan->owned[u]));
 }
 
-/* It is next to the messages. */
+/* Memory of the gather lane, which uses it for one unit after the other: *shared, which grows to
+ * the largest request. No other lane uses it. So a message can travel while the window that it is
+ * decoded into is still in use. */
+static int grow(struct builder *b, int *shared, const char *name, int64_t bytes)
+{
+  if (*shared < 0)
+    *shared = build_bytes(b, name, -1, TIER_DEVICE, PURPOSE_STAGING, bytes);
+  struct plan_buffer *all = &b->plan->buffer[*shared];
+  if (all->bytes < bytes)
+    all->bytes = all->elements = bytes;
+  return *shared;
+}
+
+static int messages_of(struct builder *b, int u, int64_t bytes)
+{
+  char full[32];
+  const int all = grow(b, &b->messages, "messages", bytes);
+  snprintf(full, sizeof full, "messages.%s", b->model->unit[u].name);
+  return build_view(b, full, all, 0, bytes);
+}
+
 static int work_of(struct builder *b, int u, int64_t elements, int messages)
 {
   const int64_t bytes = codec_work(&b->plan->policy[u].weights, elements, messages);
-  return bytes > 0 ? build_bytes(b, "codec_work", u, TIER_DEVICE, PURPOSE_STAGING, bytes) : -1;
+  return bytes > 0 ? grow(b, &b->params_work, "params_work", bytes) : -1;
 }
 
 static void encode(struct builder *b, int u, int micro, int source, int message)
@@ -51,8 +73,7 @@ void build_coded_gather(struct builder *b, int u, int micro, int source, int who
   const struct codec *codec = &b->plan->policy[u].weights;
   const int64_t elements = b->plan->buffer[source].elements,
                 bytes = codec->ops->bytes(codec, elements);
-  const int messages =
-      build_bytes(b, "messages", u, TIER_DEVICE, PURPOSE_STAGING, b->group * bytes);
+  const int messages = messages_of(b, u, b->group * bytes);
   b->plan->buffer[messages].unit = u; /* they are its parameters */
   const int message = build_mine(b, "message", messages, bytes);
   encode(b, u, micro, source, message);

@@ -424,9 +424,9 @@ enum status check_gather_messages(const struct plan *plan, int i)
             all = instr->use[GATHER_MESSAGES_ALL].buffer;
   const int64_t bytes = plan->buffer[mine].bytes, members = verify_members(plan, instr),
                 index = plan->input.rank % members;
-  int64_t at;
-  const bool inside = plan_root(plan, mine, &at) == all;
-  if (!inside || at != index * bytes)
+  int64_t at, begin;
+  const bool inside = plan_root(plan, mine, &at) == plan_root(plan, all, &begin);
+  if (!inside || at - begin != index * bytes)
     return verify_fail(plan, i, "gathers %s, which is not at its place among the messages",
                        plan->buffer[mine].name);
   return check_elements(plan, i, GATHER_MESSAGES_ALL, members * bytes);

@@ -271,6 +271,38 @@ static void communication_may_overlap_what_it_stands_beside(void **state)
   }
 }
 
+/* A unit arrives as messages or as codes during the visit before its use. */
+static void encoded_units_may_arrive_beside_compute(void **state)
+{
+  static const struct point points[] = {
+      {.ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .weights = "int8"},
+      {.ranks = 3, .group = 3, .prefetch = 2, .micros = 1, .weights = "int4"},
+      {.ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .weights = "int8", .host = true},
+      {.ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .half = true, .fp8 = true},
+      {.ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .half = true, .fp8 = true, .host = true},
+  };
+  (void)state;
+  for (size_t p = 0; p < sizeof points / sizeof *points; p++) {
+    struct model tower;
+    int gathers = 0;
+    fixture_model_of(&tower, 6, &points[p]);
+    struct plan *plan = fixture_plan(&tower, &points[p], 0);
+    for (int i = 0; i < plan->n; i++) {
+      const enum op op = plan->instr[i].op;
+      if ((op != OP_GATHER && op != OP_DECODE_PARAMS) || visits_ahead(plan, i) == 0)
+        continue;
+      int visit = i + 1;
+      while (!reads_params(plan->instr[visit].op))
+        visit++;
+      assert_false(depends(plan, visit, i));
+      gathers++;
+    }
+    assert_true(gathers >= 6);
+    plan_destroy(plan);
+    fixture_free(&tower);
+  }
+}
+
 static bool independent(const struct plan *plan, int a, int b)
 {
   return a < b ? !depends(plan, b, a) : !depends(plan, a, b);
@@ -521,6 +553,7 @@ int main(void)
       cmocka_unit_test(activations_leave_and_come_back_beside_compute),
       cmocka_unit_test(updates_come_in_the_order_of_their_next_use),
       cmocka_unit_test(communication_may_overlap_what_it_stands_beside),
+      cmocka_unit_test(encoded_units_may_arrive_beside_compute),
       cmocka_unit_test(transfers_and_updates_may_overlap_compute),
       cmocka_unit_test(a_head_of_its_own_is_updated_at_once),
       cmocka_unit_test(the_next_step_begins_while_updates_go_on),
