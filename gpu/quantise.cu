@@ -1,4 +1,4 @@
-/* Quantised messages: a warp per block, one template for every rule of src/compress/rule. It is
+/* Quantised messages: a warp per frame, one template for every rule of src/compress/rule. It is
  * compiled without fused multiply-adds (gpu/local.mk), because messages are the host's bits. */
 #include "compress/rule/quantise.h"
 #include "device/rounding.h"
@@ -12,7 +12,8 @@ constexpr unsigned ALL_LANES = 0xFFFFFFFF;
 
 struct task {
   struct quantise op;
-  int64_t n, blocks, stride, codes; /* blocks of a vector; bytes: of a message, before its codes */
+  int64_t n, blocks, frame, frames; /* of a vector; frame: elements */
+  int64_t stride, codes;            /* bytes: of a message, before its codes */
   int parts;
 };
 
@@ -21,8 +22,8 @@ __device__ __forceinline__ int lane_of()
   return (int)threadIdx.x % QUANT_LANES;
 }
 
-/* The block of this warp in its vector. */
-__device__ __forceinline__ int64_t block_of()
+/* The frame of this warp in its vector. */
+__device__ __forceinline__ int64_t frame_of()
 {
   return ((int64_t)blockIdx.x * THREADS + threadIdx.x) / QUANT_LANES;
 }
@@ -64,7 +65,7 @@ template <int N> __device__ __forceinline__ void rotate(float (&x)[N])
 template <quantiser R, int EACH> struct elements {
   static constexpr int chunk = quant_chunk_of(R);
   const float *x; /* of the lane */
-  int m;          /* the block has no more */
+  int m;          /* the frame has no more */
   bool zeros;
   float kept[EACH > 0 ? EACH / chunk : 1][chunk];
 
@@ -144,10 +145,38 @@ __device__ __forceinline__ quant_stats stats_of(const elements<R, EACH> &x, int 
   return s;
 }
 
+/* The scales of the blocks of a frame whose EACH elements of a lane are kept, ROWS of them in a
+ * block. A block that is not finite becomes zeros. Lane i writes the scale of block i, if the
+ * vector has it. */
+template <quantiser R, int EACH, int ROWS>
+__device__ __forceinline__ void settle_rows(const task &t, int64_t first, elements<R, EACH> &x,
+                                            quant_scale (&scale)[EACH / ROWS], float *scales)
+{
+  constexpr int chunk = quant_chunk_of(R);
+  static_assert(quant_needs_of(R) == 0 && quant_scales_of(R) == 1, "rules of frames");
+  float mine = 0;
+#pragma unroll
+  for (int b = 0; b < EACH / ROWS; b++) {
+    uint32_t top = 0;
+#pragma unroll
+    for (int row = b * ROWS; row < (b + 1) * ROWS; row++)
+      top = max(top, quant_bits(x.kept[row / chunk][row % chunk]) & 0x7fffffff);
+    quant_stats s = {};
+    s.max = quant_float(__reduce_max_sync(ALL_LANES, top));
+    const bool finite = quant_settle(R, s, &t.op, &scale[b]);
+#pragma unroll
+    for (int row = b * ROWS; row < (b + 1) * ROWS; row++)
+      x.kept[row / chunk][row % chunk] = finite ? x.kept[row / chunk][row % chunk] : 0;
+    mine = lane_of() == b ? scale[b].at[0] : mine;
+  }
+  if (lane_of() < EACH / ROWS && first + lane_of() < t.blocks)
+    scales[first + lane_of()] = mine;
+}
+
 /* Codes of a chunk, in a word. */
-template <quantiser R>
+template <quantiser R, typename F>
 __device__ __forceinline__ uint32_t encode_chunk(const float (&x)[quant_chunk_of(R)],
-                                                 const quant_scale &scale, const quantise &op,
+                                                 const F &scale_of, const quantise &op,
                                                  uint32_t *state)
 {
   uint32_t random = 0, word = 0, unit = 1;
@@ -157,7 +186,7 @@ __device__ __forceinline__ uint32_t encode_chunk(const float (&x)[quant_chunk_of
       random = k & 1 ? random >> 16 : quant_random(*state);
       *state = k & 1 ? *state : quant_next(*state);
     }
-    word += unit * quant_code(R, x[k], scale, &op, random & 0xffff);
+    word += unit * quant_code(R, x[k], scale_of(k), &op, random & 0xffff);
   }
   return word;
 }
@@ -170,12 +199,13 @@ __device__ __forceinline__ void fill_gap(const task &t, char *message)
     ((float *)message)[i] = 0;
 }
 
+/* A frame of one block. */
 template <quantiser R, int EACH>
 __global__ void __launch_bounds__(THREADS)
     quantise_blocks(const task t, int first_part, const float *x, char *messages)
 {
   constexpr int chunk = quant_chunk_of(R), scales = quant_scales_of(R);
-  const int64_t part = first_part + blockIdx.y, block = block_of();
+  const int64_t part = first_part + blockIdx.y, block = frame_of();
   const int chunks = (EACH > 0 ? EACH : (int)t.op.block / QUANT_LANES) / chunk;
   const int64_t before = block * t.op.block, first = (part * t.blocks + block) * t.op.block;
   if (block >= t.blocks)
@@ -205,8 +235,34 @@ __global__ void __launch_bounds__(THREADS)
   for (int c = 0; c < chunks; c++) {
     float values[chunk];
     mine.get(c, values);
-    to[c * QUANT_LANES] = encode_chunk<R>(values, scale, t.op, &state);
+    to[c * QUANT_LANES] = encode_chunk<R>(
+        values, [&](int) { return scale; }, t.op, &state);
   }
+}
+
+/* A frame of several blocks of ROWS elements of a lane. */
+template <quantiser R, int ROWS>
+__global__ void __launch_bounds__(THREADS)
+    quantise_frames(const task t, int first_part, const float *x, char *messages)
+{
+  constexpr int chunk = quant_chunk_of(R);
+  constexpr int each = (int)quant_frame_of(R, ROWS * QUANT_LANES) / QUANT_LANES;
+  const int64_t part = first_part + blockIdx.y, frame = frame_of(), before = frame * t.frame;
+  if (frame >= t.frames)
+    return;
+  elements<R, each> mine = {
+      x + part * t.n + before + lane_of(), (int)min(t.frame, t.n - before), false, {}};
+  mine.keep();
+  char *message = messages + part * t.stride;
+  quant_scale scale[each / ROWS];
+  settle_rows<R, each, ROWS>(t, frame * (each / ROWS), mine, scale, (float *)message);
+  if (frame == t.frames - 1)
+    fill_gap(t, message);
+  uint32_t *to = (uint32_t *)(message + t.codes) + frame * (each / chunk * QUANT_LANES) + lane_of();
+#pragma unroll
+  for (int c = 0; c < each / chunk; c++)
+    to[c * QUANT_LANES] = encode_chunk<R>(
+        mine.kept[c], [&](int k) { return scale[(c * chunk + k) / ROWS]; }, t.op, nullptr);
 }
 
 /* The sum over parts FIRST to FIRST + COUNT - 1, a power of two, in the order of sum_parts. */
@@ -223,22 +279,31 @@ constexpr int ANY_LEVELS = 31; /* of a sum over any number of parts */
 /* Messages of one vector. PARTS of them, 0: t.parts. */
 template <quantiser R, int PARTS> struct received {
   static constexpr int chunk = quant_chunk_of(R), scales = quant_scales_of(R);
-  static constexpr bool votes = quant_needs_of(R) & QUANT_VOTES;
+  static constexpr bool votes = quant_needs_of(R) & QUANT_VOTES, frames = quant_has_frames(R);
   const task &t;
   const char *messages;
-  int64_t block;
-  quant_scale scale[PARTS > 0 ? PARTS : 1];
+  int64_t frame, block;                     /* block: the first one of the frame */
+  int shift;                                /* a block has 2^shift elements of a lane */
+  quant_scale scale[PARTS > 0 ? PARTS : 1]; /* of a frame's only block, or lane i has block i's */
 
   __device__ __forceinline__ quant_scale scale_of(int part) const
   {
     const bool global = quant_needs_of(R) & QUANT_GLOBAL;
-    const float *at = (const float *)(messages + part * t.stride) + (global ? 0 : block);
+    const int64_t mine = frames ? min(block + lane_of(), t.blocks - 1) : block;
+    const float *at = (const float *)(messages + part * t.stride) + (global ? 0 : mine);
     return {{at[0], at[scales > 1 ? t.blocks : 0]}, 0};
+  }
+  /* The scale of element k of a lane, from what the lanes have. */
+  __device__ __forceinline__ quant_scale scale_at(quant_scale own, int k) const
+  {
+    if constexpr (frames)
+      return {{__shfl_sync(ALL_LANES, own.at[0], k >> shift), 0}, 0};
+    return own;
   }
   __device__ __forceinline__ uint32_t word_of(int part, int c) const
   {
     const char *codes = messages + part * t.stride + t.codes;
-    const uint32_t *from = (const uint32_t *)codes + block * quant_words(&t.op) + lane_of();
+    const uint32_t *from = (const uint32_t *)codes + frame * quant_words(&t.op) + lane_of();
     return __ldcs(from + c * QUANT_LANES);
   }
   /* The number of the lowest code of a word, which loses it. */
@@ -274,14 +339,16 @@ template <quantiser R, int PARTS> struct received {
         word[part] = word_of(part, c);
 #pragma unroll
       for (int k = 0; k < chunk; k++)
-        sum[k] = sum_few<0, PARTS>([&](int part) { return take_value(&word[part], scale[part]); });
+        sum[k] = sum_few<0, PARTS>([&](int part) {
+          return take_value(&word[part], scale_at(scale[part], c * chunk + k));
+        });
     } else {
       const auto value = [&](int part, float(&to)[chunk]) {
         uint32_t word = word_of(part, c);
         const quant_scale own = scale_of(part);
 #pragma unroll
         for (int k = 0; k < chunk; k++)
-          to[k] = take_value(&word, own);
+          to[k] = take_value(&word, scale_at(own, c * chunk + k));
       };
       sum_tree<ANY_LEVELS, chunk>(t.parts, value, sum);
     }
@@ -309,17 +376,19 @@ __device__ __forceinline__ void put(enum quant_mode mode, int64_t m, const float
 
 template <quantiser R, int PARTS, typename T>
 __global__ void __launch_bounds__(THREADS)
-    dequantise_blocks(const task t, int first_vector, const char *messages, enum quant_mode mode,
+    dequantise_frames(const task t, int first_vector, const char *messages, enum quant_mode mode,
                       T *out)
 {
   constexpr int chunk = quant_chunk_of(R);
-  const int64_t vector = first_vector + blockIdx.y, block = block_of();
-  if (block >= t.blocks)
+  const int64_t vector = first_vector + blockIdx.y, frame = frame_of();
+  if (frame >= t.frames)
     return;
-  received<R, PARTS> from = {t, messages + vector * t.stride, block, {}};
+  const int shift = __ffs((int)t.op.block / QUANT_LANES) - 1;
+  const int64_t block = quant_has_frames(R) ? frame * (t.frame / QUANT_LANES >> shift) : frame;
+  received<R, PARTS> from = {t, messages + vector * t.stride, frame, block, shift, {}};
   from.read_scales();
   const float total = from.votes ? from.sum_of_scales() : 0;
-  const int64_t before = block * t.op.block, m = min(t.op.block, t.n - before);
+  const int64_t before = frame * t.frame, m = min(t.frame, t.n - before);
   T *to = out + vector * t.n + before + lane_of();
   for (int c = 0; c * chunk * QUANT_LANES < m; c++, to += chunk * QUANT_LANES) {
     float sum[chunk];
@@ -360,22 +429,41 @@ __global__ void __launch_bounds__(THREADS) max_magnitude(int64_t n, const float 
 
 task task_of(const struct quantise *op, int64_t n, int parts, int64_t stride)
 {
-  return {*op, n, quant_blocks(op, n), stride, quant_scale_bytes(op, n), parts};
+  return {*op,
+          n,
+          quant_blocks(op, n),
+          quant_frame(op),
+          quant_frames(op, n),
+          stride,
+          quant_scale_bytes(op, n),
+          parts};
 }
 
-dim3 grid_of(int64_t blocks, int rows)
+dim3 grid_of(int64_t frames, int rows)
 {
-  return dim3((unsigned)pieces_of(blocks, THREADS / QUANT_LANES), (unsigned)min(rows, MOST_ROWS));
+  return dim3((unsigned)pieces_of(frames, THREADS / QUANT_LANES), (unsigned)min(rows, MOST_ROWS));
+}
+
+using quantise_kernel = void(const task, int, const float *, char *);
+
+template <quantiser R> quantise_kernel *kernel_of(int64_t block)
+{
+  constexpr int usual = quant_usual_block_of(R);
+  if constexpr (quant_has_frames(R))
+    return block == 32    ? quantise_frames<R, 1>
+           : block == 64  ? quantise_frames<R, 2>
+           : block == 128 ? quantise_frames<R, 4>
+                          : quantise_frames<R, 8>;
+  else
+    return block == usual ? quantise_blocks<R, usual / QUANT_LANES> : quantise_blocks<R, 0>;
 }
 
 template <quantiser R>
 void run_quantise(cudaStream_t stream, const task &t, const float *x, char *messages)
 {
-  constexpr int usual = quant_usual_block_of(R);
-  const auto kernel =
-      t.op.block == usual ? quantise_blocks<R, usual / QUANT_LANES> : quantise_blocks<R, 0>;
+  quantise_kernel *kernel = kernel_of<R>(t.op.block);
   for (int first = 0; first < t.parts; first += MOST_ROWS)
-    kernel<<<grid_of(t.blocks, t.parts - first), THREADS, 0, stream>>>(t, first, x, messages);
+    kernel<<<grid_of(t.frames, t.parts - first), THREADS, 0, stream>>>(t, first, x, messages);
 }
 
 /* The usual numbers of parts have a kernel of their own. bf16 is for modes that take each message
@@ -386,15 +474,15 @@ void run_dequantise(cudaStream_t stream, const task &t, const char *messages, en
 {
   const bool each = quant_takes_each(mode);
   const int parts = each ? 1 : t.parts, vectors = each ? t.parts : 1;
-  auto kernel = dequantise_blocks<R, 1, T>;
+  auto kernel = dequantise_frames<R, 1, T>;
   if constexpr (sizeof(T) == sizeof(float))
-    kernel = parts == 1   ? dequantise_blocks<R, 1, T>
-             : parts == 2 ? dequantise_blocks<R, 2, T>
-             : parts == 4 ? dequantise_blocks<R, 4, T>
-             : parts == 8 ? dequantise_blocks<R, 8, T>
-                          : dequantise_blocks<R, 0, T>;
+    kernel = parts == 1   ? dequantise_frames<R, 1, T>
+             : parts == 2 ? dequantise_frames<R, 2, T>
+             : parts == 4 ? dequantise_frames<R, 4, T>
+             : parts == 8 ? dequantise_frames<R, 8, T>
+                          : dequantise_frames<R, 0, T>;
   for (int first = 0; first < vectors; first += MOST_ROWS)
-    kernel<<<grid_of(t.blocks, vectors - first), THREADS, 0, stream>>>(t, first, messages, mode,
+    kernel<<<grid_of(t.frames, vectors - first), THREADS, 0, stream>>>(t, first, messages, mode,
                                                                        out);
 }
 

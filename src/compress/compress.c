@@ -64,7 +64,7 @@ static enum status settle(const char *name, const char *what, double asked, doub
 static enum status check_block(const struct codec *codec)
 {
   const int64_t block = codec->set.block, least = codec->ops->least.block;
-  const bool multiple = codec->ops->traits & CODEC_LOW_RANK || (least & (least - 1)) != 0;
+  const bool multiple = codec->ops->traits & CODEC_LOW_RANK;
   if (multiple ? block % least == 0 : (block & (block - 1)) == 0)
     return STATUS_OK;
   if (multiple)

@@ -72,9 +72,7 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
       .usual = {.block = id##_needs & QUANT_GLOBAL ? 0 : QUANT_USUAL_BLOCK(id##_codes),            \
                 .levels = id##_needs & QUANT_LEVELS ? 127 : 0},                                    \
       .least = {.block = QUANT_LEAST_BLOCK(id##_codes), .levels = 1},                              \
-      .most = {.block = QUANT_MOST_BLOCK / QUANT_LEAST_BLOCK(id##_codes) *                         \
-                        QUANT_LEAST_BLOCK(id##_codes),                                             \
-               .levels = 127},                                                                     \
+      .most = {.block = QUANT_LARGEST_BLOCK(id##_codes), .levels = 127},                           \
       .bytes = bytes,                                                                              \
       .encode = encode,                                                                            \
       .decode_sum = decode_sum,                                                                    \

@@ -281,10 +281,8 @@ const struct option deck_table[] = {
      .text = "Codec of the values of a sparse or low-rank codec." CODEC_TEXTS},
     {"compress.grads.block", OPTION_INT, AT(compress.grads.block), "0", .effect = EFFECT_MATH,
      .least = 0, .most = 1 << 20, .unit = "elements", .example = "256",
-     .text =
-         "Elements that are encoded together, a power of two. With levels7, levels9 and "
-         "a multiple of 352, 320 and 288. With a low-rank codec: elements "
-         "of a row, a multiple of 32, such as model.width. 0: the codec's default."},
+     .text = "Elements that are encoded together, a power of two. With a low-rank codec: elements "
+             "of a row, a multiple of 32, such as model.width. 0: the codec's default."},
     {"compress.grads.levels", OPTION_INT, AT(compress.grads.levels), "0", .effect = EFFECT_MATH,
      .least = 0, .most = 1 << 16, .unit = "levels", .example = "15",
      .text = "Levels of the codec qsgd. 0: the codec's default."},
@@ -317,9 +315,7 @@ const struct option deck_table[] = {
      .text = "Codec of the values that a sparse codec sends." CODEC_TEXTS},
     {"compress.weights.block", OPTION_INT, AT(compress.weights.block), "0", .effect = EFFECT_MATH,
      .least = 0, .most = 1 << 20, .unit = "elements", .example = "256",
-     .text =
-         "Elements that are encoded together, a power of two. With levels7, levels9 and "
-         "a multiple of 352, 320 and 288. 0: the codec's default."},
+     .text = "Elements that are encoded together, a power of two. 0: the codec's default."},
     {"compress.weights.density", OPTION_REAL, AT(compress.weights.density), "0",
      .effect = EFFECT_MATH, .least = 0, .most = 1, .example = "0.05",
      .text = "Share of the elements that a sparse codec sends. 0: the codec's default."},

@@ -1881,6 +1881,38 @@ static void test_codecs(void **state)
       }
 }
 
+/* A block with an infinity is sent as zeros, its neighbours are not. Each block size of levels has
+ * a kernel of its own. */
+static void test_blocks(void **state)
+{
+  (void)state;
+  enum { N = 3000, AT = 700 };
+#define QUANTISER_NAME(name, kind, title, source) #name,
+  static const char *const names[] = {CODEC_QUANTISERS(QUANTISER_NAME)};
+#undef QUANTISER_NAME
+  for (size_t c = 0; c < sizeof names / sizeof *names; c++) {
+    struct codec codec;
+    must(codec_make(names[c], NULL, false, &codec));
+    if (codec.ops->traits & CODEC_NEEDS_MAX)
+      continue;
+    const struct codec_pass here = {host_lane, N, 1, draws, NULL, NULL},
+                            there = {gpu_lane, N, 1, draws, NULL, NULL};
+    const int64_t bytes = codec.ops->bytes(&codec, N);
+    struct twin x = sums(N, true), message = sums(bytes / 4, false);
+    x.here[AT] = INFINITY;
+    upload(&x);
+    must(codec.ops->encode(&codec, &here, x.here, message.here));
+    must(codec.ops->encode(&codec, &there, x.there, message.there));
+    expect_bits(names[c], message.there, message.here, (size_t)bytes);
+    forget();
+  }
+  for (int64_t block = 32; block <= 256; block *= 2)
+    for (int64_t n = 1; n < 10000; n = 3 * n + 5) {
+      codec_as_the_host("levels7", block, 2, n);
+      codec_as_the_host("levels9", block, 3, n);
+    }
+}
+
 /* Zeros of both signs, subnormals, many ties, infinities and NaN of several bits, by turns. */
 static void fill_extremes(int kind, int64_t n, float *x)
 {
@@ -2564,6 +2596,7 @@ int main(int argc, char **argv)
                                        TEST(test_adamw_refusals),
                                        TEST(test_sum_parts),
                                        TEST(test_codecs),
+                                       TEST(test_blocks),
                                        TEST(test_select),
                                        TEST(test_exponents),
                                        TEST(test_damaged_exponents),

@@ -22,8 +22,6 @@
   ROW(int8_global, QUANTISER, "8-bit integers with room for sums, one scale for all ranks",        \
       "Wen et al. 2017, arXiv:1705.07878")                                                         \
   ROW(int4, QUANTISER, "4-bit integers, a scale per block", "Wang et al. 2023, arXiv:2306.10209")  \
-  ROW(levels11, QUANTISER, "integers of 11 levels, 3.6 bits each, a scale per block",              \
-      "Wang et al. 2023, arXiv:2306.10209")                                                        \
   ROW(levels9, QUANTISER, "integers of 9 levels, 3.2 bits each, a scale per block",                \
       "Wang et al. 2023, arXiv:2306.10209")                                                        \
   ROW(levels7, QUANTISER, "integers of 7 levels, 2.9 bits each, a scale per block",                \

@@ -2,15 +2,15 @@
  * layout of a message, and the rules. C and CUDA C++ include this page. It uses nothing but the C
  * library.
  *
- * A vector is cut into blocks. Zeros fill the last one. A block has one or two scales, and a code
- * per element. A message holds the scales of all blocks: the first scale of each
- * block, then the second of each. Zeros follow, up to a multiple of 128 bytes, then the codes of
- * each block.
+ * A vector is cut into blocks. A block has one or two scales, and a code per element. A message
+ * holds the scales of all blocks: the first scale of each block, then the second of each. Zeros
+ * follow, up to a multiple of 128 bytes, then the codes.
  *
- * Lane l of 32 owns elements l, l + 32, ... of a block. A word of 32 bits holds a chunk of a lane's
- * codes: they are the digits of a number, the first one is the lowest. If a code is one of a power
- * of two, a digit has whole bits. A chunk has as many codes as fit. Word w of lane l is word
- * 32 w + l of the block.
+ * Codes are packed frame by frame. Zeros fill the last frame. Lane l of 32 owns elements l,
+ * l + 32, ... of a frame. A word of 32 bits holds a chunk of a lane's codes: they are the digits of
+ * a number, the first one is the lowest. If a code is one of a power of two, a digit has whole
+ * bits. A chunk has as many codes as fit. Word w of lane l is word 32 w + l of the frame. A frame
+ * is the fewest blocks that have whole words. It is one block if a code is one of a power of two.
  *
  * NAME.h is the rule of codec NAME. It defines
  *   NAME_codes  number of codes: 2 to 256. A code is less
@@ -19,7 +19,8 @@
  *   NAME_scale(s, op)              scales of a block from its statistics: no scale is negative
  *   NAME_code(x, scale, op, bits)  code of an element; bits: 16 random bits, if the rule needs them
  *   NAME_value(code, scale)        number that a code stands for, NaN if the scales are NaN
- * With QUANT_GLOBAL a message has the scales of one block, which are those of all blocks.
+ * With QUANT_GLOBAL a message has the scales of one block, which are those of all blocks. A rule of
+ * another number of codes than a power of two has one scale and no needs.
  * A block with an element or a scale that is not finite is sent as zeros with scales of NaN. All
  * elements of a block that have scales of 0 are 0.
  *
@@ -79,10 +80,10 @@ QUANT_CONST bool quant_takes_each(enum quant_mode mode)
 
 struct quantise {
   enum quantiser rule;
-  int64_t block; /* elements: a multiple of a chunk of each lane, at most QUANT_MOST_BLOCK */
+  int64_t block; /* elements: from QUANT_LEAST_BLOCK to QUANT_MOST_BLOCK, a power of two */
   int levels;    /* QUANT_GLOBAL: 127 / ranks */
-  /* Seed of the random bits, which are a function of it and of the number of block and element. A
-   * lane begins a block with rounding_bits() of its first element, and goes on by quant_next(). Two
+  /* Seed of the random bits, which are a function of it and of the number of frame and element. A
+   * lane begins a frame with rounding_bits() of its first element, and goes on by quant_next(). Two
    * elements that follow each other share a word of 32 bits: the first has the low half. */
   uint64_t seed;
   const float *largest; /* QUANT_GLOBAL: no magnitude is larger; in memory of the device */
@@ -182,7 +183,6 @@ QUANT_FN float quant_from_minifloat(uint32_t code, int mantissa, uint32_t down)
 #include "compress/rule/e5m2.h"
 #include "compress/rule/int4.h"
 #include "compress/rule/int8.h"
-#include "compress/rule/levels11.h"
 #include "compress/rule/levels7.h"
 #include "compress/rule/levels9.h"
 #include "compress/rule/natural.h"
@@ -213,17 +213,16 @@ QUANT_CONST int quant_needs_of(enum quantiser rule)
 }
 
 /* A chunk: codes in a word, the most with codes^chunk <= 2^32. The least block: a chunk of each
- * lane. The usual one: the least one of 256 elements or more. */
+ * lane, or a row of an element per lane if a frame has several blocks. The usual one keeps the
+ * scales below a tenth of a message, or has what levels need to hold the loss. */
 #define QUANT_CHUNK(codes)                                                                         \
-  ((codes) == 2    ? 32                                                                            \
-   : (codes) == 7  ? 11                                                                            \
-   : (codes) == 9  ? 10                                                                            \
-   : (codes) == 11 ? 9                                                                             \
-   : (codes) == 16 ? 8                                                                             \
-                   : 4)
-#define QUANT_LEAST_BLOCK(codes) (QUANT_CHUNK(codes) * QUANT_LANES)
+  ((codes) == 2 ? 32 : (codes) == 7 ? 11 : (codes) == 9 ? 10 : (codes) == 16 ? 8 : 4)
+#define QUANT_HAS_FRAMES(codes) (((codes) & ((codes)-1)) != 0)
+#define QUANT_LEAST_BLOCK(codes)                                                                   \
+  (QUANT_HAS_FRAMES(codes) ? QUANT_LANES : QUANT_CHUNK(codes) * QUANT_LANES)
 #define QUANT_USUAL_BLOCK(codes)                                                                   \
-  ((255 + QUANT_LEAST_BLOCK(codes)) / QUANT_LEAST_BLOCK(codes) * QUANT_LEAST_BLOCK(codes))
+  (QUANT_HAS_FRAMES(codes) ? 64 : QUANT_LEAST_BLOCK(codes) > 256 ? QUANT_LEAST_BLOCK(codes) : 256)
+#define QUANT_LARGEST_BLOCK(codes) (QUANT_HAS_FRAMES(codes) ? 256 : (int)QUANT_MOST_BLOCK)
 
 QUANT_CONST int quant_chunk_of(enum quantiser rule)
 {
@@ -233,6 +232,20 @@ QUANT_CONST int quant_chunk_of(enum quantiser rule)
 QUANT_CONST int quant_usual_block_of(enum quantiser rule)
 {
   return QUANT_USUAL_BLOCK((int)quant_codes_of(rule));
+}
+
+QUANT_CONST bool quant_has_frames(enum quantiser rule)
+{
+  return QUANT_HAS_FRAMES(quant_codes_of(rule));
+}
+
+/* Elements of a frame: at most QUANT_MOST_BLOCK. No more than QUANT_LANES blocks. */
+QUANT_CONST int64_t quant_frame_of(enum quantiser rule, int64_t block)
+{
+  int64_t frame = block;
+  while (frame % (quant_chunk_of(rule) * QUANT_LANES) > 0)
+    frame += block;
+  return frame;
 }
 #undef QUANT_CODES
 #undef QUANT_SCALES
@@ -293,6 +306,17 @@ QUANT_FN int64_t quant_blocks(const struct quantise *op, int64_t n)
   return (n + op->block - 1) / op->block;
 }
 
+QUANT_FN int64_t quant_frame(const struct quantise *op)
+{
+  return quant_frame_of(op->rule, op->block);
+}
+
+QUANT_FN int64_t quant_frames(const struct quantise *op, int64_t n)
+{
+  const int64_t frame = quant_frame(op);
+  return (n + frame - 1) / frame;
+}
+
 /* Where the first scale of a block is among those of its message. */
 QUANT_FN int64_t quant_scale_at(const struct quantise *op, int64_t block)
 {
@@ -313,15 +337,15 @@ QUANT_FN int64_t quant_scale_bytes(const struct quantise *op, int64_t n)
   return (bytes + QUANT_LINE - 1) / QUANT_LINE * QUANT_LINE;
 }
 
-/* Words of codes of a block. */
+/* Words of codes of a frame. */
 QUANT_FN int64_t quant_words(const struct quantise *op)
 {
-  return op->block / quant_chunk_of(op->rule);
+  return quant_frame(op) / quant_chunk_of(op->rule);
 }
 
 QUANT_FN int64_t quant_bytes(const struct quantise *op, int64_t n)
 {
-  return quant_scale_bytes(op, n) + quant_blocks(op, n) * quant_words(op) * 4;
+  return quant_scale_bytes(op, n) + quant_frames(op, n) * quant_words(op) * 4;
 }
 
 #endif

@@ -103,11 +103,12 @@ struct kernels {
   void (*update_traffic)(int64_t n, const struct update_pass *pass, const struct update_arrays *a);
 
   float (*max_magnitude)(int64_t n, const float *x); /* as device_ops */
-  /* One block of a message (compress/rule/quantise.h) from m elements. number: of the block among
-   * all blocks of all messages. Its scales lie `apart` floats apart. */
+  /* One frame of a message (compress/rule/quantise.h) from m elements. number: of the frame among
+   * all frames of all messages. scale: of its first block. A block's scales lie `apart` floats
+   * apart. */
   void (*quantise)(const struct quantise *op, int64_t number, int64_t m, const float *x,
                    int64_t apart, float *scale, uint32_t *words);
-  /* m elements of out from one block of each of `parts` messages, `stride` bytes apart. */
+  /* m elements of out from one frame of each of `parts` messages, `stride` bytes apart. */
   void (*dequantise)(const struct quantise *op, int parts, int64_t stride, int64_t apart,
                      const float *scale, const uint32_t *words, enum quant_mode mode, int64_t m,
                      float *out);

@@ -1,5 +1,5 @@
-/* Part of kernels_body.h: blocks of quantised messages (compress/rule/quantise.h). Loops over the
- * lanes of a block are innermost, and the compiler makes vectors of them. */
+/* Part of kernels_body.h: frames of quantised messages (compress/rule/quantise.h). Loops over the
+ * lanes of a frame are innermost, and the compiler makes vectors of them. */
 
 /* Most elements of a lane's chunk, times lanes. Levels of a sum over parts: an int counts fewer. */
 enum { QUANT_GROUP = 32 * QUANT_LANES, QUANT_DEPTH = 33 };
@@ -87,52 +87,77 @@ INLINE struct quant_stats stats_of(int needs, int64_t n, const float *x)
   return s;
 }
 
-INLINE void encode_block(enum quantiser rule, const struct quantise *op, int64_t number, int64_t m,
-                         const float *x, int64_t apart, float *scales, uint32_t *words)
+/* The scale of a block. m: its elements without those that fill the frame. False: they are not
+ * finite, and count as zeros. */
+INLINE bool settle_block(enum quantiser rule, const struct quantise *op, int64_t m, const float *x,
+                         struct quant_scale *scale)
 {
-  static const float zeros[QUANT_MOST_BLOCK];
-  const int needs = quant_needs_of(rule), each = quant_chunk_of(rule);
-  const int64_t first = number * op->block;
-  const struct rounding_key key = rounding_key_make(op->seed, first);
-  float whole[QUANT_MOST_BLOCK];
-  if (m < op->block || needs & QUANT_ROTATE) {
-    memcpy(whole, x, (size_t)m * sizeof *x);
-    memset(whole + m, 0, (size_t)(op->block - m) * sizeof *x);
-    x = whole;
-  }
-  if (needs & QUANT_ROTATE)
-    rotate_groups(op->block, whole);
+  const int needs = quant_needs_of(rule);
   struct quant_stats s = {.max = 0};
   if (needs & QUANT_GLOBAL)
     s.max = *op->largest;
   else
     s = stats_of(needs, op->block, x);
-  struct quant_scale scale;
   s.n = (float)m;
-  if (!quant_settle(rule, s, op, &scale))
-    x = zeros;
-  for (int k = 0; k < quant_scales_of(rule); k++)
-    scales[k * apart] = scale.at[k];
+  return quant_settle(rule, s, op, scale);
+}
+
+/* Words of a frame at x. scale: of its row, or of all rows. */
+INLINE void encode_words(enum quantiser rule, const struct quantise *op, int64_t first,
+                         int64_t frame, const float *x, const struct quant_scale *scale,
+                         uint32_t *words)
+{
+  const bool rows = quant_has_frames(rule);
+  const int needs = quant_needs_of(rule), each = quant_chunk_of(rule);
+  const struct rounding_key key = rounding_key_make(op->seed, first);
   uint32_t state[QUANT_LANES], random[QUANT_LANES] = {0};
   for (int l = 0; needs & QUANT_RANDOM && l < QUANT_LANES; l++)
     state[l] = rounding_mix(key, (uint32_t)first + (uint32_t)l);
-  for (int64_t at = 0; at < op->block; at += QUANT_LANES * each, words += QUANT_LANES) {
+  for (int64_t at = 0; at < frame; words += QUANT_LANES) {
     uint32_t word[QUANT_LANES] = {0}, unit = 1;
-    for (int k = 0; k < each; k++, unit *= quant_codes_of(rule)) {
+    for (int k = 0; k < each; k++, at += QUANT_LANES, unit *= quant_codes_of(rule)) {
+      const struct quant_scale mine = scale[rows ? at / op->block : 0];
       for (int l = 0; needs & QUANT_RANDOM && l < QUANT_LANES; l++) {
         random[l] = k & 1 ? random[l] >> 16 : quant_random(state[l]);
         state[l] = k & 1 ? state[l] : quant_next(state[l]);
       }
       for (int l = 0; l < QUANT_LANES; l++)
-        word[l] +=
-            unit * quant_code(rule, x[at + k * QUANT_LANES + l], scale, op, random[l] & 0xffff);
+        word[l] += unit * quant_code(rule, x[at + l], mine, op, random[l] & 0xffff);
     }
     memcpy(words, word, sizeof word);
   }
 }
 
+INLINE void encode_frame(enum quantiser rule, const struct quantise *op, int64_t number, int64_t m,
+                         const float *x, int64_t apart, float *scales, uint32_t *words)
+{
+  const int needs = quant_needs_of(rule);
+  const int64_t frame = quant_frame_of(rule, op->block), block = op->block;
+  struct quant_scale scale[QUANT_LANES];
+  float whole[QUANT_MOST_BLOCK];
+  if (m < frame || needs & QUANT_ROTATE) {
+    memcpy(whole, x, (size_t)m * sizeof *x);
+    memset(whole + m, 0, (size_t)(frame - m) * sizeof *x);
+    x = whole;
+  }
+  if (needs & QUANT_ROTATE)
+    rotate_groups(frame, whole);
+  for (int64_t at = 0, i = 0; at < frame; at += block, i++) {
+    const int64_t left = m - at < block ? m - at : block;
+    if (!settle_block(rule, op, left, x + at, &scale[i])) {
+      if (x != whole)
+        memcpy(whole, x, (size_t)frame * sizeof *x);
+      memset(whole + at, 0, (size_t)block * sizeof *x);
+      x = whole;
+    }
+    for (int k = 0; left > 0 && k < quant_scales_of(rule); k++)
+      scales[k * apart + i] = scale[i].at[k];
+  }
+  encode_words(rule, op, number * frame, frame, x, scale, words);
+}
+
 #define QUANT_CASE(name, kind, title, source)                                                      \
-  case QUANT_##name: encode_block(QUANT_##name, op, number, m, x, apart, scale, words); break;
+  case QUANT_##name: encode_frame(QUANT_##name, op, number, m, x, apart, scale, words); break;
 static void quantise(const struct quantise *op, int64_t number, int64_t m, const float *x,
                      int64_t apart, float *scale, uint32_t *words)
 {
@@ -143,66 +168,70 @@ static void quantise(const struct quantise *op, int64_t number, int64_t m, const
 }
 #undef QUANT_CASE
 
-/* One chunk of each lane. */
-INLINE void decode_words(enum quantiser rule, const uint32_t *word, struct quant_scale scale,
-                         float *out)
+/* One chunk of each lane, from row `row` of a frame on. The scales at `scale` are those of its
+ * blocks. The second ones lie `second` floats after the first ones. rows: of a block. */
+INLINE void decode_words(enum quantiser rule, const uint32_t *word, const float *scale,
+                         int64_t second, int64_t row, int64_t rows, float *out)
 {
   const uint32_t codes = quant_codes_of(rule);
   uint32_t rest[QUANT_LANES];
   memcpy(rest, word, sizeof rest);
-  for (int k = 0; k < quant_chunk_of(rule); k++)
+  for (int k = 0; k < quant_chunk_of(rule); k++) {
+    const float *at = scale + (quant_has_frames(rule) ? (row + k) / rows : 0);
+    const struct quant_scale mine = {{at[0], at[second]}, 0};
     for (int l = 0; l < QUANT_LANES; l++) {
-      out[k * QUANT_LANES + l] = quant_value(rule, rest[l] % codes, scale);
+      out[k * QUANT_LANES + l] = quant_value(rule, rest[l] % codes, mine);
       rest[l] /= codes;
     }
+  }
 }
 
-typedef void decode_function(const uint32_t *word, struct quant_scale scale, float *out);
+typedef void decode_function(const uint32_t *word, const float *scale, int64_t second, int64_t row,
+                             int64_t rows, float *out);
 #define QUANT_DECODE(name, kind, title, source)                                                    \
-  static void decode_##name(const uint32_t *word, struct quant_scale scale, float *out)            \
+  static void decode_##name(const uint32_t *word, const float *scale, int64_t second, int64_t row, \
+                            int64_t rows, float *out)                                              \
   {                                                                                                \
-    decode_words(QUANT_##name, word, scale, out);                                                  \
+    decode_words(QUANT_##name, word, scale, second, row, rows, out);                               \
   }
 CODEC_QUANTISERS(QUANT_DECODE)
 #undef QUANT_DECODE
 
-/* One block of each message. */
-struct blocks {
+/* One frame of each message. */
+struct frames {
   decode_function *decode;
-  int64_t stride, group; /* group: elements of a chunk of each lane */
-  int64_t apart;
-  int scales;
+  int64_t stride, group, rows; /* group: elements of a chunk of each lane; rows: of a block */
+  int64_t second;              /* scales lie so far after the first ones; 0: there are none */
   bool votes;
   const float *scale;
 };
 
-INLINE struct quant_scale scale_of(const struct blocks *b, int part)
+INLINE const float *scale_of(const struct frames *b, int part)
 {
-  const float *at = (const float *)(const void *)((const char *)b->scale + part * b->stride);
-  return (struct quant_scale){{at[0], at[b->scales > 1 ? b->apart : 0]}, 0};
+  return (const float *)(const void *)((const char *)b->scale + part * b->stride);
 }
 
-/* The sum of parts [first, first + count) of a group, in work[0]. */
-static void sum_group(const struct blocks *b, const uint32_t *word, int first, int count,
-                      float (*work)[QUANT_GROUP])
+/* The sum of parts [first, first + count) of a group, in work[0]. row: where the group begins. */
+static void sum_group(const struct frames *b, const uint32_t *word, int64_t row, int first,
+                      int count, float (*work)[QUANT_GROUP])
 {
   if (count == 1) {
+    static const float vote[1] = {1};
     const void *at = (const char *)word + first * b->stride;
-    const struct quant_scale vote = {{1, 1}, 0};
-    b->decode(at, b->votes ? vote : scale_of(b, first), work[0]);
+    b->decode(at, b->votes ? vote : scale_of(b, first), b->second, row, b->rows, work[0]);
     return;
   }
   const int left = kernels_left(count);
-  sum_group(b, word, first, left, work);
-  sum_group(b, word, first + left, count - left, work + 1);
+  sum_group(b, word, row, first, left, work);
+  sum_group(b, word, row, first + left, count - left, work + 1);
   for (int64_t i = 0; i < b->group; i++)
     work[0][i] += work[1][i];
 }
 
-static float sum_scales(const struct blocks *b, int first, int count)
+static float sum_scales(const struct frames *b, int first, int count)
 {
   if (count == 1)
-    return scale_of(b, first).at[0];
+    return *scale_of(b, first);
   const int left = kernels_left(count);
   return sum_scales(b, first, left) + sum_scales(b, first + left, count - left);
 }
@@ -226,17 +255,17 @@ static void dequantise(const struct quantise *op, int parts, int64_t stride, int
 {
   static decode_function *const decode[QUANT_COUNT] = {CODEC_QUANTISERS(QUANT_DECODE)};
   const int needs = quant_needs_of(op->rule);
-  const struct blocks b = {.decode = decode[op->rule],
+  const struct frames b = {.decode = decode[op->rule],
                            .stride = stride,
                            .group = quant_chunk_of(op->rule) * QUANT_LANES,
-                           .apart = apart,
-                           .scales = quant_scales_of(op->rule),
+                           .rows = op->block / QUANT_LANES,
+                           .second = quant_scales_of(op->rule) > 1 ? apart : 0,
                            .votes = needs & QUANT_VOTES,
                            .scale = scale};
   const float votes = b.votes ? sum_scales(&b, 0, parts) : 0;
   float work[QUANT_DEPTH][QUANT_GROUP];
   for (int64_t at = 0; at < m; at += b.group, words += QUANT_LANES) {
-    sum_group(&b, words, 0, parts, work);
+    sum_group(&b, words, at / QUANT_LANES, 0, parts, work);
     if (needs & QUANT_ROTATE)
       rotate_groups(b.group, work[0]);
     for (int64_t i = 0; b.votes && i < b.group; i++)

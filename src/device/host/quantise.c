@@ -1,4 +1,4 @@
-/* Quantised messages, block by block. */
+/* Quantised messages, frame by frame. */
 #include <pthread.h>
 
 #include "device/host/host.h"
@@ -8,7 +8,7 @@ enum { GRAIN = 1 << 16 }; /* elements */
 struct quantise_job {
   const struct kernels *kernels;
   const struct quantise *op;
-  int64_t n, blocks; /* of a vector */
+  int64_t n, blocks, frame, frames; /* of a vector; frame: elements */
   int parts;
   int64_t stride;
   char *messages;
@@ -20,45 +20,55 @@ struct quantise_job {
 
 static struct quantise_job job_of(struct lane *lane, const struct quantise *op, int64_t n)
 {
-  return (struct quantise_job){
-      .kernels = host_kernels(lane), .op = op, .n = n, .blocks = quant_blocks(op, n)};
+  return (struct quantise_job){.kernels = host_kernels(lane),
+                               .op = op,
+                               .n = n,
+                               .blocks = quant_blocks(op, n),
+                               .frame = quant_frame(op),
+                               .frames = quant_frames(op, n)};
 }
 
-/* Elements of a block of a vector. */
-static int64_t length_of(const struct quantise_job *job, int64_t block)
+/* Elements of a frame of a vector. */
+static int64_t length_of(const struct quantise_job *job, int64_t frame)
 {
-  const int64_t left = job->n - block * job->op->block;
-  return left < job->op->block ? left : job->op->block;
+  const int64_t left = job->n - frame * job->frame;
+  return left < job->frame ? left : job->frame;
 }
 
-static uint32_t *words_of(const struct quantise_job *job, char *message, int64_t block)
+static uint32_t *words_of(const struct quantise_job *job, char *message, int64_t frame)
 {
   return (uint32_t *)(void *)(message + quant_scale_bytes(job->op, job->n)) +
-         block * quant_words(job->op);
+         frame * quant_words(job->op);
+}
+
+/* Where the first scale of a frame is in its message. */
+static int64_t scale_at(const struct quantise_job *job, int64_t frame)
+{
+  return quant_scale_at(job->op, frame * (job->frame / job->op->block));
 }
 
 static void quantise_range(void *arg, int64_t begin, int64_t end)
 {
   const struct quantise_job *job = arg;
   for (int64_t number = begin; number < end; number++) {
-    const int64_t part = number / job->blocks, block = number % job->blocks;
+    const int64_t part = number / job->frames, frame = number % job->frames;
     char *message = job->messages + part * job->stride;
-    float again[2]; /* scales that block 0 writes */
-    const bool writes = block == 0 || quant_scale_at(job->op, block) > 0;
-    float *scales = writes ? (float *)(void *)message + block : again;
-    job->kernels->quantise(job->op, number, length_of(job, block),
-                           job->x + part * job->n + block * job->op->block,
-                           writes ? job->blocks : 1, scales, words_of(job, message, block));
+    float again[2]; /* scales that frame 0 writes */
+    const bool writes = frame == 0 || scale_at(job, frame) > 0;
+    float *scales = writes ? (float *)(void *)message + scale_at(job, frame) : again;
+    job->kernels->quantise(job->op, number, length_of(job, frame),
+                           job->x + part * job->n + frame * job->frame, writes ? job->blocks : 1,
+                           scales, words_of(job, message, frame));
   }
 }
 
-static void dequantise_block(const struct quantise_job *job, int64_t part, int64_t block,
+static void dequantise_frame(const struct quantise_job *job, int64_t part, int64_t frame,
                              float *out)
 {
   char *message = job->messages + part * job->stride;
   job->kernels->dequantise(job->op, job->parts, job->stride, job->blocks,
-                           (float *)(void *)message + quant_scale_at(job->op, block),
-                           words_of(job, message, block), job->mode, length_of(job, block), out);
+                           (float *)(void *)message + scale_at(job, frame),
+                           words_of(job, message, frame), job->mode, length_of(job, frame), out);
 }
 
 static void dequantise_range(void *arg, int64_t begin, int64_t end)
@@ -66,15 +76,15 @@ static void dequantise_range(void *arg, int64_t begin, int64_t end)
   const struct quantise_job *job = arg;
   float wide[QUANT_MOST_BLOCK];
   for (int64_t number = begin; number < end; number++) {
-    const int64_t part = number / job->blocks, block = number % job->blocks,
-                  n = length_of(job, block), at = part * job->n + block * job->op->block;
+    const int64_t part = number / job->frames, frame = number % job->frames,
+                  n = length_of(job, frame), at = part * job->n + frame * job->frame;
     char *out = job->out + at * (int64_t)dtype_size(job->type);
     if (job->type == DTYPE_F32) {
-      dequantise_block(job, part, block, (float *)(void *)out);
+      dequantise_frame(job, part, frame, (float *)(void *)out);
       continue;
     }
     job->kernels->convert(n, job->type, out, DTYPE_F32, wide);
-    dequantise_block(job, part, block, wide);
+    dequantise_frame(job, part, frame, wide);
     job->kernels->convert(n, DTYPE_F32, wide, job->type, out);
   }
 }
@@ -91,7 +101,7 @@ enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t 
   for (int part = 0; part < parts; part++)
     memset(job.messages + part * job.stride + scales, 0,
            (size_t)(quant_scale_bytes(op, n) - scales));
-  host_run_ranges(lane, parts * job.blocks, GRAIN / op->block, quantise_range, &job);
+  host_run_ranges(lane, parts * job.frames, GRAIN / job.frame, quantise_range, &job);
   return STATUS_OK;
 }
 
@@ -107,7 +117,7 @@ enum status host_dequantise(struct lane *lane, const struct quantise *op, int64_
   job.mode = mode;
   job.type = type;
   job.out = out;
-  host_run_ranges(lane, (apart ? parts : 1) * job.blocks, GRAIN / op->block, dequantise_range,
+  host_run_ranges(lane, (apart ? parts : 1) * job.frames, GRAIN / job.frame, dequantise_range,
                   &job);
   return STATUS_OK;
 }
