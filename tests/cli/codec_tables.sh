@@ -31,10 +31,21 @@ step() {
   echo '{"codec":"int4","feedback":"off","val_ppl":15.14}'
   echo '{"codec":"topk","feedback":"off","val_ppl":15.2}'
 } > quality.txt
-for name in advice break-even predicted steps refused; do
+# run METHOD CODEC CONFIG SEED PERPLEXITY
+run() {
+  echo "{\"method\":\"$1\",\"compress_method\":\"$2\",\"compress_config\":\"$3\",\"seed\":$4,\
+\"val_ppl\":$5,\"compression_ratio\":8}"
+}
+{
+  run none none feedback=off 1 10
+  run none none feedback=off 2 12
+  run small topk 'block=32 feedback=fp32' 1 10.05
+  run int8 int8 'block=256 feedback=fp32' 2 12.6
+} > runs.jsonl
+for name in advice break-even predicted steps refused quality; do
   printf 'Before %s.\n<!-- measured: %s -->\nold\n<!-- end -->\n' $name $name
 done > page.md
-fill() { python3 "$tables" --doc page.md --quality quality.txt "$@"; }
+fill() { python3 "$tables" --doc page.md --quality quality.txt runs.jsonl "$@"; }
 fill -- made.jsonl || die "tables"
 has() { grep -qxF -e "$1" page.md || { cat page.md >&2; die "no line: $1"; }; }
 has '| 1 Gbit/s | full_shard | 1000.0 | – | `int4` | 2.50 | `topk` | 5.00 |'
@@ -46,6 +57,10 @@ has '| full_shard | `topk` | off | 10 | 5.0 |'
 has '| 1 Gbit/s | full_shard | 3 | 1.05 | 1.00 | 1.25 | 67% |'
 has '| `int4` | off | 8.00 | 400.0 | 160.0 | 120.0 |'
 has '| no_shard | bf16 | `int4` | no sense |'
+has '| `none` |  | off | 8.00 | 2 | 11.000 | 1.414 | – |'
+has '| `topk` | block=32 | fp32 | 8.00 | 1 | 10.050 | – | +0.50 |'
+has '| `int8` | block=256 | fp32 | 8.00 | 1 | 12.600 | – | +5.00 |'
+has '| `int4` |  | off | – | – | 15.140 | – | +0.93 |'
 fill --check -- made.jsonl || die "what was just written is not what was measured"
 sed -i 's/2.50/2.51/' page.md
 if fill --check -- made.jsonl 2> check.err; then die "a changed digit passes"; fi

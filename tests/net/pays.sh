@@ -69,6 +69,10 @@ settings() {
   gpt2-grad-int4-int4) echo "$gpt2 $grad $int4 $delta" ;;
   qwen0.5b-full-bf16) echo "$qwen $full $bf16" ;;
   qwen0.5b-full-int8-int4) echo "$qwen $full $int4 compress.weights.codec=int8" ;;
+  qwen0.5b-full-step-bf16) echo "$qwen $full $bf16 shard.reduce=step" ;;
+  qwen0.5b-full-step-int8-int4)
+    echo "$qwen $full $int4 compress.weights.codec=int8 shard.reduce=step"
+    ;;
   qwen0.5b-grad-bf16) echo "$qwen $grad $bf16" ;;
   qwen0.5b-grad-int4-int4) echo "$qwen $grad $int4 $delta" ;;
   gpt2-grad-none) echo "$gpt2 $grad" ;;
@@ -100,7 +104,8 @@ rows_of() {
     ;;
   *)
     echo "gpt2-full-bf16 gpt2-full-step-bf16 gpt2-full-int8-int4 gpt2-full-step-int8-int4" \
-      "gpt2-grad-bf16 gpt2-grad-int4-int4 qwen0.5b-full-bf16 qwen0.5b-full-int8-int4"
+      "gpt2-grad-bf16 gpt2-grad-int4-int4 qwen0.5b-full-bf16 qwen0.5b-full-int8-int4" \
+      "qwen0.5b-full-step-bf16 qwen0.5b-full-step-int8-int4"
     ;;
   esac
 }

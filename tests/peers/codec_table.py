@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Makes the tables of doc/measurements/compression.md from the results of tests/net/matrix.sh.
+"""Makes the tables of doc/measurements/compression.md from the results of tests/net/matrix.sh and
+of sluice compare.
 
-  codec_table.py [--check] [--doc PAGE] [RESULTS...]
+  codec_table.py [--check] [--doc PAGE] [--quality RUNS...] [RESULTS...]
 
-The default of RESULTS is compression-matrix-*.jsonl in doc/measured. The text between
+The default of RESULTS is compression-matrix-*.jsonl in doc/measured, that of RUNS is
+compression-quality-*. RUNS have a line per run of sluice compare, or per codec. The text between
 `<!-- measured: NAME -->` and `<!-- end -->` in the page is replaced, and nothing else. --check
 writes nothing and exits with 1 if the page and the files differ. Codecs that hold the perplexity
-are those within 1 % in compression-quality-*.txt, with the same feedback or another one."""
+are those within 1 % in RUNS, with the same feedback or another one."""
 
 import argparse
 import json
@@ -39,13 +41,67 @@ def records(path):
         return [json.loads(line) for line in lines if not line.startswith("#")]
 
 
+class Runs:
+    """The runs of one file: perplexities by (codec, settings, feedback), each by seed."""
+
+    def __init__(self, path):
+        self.name, self.ppl, self.ratio, self.mean = path.name, {}, {}, {}
+        self.usual = set()  # keys of codecs with their default settings: METHOD or METHOD-off
+        for record in records(path):
+            if "seed" in record:
+                words = record["compress_config"].split()
+                feedback = [w.removeprefix("feedback=") for w in words if w.startswith("feedback=")]
+                key = (record["compress_method"],
+                       " ".join(w for w in words if not w.startswith("feedback=")),
+                       feedback[0] if feedback else "off")
+                self.ppl.setdefault(key, {})[record["seed"]] = record["val_ppl"]
+                self.ratio[key] = record["compression_ratio"]
+                if record["method"].removesuffix("-off") == record["compress_method"]:
+                    self.usual.add(key)
+            else:
+                key = (record["codec"], "", record["feedback"])
+                self.mean[key] = (record["val_ppl"], record.get("sd"), record.get("seeds"))
+                self.usual.add(key)
+        self.plain = ("none", "", "off")
+
+    def over(self, key):
+        """The perplexity over that without a codec, for the same seeds."""
+        if key in self.mean:
+            return self.mean[key][0] / self.mean[self.plain][0] if self.plain in self.mean else None
+        seeds = [s for s in self.ppl[key] if s in self.ppl.get(self.plain, {})]
+        if not seeds:
+            return None
+        return sum(self.ppl[key][s] for s in seeds) / sum(self.ppl[self.plain][s] for s in seeds)
+
+    def row(self, key):
+        if key in self.mean:
+            mean, sd, seeds = self.mean[key]
+        else:
+            values = list(self.ppl[key].values())
+            mean, seeds = statistics.mean(values), len(values)
+            sd = statistics.stdev(values) if seeds > 1 else None
+        over = self.over(key)
+        return [f"`{key[0]}`", key[1], key[2], text(self.ratio.get(key), ".2f"), text(seeds, "d"),
+                f"{mean:.3f}", text(sd, ".3f"),
+                text(None if over is None or key == self.plain else 100 * (over - 1), "+.2f")]
+
+    def keys(self):
+        return list(self.mean) + list(self.ppl)
+
+
+def quality_table(paths):
+    """A table per file."""
+    head = ["codec", "settings", "feedback", "ratio", "seeds", "perplexity", "standard deviation",
+            "over `none`, %"]
+    parts = [f"\nFrom [{runs.name}](../measured/{runs.name}):\n\n" +
+             table(head, [runs.row(key) for key in runs.keys()]) for runs in map(Runs, paths)]
+    return "\n".join(parts) + "\n"
+
+
 def quality(paths):
-    """Codecs that hold the perplexity, as (codec, whether it has feedback)."""
-    mean = {}
-    for record in (r for path in paths for r in records(path)):
-        mean[record["codec"], record["feedback"] != "off"] = record["val_ppl"]
-    plain = mean.get(("none", False))
-    return {key for key, value in mean.items() if plain and value <= HELD * plain}
+    """Codecs that hold the perplexity in one of the files, as (codec, whether it has feedback)."""
+    return {(key[0], key[2] != "off") for runs in map(Runs, paths) for key in runs.usual
+            if runs.over(key) and runs.over(key) <= HELD}
 
 
 class Matrix:
@@ -202,14 +258,14 @@ def main():
     parser.add_argument("--doc", type=pathlib.Path,
                         default=TOP / "doc" / "measurements" / "compression.md")
     parser.add_argument("--quality", nargs="*", type=pathlib.Path,
-                        default=sorted(MEASURED.glob("compression-quality-*.txt")))
+                        default=sorted(MEASURED.glob("compression-quality-*")))
     parser.add_argument("results", nargs="*", type=pathlib.Path)
     a = parser.parse_args()
     paths = a.results or sorted(MEASURED.glob("compression-matrix-*.jsonl"))
     m = Matrix(paths, quality(a.quality))
 
     def fill(match):
-        make = TABLES | {"matrix": matrix}
+        make = TABLES | {"matrix": matrix, "quality": lambda _: quality_table(a.quality)}
         if match[2] not in make:
             sys.exit(f"there is no table {match[2]}")
         return f"{match[1]}{make[match[2]](m)}{match[4]}"
