@@ -228,7 +228,7 @@ __global__ void __launch_bounds__(THREADS)
     ((float *)message)[lane_of() * t.blocks + block] = scale.at[lane_of() ? 1 : 0];
   if (block == t.blocks - 1)
     fill_gap(t, message);
-  uint32_t *to = (uint32_t *)(message + t.codes) + block * quant_words(&t.op) + lane_of();
+  uint32_t *to = (uint32_t *)(message + t.codes) + block * ((int)t.op.block / chunk) + lane_of();
   uint32_t state =
       rounding_mix(rounding_key_make(t.op.seed, first), (uint32_t)first + (uint32_t)lane_of());
 #pragma unroll(EACH > 0 ? EACH / chunk : 1)
@@ -303,7 +303,7 @@ template <quantiser R, int PARTS> struct received {
   __device__ __forceinline__ uint32_t word_of(int part, int c) const
   {
     const char *codes = messages + part * t.stride + t.codes;
-    const uint32_t *from = (const uint32_t *)codes + frame * quant_words(&t.op) + lane_of();
+    const uint32_t *from = (const uint32_t *)codes + frame * ((int)t.frame / chunk) + lane_of();
     return __ldcs(from + c * QUANT_LANES);
   }
   /* The number of the lowest code of a word, which loses it. */

@@ -34,6 +34,14 @@ static void must(enum status status)
   }
 }
 
+/* A copy of pageable memory may return before the bytes have arrived, and lanes do not wait for
+ * them. */
+static void copy_there(void *there, const void *from, size_t bytes)
+{
+  must_cuda(cudaMemcpy(there, from, bytes, cudaMemcpyDefault));
+  must_cuda(cudaDeviceSynchronize());
+}
+
 static void must_cuda(cudaError_t error)
 {
   if (error) {
@@ -54,7 +62,7 @@ static struct twin make(size_t size)
   must(mem_alloc(MEM_DATA, size, &twin.here));
   memset(twin.here, 0xff, size);
   must(gpu->ops->alloc(gpu, MEM_DATA, size, &twin.there));
-  must_cuda(cudaMemcpy(twin.there, twin.here, size, cudaMemcpyHostToDevice));
+  copy_there(twin.there, twin.here, size);
   return twin;
 }
 
@@ -85,7 +93,7 @@ static struct twin numbers(int64_t n, float std, bool varied, int bad)
         bf16_from_f32(varied ? ldexpf(x[i], (int)(i / 64 * 7 % 41) - 20) : x[i]);
   for (int i = 0; i < bad; i++)
     ((uint16_t *)twin.here)[(7919 * i + 13) % n] = (uint16_t)(i % 2 ? 0x7f80 : 0xffc1);
-  must_cuda(cudaMemcpy(twin.there, twin.here, twin.size, cudaMemcpyHostToDevice));
+  copy_there(twin.there, twin.here, twin.size);
   mem_free(x);
   return twin;
 }
@@ -222,7 +230,7 @@ static void bits_of_all_numbers(void **state)
                                            : step == 1 ? i / 512 | i % 512 * 128
                                            : step == 2 ? i * 40503
                                                        : i % 128 * 0x102 + i / 128);
-    must_cuda(cudaMemcpy(x.there, x.here, x.size, cudaMemcpyHostToDevice));
+    copy_there(x.there, x.here, x.size);
     for (int way = 0; way < 4; way++) {
       struct operand y = quantise(&x, quantise_of(&x, ROWS, COLUMNS, COLUMNS, way & 1, way & 2));
       uint8_t *code = download(&y.code);
@@ -266,7 +274,7 @@ static void check_product(const struct product *p)
                  b = quantise(&w, quantise_of(&w, p->n, p->k, p->k, !p->tiles, false));
   struct twin c = make((size_t)(p->m * p->n) * dtype_size(type));
   memset(c.here, p->accumulate ? 0x3c : 0xff, c.size);
-  must_cuda(cudaMemcpy(c.there, c.here, c.size, cudaMemcpyHostToDevice));
+  copy_there(c.there, c.here, c.size);
   struct matmul op = {.m = p->m,
                       .n = p->n,
                       .k = p->k,
@@ -378,7 +386,7 @@ static void check_weight(const struct weight *w, int bad)
   dtype_convert(wide.here, DTYPE_F32, narrow.here, DTYPE_BF16, (size_t)n);
   for (int64_t i = 0; i < n; i++)
     ((float *)wide.here)[i] *= 1.001f;
-  must_cuda(cudaMemcpy(wide.there, wide.here, wide.size, cudaMemcpyHostToDevice));
+  copy_there(wide.there, wide.here, wide.size);
   struct twin *x = w->type == DTYPE_F32 ? &wide : &narrow;
   struct operand y = room_for(w->rows, w->columns), turned = room_for(w->columns, w->rows);
   code_parts(w, false, x, &each, &y, &turned);
@@ -438,8 +446,8 @@ static void check_output(struct output *out, int64_t rows, int64_t columns, cons
   must_cuda(cudaDeviceSynchronize());
   must_cuda(cudaMemcpy(y.code.here, y.code.there, y.code.size, cudaMemcpyDeviceToHost));
   must_cuda(cudaMemcpy(y.scale.here, y.scale.there, y.scale.size, cudaMemcpyDeviceToHost));
-  must_cuda(cudaMemcpy(y.code.there, out->code.there, y.code.size, cudaMemcpyDeviceToDevice));
-  must_cuda(cudaMemcpy(y.scale.there, out->scale.there, y.scale.size, cudaMemcpyDeviceToDevice));
+  copy_there(y.code.there, out->code.there, y.code.size);
+  copy_there(y.scale.there, out->scale.there, y.scale.size);
   assert_same_operand(&y, what);
   forget(&y);
 }

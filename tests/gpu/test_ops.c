@@ -54,6 +54,14 @@ static void must_cuda(cudaError_t error)
     fail_msg("%s", cudaGetErrorString(error));
 }
 
+/* A copy of pageable memory may return before the bytes have arrived, and lanes do not wait for
+ * them. */
+static void copy_there(void *there, const void *from, size_t bytes)
+{
+  must_cuda(cudaMemcpy(there, from, bytes, cudaMemcpyDefault));
+  must_cuda(cudaDeviceSynchronize());
+}
+
 /* An array that both devices hold: fp32 here, `type` there. */
 struct twin {
   int64_t n;
@@ -111,14 +119,14 @@ static float rounded(float x, enum dtype type)
 static void upload(struct twin *twin)
 {
   if (twin->type == DTYPE_F32) {
-    must_cuda(cudaMemcpy(twin->there, twin->here, (size_t)twin->n * 4, cudaMemcpyHostToDevice));
+    copy_there(twin->there, twin->here, (size_t)twin->n * 4);
     return;
   }
   uint16_t *bits = NULL;
   must(mem_alloc(MEM_DATA, (size_t)twin->n * 2, (void **)&bits));
   for (int64_t i = 0; i < twin->n; i++)
     bits[i] = bf16_from_f32(twin->here[i]);
-  must_cuda(cudaMemcpy(twin->there, bits, (size_t)twin->n * 2, cudaMemcpyHostToDevice));
+  copy_there(twin->there, bits, (size_t)twin->n * 2);
   mem_free(bits);
 }
 
@@ -1281,7 +1289,7 @@ static void test_hopper_bits(void **state)
 static int32_t *tokens_there(const int32_t *token, int64_t n)
 {
   int32_t *there = scratch(gpu, (size_t)n * sizeof *there);
-  must_cuda(cudaMemcpy(there, token, (size_t)n * sizeof *there, cudaMemcpyHostToDevice));
+  copy_there(there, token, (size_t)n * sizeof *there);
   return there;
 }
 
@@ -1461,7 +1469,7 @@ static void expect_bits(const char *what, const void *there, const void *want, s
 static void *place_there(const void *here, size_t bytes)
 {
   void *there = room(gpu, bytes);
-  must_cuda(cudaMemcpy(there, here, bytes, cudaMemcpyHostToDevice));
+  copy_there(there, here, bytes);
   return there;
 }
 
@@ -1497,7 +1505,7 @@ static void test_adamw_outcome(void **state)
   expect_same("its working copy", &copy);
 
   outcome.finite = 0;
-  must_cuda(cudaMemcpy(there, &outcome, sizeof outcome, cudaMemcpyHostToDevice));
+  copy_there(there, &outcome, sizeof outcome);
   must_cuda(cudaMemcpy(master.here, master.there, (size_t)n * 4, cudaMemcpyDeviceToHost));
   must(gpu->ops->update(gpu_lane, n, &op, master.there, grad.there, (void *[]){m.there, v.there},
                         copy.there));
