@@ -34,20 +34,20 @@ static void must(enum status status)
   }
 }
 
-/* A copy of pageable memory may return before the bytes have arrived, and lanes do not wait for
- * them. */
-static void copy_there(void *there, const void *from, size_t bytes)
-{
-  must_cuda(cudaMemcpy(there, from, bytes, cudaMemcpyDefault));
-  must_cuda(cudaDeviceSynchronize());
-}
-
 static void must_cuda(cudaError_t error)
 {
   if (error) {
     fprintf(stderr, "%s\n", cudaGetErrorString(error));
     exit(1);
   }
+}
+
+/* A copy of pageable memory may return before the bytes have arrived, and lanes do not wait for
+ * them. */
+static void copy_there(void *there, const void *from, size_t bytes)
+{
+  must_cuda(cudaMemcpy(there, from, bytes, cudaMemcpyDefault));
+  must_cuda(cudaDeviceSynchronize());
 }
 
 /* Memory of both devices, with the same bytes at first. */
