@@ -76,8 +76,9 @@ launch() {
   local rate=$1
   shift
   if test "$rate" = node; then
+    # Ranks of this host need no remote shell, which a machine may lack.
     # shellcheck disable=SC2086 # a list of words
-    timeout -k 10 "${LIMIT:-300}" ${MPIRUN:-mpirun} --bind-to none -n 2 "$@"
+    OMPI_MCA_plm=isolated timeout -k 10 "${LIMIT:-300}" ${MPIRUN:-mpirun} --bind-to none -n 2 "$@"
   else
     timeout -k 10 "${LIMIT:-300}" sh "$here/rig.sh" 2 "$rate" $gpus -- "$@"
   fi
