@@ -42,10 +42,21 @@ run() {
   run small topk 'block=32 feedback=fp32' 1 10.05
   run int8 int8 'block=256 feedback=fp32' 2 12.6
 } > runs.jsonl
-for name in advice break-even predicted steps refused quality; do
+cat > pays.txt << 'END'
+# two turns
+{"kind": "row", "row": "a-bf16", "rate": "10gbit"}
+{"kind": "bench", "step_p50": 4.0}
+{"kind": "row", "row": "a-int8-int4", "rate": "10gbit"}
+{"kind": "bench", "step_p50": 1.5}
+{"kind": "forecast", "row": "a-int8-int4", "rate": "10gbit", "step_s": 1.8}
+{"kind": "row", "row": "a-int8-int4", "rate": "10gbit"}
+{"kind": "bench", "step_p50": 2.5}
+{"kind": "row", "row": "failed", "rate": "10gbit"}
+END
+for name in advice break-even predicted steps refused quality pays; do
   printf 'Before %s.\n<!-- measured: %s -->\nold\n<!-- end -->\n' $name $name
 done > page.md
-fill() { python3 "$tables" --doc page.md --quality quality.txt runs.jsonl "$@"; }
+fill() { python3 "$tables" --doc page.md --quality quality.txt runs.jsonl --pays pays.txt "$@"; }
 fill -- made.jsonl || die "tables"
 has() { grep -qxF -e "$1" page.md || { cat page.md >&2; die "no line: $1"; }; }
 has '| 1 Gbit/s | full_shard | 1000.0 | – | `int4` | 2.50 | `topk` | 5.00 |'
@@ -57,6 +68,8 @@ has '| full_shard | `topk` | off | 10 | 5.0 |'
 has '| 1 Gbit/s | full_shard | 3 | 1.05 | 1.00 | 1.25 | 67% |'
 has '| `int4` | off | 8.00 | 400.0 | 160.0 | 120.0 |'
 has '| no_shard | bf16 | `int4` | no sense |'
+has '| 10 Gbit/s | `a-int8-int4` | 2.0000 | 1.8000 | 0.90 | `a-bf16` | 2.00 |'
+grep -q failed page.md && die "a row without a step"
 has '| `none` |  | off | 8.00 | 2 | 11.000 | 1.414 | – |'
 has '| `topk` | block=32 | fp32 | 8.00 | 1 | 10.050 | – | +0.50 |'
 has '| `int8` | block=256 | fp32 | 8.00 | 1 | 12.600 | – | +5.00 |'

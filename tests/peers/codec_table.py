@@ -2,10 +2,11 @@
 """Makes the tables of doc/measurements/compression.md from the results of tests/net/matrix.sh and
 of sluice compare.
 
-  codec_table.py [--check] [--doc PAGE] [--quality RUNS...] [RESULTS...]
+  codec_table.py [--check] [--doc PAGE] [--quality RUNS...] [--pays STEPS...] [RESULTS...]
 
 The default of RESULTS is compression-matrix-*.jsonl in doc/measured, that of RUNS is
-compression-quality-*. RUNS have a line per run of sluice compare, or per codec. The text between
+compression-quality-*, and that of STEPS is compression-pays-*. RUNS have a line per run of sluice
+compare, or per codec. STEPS are results of tests/net/pays.sh. The text between
 `<!-- measured: NAME -->` and `<!-- end -->` in the page is replaced, and nothing else. --check
 writes nothing and exits with 1 if the page and the files differ. Codecs that hold the perplexity
 are those within 1 % in RUNS, with the same feedback or another one."""
@@ -102,6 +103,48 @@ def quality(paths):
     """Codecs that hold the perplexity in one of the files, as (codec, whether it has feedback)."""
     return {(key[0], key[2] != "off") for runs in map(Runs, paths) for key in runs.usual
             if runs.over(key) and runs.over(key) <= HELD}
+
+
+def pays(path):
+    """Steps and forecasts of one file by (link, row), in the order of the runs."""
+    found, key = {}, None
+    for record in records(path):
+        if "step_s" in record and "predicted_s" in record:  # a line per row
+            link = record.get("link") or f"{record['link_gbit']}gbit"
+            link = NODE if link == "nvlink" else link
+            found[link, record["row"]] = [[record["step_s"]], record["predicted_s"]]
+        elif record["kind"] == "row":
+            key = (record["rate"], record["row"])
+            found.setdefault(key, [[], None])
+        elif record["kind"] == "forecast":
+            found[record["rate"], record["row"]][1] = record["step_s"]
+        elif record["kind"] == "bench":
+            found[key][0].append(record["step_p50"])
+    return {key: (statistics.median(steps), said) for key, (steps, said) in found.items() if steps}
+
+
+def plain_row(row):
+    """The row in bf16 that a row with codecs is compared with."""
+    for codec in ("int8-int4", "int4-int4"):
+        if row.endswith(codec):
+            return row.removesuffix(codec) + "bf16"
+    return "gpt2-grad-none" if row.startswith("gpt2-grad-") else None
+
+
+def pays_table(paths):
+    """A table per file."""
+    parts = []
+    for path in paths:
+        rows, found = [], pays(path)
+        for (link, row), (step, said) in found.items():
+            other = found.get((link, plain_row(row)))
+            rows.append([shown(link), f"`{row}`", f"{step:.4f}", text(said, ".4f"),
+                         text(said and said / step, ".2f"), f"`{plain_row(row)}`" if other else "–",
+                         text(other and other[0] / step, ".2f")])
+        head = ["link", "row", "step, s", "predicted, s", "predicted / measured", "in place of",
+                "times shorter"]
+        parts.append(f"\nFrom [{path.name}](../measured/{path.name}):\n\n" + table(head, rows))
+    return "\n".join(parts) + "\n"
 
 
 class Matrix:
@@ -259,13 +302,16 @@ def main():
                         default=TOP / "doc" / "measurements" / "compression.md")
     parser.add_argument("--quality", nargs="*", type=pathlib.Path,
                         default=sorted(MEASURED.glob("compression-quality-*")))
+    parser.add_argument("--pays", nargs="*", type=pathlib.Path,
+                        default=sorted(MEASURED.glob("compression-pays-*")))
     parser.add_argument("results", nargs="*", type=pathlib.Path)
     a = parser.parse_args()
     paths = a.results or sorted(MEASURED.glob("compression-matrix-*.jsonl"))
     m = Matrix(paths, quality(a.quality))
 
     def fill(match):
-        make = TABLES | {"matrix": matrix, "quality": lambda _: quality_table(a.quality)}
+        make = TABLES | {"matrix": matrix, "quality": lambda _: quality_table(a.quality),
+                         "pays": lambda _: pays_table(a.pays)}
         if match[2] not in make:
             sys.exit(f"there is no table {match[2]}")
         return f"{match[1]}{make[match[2]](m)}{match[4]}"
