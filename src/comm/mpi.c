@@ -492,16 +492,27 @@ static enum status find_ranks(struct mpi_comm *comm, int launched)
   return status ? status : describe(&comm->base, renumbered);
 }
 
-/* Open MPI sets up shared file pointers for each file that MPI-IO opens. Sluice uses none. The
- * component sm makes a semaphore in /dev/shm that is named after the file alone. Any user of the
- * node could make it first and hang the save. The other components work in the file's folder. */
+/* Open MPI sets up shared file pointers for each file that MPI-IO opens. Sluice uses none. Each
+ * component has a fault. With sm any user of the node can make the semaphore first and hang a save.
+ * With the others a rank that cannot open one more file leaves its peers waiting. With a negative
+ * priority Open MPI selects no component. The excluded ones make files even if they lose. */
+static enum status prevent_shared_pointers(void)
+{
+  static const char *const settings[][2] = {{"OMPI_MCA_sharedfp", "^lockedfile,individual"},
+                                            {"OMPI_MCA_sharedfp_sm_priority", "-1"}};
+  for (int i = 0; i < 2; i++)
+    if (setenv(settings[i][0], settings[i][1], 0) != 0)
+      return status_set(STATUS_MEMORY, "cannot set an environment variable: %s", strerror(errno));
+  return STATUS_OK;
+}
+
 static enum status start_mpi(int *argc, char ***argv)
 {
   int provided;
-  if (setenv("OMPI_MCA_sharedfp", "^sm", 0) != 0)
-    return status_set(STATUS_MEMORY, "cannot set an environment variable: %s", strerror(errno));
-  enum status status = comm_mpi_check(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided),
-                                      "MPI_Init_thread");
+  enum status status = prevent_shared_pointers();
+  if (!status)
+    status = comm_mpi_check(MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided),
+                            "MPI_Init_thread");
   if (status)
     return status;
   if (provided < MPI_THREAD_MULTIPLE)

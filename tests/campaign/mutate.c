@@ -423,7 +423,6 @@ int main(int argc, char *argv[])
   const int64_t count = argc > 1 ? atoll(argv[1]) : 100;
   const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
   bool good = true;
-  setenv("OMPI_MCA_sharedfp", "^sm", 0);
   check(comm_create_mpi(NULL, NULL, &job), "MPI");
   log_set_level(LOG_ERROR);
   held = mmap(NULL, sizeof *held, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -66,6 +67,28 @@ static void a_planted_semaphore_is_not_met(void **state)
   mem_free(name);
   if (!planted)
     skip();
+}
+
+/* The last rank cannot make the file in which Open MPI's shared file pointers try locks. */
+static void a_lock_file_is_not_needed(void **state)
+{
+  (void)state;
+  struct sample sample;
+  char *path = mem_printf("%s/alone.h5", dir);
+  char *lock = mem_printf("%s.tmp.locktest.%d", path, comm_ranks(job) - 1);
+  sample_make(&sample, job, SPLIT_EVEN, 10, 7, false, true);
+  if (comm_rank(job) == 0)
+    assert_int_equal(mkdir(lock, 0777), 0);
+  assert_int_equal(comm_agree(job, STATUS_OK), STATUS_OK);
+  alarm(60); /* a save that waits is ended */
+  enum status status = checkpoint_write(job, path, &sample.meta, sample.n, sample.tensor);
+  alarm(0);
+  assert_string_equal(status == STATUS_OK ? "" : status_text(), "");
+  sample_free(&sample);
+  if (comm_rank(job) == 0)
+    assert_true(rmdir(lock) == 0 && unlink(path) == 0);
+  mem_free(path);
+  mem_free(lock);
 }
 
 static void every_split_is_read_by_every_split(void **state)
@@ -745,6 +768,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_planted_semaphore_is_not_met),
+      cmocka_unit_test(a_lock_file_is_not_needed),
       cmocka_unit_test(every_split_is_read_by_every_split),
       cmocka_unit_test(the_file_does_not_depend_on_the_split),
       cmocka_unit_test(plain_hdf5_sees_true_tensors),
