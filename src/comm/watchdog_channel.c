@@ -21,6 +21,7 @@ struct watchdog_channel {
   MPI_Request answer; /* under way */
   int bytes;
   int question; /* the latest, asked or heard */
+  bool *silent; /* [ranks] no answer to the last question */
   char *late;   /* room for an answer. On rank 0 for an answer that is no longer awaited, on other
                    ranks for the data that `answer` sends */
 };
@@ -41,12 +42,16 @@ enum status watchdog_channel_create(struct comm *comm, int64_t bytes, struct wat
                                        .answer = MPI_REQUEST_NULL,
                                        .bytes = (int)bytes,
                                        .question = FIRST_QUESTION - 1};
-  status = comm_agree(comm, mem_alloc(MEM_META, (size_t)bytes, (void **)&channel->late));
+  status = mem_new(MEM_META, comm_ranks(comm), &channel->silent);
+  if (!status)
+    status = mem_alloc(MEM_META, (size_t)bytes, (void **)&channel->late);
+  status = comm_agree(comm, status);
   if (!status && world && comm_ranks(comm) > 1)
     status = comm_mpi_check(MPI_Comm_dup(*world, &channel->members), "MPI_Comm_dup");
   status = comm_agree(comm, status);
   if (status) { /* freeing is collective, so it is impossible if some ranks lack the communicator */
     mem_free(channel->late);
+    mem_free(channel->silent);
     mem_free(channel);
   } else {
     *out = channel;
@@ -67,6 +72,7 @@ void watchdog_channel_destroy(struct watchdog_channel *channel)
     log_warn("%s", status_text());
   if (!sends)
     mem_free(channel->late);
+  mem_free(channel->silent);
   mem_free(channel);
 }
 
@@ -188,6 +194,22 @@ static enum status give_up(int ranks, MPI_Request *asked, MPI_Request *answer)
   return status;
 }
 
+/* The second half of the time is for ranks of which an answer is likely. */
+static enum status wait_for_answers(struct watchdog_channel *channel, MPI_Request *answer,
+                                    double seconds, bool *answered)
+{
+  const int ranks = comm_ranks(channel->comm);
+  bool more = false;
+  enum status status = wait_for(ranks - 1, answer + 1, answered + 1, seconds / 2);
+  for (int r = 1; r < ranks; r++)
+    more = more || (!answered[r] && !channel->silent[r]);
+  if (!status && more)
+    status = wait_for(ranks - 1, answer + 1, answered + 1, seconds / 2);
+  for (int r = 1; r < ranks; r++)
+    channel->silent[r] = !answered[r];
+  return status;
+}
+
 static enum status collect(struct watchdog_channel *channel, double seconds, char *states,
                            bool *answered)
 {
@@ -202,7 +224,7 @@ static enum status collect(struct watchdog_channel *channel, double seconds, cha
     answer[r] = MPI_REQUEST_NULL;
   status = ask_all(channel, states, asked, answer);
   if (!status)
-    status = wait_for(ranks - 1, answer + 1, answered + 1, seconds);
+    status = wait_for_answers(channel, answer, seconds, answered);
   snprintf(first, sizeof first, "%s", status_text());
   const enum status end = give_up(ranks, asked, answer);
   mem_free(answer);

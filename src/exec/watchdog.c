@@ -55,13 +55,16 @@ static bool sleep_a_tick(struct watchdog *dog)
   return sleep_until(dog, &end);
 }
 
-/* Whether this rank must raise an alarm. */
-static bool is_alarming(const struct watchdog *dog)
+/* How much this rank has to report. Uneasy ranks ask early, so that the limit does not pass before
+ * it is known which ranks are silent. */
+static enum watchdog_level find_level(const struct watchdog *dog)
 {
-  bool stuck = dog->failed != STATUS_OK;
+  const double early_s =
+      dog->limit_s - fmin(MOST_DOUBT_S + watchdog_collect_s(dog), dog->limit_s / 2);
+  double quiet_s = dog->failed ? INFINITY : 0;
   for (int subject = 0; subject < SUBJECTS; subject++)
-    stuck = stuck || watchdog_is_stuck(dog, subject);
-  return stuck;
+    quiet_s = fmax(quiet_s, watchdog_quiet_s(dog, subject));
+  return quiet_s >= dog->limit_s ? ALARMED : quiet_s >= early_s ? UNEASY : AT_EASE;
 }
 
 static double again_s(const struct watchdog *dog)
@@ -69,17 +72,20 @@ static double again_s(const struct watchdog *dog)
   return fmin(MOST_AGAIN_S, dog->limit_s / 4);
 }
 
-/* Rank 0: asks all ranks at an alarm, and again as long as a rank is stuck. */
+/* Rank 0: asks all ranks at an alarm, and again as long as a rank is stuck or this one uneasy. */
 static enum status lead(struct watchdog *dog)
 {
   bool alarm = false, stuck = false;
   enum status status = watchdog_channel_wanted(dog->channel, &alarm);
-  dog->ask_in_s =
-      alarm || (isinf(dog->ask_in_s) && is_alarming(dog)) ? 0 : dog->ask_in_s - dog->tick_s;
+  const enum watchdog_level before = dog->level;
+  dog->level = find_level(dog);
+  if (alarm || dog->level > before)
+    dog->ask_in_s = 0;
+  dog->ask_in_s -= dog->tick_s;
   if (status || dog->ask_in_s > 0)
     return status;
   status = watchdog_judge(dog, &stuck);
-  dog->ask_in_s = !stuck ? INFINITY : dog->doubted ? 0 : again_s(dog);
+  dog->ask_in_s = !stuck && dog->level == AT_EASE ? INFINITY : dog->doubted ? 0 : again_s(dog);
   return status;
 }
 
@@ -89,7 +95,7 @@ static double patience_s(const struct watchdog *dog)
          fmin(MOST_STAGGER_S, STAGGER_S * (comm_rank(dog->comm) - 1));
 }
 
-/* Other ranks: raise one alarm at rank 0, and answer whenever it asks. */
+/* Other ranks: make rank 0 ask at each higher level, and answer whenever it asks. */
 static enum status follow(struct watchdog *dog)
 {
   bool wanted = false;
@@ -99,17 +105,13 @@ static enum status follow(struct watchdog *dog)
     watchdog_describe(dog, dog->mine);
     status = watchdog_channel_answer(dog->channel, dog->mine, watchdog_collect_s(dog));
   }
-  const bool before = dog->alarmed;
-  dog->alarmed = is_alarming(dog);
-  if (status || !dog->alarmed)
-    return status;
-  if (!before) {
+  const enum watchdog_level before = dog->level;
+  dog->level = find_level(dog);
+  if (before == AT_EASE)
     dog->silent_s = 0;
-    return watchdog_channel_alarm(dog->channel);
-  }
-  if (dog->silent_s > patience_s(dog))
+  if (!status && dog->level == ALARMED && dog->silent_s > patience_s(dog))
     watchdog_end_alone(dog);
-  return STATUS_OK;
+  return status || dog->level <= before ? status : watchdog_channel_alarm(dog->channel);
 }
 
 static enum status watch(void *arg)
@@ -119,7 +121,8 @@ static enum status watch(void *arg)
   struct device *device = dog->exec ? dog->exec->config.device : NULL;
   enum status status = device ? device->ops->enter(device) : STATUS_OK;
   while (!status && sleep_a_tick(dog)) {
-    watchdog_look(dog);
+    watchdog_look(dog, dog->tick_s + dog->asked_s);
+    dog->asked_s = 0;
     check_groups(dog);
     status = leads ? lead(dog) : follow(dog);
   }

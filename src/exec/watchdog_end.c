@@ -6,8 +6,6 @@
 #include "base/clock.h"
 #include "exec/watchdog_private.h"
 
-#define MOST_DOUBT_S 60 /* for which a silent rank may have paused, if the limit is longer */
-
 /* Sort suspects: first ranks that did not answer, then ranks that started the fewest collectives,
  * because the others wait for them. Among equal ranks, those that are busy with work of their own
  * come first. */
@@ -163,6 +161,7 @@ double watchdog_collect_s(const struct watchdog *dog)
 
 enum status watchdog_judge(struct watchdog *dog, bool *stuck)
 {
+  const double begun_s = clock_s();
   watchdog_describe(dog, dog->mine);
   const enum status status = watchdog_channel_collect(
       dog->channel, dog->mine, watchdog_collect_s(dog), dog->state, dog->answered);
@@ -171,12 +170,16 @@ enum status watchdog_judge(struct watchdog *dog, bool *stuck)
   look_for_failures(dog);
   dog->subject = find_stuck(dog, stuck);
   const bool stands = dog->subject < SUBJECTS, all = all_answered(dog), before = dog->doubted;
-  if (stands &&
-      (all || (before && clock_s() - dog->doubted_since_s > fmin(MOST_DOUBT_S, dog->limit_s))))
+  const double now_s = clock_s();
+  dog->asked_s = fmin(now_s - begun_s, watchdog_collect_s(dog)); /* a job may be suspended here */
+  if (all || !dog->unanswered)
+    dog->unanswered_since_s = begun_s;
+  dog->unanswered = !all;
+  const double silent_s = now_s - dog->unanswered_since_s;
+  /* Two questions in a row, because a rank that has ended its watchdog does not answer either. */
+  if (stands && (all || (before && silent_s > fmin(MOST_DOUBT_S, dog->limit_s / 2))))
     end_by_standstill(dog);
   dog->doubted = stands;
-  if (stands && !before)
-    dog->doubted_since_s = clock_s();
   *stuck = *stuck || !all; /* a rank that does not answer may be the one that is stuck, and may have
                               reported that */
   return STATUS_OK;

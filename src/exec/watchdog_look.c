@@ -57,12 +57,12 @@ struct watchdog_place watchdog_ask_task(const struct watchdog *dog, const struct
   return place;
 }
 
-static void look_at_tasks(struct watchdog *dog)
+static void look_at_tasks(struct watchdog *dog, double passed_s)
 {
   pthread_mutex_lock(&dog->mutex);
   for (struct task *task = dog->task; task < dog->task + TASK_COUNT; task++) {
     const int64_t moved = task->turns + watchdog_ask_task(dog, task).moved;
-    task->quiet_s = !task->active || moved != task->moved ? 0 : task->quiet_s + dog->tick_s;
+    task->quiet_s = !task->active || moved != task->moved ? 0 : task->quiet_s + passed_s;
     task->moved = moved;
   }
   pthread_mutex_unlock(&dog->mutex);
@@ -81,14 +81,19 @@ bool watchdog_is_under_way(const struct watchdog *dog)
   return false;
 }
 
-void watchdog_look(struct watchdog *dog)
+void watchdog_look(struct watchdog *dog, double passed_s)
 {
   const bool moved = dog->exec && look_at_steps(dog);
-  dog->quiet_s = moved || !watchdog_is_under_way(dog) ? 0 : dog->quiet_s + dog->tick_s;
-  look_at_tasks(dog);
+  dog->quiet_s = moved || !watchdog_is_under_way(dog) ? 0 : dog->quiet_s + passed_s;
+  look_at_tasks(dog, passed_s);
+}
+
+double watchdog_quiet_s(const struct watchdog *dog, int subject)
+{
+  return subject == STEPS ? dog->quiet_s : dog->task[subject].quiet_s;
 }
 
 bool watchdog_is_stuck(const struct watchdog *dog, int subject)
 {
-  return (subject == STEPS ? dog->quiet_s : dog->task[subject].quiet_s) >= dog->limit_s;
+  return watchdog_quiet_s(dog, subject) >= dog->limit_s;
 }

@@ -21,6 +21,9 @@ struct rank_place {
   char text[232]; /* "in LOAD m0 (#0, io) of step 2" */
 };
 
+/* ALARMED: a subject made no progress for the limit, or the transport failed. UNEASY: soon. */
+enum watchdog_level { AT_EASE, UNEASY, ALARMED };
+
 /* A rank's report of its state. */
 struct rank_state {
   int rank;
@@ -61,12 +64,14 @@ struct watchdog {
   bool stop;
   enum status failed; /* of the transport */
   char failure[512];
-  /* Rank 0: time until it asks all ranks; INFINITY: no alarm. Other ranks: whether they raised an
-   * alarm, and for how long rank 0 has been silent since. */
+  enum watchdog_level level;
+  /* Rank 0: time until it asks all ranks; INFINITY: no alarm. Other ranks: time for which rank 0
+   * has been silent since this rank was at ease. */
   double ask_in_s, silent_s;
-  bool doubted, alarmed; /* doubted: rank 0 would have ended the job, but some ranks did not answer
-                            and may only have paused, so it asks again for a while */
-  double doubted_since_s;
+  double asked_s;           /* rank 0: time that the last question took, within one tick */
+  bool doubted, unanswered; /* doubted: rank 0 would have ended the job, but some ranks did not
+                               answer and may only have paused, so it asks again for a while */
+  double unanswered_since_s;
   /* Memory for the report is allocated early, because none may be left when it is due. */
   struct rank_state *mine, *state; /* state, answered, order, text: of all ranks, on rank 0 */
   bool *answered;
@@ -78,9 +83,10 @@ struct watchdog {
 
 /* --- progress --- */
 
-/* Updates the times since the last look, a tick ago. Quiet times are counted in looks, not by the
- * clock, because a job that was suspended as a whole has not waited. */
-void watchdog_look(struct watchdog *dog);
+/* Updates the times since the last look, `passed_s` ago. Quiet times are counted in looks, not by
+ * the clock, because a job that was suspended as a whole has not waited. */
+void watchdog_look(struct watchdog *dog, double passed_s);
+double watchdog_quiet_s(const struct watchdog *dog, int subject);
 bool watchdog_is_stuck(const struct watchdog *dog, int subject);
 /* The state of the task; the mutex is held. */
 struct watchdog_place watchdog_ask_task(const struct watchdog *dog, const struct task *task);
@@ -96,6 +102,9 @@ void __attribute__((format(printf, 4, 5)))
 watchdog_append(char *text, size_t room, size_t *used, const char *format, ...);
 
 /* --- the end of a job --- */
+
+/* For which a silent rank may have paused, in seconds. At most half of the limit. */
+#define MOST_DOUBT_S 60
 
 /* Time within which a running rank answers: COLLECT_S and a part that grows with the number of
  * ranks. */

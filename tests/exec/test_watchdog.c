@@ -367,6 +367,19 @@ static void a_process_that_is_stopped(void **state)
   assert_null(strstr(run->text, "sluice: rank 1: "));
 }
 
+/* The limit covers the time in which the rank may have paused. Two runs differ by the limit, and
+ * both start and end alike. A question takes 5 s. */
+static void a_silent_rank_ends_the_job_at_the_limit(void **state)
+{
+  (void)state;
+  const double base_s = again_run(program, 2, "stop 1")->seconds;
+  const struct again *run = again_run(program, 2, "stop12 1");
+  ended_by_watchdog(run);
+  again_says(run, "all ranks wait for rank 1, which does not answer");
+  if (run->seconds - base_s > 11 + 5)
+    fail_msg("a limit of 12 s takes %.1f s longer than one of 1 s", run->seconds - base_s);
+}
+
 static void rank_0_is_stopped(void **state)
 {
   (void)state;
@@ -528,6 +541,8 @@ int main(int argc, char **argv)
     return train(rank, SLEEPS, 1);
   if (argc > 1 && strcmp(argv[1], "stop") == 0)
     return train(rank, STOPS, 1);
+  if (argc > 1 && strcmp(argv[1], "stop12") == 0)
+    return train(rank, STOPS, 12);
   if (argc > 1 && strcmp(argv[1], "break") == 0)
     return train(rank, BREAKS, 20);
   if (argc > 1 && strcmp(argv[1], "breakstop") == 0)
@@ -553,6 +568,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(rank_0_itself),
       cmocka_unit_test(a_single_rank),
       cmocka_unit_test(a_process_that_is_stopped),
+      cmocka_unit_test(a_silent_rank_ends_the_job_at_the_limit),
       cmocka_unit_test(rank_0_is_stopped),
       cmocka_unit_test(rank_0_is_stopped_among_many),
       cmocka_unit_test(a_rank_that_stays_between_steps),
