@@ -11,9 +11,10 @@
 #include "base/open.h"
 #include "io/text/utf8.h"
 
-enum { ROOM = 256 << 10, BOM_BYTES = 3 };
+enum { BOM_BYTES = 3 };
 
 size_t text_document_most = (size_t)256 << 20;
+int64_t text_input_room = 256 << 10;
 
 static const char byte_order_mark[] = "\xEF\xBB\xBF";
 
@@ -38,9 +39,9 @@ static enum status open_input(const char *path, bool unchecked, struct text_inpu
   enum status status = mem_new(MEM_DATA, 1, &input);
   if (status)
     return status;
-  *input =
-      (struct text_input){.fd = -1, .unchecked = unchecked, .room = ROOM, .path = mem_strdup(path)};
-  status = input->path ? mem_new(MEM_DATA, ROOM, &input->buffer) : STATUS_MEMORY;
+  *input = (struct text_input){
+      .fd = -1, .unchecked = unchecked, .room = text_input_room, .path = mem_strdup(path)};
+  status = input->path ? mem_new(MEM_DATA, text_input_room, &input->buffer) : STATUS_MEMORY;
   if (!status)
     input->fd = open(path, O_RDONLY | O_CLOEXEC);
   if (!status && input->fd < 0)

@@ -50,6 +50,7 @@ struct text_buffer {
 };
 extern size_t text_document_most; /* bytes of a document, or of any other string of a file: 256 MiB;
                                      tests lower it */
+extern int64_t text_input_room;   /* bytes read at a time: 256 KiB; tests lower it */
 void text_buffer_free(struct text_buffer *buffer); /* takes a zeroed one */
 /* STATUS_INPUT if the limit is exceeded. */
 enum status text_buffer_append(struct text_buffer *buffer, const char *data, size_t bytes);

@@ -56,10 +56,11 @@ int options_find_section(const struct option *table, const char *section)
 
 /* --- error messages ------------------------------------------------------ */
 
+enum { MOST = 64 }; /* letters of a name that are compared */
+
 /* Levenshtein's distance. Names longer than the row are compared by their heads. */
 int options_distance(const char *a, const char *b)
 {
-  enum { MOST = 64 };
   int row[MOST + 1], columns = (int)strnlen(b, MOST);
   for (int j = 0; j <= columns; j++)
     row[j] = j;
@@ -90,6 +91,9 @@ static const char *key_of(const char *name)
 static int typing_distance(const char *given, const char *known)
 {
   const int letters = (int)strlen(given), most = letters < 6 ? 1 : letters / 3;
+  const int longer = (int)strnlen(given, MOST) - (int)strnlen(known, MOST);
+  if (abs(longer) > most)
+    return INT_MAX; /* the distance is at least that */
   const int distance = options_distance(given, known);
   return distance <= most && distance < letters ? distance : INT_MAX;
 }

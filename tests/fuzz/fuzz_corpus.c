@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   static const char *const name[] = {"corpus.txt", "corpus.jsonl", "corpus.json", "corpus"};
   if (size == 0)
     return 0;
-  text_document_most = 4096;
+  text_document_most = text_input_room = 4096;
   const char *path = fuzz_file(name[data[0] % 4], data + 1, size - 1);
   struct stream all = read_from(path, (struct text_position){0});
   if (all.documents == 0)

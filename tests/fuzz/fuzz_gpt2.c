@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "fuzz.h"
+#include "io/text/input.h"
 #include "io/text/utf8.h"
 #include "io/tokenizer/tokenizer.h"
 
@@ -33,6 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   struct fuzz_piece rest = {(const char *)data, size}, vocab = fuzz_cut(&rest),
                     merges = fuzz_cut(&rest);
   struct tokenizer *tokenizer = NULL;
+  text_input_room = 4096;
   fuzz_file("vocab.json", vocab.text, vocab.bytes);
   fuzz_file("merges.txt", merges.text, merges.bytes);
   if (!fuzz_accepted(tokenizer_create("gpt2", fuzz_folder(), &tokenizer)))

@@ -26,10 +26,11 @@ EXTRA_DIST += \
 	tests/fuzz/run.sh \
 	tests/fuzz/seeds
 
-# make fuzz FUZZ_SECONDS=3600 FUZZ_JOBS=4 fuzz_targets="json deck"
+# make fuzz FUZZ_SECONDS=3600 FUZZ_JOBS=4 FUZZ_WORKERS=2 fuzz_targets="json deck"
 FUZZ_CC = clang
 FUZZ_SECONDS = 60
 FUZZ_JOBS = 1
+FUZZ_WORKERS = 1
 fuzz_sources = \
 	$(io_huggingface_libhuggingface_a_SOURCES) \
 	$(io_text_libtext_a_SOURCES) \
@@ -46,7 +47,7 @@ fuzz_sources = \
 
 .PHONY: fuzz fuzz-build
 fuzz: fuzz-build
-	FUZZ_JOBS='$(FUZZ_JOBS)' \
+	FUZZ_JOBS='$(FUZZ_JOBS)' FUZZ_WORKERS='$(FUZZ_WORKERS)' \
 	$(SHELL) $(top_srcdir)/tests/fuzz/run.sh tests/fuzz/bin '$(FUZZ_SECONDS)' \
 	  $(fuzz_targets)
 fuzz-build: config.h

@@ -114,15 +114,15 @@ strategy() {
     (same long parts) > same.out 2>&1 || outcome="other bits after resume"
     "$sluice" plan tiny.yaml list=false ranks=2 local_ranks=1 "${keys[@]}" "${words[@]}" > plan.out
     planned=$(sed -n 's/.* \([0-9,]*\)  (this deck)$/\1/p' plan.out | tr -d ,)
-    bytes=$(per_step long.log short.log 3 | tr '\n' ' ')
-    echo "$bytes" | awk -v want="${planned:-0}" '
+    bytes=$(per_step long.log short.log 3 | paste -sd ,)
+    echo "$bytes" | awk -F , -v want="${planned:-0}" '
       { for (i = 1; i <= NF; i++) bad += $i < 0.95 * want || $i > 1.05 * want }
       END { exit bad || NF != 2 || want == 0 }' ||
       outcome="bytes of a step: $bytes, planned ${planned:-none}"
   fi
   left=$(grep -h '^rig: left' ./*.log)$(ls nvme)
   test -z "$left" || outcome="left: $left"
-  result "$name" "$outcome" ",\"planned\":${planned:-0},\"sent\":[$(echo $bytes | tr ' ' ,)]"
+  result "$name" "$outcome" ",\"planned\":${planned:-0},\"sent\":[$bytes]"
 }
 
 # The fault of host1 after a step has been recorded. A queue may hold packets of 64 KiB: with a
