@@ -42,6 +42,7 @@ def class_of(outcome):
         ("left in /dev/shm", "Open MPI's files left in /dev/shm"),
         ("files: > ./nvme", "a file left on NVMe"),
         ("exit code 124", "ended by the time limit"),
+        ("exit code 10", "ended by comm.timeout"),
     ]:
         if outcome.startswith(start):
             return name
@@ -57,7 +58,8 @@ def counted(records, name):
     for (commit, value), outcomes in sorted(groups.items()):
         bad = "; ".join(f"{n} {what}" for what, n in outcomes.most_common() if what != "good")
         rows.append([f"`{commit}`", value, sum(outcomes.values()), outcomes["good"], bad or "–"])
-    return rows
+    total = sum(row[2] for row in rows)
+    return [*rows, ["all", "all", total, sum(row[3] for row in rows), ""]]
 
 
 def kills():
