@@ -1,23 +1,31 @@
 # shellcheck shell=bash
 # Sourced by the campaigns after they have set sluice and out. A campaign runs in namespaces of its
-# own. So every process and all files in /dev/shm and in TMPDIR belong to it.
+# own. So every process and all files in /dev/shm belong to it. DEVICE=cuda leaves it the GPUs.
 root=$(cd "$(dirname "$0")/../.." && pwd)
 if test -z "${CAMPAIGN_INSIDE:-}"; then
   mkdir -p "$out"
   sluice=$(realpath "$sluice") out=$(realpath "$out")
-  unshare --user --map-root-user true 2> /dev/null ||
-    { echo "$0: needs user namespaces, which this machine forbids" >&2; exit 77; }
-  CAMPAIGN_INSIDE=1 exec unshare --user --map-root-user --mount --pid --fork --kill-child \
-    --mount-proc bash "$0" "$sluice" "$out" "${@:3}"
+  user=(--user --map-root-user)
+  test "$(id -u)" != 0 || user=()
+  unshare "${user[@]}" --mount true 2> /dev/null ||
+    { echo "$0: needs namespaces, which this machine forbids" >&2; exit 77; }
+  CAMPAIGN_INSIDE=1 exec unshare "${user[@]}" --mount --pid --fork --kill-child --mount-proc \
+    bash "$0" "$sluice" "$out" "${@:3}"
 fi
+seen=${CUDA_VISIBLE_DEVICES-unset}
 mount -t tmpfs campaign /dev/shm
-export top_srcdir=$root SLUICE=$sluice TMPDIR=$out/tmp
+# Parts of a campaign may have the same process ids, after which Open MPI names its folders.
+export top_srcdir=$root SLUICE=$sluice TMPDIR=$out/tmp/${CAMPAIGN_PART:-0}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1 \
   OMPI_MCA_btl_vader_single_copy_mechanism=none
 MPIRUN=${MPIRUN:-mpirun --oversubscribe --bind-to none}
 mkdir -p "$TMPDIR"
 # shellcheck source=/dev/null
 . "$root/tests/cli/common.sh"
+if test "${DEVICE:-host}" != host; then
+  export CUDA_VISIBLE_DEVICES="$seen"
+  test "$seen" != unset || unset CUDA_VISIBLE_DEVICES
+fi
 make_data
 make_deck
 fault=$scratch/fault.so

@@ -20,9 +20,39 @@
 #   rename  Right before or after a checkpoint gets its name.
 #   resume  While a resumed run opens checkpoints, or soon after.
 #   nvme    In a call that creates or writes the file on NVMe.
-# Environment: MPIRUN, CC. Not part of make check.
+#
+# Environment:
+#   DEVICE  run.device: host (default) or cuda. With cuda a kill takes about 20 s.
+#   RANKS   The largest number of ranks: 5, or 2 with cuda.
+#   JOBS    Kills at a time (1), each in namespaces of its own. Seeds are dealt out in turn.
+#   MPIRUN, CC
+#
+# On two GPUs and 32 cores: DEVICE=cuda JOBS=8 tests/campaign/kills.sh SLUICE OUT 100
+# Not part of make check.
 test $# -ge 3 || { echo "usage: tests/campaign/kills.sh SLUICE OUT COUNT [SEED]" >&2; exit 2; }
-sluice=$1 out=$2 count=$3 seed=${4:-1}
+sluice=$1 out=$2 count=$3 seed=${4:-1} stride=${CAMPAIGN_STRIDE:-1}
+export DEVICE=${DEVICE:-host}
+most=2
+test "$DEVICE" = cuda || most=5
+most=${RANKS:-$most}
+
+# Jobs share OUT, with its undisturbed runs. Each has its own part of the seeds, and begins with
+# another GPU, because a run on one rank uses the first one that it sees.
+if test "${JOBS:-1}" -gt 1 && test "$stride" = 1; then
+  pids=() gpus=${CUDA_VISIBLE_DEVICES:-}
+  test "$DEVICE" != cuda || test -n "$gpus" ||
+    gpus=$(nvidia-smi --query-gpu=index --format=csv,noheader | paste -sd ,)
+  for ((job = 0; job < JOBS; job++)); do
+    test "$DEVICE" != cuda || export CUDA_VISIBLE_DEVICES="$gpus"
+    case $gpus in *,*) gpus=${gpus#*,},${gpus%%,*} ;; esac
+    CAMPAIGN_STRIDE=$JOBS CAMPAIGN_PART=$job bash "$0" "$sluice" "$out" $(((count + JOBS - 1 - job) / JOBS)) \
+      $((seed + job)) &
+    pids+=($!)
+  done
+  failed=0
+  for pid in "${pids[@]}"; do wait "$pid" || failed=$?; done
+  exit $failed
+fi
 # shellcheck source=tests/campaign/common.sh
 . "$(dirname "$0")/common.sh"
 need mpirun pgrep ps
@@ -30,7 +60,7 @@ need mpirun pgrep ps
 # draw SEED: a case, into ranks, strategy, tier, phase, victim, call, what and pause.
 draw() {
   RANDOM=$(printf 'kill %s' "$1" | cksum | cut -d ' ' -f 1)
-  random 5; ranks=$((drawn + 1))
+  random "$most"; ranks=$((drawn + 1))
   local strategies=(full_shard full_shard shard_grad_op shard_optim no_shard)
   test $((ranks % 2)) = 1 || strategies+=(hybrid_shard)
   random ${#strategies[@]}; strategy=${strategies[drawn]}
@@ -48,7 +78,7 @@ draw() {
   call= what=before under=.step- pause=0
   random 2; test "$drawn" = 0 || what=after
   case $phase in
-  start) random 800; pause=$drawn ;;
+  start) random $((800 * slowness)); pause=$drawn ;;
   step) random 5; step=$((drawn + 1)); random 60; pause=$drawn ;;
   save)
     local kinds=(open pwrite write fsync)
@@ -69,8 +99,8 @@ draw() {
 }
 
 settings() {
-  keys=(data.batch=$((2 * ranks)) checkpoint.every=2 checkpoint.keep=9 shard.strategy=$strategy)
-  keys+=(tiers.preset=$tier)
+  keys=(run.device="$DEVICE" data.batch=$((2 * ranks)) checkpoint.every=2)
+  keys+=(checkpoint.keep=9 shard.strategy="$strategy" tiers.preset="$tier")
   test $strategy != hybrid_shard || keys+=(shard.group=2)
   whole=$out/whole/$ranks-$strategy-$tier
 }
@@ -78,14 +108,20 @@ settings() {
 # files DIR: the names of its files, without TensorBoard's, of which each start makes one.
 files() { (cd "$1" && find . ! -type d ! -name 'events.out.*' | LC_ALL=C sort); }
 
+# One job at a time makes an undisturbed run. All runs have the algorithms that it has measured.
 make_whole() {
   test ! -e "$whole.done" || return 0
-  rm -rf "$whole"
   mkdir -p "$out/whole"
-  # shellcheck disable=SC2086 # a list of words
-  timeout -k 5 120 $MPIRUN -n "$ranks" "$SLUICE" train tiny.yaml run.dir="$whole" "${keys[@]}" \
-    > "$whole.log" 2>&1 || { cat "$whole.log" >&2; die "the undisturbed run failed: $whole"; }
-  : > "$whole.done"
+  (
+    flock 8
+    test ! -e "$whole.done" || exit 0
+    rm -rf "$whole"
+    # shellcheck disable=SC2086 # a list of words
+    timeout -k 5 120 $MPIRUN -n "$ranks" "$SLUICE" train tiny.yaml run.dir="$whole" "${keys[@]}" \
+      > "$whole.log" 2>&1 8>&- ||
+      { cat "$whole.log" >&2; die "the undisturbed run failed: $whole"; }
+    : > "$whole.done"
+  ) 8> "$out/whole/lock" || exit 1
 }
 
 # bad WORD...: notes the first fault of a kill.
@@ -114,7 +150,7 @@ wait_phase() {
 }
 
 hit() {
-  test "$pause" = 0 || nap "$(printf '0.%03d' "$pause")"
+  test "$pause" = 0 || nap "$(printf '%d.%03d' $((pause / 1000)) $((pause % 1000)))"
   local pids
   case $victim in
   rank) pids=$(rank_pid "$number"); test -n "$pids" || pids=$job ;;
@@ -214,16 +250,20 @@ one() {
   fi
 }
 
+slowness=1
+test "$DEVICE" != cuda || slowness=6 # CUDA starts slowly
+export XDG_CACHE_HOME=$out/cache
+mkdir -p "$XDG_CACHE_HOME"
 set +e
 failures=0 kills=0
 "$SLUICE" --version > version.txt 2>&1
-printf '{"kind":"campaign","campaign":"kills","commit":"%s","seed":%d}\n' \
-  "$(sed -n 's/.*commit[: ]*\([0-9a-f]\{7,\}\).*/\1/p' version.txt | head -n 1)" "$seed" \
-  >> "$out/kills.jsonl"
+printf '{"kind":"campaign","campaign":"kills","commit":"%s","device":"%s","seed":%d}\n' \
+  "$(sed -n 's/.*commit[: ]*\([0-9a-f]\{7,\}\).*/\1/p' version.txt | head -n 1)" "$DEVICE" \
+  "$seed" >> "$out/kills.jsonl"
 while test $kills -lt "$count"; do
   # A run that ends before its phase comes is no kill.
   if one "$seed"; then kills=$((kills + 1)); fi
-  seed=$((seed + 1))
+  seed=$((seed + stride))
 done
 echo "$kills kills, $failures faults"
 test $failures = 0

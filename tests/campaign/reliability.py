@@ -21,13 +21,15 @@ MUTATIONS += ["crash in libhdf5", "crash", "hang"]
 
 
 def read(name):
-    """The records, each with the commit of the campaign that it belongs to."""
-    commit, records = "unknown", []
+    """The records, each with the commit of its campaign, and whether it ran on GPUs."""
+    commit, where, records = "unknown", "", []
     for line in (TOP / "doc/measured" / name).read_text().splitlines():
         record = json.loads(line)
         commit = record.get("commit", commit)
-        if record["kind"] != "campaign":
-            records.append({"commit": commit, **record})
+        if record["kind"] == "campaign":
+            where = ", GPUs" if record.get("device") == "cuda" else ""
+        else:
+            records.append({"commit": commit + where, **record})
     return records
 
 
