@@ -29,7 +29,7 @@ def read(name):
         if record["kind"] == "campaign":
             where = ", GPUs" if record.get("device") == "cuda" else ""
         else:
-            records.append({"commit": commit + where, **record})
+            records.append({**record, "commit": commit + where})
     return records
 
 
@@ -79,6 +79,17 @@ def faults():
     return table(["commit", "call", "faults", "good", "others"], rows)
 
 
+def hosts():
+    rows = [
+        [f"`{r['commit']}`", r["device"], r["case"], r["outcome"]]
+        + [r.get("seconds", "–"), " ".join(f"{n:,}" for n in r.get("sent", [])) or "–"]
+        + [f"{r['planned']:,}" if r.get("planned") else "–"]
+        for r in read("hosts.txt")
+    ]
+    head = ["commit", "device", "case", "outcome", "seconds", "bytes of a step per host"]
+    return table([*head, "planned"], rows)
+
+
 def mutations():
     sums = collections.OrderedDict()
     for record in read("mutations.txt"):
@@ -116,7 +127,8 @@ def soak():
 
 
 def main(words):
-    parts = {part.__name__: part() for part in (kills, victims, faults, mutations, fuzz, soak)}
+    pages = (kills, victims, faults, hosts, mutations, fuzz, soak)
+    parts = {part.__name__: part() for part in pages}
     old = PAGE.read_text(encoding="utf-8")
     new = MARKED.sub(lambda m: m[1] + parts[m[2]] + m[4], old)
     if words == ["--check"] and new != old:

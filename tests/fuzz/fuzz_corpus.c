@@ -1,5 +1,5 @@
-/* Text files as streams of documents. The first byte chooses the name's ending. A stream that goes
- * on behind a document must give what the first one gave. */
+/* Text files as streams of documents. The first byte chooses the name's ending, and whether the
+ * file fits into the buffer. A stream that continues after a document must give the same rest. */
 #include <string.h>
 
 #include "fuzz.h"
@@ -66,14 +66,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
   static const char *const name[] = {"corpus.txt", "corpus.jsonl", "corpus.json", "corpus"};
   if (size == 0)
     return 0;
-  text_document_most = text_input_room = 4096;
+  const bool fits = data[0] & 4;
+  text_document_most = 4096;
+  text_input_room = fits ? 65536 : 1024;
   const char *path = fuzz_file(name[data[0] % 4], data + 1, size - 1);
   struct stream all = read_from(path, (struct text_position){0});
   if (all.documents == 0)
     return 0;
   struct stream rest = read_all(path, all.first);
-  fuzz_expect(rest.documents == all.documents - 1 && rest.hash == all.hash &&
-                  rest.status == all.status,
+  /* Damage ends a stream before the first document of its buffer, and buffers begin elsewhere. */
+  const bool comparable = fits || all.status == STATUS_OK;
+  fuzz_expect(rest.status == all.status &&
+                  (!comparable || (rest.documents == all.documents - 1 && rest.hash == all.hash)),
               "a stream that goes on gives other documents");
   return 0;
 }
