@@ -45,8 +45,8 @@ if test "${JOBS:-1}" -gt 1 && test "$stride" = 1; then
   for ((job = 0; job < JOBS; job++)); do
     test "$DEVICE" != cuda || export CUDA_VISIBLE_DEVICES="$gpus"
     case $gpus in *,*) gpus=${gpus#*,},${gpus%%,*} ;; esac
-    CAMPAIGN_STRIDE=$JOBS CAMPAIGN_PART=$job bash "$0" "$sluice" "$out" $(((count + JOBS - 1 - job) / JOBS)) \
-      $((seed + job)) &
+    CAMPAIGN_STRIDE=$JOBS CAMPAIGN_PART=$job bash "$0" "$sluice" "$out" \
+      $(((count + JOBS - 1 - job) / JOBS)) $((seed + job)) &
     pids+=($!)
   done
   failed=0
