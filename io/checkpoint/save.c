@@ -1,11 +1,12 @@
 /* Writing a checkpoint.
  *
  * Metadata goes through HDF5's serial driver on rank 0, data through its parallel driver on all
- * ranks. So no collective action of HDF5 can fail on one rank only and leave the others waiting. In
- * the parallel phase each rank writes raw data by itself into space that is already allocated, and
- * there is no metadata to flush. */
+ * ranks. In the parallel phase each rank opens the file by itself, writes raw data into space that
+ * is already allocated, and has no metadata to flush. So no action of HDF5 or MPI-IO is collective,
+ * and none can fail on one rank and leave the others waiting. */
 #include <errno.h>
 #include <fcntl.h>
+#include <mpi.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,11 +44,13 @@ static const struct work preparing = {"preparing it", false},
                          adding = {"making checksums of its data", false},
                          laying_out = {"laying out the file", false},
                          waiting_for_layout = {"waiting for rank 0, which lays out the file", true},
-                         opening = {"opening the file with all ranks", true},
+                         opening = {"opening the file", false},
+                         waiting_for_opening = {"waiting for other ranks to open the file", true},
                          writing = {"writing its data", false},
                          waiting_for_data = {"waiting for the data of the other ranks", true},
                          flushing = {"flushing its data to the disk", false},
-                         closing = {"closing the file with all ranks", true},
+                         closing = {"closing the file", false},
+                         waiting_for_closing = {"waiting for other ranks to close the file", true},
                          completing = {"completing the file", false},
                          waiting_for_end = {"waiting for rank 0, which completes the file", true};
 static _Atomic(const struct work *) under_way;
@@ -77,7 +80,6 @@ struct save {
   struct checkpoint_table table;
   struct checkpoint_piece *pieces; /* [n] room */
   int64_t *sums;                   /* [2 n] */
-  hid_t *opened;                   /* [n] datasets, while the data is written */
   void *buffer;                    /* for tensors that are moved by pieces */
   int64_t written;                 /* bytes written since the last flush */
   char *temporary, *final;
@@ -95,8 +97,6 @@ static enum status prepare(struct save *save)
     status = mem_new(MEM_IO, save->n, &save->pieces);
   if (status == STATUS_OK)
     status = mem_new(MEM_IO, 2 * (size_t)save->n, &save->sums);
-  if (status == STATUS_OK)
-    status = mem_new(MEM_IO, save->n, &save->opened);
   if (status == STATUS_OK)
     status = checkpoint_piece_buffer(save->n, save->tensors, &save->buffer);
   if (status != STATUS_OK)
@@ -344,8 +344,6 @@ static enum status lay_out(const struct save *save)
 
 /* All ranks: data. */
 
-/* A rank whose MPI_File_open fails leaves its peers waiting in Open MPI 4.1. So each rank opens the
- * file by itself first. */
 static enum status check_access(const char *path)
 {
   const int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -394,60 +392,35 @@ static enum status write_pieces(struct save *save, const struct hdf5_dataset *da
   return status;
 }
 
-/* Opens all datasets at once, because HDF5 reads metadata collectively. After writing has begun, no
- * rank may wait inside HDF5 for another rank, because its own other threads would wait for the
- * lock. A rank that failed before, or has no part, still opens them. */
-static enum status open_tensors(hid_t file, struct save *save)
-{
-  enum status status = STATUS_OK;
-  char sentence[2048] = ""; /* of the first failure: it may cause others */
-  for (int t = 0; t < save->n; t++) {
-    const char *name = checkpoint_table_name(&save->table, t);
-    hdf5_lock();
-    save->opened[t] = H5Dopen2(file, name, H5P_DEFAULT);
-    enum status one = hdf5_check(save->opened[t], STATUS_IO, "open the dataset %s", name);
-    hdf5_unlock();
-    if (status == STATUS_OK && one != STATUS_OK)
-      snprintf(sentence, sizeof sentence, "%s", status_text());
-    if (status == STATUS_OK)
-      status = one;
-  }
-  return status == STATUS_OK ? STATUS_OK : status_set(status, "%s", sentence);
-}
-
-static enum status close_tensors(const struct save *save, enum status status)
-{
-  for (int t = 0; t < save->n; t++)
-    status = hdf5_close(save->opened[t], status);
-  return status;
-}
-
-static enum status write_tensor(struct save *save, int t)
+static enum status write_tensor(hid_t file, struct save *save, int t)
 {
   const struct io_tensor *tensor = &save->tensors[t];
   const struct checkpoint_entry *entry = &save->table.entry[t];
-  struct hdf5_dataset dataset = {.id = save->opened[t],
-                                 .type = tensor->type,
-                                 .ndim = tensor->ndim,
-                                 .elements = entry->elements};
+  const char *name = checkpoint_table_name(&save->table, t);
+  struct hdf5_dataset dataset = {
+      .type = tensor->type, .ndim = tensor->ndim, .elements = entry->elements};
   memcpy(dataset.shape, entry->shape, sizeof dataset.shape);
-  enum status status = write_pieces(save, &dataset, tensor);
-  return status == STATUS_OK
-             ? STATUS_OK
-             : status_prefix(status, "dataset %s", checkpoint_table_name(&save->table, t));
+  hdf5_lock();
+  dataset.id = H5Dopen2(file, name, H5P_DEFAULT);
+  enum status status = hdf5_check(dataset.id, STATUS_IO, "open it");
+  hdf5_unlock();
+  if (status == STATUS_OK)
+    status = write_pieces(save, &dataset, tensor);
+  status = hdf5_close(dataset.id, status);
+  return status == STATUS_OK ? STATUS_OK : status_prefix(status, "dataset %s", name);
 }
 
 static enum status write_tensors(hid_t file, struct save *save)
 {
-  enum status status = open_tensors(file, save);
+  enum status status = STATUS_OK;
   now_at(&writing);
   for (int t = 0; t < save->n && status == STATUS_OK; t++) {
     if (!writes(&save->tensors[t]))
       continue;
-    status = write_tensor(save, t);
+    status = write_tensor(file, save, t);
     reached(CHECKPOINT_WROTE);
   }
-  return close_tensors(save, status);
+  return status;
 }
 
 static enum status explain(const struct save *save, enum status status)
@@ -467,9 +440,8 @@ static void remove_temporary(struct save *save)
   (void)comm_barrier(save->comm);
 }
 
-/* HDF5 cannot recover if the file is open on some ranks only, or if closing cannot write to it. It
- * would wait for the other ranks, or crash when the process ends. All ranks are here, and one logs
- * the error. */
+/* HDF5 cannot recover if closing cannot write to the file: it would crash when the process ends.
+ * All ranks are here, and one logs the error. */
 static void __attribute__((noreturn)) give_up(struct save *save, enum status status)
 {
   remove_temporary(save);
@@ -478,20 +450,15 @@ static void __attribute__((noreturn)) give_up(struct save *save, enum status sta
   comm_abort(save->comm, explain(save, status));
 }
 
-static enum status open_on_all(struct save *save, hid_t *file)
+/* Not with all ranks: Open MPI 4.1 waits forever if MPI_File_open fails on one of them. */
+static enum status open_alone(const struct save *save, hid_t *file)
 {
-  enum status mine = hdf5_open_parallel(save->temporary, comm_mpi(save->comm), file);
-  int64_t opened = mine == STATUS_OK;
-  enum status status = comm_agree(save->comm, mine);
-  if (status == STATUS_OK)
-    return STATUS_OK;
-  if (comm_max_i64(save->comm, &opened, 1) != STATUS_OK || opened)
-    give_up(save, status);
-  return status;
+  MPI_Comm alone = MPI_COMM_SELF;
+  return hdf5_open_parallel(save->temporary, &alone, file);
 }
 
-/* Closing rewrites the superblock on rank 0. If that failed, the other ranks would wait for rank 0
- * forever. So this function tests the disk: it overwrites one byte with itself. That succeeds on a
+/* Closing rewrites the superblock, with the same bytes on all ranks. If that failed, HDF5 could not
+ * recover. So this function tests the disk: it overwrites one byte with itself. That succeeds on a
  * full disk, and fails on a broken one. */
 static bool can_be_closed(const struct save *save)
 {
@@ -517,8 +484,11 @@ static enum status close_on_all(struct save *save, hid_t file, enum status statu
   }
   enum status closed = hdf5_close(file, STATUS_OK);
   if (closed != STATUS_OK)
-    comm_abort(save->comm, explain(save, closed)); /* the other ranks wait inside */
-  return status == STATUS_OK ? STATUS_OK : status_set(status, "%s", sentence);
+    comm_abort(save->comm, explain(save, closed)); /* HDF5 is broken */
+  now_at(&waiting_for_closing);
+  if (status == STATUS_OK)
+    return comm_barrier(save->comm); /* rank 0 goes on with a file that nobody writes to */
+  return status_set(status, "%s", sentence);
 }
 
 static enum status flush(hid_t file)
@@ -530,26 +500,25 @@ static enum status flush(hid_t file)
   return status;
 }
 
-/* HDF5's flush holds the lock and waits for all ranks. So it comes after every rank has flushed its
- * data. */
 static enum status flush_on_all(struct save *save, hid_t file)
 {
   enum status status = bring_to_disk(save);
-  now_at(&waiting_for_data);
-  status = comm_agree(save->comm, status);
   if (status == STATUS_OK)
-    status = comm_agree(save->comm, flush(file));
-  return status;
+    status = flush(file);
+  now_at(&waiting_for_data);
+  return comm_agree(save->comm, status);
 }
 
 static enum status write_data(struct save *save)
 {
   hid_t file = H5I_INVALID_HID;
-  enum status status = comm_agree(save->comm, check_access(save->temporary));
+  enum status status = check_access(save->temporary);
   if (status == STATUS_OK)
-    status = open_on_all(save, &file);
+    status = open_alone(save, &file);
+  now_at(&waiting_for_opening);
+  status = comm_agree(save->comm, status);
   if (status != STATUS_OK)
-    return status;
+    return close_on_all(save, file, status);
   reached(CHECKPOINT_OPENED);
   status = write_tensors(file, save);
   now_at(&waiting_for_data);
@@ -619,7 +588,6 @@ static void free_save(struct save *save)
 {
   mem_free(save->pieces);
   mem_free(save->sums);
-  mem_free(save->opened);
   mem_free(save->buffer);
   mem_free(save->temporary);
   mem_free(save->final);

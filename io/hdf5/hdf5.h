@@ -45,8 +45,8 @@ enum status hdf5_create_aligned(const char *path, void *mpi_comm, int64_t alignm
  * case the message says what the file looks like. */
 enum status hdf5_open(const char *path, bool write, hid_t *out);
 /* Open an existing file for writing raw data through MPI-IO: `mpi_comm` points to an MPI_Comm.
- * Opening and closing anything in it is Collective over it (all ranks, the same objects in the same
- * order, also after a failure of one), hdf5_write() is Local. Close with hdf5_close(). */
+ * Opening and closing anything in it is Collective over it (all its ranks, the same objects in the
+ * same order, also after a failure of one), hdf5_write() is Local. Close with hdf5_close(). */
 enum status hdf5_open_parallel(const char *path, void *mpi_comm, hid_t *out);
 
 /* Close any identifier (group, dataset, type, a file that was read, ...); takes negative ones.

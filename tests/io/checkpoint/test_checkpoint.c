@@ -16,6 +16,7 @@
 #include <zlib.h>
 
 #include <hdf5.h>
+#include <mpi.h>
 
 #include <cmocka.h>
 
@@ -32,6 +33,13 @@ int fsync(int fd)
 {
   syncs++;
   return (int)syscall(SYS_fsync, fd);
+}
+
+static bool refused; /* opening a file through MPI-IO, on this rank */
+
+int MPI_File_open(MPI_Comm comm, const char *name, int mode, MPI_Info info, MPI_File *file)
+{
+  return refused ? MPI_ERR_ACCESS : PMPI_File_open(comm, name, mode, info, file);
 }
 
 static char *save(enum sample_split split, int64_t step, int seed, bool big)
@@ -89,6 +97,35 @@ static void a_lock_file_is_not_needed(void **state)
     assert_true(rmdir(lock) == 0 && unlink(path) == 0);
   mem_free(path);
   mem_free(lock);
+}
+
+/* On the last rank only. No rank waits for it, and the next save succeeds. */
+static void an_open_that_fails_on_one_rank(void **state)
+{
+  (void)state;
+  struct sample sample;
+  char *path = mem_printf("%s/refused.h5", dir), *temporary = mem_printf("%s.tmp", path);
+  char rank[32] = "";
+  snprintf(rank, sizeof rank, comm_ranks(job) > 1 ? "rank %d: " : "", comm_ranks(job) - 1);
+  sample_make(&sample, job, SPLIT_EVEN, 10, 7, false, true);
+  for (int turn = 0; turn < 2; turn++) {
+    refused = turn == 0 && comm_rank(job) == comm_ranks(job) - 1;
+    alarm(60); /* a save that waits is ended */
+    enum status status = checkpoint_write(job, path, &sample.meta, sample.n, sample.tensor);
+    alarm(0);
+    refused = false;
+    assert_int_equal(status == STATUS_OK, turn == 1);
+    assert_true(turn == 1 || strstr(status_text(), "refused.h5 was not written: "));
+    assert_true(turn == 1 || strstr(status_text(), rank));
+    assert_true(turn == 1 || strstr(status_text(), "MPI_File_open failed"));
+    assert_false(file_exists(temporary));
+  }
+  sample_free(&sample);
+  assert_int_equal(comm_agree(job, STATUS_OK), STATUS_OK);
+  if (comm_rank(job) == 0)
+    assert_int_equal(unlink(path), 0);
+  mem_free(temporary);
+  mem_free(path);
 }
 
 static void every_split_is_read_by_every_split(void **state)
@@ -769,6 +806,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_planted_semaphore_is_not_met),
       cmocka_unit_test(a_lock_file_is_not_needed),
+      cmocka_unit_test(an_open_that_fails_on_one_rank),
       cmocka_unit_test(every_split_is_read_by_every_split),
       cmocka_unit_test(the_file_does_not_depend_on_the_split),
       cmocka_unit_test(plain_hdf5_sees_true_tensors),
