@@ -30,6 +30,11 @@ const struct option_alias deck_aliases[] = {
     {"random_seed manual_seed", "run.seed", NULL},
     {"shuffle data_seed", "run.seed", "samples come in a random order, which the seed decides"},
     {"precision mixed_precision amp bf16 fp16 fp32 fp8 half", "run.compute", NULL},
+    {"fp8_wgrad fp8_weight_gradients fp8_wgrads", "run.fp8_gradients",
+     "false keeps both operands of weight gradients in bf16"},
+    {"fp8_recipe fp8_filter_fqns filter_fqns first_last_layers_bf16 "
+     "num_layers_at_start_in_bf16 num_layers_at_end_in_bf16",
+     "run.fp8_except", "blocks that stay in bf16, such as [first:1, last:1]"},
     {"num_threads n_threads num_workers omp_num_threads", "run.threads", NULL},
 
     {"architecture model_type architectures", "model.arch", NULL},

@@ -83,9 +83,8 @@ const struct option deck_table[] = {
              "  fp8  bf16, except that blocks multiply with their weights in fp8"},
     {"run.fp8_except", OPTION_STRINGS, AT(run.fp8_except), "[]", .effect = EFFECT_MATH,
      .example = "[h.0, h.1*]",
-     .text =
-         "Blocks that stay in bf16 with run.compute=fp8. Each item is a name or a pattern with * "
-         "and ?, as for file names."},
+     .text = "Blocks that stay in bf16 with run.compute=fp8. Each item is a name, a pattern with * "
+             "and ? as for file names, first:K (the first K blocks) or last:K."},
     {"run.fp8_gradients", OPTION_BOOL, AT(run.fp8_gradients), "false", .effect = EFFECT_MATH,
      .text = "Compute weight gradients in fp8. Only with run.compute=fp8."},
     {"run.counters", OPTION_STRINGS, AT(run.counters), "[none]", .example = "[auto]",

@@ -1,14 +1,30 @@
 /* The choice of units that multiply in fp8. */
+#include <ctype.h>
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "device/lane.h"
 #include "model/model.h"
 
-static bool matches(const char *name, int n, char *const patterns[])
+/* The number in "first:K" or "last:K", -1 if the pattern is neither. */
+static int64_t end_of(const char *pattern, const char *end)
+{
+  const size_t length = strlen(end);
+  char *rest;
+  if (strncmp(pattern, end, length) != 0 || !isdigit((unsigned char)pattern[length]))
+    return -1;
+  const long long k = strtoll(pattern + length, &rest, 10);
+  return *rest ? -1 : k;
+}
+
+static bool matches(const struct model *model, int unit, int n, char *const patterns[])
 {
   for (int i = 0; i < n; i++)
-    if (fnmatch(patterns[i], name, 0) == 0)
+    if (unit <= end_of(patterns[i], "first:") ||
+        model->blocks - unit < end_of(patterns[i], "last:") ||
+        fnmatch(patterns[i], model->unit[unit].name, 0) == 0)
       return true;
   return false;
 }
@@ -16,11 +32,11 @@ static bool matches(const char *name, int n, char *const patterns[])
 static enum status check_pattern(const struct model *model, char *const pattern[1])
 {
   for (int u = 1; u <= model->blocks; u++)
-    if (matches(model->unit[u].name, 1, pattern))
+    if (matches(model, u, 1, pattern))
       return STATUS_OK;
   return status_set(STATUS_USAGE,
                     "run.fp8_except: no block of this model is named \"%s\"; blocks are \"%s\" to "
-                    "\"%s\"",
+                    "\"%s\", and first:K and last:K are the K blocks at an end",
                     *pattern, model->unit[1].name, model->unit[model->blocks].name);
 }
 
@@ -46,7 +62,7 @@ enum status model_use_fp8(struct model *model, enum fp8_use use, int n, char *co
   for (int i = 0; i < n && !status; i++)
     status = check_pattern(model, &except[i]);
   for (int u = 1; u <= model->blocks && !status; u++) {
-    if (matches(model->unit[u].name, n, except))
+    if (matches(model, u, n, except))
       continue;
     model->unit[u].fp8 = model->fp8 = use;
     status = check_unit(&model->unit[u]);
