@@ -244,6 +244,12 @@ struct side {
 struct difference {
   int64_t elements; /* whose bits differ */
   double largest;   /* absolute; NaN where one of the two is not a number */
+  double cosine;    /* of the angle between the two, as vectors; NaN: undefined, or of integers */
+};
+
+/* Sums over pairs of elements. */
+struct products {
+  double left, right, both;
 };
 
 static enum status open_side(const char *path, struct side *side)
@@ -320,21 +326,56 @@ static enum status read_part(struct side *side, const char *name, struct layout_
                              : status_prefix(status, "%s: dataset %s", side->path, name);
 }
 
+static enum status read_parts(struct side *a, struct side *b, int64_t t, int64_t at,
+                              int64_t *elements)
+{
+  const int64_t all = a->table.entry[t].elements;
+  const char *name = checkpoint_table_name(&a->table, t);
+  const struct layout_range part = {at, all - at > PART_ELEMENTS ? at + PART_ELEMENTS : all};
+  *elements = part.end - part.begin;
+  const enum status status = read_part(a, name, part);
+  return status ? status : read_part(b, name, part);
+}
+
 static enum status compare_values(struct side *a, struct side *b, int64_t t,
                                   struct difference *difference)
 {
   const struct checkpoint_entry *entry = &a->table.entry[t];
-  const char *name = checkpoint_table_name(&a->table, t);
-  for (int64_t at = 0; at < entry->elements; at += PART_ELEMENTS) {
-    struct layout_range part = {at, entry->elements - at > PART_ELEMENTS ? at + PART_ELEMENTS
-                                                                         : entry->elements};
-    enum status status = read_part(a, name, part);
-    if (status == STATUS_OK)
-      status = read_part(b, name, part);
-    if (status != STATUS_OK)
+  for (int64_t at = 0, n; at < entry->elements; at += n) {
+    const enum status status = read_parts(a, b, t, at, &n);
+    if (status)
       return status;
-    compare_part(a->part, b->part, (enum dtype)entry->type, part.end - part.begin, difference);
+    compare_part(a->part, b->part, (enum dtype)entry->type, n, difference);
   }
+  return STATUS_OK;
+}
+
+static bool is_real(enum dtype type)
+{
+  return type == DTYPE_F64 || type == DTYPE_F32 || type == DTYPE_BF16 || type == DTYPE_F16;
+}
+
+/* A pass of its own, because files that are alike need none. */
+static enum status find_cosine(struct side *a, struct side *b, int64_t t, double *cosine)
+{
+  const struct checkpoint_entry *entry = &a->table.entry[t];
+  const enum dtype type = (enum dtype)entry->type;
+  struct products sum = {0};
+  *cosine = NAN;
+  if (!is_real(type))
+    return STATUS_OK;
+  for (int64_t at = 0, n; at < entry->elements; at += n) {
+    const enum status status = read_parts(a, b, t, at, &n);
+    if (status)
+      return status;
+    for (int64_t i = 0; i < n; i++) {
+      const double x = value_at(a->part, type, i), y = value_at(b->part, type, i);
+      sum.left += x * x;
+      sum.right += y * y;
+      sum.both += x * y;
+    }
+  }
+  *cosine = sum.both / (sqrt(sum.left) * sqrt(sum.right));
   return STATUS_OK;
 }
 
@@ -376,6 +417,7 @@ static void say_values(struct report *report, const char *name, int64_t elements
     json_write_int(report->json, "elements", elements);
     json_write_int(report->json, "differ", difference->elements);
     json_write_real(report->json, "largest", difference->largest);
+    json_write_real(report->json, "cosine", difference->cosine);
     json_write_close(report->json, '}');
     return;
   }
@@ -383,8 +425,10 @@ static void say_values(struct report *report, const char *name, int64_t elements
           difference->elements, elements);
   if (isnan(difference->largest))
     fprintf(report->to, "some are not numbers\n");
-  else
+  else if (isnan(difference->cosine))
     fprintf(report->to, "by at most %.6g\n", difference->largest);
+  else
+    fprintf(report->to, "by at most %.6g, cosine %.6f\n", difference->largest, difference->cosine);
 }
 
 static void say_alone(struct report *report, const char *name, const char *path)
@@ -416,8 +460,12 @@ static enum status diff_tensor(struct side *a, struct side *b, int64_t t, int64_
     say_kind(report, name, left, right);
     return STATUS_OK;
   }
-  const enum status status = compare_values(a, b, t, &difference);
-  if (status == STATUS_OK && difference.elements > 0)
+  enum status status = compare_values(a, b, t, &difference);
+  if (difference.elements == 0)
+    return status;
+  if (status == STATUS_OK)
+    status = find_cosine(a, b, t, &difference.cosine);
+  if (status == STATUS_OK)
     say_values(report, name, left->elements, &difference);
   return status;
 }

@@ -241,7 +241,8 @@ const struct command command_ckpt = {
         "elements and crc32\n"
         "  verify  file and verified\n"
         "  diff  same, and differences: objects with tensor and either only_in, or left and right "
-        "(type and shape), or elements, differ (their number) and largest (null: not a number)",
+        "(type and shape), or elements, differ (their number), largest (null: not a number) and "
+        "cosine (of the angle between both; null: undefined, or integers)",
     .examples = "  sluice ckpt ls runs/quickstart\n"
                 "  sluice ckpt diff runs/a/ckpt/step-00000100.h5 runs/b/ckpt/step-00000100.h5\n"
                 "  sluice ckpt export runs/qwen2.5-7b tuned/\n",

@@ -100,6 +100,14 @@ close_to half plain 5e-3
 test -z "$(tally half)$(tally excepted)" || die "counts of fp8 in bf16"
 train 2 first 'run.fp8_except=[h.0]'
 close_to half first 5e-3
+train 2 first_one 'run.fp8_except=[first:1]'
+same first first_one
+train 2 second 'run.fp8_except=[h.1]'
+train 2 last_one 'run.fp8_except=[last:1]'
+same second last_one
+test "$(losses first)" != "$(losses second)" || die "first and last block are alike"
+train 2 ends 'run.fp8_except=[first:1, last:1]'
+same half ends
 
 # Gradients of weights in fp8 as well.
 train 2 all run.fp8_gradients=true
@@ -110,6 +118,16 @@ train 2 all_recomputed run.fp8_gradients=true tiers.activations=recompute
 same all all_recomputed
 close_to half all 5e-3
 test "$(losses plain)" != "$(losses all)" || die "run.fp8_gradients changes nothing"
+
+# After the first step the first moment of AdamW is a multiple of the gradient.
+train 2 half_step run.compute=bf16 run.steps=1
+for gradients in false true; do
+  rm -rf one_step
+  train 2 one_step run.fp8_gradients=$gradients run.steps=1
+  "$SLUICE" ckpt diff "$(newest half_step)" "$(newest one_step)" > diff.out || true
+  awk '/^exp_avg\// { n++; bad += $(NF - 1) != "cosine" || $NF < 0.99 || $NF >= 1 }
+    END { exit bad || n != 20 }' diff.out || { cat diff.out >&2; die "gradients in fp8"; }
+done
 
 # From one to the other and back.
 train 2 switched run.compute=bf16 run.steps=2
@@ -131,6 +149,11 @@ fails 2 "sequences of a multiple of 128 tokens, not 64" \
   "$SLUICE" train tiny.yaml run.dir=no data.sequence=64
 fails 2 'run.fp8_except: no block of this model is named "h.2"; blocks are "h.0" to "h.1"' \
   "$SLUICE" train tiny.yaml run.dir=no 'run.fp8_except=[h.2]'
+for none in first:0 last:0 first: last:1x; do
+  fails 2 "no block of this model is named \"$none\"" \
+    "$SLUICE" train tiny.yaml run.dir=no "run.fp8_except=[\"$none\"]"
+done
+fails 2 'run.fp8_gradients' "$SLUICE" train tiny.yaml run.dir=no run.fp8_wgrad=true
 "$SLUICE" plan tiny.yaml ranks=2 > plan.out
 grep -q 'FORWARD .* in fp8' plan.out || die "the plan does not say fp8"
 grep -q 'BACKWARD .* in fp8 but for weights' plan.out || die "the plan does not say which products"

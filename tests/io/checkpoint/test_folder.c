@@ -622,6 +622,37 @@ static void a_table(void **state)
   mem_free(path);
 }
 
+/* The first tensor is a vector e of one element, or e and a vector at a right angle to it. */
+static void save_vector(int64_t step, float second)
+{
+  struct sample sample;
+  sample_make(&sample, job, SPLIT_WHOLE, step, 1, false, true);
+  float *values = sample.tensor[0].data;
+  memset(values, 0, 3007 * sizeof *values);
+  values[1] = -3;
+  values[2000] = second;
+  assert_int_equal(checkpoint_save(job, dir, &sample.meta, sample.n, sample.tensor, NULL),
+                   STATUS_OK);
+  sample_free(&sample);
+}
+
+static void cosines(void **state)
+{
+  (void)state;
+  save_vector(50, 0);
+  save_vector(60, 4);
+  char *a = path_of("step-00000050.h5"), *b = path_of("step-00000060.h5");
+  bool same = true;
+  FILE *to = start_printing();
+  assert_int_equal(checkpoint_diff(a, b, false, to, &same), STATUS_OK);
+  assert_false(same);
+  expect_line("model/transformer.wte.weight: 1 of 3007 elements differ, by at most 4, "
+              "cosine 0.600000");
+  end_printing(to);
+  mem_free(a);
+  mem_free(b);
+}
+
 static void differences(void **state)
 {
   (void)state;
@@ -704,6 +735,7 @@ int main(void)
       cmocka_unit_test_setup_teardown(a_list, setup, teardown),
       cmocka_unit_test_setup_teardown(a_table, setup, teardown),
       cmocka_unit_test_setup_teardown(differences, setup, teardown),
+      cmocka_unit_test_setup_teardown(cosines, setup, teardown),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }
