@@ -1,6 +1,6 @@
 /* Element by element: activations and their gradients, sums, casts, rotary positions, bias
  * gradients. A thread reads all that it needs before it writes, so outputs may lie on inputs. */
-#include "gpu/fp8.cuh"
+#include "gpu/fp8_block.cuh"
 #include "gpu/kernels.h"
 
 namespace {
@@ -150,6 +150,16 @@ __global__ void __launch_bounds__(THREADS) swiglu(int64_t rows, int64_t F, const
     tally_block(seen, tally);
 }
 
+struct slopes {
+  float g, u, y; /* gradients by g and by u, and the activation */
+};
+
+__device__ __forceinline__ slopes swiglu_slopes(float g, float u, float dy)
+{
+  const float s = __fdividef(1.0f, 1.0f + __expf(-g));
+  return {dy * u * s * (1.0f + g * (1.0f - s)), dy * g * s, g * s * u};
+}
+
 template <typename T, int W>
 __global__ void __launch_bounds__(THREADS)
     swiglu_backward(int64_t rows, int64_t F, const T *gu, const T *dy, T *dgu, T *y)
@@ -163,16 +173,53 @@ __global__ void __launch_bounds__(THREADS)
                    u = load_once<T, W>(gu + row * 2 * F + F + f), d = load<T, W>(dy + row * F + f);
   pack<T, W> dg, du, out;
   for (int k = 0; k < W; k++) {
-    const float x = to_float(g.at[k]), up = to_float(u.at[k]), dout = to_float(d.at[k]);
-    const float s = __fdividef(1.0f, 1.0f + __expf(-x));
-    dg.at[k] = from_float<T>(dout * up * s * (1.0f + x * (1.0f - s)));
-    du.at[k] = from_float<T>(dout * x * s);
-    out.at[k] = from_float<T>(x * s * up);
+    const slopes to = swiglu_slopes(to_float(g.at[k]), to_float(u.at[k]), to_float(d.at[k]));
+    dg.at[k] = from_float<T>(to.g);
+    du.at[k] = from_float<T>(to.u);
+    out.at[k] = from_float<T>(to.y);
   }
   store<T, W>(dgu + row * 2 * F + f, dg);
   store<T, W>(dgu + row * 2 * F + F + f, du);
   if (y)
     store<T, W>(y + row * F + f, out);
+}
+
+/* A block of threads makes 128 x 128 elements of the gradient by g (half 0) or by u. Adjacent
+ * blocks have both halves, so the cache holds what the second one reads. Registers hold one half
+ * only. */
+template <bool TURNED>
+__global__ void __launch_bounds__(fp8_block::THREADS, 2)
+    swiglu_backward_coded(const fp8_swiglu op, fp8_tally *tally)
+{
+  constexpr int N = fp8_block::EACH;
+  const fp8_block::place p = fp8_block::my_place();
+  const int64_t half = blockIdx.x % 2, row = (int64_t)blockIdx.y * FP8_TILE,
+                f = (int64_t)(blockIdx.x / 2) * FP8_TILE, column = half * op.F + f,
+                k = op.apart ? op.F : 2 * op.F;
+  const bf16 *gu = (const bf16 *)op.gu + (row + p.g * N) * 2 * op.F + f + p.c * N,
+             *dy = (const bf16 *)op.dy + (row + p.g * N) * op.F + f + p.c * N;
+  pack<bf16, N> x[N];
+#pragma unroll
+  for (int r = 0; r < N; r++) {
+    const pack<bf16, N> g = load<bf16, N>(gu + r * 2 * op.F),
+                        u = load<bf16, N>(gu + r * 2 * op.F + op.F),
+                        d = load<bf16, N>(dy + r * op.F);
+    for (int i = 0; i < N; i++) {
+      const slopes to = swiglu_slopes(to_float(g.at[i]), to_float(u.at[i]), to_float(d.at[i]));
+      x[r].at[i] = from_float<bf16>(half ? to.u : to.g);
+    }
+  }
+  uint8_t *const code = op.code + (op.apart ? half * op.rows * op.F + f : column) + row * k;
+  seen_tiles seen;
+  fp8_block::code_tiles<false>(x, k, code, op.scale + column / FP8_TILE * op.rows + row, &seen);
+  if constexpr (TURNED) {
+    const int64_t tile = row / FP8_TILE, at = op.turned_apart
+                                                  ? (half * (op.rows / FP8_TILE) + tile) * op.F + f
+                                                  : tile * 2 * op.F + column;
+    fp8_block::code_tiles<true>(x, op.rows, op.turned + column * op.rows + row,
+                                op.turned_scale + at, &seen);
+  }
+  tally_block(seen, tally);
 }
 
 template <typename T, int W>
@@ -449,6 +496,19 @@ void gpu_swiglu_backward(const gpu_launch *launch, int64_t rows, int64_t F, cons
   } else {
     run_swiglu_backward<float, 1>(launch, rows, F, gu, dy, dgu, y);
   }
+}
+
+void gpu_swiglu_backward_coded(const gpu_launch *launch, const fp8_swiglu *op)
+{
+  const dim3 grid((unsigned)(op->F / FP8_TILE * 2), (unsigned)(op->rows / FP8_TILE));
+  if (grid.x == 0 || grid.y == 0)
+    return;
+  if (op->turned)
+    swiglu_backward_coded<true>
+        <<<grid, fp8_block::THREADS, 0, launch->stream>>>(*op, launch->tally);
+  else
+    swiglu_backward_coded<false>
+        <<<grid, fp8_block::THREADS, 0, launch->stream>>>(*op, launch->tally);
 }
 
 void gpu_rope(const gpu_launch *launch, const rope *op)

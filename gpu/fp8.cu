@@ -1,68 +1,10 @@
-/* Operands of products in fp8: a block of threads codes 128 x 128 elements, which it reads once.
- * Thread (g, c) of 16 x 16 has 8 x 8 of them, rows 8 g and columns 8 c. Codes and scales are the
- * host's bits. */
-#include "gpu/fp8.cuh"
+/* Operands of products in fp8: a block of threads codes 128 x 128 elements, which it reads once. */
+#include "gpu/fp8_block.cuh"
 #include "gpu/kernels.h"
 
 namespace {
 
-constexpr int EACH = 8, GROUPS = FP8_TILE / EACH, THREADS = GROUPS * GROUPS;
-
-struct place {
-  int g, c;
-};
-
-__device__ __forceinline__ place my_place()
-{
-  return {(int)threadIdx.x / GROUPS, (int)threadIdx.x % GROUPS};
-}
-
-/* The largest magnitudes of the thread's rows or columns, over all threads that share them. */
-struct largest {
-  uint32_t at[EACH];
-};
-
-__device__ __forceinline__ largest along_rows(const pack<bf16, EACH> (&x)[EACH])
-{
-  largest top;
-#pragma unroll
-  for (int i = 0; i < EACH; i++) {
-    uint32_t most = 0;
-#pragma unroll
-    for (int j = 0; j < EACH; j++)
-      most = max(most, magnitude(x[i].at[j]));
-#pragma unroll
-    for (int half = GROUPS / 2; half > 0; half /= 2)
-      most = max(most, __shfl_xor_sync(ALL_LANES, most, half));
-    top.at[i] = most;
-  }
-  return top;
-}
-
-__device__ __forceinline__ largest along_columns(const pack<bf16, EACH> (&x)[EACH])
-{
-  __shared__ uint32_t warps[THREADS / 32][FP8_TILE];
-  const place p = my_place();
-  largest top;
-#pragma unroll
-  for (int j = 0; j < EACH; j++) {
-    uint32_t most = 0;
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-      most = max(most, magnitude(x[i].at[j]));
-    most = max(most, __shfl_xor_sync(ALL_LANES, most, GROUPS));
-    if (p.g % 2 == 0)
-      warps[threadIdx.x / 32][p.c * EACH + j] = most;
-  }
-  __syncthreads();
-#pragma unroll
-  for (int j = 0; j < EACH; j++) {
-    top.at[j] = 0;
-    for (int w = 0; w < THREADS / 32; w++)
-      top.at[j] = max(top.at[j], warps[w][p.c * EACH + j]);
-  }
-  return top;
-}
+using namespace fp8_block;
 
 __device__ __forceinline__ uint32_t of_block(const pack<bf16, EACH> (&x)[EACH])
 {
@@ -82,46 +24,30 @@ __device__ __forceinline__ uint32_t of_block(const pack<bf16, EACH> (&x)[EACH])
   return most;
 }
 
-/* Where x lies: row after row, 128 bytes of codes each. */
-__device__ __forceinline__ void store_rows(const pack<bf16, EACH> (&x)[EACH],
-                                           const float (&factor)[EACH], int64_t k, uint8_t *code)
+/* y = x or x^T in blocks. */
+template <bool TRANSPOSED>
+__device__ __forceinline__ void code_block(const pack<bf16, EACH> (&x)[EACH], int64_t k,
+                                           int64_t row, int64_t column, const fp8_quantise &op)
 {
-  const place p = my_place();
+  const float scale = fp8_scale(of_block(x));
+  float factor[EACH];
 #pragma unroll
-  for (int i = 0; i < EACH; i++) {
-    float wide[EACH];
-#pragma unroll
-    for (int j = 0; j < EACH; j++)
-      wide[j] = to_float(x[i].at[j]);
-    const uint2 codes = {codes_of(wide, factor[i]), codes_of(wide + 4, factor[i])};
-    *(uint2 *)(code + (p.g * EACH + i) * k + p.c * EACH) = codes;
-  }
+  for (int r = 0; r < EACH; r++)
+    factor[r] = factor_of(scale);
+  const int64_t pitch = fp8_pitch(k), tile = column / FP8_TILE, rest = pitch - k / FP8_TILE;
+  float *const scales = op.scale + row / FP8_TILE * pitch;
+  if (threadIdx.x == 0)
+    scales[tile] = scale;
+  if (tile == 0 && threadIdx.x < rest)
+    scales[k / FP8_TILE + threadIdx.x] = 0;
+  if constexpr (TRANSPOSED)
+    store_columns(x, factor, k, op.code + row * k + column);
+  else
+    store_rows(x, factor, k, op.code + row * k + column);
 }
 
-/* The transpose, through shared memory, so that the codes of a row leave together. Pieces of 8
- * bytes are exchanged within a row, so that threads meet in no bank. */
-__device__ __forceinline__ void store_columns(const pack<bf16, EACH> (&x)[EACH],
-                                              const float (&factor)[EACH], int64_t k, uint8_t *code)
-{
-  __shared__ uint2 turned[FP8_TILE][GROUPS];
-  const place p = my_place();
-#pragma unroll
-  for (int j = 0; j < EACH; j++) {
-    float wide[EACH];
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-      wide[i] = to_float(x[i].at[j]);
-    turned[p.c * EACH + j][p.g ^ p.c] = {codes_of(wide, factor[j]), codes_of(wide + 4, factor[j])};
-  }
-  __syncthreads();
-#pragma unroll
-  for (int i = 0; i < EACH; i++) {
-    const int row = i * GROUPS + p.g;
-    *(uint2 *)(code + row * k + p.c * EACH) = turned[row][p.c ^ (row / EACH)];
-  }
-}
-
-template <bool BLOCKS, bool TRANSPOSED>
+/* BOTH: x in tiles, and x^T. */
+template <bool BLOCKS, bool TRANSPOSED, bool BOTH>
 __global__ void __launch_bounds__(THREADS) code_operand(const fp8_quantise op, fp8_tally *tally)
 {
   const place p = my_place();
@@ -132,39 +58,17 @@ __global__ void __launch_bounds__(THREADS) code_operand(const fp8_quantise op, f
 #pragma unroll
   for (int r = 0; r < EACH; r++)
     x[r] = load<bf16, EACH>((const bf16 *)op.x + (i + p.g * EACH + r) * op.ld + j + p.c * EACH);
-  float factor[EACH];
-  seen_tiles seen;
   if constexpr (BLOCKS) {
-    const float scale = fp8_scale(of_block(x));
-#pragma unroll
-    for (int r = 0; r < EACH; r++)
-      factor[r] = factor_of(scale);
-    const int64_t pitch = fp8_pitch(k), tile = column / FP8_TILE, rest = pitch - k / FP8_TILE;
-    float *const scales = op.scale + row / FP8_TILE * pitch;
-    if (threadIdx.x == 0)
-      scales[tile] = scale;
-    if (tile == 0 && threadIdx.x < rest)
-      scales[k / FP8_TILE + threadIdx.x] = 0;
+    code_block<TRANSPOSED>(x, k, row, column, op);
   } else {
-    const largest top = TRANSPOSED ? along_columns(x) : along_rows(x);
-    float *const scales = op.scale + column / FP8_TILE * n + row;
-    const bool writes = TRANSPOSED ? p.g == 0 : p.c == 0;
-#pragma unroll
-    for (int r = 0; r < EACH; r++) {
-      const float scale = fp8_scale(top.at[r]);
-      factor[r] = factor_of(scale);
-      seen.add(top.at[r], EACH);
-      if (writes)
-        scales[(TRANSPOSED ? p.c : p.g) * EACH + r] = scale;
-    }
-  }
-  uint8_t *const code = op.code + row * k + column;
-  if constexpr (TRANSPOSED)
-    store_columns(x, factor, k, code);
-  else
-    store_rows(x, factor, k, code);
-  if constexpr (!BLOCKS)
+    seen_tiles seen;
+    code_tiles<TRANSPOSED>(x, k, op.code + row * k + column, op.scale + column / FP8_TILE * n + row,
+                           &seen);
+    if constexpr (BOTH)
+      code_tiles<true>(x, op.rows, op.turned + j * op.rows + i,
+                       op.turned_scale + i / FP8_TILE * op.columns + j, &seen);
     tally_block(seen, tally);
+  }
 }
 
 /* ---- parts of a weight: a block of threads has 128 x 128 elements, a warp a row of them ---- */
@@ -363,11 +267,13 @@ void gpu_fp8_quantise(const struct gpu_launch *launch, const struct fp8_quantise
   if (grid.x == 0 || grid.y == 0)
     return;
   if (op->blocks && op->transposed)
-    code_operand<true, true><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
+    code_operand<true, true, false><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
   else if (op->blocks)
-    code_operand<true, false><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
+    code_operand<true, false, false><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
   else if (op->transposed)
-    code_operand<false, true><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
+    code_operand<false, true, false><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
+  else if (op->turned)
+    code_operand<false, false, true><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
   else
-    code_operand<false, false><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
+    code_operand<false, false, false><<<grid, THREADS, 0, launch->stream>>>(*op, launch->tally);
 }

@@ -32,6 +32,7 @@ void gpu_swiglu_coded(const struct gpu_launch *launch, int64_t rows, int64_t F, 
                       uint8_t *code, float *scale);
 void gpu_swiglu_backward(const struct gpu_launch *launch, int64_t rows, int64_t F, const void *gu,
                          const void *dy, void *dgu, void *y);
+void gpu_swiglu_backward_coded(const struct gpu_launch *launch, const struct fp8_swiglu *op);
 void gpu_fp8_quantise(const struct gpu_launch *launch, const struct fp8_quantise *op);
 /* Parts are not empty. */
 void gpu_fp8_largest(const struct gpu_launch *launch, const struct fp8_part *op);

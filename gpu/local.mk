@@ -29,6 +29,7 @@ gpu_sources = \
 	gpu/classifier.cu \
 	gpu/common.cuh \
 	gpu/fp8.cuh \
+	gpu/fp8_block.cuh \
 	gpu/cuda.h \
 	gpu/device.c \
 	gpu/elementwise.cu \

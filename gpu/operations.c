@@ -16,6 +16,7 @@ enum status cuda_fp8_quantise(struct lane *lane, const struct fp8_quantise *op)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   const uintptr_t bits = (uintptr_t)op->x | (uintptr_t)op->code | (uintptr_t)op->scale |
+                         (uintptr_t)op->turned | (uintptr_t)op->turned_scale |
                          (uintptr_t)(op->ld * (int64_t)sizeof(uint16_t));
   if (!lane->device->model.fp8)
     return status_set(STATUS_UNSUPPORTED, "%s has no products in fp8 with a scale per 128 elements",
@@ -25,6 +26,8 @@ enum status cuda_fp8_quantise(struct lane *lane, const struct fp8_quantise *op)
                       "an operand in fp8 of %lld x %lld elements: both must be multiples of %d, "
                       "and rows aligned to 16 bytes",
                       (long long)op->rows, (long long)op->columns, FP8_TILE);
+  if (op->turned && (op->blocks || op->transposed))
+    return status_set(STATUS_INTERNAL, "a transpose next to an operand that is not x in tiles");
   gpu_fp8_quantise(&launch, op);
   return cuda_check_launch("an operand in fp8");
 }
@@ -201,6 +204,23 @@ enum status cuda_swiglu_backward(struct lane *lane, int64_t rows, int64_t F, con
   const struct gpu_launch launch = cuda_launch(lane);
   gpu_swiglu_backward(&launch, rows, F, gu, dy, dgu, y);
   return cuda_check_launch("SwiGLU's gradient");
+}
+
+enum status cuda_swiglu_backward_coded(struct lane *lane, const struct fp8_swiglu *op)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  const enum status status =
+      check_coded(lane, op->rows, op->F,
+                  (uintptr_t)op->gu | (uintptr_t)op->dy | (uintptr_t)op->code |
+                      (uintptr_t)op->scale | (uintptr_t)op->turned | (uintptr_t)op->turned_scale);
+  if (status)
+    return status;
+  if (op->rows % FP8_TILE)
+    return status_set(STATUS_INTERNAL,
+                      "SwiGLU's gradient in fp8 of %lld rows: not a multiple of %d",
+                      (long long)op->rows, FP8_TILE);
+  gpu_swiglu_backward_coded(&launch, op);
+  return cuda_check_launch("SwiGLU's gradient in fp8");
 }
 
 enum status cuda_embedding(struct lane *lane, int64_t rows, int64_t T, int64_t C, int64_t V,

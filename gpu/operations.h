@@ -11,7 +11,7 @@ OPERATION(matmul, (struct lane *lane, const struct matmul *op), (lane, op),
           CLASS_PRODUCTS, 2.0 * op->m * op->n * op->k)
 OPERATION(fp8_quantise, (struct lane *lane, const struct fp8_quantise *op), (lane, op),
           CLASS_ACTIVATIONS, bytes_of(lane, 1.0 * op->rows * op->columns) +
-            1.0 * op->rows * op->columns)
+            (op->turned ? 2.0 : 1.0) * op->rows * op->columns)
 OPERATION(fp8_largest, (struct lane *lane, const struct fp8_part *op), (lane, op),
           CLASS_SUMS, (double)(op->end - op->begin) * dtype_size(op->type))
 OPERATION(fp8_merge, (struct lane *lane, int64_t n, int parts, const uint32_t *received,
@@ -47,6 +47,9 @@ OPERATION(swiglu_backward, (struct lane *lane, int64_t rows, int64_t F, const vo
                             const void *dy, void *dgu, void *y),
           (lane, rows, F, gu, dy, dgu, y),
           CLASS_ACTIVATIONS, bytes_of(lane, (y ? 6.0 : 5.0) * rows * F))
+OPERATION(swiglu_backward_coded, (struct lane *lane, const struct fp8_swiglu *op), (lane, op),
+          CLASS_ACTIVATIONS, bytes_of(lane, 3.0 * op->rows * op->F) +
+            (op->turned ? 4.0 : 2.0) * op->rows * op->F)
 OPERATION(attention, (struct lane *lane, const struct attention *op), (lane, op),
           CLASS_ATTENTION, attention_flops(op, 2))
 OPERATION(attention_backward, (struct lane *lane, const struct attention_backward *op), (lane, op),

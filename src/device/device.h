@@ -260,7 +260,8 @@ struct device_ops {
   /* An operand of products in fp8. Only for devices of model.fp8. */
   enum status (*fp8_quantise)(struct lane *lane, const struct fp8_quantise *op);
   /* out = the tally of all tiles that this lane has coded since the last call, in memory that host
-   * and lanes can access. Outputs of norm() and swiglu_coded() are in tiles too. */
+   * and lanes can access. Outputs of norm(), swiglu_coded() and swiglu_backward_coded() count
+   * too. */
   enum status (*fp8_tally)(struct lane *lane, struct fp8_tally *out);
   /* The same for a weight of which each rank has a part. Until fp8_scales(), the scale of a block
    * holds the bits of the largest magnitude of its elements, an integer.
@@ -294,6 +295,8 @@ struct device_ops {
    * for the gradient of the next weights. The output y may be dy, and dgu may be gu. */
   enum status (*swiglu_backward)(struct lane *lane, int64_t rows, int64_t F, const void *gu,
                                  const void *dy, void *dgu, void *y);
+  /* The same with dgu in fp8 alone, if the device has model.fp8. No bf16 is written. */
+  enum status (*swiglu_backward_coded)(struct lane *lane, const struct fp8_swiglu *op);
 
   enum status (*attention)(struct lane *lane, const struct attention *op);
   enum status (*attention_backward)(struct lane *lane, const struct attention_backward *op);

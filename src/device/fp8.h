@@ -26,13 +26,33 @@ enum { FP8_SCALE_PITCH = 4 }; /* rows of scales of blocks are multiples of it */
  * rows `ld` elements apart. Rows and columns are multiples of FP8_TILE. y is n x k without gaps.
  * Tiles lie along k, and the scale of tile t of row i is scale[t * n + i]. The scale of block (i,
  * t) is scale[i * pitch + t] with fp8_pitch(k). These are cuBLASLt's layouts. code and scale are
- * aligned to 16 bytes. */
+ * aligned to 16 bytes.
+ *
+ * turned, turned_scale: x^T in tiles as well, from the same pass over x. NULL: not wanted. Only
+ * with y = x in tiles. */
 struct fp8_quantise {
   int64_t rows, columns, ld;
   const void *x;
   bool blocks, transposed;
   uint8_t *code;
   float *scale;
+  uint8_t *turned;
+  float *turned_scale;
+};
+
+/* The gradient dgu [rows, 2 F] of SwiGLU's input in tiles, and its transpose, laid out as y above.
+ * gu [rows, 2 F] and dy [rows, F] are those of swiglu_backward(). rows and F are multiples of
+ * FP8_TILE. `apart`: the gradients by g and by u are two operands of rows x F, one after the other,
+ * not one of rows x 2 F. `turned_apart`: the same for the transpose. turned NULL: not wanted. No
+ * output overlaps gu or dy. */
+struct fp8_swiglu {
+  int64_t rows, F;
+  const void *gu, *dy;
+  bool apart, turned_apart;
+  uint8_t *code;
+  float *scale;
+  uint8_t *turned;
+  float *turned_scale;
 };
 
 /* Elements [begin, end) of a weight, row after row. A row has `columns` elements. Their type is

@@ -242,14 +242,17 @@ struct backward_work {
   void *dgate_up;   /* [R, 2F] */
   void *activation; /* [R, F] its gradient, then itself */
   void *mlp_y;      /* [R, C] output of norm 2, then its gradient; on top of the activation */
-  void *dqkv;       /* [R, N] these and those below on top of what the feed-forward part used */
+  void *mlp_dy; /* [R, C] with FP8_PRODUCTS its gradient, because codes are on top of mlp_y; on top
+                   of dgate_up, which is in codes by then */
+  void *dqkv;   /* [R, N] these and those below on top of what the feed-forward part used */
   struct turned turned;
   void *dattended;   /* [R, HD] */
   void *attention_y; /* [R, C] output of norm 1, then its gradient; on top of dattended */
-  /* The rooms of products in fp8. fp8_down, of the gradient by the activation, is on top of
-   * dgate_up. fp8_down_weight is next to the activation, fp8_gate_up on top of it. fp8_attention is
-   * next to dattended. */
-  struct fp8_room fp8_down, fp8_down_weight, fp8_gate_up, fp8_attention;
+  /* The rooms of products in fp8. fp8_down is on top of dgate_up. In fp8_gate_up, the codes of
+   * dgate_up are on top of the activation, and those of weights next to mlp_dy. With FP8_ALL the
+   * codes of dgate_up take its place, and those of weights are next to mlp_y. fp8_attention is next
+   * to dattended. */
+  struct fp8_room fp8_down, fp8_gate_up, fp8_attention;
   void *scratch;
   size_t scratch_bytes;
 };
@@ -295,21 +298,29 @@ static void lay_backward_mlp(struct carve *from, const struct model *model, int6
 {
   const struct widths n = widths_of(model);
   const size_t element = dtype_size(model->config.compute);
-  const struct fp8_sizes down = {.rows = R, .width = n.C, .weight = n.C * n.F},
-                         down_weight = {.rows = R, .width = n.C, .x_width = n.F},
-                         gate_up = {
-                             .rows = R, .width = 2 * n.F, .weight = n.C * 2 * n.F, .x_width = n.C};
-  struct carve first = *from;
+  const struct fp8_sizes down = {
+      .rows = R, .width = n.C, .weight = n.C * n.F, .x_width = n.F, .dy_width = n.C};
+  struct carve first = *from, codes = *from;
   w->fp8_down = fp8_carve(&first, model, &down);
+  if (model->fp8 == FP8_ALL) {
+    w->fp8_gate_up.a = fp8_operand_carve(&codes, R, 2 * n.F);
+    w->fp8_gate_up.turned = fp8_operand_carve(&codes, R, 2 * n.F);
+  } else if (model->fp8) {
+    w->mlp_dy = carve(&codes, R, n.C, element);
+    w->fp8_gate_up.b = fp8_operand_carve(&codes, 2 * n.F, n.C);
+  }
   w->dgate_up = carve(from, R, 2 * n.F, element);
   carve_beyond(from, &first); /* the activation is written while codes are read */
-  struct carve norm = *from;
+  carve_beyond(from, &codes);
+  struct carve norm = *from, over = *from;
   w->activation = carve(from, R, n.F, element);
-  if (model->fp8 == FP8_ALL)
-    w->fp8_down_weight = fp8_carve(from, model, &down_weight);
   w->mlp_y = carve(&norm, R, n.C, element);
-  w->fp8_gate_up = fp8_carve(&norm, model, &gate_up);
+  if (model->fp8 == FP8_ALL)
+    w->fp8_gate_up.b = fp8_operand_carve(&norm, larger(R, 2 * n.F), n.C);
+  else if (model->fp8)
+    w->fp8_gate_up.a = fp8_operand_carve(&over, R, 2 * n.F);
   carve_beyond(from, &norm);
+  carve_beyond(from, &over);
 }
 
 static struct backward_work lay_backward(struct carve *from, const struct model *model,
@@ -321,7 +332,8 @@ static struct backward_work lay_backward(struct carve *from, const struct model 
   const struct fp8_sizes attention = {.rows = R,
                                       .width = larger(larger(n.C, n.heads), n.qkv),
                                       .weight = n.C * larger(n.heads, n.qkv),
-                                      .x_width = larger(n.C, n.heads)};
+                                      .x_width = larger(n.C, n.heads),
+                                      .dy_width = larger(n.C, n.qkv)};
   struct backward_work w = {.stats = norm_stats_carve(from, R)};
   struct carve mlp = *from;
   lay_backward_mlp(&mlp, model, R, &w);
@@ -538,28 +550,74 @@ static struct pass pass_of(const struct run *run, struct fp8_room room)
   return pass;
 }
 
+/* dgate_up and the gradients of the weights after it, from d, the gradient by the block's output.
+ */
+static enum status backward_down(const struct run *run, const struct backward_work *w,
+                                 const void *d)
+{
+  const struct pass pass = pass_of(run, w->fp8_down);
+  const struct linear *down = &run->block.down;
+  enum status status = linear_backward_input(&pass, down, d, NULL, w->activation);
+  if (status == STATUS_OK)
+    status =
+        pass.lane->device->ops->swiglu_backward(pass.lane, pass.rows, run->n.F, run->saved.gate_up,
+                                                w->activation, w->dgate_up, w->activation);
+  return status ? status : linear_backward_params(&pass, down, w->activation, d);
+}
+
+/* The same with FP8_ALL. dgate_up is made as codes alone, in the room of gate_up. The activation is
+ * computed before its gradient, so that one room holds first the one, then the other. */
+static enum status backward_down_coded(const struct run *run, const struct backward_work *w,
+                                       const void *d, struct pass *gate_up)
+{
+  struct pass pass = pass_of(run, w->fp8_down);
+  const struct device_ops *ops = pass.lane->device->ops;
+  const struct linear *down = &run->block.down;
+  const struct fused *f = &run->block.gate_up;
+  const struct fp8_room *room = &gate_up->fp8;
+  const struct fp8_swiglu codes = {.rows = pass.rows,
+                                   .F = run->n.F,
+                                   .gu = run->saved.gate_up,
+                                   .dy = w->activation,
+                                   .apart = fused_apart(&pass, f),
+                                   .turned_apart = !f->gradients_joined,
+                                   .code = room->a.code,
+                                   .scale = room->a.scale,
+                                   .turned = fused_trains(f) ? room->turned.code : NULL,
+                                   .turned_scale = room->turned.scale};
+  enum status status = STATUS_OK;
+  if (down->dweight)
+    status = ops->swiglu(pass.lane, pass.rows, run->n.F, run->saved.gate_up, w->activation);
+  if (status == STATUS_OK)
+    status = linear_code(&pass, down, d);
+  if (status == STATUS_OK)
+    status = linear_backward_params(&pass, down, w->activation, d);
+  if (status == STATUS_OK)
+    status = linear_backward_input(&pass, down, d, NULL, w->activation);
+  gate_up->fp8.coded = true;
+  return status ? status : ops->swiglu_backward_coded(pass.lane, &codes);
+}
+
 /* d: gradient by the block's output on entry, by the middle of the stream on return. */
 static enum status backward_mlp(const struct run *run, const struct backward_work *w, void *d)
 {
-  const struct pass down = pass_of(run, w->fp8_down), weight = pass_of(run, w->fp8_down_weight),
-                    gate_up = pass_of(run, w->fp8_gate_up), *pass = &gate_up;
+  struct pass gate_up = pass_of(run, w->fp8_gate_up), *pass = &gate_up;
   const struct block *block = &run->block;
-  enum status status = linear_backward_input(&down, &block->down, d, NULL, w->activation);
-  if (status == STATUS_OK)
-    status = pass->lane->device->ops->swiglu_backward(pass->lane, pass->rows, run->n.F,
-                                                      run->saved.gate_up, w->activation,
-                                                      w->dgate_up, w->activation);
-  if (status == STATUS_OK)
-    status = linear_backward_params(&weight, &block->down, w->activation, d);
+  const void *const dgate_up = gate_up.fp8.use == FP8_ALL ? NULL : w->dgate_up;
+  void *const dy = gate_up.fp8.use == FP8_PRODUCTS ? w->mlp_dy : w->mlp_y;
+  enum status status = gate_up.fp8.use == FP8_ALL ? backward_down_coded(run, w, d, &gate_up)
+                                                  : backward_down(run, w, d);
   if (status == STATUS_OK)
     status = norm_forward(pass, &block->norm_2, run->saved.middle, NULL, NULL, w->mlp_y, w->stats);
   if (status == STATUS_OK)
-    status = fused_backward_params(pass, &block->gate_up, w->mlp_y, w->dgate_up);
+    status = fused_backward_params(pass, &block->gate_up, w->mlp_y, dgate_up);
+  if (status == STATUS_OK && !pass->fp8.coded)
+    status = fused_code(pass, &block->gate_up, dgate_up);
   if (status == STATUS_OK)
-    status = fused_backward_input(pass, &block->gate_up, w->dgate_up, w->mlp_y);
+    status = fused_backward_input(pass, &block->gate_up, dgate_up, dy);
   if (status == STATUS_OK)
-    status = norm_backward(pass, &block->norm_2, w->mlp_y, run->saved.middle, w->stats, true, d,
-                           w->scratch);
+    status =
+        norm_backward(pass, &block->norm_2, dy, run->saved.middle, w->stats, true, d, w->scratch);
   return status;
 }
 
@@ -629,13 +687,17 @@ static enum status backward_heads(const struct run *run, const struct attention 
 static enum status backward_attention(const struct run *run, const struct attention *attention,
                                       const struct backward_work *w, const void *x_in, void *d)
 {
-  const struct pass attended = pass_of(run, w->fp8_attention), *pass = &attended;
+  struct pass attended = pass_of(run, w->fp8_attention), heads = attended, *pass = &heads;
   const struct block *block = &run->block;
-  enum status status = linear_backward_params(pass, &block->projection, run->saved.attended, d);
+  enum status status = linear_code(&attended, &block->projection, d);
   if (status == STATUS_OK)
-    status = linear_backward_input(pass, &block->projection, d, NULL, w->dattended);
+    status = linear_backward_params(&attended, &block->projection, run->saved.attended, d);
+  if (status == STATUS_OK)
+    status = linear_backward_input(&attended, &block->projection, d, NULL, w->dattended);
   if (status == STATUS_OK)
     status = backward_heads(run, attention, w);
+  if (status == STATUS_OK)
+    status = fused_code(&heads, &block->qkv, w->dqkv);
   if (status == STATUS_OK)
     status = norm_forward(pass, &block->norm_1, x_in, NULL, NULL, w->attention_y, w->stats);
   if (status == STATUS_OK)

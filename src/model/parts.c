@@ -109,28 +109,42 @@ struct linear linear_bind(const struct flat *flat, int weight, int bias, bool tr
 }
 
 /* Tiles have a scale per 128 elements. Blocks have fewer, also with the rest up to the pitch. */
-static struct fp8_operand operand_carve(struct carve *from, int64_t elements)
+struct fp8_operand fp8_operand_carve(struct carve *from, int64_t rows, int64_t width)
 {
   struct fp8_operand operand;
+  int64_t elements;
+  if (__builtin_mul_overflow(rows, width, &elements)) {
+    from->used = SIZE_MAX;
+    return (struct fp8_operand){NULL, NULL};
+  }
   operand.code = carve(from, elements, 1, 1);
   operand.scale = carve(from, elements / FP8_TILE, 1, sizeof(float));
   return operand;
 }
 
+/* The same operand without its first elements, which are whole tiles. No operand stays none. */
+static struct fp8_operand further(struct fp8_operand operand, int64_t elements)
+{
+  if (!operand.code)
+    return operand;
+  return (struct fp8_operand){operand.code + elements, operand.scale + elements / FP8_TILE};
+}
+
 struct fp8_room fp8_carve(struct carve *from, const struct model *model,
                           const struct fp8_sizes *sizes)
 {
-  struct fp8_room room = {FP8_NOTHING, {NULL, NULL}, {NULL, NULL}};
-  int64_t a, b = 0;
+  struct fp8_room room = {0};
+  int64_t b = 0;
   if (!model->fp8)
     return room;
-  if (__builtin_mul_overflow(sizes->rows, sizes->width, &a) ||
-      (model->fp8 == FP8_ALL && __builtin_mul_overflow(sizes->rows, sizes->x_width, &b))) {
+  if (model->fp8 == FP8_ALL && __builtin_mul_overflow(sizes->rows, sizes->x_width, &b)) {
     from->used = SIZE_MAX;
     return room;
   }
-  room.a = operand_carve(from, a);
-  room.b = operand_carve(from, b > sizes->weight ? b : sizes->weight);
+  room.a = fp8_operand_carve(from, sizes->rows, sizes->width);
+  room.b = fp8_operand_carve(from, b > sizes->weight ? b : sizes->weight, 1);
+  if (model->fp8 == FP8_ALL && sizes->dy_width)
+    room.turned = fp8_operand_carve(from, sizes->rows, sizes->dy_width);
   return room;
 }
 
@@ -203,10 +217,15 @@ static enum status product(const struct pass *pass, struct matmul op, const floa
   return status ? status : multiply_coded(pass, &op, &a, weight.code, weight.scale);
 }
 
-/* The product of a weight gradient, a^T b over the rows of both. */
+/* The product of a weight gradient, a^T b over the rows of both. If one is NULL, its transpose is
+ * in codes in `turned`, and the codes of the other one go to b. */
 static enum status gradient_product(const struct pass *pass, struct matmul op)
 {
   const struct fp8_room *room = &pass->fp8;
+  const struct fp8_operand *a_room = !op.a   ? &room->turned
+                                     : !op.b ? &room->b
+                                             : &room->a,
+                           *b_room = !op.b ? &room->turned : &room->b;
   if (room->use != FP8_ALL)
     return pass->lane->device->ops->matmul(pass->lane, &op);
   const struct fp8_quantise a = {.rows = op.k,
@@ -214,17 +233,18 @@ static enum status gradient_product(const struct pass *pass, struct matmul op)
                                  .ld = op.lda,
                                  .x = op.a,
                                  .transposed = true,
-                                 .code = room->a.code,
-                                 .scale = room->a.scale};
+                                 .code = a_room->code,
+                                 .scale = a_room->scale};
   const struct fp8_quantise b = {.rows = op.k,
                                  .columns = op.n,
                                  .ld = op.ldb,
                                  .x = op.b,
                                  .transposed = true,
-                                 .code = room->b.code,
-                                 .scale = room->b.scale};
+                                 .code = b_room->code,
+                                 .scale = b_room->scale};
   op.b_tiles = true;
-  const enum status status = pass->lane->device->ops->fp8_quantise(pass->lane, &b);
+  const enum status status =
+      b.x ? pass->lane->device->ops->fp8_quantise(pass->lane, &b) : STATUS_OK;
   return status ? status : multiply_coded(pass, &op, &a, b.code, b.scale);
 }
 
@@ -302,7 +322,8 @@ static enum status weight_gradient(const struct pass *pass, const struct linear 
 enum status linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
                                    const void *dy)
 {
-  enum status status = l->dweight ? weight_gradient(pass, l, x, dy) : STATUS_OK;
+  const bool turned = pass->fp8.coded && pass->fp8.use == FP8_ALL;
+  enum status status = l->dweight ? weight_gradient(pass, l, x, turned ? NULL : dy) : STATUS_OK;
   if (status == STATUS_OK && l->dbias)
     status = pass->lane->device->ops->bias_gradient(pass->lane, pass->rows, l->out, pass->tile,
                                                     l->y_stride, dy, pass->accumulate, l->dbias);
@@ -317,7 +338,7 @@ static struct matmul input_gradient(const struct pass *pass, const struct linear
                          .k = l->out,
                          .tile = pass->tile,
                          .trans_b = !l->transposed,
-                         .a = dy,
+                         .a = pass->fp8.coded ? NULL : dy,
                          .lda = l->y_stride,
                          .b = l->weight,
                          .ldb = weight_ld(l),
@@ -403,6 +424,79 @@ enum status fused_forward(const struct pass *pass, const struct fused *f, const 
   return STATUS_OK;
 }
 
+bool fused_apart(const struct pass *pass, const struct fused *f)
+{
+  return !f->joined || pass->lane->device->model.by_sequence;
+}
+
+bool fused_trains(const struct fused *f)
+{
+  for (int i = 0; i < f->parts; i++)
+    if (f->part[i].dweight)
+      return true;
+  return false;
+}
+
+/* The rooms of codes begin at a part's. */
+static struct pass pass_of_part(const struct pass *pass, int64_t column)
+{
+  struct pass part = *pass;
+  if (part.fp8.coded) {
+    part.fp8.a = further(part.fp8.a, pass->rows * column);
+    part.fp8.turned = further(part.fp8.turned, pass->rows * column);
+  }
+  return part;
+}
+
+/* `width` columns of dy, or their transpose, or both. */
+static enum status code_columns(const struct pass *pass, const struct fused *f, const void *dy,
+                                int64_t column, int64_t width, bool plain, bool turned)
+{
+  const struct fp8_operand a = further(pass->fp8.a, pass->rows * column),
+                           t = further(pass->fp8.turned, pass->rows * column), y = plain ? a : t;
+  const bool both = plain && turned;
+  const struct fp8_quantise op = {.rows = pass->rows,
+                                  .columns = width,
+                                  .ld = f->part[0].y_stride,
+                                  .x = element_at(dy, column, pass->type),
+                                  .transposed = !plain,
+                                  .code = y.code,
+                                  .scale = y.scale,
+                                  .turned = both ? t.code : NULL,
+                                  .turned_scale = both ? t.scale : NULL};
+  return pass->lane->device->ops->fp8_quantise(pass->lane, &op);
+}
+
+static enum status code_parts(const struct pass *pass, const struct fused *f, const void *dy,
+                              bool apart, bool plain, bool turned)
+{
+  enum status status = STATUS_OK;
+  if (!apart)
+    return code_columns(pass, f, dy, 0, f->out, plain, turned);
+  for (int64_t i = 0, column = 0; i < f->parts && !status; column += f->part[i++].out)
+    status = code_columns(pass, f, dy, column, f->part[i].out, plain, turned);
+  return status;
+}
+
+enum status fused_code(struct pass *pass, const struct fused *f, const void *dy)
+{
+  const bool apart = fused_apart(pass, f), turned_apart = !f->gradients_joined,
+             turned = pass->fp8.use == FP8_ALL && fused_trains(f),
+             together = turned && apart == turned_apart;
+  if (!pass->fp8.use)
+    return STATUS_OK;
+  pass->fp8.coded = true;
+  const enum status status = code_parts(pass, f, dy, apart, true, together);
+  return status || !turned || together ? status
+                                       : code_parts(pass, f, dy, turned_apart, false, true);
+}
+
+enum status linear_code(struct pass *pass, const struct linear *l, const void *dy)
+{
+  const struct fused f = {.parts = 1, .out = l->out, .part = {*l}};
+  return fused_code(pass, &f, dy);
+}
+
 enum status fused_backward_params(const struct pass *pass, const struct fused *f, const void *x,
                                   const void *dy)
 {
@@ -410,8 +504,9 @@ enum status fused_backward_params(const struct pass *pass, const struct fused *f
   if (f->gradients_joined)
     return linear_backward_params(pass, &all, x, dy);
   for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
+    const struct pass part = pass_of_part(pass, column);
     enum status status =
-        linear_backward_params(pass, &f->part[i], x, element_at(dy, column, pass->type));
+        linear_backward_params(&part, &f->part[i], x, element_at(dy, column, pass->type));
     if (status)
       return status;
   }
@@ -422,12 +517,13 @@ enum status fused_backward_input(const struct pass *pass, const struct fused *f,
                                  void *dx)
 {
   const struct linear all = join(f);
-  if (f->joined && !pass->lane->device->model.by_sequence)
+  if (!fused_apart(pass, f))
     return linear_backward_input(pass, &all, dy, NULL, dx);
   for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
+    const struct pass part = pass_of_part(pass, column);
     struct matmul op = input_gradient(pass, &f->part[i], element_at(dy, column, pass->type), dx);
     op.accumulate = i > 0;
-    enum status status = product(pass, op, f->part[i].weight_scale);
+    enum status status = product(&part, op, f->part[i].weight_scale);
     if (status)
       return status;
   }

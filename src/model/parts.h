@@ -29,19 +29,24 @@ const void *element_at(const void *base, int64_t elements, enum dtype type);
 /* Bytes of an element of a parameter's gradient: every device has them in fp32. */
 enum { GRADIENT_BYTES = sizeof(float) };
 
-/* Where the two operands of a product lie in fp8. */
+/* Where the two operands of a product lie in fp8. In backward passes with FP8_ALL, `turned` holds
+ * the transpose of the gradient that lies in a. */
 struct fp8_room {
   enum fp8_use use;
+  bool coded; /* linear_code() or fused_code() has filled a, and with FP8_ALL turned */
   struct fp8_operand {
     uint8_t *code;
     float *scale;
-  } a, b;
+  } a, b, turned;
 };
 /* The elements of operands: rows are those of a pass. */
 struct fp8_sizes {
   int64_t rows, width, weight; /* the widest operand of rows, the largest weight */
   int64_t x_width;             /* the widest input of a weight whose gradient is wanted, 0: none */
+  int64_t dy_width;            /* the widest gradient that is turned with FP8_ALL, 0: none */
 };
+/* A matrix of rows x width elements in tiles, or a weight of as many. */
+struct fp8_operand fp8_operand_carve(struct carve *from, int64_t rows, int64_t width);
 /* Nothing if the model has no fp8. */
 struct fp8_room fp8_carve(struct carve *from, const struct model *model,
                           const struct fp8_sizes *sizes);
@@ -103,6 +108,10 @@ enum status linear_gelu_forward(const struct pass *pass, const struct linear *l,
 /* Gradients of W and b from x and dy. */
 enum status linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
                                    const void *dy);
+/* In passes with fp8, codes dy for the call below, and sets pass->fp8.coded. With FP8_ALL the same
+ * pass over dy codes its transpose for the call above, which then reads dy for a bias only, and
+ * pass->fp8 must have room for the transpose. */
+enum status linear_code(struct pass *pass, const struct linear *l, const void *dy);
 /* dx = dy W^T; with `pre`, times gelu'(pre). Then dx is the gradient with respect to the
  * pre-activation of the layer below. */
 enum status linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy,
@@ -122,6 +131,12 @@ struct fused {
 struct fused fused_bind(const struct flat *flat, int parts, const int *weight,
                         const int *bias); /* bias NULL: none */
 enum status fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y);
+/* As linear_code(). */
+enum status fused_code(struct pass *pass, const struct fused *f, const void *dy);
+/* Whether the gradients by the outputs are operands of their own: of the products that compute dx,
+ * and of those of weight gradients. */
+bool fused_apart(const struct pass *pass, const struct fused *f);
+bool fused_trains(const struct fused *f); /* whether a gradient of a weight is wanted */
 enum status fused_backward_params(const struct pass *pass, const struct fused *f, const void *x,
                                   const void *dy);
 /* On a device that works by sequence this is the sum over the parts, one after the other, joined or

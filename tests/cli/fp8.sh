@@ -116,6 +116,10 @@ train 2 all_stopped run.fp8_gradients=true --resume auto
 same all all_stopped
 train 2 all_recomputed run.fp8_gradients=true tiers.activations=recompute
 same all all_recomputed
+# Codes of a gradient serve all weights, or each weight apart if one of them does not learn.
+train 2 all_frozen run.fp8_gradients=true "$frozen"
+train 2 half_frozen run.compute=bf16 "$frozen"
+close_to half_frozen all_frozen 5e-3
 close_to half all 5e-3
 test "$(losses plain)" != "$(losses all)" || die "run.fp8_gradients changes nothing"
 
@@ -174,3 +178,20 @@ test "$root" = "$bf16" || die "blocks in bf16 send $root bytes and not $bf16"
 test $((fp8 * 100)) -lt $((bf16 * 56)) || die "fp8 sends $fp8 of $bf16 bytes"
 test "$(($(gathered $apart) * 2))" = "$(gathered $apart run.compute=bf16)" ||
   die "windows are not half of those of bf16"
+
+# Device memory is at most that of bf16.
+needs() {
+  "$SLUICE" plan "$top_srcdir/inputs/$model.yaml" ranks=2 list=false --json gpu=h200 \
+    run.device=cuda data.sequence=$sequence data.micro_batch=16 data.batch=32 "$@" > plan.json ||
+    test $? = 1 # it does not fit
+  sed -n '/"device": {/,/}/s/.*"need": \([0-9]*\).*/\1/p' plan.json
+}
+for model in qwen2.5-7b llama-3.1-8b qwen2.5-0.5b; do
+  for sequence in 1024 4096; do
+    bf16=$(needs run.compute=bf16)
+    test "$(needs run.compute=fp8)" -le "$bf16" || die "$model $sequence: fp8 needs more memory"
+    test $model = qwen2.5-0.5b || # scales take more than windows save
+      test "$(needs run.compute=fp8 run.fp8_gradients=true)" -le "$bf16" ||
+      die "$model $sequence: fp8 with gradients needs more memory"
+  done
+done

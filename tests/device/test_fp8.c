@@ -279,6 +279,45 @@ static void operands_are_tallied(void **state)
   assert_true(tally_of(lanes[0]).saturated == 0 && tally_of(lanes[0]).largest == 0);
 }
 
+static void check_codes(const struct operand *want, const uint8_t *code, const float *scale)
+{
+  assert_same_bits(code, want->code, (size_t)(want->n * want->k));
+  assert_same_bits(scale, want->scale, (size_t)scales_of(want) * sizeof *scale);
+}
+
+/* The oracle: the two passes apart. Both operands count. */
+static void an_operand_and_its_transpose(void **state)
+{
+  (void)state;
+  const int64_t rows = 256, columns = 384, ld = 400;
+  uint16_t *x = varied(rows, ld);
+  x[3 * ld + 5] = 0x7f80;
+  (void)tally_of(lane);
+  const struct operand plain = quantise(x, rows, columns, ld, false, false),
+                       across = quantise(x, rows, columns, ld, false, true);
+  const struct fp8_tally want = tally_of(lane);
+  uint8_t *code = bytes((size_t)(rows * columns)), *turned = bytes((size_t)(rows * columns));
+  float *scale = nans(scales_of(&plain)), *turned_scale = nans(scales_of(&across));
+  struct fp8_quantise op = {.rows = rows,
+                            .columns = columns,
+                            .ld = ld,
+                            .x = x,
+                            .code = code,
+                            .scale = scale,
+                            .turned = turned,
+                            .turned_scale = turned_scale};
+  assert_ok(half_ops->fp8_quantise(lane, &op));
+  check_codes(&plain, code, scale);
+  check_codes(&across, turned, turned_scale);
+  assert_true(want.saturated == 2 * FP8_TILE);
+  assert_tally(want);
+  op.blocks = true;
+  assert_int_equal(half_ops->fp8_quantise(lane, &op), STATUS_INTERNAL);
+  op.blocks = false;
+  op.transposed = true;
+  assert_int_equal(half_ops->fp8_quantise(lane, &op), STATUS_INTERNAL);
+}
+
 static void zeros_and_subnormals(void **state)
 {
   (void)state;
@@ -373,12 +412,6 @@ static void parts_have_the_codes_of_the_whole(void **state)
   }
 }
 
-static void check_codes(const struct operand *want, const uint8_t *code, const float *scale)
-{
-  assert_same_bits(code, want->code, (size_t)(want->n * want->k));
-  assert_same_bits(scale, want->scale, (size_t)scales_of(want) * sizeof *scale);
-}
-
 /* The oracle: the output in bf16, coded afterwards. */
 static void outputs_may_be_codes(void **state)
 {
@@ -420,6 +453,49 @@ static void outputs_may_be_codes(void **state)
   const struct operand want = quantise(y, rows, C, C, false, false);
   assert_ok(half_ops->swiglu_coded(lane, rows, C, gu, code, scale));
   check_codes(&want, code, scale);
+}
+
+/* Columns [from, from + columns) of the gradient, coded afterwards, are the operand at `code`. */
+static void check_gradient(const uint16_t *dgu, int64_t rows, int64_t ld, int64_t from,
+                           int64_t columns, bool transposed, const uint8_t *code,
+                           const float *scale)
+{
+  const struct operand want = quantise(dgu + from, rows, columns, ld, false, transposed);
+  check_codes(&want, code + rows * from, scale + rows * from / FP8_TILE);
+}
+
+/* The oracle: the gradient in bf16, coded afterwards, as one operand and as two. */
+static void gradients_may_be_codes(void **state)
+{
+  (void)state;
+  const int64_t rows = 256, F = 384;
+  const uint16_t *gu = varied(rows, 2 * F);
+  uint16_t *dy = varied(rows, F), *dgu = bytes((size_t)(rows * 2 * F) * 2);
+  uint8_t *code = bytes((size_t)(rows * 2 * F)), *turned = bytes((size_t)(rows * 2 * F));
+  float *scale = nans(rows * 2 * F / FP8_TILE), *turned_scale = nans(rows * 2 * F / FP8_TILE);
+  dy[7 * F + 9] = 0x7fc0;
+  assert_ok(half_ops->swiglu_backward(lane, rows, F, gu, dy, dgu, NULL));
+  for (int way = 0; way < 8; way++) {
+    const int64_t columns = way & 1 ? F : 2 * F, turned_columns = way & 2 ? F : 2 * F;
+    const struct fp8_swiglu op = {.rows = rows,
+                                  .F = F,
+                                  .gu = gu,
+                                  .dy = dy,
+                                  .apart = way & 1,
+                                  .turned_apart = way & 2,
+                                  .code = code,
+                                  .scale = scale,
+                                  .turned = way & 4 ? NULL : turned,
+                                  .turned_scale = turned_scale};
+    memset(code, 0x55, (size_t)(rows * 2 * F));
+    memset(turned, 0x55, (size_t)(rows * 2 * F));
+    assert_ok(half_ops->swiglu_backward_coded(lane, &op));
+    for (int64_t from = 0; from < 2 * F; from += columns)
+      check_gradient(dgu, rows, 2 * F, from, columns, false, code, scale);
+    for (int64_t from = 0; from < 2 * F && op.turned; from += turned_columns)
+      check_gradient(dgu, rows, 2 * F, from, turned_columns, true, turned, turned_scale);
+    assert_true(op.turned || turned[0] == 0x55);
+  }
 }
 
 /* All products of e4m3 numbers are exact in fp32, and sums are fp32's; bf16 rounds by 2^-9. */
@@ -552,6 +628,8 @@ static void refusals(void **state)
   assert_true(half->model.fp8);
   assert_int_equal(ops->fp8_quantise(lanes[0], &op), STATUS_UNSUPPORTED);
   assert_int_equal(ops->swiglu_coded(lanes[0], 128, 128, x, code, scale), STATUS_UNSUPPORTED);
+  const struct fp8_swiglu gradient = {.rows = 128, .F = 128, .gu = x, .dy = x, .code = code};
+  assert_int_equal(ops->swiglu_backward_coded(lanes[0], &gradient), STATUS_UNSUPPORTED);
   const struct matmul product = {.m = 1, .n = 1, .k = 128, .a_scale = scale, .b_scale = scale};
   assert_int_equal(ops->matmul(lanes[0], &product), STATUS_UNSUPPORTED);
 }
@@ -562,11 +640,13 @@ int main(void)
                                      DEVICE_TEST(codes_are_rounded_to_nearest),
                                      DEVICE_TEST(groups_have_scales_of_their_own),
                                      DEVICE_TEST(transposes_and_strides),
+                                     DEVICE_TEST(an_operand_and_its_transpose),
                                      DEVICE_TEST(groups_that_are_not_finite),
                                      DEVICE_TEST(zeros_and_subnormals),
                                      DEVICE_TEST(operands_are_tallied),
                                      DEVICE_TEST(parts_have_the_codes_of_the_whole),
                                      DEVICE_TEST(outputs_may_be_codes),
+                                     DEVICE_TEST(gradients_may_be_codes),
                                      DEVICE_TEST(products_are_within_their_bound),
                                      DEVICE_TEST(gradients_of_weights),
                                      DEVICE_TEST(a_product_with_nan_is_nan),

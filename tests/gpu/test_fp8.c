@@ -218,6 +218,45 @@ static void bits_are_the_hosts(void **state)
     }
 }
 
+/* Both operands of one pass. Oracle: the host, and the tally of two passes. */
+static void check_both(int64_t rows, int64_t columns, int64_t ld, int bad)
+{
+  struct twin x = numbers(rows * ld, 1, true, bad);
+  struct fp8_quantise op = quantise_of(&x, rows, columns, ld, false, false);
+  (void)gpu_tally(), (void)host_tally();
+  struct operand plain = quantise(&x, op);
+  op.transposed = true;
+  struct operand turned = quantise(&x, op);
+  const struct fp8_tally want = host_tally();
+  assert_same_tally(gpu_tally(), want, "two passes");
+  must_cuda(cudaMemset(plain.code.there, 0xff, plain.code.size));
+  must_cuda(cudaMemset(plain.scale.there, 0xff, plain.scale.size));
+  must_cuda(cudaMemset(turned.code.there, 0xff, turned.code.size));
+  must_cuda(cudaMemset(turned.scale.there, 0xff, turned.scale.size));
+  op.transposed = false;
+  op.code = plain.code.there;
+  op.scale = plain.scale.there;
+  op.turned = turned.code.there;
+  op.turned_scale = turned.scale.there;
+  must(gpu->ops->fp8_quantise(gpu_lane, &op));
+  assert_same_tally(gpu_tally(), want, "one pass");
+  assert_same_operand(&plain, "an operand next to its transpose");
+  assert_same_operand(&turned, "a transpose next to its operand");
+  forget(&plain);
+  forget(&turned);
+  drop(&x);
+}
+
+static void an_operand_and_its_transpose(void **state)
+{
+  (void)state;
+  for (int bad = 0; bad < 6; bad += 5) {
+    check_both(128, 128, 128, bad);
+    check_both(256, 640, 648, bad);
+    check_both(1024, 384, 384, bad);
+  }
+}
+
 /* Every bf16 number with every scale that a tile can give it. */
 static void bits_of_all_numbers(void **state)
 {
@@ -506,6 +545,75 @@ static void check_swiglu_output(int64_t rows, int64_t F)
   drop_output(&out);
 }
 
+/* Columns [from, from + columns) of x, or of its transpose, coded apart, are the operand that
+ * begins there. */
+static void check_piece(const struct twin *x, int64_t rows, int64_t ld, int64_t from,
+                        int64_t columns, bool transposed, const struct twin *code,
+                        const struct twin *scale)
+{
+  const int64_t before = rows * from, n = rows * columns;
+  struct operand y = {.n = transposed ? columns : rows, .k = transposed ? rows : columns};
+  y.code = make((size_t)n);
+  y.scale = make((size_t)(n / FP8_TILE) * sizeof(float));
+  struct fp8_quantise op = quantise_of(x, rows, columns, ld, false, transposed);
+  op.x = (const uint16_t *)x->there + from;
+  op.code = y.code.there;
+  op.scale = y.scale.there;
+  must(gpu->ops->fp8_quantise(gpu_lane, &op));
+  must_cuda(cudaDeviceSynchronize());
+  must_cuda(cudaMemcpy(y.code.here, y.code.there, y.code.size, cudaMemcpyDeviceToHost));
+  must_cuda(cudaMemcpy(y.scale.here, y.scale.there, y.scale.size, cudaMemcpyDeviceToHost));
+  must_cuda(cudaMemcpy(y.code.there, (const uint8_t *)code->there + before, y.code.size,
+                       cudaMemcpyDeviceToDevice));
+  must_cuda(cudaMemcpy(y.scale.there, (const float *)scale->there + before / FP8_TILE, y.scale.size,
+                       cudaMemcpyDeviceToDevice));
+  assert_same_operand(&y, transposed ? "SwiGLU's gradient, transposed" : "SwiGLU's gradient");
+  forget(&y);
+}
+
+/* way: 1 halves apart, 2 halves of the transpose apart, 4 no transpose. */
+static void check_swiglu_gradient(int64_t rows, int64_t F, int way)
+{
+  const int64_t n = rows * 2 * F, columns = way & 1 ? F : 2 * F, across = way & 2 ? F : 2 * F;
+  struct twin gu = numbers(n, 1, true, 0), dy = numbers(rows * F, 1, true, 2),
+              dgu = make((size_t)n * BF16), code = make((size_t)n),
+              scale = make((size_t)(n / FP8_TILE) * sizeof(float)), turned = make((size_t)n),
+              turned_scale = make((size_t)(n / FP8_TILE) * sizeof(float));
+  const struct fp8_swiglu op = {.rows = rows,
+                                .F = F,
+                                .gu = gu.there,
+                                .dy = dy.there,
+                                .apart = way & 1,
+                                .turned_apart = way & 2,
+                                .code = code.there,
+                                .scale = scale.there,
+                                .turned = way & 4 ? NULL : turned.there,
+                                .turned_scale = turned_scale.there};
+  must(gpu->ops->swiglu_backward(gpu_lane, rows, F, gu.there, dy.there, dgu.there, NULL));
+  (void)gpu_tally();
+  must(gpu->ops->swiglu_backward_coded(gpu_lane, &op));
+  const struct fp8_tally tally = gpu_tally();
+  for (int64_t from = 0; from < 2 * F; from += columns)
+    check_piece(&dgu, rows, 2 * F, from, columns, false, &code, &scale);
+  for (int64_t from = 0; from < 2 * F && op.turned; from += across)
+    check_piece(&dgu, rows, 2 * F, from, across, true, &turned, &turned_scale);
+  assert_same_tally(tally, gpu_tally(), "SwiGLU's gradient");
+  assert_true(tally.saturated > 0 && tally.largest > 0);
+  struct twin *all[] = {&gu, &dy, &dgu, &code, &scale, &turned, &turned_scale};
+  for (int i = 0; i < 7; i++)
+    drop(all[i]);
+}
+
+static void gradients_may_be_codes(void **state)
+{
+  (void)state;
+  for (int way = 0; way < 8; way++) {
+    check_swiglu_gradient(128, 128, way);
+    check_swiglu_gradient(384, 640, way);
+    check_swiglu_gradient(1024, 4864, way);
+  }
+}
+
 /* Widths for each way in which threads share rows of a norm. */
 static void outputs_may_be_codes(void **state)
 {
@@ -548,6 +656,17 @@ static void refusals(void **state)
   op.columns = 128;
   op.ld = 190;
   assert_int_equal(gpu->ops->fp8_quantise(gpu_lane, &op), STATUS_INTERNAL);
+  op.ld = 192;
+  op.turned = x.there;
+  op.turned_scale = x.there;
+  op.blocks = true;
+  assert_int_equal(gpu->ops->fp8_quantise(gpu_lane, &op), STATUS_INTERNAL);
+  struct fp8_swiglu gradient = {
+      .rows = 64, .F = 128, .gu = x.there, .dy = x.there, .code = x.there, .scale = x.there};
+  assert_int_equal(gpu->ops->swiglu_backward_coded(gpu_lane, &gradient), STATUS_INTERNAL);
+  gradient.rows = 128;
+  gradient.F = 64;
+  assert_int_equal(gpu->ops->swiglu_backward_coded(gpu_lane, &gradient), STATUS_INTERNAL);
   const struct fp8_part part = {
       .columns = 128, .begin = 2, .end = 130, .type = DTYPE_F32, .x = x.there, .scale = x.there};
   assert_int_equal(gpu->ops->fp8_largest(gpu_lane, &part), STATUS_INTERNAL);
@@ -704,9 +823,11 @@ int main(int argc, char **argv)
   must(gpu->ops->lane_reserve(gpu_lane));
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(bits_are_the_hosts),
+      cmocka_unit_test(an_operand_and_its_transpose),
       cmocka_unit_test(bits_of_all_numbers),
       cmocka_unit_test(parts_have_the_hosts_bits),
       cmocka_unit_test(outputs_may_be_codes),
+      cmocka_unit_test(gradients_may_be_codes),
       cmocka_unit_test(products_are_within_their_bound),
       cmocka_unit_test(refusals),
   };

@@ -104,6 +104,8 @@ static void clear_rest(const struct fp8_quantise *op)
 
 enum status host_fp8_quantise(struct lane *lane, const struct fp8_quantise *op)
 {
+  if (op->turned && (op->blocks || op->transposed))
+    return status_set(STATUS_INTERNAL, "a transpose next to an operand that is not x in tiles");
   if (op->rows % FP8_TILE || op->columns % FP8_TILE)
     return status_set(STATUS_INTERNAL,
                       "an operand in fp8 of %lld x %lld elements: both must be multiples of %d",
@@ -112,7 +114,14 @@ enum status host_fp8_quantise(struct lane *lane, const struct fp8_quantise *op)
     clear_rest(op);
   struct coding coding = {op, (struct host_lane *)lane};
   host_run_ranges(lane, op->rows / FP8_TILE * (op->columns / FP8_TILE), GRAIN, code_range, &coding);
-  return STATUS_OK;
+  if (!op->turned)
+    return STATUS_OK;
+  struct fp8_quantise turned = *op;
+  turned.transposed = true;
+  turned.code = op->turned;
+  turned.scale = op->turned_scale;
+  turned.turned = NULL;
+  return host_fp8_quantise(lane, &turned);
 }
 
 enum status host_fp8_tally(struct lane *lane, struct fp8_tally *out)

@@ -239,6 +239,49 @@ static enum status swiglu_backward(struct lane *lane, int64_t rows, int64_t F, c
                          : host_swiglu_backward(lane, rows, F, wide_gu, wide_dy, wide_dgu, wide_y));
 }
 
+/* Columns [from, from + columns) of x as an operand of its own in `at`, or its transpose. */
+static struct fp8_quantise piece_of(const struct fp8_swiglu *op, const uint16_t *x, int64_t from,
+                                    int64_t columns, bool transposed)
+{
+  const int64_t before = op->rows * from;
+  return (struct fp8_quantise){.rows = op->rows,
+                               .columns = columns,
+                               .ld = 2 * op->F,
+                               .x = x + from,
+                               .transposed = transposed,
+                               .code = (transposed ? op->turned : op->code) + before,
+                               .scale =
+                                   (transposed ? op->turned_scale : op->scale) + before / FP8_TILE};
+}
+
+static enum status code_halves(struct lane *lane, const struct fp8_swiglu *op, const void *dgu,
+                               bool apart, bool transposed)
+{
+  const int64_t columns = apart ? op->F : 2 * op->F;
+  enum status status = STATUS_OK;
+  for (int64_t from = 0; from < 2 * op->F && !status; from += columns) {
+    const struct fp8_quantise piece = piece_of(op, dgu, from, columns, transposed);
+    status = host_fp8_quantise(lane, &piece);
+  }
+  return status;
+}
+
+static enum status swiglu_backward_coded(struct lane *lane, const struct fp8_swiglu *op)
+{
+  struct call call = {.lane = lane};
+  const struct extent wide = vector(op->rows * 2 * op->F);
+  const float *gu = widen(&call, op->gu, wide),
+              *dy = widen(&call, op->dy, vector(op->rows * op->F));
+  void *const dgu = blank(&call, op->code, wide);
+  float *wide_dgu = output(&call, dgu, wide);
+  enum status status = end_call(
+      &call, call.status ? call.status
+                         : host_swiglu_backward(lane, op->rows, op->F, gu, dy, wide_dgu, NULL));
+  if (!status)
+    status = code_halves(lane, op, dgu, op->apart, false);
+  return status || !op->turned ? status : code_halves(lane, op, dgu, op->turned_apart, true);
+}
+
 /* The layout [batch, tokens, heads, head width] of the queries, and of the keys, which include the
  * cache. */
 static struct extent queries(const struct attention *op, int64_t stride)
@@ -345,6 +388,7 @@ const struct device_ops host_half_ops = {
     .swiglu = swiglu,
     .swiglu_coded = swiglu_coded,
     .swiglu_backward = swiglu_backward,
+    .swiglu_backward_coded = swiglu_backward_coded,
     .attention = attention,
     .attention_backward = attention_backward,
     .embedding = embedding,

@@ -199,6 +199,12 @@ static enum status refuse_swiglu(struct lane *lane, int64_t rows, int64_t F, con
   return refuse_fp8(lane, NULL);
 }
 
+static enum status refuse_swiglu_backward(struct lane *lane, const struct fp8_swiglu *op)
+{
+  (void)op;
+  return refuse_fp8(lane, NULL);
+}
+
 const struct device_ops host_ops = {
     HOST_COMMON_OPS,
     .matmul = host_matmul,
@@ -210,6 +216,7 @@ const struct device_ops host_ops = {
     .swiglu = host_swiglu,
     .swiglu_coded = refuse_swiglu,
     .swiglu_backward = host_swiglu_backward,
+    .swiglu_backward_coded = refuse_swiglu_backward,
     .attention = host_attention,
     .attention_backward = host_attention_backward,
     .embedding = host_embedding,
