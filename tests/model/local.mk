@@ -1,6 +1,7 @@
 check_PROGRAMS += \
 	tests/model/test_bits \
 	tests/model/test_decode \
+	tests/model/test_fp8 \
 	tests/model/test_hf \
 	tests/model/test_model \
 	tests/model/test_parity \
