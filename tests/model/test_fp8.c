@@ -67,19 +67,20 @@ static void fill(uint16_t *to, int64_t n, const char *name, float mean, float st
 
 static void create_model(const struct way *way, struct made *out)
 {
-  const struct model_config config = {.arch = "qwen2",
-                                      .layers = 1,
-                                      .width = WIDTH,
-                                      .heads = 2,
-                                      .kv_heads = 2,
-                                      .head_width = 64,
-                                      .ffn = 2 * WIDTH,
-                                      .context = TOKENS,
-                                      .vocab = 64,
-                                      .norm_eps = 1e-5,
-                                      .init_std = 0.02,
-                                      .rope = {.theta = 10000},
-                                      .compute = DTYPE_BF16};
+  const struct model_config config = {
+      .arch = "qwen2",
+      .layers = 1,
+      .width = WIDTH,
+      .heads = 2,
+      .kv_heads = 2,
+      .head_width = 64,
+      .ffn = WIDTH, /* so that codes of both halves are under their gradient */
+      .context = TOKENS,
+      .vocab = 64,
+      .norm_eps = 1e-5,
+      .init_std = 0.02,
+      .rope = {.theta = 10000},
+      .compute = DTYPE_BF16};
   must(device_create("host", 0, DTYPE_BF16, &out->device));
   out->device->model.by_sequence = way->by_sequence;
   must(out->device->ops->lane_create(out->device, "compute", LANE_ROLE_COMPUTE, 2, &out->lane));
