@@ -244,12 +244,8 @@ struct side {
 struct difference {
   int64_t elements; /* whose bits differ */
   double largest;   /* absolute; NaN where one of the two is not a number */
-  double cosine;    /* of the angle between the two, as vectors; NaN: undefined, or of integers */
-};
-
-/* Sums over pairs of elements. */
-struct products {
-  double left, right, both;
+  double left_norm, right_norm;
+  double cosine; /* of the angle between the two, as vectors; NaN: undefined, or of integers */
 };
 
 static enum status open_side(const char *path, struct side *side)
@@ -356,12 +352,13 @@ static bool is_real(enum dtype type)
 }
 
 /* A pass of its own, because files that are alike need none. */
-static enum status find_cosine(struct side *a, struct side *b, int64_t t, double *cosine)
+static enum status find_cosine(struct side *a, struct side *b, int64_t t,
+                               struct difference *difference)
 {
   const struct checkpoint_entry *entry = &a->table.entry[t];
   const enum dtype type = (enum dtype)entry->type;
-  struct products sum = {0};
-  *cosine = NAN;
+  double left = 0, right = 0, both = 0;
+  difference->left_norm = difference->right_norm = difference->cosine = NAN;
   if (!is_real(type))
     return STATUS_OK;
   for (int64_t at = 0, n; at < entry->elements; at += n) {
@@ -370,12 +367,14 @@ static enum status find_cosine(struct side *a, struct side *b, int64_t t, double
       return status;
     for (int64_t i = 0; i < n; i++) {
       const double x = value_at(a->part, type, i), y = value_at(b->part, type, i);
-      sum.left += x * x;
-      sum.right += y * y;
-      sum.both += x * y;
+      left += x * x;
+      right += y * y;
+      both += x * y;
     }
   }
-  *cosine = sum.both / (sqrt(sum.left) * sqrt(sum.right));
+  difference->left_norm = sqrt(left);
+  difference->right_norm = sqrt(right);
+  difference->cosine = both / (difference->left_norm * difference->right_norm);
   return STATUS_OK;
 }
 
@@ -417,6 +416,8 @@ static void say_values(struct report *report, const char *name, int64_t elements
     json_write_int(report->json, "elements", elements);
     json_write_int(report->json, "differ", difference->elements);
     json_write_real(report->json, "largest", difference->largest);
+    json_write_real(report->json, "left_norm", difference->left_norm);
+    json_write_real(report->json, "right_norm", difference->right_norm);
     json_write_real(report->json, "cosine", difference->cosine);
     json_write_close(report->json, '}');
     return;
@@ -464,7 +465,7 @@ static enum status diff_tensor(struct side *a, struct side *b, int64_t t, int64_
   if (difference.elements == 0)
     return status;
   if (status == STATUS_OK)
-    status = find_cosine(a, b, t, &difference.cosine);
+    status = find_cosine(a, b, t, &difference);
   if (status == STATUS_OK)
     say_values(report, name, left->elements, &difference);
   return status;

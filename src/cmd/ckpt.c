@@ -241,8 +241,9 @@ const struct command command_ckpt = {
         "elements and crc32\n"
         "  verify  file and verified\n"
         "  diff  same, and differences: objects with tensor and either only_in, or left and right "
-        "(type and shape), or elements, differ (their number), largest (null: not a number) and "
-        "cosine (of the angle between both; null: undefined, or integers)",
+        "(type and shape), or elements, differ (their number), largest (null: not a number), "
+        "left_norm, right_norm and cosine (of the angle between both; null: undefined, or "
+        "integers)",
     .examples = "  sluice ckpt ls runs/quickstart\n"
                 "  sluice ckpt diff runs/a/ckpt/step-00000100.h5 runs/b/ckpt/step-00000100.h5\n"
                 "  sluice ckpt export runs/qwen2.5-7b tuned/\n",

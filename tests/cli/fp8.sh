@@ -133,6 +133,12 @@ for gradients in false true; do
     END { exit bad || n != 20 }' diff.out || { cat diff.out >&2; die "gradients in fp8"; }
 done
 
+# The same from a checkpoint: a line for each of two blocks, the embedding and the last norm.
+"$top_srcdir/tests/peers/fp8_cosine.sh" "$SLUICE" 2 plain cosines
+awk -F '[:,}] *' '{ n[$4]++; bad += !($(NF - 1) > 0.98 && $(NF - 1) < 1) }
+  END { exit bad || n["\"fp8\""] != 4 || n["\"fp8-gradients\""] != 4 }' cosines ||
+  { cat cosines >&2; die "cosines of gradients"; }
+
 # From one to the other and back.
 train 2 switched run.compute=bf16 run.steps=2
 train 2 switched run.steps=4 --resume auto

@@ -76,6 +76,7 @@ EXTRA_DIST += \
 	tests/peers/transports.sh \
 	tests/peers/cpu.sh \
 	tests/peers/fp8.sh \
+	tests/peers/fp8_cosine.sh \
 	tests/peers/fsdp2.py \
 	tests/peers/gpt2_cpu.py \
 	tests/peers/gpu.sh \

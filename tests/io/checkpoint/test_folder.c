@@ -648,6 +648,9 @@ static void cosines(void **state)
   assert_false(same);
   expect_line("model/transformer.wte.weight: 1 of 3007 elements differ, by at most 4, "
               "cosine 0.600000");
+  assert_int_equal(checkpoint_diff(a, b, true, to, &same), STATUS_OK);
+  expect_line("\"left_norm\": 3,");
+  expect_line("\"right_norm\": 5,");
   end_printing(to);
   mem_free(a);
   mem_free(b);
