@@ -748,6 +748,9 @@ static void bench_shape(int64_t m, int64_t n, int64_t k)
   turned.transposed = turned_blocks.transposed = true;
   turned.code = take((size_t)(m * k));
   turned.scale = take((size_t)(m * k) / 32);
+  struct fp8_quantise both = tiles;
+  both.turned = turned.code;
+  both.turned_scale = turned.scale;
   turned_blocks.code = take((size_t)(n * k));
   turned_blocks.scale = take((size_t)scales_of(k, n, true) * sizeof(float));
   const struct matmul bf16 = {.m = m,
@@ -775,14 +778,16 @@ static void bench_shape(int64_t m, int64_t n, int64_t k)
                  tiled = seconds_of(run_product, &gradient),
                  straight = seconds_of(run_quantise, &tiles),
                  across = seconds_of(run_quantise, &turned),
+                 together = seconds_of(run_quantise, &both),
                  weight = seconds_of(run_quantise, &blocks),
                  weight_across = seconds_of(run_quantise, &turned_blocks);
     printf("%6lld x %6lld x %6lld: TFLOP/s bf16 %.0f, 1x128 by 128x128 %.0f, 1x128 by 1x128 to "
-           "fp32 %.0f; GB/s of tiles %.0f, transposed %.0f, blocks %.0f, transposed %.0f\n",
+           "fp32 %.0f; GB/s of tiles %.0f, transposed %.0f, both %.0f, blocks %.0f, transposed "
+           "%.0f\n",
            (long long)m, (long long)n, (long long)k, flops / plain * 1e-12, flops / coded * 1e-12,
            flops / tiled * 1e-12, 3e-9 * (double)(m * k) / straight,
-           3e-9 * (double)(m * k) / across, 3e-9 * (double)(n * k) / weight,
-           3e-9 * (double)(n * k) / weight_across);
+           3e-9 * (double)(m * k) / across, 4e-9 * (double)(m * k) / together,
+           3e-9 * (double)(n * k) / weight, 3e-9 * (double)(n * k) / weight_across);
     fflush(stdout);
   }
   void *const all[] = {
@@ -794,6 +799,61 @@ static void bench_shape(int64_t m, int64_t n, int64_t k)
   drop(&w);
 }
 
+struct gradient {
+  struct fp8_swiglu op;
+  struct fp8_quantise plain, turned;
+};
+
+/* In bf16, coded by two passes. */
+static enum status run_apart(const void *arg)
+{
+  const struct gradient *g = arg;
+  enum status status = gpu->ops->swiglu_backward(gpu_lane, g->op.rows, g->op.F, g->op.gu, g->op.dy,
+                                                 (void *)g->plain.x, NULL);
+  if (!status)
+    status = gpu->ops->fp8_quantise(gpu_lane, &g->plain);
+  return status ? status : gpu->ops->fp8_quantise(gpu_lane, &g->turned);
+}
+
+static enum status run_coded(const void *arg)
+{
+  const struct gradient *g = arg;
+  return gpu->ops->swiglu_backward_coded(gpu_lane, &g->op);
+}
+
+static void bench_gradient(int64_t rows, int64_t F)
+{
+  const int64_t n = rows * 2 * F;
+  struct twin gu = numbers(n, 1, false, 0), dy = numbers(rows * F, 1, false, 0);
+  void *dgu = take((size_t)n * BF16);
+  struct gradient g = {.op = {.rows = rows,
+                              .F = F,
+                              .gu = gu.there,
+                              .dy = dy.there,
+                              .code = take((size_t)n),
+                              .scale = take((size_t)n / 32),
+                              .turned = take((size_t)n),
+                              .turned_scale = take((size_t)n / 32)},
+                       .plain = {.rows = rows, .columns = 2 * F, .ld = 2 * F, .x = dgu}};
+  g.turned = g.plain;
+  g.turned.transposed = true;
+  g.plain.code = g.op.code;
+  g.plain.scale = g.op.scale;
+  g.turned.code = g.op.turned;
+  g.turned.scale = g.op.turned_scale;
+  for (int round = 0; round < ROUNDS; round++) {
+    const double apart = seconds_of(run_apart, &g), coded = seconds_of(run_coded, &g);
+    printf("SwiGLU's gradient, %lld x %lld: microseconds in three passes %.0f, in one %.0f\n",
+           (long long)rows, (long long)F, 1e6 * apart, 1e6 * coded);
+    fflush(stdout);
+  }
+  void *const all[] = {dgu, g.op.code, g.op.scale, g.op.turned, g.op.turned_scale};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    gpu->ops->release(gpu, all[i]);
+  drop(&gu);
+  drop(&dy);
+}
+
 static int bench(void)
 {
   static const int64_t shapes[][3] = {
@@ -801,6 +861,9 @@ static int bench(void)
       {8192, 4096, 14336}, {16384, 1152, 896},   {16384, 9728, 896},   {16384, 896, 4864}};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
     bench_shape(shapes[i][0], shapes[i][1], shapes[i][2]);
+  bench_gradient(4096, 18944);
+  bench_gradient(4096, 14336);
+  bench_gradient(8192, 4864);
   return 0;
 }
 
