@@ -28,7 +28,7 @@ struct values {
 static const struct option table[] = {
     {"prompt", OPTION_STRING, AT(prompt), "", .text = "Text to continue. Empty: a new document."},
     {"prompt_file", OPTION_STRING, AT(prompt_file), "", .text = "File with the text to continue."},
-    {"ids", OPTION_STRINGS, AT(ids), "none",
+    {"ids", OPTION_STRINGS, AT(ids), "none", .rare = true,
      .text = "Token ids to continue, instead of a text. The given ids are printed on one line, the "
              "new ids on the next."},
     {"interactive", OPTION_BOOL, AT(interactive), "false",
@@ -51,7 +51,7 @@ static const struct option table[] = {
      .text = "Tokenizer, if it is not the model's own. It is bytes, gpt2, or a folder with "
              "tokenizer.json or with vocab.json and merges.txt. Empty: the tokenizer of the model "
              "folder or of the training data."},
-    {"tokenizer_dir", OPTION_STRING, AT(tokenizer_dir), "",
+    {"tokenizer_dir", OPTION_STRING, AT(tokenizer_dir), "", .rare = true,
      .text = "Folder with vocab.json and merges.txt. For tokenizer=gpt2 and for data whose folder "
              "does not have these files."},
     {.name = NULL},
@@ -333,8 +333,7 @@ static enum status run(const struct arguments *arguments)
 
 const struct command command_generate = {
     .name = "generate",
-    .usage = "CHECKPOINT|RUN_FOLDER|DECK|MODEL_FOLDER [prompt=TEXT] [--interactive] [tokens=N] "
-             "[temperature=X] [top_k=K] [top_p=P] [seed=N]",
+    .usage = "CHECKPOINT|RUN_FOLDER|DECK|MODEL_FOLDER [key=value ...]",
     .summary = "continue a prompt with a trained model",
     .text = "Text is printed as it is generated. The same source, options and seed give the same "
             "text on any number of ranks. MODEL_FOLDER is a Hugging Face model folder.\n"

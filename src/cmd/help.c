@@ -25,13 +25,23 @@ static int rare_options(const struct option *option)
   return n;
 }
 
+/* Bytes of the first `lines` lines. */
+static int head_of(const char *text, int lines)
+{
+  const char *at = text;
+  for (; lines > 0 && *at; lines--)
+    at += strcspn(at, "\n") + 1;
+  return (int)(at - text);
+}
+
 static void print_pointers(const struct command *command, bool shorter)
 {
-  printf("\nExamples:\n%s\n", command->examples);
+  const char *examples = command->examples;
+  printf("\nExamples:\n%.*s\n", head_of(examples, shorter ? 2 : INT_MAX), examples);
   if (command->takes_deck)
-    printf("Deck keys:     sluice help keys [SECTION|KEY|WORD]\n");
+    printf("Deck keys:  sluice help keys [SECTION|KEY|WORD]\n");
   if (shorter)
-    printf("More help:     sluice %s --help\n", command->name);
+    printf("More help:  sluice %s --help\n", command->name);
 }
 
 static void print_exit_codes(int columns)
@@ -129,18 +139,15 @@ enum status help_print_keys(const char *part)
 void help_print_all(const struct command *const list[])
 {
   printf("usage: sluice SUBCOMMAND ...\n"
-         "       mpirun -n RANKS sluice SUBCOMMAND ...\n\n"
-         "Sluice trains transformer language models, sharded over MPI ranks.\n\nSubcommands:\n");
+         "       mpirun -n RANKS sluice SUBCOMMAND ...\n\n");
   for (int i = 0; list[i]; i++)
     printf("  %-10s %s\n", list[i]->name, list[i]->summary);
-  printf("\nHelp:\n"
-         "  sluice SUBCOMMAND -h                 options and examples\n"
-         "  sluice SUBCOMMAND --help             all about a subcommand\n"
+  printf("\n"
+         "  sluice SUBCOMMAND -h                 options and two examples, or --help\n"
          "  sluice help keys [SECTION|KEY|WORD]  the keys of a deck\n"
          "  sluice schema                        JSON Schema of decks, for editors\n"
          "  sluice completion bash|zsh|fish      completion for a shell\n"
-         "  sluice --exit-codes                  exit codes and their meaning\n"
-         "  sluice --version                     version, libraries and configuration\n");
+         "  sluice --version | --exit-codes      libraries of the build; exit codes\n");
 }
 
 void version_print(void)

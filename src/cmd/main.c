@@ -180,6 +180,12 @@ static int dispatch(int argc, char **argv)
     version_print();
     return 0;
   }
+  const bool is_word =
+      !strcmp(name, "help") || !strcmp(name, "completion") || !strcmp(name, "schema");
+  if (is_word && (wants(argc, argv, 2, "-h") || wants(argc, argv, 2, "--help"))) {
+    help_print_all(commands);
+    return 0;
+  }
   if (!strcmp(name, "--exit-codes"))
     return print_exit_codes(argc > 2 ? argv[2] : NULL);
   if (!strcmp(name, "help"))

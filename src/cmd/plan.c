@@ -486,8 +486,7 @@ static enum status run(const struct arguments *arguments)
 
 const struct command command_plan = {
     .name = "plan",
-    .usage = "DECK [--ranks P] [--rank R] [--mode train|eval|generate] [--gpu NAME|SIZE] [--host "
-             "SIZE] [--rates FILE] [key=value ...]",
+    .usage = "DECK [--ranks P] [--gpu NAME|SIZE] [key=value ...]",
     .summary = "print and verify the schedule of a step and its memory",
     .text =
         "Needs neither MPI nor the memory of the model. It prints the instructions with their "

@@ -120,7 +120,7 @@ def deck_keys(sluice):
 
 def commands(sluice):
     help_text = ask(sluice, "--help")
-    names = re.findall(r"^  ([a-z]+)  +\S", help_text[help_text.index("Subcommands:") :], re.M)
+    names = re.findall(r"^  ([a-z]+)  +\S", help_text, re.M)
     page = [NOTE, "# Commands\n"]
     page.append(
         wrap(
