@@ -61,6 +61,13 @@ pages = \
 	doc/measurements/scaling.md \
 	doc/measurements/speed.md \
 	doc/measurements/step.md \
+	doc/measurements/tables/index.md \
+	doc/measurements/tables/memory.md \
+	doc/measurements/tables/offload.md \
+	doc/measurements/tables/prediction.md \
+	doc/measurements/tables/scale.md \
+	doc/measurements/tables/speed.md \
+	doc/measurements/tables/step.md \
 	doc/reference/checkpoint.md \
 	doc/reference/commands.md \
 	doc/reference/deck-keys.md \
@@ -79,10 +86,13 @@ pages = \
 	doc/tutorials/quickstart.md
 images = \
 	doc/images/attention.svg \
+	doc/images/gpu-limits.svg \
+	doc/images/host.svg \
 	doc/images/memory.svg \
 	doc/images/offload.svg \
 	doc/images/prediction.svg \
 	doc/images/report.png \
+	doc/images/scale.svg \
 	doc/images/scaling.svg \
 	doc/images/site.png \
 	doc/images/speed.svg \

@@ -7,7 +7,7 @@ need python3
 tables=$top_srcdir/tests/peers/offload_table.py
 python3 "$tables" --check || die "a page or plot of doc/measurements is not what was measured"
 
-for name in speed memory busy exposed forecast sweep rates adam io saves; do
+for name in summary accuracy speed memory busy exposed forecast sweep rates adam io saves; do
   printf 'Before %s.\n<!-- measured: %s -->\nold\n<!-- end -->\n' $name $name
 done > page.md
 cp page.md empty.md
@@ -62,6 +62,9 @@ forecast() {
 fill() { python3 "$tables" --doc page.md "$@" made.jsonl; }
 fill || die "tables"
 has() { grep -qxF -e "$1" page.md || { cat page.md >&2; die "no line: $1"; }; }
+has '| qwen7b-offload-clip | made | 9.0k | – | 10.0 | 0.0 | 100.0 |'
+has '| rows | 4 | 2 | 12.5% | 20.0% | 1 |'
+has '| tiers and transfers | 4 | 1 | 10.0% | 10.0% | 1 |'
 has '| qwen7b-memory | 4 | 10.0k | 100.0% | – |'
 has '| qwen7b-offload | 4 | 9.8k | 97.5% | 4.9k |'
 has '| qwen7b-offload-clip | 2 | 9.0k | – | – |'

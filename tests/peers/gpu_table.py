@@ -160,9 +160,19 @@ def main_rows(measured):
     return by_machine(measured, [*MAIN, *others])
 
 
-def speed_table(measured, a):
+def short_rows(measured):
+    """The main ones, each of one machine: of one that ran the peer too, and there the fastest."""
+    best_of = {}
+    for machine, key in by_machine(measured, MAIN):
+        rank = machine.has_peer(key), machine.our(key, "tokens_per_s_rank") or 0
+        if key not in best_of or rank > best_of[key][0]:
+            best_of[key] = rank, machine
+    return [(machine, key) for key, (_, machine) in best_of.items()]
+
+
+def speed_table(measured, a, chosen=main_rows):
     rows = []
-    for machine, key in main_rows(measured):
+    for machine, key in chosen(measured):
         speed, flops, theirs = (
             machine.our(key, "tokens_per_s_rank"),
             machine.our(key, "model_gflops_rank"),
@@ -199,9 +209,9 @@ def gib(value):
     return text(value / GIB if value else None, ".1f")
 
 
-def memory_table(measured, a):
+def memory_table(measured, a, chosen=main_rows):
     rows = []
-    for machine, key in main_rows(measured):
+    for machine, key in chosen(measured):
         ours = machine.our(key, "planned_device_bytes") or machine.our(key, "planned_bytes")
         if ours is None:  # a training run's steps say nothing of memory
             continue
@@ -479,6 +489,8 @@ def graphs_table(paths):
 def content(name, measured, traces, a):
     tables = {"speed": speed_table, "memory": memory_table, "weak": weak_table}
     word, *rest = name.split()
+    if word in ("speed", "memory") and rest == ["main"]:
+        return tables[word](measured, a, short_rows)
     if word == "where" and len(rest) == 1:
         return where_table(traces.get(rest[0]))
     if word == "classes" and len(rest) == 1:
@@ -629,6 +641,36 @@ def attention_plot(paths):
     )
 
 
+# Operations of the 7B model in the plot of limits: what bench_ops calls them, and the label.
+LIMITED = {
+    "gate and up forward": "gate and up: products",
+    "projection forward": "projection: products",
+    "down weight": "down: products",
+    "attention forward": "attention: products",
+    "swiglu": "SwiGLU: memory",
+    "norm of a sum": "RMSNorm: memory",
+    "adamw": "AdamW: memory",
+}
+
+
+def limits_plot(paths, a):
+    """What bench_ops printed, as shares of the matrix peak or of the rate of a copy."""
+    limits, found = {"TFLOP/s": a.peak, "GB/s": a.bandwidth * 1e3}, {}
+    for path in paths:
+        for name, rate, unit in re.findall(
+            r"^(?:qwen2.5_7b|any) +(\S.*?) +[\d.]+ us +([\d.]+) (TFLOP/s|GB/s)\b",
+            pathlib.Path(path).read_text(),
+            re.MULTILINE,
+        ):
+            found.setdefault(name, float(rate) / limits[unit] * 100)
+    return plots.bars(
+        "Operations of Qwen2.5 7B on one H200, in % of the rate that limits them",
+        ["matrix peak for products, rate of a copy for memory"],
+        [(label, [found[name]]) for name, label in LIMITED.items()],
+        lambda value: f"{value:.0f} %",
+    )
+
+
 PAGES = [
     "measurements/speed.md",
     "measurements/memory.md",
@@ -636,6 +678,9 @@ PAGES = [
     "measurements/step.md",
     "measurements/attention.md",
     "measurements/gpu-limits.md",
+    "measurements/tables/speed.md",
+    "measurements/tables/memory.md",
+    "measurements/tables/step.md",
     "howto/mpi.md",
 ]
 
@@ -697,14 +742,14 @@ def main():
             a.check,
         )
     if not a.doc:
+        h200 = [path for path in a.operations if pathlib.Path(path).stem == "ops-h200"]
         drawn = {
             "speed": speed_plot(measured),
             "memory": memory_plot(measured),
             "scaling": weak_plot(measured),
             "step": classes_plot(traces),
-            "attention": attention_plot(
-                path for path in a.operations if pathlib.Path(path).stem == "ops-h200"
-            ),
+            "attention": attention_plot(h200),
+            "gpu-limits": limits_plot(h200, a),
         }
         for name, plot in drawn.items():
             write_or_check(doc / "images" / f"{name}.svg", plot, a.check)

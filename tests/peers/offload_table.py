@@ -199,6 +199,43 @@ def memory_table(measured):
     )
 
 
+def seven(measured):
+    """(machine, row) of the 7B rows on 2 GPUs: each row on the machine where it is fastest."""
+    for row in [name for name in ROWS if name.startswith("qwen7b")] + ["qwen7b-offload-nvme"]:
+        there = [
+            machine for machine in measured.machines if machine.bench((row, 2), "tokens_per_s_rank")
+        ]
+        if there:
+            yield max(there, key=lambda m: m.bench((row, 2), "tokens_per_s_rank")), row
+
+
+def summary_table(measured):
+    rows = []
+    for machine, row in seven(measured):
+        speed = machine.bench((row, 2), "tokens_per_s_rank")
+        rows.append(
+            [
+                row,
+                pathlib.Path(machine.files[0]).stem,
+                thousands(speed),
+                share(speed, machine.bench((YARDSTICK, 2), "tokens_per_s_rank")),
+                gib(machine.bench((row, 2), "planned_device_bytes")),
+                gib(machine.bench((row, 2), "device_bytes")),
+                gib(machine.bench((row, 2), "node_host_bytes")),
+            ]
+        )
+    head = [
+        "row",
+        "file",
+        "tokens/s per GPU",
+        f"of {YARDSTICK}",
+        "GPU planned, GiB",
+        "GPU in use, GiB",
+        "host of the node planned, GiB",
+    ]
+    return table(head, rows or [["–"] * len(head)])
+
+
 def busy_table(measured):
     rows = []
     for machine, key in measured.all_rows():
@@ -279,6 +316,32 @@ def sweep_table(measured):
         for machine, key in measured.rows([*SWEEP, *others])
     ]
     return table(["params", "grads", "activations", "moments", *FORECAST_HEAD], rows)
+
+
+def accuracy_table(measured):
+    """Predicted over measured steps, by the number of GPUs."""
+    off = {}
+    for machine in measured.machines:
+        for kind, name, gpus in sorted(machine.runs):
+            step = machine.bench((name, gpus), "step_s")
+            predicted = machine.median("forecast", (name, gpus), "step_s")
+            if kind == "forecast" and step and predicted:
+                which = "tiers and transfers" if name.startswith("sweep/") else "rows"
+                off.setdefault((which, gpus), []).append(abs(predicted / step - 1))
+    rows = [
+        [
+            which,
+            str(gpus),
+            str(len(errors)),
+            f"{statistics.mean(errors):.1%}",
+            f"{max(errors):.1%}",
+            str(sum(error <= FORECAST for error in errors)),
+        ]
+        for (which, gpus), errors in sorted(off.items())
+    ]
+    head = ["predictions of", "GPUs", "number", "mean error", "largest error"]
+    head.append(f"within {FORECAST:.0%}")
+    return table(head, rows or [["–"] * len(head)])
 
 
 RATES = {
@@ -418,6 +481,8 @@ def saves_table(measured):
 
 
 TABLES = {
+    "summary": summary_table,
+    "accuracy": accuracy_table,
     "speed": speed_table,
     "memory": memory_table,
     "busy": busy_table,
@@ -438,21 +503,13 @@ def content(name, measured):
 
 
 def offload_plot(measured):
-    """Tokens per second of the 7B rows on 2 GPUs over their GPU memory, best machine."""
+    """Tokens per second of the 7B rows on 2 GPUs, with their GPU memory."""
     groups = []
-    for row in [name for name in ROWS if name.startswith("qwen7b")] + ["qwen7b-offload-nvme"]:
-        there = [
-            machine for machine in measured.machines if machine.bench((row, 2), "tokens_per_s_rank")
-        ]
-        if there:
-            speed = max(machine.bench((row, 2), "tokens_per_s_rank") for machine in there)
-            memory = min(machine.bench((row, 2), "planned_device_bytes") / GIB for machine in there)
-            groups.append(
-                (
-                    f"{row.removeprefix('qwen7b-').removeprefix('offload-')}, {memory:.0f} GiB",
-                    [speed / 1e3],
-                )
-            )
+    for machine, row in seven(measured):
+        name = row.removeprefix("qwen7b-").removeprefix("offload-")
+        memory = machine.bench((row, 2), "planned_device_bytes") / GIB
+        speed = machine.bench((row, 2), "tokens_per_s_rank")
+        groups.append((f"{name}, {memory:.0f} GiB", [speed / 1e3]))
     return plots.bars(
         "Qwen2.5 7B on 2 GPUs: thousand tokens per second and GPU; GiB: planned GPU memory",
         ["Sluice"],
@@ -478,7 +535,29 @@ def forecast_plot(measured):
     )
 
 
-PAGES = ["measurements/offload.md", "measurements/prediction.md", "measurements/host.md"]
+def host_plot(measured):
+    """AdamW, and the store on NVMe, as shares of what the machine does."""
+    groups = []
+    for r in measured.alone.get("bench_adam", []):
+        groups.append((f"AdamW, {r['moments']} state", [r["share"] * 100]))
+    for number, r in enumerate(measured.alone.get("bench_io", []), 1):
+        groups.append((f"NVMe writes, run {number}", [r["write_share"] * 100]))
+        groups.append((f"NVMe reads, run {number}", [r["read_share"] * 100]))
+    return plots.bars(
+        "In % of the same loads and stores without arithmetic, or of direct I/O",
+        ["Sluice"],
+        groups,
+        lambda value: f"{value:.0f} %",
+    )
+
+
+PAGES = [
+    "measurements/offload.md",
+    "measurements/prediction.md",
+    "measurements/host.md",
+    "measurements/tables/offload.md",
+    "measurements/tables/prediction.md",
+]
 
 
 def main():
@@ -502,6 +581,7 @@ def main():
         for name, plot in {
             "offload": offload_plot(measured),
             "prediction": forecast_plot(measured),
+            "host": host_plot(measured),
         }.items():
             write_or_check(doc / "images" / f"{name}.svg", plot, a.check)
 

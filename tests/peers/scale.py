@@ -2,9 +2,9 @@
 """Checks the forecasts of `sluice plan` against published training runs.
 
   scale.py SLUICE        predicts every row, into doc/measured/scale-predicted.txt
-  scale.py --check       exits with 1 if doc/measurements/scale.md differs from the files
+  scale.py --check       exits with 1 if pages or plot of doc/measurements differ from the files
   scale.py --sample SLUICE   predicts some rows again, and exits with 1 if they differ
-  scale.py               writes doc/measurements/scale.md
+  scale.py               writes doc/measurements/scale.md, tables/scale.md and the plot
 
 The rows are in doc/measured/scale-published.csv. Only rows of one node calibrate, and a third of
 all rows is never seen by calibration. The rule is hidden(). Rates of links, latencies, contention
@@ -23,12 +23,14 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 sys.dont_write_bytecode = True  # nothing is left beside the source
+import plots
 from gpu_table import MARKED, table, write_or_check
 
 TOP = pathlib.Path(__file__).resolve().parents[2]
 ROWS = TOP / "doc/measured/scale-published.csv"
 PREDICTED = TOP / "doc/measured/scale-predicted.txt"
-PAGE = TOP / "doc/measurements/scale.md"
+PAGES = [TOP / "doc/measurements/scale.md", TOP / "doc/measurements/tables/scale.md"]
+PLOT = TOP / "doc/images/scale.svg"
 
 # CONTENTION was set after a trial that had shown errors of rows of several nodes.
 LATENCY_US = {"node": 3.4, "net": 14.0}  # NCCL 2.19 src/graph/tuning.cc, hwLat: ring, Simple
@@ -81,6 +83,7 @@ STRATEGIES = {
 }
 NODE = 8  # GPUs
 NEIGHBOURS = 3
+NEAR = 0.15  # points that are further off are hollow
 
 
 class Row:
@@ -421,7 +424,29 @@ def all_rows(rows, lines):
     return table(head.split(), cells)
 
 
-def make_page(check):
+def plot(rows, lines):
+    role, _ = roles(rows)
+    points = [
+        (
+            lines[r.number]["step_s"],
+            r.step_s,
+            ("several nodes" if r.nodes > 1 else "one node")
+            + (", hidden" if role[r.number] == "hidden" else ""),
+        )
+        for r in rows
+        if r.number in lines
+    ]
+
+    def inside(predicted, measured):
+        return abs(predicted / measured - 1) <= NEAR
+
+    count = sum(inside(x, y) for x, y, _ in points)
+    title = f"Time of a step: {count} of {len(points)} predictions within {NEAR:.0%}"
+    ticks = [0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500]
+    return plots.scatter(title, "predicted, s", "measured, s", points, inside, ticks)
+
+
+def make_pages(check):
     rows = read_rows()
     commit, lines = read_predicted()
     parts = {
@@ -431,9 +456,10 @@ def make_page(check):
         "losses": losses(rows, lines),
         "rows": all_rows(rows, lines),
     }
-    old = PAGE.read_text(encoding="utf-8")
-    new = MARKED.sub(lambda m: m[1] + parts[m[2]] + m[4], old)
-    write_or_check(PAGE, new, check)
+    for page in PAGES:
+        old = page.read_text(encoding="utf-8")
+        write_or_check(page, MARKED.sub(lambda m: m[1] + parts[m[2]] + m[4], old), check)
+    write_or_check(PLOT, plot(rows, lines), check)
     return 0
 
 
@@ -441,7 +467,7 @@ def main(words):
     if words[:1] == ["--sample"]:
         return sample(words[1])
     if words[:1] == ["--check"] or not words:
-        return make_page(bool(words))
+        return make_pages(bool(words))
     predict_all(words[0])
     return 0
 
