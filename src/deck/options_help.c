@@ -19,7 +19,7 @@ static void range_text(const struct option *option, char *out, size_t size)
 {
   if (option->most > 0 && option->most <= TOLD_MOST)
     snprintf(out, size, ", %.10g to %.10g", option->least, option->most);
-  else if (option->least > 0 && !options_is_size(option))
+  else if (option->least >= 0 && !options_is_size(option))
     snprintf(out, size, ", at least %.10g", option->least);
   else
     snprintf(out, size, "%s", "");
@@ -68,7 +68,7 @@ static void describe(const struct option *option, char *out, size_t size)
   if (!option->value)
     snprintf(out, size, "%s; required", type);
   else if (!*option->value || !strcmp(option->value, "[]"))
-    snprintf(out, size, "%s%s%s; empty by default", type, *unit ? " of " : "", unit);
+    snprintf(out, size, "%s%s%s; empty by default", type, *unit ? ", in " : "", unit);
   else
     snprintf(out, size, "%s; default %s%s%.*s", type, option->value, *unit ? " " : "",
              unit_length(unit, one), unit);

@@ -20,6 +20,9 @@ for line in '^### [a-z0-9_]*\.' '^- type: .' '^- default: .' '^- example: `.'; d
   test "$(grep -c "$line" "$reference/deck-keys.md")" = "$keys" || die "not $keys lines of $line"
 done
 
+! grep -nE '^- type: (integer|number|list of [0-9]+ [a-z]+)$' "$reference/deck-keys.md" ||
+  die "a number has no range"
+
 # The check fires on a page that differs.
 mkdir -p "$dir/tests/docs" "$dir/doc/reference"
 cp "$here/tests/docs/generate.py" "$dir/tests/docs"
