@@ -15,7 +15,10 @@ root_doc = "index"
 exclude_patterns = ["html", "man"]
 myst_heading_anchors = 4
 nitpicky = True
+highlight_language = "none"
 html_theme = "furo" if importlib.util.find_spec("furo") else "alabaster"
+if html_theme == "alabaster":  # lines of 100 columns fit
+    html_theme_options = {"page_width": "1240px", "sidebar_width": "260px"}
 html_title = "Sluice " + release
 html_copy_source = False
 html_show_sphinx = False
