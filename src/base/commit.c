@@ -3,3 +3,4 @@
 #include "build_commit.h"
 
 const char sluice_commit[] = BUILD_COMMIT;
+const char sluice_date[] = BUILD_DATE;

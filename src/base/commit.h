@@ -6,4 +6,7 @@
  * git checkout nor an archive of make dist. */
 extern const char sluice_commit[];
 
+/* The date of this commit as 2026-11-25. Empty: unknown. */
+extern const char sluice_date[];
+
 #endif

@@ -43,4 +43,4 @@ src/base/commit.$(OBJEXT): build_commit.h
 always:
 
 dist-hook: build_commit.h
-	sed 's/.*"\(.*\)"/\1/' build_commit.h >$(distdir)/commit.txt
+	sed 's/.*"\(.*\)"/\1/' build_commit.h | paste -s -d ' ' >$(distdir)/commit.txt

@@ -164,6 +164,7 @@ void version_print(void)
   };
   printf("sluice %s\n", PACKAGE_VERSION);
   printf("  %-10s %s\n", "commit", sluice_commit);
+  printf("  %-10s %s\n", "date", *sluice_date ? sluice_date : "unknown");
   printf("  %-10s %s\n", "configure",
          *SLUICE_CONFIGURE_ARGS ? SLUICE_CONFIGURE_ARGS : "(no arguments)");
   printf("  %-10s %s %s\n", "compiler", SLUICE_CC, SLUICE_CFLAGS);

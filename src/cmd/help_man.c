@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/commit.h"
 #include "base/prose.h"
 #include "base/status.h"
 #include "cmd/help.h"
@@ -34,7 +35,7 @@ static void print_man_title(const char *name, int section)
   printf(".TH ");
   for (; *name; name++)
     putchar(toupper((unsigned char)*name));
-  printf(" %d \"\" \"Sluice %s\" \"%s\"\n", section, PACKAGE_VERSION,
+  printf(" %d \"%s\" \"Sluice %s\" \"%s\"\n", section, sluice_date, PACKAGE_VERSION,
          section == 1 ? "User Commands" : "File Formats");
 }
 

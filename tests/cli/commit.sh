@@ -14,8 +14,15 @@ says() {
   test "$(commit_of "$1")" = "$2" || die "the commit of $1 is '$(commit_of "$1")', not '$2'"
 }
 
+# dated TREE DATE
+dated() {
+  date=$(sed -n 's/^#define BUILD_DATE "\(.*\)"$/\1/p' "$1.h")
+  test "$date" = "$2" || die "the date of $1 is '$date', not '$2'"
+}
+
 mkdir plain
 says plain unknown
+dated plain ''
 if command -v git > git.path; then
   made() {
     git -C made -c user.name=a -c user.email=a@b "$@" > git.out 2>&1 || {
@@ -27,6 +34,7 @@ if command -v git > git.path; then
   made commit -q -m one
   first=$(git -C made rev-parse --short=12 HEAD)
   says made "$first"
+  dated made "$(git -C made log -1 --format=%cs)"
   # Equal headers stay, and so does what is built from them.
   touch -d '2001-01-01' made.h
   says made "$first"
@@ -49,6 +57,10 @@ if command -v git > git.path; then
   git init -q outer
   echo 0123456789ab > outer/inner/commit.txt
   says outer/inner 0123456789ab
+  dated outer/inner ''
+  echo 0123456789ab 2001-02-03 > outer/inner/commit.txt
+  says outer/inner 0123456789ab
+  dated outer/inner 2001-02-03
   rm outer/inner/commit.txt outer/inner.h
   says outer/inner unknown
 fi
@@ -57,7 +69,7 @@ fails 2 "usage: src/base/commit.sh SOURCE HEADER" sh "$top_srcdir/src/base/commi
 # The program was built from this tree.
 commit=$("$SLUICE" --version | sed -n 's/^  commit  *//p')
 if test -e "$top_srcdir/commit.txt"; then
-  test "$commit" = "$(cat "$top_srcdir/commit.txt")" || die "--version says '$commit'"
+  test "$commit" = "$(cut -d ' ' -f 1 "$top_srcdir/commit.txt")" || die "--version says '$commit'"
 elif test -e "$top_srcdir/.git" && git -C "$top_srcdir" rev-parse HEAD > head.txt 2>&1; then
   case $(cat head.txt) in
   "${commit%-dirty}"*) ;;

@@ -95,6 +95,9 @@ for page in "" keys $(cat commands); do
     grep -q '^\.TH .* 1 ' page.man || die "the page of $page is not in section 1"
     ;;
   esac
+  date=$("$SLUICE" --version | sed -n 's/^  date  *//p')
+  grep -q "^\.TH [A-Z-]* [15] \"${date#unknown}\" " page.man ||
+    die "the page of '$page' has no date"
   for section in EXAMPLES FILES ENVIRONMENT 'EXIT STATUS'; do
     grep -qx "\.SH $section" page.man || die "the page of '$page' has no $section"
   done
