@@ -2,9 +2,10 @@
 """tests/docs/tutorial.py PAGE FOLDER [--write]: runs the commands of a tutorial in FOLDER.
 
 Blocks of ```sh are run by the shell, one after the other. A block of ```text after one shows parts
-of its output. Each line of it must come in this order in the output. Numbers count as equal, and
-`...` stands for anything. --write fills empty blocks with the output. Blocks of ```bash are not
-run, but a deck in `sluice train DECK KEY=VALUE` must be accepted with these keys.
+of its output. Each line of it must come in this order in the output. Numbers count as equal, except
+those of steps, and `...` stands for anything. --write fills empty blocks with the output, and
+renews the numbers of the others. Blocks of ```bash are not run, but a deck in `sluice train DECK
+KEY=VALUE` must be accepted with these keys.
 """
 
 import pathlib
@@ -12,11 +13,13 @@ import re
 import subprocess
 import sys
 
+LETTERS = str.maketrans("0123456789", "ABCDEFGHIJ")
 NUMBER = r"-?\d+(?:[.:,]\d+)*(?:e[-+]?\d+)?"
 
 
 def mask(line):
-    """The line without its numbers, and with single blanks."""
+    """The line without its numbers, except those of steps, and with single blanks."""
+    line = re.sub(r"step[ -]\d+(/\d+)?", lambda m: m[0].translate(LETTERS), line)
     return " ".join(re.sub(NUMBER, "#", line).split())
 
 
@@ -39,17 +42,47 @@ def run(commands, folder):
     return done.stdout.replace("\r", "\n")
 
 
+def renewed(shown, line):
+    """The shown line with the numbers of the line of the output."""
+    if "..." not in shown:
+        return line.rstrip()
+    indent = shown[: len(shown) - len(shown.lstrip())]
+    parts = [re.split(f"({NUMBER})", part) for part in re.split(r"(\.\.\.)", shown.strip())]
+    flat = [piece for part in parts for piece in part if piece]
+    kinds = [
+        "(.*)" if p == "..." else f"({NUMBER})" if re.fullmatch(NUMBER, p) else blanks(p)
+        for p in flat
+    ]
+    found = iter(re.fullmatch("".join(kinds), line.strip()).groups())
+    values = [next(found) if kind.startswith("(") else piece for kind, piece in zip(kinds, flat)]
+    return indent + "".join("..." if piece == "..." else v for piece, v in zip(flat, values))
+
+
+def blanks(text):
+    """A pattern that takes any number of blanks where the text has some."""
+    return r"\s+".join(re.escape(word) for word in re.split(r"\s+", text))
+
+
 def compare(shown, output, commands):
-    rest = [mask(line) for line in output.splitlines()]
-    for line in filter(None, map(str.strip, shown.splitlines())):
+    """Each shown line is in the output, in this order. Returns the lines with renewed numbers."""
+    rest, lines = output.splitlines(), []
+    for line in shown.splitlines():
+        if not line.strip():
+            lines.append(line)
+            continue
         wanted = re.compile(pattern(line) + "$")
-        while rest and not wanted.match(rest[0]):
+        while rest and not wanted.match(mask(rest[0])):
             rest.pop(0)
         if not rest:
             sys.exit(
                 f"this line of the tutorial is not in the output, or not there:\n{line}\n"
                 f"commands:\n{commands}\noutput:\n{output}"
             )
+        if line.strip() == "...":
+            lines.append(line)
+        else:
+            lines.append(renewed(line, rest.pop(0)))
+    return "\n".join(lines) + "\n"
 
 
 def check_deck(commands, folder):
@@ -83,7 +116,7 @@ def main():
             if not block and len(sys.argv) == 4:
                 pieces[i + 1] = output
             elif block:
-                compare(block, output, commands)
+                pieces[i + 1] = compare(block, output, commands)
             else:
                 sys.exit(f"an empty block in {page}")
             output = None
