@@ -14,6 +14,8 @@ AC_ARG_WITH([cudnn-frontend],
   [], [with_cudnn_frontend=guess])
 AS_CASE([$with_cuda_arch], [""|yes|no],
   [AC_MSG_ERROR([--with-cuda-arch=$with_cuda_arch: say 90a,80 or the like])])
+AC_DEFINE_UNQUOTED([SLUICE_CUDA_ARCH], ["$with_cuda_arch"],
+  [Compute capabilities of the kernels, if there are any.])
 
 sluice_program_cflags=$SLUICE_DEPS_CFLAGS
 # nvcc reports the folder of its toolkit. CUDA_CFLAGS and CUDA_LIBS, if the user sets them, replace

@@ -252,7 +252,7 @@ static enum status check_values(const struct values *values)
   if (values->ids.n == 0)
     return status_set(
         STATUS_USAGE,
-        "ids holds no token to continue: give one at least, or prompt= for a new document");
+        "ids holds no token to continue: give at least one, or prompt= for a new document");
   if (has_ids(values) && (*values->prompt || *values->prompt_file || values->interactive ||
                           *values->tokenizer || *values->tokenizer_dir))
     return status_set(STATUS_USAGE, "ids cannot be combined with prompt, prompt_file, interactive, "

@@ -171,4 +171,7 @@ void version_print(void)
   printf("  %-10s %s\n", "sanitizer", SLUICE_SANITIZER);
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     printf("  %-10s %s\n", parts[i].what, *parts[i].version ? parts[i].version : "no");
+  if (*SLUICE_VERSION_CUDA)
+    printf("  %-10s %s\n", "kernels", SLUICE_CUDA_ARCH);
+  printf("  %-10s MIT\n", "licence");
 }

@@ -380,8 +380,8 @@ enum status unit_policy_check(const struct plan_input *input)
                       "masters in host memory are sharded: use full_shard or hybrid_shard");
   if (asked->host_state && asked->resident >= input->model->units)
     return status_set(STATUS_USAGE,
-                      "tiers.resident is %lld, but the model has %d units, of which one at least "
-                      "is to be in host memory: lower it, or set tiers.params=device and "
+                      "tiers.resident is %lld, but the model has %d units, of which at least one "
+                      "must be in host memory: lower it, or set tiers.params=device and "
                       "tiers.optimizer=device",
                       (long long)asked->resident, input->model->units);
   if (input->mode == PLAN_TRAIN && ops->matrix &&

@@ -246,7 +246,7 @@ enum status checkpoint_writer_save(struct checkpoint_writer *writer,
 {
   if (writer->pending)
     return status_set(STATUS_INTERNAL,
-                      "a checkpoint is to be saved while another one is being written");
+                      "a checkpoint cannot be saved while another one is being written");
   enum status status = behind ? seek_background(writer) : STATUS_OK;
   if (status)
     return status;

@@ -104,7 +104,7 @@ enum status train_look_around(struct train_run *run, bool under_way, struct trai
     of_any[LEFT_MS] = isfinite(left_s) ? (int64_t)(1e3 * left_s) : INT64_MAX;
   }
   watchdog_enter(job_trainer(run->job), TASK_MEET, NULL, "the meeting of all ranks %s step %lld",
-                 under_way ? "beside" : "after", (long long)(run->step + under_way));
+                 under_way ? "during" : "after", (long long)(run->step + under_way));
   const enum status status = comm_max_i64(run->comm, of_any, N);
   if (status)
     comm_abort(run->comm, status);

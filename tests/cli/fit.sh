@@ -245,7 +245,7 @@ held="tiers.params=host tiers.optimizer=host tiers.activations=recompute tiers.r
   order tiers.resident=0
   llama 2 "" $held tiers.resident=34
 }
-grep -q "tiers.resident is 34, but the model has 34 units, of which one at least is to be in \
+grep -q "tiers.resident is 34, but the model has 34 units, of which at least one must be in \
 host memory" fit.err || { cat fit.err >&2; die "all units are resident"; }
 # By tier.
 llama 0 "78.08 GiB (device 72.82 GiB, host 5.26 GiB): " tiers.activations=keep_host:2
