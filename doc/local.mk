@@ -61,6 +61,7 @@ pages = \
 	doc/measurements/scaling.md \
 	doc/measurements/speed.md \
 	doc/measurements/step.md \
+	doc/measurements/tables/compression.md \
 	doc/measurements/tables/index.md \
 	doc/measurements/tables/memory.md \
 	doc/measurements/tables/offload.md \
@@ -86,6 +87,7 @@ pages = \
 	doc/tutorials/quickstart.md
 images = \
 	doc/images/attention.svg \
+	doc/images/compression.svg \
 	doc/images/gpu-limits.svg \
 	doc/images/host.svg \
 	doc/images/memory.svg \

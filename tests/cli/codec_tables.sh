@@ -53,8 +53,8 @@ cat > pays.txt << 'END'
 {"kind": "bench", "step_p50": 2.5}
 {"kind": "row", "row": "failed", "rate": "10gbit"}
 END
-for name in advice break-even predicted steps refused quality pays; do
-  printf 'Before %s.\n<!-- measured: %s -->\nold\n<!-- end -->\n' $name $name
+for name in advice break-even predicted steps refused quality pays "quality short" "pays short"; do
+  printf 'Before %s.\n<!-- measured: %s -->\nold\n<!-- end -->\n' "$name" "$name"
 done > page.md
 fill() { python3 "$tables" --doc page.md --quality quality.txt runs.jsonl --pays pays.txt "$@"; }
 fill -- made.jsonl || die "tables"
@@ -69,6 +69,7 @@ has '| 1 Gbit/s | full_shard | 3 | 1.05 | 1.00 | 1.25 | 67% |'
 has '| `int4` | off | 8.00 | 400.0 | 160.0 | 120.0 |'
 has '| no_shard | bf16 | `int4` | no sense |'
 has '| 10 Gbit/s | `a-int8-int4` | 2.0000 | 1.8000 | 0.90 | `a-bf16` | 2.00 |'
+has '| `a-int8-int4` | 10 Gbit/s | 4.000 | 2.000 | 2.00 | 0.90 |'
 grep -q failed page.md && die "a row without a step"
 has '| `none` |  | off | 8.00 | 2 | 11.000 | 1.414 | – |'
 has '| `topk` | block=32 | fp32 | 8.00 | 1 | 10.050 | – | +0.50 |'

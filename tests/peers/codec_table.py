@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Makes the tables of doc/measurements/compression.md from the results of tests/net/matrix.sh and
-of sluice compare.
+"""Makes the tables and the plot of doc/measurements/compression.md, and those of tables/ with every
+row, from the results of tests/net/matrix.sh, of tests/net/pays.sh and of sluice compare.
 
   codec_table.py [--check] [--doc PAGE] [--quality RUNS...] [--pays STEPS...] [RESULTS...]
 
 The default of RESULTS is compression-matrix-*.jsonl in doc/measured, that of RUNS is
 compression-quality-*, and that of STEPS is compression-pays-*. RUNS have a line per run of sluice
-compare, or per codec. STEPS are results of tests/net/pays.sh. The text between
-`<!-- measured: NAME -->` and `<!-- end -->` in the page is replaced, and nothing else. --check
-writes nothing and exits with 1 if the page and the files differ. Codecs that hold the perplexity
-are those within 1 % in RUNS, with the same feedback or another one."""
+compare, or per codec. STEPS are results of tests/net/pays.sh. The first file of each has the small
+tables. The text between `<!-- measured: NAME -->` and `<!-- end -->` in a page is replaced, and
+nothing else. --check writes nothing and exits with 1 if a page or the plot and the files differ.
+Codecs that hold the perplexity are those within 1 % in RUNS, with the same feedback or another
+one."""
 
 import argparse
 import json
@@ -18,6 +19,7 @@ import statistics
 import sys
 
 sys.dont_write_bytecode = True  # nothing is left beside the source
+import plots
 from gpu_table import MARKED, table, text, write_or_check
 
 HELD = 1.01  # of the perplexity without a codec
@@ -90,13 +92,20 @@ class Runs:
         return list(self.mean) + list(self.ppl)
 
 
+QUALITY = ["codec", "settings", "feedback", "ratio", "seeds", "perplexity", "standard deviation",
+           "over `none`, %"]
+
+
 def quality_table(paths):
     """A table per file."""
-    head = ["codec", "settings", "feedback", "ratio", "seeds", "perplexity", "standard deviation",
-            "over `none`, %"]
-    parts = [f"\nFrom [{runs.name}](../measured/{runs.name}):\n\n" +
-             table(head, [runs.row(key) for key in runs.keys()]) for runs in map(Runs, paths)]
+    parts = [f"\nFrom [{runs.name}](../../measured/{runs.name}):\n\n" +
+             table(QUALITY, [runs.row(key) for key in runs.keys()]) for runs in map(Runs, paths)]
     return "\n".join(parts) + "\n"
+
+
+def quality_short(paths):
+    runs = Runs(paths[0])
+    return table(QUALITY, [runs.row(key) for key in runs.keys()])
 
 
 def quality(paths):
@@ -143,8 +152,34 @@ def pays_table(paths):
                          text(other and other[0] / step, ".2f")])
         head = ["link", "row", "step, s", "predicted, s", "predicted / measured", "in place of",
                 "times shorter"]
-        parts.append(f"\nFrom [{path.name}](../measured/{path.name}):\n\n" + table(head, rows))
+        parts.append(f"\nFrom [{path.name}](../../measured/{path.name}):\n\n" + table(head, rows))
     return "\n".join(parts) + "\n"
+
+
+def paid(path):
+    """(link, row, seconds without the codecs, with them, predicted) of rows that have a partner."""
+    found = pays(path)
+    for (link, row), (step, said) in found.items():
+        other = found.get((link, plain_row(row)))
+        if other and row != plain_row(row):
+            yield link, row, other[0], step, said
+
+
+def pays_short(paths):
+    head = ["row", "link", "without, s", "with codecs, s", "times as fast", "predicted / measured"]
+    return table(head, [[f"`{row}`", shown(link), f"{plain:.3f}", f"{step:.3f}",
+                         f"{plain / step:.2f}", text(said and said / step, ".2f")]
+                        for link, row, plain, step, said in paid(paths[0])])
+
+
+def pays_plot(paths):
+    return plots.bars(
+        "Time of a step with codecs, in % of the step without, by row and link",
+        ["two H100"],
+        [(f"{row}, {shown(link)}", [step / plain * 100])
+         for link, row, plain, step, _ in paid(paths[0])],
+        lambda value: f"{value:.0f} %",
+    )
 
 
 class Matrix:
@@ -298,8 +333,7 @@ def matrix(m):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--doc", type=pathlib.Path,
-                        default=TOP / "doc" / "measurements" / "compression.md")
+    parser.add_argument("--doc", type=pathlib.Path)
     parser.add_argument("--quality", nargs="*", type=pathlib.Path,
                         default=sorted(MEASURED.glob("compression-quality-*")))
     parser.add_argument("--pays", nargs="*", type=pathlib.Path,
@@ -308,15 +342,24 @@ def main():
     a = parser.parse_args()
     paths = a.results or sorted(MEASURED.glob("compression-matrix-*.jsonl"))
     m = Matrix(paths, quality(a.quality))
+    make = TABLES | {
+        "matrix": matrix,
+        "quality": lambda _: quality_table(a.quality),
+        "quality short": lambda _: quality_short(a.quality),
+        "pays": lambda _: pays_table(a.pays),
+        "pays short": lambda _: pays_short(a.pays),
+    }
 
     def fill(match):
-        make = TABLES | {"matrix": matrix, "quality": lambda _: quality_table(a.quality),
-                         "pays": lambda _: pays_table(a.pays)}
         if match[2] not in make:
             sys.exit(f"there is no table {match[2]}")
         return f"{match[1]}{make[match[2]](m)}{match[4]}"
 
-    write_or_check(a.doc, MARKED.sub(fill, a.doc.read_text(encoding="utf-8")), a.check)
+    pages = TOP / "doc" / "measurements"
+    for page in [a.doc] if a.doc else [pages / "compression.md", pages / "tables/compression.md"]:
+        write_or_check(page, MARKED.sub(fill, page.read_text(encoding="utf-8")), a.check)
+    if not a.doc:
+        write_or_check(TOP / "doc" / "images" / "compression.svg", pays_plot(a.pays), a.check)
 
 
 if __name__ == "__main__":
