@@ -570,7 +570,7 @@ static enum status backward_down(const struct run *run, const struct backward_wo
 static enum status backward_down_coded(const struct run *run, const struct backward_work *w,
                                        const void *d, struct pass *gate_up)
 {
-  struct pass pass = pass_of(run, w->fp8_down);
+  const struct pass pass = pass_of(run, w->fp8_down);
   const struct device_ops *ops = pass.lane->device->ops;
   const struct linear *down = &run->block.down;
   const struct fused *f = &run->block.gate_up;
@@ -589,11 +589,7 @@ static enum status backward_down_coded(const struct run *run, const struct backw
   if (down->dweight)
     status = ops->swiglu(pass.lane, pass.rows, run->n.F, run->saved.gate_up, w->activation);
   if (status == STATUS_OK)
-    status = linear_code(&pass, down, d);
-  if (status == STATUS_OK)
-    status = linear_backward_params(&pass, down, w->activation, d);
-  if (status == STATUS_OK)
-    status = linear_backward_input(&pass, down, d, NULL, w->activation);
+    status = linear_backward(&pass, down, w->activation, d, NULL, w->activation);
   gate_up->fp8.coded = true;
   return status ? status : ops->swiglu_backward_coded(pass.lane, &codes);
 }
@@ -687,13 +683,10 @@ static enum status backward_heads(const struct run *run, const struct attention 
 static enum status backward_attention(const struct run *run, const struct attention *attention,
                                       const struct backward_work *w, const void *x_in, void *d)
 {
-  struct pass attended = pass_of(run, w->fp8_attention), heads = attended, *pass = &heads;
+  struct pass heads = pass_of(run, w->fp8_attention), *pass = &heads;
   const struct block *block = &run->block;
-  enum status status = linear_code(&attended, &block->projection, d);
-  if (status == STATUS_OK)
-    status = linear_backward_params(&attended, &block->projection, run->saved.attended, d);
-  if (status == STATUS_OK)
-    status = linear_backward_input(&attended, &block->projection, d, NULL, w->dattended);
+  enum status status =
+      linear_backward(pass, &block->projection, run->saved.attended, d, NULL, w->dattended);
   if (status == STATUS_OK)
     status = backward_heads(run, attention, w);
   if (status == STATUS_OK)

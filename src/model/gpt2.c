@@ -158,8 +158,11 @@ static struct fp8_room lay_fp8(struct carve *from, const struct model *model, in
                                bool backward)
 {
   const int64_t C = model->config.width, F = model->config.ffn, most = F > 3 * C ? F : 3 * C;
-  const struct fp8_sizes sizes = {
-      .rows = R, .width = most, .weight = C * most, .x_width = backward ? (F > C ? F : C) : 0};
+  const struct fp8_sizes sizes = {.rows = R,
+                                  .width = most,
+                                  .weight = C * most,
+                                  .x_width = backward ? (F > C ? F : C) : 0,
+                                  .dy_width = backward ? most : 0};
   return fp8_carve(from, model, &sizes);
 }
 
@@ -291,15 +294,12 @@ static enum status gpt2_block_forward(const struct model *model, struct lane *la
 static enum status backward_mlp(const struct pass *pass, const struct block *block,
                                 const struct saved *saved, const struct backward_work *w, void *d)
 {
-  enum status status = linear_backward_params(pass, &block->down, saved->activation, d);
-  if (status == STATUS_OK)
-    status = linear_backward_input(pass, &block->down, d, saved->pre, w->dpre);
+  enum status status =
+      linear_backward(pass, &block->down, saved->activation, d, saved->pre, w->dpre);
   if (status == STATUS_OK)
     status = norm_forward(pass, &block->norm_2, saved->middle, NULL, NULL, w->y, w->stats);
   if (status == STATUS_OK)
-    status = linear_backward_params(pass, &block->up, w->y, w->dpre);
-  if (status == STATUS_OK)
-    status = linear_backward_input(pass, &block->up, w->dpre, NULL, w->y);
+    status = linear_backward(pass, &block->up, w->y, w->dpre, NULL, w->y);
   if (status == STATUS_OK)
     status =
         norm_backward(pass, &block->norm_2, w->y, saved->middle, w->stats, true, d, w->scratch);
@@ -321,17 +321,14 @@ static enum status backward_attention(const struct pass *pass, const struct bloc
                                   .dq_stride = 3 * C,
                                   .dk_stride = 3 * C,
                                   .dv_stride = 3 * C};
-  enum status status = linear_backward_params(pass, &block->projection, saved->attended, d);
-  if (status == STATUS_OK)
-    status = linear_backward_input(pass, &block->projection, d, NULL, w->dattended);
+  enum status status =
+      linear_backward(pass, &block->projection, saved->attended, d, NULL, w->dattended);
   if (status == STATUS_OK)
     status = pass->lane->device->ops->attention_backward(pass->lane, &op);
   if (status == STATUS_OK)
     status = norm_forward(pass, &block->norm_1, x_in, NULL, NULL, w->y, w->stats);
   if (status == STATUS_OK)
-    status = linear_backward_params(pass, &block->qkv, w->y, w->dqkv);
-  if (status == STATUS_OK)
-    status = linear_backward_input(pass, &block->qkv, w->dqkv, NULL, w->y);
+    status = linear_backward(pass, &block->qkv, w->y, w->dqkv, NULL, w->y);
   if (status == STATUS_OK)
     status = norm_backward(pass, &block->norm_1, w->y, x_in, w->stats, true, d, w->scratch);
   return status;

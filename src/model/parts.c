@@ -491,10 +491,20 @@ enum status fused_code(struct pass *pass, const struct fused *f, const void *dy)
                                        : code_parts(pass, f, dy, turned_apart, false, true);
 }
 
-enum status linear_code(struct pass *pass, const struct linear *l, const void *dy)
+static enum status linear_code(struct pass *pass, const struct linear *l, const void *dy)
 {
   const struct fused f = {.parts = 1, .out = l->out, .part = {*l}};
   return fused_code(pass, &f, dy);
+}
+
+enum status linear_backward(const struct pass *pass, const struct linear *l, const void *x,
+                            const void *dy, const void *pre, void *dx)
+{
+  struct pass coded = *pass;
+  enum status status = linear_code(&coded, l, dy);
+  if (!status)
+    status = linear_backward_params(&coded, l, x, dy);
+  return status ? status : linear_backward_input(&coded, l, dy, pre, dx);
 }
 
 enum status fused_backward_params(const struct pass *pass, const struct fused *f, const void *x,

@@ -33,7 +33,7 @@ enum { GRADIENT_BYTES = sizeof(float) };
  * the transpose of the gradient that lies in a. */
 struct fp8_room {
   enum fp8_use use;
-  bool coded; /* linear_code() or fused_code() has filled a, and with FP8_ALL turned */
+  bool coded; /* fused_code() has filled a, and with FP8_ALL turned */
   struct fp8_operand {
     uint8_t *code;
     float *scale;
@@ -108,14 +108,14 @@ enum status linear_gelu_forward(const struct pass *pass, const struct linear *l,
 /* Gradients of W and b from x and dy. */
 enum status linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
                                    const void *dy);
-/* In passes with fp8, codes dy for the call below, and sets pass->fp8.coded. With FP8_ALL the same
- * pass over dy codes its transpose for the call above, which then reads dy for a bias only, and
- * pass->fp8 must have room for the transpose. */
-enum status linear_code(struct pass *pass, const struct linear *l, const void *dy);
 /* dx = dy W^T; with `pre`, times gelu'(pre). Then dx is the gradient with respect to the
  * pre-activation of the layer below. */
 enum status linear_backward_input(const struct pass *pass, const struct linear *l, const void *dy,
                                   const void *pre, void *dx);
+
+/* All of it: gradients of W and b, then dx, which may be x. dy is coded once. */
+enum status linear_backward(const struct pass *pass, const struct linear *l, const void *x,
+                            const void *dy, const void *pre, void *dx);
 
 /* Layers with the same input, [out, in] each, whose outputs are adjacent in rows of `out` elements.
  * If their weights are adjacent in the flat buffer, which holds if their sizes are multiples of
@@ -131,7 +131,9 @@ struct fused {
 struct fused fused_bind(const struct flat *flat, int parts, const int *weight,
                         const int *bias); /* bias NULL: none */
 enum status fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y);
-/* As linear_code(). */
+/* In passes with fp8, codes dy for fused_backward_input(), and sets pass->fp8.coded. With FP8_ALL
+ * the same pass over dy codes its transpose for fused_backward_params(), which then reads dy for
+ * biases only, and pass->fp8 must have room for the transpose. */
 enum status fused_code(struct pass *pass, const struct fused *f, const void *dy);
 /* Whether the gradients by the outputs are operands of their own: of the products that compute dx,
  * and of those of weight gradients. */

@@ -39,6 +39,17 @@ for gradients in false true; do
     same cuda stopped
     train 1 choice "$@" tiers.activations=recompute tiers.working=keep shard.prefetch=3
     same cuda choice
+    test "$(grep -c '"fp8_saturated": *0[,}]' cuda/results.jsonl)" = 6 || die "saturated elements"
+  done
+  # Codes of a gradient serve all weights, or each weight apart if one of them does not learn.
+  for frozen in '*.up_proj.*,*.q_proj.*' '*.down_proj.*,*.o_proj.*'; do
+    rm -rf host cuda again
+    set -- run.fp8_gradients=$gradients "train.freeze=[$frozen]" $fp8
+    train 1 host "$@" run.device=host
+    train 1 cuda "$@"
+    close_to host cuda 5e-3
+    train 1 again "$@"
+    same cuda again
   done
 done
 
