@@ -13,7 +13,10 @@
 #
 # Not part of make check, except that tests/cli/fp8.sh runs it once: it measures.
 set -eu
-test $# -ge 4 || { echo "usage: tests/peers/fp8_cosine.sh SLUICE RANKS RUN RESULTS" >&2; exit 2; }
+test $# -ge 4 || {
+  echo "usage: tests/peers/fp8_cosine.sh SLUICE RANKS RUN RESULTS [key=value...]" >&2
+  exit 2
+}
 sluice=$1 ranks=$2 run=$3 results=$4
 shift 4
 work=$(mktemp -d)
