@@ -233,6 +233,7 @@ static void check_both(int64_t rows, int64_t columns, int64_t ld, int bad)
   must_cuda(cudaMemset(plain.scale.there, 0xff, plain.scale.size));
   must_cuda(cudaMemset(turned.code.there, 0xff, turned.code.size));
   must_cuda(cudaMemset(turned.scale.there, 0xff, turned.scale.size));
+  must_cuda(cudaDeviceSynchronize()); /* lanes do not wait for it */
   op.transposed = false;
   op.code = plain.code.there;
   op.scale = plain.scale.there;
