@@ -121,6 +121,7 @@ measured = \
 	doc/measured/h200x4-second.jsonl \
 	doc/measured/h200x4-weak.jsonl \
 	doc/measured/h200x4.jsonl \
+	doc/measured/hosts.txt \
 	doc/measured/io-h200.txt \
 	doc/measured/kills.txt \
 	doc/measured/mutations.txt \

@@ -41,7 +41,8 @@ def table(head, rows):
 def class_of(outcome):
     """Outcomes without the names of files, so that alike ones are counted together."""
     for start, name in [
-        ("left in /dev/shm", "Open MPI's files left in /dev/shm"),
+        ("left in /dev/shm: vader", "Open MPI's files left in /dev/shm"),
+        ("left in /dev/shm: nccl", "NCCL's files left in /dev/shm"),
         ("files: > ./nvme", "a file left on NVMe"),
         ("exit code 124", "ended by the time limit"),
         ("exit code 10", "ended by comm.timeout"),
@@ -106,11 +107,14 @@ def mutations():
 
 
 def fuzz():
+    records = read("fuzz.txt")
     rows = [
         [f"`{r['commit']}`", r["target"], r["seconds"]]
         + [f"{r['inputs']:,}", r["edges"], r["findings"]]
-        for r in read("fuzz.txt")
+        for r in records
     ]
+    inputs, findings = (sum(r[name] for r in records) for name in ("inputs", "findings"))
+    rows.append(["all", "all", sum(r["seconds"] for r in records), f"{inputs:,}", "", findings])
     return table(["commit", "parser", "seconds", "inputs", "edges", "findings"], rows)
 
 

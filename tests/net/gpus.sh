@@ -168,7 +168,7 @@ fault() {
   killed_rank | killed_host | down)
     test $code != 0 && test $code != 124 || outcome="exit $code"
     test $took -le $((timeout_s + 10)) || outcome="it took $took s to end"
-    test "$1" != down || names='all ranks wait for rank 1, which does not answer'
+    test "$1" != down || names='rank 1(, which)? does not answer'
     grep -qE "$names" hurt.log || outcome="nobody names rank 1" ;;
   *)
     alone whole comm.backend="$2" run.steps=$steps || outcome="without the fault: exit $?"
