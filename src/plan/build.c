@@ -409,10 +409,11 @@ static void open_window(struct builder *b, struct window *window)
     emit_gather(b, window, frozen, build_part(b, "frozen_window", u, window->buffer, true));
 }
 
-static void emit_gathers(struct builder *b, int v)
+/* Gathers of windows whose first visit is at most `ahead` visits after v. */
+static void emit_gathers(struct builder *b, int v, int ahead)
 {
   for (; b->next_window < b->windows; b->next_window++) {
-    if (b->window[b->next_window].first - v > b->plan->input.prefetch)
+    if (b->window[b->next_window].first - v > ahead)
       return;
     open_window(b, &b->window[b->next_window]);
   }
@@ -537,24 +538,23 @@ static void emit_embed_backward(struct builder *b, int m)
 
 /* Gathers of later visits run during a visit. Their memory must not become the memory of the
  * visit's results, which would have to wait for these gathers. So it is kept until the last
- * instruction so far: buffers from `from` up to `to`, and what all gathers share. */
+ * instruction so far: buffers from `from` up to `to`, and the shared buffer of messages. */
 static void keep_buffers(struct builder *b, int from, int to)
 {
-  const int shared[] = {b->messages, b->params_work};
   struct plan_buffer *buffer = b->plan->buffer;
   for (int i = from; i < to; i++)
     if (!buffer[i].persistent && buffer[i].parent < 0)
       buffer[i].last = b->plan->n - 1;
-  for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
-    if (shared[i] >= 0)
-      buffer[shared[i]].last = b->plan->n - 1;
+  if (b->messages >= 0)
+    buffer[b->messages].last = b->plan->n - 1;
 }
 
 static void emit_visit(struct builder *b, int v)
 {
   const struct visit *visit = &b->visit[v];
+  emit_gathers(b, v, 0);
   const int first = b->plan->n, before = b->plan->buffers;
-  emit_gathers(b, v);
+  emit_gathers(b, v, b->plan->input.prefetch);
   const int after = b->plan->buffers;
   const bool gathers = b->plan->n > first;
   build_fetch_acts(b, v);
@@ -719,8 +719,7 @@ enum status plan_build(const struct plan_input *input, struct plan **out)
                       .work = -1,
                       .leaving = -1,
                       .magnitudes = -1,
-                      .messages = -1,
-                      .params_work = -1};
+                      .messages = -1};
   enum status status = build_check_input(input);
   if (!status)
     status = build_measure(input, &b.size);

@@ -24,31 +24,25 @@ void build_copy(struct builder *b, int u)
     plan->copy_mine[u] = build_mine(b, "copy_mine", unit->trained, build_length(plan->owned[u]));
 }
 
-/* Memory of the gather lane, which uses it for one unit after the other: *shared, which grows to
- * the largest request. No other lane uses it. So a message can travel while the window that it is
- * decoded into is still in use. */
-static int grow(struct builder *b, int *shared, const char *name, int64_t bytes)
-{
-  if (*shared < 0)
-    *shared = build_bytes(b, name, -1, TIER_DEVICE, PURPOSE_STAGING, bytes);
-  struct plan_buffer *all = &b->plan->buffer[*shared];
-  if (all->bytes < bytes)
-    all->bytes = all->elements = bytes;
-  return *shared;
-}
-
+/* Memory that no other lane uses, because all blocks use it one after the other. So a message can
+ * travel while the window that it is decoded into is still in use. */
 static int messages_of(struct builder *b, int u, int64_t bytes)
 {
   char full[32];
-  const int all = grow(b, &b->messages, "messages", bytes);
+  const bool block = u > 0 && u <= b->model->blocks;
+  if (block && b->messages < 0)
+    b->messages = build_bytes(b, "messages", -1, TIER_DEVICE, PURPOSE_STAGING, bytes);
+  if (!block || b->plan->buffer[b->messages].bytes != bytes)
+    return build_bytes(b, "messages", u, TIER_DEVICE, PURPOSE_STAGING, bytes);
   snprintf(full, sizeof full, "messages.%s", b->model->unit[u].name);
-  return build_view(b, full, all, 0, bytes);
+  return build_view(b, full, b->messages, 0, bytes);
 }
 
+/* It is next to the messages. */
 static int work_of(struct builder *b, int u, int64_t elements, int messages)
 {
   const int64_t bytes = codec_work(&b->plan->policy[u].weights, elements, messages);
-  return bytes > 0 ? grow(b, &b->params_work, "params_work", bytes) : -1;
+  return bytes > 0 ? build_bytes(b, "codec_work", u, TIER_DEVICE, PURPOSE_STAGING, bytes) : -1;
 }
 
 static void encode(struct builder *b, int u, int micro, int source, int message)

@@ -72,7 +72,7 @@ struct builder {
   int *d, staging;           /* d: of each micro-batch */
   int magnitudes;            /* that MEASURE receives; -1: none yet */
   int work;                  /* of codecs, next to `staging`; -1: none */
-  int messages, params_work; /* of encoded parameters, for all units; -1: none yet */
+  int messages;              /* of encoded parameters, for all blocks; -1: none yet */
   int leaving; /* a gradient that is copied to the host from before the first backward pass on, and
                   keeps its memory during it; -1: none */
   int before, earlier; /* number of instructions before the reductions of gradients that became

@@ -30,6 +30,7 @@ step() {
   echo '{"codec":"none","feedback":"off","val_ppl":15.0}'
   echo '{"codec":"int4","feedback":"off","val_ppl":15.14}'
   echo '{"codec":"topk","feedback":"off","val_ppl":15.2}'
+  echo '{"codec":"topk","feedback":"off","val_ppl":15.05,"density":0.5}'
 } > quality.txt
 # run METHOD CODEC CONFIG SEED PERPLEXITY
 run() {
@@ -68,13 +69,14 @@ has '| full_shard | `topk` | off | 10 | 5.0 |'
 has '| 1 Gbit/s | full_shard | 3 | 1.05 | 1.00 | 1.25 | 67% |'
 has '| `int4` | off | 8.00 | 400.0 | 160.0 | 120.0 |'
 has '| no_shard | bf16 | `int4` | no sense |'
-has '| 10 Gbit/s | `a-int8-int4` | 2.0000 | 1.8000 | 0.90 | `a-bf16` | 2.00 |'
+has '| 10 Gbit/s | `a-int8-int4` | 2 | 1.8 | 0.90 | `a-bf16` | 2.00 |'
 has '| `a-int8-int4` | 10 Gbit/s | 4.000 | 2.000 | 2.00 | 0.90 |'
 grep -q failed page.md && die "a row without a step"
-has '| `none` |  | off | 8.00 | 2 | 11.000 | 1.414 | – |'
-has '| `topk` | block=32 | fp32 | 8.00 | 1 | 10.050 | – | +0.50 |'
-has '| `int8` | block=256 | fp32 | 8.00 | 1 | 12.600 | – | +5.00 |'
-has '| `int4` |  | off | – | – | 15.140 | – | +0.93 |'
+has '| `none` |  | off | 8.00 | 2 | 11 | 1.414 | – |'
+has '| `topk` | block=32 | fp32 | 8.00 | 1 | 10.05 | – | +0.50 |'
+has '| `int8` | block=256 | fp32 | 8.00 | 1 | 12.6 | – | +5.00 |'
+has '| `topk` | density=0.5 | off | – | – | 15.05 | – | +0.33 |'
+has '| `int4` |  | off | – | – | 15.14 | – | +0.93 |'
 fill --check -- made.jsonl || die "what was just written is not what was measured"
 sed -i 's/2.50/2.51/' page.md
 if fill --check -- made.jsonl 2> check.err; then die "a changed digit passes"; fi

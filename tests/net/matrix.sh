@@ -94,8 +94,8 @@ measure() {
   if ! test -s "$out/passes"; then
     cp "$base.link" "$out/passes.new"
     # One rank needs no remote shell, which a machine may lack.
-    OMPI_MCA_plm=isolated "$sluice" bench "$deck" "${keys[@]}" data.batch=1 data.micro_batch=1 \
-      steps=3 rates="$out/passes.new" > "$out/passes.log" 2>&1 || fail "see $out/passes.log"
+    OMPI_MCA_plm=isolated "$sluice" bench "$deck" "${keys[@]}" steps=3 rates="$out/passes.new" \
+      > "$out/passes.log" 2>&1 || fail "see $out/passes.log"
     grep -E '^(forward|backward|loss):' "$out/passes.new" > "$out/passes"
   fi
   grep -v -E '^(forward|backward|loss):' "$base.link" | cat - "$out/passes" > "$base.rates"

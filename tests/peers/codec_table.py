@@ -49,7 +49,7 @@ class Runs:
 
     def __init__(self, path):
         self.name, self.ppl, self.ratio, self.mean = path.name, {}, {}, {}
-        self.usual = set()  # keys of codecs with their default settings: METHOD or METHOD-off
+        self.usual = set()  # keys with default settings: METHOD or METHOD-off without a density
         for record in records(path):
             if "seed" in record:
                 words = record["compress_config"].split()
@@ -59,12 +59,18 @@ class Runs:
                        feedback[0] if feedback else "off")
                 self.ppl.setdefault(key, {})[record["seed"]] = record["val_ppl"]
                 self.ratio[key] = record["compression_ratio"]
-                if record["method"].removesuffix("-off") == record["compress_method"]:
+                if (record["method"].removesuffix("-off") == record["compress_method"]
+                        and "density=" not in key[1]):
                     self.usual.add(key)
             else:
-                key = (record["codec"], "", record["feedback"])
+                known = ("codec", "feedback", "val_ppl", "sd", "seeds")
+                settings = " ".join(f"{k}={v}" for k, v in record.items() if k not in known)
+                key = (record["codec"], settings, record["feedback"])
+                if key in self.mean:
+                    sys.exit(f"{path}: {' '.join(key)} is there twice")
                 self.mean[key] = (record["val_ppl"], record.get("sd"), record.get("seeds"))
-                self.usual.add(key)
+                if not settings:
+                    self.usual.add(key)
         self.plain = ("none", "", "off")
 
     def over(self, key):
@@ -85,7 +91,7 @@ class Runs:
             sd = statistics.stdev(values) if seeds > 1 else None
         over = self.over(key)
         return [f"`{key[0]}`", key[1], key[2], text(self.ratio.get(key), ".2f"), text(seeds, "d"),
-                f"{mean:.3f}", text(sd, ".3f"),
+                f"{mean:.5g}", text(sd, ".3f"),
                 text(None if over is None or key == self.plain else 100 * (over - 1), "+.2f")]
 
     def keys(self):
@@ -109,9 +115,17 @@ def quality_short(paths):
 
 
 def quality(paths):
-    """Codecs that hold the perplexity in one of the files, as (codec, whether it has feedback)."""
-    return {(key[0], key[2] != "off") for runs in map(Runs, paths) for key in runs.usual
-            if runs.over(key) and runs.over(key) <= HELD}
+    """Codecs that hold the perplexity, as (codec, whether it has feedback): the first file that has
+    such runs counts."""
+    over = {}
+    for runs in map(Runs, paths):
+        for key in runs.usual:
+            if runs.over(key):
+                over.setdefault((key[0], key[2] != "off"), (runs.name, []))
+                first, values = over[key[0], key[2] != "off"]
+                if first == runs.name:
+                    values.append(runs.over(key))
+    return {key for key, (_, values) in over.items() if min(values) <= HELD}
 
 
 def pays(path):
@@ -133,7 +147,7 @@ def pays(path):
 
 
 def plain_row(row):
-    """The row in bf16 that a row with codecs is compared with."""
+    """The row without codecs, or in bf16, that a row with codecs is compared with."""
     for codec in ("int8-int4", "int4-int4"):
         if row.endswith(codec):
             return row.removesuffix(codec) + "bf16"
@@ -147,7 +161,7 @@ def pays_table(paths):
         rows, found = [], pays(path)
         for (link, row), (step, said) in found.items():
             other = found.get((link, plain_row(row)))
-            rows.append([shown(link), f"`{row}`", f"{step:.4f}", text(said, ".4f"),
+            rows.append([shown(link), f"`{row}`", f"{step:.4g}", text(said, ".4g"),
                          text(said and said / step, ".2f"), f"`{plain_row(row)}`" if other else "–",
                          text(other and other[0] / step, ".2f")])
         head = ["link", "row", "step, s", "predicted, s", "predicted / measured", "in place of",

@@ -627,7 +627,7 @@ static const struct point codes = {.strategy = STRATEGY_FULL_SHARD,
 static void codes_are_of_their_scales(void **state)
 {
   (void)state;
-  broken_without(&codes, OP_MEASURE, 1, "GATHER_SCALES h.0 (#6, gather) reads magnitudes before");
+  broken_without(&codes, OP_MEASURE, 1, "GATHER_SCALES h.0 (#6, gather) reads magnitudes, but");
   broken_without(&codes, OP_GATHER_SCALES, 1, "h.0 has no GATHER_SCALES");
 
   struct plan *plan = broken_start(&codes);

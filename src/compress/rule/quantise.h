@@ -19,8 +19,8 @@
  *   NAME_scale(s, op)              scales of a block from its statistics: no scale is negative
  *   NAME_code(x, scale, op, bits)  code of an element; bits: 16 random bits, if the rule needs them
  *   NAME_value(code, scale)        number that a code stands for, NaN if the scales are NaN
- * With QUANT_GLOBAL a message has the scales of one block, which are those of all blocks. A rule of
- * another number of codes than a power of two has one scale and no needs.
+ * With QUANT_GLOBAL a message has the scales of one block, which are those of all blocks. If
+ * the number of codes is not a power of two, a rule has one scale and no needs.
  * A block with an element or a scale that is not finite is sent as zeros with scales of NaN. All
  * elements of a block that have scales of 0 are 0.
  *
@@ -80,7 +80,7 @@ QUANT_CONST bool quant_takes_each(enum quant_mode mode)
 
 struct quantise {
   enum quantiser rule;
-  int64_t block; /* elements: from QUANT_LEAST_BLOCK to QUANT_MOST_BLOCK, a power of two */
+  int64_t block; /* elements: from QUANT_LEAST_BLOCK to QUANT_LARGEST_BLOCK, a power of two */
   int levels;    /* QUANT_GLOBAL: 127 / ranks */
   /* Seed of the random bits, which are a function of it and of the number of frame and element. A
    * lane begins a frame with rounding_bits() of its first element, and goes on by quant_next(). Two
@@ -213,8 +213,8 @@ QUANT_CONST int quant_needs_of(enum quantiser rule)
 }
 
 /* A chunk: codes in a word, the most with codes^chunk <= 2^32. The least block: a chunk of each
- * lane, or a row of an element per lane if a frame has several blocks. The usual one keeps the
- * scales below a tenth of a message, or has what levels need to hold the loss. */
+ * lane, or a row of an element per lane if a frame has several blocks. The usual block of levels
+ * lies in one row of most matrices, because rows may have gradients of other magnitudes. */
 #define QUANT_CHUNK(codes)                                                                         \
   ((codes) == 2 ? 32 : (codes) == 7 ? 11 : (codes) == 9 ? 10 : (codes) == 16 ? 8 : 4)
 #define QUANT_HAS_FRAMES(codes) (((codes) & ((codes)-1)) != 0)
@@ -239,7 +239,8 @@ QUANT_CONST bool quant_has_frames(enum quantiser rule)
   return QUANT_HAS_FRAMES(quant_codes_of(rule));
 }
 
-/* Elements of a frame: at most QUANT_MOST_BLOCK. No more than QUANT_LANES blocks. */
+/* Elements of a frame of a valid block: at most QUANT_MOST_BLOCK. No more than QUANT_LANES blocks.
+ */
 QUANT_CONST int64_t quant_frame_of(enum quantiser rule, int64_t block)
 {
   int64_t frame = block;
@@ -304,6 +305,14 @@ QUANT_FN float quant_value(enum quantiser rule, uint32_t code, struct quant_scal
 QUANT_FN int64_t quant_blocks(const struct quantise *op, int64_t n)
 {
   return (n + op->block - 1) / op->block;
+}
+
+/* Larger blocks would overflow the frames of devices. */
+QUANT_FN bool quant_is_valid(const struct quantise *op)
+{
+  const uint32_t codes = quant_codes_of(op->rule);
+  return op->block >= (int)QUANT_LEAST_BLOCK(codes) && op->block <= QUANT_LARGEST_BLOCK(codes) &&
+         (op->block & (op->block - 1)) == 0;
 }
 
 QUANT_FN int64_t quant_frame(const struct quantise *op)

@@ -168,17 +168,24 @@ static void quantise(const struct quantise *op, int64_t number, int64_t m, const
 }
 #undef QUANT_CASE
 
-/* One chunk of each lane, from row `row` of a frame on. The scales at `scale` are those of its
- * blocks. The second ones lie `second` floats after the first ones. rows: of a block. */
-INLINE void decode_words(enum quantiser rule, const uint32_t *word, const float *scale,
-                         int64_t second, int64_t row, int64_t rows, float *out)
+/* Scales of the blocks of a frame in a message. second: floats from the first scale of a block to
+ * its second one. rows: of a block. last: the last block that the vector has. */
+struct frame_scales {
+  const float *at;
+  int64_t second, rows, last;
+};
+
+/* One chunk of each lane, from row `row` of a frame on. */
+INLINE void decode_words(enum quantiser rule, const uint32_t *word, struct frame_scales scales,
+                         int64_t row, float *out)
 {
   const uint32_t codes = quant_codes_of(rule);
   uint32_t rest[QUANT_LANES];
   memcpy(rest, word, sizeof rest);
   for (int k = 0; k < quant_chunk_of(rule); k++) {
-    const float *at = scale + (quant_has_frames(rule) ? (row + k) / rows : 0);
-    const struct quant_scale mine = {{at[0], at[second]}, 0};
+    const int64_t block = quant_has_frames(rule) ? (row + k) / scales.rows : 0;
+    const float *at = scales.at + (block < scales.last ? block : scales.last);
+    const struct quant_scale mine = {{at[0], at[scales.second]}, 0};
     for (int l = 0; l < QUANT_LANES; l++) {
       out[k * QUANT_LANES + l] = quant_value(rule, rest[l] % codes, mine);
       rest[l] /= codes;
@@ -186,29 +193,28 @@ INLINE void decode_words(enum quantiser rule, const uint32_t *word, const float 
   }
 }
 
-typedef void decode_function(const uint32_t *word, const float *scale, int64_t second, int64_t row,
-                             int64_t rows, float *out);
+typedef void decode_function(const uint32_t *word, struct frame_scales scales, int64_t row,
+                             float *out);
 #define QUANT_DECODE(name, kind, title, source)                                                    \
-  static void decode_##name(const uint32_t *word, const float *scale, int64_t second, int64_t row, \
-                            int64_t rows, float *out)                                              \
+  static void decode_##name(const uint32_t *word, struct frame_scales scales, int64_t row,         \
+                            float *out)                                                            \
   {                                                                                                \
-    decode_words(QUANT_##name, word, scale, second, row, rows, out);                               \
+    decode_words(QUANT_##name, word, scales, row, out);                                            \
   }
 CODEC_QUANTISERS(QUANT_DECODE)
 #undef QUANT_DECODE
 
-/* One frame of each message. */
+/* One frame of each message. scales: of the first message. */
 struct frames {
   decode_function *decode;
-  int64_t stride, group, rows; /* group: elements of a chunk of each lane; rows: of a block */
-  int64_t second;              /* scales lie so far after the first ones; 0: there are none */
+  int64_t stride, group; /* group: elements of a chunk of each lane */
   bool votes;
-  const float *scale;
+  struct frame_scales scales;
 };
 
 INLINE const float *scale_of(const struct frames *b, int part)
 {
-  return (const float *)(const void *)((const char *)b->scale + part * b->stride);
+  return (const float *)(const void *)((const char *)b->scales.at + part * b->stride);
 }
 
 /* The sum of parts [first, first + count) of a group, in work[0]. row: where the group begins. */
@@ -217,8 +223,9 @@ static void sum_group(const struct frames *b, const uint32_t *word, int64_t row,
 {
   if (count == 1) {
     static const float vote[1] = {1};
-    const void *at = (const char *)word + first * b->stride;
-    b->decode(at, b->votes ? vote : scale_of(b, first), b->second, row, b->rows, work[0]);
+    struct frame_scales scales = b->scales;
+    scales.at = b->votes ? vote : scale_of(b, first);
+    b->decode((const void *)((const char *)word + first * b->stride), scales, row, work[0]);
     return;
   }
   const int left = kernels_left(count);
@@ -258,10 +265,11 @@ static void dequantise(const struct quantise *op, int parts, int64_t stride, int
   const struct frames b = {.decode = decode[op->rule],
                            .stride = stride,
                            .group = quant_chunk_of(op->rule) * QUANT_LANES,
-                           .rows = op->block / QUANT_LANES,
-                           .second = quant_scales_of(op->rule) > 1 ? apart : 0,
                            .votes = needs & QUANT_VOTES,
-                           .scale = scale};
+                           .scales = {.at = scale,
+                                      .second = quant_scales_of(op->rule) > 1 ? apart : 0,
+                                      .rows = op->block / QUANT_LANES,
+                                      .last = (m - 1) / op->block}};
   const float votes = b.votes ? sum_scales(&b, 0, parts) : 0;
   float work[QUANT_DEPTH][QUANT_GROUP];
   for (int64_t at = 0; at < m; at += b.group, words += QUANT_LANES) {
