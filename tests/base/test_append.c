@@ -10,7 +10,7 @@
 
 #include "base/append.h"
 
-static void what_does_not_fit_is_cut(void **state)
+static void long_text_is_cut(void **state)
 {
   (void)state;
   enum { MOST = 16 };
@@ -38,7 +38,7 @@ static void words_are_quoted_for_a_shell(void **state)
 
 int main(void)
 {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(what_does_not_fit_is_cut),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(long_text_is_cut),
                                      cmocka_unit_test(words_are_quoted_for_a_shell)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -549,7 +549,7 @@ static void a_node_without_room_sends_messages(void **state)
 
 /* Predicted, as for a job that does not exist, and counted by the first member of each block. Boxes
  * made for sums alone have none of this memory. They gather and reduce nevertheless. */
-static void what_a_node_holds_is_known_before(void **state)
+static void shared_bytes_of_a_node_are_known_before(void **state)
 {
   (void)state;
   struct grouping list[2 * MOST_RANKS + 1];
@@ -610,7 +610,7 @@ int main(void)
       cmocka_unit_test(two_stages_equal_one),
       cmocka_unit_test(transports_live_side_by_side),
       cmocka_unit_test(a_node_without_room_sends_messages),
-      cmocka_unit_test(what_a_node_holds_is_known_before),
+      cmocka_unit_test(shared_bytes_of_a_node_are_known_before),
       cmocka_unit_test(a_member_s_place_fits_an_int),
   };
   return cmocka_run_group_tests(tests, start, stop);

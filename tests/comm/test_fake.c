@@ -23,7 +23,7 @@ static struct comm *make(int rank, int ranks)
   return comm;
 }
 
-static void it_is_rank_r_of_p(void **state)
+static void fake_is_rank_r_of_p(void **state)
 {
   (void)state;
   struct comm *comm = make(5, 8);
@@ -229,7 +229,7 @@ static void abort_prints_one_line_and_exits(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(it_is_rank_r_of_p),
+      cmocka_unit_test(fake_is_rank_r_of_p),
       cmocka_unit_test(groups_are_those_of_a_real_job),
       cmocka_unit_test(the_control_plane_answers_for_the_peers),
       cmocka_unit_test(any_transport_will_do),

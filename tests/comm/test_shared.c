@@ -110,7 +110,7 @@ static bool is_mapped(void *ptr, int64_t bytes)
   return false;
 }
 
-static void it_goes_with_its_owner(int size)
+static void shared_memory_ends_with_its_owner(int size)
 {
   const int64_t bytes = 4 << 20;
   const struct mem_usage before = mem_usage(MEM_ARENA_PERSISTENT);
@@ -128,7 +128,7 @@ static void it_goes_with_its_owner(int size)
 static void destroying_unmaps(void **state)
 {
   (void)state;
-  for_every_size(it_goes_with_its_owner);
+  for_every_size(shared_memory_ends_with_its_owner);
   comm_shared_destroy(NULL);
 }
 
@@ -224,7 +224,7 @@ static void a_failure_of_one_is_that_of_all(void **state)
 
 /* Members come to each round at different times, and another member is late in each round. A member
  * that did not wait for it would read the values of the round before. */
-static void nobody_passes_before_the_last(int size)
+static void no_rank_passes_before_the_last(int size)
 {
   enum { ROUNDS = 60 };
   const int place = comm_rank(job) % size;
@@ -247,7 +247,7 @@ static void nobody_passes_before_the_last(int size)
 static void the_barrier_orders(void **state)
 {
   (void)state;
-  for_every_size(nobody_passes_before_the_last);
+  for_every_size(no_rank_passes_before_the_last);
 }
 
 int main(void)

@@ -51,7 +51,7 @@ static int count(const char *in, const char *what)
   return n;
 }
 
-static void what_ranks_have_alike_is_said_once(void **state)
+static void equal_warnings_are_logged_once(void **state)
 {
   (void)state;
   const struct again *run = again_run(program, 3, "warn");
@@ -64,7 +64,7 @@ static void what_ranks_have_alike_is_said_once(void **state)
   again_says(run, "rank 2: warning: a disk is full\n");
 }
 
-static void who_ends_the_job_says_its_own_first(void **state)
+static void aborting_rank_logs_its_own_warnings_first(void **state)
 {
   (void)state;
   const struct again *run = again_run(program, 3, "end");
@@ -80,8 +80,8 @@ int main(int argc, char **argv)
   if (argc == 2)
     return warn_on_all_ranks(strcmp(argv[1], "end") == 0);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_ranks_have_alike_is_said_once),
-      cmocka_unit_test(who_ends_the_job_says_its_own_first),
+      cmocka_unit_test(equal_warnings_are_logged_once),
+      cmocka_unit_test(aborting_rank_logs_its_own_warnings_first),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

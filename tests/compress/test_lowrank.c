@@ -467,7 +467,7 @@ static void a_matrix_of_low_rank_arrives(void **state)
 }
 
 /* Error feedback relies on it (Karimireddy et al. 2019, arXiv:1901.09847). */
-static void what_is_left_is_never_longer(void **state)
+static void residual_is_never_longer(void **state)
 {
   (void)state;
   for (int which = 0; which < NAMES; which++)
@@ -566,7 +566,7 @@ static void zeros_stay_zeros(void **state)
 }
 
 /* One bad element is enough, wherever it is: no element of the sum is finite. */
-static void what_is_not_finite_arrives(void **state)
+static void non_finite_elements_arrive(void **state)
 {
   (void)state;
   enum { N = 3000 };
@@ -883,11 +883,11 @@ int main(void)
       cmocka_unit_test(all_instruction_sets_give_the_same_bits),
       cmocka_unit_test(errors_are_near_the_best),
       cmocka_unit_test(a_matrix_of_low_rank_arrives),
-      cmocka_unit_test(what_is_left_is_never_longer),
+      cmocka_unit_test(residual_is_never_longer),
       cmocka_unit_test(dependent_vectors_become_zeros),
       cmocka_unit_test(nearly_dependent_vectors_are_orthonormal),
       cmocka_unit_test(zeros_stay_zeros),
-      cmocka_unit_test(what_is_not_finite_arrives),
+      cmocka_unit_test(non_finite_elements_arrive),
       cmocka_unit_test(a_sum_is_the_tree_of_its_messages),
       cmocka_unit_test(an_element_is_a_product),
       cmocka_unit_test(subtract_leaves_what_is_lost),

@@ -594,7 +594,7 @@ static float *middle_block(const struct codec *codec, float fill, float value)
   return out;
 }
 
-static void what_is_not_finite_shows_in_its_block(void **state)
+static void non_finite_elements_show_in_their_block(void **state)
 {
   (void)state;
   static const float bad[] = {INFINITY, -INFINITY, NAN, -NAN};
@@ -865,7 +865,7 @@ int main(void)
       cmocka_unit_test(a_rotation_keeps_the_length_of_errors),
       cmocka_unit_test(sums_have_the_order_of_the_parts),
       cmocka_unit_test(a_loss_is_what_a_message_leaves),
-      cmocka_unit_test(what_is_not_finite_shows_in_its_block),
+      cmocka_unit_test(non_finite_elements_show_in_their_block),
       cmocka_unit_test(tiny_numbers_are_finite_and_zeros_are_zeros),
       cmocka_unit_test(large_numbers_are_finite),
       cmocka_unit_test(an_empty_vector_is_an_empty_message),

@@ -373,7 +373,7 @@ static void randomk_without_feedback_is_unbiased(void **state)
 }
 
 /* The step must see a gradient that is not finite. */
-static void what_is_not_finite_arrives(void **state)
+static void non_finite_elements_arrive(void **state)
 {
   (void)state;
   enum { N = 1000 };
@@ -514,7 +514,7 @@ int main(void)
       cmocka_unit_test(topk_contracts_every_input),
       cmocka_unit_test(randomk_contracts_in_the_mean),
       cmocka_unit_test(randomk_without_feedback_is_unbiased),
-      cmocka_unit_test(what_is_not_finite_arrives),
+      cmocka_unit_test(non_finite_elements_arrive),
       cmocka_unit_test(a_damaged_message_stays_within_the_vector),
       cmocka_unit_test(a_message_has_its_stated_size),
       cmocka_unit_test(a_codec_is_what_its_row_says),

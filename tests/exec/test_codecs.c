@@ -304,7 +304,7 @@ static void expect_same_sums(const struct log *a, const struct log *b)
 }
 
 /* Every second step is measured: the second of three. */
-static void what_messages_lose_is_measured(void **state)
+static void errors_of_messages_are_measured(void **state)
 {
   (void)state;
   for (int s = 0; s < SETUPS; s++)
@@ -329,7 +329,7 @@ static void what_messages_lose_is_measured(void **state)
     }
 }
 
-static void what_messages_lose_comes_with_the_next_ones(void **state)
+static void errors_of_messages_come_with_the_next_ones(void **state)
 {
   (void)state;
   if (comm_ranks(comm) == 4)
@@ -503,8 +503,8 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_messages_lose_comes_with_the_next_ones),
-      cmocka_unit_test(what_messages_lose_is_measured),
+      cmocka_unit_test(errors_of_messages_come_with_the_next_ones),
+      cmocka_unit_test(errors_of_messages_are_measured),
       cmocka_unit_test(nodes_change_no_bit_of_what_is_not_lost),
       cmocka_unit_test(one_scale_is_that_of_all_ranks),
       cmocka_unit_test(seeds_differ_and_come_again),

@@ -146,7 +146,7 @@ static float *run(const struct job_setup *setup, int steps, float **initial)
   return params;
 }
 
-static void what_is_trained_learns_the_same_and_the_rest_stays(void **state)
+static void trained_parameters_learn_the_same_and_frozen_ones_stay(void **state)
 {
   (void)state;
   for (int c = 1; c < CHOICES; c++) {
@@ -354,7 +354,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(strategies_agree),
-      cmocka_unit_test(what_is_trained_learns_the_same_and_the_rest_stays),
+      cmocka_unit_test(trained_parameters_learn_the_same_and_frozen_ones_stay),
       cmocka_unit_test(gradients_of_an_untied_model_are_those_by_hand),
   };
   return cmocka_run_group_tests(tests, start, stop);

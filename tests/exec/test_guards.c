@@ -288,7 +288,7 @@ static void windows_are_guarded_where_they_are_fetched(void **state)
 
 /* ---- memory ---- */
 
-static void what_does_not_fit_says_what_would(void **state)
+static void misfit_names_a_cure(void **state)
 {
   (void)state;
   struct job job;
@@ -612,7 +612,7 @@ int main(void)
       cmocka_unit_test(windows_hold_what_is_used),
       cmocka_unit_test(windows_of_two_parts_hold_both),
       cmocka_unit_test(windows_are_guarded_where_they_are_fetched),
-      cmocka_unit_test(what_does_not_fit_says_what_would),
+      cmocka_unit_test(misfit_names_a_cure),
       cmocka_unit_test(plans_share_their_state),
       cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
       cmocka_unit_test(the_update_number_sets_the_bias_correction),

@@ -299,7 +299,7 @@ static void events_are_chosen_by_name(void **state)
 }
 
 /* auto goes without, and says so once; a name that was asked for does not. */
-static void what_is_refused_is_told(void **state)
+static void refused_counters_are_reported(void **state)
 {
   (void)state;
   static char all[] = "auto", *names[] = {all}, cyc[] = "cycles", unknown[] = "perf::BUZZ",
@@ -485,7 +485,7 @@ int main(void)
 #ifdef HAVE_PAPI
       cmocka_unit_test(each_thread_is_counted_by_lane_and_kind),
       cmocka_unit_test(events_are_chosen_by_name),
-      cmocka_unit_test(what_is_refused_is_told),
+      cmocka_unit_test(refused_counters_are_reported),
       cmocka_unit_test(a_lane_that_cannot_be_read_is_lost),
 #else
       cmocka_unit_test(a_build_without_papi),

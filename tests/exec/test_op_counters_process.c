@@ -150,7 +150,7 @@ static void expect_work(const int64_t value[], int times, int64_t ns)
 }
 
 /* The kernel's account always, hardware counters if the machine has them; a note names the rest. */
-static void what_is_counted_is_told(void **state)
+static void counts_are_reported(void **state)
 {
   (void)state;
   int64_t value[OP_COUNTERS];
@@ -172,7 +172,7 @@ static void what_is_counted_is_told(void **state)
 }
 
 /* The same of lanes, whose threads the kernel's account covers whatever is forbidden. */
-static void what_lanes_count_is_told(void **state)
+static void counts_of_lanes_are_reported(void **state)
 {
   (void)state;
   char name[] = "auto", *names[] = {name};
@@ -282,8 +282,8 @@ static int forbid(int error)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_setup_teardown(what_is_counted_is_told, open_process, close_process),
-      cmocka_unit_test(what_lanes_count_is_told),
+      cmocka_unit_test_setup_teardown(counts_are_reported, open_process, close_process),
+      cmocka_unit_test(counts_of_lanes_are_reported),
       cmocka_unit_test_setup_teardown(work_here_and_in_threads_is_counted, open_process,
                                       close_process),
       cmocka_unit_test(reads_tell_what_is_new),

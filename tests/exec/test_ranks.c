@@ -107,7 +107,7 @@ static void expect_pins(const struct job *job, struct device *device, int refuse
 
 /* Memory that the ranks of a node share, and each rank's region for the others to read. Oracle: as
  * many are unpinned as were pinned, on the ranks whose devices took the memory too. */
-static void what_one_rank_cannot_pin_no_rank_keeps(void **state)
+static void all_ranks_give_up_memory_that_one_cannot_pin(void **state)
 {
   (void)state;
   struct job job;
@@ -144,7 +144,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(ranks_agree_with_one),
       cmocka_unit_test(all_ranks_skip_what_one_finds_not_finite),
-      cmocka_unit_test(what_one_rank_cannot_pin_no_rank_keeps),
+      cmocka_unit_test(all_ranks_give_up_memory_that_one_cannot_pin),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

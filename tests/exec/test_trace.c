@@ -389,7 +389,7 @@ static void ends_are_left_out(void **state)
             steps_in_the_midst);
 }
 
-static void nobody_to_talk_to(const struct plan *plan)
+static void no_other_rank(const struct plan *plan)
 {
   struct trace_run *run;
   struct trace_summary sum;
@@ -403,7 +403,7 @@ static void nobody_to_talk_to(const struct plan *plan)
 static void one_rank_talks_to_nobody(void **state)
 {
   (void)state;
-  with_plan(1, &(struct job_setup){.prefetch = 1}, nobody_to_talk_to);
+  with_plan(1, &(struct job_setup){.prefetch = 1}, no_other_rank);
 }
 
 static void spans(const struct plan *plan)

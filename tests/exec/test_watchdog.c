@@ -435,7 +435,7 @@ static void a_transport_with_an_error_and_rank_0_stopped(void **state)
   again_says(run, "sluice: rank 1: the link is down; rank 0 does not answer\n");
 }
 
-static void who_is_late_but_moves(void **state)
+static void late_rank_that_moves(void **state)
 {
   (void)state;
   const struct again *run = again_run(program, 2, "late 1");
@@ -575,7 +575,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(a_transport_with_an_error),
       cmocka_unit_test(a_transport_with_an_error_on_all_ranks),
       cmocka_unit_test(a_transport_with_an_error_and_rank_0_stopped),
-      cmocka_unit_test(who_is_late_but_moves),
+      cmocka_unit_test(late_rank_that_moves),
       cmocka_unit_test(a_rest_between_steps),
       cmocka_unit_test(a_checkpoint_that_is_stuck_behind_the_steps),
       cmocka_unit_test(a_checkpoint_that_is_slow),

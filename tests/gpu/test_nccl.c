@@ -417,7 +417,7 @@ static void lanes_do_not_share_an_order(void **state)
     worker_stop(&workers[t]);
 }
 
-static void what_nccl_refuses_is_told(void **state)
+static void refusals_of_nccl_are_reported(void **state)
 {
   (void)state;
   char id[NCCL_ID_BYTES];
@@ -459,7 +459,7 @@ static void memory_is_registered_up_to_a_limit(void **state)
 
 /* Rank 0 waits for a collective that no other rank joins, until it gives up. Oracle: the lane ends,
  * and the others learn nothing before. */
-static void what_is_stuck_can_be_given_up(void **state)
+static void stuck_collective_can_be_aborted(void **state)
 {
   (void)state;
   char id[NCCL_ID_BYTES] = {0};
@@ -528,9 +528,9 @@ int main(int argc, char **argv)
       cmocka_unit_test(lanes_do_not_share_an_order),
       cmocka_unit_test(bytes_are_exchanged_in_every_group),
       cmocka_unit_test(messages_of_varying_length_are_exchanged),
-      cmocka_unit_test(what_nccl_refuses_is_told),
+      cmocka_unit_test(refusals_of_nccl_are_reported),
       cmocka_unit_test(memory_is_registered_up_to_a_limit),
-      cmocka_unit_test(what_is_stuck_can_be_given_up),
+      cmocka_unit_test(stuck_collective_can_be_aborted),
   };
   if (comm_create_mpi(&argc, &argv, &job))
     return 1;

@@ -85,7 +85,7 @@ static void auto_takes_what_is_there(void **state)
   }
 }
 
-static void what_does_not_go_together_is_said(void **state)
+static void contradictions_are_reported(void **state)
 {
   (void)state;
   static const struct {
@@ -390,7 +390,7 @@ static void check_warning(const struct sized *sized, const struct job_limits *li
 
 /* Registered memory may be held against the limit for locked memory: a warning, for some drivers do
  * not. */
-static void what_is_registered_is_held_against_what_may_be_locked(void **state)
+static void registered_memory_is_compared_with_the_limit(void **state)
 {
   (void)state;
   static const char registers[] =
@@ -558,7 +558,7 @@ static enum status check_disk_of(int rank, int local, bool named, int64_t bytes)
 }
 
 /* Oracle: linux/magic.h, and the numbers that Lustre, GPFS and BeeGFS give themselves. */
-static void what_goes_to_nvme_goes_to_the_node_s_own_disk(void **state)
+static void nvme_data_go_to_the_disk_of_the_node(void **state)
 {
   (void)state;
   static const char cure[] =
@@ -792,16 +792,16 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(auto_takes_what_is_there),
-      cmocka_unit_test(what_does_not_go_together_is_said),
+      cmocka_unit_test(contradictions_are_reported),
       cmocka_unit_test(a_device_apart_is_asked_for_its_memory),
       cmocka_unit_test(host_memory_is_that_of_all_ranks_of_a_node),
       cmocka_unit_test(keys_that_are_named_make_it_fit),
       cmocka_unit_test(no_key_is_named_that_does_not_help),
-      cmocka_unit_test(what_is_registered_is_held_against_what_may_be_locked),
+      cmocka_unit_test(registered_memory_is_compared_with_the_limit),
       cmocka_unit_test(rdma_is_held_against_what_may_be_locked),
       cmocka_unit_test(the_disk_is_asked_for_its_room),
       cmocka_unit_test(a_folder_that_cannot_be_is_not_a_full_disk),
-      cmocka_unit_test(what_goes_to_nvme_goes_to_the_node_s_own_disk),
+      cmocka_unit_test(nvme_data_go_to_the_disk_of_the_node),
       cmocka_unit_test(a_shared_disk_is_asked_for_the_room_of_all_nodes),
       cmocka_unit_test(nvme_is_a_cure_where_there_is_a_folder_for_it),
       cmocka_unit_test(one_rank_of_a_node_tries_the_folder),

@@ -192,7 +192,7 @@ static enum status take(struct prefetch *prefetch, const struct job *job, int64_
   return STATUS_OK;
 }
 
-static void what_was_announced_is_read_and_nothing_else(void **state)
+static void only_announced_data_are_read(void **state)
 {
   (void)state;
   struct job job;
@@ -242,7 +242,7 @@ int main(void)
       cmocka_unit_test(the_bits_are_the_same),
       cmocka_unit_test(a_slow_read_hides_behind_the_step_before),
       cmocka_unit_test(a_failure_is_told_by_the_step_that_it_belongs_to),
-      cmocka_unit_test(what_was_announced_is_read_and_nothing_else),
+      cmocka_unit_test(only_announced_data_are_read),
       cmocka_unit_test(an_early_end_ends_the_read_under_way),
   };
   comm = job_start_mpi();

@@ -248,7 +248,7 @@ static void get_row(const struct io_tensor *tensor, char *out)
 
 /* The loaded state is the same for every memory tier, and also if the checkpoint is written during
  * training. */
-static void what_is_loaded_is_saved(void **state)
+static void loaded_residual_is_saved(void **state)
 {
   (void)state;
   static const char *const tiers[] = {"device", "host", "nvme"};
@@ -333,7 +333,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(ranks_go_on_from_others),
-      cmocka_unit_test(what_is_loaded_is_saved),
+      cmocka_unit_test(loaded_residual_is_saved),
       cmocka_unit_test(units_without_a_codec_have_saved_nothing),
       cmocka_unit_test(ranks_begin_without_residuals),
   };

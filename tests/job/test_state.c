@@ -248,7 +248,7 @@ static void either_device_goes_on_from_the_other_s_checkpoint(void **arg)
 }
 
 /* Only what was opened for it is written back. */
-static void what_was_opened_to_be_saved_is_not_committed(void **arg)
+static void state_opened_for_saving_is_not_committed(void **arg)
 {
   (void)arg;
   struct deck deck;
@@ -310,7 +310,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(nothing_is_copied_in_vain),
       cmocka_unit_test(a_rank_saves_the_state_of_its_own),
       cmocka_unit_test(either_device_goes_on_from_the_other_s_checkpoint),
-      cmocka_unit_test(what_was_opened_to_be_saved_is_not_committed),
+      cmocka_unit_test(state_opened_for_saving_is_not_committed),
       cmocka_unit_test(auto_means_the_same_on_every_rank),
   };
   if (comm_create_mpi(&argc, &argv, &comm))

@@ -269,7 +269,7 @@ static struct hf_config read_changed(const char *name, const char *from, const c
   return read_config(config_path);
 }
 
-static void what_sluice_would_not_do_is_refused_by_name(void **state)
+static void unsupported_features_are_refused_by_name(void **state)
 {
   (void)state;
   static const struct {
@@ -402,7 +402,7 @@ static void what_sluice_would_not_do_is_refused_by_name(void **state)
   assert_int_equal(hf_config_read(config_path, &config), STATUS_INPUT);
 }
 
-static void what_is_not_said_is_as_transformers_has_it(void **state)
+static void defaults_are_those_of_transformers(void **state)
 {
   (void)state;
   struct hf_config c = read_changed("mistral", "\"num_key_value_heads\": 1,", "");
@@ -637,8 +637,8 @@ int main(void)
                                                                    was said before */
       cmocka_unit_test(configurations_of_both_versions_are_read),
       cmocka_unit_test(printed_configurations_read_back),
-      cmocka_unit_test(what_sluice_would_not_do_is_refused_by_name),
-      cmocka_unit_test(what_is_not_said_is_as_transformers_has_it),
+      cmocka_unit_test(unsupported_features_are_refused_by_name),
+      cmocka_unit_test(defaults_are_those_of_transformers),
       cmocka_unit_test(rotary_positions_are_said_in_three_ways),
       cmocka_unit_test(windows_begin_at_some_block),
       cmocka_unit_test(configurations_of_other_programs_give_no_warning),

@@ -324,7 +324,7 @@ static void stochastic_rounding_is_unbiased(void **state)
     }
 }
 
-static void what_is_not_there_is_zero(void **state)
+static void absent_state_is_zero(void **state)
 {
   (void)state;
   for (struct update op = settings(1); optim_states(op.rule) > 0; next_rule(&op))
@@ -403,7 +403,7 @@ int main(void)
       DEVICE_TEST(many_steps_stay_with_the_formula),
       DEVICE_TEST(bits_do_not_depend_on_cuts_threads_or_kernels),
       DEVICE_TEST(stochastic_rounding_is_unbiased),
-      DEVICE_TEST(what_is_not_there_is_zero),
+      DEVICE_TEST(absent_state_is_zero),
       DEVICE_TEST(speculation_is_two_updates),
   };
   return RUN_DEVICE_TESTS(tests);

@@ -90,7 +90,7 @@ static void compute_alone_takes_its_operations(void **state)
 
 /* Where nothing is trained a gradient is passed on, which is half of a backward pass, or nothing
  * is, below the lowest that learns. */
-static void what_is_frozen_costs_less(void **state)
+static void frozen_parameters_cost_less(void **state)
 {
   (void)state;
   static const struct {
@@ -273,7 +273,7 @@ static const struct plan_rates all_rates = {.gemm_flops = 1e9,
                                             .disk_read_bytes = 4e3};
 
 /* Bytes of buffers 0, 1, ... are 1000, 2000, ...; what is added to is read and written. */
-static void what_tiers_exchange_takes_their_rates(void **state)
+static void copies_between_tiers_take_their_rates(void **state)
 {
   (void)state;
   static const struct {
@@ -454,7 +454,7 @@ static void a_sum_in_shared_memory_takes_its_memory_and_two_barriers(void **stat
 }
 
 /* A shard that has been brought to its place is in the type that it is computed with. */
-static void what_lies_in_its_window_is_not_cast(void **state)
+static void parameters_in_their_window_are_not_cast(void **state)
 {
   (void)state;
   const struct plan_rates rates = {.memory_bytes = 1e6};
@@ -469,7 +469,7 @@ static void what_lies_in_its_window_is_not_cast(void **state)
 
 /* The copy that the update has left is in that type too; whoever has all of it reads and writes its
  * 1000 bytes. */
-static void what_is_kept_in_its_type_is_not_cast(void **state)
+static void working_copies_are_not_cast(void **state)
 {
   (void)state;
   const struct plan_rates rates = {.memory_bytes = 1e6};
@@ -508,7 +508,7 @@ static void a_copy_that_is_kept_moves_work_from_gathers_to_updates(void **state)
 }
 
 /* FETCH 1 s, FORWARD 4 s, SAVE_ACT 0.4 s, ADAM 0.9 s. */
-static void what_is_not_hidden_is_exposed(void **state)
+static void time_that_is_not_hidden_is_exposed(void **state)
 {
   (void)state;
   struct plan_rates rates = all_rates;
@@ -792,7 +792,7 @@ static void a_copy_takes_no_more_than_it_would_alone(void **state)
 
 /* Without its gather a copy would overlap the update, and the step would be 1 s longer. Each would
  * take 1 s and then 3 s, instead of 2 s for both. */
-static void what_keeps_others_apart_is_not_exposed(void **state)
+static void separating_work_is_not_exposed(void **state)
 {
   (void)state;
   const struct plan_rates rates = {
@@ -966,21 +966,21 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_rate_of_zero_costs_nothing),
       cmocka_unit_test(compute_alone_takes_its_operations),
-      cmocka_unit_test(what_is_frozen_costs_less),
+      cmocka_unit_test(frozen_parameters_cost_less),
       cmocka_unit_test(without_prefetch_a_forward_pass_is_a_chain),
       cmocka_unit_test(a_step_lies_between_its_busiest_lane_and_the_sum_of_all),
       cmocka_unit_test(prefetch_hides_gathers_behind_compute),
       cmocka_unit_test(updates_and_norms_take_their_traffic),
-      cmocka_unit_test(what_tiers_exchange_takes_their_rates),
+      cmocka_unit_test(copies_between_tiers_take_their_rates),
       cmocka_unit_test(a_clipped_step_is_repaired),
       cmocka_unit_test(a_reduce_on_the_host_takes_its_link_and_its_memory),
       cmocka_unit_test(hops_in_a_node_take_its_link),
       cmocka_unit_test(a_step_in_bf16_reduces_half_the_bytes),
       cmocka_unit_test(a_sum_in_shared_memory_takes_its_memory_and_two_barriers),
-      cmocka_unit_test(what_lies_in_its_window_is_not_cast),
-      cmocka_unit_test(what_is_kept_in_its_type_is_not_cast),
+      cmocka_unit_test(parameters_in_their_window_are_not_cast),
+      cmocka_unit_test(working_copies_are_not_cast),
       cmocka_unit_test(a_copy_that_is_kept_moves_work_from_gathers_to_updates),
-      cmocka_unit_test(what_is_not_hidden_is_exposed),
+      cmocka_unit_test(time_that_is_not_hidden_is_exposed),
       cmocka_unit_test(the_host_s_memory_bounds_a_step),
       cmocka_unit_test(copies_of_one_way_are_as_fast_as_alone),
       cmocka_unit_test(a_sum_and_an_update_share_the_host_s_memory),
@@ -990,7 +990,7 @@ int main(void)
       cmocka_unit_test(a_step_shares_the_host_s_memory_with_the_next),
       cmocka_unit_test(the_plan_s_order_is_not_that_of_time),
       cmocka_unit_test(a_copy_takes_no_more_than_it_would_alone),
-      cmocka_unit_test(what_keeps_others_apart_is_not_exposed),
+      cmocka_unit_test(separating_work_is_not_exposed),
       cmocka_unit_test(whole_units_are_copied_where_shards_are_not),
       cmocka_unit_test(an_update_on_the_host_takes_the_bytes_of_its_types),
       cmocka_unit_test(shared_memory_keeps_a_step_between_its_bounds),

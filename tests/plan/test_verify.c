@@ -161,7 +161,7 @@ static void matrices_are_whole(void **state)
   broken_refused(plan, "which is not at its place in the unit");
 }
 
-static void what_is_missing_is_said(void **state)
+static void missing_instructions_are_reported(void **state)
 {
   (void)state;
   const struct point *hybrid = &broken_hybrid_shard;
@@ -199,7 +199,7 @@ static void what_is_missing_is_said(void **state)
   broken_refused(plan, "h.1 has no BACKWARD in micro-batch 1: its gradient would lack a part");
 }
 
-static void what_is_done_twice_is_said(void **state)
+static void repeated_instructions_are_reported(void **state)
 {
   (void)state;
   struct plan *plan = broken_start(&broken_no_shard);
@@ -396,7 +396,7 @@ static void every_part_of_a_sum_is_written_and_no_other(void **state)
   broken_refused(plan, "updates another part of the unit than this rank's");
 }
 
-static void what_is_frozen_stays(void **state)
+static void frozen_parameters_stay(void **state)
 {
   (void)state;
   const struct point odd = {
@@ -1014,7 +1014,7 @@ static void one_scale_is_of_the_gradient(void **state)
 /* Whole parameters that stay in place (ZeRO-1) keep their value at the master, and only there. If
  * they are read before a gather, the rest is old, even for an instruction that needs no open
  * window. */
-static void what_surrounds_a_master_is_old(void **state)
+static void parameters_around_a_master_are_old(void **state)
 {
   (void)state;
   struct plan *plan = broken_start(&broken_shard_optim);
@@ -1034,15 +1034,15 @@ int main(void)
       cmocka_unit_test(windows_are_gathered_used_and_released),
       cmocka_unit_test(a_value_must_be_written_in_its_step),
       cmocka_unit_test(matrices_are_whole),
-      cmocka_unit_test(what_is_missing_is_said),
-      cmocka_unit_test(what_is_done_twice_is_said),
+      cmocka_unit_test(missing_instructions_are_reported),
+      cmocka_unit_test(repeated_instructions_are_reported),
       cmocka_unit_test(states_are_those_of_the_optimizer),
       cmocka_unit_test(every_buffer_has_one_scope),
       cmocka_unit_test(scopes_are_held_against_the_elements),
       cmocka_unit_test(buffers_have_their_roles),
       cmocka_unit_test(collectives_have_their_sizes),
       cmocka_unit_test(every_part_of_a_sum_is_written_and_no_other),
-      cmocka_unit_test(what_is_frozen_stays),
+      cmocka_unit_test(frozen_parameters_stay),
       cmocka_unit_test(each_part_is_gathered_to_its_place),
       cmocka_unit_test(the_copy_that_is_kept_is_written_and_gathered),
       cmocka_unit_test(keys_and_values_have_their_place),
@@ -1057,7 +1057,7 @@ int main(void)
       cmocka_unit_test(messages_stay_in_their_group),
       cmocka_unit_test(nodes_add_up_first),
       cmocka_unit_test(one_scale_is_of_the_gradient),
-      cmocka_unit_test(what_surrounds_a_master_is_old),
+      cmocka_unit_test(parameters_around_a_master_are_old),
   };
   return cmocka_run_group_tests(tests, NULL, broken_end);
 }

@@ -53,7 +53,7 @@ static const struct point resident = {.strategy = STRATEGY_FULL_SHARD,
                                       .host = true,
                                       .resident = 2};
 
-static void what_stays_on_the_device_takes_the_device_s_ways(void **state)
+static void device_state_uses_device_operations(void **state)
 {
   (void)state;
   struct plan *plan = broken_start(&resident);
@@ -246,7 +246,7 @@ static void landed_gradients_are_each_member_s_own(void **state)
   broken_refused(plan, "writes landed.h.0 while SUM_SHARED h.0 m0");
 }
 
-static void what_comes_to_the_host_is_counted(void **state)
+static void copies_to_the_host_are_counted(void **state)
 {
   (void)state;
   struct point point = broken_host_device;
@@ -412,12 +412,12 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(lanes_and_tiers_are_those_of_the_shape),
-      cmocka_unit_test(what_stays_on_the_device_takes_the_device_s_ways),
+      cmocka_unit_test(device_state_uses_device_operations),
       cmocka_unit_test(parameters_are_fetched_to_their_place),
       cmocka_unit_test(the_copy_that_is_computed_with_is_written_at_its_place),
       cmocka_unit_test(the_shared_copy_is_not_written_while_others_read_it),
       cmocka_unit_test(landed_gradients_are_each_member_s_own),
-      cmocka_unit_test(what_comes_to_the_host_is_counted),
+      cmocka_unit_test(copies_to_the_host_are_counted),
       cmocka_unit_test(metrics_read_the_squares_of_the_host),
       cmocka_unit_test(values_are_what_they_are_taken_for),
       cmocka_unit_test(speculative_updates_are_repaired),

@@ -752,7 +752,7 @@ static void refuse(const struct machine *m, enum status expected, const char *te
   assert_null(topo);
 }
 
-static void what_does_not_fit_is_refused(void **state)
+static void misfit_is_refused(void **state)
 {
   (void)state;
   char *same[] = {"0-7", "7-15"}, *beyond[] = {"0-7", "100-120"}, *odd[] = {"0-7", "a-b"},
@@ -862,7 +862,7 @@ int main(void)
       cmocka_unit_test(ranks_have_their_own_cores_where_masks_overlap),
       cmocka_unit_test(cores_without_local_memory_are_told),
       cmocka_unit_test(long_lists_are_told_whole),
-      cmocka_unit_test_teardown(what_does_not_fit_is_refused, nothing_is_left),
+      cmocka_unit_test_teardown(misfit_is_refused, nothing_is_left),
       cmocka_unit_test_teardown(a_file_that_hwloc_did_not_write_is_refused, nothing_is_left),
       cmocka_unit_test_teardown(a_file_of_a_newer_hwloc_is_named_so, nothing_is_left),
   };

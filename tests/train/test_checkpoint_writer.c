@@ -262,7 +262,7 @@ static void end_log(const char *words, const char *more)
 }
 
 /* A writer that is destroyed loses nothing, and one at a time is written. */
-static void what_is_under_way_is_waited_for(void **arg)
+static void pending_write_is_waited_for(void **arg)
 {
   (void)arg;
   struct fixture f;
@@ -381,7 +381,7 @@ static void a_failure_that_nobody_asks_for_is_told(void **arg)
 }
 
 /* A checkpoint to be pruned cannot be removed: a folder has its name. */
-static void what_was_written_but_not_pruned_behind_is_told(void **arg)
+static void failed_pruning_is_reported(void **arg)
 {
   (void)arg;
   struct fixture f;
@@ -433,11 +433,11 @@ int main(int argc, char **argv)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_file_behind_the_steps_is_that_of_its_step),
       cmocka_unit_test(without_pruning_older_ones_stay),
-      cmocka_unit_test(what_is_under_way_is_waited_for),
+      cmocka_unit_test(pending_write_is_waited_for),
       cmocka_unit_test(without_room_for_a_copy_it_saves_at_once),
       cmocka_unit_test(a_failure_is_told_on_every_rank),
       cmocka_unit_test(a_failure_that_nobody_asks_for_is_told),
-      cmocka_unit_test(what_was_written_but_not_pruned_behind_is_told),
+      cmocka_unit_test(failed_pruning_is_reported),
   };
   if (comm_create_mpi(&argc, &argv, &comm))
     return 1;

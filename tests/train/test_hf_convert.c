@@ -292,7 +292,7 @@ static void keys_come_from_the_folder(void **state)
   mem_free(from);
 }
 
-static void what_is_said_must_agree(void **state)
+static void keys_must_agree(void **state)
 {
   (void)state;
   static const struct {
@@ -363,7 +363,7 @@ static char *fill(const char *text, const char *by)
 }
 
 /* The cause is a file, not what the deck says. */
-static void what_the_file_says_is_told_to_be_the_files(void **state)
+static void message_names_the_file_of_a_key(void **state)
 {
   (void)state;
   static const struct {
@@ -513,7 +513,7 @@ static void a_tied_head_may_be_there_twice(void **state)
     }
 }
 
-static void what_else_is_there_must_be_known(void **state)
+static void other_tensors_must_be_known(void **state)
 {
   (void)state;
   static const struct {
@@ -625,7 +625,7 @@ static void files_of_the_tokenizer_go_along(void **state)
   mem_free(from);
 }
 
-static void what_a_folder_lacks_is_named(void **state)
+static void missing_files_are_named(void **state)
 {
   (void)state;
   char *from = fixture("llama"), *file = own("%s-lack.h5", "llama", 0),
@@ -696,16 +696,16 @@ int main(int argc, char **argv)
       cmocka_unit_test(a_job_has_the_folders_weights),
       cmocka_unit_test(a_job_has_the_checkpoints_weights),
       cmocka_unit_test(keys_come_from_the_folder),
-      cmocka_unit_test(what_is_said_must_agree),
+      cmocka_unit_test(keys_must_agree),
       cmocka_unit_test(the_resolved_deck_is_checked),
-      cmocka_unit_test(what_the_file_says_is_told_to_be_the_files),
+      cmocka_unit_test(message_names_the_file_of_a_key),
       cmocka_unit_test(a_shorter_context_is_refused_where_positions_are_weights),
       cmocka_unit_test(a_rank_that_fails_alone_takes_the_others_along),
       cmocka_unit_test(a_tied_head_may_be_there_twice),
-      cmocka_unit_test(what_else_is_there_must_be_known),
+      cmocka_unit_test(other_tensors_must_be_known),
       cmocka_unit_test(other_types_are_refused_when_they_are_needed),
       cmocka_unit_test(files_of_the_tokenizer_go_along),
-      cmocka_unit_test(what_a_folder_lacks_is_named),
+      cmocka_unit_test(missing_files_are_named),
       cmocka_unit_test(nothing_is_left_of_what_fails),
   };
   if (comm_create_mpi(&argc, &argv, &comm))

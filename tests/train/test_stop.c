@@ -184,7 +184,7 @@ static void a_file_is_taken_once(void **state)
   stop_file_close(&file);
 }
 
-static void whatever_is_called_so(void **state)
+static void any_file_type_named_stop(void **state)
 {
   (void)state;
   char path[96], long_text[1000];
@@ -220,7 +220,7 @@ int main(void)
       cmocka_unit_test(steps_that_are_slow_for_once),
       cmocka_unit_test(a_job_is_saved_before_its_end),
       cmocka_unit_test(a_file_is_taken_once),
-      cmocka_unit_test(whatever_is_called_so),
+      cmocka_unit_test(any_file_type_named_stop),
   };
   const int failed = cmocka_run_group_tests(tests, NULL, NULL);
   return rmdir(dir) != 0 ? 1 : failed;

@@ -785,7 +785,7 @@ static enum status take_nothing(const struct io_tensor *tensor, struct layout_ra
 }
 
 /* If a rank has no memory for the data, the file is not blamed: no rank calls it damaged. */
-static void what_is_not_taken_is_not_damaged(void **state)
+static void skipped_tensors_are_not_damaged(void **state)
 {
   (void)state;
   char *path = save(SPLIT_EVEN, 904, 4, false);
@@ -826,7 +826,7 @@ int main(void)
       cmocka_unit_test(a_checkpoint_without_moments_says_so),
       cmocka_unit_test(other_moments_are_refused),
       cmocka_unit_test(flushing_moves),
-      cmocka_unit_test(what_is_not_taken_is_not_damaged),
+      cmocka_unit_test(skipped_tensors_are_not_damaged),
       cmocka_unit_test(a_job_without_mpi_is_told_so),
   };
   return cmocka_run_group_tests(tests, start, stop);

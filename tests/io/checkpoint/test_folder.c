@@ -432,7 +432,7 @@ static void another_history_is_set_aside(void **state)
   mem_free(log);
 }
 
-static void what_cannot_be_set_aside_is_told(void **state)
+static void failed_renaming_is_reported(void **state)
 {
   (void)state;
   char *folder = path_of("step-00000002.h5.stale");
@@ -509,7 +509,7 @@ static void pruning_keeps_what_it_should(void **state)
   mem_free(missing);
 }
 
-static void what_cannot_be_removed_is_told(void **state)
+static void failed_removal_is_reported(void **state)
 {
   (void)state;
   char *folder = path_of("step-00000001.h5");
@@ -730,11 +730,11 @@ int main(void)
       cmocka_unit_test_setup_teardown(only_what_a_save_leaves_is_cleaned, setup, teardown),
       cmocka_unit_test_setup_teardown(only_the_owner_cleans, setup, teardown),
       cmocka_unit_test_setup_teardown(another_history_is_set_aside, setup, teardown),
-      cmocka_unit_test_setup_teardown(what_cannot_be_set_aside_is_told, setup, teardown),
+      cmocka_unit_test_setup_teardown(failed_renaming_is_reported, setup, teardown),
       cmocka_unit_test_setup_teardown(a_damaged_newest_does_not_displace_good_ones, setup,
                                       teardown),
       cmocka_unit_test_setup_teardown(pruning_keeps_what_it_should, setup, teardown),
-      cmocka_unit_test_setup_teardown(what_cannot_be_removed_is_told, setup, teardown),
+      cmocka_unit_test_setup_teardown(failed_removal_is_reported, setup, teardown),
       cmocka_unit_test_setup_teardown(a_list, setup, teardown),
       cmocka_unit_test_setup_teardown(a_table, setup, teardown),
       cmocka_unit_test_setup_teardown(differences, setup, teardown),

@@ -304,7 +304,7 @@ static bool sleeps(int thread)
 }
 
 /* An unfair lock would mostly be had again by who has just given it back. */
-static void who_waits_comes_next(void **state)
+static void waiting_thread_comes_next(void **state)
 {
   (void)state;
   for (int round = 0; round < 20; round++) {
@@ -451,7 +451,7 @@ int main(void)
       cmocka_unit_test(a_dataset_is_laid_out_once),
       cmocka_unit_test(shapes_that_cannot_be),
       cmocka_unit_test(bytes_are_reproducible),
-      cmocka_unit_test(who_waits_comes_next),
+      cmocka_unit_test(waiting_thread_comes_next),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -282,7 +282,7 @@ static enum status write_one(const char *name, enum dtype type, const float *dat
   return safetensors_writer_close(writer, status);
 }
 
-static void what_a_type_cannot_hold_is_refused_and_leaves_nothing(void **state)
+static void value_out_of_range_of_a_type_is_refused_and_leaves_nothing(void **state)
 {
   (void)state;
   const float infinite = (float)HUGE_VAL;
@@ -631,7 +631,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(many_files_hold_what_one_holds),
       cmocka_unit_test(the_index_is_as_transformers_writes_it),
       cmocka_unit_test(every_half_is_read_exactly),
-      cmocka_unit_test(what_a_type_cannot_hold_is_refused_and_leaves_nothing),
+      cmocka_unit_test(value_out_of_range_of_a_type_is_refused_and_leaves_nothing),
       cmocka_unit_test(misuse_of_the_writer_is_told),
       cmocka_unit_test(damaged_files_are_refused),
       cmocka_unit_test(a_cut_file_is_told),

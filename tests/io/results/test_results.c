@@ -299,7 +299,7 @@ static void completed_steps_are_found(void **state)
   assert_false(found);
 }
 
-static void what_cannot_be_opened(void **state)
+static void file_that_cannot_be_opened(void **state)
 {
   (void)state;
   struct results *results = NULL;
@@ -384,7 +384,7 @@ int main(void)
       cmocka_unit_test(a_failed_write_leaves_whole_lines),
       cmocka_unit_test(rewinding),
       cmocka_unit_test(completed_steps_are_found),
-      cmocka_unit_test(what_cannot_be_opened),
+      cmocka_unit_test(file_that_cannot_be_opened),
       cmocka_unit_test(opening_is_tried),
       cmocka_unit_test(only_files_are_appended_to),
   };

@@ -54,7 +54,7 @@ static void has_number(const struct json_node *object, const char *key, const ch
   assert_string_equal(json_number_text(json_find(object, key)), expected);
 }
 
-static void what_goes_in_comes_out(void **state)
+static void trace_reads_back_as_written(void **state)
 {
   (void)state;
   struct json_tree *tree;
@@ -201,7 +201,7 @@ static int remove_folder(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_goes_in_comes_out),
+      cmocka_unit_test(trace_reads_back_as_written),
       cmocka_unit_test(names_are_escaped),
       cmocka_unit_test(a_trace_of_nothing),
       cmocka_unit_test(the_file_is_there_when_it_is_complete),

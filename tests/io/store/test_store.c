@@ -146,7 +146,7 @@ static void write_and_compare(struct store *store, unsigned char *shadow, int64_
 
 /* Every way to lie to blocks, with and without the page cache, where calls move all, a block,
  * several or less. All ranks write at once, each other bytes, and none meets another's. */
-static void what_is_written_comes_back(void **state)
+static void data_read_back_as_written(void **state)
 {
   (void)state;
   static const struct {
@@ -291,7 +291,7 @@ static void an_abandoned_file_is_removed(void **state)
 }
 
 /* More than the disk holds is refused before anything is made. */
-static void no_room_is_told(void **state)
+static void full_disk_is_reported(void **state)
 {
   (void)state;
   struct statvfs info;
@@ -619,7 +619,7 @@ static void a_short_read_is_told(void **state)
   store_destroy(store);
 }
 
-static void what_the_disk_says_is_told(void **state)
+static void errors_of_the_disk_are_reported(void **state)
 {
   (void)state;
   static const struct {
@@ -815,12 +815,12 @@ static int stop(void **state)
 int main(int argc, char **argv)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_is_written_comes_back),
+      cmocka_unit_test(data_read_back_as_written),
       cmocka_unit_test(direct_where_the_disk_takes_it),
       cmocka_unit_test(ranks_may_differ_in_room),
       cmocka_unit_test(no_file_is_left),
       cmocka_unit_test(an_abandoned_file_is_removed),
-      cmocka_unit_test(no_room_is_told),
+      cmocka_unit_test(full_disk_is_reported),
       cmocka_unit_test(a_full_disk_is_not_its_folders_fault),
       cmocka_unit_test(a_disk_that_fills_meanwhile_is_told),
       cmocka_unit_test(a_limit_is_found_before_anything_is_made),
@@ -832,7 +832,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(a_folder_that_can_be_is_left_as_it_is),
       cmocka_unit_test(a_short_write_is_told),
       cmocka_unit_test(a_short_read_is_told),
-      cmocka_unit_test(what_the_disk_says_is_told),
+      cmocka_unit_test(errors_of_the_disk_are_reported),
       cmocka_unit_test(the_file_is_one_of_hdf5),
       cmocka_unit_test(a_transfer_does_not_wait_for_hdf5),
       cmocka_unit_test(another_thread_uses_hdf5),

@@ -122,7 +122,7 @@ static void written_and_read(void **state)
   }
 }
 
-static void what_has_no_size_is_read(void **state)
+static void file_without_a_size_is_read(void **state)
 {
   (void)state;
   char *text = NULL;
@@ -138,7 +138,7 @@ static void what_has_no_size_is_read(void **state)
   mem_free(text);
 }
 
-static void what_cannot_be_read(void **state)
+static void unreadable_files(void **state)
 {
   (void)state;
   char *text = NULL;
@@ -285,16 +285,11 @@ static int stop(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(folders),
-      cmocka_unit_test(folders_last),
-      cmocka_unit_test(written_and_read),
-      cmocka_unit_test(what_has_no_size_is_read),
-      cmocka_unit_test(what_cannot_be_read),
-      cmocka_unit_test(a_failed_write_leaves_the_old_file),
-      cmocka_unit_test(renaming),
-      cmocka_unit_test(room),
-      cmocka_unit_test(writing_is_tried),
-      cmocka_unit_test(links_in_the_folder_are_not_followed),
+      cmocka_unit_test(folders),          cmocka_unit_test(folders_last),
+      cmocka_unit_test(written_and_read), cmocka_unit_test(file_without_a_size_is_read),
+      cmocka_unit_test(unreadable_files), cmocka_unit_test(a_failed_write_leaves_the_old_file),
+      cmocka_unit_test(renaming),         cmocka_unit_test(room),
+      cmocka_unit_test(writing_is_tried), cmocka_unit_test(links_in_the_folder_are_not_followed),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -112,7 +112,7 @@ static void any_value_may_be_the_root(void **state)
   }
 }
 
-static void what_is_no_json_is_refused(void **state)
+static void invalid_json_is_refused(void **state)
 {
   (void)state;
   static const char *const bad[] = {
@@ -424,7 +424,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(values_of_each_kind),
       cmocka_unit_test(any_value_may_be_the_root),
-      cmocka_unit_test(what_is_no_json_is_refused),
+      cmocka_unit_test(invalid_json_is_refused),
       cmocka_unit_test(a_key_that_occurs_twice_is_refused),
       cmocka_unit_test(depth_has_a_limit),
       cmocka_unit_test(values_have_a_limit),
