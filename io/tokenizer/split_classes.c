@@ -1,5 +1,6 @@
 #include "io/tokenizer/split_classes.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -187,24 +188,39 @@ static const uint32_t changes[] = {
     0x2ebf01, 0x2ee5e0, 0x2f8001, 0x2fa1e0, 0x300001, 0x3134b0, 0x313501, 0x323b00,
 };
 
-/* Equal pages are stored once. */
+static int add_page(struct split_classes *out, const uint8_t page[256], int *pages)
+{
+  for (int same = 0; same < *pages; same++)
+    if (memcmp(out->page[same], page, 256) == 0)
+      return same;
+  memcpy(out->page[*pages], page, 256);
+  return (*pages)++;
+}
+
+/* Equal pages are stored once. Most pages have one class, and are not built. */
 void split_classes_fill(struct split_classes *out)
 {
-  int pages = 0;
+  const size_t n = sizeof changes / sizeof *changes;
+  int pages = 0, whole[] = {-1, -1, -1, -1}; /* pages of one class */
   size_t at = 0;
   for (uint32_t i = 0; i < SPLIT_PAGES; i++) {
     uint8_t page[256];
-    for (uint32_t code = i << 8, k = 0; k < 256; k++, code++) {
-      while (at + 1 < sizeof changes / sizeof *changes && changes[at + 1] >> 4 <= code)
-        at++;
-      page[k] = changes[at] & 15;
+    uint32_t code = i << 8;
+    while (at + 1 < n && changes[at + 1] >> 4 <= code)
+      at++;
+    const int class = changes[at] & 15;
+    const bool one = at + 1 == n || changes[at + 1] >> 4 >= code + 256;
+    if (!one || whole[class] < 0) {
+      for (int k = 0; k < 256; k++, code++) {
+        while (at + 1 < n && changes[at + 1] >> 4 <= code)
+          at++;
+        page[k] = changes[at] & 15;
+      }
+      out->index[i] = (uint8_t)add_page(out, page, &pages);
+    } else {
+      out->index[i] = (uint8_t)whole[class];
     }
-    int same = i > 0 ? out->index[i - 1] : 0;
-    if (pages == 0 || memcmp(out->page[same], page, sizeof page) != 0)
-      for (same = 0; same < pages && memcmp(out->page[same], page, sizeof page) != 0;)
-        same++;
-    if (same == pages)
-      memcpy(out->page[pages++], page, sizeof page);
-    out->index[i] = (uint8_t)same;
+    if (one)
+      whole[class] = out->index[i];
   }
 }
