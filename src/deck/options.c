@@ -42,6 +42,8 @@ bool options_begins_section(const struct option *table, const struct option *opt
 
 bool options_in_section(const char *name, const char *section)
 {
+  if (name[0] != section[0]) /* most calls end here */
+    return false;
   const size_t length = strlen(section);
   return length > 0 && strncmp(name, section, length) == 0 && name[length] == '.';
 }
