@@ -108,20 +108,24 @@ settings() {
 # files DIR: the names of its files, without TensorBoard's, of which each start makes one.
 files() { (cd "$1" && find . ! -type d ! -name 'events.out.*' | LC_ALL=C sort); }
 
-# One job at a time makes an undisturbed run. All runs have the algorithms that it has measured.
+# One job makes an undisturbed run. The first one with as many ranks and this tier runs alone, so
+# that all later runs have the algorithms that it has measured.
 make_whole() {
   test ! -e "$whole.done" || return 0
   mkdir -p "$out/whole"
+  local warm=$out/whole/warm-$ranks-$tier
   (
     flock 8
     test ! -e "$whole.done" || exit 0
+    test -e "$warm" || flock 7
     rm -rf "$whole"
     # shellcheck disable=SC2086 # a list of words
     timeout -k 5 120 $MPIRUN -n "$ranks" "$SLUICE" train tiny.yaml run.dir="$whole" "${keys[@]}" \
-      > "$whole.log" 2>&1 8>&- ||
+      > "$whole.log" 2>&1 7>&- 8>&- ||
       { cat "$whole.log" >&2; die "the undisturbed run failed: $whole"; }
     : > "$whole.done"
-  ) 8> "$out/whole/lock" || exit 1
+    : > "$warm"
+  ) 7> "$out/whole/lock" 8> "$whole.lock" || exit 1
 }
 
 # bad WORD...: notes the first fault of a kill.
