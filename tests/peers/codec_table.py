@@ -322,11 +322,11 @@ TABLES = {
 }
 MATRIX = [
     ("The fastest codec of each link", "advice",
-     "*Holds* are codecs that kept the validation perplexity within 1 %. *Shorter* is the step "
+     "*Holds* are codecs that kept the validation perplexity within 1 %. *Shorter* is the step\n"
      "without a codec over that step."),
     ("Break-even bandwidth", "break-even",
-     "On slower links the codec makes the step shorter. The measured value lies between two links, "
-     "where the step is taken as linear in the time per bit."),
+     "On slower links the codec makes the step shorter. The measured value lies between two "
+     "links,\nwhere the step is taken as linear in the time per bit."),
     ("Predicted steps over measured steps", "predicted",
      "`sluice plan` predicts from rates that were measured on the same link."),
     ("All steps", "steps", "Milliseconds per step, and the bytes of fp32 gradients over those of "
