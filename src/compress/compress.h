@@ -65,6 +65,10 @@ struct codec_ops {
   unsigned traits;
   int rule; /* the number format, the rule of a quantiser or of a sparsifier */
 
+  /* CODEC_VARIABLE: the length of a message of normally distributed elements, in fp32 vectors. It
+   * is for predictions. */
+  double usual_length;
+
   /* Default settings, zero if the codec does not have the setting, and their bounds. */
   struct codec_settings usual, least, most;
 

@@ -52,6 +52,7 @@ static enum status subtract(const struct codec *codec, const struct codec_pass *
       .name = #id,                                                                                 \
       .source = from,                                                                              \
       .traits = CODEC_LOSSLESS | CODEC_VARIABLE | CODEC_ALONE,                                     \
+      .usual_length = (24 + EXPONENT_USUAL_BITS) / 32,                                             \
       .bytes = bytes,                                                                              \
       .work = work,                                                                                \
       .encode = encode,                                                                            \

@@ -379,12 +379,22 @@ struct cost cost_tree(const struct pricing *p)
                          2 * levels * p->rates->link_latency_s);
 }
 
+/* A message of varying length is sent without the rest of its buffer. */
+static double sent_part(const struct pricing *p)
+{
+  const struct codec *codec = &p->instr->attr.codec;
+  const int64_t n = 1 << 20;
+  if (!codec->ops || !(codec->ops->traits & CODEC_VARIABLE))
+    return 1;
+  return codec->ops->usual_length * (double)n * sizeof(float) / (double)codec->ops->bytes(codec, n);
+}
+
 /* All parts but one's own, block by block. */
 struct cost cost_exchange(const struct pricing *p)
 {
   const double messages = p->instr->attr.blocks > 1 ? p->instr->attr.blocks : 1;
   const double ranks = plan_instr_ranks(p->plan, p->instr),
-               bytes = (double)plan_instr_bytes(p->plan, p->instr);
+               bytes = sent_part(p) * (double)plan_instr_bytes(p->plan, p->instr);
   return collective_cost(p, bytes * (ranks - 1) / ranks, messages * latency_s(p, ranks - 1));
 }
 

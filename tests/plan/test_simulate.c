@@ -395,6 +395,27 @@ static void a_step_in_bf16_reduces_half_the_bytes(void **state)
   }
 }
 
+/* Messages of varying length: 27.2 of 32 bits travel. */
+static void exponents_travel_without_what_they_leave_free(void **state)
+{
+  (void)state;
+  const struct plan_rates rates = {.link_bytes = 1e6};
+  struct point point = {
+      .strategy = STRATEGY_NO_SHARD, .ranks = 4, .group = 4, .micros = 1, .prefetch = 1};
+  const double wide = forecast(&point, &rates).busy_s[LANE_REDUCE];
+  double sent = 0; /* in fp32, with the buffers of messages */
+  point.codec = "exponent";
+  struct plan_input input = fixture_input(&model, &point, 0);
+  struct plan *plan;
+  assert_int_equal(plan_create(&input, &plan), STATUS_OK);
+  for (int i = 0; i < plan->n; i++)
+    if (plan->instr[i].op == OP_EXCHANGE)
+      sent += (double)plan->layout[plan->instr[i].unit].trained * 4 * 3 / 4;
+  plan_destroy(plan);
+  const double narrow = forecast(&point, &rates).busy_s[LANE_REDUCE];
+  assert_true(fabs((wide - narrow) / (sent * (1 - 27.2 / 32) / 1e6) - 1) < 0.3);
+}
+
 /* Two nodes of two ranks: half of the gradient goes to the other rank of the node in fp32, in two
  * blocks. A quarter goes to the other node in bf16. Gathers are between all ranks. */
 static void hops_in_a_node_take_its_link(void **state)
@@ -974,6 +995,7 @@ int main(void)
       cmocka_unit_test(copies_between_tiers_take_their_rates),
       cmocka_unit_test(a_clipped_step_is_repaired),
       cmocka_unit_test(a_reduce_on_the_host_takes_its_link_and_its_memory),
+      cmocka_unit_test(exponents_travel_without_what_they_leave_free),
       cmocka_unit_test(hops_in_a_node_take_its_link),
       cmocka_unit_test(a_step_in_bf16_reduces_half_the_bytes),
       cmocka_unit_test(a_sum_in_shared_memory_takes_its_memory_and_two_barriers),

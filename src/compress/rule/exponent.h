@@ -31,6 +31,8 @@
 #define EXPONENT_FN __attribute__((always_inline)) static inline
 #endif
 
+#define EXPONENT_USUAL_BITS 3.2 /* of an exponent, for normally distributed elements */
+
 enum {
   EXPONENT_BLOCK = 1024,
   EXPONENT_LANES = 32,
