@@ -278,6 +278,13 @@ static void encoded_units_may_arrive_beside_compute(void **state)
       {.ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .weights = "int8"},
       {.ranks = 3, .group = 3, .prefetch = 2, .micros = 1, .weights = "int4"},
       {.ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .weights = "int8", .host = true},
+      {.strategy = STRATEGY_SHARD_GRAD_OP,
+       .ranks = 2,
+       .group = 2,
+       .prefetch = 1,
+       .micros = 2,
+       .weights = "int4",
+       .difference = true},
       {.ranks = 2, .group = 2, .prefetch = 1, .micros = 1, .half = true, .fp8 = true},
       {.ranks = 2, .group = 2, .prefetch = 1, .micros = 2, .half = true, .fp8 = true, .host = true},
   };
