@@ -107,7 +107,7 @@ measured = \
 	doc/measured/adam-h200x2-second.txt \
 	doc/measured/adam-h200x2.txt \
 	doc/measured/codecs-h200.txt \
-	doc/measured/compression-matrix-h100x2.jsonl \
+	doc/measured/compression-matrix-h100x2.txt \
 	doc/measured/compression-pays-h100x2.txt \
 	doc/measured/compression-pays-h200x2.txt \
 	doc/measured/compression-quality-h100x2.txt \

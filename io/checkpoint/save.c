@@ -458,20 +458,19 @@ static enum status open_alone(const struct save *save, hid_t *file)
 }
 
 /* Closing rewrites the superblock, with the same bytes on all ranks. If that failed, HDF5 could not
- * recover. So this function tests the disk: it overwrites one byte with itself. That succeeds on a
- * full disk, and fails on a broken one. */
+ * recover. So each rank tests the disk: it overwrites one byte with itself. That succeeds on a full
+ * disk, and fails on a broken one. */
 static bool can_be_closed(const struct save *save)
 {
   char byte;
   int fd = -1;
-  if (comm_rank(save->comm) == 0)
-    (void)open_regular(save->temporary, OPEN_UPDATE, &fd);
+  (void)open_regular(save->temporary, OPEN_UPDATE, &fd);
   bool good =
       fd >= 0 && pread(fd, &byte, 1, 0) == 1 && pwrite(fd, &byte, 1, 0) == 1 && fsync(fd) == 0;
   if (fd >= 0)
     close(fd);
-  int64_t flag = good;
-  return comm_max_i64(save->comm, &flag, 1) == STATUS_OK && flag; /* rank 0's */
+  int64_t bad = !good;
+  return comm_max_i64(save->comm, &bad, 1) == STATUS_OK && !bad;
 }
 
 static enum status close_on_all(struct save *save, hid_t file, enum status status)
@@ -483,6 +482,8 @@ static enum status close_on_all(struct save *save, hid_t file, enum status statu
       give_up(save, status_set(status, "%s", sentence));
   }
   enum status closed = hdf5_close(file, STATUS_OK);
+  if (closed != STATUS_OK && status != STATUS_OK)
+    closed = status_set(status, "%s", sentence); /* the cause */
   if (closed != STATUS_OK)
     comm_abort(save->comm, explain(save, closed)); /* HDF5 is broken */
   now_at(&waiting_for_closing);

@@ -4,7 +4,7 @@ row, from the results of tests/net/matrix.sh, of tests/net/pays.sh and of sluice
 
   codec_table.py [--check] [--doc PAGE] [--quality RUNS...] [--pays STEPS...] [RESULTS...]
 
-The default of RESULTS is compression-matrix-*.jsonl in doc/measured, that of RUNS is
+The default of RESULTS is compression-matrix-* in doc/measured, that of RUNS is
 compression-quality-*, and that of STEPS is compression-pays-*. RUNS have a line per run of sluice
 compare, or per codec. STEPS are results of tests/net/pays.sh. The first file of each has the small
 tables. The text between `<!-- measured: NAME -->` and `<!-- end -->` in a page is replaced, and
@@ -354,7 +354,7 @@ def main():
                         default=sorted(MEASURED.glob("compression-pays-*")))
     parser.add_argument("results", nargs="*", type=pathlib.Path)
     a = parser.parse_args()
-    paths = a.results or sorted(MEASURED.glob("compression-matrix-*.jsonl"))
+    paths = a.results or sorted(MEASURED.glob("compression-matrix-*"))
     m = Matrix(paths, quality(a.quality))
     make = TABLES | {
         "matrix": matrix,

@@ -40,10 +40,10 @@ static void die(enum checkpoint_phase phase)
   kill(getpid(), SIGKILL);
 }
 
-/* Rank 0 can no longer write to any file, not even its first byte. */
+/* A rank can no longer write to any file, not even its first byte. */
 static void stop_writing(enum checkpoint_phase phase)
 {
-  if (phase == CHECKPOINT_OPENED && comm_rank(job) == 0)
+  if (phase == CHECKPOINT_OPENED && comm_rank(job) == rank_to_die)
     setrlimit(RLIMIT_FSIZE, &(struct rlimit){0, RLIM_INFINITY});
 }
 
@@ -222,21 +222,23 @@ static void a_store_that_one_rank_cannot_make(void **state)
   assert_int_equal(shell("rmdir '%s/nvme'", dir), 0); /* it is empty */
 }
 
-/* HDF5 cannot close a file that rank 0 cannot write to: the job ends, with the sentence and the
+/* HDF5 cannot close a file that a rank cannot write to: the job ends, with the sentence and the
  * right exit code. */
-static void a_disk_that_fails_under_rank_0(void **state)
+static void a_disk_that_fails_under_a_rank(void **state)
 {
   (void)state;
-  refill();
-  assert_int_equal(shell("%s -n %d %s save '%s' %d 0 >/dev/null 2>'%s.errors'", mpirun, RANKS, self,
-                         dir, (int)CHECKPOINT_PHASES, dir),
-                   status_exit_code(STATUS_IO));
-  assert_int_equal(shell("grep -q 'the checkpoint of step 20 was not written to %s, earlier ones "
-                         "are untouched: rank 0: dataset .*: cannot write' '%s.errors'",
-                         dir, dir),
-                   0);
-  assert_int_equal(shell("test -e '%s/.step-00000020.h5.tmp'", dir), 1);
-  assert_int_equal(shell("%s -n 1 %s check '%s' %d", mpirun, self, dir, OLD), 0);
+  for (int rank = 0; rank < RANKS; rank++) {
+    refill();
+    assert_int_equal(shell("%s -n %d %s save '%s' %d %d >/dev/null 2>'%s.errors'", mpirun, RANKS,
+                           self, dir, (int)CHECKPOINT_PHASES, rank, dir),
+                     status_exit_code(STATUS_IO));
+    assert_int_equal(shell("grep -q 'the checkpoint of step 20 was not written to %s, earlier ones "
+                           "are untouched: rank %d: dataset .*: cannot write' '%s.errors'",
+                           dir, rank, dir),
+                     0);
+    assert_int_equal(shell("test -e '%s/.step-00000020.h5.tmp'", dir), 1);
+    assert_int_equal(shell("%s -n 1 %s check '%s' %d", mpirun, self, dir, OLD), 0);
+  }
 }
 
 static int start(void **state)
@@ -262,7 +264,7 @@ int main(int argc, char **argv)
       cmocka_unit_test(killed_in_every_phase),
       cmocka_unit_test(one_of_several_nodes),
       cmocka_unit_test(a_store_that_one_rank_cannot_make),
-      cmocka_unit_test(a_disk_that_fails_under_rank_0),
+      cmocka_unit_test(a_disk_that_fails_under_a_rank),
   };
   if (argc > 2)
     return run_job(argv + 1);
