@@ -36,23 +36,26 @@ wait_saves() {
   done
 }
 
-# use_of_ranks: kilobytes resident, descriptors and threads, the most of any rank. The least of ten
-# looks, because a file that is being written has a descriptor for a moment.
+# use_of_ranks: kilobytes resident, descriptors and threads, the most of any rank. Each is the least
+# of ten looks at a rank, because a file that is being written has a descriptor for a moment.
 use_of_ranks() {
   local look pid
   for look in 1 2 3 4 5 6 7 8 9 10; do
     for pid in $(pgrep -x sluice); do
-      echo "$look $(awk '/^VmRSS/ { print $2 }' "/proc/$pid/status")" \
+      echo "$pid $(awk '/^VmRSS/ { print $2 }' "/proc/$pid/status")" \
         "$(find "/proc/$pid/fd" -mindepth 1 | wc -l)" \
         "$(find "/proc/$pid/task" -mindepth 1 -maxdepth 1 | wc -l)"
     done
-    nap 0.007
-  done | awk '{ for (i = 2; i <= 4; i++) if ($i > m[$1, i]) m[$1, i] = $i }
+    nap "0.0$((look + 10))"
+  done | awk '{
+      pid[$1]
+      for (i = 2; i <= 4; i++) if (!(($1, i) in least) || $i < least[$1, i]) least[$1, i] = $i
+    }
     END {
       for (i = 2; i <= 4; i++) {
-        least = m[1, i]
-        for (look = 2; look <= 10; look++) if (m[look, i] < least) least = m[look, i]
-        printf "%d%s", least, i < 4 ? " " : "\n"
+        most = 0
+        for (p in pid) if (least[p, i] > most) most = least[p, i]
+        printf "%d%s", most, i < 4 ? " " : "\n"
       }
     }'
 }
