@@ -324,18 +324,11 @@ enum status cuda_max_magnitude(struct lane *lane, int64_t n, const float *x, flo
   return cuda_check_launch("a largest magnitude");
 }
 
-static enum status check_block(const struct quantise *op)
-{
-  return quant_is_valid(op) ? STATUS_OK
-                            : status_set(STATUS_INTERNAL, "a message with blocks of %lld elements",
-                                         (long long)op->block);
-}
-
 enum status cuda_quantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                           const float *x, void *messages)
 {
   const struct gpu_launch launch = cuda_launch(lane);
-  if (check_block(op))
+  if (device_check_blocks(op))
     return STATUS_INTERNAL;
   gpu_quantise(&launch, op, n, parts, x, messages);
   return cuda_check_launch("quantisation");
@@ -346,7 +339,7 @@ enum status cuda_dequantise(struct lane *lane, const struct quantise *op, int64_
                             enum dtype type, void *out)
 {
   const struct gpu_launch launch = cuda_launch(lane);
-  if (check_block(op))
+  if (device_check_blocks(op))
     return STATUS_INTERNAL;
   gpu_dequantise(&launch, op, n, parts, messages, stride, mode, type, out);
   return cuda_check_launch("a sum of quantised messages");

@@ -70,6 +70,13 @@ enum status device_bus(const char *name, int ordinal, char *out, int size)
   return back_end ? back_end->bus(ordinal, out, size) : unknown(name);
 }
 
+enum status device_check_blocks(const struct quantise *op)
+{
+  return quant_is_valid(op) ? STATUS_OK
+                            : status_set(STATUS_INTERNAL, "a message with blocks of %lld elements",
+                                         (long long)op->block);
+}
+
 void device_destroy(struct device *device)
 {
   if (device)

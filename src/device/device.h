@@ -435,6 +435,9 @@ int device_count(const char *name);
 /* PCI address of such a device, by which other libraries identify it: "0000:1B:00.0". "" for the
  * host. out: at least 24 bytes. */
 enum status device_bus(const char *name, int ordinal, char *out, int size);
+/* For the quantise() and dequantise() of each device. STATUS_INTERNAL: no device can take blocks of
+ * this size. Local. */
+enum status device_check_blocks(const struct quantise *op);
 void device_destroy(struct device *device); /* takes NULL */
 
 #endif

@@ -814,6 +814,22 @@ static void settings_have_bounds(void **state)
   refused("qsgd", (set){.density = 0.5}, "codec qsgd has no density");
 }
 
+/* codec_make() makes no such blocks, and devices refuse them. */
+static void devices_refuse_other_blocks(void **state)
+{
+  (void)state;
+  static const struct quantise bad[] = {{.rule = QUANT_levels9, .block = 512},
+                                        {.rule = QUANT_levels7, .block = 16},
+                                        {.rule = QUANT_int4, .block = 300}};
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(device->ops->quantise(lanes[0], &bad[i], 0, 1, NULL, NULL), STATUS_INTERNAL);
+    assert_int_equal(
+        device->ops->dequantise(lanes[0], &bad[i], 0, 1, NULL, 0, QUANT_SET, DTYPE_F32, NULL),
+        STATUS_INTERNAL);
+    assert_non_null(strstr(status_text(), "a message with blocks of "));
+  }
+}
+
 /* Fewer levels, larger steps. */
 static void levels_are_of_the_norm(void **state)
 {
@@ -886,6 +902,7 @@ int main(void)
       cmocka_unit_test(random_bits_are_of_seed_and_element),
       cmocka_unit_test(all_instruction_sets_give_the_same_bits),
       cmocka_unit_test(settings_have_bounds),
+      cmocka_unit_test(devices_refuse_other_blocks),
       cmocka_unit_test(levels_are_of_the_norm),
       cmocka_unit_test(a_quantiser_is_what_its_row_says),
   };

@@ -89,18 +89,11 @@ static void dequantise_range(void *arg, int64_t begin, int64_t end)
   }
 }
 
-static enum status check_block(const struct quantise *op)
-{
-  return quant_is_valid(op) ? STATUS_OK
-                            : status_set(STATUS_INTERNAL, "a message with blocks of %lld elements",
-                                         (long long)op->block);
-}
-
 /* Bytes between the scales and the codes are zeros, so that messages are a function of vectors. */
 enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                           const float *x, void *messages)
 {
-  if (check_block(op))
+  if (device_check_blocks(op))
     return STATUS_INTERNAL;
   struct quantise_job job = job_of(lane, op, n);
   const int64_t scales = quant_scale_count(op, n) * (int64_t)sizeof(float);
@@ -118,7 +111,7 @@ enum status host_dequantise(struct lane *lane, const struct quantise *op, int64_
                             const void *messages, int64_t stride, enum quant_mode mode,
                             enum dtype type, void *out)
 {
-  if (check_block(op))
+  if (device_check_blocks(op))
     return STATUS_INTERNAL;
   struct quantise_job job = job_of(lane, op, n);
   const bool apart = quant_takes_each(mode);
