@@ -553,10 +553,9 @@ static void emit_visit(struct builder *b, int v)
 {
   const struct visit *visit = &b->visit[v];
   emit_gathers(b, v, 0);
-  const int first = b->plan->n, before = b->plan->buffers;
+  const int before = b->plan->buffers;
   emit_gathers(b, v, b->plan->input.prefetch);
   const int after = b->plan->buffers;
-  const bool gathers = b->plan->n > first;
   build_fetch_acts(b, v);
   build_save_input(b, v);
   int params = visit->window >= 0 ? b->window[visit->window].buffer : b->unit[visit->unit].params;
@@ -568,7 +567,7 @@ static void emit_visit(struct builder *b, int v)
   case OP_LOGITS: emit_logits(b, visit, params); break;
   default: emit_loss(b, visit, params);
   }
-  if (gathers)
+  if (after > before)
     keep_buffers(b, before, after);
   build_save_activations(b, v);
   if (visit->window >= 0 && b->window[visit->window].last == v)
