@@ -488,7 +488,7 @@ static enum status close_on_all(struct save *save, hid_t file, enum status statu
     comm_abort(save->comm, explain(save, closed)); /* HDF5 is broken */
   now_at(&waiting_for_closing);
   if (status == STATUS_OK)
-    return comm_barrier(save->comm); /* rank 0 goes on with a file that nobody writes to */
+    return comm_barrier(save->comm); /* then no other rank writes to the file */
   return status_set(status, "%s", sentence);
 }
 

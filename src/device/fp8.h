@@ -42,9 +42,9 @@ struct fp8_quantise {
 
 /* The gradient dgu [rows, 2 F] of SwiGLU's input in tiles, and its transpose, laid out as y above.
  * gu [rows, 2 F] and dy [rows, F] are those of swiglu_backward(). rows and F are multiples of
- * FP8_TILE. `apart`: the gradients by g and by u are two operands of rows x F, one after the other,
- * not one of rows x 2 F. `turned_apart`: the same for the transpose. turned NULL: not wanted. No
- * output overlaps gu or dy. */
+ * FP8_TILE. With `apart` the gradients by g and by u are two operands of rows x F, one after the
+ * other. Otherwise they are one operand of rows x 2 F. `turned_apart` says the same of the
+ * transpose. turned is NULL if no transpose is wanted. No output overlaps gu or dy. */
 struct fp8_swiglu {
   int64_t rows, F;
   const void *gu, *dy;

@@ -186,9 +186,9 @@ enum status model_create(const struct model_config *config, struct model **out);
  * only packs. Call it before any plan is made. Local. */
 enum status model_freeze(struct model *model, int n, char *const patterns[], int ranks);
 void model_destroy(struct model *model); /* takes NULL */
-/* Lets blocks compute `use` in fp8, but not blocks whose names match one of the patterns
- * (fnmatch(3): "h.0", "h.1*"; "first:K" and "last:K" match the K blocks at an end). Embedding,
- * head, norms and attention keep the compute type.
+/* Lets blocks compute `use` in fp8, except blocks whose names match one of the patterns. A pattern
+ * is for fnmatch(3), such as "h.1*". "first:K" and "last:K" match the first and the last K blocks.
+ * Embedding, head, norms and attention keep the compute type.
  * STATUS_USAGE: a pattern matches no block, or a weight's rows or columns are no multiple of
  * FP8_TILE. Before any plan is made. Local. */
 enum status model_use_fp8(struct model *model, enum fp8_use use, int n, char *const except[]);

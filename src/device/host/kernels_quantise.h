@@ -168,8 +168,9 @@ static void quantise(const struct quantise *op, int64_t number, int64_t m, const
 }
 #undef QUANT_CASE
 
-/* Scales of the blocks of a frame in a message. second: floats from the first scale of a block to
- * its second one. rows: of a block. last: the last block that the vector has. */
+/* Scales of the blocks of a frame in a message. The second scale of a block lies `second` floats
+ * after its first one. A block has `rows` rows. The vector has no block of the frame after `last`.
+ */
 struct frame_scales {
   const float *at;
   int64_t second, rows, last;
