@@ -1,7 +1,7 @@
 #!/bin/bash
-# Does compression pay on GPUs? tests/net/pays.sh SLUICE RESULTS RATE... Two ranks, one GPU each.
-# RATE is a rate of tests/net/rig.sh, which makes a host of each rank. It may also be `node`: both
-# ranks run in this host, joined by NVLink. For each rate the script measures the rates of the
+# Does compression pay on GPUs? tests/net/pays.sh SLUICE RESULTS RATE... Two hosts, one GPU each.
+# RATE is a rate of tests/net/rig.sh, which makes the hosts. It may also be `node`: two ranks run in
+# this host, joined by NVLink. For each rate the script measures the rates of the
 # machine with `sluice bench rates`. It then runs each row with `sluice bench`, and predicts it with
 # `sluice plan`. The rates of a model's passes are those of two of its blocks on one rank. A row
 # trains on 262,144 tokens per step.
@@ -16,6 +16,8 @@
 #
 # Environment:
 #   ROWS    The rows to run, by name. By default all rows of a rate run.
+#   GPUS    GPUs of each host (1). With 2 the rows are others: sharding inside a host, and codecs
+#           between hosts alone (compress.across=node).
 #   TURNS   The number of runs of each row, alternating (1).
 #   STEPS, WARMUP  Steps with and before the clock (4 and 1).
 #   LIMIT   Seconds that a run may take (200).
@@ -32,7 +34,7 @@ shift 2
 here=$(cd "$(dirname "$0")" && pwd)
 decks=$here/../../inputs
 device=${DEVICE:-cuda}
-gpus=gpus
+gpus=gpus each=${GPUS:-1}
 test "$device" = cuda || gpus=
 
 # One micro-batch of a rank is a quarter of the step's tokens.
@@ -40,6 +42,7 @@ gpt2="gpt2-124m data.sequence=1024 data.micro_batch=64 data.batch=256 model.voca
 qwen="qwen2.5-0.5b data.sequence=1024 data.micro_batch=32 data.batch=256"
 full="shard.strategy=full_shard tiers.activations=keep"
 grad="shard.strategy=shard_grad_op tiers.activations=keep shard.reduce=step"
+hybrid="shard.strategy=hybrid_shard shard.group=2 tiers.activations=keep shard.reduce=step"
 bf16="compress.grads.codec=bf16"
 int4="compress.grads.codec=int4"
 delta="compress.weights.codec=int4 compress.weights.delta=true"
@@ -58,6 +61,11 @@ model_keys() {
 settings() {
   case $1 in
   *-gathered*) echo "$(settings "${1%-gathered*}") shard.gathered=${1##*-gathered}" ;;
+  gpt2-hybrid-bf16) echo "$gpt2 $hybrid $bf16" ;;
+  gpt2-hybrid-int4) echo "$gpt2 $hybrid $int4 compress.across=node" ;;
+  gpt2-full-node-int8-int4)
+    echo "$gpt2 $full $int4 compress.weights.codec=int8 compress.across=node"
+    ;;
   gpt2-full-step) echo "$gpt2 $full shard.reduce=step" ;;
   gpt2-full-bf16) echo "$gpt2 $full $bf16" ;;
   gpt2-full-step-bf16) echo "$gpt2 $full $bf16 shard.reduce=step" ;;
@@ -95,6 +103,15 @@ codec() {
 # rows_of RATE: those that answer a question at this rate.
 rows_of() {
   case $1 in
+  *gbit | *mbit)
+    test "$each" = 1 || {
+      echo "gpt2-full-bf16 gpt2-full-int8-int4 gpt2-full-node-int8-int4 gpt2-hybrid-bf16" \
+        "gpt2-hybrid-int4"
+      return
+    }
+    ;;
+  esac
+  case $1 in
   node)
     echo "gpt2-grad-none gpt2-grad-bf16 gpt2-grad-int8 gpt2-grad-int4 gpt2-grad-topk" \
       "gpt2-grad-int8-feedback gpt2-grad-int8-feedback-host"
@@ -110,14 +127,14 @@ rows_of() {
   esac
 }
 
-# launch COMMAND...: under mpirun on two ranks.
+# launch COMMAND...: under mpirun, on two ranks or those of two hosts.
 launch() {
   if test "$rate" = node; then
     # Ranks of this host need no remote shell, which a machine may lack.
     # shellcheck disable=SC2086 # a list of words
     OMPI_MCA_plm=isolated timeout -k 10 "${LIMIT:-200}" ${MPIRUN:-mpirun} --bind-to none -n 2 "$@"
   else
-    timeout -k 10 "${LIMIT:-200}" sh "$here/rig.sh" 2 "$rate" $gpus -- "$@"
+    timeout -k 10 "${LIMIT:-200}" sh "$here/rig.sh" 2 "$rate" ranks="$each" $gpus -- "$@"
   fi
 }
 
@@ -165,11 +182,11 @@ run() {
   echo "== $rate $name"
   launch "$sluice" bench "${keys[@]}" steps="${STEPS:-4}" warmup="${WARMUP:-1}" \
     results="$results" > "$results.log" 2>&1 || { tail -20 "$results.log"; echo "$name: failed"; }
-  local local_ranks=1
-  test "$rate" != node || local_ranks=2
+  local local_ranks=$each ranks=$((2 * each))
+  test "$rate" != node || local_ranks=2 ranks=2
   # shellcheck disable=SC2046 # a list of words
   rates=$(rates_with_passes "$deck" $(model_keys "$deck")) || exit 1
-  "$sluice" plan "${keys[@]}" ranks=2 local_ranks=$local_ranks list=false rates="$rates" \
+  "$sluice" plan "${keys[@]}" ranks=$ranks local_ranks="$local_ranks" list=false rates="$rates" \
     > "$results.plan" 2>&1
   local head="{\"kind\":\"forecast\",\"row\":\"$name\",\"rate\":\"$rate\""
   sed -n "s|^predicted step \([0-9.]*\) s, .*|$head,\"step_s\":\1}|p" "$results.plan" |

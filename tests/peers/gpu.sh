@@ -58,7 +58,7 @@ set_arguments() {
 
 # ours NAME MODEL T B MICROS KEY=VALUE...
 ours() {
-  local name=$1 traced=()
+  local name=$1${SUFFIX:-} traced=()
   test -z "${TRACE:-}" || traced=(warmup=3 "train.trace=[1,2]" run.dir="$TRACE/$name")
   set_arguments "$@"
   # shellcheck disable=SC2086 # a list of words
