@@ -184,41 +184,55 @@ __global__ void __launch_bounds__(THREADS)
     store<T, W>(y + row * F + f, out);
 }
 
-/* A block of threads makes 128 x 128 elements of the gradient by g (half 0) or by u. Adjacent
- * blocks have both halves, so the cache holds what the second one reads. Registers hold one half
- * only. */
+/* The gradient by g (half 0) or u. */
 template <bool TURNED>
-__global__ void __launch_bounds__(fp8_block::THREADS, 2)
-    swiglu_backward_coded(const fp8_swiglu op, fp8_tally *tally)
+__device__ __forceinline__ void code_slopes(const fp8_swiglu &op, const fp8_block::elements &x,
+                                            int half, int64_t row, int64_t f, seen_tiles *seen)
 {
-  constexpr int N = fp8_block::EACH;
-  const fp8_block::place p = fp8_block::my_place();
-  const int64_t half = blockIdx.x % 2, row = (int64_t)blockIdx.y * FP8_TILE,
-                f = (int64_t)(blockIdx.x / 2) * FP8_TILE, column = half * op.F + f,
-                k = op.apart ? op.F : 2 * op.F;
-  const bf16 *gu = (const bf16 *)op.gu + (row + p.g * N) * 2 * op.F + f + p.c * N,
-             *dy = (const bf16 *)op.dy + (row + p.g * N) * op.F + f + p.c * N;
-  pack<bf16, N> x[N];
-#pragma unroll
-  for (int r = 0; r < N; r++) {
-    const pack<bf16, N> g = load<bf16, N>(gu + r * 2 * op.F),
-                        u = load<bf16, N>(gu + r * 2 * op.F + op.F),
-                        d = load<bf16, N>(dy + r * op.F);
-    for (int i = 0; i < N; i++) {
-      const slopes to = swiglu_slopes(to_float(g.at[i]), to_float(u.at[i]), to_float(d.at[i]));
-      x[r].at[i] = from_float<bf16>(half ? to.u : to.g);
-    }
-  }
+  const int64_t column = half * op.F + f, k = op.apart ? op.F : 2 * op.F;
   uint8_t *const code = op.code + (op.apart ? half * op.rows * op.F + f : column) + row * k;
-  seen_tiles seen;
-  fp8_block::code_tiles<false>(x, k, code, op.scale + column / FP8_TILE * op.rows + row, &seen);
+  fp8_block::code_tiles<false>(x, k, code, op.scale + column / FP8_TILE * op.rows + row, seen);
   if constexpr (TURNED) {
     const int64_t tile = row / FP8_TILE, at = op.turned_apart
                                                   ? (half * (op.rows / FP8_TILE) + tile) * op.F + f
                                                   : tile * 2 * op.F + column;
     fp8_block::code_tiles<true>(x, op.rows, op.turned + column * op.rows + row,
-                                op.turned_scale + at, &seen);
+                                op.turned_scale + at, seen);
   }
+}
+
+/* A block of threads makes 128 x 128 elements of the gradients by g and by u, and of the output. */
+template <bool TURNED>
+__global__ void __launch_bounds__(fp8_block::THREADS)
+    swiglu_backward_coded(const fp8_swiglu op, fp8_tally *tally)
+{
+  constexpr int N = fp8_block::EACH, ROWS = fp8_block::ROWS;
+  const fp8_block::place p = fp8_block::my_place();
+  const int64_t row = (int64_t)blockIdx.y * FP8_TILE, local = (int64_t)blockIdx.x * FP8_TILE,
+                f = op.first + local;
+  const bf16 *gu = (const bf16 *)op.gu + (row + p.g * ROWS) * 2 * op.F + f + p.c * N,
+             *dy = (const bf16 *)op.dy + (row + p.g * ROWS) * op.count + local + p.c * N;
+  fp8_block::elements dg, du, y;
+#pragma unroll
+  for (int r = 0; r < ROWS; r++, gu += 2 * op.F, dy += op.count) {
+    const pack<bf16, N> g = load<bf16, N>(gu), u = load<bf16, N>(gu + op.F), d = load<bf16, N>(dy);
+    float by_g[N], by_u[N], out[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+      const slopes to = swiglu_slopes(to_float(g.at[i]), to_float(u.at[i]), to_float(d.at[i]));
+      by_g[i] = to.g;
+      by_u[i] = to.u;
+      out[i] = to.y;
+    }
+    dg[r] = rounded<bf16, N>(by_g);
+    du[r] = rounded<bf16, N>(by_u);
+    y[r] = rounded<bf16, N>(out);
+  }
+  seen_tiles seen;
+  if (op.y_turned)
+    fp8_block::code_block<true>(y, op.rows, f, row, op.y_turned, op.y_turned_scale);
+  code_slopes<TURNED>(op, dg, 0, row, f, &seen);
+  code_slopes<TURNED>(op, du, 1, row, f, &seen);
   tally_block(seen, tally);
 }
 
@@ -500,7 +514,7 @@ void gpu_swiglu_backward(const gpu_launch *launch, int64_t rows, int64_t F, cons
 
 void gpu_swiglu_backward_coded(const gpu_launch *launch, const fp8_swiglu *op)
 {
-  const dim3 grid((unsigned)(op->F / FP8_TILE * 2), (unsigned)(op->rows / FP8_TILE));
+  const dim3 grid((unsigned)(op->count / FP8_TILE), (unsigned)(op->rows / FP8_TILE));
   if (grid.x == 0 || grid.y == 0)
     return;
   if (op->turned)

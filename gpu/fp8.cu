@@ -6,46 +6,6 @@ namespace {
 
 using namespace fp8_block;
 
-__device__ __forceinline__ uint32_t of_block(const pack<bf16, EACH> (&x)[EACH])
-{
-  __shared__ uint32_t warps[THREADS / 32];
-  uint32_t most = 0;
-#pragma unroll
-  for (int i = 0; i < EACH; i++)
-#pragma unroll
-    for (int j = 0; j < EACH; j++)
-      most = max(most, magnitude(x[i].at[j]));
-  most = __reduce_max_sync(ALL_LANES, most);
-  if (threadIdx.x % 32 == 0)
-    warps[threadIdx.x / 32] = most;
-  __syncthreads();
-  for (int w = 0; w < THREADS / 32; w++)
-    most = max(most, warps[w]);
-  return most;
-}
-
-/* y = x or x^T in blocks. */
-template <bool TRANSPOSED>
-__device__ __forceinline__ void code_block(const pack<bf16, EACH> (&x)[EACH], int64_t k,
-                                           int64_t row, int64_t column, const fp8_quantise &op)
-{
-  const float scale = fp8_scale(of_block(x));
-  float factor[EACH];
-#pragma unroll
-  for (int r = 0; r < EACH; r++)
-    factor[r] = factor_of(scale);
-  const int64_t pitch = fp8_pitch(k), tile = column / FP8_TILE, rest = pitch - k / FP8_TILE;
-  float *const scales = op.scale + row / FP8_TILE * pitch;
-  if (threadIdx.x == 0)
-    scales[tile] = scale;
-  if (tile == 0 && threadIdx.x < rest)
-    scales[k / FP8_TILE + threadIdx.x] = 0;
-  if constexpr (TRANSPOSED)
-    store_columns(x, factor, k, op.code + row * k + column);
-  else
-    store_rows(x, factor, k, op.code + row * k + column);
-}
-
 /* BOTH: x in tiles, and x^T. */
 template <bool BLOCKS, bool TRANSPOSED, bool BOTH>
 __global__ void __launch_bounds__(THREADS) code_operand(const fp8_quantise op, fp8_tally *tally)
@@ -54,12 +14,12 @@ __global__ void __launch_bounds__(THREADS) code_operand(const fp8_quantise op, f
   const int64_t i = (int64_t)blockIdx.y * FP8_TILE, j = (int64_t)blockIdx.x * FP8_TILE;
   const int64_t n = TRANSPOSED ? op.columns : op.rows, k = TRANSPOSED ? op.rows : op.columns,
                 row = TRANSPOSED ? j : i, column = TRANSPOSED ? i : j;
-  pack<bf16, EACH> x[EACH];
+  elements x;
 #pragma unroll
-  for (int r = 0; r < EACH; r++)
-    x[r] = load<bf16, EACH>((const bf16 *)op.x + (i + p.g * EACH + r) * op.ld + j + p.c * EACH);
+  for (int r = 0; r < ROWS; r++)
+    x[r] = load<bf16, EACH>((const bf16 *)op.x + (i + p.g * ROWS + r) * op.ld + j + p.c * EACH);
   if constexpr (BLOCKS) {
-    code_block<TRANSPOSED>(x, k, row, column, op);
+    code_block<TRANSPOSED>(x, k, row, column, op.code, op.scale);
   } else {
     seen_tiles seen;
     code_tiles<TRANSPOSED>(x, k, op.code + row * k + column, op.scale + column / FP8_TILE * n + row,
@@ -73,7 +33,8 @@ __global__ void __launch_bounds__(THREADS) code_operand(const fp8_quantise op, f
 
 /* ---- parts of a weight: a block of threads has 128 x 128 elements, a warp a row of them ---- */
 
-constexpr int LANES = 32, PER_LANE = FP8_TILE / LANES, WARPS = THREADS / LANES;
+constexpr int PART_THREADS = 256, LANES = 32, PER_LANE = FP8_TILE / LANES,
+              PART_WARPS = PART_THREADS / LANES;
 
 /* PER_LANE elements of a row, rounded to bf16. */
 template <typename T>
@@ -104,13 +65,14 @@ __device__ __forceinline__ float *scale_of(const fp8_part &op, const tile &t)
   return op.scale + t.panel * fp8_pitch(op.columns) + blockIdx.x;
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) find_largest(const fp8_part op)
+template <typename T>
+__global__ void __launch_bounds__(PART_THREADS) find_largest(const fp8_part op)
 {
-  __shared__ uint32_t warps[WARPS];
+  __shared__ uint32_t warps[PART_WARPS];
   const tile t = my_tile(op);
   uint32_t most = 0;
 #pragma unroll 4
-  for (int r = 0; r < FP8_TILE; r += WARPS) {
+  for (int r = 0; r < FP8_TILE; r += PART_WARPS) {
     const int64_t e = (t.row + r) * op.columns + t.column;
     if (e < op.begin || e >= op.end)
       continue;
@@ -126,17 +88,17 @@ template <typename T> __global__ void __launch_bounds__(THREADS) find_largest(co
   if (threadIdx.x > 0)
     return;
   uint32_t *const out = (uint32_t *)scale_of(op, t);
-  for (int w = 1; w < WARPS; w++)
+  for (int w = 1; w < PART_WARPS; w++)
     most = max(most, warps[w]);
   *out = max(*out, most);
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) code_part(const fp8_part op)
+template <typename T> __global__ void __launch_bounds__(PART_THREADS) code_part(const fp8_part op)
 {
   const tile t = my_tile(op);
   const float factor = factor_of(*scale_of(op, t));
 #pragma unroll 4
-  for (int r = 0; r < FP8_TILE; r += WARPS) {
+  for (int r = 0; r < FP8_TILE; r += PART_WARPS) {
     const int64_t e = (t.row + r) * op.columns + t.column;
     if (e < op.begin || e >= op.end)
       continue;
@@ -179,8 +141,8 @@ __device__ __forceinline__ void turn_bytes(uint32_t (&w)[4])
   w[3] = __byte_perm(b, d, 0x7632);
 }
 
-/* As code_operand() has it, of codes. */
-__global__ void __launch_bounds__(THREADS) turn_codes(const fp8_turn op)
+/* As store_columns() has it, of codes: thread (g, c) of 16 x 16 has 8 x 8 of them. */
+__global__ void __launch_bounds__(PART_THREADS) turn_codes(const fp8_turn op)
 {
   __shared__ uint2 turned[FP8_TILE][GROUPS];
   const place p = my_place();
@@ -188,7 +150,7 @@ __global__ void __launch_bounds__(THREADS) turn_codes(const fp8_turn op)
   uint2 x[EACH];
 #pragma unroll
   for (int r = 0; r < EACH; r++)
-    x[r] = *(const uint2 *)(op.code + (i + p.g * EACH + r) * op.columns + j + p.c * EACH);
+    x[r] = *(const uint2 *)(op.code + (i + p.g * EACH + r) * op.ld + j + p.c * EACH);
 #pragma unroll
   for (int half = 0; half < 2; half++) {
     uint32_t low[4], high[4];
@@ -206,7 +168,7 @@ __global__ void __launch_bounds__(THREADS) turn_codes(const fp8_turn op)
   const int64_t pitch = fp8_pitch(op.rows), rest = pitch - op.rows / FP8_TILE;
   float *const scales = op.turned_scale + blockIdx.x * pitch;
   if (threadIdx.x == 0)
-    scales[blockIdx.y] = op.scale[blockIdx.y * fp8_pitch(op.columns) + blockIdx.x];
+    scales[blockIdx.y] = op.scale[blockIdx.y * fp8_pitch(op.ld) + blockIdx.x];
   if (blockIdx.y == 0 && threadIdx.x < rest)
     scales[op.rows / FP8_TILE + threadIdx.x] = 0;
   __syncthreads();
@@ -229,24 +191,24 @@ dim3 part_grid(const fp8_part *op)
 void gpu_fp8_largest(const struct gpu_launch *launch, const struct fp8_part *op)
 {
   if (op->type == DTYPE_F32)
-    find_largest<float><<<part_grid(op), THREADS, 0, launch->stream>>>(*op);
+    find_largest<float><<<part_grid(op), PART_THREADS, 0, launch->stream>>>(*op);
   else
-    find_largest<bf16><<<part_grid(op), THREADS, 0, launch->stream>>>(*op);
+    find_largest<bf16><<<part_grid(op), PART_THREADS, 0, launch->stream>>>(*op);
 }
 
 void gpu_fp8_code(const struct gpu_launch *launch, const struct fp8_part *op)
 {
   if (op->type == DTYPE_F32)
-    code_part<float><<<part_grid(op), THREADS, 0, launch->stream>>>(*op);
+    code_part<float><<<part_grid(op), PART_THREADS, 0, launch->stream>>>(*op);
   else
-    code_part<bf16><<<part_grid(op), THREADS, 0, launch->stream>>>(*op);
+    code_part<bf16><<<part_grid(op), PART_THREADS, 0, launch->stream>>>(*op);
 }
 
 void gpu_fp8_merge(const struct gpu_launch *launch, int64_t n, int parts, const uint32_t *received,
                    uint32_t *out)
 {
-  merge_words<<<(unsigned)pieces_of(n, THREADS), THREADS, 0, launch->stream>>>(n, parts, received,
-                                                                               out);
+  merge_words<<<(unsigned)pieces_of(n, PART_THREADS), PART_THREADS, 0, launch->stream>>>(
+      n, parts, received, out);
 }
 
 void gpu_fp8_scales(const struct gpu_launch *launch, int64_t rows, int64_t columns, float *scale)
@@ -258,7 +220,7 @@ void gpu_fp8_scales(const struct gpu_launch *launch, int64_t rows, int64_t colum
 void gpu_fp8_turn(const struct gpu_launch *launch, const struct fp8_turn *op)
 {
   const dim3 grid((unsigned)(op->columns / FP8_TILE), (unsigned)(op->rows / FP8_TILE));
-  turn_codes<<<grid, THREADS, 0, launch->stream>>>(*op);
+  turn_codes<<<grid, PART_THREADS, 0, launch->stream>>>(*op);
 }
 
 void gpu_fp8_quantise(const struct gpu_launch *launch, const struct fp8_quantise *op)

@@ -1,5 +1,5 @@
-/* A block of threads codes 128 x 128 elements, which it holds in registers. Thread (g, c) of 16 x
- * 16 has 8 x 8 of them, rows 8 g and columns 8 c. Codes and scales are the host's bits. Private to
+/* A block of threads codes 128 x 128 elements, which it holds in registers. Thread (g, c) of 32 x
+ * 16 has 4 x 8 of them, rows 4 g and columns 8 c. Codes and scales are the host's bits. Private to
  * gpu/. */
 #ifndef SLUICE_GPU_FP8_BLOCK_CUH
 #define SLUICE_GPU_FP8_BLOCK_CUH
@@ -8,7 +8,8 @@
 
 namespace fp8_block {
 
-constexpr int EACH = 8, GROUPS = FP8_TILE / EACH, THREADS = GROUPS * GROUPS;
+constexpr int ROWS = 4, EACH = 8, GROUPS = FP8_TILE / EACH, THREADS = FP8_TILE / ROWS * GROUPS,
+              WARPS = THREADS / 32, WORDS = EACH / 2;
 
 struct place {
   int g, c;
@@ -19,114 +20,189 @@ __device__ __forceinline__ place my_place()
   return {(int)threadIdx.x / GROUPS, (int)threadIdx.x % GROUPS};
 }
 
-/* The largest magnitudes of the thread's rows or columns, over all threads that share them. */
-struct largest {
-  uint32_t at[EACH];
-};
+/* The thread's elements. */
+typedef pack<bf16, EACH> elements[ROWS];
 
-__device__ __forceinline__ largest along_rows(const pack<bf16, EACH> (&x)[EACH])
+/* Two magnitudes of bf16 in a word, which compare as numbers of 16 bits. */
+__device__ __forceinline__ uint32_t magnitudes(const pack<bf16, EACH> &x, int word)
 {
-  largest top;
-#pragma unroll
-  for (int i = 0; i < EACH; i++) {
-    uint32_t most = 0;
-#pragma unroll
-    for (int j = 0; j < EACH; j++)
-      most = max(most, magnitude(x[i].at[j]));
-#pragma unroll
-    for (int half = GROUPS / 2; half > 0; half /= 2)
-      most = max(most, __shfl_xor_sync(ALL_LANES, most, half));
-    top.at[i] = most;
-  }
-  return top;
+  return reinterpret_cast<const uint32_t *>(&x)[word] & 0x7fff7fff;
 }
 
-__device__ __forceinline__ largest along_columns(const pack<bf16, EACH> (&x)[EACH])
+/* The larger one of each word's pair, as a pair. */
+__device__ __forceinline__ uint32_t larger_of(uint32_t first, uint32_t second)
 {
-  __shared__ uint32_t warps[THREADS / 32][FP8_TILE];
+  return __vmaxu2(__byte_perm(first, second, 0x5410), __byte_perm(first, second, 0x7632));
+}
+
+/* The thread's columns in pairs, over its rows. */
+__device__ __forceinline__ uint32_t over_rows(const elements &x, int word)
+{
+  uint32_t pair = 0;
+#pragma unroll
+  for (int r = 0; r < ROWS; r += 2)
+    pair = __vimax3_u16x2(pair, magnitudes(x[r], word), magnitudes(x[r + 1], word));
+  return pair;
+}
+
+/* Pair i of the largest magnitudes of the thread's rows, or columns, over all threads that share
+ * them. */
+__device__ __forceinline__ void along_rows(const elements &x, uint32_t (&pair)[ROWS / 2])
+{
+#pragma unroll
+  for (int i = 0; i < ROWS / 2; i++) {
+    uint32_t most[2] = {0, 0};
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+      for (int w = 0; w < WORDS; w += 2)
+        most[r] =
+            __vimax3_u16x2(most[r], magnitudes(x[2 * i + r], w), magnitudes(x[2 * i + r], w + 1));
+    pair[i] = larger_of(most[0], most[1]);
+#pragma unroll
+    for (int half = GROUPS / 2; half > 0; half /= 2)
+      pair[i] = __vmaxu2(pair[i], __shfl_xor_sync(ALL_LANES, pair[i], half));
+  }
+}
+
+/* Eight threads find each pair of columns. Rows are so long that they meet in no bank. */
+__device__ __forceinline__ void along_columns(const elements &x, uint32_t (&pair)[WORDS])
+{
+  constexpr int PAIRS = FP8_TILE / 2, SHARE = THREADS / PAIRS;
+  __shared__ alignas(16) uint32_t warps[WARPS][PAIRS + 4];
+  __shared__ alignas(16) uint32_t columns[PAIRS];
   const place p = my_place();
-  largest top;
+  const int t = threadIdx.x;
 #pragma unroll
-  for (int j = 0; j < EACH; j++) {
-    uint32_t most = 0;
-#pragma unroll
-    for (int i = 0; i < EACH; i++)
-      most = max(most, magnitude(x[i].at[j]));
-    most = max(most, __shfl_xor_sync(ALL_LANES, most, GROUPS));
-    if (p.g % 2 == 0)
-      warps[threadIdx.x / 32][p.c * EACH + j] = most;
+  for (int w = 0; w < WORDS; w++) {
+    pair[w] = over_rows(x, w);
+    pair[w] = __vmaxu2(pair[w], __shfl_xor_sync(ALL_LANES, pair[w], GROUPS));
   }
+  if (p.g % 2 == 0)
+    *(uint4 *)&warps[t / 32][p.c * WORDS] = make_uint4(pair[0], pair[1], pair[2], pair[3]);
   __syncthreads();
+  uint32_t most = 0;
 #pragma unroll
-  for (int j = 0; j < EACH; j++) {
-    top.at[j] = 0;
-    for (int w = 0; w < THREADS / 32; w++)
-      top.at[j] = max(top.at[j], warps[w][p.c * EACH + j]);
-  }
-  return top;
+  for (int w = 0; w < WARPS; w += SHARE)
+    most = __vmaxu2(most, warps[w + t % SHARE][t / SHARE]);
+#pragma unroll
+  for (int half = SHARE / 2; half > 0; half /= 2)
+    most = __vmaxu2(most, __shfl_xor_sync(ALL_LANES, most, half));
+  if (t % SHARE == 0)
+    columns[t / SHARE] = most;
+  __syncthreads();
+  const uint4 mine = *(const uint4 *)&columns[p.c * WORDS];
+  pair[0] = mine.x;
+  pair[1] = mine.y;
+  pair[2] = mine.z;
+  pair[3] = mine.w;
 }
 
 /* Where x lies: row after row, 128 bytes of codes each. */
-__device__ __forceinline__ void store_rows(const pack<bf16, EACH> (&x)[EACH],
-                                           const float (&factor)[EACH], int64_t k, uint8_t *code)
+__device__ __forceinline__ void store_rows(const elements &x, const float (&factor)[ROWS],
+                                           int64_t k, uint8_t *code)
 {
   const place p = my_place();
 #pragma unroll
-  for (int i = 0; i < EACH; i++) {
+  for (int r = 0; r < ROWS; r++) {
     float wide[EACH];
 #pragma unroll
     for (int j = 0; j < EACH; j++)
-      wide[j] = to_float(x[i].at[j]);
-    const uint2 codes = {codes_of(wide, factor[i]), codes_of(wide + 4, factor[i])};
-    *(uint2 *)(code + (p.g * EACH + i) * k + p.c * EACH) = codes;
+      wide[j] = to_float(x[r].at[j]);
+    const uint2 codes = {codes_of(wide, factor[r]), codes_of(wide + 4, factor[r])};
+    *(uint2 *)(code + (p.g * ROWS + r) * k + p.c * EACH) = codes;
   }
 }
 
-/* The transpose, through shared memory, so that the codes of a row leave together. Pieces of 8
- * bytes are exchanged within a row, so that threads meet in no bank. */
-__device__ __forceinline__ void store_columns(const pack<bf16, EACH> (&x)[EACH],
-                                              const float (&factor)[EACH], int64_t k, uint8_t *code)
+/* The transpose, through shared memory, so that the codes of a row leave together. Words are
+ * exchanged within a row, so that threads meet in no bank, and pairs of words stay together. */
+__device__ __forceinline__ void store_columns(const elements &x, const float (&factor)[EACH],
+                                              int64_t k, uint8_t *code)
 {
-  __shared__ uint2 turned[FP8_TILE][GROUPS];
+  __shared__ alignas(16) uint32_t turned[FP8_TILE][FP8_TILE / ROWS];
   const place p = my_place();
 #pragma unroll
   for (int j = 0; j < EACH; j++) {
-    float wide[EACH];
+    float wide[ROWS];
 #pragma unroll
-    for (int i = 0; i < EACH; i++)
-      wide[i] = to_float(x[i].at[j]);
-    turned[p.c * EACH + j][p.g ^ p.c] = {codes_of(wide, factor[j]), codes_of(wide + 4, factor[j])};
+    for (int r = 0; r < ROWS; r++)
+      wide[r] = to_float(x[r].at[j]);
+    turned[p.c * EACH + j][p.g ^ (2 * p.c)] = codes_of(wide, factor[j]);
   }
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < EACH; i++) {
-    const int row = i * GROUPS + p.g;
-    *(uint2 *)(code + row * k + p.c * EACH) = turned[row][p.c ^ (row / EACH)];
+  for (int i = 0; i < FP8_TILE * GROUPS / THREADS; i++) {
+    const int row = i * (THREADS / GROUPS) + p.g;
+    *(uint2 *)(code + row * k + p.c * EACH) =
+        *(const uint2 *)&turned[row][(2 * p.c) ^ (2 * (row / EACH))];
   }
 }
 
 /* Codes x in tiles, or x^T: to rows of k codes from `code`, and to 128 scales. A kernel may call it
  * again for other elements, because each call has barriers between its uses of shared memory. */
 template <bool TRANSPOSED>
-__device__ __forceinline__ void code_tiles(const pack<bf16, EACH> (&x)[EACH], int64_t k,
-                                           uint8_t *code, float *scale, seen_tiles *seen)
+__device__ __forceinline__ void code_tiles(const elements &x, int64_t k, uint8_t *code,
+                                           float *scale, seen_tiles *seen)
 {
+  constexpr int N = TRANSPOSED ? EACH : ROWS;
   const place p = my_place();
-  const largest top = TRANSPOSED ? along_columns(x) : along_rows(x);
   const bool writes = TRANSPOSED ? p.g == 0 : p.c == 0;
-  float factor[EACH];
+  uint32_t pair[N / 2];
+  float factor[N];
+  if constexpr (TRANSPOSED)
+    along_columns(x, pair);
+  else
+    along_rows(x, pair);
 #pragma unroll
-  for (int r = 0; r < EACH; r++) {
-    const float value = fp8_scale(top.at[r]);
-    factor[r] = factor_of(value);
-    seen->add(top.at[r], EACH);
+  for (int i = 0; i < N; i++) {
+    const uint32_t most = i % 2 ? pair[i / 2] & 0xffff0000 : pair[i / 2] << 16;
+    const float value = fp8_scale(most);
+    factor[i] = factor_of(value);
+    seen->add(most, TRANSPOSED ? ROWS : EACH);
     if (writes)
-      scale[(TRANSPOSED ? p.c : p.g) * EACH + r] = value;
+      scale[(TRANSPOSED ? p.c : p.g) * N + i] = value;
   }
   if constexpr (TRANSPOSED)
     store_columns(x, factor, k, code);
   else
     store_rows(x, factor, k, code);
+}
+
+__device__ __forceinline__ uint32_t of_block(const elements &x)
+{
+  __shared__ uint32_t warps[WARPS];
+  const uint32_t pair = __vmaxu2(__vmaxu2(over_rows(x, 0), over_rows(x, 1)),
+                                 __vmaxu2(over_rows(x, 2), over_rows(x, 3)));
+  uint32_t most = __reduce_max_sync(ALL_LANES, max(pair << 16, pair & 0xffff0000));
+  if (threadIdx.x % 32 == 0)
+    warps[threadIdx.x / 32] = most;
+  __syncthreads();
+  for (int w = 0; w < WARPS; w++)
+    most = max(most, warps[w]);
+  return most;
+}
+
+/* Codes x or x^T as the block at (row, column) of an operand in blocks, with rows of k codes. */
+template <bool TRANSPOSED>
+__device__ __forceinline__ void code_block(const elements &x, int64_t k, int64_t row,
+                                           int64_t column, uint8_t *code, float *scale)
+{
+  constexpr int N = TRANSPOSED ? EACH : ROWS;
+  const float value = fp8_scale(of_block(x));
+  float factor[N];
+#pragma unroll
+  for (int i = 0; i < N; i++)
+    factor[i] = factor_of(value);
+  const int64_t pitch = fp8_pitch(k), tile = column / FP8_TILE, rest = pitch - k / FP8_TILE;
+  float *const scales = scale + row / FP8_TILE * pitch;
+  if (threadIdx.x == 0)
+    scales[tile] = value;
+  if (tile == 0 && threadIdx.x < rest)
+    scales[k / FP8_TILE + threadIdx.x] = 0;
+  if constexpr (TRANSPOSED)
+    store_columns(x, factor, k, code + row * k + column);
+  else
+    store_rows(x, factor, k, code + row * k + column);
 }
 
 } // namespace fp8_block

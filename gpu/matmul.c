@@ -24,7 +24,9 @@ static uint8_t alignment_of(const void *p)
 static enum matmul_operands operands_of(const struct device *device, const struct matmul *op)
 {
   if (op->a_scale)
-    return op->b_tiles ? OPERANDS_FP8_TILES : OPERANDS_FP8;
+    return !op->gradient  ? OPERANDS_FP8
+           : op->a_blocks ? OPERANDS_FP8_GRADIENT_A_BLOCKS
+                          : OPERANDS_FP8_GRADIENT;
   return device->model.compute == DTYPE_BF16 ? OPERANDS_BF16 : OPERANDS_FP32;
 }
 

@@ -21,7 +21,7 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const struct
   const uint32_t a = key->align[1], b = key->align[0], c = key->align[2];
   uint32_t schemes =
       CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* and none; in place is in no fixed order */
-  if (key->trans_a || key->operands == OPERANDS_FP32 || key->operands == OPERANDS_FP8_TILES)
+  if (key->trans_a || key->operands == OPERANDS_FP32 || key->operands >= OPERANDS_FP8_GRADIENT)
     schemes |= CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE; /* fp32 as well */
   const struct {
     cublasLtMatmulPreferenceAttributes_t what;
@@ -261,7 +261,7 @@ static bool prepare(struct trial *trial, void **scratch)
 {
   const struct matmul *op = trial->op;
   const size_t element =
-      op->trans_a || op->b_tiles ? sizeof(float) : dtype_size(trial->lane->device->model.compute);
+      op->trans_a || op->gradient ? sizeof(float) : dtype_size(trial->lane->device->model.compute);
   for (int i = 0; i <= CANDIDATES; i++)
     if (cudaEventCreate(&trial->event[i]))
       return false;

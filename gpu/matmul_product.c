@@ -54,9 +54,10 @@ static cublasStatus_t set_scales(cublasLtMatmulDesc_t desc, const struct matmul 
                 blocks = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
   if (!op->a_scale)
     return CUBLAS_STATUS_SUCCESS;
-  const cublasStatus_t error =
-      set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, op->b_tiles ? &tiles : &blocks, sizeof tiles);
-  return error ? error : set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &tiles, sizeof tiles);
+  const int32_t *const a = op->a_blocks ? &blocks : &tiles, *const b =
+                                                                op->a_blocks ? &tiles : &blocks;
+  const cublasStatus_t error = set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, b, sizeof *b);
+  return error ? error : set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, a, sizeof *a);
 }
 
 static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct matmul *op,
@@ -80,7 +81,7 @@ enum status matmul_product_create(const struct device *device, const struct matm
 {
   const cudaDataType_t compute = device->model.compute == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F,
                        in = op->a_scale ? CUDA_R_8F_E4M3 : compute,
-                       c = op->trans_a || op->b_tiles ? CUDA_R_32F : compute;
+                       c = op->trans_a || op->gradient ? CUDA_R_32F : compute;
   const cublasOperation_t trans_a = op->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                           trans_b = op->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
   const uint64_t k = (uint64_t)op->k, m = (uint64_t)op->m, n = (uint64_t)op->n;

@@ -73,10 +73,11 @@ struct matmul {
                and its bias. Only with epilogue NONE or BIAS, and without accumulate. May be c. */
   float scale, add_scale; /* factors of the product and of `add`, 0: 1. NONE, without accumulate */
   /* Scales of operands in fp8 (device/fp8.h), if the device has model.fp8. NULL: both operands are
-   * in the compute type. a is m x k, in tiles. b is n x k (trans_b, not trans_a), in blocks. With
-   * b_tiles b is in tiles, c is a weight gradient, and tile splits k. lda and ldb are k. */
+   * in the compute type. a is m x k, in tiles. b is n x k (trans_b, not trans_a), in blocks. lda
+   * and ldb are k. gradient: c is a weight gradient, and tile splits k. Then a may be the one in
+   * blocks (a_blocks), and b in tiles. */
   const float *a_scale, *b_scale;
-  bool b_tiles;
+  bool gradient, a_blocks;
 };
 
 /* Causal attention, softmax(q k^T / sqrt(D)) v. q, k, v, out are [B, T, heads, D] with row strides

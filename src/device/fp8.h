@@ -41,18 +41,22 @@ struct fp8_quantise {
 };
 
 /* The gradient dgu [rows, 2 F] of SwiGLU's input in tiles, and its transpose, laid out as y above.
- * gu [rows, 2 F] and dy [rows, F] are those of swiglu_backward(). rows and F are multiples of
+ * gu [rows, 2 F] is that of swiglu_backward(). dy [rows, count] are the gradients by the outputs
+ * [first, first + count), and the call makes what follows from them. Numbers are multiples of
  * FP8_TILE. With `apart` the gradients by g and by u are two operands of rows x F, one after the
  * other. Otherwise they are one operand of rows x 2 F. `turned_apart` says the same of the
- * transpose. turned is NULL if no transpose is wanted. No output overlaps gu or dy. */
+ * transpose. turned is NULL if no transpose is wanted. y_turned: the transpose of SwiGLU's output,
+ * F x rows in blocks; NULL: not wanted. No output overlaps gu or dy. */
 struct fp8_swiglu {
-  int64_t rows, F;
+  int64_t rows, F, first, count;
   const void *gu, *dy;
   bool apart, turned_apart;
   uint8_t *code;
   float *scale;
   uint8_t *turned;
   float *turned_scale;
+  uint8_t *y_turned;
+  float *y_turned_scale;
 };
 
 /* Elements [begin, end) of a weight, row after row. A row has `columns` elements. Their type is
@@ -68,9 +72,10 @@ struct fp8_part {
   uint8_t *code;
 };
 
-/* The codes of a weight of rows x columns elements in blocks, and its transpose. */
+/* The codes of a weight in blocks, rows x columns of them, and their transpose. Rows of the whole
+ * weight have `ld` elements. */
 struct fp8_turn {
-  int64_t rows, columns;
+  int64_t rows, columns, ld;
   const uint8_t *code;
   const float *scale;
   uint8_t *turned;

@@ -241,7 +241,8 @@ struct backward_work {
   struct norm_stats stats;
   void *dgate_up;   /* [R, 2F] */
   void *activation; /* [R, F] its gradient, then itself */
-  void *mlp_y;      /* [R, C] output of norm 2, then its gradient; on top of the activation */
+  void *mlp_y;      /* [R, C] output of norm 2, then its gradient; on top of the activation, or of
+                       its transpose */
   void *mlp_dy; /* [R, C] with FP8_PRODUCTS its gradient, because codes are on top of mlp_y; on top
                    of dgate_up, which is in codes by then */
   void *dqkv;   /* [R, N] these and those below on top of what the feed-forward part used */
@@ -250,9 +251,13 @@ struct backward_work {
   void *attention_y; /* [R, C] output of norm 1, then its gradient; on top of dattended */
   /* The rooms of products in fp8. fp8_down is on top of dgate_up. In fp8_gate_up, the codes of
    * dgate_up are on top of the activation, and those of weights next to mlp_dy. With FP8_ALL the
-   * codes of dgate_up take its place, and those of weights are next to mlp_y. fp8_attention is next
-   * to dattended. */
+   * codes of dgate_up take its place next to fp8_down, and those of weights are next to mlp_y.
+   * fp8_attention is next to dattended. */
   struct fp8_room fp8_down, fp8_gate_up, fp8_attention;
+  /* With FP8_ALL, in place of the activation: its transpose [F, R], then a part of its gradient,
+   * and on top of that part the transpose [C, R] of d. */
+  struct fp8_operand turned_activation, turned_d;
+  void *dactivation; /* [R, part_of(F)] */
   void *scratch;
   size_t scratch_bytes;
 };
@@ -260,6 +265,14 @@ struct backward_work {
 static int64_t larger(int64_t a, int64_t b)
 {
   return a > b ? a : b;
+}
+
+/* With FP8_ALL the gradient of the activation is made a part of its columns at a time, so that
+ * codes take no more memory than bf16 does. A part is whole tiles. */
+enum { ACTIVATION_PARTS = 3 };
+static int64_t part_of(int64_t F)
+{
+  return (F / FP8_TILE + ACTIVATION_PARTS - 1) / ACTIVATION_PARTS * FP8_TILE;
 }
 
 /* For any product of a block's forward pass. */
@@ -292,20 +305,38 @@ static struct forward_work lay_forward(struct carve *from, const struct model *m
   return w;
 }
 
-/* The pieces of the feed-forward part. */
-static void lay_backward_mlp(struct carve *from, const struct model *model, int64_t R,
-                             struct backward_work *w)
+/* The pieces of the feed-forward part of a block with FP8_ALL. */
+static void lay_mlp_coded(struct carve *from, const struct model *model, int64_t R,
+                          struct backward_work *w)
 {
   const struct widths n = widths_of(model);
   const size_t element = dtype_size(model->config.compute);
-  const struct fp8_sizes down = {
-      .rows = R, .width = n.C, .weight = n.C * n.F, .x_width = n.F, .dy_width = n.C};
+  const struct fp8_sizes down = {.rows = R, .width = n.C, .weight = n.C * part_of(n.F)};
+  w->fp8_down = fp8_carve(from, model, &down);
+  w->fp8_gate_up.a = fp8_operand_carve(from, R, 2 * n.F);
+  w->fp8_gate_up.turned = fp8_operand_carve(from, R, 2 * n.F);
+  struct carve norm = *from;
+  w->turned_activation = (struct fp8_operand){
+      carve(from, R, n.F, 1), carve(from, n.F / FP8_TILE, fp8_pitch(R), sizeof(float))};
+  struct carve last = *from;
+  w->dactivation = carve(from, R, part_of(n.F), element);
+  w->turned_d = fp8_operand_carve(&last, R, n.C);
+  w->mlp_y = carve(&norm, R, n.C, element);
+  w->fp8_gate_up.b = fp8_operand_carve(&norm, larger(R, 2 * n.F), n.C);
+  carve_beyond(from, &last);
+  carve_beyond(from, &norm);
+}
+
+/* Of other blocks. */
+static void lay_mlp(struct carve *from, const struct model *model, enum fp8_use use, int64_t R,
+                    struct backward_work *w)
+{
+  const struct widths n = widths_of(model);
+  const size_t element = dtype_size(model->config.compute);
+  const struct fp8_sizes down = {.rows = R, .width = n.C, .weight = n.C * n.F};
   struct carve first = *from, codes = *from;
-  w->fp8_down = fp8_carve(&first, model, &down);
-  if (model->fp8 == FP8_ALL) {
-    w->fp8_gate_up.a = fp8_operand_carve(&codes, R, 2 * n.F);
-    w->fp8_gate_up.turned = fp8_operand_carve(&codes, R, 2 * n.F);
-  } else if (model->fp8) {
+  if (use) {
+    w->fp8_down = fp8_carve(&first, model, &down);
     w->mlp_dy = carve(&codes, R, n.C, element);
     w->fp8_gate_up.b = fp8_operand_carve(&codes, 2 * n.F, n.C);
   }
@@ -315,16 +346,15 @@ static void lay_backward_mlp(struct carve *from, const struct model *model, int6
   struct carve norm = *from, over = *from;
   w->activation = carve(from, R, n.F, element);
   w->mlp_y = carve(&norm, R, n.C, element);
-  if (model->fp8 == FP8_ALL)
-    w->fp8_gate_up.b = fp8_operand_carve(&norm, larger(R, 2 * n.F), n.C);
-  else if (model->fp8)
+  if (use)
     w->fp8_gate_up.a = fp8_operand_carve(&over, R, 2 * n.F);
   carve_beyond(from, &norm);
   carve_beyond(from, &over);
 }
 
+/* Of a block that uses fp8 so. */
 static struct backward_work lay_backward(struct carve *from, const struct model *model,
-                                         struct model_shape s)
+                                         enum fp8_use use, struct model_shape s)
 {
   const struct widths n = widths_of(model);
   int64_t R = shape_rows(s);
@@ -336,7 +366,10 @@ static struct backward_work lay_backward(struct carve *from, const struct model 
                                       .dy_width = larger(n.C, n.qkv)};
   struct backward_work w = {.stats = norm_stats_carve(from, R)};
   struct carve mlp = *from;
-  lay_backward_mlp(&mlp, model, R, &w);
+  if (use == FP8_ALL)
+    lay_mlp_coded(&mlp, model, R, &w);
+  else
+    lay_mlp(&mlp, model, use, R, &w);
 
   w.dqkv = carve(from, R, n.qkv, element);
   w.turned = lay_turned(from, model, R);
@@ -369,7 +402,10 @@ size_t decoder_work_bytes(const struct model *model, const struct device_model *
   struct block_pieces pieces = {0};
   lay_saved(&pieces.saved, model, s);
   lay_forward(&pieces.forward, model, s);
-  lay_backward(&pieces.backward, model, s);
+  struct carve in_bf16 = pieces.backward;
+  lay_backward(&pieces.backward, model, model->fp8, s);
+  lay_backward(&in_bf16, model, FP8_NOTHING, s); /* of blocks that run.fp8_except names */
+  carve_beyond(&pieces.backward, &in_bf16);
   return block_work_bytes(&pieces, model, device, s, what, threads);
 }
 
@@ -565,33 +601,50 @@ static enum status backward_down(const struct run *run, const struct backward_wo
   return status ? status : linear_backward_params(&pass, down, w->activation, d);
 }
 
-/* The same with FP8_ALL. dgate_up is made as codes alone, in the room of gate_up. The activation is
- * computed before its gradient, so that one room holds first the one, then the other. */
+/* dgate_up and the transpose of the activation, as codes. The first part of the columns codes d for
+ * all parts. */
+static enum status backward_activation(const struct run *run, const struct backward_work *w,
+                                       const void *d, struct pass *pass, struct fp8_swiglu *codes)
+{
+  const int64_t F = run->n.F, most = part_of(F);
+  enum status status = STATUS_OK;
+  for (codes->first = 0; codes->first < F && !status; codes->first += most) {
+    codes->count = F - codes->first < most ? F - codes->first : most;
+    const struct linear part = linear_inputs(pass, &run->block.down, codes->first, codes->count);
+    status = linear_backward_input(pass, &part, d, NULL, w->dactivation);
+    if (!status)
+      status = pass->lane->device->ops->swiglu_backward_coded(pass->lane, codes);
+    pass->fp8.coded = true;
+  }
+  return status;
+}
+
+/* The same with FP8_ALL. dgate_up is made as codes alone, in the room of gate_up. */
 static enum status backward_down_coded(const struct run *run, const struct backward_work *w,
                                        const void *d, struct pass *gate_up)
 {
-  const struct pass pass = pass_of(run, w->fp8_down);
-  const struct device_ops *ops = pass.lane->device->ops;
+  struct pass pass = pass_of(run, w->fp8_down);
   const struct linear *down = &run->block.down;
   const struct fused *f = &run->block.gate_up;
   const struct fp8_room *room = &gate_up->fp8;
-  const struct fp8_swiglu codes = {.rows = pass.rows,
-                                   .F = run->n.F,
-                                   .gu = run->saved.gate_up,
-                                   .dy = w->activation,
-                                   .apart = fused_apart(&pass, f),
-                                   .turned_apart = !f->gradients_joined,
-                                   .code = room->a.code,
-                                   .scale = room->a.scale,
-                                   .turned = fused_trains(f) ? room->turned.code : NULL,
-                                   .turned_scale = room->turned.scale};
-  enum status status = STATUS_OK;
-  if (down->dweight)
-    status = ops->swiglu(pass.lane, pass.rows, run->n.F, run->saved.gate_up, w->activation);
-  if (status == STATUS_OK)
-    status = linear_backward(&pass, down, w->activation, d, NULL, w->activation);
+  struct fp8_swiglu codes = {.rows = pass.rows,
+                             .F = run->n.F,
+                             .gu = run->saved.gate_up,
+                             .dy = w->dactivation,
+                             .apart = fused_apart(&pass, f),
+                             .turned_apart = !f->gradients_joined,
+                             .code = room->a.code,
+                             .scale = room->a.scale,
+                             .turned = fused_trains(f) ? room->turned.code : NULL,
+                             .turned_scale = room->turned.scale,
+                             .y_turned = down->dweight ? w->turned_activation.code : NULL,
+                             .y_turned_scale = w->turned_activation.scale};
+  const enum status status = backward_activation(run, w, d, &pass, &codes);
   gate_up->fp8.coded = true;
-  return status ? status : ops->swiglu_backward_coded(pass.lane, &codes);
+  pass.fp8.coded = false;
+  pass.fp8.a = w->turned_d;
+  pass.fp8.b = w->turned_activation;
+  return status ? status : linear_backward_params(&pass, down, NULL, d);
 }
 
 /* d: gradient by the block's output on entry, by the middle of the stream on return. */
@@ -719,7 +772,7 @@ enum status decoder_block_backward(const struct model *model, struct lane *lane,
                     .n = widths_of(model),
                     .block = bind_block(model, unit, params, grads),
                     .saved = lay_saved(&keep, model, s)};
-  struct backward_work w = lay_backward(&room, model, s);
+  struct backward_work w = lay_backward(&room, model, model->unit[unit].fp8, s);
   struct attention attention =
       block_attention(model, unit, s, heads_of(&run.saved, &w.turned), w.scratch);
 

@@ -97,6 +97,7 @@ struct linear linear_bind(const struct flat *flat, int weight, int bias, bool tr
   struct linear l = {.in = shape[transposed],
                      .out = shape[!transposed],
                      .y_stride = shape[!transposed],
+                     .weight_stride = shape[1],
                      .transposed = transposed,
                      .weight = flat_param(flat, weight),
                      .weight_scale = flat_scale(flat, weight),
@@ -187,6 +188,7 @@ static enum status code_weight(const struct pass *pass, const struct matmul *op,
                                  .scale = room->scale};
   const struct fp8_turn turn = {.rows = b.rows,
                                 .columns = b.columns,
+                                .ld = b.ld,
                                 .code = op->b,
                                 .scale = scale,
                                 .turned = room->code,
@@ -217,21 +219,22 @@ static enum status product(const struct pass *pass, struct matmul op, const floa
   return status ? status : multiply_coded(pass, &op, &a, weight.code, weight.scale);
 }
 
-/* The product of a weight gradient, a^T b over the rows of both. If one is NULL, its transpose is
- * in codes in `turned`, and the codes of the other one go to b. */
-static enum status gradient_product(const struct pass *pass, struct matmul op)
+/* The product of a weight gradient, a^T b over the rows of both. One of them is x (`b_is_x`), whose
+ * transpose is coded in blocks, the other one dy, in tiles. What is NULL is in codes already: x in
+ * b, and dy in `turned`. */
+static enum status gradient_product(const struct pass *pass, struct matmul op, bool b_is_x)
 {
   const struct fp8_room *room = &pass->fp8;
-  const struct fp8_operand *a_room = !op.a   ? &room->turned
-                                     : !op.b ? &room->b
-                                             : &room->a,
-                           *b_room = !op.b ? &room->turned : &room->b;
+  const struct fp8_operand *dy_room = pass->fp8.coded ? &room->turned : &room->a,
+                           *a_room = b_is_x ? dy_room : &room->b,
+                           *b_room = b_is_x ? &room->b : dy_room;
   if (room->use != FP8_ALL)
     return pass->lane->device->ops->matmul(pass->lane, &op);
   const struct fp8_quantise a = {.rows = op.k,
                                  .columns = op.m,
                                  .ld = op.lda,
                                  .x = op.a,
+                                 .blocks = !b_is_x,
                                  .transposed = true,
                                  .code = a_room->code,
                                  .scale = a_room->scale};
@@ -239,18 +242,15 @@ static enum status gradient_product(const struct pass *pass, struct matmul op)
                                  .columns = op.n,
                                  .ld = op.ldb,
                                  .x = op.b,
+                                 .blocks = b_is_x,
                                  .transposed = true,
                                  .code = b_room->code,
                                  .scale = b_room->scale};
-  op.b_tiles = true;
+  op.gradient = true;
+  op.a_blocks = !b_is_x;
   const enum status status =
       b.x ? pass->lane->device->ops->fp8_quantise(pass->lane, &b) : STATUS_OK;
   return status ? status : multiply_coded(pass, &op, &a, b.code, b.scale);
-}
-
-static int64_t weight_ld(const struct linear *l)
-{
-  return l->transposed ? l->in : l->out;
 }
 
 static enum status multiply(const struct pass *pass, const struct linear *l, const void *x,
@@ -265,7 +265,7 @@ static enum status multiply(const struct pass *pass, const struct linear *l, con
                                  .a = x,
                                  .lda = l->in,
                                  .b = l->weight,
-                                 .ldb = weight_ld(l),
+                                 .ldb = l->weight_stride,
                                  .c = y,
                                  .ldc = l->y_stride,
                                  .epilogue = epilogue,
@@ -316,7 +316,7 @@ static enum status weight_gradient(const struct pass *pass, const struct linear 
     dweight.ldb = l->in;
     dweight.ldc = l->in;
   }
-  return gradient_product(pass, dweight);
+  return gradient_product(pass, dweight, l->transposed);
 }
 
 enum status linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
@@ -341,7 +341,7 @@ static struct matmul input_gradient(const struct pass *pass, const struct linear
                          .a = pass->fp8.coded ? NULL : dy,
                          .lda = l->y_stride,
                          .b = l->weight,
-                         .ldb = weight_ld(l),
+                         .ldb = l->weight_stride,
                          .c = dx,
                          .ldc = l->in};
 }
@@ -353,6 +353,17 @@ enum status linear_backward_input(const struct pass *pass, const struct linear *
   op.epilogue = pre ? EPILOGUE_DGELU : EPILOGUE_NONE;
   op.aux = (void *)pre; /* read only with DGELU */
   return product(pass, op, l->weight_scale);
+}
+
+struct linear linear_inputs(const struct pass *pass, const struct linear *l, int64_t first,
+                            int64_t count)
+{
+  struct linear part = *l;
+  part.in = count;
+  part.weight = element_at(l->weight, first, l->weight_scale ? DTYPE_F8_E4M3 : pass->type);
+  if (l->weight_scale)
+    part.weight_scale = l->weight_scale + first / FP8_TILE;
+  return part;
 }
 
 /* Whether n parameters are adjacent, without gaps. */

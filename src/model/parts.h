@@ -90,7 +90,7 @@ void *flat_grad(const struct flat *flat,
  * nn.Linear and in embeddings. Rows of x are `in` elements apart, those of y and dy `y_stride`:
  * linear_bind() makes that `out`. */
 struct linear {
-  int64_t in, out, y_stride;
+  int64_t in, out, y_stride, weight_stride; /* weight_stride: elements of a row of W */
   bool transposed;
   const void *weight, *bias;
   const float *weight_scale;
@@ -99,13 +99,18 @@ struct linear {
 struct linear linear_bind(const struct flat *flat, int weight, int bias,
                           bool transposed); /* bias -1: none */
 enum status linear_forward(const struct pass *pass, const struct linear *l, const void *x, void *y);
+/* For linear_backward_input() alone, of a transposed layer: the layer with the inputs [first, first
+ * + count). In fp8 they are multiples of FP8_TILE. */
+struct linear linear_inputs(const struct pass *pass, const struct linear *l, int64_t first,
+                            int64_t count);
 /* y = x W + b + add; add [rows, out] may be y. */
 enum status linear_forward_add(const struct pass *pass, const struct linear *l, const void *x,
                                const void *add, void *y);
 /* pre = x W + b, y = gelu(pre). */
 enum status linear_gelu_forward(const struct pass *pass, const struct linear *l, const void *x,
                                 void *pre, void *y);
-/* Gradients of W and b from x and dy. */
+/* Gradients of W and b from x and dy. x NULL, with FP8_ALL: its transpose is in codes in
+ * pass->fp8.b, in blocks. */
 enum status linear_backward_params(const struct pass *pass, const struct linear *l, const void *x,
                                    const void *dy);
 /* dx = dy W^T; with `pre`, times gelu'(pre). Then dx is the gradient with respect to the

@@ -393,12 +393,17 @@ static void check_parts(bool wide, bool bad)
   assert_same_bits(code, want.code, (size_t)(rows * columns));
   uint8_t *back = bytes((size_t)(rows * columns));
   float *back_scale = nans(scales_of(&turned));
-  assert_ok(half_ops->fp8_turn(lane, &(struct fp8_turn){.rows = rows,
-                                                        .columns = columns,
-                                                        .code = code,
-                                                        .scale = scale,
-                                                        .turned = back,
-                                                        .turned_scale = back_scale}));
+  for (int64_t first = 0, n = FP8_TILE; first < columns; first += n, n = columns - first) {
+    const int64_t tile = first / FP8_TILE;
+    assert_ok(half_ops->fp8_turn(
+        lane, &(struct fp8_turn){.rows = rows,
+                                 .columns = n,
+                                 .ld = columns,
+                                 .code = code + first,
+                                 .scale = scale + tile,
+                                 .turned = back + first * rows,
+                                 .turned_scale = back_scale + tile * fp8_pitch(rows)}));
+  }
   assert_same_bits(back, turned.code, (size_t)(rows * columns));
   assert_same_bits(back_scale, turned.scale, (size_t)scales_of(&turned) * sizeof *back_scale);
 }
@@ -464,7 +469,17 @@ static void check_gradient(const uint16_t *dgu, int64_t rows, int64_t ld, int64_
   check_codes(&want, code + rows * from, scale + rows * from / FP8_TILE);
 }
 
-/* The oracle: the gradient in bf16, coded afterwards, as one operand and as two. */
+static const uint16_t *columns_of(const uint16_t *x, int64_t rows, int64_t ld, int64_t first,
+                                  int64_t count)
+{
+  uint16_t *out = bytes((size_t)(rows * count) * sizeof *out);
+  for (int64_t r = 0; r < rows; r++)
+    memcpy(out + r * count, x + r * ld + first, (size_t)count * sizeof *out);
+  return out;
+}
+
+/* The oracle: the gradient in bf16, coded afterwards, as one operand and as two. The gradient is
+ * made at once, or in two calls for a tile of columns and for the rest. */
 static void gradients_may_be_codes(void **state)
 {
   (void)state;
@@ -473,28 +488,45 @@ static void gradients_may_be_codes(void **state)
   uint16_t *dy = varied(rows, F), *dgu = bytes((size_t)(rows * 2 * F) * 2);
   uint8_t *code = bytes((size_t)(rows * 2 * F)), *turned = bytes((size_t)(rows * 2 * F));
   float *scale = nans(rows * 2 * F / FP8_TILE), *turned_scale = nans(rows * 2 * F / FP8_TILE);
+  uint16_t *y = bytes((size_t)(rows * F) * 2);
+  uint8_t *y_turned = bytes((size_t)(rows * F));
+  float *y_scale = nans(rows * F / FP8_TILE);
   dy[7 * F + 9] = 0x7fc0;
-  assert_ok(half_ops->swiglu_backward(lane, rows, F, gu, dy, dgu, NULL));
-  for (int way = 0; way < 8; way++) {
+  assert_ok(half_ops->swiglu_backward(lane, rows, F, gu, dy, dgu, y));
+  const struct operand activation = quantise(y, rows, F, F, true, true);
+  for (int way = 0; way < 16; way++) {
     const int64_t columns = way & 1 ? F : 2 * F, turned_columns = way & 2 ? F : 2 * F;
     const struct fp8_swiglu op = {.rows = rows,
                                   .F = F,
                                   .gu = gu,
-                                  .dy = dy,
                                   .apart = way & 1,
                                   .turned_apart = way & 2,
                                   .code = code,
                                   .scale = scale,
                                   .turned = way & 4 ? NULL : turned,
-                                  .turned_scale = turned_scale};
+                                  .turned_scale = turned_scale,
+                                  .y_turned = way & 8 ? y_turned : NULL,
+                                  .y_turned_scale = y_scale};
+    memset(y_turned, 0x55, (size_t)(rows * F));
     memset(code, 0x55, (size_t)(rows * 2 * F));
     memset(turned, 0x55, (size_t)(rows * 2 * F));
-    assert_ok(half_ops->swiglu_backward_coded(lane, &op));
+    for (int64_t first = 0, count = way & 4 ? F : FP8_TILE; first < F;
+         first += count, count = F - first) {
+      struct fp8_swiglu part = op;
+      part.first = first;
+      part.count = count;
+      part.dy = columns_of(dy, rows, F, first, count);
+      assert_ok(half_ops->swiglu_backward_coded(lane, &part));
+    }
     for (int64_t from = 0; from < 2 * F; from += columns)
       check_gradient(dgu, rows, 2 * F, from, columns, false, code, scale);
     for (int64_t from = 0; from < 2 * F && op.turned; from += turned_columns)
       check_gradient(dgu, rows, 2 * F, from, turned_columns, true, turned, turned_scale);
     assert_true(op.turned || turned[0] == 0x55);
+    if (op.y_turned)
+      check_codes(&activation, y_turned, y_scale);
+    else
+      assert_int_equal(y_turned[0], 0x55);
   }
 }
 
@@ -549,18 +581,18 @@ static void products_are_within_their_bound(void **state)
   check_product(128, 128, 256, EPILOGUE_NONE, false, true);
 }
 
-/* A weight gradient in tiles: fp32, and bitwise one sequence after the other. */
-static void gradients_of_weights(void **state)
+/* A weight gradient, one operand in tiles and one in blocks: fp32, and bitwise one sequence after
+ * the other. */
+static void check_weight_gradient(bool a_blocks)
 {
-  (void)state;
   const int64_t m = 128, n = 256, rows = 384, tile = 128;
   const uint16_t *dy = varied(rows, m), *x = varied(rows, n);
   float *all = nans(m * n), *each = nans(m * n);
   for (int64_t from = 0; from <= rows; from += tile) { /* last: all of them at once */
     const bool whole = from == rows;
     const int64_t first = whole ? 0 : from, k = whole ? rows : tile;
-    const struct operand a = quantise(dy + first * m, k, m, m, false, true),
-                         b = quantise(x + first * n, k, n, n, false, true);
+    const struct operand a = quantise(dy + first * m, k, m, m, a_blocks, true),
+                         b = quantise(x + first * n, k, n, n, !a_blocks, true);
     const struct matmul op = {.m = m,
                               .n = n,
                               .k = k,
@@ -571,7 +603,8 @@ static void gradients_of_weights(void **state)
                               .b = b.code,
                               .a_scale = a.scale,
                               .b_scale = b.scale,
-                              .b_tiles = true,
+                              .gradient = true,
+                              .a_blocks = a_blocks,
                               .lda = k,
                               .ldb = k,
                               .ldc = n,
@@ -588,6 +621,13 @@ static void gradients_of_weights(void **state)
     assert_near(all, want, m * n, 1e-5);
   }
   assert_same_bits(all, each, (size_t)(m * n) * sizeof *all);
+}
+
+static void gradients_of_weights(void **state)
+{
+  (void)state;
+  check_weight_gradient(false);
+  check_weight_gradient(true);
 }
 
 static void a_product_with_nan_is_nan(void **state)
@@ -628,7 +668,8 @@ static void refusals(void **state)
   assert_true(half->model.fp8);
   assert_int_equal(ops->fp8_quantise(lanes[0], &op), STATUS_UNSUPPORTED);
   assert_int_equal(ops->swiglu_coded(lanes[0], 128, 128, x, code, scale), STATUS_UNSUPPORTED);
-  const struct fp8_swiglu gradient = {.rows = 128, .F = 128, .gu = x, .dy = x, .code = code};
+  const struct fp8_swiglu gradient = {
+      .rows = 128, .F = 128, .count = 128, .gu = x, .dy = x, .code = code};
   assert_int_equal(ops->swiglu_backward_coded(lanes[0], &gradient), STATUS_UNSUPPORTED);
   const struct matmul product = {.m = 1, .n = 1, .k = 128, .a_scale = scale, .b_scale = scale};
   assert_int_equal(ops->matmul(lanes[0], &product), STATUS_UNSUPPORTED);

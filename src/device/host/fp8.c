@@ -206,12 +206,12 @@ static void turn_rows(void *arg, int64_t begin, int64_t end)
   const struct fp8_turn *op = arg;
   for (int64_t j = begin; j < end; j++)
     for (int64_t i = 0; i < op->rows; i++)
-      op->turned[j * op->rows + i] = op->code[i * op->columns + j];
+      op->turned[j * op->rows + i] = op->code[i * op->ld + j];
 }
 
 enum status host_fp8_turn(struct lane *lane, const struct fp8_turn *op)
 {
-  const int64_t pitch = fp8_pitch(op->columns), turned_pitch = fp8_pitch(op->rows);
+  const int64_t pitch = fp8_pitch(op->ld), turned_pitch = fp8_pitch(op->rows);
   for (int64_t i = 0; i < op->columns / FP8_TILE; i++)
     for (int64_t t = 0; t < turned_pitch; t++)
       op->turned_scale[i * turned_pitch + t] =

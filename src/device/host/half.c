@@ -108,7 +108,7 @@ static const float *decode(struct call *call, int64_t n, int64_t k, bool blocks,
  * is added up one sequence after the other. */
 static enum status multiply_fp8(struct call *call, const struct matmul *op, struct matmul *wide)
 {
-  const int64_t tile = op->b_tiles && op->tile ? op->tile : op->k;
+  const int64_t tile = op->gradient && op->tile ? op->tile : op->k;
   enum status status = call->status;
   wide->a_scale = wide->b_scale = NULL;
   for (int64_t from = 0; from < op->k && !status; from += tile) {
@@ -122,15 +122,15 @@ static enum status multiply_fp8(struct call *call, const struct matmul *op, stru
   return status;
 }
 
-/* A weight gradient (trans_a, b_tiles) is fp32, and so is what is added to it. */
+/* A weight gradient (trans_a, gradient) is fp32, and so is what is added to it. */
 static enum status matmul(struct lane *lane, const struct matmul *op)
 {
   struct call call = {.lane = lane};
   const struct extent c = matrix(op->m, op->n, op->ldc);
   struct matmul wide = *op;
   if (op->a_scale) {
-    wide.a = decode(&call, op->m, op->k, false, op->a, op->a_scale);
-    wide.b = decode(&call, op->n, op->k, !op->b_tiles, op->b, op->b_scale);
+    wide.a = decode(&call, op->m, op->k, op->a_blocks, op->a, op->a_scale);
+    wide.b = decode(&call, op->n, op->k, !op->a_blocks, op->b, op->b_scale);
   } else {
     wide.a = widen(&call, op->a,
                    op->trans_a ? matrix(op->k, op->m, op->lda) : matrix(op->m, op->k, op->lda));
@@ -140,7 +140,7 @@ static enum status matmul(struct lane *lane, const struct matmul *op)
   wide.bias = widen(&call, op->bias, vector(op->n));
   wide.aux =
       op->epilogue == EPILOGUE_BIAS_GELU ? output(&call, op->aux, c) : widen(&call, op->aux, c);
-  if (!op->trans_a && !op->b_tiles) {
+  if (!op->trans_a && !op->gradient) {
     wide.c = added(&call, op->c, c, op->accumulate);
     wide.add = widen(&call, op->add, c);
   }
@@ -239,47 +239,85 @@ static enum status swiglu_backward(struct lane *lane, int64_t rows, int64_t F, c
                          : host_swiglu_backward(lane, rows, F, wide_gu, wide_dy, wide_dgu, wide_y));
 }
 
-/* Columns [from, from + columns) of x as an operand of its own in `at`, or its transpose. */
-static struct fp8_quantise piece_of(const struct fp8_swiglu *op, const uint16_t *x, int64_t from,
-                                    int64_t columns, bool transposed)
+/* A tile's columns of the gradient by g (half 0) or u (1), as part of the operand: x is [rows, 2
+ * count] in bf16. `room` holds them as an operand of their own. */
+static enum status code_columns(struct lane *lane, const struct fp8_swiglu *op, const uint16_t *x,
+                                int half, int64_t at, uint8_t *room)
 {
-  const int64_t before = op->rows * from;
-  return (struct fp8_quantise){.rows = op->rows,
-                               .columns = columns,
-                               .ld = 2 * op->F,
-                               .x = x + from,
-                               .transposed = transposed,
-                               .code = (transposed ? op->turned : op->code) + before,
-                               .scale =
-                                   (transposed ? op->turned_scale : op->scale) + before / FP8_TILE};
+  const int64_t f = op->first + at, column = half * op->F + f, k = op->apart ? op->F : 2 * op->F;
+  const struct fp8_quantise piece = {.rows = op->rows,
+                                     .columns = FP8_TILE,
+                                     .ld = 2 * op->count,
+                                     .x = x + half * op->count + at,
+                                     .code = room,
+                                     .scale = op->scale + column / FP8_TILE * op->rows};
+  uint8_t *const to = op->code + (op->apart ? half * op->rows * op->F + f : column);
+  const enum status status = host_fp8_quantise(lane, &piece);
+  for (int64_t r = 0; r < op->rows && !status; r++)
+    memcpy(to + r * k, room + r * FP8_TILE, FP8_TILE);
+  return status;
 }
 
-static enum status code_halves(struct lane *lane, const struct fp8_swiglu *op, const void *dgu,
-                               bool apart, bool transposed)
+/* Likewise of the transpose. `room` holds the scales. */
+static enum status turn_columns(struct lane *lane, const struct fp8_swiglu *op, const uint16_t *x,
+                                int half, int64_t at, float *room)
 {
-  const int64_t columns = apart ? op->F : 2 * op->F;
-  enum status status = STATUS_OK;
-  for (int64_t from = 0; from < 2 * op->F && !status; from += columns) {
-    const struct fp8_quantise piece = piece_of(op, dgu, from, columns, transposed);
-    status = host_fp8_quantise(lane, &piece);
-  }
+  const int64_t f = op->first + at, column = half * op->F + f, tiles = op->rows / FP8_TILE,
+                n = op->turned_apart ? op->F : 2 * op->F;
+  const struct fp8_quantise piece = {.rows = op->rows,
+                                     .columns = FP8_TILE,
+                                     .ld = 2 * op->count,
+                                     .x = x + half * op->count + at,
+                                     .transposed = true,
+                                     .code = op->turned + column * op->rows,
+                                     .scale = room};
+  float *const to = op->turned_scale + (op->turned_apart ? half * tiles * op->F + f : column);
+  const enum status status = host_fp8_quantise(lane, &piece);
+  for (int64_t t = 0; t < tiles && !status; t++)
+    memcpy(to + t * n, room + t * FP8_TILE, FP8_TILE * sizeof *room);
   return status;
+}
+
+static enum status code_swiglu(struct lane *lane, const struct fp8_swiglu *op, const uint16_t *dgu,
+                               const uint16_t *y, float *room)
+{
+  enum status status = STATUS_OK;
+  for (int half = 0; half < 2; half++)
+    for (int64_t at = 0; at < op->count && !status; at += FP8_TILE) {
+      status = code_columns(lane, op, dgu, half, at, (uint8_t *)room);
+      if (!status && op->turned)
+        status = turn_columns(lane, op, dgu, half, at, room);
+    }
+  const int64_t pitch = fp8_pitch(op->rows);
+  const struct fp8_quantise output = {.rows = op->rows,
+                                      .columns = op->count,
+                                      .ld = op->count,
+                                      .x = y,
+                                      .blocks = true,
+                                      .transposed = true,
+                                      .code = op->y_turned + op->first * op->rows,
+                                      .scale = op->y_turned_scale + op->first / FP8_TILE * pitch};
+  return status || !op->y_turned ? status : host_fp8_quantise(lane, &output);
 }
 
 static enum status swiglu_backward_coded(struct lane *lane, const struct fp8_swiglu *op)
 {
   struct call call = {.lane = lane};
-  const struct extent wide = vector(op->rows * 2 * op->F);
-  const float *gu = widen(&call, op->gu, wide),
-              *dy = widen(&call, op->dy, vector(op->rows * op->F));
-  void *const dgu = blank(&call, op->code, wide);
-  float *wide_dgu = output(&call, dgu, wide);
-  enum status status = end_call(
-      &call, call.status ? call.status
-                         : host_swiglu_backward(lane, op->rows, op->F, gu, dy, wide_dgu, NULL));
-  if (!status)
-    status = code_halves(lane, op, dgu, op->apart, false);
-  return status || !op->turned ? status : code_halves(lane, op, dgu, op->turned_apart, true);
+  const int64_t n = op->rows * op->count;
+  uint16_t *const half_gu = (uint16_t *)blank(&call, op->gu, vector(2 * n));
+  for (int64_t r = 0; r < 2 * op->rows && !call.status; r++)
+    memcpy(half_gu + r * op->count, (const uint16_t *)op->gu + r * op->F + op->first,
+           (size_t)op->count * sizeof *half_gu);
+  const float *gu = widen(&call, half_gu, vector(2 * n)), *dy = widen(&call, op->dy, vector(n));
+  void *const dgu = blank(&call, op->code, vector(2 * n)), *const y =
+                                                               blank(&call, op->code, vector(n));
+  float *room = blank(&call, op->code, vector(op->rows * FP8_TILE)),
+        *wide_dgu = output(&call, dgu, vector(2 * n)), *wide_y = output(&call, y, vector(n));
+  const enum status status =
+      end_call(&call, call.status ? call.status
+                                  : host_swiglu_backward(lane, op->rows, op->count, gu, dy,
+                                                         wide_dgu, wide_y));
+  return status ? status : code_swiglu(lane, op, dgu, y, room);
 }
 
 /* The layout [batch, tokens, heads, head width] of the queries, and of the keys, which include the
