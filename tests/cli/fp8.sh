@@ -5,7 +5,7 @@
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_data
 cat > tiny.yaml <<END
-run:   {dir: run, steps: 6, seed: 3, threads: 1, compute: fp8}
+run:   {dir: run, steps: 6, seed: 3, threads: 1, compute: fp8, fp8_gradients: false}
 model: {arch: llama, layers: 2, width: 128, heads: 2, ffn: 256, context: 128, vocab: 257}
 data:  {train: data, batch: 6, sequence: 128, micro_batch: 1}
 shard: {reduce: micro}
@@ -109,7 +109,10 @@ test "$(losses first)" != "$(losses second)" || die "first and last block are al
 train 2 ends 'run.fp8_except=[first:1, last:1]'
 same half ends
 
-# Gradients of weights in fp8 as well.
+# Gradients of weights in fp8 as well, which is the default.
+sed 's/, fp8_gradients: false//' tiny.yaml > default.yaml
+"$SLUICE" plan default.yaml ranks=2 > plan.out
+grep -q 'BACKWARD .* in fp8$' plan.out || die "gradients are not in fp8"
 train 2 all run.fp8_gradients=true
 train 2 all_stopped run.fp8_gradients=true run.steps=3
 train 2 all_stopped run.fp8_gradients=true --resume auto
@@ -196,9 +199,9 @@ for model in qwen2.5-7b llama-3.1-8b qwen2.5-0.5b gpt2-124m; do
   for sequence in 1024 4096; do
     test "$model $sequence" != "gpt2-124m 4096" || continue # more than its context
     bf16=$(needs run.compute=bf16)
-    test "$(needs run.compute=fp8)" -le "$bf16" || die "$model $sequence: fp8 needs more memory"
-    test $model = qwen2.5-0.5b || # scales take more than windows save
-      test "$(needs run.compute=fp8 run.fp8_gradients=true)" -le "$bf16" ||
-      die "$model $sequence: fp8 with gradients needs more memory"
+    for gradients in false true; do
+      test "$(needs run.compute=fp8 run.fp8_gradients=$gradients)" -le "$bf16" ||
+        die "$model $sequence: fp8 with run.fp8_gradients=$gradients needs more memory"
+    done
   done
 done
