@@ -50,6 +50,7 @@ pages = \
 	doc/index.md \
 	doc/measurements/attention.md \
 	doc/measurements/compression.md \
+	doc/measurements/fp8.md \
 	doc/measurements/gpu-limits.md \
 	doc/measurements/host.md \
 	doc/measurements/index.md \
@@ -88,6 +89,7 @@ pages = \
 images = \
 	doc/images/attention.svg \
 	doc/images/compression.svg \
+	doc/images/fp8.svg \
 	doc/images/gpu-limits.svg \
 	doc/images/host.svg \
 	doc/images/memory.svg \
@@ -120,6 +122,7 @@ measured = \
 	doc/measured/h200x2-second.jsonl \
 	doc/measured/h200x2.jsonl \
 	doc/measured/h200x4-second.jsonl \
+	doc/measured/h200x4-third.jsonl \
 	doc/measured/h200x4-weak.jsonl \
 	doc/measured/h200x4.jsonl \
 	doc/measured/hosts.txt \
@@ -153,6 +156,7 @@ measured = \
 	doc/measured/fp8-quality-h100x2.txt \
 	doc/measured/gathered-h100x2.txt \
 	doc/measured/optimizers-h200.txt \
+	doc/measured/sanitize-fp8-h100.txt \
 	doc/measured/sanitize-h200.txt \
 	doc/measured/scale-predicted.txt \
 	doc/measured/scale-published.csv \

@@ -139,6 +139,9 @@ def is_weak(row):
     return "-weak" in row
 
 
+FP8 = "-fp8"  # the end of a row's name that fp8.sh gives what runs in fp8
+
+
 def by_machine(measured, names):
     """(machine, (row, number of GPUs)) in the order of names, then of GPUs, then of files."""
     found = [(machine, key) for machine in measured.machines for key in machine.rows(names)]
@@ -156,7 +159,13 @@ def gpus_of(measured, machine, key):
 
 def main_rows(measured):
     """The main ones, then others."""
-    others = sorted({row for row, _ in measured.ours if row not in MAIN and not is_weak(row)})
+    others = sorted(
+        {
+            row
+            for row, _ in measured.ours
+            if row not in MAIN and not is_weak(row) and not row.endswith(FP8)
+        }
+    )
     return by_machine(measured, [*MAIN, *others])
 
 
@@ -274,6 +283,51 @@ def weak_table(measured, a):
             "share of one GPU",
             "FSDP2, tokens/s per GPU",
             "share of one GPU",
+        ],
+        rows,
+    )
+
+
+def fp8_rows(measured):
+    """(machine, (row, number of GPUs)) that ran in bf16 and in fp8."""
+    return [
+        (machine, key)
+        for machine in measured.machines
+        for key in machine.ours
+        if (key[0] + FP8, key[1]) in machine.ours
+    ]
+
+
+def fp8_table(measured, a):
+    rows = []
+    for machine, key in fp8_rows(measured):
+        coded = key[0] + FP8, key[1]
+        slow, fast = (machine.our(k, "tokens_per_s_rank") for k in (key, coded))
+        theirs, their_fast = (machine.their(k, "tokens_per_s_rank") for k in (key, coded))
+        rows.append(
+            [
+                key[0],
+                gpus_of(measured, machine, coded),
+                thousands(slow),
+                thousands(fast),
+                text(ratio(fast, slow), ".2f"),
+                gib(machine.our(key, "planned_device_bytes")),
+                gib(machine.our(coded, "planned_device_bytes")),
+                thousands(theirs),
+                thousands(their_fast),
+            ]
+        )
+    return table(
+        [
+            "row",
+            "GPUs",
+            "bf16, tokens/s per GPU",
+            "fp8, tokens/s per GPU",
+            "fp8 / bf16",
+            "bf16, GiB",
+            "fp8, GiB",
+            "FSDP2 in bf16",
+            "FSDP2 with float8",
         ],
         rows,
     )
@@ -487,7 +541,7 @@ def graphs_table(paths):
 
 
 def content(name, measured, traces, a):
-    tables = {"speed": speed_table, "memory": memory_table, "weak": weak_table}
+    tables = {"speed": speed_table, "memory": memory_table, "weak": weak_table, "fp8": fp8_table}
     word, *rest = name.split()
     if word in ("speed", "memory") and rest == ["main"]:
         return tables[word](measured, a, short_rows)
@@ -591,6 +645,22 @@ def memory_plot(measured):
     )
 
 
+def fp8_plot(measured):
+    groups = []
+    for machine, (row, gpus) in fp8_rows(measured):
+        keys = (row + FP8, gpus), (row, gpus)
+        values = [machine.our(key, "tokens_per_s_rank") for key in keys]
+        values += [machine.their(key, "tokens_per_s_rank") for key in keys]
+        top = max(value for value in values if value)
+        groups.append((f"{row}, {gpus} GPUs", [value and value / top * 100 for value in values]))
+    return plots.bars(
+        "Tokens per second and GPU, in % of the fastest",
+        ["Sluice in fp8", "Sluice in bf16", "FSDP2 with float8", "FSDP2 in bf16"],
+        groups,
+        lambda value: f"{value:.0f} %",
+    )
+
+
 def weak_plot(measured):
     groups = []
     for machine in measured.machines:
@@ -675,6 +745,7 @@ PAGES = [
     "measurements/speed.md",
     "measurements/memory.md",
     "measurements/scaling.md",
+    "measurements/fp8.md",
     "measurements/step.md",
     "measurements/attention.md",
     "measurements/gpu-limits.md",
@@ -747,6 +818,7 @@ def main():
             "speed": speed_plot(measured),
             "memory": memory_plot(measured),
             "scaling": weak_plot(measured),
+            "fp8": fp8_plot(measured),
             "step": classes_plot(traces),
             "attention": attention_plot(h200),
             "gpu-limits": limits_plot(h200, a),
