@@ -86,7 +86,7 @@ const struct option deck_table[] = {
      .text = "Blocks that stay in bf16 with run.compute=fp8. Each item is a name, a pattern with * "
              "and ? as for file names, first:K (the first K blocks) or last:K."},
     {"run.fp8_gradients", OPTION_BOOL, AT(run.fp8_gradients), "true", .effect = EFFECT_MATH,
-     .text = "With run.compute=fp8, compute weight gradients from operands in fp8. Otherwise their "
+     .text = "Compute weight gradients in fp8 as well. Only with run.compute=fp8. With false their "
              "operands are in bf16, which takes more time and memory."},
     {"run.counters", OPTION_STRINGS, AT(run.counters), "[none]", .example = "[auto]",
      .text = "Processor events to count, by lane and instruction. The result is in results.jsonl "
