@@ -167,6 +167,10 @@ enum status cuda_matmul(struct lane *lane, const struct matmul *op)
     return status_set(STATUS_INTERNAL, "a weight gradient has no epilogue");
   if (op->a_scale && (op->trans_a || !op->trans_b || op->lda != op->k || op->ldb != op->k))
     return status_set(STATUS_INTERNAL, "a matrix product in fp8 reads m x k and n x k codes");
+  if (op->a_blocks && !op->gradient)
+    return status_set(STATUS_INTERNAL, "a matrix product in fp8 whose first operand is in blocks");
+  if (op->gradient && !op->a_scale)
+    return status_set(STATUS_INTERNAL, "a weight gradient in fp8 whose operands are not in fp8");
   if (op->a_scale && !lane->device->model.fp8)
     return status_set(STATUS_UNSUPPORTED, "%s has no products in fp8 with a scale per 128 elements",
                       lane->device->product);
@@ -258,7 +262,7 @@ enum status matmul_cache_create(const struct cuda_device *device, struct matmul_
   if (status)
     return status;
   pthread_mutex_init(&cache->mutex, NULL); /* with default attributes these do not fail on Linux */
-  cache->kind = (struct matmul_kind){.magic = "sluice3",
+  cache->kind = (struct matmul_kind){.magic = "sluice4",
                                      .version = (int64_t)cublasLtGetVersion(),
                                      .multiprocessors = device->multiprocessors,
                                      .workspace = CUDA_WORKSPACE,

@@ -11,12 +11,12 @@ enum matmul_way { MATMUL_WAY_ALL, MATMUL_WAY_BIAS, MATMUL_WAY_NONE };
 
 enum { MATMUL_MOST_ALIGN = 16 };
 
-/* fp8: a in tiles, b in blocks or in tiles. */
+/* fp8: a in tiles and b in blocks, or the other way round. */
 enum matmul_operands {
   OPERANDS_FP32,
   OPERANDS_BF16,
   OPERANDS_FP8,
-  OPERANDS_FP8_GRADIENT, /* the second operand in blocks */
+  OPERANDS_FP8_GRADIENT,
   OPERANDS_FP8_GRADIENT_A_BLOCKS
 };
 

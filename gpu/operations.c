@@ -88,10 +88,11 @@ enum status cuda_fp8_turn(struct lane *lane, const struct fp8_turn *op)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   const uintptr_t bits = (uintptr_t)op->code | (uintptr_t)op->turned | (uintptr_t)op->ld;
-  if (op->rows % FP8_TILE || op->columns % FP8_TILE || bits % 8)
-    return status_set(STATUS_INTERNAL,
-                      "codes of a weight of %lld x %lld elements: both must be multiples of %d",
-                      (long long)op->rows, (long long)op->columns, FP8_TILE);
+  const enum status status = device_check_turn(op);
+  if (status)
+    return status;
+  if (bits % 8)
+    return status_set(STATUS_INTERNAL, "codes of a weight that are not aligned to 8 bytes");
   gpu_fp8_turn(&launch, op);
   return cuda_check_launch("codes of a transposed weight");
 }
@@ -209,19 +210,15 @@ enum status cuda_swiglu_backward(struct lane *lane, int64_t rows, int64_t F, con
 enum status cuda_swiglu_backward_coded(struct lane *lane, const struct fp8_swiglu *op)
 {
   const struct gpu_launch launch = cuda_launch(lane);
-  const enum status status =
+  enum status status =
       check_coded(lane, op->rows, op->F,
                   (uintptr_t)op->gu | (uintptr_t)op->dy | (uintptr_t)op->code |
                       (uintptr_t)op->scale | (uintptr_t)op->turned | (uintptr_t)op->turned_scale |
                       (uintptr_t)op->y_turned | (uintptr_t)op->y_turned_scale);
+  if (!status)
+    status = device_check_swiglu(op);
   if (status)
     return status;
-  if (op->rows % FP8_TILE || op->first % FP8_TILE || op->count % FP8_TILE)
-    return status_set(STATUS_INTERNAL,
-                      "SwiGLU's gradient in fp8 of %lld rows, and outputs %lld to %lld: not "
-                      "multiples of %d",
-                      (long long)op->rows, (long long)op->first, (long long)(op->first + op->count),
-                      FP8_TILE);
   gpu_swiglu_backward_coded(&launch, op);
   return cuda_check_launch("SwiGLU's gradient in fp8");
 }

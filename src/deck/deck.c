@@ -87,7 +87,7 @@ const struct option deck_table[] = {
              "and ? as for file names, first:K (the first K blocks) or last:K."},
     {"run.fp8_gradients", OPTION_BOOL, AT(run.fp8_gradients), "true", .effect = EFFECT_MATH,
      .text = "Compute weight gradients in fp8 as well. Only with run.compute=fp8. With false their "
-             "operands are in bf16, which takes more time and memory."},
+             "operands are in bf16, which takes more time."},
     {"run.counters", OPTION_STRINGS, AT(run.counters), "[none]", .example = "[auto]",
      .text = "Processor events to count, by lane and instruction. The result is in results.jsonl "
              "and in the trace.\n"

@@ -82,3 +82,28 @@ void device_destroy(struct device *device)
   if (device)
     device->ops->destroy(device);
 }
+
+enum status device_check_turn(const struct fp8_turn *op)
+{
+  if (op->rows % FP8_TILE == 0 && op->columns % FP8_TILE == 0 && op->ld % FP8_TILE == 0 &&
+      op->columns <= op->ld)
+    return STATUS_OK;
+  return status_set(
+      STATUS_INTERNAL,
+      "codes of a weight, %lld x %lld of rows of %lld: not multiples of %d, or not in "
+      "the rows",
+      (long long)op->rows, (long long)op->columns, (long long)op->ld, FP8_TILE);
+}
+
+enum status device_check_swiglu(const struct fp8_swiglu *op)
+{
+  if (op->rows % FP8_TILE == 0 && op->F % FP8_TILE == 0 && op->first % FP8_TILE == 0 &&
+      op->count % FP8_TILE == 0 && op->first >= 0 && op->count > 0 &&
+      op->first + op->count <= op->F)
+    return STATUS_OK;
+  return status_set(STATUS_INTERNAL,
+                    "SwiGLU's gradient in fp8, %lld rows of outputs %lld to %lld of %lld: not "
+                    "multiples of %d, or not in the row",
+                    (long long)op->rows, (long long)op->first, (long long)(op->first + op->count),
+                    (long long)op->F, FP8_TILE);
+}

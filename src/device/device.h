@@ -296,7 +296,7 @@ struct device_ops {
    * for the gradient of the next weights. The output y may be dy, and dgu may be gu. */
   enum status (*swiglu_backward)(struct lane *lane, int64_t rows, int64_t F, const void *gu,
                                  const void *dy, void *dgu, void *y);
-  /* The same with dgu in fp8 alone, if the device has model.fp8. No bf16 is written. */
+  /* The same for a range of columns, with all outputs in fp8, if the device has model.fp8. */
   enum status (*swiglu_backward_coded)(struct lane *lane, const struct fp8_swiglu *op);
 
   enum status (*attention)(struct lane *lane, const struct attention *op);
@@ -439,6 +439,10 @@ enum status device_bus(const char *name, int ordinal, char *out, int size);
 /* For the quantise() and dequantise() of each device. STATUS_INTERNAL: no device can take blocks of
  * this size. Local. */
 enum status device_check_blocks(const struct quantise *op);
+/* For fp8_turn() and swiglu_backward_coded() of each device. STATUS_INTERNAL: sizes that are not
+ * whole tiles, or beyond the matrix. Local. */
+enum status device_check_turn(const struct fp8_turn *op);
+enum status device_check_swiglu(const struct fp8_swiglu *op);
 void device_destroy(struct device *device); /* takes NULL */
 
 #endif

@@ -82,8 +82,7 @@ struct fp8_turn {
   float *turned_scale;
 };
 
-/* A lane's tally of the operands in tiles that it has coded. Weights are in blocks, and do not
- * count. */
+/* A lane's tally of the operands in tiles that it has coded. Those in blocks do not count. */
 struct fp8_tally {
   uint64_t saturated; /* elements of tiles with an infinity or a NaN */
   uint32_t largest;   /* bits of the largest magnitude of all other tiles */

@@ -254,9 +254,9 @@ struct backward_work {
    * codes of dgate_up take its place next to fp8_down, and those of weights are next to mlp_y.
    * fp8_attention is next to dattended. */
   struct fp8_room fp8_down, fp8_gate_up, fp8_attention;
-  /* With FP8_ALL, in place of the activation: its transpose [F, R], then a part of its gradient,
-   * and on top of that part the transpose [C, R] of d. */
-  struct fp8_operand turned_activation, turned_d;
+  /* With FP8_ALL, in place of the activation: its transpose [F, R] in b, then a part of its
+   * gradient, and on top of that part the transpose [C, R] of d in a. */
+  struct fp8_room fp8_down_weight;
   void *dactivation; /* [R, part_of(F)] */
   void *scratch;
   size_t scratch_bytes;
@@ -268,7 +268,7 @@ static int64_t larger(int64_t a, int64_t b)
 }
 
 /* With FP8_ALL the gradient of the activation is made a part of its columns at a time, so that
- * codes take no more memory than bf16 does. A part is whole tiles. */
+ * codes take about as much memory as bf16 does. A part is whole tiles. */
 enum { ACTIVATION_PARTS = 3 };
 static int64_t part_of(int64_t F)
 {
@@ -316,11 +316,11 @@ static void lay_mlp_coded(struct carve *from, const struct model *model, int64_t
   w->fp8_gate_up.a = fp8_operand_carve(from, R, 2 * n.F);
   w->fp8_gate_up.turned = fp8_operand_carve(from, R, 2 * n.F);
   struct carve norm = *from;
-  w->turned_activation = (struct fp8_operand){
-      carve(from, R, n.F, 1), carve(from, n.F / FP8_TILE, fp8_pitch(R), sizeof(float))};
+  w->fp8_down_weight.b.code = carve(from, R, n.F, 1);
+  w->fp8_down_weight.b.scale = carve(from, n.F / FP8_TILE, fp8_pitch(R), sizeof(float));
   struct carve last = *from;
   w->dactivation = carve(from, R, part_of(n.F), element);
-  w->turned_d = fp8_operand_carve(&last, R, n.C);
+  w->fp8_down_weight.a = fp8_operand_carve(&last, R, n.C);
   w->mlp_y = carve(&norm, R, n.C, element);
   w->fp8_gate_up.b = fp8_operand_carve(&norm, larger(R, 2 * n.F), n.C);
   carve_beyond(from, &last);
@@ -402,10 +402,11 @@ size_t decoder_work_bytes(const struct model *model, const struct device_model *
   struct block_pieces pieces = {0};
   lay_saved(&pieces.saved, model, s);
   lay_forward(&pieces.forward, model, s);
-  struct carve in_bf16 = pieces.backward;
-  lay_backward(&pieces.backward, model, model->fp8, s);
-  lay_backward(&in_bf16, model, FP8_NOTHING, s); /* of blocks that run.fp8_except names */
-  carve_beyond(&pieces.backward, &in_bf16);
+  for (int u = 1; u <= model->blocks; u++) {
+    struct carve block = {0};
+    lay_backward(&block, model, model->unit[u].fp8, s);
+    carve_beyond(&pieces.backward, &block);
+  }
   return block_work_bytes(&pieces, model, device, s, what, threads);
 }
 
@@ -624,6 +625,7 @@ static enum status backward_down_coded(const struct run *run, const struct backw
                                        const void *d, struct pass *gate_up)
 {
   struct pass pass = pass_of(run, w->fp8_down);
+  const struct pass weight = pass_of(run, w->fp8_down_weight);
   const struct linear *down = &run->block.down;
   const struct fused *f = &run->block.gate_up;
   const struct fp8_room *room = &gate_up->fp8;
@@ -637,14 +639,11 @@ static enum status backward_down_coded(const struct run *run, const struct backw
                              .scale = room->a.scale,
                              .turned = fused_trains(f) ? room->turned.code : NULL,
                              .turned_scale = room->turned.scale,
-                             .y_turned = down->dweight ? w->turned_activation.code : NULL,
-                             .y_turned_scale = w->turned_activation.scale};
+                             .y_turned = down->dweight ? weight.fp8.b.code : NULL,
+                             .y_turned_scale = weight.fp8.b.scale};
   const enum status status = backward_activation(run, w, d, &pass, &codes);
   gate_up->fp8.coded = true;
-  pass.fp8.coded = false;
-  pass.fp8.a = w->turned_d;
-  pass.fp8.b = w->turned_activation;
-  return status ? status : linear_backward_params(&pass, down, NULL, d);
+  return status ? status : linear_backward_params(&weight, down, NULL, d);
 }
 
 /* d: gradient by the block's output on entry, by the middle of the stream on return. */

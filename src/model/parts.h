@@ -33,7 +33,7 @@ enum { GRADIENT_BYTES = sizeof(float) };
  * the transpose of the gradient that lies in a. */
 struct fp8_room {
   enum fp8_use use;
-  bool coded; /* fused_code() has filled a, and with FP8_ALL turned */
+  bool coded; /* a holds the gradient by the outputs, and `turned` its transpose if it is read */
   struct fp8_operand {
     uint8_t *code;
     float *scale;

@@ -141,7 +141,7 @@ enum status train_record_counters(struct train_run *run);
 /* Writes the record of the last step and the progress line, if they were not written yet. Called
  * while the next step runs, or before other work after the step. Collective. */
 enum status train_tell_step(struct train_run *run);
-/* The largest magnitude of an operand in fp8. Local. */
+/* The largest magnitude of an operand in tiles of fp8. Local. */
 double train_fp8_amax(const struct train_step *step);
 
 /* Looks up memory every few seconds at most. Local. */

@@ -119,6 +119,18 @@ train 2 all_stopped run.fp8_gradients=true --resume auto
 same all all_stopped
 train 2 all_recomputed run.fp8_gradients=true tiers.activations=recompute
 same all all_recomputed
+train 2 all_fetched run.fp8_gradients=true $host transfer.params=full
+same all all_fetched
+train 3 all_thirds run.fp8_gradients=true
+close_to all all_thirds 2e-3
+for except in first:1 last:1; do
+  rm -rf all_except all_except_fetched
+  train 2 all_except run.fp8_gradients=true "run.fp8_except=[$except]"
+  train 2 all_except_fetched run.fp8_gradients=true "run.fp8_except=[$except]" $host \
+    transfer.params=full
+  same all_except all_except_fetched
+  close_to half all_except 5e-3
+done
 # Codes of a gradient serve all weights, or each weight apart if one of them does not learn.
 train 2 all_frozen run.fp8_gradients=true "$frozen"
 train 2 half_frozen run.compute=bf16 "$frozen"
@@ -142,8 +154,10 @@ awk -F '[:,}] *' '{ n[$4]++; bad += !($(NF - 1) > 0.98 && $(NF - 1) < 1) }
   END { exit bad || n["\"fp8\""] != 4 || n["\"fp8-gradients\""] != 4 }' cosines ||
   { cat cosines >&2; die "cosines of gradients"; }
 
-# From one to the other and back.
-train 2 switched run.compute=bf16 run.steps=2
+# From one to the other and back. In bf16 run.fp8_gradients is not read, so its change is none.
+train 2 switched run.compute=bf16 run.steps=1
+train 2 switched run.compute=bf16 run.fp8_gradients=true run.steps=2 --resume auto
+if grep 'changed: run.fp8_gradients' switched/log.txt; then die "a change of what is not read"; fi
 train 2 switched run.steps=4 --resume auto
 grep -q 'changed: run.compute: bf16 -> fp8' switched/log.txt || die "no word of the change"
 train 2 switched run.compute=bf16 run.steps=6 --resume auto
@@ -155,6 +169,9 @@ train 2 gpt2 $gpt2
 train 2 gpt2_half $gpt2 run.compute=bf16
 close_to gpt2_half gpt2 5e-3
 test "$(losses gpt2)" != "$(losses gpt2_half)" || die "fp8 changes nothing"
+train 2 gpt2_all $gpt2 run.fp8_gradients=true
+close_to gpt2_half gpt2_all 5e-3
+test "$(losses gpt2)" != "$(losses gpt2_all)" || die "run.fp8_gradients changes nothing"
 
 fails 2 "needs rows and columns of weights that are multiples of 128, but model.layers.0" \
   "$SLUICE" train tiny.yaml run.dir=no model.ffn=192

@@ -494,7 +494,7 @@ static void gradients_may_be_codes(void **state)
   dy[7 * F + 9] = 0x7fc0;
   assert_ok(half_ops->swiglu_backward(lane, rows, F, gu, dy, dgu, y));
   const struct operand activation = quantise(y, rows, F, F, true, true);
-  for (int way = 0; way < 16; way++) {
+  for (int way = 0; way < 32; way++) {
     const int64_t columns = way & 1 ? F : 2 * F, turned_columns = way & 2 ? F : 2 * F;
     const struct fp8_swiglu op = {.rows = rows,
                                   .F = F,
@@ -510,7 +510,10 @@ static void gradients_may_be_codes(void **state)
     memset(y_turned, 0x55, (size_t)(rows * F));
     memset(code, 0x55, (size_t)(rows * 2 * F));
     memset(turned, 0x55, (size_t)(rows * 2 * F));
-    for (int64_t first = 0, count = way & 4 ? F : FP8_TILE; first < F;
+    for (float *const *to = (float *const[]){scale, turned_scale, NULL}; *to; to++)
+      memset(*to, 0xff, (size_t)(rows * 2 * F / FP8_TILE) * sizeof **to);
+    memset(y_scale, 0xff, (size_t)(rows * F / FP8_TILE) * sizeof *y_scale);
+    for (int64_t first = 0, count = way & 16 ? F : FP8_TILE; first < F;
          first += count, count = F - first) {
       struct fp8_swiglu part = op;
       part.first = first;
@@ -671,6 +674,25 @@ static void refusals(void **state)
   const struct fp8_swiglu gradient = {
       .rows = 128, .F = 128, .count = 128, .gu = x, .dy = x, .code = code};
   assert_int_equal(ops->swiglu_backward_coded(lanes[0], &gradient), STATUS_UNSUPPORTED);
+  for (int i = 0; i < 5; i++) {
+    struct fp8_swiglu wrong = gradient;
+    wrong.rows = i == 0 ? 64 : 128;
+    wrong.first = i == 1 ? 64 : i == 2 ? 128 : 0;
+    wrong.count = i == 3 ? 0 : i == 4 ? 256 : 128;
+    assert_int_equal(half_ops->swiglu_backward_coded(lane, &wrong), STATUS_INTERNAL);
+  }
+  for (int i = 0; i < 3; i++) {
+    const struct fp8_turn wrong = {.rows = i == 0 ? 64 : 128,
+                                   .columns = 128,
+                                   .ld = i == 1   ? 0
+                                         : i == 2 ? 192
+                                                  : 128,
+                                   .code = code,
+                                   .scale = scale,
+                                   .turned = code,
+                                   .turned_scale = scale};
+    assert_int_equal(half_ops->fp8_turn(lane, &wrong), STATUS_INTERNAL);
+  }
   const struct matmul product = {.m = 1, .n = 1, .k = 128, .a_scale = scale, .b_scale = scale};
   assert_int_equal(ops->matmul(lanes[0], &product), STATUS_UNSUPPORTED);
 }

@@ -592,7 +592,8 @@ static void assert_same_there(const struct twin *got, const struct twin *want, c
   mem_free(b);
 }
 
-/* way: 1 halves apart, 2 halves of the transpose apart, 4 no transpose, 8 the output too. */
+/* way: 1 halves apart, 2 halves of the transpose apart, 4 no transpose, 8 the output too, 16 in one
+ * call. */
 static void check_swiglu_gradient(int64_t rows, int64_t F, int way)
 {
   const int64_t n = rows * 2 * F, columns = way & 1 ? F : 2 * F, across = way & 2 ? F : 2 * F;
@@ -621,7 +622,7 @@ static void check_swiglu_gradient(int64_t rows, int64_t F, int way)
   must(gpu->ops->swiglu_backward(gpu_lane, rows, F, gu.there, dy.there, dgu.there, y.there));
   (void)gpu_tally();
   struct twin part_dy = make((size_t)(rows * F) * BF16);
-  for (int64_t first = 0, count = way & 1 ? F : FP8_TILE; first < F;
+  for (int64_t first = 0, count = way & 16 ? F : FP8_TILE; first < F;
        first += count, count = F - first) {
     struct fp8_swiglu part = op;
     part.first = first;
@@ -661,7 +662,7 @@ static void check_swiglu_gradient(int64_t rows, int64_t F, int way)
 static void gradients_may_be_codes(void **state)
 {
   (void)state;
-  for (int way = 0; way < 16; way++) {
+  for (int way = 0; way < 32; way++) {
     check_swiglu_gradient(128, 128, way);
     check_swiglu_gradient(384, 640, way);
     check_swiglu_gradient(1024, 4864, way);
@@ -727,6 +728,11 @@ static void refusals(void **state)
   assert_int_equal(gpu->ops->swiglu_backward_coded(gpu_lane, &gradient), STATUS_INTERNAL);
   gradient.rows = 128;
   gradient.F = 64;
+  assert_int_equal(gpu->ops->swiglu_backward_coded(gpu_lane, &gradient), STATUS_INTERNAL);
+  gradient.F = 128;
+  gradient.count = 0;
+  assert_int_equal(gpu->ops->swiglu_backward_coded(gpu_lane, &gradient), STATUS_INTERNAL);
+  gradient.count = gradient.first = 128;
   assert_int_equal(gpu->ops->swiglu_backward_coded(gpu_lane, &gradient), STATUS_INTERNAL);
   const struct fp8_part part = {
       .columns = 128, .begin = 2, .end = 130, .type = DTYPE_F32, .x = x.there, .scale = x.there};

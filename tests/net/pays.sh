@@ -140,9 +140,9 @@ launch() {
 
 # rates_with_passes DECK KEY...: the file of the link's rates and of the model's passes.
 rates_with_passes() {
-  local file=$results.$rate.$1
+  local file=$link.$1
   if ! test -s "$file"; then
-    cp "$results.$rate" "$file.new"
+    cp "$link" "$file.new"
     # One rank needs no remote shell, which a machine may lack.
     OMPI_MCA_plm=isolated timeout -k 10 "${LIMIT:-200}" \
       "$sluice" bench "$decks/$1.yaml" "${@:2}" model.layers=2 \
@@ -164,7 +164,7 @@ run_fsdp2() {
       LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK LOCAL_WORLD_SIZE=$OMPI_COMM_WORLD_LOCAL_SIZE \
       MASTER_ADDR=$0 MASTER_PORT=29500
     exec "$@"' "$address" "${PYTHON:-python3}" "$here/../peers/fsdp2.py" --model gpt2-124m \
-    --T 1024 --B 64 --accum 2 --steps "${STEPS:-4}" --warmup "${WARMUP:-1}" --row fsdp2-gpt2 \
+    --T 1024 --B 64 --accum $((2 / each)) --steps "${STEPS:-4}" --warmup "${WARMUP:-1}" --row fsdp2-gpt2 \
     > "$results.log" 2>&1 || { tail -20 "$results.log"; echo "fsdp2-gpt2: failed"; }
   grep '^{' "$results.log" | tee -a "$results"
 }
@@ -195,8 +195,9 @@ run() {
 }
 
 for rate; do
-  test -s "$results.$rate" ||
-    launch "$sluice" bench rates device="$device" out="$results.$rate" seconds=0.3 \
+  link=$results.$rate.$each
+  test -s "$link" ||
+    launch "$sluice" bench rates device="$device" out="$link" seconds=0.3 \
       results="$results" > "$results.log" 2>&1 || { cat "$results.log"; exit 1; }
   for _ in $(seq "${TURNS:-1}"); do
     for row in ${ROWS:-$(rows_of "$rate")}; do run "$row"; done

@@ -212,6 +212,9 @@ static void turn_rows(void *arg, int64_t begin, int64_t end)
 enum status host_fp8_turn(struct lane *lane, const struct fp8_turn *op)
 {
   const int64_t pitch = fp8_pitch(op->ld), turned_pitch = fp8_pitch(op->rows);
+  const enum status status = device_check_turn(op);
+  if (status)
+    return status;
   for (int64_t i = 0; i < op->columns / FP8_TILE; i++)
     for (int64_t t = 0; t < turned_pitch; t++)
       op->turned_scale[i * turned_pitch + t] =

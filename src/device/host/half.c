@@ -288,6 +288,8 @@ static enum status code_swiglu(struct lane *lane, const struct fp8_swiglu *op, c
       if (!status && op->turned)
         status = turn_columns(lane, op, dgu, half, at, room);
     }
+  if (status || !op->y_turned)
+    return status;
   const int64_t pitch = fp8_pitch(op->rows);
   const struct fp8_quantise output = {.rows = op->rows,
                                       .columns = op->count,
@@ -297,13 +299,16 @@ static enum status code_swiglu(struct lane *lane, const struct fp8_swiglu *op, c
                                       .transposed = true,
                                       .code = op->y_turned + op->first * op->rows,
                                       .scale = op->y_turned_scale + op->first / FP8_TILE * pitch};
-  return status || !op->y_turned ? status : host_fp8_quantise(lane, &output);
+  return host_fp8_quantise(lane, &output);
 }
 
 static enum status swiglu_backward_coded(struct lane *lane, const struct fp8_swiglu *op)
 {
   struct call call = {.lane = lane};
   const int64_t n = op->rows * op->count;
+  const enum status wrong = device_check_swiglu(op);
+  if (wrong)
+    return wrong;
   uint16_t *const half_gu = (uint16_t *)blank(&call, op->gu, vector(2 * n));
   for (int64_t r = 0; r < 2 * op->rows && !call.status; r++)
     memcpy(half_gu + r * op->count, (const uint16_t *)op->gu + r * op->F + op->first,
