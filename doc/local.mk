@@ -112,6 +112,7 @@ measured = \
 	doc/measured/compression-matrix-h100x2.txt \
 	doc/measured/compression-pays-h100x2.txt \
 	doc/measured/compression-pays-h200x2.txt \
+	doc/measured/compression-pays-h200x4.txt \
 	doc/measured/compression-quality-h100x2.txt \
 	doc/measured/compression-quality-h200x2.txt \
 	doc/measured/fuzz.txt \
@@ -121,6 +122,7 @@ measured = \
 	doc/measured/h200x2-qwen7b.txt \
 	doc/measured/h200x2-second.jsonl \
 	doc/measured/h200x2.jsonl \
+	doc/measured/h200x4-fourth.jsonl \
 	doc/measured/h200x4-second.jsonl \
 	doc/measured/h200x4-third.jsonl \
 	doc/measured/h200x4-weak.jsonl \
@@ -130,9 +132,11 @@ measured = \
 	doc/measured/kills.txt \
 	doc/measured/mutations.txt \
 	doc/measured/offload-h200-rates.yaml \
+	doc/measured/offload-h200x2-fifth.jsonl \
 	doc/measured/offload-h200x2-fourth.jsonl \
 	doc/measured/offload-h200x2-predicted.jsonl \
 	doc/measured/offload-h200x2-rates-before.yaml \
+	doc/measured/offload-h200x2-rates-fifth.yaml \
 	doc/measured/offload-h200x2-rates-fourth.yaml \
 	doc/measured/offload-h200x2-rates-second.yaml \
 	doc/measured/offload-h200x2-rates.yaml \

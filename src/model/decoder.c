@@ -327,7 +327,7 @@ static void lay_mlp_coded(struct carve *from, const struct model *model, int64_t
   carve_beyond(from, &norm);
 }
 
-/* Of other blocks. */
+/* The same for other blocks. */
 static void lay_mlp(struct carve *from, const struct model *model, enum fp8_use use, int64_t R,
                     struct backward_work *w)
 {
@@ -352,7 +352,6 @@ static void lay_mlp(struct carve *from, const struct model *model, enum fp8_use 
   carve_beyond(from, &over);
 }
 
-/* Of a block that uses fp8 so. */
 static struct backward_work lay_backward(struct carve *from, const struct model *model,
                                          enum fp8_use use, struct model_shape s)
 {

@@ -220,8 +220,8 @@ static enum status product(const struct pass *pass, struct matmul op, const floa
 }
 
 /* The product of a weight gradient, a^T b over the rows of both. One of them is x (`b_is_x`), whose
- * transpose is coded in blocks, the other one dy, in tiles. What is NULL is in codes already: x in
- * b, and dy in `turned`. */
+ * transpose is coded in blocks, the other one dy, in tiles. A NULL says that codes exist already:
+ * of x in b, of dy in `turned`. */
 static enum status gradient_product(const struct pass *pass, struct matmul op, bool b_is_x)
 {
   const struct fp8_room *room = &pass->fp8;

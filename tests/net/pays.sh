@@ -164,8 +164,9 @@ run_fsdp2() {
       LOCAL_RANK=$OMPI_COMM_WORLD_LOCAL_RANK LOCAL_WORLD_SIZE=$OMPI_COMM_WORLD_LOCAL_SIZE \
       MASTER_ADDR=$0 MASTER_PORT=29500
     exec "$@"' "$address" "${PYTHON:-python3}" "$here/../peers/fsdp2.py" --model gpt2-124m \
-    --T 1024 --B 64 --accum $((2 / each)) --steps "${STEPS:-4}" --warmup "${WARMUP:-1}" --row fsdp2-gpt2 \
-    > "$results.log" 2>&1 || { tail -20 "$results.log"; echo "fsdp2-gpt2: failed"; }
+    --T 1024 --B 64 --accum $((2 / each)) --steps "${STEPS:-4}" --warmup "${WARMUP:-1}" \
+    --row fsdp2-gpt2 > "$results.log" 2>&1 ||
+    { tail -20 "$results.log"; echo "fsdp2-gpt2: failed"; }
   grep '^{' "$results.log" | tee -a "$results"
 }
 

@@ -27,6 +27,8 @@ ROWS = [
     YARDSTICK,
     "qwen7b-offload",
     "qwen7b-offload-clip",
+    "qwen7b-clip-resident",
+    "qwen7b-speculative-resident",
     "qwen7b-offload-acts",
     "qwen7b-offload-resident",
     "qwen7b-offload-bf16",
