@@ -156,6 +156,7 @@ measured = \
 	doc/measured/compression-eighth-h100x2.txt \
 	doc/measured/compression-levels-h100x2.txt \
 	doc/measured/codecs-h100.txt \
+	doc/measured/fp8-cosine-host.txt \
 	doc/measured/fp8-h100.txt \
 	doc/measured/fp8-quality-h100x2.txt \
 	doc/measured/gathered-h100x2.txt \
