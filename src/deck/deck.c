@@ -1004,9 +1004,17 @@ static enum status check_counters(const struct deck *deck)
   return STATUS_OK;
 }
 
+/* Whoever types checkpoint.every=0 after a deck with checkpoint.keep_every wants no checkpoints. */
+static bool wants_none(const struct deck *deck)
+{
+  return deck->checkpoint.every == 0 && options_is_typed(deck->set, "checkpoint.every") &&
+         !options_is_typed(deck->set, "checkpoint.keep_every");
+}
+
 static enum status check_checkpoint(const struct deck *deck)
 {
-  int64_t every = deck->checkpoint.every, keep_every = deck->checkpoint.keep_every;
+  int64_t every = deck->checkpoint.every,
+          keep_every = wants_none(deck) ? 0 : deck->checkpoint.keep_every;
   if (keep_every > 0 && every == 0)
     return status_set(
         STATUS_USAGE,

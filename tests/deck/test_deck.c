@@ -395,6 +395,18 @@ static void check_pattern(const struct deck_pattern *found, const struct deck_pa
 }
 
 /* The n words of[] in turn: block b keeps of[b % n]. */
+/* A deck that keeps checkpoints, of which none are written. */
+static void test_no_checkpoints(void **state)
+{
+  (void)state;
+  struct deck deck;
+  static const char text[] = "checkpoint: {every: 10, keep_every: 100}\n";
+  static char *none[] = {"checkpoint.every=0", "checkpoint.keep_every=200"};
+  assert_int_equal(deck_load_text(&deck, "deck", text, sizeof text - 1, 1, none), STATUS_OK);
+  deck_destroy(&deck);
+  assert_int_equal(deck_load_text(&deck, "deck", text, sizeof text - 1, 2, none), STATUS_USAGE);
+}
+
 static void test_activations(void **state)
 {
   (void)state;
@@ -1041,6 +1053,7 @@ int main(void)
       cmocka_unit_test(test_impossible_combinations),
       cmocka_unit_test(test_possible_combinations),
       cmocka_unit_test(test_where_of_files),
+      cmocka_unit_test(test_no_checkpoints),
       cmocka_unit_test(test_activations),
       cmocka_unit_test(test_resolve),
       cmocka_unit_test(test_tiers),
