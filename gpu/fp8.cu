@@ -141,7 +141,7 @@ __device__ __forceinline__ void turn_bytes(uint32_t (&w)[4])
   w[3] = __byte_perm(b, d, 0x7632);
 }
 
-/* As store_columns() has it, of codes: thread (g, c) of 16 x 16 has 8 x 8 of them. */
+/* Transposes codes as store_columns() does. Thread (g, c) of 16 x 16 has 8 x 8 of them. */
 __global__ void __launch_bounds__(PART_THREADS) turn_codes(const fp8_turn op)
 {
   __shared__ uint2 turned[FP8_TILE][GROUPS];

@@ -29,7 +29,7 @@ __device__ __forceinline__ uint32_t magnitudes(const pack<bf16, EACH> &x, int wo
   return reinterpret_cast<const uint32_t *>(&x)[word] & 0x7fff7fff;
 }
 
-/* The larger one of each word's pair, as a pair. */
+/* The largest magnitude of `first`, and that of `second`, packed in a word. */
 __device__ __forceinline__ uint32_t larger_of(uint32_t first, uint32_t second)
 {
   return __vmaxu2(__byte_perm(first, second, 0x5410), __byte_perm(first, second, 0x7632));
@@ -65,7 +65,8 @@ __device__ __forceinline__ void along_rows(const elements &x, uint32_t (&pair)[R
   }
 }
 
-/* Eight threads find each pair of columns. Rows are so long that they meet in no bank. */
+/* Eight threads reduce each pair of columns. Rows are padded by 4 words, so reads have no bank
+ * conflicts. */
 __device__ __forceinline__ void along_columns(const elements &x, uint32_t (&pair)[WORDS])
 {
   constexpr int PAIRS = FP8_TILE / 2, SHARE = THREADS / PAIRS;
@@ -114,8 +115,8 @@ __device__ __forceinline__ void store_rows(const elements &x, const float (&fact
   }
 }
 
-/* The transpose, through shared memory, so that the codes of a row leave together. Words are
- * exchanged within a row, so that threads meet in no bank, and pairs of words stay together. */
+/* The transpose, through shared memory, so that the codes of a row leave together. Words of a row
+ * are swizzled, which avoids bank conflicts. Pairs of words stay adjacent. */
 __device__ __forceinline__ void store_columns(const elements &x, const float (&factor)[EACH],
                                               int64_t k, uint8_t *code)
 {

@@ -80,14 +80,14 @@ const struct option deck_table[] = {
              "  fp32  32-bit floating point\n"
              "  bf16  bfloat16; on the host it is slow and needs memory that sluice plan does not "
              "count\n"
-             "  fp8  bf16, except that blocks multiply with their weights in fp8"},
+             "  fp8  bf16, except that products of blocks are in fp8"},
     {"run.fp8_except", OPTION_STRINGS, AT(run.fp8_except), "[]", .effect = EFFECT_MATH,
      .example = "[h.0, h.1*]",
      .text = "Blocks that stay in bf16 with run.compute=fp8. Each item is a name, a pattern with * "
              "and ? as for file names, first:K (the first K blocks) or last:K."},
     {"run.fp8_gradients", OPTION_BOOL, AT(run.fp8_gradients), "true", .effect = EFFECT_MATH,
-     .text = "Compute weight gradients in fp8 as well. Only with run.compute=fp8. With false their "
-             "operands are in bf16, which takes more time."},
+     .text = "Compute weight gradients from operands in fp8. With false the operands are in bf16. "
+             "The results are in fp32. Only with run.compute=fp8."},
     {"run.counters", OPTION_STRINGS, AT(run.counters), "[none]", .example = "[auto]",
      .text = "Processor events to count, by lane and instruction. The result is in results.jsonl "
              "and in the trace.\n"
@@ -470,7 +470,8 @@ const struct option deck_table[] = {
      .unit = "checkpoints", .text = "Newest checkpoints to keep, 0 for all."},
     {"checkpoint.keep_every", OPTION_INT, AT(checkpoint.keep_every), "0", .least = 0,
      .most = INFINITY, .unit = "steps", .example = "10000",
-     .text = "Checkpoints at multiples of this are never removed. 0: none."},
+     .text = "Checkpoints at multiples of this are never removed. 0: none. It is not read if the "
+             "command line sets checkpoint.every=0 and not this key."},
     {"checkpoint.at_end", OPTION_BOOL, AT(checkpoint.at_end), "true",
      .text = "Save a checkpoint after the last step."},
     {"checkpoint.background", OPTION_BOOL, AT(checkpoint.background), "true",
@@ -1004,8 +1005,9 @@ static enum status check_counters(const struct deck *deck)
   return STATUS_OK;
 }
 
-/* Whoever types checkpoint.every=0 after a deck with checkpoint.keep_every wants no checkpoints. */
-static bool wants_none(const struct deck *deck)
+/* checkpoint.every=0 on the command line means no checkpoints during training. So
+ * checkpoint.keep_every of the deck is not read. */
+static bool ignores_keep_every(const struct deck *deck)
 {
   return deck->checkpoint.every == 0 && options_is_typed(deck->set, "checkpoint.every") &&
          !options_is_typed(deck->set, "checkpoint.keep_every");
@@ -1014,7 +1016,7 @@ static bool wants_none(const struct deck *deck)
 static enum status check_checkpoint(const struct deck *deck)
 {
   int64_t every = deck->checkpoint.every,
-          keep_every = wants_none(deck) ? 0 : deck->checkpoint.keep_every;
+          keep_every = ignores_keep_every(deck) ? 0 : deck->checkpoint.keep_every;
   if (keep_every > 0 && every == 0)
     return status_set(
         STATUS_USAGE,

@@ -101,9 +101,10 @@ enum status device_check_swiglu(const struct fp8_swiglu *op)
       op->count % FP8_TILE == 0 && op->first >= 0 && op->count > 0 &&
       op->first + op->count <= op->F)
     return STATUS_OK;
-  return status_set(STATUS_INTERNAL,
-                    "SwiGLU's gradient in fp8, %lld rows of outputs %lld to %lld of %lld: not "
-                    "multiples of %d, or not in the row",
-                    (long long)op->rows, (long long)op->first, (long long)(op->first + op->count),
-                    (long long)op->F, FP8_TILE);
+  return status_set(
+      STATUS_INTERNAL,
+      "SwiGLU's gradient in fp8, %lld rows of outputs %lld to %lld of %lld: all must be "
+      "multiples of %d, and outputs within the row",
+      (long long)op->rows, (long long)op->first, (long long)(op->first + op->count),
+      (long long)op->F, FP8_TILE);
 }

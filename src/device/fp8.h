@@ -42,11 +42,13 @@ struct fp8_quantise {
 
 /* The gradient dgu [rows, 2 F] of SwiGLU's input in tiles, and its transpose, laid out as y above.
  * gu [rows, 2 F] is that of swiglu_backward(). dy [rows, count] has the gradients by the outputs
- * [first, first + count). The call makes what follows from them. Numbers are multiples of FP8_TILE.
- * With `apart` the gradients by g and by u are two operands of rows x F, one after the
- * other. Otherwise they are one operand of rows x 2 F. `turned_apart` says the same of the
- * transpose. turned is NULL if no transpose is wanted. y_turned: the transpose of SwiGLU's output,
- * F x rows in blocks. NULL: it is not wanted. No output overlaps gu or dy. */
+ * [first, first + count). The call writes only what belongs to these outputs. All sizes are
+ * multiples of FP8_TILE.
+ *
+ * With `apart` the gradients by g and by u are two operands of rows x F, one after the other.
+ * Otherwise they are one operand of rows x 2 F. `turned_apart` says the same of the transpose.
+ * `turned` is NULL if no transpose is wanted. y_turned is the transpose of SwiGLU's output in
+ * blocks, or NULL. No output overlaps gu or dy. */
 struct fp8_swiglu {
   int64_t rows, F, first, count;
   const void *gu, *dy;

@@ -219,9 +219,9 @@ static enum status product(const struct pass *pass, struct matmul op, const floa
   return status ? status : multiply_coded(pass, &op, &a, weight.code, weight.scale);
 }
 
-/* The product of a weight gradient, a^T b over the rows of both. One of them is x (`b_is_x`), whose
- * transpose is coded in blocks, the other one dy, in tiles. A NULL says that codes exist already:
- * of x in b, of dy in `turned`. */
+/* The product of a weight gradient, a^T b over the rows of both. x is b if `b_is_x`, else a. Its
+ * transpose is coded in blocks, and that of dy in tiles. An operand that is NULL is in codes
+ * already: x in the room b, dy in `turned`. */
 static enum status gradient_product(const struct pass *pass, struct matmul op, bool b_is_x)
 {
   const struct fp8_room *room = &pass->fp8;
