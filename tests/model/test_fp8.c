@@ -1,6 +1,7 @@
 /* Backward passes of a block in fp8. Oracles: gradients of a device that computes parts of a
  * product apart, bit for bit up to the first product that differs, and within a bound after it.
- * Gradients next to parameters that do not learn, bit for bit. Memory that a pass may not write. */
+ * Gradients next to parameters that do not learn, and those of weights as codes, bit for bit.
+ * Memory that a pass may not write. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,8 +32,8 @@ struct made {
 
 struct way {
   enum fp8_use use;
-  bool by_sequence;
-  char *frozen; /* NULL: all parameters learn */
+  bool by_sequence, gathered; /* gathered: weights are given as codes */
+  char *frozen;               /* NULL: all parameters learn */
 };
 
 static void must(enum status status)
@@ -95,14 +96,45 @@ static int64_t flat_elements(const struct layout_unit *layout)
   return layout->frozen_used > layout->used ? layout->frozen_used : layout->used;
 }
 
+/* Blocks of 128 x 128 elements have different scales. */
+static void spread(const struct model_param *param, uint16_t *x, int64_t n)
+{
+  for (int64_t i = 0; i < n && param->kind == PARAM_WEIGHT; i++) {
+    const int64_t block = i / param->shape[1] / FP8_TILE + i % param->shape[1] / FP8_TILE;
+    x[i] = (uint16_t)(x[i] + (block % 3 << 7)); /* times a power of two */
+  }
+}
+
 static uint16_t *make_params(const struct model_unit *unit)
 {
   uint16_t *params = take((size_t)flat_elements(&unit->layout) * sizeof *params);
   memset(params, 0, (size_t)flat_elements(&unit->layout) * sizeof *params);
-  for (int p = 0; p < unit->params; p++)
-    fill(params + unit->layout.offset[p], unit->layout.elements[p], unit->param[p].name,
-         unit->param[p].init == INIT_ONE ? 1 : 0, 0.1f);
+  for (int p = 0; p < unit->params; p++) {
+    uint16_t *const x = params + unit->layout.offset[p];
+    fill(x, unit->layout.elements[p], unit->param[p].name, unit->param[p].init == INIT_ONE ? 1 : 0,
+         0.05f);
+    spread(&unit->param[p], x, unit->layout.elements[p]);
+  }
   return params;
+}
+
+/* Params as codes and scales, as one owner of all of them makes them. */
+static struct model_params code_params(const struct made *made, const uint16_t *params)
+{
+  const struct model_unit *unit = &made->model->unit[BLOCK];
+  const size_t bytes = (size_t)model_fp8_bytes(made->model, BLOCK);
+  const struct model_fp8_part all = {.unit = BLOCK,
+                                     .layout = &unit->layout,
+                                     .range = {0, unit->layout.used},
+                                     .type = DTYPE_BF16,
+                                     .x = params};
+  uint8_t *codes = take((size_t)unit->layout.used);
+  void *scales = take(bytes);
+  memset(scales, 0, bytes);
+  must(model_fp8_measure(made->model, made->lane, &all, scales));
+  must(model_fp8_scale(made->model, made->lane, BLOCK, scales));
+  must(model_fp8_code(made->model, made->lane, &all, scales, codes));
+  return (struct model_params){.flat = codes, .scales = scales};
 }
 
 static void run_block(const struct way *way, struct made *out)
@@ -117,7 +149,9 @@ static void run_block(const struct way *way, struct made *out)
                backward = ops->work_bytes(out->model, &out->device->model, shape, WORK_BACKWARD, 2);
   uint16_t *x = take(stream), *y = take(stream), *params = make_params(unit);
   void *saved = take(kept), *work = take(forward);
-  const struct model_params given = {.flat = params};
+  struct model_params given = {.flat = params};
+  if (way->gathered)
+    given = code_params(out, params);
   out->grads = take((size_t)unit->layout.used * sizeof(float));
   out->d = take(stream);
   fill(x, rows, "x", 0, 1);
@@ -129,6 +163,10 @@ static void run_block(const struct way *way, struct made *out)
                            out->grads, work, (int64_t)backward));
   give(work, backward);
   give(saved, kept);
+  if (way->gathered) {
+    give((void *)given.flat, (size_t)unit->layout.used);
+    give((void *)given.scales, (size_t)model_fp8_bytes(out->model, BLOCK));
+  }
   give(params, (size_t)flat_elements(&unit->layout) * sizeof *params);
   give(y, stream);
   give(x, stream);
@@ -220,6 +258,22 @@ static void parts_that_do_not_learn(void **state)
     }
 }
 
+/* Products that code weights are the oracle of those that read gathered codes. */
+static void weights_may_be_codes(void **state)
+{
+  (void)state;
+  static const char *const all[] = {"", NULL};
+  for (int u = 0; u < 2; u++) {
+    struct made coded, gathered;
+    run_block(&(struct way){.use = uses[u]}, &coded);
+    run_block(&(struct way){.use = uses[u], .gathered = true}, &gathered);
+    assert_int_equal(compare(&coded, &gathered, all, 0), 12);
+    assert_memory_equal(coded.d, gathered.d, (size_t)(TOKENS * WIDTH) * sizeof *coded.d);
+    release(&coded);
+    release(&gathered);
+  }
+}
+
 /* In bf16 gradients are others, but not by much. */
 static void gradients_are_near_bf16(void **state)
 {
@@ -242,6 +296,7 @@ int main(void)
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(parts_together_and_apart),
       cmocka_unit_test(parts_that_do_not_learn),
+      cmocka_unit_test(weights_may_be_codes),
       cmocka_unit_test(gradients_are_near_bf16),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
