@@ -254,7 +254,7 @@ def memory_table(measured, a, chosen=main_rows):
 
 
 def weak_table(measured, a):
-    """Of one GPU's on the same machine, which a file is of. Rows without it are left out."""
+    """Of one GPU's on the same machine, which a file is of."""
     rows = []
     for machine in measured.machines:
         for row, n in machine.rows(sorted({row for row, _ in machine.ours if is_weak(row)})):
@@ -265,8 +265,6 @@ def weak_table(measured, a):
                 (row, n), "tokens_per_s_rank"
             )
             share = ratio(speed, alone)
-            if share is None:
-                continue
             rows.append(
                 [
                     row,
