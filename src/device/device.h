@@ -72,10 +72,12 @@ struct matmul {
       *add; /* NULL, or m x n elements of c's type with ld = ldc, which are added after the product
                and its bias. Only with epilogue NONE or BIAS, and without accumulate. May be c. */
   float scale, add_scale; /* factors of the product and of `add`, 0: 1. NONE, without accumulate */
-  /* Scales of operands in fp8 (device/fp8.h), if the device has model.fp8. NULL: both operands are
-   * in the compute type. a is m x k, in tiles. b is n x k (trans_b, not trans_a), in blocks. lda
-   * and ldb are k. gradient: c is a weight gradient, and tile splits k. Then a may be the one in
-   * blocks (a_blocks), and b in tiles. */
+  /* Scales of operands in fp8 (device/fp8.h), if the device has model.fp8. Without them both
+   * operands are in the compute type. a is m x k, in tiles. b is n x k, in blocks, with trans_b and
+   * without trans_a. Both lda and ldb are k.
+   *
+   * With `gradient` c is a weight gradient, and tile splits k. With a_blocks too, a is in blocks,
+   * and b in tiles. */
   const float *a_scale, *b_scale;
   bool gradient, a_blocks;
 };

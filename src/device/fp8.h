@@ -40,15 +40,18 @@ struct fp8_quantise {
   float *turned_scale;
 };
 
-/* The gradient dgu [rows, 2 F] of SwiGLU's input in tiles, and its transpose, laid out as y above.
- * gu [rows, 2 F] is that of swiglu_backward(). dy [rows, count] has the gradients by the outputs
- * [first, first + count). The call writes only what belongs to these outputs. All sizes are
- * multiples of FP8_TILE.
+/* Outputs in fp8 of the backward pass of SwiGLU, laid out as y above. All sizes are multiples of
+ * FP8_TILE. No output overlaps gu or dy.
  *
- * With `apart` the gradients by g and by u are two operands of rows x F, one after the other.
- * Otherwise they are one operand of rows x 2 F. `turned_apart` says the same of the transpose.
- * `turned` is NULL if no transpose is wanted. y_turned is the transpose of SwiGLU's output in
- * blocks, or NULL. No output overlaps gu or dy. */
+ * gu [rows, 2 F] is the input of swiglu_backward(). dy [rows, count] has the gradients by the
+ * outputs [first, first + count). A call writes only what belongs to them.
+ *
+ * code is the gradient by gu, in tiles. With `apart` the gradients by g and by u are two operands
+ * of rows x F, one after the other. Otherwise they are one operand of rows x 2 F.
+ *
+ * `turned` is its transpose in tiles, or NULL. `turned_apart` says of it what `apart` says of code.
+ *
+ * y_turned is the transpose of SwiGLU's output in blocks, or NULL. */
 struct fp8_swiglu {
   int64_t rows, F, first, count;
   const void *gu, *dy;
@@ -84,7 +87,7 @@ struct fp8_turn {
   float *turned_scale;
 };
 
-/* A lane's tally of the operands in tiles that it has coded. Those in blocks do not count. */
+/* A lane's tally of the operands that it has coded in tiles. Operands in blocks do not count. */
 struct fp8_tally {
   uint64_t saturated; /* elements of tiles with an infinity or a NaN */
   uint32_t largest;   /* bits of the largest magnitude of all other tiles */

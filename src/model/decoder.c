@@ -254,8 +254,8 @@ struct backward_work {
    * codes of dgate_up take its place next to fp8_down, and those of weights are next to mlp_y.
    * fp8_attention is next to dattended. */
   struct fp8_room fp8_down, fp8_gate_up, fp8_attention;
-  /* With FP8_ALL, in place of the activation: its transpose [F, R] in b, then a part of its
-   * gradient, and on top of that part the transpose [C, R] of d in a. */
+  /* With FP8_ALL, in place of the activation. b is its transpose [F, R], and a part of its gradient
+   * follows. a is the transpose [C, R] of d, on top of that part. */
   struct fp8_room fp8_down_weight;
   void *dactivation; /* [R, part_of(F)] */
   void *scratch;

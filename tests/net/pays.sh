@@ -102,21 +102,16 @@ codec() {
 
 # rows_of RATE: those that answer a question at this rate.
 rows_of() {
-  case $1 in
-  *gbit | *mbit)
-    test "$each" = 1 || {
-      echo "gpt2-full-bf16 gpt2-full-int8-int4 gpt2-full-node-int8-int4 gpt2-hybrid-bf16" \
-        "gpt2-hybrid-int4"
-      return
-    }
-    ;;
-  esac
-  case $1 in
-  node)
+  case $1,$each in
+  node,*)
     echo "gpt2-grad-none gpt2-grad-bf16 gpt2-grad-int8 gpt2-grad-int4 gpt2-grad-topk" \
       "gpt2-grad-int8-feedback gpt2-grad-int8-feedback-host"
     ;;
-  1gbit)
+  *,2)
+    echo "gpt2-full-bf16 gpt2-full-int8-int4 gpt2-full-node-int8-int4 gpt2-hybrid-bf16" \
+      "gpt2-hybrid-int4"
+    ;;
+  1gbit,*)
     echo "gpt2-grad-bf16 gpt2-grad-int4-int4 qwen0.5b-grad-bf16 qwen0.5b-grad-int4-int4"
     ;;
   *)

@@ -239,8 +239,8 @@ static enum status swiglu_backward(struct lane *lane, int64_t rows, int64_t F, c
                          : host_swiglu_backward(lane, rows, F, wide_gu, wide_dy, wide_dgu, wide_y));
 }
 
-/* Codes FP8_TILE columns of the gradient by g (half 0) or u (1), as part of the operand. x is
- * [rows, 2 count] in bf16. `room` holds the codes of these columns alone. */
+/* Codes FP8_TILE columns of the gradient by g (half 0) or u (1), and puts them into the operand.
+ * `room` holds the codes of these columns alone. x is [rows, 2 count] in bf16. */
 static enum status code_columns(struct lane *lane, const struct fp8_swiglu *op, const uint16_t *x,
                                 int half, int64_t at, uint8_t *room)
 {
