@@ -22,9 +22,11 @@ bool rooms_fit(const struct rooms *rooms)
 
 /* ---- one variant ---- */
 
-/* Parameters, moments and gradients, which are split over more ranks. */
+/* Parameters, moments and gradients, which are split over more ranks, except with no_shard. */
 static double divided_bytes(const struct plan *plan, enum plan_tier tier)
 {
+  if (plan->input.strategy == STRATEGY_NO_SHARD)
+    return 0;
   return (double)(plan->persistent_bytes[tier] +
                   plan_purpose_bytes(plan, tier, PURPOSE_GRADS, false));
 }

@@ -14,12 +14,16 @@ static enum status check_counts(const struct model_config *c)
   const struct {
     const char *key;
     int64_t value, least, most;
-  } counts[] = {
-      {"layers", c->layers, 1, MOST_LAYERS}, {"width", c->width, 1, INT_MAX},
-      {"heads", c->heads, 1, INT_MAX},       {"context", c->context, 1, INT_MAX},
-      {"vocab", c->vocab, 1, INT_MAX},       {"kv_heads", c->kv_heads, 0, INT_MAX},
-      {"ffn", c->ffn, 0, INT_MAX},           {"head_width", c->head_width, 0, INT_MAX},
-      {"window", c->window, 0, INT_MAX},     {"window_from", c->window_from, 0, MOST_LAYERS}};
+  } counts[] = {{"layers", c->layers, 1, MOST_LAYERS},
+                {"width", c->width, 1, INT_MAX},
+                {"heads", c->heads, 1, INT_MAX},
+                {"context", c->context, 1, INT_MAX},
+                {"vocab", c->vocab, 1, INT_MAX},
+                {"kv_heads", c->kv_heads, 0, INT_MAX},
+                {"ffn", c->ffn, 0, INT_MAX},
+                {"head_width", c->head_width, 0, MODEL_MOST_HEAD_WIDTH},
+                {"window", c->window, 0, INT_MAX},
+                {"window_from", c->window_from, 0, MOST_LAYERS}};
   for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
     if (counts[i].value < counts[i].least || counts[i].value > counts[i].most)
       return status_set(STATUS_USAGE, "model.%s is %lld: %s takes %lld to %lld", counts[i].key,
@@ -58,6 +62,12 @@ static enum status resolve_heads(unsigned features, struct model_config *c)
         (long long)c->width, (long long)c->heads, free_width ? ", or give model.head_width" : "");
   if (c->head_width == 0)
     c->head_width = c->width / c->heads;
+  if (c->head_width > MODEL_MOST_HEAD_WIDTH)
+    return status_set(STATUS_USAGE,
+                      "model.width %lld over model.heads %lld gives heads of %lld elements, more "
+                      "than %d: use more heads",
+                      (long long)c->width, (long long)c->heads, (long long)c->head_width,
+                      MODEL_MOST_HEAD_WIDTH);
   if (!free_width && c->head_width * c->heads != c->width)
     return status_set(
         STATUS_USAGE,

@@ -64,7 +64,13 @@ static enum status check_heads(const struct json_node *root, const struct hf_fam
                                const struct model_config *model)
 {
   const bool gpt2 = family->bit == OF_GPT2;
-  if (model->head_width || model->width % model->heads == 0)
+  if (model->head_width)
+    return STATUS_OK;
+  if (model->width / model->heads > MODEL_MOST_HEAD_WIDTH)
+    return json_fail(json_find(root, gpt2 ? "n_embd" : "hidden_size"),
+                     "is %lld, which gives each of %lld heads more than %d elements",
+                     (long long)model->width, (long long)model->heads, MODEL_MOST_HEAD_WIDTH);
+  if (model->width % model->heads == 0)
     return STATUS_OK;
   return json_fail(json_find(root, gpt2 ? "n_embd" : "hidden_size"),
                    "is %lld, which %s %lld does not divide%s", (long long)model->width,

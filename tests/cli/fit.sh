@@ -169,6 +169,9 @@ fit 1 "does not fit either" --ranks 2 gpu=1B data.micro_batch=2
 grep -q ': fits$' fit.out && die "one byte is enough"
 grep -q '^neither more ranks nor a much shorter data.sequence would do' fit.out ||
   die "one byte is enough for many ranks"
+# With no_shard each rank has everything, so more nodes do not help, however large they are.
+fit 1 "neither more nodes nor a much shorter data.sequence would do" host=492GiB \
+  shard.strategy=no_shard data.micro_batch=2 model.vocab=2147483647 model.width=4800
 least_of_all="tiers.params=host tiers.optimizer=host tiers.activations=host optim.moments=bf16 \
 data.micro_batch=1 shard.prefetch=0"
 # shellcheck disable=SC2086 # words

@@ -345,6 +345,8 @@ static void unsupported_features_are_refused_by_name(void **state)
        "cap is given: it is no key of a llama"},
       {"qwen2", "\"num_attention_heads\": 3", "\"num_attention_heads\": 37",
        "hidden_size is 36, which num_attention_heads 37 does not divide, and there is no head_dim"},
+      {"gpt2", "\"n_embd\": 30", "\"n_embd\": 196611",
+       "n_embd is 196611, which gives each of 3 heads more than 65536 elements"},
       {"llama", NULL, "\"embedding_multiplier\": 12",
        "embedding_multiplier is given: it is no key of a llama that Sluice knows, and may change "
        "its numbers"},

@@ -771,6 +771,8 @@ static void test_absent_keys(void **state)
   REFUSE(same, config.tied = false, "model.tied is false: the head of gpt2 is its embedding");
   REFUSE(little, config.kv_heads = 2, "model.kv_heads is 2: gpt2");
   REFUSE(little, config.head_width = 16, "model.head_width is 16: in gpt2");
+  REFUSE(little, (config.heads = 1, config.width = 65537),
+         "model.width 65537 over model.heads 1 gives heads of 65537 elements, more than 65536");
   REFUSE(little, config.window = 8, "model.window is 8: gpt2");
   REFUSE(little, config.window_from = 1, "model.window_from is 1: gpt2");
   REFUSE(little, config.rope.theta = 10000, "model.rope_theta is given, but gpt2");
@@ -925,16 +927,19 @@ static void test_overflow(void **state)
   (void)state;
   REFUSE(
       little,
-      (config.layers = config.heads = 1, config.width = config.context = config.vocab = INT32_MAX),
+      (config.layers = 1, config.heads = config.width = config.context = config.vocab = INT32_MAX),
       "2^62");
   REFUSE(little,
-         (config.layers = 3, config.heads = config.context = 1, config.width = INT64_C(1) << 30,
+         (config.layers = 3, config.context = 1, config.heads = config.width = INT64_C(1) << 30,
           config.vocab = INT32_MAX),
          "2^62");
   struct model_config wide = small_qwen3;
-  wide.heads = wide.kv_heads = wide.head_width = INT32_MAX - 1;
+  wide.heads = wide.kv_heads = INT32_MAX - 1;
+  wide.head_width = MODEL_MOST_HEAD_WIDTH;
+  wide.width = INT32_MAX;
   expect_refusal(wide, "2^62");
   wide.width = 1;
+  wide.layers = 65536;
   expect_refusal(wide, "2^62");
 }
 

@@ -352,7 +352,7 @@ static const struct outcome outcomes[OUTCOMES] = {
 
 static struct update with_outcome(struct update op, int which)
 {
-  op.outcome = which == 0 ? NULL : &outcomes[which];
+  op.outcome = which <= 0 ? NULL : &outcomes[which];
   return op;
 }
 
