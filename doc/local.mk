@@ -95,6 +95,7 @@ images = \
 	doc/images/memory.svg \
 	doc/images/offload.svg \
 	doc/images/prediction.svg \
+	doc/images/pretrain-300m.svg \
 	doc/images/report.png \
 	doc/images/scale.svg \
 	doc/images/scaling.svg \
@@ -115,6 +116,7 @@ measured = \
 	doc/measured/compression-pays-h200x4.txt \
 	doc/measured/compression-quality-h100x2.txt \
 	doc/measured/compression-quality-h200x2.txt \
+	doc/measured/compression-quality-h200x4.txt \
 	doc/measured/fuzz.txt \
 	doc/measured/h200x2-gpt2.txt \
 	doc/measured/h200x2-llama8b.txt \
@@ -156,9 +158,11 @@ measured = \
 	doc/measured/compression-eighth-h100x2.txt \
 	doc/measured/compression-levels-h100x2.txt \
 	doc/measured/codecs-h100.txt \
+	doc/measured/curve-300m.txt \
 	doc/measured/fp8-cosine-host.txt \
 	doc/measured/fp8-h100.txt \
 	doc/measured/fp8-quality-h100x2.txt \
+	doc/measured/fp8-quality-h200x4.txt \
 	doc/measured/gathered-h100x2.txt \
 	doc/measured/optimizers-h200.txt \
 	doc/measured/sanitize-fp8-h100.txt \

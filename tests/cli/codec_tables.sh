@@ -42,6 +42,8 @@ run() {
   run none none feedback=off 2 12
   run small topk 'block=32 feedback=fp32' 1 10.05
   run int8 int8 'block=256 feedback=fp32' 2 12.6
+  run int8-off int8 'block=256 feedback=off' 1 10.1
+  run int8-off int8 'block=256 feedback=off' 2 12.24
 } > runs.jsonl
 cat > pays.txt << 'END'
 # two turns
@@ -75,6 +77,9 @@ grep -q failed page.md && die "a row without a step"
 has '| `none` |  | off | 8.00 | 2 | 11 | 1.414 | – |'
 has '| `topk` | block=32 | fp32 | 8.00 | 1 | 10.05 | – | +0.50 |'
 has '| `int8` | block=256 | fp32 | 8.00 | 1 | 12.6 | – | +5.00 |'
+# 1 % and 2 % over the same seeds, whose standard deviation is the root of a half.
+has '| `int8` | block=256 | 8.00 | +5.00 | +1.50 ± 0.71 |'
+has '| `small` | block=32 | 8.00 | +0.50 | – |'
 has '| `topk` | density=0.5 | off | – | – | 15.05 | – | +0.33 |'
 has '| `int4` |  | off | – | – | 15.14 | – | +0.93 |'
 fill --check -- made.jsonl || die "what was just written is not what was measured"

@@ -35,7 +35,25 @@ svg = plots.scatter("t", "x", "y", [(1, 1, "s"), (1, 4, "s")], lambda x, y: x ==
 point = r"cx='([\d.]+)' cy='([\d.]+)' r='4' stroke='\S+' fill='(\S+)'"
 assert re.findall(point, svg) == [
     ("70.0", "464.0", plots.COLORS[0]), ("70.0", "44.0", "#fff")], svg
+svg = plots.lines("t", "x", [("a", [(0, 0), (10, 4)]), ("b", [(5, 1)])])
+assert re.findall(r"points='([^']*)' .* stroke='(\S+)'", svg) == [
+    ("60.0,338.0 690.0,58.0", plots.COLORS[0]), ("375.0,268.0", plots.COLORS[1])], svg
 END
+
+# The loss of step N is N. So the mean of the last 30 of 60 steps is 45.5.
+mkdir -p doc/measured
+for compute in bf16 fp8; do
+  for step in $(seq 60); do
+    echo "{\"kind\":\"step\",\"compute\":\"$compute\",\"step\":$step,\"loss\":$step,\
+\"tokens\":2500000}"
+  done
+  echo "{\"kind\":\"eval\",\"compute\":\"$compute\",\"step\":60,\"val_loss\":7}"
+done > doc/measured/curve-tiny.txt
+printf '<!-- measured: curve tiny -->\nold\n<!-- end -->\n' > curve.md
+python3 tests/peers/gpu_table.py --doc curve.md
+grep -qF '| 60 | 2.5 M | 45.500 | 45.500 | 7.000 | 7.000 |' curve.md || {
+  cat curve.md >&2; die "curve"; }
+rm doc/measured/curve-tiny.txt
 
 # Two turns of each, whose medians are 20 and 30 ms, 1.50 times as long; of three losses one differs
 # in its last digit.

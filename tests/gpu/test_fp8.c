@@ -702,6 +702,12 @@ static void products_are_within_their_bound(void **state)
     check_product(&products[i]);
 }
 
+static void refuses(const struct matmul *op, const char *why)
+{
+  assert_int_equal(gpu->ops->matmul(gpu_lane, op), STATUS_INTERNAL);
+  assert_non_null(strstr(status_text(), why));
+}
+
 static void refusals(void **state)
 {
   (void)state;
@@ -741,18 +747,23 @@ static void refusals(void **state)
   const struct fp8_turn turn = {
       .rows = 128, .columns = 192, .ld = 192, .code = x.there, .turned = x.there};
   assert_int_equal(gpu->ops->fp8_turn(gpu_lane, &turn), STATUS_INTERNAL);
-  const struct matmul product = {.m = 128,
-                                 .n = 128,
-                                 .k = 128,
-                                 .a = x.there,
-                                 .b = x.there,
-                                 .c = x.there,
-                                 .lda = 128,
-                                 .ldb = 128,
-                                 .ldc = 128,
-                                 .a_scale = x.there,
-                                 .b_scale = x.there};
-  assert_int_equal(gpu->ops->matmul(gpu_lane, &product), STATUS_INTERNAL); /* not trans_b */
+  struct matmul product = {.m = 128,
+                           .n = 128,
+                           .k = 128,
+                           .a = x.there,
+                           .b = x.there,
+                           .c = x.there,
+                           .lda = 128,
+                           .ldb = 128,
+                           .ldc = 128,
+                           .a_scale = x.there,
+                           .b_scale = x.there};
+  refuses(&product, "reads m x k and n x k codes");
+  product.trans_b = product.a_blocks = true;
+  refuses(&product, "first operand is in blocks");
+  product.gradient = true;
+  product.a_scale = NULL;
+  refuses(&product, "operands are not in fp8");
   drop(&x);
 }
 

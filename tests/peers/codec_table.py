@@ -6,11 +6,11 @@ row, from the results of tests/net/matrix.sh, of tests/net/pays.sh and of sluice
 
 The default of RESULTS is compression-matrix-* in doc/measured, that of RUNS is
 compression-quality-*, and that of STEPS is compression-pays-*. RUNS have a line per run of sluice
-compare, or per codec. STEPS are results of tests/net/pays.sh. The first file of each has the small
-tables. The text between `<!-- measured: NAME -->` and `<!-- end -->` in a page is replaced, and
-nothing else. --check writes nothing and exits with 1 if a page or the plot and the files differ.
-Codecs that hold the perplexity are those within 1 % in RUNS, with the same feedback or another
-one."""
+compare, or per codec. STEPS are results of tests/net/pays.sh. The small tables are of the first
+file of STEPS, and of the file of RUNS with the most runs. The text between
+`<!-- measured: NAME -->` and `<!-- end -->` in a page is replaced, and nothing else. --check writes
+nothing and exits with 1 if a page or the plot and the files differ. Codecs that hold the perplexity
+are those within 1 % in RUNS, with the same feedback or another one."""
 
 import argparse
 import json
@@ -45,10 +45,11 @@ def records(path):
 
 
 class Runs:
-    """The runs of one file: perplexities by (codec, settings, feedback), each by seed."""
+    """The runs of one file: perplexities by (codec, settings, feedback), then by seed. A seed may
+    have several runs."""
 
     def __init__(self, path):
-        self.name, self.ppl, self.ratio, self.mean = path.name, {}, {}, {}
+        self.name, self.ppl, self.ratio, self.mean, self.method = path.name, {}, {}, {}, {}
         self.usual = set()  # keys with default settings: METHOD or METHOD-off without a density
         for record in records(path):
             if "seed" in record:
@@ -57,10 +58,11 @@ class Runs:
                 key = (record["compress_method"],
                        " ".join(w for w in words if not w.startswith("feedback=")),
                        feedback[0] if feedback else "off")
-                self.ppl.setdefault(key, {})[record["seed"]] = record["val_ppl"]
+                seeds = self.ppl.setdefault(key, {})
+                seeds.setdefault(record["seed"], []).append(record["val_ppl"])
                 self.ratio[key] = record["compression_ratio"]
-                if (record["method"].removesuffix("-off") == record["compress_method"]
-                        and "density=" not in key[1]):
+                self.method[key] = record["method"].removesuffix("-off")
+                if self.method[key] == record["compress_method"] and "density=" not in key[1]:
                     self.usual.add(key)
             else:
                 known = ("codec", "feedback", "val_ppl", "sd", "seeds")
@@ -77,17 +79,29 @@ class Runs:
         """The perplexity over that without a codec, for the same seeds."""
         if key in self.mean:
             return self.mean[key][0] / self.mean[self.plain][0] if self.plain in self.mean else None
-        seeds = [s for s in self.ppl[key] if s in self.ppl.get(self.plain, {})]
-        if not seeds:
-            return None
-        return sum(self.ppl[key][s] for s in seeds) / sum(self.ppl[self.plain][s] for s in seeds)
+        each = self.over_each(key)
+        return statistics.mean(each) if each else None
+
+    def over_each(self, key):
+        """The same by seed."""
+        ppl, plain = self.ppl.get(key, {}), self.ppl.get(self.plain, {})
+        return [statistics.mean(ppl[seed]) / statistics.mean(plain[seed])
+                for seed in ppl if seed in plain]
+
+    def spread(self, key):
+        """The mean of the same in percent above, with the standard deviation over seeds."""
+        each = [100 * (over - 1) for over in self.over_each(key)]
+        if not each:
+            return "–"
+        wide = f" ± {statistics.stdev(each):.2f}" if len(each) > 1 else ""
+        return f"{statistics.mean(each):+.2f}{wide}"
 
     def row(self, key):
         if key in self.mean:
             mean, sd, seeds = self.mean[key]
         else:
-            values = list(self.ppl[key].values())
-            mean, seeds = statistics.mean(values), len(values)
+            values = [ppl for runs in self.ppl[key].values() for ppl in runs]
+            mean, seeds = statistics.mean(values), len(self.ppl[key])
             sd = statistics.stdev(values) if seeds > 1 else None
         over = self.over(key)
         return [f"`{key[0]}`", key[1], key[2], text(self.ratio.get(key), ".2f"), text(seeds, "d"),
@@ -110,22 +124,29 @@ def quality_table(paths):
 
 
 def quality_short(paths):
-    runs = Runs(paths[0])
-    return table(QUALITY, [runs.row(key) for key in runs.keys()])
+    """Of the file with the most runs a line per method, with feedback and without."""
+    runs = max(map(Runs, paths), key=lambda of: sum(map(len, of.ppl.values())))
+    rows = []
+    for method in dict.fromkeys(runs.method.values()):
+        keys = [key for key in runs.ppl if runs.method[key] == method and key != runs.plain]
+        over = [[runs.spread(key) for key in keys if (key[2] == "off") == off]
+                for off in (False, True)]
+        if keys:
+            rows.append([f"`{method}`", max((key[1] for key in keys), key=len),
+                         f"{max(runs.ratio[key] for key in keys):.2f}"] +
+                        [cell[0] if cell else "–" for cell in over])
+    return table(["codec", "settings", "ratio", "with feedback, %", "without, %"], rows)
 
 
 def quality(paths):
-    """Codecs that hold the perplexity, as (codec, whether it has feedback): the first file that has
-    such runs counts."""
+    """Codecs that hold the perplexity, as (codec, whether it has feedback): the mean of the files
+    that have such runs."""
     over = {}
     for runs in map(Runs, paths):
         for key in runs.usual:
             if runs.over(key):
-                over.setdefault((key[0], key[2] != "off"), (runs.name, []))
-                first, values = over[key[0], key[2] != "off"]
-                if first == runs.name:
-                    values.append(runs.over(key))
-    return {key for key, (_, values) in over.items() if min(values) <= HELD}
+                over.setdefault((key[0], key[2] != "off"), []).append(runs.over(key))
+    return {key for key, values in over.items() if statistics.mean(values) <= HELD}
 
 
 def pays(path):
@@ -164,7 +185,8 @@ def pays_table(paths):
         for (link, row), (step, said) in found.items():
             other = found.get((link, plain_row(row)))
             rows.append([shown(link), f"`{row}`", f"{step:.4g}", text(said, ".4g"),
-                         text(said and said / step, ".2f"), f"`{plain_row(row)}`" if other else "–",
+                         text(said and said / step, ".2f"),
+                         f"`{plain_row(row)}`" if other else "–",
                          text(other and other[0] / step, ".2f")])
         head = ["link", "row", "step, s", "predicted, s", "predicted / measured", "in place of",
                 "times shorter"]

@@ -540,6 +540,72 @@ def graphs_table(paths):
     )
 
 
+EVERY = 30  # steps per row of the table of a curve
+
+
+def curves(path):
+    """Records of two training runs, by "compute": {step: loss}, {step: validation loss}."""
+    losses, validations = {}, {}
+    for line in pathlib.Path(path).read_text().splitlines():
+        if not line.startswith("#"):
+            record = json.loads(line)
+            of, field = (losses, "loss") if record["kind"] == "step" else (validations, "val_loss")
+            of.setdefault(record["compute"], {})[record["step"]] = record
+    return losses, validations
+
+
+def curve_table(path):
+    losses, validations = curves(path)
+    rows = []
+    for step in sorted(validations["bf16"]):
+        means = [
+            statistics.mean(of[s]["loss"] for s in range(step - EVERY + 1, step + 1))
+            for of in losses.values()
+        ]
+        checks = [of[step]["val_loss"] for of in validations.values()]
+        tokens = losses["bf16"][step]["tokens"]
+        rows.append(
+            [str(step), f"{tokens / 1e6:.1f} M"] + [f"{loss:.3f}" for loss in means + checks]
+        )
+    heads = [f"{what}, {compute}" for what in ("training", "validation") for compute in losses]
+    return table(["step", "tokens", *heads], rows)
+
+
+def curve_plot(path):
+    losses, validations = curves(path)
+    series = [
+        (f"training, {compute}", [(step, of[step]["loss"]) for step in sorted(of)])
+        for compute, of in losses.items()
+    ] + [
+        (f"validation, {compute}", [(step, of[step]["val_loss"]) for step in sorted(of)])
+        for compute, of in validations.items()
+    ]
+    return plots.lines("Loss of a GPT-2 with 300 million parameters", "step", series)
+
+
+def quality_table(path):
+    """Validation losses of sluice compare tests/peers/fp8_quality.yaml, and the differences of runs
+    with the same seed."""
+    losses = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            record = json.loads(line)
+            losses.setdefault(record["method"], {})[record["seed"]] = record["val_loss"]
+    rows = []
+    for method, of in losses.items():
+        over = [100 * (loss / losses["bf16"][seed] - 1) for seed, loss in of.items()]
+        spread = f"{statistics.mean(over):+.2f} ± {statistics.stdev(over):.2f}"
+        rows.append(
+            [
+                f"`{method}`",
+                str(len(of)),
+                f"{statistics.mean(of.values()):.4f}",
+                "–" if method == "bf16" else spread,
+            ]
+        )
+    return table(["method", "seeds", "mean validation loss", "over `bf16`, %"], rows)
+
+
 def content(name, measured, traces, a):
     tables = {"speed": speed_table, "memory": memory_table, "weak": weak_table, "fp8": fp8_table}
     word, *rest = name.split()
@@ -561,6 +627,10 @@ def content(name, measured, traces, a):
         )
     if name == "transports":
         return transports_table(a.transports)
+    if word == "quality" and len(rest) == 1:
+        return quality_table(a.kept / f"fp8-quality-{rest[0]}.txt")
+    if word == "curve" and len(rest) == 1:
+        return curve_table(a.kept / f"curve-{rest[0]}.txt")
     if name not in tables:
         sys.exit(f"there is no table {name}")
     return tables[name](measured, a)
@@ -753,6 +823,7 @@ PAGES = [
     "measurements/tables/memory.md",
     "measurements/tables/step.md",
     "howto/mpi.md",
+    "tutorials/pretrain-300m.md",
 ]
 
 
@@ -793,6 +864,7 @@ def main():
     p.add_argument("--check", action="store_true")
     a = p.parse_args()
     results, traces = a.results, dict(item.split("=", 1) for item in a.trace)
+    a.kept = kept
     a.operations = a.operations or sorted(kept.glob("ops-*.txt"))
     a.transports = results or sorted(kept.glob("transports-*.jsonl"))
     if not results and not traces:
@@ -822,6 +894,7 @@ def main():
             "step": classes_plot(traces),
             "attention": attention_plot(h200),
             "gpu-limits": limits_plot(h200, a),
+            "pretrain-300m": curve_plot(kept / "curve-300m.txt"),
         }
         for name, plot in drawn.items():
             write_or_check(doc / "images" / f"{name}.svg", plot, a.check)

@@ -1,4 +1,4 @@
-"""Plots as SVG, for gpu_table.py and offload_table.py. The same numbers give the same bytes."""
+"""Plots as SVG, for the scripts that make tables. The same numbers give the same bytes."""
 
 import html
 import math
@@ -126,3 +126,26 @@ def scatter(title, x_name, y_name, points, inside, ticks):
         ]
     parts += [words(left + size / 2, low + size + 36, x_name, 12, "middle"), words(10, 38, y_name)]
     return page(low + size + 50, title, parts)
+
+
+def lines(title, x_name, series):
+    """Lines of (name, [(x, y)...]), on linear axes that start at 0."""
+    left, low, wide, high = 60, TOP + 14, WIDTH - 90, 280
+    right, top = (nice(max(point[axis] for _, points in series for point in points))
+                  for axis in (0, 1))
+    at = lambda x, y: (left + x / right * wide, low + high - y / top * high)
+    parts = legend([name for name, _ in series], TOP - 4)
+    for i in range(6):
+        x, y = at(right * i / 5, top * i / 5)
+        parts += [
+            f"<line x1='{left}' x2='{left + wide}' y1='{y:.0f}' y2='{y:.0f}' stroke='#e4e4e4'/>",
+            words(left - 6, y + 4, f"{top * i / 5:g}", 11, "end", "#555"),
+            words(x, low + high + 16, f"{right * i / 5:g}", 11, "middle", "#555"),
+        ]
+    for i, (_, points) in enumerate(series):
+        path = " ".join("{:.1f},{:.1f}".format(*at(x, y)) for x, y in points)
+        parts.append(
+            f"<polyline points='{path}' fill='none' stroke='{color_of(i)}' stroke-width='1.5'/>"
+        )
+    parts.append(words(left + wide / 2, low + high + 34, x_name, 12, "middle"))
+    return page(low + high + 46, title, parts)
