@@ -355,15 +355,13 @@ static void record_quality(struct train_run *run)
   results_int(results, "clipped_steps", m->clipped);
 }
 
-static void record_memory(struct train_run *run, int64_t device_bytes)
+static void record_memory(struct train_run *run, int64_t used)
 {
   const struct exec_memory *memory = &run->job->memory;
   const int64_t arenas =
       memory->persistent_bytes[TIER_DEVICE] + memory->transient_bytes[TIER_DEVICE];
-  const bool host = run->job->device->model.host_memory;
   results_real(run->results, "mem_peak_alloc_gb", per_gb * (double)arenas);
-  results_real(run->results, "mem_peak_reserved_gb",
-               per_gb * (double)(host ? mem_resident_bytes() : device_bytes));
+  results_real(run->results, "mem_peak_reserved_gb", per_gb * (double)used);
 }
 
 /* A start that continues a run does not know earlier results. */
@@ -376,7 +374,7 @@ static void record_target(struct train_run *run)
   results_real(run->results, "ppl_at_fixed_time", NAN); /* sluice compare knows the time */
 }
 
-void train_record_metrics(struct train_run *run, int64_t device_bytes, int64_t varying)
+void train_record_metrics(struct train_run *run, int64_t used, int64_t varying)
 {
   const struct exec_profile *profile = &run->metrics.profile;
   record_names(run);
@@ -385,6 +383,6 @@ void train_record_metrics(struct train_run *run, int64_t device_bytes, int64_t v
   record_bytes(run, varying);
   record_codec_costs(run, profile);
   record_quality(run);
-  record_memory(run, device_bytes);
+  record_memory(run, used);
   record_target(run);
 }

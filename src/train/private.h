@@ -168,9 +168,10 @@ void train_count_evaluation(struct train_run *run, const struct evaluation *e);
 /* After a step that measures errors of messages: adds them up over ranks, and records them.
  * Collective. */
 enum status train_measure_messages(struct train_run *run);
-/* Fields of the record of the run, which is open. After train_take_profile(). varying: bytes of
- * messages of varying length that all ranks have sent. On rank 0. */
-void train_record_metrics(struct train_run *run, int64_t device_bytes, int64_t varying);
+/* Fields of the record of the run, which is open. After train_take_profile(). used: bytes of
+ * memory that the process has on its device. varying: bytes of messages of varying length that all
+ * ranks have sent. On rank 0. */
+void train_record_metrics(struct train_run *run, int64_t used, int64_t varying);
 
 /* The reason to leave, the same on all ranks except `why`. */
 struct train_leaving {

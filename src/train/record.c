@@ -168,6 +168,7 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   status = device->ops->memory(device, &device_bytes, &device_all);
   if (status)
     return status;
+  const int64_t resident = mem_resident_bytes();
   deck_hash(run->deck, hash);
   results_begin(run->results, "run");
   results_time(run->results);
@@ -203,9 +204,9 @@ enum status train_record_run(struct train_run *run, const char *end, const char 
   results_int(run->results, "arena_bytes",
               mem_usage(MEM_ARENA_PERSISTENT).bytes + mem_usage(MEM_ARENA_TRANSIENT).bytes);
   results_int(run->results, "resident_start_bytes", run->job->resident_start);
-  results_int(run->results, "resident_bytes", mem_resident_bytes());
+  results_int(run->results, "resident_bytes", resident);
   results_int(run->results, "allocations", mem_calls());
-  train_record_metrics(run, device_bytes, varying);
+  train_record_metrics(run, device->model.host_memory ? resident : device_bytes, varying);
   return results_end(run->results);
 }
 

@@ -52,9 +52,9 @@ of_events peak speed/mfu > mfu.txt
 of_events peak speed/step_s | paste -d ' ' mfu.txt - |
   awk '{ x = $2 * $4; if (NR == 1) first = x; d = x / first - 1; bad += x <= 0 || d * d > 1e-10 }
     END { exit bad > 0 || NR != 3 }' || { cat mfu.txt >&2; die "MFU"; }
-model=$("$SLUICE" bench tiny.yaml steps=1 warmup=0 peak=0.001 | tee bench.txt |
-  sed -n 's/^model  *\([0-9.]*\) GFLOP.*/\1/p')
-seconds=$(sed -n 's/^step  *mean \([0-9.]*\) s.*/\1/p' bench.txt)
+"$SLUICE" bench tiny.yaml steps=1 warmup=0 peak=0.001 results=bench.txt > bench.out
+said() { sed -n "s/.*\"$1\": *\([0-9.e+-]*\).*/\1/p" bench.txt; }
+model=$(said model_gflops_rank) seconds=$(said step_s)
 of_events peak speed/step_s | paste -d ' ' mfu.txt - | awk -v flops="$model" -v s="$seconds" '
   { d = $2 * $4 / (flops * s) - 1; bad += d * d > 0.01 } END { exit bad > 0 }' ||
   { cat bench.txt mfu.txt >&2; die "MFU is not what sluice bench says"; }

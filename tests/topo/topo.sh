@@ -27,8 +27,8 @@ fails 3 "nowhere.xml cannot be read" "$SLUICE" topo --xml nowhere.xml
 
 # The places of the ranks of a job; a deck is accepted too.
 make_deck
-"$SLUICE" topo tiny.yaml --ranks 2 > alone.out
-on 2 "$SLUICE" topo tiny.yaml > job.out
+"$SLUICE" topo tiny.yaml run.device=host --ranks 2 > alone.out
+on 2 "$SLUICE" topo tiny.yaml run.device=host > job.out
 cmp alone.out job.out ||
   die "two ranks under mpirun are placed otherwise than two that share the CPUs of this process"
 grep -q '^1 .* 1$' job.out || die "rank 1 has not run.threads=1"
