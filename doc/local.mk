@@ -165,7 +165,7 @@ measured = \
 	doc/measured/fp8-quality-h200x4.txt \
 	doc/measured/gathered-h100x2.txt \
 	doc/measured/optimizers-h200.txt \
-	doc/measured/sanitize-fp8-h100.txt \
+	doc/measured/sanitize-fp8-h200.txt \
 	doc/measured/sanitize-h200.txt \
 	doc/measured/scale-predicted.txt \
 	doc/measured/scale-published.csv \

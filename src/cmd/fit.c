@@ -156,6 +156,10 @@ static void print_hopes(const struct advise_hopes *hopes, const struct rooms *ro
                                                         : "more ranks";
   if (hopes->ranks)
     printf("%s %s\n", use, more);
+  else if (hopes->keys || hopes->full_shard)
+    printf("%s %s with %s%s%s\n", use, more, hopes->keys ? "these keys" : "",
+           hopes->keys && hopes->full_shard ? " and " : "",
+           hopes->full_shard ? "shard.strategy=full_shard" : "");
   else if (hopes->both)
     printf("%s %s with a shorter data.sequence\n", use, more);
   else if (!fits)

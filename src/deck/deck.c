@@ -11,6 +11,8 @@
 #include "deck/presets.h"
 #include "optim/rule/rules.h"
 
+enum { MOST_HEAD_WIDTH = 1 << 16 }; /* model.h has the same limit */
+
 #define AT(field) offsetof(struct deck, field)
 
 static const char *const strategies[] = {"full_shard", "shard_grad_op", "shard_optim",
@@ -128,7 +130,7 @@ const struct option deck_table[] = {
      .unit = "heads", .example = "4",
      .text = "Key and value heads, 0 for as many as model.heads. The number must divide "
              "model.heads."},
-    {"model.head_width", OPTION_INT, AT(model.head_width), "0", .least = 0, .most = 1 << 16,
+    {"model.head_width", OPTION_INT, AT(model.head_width), "0", .least = 0, .most = MOST_HEAD_WIDTH,
      .example = "128", .text = "Width of a head, 0 for model.width / model.heads."},
     {"model.ffn", OPTION_INT, AT(model.ffn), "0", .least = 0, .most = 1 << 24, .example = "3072",
      .text = "Width of the feed-forward part. 0: 4 times model.width, for gpt2 only."},
@@ -258,8 +260,8 @@ const struct option deck_table[] = {
     {"compress.feedback", OPTION_CHOICE, AT(compress.feedback), "off", .effect = EFFECT_MATH,
      .choices = feedbacks,
      .text = "Data type of residuals, for error feedback. A residual is the error of a gradient "
-             "message. It is added to the next gradient. Residuals take memory for each element of "
-             "the gradient, see tiers.residual.\n"
+             "message. It is added to the next gradient. With AdamW it may make sparse codecs "
+             "worse. Residuals take memory for each element of the gradient, see tiers.residual.\n"
              "  off  no residuals: errors of messages are lost\n"
              "  fp32  4 bytes\n"
              "  bf16  2 bytes\n"
@@ -701,6 +703,12 @@ static int parse_group(const char *text)
 static enum status check_model(const struct deck *deck)
 {
   const int64_t heads = deck->model.heads, kv_heads = deck->model.kv_heads;
+  if (deck->model.head_width == 0 && deck->model.width / heads > MOST_HEAD_WIDTH)
+    return status_set(STATUS_USAGE,
+                      "%s is %lld and %s is %lld, so a head has more than %d elements; use more "
+                      "heads, or give model.head_width",
+                      cite(deck, "model.width").text, (long long)deck->model.width,
+                      cite(deck, "model.heads").text, (long long)heads, MOST_HEAD_WIDTH);
   if (deck->model.head_width == 0 && deck->model.width % heads != 0)
     return status_set(
         STATUS_USAGE,

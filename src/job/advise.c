@@ -22,10 +22,12 @@ bool rooms_fit(const struct rooms *rooms)
 
 /* ---- one variant ---- */
 
-/* Parameters, moments and gradients, which are split over more ranks, except with no_shard. */
+/* Parameters, moments and gradients. More ranks split them, except with no_shard and
+ * hybrid_shard. */
 static double divided_bytes(const struct plan *plan, enum plan_tier tier)
 {
-  if (plan->input.strategy == STRATEGY_NO_SHARD)
+  const enum deck_strategy strategy = plan->input.strategy;
+  if (strategy == STRATEGY_NO_SHARD || strategy == STRATEGY_HYBRID_SHARD)
     return 0;
   return (double)(plan->persistent_bytes[tier] +
                   plan_purpose_bytes(plan, tier, PURPOSE_GRADS, false));
@@ -291,11 +293,13 @@ static enum status drop_changes(struct search *s)
 
 /* ---- cures other than keys ---- */
 
-/* With so many ranks that the memory that they share takes nothing. */
+/* With so many ranks that the memory that they split takes nothing. */
 static bool leaves_room(const struct advise_measure *measure)
 {
   const double *tier = measure->tier, *divided = measure->divided;
   const struct rooms *rooms = &measure->rooms;
+  if (divided[TIER_DEVICE] + divided[TIER_HOST] <= 0)
+    return false;
   if (rooms->have[ROOM_DEVICE] >= 0)
     return rooms->need[ROOM_DEVICE] - divided[TIER_DEVICE] <= rooms->have[ROOM_DEVICE];
   return tier[TIER_DEVICE] - divided[TIER_DEVICE] + tier[TIER_HOST] - divided[TIER_HOST] <=
@@ -330,6 +334,28 @@ static enum status try_lengths(struct search *s, struct advise_hopes *hopes)
   return status;
 }
 
+/* On at least two ranks, because one gathers nothing. If that is not enough, with the changes
+ * together. */
+static enum status try_full_shard(const struct search *s, struct advise_hopes *hopes)
+{
+  struct advise_case more = *s->job;
+  struct search on_more = *s;
+  enum status status = STATUS_OK;
+  on_more.job = &more;
+  if (more.ranks == 0)
+    more.ranks = more.plans[0]->input.ranks;
+  if (more.ranks < 2)
+    more.ranks = 2;
+  for (int keys = 0; keys < 2 && !status && !hopes->full_shard; keys++) {
+    static const bool none[CANDIDATES] = {false};
+    struct advice advice;
+    status = try_together(&on_more, keys ? s->with : none, "shard.strategy=full_shard", &advice);
+    hopes->full_shard = !status && advice.possible && leaves_room(&advice.measure);
+    hopes->keys = hopes->full_shard && keys;
+  }
+  return status;
+}
+
 enum status advise_fit(const struct advise_case *job, advise_tell *tell_advice, void *to,
                        bool *fits, struct advise_hopes *hopes)
 {
@@ -348,9 +374,11 @@ enum status advise_fit(const struct advise_case *job, advise_tell *tell_advice, 
     tell(&s, &s.together);
   hopes->ranks = leaves_room(&s.now);
   if (!status && s.told == 0) {
-    hopes->ranks |= leaves_room(&s.together.measure);
+    hopes->keys = leaves_room(&s.together.measure);
     status = try_lengths(&s, hopes);
   }
+  if (!status && !hopes->ranks && !hopes->keys)
+    status = try_full_shard(&s, hopes);
   if (!status && s.told == 0 && *s.together.name)
     tell(&s, &s.together);
   *fits = s.told > 0;

@@ -31,7 +31,7 @@ struct advise_case {
 struct advise_measure {
   struct rooms rooms;
   double tier[TIER_COUNT];       /* of this rank; of TIER_SHARED of its group */
-  double divided[TIER_COUNT];    /* bytes of `tier` that more ranks would share */
+  double divided[TIER_COUNT];    /* bytes of `tier` that more ranks would split */
   struct plan_forecast forecast; /* zeros without rates */
 };
 
@@ -53,10 +53,12 @@ enum status advise_try(const struct advise_case *job, const char *assignments,
 enum status advise_plan(const struct advise_case *job, const char *assignments, bool ordered,
                         struct plan **out);
 
-/* Whether a cure other than a key exists. */
+/* Whether many more ranks are a cure. */
 struct advise_hopes {
-  bool ranks; /* many more ranks, with the deck as it is or with the keys of the last advice */
-  bool both;  /* many more ranks with those keys and a much shorter sequence */
+  bool ranks;      /* with the deck as it is */
+  bool keys;       /* with the keys of the last advice */
+  bool full_shard; /* with shard.strategy=full_shard; if `keys`, together with them */
+  bool both;       /* with the keys of the last advice and a much shorter sequence */
 };
 
 /* Searches for keys that make a job fit. Single changes come first, in the order of their cost, and

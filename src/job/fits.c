@@ -173,10 +173,16 @@ static void describe(const struct need *need, enum room room, struct words *word
   }
 }
 
+/* Advice that fits, and the keys of the last one if it does not. */
+struct cures {
+  struct words words, last;
+};
+
 /* Prints cures other than keys, if one memory is too small. */
 static void say_besides(const struct need *need, enum room room, const struct advise_hopes *hopes,
-                        struct words *cures)
+                        struct cures *all)
 {
+  struct words *cures = &all->words;
   const char *between = *cures->text ? ", or " : "";
   const char *more = need->job->device->model.host_memory ? "more nodes" : "more ranks";
   if (room == ROOM_SHARED)
@@ -186,17 +192,25 @@ static void say_besides(const struct need *need, enum room room, const struct ad
     say(cures, "%stiers.nvme=FOLDER on a larger disk", between);
   else if (room == ROOM_HOST && !need->job->device->model.host_memory)
     say(cures, "%smore nodes with fewer ranks on each", between);
-  else if (hopes->ranks || hopes->both)
-    say(cures, "%s%s%s", between, more, hopes->ranks ? "" : " with a shorter sequence");
+  else if (hopes->ranks)
+    say(cures, "%s%s", between, more);
+  else if (hopes->keys || hopes->full_shard)
+    say(cures, "%s%s with %s%s%s", between, more, hopes->keys ? all->last.text : "",
+        hopes->keys && hopes->full_shard ? " " : "",
+        hopes->full_shard ? "shard.strategy=full_shard" : "");
+  else if (hopes->both)
+    say(cures, "%s%s with a shorter sequence", between, more);
 }
 
 static void say_advice(void *to, const struct advice *advice)
 {
-  struct words *words = to;
+  struct cures *cures = to;
   char name[sizeof advice->name + 64] = "";
   advise_append_name(advice, name, sizeof name);
   if (advice->fits)
-    say(words, "%s%s", *words->text ? ", or " : "", name);
+    say(&cures->words, "%s%s", *cures->words.text ? ", or " : "", name);
+  else
+    say(&cures->last, "%s", name);
 }
 
 /* The keys that make all of it fit. */
@@ -210,7 +224,7 @@ static enum status say_cures(const struct site *site, const struct need *need, i
                                   .plans = plans,
                                   .judge = judge,
                                   .arg = site};
-  struct words cures = {""};
+  struct cures cures = {{""}, {""}};
   struct advise_hopes hopes;
   bool fits;
   int is_short = 0, last = 0;
@@ -224,8 +238,8 @@ static enum status say_cures(const struct site *site, const struct need *need, i
     return status;
   if (is_short == 1)
     say_besides(need, (enum room)last, &hopes, &cures);
-  if (*cures.text)
-    say(words, ": use %s", cures.text);
+  if (*cures.words.text)
+    say(words, ": use %s", cures.words.text);
   else
     say(words, ": none of the keys that were tried makes it fit; use %s with more memory",
         last == ROOM_DEVICE ? "GPUs" : "nodes");

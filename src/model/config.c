@@ -65,9 +65,9 @@ static enum status resolve_heads(unsigned features, struct model_config *c)
   if (c->head_width > MODEL_MOST_HEAD_WIDTH)
     return status_set(STATUS_USAGE,
                       "model.width %lld over model.heads %lld gives heads of %lld elements, more "
-                      "than %d: use more heads",
+                      "than %d: use more heads%s",
                       (long long)c->width, (long long)c->heads, (long long)c->head_width,
-                      MODEL_MOST_HEAD_WIDTH);
+                      MODEL_MOST_HEAD_WIDTH, free_width ? ", or give model.head_width" : "");
   if (!free_width && c->head_width * c->heads != c->width)
     return status_set(
         STATUS_USAGE,

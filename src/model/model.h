@@ -54,6 +54,7 @@ struct rope_config {
   int64_t original;                   /* context that the frequencies were made for */
 };
 
+/* Elements of a head. deck.c has the same limit. */
 enum { MODEL_MOST_HEAD_WIDTH = 1 << 16 };
 
 /* Fields that an architecture does not have must be 0, else model_create() names the key. */

@@ -148,6 +148,8 @@ checkpoint (\\([0-9.]*\\) s\\(, not measured yet\\)\\{0,1\\}"
     awk '{ d = $2 - 1.25 * ($3 + $4 + $5) - 10; n += $1 < $2 + 0.05 && d > -0.1 && d < 0.1 } END {
       exit n == 0 }' || { cat "$1" >&2; die "what it says of the time does not add up"; }; }
   sums ends.log
+  test "$(grep -c '^saved' ends.log)" -lt 2 || ! grep -q 'not measured yet' ends.log || {
+    cat ends.log >&2; die "a saved checkpoint is not measured"; }
   number left_seconds ends | awk '{ exit !($1 > 5 && $1 < 15) }' || {
     cat ends.log >&2; die "it left $(number left_seconds ends) s early"; }
   test "$(losses ends | wc -l)" -ge 2 || die "it left at once"

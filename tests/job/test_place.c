@@ -295,7 +295,7 @@ static int check_cures(int n, char *const key[], const char *least, const struct
     char * or = strstr(at, ", or ");
     if (or)
       * or = 0;
-    if (strchr(at, '=') && strncmp(at, "a larger ", 9) != 0 &&
+    if (strchr(at, '=') && strncmp(at, "a larger ", 9) != 0 && strncmp(at, "more ", 5) != 0 &&
         !strstr(at, "FOLDER")) { /* not what no key does */
       check_cure(n, key, at, limits);
       cures++;

@@ -427,6 +427,8 @@ static void defaults_are_those_of_transformers(void **state)
   assert_true(c.model.tied);
   c = read_changed("llama", "\"rms_norm_eps\": 1e-05,", "");
   assert_true(c.model.norm_eps == 1e-6);
+  c = read_changed("gpt2", "\"n_embd\": 30", "\"n_embd\": 196608"); /* the widest 3 heads */
+  assert_int_equal(c.model.width, 196608);
   c = read_changed("gpt2", "\"n_positions\": 40,", "");
   assert_int_equal(c.model.context, 1024);
   c = read_changed("llama", "\"max_position_embeddings\": 64,", "");

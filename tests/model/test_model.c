@@ -768,6 +768,11 @@ static void test_absent_keys(void **state)
   same.kv_heads = 4; /* as it is anyway */
   same.head_width = 12;
   model_destroy(create(&same));
+  same.heads = 1;
+  same.width = same.head_width = MODEL_MOST_HEAD_WIDTH;
+  same.kv_heads = 1;
+  model_destroy(create(&same));
+  same = little;
   REFUSE(same, config.tied = false, "model.tied is false: the head of gpt2 is its embedding");
   REFUSE(little, config.kv_heads = 2, "model.kv_heads is 2: gpt2");
   REFUSE(little, config.head_width = 16, "model.head_width is 16: in gpt2");
@@ -806,6 +811,7 @@ static void test_decoder_guards(void **state)
   expect_refusal(qwen3_of_heads(16, 16, 0), "model.head_width is 3: rotary positions");
   expect_refusal(qwen3_of_heads(6, 2, 21), "model.head_width is 21: rotary positions");
   expect_refusal(qwen3_of_heads(6, 2, INT64_C(1) << 31), "model.head_width is 2147483648");
+  expect_refusal(qwen3_of_heads(6, 2, 65538), "model.head_width is 65538: qwen3 takes 0 to 65536");
   REFUSE(small_qwen3, config.ffn = 0, "model.ffn is 0: qwen3 needs");
   REFUSE(small_qwen3, config.ffn = INT64_MAX, "model.ffn is 9223372036854775807");
 }

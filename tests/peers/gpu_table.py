@@ -544,7 +544,7 @@ EVERY = 30  # steps per row of the table of a curve
 
 
 def curves(path):
-    """Records of two training runs, by "compute": {step: loss}, {step: validation loss}."""
+    """{compute: {step: record}} of training steps, and the same of validations."""
     losses, validations = {}, {}
     for line in pathlib.Path(path).read_text().splitlines():
         if not line.startswith("#"):
@@ -562,7 +562,7 @@ def curve_table(path):
             statistics.mean(of[s]["loss"] for s in range(step - EVERY + 1, step + 1))
             for of in losses.values()
         ]
-        checks = [of[step]["val_loss"] for of in validations.values()]
+        checks = [validations[compute][step]["val_loss"] for compute in losses]
         tokens = losses["bf16"][step]["tokens"]
         rows.append(
             [str(step), f"{tokens / 1e6:.1f} M"] + [f"{loss:.3f}" for loss in means + checks]
@@ -594,7 +594,9 @@ def quality_table(path):
     rows = []
     for method, of in losses.items():
         over = [100 * (loss / losses["bf16"][seed] - 1) for seed, loss in of.items()]
-        spread = f"{statistics.mean(over):+.2f} ± {statistics.stdev(over):.2f}"
+        spread = f"{statistics.mean(over):+.2f}"
+        if len(over) > 1:
+            spread += f" ± {statistics.stdev(over):.2f}"
         rows.append(
             [
                 f"`{method}`",
