@@ -167,6 +167,7 @@ measured = \
 	doc/measured/optimizers-h200.txt \
 	doc/measured/sanitize-fp8-h200.txt \
 	doc/measured/sanitize-h200.txt \
+	doc/measured/sanitizers.txt \
 	doc/measured/scale-predicted.txt \
 	doc/measured/scale-published.csv \
 	doc/measured/soak.txt \

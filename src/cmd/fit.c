@@ -157,13 +157,13 @@ static void print_hopes(const struct advise_hopes *hopes, const struct rooms *ro
   if (hopes->ranks)
     printf("%s %s\n", use, more);
   else if (hopes->keys || hopes->full_shard)
-    printf("%s %s with %s%s%s\n", use, more, hopes->keys ? "these keys" : "",
+    printf("%s %s with %s%s%s\n", use, more, hopes->keys ? "the keys above" : "",
            hopes->keys && hopes->full_shard ? " and " : "",
            hopes->full_shard ? "shard.strategy=full_shard" : "");
   else if (hopes->both)
-    printf("%s %s with a shorter data.sequence\n", use, more);
+    printf("%s %s with the keys above and a much shorter data.sequence\n", use, more);
   else if (!fits)
-    printf("neither %s nor a much shorter data.sequence would do: use %s with more memory\n", more,
+    printf("neither %s nor a much shorter data.sequence is enough: use %s with more memory\n", more,
            gpu ? "GPUs" : "nodes");
 }
 

@@ -260,8 +260,9 @@ const struct option deck_table[] = {
     {"compress.feedback", OPTION_CHOICE, AT(compress.feedback), "off", .effect = EFFECT_MATH,
      .choices = feedbacks,
      .text = "Data type of residuals, for error feedback. A residual is the error of a gradient "
-             "message. It is added to the next gradient. With AdamW it may make sparse codecs "
-             "worse. Residuals take memory for each element of the gradient, see tiers.residual.\n"
+             "message. It is added to the next gradient. With AdamW, error feedback may raise the "
+             "loss of onebit and of sparse codecs. Residuals take memory for each element of the "
+             "gradient, see tiers.residual.\n"
              "  off  no residuals: errors of messages are lost\n"
              "  fp32  4 bytes\n"
              "  bf16  2 bytes\n"
@@ -706,7 +707,7 @@ static enum status check_model(const struct deck *deck)
   if (deck->model.head_width == 0 && deck->model.width / heads > MOST_HEAD_WIDTH)
     return status_set(STATUS_USAGE,
                       "%s is %lld and %s is %lld, so a head has more than %d elements; use more "
-                      "heads, or give model.head_width",
+                      "heads, or model.head_width if model.arch is not gpt2",
                       cite(deck, "model.width").text, (long long)deck->model.width,
                       cite(deck, "model.heads").text, (long long)heads, MOST_HEAD_WIDTH);
   if (deck->model.head_width == 0 && deck->model.width % heads != 0)

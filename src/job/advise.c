@@ -293,7 +293,8 @@ static enum status drop_changes(struct search *s)
 
 /* ---- cures other than keys ---- */
 
-/* With so many ranks that the memory that they split takes nothing. */
+/* Whether the rest fits if so many ranks split memory that a rank's part is negligible. False if
+ * ranks split nothing. */
 static bool leaves_room(const struct advise_measure *measure)
 {
   const double *tier = measure->tier, *divided = measure->divided;
@@ -334,8 +335,8 @@ static enum status try_lengths(struct search *s, struct advise_hopes *hopes)
   return status;
 }
 
-/* On at least two ranks, because one gathers nothing. If that is not enough, with the changes
- * together. */
+/* Tries full_shard on at least two ranks, because a single rank gathers nothing. If full_shard
+ * alone is not enough, tries it together with the other changes. */
 static enum status try_full_shard(const struct search *s, struct advise_hopes *hopes)
 {
   struct advise_case more = *s->job;

@@ -173,12 +173,12 @@ static void describe(const struct need *need, enum room room, struct words *word
   }
 }
 
-/* Advice that fits, and the keys of the last one if it does not. */
+/* words: advice that fits. last: keys of the last advice that does not fit. */
 struct cures {
   struct words words, last;
 };
 
-/* Prints cures other than keys, if one memory is too small. */
+/* Prints cures that need more hardware, with their keys, if one memory is too small. */
 static void say_besides(const struct need *need, enum room room, const struct advise_hopes *hopes,
                         struct cures *all)
 {
@@ -199,7 +199,7 @@ static void say_besides(const struct need *need, enum room room, const struct ad
         hopes->keys && hopes->full_shard ? " " : "",
         hopes->full_shard ? "shard.strategy=full_shard" : "");
   else if (hopes->both)
-    say(cures, "%s%s with a shorter sequence", between, more);
+    say(cures, "%s%s with %s and a much shorter data.sequence", between, more, all->last.text);
 }
 
 static void say_advice(void *to, const struct advice *advice)

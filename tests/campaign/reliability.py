@@ -118,6 +118,20 @@ def fuzz():
     return table(["commit", "parser", "seconds", "inputs", "edges", "findings"], rows)
 
 
+def sanitizers():
+    """One row per commit and sanitizer, because parts of a suite ran at several commits."""
+    sums = collections.OrderedDict()
+    for record in read("sanitizers.txt"):
+        key = record["commit"], record["sanitizer"]
+        sums.setdefault(key, collections.Counter())[record["outcome"]] += 1
+    outcomes = ["passed", "skipped", "finding"]
+    rows = [
+        [f"`{commit}`", sanitizer, sum(counts.values())] + [counts[name] for name in outcomes]
+        for (commit, sanitizer), counts in sums.items()
+    ]
+    return table(["commit", "sanitizer", "tests", "passed", "skipped", "findings"], rows)
+
+
 def soak():
     lives = read("soak.txt")
     second = next(life for life in lives if life["life"] == 2)
@@ -137,7 +151,7 @@ def soak():
 
 
 def main(words):
-    pages = (kills, victims, faults, hosts, mutations, fuzz, soak)
+    pages = (kills, victims, faults, hosts, mutations, fuzz, sanitizers, soak)
     parts = {part.__name__: part() for part in pages}
     old = PAGE.read_text(encoding="utf-8")
     new = MARKED.sub(lambda m: m[1] + parts[m[2]] + m[4], old)

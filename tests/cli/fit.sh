@@ -167,19 +167,19 @@ but a group has 6 ranks and a node 3" \
 }
 fit 1 "does not fit either" --ranks 2 gpu=1B data.micro_batch=2
 grep -q ': fits$' fit.out && die "one byte is enough"
-grep -q '^neither more ranks nor a much shorter data.sequence would do' fit.out ||
+grep -q '^neither more ranks nor a much shorter data.sequence is enough' fit.out ||
   die "one byte is enough for many ranks"
 # With no_shard each rank holds the whole state, and with hybrid_shard each group. So more nodes do
-# not lower the need of a node, except with full_shard. That gathers whole units, so they must fit.
+# not lower the need of a node. full_shard does, but it gathers whole units, and a unit must fit.
 big="model.vocab=2147483647 model.width=4800"
 # shellcheck disable=SC2086 # words
-fit 1 "neither more nodes nor a much shorter data.sequence would do" host=492GiB \
+fit 1 "neither more nodes nor a much shorter data.sequence is enough" host=492GiB \
   shard.strategy=no_shard data.micro_batch=2 $big
 fit 1 "use more nodes with shard.strategy=full_shard" host=8MiB shard.strategy=no_shard \
   model.layers=60
-fit 1 "use more nodes with these keys and shard.strategy=full_shard" host=4MiB \
+fit 1 "use more nodes with the keys above and shard.strategy=full_shard" host=4MiB \
   shard.strategy=no_shard model.layers=60
-# Twelve nodes fit with such keys.
+# Twelve nodes fit with full_shard and the keys that the advice named.
 fit 0 ": fits" --ranks 12 --local_ranks 1 host=4MiB shard.strategy=full_shard model.layers=60 \
   data.batch=24 tiers.activations=recompute
 fit 1 "full_shard" --ranks 4 gpu=2500Ki shard.strategy=hybrid_shard shard.group=2 model.vocab=4000

@@ -41,7 +41,7 @@ static void test_impossible_combinations(void **state)
                         "not divide; use 12, or give model.head_width"},
       {"model.width=786444",
        "model.width (command line) is 786444 and model.heads (default) is 12, so a head has more "
-       "than 65536 elements; use more heads, or give model.head_width"},
+       "than 65536 elements; use more heads, or model.head_width if model.arch is not gpt2"},
       {"data.sequence=2048", "data.sequence (command line) is 2048 tokens, more than model.context "
                              "(default) = 1024; shorten the sequence or lengthen the context"},
       {"shard.group=4", "shard.group (command line) is '4', but shard.strategy (default) is "

@@ -83,13 +83,13 @@ class Runs:
         return statistics.mean(each) if each else None
 
     def over_each(self, key):
-        """The same by seed."""
+        """Perplexities over those without a codec, one per seed."""
         ppl, plain = self.ppl.get(key, {}), self.ppl.get(self.plain, {})
         return [statistics.mean(ppl[seed]) / statistics.mean(plain[seed])
                 for seed in ppl if seed in plain]
 
     def spread(self, key):
-        """The mean of the same in percent above, with the standard deviation over seeds."""
+        """Mean change of the perplexity in percent, with the standard deviation over seeds."""
         each = [100 * (over - 1) for over in self.over_each(key)]
         if not each:
             return "–"
@@ -124,7 +124,7 @@ def quality_table(paths):
 
 
 def quality_short(paths):
-    """Of the file with the most runs a line per method, with feedback and without."""
+    """A row per method, with and without feedback, of the file with the most runs."""
     runs = max(map(Runs, paths), key=lambda of: sum(map(len, of.ppl.values())))
     rows = []
     for method in dict.fromkeys(runs.method.values()):
@@ -140,7 +140,8 @@ def quality_short(paths):
 
 
 def quality(paths):
-    """Codecs that hold the perplexity, as (codec, whether it has feedback). Seeds count alike."""
+    """Codecs that hold the perplexity, as (codec, whether it has feedback). All seeds of all files
+    have the same weight."""
     over = {}
     for runs in map(Runs, paths):
         for key in runs.usual:
@@ -350,8 +351,8 @@ TABLES = {
 }
 MATRIX = [
     ("The fastest codec of each link", "advice",
-     "*Holds* are codecs whose mean perplexity over all seeds is at most 1 % higher than without\n"
-     "a codec. *Shorter* is the step without a codec over that step."),
+     "*Holds*: the mean perplexity over all seeds is at most 1 % higher than without a codec.\n"
+     "*Shorter*: the time of a step without a codec, divided by that of a step with the codec."),
     ("Break-even bandwidth", "break-even",
      "On slower links the codec makes the step shorter. The measured value lies between two "
      "links,\nwhere the step is taken as linear in the time per bit."),
