@@ -124,12 +124,12 @@ def sanitizers():
     for record in read("sanitizers.txt"):
         key = record["commit"], record["sanitizer"]
         sums.setdefault(key, collections.Counter())[record["outcome"]] += 1
-    outcomes = ["passed", "skipped", "finding"]
+    outcomes = ["passed", "skipped", "finding", "not finished"]
     rows = [
         [f"`{commit}`", sanitizer, sum(counts.values())] + [counts[name] for name in outcomes]
         for (commit, sanitizer), counts in sums.items()
     ]
-    return table(["commit", "sanitizer", "tests", "passed", "skipped", "findings"], rows)
+    return table(["commit", "sanitizer", "tests", *outcomes], rows)
 
 
 def soak():
