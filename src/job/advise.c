@@ -231,7 +231,7 @@ static enum status try_alone(struct search *s)
 }
 
 /* Joins the chosen assignments, and `length` (NULL: none). */
-static enum status try_together(const struct search *s, const bool with[CANDIDATES],
+static enum status try_together(const struct advise_case *job, const bool with[CANDIDATES],
                                 const char *length, struct advice *out)
 {
   char set[sizeof out->name] = "";
@@ -242,7 +242,7 @@ static enum status try_together(const struct search *s, const bool with[CANDIDAT
       numbers |= candidates[c].numbers;
     }
   append_text(set, sizeof set, "%s", length ? length : "");
-  const enum status status = advise_try(s->job, set, NULL, out);
+  const enum status status = advise_try(job, set, NULL, out);
   out->changes_numbers = numbers;
   return status;
 }
@@ -263,7 +263,7 @@ static enum status add_changes(struct search *s)
     for (int other = 0; other < CANDIDATES; other++)
       with[other] = s->with[other] && !same_key(&candidates[other], &candidates[c]);
     with[c] = true;
-    status = try_together(s, with, NULL, &advice);
+    status = try_together(s->job, with, NULL, &advice);
     if (status || !lowers(now, &s->together, &advice))
       continue;
     memcpy(s->with, with, sizeof with);
@@ -282,7 +282,7 @@ static enum status drop_changes(struct search *s)
     if (!s->with[c])
       continue;
     s->with[c] = false;
-    status = try_together(s, s->with, NULL, &advice);
+    status = try_together(s->job, s->with, NULL, &advice);
     if (!status && advice.fits)
       s->together = advice;
     else
@@ -293,13 +293,18 @@ static enum status drop_changes(struct search *s)
 
 /* ---- cures other than keys ---- */
 
+static bool splits(const struct advise_measure *measure)
+{
+  return measure->divided[TIER_DEVICE] + measure->divided[TIER_HOST] > 0;
+}
+
 /* Whether the rest fits if so many ranks split memory that a rank's part is negligible. False if
  * ranks split nothing. */
 static bool leaves_room(const struct advise_measure *measure)
 {
   const double *tier = measure->tier, *divided = measure->divided;
   const struct rooms *rooms = &measure->rooms;
-  if (divided[TIER_DEVICE] + divided[TIER_HOST] <= 0)
+  if (!splits(measure))
     return false;
   if (rooms->have[ROOM_DEVICE] >= 0)
     return rooms->need[ROOM_DEVICE] - divided[TIER_DEVICE] <= rooms->have[ROOM_DEVICE];
@@ -327,7 +332,7 @@ static enum status try_lengths(struct search *s, struct advise_hopes *hopes)
     char length[48];
     struct advice advice;
     name_length(s->job, lengths[i].parts, length, sizeof length);
-    status = try_together(s, lengths[i].together ? s->with : none, length, &advice);
+    status = try_together(s->job, lengths[i].together ? s->with : none, length, &advice);
     if (!status && advice.fits && lowers(&s->now.rooms, &s->same, &advice))
       tell(s, &advice);
     hopes->both = !status && advice.possible && leaves_room(&advice.measure);
@@ -336,21 +341,19 @@ static enum status try_lengths(struct search *s, struct advise_hopes *hopes)
 }
 
 /* Tries full_shard on at least two ranks, because a single rank gathers nothing. If full_shard
- * alone is not enough, tries it together with the other changes. */
+ * alone is not enough, and no advice fits, tries it together with the other changes. */
 static enum status try_full_shard(const struct search *s, struct advise_hopes *hopes)
 {
+  static const bool none[CANDIDATES] = {false};
   struct advise_case more = *s->job;
-  struct search on_more = *s;
   enum status status = STATUS_OK;
-  on_more.job = &more;
   if (more.ranks == 0)
     more.ranks = more.plans[0]->input.ranks;
   if (more.ranks < 2)
     more.ranks = 2;
-  for (int keys = 0; keys < 2 && !status && !hopes->full_shard; keys++) {
-    static const bool none[CANDIDATES] = {false};
+  for (int keys = 0; keys <= (s->told == 0) && !status && !hopes->full_shard; keys++) {
     struct advice advice;
-    status = try_together(&on_more, keys ? s->with : none, "shard.strategy=full_shard", &advice);
+    status = try_together(&more, keys ? s->with : none, "shard.strategy=full_shard", &advice);
     hopes->full_shard = !status && advice.possible && leaves_room(&advice.measure);
     hopes->keys = hopes->full_shard && keys;
   }
@@ -378,7 +381,7 @@ enum status advise_fit(const struct advise_case *job, advise_tell *tell_advice, 
     hopes->keys = leaves_room(&s.together.measure);
     status = try_lengths(&s, hopes);
   }
-  if (!status && !hopes->ranks && !hopes->keys)
+  if (!status && !hopes->keys && !splits(&s.now))
     status = try_full_shard(&s, hopes);
   if (!status && s.told == 0 && *s.together.name)
     tell(&s, &s.together);

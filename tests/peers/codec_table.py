@@ -351,8 +351,8 @@ TABLES = {
 }
 MATRIX = [
     ("The fastest codec of each link", "advice",
-     "*Holds*: the mean perplexity over all seeds is at most 1 % higher than without a codec.\n"
-     "*Shorter*: the time of a step without a codec, divided by that of a step with the codec."),
+     "*Holds* means that the mean perplexity over all seeds is at most 1 % higher than without a\n"
+     "codec. *Shorter* is the time of a step without a codec over that of a step with the codec."),
     ("Break-even bandwidth", "break-even",
      "On slower links the codec makes the step shorter. The measured value lies between two "
      "links,\nwhere the step is taken as linear in the time per bit."),
