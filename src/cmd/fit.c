@@ -154,14 +154,10 @@ static void print_hopes(const struct advise_hopes *hopes, const struct rooms *ro
   const char *more = !gpu                               ? "more nodes"
                      : rooms_is_short(rooms, ROOM_HOST) ? "more ranks on more nodes"
                                                         : "more ranks";
+  char needs[128] = "";
+  advise_append_hopes(hopes, "the keys above", needs, sizeof needs);
   if (hopes->ranks)
-    printf("%s %s\n", use, more);
-  else if (hopes->keys || hopes->full_shard)
-    printf("%s %s with %s%s%s\n", use, more, hopes->keys ? "the keys above" : "",
-           hopes->keys && hopes->full_shard ? " and " : "",
-           hopes->full_shard ? "shard.strategy=full_shard" : "");
-  else if (hopes->both)
-    printf("%s %s with the keys above and a much shorter data.sequence\n", use, more);
+    printf("%s %s%s\n", use, more, needs);
   else if (!fits)
     printf("neither %s nor a much shorter data.sequence is enough: use %s with more memory\n", more,
            gpu ? "GPUs" : "nodes");

@@ -132,6 +132,20 @@ void advise_append_name(const struct advice *advice, char *text, size_t size)
               advice->changes_numbers ? " (which changes the numbers)" : "");
 }
 
+void advise_append_hopes(const struct advise_hopes *hopes, const char *keys, char *text,
+                         size_t size)
+{
+  const char *const needs[] = {hopes->keys ? keys : NULL,
+                               hopes->full_shard ? "shard.strategy=full_shard" : NULL,
+                               hopes->shorter ? "a much shorter data.sequence" : NULL};
+  const char *between = " with ";
+  for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+    if (needs[i]) {
+      append_text(text, size, "%s%s", between, needs[i]);
+      between = " and ";
+    }
+}
+
 /* ---- what may be changed ---- */
 
 /* Cheapest first. Only one value of a key is advised. A change that does not lower the need for a
@@ -320,7 +334,7 @@ static void name_length(const struct advise_case *job, int64_t parts, char *out,
   snprintf(out, size, "data.sequence=%lld", (long long)((now + parts - 1) / parts));
 }
 
-static enum status try_lengths(struct search *s, struct advise_hopes *hopes)
+static enum status try_lengths(struct search *s, bool *room)
 {
   static const struct {
     int parts;
@@ -335,7 +349,7 @@ static enum status try_lengths(struct search *s, struct advise_hopes *hopes)
     status = try_together(s->job, lengths[i].together ? s->with : none, length, &advice);
     if (!status && advice.fits && lowers(&s->now.rooms, &s->same, &advice))
       tell(s, &advice);
-    hopes->both = !status && advice.possible && leaves_room(&advice.measure);
+    *room = !status && advice.possible && leaves_room(&advice.measure);
   }
   return status;
 }
@@ -354,8 +368,8 @@ static enum status try_full_shard(const struct search *s, struct advise_hopes *h
   for (int keys = 0; keys <= (s->told == 0) && !status && !hopes->full_shard; keys++) {
     struct advice advice;
     status = try_together(&more, keys ? s->with : none, "shard.strategy=full_shard", &advice);
-    hopes->full_shard = !status && advice.possible && leaves_room(&advice.measure);
-    hopes->keys = hopes->full_shard && keys;
+    if (!status && advice.possible && leaves_room(&advice.measure))
+      *hopes = (struct advise_hopes){.ranks = true, .keys = keys, .full_shard = true};
   }
   return status;
 }
@@ -364,7 +378,6 @@ enum status advise_fit(const struct advise_case *job, advise_tell *tell_advice, 
                        bool *fits, struct advise_hopes *hopes)
 {
   struct search s = {.job = job, .tell = tell_advice, .to = to};
-  *hopes = (struct advise_hopes){.ranks = false};
   enum status status = measure(job, job->plans, NULL, &s.now);
   if (!status)
     status = advise_try(job, "", NULL, &s.same);
@@ -376,12 +389,16 @@ enum status advise_fit(const struct advise_case *job, advise_tell *tell_advice, 
     status = drop_changes(&s);
   if (!status && s.together.fits)
     tell(&s, &s.together);
-  hopes->ranks = leaves_room(&s.now);
+  *hopes = (struct advise_hopes){.ranks = leaves_room(&s.now)};
   if (!status && s.told == 0) {
-    hopes->keys = leaves_room(&s.together.measure);
-    status = try_lengths(&s, hopes);
+    bool shorter = false;
+    const bool together = leaves_room(&s.together.measure);
+    status = try_lengths(&s, &shorter);
+    if (!hopes->ranks && s.told == 0 && (together || shorter))
+      *hopes =
+          (struct advise_hopes){.ranks = true, .keys = *s.together.name != 0, .shorter = !together};
   }
-  if (!status && !hopes->keys && !splits(&s.now))
+  if (!status && !splits(&s.now) && (!hopes->ranks || hopes->shorter))
     status = try_full_shard(&s, hopes);
   if (!status && s.told == 0 && *s.together.name)
     tell(&s, &s.together);

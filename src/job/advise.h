@@ -53,12 +53,12 @@ enum status advise_try(const struct advise_case *job, const char *assignments,
 enum status advise_plan(const struct advise_case *job, const char *assignments, bool ordered,
                         struct plan **out);
 
-/* Whether many more ranks are a cure. */
+/* Whether many more ranks are a cure, and what they need besides. */
 struct advise_hopes {
-  bool ranks;      /* with the deck as it is */
-  bool keys;       /* with the keys of the last advice */
-  bool full_shard; /* with shard.strategy=full_shard; if `keys`, together with them */
-  bool both;       /* with the keys of the last advice and a much shorter sequence */
+  bool ranks;
+  bool keys;       /* the keys of the last advice */
+  bool full_shard; /* shard.strategy=full_shard, because the deck's strategy splits nothing */
+  bool shorter;    /* a much shorter sequence */
 };
 
 /* Searches for keys that make a job fit. Single changes come first, in the order of their cost, and
@@ -73,5 +73,10 @@ enum status advise_fit(const struct advise_case *job, advise_tell *tell, void *t
 /* "tiers.activations=recompute", with a note if it changes the numbers. Adds to `text` of `size`
  * bytes. Local. */
 void advise_append_name(const struct advice *advice, char *text, size_t size);
+
+/* What more ranks need besides: "", or " with KEYS and a much shorter data.sequence". Adds to
+ * `text` of `size` bytes. Local. */
+void advise_append_hopes(const struct advise_hopes *hopes, const char *keys, char *text,
+                         size_t size);
 
 #endif

@@ -192,14 +192,10 @@ static void say_besides(const struct need *need, enum room room, const struct ad
     say(cures, "%stiers.nvme=FOLDER on a larger disk", between);
   else if (room == ROOM_HOST && !need->job->device->model.host_memory)
     say(cures, "%smore nodes with fewer ranks on each", between);
-  else if (hopes->ranks)
+  else if (hopes->ranks) {
     say(cures, "%s%s", between, more);
-  else if (hopes->keys || hopes->full_shard)
-    say(cures, "%s%s with %s%s%s", between, more, hopes->keys ? all->last.text : "",
-        hopes->keys && hopes->full_shard ? " " : "",
-        hopes->full_shard ? "shard.strategy=full_shard" : "");
-  else if (hopes->both)
-    say(cures, "%s%s with %s and a much shorter data.sequence", between, more, all->last.text);
+    advise_append_hopes(hopes, all->last.text, cures->text, sizeof cures->text);
+  }
 }
 
 static void say_advice(void *to, const struct advice *advice)
