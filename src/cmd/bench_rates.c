@@ -24,6 +24,7 @@ enum {
   CUDA_MATRIX = 8192,
   HOST_MATRIX = 512,
   LITTLE = 64,
+  LITTLE_VECTOR = 4096,
   MOST_TIMES = 10000
 };
 enum { FILE_BYTES = 16384 }; /* of out= at most */
@@ -78,7 +79,9 @@ enum rate {
   DISK_READ,
   ENCODE,
   DECODE = ENCODE + CODECS,
-  RATES = DECODE + CODECS
+  ENCODE_LATENCY = DECODE + CODECS,
+  DECODE_LATENCY = ENCODE_LATENCY + CODECS,
+  RATES = DECODE_LATENCY + CODECS
 };
 
 /* Names and units are those of sluice plan. */
@@ -120,18 +123,26 @@ struct rate_text {
   const char *unit, *text;
 };
 
+/* Rates of codecs: CODECS after one another of each kind. */
+static const struct {
+  const char *name, *measure, *unit, *text;
+} codec_rate[] = {{"encode", "", "GB/s", "encoded fp32 elements"},
+                  {"decode", "", "GB/s", "fp32 elements of decoded messages"},
+                  {"encode", "_latency", "us", "the same for a short vector"},
+                  {"decode", "_latency", "us", "the same for a short vector"}};
+
 static struct rate_text rate_text(int rate)
 {
-  struct rate_text out = {.unit = "GB/s"};
+  struct rate_text out;
   if (rate < ENCODE) {
-    out.unit = rate_of[rate].unit, out.text = rate_of[rate].text;
+    out = (struct rate_text){.unit = rate_of[rate].unit, .text = rate_of[rate].text};
     snprintf(out.name, sizeof out.name, "%s", rate_of[rate].name);
     return out;
   }
-  const bool decodes = rate >= DECODE;
-  snprintf(out.name, sizeof out.name, "%s_%s", decodes ? "decode" : "encode",
-           codec_names[rate - (decodes ? DECODE : ENCODE)]);
-  out.text = decodes ? "fp32 elements of decoded messages" : "encoded fp32 elements";
+  const int kind = (rate - ENCODE) / CODECS;
+  out = (struct rate_text){.unit = codec_rate[kind].unit, .text = codec_rate[kind].text};
+  snprintf(out.name, sizeof out.name, "%s_%s%s", codec_rate[kind].name,
+           codec_names[(rate - ENCODE) % CODECS], codec_rate[kind].measure);
   return out;
 }
 
@@ -154,6 +165,7 @@ struct bench {
   void *far[FAR];   /* host memory that the device's lanes can access, `bytes` each, half of it for
                        the copy in bf16 */
   struct codec codec; /* at hand */
+  int64_t elements;   /* that it encodes */
   double rate[RATES]; /* below 0: not measured */
 };
 
@@ -282,12 +294,12 @@ static float *largest_of(const struct bench *bench)
   return (float *)(void *)((char *)bench->near[2] + bench->bytes / 4 * 3);
 }
 
-/* Vectors are short, because a message may be somewhat longer, and scratch memory lies after the
- * decoded vector. */
+/* Vectors take a quarter of the memory at most, because a message may be somewhat longer, and
+ * scratch memory lies after the decoded vector. */
 static struct codec_pass codec_pass(const struct bench *bench, struct lane *lane)
 {
   return (struct codec_pass){.lane = lane,
-                             .n = bench->bytes / 4 / (int64_t)sizeof(float),
+                             .n = bench->elements,
                              .parts = 1,
                              .seed = 1,
                              .work = (char *)bench->near[2] + bench->bytes / 4,
@@ -468,22 +480,45 @@ static enum status fill_vector(struct bench *bench)
                                                     bench->near[0], largest_of(bench));
 }
 
-/* There are many codecs, so each gets a fraction of the time of a rate. */
-static enum status measure_codecs(struct bench *bench)
+/* Seconds to encode and to decode `elements`. There are many codecs, so each gets a fraction of the
+ * time of a rate. */
+static enum status time_codec(struct bench *bench, int64_t elements, double *encode_s,
+                              double *decode_s)
 {
   enum { FRACTION = 10 };
   struct run encodes = {.work = encode, .lane = bench->compute};
   struct run decodes = {.work = decode, .lane = bench->compute};
+  bench->elements = elements;
+  enum status status = measure(bench, FRACTION, &encodes, 1);
+  if (!status)
+    status = measure(bench, FRACTION, &decodes, 1);
+  *encode_s = encodes.seconds;
+  *decode_s = decodes.seconds;
+  return status;
+}
+
+/* Bytes per second that a longer vector takes beyond the latency. */
+static double codec_bytes(int64_t bytes, double seconds, double latency)
+{
+  return (double)bytes / (seconds > 2 * latency ? seconds - latency : seconds);
+}
+
+static enum status measure_codecs(struct bench *bench)
+{
+  const int64_t elements = bench->bytes / 4 / (int64_t)sizeof(float),
+                bytes = elements * (int64_t)sizeof(float);
+  double seconds[2] = {0}, latency[2] = {0};
   enum status status = fill_vector(bench);
   for (int c = 0; c < CODECS && !status; c++) {
     status = codec_make(codec_names[c], NULL, false, &bench->codec);
     if (!status)
-      status = measure(bench, FRACTION, &encodes, 1);
+      status = time_codec(bench, elements, &seconds[0], &seconds[1]);
     if (!status)
-      status = measure(bench, FRACTION, &decodes, 1);
-    const double bytes = (double)codec_pass(bench, NULL).n * sizeof(float) * 1e-9;
-    bench->rate[ENCODE + c] = bytes / encodes.seconds;
-    bench->rate[DECODE + c] = bytes / decodes.seconds;
+      status = time_codec(bench, LITTLE_VECTOR, &latency[0], &latency[1]);
+    bench->rate[ENCODE + c] = 1e-9 * codec_bytes(bytes, seconds[0], latency[0]);
+    bench->rate[DECODE + c] = 1e-9 * codec_bytes(bytes, seconds[1], latency[1]);
+    bench->rate[ENCODE_LATENCY + c] = 1e6 * latency[0];
+    bench->rate[DECODE_LATENCY + c] = 1e6 * latency[1];
   }
   return status;
 }
@@ -817,11 +852,11 @@ static void print(const struct bench *bench)
 {
   char about[256];
   describe(bench, about, sizeof about);
-  printf("%-22s %s; those of the slowest rank, while all ranks do the same\n", "rates of", about);
+  printf("%-28s %s; those of the slowest rank, while all ranks do the same\n", "rates of", about);
   for (int i = 0; i < RATES; i++) {
     const struct rate_text text = rate_text(i);
     if (bench->rate[i] >= 0)
-      printf("%-22s %.4g %s, %s\n", text.name, bench->rate[i], text.unit, text.text);
+      printf("%-28s %.4g %s, %s\n", text.name, bench->rate[i], text.unit, text.text);
   }
 }
 

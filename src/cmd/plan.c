@@ -23,25 +23,21 @@ struct values {
 static const char *const modes[] = {"train", "eval", "generate", NULL};
 
 // clang-format off: one row an option
+#define CODEC_RATE(key, field, id, measure, ...)                                                   \
+  {                                                                                                \
+    key #id measure, OPTION_REAL, AT(measured.field[CODEC_##id]), "0", .least = 0, .most = 1e9,    \
+                                                                       .rare = true, __VA_ARGS__   \
+  }
 #define CODEC_RATES(id, kind, title, source)                                                       \
-  {"encode_" #id,                                                                                  \
-   OPTION_REAL,                                                                                    \
-   AT(measured.encode_bytes[CODEC_##id]),                                                          \
-   "0",                                                                                            \
-   .least = 0,                                                                                     \
-   .most = 1e9,                                                                                    \
-   .unit = "GB/s",                                                                                 \
-   .rare = true,                                                                                   \
-   .text = "Measured rate of elements that codec " #id " encodes, 0 for memory."},                 \
-      {"decode_" #id,                                                                              \
-       OPTION_REAL,                                                                                \
-       AT(measured.decode_bytes[CODEC_##id]),                                                      \
-       "0",                                                                                        \
-       .least = 0,                                                                                 \
-       .most = 1e9,                                                                                \
-       .unit = "GB/s",                                                                             \
-       .rare = true,                                                                               \
-       .text = "Measured rate of elements that codec " #id " decodes and sums, 0 for memory."},
+  CODEC_RATE("encode_", encode_bytes, id, "", .unit = "GB/s",                                      \
+             .text = "Measured rate of elements that codec " #id " encodes, 0 for memory."),       \
+      CODEC_RATE("decode_", decode_bytes, id, "", .unit = "GB/s",                                  \
+                 .text = "Measured rate of elements that codec " #id                               \
+                         " decodes and sums, 0 for memory."),                                      \
+      CODEC_RATE("encode_", encode_latency_s, id, "_latency", .unit = "us",                        \
+                 .text = "Measured time in which codec " #id " encodes a short vector."),          \
+      CODEC_RATE("decode_", decode_latency_s, id, "_latency", .unit = "us",                        \
+                 .text = "Measured time in which codec " #id " decodes a short vector."),
 static const struct option table[] = {
     {"ranks", OPTION_INT, AT(ranks), "1", .least = 1, .most = 1e6,
      .text = "Number of ranks to plan for."},
@@ -139,6 +135,7 @@ static const struct option table[] = {
     CODEC_ROWS(CODEC_RATES){.name = NULL},
 };
 #undef CODEC_RATES
+#undef CODEC_RATE
 // clang-format on
 
 static int threads_of(const struct values *values, const struct deck *deck)

@@ -75,16 +75,34 @@ struct cost cost_operands(const struct pricing *p)
   return traffic_cost(p, operand_bytes(p));
 }
 
-/* A codec of unknown rate takes as long as reading and writing `bytes` of fp32 elements. */
-static struct cost coded_cost(const struct pricing *p, const double rate[CODECS],
-                              const struct codec *codec, double bytes)
+/* What a codec needs in one direction. */
+struct coding {
+  const double *rate, *latency;
+};
+
+static struct coding encoding(const struct pricing *p)
 {
-  const double known = rate[codec_number(codec->ops)];
+  return (struct coding){p->rates->encode_bytes, p->rates->encode_latency_s};
+}
+
+static struct coding decoding(const struct pricing *p)
+{
+  return (struct coding){p->rates->decode_bytes, p->rates->decode_latency_s};
+}
+
+/* A codec of unknown rate takes as long as reading and writing `bytes` of fp32 elements. */
+static struct cost coded_cost(const struct pricing *p, struct coding by, const struct codec *codec,
+                              double bytes)
+{
+  const enum codec_number number = codec_number(codec->ops);
   struct cost cost = traffic_cost(p, 2 * bytes);
-  if (known > 0)
-    cost.seconds = bytes / known;
-  if (codec->values && !(codec->values->traits & CODEC_IDENTITY))
-    cost.seconds += ratio(codec->set.density * bytes, rate[codec_number(codec->values)]);
+  if (by.rate[number] > 0)
+    cost.seconds = bytes / by.rate[number];
+  cost.seconds += by.latency[number];
+  if (codec->values && !(codec->values->traits & CODEC_IDENTITY)) {
+    const enum codec_number values = codec_number(codec->values);
+    cost.seconds += ratio(codec->set.density * bytes, by.rate[values]) + by.latency[values];
+  }
   return cost;
 }
 
@@ -110,10 +128,10 @@ static struct cost encode_traffic(const struct pricing *p)
  * encoded. */
 struct cost cost_encode(const struct pricing *p)
 {
-  const double *encode = p->rates->encode_bytes, *decode = p->rates->decode_bytes,
-               bytes = bytes_of(p, ENCODE_GRADS);
+  const struct coding encode = encoding(p), decode = decoding(p);
+  const double bytes = bytes_of(p, ENCODE_GRADS);
   const struct codec *codec = &p->instr->attr.codec;
-  if (encode[codec_number(codec->ops)] <= 0)
+  if (encode.rate[codec_number(codec->ops)] <= 0)
     return encode_traffic(p);
   const struct cost cost = coded_cost(p, encode, codec, bytes);
   if (!has(p, ENCODE_RESIDUAL))
@@ -133,7 +151,7 @@ struct cost cost_decode_sum(const struct pricing *p)
     return cost_operands(p);
   const int64_t n = p->plan->buffer[p->instr->use[DECODE_SUM_SHARD].buffer].elements;
   const double parts = bytes_of(p, DECODE_SUM_MESSAGES) / (double)codec->ops->bytes(codec, n);
-  return coded_cost(p, p->rates->decode_bytes, codec, parts * bytes_of(p, DECODE_SUM_SHARD));
+  return coded_cost(p, decoding(p), codec, parts * bytes_of(p, DECODE_SUM_SHARD));
 }
 
 /* Without rates: a difference is read once more. */
@@ -153,7 +171,7 @@ struct cost cost_encode_params(const struct pricing *p)
   const double bytes = bytes_of(p, ENCODE_PARAMS_SHARD);
   if (p->rates->encode_bytes[codec_number(codec->ops)] <= 0)
     return encode_params_traffic(p);
-  const struct cost cost = coded_cost(p, p->rates->encode_bytes, codec, bytes);
+  const struct cost cost = coded_cost(p, encoding(p), codec, bytes);
   if (!has(p, ENCODE_PARAMS_DIFFERENCE))
     return cost;
   return plus(cost, traffic_cost(p, bytes_of(p, ENCODE_PARAMS_COPY) + 3 * bytes));
@@ -166,7 +184,7 @@ struct cost cost_decode_params(const struct pricing *p)
   const struct plan_buffer *whole = &p->plan->buffer[p->instr->use[DECODE_PARAMS_WHOLE].buffer];
   if (p->rates->decode_bytes[codec_number(codec->ops)] <= 0)
     return cost_operands(p);
-  return coded_cost(p, p->rates->decode_bytes, codec, 4 * (double)whole->elements);
+  return coded_cost(p, decoding(p), codec, 4 * (double)whole->elements);
 }
 
 /* A pending gradient is only read. After a clipped step the update uses nothing else. */

@@ -13,8 +13,8 @@ keys() { sed -n 's/^\([a-z0-9_]*\): \([0-9.e+-]*\)  # .*/\1=\2/p' "$1"; }
 
 mkdir disk
 codecs=$(sed -n 's/^ *ROW(\([a-z0-9_]*\),.*/\1/p' "$top_srcdir/src/compress/rule/codecs.h")
-coded=$(for way in encode decode; do for codec in $codecs; do
-  printf '%s_%s ' $way "$codec"; done; done)
+coded=$(for measure in '' _latency; do for way in encode decode; do for codec in $codecs; do
+  printf '%s_%s%s ' $way "$codec" $measure; done; done; done)
 for ranks in 1 2 3; do
   rates $ranks "$SLUICE" bench rates out=$ranks.yaml dir=disk results=$ranks.jsonl > bench.out \
     2>&1 || { cat bench.out >&2; die "bench rates on $ranks ranks"; }
@@ -44,16 +44,23 @@ host="tiers.params=host tiers.optimizer=host"
 grep -q '^predicted step [0-9.]* s' file.out || { cat file.out >&2; die "no prediction"; }
 cmp file.out keys.out || die "a plan is not predicted the same from a file"
 
-# A codec is priced by its rates, and so is the link on which it pays. Between 2 ranks a gradient is
-# encoded once and each message decoded once, so a hundred times slower codecs need a slower link.
+# A codec is priced by its rates and latencies, and so is the link on which it pays. Between 2 ranks
+# a gradient is encoded once and each message decoded once. So a codec that takes a hundred times as
+# long needs a link that is about a hundred times slower.
 pays() {
   "$SLUICE" plan tiny.yaml list=false ranks=2 gemm=1e3 memory=100 link=0.1 \
     compress.grads.codec=int8 "$@" > codec.out
   sed -n 's/^without a codec .* on links of less than \([0-9.e+-]*\) GB.s$/\1/p' codec.out
 }
-fast=$(pays encode_int8=10 decode_int8=10) slow=$(pays encode_int8=0.1 decode_int8=0.1)
-awk "BEGIN { exit !($fast > 30 * $slow && $fast < 300 * $slow && $slow > 0) }" ||
-  die "a codec pays on links of $fast and $slow GB/s"
+hundredfold() {
+  awk "BEGIN { exit !($1 > 30 * $2 && $1 < 300 * $2 && $2 > 0) }" ||
+    die "a codec pays on links of $1 and $2 GB/s"
+}
+hundredfold "$(pays encode_int8=10 decode_int8=10)" "$(pays encode_int8=0.1 decode_int8=0.1)"
+quick="encode_int8=1e9 decode_int8=1e9"
+# shellcheck disable=SC2086 # a list of words
+hundredfold "$(pays $quick encode_int8_latency=100 decode_int8_latency=100)" \
+  "$(pays $quick encode_int8_latency=1e4 decode_int8_latency=1e4)"
 
 # Units that stay gathered save traffic. Oracle: shard_grad_op, which gathers each unit once.
 slow="list=false ranks=2 gemm=1e6 memory=1e3 link=0.01 latency=0"

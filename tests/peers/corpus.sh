@@ -1,17 +1,19 @@
 #!/bin/sh
-# tests/peers/corpus.sh SLUICE OUT: text for comparisons of training quality.
-# It takes the Python and Go files of four Debian packages: libpython3.11-stdlib,
-# libpython3.11-minimal, libpython3.11-testsuite and golang-1.19-src. OUT/text.jsonl has one file
-# per document, OUT/tokenizer a BPE tokenizer of 50,257 tokens trained on it, and OUT/data the
-# tokens. It needs Debian 12, network access, and python3. Not part of make check: it fetches 23 MB.
+# tests/peers/corpus.sh SLUICE OUT [PACKAGE...]: text for comparisons of training quality.
+# It takes the Python, Go, Rust and C++ files of Debian packages. By default these are
+# libpython3.11-stdlib, libpython3.11-minimal, libpython3.11-testsuite and golang-1.19-src, with 33
+# million tokens. PACKAGEs are more packages. OUT/text.jsonl has one file per document,
+# OUT/tokenizer a BPE tokenizer of 50,257 tokens trained on it, and OUT/data the tokens. It needs
+# Debian 12, network access, and python3. Not part of make check: it fetches 23 MB.
 set -eu
-test $# = 2 || { echo "usage: tests/peers/corpus.sh SLUICE OUT" >&2; exit 2; }
+test $# -ge 2 || { echo "usage: tests/peers/corpus.sh SLUICE OUT [PACKAGE...]" >&2; exit 2; }
 sluice=$1 out=$2
+shift 2
 mkdir -p "$out/packages"
 (
   cd "$out/packages"
   apt-get download -q libpython3.11-stdlib libpython3.11-minimal libpython3.11-testsuite \
-    golang-1.19-src
+    golang-1.19-src "$@"
   for package in *.deb; do dpkg-deb -x "$package" files; done
 )
 python3 - "$out" << 'END'
@@ -19,7 +21,7 @@ import json, os, sys
 out = sys.argv[1]
 names = sorted(os.path.join(folder, name)
                for folder, _, files in os.walk(out + "/packages/files") for name in files
-               if name.endswith((".py", ".go")))
+               if name.endswith((".py", ".go", ".rs", ".hpp")))
 with open(out + "/text.jsonl", "w") as text:
     for name in names:
         if os.path.isfile(name) and not os.path.islink(name):
