@@ -86,6 +86,7 @@ EXTRA_DIST += \
 	tests/peers/offload_table.py \
 	tests/peers/codec_table.py \
 	tests/peers/codecs.yaml \
+	tests/peers/codecs_seeds.yaml \
 	tests/peers/fp8_quality.yaml \
 	tests/peers/corpus.sh \
 	tests/peers/optimizers.sh \
