@@ -33,6 +33,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 top_srcdir=$(cd "$here/../.." && pwd)
 export top_srcdir SLUICE=$sluice MPIRUN=${MPIRUN:-mpirun}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
+export OMPI_MCA_plm=isolated # ranks of this host need no remote shell, which a machine may lack
 seen=${CUDA_VISIBLE_DEVICES-unset}
 # shellcheck source=/dev/null
 . "$top_srcdir/tests/cli/common.sh"
@@ -66,7 +67,7 @@ hosts() {
   local dir=$1
   shift
   # shellcheck disable=SC2086 # lists of words
-  timeout -k 10 240 sh "$here/rig.sh" 2 "$rate" ${aside:+aside="$aside"} $gpus -- "$sluice" train \
+  timeout -k 10 240 env -u OMPI_MCA_plm sh "$here/rig.sh" 2 "$rate" ${aside:+aside="$aside"} $gpus -- "$sluice" train \
     tiny.yaml run.dir="$dir" "${keys[@]}" "$@" > "$dir.log" 2>&1
 }
 alone() {
