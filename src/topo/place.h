@@ -52,6 +52,7 @@ struct topo {
   int ranks, self;
   struct share *share;
   char *description;
+  bool bound, memory_bound; /* by topo_bind() */
 };
 
 enum status topo_check(int result, const char *call);

@@ -314,10 +314,27 @@ enum status topo_create_scene(const struct topo_scene *scene, const struct topo_
   return finish(topo, set_scene(topo, scene), out);
 }
 
+static const struct share *own_share(const struct topo *topo)
+{
+  return &topo->share[topo->self];
+}
+
+static void unbind(const struct topo *topo)
+{
+  if (topo->bound &&
+      hwloc_set_cpubind(topo->machine, own_share(topo)->mask, HWLOC_CPUBIND_PROCESS) != 0)
+    log_warn("this rank stays bound to a part of its CPUs: %s", strerror(errno));
+  if (topo->memory_bound &&
+      hwloc_set_membind(topo->machine, hwloc_topology_get_topology_nodeset(topo->machine),
+                        HWLOC_MEMBIND_DEFAULT, HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) != 0)
+    log_warn("the memory of this rank stays bound to a NUMA node: %s", strerror(errno));
+}
+
 void topo_destroy(struct topo *topo)
 {
   if (!topo)
     return;
+  unbind(topo);
   for (int k = 0; k < topo->ranks; k++)
     share_destroy(&topo->share[k]);
   for (int g = 0; g < topo->gpus; g++)
@@ -333,11 +350,6 @@ void topo_destroy(struct topo *topo)
 }
 
 /* --- use ----------------------------------------------------------------- */
-
-static const struct share *own_share(const struct topo *topo)
-{
-  return &topo->share[topo->self];
-}
 
 int topo_threads(const struct topo *topo)
 {
@@ -407,7 +419,7 @@ static bool was_given_policy(const struct topo *topo)
  * creates pages for such a thread follows it too: a driver of pinned memory, whose pages cannot be
  * bound later, and files that processes share. Without HWLOC_MEMBIND_STRICT the node is only
  * preferred. If it is full, pages come from other nodes. */
-static void bind_memory(const struct topo *topo)
+static void bind_memory(struct topo *topo)
 {
   const struct share *share = own_share(topo);
   if (!share_binds_memory(topo, share))
@@ -417,14 +429,15 @@ static void bind_memory(const struct topo *topo)
              "of this rank's cores");
     return;
   }
-  if (hwloc_set_membind(topo->machine, share->nodes, HWLOC_MEMBIND_BIND,
-                        HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) != 0)
+  topo->memory_bound = hwloc_set_membind(topo->machine, share->nodes, HWLOC_MEMBIND_BIND,
+                                         HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET) == 0;
+  if (!topo->memory_bound)
     log_warn_alike(
         "memory is not bound to the NUMA node of this rank's cores, only its threads are: %s%s",
         strerror(errno), errno == EPERM ? "; a container needs CAP_SYS_NICE for it" : "");
 }
 
-enum status topo_bind(const struct topo *topo)
+enum status topo_bind(struct topo *topo)
 {
   const struct share *share = own_share(topo);
   if (!hwloc_topology_is_thissystem(topo->machine))
@@ -433,8 +446,8 @@ enum status topo_bind(const struct topo *topo)
   if (!share_binds(topo, share))
     return STATUS_OK;
   bind_memory(topo);
-  return topo_check(hwloc_set_cpubind(topo->machine, share->controller, HWLOC_CPUBIND_PROCESS),
-                    "hwloc_set_cpubind");
+  topo->bound = hwloc_set_cpubind(topo->machine, share->controller, HWLOC_CPUBIND_PROCESS) == 0;
+  return topo_check(topo->bound ? 0 : -1, "hwloc_set_cpubind");
 }
 
 bool topo_is_bound(const struct topo *topo)

@@ -68,7 +68,8 @@ struct topo_scene {
 enum status topo_create_scene(const struct topo_scene *scene, const struct topo_options *options,
                               struct topo **out);
 
-void topo_destroy(struct topo *topo); /* takes NULL */
+/* Takes NULL. Undoes topo_bind(): a later job of this process finds all CPUs of the rank. */
+void topo_destroy(struct topo *topo);
 
 int topo_threads(const struct topo *topo);      /* math threads of this rank, at least 1 */
 int topo_cpus(const struct topo *topo);         /* hardware threads for math, of this rank */
@@ -91,7 +92,7 @@ const char *topo_warning(
  * each page goes to the node of the thread that touches it first. A policy that the process was
  * started with is kept. If the kernel does not let memory be bound, that is a warning. A rank that
  * shares a core, because there are too few, is left to the scheduler. */
-enum status topo_bind(const struct topo *topo);
+enum status topo_bind(struct topo *topo);
 bool topo_is_bound(const struct topo *topo); /* whether that binds anything */
 /* Bind the calling thread to the part for I/O. */
 enum status topo_bind_io(const struct topo *topo);

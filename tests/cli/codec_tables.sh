@@ -123,6 +123,14 @@ awk -F '"message_bytes":' '/"row":"plain"/ { plain = $2 + 0 } /"row":"small"/ { 
   /"row":"last"/ { last = $2 + 0 } END { exit !(small < plain / 4 && last < small && last > 0) }' \
   rows.jsonl || { cat rows.jsonl >&2; die "bytes of messages"; }
 fails 3 "no-rows" bench rows=no-rows
+# Each row finds all CPUs of the rank, also after a row that bound the process to one of them.
+# Otherwise topo.controller=1 leaves no core for math, and the row is refused.
+if test "$(env -u OMP_NUM_THREADS nproc)" -gt 1; then
+  "$SLUICE" bench tiny.yaml data.train=none steps=1 warmup=1 topo.controller=1 rows=rows \
+    results=alone.jsonl > rows.out 2>&1 || { cat rows.out >&2; die "bench rows on one rank"; }
+  test "$(grep -c '"refused"' alone.jsonl)" = 1 ||
+    { cat rows.out >&2; die "a later row finds fewer CPUs"; }
+fi
 
 # Two hosts. The second start measures nothing again.
 matrix() {

@@ -67,8 +67,8 @@ hosts() {
   local dir=$1
   shift
   # shellcheck disable=SC2086 # lists of words
-  timeout -k 10 240 env -u OMPI_MCA_plm sh "$here/rig.sh" 2 "$rate" ${aside:+aside="$aside"} $gpus -- "$sluice" train \
-    tiny.yaml run.dir="$dir" "${keys[@]}" "$@" > "$dir.log" 2>&1
+  timeout -k 10 240 env -u OMPI_MCA_plm sh "$here/rig.sh" 2 "$rate" ${aside:+aside="$aside"} \
+    $gpus -- "$sluice" train tiny.yaml run.dir="$dir" "${keys[@]}" "$@" > "$dir.log" 2>&1
 }
 alone() {
   local dir=$1

@@ -131,7 +131,14 @@ static void start(const char *machine, int first, int last, const char *bus, boo
   struct topo *topo = create(machine, first, last, bus, bind);
   policy.calls = bound = 0;
   assert_int_equal(topo_bind(topo), STATUS_OK);
+  const int calls = policy.calls, mode = policy.mode, binds = bound;
+  const bool undone = calls > 0 && !policy.error;
+  const unsigned long nodes = policy.nodes;
   topo_destroy(topo);
+  assert_int_equal(policy.calls, calls + undone);
+  assert_true(!undone || policy.mode == DEFAULT);
+  assert_true(binds > 0 ? bound > binds : bound == 0);
+  policy.calls = calls, policy.mode = mode, policy.nodes = nodes;
 }
 
 static void memory_is_bound_to_the_node_of_the_cores(void **state)
@@ -291,13 +298,16 @@ static void the_kernel_reports_the_policy(void **state)
     policy.real = false;
     skip();
   }
-  start("2s4g", 0, 31, "0000:18:00.0", true);
+  struct topo *topo = create("2s4g", 0, 31, "0000:18:00.0", true);
+  assert_int_equal(topo_bind(topo), STATUS_OK);
   nodes[0] = 0;
   assert_int_equal(syscall(SYS_get_mempolicy, &mode, nodes, sizeof nodes * 8, NULL, 0UL), 0);
-  assert_int_equal(syscall(SYS_set_mempolicy, DEFAULT, NULL, 0), 0);
-  policy.real = false;
   assert_true(mode == PREFERRED || mode == PREFERRED_MANY);
   assert_int_equal(nodes[0], 1);
+  topo_destroy(topo);
+  assert_int_equal(syscall(SYS_get_mempolicy, &mode, NULL, 0UL, NULL, 0UL), 0);
+  policy.real = false;
+  assert_int_equal(mode, DEFAULT);
 }
 
 int main(void)
