@@ -111,6 +111,7 @@ measured = \
 	doc/measured/adam-h200x2.txt \
 	doc/measured/codecs-h200.txt \
 	doc/measured/compression-matrix-h100x2.txt \
+	doc/measured/compression-matrix-h200x2.txt \
 	doc/measured/compression-pays-h100x2.txt \
 	doc/measured/compression-pays-h200x2.txt \
 	doc/measured/compression-pays-h200x4.txt \
@@ -123,6 +124,7 @@ measured = \
 	doc/measured/h200x2-qwen0.5b.txt \
 	doc/measured/h200x2-qwen7b.txt \
 	doc/measured/h200x2-second.jsonl \
+	doc/measured/h200x2-third.jsonl \
 	doc/measured/h200x2.jsonl \
 	doc/measured/h200x4-fourth.jsonl \
 	doc/measured/h200x4-second.jsonl \
@@ -143,6 +145,7 @@ measured = \
 	doc/measured/offload-h200x2-rates-second.yaml \
 	doc/measured/offload-h200x2-rates.yaml \
 	doc/measured/offload-h200x2-second.jsonl \
+	doc/measured/offload-h200x2-sixth.jsonl \
 	doc/measured/offload-h200x2-third.jsonl \
 	doc/measured/offload-h200x2.jsonl \
 	doc/measured/offload-h200x4-rates-resident.yaml \
@@ -159,6 +162,7 @@ measured = \
 	doc/measured/compression-levels-h100x2.txt \
 	doc/measured/codecs-h100.txt \
 	doc/measured/curve-300m.txt \
+	doc/measured/curve-gpt2-124m.txt \
 	doc/measured/fp8-cosine-host.txt \
 	doc/measured/fp8-h100.txt \
 	doc/measured/fp8-quality-h100x2.txt \

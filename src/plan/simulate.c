@@ -75,7 +75,7 @@ struct cost cost_operands(const struct pricing *p)
   return traffic_cost(p, operand_bytes(p));
 }
 
-/* What a codec needs in one direction. */
+/* Rates and latencies of all codecs in one direction. */
 struct coding {
   const double *rate, *latency;
 };

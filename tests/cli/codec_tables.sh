@@ -92,8 +92,8 @@ has '| `none` |  | off | 8.00 | 2 | 11 | 1.414 | – |'
 has '| `topk` | block=32 | fp32 | 8.00 | 1 | 10.05 | – | +0.50 |'
 has '| `int8` | block=256 | fp32 | 8.00 | 1 | 12.6 | – | +5.00 |'
 # The two seeds are 1 % and 2 % higher. The standard deviation of 1 and 2 is sqrt(0.5) = 0.71.
-has '| `int8` | block=256 | 8.00 | +5.00 | +1.50 ± 0.71 |'
-has '| `small` | block=32 | 8.00 | +0.50 | – |'
+has '| `int8` | block=256 | 8.00 | 1, 2 | +5.00 | +1.50 ± 0.71 |'
+has '| `small` | block=32 | 8.00 | 1 | +0.50 | – |'
 has '| `topk` | density=0.5 | off | – | – | 15.05 | – | +0.33 |'
 has '| `int4` |  | off | – | – | 15.14 | – | +0.93 |'
 fill --check -- made.jsonl || die "what was just written is not what was measured"

@@ -134,9 +134,11 @@ def quality_short(paths):
         if len({key[1] for key in keys}) > 1 or max(map(len, over)) > 1:
             sys.exit(f"{runs.name}: method {method} has several settings")
         if keys:
-            rows.append([f"`{method}`", keys[0][1], f"{runs.ratio[keys[0]]:.2f}"] +
+            seeds = sorted((key[2] == "off", len(runs.over_each(key))) for key in keys)
+            rows.append([f"`{method}`", keys[0][1], f"{runs.ratio[keys[0]]:.2f}",
+                         ", ".join(str(n) for _, n in seeds)] +
                         [cell[0] if cell else "–" for cell in over])
-    return table(["codec", "settings", "ratio", "with feedback, %", "without, %"], rows)
+    return table(["codec", "settings", "ratio", "seeds", "with feedback, %", "without, %"], rows)
 
 
 def quality(paths):

@@ -10,6 +10,7 @@
 #   llama8b-host2, -host4  Activations of every second or fourth block in host memory.
 #   llama8b-working        As llama8b, with tiers.working=keep.
 #   llama8b-micros         As llama8b, with 16 micro-batches.
+#   llama8b-micros-keep    As llama8b-micros, with no activations in host memory.
 #   qwen7b-gathered        As qwen7b, with weights that stay gathered between micro-batches.
 #   qwen7b-step            As qwen7b, with gradients reduced once per step.
 #   qwen7b-step-working    As qwen7b-step, with tiers.working=keep.
@@ -154,6 +155,8 @@ for name; do
     warmup=2 ;;
   llama8b-micros) row "$name" llama-3.1-8b 8192 1 16 "--steps 2 --warmup 2$every" \
     tiers.activations=$host shard.prefetch=2 steps=2 warmup=1 ;;
+  llama8b-micros-keep) row "$name" llama-3.1-8b 8192 1 16 "--steps 2 --warmup 2$every" \
+    tiers.activations=keep shard.prefetch=2 steps=2 warmup=1 ;;
   llama8b-host2) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep_host:2 \
     shard.prefetch=2 steps=12 warmup=2 ;;
   llama8b-host4) row "$name" llama-3.1-8b 8192 1 1 "" tiers.activations=keep_host:4 \

@@ -565,10 +565,12 @@ def curve_table(path):
         checks = [validations[compute][step]["val_loss"] for compute in losses]
         tokens = losses["bf16"][step]["tokens"]
         rows.append(
-            [str(step), f"{tokens / 1e6:.1f} M"] + [f"{loss:.3f}" for loss in means + checks]
+            [str(step), f"{tokens / 1e6:.1f} M"]
+            + [f"{loss:.3f}" for loss in means + checks]
+            + [f"{100 * (checks[1] / checks[0] - 1):+.2f}"]
         )
     heads = [f"{what}, {compute}" for what in ("training", "validation") for compute in losses]
-    return table(["step", "tokens", *heads], rows)
+    return table(["step", "tokens", *heads, "validation, fp8 over bf16, %"], rows)
 
 
 def curve_plot(path):
