@@ -6,6 +6,7 @@
 # are measured on the same link. A second start skips rows that OUT/RATE.rows.jsonl has.
 # OUT/matrix.jsonl gets one line per row:
 #   link, strategy, codec, feedback
+#   link_gbit                        measured rate of the link, in Gbit/s
 #   step_p50, predicted_s            seconds per step
 #   pays_below_gbit                  predicted break-even bandwidth of the codec
 #   gradient_bytes, message_bytes    per rank and step, without and with the codec, and their ratio
@@ -17,7 +18,8 @@
 #   DECK        deck (inputs/gpt2-62m.yaml with the keys below, which make steps short)
 #   STRATEGIES  values of shard.strategy (full_shard shard_grad_op no_shard)
 #   CODECS      codecs, CODEC+VALUES too (all of `sluice help keys`, and topk+int8)
-#   STEPS       steps with the clock of each row, after one without (2)
+#   STEPS       steps with the clock of each row (2); fast links need more
+#   WARMUP      steps before them, at least 1 (1)
 #   LIMIT       seconds that a rate may take (300)
 #   MPIRUN      another mpirun of Open MPI
 #   DEVICE      run.device (cuda)
@@ -105,7 +107,7 @@ measure() {
   grep -v -f <(echo "${known:-^$}") "$base.rows" > "$base.todo"
   test -s "$base.todo" || return 0
   launch "$rate" "$sluice" bench "$deck" "${keys[@]}" rows="$base.todo" steps="${STEPS:-2}" \
-    warmup=1 results="$base.rows.jsonl" > "$base.log" 2>&1 ||
+    warmup="${WARMUP:-1}" results="$base.rows.jsonl" > "$base.log" 2>&1 ||
     echo "matrix.sh: $rate ended early, see $base.log; a second start goes on" >&2
 }
 
@@ -126,7 +128,8 @@ predict() {
 
 # collect RATE: a line per measured row.
 collect() {
-  awk -v rate="$1" -v plans="$out/$1.plans" '
+  awk -v rate="$1" -v plans="$out/$1.plans" \
+    -v link_gbit="$(awk '$1 == "link:" { printf "%.4g", 8 * $2 }' "$out/$1.link")" '
     function get(key) {
       if (!match($0, "\"" key "\":(\"[^\"]*\"|[^,}]*)")) return ""
       return substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3)
@@ -146,7 +149,8 @@ collect() {
       if (get("refused") != "") { printf ",\"refused\":%s}\n", get("refused"); next }
       file = row; gsub("/", "-", file); file = plans "/" file
       link = number(file, "shorter on links of less than")
-      printf ",\"step_p50\":%s,\"predicted_s\":%s", get("step_p50"), number(file, "predicted step")
+      printf ",\"link_gbit\":%s,\"step_p50\":%s,\"predicted_s\":%s", link_gbit, get("step_p50"),
+        number(file, "predicted step")
       if (link > 0) printf ",\"pays_below_gbit\":%.4g", 8 * link
       raw = get("gradient_bytes"); sent = get("message_bytes")
       printf ",\"gradient_bytes\":%s,\"message_bytes\":%s,\"ratio\":%.4f,\"sent_bytes\":%s}\n", raw,

@@ -236,6 +236,7 @@ class Matrix:
                 self.refused[key] = record["refused"]
                 continue
             self.row[key], self.step[key] = record, record["step_p50"]
+        self.gbit = {k[0]: r.get("link_gbit", gbit(k[0])) for k, r in self.row.items()}
         self.links = sorted({k[0] for k in self.row}, key=lambda link: gbit(link) or 1e9)
         self.strategies = list(dict.fromkeys(k[1] for k in self.row))
         self.codecs = list(dict.fromkeys(k[2] for k in self.row))
@@ -272,20 +273,20 @@ def advice(m):
 
 def measured_break_even(m, strategy, codec, feedback):
     """Gbit/s at which the codec's step is as long as that without. The step is taken as linear in
-    the time per bit between two links."""
+    the time per bit between two links. A link has its measured rate, if the file has that."""
     gain = []
-    for link in (link for link in m.links if gbit(link)):
+    for link in (link for link in m.links if m.gbit[link]):
         plain = m.step.get((link, strategy, "none", "off"))
         coded = m.step.get((link, strategy, codec, feedback))
         if plain and coded:
-            gain.append((1 / gbit(link), plain - coded))
+            gain.append((1 / m.gbit[link], plain - coded))
     gain.sort()  # the fastest link first
     for (x0, y0), (x1, y1) in zip(gain, gain[1:]):
         if y0 < 0 <= y1:
             return f"{1 / (x0 + (x1 - x0) * -y0 / (y1 - y0)):.1f}"
     if not gain:
         return "–"
-    return f"above {1 / gain[0][0]:g}" if gain[0][1] >= 0 else f"below {1 / gain[-1][0]:g}"
+    return f"above {1 / gain[0][0]:.3g}" if gain[0][1] >= 0 else f"below {1 / gain[-1][0]:.3g}"
 
 
 def break_even(m):
@@ -357,7 +358,8 @@ MATRIX = [
      "codec. *Shorter* is the time of a step without a codec over that of a step with the codec."),
     ("Break-even bandwidth", "break-even",
      "On slower links the codec makes the step shorter. The measured value lies between two "
-     "links,\nwhere the step is taken as linear in the time per bit."),
+     "links,\nwhere the step is taken as linear in the time per bit. NVLink counts as a link if "
+     "its rate was\nmeasured."),
     ("Predicted steps over measured steps", "predicted",
      "`sluice plan` predicts from rates that were measured on the same link."),
     ("All steps", "steps", "Milliseconds per step, and the bytes of fp32 gradients over those of "
