@@ -111,7 +111,6 @@ measured = \
 	doc/measured/adam-h200x2.txt \
 	doc/measured/codecs-h200.txt \
 	doc/measured/compression-matrix-h100x2.txt \
-	doc/measured/compression-matrix-h200x2.txt \
 	doc/measured/compression-pays-h100x2.txt \
 	doc/measured/compression-pays-h200x2.txt \
 	doc/measured/compression-pays-h200x4.txt \

@@ -123,13 +123,13 @@ struct rate_text {
   const char *unit, *text;
 };
 
-/* Rates of codecs: CODECS after one another of each kind. */
+/* CODECS rates of each kind, in this order. */
 static const struct {
   const char *name, *measure, *unit, *text;
 } codec_rate[] = {{"encode", "", "GB/s", "encoded fp32 elements"},
                   {"decode", "", "GB/s", "fp32 elements of decoded messages"},
-                  {"encode", "_latency", "us", "the same for a short vector"},
-                  {"decode", "_latency", "us", "the same for a short vector"}};
+                  {"encode", "_latency", "us", "time of a call that encodes, beyond its bytes"},
+                  {"decode", "_latency", "us", "time of a call that decodes, beyond its bytes"}};
 
 static struct rate_text rate_text(int rate)
 {
@@ -497,28 +497,31 @@ static enum status time_codec(struct bench *bench, int64_t elements, double *enc
   return status;
 }
 
-/* Bytes per second that a longer vector takes beyond the latency. */
-static double codec_bytes(int64_t bytes, double seconds, double latency)
+/* The line through the times of a long and a short vector: *rate in GB/s, *latency in us. */
+static void fit_line(int64_t elements, double seconds, double little_s, double *rate,
+                     double *latency)
 {
-  return (double)bytes / (seconds > 2 * latency ? seconds - latency : seconds);
+  const double bytes = sizeof(float) * (double)elements,
+               little = sizeof(float) * (double)LITTLE_VECTOR;
+  const bool rises = seconds > little_s && elements > LITTLE_VECTOR;
+  const double per_byte = rises ? (seconds - little_s) / (bytes - little) : seconds / bytes;
+  *rate = 1e-9 / per_byte;
+  *latency = 1e6 * fmax(0, little_s - little * per_byte);
 }
 
 static enum status measure_codecs(struct bench *bench)
 {
-  const int64_t elements = bench->bytes / 4 / (int64_t)sizeof(float),
-                bytes = elements * (int64_t)sizeof(float);
-  double seconds[2] = {0}, latency[2] = {0};
+  const int64_t elements = bench->bytes / 4 / (int64_t)sizeof(float);
+  double seconds[2] = {1, 1}, little_s[2] = {1, 1}, *rate = bench->rate;
   enum status status = fill_vector(bench);
   for (int c = 0; c < CODECS && !status; c++) {
     status = codec_make(codec_names[c], NULL, false, &bench->codec);
     if (!status)
       status = time_codec(bench, elements, &seconds[0], &seconds[1]);
     if (!status)
-      status = time_codec(bench, LITTLE_VECTOR, &latency[0], &latency[1]);
-    bench->rate[ENCODE + c] = 1e-9 * codec_bytes(bytes, seconds[0], latency[0]);
-    bench->rate[DECODE + c] = 1e-9 * codec_bytes(bytes, seconds[1], latency[1]);
-    bench->rate[ENCODE_LATENCY + c] = 1e6 * latency[0];
-    bench->rate[DECODE_LATENCY + c] = 1e6 * latency[1];
+      status = time_codec(bench, LITTLE_VECTOR, &little_s[0], &little_s[1]);
+    fit_line(elements, seconds[0], little_s[0], &rate[ENCODE + c], &rate[ENCODE_LATENCY + c]);
+    fit_line(elements, seconds[1], little_s[1], &rate[DECODE + c], &rate[DECODE_LATENCY + c]);
   }
   return status;
 }

@@ -35,9 +35,11 @@ static const char *const modes[] = {"train", "eval", "generate", NULL};
                  .text = "Measured rate of elements that codec " #id                               \
                          " decodes and sums, 0 for memory."),                                      \
       CODEC_RATE("encode_", encode_latency_s, id, "_latency", .unit = "us",                        \
-                 .text = "Measured time in which codec " #id " encodes a short vector."),          \
+                 .text =                                                                           \
+                     "Measured time that codec " #id " adds to each call, with encode_" #id "."),  \
       CODEC_RATE("decode_", decode_latency_s, id, "_latency", .unit = "us",                        \
-                 .text = "Measured time in which codec " #id " decodes a short vector."),
+                 .text =                                                                           \
+                     "Measured time that codec " #id " adds to each call, with decode_" #id "."),
 static const struct option table[] = {
     {"ranks", OPTION_INT, AT(ranks), "1", .least = 1, .most = 1e6,
      .text = "Number of ranks to plan for."},

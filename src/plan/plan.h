@@ -500,8 +500,8 @@ struct plan_rates {
   double host_link_bytes; /* between ranks on hosts (cpu_reduce) */
   double disk_write_bytes, disk_read_bytes;
   /* Bytes of fp32 elements that a codec encodes, and that it decodes and sums, on the device. 0: as
-   * fast as memory_bytes allows to read and write them. The latency is the time of a short
-   * vector. */
+   * fast as memory_bytes allows to read and write them. Each call takes a latency too, if the rate
+   * is known. */
   double encode_bytes[CODECS], decode_bytes[CODECS];
   double encode_latency_s[CODECS], decode_latency_s[CODECS];
   bool clipped;   /* predict one of many steps whose norms are above optim.clip */

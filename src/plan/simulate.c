@@ -90,19 +90,25 @@ static struct coding decoding(const struct pricing *p)
   return (struct coding){p->rates->decode_bytes, p->rates->decode_latency_s};
 }
 
-/* A codec of unknown rate takes as long as reading and writing `bytes` of fp32 elements. */
-static struct cost coded_cost(const struct pricing *p, struct coding by, const struct codec *codec,
-                              double bytes)
+/* `bytes` of fp32 elements in several calls. 0: the rate is not known. */
+static double coded_s(struct coding by, const struct codec_ops *ops, double bytes, double calls)
 {
-  const enum codec_number number = codec_number(codec->ops);
+  const enum codec_number number = codec_number(ops);
+  const double rate = by.rate[number];
+  return rate > 0 ? bytes / rate + calls * by.latency[number] : 0;
+}
+
+/* `calls` of the codec, and value_calls of the codec of its values. A codec of unknown rate takes
+ * as long as reading and writing `bytes` of fp32 elements. */
+static struct cost coded_cost(const struct pricing *p, struct coding by, const struct codec *codec,
+                              double bytes, double calls, double value_calls)
+{
   struct cost cost = traffic_cost(p, 2 * bytes);
-  if (by.rate[number] > 0)
-    cost.seconds = bytes / by.rate[number];
-  cost.seconds += by.latency[number];
-  if (codec->values && !(codec->values->traits & CODEC_IDENTITY)) {
-    const enum codec_number values = codec_number(codec->values);
-    cost.seconds += ratio(codec->set.density * bytes, by.rate[values]) + by.latency[values];
-  }
+  const double seconds = coded_s(by, codec->ops, bytes, calls);
+  if (seconds > 0)
+    cost.seconds = seconds;
+  if (codec->values && !(codec->values->traits & CODEC_IDENTITY))
+    cost.seconds += coded_s(by, codec->values, codec->set.density * bytes, value_calls);
   return cost;
 }
 
@@ -124,8 +130,14 @@ static struct cost encode_traffic(const struct pricing *p)
   return plus(cost, traffic_cost(p, 4 * bytes_of(p, ENCODE_GRADS) + bytes_of(p, ENCODE_MESSAGES)));
 }
 
-/* With feedback the residual is decoded, the sent message is subtracted, and the rest is
- * encoded. */
+/* Calls for the blocks of an exchange. */
+static double blocks_of(const struct pricing *p)
+{
+  return p->instr->attr.blocks > 1 ? p->instr->attr.blocks : 1;
+}
+
+/* With feedback the residual is decoded, the sent messages are subtracted, and the rest is encoded.
+ * One call decodes the messages, except for their values. */
 struct cost cost_encode(const struct pricing *p)
 {
   const struct coding encode = encoding(p), decode = decoding(p);
@@ -133,17 +145,18 @@ struct cost cost_encode(const struct pricing *p)
   const struct codec *codec = &p->instr->attr.codec;
   if (encode.rate[codec_number(codec->ops)] <= 0)
     return encode_traffic(p);
-  const struct cost cost = coded_cost(p, encode, codec, bytes);
+  const struct cost cost = coded_cost(p, encode, codec, bytes, 1, 1);
   if (!has(p, ENCODE_RESIDUAL))
     return cost;
   const struct codec *residual = &p->plan->policy[p->instr->unit].residual;
-  const struct cost before = coded_cost(p, decode, residual, bytes),
-                    lost = coded_cost(p, decode, codec, bytes),
-                    after = coded_cost(p, encode, residual, bytes);
+  const struct cost before = coded_cost(p, decode, residual, bytes, 1, 1),
+                    lost = coded_cost(p, decode, codec, bytes, 1,
+                                      blocks_of(p) * plan_instr_ranks(p->plan, p->instr)),
+                    after = coded_cost(p, encode, residual, bytes, 1, 1);
   return plus(plus(cost, before), plus(lost, after));
 }
 
-/* Elements of all messages. */
+/* Elements of all messages. The executor decodes block by block, and values message by message. */
 struct cost cost_decode_sum(const struct pricing *p)
 {
   const struct codec *codec = &p->instr->attr.codec;
@@ -151,7 +164,9 @@ struct cost cost_decode_sum(const struct pricing *p)
     return cost_operands(p);
   const int64_t n = p->plan->buffer[p->instr->use[DECODE_SUM_SHARD].buffer].elements;
   const double parts = bytes_of(p, DECODE_SUM_MESSAGES) / (double)codec->ops->bytes(codec, n);
-  return coded_cost(p, decoding(p), codec, parts * bytes_of(p, DECODE_SUM_SHARD));
+  const double blocks = blocks_of(p);
+  return coded_cost(p, decoding(p), codec, parts * bytes_of(p, DECODE_SUM_SHARD), blocks,
+                    blocks * parts);
 }
 
 /* Without rates: a difference is read once more. */
@@ -171,7 +186,7 @@ struct cost cost_encode_params(const struct pricing *p)
   const double bytes = bytes_of(p, ENCODE_PARAMS_SHARD);
   if (p->rates->encode_bytes[codec_number(codec->ops)] <= 0)
     return encode_params_traffic(p);
-  const struct cost cost = coded_cost(p, encoding(p), codec, bytes);
+  const struct cost cost = coded_cost(p, encoding(p), codec, bytes, 1, 1);
   if (!has(p, ENCODE_PARAMS_DIFFERENCE))
     return cost;
   return plus(cost, traffic_cost(p, bytes_of(p, ENCODE_PARAMS_COPY) + 3 * bytes));
@@ -184,7 +199,8 @@ struct cost cost_decode_params(const struct pricing *p)
   const struct plan_buffer *whole = &p->plan->buffer[p->instr->use[DECODE_PARAMS_WHOLE].buffer];
   if (p->rates->decode_bytes[codec_number(codec->ops)] <= 0)
     return cost_operands(p);
-  return coded_cost(p, decoding(p), codec, 4 * (double)whole->elements);
+  return coded_cost(p, decoding(p), codec, 4 * (double)whole->elements, 1,
+                    plan_instr_ranks(p->plan, p->instr));
 }
 
 /* A pending gradient is only read. After a clipped step the update uses nothing else. */
@@ -410,10 +426,9 @@ static double sent_part(const struct pricing *p)
 /* All parts but one's own, block by block. */
 struct cost cost_exchange(const struct pricing *p)
 {
-  const double messages = p->instr->attr.blocks > 1 ? p->instr->attr.blocks : 1;
   const double ranks = plan_instr_ranks(p->plan, p->instr),
                bytes = sent_part(p) * (double)plan_instr_bytes(p->plan, p->instr);
-  return collective_cost(p, bytes * (ranks - 1) / ranks, messages * latency_s(p, ranks - 1));
+  return collective_cost(p, bytes * (ranks - 1) / ranks, blocks_of(p) * latency_s(p, ranks - 1));
 }
 
 /* A shard of another type than the window's is cast on the device. A rank that has all of the

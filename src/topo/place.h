@@ -52,7 +52,8 @@ struct topo {
   int ranks, self;
   struct share *share;
   char *description;
-  bool bound, memory_bound; /* by topo_bind() */
+  bool memory_bound;     /* by topo_bind() */
+  hwloc_bitmap_t before; /* CPUs of the thread that called topo_bind(), NULL: not called */
 };
 
 enum status topo_check(int result, const char *call);

@@ -321,8 +321,7 @@ static const struct share *own_share(const struct topo *topo)
 
 static void unbind(const struct topo *topo)
 {
-  if (topo->bound &&
-      hwloc_set_cpubind(topo->machine, own_share(topo)->mask, HWLOC_CPUBIND_PROCESS) != 0)
+  if (topo->before && hwloc_set_cpubind(topo->machine, topo->before, HWLOC_CPUBIND_PROCESS) != 0)
     log_warn("this rank stays bound to a part of its CPUs: %s", strerror(errno));
   if (topo->memory_bound &&
       hwloc_set_membind(topo->machine, hwloc_topology_get_topology_nodeset(topo->machine),
@@ -335,6 +334,7 @@ void topo_destroy(struct topo *topo)
   if (!topo)
     return;
   unbind(topo);
+  hwloc_bitmap_free(topo->before);
   for (int k = 0; k < topo->ranks; k++)
     share_destroy(&topo->share[k]);
   for (int g = 0; g < topo->gpus; g++)
@@ -445,9 +445,16 @@ enum status topo_bind(struct topo *topo)
                       "a process cannot be bound to the cores of a machine that is only described");
   if (!share_binds(topo, share))
     return STATUS_OK;
+  if (!topo->before) {
+    topo->before = hwloc_bitmap_alloc();
+    const enum status status =
+        topo->before ? own_mask(topo->machine, topo->before) : topo_check(-1, "hwloc_bitmap_alloc");
+    if (status)
+      return status;
+  }
   bind_memory(topo);
-  topo->bound = hwloc_set_cpubind(topo->machine, share->controller, HWLOC_CPUBIND_PROCESS) == 0;
-  return topo_check(topo->bound ? 0 : -1, "hwloc_set_cpubind");
+  return topo_check(hwloc_set_cpubind(topo->machine, share->controller, HWLOC_CPUBIND_PROCESS),
+                    "hwloc_set_cpubind");
 }
 
 bool topo_is_bound(const struct topo *topo)

@@ -68,7 +68,8 @@ struct topo_scene {
 enum status topo_create_scene(const struct topo_scene *scene, const struct topo_options *options,
                               struct topo **out);
 
-/* Takes NULL. Undoes topo_bind(): a later job of this process finds all CPUs of the rank. */
+/* Takes NULL. Undoes topo_bind(), in the thread that called it: a later job of this process finds
+ * the CPUs that this one found. */
 void topo_destroy(struct topo *topo);
 
 int topo_threads(const struct topo *topo);      /* math threads of this rank, at least 1 */

@@ -62,6 +62,18 @@ quick="encode_int8=1e9 decode_int8=1e9"
 hundredfold "$(pays $quick encode_int8_latency=100 decode_int8_latency=100)" \
   "$(pays $quick encode_int8_latency=1e4 decode_int8_latency=1e4)"
 
+# The latency counts for each call. Values are decoded message by message, and a rank receives one
+# message from each rank.
+late() {
+  "$SLUICE" plan tiny.yaml list=false ranks="$1" gemm=1e9 memory=1e9 link=1e9 shard.reduce=step \
+    shard.strategy=shard_grad_op compress.grads.codec=topk compress.grads.values=int8 \
+    encode_topk=1e9 decode_topk=1e9 encode_int8=1e9 decode_int8=1e9 decode_int8_latency=1e6 |
+    sed -n 's/^predicted step \([0-9.]*\) s,.*/\1/p'
+}
+few=$(late 2) many=$(late 4)
+awk "BEGIN { exit !($few > 1 && $many > 1.9 * $few && $many < 2.1 * $few) }" ||
+  die "values of 2 messages take $few s, of 4 messages $many s"
+
 # Units that stay gathered save traffic. Oracle: shard_grad_op, which gathers each unit once.
 slow="list=false ranks=2 gemm=1e6 memory=1e3 link=0.01 latency=0"
 # shellcheck disable=SC2086 # a list of words

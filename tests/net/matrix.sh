@@ -18,7 +18,7 @@
 #   DECK        deck (inputs/gpt2-62m.yaml with the keys below, which make steps short)
 #   STRATEGIES  values of shard.strategy (full_shard shard_grad_op no_shard)
 #   CODECS      codecs, CODEC+VALUES too (all of `sluice help keys`, and topk+int8)
-#   STEPS       steps with the clock of each row (2); fast links need more
+#   STEPS       steps with the clock of each row (2). On fast links short steps vary more
 #   WARMUP      steps before them, at least 1 (1)
 #   LIMIT       seconds that a rate may take (300)
 #   MPIRUN      another mpirun of Open MPI
@@ -128,8 +128,10 @@ predict() {
 
 # collect RATE: a line per measured row.
 collect() {
-  awk -v rate="$1" -v plans="$out/$1.plans" \
-    -v link_gbit="$(awk '$1 == "link:" { printf "%.4g", 8 * $2 }' "$out/$1.link")" '
+  local gbit
+  gbit=$(awk '$1 == "link:" { printf "%.4g", 8 * $2 }' "$out/$1.link")
+  test -n "$gbit" || fail "no rate of a link in $out/$1.link"
+  awk -v rate="$1" -v plans="$out/$1.plans" -v link_gbit="$gbit" '
     function get(key) {
       if (!match($0, "\"" key "\":(\"[^\"]*\"|[^,}]*)")) return ""
       return substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3)

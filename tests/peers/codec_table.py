@@ -134,9 +134,9 @@ def quality_short(paths):
         if len({key[1] for key in keys}) > 1 or max(map(len, over)) > 1:
             sys.exit(f"{runs.name}: method {method} has several settings")
         if keys:
-            seeds = sorted((key[2] == "off", len(runs.over_each(key))) for key in keys)
+            seeds = {key[2] == "off": str(len(runs.over_each(key))) for key in keys}
             rows.append([f"`{method}`", keys[0][1], f"{runs.ratio[keys[0]]:.2f}",
-                         ", ".join(str(n) for _, n in seeds)] +
+                         ", ".join(seeds.get(off, "–") for off in (False, True))] +
                         [cell[0] if cell else "–" for cell in over])
     return table(["codec", "settings", "ratio", "seeds", "with feedback, %", "without, %"], rows)
 
@@ -289,6 +289,12 @@ def measured_break_even(m, strategy, codec, feedback):
     return f"above {1 / gain[0][0]:.3g}" if gain[0][1] >= 0 else f"below {1 / gain[-1][0]:.3g}"
 
 
+def below(link_gbit):
+    """A predicted break-even bandwidth. The ends of the search (src/cmd/forecast.c) are no
+    bandwidths."""
+    return "never" if link_gbit < 1e-3 else "always" if link_gbit > 7.9e4 else f"{link_gbit:.3g}"
+
+
 def break_even(m):
     rows = []
     for strategy in m.strategies:
@@ -299,7 +305,7 @@ def break_even(m):
                         if k[0] != NODE and "pays_below_gbit" in m.row[k]]
                 if said:
                     rows.append([strategy, f"`{codec}`", feedback,
-                                 f"{statistics.median(said):.3g}",
+                                 below(statistics.median(said)),
                                  measured_break_even(m, strategy, codec, feedback)])
     return table(["strategy", "codec", "feedback", "predicted, Gbit/s", "measured, Gbit/s"], rows)
 
@@ -358,8 +364,7 @@ MATRIX = [
      "codec. *Shorter* is the time of a step without a codec over that of a step with the codec."),
     ("Break-even bandwidth", "break-even",
      "On slower links the codec makes the step shorter. The measured value lies between two "
-     "links,\nwhere the step is taken as linear in the time per bit. NVLink counts as a link if "
-     "its rate was\nmeasured."),
+     "links,\nwhere the step is taken as linear in the time per bit."),
     ("Predicted steps over measured steps", "predicted",
      "`sluice plan` predicts from rates that were measured on the same link."),
     ("All steps", "steps", "Milliseconds per step, and the bytes of fp32 gradients over those of "

@@ -1,14 +1,15 @@
 #!/bin/sh
 # tests/peers/corpus.sh SLUICE OUT [PACKAGE...]: text for comparisons of training quality.
-# It takes the Python, Go, Rust and C++ files of Debian packages. By default these are
-# libpython3.11-stdlib, libpython3.11-minimal, libpython3.11-testsuite and golang-1.19-src, with 33
-# million tokens. PACKAGEs are more packages. OUT/text.jsonl has one file per document,
-# OUT/tokenizer a BPE tokenizer of 50,257 tokens trained on it, and OUT/data the tokens. It needs
-# Debian 12, network access, and python3. Not part of make check: it fetches 23 MB.
+# It takes the files *.py, *.go, *.rs and *.hpp of four Debian packages, and of each PACKAGE. The
+# four are libpython3.11-stdlib, libpython3.11-minimal, libpython3.11-testsuite and
+# golang-1.19-src, with 33 million tokens. OUT/text.jsonl has one file per document, OUT/tokenizer a
+# BPE tokenizer of 50,257 tokens trained on it, and OUT/data the tokens. It needs Debian 12, network
+# access, and python3. Not part of make check: it fetches 23 MB without a PACKAGE.
 set -eu
 test $# -ge 2 || { echo "usage: tests/peers/corpus.sh SLUICE OUT [PACKAGE...]" >&2; exit 2; }
 sluice=$1 out=$2
 shift 2
+rm -rf "$out/packages"
 mkdir -p "$out/packages"
 (
   cd "$out/packages"

@@ -37,7 +37,8 @@ static struct {
   int calls, mode;
   unsigned long nodes;
 } policy;
-static int bound; /* calls of sched_setaffinity() */
+static int bound;      /* calls of sched_setaffinity() */
+static cpu_set_t cpus; /* of the last one */
 static struct {
   const int *node; /* of each page asked for, in turn, or an error of it; NULL: ask the kernel */
   int n, error;    /* error: of the call */
@@ -99,8 +100,8 @@ long syscall(long number, ...)
 int sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
 {
   (void)pid;
-  (void)size;
-  (void)set;
+  memset(&cpus, 0, sizeof cpus);
+  memcpy(&cpus, set, size < sizeof cpus ? size : sizeof cpus);
   bound++;
   return 0;
 }
@@ -138,6 +139,9 @@ static void start(const char *machine, int first, int last, const char *bus, boo
   assert_int_equal(policy.calls, calls + undone);
   assert_true(!undone || policy.mode == DEFAULT);
   assert_true(binds > 0 ? bound > binds : bound == 0);
+  cpu_set_t mine;
+  assert_int_equal(sched_getaffinity(0, sizeof mine, &mine), 0); /* nothing has changed it */
+  assert_true(binds == 0 || CPU_EQUAL(&cpus, &mine));
   policy.calls = calls, policy.mode = mode, policy.nodes = nodes;
 }
 
