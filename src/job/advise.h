@@ -74,7 +74,7 @@ enum status advise_fit(const struct advise_case *job, advise_tell *tell, void *t
  * bytes. Local. */
 void advise_append_name(const struct advice *advice, char *text, size_t size);
 
-/* What more ranks need besides: "", or " with KEYS and a much shorter data.sequence". Adds to
+/* Further needs of more ranks: "", or " with KEYS and a much shorter data.sequence". Adds to
  * `text` of `size` bytes. Local. */
 void advise_append_hopes(const struct advise_hopes *hopes, const char *keys, char *text,
                          size_t size);

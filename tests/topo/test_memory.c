@@ -39,6 +39,7 @@ static struct {
 } policy;
 static int bound;      /* calls of sched_setaffinity() */
 static cpu_set_t cpus; /* of the last one */
+static cpu_set_t mask; /* what sched_getaffinity() answers; empty: ask the kernel */
 static struct {
   const int *node; /* of each page asked for, in turn, or an error of it; NULL: ask the kernel */
   int n, error;    /* error: of the call */
@@ -106,6 +107,15 @@ int sched_setaffinity(pid_t pid, size_t size, const cpu_set_t *set)
   return 0;
 }
 
+int sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
+{
+  if (CPU_COUNT(&mask) == 0)
+    return syscall(SYS_sched_getaffinity, pid, size, set) < 0 ? -1 : 0;
+  memset(set, 0, size);
+  memcpy(set, &mask, size < sizeof mask ? size : sizeof mask);
+  return 0;
+}
+
 /* A rank with the CPUs first to last of a machine and the GPU on `bus` (NULL: none). */
 static struct topo *create(const char *machine, int first, int last, const char *bus, bool bind)
 {
@@ -118,6 +128,9 @@ static struct topo *create(const char *machine, int first, int last, const char 
   setenv("HWLOC_XMLFILE", path, 1);
   setenv("HWLOC_THISSYSTEM", "1", 1);
   mem_free(path);
+  CPU_ZERO(&mask);
+  for (int cpu = first; cpu <= last; cpu++)
+    CPU_SET((size_t)cpu, &mask);
   assert_int_equal(topo_record(bus != NULL, &bus, &record), STATUS_OK);
   memset(record.mask, 0, sizeof record.mask);
   for (int cpu = first; cpu <= last; cpu++)
@@ -139,9 +152,7 @@ static void start(const char *machine, int first, int last, const char *bus, boo
   assert_int_equal(policy.calls, calls + undone);
   assert_true(!undone || policy.mode == DEFAULT);
   assert_true(binds > 0 ? bound > binds : bound == 0);
-  cpu_set_t mine;
-  assert_int_equal(sched_getaffinity(0, sizeof mine, &mine), 0); /* nothing has changed it */
-  assert_true(binds == 0 || CPU_EQUAL(&cpus, &mine));
+  assert_true(binds == 0 || CPU_EQUAL(&cpus, &mask));
   policy.calls = calls, policy.mode = mode, policy.nodes = nodes;
 }
 
@@ -277,6 +288,7 @@ static void the_kernel_reports_pages(void **state)
   struct topo_pages found = {0};
   struct topo *topo = NULL;
   unsetenv("HWLOC_XMLFILE");
+  CPU_ZERO(&mask);
   assert_int_equal(topo_create_scene(&(struct topo_scene){.ranks = 1},
                                      &(struct topo_options){.bind = true, .threads = 1}, &topo),
                    STATUS_OK);
