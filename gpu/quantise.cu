@@ -150,7 +150,7 @@ __device__ __forceinline__ quant_stats stats_of(const elements<R, EACH> &x, int 
  * vector has it. */
 template <quantiser R, int EACH, int ROWS>
 __device__ __forceinline__ void settle_rows(const task &t, int64_t first, elements<R, EACH> &x,
-                                            quant_scale (&scale)[EACH / ROWS], float *scales)
+                                            quant_scale (&scale)[EACH / ROWS], uint16_t *scales)
 {
   constexpr int chunk = quant_chunk_of(R);
   static_assert(quant_needs_of(R) == 0 && quant_scales_of(R) == 1, "rules of frames");
@@ -170,7 +170,7 @@ __device__ __forceinline__ void settle_rows(const task &t, int64_t first, elemen
     mine = lane_of() == b ? scale[b].at[0] : mine;
   }
   if (lane_of() < EACH / ROWS && first + lane_of() < t.blocks)
-    scales[first + lane_of()] = mine;
+    scales[first + lane_of()] = quant_half(mine);
 }
 
 /* Codes of a chunk, in a word. */
@@ -194,9 +194,8 @@ __device__ __forceinline__ uint32_t encode_chunk(const float (&x)[quant_chunk_of
 /* Zeros between the scales and the codes of a message. */
 __device__ __forceinline__ void fill_gap(const task &t, char *message)
 {
-  const int64_t i = quant_scale_count(&t.op, t.n) + lane_of();
-  if (i < t.codes / 4)
-    ((float *)message)[i] = 0;
+  for (int64_t i = quant_scale_count(&t.op, t.n) + lane_of(); i < t.codes / 2; i += QUANT_LANES)
+    ((uint16_t *)message)[i] = 0;
 }
 
 /* A frame of one block. */
@@ -225,7 +224,7 @@ __global__ void __launch_bounds__(THREADS)
     mine.clear();
   char *message = messages + part * t.stride;
   if (lane_of() < scales && (!global || block == 0))
-    ((float *)message)[lane_of() * t.blocks + block] = scale.at[lane_of() ? 1 : 0];
+    ((uint16_t *)message)[lane_of() * t.blocks + block] = quant_half(scale.at[lane_of() ? 1 : 0]);
   if (block == t.blocks - 1)
     fill_gap(t, message);
   uint32_t *to = (uint32_t *)(message + t.codes) + block * ((int)t.op.block / chunk) + lane_of();
@@ -255,7 +254,7 @@ __global__ void __launch_bounds__(THREADS)
   mine.keep();
   char *message = messages + part * t.stride;
   quant_scale scale[each / ROWS];
-  settle_rows<R, each, ROWS>(t, frame * (each / ROWS), mine, scale, (float *)message);
+  settle_rows<R, each, ROWS>(t, frame * (each / ROWS), mine, scale, (uint16_t *)message);
   if (frame == t.frames - 1)
     fill_gap(t, message);
   uint32_t *to = (uint32_t *)(message + t.codes) + frame * (each / chunk * QUANT_LANES) + lane_of();
@@ -290,8 +289,8 @@ template <quantiser R, int PARTS> struct received {
   {
     const bool global = quant_needs_of(R) & QUANT_GLOBAL;
     const int64_t mine = frames ? min(block + lane_of(), t.blocks - 1) : block;
-    const float *at = (const float *)(messages + part * t.stride) + (global ? 0 : mine);
-    return {{at[0], at[scales > 1 ? t.blocks : 0]}, 0};
+    const uint16_t *at = (const uint16_t *)(messages + part * t.stride) + (global ? 0 : mine);
+    return {{quant_from_half(at[0]), quant_from_half(at[scales > 1 ? t.blocks : 0])}, 0};
   }
   /* The scale of element k of a lane, from what the lanes have. */
   __device__ __forceinline__ quant_scale scale_at(quant_scale own, int k) const
@@ -383,7 +382,7 @@ __global__ void __launch_bounds__(THREADS)
   const int64_t vector = first_vector + blockIdx.y, frame = frame_of();
   if (frame >= t.frames)
     return;
-  const int shift = __ffs((int)t.op.block / QUANT_LANES) - 1;
+  const int shift = quant_log2(t.op.block / QUANT_LANES);
   const int64_t block = quant_has_frames(R) ? frame * (t.frame / QUANT_LANES >> shift) : frame;
   received<R, PARTS> from = {t, messages + vector * t.stride, frame, block, shift, {}};
   from.read_scales();

@@ -69,10 +69,10 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
                 (id##_needs & QUANT_RANDOM ? CODEC_UNBIASED : 0) |                                 \
                 (id##_needs & QUANT_GLOBAL ? CODEC_NEEDS_MAX : 0),                                 \
       .rule = QUANT_##id,                                                                          \
-      .usual = {.block = id##_needs & QUANT_GLOBAL ? 0 : QUANT_USUAL_BLOCK(id##_codes),            \
+      .usual = {.block = id##_needs & QUANT_GLOBAL ? 0 : id##_block,                               \
                 .levels = id##_needs & QUANT_LEVELS ? 127 : 0},                                    \
-      .least = {.block = QUANT_LEAST_BLOCK(id##_codes), .levels = 1},                              \
-      .most = {.block = QUANT_LARGEST_BLOCK(id##_codes), .levels = 127},                           \
+      .least = {.block = QUANT_LEAST_BLOCK(id##_codes, id##_needs), .levels = 1},                  \
+      .most = {.block = QUANT_LARGEST_BLOCK(id##_codes, id##_needs), .levels = 127},               \
       .bytes = bytes,                                                                              \
       .encode = encode,                                                                            \
       .decode_sum = decode_sum,                                                                    \

@@ -63,35 +63,43 @@ static float sum_of_sign(const float *x, int64_t n, bool negative, int *count)
   return lane_sum(term, n);
 }
 
-static struct scales by_steps(const float *x, int64_t n, float most)
+/* x with a significand of 8 bits, by a rounding function of the C library. */
+static float rounded(float x, float (*round)(float))
 {
-  const float step = most_of(x, n) / most;
+  int exponent;
+  const float significand = frexpf(x, &exponent);
+  return ldexpf(round(ldexpf(significand, 8)), exponent - 8);
+}
+
+static struct scales by_steps(float size, float most)
+{
+  const float step = rounded(size / most, ceilf);
   return (struct scales){{step < FLT_MIN ? 0 : step}};
 }
 
 static struct scales int8_ref(const float *x, int64_t n)
 {
-  return by_steps(x, n, 127);
+  return by_steps(most_of(x, n), 127);
 }
 static struct scales int4_ref(const float *x, int64_t n)
 {
-  return by_steps(x, n, 7);
+  return by_steps(most_of(x, n), 7);
 }
 static struct scales levels9_ref(const float *x, int64_t n)
 {
-  return by_steps(x, n, 4);
+  return by_steps(most_of(x, n), 4);
 }
 static struct scales levels7_ref(const float *x, int64_t n)
 {
-  return by_steps(x, n, 3);
+  return by_steps(most_of(x, n), 3);
 }
 static struct scales e4m3_ref(const float *x, int64_t n)
 {
-  return by_steps(x, n, 448);
+  return by_steps(most_of(x, n), 448);
 }
 static struct scales e5m2_ref(const float *x, int64_t n)
 {
-  return by_steps(x, n, 57344);
+  return by_steps(most_of(x, n), 57344);
 }
 
 static struct scales qsgd_ref(const float *x, int64_t n)
@@ -99,8 +107,7 @@ static struct scales qsgd_ref(const float *x, int64_t n)
   static float term[QUANT_MOST_BLOCK];
   for (int64_t i = 0; i < n; i++)
     term[i] = x[i] * x[i];
-  const float step = sqrtf(lane_sum(term, n)) / 127;
-  return (struct scales){{step < FLT_MIN ? 0 : step}};
+  return by_steps(sqrtf(lane_sum(term, n)), 127);
 }
 
 static struct scales natural_ref(const float *x, int64_t n)
@@ -113,8 +120,8 @@ static struct scales onebit_ref(const float *x, int64_t n)
 {
   int others, negatives;
   const float sum = sum_of_sign(x, n, false, &others), less = sum_of_sign(x, n, true, &negatives);
-  return (struct scales){
-      {others ? sum / (float)others : 0, negatives ? less / (float)negatives : 0}};
+  return (struct scales){{others ? rounded(sum / (float)others, rintf) : 0,
+                          negatives ? rounded(less / (float)negatives, rintf) : 0}};
 }
 
 static struct scales signsgd_ref(const float *x, int64_t n)
@@ -122,7 +129,7 @@ static struct scales signsgd_ref(const float *x, int64_t n)
   static float term[QUANT_MOST_BLOCK];
   for (int64_t i = 0; i < n; i++)
     term[i] = fabsf(x[i]);
-  return (struct scales){{lane_sum(term, n) / (float)n}};
+  return (struct scales){{rounded(lane_sum(term, n) / (float)n, rintf)}};
 }
 
 /* x in steps. */
@@ -224,9 +231,9 @@ static const struct rule {
   double (*bound)(float x, const struct scales *s);
 } rules[] = {
     {"int8", 4, 1, 256, 0, int8_ref, integer_number, half_step},
-    {"int4", 8, 1, 256, 0, int4_ref, integer_number, half_step},
-    {"levels9", 10, 1, 64, 0, levels9_ref, integer_number, half_step},
-    {"levels7", 11, 1, 64, 0, levels7_ref, integer_number, half_step},
+    {"int4", 8, 1, 128, 0, int4_ref, integer_number, half_step},
+    {"levels9", 10, 1, 32, 0, levels9_ref, integer_number, half_step},
+    {"levels7", 11, 1, 32, 0, levels7_ref, integer_number, half_step},
     {"e4m3", 4, 1, 256, 0, e4m3_ref, e4m3_number, e4m3_bound},
     {"e5m2", 4, 1, 256, 0, e5m2_ref, e5m2_number, e5m2_bound},
     {"qsgd", 4, 1, 256, CODEC_UNBIASED, qsgd_ref, qsgd_number, whole_step},
@@ -296,7 +303,7 @@ static int64_t blocks_of(const struct codec *codec, int64_t n)
 
 static bool has_frames(const struct rule *rule)
 {
-  return strncmp(rule->name, "levels", 6) == 0;
+  return strncmp(rule->name, "levels", 6) == 0 || strcmp(rule->name, "int4") == 0;
 }
 
 /* The fewest blocks that have whole words of each lane. */
@@ -310,7 +317,7 @@ static int64_t frame_of(const struct codec *codec, const struct rule *rule)
 
 static int64_t codes_begin(const struct codec *codec, const struct rule *rule, int64_t n)
 {
-  return (blocks_of(codec, n) * rule->scales * 4 + 127) / 128 * 128;
+  return (blocks_of(codec, n) * rule->scales * 2 + 127) / 128 * 128;
 }
 
 static struct scales scales_at(const struct codec *codec, const struct rule *rule, int64_t n,
@@ -318,7 +325,7 @@ static struct scales scales_at(const struct codec *codec, const struct rule *rul
 {
   struct scales s = {{0}};
   for (int k = 0; k < rule->scales; k++)
-    memcpy(&s.at[k], message + (k * blocks_of(codec, n) + block) * 4, 4);
+    memcpy((char *)&s.at[k] + 2, message + (k * blocks_of(codec, n) + block) * 2, 2);
   return s;
 }
 
@@ -369,7 +376,7 @@ static void check_messages(const struct rule *rule, int64_t block, int64_t n, st
                     m = left < codec.set.block ? left : codec.set.block;
       check_block(rule, &codec, n, m, message, part, b, x + part * n + at, out + at);
     }
-    for (int64_t i = blocks * rule->scales * 4; i < codes; i++)
+    for (int64_t i = blocks * rule->scales * 2; i < codes; i++)
       assert_int_equal(message[i], 0);
     release(out, n * 4);
   }
@@ -384,10 +391,10 @@ static void messages_are_those_of_the_reference(void **state)
     for (int l = 0; l < LENGTHS; l++)
       for (int t = 0; t < 2; t++) {
         check_messages(&rules[r], rules[r].block, lengths[l], lanes[t]);
-        const bool levels = has_frames(&rules[r]);
-        const int64_t least = levels ? LANES_OF_BLOCK : rules[r].each * LANES_OF_BLOCK,
-                      most = levels ? 256 : QUANT_MOST_BLOCK;
-        for (int64_t block = least; block <= most; block *= levels ? 2 : most / least)
+        const bool frames = has_frames(&rules[r]);
+        const int64_t least = frames ? LANES_OF_BLOCK : rules[r].each * LANES_OF_BLOCK,
+                      most = frames ? 256 : QUANT_MOST_BLOCK;
+        for (int64_t block = least; block <= most; block *= frames ? 2 : most / least)
           check_messages(&rules[r], block, lengths[l], lanes[t]);
       }
 }
@@ -397,11 +404,11 @@ static void codes_lie_in_words_of_lanes(void **state)
 {
   (void)state;
   enum { N = 1024, LANE = 5 };
-  const struct codec codec = codec_of("int4", N);
+  const struct codec codec = codec_of("int4", 256);
   const struct codec_pass pass = pass_of(lanes[0], N, 1);
   float x[N];
   for (int i = 0; i < N; i++)
-    x[i] = (float)(i / 32 % 15 - 7);
+    x[i] = i % 32 == 0 ? 7 : (float)(i / 32 % 15 - 7); /* all scales are 1 */
   char *message = encoded(&codec, &pass, x);
   for (int w = 0; w < 3; w++) {
     uint32_t word, want = 0;
@@ -479,7 +486,8 @@ static void check_rotation(const struct rule *rule, float most_code)
           assert_true(fabs(row[k]) <= 0.5001 * step);
       }
     }
-    assert_true(fabs(step - most / most_code) <= 1e-6 * step);
+    assert_true(step >= (1 - 1e-6) * most / most_code);
+    assert_true(step <= (1 + 0x1p-7) * most / most_code); /* rounded up to bf16 */
   }
   release(out, N * 4);
   release(message, codec.ops->bytes(&codec, N));
@@ -609,12 +617,15 @@ static void non_finite_elements_show_in_their_block(void **state)
   for (int r = 0; r < RULES; r++)
     for (int v = 0; v < 4; v++) {
       const struct codec codec = codec_of(rules[r].name, 0);
-      float *out = middle_block(&codec, 0.5f, bad[v]);
+      const float half = 0.5f;
+      const struct scales s =
+          has_frames(&rules[r]) ? rules[r].scale(&half, 1) : (struct scales){{0}};
+      float *out = middle_block(&codec, half, bad[v]);
       for (int64_t i = 0; i < 3 * codec.set.block; i++) {
         assert_true(!isnan(out[i]) == (i / codec.set.block != 1));
-        /* One frame has all three blocks. The largest magnitude is a code. */
+        /* One frame may have all three blocks. */
         if (has_frames(&rules[r]) && i / codec.set.block != 1)
-          assert_true(fabsf(out[i] - 0.5f) < 1e-6f);
+          assert_true(out[i] == rintf(0.5f / s.at[0]) * s.at[0]);
       }
       release(out, 3 * codec.set.block * 4);
     }
@@ -637,7 +648,8 @@ static void tiny_numbers_are_finite_and_zeros_are_zeros(void **state)
     }
 }
 
-/* Powers of two below the largest float, because natural may double. */
+/* Powers of two below the largest float, because natural may double. The largest floats are those
+ * whose scale is not finite, because it is rounded up. */
 static void large_numbers_are_finite(void **state)
 {
   (void)state;
@@ -652,8 +664,11 @@ static void large_numbers_are_finite(void **state)
   const char *const steps[] = {"int8", "int4", "levels9", "levels7", "e4m3", "e5m2"};
   for (int r = 0; r < 6; r++) {
     const struct codec codec = codec_of(steps[r], 0);
-    float *out = middle_block(&codec, 0, FLT_MAX);
+    float *out = middle_block(&codec, 0, 0x1.fcp127f);
     assert_true(isfinite(out[codec.set.block + 17]));
+    release(out, 3 * codec.set.block * 4);
+    out = middle_block(&codec, 0, FLT_MAX);
+    assert_true(isnan(out[codec.set.block + 17]));
     release(out, 3 * codec.set.block * 4);
   }
 }
@@ -772,12 +787,14 @@ static void all_instruction_sets_give_the_same_bits(void **state)
   for (int r = 0; r < QUANT_COUNT; r++) {
     const int block = quant_has_frames((enum quantiser)r) ? 256 : LARGE;
     const struct quantise op = {(enum quantiser)r, block, 127, SEED, &largest};
+    const int64_t frame = quant_frame(&op), m = frame < M ? frame : M;
     uint32_t words[2][LARGE / 4] = {{0}};
-    float scale[2][LARGE / 256] = {{0}}, out[2][M] = {{0}};
+    uint16_t scale[2][LARGE / 256] = {{0}};
+    float out[2][M] = {{0}};
     for (int v = 0; kernels_variant(v); v++) {
       const struct kernels *k = kernels_variant(v);
-      k->quantise(&op, 3, M, x, 1, scale[v > 0], words[v > 0]);
-      k->dequantise(&op, 1, 0, 1, scale[v > 0], words[v > 0], QUANT_SET, M, out[v > 0]);
+      k->quantise(&op, 3, m, x, 1, scale[v > 0], words[v > 0]);
+      k->dequantise(&op, 1, 0, 1, scale[v > 0], words[v > 0], QUANT_SET, m, out[v > 0]);
       if (v == 0)
         continue;
       assert_memory_equal(scale[1], scale[0], sizeof scale[0]);
@@ -801,7 +818,9 @@ static void settings_have_bounds(void **state)
   (void)state;
   typedef struct codec_settings set;
   refused("int8", (set){.block = 64}, "block of codec int8 is 64: use 128 to 4096");
-  refused("int4", (set){.block = 128}, "block of codec int4 is 128: use 256 to 4096");
+  refused("int4", (set){.block = 16}, "block of codec int4 is 16: use 32 to 256");
+  refused("hadamard_int4", (set){.block = 128},
+          "block of codec hadamard_int4 is 128: use 256 to 4096");
   refused("levels9", (set){.block = 160}, "block of codec levels9 is 160: use a power of two");
   refused("levels9", (set){.block = 512}, "block of codec levels9 is 512: use 32 to 256");
   refused("onebit", (set){.block = 512}, "block of codec onebit is 512: use 1024 to 4096");
@@ -842,7 +861,7 @@ static void levels_are_of_the_norm(void **state)
   float x[N] = {[17] = -3, [40] = 4}; /* the norm is 5 */
   char *message = encoded(&codec, &pass, x);
   float *out = decoded(&codec, lanes[0], N, message);
-  const float step = 5.0f / 3;
+  const float step = rounded(5.0f / 3, ceilf);
   assert_true(out[17] == -step || out[17] == -2 * step);
   assert_true(out[40] == 2 * step || out[40] == 3 * step);
   release(out, N * 4);
@@ -860,9 +879,10 @@ static void a_quantiser_is_what_its_row_says(void **state)
     assert_int_equal(codec.ops->traits, rules[r].traits);
     assert_int_equal(codec.set.block, rules[r].block);
     assert_int_equal(codec_work(&codec, 1000, 2), 0);
-    const int64_t blocks = 110 * (INT64_C(1) << 20), n = blocks * rules[r].block; /* whole frames */
+    const int64_t blocks = 220 * (INT64_C(1) << 20), n = blocks * rules[r].block; /* whole frames */
     assert_true(n > INT64_C(1) << 32);
-    assert_true(codec.ops->bytes(&codec, n) == (blocks * rules[r].scales + n / rules[r].each) * 4);
+    assert_true(codec.ops->bytes(&codec, n) ==
+                blocks * rules[r].scales * 2 + n / rules[r].each * 4);
   }
 }
 

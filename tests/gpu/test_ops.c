@@ -1889,8 +1889,8 @@ static void test_codecs(void **state)
       }
 }
 
-/* A block with an infinity is sent as zeros, its neighbours are not. Each block size of levels has
- * a kernel of its own. */
+/* A block with an infinity is sent as zeros, its neighbours are not. Each block size of rules whose
+ * frames may have several blocks has a kernel of its own. */
 static void test_blocks(void **state)
 {
   (void)state;
@@ -1918,6 +1918,7 @@ static void test_blocks(void **state)
     for (int64_t n = 1; n < 10000; n = 3 * n + 5) {
       codec_as_the_host("levels7", block, 2, n);
       codec_as_the_host("levels9", block, 3, n);
+      codec_as_the_host("int4", block, 5, n);
     }
 }
 

@@ -4,7 +4,7 @@
 #ifndef SLUICE_COMPRESS_RULE_E4M3_H
 #define SLUICE_COMPRESS_RULE_E4M3_H
 
-enum { e4m3_codes = 256, e4m3_scales = 1, e4m3_needs = 0 };
+enum { e4m3_codes = 256, e4m3_scales = 1, e4m3_needs = 0, e4m3_block = 256 };
 
 QUANT_FN struct quant_scale e4m3_scale(struct quant_stats s, const struct quantise *op)
 {

@@ -4,7 +4,7 @@
 #ifndef SLUICE_COMPRESS_RULE_E5M2_H
 #define SLUICE_COMPRESS_RULE_E5M2_H
 
-enum { e5m2_codes = 256, e5m2_scales = 1, e5m2_needs = 0 };
+enum { e5m2_codes = 256, e5m2_scales = 1, e5m2_needs = 0, e5m2_block = 256 };
 
 QUANT_FN struct quant_scale e5m2_scale(struct quant_stats s, const struct quantise *op)
 {

@@ -3,7 +3,12 @@
 #ifndef SLUICE_COMPRESS_RULE_HADAMARD_INT4_H
 #define SLUICE_COMPRESS_RULE_HADAMARD_INT4_H
 
-enum { hadamard_int4_codes = 16, hadamard_int4_scales = 1, hadamard_int4_needs = QUANT_ROTATE };
+enum {
+  hadamard_int4_codes = 16,
+  hadamard_int4_scales = 1,
+  hadamard_int4_needs = QUANT_ROTATE,
+  hadamard_int4_block = 256
+};
 
 QUANT_FN struct quant_scale hadamard_int4_scale(struct quant_stats s, const struct quantise *op)
 {

@@ -2,7 +2,7 @@
 #ifndef SLUICE_COMPRESS_RULE_INT8_H
 #define SLUICE_COMPRESS_RULE_INT8_H
 
-enum { int8_codes = 256, int8_scales = 1, int8_needs = 0 };
+enum { int8_codes = 256, int8_scales = 1, int8_needs = 0, int8_block = 256 };
 
 QUANT_FN struct quant_scale int8_scale(struct quant_stats s, const struct quantise *op)
 {

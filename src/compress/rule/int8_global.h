@@ -4,7 +4,12 @@
 #ifndef SLUICE_COMPRESS_RULE_INT8_GLOBAL_H
 #define SLUICE_COMPRESS_RULE_INT8_GLOBAL_H
 
-enum { int8_global_codes = 256, int8_global_scales = 1, int8_global_needs = QUANT_GLOBAL };
+enum {
+  int8_global_codes = 256,
+  int8_global_scales = 1,
+  int8_global_needs = QUANT_GLOBAL,
+  int8_global_block = 256
+};
 
 QUANT_FN struct quant_scale int8_global_scale(struct quant_stats s, const struct quantise *op)
 {

@@ -3,7 +3,7 @@
 #ifndef SLUICE_COMPRESS_RULE_LEVELS7_H
 #define SLUICE_COMPRESS_RULE_LEVELS7_H
 
-enum { levels7_codes = 7, levels7_scales = 1, levels7_needs = 0 };
+enum { levels7_codes = 7, levels7_scales = 1, levels7_needs = 0, levels7_block = 32 };
 
 QUANT_FN struct quant_scale levels7_scale(struct quant_stats s, const struct quantise *op)
 {

@@ -3,7 +3,7 @@
 #ifndef SLUICE_COMPRESS_RULE_LEVELS9_H
 #define SLUICE_COMPRESS_RULE_LEVELS9_H
 
-enum { levels9_codes = 9, levels9_scales = 1, levels9_needs = 0 };
+enum { levels9_codes = 9, levels9_scales = 1, levels9_needs = 0, levels9_block = 32 };
 
 QUANT_FN struct quant_scale levels9_scale(struct quant_stats s, const struct quantise *op)
 {

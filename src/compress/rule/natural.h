@@ -5,7 +5,7 @@
 #ifndef SLUICE_COMPRESS_RULE_NATURAL_H
 #define SLUICE_COMPRESS_RULE_NATURAL_H
 
-enum { natural_codes = 256, natural_scales = 1, natural_needs = QUANT_RANDOM };
+enum { natural_codes = 256, natural_scales = 1, natural_needs = QUANT_RANDOM, natural_block = 256 };
 
 QUANT_FN struct quant_scale natural_scale(struct quant_stats s, const struct quantise *op)
 {

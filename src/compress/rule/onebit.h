@@ -4,14 +4,16 @@
 #ifndef SLUICE_COMPRESS_RULE_ONEBIT_H
 #define SLUICE_COMPRESS_RULE_ONEBIT_H
 
-enum { onebit_codes = 2, onebit_scales = 2, onebit_needs = QUANT_SIGNS };
+enum { onebit_codes = 2, onebit_scales = 2, onebit_needs = QUANT_SIGNS, onebit_block = 1024 };
 
 QUANT_FN struct quant_scale onebit_scale(struct quant_stats s, const struct quantise *op)
 {
   (void)op;
   const float others = s.n - s.negatives;
   const struct quant_scale scale = {
-      {others > 0 ? s.positive / others : 0, s.negatives > 0 ? s.negative / s.negatives : 0}, 0};
+      {quant_nearest_half(others > 0 ? s.positive / others : 0),
+       quant_nearest_half(s.negatives > 0 ? s.negative / s.negatives : 0)},
+      0};
   return scale;
 }
 

@@ -7,7 +7,8 @@
 enum {
   qsgd_codes = 256,
   qsgd_scales = 1,
-  qsgd_needs = QUANT_SQUARES | QUANT_RANDOM | QUANT_LEVELS
+  qsgd_needs = QUANT_SQUARES | QUANT_RANDOM | QUANT_LEVELS,
+  qsgd_block = 256
 };
 
 QUANT_FN struct quant_scale qsgd_scale(struct quant_stats s, const struct quantise *op)

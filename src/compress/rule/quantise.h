@@ -3,24 +3,27 @@
  * library.
  *
  * A vector is cut into blocks. A block has one or two scales, and a code per element. A message
- * holds the scales of all blocks: the first scale of each block, then the second of each. Zeros
- * follow, up to a multiple of 128 bytes, then the codes.
+ * holds the scales of all blocks in bf16: the first scale of each block, then the second of each.
+ * Zeros follow, up to a multiple of 128 bytes, then the codes.
  *
  * Codes are packed frame by frame. Zeros fill the last frame. Lane l of 32 owns elements l,
  * l + 32, ... of a frame. A word of 32 bits holds a chunk of a lane's codes: they are the digits of
  * a number, the first one is the lowest. If a code is one of a power of two, a digit has whole
  * bits. A chunk has as many codes as fit. Word w of lane l is word 32 w + l of the frame. A frame
- * is the fewest blocks that have whole words. It is one block if a code is one of a power of two.
+ * is the fewest blocks that have whole words. Rules with needs, and those of 8 bits, have blocks of
+ * whole words only.
  *
  * NAME.h is the rule of codec NAME. It defines
  *   NAME_codes  number of codes: 2 to 256. A code is less
  *   NAME_scales floats per block: 1 or 2
  *   NAME_needs  QUANT_ flags
- *   NAME_scale(s, op)              scales of a block from its statistics: no scale is negative
+ *   NAME_block  usual elements of a block, a power of two
+ *   NAME_scale(s, op)              scales of a block from its statistics: numbers of bf16, none is
+ *                                  negative
  *   NAME_code(x, scale, op, bits)  code of an element; bits: 16 random bits, if the rule needs them
  *   NAME_value(code, scale)        number that a code stands for, NaN if the scales are NaN
- * With QUANT_GLOBAL a message has the scales of one block, which are those of all blocks. If
- * the number of codes is not a power of two, a rule has one scale and no needs.
+ * With QUANT_GLOBAL a message has the scales of one block, which are those of all blocks. A rule
+ * whose number of codes is not a power of two has one scale and no needs.
  * A block with an element or a scale that is not finite is sent as zeros with scales of NaN. All
  * elements of a block that have scales of 0 are 0.
  *
@@ -120,13 +123,37 @@ QUANT_FN float quant_magnitude(float x)
   return quant_float(quant_bits(x) & 0x7fffffff);
 }
 
-/* The largest magnitude is `most` steps. A subnormal step is 0. A step that was rounded up must not
- * make an infinity of the largest float. */
+/* A scale that is not negative, as a message holds it. */
+QUANT_FN uint16_t quant_half(float scale)
+{
+  return (uint16_t)(quant_bits(scale) >> 16);
+}
+
+QUANT_FN float quant_from_half(uint16_t half)
+{
+  return quant_float((uint32_t)half << 16);
+}
+
+/* The nearest number of bf16 to x >= 0, ties to even, and the least one that is not less. x is not
+ * NaN. */
+QUANT_FN float quant_nearest_half(float x)
+{
+  const uint32_t bits = quant_bits(x);
+  return quant_float((bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000);
+}
+
+QUANT_FN float quant_upper_half(float x)
+{
+  return quant_float((quant_bits(x) + 0xffff) & 0xffff0000);
+}
+
+/* The largest magnitude is at most `most` steps. A subnormal step is 0. A step is infinite if
+ * `most` of them are. */
 QUANT_FN struct quant_scale quant_steps(float max, float most)
 {
-  float step = max / most;
-  if (max <= FLT_MAX && step * most > FLT_MAX)
-    step = quant_float(quant_bits(step) - 1);
+  float step = quant_upper_half(max / most);
+  if (step * most > FLT_MAX)
+    step = INFINITY;
   struct quant_scale scale = {{0, 0}, 0};
   if (step >= FLT_MIN) {
     scale.at[0] = step;
@@ -197,6 +224,7 @@ QUANT_FN float quant_from_minifloat(uint32_t code, int mantissa, uint32_t down)
 #define QUANT_CODES(name, kind, title, source) rule == QUANT_##name ? name##_codes:
 #define QUANT_SCALES(name, kind, title, source) rule == QUANT_##name ? name##_scales:
 #define QUANT_NEEDS(name, kind, title, source) rule == QUANT_##name ? name##_needs:
+#define QUANT_BLOCK(name, kind, title, source) rule == QUANT_##name ? name##_block:
 QUANT_CONST uint32_t quant_codes_of(enum quantiser rule)
 {
   return CODEC_QUANTISERS(QUANT_CODES) 256;
@@ -213,16 +241,14 @@ QUANT_CONST int quant_needs_of(enum quantiser rule)
 }
 
 /* A chunk: codes in a word, the most with codes^chunk <= 2^32. The least block: a chunk of each
- * lane, or a row of an element per lane if a frame has several blocks. The usual block of levels
- * lies in one row of most matrices, because rows may have gradients of other magnitudes. */
+ * lane, or a row of an element per lane if a frame may have several blocks. */
 #define QUANT_CHUNK(codes)                                                                         \
   ((codes) == 2 ? 32 : (codes) == 7 ? 11 : (codes) == 9 ? 10 : (codes) == 16 ? 8 : 4)
-#define QUANT_HAS_FRAMES(codes) (((codes) & ((codes)-1)) != 0)
-#define QUANT_LEAST_BLOCK(codes)                                                                   \
-  (QUANT_HAS_FRAMES(codes) ? QUANT_LANES : QUANT_CHUNK(codes) * QUANT_LANES)
-#define QUANT_USUAL_BLOCK(codes)                                                                   \
-  (QUANT_HAS_FRAMES(codes) ? 64 : QUANT_LEAST_BLOCK(codes) > 256 ? QUANT_LEAST_BLOCK(codes) : 256)
-#define QUANT_LARGEST_BLOCK(codes) (QUANT_HAS_FRAMES(codes) ? 256 : (int)QUANT_MOST_BLOCK)
+#define QUANT_HAS_FRAMES(codes, needs) ((codes) < 256 && (needs) == 0)
+#define QUANT_LEAST_BLOCK(codes, needs)                                                            \
+  (QUANT_HAS_FRAMES(codes, needs) ? QUANT_LANES : QUANT_CHUNK(codes) * QUANT_LANES)
+#define QUANT_LARGEST_BLOCK(codes, needs)                                                          \
+  (QUANT_HAS_FRAMES(codes, needs) ? 256 : (int)QUANT_MOST_BLOCK)
 
 QUANT_CONST int quant_chunk_of(enum quantiser rule)
 {
@@ -231,12 +257,12 @@ QUANT_CONST int quant_chunk_of(enum quantiser rule)
 
 QUANT_CONST int quant_usual_block_of(enum quantiser rule)
 {
-  return QUANT_USUAL_BLOCK((int)quant_codes_of(rule));
+  return CODEC_QUANTISERS(QUANT_BLOCK) 0;
 }
 
 QUANT_CONST bool quant_has_frames(enum quantiser rule)
 {
-  return QUANT_HAS_FRAMES(quant_codes_of(rule));
+  return QUANT_HAS_FRAMES(quant_codes_of(rule), quant_needs_of(rule));
 }
 
 /* Elements of a frame of a valid block: at most QUANT_MOST_BLOCK. No more than QUANT_LANES blocks.
@@ -251,6 +277,7 @@ QUANT_CONST int64_t quant_frame_of(enum quantiser rule, int64_t block)
 #undef QUANT_CODES
 #undef QUANT_SCALES
 #undef QUANT_NEEDS
+#undef QUANT_BLOCK
 
 #define QUANT_CASE(name, kind, title, source)                                                      \
   case QUANT_##name: scale = name##_scale(s, op); break;
@@ -302,6 +329,16 @@ QUANT_FN float quant_value(enum quantiser rule, uint32_t code, struct quant_scal
  * sqrt(32), so the transform is its own inverse. */
 #define QUANT_ROTATION 0.17677669529663687f
 
+/* Of a power of two below 2^31. */
+QUANT_FN int quant_log2(int64_t power)
+{
+#if defined __CUDA_ARCH__
+  return __ffs((int)power) - 1;
+#else
+  return __builtin_ctz((unsigned)power);
+#endif
+}
+
 QUANT_FN int64_t quant_blocks(const struct quantise *op, int64_t n)
 {
   return (n + op->block - 1) / op->block;
@@ -310,9 +347,9 @@ QUANT_FN int64_t quant_blocks(const struct quantise *op, int64_t n)
 /* Larger blocks would overflow the frames of devices. */
 QUANT_FN bool quant_is_valid(const struct quantise *op)
 {
-  const uint32_t codes = quant_codes_of(op->rule);
-  return op->block >= (int)QUANT_LEAST_BLOCK(codes) && op->block <= QUANT_LARGEST_BLOCK(codes) &&
-         (op->block & (op->block - 1)) == 0;
+  const int codes = (int)quant_codes_of(op->rule), needs = quant_needs_of(op->rule);
+  return op->block >= QUANT_LEAST_BLOCK(codes, needs) &&
+         op->block <= QUANT_LARGEST_BLOCK(codes, needs) && (op->block & (op->block - 1)) == 0;
 }
 
 QUANT_FN int64_t quant_frame(const struct quantise *op)
@@ -342,7 +379,7 @@ QUANT_FN int64_t quant_scale_count(const struct quantise *op, int64_t n)
 /* Bytes of scales of a message of n elements, where its codes begin. */
 QUANT_FN int64_t quant_scale_bytes(const struct quantise *op, int64_t n)
 {
-  const int64_t bytes = quant_scale_count(op, n) * (int64_t)sizeof(float);
+  const int64_t bytes = quant_scale_count(op, n) * (int64_t)sizeof(uint16_t);
   return (bytes + QUANT_LINE - 1) / QUANT_LINE * QUANT_LINE;
 }
 

@@ -3,12 +3,17 @@
 #ifndef SLUICE_COMPRESS_RULE_SIGNSGD_H
 #define SLUICE_COMPRESS_RULE_SIGNSGD_H
 
-enum { signsgd_codes = 2, signsgd_scales = 1, signsgd_needs = QUANT_MAGNITUDES | QUANT_VOTES };
+enum {
+  signsgd_codes = 2,
+  signsgd_scales = 1,
+  signsgd_needs = QUANT_MAGNITUDES | QUANT_VOTES,
+  signsgd_block = 1024
+};
 
 QUANT_FN struct quant_scale signsgd_scale(struct quant_stats s, const struct quantise *op)
 {
   (void)op;
-  const struct quant_scale scale = {{s.magnitudes / s.n, 0}, 0};
+  const struct quant_scale scale = {{quant_nearest_half(s.magnitudes / s.n), 0}, 0};
   return scale;
 }
 

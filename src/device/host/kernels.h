@@ -104,13 +104,13 @@ struct kernels {
 
   float (*max_magnitude)(int64_t n, const float *x); /* as device_ops */
   /* One frame of a message (compress/rule/quantise.h) from m elements. number: of the frame among
-   * all frames of all messages. scale: of its first block. A block's scales lie `apart` floats
+   * all frames of all messages. scale: of its first block. A block's scales lie `apart` scales
    * apart. */
   void (*quantise)(const struct quantise *op, int64_t number, int64_t m, const float *x,
-                   int64_t apart, float *scale, uint32_t *words);
+                   int64_t apart, uint16_t *scale, uint32_t *words);
   /* m elements of out from one frame of each of `parts` messages, `stride` bytes apart. */
   void (*dequantise)(const struct quantise *op, int parts, int64_t stride, int64_t apart,
-                     const float *scale, const uint32_t *words, enum quant_mode mode, int64_t m,
+                     const uint16_t *scale, const uint32_t *words, enum quant_mode mode, int64_t m,
                      float *out);
 
   /* One block of a message (compress/rule/exponent.h) of m elements: its form, its data of that

@@ -107,8 +107,8 @@ INLINE void encode_words(enum quantiser rule, const struct quantise *op, int64_t
                          int64_t frame, const float *x, const struct quant_scale *scale,
                          uint32_t *words)
 {
-  const bool rows = quant_has_frames(rule);
-  const int needs = quant_needs_of(rule), each = quant_chunk_of(rule);
+  const int needs = quant_needs_of(rule), each = quant_chunk_of(rule),
+            shift = quant_has_frames(rule) ? quant_log2(op->block) : 63; /* 63: one block */
   const struct rounding_key key = rounding_key_make(op->seed, first);
   uint32_t state[QUANT_LANES], random[QUANT_LANES] = {0};
   for (int l = 0; needs & QUANT_RANDOM && l < QUANT_LANES; l++)
@@ -116,7 +116,7 @@ INLINE void encode_words(enum quantiser rule, const struct quantise *op, int64_t
   for (int64_t at = 0; at < frame; words += QUANT_LANES) {
     uint32_t word[QUANT_LANES] = {0}, unit = 1;
     for (int k = 0; k < each; k++, at += QUANT_LANES, unit *= quant_codes_of(rule)) {
-      const struct quant_scale mine = scale[rows ? at / op->block : 0];
+      const struct quant_scale mine = scale[at >> shift];
       for (int l = 0; needs & QUANT_RANDOM && l < QUANT_LANES; l++) {
         random[l] = k & 1 ? random[l] >> 16 : quant_random(state[l]);
         state[l] = k & 1 ? state[l] : quant_next(state[l]);
@@ -129,7 +129,7 @@ INLINE void encode_words(enum quantiser rule, const struct quantise *op, int64_t
 }
 
 INLINE void encode_frame(enum quantiser rule, const struct quantise *op, int64_t number, int64_t m,
-                         const float *x, int64_t apart, float *scales, uint32_t *words)
+                         const float *x, int64_t apart, uint16_t *scales, uint32_t *words)
 {
   const int needs = quant_needs_of(rule);
   const int64_t frame = quant_frame_of(rule, op->block), block = op->block;
@@ -151,7 +151,7 @@ INLINE void encode_frame(enum quantiser rule, const struct quantise *op, int64_t
       x = whole;
     }
     for (int k = 0; left > 0 && k < quant_scales_of(rule); k++)
-      scales[k * apart + i] = scale[i].at[k];
+      scales[k * apart + i] = quant_half(scale[i].at[k]);
   }
   encode_words(rule, op, number * frame, frame, x, scale, words);
 }
@@ -159,7 +159,7 @@ INLINE void encode_frame(enum quantiser rule, const struct quantise *op, int64_t
 #define QUANT_CASE(name, kind, title, source)                                                      \
   case QUANT_##name: encode_frame(QUANT_##name, op, number, m, x, apart, scale, words); break;
 static void quantise(const struct quantise *op, int64_t number, int64_t m, const float *x,
-                     int64_t apart, float *scale, uint32_t *words)
+                     int64_t apart, uint16_t *scale, uint32_t *words)
 {
   switch (op->rule) {
     CODEC_QUANTISERS(QUANT_CASE)
@@ -168,12 +168,14 @@ static void quantise(const struct quantise *op, int64_t number, int64_t m, const
 }
 #undef QUANT_CASE
 
-/* Scales of the blocks of a frame in a message. The second scale of a block lies `second` floats
- * after its first one. A block has `rows` rows. The vector has no block of the frame after `last`.
+/* Scales of the blocks of a frame in a message. The second scale of a block lies `second` scales
+ * after its first one. A block has 2^shift rows. The vector has no block of the frame after
+ * `last`.
  */
 struct frame_scales {
-  const float *at;
-  int64_t second, rows, last;
+  const uint16_t *at;
+  int64_t second, last;
+  int shift;
 };
 
 /* One chunk of each lane, from row `row` of a frame on. */
@@ -184,9 +186,10 @@ INLINE void decode_words(enum quantiser rule, const uint32_t *word, struct frame
   uint32_t rest[QUANT_LANES];
   memcpy(rest, word, sizeof rest);
   for (int k = 0; k < quant_chunk_of(rule); k++) {
-    const int64_t block = quant_has_frames(rule) ? (row + k) / scales.rows : 0;
-    const float *at = scales.at + (block < scales.last ? block : scales.last);
-    const struct quant_scale mine = {{at[0], at[scales.second]}, 0};
+    const int64_t block = quant_has_frames(rule) ? (row + k) >> scales.shift : 0;
+    const uint16_t *at = scales.at + (block < scales.last ? block : scales.last);
+    const struct quant_scale mine = {{quant_from_half(at[0]), quant_from_half(at[scales.second])},
+                                     0};
     for (int l = 0; l < QUANT_LANES; l++) {
       out[k * QUANT_LANES + l] = quant_value(rule, rest[l] % codes, mine);
       rest[l] /= codes;
@@ -213,9 +216,9 @@ struct frames {
   struct frame_scales scales;
 };
 
-INLINE const float *scale_of(const struct frames *b, int part)
+INLINE const uint16_t *scale_of(const struct frames *b, int part)
 {
-  return (const float *)(const void *)((const char *)b->scales.at + part * b->stride);
+  return (const uint16_t *)(const void *)((const char *)b->scales.at + part * b->stride);
 }
 
 /* The sum of parts [first, first + count) of a group, in work[0]. row: where the group begins. */
@@ -223,7 +226,7 @@ static void sum_group(const struct frames *b, const uint32_t *word, int64_t row,
                       int count, float (*work)[QUANT_GROUP])
 {
   if (count == 1) {
-    static const float vote[1] = {1};
+    static const uint16_t vote[1] = {0x3f80}; /* 1 */
     struct frame_scales scales = b->scales;
     scales.at = b->votes ? vote : scale_of(b, first);
     b->decode((const void *)((const char *)word + first * b->stride), scales, row, work[0]);
@@ -239,7 +242,7 @@ static void sum_group(const struct frames *b, const uint32_t *word, int64_t row,
 static float sum_scales(const struct frames *b, int first, int count)
 {
   if (count == 1)
-    return *scale_of(b, first);
+    return quant_from_half(*scale_of(b, first));
   const int left = kernels_left(count);
   return sum_scales(b, first, left) + sum_scales(b, first + left, count - left);
 }
@@ -258,8 +261,8 @@ static void put_group(enum quant_mode mode, int64_t m, const float *sum, float *
 
 #define QUANT_DECODE(name, kind, title, source) [QUANT_##name] = decode_##name,
 static void dequantise(const struct quantise *op, int parts, int64_t stride, int64_t apart,
-                       const float *scale, const uint32_t *words, enum quant_mode mode, int64_t m,
-                       float *out)
+                       const uint16_t *scale, const uint32_t *words, enum quant_mode mode,
+                       int64_t m, float *out)
 {
   static decode_function *const decode[QUANT_COUNT] = {CODEC_QUANTISERS(QUANT_DECODE)};
   const int needs = quant_needs_of(op->rule);
@@ -269,7 +272,7 @@ static void dequantise(const struct quantise *op, int parts, int64_t stride, int
                            .votes = needs & QUANT_VOTES,
                            .scales = {.at = scale,
                                       .second = quant_scales_of(op->rule) > 1 ? apart : 0,
-                                      .rows = op->block / QUANT_LANES,
+                                      .shift = quant_log2(op->block / QUANT_LANES),
                                       .last = (m - 1) / op->block}};
   const float votes = b.votes ? sum_scales(&b, 0, parts) : 0;
   float work[QUANT_DEPTH][QUANT_GROUP];

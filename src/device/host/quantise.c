@@ -53,9 +53,9 @@ static void quantise_range(void *arg, int64_t begin, int64_t end)
   for (int64_t number = begin; number < end; number++) {
     const int64_t part = number / job->frames, frame = number % job->frames;
     char *message = job->messages + part * job->stride;
-    float again[2]; /* scales that frame 0 writes */
+    uint16_t again[2]; /* scales that frame 0 writes */
     const bool writes = frame == 0 || scale_at(job, frame) > 0;
-    float *scales = writes ? (float *)(void *)message + scale_at(job, frame) : again;
+    uint16_t *scales = writes ? (uint16_t *)(void *)message + scale_at(job, frame) : again;
     job->kernels->quantise(job->op, number, length_of(job, frame),
                            job->x + part * job->n + frame * job->frame, writes ? job->blocks : 1,
                            scales, words_of(job, message, frame));
@@ -67,7 +67,7 @@ static void dequantise_frame(const struct quantise_job *job, int64_t part, int64
 {
   char *message = job->messages + part * job->stride;
   job->kernels->dequantise(job->op, job->parts, job->stride, job->blocks,
-                           (float *)(void *)message + scale_at(job, frame),
+                           (uint16_t *)(void *)message + scale_at(job, frame),
                            words_of(job, message, frame), job->mode, length_of(job, frame), out);
 }
 
@@ -96,7 +96,7 @@ enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t 
   if (device_check_blocks(op))
     return STATUS_INTERNAL;
   struct quantise_job job = job_of(lane, op, n);
-  const int64_t scales = quant_scale_count(op, n) * (int64_t)sizeof(float);
+  const int64_t scales = quant_scale_count(op, n) * (int64_t)sizeof(uint16_t);
   job.stride = quant_bytes(op, n);
   job.messages = messages;
   job.x = x;
