@@ -150,27 +150,31 @@ __device__ __forceinline__ quant_stats stats_of(const elements<R, EACH> &x, int 
  * vector has it. */
 template <quantiser R, int EACH, int ROWS>
 __device__ __forceinline__ void settle_rows(const task &t, int64_t first, elements<R, EACH> &x,
-                                            quant_scale (&scale)[EACH / ROWS], uint16_t *scales)
+                                            float (&inverse)[EACH / ROWS], uint16_t *scales)
 {
   constexpr int chunk = quant_chunk_of(R);
   static_assert(quant_needs_of(R) == 0 && quant_scales_of(R) == 1, "rules of frames");
-  float mine = 0;
+  quant_stats stats = {};
 #pragma unroll
   for (int b = 0; b < EACH / ROWS; b++) {
     uint32_t top = 0;
 #pragma unroll
     for (int row = b * ROWS; row < (b + 1) * ROWS; row++)
       top = max(top, quant_bits(x.kept[row / chunk][row % chunk]) & 0x7fffffff);
-    quant_stats s = {};
-    s.max = quant_float(__reduce_max_sync(ALL_LANES, top));
-    const bool finite = quant_settle(R, s, &t.op, &scale[b]);
+    top = __reduce_max_sync(ALL_LANES, top);
+    stats.max = lane_of() == b ? quant_float(top) : stats.max;
+  }
+  quant_scale mine; /* lane i divides for block i */
+  const unsigned finite = __ballot_sync(ALL_LANES, quant_settle(R, stats, &t.op, &mine));
+  if (lane_of() < EACH / ROWS && first + lane_of() < t.blocks)
+    scales[first + lane_of()] = quant_half(mine.at[0]);
+#pragma unroll
+  for (int b = 0; b < EACH / ROWS; b++) {
+    inverse[b] = __shfl_sync(ALL_LANES, mine.inverse, b);
 #pragma unroll
     for (int row = b * ROWS; row < (b + 1) * ROWS; row++)
-      x.kept[row / chunk][row % chunk] = finite ? x.kept[row / chunk][row % chunk] : 0;
-    mine = lane_of() == b ? scale[b].at[0] : mine;
+      x.kept[row / chunk][row % chunk] = finite >> b & 1 ? x.kept[row / chunk][row % chunk] : 0;
   }
-  if (lane_of() < EACH / ROWS && first + lane_of() < t.blocks)
-    scales[first + lane_of()] = quant_half(mine);
 }
 
 /* Codes of a chunk, in a word. */
@@ -253,15 +257,19 @@ __global__ void __launch_bounds__(THREADS)
       x + part * t.n + before + lane_of(), (int)min(t.frame, t.n - before), false, {}};
   mine.keep();
   char *message = messages + part * t.stride;
-  quant_scale scale[each / ROWS];
-  settle_rows<R, each, ROWS>(t, frame * (each / ROWS), mine, scale, (uint16_t *)message);
+  float inverse[each / ROWS];
+  settle_rows<R, each, ROWS>(t, frame * (each / ROWS), mine, inverse, (uint16_t *)message);
   if (frame == t.frames - 1)
     fill_gap(t, message);
   uint32_t *to = (uint32_t *)(message + t.codes) + frame * (each / chunk * QUANT_LANES) + lane_of();
 #pragma unroll
   for (int c = 0; c < each / chunk; c++)
     to[c * QUANT_LANES] = encode_chunk<R>(
-        mine.kept[c], [&](int k) { return scale[(c * chunk + k) / ROWS]; }, t.op, nullptr);
+        mine.kept[c],
+        [&](int k) {
+          return quant_scale{{0, 0}, inverse[(c * chunk + k) / ROWS]};
+        },
+        t.op, nullptr);
 }
 
 /* The sum over parts FIRST to FIRST + COUNT - 1, a power of two, in the order of sum_parts. */
