@@ -256,11 +256,13 @@ static enum status print_gathered(const struct advise_case *job, const struct pl
 
 /* ---- codecs ---- */
 
+/* The step with another rate of the link. across_link keeps its ratio to link. */
 static enum status step_at(const struct plan *plan, const struct plan_rates *rates, double link,
                            double *out)
 {
   struct plan_rates other = *rates;
   struct plan_forecast forecast = {0};
+  other.across_link_bytes *= link / rates->link_bytes;
   other.link_bytes = other.host_link_bytes = link;
   other.step_only = true;
   const enum status status = plan_simulate(plan, &other, &forecast);
@@ -268,25 +270,59 @@ static enum status step_at(const struct plan *plan, const struct plan_rates *rat
   return status;
 }
 
-/* The rate of a link, in bytes/s, below which the step of `coded` is shorter than that of `plain`.
- * Bisects the logarithm. */
+/* The links of the search, in bytes/s. */
+static const double slowest_link = 1e5, fastest_link = 1e13;
+
+/* Where the step of `coded` is shorter than that of `plain`. */
+struct pays {
+  bool slow, fast; /* on the slowest and on the fastest link of the search */
+  double link;     /* break-even rate in bytes/s, only if `slow` and `fast` differ */
+};
+
+static enum status pays_at(const struct plan *coded, const struct plan *plain,
+                           const struct plan_rates *rates, double link, bool *out)
+{
+  double with, without;
+  enum status status = step_at(coded, rates, link, &with);
+  if (!status)
+    status = step_at(plain, rates, link, &without);
+  if (!status)
+    *out = with < without;
+  return status;
+}
+
+/* Bisects the logarithm. Assumes that the sign of the gain changes at most once, because the gain
+ * is about linear in the time per byte. */
 static enum status break_even(const struct plan *coded, const struct plan *plain,
-                              const struct plan_rates *rates, double *out)
+                              const struct plan_rates *rates, struct pays *out)
 {
   enum { HALVINGS = 16 };
-  double low = 1e5, high = 1e13;
-  for (int i = 0; i < HALVINGS; i++) {
+  double low = slowest_link, high = fastest_link;
+  struct pays pays;
+  enum status status = pays_at(coded, plain, rates, low, &pays.slow);
+  if (!status)
+    status = pays_at(coded, plain, rates, high, &pays.fast);
+  for (int i = 0; i < HALVINGS && !status && pays.slow != pays.fast; i++) {
     const double link = sqrt(low * high);
-    double with, without;
-    enum status status = step_at(coded, rates, link, &with);
+    bool here;
+    status = pays_at(coded, plain, rates, link, &here);
     if (!status)
-      status = step_at(plain, rates, link, &without);
-    if (status)
-      return status;
-    *(with < without ? &low : &high) = link;
+      *(here == pays.slow ? &low : &high) = link;
   }
-  *out = sqrt(low * high);
+  if (status)
+    return status;
+  pays.link = sqrt(low * high);
+  *out = pays;
   return STATUS_OK;
+}
+
+static void print_pays(const struct pays *pays)
+{
+  if (pays->slow == pays->fast)
+    printf("on %s link from %g to %g GB/s\n", pays->slow ? "every" : "no", slowest_link * 1e-9,
+           fastest_link * 1e-9);
+  else
+    printf("on links of %s than %.3g GB/s\n", pays->slow ? "less" : "more", pays->link * 1e-9);
 }
 
 /* The gain of the deck's codec of gradients, and the links on which it gains. */
@@ -296,7 +332,7 @@ static enum status print_codec(const struct advise_case *job, const struct plan_
   const struct plan *coded = job->plans[0];
   struct plan_forecast forecast;
   struct plan *plain = NULL;
-  double link = 0;
+  struct pays pays;
   enum status status = advise_plan(job,
                                    "compress.feedback=off compress.warmup=0 "
                                    "compress.grads.units=[] compress.grads.codec=none "
@@ -308,11 +344,13 @@ static enum status print_codec(const struct advise_case *job, const struct plan_
     return status;
   status = plan_simulate(plain, rates, &forecast);
   if (!status)
-    status = break_even(coded, plain, rates, &link);
-  if (!status)
+    status = break_even(coded, plain, rates, &pays);
+  if (!status) {
     printf("without a codec the predicted step is %.4f s, %.2f times as long; the codec makes it "
-           "shorter on links of less than %.3g GB/s\n",
-           forecast.step_s, forecast.step_s / step_s, link * 1e-9);
+           "shorter ",
+           forecast.step_s, forecast.step_s / step_s);
+    print_pays(&pays);
+  }
   plan_destroy(plain);
   return status;
 }

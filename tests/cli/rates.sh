@@ -62,6 +62,39 @@ quick="encode_int8=1e9 decode_int8=1e9"
 hundredfold "$(pays $quick encode_int8_latency=100 decode_int8_latency=100)" \
   "$(pays $quick encode_int8_latency=1e4 decode_int8_latency=1e4)"
 
+# A codec pays on every link or on no link. With a density of 1 it pays only on fast links, because
+# messages are longer. Oracle: the times of the steps, if the link is an end of the search.
+# ends LINKS key=value...
+ends() {
+  links=$1
+  shift
+  for end in 0.0001 10000; do
+    "$SLUICE" plan tiny.yaml list=false ranks=2 gemm=1e3 memory=1 link=$end "$@" > ends.out
+    grep -q "^without a codec .*; the codec makes it shorter on $links GB/s$" ends.out ||
+      { cat ends.out >&2; die "no '$links' with $*"; }
+    sed -n 's/^without a codec .* s, \([0-9.]*\) times as long.*/\1/p' ends.out
+  done | tr '\n' ' ' > ends.times
+  read -r slow fast < ends.times || true
+}
+range="from 0.0001 to 10000"
+ends "every link $range" compress.grads.codec=int8 encode_int8=1e9 decode_int8=1e9
+awk "BEGIN { exit !($slow > 1 && $fast > 1) }" || die "on every link, but $slow and $fast"
+ends "no link $range" compress.grads.codec=int8 encode_int8=1e-5 decode_int8=1e-5
+awk "BEGIN { exit !($slow < 1 && $fast < 1) }" || die "on no link, but $slow and $fast"
+ends "links of more than [0-9.e+-]*" compress.grads.codec=topk compress.grads.density=1 \
+  encode_topk=1e9 decode_topk=1e9
+awk "BEGIN { exit !($slow < 1 && $fast > 1) }" || die "only on fast links, but $slow and $fast"
+
+# The search varies all links between nodes. Oracle: without across_link it is a part of link.
+hybrid() {
+  "$SLUICE" plan tiny.yaml list=false ranks=4 local_ranks=2 shard.strategy=hybrid_shard gemm=1e3 \
+    memory=100 link=1 compress.grads.codec=int8 encode_int8=1 decode_int8=1 "$@" |
+    grep '^without a codec'
+}
+test "$(hybrid across_link=0.5)" = "$(hybrid)" || die "a part of link: $(hybrid across_link=0.5)"
+hybrid across_link=0.01 | grep -q ' on links of less than ' ||
+  die "a slow link between nodes: $(hybrid across_link=0.01)"
+
 # The latency counts for each call. Values are decoded message by message, and a rank receives one
 # message from each rank.
 late() {

@@ -8,7 +8,9 @@
 #   link, strategy, codec, feedback
 #   link_gbit                        measured rate of the link, in Gbit/s
 #   step_p50, predicted_s            seconds per step
-#   pays_below_gbit                  predicted break-even bandwidth of the codec
+#   pays_below_gbit                  predicted break-even bandwidth of the codec. "never" if it
+#                                    pays on no link, "always" if on every link. No key if it pays
+#                                    only on faster links
 #   gradient_bytes, message_bytes    per rank and step, without and with the codec, and their ratio
 #   sent_bytes                       all bytes that a rank sends in a step
 #   refused                          the reason, if the combination is none; no numbers then
@@ -144,16 +146,26 @@ collect() {
       close(file)
       return found + 0
     }
+    function pays(file, line, found) { # of the codec, empty without one
+      found = number(file, "shorter on links of less than")
+      found = found > 0 ? sprintf("%.4g", 8 * found) : ""
+      while ((getline line < file) > 0) {
+        if (line ~ "shorter on no link ") found = "\"never\""
+        if (line ~ "shorter on every link ") found = "\"always\""
+      }
+      close(file)
+      return found
+    }
     get("row") != "" {
       row = get("row"); gsub("\"", "", row); split(row, part, "/")
       printf "{\"link\":\"%s\",\"strategy\":\"%s\",\"codec\":\"%s\",\"feedback\":\"%s\"", rate,
         part[1], part[2], part[3]
       if (get("refused") != "") { printf ",\"refused\":%s}\n", get("refused"); next }
       file = row; gsub("/", "-", file); file = plans "/" file
-      link = number(file, "shorter on links of less than")
+      below = pays(file)
       printf ",\"link_gbit\":%s,\"step_p50\":%s,\"predicted_s\":%s", link_gbit, get("step_p50"),
         number(file, "predicted step")
-      if (link > 0) printf ",\"pays_below_gbit\":%.4g", 8 * link
+      if (below != "") printf ",\"pays_below_gbit\":%s", below
       raw = get("gradient_bytes"); sent = get("message_bytes")
       printf ",\"gradient_bytes\":%s,\"message_bytes\":%s,\"ratio\":%.4f,\"sent_bytes\":%s}\n", raw,
         sent, (sent > 0 ? raw / sent : 1), get("sent_bytes")
