@@ -495,6 +495,18 @@ const struct option deck_table[] = {
 
 /* --- loading ------------------------------------------------------------- */
 
+/* checkpoint.every=0 on the command line means no checkpoints during training. So
+ * checkpoint.keep_every of the deck becomes 0, also in the deck that checkpoints hold. */
+static enum status drop_keep_every(struct deck *deck)
+{
+  const bool dropped = deck->checkpoint.every == 0 &&
+                       options_is_typed(deck->set, "checkpoint.every") &&
+                       !options_is_typed(deck->set, "checkpoint.keep_every");
+  return dropped
+             ? options_resolve_from(deck->set, "checkpoint.every=0", "checkpoint.keep_every", "0")
+             : STATUS_OK;
+}
+
 static enum status assign_all(struct deck *deck, int n, char *const assignments[])
 {
   for (int i = 0; i < n; i++) {
@@ -509,6 +521,8 @@ static enum status assign_all(struct deck *deck, int n, char *const assignments[
     deck->compress.weights.codec = CHOICE_none;
   if (!status)
     status = deck_apply_preset(deck, false);
+  if (!status)
+    status = drop_keep_every(deck);
   return status || *deck->train.init ? status : deck_check(deck);
 }
 
@@ -1014,18 +1028,9 @@ static enum status check_counters(const struct deck *deck)
   return STATUS_OK;
 }
 
-/* checkpoint.every=0 on the command line means no checkpoints during training. So
- * checkpoint.keep_every of the deck is not read. */
-static bool ignores_keep_every(const struct deck *deck)
-{
-  return deck->checkpoint.every == 0 && options_is_typed(deck->set, "checkpoint.every") &&
-         !options_is_typed(deck->set, "checkpoint.keep_every");
-}
-
 static enum status check_checkpoint(const struct deck *deck)
 {
-  int64_t every = deck->checkpoint.every,
-          keep_every = ignores_keep_every(deck) ? 0 : deck->checkpoint.keep_every;
+  const int64_t every = deck->checkpoint.every, keep_every = deck->checkpoint.keep_every;
   if (keep_every > 0 && every == 0)
     return status_set(
         STATUS_USAGE,

@@ -84,6 +84,13 @@ test -s replicated.out || { cat eval.err >&2; die "eval of a run without shardin
 numbers 1 replicated > replicated.out
 if grep "is for training" eval.err; then die "a warning of what nobody asked for"; fi
 
+# A run whose deck keeps every 100th checkpoint, but which saved only the last one.
+{ cat tiny.yaml; echo 'checkpoint: {every: 10, keep_every: 100}'; } > keeps.yaml
+"$SLUICE" train keeps.yaml run.dir=kept run.steps=1 checkpoint.every=0 > kept.log 2>&1 ||
+  { cat kept.log >&2; die "checkpoint.every=0 with keep_every in the deck"; }
+numbers 1 kept > kept.out
+test -s kept.out || { cat eval.err >&2; die "eval of a run with checkpoint.every=0"; }
+
 # The first batches only: whole windows, the same ones everywhere.
 part=$(numbers 1 first eval.batches=3)
 test "${part##* }" = $((3 * 12 * 32)) || die "three batches are not '$part'"

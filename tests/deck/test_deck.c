@@ -397,7 +397,6 @@ static void check_pattern(const struct deck_pattern *found, const struct deck_pa
   assert_memory_equal(found->of, expected->of, sizeof found->of);
 }
 
-/* The n words of[] in turn: block b keeps of[b % n]. */
 /* A deck that keeps checkpoints, of which none are written. */
 static void test_no_checkpoints(void **state)
 {
@@ -406,6 +405,7 @@ static void test_no_checkpoints(void **state)
   static const char text[] = "checkpoint: {every: 10, keep_every: 100}\n";
   static char *none[] = {"checkpoint.every=0", "checkpoint.keep_every=200"};
   assert_int_equal(deck_load_text(&deck, "deck", text, sizeof text - 1, 1, none), STATUS_OK);
+  assert_int_equal(deck.checkpoint.keep_every, 0);
   deck_destroy(&deck);
   assert_int_equal(deck_load_text(&deck, "deck", text, sizeof text - 1, 2, none), STATUS_USAGE);
 }
