@@ -231,7 +231,7 @@ static const struct rule {
   double (*bound)(float x, const struct scales *s);
 } rules[] = {
     {"int8", 4, 1, 256, 0, int8_ref, integer_number, half_step},
-    {"int4", 8, 1, 128, 0, int4_ref, integer_number, half_step},
+    {"int4", 8, 1, 64, 0, int4_ref, integer_number, half_step},
     {"levels9", 10, 1, 32, 0, levels9_ref, integer_number, half_step},
     {"levels7", 11, 1, 32, 0, levels7_ref, integer_number, half_step},
     {"e4m3", 4, 1, 256, 0, e4m3_ref, e4m3_number, e4m3_bound},

@@ -389,6 +389,14 @@ static float largest_of(const float *x, int64_t n)
   return largest;
 }
 
+/* The least number with a significand of 8 bits that is not less than x. */
+static float upper(float x)
+{
+  int exponent;
+  const float significand = frexpf(x, &exponent);
+  return ldexpf(ceilf(ldexpf(significand, 8)), exponent - 8);
+}
+
 /* The part of this rank, in steps of the largest magnitude of all ranks of its index. */
 static void expect_scaled_sum(const struct seen *seen, int local, const float *residual)
 {
@@ -400,7 +408,7 @@ static void expect_scaled_sum(const struct seen *seen, int local, const float *r
   const float *x = all + comm_rank(comm) % local * seen->n;
   for (int member = 0; member < members; member++)
     largest = fmaxf(largest, largest_of(x + member * local * seen->n, seen->n));
-  const float step = largest / (float)(127 / members);
+  const float step = upper(largest / (float)(127 / members));
   for (int64_t e = 0; e < seen->part; e++) {
     float sum = rintf(x[begin + e] * (1 / step)) * step;
     for (int member = 1; member < members; member++)

@@ -3,7 +3,7 @@
 #ifndef SLUICE_COMPRESS_RULE_INT4_H
 #define SLUICE_COMPRESS_RULE_INT4_H
 
-enum { int4_codes = 16, int4_scales = 1, int4_needs = 0, int4_block = 128 };
+enum { int4_codes = 16, int4_scales = 1, int4_needs = 0, int4_block = 64 };
 
 QUANT_FN struct quant_scale int4_scale(struct quant_stats s, const struct quantise *op)
 {
