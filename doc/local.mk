@@ -110,7 +110,7 @@ measured = \
 	doc/measured/adam-h200x2-second.txt \
 	doc/measured/adam-h200x2.txt \
 	doc/measured/codecs-h200.txt \
-	doc/measured/compression-matrix-h100x2.txt \
+	doc/measured/compression-matrix-h200x2.txt \
 	doc/measured/compression-pays-h100x2.txt \
 	doc/measured/compression-pays-h200x2.txt \
 	doc/measured/compression-pays-h200x4.txt \
@@ -164,6 +164,7 @@ measured = \
 	doc/measured/curve-gpt2-124m.txt \
 	doc/measured/fp8-cosine-host.txt \
 	doc/measured/fp8-h100.txt \
+	doc/measured/fp8-quality-gpt2-124m.txt \
 	doc/measured/fp8-quality-h100x2.txt \
 	doc/measured/fp8-quality-h200x4.txt \
 	doc/measured/gathered-h100x2.txt \

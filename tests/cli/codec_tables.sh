@@ -15,6 +15,11 @@ step() {
 \"step_p50\":$4,\"predicted_s\":$5${gbit:+,\"link_gbit\":$gbit}${6:+,\"pays_below_gbit\":$6},\
 \"gradient_bytes\":800,\"message_bytes\":100,\"ratio\":8.0,\"sent_bytes\":300}"
 }
+# twice CODEC PAYS PAYS: on two links.
+twice() {
+  step 1gbit "$1" off 3 0 "$2"
+  step 10gbit "$1" off 3 0 "$3"
+}
 gbit=
 {
   step 1gbit none off 1.0 1.05
@@ -31,6 +36,12 @@ gbit=
   step 1gbit none off 1 0
   step 1gbit e4m3 off 0.1 0
   step 1gbit e5m2 off 0.2 0 30
+  step 10gbit e5m2 off 0.2 0 50
+  step 1gbit natural off 0.995 0 9
+  twice onebit '"never"' 7
+  twice fp16 '"always"' 7
+  twice int8 '"always"' '"always"'
+  twice qsgd '"never"' '"always"'
   echo '{"link":"node","strategy":"no_shard","codec":"int4","feedback":"bf16","refused":"no sense"}'
 } > made.jsonl
 {
@@ -82,9 +93,15 @@ has '| 1 Gbit/s | full_shard | 1000.0 | – | `int4` | 2.50 | `topk` | 5.00 |'
 has '| 1 Gbit/s | shard_grad_op | 1000.0 | – | `e5m2` | 5.00 | `e4m3` | 10.00 |'
 has '| 10 Gbit/s | full_shard | 200.0 | – | `int4` | 1.25 | `int4` | 1.25 |'
 has '| NVLink | full_shard | 100.0 | – | none helps | 1.00 | none helps | 1.00 |'
-# The gain is 40 ms at 0.1 s/Gbit and -20 ms at 0.001 s/Gbit: 0 at 0.034 s/Gbit.
-has '| full_shard | `int4` | off | 20 | 29.4 |'
-has '| shard_grad_op | `e5m2` | off | 30 | above 1 |'
+# It gains on 10 Gbit/s and loses on 1000 Gbit/s, which are far apart. 0.5 % is no gain.
+has '| full_shard | `int4` | off | 20 | 10 to 1e+03 |'
+has '| shard_grad_op | `natural` | off | 9 | – |'
+# The median of 30 and 50. If one of two predictions is no number, the lower one counts.
+has '| shard_grad_op | `e5m2` | off | 40 | above 1 |'
+has '| shard_grad_op | `onebit` | off | never | below 1 |'
+has '| shard_grad_op | `fp16` | off | 7 | below 1 |'
+has '| shard_grad_op | `int8` | off | always | below 1 |'
+has '| shard_grad_op | `qsgd` | off | never | below 1 |'
 # The gain is 0.8 s at 1 s/Gbit and -0.1 s at 0.1 s/Gbit: 0 at 0.2 s/Gbit.
 has '| full_shard | `topk` | off | 10 | 5.0 |'
 has '| 1 Gbit/s | full_shard | 3 | 1.05 | 1.00 | 1.25 | 67% |'
@@ -151,10 +168,27 @@ for record in map(json.loads, open("out/matrix.jsonl")):
     if "refused" not in record:
         assert record["step_p50"] > 0 and record["predicted_s"] > 0, record
         assert 0.05 < record["link_gbit"] < 0.25, record
-        assert record["codec"] == "none" or record["ratio"] > 7 and record["pays_below_gbit"] > 0
+        pays = record.get("pays_below_gbit")
+        if record["codec"] == "none":
+            assert pays is None, record
+        else:
+            assert record["ratio"] > 7 and (pays in ("never", "always") or pays > 0), record
 END
 cp out/200mbit.rows.jsonl first.jsonl
 matrix > matrix.out 2>&1 || { cat matrix.out >&2; die "a second start"; }
 cmp first.jsonl out/200mbit.rows.jsonl || die "a second start measured again"
 sed 's/200mbit/1gbit/' out/matrix.jsonl > made.jsonl
 fill -- made.jsonl || die "tables of a measured matrix"
+
+# A codec that takes no time pays on every link. One that takes a quarter of an hour pays on none.
+# forecast GBPS LATENCY PAYS
+forecast() {
+  sed -i "s/^\(..code_int4\): [0-9.e+-]*/\1: $1/
+    s/^\(..code_int4_latency\): [0-9.e+-]*/\1: $2/" out/200mbit.link
+  matrix > matrix.out 2>&1 || { cat matrix.out >&2; die "a start with other rates"; }
+  grep '"codec":"int4","feedback":"off"' out/matrix.jsonl > int4.jsonl
+  test "$(grep -c "\"pays_below_gbit\":\"$3\"" int4.jsonl)" = 2 ||
+    { cat out/matrix.jsonl out/200mbit.plans/* >&2; die "int4 pays, but not: $3"; }
+}
+forecast 1e9 0 always
+forecast 1e9 1e9 never

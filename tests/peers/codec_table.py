@@ -14,6 +14,7 @@ perplexity if its mean over the seeds of all RUNS is at most 1 % higher than wit
 
 import argparse
 import json
+import math
 import pathlib
 import statistics
 import sys
@@ -273,15 +274,19 @@ def advice(m):
 
 def measured_break_even(m, strategy, codec, feedback):
     """Gbit/s at which the codec's step is as long as that without. The step is taken as linear in
-    the time per bit between two links. A link has its measured rate, if the file has that."""
+    the time per bit between two links, and links more than a factor of 10 apart are only bounds. A
+    link has its measured rate, if the file has that. Steps that differ by less than 1 % count as
+    equal, because they vary as much."""
     gain = []
     for link in (link for link in m.links if m.gbit[link]):
         plain = m.step.get((link, strategy, "none", "off"))
         coded = m.step.get((link, strategy, codec, feedback))
-        if plain and coded:
+        if plain and coded and abs(plain - coded) >= 0.01 * plain:
             gain.append((1 / m.gbit[link], plain - coded))
     gain.sort()  # the fastest link first
     for (x0, y0), (x1, y1) in zip(gain, gain[1:]):
+        if y0 < 0 <= y1 and x1 > 10 * x0:
+            return f"{1 / x1:.3g} to {1 / x0:.3g}"
         if y0 < 0 <= y1:
             return f"{1 / (x0 + (x1 - x0) * -y0 / (y1 - y0)):.1f}"
     if not gain:
@@ -289,10 +294,16 @@ def measured_break_even(m, strategy, codec, feedback):
     return f"above {1 / gain[0][0]:.3g}" if gain[0][1] >= 0 else f"below {1 / gain[-1][0]:.3g}"
 
 
-def below(link_gbit):
-    """A predicted break-even bandwidth. The ends of the search (src/cmd/forecast.c) are no
-    bandwidths."""
-    return "never" if link_gbit < 1e-3 else "always" if link_gbit > 7.9e4 else f"{link_gbit:.3g}"
+def below(said):
+    """The median of predicted break-even bandwidths. If one of the two in the middle is a word,
+    they have no mean, and the lower one counts."""
+    rates = [{"never": 0, "always": math.inf}.get(value, value) for value in said]
+    low, high = statistics.median_low(rates), statistics.median_high(rates)
+    if low == 0:
+        return "never"
+    if high == math.inf:
+        return "always" if low == high else f"{low:.3g}"
+    return f"{(low + high) / 2:.3g}"
 
 
 def break_even(m):
@@ -304,8 +315,7 @@ def break_even(m):
                 said = [m.row[k]["pays_below_gbit"] for k in keys
                         if k[0] != NODE and "pays_below_gbit" in m.row[k]]
                 if said:
-                    rows.append([strategy, f"`{codec}`", feedback,
-                                 below(statistics.median(said)),
+                    rows.append([strategy, f"`{codec}`", feedback, below(said),
                                  measured_break_even(m, strategy, codec, feedback)])
     return table(["strategy", "codec", "feedback", "predicted, Gbit/s", "measured, Gbit/s"], rows)
 
@@ -364,7 +374,9 @@ MATRIX = [
      "codec. *Shorter* is the time of a step without a codec over that of a step with the codec."),
     ("Break-even bandwidth", "break-even",
      "On slower links the codec makes the step shorter. The measured value lies between two "
-     "links,\nwhere the step is taken as linear in the time per bit."),
+     "links,\nwhere the step is taken as linear in the time per bit. If these are more than a "
+     "factor of 10\napart, both are shown. *Above* is the fastest link on which the codec made the "
+     "step at least 1 %\nshorter. A dash: on no link the steps differ by 1 %."),
     ("Predicted steps over measured steps", "predicted",
      "`sluice plan` predicts from rates that were measured on the same link."),
     ("All steps", "steps", "Milliseconds per step, and the bytes of fp32 gradients over those of "

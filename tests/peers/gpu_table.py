@@ -567,10 +567,11 @@ def curve_table(path):
         rows.append(
             [str(step), f"{tokens / 1e6:.1f} M"]
             + [f"{loss:.3f}" for loss in means + checks]
-            + [f"{100 * (checks[1] / checks[0] - 1):+.2f}"]
+            + [f"{100 * (check / checks[0] - 1):+.2f}" for check in checks[1:]]
         )
     heads = [f"{what}, {compute}" for what in ("training", "validation") for compute in losses]
-    return table(["step", "tokens", *heads, "validation, fp8 over bf16, %"], rows)
+    heads += [f"validation, {compute} over bf16, %" for compute in list(losses)[1:]]
+    return table(["step", "tokens", *heads], rows)
 
 
 def curve_plot(path):
