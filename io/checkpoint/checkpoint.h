@@ -15,6 +15,7 @@ struct checkpoint_meta {
   int64_t skipped;     /* steps that the non-finite policy skipped */
   int64_t ranks;       /* that wrote it */
   int64_t local_ranks; /* of each of their nodes; 0: not known */
+  int64_t format;      /* version of the file that was read; not used in saving */
   uint64_t seed;
   struct token_stream data; /* the training data */
   char compute[8];          /* type that the steps were computed in, "" if not known */

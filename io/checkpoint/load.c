@@ -22,7 +22,7 @@ void checkpoint_meta_free(struct checkpoint_meta *meta)
 
 /* Meta data. */
 
-static enum status check_format(hid_t file)
+static enum status check_format(hid_t file, int64_t *out)
 {
   char *format = NULL;
   int32_t version = 0, complete = 0;
@@ -38,10 +38,12 @@ static enum status check_format(hid_t file)
   mem_free(format);
   if (status == STATUS_OK)
     status = hdf5_get_number(file, "format_version", DTYPE_I32, &version);
-  if (status == STATUS_OK && version != CHECKPOINT_VERSION)
-    status = status_set(STATUS_INPUT,
-                        "it is a checkpoint of format version %d; this Sluice reads version %d",
-                        (int)version, CHECKPOINT_VERSION);
+  if (status == STATUS_OK && (version < 1 || version > CHECKPOINT_VERSION))
+    status = status_set(
+        STATUS_INPUT, "it is a checkpoint of format version %d; this Sluice reads versions 1 to %d",
+        (int)version, CHECKPOINT_VERSION);
+  if (status == STATUS_OK)
+    *out = version;
   if (status == STATUS_OK)
     status = hdf5_get_number(file, "complete", DTYPE_I32, &complete);
   if (status == STATUS_OK && complete != 1)
@@ -114,7 +116,7 @@ enum status checkpoint_meta_read(hid_t file, struct checkpoint_meta *out, int64_
       {"skipped", DTYPE_I64, &meta.skipped}, {"ranks", DTYPE_I64, &meta.ranks},
       {"seed", DTYPE_U64, &meta.seed},       {"tensors", DTYPE_I64, tensors},
   };
-  enum status status = check_format(file);
+  enum status status = check_format(file, &meta.format);
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == STATUS_OK; i++)
     status = hdf5_get_number(file, numbers[i].name, numbers[i].type, numbers[i].value);
   if (status == STATUS_OK && hdf5_has_attribute(file, "local_ranks"))
@@ -151,8 +153,8 @@ static enum status meta_from_path(const char *path, struct checkpoint_meta *out)
 
 static enum status share_meta(struct comm *comm, struct checkpoint_meta *meta)
 {
-  int64_t numbers[] = {meta->step,  meta->samples,       meta->skipped,
-                       meta->ranks, (int64_t)meta->seed, meta->local_ranks};
+  int64_t numbers[] = {meta->step,          meta->samples,     meta->skipped, meta->ranks,
+                       (int64_t)meta->seed, meta->local_ranks, meta->format};
   enum status status = comm_broadcast(comm, numbers, sizeof numbers, 0);
   if (status == STATUS_OK)
     status = comm_broadcast(comm, &meta->data, sizeof meta->data, 0);
@@ -168,6 +170,7 @@ static enum status share_meta(struct comm *comm, struct checkpoint_meta *meta)
   meta->ranks = numbers[3];
   meta->seed = (uint64_t)numbers[4];
   meta->local_ranks = numbers[5];
+  meta->format = numbers[6];
   return status;
 }
 

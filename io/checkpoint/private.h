@@ -6,7 +6,7 @@
 #include "io/hdf5/hdf5.h"
 
 #define CHECKPOINT_FORMAT "sluice-checkpoint"
-enum { CHECKPOINT_VERSION = 1 };
+enum { CHECKPOINT_VERSION = 2 }; /* written; older ones are read */
 
 /* The tensors of a file, the same on every rank. Plain numbers without padding, so that an array of
  * them can be sent and hashed as bytes. */

@@ -291,8 +291,8 @@ static enum status pays_at(const struct plan *coded, const struct plan *plain,
   return status;
 }
 
-/* Bisects the logarithm. Assumes that the sign of the gain changes at most once, because the gain
- * is about linear in the time per byte. */
+/* The search bisects the logarithm of the rate. It assumes that the sign of the gain changes at
+ * most once, because the gain is about linear in the time per byte. */
 static enum status break_even(const struct plan *coded, const struct plan *plain,
                               const struct plan_rates *rates, struct pays *out)
 {

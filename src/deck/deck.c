@@ -473,7 +473,7 @@ const struct option deck_table[] = {
      .unit = "checkpoints", .text = "Newest checkpoints to keep, 0 for all."},
     {"checkpoint.keep_every", OPTION_INT, AT(checkpoint.keep_every), "0", .least = 0,
      .most = INFINITY, .unit = "steps", .example = "10000",
-     .text = "Checkpoints at multiples of this are never removed. 0: none. It is not read if the "
+     .text = "Checkpoints at multiples of this are never removed. 0: none. It becomes 0 if the "
              "command line sets checkpoint.every=0 and not this key."},
     {"checkpoint.at_end", OPTION_BOOL, AT(checkpoint.at_end), "true",
      .text = "Save a checkpoint after the last step."},

@@ -219,8 +219,22 @@ static enum status residuals_of(const struct deck *deck, const struct checkpoint
   return STATUS_OK;
 }
 
+/* Version 1 of the format had messages of int8 with other scales. */
+static enum status check_residuals(const struct job *job, const char *path,
+                                   const struct checkpoint_meta *meta,
+                                   const struct job_state_saved *saved)
+{
+  const char *feedback = saved->policy.feedback;
+  if (meta->format > 1 || !feedback || strcmp(feedback, "int8") != 0 || !deck_feedback(job->deck))
+    return STATUS_OK;
+  return status_set(STATUS_INPUT,
+                    "%s has residuals in int8 of an older version of Sluice, which this one cannot "
+                    "read; resume with compress.feedback=off to leave them out",
+                    path);
+}
+
 static enum status check_saved_deck(const struct job *job, const char *path,
-                                    const struct checkpoint_meta *meta,
+                                    const struct checkpoint_meta *meta, bool moments,
                                     struct job_state_saved *residuals)
 {
   struct deck saved = {0};
@@ -229,6 +243,8 @@ static enum status check_saved_deck(const struct job *job, const char *path,
     status = model_source_check(&saved, path, job->deck);
   if (!status)
     status = residuals_of(&saved, meta, residuals);
+  if (!status && moments)
+    status = check_residuals(job, path, meta, residuals);
   deck_destroy(&saved);
   return status;
 }
@@ -256,7 +272,7 @@ static enum status load_checkpoint(struct job *job, const char *path, bool momen
   enum status status = checkpoint_read_meta(job->comm, path, &meta);
   *damaged = status != STATUS_OK;
   if (!status)
-    status = comm_agree(job->comm, check_saved_deck(job, path, &meta, &saved));
+    status = comm_agree(job->comm, check_saved_deck(job, path, &meta, moments, &saved));
   if (!status)
     status = comm_agree(job->comm, moments ? job_state_open_saved(job, &saved, &state)
                                            : job_state_open(job, false, false, true, &state));

@@ -2,6 +2,7 @@
 # Gradients between ranks by a codec of the deck, and what messages lose. Oracles: the run that was
 # not stopped, bit for bit on as many ranks; a run without codec, within a bound on other ranks.
 . "${top_srcdir:?}/tests/cli/common.sh"
+need_h5py
 make_data
 make_deck
 
@@ -99,6 +100,21 @@ keys="compress.grads.codec=bf16 compress.feedback=bf16"
     die "nobody says that residuals are left out"
 }
 close_to none turns 1e-3
+
+# Residuals in int8 of an older format are refused, or left out.
+keys="compress.grads.codec=bf16 compress.feedback=int8"
+# shellcheck disable=SC2086 # assignments
+{
+  train 2 older $keys run.steps=2
+  "$python" -c 'import h5py, numpy, sys
+h5py.File(sys.argv[1], "r+").attrs.modify("format_version", numpy.int32(1))' "$(newest older)"
+  code=0
+  on 2 "$SLUICE" train tiny.yaml run.dir=older $keys run.steps=3 --resume auto > older.log 2>&1 ||
+    code=$?
+  test $code = 3 && grep -q "has residuals in int8 of an older version of Sluice" older.log ||
+    { cat older.log >&2; die "exit code $code with residuals of an older format"; }
+  train 2 older $keys compress.feedback=off run.steps=3 --resume auto
+}
 
 # Feedback goes and comes.
 train 2 off compress.grads.codec=bf16 compress.feedback=fp32 run.steps=2

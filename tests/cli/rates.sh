@@ -62,19 +62,20 @@ quick="encode_int8=1e9 decode_int8=1e9"
 hundredfold "$(pays $quick encode_int8_latency=100 decode_int8_latency=100)" \
   "$(pays $quick encode_int8_latency=1e4 decode_int8_latency=1e4)"
 
-# A codec pays on every link or on no link. With a density of 1 it pays only on fast links, because
-# messages are longer. Oracle: the times of the steps, if the link is an end of the search.
+# A codec pays on every link, on no link, or only on fast links. The last case is a density of 1,
+# because messages are longer. Oracle: the times of the steps, if the link is an end of the search.
 # ends LINKS key=value...
 ends() {
   links=$1
   shift
+  : > ends.times
   for end in 0.0001 10000; do
     "$SLUICE" plan tiny.yaml list=false ranks=2 gemm=1e3 memory=1 link=$end "$@" > ends.out
     grep -q "^without a codec .*; the codec makes it shorter on $links GB/s$" ends.out ||
       { cat ends.out >&2; die "no '$links' with $*"; }
-    sed -n 's/^without a codec .* s, \([0-9.]*\) times as long.*/\1/p' ends.out
-  done | tr '\n' ' ' > ends.times
-  read -r slow fast < ends.times || true
+    sed -n 's/^without a codec .* s, \([0-9.]*\) times as long.*/\1/p' ends.out >> ends.times
+  done
+  slow=$(head -n 1 ends.times) fast=$(tail -n 1 ends.times)
 }
 range="from 0.0001 to 10000"
 ends "every link $range" compress.grads.codec=int8 encode_int8=1e9 decode_int8=1e9

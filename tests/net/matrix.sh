@@ -8,9 +8,9 @@
 #   link, strategy, codec, feedback
 #   link_gbit                        measured rate of the link, in Gbit/s
 #   step_p50, predicted_s            seconds per step
-#   pays_below_gbit                  predicted break-even bandwidth of the codec. "never" if it
-#                                    pays on no link, "always" if on every link. No key if it pays
-#                                    only on faster links
+#   pays_below_gbit                  predicted break-even bandwidth of the codec: "never" if the
+#                                    step is shorter on no link, "always" if on every link. Absent
+#                                    if the codec pays only above a bandwidth
 #   gradient_bytes, message_bytes    per rank and step, without and with the codec, and their ratio
 #   sent_bytes                       all bytes that a rank sends in a step
 #   refused                          the reason, if the combination is none; no numbers then

@@ -245,9 +245,9 @@ class Matrix:
     def holds(self, codec, feedback):
         return codec in ("none", "exponent") or (codec, feedback != "off") in self.held
 
-    def fastest(self, link, strategy, only_held):
-        keys = [k for k in self.step if k[:2] == (link, strategy)]
-        keys = [k for k in keys if not only_held or self.holds(k[2], k[3])]
+    def fastest(self, link, strategy):
+        """The fastest codec that holds the perplexity."""
+        keys = [k for k in self.step if k[:2] == (link, strategy) and self.holds(k[2], k[3])]
         return min(keys, key=self.step.get) if keys else None
 
 
@@ -255,21 +255,23 @@ def named(key):
     return key[2] + ("" if key[3] == "off" else " with feedback")
 
 
+BESIDE = [("bf16", "off"), ("int8", "bf16"), ("int4", "bf16"), ("levels9", "bf16")]
+
+
 def advice(m):
     rows = []
     for link in m.links:
         for strategy in m.strategies:
             plain = m.step.get((link, strategy, "none", "off"))
-            cells = [shown(link), strategy, text(plain and plain * 1e3, ".1f")]
-            cells.append(text(m.step.get((link, strategy, "bf16", "off"), 0) * 1e3 or None, ".1f"))
-            for only_held in (True, False):
-                key = m.fastest(link, strategy, only_held)
-                helps = key and plain and m.step[key] < 0.99 * plain and key[2] != "none"
-                cells += [f"`{named(key)}`" if helps else "none helps"]
-                cells += [f"{plain / m.step[key]:.2f}" if helps else "1.00"]
-            rows.append(cells)
-    head = ["link", "strategy", "`none`, ms", "`bf16`, ms"]
-    return table(head + ["fastest that holds", "shorter", "fastest of all", "shorter"], rows)
+            times = lambda key: text(plain / m.step[key] if plain and key in m.step else None,
+                                     ".2f")
+            key = m.fastest(link, strategy)
+            helps = key and plain and m.step[key] < 0.99 * plain and key[2] != "none"
+            rows.append([shown(link), strategy, text(plain and plain * 1e3, ".1f")] +
+                        [times((link, strategy, *codec)) for codec in BESIDE] +
+                        ([f"`{named(key)}`", times(key)] if helps else ["none helps", "–"]))
+    head = ["link", "strategy", "`none`, ms"] + [f"`{codec}`" for codec, _ in BESIDE]
+    return table(head + ["fastest that holds", "times as fast"], rows)
 
 
 def measured_break_even(m, strategy, codec, feedback):
@@ -295,8 +297,9 @@ def measured_break_even(m, strategy, codec, feedback):
 
 
 def below(said):
-    """The median of predicted break-even bandwidths. If one of the two in the middle is a word,
-    they have no mean, and the lower one counts."""
+    """The median of predicted break-even bandwidths. "never" counts as 0, and "always" as
+    infinity. If two predictions are in the middle and one of them is no number, the smaller one is
+    the result."""
     rates = [{"never": 0, "always": math.inf}.get(value, value) for value in said]
     low, high = statistics.median_low(rates), statistics.median_high(rates)
     if low == 0:
@@ -328,9 +331,11 @@ def predicted(m):
                    if k[:2] == (link, strategy) and r["predicted_s"] > 0]
             if off:
                 near = sum(abs(x - 1) <= 0.1 for x in off)
-                rows.append([shown(link), strategy, str(len(off)), f"{statistics.median(off):.2f}",
+                rows.append([shown(link), f"{m.gbit[link]:.3g}" if m.gbit[link] else "–", strategy,
+                             str(len(off)), f"{statistics.median(off):.2f}",
                              f"{min(off):.2f}", f"{max(off):.2f}", f"{100 * near / len(off):.0f}%"])
-    head = ["link", "strategy", "rows", "median", "least", "most", "within 10 %"]
+    head = ["link", "measured, Gbit/s", "strategy", "rows", "median", "least", "most",
+            "within 10 %"]
     return table(head, rows)
 
 
@@ -370,13 +375,15 @@ TABLES = {
 }
 MATRIX = [
     ("The fastest codec of each link", "advice",
-     "*Holds* means that the mean perplexity over all seeds is at most 1 % higher than without a\n"
-     "codec. *Shorter* is the time of a step without a codec over that of a step with the codec."),
+     "The columns of codecs have the time of a step without a codec over that with the codec. "
+     "`bf16` has no\nfeedback, the other three have `compress.feedback=bf16`. A codec *holds* if "
+     "its mean perplexity over\nall recorded runs is at most 1 % higher than without a codec."),
     ("Break-even bandwidth", "break-even",
      "On slower links the codec makes the step shorter. The measured value lies between two "
-     "links,\nwhere the step is taken as linear in the time per bit. If these are more than a "
-     "factor of 10\napart, both are shown. *Above* is the fastest link on which the codec made the "
-     "step at least 1 %\nshorter. A dash: on no link the steps differ by 1 %."),
+     "links,\nwhere the step is taken as linear in the time per bit. If the two links are more "
+     "than a factor of 10\napart, the table gives both. *Above* is the fastest link on which the "
+     "codec made the step at least\n1 % shorter. A dash: on every link the two steps differ by "
+     "less than 1 %."),
     ("Predicted steps over measured steps", "predicted",
      "`sluice plan` predicts from rates that were measured on the same link."),
     ("All steps", "steps", "Milliseconds per step, and the bytes of fp32 gradients over those of "

@@ -1,5 +1,5 @@
 /* Floating point of 8 bits, 4 bits of exponent and 3 of mantissa (Micikevicius et al. 2022,
- * arXiv:2209.05433). The largest magnitude of a block is 448: no code is an
+ * arXiv:2209.05433). The largest magnitude of a block is at most 448: no code is an
  * infinity or NaN. */
 #ifndef SLUICE_COMPRESS_RULE_E4M3_H
 #define SLUICE_COMPRESS_RULE_E4M3_H

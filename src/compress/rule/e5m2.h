@@ -1,5 +1,5 @@
 /* Floating point of 8 bits, 5 bits of exponent and 2 of mantissa (Micikevicius et al. 2022,
- * arXiv:2209.05433). The largest magnitude of a block is 57344: no code is an
+ * arXiv:2209.05433). The largest magnitude of a block is at most 57344: no code is an
  * infinity or NaN. */
 #ifndef SLUICE_COMPRESS_RULE_E5M2_H
 #define SLUICE_COMPRESS_RULE_E5M2_H

@@ -1,4 +1,4 @@
-/* Integers of 4 bits, the largest magnitude of a block is 7 (Wang et al. 2023,
+/* Integers of 4 bits, the largest magnitude of a block is at most 7 (Wang et al. 2023,
  * arXiv:2306.10209). */
 #ifndef SLUICE_COMPRESS_RULE_INT4_H
 #define SLUICE_COMPRESS_RULE_INT4_H

@@ -1,4 +1,5 @@
-/* Integers of 8 bits, the largest magnitude of a block is 127 (Dettmers 2016, arXiv:1511.04561). */
+/* Integers of 8 bits, the largest magnitude of a block is at most 127 (Dettmers 2016,
+ * arXiv:1511.04561). */
 #ifndef SLUICE_COMPRESS_RULE_INT8_H
 #define SLUICE_COMPRESS_RULE_INT8_H
 

@@ -1,6 +1,6 @@
 /* Integers of 8 bits with one scale for all ranks (the shared scale of Wen et al. 2017,
- * arXiv:1705.07878). The largest magnitude is 127 / ranks steps. So the sum of all ranks' codes
- * fits into 8 bits. */
+ * arXiv:1705.07878). The largest magnitude is at most 127 / ranks steps. So the sum of all ranks'
+ * codes fits into 8 bits. */
 #ifndef SLUICE_COMPRESS_RULE_INT8_GLOBAL_H
 #define SLUICE_COMPRESS_RULE_INT8_GLOBAL_H
 

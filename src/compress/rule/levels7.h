@@ -1,5 +1,5 @@
-/* Integers of 7 levels, the largest magnitude of a block is 3 (the uniform scales of Wang et
- * al. 2023, arXiv:2306.10209). A word of 32 bits holds 11 digits of base 7. */
+/* Integers of 7 levels, the largest magnitude of a block is at most 3 (the uniform scales of Wang
+ * et al. 2023, arXiv:2306.10209). A word of 32 bits holds 11 digits of base 7. */
 #ifndef SLUICE_COMPRESS_RULE_LEVELS7_H
 #define SLUICE_COMPRESS_RULE_LEVELS7_H
 

@@ -1,5 +1,5 @@
-/* Integers of 9 levels, the largest magnitude of a block is 4 (the uniform scales of Wang et
- * al. 2023, arXiv:2306.10209). A word of 32 bits holds 10 digits of base 9. */
+/* Integers of 9 levels, the largest magnitude of a block is at most 4 (the uniform scales of Wang
+ * et al. 2023, arXiv:2306.10209). A word of 32 bits holds 10 digits of base 9. */
 #ifndef SLUICE_COMPRESS_RULE_LEVELS9_H
 #define SLUICE_COMPRESS_RULE_LEVELS9_H
 

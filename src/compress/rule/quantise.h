@@ -10,17 +10,18 @@
  * l + 32, ... of a frame. A word of 32 bits holds a chunk of a lane's codes: they are the digits of
  * a number, the first one is the lowest. If a code is one of a power of two, a digit has whole
  * bits. A chunk has as many codes as fit. Word w of lane l is word 32 w + l of the frame. A frame
- * is the fewest blocks that have whole words. Rules with needs, and those of 8 bits, have blocks of
- * whole words only.
+ * is the fewest blocks that have whole words. If a rule has needs or 256 codes, its blocks fill
+ * whole words, and a frame is one block.
  *
  * NAME.h is the rule of codec NAME. It defines
- *   NAME_codes  number of codes: 2 to 256. A code is less
- *   NAME_scales floats per block: 1 or 2
+ *   NAME_codes  number of codes: 2 to 256. Codes are 0 to NAME_codes - 1
+ *   NAME_scales scales per block: 1 or 2
  *   NAME_needs  QUANT_ flags
  *   NAME_block  usual elements of a block, a power of two
  *   NAME_scale(s, op)              scales of a block from its statistics: numbers of bf16, none is
  *                                  negative
- *   NAME_code(x, scale, op, bits)  code of an element; bits: 16 random bits, if the rule needs them
+ *   NAME_code(x, scale, op, bits)  code of an element; bits: 16 random bits, if the rule needs
+ *                                  them. A rule without needs reads scale.inverse only
  *   NAME_value(code, scale)        number that a code stands for, NaN if the scales are NaN
  * With QUANT_GLOBAL a message has the scales of one block, which are those of all blocks. A rule
  * whose number of codes is not a power of two has one scale and no needs.
@@ -134,8 +135,9 @@ QUANT_FN float quant_from_half(uint16_t half)
   return quant_float((uint32_t)half << 16);
 }
 
-/* The nearest number of bf16 to x >= 0, ties to even, and the least one that is not less. x is not
- * NaN. */
+/* The nearest number of bf16 to x >= 0, ties to even, for means, which must not grow. The least one
+ * that is not less, for steps, so that no element needs a code too many. NaN may become 0:
+ * quant_settle() looks at the elements, too. */
 QUANT_FN float quant_nearest_half(float x)
 {
   const uint32_t bits = quant_bits(x);
@@ -147,8 +149,9 @@ QUANT_FN float quant_upper_half(float x)
   return quant_float((quant_bits(x) + 0xffff) & 0xffff0000);
 }
 
-/* The largest magnitude is at most `most` steps. A subnormal step is 0. A step is infinite if
- * `most` of them are. */
+/* The step is max / most, rounded up to bf16. So an element has at most `most` steps, except for a
+ * rounding error of fp32, which NAME_code rounds away. A subnormal step becomes 0. If step * most
+ * overflows, the step is infinite, and the block decodes to NaN. */
 QUANT_FN struct quant_scale quant_steps(float max, float most)
 {
   float step = quant_upper_half(max / most);
@@ -329,7 +332,7 @@ QUANT_FN float quant_value(enum quantiser rule, uint32_t code, struct quant_scal
  * sqrt(32), so the transform is its own inverse. */
 #define QUANT_ROTATION 0.17677669529663687f
 
-/* Of a power of two below 2^31. */
+/* The argument is a power of two below 2^31. */
 QUANT_FN int quant_log2(int64_t power)
 {
 #if defined __CUDA_ARCH__

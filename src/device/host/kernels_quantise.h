@@ -102,7 +102,7 @@ INLINE bool settle_block(enum quantiser rule, const struct quantise *op, int64_t
   return quant_settle(rule, s, op, scale);
 }
 
-/* Words of a frame at x. scale: of its row, or of all rows. */
+/* Words of a frame at x. scale: of each of its blocks. */
 INLINE void encode_words(enum quantiser rule, const struct quantise *op, int64_t first,
                          int64_t frame, const float *x, const struct quant_scale *scale,
                          uint32_t *words)
@@ -170,8 +170,7 @@ static void quantise(const struct quantise *op, int64_t number, int64_t m, const
 
 /* Scales of the blocks of a frame in a message. The second scale of a block lies `second` scales
  * after its first one. A block has 2^shift rows. The vector has no block of the frame after
- * `last`.
- */
+ * `last`. */
 struct frame_scales {
   const uint16_t *at;
   int64_t second, last;

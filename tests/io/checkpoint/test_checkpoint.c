@@ -215,7 +215,7 @@ static void plain_hdf5_sees_true_tensors(void **state)
     struct {
       const char *name;
       int64_t value;
-    } numbers[] = {{"format_version", 1},     {"complete", 1}, {"step", 300},
+    } numbers[] = {{"format_version", 2},     {"complete", 1}, {"step", 300},
                    {"samples", 2405},         {"skipped", 1},  {"tensors", 13},
                    {"ranks", comm_ranks(job)}};
     sample_make(&sample, job, SPLIT_EVEN, 300, 5, true, false);

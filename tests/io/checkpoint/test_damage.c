@@ -349,7 +349,7 @@ static void drop_format(hid_t file)
 }
 static void change_version(hid_t file)
 {
-  put_number(file, "format_version", DTYPE_I32, 2);
+  put_number(file, "format_version", DTYPE_I32, 3);
 }
 static void drop_version(hid_t file)
 {
@@ -576,7 +576,7 @@ static const struct {
 } changes[] = {
     {change_format, "HDF5 file of format \"sluice-tokens\"", true},
     {drop_format, "an HDF5 file but not a Sluice checkpoint", true},
-    {change_version, "format version 2; this Sluice reads version 1", true},
+    {change_version, "format version 3; this Sluice reads versions 1 to 2", true},
     {drop_version, "the attribute format_version is missing", true},
     {wide_version, "the attribute format_version is not of type int32", true},
     {unmark, "it is incomplete", true},
