@@ -376,8 +376,8 @@ TABLES = {
 MATRIX = [
     ("The fastest codec of each link", "advice",
      "The columns of codecs have the time of a step without a codec over that with the codec. "
-     "`bf16` has no\nfeedback, the other three have `compress.feedback=bf16`. A codec *holds* if "
-     "its mean perplexity over\nall recorded runs is at most 1 % higher than without a codec."),
+     "`bf16` has\nno feedback, the other three have `compress.feedback=bf16`. A codec *holds* if "
+     "its mean perplexity\nover all recorded runs is at most 1 % higher than without a codec."),
     ("Break-even bandwidth", "break-even",
      "On slower links the codec makes the step shorter. The measured value lies between two "
      "links,\nwhere the step is taken as linear in the time per bit. If the two links are more "
