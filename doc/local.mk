@@ -161,6 +161,7 @@ measured = \
 	doc/measured/compression-levels-h100x2.txt \
 	doc/measured/codecs-h100.txt \
 	doc/measured/curve-300m.txt \
+	doc/measured/curve-gpt2-124m-early.txt \
 	doc/measured/curve-gpt2-124m.txt \
 	doc/measured/fp8-cosine-host.txt \
 	doc/measured/fp8-h100.txt \

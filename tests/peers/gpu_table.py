@@ -574,6 +574,23 @@ def curve_table(path):
     return table(["step", "tokens", *heads], rows)
 
 
+def early_table(path):
+    """Training losses over those of method bf16 with the same seed, as means over 10 steps."""
+    losses = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            r = json.loads(line)
+            losses.setdefault((r["method"], r["seed"]), {})[r["step"]] = r["loss"]
+    rows = []
+    for (method, seed), of in losses.items():
+        if method != "bf16":
+            over = [of[step] - losses["bf16", seed][step] for step in sorted(of)]
+            rows.append([f"`{method}`", str(seed)] + [
+                f"{statistics.mean(over[at:at + 10]):+.3f}" for at in range(0, len(over), 20)])
+    steps = [f"{at + 1} to {at + 10}" for at in range(0, len(losses["bf16", 1]), 20)]
+    return table(["method", "seed", *steps], rows)
+
+
 def curve_plot(path):
     losses, validations = curves(path)
     series = [
@@ -634,6 +651,8 @@ def content(name, measured, traces, a):
         return transports_table(a.transports)
     if word == "quality" and len(rest) == 1:
         return quality_table(a.kept / f"fp8-quality-{rest[0]}.txt")
+    if word == "early" and len(rest) == 1:
+        return early_table(a.kept / f"curve-{rest[0]}-early.txt")
     if word == "curve" and len(rest) == 1:
         return curve_table(a.kept / f"curve-{rest[0]}.txt")
     if name not in tables:
