@@ -88,6 +88,17 @@ launch() {
   fi
 }
 
+# passes RATE COMMAND...: one rank with its GPU. Ranks on CPUs have only the cores of their hosts.
+passes() {
+  local rate=$1
+  shift
+  if test "$device" = cuda; then
+    OMPI_MCA_plm=isolated "$@" # one rank needs no remote shell, which a machine may lack
+  else
+    launch "$rate" "$@"
+  fi
+}
+
 # measure RATE: rates of the machine with this link, then the rows.
 measure() {
   local rate=$1 base=$out/$1 known
@@ -97,8 +108,7 @@ measure() {
     fail "bench rates at $rate failed, see $base.log"
   if ! test -s "$out/passes"; then
     cp "$base.link" "$out/passes.new"
-    # One rank needs no remote shell, which a machine may lack.
-    OMPI_MCA_plm=isolated "$sluice" bench "$deck" "${keys[@]}" steps=3 rates="$out/passes.new" \
+    passes "$rate" "$sluice" bench "$deck" "${keys[@]}" steps=3 rates="$out/passes.new" \
       > "$out/passes.log" 2>&1 || fail "see $out/passes.log"
     grep -E '^(forward|backward|loss):' "$out/passes.new" > "$out/passes"
   fi
