@@ -62,10 +62,7 @@ static enum status decode(const struct codec *codec, const struct codec_pass *pa
 }
 
 #define QUANT_CHECK(id, kind, title, from)                                                         \
-  _Static_assert(id##_block >= QUANT_LEAST_BLOCK(id##_codes, id##_needs) &&                        \
-                     id##_block <= QUANT_LARGEST_BLOCK(id##_codes, id##_needs) &&                  \
-                     (id##_block & (id##_block - 1)) == 0,                                         \
-                 "usual block of " #id);
+  _Static_assert(QUANT_IS_BLOCK(id##_block, id##_codes, id##_needs), "usual block of " #id);
 CODEC_QUANTISERS(QUANT_CHECK)
 
 #define QUANTISER(id, kind, title, from)                                                           \

@@ -252,6 +252,9 @@ QUANT_CONST int quant_needs_of(enum quantiser rule)
   (QUANT_HAS_FRAMES(codes, needs) ? QUANT_LANES : QUANT_CHUNK(codes) * QUANT_LANES)
 #define QUANT_LARGEST_BLOCK(codes, needs)                                                          \
   (QUANT_HAS_FRAMES(codes, needs) ? 256 : (int)QUANT_MOST_BLOCK)
+#define QUANT_IS_BLOCK(block, codes, needs)                                                        \
+  ((block) >= QUANT_LEAST_BLOCK(codes, needs) && (block) <= QUANT_LARGEST_BLOCK(codes, needs) &&   \
+   ((block) & ((block)-1)) == 0)
 
 QUANT_CONST int quant_chunk_of(enum quantiser rule)
 {
@@ -351,8 +354,7 @@ QUANT_FN int64_t quant_blocks(const struct quantise *op, int64_t n)
 QUANT_FN bool quant_is_valid(const struct quantise *op)
 {
   const int codes = (int)quant_codes_of(op->rule), needs = quant_needs_of(op->rule);
-  return op->block >= QUANT_LEAST_BLOCK(codes, needs) &&
-         op->block <= QUANT_LARGEST_BLOCK(codes, needs) && (op->block & (op->block - 1)) == 0;
+  return QUANT_IS_BLOCK(op->block, codes, needs);
 }
 
 QUANT_FN int64_t quant_frame(const struct quantise *op)
