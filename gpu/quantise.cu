@@ -119,7 +119,8 @@ __device__ __forceinline__ quant_stats stats_of(const elements<R, EACH> &x, int 
 #pragma unroll
     for (int k = 0; k < chunk; k++) {
       const float v = values[k];
-      top = max(top, quant_bits(v) & 0x7fffffff);
+      if (!(needs & QUANT_SUMS))
+        top = max(top, quant_bits(v) & 0x7fffffff);
       if (needs & QUANT_SIGNS) {
         s.positive += v < 0 ? 0 : v;
         s.negative += v < 0 ? -v : 0;
@@ -131,7 +132,8 @@ __device__ __forceinline__ quant_stats stats_of(const elements<R, EACH> &x, int 
         s.squares += v * v;
     }
   }
-  s.max = quant_float(__reduce_max_sync(ALL_LANES, top));
+  if (!(needs & QUANT_SUMS))
+    s.max = quant_float(__reduce_max_sync(ALL_LANES, top));
   s.n = (float)x.m;
   if (needs & QUANT_SIGNS) {
     s.positive = warp_sum(s.positive);

@@ -166,8 +166,8 @@ static float e5m2_number(float x, const struct scales *s, uint32_t bits)
 
 static float qsgd_number(float x, const struct scales *s, uint32_t bits)
 {
-  const float jitter = (float)((bits + 0.5) / 0x1p16 - 0.5), level = rintf(in_steps(x, s) + jitter);
-  return fmaxf(fminf(level, 127), -127);
+  const double steps = rint(in_steps(x, s) * 0x1p14) + (bits >> 2);
+  return (float)fmax(fmin(floor(steps / 0x1p14), 127), -127);
 }
 
 /* In units of the block's largest power of two. */

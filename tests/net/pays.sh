@@ -46,6 +46,7 @@ hybrid="shard.strategy=hybrid_shard shard.group=2 tiers.activations=keep shard.r
 bf16="compress.grads.codec=bf16"
 int4="compress.grads.codec=int4"
 delta="compress.weights.codec=int4 compress.weights.delta=true"
+levels="compress.grads.codec=levels9 compress.weights.codec=levels9 compress.weights.delta=true"
 
 # model_keys DECK: the keys that the rates of its passes depend on.
 model_keys() {
@@ -75,6 +76,7 @@ settings() {
     ;;
   gpt2-grad-bf16) echo "$gpt2 $grad $bf16" ;;
   gpt2-grad-int4-int4) echo "$gpt2 $grad $int4 $delta" ;;
+  gpt2-grad-levels9-levels9) echo "$gpt2 $grad $levels" ;;
   qwen0.5b-full-bf16) echo "$qwen $full $bf16" ;;
   qwen0.5b-full-int8-int4) echo "$qwen $full $int4 compress.weights.codec=int8" ;;
   qwen0.5b-full-step-bf16) echo "$qwen $full $bf16 shard.reduce=step" ;;
@@ -83,6 +85,7 @@ settings() {
     ;;
   qwen0.5b-grad-bf16) echo "$qwen $grad $bf16" ;;
   qwen0.5b-grad-int4-int4) echo "$qwen $grad $int4 $delta" ;;
+  qwen0.5b-grad-levels9-levels9) echo "$qwen $grad $levels" ;;
   gpt2-grad-none) echo "$gpt2 $grad" ;;
   gpt2-grad-*-feedback)
     echo "$gpt2 $grad compress.grads.codec=$(codec "$1") compress.feedback=bf16"
@@ -112,7 +115,8 @@ rows_of() {
       "gpt2-hybrid-int4"
     ;;
   1gbit,*)
-    echo "gpt2-grad-bf16 gpt2-grad-int4-int4 qwen0.5b-grad-bf16 qwen0.5b-grad-int4-int4"
+    echo "gpt2-grad-bf16 gpt2-grad-int4-int4 gpt2-grad-levels9-levels9 qwen0.5b-grad-bf16" \
+      "qwen0.5b-grad-int4-int4 qwen0.5b-grad-levels9-levels9"
     ;;
   *)
     echo "gpt2-full-bf16 gpt2-full-step-bf16 gpt2-full-int8-int4 gpt2-full-step-int8-int4" \

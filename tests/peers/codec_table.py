@@ -175,7 +175,7 @@ def pays(path):
 
 def plain_row(row):
     """The row without codecs, or in bf16, that a row with codecs is compared with."""
-    for codec in ("node-int8-int4", "int8-int4", "int4-int4"):
+    for codec in ("node-int8-int4", "int8-int4", "int4-int4", "levels9-levels9"):
         if row.endswith(codec):
             return row.removesuffix(codec) + "bf16"
     if row.startswith("gpt2-hybrid-") and not row.endswith("bf16"):

@@ -1,6 +1,6 @@
 /* Stochastic levels between 0 and the Euclidean norm of a block (Alistarh et al. 2017,
- * arXiv:1610.02132). An element moves by up to half a level at random, and goes to the nearest
- * level. So the mean is the element. */
+ * arXiv:1610.02132). A random fraction of a level is added to an element, which goes to the level
+ * below. So the mean is the element. */
 #ifndef SLUICE_COMPRESS_RULE_QSGD_H
 #define SLUICE_COMPRESS_RULE_QSGD_H
 
@@ -19,9 +19,10 @@ QUANT_FN struct quant_scale qsgd_scale(struct quant_stats s, const struct quanti
 QUANT_FN uint32_t qsgd_code(float x, struct quant_scale scale, const struct quantise *op,
                             uint32_t bits)
 {
-  /* Uniform in (-1/2, 1/2): the random bits are a mantissa, so no integer is converted. */
-  const float jitter = quant_float(0x3f800000 | bits << 7) - 1.49999237060546875f;
-  const int32_t level = (int32_t)quant_round(x * scale.inverse + jitter), most = op->levels;
+  /* x in levels, as an integer of 2^-14 levels: 768 is 1.5 * 2^23 of them. 14 random bits are the
+   * fraction. The norm of subnormal squares may be too small, hence the bounds. */
+  const uint32_t levels = (quant_bits(x * scale.inverse + 768.0f) - 0x44400000) << 2;
+  const int32_t level = (int32_t)(levels + bits) >> 16, most = op->levels;
   return (uint32_t)(level > most ? most : level < -most ? -most : level) & 0xff;
 }
 

@@ -61,7 +61,7 @@ enum {
   QUANT_ROTATED = 8 /* elements of a lane in a rotation */
 };
 
-/* Needs of a rule besides the largest magnitude of a block. */
+/* Needs of a rule. One without sums needs the largest magnitude of a block. */
 enum {
   QUANT_SIGNS = 1,       /* the sums over negative elements and over the others */
   QUANT_SQUARES = 2,     /* the sum of squares */
@@ -70,7 +70,8 @@ enum {
   QUANT_ROTATE = 16,     /* codes of a Walsh-Hadamard transform of the elements */
   QUANT_LEVELS = 32,     /* the setting `levels` */
   QUANT_MAGNITUDES = 64, /* the sum of magnitudes */
-  QUANT_GLOBAL = 128     /* the largest magnitude of all ranks' vectors instead of the block's */
+  QUANT_GLOBAL = 128,    /* the largest magnitude of all ranks' vectors instead of the block's */
+  QUANT_SUMS = QUANT_SIGNS | QUANT_SQUARES | QUANT_MAGNITUDES
 };
 
 /* Messages of SET and ADD are summed in the order of sum_parts, out is one vector. The others take
@@ -93,6 +94,7 @@ struct quantise {
   const float *largest; /* QUANT_GLOBAL: no magnitude is larger; in memory of the device */
 };
 
+/* What a rule does not need is 0. If an element is not finite, one of them is not. */
 struct quant_stats {
   float n;                             /* elements without those that fill the block */
   float max;                           /* magnitude */
@@ -137,7 +139,7 @@ QUANT_FN float quant_from_half(uint16_t half)
 
 /* The nearest number of bf16 to x >= 0, ties to even, for means, which must not grow. The least one
  * that is not less, for steps, so that no element needs a code too many. NaN may become 0:
- * quant_settle() looks at the elements, too. */
+ * quant_settle() looks at the statistics, too. */
 QUANT_FN float quant_nearest_half(float x)
 {
   const uint32_t bits = quant_bits(x);
@@ -296,7 +298,9 @@ QUANT_FN bool quant_settle(enum quantiser rule, struct quant_stats s, const stru
     CODEC_QUANTISERS(QUANT_CASE)
   default: break;
   }
-  const bool finite = s.max <= FLT_MAX && scale.at[0] <= FLT_MAX && scale.at[1] <= FLT_MAX;
+  const bool finite = s.max <= FLT_MAX && s.positive <= FLT_MAX && s.negative <= FLT_MAX &&
+                      s.magnitudes <= FLT_MAX && s.squares <= FLT_MAX && scale.at[0] <= FLT_MAX &&
+                      scale.at[1] <= FLT_MAX;
   if (!finite) {
     scale.at[0] = scale.at[1] = quant_float(0x7fc00000);
     scale.inverse = 0;

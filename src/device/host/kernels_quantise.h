@@ -65,7 +65,7 @@ INLINE struct quant_stats stats_of(int needs, int64_t n, const float *x)
 {
   float positive[QUANT_LANES] = {0}, negative[QUANT_LANES] = {0}, negatives[QUANT_LANES] = {0},
         magnitudes[QUANT_LANES] = {0}, squares[QUANT_LANES] = {0};
-  struct quant_stats s = {.max = largest(n, x)};
+  struct quant_stats s = {.max = needs & QUANT_SUMS ? 0 : largest(n, x)};
   for (int64_t j = 0; needs & QUANT_SIGNS && j < n; j += QUANT_LANES)
     for (int l = 0; l < QUANT_LANES; l++) {
       const int32_t bits = (int32_t)quant_bits(x[j + l]), sign = bits >> 31;
