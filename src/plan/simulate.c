@@ -15,7 +15,7 @@
 #include "plan/ops.h"
 
 /* LINK joins the ranks of a group: across nodes, or inside the one node. NODE_LINK joins those in
- * each of several nodes. DEVICE: the compute lane uses all of it. */
+ * each of several nodes. DEVICE: the compute lane and codecs use all of it. */
 enum resource { HOST_MEMORY, LINK, NODE_LINK, DEVICE, RESOURCES };
 
 /* Seconds of the operation alone, the seconds that remain if communication takes no time, and the
@@ -109,6 +109,8 @@ static struct cost coded_cost(const struct pricing *p, struct coding by, const s
     cost.seconds = seconds;
   if (codec->values && !(codec->values->traits & CODEC_IDENTITY))
     cost.seconds += coded_s(by, codec->values, codec->set.density * bytes, value_calls);
+  if (!p->plan->on_host[p->instr->lane])
+    cost.use[DEVICE] = cost.seconds;
   return cost;
 }
 

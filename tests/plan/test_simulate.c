@@ -727,6 +727,24 @@ static void a_collective_takes_a_part_of_the_device(void **state)
   expect_near(hand_forecast(&hand, &rates).step_s, 3);
 }
 
+/* A codec and a pass do not have the device at the same time. */
+static void codecs_and_passes_share_the_device(void **state)
+{
+  (void)state;
+  struct plan_rates rates = {.gemm_flops = 1e6};
+  for (int c = 0; c < CODECS; c++)
+    rates.encode_bytes[c] = rates.decode_bytes[c] = 1e5;
+  struct point point = {.strategy = STRATEGY_NO_SHARD,
+                        .ranks = 4,
+                        .group = 4,
+                        .micros = 1,
+                        .prefetch = 1,
+                        .codec = "int8"};
+  const struct plan_forecast f = forecast(&point, &rates);
+  assert_true(f.busy_s[LANE_REDUCE] > 0.01 * f.busy_s[LANE_COMPUTE]);
+  assert_true(f.step_s >= (f.busy_s[LANE_COMPUTE] + f.busy_s[LANE_REDUCE]) * (1 - 1e-9));
+}
+
 /* The expected largest of 4 standard normal numbers is 1.02938, of 512 it is 3.03836. */
 static void the_slowest_of_more_ranks_is_slower(void **state)
 {
@@ -1008,6 +1026,7 @@ int main(void)
       cmocka_unit_test(a_sum_and_an_update_share_the_host_s_memory),
       cmocka_unit_test(transfers_on_one_link_share_it),
       cmocka_unit_test(a_collective_takes_a_part_of_the_device),
+      cmocka_unit_test(codecs_and_passes_share_the_device),
       cmocka_unit_test(the_slowest_of_more_ranks_is_slower),
       cmocka_unit_test(a_step_shares_the_host_s_memory_with_the_next),
       cmocka_unit_test(the_plan_s_order_is_not_that_of_time),
