@@ -221,22 +221,46 @@ static const struct codec *first_codec(const struct plan *plan)
   return &plan->policy[u].grads;
 }
 
+/* A word per setting that the codec has: PREFIXblock=256. */
+static void print_settings(const struct codec_settings *set, const char *prefix, char *out,
+                           size_t size)
+{
+  if (set->block)
+    append_text(out, size, "%sblock=%lld ", prefix, (long long)set->block);
+  if (set->levels)
+    append_text(out, size, "%slevels=%d ", prefix, set->levels);
+  if (set->rank)
+    append_text(out, size, "%srank=%d ", prefix, set->rank);
+  if (set->density > 0)
+    append_text(out, size, "%sdensity=%g ", prefix, set->density);
+  if (set->threshold > 0)
+    append_text(out, size, "%sthreshold=%g ", prefix, set->threshold);
+}
+
+/* The codec of the first unit whose parameters are encoded. */
+static void print_weights_codec(const struct plan *plan, char *out, size_t size)
+{
+  for (int u = 0; u < plan->input.model->units; u++) {
+    const struct codec *codec = &plan->policy[u].weights;
+    char name[64];
+    if (!codec->ops)
+      continue;
+    codec_print_name(codec, name, sizeof name);
+    append_text(out, size, "weights=%s ", name);
+    print_settings(&codec->set, "weights.", out, size);
+    if (plan->policy[u].difference)
+      append_text(out, size, "delta=true ");
+    return;
+  }
+}
+
 static void record_codec(struct train_run *run)
 {
-  const struct codec_settings *set = &first_codec(plan_of(run))->set;
   const char *feedback = deck_feedback(run->deck);
   char method[256], config[200] = "";
   plan_print_codecs(plan_of(run), method, sizeof method);
-  if (set->block)
-    append_text(config, sizeof config, "block=%lld ", (long long)set->block);
-  if (set->levels)
-    append_text(config, sizeof config, "levels=%d ", set->levels);
-  if (set->rank)
-    append_text(config, sizeof config, "rank=%d ", set->rank);
-  if (set->density > 0)
-    append_text(config, sizeof config, "density=%g ", set->density);
-  if (set->threshold > 0)
-    append_text(config, sizeof config, "threshold=%g ", set->threshold);
+  print_settings(&first_codec(plan_of(run))->set, "", config, sizeof config);
+  print_weights_codec(plan_of(run), config, sizeof config);
   append_text(config, sizeof config, "feedback=%s", feedback ? feedback : "off");
   results_text(run->results, "compress_method", method);
   results_text(run->results, "compress_config", config);

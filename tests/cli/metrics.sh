@@ -163,6 +163,12 @@ holds countsketch '$1 >= 0.05 && $1 < 0.1 && ($1 + $2 - 1) ^ 2 < 1e-18' density 
 holds countsketch '$1 > 0 && $2 > 0' grad_rel_error grad_cos_sim
 is countsketch index_bytes 0
 is countsketch compress_config "block=4096 density=0.05 feedback=off"
+train 2 delta compress.grads.codec=int4 compress.weights.codec=int8 compress.weights.delta=true \
+  shard.strategy=shard_grad_op run.steps=1
+is delta compress_config "block=64 weights=int8 weights.block=256 delta=true feedback=off"
+train 2 coded compress.weights.codec=int4 compress.weights.block=128 run.steps=1
+is coded compress_method none
+is coded compress_config "weights=int4 weights.block=128 feedback=off"
 
 # Messages of varying length: bytes that were sent count. The sum of all bytes is smaller by what
 # they save.
