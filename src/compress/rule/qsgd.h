@@ -1,6 +1,6 @@
 /* Stochastic levels between 0 and the Euclidean norm of a block (Alistarh et al. 2017,
- * arXiv:1610.02132). A random fraction of a level is added to an element, which goes to the level
- * below. So the mean is the element. */
+ * arXiv:1610.02132). The rule adds a random fraction of a level to an element, and rounds down. The
+ * expected value is the element, rounded to 2^-14 levels. */
 #ifndef SLUICE_COMPRESS_RULE_QSGD_H
 #define SLUICE_COMPRESS_RULE_QSGD_H
 
@@ -19,8 +19,9 @@ QUANT_FN struct quant_scale qsgd_scale(struct quant_stats s, const struct quanti
 QUANT_FN uint32_t qsgd_code(float x, struct quant_scale scale, const struct quantise *op,
                             uint32_t bits)
 {
-  /* x in levels, as an integer of 2^-14 levels: 768 is 1.5 * 2^23 of them. 14 random bits are the
-   * fraction. The norm of subnormal squares may be too small, hence the bounds. */
+  /* Adding 768 = 1.5 * 2^23 * 2^-14 rounds x to a multiple of 2^-14 levels, if it is less than 256
+   * levels. The upper 14 of the 16 random bits are the fraction, because the lower two never carry.
+   * If squares are subnormal, the norm may be too small, but x is less than 156 levels. */
   const uint32_t levels = (quant_bits(x * scale.inverse + 768.0f) - 0x44400000) << 2;
   const int32_t level = (int32_t)(levels + bits) >> 16, most = op->levels;
   return (uint32_t)(level > most ? most : level < -most ? -most : level) & 0xff;

@@ -25,8 +25,8 @@
  *   NAME_value(code, scale)        number that a code stands for, NaN if the scales are NaN
  * With QUANT_GLOBAL a message has the scales of one block, which are those of all blocks. A rule
  * whose number of codes is not a power of two has one scale and no needs.
- * A block with an element or a scale that is not finite is sent as zeros with scales of NaN. All
- * elements of a block that have scales of 0 are 0.
+ * A block with an element, a sum or a scale that is not finite is sent as zeros with scales of NaN.
+ * All elements of a block that have scales of 0 are 0.
  *
  * Sums have one order: a lane adds its elements in ascending order, then lanes l and l + 16 are
  * added, l and l + 8, and so on. No product and sum are fused. So results are
@@ -61,7 +61,8 @@ enum {
   QUANT_ROTATED = 8 /* elements of a lane in a rotation */
 };
 
-/* Needs of a rule. One without sums needs the largest magnitude of a block. */
+/* Needs of a rule. A rule without QUANT_SUMS and QUANT_GLOBAL needs the largest magnitude of a
+ * block. */
 enum {
   QUANT_SIGNS = 1,       /* the sums over negative elements and over the others */
   QUANT_SQUARES = 2,     /* the sum of squares */
@@ -94,7 +95,8 @@ struct quantise {
   const float *largest; /* QUANT_GLOBAL: no magnitude is larger; in memory of the device */
 };
 
-/* What a rule does not need is 0. If an element is not finite, one of them is not. */
+/* Magnitudes and sums that a rule does not need are 0. If an element is not finite, at least one of
+ * those that it needs is not finite. */
 struct quant_stats {
   float n;                             /* elements without those that fill the block */
   float max;                           /* magnitude */
@@ -138,8 +140,8 @@ QUANT_FN float quant_from_half(uint16_t half)
 }
 
 /* The nearest number of bf16 to x >= 0, ties to even, for means, which must not grow. The least one
- * that is not less, for steps, so that no element needs a code too many. NaN may become 0:
- * quant_settle() looks at the statistics, too. */
+ * that is not less, for steps, so that no element needs a code too many. NaN may become 0, so
+ * quant_settle() also checks the statistics. */
 QUANT_FN float quant_nearest_half(float x)
 {
   const uint32_t bits = quant_bits(x);
