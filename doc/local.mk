@@ -157,14 +157,19 @@ measured = \
 	doc/measured/ops-h100.txt \
 	doc/measured/ops-h200.txt \
 	doc/measured/optimizers-h100.txt \
+	doc/measured/compression-cpu-2cores.txt \
 	doc/measured/compression-eighth-h100x2.txt \
 	doc/measured/compression-levels-h100x2.txt \
+	doc/measured/compression-matrix-h100x2.txt \
 	doc/measured/codecs-h100.txt \
 	doc/measured/curve-300m.txt \
 	doc/measured/curve-gpt2-124m-early.txt \
 	doc/measured/curve-gpt2-124m.txt \
 	doc/measured/fp8-cosine-host.txt \
 	doc/measured/fp8-h100.txt \
+	doc/measured/fp8-quality-h100x1.txt \
+	doc/measured/h100.jsonl \
+	doc/measured/sanitize-fp8-h100.txt \
 	doc/measured/fp8-quality-gpt2-124m.txt \
 	doc/measured/fp8-quality-h100x2.txt \
 	doc/measured/fp8-quality-h200x4.txt \

@@ -84,10 +84,15 @@ cat > pays.txt << 'END'
 {"kind": "bench", "step_p50": 2.5}
 {"kind": "row", "row": "failed", "rate": "10gbit"}
 END
-for name in advice break-even predicted steps refused quality pays "quality short" "pays short"; do
+for name in advice break-even predicted steps refused quality pays "quality short" "pays short" \
+  "break-even cpu" "predicted cpu"; do
   printf 'Before %s.\n<!-- measured: %s -->\nold\n<!-- end -->\n' "$name" "$name"
 done > page.md
-fill() { python3 "$tables" --doc page.md --quality quality.txt runs.jsonl --pays pays.txt "$@"; }
+grep '"topk"\|"none"' made.jsonl | sed 's/"topk"/"cpu"/' > cpu.jsonl
+fill() {
+  python3 "$tables" --doc page.md --quality quality.txt runs.jsonl --pays pays.txt \
+    --cpu cpu.jsonl "$@"
+}
 fill -- made.jsonl || die "tables"
 has() { grep -qxF -e "$1" page.md || { cat page.md >&2; die "no line: $1"; }; }
 has '| 1 Gbit/s | full_shard | 1000.0 | – | – | – | – | `int4` | 2.50 |'
@@ -96,16 +101,17 @@ has '| 1 Gbit/s | shard_grad_op | 1000.0 | – | – | – | – | `e5m2` | 5.00
 has '| 10 Gbit/s | full_shard | 200.0 | 0.80 | – | 2.00 | – | `int4` | 1.25 |'
 has '| NVLink | full_shard | 100.0 | – | – | – | – | none helps | – |'
 # int4 gains on 10 Gbit/s and loses on 1000 Gbit/s, which are far apart. 0.5 % is no gain.
-has '| full_shard | `int4` | off | 20 | 10 to 1e+03 |'
-has '| shard_grad_op | `natural` | off | 9 | – |'
+has '| full_shard | `int4` | off | 20 | 10 to 1e+03 | – |'
+has '| shard_grad_op | `natural` | off | 9 | – | – |'
 # The median of 30 and 50. If one of two predictions is no number, the lower one counts.
-has '| shard_grad_op | `e5m2` | off | 40 | above 1 |'
-has '| shard_grad_op | `onebit` | off | never | below 1 |'
-has '| shard_grad_op | `fp16` | off | 7 | below 1 |'
-has '| shard_grad_op | `int8` | off | always | below 1 |'
-has '| shard_grad_op | `qsgd` | off | never | below 1 |'
+has '| shard_grad_op | `e5m2` | off | 40 | above 1 | – |'
+has '| shard_grad_op | `onebit` | off | never | below 1 | – |'
+has '| shard_grad_op | `fp16` | off | 7 | below 1 | – |'
+has '| shard_grad_op | `int8` | off | always | below 1 | – |'
+has '| shard_grad_op | `qsgd` | off | never | below 1 | – |'
 # The gain is 0.8 s at 1 s/Gbit and -0.1 s at 0.1 s/Gbit: 0 at 0.2 s/Gbit.
-has '| full_shard | `topk` | off | 10 | 5.0 |'
+has '| full_shard | `topk` | off | 10 | 5 | 2.00 |'
+has '| full_shard | `cpu` | off | 10 | 5 | 2.00 |'
 has '| 1 Gbit/s | 1 | full_shard | 3 | 1.05 | 1.00 | 1.25 | 67% |'
 has '| `int4` | off | 8.00 | 400.0 | 160.0 | 120.0 | – | – | – |'
 has '| no_shard | bf16 | `int4` | no sense |'

@@ -88,15 +88,10 @@ launch() {
   fi
 }
 
-# passes RATE COMMAND...: one rank with its GPU. Ranks on CPUs have only the cores of their hosts.
+# passes COMMAND...: one rank with its GPU, or with a thread per core of a host of the bench.
 passes() {
-  local rate=$1
-  shift
-  if test "$device" = cuda; then
-    OMPI_MCA_plm=isolated "$@" # one rank needs no remote shell, which a machine may lack
-  else
-    launch "$rate" "$@"
-  fi
+  test "$device" = cuda || set -- "$@" run.threads=$((($(nproc) + 1) / 2))
+  OMPI_MCA_plm=isolated "$@" # one rank needs no remote shell, which a machine may lack
 }
 
 # measure RATE: rates of the machine with this link, then the rows.
@@ -108,7 +103,7 @@ measure() {
     fail "bench rates at $rate failed, see $base.log"
   if ! test -s "$out/passes"; then
     cp "$base.link" "$out/passes.new"
-    passes "$rate" "$sluice" bench "$deck" "${keys[@]}" steps=3 rates="$out/passes.new" \
+    passes "$sluice" bench "$deck" "${keys[@]}" steps=3 rates="$out/passes.new" \
       > "$out/passes.log" 2>&1 || fail "see $out/passes.log"
     grep -E '^(forward|backward|loss):' "$out/passes.new" > "$out/passes"
   fi

@@ -2,15 +2,18 @@
 """Makes the tables and the plot of doc/measurements/compression.md, and those of tables/ with every
 row, from the results of tests/net/matrix.sh, of tests/net/pays.sh and of sluice compare.
 
-  codec_table.py [--check] [--doc PAGE] [--quality RUNS...] [--pays STEPS...] [RESULTS...]
+  codec_table.py [--check] [--doc PAGE] [--quality RUNS...] [--pays STEPS...] [--cpu CPU...]
+                 [RESULTS...]
 
-The default of RESULTS is compression-matrix-* in doc/measured, that of RUNS is
-compression-quality-*, and that of STEPS is compression-pays-*. RUNS have a line per run of sluice
-compare, or per codec. STEPS are results of tests/net/pays.sh. The small tables show the first
-file of STEPS, and the file of RUNS that has the most runs. The text between
-`<!-- measured: NAME -->` and `<!-- end -->` in a page is replaced, and nothing else. --check writes
-nothing and exits with 1 if a page or the plot and the files differ. Codecs hold the
-perplexity if its mean over the seeds of all RUNS is at most 1 % higher than without a codec."""
+The default of RESULTS is compression-matrix-* in doc/measured, and that of CPU is
+compression-cpu-*. That of RUNS is compression-quality-*, and that of STEPS is compression-pays-*.
+RUNS have a line per run of sluice compare, or per codec. STEPS are results of tests/net/pays.sh.
+The small tables show the first file of STEPS, and the file of RUNS that has the most runs.
+
+The text between `<!-- measured: NAME -->` and `<!-- end -->` in a page is replaced, and nothing
+else. --check writes nothing and exits with 1 if a page or the plot and the files differ. Codecs
+hold the perplexity if its mean over the seeds of all RUNS, plus the standard error, is at most 1 %
+higher than without a codec."""
 
 import argparse
 import json
@@ -142,6 +145,10 @@ def quality_short(paths):
     return table(["codec", "settings", "ratio", "seeds", "with feedback, %", "without, %"], rows)
 
 
+def standard_error(values):
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0
+
+
 def quality(paths):
     """Codecs that hold the perplexity, as (codec, whether it has feedback). All seeds of all files
     have the same weight."""
@@ -151,8 +158,9 @@ def quality(paths):
             if runs.over(key):
                 seeds = runs.mean[key][2] or 1 if key in runs.mean else len(runs.over_each(key))
                 values = over.setdefault((key[0], key[2] != "off"), [])
-                values += [runs.over(key)] * seeds
-    return {key for key, values in over.items() if statistics.mean(values) <= HELD}
+                values += runs.over_each(key) or [runs.over(key)] * seeds
+    return {key for key, values in over.items()
+            if statistics.mean(values) + standard_error(values) <= HELD}
 
 
 def pays(path):
@@ -218,7 +226,10 @@ def pays_short(paths):
 
 def pays_plot(paths):
     """Rows of slow links. Their labels have no room for the codecs."""
-    short = lambda row: row.removesuffix("-int8-int4").removesuffix("-int4-int4")
+    def short(row):
+        row = row.replace("levels9-levels9", "levels9")
+        return row.removesuffix("-int8-int4").removesuffix("-int4-int4")
+
     return plots.bars(
         "Time of a step with codecs, in % of the step without, by row and Gbit/s",
         ["two H100 as two hosts"],
@@ -229,8 +240,12 @@ def pays_plot(paths):
 
 
 class Matrix:
+    """Rows of all files. parts: the files with several links, each by itself, because machines
+    differ."""
+
     def __init__(self, paths, held):
         self.step, self.row, self.refused, self.held = {}, {}, {}, held
+        parts = [Matrix([path], held) for path in paths] if len(paths) > 1 else [self]
         for record in (r for path in paths for r in records(path)):
             key = tuple(record[k] for k in ("link", "strategy", "codec", "feedback"))
             if "refused" in record:
@@ -241,6 +256,7 @@ class Matrix:
         self.links = sorted({k[0] for k in self.row}, key=lambda link: gbit(link) or 1e9)
         self.strategies = list(dict.fromkeys(k[1] for k in self.row))
         self.codecs = list(dict.fromkeys(k[2] for k in self.row))
+        self.parts = [part for part in parts if len(part.links) > 1]
 
     def holds(self, codec, feedback):
         return codec in ("none", "exponent") or (codec, feedback != "off") in self.held
@@ -275,10 +291,10 @@ def advice(m):
 
 
 def measured_break_even(m, strategy, codec, feedback):
-    """Gbit/s at which the codec's step is as long as that without. The step is taken as linear in
-    the time per bit between two links, and links more than a factor of 10 apart are only bounds. A
-    link has its measured rate, if the file has that. Steps that differ by less than 1 % count as
-    equal, because they vary as much."""
+    """Gbit/s at which the codec's step is as long as that without, or a text. The step is taken as
+    linear in the time per bit between two links, and links more than a factor of 10 apart are only
+    bounds. A link has its measured rate, if the file has that. Steps that differ by less than 1 %
+    count as equal, because they vary as much."""
     gain = []
     for link in (link for link in m.links if m.gbit[link]):
         plain = m.step.get((link, strategy, "none", "off"))
@@ -290,13 +306,13 @@ def measured_break_even(m, strategy, codec, feedback):
         if y0 < 0 <= y1 and x1 > 10 * x0:
             return f"{1 / x1:.3g} to {1 / x0:.3g}"
         if y0 < 0 <= y1:
-            return f"{1 / (x0 + (x1 - x0) * -y0 / (y1 - y0)):.1f}"
+            return 1 / (x0 + (x1 - x0) * -y0 / (y1 - y0))
     if not gain:
         return "–"
     return f"above {1 / gain[0][0]:.3g}" if gain[0][1] >= 0 else f"below {1 / gain[-1][0]:.3g}"
 
 
-def below(said):
+def median_break_even(said):
     """The median of predicted break-even bandwidths. "never" counts as 0, and "always" as
     infinity. If two predictions are in the middle and one of them is no number, the smaller one is
     the result."""
@@ -305,22 +321,30 @@ def below(said):
     if low == 0:
         return "never"
     if high == math.inf:
-        return "always" if low == high else f"{low:.3g}"
-    return f"{(low + high) / 2:.3g}"
+        return "always" if low == high else low
+    return (low + high) / 2
 
 
-def break_even(m):
+def break_even(m, confirmed=False):
+    """confirmed: only rows with a measured number."""
     rows = []
-    for strategy in m.strategies:
-        for codec in m.codecs:
-            for feedback in ("off", "bf16"):
-                keys = [k for k in m.row if k[1:] == (strategy, codec, feedback)]
-                said = [m.row[k]["pays_below_gbit"] for k in keys
-                        if k[0] != NODE and "pays_below_gbit" in m.row[k]]
-                if said:
-                    rows.append([strategy, f"`{codec}`", feedback, below(said),
-                                 measured_break_even(m, strategy, codec, feedback)])
-    return table(["strategy", "codec", "feedback", "predicted, Gbit/s", "measured, Gbit/s"], rows)
+    bandwidth = lambda value: value if isinstance(value, str) else f"{value:.3g}"
+    for part in m.parts:
+        for strategy, codec, feedback in dict.fromkeys(k[1:] for k in part.row):
+            said = [row["pays_below_gbit"] for k, row in part.row.items()
+                    if k[1:] == (strategy, codec, feedback) and k[0] != NODE
+                    and "pays_below_gbit" in row]
+            if said:
+                rates = (median_break_even(said),
+                         measured_break_even(part, strategy, codec, feedback))
+                ratio = None if any(isinstance(r, str) for r in rates) else rates[0] / rates[1]
+                if confirmed and isinstance(rates[1], str):
+                    continue
+                rows.append([strategy, f"`{codec}`", feedback, *map(bandwidth, rates),
+                             text(ratio, ".2f")])
+    head = ["strategy", "codec", "feedback", "predicted, Gbit/s", "measured, Gbit/s",
+            "predicted / measured"]
+    return table(head, rows)
 
 
 def predicted(m):
@@ -377,13 +401,15 @@ MATRIX = [
     ("The fastest codec of each link", "advice",
      "The columns of codecs have the time of a step without a codec over that with the codec. "
      "`bf16` has\nno feedback, the other three have `compress.feedback=bf16`. A codec *holds* if "
-     "its mean perplexity\nover all recorded runs is at most 1 % higher than without a codec."),
+     "its mean perplexity\nplus the standard error is at most 1 % higher than without a codec. "
+     "Runs with the codec's usual\nsettings count. At 25 Gbit/s `int4` had blocks of 64 elements, "
+     "and 128 on the other links."),
     ("Break-even bandwidth", "break-even",
      "On slower links the codec makes the step shorter. The measured value lies between two "
      "links,\nwhere the step is taken as linear in the time per bit. If the two links are more "
-     "than a factor of 10\napart, the table gives both. *Above* is the fastest link on which the "
-     "codec made the step at least\n1 % shorter. A dash: on every link the two steps differ by "
-     "less than 1 %."),
+     "than a factor of 10\napart, the table gives both, and no ratio. *Above* is the fastest link "
+     "on which the codec made\nthe step at least 1 % shorter. A dash: on every link the two steps "
+     "differ by less than 1 %. Files\nwith one link are left out."),
     ("Predicted steps over measured steps", "predicted",
      "`sluice plan` predicts from rates that were measured on the same link."),
     ("All steps", "steps", "Milliseconds per step, and the bytes of fp32 gradients over those of "
@@ -409,12 +435,16 @@ def main():
                         default=sorted(MEASURED.glob("compression-quality-*")))
     parser.add_argument("--pays", nargs="*", type=pathlib.Path,
                         default=sorted(MEASURED.glob("compression-pays-*")))
+    parser.add_argument("--cpu", nargs="*", type=pathlib.Path,
+                        default=sorted(MEASURED.glob("compression-cpu-*")))
     parser.add_argument("results", nargs="*", type=pathlib.Path)
     a = parser.parse_args()
     paths = a.results or sorted(MEASURED.glob("compression-matrix-*"))
     m = Matrix(paths, quality(a.quality))
     make = TABLES | {
         "matrix": matrix,
+        "break-even cpu": lambda _: break_even(Matrix(a.cpu, set()), True),
+        "predicted cpu": lambda _: predicted(Matrix(a.cpu, set())),
         "quality": lambda _: quality_table(a.quality),
         "quality short": lambda _: quality_short(a.quality),
         "pays": lambda _: pays_table(a.pays),

@@ -13,6 +13,7 @@ of its own in the tables. If it measured a row more than once, the median counts
 import argparse
 import functools
 import json
+import math
 import pathlib
 import re
 import statistics
@@ -187,7 +188,8 @@ def speed_table(measured, a, chosen=main_rows):
             machine.our(key, "model_gflops_rank"),
             machine.their(key, "tokens_per_s_rank"),
         )
-        share = ratio(flops, a.peak * 1e3)
+        other_peak = pathlib.Path(machine.files[0]).stem.startswith("h100")
+        share = None if other_peak else ratio(flops, a.peak * 1e3)  # the peak is of an H200
         their_share = share * theirs / speed if share and theirs else None
         rows.append(
             [
@@ -605,7 +607,7 @@ def curve_plot(path):
 
 def quality_table(path):
     """Validation losses of sluice compare tests/peers/fp8_quality.yaml, and the differences of runs
-    with the same seed."""
+    with the same seed, with the standard error of their mean."""
     losses = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -614,18 +616,22 @@ def quality_table(path):
     rows = []
     for method, of in losses.items():
         over = [100 * (loss / losses["bf16"][seed] - 1) for seed, loss in of.items()]
-        spread = f"{statistics.mean(over):+.2f}"
+        spread, error = f"{statistics.mean(over):+.2f}", "–"
         if len(over) > 1:
             spread += f" ± {statistics.stdev(over):.2f}"
+        if len(over) > 2:
+            error = f"{statistics.stdev(over) / math.sqrt(len(over)):.2f}"
         rows.append(
             [
                 f"`{method}`",
                 str(len(of)),
                 f"{statistics.mean(of.values()):.4f}",
                 "–" if method == "bf16" else spread,
+                "–" if method == "bf16" else error,
             ]
         )
-    return table(["method", "seeds", "mean validation loss", "over `bf16`, %"], rows)
+    head = ["method", "seeds", "mean validation loss", "over `bf16`, %", "standard error, %"]
+    return table(head, rows)
 
 
 def content(name, measured, traces, a):
@@ -746,7 +752,8 @@ def fp8_plot(measured):
         values = [machine.our(key, "tokens_per_s_rank") for key in keys]
         values += [machine.their(key, "tokens_per_s_rank") for key in keys]
         top = max(value for value in values if value)
-        groups.append((f"{row}, {gpus} GPUs", [value and value / top * 100 for value in values]))
+        label = f"{row}, {gpus} GPU{'s' if gpus > 1 else ''}"
+        groups.append((label, [value and value / top * 100 for value in values]))
     return plots.bars(
         "Tokens per second and GPU, in % of the fastest",
         ["Sluice in fp8", "Sluice in bf16", "FSDP2 with float8", "FSDP2 in bf16"],
