@@ -8,6 +8,7 @@ renews the numbers of the others. Blocks of ```bash are not run, but a deck in `
 KEY=VALUE` must be accepted with these keys.
 """
 
+import os
 import pathlib
 import re
 import subprocess
@@ -15,6 +16,8 @@ import sys
 
 LETTERS = str.maketrans("0123456789", "ABCDEFGHIJ")
 NUMBER = r"-?\d+(?:[.:,]\d+)*(?:e[-+]?\d+)?"
+# Seconds of a block of commands. Sanitizers make programs slower.
+LIMIT = 200 if os.environ.get("SANITIZER", "no") in ("", "no") else 1000
 
 
 def mask(line):
@@ -35,7 +38,7 @@ def run(commands, folder):
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=200,
+        timeout=LIMIT,
     )
     if done.returncode:
         sys.exit(f"exit {done.returncode} of:\n{commands}\n{done.stdout}")
