@@ -24,7 +24,7 @@ import sys
 
 sys.dont_write_bytecode = True  # nothing is left beside the source
 import plots
-from gpu_table import MARKED, table, text, write_or_check
+from gpu_table import MARKED, standard_error, table, text, write_or_check
 
 HELD = 1.01  # of the perplexity without a codec
 NODE = "node"
@@ -145,10 +145,6 @@ def quality_short(paths):
     return table(["codec", "settings", "ratio", "seeds", "with feedback, %", "without, %"], rows)
 
 
-def standard_error(values):
-    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0
-
-
 def quality(paths):
     """Codecs that hold the perplexity, as (codec, whether it has feedback). All seeds of all files
     have the same weight."""
@@ -159,8 +155,8 @@ def quality(paths):
                 seeds = runs.mean[key][2] or 1 if key in runs.mean else len(runs.over_each(key))
                 values = over.setdefault((key[0], key[2] != "off"), [])
                 values += runs.over_each(key) or [runs.over(key)] * seeds
-    return {key for key, values in over.items()
-            if statistics.mean(values) + standard_error(values) <= HELD}
+    error = lambda values: standard_error(values) if len(values) > 1 else 0
+    return {key for key, values in over.items() if statistics.mean(values) + error(values) <= HELD}
 
 
 def pays(path):
@@ -337,9 +333,9 @@ def break_even(m, confirmed=False):
             if said:
                 rates = (median_break_even(said),
                          measured_break_even(part, strategy, codec, feedback))
-                ratio = None if any(isinstance(r, str) for r in rates) else rates[0] / rates[1]
                 if confirmed and isinstance(rates[1], str):
                     continue
+                ratio = None if any(isinstance(r, str) for r in rates) else rates[0] / rates[1]
                 rows.append([strategy, f"`{codec}`", feedback, *map(bandwidth, rates),
                              text(ratio, ".2f")])
     head = ["strategy", "codec", "feedback", "predicted, Gbit/s", "measured, Gbit/s",

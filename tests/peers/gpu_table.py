@@ -57,6 +57,11 @@ def thousands(value):
     return f"{value / 1e3:.1f}k" if value < 1e5 else f"{value / 1e3:.0f}k"
 
 
+def standard_error(values):
+    """Of the mean of the values."""
+    return statistics.stdev(values) / math.sqrt(len(values))
+
+
 def ratio(a, b):
     return a / b if a is not None and b else None
 
@@ -620,7 +625,7 @@ def quality_table(path):
         if len(over) > 1:
             spread += f" ± {statistics.stdev(over):.2f}"
         if len(over) > 2:
-            error = f"{statistics.stdev(over) / math.sqrt(len(over)):.2f}"
+            error = f"{standard_error(over):.2f}"
         rows.append(
             [
                 f"`{method}`",
