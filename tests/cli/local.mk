@@ -92,6 +92,7 @@ EXTRA_DIST += \
 	tests/peers/corpus.sh \
 	tests/peers/optimizers.sh \
 	tests/peers/plots.py \
+	tests/peers/rows.sh \
 	tests/peers/scale.py \
 	tests/peers/scaling.sh \
 	tests/peers/tokenizer.py \

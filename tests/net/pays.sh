@@ -33,6 +33,9 @@ sluice=$1 results=$2
 shift 2
 here=$(cd "$(dirname "$0")" && pwd)
 decks=$here/../../inputs
+LIMIT=${LIMIT:-200}
+# shellcheck source=/dev/null
+. "$here/../peers/rows.sh"
 device=${DEVICE:-cuda}
 gpus=gpus each=${GPUS:-1}
 test "$device" = cuda || gpus=
@@ -55,7 +58,7 @@ model_keys() {
   gpt2*) words=$gpt2 ;;
   *) words=$qwen ;;
   esac
-  echo "${words#* } tiers.activations=keep run.device=$device ${ROW_ARGS:-}"
+  echo "${words#* } run.device=$device ${ROW_ARGS:-}"
 }
 
 # settings ROW: the deck's name and its keys.
@@ -131,25 +134,10 @@ launch() {
   if test "$rate" = node; then
     # Ranks of this host need no remote shell, which a machine may lack.
     # shellcheck disable=SC2086 # a list of words
-    OMPI_MCA_plm=isolated timeout -k 10 "${LIMIT:-200}" ${MPIRUN:-mpirun} --bind-to none -n 2 "$@"
+    OMPI_MCA_plm=isolated limited ${MPIRUN:-mpirun} --bind-to none -n 2 "$@"
   else
-    timeout -k 10 "${LIMIT:-200}" sh "$here/rig.sh" 2 "$rate" ranks="$each" $gpus -- "$@"
+    limited sh "$here/rig.sh" 2 "$rate" ranks="$each" $gpus -- "$@"
   fi
-}
-
-# rates_with_passes DECK KEY...: the file of the link's rates and of the model's passes.
-rates_with_passes() {
-  local file=$link.$1
-  if ! test -s "$file"; then
-    cp "$link" "$file.new"
-    # One rank needs no remote shell, which a machine may lack.
-    OMPI_MCA_plm=isolated timeout -k 10 "${LIMIT:-200}" \
-      "$sluice" bench "$decks/$1.yaml" "${@:2}" model.layers=2 \
-      shard.strategy=full_shard steps=3 rates="$file.new" > "$results.log" 2>&1 ||
-      { cat "$results.log" >&2; exit 1; }
-    mv "$file.new" "$file"
-  fi
-  echo "$file"
 }
 
 # PyTorch gets the places of its processes from the environment.
@@ -185,7 +173,7 @@ run() {
   local local_ranks=$each ranks=$((2 * each))
   test "$rate" != node || local_ranks=2 ranks=2
   # shellcheck disable=SC2046 # a list of words
-  rates=$(rates_with_passes "$deck" $(model_keys "$deck")) || exit 1
+  rates=$(with_passes "$link" "$deck" "$decks/$deck.yaml" $(model_keys "$deck")) || exit 1
   "$sluice" plan "${keys[@]}" ranks=$ranks local_ranks="$local_ranks" list=false rates="$rates" \
     > "$results.plan" 2>&1
   local head="{\"kind\":\"forecast\",\"row\":\"$name\",\"rate\":\"$rate\""

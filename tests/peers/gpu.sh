@@ -14,6 +14,7 @@
 #   qwen7b-gathered        As qwen7b, with weights that stay gathered between micro-batches.
 #   qwen7b-step            As qwen7b, with gradients reduced once per step.
 #   qwen7b-step-working    As qwen7b-step, with tiers.working=keep.
+#   qwen7b-hybrid          As qwen7b, sharded in groups of two GPUs.
 #   qwen7b-b8              Half as many sequences at a time.
 #   qwen7b-recompute       With recomputation.
 #   qwen7b-weak            The same work per GPU on any number of GPUs.
@@ -29,6 +30,9 @@
 #   TURNS     The number of runs (1).
 #   LIMIT     Seconds that a run may take (300).
 #   MPIRUN    A command that starts ranks.
+#   RATES     A file of `sluice bench rates`, measured with as many GPUs. RESULTS gets a prediction
+#             after each row but gpt2-train. The rates of a model's passes are those of two of its
+#             blocks on one GPU. They are kept in files whose names begin with RATES.
 #   TRACE     A folder. One step before the clock starts is traced, and ROW.txt there has its times.
 #   ROW_ARGS  key=value for every row of Sluice.
 #   SUFFIX    Text after the names of rows in RESULTS.
@@ -41,8 +45,8 @@ shift 3
 test $# -gt 0 || set -- gpt2 qwen0.5b qwen7b llama8b
 here=$(cd "$(dirname "$0")" && pwd)
 decks=$here/../../inputs
-
-limited() { timeout -k 10 "${LIMIT:-300}" "$@"; }
+# shellcheck source=/dev/null
+. "$here/rows.sh"
 
 # Arguments that all commands share: the deck, then key=value.
 arguments=()
@@ -66,6 +70,20 @@ ours() {
   limited ${MPIRUN:-mpirun --bind-to none} -n "$gpus" "$sluice" bench "${arguments[@]}" \
     results="$results" "${traced[@]}" || echo "$name: failed with exit code $?"
   test -z "${TRACE:-}" || mv "$TRACE/$name/trace/summary-00000.txt" "$TRACE/$name.txt"
+}
+
+# predicted NAME MODEL B: MODEL names its deck and its shape.
+predicted() {
+  test -n "${RATES:-}" || return 0
+  local words=() word rates
+  for word in "${arguments[@]}"; do
+    case $word in
+    data.batch=* | shard.* | tiers.* | steps=* | warmup=*) ;;
+    *) words+=("$word") ;;
+    esac
+  done
+  rates=$(with_passes "$RATES" "$2${SUFFIX:-}" "${words[@]}" data.batch=$((2 * $3))) &&
+    forecast "$1${SUFFIX:-}" "$rates"
 }
 
 # trains NAME MODEL T B MICROS KEY=VALUE...: a training run without evaluations and checkpoints, on
@@ -99,11 +117,7 @@ theirs() {
   torchrun | */torchrun) command="$PEER --nproc_per_node=$gpus $here/fsdp2.py --row $name" ;;
   *) command=$PEER ;;
   esac
-  # shellcheck disable=SC2086
-  limited env OMP_NUM_THREADS="${OMP_NUM_THREADS:-8}" \
-    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True $command $options | grep '^{' |
-    tee -a "$results" ||
-    echo "$name: the peer failed with exit code ${PIPESTATUS[0]}"
+  run_peer "$name" "$command $options"
 }
 
 # row NAME MODEL T B MICROS PEER_OPTIONS KEY=VALUE...: B sequences of T tokens a rank and
@@ -112,6 +126,7 @@ row() {
   echo "== $1: $gpus GPUs, T $3, B $4, $5 micro-batches"
   for _ in $(seq "${TURNS:-1}"); do
     ours "${@:1:5}" "${@:7}"
+    predicted "$1" "$2-$3x$4" "$4"
     theirs "${@:1:6}"
   done
 }
@@ -142,6 +157,9 @@ for name; do
     tiers.activations=keep shard.prefetch=2 shard.reduce=step steps=2 warmup=1 ;;
   qwen7b-step-working) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" \
     tiers.activations=keep shard.prefetch=2 shard.reduce=step tiers.working=keep steps=2 warmup=1 ;;
+  qwen7b-hybrid) row "$name" qwen2.5-7b 1024 16 8 "--steps 2 --warmup 2$every" \
+    tiers.activations=keep shard.prefetch=2 shard.strategy=hybrid_shard shard.group=2 steps=2 \
+    warmup=1 ;;
   qwen7b-b8) row "$name" qwen2.5-7b 1024 8 8 "--steps 3 --warmup 2" tiers.activations=keep \
     shard.prefetch=2 steps=3 warmup=1 ;;
   qwen7b-recompute) row "$name" qwen2.5-7b 1024 16 1 "--ac full" tiers.activations=recompute \

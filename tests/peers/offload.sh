@@ -62,31 +62,11 @@ test $# -gt 0 || set -- qwen7b-memory qwen7b-offload qwen7b-offload-clip qwen7b-
   qwen7b-offload-resident qwen7b-offload-bf16 qwen14b qwen32b
 here=$(cd "$(dirname "$0")" && pwd)
 decks=$here/../../inputs
+# shellcheck source=/dev/null
+. "$here/rows.sh"
 host="tiers.params=host tiers.optimizer=host" twelve=model.layers=12
 # Arguments that a run and its forecast share: the deck, then key=value.
 arguments=()
-
-limited() { timeout -k 10 "${LIMIT:-300}" "$@"; }
-
-# forecast NAME: a line of RESULTS. That of a clipped step is in the table of optim.update.
-forecast() {
-  test -n "${RATES:-}" || return 0
-  case $1 in
-  *-clipped)
-    "$sluice" plan "${arguments[@]}" ranks="$gpus" local_ranks="$gpus" list=false rates="$RATES" |
-      sed -n "s|^  speculative .* s *\([0-9.]*\) s .*\$|{\"kind\":\"forecast\",\"row\":\"$1\",\
-\"gpus\":$gpus,\"step_s\":\1}|p" | grep '^{' >> "$results" || echo "$1: no forecast"
-    return
-    ;;
-  esac
-  "$sluice" plan "${arguments[@]}" ranks="$gpus" local_ranks="$gpus" list=false rates="$RATES" |
-    sed -n "s|^predicted step \([0-9.]*\) s, \([0-9]*\) tokens/s over all ranks, exposed \
-communication \([-0-9.]*\) s\(.*\)\$|\
-{\"kind\":\"forecast\",\"row\":\"$1\",\"gpus\":$gpus,\"step_s\":\1,\"exposed_comm_s\":\3\4}|p" |
-    sed 's|, copies \([-0-9.]*\) s, updates \([-0-9.]*\) s, disk \([-0-9.]*\) '\
-'s}|,"exposed_copy_s":\1,"exposed_update_s":\2,"exposed_disk_s":\3}|' | grep '^{' >> "$results" ||
-    echo "$1: no forecast"
-}
 
 # set_arguments MODEL T B MICROS KEY=VALUE...
 set_arguments() {
@@ -116,12 +96,7 @@ theirs() {
     case $command in *.py | *.py\ *) command="$PEER --nproc_per_node=$gpus $command" ;; esac
     ;;
   esac
-  test "$command" != none || return 0
-  # shellcheck disable=SC2086
-  limited env OMP_NUM_THREADS="${OMP_NUM_THREADS:-8}" \
-    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True $command $options | grep '^{' |
-    tee -a "$results" ||
-    echo "$1: the peer failed with exit code ${PIPESTATUS[0]}"
+  test "$command" = none || run_peer "$1" "$command $options"
 }
 
 # row NAME MODEL T B MICROS KEY=VALUE...: B sequences of T tokens a rank and micro-batch
@@ -132,7 +107,7 @@ row() {
     echo "{\"kind\":\"row\",\"row\":\"$1\",\"gpus\":$gpus,\"micros\":$5,\"B\":$4,\"T\":$3}" \
       >> "$results"
     test "${FORECAST:-}" = only || ours "$1"
-    forecast "$1"
+    test -z "${RATES:-}" || forecast "$1" "$RATES"
     test "${FORECAST:-}" = only || theirs "$@"
   done
 }
