@@ -109,11 +109,13 @@ measured = \
 	doc/measured/adam-h200.txt \
 	doc/measured/adam-h200x2-second.txt \
 	doc/measured/adam-h200x2.txt \
+	doc/measured/adam-h200x4.txt \
 	doc/measured/codecs-h200.txt \
 	doc/measured/compression-matrix-h200x2.txt \
 	doc/measured/compression-pays-h100x2.txt \
 	doc/measured/compression-pays-h200x2.txt \
 	doc/measured/compression-pays-h200x4.txt \
+	doc/measured/compression-pays-mpi-h200x4.txt \
 	doc/measured/compression-quality-h100x2.txt \
 	doc/measured/compression-quality-h200x2.txt \
 	doc/measured/compression-quality-h200x4.txt \
@@ -125,6 +127,8 @@ measured = \
 	doc/measured/h200x2-second.jsonl \
 	doc/measured/h200x2-third.jsonl \
 	doc/measured/h200x2.jsonl \
+	doc/measured/h200x4-fifth-passes.yaml \
+	doc/measured/h200x4-fifth.jsonl \
 	doc/measured/h200x4-fourth.jsonl \
 	doc/measured/h200x4-second.jsonl \
 	doc/measured/h200x4-third.jsonl \
@@ -147,6 +151,8 @@ measured = \
 	doc/measured/offload-h200x2-sixth.jsonl \
 	doc/measured/offload-h200x2-third.jsonl \
 	doc/measured/offload-h200x2.jsonl \
+	doc/measured/offload-h200x4-fourth.jsonl \
+	doc/measured/offload-h200x4-rates-fourth.yaml \
 	doc/measured/offload-h200x4-rates-resident.yaml \
 	doc/measured/offload-h200x4-rates-sweep.yaml \
 	doc/measured/offload-h200x4-rates-third.yaml \

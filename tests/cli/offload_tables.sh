@@ -7,8 +7,9 @@ need python3
 tables=$top_srcdir/tests/peers/offload_table.py
 python3 "$tables" --check || die "a page or plot of doc/measurements is not what was measured"
 
-for name in summary accuracy speed memory busy exposed forecast sweep rates adam io saves; do
-  printf 'Before %s.\n<!-- measured: %s -->\nold\n<!-- end -->\n' $name $name
+for name in summary accuracy speed memory busy exposed forecast "in memory" sweep rates adam io \
+  saves; do
+  printf 'Before %s.\n<!-- measured: %s -->\nold\n<!-- end -->\n' "$name" "$name"
 done > page.md
 cp page.md empty.md
 
@@ -59,12 +60,16 @@ forecast() {
   echo '{"kind":"bench_io","ranks":4,"piece":268435456,"cache":"none","store_write_gb_s":4.5,'\
 '"direct_write_gb_s":5,"write_share":0.9,"store_read_gb_s":4,"direct_read_gb_s":5,"read_share":0.8}'
 } > made.jsonl
-fill() { python3 "$tables" --doc page.md "$@" made.jsonl; }
+{ run qwen7b 4 14000 4 1; forecast qwen7b 3.8; run qwen7b-hybrid 4 13000 5 1; } > gpu.jsonl
+fill() { python3 "$tables" --doc page.md "$@" --in-memory gpu.jsonl -- made.jsonl; }
 fill || die "tables"
 has() { grep -qxF -e "$1" page.md || { cat page.md >&2; die "no line: $1"; }; }
 has '| qwen7b-offload-clip | made | 9.0k | – | 10.0 | 0.0 | 100.0 |'
 has '| rows | 4 | 2 | 12.5% | 20.0% | 1 |'
+has '| rows in GPU memory | 4 | 1 | 5.0% | 5.0% | 1 |'
 has '| tiers and transfers | 4 | 1 | 10.0% | 10.0% | 1 |'
+has '| qwen7b | 4 | 3.800 | 4.000 | 0.95 |  | 2.6% |'
+! grep -q 'qwen7b-hybrid' page.md || die "a row without a prediction is in the table of predictions"
 has '| qwen7b-memory | 4 | 10.0k | 100.0% | – |'
 has '| qwen7b-offload | 4 | 9.8k | 97.5% | 4.9k |'
 has '| qwen7b-offload-clip | 2 | 9.0k | – | – |'

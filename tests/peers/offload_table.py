@@ -3,9 +3,10 @@
 bench adam`, `sluice bench io` and `sluice bench rates`.
 
 
-  offload_table.py [--check] [RESULTS...]
+  offload_table.py [--check] [--in-memory FILE...] [RESULTS...]
 
-The default of RESULTS is offload-*.jsonl in doc/measured. The text between
+The default of RESULTS is offload-*.jsonl in doc/measured. FILE holds results of gpu.sh, whose
+predictions have a table too. The default are all other files with predictions. The text between
 `<!-- measured: NAME -->` and `<!-- end -->` in the document is replaced, and nothing else. --check
 writes nothing and exits with 1 if the document and the files differ. A file holds the results of
 one machine and has lines of its own in the tables. If it measured a row more than once, the median
@@ -273,6 +274,16 @@ def exposed_table(measured):
     )
 
 
+def predicted_rows(measured):
+    """(machine, row, number of GPUs) that were measured and predicted."""
+    return [
+        (machine, name, gpus)
+        for machine in measured.machines
+        for kind, name, gpus in machine.runs
+        if kind == "forecast" and machine.bench((name, gpus), "step_s")
+    ]
+
+
 def forecast_cells(machine, key):
     step, predicted = machine.bench(key, "step_s"), machine.median("forecast", key, "step_s")
     off = ratio(predicted, step)
@@ -320,16 +331,33 @@ def sweep_table(measured):
     return table(["params", "grads", "activations", "moments", *FORECAST_HEAD], rows)
 
 
-def accuracy_table(measured):
-    """Predicted over measured steps, by the number of GPUs."""
-    off = {}
-    for machine in measured.machines:
-        for kind, name, gpus in sorted(machine.runs):
-            step = machine.bench((name, gpus), "step_s")
-            predicted = machine.median("forecast", (name, gpus), "step_s")
-            if kind == "forecast" and step and predicted:
-                which = "tiers and transfers" if name.startswith("sweep/") else "rows"
-                off.setdefault((which, gpus), []).append(abs(predicted / step - 1))
+def in_memory_table(measured):
+    rows = [
+        [name, measured.gpus(machine, (name, gpus)), *forecast_cells(machine, (name, gpus))[:5]]
+        for machine, name, gpus in predicted_rows(measured)
+    ]
+    head = ["row", *FORECAST_HEAD[:6]]
+    return table(head, rows or [["–"] * len(head)])
+
+
+def off(machine, name, gpus):
+    """Predicted over measured step."""
+    return ratio(
+        machine.median("forecast", (name, gpus), "step_s"), machine.bench((name, gpus), "step_s")
+    )
+
+
+def accuracy_table(measured, in_memory):
+    """By the number of GPUs."""
+    errors_of = {}
+    for whole in (measured, in_memory):
+        for machine, name, gpus in predicted_rows(whole):
+            which = (
+                "rows in GPU memory"
+                if whole is in_memory
+                else "tiers and transfers" if name.startswith("sweep/") else "rows"
+            )
+            errors_of.setdefault((which, gpus), []).append(abs(off(machine, name, gpus) - 1))
     rows = [
         [
             which,
@@ -339,7 +367,7 @@ def accuracy_table(measured):
             f"{max(errors):.1%}",
             str(sum(error <= FORECAST for error in errors)),
         ]
-        for (which, gpus), errors in sorted(off.items())
+        for (which, gpus), errors in sorted(errors_of.items())
     ]
     head = ["predictions of", "GPUs", "number", "mean error", "largest error"]
     head.append(f"within {FORECAST:.0%}")
@@ -484,7 +512,6 @@ def saves_table(measured):
 
 TABLES = {
     "summary": summary_table,
-    "accuracy": accuracy_table,
     "speed": speed_table,
     "memory": memory_table,
     "busy": busy_table,
@@ -498,7 +525,11 @@ TABLES = {
 }
 
 
-def content(name, measured):
+def content(name, measured, in_memory):
+    if name == "accuracy":
+        return accuracy_table(measured, in_memory)
+    if name == "in memory":
+        return in_memory_table(in_memory)
     if name not in TABLES:
         sys.exit(f"there is no table {name}")
     return TABLES[name](measured)
@@ -520,15 +551,13 @@ def offload_plot(measured):
     )
 
 
-def forecast_plot(measured):
+def forecast_plot(measured, in_memory):
     points = []
-    for machine in measured.machines:
-        for kind, name, gpus in sorted(machine.runs):
-            step, predicted = machine.bench((name, gpus), "step_s"), machine.median(
-                "forecast", (name, gpus), "step_s"
-            )
-            if kind == "forecast" and step and predicted:
-                points.append((predicted, step, "sweep" if name.startswith("sweep/") else "rows"))
+    for whole in (measured, in_memory):
+        for machine, name, gpus in predicted_rows(whole):
+            step = machine.bench((name, gpus), "step_s")
+            which = "sweep" if name.startswith("sweep/") else "rows"
+            points.append((off(machine, name, gpus) * step, step, which))
     inside = lambda predicted, step: abs(predicted / step - 1) <= FORECAST
     count = sum(inside(x, y) for x, y, _ in points)
     title = f"Time of a step: {count} of {len(points)} predictions within {FORECAST:.0%}"
@@ -570,19 +599,31 @@ def main():
         "--doc", type=pathlib.Path, help="a page; without it all pages and plots of what is kept"
     )
     p.add_argument("--check", action="store_true")
+    p.add_argument("--in-memory", nargs="+", metavar="FILE", help="results of gpu.sh")
     a = p.parse_args()
-    measured = Measured(a.results or sorted((doc / "measured").glob("offload-*.jsonl")))
+    kept = doc / "measured"
+    measured = Measured(a.results or sorted(kept.glob("offload-*.jsonl")))
+    in_memory = Measured(
+        a.in_memory
+        or [
+            path
+            for path in sorted(kept.glob("h?00*.jsonl"))
+            if not a.results and '"kind":"forecast"' in path.read_text(encoding="utf-8")
+        ]
+    )
     for page in [a.doc] if a.doc else [doc / name for name in PAGES]:
         text_of = page.read_text(encoding="utf-8")
         write_or_check(
             page,
-            MARKED.sub(lambda found: found[1] + content(found[2], measured) + found[4], text_of),
+            MARKED.sub(
+                lambda found: found[1] + content(found[2], measured, in_memory) + found[4], text_of
+            ),
             a.check,
         )
     if not a.doc:
         for name, plot in {
             "offload": offload_plot(measured),
-            "prediction": forecast_plot(measured),
+            "prediction": forecast_plot(measured, in_memory),
             "host": host_plot(measured),
         }.items():
             write_or_check(doc / "images" / f"{name}.svg", plot, a.check)
