@@ -30,7 +30,7 @@ MAIN = ["gpt2", "qwen0.5b", "qwen7b", "llama8b"]  # rows that stand first
 # command for all of them.
 SAME_WORK = (
     {f"llama8b-{setting}": "llama8b" for setting in ("keep", "host2", "host4", "working")}
-    | {f"qwen7b-{setting}": "qwen7b" for setting in ("gathered", "step", "step-working")}
+    | {f"qwen7b-{setting}": "qwen7b" for setting in ("gathered", "step", "step-working", "hybrid")}
     | {"gpt2-train": "gpt2"}
 )
 WARMUP = 3  # steps of a training run that do not count
@@ -175,14 +175,18 @@ def main_rows(measured):
     return by_machine(measured, [*MAIN, *others])
 
 
-def short_rows(measured):
-    """The main ones, each of one machine: of one that ran the peer too, and there the fastest."""
+def one_each(found):
+    """One machine for each key: one that ran the peer too, and of these the fastest."""
     best_of = {}
-    for machine, key in by_machine(measured, MAIN):
+    for machine, key in found:
         rank = machine.has_peer(key), machine.our(key, "tokens_per_s_rank") or 0
         if key not in best_of or rank > best_of[key][0]:
             best_of[key] = rank, machine
     return [(machine, key) for key, (_, machine) in best_of.items()]
+
+
+def short_rows(measured):
+    return one_each(by_machine(measured, MAIN))
 
 
 def speed_table(measured, a, chosen=main_rows):
@@ -752,7 +756,12 @@ def memory_plot(measured):
 
 def fp8_plot(measured):
     groups = []
-    for machine, (row, gpus) in fp8_rows(measured):
+    work = [
+        (machine, key)
+        for machine, key in fp8_rows(measured)
+        if not is_weak(key[0]) and key[0] not in SAME_WORK
+    ]
+    for machine, (row, gpus) in one_each(work):
         keys = (row + FP8, gpus), (row, gpus)
         values = [machine.our(key, "tokens_per_s_rank") for key in keys]
         values += [machine.their(key, "tokens_per_s_rank") for key in keys]

@@ -562,7 +562,7 @@ def forecast_plot(measured, in_memory):
     count = sum(inside(x, y) for x, y, _ in points)
     title = f"Time of a step: {count} of {len(points)} predictions within {FORECAST:.0%}"
     return plots.scatter(
-        title, "predicted, s", "measured, s", points, inside, [0.5, 1, 2, 5, 10, 15]
+        title, "predicted, s", "measured, s", points, inside, [0.2, 0.5, 1, 2, 5, 10, 15]
     )
 
 

@@ -4,7 +4,7 @@ import html
 import math
 
 COLORS = ["#2f6db3", "#d98032", "#4b9a56", "#8a63b0", "#b9474a", "#7a7a7a"]
-WIDTH, LEFT, TOP, BAR, FONT = 720, 150, 44, 17, "font-family='sans-serif' font-size"
+WIDTH, LEFT, TOP, BAR, FONT = 720, 190, 44, 17, "font-family='sans-serif' font-size"
 
 
 def color_of(i):
