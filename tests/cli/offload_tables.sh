@@ -7,7 +7,7 @@ need python3
 tables=$top_srcdir/tests/peers/offload_table.py
 python3 "$tables" --check || die "a page or plot of doc/measurements is not what was measured"
 
-for name in summary accuracy speed memory busy exposed forecast "in memory" sweep rates adam io \
+for name in summary accuracy speed memory busy exposed forecast passes sweep rates adam io \
   saves; do
   printf 'Before %s.\n<!-- measured: %s -->\nold\n<!-- end -->\n' "$name" "$name"
 done > page.md
@@ -61,12 +61,12 @@ forecast() {
 '"direct_write_gb_s":5,"write_share":0.9,"store_read_gb_s":4,"direct_read_gb_s":5,"read_share":0.8}'
 } > made.jsonl
 { run qwen7b 4 14000 4 1; forecast qwen7b 3.8; run qwen7b-hybrid 4 13000 5 1; } > gpu.jsonl
-fill() { python3 "$tables" --doc page.md "$@" --in-memory gpu.jsonl -- made.jsonl; }
+fill() { python3 "$tables" --doc page.md "$@" --passes gpu.jsonl -- made.jsonl; }
 fill || die "tables"
 has() { grep -qxF -e "$1" page.md || { cat page.md >&2; die "no line: $1"; }; }
 has '| qwen7b-offload-clip | made | 9.0k | – | 10.0 | 0.0 | 100.0 |'
 has '| rows | 4 | 2 | 12.5% | 20.0% | 1 |'
-has '| rows in GPU memory | 4 | 1 | 5.0% | 5.0% | 1 |'
+has '| rows with rates of passes | 4 | 1 | 5.0% | 5.0% | 1 |'
 has '| tiers and transfers | 4 | 1 | 10.0% | 10.0% | 1 |'
 has '| qwen7b | 4 | 3.800 | 4.000 | 0.95 |  | 2.6% |'
 ! grep -q 'qwen7b-hybrid' page.md || die "a row without a prediction is in the table of predictions"

@@ -37,8 +37,8 @@ LIMIT=${LIMIT:-200}
 # shellcheck source=/dev/null
 . "$here/../peers/rows.sh"
 device=${DEVICE:-cuda}
-gpus=gpus each=${GPUS:-1}
-test "$device" = cuda || gpus=
+with_gpus=gpus each=${GPUS:-1}
+test "$device" = cuda || with_gpus=
 
 # One micro-batch of a rank is a quarter of the step's tokens.
 gpt2="gpt2-124m data.sequence=1024 data.micro_batch=64 data.batch=256 model.vocab=50304"
@@ -136,7 +136,7 @@ launch() {
     # shellcheck disable=SC2086 # a list of words
     OMPI_MCA_plm=isolated limited ${MPIRUN:-mpirun} --bind-to none -n 2 "$@"
   else
-    limited sh "$here/rig.sh" 2 "$rate" ranks="$each" $gpus -- "$@"
+    limited sh "$here/rig.sh" 2 "$rate" ranks="$each" $with_gpus -- "$@"
   fi
 }
 

@@ -31,5 +31,5 @@ for copy in none bf16; do
   awk '{ print $1 / $2 }' "$work/pairs.$copy" | sort -n |
     awk -v copy="$copy" \
     '{ r[NR] = $1 } END { printf "%s copy: median ratio %.3f (sluice / torch) of %d pairs\n", copy,
-      r[int((NR + 1) / 2)], NR }'
+      (r[int((NR + 1) / 2)] + r[int(NR / 2) + 1]) / 2, NR }'
 done

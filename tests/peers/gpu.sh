@@ -30,9 +30,9 @@
 #   TURNS     The number of runs (1).
 #   LIMIT     Seconds that a run may take (300).
 #   MPIRUN    A command that starts ranks.
-#   RATES     A file of `sluice bench rates`, measured with as many GPUs. RESULTS gets a prediction
-#             after each row but gpt2-train. The rates of a model's passes are those of two of its
-#             blocks on one GPU. They are kept in files whose names begin with RATES.
+#   RATES     A file of `sluice bench rates`, measured with GPUS ranks. RESULTS gets a prediction
+#             after each run, except of gpt2-train. The rates of a model's passes are measured with
+#             two of its blocks on one GPU, and kept in files whose names begin with RATES.
 #   TRACE     A folder. One step before the clock starts is traced, and ROW.txt there has its times.
 #   ROW_ARGS  key=value for every row of Sluice.
 #   SUFFIX    Text after the names of rows in RESULTS.
@@ -82,8 +82,9 @@ predicted() {
     *) words+=("$word") ;;
     esac
   done
-  rates=$(with_passes "$RATES" "$2${SUFFIX:-}" "${words[@]}" data.batch=$((2 * $3))) &&
-    forecast "$1${SUFFIX:-}" "$rates"
+  rates=$(with_passes "$RATES" "$2" "${words[@]}" data.batch=$((2 * $3))) ||
+    { echo "$1: no forecast"; return; }
+  forecast "$1${SUFFIX:-}" "$rates"
 }
 
 # trains NAME MODEL T B MICROS KEY=VALUE...: a training run without evaluations and checkpoints, on

@@ -785,9 +785,10 @@ def weak_plot(measured):
                 machine.our((row, 1), "tokens_per_s_rank"),
             )
             if n > 1 and share:
-                groups.append((f"{row.removeprefix('qwen7b-')}, {n} GPUs", [share * 100]))
+                where = pathlib.Path(machine.files[0]).stem
+                groups.append((f"{row.removeprefix('qwen7b-')}, {n}, {where}", [share * 100]))
     return plots.bars(
-        "Speed per GPU, in % of one GPU of the same machine",
+        "Speed per GPU, in % of one GPU, by row, number of GPUs and file",
         ["Qwen2.5 7B"],
         groups,
         lambda value: f"{value:.0f} %",

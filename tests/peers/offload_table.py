@@ -2,15 +2,14 @@
 """Makes the tables and plots of offload in doc/measurements from the results of offload.sh, `sluice
 bench adam`, `sluice bench io` and `sluice bench rates`.
 
-
-  offload_table.py [--check] [--in-memory FILE...] [RESULTS...]
+  offload_table.py [--check] [--passes FILE...] [RESULTS...]
 
 The default of RESULTS is offload-*.jsonl in doc/measured. FILE holds results of gpu.sh, whose
-predictions have a table too. The default are all other files with predictions. The text between
-`<!-- measured: NAME -->` and `<!-- end -->` in the document is replaced, and nothing else. --check
-writes nothing and exits with 1 if the document and the files differ. A file holds the results of
-one machine and has lines of its own in the tables. If it measured a row more than once, the median
-counts."""
+predictions have a table too. By default these are all other files with predictions. The text
+between `<!-- measured: NAME -->` and `<!-- end -->` in the document is replaced, and nothing else.
+--check writes nothing and exits with 1 if the document and the files differ. A file holds the
+results of one machine and has lines of its own in the tables. If it measured a row more than once,
+the median counts."""
 
 import argparse
 import functools
@@ -21,7 +20,7 @@ import sys
 
 sys.dont_write_bytecode = True  # nothing is left beside the source
 import plots
-from gpu_table import GIB, MARKED, counted, ratio, table, text, thousands, write_or_check
+from gpu_table import FP8, GIB, MAIN, MARKED, counted, ratio, table, text, thousands, write_or_check
 
 YARDSTICK = "qwen7b-memory"
 ROWS = [
@@ -274,12 +273,17 @@ def exposed_table(measured):
     )
 
 
+def has_predictions(path):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return any(json.loads(line).get("kind") == "forecast" for line in lines)
+
+
 def predicted_rows(measured):
     """(machine, row, number of GPUs) that were measured and predicted."""
     return [
         (machine, name, gpus)
         for machine in measured.machines
-        for kind, name, gpus in machine.runs
+        for kind, name, gpus in sorted(machine.runs)
         if kind == "forecast" and machine.bench((name, gpus), "step_s")
     ]
 
@@ -331,10 +335,14 @@ def sweep_table(measured):
     return table(["params", "grads", "activations", "moments", *FORECAST_HEAD], rows)
 
 
-def in_memory_table(measured):
+def passes_table(measured):
+    def place(item):
+        base = item[1].removesuffix(FP8)
+        return MAIN.index(base) if base in MAIN else len(MAIN)
+
     rows = [
         [name, measured.gpus(machine, (name, gpus)), *forecast_cells(machine, (name, gpus))[:5]]
-        for machine, name, gpus in predicted_rows(measured)
+        for machine, name, gpus in sorted(predicted_rows(measured), key=place)
     ]
     head = ["row", *FORECAST_HEAD[:6]]
     return table(head, rows or [["–"] * len(head)])
@@ -347,14 +355,14 @@ def off(machine, name, gpus):
     )
 
 
-def accuracy_table(measured, in_memory):
+def accuracy_table(measured, passes):
     """By the number of GPUs."""
     errors_of = {}
-    for whole in (measured, in_memory):
+    for whole in (measured, passes):
         for machine, name, gpus in predicted_rows(whole):
             which = (
-                "rows in GPU memory"
-                if whole is in_memory
+                "rows with rates of passes"
+                if whole is passes
                 else "tiers and transfers" if name.startswith("sweep/") else "rows"
             )
             errors_of.setdefault((which, gpus), []).append(abs(off(machine, name, gpus) - 1))
@@ -525,11 +533,11 @@ TABLES = {
 }
 
 
-def content(name, measured, in_memory):
+def content(name, measured, passes):
     if name == "accuracy":
-        return accuracy_table(measured, in_memory)
-    if name == "in memory":
-        return in_memory_table(in_memory)
+        return accuracy_table(measured, passes)
+    if name == "passes":
+        return passes_table(passes)
     if name not in TABLES:
         sys.exit(f"there is no table {name}")
     return TABLES[name](measured)
@@ -551,9 +559,9 @@ def offload_plot(measured):
     )
 
 
-def forecast_plot(measured, in_memory):
+def forecast_plot(measured, passes):
     points = []
-    for whole in (measured, in_memory):
+    for whole in (measured, passes):
         for machine, name, gpus in predicted_rows(whole):
             step = machine.bench((name, gpus), "step_s")
             which = "sweep" if name.startswith("sweep/") else "rows"
@@ -570,10 +578,10 @@ def host_plot(measured):
     """AdamW, and the store on NVMe, as shares of what the machine does."""
     groups = []
     for r in measured.alone.get("bench_adam", []):
-        groups.append((f"AdamW, {r['moments']} state", [r["share"] * 100]))
+        groups.append((f"AdamW, {r['moments']}, {r['ranks']} ranks", [r["share"] * 100]))
     for number, r in enumerate(measured.alone.get("bench_io", []), 1):
-        groups.append((f"NVMe writes, run {number}", [r["write_share"] * 100]))
-        groups.append((f"NVMe reads, run {number}", [r["read_share"] * 100]))
+        groups.append((f"NVMe writes {number}, {r['ranks']} ranks", [r["write_share"] * 100]))
+        groups.append((f"NVMe reads {number}, {r['ranks']} ranks", [r["read_share"] * 100]))
     return plots.bars(
         "In % of the same loads and stores without arithmetic, or of direct I/O",
         ["Sluice"],
@@ -599,16 +607,16 @@ def main():
         "--doc", type=pathlib.Path, help="a page; without it all pages and plots of what is kept"
     )
     p.add_argument("--check", action="store_true")
-    p.add_argument("--in-memory", nargs="+", metavar="FILE", help="results of gpu.sh")
+    p.add_argument("--passes", nargs="+", metavar="FILE", help="results of gpu.sh")
     a = p.parse_args()
     kept = doc / "measured"
     measured = Measured(a.results or sorted(kept.glob("offload-*.jsonl")))
-    in_memory = Measured(
-        a.in_memory
+    passes = Measured(
+        a.passes
         or [
             path
             for path in sorted(kept.glob("h?00*.jsonl"))
-            if not a.results and '"kind":"forecast"' in path.read_text(encoding="utf-8")
+            if not a.results and has_predictions(path)
         ]
     )
     for page in [a.doc] if a.doc else [doc / name for name in PAGES]:
@@ -616,14 +624,14 @@ def main():
         write_or_check(
             page,
             MARKED.sub(
-                lambda found: found[1] + content(found[2], measured, in_memory) + found[4], text_of
+                lambda found: found[1] + content(found[2], measured, passes) + found[4], text_of
             ),
             a.check,
         )
     if not a.doc:
         for name, plot in {
             "offload": offload_plot(measured),
-            "prediction": forecast_plot(measured, in_memory),
+            "prediction": forecast_plot(measured, passes),
             "host": host_plot(measured),
         }.items():
             write_or_check(doc / "images" / f"{name}.svg", plot, a.check)

@@ -1,11 +1,11 @@
 # shellcheck shell=bash disable=SC2154 # the caller sets sluice, gpus, results and arguments
-# Functions for scripts that measure rows. gpu.sh, offload.sh and tests/net/pays.sh source it. A
-# script sets sluice (the program), gpus (ranks of a row), results (a file that gets JSON lines) and
-# arguments (the deck and key=value of a row).
+# Functions for scripts that measure rows: gpu.sh, offload.sh and tests/net/pays.sh. All need sluice
+# (the program) and results (a file that gets JSON lines). forecast also needs gpus (the number of
+# ranks) and arguments (the deck and key=value of a row).
 
 limited() { timeout -k 10 "${LIMIT:-300}" "$@"; }
 
-# run_peer NAME COMMAND: a list of words. The JSON lines that it prints go to the results.
+# run_peer NAME COMMAND: COMMAND is one string of words. Its JSON lines go to the results.
 run_peer() {
   # shellcheck disable=SC2086
   limited env OMP_NUM_THREADS="${OMP_NUM_THREADS:-8}" \
@@ -13,17 +13,20 @@ run_peer() {
     echo "$1: the peer failed with exit code ${PIPESTATUS[0]}"
 }
 
-# with_passes RATES NAME DECK KEY=VALUE...: prints the name of a file with RATES and the rates of
-# the model's passes. They are those of two of its blocks on one rank. NAME stands for the model.
+# with_passes RATES NAME DECK KEY=VALUE...: prints the name of a file with the rates of RATES and
+# the rates of the model's passes, measured with two of its blocks on one rank. The file is kept,
+# and its name has NAME and a checksum of the other words.
 with_passes() {
-  local file=$1.$2
-  if ! test -s "$file"; then
-    cp "$1" "$file.new"
+  local key file new
+  key=$(printf '%s\n' "${@:3}" | cksum) && file=$1.$2-${key%% *} new=$1.$$
+  if ! test "$file" -nt "$1"; then
+    cp "$1" "$new" || return
     # One rank needs no remote shell, which a machine may lack.
     OMPI_MCA_plm=isolated limited "$sluice" bench "${@:3}" tiers.activations=keep model.layers=2 \
-      shard.strategy=full_shard steps=3 rates="$file.new" > "$results.log" 2>&1 ||
-      { cat "$results.log" >&2; return 1; }
-    mv "$file.new" "$file"
+      shard.strategy=full_shard steps=3 rates="$new" > "$new.log" 2>&1 ||
+      { cat "$new.log" >&2; rm -f "$new" "$new.log"; return 1; }
+    rm "$new.log"
+    mv "$new" "$file" || return
   fi
   echo "$file"
 }
