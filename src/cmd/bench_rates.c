@@ -32,12 +32,14 @@ enum { FILE_BYTES = 16384 }; /* of out= at most */
 struct values {
   char *out, *dir, *results;
   int64_t bytes, threads;
-  int device;
+  int device, backend;
   double seconds;
 };
 
 enum { WHERE_AUTO, WHERE_HOST, WHERE_CUDA };
 static const char *const wheres[] = {"auto", "host", "cuda", NULL};
+enum { BACKEND_AUTO, BACKEND_MPI, BACKEND_NCCL };
+static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
 
 // clang-format off: one row an option
 static const struct option table[] = {
@@ -50,6 +52,9 @@ static const struct option table[] = {
      .unit = OPTIONS_BYTES, .text = "Bytes of a copy, of a collective, and of an array."},
     {"device", OPTION_CHOICE, AT(device), "auto", .choices = wheres,
      .text = "Device that computes. auto: GPUs if there are any."},
+    {"backend", OPTION_CHOICE, AT(backend), "auto", .choices = backends,
+     .text = "Library that moves data between GPUs, as comm.backend of the deck. auto: NCCL if it "
+             "is in this build."},
     BENCH_THREADS,
     {"seconds", OPTION_REAL, AT(seconds), "1", .least = 0, .most = 3600, .unit = "s",
      .text = "Approximate time per rate."},
@@ -687,6 +692,25 @@ static enum status count_gpus(const struct bench *bench, int *gpus)
   return STATUS_OK;
 }
 
+/* Between GPUs. */
+static const char *transport_of(const struct bench *bench)
+{
+  static const char *const names[] = {[BACKEND_MPI] = "mpi_device", [BACKEND_NCCL] = "nccl"};
+  const int backend = bench->values->backend;
+  return backend == BACKEND_AUTO ? comm_device_transport() : names[backend];
+}
+
+static enum status create_gpu(struct bench *bench, int gpus)
+{
+  const enum status status =
+      device_create("cuda", comm_local_rank(bench->comm) % gpus, bench->type, &bench->device);
+  if (status)
+    return status;
+  bench->device->plain_memory = strcmp(transport_of(bench), "nccl") != 0;
+  comm_set_device(bench->comm, bench->device);
+  return STATUS_OK;
+}
+
 /* The same on all ranks. Collective. */
 static enum status create_devices(struct bench *bench)
 {
@@ -698,6 +722,9 @@ static enum status create_devices(struct bench *bench)
   if (!status && some[0] && some[1])
     status = status_set(STATUS_USAGE, "some ranks see a GPU and some do not: start all of them "
                                       "where GPUs are, or set device=host");
+  if (!status && gpus == 0 && bench->values->backend == BACKEND_NCCL)
+    status = status_set(STATUS_USAGE, "backend=nccl, which moves data between GPUs, but the rates "
+                                      "are those of the host: set device=cuda");
   if (status)
     return status;
   bench->matrix = gpus > 0 ? CUDA_MATRIX : HOST_MATRIX;
@@ -705,8 +732,7 @@ static enum status create_devices(struct bench *bench)
   status = device_create("host", 0, DTYPE_F32, &bench->host);
   bench->device = gpus > 0 ? NULL : bench->host;
   if (!status && gpus > 0)
-    status =
-        device_create("cuda", comm_local_rank(bench->comm) % gpus, bench->type, &bench->device);
+    status = create_gpu(bench, gpus);
   return comm_agree(bench->comm, status);
 }
 
@@ -792,7 +818,7 @@ static enum status create_groups(struct bench *bench)
   enum status status =
       comm_group_create(bench->comm, COMM_WORLD, comm_ranks(bench->comm), &bench->hosts);
   if (!status && apart)
-    status = comm_set_transport(bench->comm, "nccl");
+    status = comm_set_transport(bench->comm, transport_of(bench));
   if (!status)
     status = comm_group_create(bench->comm, COMM_WORLD, comm_ranks(bench->comm), &bench->link);
   if (!status && apart)
@@ -939,6 +965,7 @@ const struct command bench_rates = {
             "rates of a model's passes, which small matrices make slower than gemm.",
     .examples = "  mpirun -n 4 --bind-to none sluice bench rates out=rates.yaml\n"
                 "  mpirun -n 4 --bind-to none sluice bench rates out=rates.yaml dir=/local/disk\n"
+                "  mpirun -n 4 --bind-to none sluice bench rates out=rates.yaml backend=mpi\n"
                 "  sluice plan inputs/qwen2.5-7b.yaml --ranks 4 rates=rates.yaml\n",
     .options = table,
     .values_size = sizeof(struct values),

@@ -21,12 +21,6 @@ static enum status no_gpu(const struct deck *deck)
                     job_cite(deck, "run.device", "cuda").text, missing);
 }
 
-#ifdef HAVE_NCCL
-static const bool has_nccl = true;
-#else
-static const bool has_nccl = false;
-#endif
-
 static enum status choose_transport(const struct deck *deck, int ranks, bool cuda, const char **out)
 {
   const int backend = deck->comm.backend;
@@ -38,9 +32,9 @@ static enum status choose_transport(const struct deck *deck, int ranks, bool cud
   if (!cuda || (ranks == 1 && backend != DECK_BACKEND_NCCL))
     *out = "mpi";
   else
-    *out = backend == DECK_BACKEND_NCCL || (backend == DECK_BACKEND_AUTO && has_nccl)
-               ? "nccl"
-               : "mpi_device";
+    *out = backend == DECK_BACKEND_AUTO   ? comm_device_transport()
+           : backend == DECK_BACKEND_NCCL ? "nccl"
+                                          : "mpi_device";
   return STATUS_OK;
 }
 

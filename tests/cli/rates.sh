@@ -148,7 +148,8 @@ awk "BEGIN { exit !($predicted <= 1.02 * $measured + 1e-4 && $predicted >= 0.3 *
 fails 3 "nowhere.yaml" "$SLUICE" bench tiny.yaml steps=1 rates=nowhere.yaml
 
 # Without a folder there is no rate of the disk. Without out= and results= no file is written.
-rates 1 "$SLUICE" bench rates > bench.out 2>&1 || { cat bench.out >&2; die "bench rates"; }
+rates 1 "$SLUICE" bench rates backend=mpi > bench.out 2>&1 ||
+  { cat bench.out >&2; die "bench rates"; }
 if grep -q '^disk' bench.out; then die "a disk that nobody named"; fi
 
 fails 2 "unknown key 'steps'" "$SLUICE" bench rates steps=3
@@ -156,6 +157,8 @@ fails 2 "bytes must be a size from 1048576 to 1073741824, such as 8000000, 8M, 8
 '4096'" "$SLUICE" bench rates bytes=4096
 fails 2 "not '8mib'" "$SLUICE" bench rates bytes=8mib
 fails 2 "'devise'" "$SLUICE" bench rates devise=host
+fails 2 "backend=nccl, which moves data between GPUs" on 2 "$SLUICE" bench rates backend=nccl \
+  device=host
 fails 8 "device=cuda, but this build has no CUDA, or this process sees no GPU" \
   on 2 "$SLUICE" bench rates device=cuda
 

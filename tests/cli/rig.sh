@@ -85,7 +85,7 @@ bench 1gbit
 fast=$step
 bench 10mbit
 awk -v fast="$fast" -v slow="$step" -v bytes="$planned" 'BEGIN { least = bytes * 8 / 10e6
-  exit !(fast > 0 && slow > 0.95 * least && fast < least / 2) }' ||
+  exit !(fast > 0 && slow > 0.95 * least && fast < 0.8 * least) }' ||
   die "$planned bytes take $fast s at 1 Gbit/s and $step s at 10 Mbit/s"
 
 # A stopped bench leaves nothing: neither its command, nor a namespace, nor an interface.

@@ -182,10 +182,16 @@ run() {
   sed -n 's|^without a codec|  &|p' "$results.plan"
 }
 
+# The library that moves data between GPUs, as in the rows.
+case " ${ROW_ARGS:-} " in
+*" comm.backend=mpi "*) backend=mpi ;;
+*) backend=auto ;;
+esac
+
 for rate; do
   link=$results.$rate.$each
   test -s "$link" ||
-    launch "$sluice" bench rates device="$device" out="$link" seconds=0.3 \
+    launch "$sluice" bench rates device="$device" backend=$backend out="$link" seconds=0.3 \
       results="$results" > "$results.log" 2>&1 || { cat "$results.log"; exit 1; }
   for _ in $(seq "${TURNS:-1}"); do
     for row in ${ROWS:-$(rows_of "$rate")}; do run "$row"; done
