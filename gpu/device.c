@@ -134,7 +134,9 @@ static enum status find(struct cuda_device *cuda)
   if (status)
     return status;
   cuda->multiprocessors = properties.multiProcessorCount;
-  cuda->device.model.fp8 &= properties.major == 9 && properties.minor == 0;
+  if (cuda->device.model.fp8)
+    cuda->device.model.fp8 = device_cuda_fp8(properties.major, properties.minor);
+  cuda->device.fp8_tensor = cuda->device.model.fp8 == FP8_SCALES_TENSOR;
   snprintf(cuda->name, sizeof cuda->name, "%s", properties.name);
   snprintf(cuda->device.product, sizeof cuda->device.product, "%.95s", properties.name);
   for (int i = 0; i < 16; i++)

@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(fp8_block::THREADS)
   }
   seen_tiles seen;
   if (op.y_turned)
-    fp8_block::code_block<true>(y, op.rows, f, row, op.y_turned, op.y_turned_scale);
+    fp8_block::code_block<true>(y, op.rows, f, row, NULL, op.y_turned, op.y_turned_scale);
   code_slopes<TURNED>(op, dg, 0, row, f, &seen);
   code_slopes<TURNED>(op, du, 1, row, f, &seen);
   tally_block(seen, tally);

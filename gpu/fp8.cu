@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(THREADS) code_operand(const fp8_quantise op, f
   for (int r = 0; r < ROWS; r++)
     x[r] = load<bf16, EACH>((const bf16 *)op.x + (i + p.g * ROWS + r) * op.ld + j + p.c * EACH);
   if constexpr (BLOCKS) {
-    code_block<TRANSPOSED>(x, k, row, column, op.code, op.scale);
+    code_block<TRANSPOSED>(x, k, row, column, op.given, op.code, op.scale);
   } else {
     seen_tiles seen;
     code_tiles<TRANSPOSED>(x, k, op.code + row * k + column, op.scale + column / FP8_TILE * n + row,
@@ -28,6 +28,60 @@ __global__ void __launch_bounds__(THREADS) code_operand(const fp8_quantise op, f
       code_tiles<true>(x, op.rows, op.turned + j * op.rows + i,
                        op.turned_scale + i / FP8_TILE * op.columns + j, &seen);
     tally_block(seen, tally);
+  }
+}
+
+/* ---- one scale per operand ---- */
+
+constexpr int WIDE = 16, UNIFY_THREADS = 256, UNIFY_ROWS = UNIFY_THREADS / (FP8_TILE / WIDE),
+              UNIFY_EACH = FP8_TILE / UNIFY_ROWS;
+
+/* In a row of `pitch` scales `tiles` belong to groups. They are positive or NaN, so their bits
+ * compare as they do. */
+__global__ void __launch_bounds__(UNIFY_THREADS)
+    largest_scale(int64_t rows, int64_t tiles, int64_t pitch, const float *scale, uint32_t *most)
+{
+  const int64_t step = (int64_t)gridDim.x * blockDim.x;
+  uint32_t mine = 0;
+  for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows * pitch; i += step)
+    if (pitch == tiles || i % pitch < tiles)
+      mine = max(mine, __float_as_uint(scale[i]));
+  mine = __reduce_max_sync(ALL_LANES, mine);
+  if (threadIdx.x % 32 == 0 && mine > 0)
+    atomicMax(most, mine);
+}
+
+/* A block of threads has 128 x 128 elements. Thread (g, c) of 32 x 8 has 4 rows of 16 of them, 32
+ * rows apart. All threads read scales before the first thread writes one. */
+template <bool BLOCKS>
+__global__ void __launch_bounds__(UNIFY_THREADS)
+    recode_operand(const fp8_unify op, const uint32_t *most)
+{
+  const int64_t i = (int64_t)blockIdx.y * FP8_TILE, tile = blockIdx.x;
+  const int g = threadIdx.x / (FP8_TILE / WIDE), c = threadIdx.x % (FP8_TILE / WIDE);
+  float *const scale =
+      BLOCKS ? op.scale + blockIdx.y * fp8_pitch(op.k) + tile : op.scale + tile * op.n + i;
+  uint4 *const code = (uint4 *)(op.code + (i + g) * op.k + tile * FP8_TILE + c * WIDE);
+  const float to = __uint_as_float(*most);
+  float from[UNIFY_EACH];
+#pragma unroll
+  for (int r = 0; r < UNIFY_EACH; r++)
+    from[r] = scale[BLOCKS ? 0 : g + r * UNIFY_ROWS];
+  __syncthreads();
+  if (threadIdx.x < (BLOCKS ? 1 : FP8_TILE))
+    scale[threadIdx.x] = to;
+#pragma unroll
+  for (int r = 0; r < UNIFY_EACH; r++) {
+    if (from[r] == to)
+      continue;
+    uint4 *const at = code + r * UNIFY_ROWS * op.k / WIDE;
+    const float factor = to == to ? from[r] * fp8_inverse(to) : to;
+    uint4 x = *at;
+    x.x = recodes_of(x.x, factor);
+    x.y = recodes_of(x.y, factor);
+    x.z = recodes_of(x.z, factor);
+    x.w = recodes_of(x.w, factor);
+    *at = x;
   }
 }
 
@@ -130,6 +184,25 @@ __global__ void make_scales(int64_t tiles, int64_t pitch, float *scale)
     row[t] = t < tiles ? fp8_scale(__float_as_uint(row[t])) : 0;
 }
 
+/* One block of threads: weights have few scales. */
+__global__ void __launch_bounds__(PART_THREADS)
+    make_one_scale(int64_t rows, int64_t tiles, int64_t pitch, float *scale)
+{
+  __shared__ uint32_t warps[PART_WARPS];
+  uint32_t most = 0;
+  for (int64_t i = threadIdx.x; i < rows * pitch; i += PART_THREADS)
+    if (i % pitch < tiles)
+      most = max(most, __float_as_uint(scale[i]));
+  most = __reduce_max_sync(ALL_LANES, most);
+  if (threadIdx.x % LANES == 0)
+    warps[threadIdx.x / LANES] = most;
+  __syncthreads();
+  for (int w = 0; w < PART_WARPS; w++)
+    most = max(most, warps[w]);
+  for (int64_t i = threadIdx.x; i < rows * pitch; i += PART_THREADS)
+    scale[i] = i % pitch < tiles ? fp8_scale(most) : 0;
+}
+
 /* 4 x 4 bytes. */
 __device__ __forceinline__ void turn_bytes(uint32_t (&w)[4])
 {
@@ -211,10 +284,32 @@ void gpu_fp8_merge(const struct gpu_launch *launch, int64_t n, int parts, const 
       n, parts, received, out);
 }
 
-void gpu_fp8_scales(const struct gpu_launch *launch, int64_t rows, int64_t columns, float *scale)
+void gpu_fp8_scales(const struct gpu_launch *launch, int64_t rows, int64_t columns, bool tensor,
+                    float *scale)
 {
-  make_scales<<<(unsigned)(rows / FP8_TILE), LANES, 0, launch->stream>>>(columns / FP8_TILE,
-                                                                         fp8_pitch(columns), scale);
+  const int64_t tiles = columns / FP8_TILE, pitch = fp8_pitch(columns);
+  if (tensor)
+    make_one_scale<<<1, PART_THREADS, 0, launch->stream>>>(rows / FP8_TILE, tiles, pitch, scale);
+  else
+    make_scales<<<(unsigned)(rows / FP8_TILE), LANES, 0, launch->stream>>>(tiles, pitch, scale);
+}
+
+void gpu_fp8_unify(const struct gpu_launch *launch, const struct fp8_unify *op, uint32_t *most)
+{
+  const int64_t tiles = op->k / FP8_TILE, rows = op->blocks ? op->n / FP8_TILE : op->n,
+                pitch = op->blocks ? fp8_pitch(op->k) : tiles;
+  const dim3 grid((unsigned)tiles, (unsigned)(op->n / FP8_TILE));
+  if (grid.x == 0 || grid.y == 0)
+    return;
+  const int64_t most_blocks = 4 * launch->multiprocessors;
+  int64_t blocks = pieces_of(rows * pitch, UNIFY_THREADS);
+  blocks = blocks < most_blocks ? blocks : most_blocks;
+  largest_scale<<<(unsigned)blocks, UNIFY_THREADS, 0, launch->stream>>>(rows, tiles, pitch,
+                                                                        op->scale, most);
+  if (op->blocks)
+    recode_operand<true><<<grid, UNIFY_THREADS, 0, launch->stream>>>(*op, most);
+  else
+    recode_operand<false><<<grid, UNIFY_THREADS, 0, launch->stream>>>(*op, most);
 }
 
 void gpu_fp8_turn(const struct gpu_launch *launch, const struct fp8_turn *op)

@@ -38,6 +38,21 @@ __device__ __forceinline__ float factor_of(float scale)
   return scale == scale ? fp8_inverse(scale) : scale;
 }
 
+/* fp8_recode() of 4 codes with scales whose ratio is `factor`. NaN: all become NaN. */
+__device__ __forceinline__ uint32_t recodes_of(uint32_t word, float factor)
+{
+  float x[4];
+#pragma unroll
+  for (int i = 0; i < 4; i += 2) {
+    const __half2_raw pair =
+        __nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)(word >> (8 * i)), __NV_E4M3);
+    const float2 wide = __half22float2(__half2(pair));
+    x[i] = wide.x;
+    x[i + 1] = wide.y;
+  }
+  return codes_of(x, factor);
+}
+
 /* A thread's tally of the tiles that it has coded. Each thread counts its own elements. */
 struct seen_tiles {
   uint32_t largest = 0, saturated = 0;

@@ -183,13 +183,15 @@ __device__ __forceinline__ uint32_t of_block(const elements &x)
   return most;
 }
 
-/* Codes x or x^T as the block at (row, column) of an operand in blocks, with rows of k codes. */
+/* Codes x or x^T as the block at (row, column) of an operand in blocks, with rows of k codes.
+ * given: NULL, or its scale. */
 template <bool TRANSPOSED>
 __device__ __forceinline__ void code_block(const elements &x, int64_t k, int64_t row,
-                                           int64_t column, uint8_t *code, float *scale)
+                                           int64_t column, const float *given, uint8_t *code,
+                                           float *scale)
 {
   constexpr int N = TRANSPOSED ? EACH : ROWS;
-  const float value = fp8_scale(of_block(x));
+  const float value = given ? *given : fp8_scale(of_block(x));
   float factor[N];
 #pragma unroll
   for (int i = 0; i < N; i++)

@@ -34,12 +34,16 @@ void gpu_swiglu_backward(const struct gpu_launch *launch, int64_t rows, int64_t 
                          const void *dy, void *dgu, void *y);
 void gpu_swiglu_backward_coded(const struct gpu_launch *launch, const struct fp8_swiglu *op);
 void gpu_fp8_quantise(const struct gpu_launch *launch, const struct fp8_quantise *op);
+/* most: a word of 0. */
+void gpu_fp8_unify(const struct gpu_launch *launch, const struct fp8_unify *op, uint32_t *most);
 /* Parts are not empty. */
 void gpu_fp8_largest(const struct gpu_launch *launch, const struct fp8_part *op);
 void gpu_fp8_code(const struct gpu_launch *launch, const struct fp8_part *op);
 void gpu_fp8_merge(const struct gpu_launch *launch, int64_t n, int parts, const uint32_t *received,
                    uint32_t *out);
-void gpu_fp8_scales(const struct gpu_launch *launch, int64_t rows, int64_t columns, float *scale);
+/* tensor: all of them are the largest. */
+void gpu_fp8_scales(const struct gpu_launch *launch, int64_t rows, int64_t columns, bool tensor,
+                    float *scale);
 void gpu_fp8_turn(const struct gpu_launch *launch, const struct fp8_turn *op);
 void gpu_add(const struct gpu_launch *launch, int64_t n, const void *a, const void *b, void *out);
 /* The epilogue of a product that was stored to c, or for BIAS_GELU to aux, without one. bias NULL:

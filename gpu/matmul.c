@@ -23,6 +23,8 @@ static uint8_t alignment_of(const void *p)
 
 static enum matmul_operands operands_of(const struct device *device, const struct matmul *op)
 {
+  if (op->a_scale && device->fp8_tensor)
+    return op->gradient ? OPERANDS_FP8_TENSOR_GRADIENT : OPERANDS_FP8_TENSOR;
   if (op->a_scale)
     return !op->gradient  ? OPERANDS_FP8
            : op->a_blocks ? OPERANDS_FP8_GRADIENT_A_BLOCKS
@@ -150,6 +152,11 @@ static enum status multiply(struct lane *lane, const struct matmul *op)
   return status ? status : matmul_finish(lane, op, way, op->c);
 }
 
+static bool reads_scales(const struct device *device)
+{
+  return device->model.fp8 == FP8_SCALES_GROUPS || (device->model.fp8 && device->fp8_tensor);
+}
+
 enum status cuda_matmul(struct lane *lane, const struct matmul *op)
 {
   pthread_mutex_t *mutex = &cuda_device(lane->device)->algorithms->mutex;
@@ -171,7 +178,7 @@ enum status cuda_matmul(struct lane *lane, const struct matmul *op)
     return status_set(STATUS_INTERNAL, "a matrix product in fp8 whose first operand is in blocks");
   if (op->gradient && !op->a_scale)
     return status_set(STATUS_INTERNAL, "a weight gradient in fp8 whose operands are not in fp8");
-  if (op->a_scale && !lane->device->model.fp8)
+  if (op->a_scale && !reads_scales(lane->device))
     return status_set(STATUS_UNSUPPORTED, "%s has no products in fp8 with a scale per 128 elements",
                       lane->device->product);
   if (op->m < 0 || op->n < 0 || op->k < 1)

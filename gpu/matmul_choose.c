@@ -15,13 +15,19 @@ static const float FIRST_MS = 180, FINAL_MS = 120; /* time limits for the first 
 
 /* --- the candidates ------------------------------------------------------ */
 
+static bool writes_fp32(const struct matmul_key *key)
+{
+  return key->operands != OPERANDS_BF16 && key->operands != OPERANDS_FP8 &&
+         key->operands != OPERANDS_FP8_TENSOR;
+}
+
 static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const struct matmul_key *key)
 {
   const uint64_t workspace = CUDA_WORKSPACE;
   const uint32_t a = key->align[1], b = key->align[0], c = key->align[2];
   uint32_t schemes =
       CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* and none; in place is in no fixed order */
-  if (key->trans_a || key->operands == OPERANDS_FP32 || key->operands >= OPERANDS_FP8_GRADIENT)
+  if (key->trans_a || writes_fp32(key))
     schemes |= CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE; /* fp32 as well */
   const struct {
     cublasLtMatmulPreferenceAttributes_t what;

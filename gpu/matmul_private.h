@@ -11,13 +11,16 @@ enum matmul_way { MATMUL_WAY_ALL, MATMUL_WAY_BIAS, MATMUL_WAY_NONE };
 
 enum { MATMUL_MOST_ALIGN = 16 };
 
-/* fp8: a in tiles and b in blocks, or the other way round. */
+/* fp8: a in tiles and b in blocks, or the other way round, or both with one scale. Tables of
+ * earlier versions hold these numbers, so a new kind comes last. */
 enum matmul_operands {
   OPERANDS_FP32,
   OPERANDS_BF16,
   OPERANDS_FP8,
   OPERANDS_FP8_GRADIENT,
-  OPERANDS_FP8_GRADIENT_A_BLOCKS
+  OPERANDS_FP8_GRADIENT_A_BLOCKS,
+  OPERANDS_FP8_TENSOR,
+  OPERANDS_FP8_TENSOR_GRADIENT
 };
 
 /* No padding: keys are compared and written as bytes. */

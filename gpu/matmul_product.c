@@ -47,17 +47,24 @@ cublasStatus_t matmul_set_pointers(cublasLtMatmulDesc_t desc, const struct matmu
   return error;
 }
 
-/* Fast accumulation is left off, because cuBLAS takes these scales only without it. */
-static cublasStatus_t set_scales(cublasLtMatmulDesc_t desc, const struct matmul *op)
+static int32_t scale_mode(const struct device *device, bool blocks)
 {
-  const int32_t tiles = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
-                blocks = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+  if (device->fp8_tensor)
+    return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  return blocks ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
+                : CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+}
+
+/* Fast accumulation is left off, because it adds up in less than fp32. Scales of groups are not
+ * possible with it at all. */
+static cublasStatus_t set_scales(cublasLtMatmulDesc_t desc, const struct device *device,
+                                 const struct matmul *op)
+{
+  const int32_t a = scale_mode(device, op->a_blocks), b = scale_mode(device, !op->a_blocks);
   if (!op->a_scale)
     return CUBLAS_STATUS_SUCCESS;
-  const int32_t *const a = op->a_blocks ? &blocks : &tiles, *const b =
-                                                                op->a_blocks ? &tiles : &blocks;
-  const cublasStatus_t error = set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, b, sizeof *b);
-  return error ? error : set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, a, sizeof *a);
+  const cublasStatus_t error = set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &b, sizeof b);
+  return error ? error : set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &a, sizeof a);
 }
 
 static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t desc, const struct matmul *op,
@@ -92,7 +99,7 @@ enum status matmul_product_create(const struct device *device, const struct matm
   if (!error)
     error = set(p.desc, CUBLASLT_MATMUL_DESC_TRANSB, &trans_b, sizeof trans_b);
   if (!error)
-    error = set_scales(p.desc, op);
+    error = set_scales(p.desc, device, op);
   if (!error)
     error = set_epilogue(p.desc, op, way);
   if (!error)

@@ -12,33 +12,60 @@ static enum status check_norm(int64_t C)
                                      (long long)C, MOST_NORM);
 }
 
+static enum status check_fp8(const struct lane *lane)
+{
+  return lane->device->model.fp8
+             ? STATUS_OK
+             : status_set(STATUS_UNSUPPORTED, "%s has no products in fp8", lane->device->product);
+}
+
 enum status cuda_fp8_quantise(struct lane *lane, const struct fp8_quantise *op)
 {
   const struct gpu_launch launch = cuda_launch(lane);
   const uintptr_t bits = (uintptr_t)op->x | (uintptr_t)op->code | (uintptr_t)op->scale |
                          (uintptr_t)op->turned | (uintptr_t)op->turned_scale |
                          (uintptr_t)(op->ld * (int64_t)sizeof(uint16_t));
-  if (!lane->device->model.fp8)
-    return status_set(STATUS_UNSUPPORTED, "%s has no products in fp8 with a scale per 128 elements",
-                      lane->device->product);
-  if (op->rows % FP8_TILE || op->columns % FP8_TILE || bits % 16)
+  enum status status = check_fp8(lane);
+  if (!status)
+    status = device_check_quantise(op);
+  if (status)
+    return status;
+  if (bits % 16)
     return status_set(STATUS_INTERNAL,
-                      "an operand in fp8 of %lld x %lld elements: both must be multiples of %d, "
-                      "and rows aligned to 16 bytes",
-                      (long long)op->rows, (long long)op->columns, FP8_TILE);
-  if (op->turned && (op->blocks || op->transposed))
-    return status_set(STATUS_INTERNAL, "a transpose next to an operand that is not x in tiles");
+                      "an operand in fp8 of %lld x %lld elements: rows must be aligned to 16 bytes",
+                      (long long)op->rows, (long long)op->columns);
   gpu_fp8_quantise(&launch, op);
   return cuda_check_launch("an operand in fp8");
+}
+
+/* The largest scale is a word of the lane's workspace, from one kernel to the next. */
+enum status cuda_fp8_unify(struct lane *lane, const struct fp8_unify *op)
+{
+  const struct gpu_launch launch = cuda_launch(lane);
+  void *most = NULL;
+  enum status status = check_fp8(lane);
+  if (!status)
+    status = device_check_unify(op);
+  if (!status && ((uintptr_t)op->code | (uintptr_t)op->scale) % 16)
+    status = status_set(STATUS_INTERNAL,
+                        "one scale for an operand in fp8 that is not aligned to 16 bytes");
+  if (!status)
+    status = cuda_lane_room(lane, sizeof(uint32_t), "one scale per operand", &most);
+  if (!status)
+    status = cuda_zero(lane, most, sizeof(uint32_t));
+  if (status)
+    return status;
+  gpu_fp8_unify(&launch, op, most);
+  return cuda_check_launch("one scale per operand");
 }
 
 static enum status check_part(struct lane *lane, const struct fp8_part *op)
 {
   const uintptr_t bits = (uintptr_t)op->x | (uintptr_t)op->code * 4;
   const bool typed = op->type == DTYPE_F32 || op->type == DTYPE_BF16;
-  if (!lane->device->model.fp8)
-    return status_set(STATUS_UNSUPPORTED, "%s has no products in fp8 with a scale per 128 elements",
-                      lane->device->product);
+  const enum status status = check_fp8(lane);
+  if (status)
+    return status;
   if (op->begin >= op->end || op->begin % 4 || op->end % 4 || op->columns % FP8_TILE || bits % 16 ||
       !typed)
     return status_set(STATUS_INTERNAL,
@@ -80,7 +107,7 @@ enum status cuda_fp8_merge(struct lane *lane, int64_t n, int parts, const uint32
 enum status cuda_fp8_scales(struct lane *lane, int64_t rows, int64_t columns, float *scale)
 {
   const struct gpu_launch launch = cuda_launch(lane);
-  gpu_fp8_scales(&launch, rows, columns, scale);
+  gpu_fp8_scales(&launch, rows, columns, lane->device->fp8_tensor, scale);
   return cuda_check_launch("scales of a weight");
 }
 
@@ -115,9 +142,9 @@ enum status cuda_bias_gradient(struct lane *lane, int64_t rows, int64_t n, int64
  * `bits`. */
 static enum status check_coded(struct lane *lane, int64_t rows, int64_t columns, uintptr_t bits)
 {
-  if (!lane->device->model.fp8)
-    return status_set(STATUS_UNSUPPORTED, "%s has no products in fp8 with a scale per 128 elements",
-                      lane->device->product);
+  const enum status status = check_fp8(lane);
+  if (status)
+    return status;
   if (columns % FP8_TILE || bits % 16)
     return status_set(STATUS_INTERNAL,
                       "an output in fp8 of %lld x %lld elements: rows must be multiples of %d, and "

@@ -12,6 +12,8 @@ OPERATION(matmul, (struct lane *lane, const struct matmul *op), (lane, op),
 OPERATION(fp8_quantise, (struct lane *lane, const struct fp8_quantise *op), (lane, op),
           CLASS_ACTIVATIONS, bytes_of(lane, 1.0 * op->rows * op->columns) +
             (op->turned ? 2.0 : 1.0) * op->rows * op->columns)
+OPERATION(fp8_unify, (struct lane *lane, const struct fp8_unify *op), (lane, op),
+          CLASS_ACTIVATIONS, 2.0 * op->n * op->k)
 OPERATION(fp8_largest, (struct lane *lane, const struct fp8_part *op), (lane, op),
           CLASS_SUMS, (double)(op->end - op->begin) * dtype_size(op->type))
 OPERATION(fp8_merge, (struct lane *lane, int64_t n, int parts, const uint32_t *received,

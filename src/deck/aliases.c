@@ -35,6 +35,7 @@ const struct option_alias deck_aliases[] = {
     {"fp8_recipe fp8_filter_fqns filter_fqns first_last_layers_bf16 "
      "num_layers_at_start_in_bf16 num_layers_at_end_in_bf16",
      "run.fp8_except", "blocks that stay in bf16, such as [first:1, last:1]"},
+    {"fp8_scaling fp8_scaling_type fp8_recipe_name", "run.fp8_scales", NULL},
     {"num_threads n_threads num_workers omp_num_threads", "run.threads", NULL},
 
     {"architecture model_type architectures", "model.arch", NULL},

@@ -38,6 +38,7 @@ static const char *const dtypes[] = {"float32", "bfloat16", "float16", NULL};
 static const char *const nonfinites[] = {"stop", "skip", NULL};
 static const char *const devices[] = {"auto", "host", "cuda", NULL};
 static const char *const computes[] = {"auto", "fp32", "bf16", "fp8", NULL};
+static const char *const fp8_scales[] = {"auto", "groups", "tensor", NULL};
 static const char *const backends[] = {"auto", "mpi", "nccl", NULL};
 /* After the codecs comes fp32, an older name of none. */
 #define CODEC_CHOICE(name, ...) CHOICE_##name,
@@ -90,6 +91,12 @@ const struct option deck_table[] = {
     {"run.fp8_gradients", OPTION_BOOL, AT(run.fp8_gradients), "true", .effect = EFFECT_MATH,
      .text = "Compute weight gradients from operands in fp8. With false the operands are in bf16. "
              "The results are in fp32. Only with run.compute=fp8."},
+    {"run.fp8_scales", OPTION_CHOICE, AT(run.fp8_scales), "auto", .effect = EFFECT_MATH,
+     .choices = fp8_scales,
+     .text = "Scales of operands in fp8. Only with run.compute=fp8.\n"
+             "  auto  groups if the devices of all ranks multiply with them, otherwise tensor\n"
+             "  groups  one per 1 x 128 or 128 x 128 elements; only with compute capability 9.0\n"
+             "  tensor  one per operand; from compute capability 8.9 on"},
     {"run.counters", OPTION_STRINGS, AT(run.counters), "[none]", .example = "[auto]",
      .text = "Processor events to count, by lane and instruction. The result is in results.jsonl "
              "and in the trace.\n"

@@ -42,6 +42,7 @@ enum deck_working { DECK_WORKING_GATHER, DECK_WORKING_KEEP };
 enum deck_residual { DECK_RESIDUAL_DEVICE, DECK_RESIDUAL_HOST, DECK_RESIDUAL_NVME };
 enum deck_device { DECK_DEVICE_AUTO, DECK_DEVICE_HOST, DECK_DEVICE_CUDA };
 enum deck_compute { DECK_COMPUTE_AUTO, DECK_COMPUTE_FP32, DECK_COMPUTE_BF16, DECK_COMPUTE_FP8 };
+enum deck_fp8_scales { DECK_FP8_SCALES_AUTO, DECK_FP8_SCALES_GROUPS, DECK_FP8_SCALES_TENSOR };
 enum deck_backend { DECK_BACKEND_AUTO, DECK_BACKEND_MPI, DECK_BACKEND_NCCL };
 enum deck_nonfinite { NONFINITE_STOP, NONFINITE_SKIP };
 enum deck_across { DECK_ACROSS_RANKS, DECK_ACROSS_NODE };
@@ -60,7 +61,7 @@ struct deck {
     int64_t steps;
     double minutes;
     int64_t seed, threads, warmup;
-    int device, compute;
+    int device, compute, fp8_scales;
     bool tensorboard;
     double peak; /* TFLOP/s of a rank, 0: unknown */
     struct option_strings counters, fp8_except;

@@ -83,6 +83,29 @@ void device_destroy(struct device *device)
     device->ops->destroy(device);
 }
 
+enum status device_check_quantise(const struct fp8_quantise *op)
+{
+  if (op->rows % FP8_TILE || op->columns % FP8_TILE)
+    return status_set(STATUS_INTERNAL,
+                      "an operand in fp8 of %lld x %lld elements: both must be multiples of %d",
+                      (long long)op->rows, (long long)op->columns, FP8_TILE);
+  if (op->turned && (op->blocks || op->transposed))
+    return status_set(STATUS_INTERNAL, "a transpose next to an operand that is not x in tiles");
+  if (op->given && !op->blocks)
+    return status_set(STATUS_INTERNAL, "a given scale for an operand that is not in blocks");
+  return STATUS_OK;
+}
+
+enum status device_check_unify(const struct fp8_unify *op)
+{
+  if (op->n % FP8_TILE == 0 && op->k % FP8_TILE == 0)
+    return STATUS_OK;
+  return status_set(STATUS_INTERNAL,
+                    "one scale for an operand in fp8 of %lld x %lld elements: both must be "
+                    "multiples of %d",
+                    (long long)op->n, (long long)op->k, FP8_TILE);
+}
+
 enum status device_check_turn(const struct fp8_turn *op)
 {
   if (op->rows % FP8_TILE == 0 && op->columns % FP8_TILE == 0 && op->ld % FP8_TILE == 0 &&

@@ -13,8 +13,9 @@
  * Independence of the split (devices `by_sequence`): rows are tokens; `tile` is the number of rows
  * of one sequence (T). Results for one sequence do not depend on the other sequences of the call.
  * Sums over tokens (weight and bias gradients) are added one sequence after the other. So results
- * are bitwise identical for any cut into micro-batches and any number of threads. Other devices
- * promise this only for the same call. */
+ * are bitwise identical for any cut into micro-batches and any number of threads. Products in fp8
+ * with one scale per operand are an exception, because the scale depends on all rows of the call.
+ * Other devices promise this only for the same call. */
 #ifndef SLUICE_DEVICE_DEVICE_H
 #define SLUICE_DEVICE_DEVICE_H
 
@@ -77,7 +78,10 @@ struct matmul {
    * without trans_a. Both lda and ldb are k.
    *
    * With `gradient` c is a weight gradient, and tile splits k. With a_blocks too, a is in blocks,
-   * and b in tiles. */
+   * and b in tiles.
+   *
+   * With the device's fp8_tensor only the first scale of each operand is read. So all scales of an
+   * operand must be equal. */
   const float *a_scale, *b_scale;
   bool gradient, a_blocks;
 };
@@ -166,7 +170,7 @@ enum device_class {
   CLASS_PRODUCTS, /* matmul, its epilogue included */
   CLASS_ATTENTION,
   CLASS_NORMS,
-  CLASS_ACTIVATIONS, /* swiglu, rope, add, bias_gradient, fp8_quantise */
+  CLASS_ACTIVATIONS, /* swiglu, rope, add, bias_gradient, fp8_quantise, fp8_unify */
   CLASS_CLASSIFIER,  /* cross_entropy */
   CLASS_EMBEDDING,
   CLASS_SUMS, /* sum_parts, subtract, max_magnitude, sum_squares, sum_exact, merge_exact, conclude,
@@ -262,6 +266,8 @@ struct device_ops {
   enum status (*matmul)(struct lane *lane, const struct matmul *op);
   /* An operand of products in fp8. Only for devices of model.fp8. */
   enum status (*fp8_quantise)(struct lane *lane, const struct fp8_quantise *op);
+  /* Before a product with the device's fp8_tensor, for each operand in groups. */
+  enum status (*fp8_unify)(struct lane *lane, const struct fp8_unify *op);
   /* out = the tally of all tiles that this lane has coded since the last call, in memory that host
    * and lanes can access. Outputs of norm(), swiglu_coded() and swiglu_backward_coded() count
    * too. */
@@ -270,7 +276,8 @@ struct device_ops {
    * holds the bits of the largest magnitude of its elements, an integer.
    * - fp8_largest() raises it to the largest of this part.
    * - fp8_merge(): out[i] = the most of the `parts` integers received[j * n + i].
-   * - fp8_scales() makes the scales of a weight of rows x columns, in place.
+   * - fp8_scales() makes the scales of a weight of rows x columns, in place. With the device's
+   *   fp8_tensor all blocks get the largest of them.
    * - fp8_code() codes a part. fp8_turn() copies a transpose. */
   enum status (*fp8_largest)(struct lane *lane, const struct fp8_part *op);
   enum status (*fp8_merge)(struct lane *lane, int64_t n, int parts, const uint32_t *received,
@@ -420,6 +427,8 @@ struct device {
   struct device_model model; /* model.device is this device */
   bool plain_memory; /* set before the first alloc(): blocks must be memory that MPI can open to
                         other processes, instead of memory that NCCL can open */
+  bool fp8_tensor;   /* set before the first product in fp8: operands have one scale each. True at
+                        first if model.fp8 is FP8_SCALES_TENSOR */
   char product[96];  /* "NVIDIA H200", or "" */
   char id[48]; /* equal for two devices only if they are the same device; "" if that is unknown */
 };
@@ -441,8 +450,11 @@ enum status device_bus(const char *name, int ordinal, char *out, int size);
 /* For the quantise() and dequantise() of each device. STATUS_INTERNAL: no device can take blocks of
  * this size. Local. */
 enum status device_check_blocks(const struct quantise *op);
-/* For fp8_turn() and swiglu_backward_coded() of each device. STATUS_INTERNAL: sizes that are not
- * whole tiles, or beyond the matrix. Local. */
+/* For fp8_quantise(), fp8_unify(), fp8_turn() and swiglu_backward_coded() of each device.
+ * STATUS_INTERNAL: sizes that are not whole tiles, or beyond the matrix, or outputs that cannot be
+ * combined. Local. */
+enum status device_check_quantise(const struct fp8_quantise *op);
+enum status device_check_unify(const struct fp8_unify *op);
 enum status device_check_turn(const struct fp8_turn *op);
 enum status device_check_swiglu(const struct fp8_swiglu *op);
 void device_destroy(struct device *device); /* takes NULL */

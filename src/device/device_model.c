@@ -35,11 +35,19 @@ enum status device_model_find(const char *kind, enum dtype compute, struct devic
   *out = *found;
   out->compute = compute;
   out->gradient = DTYPE_F32;
-  out->fp8 = compute == DTYPE_BF16;
+  out->fp8 = compute == DTYPE_BF16 ? FP8_SCALES_GROUPS : FP8_SCALES_NONE;
   out->attention_workspace = host_attention_workspace;
   out->layernorm_workspace = host_layernorm_workspace;
   out->rmsnorm_workspace = host_rmsnorm_workspace;
   return STATUS_OK;
+}
+
+/* cuBLASLt 12.9 and 13: scales per 1 x 128 and 128 x 128 elements are for 9.0 alone. */
+enum fp8_scales device_cuda_fp8(int major, int minor)
+{
+  if (major == 9 && minor == 0)
+    return FP8_SCALES_GROUPS;
+  return major >= 10 || (major == 8 && minor == 9) ? FP8_SCALES_TENSOR : FP8_SCALES_NONE;
 }
 
 int64_t device_model_reserve(const struct device_model *model, int ranks)

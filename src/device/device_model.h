@@ -13,11 +13,19 @@
 struct attention; /* device/device.h */
 struct device;
 
+/* Products in fp8 (device/fp8.h), by the scales of their operands. With FP8_SCALES_GROUPS a device
+ * multiplies with one scale per operand, too. */
+enum fp8_scales {
+  FP8_SCALES_NONE,   /* no such products */
+  FP8_SCALES_TENSOR, /* one per operand */
+  FP8_SCALES_GROUPS  /* one per tile and per block */
+};
+
 struct device_model {
   enum dtype compute, gradient; /* of parameters and activations; of gradients of parameters */
   bool by_sequence;             /* promises what device.h calls independence of the split */
   bool host_memory;             /* the host reads and writes the device's memory */
-  bool fp8; /* multiplies operands in fp8 with a scale per 128 elements (device/fp8.h) */
+  enum fp8_scales fp8;
   int64_t chunk_logits; /* elements of logits that are best made at a time */
   int64_t row_multiple; /* best multiple for rows of logits, in elements; divides 64 */
 
@@ -45,6 +53,9 @@ struct device_model {
  * of a CUDA device are estimated with the host's. STATUS_UNSUPPORTED for another kind, or for a
  * type that it does not compute in. Local, pure. */
 enum status device_model_find(const char *kind, enum dtype compute, struct device_model *out);
+
+/* Products in fp8 of a GPU of this compute capability. Local, pure. */
+enum fp8_scales device_cuda_fp8(int major, int minor);
 
 /* Bytes that a rank of `ranks` needs on such a device in addition to its arenas. Local, pure. */
 int64_t device_model_reserve(const struct device_model *model, int ranks);

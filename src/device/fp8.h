@@ -7,6 +7,10 @@
  * largest magnitude of the group is at most 448. So no code saturates, scaling is exact, and the
  * value of a code is exact in bf16. Only what rounds to 2^128 becomes an infinity.
  *
+ * Some devices read one scale per operand. fp8_unify() codes an operand in groups again, with the
+ * largest of its scales. Only codes that become subnormal are rounded. A weight in codes has one
+ * scale from the start, see fp8_scales() in device.h.
+ *
  * A group of zeros has zeros as codes. Scales are at least 2^-126, with which subnormals of bf16
  * have codes too. A group with an infinity or a NaN has NaN as scale and as codes. Products that
  * read it are NaN, so the step is not finite. */
@@ -28,16 +32,30 @@ enum { FP8_SCALE_PITCH = 4 }; /* rows of scales of blocks are multiples of it */
  * t) is scale[i * pitch + t] with fp8_pitch(k). These are cuBLASLt's layouts. code and scale are
  * aligned to 16 bytes.
  *
+ * given: NULL, or the scale of all blocks, which is at least the scale of each of them. Only with
+ * `blocks`.
+ *
  * turned, turned_scale: x^T in tiles as well, from the same pass over x. NULL: not wanted. Only
  * with y = x in tiles. */
 struct fp8_quantise {
   int64_t rows, columns, ld;
   const void *x;
   bool blocks, transposed;
+  const float *given;
   uint8_t *code;
   float *scale;
   uint8_t *turned;
   float *turned_scale;
+};
+
+/* An operand of n x k, laid out as y above, whose groups all get the largest of their scales, in
+ * place. Both sizes are multiples of FP8_TILE. If a scale is NaN, all scales and codes are. A
+ * second call changes nothing. */
+struct fp8_unify {
+  int64_t n, k;
+  bool blocks;
+  uint8_t *code;
+  float *scale;
 };
 
 /* Outputs in fp8 of the backward pass of SwiGLU, laid out as y above. All sizes are multiples of
@@ -122,6 +140,15 @@ QUANT_FN uint8_t fp8_code(float x, float inverse)
 QUANT_FN float fp8_value(uint8_t code, float scale)
 {
   return quant_from_minifloat(code, 3, 120) * scale;
+}
+
+/* The code of the same value with scale `to`, rounded to nearest, ties to even. `from` is at most
+ * `to`. If `to` is NaN, so is the code. */
+QUANT_FN uint8_t fp8_recode(uint8_t code, float from, float to)
+{
+  if (to != to || (code & 0x7f) == FP8_NAN)
+    return FP8_NAN;
+  return fp8_code(fp8_value(code, 1), from * fp8_inverse(to));
 }
 
 #endif

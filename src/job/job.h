@@ -22,6 +22,10 @@ struct job_place {
  * each other, or a missing part. Local, pure. */
 enum status job_choose_place(const struct deck *deck, int ranks, int local_ranks, int gpus,
                              struct job_place *out);
+/* Whether a rank on a device with such products in fp8 uses one scale per operand, by
+ * run.fp8_scales. `product` names the device in the text of STATUS_UNSUPPORTED. Local, pure. */
+enum status job_fp8_scales(const struct deck *deck, enum fp8_scales has, const char *product,
+                           bool *tensor);
 /* run.device=auto must mean the same on every rank: STATUS_USAGE if only some ranks see a GPU.
  * Collective. */
 enum status job_check_same_place(struct comm *comm, const struct deck *deck, bool gpu);

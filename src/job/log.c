@@ -202,9 +202,10 @@ static void log_job(const struct job *job)
            (double)job->model->parameters * 1e-6, frozen, ranks, plural(ranks), job->threads,
            plural(job->threads), comm_description(job->comm));
   log_info("rank 0 runs on %s", topo_description(job->topo));
-  log_info("device %s%s%s%s, computing in %s%s%s", job->place.device,
+  log_info("device %s%s%s%s, computing in %s%s%s%s", job->place.device,
            *job->device->product ? " (" : "", job->device->product,
            *job->device->product ? ")" : "", job->place.precision,
+           job->model->fp8 && job->device->fp8_tensor ? " with one scale per operand" : "",
            ranks > 1 ? ", transport between ranks: " : "",
            ranks > 1 ? comm_transport_text(job->comm) : "");
   log_groups(job);

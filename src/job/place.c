@@ -207,20 +207,49 @@ static enum status place_rank(struct job *job, int gpus)
   return status ? status : comm_agree(job->comm, take_cores(job));
 }
 
+enum status job_fp8_scales(const struct deck *deck, enum fp8_scales has, const char *product,
+                           bool *tensor)
+{
+  if (has == FP8_SCALES_NONE)
+    return status_set(STATUS_UNSUPPORTED,
+                      "run.compute=fp8 needs a GPU of compute capability 8.9, 9.0, or 10.0 and "
+                      "later, which %s is not: use run.compute=bf16",
+                      product);
+  if (deck->run.fp8_scales == DECK_FP8_SCALES_GROUPS && has != FP8_SCALES_GROUPS)
+    return status_set(STATUS_UNSUPPORTED,
+                      "run.fp8_scales=groups needs a GPU of compute capability 9.0 (H100, H200), "
+                      "which %s is not: use run.fp8_scales=tensor",
+                      product);
+  *tensor = deck->run.fp8_scales == DECK_FP8_SCALES_TENSOR || has != FP8_SCALES_GROUPS;
+  return STATUS_OK;
+}
+
+/* Ranks code parts of the same weights, so all of them use the same scales. Collective. */
+static enum status choose_fp8_scales(struct job *job)
+{
+  bool tensor = false;
+  if (job->deck->run.compute != DECK_COMPUTE_FP8)
+    return STATUS_OK;
+  enum status status = comm_agree(
+      job->comm, job_fp8_scales(job->deck, job->device->model.fp8, job->device->product, &tensor));
+  int64_t any = tensor;
+  if (!status)
+    status = comm_max_i64(job->comm, &any, 1);
+  job->device->fp8_tensor = any;
+  return status;
+}
+
 /* The device, and the transport of its data. Collective. */
 static enum status create_device(struct job *job)
 {
   const int gpu = topo_gpu(job->topo);
   enum status status =
       device_create(job->place.device, gpu < 0 ? 0 : gpu, job->place.compute, &job->device);
-  if (!status && job->deck->run.compute == DECK_COMPUTE_FP8 && !job->device->model.fp8)
-    status = status_set(STATUS_UNSUPPORTED,
-                        "run.compute=fp8 needs a GPU of compute capability 9.0 (H100, H200), which "
-                        "%s is not: use run.compute=bf16",
-                        job->device->product);
   if (!status && !job->device->model.host_memory)
     status = device_create("host", 0, DTYPE_F32, &job->host);
   status = comm_agree(job->comm, status);
+  if (!status)
+    status = choose_fp8_scales(job);
   if (!status)
     status = check_own_device(job);
   if (status)

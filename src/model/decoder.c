@@ -633,7 +633,7 @@ static enum status backward_down_coded(const struct run *run, const struct backw
                              .gu = run->saved.gate_up,
                              .dy = w->dactivation,
                              .apart = fused_apart(&pass, f),
-                             .turned_apart = !f->gradients_joined,
+                             .turned_apart = fused_gradients_apart(&pass, f),
                              .code = room->a.code,
                              .scale = room->a.scale,
                              .turned = fused_trains(f) ? room->turned.code : NULL,

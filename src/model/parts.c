@@ -100,6 +100,7 @@ struct linear linear_bind(const struct flat *flat, int weight, int bias, bool tr
                      .weight_stride = shape[1],
                      .transposed = transposed,
                      .weight = flat_param(flat, weight),
+                     .whole = flat_param(flat, weight),
                      .weight_scale = flat_scale(flat, weight),
                      .dweight = flat_grad(flat, weight)};
   if (bias >= 0) {
@@ -155,6 +156,21 @@ struct fp8_room fp8_of(const struct model *model, int unit, struct fp8_room room
   return room;
 }
 
+/* Whether products of the pass read one scale per operand. Then layers are not joined, because each
+ * has scales of its own. */
+static bool one_scale(const struct pass *pass)
+{
+  return pass->fp8.use && pass->lane->device->fp8_tensor;
+}
+
+/* An operand of n x k in groups, before a product. */
+static enum status unify(const struct pass *pass, int64_t n, int64_t k, bool blocks, uint8_t *code,
+                         float *scale)
+{
+  const struct fp8_unify op = {.n = n, .k = k, .blocks = blocks, .code = code, .scale = scale};
+  return one_scale(pass) ? pass->lane->device->ops->fp8_unify(pass->lane, &op) : STATUS_OK;
+}
+
 /* The product of a, which is coded here unless it is NULL and in codes, and of b in codes. */
 static enum status multiply_coded(const struct pass *pass, struct matmul *op,
                                   const struct fp8_quantise *a, const uint8_t *b,
@@ -168,22 +184,45 @@ static enum status multiply_coded(const struct pass *pass, struct matmul *op,
   op->lda = op->ldb = op->k;
   op->trans_a = false;
   op->trans_b = true;
-  const enum status status = a->x ? ops->fp8_quantise(pass->lane, a) : STATUS_OK;
+  enum status status = a->x ? ops->fp8_quantise(pass->lane, a) : STATUS_OK;
+  if (!status)
+    status = unify(pass, op->m, op->k, a->blocks, a->code, a->scale);
   return status ? status : ops->matmul(pass->lane, op);
 }
 
-/* The weight b of a product as codes [n, k]: as it was gathered, transposed, or coded here. */
-static enum status code_weight(const struct pass *pass, const struct matmul *op, const float *scale,
-                               struct fp8_operand *out)
+/* The scale that a whole weight of rows x columns has in codes, at the start of `room`. */
+static enum status find_scale(const struct pass *pass, int64_t rows, int64_t columns,
+                              const void *whole, float *room)
+{
+  const struct device_ops *ops = pass->lane->device->ops;
+  const struct fp8_part all = {
+      .columns = columns, .end = rows * columns, .type = pass->type, .x = whole, .scale = room};
+  enum status status =
+      ops->zero(pass->lane, room, (size_t)(rows / FP8_TILE * fp8_pitch(columns)) * sizeof *room);
+  if (!status)
+    status = ops->fp8_largest(pass->lane, &all);
+  return status ? status : ops->fp8_scales(pass->lane, rows, columns, room);
+}
+
+/* The weight b of a product as codes [n, k]: as it was gathered, transposed, or coded here. Its
+ * scale is then that of the whole weight, because gathered codes have it. It is found in the room,
+ * after the scales of the operand. The room has a scale per FP8_TILE elements, and both together
+ * need far fewer. */
+static enum status code_weight(const struct pass *pass, const struct matmul *op,
+                               const struct linear *l, struct fp8_operand *out)
 {
   const struct device_ops *ops = pass->lane->device->ops;
   const struct fp8_operand *room = &pass->fp8.b;
+  const float *const scale = l->weight_scale;
+  float *const given =
+      one_scale(pass) && !scale ? room->scale + op->n / FP8_TILE * fp8_pitch(op->k) : NULL;
   const struct fp8_quantise b = {.rows = op->trans_b ? op->n : op->k,
                                  .columns = op->trans_b ? op->k : op->n,
                                  .ld = op->ldb,
                                  .x = op->b,
                                  .blocks = true,
                                  .transposed = !op->trans_b,
+                                 .given = given,
                                  .code = room->code,
                                  .scale = room->scale};
   const struct fp8_turn turn = {.rows = b.rows,
@@ -193,7 +232,12 @@ static enum status code_weight(const struct pass *pass, const struct matmul *op,
                                 .scale = scale,
                                 .turned = room->code,
                                 .turned_scale = room->scale};
+  enum status status = STATUS_OK;
   *out = *room;
+  if (given)
+    status = find_scale(pass, b.rows, b.ld, l->whole, given);
+  if (status)
+    return status;
   if (!scale)
     return ops->fp8_quantise(pass->lane, &b);
   if (b.transposed)
@@ -202,8 +246,8 @@ static enum status code_weight(const struct pass *pass, const struct matmul *op,
   return STATUS_OK;
 }
 
-/* A product of activations or their gradients and a weight. `scale`: of a weight in codes. */
-static enum status product(const struct pass *pass, struct matmul op, const float *scale)
+/* A product of activations or their gradients and the weight of a layer. */
+static enum status product(const struct pass *pass, struct matmul op, const struct linear *l)
 {
   const struct fp8_room *room = &pass->fp8;
   struct fp8_operand weight;
@@ -215,7 +259,7 @@ static enum status product(const struct pass *pass, struct matmul op, const floa
                                  .x = op.a,
                                  .code = room->a.code,
                                  .scale = room->a.scale};
-  const enum status status = code_weight(pass, &op, scale, &weight);
+  const enum status status = code_weight(pass, &op, l, &weight);
   return status ? status : multiply_coded(pass, &op, &a, weight.code, weight.scale);
 }
 
@@ -248,8 +292,9 @@ static enum status gradient_product(const struct pass *pass, struct matmul op, b
                                  .scale = b_room->scale};
   op.gradient = true;
   op.a_blocks = !b_is_x;
-  const enum status status =
-      b.x ? pass->lane->device->ops->fp8_quantise(pass->lane, &b) : STATUS_OK;
+  enum status status = b.x ? pass->lane->device->ops->fp8_quantise(pass->lane, &b) : STATUS_OK;
+  if (!status)
+    status = unify(pass, op.n, op.k, b.blocks, b.code, b.scale);
   return status ? status : multiply_coded(pass, &op, &a, b.code, b.scale);
 }
 
@@ -272,7 +317,7 @@ static enum status multiply(const struct pass *pass, const struct linear *l, con
                                  .bias = l->bias,
                                  .aux = aux,
                                  .add = add},
-                 l->weight_scale);
+                 l);
 }
 
 enum status linear_forward(const struct pass *pass, const struct linear *l, const void *x, void *y)
@@ -352,7 +397,7 @@ enum status linear_backward_input(const struct pass *pass, const struct linear *
   struct matmul op = input_gradient(pass, l, dy, dx);
   op.epilogue = pre ? EPILOGUE_DGELU : EPILOGUE_NONE;
   op.aux = (void *)pre; /* read only with DGELU */
-  return product(pass, op, l->weight_scale);
+  return product(pass, op, l);
 }
 
 struct linear linear_inputs(const struct pass *pass, const struct linear *l, int64_t first,
@@ -424,7 +469,7 @@ static struct linear join(const struct fused *f)
 enum status fused_forward(const struct pass *pass, const struct fused *f, const void *x, void *y)
 {
   const struct linear all = join(f);
-  if (f->joined)
+  if (f->joined && !one_scale(pass))
     return linear_forward(pass, &all, x, y);
   for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
     enum status status =
@@ -437,7 +482,12 @@ enum status fused_forward(const struct pass *pass, const struct fused *f, const 
 
 bool fused_apart(const struct pass *pass, const struct fused *f)
 {
-  return !f->joined || pass->lane->device->model.by_sequence;
+  return !f->joined || one_scale(pass) || pass->lane->device->model.by_sequence;
+}
+
+bool fused_gradients_apart(const struct pass *pass, const struct fused *f)
+{
+  return !f->gradients_joined || one_scale(pass);
 }
 
 bool fused_trains(const struct fused *f)
@@ -491,7 +541,7 @@ static enum status code_parts(const struct pass *pass, const struct fused *f, co
 
 enum status fused_code(struct pass *pass, const struct fused *f, const void *dy)
 {
-  const bool apart = fused_apart(pass, f), turned_apart = !f->gradients_joined,
+  const bool apart = fused_apart(pass, f), turned_apart = fused_gradients_apart(pass, f),
              turned = pass->fp8.use == FP8_ALL && fused_trains(f),
              together = turned && apart == turned_apart;
   if (!pass->fp8.use)
@@ -522,7 +572,7 @@ enum status fused_backward_params(const struct pass *pass, const struct fused *f
                                   const void *dy)
 {
   const struct linear all = join(f);
-  if (f->gradients_joined)
+  if (!fused_gradients_apart(pass, f))
     return linear_backward_params(pass, &all, x, dy);
   for (int64_t i = 0, column = 0; i < f->parts; column += f->part[i++].out) {
     const struct pass part = pass_of_part(pass, column);
@@ -530,6 +580,8 @@ enum status fused_backward_params(const struct pass *pass, const struct fused *f
         linear_backward_params(&part, &f->part[i], x, element_at(dy, column, pass->type));
     if (status)
       return status;
+    if (pass->fp8.use == FP8_ALL && f->part[i].dweight)
+      x = NULL; /* in codes now, for the next part */
   }
   return STATUS_OK;
 }
@@ -544,7 +596,7 @@ enum status fused_backward_input(const struct pass *pass, const struct fused *f,
     const struct pass part = pass_of_part(pass, column);
     struct matmul op = input_gradient(pass, &f->part[i], element_at(dy, column, pass->type), dx);
     op.accumulate = i > 0;
-    enum status status = product(&part, op, f->part[i].weight_scale);
+    enum status status = product(&part, op, &f->part[i]);
     if (status)
       return status;
   }

@@ -93,6 +93,7 @@ struct linear {
   int64_t in, out, y_stride, weight_stride; /* weight_stride: elements of a row of W */
   bool transposed;
   const void *weight, *bias;
+  const void *whole; /* the weight, of which linear_inputs() leaves a part */
   const float *weight_scale;
   void *dweight, *dbias;
 };
@@ -125,7 +126,7 @@ enum status linear_backward(const struct pass *pass, const struct linear *l, con
 /* Layers with the same input, [out, in] each, whose outputs are adjacent in rows of `out` elements.
  * If their weights are adjacent in the flat buffer, which holds if their sizes are multiples of
  * LAYOUT_ALIGN, one product computes them all, and one their gradients. Both ways give bitwise
- * identical results. */
+ * identical results. With the device's fp8_tensor each layer has products of its own in fp8. */
 enum { FUSED_MOST = 3 };
 struct fused {
   int parts;
@@ -140,9 +141,11 @@ enum status fused_forward(const struct pass *pass, const struct fused *f, const 
  * the same pass over dy codes its transpose for fused_backward_params(), which then reads dy for
  * biases only, and pass->fp8 must have room for the transpose. */
 enum status fused_code(struct pass *pass, const struct fused *f, const void *dy);
-/* Whether the gradients by the outputs are operands of their own: of the products that compute dx,
- * and of those of weight gradients. */
+/* Whether the gradients by the outputs of each layer are an operand of its own: in the products
+ * that compute dx. */
 bool fused_apart(const struct pass *pass, const struct fused *f);
+/* The same for transposes, in the products that compute weight gradients. */
+bool fused_gradients_apart(const struct pass *pass, const struct fused *f);
 bool fused_trains(const struct fused *f); /* whether a gradient of a weight is wanted */
 enum status fused_backward_params(const struct pass *pass, const struct fused *f, const void *x,
                                   const void *dy);

@@ -112,8 +112,10 @@ static struct deck spell_out(const struct deck *deck, const char *compute)
   struct deck full = *deck;
   if (full.run.compute == DECK_COMPUTE_AUTO)
     full.run.compute = strcmp(compute, "fp32") ? DECK_COMPUTE_BF16 : DECK_COMPUTE_FP32;
-  if (full.run.compute != DECK_COMPUTE_FP8)
-    full.run.fp8_gradients = false; /* not read, so a resume must not report a change */
+  if (full.run.compute != DECK_COMPUTE_FP8) { /* not read, so a resume must not report a change */
+    full.run.fp8_gradients = false;
+    full.run.fp8_scales = DECK_FP8_SCALES_AUTO;
+  }
   if (full.data.sequence == 0)
     full.data.sequence = full.model.context;
   if (full.optim.schedule == SCHEDULE_CONSTANT)

@@ -2,6 +2,7 @@
 # Training with products in fp8. Oracles: the bits of the run that was not interrupted, and of runs
 # with other choices of memory and strategy. The bits of bf16 if all blocks are excepted. The losses
 # of bf16 within a bound. The sentences of refusals.
+# seconds: 600
 . "${top_srcdir:?}/tests/cli/common.sh"
 make_data
 cat > tiny.yaml <<END
@@ -138,6 +139,39 @@ close_to half_frozen all_frozen 5e-3
 close_to half all 5e-3
 test "$(losses plain)" != "$(losses all)" || die "run.fp8_gradients changes nothing"
 
+# One scale per operand. Weights get it from all ranks before they are gathered, or from the whole
+# weight where products code it.
+train 2 groups run.fp8_gradients=true run.fp8_scales=groups
+same all groups
+tensor="run.fp8_scales=tensor run.fp8_gradients=true"
+train 2 tensor $tensor
+grep -q 'computing in fp8 with one scale per operand' tensor/log.txt || die "no word of scales"
+close_to all tensor 5e-3
+close_to half tensor 5e-3
+test "$(losses all)" != "$(losses tensor)" || die "run.fp8_scales changes nothing"
+train 2 tensor_stopped $tensor run.steps=3
+train 2 tensor_stopped $tensor --resume auto
+same tensor tensor_stopped
+for choice in shard.strategy=shard_grad_op shard.strategy=no_shard tiers.working=keep \
+  tiers.activations=recompute "$host transfer.params=full"; do
+  rm -rf choice
+  train 2 choice $tensor $choice
+  same tensor choice
+done
+train 3 tensor_thirds $tensor
+train 3 tensor_thirds_full $tensor $host transfer.params=full
+same tensor_thirds tensor_thirds_full
+close_to tensor tensor_thirds 2e-3
+train 2 tensor_plain run.fp8_scales=tensor
+train 2 tensor_plain_full run.fp8_scales=tensor $host transfer.params=full
+same tensor_plain tensor_plain_full
+close_to plain tensor_plain 5e-3
+test "$(losses plain)" != "$(losses tensor_plain)" || die "run.fp8_scales changes nothing"
+train 2 tensor_frozen $tensor "$frozen"
+train 2 tensor_frozen_full $tensor "$frozen" $host transfer.params=full
+same tensor_frozen tensor_frozen_full
+close_to half_frozen tensor_frozen 5e-3
+
 # After the first step the first moment of AdamW is a multiple of the gradient.
 train 2 half_step run.compute=bf16 run.steps=1
 for gradients in false true; do
@@ -156,8 +190,9 @@ awk -F '[:,}] *' '{ n[$4]++; bad += !($(NF - 1) > 0.98 && $(NF - 1) < 1) }
 
 # From one to the other and back. In bf16 run.fp8_gradients is not read, so its change is none.
 train 2 switched run.compute=bf16 run.steps=1
-train 2 switched run.compute=bf16 run.fp8_gradients=true run.steps=2 --resume auto
-if grep 'changed: run.fp8_gradients' switched/log.txt; then die "a change of what is not read"; fi
+train 2 switched run.compute=bf16 run.fp8_gradients=true run.fp8_scales=tensor run.steps=2 \
+  --resume auto
+if grep 'changed: run.fp8_' switched/log.txt; then die "a change of what is not read"; fi
 train 2 switched run.steps=4 --resume auto
 grep -q 'changed: run.compute: bf16 -> fp8' switched/log.txt || die "no word of the change"
 train 2 switched run.compute=bf16 run.steps=6 --resume auto
@@ -171,6 +206,11 @@ close_to gpt2_half gpt2 5e-3
 test "$(losses gpt2)" != "$(losses gpt2_half)" || die "fp8 changes nothing"
 train 2 gpt2_all $gpt2 run.fp8_gradients=true
 close_to gpt2_half gpt2_all 5e-3
+train 2 gpt2_tensor $gpt2 $tensor
+train 2 gpt2_tensor_full $gpt2 $tensor $host transfer.params=full
+same gpt2_tensor gpt2_tensor_full
+close_to gpt2_half gpt2_tensor 5e-3
+test "$(losses gpt2_tensor)" != "$(losses gpt2_all)" || die "run.fp8_scales changes nothing"
 test "$(losses gpt2)" != "$(losses gpt2_all)" || die "run.fp8_gradients changes nothing"
 
 fails 2 "needs rows and columns of weights that are multiples of 128, but model.layers.0" \

@@ -1,7 +1,7 @@
 /* Operands and products in fp8 on the host. Oracles: the conversion to e4m3 of base/dtype, which is
  * written apart from the rule. The definition of scales, in doubles. Codes of a transpose that was
  * made before. Codes of a whole weight for those of its parts. Products of the decoded operands in
- * doubles. */
+ * doubles. With one scale per operand: the nearest of all codes. */
 #include "fixture.h"
 
 #include <float.h>
@@ -658,6 +658,235 @@ static void a_product_with_nan_is_nan(void **state)
     assert_true(isnan(f32_from_bf16(c[i])) == (i / n == 5));
 }
 
+/* ---- one scale per operand ---- */
+
+/* The nearest of the 127 magnitudes, in doubles. Of two the even one. */
+static uint8_t nearest_code(uint8_t code, int gap)
+{
+  double best = INFINITY, size, value;
+  uint8_t nearest = 0;
+  float wide;
+  if ((code & 0x7f) == FP8_NAN)
+    return FP8_NAN;
+  dtype_convert(&wide, DTYPE_F32, &code, DTYPE_F8_E4M3, 1);
+  size = ldexp(fabs(wide), -gap);
+  for (int c = 0; c < FP8_NAN; c++) {
+    const uint8_t byte = (uint8_t)c;
+    dtype_convert(&wide, DTYPE_F32, &byte, DTYPE_F8_E4M3, 1);
+    value = fabs(size - wide);
+    if (value < best || (value == best && c % 2 == 0)) {
+      best = value;
+      nearest = byte;
+    }
+  }
+  return nearest | (code & 0x80);
+}
+
+static void codes_with_a_larger_scale(void **state)
+{
+  (void)state;
+  static const int exponents[] = {-126, -100, -20, 0, 1, 100, 120};
+  static const int gaps[] = {0, 1, 2, 3, 6, 7, 8, 9, 10, 14, 15, 17, 18, 19, 40, 140, 246};
+  for (size_t e = 0; e < sizeof exponents / sizeof *exponents; e++)
+    for (size_t g = 0; g < sizeof gaps / sizeof *gaps; g++)
+      for (int code = 0; code < 256 && exponents[e] + gaps[g] <= 120; code++) {
+        const float from = ldexpf(1, exponents[e]), to = ldexpf(1, exponents[e] + gaps[g]);
+        assert_int_equal(fp8_recode((uint8_t)code, from, to), nearest_code((uint8_t)code, gaps[g]));
+        assert_int_equal(fp8_recode((uint8_t)code, from, NAN), FP8_NAN);
+        assert_int_equal(fp8_recode((uint8_t)code, NAN, NAN), FP8_NAN);
+      }
+}
+
+static bool is_pad(const struct operand *y, int64_t scale)
+{
+  return y->blocks && scale % fp8_pitch(y->k) >= y->k / FP8_TILE;
+}
+
+/* Pads may hold anything. They neither count nor change. */
+static void fill_pads(const struct operand *y, float with)
+{
+  for (int64_t s = 0; s < scales_of(y); s++)
+    if (is_pad(y, s))
+      y->scale[s] = with;
+}
+
+static struct operand duplicate(const struct operand *y)
+{
+  struct operand copy = *y;
+  copy.code = bytes((size_t)(y->n * y->k));
+  copy.scale = bytes((size_t)scales_of(y) * sizeof *copy.scale);
+  memcpy(copy.code, y->code, (size_t)(y->n * y->k));
+  memcpy(copy.scale, y->scale, (size_t)scales_of(y) * sizeof *copy.scale);
+  return copy;
+}
+
+static void unify(const struct operand *y)
+{
+  assert_ok(half_ops->fp8_unify(
+      lane, &(struct fp8_unify){
+                .n = y->n, .k = y->k, .blocks = y->blocks, .code = y->code, .scale = y->scale}));
+}
+
+static void check_unified(const struct operand *before, const struct operand *y, bool bad)
+{
+  float largest = 0;
+  for (int64_t s = 0; s < scales_of(y); s++)
+    if (!is_pad(y, s))
+      largest = fmaxf(largest, before->scale[s]);
+  for (int64_t s = 0; s < scales_of(y); s++)
+    if (is_pad(y, s))
+      assert_same_bits(&y->scale[s], &before->scale[s], sizeof *y->scale);
+    else
+      assert_true(bad ? isnan(y->scale[s]) : y->scale[s] == largest);
+  int other = 0, changed = 0;
+  for (int64_t i = 0; i < y->n; i++)
+    for (int64_t j = 0; j < y->k; j++) {
+      const uint8_t was = before->code[i * y->k + j], is = y->code[i * y->k + j];
+      const int gap = (int)log2f(largest / scale_at(before, i, j));
+      assert_int_equal(is, bad ? FP8_NAN : nearest_code(was, gap));
+      changed += !bad && fp8_value(is, largest) != fp8_value(was, scale_at(before, i, j));
+      other += !bad && gap > 0;
+    }
+  assert_true(bad || (other > 0 && changed > 0));
+}
+
+/* Without pads, with pads, and in rows of one block. */
+static void operands_get_one_scale(void **state)
+{
+  (void)state;
+  static const int64_t sizes[][2] = {{256, 512}, {384, 640}, {256, 128}};
+  for (int i = 0; i < 3; i++)
+    for (int blocks = 0; blocks < 2; blocks++)
+      for (int bad = 0; bad < 2; bad++) {
+        const int64_t n = sizes[i][0], k = sizes[i][1];
+        uint16_t *x = varied(n, k);
+        for (int64_t e = 0; e < n * k; e++) /* blocks have different scales, too */
+          x[e] = (uint16_t)(x[e] + (e / k / FP8_TILE * 5 + e % k / FP8_TILE * 3) % 7 * 128);
+        if (bad)
+          x[200 * k + 77] = 0x7fc0;
+        const struct operand y = quantise(x, n, k, k, blocks, false);
+        fill_pads(&y, bad ? 0 : NAN);
+        const struct operand before = duplicate(&y);
+        unify(&y);
+        check_unified(&before, &y, bad);
+        const struct operand once = duplicate(&y);
+        unify(&y);
+        check_codes(&once, y.code, y.scale);
+      }
+}
+
+/* A weight gets its scale from its parts, and an operand from a part of its columns is given it.
+ * Oracle: the definition of scales and codes. */
+static void weights_get_one_scale(void **state)
+{
+  (void)state;
+  const int64_t rows = 384, columns = 640, n = rows * columns,
+                cut[] = {0, 131 * columns + 64, 200 * columns + 8, n};
+  for (int bad = 0; bad < 2; bad++) {
+    uint16_t *x = varied(rows, columns);
+    if (bad)
+      x[300 * columns + 200] = 0x7f80;
+    half->fp8_tensor = true;
+    float *scale = scales_of_parts(x, DTYPE_BF16, rows, columns, cut), largest = 0;
+    half->fp8_tensor = false;
+    for (int64_t i = 0; i < n; i++)
+      largest = fmaxf(largest, fabsf(f32_from_bf16(x[i])));
+    const float one = bad ? NAN : fp8_scale(quant_bits(largest));
+    for (int64_t s = 0; s < rows / FP8_TILE * fp8_pitch(columns); s++)
+      assert_true(s % fp8_pitch(columns) >= columns / FP8_TILE ? scale[s] == 0
+                  : bad                                        ? isnan(scale[s])
+                                                               : scale[s] == one);
+    const int64_t first = 128, count = 256;
+    uint8_t *code = bytes((size_t)n), *turned = bytes((size_t)(count * rows));
+    float *turned_scale = nans(count / FP8_TILE * fp8_pitch(rows));
+    assert_ok(half_ops->fp8_code(lane, &(struct fp8_part){.columns = columns,
+                                                          .end = n,
+                                                          .type = DTYPE_BF16,
+                                                          .x = x,
+                                                          .scale = scale,
+                                                          .code = code}));
+    struct fp8_quantise op = {.rows = rows,
+                              .columns = count,
+                              .ld = columns,
+                              .x = x + first,
+                              .blocks = true,
+                              .transposed = true,
+                              .given = scale,
+                              .code = turned,
+                              .scale = turned_scale};
+    assert_ok(half_ops->fp8_quantise(lane, &op));
+    for (int64_t i = 0; i < n; i++) {
+      const float scaled = f32_from_bf16(x[i]) / one;
+      uint8_t want = FP8_NAN;
+      if (!bad)
+        dtype_convert(&want, DTYPE_F8_E4M3, &scaled, DTYPE_F32, 1);
+      assert_int_equal(code[i], want);
+      if (i % columns >= first && i % columns < first + count)
+        assert_int_equal(turned[(i % columns - first) * rows + i / columns], want);
+    }
+    for (int64_t s = 0; s < count / FP8_TILE * fp8_pitch(rows); s++)
+      assert_true(s % fp8_pitch(rows) >= rows / FP8_TILE ? turned_scale[s] == 0
+                  : bad                                  ? isnan(turned_scale[s])
+                                                         : turned_scale[s] == one);
+    op.blocks = false;
+    assert_int_equal(half_ops->fp8_quantise(lane, &op), STATUS_INTERNAL);
+  }
+}
+
+/* Products read the first scale alone. */
+static void products_with_one_scale(void **state)
+{
+  (void)state;
+  half->fp8_tensor = true;
+  for (int blocks = 0; blocks < 2; blocks++) {
+    const int64_t m = 128, n = 256, k = 384;
+    const struct operand a = quantise(varied(m, k), m, k, k, blocks, false),
+                         b = quantise(varied(n, k), n, k, k, !blocks, false);
+    unify(&a);
+    unify(&b);
+    const float *wide_a = decoded(&a), *wide_b = decoded(&b);
+    for (int64_t s = 1; s < scales_of(&a); s++)
+      a.scale[s] = NAN;
+    float *c = nans(m * n);
+    double *want = doubles(m * n);
+    const struct matmul op = {.m = m,
+                              .n = n,
+                              .k = k,
+                              .trans_b = true,
+                              .a = a.code,
+                              .b = b.code,
+                              .a_scale = a.scale,
+                              .b_scale = b.scale,
+                              .gradient = true,
+                              .a_blocks = blocks,
+                              .lda = k,
+                              .ldb = k,
+                              .ldc = n,
+                              .c = c};
+    assert_ok(half_ops->matmul(lane, &op));
+    for (int64_t i = 0; i < m * n; i++)
+      for (int64_t t = 0; t < k; t++)
+        want[i] += (double)wide_a[i / n * k + t] * wide_b[i % n * k + t];
+    assert_near(c, want, m * n, 1e-5);
+  }
+  half->fp8_tensor = false;
+}
+
+/* Compute capabilities of V100, A100, an RTX 3090, an L40S, an H100, a B200, a B300 and an RTX
+ * 5090. */
+static void products_of_gpus(void **state)
+{
+  (void)state;
+  static const struct {
+    int major, minor;
+    enum fp8_scales fp8;
+  } known[] = {{7, 0, FP8_SCALES_NONE},    {8, 0, FP8_SCALES_NONE},    {8, 6, FP8_SCALES_NONE},
+               {8, 9, FP8_SCALES_TENSOR},  {9, 0, FP8_SCALES_GROUPS},  {10, 0, FP8_SCALES_TENSOR},
+               {10, 3, FP8_SCALES_TENSOR}, {12, 0, FP8_SCALES_TENSOR}, {9, 1, FP8_SCALES_NONE}};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    assert_int_equal(device_cuda_fp8(known[i].major, known[i].minor), known[i].fp8);
+}
+
 static void refusals(void **state)
 {
   (void)state;
@@ -667,8 +896,14 @@ static void refusals(void **state)
   const struct fp8_quantise op = {
       .rows = 128, .columns = 192, .ld = 192, .x = x, .code = code, .scale = scale};
   assert_int_equal(half_ops->fp8_quantise(lane, &op), STATUS_INTERNAL);
-  assert_false(device->model.fp8);
-  assert_true(half->model.fp8);
+  assert_int_equal(device->model.fp8, FP8_SCALES_NONE);
+  assert_int_equal(half->model.fp8, FP8_SCALES_GROUPS);
+  assert_false(half->fp8_tensor);
+  for (int i = 0; i < 2; i++) {
+    const struct fp8_unify wrong = {
+        .n = i ? 128 : 64, .k = i ? 192 : 128, .code = code, .scale = scale};
+    assert_int_equal(half_ops->fp8_unify(lane, &wrong), STATUS_INTERNAL);
+  }
   assert_int_equal(ops->fp8_quantise(lanes[0], &op), STATUS_UNSUPPORTED);
   assert_int_equal(ops->swiglu_coded(lanes[0], 128, 128, x, code, scale), STATUS_UNSUPPORTED);
   const struct fp8_swiglu gradient = {
@@ -713,6 +948,11 @@ int main(void)
                                      DEVICE_TEST(products_are_within_their_bound),
                                      DEVICE_TEST(gradients_of_weights),
                                      DEVICE_TEST(a_product_with_nan_is_nan),
+                                     DEVICE_TEST(codes_with_a_larger_scale),
+                                     DEVICE_TEST(operands_get_one_scale),
+                                     DEVICE_TEST(weights_get_one_scale),
+                                     DEVICE_TEST(products_with_one_scale),
+                                     DEVICE_TEST(products_of_gpus),
                                      DEVICE_TEST(refusals)};
   return cmocka_run_group_tests(tests, start, stop);
 }

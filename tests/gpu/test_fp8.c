@@ -1,6 +1,7 @@
 /* Operands and products in fp8 on the GPU against the host's. Oracles: bit equality of codes and
  * scales, and of two runs. For products the host in bf16, by ||a - b|| / ||b||: 4e-3 where c is
- * bf16, 1e-3 where it is fp32. Without a GPU that has such products it is skipped.
+ * bf16, 1e-3 where it is fp32. Without a GPU that has products in fp8 it is skipped. Products with
+ * a scale per group run only on a GPU that has them.
  *
  * test_fp8 bench: rates of products and of operands, in turns with bf16. The shapes are those of
  * blocks of Qwen2.5 7B and 0.5B and of Llama 3.1 8B. */
@@ -305,6 +306,23 @@ static double distance(const void *got, const void *want, int64_t n, enum dtype 
   return sqrt(difference / size);
 }
 
+/* Tiles, unless `blocks`. All groups get one scale on both devices. */
+static void unify(struct operand *y, bool blocks)
+{
+  struct fp8_unify op = {.n = y->n, .k = y->k, .blocks = blocks};
+  op.code = y->code.there;
+  op.scale = y->scale.there;
+  must(gpu->ops->fp8_unify(gpu_lane, &op));
+  op.code = y->code.here;
+  op.scale = y->scale.here;
+  must(host->ops->fp8_unify(host_lane, &op));
+}
+
+static void use_one_scale(bool tensor)
+{
+  gpu->fp8_tensor = host->fp8_tensor = tensor;
+}
+
 static void check_product(const struct product *p)
 {
   const bool a_blocks = p->kind == GRADIENT_A_BLOCKS;
@@ -314,6 +332,10 @@ static void check_product(const struct product *p)
               aux = numbers(p->m * p->n, 1, false, 0);
   struct operand a = quantise(&x, quantise_of(&x, p->m, p->k, p->k, a_blocks, false)),
                  b = quantise(&w, quantise_of(&w, p->n, p->k, p->k, !a_blocks, false));
+  if (gpu->fp8_tensor) {
+    unify(&a, a_blocks);
+    unify(&b, !a_blocks);
+  }
   struct twin c = make((size_t)(p->m * p->n) * dtype_size(type));
   memset(c.here, p->accumulate ? 0x3c : 0xff, c.size);
   copy_there(c.there, c.here, c.size);
@@ -344,9 +366,10 @@ static void check_product(const struct product *p)
   void *got = download(&c), *got_aux = download(&aux);
   const double off = distance(got, c.here, p->m * p->n, type),
                aux_off = distance(got_aux, aux.here, p->m * p->n, DTYPE_BF16);
-  printf("%lld x %lld x %lld, epilogue %d%s%s%s: %.2e, aux %.2e\n", (long long)p->m,
+  printf("%lld x %lld x %lld, epilogue %d%s%s%s%s: %.2e, aux %.2e\n", (long long)p->m,
          (long long)p->n, (long long)p->k, (int)p->epilogue, p->add ? ", added" : "",
-         p->accumulate ? ", accumulated" : "", p->kind ? ", gradient" : "", off, aux_off);
+         p->accumulate ? ", accumulated" : "", p->kind ? ", gradient" : "",
+         gpu->fp8_tensor ? ", one scale" : "", off, aux_off);
   assert_true(off <= (p->kind ? 1e-3 : 4e-3));
   assert_true(aux_off <= 4e-3);
   if (!p->accumulate) { /* again: the same bits */
@@ -428,6 +451,22 @@ static struct operand room_for(int64_t n, int64_t k)
   return y;
 }
 
+/* Codes of the bf16 weight with the scale of its parts. */
+static void check_given(const struct twin *x, const struct operand *weight)
+{
+  struct fp8_quantise op = quantise_of(x, weight->n, weight->k, weight->k, true, true);
+  struct operand y = room_for(op.columns, op.rows);
+  for (int there = 0; there < 2; there++) {
+    op.x = there ? x->there : x->here;
+    op.given = there ? weight->scale.there : weight->scale.here;
+    op.code = there ? y.code.there : y.code.here;
+    op.scale = there ? y.scale.there : y.scale.here;
+    must(there ? gpu->ops->fp8_quantise(gpu_lane, &op) : host->ops->fp8_quantise(host_lane, &op));
+  }
+  assert_same_operand(&y, "a given scale");
+  forget(&y);
+}
+
 static void check_weight(const struct weight *w, int bad)
 {
   const int64_t n = w->rows * w->columns;
@@ -443,6 +482,8 @@ static void check_weight(const struct weight *w, int bad)
   code_parts(w, true, x, &each, &y, &turned);
   assert_same_operand(&y, "parts");
   assert_same_operand(&turned, "the transpose of parts");
+  if (gpu->fp8_tensor)
+    check_given(&narrow, &y);
   forget(&y);
   forget(&turned);
   drop(&each);
@@ -450,9 +491,8 @@ static void check_weight(const struct weight *w, int bad)
   drop(&narrow);
 }
 
-static void parts_have_the_hosts_bits(void **state)
+static void check_weights(void)
 {
-  (void)state;
   for (int type = 0; type < 2; type++)
     for (int bad = 0; bad <= 3; bad += 3) {
       const struct weight weights[] = {
@@ -466,6 +506,67 @@ static void parts_have_the_hosts_bits(void **state)
         check_weight(&w, bad);
       }
     }
+}
+
+static void parts_have_the_hosts_bits(void **state)
+{
+  (void)state;
+  for (int tensor = 0; tensor < 2; tensor++) {
+    use_one_scale(tensor);
+    check_weights();
+  }
+  use_one_scale(gpu->model.fp8 == FP8_SCALES_TENSOR);
+}
+
+/* ---- one scale per operand ---- */
+
+/* A second call changes nothing. Pads are NaN, and do not count. */
+static void check_unified(int64_t n, int64_t k, bool blocks, int bad)
+{
+  struct twin x = numbers(n * k, 1, true, bad);
+  struct operand y = quantise(&x, quantise_of(&x, n, k, k, blocks, false));
+  for (int64_t s = 0; blocks && s < scales_of(n, k, true); s++)
+    if (s % fp8_pitch(k) >= k / FP8_TILE)
+      ((float *)y.scale.here)[s] = NAN;
+  must_cuda(cudaDeviceSynchronize());
+  copy_there(y.scale.there, y.scale.here, y.scale.size);
+  for (int i = 0; i < 2; i++) {
+    unify(&y, blocks);
+    assert_same_operand(&y, "one scale");
+  }
+  forget(&y);
+  drop(&x);
+}
+
+/* All codes in a tile, next to a tile with a scale that is 2^gap times as large. */
+static void check_recoded(int gap)
+{
+  struct operand y = {.n = FP8_TILE, .k = 4 * FP8_TILE};
+  y.code = make((size_t)(y.n * y.k));
+  y.scale = make((size_t)scales_of(y.n, y.k, false) * sizeof(float));
+  for (int64_t i = 0; i < y.n * y.k; i++)
+    ((uint8_t *)y.code.here)[i] = (uint8_t)i;
+  for (int64_t s = 0; s < scales_of(y.n, y.k, false); s++)
+    ((float *)y.scale.here)[s] = ldexpf(1, s % 2 ? gap - 120 : -120);
+  copy_there(y.code.there, y.code.here, y.code.size);
+  copy_there(y.scale.there, y.scale.here, y.scale.size);
+  unify(&y, false);
+  assert_same_operand(&y, "codes with a larger scale");
+  forget(&y);
+}
+
+static void operands_get_one_scale(void **state)
+{
+  (void)state;
+  for (int blocks = 0; blocks < 2; blocks++)
+    for (int bad = 0; bad < 2; bad++) {
+      check_unified(128, 128, blocks, bad);
+      check_unified(256, 640, blocks, bad);
+      check_unified(1024, 4864, blocks, bad);
+    }
+  for (int gap = 0; gap < 24; gap++)
+    check_recoded(gap);
+  check_recoded(240);
 }
 
 /* ---- outputs in codes: the oracle is the output in bf16 on the same GPU, coded afterwards ---- */
@@ -698,8 +799,12 @@ static void products_are_within_their_bound(void **state)
       {384, 256, 1024, EPILOGUE_NONE, false, false, GRADIENT_A_BLOCKS},
       {256, 640, 512, EPILOGUE_NONE, false, true, GRADIENT_A_BLOCKS},
   };
-  for (size_t i = 0; i < sizeof products / sizeof *products; i++)
-    check_product(&products[i]);
+  for (int tensor = gpu->model.fp8 == FP8_SCALES_TENSOR; tensor < 2; tensor++) {
+    use_one_scale(tensor);
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+      check_product(&products[i]);
+  }
+  use_one_scale(gpu->model.fp8 == FP8_SCALES_TENSOR);
 }
 
 static void refuses(const struct matmul *op, const char *why)
@@ -712,6 +817,11 @@ static void refusals(void **state)
 {
   (void)state;
   struct twin x = numbers(128 * 192, 1, false, 0);
+  struct fp8_unify unified = {.n = 64, .k = 128, .code = x.there, .scale = x.there};
+  assert_int_equal(gpu->ops->fp8_unify(gpu_lane, &unified), STATUS_INTERNAL);
+  unified.n = 128;
+  unified.code = (uint8_t *)x.there + 8;
+  assert_int_equal(gpu->ops->fp8_unify(gpu_lane, &unified), STATUS_INTERNAL);
   struct fp8_quantise op = quantise_of(&x, 128, 192, 192, false, false);
   op.code = x.there;
   op.scale = x.there;
@@ -794,6 +904,71 @@ static enum status run_product(const void *arg)
   return gpu->ops->matmul(gpu_lane, arg);
 }
 
+/* Operands in groups, as a training pass has them. Copies of the groups restore them each time. */
+struct recoded {
+  struct matmul product;
+  struct fp8_unify op;
+  const void *code, *scale;
+};
+
+static enum status run_restore(const void *arg)
+{
+  const struct recoded *r = arg;
+  const enum status status =
+      gpu->ops->copy(gpu_lane, r->op.code, r->code, (size_t)(r->op.n * r->op.k));
+  return status ? status
+                : gpu->ops->copy(gpu_lane, r->op.scale, r->scale,
+                                 (size_t)(r->op.n * (r->op.k / FP8_TILE)) * sizeof(float));
+}
+
+static enum status run_recode(const void *arg)
+{
+  const struct recoded *r = arg;
+  const enum status status = run_restore(arg);
+  return status ? status : gpu->ops->fp8_unify(gpu_lane, &r->op);
+}
+
+static enum status run_look(const void *arg)
+{
+  return gpu->ops->fp8_unify(gpu_lane, &((const struct recoded *)arg)->op);
+}
+
+static enum status run_tensor(const void *arg)
+{
+  return gpu->ops->matmul(gpu_lane, &((const struct recoded *)arg)->product);
+}
+
+/* One scale per operand: the product, the recoding of its first operand from tiles, and the call
+ * for an operand that has one scale already. */
+static void bench_tensor(const struct matmul *product, const void *code, const void *scale)
+{
+  const int64_t m = product->m, n = product->n, k = product->k;
+  const double flops = 2.0 * (double)m * (double)n * (double)k;
+  struct recoded r = {.product = *product,
+                      .op = {.n = m, .k = k, .code = (uint8_t *)product->a},
+                      .code = code,
+                      .scale = scale};
+  const struct fp8_unify b = {.n = n,
+                              .k = k,
+                              .blocks = true,
+                              .code = (uint8_t *)product->b,
+                              .scale = (float *)product->b_scale};
+  r.op.scale = (float *)product->a_scale;
+  use_one_scale(true);
+  must(gpu->ops->fp8_unify(gpu_lane, &b));
+  for (int round = 0; round < ROUNDS; round++) {
+    const double restore = seconds_of(run_restore, &r),
+                 recode = seconds_of(run_recode, &r) - restore, look = seconds_of(run_look, &r),
+                 alone = seconds_of(run_tensor, &r);
+    printf("%6lld x %6lld x %6lld: one scale per operand: TFLOP/s %.0f, with recoding %.0f; "
+           "microseconds of recoding %.1f, of an operand with one scale %.1f\n",
+           (long long)m, (long long)n, (long long)k, flops / alone * 1e-12,
+           flops / (alone + recode) * 1e-12, 1e6 * recode, 1e6 * look);
+    fflush(stdout);
+  }
+  use_one_scale(gpu->model.fp8 == FP8_SCALES_TENSOR);
+}
+
 static enum status run_quantise(const void *arg)
 {
   return gpu->ops->fp8_quantise(gpu_lane, arg);
@@ -846,7 +1021,7 @@ static void bench_shape(int64_t m, int64_t n, int64_t k)
   gradient = fp8;
   gradient.gradient = true;
   const double flops = 2.0 * (double)m * (double)n * (double)k;
-  for (int round = 0; round < ROUNDS; round++) {
+  for (int round = 0; round < ROUNDS && gpu->model.fp8 == FP8_SCALES_GROUPS; round++) {
     const double plain = seconds_of(run_product, &bf16), coded = seconds_of(run_product, &fp8),
                  tiled = seconds_of(run_product, &gradient),
                  straight = seconds_of(run_quantise, &tiles),
@@ -863,6 +1038,9 @@ static void bench_shape(int64_t m, int64_t n, int64_t k)
            3e-9 * (double)(n * k) / weight, 3e-9 * (double)(n * k) / weight_across);
     fflush(stdout);
   }
+  copy_there(turned.code, tiles.code, (size_t)(m * k));
+  copy_there(turned.scale, tiles.scale, (size_t)(m * k) / 32);
+  bench_tensor(&fp8, turned.code, turned.scale);
   void *const all[] = {
       c,           tiles.code,   tiles.scale,        blocks.code,        blocks.scale,
       turned.code, turned.scale, turned_blocks.code, turned_blocks.scale};
@@ -959,7 +1137,7 @@ int main(int argc, char **argv)
   }
   must(device_create("cuda", 0, DTYPE_BF16, &gpu));
   if (!gpu->model.fp8) {
-    printf("skipped: %s has no products in fp8 with a scale per 128 elements\n", gpu->product);
+    printf("skipped: %s has no products in fp8\n", gpu->product);
     device_destroy(gpu);
     return 77;
   }
@@ -967,11 +1145,13 @@ int main(int argc, char **argv)
   must(host->ops->lane_create(host, "compute", LANE_ROLE_COMPUTE, 4, &host_lane));
   must(gpu->ops->lane_create(gpu, "compute", LANE_ROLE_COMPUTE, 1, &gpu_lane));
   must(gpu->ops->lane_reserve(gpu_lane));
+  host->fp8_tensor = gpu->fp8_tensor;
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(bits_are_the_hosts),
       cmocka_unit_test(an_operand_and_its_transpose),
       cmocka_unit_test(bits_of_all_numbers),
       cmocka_unit_test(parts_have_the_hosts_bits),
+      cmocka_unit_test(operands_get_one_scale),
       cmocka_unit_test(outputs_may_be_codes),
       cmocka_unit_test(gradients_may_be_codes),
       cmocka_unit_test(products_are_within_their_bound),

@@ -85,6 +85,43 @@ static void auto_takes_what_is_there(void **state)
   }
 }
 
+/* What a deck says of scales, on devices with each kind of products. */
+static void scales_of_fp8(void **state)
+{
+  (void)state;
+  static const char needs_groups[] = "run.fp8_scales=groups needs a GPU of compute capability 9.0 "
+                                     "(H100, H200), which TPU is not: use run.fp8_scales=tensor",
+                    needs_any[] = "run.compute=fp8 needs a GPU of compute capability 8.9, 9.0, or "
+                                  "10.0 and later, which TPU is not: use run.compute=bf16";
+  static const struct {
+    char *given;
+    enum fp8_scales has;
+    bool tensor;
+    const char *refusal;
+  } known[] = {
+      {"run.fp8_scales=auto", FP8_SCALES_GROUPS, false, NULL},
+      {"run.fp8_scales=auto", FP8_SCALES_TENSOR, true, NULL},
+      {"run.fp8_scales=auto", FP8_SCALES_NONE, false, needs_any},
+      {"run.fp8_scales=groups", FP8_SCALES_GROUPS, false, NULL},
+      {"run.fp8_scales=groups", FP8_SCALES_TENSOR, false, needs_groups},
+      {"run.fp8_scales=groups", FP8_SCALES_NONE, false, needs_any},
+      {"run.fp8_scales=tensor", FP8_SCALES_GROUPS, true, NULL},
+      {"run.fp8_scales=tensor", FP8_SCALES_TENSOR, true, NULL},
+      {"run.fp8_scales=tensor", FP8_SCALES_NONE, false, needs_any},
+  };
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+    struct deck deck;
+    bool tensor = false;
+    must(deck_load(&deck, 1, (char *[]){known[i].given}));
+    const enum status status = job_fp8_scales(&deck, known[i].has, "TPU", &tensor);
+    assert_int_equal(status, known[i].refusal ? STATUS_UNSUPPORTED : STATUS_OK);
+    if (known[i].refusal)
+      assert_string_equal(status_text(), known[i].refusal);
+    assert_int_equal(tensor, known[i].tensor);
+    deck_destroy(&deck);
+  }
+}
+
 static void contradictions_are_reported(void **state)
 {
   (void)state;
@@ -792,6 +829,7 @@ int main(void)
 {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(auto_takes_what_is_there),
+      cmocka_unit_test(scales_of_fp8),
       cmocka_unit_test(contradictions_are_reported),
       cmocka_unit_test(a_device_apart_is_asked_for_its_memory),
       cmocka_unit_test(host_memory_is_that_of_all_ranks_of_a_node),

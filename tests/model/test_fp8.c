@@ -32,8 +32,9 @@ struct made {
 
 struct way {
   enum fp8_use use;
-  bool by_sequence, gathered; /* gathered: weights are given as codes */
-  char *frozen;               /* NULL: all parameters learn */
+  bool by_sequence, gathered, tensor; /* gathered: weights are given as codes; tensor: operands
+                                         have one scale */
+  char *frozen;                       /* NULL: all parameters learn */
 };
 
 static void must(enum status status)
@@ -84,6 +85,7 @@ static void create_model(const struct way *way, struct made *out)
       .compute = DTYPE_BF16};
   must(device_create("host", 0, DTYPE_BF16, &out->device));
   out->device->model.by_sequence = way->by_sequence;
+  out->device->fp8_tensor = way->tensor;
   must(out->device->ops->lane_create(out->device, "compute", LANE_ROLE_COMPUTE, 2, &out->lane));
   must(model_create(&config, &out->model));
   if (way->frozen)
@@ -263,14 +265,40 @@ static void weights_may_be_codes(void **state)
 {
   (void)state;
   static const char *const all[] = {"", NULL};
-  for (int u = 0; u < 2; u++) {
+  for (int i = 0; i < 4; i++) {
+    const struct way way = {.use = uses[i / 2], .tensor = i % 2};
+    struct way codes = way;
     struct made coded, gathered;
-    run_block(&(struct way){.use = uses[u]}, &coded);
-    run_block(&(struct way){.use = uses[u], .gathered = true}, &gathered);
+    codes.gathered = true;
+    run_block(&way, &coded);
+    run_block(&codes, &gathered);
     assert_int_equal(compare(&coded, &gathered, all, 0), 12);
     assert_memory_equal(coded.d, gathered.d, (size_t)(TOKENS * WIDTH) * sizeof *coded.d);
     release(&coded);
     release(&gathered);
+  }
+}
+
+/* With one scale per operand each layer has operands of its own. So results depend neither on
+ * frozen neighbours nor on the kind of device. They are near those of scales per group. */
+static void one_scale_per_operand(void **state)
+{
+  (void)state;
+  static const char *const all[] = {"", NULL}, *const none[] = {NULL};
+  for (int u = 0; u < 2; u++) {
+    struct made groups, whole, part;
+    run_block(&(struct way){.use = uses[u], .by_sequence = true}, &groups);
+    run_block(&(struct way){.use = uses[u], .by_sequence = true, .tensor = true}, &whole);
+    assert_int_equal(compare(&whole, &groups, none, 0.05), 0);
+    assert_true(memcmp(whole.d, groups.d, (size_t)(TOKENS * WIDTH) * sizeof *whole.d) != 0);
+    run_block(&(struct way){.use = uses[u], .tensor = true}, &part);
+    assert_int_equal(compare(&part, &whole, all, 0), 12);
+    release(&part);
+    run_block(&(struct way){.use = uses[u], .tensor = true, .frozen = "*up_proj*"}, &part);
+    assert_int_equal(compare(&part, &whole, all, 0), 11);
+    release(&part);
+    release(&whole);
+    release(&groups);
   }
 }
 
@@ -294,9 +322,8 @@ static void gradients_are_near_bf16(void **state)
 int main(void)
 {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(parts_together_and_apart),
-      cmocka_unit_test(parts_that_do_not_learn),
-      cmocka_unit_test(weights_may_be_codes),
+      cmocka_unit_test(parts_together_and_apart), cmocka_unit_test(parts_that_do_not_learn),
+      cmocka_unit_test(weights_may_be_codes),     cmocka_unit_test(one_scale_per_operand),
       cmocka_unit_test(gradients_are_near_bf16),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,8 +37,8 @@ static void count(struct fp8_tally *tally, bool finite, uint32_t largest, struct
 
 static void code_group(const struct fp8_quantise *op, struct group g, struct fp8_tally *tally)
 {
-  const uint32_t largest = largest_of(op, g);
-  const float scale = fp8_scale(largest);
+  const uint32_t largest = op->given ? 0 : largest_of(op, g);
+  const float scale = op->given ? *op->given : fp8_scale(largest);
   const bool finite = scale == scale;
   const float inverse = finite ? fp8_inverse(scale) : 0;
   const int64_t n = op->transposed ? op->columns : op->rows,
@@ -104,12 +104,9 @@ static void clear_rest(const struct fp8_quantise *op)
 
 enum status host_fp8_quantise(struct lane *lane, const struct fp8_quantise *op)
 {
-  if (op->turned && (op->blocks || op->transposed))
-    return status_set(STATUS_INTERNAL, "a transpose next to an operand that is not x in tiles");
-  if (op->rows % FP8_TILE || op->columns % FP8_TILE)
-    return status_set(STATUS_INTERNAL,
-                      "an operand in fp8 of %lld x %lld elements: both must be multiples of %d",
-                      (long long)op->rows, (long long)op->columns, FP8_TILE);
+  const enum status status = device_check_quantise(op);
+  if (status)
+    return status;
   if (op->blocks)
     clear_rest(op);
   struct coding coding = {op, (struct host_lane *)lane};
@@ -122,6 +119,60 @@ enum status host_fp8_quantise(struct lane *lane, const struct fp8_quantise *op)
   turned.scale = op->turned_scale;
   turned.turned = NULL;
   return host_fp8_quantise(lane, &turned);
+}
+
+/* ---- one scale per operand ---- */
+
+struct unifying {
+  const struct fp8_unify *op;
+  float to;
+};
+
+/* Index of the scale of element (i, j). */
+static int64_t scale_at(int64_t n, int64_t k, bool blocks, int64_t i, int64_t j)
+{
+  const int64_t tile = j / FP8_TILE;
+  return blocks ? i / FP8_TILE * fp8_pitch(k) + tile : tile * n + i;
+}
+
+/* NaN if one of them is. Scales are positive, so their bits compare as they do. */
+static float largest_scale(const struct fp8_unify *op)
+{
+  uint32_t most = 0;
+  for (int64_t i = 0; i < op->n; i += op->blocks ? FP8_TILE : 1)
+    for (int64_t j = 0; j < op->k; j += FP8_TILE) {
+      const uint32_t bits = quant_bits(op->scale[scale_at(op->n, op->k, op->blocks, i, j)]);
+      most = bits > most ? bits : most;
+    }
+  return quant_float(most);
+}
+
+/* begin and end count panels of FP8_TILE rows, so one thread has the whole of a block. */
+static void unify_rows(void *arg, int64_t begin, int64_t end)
+{
+  const struct unifying *unifying = arg;
+  const struct fp8_unify *op = unifying->op;
+  const int64_t height = op->blocks ? FP8_TILE : 1;
+  for (int64_t i = begin * FP8_TILE; i < end * FP8_TILE; i += height)
+    for (int64_t j = 0; j < op->k; j += FP8_TILE) {
+      float *const scale = op->scale + scale_at(op->n, op->k, op->blocks, i, j);
+      for (int64_t r = i; r < i + height && *scale != unifying->to; r++)
+        for (int64_t c = j; c < j + FP8_TILE; c++) {
+          uint8_t *const code = &op->code[r * op->k + c];
+          *code = fp8_recode(*code, *scale, unifying->to);
+        }
+      *scale = unifying->to;
+    }
+}
+
+enum status host_fp8_unify(struct lane *lane, const struct fp8_unify *op)
+{
+  const enum status status = device_check_unify(op);
+  if (status)
+    return status;
+  struct unifying unifying = {op, largest_scale(op)};
+  host_run_ranges(lane, op->n / FP8_TILE, 1, unify_rows, &unifying);
+  return STATUS_OK;
 }
 
 enum status host_fp8_tally(struct lane *lane, struct fp8_tally *out)
@@ -175,12 +226,15 @@ enum status host_fp8_merge(struct lane *lane, int64_t n, int parts, const uint32
 
 enum status host_fp8_scales(struct lane *lane, int64_t rows, int64_t columns, float *scale)
 {
-  (void)lane;
   const int64_t pitch = fp8_pitch(columns);
-  for (int64_t i = 0; i < rows / FP8_TILE; i++)
-    for (int64_t t = 0; t < pitch; t++)
-      scale[i * pitch + t] =
-          t < columns / FP8_TILE ? fp8_scale(quant_bits(scale[i * pitch + t])) : 0;
+  uint32_t most = 0;
+  for (int64_t i = 0; i < rows / FP8_TILE * pitch; i++)
+    if (i % pitch < columns / FP8_TILE && quant_bits(scale[i]) > most)
+      most = quant_bits(scale[i]);
+  for (int64_t i = 0; i < rows / FP8_TILE * pitch; i++) {
+    const uint32_t largest = lane->device->fp8_tensor ? most : quant_bits(scale[i]);
+    scale[i] = i % pitch < columns / FP8_TILE ? fp8_scale(largest) : 0;
+  }
   return STATUS_OK;
 }
 
@@ -223,13 +277,10 @@ enum status host_fp8_turn(struct lane *lane, const struct fp8_turn *op)
   return STATUS_OK;
 }
 
-void host_fp8_decode(int64_t n, int64_t k, bool blocks, const uint8_t *code, const float *scale,
-                     float *y)
+void host_fp8_decode(int64_t n, int64_t k, bool blocks, bool tensor, const uint8_t *code,
+                     const float *scale, float *y)
 {
   for (int64_t i = 0; i < n; i++)
-    for (int64_t j = 0; j < k; j++) {
-      const int64_t tile = j / FP8_TILE;
-      y[i * k + j] = fp8_value(code[i * k + j],
-                               scale[blocks ? i / FP8_TILE * fp8_pitch(k) + tile : tile * n + i]);
-    }
+    for (int64_t j = 0; j < k; j++)
+      y[i * k + j] = fp8_value(code[i * k + j], scale[tensor ? 0 : scale_at(n, k, blocks, i, j)]);
 }

@@ -100,7 +100,7 @@ static const float *decode(struct call *call, int64_t n, int64_t k, bool blocks,
 {
   float *wide = blank(call, code, vector(n * k));
   if (wide && !call->status)
-    host_fp8_decode(n, k, blocks, code, scale, wide);
+    host_fp8_decode(n, k, blocks, call->lane->device->fp8_tensor, code, scale, wide);
   return wide;
 }
 

@@ -156,6 +156,7 @@ enum status host_subtract(struct lane *lane, int64_t n, enum dtype type, const v
                           float *x);
 enum status host_max_magnitude(struct lane *lane, int64_t n, const float *x, float *out);
 enum status host_fp8_quantise(struct lane *lane, const struct fp8_quantise *op);
+enum status host_fp8_unify(struct lane *lane, const struct fp8_unify *op);
 enum status host_fp8_tally(struct lane *lane, struct fp8_tally *out);
 enum status host_fp8_largest(struct lane *lane, const struct fp8_part *op);
 enum status host_fp8_merge(struct lane *lane, int64_t n, int parts, const uint32_t *received,
@@ -163,9 +164,9 @@ enum status host_fp8_merge(struct lane *lane, int64_t n, int parts, const uint32
 enum status host_fp8_scales(struct lane *lane, int64_t rows, int64_t columns, float *scale);
 enum status host_fp8_code(struct lane *lane, const struct fp8_part *op);
 enum status host_fp8_turn(struct lane *lane, const struct fp8_turn *op);
-/* y[n * k] = the values of an operand in fp8. */
-void host_fp8_decode(int64_t n, int64_t k, bool blocks, const uint8_t *code, const float *scale,
-                     float *y);
+/* y[n * k] = the values of an operand in fp8. `tensor`: with the first scale. */
+void host_fp8_decode(int64_t n, int64_t k, bool blocks, bool tensor, const uint8_t *code,
+                     const float *scale, float *y);
 enum status host_quantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
                           const float *x, void *messages);
 enum status host_dequantise(struct lane *lane, const struct quantise *op, int64_t n, int parts,
@@ -222,6 +223,6 @@ enum status host_update_traffic(struct lane *lane, int64_t n, const struct updat
   .expand = host_expand, .update = host_update, .speculate = host_speculate,                       \
   .sketch = host_sketch, .unsketch = host_unsketch, .fp8_largest = host_fp8_largest,               \
   .fp8_merge = host_fp8_merge, .fp8_scales = host_fp8_scales, .fp8_code = host_fp8_code,           \
-  .fp8_turn = host_fp8_turn, .fp8_tally = host_fp8_tally
+  .fp8_turn = host_fp8_turn, .fp8_tally = host_fp8_tally, .fp8_unify = host_fp8_unify
 
 #endif
